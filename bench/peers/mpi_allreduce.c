@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+// How long MPI_Allreduce of float32 takes:  mpirun -n RANKS mpi_allreduce [BYTES...]
+//
+// Prints one JSON object a size with the fields of `tutti bench comm --json`. A number is the
+// mean of the calls in a window of about 20 ms (one call where a call takes longer); us is the
+// median over the windows. Each size is measured with two buffers and in place.
+#include <mpi.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { WINDOWS = 31 };
+static const double WINDOW_S = 0.02;
+
+struct buffers {
+    float *send; // or MPI_IN_PLACE
+    float *receive;
+    int count;
+};
+
+static double seconds_a_call(const struct buffers *b, int calls)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    double start = MPI_Wtime();
+    for (int i = 0; i < calls; i++)
+        MPI_Allreduce(b->send, b->receive, b->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    return (MPI_Wtime() - start) / calls;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void fill(float *x, int count, float value)
+{
+    for (int i = 0; i < count; i++)
+        x[i] = value;
+}
+
+// Reduces rank + 1 over all ranks once and compares each element with the sum.
+static bool sum_is_right(const struct buffers *b, int rank, int ranks)
+{
+    fill(b->receive, b->count, (float)(rank + 1));
+    if (b->send != MPI_IN_PLACE)
+        fill(b->send, b->count, (float)(rank + 1));
+    seconds_a_call(b, 1);
+    for (int i = 0; i < b->count; i++)
+        if (b->receive[i] != (float)(ranks * (ranks + 1) / 2))
+            return false;
+    return true;
+}
+
+static void measure(const struct buffers *b, double times[WINDOWS])
+{
+    // Sums of zeros neither overflow nor become denormal.
+    fill(b->receive, b->count, 0);
+    if (b->send != MPI_IN_PLACE)
+        fill(b->send, b->count, 0);
+
+    seconds_a_call(b, 3);
+    int calls = (int)(WINDOW_S / seconds_a_call(b, 3));
+    if (calls < 1)
+        calls = 1;
+    MPI_Bcast(&calls, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    for (int w = 0; w < WINDOWS; w++)
+        times[w] = seconds_a_call(b, calls);
+    qsort(times, WINDOWS, sizeof(*times), by_size);
+}
+
+static bool bench(const struct buffers *b, int rank, int ranks)
+{
+    if (!sum_is_right(b, rank, ranks)) {
+        fprintf(stderr, "mpi_allreduce: wrong sum of %d floats\n", b->count);
+        return false;
+    }
+
+    double times[WINDOWS];
+    measure(b, times);
+    if (rank == 0)
+        printf("{\"op\": \"all_reduce\", \"transport\": \"mpi\", \"algorithm\": \"%s\", "
+               "\"bytes\": %zu, \"ranks\": %d, \"us\": %.3f, \"us_p90\": %.3f}\n",
+               b->send == MPI_IN_PLACE ? "in place" : "two buffers",
+               (size_t)b->count * sizeof(float), ranks, times[WINDOWS / 2] * 1e6,
+               times[WINDOWS - 1 - WINDOWS / 10] * 1e6);
+    return true;
+}
+
+static bool bench_size(long bytes, int rank, int ranks)
+{
+    float *send, *receive;
+    MPI_Alloc_mem(bytes, MPI_INFO_NULL, &send);
+    MPI_Alloc_mem(bytes, MPI_INFO_NULL, &receive);
+
+    int count = (int)(bytes / (long)sizeof(float));
+    bool ok = bench(&(struct buffers){ send, receive, count }, rank, ranks) &&
+              bench(&(struct buffers){ MPI_IN_PLACE, receive, count }, rank, ranks);
+
+    MPI_Free_mem(receive);
+    MPI_Free_mem(send);
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    static const long DEFAULT_SIZES[] = { 8, 65536, 1 << 20, 64 << 20 };
+    int n_default = (int)(sizeof(DEFAULT_SIZES) / sizeof(*DEFAULT_SIZES));
+
+    MPI_Init(&argc, &argv);
+    int rank, ranks;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+
+    bool ok = true;
+    int n = argc > 1 ? argc - 1 : n_default;
+    for (int i = 0; i < n && ok; i++)
+        ok = bench_size(argc > 1 ? strtol(argv[i + 1], NULL, 10) : DEFAULT_SIZES[i], rank,
+                        ranks);
+    if (!ok)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    MPI_Finalize();
+    return 0;
+}

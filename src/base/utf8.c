@@ -1,0 +1,39 @@
+/* utf8.c - the well-formed sequences of the Unicode Standard, table 3-7. */
+#include "base/utf8.h"
+
+size_t utf8_span(const char *text, size_t length)
+{
+    const unsigned char *byte = (const unsigned char *)text;
+
+    if (length == 0)
+        return 0;
+    if (byte[0] < 0x80)
+        return 1;
+    if (byte[0] < 0xc2 || byte[0] > 0xf4)
+        return 0;
+
+    /* The second byte's range shuts out overlong forms, surrogates and what is too large. */
+    const size_t span = byte[0] < 0xe0 ? 2 : byte[0] < 0xf0 ? 3 : 4;
+    const unsigned char low = byte[0] == 0xe0 ? 0xa0 : byte[0] == 0xf0 ? 0x90 : 0x80;
+    const unsigned char high = byte[0] == 0xed ? 0x9f : byte[0] == 0xf4 ? 0x8f : 0xbf;
+    if (length < span || byte[1] < low || byte[1] > high)
+        return 0;
+    for (size_t i = 2; i < span; i++)
+        if ((byte[i] & 0xc0) != 0x80)
+            return 0;
+    return span;
+}
+
+size_t utf8_encode(uint32_t code, char out[4])
+{
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+
+    const size_t span = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (size_t i = span - 1; i > 0; i--, code >>= 6)
+        out[i] = (char)(0x80 | (code & 0x3f));
+    out[0] = (char)((0xf00u >> span & 0xf0) | code);
+    return span;
+}

@@ -1,0 +1,15 @@
+/* utf8.h - which bytes are UTF-8. */
+#ifndef BASE_UTF8_H
+#define BASE_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of the character that starts `text`, 1 to 4, or 0 where text[0..length) starts with
+ * none: a stray or missing continuation, an overlong form, a surrogate, above U+10FFFF. */
+size_t utf8_span(const char *text, size_t length);
+
+/* Writes a code point below 0x110000 that is no surrogate; returns its 1 to 4 bytes. */
+size_t utf8_encode(uint32_t code, char out[4]);
+
+#endif /* BASE_UTF8_H */

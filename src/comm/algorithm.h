@@ -1,0 +1,138 @@
+/* algorithm.h - private: what the algorithms of this folder share.
+ *
+ * A communicator on shared memory has a board: for each rank two slots, used in
+ * turn. To enter a collective a rank writes what it calls, where its data is and, if
+ * that is little, the data itself into its slot, raises the slot's counter, and waits for
+ * the slots of all others. A rank that has entered call k knows that everyone has left
+ * call k - 1, so nobody reads the slot it will write for call k + 1.
+ * On other transports (or by choice) ranks send the same words as messages.
+ */
+#ifndef COMM_ALGORITHM_H
+#define COMM_ALGORITHM_H
+
+#include <stdbool.h>
+
+#include "comm/comm.h"
+
+enum comm_kind {
+    COMM_CREATE,
+    COMM_SHARE,
+    COMM_BARRIER,
+    COMM_ALL_REDUCE,
+    COMM_REDUCE_SCATTER,
+    COMM_ALL_GATHER,
+    COMM_BROADCAST,
+    COMM_KINDS,
+};
+
+/* A collective as its ranks compare it. No padding: compared as bytes. */
+struct comm_call {
+    uint8_t kind, dtype, op, unused; /* enum comm_kind, dtype, comm_op */
+    int32_t root;                    /* broadcast; create: index of the forced algorithm */
+    uint64_t count;                  /* elements; share: bytes */
+};
+
+/* What a rank writes into its slot beside the counter: together one cache line. */
+enum { COMM_INLINE_BYTES = 24 };
+struct comm_posting {
+    struct comm_call call;
+    const void *data;
+    uint64_t is_shared; /* does `data` lie in memory that all ranks see? */
+    char payload[COMM_INLINE_BYTES];
+};
+
+enum {
+    COMM_SMALL_BYTES = 4096,       /* largest payload of a slot */
+    COMM_PIECE_BYTES = 256 << 10,  /* staged through shared memory at once */
+    COMM_BLOCK_BYTES = 8 << 10,    /* summed at once: stays in the first-level cache */
+    COMM_MESSAGE_BYTES = 32 << 10, /* largest message of comm_exchange; rings hold more */
+    COMM_DEPTH = 16,               /* levels of the tree of sums: log2 of the most ranks */
+};
+
+struct comm_slot {
+    struct transport_counter counter; /* its pad holds a struct comm_posting */
+    char payload[COMM_SMALL_BYTES];   /* what does not fit into the line */
+};
+
+/* One thread. */
+struct comm {
+    struct transport *transport;
+    int rank, size;
+    uint32_t tag; /* of comm_send; the next one is for collectives */
+    bool by_messages;
+    const struct comm_algorithm *forced; /* NULL: choose */
+    const struct comm_algorithm *last;   /* of the last all_reduce */
+    size_t small_bytes, piece_bytes;     /* limits; tests make them small */
+
+    uint32_t calls, syncs;          /* collectives entered; comm_syncs passed */
+    struct comm_slot *board;        /* shared: [2][size] */
+    struct transport_counter *done; /* shared: [size], raised by comm_sync */
+    char *scratch;                  /* shared: [size][2][COMM_PIECE_BYTES] */
+    void **sources;                 /* [size]: all ranks' data in the call just entered */
+    bool all_shared;                /* do all of them lie in shared memory? */
+
+    char *blocks; /* COMM_DEPTH blocks for sums */
+    char *heap;   /* comm_heap */
+    size_t heap_bytes;
+    void *measured; /* measure.c: shared */
+    size_t measured_bytes;
+};
+
+/* in and out: what the call reads and writes; the same for all_reduce and broadcast. */
+typedef enum status comm_run_fn(struct comm *comm, const struct comm_call *call, const void *in,
+                                void *out);
+
+struct comm_algorithm {
+    const char *name, *summary;
+    bool by_messages;                                       /* needs no shared memory */
+    bool (*can_run)(const struct comm *comm, size_t bytes); /* bytes: one rank's data */
+    comm_run_fn *run[COMM_KINDS]; /* NULL: another algorithm does that */
+    struct comm_cost (*cost)(int size, size_t bytes);
+};
+
+extern const struct comm_algorithm comm_small, comm_shared, comm_direct, comm_halving;
+
+/* enter.c ------------------------------------------------------------------------------ */
+
+/* Joins a collective; returns when all ranks have. payload: bytes that the others find with
+ * comm_payload; at most COMM_SMALL_BYTES, on the board only. STATUS_MISMATCH if a rank called
+ * something else. */
+MUST_CHECK enum status comm_enter(struct comm *comm, const struct comm_call *call,
+                                  const void *data, size_t data_bytes, const void *payload,
+                                  size_t payload_bytes);
+const void *comm_payload(const struct comm *comm, int rank, size_t payload_bytes);
+/* Returns when all ranks have called it; inside a collective on shared memory. */
+MUST_CHECK enum status comm_sync(struct comm *comm, const struct comm_call *call);
+const char *comm_kind_name(enum comm_kind kind);
+
+/* combine.c ---------------------------------------------------------------------------- */
+
+bool comm_can_combine(enum dtype dtype);
+/* out[i] = left[i] op right[i]; out may be left or right. */
+void comm_combine(const struct comm_call *call, void *out, const void *left, const void *right,
+                  size_t count);
+/* out[i] = the tree sum of all sources' elements i, counted from `offset` bytes on; out may be
+ * where one of them is. blocks: COMM_DEPTH blocks of scratch memory. */
+void comm_combine_tree(const struct comm_call *call, const void *const *sources, int size,
+                       size_t offset, size_t count, char *blocks, void *out);
+/* The same, stored into each of the vectors. */
+void comm_combine_tree_all(const struct comm_call *call, void *const *vectors, int size,
+                           size_t offset, size_t count, char *blocks);
+
+/* comm.c ------------------------------------------------------------------------------- */
+
+/* Elements of part `at` of `parts`; begins at a cache line if the vector does. */
+struct comm_part {
+    size_t start, count;
+};
+struct comm_part comm_part_at(size_t count, size_t elem, int parts, int at);
+
+/* Private memory, kept until a larger one is asked for. */
+MUST_CHECK enum status comm_heap(struct comm *comm, size_t bytes, void *out);
+/* Sends to one rank and receives from one, in messages small enough never to block both. */
+MUST_CHECK enum status comm_exchange(struct comm *comm, int to, const void *out,
+                                     size_t out_bytes, int from, void *in, size_t in_bytes);
+/* For tests: other limits, the same on every rank, at most the constants above. */
+void comm_set_limits(struct comm *comm, size_t small_bytes, size_t piece_bytes);
+
+#endif /* COMM_ALGORITHM_H */

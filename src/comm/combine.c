@@ -1,0 +1,187 @@
+/* combine.c - element by element sums and maxima, in pairs and along the tree.
+ *
+ * The tree over p ranks, padded to a power of two, absent leaves left out; p = 5:
+ *
+ *               +
+ *           /       \
+ *         +           4        ((0 + 1) + (2 + 3)) + 4
+ *       /   \
+ *      +     +                 An absent leaf is skipped, not added as 0:
+ *     0 1   2 3                -0 + 0 is +0, so adding would change bits.
+ *
+ * Each addition is one rounding whatever the width of the vectors that do it, so
+ * the bits do not depend on how a vector is cut nor on the processor.
+ */
+#include <string.h>
+
+#include "comm/algorithm.h"
+
+/* Compiled for several instruction sets, chosen at start. The choice runs before a sanitizer
+ * is ready, so not with one. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                     \
+    __has_feature(memory_sanitizer)
+#define WITH_SANITIZER
+#endif
+#endif
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) &&         \
+    !defined(__SANITIZE_THREAD__) && !defined(WITH_SANITIZER)
+#define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDEST
+#endif
+
+/* Says that iterations are independent although out may be left or right. */
+#if defined(__clang__)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+#define SUM(l, r) ((l) + (r))
+#define MAX(l, r) ((l) > (r) ? (l) : (r))
+/* A NaN wins, whichever side it is on. */
+#define MAX_FLOAT(l, r) ((l) > (r) || (l) != (l) ? (l) : (r))
+
+/* Bodies of the functions below. */
+#define COMBINE(type, f)                                                                       \
+    {                                                                                          \
+        type *out = outv;                                                                      \
+        const type *left = leftv, *right = rightv;                                             \
+        INDEPENDENT                                                                            \
+        for (size_t i = 0; i < count; i++)                                                     \
+            out[i] = f(left[i], right[i]);                                                     \
+    }
+#define COMBINE_BOTH(type, f)                                                                  \
+    {                                                                                          \
+        type *left = leftv, *right = rightv;                                                   \
+        INDEPENDENT                                                                            \
+        for (size_t i = 0; i < count; i++)                                                     \
+            left[i] = right[i] = f(left[i], right[i]);                                         \
+    }
+
+typedef void combine_fn(void *outv, const void *leftv, const void *rightv, size_t count);
+
+WIDEST static void sum_f32(void *outv, const void *leftv, const void *rightv, size_t count)
+    COMBINE(float, SUM) WIDEST
+    static void sum_f64(void *outv, const void *leftv, const void *rightv, size_t count)
+        COMBINE(double, SUM) WIDEST
+    static void sum_i32(void *outv, const void *leftv, const void *rightv, size_t count)
+        COMBINE(uint32_t, SUM) /* unsigned: overflow wraps */
+    WIDEST static void sum_i64(void *outv, const void *leftv, const void *rightv, size_t count)
+        COMBINE(uint64_t, SUM) WIDEST
+    static void max_f32(void *outv, const void *leftv, const void *rightv, size_t count)
+        COMBINE(float, MAX_FLOAT) WIDEST
+    static void max_f64(void *outv, const void *leftv, const void *rightv, size_t count)
+        COMBINE(double, MAX_FLOAT) WIDEST
+    static void max_i32(void *outv, const void *leftv, const void *rightv, size_t count)
+        COMBINE(int32_t, MAX) WIDEST
+    static void max_i64(void *outv, const void *leftv, const void *rightv, size_t count)
+        COMBINE(int64_t, MAX) WIDEST
+    static void sum_both_f32(void *leftv, void *rightv, size_t count) COMBINE_BOTH(float, SUM)
+
+        static combine_fn *const combine_fns[DTYPE_COUNT][2] = {
+            [DTYPE_F32] = { [COMM_OP_SUM] = sum_f32, [COMM_OP_MAX] = max_f32 },
+            [DTYPE_F64] = { [COMM_OP_SUM] = sum_f64, [COMM_OP_MAX] = max_f64 },
+            [DTYPE_I32] = { [COMM_OP_SUM] = sum_i32, [COMM_OP_MAX] = max_i32 },
+            [DTYPE_I64] = { [COMM_OP_SUM] = sum_i64, [COMM_OP_MAX] = max_i64 },
+        };
+
+bool comm_can_combine(enum dtype dtype)
+{
+    return dtype < DTYPE_COUNT && combine_fns[dtype][COMM_OP_SUM];
+}
+
+void comm_combine(const struct comm_call *call, void *out, const void *left, const void *right,
+                  size_t count)
+{
+    combine_fns[call->dtype][call->op](out, left, right, count);
+}
+
+/* left[i] = right[i] = left[i] op right[i]. */
+static void combine_both(const struct comm_call *call, void *left, void *right, size_t count)
+{
+    if (call->dtype == DTYPE_F32 && call->op == COMM_OP_SUM) {
+        sum_both_f32(left, right, count);
+        return;
+    }
+    const size_t elem = dtype_size(call->dtype);
+    const size_t step = COMM_BLOCK_BYTES / elem;
+    for (size_t at = 0; at < count; at += step) {
+        const size_t n = count - at < step ? count - at : step;
+        char *l = (char *)left + at * elem, *r = (char *)right + at * elem;
+        comm_combine(call, l, l, r, n);
+        memcpy(r, l, n * elem);
+    }
+}
+
+/* One block of the tree. */
+struct tree {
+    const struct comm_call *call;
+    const void *const *sources;
+    int size;
+    size_t offset, count; /* bytes, elements */
+};
+
+/* The node over ranks [lo, lo + width): a leaf where it lies, a sum in `blocks`; the blocks
+ * after the first are for the right halves below. */
+static const void *node(const struct tree *tree, int lo, int width, char *blocks)
+{
+    const int half = width / 2;
+
+    if (width == 1)
+        return (const char *)tree->sources[lo] + tree->offset;
+    if (lo + half >= tree->size)
+        return node(tree, lo, half, blocks);
+
+    const void *left = node(tree, lo, half, blocks);
+    const void *right = node(tree, lo + half, half, blocks + COMM_BLOCK_BYTES);
+    comm_combine(tree->call, blocks, left, right, tree->count);
+    return blocks;
+}
+
+static const void *sum_block(const struct comm_call *call, const void *const *sources, int size,
+                             size_t offset, size_t count, char *blocks)
+{
+    const struct tree tree = { call, sources, size, offset, count };
+    int width = 1;
+
+    while (width < size)
+        width *= 2;
+    return node(&tree, 0, width, blocks);
+}
+
+void comm_combine_tree(const struct comm_call *call, const void *const *sources, int size,
+                       size_t offset, size_t count, char *blocks, void *out)
+{
+    const size_t elem = dtype_size(call->dtype), step = COMM_BLOCK_BYTES / elem;
+
+    if (size == 2) {
+        comm_combine(call, out, (const char *)sources[0] + offset,
+                     (const char *)sources[1] + offset, count);
+        return;
+    }
+    for (size_t at = 0; at < count; at += step) {
+        const size_t n = count - at < step ? count - at : step;
+        const void *sum = sum_block(call, sources, size, offset + at * elem, n, blocks);
+        memmove((char *)out + at * elem, sum, n * elem);
+    }
+}
+
+void comm_combine_tree_all(const struct comm_call *call, void *const *vectors, int size,
+                           size_t offset, size_t count, char *blocks)
+{
+    const size_t elem = dtype_size(call->dtype), step = COMM_BLOCK_BYTES / elem;
+    const void *const *sources = (const void *const *)vectors;
+
+    if (size == 2) {
+        combine_both(call, (char *)vectors[0] + offset, (char *)vectors[1] + offset, count);
+        return;
+    }
+    for (size_t at = 0; at < count; at += step) {
+        const size_t n = count - at < step ? count - at : step, here = offset + at * elem;
+        const void *sum = sum_block(call, sources, size, here, n, blocks);
+        for (int i = 0; i < size; i++)
+            memmove((char *)vectors[i] + here, sum, n * elem);
+    }
+}

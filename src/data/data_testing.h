@@ -1,0 +1,41 @@
+/* data_testing.h - small IDX data sets for the tests of data/, and of folders above it. */
+#ifndef DATA_DATA_TESTING_H
+#define DATA_DATA_TESTING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/rng.h"
+#include "data/idx.h"
+
+/* Can packed files be read? If not they are refused with STATUS_UNSUPPORTED. */
+bool data_testing_has_zlib(void);
+bool data_testing_has_curl(void);
+
+/* A file in memory; `bytes` is the caller's to free with mem_free. */
+struct data_testing_file {
+    uint8_t *bytes;
+    size_t length;
+};
+
+/* An IDX file with the header of these dimensions and elements below `limit`. */
+struct data_testing_file data_testing_idx(struct rng *rng, enum idx_kind kind,
+                                          const int64_t *dim, int limit);
+/* Packed by zlib's deflate; *file is freed and replaced. Without zlib the bytes stay. */
+void data_testing_pack(struct data_testing_file *file);
+void data_testing_write(const char *folder, const char *name, const uint8_t *bytes,
+                        size_t length);
+
+/* What goes into a folder of four IDX files. */
+struct data_testing_set {
+    int64_t train, test; /* samples */
+    int64_t rows, columns;
+    int classes;
+    bool packed;
+};
+void data_testing_make(struct rng *rng, const char *folder, const struct data_testing_set *set);
+/* "folder/name" in a buffer that the next call overwrites. */
+const char *data_testing_path(const char *folder, const char *name);
+
+#endif /* DATA_DATA_TESTING_H */

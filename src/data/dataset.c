@@ -1,0 +1,292 @@
+/* dataset.c - an open split: its samples, normalized or as stored.
+ *
+ * A normalized pixel is (pixel * (1/255) - mean) / deviation, computed in double
+ * once for each of the 256 values and rounded to float. Reading looks it up, so every
+ * machine gets the same bits.
+ */
+#include "data/dataset.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/sha256.h"
+#include "data/format.h"
+#include "data/search.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PIXEL_VALUES = 256, CLASS_NAME_BYTES = 12, CACHE_LINE = 64 };
+
+struct dataset {
+    const struct dataset_info *info; /* a row of the table, or `own` */
+    struct dataset_info own;
+    char *folder;
+    const char *name; /* the last part of `folder` */
+    const struct format *format;
+    struct format_data data;
+    int64_t whole, count; /* samples there are; samples to be seen */
+    int64_t plane;        /* pixels of one channel */
+    int channels;
+    float normalized[FORMAT_CHANNELS][PIXEL_VALUES];
+    char contents[SHA256_HEX];    /* of all samples */
+    char fingerprint[SHA256_HEX]; /* of those to be seen */
+    const char **class_names;     /* of `own` */
+    char *class_text;
+};
+
+/* Cuts slashes off the end and returns the last part. */
+static const char *last_part(char *folder)
+{
+    size_t length = strlen(folder);
+
+    while (length > 1 && folder[length - 1] == '/')
+        folder[--length] = '\0';
+    const char *slash = strrchr(folder, '/');
+    return slash && slash[1] ? slash + 1 : folder;
+}
+
+/* A data set that has no row: its classes are called by their numbers. */
+static enum status describe_unknown(struct dataset *dataset)
+{
+    const struct format_data *data = &dataset->data;
+    const size_t classes = (size_t)data->classes;
+
+    TRY(mem_alloc(classes, sizeof *dataset->class_names, &dataset->class_names));
+    TRY(mem_alloc(classes, CLASS_NAME_BYTES, &dataset->class_text));
+    for (size_t i = 0; i < classes; i++) {
+        char *text = dataset->class_text + i * CLASS_NAME_BYTES;
+        snprintf(text, CLASS_NAME_BYTES, "%zu", i);
+        dataset->class_names[i] = text;
+    }
+    dataset->own = (struct dataset_info){
+        .name = dataset->name,
+        .title = dataset->folder,
+        .format = dataset->format->name,
+        .train_count = data->train_count,
+        .test_count = data->test_count,
+        .sample = data->sample,
+        .classes = data->classes,
+        .class_names = dataset->class_names,
+        .mean = { 0.5f, 0.5f, 0.5f },
+        .deviation = { 0.5f, 0.5f, 0.5f },
+    };
+    dataset->info = &dataset->own;
+    return STATUS_OK;
+}
+
+static void make_table(struct dataset *dataset)
+{
+    for (int c = 0; c < dataset->channels; c++) {
+        const double mean = (double)dataset->info->mean[c];
+        const double deviation = (double)dataset->info->deviation[c];
+
+        for (int pixel = 0; pixel < PIXEL_VALUES; pixel++)
+            dataset->normalized[c][pixel] = (float)((pixel * (1.0 / 255) - mean) / deviation);
+    }
+}
+
+static void hash_labels(struct sha256 *hash, const struct format_part *part)
+{
+    uint8_t block[4096];
+    size_t filled = 0;
+
+    for (int64_t i = 0; i < part->count; i++) {
+        block[filled++] = part->labels[(size_t)i * part->label_stride];
+        if (filled == sizeof block) {
+            sha256_add(hash, block, filled);
+            filled = 0;
+        }
+    }
+    sha256_add(hash, block, filled);
+}
+
+/* All labels, and the pixels of some samples spread over the part: cheap for mapped files. */
+static void hash_part(struct sha256 *hash, const struct format_part *part, size_t pixels)
+{
+    enum { LOOKS = 32 };
+    const int64_t looks = part->count < LOOKS ? part->count : LOOKS;
+
+    hash_labels(hash, part);
+    for (int64_t i = 0; i < looks; i++) {
+        const int64_t sample = looks > 1 ? i * (part->count - 1) / (looks - 1) : 0;
+        sha256_add(hash, part->pixels + (size_t)sample * part->pixel_stride, pixels);
+    }
+}
+
+static void hash_contents(struct dataset *dataset, enum dataset_split split)
+{
+    const struct format_data *data = &dataset->data;
+    char shape[SHAPE_TEXT], text[512];
+    struct sha256 hash;
+
+    snprintf(text, sizeof text, "tutti data set 1\n%s\n%d\n%" PRId64 "\n%s\n%d\n",
+             dataset->info->name, (int)split, dataset->whole,
+             shape_print(&data->sample, shape), data->classes);
+    sha256_init(&hash);
+    sha256_add(&hash, text, strlen(text));
+    for (int i = 0; i < data->n_parts; i++)
+        hash_part(&hash, &data->part[i], (size_t)(dataset->plane * dataset->channels));
+    sha256_end_hex(&hash, dataset->contents);
+}
+
+/* Everything that follows from the opened files. */
+static enum status prepare(struct dataset *dataset, enum dataset_split split)
+{
+    const struct format_data *data = &dataset->data;
+
+    if (!dataset->info)
+        TRY(describe_unknown(dataset));
+    for (int i = 0; i < data->n_parts; i++)
+        dataset->whole += data->part[i].count;
+    dataset->channels = (int)data->sample.dim[0];
+    dataset->plane = data->sample.dim[1] * data->sample.dim[2];
+    make_table(dataset);
+    hash_contents(dataset, split);
+    dataset_limit(dataset, 0);
+    return STATUS_OK;
+}
+
+enum status dataset_open(const char *name, enum dataset_split split, struct dataset **out)
+{
+    const struct format *format;
+    struct dataset *dataset;
+    enum status status;
+
+    TRY(mem_alloc(1, sizeof *dataset, &dataset));
+    status = search_find(name, &dataset->folder);
+    if (status != STATUS_OK)
+        goto close_dataset;
+    dataset->name = last_part(dataset->folder);
+    dataset->info = dataset_find(dataset->name);
+
+    status = format_detect(dataset->folder, &format);
+    if (status == STATUS_OK)
+        status = format->open(dataset->folder, split, dataset->info, &dataset->data);
+    if (status != STATUS_OK)
+        goto close_dataset;
+    dataset->format = format;
+    status = prepare(dataset, split);
+    if (status != STATUS_OK)
+        goto close_dataset;
+    *out = dataset;
+    return STATUS_OK;
+
+close_dataset:
+    dataset_close(dataset);
+    return status;
+}
+
+void dataset_limit(struct dataset *dataset, int64_t limit)
+{
+    char text[128];
+    struct sha256 hash;
+
+    dataset->count = limit > 0 && limit < dataset->whole ? limit : dataset->whole;
+    snprintf(text, sizeof text, "%s\n%" PRId64 "\n", dataset->contents, dataset->count);
+    sha256_init(&hash);
+    sha256_add(&hash, text, strlen(text));
+    sha256_end_hex(&hash, dataset->fingerprint);
+}
+
+void dataset_close(struct dataset *dataset)
+{
+    if (!dataset)
+        return;
+    if (dataset->format)
+        dataset->format->close(&dataset->data);
+    mem_free(dataset->class_text);
+    mem_free(dataset->class_names);
+    mem_free(dataset->folder);
+    mem_free(dataset);
+}
+
+const struct dataset_info *dataset_info(const struct dataset *dataset)
+{
+    return dataset->info;
+}
+
+const char *dataset_path(const struct dataset *dataset)
+{
+    return dataset->folder;
+}
+
+int64_t dataset_count(const struct dataset *dataset)
+{
+    return dataset->count;
+}
+
+int dataset_classes(const struct dataset *dataset)
+{
+    return dataset->data.classes;
+}
+
+struct shape dataset_sample(const struct dataset *dataset)
+{
+    return dataset->data.sample;
+}
+
+const char *dataset_fingerprint(const struct dataset *dataset)
+{
+    return dataset->fingerprint;
+}
+
+/* The part that holds a sample; *index becomes its number there. */
+static const struct format_part *part_of(const struct dataset *dataset, int64_t *index)
+{
+    const struct format_part *part = dataset->data.part;
+
+    BUG_ON(*index < 0 || *index >= dataset->count);
+    for (; *index >= part->count; part++)
+        *index -= part->count;
+    return part;
+}
+
+const uint8_t *dataset_pixels(const struct dataset *dataset, int64_t index)
+{
+    const struct format_part *part = part_of(dataset, &index);
+
+    return part->pixels + (size_t)index * part->pixel_stride;
+}
+
+int32_t dataset_label(const struct dataset *dataset, int64_t index)
+{
+    const struct format_part *part = part_of(dataset, &index);
+
+    return part->labels[(size_t)index * part->label_stride];
+}
+
+/* Planes C, H, W of bytes become H, W, C floats. */
+static void normalize(const struct dataset *dataset, const uint8_t *pixels, float *x)
+{
+    const int64_t plane = dataset->plane;
+    const int channels = dataset->channels;
+
+    if (channels == 1) {
+        const float *normalized = dataset->normalized[0];
+        for (int64_t p = 0; p < plane; p++)
+            x[p] = normalized[pixels[p]];
+        return;
+    }
+    for (int64_t p = 0; p < plane; p++)
+        for (int c = 0; c < channels; c++)
+            x[p * channels + c] = dataset->normalized[c][pixels[c * plane + p]];
+}
+
+void dataset_read(const struct dataset *dataset, const int64_t *index, int64_t count, float *x,
+                  int32_t *y)
+{
+    const int64_t size = dataset->plane * dataset->channels;
+
+    for (int64_t i = 0; i < count; i++) {
+        const uint8_t *pixels = dataset_pixels(dataset, index[i]);
+
+        if (i + 1 < count) { /* samples lie far apart: have the next on its way */
+            const uint8_t *next = dataset_pixels(dataset, index[i + 1]);
+            for (int64_t at = 0; at < size; at += CACHE_LINE)
+                __builtin_prefetch(next + at);
+        }
+        normalize(dataset, pixels, x + i * size);
+        y[i] = dataset_label(dataset, index[i]);
+    }
+}

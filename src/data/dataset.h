@@ -1,0 +1,65 @@
+/* dataset.h - data sets by name or path, read in their canonical public formats.
+ *
+ * A data set is looked for in $TUTTI_DATA/NAME, ~/.local/share/tutti/NAME and
+ * /usr/share/datasets/NAME (Debian), in this order; a name with a slash is a path.
+ * Files may be plain (then they are mapped) or .gz.
+ *
+ * Threads: reading samples is safe from any thread.
+ */
+#ifndef DATA_DATASET_H
+#define DATA_DATASET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "tensor/shape.h"
+
+enum dataset_split { DATASET_TRAIN, DATASET_TEST };
+
+struct dataset_source; /* data/fetch.h */
+
+/* What is known of a data set before its files are seen. One row each. */
+struct dataset_info {
+    const char *name, *title;
+    const char *format;             /* "idx", ... */
+    int64_t train_count, test_count;
+    struct shape sample;            /* of one sample: C, H, W */
+    int classes;
+    const char *const *class_names; /* `classes` of them */
+    float mean[3], deviation[3];    /* per channel, of pixels in [0, 1] */
+    const char *package;            /* Debian's; NULL if there is none */
+    const struct dataset_source *source; /* where it can be fetched; NULL if nowhere */
+};
+extern const struct dataset_info *const dataset_table[]; /* ended by NULL */
+const struct dataset_info *dataset_find(const char *name); /* NULL if unknown */
+
+struct dataset;
+
+/* `name` is a row of the table or a path to a folder in a known format (IDX files under their
+ * usual names); normalization of a path's pixels is mean 0.5, deviation 0.5 unless the folder's
+ * name is a row's. STATUS_NOT_FOUND names the places looked at and what to install or fetch. */
+MUST_CHECK enum status dataset_open(const char *name, enum dataset_split split,
+                                    struct dataset **out);
+/* The first `limit` samples only; 0 is all. */
+void dataset_limit(struct dataset *dataset, int64_t limit);
+void dataset_close(struct dataset *dataset); /* NULL is allowed */
+
+const struct dataset_info *dataset_info(const struct dataset *dataset);
+const char *dataset_path(const struct dataset *dataset); /* folder it was read from */
+int64_t dataset_count(const struct dataset *dataset);
+int dataset_classes(const struct dataset *dataset);
+struct shape dataset_sample(const struct dataset *dataset); /* C, H, W */
+/* SHA-256 (64 digits) over name, split, count, shape, labels and samples of the pixels: cheap,
+ * tells two data sets apart; the same for plain and packed files. dataset_limit changes it. */
+const char *dataset_fingerprint(const struct dataset *dataset);
+
+/* Raw access: pixels as stored (C planes of H x W bytes) and label. */
+const uint8_t *dataset_pixels(const struct dataset *dataset, int64_t index);
+int32_t dataset_label(const struct dataset *dataset, int64_t index);
+
+/* Normalized samples for training: x[i] is sample index[i] as H, W, C floats, y[i] its label. */
+void dataset_read(const struct dataset *dataset, const int64_t *index, int64_t count, float *x,
+                  int32_t *y);
+
+#endif /* DATA_DATASET_H */

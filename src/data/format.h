@@ -1,0 +1,59 @@
+/* format.h - how a file format hands samples to a data set. Private to data/.
+ *
+ * A format is one row of format_table: it knows what its files are called, opens
+ * them and checks everything in them, so that dataset.c can trust what it gets.
+ */
+#ifndef DATA_FORMAT_H
+#define DATA_FORMAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "data/dataset.h"
+#include "tensor/shape.h"
+
+enum { FORMAT_PARTS = 8, FORMAT_CHANNELS = 3 };
+
+/* Samples that lie in a row: sample i has its pixels (planes of H x W bytes) at
+ * pixels + i * pixel_stride and its label at labels[i * label_stride]. */
+struct format_part {
+    const uint8_t *pixels, *labels;
+    size_t pixel_stride, label_stride;
+    int64_t count;
+};
+
+/* One split, open. */
+struct format_data {
+    struct shape sample; /* C, H, W; at most FORMAT_CHANNELS channels */
+    int classes;         /* every label is below it */
+    int64_t train_count, test_count; /* as far as known without reading pixels; 0 if unknown */
+    int n_parts;
+    struct format_part part[FORMAT_PARTS];
+    void *storage; /* the format's own */
+};
+
+struct format {
+    const char *name; /* as in struct dataset_info */
+
+    /* Does the folder hold files under this format's names? */
+    bool (*probe)(const char *folder);
+    /* Opens one split and checks all of it, also against `expected` (shape, classes) unless that
+     * is NULL. *out is written on success only. */
+    enum status (*open)(const char *folder, enum dataset_split split,
+                        const struct dataset_info *expected, struct format_data *out);
+    void (*close)(struct format_data *data);
+    /* Checks both splits and writes their files to the folder `target`, unpacked. */
+    enum status (*copy)(const char *folder, const struct dataset_info *expected,
+                        const char *target);
+};
+
+extern const struct format *const format_table[]; /* ended by NULL */
+
+/* The first format that knows the folder's files, or NULL. */
+const struct format *format_of_folder(const char *folder);
+/* The same; STATUS_NOT_FOUND says what is missing. */
+MUST_CHECK enum status format_detect(const char *folder, const struct format **out);
+
+#endif /* DATA_FORMAT_H */

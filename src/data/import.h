@@ -1,0 +1,11 @@
+/* import.h - the part of an import that a fetch shares. Private to data/. */
+#ifndef DATA_IMPORT_H
+#define DATA_IMPORT_H
+
+#include "base/status.h"
+
+/* Checks the data set in the folder `path`, as one called `name`, and writes its files, unpacked,
+ * to the folder `target`. */
+MUST_CHECK enum status import_files(const char *path, const char *name, const char *target);
+
+#endif /* DATA_IMPORT_H */

@@ -1,0 +1,46 @@
+/* loader.h - batches made ready ahead of the step that needs them.
+ *
+ * One thread reads ahead; it wakes when half of its buffers are free and fills them
+ * all, so that it disturbs the computing threads seldom. All memory is taken in
+ * loader_create. The stream of batches is a function of the sampler's configuration.
+ *
+ * Threads: loader_next and loader_done from one thread.
+ */
+#ifndef DATA_LOADER_H
+#define DATA_LOADER_H
+
+#include "base/status.h"
+#include "data/dataset.h"
+#include "data/sampler.h"
+
+struct loader;
+
+struct loader_config {
+    const struct dataset *dataset; /* borrowed while the loader lives */
+    struct sampler_config sampler;
+    int64_t shards;                /* V of the whole job */
+    int64_t first_shard, n_shards; /* this rank's shards, in a row */
+    uint64_t first_step, end_step; /* steps [first, end) */
+    int depth;                     /* batches ahead; 0 picks */
+};
+
+/* This rank's part of one step. */
+struct batch {
+    uint64_t step;
+    int64_t epoch;
+    int64_t samples; /* of the whole step */
+    int64_t first;   /* position in the step of row 0 */
+    int64_t rows;    /* rows of this rank; may be 0 */
+    float *x;        /* rows x (H, W, C) */
+    int32_t *y;      /* rows */
+};
+
+MUST_CHECK enum status loader_create(const struct loader_config *config, struct loader **out);
+void loader_destroy(struct loader *loader); /* stops the thread; NULL is allowed */
+
+/* The next step's batch, waiting if it is not ready. *out is borrowed until loader_done.
+ * STATUS_NOT_FOUND after the last step. */
+MUST_CHECK enum status loader_next(struct loader *loader, const struct batch **out);
+void loader_done(struct loader *loader, const struct batch *batch);
+
+#endif /* DATA_LOADER_H */

@@ -1,0 +1,164 @@
+/* search.c - finds the folder of a data set, or says what to do. */
+#include "data/search.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/strbuf.h"
+#include "base/suggest.h"
+#include "data/format.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_PLACES = 3, NAME_MOST = 64, NAMES_MOST = 64, MESSAGE_MOST = 1 << 16 };
+
+/* A variable's value; NULL if it is unset or empty. */
+static const char *setting(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value && value[0] ? value : NULL;
+}
+
+/* The folder that holds the data sets of place 0, 1 or 2; *out is NULL if there is no such place
+ * for this user. */
+static enum status place_root(int place, char **out)
+{
+    const char *data = setting("TUTTI_DATA"), *home = setting("HOME");
+
+    *out = NULL;
+    if (place == 0)
+        return data ? mem_strdup(data, out) : STATUS_OK;
+    if (place == 1)
+        return home ? file_join(home, ".local/share/tutti", out) : STATUS_OK;
+    return mem_strdup("/usr/share/datasets", out);
+}
+
+static enum status place_folder(int place, const char *name, char **out)
+{
+    char *root;
+
+    *out = NULL;
+    TRY(place_root(place, &root));
+    const enum status status = root ? file_join(root, name, out) : STATUS_OK;
+    mem_free(root);
+    return status;
+}
+
+static bool is_name(const char *name)
+{
+    static const char ALLOWED[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789-_.";
+    const size_t length = strlen(name);
+
+    return length > 0 && length <= NAME_MOST && name[0] != '.' &&
+           strspn(name, ALLOWED) == length;
+}
+
+enum status search_check_name(const char *name)
+{
+    if (is_name(name))
+        return STATUS_OK;
+    return FAIL(STATUS_USAGE,
+                "\"%s\" cannot name a data set: use letters, digits, -, _ and ., at most %d",
+                name, NAME_MOST);
+}
+
+enum status search_fail_unknown(const char *name)
+{
+    const char *names[NAMES_MOST + 1] = { 0 };
+
+    for (size_t i = 0; i < NAMES_MOST && dataset_table[i]; i++)
+        names[i] = dataset_table[i]->name;
+    const char *nearest = suggest_nearest(name, names);
+
+    if (is_name(name) && file_is_folder(name))
+        return FAIL(STATUS_NOT_FOUND, "unknown data set \"%s\"; for the folder write ./%s", name,
+                    name);
+    if (nearest)
+        return FAIL(STATUS_NOT_FOUND, "unknown data set \"%s\"; did you mean %s?", name,
+                    nearest);
+    return FAIL(STATUS_NOT_FOUND, "unknown data set \"%s\"; \"tutti data list\" shows the names",
+                name);
+}
+
+/* `looked` lists the places. */
+static enum status fail_absent(const struct dataset_info *info, const char *looked)
+{
+    const char *name = info->name;
+
+    if (info->package && info->source)
+        return FAIL(STATUS_NOT_FOUND,
+                    "%s: not in %s; install Debian's %s, or run: tutti data fetch %s", name,
+                    looked, info->package, name);
+    if (info->source)
+        return FAIL(STATUS_NOT_FOUND, "%s: not in %s; run: tutti data fetch %s", name, looked,
+                    name);
+    return FAIL(STATUS_NOT_FOUND, "%s: not in %s", name, looked);
+}
+
+/* Looks in all places; *out is NULL if none has it, and `looked` tells them. */
+static enum status look(const char *name, struct strbuf *looked, char **out)
+{
+    *out = NULL;
+    for (int place = 0; place < N_PLACES; place++) {
+        char *folder;
+
+        TRY(place_folder(place, name, &folder));
+        if (!folder)
+            continue;
+        if (format_of_folder(folder)) {
+            *out = folder;
+            return STATUS_OK;
+        }
+        strbuf_printf(looked, "%s%s%s", looked->length > 0 ? ", " : "", folder,
+                      file_is_folder(folder) ? " (no known files there)" : "");
+        mem_free(folder);
+    }
+    return strbuf_status(looked);
+}
+
+static enum status find_path(const char *path, char **out)
+{
+    const struct format *format;
+
+    TRY(format_detect(path, &format));
+    return mem_strdup(path, out);
+}
+
+enum status search_find(const char *name, char **out)
+{
+    struct strbuf looked;
+    char *folder;
+
+    if (strchr(name, '/'))
+        return find_path(name, out);
+    if (!is_name(name))
+        return search_fail_unknown(name);
+
+    strbuf_init(&looked, MESSAGE_MOST);
+    enum status status = look(name, &looked, &folder);
+    if (status == STATUS_OK && !folder) {
+        const struct dataset_info *info = dataset_find(name);
+        status = info ? fail_absent(info, looked.text) : search_fail_unknown(name);
+    }
+    strbuf_release(&looked);
+    if (status == STATUS_OK)
+        *out = folder;
+    return status;
+}
+
+enum status search_root(char **out)
+{
+    char *root;
+
+    for (int place = 0; place < 2; place++) {
+        TRY(place_root(place, &root));
+        if (root) {
+            *out = root;
+            return STATUS_OK;
+        }
+    }
+    return FAIL(STATUS_USAGE, "nowhere to put data sets: neither TUTTI_DATA nor HOME is set");
+}

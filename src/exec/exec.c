@@ -1,0 +1,406 @@
+/* exec.c - making an executor: lanes, shared memory, plans. */
+#include "exec/exec.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "exec/state.h"
+#include "graph/op.h"
+#include "pass/pass.h"
+
+/* Which shards a part of the job has: [number * shards / parts, (number + 1) * shards / parts). */
+static int64_t row_begin(int64_t shards, int64_t parts, int64_t number)
+{
+    return number * shards / parts;
+}
+
+int64_t exec_first_shard(const struct exec *exec)
+{
+    return row_begin(exec->config.shards, exec->ranks, exec->rank);
+}
+
+int64_t exec_shard_count(const struct exec *exec)
+{
+    return row_begin(exec->config.shards, exec->ranks, exec->rank + 1) - exec_first_shard(exec);
+}
+
+int exec_lanes(const struct exec *exec)
+{
+    return exec->n_lanes;
+}
+
+/* Lanes of a rank: one a thread if there are shards for all of them on every rank. */
+static int lanes_of(const struct exec *exec)
+{
+    const int64_t fewest = exec->config.shards / exec->ranks;
+    return exec->config.threads <= fewest ? exec->config.threads : fewest > 1 ? (int)fewest : 1;
+}
+
+/* Shards of lane `number` of all. */
+static void lane_row(const struct exec *exec, int number, int64_t *first, int64_t *count)
+{
+    const int rank = number / exec->n_lanes, lane = number % exec->n_lanes;
+    const int64_t begin = row_begin(exec->config.shards, exec->ranks, rank);
+    const int64_t mine = row_begin(exec->config.shards, exec->ranks, rank + 1) - begin;
+
+    *first = begin + row_begin(mine, exec->n_lanes, lane);
+    *count = begin + row_begin(mine, exec->n_lanes, lane + 1) - *first;
+}
+
+/* Reading the graph -------------------------------------------------------------------- */
+
+static enum status read_params(struct exec *exec)
+{
+    const struct graph *graph = exec->config.train;
+
+    TRY(mem_alloc((size_t)graph_value_count(graph) + 1, sizeof *exec->params, &exec->params));
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        if (graph_value(graph, i)->kind == VALUE_PARAM)
+            exec->params[exec->n_params++] = graph_value(graph, i);
+    }
+    exec->buckets.count = pass_bucket_count(graph);
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const int64_t count = shape_count(&pass_bucket_value(graph, b, "param")->shape);
+        exec->buckets.begin[b + 1] = exec->buckets.begin[b] + count;
+    }
+    exec->vector = (size_t)exec->buckets.begin[exec->buckets.count];
+    return STATUS_OK;
+}
+
+/* The part of the graph that runs once a step must be one of the forms that lane_reduce runs. */
+static enum status read_step_nodes(struct exec *exec)
+{
+    bool across = false;
+
+    for (int n = 0; n < graph_node_count(exec->config.train); n++) {
+        const struct node *node = graph_node(exec->config.train, n);
+        if (node->op->split[0] != SPLIT_WHOLE)
+            continue;
+        if (node->op == &op_reduce_scatter) {
+            across = true;
+        } else if (node->op == &op_clip_norm) {
+            exec->clips = true;
+        } else if (kernel_update_find(node->op->name)) {
+            exec->update = kernel_update_find(node->op->name);
+            exec->update_attrs = node->attrs;
+        } else if (node->op == &op_all_reduce && node->in[0]->maker->in[0]->kind == VALUE_FLAT) {
+            return FAIL(STATUS_UNSUPPORTED, "node %s: whole buckets are not reduced to every rank",
+                        node->name);
+        }
+    }
+    if (!exec->update)
+        return FAIL(STATUS_MISMATCH, "graph %s has no update", graph_name(exec->config.train));
+    if (exec->ranks > 1 && !across)
+        return FAIL(STATUS_MISMATCH, "graph %s is for one rank, there are %d",
+                    graph_name(exec->config.train), exec->ranks);
+    exec->n_states = optim_states(&exec->config.optim);
+    return STATUS_OK;
+}
+
+/* Memory ------------------------------------------------------------------------------- */
+
+/* Hands out pieces of one block; with base NULL it only counts. */
+struct carver {
+    char *base;
+    size_t used;
+};
+
+static void *carve(struct carver *carver, size_t count, size_t size)
+{
+    void *piece = carver->base ? carver->base + carver->used : NULL;
+    carver->used += (count * size + 4095) / 4096 * 4096;
+    return piece;
+}
+
+static void lay_out(struct exec *exec, struct carver *carver)
+{
+    const size_t buckets = (size_t)exec->buckets.count;
+    const size_t shards = (size_t)exec->config.shards;
+    const size_t stretches = exec->vector / TREE_STRETCH + buckets + 1;
+
+    exec->ready = carve(carver, buckets, sizeof *exec->ready);
+    exec->done = carve(carver, buckets, sizeof *exec->done);
+    exec->reduced = carve(carver, 3, sizeof *exec->reduced);
+    exec->evaluated = exec->reduced + 1;
+    exec->settled = exec->reduced + 2;
+    exec->losses = carve(carver, 2 * shards, sizeof(float));
+    exec->corrects = carve(carver, 2 * shards, sizeof(float));
+    exec->param = carve(carver, exec->vector, sizeof(float));
+    for (int i = 0; i < exec->n_states; i++)
+        exec->state[i] = carve(carver, exec->vector, sizeof(float));
+    if (exec->clips) {
+        exec->sum = carve(carver, exec->vector, sizeof(float));
+        exec->squares = carve(carver, stretches, sizeof(double));
+    }
+    exec->n_parts = 0;
+    for (int number = 0; number < exec->all_lanes; number++) {
+        struct tree_stack stack;
+        int64_t first, count;
+
+        lane_row(exec, number, &first, &count);
+        const int buffers = tree_buffers(exec->config.shards, first, count);
+        float *gradients = carve(carver, (size_t)buffers * exec->vector, sizeof(float));
+        if (!carver->base)
+            continue;
+        if (number / exec->n_lanes == exec->rank)
+            exec->lanes[number % exec->n_lanes].gradients = gradients;
+        tree_stack_init(&stack, exec->config.shards);
+        for (int64_t v = first; v < first + count; v++) {
+            tree_stack_push(&stack, v);
+            while (tree_stack_can_add(&stack))
+                tree_stack_add(&stack);
+        }
+        for (int i = 0; i < stack.count; i++)
+            exec->parts[exec->n_parts++] =
+                (struct tree_part){ stack.node[i], gradients + (size_t)i * exec->vector };
+    }
+}
+
+static enum status share_memory(struct exec *exec)
+{
+    struct carver carver = { 0 };
+
+    if (!transport_shares_memory(exec->transport))
+        return FAIL(STATUS_UNSUPPORTED, "transport %s shares no memory between ranks",
+                    transport_name(exec->transport));
+    lay_out(exec, &carver);
+    exec->shared_bytes = carver.used;
+    TRY(transport_share(exec->transport, carver.used, &exec->shared));
+    TRY(mem_alloc((size_t)exec->all_lanes * 2 * TREE_DEPTH, sizeof *exec->parts, &exec->parts));
+    carver = (struct carver){ .base = exec->shared };
+    lay_out(exec, &carver);
+    return STATUS_OK;
+}
+
+static enum status make_lanes(struct exec *exec)
+{
+    exec->n_lanes = lanes_of(exec);
+    exec->all_lanes = exec->n_lanes * exec->ranks;
+    if (exec->all_lanes > LANES_MAX)
+        return FAIL(STATUS_USAGE, "%d lanes are more than %d", exec->all_lanes, LANES_MAX);
+    const int helpers = exec->n_lanes == 1 ? exec->config.threads : 1; /* threads of a lane */
+    TRY(mem_alloc((size_t)exec->n_lanes, sizeof *exec->lanes, &exec->lanes));
+    for (int i = 0; i < exec->n_lanes; i++) {
+        struct lane *lane = &exec->lanes[i];
+        lane->exec = exec;
+        lane->number = exec->rank * exec->n_lanes + i;
+        lane_row(exec, lane->number, &lane->first, &lane->count);
+        TRY(mem_alloc((size_t)helpers * TREE_SCRATCH, sizeof(float), &lane->scratch));
+    }
+    if (exec->n_lanes > 1)
+        TRY(pool_create(exec->n_lanes, &exec->lanes_pool));
+    else if (helpers > 1)
+        TRY(pool_create(helpers, &exec->kernel_pool));
+    return STATUS_OK;
+}
+
+enum status exec_create(const struct exec_config *config, struct exec **out)
+{
+    struct exec *exec;
+
+    TRY(mem_alloc(1, sizeof *exec, &exec));
+    exec->config = *config;
+    exec->transport = comm_transport(config->comm);
+    exec->rank = comm_rank(config->comm);
+    exec->ranks = comm_size(config->comm);
+    enum status status = read_params(exec);
+    if (status == STATUS_OK)
+        status = read_step_nodes(exec);
+    if (status == STATUS_OK && config->shards < exec->ranks)
+        status = FAIL(STATUS_USAGE, "%lld shards are fewer than %d ranks: raise --shards",
+                      (long long)config->shards, exec->ranks);
+    if (status == STATUS_OK)
+        status = make_lanes(exec);
+    if (status == STATUS_OK)
+        status = share_memory(exec);
+    if (status == STATUS_OK && config->batch >= config->shards)
+        status = exec_prepare(exec, config->batch / config->shards, false);
+    if (status != STATUS_OK) {
+        exec_destroy(exec);
+        return status;
+    }
+    *out = exec;
+    return STATUS_OK;
+}
+
+static void free_arena(struct exec *exec, struct lane *lane)
+{
+    if (lane->arena)
+        munmap(lane->arena, exec->arena_bytes);
+    lane->arena = NULL;
+}
+
+void exec_destroy(struct exec *exec)
+{
+    if (!exec)
+        return;
+    pool_destroy(exec->lanes_pool);
+    pool_destroy(exec->kernel_pool);
+    for (int i = 0; exec->lanes && i < exec->n_lanes; i++) {
+        struct lane *lane = &exec->lanes[i];
+        for (int p = 0; p < lane->n_plans; p++)
+            plan_destroy(lane->plans[p]);
+        for (int p = 0; p < lane->n_eval_plans; p++)
+            plan_destroy(lane->eval_plans[p]);
+        free_arena(exec, lane);
+        mem_free(lane->scratch);
+        mem_free(lane->eval_x);
+        mem_free(lane->eval_y);
+    }
+    mem_free(exec->lanes);
+    mem_free(exec->params);
+    mem_free(exec->parts);
+    mem_free(exec);
+}
+
+/* Plans -------------------------------------------------------------------------------- */
+
+const struct plan *lane_plan(const struct lane *lane, int64_t rows, bool evaluation)
+{
+    struct plan *const *plans = evaluation ? lane->eval_plans : lane->plans;
+    const int n = evaluation ? lane->n_eval_plans : lane->n_plans;
+
+    for (int i = 0; i < n; i++) {
+        if (plans[i]->rows == rows)
+            return plans[i];
+    }
+    return NULL;
+}
+
+/* All lanes' arenas have room for the largest plan. Mapped, not from the heap: pages that a
+ * plan does not touch cost nothing. */
+static enum status grow_arenas(struct exec *exec, size_t bytes)
+{
+    bytes = (bytes + 4095) / 4096 * 4096;
+    if (bytes <= exec->arena_bytes)
+        return STATUS_OK;
+    for (int i = 0; i < exec->n_lanes; i++) {
+        struct lane *lane = &exec->lanes[i];
+        void *arena =
+            mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (arena == MAP_FAILED)
+            return FAIL(STATUS_NO_MEMORY, "%zu bytes for activations are refused", bytes);
+        madvise(arena, bytes, MADV_HUGEPAGE); /* only a hint */
+        free_arena(exec, lane);
+        lane->arena = arena;
+        lane->bases[BASE_ARENA] = arena;
+        lane->bases[BASE_PARAM] = (char *)exec->param;
+    }
+    exec->arena_bytes = bytes;
+    return STATUS_OK;
+}
+
+enum status exec_prepare(struct exec *exec, int64_t rows, bool evaluation)
+{
+    if (rows == 0 || lane_plan(&exec->lanes[0], rows, evaluation))
+        return STATUS_OK;
+    for (int i = 0; i < exec->n_lanes; i++) {
+        struct lane *lane = &exec->lanes[i];
+        struct plan **plans = evaluation ? lane->eval_plans : lane->plans;
+        int *n = evaluation ? &lane->n_eval_plans : &lane->n_plans;
+
+        if (*n == PLANS_MAX) { /* forget the second: the first is the usual shape */
+            plan_destroy(plans[1]);
+            memmove(&plans[1], &plans[2], (PLANS_MAX - 2) * sizeof *plans);
+            --*n;
+        }
+        TRY(plan_create(evaluation ? exec->config.eval : exec->config.train, exec->config.train,
+                        rows, &exec->buckets, exec->config.choices, &plans[*n]));
+        ++*n;
+    }
+    return grow_arenas(exec, lane_plan(&exec->lanes[0], rows, evaluation)->arena_bytes);
+}
+
+enum status exec_print_plan(struct exec *exec, int64_t rows, struct strbuf *out)
+{
+    TRY(exec_prepare(exec, rows, false));
+    const struct plan *plan = lane_plan(&exec->lanes[0], rows, false);
+    for (int i = 0; i < plan->n_instructions; i++) {
+        char text[KERNEL_TEXT];
+        strbuf_printf(out, "%-10s %s\n", plan->instructions[i].kernel->name,
+                      kernel_print(&plan->instructions[i].problem, text));
+    }
+    return strbuf_status(out);
+}
+
+/* Lanes -------------------------------------------------------------------------------- */
+
+void exec_meet(struct exec *exec, const char *point)
+{
+    if (exec->config.at_meeting)
+        exec->config.at_meeting(exec->config.at_meeting_arg, point);
+}
+
+enum status exec_wait(struct exec *exec, struct lane *lane, struct transport_counter *counter,
+                      uint32_t target, const char *what)
+{
+    if (transport_reached(counter, target))
+        return STATUS_OK;
+    if (lane->number % exec->n_lanes == 0)
+        transport_note(exec->transport, exec->batch ? exec->batch->step : 0, what);
+    const int64_t begin = clock_ns();
+    enum status status = transport_wait(exec->transport, counter, target, what);
+    lane->times.wait += clock_ns() - begin;
+    return status;
+}
+
+struct lanes_call {
+    struct exec *exec;
+    void (*fn)(struct lane *lane);
+};
+
+static void run_lane(void *arg, int index)
+{
+    const struct lanes_call *call = arg;
+    struct lane *lane = &call->exec->lanes[index];
+
+    lane->status = STATUS_OK;
+    call->fn(lane);
+    if (lane->status != STATUS_OK)
+        snprintf(lane->failure, sizeof lane->failure, "%s", status_message());
+}
+
+enum status exec_on_lanes(struct exec *exec, void (*fn)(struct lane *lane))
+{
+    struct lanes_call call = { exec, fn };
+
+    if (exec->lanes_pool)
+        pool_run(exec->lanes_pool, run_lane, &call);
+    else
+        run_lane(&call, 0);
+    for (int i = 0; i < exec->n_lanes; i++) {
+        if (exec->lanes[i].status != STATUS_OK)
+            return status_set(exec->lanes[i].status, exec->lanes[i].failure);
+    }
+    return STATUS_OK;
+}
+
+/* Measurements ------------------------------------------------------------------------- */
+
+struct exec_times exec_times(const struct exec *exec)
+{
+    struct exec_times total = { 0 };
+
+    for (int i = 0; i < exec->n_lanes; i++) {
+        const struct times *times = &exec->lanes[i].times;
+        total.compute += (double)times->compute * 1e-9;
+        total.comm += (double)times->comm * 1e-9;
+        total.wait += (double)times->wait * 1e-9;
+        total.evaluate += (double)times->evaluate * 1e-9;
+    }
+    return total;
+}
+
+void exec_reset_times(struct exec *exec)
+{
+    for (int i = 0; i < exec->n_lanes; i++)
+        exec->lanes[i].times = (struct times){ 0 };
+}
+
+struct exec_memory exec_memory(const struct exec *exec)
+{
+    return (struct exec_memory){ .arena = exec->arena_bytes, .shared = exec->shared_bytes };
+}

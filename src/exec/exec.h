@@ -1,0 +1,100 @@
+/* exec.h - runs the graph a strategy made, on one rank.
+ *
+ * A rank runs its shards on its threads: one whole shard a thread where there are at least as many
+ * shards as threads ("lanes"), else all threads share each op. Parameters, optimizer state and
+ * every lane's gradients lie in memory that all ranks of the machine see. As soon as a lane's
+ * gradients of a bucket are final it says so; when all lanes of all ranks have, each sums its
+ * part of the bucket over all of them along the tree of shards and updates that part, mostly
+ * while backward still runs. The next step's forward waits only for the buckets it is about
+ * to read. After the first step of a shape nothing is allocated.
+ *
+ * Threads: one thread a rank calls; every rank makes the same calls.
+ * Errors:  STATUS_PEER_LOST as transport.h has it; then only exec_destroy is valid.
+ */
+#ifndef EXEC_EXEC_H
+#define EXEC_EXEC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "comm/comm.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "graph/graph.h"
+#include "kernel/kernel.h"
+#include "optim/optim.h"
+
+struct exec;
+
+struct exec_config {
+    const struct graph *train; /* after a strategy's passes; borrowed while exec lives */
+    const struct graph *eval;  /* after pass_evaluation, or NULL */
+    struct comm *comm;         /* borrowed */
+    int threads;
+    int64_t shards, batch;     /* of the whole job */
+    uint64_t seed;
+    const struct kernel_choices *choices; /* borrowed */
+    struct optim_config optim;
+    /* For tests of faults: called with a name at every point where ranks meet. NULL: none. */
+    void (*at_meeting)(void *arg, const char *point);
+    void *at_meeting_arg;
+};
+
+/* Collective. Parameters are zero: follow with exec_init_params or exec_set_*. */
+MUST_CHECK enum status exec_create(const struct exec_config *config, struct exec **out);
+void exec_destroy(struct exec *exec); /* NULL is allowed */
+
+struct exec_result {
+    double loss, correct; /* of the whole step or data set: mean loss; samples right */
+    int64_t samples;
+};
+
+/* Collective: one training step on this rank's part of the samples. */
+MUST_CHECK enum status exec_step(struct exec *exec, const struct batch *batch,
+                                 struct exec_result *out);
+/* Collective: forward over a data set. */
+MUST_CHECK enum status exec_evaluate(struct exec *exec, const struct dataset *dataset,
+                                     struct exec_result *out);
+/* Collective: waits until every update so far is visible here. */
+MUST_CHECK enum status exec_settle(struct exec *exec);
+
+/* This rank's shards, in a row. */
+int64_t exec_first_shard(const struct exec *exec);
+int64_t exec_shard_count(const struct exec *exec);
+int exec_lanes(const struct exec *exec);
+
+/* Parameters and state ----------------------------------------------------------------- */
+
+int exec_param_count(const struct exec *exec);
+const struct value *exec_param(const struct exec *exec, int i); /* in the model's order */
+int exec_state_count(const struct exec *exec); /* state vectors a parameter */
+const char *exec_state_name(const struct exec *exec, int state);
+
+/* Collective: initial values from the seed. */
+MUST_CHECK enum status exec_init_params(struct exec *exec);
+/* Copies between plain row-major memory and the parameter (state -1) or its state. Call on a
+ * settled exec; set on one rank, then exec_settle on all. */
+void exec_get(const struct exec *exec, int param, int state, float *out);
+void exec_set(struct exec *exec, int param, int state, const float *plain);
+/* SHA-256 over names, shapes and plain contents of all parameters, as 64 digits. */
+MUST_CHECK enum status exec_hash(const struct exec *exec, char out[65]);
+
+/* Measurements ------------------------------------------------------------------------- */
+
+/* Seconds of this rank's lanes, added up, since the last call of exec_reset_times. */
+struct exec_times {
+    double compute, comm, wait, evaluate;
+};
+struct exec_times exec_times(const struct exec *exec);
+void exec_reset_times(struct exec *exec);
+
+/* Bytes: activations of one lane, and what all ranks of this machine share. */
+struct exec_memory {
+    size_t arena, shared;
+};
+struct exec_memory exec_memory(const struct exec *exec);
+/* Which kernel runs each node of a shard of `rows`, one line a node. */
+MUST_CHECK enum status exec_print_plan(struct exec *exec, int64_t rows, struct strbuf *out);
+
+#endif /* EXEC_EXEC_H */

@@ -1,0 +1,126 @@
+/* params.c - parameters and optimizer state in and out of the flat vectors. */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/sha256.h"
+#include "exec/state.h"
+
+/* Part of the counter of initial values, so that they share no numbers with other draws. */
+enum { INIT_STREAM = 0x1717 };
+
+int exec_param_count(const struct exec *exec)
+{
+    return exec->n_params;
+}
+
+const struct value *exec_param(const struct exec *exec, int i)
+{
+    return exec->params[i];
+}
+
+int exec_state_count(const struct exec *exec)
+{
+    return exec->n_states;
+}
+
+const char *exec_state_name(const struct exec *exec, int state)
+{
+    return exec->config.optim.optimizer->state_names[state];
+}
+
+static float *place_of(const struct exec *exec, int param, int state)
+{
+    const struct value *value = exec->params[param];
+    float *vector = state < 0 ? exec->param : exec->state[state];
+    return vector + exec->buckets.begin[plan_bucket_of(value->flat)] + value->offset;
+}
+
+void exec_get(const struct exec *exec, int param, int state, float *out)
+{
+    const struct value *value = exec->params[param];
+    layout_to_plain(value->layout, &value->shape, sizeof(float), place_of(exec, param, state),
+                    out);
+}
+
+void exec_set(struct exec *exec, int param, int state, const float *plain)
+{
+    const struct value *value = exec->params[param];
+    layout_from_plain(value->layout, &value->shape, sizeof(float), plain,
+                      place_of(exec, param, state));
+}
+
+/* Element i of parameter p: word i%4 of Philox(seed, { i/4 low, i/4 high, p, INIT_STREAM }). */
+static void draw(uint64_t seed, int p, float bound, int64_t count, float *out)
+{
+    for (int64_t i = 0; i < count; i += 4) {
+        const uint64_t block = (uint64_t)i / 4;
+        const uint32_t counter[4] = { (uint32_t)block, (uint32_t)(block >> 32), (uint32_t)p,
+                                      INIT_STREAM };
+        const struct rng_block words = rng_philox(seed, counter);
+        for (int64_t j = 0; j < 4 && i + j < count; j++)
+            out[i + j] = (2 * rng_to_float(words.word[j]) - 1) * bound;
+    }
+}
+
+static int64_t largest_param(const struct exec *exec)
+{
+    int64_t largest = 0;
+
+    for (int i = 0; i < exec->n_params; i++) {
+        const int64_t count = shape_count(&exec->params[i]->shape);
+        largest = count > largest ? count : largest;
+    }
+    return largest;
+}
+
+enum status exec_init_params(struct exec *exec)
+{
+    if (exec->rank == 0) {
+        float *plain;
+        TRY(mem_alloc((size_t)largest_param(exec), sizeof *plain, &plain));
+        for (int i = 0; i < exec->n_params; i++) {
+            const struct value *value = exec->params[i];
+            draw(exec->config.seed, i, value->init_bound, shape_count(&value->shape), plain);
+            exec_set(exec, i, -1, plain);
+        }
+        mem_free(plain);
+    }
+    return exec_settle(exec);
+}
+
+enum status exec_settle(struct exec *exec)
+{
+    struct lane *lane = &exec->lanes[0];
+
+    for (int b = 0; b < exec->buckets.count; b++)
+        TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * (uint32_t)exec->all_lanes,
+                      "all_gather of parameters"));
+    exec_meet(exec, "settle");
+    exec->settles++;
+    transport_raise(exec->settled, 1);
+    return exec_wait(exec, lane, exec->settled, exec->settles * (uint32_t)exec->ranks,
+                     "barrier");
+}
+
+enum status exec_hash(const struct exec *exec, char out[65])
+{
+    struct sha256 hash;
+    float *plain;
+
+    TRY(mem_alloc((size_t)largest_param(exec), sizeof *plain, &plain));
+    sha256_init(&hash);
+    for (int i = 0; i < exec->n_params; i++) {
+        const struct value *value = exec->params[i];
+        char text[256], shape[SHAPE_TEXT];
+        const int length =
+            snprintf(text, sizeof text, "%s %s\n", value->name, shape_print(&value->shape, shape));
+        sha256_add(&hash, text, (size_t)length);
+        exec_get(exec, i, -1, plain);
+        sha256_add(&hash, plain, (size_t)shape_count(&value->shape) * sizeof *plain);
+    }
+    sha256_end_hex(&hash, out);
+    mem_free(plain);
+    return STATUS_OK;
+}

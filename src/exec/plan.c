@@ -1,0 +1,290 @@
+/* plan.c - compiles the shard part of a graph for a number of rows.
+ *
+ * Buffers are placed in running order: at each instruction the outputs and the scratch take the
+ * lowest gap between the buffers alive at that moment; a buffer dies after its last reader. Views
+ * share their source's buffer; an elementwise op writes over an input that dies with it.
+ */
+#include "exec/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "graph/op.h"
+
+enum { ALIGN = 64 };
+
+/* Where a value lies, while the plan is made. */
+struct place {
+    bool known;
+    struct operand operand;
+    int root;       /* value whose buffer this one is (itself, unless a view) */
+    int last_use;   /* instruction number; of the root */
+    size_t bytes;
+};
+
+struct block { /* a piece of the arena that is taken now */
+    size_t begin, end;
+    int until; /* last instruction that needs it */
+};
+
+struct maker {
+    const struct graph *graph;
+    const struct graph *places_of; /* the graph whose parameters have places */
+    const struct plan_buckets *buckets;
+    struct shape *shapes;
+    struct place *places; /* by value id */
+    struct block *blocks;
+    int n_blocks;
+    size_t arena_bytes;
+};
+
+int plan_bucket_of(const struct value *flat)
+{
+    return atoi(flat->name + strlen("bucket"));
+}
+
+static bool is_shard_node(const struct node *node)
+{
+    return node->op->split[0] != SPLIT_WHOLE;
+}
+
+/* Takes the lowest gap of `bytes` for instructions [now, until]. */
+static size_t take(struct maker *maker, size_t bytes, int now, int until)
+{
+    size_t at = 0;
+    int i, kept = 0;
+
+    for (i = 0; i < maker->n_blocks; i++) { /* let go of what nobody needs any more */
+        if (maker->blocks[i].until >= now)
+            maker->blocks[kept++] = maker->blocks[i];
+    }
+    maker->n_blocks = kept;
+    bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    for (i = 0; i < maker->n_blocks && maker->blocks[i].begin < at + bytes; i++) {
+        if (maker->blocks[i].end > at)
+            at = maker->blocks[i].end;
+    }
+    memmove(&maker->blocks[i + 1], &maker->blocks[i],
+            (size_t)(maker->n_blocks - i) * sizeof *maker->blocks);
+    maker->blocks[i] = (struct block){ at, at + bytes, until };
+    maker->n_blocks++;
+    if (at + bytes > maker->arena_bytes)
+        maker->arena_bytes = at + bytes;
+    return at;
+}
+
+/* Places that are known before anything runs. */
+static enum status place_given(struct maker *maker)
+{
+    struct graph_roles *roles = graph_roles((struct graph *)maker->graph);
+
+    for (int i = 0; i < graph_value_count(maker->graph); i++) {
+        const struct value *value = graph_value(maker->graph, i);
+        const struct value *placed = value;
+        struct place *place = &maker->places[i];
+
+        if (value->kind == VALUE_PARAM && !value->flat)
+            placed = graph_find_value(maker->places_of, value->name);
+        place->root = i;
+        place->last_use = -1;
+        place->bytes = (size_t)shape_count(&maker->shapes[i]) * dtype_size(value->dtype);
+        place->known = true;
+        if (placed && placed->flat) {
+            const int bucket = plan_bucket_of(placed->flat);
+            place->operand.base = value->kind == VALUE_PARAM ? BASE_PARAM : BASE_GRAD;
+            place->operand.offset =
+                (size_t)(maker->buckets->begin[bucket] + placed->offset) * sizeof(float);
+        } else if (value == roles->input) {
+            place->operand.base = BASE_INPUT;
+        } else if (value == roles->target) {
+            place->operand.base = BASE_TARGET;
+        } else if (value->kind == VALUE_PARAM) {
+            return FAIL(STATUS_MISMATCH, "parameter %s has no place", value->name);
+        } else {
+            place->known = false;
+        }
+    }
+    /* The losses go to the numbers that the shard reports. */
+    for (int n = 0; n < graph_node_count(maker->graph); n++) {
+        const struct node *node = graph_node(maker->graph, n);
+        const bool is_loss = roles->loss && node->op == &op_shard_sum &&
+                             node->in[0]->kind == VALUE_RESULT;
+        if (is_loss) {
+            struct place *place = &maker->places[node->in[0]->id];
+            place->known = true;
+            place->operand.base =
+                node->in[0]->maker->op == &op_accuracy ? BASE_CORRECT : BASE_LOSS;
+        }
+    }
+    return STATUS_OK;
+}
+
+static void find_last_uses(struct maker *maker)
+{
+    int number = 0;
+
+    for (int n = 0; n < graph_node_count(maker->graph); n++) {
+        const struct node *node = graph_node(maker->graph, n);
+        if (!is_shard_node(node))
+            continue;
+        if (node->op->is_view)
+            maker->places[node->out[0]->id].root = maker->places[node->in[0]->id].root;
+        for (int i = 0; i < node->n_in; i++)
+            maker->places[maker->places[node->in[i]->id].root].last_use = number;
+        number += !node->op->is_view;
+    }
+}
+
+static void place_outputs(struct maker *maker, const struct node *node, int number)
+{
+    for (int i = 0; i < node->n_out; i++) {
+        struct place *out = &maker->places[node->out[i]->id];
+        if (out->known)
+            continue;
+        const struct place *in = &maker->places[node->in[0]->id];
+        const struct place *source = &maker->places[in->root];
+        const int until = out->last_use > number ? out->last_use : number;
+        out->known = true;
+        if (i == 0 && node->op->may_overwrite && source->operand.base == BASE_ARENA &&
+            source->last_use == number && source->bytes == out->bytes) {
+            out->operand = source->operand;
+            for (int b = 0; b < maker->n_blocks; b++) {
+                if (maker->blocks[b].begin == out->operand.offset)
+                    maker->blocks[b].until = until;
+            }
+        } else {
+            out->operand.base = BASE_ARENA;
+            out->operand.offset = take(maker, out->bytes, number, until);
+        }
+    }
+}
+
+static enum status make_instruction(struct maker *maker, const struct node *node, int number,
+                                    const struct kernel_choices *choices,
+                                    struct instruction *out)
+{
+    struct kernel_problem *problem = &out->problem;
+
+    out->node = node;
+    problem->op = node->op->name;
+    problem->n_in = node->n_in;
+    problem->n_out = node->n_out;
+    problem->attrs = node->attrs;
+    for (int i = 0; i < node->n_in; i++) {
+        const struct value *in = node->in[i];
+        problem->in[i] = (struct kernel_tensor){ in->dtype, in->layout, maker->shapes[in->id] };
+    }
+    for (int i = 0; i < node->n_out; i++) {
+        const struct value *made = node->out[i];
+        problem->out[i] =
+            (struct kernel_tensor){ made->dtype, made->layout, maker->shapes[made->id] };
+    }
+    TRY(kernel_choose(choices, problem, &out->kernel));
+    place_outputs(maker, node, number);
+    const size_t scratch =
+        out->kernel->scratch_bytes ? out->kernel->scratch_bytes(problem) : 0;
+    out->scratch = scratch ? take(maker, scratch, number, number) : 0;
+    for (int i = 0; i < node->n_in; i++)
+        out->in[i] = maker->places[maker->places[node->in[i]->id].root].operand;
+    for (int i = 0; i < node->n_out; i++)
+        out->out[i] = maker->places[node->out[i]->id].operand;
+    if (out->kernel->prepare)
+        TRY(out->kernel->prepare(problem, &out->state));
+    return STATUS_OK;
+}
+
+/* First reads of each bucket's parameters, last touch of its parameters and gradients. */
+static void mark_buckets(struct plan *plan, const struct plan_buckets *buckets)
+{
+    for (int b = 0; b < buckets->count; b++) {
+        int first = -1, last = -1;
+        for (int n = 0; n < plan->n_instructions; n++) {
+            const struct node *node = plan->instructions[n].node;
+            for (int i = 0; i < node->n_in; i++) {
+                const struct value *in = node->in[i];
+                if (in->kind != VALUE_PARAM || !in->flat || plan_bucket_of(in->flat) != b)
+                    continue;
+                first = first < 0 ? n : first;
+                last = n;
+            }
+            for (int i = 0; i < node->n_out; i++) {
+                if (node->out[i]->flat && plan_bucket_of(node->out[i]->flat) == b)
+                    last = n;
+            }
+        }
+        if (first >= 0)
+            plan->instructions[first].before |= UINT64_C(1) << b;
+        if (last >= 0)
+            plan->instructions[last].after |= UINT64_C(1) << b;
+    }
+}
+
+static enum status make_plan(struct maker *maker, const struct kernel_choices *choices,
+                             struct plan *plan)
+{
+    TRY(graph_infer(maker->graph, plan->rows, maker->shapes));
+    TRY(place_given(maker));
+    find_last_uses(maker);
+    for (int n = 0; n < graph_node_count(maker->graph); n++) {
+        const struct node *node = graph_node(maker->graph, n);
+        if (!is_shard_node(node) || node->op->is_view)
+            continue;
+        /* Counted before it is made whole, so that plan_destroy releases its state. */
+        struct instruction *next = &plan->instructions[plan->n_instructions++];
+        enum status status =
+            make_instruction(maker, node, plan->n_instructions - 1, choices, next);
+        if (status != STATUS_OK)
+            return FAIL(status, "node %s (%s): %s", node->name, node->op->name,
+                        status_message());
+    }
+    mark_buckets(plan, maker->buckets);
+    plan->arena_bytes = maker->arena_bytes;
+    return STATUS_OK;
+}
+
+enum status plan_create(const struct graph *graph, const struct graph *places_of, int64_t rows,
+                        const struct plan_buckets *buckets, const struct kernel_choices *choices,
+                        struct plan **out)
+{
+    const size_t n_values = (size_t)graph_value_count(graph);
+    const size_t n_nodes = (size_t)graph_node_count(graph);
+    struct maker maker = { .graph = graph, .places_of = places_of, .buckets = buckets };
+    struct plan *plan = NULL;
+
+    enum status status = mem_alloc(1, sizeof *plan, &plan);
+    if (status == STATUS_OK)
+        status = mem_alloc(n_nodes + 1, sizeof *plan->instructions, &plan->instructions);
+    if (status == STATUS_OK)
+        status = mem_alloc(n_values + 1, sizeof *maker.shapes, &maker.shapes);
+    if (status == STATUS_OK)
+        status = mem_alloc(n_values + 1, sizeof *maker.places, &maker.places);
+    if (status == STATUS_OK)
+        status = mem_alloc(2 * n_nodes + n_values + 2, sizeof *maker.blocks, &maker.blocks);
+    if (status == STATUS_OK) {
+        plan->rows = rows;
+        status = make_plan(&maker, choices, plan);
+    }
+    mem_free(maker.shapes);
+    mem_free(maker.places);
+    mem_free(maker.blocks);
+    if (status != STATUS_OK) {
+        plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return STATUS_OK;
+}
+
+void plan_destroy(struct plan *plan)
+{
+    if (!plan)
+        return;
+    for (int i = 0; plan->instructions && i < plan->n_instructions; i++) {
+        struct instruction *made = &plan->instructions[i];
+        if (made->state && made->kernel->release)
+            made->kernel->release(made->state);
+    }
+    mem_free(plan->instructions);
+    mem_free(plan);
+}

@@ -1,0 +1,61 @@
+/* plan.h - what a lane runs for a shard of a given number of rows: instructions in order, with
+ * every buffer placed in one arena by how long it lives. Private to exec/. */
+#ifndef EXEC_PLAN_H
+#define EXEC_PLAN_H
+
+#include <stdint.h>
+
+#include "graph/graph.h"
+#include "kernel/kernel.h"
+
+/* What an operand's address is counted from; the lane keeps the addresses. */
+enum base {
+    BASE_ARENA,
+    BASE_PARAM,   /* all buckets' parameters, one after the other */
+    BASE_GRAD,    /* likewise: the gradients of the shard that runs */
+    BASE_INPUT,   /* the shard's samples */
+    BASE_TARGET,  /* and labels */
+    BASE_LOSS,    /* one number */
+    BASE_CORRECT, /* one number */
+    BASE_COUNT
+};
+
+struct operand {
+    enum base base;
+    size_t offset; /* bytes */
+};
+
+struct instruction {
+    const struct node *node;
+    const struct kernel *kernel;
+    struct kernel_problem problem;
+    struct operand in[KERNEL_IN], out[KERNEL_OUT];
+    size_t scratch; /* offset in the arena */
+    void *state;    /* of the kernel, for this call site */
+    uint64_t before; /* buckets (bits) whose parameters this is the first to read */
+    uint64_t after;  /* buckets whose gradients are final, and parameters no longer read, after it */
+};
+
+struct plan {
+    int64_t rows;
+    int n_instructions;
+    struct instruction *instructions;
+    size_t arena_bytes;
+};
+
+/* Where bucket b begins in the flat vectors, in elements; bucket_begin[n_buckets] is the end. */
+struct plan_buckets {
+    int count;
+    int64_t begin[GRAPH_NODE_IN + 1];
+};
+
+/* places_of: the training graph, where every parameter has its place; may be `graph` itself. */
+MUST_CHECK enum status plan_create(const struct graph *graph, const struct graph *places_of,
+                                   int64_t rows, const struct plan_buckets *buckets,
+                                   const struct kernel_choices *choices, struct plan **out);
+void plan_destroy(struct plan *plan); /* NULL is allowed */
+
+/* Number of the bucket that a flat value "bucketN...." belongs to. */
+int plan_bucket_of(const struct value *flat);
+
+#endif /* EXEC_PLAN_H */

@@ -1,0 +1,116 @@
+/* state.h - what an executor keeps. Private to exec/.
+ *
+ * Shared memory of the job, the same on every rank:
+ *
+ *   counters      ready[b], done[b] of each bucket, reduced, evaluated
+ *   losses        two steps' worth (even, odd) of one loss and one count a shard
+ *   parameters    one flat vector: bucket 0, bucket 1, ...
+ *   state         one such vector a state of the optimizer
+ *   gradients     of every lane of every rank: one such vector a partial sum it may hold
+ *   sum, squares  with clipping: the summed gradient, and a sum of squares a stretch
+ *
+ * Who may write what: a lane its own gradients until it raises ready[b]; after all lanes have, each
+ * lane its own part of bucket b's parameters, state and sum, until it raises done[b]. Counters
+ * only grow; step s is awaited as s times the number of lanes.
+ */
+#ifndef EXEC_STATE_H
+#define EXEC_STATE_H
+
+#include "base/pool.h"
+#include "exec/exec.h"
+#include "exec/plan.h"
+#include "exec/tree.h"
+#include "transport/transport.h"
+
+enum { PLANS_MAX = 8, EVAL_ROWS = 128, LANES_MAX = 1024 };
+
+struct times {
+    int64_t compute, comm, wait, evaluate; /* nanoseconds */
+};
+
+/* One thread of this rank that runs whole shards. */
+struct lane {
+    struct exec *exec;
+    int number;             /* among all lanes of all ranks */
+    int64_t first, count;   /* its shards */
+    char *arena;
+    char *bases[BASE_COUNT];
+    struct plan *plans[PLANS_MAX]; /* for training, one a number of rows */
+    int n_plans;
+    struct plan *eval_plans[PLANS_MAX];
+    int n_eval_plans;
+    float *gradients;       /* its buffers: buffer i at gradients + i * exec->vector */
+    float *scratch;         /* TREE_SCRATCH floats for each of its threads */
+    int next_bucket;        /* buckets below this are summed and updated in this step */
+    float *eval_x;          /* EVAL_ROWS samples */
+    int32_t *eval_y;
+    struct times times;
+    enum status status;
+    char failure[256];
+};
+
+struct exec {
+    struct exec_config config;
+    struct transport *transport;
+    int rank, ranks;
+    int n_lanes, all_lanes;      /* of this rank, of all ranks */
+    struct pool *lanes_pool;     /* runs the lanes, if there are several */
+    struct pool *kernel_pool;    /* shares each op's work, if there is one lane and many threads */
+    struct plan_buckets buckets;
+    size_t vector;               /* elements of a flat vector, all buckets */
+    const struct kernel_update *update;
+    struct attrs update_attrs;
+    bool clips;
+    int n_states;
+
+    int n_params;
+    const struct value **params;
+
+    /* Shared memory */
+    void *shared;
+    size_t shared_bytes;
+    struct transport_counter *ready, *done, *reduced, *evaluated, *settled;
+    float *losses, *corrects;    /* [2][shards] */
+    float *param;
+    float *state[KERNEL_STATES];
+    float *sum;
+    double *squares;             /* one a stretch of the flat vector */
+    float *eval_losses, *eval_corrects; /* one an evaluation batch; shared, made when first needed */
+    int64_t eval_capacity;
+    struct tree_part *parts;     /* of all lanes; same addresses everywhere */
+    int n_parts;
+
+    struct lane *lanes;
+    size_t arena_bytes;          /* of a lane's arena as it is now */
+    uint32_t steps;              /* done since creation: what counters are compared with */
+    uint32_t evaluations, settles;
+
+    /* The step that runs now */
+    const struct batch *batch;
+    struct kernel_update_step numbers;
+    const struct dataset *eval_data;
+};
+
+/* Waits, counting the time; `what` must be a literal (see transport_note). */
+MUST_CHECK enum status exec_wait(struct exec *exec, struct lane *lane,
+                                 struct transport_counter *counter, uint32_t target,
+                                 const char *what);
+/* For tests of faults. */
+void exec_meet(struct exec *exec, const char *point);
+/* Runs a function on every lane and gives the first failure. */
+MUST_CHECK enum status exec_on_lanes(struct exec *exec, void (*fn)(struct lane *lane));
+
+/* The plan for a number of rows, made if it is not there yet. Not for use inside a lane. */
+MUST_CHECK enum status exec_prepare(struct exec *exec, int64_t rows, bool evaluation);
+/* The plan for a number of rows of this lane. */
+const struct plan *lane_plan(const struct lane *lane, int64_t rows, bool evaluation);
+
+/* Runs one instruction of a plan. */
+void lane_run(struct lane *lane, const struct instruction *instruction,
+              const struct kernel_step *step);
+
+/* Sums and updates this lane's part of the buckets, in order, as far as they are ready; with
+ * `all` it waits for those that are not. */
+MUST_CHECK enum status lane_reduce(struct lane *lane, bool all);
+
+#endif /* EXEC_STATE_H */

@@ -1,0 +1,174 @@
+/* step.c - one training step on a rank.
+ *
+ * Each lane runs its shards one after the other. While the last one runs, a bucket whose gradients
+ * are final is announced (ready), and buckets that every lane has announced are summed and updated
+ * at the next opportunity. Afterwards the lane waits for the rest.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "exec/state.h"
+
+void lane_run(struct lane *lane, const struct instruction *instruction,
+              const struct kernel_step *step)
+{
+    struct kernel_call call = {
+        .problem = &instruction->problem,
+        .scratch = lane->arena + instruction->scratch,
+        .state = instruction->state,
+        .pool = lane->exec->kernel_pool,
+        .step = step,
+    };
+
+    for (int i = 0; i < instruction->problem.n_in; i++)
+        call.in[i] = lane->bases[instruction->in[i].base] + instruction->in[i].offset;
+    for (int i = 0; i < instruction->problem.n_out; i++)
+        call.out[i] = lane->bases[instruction->out[i].base] + instruction->out[i].offset;
+    instruction->kernel->run(&call);
+}
+
+/* Waits until the last step's update of these buckets is visible. */
+static enum status await_params(struct lane *lane, uint64_t buckets)
+{
+    struct exec *exec = lane->exec;
+    const uint32_t target = exec->steps * (uint32_t)exec->all_lanes;
+
+    for (; buckets; buckets &= buckets - 1)
+        TRY(exec_wait(exec, lane, &exec->done[__builtin_ctzll(buckets)], target,
+                      "all_gather of parameters"));
+    return STATUS_OK;
+}
+
+/* These buckets of the shard that ran last are final: add what the tree adds. */
+static void add_along_tree(struct lane *lane, const struct tree_stack *stack, uint64_t buckets)
+{
+    const struct exec *exec = lane->exec;
+    struct tree_stack sums = *stack;
+
+    while (tree_stack_can_add(&sums)) {
+        float *left = lane->gradients + (size_t)(sums.count - 2) * exec->vector;
+        for (uint64_t left_over = buckets; left_over; left_over &= left_over - 1) {
+            const int b = __builtin_ctzll(left_over);
+            const size_t at = (size_t)exec->buckets.begin[b];
+            const size_t count = (size_t)exec->buckets.begin[b + 1] - at;
+            kernel_add(left + at, left + at, left + at + exec->vector, count);
+        }
+        tree_stack_add(&sums);
+    }
+}
+
+/* A shard without samples: its gradients and losses are zero. */
+static void run_empty_shard(struct lane *lane)
+{
+    memset(lane->bases[BASE_GRAD], 0, lane->exec->vector * sizeof(float));
+    *(float *)lane->bases[BASE_LOSS] = 0;
+    *(float *)lane->bases[BASE_CORRECT] = 0;
+}
+
+static void announce(struct lane *lane, uint64_t buckets)
+{
+    struct exec *exec = lane->exec;
+
+    for (; buckets; buckets &= buckets - 1) {
+        exec_meet(exec, "ready");
+        transport_raise(&exec->ready[__builtin_ctzll(buckets)], 1);
+    }
+}
+
+static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *stack)
+{
+    struct exec *exec = lane->exec;
+    const struct batch *batch = exec->batch;
+    const int64_t begin = sampler_shard_begin(batch->samples, exec->config.shards, v);
+    const int64_t rows = sampler_shard_begin(batch->samples, exec->config.shards, v + 1) - begin;
+    const struct shape *sample = &graph_roles((struct graph *)exec->config.train)->input->shape;
+    const int64_t floats = shape_count(sample) / sample->dim[0];
+    const bool is_last = v == lane->first + lane->count - 1;
+    const uint64_t all = exec->buckets.count == 64 ? ~UINT64_C(0)
+                                                   : (UINT64_C(1) << exec->buckets.count) - 1;
+    const struct kernel_step step = {
+        .seed = exec->config.seed,
+        .first_sample = batch->step * (uint64_t)exec->config.batch + (uint64_t)begin,
+        .inv_batch = (float)(1.0 / (double)batch->samples),
+    };
+    const size_t slot = (size_t)(exec->steps % 2) * (size_t)exec->config.shards + (size_t)v;
+    const int buffer = tree_stack_push(stack, v);
+
+    lane->bases[BASE_GRAD] = (char *)(lane->gradients + (size_t)buffer * exec->vector);
+    lane->bases[BASE_INPUT] = (char *)(batch->x + (begin - batch->first) * floats);
+    lane->bases[BASE_TARGET] = (char *)(batch->y + (begin - batch->first));
+    lane->bases[BASE_LOSS] = (char *)&exec->losses[slot];
+    lane->bases[BASE_CORRECT] = (char *)&exec->corrects[slot];
+
+    if (rows == 0) {
+        /* The others may still be reading these buffers for the last step. */
+        TRY(await_params(lane, all));
+        run_empty_shard(lane);
+        add_along_tree(lane, stack, all);
+        if (is_last)
+            announce(lane, all);
+    } else {
+        const struct plan *plan = lane_plan(lane, rows, false);
+        for (int i = 0; i < plan->n_instructions; i++) {
+            const struct instruction *next = &plan->instructions[i];
+            if (next->before)
+                TRY(await_params(lane, next->before));
+            lane_run(lane, next, &step);
+            if (next->after) {
+                add_along_tree(lane, stack, next->after);
+                if (is_last) {
+                    announce(lane, next->after);
+                    TRY(lane_reduce(lane, false));
+                }
+            }
+        }
+    }
+    while (tree_stack_can_add(stack))
+        tree_stack_add(stack);
+    return STATUS_OK;
+}
+
+static enum status run_shards(struct lane *lane)
+{
+    struct tree_stack stack;
+
+    lane->next_bucket = 0;
+    tree_stack_init(&stack, lane->exec->config.shards);
+    for (int64_t v = lane->first; v < lane->first + lane->count; v++)
+        TRY(run_shard(lane, v, &stack));
+    return lane_reduce(lane, true);
+}
+
+static void run_step(struct lane *lane)
+{
+    const struct times before = lane->times;
+    const int64_t begin = clock_ns();
+
+    lane->status = run_shards(lane);
+    const int64_t other =
+        lane->times.comm - before.comm + (lane->times.wait - before.wait);
+    lane->times.compute += clock_ns() - begin - other;
+}
+
+enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_result *out)
+{
+    const int64_t shards = exec->config.shards;
+
+    /* Plans for this step's shard sizes: the smallest and the largest differ by one row. */
+    TRY(exec_prepare(exec, batch->samples / shards, false));
+    if (batch->samples % shards)
+        TRY(exec_prepare(exec, batch->samples / shards + 1, false));
+    exec->batch = batch;
+    exec->numbers = optim_step(&exec->config.optim, batch->step);
+    transport_note(exec->transport, batch->step, "forward and backward");
+    enum status status = exec_on_lanes(exec, run_step);
+    TRY(status);
+
+    /* Every lane of every rank had announced its gradients, so all losses are there. */
+    const size_t slot = (size_t)(exec->steps % 2) * (size_t)shards;
+    *out = (struct exec_result){ .loss = tree_sum(exec->losses + slot, shards),
+                                 .correct = tree_sum(exec->corrects + slot, shards),
+                                 .samples = batch->samples };
+    exec->steps++;
+    return STATUS_OK;
+}

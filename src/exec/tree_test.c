@@ -1,0 +1,83 @@
+/* tree_test.c - sums along the tree of shards do not depend on how shards lie on lanes. */
+#include <string.h>
+
+#include "base/test.h"
+#include "exec/tree.h"
+
+enum { MAX_SHARDS = 24, COUNT = 33 };
+
+/* The definition: left half plus right half of the padded range, absent leaves left out. */
+static float serial(float data[MAX_SHARDS][COUNT], int64_t shards, size_t at, int64_t begin,
+                    int64_t length)
+{
+    if (length == 1)
+        return data[begin][at];
+    const float left = serial(data, shards, at, begin, length / 2);
+    if (begin + length / 2 >= shards)
+        return left;
+    return left + serial(data, shards, at, begin + length / 2, length / 2);
+}
+
+static void test_any_cut_into_rows_gives_the_tree_sum(struct rng *rng)
+{
+    static float data[MAX_SHARDS][COUNT], buffers[MAX_SHARDS][MAX_SHARDS][COUNT];
+    static float scratch[TREE_SCRATCH];
+    const int64_t shards = 1 + (int64_t)rng_below(rng, MAX_SHARDS);
+    const int lanes = 1 + (int)rng_below(rng, (uint64_t)shards);
+    struct tree_part parts[2 * MAX_SHARDS];
+    int n_parts = 0;
+    int64_t size = 1;
+
+    while (size < shards)
+        size *= 2;
+    for (int64_t v = 0; v < shards; v++) {
+        for (int i = 0; i < COUNT; i++)
+            data[v][i] = (rng_float(rng) - 0.5F) * (float)(1 << rng_below(rng, 20));
+    }
+    for (int lane = 0; lane < lanes; lane++) {
+        const int64_t first = lane * shards / lanes, end = (lane + 1) * shards / lanes;
+        struct tree_stack stack;
+        tree_stack_init(&stack, shards);
+        for (int64_t v = first; v < end; v++) {
+            memcpy(buffers[lane][tree_stack_push(&stack, v)], data[v], sizeof data[v]);
+            CHECK(stack.count <= tree_buffers(shards, first, end - first));
+            while (tree_stack_can_add(&stack)) {
+                for (int i = 0; i < COUNT; i++)
+                    buffers[lane][stack.count - 2][i] += buffers[lane][stack.count - 1][i];
+                tree_stack_add(&stack);
+            }
+        }
+        for (int i = 0; i < stack.count; i++)
+            parts[n_parts++] = (struct tree_part){ stack.node[i], buffers[lane][i] };
+    }
+    const float *sum = tree_combine(parts, n_parts, shards, 0, COUNT, scratch);
+    for (size_t i = 0; i < COUNT; i++) {
+        const float expected = serial(data, shards, i, 0, size);
+        CHECK(memcmp(&expected, &sum[i], sizeof expected) == 0);
+    }
+}
+
+static void test_aligned_rows_hold_one_partial_sum(void)
+{
+    CHECK_INT(1, tree_buffers(4, 2, 1));
+    CHECK_INT(2, tree_buffers(4, 0, 2));
+    CHECK_INT(3, tree_buffers(4, 0, 4));
+    CHECK_INT(4, tree_buffers(8, 0, 8));
+}
+
+static void test_losses_are_summed_along_the_tree(void)
+{
+    const float numbers[] = { 1, 2, 3, 4, 5 };
+
+    CHECK(tree_sum(numbers, 5) == 15);
+    CHECK(tree_sum(numbers, 1) == 1);
+    CHECK(tree_sum(numbers, 0) == 0);
+}
+
+const struct test tests[] = {
+    { .name = "any cut into rows gives the tree sum",
+      .property = test_any_cut_into_rows_gives_the_tree_sum },
+    { .name = "aligned rows hold one partial sum", .run = test_aligned_rows_hold_one_partial_sum },
+    { .name = "losses are summed along the tree", .run = test_losses_are_summed_along_the_tree },
+    { 0 },
+};

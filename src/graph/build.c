@@ -1,0 +1,138 @@
+/* build.c - layers. */
+#include "graph/build.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "graph/op.h"
+
+enum { NAME_MAX_BYTES = 128 };
+
+static struct value *first(const struct node *node)
+{
+    return node ? node->out[0] : NULL;
+}
+
+/* A parameter "NAME.PART"; PyTorch draws weights and biases uniformly in +-1/sqrt(fan in). */
+static struct value *parameter(struct graph *graph, const char *name, const char *part,
+                               struct shape shape, int64_t fan_in)
+{
+    char full[NAME_MAX_BYTES];
+
+    snprintf(full, sizeof full, "%s.%s", name, part);
+    return graph_param(graph, full, shape, (float)(1.0 / sqrt((double)fan_in)));
+}
+
+struct value *build_linear(struct graph *graph, const char *name, struct value *x, int64_t outputs)
+{
+    x = build_flatten(graph, name, x);
+    if (!x)
+        return NULL;
+    const int64_t inputs = x->shape.dim[1];
+    struct value *w = parameter(graph, name, "weight", shape_2(outputs, inputs), inputs);
+    struct value *b = parameter(graph, name, "bias", shape_1(outputs), inputs);
+    struct value *const in[] = { x, w };
+    struct value *y = first(graph_add(graph, &op_linear, name, in, 2, NULL));
+    struct value *const with_bias[] = { y, b };
+    return first(graph_add(graph, &op_bias, name, with_bias, 2, NULL));
+}
+
+struct value *build_conv2d(struct graph *graph, const char *name, struct value *x,
+                           struct build_conv conv)
+{
+    const struct attrs attrs = { .stride = { conv.stride, conv.stride },
+                                 .pad = { conv.pad, conv.pad } };
+
+    if (!x)
+        return NULL;
+    const int64_t channels = x->shape.rank == 4 ? x->shape.dim[1] : 0;
+    const int64_t fan_in = channels * conv.kernel * conv.kernel;
+    struct value *w =
+        parameter(graph, name, "weight",
+                  shape_4(conv.channels, channels, conv.kernel, conv.kernel), fan_in);
+    struct value *const in[] = { x, w };
+    struct value *y = first(graph_add(graph, &op_conv2d, name, in, 2, &attrs));
+    if (conv.no_bias)
+        return y;
+    struct value *const with_bias[] = { y, parameter(graph, name, "bias", shape_1(conv.channels),
+                                                     fan_in) };
+    return first(graph_add(graph, &op_bias, name, with_bias, 2, NULL));
+}
+
+struct value *build_relu(struct graph *graph, const char *name, struct value *x)
+{
+    return first(graph_add(graph, &op_relu, name, &x, 1, NULL));
+}
+
+static struct value *pool(struct graph *graph, const struct op *op, const char *name,
+                          struct value *x, int window, int stride, int pad)
+{
+    const int step = stride ? stride : window;
+    const struct attrs attrs = { .window = { window, window },
+                                 .stride = { step, step },
+                                 .pad = { pad, pad } };
+    return first(graph_add(graph, op, name, &x, 1, &attrs));
+}
+
+struct value *build_max_pool(struct graph *graph, const char *name, struct value *x, int window,
+                             int stride, int pad)
+{
+    return pool(graph, &op_max_pool, name, x, window, stride, pad);
+}
+
+struct value *build_avg_pool(struct graph *graph, const char *name, struct value *x, int window,
+                             int stride, int pad)
+{
+    return pool(graph, &op_avg_pool, name, x, window, stride, pad);
+}
+
+struct value *build_flatten(struct graph *graph, const char *name, struct value *x)
+{
+    if (!x || x->shape.rank <= 2)
+        return x;
+    /* Weights expect channel, row, column order; images lie channels innermost. */
+    if (x->layout == LAYOUT_NHWC && x->shape.dim[1] > 1 && x->shape.dim[2] * x->shape.dim[3] > 1) {
+        const struct attrs plain = { .layout = LAYOUT_PLAIN };
+        x = first(graph_add(graph, &op_reorder, name, &x, 1, &plain));
+        if (!x)
+            return NULL;
+    }
+    struct attrs attrs = { .sample = { .rank = 1, .dim = { 1 } } };
+    for (int i = 1; i < x->shape.rank; i++)
+        attrs.sample.dim[0] *= x->shape.dim[i];
+    return first(graph_add(graph, &op_reshape, name, &x, 1, &attrs));
+}
+
+struct value *build_add(struct graph *graph, const char *name, struct value *a, struct value *b)
+{
+    struct value *const in[] = { a, b };
+    return first(graph_add(graph, &op_add, name, in, 2, NULL));
+}
+
+struct value *build_dropout(struct graph *graph, const char *name, struct value *x, float rate)
+{
+    if (rate == 0 || !x)
+        return x;
+    /* Each dropout of a model draws from a stream of its own. */
+    const struct attrs attrs = { .rate = rate, .stream = (uint32_t)x->id };
+    return first(graph_add(graph, &op_dropout, name, &x, 1, &attrs));
+}
+
+void build_classifier_loss(struct graph *graph, struct value *logits, struct value *labels)
+{
+    struct graph_roles *roles = graph_roles(graph);
+    struct value *const in[] = { logits, labels };
+
+    roles->output = logits;
+    roles->correct = first(graph_add(graph, &op_accuracy, "accuracy", in, 2, NULL));
+    roles->loss = first(graph_add(graph, &op_softmax_cross_entropy, "loss", in, 2, NULL));
+}
+
+void build_mse_loss(struct graph *graph, struct value *output, struct value *target)
+{
+    struct graph_roles *roles = graph_roles(graph);
+    struct value *const in[] = { output, target };
+
+    roles->output = output;
+    roles->loss = first(graph_add(graph, &op_mse, "loss", in, 2, NULL));
+}

@@ -1,0 +1,37 @@
+/* build.h - layers: what models are written in.
+ *
+ * A layer makes its parameters, named "NAME.weight" and "NAME.bias" as PyTorch does, with
+ * PyTorch's default initial values, and adds its nodes. NULL in gives NULL out, so that a
+ * model needs no checks; graph_status tells at the end.
+ */
+#ifndef GRAPH_BUILD_H
+#define GRAPH_BUILD_H
+
+#include "graph/graph.h"
+
+/* x (N, features), or images, which are flattened first. */
+struct value *build_linear(struct graph *graph, const char *name, struct value *x, int64_t outputs);
+
+struct build_conv {
+    int64_t channels; /* of the output */
+    int kernel, stride, pad;
+    bool no_bias;
+};
+struct value *build_conv2d(struct graph *graph, const char *name, struct value *x,
+                           struct build_conv conv);
+struct value *build_relu(struct graph *graph, const char *name, struct value *x);
+/* stride 0 means window */
+struct value *build_max_pool(struct graph *graph, const char *name, struct value *x, int window,
+                             int stride, int pad);
+struct value *build_avg_pool(struct graph *graph, const char *name, struct value *x, int window,
+                             int stride, int pad);
+struct value *build_flatten(struct graph *graph, const char *name, struct value *x);
+struct value *build_add(struct graph *graph, const char *name, struct value *a, struct value *b);
+/* Rate 0 adds nothing. */
+struct value *build_dropout(struct graph *graph, const char *name, struct value *x, float rate);
+
+/* The ends of a model: set the graph's roles. */
+void build_classifier_loss(struct graph *graph, struct value *logits, struct value *labels);
+void build_mse_loss(struct graph *graph, struct value *output, struct value *target);
+
+#endif /* GRAPH_BUILD_H */

@@ -1,0 +1,155 @@
+/* graph.h - one step's program: values, and nodes that make values from values.
+ *
+ * A graph is built for one device by a model, then rewritten by passes. Nothing in
+ * it knows ranks or kernels. Nodes stand in the order in which they run; a value is
+ * made by exactly one node, or is an input, a parameter or state. Everything lives in the
+ * graph's arena and dies with it.
+ *
+ * Shapes are written as PyTorch writes them. A batched value has the samples along its first
+ * extent; the same graph serves every batch size (graph_infer).
+ *
+ * Threads: one thread at a time while it is being changed.
+ * Errors:  adding to a graph never fails at once: the first failure is kept, later additions
+ *          do nothing and give NULL, which every function accepts; graph_status tells.
+ */
+#ifndef GRAPH_GRAPH_H
+#define GRAPH_GRAPH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/strbuf.h"
+#include "tensor/attr.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+enum { GRAPH_IN = 4, GRAPH_OUT = 2, GRAPH_NODE_IN = 64 };
+
+struct graph;
+struct node;
+struct op;
+
+enum value_kind {
+    VALUE_INPUT, /* comes with the batch */
+    VALUE_PARAM, /* trained */
+    VALUE_STATE, /* kept between steps: optimizer state */
+    VALUE_FLAT,  /* memory that other values lie in: see `flat` */
+    VALUE_RESULT /* made by a node */
+};
+
+/* How the gradient of a value is held. */
+enum value_form {
+    VALUE_DENSE,
+    VALUE_ROWS /* some rows of a matrix, by number: gradients of embeddings */
+};
+
+/* What a shard's copy of a value is to the whole step's. */
+enum value_part {
+    PART_WHOLE, /* the same in every shard */
+    PART_ROWS,  /* this shard's samples */
+    PART_SUM    /* a summand: the whole is the sum over shards */
+};
+
+enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_REDUCE, PHASE_UPDATE };
+
+struct value {
+    int id;
+    const char *name;
+    enum value_kind kind;
+    enum value_form form;
+    enum value_part part; /* set by the pass that splits the batch */
+    enum dtype dtype;
+    enum layout layout;
+    struct shape shape;
+    bool batched;        /* inputs only: extent 0 is the batch */
+    struct node *maker;  /* VALUE_RESULT */
+    struct value *flat;  /* the flat value this one lies in, or NULL */
+    int64_t offset;      /* elements from the beginning of `flat` */
+    struct value *gradient; /* VALUE_PARAM: set by autodiff */
+    float init_bound;    /* VALUE_PARAM: initial values are uniform in +-bound */
+};
+
+struct node {
+    int id;
+    const char *name;
+    const struct op *op;
+    struct attrs attrs;
+    enum phase phase;
+    int n_in, n_out;
+    struct value **in;
+    struct value *out[GRAPH_OUT];
+};
+
+MUST_CHECK enum status graph_create(const char *name, struct graph **out);
+void graph_destroy(struct graph *graph); /* NULL is allowed */
+MUST_CHECK enum status graph_status(const struct graph *graph);
+const char *graph_name(const struct graph *graph);
+
+/* Values ------------------------------------------------------------------------------- */
+
+struct value *graph_input(struct graph *graph, const char *name, enum dtype dtype,
+                          struct shape shape); /* batched */
+/* Initial values: uniform in +-bound, drawn from the seed and the parameter's number. */
+struct value *graph_param(struct graph *graph, const char *name, struct shape shape, float bound);
+struct value *graph_state(struct graph *graph, const char *name, struct shape shape);
+struct value *graph_flat(struct graph *graph, const char *name, int64_t count);
+
+int graph_value_count(const struct graph *graph);
+struct value *graph_value(const struct graph *graph, int id);
+struct value *graph_find_value(const struct graph *graph, const char *name); /* or NULL */
+/* The values a run is about; NULL where absent. */
+struct graph_roles {
+    struct value *input, *target; /* samples; labels, or what the output should be */
+    struct value *output;         /* logits or reconstruction */
+    struct value *loss, *correct; /* per shard; correct may be absent */
+};
+struct graph_roles *graph_roles(struct graph *graph);
+
+/* Nodes -------------------------------------------------------------------------------- */
+
+/* Adds a node at the end: checks arity, infers shapes, makes its outputs. `in` may end with
+ * NULLs for optional inputs that are absent. Returns the node, or NULL. */
+struct node *graph_add(struct graph *graph, const struct op *op, const char *name,
+                       struct value *const *in, int n_in, const struct attrs *attrs);
+/* The same by an op's name, for one output. */
+struct value *graph_apply(struct graph *graph, const char *op, const char *name, struct value *a,
+                          struct value *b, struct value *c, const struct attrs *attrs);
+/* Nodes added from now on belong to this phase. */
+void graph_set_phase(struct graph *graph, enum phase phase);
+
+int graph_node_count(const struct graph *graph);
+struct node *graph_node(const struct graph *graph, int i); /* in running order */
+/* Replaces the running order by `nodes`, which may leave nodes out; values made by a node that
+ * is left out may no longer be used. For passes. */
+MUST_CHECK enum status graph_set_order(struct graph *graph, struct node *const *nodes, int count);
+/* Every node and role that used `old` uses `by`. */
+void graph_replace(struct graph *graph, const struct value *old, struct value *by);
+/* How often a value is used: as an input of nodes, as an output of the graph. */
+int graph_uses(const struct graph *graph, const struct value *value);
+/* Memory that lives as long as the graph. NULL on failure, which the graph keeps. */
+void *graph_alloc(struct graph *graph, size_t count, size_t size);
+/* Keeps a failure; for op code that finds one. Returns it. */
+enum status graph_fail(struct graph *graph, enum status status);
+
+/* Shapes of every value for another number of rows per shard: shapes[value id]. */
+MUST_CHECK enum status graph_infer(const struct graph *graph, int64_t rows, struct shape *shapes);
+
+/* Checks that the graph is legal: every input is made before it is used, once; arity, shapes,
+ * types and layouts agree with the op's rule; values that lie in a flat one fit and do not
+ * overlap; a summand is used only where summands may be. The text names the node. */
+MUST_CHECK enum status graph_verify(const struct graph *graph);
+
+/* Totals for `rows` samples: floating-point operations, parameters. */
+double graph_flops(const struct graph *graph, int64_t rows);
+int64_t graph_param_count(const struct graph *graph);
+
+/* Pictures ----------------------------------------------------------------------------- */
+
+void graph_print_text(const struct graph *graph, struct strbuf *out);
+void graph_print_dot(const struct graph *graph, struct strbuf *out);
+void graph_print_svg(const struct graph *graph, struct strbuf *out);
+const char *phase_name(enum phase phase);
+
+#endif /* GRAPH_GRAPH_H */

@@ -1,0 +1,66 @@
+/* op.h - the meaning of an op: arity, shapes, gradient, how it may be split, cost.
+ *
+ * One struct an op, in the file of its family; one row in ops.c. The code that
+ * computes it lives in kernel/ under the same name.
+ */
+#ifndef GRAPH_OP_H
+#define GRAPH_OP_H
+
+#include "graph/graph.h"
+
+/* What an output of a shard is to the step's, when the samples are split. */
+enum op_split {
+    SPLIT_NONE,  /* no such output */
+    SPLIT_ROWS,  /* this shard's rows */
+    SPLIT_SUM,   /* summands of a sum over shards */
+    SPLIT_WHOLE, /* the op takes whole values and gives whole ones */
+};
+
+/* Shapes and types going into infer and coming out of it. */
+struct op_shapes {
+    const struct shape *in[GRAPH_IN]; /* NULL where absent */
+    struct shape out[GRAPH_OUT];
+    enum dtype dtype[GRAPH_OUT]; /* f32 unless infer says otherwise */
+};
+
+struct op {
+    const char *name, *summary;
+    int min_in, max_in;   /* max_in > GRAPH_IN: a list, inferred from the first GRAPH_IN */
+    int min_out, max_out; /* max_out > min_out: the last output is made if the op is asked to */
+    enum op_split split[GRAPH_OUT];
+    bool across_samples; /* looks at several samples at once: batch statistics */
+    bool is_view;        /* the output is the input's memory */
+    bool may_overwrite;  /* elementwise: the output may take input 0's memory */
+
+    /* Fills out[] from in[], or fails with a text that says which extents do not fit. */
+    MUST_CHECK enum status (*infer)(const struct node *node, struct op_shapes *shapes);
+
+    /* Adds nodes that make the gradients of the inputs from those of the outputs; dout[i] is NULL
+     * where nothing flows back. Sets din[i] for each i with wanted[i]; NULL means none.
+     * NULL slot: not differentiable. */
+    void (*gradient)(struct graph *graph, const struct node *node, struct value *const *dout,
+                     const bool *wanted, struct value **din);
+
+    /* Floating-point operations; NULL: one an output element. */
+    double (*flops)(const struct node *node, const struct shape *const *in,
+                    const struct shape *out);
+};
+
+extern const struct op *const graph_ops[]; /* ended by NULL */
+const struct op *graph_find_op(const char *name); /* NULL if there is none */
+
+/* The families; a row each in ops.c. */
+extern const struct op op_linear, op_linear_grad_input, op_linear_grad_weight;
+extern const struct op op_conv2d, op_conv2d_grad_input, op_conv2d_grad_weight, op_conv2d_pool;
+extern const struct op op_max_pool, op_max_pool_grad, op_avg_pool, op_avg_pool_grad;
+extern const struct op op_bias, op_bias_grad, op_relu, op_relu_grad, op_add, op_dropout;
+extern const struct op op_reshape, op_reorder;
+extern const struct op op_softmax_cross_entropy, op_softmax_cross_entropy_grad;
+extern const struct op op_mse, op_mse_grad, op_accuracy;
+extern const struct op op_sgd_update, op_adam_update, op_clip_norm;
+extern const struct op op_shard_sum, op_all_reduce, op_reduce_scatter, op_all_gather;
+
+/* Extents of a convolution's or a pool's output along one axis; <= 0 if the window does not fit. */
+int64_t op_window_out(int64_t in, int64_t window, int stride, int pad);
+
+#endif /* GRAPH_OP_H */

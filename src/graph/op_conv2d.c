@@ -1,0 +1,220 @@
+/* op_conv2d.c - two-dimensional convolution, alone or with the max pool after it, and gradients.
+ *
+ * x (N, C, H, W), w (O, C, kh, kw), b (O), y (N, O, oh, ow); zero padding. conv2d_pool does
+ * conv2d, the activation and a max pool with stride = window in one go, so that the large
+ * image in between never reaches memory; its second output says where each maximum stood.
+ */
+#include "graph/op.h"
+
+int64_t op_window_out(int64_t in, int64_t window, int stride, int pad)
+{
+    const int64_t room = in + 2 * (int64_t)pad - window;
+    return room < 0 || stride <= 0 ? 0 : room / stride + 1;
+}
+
+static enum status infer_conv2d(const struct node *node, struct op_shapes *s)
+{
+    const struct attrs *a = &node->attrs;
+    const struct shape *x = s->in[0], *w = s->in[1], *b = s->in[2];
+
+    if (x->rank != 4 || w->rank != 4 || x->dim[1] != w->dim[1])
+        return FAIL(STATUS_USAGE, "image of %lld channels, weight for %lld",
+                    (long long)(x->rank == 4 ? x->dim[1] : 0),
+                    (long long)(w->rank == 4 ? w->dim[1] : 0));
+    if (b && (b->rank != 1 || b->dim[0] != w->dim[0]))
+        return FAIL(STATUS_USAGE, "bias of %lld for %lld channels", (long long)b->dim[0],
+                    (long long)w->dim[0]);
+    const int64_t h = op_window_out(x->dim[2], w->dim[2], a->stride[0], a->pad[0]);
+    const int64_t v = op_window_out(x->dim[3], w->dim[3], a->stride[1], a->pad[1]);
+    if (h <= 0 || v <= 0)
+        return FAIL(STATUS_USAGE, "kernel %lldx%lld does not fit into image %lldx%lld",
+                    (long long)w->dim[2], (long long)w->dim[3], (long long)x->dim[2],
+                    (long long)x->dim[3]);
+    s->out[0] = shape_4(x->dim[0], w->dim[0], h, v);
+    return STATUS_OK;
+}
+
+static double flops_conv2d(const struct node *node, const struct shape *const *in,
+                           const struct shape *out)
+{
+    const struct shape *w = in[1];
+
+    (void)node;
+    return 2.0 * (double)(w->dim[1] * w->dim[2] * w->dim[3]) * (double)shape_count(&out[0]);
+}
+
+/* Gradients of the convolution itself, from dy of its plain output. */
+static void convolution_gradients(struct graph *graph, const struct node *node, struct value *dy,
+                                  const bool *wanted, struct value **din)
+{
+    struct attrs attrs = node->attrs;
+    attrs.activation = ACTIVATION_NONE;
+
+    if (wanted[1]) {
+        attrs.window[0] = (int)node->in[1]->shape.dim[2];
+        attrs.window[1] = (int)node->in[1]->shape.dim[3];
+        attrs.with_bias = node->n_in > 2 && wanted[2];
+        struct value *const in[] = { node->in[0], dy };
+        struct node *grad =
+            graph_add(graph, &op_conv2d_grad_weight, node->in[1]->name, in, 2, &attrs);
+        din[1] = grad ? grad->out[0] : NULL;
+        din[2] = grad && attrs.with_bias ? grad->out[1] : NULL;
+        attrs.with_bias = 0;
+    }
+    if (wanted[0]) {
+        attrs.extent[0] = (int)node->in[0]->shape.dim[2];
+        attrs.extent[1] = (int)node->in[0]->shape.dim[3];
+        struct value *const in[] = { dy, node->in[1] };
+        struct node *grad = graph_add(graph, &op_conv2d_grad_input, node->name, in, 2, &attrs);
+        din[0] = grad ? grad->out[0] : NULL;
+    }
+}
+
+static void gradient_conv2d(struct graph *graph, const struct node *node,
+                            struct value *const *dout, const bool *wanted, struct value **din)
+{
+    struct value *dy = dout[0];
+
+    if (node->attrs.activation != ACTIVATION_NONE) {
+        struct value *const in[] = { dy, node->out[0] };
+        struct node *grad = graph_add(graph, &op_relu_grad, node->name, in, 2, NULL);
+        dy = grad ? grad->out[0] : NULL;
+    }
+    convolution_gradients(graph, node, dy, wanted, din);
+}
+
+const struct op op_conv2d = {
+    .name = "conv2d",
+    .summary = "two-dimensional convolution, bias, then the activation",
+    .min_in = 2,
+    .max_in = 3,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_ROWS },
+    .infer = infer_conv2d,
+    .gradient = gradient_conv2d,
+    .flops = flops_conv2d,
+};
+
+static enum status infer_grad_input(const struct node *node, struct op_shapes *s)
+{
+    const struct attrs *a = &node->attrs;
+    const struct shape *dy = s->in[0], *w = s->in[1];
+
+    if (dy->rank != 4 || w->rank != 4 || dy->dim[1] != w->dim[0] ||
+        op_window_out(a->extent[0], w->dim[2], a->stride[0], a->pad[0]) != dy->dim[2] ||
+        op_window_out(a->extent[1], w->dim[3], a->stride[1], a->pad[1]) != dy->dim[3])
+        return FAIL(STATUS_USAGE, "gradient and weight do not fit");
+    s->out[0] = shape_4(dy->dim[0], w->dim[1], a->extent[0], a->extent[1]);
+    return STATUS_OK;
+}
+
+static double flops_grad_input(const struct node *node, const struct shape *const *in,
+                               const struct shape *out)
+{
+    const struct shape *w = in[1];
+
+    (void)node;
+    (void)out;
+    return 2.0 * (double)(w->dim[1] * w->dim[2] * w->dim[3]) * (double)shape_count(in[0]);
+}
+
+const struct op op_conv2d_grad_input = {
+    .name = "conv2d_grad_input",
+    .summary = "gradient of conv2d for its input",
+    .min_in = 2,
+    .max_in = 2,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_ROWS },
+    .infer = infer_grad_input,
+    .flops = flops_grad_input,
+};
+
+static enum status infer_grad_weight(const struct node *node, struct op_shapes *s)
+{
+    const struct attrs *a = &node->attrs;
+    const struct shape *x = s->in[0], *dy = s->in[1];
+
+    if (x->rank != 4 || dy->rank != 4 || x->dim[0] != dy->dim[0] ||
+        op_window_out(x->dim[2], a->window[0], a->stride[0], a->pad[0]) != dy->dim[2] ||
+        op_window_out(x->dim[3], a->window[1], a->stride[1], a->pad[1]) != dy->dim[3])
+        return FAIL(STATUS_USAGE, "image and gradient do not fit");
+    s->out[0] = shape_4(dy->dim[1], x->dim[1], a->window[0], a->window[1]);
+    s->out[1] = shape_1(dy->dim[1]);
+    return STATUS_OK;
+}
+
+static double flops_grad_weight(const struct node *node, const struct shape *const *in,
+                                const struct shape *out)
+{
+    (void)node;
+    return 2.0 * (double)shape_count(in[1]) * (double)(shape_count(&out[0]) / out[0].dim[0]);
+}
+
+const struct op op_conv2d_grad_weight = {
+    .name = "conv2d_grad_weight",
+    .summary = "gradients of conv2d for its weight and bias",
+    .min_in = 2,
+    .max_in = 2,
+    .min_out = 1,
+    .max_out = 2,
+    .split = { SPLIT_SUM, SPLIT_SUM },
+    .infer = infer_grad_weight,
+    .flops = flops_grad_weight,
+};
+
+static enum status infer_conv2d_pool(const struct node *node, struct op_shapes *s)
+{
+    const struct attrs *a = &node->attrs;
+
+    TRY(infer_conv2d(node, s));
+    struct shape *y = &s->out[0];
+    if (a->window[0] <= 0 || a->window[1] <= 0 || a->window[0] * a->window[1] > 255)
+        return FAIL(STATUS_USAGE, "pool window %dx%d", a->window[0], a->window[1]);
+    y->dim[2] /= a->window[0];
+    y->dim[3] /= a->window[1];
+    if (y->dim[2] <= 0 || y->dim[3] <= 0)
+        return FAIL(STATUS_USAGE, "pool window %dx%d is larger than the image", a->window[0],
+                    a->window[1]);
+    s->out[1] = *y;
+    s->dtype[1] = DTYPE_U8;
+    return STATUS_OK;
+}
+
+static double flops_conv2d_pool(const struct node *node, const struct shape *const *in,
+                                const struct shape *out)
+{
+    return flops_conv2d(node, in, out) * node->attrs.window[0] * node->attrs.window[1];
+}
+
+static void gradient_conv2d_pool(struct graph *graph, const struct node *node,
+                                 struct value *const *dout, const bool *wanted,
+                                 struct value **din)
+{
+    const struct attrs *a = &node->attrs;
+    const struct shape *x = &node->in[0]->shape, *w = &node->in[1]->shape;
+    const struct attrs pool = {
+        .window = { a->window[0], a->window[1] },
+        .stride = { a->window[0], a->window[1] },
+        .extent = { (int)op_window_out(x->dim[2], w->dim[2], a->stride[0], a->pad[0]),
+                    (int)op_window_out(x->dim[3], w->dim[3], a->stride[1], a->pad[1]) },
+    };
+    struct value *const in[] = { dout[0], node->out[1] };
+    struct node *grad = graph_add(graph, &op_max_pool_grad, node->name, in, 2, &pool);
+
+    convolution_gradients(graph, node, grad ? grad->out[0] : NULL, wanted, din);
+}
+
+const struct op op_conv2d_pool = {
+    .name = "conv2d_pool",
+    .summary = "conv2d, activation and max pool in one",
+    .min_in = 2,
+    .max_in = 3,
+    .min_out = 2,
+    .max_out = 2,
+    .split = { SPLIT_ROWS, SPLIT_ROWS },
+    .infer = infer_conv2d_pool,
+    .gradient = gradient_conv2d_pool,
+    .flops = flops_conv2d_pool,
+};

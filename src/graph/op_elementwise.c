@@ -1,0 +1,236 @@
+/* op_elementwise.c - ops that treat elements one by one, and those that only move them. */
+#include "graph/op.h"
+
+static enum status infer_same(const struct node *node, struct op_shapes *s)
+{
+    (void)node;
+    if (s->in[1] && !shape_equal(s->in[0], s->in[1])) {
+        char a[SHAPE_TEXT], b[SHAPE_TEXT];
+        return FAIL(STATUS_USAGE, "shapes %s and %s differ", shape_print(s->in[0], a),
+                    shape_print(s->in[1], b));
+    }
+    s->out[0] = *s->in[0];
+    return STATUS_OK;
+}
+
+/* din[i] = op(dy, ...) for one wanted input. */
+static struct value *one(struct graph *graph, const struct op *op, const char *name,
+                         struct value *a, struct value *b, const struct attrs *attrs)
+{
+    struct value *const in[] = { a, b };
+    struct node *node = graph_add(graph, op, name, in, 2, attrs);
+    return node ? node->out[0] : NULL;
+}
+
+/* bias --------------------------------------------------------------------------------- */
+
+static enum status infer_bias(const struct node *node, struct op_shapes *s)
+{
+    const struct shape *x = s->in[0], *b = s->in[1];
+
+    (void)node;
+    if (x->rank < 2 || b->rank != 1 || b->dim[0] != x->dim[1])
+        return FAIL(STATUS_USAGE, "bias of %lld for %lld features", (long long)b->dim[0],
+                    (long long)(x->rank > 1 ? x->dim[1] : 0));
+    s->out[0] = *x;
+    return STATUS_OK;
+}
+
+static void gradient_bias(struct graph *graph, const struct node *node,
+                          struct value *const *dout, const bool *wanted, struct value **din)
+{
+    if (wanted[0])
+        din[0] = dout[0];
+    if (wanted[1])
+        din[1] = one(graph, &op_bias_grad, node->in[1]->name, dout[0], NULL, NULL);
+}
+
+const struct op op_bias = {
+    .name = "bias",
+    .summary = "adds a number to each feature or channel",
+    .min_in = 2,
+    .max_in = 2,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_ROWS },
+    .may_overwrite = true,
+    .infer = infer_bias,
+    .gradient = gradient_bias,
+};
+
+static enum status infer_bias_grad(const struct node *node, struct op_shapes *s)
+{
+    (void)node;
+    if (s->in[0]->rank < 2)
+        return FAIL(STATUS_USAGE, "gradient has no features");
+    s->out[0] = shape_1(s->in[0]->dim[1]);
+    return STATUS_OK;
+}
+
+const struct op op_bias_grad = {
+    .name = "bias_grad",
+    .summary = "sums over everything but the feature",
+    .min_in = 1,
+    .max_in = 1,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_SUM },
+    .infer = infer_bias_grad,
+};
+
+/* relu --------------------------------------------------------------------------------- */
+
+static void gradient_relu(struct graph *graph, const struct node *node,
+                          struct value *const *dout, const bool *wanted, struct value **din)
+{
+    if (wanted[0])
+        din[0] = one(graph, &op_relu_grad, node->name, dout[0], node->out[0], NULL);
+}
+
+const struct op op_relu = {
+    .name = "relu",
+    .summary = "max(x, 0)",
+    .min_in = 1,
+    .max_in = 1,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_ROWS },
+    .may_overwrite = true,
+    .infer = infer_same,
+    .gradient = gradient_relu,
+};
+
+const struct op op_relu_grad = {
+    .name = "relu_grad",
+    .summary = "dy where y > 0",
+    .min_in = 2,
+    .max_in = 2,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_ROWS },
+    .may_overwrite = true,
+    .infer = infer_same,
+};
+
+/* add ---------------------------------------------------------------------------------- */
+
+static void gradient_add(struct graph *graph, const struct node *node, struct value *const *dout,
+                         const bool *wanted, struct value **din)
+{
+    (void)graph;
+    (void)node;
+    for (int i = 0; i < 2; i++) {
+        if (wanted[i])
+            din[i] = dout[0];
+    }
+}
+
+const struct op op_add = {
+    .name = "add",
+    .summary = "a + b",
+    .min_in = 2,
+    .max_in = 2,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_ROWS },
+    .may_overwrite = true,
+    .infer = infer_same,
+    .gradient = gradient_add,
+};
+
+/* dropout ------------------------------------------------------------------------------ */
+
+static enum status infer_dropout(const struct node *node, struct op_shapes *s)
+{
+    if (!(node->attrs.rate >= 0 && node->attrs.rate < 1))
+        return FAIL(STATUS_USAGE, "rate %g is not in [0, 1)", (double)node->attrs.rate);
+    return infer_same(node, s);
+}
+
+/* The mask is drawn anew from the same counters, so nothing has to be kept. */
+static void gradient_dropout(struct graph *graph, const struct node *node,
+                             struct value *const *dout, const bool *wanted, struct value **din)
+{
+    if (wanted[0])
+        din[0] = one(graph, &op_dropout, node->name, dout[0], NULL, &node->attrs);
+}
+
+const struct op op_dropout = {
+    .name = "dropout",
+    .summary = "zeroes a share of the elements, scales the rest",
+    .min_in = 1,
+    .max_in = 1,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_ROWS },
+    .may_overwrite = true,
+    .infer = infer_dropout,
+    .gradient = gradient_dropout,
+};
+
+/* reshape ------------------------------------------------------------------------------ */
+
+static enum status infer_reshape(const struct node *node, struct op_shapes *s)
+{
+    const struct shape *x = s->in[0], *sample = &node->attrs.sample;
+    struct shape *out = &s->out[0];
+
+    out->rank = sample->rank + 1;
+    out->dim[0] = x->dim[0];
+    for (int i = 0; i < sample->rank && i + 1 < SHAPE_MAX; i++)
+        out->dim[i + 1] = sample->dim[i];
+    if (x->rank < 1 || shape_count(out) != shape_count(x)) {
+        char a[SHAPE_TEXT], b[SHAPE_TEXT];
+        return FAIL(STATUS_USAGE, "%s has not as many elements as %s", shape_print(x, a),
+                    shape_print(out, b));
+    }
+    return STATUS_OK;
+}
+
+static void gradient_reshape(struct graph *graph, const struct node *node,
+                             struct value *const *dout, const bool *wanted, struct value **din)
+{
+    const struct shape *x = &node->in[0]->shape;
+    struct attrs attrs = { .sample = { .rank = x->rank - 1 } };
+
+    for (int i = 1; i < x->rank; i++)
+        attrs.sample.dim[i - 1] = x->dim[i];
+    if (wanted[0])
+        din[0] = one(graph, &op_reshape, node->name, dout[0], NULL, &attrs);
+}
+
+const struct op op_reshape = {
+    .name = "reshape",
+    .summary = "the same elements under other extents",
+    .min_in = 1,
+    .max_in = 1,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_ROWS },
+    .is_view = true,
+    .infer = infer_reshape,
+    .gradient = gradient_reshape,
+};
+
+/* reorder ------------------------------------------------------------------------------ */
+
+static void gradient_reorder(struct graph *graph, const struct node *node,
+                             struct value *const *dout, const bool *wanted, struct value **din)
+{
+    const struct attrs attrs = { .layout = node->in[0]->layout };
+
+    if (wanted[0])
+        din[0] = one(graph, &op_reorder, node->name, dout[0], NULL, &attrs);
+}
+
+const struct op op_reorder = {
+    .name = "reorder",
+    .summary = "the same elements in another order in memory",
+    .min_in = 1,
+    .max_in = 1,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_ROWS },
+    .infer = infer_same,
+    .gradient = gradient_reorder,
+};

@@ -1,0 +1,121 @@
+/* op_step.c - what happens once a step, on flat ranges: sums over shards and ranks, updates.
+ *
+ * Each of them takes a bucket: one flat value that holds many parameters' gradients (or the
+ * parameters, or their state) one after the other. The passes insert them; exec/ runs them.
+ */
+#include "graph/op.h"
+
+static enum status infer_first(const struct node *node, struct op_shapes *s)
+{
+    for (int i = 1; i < node->n_in && i < GRAPH_IN; i++) {
+        if (!shape_equal(s->in[0], s->in[i]))
+            return FAIL(STATUS_USAGE, "flat ranges of different lengths");
+    }
+    s->out[0] = *s->in[0];
+    return STATUS_OK;
+}
+
+const struct op op_shard_sum = {
+    .name = "shard_sum",
+    .summary = "sum over this rank's shards, along the tree",
+    .min_in = 1,
+    .max_in = 1,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_first,
+};
+
+const struct op op_all_reduce = {
+    .name = "all_reduce",
+    .summary = "sum over ranks, along the tree, to every rank",
+    .min_in = 1,
+    .max_in = 1,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_first,
+};
+
+const struct op op_reduce_scatter = {
+    .name = "reduce_scatter",
+    .summary = "sum over ranks, along the tree; each rank gets its part",
+    .min_in = 1,
+    .max_in = 1,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_first,
+};
+
+const struct op op_all_gather = {
+    .name = "all_gather",
+    .summary = "every rank's part to every rank",
+    .min_in = 1,
+    .max_in = 1,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_first,
+};
+
+/* All buckets in, one factor out: min(1, max_norm / norm). */
+static enum status infer_clip(const struct node *node, struct op_shapes *s)
+{
+    if (!(node->attrs.max_norm > 0))
+        return FAIL(STATUS_USAGE, "norm %g is not above 0", (double)node->attrs.max_norm);
+    s->out[0] = shape_1(1);
+    return STATUS_OK;
+}
+
+const struct op op_clip_norm = {
+    .name = "clip_norm",
+    .summary = "factor that brings the norm of all gradients down to a limit",
+    .min_in = 1,
+    .max_in = GRAPH_NODE_IN,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_clip,
+};
+
+/* Inputs: parameters, gradients, state ..., then the factor of clip_norm if there is one. */
+static enum status infer_update(const struct node *node, struct op_shapes *s)
+{
+    (void)node;
+    if (!shape_equal(s->in[0], s->in[1]))
+        return FAIL(STATUS_USAGE, "parameters and gradients of different lengths");
+    s->out[0] = *s->in[0];
+    return STATUS_OK;
+}
+
+static double flops_update(const struct node *node, const struct shape *const *in,
+                           const struct shape *out)
+{
+    (void)in;
+    return (double)shape_count(&out[0]) * (node->op == &op_adam_update ? 12 : 6);
+}
+
+const struct op op_sgd_update = {
+    .name = "sgd_update",
+    .summary = "SGD with momentum, Nesterov's form and weight decay",
+    .min_in = 2,
+    .max_in = 4,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_update,
+    .flops = flops_update,
+};
+
+const struct op op_adam_update = {
+    .name = "adam_update",
+    .summary = "Adam, or AdamW with decoupled decay",
+    .min_in = 4,
+    .max_in = 5,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_update,
+    .flops = flops_update,
+};

@@ -1,0 +1,130 @@
+/* print.c - graphs as text and as DOT. */
+#include "graph/op.h"
+
+static void print_value(const struct value *value, struct strbuf *out)
+{
+    char shape[SHAPE_TEXT];
+    strbuf_printf(out, "%%%d:%s %s[%s]", value->id, value->name, dtype_name(value->dtype),
+                  shape_print(&value->shape, shape));
+    if (value->layout != LAYOUT_PLAIN)
+        strbuf_printf(out, " %s", layout_name(value->layout));
+    if (value->part == PART_SUM)
+        strbuf_add(out, " summand");
+    if (value->form == VALUE_ROWS)
+        strbuf_add(out, " rows");
+    if (value->flat)
+        strbuf_printf(out, " in %s+%lld", value->flat->name, (long long)value->offset);
+}
+
+static void print_pair(struct strbuf *out, const char *name, const int pair[2])
+{
+    if (pair[0] || pair[1])
+        strbuf_printf(out, " %s=%dx%d", name, pair[0], pair[1]);
+}
+
+static void print_float(struct strbuf *out, const char *name, float number)
+{
+    if (number != 0)
+        strbuf_printf(out, " %s=%g", name, (double)number);
+}
+
+static void print_attrs(const struct node *node, struct strbuf *out)
+{
+    const struct attrs *a = &node->attrs;
+
+    print_pair(out, "window", a->window);
+    print_pair(out, "stride", a->stride);
+    print_pair(out, "pad", a->pad);
+    if (a->activation == ACTIVATION_RELU)
+        strbuf_add(out, " activation=relu");
+    print_float(out, "rate", a->rate);
+    print_float(out, "momentum", a->momentum);
+    print_float(out, "weight_decay", a->weight_decay);
+    print_float(out, "beta1", a->beta1);
+    print_float(out, "beta2", a->beta2);
+    print_float(out, "epsilon", a->epsilon);
+    print_float(out, "max_norm", a->max_norm);
+    if (a->nesterov)
+        strbuf_add(out, " nesterov");
+    if (a->decoupled)
+        strbuf_add(out, " decoupled");
+}
+
+void graph_print_text(const struct graph *graph, struct strbuf *out)
+{
+    strbuf_printf(out, "graph %s: %lld parameters\n", graph_name(graph),
+                  (long long)graph_param_count(graph));
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        static const char *const kinds[] = { "input", "param", "state", "flat" };
+        const struct value *value = graph_value(graph, i);
+        if (value->kind == VALUE_RESULT)
+            continue;
+        strbuf_printf(out, "  %-6s ", kinds[value->kind]);
+        print_value(value, out);
+        strbuf_add(out, "\n");
+    }
+    enum phase phase = PHASE_FORWARD;
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (n == 0 || node->phase != phase)
+            strbuf_printf(out, " %s\n", phase_name(node->phase));
+        phase = node->phase;
+        strbuf_add(out, "  ");
+        for (int i = 0; i < node->n_out; i++) {
+            strbuf_add(out, i ? ", " : "");
+            print_value(node->out[i], out);
+        }
+        strbuf_printf(out, " = %s(", node->op->name);
+        for (int i = 0; i < node->n_in; i++)
+            strbuf_printf(out, "%s%%%d", i ? ", " : "", node->in[i]->id);
+        strbuf_add(out, ")");
+        print_attrs(node, out);
+        strbuf_add(out, "\n");
+    }
+}
+
+/* DOT ---------------------------------------------------------------------------------- */
+
+static void add_dot_text(struct strbuf *out, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            strbuf_add(out, "\\");
+        strbuf_add_bytes(out, text, 1);
+    }
+}
+
+void graph_print_dot(const struct graph *graph, struct strbuf *out)
+{
+    static const char *const colours[] = { "#d7e8fa", "#fbe0cd", "#d9efd7", "#ecdff2" };
+
+    strbuf_add(out, "digraph \"");
+    add_dot_text(out, graph_name(graph));
+    strbuf_add(out, "\" {\n  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\"];\n");
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        const struct value *value = graph_value(graph, i);
+        if (value->kind == VALUE_RESULT || value->kind == VALUE_FLAT)
+            continue;
+        strbuf_printf(out, "  v%d [label=\"", value->id);
+        add_dot_text(out, value->name);
+        strbuf_add(out, "\", shape=ellipse, fillcolor=\"#f4f4f4\"];\n");
+    }
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        strbuf_printf(out, "  n%d [label=\"%s\\n", node->id, node->op->name);
+        add_dot_text(out, node->name);
+        strbuf_printf(out, "\", fillcolor=\"%s\"];\n", colours[node->phase]);
+        for (int i = 0; i < node->n_in; i++) {
+            const struct value *in = node->in[i];
+            char shape[SHAPE_TEXT];
+            if (in->kind == VALUE_FLAT)
+                continue;
+            if (in->maker)
+                strbuf_printf(out, "  n%d -> n%d", in->maker->id, node->id);
+            else
+                strbuf_printf(out, "  v%d -> n%d", in->id, node->id);
+            strbuf_printf(out, " [label=\"%s\"];\n", shape_print(&in->shape, shape));
+        }
+    }
+    strbuf_add(out, "}\n");
+}

@@ -1,0 +1,133 @@
+/* verify.c - which graphs are legal. The text of a failure names the node. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "graph/op.h"
+
+static enum status verify_node(const struct graph *graph, const struct node *node, bool *made)
+{
+    if (node->n_in < node->op->min_in || node->n_in > node->op->max_in ||
+        node->n_out < node->op->min_out || node->n_out > node->op->max_out)
+        return FAIL(STATUS_MISMATCH, "%d inputs and %d outputs", node->n_in, node->n_out);
+    for (int i = 0; i < node->n_in; i++) {
+        const struct value *in = node->in[i];
+        if (in->id >= graph_value_count(graph) || graph_value(graph, in->id) != in)
+            return FAIL(STATUS_MISMATCH, "input %s is of another graph", in->name);
+        if (in->kind == VALUE_RESULT && !made[in->id])
+            return FAIL(STATUS_MISMATCH, "input %s is used before it is made", in->name);
+        if (in->form == VALUE_ROWS && node->op->split[0] != SPLIT_WHOLE)
+            return FAIL(STATUS_MISMATCH, "input %s has rows, this op takes dense values",
+                        in->name);
+    }
+    for (int i = 0; i < node->n_out; i++) {
+        if (node->out[i]->maker != node || made[node->out[i]->id])
+            return FAIL(STATUS_MISMATCH, "output %s is made twice", node->out[i]->name);
+        made[node->out[i]->id] = true;
+    }
+    return STATUS_OK;
+}
+
+static enum status verify_layouts(const struct node *node)
+{
+    for (int i = 0; i < node->n_in; i++) {
+        const struct value *in = node->in[i];
+        const bool weight = i == 1 && (in->kind == VALUE_PARAM);
+        enum layout wanted = in->shape.rank == 4 ? LAYOUT_NHWC : LAYOUT_PLAIN;
+
+        if (node->op == &op_reorder || node->op == &op_reshape || in->kind == VALUE_FLAT)
+            continue;
+        if (weight && in->shape.rank == 4)
+            wanted = LAYOUT_HWIO;
+        if (weight && in->shape.rank == 2)
+            wanted = LAYOUT_IO;
+        if (in->layout != wanted)
+            return FAIL(STATUS_MISMATCH, "input %s lies %s, expected %s", in->name,
+                        layout_name(in->layout), layout_name(wanted));
+    }
+    if (node->op == &op_reshape && node->in[0]->layout == LAYOUT_NHWC) {
+        const struct shape *x = &node->in[0]->shape;
+        if (x->dim[1] != 1 && x->dim[2] * x->dim[3] != 1)
+            return FAIL(STATUS_MISMATCH, "input %s lies nhwc: reorder it first",
+                        node->in[0]->name);
+    }
+    return STATUS_OK;
+}
+
+/* A summand may only be added up: it is no whole value yet. */
+static enum status verify_parts(const struct node *node)
+{
+    if (node->op->split[0] == SPLIT_WHOLE)
+        return STATUS_OK;
+    for (int i = 0; i < node->n_in; i++) {
+        if (node->in[i]->part == PART_SUM && node->in[i]->kind == VALUE_RESULT)
+            return FAIL(STATUS_MISMATCH, "input %s is one shard's summand", node->in[i]->name);
+    }
+    return STATUS_OK;
+}
+
+static enum status verify_flat(const struct graph *graph)
+{
+    const int n = graph_value_count(graph);
+
+    for (int i = 0; i < n; i++) {
+        const struct value *value = graph_value(graph, i);
+        if (!value->flat)
+            continue;
+        const int64_t end = value->offset + shape_count(&value->shape);
+        if (value->offset < 0 || end > shape_count(&value->flat->shape))
+            return FAIL(STATUS_MISMATCH, "value %s does not fit into %s", value->name,
+                        value->flat->name);
+        for (int j = 0; j < i; j++) {
+            const struct value *other = graph_value(graph, j);
+            if (other->flat == value->flat && other->offset < end &&
+                value->offset < other->offset + shape_count(&other->shape))
+                return FAIL(STATUS_MISMATCH, "values %s and %s overlap in %s", other->name,
+                            value->name, value->flat->name);
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status graph_verify(const struct graph *graph)
+{
+    bool *made;
+    struct shape *shapes;
+
+    TRY(graph_status(graph));
+    TRY(mem_alloc((size_t)graph_value_count(graph) + 1, sizeof *made, &made));
+    enum status status = STATUS_OK;
+    for (int n = 0; n < graph_node_count(graph) && status == STATUS_OK; n++) {
+        const struct node *node = graph_node(graph, n);
+        status = verify_node(graph, node, made);
+        if (status == STATUS_OK)
+            status = verify_layouts(node);
+        if (status == STATUS_OK)
+            status = verify_parts(node);
+        if (status != STATUS_OK)
+            status = FAIL(status, "graph %s: node %s (%s): %s", graph_name(graph), node->name,
+                          node->op->name, status_message());
+    }
+    mem_free(made);
+    TRY(status);
+    TRY(verify_flat(graph));
+
+    /* The shapes written in the values are those that the rules give. */
+    TRY(mem_alloc((size_t)graph_value_count(graph) + 1, sizeof *shapes, &shapes));
+    int64_t rows = 1;
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        if (graph_value(graph, i)->batched)
+            rows = graph_value(graph, i)->shape.dim[0];
+    }
+    status = graph_infer(graph, rows, shapes);
+    for (int n = 0; n < graph_node_count(graph) && status == STATUS_OK; n++) {
+        const struct node *node = graph_node(graph, n);
+        for (int i = 0; i < node->n_out; i++) {
+            if (!shape_equal(&shapes[node->out[i]->id], &node->out[i]->shape))
+                status = FAIL(STATUS_MISMATCH, "graph %s: node %s (%s): output %s has a shape that "
+                              "its rule does not give",
+                              graph_name(graph), node->name, node->op->name, node->out[i]->name);
+        }
+    }
+    mem_free(shapes);
+    return status;
+}

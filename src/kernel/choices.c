@@ -1,0 +1,275 @@
+/* choices.c - which kernel runs for a problem: built-in rules, and a user's file over them.
+ *
+ * The file, as `tutti bench tune` writes it:
+ *
+ *   { "isa": "avx512",
+ *     "choices": { "linear 32x784 250x784 250 relu": "onednn", ... } }
+ *
+ * A line is refused when the file is read, not when it is used: its key is parsed back to
+ * a problem, and the kernel must exist and be able to run it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sha256.h"
+#include "kernel/kernel.h"
+
+enum { FILE_MAX = 16 << 20 };
+
+/* The first rule that fits a problem and whose kernel is built in and can run it, decides.
+ * Empty until measurements say something else than the order below. */
+struct rule {
+    const char *isa; /* NULL: any */
+    const char *op;
+    double below; /* multiply-adds or elements of the problem; 0: any number */
+    const char *kernel;
+};
+
+static const struct rule rules[] = {
+    { 0 },
+};
+
+static const char *const order[] = { "own", "onednn", "openblas", "reference" };
+
+struct line {
+    const char *problem; /* as kernel_print writes it */
+    const struct kernel *kernel;
+};
+
+struct kernel_choices {
+    struct arena *arena; /* the keys */
+    struct line *lines;  /* sorted by problem */
+    size_t n_lines;
+    char hash[SHA256_HEX];
+};
+
+static bool can_run(const struct kernel *kernel, const struct kernel_problem *problem)
+{
+    return kernel != NULL && (kernel->can_run == NULL || kernel->can_run(problem));
+}
+
+static int compare_lines(const void *a, const void *b)
+{
+    return strcmp(((const struct line *)a)->problem, ((const struct line *)b)->problem);
+}
+
+/* Reading ------------------------------------------------------------------------------ */
+
+static enum status read_line(const char *path, const char *key, const struct json_value *value,
+                             struct arena *arena, struct line *out)
+{
+    struct kernel_problem problem;
+
+    if (value->kind != JSON_STRING)
+        return FAIL(STATUS_CORRUPT, "%s: the choice for \"%s\" is not a name", path, key);
+    if (kernel_parse(key, &problem) != STATUS_OK) {
+        char reason[KERNEL_TEXT];
+        (void)snprintf(reason, sizeof reason, "%s", status_message());
+        return FAIL(STATUS_CORRUPT, "%s: \"%s\" is no problem: %s", path, key, reason);
+    }
+    const struct kernel *kernel = kernel_find(problem.op, value->text);
+    if (kernel == NULL)
+        return FAIL(STATUS_NOT_FOUND, "%s: %s has no kernel called %s in this build", path,
+                    problem.op, value->text);
+    if (!can_run(kernel, &problem))
+        return FAIL(STATUS_UNSUPPORTED, "%s: kernel %s cannot run \"%s\"", path, value->text,
+                    key);
+    out->kernel = kernel;
+    out->problem = arena_strdup(arena, key);
+    return out->problem != NULL ? STATUS_OK : STATUS_NO_MEMORY;
+}
+
+static bool is_isa(const char *name)
+{
+    return strcmp(name, "generic") == 0 || strcmp(name, "avx2") == 0 ||
+           strcmp(name, "avx512") == 0;
+}
+
+static enum status read_lines(const char *path, const struct json_value *root,
+                              struct kernel_choices *choices)
+{
+    const char *isa = json_text(root, "isa", NULL);
+    const struct json_value *lines = json_get(root, "choices");
+
+    if (isa == NULL || !is_isa(isa))
+        return FAIL(STATUS_CORRUPT, "%s: \"isa\" is not generic, avx2 or avx512", path);
+    if (lines == NULL || lines->kind != JSON_OBJECT)
+        return FAIL(STATUS_CORRUPT, "%s: \"choices\" is not an object", path);
+    if (strcmp(isa, kernel_isa()) != 0) {
+        log_line(LOG_INFO, "%s is for %s, not for %s: ignored", path, isa, kernel_isa());
+        return STATUS_OK;
+    }
+    TRY(mem_alloc(lines->count, sizeof *choices->lines, &choices->lines));
+    for (size_t i = 0; i < lines->count; i++)
+        TRY(read_line(path, lines->keys[i], &lines->items[i], choices->arena,
+                      &choices->lines[i]));
+    choices->n_lines = lines->count;
+    qsort(choices->lines, choices->n_lines, sizeof *choices->lines, compare_lines);
+    return STATUS_OK;
+}
+
+static enum status read_file(const char *path, struct kernel_choices *choices)
+{
+    char *text;
+    size_t length;
+    struct json *json;
+
+    TRY(file_read(path, FILE_MAX, &text, &length));
+    enum status status = json_parse(text, length, &json);
+    if (status != STATUS_OK) {
+        char reason[KERNEL_TEXT];
+        (void)snprintf(reason, sizeof reason, "%s", status_message());
+        status = FAIL(status, "%s: %s", path, reason);
+        goto free_text;
+    }
+    status = read_lines(path, json_root(json), choices);
+    json_destroy(json);
+free_text:
+    mem_free(text);
+    return status;
+}
+
+/* The hash ----------------------------------------------------------------------------- */
+
+static void hash_text(struct sha256 *hash, const char *text)
+{
+    sha256_add(hash, text, strlen(text) + 1); /* with its NUL, which parts it from the next */
+}
+
+/* Everything that decides: instruction set, kernels there are, rules, order, lines. */
+static void hash_choices(struct kernel_choices *choices)
+{
+    const struct kernel *kernel;
+    struct sha256 hash;
+    char number[32];
+
+    sha256_init(&hash);
+    hash_text(&hash, kernel_isa());
+    for (size_t i = 0; (kernel = kernel_at(i)) != NULL; i++) {
+        hash_text(&hash, kernel->op);
+        hash_text(&hash, kernel->name);
+    }
+    hash_text(&hash, "rules");
+    for (const struct rule *rule = rules; rule->op != NULL; rule++) {
+        (void)snprintf(number, sizeof number, "%.17g", rule->below);
+        hash_text(&hash, rule->isa != NULL ? rule->isa : "");
+        hash_text(&hash, rule->op);
+        hash_text(&hash, number);
+        hash_text(&hash, rule->kernel);
+    }
+    hash_text(&hash, "order");
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
+        hash_text(&hash, order[i]);
+    hash_text(&hash, "lines");
+    for (size_t i = 0; i < choices->n_lines; i++) {
+        hash_text(&hash, choices->lines[i].problem);
+        hash_text(&hash, choices->lines[i].kernel->name);
+    }
+    sha256_end_hex(&hash, choices->hash);
+}
+
+/* Life --------------------------------------------------------------------------------- */
+
+enum status kernel_choices_load(const char *path, struct kernel_choices **out)
+{
+    struct kernel_choices *choices;
+
+    TRY(mem_alloc(1, sizeof *choices, &choices));
+    enum status status = arena_create(&choices->arena);
+    if (status == STATUS_OK && path != NULL)
+        status = read_file(path, choices);
+    if (status != STATUS_OK) {
+        kernel_choices_destroy(choices);
+        return status;
+    }
+    hash_choices(choices);
+    *out = choices;
+    return STATUS_OK;
+}
+
+void kernel_choices_destroy(struct kernel_choices *choices)
+{
+    if (choices == NULL)
+        return;
+    mem_free(choices->lines);
+    arena_destroy(choices->arena);
+    mem_free(choices);
+}
+
+const char *kernel_choices_hash(const struct kernel_choices *choices)
+{
+    return choices->hash;
+}
+
+/* The choice --------------------------------------------------------------------------- */
+
+/* Multiply-adds of a product or convolution, elements of input 0 elsewhere. */
+static double work_of(const struct kernel_problem *problem)
+{
+    const struct kernel_tensor *in = problem->in, *out = problem->out;
+    const bool weight = strstr(problem->op, "_grad_weight") != NULL;
+
+    if (strncmp(problem->op, "linear", 6) == 0)
+        return (double)shape_count(&in[0].shape) *
+               (double)(weight ? in[1] : out[0]).shape.dim[1];
+    if (strncmp(problem->op, "conv2d", 6) == 0) {
+        const struct shape *w = weight ? &out[0].shape : &in[1].shape;
+        const struct shape *y = strcmp(problem->op, "conv2d_grad_input") == 0 ? &in[0].shape
+                                : weight                                      ? &in[1].shape
+                                                                              : &out[0].shape;
+        return (double)shape_count(y) * (double)(w->dim[1] * w->dim[2] * w->dim[3]);
+    }
+    return (double)shape_count(&in[0].shape);
+}
+
+static const struct kernel *choose_by_line(const struct kernel_choices *choices,
+                                           const struct kernel_problem *problem)
+{
+    char text[KERNEL_TEXT];
+    const struct line key = { .problem = kernel_print(problem, text) };
+    const struct line *line = NULL;
+
+    if (choices->n_lines > 0)
+        line = bsearch(&key, choices->lines, choices->n_lines, sizeof key, compare_lines);
+    return line != NULL && can_run(line->kernel, problem) ? line->kernel : NULL;
+}
+
+static const struct kernel *choose_by_rule(const struct kernel_problem *problem)
+{
+    for (const struct rule *rule = rules; rule->op != NULL; rule++) {
+        const struct kernel *kernel;
+
+        if (strcmp(rule->op, problem->op) != 0 ||
+            (rule->isa != NULL && strcmp(rule->isa, kernel_isa()) != 0) ||
+            (rule->below != 0 && work_of(problem) >= rule->below))
+            continue;
+        kernel = kernel_find(problem->op, rule->kernel);
+        if (can_run(kernel, problem))
+            return kernel;
+    }
+    return NULL;
+}
+
+enum status kernel_choose(const struct kernel_choices *choices,
+                          const struct kernel_problem *problem, const struct kernel **out)
+{
+    const struct kernel *kernel = choose_by_line(choices, problem);
+
+    if (kernel == NULL)
+        kernel = choose_by_rule(problem);
+    for (size_t i = 0; kernel == NULL && i < sizeof order / sizeof order[0]; i++) {
+        const struct kernel *next = kernel_find(problem->op, order[i]);
+        if (can_run(next, problem))
+            kernel = next;
+    }
+    if (kernel == NULL)
+        return FAIL(STATUS_NOT_FOUND, "no kernel is called %s", problem->op);
+    *out = kernel;
+    return STATUS_OK;
+}

@@ -1,0 +1,187 @@
+/* choices_test.c - the table of choices: built in, overridden by a file, hashed, refused. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/test.h"
+#include "kernel/kernel.h"
+
+/* Writes a choices file into the test's folder; returns its path. */
+static const char *write_file(const char *text)
+{
+    static char path[512];
+
+    (void)snprintf(path, sizeof path, "%s/choices.json", test_folder());
+    CHECK_OK(file_replace(path, text, strlen(text)));
+    return path;
+}
+
+/* A file for this processor with the given choices, a JSON object. */
+static const char *write_choices(const char *choices)
+{
+    char text[1024];
+
+    (void)snprintf(text, sizeof text, "{ \"isa\": \"%s\", \"choices\": %s }", kernel_isa(),
+                   choices);
+    return write_file(text);
+}
+
+static const char *chosen(const struct kernel_choices *choices, const char *text)
+{
+    struct kernel_problem problem;
+    const struct kernel *kernel;
+
+    CHECK_OK(kernel_parse(text, &problem));
+    CHECK_OK(kernel_choose(choices, &problem, &kernel));
+    CHECK_TEXT(problem.op, kernel->op);
+    return kernel->name;
+}
+
+static void own_kernels_come_first(void)
+{
+    struct kernel_choices *choices;
+
+    CHECK_OK(kernel_choices_load(NULL, &choices));
+    CHECK_TEXT("own", chosen(choices, "relu 3x4"));
+    CHECK_TEXT("own", chosen(choices, "reorder 2x3x4x5 nhwc plain"));
+    CHECK_TEXT("reference", chosen(choices, "reorder 2x3x4x5 hwio plain")); /* own cannot */
+    CHECK_INT(64, strlen(kernel_choices_hash(choices)));
+    kernel_choices_destroy(choices);
+    kernel_choices_destroy(NULL);
+}
+
+static void a_line_of_the_file_overrides(void)
+{
+    struct kernel_choices *built_in, *choices;
+
+    CHECK_OK(kernel_choices_load(NULL, &built_in));
+    CHECK_OK(kernel_choices_load(write_choices("{ \"relu 3x4\": \"reference\","
+                                               "  \"add 3x4 3x4\": \"own\" }"),
+                                 &choices));
+    CHECK_TEXT("reference", chosen(choices, "relu 3x4"));
+    CHECK_TEXT("own", chosen(choices, "relu 3x5"));
+    CHECK_TEXT("own", chosen(choices, "add 3x4 3x4"));
+    CHECK(strcmp(kernel_choices_hash(built_in), kernel_choices_hash(choices)) != 0);
+    kernel_choices_destroy(choices);
+    kernel_choices_destroy(built_in);
+}
+
+static void the_hash_tells_choices_apart(void)
+{
+    static const char *const files[] = {
+        "{}",
+        "{ \"relu 3x4\": \"reference\" }",
+        "{ \"relu 3x4\": \"own\" }",
+        "{ \"relu 3x5\": \"own\" }",
+        "{ \"relu 3x4\": \"own\", \"relu 3x5\": \"own\" }",
+    };
+    enum { FILES = sizeof files / sizeof files[0] };
+    struct kernel_choices *choices[FILES], *again;
+
+    for (int i = 0; i < FILES; i++) {
+        CHECK_OK(kernel_choices_load(write_choices(files[i]), &choices[i]));
+        for (int j = 0; j < i; j++)
+            CHECK(strcmp(kernel_choices_hash(choices[i]), kernel_choices_hash(choices[j])) != 0);
+    }
+    /* Neither the order of lines nor an empty file changes what is chosen. */
+    CHECK_OK(kernel_choices_load(
+        write_choices("{ \"relu 3x5\": \"own\", \"relu 3x4\": \"own\" }"), &again));
+    CHECK_TEXT(kernel_choices_hash(choices[FILES - 1]), kernel_choices_hash(again));
+    kernel_choices_destroy(again);
+    CHECK_OK(kernel_choices_load(NULL, &again));
+    CHECK_TEXT(kernel_choices_hash(choices[0]), kernel_choices_hash(again));
+    kernel_choices_destroy(again);
+    for (int i = 0; i < FILES; i++)
+        kernel_choices_destroy(choices[i]);
+}
+
+static void a_file_for_another_instruction_set_is_ignored(void)
+{
+    const char *other = strcmp(kernel_isa(), "avx2") == 0 ? "generic" : "avx2";
+    struct kernel_choices *choices;
+    char text[256];
+
+    (void)snprintf(text, sizeof text,
+                   "{ \"isa\": \"%s\", \"choices\": { \"relu 3x4\": \"reference\" } }", other);
+    CHECK_OK(kernel_choices_load(write_file(text), &choices));
+    CHECK_TEXT("own", chosen(choices, "relu 3x4"));
+    kernel_choices_destroy(choices);
+}
+
+static void malformed_files_are_refused_with_the_reason(void)
+{
+    static const struct {
+        const char *choices, *reason;
+    } cases[] = {
+        { "[]", "\"choices\" is not an object" },
+        { "{ \"relu 3x4\": 1 }", "is not a name" },
+        { "{ \"relu 3x4\": \"fastest\" }", "relu has no kernel called fastest" },
+        { "{ \"tanh 3x4\": \"own\" }", "no kernel is called tanh" },
+        { "{ \"relu\": \"own\" }", "0 inputs" },
+        { "{ \"linear 2x3 4x5\": \"reference\" }", "disagree" },
+        { "{ \"reorder 2x3x4x5 hwio plain\": \"own\" }", "own cannot run" },
+        { "{ \"relu 3x4\": \"own\", \"relu 3x4\": \"own\" }", "duplicate key" },
+    };
+    struct kernel_choices *choices = NULL;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK(kernel_choices_load(write_choices(cases[i].choices), &choices) < 0);
+        CHECK_MESSAGE(cases[i].reason);
+        CHECK_MESSAGE("choices.json");
+    }
+    CHECK_STATUS(STATUS_CORRUPT, kernel_choices_load(write_file("{"), &choices));
+    CHECK_STATUS(STATUS_CORRUPT, kernel_choices_load(write_file("[]"), &choices));
+    CHECK_STATUS(STATUS_CORRUPT, kernel_choices_load(write_file("{ \"choices\": {} }"), &choices));
+    CHECK_STATUS(STATUS_CORRUPT,
+                 kernel_choices_load(write_file("{ \"isa\": \"sse9\", \"choices\": {} }"),
+                                     &choices));
+    CHECK_STATUS(STATUS_NOT_FOUND, kernel_choices_load("/nonexistent/choices.json", &choices));
+    CHECK(choices == NULL);
+}
+
+static void an_unknown_op_is_refused(void)
+{
+    const struct kernel_problem problem = { .op = "tanh",
+                                            .n_in = 1,
+                                            .in = { { .shape = { 1, { 3 } } } } };
+    struct kernel_choices *choices;
+    const struct kernel *kernel = NULL;
+
+    CHECK_OK(kernel_choices_load(NULL, &choices));
+    CHECK_STATUS(STATUS_NOT_FOUND, kernel_choose(choices, &problem, &kernel));
+    CHECK(kernel == NULL);
+    kernel_choices_destroy(choices);
+}
+
+/* Every allocation of a load fails once: it must be reported, and nothing may leak. */
+static void a_failed_allocation_is_reported(void)
+{
+    const char *path = write_choices("{ \"relu 3x4\": \"reference\" }");
+    struct kernel_choices *choices;
+    uint64_t nth = 1;
+
+    for (;; nth++) {
+        mem_fail_at(nth);
+        const enum status status = kernel_choices_load(path, &choices);
+        mem_fail_at(0);
+        if (status == STATUS_OK)
+            break;
+        CHECK_INT(STATUS_NO_MEMORY, status);
+    }
+    CHECK(nth > 2);
+    kernel_choices_destroy(choices);
+}
+
+const struct test tests[] = {
+    { .name = "own kernels come first", .run = own_kernels_come_first },
+    { .name = "a line of the file overrides", .run = a_line_of_the_file_overrides },
+    { .name = "the hash tells choices apart", .run = the_hash_tells_choices_apart },
+    { .name = "a file for another instruction set is ignored",
+      .run = a_file_for_another_instruction_set_is_ignored },
+    { .name = "malformed files are refused with the reason",
+      .run = malformed_files_are_refused_with_the_reason },
+    { .name = "an unknown op is refused", .run = an_unknown_op_is_refused },
+    { .name = "a failed allocation is reported", .run = a_failed_allocation_is_reported },
+    { 0 },
+};

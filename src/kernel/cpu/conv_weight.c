@@ -1,0 +1,207 @@
+/* conv_weight.c - gradient of a convolution's weights: dw(tap,c,o) = sum over pixels x dy.
+ *
+ * A = the plane of x by columns: for one kernel row ky the kw*C values of (kx,c) that a pixel
+ * of dy meets lie side by side, so a tile takes up to 12 of them as rows; B = dy as it lies,
+ * one row a pixel. The shared dimension is pixels: a segment is a row of dy, a block some
+ * rows (of some images) whose dy fits in L1 beside the part of x it meets. Blocks are summed
+ * in order in dw itself, images in order, so bits do not depend on the pool.
+ *
+ * Traffic: x about twice, dy once, dw once a block (in L2 where kh*kw*C*O is small).
+ */
+#include "kernel/cpu/conv.h"
+
+enum {
+    PLANE_BYTES = 256 << 10, /* of a group of images or a strip of one */
+    BLOCK_PIXELS = 128,
+    GROUP_PIXELS = 256,
+    SEGMENTS = 128,          /* of a block */
+};
+
+struct plan {
+    const struct tile_isa *isa;
+    struct conv conv;
+    struct plane plane;
+    int64_t taps_y, step_y;
+    int64_t run;             /* values of (kx, c) side by side */
+    int64_t group, strip, strips; /* images and rows of dy in a unit */
+    int n_panels;
+    int64_t row_tasks;       /* parts of a run */
+};
+
+static int64_t at_most(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t plane_rows(const struct plan *l, int64_t rows)
+{
+    return (rows - 1) * l->step_y + l->taps_y;
+}
+
+static struct plan plan_of(const struct kernel_problem *problem, const float *x)
+{
+    struct plan l = { .isa = tile_current() };
+    const struct conv conv = conv_of(problem, &problem->in[0].shape, &problem->out[0].shape);
+    const bool stacks = conv_stacks(&conv);
+    const int64_t columns = (conv.ow - 1) * conv.sw + conv.kw;
+
+    l.conv = conv;
+    l.taps_y = stacks ? 1 : conv.kh;
+    l.step_y = stacks ? 1 : conv.sh;
+    l.plane = stacks ? plane_of(x, conv.h, conv.w, conv.c, conv.ph, conv.pw, conv.oh, columns,
+                                conv.kh, conv.sh)
+                     : plane_of(x, conv.h, conv.w, conv.c, conv.ph, conv.pw,
+                                (conv.oh - 1) * conv.sh + conv.kh, columns, 1, 1);
+    l.run = conv.kw * plane_pixel(&l.plane);
+    l.group = 1;
+    l.strip = conv.oh;
+    const int64_t row_bytes = plane_row(&l.plane) * 4;
+    if (plane_rows(&l, conv.oh) * row_bytes > PLANE_BYTES) {
+        const int64_t most = (PLANE_BYTES / row_bytes - l.taps_y) / l.step_y;
+        l.strip = gemm_ceil(conv.oh, gemm_ceil(conv.oh, most < 1 ? 1 : most));
+    } else {
+        l.group = gemm_ceil(GROUP_PIXELS, conv.oh * conv.ow);
+        l.group = at_most(l.group, conv.n);
+    }
+    l.strips = gemm_ceil(conv.oh, l.strip);
+    l.n_panels = gemm_panels(l.isa, l.isa->columns, l.run, conv.o);
+    return l;
+}
+
+size_t conv_weight_scratch(const struct kernel_problem *problem)
+{
+    const struct plan l = plan_of(problem, NULL);
+
+    if (l.plane.is_direct)
+        return 0;
+    return (size_t)((l.strips > 1 ? plane_rows(&l, l.strip) : l.group * l.plane.rows) *
+                    plane_row(&l.plane)) *
+           sizeof(float);
+}
+
+/* Some rows of dy: what one walk of a tile covers. */
+struct block {
+    ptrdiff_t segment[SEGMENTS];
+    int n_segments, depth;
+    const float *dy;
+};
+
+struct walk {
+    const struct plan *l;
+    struct block block;
+    const float *plane;
+    float *dw;
+    bool accumulate;
+};
+
+/* Where (kx, ky, c) = value i of the run of kernel row ky goes in dw. */
+static float *target(const struct plan *l, float *dw, int64_t ky, int64_t i)
+{
+    const struct conv *conv = &l->conv;
+
+    if (l->plane.stack > 1) {
+        const int64_t pixel = plane_pixel(&l->plane);
+        const int64_t kx = i / pixel, row = i % pixel / conv->c, c = i % conv->c;
+        return dw + ((row * conv->kw + kx) * conv->c + c) * conv->o;
+    }
+    return dw + (ky * l->run + i) * conv->o;
+}
+
+/* All of one panel for one kernel row. */
+static void run_panel(void *arg, size_t task)
+{
+    const struct walk *walk = arg;
+    const struct plan *l = walk->l;
+    const struct tile_isa *isa = l->isa;
+    const int64_t ky = (int64_t)task % l->taps_y;
+    int64_t vec;
+    const int vecs = (int)gemm_part(gemm_ceil(l->conv.o, isa->lanes), l->n_panels,
+                                    (int64_t)task / l->taps_y, &vec);
+    const int64_t first = vec * isa->lanes;
+    const int n = (int)at_most(l->conv.o - first, (int64_t)vecs * isa->lanes);
+    struct tile tile = {
+        .segment = walk->block.segment,
+        .n_segments = walk->block.n_segments,
+        .depth = walk->block.depth,
+        .a_step = l->conv.sw * plane_pixel(&l->plane),
+        .b = walk->block.dy + first,
+        .b_step = l->conv.o,
+        .last = n - (vecs - 1) * isa->lanes,
+        .accumulate = walk->accumulate,
+    };
+    tile.b_full = tile.last == isa->lanes;
+
+    const int64_t n_tiles = gemm_ceil(l->run, isa->columns[vecs]);
+    for (int64_t t = 0; t < n_tiles; t++) {
+        int64_t at;
+        const int count = (int)gemm_part(l->run, n_tiles, t, &at);
+
+        tile.a[0] = walk->plane + ky * plane_row(&l->plane) + at;
+        for (int i = 0; i < count; i++)
+            tile.c[i] = target(l, walk->dw, ky, at + i) + first;
+        isa->by_columns(&tile, count, vecs);
+    }
+}
+
+/* The blocks of a unit whose plane is ready: some rows of one strip or of whole images. */
+static void run_unit(struct walk *walk, struct pool *pool, const float *dy, int64_t rows,
+                     int64_t image_rows)
+{
+    const struct plan *l = walk->l;
+    const int64_t ow = l->conv.ow, row = plane_row(&l->plane);
+    const int64_t pieces = gemm_ceil(ow, BLOCK_PIXELS);
+    const int64_t most = at_most(SEGMENTS, BLOCK_PIXELS / gemm_ceil(ow, pieces));
+    const int64_t n_blocks = gemm_ceil(rows, most < 1 ? 1 : most);
+    struct block *block = &walk->block;
+
+    for (int64_t b = 0; b < n_blocks; b++) {
+        int64_t r;
+        const int64_t n_rows = gemm_part(rows, n_blocks, b, &r);
+
+        /* A row longer than a block is cut; then a block has pieces of one row. */
+        for (int64_t p = 0; p < pieces; p++) {
+            int64_t x;
+            block->depth = (int)gemm_part(ow, pieces, p, &x);
+            block->n_segments = (int)n_rows;
+            block->dy = dy + (r * ow + x) * l->conv.o;
+            for (int64_t s = 0; s < n_rows; s++)
+                block->segment[s] = ((r + s) / image_rows * l->plane.rows +
+                                    (r + s) % image_rows * l->step_y) *
+                                       row +
+                                   x * l->conv.sw * plane_pixel(&l->plane);
+            pool_for(pool, (size_t)(l->taps_y * l->n_panels), run_panel, walk);
+            walk->accumulate = true;
+        }
+    }
+}
+
+void conv_weight_run(const struct kernel_call *call)
+{
+    const struct plan l = plan_of(call->problem, call->in[0]);
+    const struct conv *conv = &l.conv;
+    const float *dy = call->in[1];
+    struct walk walk = { .l = &l, .dw = call->out[0] };
+
+    for (int64_t image = 0; image < conv->n; image += l.group) {
+        const int64_t n_images = at_most(l.group, conv->n - image);
+
+        for (int64_t r = 0; r < conv->oh; r += l.strip) {
+            const int64_t n_rows = at_most(l.strip, conv->oh - r);
+
+            for (int64_t i = 0; i < n_images; i++) {
+                float *to = call->scratch;
+                if (to != NULL)
+                    to += i * l.plane.rows * plane_row(&l.plane);
+                const float *plane = plane_copy(&l.plane, image + i, r * l.step_y,
+                                                plane_rows(&l, n_rows), to);
+                if (i == 0)
+                    walk.plane = plane;
+            }
+            run_unit(&walk, call->pool, dy + (image * conv->oh + r) * conv->ow * conv->o,
+                     n_images * n_rows, n_rows);
+        }
+    }
+    if (call->problem->n_out > 1)
+        l.isa->column_sums(dy, conv->o, conv->n * conv->oh * conv->ow, (int)conv->o, false,
+                           call->out[1]);
+}

@@ -1,0 +1,53 @@
+# Matrix products and convolutions of the CPU: own tiles for x86-64, and the libraries that are
+# found. Included by src/kernel/CMakeLists.txt after the target `kernel` exists.
+
+option(TUTTI_ONEDNN "Use oneDNN where it is installed" ON)
+option(TUTTI_OPENBLAS "Use OpenBLAS where it is installed" ON)
+
+if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    # One source, two instruction sets; both are in every build and chosen at run time.
+    foreach (isa avx2 avx512)
+        add_library(kernel_tile_${isa} OBJECT cpu/gemm_tile.c)
+        target_include_directories(kernel_tile_${isa} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+        target_compile_definitions(kernel_tile_${isa} PRIVATE TILE_TABLE=tile_${isa})
+        target_compile_options(kernel_tile_${isa} PRIVATE -O3 -mavx2 -mfma)
+        target_link_libraries(kernel_tile_${isa} PRIVATE warnings)
+        target_sources(kernel PRIVATE $<TARGET_OBJECTS:kernel_tile_${isa}>)
+    endforeach ()
+    target_compile_definitions(kernel_tile_avx512 PRIVATE ISA_AVX512)
+    target_compile_options(kernel_tile_avx512 PRIVATE -mavx512f -mavx512vl -mavx512dq -mavx512bw)
+    target_sources(kernel PRIVATE cpu/gemm.c cpu/linear.c cpu/conv.c cpu/conv_correlate.c
+        cpu/conv_plane.c cpu/conv_weight.c)
+    target_compile_definitions(kernel PRIVATE HAVE_FAST)
+endif ()
+
+# oneDNN shares work by OpenMP, of which only the number of threads is set.
+if (TUTTI_ONEDNN)
+    find_path(ONEDNN_INCLUDE oneapi/dnnl/dnnl.h)
+    find_library(ONEDNN_LIBRARY dnnl)
+    find_package(OpenMP COMPONENTS C QUIET)
+    if (ONEDNN_INCLUDE AND ONEDNN_LIBRARY AND OpenMP_C_FOUND)
+        target_sources(kernel PRIVATE cpu/onednn.c)
+        target_include_directories(kernel SYSTEM PRIVATE ${ONEDNN_INCLUDE} ${OpenMP_C_INCLUDE_DIRS})
+        target_compile_definitions(kernel PUBLIC HAVE_ONEDNN)
+        target_link_libraries(kernel PRIVATE ${ONEDNN_LIBRARY} ${OpenMP_C_LIBRARIES})
+    endif ()
+endif ()
+
+if (TUTTI_OPENBLAS)
+    find_path(OPENBLAS_INCLUDE openblas_config.h PATH_SUFFIXES openblas openblas-pthread)
+    find_library(OPENBLAS_LIBRARY openblas)
+    if (OPENBLAS_INCLUDE AND OPENBLAS_LIBRARY)
+        target_sources(kernel PRIVATE cpu/openblas.c)
+        target_include_directories(kernel SYSTEM PRIVATE ${OPENBLAS_INCLUDE})
+        target_compile_definitions(kernel PUBLIC HAVE_OPENBLAS)
+        target_link_libraries(kernel PRIVATE ${OPENBLAS_LIBRARY})
+    endif ()
+endif ()
+
+if (BUILD_TESTING AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    unit_test(kernel cpu/fast_test.c m)
+    add_test(NAME kernel/fast_test_avx2 COMMAND fast_test)
+    set_tests_properties(kernel/fast_test_avx2 PROPERTIES LABELS "unit;kernel" TIMEOUT 120
+        SKIP_RETURN_CODE 77 ENVIRONMENT "TUTTI_ISA=avx2")
+endif ()

@@ -1,0 +1,451 @@
+/* gemm_tile.c - the tiles of gemm_tile.h for one instruction set.
+ *
+ * Compiled once with AVX2 and once with AVX-512 (cpu/fast.cmake); TILE_TABLE is
+ * the name of the table. A step of a tile of r rows and v vectors loads v vectors of
+ * B, broadcasts r values of A and does r*v multiply-adds. Two of these start a
+ * cycle and take four, so a tile needs at least 8 accumulators, and few enough
+ * that they stay in registers: at most 24 of 32 with AVX-512 (8x3, 6x4), 12
+ * of 16 with AVX2 (6x2, 4x3). Then r+v loads are at most two a cycle as well.
+ *
+ * A shape's loops are constant after inlining, so that accumulators live in
+ * registers; a switch picks the instantiation.
+ */
+#include "kernel/cpu/gemm_tile.h"
+
+#include "kernel/cpu/isa.h"
+
+struct acc {
+    vec v[TILE_ROWS][TILE_VECS];
+};
+
+/* The last vector of a row of B. A mask costs AVX-512 nothing, AVX2 a little. */
+INLINE vec load_last(const float *from, bool full, vec_part part)
+{
+#ifdef ISA_AVX512
+    (void)full;
+    return vec_load_part(from, part);
+#else
+    return full ? vec_load(from) : vec_load_part(from, part);
+#endif
+}
+
+INLINE struct acc multiply_rows(const struct tile *tile, const int n_rows, const int n_vecs,
+                                const bool full)
+{
+    struct acc acc;
+    const vec_part part = vec_first(tile->last);
+    const float *b = tile->b;
+    const ptrdiff_t b_step = tile->b_step, depth = tile->depth;
+
+#pragma GCC unroll 16
+    for (int i = 0; i < n_rows; i++) {
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs; j++)
+            acc.v[i][j] = vec_zero();
+    }
+    for (int s = 0; s < tile->n_segments; s++) {
+        const ptrdiff_t offset = tile->segment[s];
+        const float *a[TILE_ROWS];
+
+#pragma GCC unroll 16
+        for (int i = 0; i < n_rows; i++)
+            a[i] = tile->a[i] + offset;
+        for (ptrdiff_t t = 0; t < depth; t++) {
+            vec bv[TILE_VECS];
+
+#pragma GCC unroll 16
+            for (int j = 0; j < n_vecs - 1; j++)
+                bv[j] = vec_load(b + j * LANES);
+            bv[n_vecs - 1] = load_last(b + (n_vecs - 1) * LANES, full, part);
+#pragma GCC unroll 16
+            for (int i = 0; i < n_rows; i++) {
+                const vec av = vec_set(a[i][t]);
+
+#pragma GCC unroll 16
+                for (int j = 0; j < n_vecs; j++)
+                    acc.v[i][j] = vec_fma(av, bv[j], acc.v[i][j]);
+            }
+            b += b_step;
+        }
+    }
+    return acc;
+}
+
+INLINE struct acc multiply_columns(const struct tile *tile, const int n_rows, const int n_vecs,
+                                   const bool full)
+{
+    struct acc acc;
+    const vec_part part = vec_first(tile->last);
+    const float *b = tile->b;
+    const ptrdiff_t a_step = tile->a_step, b_step = tile->b_step;
+
+#pragma GCC unroll 16
+    for (int i = 0; i < n_rows; i++) {
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs; j++)
+            acc.v[i][j] = vec_zero();
+    }
+    for (int s = 0; s < tile->n_segments; s++) {
+        const float *a = tile->a[0] + tile->segment[s];
+
+        for (int t = 0; t < tile->depth; t++) {
+            vec bv[TILE_VECS];
+
+#pragma GCC unroll 16
+            for (int j = 0; j < n_vecs - 1; j++)
+                bv[j] = vec_load(b + j * LANES);
+            bv[n_vecs - 1] = load_last(b + (n_vecs - 1) * LANES, full, part);
+#pragma GCC unroll 16
+            for (int i = 0; i < n_rows; i++) {
+                const vec av = vec_set(a[i]);
+
+#pragma GCC unroll 16
+                for (int j = 0; j < n_vecs; j++)
+                    acc.v[i][j] = vec_fma(av, bv[j], acc.v[i][j]);
+            }
+            a += a_step;
+            b += b_step;
+        }
+    }
+    return acc;
+}
+
+/* Adds C's old value and the bias, applies relu. */
+INLINE void finish(struct acc *acc, const struct tile *tile, const int n_rows, const int n_vecs)
+{
+    const vec_part part = vec_first(tile->last);
+
+    if (tile->accumulate) {
+#pragma GCC unroll 16
+        for (int i = 0; i < n_rows; i++) {
+#pragma GCC unroll 16
+            for (int j = 0; j < n_vecs; j++) {
+                const float *c = tile->c[i] + j * LANES;
+                acc->v[i][j] = vec_add(
+                    acc->v[i][j], j < n_vecs - 1 ? vec_load(c) : vec_load_part(c, part));
+            }
+        }
+    }
+    if (tile->bias != NULL) {
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs; j++) {
+            const float *at = tile->bias + j * LANES;
+            const vec bias = j < n_vecs - 1 ? vec_load(at) : vec_load_part(at, part);
+
+#pragma GCC unroll 16
+            for (int i = 0; i < n_rows; i++)
+                acc->v[i][j] = vec_add(acc->v[i][j], bias);
+        }
+    }
+    if (tile->relu) {
+#pragma GCC unroll 16
+        for (int i = 0; i < n_rows; i++) {
+#pragma GCC unroll 16
+            for (int j = 0; j < n_vecs; j++)
+                acc->v[i][j] = vec_relu(acc->v[i][j]);
+        }
+    }
+}
+
+INLINE void store(const struct acc *acc, const struct tile *tile, const int n_rows,
+                  const int n_vecs)
+{
+    const vec_part part = vec_first(tile->last);
+    const bool whole = tile->last == LANES;
+
+#pragma GCC unroll 16
+    for (int i = 0; i < n_rows; i++) {
+        float *c = tile->c[i];
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs - 1; j++)
+            vec_store(c + j * LANES, acc->v[i][j]);
+        if (whole)
+            vec_store(c + (n_vecs - 1) * LANES, acc->v[i][n_vecs - 1]);
+        else
+            vec_store_part(c + (n_vecs - 1) * LANES, acc->v[i][n_vecs - 1], part);
+    }
+}
+
+/* The largest of each four rows and where it was first. */
+INLINE void reduce_windows(const struct acc *acc, const struct tile *tile,
+                           const struct tile_pool *pool, const int n_rows, const int n_vecs)
+{
+#pragma GCC unroll 16
+    for (int w = 0; w < n_rows / 4; w++) {
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs; j++) {
+            const int n = j < n_vecs - 1 ? LANES : tile->last;
+            vec best = acc->v[4 * w][j];
+            vec_int where = int_set(0);
+
+#pragma GCC unroll 16
+            for (int i = 1; i < 4; i++) {
+                const vec_mask better = vec_greater(acc->v[4 * w + i][j], best);
+                best = vec_choose(better, best, acc->v[4 * w + i][j]);
+                where = int_choose(better, where, int_set(i));
+            }
+            if (tile->relu)
+                where = int_choose(vec_not_greater(best, vec_zero()), where, int_set(255));
+            if (n == LANES)
+                vec_store(pool->y[w] + j * LANES, best);
+            else
+                vec_store_part(pool->y[w] + j * LANES, best, vec_first(n));
+            int_store_bytes(pool->index[w] + j * LANES, where, n);
+        }
+    }
+}
+
+INLINE void rows_tile(const struct tile *tile, const int n_rows, const int n_vecs)
+{
+    struct acc acc;
+
+#ifdef ISA_AVX512
+    acc = multiply_rows(tile, n_rows, n_vecs, false);
+#else
+    if (tile->b_full)
+        acc = multiply_rows(tile, n_rows, n_vecs, true);
+    else
+        acc = multiply_rows(tile, n_rows, n_vecs, false);
+#endif
+    finish(&acc, tile, n_rows, n_vecs);
+    store(&acc, tile, n_rows, n_vecs);
+}
+
+INLINE void columns_tile(const struct tile *tile, const int n_rows, const int n_vecs)
+{
+    struct acc acc;
+
+#ifdef ISA_AVX512
+    acc = multiply_columns(tile, n_rows, n_vecs, false);
+#else
+    if (tile->b_full)
+        acc = multiply_columns(tile, n_rows, n_vecs, true);
+    else
+        acc = multiply_columns(tile, n_rows, n_vecs, false);
+#endif
+    finish(&acc, tile, n_rows, n_vecs);
+    store(&acc, tile, n_rows, n_vecs);
+}
+
+INLINE void pool_tile(const struct tile *tile, const struct tile_pool *pool, const int n_rows,
+                      const int n_vecs)
+{
+    struct acc acc = multiply_rows(tile, n_rows, n_vecs, true);
+
+    finish(&acc, tile, n_rows, n_vecs);
+    reduce_windows(&acc, tile, pool, n_rows, n_vecs);
+}
+
+#define SHAPE(rows, vecs) ((vecs)*16 + (rows))
+/* One instantiation of `body`, a call of an inlined function with constant shape. */
+#define CASE(rows, vecs, body)                                                                   \
+    case SHAPE(rows, vecs):                                                                      \
+        body;                                                                                    \
+        break
+
+static void by_rows(const struct tile *tile, int n_rows, int n_vecs)
+{
+    switch (SHAPE(n_rows, n_vecs)) {
+        CASE(1, 1, rows_tile(tile, 1, 1));
+        CASE(2, 1, rows_tile(tile, 2, 1));
+        CASE(3, 1, rows_tile(tile, 3, 1));
+        CASE(4, 1, rows_tile(tile, 4, 1));
+        CASE(5, 1, rows_tile(tile, 5, 1));
+        CASE(6, 1, rows_tile(tile, 6, 1));
+        CASE(7, 1, rows_tile(tile, 7, 1));
+        CASE(8, 1, rows_tile(tile, 8, 1));
+        CASE(1, 2, rows_tile(tile, 1, 2));
+        CASE(2, 2, rows_tile(tile, 2, 2));
+        CASE(3, 2, rows_tile(tile, 3, 2));
+        CASE(4, 2, rows_tile(tile, 4, 2));
+        CASE(5, 2, rows_tile(tile, 5, 2));
+        CASE(6, 2, rows_tile(tile, 6, 2));
+        CASE(1, 3, rows_tile(tile, 1, 3));
+        CASE(2, 3, rows_tile(tile, 2, 3));
+        CASE(3, 3, rows_tile(tile, 3, 3));
+        CASE(4, 3, rows_tile(tile, 4, 3));
+#ifdef ISA_AVX512
+        CASE(7, 2, rows_tile(tile, 7, 2));
+        CASE(8, 2, rows_tile(tile, 8, 2));
+        CASE(5, 3, rows_tile(tile, 5, 3));
+        CASE(6, 3, rows_tile(tile, 6, 3));
+        CASE(7, 3, rows_tile(tile, 7, 3));
+        CASE(8, 3, rows_tile(tile, 8, 3));
+        CASE(1, 4, rows_tile(tile, 1, 4));
+        CASE(2, 4, rows_tile(tile, 2, 4));
+        CASE(3, 4, rows_tile(tile, 3, 4));
+        CASE(4, 4, rows_tile(tile, 4, 4));
+        CASE(5, 4, rows_tile(tile, 5, 4));
+        CASE(6, 4, rows_tile(tile, 6, 4));
+#endif
+    }
+}
+
+static void by_columns(const struct tile *tile, int n_rows, int n_vecs)
+{
+    switch (SHAPE(n_rows, n_vecs)) {
+        CASE(1, 1, columns_tile(tile, 1, 1));
+        CASE(2, 1, columns_tile(tile, 2, 1));
+        CASE(3, 1, columns_tile(tile, 3, 1));
+        CASE(4, 1, columns_tile(tile, 4, 1));
+        CASE(5, 1, columns_tile(tile, 5, 1));
+        CASE(6, 1, columns_tile(tile, 6, 1));
+        CASE(7, 1, columns_tile(tile, 7, 1));
+        CASE(8, 1, columns_tile(tile, 8, 1));
+        CASE(1, 2, columns_tile(tile, 1, 2));
+        CASE(2, 2, columns_tile(tile, 2, 2));
+        CASE(3, 2, columns_tile(tile, 3, 2));
+        CASE(4, 2, columns_tile(tile, 4, 2));
+        CASE(5, 2, columns_tile(tile, 5, 2));
+        CASE(6, 2, columns_tile(tile, 6, 2));
+        CASE(1, 3, columns_tile(tile, 1, 3));
+        CASE(2, 3, columns_tile(tile, 2, 3));
+        CASE(3, 3, columns_tile(tile, 3, 3));
+        CASE(4, 3, columns_tile(tile, 4, 3));
+#ifdef ISA_AVX512
+        CASE(9, 1, columns_tile(tile, 9, 1));
+        CASE(10, 1, columns_tile(tile, 10, 1));
+        CASE(11, 1, columns_tile(tile, 11, 1));
+        CASE(12, 1, columns_tile(tile, 12, 1));
+        CASE(7, 2, columns_tile(tile, 7, 2));
+        CASE(8, 2, columns_tile(tile, 8, 2));
+        CASE(9, 2, columns_tile(tile, 9, 2));
+        CASE(10, 2, columns_tile(tile, 10, 2));
+        CASE(11, 2, columns_tile(tile, 11, 2));
+        CASE(12, 2, columns_tile(tile, 12, 2));
+        CASE(5, 3, columns_tile(tile, 5, 3));
+        CASE(6, 3, columns_tile(tile, 6, 3));
+        CASE(7, 3, columns_tile(tile, 7, 3));
+        CASE(8, 3, columns_tile(tile, 8, 3));
+        CASE(1, 4, columns_tile(tile, 1, 4));
+        CASE(2, 4, columns_tile(tile, 2, 4));
+        CASE(3, 4, columns_tile(tile, 3, 4));
+        CASE(4, 4, columns_tile(tile, 4, 4));
+        CASE(5, 4, columns_tile(tile, 5, 4));
+        CASE(6, 4, columns_tile(tile, 6, 4));
+#endif
+    }
+}
+
+static void by_rows_pool(const struct tile *tile, const struct tile_pool *pool, int n_rows, int n_vecs)
+{
+    switch (SHAPE(n_rows, n_vecs)) {
+        CASE(4, 1, pool_tile(tile, pool, 4, 1));
+        CASE(8, 1, pool_tile(tile, pool, 8, 1));
+        CASE(4, 2, pool_tile(tile, pool, 4, 2));
+        CASE(4, 3, pool_tile(tile, pool, 4, 3));
+#ifdef ISA_AVX512
+        CASE(8, 2, pool_tile(tile, pool, 8, 2));
+        CASE(8, 3, pool_tile(tile, pool, 8, 3));
+        CASE(4, 4, pool_tile(tile, pool, 4, 4));
+#endif
+    }
+}
+
+static void transpose(const float *from, ptrdiff_t from_step, int n_rows, int n_columns, float *to,
+                      ptrdiff_t to_step, bool pad)
+{
+    for (int i = 0; i < n_rows; i += LANES) {
+        const int rows = n_rows - i < LANES ? n_rows - i : LANES;
+        const vec_part row_part = vec_first(rows);
+
+        for (int j = 0; j < n_columns; j += LANES) {
+            const int columns = n_columns - j < LANES ? n_columns - j : LANES;
+            const float *at = from + i * from_step + j;
+            float *out = to + j * to_step + i;
+            vec r[LANES];
+
+            if (rows == LANES && columns == LANES) {
+#pragma GCC unroll 16
+                for (int s = 0; s < LANES; s++)
+                    r[s] = vec_load(at + s * from_step);
+                vec_transpose(r);
+#pragma GCC unroll 16
+                for (int s = 0; s < LANES; s++)
+                    vec_store(out + s * to_step, r[s]);
+                continue;
+            }
+            const vec_part column_part = vec_first(columns);
+#pragma GCC unroll 16
+            for (int s = 0; s < LANES; s++)
+                r[s] = s < rows ? vec_load_part(at + s * from_step, column_part) : vec_zero();
+            vec_transpose(r);
+#pragma GCC unroll 16
+            for (int s = 0; s < LANES; s++) {
+                if (s >= columns)
+                    break;
+                if (pad)
+                    vec_store(out + s * to_step, r[s]);
+                else
+                    vec_store_part(out + s * to_step, r[s], row_part);
+            }
+        }
+    }
+}
+
+static void pack(const float *from, ptrdiff_t from_step, int n_rows, int n, float *to, int width)
+{
+    const int whole = n / LANES * LANES;
+    const vec_part part = vec_first(n - whole);
+
+    for (int i = 0; i < n_rows; i++) {
+        int j = 0;
+
+        for (; j < whole; j += LANES)
+            vec_store(to + j, vec_load(from + j));
+        for (; j < width; j += LANES)
+            vec_store(to + j, j < n ? vec_load_part(from + j, part) : vec_zero());
+        from += from_step;
+        to += width;
+    }
+}
+
+/* Four vectors side by side hide the latency of the chains. */
+static void column_sums(const float *from, ptrdiff_t from_step, int64_t n_rows, int n, bool add,
+                        float *sums)
+{
+    enum { VECS = 4 };
+
+    for (int j = 0; j < n; j += VECS * LANES) {
+        vec_part part[VECS];
+        vec sum[VECS];
+
+#pragma GCC unroll 4
+        for (int v = 0; v < VECS; v++) {
+            const int left = n - j - v * LANES;
+            part[v] = vec_first(left >= LANES ? LANES : left > 0 ? left : 0);
+            sum[v] = add ? vec_load_part(sums + j + v * LANES, part[v]) : vec_zero();
+        }
+        for (int64_t i = 0; i < n_rows; i++) {
+            const float *row = from + i * from_step + j;
+
+#pragma GCC unroll 4
+            for (int v = 0; v < VECS; v++)
+                sum[v] = vec_add(sum[v], vec_load_part(row + v * LANES, part[v]));
+        }
+#pragma GCC unroll 4
+        for (int v = 0; v < VECS; v++)
+            vec_store_part(sums + j + v * LANES, sum[v], part[v]);
+    }
+}
+
+const struct tile_isa TILE_TABLE = {
+    .lanes = LANES,
+#ifdef ISA_AVX512
+    .vecs = 4,
+    .rows = { 0, 8, 8, 8, 6 },
+    .columns = { 0, 12, 12, 8, 6 },
+    .windows = { 0, 8, 8, 8, 4 },
+#else
+    .vecs = 3,
+    .rows = { 0, 8, 6, 4, 0 },
+    .columns = { 0, 8, 6, 4, 0 },
+    .windows = { 0, 8, 4, 4, 0 },
+#endif
+    .by_rows = by_rows,
+    .by_columns = by_columns,
+    .by_rows_pool = by_rows_pool,
+    .transpose = transpose,
+    .pack = pack,
+    .column_sums = column_sums,
+};

@@ -1,0 +1,233 @@
+/* isa.h - one vocabulary for the vectors of AVX2 and AVX-512.
+ *
+ * Included only by sources that are compiled once for each instruction set
+ * (cpu/fast.cmake): with -DISA_AVX512 vectors have 16 floats, else 8. A ragged
+ * end is loaded and stored under a mask with the same arithmetic as the body.
+ */
+#ifndef KERNEL_CPU_ISA_H
+#define KERNEL_CPU_ISA_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+#ifdef ISA_AVX512
+
+enum { LANES = 16 };
+typedef __m512 vec;
+typedef __mmask16 vec_mask; /* as comparisons give it */
+typedef __mmask16 vec_part; /* the first n lanes */
+
+INLINE vec vec_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+INLINE vec vec_set(float value)
+{
+    return _mm512_set1_ps(value);
+}
+INLINE vec vec_load(const float *from)
+{
+    return _mm512_loadu_ps(from);
+}
+INLINE void vec_store(float *to, vec v)
+{
+    _mm512_storeu_ps(to, v);
+}
+INLINE vec_part vec_first(int n)
+{
+    return (__mmask16)((1u << n) - 1u);
+}
+INLINE vec vec_load_part(const float *from, vec_part part)
+{
+    return _mm512_maskz_loadu_ps(part, from);
+}
+INLINE void vec_store_part(float *to, vec v, vec_part part)
+{
+    _mm512_mask_storeu_ps(to, part, v);
+}
+INLINE vec vec_add(vec a, vec b)
+{
+    return _mm512_add_ps(a, b);
+}
+INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+/* max(v, 0); a NaN stays. */
+INLINE vec vec_relu(vec v)
+{
+    return _mm512_max_ps(_mm512_setzero_ps(), v);
+}
+INLINE vec_mask vec_greater(vec a, vec b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ);
+}
+INLINE vec_mask vec_not_greater(vec a, vec b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ);
+}
+/* where mask: b, elsewhere a */
+INLINE vec vec_choose(vec_mask mask, vec a, vec b)
+{
+    return _mm512_mask_blend_ps(mask, a, b);
+}
+
+/* Small numbers, one a lane, stored as bytes. */
+typedef __m512i vec_int;
+INLINE vec_int int_set(int value)
+{
+    return _mm512_set1_epi32(value);
+}
+INLINE vec_int int_choose(vec_mask mask, vec_int a, vec_int b)
+{
+    return _mm512_mask_blend_epi32(mask, a, b);
+}
+INLINE void int_store_bytes(uint8_t *to, vec_int v, int n)
+{
+    _mm512_mask_cvtepi32_storeu_epi8(to, vec_first(n), v);
+}
+
+/* Rows become columns. */
+INLINE void vec_transpose(vec r[LANES])
+{
+    vec t[LANES];
+
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
+        r[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
+        r[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+        r[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
+        r[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+
+#else
+
+enum { LANES = 8 };
+typedef __m256 vec;
+typedef __m256 vec_mask;
+typedef __m256i vec_part;
+
+INLINE vec vec_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+INLINE vec vec_set(float value)
+{
+    return _mm256_set1_ps(value);
+}
+INLINE vec vec_load(const float *from)
+{
+    return _mm256_loadu_ps(from);
+}
+INLINE void vec_store(float *to, vec v)
+{
+    _mm256_storeu_ps(to, v);
+}
+INLINE vec_part vec_first(int n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+INLINE vec vec_load_part(const float *from, vec_part part)
+{
+    return _mm256_maskload_ps(from, part);
+}
+INLINE void vec_store_part(float *to, vec v, vec_part part)
+{
+    _mm256_maskstore_ps(to, part, v);
+}
+INLINE vec vec_add(vec a, vec b)
+{
+    return _mm256_add_ps(a, b);
+}
+INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+INLINE vec vec_relu(vec v)
+{
+    return _mm256_max_ps(_mm256_setzero_ps(), v);
+}
+INLINE vec_mask vec_greater(vec a, vec b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_GT_OQ);
+}
+INLINE vec_mask vec_not_greater(vec a, vec b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_LE_OQ);
+}
+INLINE vec vec_choose(vec_mask mask, vec a, vec b)
+{
+    return _mm256_blendv_ps(a, b, mask);
+}
+
+typedef __m256i vec_int;
+INLINE vec_int int_set(int value)
+{
+    return _mm256_set1_epi32(value);
+}
+INLINE vec_int int_choose(vec_mask mask, vec_int a, vec_int b)
+{
+    return _mm256_castps_si256(
+        _mm256_blendv_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), mask));
+}
+INLINE void int_store_bytes(uint8_t *to, vec_int v, int n)
+{
+    const __m128i low = _mm256_castsi256_si128(v), high = _mm256_extracti128_si256(v, 1);
+    const __m128i words = _mm_packus_epi32(low, high);
+    uint8_t bytes[16];
+
+    _mm_storeu_si128((__m128i *)bytes, _mm_packus_epi16(words, words));
+    __builtin_memcpy(to, bytes, (size_t)n);
+}
+
+INLINE void vec_transpose(vec r[LANES])
+{
+    vec t[LANES];
+
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i += 4) {
+        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        r[i] = t[i];
+}
+
+#endif
+
+#endif /* KERNEL_CPU_ISA_H */

@@ -1,0 +1,249 @@
+/* linear.c - the linear layer and its gradients, by own tiles.
+ *
+ * x is (m,k), W lies as [k][n], y is (m,n), all row-major. Work is 2*m*k*n each.
+ *
+ *   y  = x W       A = x by rows, B = W as it lies; bias and relu on the way out
+ *   dW = x^T dy    A = x by columns, B = dy as it lies; db = sums of dy's columns
+ *   dx = dy W^T    large m: A = dy by rows, B = W transposed panel by panel
+ *                  small m: dx^T = W dy^T, A = W by rows, B = dy^T, and the result, smaller
+ *                  than W, is transposed instead. Both sum over n in the same order.
+ */
+#include <string.h>
+
+#include "kernel/cpu/gemm.h"
+#include "kernel/cpu/rows.h"
+
+enum { SMALL_M = 64, STRIP = 48 /* rows of dx^T made at once */ };
+
+static bool is_f32(const struct kernel_problem *problem)
+{
+    for (int i = 0; i < problem->n_in; i++) {
+        if (problem->in[i].dtype != DTYPE_F32)
+            return false;
+    }
+    for (int i = 0; i < problem->n_out; i++) {
+        if (problem->out[i].dtype != DTYPE_F32)
+            return false;
+    }
+    return true;
+}
+
+static bool can_run(const struct kernel_problem *problem)
+{
+    return tile_current() != NULL && is_f32(problem);
+}
+
+/* y = x W ------------------------------------------------------------------------------ */
+
+static struct gemm forward_gemm(const struct kernel_problem *problem)
+{
+    const int64_t k = problem->in[1].shape.dim[1], n = problem->in[1].shape.dim[0];
+
+    return (struct gemm){
+        .m = shape_count(&problem->in[0].shape) / (k > 0 ? k : 1),
+        .n = n,
+        .k = k,
+        .a_row = k,
+        .a_column = 1,
+        .b_row = n,
+        .b_column = 1,
+        .c_row = n,
+        .relu = problem->attrs.activation == ACTIVATION_RELU,
+    };
+}
+
+static size_t forward_scratch(const struct kernel_problem *problem)
+{
+    const struct gemm gemm = forward_gemm(problem);
+
+    return gemm_scratch_bytes(tile_current(), &gemm);
+}
+
+static void forward_run(const struct kernel_call *call)
+{
+    struct gemm gemm = forward_gemm(call->problem);
+
+    gemm.a = call->in[0];
+    gemm.b = call->in[1];
+    gemm.bias = call->problem->n_in > 2 ? call->in[2] : NULL;
+    gemm.c = call->out[0];
+    gemm_run(tile_current(), &gemm, call->pool, call->scratch);
+}
+
+/* dW = x^T dy -------------------------------------------------------------------------- */
+
+static struct gemm weight_gemm(const struct kernel_problem *problem)
+{
+    const int64_t k = problem->out[0].shape.dim[1], n = problem->out[0].shape.dim[0];
+
+    return (struct gemm){
+        .m = k,
+        .n = n,
+        .k = shape_count(&problem->in[0].shape) / (k > 0 ? k : 1),
+        .a_row = 1,
+        .a_column = k,
+        .b_row = n,
+        .b_column = 1,
+        .c_row = n,
+    };
+}
+
+static size_t weight_scratch(const struct kernel_problem *problem)
+{
+    const struct gemm gemm = weight_gemm(problem);
+
+    return gemm_scratch_bytes(tile_current(), &gemm);
+}
+
+static void weight_run(const struct kernel_call *call)
+{
+    const struct tile_isa *isa = tile_current();
+    struct gemm gemm = weight_gemm(call->problem);
+
+    gemm.a = call->in[0];
+    gemm.b = call->in[1];
+    gemm.c = call->out[0];
+    gemm_run(isa, &gemm, call->pool, call->scratch);
+    if (call->problem->n_out > 1)
+        isa->column_sums(gemm.b, gemm.n, gemm.k, (int)gemm.n, false, call->out[1]);
+}
+
+/* dx = dy W^T -------------------------------------------------------------------------- */
+
+static struct gemm input_gemm(const struct kernel_problem *problem)
+{
+    const int64_t k = problem->in[1].shape.dim[1], n = problem->in[1].shape.dim[0];
+
+    return (struct gemm){
+        .m = shape_count(&problem->in[0].shape) / (n > 0 ? n : 1),
+        .n = k,
+        .k = n,
+        .a_row = n,
+        .a_column = 1,
+        .b_row = 1,
+        .b_column = n,
+        .c_row = k,
+    };
+}
+
+static bool is_small(const struct gemm *gemm)
+{
+    return gemm->m <= SMALL_M;
+}
+
+static int64_t padded(const struct tile_isa *isa, int64_t m)
+{
+    return gemm_ceil(m, isa->lanes) * isa->lanes;
+}
+
+static size_t input_scratch(const struct kernel_problem *problem)
+{
+    const struct tile_isa *isa = tile_current();
+    const struct gemm gemm = input_gemm(problem);
+
+    if (is_small(&gemm))
+        return (size_t)(gemm.k * padded(isa, gemm.m)) * sizeof(float);
+    return gemm_scratch_bytes(isa, &gemm);
+}
+
+struct strips {
+    const struct tile_isa *isa;
+    const struct gemm *gemm;   /* of dx = dy W^T */
+    const float *turned;       /* dy^T, (n, m padded) */
+    int64_t width;             /* m padded */
+    int n_panels;
+};
+
+/* Rows [first, first + rows) of W times dy^T, into a strip whose rows are width apart. */
+static void multiply_strip(const struct strips *strips, int64_t first, int rows, float *strip)
+{
+    static const ptrdiff_t no_offset[1] = { 0 };
+    const struct tile_isa *isa = strips->isa;
+    const struct gemm *g = strips->gemm;
+    const int64_t n_blocks = gemm_ceil(g->k, GEMM_DEPTH);
+
+    for (int p = 0; p < strips->n_panels; p++) {
+        int64_t vec;
+        const int vecs = (int)gemm_part(strips->width / isa->lanes, strips->n_panels, p, &vec);
+
+        for (int64_t block = 0; block < n_blocks; block++) {
+            int64_t k0;
+            const int depth = (int)gemm_part(g->k, n_blocks, block, &k0);
+            struct tile tile = {
+                .segment = no_offset,
+                .n_segments = 1,
+                .depth = depth,
+                .b = strips->turned + k0 * strips->width + vec * isa->lanes,
+                .b_step = strips->width,
+                .last = isa->lanes,
+                .b_full = true,
+                .accumulate = block > 0,
+            };
+            const int n_tiles = (int)gemm_ceil(rows, isa->rows[vecs]);
+            for (int t = 0; t < n_tiles; t++) {
+                int64_t at;
+                const int count = (int)gemm_part(rows, n_tiles, t, &at);
+
+                for (int i = 0; i < count; i++) {
+                    tile.a[i] = g->b + (first + at + i) * g->b_column + k0;
+                    tile.c[i] = strip + (at + i) * strips->width + vec * isa->lanes;
+                }
+                isa->by_rows(&tile, count, vecs);
+            }
+        }
+    }
+}
+
+static void run_strip(void *arg, size_t i)
+{
+    const struct strips *strips = arg;
+    const struct gemm *g = strips->gemm;
+    _Alignas(64) float strip[STRIP * SMALL_M];
+    int64_t first;
+    const int rows = (int)gemm_part(g->n, gemm_ceil(g->n, STRIP), (int64_t)i, &first);
+
+    multiply_strip(strips, first, rows, strip);
+    strips->isa->transpose(strip, strips->width, rows, (int)g->m, g->c + first, g->c_row, false);
+}
+
+static void input_run(const struct kernel_call *call)
+{
+    const struct tile_isa *isa = tile_current();
+    struct gemm gemm = input_gemm(call->problem);
+
+    gemm.a = call->in[0];
+    gemm.b = call->in[1];
+    gemm.c = call->out[0];
+    if (!is_small(&gemm)) {
+        gemm_run(isa, &gemm, call->pool, call->scratch);
+        return;
+    }
+    struct strips strips = {
+        .isa = isa,
+        .gemm = &gemm,
+        .turned = call->scratch,
+        .width = padded(isa, gemm.m),
+    };
+    strips.n_panels = gemm_panels(isa, isa->rows, STRIP, gemm.m);
+    isa->transpose(gemm.a, gemm.a_row, (int)gemm.m, (int)gemm.k, call->scratch, strips.width, true);
+    pool_for(call->pool, (size_t)gemm_ceil(gemm.n, STRIP), run_strip, &strips);
+}
+
+const struct kernel kernel_linear_rows[] = {
+    { .op = "linear",
+      .name = "own",
+      .can_run = can_run,
+      .scratch_bytes = forward_scratch,
+      .run = forward_run },
+    { .op = "linear_grad_input",
+      .name = "own",
+      .can_run = can_run,
+      .scratch_bytes = input_scratch,
+      .run = input_run },
+    { .op = "linear_grad_weight",
+      .name = "own",
+      .can_run = can_run,
+      .scratch_bytes = weight_scratch,
+      .run = weight_run },
+    { 0 },
+};

@@ -1,0 +1,297 @@
+/* loss.c - softmax with cross entropy, mean squared error, accuracy.
+ *
+ * A row of logits is worked on in blocks of SIMD_LANES, the last filled up with -infinity, whose
+ * exponential is an exact 0. exp and log are our own, so that no library changes the bits.
+ * Losses of rows are added in double in the rows' order and rounded once.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernel/cpu/rows.h"
+#include "kernel/cpu/simd.h"
+
+/* exp(x) for x <= 0, relative error below 2e-7; 0 below -87.3, where floats get denormal.
+ *
+ * x = n ln 2 + r, |r| <= ln 2 / 2 (Cody and Waite); exp(r) by its Taylor polynomial;
+ * adding 1.5 * 2^23 rounds to a whole n and leaves n in the low bits. */
+static inline float exp_not_positive(float x)
+{
+    const float magic = 0x1.8p23f;
+    const float shifted = fmaf(x, 0x1.715476p0f, magic); /* 1 / ln 2 */
+    const float n = shifted - magic;
+    float r = fmaf(n, -0x1.62e4p-1f, x); /* ln 2 in two parts; n times the first is exact */
+    float p, scale;
+    uint32_t bits;
+
+    r = fmaf(n, -0x1.7f7d1cp-20f, r);
+    p = fmaf(r, 1.0f / 720, 1.0f / 120);
+    p = fmaf(r, p, 1.0f / 24);
+    p = fmaf(r, p, 1.0f / 6);
+    p = fmaf(r, p, 0.5f);
+    p = fmaf(r, p, 1.0f);
+    p = fmaf(r, p, 1.0f);
+
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits + 127) << 23; /* 2^n: the low bits of `shifted` are n + 0 */
+    memcpy(&scale, &bits, sizeof scale);
+    return x < -87.3f ? 0 : p * scale;
+}
+
+/* log(s) for s >= 1: s = 2^k m, m near 1, log m = 2 artanh((m - 1) / (m + 1)). NaN gives NaN. */
+static double log_from_one(double s)
+{
+    const double ln2 = 0x1.62e42fefa39efp-1;
+    uint64_t bits;
+    double m, power, sum;
+    int k;
+
+    if (!(s >= 1 && s <= 0x1p60))
+        return NAN;
+    memcpy(&bits, &s, sizeof bits);
+    k = (int)(bits >> 52) - 1023;
+    bits = (bits & 0xfffffffffffff) | (uint64_t)1023 << 52;
+    memcpy(&m, &bits, sizeof m);
+    if (m > 0x1.6a09e667f3bcdp0) { /* above sqrt 2 */
+        m /= 2;
+        k++;
+    }
+    const double t = (m - 1) / (m + 1), square = t * t; /* square < 0.03 */
+    sum = 0;
+    power = 1;
+    for (int i = 1; i <= 23; i += 2) {
+        sum += power / i;
+        power *= square;
+    }
+    return (double)k * ln2 + 2 * t * sum;
+}
+
+/* The first n of a block, the rest -infinity. */
+static inline void load_block(const float *x, size_t n, float out[SIMD_LANES])
+{
+    if (n >= SIMD_LANES) {
+        memcpy(out, x, SIMD_LANES * sizeof *out);
+        return;
+    }
+    for (size_t l = 0; l < SIMD_LANES; l++)
+        out[l] = -INFINITY;
+    memcpy(out, x, n * sizeof *out);
+}
+
+static inline void store_block(const float block[SIMD_LANES], size_t n, float *y)
+{
+    if (n >= SIMD_LANES)
+        memcpy(y, block, SIMD_LANES * sizeof *y);
+    else
+        memcpy(y, block, n * sizeof *y);
+}
+
+static float largest_of(const float *x, size_t c)
+{
+    float lane[SIMD_LANES], block[SIMD_LANES];
+    float largest;
+
+    load_block(x, c, lane);
+    for (size_t j = SIMD_LANES; j < c; j += SIMD_LANES) {
+        load_block(x + j, c - j, block);
+#pragma omp simd
+        for (int l = 0; l < SIMD_LANES; l++)
+            lane[l] = block[l] > lane[l] ? block[l] : lane[l];
+    }
+    largest = lane[0];
+    for (int l = 1; l < SIMD_LANES; l++)
+        largest = lane[l] > largest ? lane[l] : largest;
+    return largest;
+}
+
+/* probs = softmax(x); returns log of the sum of exp(x - *out_largest). */
+static double softmax_row(const float *x, size_t c, float *probs, float *out_largest)
+{
+    const float largest = largest_of(x, c);
+    float block[SIMD_LANES], lane[SIMD_LANES] = { 0 };
+    float sum = 0;
+
+    for (size_t j = 0; j < c; j += SIMD_LANES) {
+        load_block(x + j, c - j, block);
+#pragma omp simd
+        for (int l = 0; l < SIMD_LANES; l++) {
+            block[l] = exp_not_positive(block[l] - largest);
+            lane[l] += block[l];
+        }
+        store_block(block, c - j, probs + j);
+    }
+    for (int l = 0; l < SIMD_LANES; l++)
+        sum += lane[l];
+
+    const float scale = 1 / sum;
+#pragma omp simd
+    for (size_t j = 0; j < c; j++)
+        probs[j] *= scale;
+    *out_largest = largest;
+    return log_from_one((double)sum);
+}
+
+/* Leaves the loss of each row in the scratch. */
+static void softmax_rows(const struct kernel_call *call, size_t from, size_t to)
+{
+    const size_t c = (size_t)call->problem->in[0].shape.dim[1];
+    const int32_t *labels = call->in[1];
+    double *losses = call->scratch;
+
+    for (size_t i = from; i < to; i++) {
+        const float *x = (const float *)call->in[0] + i * c;
+        float largest;
+        const double log_sum = softmax_row(x, c, (float *)call->out[1] + i * c, &largest);
+
+        if (labels[i] >= 0 && (size_t)labels[i] < c)
+            losses[i] = log_sum - ((double)x[labels[i]] - (double)largest);
+        else
+            losses[i] = NAN;
+    }
+}
+
+static size_t row_scratch(const struct kernel_problem *problem)
+{
+    return (size_t)problem->in[0].shape.dim[0] * sizeof(double);
+}
+
+static float add_losses(const struct kernel_call *call)
+{
+    const size_t m = (size_t)call->problem->in[0].shape.dim[0];
+    const double *losses = call->scratch;
+    double total = 0;
+
+    for (size_t i = 0; i < m; i++)
+        total += losses[i];
+    return (float)(total * (double)call->step->inv_batch);
+}
+
+static void run_softmax_cross_entropy(const struct kernel_call *call)
+{
+    const int64_t *dim = call->problem->in[0].shape.dim;
+
+    simd_for(call, (size_t)dim[0], (size_t)dim[1], softmax_rows);
+    *(float *)call->out[0] = add_losses(call);
+}
+
+static void softmax_grad_rows(const struct kernel_call *call, size_t from, size_t to)
+{
+    const size_t c = (size_t)call->problem->in[0].shape.dim[1];
+    const float inv_batch = call->step->inv_batch;
+    const int32_t *labels = call->in[1];
+    const float *probs = call->in[0];
+    float *dlogits = call->out[0];
+
+#pragma omp simd
+    for (size_t i = from * c; i < to * c; i++)
+        dlogits[i] = probs[i] * inv_batch;
+    for (size_t i = from; i < to; i++) {
+        if (labels[i] < 0 || (size_t)labels[i] >= c)
+            continue;
+        const size_t at = i * c + (size_t)labels[i];
+        dlogits[at] = (probs[at] - 1) * inv_batch;
+    }
+}
+
+static void run_softmax_cross_entropy_grad(const struct kernel_call *call)
+{
+    const int64_t *dim = call->problem->in[0].shape.dim;
+
+    simd_for(call, (size_t)dim[0], (size_t)dim[1], softmax_grad_rows);
+}
+
+/* Mean squared error ------------------------------------------------------------------- */
+
+static size_t columns_of(const struct kernel_call *call)
+{
+    const struct shape *shape = &call->problem->in[0].shape;
+
+    return (size_t)(shape_count(shape) / shape->dim[0]);
+}
+
+static void mse_rows(const struct kernel_call *call, size_t from, size_t to)
+{
+    const size_t columns = columns_of(call), whole = columns / SIMD_LANES * SIMD_LANES;
+    double *losses = call->scratch;
+
+    for (size_t i = from; i < to; i++) {
+        const float *x = (const float *)call->in[0] + i * columns;
+        const float *target = (const float *)call->in[1] + i * columns;
+        double lane[SIMD_LANES] = { 0 };
+
+        for (size_t j = 0; j < whole; j += SIMD_LANES) {
+#pragma omp simd
+            for (size_t l = 0; l < SIMD_LANES; l++) {
+                const double d = (double)x[j + l] - (double)target[j + l];
+                lane[l] += d * d;
+            }
+        }
+        for (size_t j = whole; j < columns; j++) {
+            const double d = (double)x[j] - (double)target[j];
+            lane[j - whole] += d * d;
+        }
+        losses[i] = simd_fold(lane) / (double)columns;
+    }
+}
+
+static void run_mse(const struct kernel_call *call)
+{
+    simd_for(call, (size_t)call->problem->in[0].shape.dim[0], columns_of(call), mse_rows);
+    *(float *)call->out[0] = add_losses(call);
+}
+
+static void mse_grad_range(const struct kernel_call *call, size_t from, size_t to)
+{
+    const float factor = (float)(2.0 * (double)call->step->inv_batch / (double)columns_of(call));
+    const float *x = call->in[0], *target = call->in[1];
+    float *dx = call->out[0];
+
+#pragma omp simd
+    for (size_t i = from; i < to; i++)
+        dx[i] = (x[i] - target[i]) * factor;
+}
+
+static void run_mse_grad(const struct kernel_call *call)
+{
+    simd_for(call, (size_t)shape_count(&call->problem->in[0].shape), 1, mse_grad_range);
+}
+
+/* Accuracy ----------------------------------------------------------------------------- */
+
+static size_t first_equal(const float *x, size_t c, float value)
+{
+    for (size_t j = 0; j < c; j++) {
+        if (x[j] == value)
+            return j;
+    }
+    return 0;
+}
+
+static void run_accuracy(const struct kernel_call *call)
+{
+    const int64_t m = call->problem->in[0].shape.dim[0];
+    const size_t c = (size_t)call->problem->in[0].shape.dim[1];
+    const float *x = call->in[0];
+    const int32_t *labels = call->in[1];
+    int32_t correct = 0;
+
+    for (int64_t i = 0; i < m; i++, x += c)
+        correct += (int64_t)first_equal(x, c, largest_of(x, c)) == labels[i];
+    if (call->problem->out[0].dtype == DTYPE_I32)
+        *(int32_t *)call->out[0] = correct;
+    else
+        *(float *)call->out[0] = (float)correct;
+}
+
+const struct kernel SIMD_TABLE(kernel_loss_rows)[] = {
+    { .op = "softmax_cross_entropy",
+      .name = "own",
+      .scratch_bytes = row_scratch,
+      .run = run_softmax_cross_entropy },
+    { .op = "softmax_cross_entropy_grad",
+      .name = "own",
+      .run = run_softmax_cross_entropy_grad },
+    { .op = "mse", .name = "own", .scratch_bytes = row_scratch, .run = run_mse },
+    { .op = "mse_grad", .name = "own", .run = run_mse_grad },
+    { .op = "accuracy", .name = "own", .run = run_accuracy },
+    { 0 },
+};

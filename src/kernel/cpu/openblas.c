@@ -1,0 +1,104 @@
+/* openblas.c - the linear layer and its gradients by cblas_sgemm, one thread a call.
+ *
+ * x is (m,k), W lies as [k][n], y is (m,n), row-major. Bias and relu are a second pass
+ * over y, which is in cache for the sizes where this kernel is of use.
+ */
+#include <cblas.h>
+#include <pthread.h>
+
+#include "kernel/cpu/rows.h"
+
+static void use_one_thread(void)
+{
+    openblas_set_num_threads(1);
+}
+
+static bool can_run(const struct kernel_problem *problem)
+{
+    for (int i = 0; i < problem->n_in; i++) {
+        if (problem->in[i].dtype != DTYPE_F32 ||
+            shape_count(&problem->in[i].shape) > INT32_MAX)
+            return false;
+    }
+    return true;
+}
+
+static enum status prepare(const struct kernel_problem *problem, void **out_state)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)problem;
+    pthread_once(&once, use_one_thread);
+    *out_state = NULL;
+    return STATUS_OK;
+}
+
+static void run_forward(const struct kernel_call *call)
+{
+    const struct kernel_problem *problem = call->problem;
+    const int k = (int)problem->in[1].shape.dim[1], n = (int)problem->in[1].shape.dim[0];
+    const int m = (int)(shape_count(&problem->out[0].shape) / n);
+    const float *bias = problem->n_in > 2 ? call->in[2] : NULL;
+    const bool relu = problem->attrs.activation == ACTIVATION_RELU;
+    float *y = call->out[0];
+
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, k, 1.0f, call->in[0], k,
+                call->in[1], n, 0.0f, y, n);
+    if (bias == NULL && !relu)
+        return;
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            const float sum = bias != NULL ? y[i * n + j] + bias[j] : y[i * n + j];
+            y[i * n + j] = relu && sum <= 0.0f ? 0.0f : sum;
+        }
+    }
+}
+
+static void run_input(const struct kernel_call *call)
+{
+    const struct kernel_problem *problem = call->problem;
+    const int k = (int)problem->in[1].shape.dim[1], n = (int)problem->in[1].shape.dim[0];
+    const int m = (int)(shape_count(&problem->in[0].shape) / n);
+
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, m, k, n, 1.0f, call->in[0], n,
+                call->in[1], n, 0.0f, call->out[0], k);
+}
+
+static void run_weight(const struct kernel_call *call)
+{
+    const struct kernel_problem *problem = call->problem;
+    const int k = (int)problem->out[0].shape.dim[1], n = (int)problem->out[0].shape.dim[0];
+    const int m = (int)(shape_count(&problem->in[0].shape) / k);
+    const float *dy = call->in[1];
+
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, k, n, m, 1.0f, call->in[0], k, dy, n,
+                0.0f, call->out[0], n);
+    if (problem->n_out < 2)
+        return;
+    float *db = call->out[1];
+    for (int64_t j = 0; j < n; j++)
+        db[j] = 0.0f;
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++)
+            db[j] += dy[i * n + j];
+    }
+}
+
+const struct kernel kernel_openblas_rows[] = {
+    { .op = "linear",
+      .name = "openblas",
+      .can_run = can_run,
+      .prepare = prepare,
+      .run = run_forward },
+    { .op = "linear_grad_input",
+      .name = "openblas",
+      .can_run = can_run,
+      .prepare = prepare,
+      .run = run_input },
+    { .op = "linear_grad_weight",
+      .name = "openblas",
+      .can_run = can_run,
+      .prepare = prepare,
+      .run = run_weight },
+    { 0 },
+};

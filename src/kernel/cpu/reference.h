@@ -1,0 +1,41 @@
+/* reference.h - plain C kernels, one function an op: what the fast ones are compared with.
+ *
+ * They follow kernel.h to the letter, run in the calling thread and add in double.
+ */
+#ifndef KERNEL_CPU_REFERENCE_H
+#define KERNEL_CPU_REFERENCE_H
+
+#include "kernel/kernel.h"
+#include "kernel/update.h"
+
+void reference_linear(const struct kernel_call *call);
+void reference_linear_grad_input(const struct kernel_call *call);
+void reference_linear_grad_weight(const struct kernel_call *call);
+
+void reference_conv2d(const struct kernel_call *call);
+void reference_conv2d_grad_input(const struct kernel_call *call);
+void reference_conv2d_grad_weight(const struct kernel_call *call);
+void reference_conv2d_pool(const struct kernel_call *call);
+
+void reference_max_pool(const struct kernel_call *call);
+void reference_max_pool_grad(const struct kernel_call *call);
+void reference_avg_pool(const struct kernel_call *call);
+void reference_avg_pool_grad(const struct kernel_call *call);
+
+void reference_bias(const struct kernel_call *call);
+void reference_bias_grad(const struct kernel_call *call);
+void reference_relu(const struct kernel_call *call);
+void reference_relu_grad(const struct kernel_call *call);
+void reference_add(const struct kernel_call *call);
+void reference_reorder(const struct kernel_call *call);
+void reference_dropout(const struct kernel_call *call);
+
+void reference_softmax_cross_entropy(const struct kernel_call *call);
+void reference_softmax_cross_entropy_grad(const struct kernel_call *call);
+void reference_mse(const struct kernel_call *call);
+void reference_mse_grad(const struct kernel_call *call);
+void reference_accuracy(const struct kernel_call *call);
+
+kernel_update_fn reference_sgd_update, reference_adam_update;
+
+#endif /* KERNEL_CPU_REFERENCE_H */

@@ -1,0 +1,209 @@
+/* reference_conv.c - convolution, its gradients, and convolution with max pooling.
+ *
+ * x lies as (N, H, W, C), y as (N, oh, ow, O), w as (kh, kw, C, O). Output pixel (u, v) sees
+ * input pixel (u*stride - pad + r, v*stride - pad + s) through tap (r, s) of the window.
+ */
+#include "kernel/cpu/reference.h"
+
+struct conv {
+    int64_t n, c, h, w, o, kh, kw, oh, ow;
+    int stride[2], pad[2];
+};
+
+static struct conv conv_of(const struct kernel_problem *problem, const struct shape *x,
+                           const struct shape *w)
+{
+    const struct attrs *a = &problem->attrs;
+
+    return (struct conv){
+        .n = x->dim[0],
+        .c = x->dim[1],
+        .h = x->dim[2],
+        .w = x->dim[3],
+        .o = w->dim[0],
+        .kh = w->dim[2],
+        .kw = w->dim[3],
+        .oh = (x->dim[2] + 2 * a->pad[0] - w->dim[2]) / a->stride[0] + 1,
+        .ow = (x->dim[3] + 2 * a->pad[1] - w->dim[3]) / a->stride[1] + 1,
+        .stride = { a->stride[0], a->stride[1] },
+        .pad = { a->pad[0], a->pad[1] },
+    };
+}
+
+/* Input row and column under tap (r, s) of output pixel (u, v); false in the padding. */
+static bool pixel_under(const struct conv *g, int64_t u, int64_t v, int64_t r, int64_t s,
+                        int64_t *out_row, int64_t *out_column)
+{
+    *out_row = u * g->stride[0] - g->pad[0] + r;
+    *out_column = v * g->stride[1] - g->pad[1] + s;
+    return *out_row >= 0 && *out_row < g->h && *out_column >= 0 && *out_column < g->w;
+}
+
+static int64_t x_at(const struct conv *g, int64_t n, int64_t row, int64_t column, int64_t c)
+{
+    return ((n * g->h + row) * g->w + column) * g->c + c;
+}
+
+static int64_t w_at(const struct conv *g, int64_t r, int64_t s, int64_t c, int64_t o)
+{
+    return ((r * g->kw + s) * g->c + c) * g->o + o;
+}
+
+static int64_t y_at(const struct conv *g, int64_t n, int64_t u, int64_t v, int64_t o)
+{
+    return ((n * g->oh + u) * g->ow + v) * g->o + o;
+}
+
+/* One element of the output, bias included, before the activation. */
+static double conv_element(const struct conv *g, const struct kernel_call *call, int64_t n,
+                           int64_t u, int64_t v, int64_t o)
+{
+    const float *x = call->in[0], *w = call->in[1];
+    double sum = call->problem->n_in > 2 ? (double)((const float *)call->in[2])[o] : 0.0;
+
+    for (int64_t r = 0; r < g->kh; r++) {
+        for (int64_t s = 0; s < g->kw; s++) {
+            int64_t row, column;
+            if (!pixel_under(g, u, v, r, s, &row, &column))
+                continue;
+            for (int64_t c = 0; c < g->c; c++)
+                sum += (double)x[x_at(g, n, row, column, c)] * (double)w[w_at(g, r, s, c, o)];
+        }
+    }
+    return sum;
+}
+
+void reference_conv2d(const struct kernel_call *call)
+{
+    const struct kernel_problem *problem = call->problem;
+    const struct conv g = conv_of(problem, &problem->in[0].shape, &problem->in[1].shape);
+    float *y = call->out[0];
+
+    for (int64_t n = 0; n < g.n; n++) {
+        for (int64_t u = 0; u < g.oh; u++) {
+            for (int64_t v = 0; v < g.ow; v++) {
+                for (int64_t o = 0; o < g.o; o++) {
+                    double sum = conv_element(&g, call, n, u, v, o);
+                    if (problem->attrs.activation == ACTIVATION_RELU && sum < 0)
+                        sum = 0;
+                    y[y_at(&g, n, u, v, o)] = (float)sum;
+                }
+            }
+        }
+    }
+}
+
+/* One element of dx: all taps (r, s) through which input pixel (row, column) was seen. */
+static double grad_input_element(const struct conv *g, const float *dy, const float *w, int64_t n,
+                                 int64_t row, int64_t column, int64_t c)
+{
+    double sum = 0;
+
+    for (int64_t r = 0; r < g->kh; r++) {
+        for (int64_t s = 0; s < g->kw; s++) {
+            const int64_t down = row + g->pad[0] - r, right = column + g->pad[1] - s;
+            const int64_t u = down / g->stride[0], v = right / g->stride[1];
+            if (down < 0 || right < 0 || down % g->stride[0] != 0 || right % g->stride[1] != 0 ||
+                u >= g->oh || v >= g->ow)
+                continue;
+            for (int64_t o = 0; o < g->o; o++)
+                sum += (double)dy[y_at(g, n, u, v, o)] * (double)w[w_at(g, r, s, c, o)];
+        }
+    }
+    return sum;
+}
+
+void reference_conv2d_grad_input(const struct kernel_call *call)
+{
+    const struct kernel_problem *problem = call->problem;
+    const struct conv g = conv_of(problem, &problem->out[0].shape, &problem->in[1].shape);
+    const float *dy = call->in[0], *w = call->in[1];
+    float *dx = call->out[0];
+
+    for (int64_t n = 0; n < g.n; n++) {
+        for (int64_t row = 0; row < g.h; row++) {
+            for (int64_t column = 0; column < g.w; column++) {
+                for (int64_t c = 0; c < g.c; c++)
+                    dx[x_at(&g, n, row, column, c)] =
+                        (float)grad_input_element(&g, dy, w, n, row, column, c);
+            }
+        }
+    }
+}
+
+/* One element of dw: all output pixels, each times the input pixel under tap (r, s). */
+static double grad_weight_element(const struct conv *g, const float *x, const float *dy, int64_t r,
+                                  int64_t s, int64_t c, int64_t o)
+{
+    double sum = 0;
+
+    for (int64_t n = 0; n < g->n; n++) {
+        for (int64_t u = 0; u < g->oh; u++) {
+            for (int64_t v = 0; v < g->ow; v++) {
+                int64_t row, column;
+                if (pixel_under(g, u, v, r, s, &row, &column))
+                    sum += (double)x[x_at(g, n, row, column, c)] *
+                           (double)dy[y_at(g, n, u, v, o)];
+            }
+        }
+    }
+    return sum;
+}
+
+void reference_conv2d_grad_weight(const struct kernel_call *call)
+{
+    const struct kernel_problem *problem = call->problem;
+    const struct conv g = conv_of(problem, &problem->in[0].shape, &problem->out[0].shape);
+    const float *x = call->in[0], *dy = call->in[1];
+    float *dw = call->out[0], *db = problem->n_out > 1 ? call->out[1] : NULL;
+
+    for (int64_t r = 0; r < g.kh; r++) {
+        for (int64_t s = 0; s < g.kw; s++) {
+            for (int64_t c = 0; c < g.c; c++) {
+                for (int64_t o = 0; o < g.o; o++)
+                    dw[w_at(&g, r, s, c, o)] = (float)grad_weight_element(&g, x, dy, r, s, c, o);
+            }
+        }
+    }
+    for (int64_t o = 0; db != NULL && o < g.o; o++) {
+        double sum = 0;
+        for (int64_t pixel = 0; pixel < g.n * g.oh * g.ow; pixel++)
+            sum += (double)dy[pixel * g.o + o];
+        db[o] = (float)sum;
+    }
+}
+
+/* Each output of the convolution is in one pooling window at most, so none is computed twice. */
+void reference_conv2d_pool(const struct kernel_call *call)
+{
+    const struct kernel_problem *problem = call->problem;
+    const struct conv g = conv_of(problem, &problem->in[0].shape, &problem->in[1].shape);
+    const int *window = problem->attrs.window;
+    const bool relu = problem->attrs.activation == ACTIVATION_RELU;
+    const int64_t ph = g.oh / window[0], pw = g.ow / window[1];
+    float *y = call->out[0];
+    uint8_t *index = call->out[1];
+
+    for (int64_t at = 0; at < g.n * ph * pw * g.o; at++) {
+        const int64_t o = at % g.o, v = at / g.o % pw, u = at / g.o / pw % ph;
+        const int64_t n = at / g.o / pw / ph;
+        float best = 0;
+        int place = -1;
+
+        for (int i = 0; i < window[0] * window[1]; i++) {
+            const int64_t row = u * window[0] + i / window[1];
+            const int64_t column = v * window[1] + i % window[1];
+            const float value = (float)conv_element(&g, call, n, row, column, o);
+            if (place < 0 || value > best) {
+                best = value;
+                place = i;
+            }
+        }
+        if (relu && best <= 0) {
+            best = 0;
+            place = 255;
+        }
+        y[at] = best;
+        index[at] = (uint8_t)place;
+    }
+}

@@ -1,0 +1,67 @@
+/* reference_linear.c - y = x w' + b and its gradients.
+ *
+ * x (m,k), y (m,n); w has shape (n,k) and lies as k rows of n (LAYOUT_IO).
+ */
+#include "kernel/cpu/reference.h"
+
+void reference_linear(const struct kernel_call *call)
+{
+    const struct kernel_problem *problem = call->problem;
+    const int64_t m = problem->in[0].shape.dim[0], k = problem->in[0].shape.dim[1];
+    const int64_t n = problem->out[0].shape.dim[1];
+    const float *x = call->in[0], *w = call->in[1];
+    const float *b = problem->n_in > 2 ? call->in[2] : NULL;
+    float *y = call->out[0];
+
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            double sum = b != NULL ? (double)b[j] : 0.0;
+            for (int64_t l = 0; l < k; l++)
+                sum += (double)x[i * k + l] * (double)w[l * n + j];
+            if (problem->attrs.activation == ACTIVATION_RELU && sum < 0)
+                sum = 0;
+            y[i * n + j] = (float)sum;
+        }
+    }
+}
+
+void reference_linear_grad_input(const struct kernel_call *call)
+{
+    const int64_t m = call->problem->in[0].shape.dim[0], n = call->problem->in[0].shape.dim[1];
+    const int64_t k = call->problem->out[0].shape.dim[1];
+    const float *dy = call->in[0], *w = call->in[1];
+    float *dx = call->out[0];
+
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t l = 0; l < k; l++) {
+            double sum = 0;
+            for (int64_t j = 0; j < n; j++)
+                sum += (double)dy[i * n + j] * (double)w[l * n + j];
+            dx[i * k + l] = (float)sum;
+        }
+    }
+}
+
+void reference_linear_grad_weight(const struct kernel_call *call)
+{
+    const int64_t m = call->problem->in[0].shape.dim[0], k = call->problem->in[0].shape.dim[1];
+    const int64_t n = call->problem->in[1].shape.dim[1];
+    const float *x = call->in[0], *dy = call->in[1];
+    float *dw = call->out[0];
+    float *db = call->problem->n_out > 1 ? call->out[1] : NULL;
+
+    for (int64_t l = 0; l < k; l++) {
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0;
+            for (int64_t i = 0; i < m; i++)
+                sum += (double)x[i * k + l] * (double)dy[i * n + j];
+            dw[l * n + j] = (float)sum;
+        }
+    }
+    for (int64_t j = 0; db != NULL && j < n; j++) {
+        double sum = 0;
+        for (int64_t i = 0; i < m; i++)
+            sum += (double)dy[i * n + j];
+        db[j] = (float)sum;
+    }
+}

@@ -1,0 +1,95 @@
+/* reference_loss.c - losses, their gradients, and accuracy. */
+#include <math.h>
+
+#include "kernel/cpu/reference.h"
+
+void reference_softmax_cross_entropy(const struct kernel_call *call)
+{
+    const int64_t m = call->problem->in[0].shape.dim[0], c = call->problem->in[0].shape.dim[1];
+    const float *logits = call->in[0];
+    const int32_t *labels = call->in[1];
+    float *loss = call->out[0], *probs = call->out[1];
+    double total = 0;
+
+    for (int64_t i = 0; i < m; i++) {
+        const float *row = logits + i * c;
+        float largest = row[0];
+        double sum = 0;
+
+        for (int64_t j = 1; j < c; j++)
+            largest = row[j] > largest ? row[j] : largest;
+        for (int64_t j = 0; j < c; j++)
+            sum += exp((double)row[j] - (double)largest);
+        for (int64_t j = 0; j < c; j++)
+            probs[i * c + j] = (float)(exp((double)row[j] - (double)largest) / sum);
+        if (labels[i] >= 0 && labels[i] < c)
+            total += log(sum) - ((double)row[labels[i]] - (double)largest);
+        else
+            total = NAN;
+    }
+    loss[0] = (float)(total * (double)call->step->inv_batch);
+}
+
+void reference_softmax_cross_entropy_grad(const struct kernel_call *call)
+{
+    const int64_t m = call->problem->in[0].shape.dim[0], c = call->problem->in[0].shape.dim[1];
+    const float *probs = call->in[0];
+    const int32_t *labels = call->in[1];
+    float *dlogits = call->out[0];
+
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < c; j++) {
+            const float target = j == labels[i] ? 1.0f : 0.0f;
+            dlogits[i * c + j] = (probs[i * c + j] - target) * call->step->inv_batch;
+        }
+    }
+}
+
+void reference_mse(const struct kernel_call *call)
+{
+    const int64_t count = shape_count(&call->problem->in[0].shape);
+    const int64_t columns = count / call->problem->in[0].shape.dim[0];
+    const float *x = call->in[0], *target = call->in[1];
+    float *loss = call->out[0];
+    double total = 0;
+
+    for (int64_t i = 0; i < count; i++) {
+        const double difference = (double)x[i] - (double)target[i];
+        total += difference * difference;
+    }
+    loss[0] = (float)(total / (double)columns * (double)call->step->inv_batch);
+}
+
+void reference_mse_grad(const struct kernel_call *call)
+{
+    const int64_t count = shape_count(&call->problem->in[0].shape);
+    const int64_t columns = count / call->problem->in[0].shape.dim[0];
+    const float factor = (float)(2.0 * (double)call->step->inv_batch / (double)columns);
+    const float *x = call->in[0], *target = call->in[1];
+    float *dx = call->out[0];
+
+    for (int64_t i = 0; i < count; i++)
+        dx[i] = (x[i] - target[i]) * factor;
+}
+
+void reference_accuracy(const struct kernel_call *call)
+{
+    const int64_t m = call->problem->in[0].shape.dim[0], c = call->problem->in[0].shape.dim[1];
+    const float *logits = call->in[0];
+    const int32_t *labels = call->in[1];
+    int32_t correct = 0;
+
+    for (int64_t i = 0; i < m; i++) {
+        const float *row = logits + i * c;
+        int64_t first_largest = 0;
+        for (int64_t j = 1; j < c; j++) {
+            if (row[j] > row[first_largest])
+                first_largest = j;
+        }
+        correct += first_largest == labels[i];
+    }
+    if (call->problem->out[0].dtype == DTYPE_I32)
+        *(int32_t *)call->out[0] = correct;
+    else
+        *(float *)call->out[0] = (float)correct;
+}

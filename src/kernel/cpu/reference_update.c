@@ -1,0 +1,45 @@
+/* reference_update.c - the optimizers' updates, operation by operation as update.h has them.
+ *
+ * The fast ones perform the same operations in the same order on each element.
+ */
+#include <math.h>
+
+#include "kernel/cpu/reference.h"
+
+void reference_sgd_update(float *param, const float *grad, float *const state[KERNEL_STATES],
+                          size_t count, const struct attrs *attrs,
+                          const struct kernel_update_step *step)
+{
+    for (size_t i = 0; i < count; i++) {
+        const float g = step->scale * grad[i] + attrs->weight_decay * param[i];
+        float d = g;
+
+        if (attrs->momentum != 0) {
+            float *m = &state[0][i];
+            *m = step->first ? g : attrs->momentum * *m + g;
+            d = attrs->nesterov ? g + attrs->momentum * *m : *m;
+        }
+        param[i] = param[i] - step->lr * d;
+    }
+}
+
+void reference_adam_update(float *param, const float *grad, float *const state[KERNEL_STATES],
+                           size_t count, const struct attrs *attrs,
+                           const struct kernel_update_step *step)
+{
+    const float rest1 = 1 - attrs->beta1, rest2 = 1 - attrs->beta2;
+    const float rate = step->lr * step->correction1;
+
+    for (size_t i = 0; i < count; i++) {
+        float p = param[i], g = step->scale * grad[i];
+        float *m = &state[0][i], *v = &state[1][i];
+
+        if (attrs->decoupled)
+            p = p - step->lr * attrs->weight_decay * p;
+        else
+            g = g + attrs->weight_decay * p;
+        *m = attrs->beta1 * *m + rest1 * g;
+        *v = attrs->beta2 * *v + rest2 * g * g;
+        param[i] = p - rate * *m / (sqrtf(*v * step->correction2) + attrs->epsilon);
+    }
+}

@@ -1,0 +1,46 @@
+/* rows.h - the arrays of kernels that kernel.c joins to one table, each ended by { 0 }. */
+#ifndef KERNEL_CPU_ROWS_H
+#define KERNEL_CPU_ROWS_H
+
+#include "kernel/kernel.h"
+#include "kernel/update.h"
+
+/* Plain C, every op: what all others are compared with. */
+extern const struct kernel kernel_reference_rows[];
+
+/* "own" kernels of the memory-bound ops. Their sources are compiled once for each instruction
+ * set (cpu/simd.h), and kernel.c takes those of kernel_isa(). */
+extern const struct kernel kernel_elementwise_rows_generic[];
+extern const struct kernel kernel_dropout_rows_generic[];
+extern const struct kernel kernel_reorder_rows_generic[];
+extern const struct kernel kernel_pool_rows_generic[];
+extern const struct kernel kernel_loss_rows_generic[];
+extern const struct kernel kernel_elementwise_rows_avx2[];
+extern const struct kernel kernel_dropout_rows_avx2[];
+extern const struct kernel kernel_reorder_rows_avx2[];
+extern const struct kernel kernel_pool_rows_avx2[];
+extern const struct kernel kernel_loss_rows_avx2[];
+extern const struct kernel kernel_elementwise_rows_avx512[];
+extern const struct kernel kernel_dropout_rows_avx512[];
+extern const struct kernel kernel_reorder_rows_avx512[];
+extern const struct kernel kernel_pool_rows_avx512[];
+extern const struct kernel kernel_loss_rows_avx512[];
+
+/* What kernel/update.h offers, likewise compiled once for each instruction set. */
+struct kernel_update_code {
+    kernel_update_fn *sgd, *adam;
+    void (*add)(float *out, const float *a, const float *b, size_t count);
+    double (*sum_squares)(const float *data, size_t count);
+};
+
+extern const struct kernel_update_code kernel_update_code_generic;
+extern const struct kernel_update_code kernel_update_code_avx2;
+extern const struct kernel_update_code kernel_update_code_avx512;
+
+/* Matrix products and convolutions; cpu/fast.cmake says which of them are built. */
+extern const struct kernel kernel_linear_rows[];
+extern const struct kernel kernel_conv_rows[];
+extern const struct kernel kernel_onednn_rows[];
+extern const struct kernel kernel_openblas_rows[];
+
+#endif /* KERNEL_CPU_ROWS_H */

@@ -1,0 +1,75 @@
+/* simd.h - for the sources that are compiled once for each instruction set.
+ *
+ * Those sources are plain loops over floats, marked `#pragma omp simd` (of OpenMP only the
+ * pragma, no run time): it promises that iterations are independent, also where an output is
+ * an input's buffer. Each operation on an element is the same in vector and scalar code, and
+ * sums go by SIMD_LANES lanes whatever the registers' width, so all instruction sets give
+ * the same bits. Only the tables at the end of a source are visible outside, under
+ * SIMD_TABLE's name.
+ */
+#ifndef KERNEL_CPU_SIMD_H
+#define KERNEL_CPU_SIMD_H
+
+#include "kernel/kernel.h"
+
+#if defined __AVX512F__
+#define SIMD_TABLE(name) name##_avx512
+#elif defined __AVX2__
+#define SIMD_TABLE(name) name##_avx2
+#else
+#define SIMD_TABLE(name) name##_generic
+#endif
+
+/* Lanes of a sum. */
+enum { SIMD_LANES = 16 };
+/* Elements worth a task of the pool: some microseconds. */
+enum { SIMD_GRAIN = 16384 };
+
+static inline size_t simd_min(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Part [from, to) of a call's work. */
+typedef void simd_range_fn(const struct kernel_call *call, size_t from, size_t to);
+
+struct simd_ranges {
+    const struct kernel_call *call;
+    simd_range_fn *fn;
+    size_t count, grain;
+};
+
+static inline void simd_run_range(void *arg, size_t i)
+{
+    const struct simd_ranges *ranges = arg;
+    const size_t from = i * ranges->grain;
+
+    ranges->fn(ranges->call, from, simd_min(from + ranges->grain, ranges->count));
+}
+
+/* Cuts `count` independent items of `item` elements each into tasks. */
+static inline void simd_for(const struct kernel_call *call, size_t count, size_t item,
+                            simd_range_fn *fn)
+{
+    const size_t grain = item < SIMD_GRAIN ? SIMD_GRAIN / item : 1;
+    struct simd_ranges ranges = { call, fn, count, grain };
+
+    if (count <= grain)
+        fn(call, 0, count);
+    else
+        pool_for(call->pool, (count + grain - 1) / grain, simd_run_range, &ranges);
+}
+
+/* Lanes added up, always in this order. */
+static inline double simd_fold(const double lane[SIMD_LANES])
+{
+    double half[SIMD_LANES / 2];
+
+    for (int width = SIMD_LANES / 2; width > 0; width /= 2) {
+        for (int i = 0; i < width; i++)
+            half[i] = width == SIMD_LANES / 2 ? lane[i] + lane[i + width] : half[i] + half[i + width];
+    }
+    return half[0];
+}
+
+#endif /* KERNEL_CPU_SIMD_H */

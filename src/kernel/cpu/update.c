@@ -1,0 +1,119 @@
+/* update.c - the optimizers' updates, sums and squares over flat ranges, in one pass each.
+ *
+ * The same operations on each element as in reference_update.c, so the same bits. What
+ * is the same for all elements is decided outside the loops: `sgd` is inlined with constants.
+ * Bytes moved an element: sgd 12, with momentum 20; adam 28.
+ */
+#include <math.h>
+
+#include "kernel/cpu/rows.h"
+#include "kernel/cpu/simd.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum momentum { MOMENTUM_NONE, MOMENTUM_FIRST, MOMENTUM_LATER };
+
+INLINE void sgd(float *restrict param, const float *restrict grad, float *restrict m, size_t count,
+                const struct attrs *attrs, const struct kernel_update_step *step,
+                enum momentum kind, bool nesterov)
+{
+    const float scale = step->scale, decay = attrs->weight_decay, lr = step->lr;
+    const float momentum = attrs->momentum;
+
+#pragma omp simd
+    for (size_t i = 0; i < count; i++) {
+        const float g = scale * grad[i] + decay * param[i];
+        float d = g;
+
+        if (kind != MOMENTUM_NONE) {
+            const float moved = kind == MOMENTUM_FIRST ? g : momentum * m[i] + g;
+            m[i] = moved;
+            d = nesterov ? g + momentum * moved : moved;
+        }
+        param[i] = param[i] - lr * d;
+    }
+}
+
+static void sgd_update(float *param, const float *grad, float *const state[KERNEL_STATES],
+                       size_t count, const struct attrs *attrs,
+                       const struct kernel_update_step *step)
+{
+    float *m = state[0];
+
+    if (attrs->momentum == 0)
+        sgd(param, grad, NULL, count, attrs, step, MOMENTUM_NONE, false);
+    else if (step->first && attrs->nesterov)
+        sgd(param, grad, m, count, attrs, step, MOMENTUM_FIRST, true);
+    else if (step->first)
+        sgd(param, grad, m, count, attrs, step, MOMENTUM_FIRST, false);
+    else if (attrs->nesterov)
+        sgd(param, grad, m, count, attrs, step, MOMENTUM_LATER, true);
+    else
+        sgd(param, grad, m, count, attrs, step, MOMENTUM_LATER, false);
+}
+
+INLINE void adam(float *restrict param, const float *restrict grad, float *restrict m,
+                 float *restrict v, size_t count, const struct attrs *attrs,
+                 const struct kernel_update_step *step, bool decoupled)
+{
+    const float beta1 = attrs->beta1, rest1 = 1 - beta1;
+    const float beta2 = attrs->beta2, rest2 = 1 - beta2;
+    const float scale = step->scale, decay = attrs->weight_decay;
+    const float shrink = step->lr * decay, rate = step->lr * step->correction1;
+    const float correction = step->correction2, epsilon = attrs->epsilon;
+
+#pragma omp simd
+    for (size_t i = 0; i < count; i++) {
+        float p = param[i], g = scale * grad[i];
+
+        if (decoupled)
+            p = p - shrink * p;
+        else
+            g = g + decay * p;
+        const float m_next = beta1 * m[i] + rest1 * g;
+        const float v_next = beta2 * v[i] + rest2 * g * g;
+        m[i] = m_next;
+        v[i] = v_next;
+        param[i] = p - rate * m_next / (sqrtf(v_next * correction) + epsilon);
+    }
+}
+
+static void adam_update(float *param, const float *grad, float *const state[KERNEL_STATES],
+                        size_t count, const struct attrs *attrs,
+                        const struct kernel_update_step *step)
+{
+    if (attrs->decoupled)
+        adam(param, grad, state[0], state[1], count, attrs, step, true);
+    else
+        adam(param, grad, state[0], state[1], count, attrs, step, false);
+}
+
+static void add(float *out, const float *a, const float *b, size_t count)
+{
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        out[i] = a[i] + b[i];
+}
+
+/* Element i goes to lane i % SIMD_LANES; lanes are folded at the end. */
+static double sum_squares(const float *data, size_t count)
+{
+    const size_t whole = count / SIMD_LANES * SIMD_LANES;
+    double lane[SIMD_LANES] = { 0 };
+
+    for (size_t i = 0; i < whole; i += SIMD_LANES) {
+#pragma omp simd
+        for (size_t l = 0; l < SIMD_LANES; l++)
+            lane[l] += (double)data[i + l] * (double)data[i + l];
+    }
+    for (size_t i = whole; i < count; i++)
+        lane[i - whole] += (double)data[i] * (double)data[i];
+    return simd_fold(lane);
+}
+
+const struct kernel_update_code SIMD_TABLE(kernel_update_code) = {
+    .sgd = sgd_update,
+    .adam = adam_update,
+    .add = add,
+    .sum_squares = sum_squares,
+};

@@ -1,0 +1,158 @@
+/* kernel.h - code for ops on a device: the table, the choice, the call.
+ *
+ * A problem is an op's name, the types, shapes and layouts of its tensors and its
+ * attributes. Several kernels may solve a problem ("reference", "own", "onednn",
+ * "openblas"); which one runs comes from a table of choices, never from timing
+ * inside a run. kernel/ knows nothing of graphs: exec/ joins the two.
+ *
+ * Bits: for one kernel, problem and instruction set the result is a function of
+ * the inputs alone: not of addresses, of the pool's size or of the time of day.
+ * A task given to the pool computes its part of the output wholly.
+ *
+ * Layouts (tensor/shape.h): images are NHWC, convolution weights HWIO, linear
+ * weights IO, everything else plain. The ops, inputs -> outputs, [optional]:
+ *
+ *   linear              x (m,k), w (n,k) IO, [b (n)]       -> y (m,n); attrs.activation
+ *   linear_grad_input   dy (m,n), w (n,k) IO               -> dx (m,k)
+ *   linear_grad_weight  x (m,k), dy (m,n)                  -> dw (n,k) IO, [db (n)]
+ *   conv2d              x (N,C,H,W), w (O,C,kh,kw), [b (O)] -> y (N,O,oh,ow); stride, pad, activation
+ *   conv2d_grad_input   dy, w                              -> dx; stride, pad
+ *   conv2d_grad_weight  x, dy                              -> dw, [db]; stride, pad
+ *   conv2d_pool         x, w, [b] -> y, index: conv2d with stride, pad and activation, then
+ *                       max pool by attrs.window, stride = window, no padding; index u8 as max_pool
+ *   max_pool            x -> y, index (u8, shape of y: position in the window, row-major, of the
+ *                       first largest; 255 if y <= 0 came out of a relu in conv2d_pool);
+ *                       attrs.window, stride, pad
+ *   max_pool_grad       dy, index                          -> dx (255 sends nothing)
+ *   avg_pool            x -> y (window, stride, pad; padding counts as zeros, divisor = window)
+ *   avg_pool_grad       dy                                 -> dx
+ *   bias                x (m,n) or NHWC, b                 -> y
+ *   bias_grad           dy                                 -> db
+ *   relu                x -> y
+ *   relu_grad           dy, y                              -> dx
+ *   add                 a, b                               -> y
+ *   reorder             x -> y: same shape, other layout (NHWC to plain and back)
+ *   dropout             x -> y: kept elements times 1/(1-rate); also its own gradient
+ *   softmax_cross_entropy       logits (m,c), labels i32 (m) -> loss (1), probs (m,c)
+ *   softmax_cross_entropy_grad  probs, labels              -> dlogits
+ *   mse                 x, target                          -> loss (1)
+ *   mse_grad            x, target                          -> dx
+ *   accuracy            logits, labels                     -> correct (1): how many rows' first
+ *                                                             largest is the label
+ *   sgd_update          see kernel/update.h (runs over flat ranges)
+ *   adam_update         likewise
+ *
+ * loss is the sum over the rows of this call times step->inv_batch; gradients of a
+ * loss carry the same factor. mse of a row is the mean over its elements. A row whose
+ * label is not a class makes the loss NaN. correct may be f32 or i32.
+ * dropout's element e of row r (memory order within the row) is kept if
+ * rng_to_float(word) >= rate, word = e%4 of rng_philox(step->seed, { e/4, stream,
+ * low 32 bits of position, high 32 bits of position }), position = step->first_sample + r.
+ */
+#ifndef KERNEL_KERNEL_H
+#define KERNEL_KERNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/pool.h"
+#include "base/status.h"
+#include "tensor/attr.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { KERNEL_IN = 4, KERNEL_OUT = 2, KERNEL_TEXT = 256 };
+
+struct kernel_tensor {
+    enum dtype dtype;
+    enum layout layout;
+    struct shape shape;
+};
+
+struct kernel_problem {
+    const char *op;
+    int n_in, n_out; /* optional ones that are absent at the end are not counted */
+    struct kernel_tensor in[KERNEL_IN], out[KERNEL_OUT];
+    struct attrs attrs;
+};
+
+/* What changes from step to step. */
+struct kernel_step {
+    uint64_t seed;
+    uint64_t first_sample; /* number, since the start of training, of row 0 of this call */
+    float inv_batch;       /* 1 / samples of the whole step */
+};
+
+struct kernel_call {
+    const struct kernel_problem *problem;
+    const void *in[KERNEL_IN];
+    void *out[KERNEL_OUT];
+    void *scratch;      /* kernel's scratch_bytes, aligned to 64; contents undefined */
+    void *state;        /* what prepare made, or NULL */
+    struct pool *pool;  /* threads to share the work, or NULL: run in this thread alone */
+    const struct kernel_step *step;
+};
+
+struct kernel {
+    const char *op;
+    const char *name; /* "reference", "own", "onednn", "openblas" */
+    /* Can this kernel solve the problem, on this processor? NULL: every legal problem. */
+    bool (*can_run)(const struct kernel_problem *problem);
+    /* Bytes of scratch a call needs. NULL: none. */
+    size_t (*scratch_bytes)(const struct kernel_problem *problem);
+    /* Makes what is worth keeping between calls (library primitives). Each call site of each
+     * thread has its own state. NULL: nothing. */
+    MUST_CHECK enum status (*prepare)(const struct kernel_problem *problem, void **out_state);
+    void (*release)(void *state);
+    /* Runs. Inputs and outputs do not overlap, except that where an output has the same type
+     * and shape as input 0 in an elementwise op (bias, relu, relu_grad, add, dropout) they may
+     * be the same buffer. Must not allocate. */
+    void (*run)(const struct kernel_call *call);
+};
+
+/* The i-th kernel of the CPU for kernel_isa(), NULL past the last: every op has "reference". */
+const struct kernel *kernel_at(size_t i);
+
+/* By op and name; NULL if there is none. */
+const struct kernel *kernel_find(const char *op, const char *name);
+
+/* "avx512", "avx2" or "generic": what this processor offers, or less if TUTTI_ISA says so. */
+const char *kernel_isa(void);
+
+/* The problem in one line, the key of the table of choices: op, shapes of the inputs, "->" and
+ * those of the outputs if the op is a gradient, attributes. Such as
+ * "linear 32x784 250x784 250 relu" and
+ * "conv2d_grad_input 8x16x14x14 16x6x5x5 -> 8x6x14x14 stride 1x1 pad 2x2". Returns `text`. */
+const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_TEXT]);
+/* Reads such a line and works out types, layouts and outputs; refuses an illegal problem with
+ * the reason. out->op points to a constant. What is not in the line (rate, stream) is zero. */
+MUST_CHECK enum status kernel_parse(const char *text, struct kernel_problem *out);
+/* Is the problem one of the list above, its shapes in agreement? */
+MUST_CHECK enum status kernel_check(const struct kernel_problem *problem);
+
+/* The choice --------------------------------------------------------------------------- */
+
+struct kernel_choices; /* the table of choices; immutable once made */
+
+/* The built-in table with the lines of `path` (written by `tutti bench tune`) laid over it;
+ * path NULL is the built-in table alone. A file for another instruction set is ignored. */
+MUST_CHECK enum status kernel_choices_load(const char *path, struct kernel_choices **out);
+void kernel_choices_destroy(struct kernel_choices *choices);
+/* SHA-256 over everything that decides a choice, 64 hexadecimal digits. */
+const char *kernel_choices_hash(const struct kernel_choices *choices);
+/* The kernel for a problem: the user's line, else the built-in rule, else the first that can
+ * run in the order own, onednn, openblas, reference. Fails only for an unknown op. */
+MUST_CHECK enum status kernel_choose(const struct kernel_choices *choices,
+                                     const struct kernel_problem *problem,
+                                     const struct kernel **out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* KERNEL_KERNEL_H */

@@ -1,0 +1,266 @@
+/* kernel_testing.c - writes a random line as kernel_print would, and has it parsed. */
+#include "kernel/kernel_testing.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/test.h"
+
+static int between(struct rng *rng, int low, int high)
+{
+    return low + (int)rng_below(rng, (uint64_t)(high - low + 1));
+}
+
+static bool chance(struct rng *rng, int percent)
+{
+    return (int)rng_below(rng, 100) < percent;
+}
+
+/* Half the time an extent that vectors or tiles like, or one off it. */
+static int extent(struct rng *rng, int most)
+{
+    static const int usual[] = { 1, 4, 8, 10, 16, 32, 48, 64, 96, 128, 256 };
+    int value = between(rng, 1, most < 24 ? most : 24);
+
+    if (chance(rng, 50)) {
+        value = usual[rng_below(rng, sizeof usual / sizeof usual[0])] + between(rng, -1, 1);
+        if (chance(rng, 50))
+            value = value / 4 * 4;
+    }
+    return value < 1 ? 1 : value > most ? most : value;
+}
+
+PRINTF_LIKE(2, 3) static void say(char text[KERNEL_TEXT], const char *format, ...)
+{
+    const size_t length = strlen(text);
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text + length, KERNEL_TEXT - length, format, args);
+    va_end(args);
+}
+
+static void say_linear(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    const int m = extent(rng, 70), n = extent(rng, 260), k = extent(rng, 260);
+
+    if (strcmp(op, "linear") == 0) {
+        say(text, " %dx%d %dx%d", m, k, n, k);
+        if (chance(rng, 60))
+            say(text, " %d", n);
+        if (chance(rng, 50))
+            say(text, " relu");
+    } else if (strcmp(op, "linear_grad_input") == 0) {
+        say(text, " %dx%d %dx%d -> %dx%d", m, n, n, k, m, k);
+    } else {
+        say(text, " %dx%d %dx%d -> %dx%d", m, k, m, n, n, k);
+        if (chance(rng, 60))
+            say(text, " %d", n);
+    }
+}
+
+/* Extents of a convolution or a pooling; o, window, stride and pad by dimension. */
+struct image {
+    int n, c, h, w, o;
+    int window[2], stride[2], pad[2];
+    int oh, ow;
+};
+
+static void window_over(struct rng *rng, struct image *g)
+{
+    const int usual = between(rng, 0, 3);
+    const int *size[2] = { &g->h, &g->w };
+    int *out[2] = { &g->oh, &g->ow };
+
+    for (int i = 0; i < 2; i++) {
+        g->window[i] = usual == 0 ? 3 : usual == 1 ? 5 : between(rng, 1, 5);
+        g->stride[i] = usual < 2 ? 1 : between(rng, 1, 3);
+        g->pad[i] = usual < 2 ? g->window[i] / 2 : between(rng, 0, g->window[i] - 1);
+        if (g->window[i] > *size[i] + 2 * g->pad[i])
+            g->window[i] = *size[i] + 2 * g->pad[i];
+        if (g->pad[i] >= g->window[i])
+            g->pad[i] = 0;
+        if (g->window[i] > *size[i] + 2 * g->pad[i])
+            g->window[i] = *size[i];
+        *out[i] = (*size[i] + 2 * g->pad[i] - g->window[i]) / g->stride[i] + 1;
+    }
+}
+
+static struct image random_image(struct rng *rng)
+{
+    struct image g = { .n = between(rng, 1, 3),
+                       .c = extent(rng, 34),
+                       .h = between(rng, 1, 12),
+                       .w = between(rng, 1, 20),
+                       .o = extent(rng, 66) };
+
+    window_over(rng, &g);
+    return g;
+}
+
+static void say_windows(const struct image *g, char text[KERNEL_TEXT])
+{
+    say(text, " stride %dx%d pad %dx%d", g->stride[0], g->stride[1], g->pad[0], g->pad[1]);
+}
+
+static void say_conv(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    struct image g = random_image(rng);
+    const bool forward = strstr(op, "grad") == NULL;
+
+    while ((int64_t)g.n * g.oh * g.ow * g.c * g.window[0] * g.window[1] * g.o > 3000000)
+        g = random_image(rng);
+    if (forward) {
+        say(text, " %dx%dx%dx%d %dx%dx%dx%d", g.n, g.c, g.h, g.w, g.o, g.c, g.window[0],
+            g.window[1]);
+        if (chance(rng, 60))
+            say(text, " %d", g.o);
+    } else if (strcmp(op, "conv2d_grad_input") == 0) {
+        say(text, " %dx%dx%dx%d %dx%dx%dx%d -> %dx%dx%dx%d", g.n, g.o, g.oh, g.ow, g.o, g.c,
+            g.window[0], g.window[1], g.n, g.c, g.h, g.w);
+    } else {
+        say(text, " %dx%dx%dx%d %dx%dx%dx%d -> %dx%dx%dx%d", g.n, g.c, g.h, g.w, g.n, g.o, g.oh,
+            g.ow, g.o, g.c, g.window[0], g.window[1]);
+        if (chance(rng, 60))
+            say(text, " %d", g.o);
+    }
+    say_windows(&g, text);
+    if (strcmp(op, "conv2d_pool") == 0) {
+        const bool usual = g.oh >= 2 && g.ow >= 2 && chance(rng, 60);
+        say(text, " window %dx%d", usual ? 2 : between(rng, 1, g.oh < 4 ? g.oh : 4),
+            usual ? 2 : between(rng, 1, g.ow < 4 ? g.ow : 4));
+    }
+    if (forward && chance(rng, 50))
+        say(text, " relu");
+}
+
+static void say_pool(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    struct image g = random_image(rng);
+
+    if (chance(rng, 40)) { /* 2 x 2 side by side, with and without a rest */
+        g.h = between(rng, 2, 13);
+        g.w = between(rng, 2, 13);
+        for (int i = 0; i < 2; i++) {
+            g.window[i] = g.stride[i] = 2;
+            g.pad[i] = 0;
+        }
+        g.oh = g.h / 2;
+        g.ow = g.w / 2;
+    }
+    if (strstr(op, "grad") == NULL)
+        say(text, " %dx%dx%dx%d", g.n, g.c, g.h, g.w);
+    else
+        say(text, " %dx%dx%dx%d", g.n, g.c, g.oh, g.ow);
+    if (strcmp(op, "max_pool_grad") == 0)
+        say(text, " %dx%dx%dx%d", g.n, g.c, g.oh, g.ow);
+    if (strstr(op, "grad") != NULL)
+        say(text, " -> %dx%dx%dx%d", g.n, g.c, g.h, g.w);
+    say_windows(&g, text);
+    say(text, " window %dx%d", g.window[0], g.window[1]);
+}
+
+/* Any shape, as text; *out_last is the extent that lies innermost. */
+static void any_shape(struct rng *rng, char text[SHAPE_TEXT], int *out_last)
+{
+    if (chance(rng, 50)) {
+        const int c = extent(rng, 70);
+        (void)snprintf(text, SHAPE_TEXT, "%dx%dx%dx%d", between(rng, 1, 4), c,
+                       between(rng, 1, 20), between(rng, 1, 20));
+        *out_last = c;
+    } else {
+        *out_last = extent(rng, 300);
+        (void)snprintf(text, SHAPE_TEXT, "%dx%d", extent(rng, 260), *out_last);
+    }
+}
+
+static void say_elementwise(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    char shape[SHAPE_TEXT];
+    int last;
+
+    any_shape(rng, shape, &last);
+    say(text, " %s", shape);
+    if (strcmp(op, "bias") == 0)
+        say(text, " %d", last);
+    if (strcmp(op, "bias_grad") == 0)
+        say(text, " -> %d", last);
+    if (strcmp(op, "add") == 0 || strcmp(op, "mse") == 0)
+        say(text, " %s", shape);
+    if (strcmp(op, "relu_grad") == 0 || strcmp(op, "mse_grad") == 0)
+        say(text, " %s -> %s", shape, shape);
+}
+
+static void say_reorder(struct rng *rng, char text[KERNEL_TEXT])
+{
+    static const char *const ways[][2] = {
+        { "nhwc", "plain" }, { "plain", "nhwc" }, { "hwio", "plain" }, { "plain", "hwio" },
+        { "io", "plain" },   { "plain", "io" },
+    };
+    const size_t way = rng_below(rng, 6);
+
+    if (way < 4)
+        say(text, " %dx%dx%dx%d", between(rng, 1, 4), extent(rng, 70), between(rng, 1, 14),
+            between(rng, 1, 14));
+    else
+        say(text, " %dx%d", extent(rng, 260), extent(rng, 260));
+    say(text, " %s %s", ways[way][0], ways[way][1]);
+}
+
+static void say_loss(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    const int m = extent(rng, 260), c = chance(rng, 20) ? between(rng, 1000, 2000) : extent(rng, 120);
+
+    say(text, " %dx%d %d", m, c, m);
+    if (strstr(op, "grad") != NULL)
+        say(text, " -> %dx%d", m, c);
+}
+
+void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_problem *out)
+{
+    char text[KERNEL_TEXT] = "";
+
+    say(text, "%s", op);
+    if (strncmp(op, "linear", 6) == 0)
+        say_linear(rng, op, text);
+    else if (strncmp(op, "conv2d", 6) == 0)
+        say_conv(rng, op, text);
+    else if (strncmp(op, "max_pool", 8) == 0 || strncmp(op, "avg_pool", 8) == 0)
+        say_pool(rng, op, text);
+    else if (strcmp(op, "reorder") == 0)
+        say_reorder(rng, text);
+    else if (strncmp(op, "softmax", 7) == 0 || strcmp(op, "accuracy") == 0)
+        say_loss(rng, op, text);
+    else
+        say_elementwise(rng, op, text);
+    CHECK_OK(kernel_parse(text, out));
+    if (strcmp(op, "dropout") == 0) {
+        out->attrs.rate = chance(rng, 20) ? 0 : rng_float(rng);
+        out->attrs.stream = rng_u32(rng);
+    }
+    if (strcmp(op, "accuracy") == 0 && chance(rng, 50))
+        out->out[0].dtype = DTYPE_I32;
+}
+
+double kernel_testing_tolerance(const struct kernel_problem *problem)
+{
+    static const struct {
+        const char *op;
+        double tolerance;
+    } table[] = {
+        { "linear", 2e-5 },
+        { "conv2d", 2e-5 },
+        { "bias_grad", 1e-5 },
+        { "softmax_cross_entropy", 2e-6 },
+        { "mse", 2e-6 },
+    };
+
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        const char *op = table[i].op;
+        const bool family = strcmp(op, "linear") == 0 || strcmp(op, "conv2d") == 0;
+        if (family ? strncmp(problem->op, op, strlen(op)) == 0 : strcmp(problem->op, op) == 0)
+            return table[i].tolerance;
+    }
+    return 0;
+}

@@ -1,0 +1,308 @@
+/* measure.c - buffers with guards and random inputs around one call of a kernel. */
+#include "kernel/measure.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+enum { GUARD_BYTES = 64, GUARD = 0xA5, POISON = 0xFB, BUFFERS = KERNEL_IN + KERNEL_OUT + 1 };
+/* A sample is as many runs as fill SAMPLE_NS; samples go on until TOTAL_NS are spent. */
+enum { SAMPLES_MIN = 7, SAMPLES_MAX = 101, SAMPLE_NS = 100000, TOTAL_NS = 100000000 };
+
+struct buffer {
+    uint8_t *block;    /* guard, contents, guard */
+    uint8_t *original; /* inputs: a copy of the contents */
+    size_t bytes;
+};
+
+struct kernel_trial {
+    const struct kernel *kernel;
+    struct kernel_problem problem;
+    struct kernel_step step;
+    struct kernel_call call;
+    struct buffer in[KERNEL_IN], out[KERNEL_OUT], scratch;
+};
+
+/* Inputs ------------------------------------------------------------------------------- */
+
+static void fill_floats(float *data, int64_t count, enum kernel_fill fill, struct rng *rng)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (fill == KERNEL_FILL_WHOLE)
+            data[i] = (float)((int)rng_below(rng, 9) - 4);
+        else /* a sum of uniform numbers, normal enough, with variance 1 */
+            data[i] = 2 * (rng_float(rng) + rng_float(rng) + rng_float(rng) - 1.5f);
+    }
+}
+
+static void fill_labels(int32_t *labels, int64_t count, int64_t classes, struct rng *rng)
+{
+    for (int64_t i = 0; i < count; i++)
+        labels[i] = (int32_t)rng_below(rng, (uint64_t)classes);
+}
+
+/* A place of a window along one dimension that lies within the image. */
+static int place_inside(int64_t u, int axis, const struct kernel_problem *problem, struct rng *rng)
+{
+    const struct attrs *a = &problem->attrs;
+    const int64_t start = u * a->stride[axis] - a->pad[axis];
+    const int64_t extent = problem->out[0].shape.dim[2 + axis];
+    const int64_t first = start < 0 ? -start : 0;
+    const int64_t last = start + a->window[axis] <= extent ? a->window[axis] : extent - start;
+
+    return (int)(first + (int64_t)rng_below(rng, (uint64_t)(last - first)));
+}
+
+/* Indices as a max pool of any image could have left them. */
+static void fill_index(uint8_t *index, const struct kernel_problem *problem, struct rng *rng)
+{
+    const struct shape *y = &problem->in[0].shape;
+    const int64_t c = y->dim[1], oh = y->dim[2], ow = y->dim[3];
+
+    for (int64_t i = 0; i < shape_count(y); i++) {
+        const int row = place_inside(i / c / ow % oh, 0, problem, rng);
+        const int column = place_inside(i / c % ow, 1, problem, rng);
+        index[i] = rng_below(rng, 8) == 0 ? 255 : (uint8_t)(row * problem->attrs.window[1] + column);
+    }
+}
+
+static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill, struct rng *rng)
+{
+    const struct kernel_problem *problem = &trial->problem;
+    const int64_t count = shape_count(&problem->in[i].shape);
+    void *data = trial->in[i].block + GUARD_BYTES;
+
+    if (problem->in[i].dtype == DTYPE_I32)
+        fill_labels(data, count, problem->in[0].shape.dim[1], rng);
+    else if (problem->in[i].dtype == DTYPE_U8)
+        fill_index(data, problem, rng);
+    else
+        fill_floats(data, count, fill, rng);
+    memcpy(trial->in[i].original, data, trial->in[i].bytes);
+}
+
+/* Buffers ------------------------------------------------------------------------------ */
+
+static enum status make_buffer(size_t bytes, bool input, struct buffer *out)
+{
+    TRY(mem_alloc(1, bytes + 2 * (size_t)GUARD_BYTES, &out->block));
+    out->bytes = bytes;
+    if (input)
+        TRY(mem_alloc(1, bytes, &out->original));
+    memset(out->block, GUARD, GUARD_BYTES);
+    memset(out->block + GUARD_BYTES, POISON, bytes);
+    memset(out->block + GUARD_BYTES + bytes, GUARD, GUARD_BYTES);
+    return STATUS_OK;
+}
+
+static size_t bytes_of(const struct kernel_tensor *tensor)
+{
+    return (size_t)shape_count(&tensor->shape) * dtype_size(tensor->dtype);
+}
+
+static enum status make_buffers(struct kernel_trial *trial)
+{
+    const struct kernel_problem *problem = &trial->problem;
+
+    for (int i = 0; i < problem->n_in; i++) {
+        TRY(make_buffer(bytes_of(&problem->in[i]), true, &trial->in[i]));
+        trial->call.in[i] = trial->in[i].block + GUARD_BYTES;
+    }
+    for (int i = 0; i < problem->n_out; i++) {
+        TRY(make_buffer(bytes_of(&problem->out[i]), false, &trial->out[i]));
+        trial->call.out[i] = trial->out[i].block + GUARD_BYTES;
+    }
+    if (trial->kernel->scratch_bytes != NULL) {
+        TRY(make_buffer(trial->kernel->scratch_bytes(problem), false, &trial->scratch));
+        trial->call.scratch = trial->scratch.block + GUARD_BYTES;
+    }
+    return STATUS_OK;
+}
+
+static bool is_intact(const struct buffer *buffer)
+{
+    if (buffer->block == NULL)
+        return true;
+    for (size_t i = 0; i < GUARD_BYTES; i++) {
+        if (buffer->block[i] != GUARD || buffer->block[GUARD_BYTES + buffer->bytes + i] != GUARD)
+            return false;
+    }
+    return buffer->original == NULL ||
+           memcmp(buffer->original, buffer->block + GUARD_BYTES, buffer->bytes) == 0;
+}
+
+/* Trials ------------------------------------------------------------------------------- */
+
+static enum status set_up(struct kernel_trial *trial, enum kernel_fill fill, uint64_t seed)
+{
+    const struct kernel *kernel = trial->kernel;
+    struct rng rng;
+
+    rng_init(&rng, seed, 0);
+    trial->step = (struct kernel_step){
+        .seed = rng_u64(&rng), .first_sample = rng_u64(&rng), .inv_batch = 1.0f / 32
+    };
+    trial->call.problem = &trial->problem;
+    trial->call.step = &trial->step;
+    TRY(make_buffers(trial));
+    for (int i = 0; i < trial->problem.n_in; i++)
+        fill_input(trial, i, fill, &rng);
+    if (kernel->prepare != NULL)
+        TRY(kernel->prepare(&trial->problem, &trial->call.state));
+    return STATUS_OK;
+}
+
+enum status kernel_trial_create(const struct kernel *kernel, const struct kernel_problem *problem,
+                                enum kernel_fill fill, uint64_t seed, struct kernel_trial **out)
+{
+    struct kernel_trial *trial;
+    char text[KERNEL_TEXT];
+
+    TRY(kernel_check(problem));
+    if (strcmp(kernel->op, problem->op) != 0 ||
+        (kernel->can_run != NULL && !kernel->can_run(problem)))
+        return FAIL(STATUS_UNSUPPORTED, "kernel %s of %s cannot run \"%s\"", kernel->name,
+                    kernel->op, kernel_print(problem, text));
+    TRY(mem_alloc(1, sizeof *trial, &trial));
+    trial->kernel = kernel;
+    trial->problem = *problem;
+    const enum status status = set_up(trial, fill, seed);
+    if (status != STATUS_OK) {
+        kernel_trial_destroy(trial);
+        return status;
+    }
+    *out = trial;
+    return STATUS_OK;
+}
+
+void kernel_trial_destroy(struct kernel_trial *trial)
+{
+    if (trial == NULL)
+        return;
+    if (trial->call.state != NULL && trial->kernel->release != NULL)
+        trial->kernel->release(trial->call.state);
+    for (int i = 0; i < KERNEL_IN; i++) {
+        mem_free(trial->in[i].block);
+        mem_free(trial->in[i].original);
+    }
+    for (int i = 0; i < KERNEL_OUT; i++)
+        mem_free(trial->out[i].block);
+    mem_free(trial->scratch.block);
+    mem_free(trial);
+}
+
+struct kernel_call *kernel_trial_call(struct kernel_trial *trial)
+{
+    return &trial->call;
+}
+
+void kernel_trial_run(struct kernel_trial *trial)
+{
+    trial->kernel->run(&trial->call);
+}
+
+enum status kernel_trial_check(const struct kernel_trial *trial)
+{
+    char text[KERNEL_TEXT];
+
+    kernel_print(&trial->problem, text);
+    for (int i = 0; i < KERNEL_IN; i++) {
+        if (!is_intact(&trial->in[i]))
+            return FAIL(STATUS_CORRUPT, "%s changed input %d or beside it: \"%s\"",
+                        trial->kernel->name, i, text);
+    }
+    for (int i = 0; i < KERNEL_OUT; i++) {
+        if (!is_intact(&trial->out[i]))
+            return FAIL(STATUS_CORRUPT, "%s wrote beside output %d: \"%s\"", trial->kernel->name,
+                        i, text);
+    }
+    if (!is_intact(&trial->scratch))
+        return FAIL(STATUS_CORRUPT, "%s wrote beside its scratch: \"%s\"", trial->kernel->name,
+                    text);
+    return STATUS_OK;
+}
+
+/* Comparison --------------------------------------------------------------------------- */
+
+static double float_difference(const float *a, const float *b, int64_t count)
+{
+    double largest = 1, difference = 0;
+
+    for (int64_t i = 0; i < count; i++) {
+        const double size = fabs((double)a[i]), apart = fabs((double)a[i] - (double)b[i]);
+        if (isnan(a[i]) != isnan(b[i]))
+            return INFINITY;
+        if (size > largest && isfinite(size))
+            largest = size;
+        if (a[i] != b[i] && apart > difference)
+            difference = apart;
+    }
+    return difference / largest;
+}
+
+double kernel_trial_difference(const struct kernel_trial *a, const struct kernel_trial *b)
+{
+    double largest = 0;
+
+    for (int i = 0; i < a->problem.n_out; i++) {
+        const struct kernel_tensor *tensor = &a->problem.out[i];
+        double difference;
+
+        if (tensor->dtype == DTYPE_F32)
+            difference = float_difference(a->call.out[i], b->call.out[i],
+                                          shape_count(&tensor->shape));
+        else
+            difference = memcmp(a->call.out[i], b->call.out[i], bytes_of(tensor)) != 0;
+        largest = difference > largest ? difference : largest;
+    }
+    return largest;
+}
+
+/* Time --------------------------------------------------------------------------------- */
+
+static int compare_numbers(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Nanoseconds of `runs` runs. */
+static int64_t time_runs(struct kernel_trial *trial, int64_t runs)
+{
+    const int64_t start = clock_ns();
+
+    for (int64_t i = 0; i < runs; i++)
+        kernel_trial_run(trial);
+    return clock_ns() - start;
+}
+
+enum status kernel_measure(const struct kernel *kernel, const struct kernel_problem *problem,
+                           struct pool *pool, double *out_seconds)
+{
+    struct kernel_trial *trial;
+    double samples[SAMPLES_MAX];
+    int64_t runs = 1, spent = 0;
+    int count = 0;
+
+    TRY(kernel_trial_create(kernel, problem, KERNEL_FILL_NORMAL, 1, &trial));
+    kernel_trial_call(trial)->pool = pool;
+    kernel_trial_run(trial);
+    while (time_runs(trial, runs) < SAMPLE_NS)
+        runs *= 2;
+    while (count < SAMPLES_MIN || (count < SAMPLES_MAX && spent < TOTAL_NS)) {
+        const int64_t ns = time_runs(trial, runs);
+        samples[count++] = (double)ns * 1e-9 / (double)runs;
+        spent += ns;
+    }
+    const enum status status = kernel_trial_check(trial);
+    kernel_trial_destroy(trial);
+    TRY(status);
+    qsort(samples, (size_t)count, sizeof samples[0], compare_numbers);
+    *out_seconds = samples[count / 2];
+    return STATUS_OK;
+}

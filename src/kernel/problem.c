@@ -1,0 +1,504 @@
+/* problem.c - problems as text and back, and what makes one legal.
+ *
+ * A form gives each tensor of an op one letter, its role, which fixes type and layout:
+ *
+ *   m  matrix         w  linear weights (IO)       v  vector
+ *   i  image (NHWC)   k  convolution weights (HWIO)  p  place in a pooling window (u8, NHWC)
+ *   e  elementwise: any shape; rank 4 is an image   r  the same, layout not fixed (reorder)
+ *   l  labels (i32)   s  one number
+ *
+ * Letters after the first `n` of a side are optional. Outputs of ops that are no gradients follow
+ * from the inputs. A gradient is legal if the forward op, given the gradient's
+ * shapes, has the outputs that the gradient takes as inputs.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernel/kernel.h"
+
+/* Elements of a tensor at most: far from overflow in whatever a kernel computes from shapes. */
+static const int64_t COUNT_MAX = (int64_t)1 << 40;
+
+struct form {
+    const char *op;
+    const char *in, *out;
+    int n_in, n_out; /* how many must be there */
+};
+
+static const struct form forms[] = {
+    { "linear", "mwv", "m", 2, 1 },
+    { "linear_grad_input", "mw", "m", 2, 1 },
+    { "linear_grad_weight", "mm", "wv", 2, 1 },
+    { "conv2d", "ikv", "i", 2, 1 },
+    { "conv2d_grad_input", "ik", "i", 2, 1 },
+    { "conv2d_grad_weight", "ii", "kv", 2, 1 },
+    { "conv2d_pool", "ikv", "ip", 2, 2 },
+    { "max_pool", "i", "ip", 1, 2 },
+    { "max_pool_grad", "ip", "i", 2, 1 },
+    { "avg_pool", "i", "i", 1, 1 },
+    { "avg_pool_grad", "i", "i", 1, 1 },
+    { "bias", "ev", "e", 2, 1 },
+    { "bias_grad", "e", "v", 1, 1 },
+    { "relu", "e", "e", 1, 1 },
+    { "relu_grad", "ee", "e", 2, 1 },
+    { "add", "ee", "e", 2, 1 },
+    { "reorder", "r", "r", 1, 1 },
+    { "dropout", "e", "e", 1, 1 },
+    { "softmax_cross_entropy", "ml", "sm", 2, 2 },
+    { "softmax_cross_entropy_grad", "ml", "m", 2, 1 },
+    { "mse", "ee", "s", 2, 1 },
+    { "mse_grad", "ee", "e", 2, 1 },
+    { "accuracy", "ml", "s", 2, 1 },
+};
+
+static const struct form *form_of(const char *op)
+{
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        if (strcmp(forms[i].op, op) == 0)
+            return &forms[i];
+    }
+    return NULL;
+}
+
+static bool is_gradient(const char *op)
+{
+    return strstr(op, "_grad") != NULL;
+}
+
+/* Types, layouts and ranks ------------------------------------------------------------- */
+
+static enum dtype dtype_of(char role)
+{
+    return role == 'l' ? DTYPE_I32 : role == 'p' ? DTYPE_U8 : DTYPE_F32;
+}
+
+static enum layout layout_of(char role, int rank)
+{
+    switch (role) {
+    case 'w':
+        return LAYOUT_IO;
+    case 'k':
+        return LAYOUT_HWIO;
+    case 'i':
+    case 'p':
+        return LAYOUT_NHWC;
+    case 'e':
+        return rank == 4 ? LAYOUT_NHWC : LAYOUT_PLAIN;
+    default:
+        return LAYOUT_PLAIN;
+    }
+}
+
+/* Rank that a role asks for; 0: any from 1. */
+static int rank_of(char role)
+{
+    switch (role) {
+    case 'm':
+    case 'w':
+        return 2;
+    case 'i':
+    case 'p':
+    case 'k':
+        return 4;
+    case 'v':
+    case 'l':
+    case 's':
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static enum status check_tensor(const char *op, char role, const struct kernel_tensor *tensor)
+{
+    const int rank = tensor->shape.rank;
+    const enum layout usual = layout_of(role, rank);
+    /* Elements of any plain order will do where an op is blind to it; bias is not. */
+    const bool free_layout = role == 'r' || (role == 'e' && strncmp(op, "bias", 4) != 0);
+    const bool number = role == 's' && strcmp(op, "accuracy") == 0 && tensor->dtype == DTYPE_I32;
+    char text[SHAPE_TEXT];
+    int64_t count;
+
+    if (rank < 1 || rank > SHAPE_MAX || (rank_of(role) != 0 && rank != rank_of(role)))
+        return FAIL(STATUS_USAGE, "%s: a tensor has rank %d", op, rank);
+    TRY(shape_checked_count(&tensor->shape, &count));
+    if (count < 1 || count > COUNT_MAX)
+        return FAIL(STATUS_USAGE, "%s: shape %s is %s", op, shape_print(&tensor->shape, text),
+                    count < 1 ? "empty" : "too large");
+    if (tensor->dtype != dtype_of(role) && !number)
+        return FAIL(STATUS_USAGE, "%s: type %s instead of %s", op, dtype_name(tensor->dtype),
+                    dtype_name(dtype_of(role)));
+    if (tensor->layout != usual && !free_layout)
+        return FAIL(STATUS_USAGE, "%s: layout %s instead of %s", op, layout_name(tensor->layout),
+                    layout_name(usual));
+    return STATUS_OK;
+}
+
+static enum status check_tensors(const struct form *form, const struct kernel_problem *problem)
+{
+    if (problem->n_in < form->n_in || problem->n_in > (int)strlen(form->in))
+        return FAIL(STATUS_USAGE, "%s: %d inputs", form->op, problem->n_in);
+    if (problem->n_out < form->n_out || problem->n_out > (int)strlen(form->out))
+        return FAIL(STATUS_USAGE, "%s: %d outputs", form->op, problem->n_out);
+    for (int i = 0; i < problem->n_in; i++)
+        TRY(check_tensor(form->op, form->in[i], &problem->in[i]));
+    for (int i = 0; i < problem->n_out; i++)
+        TRY(check_tensor(form->op, form->out[i], &problem->out[i]));
+    return STATUS_OK;
+}
+
+/* Shapes ------------------------------------------------------------------------------- */
+
+static enum status disagree(const char *op, const struct shape *a, const struct shape *b)
+{
+    char first[SHAPE_TEXT], second[SHAPE_TEXT];
+
+    return FAIL(STATUS_USAGE, "%s: shapes %s and %s disagree", op, shape_print(a, first),
+                shape_print(b, second));
+}
+
+/* Places that a window of `window` has along an extent, with padding. */
+static enum status places(const char *op, int64_t extent, int64_t window, int stride, int pad,
+                          int64_t *out)
+{
+    if (window < 1 || stride < 1 || pad < 0)
+        return FAIL(STATUS_USAGE, "%s: window %lld stride %d pad %d", op, (long long)window,
+                    stride, pad);
+    if (extent + 2 * pad < window)
+        return FAIL(STATUS_USAGE, "%s: window %lld is larger than %lld with padding %d", op,
+                    (long long)window, (long long)extent, pad);
+    *out = (extent + 2 * pad - window) / stride + 1;
+    return STATUS_OK;
+}
+
+static enum status linear_shape(const struct kernel_problem *p, const struct shape *x,
+                                const struct shape *w, const struct shape *b, struct shape *out)
+{
+    if (x->dim[1] != w->dim[1])
+        return disagree(p->op, x, w);
+    if (b != NULL && b->dim[0] != w->dim[0])
+        return disagree(p->op, w, b);
+    *out = shape_2(x->dim[0], w->dim[0]);
+    return STATUS_OK;
+}
+
+static enum status conv_shape(const struct kernel_problem *p, const struct shape *x,
+                              const struct shape *w, const struct shape *b, struct shape *out)
+{
+    const struct attrs *a = &p->attrs;
+    struct shape y = shape_4(x->dim[0], w->dim[0], 0, 0);
+
+    if (x->dim[1] != w->dim[1])
+        return disagree(p->op, x, w);
+    if (b != NULL && b->dim[0] != w->dim[0])
+        return disagree(p->op, w, b);
+    for (int i = 0; i < 2; i++)
+        TRY(places(p->op, x->dim[2 + i], w->dim[2 + i], a->stride[i], a->pad[i], &y.dim[2 + i]));
+    *out = y;
+    return STATUS_OK;
+}
+
+static enum status pool_shape(const struct kernel_problem *p, const struct shape *x,
+                              const int stride[2], const int pad[2], struct shape *out)
+{
+    struct shape y = *x;
+
+    if ((int64_t)p->attrs.window[0] * p->attrs.window[1] > 254) /* an index is a byte */
+        return FAIL(STATUS_USAGE, "%s: window %dx%d is too large", p->op, p->attrs.window[0],
+                    p->attrs.window[1]);
+    for (int i = 0; i < 2; i++) {
+        TRY(places(p->op, x->dim[2 + i], p->attrs.window[i], stride[i], pad[i], &y.dim[2 + i]));
+        if (pad[i] >= p->attrs.window[i]) /* a window must hold an element */
+            return FAIL(STATUS_USAGE, "%s: pad %d with window %d", p->op, pad[i],
+                        p->attrs.window[i]);
+    }
+    *out = y;
+    return STATUS_OK;
+}
+
+/* Shapes of the outputs of an op that is no gradient. */
+static enum status forward_shapes(const struct kernel_problem *p, struct shape out[KERNEL_OUT])
+{
+    static const int no_pad[2];
+    const struct shape *a = &p->in[0].shape, *b = &p->in[1].shape;
+    const struct shape *c = p->n_in > 2 ? &p->in[2].shape : NULL;
+    const char *op = p->op;
+
+    if (strcmp(op, "linear") == 0)
+        return linear_shape(p, a, b, c, &out[0]);
+    if (strcmp(op, "conv2d") == 0)
+        return conv_shape(p, a, b, c, &out[0]);
+    if (strcmp(op, "conv2d_pool") == 0) {
+        TRY(conv_shape(p, a, b, c, &out[0]));
+        TRY(pool_shape(p, &out[0], p->attrs.window, no_pad, &out[0]));
+        out[1] = out[0];
+    } else if (strcmp(op, "max_pool") == 0 || strcmp(op, "avg_pool") == 0) {
+        TRY(pool_shape(p, a, p->attrs.stride, p->attrs.pad, &out[0]));
+        out[1] = out[0];
+    } else if (strcmp(op, "bias") == 0) {
+        if (b->dim[0] != (a->rank == 4 ? a->dim[1] : a->dim[a->rank - 1]))
+            return disagree(op, a, b);
+        out[0] = *a;
+    } else if (strcmp(op, "softmax_cross_entropy") == 0 || strcmp(op, "accuracy") == 0) {
+        if (a->dim[0] != b->dim[0])
+            return disagree(op, a, b);
+        out[0] = shape_1(1);
+        out[1] = *a;
+    } else { /* elementwise */
+        if (p->n_in == 2 && !shape_equal(a, b))
+            return disagree(op, a, b);
+        out[0] = strcmp(op, "mse") == 0 ? shape_1(1) : *a;
+    }
+    return STATUS_OK;
+}
+
+/* Checks a gradient by the shapes of its forward op. */
+static enum status check_gradient(const struct kernel_problem *p)
+{
+    const struct shape *a = &p->in[0].shape, *b = &p->in[1].shape, *d = &p->out[0].shape;
+    const struct shape *db = p->n_out > 1 ? &p->out[1].shape : NULL;
+    const struct shape *dy = a; /* what the forward op must give */
+    struct shape y;
+
+    if (strcmp(p->op, "linear_grad_input") == 0) {
+        TRY(linear_shape(p, d, b, NULL, &y));
+    } else if (strcmp(p->op, "linear_grad_weight") == 0) {
+        dy = b;
+        TRY(linear_shape(p, a, d, db, &y));
+    } else if (strcmp(p->op, "conv2d_grad_input") == 0) {
+        TRY(conv_shape(p, d, b, NULL, &y));
+    } else if (strcmp(p->op, "conv2d_grad_weight") == 0) {
+        dy = b;
+        TRY(conv_shape(p, a, d, db, &y));
+    } else if (strcmp(p->op, "max_pool_grad") == 0 || strcmp(p->op, "avg_pool_grad") == 0) {
+        TRY(pool_shape(p, d, p->attrs.stride, p->attrs.pad, &y));
+        if (p->n_in > 1 && !shape_equal(a, b))
+            return disagree(p->op, a, b);
+    } else if (strcmp(p->op, "bias_grad") == 0) {
+        y = shape_1(a->rank == 4 ? a->dim[1] : a->dim[a->rank - 1]);
+        dy = d;
+    } else if (strcmp(p->op, "softmax_cross_entropy_grad") == 0) {
+        if (a->dim[0] != b->dim[0])
+            return disagree(p->op, a, b);
+        y = *d;
+    } else { /* elementwise: relu_grad, mse_grad */
+        if (!shape_equal(a, b))
+            return disagree(p->op, a, b);
+        y = *d;
+    }
+    return shape_equal(dy, &y) ? STATUS_OK : disagree(p->op, dy, &y);
+}
+
+enum status kernel_check(const struct kernel_problem *problem)
+{
+    const struct form *form = form_of(problem->op);
+    struct shape out[KERNEL_OUT];
+
+    if (form == NULL)
+        return FAIL(STATUS_NOT_FOUND, "no kernel is called %s", problem->op);
+    TRY(check_tensors(form, problem));
+    if (is_gradient(problem->op))
+        return check_gradient(problem);
+    TRY(forward_shapes(problem, out));
+    for (int i = 0; i < problem->n_out; i++) {
+        if (!shape_equal(&out[i], &problem->out[i].shape))
+            return disagree(problem->op, &out[i], &problem->out[i].shape);
+    }
+    return STATUS_OK;
+}
+
+/* Text --------------------------------------------------------------------------------- */
+
+PRINTF_LIKE(2, 3) static void add_text(char text[KERNEL_TEXT], const char *format, ...)
+{
+    const size_t length = strlen(text);
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text + length, KERNEL_TEXT - length, format, args);
+    va_end(args);
+}
+
+static void add_pair(char text[KERNEL_TEXT], const char *name, const int pair[2])
+{
+    if (pair[0] != 0 || pair[1] != 0)
+        add_text(text, " %s %dx%d", name, pair[0], pair[1]);
+}
+
+const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_TEXT])
+{
+    const struct attrs *attrs = &problem->attrs;
+    char shape[SHAPE_TEXT];
+
+    text[0] = '\0';
+    add_text(text, "%s", problem->op);
+    for (int i = 0; i < problem->n_in; i++)
+        add_text(text, " %s", shape_print(&problem->in[i].shape, shape));
+    if (is_gradient(problem->op)) {
+        add_text(text, " ->");
+        for (int i = 0; i < problem->n_out; i++)
+            add_text(text, " %s", shape_print(&problem->out[i].shape, shape));
+    }
+    if (strcmp(problem->op, "reorder") == 0)
+        add_text(text, " %s %s", layout_name(problem->in[0].layout),
+                 layout_name(problem->out[0].layout));
+    add_pair(text, "stride", attrs->stride);
+    add_pair(text, "pad", attrs->pad);
+    add_pair(text, "window", attrs->window);
+    if (attrs->activation == ACTIVATION_RELU)
+        add_text(text, " relu");
+    return text;
+}
+
+/* Reads "3x4x5"; false if it is something else. */
+static bool read_dims(const char *word, int maximum, int64_t *dims, int *out_count)
+{
+    int count = 0;
+
+    for (;;) {
+        int64_t value = 0;
+        int digits = 0;
+        for (; *word >= '0' && *word <= '9' && digits < 10; word++, digits++)
+            value = value * 10 + (*word - '0');
+        if (digits == 0 || digits == 10 || count == maximum)
+            return false;
+        dims[count++] = value;
+        if (*word == '\0')
+            break;
+        if (*word++ != 'x')
+            return false;
+    }
+    *out_count = count;
+    return true;
+}
+
+static bool read_layout(const char *word, enum layout *out)
+{
+    for (int i = LAYOUT_PLAIN; i <= LAYOUT_IO; i++) {
+        if (strcmp(word, layout_name((enum layout)i)) == 0) {
+            *out = (enum layout)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The words of a line, cut at single spaces. */
+struct words {
+    char text[KERNEL_TEXT];
+    const char *word[KERNEL_TEXT / 2 + 1];
+    int count;
+};
+
+static enum status cut_words(const char *text, struct words *out)
+{
+    const size_t length = strlen(text);
+
+    if (length == 0 || length >= KERNEL_TEXT)
+        return FAIL(STATUS_CORRUPT, "a problem's text has %zu bytes", length);
+    memcpy(out->text, text, length + 1);
+    out->count = 0;
+    out->word[out->count++] = out->text;
+    for (char *c = out->text; *c != '\0'; c++) {
+        if (*c == ' ') {
+            *c = '\0';
+            if (out->count <= KERNEL_TEXT / 2)
+                out->word[out->count++] = c + 1;
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Reads shapes from word `at` on; returns the first word that is none. */
+static int read_shapes(const struct words *words, int at, int maximum,
+                       struct kernel_tensor *tensors, int *out_count)
+{
+    int count = 0;
+
+    for (; at < words->count && count < maximum; at++, count++) {
+        struct shape shape = { 0 };
+        if (!read_dims(words->word[at], SHAPE_MAX, shape.dim, &shape.rank))
+            break;
+        tensors[count].shape = shape;
+    }
+    *out_count = count;
+    return at;
+}
+
+static bool read_attribute(const struct words *words, int *at, struct attrs *attrs)
+{
+    const char *word = words->word[*at];
+    int *pair = strcmp(word, "stride") == 0 ? attrs->stride
+                : strcmp(word, "pad") == 0  ? attrs->pad
+                : strcmp(word, "window") == 0 ? attrs->window
+                                              : NULL;
+    int64_t dims[2];
+    int count;
+
+    if (strcmp(word, "relu") == 0) {
+        attrs->activation = ACTIVATION_RELU;
+    } else if (pair != NULL && *at + 1 < words->count &&
+               read_dims(words->word[*at + 1], 2, dims, &count) && count == 2 &&
+               dims[0] <= 0xffff && dims[1] <= 0xffff) {
+        pair[0] = (int)dims[0];
+        pair[1] = (int)dims[1];
+        *at += 1;
+    } else {
+        return false;
+    }
+    *at += 1;
+    return true;
+}
+
+static void set_roles(const char *roles, int count, struct kernel_tensor *tensors)
+{
+    for (int i = 0; i < count && roles[i] != '\0'; i++) {
+        tensors[i].dtype = dtype_of(roles[i]);
+        if (roles[i] != 'r')
+            tensors[i].layout = layout_of(roles[i], tensors[i].shape.rank);
+    }
+}
+
+enum status kernel_parse(const char *text, struct kernel_problem *out)
+{
+    struct kernel_problem problem = { 0 };
+    struct shape shapes[KERNEL_OUT];
+    struct words words;
+    int at;
+
+    TRY(cut_words(text, &words));
+    const struct form *form = form_of(words.word[0]);
+    if (form == NULL)
+        return FAIL(STATUS_NOT_FOUND, "no kernel is called %s", words.word[0]);
+    problem.op = form->op;
+
+    at = read_shapes(&words, 1, KERNEL_IN, problem.in, &problem.n_in);
+    if (at < words.count && is_gradient(form->op) && strcmp(words.word[at], "->") == 0)
+        at = read_shapes(&words, at + 1, KERNEL_OUT, problem.out, &problem.n_out);
+    if (strcmp(form->op, "reorder") == 0 && at + 1 < words.count &&
+        read_layout(words.word[at], &problem.in[0].layout) &&
+        read_layout(words.word[at + 1], &problem.out[0].layout))
+        at += 2;
+    while (at < words.count) {
+        if (!read_attribute(&words, &at, &problem.attrs))
+            return FAIL(STATUS_CORRUPT, "\"%s\" is not understood in \"%s\"", words.word[at],
+                        text);
+    }
+
+    set_roles(form->in, problem.n_in, problem.in);
+    if (!is_gradient(form->op)) {
+        if (problem.n_in < form->n_in || problem.n_in > (int)strlen(form->in))
+            return FAIL(STATUS_USAGE, "%s: %d inputs", form->op, problem.n_in);
+        for (int i = 0; i < problem.n_in; i++)
+            TRY(check_tensor(form->op, form->in[i], &problem.in[i]));
+        TRY(forward_shapes(&problem, shapes));
+        problem.n_out = form->n_out;
+        for (int i = 0; i < form->n_out; i++)
+            problem.out[i].shape = shapes[i];
+    }
+    set_roles(form->out, problem.n_out, problem.out);
+    TRY(kernel_check(&problem));
+    *out = problem;
+    return STATUS_OK;
+}

@@ -1,0 +1,58 @@
+/* update.c - picks the code of this processor for optimizer updates and sums. */
+#include "kernel/update.h"
+
+#include <string.h>
+
+#include "kernel/cpu/processor.h"
+#include "kernel/cpu/reference.h"
+#include "kernel/cpu/rows.h"
+
+static const struct kernel_update_code *code(void)
+{
+#ifdef __x86_64__
+    static const struct kernel_update_code *const codes[PROCESSOR_COUNT] = {
+        &kernel_update_code_generic, &kernel_update_code_avx2, &kernel_update_code_avx512
+    };
+    return codes[processor_current()];
+#else
+    return &kernel_update_code_generic;
+#endif
+}
+
+static void run_sgd(float *param, const float *grad, float *const state[KERNEL_STATES],
+                    size_t count, const struct attrs *attrs,
+                    const struct kernel_update_step *step)
+{
+    code()->sgd(param, grad, state, count, attrs, step);
+}
+
+static void run_adam(float *param, const float *grad, float *const state[KERNEL_STATES],
+                     size_t count, const struct attrs *attrs,
+                     const struct kernel_update_step *step)
+{
+    code()->adam(param, grad, state, count, attrs, step);
+}
+
+const struct kernel_update *kernel_update_find(const char *op)
+{
+    static const struct kernel_update updates[] = {
+        { "sgd_update", 1, run_sgd, reference_sgd_update },
+        { "adam_update", 2, run_adam, reference_adam_update },
+    };
+
+    for (size_t i = 0; i < sizeof updates / sizeof updates[0]; i++) {
+        if (strcmp(updates[i].op, op) == 0)
+            return &updates[i];
+    }
+    return NULL;
+}
+
+void kernel_add(float *out, const float *a, const float *b, size_t count)
+{
+    code()->add(out, a, b, count);
+}
+
+double kernel_sum_squares(const float *data, size_t count)
+{
+    return code()->sum_squares(data, count);
+}

@@ -1,0 +1,55 @@
+/* model.h - the zoo: functions that add nodes, and nothing else.
+ *
+ * A model knows its layers. It does not know ranks, shards, devices or optimizers.
+ * Parameter names and definitions are those of torchvision or of plain PyTorch code.
+ */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "graph/graph.h"
+
+enum { MODEL_OPTIONS = 8 };
+
+struct model_option {
+    const char *name, *summary;
+    double value;          /* default */
+    double minimum, maximum;
+};
+
+struct model_config {
+    int64_t batch;
+    struct shape sample; /* C, H, W */
+    int classes;
+    bool training;                 /* false: no dropout, statistics as learnt */
+    double options[MODEL_OPTIONS]; /* in the order of the model's table */
+};
+
+struct model {
+    const char *name, *summary;
+    const char *data;   /* the data set it is usually trained on */
+    struct shape sample; /* what that gives: C, H, W */
+    int classes;
+    struct model_option options[MODEL_OPTIONS]; /* ended by a NULL name, or full */
+    /* Adds the model to a graph that holds input and target; sets the loss roles. */
+    void (*build)(struct graph *graph, const struct model_config *config, struct value *input,
+                  struct value *target);
+};
+
+extern const struct model *const model_table[]; /* ended by NULL */
+const struct model *model_find(const char *name); /* NULL if unknown */
+
+/* The model's own data shape and default options, batch 1, training. */
+struct model_config model_defaults(const struct model *model);
+/* Sets an option by name; STATUS_NOT_FOUND if the model has none of that name, STATUS_USAGE if the
+ * value is out of range. */
+MUST_CHECK enum status model_set_option(const struct model *model, struct model_config *config,
+                                        const char *name, double value);
+/* The forward graph with its loss. */
+MUST_CHECK enum status model_build(const struct model *model, const struct model_config *config,
+                                   struct graph **out);
+
+#endif /* MODEL_MODEL_H */

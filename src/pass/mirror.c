@@ -1,0 +1,67 @@
+/* mirror.c - synchronous data parallelism: the ranks' sums meet before the update.
+ *
+ * Before: a training step for one device whose shards lie on several ranks. For every bucket
+ *
+ *   shard_sum -> update   becomes   shard_sum -> reduce_scatter -> update -> all_gather
+ *
+ * A rank receives the whole sum of its part of a bucket, updates that part, and the updated parts
+ * go to every rank: the same bytes on a wire as all_reduce and then an update of everything on
+ * every rank, with a p-th of the update's work. The loss goes through all_reduce.
+ */
+#include <stdio.h>
+
+#include "graph/op.h"
+#include "pass/pass.h"
+
+/* A node of `op` on `value`, made at the end of the order and placed by the caller. */
+static struct node *make(struct graph *graph, const struct op *op, struct value *value,
+                         const char *suffix, int bucket)
+{
+    const struct attrs attrs = { .bucket = bucket };
+    char name[96];
+
+    snprintf(name, sizeof name, "%s.%s", value->name, suffix);
+    return graph_add(graph, op, name, &value, 1, &attrs);
+}
+
+static enum status run_mirror(struct graph *graph, const struct pass_config *config)
+{
+    const int n_before = graph_node_count(graph);
+    struct node **order = graph_alloc(graph, 2 * (size_t)n_before + 1, sizeof(struct node *));
+    int count = 0;
+
+    TRY(graph_status(graph));
+    if (config->shards % config->ranks != 0 && config->shards < config->ranks)
+        return FAIL(STATUS_USAGE, "%lld shards are fewer than %d ranks",
+                    (long long)config->shards, config->ranks);
+    for (int n = 0; n < n_before; n++) {
+        struct node *node = graph_node(graph, n);
+        struct node *more = NULL;
+
+        order[count++] = node;
+        if (node->op == &op_shard_sum) {
+            const bool is_bucket = node->in[0]->kind == VALUE_FLAT;
+            struct value *sum = node->out[0];
+            graph_set_phase(graph, PHASE_REDUCE);
+            more = make(graph, is_bucket ? &op_reduce_scatter : &op_all_reduce, sum,
+                        is_bucket ? "part" : "all", node->attrs.bucket);
+            if (!more)
+                return graph_status(graph);
+            graph_replace(graph, sum, more->out[0]);
+            more->in[0] = sum;
+        } else if (node->op == config->optim.optimizer->op) {
+            graph_set_phase(graph, PHASE_UPDATE);
+            more = make(graph, &op_all_gather, node->out[0], "all", node->attrs.bucket);
+        }
+        TRY(graph_status(graph));
+        if (more)
+            order[count++] = more;
+    }
+    return graph_set_order(graph, order, count);
+}
+
+const struct pass pass_mirror = {
+    .name = "mirror",
+    .summary = "let the ranks' sums meet, update in parts, share the parts",
+    .run = run_mirror,
+};

@@ -1,0 +1,46 @@
+/* pass.h - functions that rewrite a graph; a strategy is a list of them.
+ *
+ * A model's forward graph becomes what a rank runs by the passes of its strategy, in the
+ * order in which strategy.c lists them. The graph is verified after each. A pass never runs
+ * another pass, and none of them talks to other ranks: what ranks do together are nodes.
+ */
+#ifndef PASS_PASS_H
+#define PASS_PASS_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "graph/graph.h"
+#include "optim/optim.h"
+
+enum { PASS_BUCKETS = GRAPH_NODE_IN };
+
+struct pass_config {
+    int64_t batch, shards; /* samples a step; logical shards of the whole job */
+    int ranks;
+    int64_t bucket_bytes;  /* a bucket is closed before it grows past this; 0 picks */
+    struct optim_config optim;
+};
+
+struct pass {
+    const char *name, *summary;
+    /* Before and after: see each pass's file. */
+    MUST_CHECK enum status (*run)(struct graph *graph, const struct pass_config *config);
+};
+
+extern const struct pass pass_fuse, pass_autodiff, pass_bucket, pass_split_batch, pass_update,
+    pass_mirror;
+
+/* Runs `passes` (ended by NULL) in order, verifying after each; stops after the pass named `last`
+ * unless that is NULL. */
+MUST_CHECK enum status pass_run(struct graph *graph, const struct pass *const *passes,
+                                const struct pass_config *config, const char *last);
+
+/* What evaluation runs: the forward graph alone. */
+extern const struct pass *const pass_evaluation[];
+
+/* The flat values of bucket b, by what they hold: "param", "grad" or a state's name. */
+struct value *pass_bucket_value(const struct graph *graph, int bucket, const char *what);
+int pass_bucket_count(const struct graph *graph);
+
+#endif /* PASS_PASS_H */

@@ -1,0 +1,148 @@
+/* pass_test.c - what the passes make of a model's graph. */
+#include <string.h>
+
+#include "base/test.h"
+#include "graph/op.h"
+#include "model/model.h"
+#include "pass/strategy.h"
+
+static struct pass_config config_for(int ranks, float max_norm)
+{
+    struct pass_config config = { .batch = 64, .shards = 4, .ranks = ranks };
+
+    config.optim.optimizer = optim_find("sgd");
+    config.optim.attrs = config.optim.optimizer->defaults;
+    config.optim.attrs.max_norm = max_norm;
+    return config;
+}
+
+static struct graph *graph_after(const char *model_name, const char *strategy, int ranks,
+                                 float max_norm)
+{
+    const struct model *model = model_find(model_name);
+    struct model_config model_config = model_defaults(model);
+    const struct pass_config config = config_for(ranks, max_norm);
+    struct graph *graph;
+
+    model_config.batch = config.batch;
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find(strategy)->passes, &config, NULL));
+    return graph;
+}
+
+static int count_op(const struct graph *graph, const struct op *op)
+{
+    int count = 0;
+    for (int n = 0; n < graph_node_count(graph); n++)
+        count += graph_node(graph, n)->op == op;
+    return count;
+}
+
+static void test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn(void)
+{
+    struct graph *graph = graph_after("cnn", "single", 1, 0);
+
+    CHECK_INT(2, count_op(graph, &op_conv2d_pool));
+    CHECK_INT(2, count_op(graph, &op_linear));
+    CHECK_INT(0, count_op(graph, &op_conv2d) + count_op(graph, &op_bias) +
+                     count_op(graph, &op_relu) + count_op(graph, &op_max_pool));
+    CHECK_INT(2, count_op(graph, &op_conv2d_grad_weight));
+    CHECK_INT(1, count_op(graph, &op_conv2d_grad_input)); /* none for the images themselves */
+    graph_destroy(graph);
+}
+
+static void test_a_single_step_has_one_update_a_bucket(void)
+{
+    struct graph *graph = graph_after("mlp", "single", 1, 0);
+
+    CHECK_INT(2, pass_bucket_count(graph));
+    CHECK_INT(2, count_op(graph, &op_sgd_update));
+    CHECK_INT(4, count_op(graph, &op_shard_sum)); /* two buckets, loss, accuracy */
+    CHECK_INT(0, count_op(graph, &op_reduce_scatter) + count_op(graph, &op_all_gather));
+    CHECK_INT(16, graph_roles(graph)->output->shape.dim[0]);
+    graph_destroy(graph);
+}
+
+static void test_mirroring_adds_collectives_and_nothing_else(void)
+{
+    struct graph *single = graph_after("cnn", "single", 1, 0);
+    struct graph *mirrored = graph_after("cnn", "mirrored", 2, 0);
+    const int buckets = pass_bucket_count(single);
+
+    CHECK_INT(buckets, count_op(mirrored, &op_reduce_scatter));
+    CHECK_INT(buckets, count_op(mirrored, &op_all_gather));
+    CHECK_INT(2, count_op(mirrored, &op_all_reduce));
+    CHECK_INT(graph_node_count(single) + 2 * buckets + 2, graph_node_count(mirrored));
+    graph_destroy(single);
+    graph_destroy(mirrored);
+}
+
+static void test_clipping_looks_at_every_bucket(void)
+{
+    struct graph *graph = graph_after("mlp", "mirrored", 2, 1.5F);
+
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_clip_norm) {
+            CHECK_INT(pass_bucket_count(graph), node->n_in);
+            CHECK(node->in[0]->maker->op == &op_reduce_scatter);
+        }
+        if (node->op == &op_sgd_update)
+            CHECK(node->in[node->n_in - 1]->maker->op == &op_clip_norm);
+    }
+    CHECK_INT(1, count_op(graph, &op_clip_norm));
+    graph_destroy(graph);
+}
+
+static void test_a_batch_that_does_not_divide_is_refused(void)
+{
+    const struct model *model = model_find("mlp");
+    struct model_config model_config = model_defaults(model);
+    struct pass_config config = config_for(1, 0);
+    struct graph *graph;
+
+    config.shards = 3;
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_STATUS(STATUS_USAGE,
+                 pass_run(graph, strategy_find("single")->passes, &config, NULL));
+    CHECK_MESSAGE("not divisible");
+    graph_destroy(graph);
+}
+
+static void test_impossible_strategies_are_refused_with_the_reason(void)
+{
+    CHECK_STATUS(STATUS_USAGE, strategy_check(strategy_find("single"), 2, NULL, NULL, NULL));
+    CHECK_MESSAGE("mirrored");
+    CHECK_STATUS(STATUS_USAGE, strategy_check(strategy_find("mirrored"), 2, NULL, "async", NULL));
+    CHECK_MESSAGE("step");
+    CHECK_STATUS(STATUS_USAGE, strategy_check(strategy_find("mirrored"), 0, NULL, NULL, NULL));
+    CHECK_OK(strategy_check(strategy_find("mirrored"), 2, "dp=2", "step", "allreduce"));
+    CHECK_STATUS(STATUS_USAGE, strategy_check(strategy_find("mirrored"), 2, "dp=4", NULL, NULL));
+}
+
+static void test_verification_names_a_broken_node(void)
+{
+    struct graph *graph = graph_after("mlp", "single", 1, 0);
+    struct node *node = graph_node(graph, 1);
+
+    node->in[0] = graph_node(graph, 4)->out[0];
+    CHECK_STATUS(STATUS_MISMATCH, graph_verify(graph));
+    CHECK_MESSAGE(node->name);
+    graph_destroy(graph);
+}
+
+const struct test tests[] = {
+    { .name = "fusion leaves no bias, relu or pool of the cnn",
+      .run = test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn },
+    { .name = "a single step has one update a bucket",
+      .run = test_a_single_step_has_one_update_a_bucket },
+    { .name = "mirroring adds collectives and nothing else",
+      .run = test_mirroring_adds_collectives_and_nothing_else },
+    { .name = "clipping looks at every bucket", .run = test_clipping_looks_at_every_bucket },
+    { .name = "a batch that does not divide is refused",
+      .run = test_a_batch_that_does_not_divide_is_refused },
+    { .name = "impossible strategies are refused with the reason",
+      .run = test_impossible_strategies_are_refused_with_the_reason },
+    { .name = "verification names a broken node", .run = test_verification_names_a_broken_node },
+    { 0 },
+};

@@ -1,0 +1,5 @@
+#include "base/test.h"
+
+const struct test tests[] = {
+    { 0 },
+};

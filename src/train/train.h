@@ -1,0 +1,82 @@
+/* train.h - a training job from its settings to its results.
+ *
+ * A job is made from settings: everything that can be wrong is found out here, before a file is
+ * touched. Running it starts the ranks, trains, evaluates, saves, and writes the run's folder
+ * (docs/formats.md). Call from a process that has started no threads.
+ */
+#ifndef TRAIN_TRAIN_H
+#define TRAIN_TRAIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/strbuf.h"
+#include "data/dataset.h"
+#include "graph/graph.h"
+#include "model/model.h"
+#include "pass/strategy.h"
+#include "train/settings.h"
+
+struct job;
+
+/* Validates, opens the data, makes the graphs. model: the user's own, or NULL to look
+ * settings->model up. Picks what settings leave open (threads, shards, data, rates). */
+MUST_CHECK enum status job_create(const struct settings *settings, const struct model *model,
+                                  struct job **out);
+void job_destroy(struct job *job); /* NULL is allowed */
+
+const struct settings *job_settings(const struct job *job); /* with everything picked */
+const struct model *job_model(const struct job *job);
+/* What a rank runs, after the strategy's passes. */
+const struct graph *job_graph(const struct job *job);
+int64_t job_total_steps(const struct job *job);
+
+/* How a run tells what it does. */
+struct train_hooks {
+    bool progress; /* live progress on standard error */
+    bool json;     /* every line of metrics.jsonl also on standard output */
+    const char *command; /* the command line, for config.json; may be NULL */
+    bool overwrite;      /* a run in the folder may be replaced */
+};
+
+struct train_result {
+    char folder[SETTINGS_TEXT];
+    char weights_sha256[65];
+    double train_loss, train_accuracy, val_loss, val_accuracy; /* NaN where unknown */
+    double seconds, samples_per_s, first_step_s; /* first_step_s: from the call to step 1 done */
+    int64_t steps, peak_bytes;
+};
+
+/* Trains. STATUS_STOPPED if the user stopped it: everything is saved then. */
+MUST_CHECK enum status train_run(struct job *job, const struct train_hooks *hooks,
+                                 struct train_result *out);
+
+/* Reads the settings of the run in `folder` (config.json). */
+MUST_CHECK enum status train_read_settings(const char *folder, struct settings *out);
+/* Continues the run in settings->out from its newest good checkpoint; train_run with a job made
+ * from settings that train_read_settings gave (and flags changed) does that if resume is set. */
+MUST_CHECK enum status train_resume(struct job *job, const struct train_hooks *hooks,
+                                    struct train_result *out);
+
+/* Loads the newest good checkpoint of the run in settings->out and evaluates it on the split.
+ * out: val_loss, val_accuracy, weights_sha256, seconds, steps. */
+MUST_CHECK enum status train_evaluate(struct job *job, enum dataset_split split,
+                                      struct train_result *out);
+
+/* Measuring ---------------------------------------------------------------------------- */
+
+struct bench_result {
+    double samples_per_s, step_ms, step_ms_p10, step_ms_p90; /* medians over windows */
+    int64_t peak_bytes;
+    double overhead_us;     /* of the engine: step without its kernels' and sums' time */
+    double flops;           /* a step */
+};
+/* Steps on one synthetic batch already in place, in windows of about 0.25 s. */
+MUST_CHECK enum status train_bench(struct job *job, int windows, struct bench_result *out);
+
+/* Measures every kernel that can run each of the job's problems and writes the fastest to `path`;
+ * calls `tell` with a line a problem. */
+MUST_CHECK enum status train_tune(struct job *job, const char *path,
+                                  void (*tell)(void *arg, const char *line), void *arg);
+
+#endif /* TRAIN_TRAIN_H */

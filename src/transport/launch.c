@@ -1,0 +1,367 @@
+/* launch.c - forks the ranks and looks after them until the last has ended.
+ *
+ * The supervisor blocks the signals it cares for and takes them one at a time with
+ * sigtimedwait: SIGCHLD says that a rank ended, stopped or went on; SIGINT and SIGTERM
+ * are passed on. It wakes by itself only to measure time: how long a rank has been
+ * stopped, how long ago the job failed.
+ */
+#include "transport/launch.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "transport/region.h"
+
+enum {
+    DEFAULT_STUCK_MS = 2000,
+    GRACE_MS = 5000, /* ranks still alive this long after the job failed are killed */
+    CALM_MS = 1000,  /* how often to look when nothing is the matter */
+    TENSE_MS = 50,   /* and while a rank is stopped or the job has failed */
+    WHAT_BYTES = 128,
+};
+
+struct child {
+    pid_t pid;
+    bool alive, stopped;
+    int64_t stopped_ms; /* while the supervisor was running too */
+};
+
+struct supervisor {
+    struct region *region;
+    int size, stuck_ms;
+    struct child children[REGION_RANKS];
+    sigset_t signals; /* that it takes */
+    sigset_t old_mask;
+    struct sigaction old_child_action;
+    bool got_stop[NSIG];  /* SIGINT, SIGTERM: the user asked */
+    int death_signal;     /* of the rank that made the job fail; 0 if none */
+    int64_t failed_at_ms; /* 0 while all is well */
+};
+
+/* Text --------------------------------------------------------------------------------- */
+
+static void signal_name(int number, char *out, size_t bytes)
+{
+    const char *name = sigabbrev_np(number);
+
+    (void)snprintf(out, bytes, name ? "signal %d (SIG%s)" : "signal %d", number, name);
+}
+
+/* Copies a rank's note. Its address should be valid here too, but a supervisor that dies of a
+ * bad one would take the whole job with it; so the kernel does the reading, through a pipe. */
+static void copy_note(const char *note, char *out, size_t bytes)
+{
+    int ends[2];
+    size_t length = 0;
+
+    out[0] = '\0';
+    if (!note || pipe(ends) != 0)
+        return;
+    while (length < bytes - 1) {
+        const size_t page_left = REGION_PAGE - ((uintptr_t)note + length) % REGION_PAGE;
+        const size_t wanted = bytes - 1 - length < page_left ? bytes - 1 - length : page_left;
+        if (write(ends[1], note + length, wanted) != (ssize_t)wanted ||
+            read(ends[0], out + length, wanted) != (ssize_t)wanted)
+            break;
+        const bool whole = memchr(out + length, '\0', wanted) != NULL;
+        length += wanted;
+        if (whole)
+            break;
+    }
+    out[length] = '\0';
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    for (char *at = out; *at; at++) {
+        if ((unsigned char)*at < ' ')
+            *at = '?';
+    }
+}
+
+/* "rank 2 (pid 4711) FATE at step 12 in all_reduce" becomes the failure of the job. */
+static void lose_rank(struct supervisor *s, int rank, const char *fate)
+{
+    const struct rank_slot *slot = &s->region->slots[rank];
+    const char *note = atomic_load_explicit(&slot->what, memory_order_acquire);
+    char text[REGION_TEXT], what[WHAT_BYTES], place[WHAT_BYTES + 64] = "";
+
+    copy_note(note, what, sizeof(what));
+    if (note)
+        (void)snprintf(place, sizeof(place), " at step %llu in %s",
+                       (unsigned long long)atomic_load(&slot->step),
+                       what[0] ? what : "an unknown place");
+    (void)snprintf(text, sizeof(text), "rank %d (pid %d) %s%s", rank,
+                   (int)s->children[rank].pid, fate, place);
+    region_fail(s->region, rank, text);
+}
+
+/* A rank ------------------------------------------------------------------------------- */
+
+/* Text of a rank's own failure, naming the rank if it does not name one already. */
+static void name_rank(int rank, const char *text, char *out, size_t bytes)
+{
+    if (strncmp(text, "rank ", 5) == 0)
+        (void)snprintf(out, bytes, "%s", text);
+    else
+        (void)snprintf(out, bytes, "rank %d: %s", rank, text);
+}
+
+/* A stop on request is no failure of the job: the other ranks stop by themselves. */
+static bool is_failure(enum status status)
+{
+    return status != STATUS_OK && status != STATUS_STOPPED;
+}
+
+static enum status run_body(struct region *region, int rank, launch_body *body, void *arg)
+{
+    struct transport *transport;
+
+    TRY(region_attach(region, rank, "shm", &transport));
+    const enum status status = body(transport, arg);
+    region_detach(transport);
+    return status;
+}
+
+/* The life of a forked rank. */
+__attribute__((noreturn)) static void run_rank(struct supervisor *s, int rank, pid_t parent,
+                                               launch_body *body, void *arg)
+{
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+        _exit(1); /* the supervisor died before the line above took effect */
+    atomic_store(&s->region->slots[rank].pid, (int)getpid());
+    (void)sigaction(SIGCHLD, &s->old_child_action, NULL);
+    (void)sigprocmask(SIG_SETMASK, &s->old_mask, NULL);
+
+    const enum status status = run_body(s->region, rank, body, arg);
+    char text[REGION_TEXT];
+
+    name_rank(rank, status == STATUS_OK ? "" : status_message(), text, sizeof(text));
+    (void)fflush(NULL);
+    if (is_failure(status))
+        region_fail(s->region, rank, text);
+    region_end(s->region, rank, status, text);
+    _exit(status == STATUS_OK ? 0 : 1);
+}
+
+/* The supervisor ------------------------------------------------------------------------ */
+
+static void take_signals(struct supervisor *s)
+{
+    const struct sigaction by_default = { .sa_handler = SIG_DFL };
+
+    sigemptyset(&s->signals);
+    sigaddset(&s->signals, SIGCHLD);
+    sigaddset(&s->signals, SIGINT);
+    sigaddset(&s->signals, SIGTERM);
+    (void)sigprocmask(SIG_BLOCK, &s->signals, &s->old_mask);
+    (void)sigaction(SIGCHLD, &by_default,
+                    &s->old_child_action); /* if ignored, none can be waited for */
+}
+
+static void give_back_signals(struct supervisor *s)
+{
+    (void)sigaction(SIGCHLD, &s->old_child_action, NULL);
+    (void)sigprocmask(SIG_SETMASK, &s->old_mask, NULL);
+}
+
+static void signal_all(struct supervisor *s, int number)
+{
+    for (int rank = 0; rank < s->size; rank++) {
+        if (s->children[rank].alive)
+            (void)kill(s->children[rank].pid, number);
+    }
+}
+
+static void start_all(struct supervisor *s, launch_body *body, void *arg)
+{
+    const pid_t parent = getpid();
+
+    (void)fflush(NULL); /* or every rank would write it once more */
+    for (int rank = 0; rank < s->size; rank++) {
+        const pid_t pid = fork();
+
+        if (pid == 0)
+            run_rank(s, rank, parent, body, arg);
+        if (pid < 0) {
+            char text[REGION_TEXT];
+            (void)snprintf(text, sizeof(text), "cannot start rank %d of %d: %s", rank, s->size,
+                           strerror(errno));
+            region_fail(s->region, rank, text);
+            return;
+        }
+        s->children[rank] = (struct child){ .pid = pid, .alive = true };
+    }
+}
+
+/* Draws the conclusions from a change of a rank's state. */
+static void note_change(struct supervisor *s, int rank, int wait_status)
+{
+    struct child *child = &s->children[rank];
+    const bool failed_before = region_has_failed(s->region);
+    char fate[64];
+
+    if (WIFSTOPPED(wait_status)) {
+        child->stopped = true;
+        child->stopped_ms = 0;
+        return;
+    }
+    if (WIFCONTINUED(wait_status)) {
+        child->stopped = false;
+        return;
+    }
+    child->alive = false;
+    if (region_has_ended(s->region, rank))
+        return;
+    if (WIFSIGNALED(wait_status)) {
+        const int number = WTERMSIG(wait_status);
+        char name[48];
+
+        signal_name(number, name, sizeof(name));
+        (void)snprintf(fate, sizeof(fate), "was killed by %s", name);
+        lose_rank(s, rank, fate);
+        if (!failed_before)
+            s->death_signal = number;
+    } else { /* someone called exit */
+        (void)snprintf(fate, sizeof(fate), "exited with code %d", WEXITSTATUS(wait_status));
+        lose_rank(s, rank, fate);
+    }
+}
+
+static int collect_changes(struct supervisor *s)
+{
+    int n_alive = 0;
+
+    for (int rank = 0; rank < s->size; rank++) {
+        struct child *child = &s->children[rank];
+        int wait_status;
+
+        while (child->alive &&
+               waitpid(child->pid, &wait_status, WNOHANG | WUNTRACED | WCONTINUED) > 0)
+            note_change(s, rank, wait_status);
+        n_alive += child->alive;
+    }
+    return n_alive;
+}
+
+/* passed_ms: since the last look; bounded, so that a stop of the whole job does not count. */
+static void look_after_stopped(struct supervisor *s, int64_t passed_ms)
+{
+    const bool failed = region_has_failed(s->region);
+
+    for (int rank = 0; rank < s->size; rank++) {
+        struct child *child = &s->children[rank];
+        char fate[64];
+
+        if (!child->alive || !child->stopped)
+            continue;
+        child->stopped_ms += passed_ms < 2 * TENSE_MS ? passed_ms : 2 * TENSE_MS;
+        if (child->stopped_ms < s->stuck_ms && !failed)
+            continue;
+        (void)snprintf(fate, sizeof(fate), "has been stopped for %lld ms",
+                       (long long)child->stopped_ms);
+        lose_rank(s, rank, fate);
+        (void)kill(child->pid, SIGKILL);
+    }
+}
+
+static bool is_tense(const struct supervisor *s)
+{
+    if (region_has_failed(s->region))
+        return true;
+    for (int rank = 0; rank < s->size; rank++) {
+        if (s->children[rank].alive && s->children[rank].stopped)
+            return true;
+    }
+    return false;
+}
+
+static void wait_for_signal(struct supervisor *s, int timeout_ms)
+{
+    const struct timespec timeout = { .tv_sec = timeout_ms / 1000,
+                                      .tv_nsec = (long)(timeout_ms % 1000) * 1000000 };
+    siginfo_t info;
+    const int number = sigtimedwait(&s->signals, &info, &timeout);
+
+    if (number != SIGINT && number != SIGTERM)
+        return;
+    s->got_stop[number] = true;
+    if (info.si_code != SI_KERNEL) /* the terminal sends its own to the ranks too */
+        signal_all(s, number);
+}
+
+static void look_after(struct supervisor *s)
+{
+    int64_t last_ms = clock_ns() / 1000000;
+
+    while (collect_changes(s) > 0) {
+        const int64_t now_ms = clock_ns() / 1000000;
+
+        look_after_stopped(s, now_ms - last_ms);
+        last_ms = now_ms;
+        if (region_has_failed(s->region)) {
+            if (s->failed_at_ms == 0)
+                s->failed_at_ms = now_ms;
+            if (now_ms - s->failed_at_ms > GRACE_MS)
+                signal_all(s, SIGKILL);
+        }
+        wait_for_signal(s, is_tense(s) ? TENSE_MS : CALM_MS);
+    }
+}
+
+/* What the job as a whole came to. */
+static enum status outcome(struct supervisor *s)
+{
+    struct region *region = s->region;
+
+    if (region_has_failed(region)) {
+        const struct rank_slot *slot = &region->slots[region->failed_rank];
+        const char *text = region_failure(region);
+
+        if (s->death_signal != 0 && s->got_stop[s->death_signal])
+            return FAIL(STATUS_STOPPED, "stopped by SIG%s", sigabbrev_np(s->death_signal));
+        if (region_has_ended(region, region->failed_rank) && is_failure(slot->status))
+            return status_set(slot->status, slot->text);
+        return status_set(STATUS_PEER_LOST, text);
+    }
+    for (int rank = 0; rank < s->size; rank++) {
+        if (region->slots[rank].status != STATUS_OK)
+            return status_set(region->slots[rank].status, region->slots[rank].text);
+    }
+    return STATUS_OK;
+}
+
+static enum status run_alone(const struct launch_config *config, launch_body *body, void *arg)
+{
+    struct region *region;
+
+    TRY(region_create(1, config->shared_bytes, &region));
+    const enum status status = run_body(region, 0, body, arg);
+    region_destroy(region);
+    return status;
+}
+
+enum status launch_ranks(const struct launch_config *config, launch_body *body, void *arg)
+{
+    struct supervisor s = { .size = config->size,
+                            .stuck_ms =
+                                config->stuck_ms > 0 ? config->stuck_ms : DEFAULT_STUCK_MS };
+
+    if (config->size == 1)
+        return run_alone(config, body, arg);
+    TRY(region_create(config->size, config->shared_bytes, &s.region));
+    take_signals(&s);
+    start_all(&s, body, arg);
+    look_after(&s);
+    give_back_signals(&s);
+    const enum status status = outcome(&s);
+    region_destroy(s.region);
+    return status;
+}

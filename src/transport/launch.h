@@ -1,0 +1,32 @@
+/* launch.h - starts the ranks of a job on this machine and looks after them.
+ *
+ * The calling process forks one process a rank and stays as supervisor. Shared
+ * memory is anonymous, mapped before the fork: when the last process is gone,
+ * however it went, nothing is left. Every rank dies with the supervisor.
+ * Call it before starting threads.
+ */
+#ifndef TRANSPORT_LAUNCH_H
+#define TRANSPORT_LAUNCH_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+#include "transport/transport.h"
+
+/* What a rank runs. A failure's text is carried to the supervisor. */
+typedef enum status launch_body(struct transport *transport, void *arg);
+
+struct launch_config {
+    int size;            /* ranks; 1 runs the body in this process, no fork */
+    size_t shared_bytes; /* address space for transport_share; 0 picks half of the memory */
+    int stuck_ms;        /* a stopped rank is declared lost after this; 0 is 2000 */
+};
+
+/* Returns when every rank has ended. Status and text: of the first rank that failed by itself;
+ * one that died by a signal gives STATUS_PEER_LOST and a text that names it. SIGINT and SIGTERM
+ * reach every rank (a rank decides what to do with them); the supervisor waits for the ranks.
+ */
+MUST_CHECK enum status launch_ranks(const struct launch_config *config, launch_body *body,
+                                    void *arg);
+
+#endif /* TRANSPORT_LAUNCH_H */

@@ -1,0 +1,462 @@
+/* launch_test.c - real processes as ranks: how they end, die, stop, and what is left then. */
+#include "transport/launch.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/test.h"
+
+/* What the test and its ranks share, apart from the transport. */
+struct shared {
+    _Atomic int pids[8];
+    _Atomic int n_done;
+    _Atomic int n_lost;       /* ranks that got STATUS_PEER_LOST */
+    _Atomic int64_t at_ns;    /* when the deed was done */
+    _Atomic int64_t worst_ns; /* longest time from the deed until a rank knew */
+    _Atomic int n_signals;
+    char text[8][256];
+};
+
+static struct shared *make_shared(void)
+{
+    void *memory = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    CHECK(memory != MAP_FAILED);
+    return memory;
+}
+
+static void drop_shared(struct shared *shared)
+{
+    munmap(shared, sizeof(*shared));
+}
+
+static void check_no_children(void)
+{
+    CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
+}
+
+/* Other programs come and go there; ours would be found by its name. */
+static int count_names_in_shm(void)
+{
+    DIR *folder = opendir("/dev/shm");
+    const struct dirent *entry;
+    int n = 0;
+
+    if (!folder)
+        return 0;
+    while ((entry = readdir(folder)) != NULL)
+        n += strstr(entry->d_name, "tutti") != NULL;
+    (void)closedir(folder);
+    return n;
+}
+
+/* Waits for ever and reports how it ended. */
+static enum status wait_until_lost(struct transport *transport, struct shared *shared)
+{
+    struct transport_counter *counter;
+    void *memory;
+
+    TRY(transport_share(transport, sizeof(*counter), &memory));
+    counter = memory;
+    const enum status status = transport_wait(transport, counter, 1, "a counter");
+    if (status == STATUS_PEER_LOST) {
+        const int64_t took = clock_ns() - atomic_load(&shared->at_ns);
+        if (took > atomic_load(&shared->worst_ns))
+            atomic_store(&shared->worst_ns, took);
+        (void)snprintf(shared->text[transport_rank(transport)], sizeof(shared->text[0]), "%s",
+                       status_message());
+        atomic_fetch_add(&shared->n_lost, 1);
+    }
+    return status;
+}
+
+/* Ends ----------------------------------------------------------------------------------- */
+
+static enum status sum_body(struct transport *transport, void *arg)
+{
+    struct shared *shared = arg;
+    const int rank = transport_rank(transport), size = transport_size(transport);
+    int sum = rank, theirs;
+
+    for (int peer = 0; peer < size; peer++)
+        TRY(transport_send(transport, peer, 0, &rank, sizeof(rank)));
+    for (int peer = 0; peer < size; peer++) {
+        TRY(transport_receive(transport, peer, 0, &theirs, sizeof(theirs)));
+        sum += theirs;
+    }
+    if (sum != rank + size * (size - 1) / 2)
+        return FAIL(STATUS_CORRUPT, "sum %d", sum);
+    atomic_fetch_add(&shared->n_done, 1);
+    return STATUS_OK;
+}
+
+static void test_all_ranks_run_and_succeed(void)
+{
+    struct shared *shared = make_shared();
+    const int names = count_names_in_shm();
+
+    for (int size = 1; size <= 5; size++) {
+        const struct launch_config config = { .size = size };
+        atomic_store(&shared->n_done, 0);
+        CHECK_OK(launch_ranks(&config, sum_body, shared));
+        CHECK_INT(size, atomic_load(&shared->n_done));
+        check_no_children();
+    }
+    CHECK_INT(names, count_names_in_shm());
+    drop_shared(shared);
+}
+
+static enum status fail_body(struct transport *transport, void *arg)
+{
+    if (transport_rank(transport) == 1) {
+        atomic_store(&((struct shared *)arg)->at_ns, clock_ns());
+        return FAIL(STATUS_CORRUPT, "the file is bad");
+    }
+    return wait_until_lost(transport, arg);
+}
+
+static void test_failure_of_a_rank_arrives(void)
+{
+    const struct launch_config config = { .size = 3 };
+    struct shared *shared = make_shared();
+
+    /* Rank 1 fails before it joins transport_share, so the others are lost inside that. */
+    CHECK_STATUS(STATUS_CORRUPT, launch_ranks(&config, fail_body, shared));
+    CHECK_TEXT("rank 1: the file is bad", status_message());
+    check_no_children();
+    drop_shared(shared);
+}
+
+static enum status fail_alone_body(struct transport *transport, void *arg)
+{
+    (void)transport;
+    (void)arg;
+    return FAIL(STATUS_NOT_FOUND, "no such thing");
+}
+
+static void test_one_rank_runs_without_a_fork(void)
+{
+    const struct launch_config config = { .size = 1 };
+
+    CHECK_STATUS(STATUS_NOT_FOUND, launch_ranks(&config, fail_alone_body, NULL));
+    CHECK_TEXT("no such thing", status_message());
+}
+
+static enum status end_early_body(struct transport *transport, void *arg)
+{
+    struct transport_counter *counter;
+    void *memory;
+
+    (void)arg;
+    TRY(transport_share(transport, sizeof(*counter), &memory));
+    counter = memory;
+    if (transport_rank(transport) == 1)
+        return STATUS_OK;
+    return transport_wait_rank(transport, counter, 1, 1, "a barrier");
+}
+
+static void test_waiting_for_a_rank_that_has_ended_fails(void)
+{
+    const struct launch_config config = { .size = 2 };
+
+    CHECK_STATUS(STATUS_PEER_LOST, launch_ranks(&config, end_early_body, NULL));
+    CHECK_MESSAGE("rank 1 has ended while rank 0 waits for it in a barrier");
+}
+
+static enum status receive_from_ended_body(struct transport *transport, void *arg)
+{
+    char byte = 1;
+
+    (void)arg;
+    if (transport_rank(transport) == 1)
+        return transport_send(transport, 0, 3, &byte, 1);
+    TRY(transport_receive(transport, 1, 3, &byte, 1));
+    return transport_receive(transport, 1, 3, &byte, 1);
+}
+
+static void test_receiving_from_a_rank_that_has_ended_fails(void)
+{
+    const struct launch_config config = { .size = 2 };
+
+    CHECK_STATUS(STATUS_PEER_LOST, launch_ranks(&config, receive_from_ended_body, NULL));
+    CHECK_MESSAGE("rank 1 has ended");
+}
+
+static enum status exit_body(struct transport *transport, void *arg)
+{
+    transport_note(transport, 3, "loading");
+    if (transport_rank(transport) == 0)
+        _exit(9);
+    return wait_until_lost(transport, arg);
+}
+
+static void test_rank_that_exits_is_named(void)
+{
+    const struct launch_config config = { .size = 2 };
+    struct shared *shared = make_shared();
+
+    CHECK_STATUS(STATUS_PEER_LOST, launch_ranks(&config, exit_body, shared));
+    CHECK_MESSAGE("rank 0 (pid ");
+    CHECK_MESSAGE(") exited with code 9 at step 3 in loading");
+    drop_shared(shared);
+}
+
+/* Death ---------------------------------------------------------------------------------- */
+
+static enum status killed_body(struct transport *transport, void *arg)
+{
+    struct shared *shared = arg;
+    void *memory;
+
+    transport_note(transport, 12, "all_reduce of bucket 0");
+    if (transport_rank(transport) == 2) {
+        TRY(transport_share(transport, sizeof(struct transport_counter), &memory));
+        clock_sleep_ms(10);
+        atomic_store(&shared->at_ns, clock_ns());
+        (void)raise(SIGKILL);
+    }
+    return wait_until_lost(transport, shared);
+}
+
+static void test_killed_rank_is_named_to_all_at_once(void)
+{
+    const struct launch_config config = { .size = 4 };
+    struct shared *shared = make_shared();
+    const int names = count_names_in_shm();
+
+    CHECK_STATUS(STATUS_PEER_LOST, launch_ranks(&config, killed_body, shared));
+    CHECK_MESSAGE("rank 2 (pid ");
+    CHECK_MESSAGE(") was killed by signal 9 (SIGKILL) at step 12 in all_reduce of bucket 0");
+    CHECK_INT(3, atomic_load(&shared->n_lost));
+    CHECK_TEXT(status_message(), shared->text[0]);
+    CHECK_TEXT(status_message(), shared->text[3]);
+    CHECK(atomic_load(&shared->worst_ns) < 2000000000);
+    check_no_children();
+    CHECK_INT(names, count_names_in_shm());
+    drop_shared(shared);
+}
+
+static enum status bad_note_body(struct transport *transport, void *arg)
+{
+    void *mine = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (transport_rank(transport) == 0) {
+        transport_note(transport, 1, mine); /* not mapped in the supervisor */
+        (void)raise(SIGTERM);
+    }
+    return wait_until_lost(transport, arg);
+}
+
+static void test_supervisor_survives_a_bad_note(void)
+{
+    const struct launch_config config = { .size = 2 };
+    struct shared *shared = make_shared();
+
+    CHECK_STATUS(STATUS_PEER_LOST, launch_ranks(&config, bad_note_body, shared));
+    CHECK_MESSAGE("was killed by signal 15 (SIGTERM) at step 1 in ");
+    drop_shared(shared);
+}
+
+static enum status stopped_body(struct transport *transport, void *arg)
+{
+    struct shared *shared = arg;
+    void *memory;
+
+    transport_note(transport, 5, "forward");
+    if (transport_rank(transport) == 1) {
+        TRY(transport_share(transport, sizeof(struct transport_counter), &memory));
+        atomic_store(&shared->at_ns, clock_ns());
+        (void)raise(SIGSTOP);
+        return STATUS_OK;
+    }
+    return wait_until_lost(transport, shared);
+}
+
+static void test_stopped_rank_is_lost(void)
+{
+    const struct launch_config config = { .size = 2, .stuck_ms = 300 };
+    struct shared *shared = make_shared();
+
+    CHECK_STATUS(STATUS_PEER_LOST, launch_ranks(&config, stopped_body, shared));
+    CHECK_MESSAGE("rank 1 (pid ");
+    CHECK_MESSAGE(" ms at step 5 in forward");
+    CHECK_INT(1, atomic_load(&shared->n_lost));
+    CHECK(atomic_load(&shared->worst_ns) < 2000000000);
+    check_no_children();
+    drop_shared(shared);
+}
+
+static enum status continued_body(struct transport *transport, void *arg)
+{
+    struct shared *shared = arg;
+    const int rank = transport_rank(transport);
+    char byte = 0;
+
+    atomic_store(&shared->pids[rank], getpid());
+    if (rank == 1) {
+        (void)raise(SIGSTOP);
+        atomic_store(&shared->n_done, 1);
+        return transport_send(transport, 0, 0, &byte, 1);
+    }
+    while (atomic_load(&shared->n_done) == 0) { /* whenever it stops, it soon goes on */
+        clock_sleep_ms(10);
+        if (atomic_load(&shared->pids[1]) != 0)
+            (void)kill(atomic_load(&shared->pids[1]), SIGCONT);
+    }
+    return transport_receive(transport, 1, 0, &byte, 1);
+}
+
+static void test_rank_that_goes_on_is_not_lost(void)
+{
+    const struct launch_config config = { .size = 2, .stuck_ms = 10000 };
+    struct shared *shared = make_shared();
+
+    CHECK_OK(launch_ranks(&config, continued_body, shared));
+    drop_shared(shared);
+}
+
+/* Signals for all ------------------------------------------------------------------------ */
+
+static volatile sig_atomic_t was_signalled;
+
+static void remember_signal(int number)
+{
+    (void)number;
+    was_signalled = 1;
+}
+
+static enum status signalled_body(struct transport *transport, void *arg)
+{
+    struct shared *shared = arg;
+    const struct sigaction action = { .sa_handler = remember_signal };
+
+    (void)sigaction(SIGTERM, &action, NULL);
+    atomic_fetch_add(&shared->n_done, 1);
+    if (transport_rank(transport) == 0) {
+        while (atomic_load(&shared->n_done) < transport_size(transport))
+            clock_sleep_ms(1);
+        (void)kill(getppid(), SIGTERM); /* to the supervisor alone */
+    }
+    while (!was_signalled)
+        clock_sleep_ms(1);
+    atomic_fetch_add(&shared->n_signals, 1);
+    return FAIL(STATUS_STOPPED, "stopped as asked");
+}
+
+static void test_signal_to_the_supervisor_reaches_all(void)
+{
+    const struct launch_config config = { .size = 3 };
+    struct shared *shared = make_shared();
+    struct sigaction before, after;
+    sigset_t mask;
+
+    (void)sigaction(SIGTERM, NULL, &before);
+    CHECK_STATUS(STATUS_STOPPED, launch_ranks(&config, signalled_body, shared));
+    CHECK_MESSAGE("stopped as asked");
+    CHECK_INT(3, atomic_load(&shared->n_signals));
+    (void)sigaction(SIGTERM, NULL, &after);
+    CHECK(before.sa_handler == after.sa_handler);
+    (void)sigprocmask(SIG_BLOCK, NULL, &mask);
+    CHECK(!sigismember(&mask, SIGTERM) && !sigismember(&mask, SIGCHLD));
+    drop_shared(shared);
+}
+
+static enum status default_signal_body(struct transport *transport, void *arg)
+{
+    (void)signal(SIGTERM, SIG_DFL);
+    if (transport_rank(transport) == 0)
+        (void)kill(getppid(), SIGTERM);
+    return wait_until_lost(transport, arg);
+}
+
+static void test_ranks_that_die_of_the_users_signal_count_as_stopped(void)
+{
+    const struct launch_config config = { .size = 2 };
+    struct shared *shared = make_shared();
+
+    CHECK_STATUS(STATUS_STOPPED, launch_ranks(&config, default_signal_body, shared));
+    CHECK_TEXT("stopped by SIGTERM", status_message());
+    drop_shared(shared);
+}
+
+/* The supervisor dies -------------------------------------------------------------------- */
+
+static enum status orphan_body(struct transport *transport, void *arg)
+{
+    struct shared *shared = arg;
+
+    atomic_store(&shared->pids[transport_rank(transport)], getpid());
+    atomic_fetch_add(&shared->n_done, 1);
+    for (;;)
+        clock_sleep_ms(1000);
+    return STATUS_OK;
+}
+
+static bool is_running(int pid)
+{
+    char path[64], line[256] = "";
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "r");
+
+    if (!file)
+        return false;
+    const bool has_line = fgets(line, sizeof(line), file) != NULL;
+    (void)fclose(file);
+    const char *after_name = strrchr(line, ')');
+    return has_line && after_name && strncmp(after_name, ") Z", 3) != 0;
+}
+
+static void test_ranks_die_with_the_supervisor(void)
+{
+    const struct launch_config config = { .size = 3 };
+    struct shared *shared = make_shared();
+    const int names = count_names_in_shm();
+    const pid_t supervisor = fork();
+
+    if (supervisor == 0)
+        _exit(launch_ranks(&config, orphan_body, shared) == STATUS_OK ? 0 : 1);
+    CHECK(supervisor > 0);
+    while (atomic_load(&shared->n_done) < 3)
+        clock_sleep_ms(1);
+    (void)kill(supervisor, SIGKILL);
+    CHECK(waitpid(supervisor, NULL, 0) == supervisor);
+
+    const int64_t end = clock_ns() + 2000000000;
+    for (int rank = 0; rank < 3; rank++) {
+        while (is_running(atomic_load(&shared->pids[rank])) && clock_ns() < end)
+            clock_sleep_ms(1);
+        CHECK(!is_running(atomic_load(&shared->pids[rank])));
+    }
+    CHECK_INT(names, count_names_in_shm());
+    drop_shared(shared);
+}
+
+const struct test tests[] = {
+    { .name = "all ranks run and succeed", .run = test_all_ranks_run_and_succeed },
+    { .name = "failure of a rank arrives", .run = test_failure_of_a_rank_arrives },
+    { .name = "one rank runs without a fork", .run = test_one_rank_runs_without_a_fork },
+    { .name = "waiting for a rank that has ended fails",
+      .run = test_waiting_for_a_rank_that_has_ended_fails },
+    { .name = "receiving from a rank that has ended fails",
+      .run = test_receiving_from_a_rank_that_has_ended_fails },
+    { .name = "rank that exits is named", .run = test_rank_that_exits_is_named },
+    { .name = "killed rank is named to all at once",
+      .run = test_killed_rank_is_named_to_all_at_once },
+    { .name = "supervisor survives a bad note", .run = test_supervisor_survives_a_bad_note },
+    { .name = "stopped rank is lost", .run = test_stopped_rank_is_lost },
+    { .name = "rank that goes on is not lost", .run = test_rank_that_goes_on_is_not_lost },
+    { .name = "signal to the supervisor reaches all",
+      .run = test_signal_to_the_supervisor_reaches_all },
+    { .name = "ranks that die of the user's signal count as stopped",
+      .run = test_ranks_that_die_of_the_users_signal_count_as_stopped },
+    { .name = "ranks die with the supervisor", .run = test_ranks_die_with_the_supervisor },
+    { 0 },
+};

@@ -1,0 +1,95 @@
+/* transport.h - bytes between the ranks of one job.
+ *
+ * A transport is one rank's end of the wire. It moves tagged messages between
+ * pairs of ranks, and where ranks share memory ("inproc": threads of one process,
+ * "shm": processes of one machine) it also hands out memory that all of them see
+ * at the same address, and counters to wait on.
+ *
+ * Threads: send, receive and wait may be called from several threads of a rank at
+ *          once, for different peers or counters.
+ * Errors:  STATUS_PEER_LOST once a rank died, is stuck or someone called
+ *          transport_abort; the text names the rank and what it was doing
+ *          ("rank 2 (pid 4711) was killed by signal 9 at step 12 in all_reduce of bucket 0").
+ *          From then on every call of every rank that has to wait fails the same
+ *          way, within two seconds, also those that were already waiting. What needs no
+ *          waiting still succeeds, so that messages sent before the failure can be read.
+ */
+#ifndef TRANSPORT_TRANSPORT_H
+#define TRANSPORT_TRANSPORT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct transport;
+
+const char *transport_name(const struct transport *transport); /* "inproc", "shm" */
+int transport_rank(const struct transport *transport);
+int transport_size(const struct transport *transport);
+
+/* Messages between a pair arrive in order per tag. send may return before the peer receives.
+ * receive fails with STATUS_MISMATCH if the message has another length. */
+MUST_CHECK enum status transport_send(struct transport *transport, int peer, uint32_t tag,
+                                      const void *data, size_t bytes);
+MUST_CHECK enum status transport_receive(struct transport *transport, int peer, uint32_t tag,
+                                         void *data, size_t bytes);
+/* `count` tags that no earlier call gave out; ranks that make the same calls get the same. */
+uint32_t transport_new_tags(struct transport *transport, uint32_t count);
+
+/* Shared memory ------------------------------------------------------------------------ */
+
+bool transport_shares_memory(const struct transport *transport);
+/* Collective: every rank makes the same calls in the same order with the same size, and gets
+ * the same block: zeroed, aligned to 4096, at the same address on every rank. Lives until the
+ * job ends. Blocks until all ranks have called. */
+MUST_CHECK enum status transport_share(struct transport *transport, size_t bytes, void **out);
+/* Does all of it lie in memory that every rank sees? */
+bool transport_is_shared(const struct transport *transport, const void *data, size_t bytes);
+
+/* A number that ranks raise and wait for; lives in shared memory, zero at first, one cache
+ * line. */
+struct transport_counter {
+    _Atomic uint32_t value;
+    _Atomic uint32_t sleepers;
+    char pad[56];
+};
+/* Adds with release order and wakes who waits. */
+void transport_raise(struct transport_counter *counter, uint32_t by);
+/* Has the counter reached target (modulo 2^32, by signed difference)? Acquire order. */
+bool transport_reached(const struct transport_counter *counter, uint32_t target);
+/* Waits for that: spins while there is a core for every waiter, then yields, then sleeps.
+ * `what` says for messages what is waited for. */
+MUST_CHECK enum status transport_wait(struct transport *transport,
+                                      struct transport_counter *counter, uint32_t target,
+                                      const char *what);
+/* The same for a counter that only `rank` raises: fails also if that rank's body has returned.
+ */
+MUST_CHECK enum status transport_wait_rank(struct transport *transport,
+                                           struct transport_counter *counter, uint32_t target,
+                                           int rank, const char *what);
+/* How many threads of the whole job may want to run at once; the number of ranks unless set.
+ * With fewer cores than that this rank never spins. */
+void transport_set_waiters(struct transport *transport, int waiters);
+
+/* Failure and stop --------------------------------------------------------------------- */
+
+/* What this rank is doing now, for other ranks' messages: step and a name that stays valid
+ * (a literal or memory that lives as long as the job and is the same in every rank's address
+ * space after fork). Cheap: two stores. */
+void transport_note(struct transport *transport, uint64_t step, const char *what);
+/* Ends the job for every rank with this rank's text. */
+void transport_abort(struct transport *transport, const char *text);
+/* Has the job failed? STATUS_OK or STATUS_PEER_LOST with the text. */
+MUST_CHECK enum status transport_check(struct transport *transport);
+
+/* Threads of one process as ranks ------------------------------------------------------ */
+
+/* Makes `size` ends joined to each other; ends[r] is rank r's. For tests and for one rank. */
+MUST_CHECK enum status transport_inproc_create(int size, struct transport **ends);
+/* Destroys all ends made together; no rank may be using them. */
+void transport_inproc_destroy(struct transport **ends, int size);
+
+#endif /* TRANSPORT_TRANSPORT_H */

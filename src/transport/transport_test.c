@@ -1,0 +1,406 @@
+/* transport_test.c - messages, shared memory, waiting and failure, with threads as ranks. */
+#include "transport/transport.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/test.h"
+
+enum { MOST_RANKS = 8, TEXT_BYTES = 256 };
+
+typedef enum status rank_body(struct transport *transport, void *arg);
+
+struct rank {
+    struct transport *transport;
+    rank_body *body;
+    void *arg;
+    pthread_t thread;
+    enum status status;
+    char text[TEXT_BYTES];
+};
+
+static void *run_thread(void *arg)
+{
+    struct rank *rank = arg;
+
+    rank->status = rank->body(rank->transport, rank->arg);
+    if (rank->status != STATUS_OK)
+        (void)snprintf(rank->text, sizeof(rank->text), "%s", status_message());
+    return NULL;
+}
+
+/* Runs the body on every rank and leaves what became of each in ranks. */
+static void run_each(int size, rank_body *body, void *arg, struct rank *ranks)
+{
+    struct transport *ends[MOST_RANKS];
+
+    CHECK_OK(transport_inproc_create(size, ends));
+    for (int i = 0; i < size; i++) {
+        ranks[i] = (struct rank){ .transport = ends[i], .body = body, .arg = arg };
+        CHECK(pthread_create(&ranks[i].thread, NULL, run_thread, &ranks[i]) == 0);
+    }
+    for (int i = 0; i < size; i++)
+        pthread_join(ranks[i].thread, NULL);
+    transport_inproc_destroy(ends, size);
+}
+
+static void run(int size, rank_body *body, void *arg)
+{
+    struct rank ranks[MOST_RANKS];
+
+    run_each(size, body, arg, ranks);
+    for (int i = 0; i < size; i++) {
+        if (ranks[i].status != STATUS_OK)
+            test_fail(__FILE__, __LINE__, "rank %d: %s", i, ranks[i].text);
+    }
+}
+
+/* Messages ------------------------------------------------------------------------------- */
+
+/* All pairs, several tags, random lengths; received in another order of tags than sent. */
+struct storm {
+    uint64_t seed;
+    int n_messages;
+    size_t longest;
+};
+enum { N_TAGS = 3 };
+
+static struct rng rng_of(const struct storm *storm, int from, int to, uint32_t tag)
+{
+    struct rng rng;
+
+    rng_init(&rng, storm->seed, (uint64_t)(from * MOST_RANKS + to) * N_TAGS + tag);
+    return rng;
+}
+
+static enum status storm_body(struct transport *transport, void *arg)
+{
+    const struct storm *storm = arg;
+    const int rank = transport_rank(transport), size = transport_size(transport);
+    struct rng rngs[MOST_RANKS][N_TAGS];
+    uint8_t *buffer;
+
+    TRY(mem_alloc(storm->longest + 1, 1, &buffer));
+    for (int peer = 0; peer < size; peer++)
+        for (uint32_t tag = 0; tag < N_TAGS; tag++)
+            rngs[peer][tag] = rng_of(storm, rank, peer, tag);
+    for (int i = 0; i < storm->n_messages; i++) {
+        for (int peer = 0; peer < size; peer++) {
+            for (uint32_t tag = 0; tag < N_TAGS; tag++) {
+                struct rng *rng = &rngs[peer][tag];
+                const size_t bytes = rng_below(rng, storm->longest + 1);
+                memset(buffer, (int)(rng_u32(rng) & 0xff), bytes);
+                TRY(transport_send(transport, peer, tag, buffer, bytes));
+            }
+        }
+    }
+    for (int peer = size - 1; peer >= 0; peer--) {
+        for (uint32_t tag = N_TAGS; tag-- > 0;) {
+            struct rng rng = rng_of(storm, peer, rank, tag);
+            for (int i = 0; i < storm->n_messages; i++) {
+                const size_t bytes = rng_below(&rng, storm->longest + 1);
+                const uint8_t value = (uint8_t)(rng_u32(&rng) & 0xff);
+                TRY(transport_receive(transport, peer, tag, buffer, bytes));
+                for (size_t at = 0; at < bytes; at++) {
+                    if (buffer[at] != value)
+                        return FAIL(STATUS_CORRUPT, "message %d tag %u byte %zu differs", i,
+                                    tag, at);
+                }
+            }
+        }
+    }
+    mem_free(buffer);
+    return STATUS_OK;
+}
+
+static void test_messages_keep_order_per_tag(struct rng *rng)
+{
+    struct storm storm = { .seed = rng_u64(rng),
+                           .n_messages = 1 + (int)rng_below(rng, 10),
+                           .longest = rng_below(rng, 3000) };
+
+    run(1 + (int)rng_below(rng, 4), storm_body, &storm);
+}
+
+static enum status swap_body(struct transport *transport, void *arg)
+{
+    const size_t bytes = *(const size_t *)arg;
+    const int rank = transport_rank(transport), peer = 1 - rank;
+    uint8_t *out, *in;
+
+    TRY(mem_alloc(bytes, 1, &out));
+    TRY(mem_alloc(bytes, 1, &in));
+    for (int round = 0; round < 2; round++) {
+        memset(out, rank + 1 + round, bytes);
+        TRY(transport_send(transport, peer, 7, out, bytes));
+        TRY(transport_receive(transport, peer, 7, in, bytes));
+        for (size_t i = 0; i < bytes; i++) {
+            if (in[i] != peer + 1 + round)
+                return FAIL(STATUS_CORRUPT, "byte %zu is %d", i, in[i]);
+        }
+    }
+    mem_free(out);
+    mem_free(in);
+    return STATUS_OK;
+}
+
+static void test_both_send_more_than_a_ring_at_once(void)
+{
+    size_t bytes = 5 << 20;
+
+    run(2, swap_body, &bytes);
+}
+
+static enum status length_body(struct transport *transport, void *arg)
+{
+    char data[16] = "";
+
+    (void)arg;
+    if (transport_rank(transport) == 0)
+        return transport_send(transport, 1, 1, data, 12);
+    if (transport_receive(transport, 0, 1, data, 16) != STATUS_MISMATCH)
+        return FAIL(STATUS_CORRUPT, "a message of another length was taken");
+    if (!strstr(status_message(), "12 bytes"))
+        return FAIL(STATUS_CORRUPT, "text: %s", status_message());
+    /* The message is still there for someone who knows its length. */
+    return transport_receive(transport, 0, 1, data, 12);
+}
+
+static void test_another_length_is_a_mismatch(void)
+{
+    run(2, length_body, NULL);
+}
+
+static enum status bad_peer_body(struct transport *transport, void *arg)
+{
+    char byte = 0;
+
+    (void)arg;
+    if (transport_send(transport, 2, 0, &byte, 1) != STATUS_USAGE ||
+        transport_receive(transport, -1, 0, &byte, 1) != STATUS_USAGE)
+        return FAIL(STATUS_CORRUPT, "a rank that does not exist was accepted");
+    return STATUS_OK;
+}
+
+static void test_unknown_peer_is_refused(void)
+{
+    run(2, bad_peer_body, NULL);
+}
+
+/* Two threads of one rank, each with its own tag and peer thread. */
+struct pair_thread {
+    struct transport *transport;
+    uint32_t tag;
+    enum status status;
+};
+
+static enum status talk(struct transport *transport, uint32_t tag)
+{
+    const int peer = 1 - transport_rank(transport);
+    uint32_t numbers[500];
+
+    for (uint32_t i = 0; i < 200; i++) {
+        for (size_t at = 0; at < 500; at++)
+            numbers[at] = tag * 1000 + i;
+        TRY(transport_send(transport, peer, tag, numbers, sizeof(numbers)));
+        TRY(transport_receive(transport, peer, tag, numbers, sizeof(numbers)));
+        if (numbers[0] != tag * 1000 + i || numbers[499] != tag * 1000 + i)
+            return FAIL(STATUS_CORRUPT, "tag %u message %u differs", tag, i);
+    }
+    return STATUS_OK;
+}
+
+static void *talk_thread(void *arg)
+{
+    struct pair_thread *pair = arg;
+
+    pair->status = talk(pair->transport, pair->tag);
+    return NULL;
+}
+
+static enum status threads_body(struct transport *transport, void *arg)
+{
+    struct pair_thread pair = { .transport = transport, .tag = 1 };
+    pthread_t thread;
+
+    (void)arg;
+    if (pthread_create(&thread, NULL, talk_thread, &pair) != 0)
+        return FAIL(STATUS_IO, "no thread");
+    const enum status status = talk(transport, 2);
+    pthread_join(thread, NULL);
+    TRY(status);
+    return pair.status;
+}
+
+static void test_two_threads_of_a_rank_use_two_tags(void)
+{
+    run(2, threads_body, NULL);
+}
+
+/* Shared memory ---------------------------------------------------------------------------- */
+
+static enum status share_body(struct transport *transport, void *arg)
+{
+    const int rank = transport_rank(transport), size = transport_size(transport);
+    _Atomic uintptr_t *addresses = arg;
+    struct transport_counter *counter;
+    void *block, *memory;
+
+    TRY(transport_share(transport, sizeof(*counter), &memory));
+    counter = memory;
+    TRY(transport_share(transport, 10000, &block));
+    if ((uintptr_t)block % 4096 != 0 || !transport_is_shared(transport, block, 10000))
+        return FAIL(STATUS_CORRUPT, "the block is misplaced");
+    if (transport_is_shared(transport, &rank, sizeof(rank)))
+        return FAIL(STATUS_CORRUPT, "the stack is not shared memory");
+    atomic_store(&addresses[rank], (uintptr_t)block);
+    ((char *)block)[rank] = (char)(rank + 1);
+    transport_raise(counter, 1);
+    TRY(transport_wait(transport, counter, (uint32_t)size, "test"));
+    for (int peer = 0; peer < size; peer++) {
+        if (atomic_load(&addresses[peer]) != (uintptr_t)block ||
+            ((char *)block)[peer] != peer + 1)
+            return FAIL(STATUS_CORRUPT, "rank %d sees another block", peer);
+    }
+    return STATUS_OK;
+}
+
+static void test_shared_block_is_the_same_for_all(void)
+{
+    _Atomic uintptr_t addresses[MOST_RANKS] = { 0 };
+
+    for (int size = 1; size <= 5; size++)
+        run(size, share_body, addresses);
+}
+
+static enum status share_differently_body(struct transport *transport, void *arg)
+{
+    void *block;
+
+    (void)arg;
+    return transport_share(transport, transport_rank(transport) == 2 ? 200 : 100, &block);
+}
+
+static void test_sharing_different_sizes_is_a_mismatch(void)
+{
+    struct rank ranks[3];
+
+    run_each(3, share_differently_body, NULL, ranks);
+    for (int i = 0; i < 3; i++) {
+        CHECK_INT(STATUS_MISMATCH, ranks[i].status);
+        CHECK_TEXT("rank 2 shares 200 bytes while rank 0 shares 100 bytes", ranks[i].text);
+    }
+}
+
+static enum status share_too_much_body(struct transport *transport, void *arg)
+{
+    void *block;
+
+    (void)arg;
+    return transport_share(transport, SIZE_MAX / 2, &block);
+}
+
+static void test_sharing_too_much_is_refused(void)
+{
+    struct rank ranks[2];
+
+    run_each(2, share_too_much_body, NULL, ranks);
+    CHECK_INT(STATUS_NO_MEMORY, ranks[0].status);
+    CHECK_INT(STATUS_NO_MEMORY, ranks[1].status);
+}
+
+static void test_counter_wraps_around(void)
+{
+    struct transport_counter counter = { .value = UINT32_MAX - 1 };
+
+    CHECK(transport_reached(&counter, UINT32_MAX - 1));
+    CHECK(!transport_reached(&counter, UINT32_MAX));
+    CHECK(!transport_reached(&counter, 3));
+    transport_raise(&counter, 5);
+    CHECK(transport_reached(&counter, 3));
+    CHECK(transport_reached(&counter, UINT32_MAX));
+}
+
+/* Failure ---------------------------------------------------------------------------------- */
+
+/* Rank 0 gives up while the others wait, each in another way. */
+static enum status abort_body(struct transport *transport, void *arg)
+{
+    const int rank = transport_rank(transport);
+    struct transport_counter *counter = arg;
+    char *data;
+    enum status status;
+
+    if (rank == 0) {
+        clock_sleep_ms(20); /* most often the others sleep by now; any order must work */
+        transport_abort(transport, "the sky fell");
+        return transport_check(transport);
+    }
+    TRY(mem_alloc(1 << 20, 1, &data));
+    if (rank == 1)
+        status = transport_receive(transport, 0, 5, data, 10);
+    else if (rank == 2)
+        status = transport_send(transport, 0, 5, data, 1 << 20);
+    else
+        status = transport_wait(transport, counter, 1, "test");
+    mem_free(data);
+    return status;
+}
+
+static void test_abort_wakes_all(void)
+{
+    struct transport_counter counter = { 0 };
+    struct rank ranks[4];
+    const int64_t start = clock_ns();
+
+    run_each(4, abort_body, &counter, ranks);
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(STATUS_PEER_LOST, ranks[i].status);
+        CHECK_TEXT("the sky fell", ranks[i].text);
+    }
+    CHECK(clock_ns() - start < 2000000000);
+}
+
+static void test_size_is_checked(void)
+{
+    struct transport *ends[1];
+
+    CHECK_STATUS(STATUS_USAGE, transport_inproc_create(0, ends));
+    CHECK_STATUS(STATUS_USAGE, transport_inproc_create(100000, ends));
+}
+
+static void test_refused_memory_leaks_nothing(void)
+{
+    struct transport *ends[3];
+
+    for (uint64_t nth = 1; nth <= 9; nth++) {
+        mem_fail_at(nth);
+        CHECK_STATUS(STATUS_NO_MEMORY, transport_inproc_create(3, ends));
+    }
+    mem_fail_at(0);
+    CHECK_OK(transport_inproc_create(3, ends));
+    transport_inproc_destroy(ends, 3);
+}
+
+const struct test tests[] = {
+    { .name = "messages keep order per tag", .property = test_messages_keep_order_per_tag },
+    { .name = "both send more than a ring at once",
+      .run = test_both_send_more_than_a_ring_at_once },
+    { .name = "another length is a mismatch", .run = test_another_length_is_a_mismatch },
+    { .name = "unknown peer is refused", .run = test_unknown_peer_is_refused },
+    { .name = "two threads of a rank use two tags",
+      .run = test_two_threads_of_a_rank_use_two_tags },
+    { .name = "shared block is the same for all",
+      .run = test_shared_block_is_the_same_for_all },
+    { .name = "sharing different sizes is a mismatch",
+      .run = test_sharing_different_sizes_is_a_mismatch },
+    { .name = "sharing too much is refused", .run = test_sharing_too_much_is_refused },
+    { .name = "counter wraps around", .run = test_counter_wraps_around },
+    { .name = "abort wakes all", .run = test_abort_wakes_all },
+    { .name = "size is checked", .run = test_size_is_checked },
+    { .name = "refused memory leaks nothing", .run = test_refused_memory_leaks_nothing },
+    { 0 },
+};
