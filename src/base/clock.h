@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-int64_t clock_ns(void);       /* since some fixed moment of this boot */
-double clock_seconds(void);   /* the same in seconds */
+int64_t clock_ns(void);     /* since some fixed moment of this boot */
+double clock_seconds(void); /* the same in seconds */
 void clock_sleep_ms(int ms);
 
 #endif /* BASE_CLOCK_H */

@@ -12,8 +12,9 @@
 #include "base/status.h"
 
 /* Reads a regular file of at most `maximum` bytes; a NUL follows the contents. Caller frees
- * *out with mem_free. STATUS_NOT_FOUND if absent. */
-MUST_CHECK enum status file_read(const char *path, size_t maximum, char **out, size_t *out_length);
+ * *out with mem_free. STATUS_NOT_FOUND if absent, STATUS_CORRUPT if larger. */
+MUST_CHECK enum status file_read(const char *path, size_t maximum, char **out,
+                                 size_t *out_length);
 
 /* A file mapped for reading. */
 struct file_map {
@@ -35,7 +36,8 @@ struct file_writer {
     uint64_t length;
 };
 MUST_CHECK enum status file_writer_begin(struct file_writer *writer, const char *path);
-MUST_CHECK enum status file_writer_add(struct file_writer *writer, const void *data, size_t length);
+MUST_CHECK enum status file_writer_add(struct file_writer *writer, const void *data,
+                                       size_t length);
 MUST_CHECK enum status file_writer_commit(struct file_writer *writer);
 void file_writer_cancel(struct file_writer *writer);
 

@@ -21,19 +21,19 @@ extern "C" {
 /* Sorted by what the caller can do about it. */
 enum status {
     STATUS_OK = 0,
-    STATUS_PENDING = 1,       /* not finished: ask again */
-    STATUS_USAGE = -1,        /* the request is wrong: change the flags (exit 2) */
-    STATUS_NOT_FOUND = -2,    /* a named thing is absent */
-    STATUS_CORRUPT = -3,      /* contents are not what the format says */
-    STATUS_IO = -4,           /* the system refused to read or write */
-    STATUS_NO_MEMORY = -5,    /* an allocation failed */
-    STATUS_PEER_LOST = -6,    /* another rank died, is stuck or was aborted */
-    STATUS_MISMATCH = -7,     /* ranks, files or graphs disagree */
-    STATUS_STOPPED = -8,      /* the user asked to stop */
-    STATUS_UNSUPPORTED = -9,  /* legal, but not in this build or on this machine */
+    STATUS_PENDING = 1,      /* not finished: ask again */
+    STATUS_USAGE = -1,       /* the request is wrong: change the flags (exit 2) */
+    STATUS_NOT_FOUND = -2,   /* a named thing is absent */
+    STATUS_CORRUPT = -3,     /* contents are not what the format says */
+    STATUS_IO = -4,          /* the system refused to read or write */
+    STATUS_NO_MEMORY = -5,   /* an allocation failed */
+    STATUS_PEER_LOST = -6,   /* another rank died, is stuck or was aborted */
+    STATUS_MISMATCH = -7,    /* ranks, files or graphs disagree */
+    STATUS_STOPPED = -8,     /* the user asked to stop */
+    STATUS_UNSUPPORTED = -9, /* legal, but not in this build or on this machine */
 };
 
-/* Records the text (one line, lower case, exact cause, remedy if known) and returns `status`. */
+/* Records the text (one line, lower case, exact cause, remedy if known); returns `status`. */
 enum status status_fail(enum status status, const char *file, int line, const char *format, ...)
     PRINTF_LIKE(4, 5);
 
@@ -47,18 +47,18 @@ const char *status_name(enum status status);
 
 #define FAIL(status, ...) status_fail((status), __FILE__, __LINE__, __VA_ARGS__)
 
-#define TRY(call)                                                                               \
-    do {                                                                                        \
-        enum status try_status_ = (call);                                                       \
-        if (try_status_ != STATUS_OK)                                                           \
-            return try_status_;                                                                 \
+#define TRY(call)                                                                              \
+    do {                                                                                       \
+        enum status try_status_ = (call);                                                      \
+        if (try_status_ != STATUS_OK)                                                          \
+            return try_status_;                                                                \
     } while (0)
 
 /* A broken invariant of ours: prints and aborts. Never for input, files, peers or memory. */
-#define BUG_ON(condition)                                                                       \
-    do {                                                                                        \
-        if (__builtin_expect(!!(condition), 0))                                                 \
-            status_bug(__FILE__, __LINE__, #condition);                                         \
+#define BUG_ON(condition)                                                                      \
+    do {                                                                                       \
+        if (__builtin_expect(!!(condition), 0))                                                \
+            status_bug(__FILE__, __LINE__, #condition);                                        \
     } while (0)
 
 __attribute__((noreturn)) void status_bug(const char *file, int line, const char *condition);

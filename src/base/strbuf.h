@@ -2,7 +2,8 @@
  *
  * Invariant: `text` is NUL-terminated whenever `length` > 0 or anything was added.
  * Errors are sticky: after one addition failed, the others do nothing, and
- * strbuf_status says what happened. So a long sequence needs one check at its end.
+ * strbuf_status says what happened (STATUS_NO_MEMORY beyond the maximum). So a long sequence
+ * needs one check at its end.
  */
 #ifndef BASE_STRBUF_H
 #define BASE_STRBUF_H

@@ -42,7 +42,7 @@ struct comm_posting {
 };
 
 enum {
-    COMM_SMALL_BYTES = 4096,       /* largest payload of a slot */
+    COMM_SMALL_BYTES = 2048,       /* largest payload of a slot */
     COMM_PIECE_BYTES = 256 << 10,  /* staged through shared memory at once */
     COMM_BLOCK_BYTES = 8 << 10,    /* summed at once: stays in the first-level cache */
     COMM_MESSAGE_BYTES = 32 << 10, /* largest message of comm_exchange; rings hold more */

@@ -43,49 +43,71 @@
 /* A NaN wins, whichever side it is on. */
 #define MAX_FLOAT(l, r) ((l) > (r) || (l) != (l) ? (l) : (r))
 
-/* Bodies of the functions below. */
 #define COMBINE(type, f)                                                                       \
-    {                                                                                          \
-        type *out = outv;                                                                      \
-        const type *left = leftv, *right = rightv;                                             \
+    do {                                                                                       \
+        type *to = out;                                                                        \
+        const type *l = left, *r = right;                                                      \
         INDEPENDENT                                                                            \
         for (size_t i = 0; i < count; i++)                                                     \
-            out[i] = f(left[i], right[i]);                                                     \
-    }
-#define COMBINE_BOTH(type, f)                                                                  \
-    {                                                                                          \
-        type *left = leftv, *right = rightv;                                                   \
-        INDEPENDENT                                                                            \
-        for (size_t i = 0; i < count; i++)                                                     \
-            left[i] = right[i] = f(left[i], right[i]);                                         \
-    }
+            to[i] = f(l[i], r[i]);                                                             \
+    } while (0)
 
-typedef void combine_fn(void *outv, const void *leftv, const void *rightv, size_t count);
+typedef void combine_fn(void *out, const void *left, const void *right, size_t count);
 
-WIDEST static void sum_f32(void *outv, const void *leftv, const void *rightv, size_t count)
-    COMBINE(float, SUM) WIDEST
-    static void sum_f64(void *outv, const void *leftv, const void *rightv, size_t count)
-        COMBINE(double, SUM) WIDEST
-    static void sum_i32(void *outv, const void *leftv, const void *rightv, size_t count)
-        COMBINE(uint32_t, SUM) /* unsigned: overflow wraps */
-    WIDEST static void sum_i64(void *outv, const void *leftv, const void *rightv, size_t count)
-        COMBINE(uint64_t, SUM) WIDEST
-    static void max_f32(void *outv, const void *leftv, const void *rightv, size_t count)
-        COMBINE(float, MAX_FLOAT) WIDEST
-    static void max_f64(void *outv, const void *leftv, const void *rightv, size_t count)
-        COMBINE(double, MAX_FLOAT) WIDEST
-    static void max_i32(void *outv, const void *leftv, const void *rightv, size_t count)
-        COMBINE(int32_t, MAX) WIDEST
-    static void max_i64(void *outv, const void *leftv, const void *rightv, size_t count)
-        COMBINE(int64_t, MAX) WIDEST
-    static void sum_both_f32(void *leftv, void *rightv, size_t count) COMBINE_BOTH(float, SUM)
+WIDEST static void sum_f32(void *out, const void *left, const void *right, size_t count)
+{
+    COMBINE(float, SUM);
+}
 
-        static combine_fn *const combine_fns[DTYPE_COUNT][2] = {
-            [DTYPE_F32] = { [COMM_OP_SUM] = sum_f32, [COMM_OP_MAX] = max_f32 },
-            [DTYPE_F64] = { [COMM_OP_SUM] = sum_f64, [COMM_OP_MAX] = max_f64 },
-            [DTYPE_I32] = { [COMM_OP_SUM] = sum_i32, [COMM_OP_MAX] = max_i32 },
-            [DTYPE_I64] = { [COMM_OP_SUM] = sum_i64, [COMM_OP_MAX] = max_i64 },
-        };
+WIDEST static void sum_f64(void *out, const void *left, const void *right, size_t count)
+{
+    COMBINE(double, SUM);
+}
+
+WIDEST static void sum_i32(void *out, const void *left, const void *right, size_t count)
+{
+    COMBINE(uint32_t, SUM); /* unsigned: overflow wraps */
+}
+
+WIDEST static void sum_i64(void *out, const void *left, const void *right, size_t count)
+{
+    COMBINE(uint64_t, SUM);
+}
+
+WIDEST static void max_f32(void *out, const void *left, const void *right, size_t count)
+{
+    COMBINE(float, MAX_FLOAT);
+}
+
+WIDEST static void max_f64(void *out, const void *left, const void *right, size_t count)
+{
+    COMBINE(double, MAX_FLOAT);
+}
+
+WIDEST static void max_i32(void *out, const void *left, const void *right, size_t count)
+{
+    COMBINE(int32_t, MAX);
+}
+
+WIDEST static void max_i64(void *out, const void *left, const void *right, size_t count)
+{
+    COMBINE(int64_t, MAX);
+}
+
+/* The case that counts, in one pass: gradients of two ranks. */
+WIDEST static void sum_both_f32(float *left, float *right, size_t count)
+{
+    INDEPENDENT
+    for (size_t i = 0; i < count; i++)
+        left[i] = right[i] = left[i] + right[i];
+}
+
+static combine_fn *const combine_fns[DTYPE_COUNT][2] = {
+    [DTYPE_F32] = { [COMM_OP_SUM] = sum_f32, [COMM_OP_MAX] = max_f32 },
+    [DTYPE_F64] = { [COMM_OP_SUM] = sum_f64, [COMM_OP_MAX] = max_f64 },
+    [DTYPE_I32] = { [COMM_OP_SUM] = sum_i32, [COMM_OP_MAX] = max_i32 },
+    [DTYPE_I64] = { [COMM_OP_SUM] = sum_i64, [COMM_OP_MAX] = max_i64 },
+};
 
 bool comm_can_combine(enum dtype dtype)
 {

@@ -111,12 +111,11 @@ struct transport *comm_transport(const struct comm *comm)
 
 struct comm_part comm_part_at(size_t count, size_t elem, int parts, int at)
 {
-    const size_t line = 64 / elem; /* elements: so no two ranks write to one cache line */
-    const size_t each = (count / (size_t)parts / line + 1) * line;
+    const size_t line = 64 / elem; /* elements: no two ranks write to one cache line */
+    const size_t share = (count + (size_t)parts - 1) / (size_t)parts;
+    const size_t each = (share + line - 1) / line * line;
     const size_t start = (size_t)at * each < count ? (size_t)at * each : count;
 
-    if (at == parts - 1)
-        return (struct comm_part){ start, count - start };
     return (struct comm_part){ start, each < count - start ? each : count - start };
 }
 

@@ -27,7 +27,8 @@ struct comm;
 
 enum comm_op { COMM_OP_SUM, COMM_OP_MAX };
 
-/* algorithm: a name from comm_algorithms, or NULL to choose by size and transport. */
+/* Collective. algorithm: a name from comm_algorithms, or NULL to choose by size and transport.
+ * Where a named one cannot do a call (too long, not 2^k ranks), another of its kind does. */
 MUST_CHECK enum status comm_create(struct transport *transport, const char *algorithm,
                                    struct comm **out);
 void comm_destroy(struct comm *comm); /* NULL is allowed */
@@ -41,10 +42,12 @@ struct transport *comm_transport(const struct comm *comm);
 MUST_CHECK enum status comm_all_reduce(struct comm *comm, void *data, size_t count,
                                        enum dtype dtype, enum comm_op op);
 /* data holds size * count elements; rank r's part becomes the sum of all ranks' parts r and is
- * stored at `mine`. Contents of data afterwards are undefined. */
+ * stored at `mine`, which may be that part of data and else must not overlap data. Contents of
+ * data afterwards are undefined. */
 MUST_CHECK enum status comm_reduce_scatter(struct comm *comm, void *data, void *mine,
                                            size_t count, enum dtype dtype, enum comm_op op);
-/* Rank r's `count` elements of `mine` land in all[r * count], on every rank. */
+/* Rank r's `count` elements of `mine` land in all[r * count], on every rank; mine may be there
+ * already, and else must not overlap. */
 MUST_CHECK enum status comm_all_gather(struct comm *comm, const void *mine, void *all,
                                        size_t count, enum dtype dtype);
 MUST_CHECK enum status comm_broadcast(struct comm *comm, void *data, size_t count,

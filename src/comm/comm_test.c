@@ -81,7 +81,7 @@ static double tree_float(const void *all, size_t count, size_t i, enum dtype dty
                               : pair_f64(left, right, op);
 }
 
-/* What all_reduce must give for all ranks' vectors in `all`. */
+/* The sum that all_reduce must give for the vectors in `all`, one a rank. */
 static void reduce_serially(const void *all, size_t count, enum dtype dtype, int size,
                             enum comm_op op, void *out)
 {
@@ -121,43 +121,44 @@ struct trial {
     bool is_shared; /* buffers in shared memory */
     bool in_place;  /* mine is a part of the whole vector */
     bool has_limits;
+    /* Made by begin_trial, read by all ranks. */
+    size_t bytes;       /* of `count` elements */
+    char *inputs, *sum; /* a vector of size * count elements for each rank; their sum */
 };
 
-/* Buffers of one rank: all = all ranks' vectors as filled, data and more to work on, expected.
- */
-struct buffers {
-    char *all, *data, *more, *expected;
-    void *memory; /* of the private ones */
-};
-
-static enum status make_buffers(struct comm *comm, const struct trial *trial, size_t bytes,
-                                struct buffers *out)
+static void begin_trial(struct trial *trial, int size)
 {
-    const size_t whole = bytes * (size_t)comm_size(comm) + 64;
-    char *memory;
-    void *shared;
+    const size_t parts = (size_t)size, count = trial->count * parts;
 
-    TRY(mem_alloc(4, whole, &memory));
-    out->memory = memory;
-    out->all = memory;
-    out->expected = memory + whole;
-    out->data = memory + 2 * whole;
-    out->more = memory + 3 * whole;
-    if (trial->is_shared) {
-        TRY(comm_share(comm, 2 * whole, &shared));
-        out->data = shared;
-        out->more = (char *)shared + whole;
-    }
-    return STATUS_OK;
+    trial->bytes = trial->count * dtype_size(trial->dtype);
+    CHECK_OK(mem_alloc(parts * parts, trial->bytes, &trial->inputs));
+    CHECK_OK(mem_alloc(parts, trial->bytes, &trial->sum));
+    for (int rank = 0; rank < size; rank++)
+        fill(trial->inputs + (size_t)rank * parts * trial->bytes, count, trial->dtype,
+             trial->seed, rank);
+    if (comm_can_combine(trial->dtype))
+        reduce_serially(trial->inputs, count, trial->dtype, size, trial->op, trial->sum);
+}
+
+static void end_trial(struct trial *trial)
+{
+    mem_free(trial->inputs);
+    mem_free(trial->sum);
+}
+
+static const char *input_of(const struct trial *trial, int rank, int size)
+{
+    return trial->inputs + (size_t)rank * (size_t)size * trial->bytes;
 }
 
 static enum status expect_same(const struct comm *comm, const char *what,
                                const struct trial *trial, const void *expected,
                                const void *actual, size_t bytes)
 {
+    size_t at = 0;
+
     if (memcmp(expected, actual, bytes) == 0)
         return STATUS_OK;
-    size_t at = 0;
     while (((const char *)expected)[at] == ((const char *)actual)[at])
         at++;
     return FAIL(
@@ -167,92 +168,84 @@ static enum status expect_same(const struct comm *comm, const char *what,
         trial->in_place, comm_rank(comm), comm_size(comm), at);
 }
 
-static enum status try_all_reduce(struct comm *comm, const struct trial *trial,
-                                  struct buffers *b)
+static enum status try_all_reduce(struct comm *comm, const struct trial *trial, char *data)
 {
-    const size_t bytes = trial->count * dtype_size(trial->dtype);
-    const int size = comm_size(comm);
-
-    for (int rank = 0; rank < size; rank++)
-        fill(b->all + (size_t)rank * bytes, trial->count, trial->dtype, trial->seed, rank);
-    reduce_serially(b->all, trial->count, trial->dtype, size, trial->op, b->expected);
-    memcpy(b->data, b->all + (size_t)comm_rank(comm) * bytes, bytes);
-    b->data[bytes] = 42; /* a guard */
-    TRY(comm_all_reduce(comm, b->data, trial->count, trial->dtype, trial->op));
-    if (b->data[bytes] != 42)
+    memcpy(data, input_of(trial, comm_rank(comm), comm_size(comm)), trial->bytes);
+    data[trial->bytes] = 42; /* a guard */
+    TRY(comm_all_reduce(comm, data, trial->count, trial->dtype, trial->op));
+    if (data[trial->bytes] != 42)
         return FAIL(STATUS_CORRUPT, "all_reduce wrote behind the vector");
-    return expect_same(comm, "all_reduce", trial, b->expected, b->data, bytes);
+    return expect_same(comm, "all_reduce", trial, trial->sum, data, trial->bytes);
 }
 
-static enum status try_reduce_scatter(struct comm *comm, const struct trial *trial,
-                                      struct buffers *b)
+static enum status try_reduce_scatter(struct comm *comm, const struct trial *trial, char *data,
+                                      char *more)
 {
-    const size_t bytes = trial->count * dtype_size(trial->dtype);
     const int rank = comm_rank(comm), size = comm_size(comm);
-    char *mine = trial->in_place ? b->data + (size_t)rank * bytes : b->more;
+    const size_t own = (size_t)rank * trial->bytes;
+    char *mine = trial->in_place ? data + own : more;
 
-    /* `all` is needed twice: per peer only the part of this rank matters. */
-    for (int peer = 0; peer < size; peer++) {
-        fill(b->data, trial->count * (size_t)size, trial->dtype, trial->seed + 1, peer);
-        memcpy(b->all + (size_t)peer * bytes, b->data + (size_t)rank * bytes, bytes);
-    }
-    reduce_serially(b->all, trial->count, trial->dtype, size, trial->op, b->expected);
-    fill(b->data, trial->count * (size_t)size, trial->dtype, trial->seed + 1, rank);
-    TRY(comm_reduce_scatter(comm, b->data, mine, trial->count, trial->dtype, trial->op));
-    return expect_same(comm, "reduce_scatter", trial, b->expected, mine, bytes);
+    memcpy(data, input_of(trial, rank, size), trial->bytes * (size_t)size);
+    TRY(comm_reduce_scatter(comm, data, mine, trial->count, trial->dtype, trial->op));
+    return expect_same(comm, "reduce_scatter", trial, trial->sum + own, mine, trial->bytes);
 }
 
-static enum status try_all_gather(struct comm *comm, const struct trial *trial,
-                                  struct buffers *b)
+static enum status try_all_gather(struct comm *comm, const struct trial *trial, char *data,
+                                  char *more)
 {
-    const size_t bytes = trial->count * dtype_size(trial->dtype);
     const int rank = comm_rank(comm), size = comm_size(comm);
-    char *mine = trial->in_place ? b->data + (size_t)rank * bytes : b->more;
+    char *mine = trial->in_place ? data + (size_t)rank * trial->bytes : more;
 
+    memset(data, 0, trial->bytes * (size_t)size);
+    memcpy(mine, input_of(trial, rank, size), trial->bytes);
+    TRY(comm_all_gather(comm, mine, data, trial->count, trial->dtype));
     for (int peer = 0; peer < size; peer++)
-        fill(b->expected + (size_t)peer * bytes, trial->count, trial->dtype, trial->seed + 2,
-             peer);
-    memset(b->data, 0, bytes * (size_t)size);
-    memcpy(mine, b->expected + (size_t)rank * bytes, bytes);
-    TRY(comm_all_gather(comm, mine, b->data, trial->count, trial->dtype));
-    return expect_same(comm, "all_gather", trial, b->expected, b->data, bytes * (size_t)size);
+        TRY(expect_same(comm, "all_gather", trial, input_of(trial, peer, size),
+                        data + (size_t)peer * trial->bytes, trial->bytes));
+    return STATUS_OK;
 }
 
-static enum status try_broadcast(struct comm *comm, const struct trial *trial,
-                                 struct buffers *b)
+static enum status try_broadcast(struct comm *comm, const struct trial *trial, char *data)
 {
-    const size_t bytes = trial->count * dtype_size(trial->dtype);
-    const int root = trial->root % comm_size(comm);
+    const int size = comm_size(comm), root = trial->root % size;
 
-    fill(b->expected, trial->count, trial->dtype, trial->seed + 3, root);
-    fill(b->data, trial->count, trial->dtype, trial->seed + 3, comm_rank(comm));
-    TRY(comm_broadcast(comm, b->data, trial->count, trial->dtype, root));
-    return expect_same(comm, "broadcast", trial, b->expected, b->data, bytes);
+    memcpy(data, input_of(trial, comm_rank(comm), size), trial->bytes);
+    TRY(comm_broadcast(comm, data, trial->count, trial->dtype, root));
+    return expect_same(comm, "broadcast", trial, input_of(trial, root, size), data,
+                       trial->bytes);
+}
+
+static enum status try_each(struct comm *comm, const struct trial *trial, char *data,
+                            char *more)
+{
+    for (int round = 0; round < 2; round++) {
+        if (comm_can_combine(trial->dtype)) {
+            TRY(try_all_reduce(comm, trial, data));
+            TRY(comm_barrier(comm));
+            TRY(try_reduce_scatter(comm, trial, data, more));
+        }
+        TRY(try_all_gather(comm, trial, data, more));
+        TRY(try_broadcast(comm, trial, data));
+    }
+    return STATUS_OK;
 }
 
 static enum status try_all(struct comm *comm, void *arg)
 {
     const struct trial *trial = arg;
-    const bool can_reduce = comm_can_combine(trial->dtype);
-    struct buffers buffers;
+    const size_t whole = trial->bytes * (size_t)comm_size(comm) + MEM_ALIGN;
+    char *memory;
+    void *shared;
 
     if (trial->has_limits)
         comm_set_limits(comm, SMALL, PIECE);
-    TRY(make_buffers(comm, trial, trial->count * dtype_size(trial->dtype), &buffers));
-    enum status status = STATUS_OK;
-    for (int round = 0; round < 2 && status == STATUS_OK; round++) {
-        if (can_reduce)
-            status = try_all_reduce(comm, trial, &buffers);
-        if (status == STATUS_OK)
-            status = comm_barrier(comm);
-        if (status == STATUS_OK && can_reduce)
-            status = try_reduce_scatter(comm, trial, &buffers);
-        if (status == STATUS_OK)
-            status = try_all_gather(comm, trial, &buffers);
-        if (status == STATUS_OK)
-            status = try_broadcast(comm, trial, &buffers);
+    if (trial->is_shared) {
+        TRY(comm_share(comm, 2 * whole, &shared));
+        return try_each(comm, trial, shared, (char *)shared + whole);
     }
-    mem_free(buffers.memory);
+    TRY(mem_alloc(2, whole, &memory));
+    const enum status status = try_each(comm, trial, memory, memory + whole);
+    mem_free(memory);
     return status;
 }
 
@@ -269,23 +262,42 @@ static void test_agrees_with_serial(struct rng *rng)
                            .in_place = rng_below(rng, 2) == 0,
                            .has_limits = true };
 
+    begin_trial(&trial, size);
     for (int i = 0; comm_algorithms[i]; i++)
         CHECK_OK(comm_testing_threads(size, comm_algorithm_name(comm_algorithms[i]), try_all,
                                       &trial));
     CHECK_OK(comm_testing_threads(size, NULL, try_all, &trial));
+    end_trial(&trial);
 }
 
 static void test_agrees_with_serial_between_processes(void)
 {
     for (size_t i = 0; i < 6; i++) {
-        struct trial trial = { .seed = i, .count = 70001, .dtype = reducible[i % 4] };
+        struct trial trial = {
+            .seed = i, .count = 2003, .dtype = reducible[i % 4], .has_limits = true
+        };
 
+        begin_trial(&trial, group_sizes[i]);
         for (int at = 0; comm_algorithms[at]; at++) {
             trial.is_shared = (i + (size_t)at) % 2 == 0;
             CHECK_OK(comm_testing_processes(
                 group_sizes[i], comm_algorithm_name(comm_algorithms[at]), try_all, &trial));
         }
+        end_trial(&trial);
     }
+}
+
+static void test_long_vectors_agree_with_serial(void)
+{
+    struct trial trial = { .count = COMM_PIECE_BYTES / sizeof(float) + 1001 };
+
+    begin_trial(&trial, 3);
+    for (int at = 0; comm_algorithms[at]; at++) {
+        CHECK_OK(
+            comm_testing_threads(3, comm_algorithm_name(comm_algorithms[at]), try_all, &trial));
+        trial.is_shared = !trial.is_shared;
+    }
+    end_trial(&trial);
 }
 
 /* Some ranks' vectors shared, some private: all must take the same path. */
@@ -675,6 +687,7 @@ const struct test tests[] = {
     { .name = "agrees with serial", .property = test_agrees_with_serial },
     { .name = "agrees with serial between processes",
       .run = test_agrees_with_serial_between_processes },
+    { .name = "long vectors agree with serial", .run = test_long_vectors_agree_with_serial },
     { .name = "mixed buffers", .run = test_mixed_buffers },
     { .name = "maximum keeps nan", .run = test_maximum_keeps_nan },
     { .name = "send and receive", .run = test_send_and_receive },

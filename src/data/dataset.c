@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PIXEL_VALUES = 256, CLASS_NAME_BYTES = 12, CACHE_LINE = 64 };
+enum { PIXEL_VALUES = 256, CLASS_NAME_BYTES = 24, CACHE_LINE = 64 };
 
 struct dataset {
     const struct dataset_info *info; /* a row of the table, or `own` */
@@ -121,8 +121,8 @@ static void hash_contents(struct dataset *dataset, enum dataset_split split)
     struct sha256 hash;
 
     snprintf(text, sizeof text, "tutti data set 1\n%s\n%d\n%" PRId64 "\n%s\n%d\n",
-             dataset->info->name, (int)split, dataset->whole,
-             shape_print(&data->sample, shape), data->classes);
+             dataset->info->name, (int)split, dataset->whole, shape_print(&data->sample, shape),
+             data->classes);
     sha256_init(&hash);
     sha256_add(&hash, text, strlen(text));
     for (int i = 0; i < data->n_parts; i++)

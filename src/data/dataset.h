@@ -22,16 +22,16 @@ struct dataset_source; /* data/fetch.h */
 /* What is known of a data set before its files are seen. One row each. */
 struct dataset_info {
     const char *name, *title;
-    const char *format;             /* "idx", ... */
+    const char *format; /* "idx", ... */
     int64_t train_count, test_count;
-    struct shape sample;            /* of one sample: C, H, W */
+    struct shape sample; /* of one sample: C, H, W */
     int classes;
-    const char *const *class_names; /* `classes` of them */
-    float mean[3], deviation[3];    /* per channel, of pixels in [0, 1] */
-    const char *package;            /* Debian's; NULL if there is none */
+    const char *const *class_names;      /* `classes` of them */
+    float mean[3], deviation[3];         /* per channel, of pixels in [0, 1] */
+    const char *package;                 /* Debian's; NULL if there is none */
     const struct dataset_source *source; /* where it can be fetched; NULL if nowhere */
 };
-extern const struct dataset_info *const dataset_table[]; /* ended by NULL */
+extern const struct dataset_info *const dataset_table[];   /* ended by NULL */
 const struct dataset_info *dataset_find(const char *name); /* NULL if unknown */
 
 struct dataset;
@@ -58,7 +58,7 @@ const char *dataset_fingerprint(const struct dataset *dataset);
 const uint8_t *dataset_pixels(const struct dataset *dataset, int64_t index);
 int32_t dataset_label(const struct dataset *dataset, int64_t index);
 
-/* Normalized samples for training: x[i] is sample index[i] as H, W, C floats, y[i] its label. */
+/* Normalized samples: x[i] is sample index[i] as H, W, C floats, y[i] its label. */
 void dataset_read(const struct dataset *dataset, const int64_t *index, int64_t count, float *x,
                   int32_t *y);
 

@@ -1,3 +1,299 @@
+/* dataset_test.c - opening, describing and reading data sets, the real one if it is there. */
+#include "data/dataset.h"
+
+#include "base/file.h"
+#include "base/mem.h"
 #include "base/test.h"
-static void t(void){}
-const struct test tests[] = {{.name="x",.run=t},{0}};
+#include "data/data_testing.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct data_testing_set SMALL = {
+    .train = 30, .test = 7, .rows = 6, .columns = 5, .classes = 4
+};
+
+/* Makes a data set in a folder of this test and returns its path. */
+static const char *make_set(const char *name, const struct data_testing_set *set, uint64_t seed)
+{
+    static char folder[2048];
+    struct rng rng;
+
+    rng_init(&rng, seed, 0);
+    snprintf(folder, sizeof folder, "%s/%s", test_folder(), name);
+    data_testing_make(&rng, folder, set);
+    return folder;
+}
+
+static void test_a_folder_describes_itself(void)
+{
+    const char *folder = make_set("mine", &SMALL, 1);
+    struct dataset *dataset;
+
+    CHECK_OK(dataset_open(folder, DATASET_TRAIN, &dataset));
+    const struct dataset_info *info = dataset_info(dataset);
+    const struct shape sample = dataset_sample(dataset), expected = { 3, { 1, 6, 5 } };
+    CHECK_TEXT("mine", info->name);
+    CHECK_TEXT("idx", info->format);
+    CHECK_TEXT(folder, dataset_path(dataset));
+    CHECK_INT(30, info->train_count);
+    CHECK_INT(7, info->test_count);
+    CHECK_INT(30, dataset_count(dataset));
+    CHECK(shape_equal(&sample, &expected));
+    CHECK_INT(4, dataset_classes(dataset)); /* the labels are random: all four occur */
+    CHECK_TEXT("3", info->class_names[3]);
+    CHECK_CLOSE(0.5, info->mean[0], 0);
+    CHECK_CLOSE(0.5, info->deviation[0], 0);
+    dataset_close(dataset);
+
+    CHECK_OK(dataset_open(folder, DATASET_TEST, &dataset));
+    CHECK_INT(7, dataset_count(dataset));
+    CHECK_INT(4, dataset_classes(dataset)); /* seen in the other split if not here */
+    dataset_close(dataset);
+}
+
+static void test_a_folder_named_as_a_row_is_that_row(void)
+{
+    const struct data_testing_set digits = {
+        .train = 20, .test = 5, .rows = 28, .columns = 28, .classes = 10
+    };
+    char with_slash[2100];
+    struct dataset *dataset;
+
+    snprintf(with_slash, sizeof with_slash, "%s//", make_set("mnist", &digits, 2));
+    CHECK_OK(dataset_open(with_slash, DATASET_TRAIN, &dataset));
+    CHECK(dataset_info(dataset) == dataset_find("mnist"));
+    CHECK_INT(20, dataset_count(dataset));
+    dataset_close(dataset);
+}
+
+static void test_reading_normalizes(void)
+{
+    const char *folder = make_set("mine", &SMALL, 3);
+    const int64_t index[] = { 29, 0, 7, 7 };
+    float x[4 * 30];
+    int32_t y[4];
+    struct dataset *dataset;
+
+    CHECK_OK(dataset_open(folder, DATASET_TRAIN, &dataset));
+    dataset_read(dataset, index, 4, x, y);
+    for (int i = 0; i < 4; i++) {
+        const uint8_t *pixels = dataset_pixels(dataset, index[i]);
+        CHECK_INT(dataset_label(dataset, index[i]), y[i]);
+        for (int p = 0; p < 30; p++)
+            CHECK(x[i * 30 + p] == (float)((pixels[p] * (1.0 / 255) - 0.5) / 0.5));
+    }
+    dataset_read(dataset, index, 0, x, y); /* nothing is allowed */
+    dataset_close(dataset);
+}
+
+static void test_plain_and_packed_are_the_same(void)
+{
+    struct data_testing_set packed = SMALL;
+    struct dataset *a, *b;
+    char plain_folder[2048];
+
+    if (!data_testing_has_zlib())
+        test_skip("built without zlib");
+    packed.packed = true;
+    snprintf(plain_folder, sizeof plain_folder, "%s", make_set("one/set", &SMALL, 4));
+    CHECK_OK(dataset_open(plain_folder, DATASET_TRAIN, &a));
+    CHECK_OK(dataset_open(make_set("two/set", &packed, 4), DATASET_TRAIN, &b));
+    for (int64_t i = 0; i < 30; i++) {
+        CHECK(memcmp(dataset_pixels(a, i), dataset_pixels(b, i), 30) == 0);
+        CHECK_INT(dataset_label(a, i), dataset_label(b, i));
+    }
+    CHECK_TEXT(dataset_fingerprint(a), dataset_fingerprint(b));
+    dataset_close(a);
+    dataset_close(b);
+}
+
+static void keep_fingerprint(const struct dataset *dataset, char out[65])
+{
+    CHECK_INT(64, strlen(dataset_fingerprint(dataset)));
+    snprintf(out, 65, "%s", dataset_fingerprint(dataset));
+}
+
+static void test_fingerprints_tell_data_sets_apart(void)
+{
+    char all[65], limited[65], again[65], test[65], other[65];
+    struct dataset *dataset;
+
+    CHECK_OK(dataset_open(make_set("a", &SMALL, 5), DATASET_TRAIN, &dataset));
+    keep_fingerprint(dataset, all);
+    dataset_limit(dataset, 10);
+    CHECK_INT(10, dataset_count(dataset));
+    keep_fingerprint(dataset, limited);
+    dataset_limit(dataset, 1000); /* more than there are */
+    CHECK_INT(30, dataset_count(dataset));
+    keep_fingerprint(dataset, again);
+    dataset_close(dataset);
+    CHECK(strcmp(all, limited) != 0);
+    CHECK_TEXT(all, again);
+
+    CHECK_OK(dataset_open(make_set("a", &SMALL, 5), DATASET_TEST, &dataset));
+    keep_fingerprint(dataset, test);
+    dataset_close(dataset);
+    CHECK(strcmp(all, test) != 0);
+
+    CHECK_OK(dataset_open(make_set("a", &SMALL, 6), DATASET_TRAIN, &dataset));
+    keep_fingerprint(dataset, other); /* other contents */
+    dataset_close(dataset);
+    CHECK(strcmp(all, other) != 0);
+}
+
+static void check_refused(const char *folder, enum status expected, const char *part)
+{
+    struct dataset *dataset;
+
+    CHECK_STATUS(expected, dataset_open(folder, DATASET_TRAIN, &dataset));
+    CHECK_MESSAGE(part);
+    CHECK_MESSAGE(folder);
+}
+
+static void test_files_that_disagree_are_refused(void)
+{
+    const struct data_testing_set digits = {
+        .train = 20, .test = 5, .rows = 28, .columns = 28, .classes = 10
+    };
+    struct data_testing_set wrong = digits;
+    struct rng rng;
+
+    wrong.classes = 12;
+    check_refused(make_set("mnist", &wrong, 7), STATUS_CORRUPT,
+                  "is out of range: mnist has 10");
+    wrong = digits;
+    wrong.rows = 32;
+    check_refused(make_set("mnist", &wrong, 7), STATUS_MISMATCH,
+                  "images are 1x32x28 where mnist has 1x28x28");
+
+    const char *folder = make_set("mine", &SMALL, 8);
+    rng_init(&rng, 9, 0);
+    struct data_testing_file labels = data_testing_idx(&rng, IDX_LABELS, (int64_t[]){ 29 }, 4);
+    data_testing_write(folder, "train-labels-idx1-ubyte", labels.bytes, labels.length);
+    check_refused(folder, STATUS_MISMATCH,
+                  "holds 30 images, but train-labels-idx1-ubyte holds "
+                  "29 labels");
+    mem_free(labels.bytes);
+
+    CHECK_OK(file_remove_tree(data_testing_path(folder, "train-images-idx3-ubyte")));
+    check_refused(folder, STATUS_NOT_FOUND, "train-images-idx3-ubyte.gz is there");
+}
+
+/* Whichever allocation fails, the status says so and nothing is lost. */
+static void test_opening_survives_lack_of_memory(void)
+{
+    struct data_testing_set packed = SMALL;
+    struct dataset *dataset;
+    enum status status = STATUS_NO_MEMORY;
+
+    packed.packed = data_testing_has_zlib();
+    const char *folder = make_set("mine", &packed, 10);
+    for (uint64_t nth = 1; status != STATUS_OK; nth++) {
+        CHECK(nth < 100);
+        mem_fail_at(nth);
+        status = dataset_open(folder, DATASET_TRAIN, &dataset);
+        mem_fail_at(0);
+        CHECK(status == STATUS_OK || status == STATUS_NO_MEMORY);
+    }
+    dataset_close(dataset);
+    dataset_close(NULL);
+}
+
+static void test_every_row_is_complete(void)
+{
+    for (int i = 0; dataset_table[i]; i++) {
+        const struct dataset_info *row = dataset_table[i];
+        CHECK(dataset_find(row->name) == row);
+        CHECK(row->title && row->format && row->classes > 0);
+        CHECK(row->train_count > 0 && row->test_count > 0);
+        CHECK_INT(3, row->sample.rank);
+        CHECK(row->sample.dim[0] >= 1 && row->sample.dim[0] <= 3);
+        for (int c = 0; c < row->sample.dim[0]; c++)
+            CHECK(row->deviation[c] > 0);
+        for (int c = 0; c < row->classes; c++)
+            CHECK(row->class_names[c] != NULL);
+    }
+    CHECK(dataset_find("no such") == NULL);
+}
+
+static void check_real_split(enum dataset_split split, int64_t count, const int *labels)
+{
+    int64_t seen[10] = { 0 };
+    int darkest = 255, brightest = 0;
+    struct dataset *dataset;
+
+    CHECK_OK(dataset_open("fashion-mnist", split, &dataset));
+    CHECK_INT(count, dataset_count(dataset));
+    for (int i = 0; i < 5; i++)
+        CHECK_INT(labels[i], dataset_label(dataset, i));
+    for (int64_t i = 0; i < count; i++)
+        seen[dataset_label(dataset, i)]++;
+    for (int c = 0; c < 10; c++)
+        CHECK_INT(count / 10, seen[c]);
+    for (int64_t i = 0; i < 100; i++) {
+        const uint8_t *pixels = dataset_pixels(dataset, i);
+        for (int p = 0; p < 784; p++) {
+            darkest = pixels[p] < darkest ? pixels[p] : darkest;
+            brightest = pixels[p] > brightest ? pixels[p] : brightest;
+        }
+    }
+    CHECK_INT(0, darkest);
+    CHECK_INT(255, brightest);
+    dataset_close(dataset);
+}
+
+static void test_fashion_mnist_is_what_it_is(void)
+{
+    if (!test_data("fashion-mnist"))
+        test_skip("no Fashion-MNIST here");
+    if (!data_testing_has_zlib())
+        test_skip("built without zlib");
+    check_real_split(DATASET_TRAIN, 60000, (const int[]){ 9, 0, 0, 3, 0 });
+    check_real_split(DATASET_TEST, 10000, (const int[]){ 9, 2, 1, 1, 6 });
+}
+
+/* The row's mean and deviation are those of the training pixels. */
+static void test_fashion_mnist_is_normalized(void)
+{
+    enum { COUNT = 60000, AT_ONCE = 100 };
+    static float x[AT_ONCE * 784];
+    int32_t y[AT_ONCE];
+    int64_t index[AT_ONCE];
+    double sum = 0, squares = 0;
+    struct dataset *dataset;
+
+    if (!test_data("fashion-mnist"))
+        test_skip("no Fashion-MNIST here");
+    if (!data_testing_has_zlib())
+        test_skip("built without zlib");
+    CHECK_OK(dataset_open("fashion-mnist", DATASET_TRAIN, &dataset));
+    for (int64_t at = 0; at < COUNT; at += AT_ONCE) {
+        for (int64_t i = 0; i < AT_ONCE; i++)
+            index[i] = at + i;
+        dataset_read(dataset, index, AT_ONCE, x, y);
+        for (int i = 0; i < AT_ONCE * 784; i++) {
+            sum += (double)x[i];
+            squares += (double)x[i] * (double)x[i];
+        }
+    }
+    CHECK_CLOSE(0, sum / (COUNT * 784.0), 1e-3);
+    CHECK_CLOSE(1, squares / (COUNT * 784.0), 1e-3);
+    dataset_close(dataset);
+}
+
+const struct test tests[] = {
+    { .name = "a folder describes itself", .run = test_a_folder_describes_itself },
+    { .name = "a folder named as a row is that row",
+      .run = test_a_folder_named_as_a_row_is_that_row },
+    { .name = "reading normalizes", .run = test_reading_normalizes },
+    { .name = "plain and packed are the same", .run = test_plain_and_packed_are_the_same },
+    { .name = "fingerprints tell data sets apart",
+      .run = test_fingerprints_tell_data_sets_apart },
+    { .name = "files that disagree are refused", .run = test_files_that_disagree_are_refused },
+    { .name = "opening survives lack of memory", .run = test_opening_survives_lack_of_memory },
+    { .name = "every row is complete", .run = test_every_row_is_complete },
+    { .name = "Fashion-MNIST is what it is", .run = test_fashion_mnist_is_what_it_is },
+    { .name = "Fashion-MNIST is normalized", .run = test_fashion_mnist_is_normalized },
+    { 0 },
+};

@@ -168,11 +168,12 @@ enum status download_file(const char *address, const struct dataset_file *file,
                           const char *path, fetch_progress *progress, void *arg)
 {
     (void)file, (void)path, (void)progress, (void)arg;
-    return FAIL(STATUS_UNSUPPORTED,
-                "this program was built without libcurl and cannot download; install "
-                "libcurl4-gnutls-dev and build again, or get the files from %s yourself and run: "
-                "tutti data import FOLDER NAME",
-                address);
+    return FAIL(
+        STATUS_UNSUPPORTED,
+        "this program was built without libcurl and cannot download; install "
+        "libcurl4-gnutls-dev and build again, or get the files from %s yourself and run: "
+        "tutti data import FOLDER NAME",
+        address);
 }
 
 #endif

@@ -23,7 +23,7 @@ struct dataset_file {
 
 /* Where the files of a data set can be had. */
 struct dataset_source {
-    const char *address; /* a file's name is put behind it */
+    const char *address;                          /* a file's name is put behind it */
     struct dataset_file files[DATASET_FILES + 1]; /* ended by a NULL name */
 };
 
@@ -31,8 +31,8 @@ struct dataset_source {
 typedef bool fetch_progress(void *arg, const char *file, int64_t done, int64_t total);
 
 struct fetch_options {
-    const char *root;    /* folder in which NAME is made; NULL: $TUTTI_DATA, ~/.local/share/tutti */
-    const char *address; /* another than the public one, such as a mirror's; NULL is that */
+    const char *root;    /* NAME is made in it; NULL is $TUTTI_DATA, ~/.local/share/tutti */
+    const char *address; /* of a mirror; NULL is the public one */
     fetch_progress *progress; /* NULL is none */
     void *arg;
 };

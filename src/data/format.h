@@ -26,8 +26,8 @@ struct format_part {
 
 /* One split, open. */
 struct format_data {
-    struct shape sample; /* C, H, W; at most FORMAT_CHANNELS channels */
-    int classes;         /* every label is below it */
+    struct shape sample;             /* C, H, W; at most FORMAT_CHANNELS channels */
+    int classes;                     /* every label is below it */
     int64_t train_count, test_count; /* as far as known without reading pixels; 0 if unknown */
     int n_parts;
     struct format_part part[FORMAT_PARTS];
@@ -39,8 +39,8 @@ struct format {
 
     /* Does the folder hold files under this format's names? */
     bool (*probe)(const char *folder);
-    /* Opens one split and checks all of it, also against `expected` (shape, classes) unless that
-     * is NULL. *out is written on success only. */
+    /* Opens one split and checks all of it, also against `expected` (shape, classes) unless
+     * that is NULL. *out is written on success only. */
     enum status (*open)(const char *folder, enum dataset_split split,
                         const struct dataset_info *expected, struct format_data *out);
     void (*close)(struct format_data *data);

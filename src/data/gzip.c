@@ -9,6 +9,7 @@
 #ifdef HAVE_ZLIB
 #include "base/mem.h"
 
+#define ZLIB_CONST /* input is const */
 #include <zlib.h>
 #ifdef HAVE_LIBDEFLATE
 #include <libdeflate.h>
@@ -60,7 +61,8 @@ static enum status begin(struct unpacker *unpacker, const char *path, const uint
                                    .in_left = length };
 
     if (!gzip_has_magic(bytes, length))
-        return FAIL(STATUS_CORRUPT, "%s: is not a gzip file, though its name ends in .gz", path);
+        return FAIL(STATUS_CORRUPT, "%s: is not a gzip file, though its name ends in .gz",
+                    path);
     const int code = inflateInit2(&unpacker->z, GZIP_WINDOW);
     if (code == Z_MEM_ERROR)
         return STATUS_NO_MEMORY; /* mem_alloc has said why */
@@ -140,8 +142,8 @@ static enum status judge(const struct unpacker *unpacker, const char *path,
                         path, unpacker->in_left);
         return STATUS_OK;
     case OUTCOME_FULL:
-        return FAIL(STATUS_CORRUPT, "%s: unpacks to more than the %zu bytes it should hold", path,
-                    count);
+        return FAIL(STATUS_CORRUPT, "%s: unpacks to more than the %zu bytes it should hold",
+                    path, count);
     case OUTCOME_CUT:
         return FAIL(STATUS_CORRUPT, "%s: is cut short: %zu of %zu bytes can be unpacked", path,
                     got, count);

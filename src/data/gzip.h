@@ -17,8 +17,8 @@ enum { GZIP_LARGEST_RATIO = 1032 };
 bool gzip_has_magic(const uint8_t *bytes, size_t length);
 
 /* The first bytes: `count` of them, or fewer if there are no more. */
-MUST_CHECK enum status gzip_peek(const char *path, const uint8_t *bytes, size_t length, void *out,
-                                 size_t count, size_t *out_count);
+MUST_CHECK enum status gzip_peek(const char *path, const uint8_t *bytes, size_t length,
+                                 void *out, size_t count, size_t *out_count);
 
 /* All of a file that must unpack to exactly `count` bytes; checks its checksum. */
 MUST_CHECK enum status gzip_unpack(const char *path, const uint8_t *bytes, size_t length,

@@ -71,7 +71,8 @@ static enum status read_header(const char *path, const uint8_t *head, size_t len
 
     TRY(check_magic(path, head, length, kind));
     if (length < header)
-        return FAIL(STATUS_CORRUPT, "%s: ends within its header, after %zu bytes", path, length);
+        return FAIL(STATUS_CORRUPT, "%s: ends within its header, after %zu bytes", path,
+                    length);
     for (size_t i = 0; i < (size_t)kind; i++) {
         out->dim[i] = big_endian(head + MAGIC_BYTES + 4 * i);
         overflow |= __builtin_mul_overflow(bytes, (size_t)out->dim[i], &bytes);
@@ -138,8 +139,8 @@ static bool is_packed_name(const char *path)
     return length >= 3 && strcmp(path + length - 3, ".gz") == 0;
 }
 
-enum status idx_parse(const char *path, const uint8_t *bytes, size_t length,
-                      enum idx_kind kind, struct idx *out)
+enum status idx_parse(const char *path, const uint8_t *bytes, size_t length, enum idx_kind kind,
+                      struct idx *out)
 {
     struct idx idx = { 0 };
 
@@ -183,8 +184,8 @@ enum status idx_open(const char *folder, const char *name, enum idx_kind kind, s
     else if (file_exists(packed))
         status = open_path(packed, kind, out);
     else
-        status = FAIL(STATUS_NOT_FOUND, "%s: neither %s nor %s is there", folder, name,
-                      packed_name);
+        status =
+            FAIL(STATUS_NOT_FOUND, "%s: neither %s nor %s is there", folder, name, packed_name);
 
 free_paths:
     mem_free(packed);

@@ -21,8 +21,8 @@ struct idx {
     const uint8_t *data;     /* their product in bytes */
     const uint8_t *file;     /* the whole file, unpacked: header, then data */
     size_t length;
-    uint8_t *unpacked;       /* owned; NULL if the file was plain */
-    struct file_map map;     /* of a plain file that idx_open mapped */
+    uint8_t *unpacked;   /* owned; NULL if the file was plain */
+    struct file_map map; /* of a plain file that idx_open mapped */
 };
 
 /* Opens folder/name or folder/name.gz, whichever is there; the plain one is mapped. */

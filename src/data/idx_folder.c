@@ -99,9 +99,9 @@ static enum status open_files(const char *folder, enum dataset_split split,
     if (status != STATUS_OK)
         goto release_images;
     if (files.images.dim[0] != files.labels.dim[0]) {
-        status = FAIL(STATUS_MISMATCH,
-                      "%s: %s holds %" PRId64 " images, but %s holds %" PRId64 " labels", folder,
-                      images_name, files.images.dim[0], labels_name, files.labels.dim[0]);
+        status = FAIL(
+            STATUS_MISMATCH, "%s: %s holds %" PRId64 " images, but %s holds %" PRId64 " labels",
+            folder, images_name, files.images.dim[0], labels_name, files.labels.dim[0]);
         goto release_images;
     }
     *out = files;

@@ -4,8 +4,8 @@
 
 #include "base/status.h"
 
-/* Checks the data set in the folder `path`, as one called `name`, and writes its files, unpacked,
- * to the folder `target`. */
+/* Checks the data set in the folder `path`, as one called `name`, and writes its files,
+ * unpacked, to the folder `target`. */
 MUST_CHECK enum status import_files(const char *path, const char *name, const char *target);
 
 #endif /* DATA_IMPORT_H */

@@ -29,9 +29,9 @@ struct loader {
     int32_t *y;
 
     pthread_t thread;
-    pthread_mutex_t lock;          /* guards all below */
-    pthread_cond_t can_read;       /* the reader waits for it */
-    pthread_cond_t can_take;       /* the user waits for it */
+    pthread_mutex_t lock;    /* guards all below */
+    pthread_cond_t can_read; /* the reader waits for it */
+    pthread_cond_t can_take; /* the user waits for it */
     uint64_t ready, taken, done;
     bool user_waits, stop;
 };
@@ -104,7 +104,8 @@ static enum status check_config(const struct loader_config *config)
     const int64_t there = dataset_count(config->dataset);
 
     if (config->sampler.count > there)
-        return FAIL(STATUS_USAGE, "%" PRId64 " samples are asked for, the data set has %" PRId64,
+        return FAIL(STATUS_USAGE,
+                    "%" PRId64 " samples are asked for, the data set has %" PRId64,
                     config->sampler.count, there);
     if (config->first_shard < 0 || config->n_shards < 0 || config->shards < 1 ||
         config->first_shard > config->shards - config->n_shards)
@@ -117,7 +118,7 @@ static enum status check_config(const struct loader_config *config)
     return STATUS_OK;
 }
 
-/* A shorter step may give a rank more rows: the third of 5 shards has 1 of 2 samples, 0 of 3. */
+/* A shorter step may give more rows: the third of 5 shards has 1 of 2 samples, 0 of 3. */
 static int64_t most_rows(const struct loader_config *config)
 {
     const int64_t count = config->sampler.count, batch = config->sampler.batch;
@@ -150,8 +151,8 @@ static enum status make_slots(struct loader *loader)
     int64_t floats;
 
     if (__builtin_mul_overflow(rows, shape_count(&sample), &floats) || floats > INT64_MAX / 8)
-        return FAIL(STATUS_NO_MEMORY, "a batch of %" PRId64 " rows is more than memory can hold",
-                    rows);
+        return FAIL(STATUS_NO_MEMORY,
+                    "a batch of %" PRId64 " rows is more than memory can hold", rows);
     floats = (floats + FLOATS_PER_LINE - 1) / FLOATS_PER_LINE * FLOATS_PER_LINE;
     loader->config.depth = pick_depth(config, floats * (int64_t)sizeof(float));
 
@@ -246,7 +247,8 @@ enum status loader_next(struct loader *loader, const struct batch **out)
         return FAIL(STATUS_NOT_FOUND, "there is no step after %" PRIu64,
                     loader->config.end_step);
     }
-    BUG_ON(loader->taken - loader->done == (uint64_t)loader->config.depth); /* none was given back */
+    BUG_ON(loader->taken - loader->done ==
+           (uint64_t)loader->config.depth); /* none was given back */
     while (loader->taken == loader->ready) {
         loader->user_waits = true;
         if (should_read(loader))

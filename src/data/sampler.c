@@ -54,7 +54,8 @@ enum status sampler_create(const struct sampler_config *config, struct sampler *
                     batch, count);
 
     TRY(mem_alloc(1, sizeof *sampler, &sampler));
-    const enum status status = mem_alloc((size_t)count, sizeof *sampler->order, &sampler->order);
+    const enum status status =
+        mem_alloc((size_t)count, sizeof *sampler->order, &sampler->order);
     if (status != STATUS_OK) {
         mem_free(sampler);
         return status;

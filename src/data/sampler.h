@@ -18,11 +18,12 @@ struct sampler; /* one thread at a time */
 struct sampler_config {
     int64_t count, batch; /* samples in the data set; samples a step */
     uint64_t seed;
-    bool shuffle;         /* false: file order, every epoch */
-    bool drop_last;       /* leave out the last, incomplete step of an epoch */
+    bool shuffle;   /* false: file order, every epoch */
+    bool drop_last; /* leave out the last, incomplete step of an epoch */
 };
 
-MUST_CHECK enum status sampler_create(const struct sampler_config *config, struct sampler **out);
+MUST_CHECK enum status sampler_create(const struct sampler_config *config,
+                                      struct sampler **out);
 void sampler_destroy(struct sampler *sampler);
 int64_t sampler_steps_per_epoch(const struct sampler *sampler);
 

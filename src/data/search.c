@@ -21,8 +21,8 @@ static const char *setting(const char *name)
     return value && value[0] ? value : NULL;
 }
 
-/* The folder that holds the data sets of place 0, 1 or 2; *out is NULL if there is no such place
- * for this user. */
+/* The folder that holds the data sets of place 0, 1 or 2; *out is NULL if there is no such
+ * place for this user. */
 static enum status place_root(int place, char **out)
 {
     const char *data = setting("TUTTI_DATA"), *home = setting("HOME");
@@ -74,13 +74,13 @@ enum status search_fail_unknown(const char *name)
     const char *nearest = suggest_nearest(name, names);
 
     if (is_name(name) && file_is_folder(name))
-        return FAIL(STATUS_NOT_FOUND, "unknown data set \"%s\"; for the folder write ./%s", name,
-                    name);
+        return FAIL(STATUS_NOT_FOUND, "unknown data set \"%s\"; for the folder write ./%s",
+                    name, name);
     if (nearest)
         return FAIL(STATUS_NOT_FOUND, "unknown data set \"%s\"; did you mean %s?", name,
                     nearest);
-    return FAIL(STATUS_NOT_FOUND, "unknown data set \"%s\"; \"tutti data list\" shows the names",
-                name);
+    return FAIL(STATUS_NOT_FOUND,
+                "unknown data set \"%s\"; \"tutti data list\" shows the names", name);
 }
 
 /* `looked` lists the places. */

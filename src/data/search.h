@@ -5,9 +5,9 @@
 #include "base/status.h"
 
 /* The folder of data set `name`: the first of $TUTTI_DATA/NAME, ~/.local/share/tutti/NAME and
- * /usr/share/datasets/NAME that holds files of a known format; a name with a slash is the folder
- * itself. Caller frees *out with mem_free. STATUS_NOT_FOUND says where was looked and what to do,
- * or what name may have been meant. */
+ * /usr/share/datasets/NAME that holds files of a known format; a name with a slash is the
+ * folder itself. Caller frees *out with mem_free. STATUS_NOT_FOUND says where was looked and
+ * what to do, or what name may have been meant. */
 MUST_CHECK enum status search_find(const char *name, char **out);
 
 /* The folder that data sets are fetched and imported into: $TUTTI_DATA, else
@@ -18,7 +18,7 @@ MUST_CHECK enum status search_root(char **out);
  * no '.', at most 64. */
 MUST_CHECK enum status search_check_name(const char *name);
 
-/* Refuses a name that no data set has: STATUS_NOT_FOUND, with the one that may have been meant. */
+/* Refuses a name that no data set has: STATUS_NOT_FOUND, with what may have been meant. */
 enum status search_fail_unknown(const char *name);
 
 #endif /* DATA_SEARCH_H */

@@ -1,4 +1,4 @@
-/* store.c - rename(2) replaces an empty folder but no full one, so a commit destroys nothing. */
+/* store.c - rename(2) replaces an empty folder but no full one, so nothing is destroyed. */
 #include "data/store.h"
 
 #include "base/file.h"

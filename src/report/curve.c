@@ -14,19 +14,19 @@
 #include <math.h>
 
 enum {
-    MARK_APART = 9,   /* marks are left out where they would be closer */
-    NOISY_LEAST = 40, /* fewer points are drawn as an ordinary line */
+    MARKS = 48,       /* longer series have no marks: they would touch */
+    NOISY_LEAST = 40, /* shorter ones are drawn as an ordinary line */
+    DENSE = 1000,     /* longer ones are paler: their strokes add up */
     COURSE_POINTS = 160,
 };
 
-static const double course_width = 0.03; /* half of the window, as part of the whole */
-static const double left_out =
-    0.03; /* part of a noisy series that may leave the frame, each side */
+static const double course_width = 0.03; /* half of the window, as part of all points */
+static const double left_out = 0.03;     /* of a noisy series, on each side; see curve_narrow */
 
-/* A point that the axes can show. */
 bool curve_is_visible(const struct plot *plot, const struct plot_series *series, size_t i)
 {
-    const double x = series->x[i], y = series->y[i];
+    const double x = series->x[i] / frame_unit(&plot->x);
+    const double y = series->y[i] / frame_unit(&plot->y);
 
     return isfinite(x) && isfinite(y) && !(plot->x.log && x <= 0) && !(plot->y.log && y <= 0);
 }
@@ -34,6 +34,11 @@ bool curve_is_visible(const struct plot *plot, const struct plot_series *series,
 bool curve_is_noisy(const struct plot_series *series)
 {
     return series->style == PLOT_NOISY && series->count >= NOISY_LEAST;
+}
+
+bool curve_has_marks(const struct plot_series *series)
+{
+    return series->style == PLOT_POINTS || (!curve_is_noisy(series) && series->count <= MARKS);
 }
 
 /* How many of the visible values are below `value`; *out_total is how many there are. */
@@ -52,7 +57,6 @@ static size_t count_below(const struct plot *plot, const struct plot_series *ser
     return below;
 }
 
-/* Narrows a range to what all but a few values of a noisy series need. */
 void curve_narrow(const struct plot *plot, const struct plot_series *series,
                   struct scale_range *range)
 {
@@ -60,7 +64,7 @@ void curve_narrow(const struct plot *plot, const struct plot_series *series,
     const double parts[] = { left_out, 1 - left_out };
 
     for (int side = 0; side < 2; side++) { /* the quantile by halving its interval */
-        for (int i = 0; i < 60; i++) {
+        for (int i = 0; i < 50; i++) {
             const double middle = lo[side] + (hi[side] - lo[side]) / 2;
             size_t total;
             const size_t below = count_below(plot, series, middle, &total);
@@ -74,7 +78,6 @@ void curve_narrow(const struct plot *plot, const struct plot_series *series,
     range->hi = hi[1];
 }
 
-/* First point at x or right of it. */
 size_t curve_find(const struct plot_series *series, double x)
 {
     size_t lo = 0, hi = series->count;
@@ -89,27 +92,32 @@ size_t curve_find(const struct plot_series *series, double x)
     return lo;
 }
 
-double curve_course(const struct plot *plot, const struct plot_series *series, double x)
+double curve_course(const struct plot *plot, const struct plot_series *series, size_t at)
 {
-    const double first = series->x[0], last = series->x[series->count - 1];
-    const double half = (last - first) * course_width;
+    /* At the ends the window is as wide as elsewhere, to one side: noise counts for more there.
+     */
+    const size_t half = (size_t)((double)series->count * course_width) + 2;
+    const size_t latest = series->count > 2 * half ? series->count - 1 - 2 * half : 0;
+    const size_t wanted = at > half ? at - half : 0;
+    const size_t from = wanted < latest ? wanted : latest;
+    const size_t to = from + 2 * half < series->count ? from + 2 * half : series->count - 1;
+    const double width = series->x[to] - series->x[from];
     double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
 
-    for (size_t i = curve_find(series, x - half); i < series->count && series->x[i] <= x + half;
-         i++) {
+    for (size_t i = from; i <= to; i++) {
         if (!curve_is_visible(plot, series, i))
             continue;
-        const double dx = (series->x[i] - x) / half;
+        const double x = width > 0 ? (series->x[i] - series->x[at]) / width : 0;
         const double y = plot->y.log ? log(series->y[i]) : series->y[i];
         n++;
-        sx += dx;
+        sx += x;
         sy += y;
-        sxx += dx * dx;
-        sxy += dx * y;
+        sxx += x * x;
+        sxy += x * y;
     }
     const double spread = n * sxx - sx * sx;
     const double y =
-        spread > 1e-9 ? (sxx * sy - sx * sxy) / spread : sy / n; /* NaN if n is 0 */
+        spread > 1e-6 ? (sxx * sy - sx * sxy) / spread : sy / n; /* NaN if n is 0 */
     return plot->y.log ? exp(y) : y;
 }
 
@@ -193,9 +201,7 @@ static bool is_alone(const struct plot *plot, const struct plot_series *series, 
 static void draw_marks(struct strbuf *out, const struct frame *frame,
                        const struct plot_series *series)
 {
-    const double room = (frame->right - frame->left) / (double)(series->count + 1);
-    const bool all =
-        series->style == PLOT_POINTS || (!curve_is_noisy(series) && room >= MARK_APART);
+    const bool all = curve_has_marks(series);
     double last_x = -1e9, last_y = 0;
 
     for (size_t i = 0; i < series->count; i++) {
@@ -203,8 +209,8 @@ static void draw_marks(struct strbuf *out, const struct frame *frame,
             !(all || is_alone(frame->plot, series, i)))
             continue;
         const double x = frame_x(frame, series->x[i]), y = frame_y(frame, series->y[i]);
-        if (fabs(x - last_x) < 1 && fabs(y - last_y) < 1)
-            continue; /* it would cover the one before */
+        if (!frame_holds_y(frame, y) || (fabs(x - last_x) < 1 && fabs(y - last_y) < 1))
+            continue; /* outside, or it would cover the one before */
         frame_mark(out, series->colour, x, y, 6.4);
         last_x = x;
         last_y = y;
@@ -214,15 +220,19 @@ static void draw_marks(struct strbuf *out, const struct frame *frame,
 static void draw_course(struct strbuf *out, const struct frame *frame,
                         const struct plot_series *series)
 {
-    const double first = series->x[0], last = series->x[series->count - 1];
+    const size_t last = series->count - 1;
     struct pen pen = { .out = out };
+    size_t before = series->count;
 
     strbuf_add(out, "<path d=\"");
-    for (int i = 0; i <= COURSE_POINTS; i++) {
-        const double x = first + (last - first) * i / COURSE_POINTS;
-        const double y = curve_course(frame->plot, series, x);
-        if (isfinite(y))
-            draw_to(&pen, frame_x(frame, x), frame_y(frame, y));
+    for (size_t k = 0; k <= COURSE_POINTS; k++) {
+        const size_t i = (size_t)((double)last * (double)k / COURSE_POINTS);
+        if (i == before)
+            continue;
+        before = i;
+        const double y = curve_course(frame->plot, series, i);
+        if (curve_is_visible(frame->plot, series, i) && isfinite(y))
+            draw_to(&pen, frame_x(frame, series->x[i]), frame_y(frame, y));
         else
             pen.is_down = false;
     }
@@ -234,15 +244,18 @@ static void draw_course(struct strbuf *out, const struct frame *frame,
 static void draw_line(struct strbuf *out, const struct frame *frame,
                       const struct plot_series *series)
 {
-    const bool pale = curve_is_noisy(series);
+    const char *width = "2", *opacity = "1";
 
+    if (curve_is_noisy(series)) {
+        width = "1";
+        opacity = series->count > DENSE ? "0.22" : "0.4";
+    }
     strbuf_add(out, "<path d=\"");
     draw_path(out, frame, series);
     strbuf_printf(out,
-                  "\" fill=\"none\" stroke-width=\"%s\" stroke-linejoin=\"round\" "
-                  "stroke-linecap=\"round\"%s%s",
-                  pale ? "1" : "2", pale ? " stroke-opacity=\"0.38\"" : "",
-                  series->dashed ? " stroke-dasharray=\"6 4\"" : "");
+                  "\" fill=\"none\" stroke-width=\"%s\" stroke-opacity=\"%s\" "
+                  "stroke-linejoin=\"round\" stroke-linecap=\"round\"%s",
+                  width, opacity, series->dashed ? " stroke-dasharray=\"6 4\"" : "");
     frame_stroke(out, series->colour);
     strbuf_add(out, "/>\n");
 }

@@ -224,18 +224,31 @@ double frame_ticks_width(const struct scale *scale, const struct plot_axis *axis
     return widest;
 }
 
+/* What is far outside is as good as at ten times the frame's size, and short to write. */
+static double limited_place(const struct scale *scale, double value)
+{
+    const double place = scale_place(scale, value);
+
+    return isnan(place) ? NAN : fmin(fmax(place, -10), 10);
+}
+
 double frame_x(const struct frame *frame, double value)
 {
-    const double place = scale_place(&frame->x, value / frame_unit(&frame->plot->x));
+    const double place = limited_place(&frame->x, value / frame_unit(&frame->plot->x));
 
     return frame->left + place * (frame->right - frame->left);
 }
 
 double frame_y(const struct frame *frame, double value)
 {
-    const double place = scale_place(&frame->y, value / frame_unit(&frame->plot->y));
+    const double place = limited_place(&frame->y, value / frame_unit(&frame->plot->y));
 
     return frame->bottom - place * (frame->bottom - frame->top);
+}
+
+bool frame_holds_y(const struct frame *frame, double y)
+{
+    return y >= frame->top - 1 && y <= frame->bottom + 1;
 }
 
 void frame_text(struct strbuf *out, double x, double y, enum frame_anchor anchor,

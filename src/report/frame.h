@@ -5,7 +5,12 @@
 #include "report/plot.h"
 #include "report/scale.h"
 
-enum frame_key { FRAME_KEY_LINE, FRAME_KEY_PLAIN, FRAME_KEY_POINTS, FRAME_KEY_BOX };
+enum frame_key {
+    FRAME_KEY_LINE,   /* with a mark */
+    FRAME_KEY_PLAIN,  /* a line alone */
+    FRAME_KEY_POINTS, /* a mark alone */
+    FRAME_KEY_BOX,
+};
 
 struct frame_entry {  /* of the legend */
     const char *name; /* NULL: left out */
@@ -44,6 +49,8 @@ void frame_nothing(struct strbuf *out, const struct frame *frame);
 /* Places in the picture. NaN has none. */
 double frame_x(const struct frame *frame, double value);
 double frame_y(const struct frame *frame, double value);
+/* Whether place y is among the data; see curve_narrow for what is not. */
+bool frame_holds_y(const struct frame *frame, double y);
 
 /* Attributes for a palette colour, as ` class=".." fill=".."`. */
 void frame_fill(struct strbuf *out, int colour);

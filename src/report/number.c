@@ -105,7 +105,8 @@ static void print_plain(char out[NUMBER_TEXT], double value, double step)
         else
             print_power(out, value, digits);
     } else {
-        print_decimals(out, value, decimals_for(value, step), step == 0, "");
+        print_decimals(out, value, decimals_for(value, step),
+                       value == floor(value) && step == 0, "");
     }
 }
 

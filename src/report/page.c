@@ -73,11 +73,13 @@ static const char style[] =
     ".under{margin:8px 2px 0;font-size:13px;color:var(--soft);overflow-wrap:anywhere}\n"
     "footer{color:var(--soft);font-size:13px;border-top:1px solid var(--line);padding-top:14px;"
     "overflow-wrap:anywhere}\n"
-    "@media print{:root{--ground:#fff}body{font-size:10pt}main{max-width:none;padding:0}"
-    ".card,figure,tr,pre{break-inside:avoid}h2{break-after:avoid}.plots{grid-template-columns:"
-    "1fr 1fr}.graph{max-height:none}"
-    ".card{padding:8px 10px}.card "
-    ".figure{font-size:14pt}details:not([open]){display:none}@page{margin:14mm}}\n";
+    "@media print{:root{--ground:#fff}body{font-size:9.5pt}main{max-width:none;padding:0 1px}"
+    ".card,figure,tr,pre,.settings div{break-inside:avoid}h2{break-after:avoid}"
+    "header,.cards,section{margin-bottom:18px}.plots{grid-template-columns:1fr 1fr;gap:10px}"
+    ".cards{gap:6px;flex-wrap:nowrap}.card{padding:6px 8px}.card p{font-size:7pt}"
+    ".card .figure{font-size:11.5pt}figure{padding:10px}.settings{columns:2;column-gap:16px}"
+    "table,.settings div{font-size:8.5pt}th{font-size:8pt}"
+    ".graph{max-height:none}details:not([open]){display:none}@page{margin:14mm}}\n";
 
 void page_begin(struct strbuf *out, const char *title)
 {
@@ -103,7 +105,10 @@ void page_end(struct strbuf *out, const char *footer)
 
 void page_section_begin(struct strbuf *out, const char *heading)
 {
-    strbuf_add(out, "<section>\n<h2>");
+    strbuf_add(out, "<section>\n");
+    if (!heading)
+        return;
+    strbuf_add(out, "<h2>");
     strbuf_add_xml(out, heading);
     strbuf_add(out, "</h2>\n");
 }

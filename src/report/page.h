@@ -16,7 +16,7 @@
 void page_begin(struct strbuf *out, const char *title);
 void page_end(struct strbuf *out, const char *footer);
 
-void page_section_begin(struct strbuf *out, const char *heading);
+void page_section_begin(struct strbuf *out, const char *heading); /* NULL: without one */
 void page_section_end(struct strbuf *out);
 
 /* Cards stand in a row: a large figure with its name. `remark` and `hover` may be NULL. */

@@ -45,8 +45,11 @@ void part_lines(struct report *report, const struct plot *plot, struct plot_seri
 
 struct plot_axis part_progress_axis(const struct report *report)
 {
+    const double epochs = run_last(&report->run->train, RUN_EPOCH);
+
     if (report->x == RUN_EPOCH)
-        return (struct plot_axis){ .label = "epoch", .from_zero = true, .whole = true };
+        return (
+            struct plot_axis){ .label = "epoch", .from_zero = true, .whole = !(epochs < 4) };
     return (struct plot_axis){ .label = "step", .format = NUMBER_SI, .from_zero = true };
 }
 

@@ -15,16 +15,14 @@ static void add_fact(struct strbuf *out, const char *text)
     strbuf_add(out, "</span>");
 }
 
-static void add_counted_fact(struct report *report, const char *before, const char *key,
-                             const char *after)
+static void add_counted_fact(struct report *report, const char *name, const char *key)
 {
     const double value = run_number(report->run, key, NAN);
-    char figure[NUMBER_TEXT], text[NUMBER_TEXT + 40];
+    char text[60];
 
-    if (isnan(value))
+    if (isnan(value) || fabs(value) >= 1e20)
         return;
-    number_whole(figure, value);
-    snprintf(text, sizeof text, "%.16s%s%.16s", before, figure, after);
+    snprintf(text, sizeof text, "%.16s %.0f", name, value);
     add_fact(report->out, text);
 }
 
@@ -73,8 +71,8 @@ void part_header(struct report *report)
     }
     if (run_text(run, "device", NULL))
         add_fact(out, run_text(run, "device", NULL));
-    add_counted_fact(report, "batch ", "batch", "");
-    add_counted_fact(report, "seed ", "seed", "");
+    add_counted_fact(report, "batch", "batch");
+    add_counted_fact(report, "seed", "seed");
     if (run->ended != 0 && gmtime_r(&run->ended, &utc) &&
         strftime(date, sizeof date, "%d %B %Y, %H:%M UTC", &utc) > 0)
         add_fact(out, date + (date[0] == '0'));

@@ -75,7 +75,8 @@ static void write_accuracy_over_time(struct report *report)
                                .x = part_time_axis(run),
                                .y = { .format = NUMBER_PERCENT } };
 
-    if (run_has(&run->eval, RUN_VAL_ACCURACY))
+    series[0].tell_last = series[1].tell_last = true;
+    if (run_has(&run->eval, RUN_VAL_ACCURACY) && run->eval.count > 1)
         part_lines(report, &plot, series, 2);
 }
 

@@ -8,8 +8,8 @@ void part_graph(struct report *report)
 {
     if (!report->run->graph)
         return;
-    page_section_begin(report->out, "Graph");
-    page_details_begin(report->out, "What one rank runs in a step");
+    page_section_begin(report->out, NULL);
+    page_details_begin(report->out, "Graph: what a rank runs in a step");
     strbuf_add(report->out, "<div class=\"graph scroll\">\n");
     strbuf_add(report->out, report->run->graph);
     strbuf_add(report->out, "</div>\n");

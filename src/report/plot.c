@@ -75,10 +75,13 @@ static int gather_told(const struct frame *frame, const struct plot_series *seri
         if (!series[s].tell_last || last == 0)
             continue;
         const struct plot_axis *axis = &frame->plot->y;
-        const double value = curve_is_noisy(&series[s])
-                                 ? curve_course(frame->plot, &series[s], series[s].x[last - 1])
-                                 : series[s].y[last - 1];
-        told[count] = (struct told){ .y = frame_y(frame, value), .colour = series[s].colour };
+        double value = NAN;
+        if (curve_is_noisy(&series[s]))
+            value = curve_course(frame->plot, &series[s], last - 1);
+        if (!isfinite(value))
+            value = series[s].y[last - 1];
+        const double y = fmin(fmax(frame_y(frame, value), frame->top), frame->bottom);
+        told[count] = (struct told){ .y = y, .colour = series[s].colour };
         number_print(told[count].text, value / frame_unit(axis), axis->format, 0);
         count++;
     }
@@ -172,9 +175,11 @@ static void write_strip(struct strbuf *out, const struct frame *frame,
                   from, frame->top, to - from, frame->bottom - frame->top, x, frame->top,
                   frame->bottom);
     for (size_t s = 0; s < n_series; s++) {
-        if (nearest_point(frame, &series[s], x_value, reach, &at))
-            frame_mark(out, series[s].colour, frame_x(frame, series[s].x[at]),
-                       frame_y(frame, series[s].y[at]), 9);
+        if (!nearest_point(frame, &series[s], x_value, reach, &at))
+            continue;
+        const double y = frame_y(frame, series[s].y[at]);
+        if (frame_holds_y(frame, y))
+            frame_mark(out, series[s].colour, frame_x(frame, series[s].x[at]), y, 9);
     }
     strbuf_add(out, "</g></g>\n");
 }
@@ -207,6 +212,13 @@ static void write_strips(struct strbuf *out, const struct frame *frame,
     }
 }
 
+static enum frame_key key_for(const struct plot_series *series)
+{
+    if (series->style == PLOT_POINTS)
+        return FRAME_KEY_POINTS;
+    return curve_has_marks(series) ? FRAME_KEY_LINE : FRAME_KEY_PLAIN;
+}
+
 void plot_lines(struct strbuf *out, const struct plot *plot, const struct plot_series *series,
                 size_t n_series)
 {
@@ -217,13 +229,10 @@ void plot_lines(struct strbuf *out, const struct plot *plot, const struct plot_s
 
     n_series = n_series < SERIES ? n_series : SERIES;
     for (size_t s = 0; s < n_series; s++) {
-        entries[s] =
-            (struct frame_entry){ .name = series[s].name,
-                                  .colour = series[s].colour,
-                                  .key = series[s].style == PLOT_POINTS ? FRAME_KEY_POINTS
-                                         : curve_is_noisy(&series[s])   ? FRAME_KEY_PLAIN
-                                                                        : FRAME_KEY_LINE,
-                                  .dashed = series[s].dashed };
+        entries[s] = (struct frame_entry){ .name = series[s].name,
+                                           .colour = series[s].colour,
+                                           .key = key_for(&series[s]),
+                                           .dashed = series[s].dashed };
         for (size_t i = 0; i < series[s].count && !any; i++)
             any = curve_is_visible(plot, &series[s], i);
     }

@@ -27,10 +27,10 @@ static enum status write_page(const struct run *run, struct strbuf *out)
 
     snprintf(title, sizeof title, "%.80s %.80s \u2013 tutti",
              run_text(run, "model", "training run"), run_text(run, "data", ""));
-    snprintf(
-        footer, sizeof footer,
-        "Made by tutti%s%.40s from the files beside this page. Point at a plot for its values.",
-        version ? " " : "", version ? version : "");
+    snprintf(footer, sizeof footer,
+             "Made by tutti%s%.40s from the files beside this page. Point at a plot for its "
+             "values. Pale lines are values as logged, strong ones their smoothed course.",
+             version ? " " : "", version ? version : "");
     page_begin(out, title);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         parts[i](&report);

@@ -1,5 +1,394 @@
+/* report_test.c - the page about a run: its parts, and that no run's files break it. */
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/strbuf.h"
 #include "base/test.h"
+#include "report/report.h"
+#include "report/run.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char config[] =
+    "{\"format\":1,\"tutti\":\"0.1.0\",\"model\":\"cnn\",\"data\":\"fashion-mnist\","
+    "\"strategy\":"
+    "\"mirrored\",\"ranks\":2,\"threads\":3,\"batch\":64,\"seed\":7,\"optimizer\":{\"name\":"
+    "\"sgd\",\"lr\":0.05,\"nested\":{\"deep\":true,\"none\":null,\"list\":[1,2.5,\"x\"],"
+    "\"objects\":[{\"a\":1}]}},\"device\":\"cpu\",\"command\":[\"tutti\",\"train\",\"cnn\","
+    "\"--out\",\"my run's\"]}";
+
+static const char summary[] =
+    "{\"status\":\"done\",\"model\":\"cnn\",\"strategy\":\"mirrored\",\"ranks\":2,\"threads\":"
+    "3,"
+    "\"steps\":1876,\"epochs\":2,\"samples\":120000,\"seconds\":24.5,\"samples_per_s\":50420,"
+    "\"train_loss\":0.4,\"train_accuracy\":0.85,\"val_loss\":0.38,\"val_accuracy\":0.8712,"
+    "\"weights_sha256\":\"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\","
+    "\"peak_bytes\":104857600,\"parameters\":206922,\"rank_times\":[{\"rank\":0,\"compute_s\":"
+    "20,"
+    "\"comm_s\":2,\"wait_s\":1,\"load_s\":0.5,\"eval_s\":1,\"other_s\":0},{\"rank\":1,"
+    "\"compute_s\":15,\"comm_s\":2,\"wait_s\":5,\"load_s\":0.5,\"eval_s\":1,\"other_s\":1.5}]}";
+
+static const char train_line[] =
+    "{\"kind\":\"train\",\"step\":%d,\"epoch\":%.3f,\"samples\":%d,\"train_loss\":%s,"
+    "\"train_accuracy\":0.7,\"lr\":0.05,\"seconds\":%d,\"samples_per_s\":51200,\"comm_share\":"
+    "0.03,\"wait_share\":0.01,\"load_share\":0}\n";
+static const char eval_line[] =
+    "{\"kind\":\"eval\",\"step\":%d,\"epoch\":%d,\"samples\":%d,\"train_loss\":0.5,"
+    "\"train_accuracy\":0.81,\"val_loss\":0.41,\"val_accuracy\":0.85,\"seconds\":%d,"
+    "\"epoch_seconds\":11.9,\"eval_seconds\":0.4,\"samples_per_s\":50420}\n";
+
+static void put(const char *name, const char *text)
+{
+    char *path;
+
+    CHECK_OK(file_join(test_folder(), name, &path));
+    CHECK_OK(file_replace(path, text, strlen(text)));
+    mem_free(path);
+}
+
+static void add_metrics(struct strbuf *out, int from, int steps, const char *loss)
+{
+    for (int step = from; step <= steps; step += 10) {
+        strbuf_printf(out, train_line, step, step / 100.0, step * 64, loss, step / 10);
+        if (step % 100 == 0)
+            strbuf_printf(out, eval_line, step, step / 100, step * 64, step / 10);
+    }
+}
+
+static void put_metrics(int steps, const char *loss)
+{
+    struct strbuf text;
+
+    strbuf_init(&text, 1 << 24);
+    add_metrics(&text, 10, steps, loss);
+    CHECK_OK(strbuf_status(&text));
+    put("metrics.jsonl", text.text);
+    strbuf_release(&text);
+}
+
+/* The page of this test's folder; the caller frees it. */
+static char *make_page(void)
+{
+    char *path, *page;
+    size_t length;
+
+    CHECK_OK(report_write(test_folder()));
+    CHECK_OK(file_join(test_folder(), "report.html", &path));
+    CHECK_OK(file_read(path, (size_t)1 << 28, &page, &length));
+    CHECK_INT(strlen(page), length);
+    mem_free(path);
+    return page;
+}
+
+/* Every element is closed in order, attributes are quoted, and nothing says nan or inf. */
+static void check_page(const char *page)
+{
+    enum { DEPTH = 40, NAME = 32 };
+    char open[DEPTH][NAME];
+    int depth = 0;
+
+    CHECK(strncmp(page, "<!DOCTYPE html>", 15) == 0);
+    for (const char *at = strchr(page + 1, '<'); at; at = strchr(at, '<')) {
+        char name[NAME] = "";
+        const bool is_end = at[1] == '/';
+        at += is_end ? 2 : 1;
+        CHECK(sscanf(at, "%31[a-zA-Z0-9]", name) == 1);
+        bool in_quotes = false;
+        for (; *at && (in_quotes || *at != '>'); at++) {
+            in_quotes = *at == '"' ? !in_quotes : in_quotes;
+            CHECK(*at != '<');
+        }
+        CHECK(*at == '>');
+        const bool is_empty = at[-1] == '/' || strcmp(name, "meta") == 0;
+        if (is_end) {
+            CHECK(depth > 0);
+            CHECK_TEXT(open[--depth], name);
+        } else if (!is_empty) {
+            CHECK(depth < DEPTH);
+            snprintf(open[depth++], NAME, "%s", name);
+        }
+        if (!is_end && strcmp(name, "style") == 0)
+            at = strstr(at, "</style>");
+        if (depth == 0)
+            break;
+    }
+    CHECK_INT(0, depth);
+    for (const char *at = strstr(page, "nan"); at; at = strstr(at + 1, "nan"))
+        CHECK(isalpha((unsigned char)at[-1]) || isalpha((unsigned char)at[3]));
+    CHECK(strstr(page, "\"inf") == NULL && strstr(page, " inf") == NULL);
+}
+
+static void check_has(const char *page, const char *part)
+{
+    if (!strstr(page, part))
+        test_fail(__FILE__, __LINE__, "the page does not hold: %s", part);
+}
+
+static void test_a_whole_run_has_all_parts(void)
+{
+    static const char *const expected[] = {
+        "<h1>cnn <i>on</i> fashion-mnist</h1>",
+        ">done<",
+        "2 ranks \u00d7 3 threads",
+        " UTC",
+        "Validation accuracy",
+        "87.12%",
+        "0.3800",
+        "24.5 s",
+        "50,420",
+        "206,922",
+        "100 MiB",
+        ">00112233<",
+        "title=\"00112233445566778899aabbccddeeff",
+        "aria-label=\"Accuracy\"",
+        "aria-label=\"Loss\"",
+        "aria-label=\"Time per epoch\"",
+        "aria-label=\"Throughput\"",
+        "aria-label=\"Learning rate\"",
+        "aria-label=\"Where the time went\"",
+        "aria-label=\"Time not spent computing\"",
+        "<td>81.63%</td>", /* compute of rank 0: 20 of 24.5 s */
+        "<dt>optimizer.nested.deep</dt><dd>yes</dd>",
+        "<dt>optimizer.nested.list</dt><dd>1, 2.5, x</dd>",
+        "<dt>optimizer.nested.objects.0.a</dt><dd>1</dd>",
+        "tutti train cnn --out &#39;my run&#39;\\&#39;&#39;s&#39;",
+        "prefers-color-scheme:dark",
+        "default-src 'none'",
+        "id=\"drawn\"",
+    };
+
+    put("config.json", config);
+    put("summary.json", summary);
+    put("graph.svg", "<?xml version=\"1.0\"?><svg><g id=\"drawn\"/></svg>");
+    put_metrics(200, "0.5");
+    char *page = make_page();
+    check_page(page);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        check_has(page, expected[i]);
+    CHECK(strstr(page, "<script") == NULL &&
+          strstr(page, "http://") == strstr(page, "http://www.w3"));
+    mem_free(page);
+}
+
+static void test_each_file_may_be_missing(void)
+{
+    for (int present = 1; present < 8; present++) {
+        char *path, *page;
+        static const char *const names[] = { "config.json", "summary.json", "metrics.jsonl" };
+        for (int i = 0; i < 3; i++) {
+            CHECK_OK(file_join(test_folder(), names[i], &path));
+            CHECK_OK(file_remove_tree(path));
+            mem_free(path);
+        }
+        if (present & 1)
+            put("config.json", config);
+        if (present & 2)
+            put("summary.json", summary);
+        if (present & 4)
+            put_metrics(200, "0.5");
+        page = make_page();
+        check_page(page);
+        check_has(page, present & 2 ? ">done<" : ">unfinished<");
+        mem_free(page);
+    }
+}
+
+static void test_a_folder_without_a_run_is_refused(void)
+{
+    CHECK_STATUS(STATUS_NOT_FOUND, report_write(test_folder()));
+    CHECK_MESSAGE("holds no run");
+    CHECK_STATUS(STATUS_NOT_FOUND, report_write("/nonexistent/run"));
+}
+
+static void test_hostile_names_are_escaped(void)
+{
+    put("config.json", "{\"model\":\"<script>alert(1)</script>\",\"data\":\"\\\"><img src=x "
+                       "onerror=alert(2)>\",\"strategy\":\"</style></main>\","
+                       "\"<b onclick=\\\"x\\\">\":{\"</dt>\":\"<script src='http://e/'>\"},"
+                       "\"tutti\":\"<i>\",\"command\":\"x </pre><script>y</script>\"}");
+    put("summary.json", "{\"status\":\"<u>\",\"error\":\"</p><script>\",\"weights_sha256\":"
+                        "\"\\\"><script>\",\"rank_times\":[{\"rank\":\"<b>\"},5,null]}");
+    put_metrics(20, "0.5");
+    char *page = make_page();
+    check_page(page);
+    CHECK(strstr(page, "<script") == NULL && strstr(page, "<img") == NULL);
+    CHECK(strstr(page, "<u>") == NULL && strstr(page, "<b onclick") == NULL);
+    check_has(page, "&lt;script&gt;alert(1)");
+    mem_free(page);
+}
+
+static void test_a_hostile_graph_is_left_out(void)
+{
+    put("config.json", config);
+    put("graph.svg", "<svg></details></main><script>alert(1)</script></svg>");
+    char *page = make_page();
+    check_page(page);
+    CHECK(strstr(page, "<script") == NULL);
+    check_has(page, "graph.svg was left out");
+    mem_free(page);
+}
+
+static void test_a_last_line_cut_off_is_ignored(void)
+{
+    struct strbuf text;
+    struct run *run;
+
+    strbuf_init(&text, 1 << 20);
+    add_metrics(&text, 10, 90, "0.5");
+    strbuf_add(&text, "{\"kind\":\"train\",\"step\":100,\"epo");
+    put("metrics.jsonl", text.text);
+    CHECK_OK(run_read(test_folder(), &run));
+    CHECK_INT(9, run->train.count);
+    CHECK_INT(0, run->notes.length);
+    run_destroy(run);
+
+    strbuf_add(&text, "\n{\"kind\":\"news\",\"step\":1}\n\n{\"kind\":\"train\",\"step\":110}");
+    put("metrics.jsonl", text.text);
+    CHECK_OK(run_read(test_folder(), &run));
+    CHECK_INT(10, run->train.count); /* whole, though no newline ends it */
+    CHECK(isnan(run->train.column[RUN_LR][9]));
+    CHECK(strstr(run->notes.text, "1 of 13 lines could not be read, the first is line 10"));
+    run_destroy(run);
+    strbuf_release(&text);
+}
+
+static void test_a_resumed_run_takes_back_what_was_lost(void)
+{
+    struct strbuf text;
+    struct run *run;
+
+    strbuf_init(&text, 1 << 20);
+    add_metrics(&text, 10, 230, "0.5");
+    add_metrics(&text, 160, 300, "0.25"); /* from the checkpoint at step 150 */
+    put("metrics.jsonl", text.text);
+    CHECK_OK(run_read(test_folder(), &run));
+    CHECK_INT(30, run->train.count);
+    CHECK_INT(3, run->eval.count);
+    for (size_t i = 0; i < 30; i++) {
+        CHECK_INT(10 * (i + 1), run->train.column[RUN_STEP][i]);
+        CHECK(run->train.column[RUN_TRAIN_LOSS][i] == (i < 15 ? 0.5 : 0.25));
+    }
+    run_destroy(run);
+
+    strbuf_clear(&text);
+    add_metrics(&text, 10, 230, "0.5");
+    add_metrics(&text, 160, 190, "0.25");
+    put("metrics.jsonl", text.text);
+    CHECK_OK(run_read(test_folder(), &run));
+    CHECK_INT(19, run->train.count);
+    CHECK_INT(1, run->eval.count); /* that of step 200 is yet to come again */
+    run_destroy(run);
+    strbuf_release(&text);
+}
+
+static void test_losses_that_are_no_numbers(void)
+{
+    put("config.json", config);
+    put_metrics(2000, "null");
+    char *page = make_page();
+    check_page(page);
+    check_has(page, "200 of 200 logged training losses are not finite numbers, the first at "
+                    "step 10.");
+    mem_free(page);
+}
+
+static void test_huge_and_odd_values(void)
+{
+    static const char *const losses[] = { "1e308", "-1e308", "5e-324", "0", "true", "\"x\"" };
+
+    put("config.json",
+        "{\"model\":7,\"ranks\":1e300,\"threads\":-1,\"seed\":1e19,\"data\":null}");
+    put("summary.json", "{\"status\":3,\"seconds\":-1,\"samples_per_s\":1e300,\"peak_bytes\":"
+                        "1e300,\"parameters\":-5,\"val_loss\":1e300,\"val_accuracy\":1e300}");
+    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
+        put_metrics(1000, losses[i]);
+        char *page = make_page();
+        check_page(page);
+        mem_free(page);
+    }
+}
+
+static void test_documents_that_are_damaged_are_noted(void)
+{
+    put("config.json", "{\"model\":");
+    put("summary.json", "[1,2]");
+    put_metrics(100, "0.5");
+    char *page = make_page();
+    check_page(page);
+    check_has(page, "config.json could not be read");
+    mem_free(page);
+}
+
+static void test_many_points_make_a_page_of_bounded_size(void)
+{
+    put("config.json", config);
+    put_metrics(200000, "0.5");
+    char *page = make_page();
+    check_page(page);
+    CHECK(strlen(page) < 2000000);
+    mem_free(page);
+}
+
+/* Damages bytes of a good run's files: any result but a crash or a broken page will do. */
+static void test_damaged_files_never_break_the_page(struct rng *rng)
+{
+    static const char *const names[] = { "config.json", "summary.json", "metrics.jsonl" };
+    struct strbuf texts[3];
+
+    for (int i = 0; i < 3; i++)
+        strbuf_init(&texts[i], 1 << 20);
+    strbuf_add(&texts[0], config);
+    strbuf_add(&texts[1], summary);
+    add_metrics(&texts[2], 10, 200, "0.5");
+    for (int i = 0; i < 3; i++) {
+        for (uint64_t n = rng_below(rng, 6); n > 0; n--)
+            texts[i].text[rng_below(rng, texts[i].length)] = (char)(32 + rng_below(rng, 95));
+        put(names[i], texts[i].text);
+        strbuf_release(&texts[i]);
+    }
+    char *page = make_page();
+    check_page(page);
+    mem_free(page);
+}
+
+static void test_every_allocation_may_fail(void)
+{
+    put("config.json", config);
+    put("summary.json", summary);
+    put("graph.svg", "<svg/>");
+    put_metrics(100, "0.5");
+    for (uint64_t nth = 1;; nth++) {
+        mem_fail_at(nth);
+        const enum status status = report_write(test_folder());
+        mem_fail_at(0);
+        if (status == STATUS_OK) {
+            CHECK(nth > 20);
+            return;
+        }
+        CHECK_INT(STATUS_NO_MEMORY, status);
+    }
+}
 
 const struct test tests[] = {
+    { .name = "a whole run has all parts", .run = test_a_whole_run_has_all_parts },
+    { .name = "each file may be missing", .run = test_each_file_may_be_missing },
+    { .name = "a folder without a run is refused",
+      .run = test_a_folder_without_a_run_is_refused },
+    { .name = "hostile names are escaped", .run = test_hostile_names_are_escaped },
+    { .name = "a hostile graph is left out", .run = test_a_hostile_graph_is_left_out },
+    { .name = "a last line cut off is ignored", .run = test_a_last_line_cut_off_is_ignored },
+    { .name = "a resumed run takes back what was lost",
+      .run = test_a_resumed_run_takes_back_what_was_lost },
+    { .name = "losses that are no numbers", .run = test_losses_that_are_no_numbers },
+    { .name = "huge and odd values", .run = test_huge_and_odd_values },
+    { .name = "documents that are damaged are noted",
+      .run = test_documents_that_are_damaged_are_noted },
+    { .name = "many points make a page of bounded size",
+      .run = test_many_points_make_a_page_of_bounded_size },
+    { .name = "damaged files never break the page",
+      .property = test_damaged_files_never_break_the_page },
+    { .name = "every allocation may fail", .run = test_every_allocation_may_fail },
     { 0 },
 };

@@ -14,7 +14,7 @@ static const double distinct = 1e-9;  /* ranges relatively narrower are one valu
 
 void scale_include(struct scale_range *range, double value, bool log)
 {
-    if (!isfinite(value) || (log && value <= 0))
+    if ((log && value <= 0))
         return;
     value = fmin(fmax(value, -greatest), greatest);
     if (log)

@@ -248,8 +248,14 @@ static void test_random_entries_read_back(struct rng *rng)
 
 static void test_every_truncation_is_refused(void)
 {
-    for (size_t length = 0; length < sizeof reference - 1; length++)
+    const size_t data_at = 8 + 0x148;
+
+    for (size_t length = 0; length < sizeof reference - 1; length++) {
         CHECK_STATUS(STATUS_CORRUPT, parse_copy(reference, length));
+        CHECK_MESSAGE(length < 8         ? "too few for a safetensors file"
+                      : length < data_at ? "header length 328 exceeds the file"
+                                         : "lies at");
+    }
     CHECK_STATUS(STATUS_CORRUPT, parse_copy(reference, sizeof reference)); /* a byte too many */
     CHECK_OK(parse_copy(reference, sizeof reference - 1));
 }

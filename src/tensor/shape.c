@@ -102,7 +102,7 @@ struct walk {
 static struct walk plan_walk(enum layout layout, const struct shape *shape)
 {
     const int rank = layouts[layout].rank, missing = PERMUTED_MAX - rank;
-    int64_t stride[SHAPE_MAX], step = 1;
+    int64_t stride[SHAPE_MAX] = { 0 }, step = 1;
     struct walk walk = { .extent = { 1, 1, 1, 1 } };
 
     for (int i = shape->rank - 1; i >= 0; i--) {

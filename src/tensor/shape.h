@@ -47,7 +47,7 @@ static inline struct shape shape_4(int64_t a, int64_t b, int64_t c, int64_t d)
     return s;
 }
 int64_t shape_count(const struct shape *shape); /* product; 1 for rank 0 */
-/* The same, refused on overflow or a negative extent. */
+/* The same, STATUS_CORRUPT on overflow, a negative extent or a wrong rank. */
 MUST_CHECK enum status shape_checked_count(const struct shape *shape, int64_t *out);
 bool shape_equal(const struct shape *a, const struct shape *b);
 /* "64x784", "scalar"; returns `text`. */

@@ -365,8 +365,7 @@ static enum status write_generation(const char *folder,
     TRY(file_make_folder(folder));
     for (int i = 0; i < PART_COUNT; i++)
         TRY(write_part(folder, (enum part)i, contents, &digests[i]));
-    TRY(write_manifest(folder, contents->step, digests));
-    return sync_folder(folder);
+    return write_manifest(folder, contents->step, digests); /* which syncs the folder, too */
 }
 
 /* Where a generation is written, where it belongs, where a former one of the step waits. */

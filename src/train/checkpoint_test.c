@@ -1,7 +1,7 @@
 /* checkpoint_test.c - whatever happens to a save, a good generation can be loaded.
  *
- * The program defines write, fsync, rename and mkdir itself, so that every such call of a save
- * can be made to fail in turn; elsewhere they do what the system's do.
+ * The program defines write, fsync, rename, remove and mkdir itself, so that every such call of
+ * a save can be made to fail in turn; elsewhere they do what the system's do.
  */
 #include "train/checkpoint.h"
 
@@ -40,6 +40,7 @@ static struct {
     int after;          /* how many calls work before the one that fails; < 0: all work */
     int error;          /* its errno */
     bool writes_halves; /* every write takes half of what it is given */
+    bool removes_nothing;
 } fault = { .after = -1 };
 
 static struct strbuf *events; /* where syncs and renames are noted, if not NULL */
@@ -88,6 +89,15 @@ int rename(const char *from, const char *to)
     if (events)
         strbuf_printf(events, "rename %s %s\n", from, to);
     return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int remove(const char *path)
+{
+    if (fault.removes_nothing) {
+        errno = EBUSY;
+        return -1;
+    }
+    return (int)syscall(SYS_unlinkat, AT_FDCWD, path, file_is_folder(path) ? AT_REMOVEDIR : 0);
 }
 
 int mkdir(const char *path, mode_t mode)
@@ -316,17 +326,27 @@ static void test_everything_is_synced_before_it_is_renamed(void)
     strbuf_release(&text);
 }
 
+/* An old one is renamed first, so that no crash leaves half of it under its name. */
 static void test_the_newest_generations_are_kept(void)
 {
     const char *folder = folder_of_run();
+    struct strbuf text;
 
+    strbuf_init(&text, MAX_FILE);
     for (uint64_t step = 1; step <= 6; step++)
         CHECK_OK(save(folder, step * 500000000000, 3)); /* more than 12 digits, too */
     CHECK_INT(3, count_names(folder, ""));
     check_loads(folder, 3000000000000);
-    CHECK_OK(save(folder, 3500000000000, 1));
+    events = &text;
+    const enum status status = save(folder, 3500000000000, 1);
+    events = NULL;
+    CHECK_OK(status);
     CHECK_INT(1, count_names(folder, ""));
     check_loads(folder, 3500000000000);
+    for (uint64_t step = 4; step <= 6; step++)
+        place_of(&text, "rename %s/step-%" PRIu64 " %s/step-%" PRIu64 ".tmp-%ld\n", folder,
+                 step * 500000000000, folder, step * 500000000000, (long)getpid());
+    strbuf_release(&text);
 }
 
 static void test_a_step_saved_again_is_replaced(void)
@@ -638,7 +658,8 @@ static void test_leftovers_of_dead_processes_are_removed(void)
  * leaves nothing, or does not need the call and succeeds. */
 static void test_every_failing_call_leaves_the_previous_generation(void)
 {
-    static const int errors[] = { ENOSPC, EDQUOT, EIO, EROFS };
+    enum { N_ERRORS = 4 };
+    static const int errors[N_ERRORS] = { ENOSPC, EDQUOT, EIO, EROFS };
     static const char *const names[CALL_COUNT] = { "write", "fsync", "rename", "mkdir" };
     const char *folder = folder_of_run();
     int n_failed[CALL_COUNT] = { 0 };
@@ -648,11 +669,11 @@ static void test_every_failing_call_leaves_the_previous_generation(void)
         CHECK_OK(file_remove_tree(folder));
         CHECK_OK(save(folder, newest, 2));
         for (int after = 0, used = 1; used; after++) {
-            for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+            for (size_t i = 0; i < 2 * N_ERRORS; i++) {
                 /* every second save is of the step that is there: it has more to undo */
-                const uint64_t step = newest + (uint64_t)(after % 2);
+                const uint64_t step = newest + i % 2;
                 fault.call = (enum call)call;
-                fault.error = errors[i];
+                fault.error = errors[i / 2];
                 fault.after = after;
                 const enum status status = save(folder, step, 2);
                 used = fault.after < 0;
@@ -663,10 +684,11 @@ static void test_every_failing_call_leaves_the_previous_generation(void)
                     newest = step;
                 } else {
                     n_failed[call]++;
-                    CHECK_MESSAGE(strerror(errors[i]));
+                    CHECK_MESSAGE(strerror(errors[i / 2]));
                     CHECK(!strchr(status_message(), '\n'));
                 }
                 CHECK_INT(0, count_names(folder, ".tmp-"));
+                CHECK_INT(0, count_names(folder, ".old"));
                 check_loads(folder, newest);
             }
         }
@@ -674,6 +696,27 @@ static void test_every_failing_call_leaves_the_previous_generation(void)
     for (int call = 0; call < CALL_COUNT; call++)
         if (n_failed[call] == 0)
             test_fail(__FILE__, __LINE__, "no failing %s was noticed", names[call]);
+}
+
+static void test_the_reason_survives_a_failing_removal(void)
+{
+    const char *folder = folder_of_run();
+
+    CHECK_OK(save(folder, 1, 1));
+    fault.call = CALL_WRITE;
+    fault.error = ENOSPC;
+    fault.after = 0;
+    fault.removes_nothing = true;
+    const enum status status = save(folder, 2, 1);
+    fault.removes_nothing = false;
+    CHECK_INT(STATUS_IO, status);
+    CHECK_MESSAGE(strerror(ENOSPC));
+    CHECK_INT(1, count_names(folder, ".tmp-"));
+    check_loads(folder, 1);
+
+    CHECK_OK(save(folder, 2, 1)); /* removes it, too */
+    CHECK_INT(1, count_names(folder, ""));
+    check_loads(folder, 2);
 }
 
 static void test_short_writes_are_continued(void)
@@ -960,6 +1003,8 @@ const struct test tests[] = {
       .run = test_leftovers_of_dead_processes_are_removed },
     { .name = "every failing call leaves the previous generation",
       .run = test_every_failing_call_leaves_the_previous_generation },
+    { .name = "the reason survives a failing removal",
+      .run = test_the_reason_survives_a_failing_removal },
     { .name = "short writes are continued", .run = test_short_writes_are_continued },
     { .name = "a file size limit leaves the previous generation",
       .run = test_a_file_size_limit_leaves_the_previous_generation },

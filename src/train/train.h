@@ -19,10 +19,19 @@
 
 struct job;
 
+enum job_use {
+    JOB_TRAIN, /* opens both splits of the data */
+    JOB_GRAPH  /* needs no data: pictures, measurements on made-up samples */
+};
+
 /* Validates, opens the data, makes the graphs. model: the user's own, or NULL to look
  * settings->model up. Picks what settings leave open (threads, shards, data, rates). */
 MUST_CHECK enum status job_create(const struct settings *settings, const struct model *model,
-                                  struct job **out);
+                                  enum job_use use, struct job **out);
+/* The same for JOB_GRAPH, with the graph as it is after the pass named `after`; "model" is the graph
+ * before the first. NULL: after all. */
+MUST_CHECK enum status job_create_after(const struct settings *settings, const struct model *model,
+                                        const char *after, struct job **out);
 void job_destroy(struct job *job); /* NULL is allowed */
 
 const struct settings *job_settings(const struct job *job); /* with everything picked */
@@ -53,8 +62,8 @@ MUST_CHECK enum status train_run(struct job *job, const struct train_hooks *hook
 
 /* Reads the settings of the run in `folder` (config.json). */
 MUST_CHECK enum status train_read_settings(const char *folder, struct settings *out);
-/* Continues the run in settings->out from its newest good checkpoint; train_run with a job made
- * from settings that train_read_settings gave (and flags changed) does that if resume is set. */
+/* Continues the run in settings->out from its newest good checkpoint, or from the beginning if
+ * there is none yet, with a job made from what train_read_settings gave (and flags changed). */
 MUST_CHECK enum status train_resume(struct job *job, const struct train_hooks *hooks,
                                     struct train_result *out);
 
@@ -67,9 +76,9 @@ MUST_CHECK enum status train_evaluate(struct job *job, enum dataset_split split,
 
 struct bench_result {
     double samples_per_s, step_ms, step_ms_p10, step_ms_p90; /* medians over windows */
-    int64_t peak_bytes;
-    double overhead_us;     /* of the engine: step without its kernels' and sums' time */
-    double flops;           /* a step */
+    int64_t peak_bytes; /* of the largest rank */
+    double flops;       /* of a step, forward, backward and update */
+    double comm_share, wait_share;
 };
 /* Steps on one synthetic batch already in place, in windows of about 0.25 s. */
 MUST_CHECK enum status train_bench(struct job *job, int windows, struct bench_result *out);

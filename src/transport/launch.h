@@ -20,6 +20,7 @@ struct launch_config {
     int size;            /* ranks; 1 runs the body in this process, no fork */
     size_t shared_bytes; /* address space for transport_share; 0 picks half of the memory */
     int stuck_ms;        /* a stopped rank is declared lost after this; 0 is 2000 */
+    int grace_ms;        /* ranks still there this long after a failure are killed; 0 is 5000 */
 };
 
 /* Returns when every rank has ended. Status and text: of the first rank that failed by itself;

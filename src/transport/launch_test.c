@@ -78,6 +78,18 @@ static enum status wait_until_lost(struct transport *transport, struct shared *s
     return status;
 }
 
+/* Never ends by itself. */
+static enum status orphan_body(struct transport *transport, void *arg)
+{
+    struct shared *shared = arg;
+
+    atomic_store(&shared->pids[transport_rank(transport)], getpid());
+    atomic_fetch_add(&shared->n_done, 1);
+    for (;;)
+        clock_sleep_ms(1000);
+    return STATUS_OK;
+}
+
 /* Ends ----------------------------------------------------------------------------------- */
 
 static enum status sum_body(struct transport *transport, void *arg)
@@ -323,6 +335,24 @@ static void test_rank_that_goes_on_is_not_lost(void)
     drop_shared(shared);
 }
 
+static enum status deaf_body(struct transport *transport, void *arg)
+{
+    if (transport_rank(transport) == 0)
+        return FAIL(STATUS_IO, "the disk is full");
+    return orphan_body(transport, arg);
+}
+
+static void test_ranks_that_do_not_end_are_killed(void)
+{
+    const struct launch_config config = { .size = 3, .grace_ms = 100 };
+    struct shared *shared = make_shared();
+
+    CHECK_STATUS(STATUS_IO, launch_ranks(&config, deaf_body, shared));
+    CHECK_TEXT("rank 0: the disk is full", status_message());
+    check_no_children();
+    drop_shared(shared);
+}
+
 /* Signals for all ------------------------------------------------------------------------ */
 
 static volatile sig_atomic_t was_signalled;
@@ -369,6 +399,26 @@ static void test_signal_to_the_supervisor_reaches_all(void)
     drop_shared(shared);
 }
 
+static enum status stop_early_body(struct transport *transport, void *arg)
+{
+    char byte;
+
+    (void)arg;
+    if (transport_rank(transport) == 1)
+        return FAIL(STATUS_STOPPED, "stopped early");
+    return transport_receive(transport, 1, 0, &byte, 1);
+}
+
+static void test_stop_of_one_rank_is_a_stop(void)
+{
+    const struct launch_config config = { .size = 2 };
+    struct shared *shared = make_shared();
+
+    CHECK_STATUS(STATUS_STOPPED, launch_ranks(&config, stop_early_body, shared));
+    CHECK_TEXT("rank 1: stopped early", status_message());
+    drop_shared(shared);
+}
+
 static enum status default_signal_body(struct transport *transport, void *arg)
 {
     (void)signal(SIGTERM, SIG_DFL);
@@ -388,17 +438,6 @@ static void test_ranks_that_die_of_the_users_signal_count_as_stopped(void)
 }
 
 /* The supervisor dies -------------------------------------------------------------------- */
-
-static enum status orphan_body(struct transport *transport, void *arg)
-{
-    struct shared *shared = arg;
-
-    atomic_store(&shared->pids[transport_rank(transport)], getpid());
-    atomic_fetch_add(&shared->n_done, 1);
-    for (;;)
-        clock_sleep_ms(1000);
-    return STATUS_OK;
-}
 
 static bool is_running(int pid)
 {
@@ -453,6 +492,9 @@ const struct test tests[] = {
     { .name = "supervisor survives a bad note", .run = test_supervisor_survives_a_bad_note },
     { .name = "stopped rank is lost", .run = test_stopped_rank_is_lost },
     { .name = "rank that goes on is not lost", .run = test_rank_that_goes_on_is_not_lost },
+    { .name = "ranks that do not end are killed",
+      .run = test_ranks_that_do_not_end_are_killed },
+    { .name = "stop of one rank is a stop", .run = test_stop_of_one_rank_is_a_stop },
     { .name = "signal to the supervisor reaches all",
       .run = test_signal_to_the_supervisor_reaches_all },
     { .name = "ranks that die of the user's signal count as stopped",

@@ -65,7 +65,7 @@ def check_philox():
 
 
 def uniform(count, parameter, seed):
-    """count float32 numbers of [0, 1), multiples of 2^-24: element i is word i % 4 of block i / 4."""
+    """count float32 numbers of [0, 1), multiples of 2^-24; i is word i % 4 of block i / 4."""
     blocks = np.arange((count + 3) // 4, dtype=np.uint64)
     counter = np.stack([blocks & np.uint64(0xFFFFFFFF), blocks >> np.uint64(32),
                         np.full_like(blocks, parameter), np.full_like(blocks, INIT_STREAM)], 1)

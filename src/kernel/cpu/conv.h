@@ -81,4 +81,15 @@ void correlate_run(const struct correlate *correlate, struct pool *pool, void *s
 size_t conv_weight_scratch(const struct kernel_problem *problem);
 void conv_weight_run(const struct kernel_call *call);
 
+/* The same ops for 3x3 kernels of stride 1 by Winograd's method: conv_winograd.c. */
+bool winograd_can_run(const struct kernel_problem *problem);
+bool winograd_can_pool(const struct kernel_problem *problem);
+bool winograd_can_run_weight(const struct kernel_problem *problem);
+size_t winograd_scratch(const struct kernel_problem *problem);
+size_t winograd_input_scratch(const struct kernel_problem *problem);
+size_t winograd_weight_scratch(const struct kernel_problem *problem);
+void winograd_run(const struct kernel_call *call);
+void winograd_input_run(const struct kernel_call *call);
+void winograd_weight_run(const struct kernel_call *call);
+
 #endif /* KERNEL_CPU_CONV_H */

@@ -1,45 +1,80 @@
 /* dropout.c - zeroes a share of the elements, chosen by Philox4x32-10 from seed and sample.
  *
- * Counter e/4 of a row gives the four words of elements e .. e+3 (kernel.h). BLOCKS counters are
- * worked on at once, word by word, then their words are laid out in the elements' order.
+ * Counter e/4 of a row gives the four words of elements e .. e+3 (kernel.h). Vectors of 64-bit lanes
+ * hold one 32-bit word of a counter each, which is what the multiplier of vectors takes: a
+ * product's high half is one shift away. BLOCKS counters are worked on at once, so that
+ * the multiplier is kept busy; then their words are laid out in the elements' order.
  */
 #include "base/rng.h"
 #include "kernel/cpu/rows.h"
 #include "kernel/cpu/simd.h"
 
-enum { BLOCKS = 16, WORDS = 4 * BLOCKS, ROUNDS = 10 };
+#if defined __AVX512F__
+enum { WIDE_BYTES = 64 };
+#elif defined __AVX2__
+enum { WIDE_BYTES = 32 };
+#else
+enum { WIDE_BYTES = 16 };
+#endif
+typedef uint64_t wide __attribute__((vector_size(WIDE_BYTES)));
 
-/* Words of counters { first + b, rest... }, b < BLOCKS; Salmon et al. 2011, as base/rng.c. */
+enum { LANES = WIDE_BYTES / 8, WIDES = 4, ROUNDS = 10 };
+enum { BLOCKS = WIDES * LANES, WORDS = 4 * BLOCKS };
+
+/* Product of the low halves of the lanes. */
+static inline wide multiply(wide a, uint64_t b)
+{
+    const wide all = (wide){ 0 } + b;
+#if defined __AVX512F__
+    return (wide)_mm512_mul_epu32((__m512i)a, (__m512i)all);
+#elif defined __AVX2__
+    return (wide)_mm256_mul_epu32((__m256i)a, (__m256i)all);
+#elif defined __SSE2__
+    return (wide)_mm_mul_epu32((__m128i)a, (__m128i)all);
+#else
+    return (a & 0xffffffff) * all;
+#endif
+}
+
+/* Words of counters { first + b, rest... }, b < BLOCKS; Salmon et al. 2011, as base/rng.c. Only low
+ * halves of lanes count until the end. */
 static void philox_blocks(uint64_t key, uint32_t first, const uint32_t rest[3],
                           uint32_t words[WORDS])
 {
-    uint32_t c0[BLOCKS], c1[BLOCKS], c2[BLOCKS], c3[BLOCKS];
+    wide c0[WIDES], c1[WIDES], c2[WIDES], c3[WIDES];
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    uint64_t low[BLOCKS], high[BLOCKS], pairs[2 * BLOCKS];
 
-    for (uint32_t b = 0; b < BLOCKS; b++) {
-        c0[b] = first + b;
-        c1[b] = rest[0];
-        c2[b] = rest[1];
-        c3[b] = rest[2];
+    for (uint32_t b = 0; b < BLOCKS; b++)
+        low[b] = first + b;
+    for (int i = 0; i < WIDES; i++) {
+        memcpy(&c0[i], low + i * LANES, sizeof c0[i]);
+        c1[i] = (wide){ 0 } + rest[0];
+        c2[i] = (wide){ 0 } + rest[1];
+        c3[i] = (wide){ 0 } + rest[2];
     }
     for (int round = 0; round < ROUNDS; round++) {
-#pragma omp simd
-        for (int b = 0; b < BLOCKS; b++) {
-            const uint64_t p0 = (uint64_t)0xD2511F53 * c0[b], p1 = (uint64_t)0xCD9E8D57 * c2[b];
-            c0[b] = (uint32_t)(p1 >> 32) ^ c1[b] ^ k0;
-            c1[b] = (uint32_t)p1;
-            c2[b] = (uint32_t)(p0 >> 32) ^ c3[b] ^ k1;
-            c3[b] = (uint32_t)p0;
+        for (int i = 0; i < WIDES; i++) {
+            const wide p0 = multiply(c0[i], 0xd2511f53), p1 = multiply(c2[i], 0xcd9e8d57);
+            c0[i] = p1 >> 32 ^ c1[i] ^ k0;
+            c1[i] = p1;
+            c2[i] = p0 >> 32 ^ c3[i] ^ k1;
+            c3[i] = p0;
         }
-        k0 += 0x9E3779B9;
-        k1 += 0xBB67AE85;
+        k0 += 0x9e3779b9;
+        k1 += 0xbb67ae85;
+    }
+    for (int i = 0; i < WIDES; i++) {
+        const wide c01 = (c0[i] & 0xffffffff) | c1[i] << 32;
+        const wide c23 = (c2[i] & 0xffffffff) | c3[i] << 32;
+        memcpy(low + i * LANES, &c01, sizeof c01);
+        memcpy(high + i * LANES, &c23, sizeof c23);
     }
     for (int b = 0; b < BLOCKS; b++) {
-        words[4 * b] = c0[b];
-        words[4 * b + 1] = c1[b];
-        words[4 * b + 2] = c2[b];
-        words[4 * b + 3] = c3[b];
+        pairs[2 * b] = low[b];
+        pairs[2 * b + 1] = high[b];
     }
+    memcpy(words, pairs, sizeof pairs); /* little-endian: the low word first */
 }
 
 /* y[i] = kept ? x[i] * scale : 0; n <= WORDS. */

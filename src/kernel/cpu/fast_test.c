@@ -130,6 +130,11 @@ static void add_weight(void *arg, int64_t x, int64_t w, int64_t y)
     s->out[w] += (double)s->x[x] * s->dy[y];
 }
 
+struct expected {
+    double *sum[KERNEL_OUT];
+    double terms; /* of a sum */
+};
+
 /* Running -------------------------------------------------------------------------------- */
 
 static void run_once(const struct kernel *kernel, const struct kernel_problem *problem,
@@ -185,7 +190,7 @@ static void run_all(const struct kernel *kernel, const struct kernel_problem *pr
 }
 
 static void check_close(const double *expected, const struct kernel_tensor *tensor,
-                        const struct buffer *buffer, double terms)
+                        const struct buffer *buffer, double tolerance)
 {
     const int64_t count = shape_count(&tensor->shape);
     float *plain;
@@ -193,7 +198,7 @@ static void check_close(const double *expected, const struct kernel_tensor *tens
     CHECK_OK(mem_alloc((size_t)count, sizeof(float), &plain));
     layout_to_plain(tensor->layout, &tensor->shape, sizeof(float), buffer->data, plain);
     for (int64_t i = 0; i < count; i++)
-        CHECK_CLOSE(expected[i], plain[i], 4e-7 * sqrt(terms) + 1e-6);
+        CHECK_CLOSE(expected[i], plain[i], tolerance);
     mem_free(plain);
 }
 
@@ -214,7 +219,9 @@ static const struct kernel *const tables[] = {
 #endif
 };
 
-typedef void check_fn(const struct kernel_problem *problem, struct buffer *out, void *arg);
+/* slack: how much more than plain sums a kernel may be off. */
+typedef void check_fn(const struct kernel_problem *problem, struct buffer *out, double slack,
+                      void *arg);
 static void check_kernels(const struct kernel_problem *problem, struct value *const *in,
                           check_fn *check, void *arg)
 {
@@ -226,24 +233,22 @@ static void check_kernels(const struct kernel_problem *problem, struct value *co
                 (kernel->can_run != NULL && !kernel->can_run(problem)))
                 continue;
             run_all(kernel, problem, in, out);
-            check(problem, out, arg);
+            check(problem, out, strcmp(kernel->name, "winograd") == 0 ? 30 : 1, arg);
             for (int i = 0; i < problem->n_out; i++)
                 mem_free(out[i].block);
         }
     }
 }
 
-struct expected {
-    double *sum[KERNEL_OUT];
-    double terms;
-};
 
-static void check_sums(const struct kernel_problem *problem, struct buffer *out, void *arg)
+static void check_sums(const struct kernel_problem *problem, struct buffer *out, double slack,
+                       void *arg)
 {
     const struct expected *expected = arg;
 
     for (int i = 0; i < problem->n_out; i++)
-        check_close(expected->sum[i], &problem->out[i], &out[i], expected->terms);
+        check_close(expected->sum[i], &problem->out[i], &out[i],
+                    slack * (4e-7 * sqrt(expected->terms) + 1e-6));
 }
 
 static double *zeros(int64_t count)
@@ -337,7 +342,8 @@ static void test_large_linear_agrees_with_plain_sums(void)
 
 /* Convolution ------------------------------------------------------------------------------ */
 
-static void check_pooled(const struct kernel_problem *problem, struct buffer *out, void *arg)
+static void check_pooled(const struct kernel_problem *problem, struct buffer *out, double slack,
+                         void *arg)
 {
     const struct conv_sizes *s = ((void **)arg)[0];
     const double *y = ((void **)arg)[1];
@@ -356,7 +362,7 @@ static void check_pooled(const struct kernel_problem *problem, struct buffer *ou
                     double best = -INFINITY;
                     for (int p = 0; p < wh * ww; p++)
                         best = fmax(best, y[at4(y_dim, n, o, i * wh + p / ww, j * ww + p % ww)]);
-                    CHECK_CLOSE(best, pooled[at], 2e-5);
+                    CHECK_CLOSE(best, pooled[at], slack * 1e-5);
                     if (relu && !(pooled[at] > 0)) {
                         CHECK_INT(255, index[at]);
                         continue;
@@ -364,7 +370,7 @@ static void check_pooled(const struct kernel_problem *problem, struct buffer *ou
                     CHECK(index[at] < wh * ww);
                     const int64_t from =
                         at4(y_dim, n, o, i * wh + index[at] / ww, j * ww + index[at] % ww);
-                    CHECK_CLOSE(best, y[from], 2e-5);
+                    CHECK_CLOSE(best, y[from], slack * 2e-5);
                 }
 }
 
@@ -454,6 +460,12 @@ static void test_convolution_agrees_with_plain_sums(struct rng *rng)
     s.sw = rng_below(rng, 2) ? s.sh : 1 + (int)rng_below(rng, 3);
     s.ph = (int)rng_below(rng, 3);
     s.pw = (int)rng_below(rng, 3);
+    if (rng_below(rng, 3) == 0) { /* what Winograd's method takes */
+        s.kh = s.kw = 3;
+        s.sh = s.sw = 1;
+        s.h += 2;
+        s.w += 2;
+    }
     check_conv(rng, s);
 }
 

@@ -51,6 +51,14 @@ INLINE vec vec_add(vec a, vec b)
 {
     return _mm512_add_ps(a, b);
 }
+INLINE vec vec_sub(vec a, vec b)
+{
+    return _mm512_sub_ps(a, b);
+}
+INLINE vec vec_mul(vec a, vec b)
+{
+    return _mm512_mul_ps(a, b);
+}
 INLINE vec vec_fma(vec a, vec b, vec c)
 {
     return _mm512_fmadd_ps(a, b, c);
@@ -160,6 +168,14 @@ INLINE void vec_store_part(float *to, vec v, vec_part part)
 INLINE vec vec_add(vec a, vec b)
 {
     return _mm256_add_ps(a, b);
+}
+INLINE vec vec_sub(vec a, vec b)
+{
+    return _mm256_sub_ps(a, b);
+}
+INLINE vec vec_mul(vec a, vec b)
+{
+    return _mm256_mul_ps(a, b);
 }
 INLINE vec vec_fma(vec a, vec b, vec c)
 {

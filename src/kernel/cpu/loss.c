@@ -40,9 +40,11 @@ static inline float exp_not_positive(float x)
 /* log(s) for s >= 1: s = 2^k m, m near 1, log m = 2 artanh((m - 1) / (m + 1)). NaN gives NaN. */
 static double log_from_one(double s)
 {
+    static const double inverse[] = { 1.0,      1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9, 1.0 / 11,
+                                      1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21 };
     const double ln2 = 0x1.62e42fefa39efp-1;
     uint64_t bits;
-    double m, power, sum;
+    double m, sum;
     int k;
 
     if (!(s >= 1 && s <= 0x1p60))
@@ -56,51 +58,24 @@ static double log_from_one(double s)
         k++;
     }
     const double t = (m - 1) / (m + 1), square = t * t; /* square < 0.03 */
-    sum = 0;
-    power = 1;
-    for (int i = 1; i <= 23; i += 2) {
-        sum += power / i;
-        power *= square;
-    }
+    sum = 1.0 / 23;
+    for (int i = 10; i >= 0; i--)
+        sum = sum * square + inverse[i];
     return (double)k * ln2 + 2 * t * sum;
-}
-
-/* The first n of a block, the rest -infinity. */
-static inline void load_block(const float *x, size_t n, float out[SIMD_LANES])
-{
-    if (n >= SIMD_LANES) {
-        memcpy(out, x, SIMD_LANES * sizeof *out);
-        return;
-    }
-    for (size_t l = 0; l < SIMD_LANES; l++)
-        out[l] = -INFINITY;
-    memcpy(out, x, n * sizeof *out);
-}
-
-static inline void store_block(const float block[SIMD_LANES], size_t n, float *y)
-{
-    if (n >= SIMD_LANES)
-        memcpy(y, block, SIMD_LANES * sizeof *y);
-    else
-        memcpy(y, block, n * sizeof *y);
 }
 
 static float largest_of(const float *x, size_t c)
 {
     float lane[SIMD_LANES], block[SIMD_LANES];
-    float largest;
 
-    load_block(x, c, lane);
+    simd_store(simd_load(x, c, -INFINITY), SIMD_LANES, lane);
     for (size_t j = SIMD_LANES; j < c; j += SIMD_LANES) {
-        load_block(x + j, c - j, block);
+        simd_store(simd_load(x + j, c - j, -INFINITY), SIMD_LANES, block);
 #pragma omp simd
         for (int l = 0; l < SIMD_LANES; l++)
             lane[l] = block[l] > lane[l] ? block[l] : lane[l];
     }
-    largest = lane[0];
-    for (int l = 1; l < SIMD_LANES; l++)
-        largest = lane[l] > largest ? lane[l] : largest;
-    return largest;
+    return simd_largest(lane);
 }
 
 /* probs = softmax(x); returns log of the sum of exp(x - *out_largest). */
@@ -108,21 +83,17 @@ static double softmax_row(const float *x, size_t c, float *probs, float *out_lar
 {
     const float largest = largest_of(x, c);
     float block[SIMD_LANES], lane[SIMD_LANES] = { 0 };
-    float sum = 0;
 
     for (size_t j = 0; j < c; j += SIMD_LANES) {
-        load_block(x + j, c - j, block);
+        simd_store(simd_load(x + j, c - j, -INFINITY), SIMD_LANES, block);
 #pragma omp simd
         for (int l = 0; l < SIMD_LANES; l++) {
             block[l] = exp_not_positive(block[l] - largest);
             lane[l] += block[l];
         }
-        store_block(block, c - j, probs + j);
+        simd_store(simd_load(block, SIMD_LANES, 0), c - j, probs + j);
     }
-    for (int l = 0; l < SIMD_LANES; l++)
-        sum += lane[l];
-
-    const float scale = 1 / sum;
+    const float sum = simd_sum(lane), scale = 1 / sum;
 #pragma omp simd
     for (size_t j = 0; j < c; j++)
         probs[j] *= scale;
@@ -229,7 +200,7 @@ static void mse_rows(const struct kernel_call *call, size_t from, size_t to)
             const double d = (double)x[j] - (double)target[j];
             lane[j - whole] += d * d;
         }
-        losses[i] = simd_fold(lane) / (double)columns;
+        losses[i] = simd_sum_double(lane) / (double)columns;
     }
 }
 
@@ -257,11 +228,22 @@ static void run_mse_grad(const struct kernel_call *call)
 
 /* Accuracy ----------------------------------------------------------------------------- */
 
+/* 0 if there is none, which NaN may bring about. */
 static size_t first_equal(const float *x, size_t c, float value)
 {
-    for (size_t j = 0; j < c; j++) {
-        if (x[j] == value)
-            return j;
+    float block[SIMD_LANES];
+
+    for (size_t j = 0; j < c; j += SIMD_LANES) {
+        int some = 0;
+
+        simd_store(simd_load(x + j, c - j, NAN), SIMD_LANES, block);
+#pragma omp simd reduction(| : some)
+        for (int l = 0; l < SIMD_LANES; l++)
+            some |= block[l] == value;
+        for (size_t l = 0; some && l < SIMD_LANES; l++) {
+            if (block[l] == value)
+                return j + l;
+        }
     }
     return 0;
 }

@@ -63,43 +63,26 @@ static struct span inside(size_t u, int window, int stride, int pad, size_t exte
 /* Windows [from, to) along one dimension that cover pixel `at`. */
 static struct span covering(size_t at, int window, int stride, int pad, size_t count)
 {
-    const int64_t place = (int64_t)at + pad, last = place / stride;
-    const int64_t first = place < window ? 0 : (place - window) / stride + 1;
+    const int place = (int)at + pad, last = place / stride;
+    const int first = place < window ? 0 : (place - window) / stride + 1;
 
-    return (struct span){ (int)first, (int)(last < (int64_t)count ? last + 1 : (int64_t)count) };
+    return (struct span){ first, last < (int)count ? last + 1 : (int)count };
 }
 
 /* Max pooling -------------------------------------------------------------------------- */
 
 /* One output pixel of a 2 x 2 window: the pixels lie at top, top + c, bottom, bottom + c. */
-static void max_2x2(const float *restrict top, const float *restrict bottom, size_t c,
-                    float *restrict y, uint8_t *restrict index)
+static void max_2x2(const float *top, const float *bottom, size_t c, float *y, uint8_t *index)
 {
-#pragma omp simd
-    for (size_t j = 0; j < c; j++) {
-        const float right = top[c + j], below = bottom[j], across = bottom[c + j];
-        float best = top[j];
-        int place = 0;
+    for (size_t j = 0; j < c; j += SIMD_LANES) {
+        struct simd_floats best = simd_load(top + j, c - j, 0);
+        struct simd_ints places = simd_all(0);
 
-        place = right > best ? 1 : place;
-        best = right > best ? right : best;
-        place = below > best ? 2 : place;
-        best = below > best ? below : best;
-        place = across > best ? 3 : place;
-        best = across > best ? across : best;
-        y[j] = best;
-        index[j] = (uint8_t)place;
-    }
-}
-
-/* Takes the pixel x, at `place` of the window, into the maximum so far. */
-static void max_with(const float *restrict x, size_t c, int place, float *restrict y,
-                     uint8_t *restrict index)
-{
-#pragma omp simd
-    for (size_t j = 0; j < c; j++) {
-        index[j] = x[j] > y[j] ? (uint8_t)place : index[j];
-        y[j] = x[j] > y[j] ? x[j] : y[j];
+        simd_take_larger(simd_load(top + c + j, c - j, 0), 1, &best, &places);
+        simd_take_larger(simd_load(bottom + j, c - j, 0), 2, &best, &places);
+        simd_take_larger(simd_load(bottom + c + j, c - j, 0), 3, &best, &places);
+        simd_store(best, c - j, y + j);
+        simd_store_bytes(places, c - j, index + j);
     }
 }
 
@@ -108,23 +91,22 @@ static void max_window(const struct windows *g, const float *x, size_t u, size_t
 {
     const struct span rows = inside(u, g->window[0], g->stride[0], g->pad[0], g->h);
     const struct span columns = inside(v, g->window[1], g->stride[1], g->pad[1], g->w);
-    bool first = true;
+    const size_t row = u * (size_t)g->stride[0] + (size_t)rows.from - (size_t)g->pad[0];
+    const size_t column = v * (size_t)g->stride[1] + (size_t)columns.from - (size_t)g->pad[1];
+    const size_t c = g->c;
+    const float *corner = x + (row * g->w + column) * c; /* of the part inside the image */
 
-    for (int r = rows.from; r < rows.to; r++) {
-        for (int s = columns.from; s < columns.to; s++) {
-            const size_t row = u * (size_t)g->stride[0] + (size_t)r - (size_t)g->pad[0];
-            const size_t column = v * (size_t)g->stride[1] + (size_t)s - (size_t)g->pad[1];
-            const float *pixel = x + (row * g->w + column) * g->c;
-            const int place = r * g->window[1] + s;
+    for (size_t j = 0; j < c; j += SIMD_LANES) {
+        struct simd_floats best = simd_load(corner + j, c - j, 0);
+        struct simd_ints places = simd_all(rows.from * g->window[1] + columns.from);
 
-            if (first) {
-                memcpy(y, pixel, g->c * sizeof *y);
-                memset(index, place, g->c);
-                first = false;
-            } else {
-                max_with(pixel, g->c, place, y, index);
-            }
+        for (int r = rows.from; r < rows.to; r++) {
+            const float *line = corner + (size_t)(r - rows.from) * g->w * c + j;
+            for (int s = columns.from; s < columns.to; s++, line += c)
+                simd_take_larger(simd_load(line, c - j, 0), r * g->window[1] + s, &best, &places);
         }
+        simd_store(best, c - j, y + j);
+        simd_store_bytes(places, c - j, index + j);
     }
 }
 
@@ -159,49 +141,35 @@ static void run_max_pool(const struct kernel_call *call)
 
 /* Gradients ---------------------------------------------------------------------------- */
 
-static void spread_2x2(const float *restrict dy, const uint8_t *restrict index, size_t c,
-                       float *restrict top, float *restrict bottom)
+/* One pixel of dy spread over its window, whose first corner is dx, rows `stride` floats apart. */
+static inline void spread_max(const float *dy, const uint8_t *index, size_t c, int rows,
+                              int columns, size_t stride, float *dx)
 {
-#pragma omp simd
-    for (size_t j = 0; j < c; j++) {
-        const int place = index[j];
-        const float d = dy[j];
+    for (size_t j = 0; j < c; j += SIMD_LANES) {
+        const struct simd_floats d = simd_load(dy + j, c - j, 0);
+        const struct simd_ints places = simd_load_bytes(index + j, c - j);
 
-        top[j] = place == 0 ? d : 0;
-        top[c + j] = place == 1 ? d : 0;
-        bottom[j] = place == 2 ? d : 0;
-        bottom[c + j] = place == 3 ? d : 0;
+        for (int r = 0; r < rows; r++) {
+            for (int s = 0; s < columns; s++)
+                simd_store(simd_at_place(d, places, r * columns + s), c - j,
+                           dx + (size_t)r * stride + (size_t)s * c + j);
+        }
     }
 }
 
-static void spread_max(const float *restrict dy, const uint8_t *restrict index, size_t c,
-                       int place, float *restrict dx)
+static void spread_mean(const struct windows *g, const float *restrict dy, float *restrict dx)
 {
-#pragma omp simd
-    for (size_t j = 0; j < c; j++)
-        dx[j] = index[j] == place ? dy[j] : 0;
-}
+    const float area = (float)(g->window[0] * g->window[1]);
+    const size_t c = g->c;
 
-static void gather_max(const float *restrict dy, const uint8_t *restrict index, size_t c,
-                       int place, float *restrict dx)
-{
+    for (int r = 0; r < g->window[0]; r++) {
+        for (int s = 0; s < g->window[1]; s++) {
+            float *to = dx + ((size_t)r * g->w + (size_t)s) * c;
 #pragma omp simd
-    for (size_t j = 0; j < c; j++)
-        dx[j] += index[j] == place ? dy[j] : 0;
-}
-
-static void spread_mean(const float *restrict dy, size_t c, float area, float *restrict dx)
-{
-#pragma omp simd
-    for (size_t j = 0; j < c; j++)
-        dx[j] = dy[j] / area;
-}
-
-static void gather_mean(const float *restrict dy, size_t c, float area, float *restrict dx)
-{
-#pragma omp simd
-    for (size_t j = 0; j < c; j++)
-        dx[j] += dy[j] / area;
+            for (size_t j = 0; j < c; j++)
+                to[j] = dy[j] / area;
+        }
+    }
 }
 
 /* Rows [first, last) of dx under row `u` of disjoint windows. `index` is NULL for the mean. */
@@ -210,7 +178,6 @@ static void spread_row(const struct windows *g, const float *dy, const uint8_t *
 {
     const size_t first = u * (size_t)g->stride[0];
     const size_t last = u + 1 == g->oh ? g->h : first + (size_t)g->stride[0];
-    const float area = (float)(g->window[0] * g->window[1]);
     const size_t c = g->c;
 
     /* Stride = window and nothing left over: no pixel is outside all windows. */
@@ -220,41 +187,41 @@ static void spread_row(const struct windows *g, const float *dy, const uint8_t *
         float *corner = dx + (first * g->w + v * (size_t)g->stride[1]) * c;
         const size_t at = (u * g->ow + v) * c;
 
-        if (index != NULL && is_2x2(g)) {
-            spread_2x2(dy + at, index + at, c, corner, corner + g->w * c);
-            continue;
-        }
-        for (int place = 0; place < g->window[0] * g->window[1]; place++) {
-            float *to = corner + ((size_t)(place / g->window[1]) * g->w +
-                                  (size_t)(place % g->window[1])) * c;
-            if (index != NULL)
-                spread_max(dy + at, index + at, c, place, to);
-            else
-                spread_mean(dy + at, c, area, to);
-        }
+        if (index == NULL)
+            spread_mean(g, dy + at, corner);
+        else if (is_2x2(g))
+            spread_max(dy + at, index + at, c, 2, 2, g->w * c, corner);
+        else
+            spread_max(dy + at, index + at, c, g->window[0], g->window[1], g->w * c, corner);
     }
 }
 
-/* One pixel of dx, whatever the windows. */
+/* One pixel of dx, whatever the windows; `down` are the rows of windows that cover its row. */
 static void gather_pixel(const struct windows *g, const float *dy, const uint8_t *index,
-                         size_t row, size_t column, float *dx)
+                         struct span down, size_t row, size_t column, float *dx)
 {
-    const struct span down = covering(row, g->window[0], g->stride[0], g->pad[0], g->oh);
     const struct span along = covering(column, g->window[1], g->stride[1], g->pad[1], g->ow);
     const float area = (float)(g->window[0] * g->window[1]);
 
-    memset(dx, 0, g->c * sizeof *dx);
-    for (int u = down.from; u < down.to; u++) {
-        for (int v = along.from; v < along.to; v++) {
-            const int r = (int)row + g->pad[0] - u * g->stride[0];
-            const int s = (int)column + g->pad[1] - v * g->stride[1];
-            const size_t at = ((size_t)u * g->ow + (size_t)v) * g->c;
+    for (size_t j = 0; j < g->c; j += SIMD_LANES) {
+        const size_t n = g->c - j;
+        struct simd_floats sum = simd_load(dy, 0, 0);
 
-            if (index != NULL)
-                gather_max(dy + at, index + at, g->c, r * g->window[1] + s, dx);
-            else
-                gather_mean(dy + at, g->c, area, dx);
+        for (int u = down.from; u < down.to; u++) {
+            for (int v = along.from; v < along.to; v++) {
+                const int r = (int)row + g->pad[0] - u * g->stride[0];
+                const int s = (int)column + g->pad[1] - v * g->stride[1];
+                const size_t at = ((size_t)u * g->ow + (size_t)v) * g->c + j;
+                struct simd_floats d = simd_load(dy + at, n, 0);
+
+                if (index != NULL)
+                    d = simd_at_place(d, simd_load_bytes(index + at, n), r * g->window[1] + s);
+                else
+                    d = simd_divide(d, area);
+                sum = simd_add(sum, d);
+            }
         }
+        simd_store(sum, n, dx + j);
     }
 }
 
@@ -276,8 +243,9 @@ static void grad_rows(const struct kernel_call *call, size_t from, size_t to)
             spread_row(&g, dy, index, row, dx);
             continue;
         }
+        const struct span down = covering(row, g.window[0], g.stride[0], g.pad[0], g.oh);
         for (size_t column = 0; column < g.w; column++)
-            gather_pixel(&g, dy, index, row, column, dx + (row * g.w + column) * g.c);
+            gather_pixel(&g, dy, index, down, row, column, dx + (row * g.w + column) * g.c);
     }
 }
 

@@ -108,7 +108,7 @@ static double sum_squares(const float *data, size_t count)
     }
     for (size_t i = whole; i < count; i++)
         lane[i - whole] += (double)data[i] * (double)data[i];
-    return simd_fold(lane);
+    return simd_sum_double(lane);
 }
 
 const struct kernel_update_code SIMD_TABLE(kernel_update_code) = {

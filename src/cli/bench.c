@@ -1,0 +1,269 @@
+/* bench.c - tutti bench train|comm|kernel|tune */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/strbuf.h"
+#include "cli/cli.h"
+#include "comm/comm.h"
+#include "comm/measure.h"
+#include "kernel/measure.h"
+#include "train/train.h"
+#include "transport/launch.h"
+
+static bool json;
+static const char *windows, *sizes, *ops, *path, *algorithm;
+
+static const struct flag flags[] = {
+    { "json", NULL, "a JSON object a line", &json, NULL },
+    { "windows", "N", "bench train: windows of a quarter of a second (15)", NULL, &windows },
+    { "bytes", "B,B,...", "bench comm: sizes", NULL, &sizes },
+    { "op", "NAME,...", "bench comm: collectives (all_reduce)", NULL, &ops },
+    { "algorithm", "NAME", "bench comm: use this one", NULL, &algorithm },
+    { "write", "FILE", "bench tune: where the table goes", NULL, &path },
+    { 0 },
+};
+
+static void help(void)
+{
+    puts("\n  bench train MODEL     training steps on a made-up batch in place\n"
+         "  bench comm            collectives between ranks of this machine\n"
+         "  bench kernel \"TEXT\"   every kernel for one problem, such as\n"
+         "                        \"linear 32x784 250x784 250 relu\"\n"
+         "  bench tune MODEL      measure the kernels a model needs, write the user's table");
+    cli_print_settings(NULL);
+    cli_print_flags("Measurement", flags);
+}
+
+static enum status whole_number(const char *flag, const char *text, long long most,
+                                long long *out)
+{
+    char *end;
+
+    errno = 0;
+    const long long number = strtoll(text, &end, 10);
+    if (end == text || *end || errno || number < 0 || number > most)
+        return FAIL(STATUS_USAGE, "--%s %s: a whole number up to %lld", flag, text, most);
+    *out = number;
+    return STATUS_OK;
+}
+
+/* train --------------------------------------------------------------------------------- */
+
+static void print_train(const struct job *job, const struct bench_result *r)
+{
+    const struct settings *s = job_settings(job);
+    char rate[32], flops[32], bytes[32];
+
+    if (json) {
+        printf("{\"bench\": \"train\", \"model\": \"%s\", \"batch\": %lld, \"ranks\": %lld, "
+               "\"threads\": %lld, \"shards\": %lld, \"strategy\": \"%s\", \"device\": \"%s\", "
+               "\"isa\": \"%s\", \"samples_per_s\": %.2f, \"step_ms\": %.5f, \"step_ms_p10\": %.5f, "
+               "\"step_ms_p90\": %.5f, \"gflop_per_s\": %.2f, \"comm_share\": %.4f, "
+               "\"wait_share\": %.4f, \"peak_bytes\": %lld}\n",
+               s->model, (long long)s->batch, (long long)s->ranks, (long long)s->threads,
+               (long long)s->shards, s->strategy, s->device, kernel_isa(), r->samples_per_s,
+               r->step_ms, r->step_ms_p10, r->step_ms_p90, r->flops / r->step_ms * 1e-6,
+               r->comm_share, r->wait_share, (long long)r->peak_bytes);
+        return;
+    }
+    printf("%s batch %lld, %s, %lld x %lld threads, %lld shards, %s:\n", s->model,
+           (long long)s->batch, s->strategy, (long long)s->ranks, (long long)s->threads,
+           (long long)s->shards, kernel_isa());
+    printf("  %ssamples/s, step %.3f ms (%.3f to %.3f), %sflop/s, %sB\n",
+           cli_human(r->samples_per_s, rate), r->step_ms, r->step_ms_p10, r->step_ms_p90,
+           cli_human(r->flops / r->step_ms * 1e3, flops),
+           cli_human((double)r->peak_bytes, bytes));
+    printf("  sums and updates %.1f%%, waiting %.1f%%\n", 100 * r->comm_share,
+           100 * r->wait_share);
+}
+
+static enum status bench_train(struct settings *settings)
+{
+    const struct model *model;
+    struct bench_result result;
+    long long n = 15;
+    struct job *job;
+
+    if (windows)
+        TRY(whole_number("windows", windows, 1000, &n));
+    TRY(cli_find_model(settings->model, &model));
+    TRY(job_create(settings, model, JOB_GRAPH, &job));
+    enum status status = train_bench(job, n ? (int)n : 1, &result);
+    if (status == STATUS_OK)
+        print_train(job, &result);
+    job_destroy(job);
+    return status;
+}
+
+/* comm ---------------------------------------------------------------------------------- */
+
+enum { SIZES_MAX = 64, OPS_MAX = 16 };
+
+struct comm_bench {
+    size_t bytes[SIZES_MAX];
+    int n_bytes;
+    char ops[OPS_MAX][32];
+    int n_ops;
+};
+
+static enum status read_lists(struct comm_bench *bench)
+{
+    static const size_t usual[] = { 8,        1 << 10, 8 << 10, 64 << 10, 256 << 10,
+                                    1 << 20, 4 << 20, 16 << 20, 64 << 20 };
+    char list[4096], *rest = list, *item;
+
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        bench->bytes[bench->n_bytes++] = usual[i];
+    if (sizes) {
+        bench->n_bytes = 0;
+        snprintf(list, sizeof list, "%s", sizes);
+        while ((item = strsep(&rest, ",")) && bench->n_bytes < SIZES_MAX) {
+            long long number;
+            TRY(whole_number("bytes", item, (long long)1 << 34, &number));
+            if (number % 4)
+                return FAIL(STATUS_USAGE, "--bytes %s: a multiple of 4, sums are of f32", item);
+            bench->bytes[bench->n_bytes++] = (size_t)number;
+        }
+    }
+    snprintf(list, sizeof list, "%s", ops ? ops : "all_reduce");
+    rest = list;
+    while ((item = strsep(&rest, ",")) && bench->n_ops < OPS_MAX) {
+        bool known = false;
+        for (int i = 0; comm_measured_ops[i]; i++)
+            known |= strcmp(comm_measured_ops[i], item) == 0;
+        if (!known)
+            return FAIL(STATUS_USAGE, "--op %s: there is no such collective", item);
+        snprintf(bench->ops[bench->n_ops++], 32, "%s", item);
+    }
+    return STATUS_OK;
+}
+
+static enum status comm_body(struct transport *transport, void *arg)
+{
+    const struct comm_bench *bench = arg;
+    struct comm *comm;
+
+    TRY(comm_create(transport, algorithm, &comm));
+    enum status status = STATUS_OK;
+    for (int o = 0; o < bench->n_ops && status == STATUS_OK; o++) {
+        for (int i = 0; i < bench->n_bytes && status == STATUS_OK; i++) {
+            struct comm_measurement m;
+            status = comm_measure(comm, bench->ops[o], bench->bytes[i], &m);
+            if (status != STATUS_OK || comm_rank(comm) != 0)
+                continue;
+            if (json)
+                printf("{\"bench\": \"comm\", \"op\": \"%s\", \"transport\": \"%s\", "
+                       "\"algorithm\": \"%s\", \"bytes\": %zu, \"ranks\": %d, \"us\": %.3f, "
+                       "\"us_p90\": %.3f}\n",
+                       bench->ops[o], transport_name(transport), m.algorithm, bench->bytes[i],
+                       comm_size(comm), m.us_median, m.us_p90);
+            else
+                printf("%-16s %12zu bytes  %12.2f us  (p90 %.2f)  %7.2f GB/s  %s\n",
+                       bench->ops[o], bench->bytes[i], m.us_median, m.us_p90,
+                       (double)bench->bytes[i] / m.us_median * 1e-3, m.algorithm);
+            fflush(stdout);
+        }
+    }
+    comm_destroy(comm);
+    return status;
+}
+
+static enum status bench_comm(const struct settings *settings)
+{
+    const struct launch_config config = { .size = (int)settings->ranks };
+    struct comm_bench bench = { .n_bytes = 0 };
+
+    TRY(read_lists(&bench));
+    return launch_ranks(&config, comm_body, &bench);
+}
+
+/* kernel and tune ----------------------------------------------------------------------- */
+
+static enum status bench_kernel(const char *text)
+{
+    struct kernel_problem problem;
+
+    if (kernel_parse(text, &problem) != STATUS_OK)
+        return FAIL(STATUS_USAGE, "%s", status_message());
+    for (size_t i = 0; kernel_at(i); i++) {
+        const struct kernel *kernel = kernel_at(i);
+        double seconds;
+        if (strcmp(kernel->op, problem.op) != 0 ||
+            (kernel->can_run && !kernel->can_run(&problem)))
+            continue;
+        TRY(kernel_measure(kernel, &problem, NULL, &seconds));
+        printf(json ? "{\"bench\": \"kernel\", \"kernel\": \"%s\", \"us\": %.3f}\n"
+                    : "%-10s %10.2f us\n",
+               kernel->name, 1e6 * seconds);
+    }
+    return STATUS_OK;
+}
+
+static void tell_line(void *arg, const char *line)
+{
+    (void)arg;
+    puts(line);
+    fflush(stdout);
+}
+
+static enum status bench_tune(struct settings *settings)
+{
+    const struct model *model;
+    const char *home = getenv("HOME");
+    char file[SETTINGS_TEXT], folder[SETTINGS_TEXT];
+    struct job *job;
+
+    if (!path && !home)
+        return FAIL(STATUS_USAGE, "HOME is not set: say where with --write FILE");
+    snprintf(folder, sizeof folder, "%s/.config/tutti", home ? home : "");
+    snprintf(file, sizeof file, "%.900s/kernels.json", folder);
+    TRY(cli_find_model(settings->model, &model));
+    TRY(job_create(settings, model, JOB_GRAPH, &job));
+    enum status status = path ? STATUS_OK : file_make_folder(folder);
+    if (status == STATUS_OK)
+        status = train_tune(job, path ? path : file, tell_line, NULL);
+    if (status == STATUS_OK)
+        printf("written to %s\n", path ? path : file);
+    job_destroy(job);
+    return status;
+}
+
+static enum status run(const struct args *args)
+{
+    struct settings settings;
+    const char *words[2];
+    struct parse parse = {
+        .args = args, .flags = flags, .settings = &settings, .words = words, .max_words = 2
+    };
+
+    settings_init(&settings);
+    TRY(cli_parse(&parse));
+    const char *what = parse.n_words ? words[0] : "";
+    if (strcmp(what, "comm") == 0 && parse.n_words == 1)
+        return bench_comm(&settings);
+    if (strcmp(what, "comm") == 0)
+        return FAIL(STATUS_USAGE, "bench comm takes no model");
+    if (strcmp(what, "train") != 0 && strcmp(what, "tune") != 0 && strcmp(what, "kernel") != 0)
+        return FAIL(STATUS_USAGE, "bench %s: train, comm, kernel or tune", what);
+    if (parse.n_words < 2)
+        return FAIL(STATUS_USAGE, "bench %s needs a %s", what,
+                    strcmp(what, "kernel") == 0 ? "problem" : "model");
+    if (strcmp(what, "kernel") == 0)
+        return bench_kernel(words[1]);
+    snprintf(settings.model, sizeof settings.model, "%s", words[1]);
+    return strcmp(what, "train") == 0 ? bench_train(&settings) : bench_tune(&settings);
+}
+
+const struct command command_bench = {
+    .name = "bench",
+    .usage = "bench train MODEL | comm | kernel PROBLEM | tune MODEL [FLAGS]",
+    .summary = "measure training, collectives or kernels",
+    .run = run,
+    .help = help,
+};

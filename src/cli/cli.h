@@ -1,0 +1,58 @@
+/* cli.h - commands: one file each, a row each in main.c. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+#include "train/settings.h"
+
+/* The arguments after the command's name. */
+struct args {
+    int count;
+    char **word;
+};
+
+struct command {
+    const char *name, *usage, *summary;
+    enum status (*run)(const struct args *args);
+    void (*help)(void);
+};
+
+extern const struct command command_train, command_eval, command_graph, command_bench,
+    command_data, command_models, command_strategies, command_report;
+
+/* A flag that belongs to one command, besides the settings. */
+struct flag {
+    const char *name, *argument, *help;
+    bool *is_set;      /* for flags without argument */
+    const char **text; /* for those with one */
+};
+
+struct parse {
+    const struct args *args;
+    const struct flag *flags;    /* the command's own, ended by a NULL name */
+    struct settings *settings;   /* NULL: the command takes no settings */
+    const char *const *allowed;  /* settings it takes, ended by NULL; NULL: all */
+    const char **words;          /* receives what is no flag */
+    int max_words;
+    int n_words;
+};
+
+/* Walks the arguments: --name value, --name=value, -n value, --switch, --no-switch. A flag that is
+ * neither of the command's nor a setting may be an option of the model, which must have been
+ * named before it; see cli_model_options. Unknown flags are refused with the nearest name. */
+MUST_CHECK enum status cli_parse(struct parse *parse);
+
+/* Help texts from the tables. */
+void cli_print_flags(const char *heading, const struct flag *flags);
+void cli_print_settings(const char *const *allowed);
+
+/* A model by name, or compiled and loaded from a C file. *out stays valid until the end. */
+MUST_CHECK enum status cli_find_model(const char *name, const struct model **out);
+
+/* "1.2 MB", "3.4 k": returns `text`. */
+const char *cli_human(double number, char text[32]);
+
+#endif /* CLI_CLI_H */

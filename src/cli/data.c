@@ -1,0 +1,152 @@
+/* data.c - tutti data list|info|fetch|import */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "data/dataset.h"
+#include "data/fetch.h"
+#include "data/search.h"
+
+static bool json;
+static const char *mirror;
+
+static const struct flag flags[] = {
+    { "json", NULL, "data info: as a JSON object", &json, NULL },
+    { "from", "ADDRESS", "data fetch: from this mirror", NULL, &mirror },
+    { 0 },
+};
+
+static void help(void)
+{
+    puts("\n  data list               the data sets known here, and where they are\n"
+         "  data info NAME|PATH     what a data set holds\n"
+         "  data fetch NAME         download it from its public address, checked\n"
+         "  data import PATH NAME   check a folder of IDX files and copy it to where data lives\n\n"
+         "Data sets are looked for in $TUTTI_DATA, ~/.local/share/tutti and /usr/share/datasets.");
+    cli_print_flags("Flags", flags);
+}
+
+static enum status list(void)
+{
+    for (int i = 0; dataset_table[i]; i++) {
+        const struct dataset_info *info = dataset_table[i];
+        char shape[SHAPE_TEXT], *folder = NULL;
+        const bool here = search_find(info->name, &folder) == STATUS_OK;
+        printf("%-14s %6lld + %5lld  %-8s %2d classes  %s\n", info->name,
+               (long long)info->train_count, (long long)info->test_count,
+               shape_print(&info->sample, shape), info->classes,
+               here ? folder : "not here: tutti data fetch");
+        mem_free(folder);
+    }
+    return STATUS_OK;
+}
+
+static void count_classes(const struct dataset *data, int64_t *counts, int n)
+{
+    for (int64_t i = 0; i < dataset_count(data); i++) {
+        const int32_t label = dataset_label(data, i);
+        if (label >= 0 && label < n)
+            counts[label]++;
+    }
+}
+
+static enum status info(const char *name)
+{
+    enum { CLASSES = 256 };
+    struct dataset *train, *test;
+    int64_t train_counts[CLASSES] = { 0 }, test_counts[CLASSES] = { 0 };
+    char shape[SHAPE_TEXT];
+
+    TRY(dataset_open(name, DATASET_TRAIN, &train));
+    enum status status = dataset_open(name, DATASET_TEST, &test);
+    if (status != STATUS_OK) {
+        dataset_close(train);
+        return status;
+    }
+    const struct dataset_info *about = dataset_info(train);
+    const struct shape sample = dataset_sample(train);
+    const int classes = dataset_classes(train) < CLASSES ? dataset_classes(train) : CLASSES;
+    count_classes(train, train_counts, classes);
+    count_classes(test, test_counts, classes);
+    if (json) {
+        printf("{\"name\": \"%s\", \"train\": %lld, \"test\": %lld, \"sample\": [%lld, %lld, %lld], "
+               "\"classes\": %d, \"fingerprint\": \"%s\"}\n",
+               about->name, (long long)dataset_count(train), (long long)dataset_count(test),
+               (long long)sample.dim[0], (long long)sample.dim[1], (long long)sample.dim[2],
+               classes, dataset_fingerprint(train));
+    } else {
+        printf("%s: %s\n\n", about->name, about->title);
+        printf("  folder       %s\n  format       %s\n", dataset_path(train), about->format);
+        printf("  samples      %lld training, %lld test\n", (long long)dataset_count(train),
+               (long long)dataset_count(test));
+        printf("  sample       %s (channels, height, width)\n  fingerprint  %s\n\n",
+               shape_print(&sample, shape), dataset_fingerprint(train));
+        for (int i = 0; i < classes; i++)
+            printf("  class %-3d %-14s %6lld %6lld\n", i,
+                   about->class_names ? about->class_names[i] : "", (long long)train_counts[i],
+                   (long long)test_counts[i]);
+    }
+    dataset_close(train);
+    dataset_close(test);
+    return STATUS_OK;
+}
+
+static bool tell_fetch(void *arg, const char *file, int64_t done, int64_t total)
+{
+    (void)arg;
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%-32s %5.1f%% of %.1f MB ", file,
+                total ? 100.0 * (double)done / (double)total : 100, (double)total * 1e-6);
+    if (done == total)
+        fputs(isatty(STDERR_FILENO) ? "\n" : "", stderr);
+    return true;
+}
+
+static enum status fetch(const char *name)
+{
+    const struct fetch_options options = { .address = mirror, .progress = tell_fetch };
+    char *folder;
+
+    TRY(dataset_fetch(name, &options, &folder));
+    printf("%s is in %s\n", name, folder);
+    mem_free(folder);
+    return STATUS_OK;
+}
+
+static enum status import(const char *path, const char *name)
+{
+    char *folder;
+
+    TRY(dataset_import(path, name, &folder));
+    printf("%s is in %s\n", name, folder);
+    mem_free(folder);
+    return STATUS_OK;
+}
+
+static enum status run(const struct args *args)
+{
+    const char *words[3];
+    struct parse parse = { .args = args, .flags = flags, .words = words, .max_words = 3 };
+
+    TRY(cli_parse(&parse));
+    const char *what = parse.n_words ? words[0] : "";
+    if (strcmp(what, "list") == 0 && parse.n_words == 1)
+        return list();
+    if (strcmp(what, "info") == 0 && parse.n_words == 2)
+        return info(words[1]);
+    if (strcmp(what, "fetch") == 0 && parse.n_words == 2)
+        return fetch(words[1]);
+    if (strcmp(what, "import") == 0 && parse.n_words == 3)
+        return import(words[1], words[2]);
+    return FAIL(STATUS_USAGE, "data %s: list, info NAME, fetch NAME or import PATH NAME", what);
+}
+
+const struct command command_data = {
+    .name = "data",
+    .usage = "data list | info NAME | fetch NAME | import PATH NAME",
+    .summary = "list, show and bring in data sets",
+    .run = run,
+    .help = help,
+};

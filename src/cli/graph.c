@@ -1,0 +1,77 @@
+/* graph.c - tutti graph */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/strbuf.h"
+#include "cli/cli.h"
+#include "train/train.h"
+
+static const char *format, *after;
+
+static const char *const allowed[] = { "strategy", "split",     "sync",   "meet",  "ranks",
+                                       "threads",  "shards",    "batch",  "clip",  "optimizer",
+                                       "momentum", "bucket-mib", NULL };
+static const struct flag flags[] = {
+    { "format", "text|dot|svg", "how to draw it (text)", NULL, &format },
+    { "after", "PASS", "stop after this pass; model: before the first", NULL, &after },
+    { 0 },
+};
+
+static void help(void)
+{
+    cli_print_settings(allowed);
+    cli_print_flags("Picture", flags);
+    puts("\nEvery rank of a data-parallel strategy runs the same graph.\n\nExamples\n"
+         "  tutti graph mlp --after model\n"
+         "  tutti graph cnn --strategy mirrored -n 2 --format svg > cnn.svg");
+}
+
+static enum status print(const struct graph *graph)
+{
+    struct strbuf out;
+
+    strbuf_init(&out, 256 << 20);
+    if (!format || strcmp(format, "text") == 0)
+        graph_print_text(graph, &out);
+    else if (strcmp(format, "dot") == 0)
+        graph_print_dot(graph, &out);
+    else
+        graph_print_svg(graph, &out);
+    enum status status = strbuf_status(&out);
+    if (status == STATUS_OK)
+        fputs(out.text, stdout);
+    strbuf_release(&out);
+    return status;
+}
+
+static enum status run(const struct args *args)
+{
+    struct settings settings;
+    const char *words[1];
+    struct parse parse = { .args = args, .flags = flags, .settings = &settings,
+                           .allowed = allowed, .words = words, .max_words = 1 };
+    const struct model *model;
+    struct job *job;
+
+    settings_init(&settings);
+    TRY(cli_parse(&parse));
+    if (!parse.n_words)
+        return FAIL(STATUS_USAGE, "no model: tutti graph MODEL");
+    if (format && strcmp(format, "text") != 0 && strcmp(format, "dot") != 0 &&
+        strcmp(format, "svg") != 0)
+        return FAIL(STATUS_USAGE, "--format %s: text, dot or svg", format);
+    snprintf(settings.model, sizeof settings.model, "%s", words[0]);
+    TRY(cli_find_model(settings.model, &model));
+    TRY(job_create_after(&settings, model, after, &job));
+    enum status status = print(job_graph(job));
+    job_destroy(job);
+    return status;
+}
+
+const struct command command_graph = {
+    .name = "graph",
+    .usage = "graph MODEL [FLAGS]",
+    .summary = "show what a strategy makes of a model",
+    .run = run,
+    .help = help,
+};

@@ -1,0 +1,112 @@
+/* main.c - the program: finds the command, runs it, prints its failure. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/suggest.h"
+#include "cli/cli.h"
+#include "tutti.h"
+
+static const struct command *const commands[] = {
+    &command_train,  &command_eval,       &command_graph, &command_bench, &command_report,
+    &command_models, &command_strategies, &command_data,  NULL,
+};
+
+static void print_usage(FILE *out)
+{
+    fputs("tutti trains deep-learning models, on one device or many.\n\n"
+          "usage: tutti COMMAND [ARGUMENTS]\n\n",
+          out);
+    for (int i = 0; commands[i]; i++)
+        fprintf(out, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
+    fputs("\n"
+          "  tutti COMMAND --help   what a command takes\n"
+          "  tutti --version\n\n"
+          "Begin with:  tutti train mlp --data fashion-mnist\n",
+          out);
+}
+
+static const struct command *find_command(const char *name)
+{
+    for (int i = 0; commands[i]; i++) {
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
+    }
+    return NULL;
+}
+
+static enum status unknown_command(const char *name)
+{
+    const char *names[32] = { NULL };
+
+    for (int i = 0; commands[i]; i++)
+        names[i] = commands[i]->name;
+    const char *near = suggest_nearest(name, names);
+    if (near)
+        return FAIL(STATUS_USAGE, "unknown command %s: did you mean %s?", name, near);
+    return FAIL(STATUS_USAGE, "unknown command %s: tutti --help lists them", name);
+}
+
+static bool asks_for_help(const struct args *args)
+{
+    for (int i = 0; i < args->count; i++) {
+        if (strcmp(args->word[i], "--help") == 0 || strcmp(args->word[i], "-h") == 0)
+            return true;
+    }
+    return false;
+}
+
+static void print_command_help(const struct command *command)
+{
+    printf("%s\n\nusage: tutti %s\n", command->summary, command->usage);
+    if (command->help)
+        command->help();
+}
+
+static enum status run(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_usage(stderr);
+        return FAIL(STATUS_USAGE, "no command");
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+        printf("tutti %s\n", tutti_version());
+        return STATUS_OK;
+    }
+    const bool wants_help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+                            strcmp(argv[1], "help") == 0;
+    if (wants_help && argc < 3) {
+        print_usage(stdout);
+        return STATUS_OK;
+    }
+    const char *name = argv[wants_help ? 2 : 1];
+    const struct command *command = find_command(name);
+    if (!command)
+        return unknown_command(name);
+    const struct args args = { argc - 2, argv + 2 };
+    if (wants_help || asks_for_help(&args)) {
+        print_command_help(command);
+        return STATUS_OK;
+    }
+    return command->run(&args);
+}
+
+int main(int argc, char **argv)
+{
+    const char *level = getenv("TUTTI_LOG");
+
+    if (level)
+        log_set_level(strcmp(level, "debug") == 0  ? LOG_DEBUG
+                      : strcmp(level, "info") == 0 ? LOG_INFO
+                                                   : LOG_WARNING);
+    const enum status status = run(argc, argv);
+    if (status == STATUS_OK && (fflush(stdout) != 0 || ferror(stdout))) {
+        fputs("tutti: standard output cannot be written\n", stderr);
+        return 1;
+    }
+    if (status == STATUS_OK)
+        return 0;
+    fprintf(stderr, "tutti: %s\n", status_message());
+    return status == STATUS_USAGE ? 2 : 1;
+}

@@ -1,0 +1,243 @@
+/* parse.c - the command line, from tables. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/suggest.h"
+#include "cli/cli.h"
+
+static bool is_allowed(const struct parse *parse, const struct setting *setting)
+{
+    if (!parse->settings)
+        return false;
+    for (int i = 0; parse->allowed; i++) {
+        if (!parse->allowed[i])
+            return false;
+        if (strcmp(parse->allowed[i], setting->name) == 0)
+            return true;
+    }
+    return true;
+}
+
+static const struct setting *setting_of_letter(char letter)
+{
+    for (const struct setting *s = settings_table; s->name; s++) {
+        if (s->letter == letter)
+            return s;
+    }
+    return NULL;
+}
+
+static enum status unknown_flag(const struct parse *parse, const char *name)
+{
+    const char *names[128] = { NULL };
+    int n = 0;
+
+    for (const struct flag *f = parse->flags; f && f->name && n < 60; f++)
+        names[n++] = f->name;
+    for (const struct setting *s = settings_table; s->name && n < 126; s++) {
+        if (is_allowed(parse, s))
+            names[n++] = s->name;
+    }
+    const char *near = suggest_nearest(name, names);
+    if (near)
+        return FAIL(STATUS_USAGE, "unknown flag --%s: did you mean --%s?", name, near);
+    return FAIL(STATUS_USAGE, "unknown flag --%s: see --help", name);
+}
+
+/* An option of the model that was named before. STATUS_NOT_FOUND: it has none of that name. */
+static enum status model_option(const struct parse *parse, const char *name, const char *text)
+{
+    const struct model *model = NULL;
+    char *end;
+
+    if (!parse->settings || parse->n_words == 0)
+        return STATUS_NOT_FOUND;
+    model = model_find(parse->words[0]);
+    if (!model && *parse->settings->model)
+        model = model_find(parse->settings->model);
+    for (int i = 0; model && i < MODEL_OPTIONS && model->options[i].name; i++) {
+        const struct model_option *option = &model->options[i];
+        if (strcmp(option->name, name) != 0)
+            continue;
+        if (!text)
+            return FAIL(STATUS_USAGE, "--%s needs a value", name);
+        errno = 0;
+        const double number = strtod(text, &end);
+        if (end == text || *end || errno || !isfinite(number))
+            return FAIL(STATUS_USAGE, "--%s %s: not a number", name, text);
+        if (number < option->minimum || number > option->maximum)
+            return FAIL(STATUS_USAGE, "--%s %s: must lie between %g and %g", name, text,
+                        option->minimum, option->maximum);
+        parse->settings->options[i] = number;
+        return STATUS_OK;
+    }
+    return STATUS_NOT_FOUND;
+}
+
+/* One flag; `value` is what followed '=' or NULL, `next` the next word or NULL. *used says whether
+ * that was taken. */
+static enum status take_flag(struct parse *parse, const char *name, const char *value,
+                             const char *next, bool *used)
+{
+    const char *text = value ? value : next;
+
+    *used = false;
+    for (const struct flag *f = parse->flags; f && f->name; f++) {
+        if (strcmp(f->name, name) != 0)
+            continue;
+        if (f->is_set) {
+            if (value)
+                return FAIL(STATUS_USAGE, "--%s takes no value", name);
+            *f->is_set = true;
+            return STATUS_OK;
+        }
+        if (!text)
+            return FAIL(STATUS_USAGE, "--%s needs a value", name);
+        *f->text = text;
+        *used = !value;
+        return STATUS_OK;
+    }
+    const bool negated = strncmp(name, "no-", 3) == 0;
+    const struct setting *setting = settings_find(negated ? name + 3 : name);
+    if (setting && is_allowed(parse, setting) &&
+        (!negated || setting->kind == SETTING_SWITCH)) {
+        if (setting->kind == SETTING_SWITCH) {
+            if (value)
+                return FAIL(STATUS_USAGE, "--%s takes no value", name);
+            return settings_set(parse->settings, setting, negated ? "false" : "true");
+        }
+        if (!text)
+            return FAIL(STATUS_USAGE, "--%s needs a value (%s)", name, setting->argument);
+        *used = !value;
+        return settings_set(parse->settings, setting, text);
+    }
+    enum status status = model_option(parse, name, text);
+    if (status != STATUS_NOT_FOUND) {
+        *used = !value;
+        return status;
+    }
+    return unknown_flag(parse, name);
+}
+
+enum status cli_parse(struct parse *parse)
+{
+    bool flags_end = false;
+
+    for (int i = 0; i < parse->args->count; i++) {
+        char *word = parse->args->word[i];
+        const char *next = i + 1 < parse->args->count ? parse->args->word[i + 1] : NULL;
+        bool used = false;
+
+        if (flags_end || word[0] != '-' || word[1] == '\0') {
+            if (parse->n_words == parse->max_words)
+                return FAIL(STATUS_USAGE, "%s is one word too many: see --help", word);
+            parse->words[parse->n_words++] = word;
+        } else if (strcmp(word, "--") == 0) {
+            flags_end = true;
+        } else if (word[1] == '-') {
+            char name[64];
+            const char *equals = strchr(word, '=');
+            const size_t length = equals ? (size_t)(equals - word - 2) : strlen(word + 2);
+            if (length >= sizeof name)
+                return FAIL(STATUS_USAGE, "unknown flag %.60s...: see --help", word);
+            memcpy(name, word + 2, length);
+            name[length] = '\0';
+            TRY(take_flag(parse, name, equals ? equals + 1 : NULL, next, &used));
+        } else {
+            const struct setting *setting = setting_of_letter(word[1]);
+            if (!setting || !is_allowed(parse, setting))
+                return FAIL(STATUS_USAGE, "unknown flag %s: see --help", word);
+            const char *text = word[2] ? word + 2 : next; /* -n4 and -n 4 */
+            if (!text)
+                return FAIL(STATUS_USAGE, "-%c needs a value (%s)", word[1], setting->argument);
+            used = !word[2];
+            TRY(settings_set(parse->settings, setting, text));
+        }
+        i += used;
+    }
+    return STATUS_OK;
+}
+
+/* Help ---------------------------------------------------------------------------------- */
+
+void cli_print_flags(const char *heading, const struct flag *flags)
+{
+    printf("\n%s\n", heading);
+    for (const struct flag *f = flags; f->name; f++) {
+        char left[64];
+        snprintf(left, sizeof left, "--%s%s%s", f->name, f->argument ? " " : "",
+                 f->argument ? f->argument : "");
+        printf("  %-26s %s\n", left, f->help);
+    }
+}
+
+static void print_default(const struct setting *s)
+{
+    struct settings defaults;
+    int64_t whole;
+    double number;
+
+    settings_init(&defaults);
+    const char *field = (const char *)&defaults + s->offset;
+    switch (s->kind) {
+    case SETTING_TEXT:
+        if (*field)
+            printf(" (%s)", field);
+        break;
+    case SETTING_INTEGER:
+    case SETTING_UNSIGNED:
+        memcpy(&whole, field, sizeof whole);
+        if (whole)
+            printf(" (%lld)", (long long)whole);
+        break;
+    case SETTING_NUMBER:
+        memcpy(&number, field, sizeof number);
+        if (!isnan(number) && number != 0)
+            printf(" (%g)", number);
+        break;
+    case SETTING_SWITCH:
+    default:
+        if (*(const bool *)field)
+            printf(" (on; --no-%s)", s->name);
+    }
+}
+
+void cli_print_settings(const char *const *allowed)
+{
+    struct settings dummy;
+    const struct parse parse = { .settings = &dummy, .allowed = allowed };
+    const char *group = "";
+
+    for (const struct setting *s = settings_table; s->name; s++) {
+        char left[64];
+        if (!is_allowed(&parse, s))
+            continue;
+        if (strcmp(group, s->group) != 0)
+            printf("\n%s\n", s->group);
+        group = s->group;
+        if (s->letter)
+            snprintf(left, sizeof left, "-%c, --%s %s", s->letter, s->name, s->argument);
+        else
+            snprintf(left, sizeof left, "--%s%s%s", s->name, s->argument ? " " : "",
+                     s->argument ? s->argument : "");
+        printf("  %-26s %s", left, s->help);
+        print_default(s);
+        printf("\n");
+    }
+}
+
+const char *cli_human(double number, char text[32])
+{
+    static const char *const units[] = { "", "k", "M", "G", "T" };
+    int unit = 0;
+
+    while (fabs(number) >= 1000 && unit < 4) {
+        number /= 1000;
+        unit++;
+    }
+    snprintf(text, 32, unit && number < 100 ? "%.1f %s" : "%.0f %s", number, units[unit]);
+    return text;
+}

@@ -1,0 +1,143 @@
+/* train.c - tutti train */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/strbuf.h"
+#include "cli/cli.h"
+#include "train/train.h"
+
+static bool json, overwrite, quiet;
+static const char *resume;
+
+static const struct flag flags[] = {
+    { "resume", "DIR", "continue the run in DIR; flags change its settings", NULL, &resume },
+    { "overwrite", NULL, "replace a run that --out holds", &overwrite, NULL },
+    { "json", NULL, "every line of metrics and the summary as JSON on standard output", &json, NULL },
+    { "quiet", NULL, "no progress, no closing lines", &quiet, NULL },
+    { 0 },
+};
+
+static void help(void)
+{
+    cli_print_settings(NULL);
+    cli_print_flags("Run", flags);
+    puts("\nMODEL is a name of the zoo (tutti models) or a C file that includes tutti.h.\n"
+         "A model's own options are flags too: tutti models NAME shows them.\n\n"
+         "Examples\n"
+         "  tutti train mlp --epochs 5\n"
+         "  tutti train cnn --strategy mirrored -n 2 --optimizer adamw --schedule cosine\n"
+         "  tutti train --resume runs/cnn-mirrored-20260131-120000 --epochs 10");
+}
+
+static void command_line(const struct args *args, struct strbuf *out)
+{
+    strbuf_add(out, "tutti train");
+    for (int i = 0; i < args->count; i++)
+        strbuf_printf(out, " %s", args->word[i]);
+}
+
+static void print_result(const struct job *job, const struct train_result *r)
+{
+    const struct settings *s = job_settings(job);
+    char rate[32], bytes[32];
+
+    printf("%s on %s, %s, %lld x %lld threads: ", s->model, s->data, s->strategy,
+           (long long)s->ranks, (long long)s->threads);
+    if (!isnan(r->val_accuracy))
+        printf("test accuracy %.2f%%, ", 100 * r->val_accuracy);
+    if (!isnan(r->val_loss))
+        printf("test loss %.4f, ", r->val_loss);
+    printf("%lld steps in %.1f s, %ssamples/s, %sB\n", (long long)r->steps, r->seconds,
+           cli_human(r->samples_per_s, rate), cli_human((double)r->peak_bytes, bytes));
+    printf("weights  %s\nreport   %s/report.html\n", r->weights_sha256, r->folder);
+}
+
+static void print_json(const struct train_result *r)
+{
+    struct strbuf line;
+
+    strbuf_init(&line, 64 << 10);
+    strbuf_printf(&line, "{\"kind\": \"summary\", \"folder\": ");
+    strbuf_add_json(&line, r->folder);
+    strbuf_printf(&line, ", \"weights_sha256\": \"%s\", \"steps\": %lld, \"val_accuracy\": ",
+                  r->weights_sha256, (long long)r->steps);
+    strbuf_add_number(&line, r->val_accuracy);
+    strbuf_add(&line, ", \"val_loss\": ");
+    strbuf_add_number(&line, r->val_loss);
+    strbuf_add(&line, ", \"seconds\": ");
+    strbuf_add_number(&line, r->seconds);
+    strbuf_add(&line, ", \"samples_per_s\": ");
+    strbuf_add_number(&line, r->samples_per_s);
+    strbuf_add(&line, ", \"first_step_s\": ");
+    strbuf_add_number(&line, r->first_step_s);
+    strbuf_printf(&line, ", \"peak_bytes\": %lld}\n", (long long)r->peak_bytes);
+    fputs(line.text, stdout);
+    strbuf_release(&line);
+}
+
+/* The settings of the run to continue come first, so that flags change them. */
+static enum status read_resumed(const struct args *args, struct settings *settings)
+{
+    for (int i = 0; i + 1 < args->count; i++) {
+        if (strcmp(args->word[i], "--resume") == 0)
+            return train_read_settings(args->word[i + 1], settings);
+    }
+    for (int i = 0; i < args->count; i++) {
+        if (strncmp(args->word[i], "--resume=", 9) == 0)
+            return train_read_settings(args->word[i] + 9, settings);
+    }
+    return STATUS_OK;
+}
+
+static enum status run(const struct args *args)
+{
+    struct settings settings;
+    const char *words[1];
+    struct parse parse = {
+        .args = args, .flags = flags, .settings = &settings, .words = words, .max_words = 1
+    };
+    const struct model *model = NULL;
+    struct train_result result = { 0 };
+    struct strbuf command;
+    struct job *job;
+
+    settings_init(&settings);
+    TRY(read_resumed(args, &settings));
+    TRY(cli_parse(&parse));
+    if (resume && parse.n_words)
+        return FAIL(STATUS_USAGE, "--resume goes on with the model of %s: name none", resume);
+    if (resume && strcmp(settings.out, resume) != 0)
+        return FAIL(STATUS_USAGE, "--resume %s and --out %s: a run goes on in its own folder",
+                    resume, settings.out);
+    if (!resume && !parse.n_words)
+        return FAIL(STATUS_USAGE, "no model: tutti train MODEL (tutti models lists them)");
+    if (parse.n_words)
+        snprintf(settings.model, sizeof settings.model, "%s", words[0]);
+    TRY(cli_find_model(settings.model, &model));
+    TRY(job_create(&settings, model, JOB_TRAIN, &job));
+
+    strbuf_init(&command, 1 << 20);
+    command_line(args, &command);
+    const struct train_hooks hooks = {
+        .progress = !quiet, .json = json, .command = command.text, .overwrite = overwrite
+    };
+    enum status status =
+        resume ? train_resume(job, &hooks, &result) : train_run(job, &hooks, &result);
+    if (status == STATUS_OK && json)
+        print_json(&result);
+    else if (status == STATUS_OK && !quiet)
+        print_result(job, &result);
+    strbuf_release(&command);
+    job_destroy(job);
+    return status;
+}
+
+const struct command command_train = {
+    .name = "train",
+    .usage = "train MODEL [FLAGS]\n       tutti train --resume DIR [FLAGS]",
+    .summary = "train a model",
+    .run = run,
+    .help = help,
+};

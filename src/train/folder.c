@@ -1,0 +1,243 @@
+/* folder.c - config.json, metrics.jsonl, summary.json and graph.svg of a run. */
+#include "train/folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "tutti.h"
+
+enum { TEXT_MAX = 64 << 20, METRICS_MAX = 1 << 30 };
+
+static enum status replace_in(const char *folder, const char *name, const struct strbuf *text)
+{
+    char *path;
+
+    TRY(strbuf_status(text));
+    TRY(file_join(folder, name, &path));
+    enum status status = file_replace(path, text->text, text->length);
+    mem_free(path);
+    return status;
+}
+
+static void add_config(const struct job *job, const struct train_hooks *hooks,
+                       struct strbuf *text)
+{
+    const struct settings *s = &job->settings;
+    char split[32];
+
+    snprintf(split, sizeof split, "dp=%lld", (long long)s->ranks);
+    strbuf_printf(text, "{\n  \"format\": 1,\n  \"tutti\": \"%s\",\n  ", TUTTI_VERSION);
+    settings_print(s, text);
+    strbuf_printf(text, ",\n  \"total_steps\": %lld", (long long)job->total_steps);
+    strbuf_printf(text, ",\n  \"parameters\": %lld", (long long)graph_param_count(job->graph));
+    strbuf_printf(text, ",\n  \"distribution\": {\"split\": \"%s\", \"sync\": \"%s\", \"meet\": \"%s\"}",
+                  split, job->strategy->sync, job->strategy->meet);
+    strbuf_printf(text, ",\n  \"bits\": {\"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", \"shards\": %lld}",
+                  kernel_isa(), kernel_choices_hash(job->choices),
+                  dataset_fingerprint(job->train), (long long)s->shards);
+    if (hooks->command) {
+        strbuf_add(text, ",\n  \"command\": ");
+        strbuf_add_json(text, hooks->command);
+    }
+    strbuf_add(text, "\n}\n");
+}
+
+/* A folder that does not exist yet: runs/cnn-mirrored-20260131-120000, with -2, -3 ... if taken. */
+static void pick_folder(struct job *job)
+{
+    struct settings *s = &job->settings;
+    const time_t now = time(NULL);
+    struct tm parts;
+    char when[32];
+
+    strftime(when, sizeof when, "%Y%m%d-%H%M%S", localtime_r(&now, &parts));
+    snprintf(s->out, sizeof s->out, "runs/%s-%s-%s", job->model->name, job->strategy->name, when);
+    const size_t length = strlen(s->out);
+    for (int i = 2; file_exists(s->out) && i < 1000; i++)
+        snprintf(s->out + length, sizeof s->out - length, "-%d", i);
+}
+
+enum status folder_create(struct job *job, const struct train_hooks *hooks)
+{
+    static const char *const old[] = { "metrics.jsonl", "summary.json", "report.html",
+                                       "graph.svg", "checkpoint" };
+    struct strbuf text;
+    char *path;
+
+    if (!*job->settings.out)
+        pick_folder(job);
+    const char *folder = job->settings.out;
+    TRY(file_join(folder, "config.json", &path));
+    const bool taken = file_exists(path);
+    mem_free(path);
+    if (taken && !hooks->overwrite)
+        return FAIL(STATUS_USAGE, "%s holds a run already: continue it with --resume %s, replace it "
+                    "with --overwrite, or choose another --out", folder, folder);
+    TRY(file_make_folder(folder));
+    for (size_t i = 0; i < sizeof old / sizeof *old && taken; i++) {
+        TRY(file_join(folder, old[i], &path));
+        enum status status = file_remove_tree(path);
+        mem_free(path);
+        TRY(status);
+    }
+    strbuf_init(&text, TEXT_MAX);
+    add_config(job, hooks, &text);
+    enum status status = replace_in(folder, "config.json", &text);
+    if (status == STATUS_OK) {
+        strbuf_clear(&text);
+        graph_print_svg(job->graph, &text);
+        status = replace_in(folder, "graph.svg", &text);
+    }
+    strbuf_release(&text);
+    return status;
+}
+
+enum status folder_rewind(const struct job *job, uint64_t step)
+{
+    char *path, *text;
+    size_t length;
+
+    TRY(file_join(job->settings.out, "metrics.jsonl", &path));
+    enum status status = file_read(path, METRICS_MAX, &text, &length);
+    if (status == STATUS_NOT_FOUND) {
+        mem_free(path);
+        return STATUS_OK;
+    }
+    if (status == STATUS_OK) {
+        size_t kept = 0;
+        for (size_t at = 0; at < length;) {
+            const char *end = memchr(text + at, '\n', length - at);
+            struct json *line = NULL;
+            if (!end || json_parse(text + at, (size_t)(end - text) - at, &line) != STATUS_OK)
+                break; /* the rest was being written when the run died */
+            const bool later = json_integer(json_root(line), "step", 0) > (int64_t)step;
+            json_destroy(line);
+            if (later)
+                break;
+            kept = at = (size_t)(end - text) + 1;
+        }
+        status = file_replace(path, text, kept);
+        mem_free(text);
+    }
+    mem_free(path);
+    return status;
+}
+
+static void add_member(struct strbuf *line, const char *name, double number)
+{
+    if (isnan(number))
+        return;
+    strbuf_printf(line, ", \"%s\": ", name);
+    strbuf_add_number(line, number);
+}
+
+static enum status append(const char *folder, const char *name, const struct strbuf *line)
+{
+    char *path;
+
+    TRY(strbuf_status(line));
+    TRY(file_join(folder, name, &path));
+    enum status status = STATUS_OK;
+    const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    const ssize_t written = fd < 0 ? -1 : write(fd, line->text, line->length);
+    if (written != (ssize_t)line->length)
+        status = FAIL(STATUS_IO, "%s: %s", path,
+                      written < 0 ? strerror(errno) : "no space left for a whole line");
+    if (fd >= 0 && close(fd) != 0 && status == STATUS_OK)
+        status = FAIL(STATUS_IO, "%s: %s", path, strerror(errno));
+    mem_free(path);
+    return status;
+}
+
+enum status folder_add_metrics(const struct job *job, const struct train_hooks *hooks,
+                               const struct metrics *m)
+{
+    struct strbuf line;
+
+    strbuf_init(&line, 64 << 10);
+    strbuf_printf(&line, "{\"kind\": \"%s\", \"step\": %llu", m->kind,
+                  (unsigned long long)m->step);
+    add_member(&line, "epoch", m->epoch);
+    add_member(&line, "samples", (double)m->samples);
+    add_member(&line, "train_loss", m->train_loss);
+    add_member(&line, "train_accuracy", m->train_accuracy);
+    add_member(&line, "val_loss", m->val_loss);
+    add_member(&line, "val_accuracy", m->val_accuracy);
+    add_member(&line, "lr", m->lr);
+    add_member(&line, "seconds", m->seconds);
+    add_member(&line, "epoch_seconds", m->epoch_seconds);
+    add_member(&line, "eval_seconds", m->eval_seconds);
+    add_member(&line, "samples_per_s", m->samples_per_s);
+    add_member(&line, "comm_share", m->comm_share);
+    add_member(&line, "wait_share", m->wait_share);
+    add_member(&line, "load_share", m->load_share);
+    strbuf_add(&line, "}\n");
+    enum status status = append(job->settings.out, "metrics.jsonl", &line);
+    if (status == STATUS_OK && hooks->json) {
+        fputs(line.text, stdout);
+        fflush(stdout);
+    }
+    strbuf_release(&line);
+    return status;
+}
+
+static void add_rank(struct strbuf *text, int rank, const struct rank_times *t)
+{
+    const double other = t->total - t->compute - t->comm - t->wait - t->load - t->evaluate;
+
+    strbuf_printf(text, "%s\n    {\"rank\": %d", rank ? "," : "", rank);
+    add_member(text, "compute_s", t->compute);
+    add_member(text, "comm_s", t->comm);
+    add_member(text, "wait_s", t->wait);
+    add_member(text, "load_s", t->load);
+    add_member(text, "eval_s", t->evaluate);
+    add_member(text, "other_s", other > 0 ? other : 0);
+    add_member(text, "peak_bytes", (double)t->peak_bytes);
+    strbuf_add(text, "}");
+}
+
+enum status folder_write_summary(const struct job *job, const char *status,
+                                 const struct train_result *r, int64_t samples,
+                                 const struct rank_times *times)
+{
+    const struct settings *s = &job->settings;
+    struct strbuf text;
+
+    strbuf_init(&text, TEXT_MAX);
+    strbuf_printf(&text, "{\n  \"format\": 1,\n  \"status\": \"%s\",\n  \"model\": ", status);
+    strbuf_add_json(&text, s->model);
+    strbuf_add(&text, ",\n  \"data\": ");
+    strbuf_add_json(&text, s->data);
+    strbuf_printf(&text, ",\n  \"strategy\": \"%s\",\n  \"device\": \"%s\"", s->strategy, s->device);
+    add_member(&text, "ranks", (double)s->ranks);
+    add_member(&text, "threads", (double)s->threads);
+    add_member(&text, "shards", (double)s->shards);
+    add_member(&text, "batch", (double)s->batch);
+    add_member(&text, "steps", (double)r->steps);
+    add_member(&text, "epochs", (double)r->steps / (double)job->steps_per_epoch);
+    add_member(&text, "samples", (double)samples);
+    add_member(&text, "parameters", (double)graph_param_count(job->graph));
+    add_member(&text, "seconds", r->seconds);
+    add_member(&text, "first_step_s", r->first_step_s);
+    add_member(&text, "samples_per_s", r->samples_per_s);
+    add_member(&text, "train_loss", r->train_loss);
+    add_member(&text, "train_accuracy", r->train_accuracy);
+    add_member(&text, "val_loss", r->val_loss);
+    add_member(&text, "val_accuracy", r->val_accuracy);
+    add_member(&text, "peak_bytes", (double)r->peak_bytes);
+    strbuf_printf(&text, ",\n  \"weights_sha256\": \"%s\",\n  \"rank_times\": [",
+                  r->weights_sha256);
+    for (int i = 0; i < s->ranks; i++)
+        add_rank(&text, i, &times[i]);
+    strbuf_add(&text, "\n  ]\n}\n");
+    enum status result = replace_in(s->out, "summary.json", &text);
+    strbuf_release(&text);
+    return result;
+}

@@ -1,0 +1,40 @@
+/* folder.h - writing a run's folder (docs/formats.md). Private to train/. Rank 0 alone writes. */
+#ifndef TRAIN_FOLDER_H
+#define TRAIN_FOLDER_H
+
+#include <stdint.h>
+
+#include "train/job.h"
+
+/* Means over the steps since the last reset, weighted by samples. */
+struct tally {
+    double loss, correct, seconds;
+    int64_t samples;
+};
+
+struct rank_times {
+    double compute, comm, wait, load, evaluate, total;
+    int64_t peak_bytes;
+};
+
+struct metrics { /* one line; NaN members are left out */
+    const char *kind; /* "train" or "eval" */
+    uint64_t step;
+    double epoch;
+    int64_t samples;
+    double train_loss, train_accuracy, val_loss, val_accuracy, lr, seconds, epoch_seconds,
+        eval_seconds, samples_per_s, comm_share, wait_share, load_share;
+};
+
+/* Makes the folder of a new run with config.json and graph.svg; refuses one that holds a run
+ * unless it may be overwritten. settings.out "" picks runs/MODEL-STRATEGY-TIME. */
+MUST_CHECK enum status folder_create(struct job *job, const struct train_hooks *hooks);
+/* Cuts metrics.jsonl after the last line whose step is at most `step`. */
+MUST_CHECK enum status folder_rewind(const struct job *job, uint64_t step);
+MUST_CHECK enum status folder_add_metrics(const struct job *job, const struct train_hooks *hooks,
+                                          const struct metrics *metrics);
+MUST_CHECK enum status folder_write_summary(const struct job *job, const char *status,
+                                            const struct train_result *result, int64_t samples,
+                                            const struct rank_times *times);
+
+#endif /* TRAIN_FOLDER_H */

@@ -1,0 +1,316 @@
+/* job.c - from settings to a job: everything that can be wrong is found here. */
+#include "train/job.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/suggest.h"
+#include "exec/exec.h"
+#include "graph/op.h"
+
+static int cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+/* `kind NAME is unknown`, with the nearest name where one is near. */
+static enum status unknown(const char *kind, const char *name, const char *const *names,
+                           const char *command)
+{
+    const char *near = suggest_nearest(name, names);
+
+    if (near)
+        return FAIL(STATUS_USAGE, "unknown %s %s: did you mean %s?", kind, name, near);
+    return FAIL(STATUS_USAGE, "unknown %s %s: %s lists what there is", kind, name, command);
+}
+
+static enum status pick_model(struct job *job, const struct model *model)
+{
+    const char *names[64] = { NULL };
+
+    job->model = model ? model : model_find(job->settings.model);
+    for (int i = 0; model_table[i] && i < 63; i++)
+        names[i] = model_table[i]->name;
+    if (!job->model)
+        return unknown("model", job->settings.model, names, "tutti models");
+    job->model_config = model_defaults(job->model);
+    for (int i = 0; i < MODEL_OPTIONS && job->model->options[i].name; i++) {
+        if (!isnan(job->settings.options[i]))
+            TRY(model_set_option(job->model, &job->model_config, job->model->options[i].name,
+                                 job->settings.options[i]));
+    }
+    return STATUS_OK;
+}
+
+static enum status pick_strategy(struct job *job)
+{
+    struct settings *s = &job->settings;
+    const char *names[64] = { NULL };
+
+    if (!*s->strategy)
+        snprintf(s->strategy, sizeof s->strategy, "%s", s->ranks > 1 ? "mirrored" : "single");
+    job->strategy = strategy_find(s->strategy);
+    for (int i = 0; strategy_table[i] && i < 63; i++)
+        names[i] = strategy_table[i]->name;
+    if (!job->strategy)
+        return unknown("strategy", s->strategy, names, "tutti strategies");
+    TRY(strategy_check(job->strategy, (int)s->ranks, *s->split ? s->split : NULL,
+                       *s->sync ? s->sync : NULL, *s->meet ? s->meet : NULL));
+    if (strcmp(s->device, "cpu") != 0)
+        return FAIL(STATUS_USAGE, "--device %s: this build has the device cpu alone", s->device);
+    return STATUS_OK;
+}
+
+/* A step's samples are cut into equal shards, at least one a rank; by default one a thread. */
+static enum status pick_shards(struct job *job)
+{
+    struct settings *s = &job->settings;
+
+    if (!s->threads)
+        s->threads = cores() / s->ranks > 1 ? cores() / s->ranks : 1;
+    if (s->batch % s->ranks)
+        return FAIL(STATUS_USAGE, "--batch %lld is not divisible by %lld ranks",
+                    (long long)s->batch, (long long)s->ranks);
+    if (!s->shards) {
+        int64_t threads = s->threads;
+        while (s->batch % (s->ranks * threads))
+            threads--;
+        s->shards = s->ranks * threads;
+    }
+    if (s->shards < s->ranks)
+        return FAIL(STATUS_USAGE, "--shards %lld: each of %lld ranks needs one at least",
+                    (long long)s->shards, (long long)s->ranks);
+    if (s->batch % s->shards)
+        return FAIL(STATUS_USAGE, "--batch %lld is not divisible into %lld shards",
+                    (long long)s->batch, (long long)s->shards);
+    return STATUS_OK;
+}
+
+static float given(double setting, float otherwise)
+{
+    return isnan(setting) ? otherwise : (float)setting;
+}
+
+static enum status pick_optimizer(struct job *job)
+{
+    struct settings *s = &job->settings;
+    const char *names[64] = { NULL };
+    struct optim_config *o = &job->optim;
+
+    o->optimizer = optim_find(s->optimizer);
+    for (int i = 0; optim_table[i] && i < 63; i++)
+        names[i] = optim_table[i]->name;
+    if (!o->optimizer)
+        return unknown("optimizer", s->optimizer, names, "tutti train --help");
+    const struct attrs *d = &o->optimizer->defaults;
+    o->attrs = *d;
+    o->attrs.momentum = given(s->momentum, d->momentum);
+    o->attrs.weight_decay = given(s->weight_decay, d->weight_decay);
+    o->attrs.beta1 = given(s->beta1, d->beta1);
+    o->attrs.beta2 = given(s->beta2, d->beta2);
+    o->attrs.epsilon = given(s->epsilon, d->epsilon);
+    o->attrs.nesterov = s->nesterov;
+    o->attrs.max_norm = (float)s->clip;
+    const bool is_sgd = o->optimizer->op == &op_sgd_update;
+    if (!is_sgd && (!isnan(s->momentum) || s->nesterov))
+        return FAIL(STATUS_USAGE, "--momentum and --nesterov belong to sgd, not to %s",
+                    s->optimizer);
+    if (is_sgd && (!isnan(s->beta1) || !isnan(s->beta2) || !isnan(s->epsilon)))
+        return FAIL(STATUS_USAGE, "--beta1, --beta2 and --epsilon belong to adam, not to sgd");
+    if (s->nesterov && o->attrs.momentum == 0)
+        return FAIL(STATUS_USAGE, "--nesterov needs --momentum above 0");
+    /* What was picked is what config.json says. */
+    s->lr = isnan(s->lr) ? o->optimizer->default_lr : s->lr;
+    s->weight_decay = isnan(s->weight_decay) ? (double)o->attrs.weight_decay : s->weight_decay;
+    if (is_sgd && isnan(s->momentum))
+        s->momentum = (double)o->attrs.momentum;
+
+    o->schedule = (struct schedule){
+        .lr = s->lr,
+        .final_lr = s->final_lr,
+        .gamma = s->gamma,
+        .every = (uint64_t)s->decay_every,
+        .warmup = (uint64_t)s->warmup,
+    };
+    TRY(schedule_parse(s->schedule, &o->schedule.kind));
+    if (o->schedule.kind == SCHEDULE_STEP && !s->decay_every)
+        return FAIL(STATUS_USAGE, "--schedule step needs --decay-every STEPS");
+    return STATUS_OK;
+}
+
+static enum status open_data(struct job *job)
+{
+    struct settings *s = &job->settings;
+
+    if (!*s->data)
+        snprintf(s->data, sizeof s->data, "%s", job->model->data ? job->model->data : "");
+    if (!*s->data)
+        return FAIL(STATUS_USAGE, "no data set: give --data NAME or PATH (tutti data list)");
+    TRY(dataset_open(s->data, DATASET_TRAIN, &job->train));
+    TRY(dataset_open(s->data, DATASET_TEST, &job->test));
+    dataset_limit(job->train, s->limit);
+    dataset_limit(job->test, s->limit);
+    if (dataset_count(job->train) == 0)
+        return FAIL(STATUS_USAGE, "data set %s has no training samples", s->data);
+    if (dataset_count(job->train) < s->batch && s->drop_last)
+        return FAIL(STATUS_USAGE, "data set %s has %lld samples, fewer than --batch %lld", s->data,
+                    (long long)dataset_count(job->train), (long long)s->batch);
+    job->model_config.sample = dataset_sample(job->train);
+    job->model_config.classes = dataset_classes(job->train);
+    return STATUS_OK;
+}
+
+static enum status count_steps(struct job *job)
+{
+    struct settings *s = &job->settings;
+    struct sampler *sampler;
+
+    job->sampler = (struct sampler_config){
+        .count = job->train ? dataset_count(job->train) : s->batch,
+        .batch = s->batch,
+        .seed = s->seed,
+        .shuffle = s->shuffle,
+        .drop_last = s->drop_last,
+    };
+    TRY(sampler_create(&job->sampler, &sampler));
+    job->steps_per_epoch = sampler_steps_per_epoch(sampler);
+    sampler_destroy(sampler);
+    job->total_steps = s->steps ? s->steps : s->epochs * job->steps_per_epoch;
+    job->optim.schedule.total = (uint64_t)job->total_steps;
+    return STATUS_OK;
+}
+
+static enum status make_graphs(struct job *job, const char *after)
+{
+    const struct settings *s = &job->settings;
+    const struct pass_config config = {
+        .batch = s->batch,
+        .shards = s->shards,
+        .ranks = (int)s->ranks,
+        .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
+        .optim = job->optim,
+    };
+    const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
+    struct model_config eval_config = job->model_config;
+
+    job->model_config.batch = s->batch;
+    TRY(model_build(job->model, &job->model_config, &job->graph));
+    if (after && strcmp(after, "model") == 0)
+        return STATUS_OK;
+    TRY(pass_run(job->graph, job->strategy->passes, &config, after));
+    eval_config.training = false;
+    TRY(model_build(job->model, &eval_config, &job->eval_graph));
+    return pass_run(job->eval_graph, pass_evaluation, &whole, NULL);
+}
+
+/* The table of kernel choices: the one named, or the user's own if there is one. */
+static enum status load_choices(struct job *job)
+{
+    struct settings *s = &job->settings;
+
+    if (!*s->kernels) {
+        const char *home = getenv("HOME");
+        char path[SETTINGS_TEXT];
+        snprintf(path, sizeof path, "%s/.config/tutti/kernels.json", home ? home : "");
+        if (home && file_exists(path))
+            snprintf(s->kernels, sizeof s->kernels, "%s", path);
+    }
+    const bool built_in = !*s->kernels || strcmp(s->kernels, "none") == 0;
+    return kernel_choices_load(built_in ? NULL : s->kernels, &job->choices);
+}
+
+static enum status check_pass_name(const struct job *job, const char *after)
+{
+    const char *names[64] = { "model" };
+
+    for (int i = 0; job->strategy->passes[i] && i < 62; i++)
+        names[i + 1] = job->strategy->passes[i]->name;
+    for (int i = 0; after && names[i]; i++) {
+        if (strcmp(names[i], after) == 0)
+            return STATUS_OK;
+    }
+    return after ? unknown("pass", after, names, "tutti strategies") : STATUS_OK;
+}
+
+static enum status fill_job(struct job *job, const struct model *model, enum job_use use,
+                            const char *after)
+{
+    TRY(pick_model(job, model));
+    TRY(pick_strategy(job));
+    TRY(pick_shards(job));
+    TRY(pick_optimizer(job));
+    TRY(load_choices(job));
+    if (use == JOB_TRAIN)
+        TRY(open_data(job));
+    TRY(count_steps(job));
+    TRY(check_pass_name(job, after));
+    return make_graphs(job, after);
+}
+
+static enum status create(const struct settings *settings, const struct model *model,
+                          enum job_use use, const char *after, struct job **out)
+{
+    struct job *job;
+
+    TRY(mem_alloc(1, sizeof *job, &job));
+    job->began = clock_seconds();
+    job->settings = *settings;
+    enum status status = fill_job(job, model, use, after);
+    if (status != STATUS_OK) {
+        job_destroy(job);
+        return status;
+    }
+    *out = job;
+    return STATUS_OK;
+}
+
+enum status job_create(const struct settings *settings, const struct model *model,
+                       enum job_use use, struct job **out)
+{
+    return create(settings, model, use, NULL, out);
+}
+
+enum status job_create_after(const struct settings *settings, const struct model *model,
+                             const char *after, struct job **out)
+{
+    return create(settings, model, JOB_GRAPH, after, out);
+}
+
+void job_destroy(struct job *job)
+{
+    if (!job)
+        return;
+    graph_destroy(job->graph);
+    graph_destroy(job->eval_graph);
+    dataset_close(job->train);
+    dataset_close(job->test);
+    kernel_choices_destroy(job->choices);
+    mem_free(job);
+}
+
+const struct settings *job_settings(const struct job *job)
+{
+    return &job->settings;
+}
+
+const struct model *job_model(const struct job *job)
+{
+    return job->model;
+}
+
+const struct graph *job_graph(const struct job *job)
+{
+    return job->graph;
+}
+
+int64_t job_total_steps(const struct job *job)
+{
+    return job->total_steps;
+}

@@ -1,0 +1,25 @@
+/* job.h - what a job is made of. Private to train/. */
+#ifndef TRAIN_JOB_H
+#define TRAIN_JOB_H
+
+#include "data/dataset.h"
+#include "data/sampler.h"
+#include "kernel/kernel.h"
+#include "pass/strategy.h"
+#include "train/train.h"
+
+struct job {
+    struct settings settings;
+    const struct model *model;
+    struct model_config model_config;
+    const struct strategy *strategy;
+    struct optim_config optim;
+    struct kernel_choices *choices;
+    struct dataset *train, *test; /* NULL for JOB_GRAPH */
+    struct sampler_config sampler;
+    int64_t steps_per_epoch, total_steps;
+    struct graph *graph, *eval_graph;
+    double began; /* clock_seconds at creation */
+};
+
+#endif /* TRAIN_JOB_H */

@@ -1,0 +1,187 @@
+/* library.c - the public interface, tutti.h, over the inside. */
+#include "tutti.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "graph/build.h"
+#include "train/library.h"
+#include "train/train.h"
+
+/* Set while a user's function runs, in the thread that runs it. */
+static _Thread_local bool training;
+static _Thread_local tutti_model_fn *user_function;
+
+/* The public types are the inner ones under other names; only this file looks through. */
+static struct graph *inner(struct tutti_graph *graph)
+{
+    return (struct graph *)graph;
+}
+
+static struct value *inner_value(struct tutti_value *value)
+{
+    return (struct value *)value;
+}
+
+static struct tutti_value *outer(struct value *value)
+{
+    return (struct tutti_value *)value;
+}
+
+const char *tutti_error(void)
+{
+    return status_message();
+}
+
+const char *tutti_version(void)
+{
+    return TUTTI_VERSION;
+}
+
+struct tutti_value *tutti_linear(struct tutti_graph *graph, const char *name,
+                                 struct tutti_value *x, int64_t outputs)
+{
+    return outer(build_linear(inner(graph), name, inner_value(x), outputs));
+}
+
+struct tutti_value *tutti_conv2d(struct tutti_graph *graph, const char *name,
+                                 struct tutti_value *x, int64_t channels, int kernel, int stride,
+                                 int pad)
+{
+    const struct build_conv conv = {
+        .channels = channels, .kernel = kernel, .stride = stride, .pad = pad
+    };
+    return outer(build_conv2d(inner(graph), name, inner_value(x), conv));
+}
+
+struct tutti_value *tutti_relu(struct tutti_graph *graph, const char *name, struct tutti_value *x)
+{
+    return outer(build_relu(inner(graph), name, inner_value(x)));
+}
+
+struct tutti_value *tutti_max_pool(struct tutti_graph *graph, const char *name,
+                                   struct tutti_value *x, int window, int stride, int pad)
+{
+    return outer(build_max_pool(inner(graph), name, inner_value(x), window, stride, pad));
+}
+
+struct tutti_value *tutti_avg_pool(struct tutti_graph *graph, const char *name,
+                                   struct tutti_value *x, int window, int stride, int pad)
+{
+    return outer(build_avg_pool(inner(graph), name, inner_value(x), window, stride, pad));
+}
+
+struct tutti_value *tutti_flatten(struct tutti_graph *graph, const char *name,
+                                  struct tutti_value *x)
+{
+    return outer(build_flatten(inner(graph), name, inner_value(x)));
+}
+
+struct tutti_value *tutti_add(struct tutti_graph *graph, const char *name, struct tutti_value *a,
+                              struct tutti_value *b)
+{
+    return outer(build_add(inner(graph), name, inner_value(a), inner_value(b)));
+}
+
+struct tutti_value *tutti_dropout(struct tutti_graph *graph, const char *name,
+                                  struct tutti_value *x, float rate)
+{
+    return outer(build_dropout(inner(graph), name, inner_value(x), training ? rate : 0));
+}
+
+/* A user's function as a model of the zoo ----------------------------------------------- */
+
+static void build_user(struct graph *graph, const struct model_config *config,
+                       struct value *input, struct value *target)
+{
+    training = config->training;
+    struct tutti_value *logits =
+        user_function((struct tutti_graph *)graph, outer(input), config->classes);
+    if (graph_status(graph) != STATUS_OK)
+        return;
+    if (!logits) {
+        graph_fail(graph, FAIL(STATUS_USAGE, "the model's function returned no value"));
+        return;
+    }
+    build_classifier_loss(graph, inner_value(logits), target);
+}
+
+struct model library_model(const char *name, tutti_model_fn *function)
+{
+    user_function = function;
+    return (struct model){
+        .name = name,
+        .summary = "user's model",
+        .sample = { .rank = 3, .dim = { 1, 28, 28 } },
+        .classes = 10,
+        .build = build_user,
+    };
+}
+
+/* Training ------------------------------------------------------------------------------ */
+
+struct tutti_settings {
+    struct settings settings;
+};
+
+int tutti_settings_create(struct tutti_settings **out)
+{
+    struct tutti_settings *settings;
+
+    TRY(mem_alloc(1, sizeof *settings, &settings));
+    settings_init(&settings->settings);
+    *out = settings;
+    return 0;
+}
+
+void tutti_settings_destroy(struct tutti_settings *settings)
+{
+    mem_free(settings);
+}
+
+int tutti_settings_set(struct tutti_settings *settings, const char *name, const char *value)
+{
+    const struct setting *setting = settings_find(name);
+
+    if (strcmp(name, "model") == 0) {
+        if (strlen(value) >= sizeof settings->settings.model)
+            return FAIL(STATUS_USAGE, "model %s: too long", value);
+        memcpy(settings->settings.model, value, strlen(value) + 1);
+        return 0;
+    }
+    if (!setting)
+        return FAIL(STATUS_USAGE, "unknown setting %s: tutti train --help lists them", name);
+    return settings_set(&settings->settings, setting, value);
+}
+
+int tutti_train(const struct tutti_settings *settings, tutti_model_fn *model,
+                struct tutti_result *out)
+{
+    struct settings chosen = settings->settings;
+    const struct train_hooks hooks = { 0 };
+    struct train_result result = { 0 };
+    struct model user;
+    struct job *job;
+
+    if (model) {
+        user = library_model(*chosen.model ? chosen.model : "model", model);
+        if (!*chosen.model)
+            memcpy(chosen.model, "model", sizeof "model");
+    }
+    TRY(job_create(&chosen, model ? &user : NULL, JOB_TRAIN, &job));
+    enum status status = train_run(job, &hooks, &result);
+    job_destroy(job);
+    TRY(status);
+    *out = (struct tutti_result){
+        .train_loss = result.train_loss,
+        .train_accuracy = result.train_accuracy,
+        .val_loss = result.val_loss,
+        .val_accuracy = result.val_accuracy,
+        .seconds = result.seconds,
+        .samples_per_s = result.samples_per_s,
+        .steps = result.steps,
+    };
+    memcpy(out->folder, result.folder, sizeof out->folder);
+    memcpy(out->weights_sha256, result.weights_sha256, sizeof out->weights_sha256);
+    return 0;
+}

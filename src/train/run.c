@@ -1,0 +1,616 @@
+/* run.c - the loop: what every rank does from the first step to the last.
+ *
+ * All ranks walk through the same steps and take the same decisions. Those that depend on time or
+ * on signals are taken by rank 0 before a step and read by the others after it: the step itself
+ * orders the two. Rank 0 alone writes files.
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "exec/exec.h"
+#include "report/progress.h"
+#include "report/report.h"
+#include "train/folder.h"
+#include "train/weights.h"
+#include "transport/launch.h"
+
+enum { STOP = 1, SAVE = 2, CHECKPOINT_SECONDS = 60 };
+
+/* Memory that supervisor and ranks share, made before they part. */
+struct shared {
+    _Atomic uint64_t order;       /* step * 4 + STOP and SAVE, for after that step */
+    atomic_bool stop_wanted;      /* some rank was told to stop */
+    struct train_result result;   /* written by rank 0 */
+    bool stopped;
+    struct rank_times times[];    /* one a rank */
+};
+
+/* What a run knows before it starts, the same on every rank. */
+struct run {
+    struct job *job;
+    const struct train_hooks *hooks;
+    struct shared *shared;
+    struct checkpoint *checkpoint; /* to go on from, or NULL */
+    struct safetensors *init;      /* initial weights, or NULL */
+    uint64_t first_step;
+    struct tally epoch;            /* what the checkpoint had of the running epoch */
+    double seconds_before;         /* of earlier sessions of this run */
+    int64_t samples_before;
+};
+
+/* What a rank has while it runs. */
+struct rank {
+    const struct run *run;
+    struct job *job;
+    struct transport *transport;
+    struct comm *comm;
+    struct exec *exec;
+    struct loader *loader;
+    struct weights_copy *copy; /* rank 0 */
+    struct progress progress;
+    bool is_first;
+    uint64_t step;             /* the step that runs */
+    int64_t samples;           /* seen in the whole run */
+    struct tally interval, epoch;
+    double began, load, saved_at;
+    struct exec_times interval_times;
+    double interval_load;
+    struct train_result result;
+};
+
+static volatile sig_atomic_t stop_signal;
+
+static void note_signal(int number)
+{
+    stop_signal = number;
+    /* A second one ends the process at once. */
+    signal(number, SIG_DFL);
+}
+
+static double seconds_of_run(const struct rank *rank)
+{
+    return rank->run->seconds_before + clock_seconds() - rank->began;
+}
+
+static void add_to(struct tally *tally, const struct exec_result *result)
+{
+    tally->loss += result->loss * (double)result->samples;
+    tally->correct += result->correct;
+    tally->samples += result->samples;
+}
+
+static double mean_loss(const struct tally *t)
+{
+    return t->samples ? t->loss / (double)t->samples : NAN;
+}
+
+static double mean_accuracy(const struct rank *rank, const struct tally *t)
+{
+    const bool counts = graph_roles(rank->job->graph)->correct != NULL;
+    return counts && t->samples ? t->correct / (double)t->samples : NAN;
+}
+
+/* Saving ------------------------------------------------------------------------------- */
+
+static enum status save(struct rank *rank)
+{
+    const struct settings *s = &rank->job->settings;
+    struct strbuf state;
+    char *folder;
+
+    TRY(exec_settle(rank->exec));
+    if (rank->is_first)
+        weights_copy_take(rank->copy, rank->exec);
+    TRY(exec_settle(rank->exec)); /* from here on the others may go on */
+    rank->saved_at = clock_seconds();
+    if (!rank->is_first)
+        return STATUS_OK;
+
+    strbuf_init(&state, 64 << 10);
+    strbuf_printf(&state, "{\"step\": %llu, \"samples\": %lld, \"seconds\": ",
+                  (unsigned long long)rank->step + 1, (long long)rank->samples);
+    strbuf_add_number(&state, seconds_of_run(rank));
+    strbuf_printf(&state, ", \"epoch_samples\": %lld, \"epoch_loss\": ",
+                  (long long)rank->epoch.samples);
+    strbuf_add_number(&state, rank->epoch.loss);
+    strbuf_add(&state, ", \"epoch_correct\": ");
+    strbuf_add_number(&state, rank->epoch.correct);
+    strbuf_add(&state, ", \"epoch_seconds\": ");
+    strbuf_add_number(&state, rank->epoch.seconds);
+    strbuf_printf(&state, ", \"isa\": \"%s\", \"choices\": \"%s\"}", kernel_isa(),
+                  kernel_choices_hash(rank->job->choices));
+    enum status status = strbuf_status(&state);
+    if (status == STATUS_OK)
+        status = file_join(s->out, "checkpoint", &folder);
+    if (status == STATUS_OK) {
+        status = weights_copy_save(rank->copy, folder, rank->step + 1, state.text, (int)s->keep);
+        mem_free(folder);
+    }
+    strbuf_release(&state);
+    return status;
+}
+
+/* Telling ------------------------------------------------------------------------------ */
+
+static struct metrics metrics_now(const struct rank *rank, const char *kind)
+{
+    return (struct metrics){
+        .kind = kind,
+        .step = rank->step + 1,
+        .epoch = (double)(rank->step + 1) / (double)rank->job->steps_per_epoch,
+        .samples = rank->samples,
+        .train_loss = NAN,
+        .train_accuracy = NAN,
+        .val_loss = NAN,
+        .val_accuracy = NAN,
+        .lr = NAN,
+        .seconds = seconds_of_run(rank),
+        .epoch_seconds = NAN,
+        .eval_seconds = NAN,
+        .samples_per_s = NAN,
+        .comm_share = NAN,
+        .wait_share = NAN,
+        .load_share = NAN,
+    };
+}
+
+static enum status tell_interval(struct rank *rank)
+{
+    const struct exec_times now = exec_times(rank->exec), *then = &rank->interval_times;
+    const double span = rank->interval.seconds * exec_lanes(rank->exec);
+    struct metrics m = metrics_now(rank, "train");
+
+    m.train_loss = mean_loss(&rank->interval);
+    m.train_accuracy = mean_accuracy(rank, &rank->interval);
+    m.lr = schedule_lr(&rank->job->optim.schedule, rank->step);
+    if (span > 0) {
+        m.samples_per_s = (double)rank->interval.samples / rank->interval.seconds;
+        m.comm_share = (now.comm - then->comm) / span;
+        m.wait_share = (now.wait - then->wait) / span;
+        m.load_share = (rank->load - rank->interval_load) / rank->interval.seconds;
+    }
+    rank->interval_times = now;
+    rank->interval_load = rank->load;
+    rank->interval = (struct tally){ 0 };
+    return folder_add_metrics(rank->job, rank->run->hooks, &m);
+}
+
+static enum status evaluate(struct rank *rank)
+{
+    struct metrics m = metrics_now(rank, "eval");
+    struct exec_result result;
+    const double begin = clock_seconds();
+
+    TRY(exec_evaluate(rank->exec, rank->job->test, &result));
+    m.eval_seconds = clock_seconds() - begin;
+    m.train_loss = mean_loss(&rank->epoch);
+    m.train_accuracy = mean_accuracy(rank, &rank->epoch);
+    if (result.samples) {
+        m.val_loss = result.loss;
+        m.val_accuracy = graph_roles(rank->job->eval_graph)->correct
+                             ? result.correct / (double)result.samples
+                             : NAN;
+    }
+    m.seconds = seconds_of_run(rank);
+    m.epoch_seconds = rank->epoch.seconds;
+    m.samples_per_s = rank->epoch.seconds > 0
+                          ? (double)rank->epoch.samples / rank->epoch.seconds
+                          : NAN;
+    rank->result.val_loss = m.val_loss;
+    rank->result.val_accuracy = m.val_accuracy;
+    if (!rank->is_first)
+        return STATUS_OK;
+    if (rank->run->hooks->progress) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "epoch %-3.4g training loss %.4f accuracy %.2f%%   test loss %.4f accuracy "
+                 "%.2f%%   %.2f s",
+                 m.epoch, m.train_loss, 100 * m.train_accuracy, m.val_loss, 100 * m.val_accuracy,
+                 m.epoch_seconds);
+        progress_note(&rank->progress, text);
+    }
+    return folder_add_metrics(rank->job, rank->run->hooks, &m);
+}
+
+/* The loop ----------------------------------------------------------------------------- */
+
+/* Rank 0's decision for after this step, before the step. */
+static void give_order(struct rank *rank)
+{
+    struct shared *shared = rank->run->shared;
+    uint64_t order = rank->step * 4;
+
+    if (stop_signal)
+        atomic_store(&shared->stop_wanted, true);
+    if (!rank->is_first)
+        return;
+    if (atomic_load(&shared->stop_wanted))
+        order |= STOP;
+    if (!rank->job->settings.checkpoint_every &&
+        clock_seconds() - rank->saved_at > CHECKPOINT_SECONDS)
+        order |= SAVE;
+    atomic_store(&shared->order, order);
+}
+
+static enum status one_step(struct rank *rank)
+{
+    const struct batch *batch;
+    struct exec_result result;
+    const double begin = clock_seconds();
+
+    TRY(loader_next(rank->loader, &batch));
+    rank->load += clock_seconds() - begin;
+    give_order(rank);
+    TRY(exec_step(rank->exec, batch, &result));
+    loader_done(rank->loader, batch);
+    if (!isfinite(result.loss))
+        return FAIL(STATUS_MISMATCH, "the loss is not a finite number at step %llu: lower --lr, or "
+                    "use --clip 1 or --warmup",
+                    (unsigned long long)rank->step);
+    const double seconds = clock_seconds() - begin;
+    rank->samples += result.samples;
+    rank->interval.seconds += seconds;
+    rank->epoch.seconds += seconds;
+    add_to(&rank->interval, &result);
+    add_to(&rank->epoch, &result);
+    return STATUS_OK;
+}
+
+/* What is due after a step, the same on every rank. */
+static enum status after_step(struct rank *rank, bool *stop)
+{
+    const struct settings *s = &rank->job->settings;
+    const uint64_t number = rank->step + 1;
+    const bool is_last = (int64_t)number == rank->job->total_steps;
+    const bool ends_epoch = number % (uint64_t)rank->job->steps_per_epoch == 0;
+    const int64_t epoch = (int64_t)number / rank->job->steps_per_epoch;
+    const uint64_t order = atomic_load(&rank->run->shared->order);
+    const unsigned mine = order / 4 == rank->step ? (unsigned)(order % 4) : 0;
+
+    *stop = mine & STOP;
+    if (rank->is_first) {
+        if (rank->run->hooks->progress)
+            progress_update(&rank->progress, number,
+                            (double)number / (double)rank->job->steps_per_epoch,
+                            mean_loss(&rank->interval), mean_accuracy(rank, &rank->interval),
+                            rank->interval.seconds > 0
+                                ? (double)rank->interval.samples / rank->interval.seconds
+                                : NAN);
+        if (number == rank->run->first_step + 1)
+            rank->result.first_step_s = clock_seconds() - rank->job->began;
+        if (number % (uint64_t)s->log_every == 0 || is_last)
+            TRY(tell_interval(rank));
+    }
+    rank->result.train_loss = mean_loss(&rank->epoch);
+    rank->result.train_accuracy = mean_accuracy(rank, &rank->epoch);
+    const bool evaluates = is_last || (ends_epoch && s->eval_every && epoch % s->eval_every == 0);
+    if (evaluates && !*stop)
+        TRY(evaluate(rank));
+    if (ends_epoch)
+        rank->epoch = (struct tally){ 0 };
+    const bool saves = s->checkpoint_every ? number % (uint64_t)s->checkpoint_every == 0
+                                           : ends_epoch || (mine & SAVE);
+    if (saves || is_last || *stop)
+        TRY(save(rank));
+    return STATUS_OK;
+}
+
+static enum status run_steps(struct rank *rank)
+{
+    bool stop = false;
+
+    for (rank->step = rank->run->first_step;
+         (int64_t)rank->step < rank->job->total_steps && !stop; rank->step++) {
+        TRY(one_step(rank));
+        TRY(after_step(rank, &stop));
+    }
+    rank->run->shared->stopped |= stop && rank->is_first;
+    return exec_settle(rank->exec);
+}
+
+/* A rank from start to end -------------------------------------------------------------- */
+
+static enum status load_params(struct rank *rank)
+{
+    const struct run *run = rank->run;
+
+    if (!run->checkpoint && !run->init)
+        return exec_init_params(rank->exec);
+    if (rank->is_first && run->checkpoint)
+        TRY(weights_load(rank->exec, checkpoint_weights(run->checkpoint),
+                         checkpoint_optimizer(run->checkpoint)));
+    else if (rank->is_first)
+        TRY(weights_load(rank->exec, run->init, NULL));
+    return exec_settle(rank->exec);
+}
+
+static enum status start_rank(struct rank *rank)
+{
+    const struct job *job = rank->job;
+    const struct settings *s = &job->settings;
+    const struct exec_config exec = {
+        .train = job->graph,
+        .eval = job->eval_graph,
+        .threads = (int)s->threads,
+        .shards = s->shards,
+        .batch = s->batch,
+        .seed = s->seed,
+        .choices = job->choices,
+        .optim = job->optim,
+    };
+    struct exec_config config = exec;
+    struct loader_config loader = {
+        .dataset = job->train,
+        .sampler = job->sampler,
+        .shards = s->shards,
+        .first_step = rank->run->first_step,
+        .end_step = (uint64_t)job->total_steps,
+    };
+
+    TRY(comm_create(rank->transport, NULL, &rank->comm));
+    config.comm = rank->comm;
+    TRY(exec_create(&config, &rank->exec));
+    TRY(load_params(rank));
+    loader.first_shard = exec_first_shard(rank->exec);
+    loader.n_shards = exec_shard_count(rank->exec);
+    TRY(loader_create(&loader, &rank->loader));
+    if (rank->is_first)
+        TRY(weights_copy_create(rank->exec, &rank->copy));
+    return STATUS_OK;
+}
+
+static int64_t peak_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+}
+
+/* Rank 0 writes what is known at the end. */
+static enum status finish(struct rank *rank)
+{
+    struct shared *shared = rank->run->shared;
+    struct train_result *r = &rank->result;
+    const struct settings *s = &rank->job->settings;
+
+    TRY(exec_hash(rank->exec, r->weights_sha256));
+    r->steps = (int64_t)rank->step;
+    r->seconds = seconds_of_run(rank);
+    r->samples_per_s =
+        (double)(rank->samples - rank->run->samples_before) / (clock_seconds() - rank->began);
+    snprintf(r->folder, sizeof r->folder, "%s", s->out);
+    for (int i = 0; i < s->ranks; i++) {
+        if (shared->times[i].peak_bytes > r->peak_bytes)
+            r->peak_bytes = shared->times[i].peak_bytes;
+    }
+    shared->result = *r;
+    return folder_write_summary(rank->job, shared->stopped ? "stopped" : "done", r, rank->samples,
+                                shared->times);
+}
+
+static enum status run_rank(struct rank *rank)
+{
+    struct progress_config progress = {
+        .total = (uint64_t)rank->job->total_steps,
+        .start = rank->run->first_step,
+        .epochs = (double)rank->job->total_steps / (double)rank->job->steps_per_epoch,
+    };
+
+    TRY(start_rank(rank));
+    rank->began = rank->saved_at = clock_seconds();
+    const bool shows = rank->is_first && rank->run->hooks->progress;
+    if (shows)
+        progress_begin(&rank->progress, &progress);
+    enum status status = run_steps(rank);
+    if (shows)
+        progress_end(&rank->progress);
+    TRY(status);
+
+    const struct exec_times times = exec_times(rank->exec);
+    const int lanes = exec_lanes(rank->exec);
+    rank->run->shared->times[transport_rank(rank->transport)] = (struct rank_times){
+        .compute = times.compute / lanes,
+        .comm = times.comm / lanes,
+        .wait = times.wait / lanes,
+        .load = rank->load,
+        .evaluate = times.evaluate / lanes,
+        .total = clock_seconds() - rank->began,
+        .peak_bytes = peak_bytes(),
+    };
+    TRY(exec_settle(rank->exec)); /* everybody's times are there */
+    return rank->is_first ? finish(rank) : STATUS_OK;
+}
+
+static enum status rank_body(struct transport *transport, void *arg)
+{
+    struct run *run = arg;
+    struct sigaction note = { .sa_handler = note_signal }, old_int, old_term;
+    struct rank rank = {
+        .run = run,
+        .job = run->job,
+        .transport = transport,
+        .is_first = transport_rank(transport) == 0,
+        .samples = run->samples_before,
+        .epoch = run->epoch,
+        .result = { .train_loss = NAN, .train_accuracy = NAN, .val_loss = NAN, .val_accuracy = NAN },
+    };
+
+    stop_signal = 0;
+    sigaction(SIGINT, &note, &old_int);
+    sigaction(SIGTERM, &note, &old_term);
+    enum status status = run_rank(&rank);
+    sigaction(SIGINT, &old_int, NULL);
+    sigaction(SIGTERM, &old_term, NULL);
+    weights_copy_destroy(rank.copy);
+    loader_destroy(rank.loader);
+    exec_destroy(rank.exec);
+    comm_destroy(rank.comm);
+    return status;
+}
+
+/* The run as a whole -------------------------------------------------------------------- */
+
+static enum status open_init(struct run *run)
+{
+    const struct settings *s = &run->job->settings;
+
+    if (!*s->init)
+        return STATUS_OK;
+    TRY(safetensors_open(s->init, &run->init));
+    if (weights_check(run->job->graph, run->init) != STATUS_OK)
+        return FAIL(STATUS_MISMATCH, "%s: %s", s->init, status_message());
+    return STATUS_OK;
+}
+
+static enum status launch(struct run *run, struct train_result *out)
+{
+    const struct settings *s = &run->job->settings;
+    const size_t bytes = sizeof *run->shared + (size_t)s->ranks * sizeof(struct rank_times);
+    const struct launch_config config = { .size = (int)s->ranks };
+
+    run->shared =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (run->shared == MAP_FAILED)
+        return FAIL(STATUS_NO_MEMORY, "%zu bytes of shared memory are refused", bytes);
+    atomic_store(&run->shared->order, UINT64_MAX);
+    enum status status = launch_ranks(&config, rank_body, run);
+    if (status == STATUS_OK) {
+        *out = run->shared->result;
+        if (run->shared->stopped)
+            status = FAIL(STATUS_STOPPED,
+                          "stopped at step %lld of %lld, all saved: continue with tutti train "
+                          "--resume %s",
+                          (long long)out->steps, (long long)run->job->total_steps, s->out);
+    }
+    munmap(run->shared, bytes);
+    if (status == STATUS_OK || status == STATUS_STOPPED) {
+        /* The page is worth having, its absence no reason to fail. */
+        char reason[512];
+        snprintf(reason, sizeof reason, "%s", status_message());
+        if (report_write(s->out) != STATUS_OK)
+            log_line(LOG_WARNING, "no report: %s", status_message());
+        if (status != STATUS_OK)
+            status = status_set(status, reason);
+    }
+    return status;
+}
+
+static void release(struct run *run)
+{
+    checkpoint_close(run->checkpoint);
+    safetensors_close(run->init);
+}
+
+enum status train_run(struct job *job, const struct train_hooks *hooks, struct train_result *out)
+{
+    struct run run = { .job = job, .hooks = hooks };
+
+    enum status status = open_init(&run);
+    if (status == STATUS_OK)
+        status = folder_create(job, hooks);
+    if (status == STATUS_OK)
+        status = launch(&run, out);
+    release(&run);
+    return status;
+}
+
+/* Reads where the checkpoint stands, and says so if it was made with other arithmetic. */
+static enum status read_state(struct run *run)
+{
+    const char *text = checkpoint_state(run->checkpoint);
+    struct json *json;
+
+    TRY(json_parse(text, strlen(text), &json));
+    const struct json_value *state = json_root(json);
+    run->first_step = checkpoint_step(run->checkpoint);
+    run->samples_before = json_integer(state, "samples", 0);
+    run->seconds_before = json_number(state, "seconds", 0);
+    run->epoch = (struct tally){
+        .loss = json_number(state, "epoch_loss", 0),
+        .correct = json_number(state, "epoch_correct", 0),
+        .seconds = json_number(state, "epoch_seconds", 0),
+        .samples = json_integer(state, "epoch_samples", 0),
+    };
+    if (strcmp(json_text(state, "isa", kernel_isa()), kernel_isa()) != 0 ||
+        strcmp(json_text(state, "choices", ""), kernel_choices_hash(run->job->choices)) != 0)
+        log_line(LOG_WARNING, "%s was saved with other kernels: the result will differ in its last "
+                 "bits from an uninterrupted run",
+                 checkpoint_path(run->checkpoint));
+    json_destroy(json);
+    return STATUS_OK;
+}
+
+static enum status resume_from(struct run *run)
+{
+    char *folder;
+
+    TRY(file_join(run->job->settings.out, "checkpoint", &folder));
+    enum status status = checkpoint_load(folder, &run->checkpoint);
+    mem_free(folder);
+    if (status == STATUS_NOT_FOUND) { /* it died before its first checkpoint: begin again */
+        TRY(open_init(run));
+        return folder_rewind(run->job, 0);
+    }
+    TRY(status);
+    TRY(read_state(run));
+    if (weights_check(run->job->graph, checkpoint_weights(run->checkpoint)) != STATUS_OK)
+        return FAIL(STATUS_MISMATCH, "%s: %s", checkpoint_path(run->checkpoint),
+                    status_message());
+    if ((int64_t)run->first_step >= run->job->total_steps)
+        return FAIL(STATUS_USAGE, "%s has done all of its %lld steps: raise --epochs or --steps",
+                    run->job->settings.out, (long long)run->job->total_steps);
+    log_line(LOG_INFO, "resuming at step %llu from %s", (unsigned long long)run->first_step,
+             checkpoint_path(run->checkpoint));
+    return folder_rewind(run->job, run->first_step);
+}
+
+enum status train_resume(struct job *job, const struct train_hooks *hooks,
+                         struct train_result *out)
+{
+    struct run run = { .job = job, .hooks = hooks };
+
+    enum status status = resume_from(&run);
+    if (status == STATUS_OK)
+        status = launch(&run, out);
+    release(&run);
+    return status;
+}
+
+enum status train_read_settings(const char *folder, struct settings *out)
+{
+    char *path, *text;
+    size_t length;
+    struct json *json;
+
+    if (!file_is_folder(folder))
+        return FAIL(STATUS_USAGE, "%s is no folder of a run", folder);
+    TRY(file_join(folder, "config.json", &path));
+    enum status status = file_read(path, 16 << 20, &text, &length);
+    if (status == STATUS_NOT_FOUND)
+        status = FAIL(STATUS_USAGE, "%s holds no run: it has no config.json", folder);
+    if (status == STATUS_OK) {
+        status = json_parse(text, length, &json);
+        if (status == STATUS_OK) {
+            settings_init(out);
+            status = settings_read(out, json_root(json));
+            json_destroy(json);
+        }
+        if (status != STATUS_OK)
+            status = FAIL(STATUS_CORRUPT, "%s: %s", path, status_message());
+        mem_free(text);
+    }
+    mem_free(path);
+    TRY(status);
+    if (strlen(folder) >= sizeof out->out)
+        return FAIL(STATUS_USAGE, "%s: the path is too long", folder);
+    snprintf(out->out, sizeof out->out, "%s", folder);
+    return STATUS_OK;
+}

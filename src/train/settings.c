@@ -1,0 +1,257 @@
+/* settings.c - the table of settings, and reading and writing them. */
+#include "train/settings.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIELD(field) offsetof(struct settings, field), sizeof(((struct settings *)0)->field)
+#define HUGE_COUNT 1e15
+
+const struct setting settings_table[] = {
+    { "data", 0, "NAME|PATH", "data set; default: the model's usual", "What", SETTING_TEXT, FIELD(data), 0, 0 },
+    { "init", 0, "FILE", "start from these weights (safetensors)", "What", SETTING_TEXT, FIELD(init), 0, 0 },
+    { "limit", 0, "N", "use the first N samples of each split; 0 is all", "What", SETTING_INTEGER, FIELD(limit), 0, HUGE_COUNT },
+
+    { "epochs", 0, "E", "passes over the data", "How long", SETTING_INTEGER, FIELD(epochs), 0, 1e9 },
+    { "steps", 0, "K", "stop after K steps; 0: after the epochs", "How long", SETTING_INTEGER, FIELD(steps), 0, HUGE_COUNT },
+    { "batch", 0, "B", "samples a step, over all ranks", "How long", SETTING_INTEGER, FIELD(batch), 1, 1e9 },
+    { "shuffle", 0, NULL, "a new order of samples every epoch", "How long", SETTING_SWITCH, FIELD(shuffle), 0, 0 },
+    { "drop-last", 0, NULL, "leave out the last, smaller batch of an epoch", "How long", SETTING_SWITCH, FIELD(drop_last), 0, 0 },
+    { "seed", 0, "N", "initial weights, order of samples, dropout", "How long", SETTING_UNSIGNED, FIELD(seed), 0, 1.8446744073709552e19 },
+
+    { "strategy", 0, "NAME", "how training is distributed: see tutti strategies", "Distribution", SETTING_TEXT, FIELD(strategy), 0, 0 },
+    { "split", 0, "dp=N", "how the work is divided", "Distribution", SETTING_TEXT, FIELD(split), 0, 0 },
+    { "sync", 0, "WHEN", "when copies must agree", "Distribution", SETTING_TEXT, FIELD(sync), 0, 0 },
+    { "meet", 0, "WHERE", "where copies meet", "Distribution", SETTING_TEXT, FIELD(meet), 0, 0 },
+    { "ranks", 'n', "RANKS", "worker processes", "Distribution", SETTING_INTEGER, FIELD(ranks), 1, 1024 },
+    { "threads", 0, "T", "threads a rank; 0: cores / ranks", "Distribution", SETTING_INTEGER, FIELD(threads), 0, 1024 },
+    { "shards", 0, "V", "logical shards of a step; 0: ranks x threads. Same V, same bits", "Distribution", SETTING_INTEGER, FIELD(shards), 0, 1e6 },
+    { "device", 0, "cpu", "where arithmetic runs", "Distribution", SETTING_TEXT, FIELD(device), 0, 0 },
+    { "bucket-mib", 0, "M", "size of a gradient bucket; 0 picks", "Distribution", SETTING_NUMBER, FIELD(bucket_mib), 0, 1e6 },
+    { "kernels", 0, "FILE", "table of kernel choices (tutti bench tune); none: built in", "Distribution", SETTING_TEXT, FIELD(kernels), 0, 0 },
+
+    { "optimizer", 0, "NAME", "sgd, adam or adamw", "Optimizer", SETTING_TEXT, FIELD(optimizer), 0, 0 },
+    { "lr", 0, "RATE", "learning rate", "Optimizer", SETTING_NUMBER, FIELD(lr), 0, 1e6 },
+    { "momentum", 0, "M", "sgd", "Optimizer", SETTING_NUMBER, FIELD(momentum), 0, 1 },
+    { "nesterov", 0, NULL, "sgd: Nesterov's form", "Optimizer", SETTING_SWITCH, FIELD(nesterov), 0, 0 },
+    { "weight-decay", 0, "D", "pull towards zero", "Optimizer", SETTING_NUMBER, FIELD(weight_decay), 0, 1e6 },
+    { "beta1", 0, "B", "adam, adamw", "Optimizer", SETTING_NUMBER, FIELD(beta1), 0, 1 },
+    { "beta2", 0, "B", "adam, adamw", "Optimizer", SETTING_NUMBER, FIELD(beta2), 0, 1 },
+    { "epsilon", 0, "E", "adam, adamw", "Optimizer", SETTING_NUMBER, FIELD(epsilon), 0, 1 },
+    { "clip", 0, "NORM", "largest norm of the gradient; 0 is off", "Optimizer", SETTING_NUMBER, FIELD(clip), 0, 1e30 },
+    { "schedule", 0, "NAME", "constant, step or cosine", "Optimizer", SETTING_TEXT, FIELD(schedule), 0, 0 },
+    { "warmup", 0, "STEPS", "rise linearly to the rate over these steps", "Optimizer", SETTING_INTEGER, FIELD(warmup), 0, HUGE_COUNT },
+    { "decay-every", 0, "STEPS", "schedule step: multiply by gamma every so often", "Optimizer", SETTING_INTEGER, FIELD(decay_every), 0, HUGE_COUNT },
+    { "gamma", 0, "G", "schedule step: factor", "Optimizer", SETTING_NUMBER, FIELD(gamma), 0, 1 },
+    { "final-lr", 0, "RATE", "schedule cosine: where it ends", "Optimizer", SETTING_NUMBER, FIELD(final_lr), 0, 1e6 },
+
+    { "out", 0, "DIR", "the run's folder; default: a new one under runs/", "Results", SETTING_TEXT, FIELD(out), 0, 0 },
+    { "log-every", 0, "STEPS", "steps between lines of metrics.jsonl", "Results", SETTING_INTEGER, FIELD(log_every), 1, HUGE_COUNT },
+    { "eval-every", 0, "EPOCHS", "epochs between evaluations; 0: at the end only", "Results", SETTING_INTEGER, FIELD(eval_every), 0, 1e9 },
+    { "checkpoint-every", 0, "STEPS", "steps between checkpoints; 0: every epoch and minute", "Results", SETTING_INTEGER, FIELD(checkpoint_every), 0, HUGE_COUNT },
+    { "keep", 0, "N", "checkpoints kept", "Results", SETTING_INTEGER, FIELD(keep), 1, 1e6 },
+    { NULL, 0, NULL, NULL, NULL, SETTING_TEXT, 0, 0, 0, 0 },
+};
+
+void settings_init(struct settings *settings)
+{
+    *settings = (struct settings){
+        .strategy = "",
+        .device = "cpu",
+        .ranks = 1,
+        .batch = 64,
+        .epochs = 3,
+        .optimizer = "sgd",
+        .schedule = "constant",
+        .lr = NAN,
+        .momentum = NAN,
+        .weight_decay = NAN,
+        .beta1 = NAN,
+        .beta2 = NAN,
+        .epsilon = NAN,
+        .gamma = 0.1,
+        .seed = 1,
+        .shuffle = true,
+        .log_every = 50,
+        .eval_every = 1,
+        .keep = 2,
+    };
+    for (int i = 0; i < MODEL_OPTIONS; i++)
+        settings->options[i] = NAN;
+}
+
+const struct setting *settings_find(const char *name)
+{
+    for (const struct setting *s = settings_table; s->name; s++) {
+        if (strcmp(s->name, name) == 0)
+            return s;
+    }
+    return NULL;
+}
+
+static enum status refuse(const struct setting *setting, const char *text, const char *why)
+{
+    return FAIL(STATUS_USAGE, "--%s %s: %s", setting->name, text, why);
+}
+
+/* Numbers out of range are refused with the range; texts that are no numbers as such. */
+static enum status parse_number(const struct setting *setting, const char *text, double *out)
+{
+    char *end, why[128];
+
+    errno = 0;
+    const double number = strtod(text, &end);
+    if (end == text || *end || errno == ERANGE || !isfinite(number))
+        return refuse(setting, text, "not a number");
+    if (number < setting->minimum || number > setting->maximum) {
+        snprintf(why, sizeof why, "must lie between %.15g and %.15g", setting->minimum,
+                 setting->maximum);
+        return refuse(setting, text, why);
+    }
+    *out = number;
+    return STATUS_OK;
+}
+
+static enum status parse_unsigned(const struct setting *setting, const char *text, uint64_t *out)
+{
+    char *end;
+
+    errno = 0;
+    const unsigned long long number = strtoull(text, &end, 10);
+    if (end == text || *end || errno == ERANGE || strchr(text, '-'))
+        return refuse(setting, text, "not a whole number");
+    *out = number;
+    return STATUS_OK;
+}
+
+enum status settings_set(struct settings *settings, const struct setting *setting,
+                         const char *text)
+{
+    char *field = (char *)settings + setting->offset;
+    double number = 0;
+
+    switch (setting->kind) {
+    case SETTING_TEXT:
+        if (strlen(text) >= setting->size)
+            return refuse(setting, text, "too long");
+        snprintf(field, setting->size, "%s", text);
+        return STATUS_OK;
+    case SETTING_UNSIGNED: {
+        uint64_t whole = 0;
+        TRY(parse_unsigned(setting, text, &whole));
+        memcpy(field, &whole, sizeof whole);
+        return STATUS_OK;
+    }
+    case SETTING_INTEGER: {
+        TRY(parse_number(setting, text, &number));
+        const int64_t whole = (int64_t)number;
+        if ((double)whole != number)
+            return refuse(setting, text, "not a whole number");
+        memcpy(field, &whole, sizeof whole);
+        return STATUS_OK;
+    }
+    case SETTING_NUMBER:
+        TRY(parse_number(setting, text, &number));
+        memcpy(field, &number, sizeof number);
+        return STATUS_OK;
+    case SETTING_SWITCH:
+    default: {
+        const bool on = strcmp(text, "true") == 0;
+        if (!on && strcmp(text, "false") != 0)
+            return refuse(setting, text, "true or false");
+        memcpy(field, &on, sizeof on);
+        return STATUS_OK;
+    }
+    }
+}
+
+/* "checkpoint-every" is "checkpoint_every" in JSON. */
+static void json_key(const struct setting *setting, char key[64])
+{
+    snprintf(key, 64, "%s", setting->name);
+    for (char *c = key; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+}
+
+void settings_print(const struct settings *settings, struct strbuf *out)
+{
+    strbuf_add(out, "\"model\": ");
+    strbuf_add_json(out, settings->model);
+    for (const struct setting *s = settings_table; s->name; s++) {
+        const char *field = (const char *)settings + s->offset;
+        char key[64];
+        double number;
+        int64_t whole;
+        uint64_t big;
+
+        json_key(s, key);
+        if (strcmp(key, "out") == 0)
+            continue; /* a run's folder may be moved */
+        strbuf_printf(out, ",\n  \"%s\": ", key);
+        switch (s->kind) {
+        case SETTING_TEXT:
+            strbuf_add_json(out, field);
+            break;
+        case SETTING_INTEGER:
+            memcpy(&whole, field, sizeof whole);
+            strbuf_printf(out, "%lld", (long long)whole);
+            break;
+        case SETTING_UNSIGNED: /* as text where a JSON number may not hold it */
+            memcpy(&big, field, sizeof big);
+            strbuf_printf(out, big >> 53 ? "\"%llu\"" : "%llu", (unsigned long long)big);
+            break;
+        case SETTING_NUMBER:
+            memcpy(&number, field, sizeof number);
+            strbuf_add_number(out, number);
+            break;
+        case SETTING_SWITCH:
+        default:
+            strbuf_add(out, *(const bool *)field ? "true" : "false");
+        }
+    }
+    strbuf_add(out, ",\n  \"model_options\": [");
+    for (int i = 0; i < MODEL_OPTIONS; i++) {
+        strbuf_add(out, i ? ", " : "");
+        strbuf_add_number(out, settings->options[i]);
+    }
+    strbuf_add(out, "]");
+}
+
+enum status settings_read(struct settings *settings, const struct json_value *object)
+{
+    const char *model = json_text(object, "model", "");
+
+    if (!*model || strlen(model) >= sizeof settings->model)
+        return FAIL(STATUS_CORRUPT, "no model is named");
+    snprintf(settings->model, sizeof settings->model, "%s", model);
+    for (const struct setting *s = settings_table; s->name; s++) {
+        char key[64], text[64];
+        json_key(s, key);
+        const struct json_value *member = json_get(object, key);
+        if (!member || member->kind == JSON_NULL)
+            continue;
+        const char *value = member->text;
+        if (member->kind == JSON_NUMBER) {
+            if (member->is_integer)
+                snprintf(text, sizeof text, "%lld", (long long)member->integer);
+            else
+                snprintf(text, sizeof text, "%.17g", member->number);
+            value = text;
+        } else if (member->kind == JSON_BOOL) {
+            value = member->boolean ? "true" : "false";
+        } else if (member->kind != JSON_STRING) {
+            return FAIL(STATUS_CORRUPT, "member %s has the wrong kind", key);
+        }
+        if (settings_set(settings, s, value) != STATUS_OK)
+            return FAIL(STATUS_CORRUPT, "%s", status_message());
+    }
+    const struct json_value *options = json_get(object, "model_options");
+    for (size_t i = 0; options && options->kind == JSON_ARRAY && i < options->count; i++) {
+        if (i < MODEL_OPTIONS && options->items[i].kind == JSON_NUMBER)
+            settings->options[i] = options->items[i].number;
+    }
+    return STATUS_OK;
+}

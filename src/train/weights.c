@@ -1,0 +1,140 @@
+/* weights.c - parameters and state between the executor's flat vectors and named tensors. */
+#include "train/weights.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/mem.h"
+
+struct weights_copy {
+    struct arena *arena; /* names */
+    int n_params, n_states;
+    struct safetensors_entry *weights, *optimizer; /* data point into `numbers` */
+    float *numbers;
+};
+
+enum status weights_copy_create(const struct exec *exec, struct weights_copy **out)
+{
+    const int n_params = exec_param_count(exec), n_states = exec_state_count(exec);
+    struct weights_copy *copy;
+    int64_t total = 0;
+
+    TRY(mem_alloc(1, sizeof *copy, &copy));
+    copy->n_params = n_params;
+    copy->n_states = n_states;
+    for (int i = 0; i < n_params; i++)
+        total += shape_count(&exec_param(exec, i)->shape);
+    enum status status = arena_create(&copy->arena);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)n_params, sizeof *copy->weights, &copy->weights);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)(n_params * n_states), sizeof *copy->optimizer,
+                           &copy->optimizer);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)(total * (1 + n_states)), sizeof(float), &copy->numbers);
+    float *next = copy->numbers;
+    for (int i = 0; i < n_params && status == STATUS_OK; i++) {
+        const struct value *value = exec_param(exec, i);
+        const int64_t count = shape_count(&value->shape);
+        copy->weights[i] =
+            (struct safetensors_entry){ value->name, DTYPE_F32, value->shape, next };
+        next += count;
+        for (int k = 0; k < n_states; k++) {
+            const char *name =
+                arena_printf(copy->arena, "%s.%s", value->name, exec_state_name(exec, k));
+            if (!name)
+                status = STATUS_NO_MEMORY;
+            copy->optimizer[i * n_states + k] =
+                (struct safetensors_entry){ name, DTYPE_F32, value->shape, next };
+            next += count;
+        }
+    }
+    if (status != STATUS_OK) {
+        weights_copy_destroy(copy);
+        return status;
+    }
+    *out = copy;
+    return STATUS_OK;
+}
+
+void weights_copy_take(struct weights_copy *copy, const struct exec *exec)
+{
+    float *next = copy->numbers;
+
+    for (int i = 0; i < copy->n_params; i++) {
+        for (int k = -1; k < copy->n_states; k++) {
+            exec_get(exec, i, k, next);
+            next += shape_count(&copy->weights[i].shape);
+        }
+    }
+}
+
+enum status weights_copy_save(const struct weights_copy *copy, const char *folder, uint64_t step,
+                              const char *state, int keep)
+{
+    const struct checkpoint_contents contents = {
+        .step = step,
+        .weights = copy->weights,
+        .n_weights = (size_t)copy->n_params,
+        .optimizer = copy->optimizer,
+        .n_optimizer = (size_t)(copy->n_params * copy->n_states),
+        .state = state,
+    };
+    return checkpoint_save(folder, &contents, keep);
+}
+
+void weights_copy_destroy(struct weights_copy *copy)
+{
+    if (!copy)
+        return;
+    arena_destroy(copy->arena);
+    mem_free(copy->weights);
+    mem_free(copy->optimizer);
+    mem_free(copy->numbers);
+    mem_free(copy);
+}
+
+static enum status check_entry(const struct safetensors_entry *entry, const char *name,
+                               const struct shape *shape)
+{
+    char is[SHAPE_TEXT], wanted[SHAPE_TEXT];
+
+    if (!entry)
+        return FAIL(STATUS_MISMATCH, "tensor %s is missing", name);
+    if (entry->dtype != DTYPE_F32 || !shape_equal(&entry->shape, shape))
+        return FAIL(STATUS_MISMATCH, "tensor %s is %s %s, the model needs f32 %s", name,
+                    dtype_name(entry->dtype), shape_print(&entry->shape, is),
+                    shape_print(shape, wanted));
+    return STATUS_OK;
+}
+
+enum status weights_check(const struct graph *graph, const struct safetensors *file)
+{
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        const struct value *value = graph_value(graph, i);
+        if (value->kind == VALUE_PARAM)
+            TRY(check_entry(safetensors_find(file, value->name), value->name, &value->shape));
+    }
+    return STATUS_OK;
+}
+
+enum status weights_load(struct exec *exec, const struct safetensors *weights,
+                         const struct safetensors *optimizer)
+{
+    for (int i = 0; i < exec_param_count(exec); i++) {
+        const struct value *value = exec_param(exec, i);
+        const struct safetensors_entry *entry = safetensors_find(weights, value->name);
+
+        TRY(check_entry(entry, value->name, &value->shape));
+        exec_set(exec, i, -1, entry->data);
+        for (int k = 0; optimizer && k < exec_state_count(exec); k++) {
+            char name[512];
+            snprintf(name, sizeof name, "%s.%s", value->name, exec_state_name(exec, k));
+            entry = safetensors_find(optimizer, name);
+            TRY(check_entry(entry, name, &value->shape));
+            exec_set(exec, i, k, entry->data);
+        }
+    }
+    return STATUS_OK;
+}
