@@ -45,7 +45,8 @@ const char *status_origin(void);
 enum status status_set(enum status status, const char *text);
 const char *status_name(enum status status);
 
-#define FAIL(status, ...) status_fail((status), __FILE__, __LINE__, __VA_ARGS__)
+/* The comma shows compilers that the result is `status`, so never STATUS_OK by accident. */
+#define FAIL(status, ...) (status_fail((status), __FILE__, __LINE__, __VA_ARGS__), (status))
 
 #define TRY(call)                                                                              \
     do {                                                                                       \

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "comm/algorithm.h"
 
 _Static_assert(sizeof(struct transport_counter) == 64, "a cache line");
@@ -76,19 +77,34 @@ static uint32_t target_of(uint32_t call)
     return call / 2 + 1;
 }
 
-/* Among the ranks that have arrived, names the first that differs from rank 0. */
-static enum status fail_on_board(const struct comm *comm, uint32_t call)
+static bool has_arrived(const struct comm *comm, uint32_t call, int rank)
+{
+    return transport_reached(&slot_of(comm, call, rank)->counter, target_of(call));
+}
+
+/* Among the ranks that have arrived, the first that differs from rank 0; 0 if there is none. */
+static int find_odd_rank(const struct comm *comm, uint32_t call)
 {
     const struct comm_call *first = &posting_of(slot_of(comm, call, 0))->call;
-    int rank = 1;
 
-    for (; rank < comm->size - 1; rank++) {
-        struct comm_slot *slot = slot_of(comm, call, rank);
-        if (transport_reached(&slot->counter, target_of(call)) &&
-            differs(&posting_of(slot)->call, first))
-            break;
+    for (int rank = 1; rank < comm->size && has_arrived(comm, call, 0); rank++) {
+        if (has_arrived(comm, call, rank) &&
+            differs(&posting_of(slot_of(comm, call, rank))->call, first))
+            return rank;
     }
-    return fail_mismatch(rank, &posting_of(slot_of(comm, call, rank))->call, first);
+    return 0;
+}
+
+/* The failure of a rank that leaves the call: `status`, unless ranks are at odds. One that
+ * found that out earlier may have ended the job already, which must not hide the reason. */
+static enum status leave_board(const struct comm *comm, uint32_t call, enum status status)
+{
+    const int odd = find_odd_rank(comm, call);
+
+    if (odd == 0)
+        return status;
+    return fail_mismatch(odd, &posting_of(slot_of(comm, call, odd))->call,
+                         &posting_of(slot_of(comm, call, 0))->call);
 }
 
 static enum status enter_on_board(struct comm *comm, const struct comm_call *call,
@@ -110,13 +126,14 @@ static enum status enter_on_board(struct comm *comm, const struct comm_call *cal
     comm->all_shared = true;
     for (int rank = 0; rank < comm->size; rank++) {
         struct comm_slot *slot = slot_of(comm, number, rank);
+        enum status status = STATUS_OK;
 
         if (rank != comm->rank)
-            TRY(transport_wait_rank(comm->transport, &slot->counter, target_of(number), rank,
-                                    comm_kind_name(call->kind)));
+            status = transport_wait_rank(comm->transport, &slot->counter, target_of(number),
+                                         rank, comm_kind_name(call->kind));
         const struct comm_posting *theirs = posting_of(slot);
-        if (differs(&theirs->call, call))
-            return fail_on_board(comm, number);
+        if (status != STATUS_OK || differs(&theirs->call, call))
+            return leave_board(comm, number, status);
         comm->sources[rank] = (void *)theirs->data;
         comm->all_shared &= theirs->is_shared != 0;
     }
@@ -145,12 +162,30 @@ enum status comm_sync(struct comm *comm, const struct comm_call *call)
 
 /* By messages ---------------------------------------------------------------------------- */
 
+/* A rank that found out that ranks are at odds may have ended the job while others still say
+ * what they called: gives them a moment, PATIENCE times in a call. */
+enum { PATIENCE = 20, MOMENT_MS = 5 };
+
+static enum status receive_call(struct comm *comm, int rank, struct comm_call *out,
+                                int *patience)
+{
+    for (;;) {
+        const enum status status =
+            transport_receive(comm->transport, rank, comm->tag + 1, out, sizeof(*out));
+        if (status != STATUS_PEER_LOST || *patience == 0)
+            return status;
+        --*patience;
+        clock_sleep_ms(MOMENT_MS);
+    }
+}
+
 /* Everyone tells everyone: one round, so that a rank that calls something else is found before
  * anyone waits for data that it will never send. */
 static enum status enter_by_messages(struct comm *comm, const struct comm_call *call)
 {
     struct comm_call first = *call;
-    enum status sent = STATUS_OK;
+    enum status sent = STATUS_OK, received = STATUS_OK;
+    int patience = PATIENCE;
 
     comm->calls++;
     for (int i = 1; i < comm->size; i++) {
@@ -164,13 +199,17 @@ static enum status enter_by_messages(struct comm *comm, const struct comm_call *
 
         if (rank == comm->rank)
             continue;
-        TRY(transport_receive(comm->transport, rank, comm->tag + 1, &theirs, sizeof(theirs)));
+        const enum status status = receive_call(comm, rank, &theirs, &patience);
+        received = received == STATUS_OK ? status : received;
+        if (status != STATUS_OK)
+            continue;
         if (rank == 0)
             first = theirs;
         if (differs(&theirs, call))
             return rank == 0 ? fail_mismatch(comm->rank, call, &first)
                              : fail_mismatch(rank, &theirs, &first);
     }
+    TRY(received);
     return sent;
 }
 

@@ -214,8 +214,10 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
                       (long long)config->shards, exec->ranks);
     if (status == STATUS_OK)
         status = make_lanes(exec);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
+        transport_set_waiters(exec->transport, exec->all_lanes);
         status = share_memory(exec);
+    }
     if (status == STATUS_OK && config->batch >= config->shards)
         status = exec_prepare(exec, config->batch / config->shards, false);
     if (status != STATUS_OK) {

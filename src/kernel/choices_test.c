@@ -82,7 +82,8 @@ static void the_hash_tells_choices_apart(void)
     for (int i = 0; i < FILES; i++) {
         CHECK_OK(kernel_choices_load(write_choices(files[i]), &choices[i]));
         for (int j = 0; j < i; j++)
-            CHECK(strcmp(kernel_choices_hash(choices[i]), kernel_choices_hash(choices[j])) != 0);
+            CHECK(strcmp(kernel_choices_hash(choices[i]), kernel_choices_hash(choices[j])) !=
+                  0);
     }
     /* Neither the order of lines nor an empty file changes what is chosen. */
     CHECK_OK(kernel_choices_load(
@@ -132,10 +133,11 @@ static void malformed_files_are_refused_with_the_reason(void)
     }
     CHECK_STATUS(STATUS_CORRUPT, kernel_choices_load(write_file("{"), &choices));
     CHECK_STATUS(STATUS_CORRUPT, kernel_choices_load(write_file("[]"), &choices));
-    CHECK_STATUS(STATUS_CORRUPT, kernel_choices_load(write_file("{ \"choices\": {} }"), &choices));
     CHECK_STATUS(STATUS_CORRUPT,
-                 kernel_choices_load(write_file("{ \"isa\": \"sse9\", \"choices\": {} }"),
-                                     &choices));
+                 kernel_choices_load(write_file("{ \"choices\": {} }"), &choices));
+    CHECK_STATUS(
+        STATUS_CORRUPT,
+        kernel_choices_load(write_file("{ \"isa\": \"sse9\", \"choices\": {} }"), &choices));
     CHECK_STATUS(STATUS_NOT_FOUND, kernel_choices_load("/nonexistent/choices.json", &choices));
     CHECK(choices == NULL);
 }

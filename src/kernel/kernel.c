@@ -7,22 +7,27 @@
 #include "kernel/cpu/rows.h"
 
 #ifdef __x86_64__
-#define PER_ISA(rows) { rows##_generic, rows##_avx2, rows##_avx512 }
+#define PER_ISA(rows)                                                                          \
+    {                                                                                          \
+        rows##_generic, rows##_avx2, rows##_avx512                                             \
+    }
 #else
-#define PER_ISA(rows) { rows##_generic, rows##_generic, rows##_generic }
+#define PER_ISA(rows)                                                                          \
+    {                                                                                          \
+        rows##_generic, rows##_generic, rows##_generic                                         \
+    }
 #endif
-#define ANY_ISA(rows) { rows, rows, rows }
+#define ANY_ISA(rows)                                                                          \
+    {                                                                                          \
+        rows, rows, rows                                                                       \
+    }
 
 static const struct kernel *const parts[][PROCESSOR_COUNT] = {
-    ANY_ISA(kernel_reference_rows),
-    PER_ISA(kernel_elementwise_rows),
-    PER_ISA(kernel_dropout_rows),
-    PER_ISA(kernel_reorder_rows),
-    PER_ISA(kernel_pool_rows),
-    PER_ISA(kernel_loss_rows),
+    ANY_ISA(kernel_reference_rows), PER_ISA(kernel_elementwise_rows),
+    PER_ISA(kernel_dropout_rows),   PER_ISA(kernel_reorder_rows),
+    PER_ISA(kernel_pool_rows),      PER_ISA(kernel_loss_rows),
 #ifdef HAVE_FAST
-    ANY_ISA(kernel_linear_rows),
-    ANY_ISA(kernel_conv_rows),
+    ANY_ISA(kernel_linear_rows),    ANY_ISA(kernel_conv_rows),
 #endif
 #ifdef HAVE_ONEDNN
     ANY_ISA(kernel_onednn_rows),

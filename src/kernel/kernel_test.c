@@ -37,8 +37,8 @@ static bool is_reference(const struct kernel *kernel)
 }
 
 static struct kernel_trial *run_trial(const struct kernel *kernel,
-                                      const struct kernel_problem *problem, enum kernel_fill fill,
-                                      uint64_t seed, struct pool *pool)
+                                      const struct kernel_problem *problem,
+                                      enum kernel_fill fill, uint64_t seed, struct pool *pool)
 {
     struct kernel_trial *trial;
 
@@ -85,8 +85,9 @@ static void check_close(const struct kernel *kernel, const struct kernel_problem
 }
 
 /* One problem, all kernels. */
-static void compare_kernels(const struct kernel *reference, const struct kernel_problem *problem,
-                            enum kernel_fill fill, uint64_t seed, double tolerance)
+static void compare_kernels(const struct kernel *reference,
+                            const struct kernel_problem *problem, enum kernel_fill fill,
+                            uint64_t seed, double tolerance)
 {
     struct kernel_trial *expected = run_trial(reference, problem, fill, seed, NULL);
     const struct kernel *kernel;
@@ -235,7 +236,8 @@ static void elementwise_ops_run_in_place(struct rng *rng)
     kernel_testing_problem(rng, ops[rng_below(rng, 5)], &problem);
     const uint64_t seed = rng_u64(rng);
     while ((kernel = next_kernel(&problem, &at)) != NULL) {
-        struct kernel_trial *apart = run_trial(kernel, &problem, KERNEL_FILL_NORMAL, seed, NULL);
+        struct kernel_trial *apart =
+            run_trial(kernel, &problem, KERNEL_FILL_NORMAL, seed, NULL);
         struct kernel_trial *in_place;
 
         CHECK_OK(kernel_trial_create(kernel, &problem, KERNEL_FILL_NORMAL, seed, &in_place));
@@ -263,11 +265,41 @@ static void a_second_run_gives_the_same_bits(struct rng *rng)
             continue;
         const uint64_t seed = rng_u64(rng);
         struct kernel_trial *once = run_trial(kernel, &problem, KERNEL_FILL_NORMAL, seed, NULL);
-        struct kernel_trial *twice = run_trial(kernel, &problem, KERNEL_FILL_NORMAL, seed, NULL);
+        struct kernel_trial *twice =
+            run_trial(kernel, &problem, KERNEL_FILL_NORMAL, seed, NULL);
         kernel_trial_run(twice);
         check_same_bytes("a second run", kernel, &problem, once, twice);
         kernel_trial_destroy(twice);
         kernel_trial_destroy(once);
+    }
+}
+
+/* simd.h promises it: vectors, lanes and tails are the same arithmetic everywhere. */
+static void own_kernels_give_the_same_bits_on_every_processor(struct rng *rng)
+{
+    static const struct kernel *const generic[] = {
+        kernel_elementwise_rows_generic, kernel_dropout_rows_generic,
+        kernel_reorder_rows_generic,     kernel_pool_rows_generic,
+        kernel_loss_rows_generic,
+    };
+
+    for (size_t i = 0; i < sizeof generic / sizeof generic[0]; i++) {
+        for (const struct kernel *row = generic[i]; row->op != NULL; row++) {
+            const struct kernel *kernel = kernel_find(row->op, "own");
+            struct kernel_problem problem;
+
+            kernel_testing_problem(rng, row->op, &problem);
+            if (row->can_run != NULL && !row->can_run(&problem))
+                continue;
+            const uint64_t seed = rng_u64(rng);
+            struct kernel_trial *here =
+                run_trial(kernel, &problem, KERNEL_FILL_NORMAL, seed, NULL);
+            struct kernel_trial *there =
+                run_trial(row, &problem, KERNEL_FILL_NORMAL, seed, NULL);
+            check_same_bytes("the processor", row, &problem, here, there);
+            kernel_trial_destroy(there);
+            kernel_trial_destroy(here);
+        }
     }
 }
 
@@ -553,7 +585,10 @@ const struct test tests[] = {
       .run = large_problems_agree_with_the_reference },
     { .name = "pools do not change bits", .run = pools_do_not_change_bits },
     { .name = "elementwise ops run in place", .property = elementwise_ops_run_in_place },
-    { .name = "a second run gives the same bits", .property = a_second_run_gives_the_same_bits },
+    { .name = "a second run gives the same bits",
+      .property = a_second_run_gives_the_same_bits },
+    { .name = "own kernels give the same bits on every processor",
+      .property = own_kernels_give_the_same_bits_on_every_processor },
     { .name = "a label that is no class makes the loss nan",
       .run = a_label_that_is_no_class_makes_the_loss_nan },
     { .name = "softmax takes extreme logits", .run = softmax_takes_extreme_logits },

@@ -195,8 +195,8 @@ static void say_elementwise(struct rng *rng, const char *op, char text[KERNEL_TE
 static void say_reorder(struct rng *rng, char text[KERNEL_TEXT])
 {
     static const char *const ways[][2] = {
-        { "nhwc", "plain" }, { "plain", "nhwc" }, { "hwio", "plain" }, { "plain", "hwio" },
-        { "io", "plain" },   { "plain", "io" },
+        { "nhwc", "plain" }, { "plain", "nhwc" }, { "hwio", "plain" },
+        { "plain", "hwio" }, { "io", "plain" },   { "plain", "io" },
     };
     const size_t way = rng_below(rng, 6);
 
@@ -210,7 +210,8 @@ static void say_reorder(struct rng *rng, char text[KERNEL_TEXT])
 
 static void say_loss(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 {
-    const int m = extent(rng, 260), c = chance(rng, 20) ? between(rng, 1000, 2000) : extent(rng, 120);
+    const int m = extent(rng, 260),
+              c = chance(rng, 20) ? between(rng, 1000, 2000) : extent(rng, 120);
 
     say(text, " %dx%d %d", m, c, m);
     if (strstr(op, "grad") != NULL)
@@ -249,10 +250,8 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
         const char *op;
         double tolerance;
     } table[] = {
-        { "linear", 2e-5 },
-        { "conv2d", 2e-5 },
-        { "bias_grad", 1e-5 },
-        { "softmax_cross_entropy", 2e-6 },
+        { "linear", 2e-5 },    { "conv2d", 2e-5 },
+        { "bias_grad", 1e-5 }, { "softmax_cross_entropy", 2e-6 },
         { "mse", 2e-6 },
     };
 

@@ -46,7 +46,8 @@ static void fill_labels(int32_t *labels, int64_t count, int64_t classes, struct 
 }
 
 /* A place of a window along one dimension that lies within the image. */
-static int place_inside(int64_t u, int axis, const struct kernel_problem *problem, struct rng *rng)
+static int place_inside(int64_t u, int axis, const struct kernel_problem *problem,
+                        struct rng *rng)
 {
     const struct attrs *a = &problem->attrs;
     const int64_t start = u * a->stride[axis] - a->pad[axis];
@@ -66,11 +67,13 @@ static void fill_index(uint8_t *index, const struct kernel_problem *problem, str
     for (int64_t i = 0; i < shape_count(y); i++) {
         const int row = place_inside(i / c / ow % oh, 0, problem, rng);
         const int column = place_inside(i / c % ow, 1, problem, rng);
-        index[i] = rng_below(rng, 8) == 0 ? 255 : (uint8_t)(row * problem->attrs.window[1] + column);
+        index[i] =
+            rng_below(rng, 8) == 0 ? 255 : (uint8_t)(row * problem->attrs.window[1] + column);
     }
 }
 
-static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill, struct rng *rng)
+static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
+                       struct rng *rng)
 {
     const struct kernel_problem *problem = &trial->problem;
     const int64_t count = shape_count(&problem->in[i].shape);
@@ -128,7 +131,8 @@ static bool is_intact(const struct buffer *buffer)
     if (buffer->block == NULL)
         return true;
     for (size_t i = 0; i < GUARD_BYTES; i++) {
-        if (buffer->block[i] != GUARD || buffer->block[GUARD_BYTES + buffer->bytes + i] != GUARD)
+        if (buffer->block[i] != GUARD ||
+            buffer->block[GUARD_BYTES + buffer->bytes + i] != GUARD)
             return false;
     }
     return buffer->original == NULL ||
@@ -143,9 +147,9 @@ static enum status set_up(struct kernel_trial *trial, enum kernel_fill fill, uin
     struct rng rng;
 
     rng_init(&rng, seed, 0);
-    trial->step = (struct kernel_step){
-        .seed = rng_u64(&rng), .first_sample = rng_u64(&rng), .inv_batch = 1.0f / 32
-    };
+    trial->step = (struct kernel_step){ .seed = rng_u64(&rng),
+                                        .first_sample = rng_u64(&rng),
+                                        .inv_batch = 1.0f / 32 };
     trial->call.problem = &trial->problem;
     trial->call.step = &trial->step;
     TRY(make_buffers(trial));
@@ -156,8 +160,9 @@ static enum status set_up(struct kernel_trial *trial, enum kernel_fill fill, uin
     return STATUS_OK;
 }
 
-enum status kernel_trial_create(const struct kernel *kernel, const struct kernel_problem *problem,
-                                enum kernel_fill fill, uint64_t seed, struct kernel_trial **out)
+enum status kernel_trial_create(const struct kernel *kernel,
+                                const struct kernel_problem *problem, enum kernel_fill fill,
+                                uint64_t seed, struct kernel_trial **out)
 {
     struct kernel_trial *trial;
     char text[KERNEL_TEXT];
@@ -217,8 +222,8 @@ enum status kernel_trial_check(const struct kernel_trial *trial)
     }
     for (int i = 0; i < KERNEL_OUT; i++) {
         if (!is_intact(&trial->out[i]))
-            return FAIL(STATUS_CORRUPT, "%s wrote beside output %d: \"%s\"", trial->kernel->name,
-                        i, text);
+            return FAIL(STATUS_CORRUPT, "%s wrote beside output %d: \"%s\"",
+                        trial->kernel->name, i, text);
     }
     if (!is_intact(&trial->scratch))
         return FAIL(STATUS_CORRUPT, "%s wrote beside its scratch: \"%s\"", trial->kernel->name,
@@ -253,8 +258,8 @@ double kernel_trial_difference(const struct kernel_trial *a, const struct kernel
         double difference;
 
         if (tensor->dtype == DTYPE_F32)
-            difference = float_difference(a->call.out[i], b->call.out[i],
-                                          shape_count(&tensor->shape));
+            difference =
+                float_difference(a->call.out[i], b->call.out[i], shape_count(&tensor->shape));
         else
             difference = memcmp(a->call.out[i], b->call.out[i], bytes_of(tensor)) != 0;
         largest = difference > largest ? difference : largest;

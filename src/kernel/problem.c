@@ -7,9 +7,9 @@
  *   e  elementwise: any shape; rank 4 is an image   r  the same, layout not fixed (reorder)
  *   l  labels (i32)   s  one number
  *
- * Letters after the first `n` of a side are optional. Outputs of ops that are no gradients follow
- * from the inputs. A gradient is legal if the forward op, given the gradient's
- * shapes, has the outputs that the gradient takes as inputs.
+ * Letters after the first `n` of a side are optional. Outputs of ops that are no gradients
+ * follow from the inputs. A gradient is legal if the forward op, given the gradient's shapes,
+ * has the outputs that the gradient takes as inputs.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -116,7 +116,8 @@ static enum status check_tensor(const char *op, char role, const struct kernel_t
     const enum layout usual = layout_of(role, rank);
     /* Elements of any plain order will do where an op is blind to it; bias is not. */
     const bool free_layout = role == 'r' || (role == 'e' && strncmp(op, "bias", 4) != 0);
-    const bool number = role == 's' && strcmp(op, "accuracy") == 0 && tensor->dtype == DTYPE_I32;
+    const bool number =
+        role == 's' && strcmp(op, "accuracy") == 0 && tensor->dtype == DTYPE_I32;
     char text[SHAPE_TEXT];
     int64_t count;
 
@@ -130,8 +131,8 @@ static enum status check_tensor(const char *op, char role, const struct kernel_t
         return FAIL(STATUS_USAGE, "%s: type %s instead of %s", op, dtype_name(tensor->dtype),
                     dtype_name(dtype_of(role)));
     if (tensor->layout != usual && !free_layout)
-        return FAIL(STATUS_USAGE, "%s: layout %s instead of %s", op, layout_name(tensor->layout),
-                    layout_name(usual));
+        return FAIL(STATUS_USAGE, "%s: layout %s instead of %s", op,
+                    layout_name(tensor->layout), layout_name(usual));
     return STATUS_OK;
 }
 
@@ -194,7 +195,8 @@ static enum status conv_shape(const struct kernel_problem *p, const struct shape
     if (b != NULL && b->dim[0] != w->dim[0])
         return disagree(p->op, w, b);
     for (int i = 0; i < 2; i++)
-        TRY(places(p->op, x->dim[2 + i], w->dim[2 + i], a->stride[i], a->pad[i], &y.dim[2 + i]));
+        TRY(places(p->op, x->dim[2 + i], w->dim[2 + i], a->stride[i], a->pad[i],
+                   &y.dim[2 + i]));
     *out = y;
     return STATUS_OK;
 }
@@ -429,8 +431,8 @@ static int read_shapes(const struct words *words, int at, int maximum,
 static bool read_attribute(const struct words *words, int *at, struct attrs *attrs)
 {
     const char *word = words->word[*at];
-    int *pair = strcmp(word, "stride") == 0 ? attrs->stride
-                : strcmp(word, "pad") == 0  ? attrs->pad
+    int *pair = strcmp(word, "stride") == 0   ? attrs->stride
+                : strcmp(word, "pad") == 0    ? attrs->pad
                 : strcmp(word, "window") == 0 ? attrs->window
                                               : NULL;
     int64_t dims[2];

@@ -15,28 +15,28 @@ enum { KERNEL_STATES = 2 };
 
 /* One step's numbers, worked out in double by the optimizer and rounded once. */
 struct kernel_update_step {
-    float lr;           /* learning rate of this step */
-    float scale;        /* gradients are multiplied by this first (clipping); 1 is exact */
-    float correction1;  /* Adam: 1 / (1 - beta1^t) */
-    float correction2;  /* Adam: 1 / (1 - beta2^t) */
-    int first;          /* SGD: momentum starts as the gradient itself (PyTorch) */
+    float lr;          /* learning rate of this step */
+    float scale;       /* gradients are multiplied by this first (clipping); 1 is exact */
+    float correction1; /* Adam: 1 / (1 - beta1^t) */
+    float correction2; /* Adam: 1 / (1 - beta2^t) */
+    int first;         /* SGD: momentum starts as the gradient itself (PyTorch) */
 };
 
 /* Updates param[0..count) from grad and the states, in place.
  *
  * sgd (PyTorch's rule): g = scale*grad + weight_decay*param; m = first ? g : momentum*m + g;
- *   d = nesterov ? g + momentum*m : m; param -= lr*d. With momentum 0, d = g, no state is touched.
- * adam: g = scale*grad (+ weight_decay*param unless decoupled); decoupled: param -= lr*weight_decay*param
- *   first; m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g*g;
- *   param -= lr*correction1*m / (sqrt(v*correction2) + epsilon). */
-typedef void kernel_update_fn(float *param, const float *grad, float *const state[KERNEL_STATES],
-                              size_t count, const struct attrs *attrs,
-                              const struct kernel_update_step *step);
+ *   d = nesterov ? g + momentum*m : m; param -= lr*d. With momentum 0, d = g, no state is
+ * touched. adam: g = scale*grad (+ weight_decay*param unless decoupled); decoupled: param -=
+ * lr*weight_decay*param first; m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g*g; param -=
+ * lr*correction1*m / (sqrt(v*correction2) + epsilon). */
+typedef void kernel_update_fn(float *param, const float *grad,
+                              float *const state[KERNEL_STATES], size_t count,
+                              const struct attrs *attrs, const struct kernel_update_step *step);
 
 struct kernel_update {
-    const char *op; /* "sgd_update", "adam_update" */
-    int n_states;   /* vectors of state; sgd with momentum 0 uses none of its one */
-    kernel_update_fn *run;       /* fastest of this processor */
+    const char *op;        /* "sgd_update", "adam_update" */
+    int n_states;          /* vectors of state; sgd with momentum 0 uses none of its one */
+    kernel_update_fn *run; /* fastest of this processor */
     kernel_update_fn *reference; /* plain C, the same bits */
 };
 

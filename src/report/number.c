@@ -1,6 +1,7 @@
 /* number.c - numbers as people read them. */
 #include "report/number.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,10 +13,13 @@
 /* Outside of this range plain decimals are harder to read than powers of ten. */
 static const double plain_least = 1e-4, plain_greatest = 1e6;
 
-/* 10 to the power of the returned number is at most |value| (> 0), about. */
+/* 10 to the power of the returned number is at most |value|, about; 0 and infinity count as
+ * the least and the greatest double. */
 static int magnitude(double value)
 {
-    return (int)floor(log10(fabs(value)) + 1e-9);
+    const double size = fmin(fmax(fabs(value), DBL_TRUE_MIN), DBL_MAX);
+
+    return (int)floor(log10(size) + 1e-9);
 }
 
 static int limit(int value, int least, int greatest)
@@ -203,7 +207,7 @@ void number_duration(char out[NUMBER_TEXT], double seconds)
         const long long whole = (long long)(seconds + 0.5);
         if (whole < 3600)
             snprintf(out, NUMBER_TEXT, "%lld min %02lld s", whole / 60, whole % 60);
-        else if (whole < 48 * 3600)
+        else if (whole < 48 * 3600LL)
             snprintf(out, NUMBER_TEXT, "%lld h %02lld min", whole / 3600, whole / 60 % 60);
         else
             snprintf(out, NUMBER_TEXT, "%lld d %02lld h", whole / 86400, whole / 3600 % 24);
@@ -219,7 +223,7 @@ void number_clock(char out[NUMBER_TEXT], double seconds)
     const long long whole = (long long)(seconds + 0.5);
     if (whole < 3600)
         snprintf(out, NUMBER_TEXT, "%lld:%02lld", whole / 60, whole % 60);
-    else if (whole < 48 * 3600)
+    else if (whole < 48 * 3600LL)
         snprintf(out, NUMBER_TEXT, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
                  whole % 60);
     else

@@ -229,12 +229,39 @@ static void write_scalar(struct strbuf *out, const struct json_value *value)
             strbuf_add_number(out, value->number);
         break;
     case JSON_STRING:
-        strbuf_add_xml(out, value->text);
+        strbuf_add_xml(out, *value->text ? value->text : "\u2013");
         break;
     default:
-        strbuf_add(out, "\u2013"); /* null; an empty array or object */
+        strbuf_add(out, "\u2013"); /* null; an array or object without contents */
         break;
     }
+}
+
+/* Whether an array holds nothing to tell: it is empty, or all null. */
+static bool is_blank(const struct json_value *array)
+{
+    for (size_t i = 0; i < array->count; i++) {
+        if (array->items[i].kind != JSON_NULL)
+            return false;
+    }
+    return true;
+}
+
+static void write_row(struct strbuf *out, const struct json_value *value,
+                      const struct trail *trail)
+{
+    strbuf_add(out, "<div><dt>");
+    write_trail(out, trail);
+    strbuf_add(out, "</dt><dd>");
+    if (value->kind == JSON_ARRAY && !is_blank(value)) {
+        for (size_t i = 0; i < value->count; i++) {
+            strbuf_add(out, i > 0 ? ", " : "");
+            write_scalar(out, &value->items[i]);
+        }
+    } else {
+        write_scalar(out, value);
+    }
+    strbuf_add(out, "</dd></div>\n");
 }
 
 static void write_setting(struct strbuf *out, const struct json_value *value,
@@ -245,16 +272,7 @@ static void write_setting(struct strbuf *out, const struct json_value *value,
     for (size_t i = 0; i < value->count && value->kind == JSON_ARRAY; i++)
         is_row = is_row && !is_compound(&value->items[i]);
     if (is_row) {
-        strbuf_add(out, "<div><dt>");
-        write_trail(out, trail);
-        strbuf_add(out, "</dt><dd>");
-        for (size_t i = 0; i < value->count && value->kind == JSON_ARRAY; i++) {
-            strbuf_add(out, i > 0 ? ", " : "");
-            write_scalar(out, &value->items[i]);
-        }
-        if (value->count == 0 || value->kind != JSON_ARRAY)
-            write_scalar(out, value);
-        strbuf_add(out, "</dd></div>\n");
+        write_row(out, value, trail);
         return;
     }
     for (size_t i = 0; i < value->count; i++) {

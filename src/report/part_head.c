@@ -15,14 +15,19 @@ static void add_fact(struct strbuf *out, const char *text)
     strbuf_add(out, "</span>");
 }
 
-static void add_counted_fact(struct report *report, const char *name, const char *key)
+/* "seed 7"; a seed may be a text, where a JSON number would not hold it. */
+static void add_named_fact(struct report *report, const char *key)
 {
     const double value = run_number(report->run, key, NAN);
+    const char *digits = run_text(report->run, key, NULL);
     char text[60];
 
-    if (isnan(value) || fabs(value) >= 1e20)
+    if (digits)
+        snprintf(text, sizeof text, "%s %.24s", key, digits);
+    else if (fabs(value) < 1e20)
+        snprintf(text, sizeof text, "%s %.0f", key, value);
+    else
         return;
-    snprintf(text, sizeof text, "%.16s %.0f", name, value);
     add_fact(report->out, text);
 }
 
@@ -71,8 +76,8 @@ void part_header(struct report *report)
     }
     if (run_text(run, "device", NULL))
         add_fact(out, run_text(run, "device", NULL));
-    add_counted_fact(report, "batch", "batch");
-    add_counted_fact(report, "seed", "seed");
+    add_named_fact(report, "batch");
+    add_named_fact(report, "seed");
     if (run->ended != 0 && gmtime_r(&run->ended, &utc) &&
         strftime(date, sizeof date, "%d %B %Y, %H:%M UTC", &utc) > 0)
         add_fact(out, date + (date[0] == '0'));

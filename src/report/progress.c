@@ -105,7 +105,7 @@ static void print_left(char out[PIECE], const struct progress *progress, double 
         return;
     if (progress->step >= total) {
         number_clock(text, now - progress->began);
-        snprintf(out, PIECE, "%s", text);
+        snprintf(out, PIECE, "in %s", text);
         return;
     }
     number_clock(text, (double)(total - progress->step) / recent_rate(progress, now));
@@ -239,7 +239,7 @@ static void make_pieces(const struct progress *progress, double now, struct piec
     char rate[NUMBER_TEXT];
 
     if (progress->config.epochs > 0)
-        snprintf(pieces[EPOCH].text, PIECE, "epoch %.2f/%g", progress->epoch,
+        snprintf(pieces[EPOCH].text, PIECE, "epoch %.2f/%.4g", progress->epoch,
                  progress->config.epochs);
     else
         snprintf(pieces[EPOCH].text, PIECE, "epoch %.2f", progress->epoch);

@@ -3,7 +3,7 @@
  * On a terminal one line is redrawn in place: a bar and the figures that fit its
  * width, which may change at any time. Elsewhere a plain line appears now and then:
  *
- *   3.2/10 ━━━━━━━━━━━━╸──────────  32%  loss 0.4123  acc 85.2%  51.2k/s  1:23 left
+ *   epoch 3.20/10 ━━━━━━━━━━━━╸──────────  32%  loss 0.4123  acc 85.2%  51.2k/s  1:23 left
  *   step 600/1876 (32%)  epoch 3.20  loss 0.4123  accuracy 85.20%  51.2k samples/s  1:23 left
  *
  * Nothing here allocates or fails: what cannot be written is not worth a run.

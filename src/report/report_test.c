@@ -16,7 +16,8 @@ static const char config[] =
     "\"strategy\":"
     "\"mirrored\",\"ranks\":2,\"threads\":3,\"batch\":64,\"seed\":7,\"optimizer\":{\"name\":"
     "\"sgd\",\"lr\":0.05,\"nested\":{\"deep\":true,\"none\":null,\"list\":[1,2.5,\"x\"],"
-    "\"objects\":[{\"a\":1}]}},\"device\":\"cpu\",\"command\":[\"tutti\",\"train\",\"cnn\","
+    "\"blank\":[null,null],\"objects\":[{\"a\":1}]}},\"device\":\"cpu\",\"command\":[\"tutti\","
+    "\"train\",\"cnn\","
     "\"--out\",\"my run's\"]}";
 
 static const char summary[] =
@@ -152,6 +153,8 @@ static void test_a_whole_run_has_all_parts(void)
         "<td>81.63%</td>", /* compute of rank 0: 20 of 24.5 s */
         "<dt>optimizer.nested.deep</dt><dd>yes</dd>",
         "<dt>optimizer.nested.list</dt><dd>1, 2.5, x</dd>",
+        "<dt>optimizer.nested.none</dt><dd>\u2013</dd>",
+        "<dt>optimizer.nested.blank</dt><dd>\u2013</dd>",
         "<dt>optimizer.nested.objects.0.a</dt><dd>1</dd>",
         "tutti train cnn --out &#39;my run&#39;\\&#39;&#39;s&#39;",
         "prefers-color-scheme:dark",

@@ -127,7 +127,9 @@ static enum status read_metrics(struct run *run, const char *folder, bool *out_i
     enum status status = STATUS_OK;
 
     TRY(read_part(run, folder, "metrics.jsonl", metrics_maximum, &text, &length));
-    *out_is_there = text != NULL;
+    if (!text)
+        return STATUS_OK;
+    *out_is_there = true;
     for (size_t at = 0; at < length && status == STATUS_OK;) {
         const char *newline = memchr(text + at, '\n', length - at);
         const size_t bytes = newline ? (size_t)(newline - (text + at)) : length - at;

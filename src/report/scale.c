@@ -14,7 +14,7 @@ static const double distinct = 1e-9;  /* ranges relatively narrower are one valu
 
 void scale_include(struct scale_range *range, double value, bool log)
 {
-    if ((log && value <= 0))
+    if (!isfinite(value) || (log && value <= 0))
         return;
     value = fmin(fmax(value, -greatest), greatest);
     if (log)
@@ -66,8 +66,9 @@ static void place_linear_ticks(struct scale *scale, const struct scale_rule *rul
         scale->hi = fmax(scale->hi, next); /* so near that it would be missed */
     scale->step = step;
     const double first = ceil(scale->lo / step - slack), last = floor(scale->hi / step + slack);
-    for (double i = first; i <= last; i++)
-        add_tick(scale, i == 0 ? 0 : i * step);
+    const int count = (int)fmin(last - first + 1, SCALE_TICKS);
+    for (int i = 0; i < count; i++)
+        add_tick(scale, (first + i) * step + 0.0); /* + 0.0: no negative zero */
 }
 
 static void place_log_ticks(struct scale *scale, const struct scale_rule *rule)

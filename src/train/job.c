@@ -75,11 +75,11 @@ static enum status pick_shards(struct job *job)
 
     if (!s->threads)
         s->threads = cores() / s->ranks > 1 ? cores() / s->ranks : 1;
-    if (s->batch % s->ranks)
-        return FAIL(STATUS_USAGE, "--batch %lld is not divisible by %lld ranks",
-                    (long long)s->batch, (long long)s->ranks);
     if (!s->shards) {
         int64_t threads = s->threads;
+        if (s->batch % s->ranks)
+            return FAIL(STATUS_USAGE, "--batch %lld is not divisible by %lld ranks",
+                        (long long)s->batch, (long long)s->ranks);
         while (s->batch % (s->ranks * threads))
             threads--;
         s->shards = s->ranks * threads;

@@ -1,11 +1,11 @@
 /* conv_correlate.c - convolution forward, and its gradient with respect to the input.
  *
- * B is the weights, copied once a call into panels as wide as a tile: [panel][tap, channel][width].
- * A unit is a few images, or a strip of rows of one, whose plane fits in L2. For each unit, panel
- * and block of the shared dimension every tile of 4 to 8 pixels walks the block; which pixels are
- * in a tile does not matter, so tiles cross rows and images and pixels are found
- * through a table of offsets. When pooling, the table lists the four pixels of a window
- * together and the tile reduces them in registers.
+ * B is the weights, copied once a call into panels as wide as a tile: [panel][tap,
+ * channel][width]. A unit is a few images, or a strip of rows of one, whose plane fits in L2.
+ * For each unit, panel and block of the shared dimension every tile of 4 to 8 pixels walks the
+ * block; which pixels are in a tile does not matter, so tiles cross rows and images and pixels
+ * are found through a table of offsets. When pooling, the table lists the four pixels of a
+ * window together and the tile reduces them in registers.
  *
  * Traffic: x about twice, y once, weights once a call plus once a unit from L2.
  */
@@ -20,15 +20,15 @@ enum {
 
 struct plan {
     const struct correlate *cor;
-    int64_t in, out;         /* channels: of a pixel of the plane, of y */
+    int64_t in, out; /* channels: of a pixel of the plane, of y */
     int n_panels;
     const int *limit;
-    int64_t group, strip;    /* images and grid rows (pairs of rows when pooling) of a unit */
-    int64_t strips;          /* of an image */
+    int64_t group, strip; /* images and grid rows (pairs of rows when pooling) of a unit */
+    int64_t strips;       /* of an image */
     int64_t n_units, n_tasks;
     int64_t row_blocks, pixel_blocks, channel_blocks; /* how the taps and channels are cut */
-    int64_t pixels;          /* grid pixels of a full unit */
-    int64_t cells;           /* places in y of a full unit: pixels or windows */
+    int64_t pixels;                                   /* grid pixels of a full unit */
+    int64_t cells; /* places in y of a full unit: pixels or windows */
     int64_t plane_floats, sum_floats;
     /* Scratch. */
     float *weights;
@@ -92,9 +92,9 @@ static struct plan plan_of(const struct correlate *cor)
     }
 
     if (!cor->plane.is_direct)
-        l.plane_floats =
-            round_up((l.strips > 1 ? plane_rows(cor, l.strip * window) : l.group * cor->plane.rows) *
-                     plane_row(&cor->plane));
+        l.plane_floats = round_up(
+            (l.strips > 1 ? plane_rows(cor, l.strip * window) : l.group * cor->plane.rows) *
+            plane_row(&cor->plane));
     if (cor->pool && l.row_blocks * l.pixel_blocks * l.channel_blocks > 1)
         l.sum_floats = round_up(l.pixels * cor->isa->vecs * cor->isa->lanes);
     return l;
@@ -104,7 +104,8 @@ static int64_t weight_floats(const struct plan *l)
 {
     const struct correlate *cor = l->cor;
 
-    return cor->taps_y * cor->taps_x * l->in * gemm_ceil(l->out, cor->isa->lanes) * cor->isa->lanes;
+    return cor->taps_y * cor->taps_x * l->in * gemm_ceil(l->out, cor->isa->lanes) *
+           cor->isa->lanes;
 }
 
 size_t correlate_scratch_bytes(const struct correlate *cor)
@@ -324,10 +325,9 @@ static void run_task(void *arg, size_t task)
         };
 
         for (int64_t i = 0; i < n_images; i++) {
-            const float *plane =
-                plane_copy(&cor->plane, image + i, r * window * cor->step_y,
-                           plane_rows(cor, n_rows * window),
-                           own + i * cor->plane.rows * plane_row(&cor->plane));
+            const float *plane = plane_copy(&cor->plane, image + i, r * window * cor->step_y,
+                                            plane_rows(cor, n_rows * window),
+                                            own + i * cor->plane.rows * plane_row(&cor->plane));
             if (i == 0)
                 unit.plane = plane;
         }

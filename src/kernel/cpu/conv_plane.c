@@ -33,10 +33,12 @@ bool conv_can_run(const struct kernel_problem *problem)
     if (tile_current() == NULL)
         return false;
     for (int i = 0; i < problem->n_in; i++) {
-        if (problem->in[i].dtype != DTYPE_F32)
+        if (problem->in[i].dtype != DTYPE_F32 && problem->in[i].dtype != DTYPE_U8)
             return false;
     }
-    return problem->out[0].dtype == DTYPE_F32;
+    return problem->out[0].dtype == DTYPE_F32 &&
+           problem->attrs.window[0] == problem->attrs.window[1] &&
+           (problem->attrs.window[0] == 0 || problem->attrs.window[0] == 2);
 }
 
 bool conv_stacks(const struct conv *conv)
@@ -44,10 +46,23 @@ bool conv_stacks(const struct conv *conv)
     return conv->kh > 1 && conv->c * conv->kh <= STACK_CHANNELS;
 }
 
-struct plane plane_of(const float *x, int64_t h, int64_t w, int64_t c, int64_t top, int64_t left,
-                      int64_t rows, int64_t columns, int64_t stack, int64_t stride)
+struct plane plane_of(const float *x, int64_t h, int64_t w, int64_t c, int64_t top,
+                      int64_t left, int64_t rows, int64_t columns, int64_t stack,
+                      int64_t stride)
 {
-    struct plane plane = { x, h, w, c, top, left, rows, columns, stack, stride, false };
+    struct plane plane = {
+        .isa = tile_current(),
+        .x = x,
+        .h = h,
+        .w = w,
+        .c = c,
+        .top = top,
+        .left = left,
+        .rows = rows,
+        .columns = columns,
+        .stack = stack,
+        .stride = stride,
+    };
 
     if (stack == 1 && top == 0 && left == 0 && rows <= h && columns <= w) {
         plane.is_direct = true;
@@ -78,7 +93,8 @@ static void copy_row(const struct plane *plane, const float *image, int64_t sour
 }
 
 /* Row s of the stack of one row of the plane: its pixels go pixel floats apart. */
-static void copy_stacked(const struct plane *plane, const float *image, int64_t source, float *to)
+static void copy_stacked(const struct plane *plane, const float *image, int64_t source,
+                         float *to)
 {
     const int64_t c = plane->c, pixel = plane_pixel(plane);
     const bool is_inside = source >= 0 && source < plane->h;
@@ -93,16 +109,53 @@ static void copy_stacked(const struct plane *plane, const float *image, int64_t 
     }
 }
 
+/* One row of a plane that is spread out from windows. */
+static void spread_row(const struct plane *plane, int64_t image, int64_t source, float *to)
+{
+    const int64_t c = plane->c, rows = plane->h / 2, windows = plane->w / 2;
+    const int64_t at = (image * rows + source / 2) * windows * c;
+
+    memset(to, 0, (size_t)(plane->columns * c) * sizeof(float));
+    if (source < 0 || source >= 2 * rows)
+        return;
+    /* Windows whose both pixels are inside; at most one on either side is cut. */
+    for (int64_t x = 0; x < windows;) {
+        const int64_t pixel = 2 * x + plane->left;
+        int64_t count = (plane->columns - pixel) / 2;
+
+        if (count > windows - x)
+            count = windows - x;
+        if (pixel >= 0 && count > 0) {
+            plane->isa->expand(plane->x + at + x * c, plane->index + at + x * c,
+                               (int)(source % 2), count, (int)c, to + pixel * c);
+            x += count;
+            continue;
+        }
+        for (int64_t i = 0; i < 2 * c; i++) {
+            const int64_t column = pixel + i / c;
+            if (column >= 0 && column < plane->columns &&
+                plane->index[at + x * c + i % c] == 2 * (source % 2) + i / c)
+                to[column * c + i % c] = plane->x[at + x * c + i % c];
+        }
+        x++;
+    }
+}
+
 const float *plane_copy(const struct plane *plane, int64_t image, int64_t first, int64_t n_rows,
                         float *to)
 {
-    const float *x = plane->x + image * plane->h * plane->w * plane->c;
+    const float *x =
+        plane->is_pooled ? NULL : plane->x + image * plane->h * plane->w * plane->c;
 
     if (plane->is_direct)
         return x + first * plane_row(plane);
     for (int64_t r = 0; r < n_rows; r++) {
         float *row = to + r * plane_row(plane);
 
+        if (plane->is_pooled) {
+            spread_row(plane, image, first + r - plane->top, row);
+            continue;
+        }
         if (plane->stack == 1) {
             copy_row(plane, x, first + r - plane->top, row);
             continue;

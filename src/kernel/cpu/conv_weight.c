@@ -6,7 +6,8 @@
  * rows (of some images) whose dy fits in L1 beside the part of x it meets. Blocks are summed
  * in order in dw itself, images in order, so bits do not depend on the pool.
  *
- * Traffic: x about twice, dy once, dw once a block (in L2 where kh*kw*C*O is small).
+ * Traffic: x about twice, dy twice (once for db), dw once a block (in L2 where kh*kw*C*O is
+ * small). A dy that comes as a 2x2 max pool left it is spread out in scratch unit by unit.
  */
 #include "kernel/cpu/conv.h"
 
@@ -14,7 +15,7 @@ enum {
     PLANE_BYTES = 256 << 10, /* of a group of images or a strip of one */
     BLOCK_PIXELS = 128,
     GROUP_PIXELS = 256,
-    SEGMENTS = 128,          /* of a block */
+    SEGMENTS = 128, /* of a block */
 };
 
 struct plan {
@@ -22,10 +23,12 @@ struct plan {
     struct conv conv;
     struct plane plane;
     int64_t taps_y, step_y;
-    int64_t run;             /* values of (kx, c) side by side */
+    int64_t run;                  /* values of (kx, c) side by side */
     int64_t group, strip, strips; /* images and rows of dy in a unit */
     int n_panels;
-    int64_t row_tasks;       /* parts of a run */
+    struct plane dy; /* only if pooled: spread out unit by unit */
+    bool is_pooled;
+    int64_t plane_floats, dy_floats; /* scratch */
 };
 
 static int64_t at_most(int64_t a, int64_t b)
@@ -65,6 +68,16 @@ static struct plan plan_of(const struct kernel_problem *problem, const float *x)
     }
     l.strips = gemm_ceil(conv.oh, l.strip);
     l.n_panels = gemm_panels(l.isa, l.isa->columns, l.run, conv.o);
+    if (!l.plane.is_direct)
+        l.plane_floats = (l.strips > 1 ? plane_rows(&l, l.strip) : l.group * l.plane.rows) *
+                         plane_row(&l.plane);
+    l.plane_floats = gemm_ceil(l.plane_floats, 16) * 16;
+    l.is_pooled = conv_is_pooled(problem);
+    if (l.is_pooled) {
+        l.dy = plane_of(NULL, conv.oh, conv.ow, conv.o, 0, 0, conv.oh, conv.ow, 1, 1);
+        plane_pool(&l.dy);
+        l.dy_floats = l.group * l.strip * conv.ow * conv.o;
+    }
     return l;
 }
 
@@ -72,11 +85,9 @@ size_t conv_weight_scratch(const struct kernel_problem *problem)
 {
     const struct plan l = plan_of(problem, NULL);
 
-    if (l.plane.is_direct)
-        return 0;
-    return (size_t)((l.strips > 1 ? plane_rows(&l, l.strip) : l.group * l.plane.rows) *
-                    plane_row(&l.plane)) *
-           sizeof(float);
+    if (conv_is_stem(&l.conv, problem))
+        return conv_stem_scratch(&l.conv);
+    return (size_t)(l.plane_floats + l.dy_floats) * sizeof(float);
 }
 
 /* Some rows of dy: what one walk of a tile covers. */
@@ -165,43 +176,62 @@ static void run_unit(struct walk *walk, struct pool *pool, const float *dy, int6
             block->n_segments = (int)n_rows;
             block->dy = dy + (r * ow + x) * l->conv.o;
             for (int64_t s = 0; s < n_rows; s++)
-                block->segment[s] = ((r + s) / image_rows * l->plane.rows +
-                                    (r + s) % image_rows * l->step_y) *
-                                       row +
-                                   x * l->conv.sw * plane_pixel(&l->plane);
+                block->segment[s] =
+                    ((r + s) / image_rows * l->plane.rows + (r + s) % image_rows * l->step_y) *
+                        row +
+                    x * l->conv.sw * plane_pixel(&l->plane);
             pool_for(pool, (size_t)(l->taps_y * l->n_panels), run_panel, walk);
             walk->accumulate = true;
         }
     }
 }
 
+/* The part of dy that a unit meets: where it lies, or spread out in scratch. */
+static const float *unit_dy(const struct plan *l, const struct kernel_call *call, int64_t image,
+                            int64_t n_images, int64_t r, int64_t n_rows)
+{
+    const int64_t row = l->conv.ow * l->conv.o;
+    float *to = (float *)call->scratch + l->plane_floats;
+
+    if (!l->is_pooled)
+        return (const float *)call->in[1] + (image * l->conv.oh + r) * row;
+    for (int64_t i = 0; i < n_images; i++)
+        plane_copy(&l->dy, image + i, r, n_rows, to + i * n_rows * row);
+    return to;
+}
+
 void conv_weight_run(const struct kernel_call *call)
 {
-    const struct plan l = plan_of(call->problem, call->in[0]);
+    struct plan l = plan_of(call->problem, call->in[0]);
     const struct conv *conv = &l.conv;
-    const float *dy = call->in[1];
     struct walk walk = { .l = &l, .dw = call->out[0] };
 
+    if (conv_is_stem(conv, call->problem)) {
+        conv_stem_weight_run(conv, call);
+        return;
+    }
+    l.dy.x = call->in[1];
+    l.dy.index = l.is_pooled ? call->in[2] : NULL;
     for (int64_t image = 0; image < conv->n; image += l.group) {
         const int64_t n_images = at_most(l.group, conv->n - image);
 
         for (int64_t r = 0; r < conv->oh; r += l.strip) {
             const int64_t n_rows = at_most(l.strip, conv->oh - r);
+            const float *dy = unit_dy(&l, call, image, n_images, r, n_rows);
 
+            if (call->problem->n_out > 1)
+                l.isa->column_sums(dy, conv->o, n_images * n_rows * conv->ow, (int)conv->o,
+                                   walk.accumulate, call->out[1]);
             for (int64_t i = 0; i < n_images; i++) {
                 float *to = call->scratch;
-                if (to != NULL)
+                if (l.plane_floats > 0)
                     to += i * l.plane.rows * plane_row(&l.plane);
-                const float *plane = plane_copy(&l.plane, image + i, r * l.step_y,
-                                                plane_rows(&l, n_rows), to);
+                const float *plane =
+                    plane_copy(&l.plane, image + i, r * l.step_y, plane_rows(&l, n_rows), to);
                 if (i == 0)
                     walk.plane = plane;
             }
-            run_unit(&walk, call->pool, dy + (image * conv->oh + r) * conv->ow * conv->o,
-                     n_images * n_rows, n_rows);
+            run_unit(&walk, call->pool, dy, n_images * n_rows, n_rows);
         }
     }
-    if (call->problem->n_out > 1)
-        l.isa->column_sums(dy, conv->o, conv->n * conv->oh * conv->ow, (int)conv->o, false,
-                           call->out[1]);
 }

@@ -10,9 +10,10 @@
  * gradient of the weights is dg = G^T [sum over tiles of V (A dy A^T)] G: the sums, kept for
  * all places (36*C*O floats), grow unit by unit in order.
  *
- * Work: 36/16 products an output instead of 9, and transforms of about 150 operations a tile and
- * vector of channels; traffic: V and M (36*(C+O) floats a tile) through L2. Rounding errors are some
- * ten times those of the plain sum; the kernel's name is "winograd", so that a run says so.
+ * Work: 36/16 products an output instead of 9, and transforms of about 150 operations a tile
+ * and vector of channels; traffic: V and M (36*(C+O) floats a tile) through L2. Rounding errors
+ * are some ten times those of the plain sum; the kernel's name is "winograd", so that a run
+ * says so.
  */
 #include "kernel/cpu/conv.h"
 #include "kernel/cpu/winograd.h"
@@ -28,14 +29,16 @@ struct plan {
     const struct winograd_isa *winograd;
     struct plane plane;
     int64_t images, in, out;
-    int64_t rows, columns;      /* of the output that are wanted */
-    int64_t tiles_y, tiles_x;   /* of an image */
+    int64_t rows, columns;    /* of the output that are wanted */
+    int64_t tiles_y, tiles_x; /* of an image */
     int64_t group, strip, strips;
     int64_t n_units, n_tasks;
-    int64_t tiles;              /* of a full unit */
+    int64_t tiles;                  /* of a full unit */
     int64_t v_step, m_step, u_step; /* between places */
     int n_panels;
     int64_t u_floats, plane_floats, task_floats;
+    struct plane dy; /* weights, if pooled: spread out image by image */
+    int64_t dy_floats;
     bool is_turned;
     /* The call. */
     const float *w, *bias;
@@ -60,7 +63,8 @@ static const struct winograd_isa *current(const struct tile_isa *isa)
     return isa == &tile_avx512 ? &winograd_avx512 : &winograd_avx2;
 }
 
-/* Shapes of x * w: x is (h,w,in) with `top` and `left` zeros before it, y (rows,columns,out). */
+/* Shapes of x * w: x is (h,w,in) with `top` and `left` zeros before it, y (rows,columns,out).
+ */
 static void shape_plan(struct plan *plan, int64_t h, int64_t w, int64_t top, int64_t left)
 {
     plan->isa = tile_current();
@@ -106,8 +110,8 @@ static struct unit unit_at(const struct plan *plan, int64_t i)
 }
 
 /* V of image i of the unit. */
-static void turn_image(const struct plan *plan, const struct unit *unit, int64_t i, float *plane,
-                       float *v)
+static void turn_image(const struct plan *plan, const struct unit *unit, int64_t i,
+                       float *plane, float *v)
 {
     const float *from = plane_copy(&plan->plane, unit->image + i, unit->row * WINOGRAD_OUT,
                                    unit->n_rows * WINOGRAD_OUT + 2, plane);
@@ -128,11 +132,10 @@ static void turn_image(const struct plan *plan, const struct unit *unit, int64_t
 static void size_correlation(struct plan *plan)
 {
     plan->n_panels = gemm_panels(plan->isa, plan->isa->rows, plan->tiles, plan->out);
-    plan->u_step = round_up(plan->in * gemm_ceil(plan->out, plan->isa->lanes) * plan->isa->lanes) +
-                   SKEW;
+    plan->u_step =
+        round_up(plan->in * gemm_ceil(plan->out, plan->isa->lanes) * plan->isa->lanes) + SKEW;
     plan->u_floats = WINOGRAD_PLACES * plan->u_step;
-    plan->task_floats =
-        plan->plane_floats + WINOGRAD_PLACES * (plan->v_step + plan->m_step);
+    plan->task_floats = plan->plane_floats + WINOGRAD_PLACES * (plan->v_step + plan->m_step);
 }
 
 static struct plan forward_plan(const struct kernel_problem *problem)
@@ -156,7 +159,8 @@ static struct plan forward_plan(const struct kernel_problem *problem)
 
 static struct plan input_plan(const struct kernel_problem *problem)
 {
-    const struct conv conv = conv_of(problem, &problem->out[0].shape, &problem->in[1].shape);
+    const int slot = conv_is_pooled(problem) ? 2 : 1;
+    const struct conv conv = conv_of(problem, &problem->out[0].shape, &problem->in[slot].shape);
     struct plan plan = {
         .images = conv.n,
         .in = conv.o,
@@ -168,6 +172,8 @@ static struct plan input_plan(const struct kernel_problem *problem)
 
     shape_plan(&plan, conv.oh, conv.ow, 2 - conv.ph, 2 - conv.pw);
     size_correlation(&plan);
+    if (conv_is_pooled(problem))
+        plane_pool(&plan.plane);
     return plan;
 }
 
@@ -205,8 +211,8 @@ static void turn_weights(void *arg, size_t p)
     float *u = plan->u + first * plan->in;
     for (int64_t i = 0; i < plan->in; i++) {
         if (plan->is_turned)
-            plan->winograd->weight(plan->turned + 8 * tap + i * plan->out + first, -3 * tap, -tap, n,
-                                   u, plan->u_step);
+            plan->winograd->weight(plan->turned + 8 * tap + i * plan->out + first, -3 * tap,
+                                   -tap, n, u, plan->u_step);
         else
             plan->winograd->weight(plan->w + i * plan->out + first, 3 * tap, tap, n, u,
                                    plan->u_step);
@@ -303,8 +309,8 @@ static void turn_tap(void *arg, size_t tap)
     const struct plan *plan = arg;
     const int64_t floats = plan->in * plan->out, at = (int64_t)tap * floats;
 
-    plan->isa->transpose(plan->w + at, plan->in, (int)plan->out, (int)plan->in, plan->turned + at,
-                         plan->out, false);
+    plan->isa->transpose(plan->w + at, plan->in, (int)plan->out, (int)plan->in,
+                         plan->turned + at, plan->out, false);
 }
 
 static void run_correlation(struct plan *plan, const struct kernel_call *call)
@@ -312,7 +318,8 @@ static void run_correlation(struct plan *plan, const struct kernel_call *call)
     if (plan->images == 0 || plan->rows == 0 || plan->columns == 0)
         return;
     plan->plane.x = call->in[0];
-    plan->w = call->in[1];
+    plan->plane.index = plan->plane.is_pooled ? call->in[1] : NULL;
+    plan->w = call->in[plan->plane.is_pooled ? 2 : 1];
     plan->y = call->out[0];
     plan->u = call->scratch;
     plan->turned = plan->u + plan->u_floats;
@@ -330,10 +337,9 @@ bool winograd_can_run(const struct kernel_problem *problem)
     return is_three_by_three(problem, &problem->in[1].shape);
 }
 
-bool winograd_can_pool(const struct kernel_problem *problem)
+bool winograd_can_run_input(const struct kernel_problem *problem)
 {
-    return winograd_can_run(problem) && problem->attrs.window[0] == 2 &&
-           problem->attrs.window[1] == 2;
+    return is_three_by_three(problem, &problem->in[conv_is_pooled(problem) ? 2 : 1].shape);
 }
 
 size_t winograd_scratch(const struct kernel_problem *problem)
@@ -372,13 +378,23 @@ static struct plan weight_plan(const struct kernel_problem *problem)
 {
     const struct conv conv = conv_of(problem, &problem->in[0].shape, &problem->out[0].shape);
     struct plan plan = {
-        .images = conv.n, .in = conv.c, .out = conv.o, .rows = conv.oh, .columns = conv.ow,
+        .images = conv.n,
+        .in = conv.c,
+        .out = conv.o,
+        .rows = conv.oh,
+        .columns = conv.ow,
     };
 
     shape_plan(&plan, conv.h, conv.w, conv.ph, conv.pw);
     plan.n_panels = gemm_panels(plan.isa, plan.isa->columns, plan.in, plan.out);
     plan.u_step = round_up(plan.in * plan.out) + SKEW;
     plan.u_floats = WINOGRAD_PLACES * plan.u_step;
+    plan.dy_floats = 0;
+    if (conv_is_pooled(problem)) {
+        plan.dy = plane_of(NULL, conv.oh, conv.ow, conv.o, 0, 0, conv.oh, conv.ow, 1, 1);
+        plane_pool(&plan.dy);
+        plan.dy_floats = round_up(plan.strip * WINOGRAD_OUT * conv.ow * conv.o);
+    }
     return plan;
 }
 
@@ -392,7 +408,7 @@ size_t winograd_weight_scratch(const struct kernel_problem *problem)
     const struct plan plan = weight_plan(problem);
 
     return (size_t)(plan.u_floats + WINOGRAD_PLACES * (plan.v_step + plan.m_step) +
-                    plan.group * plan.plane_floats) *
+                    plan.group * (plan.plane_floats + plan.dy_floats)) *
            sizeof(float);
 }
 
@@ -411,17 +427,24 @@ static void turn_both(void *arg, size_t i)
     const struct plan *plan = walk->plan;
     const struct unit *unit = &walk->unit;
     const int64_t image = unit->image + (int64_t)i, per_image = unit->n_rows * plan->tiles_x;
+    const int64_t first = unit->row * WINOGRAD_OUT;
+    const int64_t n_rows = at_most(unit->n_rows * WINOGRAD_OUT, plan->rows - first);
+    const int64_t row = plan->columns * plan->out;
     float *m = walk->m + (int64_t)i * per_image * plan->out;
+    float *own = walk->planes + (int64_t)i * (plan->plane_floats + plan->dy_floats);
+    const float *dy = plan->dy.is_pooled ? plane_copy(&plan->dy, image, first, n_rows,
+                                                      own + plan->plane_floats)
+                                         : walk->dy + (image * plan->rows + first) * row;
 
-    turn_image(plan, unit, (int64_t)i, walk->planes + (int64_t)i * plan->plane_floats, walk->v);
+    turn_image(plan, unit, (int64_t)i, own, walk->v);
     for (int64_t t = 0; t < per_image; t++) {
-        const int64_t y = (unit->row + t / plan->tiles_x) * WINOGRAD_OUT;
-        const int64_t x = t % plan->tiles_x * WINOGRAD_OUT;
+        const int64_t y = t / plan->tiles_x * WINOGRAD_OUT,
+                      x = t % plan->tiles_x * WINOGRAD_OUT;
 
-        plan->winograd->output_grad(
-            walk->dy + ((image * plan->rows + y) * plan->columns + x) * plan->out,
-            plan->columns * plan->out, plan->out, (int)at_most(WINOGRAD_OUT, plan->rows - y),
-            (int)at_most(WINOGRAD_OUT, plan->columns - x), (int)plan->out, m, plan->m_step);
+        plan->winograd->output_grad(dy + y * row + x * plan->out, row, plan->out,
+                                    (int)at_most(WINOGRAD_OUT, n_rows - y),
+                                    (int)at_most(WINOGRAD_OUT, plan->columns - x),
+                                    (int)plan->out, m, plan->m_step);
         m += plan->out;
     }
 }
@@ -456,7 +479,8 @@ static void multiply_place(void *arg, size_t place)
 
             tile.a[0] = walk->v + (int64_t)place * plan->v_step + at;
             for (int r = 0; r < count; r++)
-                tile.c[r] = plan->u + (int64_t)place * plan->u_step + (at + r) * plan->out + first;
+                tile.c[r] =
+                    plan->u + (int64_t)place * plan->u_step + (at + r) * plan->out + first;
             plan->isa->by_columns(&tile, count, vecs);
         }
     }
@@ -468,6 +492,8 @@ void winograd_weight_run(const struct kernel_call *call)
     struct weight_walk walk = { .plan = &plan, .dy = call->in[1], .dw = call->out[0] };
 
     plan.plane.x = call->in[0];
+    plan.dy.x = call->in[1];
+    plan.dy.index = plan.dy.is_pooled ? call->in[2] : NULL;
     plan.u = call->scratch;
     walk.v = plan.u + plan.u_floats;
     walk.m = walk.v + WINOGRAD_PLACES * plan.v_step;
@@ -481,7 +507,11 @@ void winograd_weight_run(const struct kernel_call *call)
     for (int64_t c = 0; c < plan.in; c++)
         plan.winograd->weight_grad(plan.u + c * plan.out, plan.u_step, (int)plan.out,
                                    walk.dw + c * plan.out, plan.in * plan.out);
-    if (call->problem->n_out > 1)
+    if (call->problem->n_out > 1 && !plan.dy.is_pooled)
         plan.isa->column_sums(walk.dy, plan.out, plan.images * plan.rows * plan.columns,
                               (int)plan.out, false, call->out[1]);
+    else if (call->problem->n_out > 1)
+        plan.isa->window_sums(walk.dy, plan.dy.index,
+                              plan.images * (plan.rows / 2) * (plan.columns / 2), (int)plan.out,
+                              call->out[1]);
 }

@@ -1,9 +1,9 @@
 /* dropout.c - zeroes a share of the elements, chosen by Philox4x32-10 from seed and sample.
  *
- * Counter e/4 of a row gives the four words of elements e .. e+3 (kernel.h). Vectors of 64-bit lanes
- * hold one 32-bit word of a counter each, which is what the multiplier of vectors takes: a
- * product's high half is one shift away. BLOCKS counters are worked on at once, so that
- * the multiplier is kept busy; then their words are laid out in the elements' order.
+ * Counter e/4 of a row gives the four words of elements e .. e+3 (kernel.h). Vectors of 64-bit
+ * lanes hold one 32-bit word of a counter each, which is what the multiplier of vectors takes:
+ * a product's high half is one shift away. BLOCKS counters are worked on at once, so that the
+ * multiplier is kept busy; then their words are laid out in the elements' order.
  */
 #include "base/rng.h"
 #include "kernel/cpu/rows.h"
@@ -36,8 +36,8 @@ static inline wide multiply(wide a, uint64_t b)
 #endif
 }
 
-/* Words of counters { first + b, rest... }, b < BLOCKS; Salmon et al. 2011, as base/rng.c. Only low
- * halves of lanes count until the end. */
+/* Words of counters { first + b, rest... }, b < BLOCKS; Salmon et al. 2011, as base/rng.c. Only
+ * low halves of lanes count until the end. */
 static void philox_blocks(uint64_t key, uint32_t first, const uint32_t rest[3],
                           uint32_t words[WORDS])
 {
@@ -78,8 +78,8 @@ static void philox_blocks(uint64_t key, uint32_t first, const uint32_t rest[3],
 }
 
 /* y[i] = kept ? x[i] * scale : 0; n <= WORDS. */
-static void apply(const float *x, const uint32_t words[WORDS], float rate, float scale, size_t n,
-                  float *y)
+static void apply(const float *x, const uint32_t words[WORDS], float rate, float scale,
+                  size_t n, float *y)
 {
 #pragma omp simd
     for (size_t i = 0; i < n; i++) {

@@ -141,7 +141,8 @@ static struct column_sums column_sums_of(const struct kernel_problem *problem)
 }
 
 /* Adds `rows` rows of `width` floats, `stride` apart, to sum. */
-static void add_rows(const float *dy, size_t rows, size_t width, size_t stride, double sum[TILE])
+static void add_rows(const float *dy, size_t rows, size_t width, size_t stride,
+                     double sum[TILE])
 {
     for (size_t i = 0; i < rows; i += FLOAT_ROWS) {
         const size_t end = simd_min(i + FLOAT_ROWS, rows);

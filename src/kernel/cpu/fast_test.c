@@ -91,7 +91,8 @@ static int64_t at4(const int64_t *dim, int64_t a, int64_t b, int64_t c, int64_t 
 typedef void visit_fn(void *arg, int64_t x, int64_t w, int64_t y);
 static void visit_conv(const struct conv_sizes *s, visit_fn *visit, void *arg)
 {
-    const int64_t x_dim[4] = { s->n, s->c, s->h, s->w }, w_dim[4] = { s->o, s->c, s->kh, s->kw },
+    const int64_t x_dim[4] = { s->n, s->c, s->h, s->w },
+                  w_dim[4] = { s->o, s->c, s->kh, s->kw },
                   y_dim[4] = { s->n, s->o, s->oh, s->ow };
 
     for (int64_t n = 0; n < s->n; n++)
@@ -209,8 +210,7 @@ static struct kernel_tensor tensor_of(enum layout layout, struct shape shape)
 
 /* The tables that hold `op`, from all rows of this build. */
 static const struct kernel *const tables[] = {
-    kernel_linear_rows,
-    kernel_conv_rows,
+    kernel_linear_rows,   kernel_conv_rows, kernel_conv_pool_rows,
 #ifdef HAVE_ONEDNN
     kernel_onednn_rows,
 #endif
@@ -239,7 +239,6 @@ static void check_kernels(const struct kernel_problem *problem, struct value *co
         }
     }
 }
-
 
 static void check_sums(const struct kernel_problem *problem, struct buffer *out, double slack,
                        void *arg)
@@ -273,8 +272,8 @@ static void check_linear(struct rng *rng, int64_t m, int64_t n, int64_t k)
                                tw = tensor_of(LAYOUT_IO, shape_2(n, k)),
                                ty = tensor_of(LAYOUT_PLAIN, shape_2(m, n)),
                                tb = tensor_of(LAYOUT_PLAIN, shape_1(n));
-    struct value x = random_value(rng, &tx), w = random_value(rng, &tw), b = random_value(rng, &tb),
-                 dy = random_value(rng, &ty);
+    struct value x = random_value(rng, &tx), w = random_value(rng, &tw),
+                 b = random_value(rng, &tb), dy = random_value(rng, &ty);
     double *y = zeros(m * n), *dx = zeros(m * k), *dw = zeros(n * k), *db = zeros(n);
 
     for (int64_t i = 0; i < m; i++) {
@@ -290,21 +289,19 @@ static void check_linear(struct rng *rng, int64_t m, int64_t n, int64_t k)
     }
     if (relu)
         apply_relu(y, m * n);
-    check_kernels(
-        &(struct kernel_problem){ .op = "linear",
-                                  .n_in = bias ? 3 : 2,
-                                  .n_out = 1,
-                                  .in = { tx, tw, tb },
-                                  .out = { ty },
-                                  .attrs.activation = relu ? ACTIVATION_RELU : ACTIVATION_NONE },
-        (struct value *[]){ &x, &w, &b }, check_sums, &(struct expected){ { y }, (double)k });
-    check_kernels(&(struct kernel_problem){ .op = "linear_grad_input",
-                                            .n_in = 2,
+    check_kernels(&(struct kernel_problem){ .op = "linear",
+                                            .n_in = bias ? 3 : 2,
                                             .n_out = 1,
-                                            .in = { ty, tw },
-                                            .out = { tx } },
-                  (struct value *[]){ &dy, &w }, check_sums,
-                  &(struct expected){ { dx }, (double)n });
+                                            .in = { tx, tw, tb },
+                                            .out = { ty },
+                                            .attrs.activation =
+                                                relu ? ACTIVATION_RELU : ACTIVATION_NONE },
+                  (struct value *[]){ &x, &w, &b }, check_sums,
+                  &(struct expected){ { y }, (double)k });
+    check_kernels(
+        &(struct kernel_problem){
+            .op = "linear_grad_input", .n_in = 2, .n_out = 1, .in = { ty, tw }, .out = { tx } },
+        (struct value *[]){ &dy, &w }, check_sums, &(struct expected){ { dx }, (double)n });
     check_kernels(&(struct kernel_problem){ .op = "linear_grad_weight",
                                             .n_in = 2,
                                             .n_out = bias ? 2 : 1,
@@ -361,7 +358,8 @@ static void check_pooled(const struct kernel_problem *problem, struct buffer *ou
                     const int64_t at = ((n * ph + i) * pw + j) * s->o + o;
                     double best = -INFINITY;
                     for (int p = 0; p < wh * ww; p++)
-                        best = fmax(best, y[at4(y_dim, n, o, i * wh + p / ww, j * ww + p % ww)]);
+                        best =
+                            fmax(best, y[at4(y_dim, n, o, i * wh + p / ww, j * ww + p % ww)]);
                     CHECK_CLOSE(best, pooled[at], slack * 1e-5);
                     if (relu && !(pooled[at] > 0)) {
                         CHECK_INT(255, index[at]);
@@ -372,6 +370,62 @@ static void check_pooled(const struct kernel_problem *problem, struct buffer *ou
                         at4(y_dim, n, o, i * wh + index[at] / ww, j * ww + index[at] % ww);
                     CHECK_CLOSE(best, y[from], slack * 2e-5);
                 }
+}
+
+/* Gradients that come as a 2x2 max pool left them: spread out here, then as above. */
+static void check_pool_grads(struct rng *rng, const struct conv_sizes *s, struct attrs attrs,
+                             struct value *x, const struct kernel_tensor *tx, struct value *w,
+                             const struct kernel_tensor *tw)
+{
+    const int64_t ph = s->oh / 2, pw = s->ow / 2, y_count = s->n * s->o * s->oh * s->ow;
+    const int64_t y_dim[4] = { s->n, s->o, s->oh, s->ow };
+    const struct kernel_tensor ty = tensor_of(LAYOUT_NHWC, shape_4(s->n, s->o, ph, pw)),
+                               tb = tensor_of(LAYOUT_PLAIN, shape_1(s->o));
+    struct kernel_tensor ti = ty;
+    struct value dy = random_value(rng, &ty);
+    struct value index = { .buffer = make_buffer((size_t)dy.count, 0) };
+    double *dx = zeros(x->count), *dw = zeros(w->count), *db = zeros(s->o);
+    float *spread;
+
+    ti.dtype = DTYPE_U8;
+    attrs.window[0] = attrs.window[1] = 2;
+    CHECK_OK(mem_alloc((size_t)y_count, sizeof(float), &spread));
+    for (int64_t i = 0; i < dy.count; i++) { /* memory order: n, y, x, o */
+        const int64_t o = i % s->o, px = i / s->o % pw, py = i / s->o / pw % ph;
+        const int64_t n = i / s->o / pw / ph;
+        const int place = (int)rng_below(rng, 5);
+
+        ((uint8_t *)index.buffer.data)[i] = place < 4 ? (uint8_t)place : 255;
+        if (place < 4) {
+            const float value = ((const float *)dy.buffer.data)[i];
+            spread[at4(y_dim, n, o, 2 * py + place / 2, 2 * px + place % 2)] = value;
+            db[o] += value;
+        }
+    }
+    visit_conv(s, add_input, &(struct sums){ .dy = spread, .w = w->plain, .out = dx });
+    visit_conv(s, add_weight, &(struct sums){ .dy = spread, .x = x->plain, .out = dw });
+    check_kernels(&(struct kernel_problem){ .op = "conv2d_pool_grad_input",
+                                            .n_in = 3,
+                                            .n_out = 1,
+                                            .in = { ty, ti, *tw },
+                                            .out = { *tx },
+                                            .attrs = attrs },
+                  (struct value *[]){ &dy, &index, w }, check_sums,
+                  &(struct expected){ { dx }, (double)(s->o * s->kh * s->kw) });
+    check_kernels(&(struct kernel_problem){ .op = "conv2d_pool_grad_weight",
+                                            .n_in = 3,
+                                            .n_out = 2,
+                                            .in = { *tx, ty, ti },
+                                            .out = { *tw, tb },
+                                            .attrs = attrs },
+                  (struct value *[]){ x, &dy, &index }, check_sums,
+                  &(struct expected){ { dw, db }, (double)(s->n * s->oh * s->ow) });
+    release_value(&dy);
+    release_value(&index);
+    mem_free(spread);
+    mem_free(dx);
+    mem_free(dw);
+    mem_free(db);
 }
 
 static void check_conv(struct rng *rng, struct conv_sizes s)
@@ -388,8 +442,8 @@ static void check_conv(struct rng *rng, struct conv_sizes s)
                                  .pad = { s.ph, s.pw },
                                  .activation = relu ? ACTIVATION_RELU : ACTIVATION_NONE };
     struct attrs grad_attrs = attrs;
-    struct value x = random_value(rng, &tx), w = random_value(rng, &tw), b = random_value(rng, &tb),
-                 dy = random_value(rng, &ty);
+    struct value x = random_value(rng, &tx), w = random_value(rng, &tw),
+                 b = random_value(rng, &tb), dy = random_value(rng, &ty);
     double *y = zeros(dy.count), *dx = zeros(x.count), *dw = zeros(w.count), *db = zeros(s.o);
 
     grad_attrs.activation = ACTIVATION_NONE;
@@ -435,7 +489,9 @@ static void check_conv(struct rng *rng, struct conv_sizes s)
         pool.out[1] = pool.out[0];
         pool.out[1].dtype = DTYPE_U8;
         pool.attrs.window[0] = pool.attrs.window[1] = 2;
-        check_kernels(&pool, (struct value *[]){ &x, &w, &b }, check_pooled, (void *[]){ &s, y });
+        check_kernels(&pool, (struct value *[]){ &x, &w, &b }, check_pooled,
+                      (void *[]){ &s, y });
+        check_pool_grads(rng, &s, grad_attrs, &x, &tx, &w, &tw);
     }
     struct value *values[] = { &x, &w, &b, &dy };
     double *sums[] = { y, dx, dw, db };
@@ -450,7 +506,8 @@ static void test_convolution_agrees_with_plain_sums(struct rng *rng)
     struct conv_sizes s = { 0 };
 
     s.n = 1 + (int64_t)rng_below(rng, 5);
-    s.c = rng_below(rng, 3) == 0 ? 1 + (int64_t)rng_below(rng, 4) : 1 + (int64_t)rng_below(rng, 40);
+    s.c = rng_below(rng, 3) == 0 ? 1 + (int64_t)rng_below(rng, 4)
+                                 : 1 + (int64_t)rng_below(rng, 40);
     s.o = 1 + (int64_t)rng_below(rng, 70);
     s.kh = 1 + (int64_t)rng_below(rng, 4);
     s.kw = rng_below(rng, 2) ? s.kh : 1 + (int64_t)rng_below(rng, 4);
@@ -473,15 +530,105 @@ static void test_convolution_agrees_with_plain_sums(struct rng *rng)
 static void test_large_convolution_agrees_with_plain_sums(void)
 {
     static const struct conv_sizes sizes[] = {
-        { .n = 1, .c = 350, .h = 4, .w = 5, .o = 20, .kh = 3, .kw = 3, .sh = 1, .sw = 1, .ph = 1, .pw = 1 },
-        { .n = 2, .c = 150, .h = 5, .w = 3, .o = 33, .kh = 3, .kw = 3, .sh = 2, .sw = 2, .ph = 1, .pw = 1 },
-        { .n = 2, .c = 3, .h = 40, .w = 150, .o = 17, .kh = 3, .kw = 3, .sh = 1, .sw = 1, .ph = 1, .pw = 1 },
-        { .n = 1, .c = 33, .h = 50, .w = 60, .o = 9, .kh = 3, .kw = 3, .sh = 1, .sw = 1, .ph = 1, .pw = 1 },
-        { .n = 1, .c = 34, .h = 45, .w = 60, .o = 9, .kh = 3, .kw = 3, .sh = 2, .sw = 2, .ph = 1, .pw = 1 },
-        { .n = 9, .c = 5, .h = 20, .w = 3, .o = 7, .kh = 18, .kw = 1, .sh = 1, .sw = 1, .ph = 0, .pw = 0 },
-        { .n = 2, .c = 3, .h = 15, .w = 15, .o = 64, .kh = 7, .kw = 7, .sh = 2, .sw = 2, .ph = 3, .pw = 3 },
-        { .n = 33, .c = 20, .h = 2, .w = 2, .o = 30, .kh = 3, .kw = 3, .sh = 1, .sw = 1, .ph = 1, .pw = 1 },
-        { .n = 3, .c = 340, .h = 6, .w = 6, .o = 40, .kh = 1, .kw = 1, .sh = 2, .sw = 2, .ph = 0, .pw = 0 },
+        { .n = 1,
+          .c = 350,
+          .h = 4,
+          .w = 5,
+          .o = 20,
+          .kh = 3,
+          .kw = 3,
+          .sh = 1,
+          .sw = 1,
+          .ph = 1,
+          .pw = 1 },
+        { .n = 2,
+          .c = 150,
+          .h = 5,
+          .w = 3,
+          .o = 33,
+          .kh = 3,
+          .kw = 3,
+          .sh = 2,
+          .sw = 2,
+          .ph = 1,
+          .pw = 1 },
+        { .n = 2,
+          .c = 3,
+          .h = 40,
+          .w = 150,
+          .o = 17,
+          .kh = 3,
+          .kw = 3,
+          .sh = 1,
+          .sw = 1,
+          .ph = 1,
+          .pw = 1 },
+        { .n = 1,
+          .c = 33,
+          .h = 50,
+          .w = 60,
+          .o = 9,
+          .kh = 3,
+          .kw = 3,
+          .sh = 1,
+          .sw = 1,
+          .ph = 1,
+          .pw = 1 },
+        { .n = 1,
+          .c = 34,
+          .h = 45,
+          .w = 60,
+          .o = 9,
+          .kh = 3,
+          .kw = 3,
+          .sh = 2,
+          .sw = 2,
+          .ph = 1,
+          .pw = 1 },
+        { .n = 9,
+          .c = 5,
+          .h = 20,
+          .w = 3,
+          .o = 7,
+          .kh = 18,
+          .kw = 1,
+          .sh = 1,
+          .sw = 1,
+          .ph = 0,
+          .pw = 0 },
+        { .n = 2,
+          .c = 3,
+          .h = 15,
+          .w = 15,
+          .o = 64,
+          .kh = 7,
+          .kw = 7,
+          .sh = 2,
+          .sw = 2,
+          .ph = 3,
+          .pw = 3 },
+        { .n = 33,
+          .c = 20,
+          .h = 2,
+          .w = 2,
+          .o = 30,
+          .kh = 3,
+          .kw = 3,
+          .sh = 1,
+          .sw = 1,
+          .ph = 1,
+          .pw = 1 },
+        { .n = 3,
+          .c = 340,
+          .h = 6,
+          .w = 6,
+          .o = 40,
+          .kh = 1,
+          .kw = 1,
+          .sh = 2,
+          .sw = 2,
+          .ph = 0,
+          .pw = 0 },
     };
     struct rng rng;
 

@@ -3,9 +3,9 @@
  * C is cut into panels of columns (as wide as a tile) and row tiles; the shared dimension into
  * blocks of at most GEMM_DEPTH. A block of a panel of B (up to 64 KiB) is read by every row
  * tile in turn from the nearest cache. Traffic beyond L2 for m <= 64: A and C once or twice, B
- * once. For larger problems the panels of B are first copied so that they are contiguous (strides
- * of a power of two would fall into one set of the cache, and each row into another page), and A of
- * a gradient of weights likewise, in blocks that stay in L2.
+ * once. For larger problems the panels of B are first copied so that they are contiguous
+ * (strides of a power of two would fall into one set of the cache, and each row into another
+ * page), and A of a gradient of weights likewise, in blocks that stay in L2.
  */
 #include "kernel/cpu/gemm.h"
 
@@ -69,10 +69,10 @@ struct plan {
     const struct gemm *g;
     bool pack_a, pack_b;
     bool by_columns;
-    const int *limit;  /* rows of a tile by its vectors */
+    const int *limit; /* rows of a tile by its vectors */
     int n_panels;
-    int group;         /* panels packed and used together */
-    int64_t n_blocks;  /* of the shared dimension */
+    int group;                      /* panels packed and used together */
+    int64_t n_blocks;               /* of the shared dimension */
     int64_t row_parts, panel_parts; /* tasks */
     size_t a_floats, b_floats;      /* scratch of a task */
     float *scratch;
@@ -111,7 +111,9 @@ static struct plan make_plan(const struct tile_isa *isa, const struct gemm *g, i
     if (plan.pack_a)
         plan.a_floats = (size_t)(depth * PACK_A_ROWS);
     /* Twice as many tasks as threads, whole panels first. */
-    const int64_t wanted = threads == 1 ? 1 : 2 * threads < GEMM_TASKS ? 2 * threads : GEMM_TASKS;
+    const int64_t wanted = threads == 1               ? 1
+                           : 2 * threads < GEMM_TASKS ? 2 * threads
+                                                      : GEMM_TASKS;
     const int64_t most_rows = gemm_ceil(g->m, 32);
     plan.panel_parts = plan.n_panels < wanted ? plan.n_panels : wanted;
     plan.row_parts = wanted / plan.panel_parts;
@@ -128,7 +130,8 @@ size_t gemm_scratch_bytes(const struct tile_isa *isa, const struct gemm *gemm)
 }
 
 /* Panels [p0, p1) of block [k0, k0 + depth) of B, one after another. */
-static void pack_panels(const struct plan *plan, int p0, int p1, int64_t k0, int depth, float *to)
+static void pack_panels(const struct plan *plan, int p0, int p1, int64_t k0, int depth,
+                        float *to)
 {
     const struct gemm *g = plan->g;
 
@@ -141,13 +144,14 @@ static void pack_panels(const struct plan *plan, int p0, int p1, int64_t k0, int
         if (g->b_column == 1)
             plan->isa->pack(g->b + k0 * g->b_row + first, g->b_row, depth, n, to, width);
         else
-            plan->isa->transpose(g->b + first * g->b_column + k0, g->b_column, n, depth, to, width,
-                                 true);
+            plan->isa->transpose(g->b + first * g->b_column + k0, g->b_column, n, depth, to,
+                                 width, true);
         to += (ptrdiff_t)depth * width;
     }
 }
 
-/* Rows [i0, i0 + rows) of a transposed A, for the same steps: tile after tile, step after step. */
+/* Rows [i0, i0 + rows) of a transposed A, for the same steps: tile after tile, step after step.
+ */
 static void pack_rows(const struct plan *plan, int64_t i0, int rows, int64_t k0, int depth,
                       float *to)
 {
@@ -251,7 +255,8 @@ static void run_task(void *arg, size_t i)
     struct part part;
     int64_t panel;
 
-    part.n_rows = gemm_part(plan->g->m, plan->row_parts, (int64_t)i / plan->panel_parts, &part.row);
+    part.n_rows =
+        gemm_part(plan->g->m, plan->row_parts, (int64_t)i / plan->panel_parts, &part.row);
     const int64_t n_panels =
         gemm_part(plan->n_panels, plan->panel_parts, (int64_t)i % plan->panel_parts, &panel);
     part.panel = (int)panel;
@@ -263,7 +268,8 @@ static void run_task(void *arg, size_t i)
     run_part(plan, &part);
 }
 
-void gemm_run(const struct tile_isa *isa, const struct gemm *gemm, struct pool *pool, void *scratch)
+void gemm_run(const struct tile_isa *isa, const struct gemm *gemm, struct pool *pool,
+              void *scratch)
 {
     struct plan plan = make_plan(isa, gemm, pool == NULL ? 1 : pool_size(pool));
 

@@ -121,8 +121,8 @@ INLINE void finish(struct acc *acc, const struct tile *tile, const int n_rows, c
 #pragma GCC unroll 16
             for (int j = 0; j < n_vecs; j++) {
                 const float *c = tile->c[i] + j * LANES;
-                acc->v[i][j] = vec_add(
-                    acc->v[i][j], j < n_vecs - 1 ? vec_load(c) : vec_load_part(c, part));
+                acc->v[i][j] = vec_add(acc->v[i][j],
+                                       j < n_vecs - 1 ? vec_load(c) : vec_load_part(c, part));
             }
         }
     }
@@ -238,9 +238,9 @@ INLINE void pool_tile(const struct tile *tile, const struct tile_pool *pool, con
 
 #define SHAPE(rows, vecs) ((vecs)*16 + (rows))
 /* One instantiation of `body`, a call of an inlined function with constant shape. */
-#define CASE(rows, vecs, body)                                                                   \
-    case SHAPE(rows, vecs):                                                                      \
-        body;                                                                                    \
+#define CASE(rows, vecs, body)                                                                 \
+    case SHAPE(rows, vecs):                                                                    \
+        body;                                                                                  \
         break
 
 static void by_rows(const struct tile *tile, int n_rows, int n_vecs)
@@ -327,7 +327,8 @@ static void by_columns(const struct tile *tile, int n_rows, int n_vecs)
     }
 }
 
-static void by_rows_pool(const struct tile *tile, const struct tile_pool *pool, int n_rows, int n_vecs)
+static void by_rows_pool(const struct tile *tile, const struct tile_pool *pool, int n_rows,
+                         int n_vecs)
 {
     switch (SHAPE(n_rows, n_vecs)) {
         CASE(4, 1, pool_tile(tile, pool, 4, 1));
@@ -342,8 +343,8 @@ static void by_rows_pool(const struct tile *tile, const struct tile_pool *pool, 
     }
 }
 
-static void transpose(const float *from, ptrdiff_t from_step, int n_rows, int n_columns, float *to,
-                      ptrdiff_t to_step, bool pad)
+static void transpose(const float *from, ptrdiff_t from_step, int n_rows, int n_columns,
+                      float *to, ptrdiff_t to_step, bool pad)
 {
     for (int i = 0; i < n_rows; i += LANES) {
         const int rows = n_rows - i < LANES ? n_rows - i : LANES;
@@ -383,7 +384,8 @@ static void transpose(const float *from, ptrdiff_t from_step, int n_rows, int n_
     }
 }
 
-static void pack(const float *from, ptrdiff_t from_step, int n_rows, int n, float *to, int width)
+static void pack(const float *from, ptrdiff_t from_step, int n_rows, int n, float *to,
+                 int width)
 {
     const int whole = n / LANES * LANES;
     const vec_part part = vec_first(n - whole);
@@ -429,6 +431,58 @@ static void column_sums(const float *from, ptrdiff_t from_step, int64_t n_rows, 
     }
 }
 
+static void window_sums(const float *from, const uint8_t *index, int64_t n_rows, int n,
+                        float *sums)
+{
+    const vec_int none = int_set(255);
+
+    for (int j = 0; j < n; j += LANES) {
+        const int count = n - j < LANES ? n - j : LANES;
+        const vec_part part = vec_first(count);
+        vec sum = vec_zero();
+
+        for (int64_t i = 0; i < n_rows; i++) {
+            const vec v = vec_load_part(from + i * n + j, part);
+            const vec_int where = int_load_bytes(index + i * n + j, count);
+            sum = vec_add(sum, vec_unless_equal(where, none, v));
+        }
+        vec_store_part(sums + j, sum, part);
+    }
+}
+
+INLINE void expand_vec(const float *dy, const uint8_t *index, int row, int channels, float *to,
+                       int n)
+{
+    const vec_int where = int_load_bytes(index, n);
+    const vec v = n == LANES ? vec_load(dy) : vec_load_part(dy, vec_first(n));
+    const vec left = vec_where_equal(where, int_set(2 * row), v);
+    const vec right = vec_where_equal(where, int_set(2 * row + 1), v);
+
+    if (n == LANES) {
+        vec_store(to, left);
+        vec_store(to + channels, right);
+    } else {
+        vec_store_part(to, left, vec_first(n));
+        vec_store_part(to + channels, right, vec_first(n));
+    }
+}
+
+static void expand(const float *dy, const uint8_t *index, int row, int64_t n_windows, int n,
+                   float *to)
+{
+    for (int64_t x = 0; x < n_windows; x++) {
+        int c = 0;
+
+        for (; c + LANES <= n; c += LANES)
+            expand_vec(dy + c, index + c, row, n, to + c, LANES);
+        if (c < n)
+            expand_vec(dy + c, index + c, row, n, to + c, n - c);
+        dy += n;
+        index += n;
+        to += 2 * n;
+    }
+}
+
 const struct tile_isa TILE_TABLE = {
     .lanes = LANES,
 #ifdef ISA_AVX512
@@ -448,4 +502,6 @@ const struct tile_isa TILE_TABLE = {
     .transpose = transpose,
     .pack = pack,
     .column_sums = column_sums,
+    .window_sums = window_sums,
+    .expand = expand,
 };

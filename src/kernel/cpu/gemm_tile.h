@@ -22,19 +22,19 @@
 enum { TILE_ROWS = 12, TILE_VECS = 4 };
 
 struct tile {
-    const float *a[TILE_ROWS];  /* by rows: each row's first step; by columns: a[0] */
-    const ptrdiff_t *segment;   /* what is added to A's pointers for each segment */
+    const float *a[TILE_ROWS]; /* by rows: each row's first step; by columns: a[0] */
+    const ptrdiff_t *segment;  /* what is added to A's pointers for each segment */
     int n_segments;
-    int depth;                  /* steps in a segment */
-    ptrdiff_t a_step;           /* by columns: from step to step */
+    int depth;        /* steps in a segment */
+    ptrdiff_t a_step; /* by columns: from step to step */
     const float *b;
     ptrdiff_t b_step;
-    float *c[TILE_ROWS];        /* row i of C; rows do not overlap */
-    int last;                   /* columns in the last vector, 1..lanes */
-    bool b_full;                /* B's rows may be read (and are zero) past `last` */
-    bool accumulate;            /* add what C holds; else C is only written */
+    float *c[TILE_ROWS]; /* row i of C; rows do not overlap */
+    int last;            /* columns in the last vector, 1..lanes */
+    bool b_full;         /* B's rows may be read (and are zero) past `last` */
+    bool accumulate;     /* add what C holds; else C is only written */
     bool relu;
-    const float *bias;          /* one a column, or NULL; added before relu */
+    const float *bias; /* one a column, or NULL; added before relu */
 };
 
 /* A tile whose rows are windows of four, each reduced to its largest value. */
@@ -44,24 +44,34 @@ struct tile_pool {
 };
 
 struct tile_isa {
-    int lanes;                         /* floats in a vector */
-    int vecs;                          /* largest number of vectors in a tile */
-    int rows[TILE_VECS + 1];           /* largest number of rows for so many vectors, by rows */
-    int columns[TILE_VECS + 1];        /* the same, by columns */
-    int windows[TILE_VECS + 1];        /* the same, by_rows_pool; not above rows[] */
+    int lanes;                  /* floats in a vector */
+    int vecs;                   /* largest number of vectors in a tile */
+    int rows[TILE_VECS + 1];    /* largest number of rows for so many vectors, by rows */
+    int columns[TILE_VECS + 1]; /* the same, by columns */
+    int windows[TILE_VECS + 1]; /* the same, by_rows_pool; not above rows[] */
     void (*by_rows)(const struct tile *tile, int n_rows, int n_vecs);
     void (*by_columns)(const struct tile *tile, int n_rows, int n_vecs);
-    /* by_rows, but C is reduced in windows and only read (tile->accumulate). n_rows is 4 or 8. */
+    /* by_rows, but C is reduced in windows and only read (tile->accumulate). n_rows is 4 or 8.
+     */
     void (*by_rows_pool)(const struct tile *tile, const struct tile_pool *pool, int n_rows,
                          int n_vecs);
-    /* to[j][i] = from[i][j]; with `pad`, rows of `to` are filled with zeros up to whole vectors. */
-    void (*transpose)(const float *from, ptrdiff_t from_step, int n_rows, int n_columns, float *to,
-                      ptrdiff_t to_step, bool pad);
+    /* to[j][i] = from[i][j]; with `pad`, rows of `to` are filled with zeros up to whole
+     * vectors. */
+    void (*transpose)(const float *from, ptrdiff_t from_step, int n_rows, int n_columns,
+                      float *to, ptrdiff_t to_step, bool pad);
     /* to[i][0..n) = from[i][0..n), zeros up to `width`, which is whole vectors. */
-    void (*pack)(const float *from, ptrdiff_t from_step, int n_rows, int n, float *to, int width);
+    void (*pack)(const float *from, ptrdiff_t from_step, int n_rows, int n, float *to,
+                 int width);
     /* sums[j] = (add ? sums[j] : 0) + from[0][j] + from[1][j] + ... in this order */
     void (*column_sums)(const float *from, ptrdiff_t from_step, int64_t n_rows, int n, bool add,
                         float *sums);
+    /* sums[j] = sum of from[i][j] for all i whose index[i][j] is not 255, in this order */
+    void (*window_sums)(const float *from, const uint8_t *index, int64_t n_rows, int n,
+                        float *sums);
+    /* Undoes one row of a 2x2 max pool: pixel 2x + i of `to` gets dy of window x where its
+     * index is 2 * row + i, and 0 elsewhere; n channels a pixel. */
+    void (*expand)(const float *dy, const uint8_t *index, int row, int64_t n_windows, int n,
+                   float *to);
 };
 
 extern const struct tile_isa tile_avx2;

@@ -92,6 +92,20 @@ INLINE vec_int int_choose(vec_mask mask, vec_int a, vec_int b)
 {
     return _mm512_mask_blend_epi32(mask, a, b);
 }
+/* n bytes, the rest zero */
+INLINE vec_int int_load_bytes(const uint8_t *from, int n)
+{
+    return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(vec_first(n), from));
+}
+/* v where a is b, elsewhere 0 */
+INLINE vec vec_where_equal(vec_int a, vec_int b, vec v)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmpeq_epi32_mask(a, b), v);
+}
+INLINE vec vec_unless_equal(vec_int a, vec_int b, vec v)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmpneq_epi32_mask(a, b), v);
+}
 INLINE void int_store_bytes(uint8_t *to, vec_int v, int n)
 {
     _mm512_mask_cvtepi32_storeu_epi8(to, vec_first(n), v);
@@ -208,14 +222,28 @@ INLINE vec_int int_choose(vec_mask mask, vec_int a, vec_int b)
     return _mm256_castps_si256(
         _mm256_blendv_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), mask));
 }
+INLINE vec_int int_load_bytes(const uint8_t *from, int n)
+{
+    uint64_t bytes = 0;
+
+    __builtin_memcpy(&bytes, from, (size_t)n);
+    return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes));
+}
+INLINE vec vec_where_equal(vec_int a, vec_int b, vec v)
+{
+    return _mm256_and_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b)), v);
+}
+INLINE vec vec_unless_equal(vec_int a, vec_int b, vec v)
+{
+    return _mm256_andnot_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b)), v);
+}
 INLINE void int_store_bytes(uint8_t *to, vec_int v, int n)
 {
     const __m128i low = _mm256_castsi256_si128(v), high = _mm256_extracti128_si256(v, 1);
     const __m128i words = _mm_packus_epi32(low, high);
-    uint8_t bytes[16];
+    const long long bytes = _mm_cvtsi128_si64(_mm_packus_epi16(words, words));
 
-    _mm_storeu_si128((__m128i *)bytes, _mm_packus_epi16(words, words));
-    __builtin_memcpy(to, bytes, (size_t)n);
+    __builtin_memcpy(to, &bytes, (size_t)n);
 }
 
 INLINE void vec_transpose(vec r[LANES])

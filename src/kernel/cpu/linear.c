@@ -148,9 +148,9 @@ static size_t input_scratch(const struct kernel_problem *problem)
 
 struct strips {
     const struct tile_isa *isa;
-    const struct gemm *gemm;   /* of dx = dy W^T */
-    const float *turned;       /* dy^T, (n, m padded) */
-    int64_t width;             /* m padded */
+    const struct gemm *gemm; /* of dx = dy W^T */
+    const float *turned;     /* dy^T, (n, m padded) */
+    int64_t width;           /* m padded */
     int n_panels;
 };
 
@@ -203,7 +203,8 @@ static void run_strip(void *arg, size_t i)
     const int rows = (int)gemm_part(g->n, gemm_ceil(g->n, STRIP), (int64_t)i, &first);
 
     multiply_strip(strips, first, rows, strip);
-    strips->isa->transpose(strip, strips->width, rows, (int)g->m, g->c + first, g->c_row, false);
+    strips->isa->transpose(strip, strips->width, rows, (int)g->m, g->c + first, g->c_row,
+                           false);
 }
 
 static void input_run(const struct kernel_call *call)
@@ -225,7 +226,8 @@ static void input_run(const struct kernel_call *call)
         .width = padded(isa, gemm.m),
     };
     strips.n_panels = gemm_panels(isa, isa->rows, STRIP, gemm.m);
-    isa->transpose(gemm.a, gemm.a_row, (int)gemm.m, (int)gemm.k, call->scratch, strips.width, true);
+    isa->transpose(gemm.a, gemm.a_row, (int)gemm.m, (int)gemm.k, call->scratch, strips.width,
+                   true);
     pool_for(call->pool, (size_t)gemm_ceil(gemm.n, STRIP), run_strip, &strips);
 }
 

@@ -1,14 +1,14 @@
 /* loss.c - softmax with cross entropy, mean squared error, accuracy.
  *
- * A row of logits is worked on in blocks of SIMD_LANES, the last filled up with -infinity, whose
- * exponential is an exact 0. exp and log are our own, so that no library changes the bits.
- * Losses of rows are added in double in the rows' order and rounded once.
+ * A row of logits is worked on in blocks of SIMD_LANES, the last filled up with -infinity,
+ * whose exponential is an exact 0. exp and log are our own, so that no library changes the
+ * bits. Losses of rows are added in double in the rows' order and rounded once.
  */
 #include <math.h>
 #include <string.h>
 
 #include "kernel/cpu/rows.h"
-#include "kernel/cpu/simd.h"
+#include "kernel/cpu/simd_block.h"
 
 /* exp(x) for x <= 0, relative error below 2e-7; 0 below -87.3, where floats get denormal.
  *
@@ -37,7 +37,8 @@ static inline float exp_not_positive(float x)
     return x < -87.3f ? 0 : p * scale;
 }
 
-/* log(s) for s >= 1: s = 2^k m, m near 1, log m = 2 artanh((m - 1) / (m + 1)). NaN gives NaN. */
+/* log(s) for s >= 1: s = 2^k m, m near 1, log m = 2 artanh((m - 1) / (m + 1)). NaN gives NaN.
+ */
 static double log_from_one(double s)
 {
     static const double inverse[] = { 1.0,      1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9, 1.0 / 11,
@@ -212,7 +213,8 @@ static void run_mse(const struct kernel_call *call)
 
 static void mse_grad_range(const struct kernel_call *call, size_t from, size_t to)
 {
-    const float factor = (float)(2.0 * (double)call->step->inv_batch / (double)columns_of(call));
+    const float factor =
+        (float)(2.0 * (double)call->step->inv_batch / (double)columns_of(call));
     const float *x = call->in[0], *target = call->in[1];
     float *dx = call->out[0];
 

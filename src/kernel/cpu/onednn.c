@@ -71,7 +71,8 @@ static enum status describe_matrix(int64_t rows, int64_t columns, bool is_turned
 {
     const dnnl_dims_t dims = { rows, columns };
 
-    TRY_DNNL(dnnl_memory_desc_init_by_tag(out, 2, dims, dnnl_f32, is_turned ? dnnl_ba : dnnl_ab));
+    TRY_DNNL(
+        dnnl_memory_desc_init_by_tag(out, 2, dims, dnnl_f32, is_turned ? dnnl_ba : dnnl_ab));
     return STATUS_OK;
 }
 
@@ -122,11 +123,13 @@ static enum status add_reorder(struct state *state, struct step *step,
 {
     dnnl_primitive_desc_t pd;
 
-    TRY_DNNL(dnnl_reorder_primitive_desc_create(&pd, from, state->engine, to, state->engine, NULL));
+    TRY_DNNL(
+        dnnl_reorder_primitive_desc_create(&pd, from, state->engine, to, state->engine, NULL));
     const enum status status = convert(dnnl_primitive_create(&step->primitive, pd), "reorder");
     dnnl_primitive_desc_destroy(pd);
     TRY(status);
-    TRY(add_arg(state, step, DNNL_ARG_FROM, from, from_arg.source, from_arg.slot, state->weights));
+    TRY(add_arg(state, step, DNNL_ARG_FROM, from, from_arg.source, from_arg.slot,
+                state->weights));
     return add_arg(state, step, DNNL_ARG_TO, to, to_arg.source, to_arg.slot, state->weights);
 }
 
@@ -136,7 +139,8 @@ static enum status make_attr(bool relu, dnnl_primitive_attr_t *out)
     dnnl_post_ops_t ops = NULL;
 
     TRY_DNNL(dnnl_primitive_attr_create(out));
-    dnnl_status_t status = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
+    dnnl_status_t status =
+        dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
     if (status == dnnl_success && relu) {
         status = dnnl_post_ops_create(&ops);
         if (status == dnnl_success)
@@ -158,8 +162,8 @@ static enum status make_primitive(struct state *state, struct step *step, const 
     dnnl_primitive_attr_t attr;
 
     TRY(make_attr(relu, &attr));
-    dnnl_status_t status =
-        dnnl_primitive_desc_create(out_pd, (const_dnnl_op_desc_t)desc, attr, state->engine, hint);
+    dnnl_status_t status = dnnl_primitive_desc_create(out_pd, (const_dnnl_op_desc_t)desc, attr,
+                                                      state->engine, hint);
     dnnl_primitive_attr_destroy(attr);
     TRY(convert(status, "primitive descriptor"));
     status = dnnl_primitive_create(&step->primitive, *out_pd);
@@ -193,7 +197,8 @@ static void release(void *opaque)
 
 typedef enum status fill_fn(const struct kernel_problem *problem, struct state *state);
 
-static enum status prepare(const struct kernel_problem *problem, fill_fn *fill, void **out_state)
+static enum status prepare(const struct kernel_problem *problem, fill_fn *fill,
+                           void **out_state)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct state *state;
@@ -204,7 +209,8 @@ static enum status prepare(const struct kernel_problem *problem, fill_fn *fill, 
     enum status status = convert(dnnl_engine_create(&state->engine, dnnl_cpu, 0), "engine");
     if (status == STATUS_OK)
         status = convert(
-            dnnl_stream_create(&state->stream, state->engine, dnnl_stream_default_flags), "stream");
+            dnnl_stream_create(&state->stream, state->engine, dnnl_stream_default_flags),
+            "stream");
     if (status == STATUS_OK)
         status = fill(problem, state);
     if (status != STATUS_OK) {
@@ -235,7 +241,8 @@ static void run(const struct kernel_call *call)
         for (int i = 0; i < step->n_args; i++) {
             const struct arg arg = step->from[i];
             if (arg.source == SOURCE_IN)
-                dnnl_memory_set_data_handle(step->args[i].memory, (void *)(uintptr_t)call->in[arg.slot]);
+                dnnl_memory_set_data_handle(step->args[i].memory,
+                                            (void *)(uintptr_t)call->in[arg.slot]);
             else if (arg.source == SOURCE_OUT)
                 dnnl_memory_set_data_handle(step->args[i].memory, call->out[arg.slot]);
         }
@@ -297,11 +304,10 @@ static enum status fill_linear_input(const struct kernel_problem *problem, struc
 {
     const int64_t k = problem->in[1].shape.dim[1], n = problem->in[1].shape.dim[0];
 
-    return fill_product(&(struct product){ .m = shape_count(&problem->in[0].shape) / n,
-                                           .n = k,
-                                           .k = n,
-                                           .b_turned = true },
-                        state);
+    return fill_product(
+        &(struct product){
+            .m = shape_count(&problem->in[0].shape) / n, .n = k, .k = n, .b_turned = true },
+        state);
 }
 
 static enum status fill_linear_weight(const struct kernel_problem *problem, struct state *state)
@@ -393,10 +399,9 @@ static enum status fill_conv(const struct kernel_problem *problem, struct state 
     dnnl_convolution_desc_t desc;
 
     TRY(describe_conv(problem, &problem->in[0], &problem->in[1], &problem->out[0], &d));
-    TRY_DNNL(dnnl_convolution_forward_desc_init(&desc, dnnl_forward_training,
-                                                dnnl_convolution_direct, &d.x, &d.w_any,
-                                                bias ? &d.bias : NULL, &d.y, d.stride, d.pad,
-                                                d.pad));
+    TRY_DNNL(dnnl_convolution_forward_desc_init(
+        &desc, dnnl_forward_training, dnnl_convolution_direct, &d.x, &d.w_any,
+        bias ? &d.bias : NULL, &d.y, d.stride, d.pad, d.pad));
     return fill_reading(&d, &desc, problem->attrs.activation == ACTIVATION_RELU, NULL,
                         DNNL_ARG_SRC, DNNL_ARG_DST, bias, state);
 }
@@ -427,14 +432,15 @@ static enum status fill_conv_input(const struct kernel_problem *problem, struct 
                                                  &d.y, d.stride, d.pad, d.pad),
         "gradient of the input");
     if (status == STATUS_OK)
-        status = fill_reading(&d, &desc, false, hint, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC, false,
-                              state);
+        status = fill_reading(&d, &desc, false, hint, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC,
+                              false, state);
     dnnl_primitive_desc_destroy(hint);
     return status;
 }
 
 static enum status fill_writing(const struct conv_descs *d, const void *desc,
-                                const_dnnl_primitive_desc_t hint, bool bias, struct state *state)
+                                const_dnnl_primitive_desc_t hint, bool bias,
+                                struct state *state)
 {
     dnnl_primitive_desc_t pd;
     struct step *main = &state->steps[0];
@@ -449,8 +455,8 @@ static enum status fill_writing(const struct conv_descs *d, const void *desc,
     TRY(own_weights(state, d, &wanted, &differs));
     TRY(add_arg(state, main, DNNL_ARG_SRC, &d->x, SOURCE_IN, 0, NULL));
     TRY(add_arg(state, main, DNNL_ARG_DIFF_DST, &d->y, SOURCE_IN, 1, NULL));
-    TRY(add_arg(state, main, DNNL_ARG_DIFF_WEIGHTS, &wanted, differs ? SOURCE_OWN : SOURCE_OUT, 0,
-                state->weights));
+    TRY(add_arg(state, main, DNNL_ARG_DIFF_WEIGHTS, &wanted, differs ? SOURCE_OWN : SOURCE_OUT,
+                0, state->weights));
     if (bias)
         TRY(add_arg(state, main, DNNL_ARG_DIFF_BIAS, &d->bias, SOURCE_OUT, 1, NULL));
     state->n_steps = 1;

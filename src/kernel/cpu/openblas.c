@@ -16,8 +16,7 @@ static void use_one_thread(void)
 static bool can_run(const struct kernel_problem *problem)
 {
     for (int i = 0; i < problem->n_in; i++) {
-        if (problem->in[i].dtype != DTYPE_F32 ||
-            shape_count(&problem->in[i].shape) > INT32_MAX)
+        if (problem->in[i].dtype != DTYPE_F32 || shape_count(&problem->in[i].shape) > INT32_MAX)
             return false;
     }
     return true;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "kernel/cpu/rows.h"
-#include "kernel/cpu/simd.h"
+#include "kernel/cpu/simd_block.h"
 
 /* Extents: the image under the windows is n x h x w x c, the other n x oh x ow x c. */
 struct windows {
@@ -103,7 +103,8 @@ static void max_window(const struct windows *g, const float *x, size_t u, size_t
         for (int r = rows.from; r < rows.to; r++) {
             const float *line = corner + (size_t)(r - rows.from) * g->w * c + j;
             for (int s = columns.from; s < columns.to; s++, line += c)
-                simd_take_larger(simd_load(line, c - j, 0), r * g->window[1] + s, &best, &places);
+                simd_take_larger(simd_load(line, c - j, 0), r * g->window[1] + s, &best,
+                                 &places);
         }
         simd_store(best, c - j, y + j);
         simd_store_bytes(places, c - j, index + j);
@@ -141,7 +142,8 @@ static void run_max_pool(const struct kernel_call *call)
 
 /* Gradients ---------------------------------------------------------------------------- */
 
-/* One pixel of dy spread over its window, whose first corner is dx, rows `stride` floats apart. */
+/* One pixel of dy spread over its window, whose first corner is dx, rows `stride` floats apart.
+ */
 static inline void spread_max(const float *dy, const uint8_t *index, size_t c, int rows,
                               int columns, size_t stride, float *dx)
 {
@@ -299,7 +301,8 @@ static void run_avg_pool(const struct kernel_call *call)
 {
     const struct windows g = windows_of(call->problem, false);
 
-    simd_for(call, g.n * g.oh * g.ow, g.c * (size_t)(g.window[0] * g.window[1]), avg_pool_pixels);
+    simd_for(call, g.n * g.oh * g.ow, g.c * (size_t)(g.window[0] * g.window[1]),
+             avg_pool_pixels);
 }
 
 const struct kernel SIMD_TABLE(kernel_pool_rows)[] = {

@@ -94,8 +94,8 @@ void reference_conv2d(const struct kernel_call *call)
 }
 
 /* One element of dx: all taps (r, s) through which input pixel (row, column) was seen. */
-static double grad_input_element(const struct conv *g, const float *dy, const float *w, int64_t n,
-                                 int64_t row, int64_t column, int64_t c)
+static double grad_input_element(const struct conv *g, const float *dy, const float *w,
+                                 int64_t n, int64_t row, int64_t column, int64_t c)
 {
     double sum = 0;
 
@@ -103,8 +103,8 @@ static double grad_input_element(const struct conv *g, const float *dy, const fl
         for (int64_t s = 0; s < g->kw; s++) {
             const int64_t down = row + g->pad[0] - r, right = column + g->pad[1] - s;
             const int64_t u = down / g->stride[0], v = right / g->stride[1];
-            if (down < 0 || right < 0 || down % g->stride[0] != 0 || right % g->stride[1] != 0 ||
-                u >= g->oh || v >= g->ow)
+            if (down < 0 || right < 0 || down % g->stride[0] != 0 ||
+                right % g->stride[1] != 0 || u >= g->oh || v >= g->ow)
                 continue;
             for (int64_t o = 0; o < g->o; o++)
                 sum += (double)dy[y_at(g, n, u, v, o)] * (double)w[w_at(g, r, s, c, o)];
@@ -132,8 +132,8 @@ void reference_conv2d_grad_input(const struct kernel_call *call)
 }
 
 /* One element of dw: all output pixels, each times the input pixel under tap (r, s). */
-static double grad_weight_element(const struct conv *g, const float *x, const float *dy, int64_t r,
-                                  int64_t s, int64_t c, int64_t o)
+static double grad_weight_element(const struct conv *g, const float *x, const float *dy,
+                                  int64_t r, int64_t s, int64_t c, int64_t o)
 {
     double sum = 0;
 
@@ -142,8 +142,8 @@ static double grad_weight_element(const struct conv *g, const float *x, const fl
             for (int64_t v = 0; v < g->ow; v++) {
                 int64_t row, column;
                 if (pixel_under(g, u, v, r, s, &row, &column))
-                    sum += (double)x[x_at(g, n, row, column, c)] *
-                           (double)dy[y_at(g, n, u, v, o)];
+                    sum +=
+                        (double)x[x_at(g, n, row, column, c)] * (double)dy[y_at(g, n, u, v, o)];
             }
         }
     }
@@ -161,7 +161,8 @@ void reference_conv2d_grad_weight(const struct kernel_call *call)
         for (int64_t s = 0; s < g.kw; s++) {
             for (int64_t c = 0; c < g.c; c++) {
                 for (int64_t o = 0; o < g.o; o++)
-                    dw[w_at(&g, r, s, c, o)] = (float)grad_weight_element(&g, x, dy, r, s, c, o);
+                    dw[w_at(&g, r, s, c, o)] =
+                        (float)grad_weight_element(&g, x, dy, r, s, c, o);
             }
         }
     }
@@ -173,7 +174,8 @@ void reference_conv2d_grad_weight(const struct kernel_call *call)
     }
 }
 
-/* Each output of the convolution is in one pooling window at most, so none is computed twice. */
+/* Each output of the convolution is in one pooling window at most, so none is computed twice.
+ */
 void reference_conv2d_pool(const struct kernel_call *call)
 {
     const struct kernel_problem *problem = call->problem;

@@ -38,8 +38,7 @@ static int64_t element_under(const struct windows *g, int64_t at, int i)
 void reference_max_pool(const struct kernel_call *call)
 {
     const struct kernel_problem *problem = call->problem;
-    const struct windows g =
-        windows_of(problem, &problem->in[0].shape, &problem->out[0].shape);
+    const struct windows g = windows_of(problem, &problem->in[0].shape, &problem->out[0].shape);
     const int area = problem->attrs.window[0] * problem->attrs.window[1];
     const float *x = call->in[0];
     float *y = call->out[0];
@@ -61,8 +60,7 @@ void reference_max_pool(const struct kernel_call *call)
 void reference_max_pool_grad(const struct kernel_call *call)
 {
     const struct kernel_problem *problem = call->problem;
-    const struct windows g =
-        windows_of(problem, &problem->out[0].shape, &problem->in[0].shape);
+    const struct windows g = windows_of(problem, &problem->out[0].shape, &problem->in[0].shape);
     const float *dy = call->in[0];
     const uint8_t *index = call->in[1];
     float *dx = call->out[0];
@@ -77,8 +75,7 @@ void reference_max_pool_grad(const struct kernel_call *call)
 void reference_avg_pool(const struct kernel_call *call)
 {
     const struct kernel_problem *problem = call->problem;
-    const struct windows g =
-        windows_of(problem, &problem->in[0].shape, &problem->out[0].shape);
+    const struct windows g = windows_of(problem, &problem->in[0].shape, &problem->out[0].shape);
     const int area = problem->attrs.window[0] * problem->attrs.window[1];
     const float *x = call->in[0];
     float *y = call->out[0];
@@ -97,8 +94,7 @@ void reference_avg_pool(const struct kernel_call *call)
 void reference_avg_pool_grad(const struct kernel_call *call)
 {
     const struct kernel_problem *problem = call->problem;
-    const struct windows g =
-        windows_of(problem, &problem->out[0].shape, &problem->in[0].shape);
+    const struct windows g = windows_of(problem, &problem->out[0].shape, &problem->in[0].shape);
     const int area = problem->attrs.window[0] * problem->attrs.window[1];
     const float *dy = call->in[0];
     float *dx = call->out[0];

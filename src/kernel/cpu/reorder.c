@@ -25,7 +25,8 @@ static struct transpose transpose_of(const struct kernel_problem *problem)
         return problem->in[0].layout == LAYOUT_PLAIN ? (struct transpose){ 1, out, in }
                                                      : (struct transpose){ 1, in, out };
     }
-    const size_t n = (size_t)dim[0], channels = (size_t)dim[1], pixels = (size_t)(dim[2] * dim[3]);
+    const size_t n = (size_t)dim[0], channels = (size_t)dim[1],
+                 pixels = (size_t)(dim[2] * dim[3]);
     return problem->in[0].layout == LAYOUT_PLAIN ? (struct transpose){ n, channels, pixels }
                                                  : (struct transpose){ n, pixels, channels };
 }

@@ -13,8 +13,8 @@
 
 enum momentum { MOMENTUM_NONE, MOMENTUM_FIRST, MOMENTUM_LATER };
 
-INLINE void sgd(float *restrict param, const float *restrict grad, float *restrict m, size_t count,
-                const struct attrs *attrs, const struct kernel_update_step *step,
+INLINE void sgd(float *restrict param, const float *restrict grad, float *restrict m,
+                size_t count, const struct attrs *attrs, const struct kernel_update_step *step,
                 enum momentum kind, bool nesterov)
 {
     const float scale = step->scale, decay = attrs->weight_decay, lr = step->lr;

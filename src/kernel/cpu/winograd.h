@@ -25,15 +25,17 @@ struct winograd_out {
     int rows, columns;    /* how many of the 4x4 exist (of the 2x2 windows if pooled) */
     const float *bias;    /* or NULL */
     bool relu;
-    uint8_t *index;       /* not NULL: 2x2 windows are reduced to their largest */
+    uint8_t *index; /* not NULL: 2x2 windows are reduced to their largest */
 };
 
 struct winograd_isa {
     /* v = B^T d B for n channels. */
-    void (*input)(const float *d, ptrdiff_t row, ptrdiff_t pixel, int n, float *v, ptrdiff_t step);
+    void (*input)(const float *d, ptrdiff_t row, ptrdiff_t pixel, int n, float *v,
+                  ptrdiff_t step);
     /* Y = A^T m A, bias, relu, pooling. */
     void (*output)(const float *m, ptrdiff_t step, int n, const struct winograd_out *out);
-    /* m = A dy A^T, the transpose of `output`; rows and columns past the edge count as zeros. */
+    /* m = A dy A^T, the transpose of `output`; rows and columns past the edge count as zeros.
+     */
     void (*output_grad)(const float *dy, ptrdiff_t row, ptrdiff_t pixel, int rows, int columns,
                         int n, float *m, ptrdiff_t step);
     /* u = G g G^T; g's nine taps lie `tap` apart. */

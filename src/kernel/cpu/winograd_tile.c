@@ -120,7 +120,8 @@ INLINE void input_vec(const float *d, ptrdiff_t row, ptrdiff_t pixel, int n, flo
     }
 }
 
-static void input(const float *d, ptrdiff_t row, ptrdiff_t pixel, int n, float *v, ptrdiff_t step)
+static void input(const float *d, ptrdiff_t row, ptrdiff_t pixel, int n, float *v,
+                  ptrdiff_t step)
 {
     int c = 0;
 
@@ -153,7 +154,8 @@ INLINE void store_windows(vec y[OUT][OUT], int c, int n, const struct winograd_o
     }
 }
 
-INLINE void output_vec(const float *m, ptrdiff_t step, int c, int n, const struct winograd_out *out)
+INLINE void output_vec(const float *m, ptrdiff_t step, int c, int n,
+                       const struct winograd_out *out)
 {
     vec between[OUT][IN], result[OUT][OUT];
     const vec bias = out->bias != NULL ? load(out->bias + c, n) : vec_zero();
@@ -200,8 +202,8 @@ static void output(const float *m, ptrdiff_t step, int n, const struct winograd_
         output_vec(m, step, c, n - c, out);
 }
 
-INLINE void output_grad_vec(const float *dy, ptrdiff_t row, ptrdiff_t pixel, int rows, int columns,
-                            int n, float *m, ptrdiff_t step)
+INLINE void output_grad_vec(const float *dy, ptrdiff_t row, ptrdiff_t pixel, int rows,
+                            int columns, int n, float *m, ptrdiff_t step)
 {
     vec between[IN][OUT];
 

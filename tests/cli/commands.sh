@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# commands.sh - the documented commands, as people type them.
+. "$(dirname "$0")/lib.sh"
+need_data fashion-mnist
+
+works() { "$@" >out.txt 2>err.txt || complain "$*: $(cat err.txt)"; }
+says() { grep -q -- "$1" out.txt || complain "no '$1' in: $(head -c 600 out.txt)"; }
+
+works "$tutti" --version
+works "$tutti" --help
+says 'tutti COMMAND'
+for command in train eval graph bench report models strategies data; do
+    works "$tutti" "$command" --help
+    says usage:
+    works "$tutti" help "$command"
+done
+works "$tutti" models && says cnn
+works "$tutti" models cnn && says conv1.weight && says 'dropout'
+works "$tutti" strategies && says mirrored
+works "$tutti" data list && says fashion-mnist
+works "$tutti" data info fashion-mnist && says 'Ankle boot'
+works "$tutti" graph mlp && says sgd_update
+works "$tutti" graph mlp --after model && says 'softmax_cross_entropy'
+works "$tutti" graph cnn --strategy mirrored -n 2 --format dot && says digraph
+works "$tutti" graph cnn --strategy mirrored -n 2 --format svg && says '<svg'
+works "$tutti" train mlp --steps 60 --limit 4000 --out run && says report.html
+works "$tutti" eval run && says accuracy
+works "$tutti" report run && says report.html
+works "$tutti" train cnn --dropout 0.1 --steps 10 --limit 1000 -n2 --batch=32 --json --out json
+python3 -c 'import json; [json.loads(l) for l in open("out.txt")]' || complain "--json is not JSON lines"
+works "$tutti" bench train mlp --batch 64 --threads 1 --windows 1 --json
+for key in model batch ranks threads device samples_per_s step_ms step_ms_p10 step_ms_p90 peak_bytes; do
+    says "\"$key\""
+done
+works "$tutti" bench comm -n 2 --bytes 8,4096 --json
+for key in op transport algorithm bytes ranks us us_p90; do
+    says "\"$key\""
+done
+works "$tutti" bench kernel 'linear 8x16 4x16 4 relu' && says reference
+works "$tutti" bench tune mlp --batch 8 --threads 1 --write kernels.json && says written
+works "$tutti" train mlp --steps 4 --limit 100 --batch 8 --threads 1 --kernels kernels.json --out tuned
+works "$tutti" data import "$(dirname "$("$tutti" data list | grep -o '/.*fashion-mnist$')")/fashion-mnist" my-fashion
+works "$tutti" data info my-fashion && says '60000 training'
+
+for file in config.json metrics.jsonl summary.json report.html graph.svg; do
+    [ -s "run/$file" ] || complain "run/$file is missing"
+done
+python3 - <<'PY' || complain "a file of the run is not valid JSON"
+import json
+json.load(open("run/config.json")), json.load(open("run/summary.json"))
+PY
+
+# The manual is well-formed.
+if command -v groff >/dev/null; then
+    [ -z "$(groff -man -Tutf8 -ww -z "$root/docs/man/tutti.1" 2>&1)" ] || complain "docs/man/tutti.1: $(groff -man -Tutf8 -ww -z "$root/docs/man/tutti.1" 2>&1 | head -3)"
+fi
+finish

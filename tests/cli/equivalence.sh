@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# equivalence.sh - the same weights to the last bit, however shards are spread.
+. "$(dirname "$0")/lib.sh"
+need_data fashion-mnist
+
+train() { # DIR ARGUMENTS...
+    local dir=$1
+    shift
+    "$tutti" train "$@" --seed 7 --limit 3000 --quiet --out "$dir" || complain "train $*"
+}
+
+for n in 1 2 3 4; do
+    train mlp-$n mlp --shards 4 --threads 1 --epochs 1 --strategy mirrored -n $n --batch 60
+done
+train mlp-single mlp --shards 4 --threads 1 --epochs 1 --batch 60
+train mlp-1x2 mlp --shards 4 --threads 2 --epochs 1 --batch 60
+train mlp-1x4 mlp --shards 4 --threads 4 --epochs 1 --batch 60
+train mlp-2x2 mlp --shards 4 --threads 2 --epochs 1 --strategy mirrored -n 2 --batch 60
+train mlp-bucket mlp --shards 4 --threads 1 --epochs 1 --strategy mirrored -n 2 --batch 60 --bucket-mib 0.01
+same "mlp, 4 shards" mlp-1 mlp-2 mlp-3 mlp-4 mlp-single mlp-1x2 mlp-1x4 mlp-2x2 mlp-bucket
+
+# The last batch of 3000 samples in batches of 128 has 56: uneven shards. Dropout, AdamW, clipping, warm-up.
+cnn=(cnn --epochs 1 --batch 128 --shards 8 --optimizer adamw --clip 0.5 --schedule cosine --warmup 5)
+for n in 1 2 3 4; do
+    train cnn-$n "${cnn[@]}" --threads 1 --strategy mirrored -n $n
+done
+train cnn-1x2 "${cnn[@]}" --threads 2
+same "cnn, 8 shards, adamw, clip" cnn-1 cnn-2 cnn-3 cnn-4 cnn-1x2
+
+# One shard shared by threads.
+train one-1 cnn --epochs 1 --shards 1 --threads 1
+train one-2 cnn --epochs 1 --shards 1 --threads 2
+train one-3 cnn --epochs 1 --shards 1 --threads 3
+same "one shard, threads share it" one-1 one-2 one-3
+
+# And other settings do make a difference: the comparison is not blind.
+train other mlp --shards 2 --threads 1 --epochs 1 --batch 60
+[ "$(hash other)" != "$(hash mlp-1)" ] || complain "2 and 4 shards give the same bits"
+finish

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# wrong_input.sh - what is wrong is refused in one line, before anything is touched.
+. "$(dirname "$0")/lib.sh"
+need_data fashion-mnist
+
+refused 2 'did you mean mlp' "$tutti" train mpl
+refused 2 'unknown model transformer9' "$tutti" train transformer9
+refused 2 'did you mean --epochs' "$tutti" train mlp --epoch 3
+refused 2 'did you mean train' "$tutti" trian mlp
+refused 2 'no model' "$tutti" train
+refused 2 'did you mean mirrored' "$tutti" train mlp --strategy mirored -n 2
+refused 2 'one rank' "$tutti" train mlp --strategy single -n 2
+refused 2 'must lie between' "$tutti" train mlp -n 0
+refused 2 'not a number' "$tutti" train mlp --lr fast
+refused 2 'not a whole number' "$tutti" train mlp --batch 2.5
+refused 2 'needs a value' "$tutti" train mlp --batch
+refused 2 'not divisible' "$tutti" train mlp --batch 63 -n 2
+refused 2 'not divisible' "$tutti" train mlp --batch 64 --shards 3
+refused 2 'each of 4 ranks' "$tutti" train mlp --batch 64 -n 4 --shards 2
+refused 2 'did you mean adam' "$tutti" train mlp --optimizer adm
+refused 2 'belong to sgd' "$tutti" train mlp --optimizer adam --momentum 0.9
+refused 2 'needs --decay-every' "$tutti" train mlp --schedule step
+refused 2 'unknown schedule' "$tutti" train mlp --schedule polynomial
+refused 2 'device cpu' "$tutti" train mlp --device cuda
+refused 2 'works with sync step' "$tutti" train mlp --strategy mirrored -n 2 --sync async
+refused 2 'takes no value' "$tutti" train mlp --shuffle=yes
+refused 2 'one word too many' "$tutti" train mlp cnn
+refused 2 'holds no run' "$tutti" eval .
+refused 2 'no folder' "$tutti" train --resume nowhere
+refused 2 'text, dot or svg' "$tutti" graph mlp --format png
+refused 2 'unknown pass' "$tutti" graph mlp --after magic
+refused 1 'did you mean fashion-mnist' "$tutti" train mlp --data fashion-mist
+refused 1 'no/such/folder' "$tutti" train mlp --data no/such/folder
+[ ! -e runs ] || complain "a refused run left a folder"
+
+# Files that are not what they should be.
+mkdir bad && head -c 100 /dev/zero >bad/train-images-idx3-ubyte
+cp bad/train-images-idx3-ubyte bad/train-labels-idx1-ubyte
+refused 1 'train-.*ubyte' "$tutti" train mlp --data ./bad --out bad-run
+python3 - <<'PY'
+import os, struct
+os.makedirs("differ")
+for split in ("train", "t10k"):
+    open(f"differ/{split}-images-idx3-ubyte", "wb").write(struct.pack(">IIII", 0x803, 4, 28, 28) + bytes(4 * 784))
+    open(f"differ/{split}-labels-idx1-ubyte", "wb").write(struct.pack(">II", 0x801, 3) + bytes(3))
+PY
+refused 1 '4 images.*3 labels\|3 labels.*4 images' "$tutti" train mlp --data ./differ --out bad-run
+echo '{"isa": 3' >kernels.json
+refused 1 'kernels.json' "$tutti" train mlp --kernels kernels.json --out bad-run
+printf 'not tensors' >weights.safetensors
+refused 1 'weights.safetensors' "$tutti" train mlp --init weights.safetensors --out bad-run
+printf 'int x;\n' >empty.c
+refused 2 'TUTTI_MODEL' "$tutti" train empty.c --out bad-run
+[ ! -e bad-run ] || complain "a refused run left bad-run"
+
+# A run is not overwritten by accident.
+"$tutti" train mlp --steps 2 --limit 200 --quiet --out run || complain "a small run"
+before=$(find run -type f | sort | xargs sha256sum)
+refused 2 'holds a run already' "$tutti" train cnn --steps 2 --limit 200 --out run
+refused 2 'has done all' "$tutti" train --resume run
+[ "$before" = "$(find run -type f | sort | xargs sha256sum)" ] || complain "a refused run changed files"
+"$tutti" train mlp --steps 2 --limit 200 --quiet --out run --overwrite || complain "--overwrite"
+
+touch file
+refused 1 'file' "$tutti" train mlp --steps 1 --out file/run
+finish

@@ -1,0 +1,306 @@
+/* op_case.c - random legal uses of every op. N samples, C channels, H x W pixels, O outputs. */
+#include "op_case.h"
+
+static int between(struct rng *rng, int low, int high)
+{
+    return low + (int)rng_below(rng, (uint64_t)(high - low + 1));
+}
+
+static bool chance(struct rng *rng)
+{
+    return rng_below(rng, 2) == 0;
+}
+
+/* What the cases are drawn from. Windows fit, and none lies in the padding alone. */
+struct draw {
+    int N, C, H, W, O;
+    struct attrs attrs;
+    int oh, ow;
+};
+
+static struct draw draw(struct rng *rng)
+{
+    struct draw d = { .N = between(rng, 2, 6),
+                      .C = between(rng, 1, 5),
+                      .H = between(rng, 3, 9),
+                      .W = between(rng, 3, 9),
+                      .O = between(rng, 1, 6) };
+
+    for (int i = 0; i < 2; i++) {
+        d.attrs.window[i] = between(rng, 1, 3);
+        d.attrs.stride[i] = between(rng, 1, 3);
+        d.attrs.pad[i] = between(rng, 0, d.attrs.window[i] / 2);
+    }
+    d.oh = (int)op_window_out(d.H, d.attrs.window[0], d.attrs.stride[0], d.attrs.pad[0]);
+    d.ow = (int)op_window_out(d.W, d.attrs.window[1], d.attrs.stride[1], d.attrs.pad[1]);
+    return d;
+}
+
+static struct value *rows(struct graph *graph, const char *name, struct shape shape)
+{
+    return graph_input(graph, name, DTYPE_F32, shape);
+}
+
+static struct value *labels(struct graph *graph, int count)
+{
+    return graph_input(graph, "labels", DTYPE_I32, shape_1(count));
+}
+
+static struct value *param(struct graph *graph, const char *name, struct shape shape)
+{
+    return graph_param(graph, name, shape, 1);
+}
+
+/* Two or four extents, for ops that take both. */
+static struct shape any_shape(const struct draw *d, struct rng *rng)
+{
+    return chance(rng) ? shape_2(d->N, d->C) : shape_4(d->N, d->C, d->H, d->W);
+}
+
+static struct node *add(struct graph *graph, const struct op *op, struct value *a,
+                        struct value *b, struct value *c, const struct attrs *attrs)
+{
+    struct value *const in[] = { a, b, c };
+    return graph_add(graph, op, "case", in, 3, attrs);
+}
+
+/* The cases ---------------------------------------------------------------------------- */
+
+static struct node *add_linear(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct attrs attrs = { .activation =
+                                     chance(rng) ? ACTIVATION_RELU : ACTIVATION_NONE };
+
+    return add(graph, op, rows(graph, "x", shape_2(d.N, d.H)),
+               param(graph, "w", shape_2(d.O, d.H)),
+               chance(rng) ? param(graph, "b", shape_1(d.O)) : NULL, &attrs);
+}
+
+static struct node *add_linear_grad_input(struct graph *graph, const struct op *op,
+                                          struct rng *rng)
+{
+    const struct draw d = draw(rng);
+
+    return add(graph, op, rows(graph, "dy", shape_2(d.N, d.O)),
+               param(graph, "w", shape_2(d.O, d.H)), NULL, NULL);
+}
+
+static struct node *add_linear_grad_weight(struct graph *graph, const struct op *op,
+                                           struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct attrs attrs = { .with_bias = chance(rng) };
+
+    return add(graph, op, rows(graph, "x", shape_2(d.N, d.H)),
+               rows(graph, "dy", shape_2(d.N, d.O)), NULL, &attrs);
+}
+
+static struct value *kernel_of(struct graph *graph, const struct draw *d)
+{
+    return param(graph, "w", shape_4(d->O, d->C, d->attrs.window[0], d->attrs.window[1]));
+}
+
+static struct node *add_conv2d(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    struct draw d = draw(rng);
+    struct value *w = kernel_of(graph, &d);
+
+    d.attrs.activation = chance(rng) ? ACTIVATION_RELU : ACTIVATION_NONE;
+    d.attrs.window[0] = op == &op_conv2d_pool ? between(rng, 1, d.oh < 3 ? d.oh : 3) : 0;
+    d.attrs.window[1] = op == &op_conv2d_pool ? between(rng, 1, d.ow < 3 ? d.ow : 3) : 0;
+    return add(graph, op, rows(graph, "x", shape_4(d.N, d.C, d.H, d.W)), w,
+               chance(rng) ? param(graph, "b", shape_1(d.O)) : NULL, &d.attrs);
+}
+
+static struct node *add_conv2d_grad_input(struct graph *graph, const struct op *op,
+                                          struct rng *rng)
+{
+    struct draw d = draw(rng);
+    struct value *w = kernel_of(graph, &d);
+
+    d.attrs.extent[0] = d.H;
+    d.attrs.extent[1] = d.W;
+    return add(graph, op, rows(graph, "dy", shape_4(d.N, d.O, d.oh, d.ow)), w, NULL, &d.attrs);
+}
+
+static struct node *add_conv2d_grad_weight(struct graph *graph, const struct op *op,
+                                           struct rng *rng)
+{
+    struct draw d = draw(rng);
+
+    d.attrs.with_bias = chance(rng);
+    return add(graph, op, rows(graph, "x", shape_4(d.N, d.C, d.H, d.W)),
+               rows(graph, "dy", shape_4(d.N, d.O, d.oh, d.ow)), NULL, &d.attrs);
+}
+
+static struct node *add_pool(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+
+    return add(graph, op, rows(graph, "x", shape_4(d.N, d.C, d.H, d.W)), NULL, NULL, &d.attrs);
+}
+
+static struct node *add_pool_grad(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    struct draw d = draw(rng);
+    const struct shape y = shape_4(d.N, d.C, d.oh, d.ow);
+    struct value *index =
+        op == &op_max_pool_grad ? graph_input(graph, "index", DTYPE_U8, y) : NULL;
+
+    d.attrs.extent[0] = d.H;
+    d.attrs.extent[1] = d.W;
+    return add(graph, op, rows(graph, "dy", y), index, NULL, &d.attrs);
+}
+
+static struct node *add_bias(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+
+    return add(graph, op, rows(graph, "x", any_shape(&d, rng)), param(graph, "b", shape_1(d.C)),
+               NULL, NULL);
+}
+
+/* One input, or two of the same shape. */
+static struct node *add_elementwise(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct shape shape = any_shape(&d, rng);
+    struct value *second = op->min_in == 2 ? rows(graph, "b", shape) : NULL;
+
+    return add(graph, op, rows(graph, "a", shape), second, NULL, NULL);
+}
+
+static struct node *add_dropout(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct attrs attrs = { .rate = 0.25F * (float)between(rng, 0, 3),
+                                 .stream = (uint32_t)between(rng, 0, 9) };
+
+    return add(graph, op, rows(graph, "x", any_shape(&d, rng)), NULL, NULL, &attrs);
+}
+
+static struct node *add_reshape(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct attrs flat = { .sample = { .rank = 1, .dim = { d.C * d.H * d.W } } };
+    const struct attrs image = { .sample = { .rank = 3, .dim = { d.C, d.H, d.W } } };
+
+    if (chance(rng))
+        return add(graph, op, rows(graph, "x", shape_2(d.N, d.C * d.H * d.W)), NULL, NULL,
+                   &image);
+    struct value *x = rows(graph, "x", shape_4(d.N, d.C, d.H, d.W));
+    if (x)
+        x->layout = LAYOUT_PLAIN;
+    return add(graph, op, x, NULL, NULL, &flat);
+}
+
+static struct node *add_reorder(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const bool to_plain = chance(rng);
+    const struct attrs attrs = { .layout = to_plain ? LAYOUT_PLAIN : LAYOUT_NHWC };
+    struct value *x = rows(graph, "x", shape_4(d.N, d.C, d.H, d.W));
+
+    if (x)
+        x->layout = to_plain ? LAYOUT_NHWC : LAYOUT_PLAIN;
+    return add(graph, op, x, NULL, NULL, &attrs);
+}
+
+/* Logits or probabilities, and labels. */
+static struct node *add_classes(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+
+    return add(graph, op, rows(graph, "logits", shape_2(d.N, d.O + 1)), labels(graph, d.N),
+               NULL, NULL);
+}
+
+static const struct row {
+    const struct op *op;
+    struct node *(*add)(struct graph *graph, const struct op *op, struct rng *rng);
+} table[] = {
+    { &op_linear, add_linear },
+    { &op_linear_grad_input, add_linear_grad_input },
+    { &op_linear_grad_weight, add_linear_grad_weight },
+    { &op_conv2d, add_conv2d },
+    { &op_conv2d_grad_input, add_conv2d_grad_input },
+    { &op_conv2d_grad_weight, add_conv2d_grad_weight },
+    { &op_conv2d_pool, add_conv2d },
+    { &op_max_pool, add_pool },
+    { &op_max_pool_grad, add_pool_grad },
+    { &op_avg_pool, add_pool },
+    { &op_avg_pool_grad, add_pool_grad },
+    { &op_bias, add_bias },
+    { &op_bias_grad, add_elementwise },
+    { &op_relu, add_elementwise },
+    { &op_relu_grad, add_elementwise },
+    { &op_add, add_elementwise },
+    { &op_dropout, add_dropout },
+    { &op_reshape, add_reshape },
+    { &op_reorder, add_reorder },
+    { &op_softmax_cross_entropy, add_classes },
+    { &op_softmax_cross_entropy_grad, add_classes },
+    { &op_accuracy, add_classes },
+    { &op_mse, add_elementwise },
+    { &op_mse_grad, add_elementwise },
+};
+
+static const struct row *row_of(const struct op *op)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (table[i].op == op)
+            return &table[i];
+    }
+    return NULL;
+}
+
+bool op_case_exists(const struct op *op)
+{
+    return row_of(op) != NULL;
+}
+
+struct node *op_case_add(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    return row_of(op)->add(graph, op, rng);
+}
+
+/* Contents ----------------------------------------------------------------------------- */
+
+/* A place of window number `at` along one axis that lies within the image. */
+static int place_inside(const struct attrs *a, int axis, int64_t at, struct rng *rng)
+{
+    const int start = (int)at * a->stride[axis] - a->pad[axis];
+    const int first = start < 0 ? -start : 0;
+    const int end =
+        start + a->window[axis] < a->extent[axis] ? a->window[axis] : a->extent[axis] - start;
+    return between(rng, first, end - 1);
+}
+
+static void fill_index(const struct attrs *a, const struct shape *shape, struct rng *rng,
+                       uint8_t *index)
+{
+    const int64_t channels = shape->dim[1], width = shape->dim[3];
+
+    for (int64_t i = 0; i < shape_count(shape); i++) {
+        const int row = place_inside(a, 0, i / channels / width % shape->dim[2], rng);
+        const int column = place_inside(a, 1, i / channels % width, rng);
+        index[i] = rng_below(rng, 8) ? (uint8_t)(row * a->window[1] + column) : 255;
+    }
+}
+
+void op_case_fill(const struct node *node, const struct value *value, const struct shape *shape,
+                  struct rng *rng, void *data)
+{
+    const int64_t count = shape_count(shape);
+
+    if (value->dtype == DTYPE_U8) {
+        fill_index(&node->attrs, shape, rng, data);
+    } else if (value->dtype == DTYPE_I32) {
+        for (int64_t i = 0; i < count; i++)
+            ((int32_t *)data)[i] = between(rng, 0, (int)node->in[0]->shape.dim[1] - 1);
+    } else {
+        for (int64_t i = 0; i < count; i++)
+            ((float *)data)[i] = (float)between(rng, -128, 128) / 64;
+    }
+}

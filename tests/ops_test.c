@@ -1,0 +1,665 @@
+/* ops_test.c - every row of the table of ops: its shapes are what kernels accept and make, its
+ * gradient is that of finite differences, its shards add up to the whole, its flags hold.
+ *
+ * Contents are multiples of 1/64 (op_case.h), so that a linear op's differences are exact.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/test.h"
+#include "graph/build.h"
+#include "interpret.h"
+#include "kernel/measure.h"
+#include "op_case.h"
+#include "pass/pass.h"
+
+static const struct kernel_step whole_step = { .seed = 7,
+                                               .first_sample = 96,
+                                               .inv_batch = 0.125F };
+
+/* What exec/ runs by itself, over whole buckets. */
+static const struct op *const step_ops[] = {
+    &op_shard_sum, &op_all_reduce, &op_reduce_scatter, &op_all_gather,
+    &op_clip_norm, &op_sgd_update, &op_adam_update,
+};
+
+static bool is_step_op(const struct op *op)
+{
+    for (size_t i = 0; i < sizeof step_ops / sizeof *step_ops; i++) {
+        if (step_ops[i] == op)
+            return true;
+    }
+    return false;
+}
+
+static void test_every_row_has_a_case(void)
+{
+    for (int i = 0; graph_ops[i]; i++) {
+        const struct op *op = graph_ops[i];
+        if (op_case_exists(op) == is_step_op(op))
+            test_fail(__FILE__, __LINE__, "%s: add a row to op_case.c", op->name);
+        if (is_step_op(op) && op->split[0] != SPLIT_WHOLE)
+            test_fail(__FILE__, __LINE__, "%s: exec/ runs ops over whole values alone",
+                      op->name);
+        CHECK(graph_find_op(op->name) == op);
+        CHECK(op->infer && op->summary && op->min_in <= op->max_in && op->min_out >= 1);
+    }
+    CHECK(graph_find_op("no_such_op") == NULL);
+}
+
+/* Calls `check` with a case of every op that kernels run. */
+static void for_each_case(struct rng *rng, void (*check)(struct graph *graph, struct node *node,
+                                                         struct rng *rng))
+{
+    for (int i = 0; graph_ops[i]; i++) {
+        struct graph *graph;
+
+        if (!op_case_exists(graph_ops[i]))
+            continue;
+        CHECK_OK(graph_create(graph_ops[i]->name, &graph));
+        struct node *node = op_case_add(graph, graph_ops[i], rng);
+        CHECK_OK(graph_status(graph));
+        check(graph, node, rng);
+        graph_destroy(graph);
+    }
+}
+
+static void fill_inputs(struct interpreter *in, const struct node *node, struct rng *rng)
+{
+    for (int i = 0; i < node->n_in; i++)
+        op_case_fill(node, node->in[i], interpret_shape(in, node->in[i]), rng,
+                     interpret_data(in, node->in[i]));
+}
+
+/* Shapes ------------------------------------------------------------------------------- */
+
+static struct kernel_problem problem_of(const struct graph *graph, const struct node *node)
+{
+    struct shape shapes[16];
+
+    CHECK(graph_value_count(graph) <= 16);
+    for (int i = 0; i < graph_value_count(graph); i++)
+        shapes[i] = graph_value(graph, i)->shape;
+    return interpret_problem(node, shapes);
+}
+
+/* Every output as large as the rule says, and not one element larger. */
+static void check_shapes(struct graph *graph, struct node *node, struct rng *rng)
+{
+    const struct kernel_problem problem = problem_of(graph, node);
+
+    (void)rng;
+    CHECK_OK(graph_verify(graph));
+    if (node->op->is_view) {
+        CHECK(!kernel_find(node->op->name, "reference"));
+        CHECK_INT(shape_count(&node->in[0]->shape), shape_count(&node->out[0]->shape));
+        return;
+    }
+    CHECK_OK(kernel_check(&problem));
+    for (int i = 0; i < problem.n_out; i++) {
+        for (int d = 0; d < problem.out[i].shape.rank; d++) {
+            struct kernel_problem larger = problem;
+            /* One more place of a window: fewer pixels may make no difference. */
+            const int stride = d >= 2 ? problem.attrs.stride[d - 2] : 0;
+            larger.out[i].shape.dim[d] += stride ? stride : 1;
+            if (kernel_check(&larger) == STATUS_OK)
+                test_fail(__FILE__, __LINE__, "%s: extent %d of output %d may be anything",
+                          problem.op, d, i);
+        }
+    }
+}
+
+static void test_inferred_shapes_are_what_kernels_accept(struct rng *rng)
+{
+    for_each_case(rng, check_shapes);
+}
+
+/* One of the case's numbers changed; most such cases are illegal. */
+static void spoil(struct node *node, struct rng *rng)
+{
+    static const int numbers[] = { -1, 0, 1, 2, 7, 15, 17, 255, 1 << 20 };
+    const int number = numbers[rng_below(rng, sizeof numbers / sizeof *numbers)];
+    struct attrs *a = &node->attrs;
+    int *const pairs[] = { a->stride, a->pad, a->window, a->extent };
+    struct value *in = node->in[rng_below(rng, (uint64_t)node->n_in)];
+
+    switch (rng_below(rng, 5)) {
+    case 0:
+        in->shape.dim[rng_below(rng, (uint64_t)in->shape.rank)] = number > 0 ? number : 1;
+        break;
+    case 1:
+        in->shape.rank = 1 + (int)rng_below(rng, 5);
+        for (int i = 0; i < in->shape.rank; i++)
+            in->shape.dim[i] = in->shape.dim[i] > 0 ? in->shape.dim[i] : 1;
+        break;
+    case 2:
+        in->dtype = rng_below(rng, 2) ? DTYPE_I32 : DTYPE_U8;
+        break;
+    default:
+        pairs[rng_below(rng, 4)][rng_below(rng, 2)] = number;
+    }
+}
+
+/* The node again, from spoilt inputs. */
+static void check_refusals(struct graph *graph, struct node *node, struct rng *rng)
+{
+    spoil(node, rng);
+    graph_set_phase(graph, PHASE_FORWARD);
+    for (int i = 0; i < node->n_in; i++) {
+        int64_t count;
+        if (shape_checked_count(&node->in[i]->shape, &count) != STATUS_OK || count > 1 << 24)
+            return;
+        /* As graph_input would have it. */
+        if (node->in[i]->kind == VALUE_INPUT && node->op != &op_reorder)
+            node->in[i]->layout = node->in[i]->shape.rank == 4 ? LAYOUT_NHWC : LAYOUT_PLAIN;
+    }
+    struct node *again =
+        graph_add(graph, node->op, "again", node->in, node->n_in, &node->attrs);
+    struct node *const order[] = { again };
+    if (!again) {
+        CHECK_MESSAGE("again");
+        return;
+    }
+    CHECK_OK(graph_set_order(graph, order, 1));
+    if (graph_verify(graph) != STATUS_OK || again->op->is_view)
+        return;
+    const struct kernel_problem problem = problem_of(graph, again);
+    if (kernel_check(&problem) != STATUS_OK) {
+        char text[KERNEL_TEXT];
+        test_fail(__FILE__, __LINE__, "the graph allows what kernels refuse: %s: %s",
+                  kernel_print(&problem, text), status_message());
+    }
+}
+
+static void test_what_the_graph_allows_kernels_accept(struct rng *rng)
+{
+    for (int i = 0; i < 20; i++)
+        for_each_case(rng, check_refusals);
+}
+
+/* Nothing beside the outputs is written, and all of them is. */
+static void check_writes(struct graph *graph, struct node *node, struct rng *rng)
+{
+    const struct kernel_problem problem = problem_of(graph, node);
+    const struct kernel *kernel = kernel_find(node->op->name, "reference");
+    const uint64_t seed = rng_u64(rng);
+    struct kernel_trial *trial;
+
+    if (node->op->is_view)
+        return;
+    CHECK(kernel);
+    CHECK_OK(kernel_trial_create(kernel, &problem, KERNEL_FILL_NORMAL, seed, &trial));
+    const struct kernel_call *call = kernel_trial_call(trial);
+    unsigned char poison;
+    memcpy(&poison, call->out[0], 1);
+    kernel_trial_run(trial);
+    CHECK_OK(kernel_trial_check(trial));
+    for (int i = 0; i < problem.n_out; i++) {
+        const size_t size = dtype_size(problem.out[i].dtype);
+        const unsigned char *bytes = call->out[i];
+        for (int64_t e = 0; e < shape_count(&problem.out[i].shape); e++) {
+            size_t same = 0;
+            for (size_t b = 0; b < size; b++)
+                same += bytes[(size_t)e * size + b] == poison;
+            CHECK(same < size);
+        }
+    }
+    kernel_trial_destroy(trial);
+}
+
+static void test_kernels_write_their_outputs_and_nothing_else(struct rng *rng)
+{
+    for_each_case(rng, check_writes);
+}
+
+/* Gradients ---------------------------------------------------------------------------- */
+
+/* A number that depends on the case's inputs, and how to work it out. */
+struct function {
+    struct interpreter *in;
+    int n_nodes;               /* that make it */
+    const struct value *sums;  /* the number is the sum of its elements ... */
+    const struct value *times; /* ... times these, unless NULL */
+};
+
+static double function_value(const struct function *f)
+{
+    const float *y = interpret_data(f->in, f->sums);
+    const float *dy = f->times ? interpret_data(f->in, f->times) : NULL;
+    const int64_t count = shape_count(interpret_shape(f->in, f->sums));
+    double sum = 0;
+
+    interpret_run(f->in, 0, f->n_nodes, &whole_step);
+    for (int64_t i = 0; i < count; i++)
+        sum += (double)y[i] * (dy ? (double)dy[i] : 1);
+    return sum;
+}
+
+/* Slopes of the function along one element, to both sides. */
+struct slopes {
+    double above, below;
+};
+
+static struct slopes slopes_at(const struct function *f, float *element, float reach,
+                               double here)
+{
+    const float before = *element;
+    struct slopes slopes;
+
+    *element = before + reach;
+    slopes.above = (function_value(f) - here) / (double)reach;
+    *element = before - reach;
+    slopes.below = (here - function_value(f)) / (double)reach;
+    *element = before;
+    return slopes;
+}
+
+/* Does the function bend within reach (relu, maximum)? Where it is smooth, the two slopes come
+ * twice as near to each other, and their mean stays, when reach is halved. */
+static bool bends(struct slopes far, struct slopes near, double tolerance)
+{
+    return fabs(near.above - near.below - (far.above - far.below) / 2) > tolerance ||
+           fabs(near.above + near.below - far.above - far.below) / 2 > tolerance;
+}
+
+/* Compares elements of a gradient with differences of the function. Where it bends there is
+ * nothing to compare with; such elements must be few. */
+static void check_elements(const struct function *f, const struct value *x,
+                           const float *gradient, float reach, double tolerance,
+                           struct rng *rng)
+{
+    enum { ELEMENTS = 8 };
+    const int64_t count = shape_count(interpret_shape(f->in, x));
+    const double here = function_value(f);
+    float *data = interpret_data(f->in, x);
+    double scale = 1;
+    int bent = 0;
+
+    for (int64_t i = 0; i < count; i++)
+        scale = fabs((double)gradient[i]) > scale ? fabs((double)gradient[i]) : scale;
+    for (int probe = 0; probe < ELEMENTS; probe++) {
+        const int64_t i = (int64_t)rng_below(rng, (uint64_t)count);
+        const struct slopes far = slopes_at(f, &data[i], reach, here);
+        const struct slopes near = slopes_at(f, &data[i], reach / 2, here);
+        const double slope = (near.above + near.below) / 2;
+
+        if (bends(far, near, tolerance * scale))
+            bent++;
+        else if (!(fabs(slope - (double)gradient[i]) <= 2 * tolerance * scale))
+            test_fail(__FILE__, __LINE__,
+                      "gradient of %s at %lld is %.9g, differences say %.9g", x->name,
+                      (long long)i, (double)gradient[i], slope);
+    }
+    function_value(f); /* leave things as they were */
+    if (bent > ELEMENTS / 2)
+        test_fail(__FILE__, __LINE__, "the function of %s bends at %d of %d elements", x->name,
+                  bent, ELEMENTS);
+}
+
+/* The op's rule against differences of sum(dy * y), or of the loss itself. */
+static void check_gradient(struct graph *graph, struct node *node, struct rng *rng,
+                           const struct kernel_choices *choices)
+{
+    const bool is_loss = node->op->split[0] == SPLIT_SUM;
+    struct value *dout[GRAPH_OUT] = { NULL }, *din[GRAPH_IN] = { NULL };
+    bool wanted[GRAPH_IN] = { false };
+    struct interpreter *in;
+
+    if (!node->op->gradient)
+        return;
+    for (int i = 0; i < node->n_in; i++)
+        wanted[i] = node->in[i]->dtype == DTYPE_F32 && !(is_loss && i > 0);
+    if (!is_loss) {
+        dout[0] = graph_input(graph, "dout", DTYPE_F32, node->out[0]->shape);
+        dout[0]->layout = node->out[0]->layout;
+    }
+    const int n_nodes = graph_node_count(graph);
+    graph_set_phase(graph, PHASE_BACKWARD);
+    node->op->gradient(graph, node, dout, wanted, din);
+    CHECK_OK(graph_verify(graph));
+
+    CHECK_OK(interpret_create(graph, node->in[0]->shape.dim[0], choices, &in));
+    fill_inputs(in, node, rng);
+    if (dout[0])
+        op_case_fill(node, dout[0], interpret_shape(in, dout[0]), rng,
+                     interpret_data(in, dout[0]));
+    const struct function f = { in, n_nodes, node->out[0], dout[0] };
+    interpret_run(in, 0, graph_node_count(graph), &whole_step);
+    for (int i = 0; i < node->n_in; i++) {
+        if (!wanted[i])
+            continue;
+        CHECK(din[i]);
+        CHECK(shape_equal(&din[i]->shape, &node->in[i]->shape));
+        CHECK(din[i]->layout == node->in[i]->layout);
+        /* Copied: another input's gradient may be the same value, and runs again. */
+        const int64_t count = shape_count(&din[i]->shape);
+        float *gradient;
+        CHECK_OK(mem_alloc((size_t)count, sizeof *gradient, &gradient));
+        memcpy(gradient, interpret_data(in, din[i]), (size_t)count * sizeof *gradient);
+        check_elements(&f, node->in[i], gradient, 1.0F / 64, 1e-4, rng);
+        mem_free(gradient);
+    }
+    interpret_destroy(in);
+}
+
+static void check_gradient_of_reference(struct graph *graph, struct node *node, struct rng *rng)
+{
+    check_gradient(graph, node, rng, NULL);
+}
+
+static void check_gradient_of_choice(struct graph *graph, struct node *node, struct rng *rng)
+{
+    struct kernel_choices *choices;
+
+    CHECK_OK(kernel_choices_load(NULL, &choices));
+    check_gradient(graph, node, rng, choices);
+    kernel_choices_destroy(choices);
+}
+
+static void test_gradients_agree_with_differences(struct rng *rng)
+{
+    for_each_case(rng, check_gradient_of_reference);
+    for_each_case(rng, check_gradient_of_choice);
+}
+
+/* A small model with every layer that build.h has, some of them by chance; the input of the
+ * second half is used twice. */
+static void add_model(struct graph *graph, struct rng *rng)
+{
+    const bool is_classifier = rng_below(rng, 2);
+    const int channels = 1 + (int)rng_below(rng, 3), size = 6 + (int)rng_below(rng, 4);
+    struct graph_roles *roles = graph_roles(graph);
+    const struct build_conv wide = { .channels = 3, .kernel = 3, .stride = 1, .pad = 1 };
+    const struct build_conv plain = {
+        .channels = 3, .kernel = 2, .stride = 2, .no_bias = true
+    };
+
+    roles->input = graph_input(graph, "input", DTYPE_F32, shape_4(4, channels, size, size));
+    roles->target = is_classifier ? graph_input(graph, "target", DTYPE_I32, shape_1(4))
+                                  : graph_input(graph, "target", DTYPE_F32, shape_2(4, 5));
+    struct value *x = build_conv2d(graph, "conv1", roles->input, wide);
+    if (rng_below(rng, 2))
+        x = build_relu(graph, "relu1", x);
+    if (rng_below(rng, 2))
+        x = build_max_pool(graph, "pool1", x, 2, rng_below(rng, 2) ? 2 : 1, 0);
+    struct value *y = build_conv2d(graph, "conv2", x, wide);
+    x = build_add(graph, "skip", x, y);
+    if (rng_below(rng, 2))
+        x = build_conv2d(graph, "conv3", x, plain);
+    else
+        x = build_avg_pool(graph, "pool2", x, 2, 0, 1);
+    x = build_dropout(graph, "drop", x, rng_below(rng, 2) ? 0.25F : 0);
+    x = build_relu(graph, "relu2", build_linear(graph, "fc1", x, 6));
+    x = build_linear(graph, "fc2", x, 5);
+    if (is_classifier)
+        build_classifier_loss(graph, x, roles->target);
+    else
+        build_mse_loss(graph, x, roles->target);
+}
+
+/* Weights small enough that numbers keep their size from layer to layer. */
+static void fill_model(struct interpreter *in, const struct graph *graph, struct rng *rng)
+{
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        const struct value *value = graph_value(graph, i);
+        const int64_t count = shape_count(interpret_shape(in, value));
+        void *data = interpret_data(in, value);
+
+        for (int64_t e = 0; e < count; e++) {
+            if (value->kind == VALUE_INPUT && value->dtype == DTYPE_I32)
+                ((int32_t *)data)[e] = (int32_t)rng_below(rng, 5);
+            else if (value->kind == VALUE_INPUT || value->kind == VALUE_PARAM)
+                ((float *)data)[e] =
+                    (float)(rng_normal(rng) *
+                            (value->kind == VALUE_PARAM ? 2 * (double)value->init_bound : 1));
+        }
+    }
+}
+
+static void test_gradients_of_whole_models_agree_with_differences(struct rng *rng)
+{
+    struct kernel_choices *choices;
+    struct graph *graph;
+    struct interpreter *in;
+
+    CHECK_OK(kernel_choices_load(NULL, &choices));
+    CHECK_OK(graph_create("model", &graph));
+    add_model(graph, rng);
+    if (rng_below(rng, 2))
+        CHECK_OK(pass_fuse.run(graph, NULL));
+    const int n_forward = graph_node_count(graph);
+    CHECK_OK(pass_autodiff.run(graph, NULL));
+    CHECK_OK(graph_verify(graph));
+
+    CHECK_OK(interpret_create(graph, 4, rng_below(rng, 2) ? choices : NULL, &in));
+    fill_model(in, graph, rng);
+    const struct function f = { in, n_forward, graph_roles(graph)->loss, NULL };
+    interpret_run(in, 0, graph_node_count(graph), &whole_step);
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        const struct value *value = graph_value(graph, i);
+        if (value->kind == VALUE_PARAM)
+            check_elements(&f, value, interpret_data(in, value->gradient), 1.0F / 128, 5e-4,
+                           rng);
+    }
+    interpret_destroy(in);
+    graph_destroy(graph);
+    kernel_choices_destroy(choices);
+}
+
+/* The same parameters' gradients of a model with and without fusion. */
+static void test_fusion_changes_no_gradient(struct rng *rng)
+{
+    struct graph *graphs[2];
+    struct interpreter *in[2];
+    struct rng again;
+
+    for (int g = 0; g < 2; g++) {
+        again = *rng;
+        CHECK_OK(graph_create("model", &graphs[g]));
+        add_model(graphs[g], &again);
+        if (g == 1)
+            CHECK_OK(pass_fuse.run(graphs[g], NULL));
+        CHECK_OK(pass_autodiff.run(graphs[g], NULL));
+        CHECK_OK(interpret_create(graphs[g], 4, NULL, &in[g]));
+        fill_model(in[g], graphs[g], &again);
+        interpret_run(in[g], 0, graph_node_count(graphs[g]), &whole_step);
+    }
+    CHECK(graph_node_count(graphs[1]) < graph_node_count(graphs[0]));
+    for (int i = 0; i < graph_value_count(graphs[0]); i++) {
+        const struct value *value = graph_value(graphs[0], i);
+        if (value->kind != VALUE_PARAM)
+            continue;
+        const struct value *other = graph_find_value(graphs[1], value->name);
+        const float *a = interpret_data(in[0], value->gradient);
+        const float *b = interpret_data(in[1], other->gradient);
+        for (int64_t e = 0; e < shape_count(&value->shape); e++)
+            CHECK_CLOSE(a[e], b[e], 1e-5);
+    }
+    for (int g = 0; g < 2; g++) {
+        interpret_destroy(in[g]);
+        graph_destroy(graphs[g]);
+    }
+}
+
+/* Shards ------------------------------------------------------------------------------- */
+
+/* Element e of a value as a number. */
+static double element(const struct interpreter *in, const struct value *value, int64_t e)
+{
+    const void *data = interpret_data(in, value);
+
+    return value->dtype == DTYPE_F32   ? (double)((const float *)data)[e]
+           : value->dtype == DTYPE_I32 ? (double)((const int32_t *)data)[e]
+                                       : (double)((const uint8_t *)data)[e];
+}
+
+/* Gives a shard its rows of the batched inputs and all of the others. */
+static void cut_inputs(const struct interpreter *whole, struct interpreter *shard,
+                       const struct node *node, int64_t first)
+{
+    for (int i = 0; i < node->n_in; i++) {
+        const struct value *value = node->in[i];
+        const struct shape *shape = interpret_shape(shard, value);
+        const size_t size = dtype_size(value->dtype);
+        const size_t count = (size_t)shape_count(shape);
+        const size_t skip = value->batched ? count / (size_t)shape->dim[0] * (size_t)first : 0;
+
+        memcpy(interpret_data(shard, value),
+               (const char *)interpret_data(whole, value) + skip * size, count * size);
+    }
+}
+
+/* Rows of the shard are rows of the whole. */
+static void check_rows(const struct interpreter *whole, const struct interpreter *shard,
+                       const struct value *value, int64_t first)
+{
+    const struct shape *shape = interpret_shape(shard, value);
+    const int64_t count = shape_count(shape), skip = count / shape->dim[0] * first;
+
+    for (int64_t e = 0; e < count; e++)
+        CHECK_CLOSE(element(whole, value, skip + e), element(shard, value, e), 1e-5);
+}
+
+static void check_shards(struct graph *graph, struct node *node, struct rng *rng)
+{
+    enum { MOST = 4096 };
+    static double sums[GRAPH_OUT][MOST];
+    const int64_t rows = node->in[0]->shape.dim[0];
+    const int64_t shards = 1 + (int64_t)rng_below(rng, (uint64_t)rows);
+    struct kernel_choices *choices;
+    struct interpreter *whole, *shard;
+
+    CHECK_OK(kernel_choices_load(NULL, &choices));
+    CHECK_OK(interpret_create(graph, rows, choices, &whole));
+    fill_inputs(whole, node, rng);
+    interpret_run(whole, 0, 1, &whole_step);
+    memset(sums, 0, sizeof sums);
+    for (int64_t v = 0; v < shards; v++) {
+        const int64_t first = v * rows / shards, end = (v + 1) * rows / shards;
+        struct kernel_step step = whole_step;
+        step.first_sample += (uint64_t)first;
+        CHECK_OK(interpret_create(graph, end - first, choices, &shard));
+        cut_inputs(whole, shard, node, first);
+        interpret_run(shard, 0, 1, &step);
+        for (int i = 0; i < node->n_out; i++) {
+            const int64_t count = shape_count(interpret_shape(shard, node->out[i]));
+            CHECK(node->op->split[i] == SPLIT_ROWS || node->op->split[i] == SPLIT_SUM);
+            CHECK(count <= MOST);
+            if (node->op->split[i] == SPLIT_ROWS)
+                check_rows(whole, shard, node->out[i], first);
+            else
+                for (int64_t e = 0; e < count; e++)
+                    sums[i][e] += element(shard, node->out[i], e);
+        }
+        interpret_destroy(shard);
+    }
+    for (int i = 0; i < node->n_out; i++) {
+        if (node->op->split[i] != SPLIT_SUM)
+            continue;
+        CHECK(shape_equal(interpret_shape(whole, node->out[i]), &node->out[i]->shape));
+        for (int64_t e = 0; e < shape_count(&node->out[i]->shape); e++)
+            CHECK_CLOSE(element(whole, node->out[i], e), sums[i][e], 1e-5);
+    }
+    interpret_destroy(whole);
+    kernel_choices_destroy(choices);
+}
+
+static void test_shards_make_up_the_whole(struct rng *rng)
+{
+    for_each_case(rng, check_shards);
+}
+
+/* Flags -------------------------------------------------------------------------------- */
+
+/* Where an op may write over its first input, every kernel of it gives the same bits there. */
+static void check_overwriting(struct graph *graph, struct node *node, struct rng *rng)
+{
+    const struct kernel_problem problem = problem_of(graph, node);
+    const uint64_t seed = rng_u64(rng);
+    const struct kernel *kernel;
+
+    if (!node->op->may_overwrite)
+        return;
+    CHECK(shape_equal(&node->in[0]->shape, &node->out[0]->shape));
+    CHECK(node->in[0]->layout == node->out[0]->layout);
+    for (size_t k = 0; (kernel = kernel_at(k)); k++) {
+        struct kernel_trial *apart, *over;
+        const size_t bytes = (size_t)shape_count(&problem.out[0].shape) * sizeof(float);
+
+        if (strcmp(kernel->op, node->op->name) != 0 ||
+            (kernel->can_run && !kernel->can_run(&problem)))
+            continue;
+        CHECK_OK(kernel_trial_create(kernel, &problem, KERNEL_FILL_NORMAL, seed, &apart));
+        CHECK_OK(kernel_trial_create(kernel, &problem, KERNEL_FILL_NORMAL, seed, &over));
+        kernel_trial_run(apart);
+        struct kernel_call *call = kernel_trial_call(over);
+        memcpy(call->out[0], call->in[0], bytes);
+        call->in[0] = call->out[0];
+        kernel_trial_run(over);
+        CHECK(memcmp(kernel_trial_call(apart)->out[0], call->out[0], bytes) == 0);
+        kernel_trial_destroy(apart);
+        kernel_trial_destroy(over);
+    }
+}
+
+static void test_ops_that_may_overwrite_can(struct rng *rng)
+{
+    for_each_case(rng, check_overwriting);
+}
+
+/* A dropped element's gradient is dropped too, and the next shard draws other numbers. */
+static void test_dropout_depends_on_the_sample_alone(void)
+{
+    enum { N = 64, C = 33 };
+    const struct attrs attrs = { .rate = 0.5F, .stream = 3 };
+    struct kernel_step later = whole_step;
+    struct graph *graph;
+    struct interpreter *in;
+    static float first[N * C];
+    int kept = 0, same = 0;
+
+    CHECK_OK(graph_create("dropout", &graph));
+    struct value *x = graph_input(graph, "x", DTYPE_F32, shape_2(N, C));
+    struct value *y = graph_apply(graph, "dropout", "y", x, NULL, NULL, &attrs);
+    CHECK_OK(graph_status(graph));
+    CHECK_OK(interpret_create(graph, N, NULL, &in));
+    float *data = interpret_data(in, x);
+    const float *out = interpret_data(in, y);
+    for (int i = 0; i < N * C; i++)
+        data[i] = 1;
+    interpret_run(in, 0, 1, &whole_step);
+    memcpy(first, out, sizeof first);
+    later.first_sample++;
+    interpret_run(in, 0, 1, &later);
+    CHECK(memcmp(first + C, out, sizeof(float) * (N - 1) * C) == 0);
+    for (int i = 0; i < N * C; i++) {
+        CHECK(first[i] == 0 || first[i] == 2);
+        kept += first[i] != 0;
+        same += first[i] == out[i];
+    }
+    CHECK(abs(kept - N * C / 2) < 5 * 23 && abs(same - N * C / 2) < 5 * 23); /* 5 deviations */
+    interpret_destroy(in);
+    graph_destroy(graph);
+}
+
+const struct test tests[] = {
+    { .name = "every row has a case", .run = test_every_row_has_a_case },
+    { .name = "inferred shapes are what kernels accept",
+      .property = test_inferred_shapes_are_what_kernels_accept },
+    { .name = "what the graph allows kernels accept",
+      .property = test_what_the_graph_allows_kernels_accept },
+    { .name = "kernels write their outputs and nothing else",
+      .property = test_kernels_write_their_outputs_and_nothing_else },
+    { .name = "gradients agree with differences",
+      .property = test_gradients_agree_with_differences },
+    { .name = "gradients of whole models agree with differences",
+      .property = test_gradients_of_whole_models_agree_with_differences },
+    { .name = "fusion changes no gradient", .property = test_fusion_changes_no_gradient },
+    { .name = "shards make up the whole", .property = test_shards_make_up_the_whole },
+    { .name = "ops that may overwrite can", .property = test_ops_that_may_overwrite_can },
+    { .name = "dropout depends on the sample alone",
+      .run = test_dropout_depends_on_the_sample_alone },
+    { 0 },
+};
