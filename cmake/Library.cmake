@@ -21,14 +21,15 @@ add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/libtutti.a
 add_custom_target(libtutti_static ALL DEPENDS ${PROJECT_BINARY_DIR}/libtutti.a)
 
 # What a program that links the static library needs besides.
-set(TUTTI_PRIVATE_LIBS "-lm -lpthread")
-get_target_property(kernel_libraries kernel LINK_LIBRARIES)
-get_target_property(data_libraries data LINK_LIBRARIES)
-foreach (library dnnl openblas z curl gomp)
-    if ("${kernel_libraries};${data_libraries}" MATCHES "${library}|ZLIB|CURL")
-        string(APPEND TUTTI_PRIVATE_LIBS " -l${library}")
+set(TUTTI_PRIVATE_LIBS "")
+foreach (found ONEDNN_LIBRARY=dnnl ONEDNN_LIBRARY=gomp OPENBLAS_LIBRARY=openblas
+        LIBDEFLATE_LIBRARY=deflate ZLIB_LIBRARY_RELEASE=z CURL_LIBRARY_RELEASE=curl)
+    string(REGEX MATCH "^(.*)=(.*)$" found ${found})
+    if (${CMAKE_MATCH_1})
+        string(APPEND TUTTI_PRIVATE_LIBS "-l${CMAKE_MATCH_2} ")
     endif ()
 endforeach ()
+string(APPEND TUTTI_PRIVATE_LIBS "-lm -lpthread")
 configure_file(${PROJECT_SOURCE_DIR}/cmake/tutti.pc.in ${PROJECT_BINARY_DIR}/tutti.pc @ONLY)
 
 install(TARGETS tutti RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

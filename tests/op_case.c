@@ -121,6 +121,7 @@ static struct node *add_conv2d_grad_input(struct graph *graph, const struct op *
 
     d.attrs.extent[0] = d.H;
     d.attrs.extent[1] = d.W;
+    d.attrs.window[0] = d.attrs.window[1] = 0;
     return add(graph, op, rows(graph, "dy", shape_4(d.N, d.O, d.oh, d.ow)), w, NULL, &d.attrs);
 }
 
@@ -129,6 +130,10 @@ static struct node *add_conv2d_grad_weight(struct graph *graph, const struct op 
 {
     struct draw d = draw(rng);
 
+    for (int i = 0; i < 2; i++) {
+        d.attrs.extent[i] = d.attrs.window[i];
+        d.attrs.window[i] = 0;
+    }
     d.attrs.with_bias = chance(rng);
     return add(graph, op, rows(graph, "x", shape_4(d.N, d.C, d.H, d.W)),
                rows(graph, "dy", shape_4(d.N, d.O, d.oh, d.ow)), NULL, &d.attrs);
@@ -180,9 +185,17 @@ static struct node *add_dropout(struct graph *graph, const struct op *op, struct
     return add(graph, op, rows(graph, "x", any_shape(&d, rng)), NULL, NULL, &attrs);
 }
 
+/* With several channels: with one, the plain order and that of images are the same. */
+static struct draw draw_images(struct rng *rng)
+{
+    struct draw d = draw(rng);
+    d.C++;
+    return d;
+}
+
 static struct node *add_reshape(struct graph *graph, const struct op *op, struct rng *rng)
 {
-    const struct draw d = draw(rng);
+    const struct draw d = draw_images(rng);
     const struct attrs flat = { .sample = { .rank = 1, .dim = { d.C * d.H * d.W } } };
     const struct attrs image = { .sample = { .rank = 3, .dim = { d.C, d.H, d.W } } };
 
@@ -197,7 +210,7 @@ static struct node *add_reshape(struct graph *graph, const struct op *op, struct
 
 static struct node *add_reorder(struct graph *graph, const struct op *op, struct rng *rng)
 {
-    const struct draw d = draw(rng);
+    const struct draw d = draw_images(rng);
     const bool to_plain = chance(rng);
     const struct attrs attrs = { .layout = to_plain ? LAYOUT_PLAIN : LAYOUT_NHWC };
     struct value *x = rows(graph, "x", shape_4(d.N, d.C, d.H, d.W));

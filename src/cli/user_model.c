@@ -87,7 +87,7 @@ static enum status load_user_model(const char *source, const struct model **out)
     static struct model model;
     static char name[SETTINGS_TEXT];
     char folder[] = "/tmp/tutti-model-XXXXXX";
-    tutti_model_fn *function;
+    tutti_model_fn *function = NULL;
     char *object;
 
     if (!file_exists(source))

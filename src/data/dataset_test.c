@@ -64,6 +64,13 @@ static void test_a_folder_named_as_a_row_is_that_row(void)
     CHECK_OK(dataset_open(with_slash, DATASET_TRAIN, &dataset));
     CHECK(dataset_info(dataset) == dataset_find("mnist"));
     CHECK_INT(20, dataset_count(dataset));
+
+    float x[784];
+    int32_t y;
+    const uint8_t *pixels = dataset_pixels(dataset, 19);
+    dataset_read(dataset, (const int64_t[]){ 19 }, 1, x, &y);
+    for (int p = 0; p < 784; p++)
+        CHECK(x[p] == (float)((pixels[p] * (1.0 / 255) - (double)0.1307f) / (double)0.3081f));
     dataset_close(dataset);
 }
 
@@ -136,8 +143,16 @@ static void test_fingerprints_tell_data_sets_apart(void)
     dataset_close(dataset);
     CHECK(strcmp(all, test) != 0);
 
-    CHECK_OK(dataset_open(make_set("a", &SMALL, 6), DATASET_TRAIN, &dataset));
-    keep_fingerprint(dataset, other); /* other contents */
+    const char *folder = make_set("a", &SMALL, 5);
+    char *bytes;
+    size_t length;
+    CHECK_OK(
+        file_read(data_testing_path(folder, "train-labels-idx1-ubyte"), 100, &bytes, &length));
+    bytes[8 + 17] ^= 1; /* one label */
+    data_testing_write(folder, "train-labels-idx1-ubyte", (const uint8_t *)bytes, length);
+    mem_free(bytes);
+    CHECK_OK(dataset_open(folder, DATASET_TRAIN, &dataset));
+    keep_fingerprint(dataset, other);
     dataset_close(dataset);
     CHECK(strcmp(all, other) != 0);
 }

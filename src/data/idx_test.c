@@ -190,6 +190,13 @@ static void test_packed_contents_are_checked(void)
     check_refused("x.gz", longer.bytes, longer.length, IDX_IMAGES, "unpacks to more than");
     mem_free(longer.bytes);
 
+    longer = labels(&rng);
+    longer.bytes[7] = 4; /* a single byte too many */
+    data_testing_pack(&longer);
+    check_refused("x.gz", longer.bytes, longer.length, IDX_LABELS,
+                  "unpacks to more than the 12");
+    mem_free(longer.bytes);
+
     longer = data_testing_idx(&rng, IDX_IMAGES, five, 256);
     longer.bytes[7] = 6;
     data_testing_pack(&longer);

@@ -123,6 +123,9 @@ static void test_all_slots_can_be_held(struct rng *rng)
     struct sampler *sampler;
     struct loader *loader;
 
+    config.first_shard = (int64_t)rng_below(rng, (uint64_t)config.shards);
+    config.n_shards =
+        (int64_t)rng_below(rng, (uint64_t)(config.shards - config.first_shard)) + 1;
     config.depth = 1 + (int)rng_below(rng, 5);
     config.end_step = config.first_step + 100;
     CHECK_OK(sampler_create(&config.sampler, &sampler));
@@ -138,6 +141,33 @@ static void test_all_slots_can_be_held(struct rng *rng)
     }
     loader_destroy(loader);
     sampler_destroy(sampler);
+    dataset_close(dataset);
+}
+
+/* The third of 5 shards has no row of 3 samples, but one of the 2 that are left of 5. */
+static void test_a_shorter_step_may_have_more_rows(void)
+{
+    const struct batch *batch[4];
+    struct rng rng;
+    struct loader *loader;
+
+    rng_init(&rng, 4, 0);
+    struct dataset *dataset = open_set(&rng, 5);
+    const struct loader_config config = { .dataset = dataset,
+                                          .sampler = { .count = 5, .batch = 3 },
+                                          .shards = 5,
+                                          .first_shard = 2,
+                                          .n_shards = 1,
+                                          .end_step = 4,
+                                          .depth = 4 };
+    CHECK_OK(loader_create(&config, &loader));
+    for (int i = 0; i < 4; i++) {
+        CHECK_OK(loader_next(loader, &batch[i]));
+        CHECK_INT(i % 2, batch[i]->rows);
+    }
+    CHECK(batch[2]->y >= batch[1]->y + 1); /* and has room for it */
+    CHECK(batch[2]->x >= batch[1]->x + SAMPLE);
+    loader_destroy(loader);
     dataset_close(dataset);
 }
 
@@ -223,6 +253,8 @@ const struct test tests[] = {
     { .name = "ranks together see each step", .property = test_ranks_together_see_each_step },
     { .name = "stopping early is clean", .property = test_stopping_early_is_clean },
     { .name = "all slots can be held", .property = test_all_slots_can_be_held },
+    { .name = "a shorter step may have more rows",
+      .run = test_a_shorter_step_may_have_more_rows },
     { .name = "steps take no memory", .run = test_steps_take_no_memory },
     { .name = "no steps are no error", .run = test_no_steps_are_no_error },
     { .name = "wrong requests are refused", .run = test_wrong_requests_are_refused },

@@ -27,6 +27,7 @@ struct op {
     const char *name, *summary;
     int min_in, max_in;   /* max_in > GRAPH_IN: a list, inferred from the first GRAPH_IN */
     int min_out, max_out; /* max_out > min_out: the last output is made if the op is asked to */
+    enum dtype in_dtype[GRAPH_IN]; /* f32 where it says nothing else */
     enum op_split split[GRAPH_OUT];
     bool across_samples; /* looks at several samples at once: batch statistics */
     bool is_view;        /* the output is the input's memory */
@@ -60,7 +61,8 @@ extern const struct op op_mse, op_mse_grad, op_accuracy;
 extern const struct op op_sgd_update, op_adam_update, op_clip_norm;
 extern const struct op op_shard_sum, op_all_reduce, op_reduce_scatter, op_all_gather;
 
-/* Extents of a convolution's or a pool's output along one axis; <= 0 if the window does not fit. */
+/* Extent of a convolution's or a pool's output along one axis; 0 if the window does not fit or the
+ * numbers make no sense. */
 int64_t op_window_out(int64_t in, int64_t window, int stride, int pad);
 
 #endif /* GRAPH_OP_H */

@@ -9,7 +9,7 @@
 int64_t op_window_out(int64_t in, int64_t window, int stride, int pad)
 {
     const int64_t room = in + 2 * (int64_t)pad - window;
-    return room < 0 || stride <= 0 ? 0 : room / stride + 1;
+    return room < 0 || window <= 0 || stride <= 0 || pad < 0 ? 0 : room / stride + 1;
 }
 
 static enum status infer_conv2d(const struct node *node, struct op_shapes *s)
@@ -27,9 +27,11 @@ static enum status infer_conv2d(const struct node *node, struct op_shapes *s)
     const int64_t h = op_window_out(x->dim[2], w->dim[2], a->stride[0], a->pad[0]);
     const int64_t v = op_window_out(x->dim[3], w->dim[3], a->stride[1], a->pad[1]);
     if (h <= 0 || v <= 0)
-        return FAIL(STATUS_USAGE, "kernel %lldx%lld does not fit into image %lldx%lld",
-                    (long long)w->dim[2], (long long)w->dim[3], (long long)x->dim[2],
-                    (long long)x->dim[3]);
+        return FAIL(STATUS_USAGE,
+                    "kernel %lldx%lld, stride %dx%d, padding %dx%d does not fit into image "
+                    "%lldx%lld",
+                    (long long)w->dim[2], (long long)w->dim[3], a->stride[0], a->stride[1],
+                    a->pad[0], a->pad[1], (long long)x->dim[2], (long long)x->dim[3]);
     s->out[0] = shape_4(x->dim[0], w->dim[0], h, v);
     return STATUS_OK;
 }
@@ -47,12 +49,13 @@ static double flops_conv2d(const struct node *node, const struct shape *const *i
 static void convolution_gradients(struct graph *graph, const struct node *node, struct value *dy,
                                   const bool *wanted, struct value **din)
 {
-    struct attrs attrs = node->attrs;
-    attrs.activation = ACTIVATION_NONE;
+    const struct attrs *a = &node->attrs;
+    struct attrs attrs = { .stride = { a->stride[0], a->stride[1] },
+                           .pad = { a->pad[0], a->pad[1] } };
 
     if (wanted[1]) {
-        attrs.window[0] = (int)node->in[1]->shape.dim[2];
-        attrs.window[1] = (int)node->in[1]->shape.dim[3];
+        attrs.extent[0] = (int)node->in[1]->shape.dim[2];
+        attrs.extent[1] = (int)node->in[1]->shape.dim[3];
         attrs.with_bias = node->n_in > 2 && wanted[2];
         struct value *const in[] = { node->in[0], dy };
         struct node *grad =
@@ -137,10 +140,10 @@ static enum status infer_grad_weight(const struct node *node, struct op_shapes *
     const struct shape *x = s->in[0], *dy = s->in[1];
 
     if (x->rank != 4 || dy->rank != 4 || x->dim[0] != dy->dim[0] ||
-        op_window_out(x->dim[2], a->window[0], a->stride[0], a->pad[0]) != dy->dim[2] ||
-        op_window_out(x->dim[3], a->window[1], a->stride[1], a->pad[1]) != dy->dim[3])
+        op_window_out(x->dim[2], a->extent[0], a->stride[0], a->pad[0]) != dy->dim[2] ||
+        op_window_out(x->dim[3], a->extent[1], a->stride[1], a->pad[1]) != dy->dim[3])
         return FAIL(STATUS_USAGE, "image and gradient do not fit");
-    s->out[0] = shape_4(dy->dim[1], x->dim[1], a->window[0], a->window[1]);
+    s->out[0] = shape_4(dy->dim[1], x->dim[1], a->extent[0], a->extent[1]);
     s->out[1] = shape_1(dy->dim[1]);
     return STATUS_OK;
 }
@@ -170,7 +173,7 @@ static enum status infer_conv2d_pool(const struct node *node, struct op_shapes *
 
     TRY(infer_conv2d(node, s));
     struct shape *y = &s->out[0];
-    if (a->window[0] <= 0 || a->window[1] <= 0 || a->window[0] * a->window[1] > 255)
+    if (a->window[0] <= 0 || a->window[1] <= 0 || (int64_t)a->window[0] * a->window[1] > 254)
         return FAIL(STATUS_USAGE, "pool window %dx%d", a->window[0], a->window[1]);
     y->dim[2] /= a->window[0];
     y->dim[3] /= a->window[1];

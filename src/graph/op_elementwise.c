@@ -24,14 +24,20 @@ static struct value *one(struct graph *graph, const struct op *op, const char *n
 
 /* bias --------------------------------------------------------------------------------- */
 
+/* Channels of images, else the last extent; 0 if there is none beside the samples. */
+static int64_t features_of(const struct shape *x)
+{
+    return x->rank < 2 ? 0 : x->rank == 4 ? x->dim[1] : x->dim[x->rank - 1];
+}
+
 static enum status infer_bias(const struct node *node, struct op_shapes *s)
 {
     const struct shape *x = s->in[0], *b = s->in[1];
 
     (void)node;
-    if (x->rank < 2 || b->rank != 1 || b->dim[0] != x->dim[1])
+    if (x->rank < 2 || b->rank != 1 || b->dim[0] != features_of(x))
         return FAIL(STATUS_USAGE, "bias of %lld for %lld features", (long long)b->dim[0],
-                    (long long)(x->rank > 1 ? x->dim[1] : 0));
+                    (long long)features_of(x));
     s->out[0] = *x;
     return STATUS_OK;
 }
@@ -63,7 +69,7 @@ static enum status infer_bias_grad(const struct node *node, struct op_shapes *s)
     (void)node;
     if (s->in[0]->rank < 2)
         return FAIL(STATUS_USAGE, "gradient has no features");
-    s->out[0] = shape_1(s->in[0]->dim[1]);
+    s->out[0] = shape_1(features_of(s->in[0]));
     return STATUS_OK;
 }
 
@@ -175,9 +181,11 @@ static enum status infer_reshape(const struct node *node, struct op_shapes *s)
     const struct shape *x = s->in[0], *sample = &node->attrs.sample;
     struct shape *out = &s->out[0];
 
+    if (sample->rank < 0 || sample->rank >= SHAPE_MAX)
+        return FAIL(STATUS_USAGE, "samples of %d extents", sample->rank);
     out->rank = sample->rank + 1;
     out->dim[0] = x->dim[0];
-    for (int i = 0; i < sample->rank && i + 1 < SHAPE_MAX; i++)
+    for (int i = 0; i < sample->rank; i++)
         out->dim[i + 1] = sample->dim[i];
     if (x->rank < 1 || shape_count(out) != shape_count(x)) {
         char a[SHAPE_TEXT], b[SHAPE_TEXT];

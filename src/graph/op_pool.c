@@ -1,6 +1,19 @@
 /* op_pool.c - max and average pooling of images (N, C, H, W), and their gradients. */
 #include "graph/op.h"
 
+/* A position in a window must fit into a byte, 255 excepted, and no window may lie in the padding
+ * alone. */
+static enum status check_window(const struct attrs *a)
+{
+    const int64_t area = (int64_t)a->window[0] * a->window[1];
+
+    if (a->window[0] <= 0 || a->window[1] <= 0 || area > 254 || a->pad[0] * 2 > a->window[0] ||
+        a->pad[1] * 2 > a->window[1] || a->pad[0] < 0 || a->pad[1] < 0)
+        return FAIL(STATUS_USAGE, "window %dx%d with padding %dx%d", a->window[0], a->window[1],
+                    a->pad[0], a->pad[1]);
+    return STATUS_OK;
+}
+
 static enum status infer_pool(const struct node *node, struct op_shapes *s)
 {
     const struct attrs *a = &node->attrs;
@@ -8,11 +21,7 @@ static enum status infer_pool(const struct node *node, struct op_shapes *s)
 
     if (x->rank != 4)
         return FAIL(STATUS_USAGE, "input is no batch of images");
-    if (a->window[0] <= 0 || a->window[1] <= 0 || a->window[0] * a->window[1] > 255 ||
-        a->pad[0] * 2 > a->window[0] || a->pad[1] * 2 > a->window[1] || a->pad[0] < 0 ||
-        a->pad[1] < 0)
-        return FAIL(STATUS_USAGE, "window %dx%d with padding %dx%d", a->window[0], a->window[1],
-                    a->pad[0], a->pad[1]);
+    TRY(check_window(a));
     const int64_t h = op_window_out(x->dim[2], a->window[0], a->stride[0], a->pad[0]);
     const int64_t w = op_window_out(x->dim[3], a->window[1], a->stride[1], a->pad[1]);
     if (h <= 0 || w <= 0)
@@ -69,6 +78,7 @@ static enum status infer_pool_grad(const struct node *node, struct op_shapes *s)
     const struct attrs *a = &node->attrs;
     const struct shape *dy = s->in[0];
 
+    TRY(check_window(a));
     if (dy->rank != 4 || (s->in[1] && !shape_equal(dy, s->in[1])) ||
         op_window_out(a->extent[0], a->window[0], a->stride[0], a->pad[0]) != dy->dim[2] ||
         op_window_out(a->extent[1], a->window[1], a->stride[1], a->pad[1]) != dy->dim[3])
@@ -84,6 +94,7 @@ const struct op op_max_pool_grad = {
     .max_in = 2,
     .min_out = 1,
     .max_out = 1,
+    .in_dtype = { DTYPE_F32, DTYPE_U8 },
     .split = { SPLIT_ROWS },
     .infer = infer_pool_grad,
 };

@@ -15,6 +15,10 @@ static enum status verify_node(const struct graph *graph, const struct node *nod
             return FAIL(STATUS_MISMATCH, "input %s is of another graph", in->name);
         if (in->kind == VALUE_RESULT && !made[in->id])
             return FAIL(STATUS_MISMATCH, "input %s is used before it is made", in->name);
+        const enum dtype wanted = i < GRAPH_IN ? node->op->in_dtype[i] : DTYPE_F32;
+        if (in->dtype != wanted)
+            return FAIL(STATUS_MISMATCH, "input %s is %s, expected %s", in->name,
+                        dtype_name(in->dtype), dtype_name(wanted));
         if (in->form == VALUE_ROWS && node->op->split[0] != SPLIT_WHOLE)
             return FAIL(STATUS_MISMATCH, "input %s has rows, this op takes dense values",
                         in->name);

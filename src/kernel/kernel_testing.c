@@ -7,6 +7,8 @@
 
 #include "base/test.h"
 
+enum { WORK_MAX = 600000 }; /* multiply-adds */
+
 static int between(struct rng *rng, int low, int high)
 {
     return low + (int)rng_below(rng, (uint64_t)(high - low + 1));
@@ -43,8 +45,13 @@ PRINTF_LIKE(2, 3) static void say(char text[KERNEL_TEXT], const char *format, ..
 
 static void say_linear(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 {
-    const int m = extent(rng, 70), n = extent(rng, 260), k = extent(rng, 260);
+    int m, n, k;
 
+    do {
+        m = extent(rng, 70);
+        n = extent(rng, 260);
+        k = extent(rng, 260);
+    } while (m * n * k > WORK_MAX);
     if (strcmp(op, "linear") == 0) {
         say(text, " %dx%d %dx%d", m, k, n, k);
         if (chance(rng, 60))
@@ -109,7 +116,7 @@ static void say_conv(struct rng *rng, const char *op, char text[KERNEL_TEXT])
     struct image g = random_image(rng);
     const bool forward = strstr(op, "grad") == NULL;
 
-    while ((int64_t)g.n * g.oh * g.ow * g.c * g.window[0] * g.window[1] * g.o > 3000000)
+    while ((int64_t)g.n * g.oh * g.ow * g.c * g.window[0] * g.window[1] * g.o > WORK_MAX)
         g = random_image(rng);
     if (forward) {
         say(text, " %dx%dx%dx%d %dx%dx%dx%d", g.n, g.c, g.h, g.w, g.o, g.c, g.window[0],

@@ -94,8 +94,7 @@ size_t curve_find(const struct plot_series *series, double x)
 
 double curve_course(const struct plot *plot, const struct plot_series *series, size_t at)
 {
-    /* At the ends the window is as wide as elsewhere, to one side: noise counts for more there.
-     */
+    /* At the ends the window is as wide as elsewhere, to one side: noise counts more there. */
     const size_t half = (size_t)((double)series->count * course_width) + 2;
     const size_t latest = series->count > 2 * half ? series->count - 1 - 2 * half : 0;
     const size_t wanted = at > half ? at - half : 0;

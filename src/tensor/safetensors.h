@@ -25,13 +25,16 @@ struct safetensors_pair { /* metadata */
     const char *key, *text;
 };
 
-/* The same arguments give the same bytes. Names and text are UTF-8; a name given twice, the name
+/* The same arguments give the same bytes. Names and text are UTF-8; a name given twice, the
+ * name
  * "__metadata__" and impossible shapes are STATUS_USAGE.
  * Writes to `path` by way of a temporary file (base/file.h); entries are written in the order
  * given, data aligned to 64 bytes from the file's start by padding the header with spaces.
  * out_sha256, if not NULL, receives the hexadecimal SHA-256 of the whole file. */
-MUST_CHECK enum status safetensors_write(const char *path, const struct safetensors_entry *entries,
-                                         size_t n_entries, const struct safetensors_pair *metadata,
+MUST_CHECK enum status safetensors_write(const char *path,
+                                         const struct safetensors_entry *entries,
+                                         size_t n_entries,
+                                         const struct safetensors_pair *metadata,
                                          size_t n_metadata, char out_sha256[65]);
 
 struct safetensors; /* an open file */
@@ -40,13 +43,16 @@ struct safetensors; /* an open file */
  * that tutti has not; the text names the path and the tensor. */
 MUST_CHECK enum status safetensors_open(const char *path, struct safetensors **out);
 /* The same from memory that stays valid while the object lives (for tests and fuzzing). */
-MUST_CHECK enum status safetensors_parse(const void *bytes, size_t length, struct safetensors **out);
+MUST_CHECK enum status safetensors_parse(const void *bytes, size_t length,
+                                         struct safetensors **out);
 void safetensors_close(struct safetensors *file); /* NULL is allowed */
 
-/* Entries come in the header's order and live as long as the file; find gives NULL if absent. */
+/* Entries come in the header's order and live as long as the file; find gives NULL if absent.
+ */
 size_t safetensors_count(const struct safetensors *file);
 const struct safetensors_entry *safetensors_at(const struct safetensors *file, size_t i);
-const struct safetensors_entry *safetensors_find(const struct safetensors *file, const char *name);
+const struct safetensors_entry *safetensors_find(const struct safetensors *file,
+                                                 const char *name);
 const char *safetensors_metadata(const struct safetensors *file, const char *key); /* or NULL */
 
 #endif /* TENSOR_SAFETENSORS_H */

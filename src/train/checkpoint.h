@@ -8,9 +8,9 @@
  * A generation is written as step-...tmp-PID, every file and the folder synced, then renamed;
  * after that all but the newest `keep` are removed. A crash, a full disk or kill -9 at any
  * instant leaves the earlier generations as they were. Loading takes the newest generation
- * whose manifest and checksums hold; one that does not is reported (log warning) and passed over.
- * What the last save wrote is the newest: generations of later steps, which loading passed over,
- * go with the old ones, and one of the same step is replaced.
+ * whose manifest and checksums hold; one that does not is reported (log warning) and passed
+ * over. What the last save wrote is the newest: generations of later steps, which loading
+ * passed over, go with the old ones, and one of the same step is replaced.
  *
  * Threads: one save at a time a folder; any process may load meanwhile.
  */
@@ -35,8 +35,8 @@ struct checkpoint_contents {
 /* folder: the run's checkpoint folder, made if absent. keep >= 1. On failure nothing of the new
  * generation stays. What cannot be removed (old ones, leftovers of killed processes) is a log
  * warning, no failure. */
-MUST_CHECK enum status checkpoint_save(const char *folder, const struct checkpoint_contents *contents,
-                                       int keep);
+MUST_CHECK enum status checkpoint_save(const char *folder,
+                                       const struct checkpoint_contents *contents, int keep);
 
 struct checkpoint; /* a loaded generation */
 

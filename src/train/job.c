@@ -98,6 +98,14 @@ static float given(double setting, float otherwise)
     return isnan(setting) ? otherwise : (float)setting;
 }
 
+/* 0.9 for 0.9F: the short number that a person would write. */
+static double as_written(float number)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.6g", (double)number);
+    return strtod(text, NULL);
+}
+
 static enum status pick_optimizer(struct job *job)
 {
     struct settings *s = &job->settings;
@@ -128,9 +136,9 @@ static enum status pick_optimizer(struct job *job)
         return FAIL(STATUS_USAGE, "--nesterov needs --momentum above 0");
     /* What was picked is what config.json says. */
     s->lr = isnan(s->lr) ? o->optimizer->default_lr : s->lr;
-    s->weight_decay = isnan(s->weight_decay) ? (double)o->attrs.weight_decay : s->weight_decay;
+    s->weight_decay = isnan(s->weight_decay) ? as_written(o->attrs.weight_decay) : s->weight_decay;
     if (is_sgd && isnan(s->momentum))
-        s->momentum = (double)o->attrs.momentum;
+        s->momentum = as_written(o->attrs.momentum);
 
     o->schedule = (struct schedule){
         .lr = s->lr,

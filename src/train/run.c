@@ -126,8 +126,9 @@ static enum status save(struct rank *rank)
     strbuf_add_number(&state, rank->epoch.correct);
     strbuf_add(&state, ", \"epoch_seconds\": ");
     strbuf_add_number(&state, rank->epoch.seconds);
-    strbuf_printf(&state, ", \"isa\": \"%s\", \"choices\": \"%s\"}", kernel_isa(),
-                  kernel_choices_hash(rank->job->choices));
+    strbuf_printf(&state, ", \"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\"}",
+                  kernel_isa(), kernel_choices_hash(rank->job->choices),
+                  dataset_fingerprint(rank->job->train));
     enum status status = strbuf_status(&state);
     if (status == STATUS_OK)
         status = file_join(s->out, "checkpoint", &folder);
@@ -544,6 +545,10 @@ static enum status read_state(struct run *run)
         log_line(LOG_WARNING, "%s was saved with other kernels: the result will differ in its last "
                  "bits from an uninterrupted run",
                  checkpoint_path(run->checkpoint));
+    const char *data = dataset_fingerprint(run->job->train);
+    if (strcmp(json_text(state, "data", data), data) != 0)
+        log_line(LOG_WARNING, "%s was saved while training on other data than %s",
+                 checkpoint_path(run->checkpoint), dataset_path(run->job->train));
     json_destroy(json);
     return STATUS_OK;
 }
@@ -599,8 +604,11 @@ enum status train_read_settings(const char *folder, struct settings *out)
     if (status == STATUS_OK) {
         status = json_parse(text, length, &json);
         if (status == STATUS_OK) {
+            const int64_t format = json_integer(json_root(json), "format", 0);
             settings_init(out);
-            status = settings_read(out, json_root(json));
+            status = format == 1 ? settings_read(out, json_root(json))
+                                 : FAIL(STATUS_CORRUPT, "format %lld, this program reads 1",
+                                        (long long)format);
             json_destroy(json);
         }
         if (status != STATUS_OK)

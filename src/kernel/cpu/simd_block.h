@@ -22,7 +22,7 @@ struct simd_ints {
 
 static inline __mmask16 simd_part(size_t n)
 {
-    return n < SIMD_LANES ? (__mmask16)((1u << n) - 1) : (__mmask16)0xffff;
+    return (__mmask16)(n < SIMD_LANES ? (1u << n) - 1 : 0xffff);
 }
 
 /* The first n of x, at most SIMD_LANES; `rest` in the other lanes. */
