@@ -3,9 +3,10 @@
  *     kernel_lab [part of a problem's line ...]
  *
  * One line a problem: GFLOP/s (median, and the best in parentheses) of every kernel that can
- * run it, the best kernel's share of the processor's multiply-add peak measured in the same
- * minute. Kernels take turns, so that a disturbance hits all of them. Each is first compared
- * with "reference" where that takes less than a second or so. What the built-in table of choices
+ * run it, how far its result is from "reference" (where that takes less than a second or so),
+ * and the best kernel's share of the processor's multiply-add peak measured in the same
+ * minute. Operations are those of the plain sum, so "winograd" may pass the peak. Kernels
+ * take turns, so that a disturbance hits all of them. What the built-in table of choices
  * says comes from here; TUTTI_ISA=avx2 measures the other instruction set.
  */
 #include <math.h>
@@ -109,7 +110,9 @@ static double flops_of(const struct kernel_problem *problem)
     /* Pixels of dy or y times what one of them takes. */
     const bool is_weight = strcmp(problem->op, "conv2d_grad_weight") == 0;
     const struct shape *w = is_weight ? out : b;
-    const struct shape *y = is_weight ? b : strcmp(problem->op, "conv2d_grad_input") == 0 ? a : out;
+    const struct shape *y = is_weight                                       ? b
+                            : strcmp(problem->op, "conv2d_grad_input") == 0 ? a
+                                                                            : out;
     const double pool = window[0] > 0 ? window[0] * window[1] : 1;
     return 2.0 * pool * (double)(y->dim[0] * y->dim[2] * y->dim[3]) * (double)shape_count(w);
 }
@@ -124,6 +127,7 @@ static int compare(const void *a, const void *b)
 struct entry {
     const struct kernel *kernel;
     struct kernel_trial *trial;
+    double difference; /* from the reference, over the largest value; 0 if not compared */
     double ns[ROUNDS];
 };
 
@@ -156,8 +160,8 @@ static int make_entries(const struct kernel_problem *problem, double flops,
     int n = 0;
 
     if (flops < CHECK_FLOPS &&
-        kernel_trial_create(kernel_find(problem->op, "reference"), problem, KERNEL_FILL_NORMAL, 1,
-                            &reference) == STATUS_OK)
+        kernel_trial_create(kernel_find(problem->op, "reference"), problem, KERNEL_FILL_NORMAL,
+                            1, &reference) == STATUS_OK)
         kernel_trial_run(reference);
     for (size_t i = 0; (kernel = kernel_at(i)) != NULL && n < MOST_KERNELS; i++) {
         if (strcmp(kernel->op, problem->op) != 0 || strcmp(kernel->name, "reference") == 0)
@@ -170,10 +174,8 @@ static int make_entries(const struct kernel_problem *problem, double flops,
         if (kernel_trial_check(entries[n].trial) != STATUS_OK)
             printf("%s writes where it must not\n", kernel->name);
         /* An index may differ where two values of a window are all but equal. */
-        const double difference =
-            reference == NULL ? 0 : kernel_trial_difference(reference, entries[n].trial);
-        if (difference > 1e-4 && strcmp(problem->op, "conv2d_pool") != 0)
-            printf("%s differs by %g\n", kernel->name, difference);
+        if (reference != NULL && strcmp(problem->op, "conv2d_pool") != 0)
+            entries[n].difference = kernel_trial_difference(reference, entries[n].trial);
         n++;
     }
     kernel_trial_destroy(reference);
@@ -201,8 +203,11 @@ static void measure(const char *line)
     printf("%-82s", line);
     for (int i = 0; i < n; i++) {
         qsort(entries[i].ns, ROUNDS, sizeof entries[i].ns[0], compare);
-        const double median = flops / entries[i].ns[ROUNDS / 2], best = flops / entries[i].ns[0];
+        const double median = flops / entries[i].ns[ROUNDS / 2],
+                     best = flops / entries[i].ns[0];
         printf(" %s %.0f (%.0f)", entries[i].kernel->name, median, best);
+        if (entries[i].difference > 0)
+            printf(" %.0e", entries[i].difference);
         most = best > most ? best : most;
         kernel_trial_destroy(entries[i].trial);
     }

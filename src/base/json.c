@@ -32,6 +32,7 @@ struct parser {
     const char *text;
     size_t at, length;
     int depth;
+    int n_values;
     struct arena *arena;
     char *decoded; /* length + 1 bytes; used <= at always */
     size_t used;
@@ -333,6 +334,8 @@ static enum status parse_container(struct parser *parser, enum json_kind kind,
 
 static enum status parse_value(struct parser *parser, struct json_value *out)
 {
+    if (parser->n_values++ == JSON_VALUES)
+        return fail_here(parser, "too many values");
     *out = (struct json_value){ 0 };
     switch (peek(parser)) {
     case '{':

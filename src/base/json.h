@@ -1,7 +1,8 @@
 /* json.h - reading JSON documents that may be hostile; writing them is strbuf's business.
  *
  * Strict RFC 8259: no comments, no trailing comma, one document, valid UTF-8
- * escapes, duplicate keys refused, nesting at most JSON_DEPTH.
+ * escapes, duplicate keys refused, nesting at most JSON_DEPTH, at most
+ * JSON_VALUES values (so that memory stays in proportion).
  * Values live in the document's arena and are valid until json_destroy.
  */
 #ifndef BASE_JSON_H
@@ -13,7 +14,7 @@
 
 #include "base/status.h"
 
-enum { JSON_DEPTH = 64 };
+enum { JSON_DEPTH = 64, JSON_VALUES = 1 << 20 };
 enum json_kind { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
 
 struct json; /* a document */

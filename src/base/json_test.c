@@ -564,7 +564,26 @@ static void test_every_refused_allocation_is_passed_on(void)
     strbuf_release(&buf);
 }
 
+static void test_more_values_than_allowed_are_refused(void)
+{
+    const size_t length = 2 * (size_t)JSON_VALUES + 3;
+    struct json *json;
+    char *text;
+
+    CHECK_OK(mem_alloc(length, 1, &text));
+    text[0] = '[';
+    for (size_t i = 1; i + 1 < length; i++)
+        text[i] = i % 2 ? '1' : ',';
+    text[length - 2] = '1';
+    text[length - 1] = ']';
+    CHECK_STATUS(STATUS_CORRUPT, json_parse(text, length, &json));
+    CHECK_MESSAGE("too many values");
+    mem_free(text);
+}
+
 const struct test tests[] = {
+    { .name = "more values than allowed are refused",
+      .run = test_more_values_than_allowed_are_refused },
     { .name = "each kind is read", .run = test_each_kind_is_read },
     { .name = "typed members fall back", .run = test_typed_members_fall_back },
     { .name = "numbers", .run = test_numbers },

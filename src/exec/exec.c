@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "exec/state.h"
 #include "graph/op.h"
+#include "kernel/float_mode.h"
 #include "pass/pass.h"
 
 /* Which shards a part of the job has: [number * shards / parts, (number + 1) * shards / parts). */
@@ -175,6 +176,14 @@ static enum status share_memory(struct exec *exec)
     return STATUS_OK;
 }
 
+/* The threads that help a lane compute as the lane does; the lane's own does so in run_lane. */
+static void flush_denormals(void *arg, int index)
+{
+    (void)arg;
+    if (index > 0)
+        kernel_flush_denormals();
+}
+
 static enum status make_lanes(struct exec *exec)
 {
     exec->n_lanes = lanes_of(exec);
@@ -194,6 +203,8 @@ static enum status make_lanes(struct exec *exec)
         TRY(pool_create(exec->n_lanes, &exec->lanes_pool));
     else if (helpers > 1)
         TRY(pool_create(helpers, &exec->kernel_pool));
+    if (exec->kernel_pool)
+        pool_run(exec->kernel_pool, flush_denormals, NULL);
     return STATUS_OK;
 }
 
@@ -295,18 +306,35 @@ static enum status grow_arenas(struct exec *exec, size_t bytes)
     return STATUS_OK;
 }
 
+/* Plans stand in the order of their last use; moves the one for `rows` to the end, if it is there. */
+static bool find_and_keep(struct plan **plans, int n, int64_t rows)
+{
+    int at = 0;
+
+    while (at < n && plans[at]->rows != rows)
+        at++;
+    if (at == n)
+        return false;
+    struct plan *found = plans[at];
+    memmove(&plans[at], &plans[at + 1], (size_t)(n - at - 1) * sizeof *plans);
+    plans[n - 1] = found;
+    return true;
+}
+
 enum status exec_prepare(struct exec *exec, int64_t rows, bool evaluation)
 {
-    if (rows == 0 || lane_plan(&exec->lanes[0], rows, evaluation))
+    if (rows == 0)
         return STATUS_OK;
     for (int i = 0; i < exec->n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         struct plan **plans = evaluation ? lane->eval_plans : lane->plans;
         int *n = evaluation ? &lane->n_eval_plans : &lane->n_plans;
 
-        if (*n == PLANS_MAX) { /* forget the second: the first is the usual shape */
-            plan_destroy(plans[1]);
-            memmove(&plans[1], &plans[2], (PLANS_MAX - 2) * sizeof *plans);
+        if (find_and_keep(plans, *n, rows))
+            continue;
+        if (*n == PLANS_MAX) { /* the one that was not needed for longest goes */
+            plan_destroy(plans[0]);
+            memmove(&plans[0], &plans[1], (PLANS_MAX - 1) * sizeof *plans);
             --*n;
         }
         TRY(plan_create(evaluation ? exec->config.eval : exec->config.train, exec->config.train,
@@ -342,7 +370,7 @@ enum status exec_wait(struct exec *exec, struct lane *lane, struct transport_cou
     if (transport_reached(counter, target))
         return STATUS_OK;
     if (lane->number % exec->n_lanes == 0)
-        transport_note(exec->transport, exec->batch ? exec->batch->step : 0, what);
+        transport_note(exec->transport, exec->step, what);
     const int64_t begin = clock_ns();
     enum status status = transport_wait(exec->transport, counter, target, what);
     lane->times.wait += clock_ns() - begin;
@@ -360,7 +388,9 @@ static void run_lane(void *arg, int index)
     struct lane *lane = &call->exec->lanes[index];
 
     lane->status = STATUS_OK;
+    const unsigned mode = kernel_flush_denormals();
     call->fn(lane);
+    kernel_restore_float_mode(mode);
     if (lane->status != STATUS_OK)
         snprintf(lane->failure, sizeof lane->failure, "%s", status_message());
 }

@@ -86,7 +86,8 @@ struct exec {
     uint32_t evaluations, settles;
 
     /* The step that runs now */
-    const struct batch *batch;
+    const struct batch *batch;   /* NULL between steps: the caller's again */
+    uint64_t step;               /* its number, which stays for messages */
     struct kernel_update_step numbers;
     const struct dataset *eval_data;
 };

@@ -159,9 +159,11 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     if (batch->samples % shards)
         TRY(exec_prepare(exec, batch->samples / shards + 1, false));
     exec->batch = batch;
+    exec->step = batch->step;
     exec->numbers = optim_step(&exec->config.optim, batch->step);
     transport_note(exec->transport, batch->step, "forward and backward");
-    enum status status = exec_on_lanes(exec, run_step);
+    const enum status status = exec_on_lanes(exec, run_step);
+    exec->batch = NULL;
     TRY(status);
 
     /* Every lane of every rank had announced its gradients, so all losses are there. */

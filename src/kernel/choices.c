@@ -213,17 +213,22 @@ const char *kernel_choices_hash(const struct kernel_choices *choices)
 static double work_of(const struct kernel_problem *problem)
 {
     const struct kernel_tensor *in = problem->in, *out = problem->out;
-    const bool weight = strstr(problem->op, "_grad_weight") != NULL;
 
-    if (strncmp(problem->op, "linear", 6) == 0)
+    if (strncmp(problem->op, "linear", 6) == 0) {
+        const bool weight = strcmp(problem->op, "linear_grad_weight") == 0;
         return (double)shape_count(&in[0].shape) *
                (double)(weight ? in[1] : out[0]).shape.dim[1];
+    }
     if (strncmp(problem->op, "conv2d", 6) == 0) {
-        const struct shape *w = weight ? &out[0].shape : &in[1].shape;
-        const struct shape *y = strcmp(problem->op, "conv2d_grad_input") == 0 ? &in[0].shape
-                                : weight                                      ? &in[1].shape
-                                                                              : &out[0].shape;
-        return (double)shape_count(y) * (double)(w->dim[1] * w->dim[2] * w->dim[3]);
+        const struct shape *w = NULL, *x = NULL; /* weights; the image they move over */
+
+        for (int i = 0; i < problem->n_in; i++)
+            w = in[i].layout == LAYOUT_HWIO ? &in[i].shape : w;
+        if (w == NULL) /* ..._grad_weight */
+            w = &out[0].shape;
+        x = strstr(problem->op, "_grad_input") != NULL ? &out[0].shape : &in[0].shape;
+        return (double)shape_count(x) * (double)(w->dim[0] * w->dim[2] * w->dim[3]) /
+               (problem->attrs.stride[0] * problem->attrs.stride[1]);
     }
     return (double)shape_count(&in[0].shape);
 }

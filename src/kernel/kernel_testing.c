@@ -111,33 +111,44 @@ static void say_windows(const struct image *g, char text[KERNEL_TEXT])
     say(text, " stride %dx%d pad %dx%d", g->stride[0], g->stride[1], g->pad[0], g->pad[1]);
 }
 
+static void say_image(char text[KERNEL_TEXT], int n, int c, int h, int w)
+{
+    say(text, " %dx%dx%dx%d", n, c, h, w);
+}
+
+/* conv2d or conv2d_pool, or one of their gradients. */
 static void say_conv(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 {
-    struct image g = random_image(rng);
+    const bool pooled = strncmp(op, "conv2d_pool", 11) == 0;
     const bool forward = strstr(op, "grad") == NULL;
+    const bool input = strstr(op, "grad_input") != NULL;
+    struct image g = random_image(rng);
+    int pool[2] = { 1, 1 };
 
     while ((int64_t)g.n * g.oh * g.ow * g.c * g.window[0] * g.window[1] * g.o > WORK_MAX)
         g = random_image(rng);
-    if (forward) {
-        say(text, " %dx%dx%dx%d %dx%dx%dx%d", g.n, g.c, g.h, g.w, g.o, g.c, g.window[0],
-            g.window[1]);
-        if (chance(rng, 60))
-            say(text, " %d", g.o);
-    } else if (strcmp(op, "conv2d_grad_input") == 0) {
-        say(text, " %dx%dx%dx%d %dx%dx%dx%d -> %dx%dx%dx%d", g.n, g.o, g.oh, g.ow, g.o, g.c,
-            g.window[0], g.window[1], g.n, g.c, g.h, g.w);
-    } else {
-        say(text, " %dx%dx%dx%d %dx%dx%dx%d -> %dx%dx%dx%d", g.n, g.c, g.h, g.w, g.n, g.o, g.oh,
-            g.ow, g.o, g.c, g.window[0], g.window[1]);
-        if (chance(rng, 60))
-            say(text, " %d", g.o);
+    if (pooled) {
+        const bool usual = g.oh >= 2 && g.ow >= 2 && chance(rng, 60);
+        pool[0] = usual ? 2 : between(rng, 1, g.oh < 4 ? g.oh : 4);
+        pool[1] = usual ? 2 : between(rng, 1, g.ow < 4 ? g.ow : 4);
+    }
+
+    if (!input)
+        say_image(text, g.n, g.c, g.h, g.w);
+    for (int i = 0; !forward && i < (pooled ? 2 : 1); i++) /* dy, index */
+        say_image(text, g.n, g.o, g.oh / pool[0], g.ow / pool[1]);
+    if (!forward && !input)
+        say(text, " ->");
+    say_image(text, g.o, g.c, g.window[0], g.window[1]);
+    if (input) {
+        say(text, " ->");
+        say_image(text, g.n, g.c, g.h, g.w);
+    } else if (chance(rng, 60)) {
+        say(text, " %d", g.o); /* the bias, or its gradient */
     }
     say_windows(&g, text);
-    if (strcmp(op, "conv2d_pool") == 0) {
-        const bool usual = g.oh >= 2 && g.ow >= 2 && chance(rng, 60);
-        say(text, " window %dx%d", usual ? 2 : between(rng, 1, g.oh < 4 ? g.oh : 4),
-            usual ? 2 : between(rng, 1, g.ow < 4 ? g.ow : 4));
-    }
+    if (pooled)
+        say(text, " window %dx%d", pool[0], pool[1]);
     if (forward && chance(rng, 50))
         say(text, " relu");
 }

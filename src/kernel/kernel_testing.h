@@ -7,7 +7,7 @@
 
 /* A problem for `op` (one of kernel.h's list): odd extents and the usual ones, strides,
  * padding, with and without the optional tensors and an activation. Small: some 1e5 elements
- * and 1e6 multiply-adds at most. */
+ * and less than 1e6 multiply-adds. */
 void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_problem *out);
 
 /* How far a kernel of this op may be from the reference (kernel_trial_difference) on inputs

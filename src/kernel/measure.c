@@ -58,10 +58,19 @@ static int place_inside(int64_t u, int axis, const struct kernel_problem *proble
     return (int)(first + (int64_t)rng_below(rng, (uint64_t)(last - first)));
 }
 
-/* Indices as a max pool of any image could have left them. */
+/* Indices as a pooling of windows side by side could have left them. */
+static void fill_any_index(uint8_t *index, int64_t count, const int window[2], struct rng *rng)
+{
+    const uint64_t area = (uint64_t)window[0] * (uint64_t)window[1];
+
+    for (int64_t i = 0; i < count; i++)
+        index[i] = rng_below(rng, 8) == 0 ? 255 : (uint8_t)rng_below(rng, area);
+}
+
+/* Indices of max_pool_grad, none of them in the padding. */
 static void fill_index(uint8_t *index, const struct kernel_problem *problem, struct rng *rng)
 {
-    const struct shape *y = &problem->in[0].shape;
+    const struct shape *y = &problem->in[1].shape;
     const int64_t c = y->dim[1], oh = y->dim[2], ow = y->dim[3];
 
     for (int64_t i = 0; i < shape_count(y); i++) {
@@ -81,8 +90,10 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
 
     if (problem->in[i].dtype == DTYPE_I32)
         fill_labels(data, count, problem->in[0].shape.dim[1], rng);
-    else if (problem->in[i].dtype == DTYPE_U8)
+    else if (problem->in[i].dtype == DTYPE_U8 && strcmp(problem->op, "max_pool_grad") == 0)
         fill_index(data, problem, rng);
+    else if (problem->in[i].dtype == DTYPE_U8)
+        fill_any_index(data, count, problem->attrs.window, rng);
     else
         fill_floats(data, count, fill, rng);
     memcpy(trial->in[i].original, data, trial->in[i].bytes);
@@ -249,22 +260,24 @@ static double float_difference(const float *a, const float *b, int64_t count)
     return difference / largest;
 }
 
-double kernel_trial_difference(const struct kernel_trial *a, const struct kernel_trial *b)
+static double share_different(const uint8_t *a, const uint8_t *b, int64_t count, size_t size)
 {
-    double largest = 0;
+    int64_t different = 0;
 
-    for (int i = 0; i < a->problem.n_out; i++) {
-        const struct kernel_tensor *tensor = &a->problem.out[i];
-        double difference;
+    for (int64_t i = 0; i < count; i++)
+        different += memcmp(a + (size_t)i * size, b + (size_t)i * size, size) != 0;
+    return (double)different / (double)count;
+}
 
-        if (tensor->dtype == DTYPE_F32)
-            difference =
-                float_difference(a->call.out[i], b->call.out[i], shape_count(&tensor->shape));
-        else
-            difference = memcmp(a->call.out[i], b->call.out[i], bytes_of(tensor)) != 0;
-        largest = difference > largest ? difference : largest;
-    }
-    return largest;
+double kernel_trial_difference(const struct kernel_trial *a, const struct kernel_trial *b,
+                               int output)
+{
+    const struct kernel_tensor *tensor = &a->problem.out[output];
+    const int64_t count = shape_count(&tensor->shape);
+    const void *x = a->call.out[output], *y = b->call.out[output];
+
+    return tensor->dtype == DTYPE_F32 ? float_difference(x, y, count)
+                                      : share_different(x, y, count, dtype_size(tensor->dtype));
 }
 
 /* Time --------------------------------------------------------------------------------- */

@@ -30,10 +30,11 @@ void kernel_trial_run(struct kernel_trial *trial);
 /* Are all guard bytes and inputs as they were? Names the buffer otherwise. */
 MUST_CHECK enum status kernel_trial_check(const struct kernel_trial *trial);
 
-/* Largest difference of outputs of two trials of one problem, over the largest absolute value
- * in that output of `a` (at least 1); infinite where one is NaN and the other is not. Bytes
- * and whole numbers differ by 1 or not at all. */
-double kernel_trial_difference(const struct kernel_trial *a, const struct kernel_trial *b);
+/* How far `output` of two trials of one problem is apart. Floats: the largest difference over
+ * the largest absolute value in `a`, at least 1; infinite where one is NaN and the other is
+ * not. Bytes and whole numbers: the share that differs. */
+double kernel_trial_difference(const struct kernel_trial *a, const struct kernel_trial *b,
+                               int output);
 
 /* Median seconds of a run, after a run that does not count. pool may be NULL. */
 MUST_CHECK enum status kernel_measure(const struct kernel *kernel,

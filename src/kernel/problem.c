@@ -34,6 +34,8 @@ static const struct form forms[] = {
     { "conv2d_grad_input", "ik", "i", 2, 1 },
     { "conv2d_grad_weight", "ii", "kv", 2, 1 },
     { "conv2d_pool", "ikv", "ip", 2, 2 },
+    { "conv2d_pool_grad_input", "ipk", "i", 3, 1 },
+    { "conv2d_pool_grad_weight", "iip", "kv", 3, 1 },
     { "max_pool", "i", "ip", 1, 2 },
     { "max_pool_grad", "ip", "i", 2, 1 },
     { "avg_pool", "i", "i", 1, 1 },
@@ -219,10 +221,21 @@ static enum status pool_shape(const struct kernel_problem *p, const struct shape
     return STATUS_OK;
 }
 
+/* A convolution, then a pooling of windows side by side. */
+static enum status conv_pool_shape(const struct kernel_problem *p, const struct shape *x,
+                                   const struct shape *w, const struct shape *b,
+                                   struct shape *out)
+{
+    static const int no_pad[2];
+    struct shape y;
+
+    TRY(conv_shape(p, x, w, b, &y));
+    return pool_shape(p, &y, p->attrs.window, no_pad, out);
+}
+
 /* Shapes of the outputs of an op that is no gradient. */
 static enum status forward_shapes(const struct kernel_problem *p, struct shape out[KERNEL_OUT])
 {
-    static const int no_pad[2];
     const struct shape *a = &p->in[0].shape, *b = &p->in[1].shape;
     const struct shape *c = p->n_in > 2 ? &p->in[2].shape : NULL;
     const char *op = p->op;
@@ -232,8 +245,7 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
     if (strcmp(op, "conv2d") == 0)
         return conv_shape(p, a, b, c, &out[0]);
     if (strcmp(op, "conv2d_pool") == 0) {
-        TRY(conv_shape(p, a, b, c, &out[0]));
-        TRY(pool_shape(p, &out[0], p->attrs.window, no_pad, &out[0]));
+        TRY(conv_pool_shape(p, a, b, c, &out[0]));
         out[1] = out[0];
     } else if (strcmp(op, "max_pool") == 0 || strcmp(op, "avg_pool") == 0) {
         TRY(pool_shape(p, a, p->attrs.stride, p->attrs.pad, &out[0]));
@@ -273,6 +285,15 @@ static enum status check_gradient(const struct kernel_problem *p)
     } else if (strcmp(p->op, "conv2d_grad_weight") == 0) {
         dy = b;
         TRY(conv_shape(p, a, d, db, &y));
+    } else if (strcmp(p->op, "conv2d_pool_grad_input") == 0) {
+        if (!shape_equal(a, b))
+            return disagree(p->op, a, b);
+        TRY(conv_pool_shape(p, d, &p->in[2].shape, NULL, &y));
+    } else if (strcmp(p->op, "conv2d_pool_grad_weight") == 0) {
+        dy = b;
+        if (!shape_equal(b, &p->in[2].shape))
+            return disagree(p->op, b, &p->in[2].shape);
+        TRY(conv_pool_shape(p, a, d, db, &y));
     } else if (strcmp(p->op, "max_pool_grad") == 0 || strcmp(p->op, "avg_pool_grad") == 0) {
         TRY(pool_shape(p, d, p->attrs.stride, p->attrs.pad, &y));
         if (p->n_in > 1 && !shape_equal(a, b))

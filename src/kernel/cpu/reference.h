@@ -16,6 +16,8 @@ void reference_conv2d(const struct kernel_call *call);
 void reference_conv2d_grad_input(const struct kernel_call *call);
 void reference_conv2d_grad_weight(const struct kernel_call *call);
 void reference_conv2d_pool(const struct kernel_call *call);
+void reference_conv2d_pool_grad_input(const struct kernel_call *call);
+void reference_conv2d_pool_grad_weight(const struct kernel_call *call);
 
 void reference_max_pool(const struct kernel_call *call);
 void reference_max_pool_grad(const struct kernel_call *call);

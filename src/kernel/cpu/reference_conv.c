@@ -93,9 +93,34 @@ void reference_conv2d(const struct kernel_call *call)
     }
 }
 
+/* The gradient of the convolution's output, as it is or as a max pool left it. */
+struct gradient {
+    const float *dy;
+    const uint8_t *index; /* NULL: not pooled */
+    const int *window;
+};
+
+static double gradient_at(const struct conv *g, const struct gradient *gradient, int64_t n,
+                          int64_t u, int64_t v, int64_t o)
+{
+    const int *window = gradient->window;
+
+    if (gradient->index == NULL)
+        return (double)gradient->dy[y_at(g, n, u, v, o)];
+
+    const int64_t ph = g->oh / window[0], pw = g->ow / window[1];
+    const int64_t row = u / window[0], column = v / window[1];
+    const int64_t at = ((n * ph + row) * pw + column) * g->o + o;
+    if (row >= ph || column >= pw ||
+        gradient->index[at] != u % window[0] * window[1] + v % window[1])
+        return 0;
+    return (double)gradient->dy[at];
+}
+
 /* One element of dx: all taps (r, s) through which input pixel (row, column) was seen. */
-static double grad_input_element(const struct conv *g, const float *dy, const float *w,
-                                 int64_t n, int64_t row, int64_t column, int64_t c)
+static double grad_input_element(const struct conv *g, const struct gradient *gradient,
+                                 const float *w, int64_t n, int64_t row, int64_t column,
+                                 int64_t c)
 {
     double sum = 0;
 
@@ -107,33 +132,48 @@ static double grad_input_element(const struct conv *g, const float *dy, const fl
                 right % g->stride[1] != 0 || u >= g->oh || v >= g->ow)
                 continue;
             for (int64_t o = 0; o < g->o; o++)
-                sum += (double)dy[y_at(g, n, u, v, o)] * (double)w[w_at(g, r, s, c, o)];
+                sum += gradient_at(g, gradient, n, u, v, o) * (double)w[w_at(g, r, s, c, o)];
         }
     }
     return sum;
+}
+
+static void grad_input(const struct conv *g, const struct gradient *gradient, const float *w,
+                       float *dx)
+{
+    for (int64_t n = 0; n < g->n; n++) {
+        for (int64_t row = 0; row < g->h; row++) {
+            for (int64_t column = 0; column < g->w; column++) {
+                for (int64_t c = 0; c < g->c; c++)
+                    dx[x_at(g, n, row, column, c)] =
+                        (float)grad_input_element(g, gradient, w, n, row, column, c);
+            }
+        }
+    }
 }
 
 void reference_conv2d_grad_input(const struct kernel_call *call)
 {
     const struct kernel_problem *problem = call->problem;
     const struct conv g = conv_of(problem, &problem->out[0].shape, &problem->in[1].shape);
-    const float *dy = call->in[0], *w = call->in[1];
-    float *dx = call->out[0];
+    const struct gradient gradient = { .dy = call->in[0] };
 
-    for (int64_t n = 0; n < g.n; n++) {
-        for (int64_t row = 0; row < g.h; row++) {
-            for (int64_t column = 0; column < g.w; column++) {
-                for (int64_t c = 0; c < g.c; c++)
-                    dx[x_at(&g, n, row, column, c)] =
-                        (float)grad_input_element(&g, dy, w, n, row, column, c);
-            }
-        }
-    }
+    grad_input(&g, &gradient, call->in[1], call->out[0]);
+}
+
+void reference_conv2d_pool_grad_input(const struct kernel_call *call)
+{
+    const struct kernel_problem *problem = call->problem;
+    const struct conv g = conv_of(problem, &problem->out[0].shape, &problem->in[2].shape);
+    const struct gradient gradient = { call->in[0], call->in[1], problem->attrs.window };
+
+    grad_input(&g, &gradient, call->in[2], call->out[0]);
 }
 
 /* One element of dw: all output pixels, each times the input pixel under tap (r, s). */
-static double grad_weight_element(const struct conv *g, const float *x, const float *dy,
-                                  int64_t r, int64_t s, int64_t c, int64_t o)
+static double grad_weight_element(const struct conv *g, const float *x,
+                                  const struct gradient *gradient, int64_t r, int64_t s,
+                                  int64_t c, int64_t o)
 {
     double sum = 0;
 
@@ -142,36 +182,63 @@ static double grad_weight_element(const struct conv *g, const float *x, const fl
             for (int64_t v = 0; v < g->ow; v++) {
                 int64_t row, column;
                 if (pixel_under(g, u, v, r, s, &row, &column))
-                    sum +=
-                        (double)x[x_at(g, n, row, column, c)] * (double)dy[y_at(g, n, u, v, o)];
+                    sum += (double)x[x_at(g, n, row, column, c)] *
+                           gradient_at(g, gradient, n, u, v, o);
             }
         }
     }
     return sum;
 }
 
+static double grad_bias_element(const struct conv *g, const struct gradient *gradient,
+                                int64_t o)
+{
+    double sum = 0;
+
+    for (int64_t n = 0; n < g->n; n++) {
+        for (int64_t u = 0; u < g->oh; u++) {
+            for (int64_t v = 0; v < g->ow; v++)
+                sum += gradient_at(g, gradient, n, u, v, o);
+        }
+    }
+    return sum;
+}
+
+/* db may be NULL. */
+static void grad_weight(const struct conv *g, const float *x, const struct gradient *gradient,
+                        float *dw, float *db)
+{
+    for (int64_t r = 0; r < g->kh; r++) {
+        for (int64_t s = 0; s < g->kw; s++) {
+            for (int64_t c = 0; c < g->c; c++) {
+                for (int64_t o = 0; o < g->o; o++)
+                    dw[w_at(g, r, s, c, o)] =
+                        (float)grad_weight_element(g, x, gradient, r, s, c, o);
+            }
+        }
+    }
+    for (int64_t o = 0; db != NULL && o < g->o; o++)
+        db[o] = (float)grad_bias_element(g, gradient, o);
+}
+
 void reference_conv2d_grad_weight(const struct kernel_call *call)
 {
     const struct kernel_problem *problem = call->problem;
     const struct conv g = conv_of(problem, &problem->in[0].shape, &problem->out[0].shape);
-    const float *x = call->in[0], *dy = call->in[1];
-    float *dw = call->out[0], *db = problem->n_out > 1 ? call->out[1] : NULL;
+    const struct gradient gradient = { .dy = call->in[1] };
 
-    for (int64_t r = 0; r < g.kh; r++) {
-        for (int64_t s = 0; s < g.kw; s++) {
-            for (int64_t c = 0; c < g.c; c++) {
-                for (int64_t o = 0; o < g.o; o++)
-                    dw[w_at(&g, r, s, c, o)] =
-                        (float)grad_weight_element(&g, x, dy, r, s, c, o);
-            }
-        }
-    }
-    for (int64_t o = 0; db != NULL && o < g.o; o++) {
-        double sum = 0;
-        for (int64_t pixel = 0; pixel < g.n * g.oh * g.ow; pixel++)
-            sum += (double)dy[pixel * g.o + o];
-        db[o] = (float)sum;
-    }
+    grad_weight(&g, call->in[0], &gradient, call->out[0],
+                problem->n_out > 1 ? call->out[1] : NULL);
+}
+
+void reference_conv2d_pool_grad_weight(const struct kernel_call *call)
+{
+    const struct kernel_problem *problem = call->problem;
+    const struct conv g = conv_of(problem, &problem->in[0].shape, &problem->out[0].shape);
+    const struct gradient gradient = { call->in[1], call->in[2], problem->attrs.window };
+
+    grad_weight(&g, call->in[0], &gradient, call->out[0],
+                problem->n_out > 1 ? call->out[1] : NULL);
 }
 
 /* Each output of the convolution is in one pooling window at most, so none is computed twice.

@@ -40,10 +40,7 @@ extern const struct kernel_update_code kernel_update_code_avx512;
 /* Matrix products and convolutions; cpu/fast.cmake says which of them are built. */
 extern const struct kernel kernel_linear_rows[];
 extern const struct kernel kernel_conv_rows[];
-/* Gradients of conv2d_pool that take dy and index as they come, without max_pool_grad:
- *   conv2d_pool_grad_input   dy, index, w -> dx;        stride, pad, window 2x2
- *   conv2d_pool_grad_weight  x, dy, index -> dw, [db];  stride, pad, window 2x2 */
-extern const struct kernel kernel_conv_pool_rows[];
+extern const struct kernel kernel_conv_pool_rows[]; /* windows of 2x2 */
 extern const struct kernel kernel_onednn_rows[];
 extern const struct kernel kernel_openblas_rows[];
 

@@ -1,0 +1,548 @@
+/* exec_test.c - training and evaluation give the same bits on any number of ranks and threads.
+ *
+ * Ranks are threads of this process. Models are the zoo's, on images of 8x8.
+ */
+#include "exec/exec.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/test.h"
+#include "comm/comm_testing.h"
+#include "data/data_testing.h"
+#include "model/model.h"
+#include "pass/strategy.h"
+
+enum { SIDE = 8, PIXELS = SIDE * SIDE, CLASSES = 5, STEPS_MAX = 24, RANKS_MAX = 4 };
+
+/* What a training run depends on; all but ranks and threads may change its bits. */
+struct setup {
+    const char *model, *optimizer;
+    float max_norm;
+    int64_t batch, shards, bucket_bytes;
+    int ranks, threads;
+    int n_steps;
+    int64_t samples[STEPS_MAX]; /* of each step */
+};
+
+struct outcome {
+    char hash[65];
+    struct exec_result steps[STEPS_MAX];
+    struct exec_result evaluation;
+    uint64_t allocations; /* since the step that is counted from */
+    int lanes;
+};
+
+struct job {
+    const struct setup *setup;
+    struct optim_config optim;
+    struct graph *train, *eval;
+    struct kernel_choices *choices;
+    const struct dataset *dataset; /* NULL: no evaluation */
+    int count_from;                /* allocations are counted from this step on */
+    struct outcome outcomes[RANKS_MAX];
+};
+
+/* Making a job ------------------------------------------------------------------------- */
+
+static struct graph *build(const struct setup *setup, bool training)
+{
+    const struct model *model = model_find(setup->model);
+    struct model_config config = model_defaults(model);
+    struct graph *graph;
+
+    config.sample = (struct shape){ 3, { 1, SIDE, SIDE } };
+    config.classes = CLASSES;
+    config.training = training;
+    config.batch = training ? setup->batch : 1;
+    CHECK_OK(model_build(model, &config, &graph));
+    return graph;
+}
+
+static void make_job(const struct setup *setup, struct job *job)
+{
+    struct pass_config config = { .batch = setup->batch,
+                                  .shards = setup->shards,
+                                  .ranks = setup->ranks,
+                                  .bucket_bytes = setup->bucket_bytes };
+    const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
+    const char *strategy = setup->ranks > 1 ? "mirrored" : "single";
+
+    *job = (struct job){ .setup = setup };
+    job->optim.optimizer = optim_find(setup->optimizer);
+    job->optim.attrs = job->optim.optimizer->defaults;
+    job->optim.attrs.max_norm = setup->max_norm;
+    job->optim.schedule =
+        (struct schedule){ .kind = SCHEDULE_CONSTANT, .lr = job->optim.optimizer->default_lr };
+    config.optim = job->optim;
+    job->train = build(setup, true);
+    CHECK_OK(pass_run(job->train, strategy_find(strategy)->passes, &config, NULL));
+    job->eval = build(setup, false);
+    CHECK_OK(pass_run(job->eval, pass_evaluation, &whole, NULL));
+    CHECK_OK(kernel_choices_load(NULL, &job->choices));
+}
+
+static void release_job(struct job *job)
+{
+    graph_destroy(job->train);
+    graph_destroy(job->eval);
+    kernel_choices_destroy(job->choices);
+}
+
+static struct exec_config config_of(const struct job *job, struct comm *comm)
+{
+    return (struct exec_config){
+        .train = job->train,
+        .eval = job->eval,
+        .comm = comm,
+        .threads = job->setup->threads,
+        .shards = job->setup->shards,
+        .batch = job->setup->batch,
+        .seed = 11,
+        .choices = job->choices,
+        .optim = job->optim,
+    };
+}
+
+/* A rank ------------------------------------------------------------------------------- */
+
+/* This rank's part of a step: samples drawn from their number, so the same for every cut. */
+static enum status make_batch(const struct setup *setup, const struct exec *exec, int step,
+                              struct batch **made)
+{
+    const int64_t samples = setup->samples[step], shards = setup->shards;
+    const int64_t first_shard = exec_first_shard(exec);
+    const int64_t end =
+        sampler_shard_begin(samples, shards, first_shard + exec_shard_count(exec));
+
+    struct batch *out;
+
+    TRY(mem_alloc(1, sizeof *out, made));
+    out = *made;
+    *out = (struct batch){ .step = (uint64_t)step, .samples = samples };
+    out->first = sampler_shard_begin(samples, shards, first_shard);
+    out->rows = end - out->first;
+    TRY(mem_alloc((size_t)out->rows * PIXELS, sizeof *out->x, &out->x));
+    TRY(mem_alloc((size_t)out->rows, sizeof *out->y, &out->y));
+    for (int64_t r = 0; r < out->rows; r++) {
+        struct rng rng;
+        rng_init(&rng, (uint64_t)(out->first + r), (uint64_t)step);
+        out->y[r] = (int32_t)rng_below(&rng, CLASSES);
+        for (int i = 0; i < PIXELS; i++)
+            out->x[r * PIXELS + i] =
+                (float)rng_normal(&rng) + (float)(i % CLASSES == out->y[r]);
+    }
+    return STATUS_OK;
+}
+
+static void free_batch(struct batch *batch)
+{
+    if (!batch)
+        return;
+    mem_free(batch->x);
+    mem_free(batch->y);
+    mem_free(batch);
+}
+
+/* The steps alone; batches are freed as soon as they were used, as nobody may look at them
+ * again. */
+static enum status run_steps(const struct job *job, struct exec *exec, struct comm *comm,
+                             struct batch **batches, struct outcome *out)
+{
+    for (int s = 0; s < job->setup->n_steps; s++) {
+        if (s == job->count_from) {
+            TRY(comm_barrier(comm));
+            out->allocations = mem_count();
+            TRY(comm_barrier(comm));
+        }
+        TRY(exec_step(exec, batches[s], &out->steps[s]));
+        free_batch(batches[s]);
+        batches[s] = NULL;
+    }
+    TRY(exec_settle(exec));
+    out->allocations = mem_count() - out->allocations;
+    return comm_barrier(comm);
+}
+
+static enum status train(const struct job *job, struct exec *exec, struct comm *comm,
+                         struct outcome *out)
+{
+    struct batch *batches[STEPS_MAX] = { NULL };
+    enum status status = exec_init_params(exec);
+
+    out->lanes = exec_lanes(exec);
+    for (int s = 0; s < job->setup->n_steps && status == STATUS_OK; s++)
+        status = make_batch(job->setup, exec, s, &batches[s]);
+    if (status == STATUS_OK)
+        status = run_steps(job, exec, comm, batches, out);
+    for (int s = 0; s < STEPS_MAX; s++)
+        free_batch(batches[s]);
+    return status == STATUS_OK ? exec_hash(exec, out->hash) : status;
+}
+
+static enum status run_rank(struct comm *comm, void *arg)
+{
+    struct job *job = arg;
+    const struct exec_config config = config_of(job, comm);
+    struct outcome *out = &job->outcomes[comm_rank(comm)];
+    struct exec *exec;
+
+    TRY(exec_create(&config, &exec));
+    enum status status = train(job, exec, comm, out);
+    if (status == STATUS_OK && job->dataset)
+        status = exec_evaluate(exec, job->dataset, &out->evaluation);
+    exec_destroy(exec);
+    return status;
+}
+
+static bool same_result(const struct exec_result *a, const struct exec_result *b)
+{
+    return memcmp(&a->loss, &b->loss, sizeof a->loss) == 0 && a->correct == b->correct &&
+           a->samples == b->samples;
+}
+
+static void check_same(const struct setup *setup, const struct outcome *a,
+                       const struct outcome *b)
+{
+    bool same = strcmp(a->hash, b->hash) == 0 && same_result(&a->evaluation, &b->evaluation);
+
+    for (int s = 0; s < setup->n_steps; s++)
+        same = same && same_result(&a->steps[s], &b->steps[s]);
+    if (!same)
+        test_fail(__FILE__, __LINE__,
+                  "%s, %s, clip %g, batch %lld, shards %lld, buckets of %lld: "
+                  "%d ranks of %d threads differ: %s, loss %.9g and %.9g",
+                  setup->model, setup->optimizer, (double)setup->max_norm,
+                  (long long)setup->batch, (long long)setup->shards,
+                  (long long)setup->bucket_bytes, setup->ranks, setup->threads, b->hash,
+                  a->steps[0].loss, b->steps[0].loss);
+}
+
+/* Runs on the ranks and threads of the setup; all ranks must say the same. */
+static struct outcome run(const struct setup *setup, const struct dataset *dataset)
+{
+    static struct job job;
+
+    make_job(setup, &job);
+    job.dataset = dataset;
+    CHECK_OK(comm_testing_threads(setup->ranks, NULL, run_rank, &job));
+    for (int r = 1; r < setup->ranks; r++)
+        check_same(setup, &job.outcomes[0], &job.outcomes[r]);
+    release_job(&job);
+    return job.outcomes[0];
+}
+
+static struct outcome run_on(struct setup setup, int ranks, int threads,
+                             const struct dataset *dataset)
+{
+    setup.ranks = ranks;
+    setup.threads = threads;
+    return run(&setup, dataset);
+}
+
+/* Tests -------------------------------------------------------------------------------- */
+
+static const struct setup usual = {
+    .model = "mlp",
+    .optimizer = "sgd",
+    .batch = 24,
+    .bucket_bytes = 16384,
+    .n_steps = 5,
+    .samples = { 24, 24, 19, 3, 24 }, /* whole, uneven, and fewer than shards */
+};
+
+static void test_weights_do_not_depend_on_ranks_and_threads(void)
+{
+    static const int64_t shards[] = { 4, 6, 8 };
+
+    for (size_t i = 0; i < 3; i++) {
+        struct setup setup = usual;
+        setup.shards = shards[i];
+        const struct outcome alone = run_on(setup, 1, 1, NULL);
+        for (int ranks = 1; ranks <= RANKS_MAX; ranks++) {
+            for (int threads = 1; threads <= 2; threads++) {
+                setup.ranks = ranks;
+                setup.threads = threads;
+                const struct outcome other = run(&setup, NULL);
+                check_same(&setup, &alone, &other);
+            }
+        }
+    }
+}
+
+static void test_any_setup_gives_the_same_bits_on_any_ranks(struct rng *rng)
+{
+    static const char *const models[] = { "mlp", "cnn" };
+    static const char *const optimizers[] = { "sgd", "adam", "adamw" };
+    const int64_t shards = 1 + (int64_t)rng_below(rng, 9);
+    struct setup setup = {
+        .model = models[rng_below(rng, 8) == 0],
+        .optimizer = optimizers[rng_below(rng, 3)],
+        .max_norm = rng_below(rng, 2) ? 0.5F : 0,
+        .batch = shards * (1 + (int64_t)rng_below(rng, 3)),
+        .shards = shards,
+        .bucket_bytes = 4096 << rng_below(rng, 8),
+        .n_steps = 1 + (int)rng_below(rng, 5),
+    };
+    for (int s = 0; s < setup.n_steps; s++)
+        setup.samples[s] = rng_below(rng, 2)
+                               ? setup.batch
+                               : 1 + (int64_t)rng_below(rng, (uint64_t)setup.batch);
+    const struct outcome alone = run_on(setup, 1, 1, NULL);
+
+    setup.ranks = 1 + (int)rng_below(rng, shards < RANKS_MAX ? (uint64_t)shards : RANKS_MAX);
+    setup.threads = 1 + (int)rng_below(rng, 3);
+    const struct outcome other = run(&setup, NULL);
+    check_same(&setup, &alone, &other);
+}
+
+static void test_threads_share_ops_where_shards_are_few(void)
+{
+    struct setup setup = usual;
+
+    setup.shards = 1;
+    const struct outcome alone = run_on(setup, 1, 1, NULL);
+    const struct outcome shared = run_on(setup, 1, 3, NULL);
+    CHECK_INT(1, shared.lanes);
+    check_same(&setup, &alone, &shared);
+
+    setup.shards = 2;
+    setup.model = "cnn";
+    const struct outcome one_lane = run_on(setup, 1, 1, NULL);
+    const struct outcome lanes = run_on(setup, 1, 2, NULL);
+    const struct outcome ranks = run_on(setup, 2, 2, NULL);
+    CHECK_INT(2, lanes.lanes);
+    CHECK_INT(1, ranks.lanes);
+    check_same(&setup, &one_lane, &lanes);
+    check_same(&setup, &one_lane, &ranks);
+}
+
+static void test_training_learns(void)
+{
+    struct setup setup = usual;
+
+    setup.shards = 4;
+    setup.n_steps = STEPS_MAX;
+    for (int s = 0; s < STEPS_MAX; s++)
+        setup.samples[s] = setup.batch;
+    const struct outcome end = run_on(setup, 2, 1, NULL);
+    CHECK(end.steps[0].loss > 1.2);
+    CHECK(end.steps[STEPS_MAX - 1].loss < 0.7 * end.steps[0].loss);
+    CHECK(end.steps[STEPS_MAX - 1].correct > end.steps[0].correct);
+    CHECK_INT(setup.batch, end.steps[0].samples);
+}
+
+/* More sizes than there are plans kept. */
+static void test_every_step_may_have_another_size(struct rng *rng)
+{
+    struct setup setup = usual;
+
+    setup.shards = 2;
+    setup.batch = 24;
+    setup.n_steps = STEPS_MAX;
+    for (int s = 0; s < STEPS_MAX; s++)
+        setup.samples[s] = 1 + (int64_t)rng_below(rng, 24);
+    const struct outcome alone = run_on(setup, 1, 1, NULL);
+    const struct outcome other = run_on(setup, 2, 1, NULL);
+    check_same(&setup, &alone, &other);
+}
+
+/* Allocations of steps [from, n_steps) of all ranks together. */
+static uint64_t allocations(const struct setup *setup, int from)
+{
+    static struct job job;
+
+    make_job(setup, &job);
+    job.count_from = from;
+    CHECK_OK(comm_testing_threads(setup->ranks, NULL, run_rank, &job));
+    release_job(&job);
+    return job.outcomes[0].allocations;
+}
+
+static void test_nothing_is_allocated_after_the_first_step(void)
+{
+    static const char *const models[] = { "mlp", "cnn" };
+
+    for (int m = 0; m < 2; m++) {
+        for (int ranks = 1; ranks <= 2; ranks++) {
+            for (int threads = 1; threads <= 2; threads++) {
+                struct setup setup = usual;
+                setup.model = models[m];
+                setup.ranks = ranks;
+                setup.threads = threads;
+                setup.shards = 4;
+                setup.max_norm = threads == 2 ? 1 : 0;
+                setup.n_steps = 11;
+                for (int s = 0; s < setup.n_steps; s++)
+                    setup.samples[s] = setup.batch;
+                CHECK_INT(0, allocations(&setup, 1));
+                /* After the first step of each shape. */
+                for (int s = 0; s < setup.n_steps; s++)
+                    setup.samples[s] = s % 2 ? 19 : setup.batch;
+                CHECK_INT(0, allocations(&setup, 2));
+            }
+        }
+    }
+}
+
+static void test_evaluation_gives_the_same_bits_on_any_ranks(void)
+{
+    static const int64_t counts[] = { 1, 100, 256, 391 };
+    struct setup setup = usual;
+    struct rng rng;
+
+    rng_init(&rng, 5, 0);
+    setup.shards = 4;
+    setup.n_steps = 2;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const struct data_testing_set set = {
+            .train = 4, .test = counts[i], .rows = SIDE, .columns = SIDE, .classes = CLASSES
+        };
+        struct dataset *dataset;
+
+        data_testing_make(&rng, test_folder(), &set);
+        CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
+        setup.model = i == 3 ? "cnn" : "mlp";
+        const struct outcome alone = run_on(setup, 1, 1, dataset);
+        CHECK_INT(counts[i], alone.evaluation.samples);
+        CHECK(alone.evaluation.loss > 0 && alone.evaluation.correct <= (double)counts[i]);
+        for (int ranks = 1; ranks <= 3; ranks++) {
+            const struct outcome other = run_on(setup, ranks, 2, dataset);
+            check_same(&setup, &alone, &other);
+        }
+        dataset_close(dataset);
+    }
+}
+
+/* A rank's own number as the parameter's contents, set by rank 0 and read by all. */
+static enum status set_and_get(struct comm *comm, void *arg)
+{
+    struct job *job = arg;
+    const struct exec_config config = config_of(job, comm);
+    struct exec *exec;
+    enum { LARGEST = 250 * 100 }; /* fc2.weight */
+    static float plain[LARGEST], back[RANKS_MAX][LARGEST];
+    float *mine = back[comm_rank(comm)];
+    bool same = true;
+
+    TRY(exec_create(&config, &exec));
+    enum status status = STATUS_OK;
+    for (int p = 0; p < exec_param_count(exec) && status == STATUS_OK; p++) {
+        const int64_t count = shape_count(&exec_param(exec, p)->shape);
+        for (int state = -1; state < exec_state_count(exec) && status == STATUS_OK; state++) {
+            if (comm_rank(comm) == 0) {
+                for (int64_t i = 0; i < count; i++)
+                    plain[i] = (float)(i + 7 * p + 3 * state);
+                exec_set(exec, p, state, plain);
+            }
+            status = exec_settle(exec);
+            exec_get(exec, p, state, mine);
+            for (int64_t i = 0; i < count; i++)
+                same = same && mine[i] == (float)(i + 7 * p + 3 * state);
+            if (status == STATUS_OK)
+                status = exec_settle(exec); /* before rank 0 sets the next */
+        }
+    }
+    if (status == STATUS_OK && !same)
+        status = FAIL(STATUS_MISMATCH, "what was set is not what was got");
+    exec_destroy(exec);
+    return status;
+}
+
+static void test_what_one_rank_sets_all_ranks_get(void)
+{
+    struct setup setup = usual;
+    static struct job job;
+
+    setup.optimizer = "adam";
+    setup.shards = 4;
+    setup.ranks = 2;
+    setup.threads = 1;
+    make_job(&setup, &job);
+    CHECK_OK(comm_testing_threads(2, NULL, set_and_get, &job));
+    release_job(&job);
+}
+
+static enum status create_only(struct comm *comm, void *arg)
+{
+    const struct job *job = arg;
+    const struct exec_config config = config_of(job, comm);
+    struct exec *exec;
+    struct strbuf text;
+
+    TRY(exec_create(&config, &exec));
+    strbuf_init(&text, 1 << 16);
+    enum status status = exec_print_plan(exec, 3, &text);
+    if (status == STATUS_OK && !strstr(text.text, "linear 3x64 250x64 250 relu"))
+        status = FAIL(STATUS_MISMATCH, "the plan is %s", text.text);
+    strbuf_release(&text);
+    if (exec_memory(exec).arena == 0 || exec_memory(exec).shared == 0)
+        status = FAIL(STATUS_MISMATCH, "no memory is counted");
+    exec_destroy(exec);
+    return status;
+}
+
+static void test_a_plan_is_printed_a_kernel_a_line(void)
+{
+    struct setup setup = usual;
+    static struct job job;
+
+    setup.shards = 4;
+    setup.ranks = setup.threads = 1;
+    make_job(&setup, &job);
+    CHECK_OK(comm_testing_threads(1, NULL, create_only, &job));
+    release_job(&job);
+}
+
+static void test_a_graph_for_one_rank_is_refused_by_two(void)
+{
+    struct setup setup = usual;
+    static struct job job;
+
+    setup.shards = 4;
+    setup.ranks = setup.threads = 1;
+    make_job(&setup, &job);
+    CHECK_STATUS(STATUS_MISMATCH, comm_testing_threads(2, NULL, create_only, &job));
+    CHECK_MESSAGE("one rank");
+    release_job(&job);
+}
+
+static void test_fewer_shards_than_ranks_are_refused(void)
+{
+    struct setup setup = usual;
+    static struct job job;
+
+    setup.shards = 2;
+    setup.ranks = 2;
+    setup.threads = 1;
+    make_job(&setup, &job);
+    CHECK_STATUS(STATUS_USAGE, comm_testing_threads(3, NULL, create_only, &job));
+    CHECK_MESSAGE("--shards");
+    release_job(&job);
+}
+
+const struct test tests[] = {
+    { .name = "weights do not depend on ranks and threads",
+      .run = test_weights_do_not_depend_on_ranks_and_threads },
+    { .name = "any setup gives the same bits on any ranks",
+      .property = test_any_setup_gives_the_same_bits_on_any_ranks },
+    { .name = "threads share ops where shards are few",
+      .run = test_threads_share_ops_where_shards_are_few },
+    { .name = "training learns", .run = test_training_learns },
+    { .name = "every step may have another size",
+      .property = test_every_step_may_have_another_size },
+    { .name = "nothing is allocated after the first step",
+      .run = test_nothing_is_allocated_after_the_first_step },
+    { .name = "evaluation gives the same bits on any ranks",
+      .run = test_evaluation_gives_the_same_bits_on_any_ranks },
+    { .name = "what one rank sets all ranks get",
+      .run = test_what_one_rank_sets_all_ranks_get },
+    { .name = "a plan is printed a kernel a line",
+      .run = test_a_plan_is_printed_a_kernel_a_line },
+    { .name = "a graph for one rank is refused by two",
+      .run = test_a_graph_for_one_rank_is_refused_by_two },
+    { .name = "fewer shards than ranks are refused",
+      .run = test_fewer_shards_than_ranks_are_refused },
+    { 0 },
+};

@@ -1,0 +1,248 @@
+/* plan_test.c - buffers of a plan share the arena, but never while both are needed. */
+#include "base/mem.h"
+#include "base/test.h"
+#include "exec/plan.h"
+#include "graph/op.h"
+#include "model/model.h"
+#include "pass/strategy.h"
+
+/* A piece of the arena and the instructions [first, last] that need it. */
+struct span {
+    const struct value *value; /* NULL: scratch */
+    size_t begin, end;
+    int first, last;
+    int after; /* the span that it may lie on: what its instruction writes over; or -1 */
+};
+
+/* The value whose memory this one is. */
+static const struct value *root_of(const struct value *value)
+{
+    while (value->maker && value->maker->op->is_view)
+        value = value->maker->in[0];
+    return value;
+}
+
+/* Last instruction that reads a value or a view of it; `made` if none does. */
+static int last_use(const struct plan *plan, const struct value *value, int made)
+{
+    int last = made;
+
+    for (int n = made + 1; n < plan->n_instructions; n++) {
+        const struct node *node = plan->instructions[n].node;
+        for (int i = 0; i < node->n_in; i++) {
+            if (root_of(node->in[i]) == value)
+                last = n;
+        }
+    }
+    return last;
+}
+
+static size_t bytes_of(const struct kernel_tensor *tensor)
+{
+    return (size_t)shape_count(&tensor->shape) * dtype_size(tensor->dtype);
+}
+
+/* Finds the span of the value that instruction n reads as input i, and checks that it reads
+ * there what was written. */
+static int span_of_input(const struct plan *plan, const struct span *spans, int count, int n,
+                         int i)
+{
+    const struct instruction *reader = &plan->instructions[n];
+    const struct value *root = root_of(reader->node->in[i]);
+
+    for (int s = 0; s < count; s++) {
+        if (spans[s].value == root) {
+            CHECK(reader->in[i].base == BASE_ARENA && reader->in[i].offset == spans[s].begin);
+            return s;
+        }
+    }
+    CHECK(reader->in[i].base != BASE_ARENA);
+    return -1;
+}
+
+static int collect_spans(const struct plan *plan, struct span *spans)
+{
+    int count = 0;
+
+    for (int n = 0; n < plan->n_instructions; n++) {
+        const struct instruction *made = &plan->instructions[n];
+        int first_input = -1;
+
+        for (int i = 0; i < made->node->n_in; i++) {
+            const int s = span_of_input(plan, spans, count, n, i);
+            first_input = i == 0 ? s : first_input;
+        }
+        for (int i = 0; i < made->node->n_out; i++) {
+            if (made->out[i].base != BASE_ARENA)
+                continue;
+            const bool over = i == 0 && made->node->op->may_overwrite && first_input >= 0 &&
+                              spans[first_input].last == n;
+            spans[count++] = (struct span){
+                .value = made->node->out[i],
+                .begin = made->out[i].offset,
+                .end = made->out[i].offset + bytes_of(&made->problem.out[i]),
+                .first = n,
+                .last = last_use(plan, made->node->out[i], n),
+                .after = over ? first_input : -1,
+            };
+        }
+        if (made->kernel->scratch_bytes)
+            spans[count++] = (struct span){
+                .begin = made->scratch,
+                .end = made->scratch + made->kernel->scratch_bytes(&made->problem),
+                .first = n,
+                .last = n,
+                .after = -1,
+            };
+    }
+    return count;
+}
+
+static void check_plan(const struct plan *plan)
+{
+    enum { SPANS = 512 };
+    static struct span spans[SPANS];
+    const int count = collect_spans(plan, spans);
+    size_t sum = 0;
+
+    CHECK(count > 0 && count <= SPANS);
+    for (int s = 0; s < count; s++) {
+        CHECK(spans[s].begin % MEM_ALIGN == 0 && spans[s].end <= plan->arena_bytes);
+        sum += spans[s].end - spans[s].begin;
+        for (int t = 0; t < s; t++) {
+            const bool at_once =
+                spans[s].first <= spans[t].last && spans[t].first <= spans[s].last;
+            const bool apart = spans[s].end <= spans[t].begin || spans[t].end <= spans[s].begin;
+            if (at_once && !apart && spans[s].after != t)
+                test_fail(__FILE__, __LINE__, "%s and %s lie on each other",
+                          spans[s].value ? spans[s].value->name : "scratch",
+                          spans[t].value ? spans[t].value->name : "scratch");
+        }
+    }
+    CHECK(plan->arena_bytes < sum);
+}
+
+/* Every bucket is awaited before it is first read, and announced once, after it is last
+ * touched. */
+static void check_buckets(const struct plan *plan, int n_buckets)
+{
+    for (int b = 0; b < n_buckets; b++) {
+        const uint64_t bit = UINT64_C(1) << b;
+        int awaited = -1, announced = -1;
+
+        for (int n = 0; n < plan->n_instructions; n++) {
+            const struct instruction *i = &plan->instructions[n];
+            if (i->before & bit) {
+                CHECK_INT(-1, awaited);
+                awaited = n;
+            }
+            for (int k = 0; k < i->node->n_in; k++) {
+                if (i->node->in[k]->flat && plan_bucket_of(i->node->in[k]->flat) == b)
+                    CHECK(awaited >= 0 && announced < 0);
+            }
+            for (int k = 0; k < i->node->n_out; k++) {
+                if (i->node->out[k]->flat && plan_bucket_of(i->node->out[k]->flat) == b)
+                    CHECK(awaited >= 0 && announced < 0);
+            }
+            if (i->after & bit) {
+                CHECK_INT(-1, announced);
+                announced = n;
+            }
+        }
+        CHECK(awaited >= 0 && announced > awaited);
+    }
+}
+
+static struct graph *training_graph(const struct model *model, int64_t bucket_bytes)
+{
+    struct pass_config config = {
+        .batch = 32, .shards = 4, .ranks = 2, .bucket_bytes = bucket_bytes
+    };
+    struct model_config model_config = model_defaults(model);
+    struct graph *graph;
+
+    config.optim.optimizer = optim_find("sgd");
+    config.optim.attrs = config.optim.optimizer->defaults;
+    model_config.batch = config.batch;
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("mirrored")->passes, &config, NULL));
+    return graph;
+}
+
+static struct graph *evaluation_graph(const struct model *model)
+{
+    const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
+    struct model_config model_config = model_defaults(model);
+    struct graph *graph;
+
+    model_config.training = false;
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_OK(pass_run(graph, pass_evaluation, &whole, NULL));
+    return graph;
+}
+
+static struct plan_buckets buckets_of(const struct graph *graph)
+{
+    struct plan_buckets buckets = { .count = pass_bucket_count(graph) };
+
+    for (int b = 0; b < buckets.count; b++)
+        buckets.begin[b + 1] =
+            buckets.begin[b] + shape_count(&pass_bucket_value(graph, b, "param")->shape);
+    return buckets;
+}
+
+static void test_buffers_needed_at_once_lie_apart(struct rng *rng)
+{
+    struct kernel_choices *choices;
+
+    CHECK_OK(kernel_choices_load(NULL, &choices));
+    for (int m = 0; model_table[m]; m++) {
+        const int64_t rows = 1 + (int64_t)rng_below(rng, 40);
+        struct graph *train = training_graph(model_table[m], (int64_t)rng_below(rng, 100000));
+        struct graph *eval = evaluation_graph(model_table[m]);
+        const struct plan_buckets buckets = buckets_of(train);
+        struct plan *plan;
+
+        CHECK_OK(plan_create(train, train, rows, &buckets, choices, &plan));
+        CHECK_INT(rows, plan->rows);
+        check_plan(plan);
+        check_buckets(plan, buckets.count);
+        plan_destroy(plan);
+        CHECK_OK(plan_create(eval, train, rows, &buckets, choices, &plan));
+        check_plan(plan);
+        plan_destroy(plan);
+        graph_destroy(train);
+        graph_destroy(eval);
+    }
+    kernel_choices_destroy(choices);
+}
+
+static void test_a_plan_that_finds_no_memory_leaks_nothing(void)
+{
+    struct graph *graph = training_graph(model_find("cnn"), 0);
+    const struct plan_buckets buckets = buckets_of(graph);
+    struct kernel_choices *choices;
+    struct plan *plan;
+    enum status status = STATUS_NO_MEMORY;
+
+    CHECK_OK(kernel_choices_load(NULL, &choices));
+    for (uint64_t nth = 1; status != STATUS_OK && nth < 1000; nth++) {
+        mem_fail_at(nth);
+        status = plan_create(graph, graph, 8, &buckets, choices, &plan);
+        mem_fail_at(0);
+        CHECK(status == STATUS_OK || status == STATUS_NO_MEMORY);
+    }
+    CHECK_OK(status);
+    plan_destroy(plan);
+    plan_destroy(NULL);
+    kernel_choices_destroy(choices);
+    graph_destroy(graph);
+}
+
+const struct test tests[] = {
+    { .name = "buffers needed at once lie apart",
+      .property = test_buffers_needed_at_once_lie_apart },
+    { .name = "a plan that finds no memory leaks nothing",
+      .run = test_a_plan_that_finds_no_memory_leaks_nothing },
+    { 0 },
+};
