@@ -56,6 +56,12 @@ static const char *const problems[] = {
     "conv2d_grad_weight 32x1x28x28 32x32x28x28 -> 32x1x3x3 32 stride 1x1 pad 1x1",
     "conv2d_grad_weight 32x32x14x14 32x64x14x14 -> 64x32x3x3 64 stride 1x1 pad 1x1",
     "conv2d_grad_input 32x64x14x14 64x32x3x3 -> 32x32x14x14 stride 1x1 pad 1x1",
+    "conv2d_pool_grad_weight 32x1x28x28 32x32x14x14 32x32x14x14 -> 32x1x3x3 32 "
+    "stride 1x1 pad 1x1 window 2x2",
+    "conv2d_pool_grad_weight 32x32x14x14 32x64x7x7 32x64x7x7 -> 64x32x3x3 64 "
+    "stride 1x1 pad 1x1 window 2x2",
+    "conv2d_pool_grad_input 32x64x7x7 32x64x7x7 64x32x3x3 -> 32x32x14x14 "
+    "stride 1x1 pad 1x1 window 2x2",
     "linear_grad_weight 32x3136 32x128 -> 128x3136 128",
     "linear_grad_input 32x128 128x3136 -> 32x3136",
     "# vgg11 on 32x32, shard of 32",
@@ -107,12 +113,14 @@ static double flops_of(const struct kernel_problem *problem)
         return strcmp(problem->op, "linear_grad_weight") == 0
                    ? 2.0 * (double)shape_count(a) * (double)b->dim[1]
                    : 2.0 * (double)shape_count(a) * (double)shape_count(b) / (double)a->dim[1];
-    /* Pixels of dy or y times what one of them takes. */
-    const bool is_weight = strcmp(problem->op, "conv2d_grad_weight") == 0;
-    const struct shape *w = is_weight ? out : b;
-    const struct shape *y = is_weight                                       ? b
-                            : strcmp(problem->op, "conv2d_grad_input") == 0 ? a
-                                                                            : out;
+    /* Pixels of dy or y (before pooling) times what one of them takes. */
+    const bool is_weight = strstr(problem->op, "grad_weight") != NULL;
+    const bool is_input = strstr(problem->op, "grad_input") != NULL;
+    const struct shape *w = out, *y = is_weight ? b : is_input ? a : out;
+    for (int i = 0; i < problem->n_in; i++) {
+        if (problem->in[i].layout == LAYOUT_HWIO)
+            w = &problem->in[i].shape;
+    }
     const double pool = window[0] > 0 ? window[0] * window[1] : 1;
     return 2.0 * pool * (double)(y->dim[0] * y->dim[2] * y->dim[3]) * (double)shape_count(w);
 }
@@ -173,9 +181,8 @@ static int make_entries(const struct kernel_problem *problem, double flops,
         kernel_trial_run(entries[n].trial);
         if (kernel_trial_check(entries[n].trial) != STATUS_OK)
             printf("%s writes where it must not\n", kernel->name);
-        /* An index may differ where two values of a window are all but equal. */
-        if (reference != NULL && strcmp(problem->op, "conv2d_pool") != 0)
-            entries[n].difference = kernel_trial_difference(reference, entries[n].trial);
+        if (reference != NULL)
+            entries[n].difference = kernel_trial_difference(reference, entries[n].trial, 0);
         n++;
     }
     kernel_trial_destroy(reference);

@@ -59,8 +59,9 @@ static void print_seed(void)
 
     static const char text[] = "failing seed; repeat with TUTTI_TEST_SEEDS=1 TUTTI_TEST_SEED=";
     ssize_t done = write(STDERR_FILENO, text, sizeof text - 1);
-    done = write(STDERR_FILENO, at, (size_t)(digits + sizeof digits - at));
-    (void)done;
+    if (done > 0)
+        done = write(STDERR_FILENO, at, (size_t)(digits + sizeof digits - at));
+    (void)done; /* nothing can be done about it here */
 }
 
 static void print_seed_and_abort(int number)

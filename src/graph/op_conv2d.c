@@ -152,7 +152,8 @@ static double flops_grad_weight(const struct node *node, const struct shape *con
                                 const struct shape *out)
 {
     (void)node;
-    return 2.0 * (double)shape_count(in[1]) * (double)(shape_count(&out[0]) / out[0].dim[0]);
+    return 2.0 * (double)shape_count(in[1]) *
+           (double)(out[0].dim[1] * out[0].dim[2] * out[0].dim[3]);
 }
 
 const struct op op_conv2d_grad_weight = {

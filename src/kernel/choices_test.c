@@ -51,6 +51,25 @@ static void own_kernels_come_first(void)
     kernel_choices_destroy(NULL);
 }
 
+/* Which of the fast kernels are built in and run here differs; the rule prefers, never insists.
+ */
+static void rules_prefer_winograd_for_small_windows(void)
+{
+    static const char text[] = "conv2d 32x32x14x14 64x32x3x3 64 stride 1x1 pad 1x1 relu";
+    static const char pixels[] = "conv2d 1x512x4x4 512x512x3x3 stride 1x1 pad 1x1";
+    struct kernel_choices *choices;
+    struct kernel_problem problem;
+
+    CHECK_OK(kernel_choices_load(NULL, &choices));
+    CHECK_OK(kernel_parse(text, &problem));
+    const struct kernel *winograd = kernel_find("conv2d", "winograd");
+    if (winograd != NULL && winograd->can_run(&problem))
+        CHECK_TEXT("winograd", chosen(choices, text));
+    CHECK(strcmp("winograd", chosen(choices, pixels)) != 0);
+    CHECK(strcmp("winograd", chosen(choices, "conv2d 8x1x9x9 4x1x3x3 stride 1x1")) != 0);
+    kernel_choices_destroy(choices);
+}
+
 static void a_line_of_the_file_overrides(void)
 {
     struct kernel_choices *built_in, *choices;
@@ -177,6 +196,8 @@ static void a_failed_allocation_is_reported(void)
 
 const struct test tests[] = {
     { .name = "own kernels come first", .run = own_kernels_come_first },
+    { .name = "rules prefer winograd for small windows",
+      .run = rules_prefer_winograd_for_small_windows },
     { .name = "a line of the file overrides", .run = a_line_of_the_file_overrides },
     { .name = "the hash tells choices apart", .run = the_hash_tells_choices_apart },
     { .name = "a file for another instruction set is ignored",

@@ -29,9 +29,10 @@ double schedule_lr(const struct schedule *schedule, uint64_t step)
     if (step < schedule->warmup)
         return schedule->lr * (double)(step + 1) / (double)schedule->warmup;
     switch (schedule->kind) {
-    case SCHEDULE_STEP:
-        return schedule->lr *
-               pow(schedule->gamma, schedule->every ? (double)(step / schedule->every) : 0);
+    case SCHEDULE_STEP: {
+        const uint64_t times = schedule->every ? step / schedule->every : 0;
+        return schedule->lr * pow(schedule->gamma, (double)times);
+    }
     case SCHEDULE_COSINE: {
         const uint64_t span =
             schedule->total > schedule->warmup ? schedule->total - schedule->warmup : 1;
