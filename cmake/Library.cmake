@@ -30,6 +30,8 @@ foreach (found ONEDNN_LIBRARY=dnnl ONEDNN_LIBRARY=gomp OPENBLAS_LIBRARY=openblas
     endif ()
 endforeach ()
 string(APPEND TUTTI_PRIVATE_LIBS "-lm -lpthread")
+# Seen from the file itself, so that an installed tree may be moved.
+file(RELATIVE_PATH TUTTI_PC_TO_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/tutti.pc.in ${PROJECT_BINARY_DIR}/tutti.pc @ONLY)
 
 install(TARGETS tutti RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

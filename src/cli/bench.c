@@ -29,6 +29,13 @@ static const struct flag flags[] = {
     { 0 },
 };
 
+/* What changes the work that is measured. */
+static const char *const allowed[] = {
+    "batch",     "seed",  "strategy", "split",      "sync",    "meet",      "ranks",
+    "threads",   "shards", "device",  "bucket-mib", "kernels", "optimizer", "lr",
+    "momentum",  "nesterov", "weight-decay", "beta1", "beta2", "epsilon", "clip", NULL,
+};
+
 static void help(void)
 {
     puts("\n  bench train MODEL     training steps on a made-up batch in place\n"
@@ -36,7 +43,7 @@ static void help(void)
          "  bench kernel \"TEXT\"   every kernel for one problem, such as\n"
          "                        \"linear 32x784 250x784 250 relu\"\n"
          "  bench tune MODEL      measure the kernels a model needs, write the user's table");
-    cli_print_settings(NULL);
+    cli_print_settings(allowed);
     cli_print_flags("Measurement", flags);
 }
 
@@ -75,7 +82,7 @@ static void print_train(const struct job *job, const struct bench_result *r)
     printf("%s batch %lld, %s, %lld x %lld threads, %lld shards, %s:\n", s->model,
            (long long)s->batch, s->strategy, (long long)s->ranks, (long long)s->threads,
            (long long)s->shards, kernel_isa());
-    printf("  %ssamples/s, step %.3f ms (%.3f to %.3f), %sflop/s, %sB\n",
+    printf("  %s samples/s, step %.3f ms (%.3f to %.3f), %s flop/s, %sB\n",
            cli_human(r->samples_per_s, rate), r->step_ms, r->step_ms_p10, r->step_ms_p90,
            cli_human(r->flops / r->step_ms * 1e3, flops),
            cli_human((double)r->peak_bytes, bytes));
@@ -137,8 +144,13 @@ static enum status read_lists(struct comm_bench *bench)
         bool known = false;
         for (int i = 0; comm_measured_ops[i]; i++)
             known |= strcmp(comm_measured_ops[i], item) == 0;
-        if (!known)
-            return FAIL(STATUS_USAGE, "--op %s: there is no such collective", item);
+        if (!known) {
+            char names[256] = "";
+            for (int i = 0; comm_measured_ops[i]; i++)
+                snprintf(names + strlen(names), sizeof names - strlen(names), " %s",
+                         comm_measured_ops[i]);
+            return FAIL(STATUS_USAGE, "--op %s: there are%s", item, names);
+        }
         snprintf(bench->ops[bench->n_ops++], 32, "%s", item);
     }
     return STATUS_OK;
@@ -180,6 +192,11 @@ static enum status bench_comm(const struct settings *settings)
     struct comm_bench bench = { .n_bytes = 0 };
 
     TRY(read_lists(&bench));
+    bool known = !algorithm;
+    for (int i = 0; comm_algorithms[i] && !known; i++)
+        known = strcmp(comm_algorithm_name(comm_algorithms[i]), algorithm) == 0;
+    if (!known)
+        return FAIL(STATUS_USAGE, "--algorithm %s: there is none of that name", algorithm);
     return launch_ranks(&config, comm_body, &bench);
 }
 
@@ -239,7 +256,12 @@ static enum status run(const struct args *args)
     struct settings settings;
     const char *words[2];
     struct parse parse = {
-        .args = args, .flags = flags, .settings = &settings, .words = words, .max_words = 2
+        .args = args,
+        .flags = flags,
+        .settings = &settings,
+        .allowed = allowed,
+        .words = words,
+        .max_words = 2,
     };
 
     settings_init(&settings);
@@ -250,7 +272,8 @@ static enum status run(const struct args *args)
     if (strcmp(what, "comm") == 0)
         return FAIL(STATUS_USAGE, "bench comm takes no model");
     if (strcmp(what, "train") != 0 && strcmp(what, "tune") != 0 && strcmp(what, "kernel") != 0)
-        return FAIL(STATUS_USAGE, "bench %s: train, comm, kernel or tune", what);
+        return FAIL(STATUS_USAGE, "bench %s%smeasures train, comm, kernel or tune", what,
+                    *what ? ": " : "");
     if (parse.n_words < 2)
         return FAIL(STATUS_USAGE, "bench %s needs a %s", what,
                     strcmp(what, "kernel") == 0 ? "problem" : "model");

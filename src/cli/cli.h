@@ -38,11 +38,16 @@ struct parse {
     const char **words;          /* receives what is no flag */
     int max_words;
     int n_words;
+    /* Options of the model, kept until the model is known. Private. */
+    struct {
+        char name[64];
+        const char *text;
+    } later[MODEL_OPTIONS];
+    int n_later;
 };
 
 /* Walks the arguments: --name value, --name=value, -n value, --switch, --no-switch. A flag that is
- * neither of the command's nor a setting may be an option of the model, which must have been
- * named before it; see cli_model_options. Unknown flags are refused with the nearest name. */
+ * neither of the command's nor a setting may be an option of the model. Unknown flags are refused with the nearest name. */
 MUST_CHECK enum status cli_parse(struct parse *parse);
 
 /* Help texts from the tables. */
@@ -52,7 +57,7 @@ void cli_print_settings(const char *const *allowed);
 /* A model by name, or compiled and loaded from a C file. *out stays valid until the end. */
 MUST_CHECK enum status cli_find_model(const char *name, const struct model **out);
 
-/* "1.2 MB", "3.4 k": returns `text`. */
+/* "222k", "1.2M", "64": returns `text`. */
 const char *cli_human(double number, char text[32]);
 
 #endif /* CLI_CLI_H */

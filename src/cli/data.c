@@ -34,10 +34,10 @@ static enum status list(void)
         const struct dataset_info *info = dataset_table[i];
         char shape[SHAPE_TEXT], *folder = NULL;
         const bool here = search_find(info->name, &folder) == STATUS_OK;
-        printf("%-14s %6lld + %5lld  %-8s %2d classes  %s\n", info->name,
+        printf("%-14s %6lld + %5lld  %-8s %2d classes  %s%s\n", info->name,
                (long long)info->train_count, (long long)info->test_count,
                shape_print(&info->sample, shape), info->classes,
-               here ? folder : "not here: tutti data fetch");
+               here ? folder : "not here: tutti data fetch ", here ? "" : info->name);
         mem_free(folder);
     }
     return STATUS_OK;

@@ -18,7 +18,7 @@ static enum status print_model(const struct model *model)
     printf("  data          %s (samples of %s, %d classes)\n", model->data ? model->data : "-",
            shape_print(&model->sample, shape), model->classes);
     printf("  parameters    %lld\n", (long long)graph_param_count(graph));
-    printf("  operations    %sflop a sample, forward\n\n", cli_human(graph_flops(graph, 1), number));
+    printf("  operations    %s flop a sample, forward\n\n", cli_human(graph_flops(graph, 1), number));
     for (int i = 0; i < graph_value_count(graph); i++) {
         const struct value *value = graph_value(graph, i);
         if (value->kind == VALUE_PARAM)
@@ -47,7 +47,7 @@ static enum status run_models(const struct args *args)
         struct graph *graph;
         char count[32], flops[32];
         TRY(model_build(model_table[i], &config, &graph));
-        printf("%-10s %8sparameters %8sflop   %s\n", model_table[i]->name,
+        printf("%-10s %6s parameters %6s flop   %s\n", model_table[i]->name,
                cli_human((double)graph_param_count(graph), count),
                cli_human(graph_flops(graph, 1), flops), model_table[i]->summary);
         graph_destroy(graph);

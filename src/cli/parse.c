@@ -47,23 +47,38 @@ static enum status unknown_flag(const struct parse *parse, const char *name)
     return FAIL(STATUS_USAGE, "unknown flag --%s: see --help", name);
 }
 
-/* An option of the model that was named before. STATUS_NOT_FOUND: it has none of that name. */
+/* Does any model have an option of this name? */
+static bool is_model_option(const char *name)
+{
+    for (int m = 0; model_table[m]; m++) {
+        for (int i = 0; i < MODEL_OPTIONS && model_table[m]->options[i].name; i++) {
+            if (strcmp(model_table[m]->options[i].name, name) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* The model is one of the words, or that of the run that is resumed. */
+static const struct model *named_model(const struct parse *parse)
+{
+    for (int i = 0; i < parse->n_words; i++) {
+        if (model_find(parse->words[i]))
+            return model_find(parse->words[i]);
+    }
+    return model_find(parse->settings->model);
+}
+
+/* Sets an option of the model; refuses one that it does not have. */
 static enum status model_option(const struct parse *parse, const char *name, const char *text)
 {
-    const struct model *model = NULL;
+    const struct model *model = named_model(parse);
     char *end;
 
-    if (!parse->settings || parse->n_words == 0)
-        return STATUS_NOT_FOUND;
-    model = model_find(parse->words[0]);
-    if (!model && *parse->settings->model)
-        model = model_find(parse->settings->model);
     for (int i = 0; model && i < MODEL_OPTIONS && model->options[i].name; i++) {
         const struct model_option *option = &model->options[i];
         if (strcmp(option->name, name) != 0)
             continue;
-        if (!text)
-            return FAIL(STATUS_USAGE, "--%s needs a value", name);
         errno = 0;
         const double number = strtod(text, &end);
         if (end == text || *end || errno || !isfinite(number))
@@ -74,7 +89,7 @@ static enum status model_option(const struct parse *parse, const char *name, con
         parse->settings->options[i] = number;
         return STATUS_OK;
     }
-    return STATUS_NOT_FOUND;
+    return unknown_flag(parse, name);
 }
 
 /* One flag; `value` is what followed '=' or NULL, `next` the next word or NULL. *used says whether
@@ -114,12 +129,16 @@ static enum status take_flag(struct parse *parse, const char *name, const char *
         *used = !value;
         return settings_set(parse->settings, setting, text);
     }
-    enum status status = model_option(parse, name, text);
-    if (status != STATUS_NOT_FOUND) {
-        *used = !value;
-        return status;
-    }
-    return unknown_flag(parse, name);
+    if (!parse->settings || !is_model_option(name))
+        return unknown_flag(parse, name);
+    if (!text)
+        return FAIL(STATUS_USAGE, "--%s needs a value", name);
+    if (parse->n_later == MODEL_OPTIONS)
+        return FAIL(STATUS_USAGE, "--%s: too many options of a model", name);
+    snprintf(parse->later[parse->n_later].name, sizeof parse->later[0].name, "%s", name);
+    parse->later[parse->n_later++].text = text;
+    *used = !value;
+    return STATUS_OK;
 }
 
 enum status cli_parse(struct parse *parse)
@@ -158,6 +177,8 @@ enum status cli_parse(struct parse *parse)
         }
         i += used;
     }
+    for (int i = 0; i < parse->n_later; i++)
+        TRY(model_option(parse, parse->later[i].name, parse->later[i].text));
     return STATUS_OK;
 }
 
@@ -238,6 +259,6 @@ const char *cli_human(double number, char text[32])
         number /= 1000;
         unit++;
     }
-    snprintf(text, 32, unit && number < 100 ? "%.1f %s" : "%.0f %s", number, units[unit]);
+    snprintf(text, 32, unit && number < 100 ? "%.1f%s" : "%.0f%s", number, units[unit]);
     return text;
 }

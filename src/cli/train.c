@@ -1,6 +1,8 @@
 /* train.c - tutti train */
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -49,7 +51,7 @@ static void print_result(const struct job *job, const struct train_result *r)
         printf("test accuracy %.2f%%, ", 100 * r->val_accuracy);
     if (!isnan(r->val_loss))
         printf("test loss %.4f, ", r->val_loss);
-    printf("%lld steps in %.1f s, %ssamples/s, %sB\n", (long long)r->steps, r->seconds,
+    printf("%lld steps in %.1f s, %s samples/s, %sB\n", (long long)r->steps, r->seconds,
            cli_human(r->samples_per_s, rate), cli_human((double)r->peak_bytes, bytes));
     printf("weights  %s\nreport   %s/report.html\n", r->weights_sha256, r->folder);
 }
@@ -91,6 +93,20 @@ static enum status read_resumed(const struct args *args, struct settings *settin
     return STATUS_OK;
 }
 
+/* A model's file is found again from any folder. */
+static enum status keep_path(struct settings *settings)
+{
+    char whole[PATH_MAX];
+    const size_t length = strlen(settings->model);
+
+    if (length < 3 || strcmp(settings->model + length - 2, ".c") != 0)
+        return STATUS_OK;
+    if (!realpath(settings->model, whole) || strlen(whole) >= sizeof settings->model)
+        return FAIL(STATUS_USAGE, "%s: the path cannot be followed", settings->model);
+    memcpy(settings->model, whole, strlen(whole) + 1);
+    return STATUS_OK;
+}
+
 static enum status run(const struct args *args)
 {
     struct settings settings;
@@ -116,6 +132,7 @@ static enum status run(const struct args *args)
     if (parse.n_words)
         snprintf(settings.model, sizeof settings.model, "%s", words[0]);
     TRY(cli_find_model(settings.model, &model));
+    TRY(keep_path(&settings));
     TRY(job_create(&settings, model, JOB_TRAIN, &job));
 
     strbuf_init(&command, 1 << 20);

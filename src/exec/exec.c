@@ -33,7 +33,8 @@ int exec_lanes(const struct exec *exec)
     return exec->n_lanes;
 }
 
-/* Lanes of a rank: one a thread if there are shards for all of them on every rank. */
+/* Lanes of a rank: one a thread if there are shards for all of them on every rank; else one a shard,
+ * and threads share its work. */
 static int lanes_of(const struct exec *exec)
 {
     const int64_t fewest = exec->config.shards / exec->ranks;
@@ -190,7 +191,7 @@ static enum status make_lanes(struct exec *exec)
     exec->all_lanes = exec->n_lanes * exec->ranks;
     if (exec->all_lanes > LANES_MAX)
         return FAIL(STATUS_USAGE, "%d lanes are more than %d", exec->all_lanes, LANES_MAX);
-    const int helpers = exec->n_lanes == 1 ? exec->config.threads : 1; /* threads of a lane */
+    const int helpers = exec->config.threads / exec->n_lanes; /* threads of a lane */
     TRY(mem_alloc((size_t)exec->n_lanes, sizeof *exec->lanes, &exec->lanes));
     for (int i = 0; i < exec->n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
@@ -198,14 +199,12 @@ static enum status make_lanes(struct exec *exec)
         lane->number = exec->rank * exec->n_lanes + i;
         lane_row(exec, lane->number, &lane->first, &lane->count);
         TRY(mem_alloc((size_t)helpers * TREE_SCRATCH, sizeof(float), &lane->scratch));
+        if (helpers > 1) {
+            TRY(pool_create(helpers, &lane->pool));
+            pool_run(lane->pool, flush_denormals, NULL);
+        }
     }
-    if (exec->n_lanes > 1)
-        TRY(pool_create(exec->n_lanes, &exec->lanes_pool));
-    else if (helpers > 1)
-        TRY(pool_create(helpers, &exec->kernel_pool));
-    if (exec->kernel_pool)
-        pool_run(exec->kernel_pool, flush_denormals, NULL);
-    return STATUS_OK;
+    return exec->n_lanes > 1 ? pool_create(exec->n_lanes, &exec->lanes_pool) : STATUS_OK;
 }
 
 enum status exec_create(const struct exec_config *config, struct exec **out)
@@ -251,7 +250,6 @@ void exec_destroy(struct exec *exec)
     if (!exec)
         return;
     pool_destroy(exec->lanes_pool);
-    pool_destroy(exec->kernel_pool);
     for (int i = 0; exec->lanes && i < exec->n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         for (int p = 0; p < lane->n_plans; p++)
@@ -259,6 +257,7 @@ void exec_destroy(struct exec *exec)
         for (int p = 0; p < lane->n_eval_plans; p++)
             plan_destroy(lane->eval_plans[p]);
         free_arena(exec, lane);
+        pool_destroy(lane->pool);
         mem_free(lane->scratch);
         mem_free(lane->eval_x);
         mem_free(lane->eval_y);

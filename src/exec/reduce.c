@@ -102,8 +102,8 @@ static void work_on_bucket(struct lane *lane, int b, enum what what,
 
     work.begin = lane->number * work.s.count / exec->all_lanes;
     work.end = (lane->number + 1) * work.s.count / exec->all_lanes;
-    work.threads = exec->kernel_pool ? pool_size(exec->kernel_pool) : 1;
-    pool_for(exec->kernel_pool, (size_t)work.threads, do_share, &work);
+    work.threads = lane->pool ? pool_size(lane->pool) : 1;
+    pool_for(lane->pool, (size_t)work.threads, do_share, &work);
 }
 
 static enum status clip_and_update(struct lane *lane)

@@ -40,6 +40,7 @@ struct lane {
     struct plan *eval_plans[PLANS_MAX];
     int n_eval_plans;
     float *gradients;       /* its buffers: buffer i at gradients + i * exec->vector */
+    struct pool *pool;      /* threads that share each op's work, or NULL */
     float *scratch;         /* TREE_SCRATCH floats for each of its threads */
     int next_bucket;        /* buckets below this are summed and updated in this step */
     float *eval_x;          /* EVAL_ROWS samples */
@@ -55,7 +56,6 @@ struct exec {
     int rank, ranks;
     int n_lanes, all_lanes;      /* of this rank, of all ranks */
     struct pool *lanes_pool;     /* runs the lanes, if there are several */
-    struct pool *kernel_pool;    /* shares each op's work, if there is one lane and many threads */
     struct plan_buckets buckets;
     size_t vector;               /* elements of a flat vector, all buckets */
     const struct kernel_update *update;

@@ -16,7 +16,7 @@ void lane_run(struct lane *lane, const struct instruction *instruction,
         .problem = &instruction->problem,
         .scratch = lane->arena + instruction->scratch,
         .state = instruction->state,
-        .pool = lane->exec->kernel_pool,
+        .pool = lane->pool,
         .step = step,
     };
 

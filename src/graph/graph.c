@@ -193,7 +193,7 @@ static enum layout output_layout(const struct node *node, int i, const struct sh
         return node->attrs.layout;
     if (node->op == &op_linear_grad_weight && i == 0)
         return LAYOUT_IO;
-    if (node->op == &op_conv2d_grad_weight && i == 0)
+    if ((node->op == &op_conv2d_grad_weight || node->op == &op_conv2d_pool_grad_weight) && i == 0)
         return LAYOUT_HWIO;
     if (shape->rank != 4)
         return LAYOUT_PLAIN;

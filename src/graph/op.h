@@ -52,7 +52,8 @@ const struct op *graph_find_op(const char *name); /* NULL if there is none */
 
 /* The families; a row each in ops.c. */
 extern const struct op op_linear, op_linear_grad_input, op_linear_grad_weight;
-extern const struct op op_conv2d, op_conv2d_grad_input, op_conv2d_grad_weight, op_conv2d_pool;
+extern const struct op op_conv2d, op_conv2d_grad_input, op_conv2d_grad_weight, op_conv2d_pool,
+    op_conv2d_pool_grad_input, op_conv2d_pool_grad_weight;
 extern const struct op op_max_pool, op_max_pool_grad, op_avg_pool, op_avg_pool_grad;
 extern const struct op op_bias, op_bias_grad, op_relu, op_relu_grad, op_add, op_dropout;
 extern const struct op op_reshape, op_reorder;

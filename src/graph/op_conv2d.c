@@ -45,30 +45,34 @@ static double flops_conv2d(const struct node *node, const struct shape *const *i
     return 2.0 * (double)(w->dim[1] * w->dim[2] * w->dim[3]) * (double)shape_count(&out[0]);
 }
 
-/* Gradients of the convolution itself, from dy of its plain output. */
+/* Gradients of the convolution; `index` NULL: from dy of its plain output, else from dy of what the
+ * max pool left and its index. */
 static void convolution_gradients(struct graph *graph, const struct node *node, struct value *dy,
-                                  const bool *wanted, struct value **din)
+                                  struct value *index, const bool *wanted, struct value **din)
 {
-    const struct attrs *a = &node->attrs;
-    struct attrs attrs = { .stride = { a->stride[0], a->stride[1] },
-                           .pad = { a->pad[0], a->pad[1] } };
+    struct attrs attrs = node->attrs;
+    attrs.activation = ACTIVATION_NONE;
 
     if (wanted[1]) {
+        struct value *const in[] = { node->in[0], dy, index };
         attrs.extent[0] = (int)node->in[1]->shape.dim[2];
         attrs.extent[1] = (int)node->in[1]->shape.dim[3];
         attrs.with_bias = node->n_in > 2 && wanted[2];
-        struct value *const in[] = { node->in[0], dy };
         struct node *grad =
-            graph_add(graph, &op_conv2d_grad_weight, node->in[1]->name, in, 2, &attrs);
+            graph_add(graph, index ? &op_conv2d_pool_grad_weight : &op_conv2d_grad_weight,
+                      node->in[1]->name, in, 3, &attrs);
         din[1] = grad ? grad->out[0] : NULL;
         din[2] = grad && attrs.with_bias ? grad->out[1] : NULL;
         attrs.with_bias = 0;
     }
     if (wanted[0]) {
+        struct value *const plain[] = { dy, node->in[1] };
+        struct value *const pooled[] = { dy, index, node->in[1] };
         attrs.extent[0] = (int)node->in[0]->shape.dim[2];
         attrs.extent[1] = (int)node->in[0]->shape.dim[3];
-        struct value *const in[] = { dy, node->in[1] };
-        struct node *grad = graph_add(graph, &op_conv2d_grad_input, node->name, in, 2, &attrs);
+        struct node *grad =
+            index ? graph_add(graph, &op_conv2d_pool_grad_input, node->name, pooled, 3, &attrs)
+                  : graph_add(graph, &op_conv2d_grad_input, node->name, plain, 2, &attrs);
         din[0] = grad ? grad->out[0] : NULL;
     }
 }
@@ -83,7 +87,7 @@ static void gradient_conv2d(struct graph *graph, const struct node *node,
         struct node *grad = graph_add(graph, &op_relu_grad, node->name, in, 2, NULL);
         dy = grad ? grad->out[0] : NULL;
     }
-    convolution_gradients(graph, node, dy, wanted, din);
+    convolution_gradients(graph, node, dy, NULL, wanted, din);
 }
 
 const struct op op_conv2d = {
@@ -196,18 +200,7 @@ static void gradient_conv2d_pool(struct graph *graph, const struct node *node,
                                  struct value *const *dout, const bool *wanted,
                                  struct value **din)
 {
-    const struct attrs *a = &node->attrs;
-    const struct shape *x = &node->in[0]->shape, *w = &node->in[1]->shape;
-    const struct attrs pool = {
-        .window = { a->window[0], a->window[1] },
-        .stride = { a->window[0], a->window[1] },
-        .extent = { (int)op_window_out(x->dim[2], w->dim[2], a->stride[0], a->pad[0]),
-                    (int)op_window_out(x->dim[3], w->dim[3], a->stride[1], a->pad[1]) },
-    };
-    struct value *const in[] = { dout[0], node->out[1] };
-    struct node *grad = graph_add(graph, &op_max_pool_grad, node->name, in, 2, &pool);
-
-    convolution_gradients(graph, node, grad ? grad->out[0] : NULL, wanted, din);
+    convolution_gradients(graph, node, dout[0], node->out[1], wanted, din);
 }
 
 const struct op op_conv2d_pool = {
@@ -221,4 +214,82 @@ const struct op op_conv2d_pool = {
     .infer = infer_conv2d_pool,
     .gradient = gradient_conv2d_pool,
     .flops = flops_conv2d_pool,
+};
+
+/* Does dy have the extents that convolution and pool make of an image of h x w? */
+static bool fits_pooled(const struct attrs *a, const struct shape *dy, const struct shape *index,
+                        int64_t h, int64_t w, int64_t kh, int64_t kw)
+{
+    return dy->rank == 4 && shape_equal(dy, index) && a->window[0] > 0 && a->window[1] > 0 &&
+           op_window_out(h, kh, a->stride[0], a->pad[0]) / a->window[0] == dy->dim[2] &&
+           op_window_out(w, kw, a->stride[1], a->pad[1]) / a->window[1] == dy->dim[3];
+}
+
+static enum status infer_pool_grad_input(const struct node *node, struct op_shapes *s)
+{
+    const struct attrs *a = &node->attrs;
+    const struct shape *dy = s->in[0], *w = s->in[2];
+
+    if (w->rank != 4 ||
+        !fits_pooled(a, dy, s->in[1], a->extent[0], a->extent[1], w->dim[2], w->dim[3]) ||
+        dy->dim[1] != w->dim[0])
+        return FAIL(STATUS_USAGE, "gradient and weight do not fit");
+    s->out[0] = shape_4(dy->dim[0], w->dim[1], a->extent[0], a->extent[1]);
+    return STATUS_OK;
+}
+
+static double flops_pool_grad_input(const struct node *node, const struct shape *const *in,
+                                    const struct shape *out)
+{
+    const struct shape *w = in[2];
+
+    (void)out;
+    return 2.0 * (double)(w->dim[1] * w->dim[2] * w->dim[3]) * (double)shape_count(in[0]) *
+           node->attrs.window[0] * node->attrs.window[1];
+}
+
+const struct op op_conv2d_pool_grad_input = {
+    .name = "conv2d_pool_grad_input",
+    .summary = "gradient of conv2d_pool for its input",
+    .min_in = 3,
+    .max_in = 3,
+    .min_out = 1,
+    .max_out = 1,
+    .in_dtype = { DTYPE_F32, DTYPE_U8 },
+    .split = { SPLIT_ROWS },
+    .infer = infer_pool_grad_input,
+    .flops = flops_pool_grad_input,
+};
+
+static enum status infer_pool_grad_weight(const struct node *node, struct op_shapes *s)
+{
+    const struct attrs *a = &node->attrs;
+    const struct shape *x = s->in[0], *dy = s->in[1];
+
+    if (x->rank != 4 ||
+        !fits_pooled(a, dy, s->in[2], x->dim[2], x->dim[3], a->extent[0], a->extent[1]) ||
+        x->dim[0] != dy->dim[0])
+        return FAIL(STATUS_USAGE, "image and gradient do not fit");
+    s->out[0] = shape_4(dy->dim[1], x->dim[1], a->extent[0], a->extent[1]);
+    s->out[1] = shape_1(dy->dim[1]);
+    return STATUS_OK;
+}
+
+static double flops_pool_grad_weight(const struct node *node, const struct shape *const *in,
+                                     const struct shape *out)
+{
+    return flops_grad_weight(node, in, out) * node->attrs.window[0] * node->attrs.window[1];
+}
+
+const struct op op_conv2d_pool_grad_weight = {
+    .name = "conv2d_pool_grad_weight",
+    .summary = "gradients of conv2d_pool for its weight and bias",
+    .min_in = 3,
+    .max_in = 3,
+    .min_out = 1,
+    .max_out = 2,
+    .in_dtype = { DTYPE_F32, DTYPE_F32, DTYPE_U8 },
+    .split = { SPLIT_SUM, SPLIT_SUM },
+    .infer = infer_pool_grad_weight,
+    .flops = flops_pool_grad_weight,
 };

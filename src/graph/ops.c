@@ -11,6 +11,8 @@ const struct op *const graph_ops[] = {
     &op_conv2d_grad_input,
     &op_conv2d_grad_weight,
     &op_conv2d_pool,
+    &op_conv2d_pool_grad_input,
+    &op_conv2d_pool_grad_weight,
     &op_max_pool,
     &op_max_pool_grad,
     &op_avg_pool,

@@ -35,7 +35,7 @@ static enum status verify_layouts(const struct node *node)
 {
     for (int i = 0; i < node->n_in; i++) {
         const struct value *in = node->in[i];
-        const bool weight = i == 1 && (in->kind == VALUE_PARAM);
+        const bool weight = i > 0 && in->kind == VALUE_PARAM;
         enum layout wanted = in->shape.rank == 4 ? LAYOUT_NHWC : LAYOUT_PLAIN;
 
         if (node->op == &op_reorder || node->op == &op_reshape || in->kind == VALUE_FLAT)

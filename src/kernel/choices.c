@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* choices.c - which kernel runs for a problem: built-in rules, and a user's file over them.
  *
  * The file, as `tutti bench tune` writes it:
@@ -39,11 +40,11 @@ static const struct rule rules[] = {
     { "conv2d", 0, 8, false, "onednn" },
     { "conv2d_grad_input", 8, 0, true, "winograd" },
     { "conv2d_grad_input", 0, 8, false, "onednn" },
-    { "conv2d_grad_weight", 8, 0, false, "winograd" },
+    { "conv2d_grad_weight", 8, 0, true, "winograd" },
     { "conv2d_grad_weight", 0, 8, false, "onednn" },
     { "conv2d_pool", 8, 0, true, "winograd" },
     { "conv2d_pool_grad_input", 8, 0, true, "winograd" },
-    { "conv2d_pool_grad_weight", 8, 0, false, "winograd" },
+    { "conv2d_pool_grad_weight", 8, 0, true, "winograd" },
     { 0 },
 };
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* choices_test.c - the table of choices: built in, overridden by a file, hashed, refused. */
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* float_mode.c - flush-to-zero and denormals-are-zero of x86; other processors keep their mode. */
+/* float_mode.c - flush-to-zero and denormals-are-zero of x86; other processors keep their mode.
+ */
 #include "kernel/float_mode.h"
 
 #ifdef __SSE2__

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* kernel.c - the table of the CPU's kernels, joined from the arrays of cpu/rows.h. */
 #include "kernel/kernel.h"
 

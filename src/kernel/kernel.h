@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* kernel.h - code for ops on a device: the table, the choice, the call.
  *
  * A problem is an op's name, the types, shapes and layouts of its tensors and its
@@ -15,13 +16,16 @@
  *   linear              x (m,k), w (n,k) IO, [b (n)]       -> y (m,n); attrs.activation
  *   linear_grad_input   dy (m,n), w (n,k) IO               -> dx (m,k)
  *   linear_grad_weight  x (m,k), dy (m,n)                  -> dw (n,k) IO, [db (n)]
- *   conv2d              x (N,C,H,W), w (O,C,kh,kw), [b (O)] -> y (N,O,oh,ow); stride, pad,
- * activation conv2d_grad_input   dy, w                              -> dx; stride, pad
+ *   conv2d              x (N,C,H,W), w (O,C,kh,kw), [b (O)] -> y (N,O,oh,ow);
+ *                       stride, pad, activation
+ *   conv2d_grad_input   dy, w                              -> dx; stride, pad
  *   conv2d_grad_weight  x, dy                              -> dw, [db]; stride, pad
  *   conv2d_pool         x, w, [b] -> y, index: conv2d with stride, pad and activation, then
- *                       max pool by attrs.window, stride = window, no padding; index u8 as
- * max_pool max_pool            x -> y, index (u8, shape of y: position in the window,
- * row-major, of the first largest; 255 if y <= 0 came out of a relu in conv2d_pool);
+ *                       max pool by attrs.window, stride = window, no padding; index as max_pool
+ *   conv2d_pool_grad_input   dy, index, w                  -> dx; stride, pad, window
+ *   conv2d_pool_grad_weight  x, dy, index                  -> dw, [db]; stride, pad, window
+ *   max_pool            x -> y, index (u8, shape of y: position in the window, row-major, of the
+ *                       first largest; 255 if y <= 0 came out of a relu in conv2d_pool);
  *                       attrs.window, stride, pad
  *   max_pool_grad       dy, index                          -> dx (255 sends nothing)
  *   avg_pool            x -> y (window, stride, pad; padding counts as zeros, divisor = window)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* kernel_testing.c - writes a random line as kernel_print would, and has it parsed. */
 #include "kernel/kernel_testing.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* kernel_testing.h - random legal problems, for tests of kernels on any device. */
 #ifndef KERNEL_KERNEL_TESTING_H
 #define KERNEL_KERNEL_TESTING_H

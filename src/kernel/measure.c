@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* measure.c - buffers with guards and random inputs around one call of a kernel. */
 #include "kernel/measure.h"
 

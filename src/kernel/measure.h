@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* measure.h - a kernel tried out by itself: with buffers of its own, checked and timed.
  *
  * For `tutti bench kernel`, `tutti bench tune` and tests.

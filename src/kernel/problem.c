@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* problem.c - problems as text and back, and what makes one legal.
  *
  * A form gives each tensor of an op one letter, its role, which fixes type and layout:

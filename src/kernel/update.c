@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* update.c - picks the code of this processor for optimizer updates and sums. */
 #include "kernel/update.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* update.h - optimizer updates and sums over flat ranges of f32.
  *
  * Elementwise: the result for an element does not depend on where a range

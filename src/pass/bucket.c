@@ -48,6 +48,26 @@ static enum status fill_bucket(struct graph *graph, struct value *const *params,
     return STATUS_OK;
 }
 
+/* First of the parameters up to params[last] whose gradients one node makes: a weight and its
+ * bias are final together, so they stay together. */
+static int group_begin(struct value *const *params, int last)
+{
+    int first = last;
+
+    while (first > 0 && params[first - 1]->gradient->maker == params[last]->gradient->maker)
+        first--;
+    return first;
+}
+
+static int64_t group_count(struct value *const *params, int first, int last)
+{
+    int64_t count = 0;
+
+    for (int i = first; i <= last; i++)
+        count += aligned(shape_count(&params[i]->shape));
+    return count;
+}
+
 static enum status run_bucket(struct graph *graph, const struct pass_config *config)
 {
     const int64_t most = config->bucket_bytes ? config->bucket_bytes : DEFAULT_BYTES;
@@ -63,14 +83,15 @@ static enum status run_bucket(struct graph *graph, const struct pass_config *con
     if (n == 0)
         return FAIL(STATUS_USAGE, "model %s has no parameters", graph_name(graph));
     for (int end = n; end > 0;) {
-        int first = end - 1;
-        int64_t count = aligned(shape_count(&params[first]->shape));
+        int first = group_begin(params, end - 1);
+        int64_t count = group_count(params, first, end - 1);
         while (first > 0) {
-            const int64_t more = aligned(shape_count(&params[first - 1]->shape));
+            const int next = group_begin(params, first - 1);
+            const int64_t more = group_count(params, next, first - 1);
             if ((count + more) * (int64_t)sizeof(float) > most)
                 break;
             count += more;
-            first--;
+            first = next;
         }
         TRY(fill_bucket(graph, params, first, end, bucket++));
         end = first;

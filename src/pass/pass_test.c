@@ -46,8 +46,9 @@ static void test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn(void)
     CHECK_INT(2, count_op(graph, &op_linear));
     CHECK_INT(0, count_op(graph, &op_conv2d) + count_op(graph, &op_bias) +
                      count_op(graph, &op_relu) + count_op(graph, &op_max_pool));
-    CHECK_INT(2, count_op(graph, &op_conv2d_grad_weight));
-    CHECK_INT(1, count_op(graph, &op_conv2d_grad_input)); /* none for the images themselves */
+    CHECK_INT(2, count_op(graph, &op_conv2d_pool_grad_weight));
+    CHECK_INT(1, count_op(graph, &op_conv2d_pool_grad_input)); /* none for the images themselves */
+    CHECK_INT(0, count_op(graph, &op_max_pool_grad));
     graph_destroy(graph);
 }
 

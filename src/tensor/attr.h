@@ -18,9 +18,9 @@ enum activation { ACTIVATION_NONE, ACTIVATION_RELU };
 
 struct attrs {
     int stride[2], pad[2];         /* convolution and pooling: vertical, horizontal */
-    int window[2];                 /* pooling */
-    int extent[2];                 /* gradients of windowed ops: height, width of what they are
-                                      the gradient of: the image, or the kernel */
+    int window[2];              /* pooling */
+    int extent[2];              /* gradients of windowed ops: height and width of the input, or of
+                                   the kernel for a weight's gradient */
     struct shape sample;           /* reshape: the output's extents after the first */
     enum layout layout;            /* reorder: the output's */
     int with_bias;                 /* weight gradients: make the bias's too */

@@ -49,6 +49,22 @@ static void add_config(const struct job *job, const struct train_hooks *hooks,
     strbuf_add(text, "\n}\n");
 }
 
+static enum status write_config(const struct job *job, const struct train_hooks *hooks)
+{
+    struct strbuf text;
+
+    strbuf_init(&text, TEXT_MAX);
+    add_config(job, hooks, &text);
+    enum status status = replace_in(job->settings.out, "config.json", &text);
+    if (status == STATUS_OK) {
+        strbuf_clear(&text);
+        graph_print_svg(job->graph, &text);
+        status = replace_in(job->settings.out, "graph.svg", &text);
+    }
+    strbuf_release(&text);
+    return status;
+}
+
 /* A folder that does not exist yet: runs/cnn-mirrored-20260131-120000, with -2, -3 ... if taken. */
 static void pick_folder(struct job *job)
 {
@@ -68,7 +84,6 @@ enum status folder_create(struct job *job, const struct train_hooks *hooks)
 {
     static const char *const old[] = { "metrics.jsonl", "summary.json", "report.html",
                                        "graph.svg", "checkpoint" };
-    struct strbuf text;
     char *path;
 
     if (!*job->settings.out)
@@ -87,19 +102,10 @@ enum status folder_create(struct job *job, const struct train_hooks *hooks)
         mem_free(path);
         TRY(status);
     }
-    strbuf_init(&text, TEXT_MAX);
-    add_config(job, hooks, &text);
-    enum status status = replace_in(folder, "config.json", &text);
-    if (status == STATUS_OK) {
-        strbuf_clear(&text);
-        graph_print_svg(job->graph, &text);
-        status = replace_in(folder, "graph.svg", &text);
-    }
-    strbuf_release(&text);
-    return status;
+    return write_config(job, hooks);
 }
 
-enum status folder_rewind(const struct job *job, uint64_t step)
+static enum status rewind_metrics(const struct job *job, uint64_t step)
 {
     char *path, *text;
     size_t length;
@@ -127,6 +133,34 @@ enum status folder_rewind(const struct job *job, uint64_t step)
         mem_free(text);
     }
     mem_free(path);
+    return status;
+}
+
+enum status folder_continue(const struct job *job, const struct train_hooks *hooks, uint64_t step)
+{
+    char *path;
+
+    TRY(file_join(job->settings.out, "summary.json", &path));
+    enum status status = file_remove_tree(path);
+    mem_free(path);
+    TRY(status);
+    TRY(write_config(job, hooks));
+    return rewind_metrics(job, step);
+}
+
+enum status folder_write_failure(const struct job *job, const char *text)
+{
+    struct strbuf summary;
+
+    strbuf_init(&summary, TEXT_MAX);
+    strbuf_add(&summary, "{\n  \"format\": 1,\n  \"status\": \"failed\",\n  \"error\": ");
+    strbuf_add_json(&summary, text);
+    strbuf_add(&summary, ",\n  \"model\": ");
+    strbuf_add_json(&summary, job->settings.model);
+    strbuf_printf(&summary, ",\n  \"strategy\": \"%s\",\n  \"ranks\": %lld\n}\n",
+                  job->settings.strategy, (long long)job->settings.ranks);
+    enum status status = replace_in(job->settings.out, "summary.json", &summary);
+    strbuf_release(&summary);
     return status;
 }
 

@@ -29,8 +29,12 @@ struct metrics { /* one line; NaN members are left out */
 /* Makes the folder of a new run with config.json and graph.svg; refuses one that holds a run
  * unless it may be overwritten. settings.out "" picks runs/MODEL-STRATEGY-TIME. */
 MUST_CHECK enum status folder_create(struct job *job, const struct train_hooks *hooks);
-/* Cuts metrics.jsonl after the last line whose step is at most `step`. */
-MUST_CHECK enum status folder_rewind(const struct job *job, uint64_t step);
+/* The folder of a run that goes on: config.json with the settings as they are now, no summary, and
+ * metrics.jsonl cut after the last line whose step is at most `step`. */
+MUST_CHECK enum status folder_continue(const struct job *job, const struct train_hooks *hooks,
+                                       uint64_t step);
+/* summary.json of a run that failed. */
+MUST_CHECK enum status folder_write_failure(const struct job *job, const char *text);
 MUST_CHECK enum status folder_add_metrics(const struct job *job, const struct train_hooks *hooks,
                                           const struct metrics *metrics);
 MUST_CHECK enum status folder_write_summary(const struct job *job, const char *status,

@@ -161,7 +161,10 @@ static enum status open_data(struct job *job)
         snprintf(s->data, sizeof s->data, "%s", job->model->data ? job->model->data : "");
     if (!*s->data)
         return FAIL(STATUS_USAGE, "no data set: give --data NAME or PATH (tutti data list)");
-    TRY(dataset_open(s->data, DATASET_TRAIN, &job->train));
+    enum status status = dataset_open(s->data, DATASET_TRAIN, &job->train);
+    if (status == STATUS_NOT_FOUND && !strchr(s->data, '/') && !dataset_find(s->data))
+        status = FAIL(STATUS_USAGE, "%s", status_message()); /* a name that nothing has */
+    TRY(status);
     TRY(dataset_open(s->data, DATASET_TEST, &job->test));
     dataset_limit(job->train, s->limit);
     dataset_limit(job->test, s->limit);

@@ -334,6 +334,20 @@ static enum status load_params(struct rank *rank)
     return exec_settle(rank->exec);
 }
 
+/* Which kernel runs what, for who wants to know (TUTTI_LOG=debug). */
+static void tell_plan(struct rank *rank)
+{
+    struct strbuf plan;
+
+    strbuf_init(&plan, 1 << 20);
+    const struct settings *s = &rank->job->settings;
+    if (exec_print_plan(rank->exec, s->batch / s->shards, &plan) == STATUS_OK) {
+        for (char *rest = plan.text, *line; (line = strsep(&rest, "\n")) && *line;)
+            log_line(LOG_DEBUG, "%s", line);
+    }
+    strbuf_release(&plan);
+}
+
 static enum status start_rank(struct rank *rank)
 {
     const struct job *job = rank->job;
@@ -364,9 +378,10 @@ static enum status start_rank(struct rank *rank)
     loader.first_shard = exec_first_shard(rank->exec);
     loader.n_shards = exec_shard_count(rank->exec);
     TRY(loader_create(&loader, &rank->loader));
-    if (rank->is_first)
-        TRY(weights_copy_create(rank->exec, &rank->copy));
-    return STATUS_OK;
+    if (!rank->is_first)
+        return STATUS_OK;
+    tell_plan(rank);
+    return weights_copy_create(rank->exec, &rank->copy);
 }
 
 static int64_t peak_bytes(void)
@@ -492,16 +507,16 @@ static enum status launch(struct run *run, struct train_result *out)
                           (long long)out->steps, (long long)run->job->total_steps, s->out);
     }
     munmap(run->shared, bytes);
-    if (status == STATUS_OK || status == STATUS_STOPPED) {
-        /* The page is worth having, its absence no reason to fail. */
-        char reason[512];
-        snprintf(reason, sizeof reason, "%s", status_message());
-        if (report_write(s->out) != STATUS_OK)
-            log_line(LOG_WARNING, "no report: %s", status_message());
-        if (status != STATUS_OK)
-            status = status_set(status, reason);
-    }
-    return status;
+
+    /* The last two files are worth having, their absence is no reason to fail. */
+    char reason[512];
+    snprintf(reason, sizeof reason, "%s", status_message());
+    if (status != STATUS_OK && status != STATUS_STOPPED &&
+        folder_write_failure(run->job, reason) != STATUS_OK)
+        log_line(LOG_WARNING, "no summary: %s", status_message());
+    if (report_write(s->out) != STATUS_OK)
+        log_line(LOG_WARNING, "no report: %s", status_message());
+    return status == STATUS_OK ? STATUS_OK : status_set(status, reason);
 }
 
 static void release(struct run *run)
@@ -562,7 +577,7 @@ static enum status resume_from(struct run *run)
     mem_free(folder);
     if (status == STATUS_NOT_FOUND) { /* it died before its first checkpoint: begin again */
         TRY(open_init(run));
-        return folder_rewind(run->job, 0);
+        return folder_continue(run->job, run->hooks, 0);
     }
     TRY(status);
     TRY(read_state(run));
@@ -574,7 +589,7 @@ static enum status resume_from(struct run *run)
                     run->job->settings.out, (long long)run->job->total_steps);
     log_line(LOG_INFO, "resuming at step %llu from %s", (unsigned long long)run->first_step,
              checkpoint_path(run->checkpoint));
-    return folder_rewind(run->job, run->first_step);
+    return folder_continue(run->job, run->hooks, run->first_step);
 }
 
 enum status train_resume(struct job *job, const struct train_hooks *hooks,

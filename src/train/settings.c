@@ -15,7 +15,7 @@ const struct setting settings_table[] = {
     { "init", 0, "FILE", "start from these weights (safetensors)", "What", SETTING_TEXT, FIELD(init), 0, 0 },
     { "limit", 0, "N", "use the first N samples of each split; 0 is all", "What", SETTING_INTEGER, FIELD(limit), 0, HUGE_COUNT },
 
-    { "epochs", 0, "E", "passes over the data", "How long", SETTING_INTEGER, FIELD(epochs), 0, 1e9 },
+    { "epochs", 0, "E", "passes over the data", "How long", SETTING_INTEGER, FIELD(epochs), 1, 1e9 },
     { "steps", 0, "K", "stop after K steps; 0: after the epochs", "How long", SETTING_INTEGER, FIELD(steps), 0, HUGE_COUNT },
     { "batch", 0, "B", "samples a step, over all ranks", "How long", SETTING_INTEGER, FIELD(batch), 1, 1e9 },
     { "shuffle", 0, NULL, "a new order of samples every epoch", "How long", SETTING_SWITCH, FIELD(shuffle), 0, 0 },
@@ -26,7 +26,7 @@ const struct setting settings_table[] = {
     { "split", 0, "dp=N", "how the work is divided", "Distribution", SETTING_TEXT, FIELD(split), 0, 0 },
     { "sync", 0, "WHEN", "when copies must agree", "Distribution", SETTING_TEXT, FIELD(sync), 0, 0 },
     { "meet", 0, "WHERE", "where copies meet", "Distribution", SETTING_TEXT, FIELD(meet), 0, 0 },
-    { "ranks", 'n', "RANKS", "worker processes", "Distribution", SETTING_INTEGER, FIELD(ranks), 1, 1024 },
+    { "ranks", 'n', "RANKS", "worker processes", "Distribution", SETTING_INTEGER, FIELD(ranks), 1, 256 },
     { "threads", 0, "T", "threads a rank; 0: cores / ranks", "Distribution", SETTING_INTEGER, FIELD(threads), 0, 1024 },
     { "shards", 0, "V", "logical shards of a step; 0: ranks x threads. Same V, same bits", "Distribution", SETTING_INTEGER, FIELD(shards), 0, 1e6 },
     { "device", 0, "cpu", "where arithmetic runs", "Distribution", SETTING_TEXT, FIELD(device), 0, 0 },
@@ -34,13 +34,13 @@ const struct setting settings_table[] = {
     { "kernels", 0, "FILE", "table of kernel choices (tutti bench tune); none: built in", "Distribution", SETTING_TEXT, FIELD(kernels), 0, 0 },
 
     { "optimizer", 0, "NAME", "sgd, adam or adamw", "Optimizer", SETTING_TEXT, FIELD(optimizer), 0, 0 },
-    { "lr", 0, "RATE", "learning rate", "Optimizer", SETTING_NUMBER, FIELD(lr), 0, 1e6 },
-    { "momentum", 0, "M", "sgd", "Optimizer", SETTING_NUMBER, FIELD(momentum), 0, 1 },
+    { "lr", 0, "RATE", "learning rate; sgd 0.05, adam and adamw 0.001", "Optimizer", SETTING_NUMBER, FIELD(lr), 0, 1e6 },
+    { "momentum", 0, "M", "sgd: 0.9", "Optimizer", SETTING_NUMBER, FIELD(momentum), 0, 1 },
     { "nesterov", 0, NULL, "sgd: Nesterov's form", "Optimizer", SETTING_SWITCH, FIELD(nesterov), 0, 0 },
-    { "weight-decay", 0, "D", "pull towards zero", "Optimizer", SETTING_NUMBER, FIELD(weight_decay), 0, 1e6 },
-    { "beta1", 0, "B", "adam, adamw", "Optimizer", SETTING_NUMBER, FIELD(beta1), 0, 1 },
-    { "beta2", 0, "B", "adam, adamw", "Optimizer", SETTING_NUMBER, FIELD(beta2), 0, 1 },
-    { "epsilon", 0, "E", "adam, adamw", "Optimizer", SETTING_NUMBER, FIELD(epsilon), 0, 1 },
+    { "weight-decay", 0, "D", "pull towards zero; adamw 0.01, else 0", "Optimizer", SETTING_NUMBER, FIELD(weight_decay), 0, 1e6 },
+    { "beta1", 0, "B", "adam, adamw: 0.9", "Optimizer", SETTING_NUMBER, FIELD(beta1), 0, 1 },
+    { "beta2", 0, "B", "adam, adamw: 0.999", "Optimizer", SETTING_NUMBER, FIELD(beta2), 0, 1 },
+    { "epsilon", 0, "E", "adam, adamw: 1e-8", "Optimizer", SETTING_NUMBER, FIELD(epsilon), 0, 1 },
     { "clip", 0, "NORM", "largest norm of the gradient; 0 is off", "Optimizer", SETTING_NUMBER, FIELD(clip), 0, 1e30 },
     { "schedule", 0, "NAME", "constant, step or cosine", "Optimizer", SETTING_TEXT, FIELD(schedule), 0, 0 },
     { "warmup", 0, "STEPS", "rise linearly to the rate over these steps", "Optimizer", SETTING_INTEGER, FIELD(warmup), 0, HUGE_COUNT },
@@ -212,12 +212,15 @@ void settings_print(const struct settings *settings, struct strbuf *out)
             strbuf_add(out, *(const bool *)field ? "true" : "false");
         }
     }
-    strbuf_add(out, ",\n  \"model_options\": [");
-    for (int i = 0; i < MODEL_OPTIONS; i++) {
-        strbuf_add(out, i ? ", " : "");
+    const struct model *model = model_find(settings->model);
+    strbuf_add(out, ",\n  \"model_options\": {");
+    for (int i = 0, n = 0; model && i < MODEL_OPTIONS && model->options[i].name; i++) {
+        if (isnan(settings->options[i]))
+            continue;
+        strbuf_printf(out, "%s\"%s\": ", n++ ? ", " : "", model->options[i].name);
         strbuf_add_number(out, settings->options[i]);
     }
-    strbuf_add(out, "]");
+    strbuf_add(out, "}");
 }
 
 enum status settings_read(struct settings *settings, const struct json_value *object)
@@ -249,9 +252,8 @@ enum status settings_read(struct settings *settings, const struct json_value *ob
             return FAIL(STATUS_CORRUPT, "%s", status_message());
     }
     const struct json_value *options = json_get(object, "model_options");
-    for (size_t i = 0; options && options->kind == JSON_ARRAY && i < options->count; i++) {
-        if (i < MODEL_OPTIONS && options->items[i].kind == JSON_NUMBER)
-            settings->options[i] = options->items[i].number;
-    }
+    const struct model *zoo = model_find(settings->model);
+    for (int i = 0; zoo && i < MODEL_OPTIONS && zoo->options[i].name; i++)
+        settings->options[i] = json_number(options, zoo->options[i].name, NAN);
     return STATUS_OK;
 }

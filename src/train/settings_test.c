@@ -58,7 +58,8 @@ static void test_printing_and_reading_gives_the_same(struct rng *rng)
     char number[64];
 
     settings_init(&s);
-    snprintf(s.model, sizeof s.model, "cnn \"%u\" \\", (unsigned)rng_below(rng, 100));
+    snprintf(s.model, sizeof s.model, "cnn");
+    snprintf(s.data, sizeof s.data, "a \"name\" \\ %u", (unsigned)rng_below(rng, 100));
     for (const struct setting *row = settings_table; row->name; row++) {
         if (rng_below(rng, 2) || row->kind == SETTING_TEXT)
             continue;

@@ -13,8 +13,7 @@ printf '#include <tutti.h>\nint main(void) { return nothing; }\n' >broken.c
 grep -q '^tutti: broken.c does not compile' err.txt || complain "broken model: $(tail -1 err.txt)"
 
 cmake --install "$build" --prefix "$work/prefix" >/dev/null || complain install
-export PKG_CONFIG_PATH=$(dirname "$(find prefix -name tutti.pc)")
-sed -i "s|^prefix=.*|prefix=$work/prefix|" "$PKG_CONFIG_PATH/tutti.pc"
+export PKG_CONFIG_PATH=$work/$(dirname "$(find prefix -name tutti.pc)")
 cc "$root/examples/train_program.c" $(pkg-config --cflags --libs tutti) ${TUTTI_TEST_CFLAGS:-} -o program || complain "linking with the shared library"
 LD_LIBRARY_PATH=$(dirname "$PKG_CONFIG_PATH") ./program out 4000 >out.txt || complain "the program: $(cat out.txt)"
 grep -q 'test accuracy' out.txt || complain "the program says: $(cat out.txt)"

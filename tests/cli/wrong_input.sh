@@ -11,6 +11,8 @@ refused 2 'no model' "$tutti" train
 refused 2 'did you mean mirrored' "$tutti" train mlp --strategy mirored -n 2
 refused 2 'one rank' "$tutti" train mlp --strategy single -n 2
 refused 2 'must lie between' "$tutti" train mlp -n 0
+refused 2 'must lie between' "$tutti" train mlp -n 300
+refused 2 'must lie between' "$tutti" train mlp --epochs 0
 refused 2 'not a number' "$tutti" train mlp --lr fast
 refused 2 'not a whole number' "$tutti" train mlp --batch 2.5
 refused 2 'needs a value' "$tutti" train mlp --batch
@@ -29,7 +31,7 @@ refused 2 'holds no run' "$tutti" eval .
 refused 2 'no folder' "$tutti" train --resume nowhere
 refused 2 'text, dot or svg' "$tutti" graph mlp --format png
 refused 2 'unknown pass' "$tutti" graph mlp --after magic
-refused 1 'did you mean fashion-mnist' "$tutti" train mlp --data fashion-mist
+refused 2 'did you mean fashion-mnist' "$tutti" train mlp --data fashion-mist
 refused 1 'no/such/folder' "$tutti" train mlp --data no/such/folder
 [ ! -e runs ] || complain "a refused run left a folder"
 

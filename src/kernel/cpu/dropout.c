@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* dropout.c - zeroes a share of the elements, chosen by Philox4x32-10 from seed and sample.
  *
  * Counter e/4 of a row gives the four words of elements e .. e+3 (kernel.h). Vectors of 64-bit

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* elementwise.c - bias, relu, add and their gradients: bound by memory, one pass each.
  *
  * A matrix of few columns is taken as one of several rows side by side, so that the inner loop

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* loss.c - softmax with cross entropy, mean squared error, accuracy.
  *
  * A row of logits is worked on in blocks of SIMD_LANES, the last filled up with -infinity,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* pool.c - max and average pooling and their gradients, images (N, H, W, C).
  *
  * All loops run along the channels, which lie together. Every output element is written

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* processor.c - asks the processor and the environment which instruction set to use. */
 #include "kernel/cpu/processor.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* processor.h - the instruction set that kernels are picked for. */
 #ifndef KERNEL_CPU_PROCESSOR_H
 #define KERNEL_CPU_PROCESSOR_H

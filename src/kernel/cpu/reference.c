@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* reference.c - the table of the plain C kernels. */
 #include "kernel/cpu/reference.h"
 

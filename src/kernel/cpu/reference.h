@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* reference.h - plain C kernels, one function an op: what the fast ones are compared with.
  *
  * They follow kernel.h to the letter, run in the calling thread and add in double.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* reference_conv.c - convolution, its gradients, and convolution with max pooling.
  *
  * x lies as (N, H, W, C), y as (N, oh, ow, O), w as (kh, kw, C, O). Output pixel (u, v) sees

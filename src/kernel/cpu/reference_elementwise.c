@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* reference_elementwise.c - ops that look at one element, one column or one place at a time. */
 #include "base/rng.h"
 #include "kernel/cpu/reference.h"

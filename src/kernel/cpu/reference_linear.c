@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* reference_linear.c - y = x w' + b and its gradients.
  *
  * x (m,k), y (m,n); w has shape (n,k) and lies as k rows of n (LAYOUT_IO).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* reference_loss.c - losses, their gradients, and accuracy. */
 #include <math.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* reference_pool.c - max and average pooling and their gradients, images (N, H, W, C). */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* reference_update.c - the optimizers' updates, operation by operation as update.h has them.
  *
  * The fast ones perform the same operations in the same order on each element.

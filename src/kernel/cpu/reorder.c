@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* reorder.c - NHWC to plain and back, linear weights likewise: transposes.
  *
  * An image (H, W, C) in memory becomes (C, H, W): a matrix of pixels x channels is transposed.

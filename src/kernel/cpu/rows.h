@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* rows.h - the arrays of kernels that kernel.c joins to one table, each ended by { 0 }. */
 #ifndef KERNEL_CPU_ROWS_H
 #define KERNEL_CPU_ROWS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* simd.h - for the sources that are compiled once for each instruction set.
  *
  * Those sources are plain loops over floats, marked `#pragma omp simd` (of OpenMP only the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* simd_block.h - blocks of SIMD_LANES numbers in registers, for what compilers do not make of
  * loops.
  *

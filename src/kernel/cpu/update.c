@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* update.c - the optimizers' updates, sums and squares over flat ranges, in one pass each.
  *
  * The same operations on each element as in reference_update.c, so the same bits. What
