@@ -10,6 +10,14 @@ set(CMAKE_C_VISIBILITY_PRESET hidden)
 option(TUTTI_WERROR "Treat warnings as errors" OFF)
 set(TUTTI_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize (address,undefined or thread)")
 
+# The toolkit is looked for and the language switched on; the device itself comes with its sources.
+option(TUTTI_CUDA "Require the CUDA toolkit" OFF)
+if (TUTTI_CUDA)
+    set(CMAKE_CUDA_ARCHITECTURES 80 90)
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+endif ()
+
 add_compile_definitions(_GNU_SOURCE)
 # One arithmetic on every machine: fused multiply-add only where the source says so.
 add_compile_options(-ffp-contract=off)

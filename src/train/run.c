@@ -508,13 +508,14 @@ static enum status launch(struct run *run, struct train_result *out)
     }
     munmap(run->shared, bytes);
 
-    /* The last two files are worth having, their absence is no reason to fail. */
+    /* The last files are worth having, their absence is no reason to fail; and where the run failed,
+     * the reason for that is worth more than what became of them. */
     char reason[512];
     snprintf(reason, sizeof reason, "%s", status_message());
-    if (status != STATUS_OK && status != STATUS_STOPPED &&
-        folder_write_failure(run->job, reason) != STATUS_OK)
-        log_line(LOG_WARNING, "no summary: %s", status_message());
-    if (report_write(s->out) != STATUS_OK)
+    const bool failed = status != STATUS_OK && status != STATUS_STOPPED;
+    if (failed && folder_write_failure(run->job, reason) != STATUS_OK)
+        return status_set(status, reason);
+    if (report_write(s->out) != STATUS_OK && !failed)
         log_line(LOG_WARNING, "no report: %s", status_message());
     return status == STATUS_OK ? STATUS_OK : status_set(status, reason);
 }
