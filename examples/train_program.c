@@ -16,9 +16,14 @@ static struct tutti_value *perceptron(struct tutti_graph *g, struct tutti_value 
 static int set_all(struct tutti_settings *settings, const char *out, const char *samples)
 {
     const char *const pairs[][2] = {
-        { "data", "fashion-mnist" }, { "strategy", "mirrored" }, { "ranks", "2" },
-        { "threads", "1" },          { "epochs", "2" },          { "optimizer", "adamw" },
-        { "out", out },              { "limit", samples },
+        { "data", "fashion-mnist" },
+        { "strategy", "mirrored" },
+        { "ranks", "2" },
+        { "threads", "1" },
+        { "epochs", "2" },
+        { "optimizer", "adamw" },
+        { "out", out },
+        { "limit", samples },
     };
 
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* tutti.h - distributed deep-learning training: the public interface.
  *
  * Anything that is not in this header is not supported. Functions that can fail return 0 or a
@@ -53,9 +54,11 @@ TUTTI_API struct tutti_value *tutti_conv2d(struct tutti_graph *graph, const char
 TUTTI_API struct tutti_value *tutti_relu(struct tutti_graph *graph, const char *name,
                                          struct tutti_value *x);
 TUTTI_API struct tutti_value *tutti_max_pool(struct tutti_graph *graph, const char *name,
-                                             struct tutti_value *x, int window, int stride, int pad);
+                                             struct tutti_value *x, int window, int stride,
+                                             int pad);
 TUTTI_API struct tutti_value *tutti_avg_pool(struct tutti_graph *graph, const char *name,
-                                             struct tutti_value *x, int window, int stride, int pad);
+                                             struct tutti_value *x, int window, int stride,
+                                             int pad);
 TUTTI_API struct tutti_value *tutti_flatten(struct tutti_graph *graph, const char *name,
                                             struct tutti_value *x);
 TUTTI_API struct tutti_value *tutti_add(struct tutti_graph *graph, const char *name,
@@ -70,11 +73,11 @@ typedef struct tutti_value *tutti_model_fn(struct tutti_graph *graph, struct tut
                                            int classes);
 
 /* In a model file: makes `function` the model that `tutti train FILE.c` trains. */
-#define TUTTI_MODEL(function)                                                                   \
-    TUTTI_API tutti_model_fn *tutti_model_entry(void);                                          \
-    TUTTI_API tutti_model_fn *tutti_model_entry(void)                                           \
-    {                                                                                           \
-        return function;                                                                        \
+#define TUTTI_MODEL(function)                                                                  \
+    TUTTI_API tutti_model_fn *tutti_model_entry(void);                                         \
+    TUTTI_API tutti_model_fn *tutti_model_entry(void)                                          \
+    {                                                                                          \
+        return function;                                                                       \
     }
 
 /* Training ----------------------------------------------------------------------------- */
@@ -89,7 +92,7 @@ TUTTI_API int tutti_settings_set(struct tutti_settings *settings, const char *na
                                  const char *value);
 
 struct tutti_result {
-    char folder[1024];         /* the run's folder */
+    char folder[1024]; /* the run's folder */
     char weights_sha256[65];
     double train_loss, train_accuracy, val_loss, val_accuracy; /* NaN where unknown */
     double seconds, samples_per_s;

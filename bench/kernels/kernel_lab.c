@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* kernel_lab.c - how fast each kernel solves the problems of the models, in one thread.
  *
  *     kernel_lab [part of a problem's line ...]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* peak.c - chains of fused multiply-adds in registers. */
 #include "kernels/peak.h"
 

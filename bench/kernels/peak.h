@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* peak.h - the most multiply-adds that one core does, as a yardstick for kernels. */
 #ifndef BENCH_KERNELS_PEAK_H
 #define BENCH_KERNELS_PEAK_H

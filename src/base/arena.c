@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* arena.c - chunks in a list, filled from the front.
  *
  * An allocation that would waste much of a chunk gets one of its own, so the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* arena.h - memory that is given back all at once.
  *
  * Graphs, plans and parsed documents live in an arena owned by one object.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* arena_test.c - pieces of an arena are zeroed, aligned and apart from each other. */
 #include "base/arena.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* clock.h - monotonic time. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* clock_test.c - time goes forward. */
 #include "base/clock.h"
 

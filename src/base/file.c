@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* file.c - whole files over POSIX calls. */
 #include "base/file.h"
 

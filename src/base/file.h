@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* file.h - files: read whole, mapped, or replaced as a whole.
  *
  * Failure text names the path and the system's reason.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* file_test.c - files read, mapped and replaced as a whole, and what stays when that fails. */
 #include "base/file.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* json.c - a recursive-descent parser that trusts nothing.
  *
  * Finished values wait on one stack until their container ends and then move

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* json.h - reading JSON documents that may be hostile; writing them is strbuf's business.
  *
  * Strict RFC 8259: no comments, no trailing comma, one document, valid UTF-8

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* json_test.c - what is JSON is read as written; what is not is refused where it goes wrong. */
 #include "base/json.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* log.c - one line, one write. */
 #include "base/log.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* log.h - messages for people, on standard error, one line each.
  *
  * Levels by volume: a warning is worth a look at once; info tells a choice that

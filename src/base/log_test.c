@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* log_test.c - which lines are written, and that each is one line. */
 #include "base/log.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* mem.c - counted allocations, one of which can be made to fail. */
 #include "base/mem.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* mem.h - the only way to the heap.
  *
  * Memory is zeroed and aligned to 64 bytes. Allocations are counted, and one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* mem_test.c - allocations are zeroed, aligned, counted and can be made to fail. */
 #include "base/mem.h"
 

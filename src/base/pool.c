@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* pool.c - fork and join over threads that spin shortly, then sleep.
  *
  * The caller publishes the work and raises `run`, the number of the run; a

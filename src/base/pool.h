@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* pool.h - a fixed set of threads that run one function together.
  *
  * pool_run starts fn(arg, index) on every thread, index 0 on the caller's own,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* pool_test.c - every thread and every task runs once a run, and no wake-up is lost.
  *
  * The counters are plain memory on purpose: the pool alone orders the accesses

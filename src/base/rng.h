@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* rng.h - random numbers that depend on what they are for, not on when or where they are drawn.
  *
  * Philox4x32-10 (Salmon et al. 2011) maps a 64-bit key and a 128-bit counter to

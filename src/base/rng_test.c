@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* rng_test.c - Philox as published, and the shapes of what is drawn from it. */
 #include "base/rng.h"
 

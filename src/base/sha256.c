@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* sha256.c - FIPS 180-4, section 6.2; in plain C, and with the SHA extensions of x86-64. */
 #include "base/sha256.h"
 

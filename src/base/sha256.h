@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* sha256.h - FIPS 180-4 SHA-256; uses the processor's instructions where it has them. */
 #ifndef BASE_SHA256_H
 #define BASE_SHA256_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* sha256_block.h - the compression functions behind sha256.h; private, for tests to compare. */
 #ifndef BASE_SHA256_BLOCK_H
 #define BASE_SHA256_BLOCK_H

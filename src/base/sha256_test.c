@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* sha256_test.c - the examples of FIPS 180, and that all ways to a hash agree. */
 #include "base/sha256.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* status.c - the failure text of a thread. */
 #include "base/status.h"
 

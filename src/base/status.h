@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* status.h - how failure travels.
  *
  * Whatever can fail returns enum status. The function that first decides which

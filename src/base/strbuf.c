@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* strbuf.c - growing text: plain, and escaped for JSON, HTML and XML.
  *
  * Numbers are written in the C locale, which a program has until it calls

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* strbuf.h - text that grows, up to a stated maximum.
  *
  * Invariant: `text` is NUL-terminated whenever `length` > 0 or anything was added.

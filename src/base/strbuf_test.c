@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* strbuf_test.c - growth up to the maximum, sticky errors, escapes and numbers. */
 #include "base/strbuf.h"
 

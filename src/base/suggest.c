@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* suggest.c - edit distance with insertion, deletion, replacement and the swap of two
  * neighbours.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* suggest.h - the name that somebody who mistyped may have meant. */
 #ifndef BASE_SUGGEST_H
 #define BASE_SUGGEST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* suggest_test.c - mistyped names find the right one; other words find none. */
 #include "base/suggest.h"
 #include "base/test.h"

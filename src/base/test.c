@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* test.c - main of every test program: turns tests[] into a cmocka group. */
 #include "base/test.h"
 

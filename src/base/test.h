@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* test.h - the test harness: a table of tests a program, run by cmocka.
  *
  * A test file defines `const struct test tests[]`, ended by { 0 }, and links

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* test_test.c - the harness: runs this program again and looks at what it prints and returns.
  *
  * The subjects misbehave only in that second run, which TUTTI_TEST_SUBJECT marks.

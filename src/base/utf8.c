@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* utf8.c - the well-formed sequences of the Unicode Standard, table 3-7. */
 #include "base/utf8.h"
 

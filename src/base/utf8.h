@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* utf8.h - which bytes are UTF-8. */
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H

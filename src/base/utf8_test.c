@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* utf8_test.c - what is UTF-8 and what is not. */
 #include "base/utf8.h"
 

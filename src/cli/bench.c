@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* bench.c - tutti bench train|comm|kernel|tune */
 #include <errno.h>
 #include <math.h>
@@ -31,9 +32,10 @@ static const struct flag flags[] = {
 
 /* What changes the work that is measured. */
 static const char *const allowed[] = {
-    "batch",     "seed",  "strategy", "split",      "sync",    "meet",      "ranks",
-    "threads",   "shards", "device",  "bucket-mib", "kernels", "optimizer", "lr",
-    "momentum",  "nesterov", "weight-decay", "beta1", "beta2", "epsilon", "clip", NULL,
+    "batch",     "seed",    "strategy", "split",    "sync",         "meet",
+    "ranks",     "threads", "shards",   "device",   "bucket-mib",   "kernels",
+    "optimizer", "lr",      "momentum", "nesterov", "weight-decay", "beta1",
+    "beta2",     "epsilon", "clip",     NULL,
 };
 
 static void help(void)
@@ -70,7 +72,8 @@ static void print_train(const struct job *job, const struct bench_result *r)
     if (json) {
         printf("{\"bench\": \"train\", \"model\": \"%s\", \"batch\": %lld, \"ranks\": %lld, "
                "\"threads\": %lld, \"shards\": %lld, \"strategy\": \"%s\", \"device\": \"%s\", "
-               "\"isa\": \"%s\", \"samples_per_s\": %.2f, \"step_ms\": %.5f, \"step_ms_p10\": %.5f, "
+               "\"isa\": \"%s\", \"samples_per_s\": %.2f, \"step_ms\": %.5f, \"step_ms_p10\": "
+               "%.5f, "
                "\"step_ms_p90\": %.5f, \"gflop_per_s\": %.2f, \"comm_share\": %.4f, "
                "\"wait_share\": %.4f, \"peak_bytes\": %lld}\n",
                s->model, (long long)s->batch, (long long)s->ranks, (long long)s->threads,
@@ -121,7 +124,7 @@ struct comm_bench {
 
 static enum status read_lists(struct comm_bench *bench)
 {
-    static const size_t usual[] = { 8,        1 << 10, 8 << 10, 64 << 10, 256 << 10,
+    static const size_t usual[] = { 8,       1 << 10, 8 << 10,  64 << 10, 256 << 10,
                                     1 << 20, 4 << 20, 16 << 20, 64 << 20 };
     char list[4096], *rest = list, *item;
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* cli.h - commands: one file each, a row each in main.c. */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
@@ -32,10 +33,10 @@ struct flag {
 
 struct parse {
     const struct args *args;
-    const struct flag *flags;    /* the command's own, ended by a NULL name */
-    struct settings *settings;   /* NULL: the command takes no settings */
-    const char *const *allowed;  /* settings it takes, ended by NULL; NULL: all */
-    const char **words;          /* receives what is no flag */
+    const struct flag *flags;   /* the command's own, ended by a NULL name */
+    struct settings *settings;  /* NULL: the command takes no settings */
+    const char *const *allowed; /* settings it takes, ended by NULL; NULL: all */
+    const char **words;         /* receives what is no flag */
     int max_words;
     int n_words;
     /* Options of the model, kept until the model is known. Private. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* data.c - tutti data list|info|fetch|import */
 #include <stdio.h>
 #include <string.h>
@@ -23,8 +24,10 @@ static void help(void)
     puts("\n  data list               the data sets known here, and where they are\n"
          "  data info NAME|PATH     what a data set holds\n"
          "  data fetch NAME         download it from its public address, checked\n"
-         "  data import PATH NAME   check a folder of IDX files and copy it to where data lives\n\n"
-         "Data sets are looked for in $TUTTI_DATA, ~/.local/share/tutti and /usr/share/datasets.");
+         "  data import PATH NAME   check a folder of IDX files and copy it to where data "
+         "lives\n\n"
+         "Data sets are looked for in $TUTTI_DATA, ~/.local/share/tutti and "
+         "/usr/share/datasets.");
     cli_print_flags("Flags", flags);
 }
 
@@ -71,7 +74,8 @@ static enum status info(const char *name)
     count_classes(train, train_counts, classes);
     count_classes(test, test_counts, classes);
     if (json) {
-        printf("{\"name\": \"%s\", \"train\": %lld, \"test\": %lld, \"sample\": [%lld, %lld, %lld], "
+        printf("{\"name\": \"%s\", \"train\": %lld, \"test\": %lld, \"sample\": [%lld, %lld, "
+               "%lld], "
                "\"classes\": %d, \"fingerprint\": \"%s\"}\n",
                about->name, (long long)dataset_count(train), (long long)dataset_count(test),
                (long long)sample.dim[0], (long long)sample.dim[1], (long long)sample.dim[2],

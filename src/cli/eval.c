@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* eval.c - tutti eval */
 #include <stdio.h>
 #include <string.h>
@@ -25,8 +26,12 @@ static enum status run(const struct args *args)
 {
     struct settings settings;
     const char *words[1];
-    struct parse parse = { .args = args, .flags = flags, .settings = &settings,
-                           .allowed = allowed, .words = words, .max_words = 1 };
+    struct parse parse = { .args = args,
+                           .flags = flags,
+                           .settings = &settings,
+                           .allowed = allowed,
+                           .words = words,
+                           .max_words = 1 };
     const struct model *model;
     struct train_result result = { 0 };
     struct job *job;
@@ -50,10 +55,11 @@ static enum status run(const struct args *args)
     enum status status = train_evaluate(
         job, split && strcmp(split, "train") == 0 ? DATASET_TRAIN : DATASET_TEST, &result);
     if (status == STATUS_OK && json)
-        printf("{\"split\": \"%s\", \"step\": %lld, \"val_loss\": %.9g, \"val_accuracy\": %.9g, "
-               "\"seconds\": %.3f, \"weights_sha256\": \"%s\"}\n",
-               split ? split : "test", (long long)result.steps, result.val_loss,
-               result.val_accuracy, result.seconds, result.weights_sha256);
+        printf(
+            "{\"split\": \"%s\", \"step\": %lld, \"val_loss\": %.9g, \"val_accuracy\": %.9g, "
+            "\"seconds\": %.3f, \"weights_sha256\": \"%s\"}\n",
+            split ? split : "test", (long long)result.steps, result.val_loss,
+            result.val_accuracy, result.seconds, result.weights_sha256);
     else if (status == STATUS_OK)
         printf("%s at step %lld on %s of %s: accuracy %.2f%%, loss %.4f (%.2f s)\n",
                settings.model, (long long)result.steps, split ? split : "test",

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* graph.c - tutti graph */
 #include <stdio.h>
 #include <string.h>
@@ -8,8 +9,8 @@
 
 static const char *format, *after;
 
-static const char *const allowed[] = { "strategy", "split",     "sync",   "meet",  "ranks",
-                                       "threads",  "shards",    "batch",  "clip",  "optimizer",
+static const char *const allowed[] = { "strategy", "split",      "sync",  "meet", "ranks",
+                                       "threads",  "shards",     "batch", "clip", "optimizer",
                                        "momentum", "bucket-mib", NULL };
 static const struct flag flags[] = {
     { "format", "text|dot|svg", "how to draw it (text)", NULL, &format },
@@ -48,8 +49,12 @@ static enum status run(const struct args *args)
 {
     struct settings settings;
     const char *words[1];
-    struct parse parse = { .args = args, .flags = flags, .settings = &settings,
-                           .allowed = allowed, .words = words, .max_words = 1 };
+    struct parse parse = { .args = args,
+                           .flags = flags,
+                           .settings = &settings,
+                           .allowed = allowed,
+                           .words = words,
+                           .max_words = 1 };
     const struct model *model;
     struct job *job;
 

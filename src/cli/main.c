@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* main.c - the program: finds the command, runs it, prints its failure. */
 #include <stdio.h>
 #include <stdlib.h>

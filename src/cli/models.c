@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* models.c - tutti models and tutti strategies */
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +19,8 @@ static enum status print_model(const struct model *model)
     printf("  data          %s (samples of %s, %d classes)\n", model->data ? model->data : "-",
            shape_print(&model->sample, shape), model->classes);
     printf("  parameters    %lld\n", (long long)graph_param_count(graph));
-    printf("  operations    %s flop a sample, forward\n\n", cli_human(graph_flops(graph, 1), number));
+    printf("  operations    %s flop a sample, forward\n\n",
+           cli_human(graph_flops(graph, 1), number));
     for (int i = 0; i < graph_value_count(graph); i++) {
         const struct value *value = graph_value(graph, i);
         if (value->kind == VALUE_PARAM)
@@ -71,8 +73,8 @@ static enum status run_strategies(const struct args *args)
     printf("%-10s %-6s %-6s %-10s %s\n", "strategy", "split", "sync", "meet", "what it is");
     for (int i = 0; strategy_table[i]; i++) {
         const struct strategy *s = strategy_table[i];
-        printf("%-10s %-6s %-6s %-10s %s\n%35s known as %s\n", s->name, s->split, s->sync, s->meet,
-               s->summary, "", s->known_as);
+        printf("%-10s %-6s %-6s %-10s %s\n%35s known as %s\n", s->name, s->split, s->sync,
+               s->meet, s->summary, "", s->known_as);
         printf("%35s passes:", "");
         for (int p = 0; s->passes[p]; p++)
             printf(" %s", s->passes[p]->name);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* parse.c - the command line, from tables. */
 #include <errno.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* report.c - tutti report */
 #include <stdio.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* train.c - tutti train */
 #include <limits.h>
 #include <math.h>
@@ -16,7 +17,8 @@ static const char *resume;
 static const struct flag flags[] = {
     { "resume", "DIR", "continue the run in DIR; flags change its settings", NULL, &resume },
     { "overwrite", NULL, "replace a run that --out holds", &overwrite, NULL },
-    { "json", NULL, "every line of metrics and the summary as JSON on standard output", &json, NULL },
+    { "json", NULL, "every line of metrics and the summary as JSON on standard output", &json,
+      NULL },
     { "quiet", NULL, "no progress, no closing lines", &quiet, NULL },
     { 0 },
 };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* user_model.c - a model in a C file of the user's: compiled with the system's compiler, loaded. */
 #include <dlfcn.h>
 #include <errno.h>
@@ -60,8 +61,8 @@ static enum status compile(const char *source, const char *object)
             return FAIL(STATUS_IO, "the compiler is lost: %s", strerror(errno));
     }
     if (WIFEXITED(state) && WEXITSTATUS(state) == 127)
-        return FAIL(STATUS_UNSUPPORTED, "no C compiler %s: install one (apt install gcc) or set CC",
-                    compiler);
+        return FAIL(STATUS_UNSUPPORTED,
+                    "no C compiler %s: install one (apt install gcc) or set CC", compiler);
     if (!WIFEXITED(state) || WEXITSTATUS(state) != 0)
         return FAIL(STATUS_USAGE, "%s does not compile (see above)", source);
     return STATUS_OK;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* algorithm.h - private: what the algorithms of this folder share.
  *
  * A communicator on shared memory has a board: for each rank two slots, used in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* combine.c - element by element sums and maxima, in pairs and along the tree.
  *
  * The tree over p ranks, padded to a power of two, absent leaves left out; p = 5:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* comm.c - the public functions: check, choose an algorithm, run it. */
 #include "comm/comm.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* comm.h - collective communication within a group of ranks.
  *
  * A communicator is one rank's membership in a group. Every rank makes the same

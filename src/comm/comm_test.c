@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* comm_test.c - every collective, by every algorithm, against a plain serial version; and what
  * happens when ranks disagree or die. */
 #include "comm/comm.h"

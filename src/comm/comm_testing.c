@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* comm_testing.c - ranks as threads and as processes. */
 #include "comm/comm_testing.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* comm_testing.h - runs a function on several ranks, for tests of whatever uses comm. */
 #ifndef COMM_COMM_TESTING_H
 #define COMM_COMM_TESTING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* direct.c - messages: each part of the vector goes straight to the rank that sums it.
  *
  * The vector is cut into one part a rank. Everyone sends part r to rank r, which

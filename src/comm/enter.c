@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* enter.c - how ranks meet in a collective and find out that they mean the same one. */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* halving.c - messages, 2^k ranks: recursive halving, then recursive doubling.
  *
  * In round i rank r meets rank r ^ 2^i; both hold sums of the same span of the vector

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* measure.c - times a collective: fill, barrier, call, clock, again; then the median.
  *
  * Each rank writes its vector anew before every call, as a training step does. Else the parts

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* measure.h - how long a collective takes here. */
 #ifndef COMM_MEASURE_H
 #define COMM_MEASURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* shared.c - shared memory, much data: each rank reduces one part of the vector for all.
  *
  * If all ranks' vectors lie in memory that everyone sees, nothing is copied. Once all

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* small.c - little data: everyone reads everyone's.
  *
  * The data travels in the slot with which a rank enters the call, up to 24 bytes of it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* data_testing.c - makes IDX files with random contents. */
 #include "data/data_testing.h"
 

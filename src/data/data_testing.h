@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* data_testing.h - small IDX data sets for the tests of data/, and of folders above it. */
 #ifndef DATA_DATA_TESTING_H
 #define DATA_DATA_TESTING_H

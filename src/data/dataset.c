@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* dataset.c - an open split: its samples, normalized or as stored.
  *
  * A normalized pixel is (pixel * (1/255) - mean) / deviation, computed in double

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* dataset.h - data sets by name or path, read in their canonical public formats.
  *
  * A data set is looked for in $TUTTI_DATA/NAME, ~/.local/share/tutti/NAME and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* dataset_test.c - opening, describing and reading data sets, the real one if it is there. */
 #include "data/dataset.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* download.c - HTTP and HTTPS by libcurl; bytes are hashed as they arrive. */
 #include "data/download.h"
 

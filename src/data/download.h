@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* download.h - one file from the web into a file, checked. Private to data/. */
 #ifndef DATA_DOWNLOAD_H
 #define DATA_DOWNLOAD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* fetch.c - downloads all files of a data set, then takes them in as import.c does. */
 #include "data/fetch.h"
 

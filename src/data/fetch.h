@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* fetch.h - bringing data sets in: from their public addresses, or from a folder.
  *
  * Both put a data set in place as a whole: its folder appears complete and checked, or not

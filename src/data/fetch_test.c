@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* fetch_test.c - data sets are brought in whole or not at all, by import and by download. */
 #include "data/fetch.h"
 

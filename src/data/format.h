@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* format.h - how a file format hands samples to a data set. Private to data/.
  *
  * A format is one row of format_table: it knows what its files are called, opens

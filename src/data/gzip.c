@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* gzip.c - one call of zlib's inflate over the whole file. */
 #include "data/gzip.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* gzip.h - unpacking a gzip file that lies in memory. Private to data/.
  *
  * `path` is for messages only. A build without zlib refuses with STATUS_UNSUPPORTED.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* idx.c - reads one IDX file, plain or packed. */
 #include "data/idx.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* idx.h - one file in the IDX format of the MNIST data sets. Private to data/.
  *
  * Two zero bytes, the element type, the number of dimensions; the dimensions as 32-bit

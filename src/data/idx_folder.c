@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* idx_folder.c - a data set as four IDX files: images and labels, to train with and to test. */
 #include "data/idx_folder.h"
 

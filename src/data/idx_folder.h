@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* idx_folder.h - the format of folders that hold four IDX files. Private to data/.
  *
  * train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and

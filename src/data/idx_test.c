@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* idx_test.c - IDX files are read as they were written; every kind of damage is named. */
 #include "data/idx.h"
 

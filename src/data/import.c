@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* import.c - takes a folder's data set in under a name. */
 #include "data/import.h"
 

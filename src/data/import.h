@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* import.h - the part of an import that a fetch shares. Private to data/. */
 #ifndef DATA_IMPORT_H
 #define DATA_IMPORT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* loader.c - a ring of batches between the thread that reads and the one that computes.
  *
  * Three counts of batches since the start, each only growing:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* loader.h - batches made ready ahead of the step that needs them.
  *
  * One thread reads ahead; it wakes when half of its buffers are free and fills them

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* loader_test.c - what the loader hands out is what reading directly gives. */
 #include "data/loader.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* sampler.c - an epoch's order is a Fisher-Yates shuffle of 0, 1, 2, ... by the random stream
  * (seed, epoch).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* sampler.h - which samples a step sees: a function of seed, epoch and step, of nothing else.
  *
  * An epoch visits every sample once, in an order drawn from (seed, epoch). Step s of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* sampler_test.c - an epoch visits every sample once, in an order of its own. */
 #include "data/sampler.h"
 

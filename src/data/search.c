@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* search.c - finds the folder of a data set, or says what to do. */
 #include "data/search.h"
 

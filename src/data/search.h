@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* search.h - where data sets are kept. */
 #ifndef DATA_SEARCH_H
 #define DATA_SEARCH_H

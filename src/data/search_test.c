@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* search_test.c - data sets are looked for in the stated order; who finds none is told what to
  * do. */
 #include "data/search.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* store.c - rename(2) replaces an empty folder but no full one, so nothing is destroyed. */
 #include "data/store.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* store.h - a data set's folder, put in place as a whole. Private to data/.
  *
  * begin makes an empty folder beside the place, the caller fills it, commit renames it. One of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* table.c - the data sets that have a name, and the formats that are read.
  *
  * The checksums of Fashion-MNIST are those of the files that its authors publish (their README

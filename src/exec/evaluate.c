@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* evaluate.c - forward over a data set, shared by all lanes of all ranks.
  *
  * The data set is cut into batches of EVAL_ROWS, whatever the number of ranks; lane i of p takes
@@ -52,7 +53,8 @@ static enum status make_room(struct exec *exec, const struct dataset *data, int6
         struct lane *lane = &exec->lanes[i];
         if (lane->eval_x)
             continue;
-        TRY(mem_alloc((size_t)(EVAL_ROWS * shape_count(&sample)), sizeof(float), &lane->eval_x));
+        TRY(mem_alloc((size_t)(EVAL_ROWS * shape_count(&sample)), sizeof(float),
+                      &lane->eval_x));
         TRY(mem_alloc(EVAL_ROWS, sizeof(int32_t), &lane->eval_y));
     }
     return STATUS_OK;
@@ -75,7 +77,8 @@ enum status exec_evaluate(struct exec *exec, const struct dataset *dataset,
     exec_meet(exec, "evaluated");
     exec->evaluations++;
     TRY(exec_wait(exec, &exec->lanes[0], exec->evaluated,
-                  exec->evaluations * (uint32_t)exec->all_lanes, "all_reduce of the evaluation"));
+                  exec->evaluations * (uint32_t)exec->all_lanes,
+                  "all_reduce of the evaluation"));
     for (int64_t b = 0; b < n_batches; b++) {
         loss += (double)exec->eval_losses[b];
         correct += (double)exec->eval_corrects[b];

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* exec.c - making an executor: lanes, shared memory, plans. */
 #include "exec/exec.h"
 
@@ -88,9 +89,10 @@ static enum status read_step_nodes(struct exec *exec)
         } else if (kernel_update_find(node->op->name)) {
             exec->update = kernel_update_find(node->op->name);
             exec->update_attrs = node->attrs;
-        } else if (node->op == &op_all_reduce && node->in[0]->maker->in[0]->kind == VALUE_FLAT) {
-            return FAIL(STATUS_UNSUPPORTED, "node %s: whole buckets are not reduced to every rank",
-                        node->name);
+        } else if (node->op == &op_all_reduce &&
+                   node->in[0]->maker->in[0]->kind == VALUE_FLAT) {
+            return FAIL(STATUS_UNSUPPORTED,
+                        "node %s: whole buckets are not reduced to every rank", node->name);
         }
     }
     if (!exec->update)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* exec.h - runs the graph a strategy made, on one rank.
  *
  * A rank runs its shards on its threads: one whole shard a thread where there are at least as many
@@ -32,7 +33,7 @@ struct exec_config {
     const struct graph *eval;  /* after pass_evaluation, or NULL */
     struct comm *comm;         /* borrowed */
     int threads;
-    int64_t shards, batch;     /* of the whole job */
+    int64_t shards, batch; /* of the whole job */
     uint64_t seed;
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;
@@ -68,7 +69,7 @@ int exec_lanes(const struct exec *exec);
 
 int exec_param_count(const struct exec *exec);
 const struct value *exec_param(const struct exec *exec, int i); /* in the model's order */
-int exec_state_count(const struct exec *exec); /* state vectors a parameter */
+int exec_state_count(const struct exec *exec);                  /* state vectors a parameter */
 const char *exec_state_name(const struct exec *exec, int state);
 
 /* Collective: initial values from the seed. */

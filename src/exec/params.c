@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* params.c - parameters and optimizer state in and out of the flat vectors. */
 #include <math.h>
 #include <stdio.h>
@@ -114,8 +115,8 @@ enum status exec_hash(const struct exec *exec, char out[65])
     for (int i = 0; i < exec->n_params; i++) {
         const struct value *value = exec->params[i];
         char text[256], shape[SHAPE_TEXT];
-        const int length =
-            snprintf(text, sizeof text, "%s %s\n", value->name, shape_print(&value->shape, shape));
+        const int length = snprintf(text, sizeof text, "%s %s\n", value->name,
+                                    shape_print(&value->shape, shape));
         sha256_add(&hash, text, (size_t)length);
         exec_get(exec, i, -1, plain);
         sha256_add(&hash, plain, (size_t)shape_count(&value->shape) * sizeof *plain);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* plan.c - compiles the shard part of a graph for a number of rows.
  *
  * Buffers are placed in running order: at each instruction the outputs and the scratch take the
@@ -18,8 +19,8 @@ enum { ALIGN = 64 };
 struct place {
     bool known;
     struct operand operand;
-    int root;       /* value whose buffer this one is (itself, unless a view) */
-    int last_use;   /* instruction number; of the root */
+    int root;     /* value whose buffer this one is (itself, unless a view) */
+    int last_use; /* instruction number; of the root */
     size_t bytes;
 };
 
@@ -108,8 +109,8 @@ static enum status place_given(struct maker *maker)
     /* The losses go to the numbers that the shard reports. */
     for (int n = 0; n < graph_node_count(maker->graph); n++) {
         const struct node *node = graph_node(maker->graph, n);
-        const bool is_loss = roles->loss && node->op == &op_shard_sum &&
-                             node->in[0]->kind == VALUE_RESULT;
+        const bool is_loss =
+            roles->loss && node->op == &op_shard_sum && node->in[0]->kind == VALUE_RESULT;
         if (is_loss) {
             struct place *place = &maker->places[node->in[0]->id];
             place->known = true;
@@ -182,8 +183,7 @@ static enum status make_instruction(struct maker *maker, const struct node *node
     }
     TRY(kernel_choose(choices, problem, &out->kernel));
     place_outputs(maker, node, number);
-    const size_t scratch =
-        out->kernel->scratch_bytes ? out->kernel->scratch_bytes(problem) : 0;
+    const size_t scratch = out->kernel->scratch_bytes ? out->kernel->scratch_bytes(problem) : 0;
     out->scratch = scratch ? take(maker, scratch, number, number) : 0;
     for (int i = 0; i < node->n_in; i++)
         out->in[i] = maker->places[maker->places[node->in[i]->id].root].operand;
@@ -244,8 +244,8 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
 }
 
 enum status plan_create(const struct graph *graph, const struct graph *places_of, int64_t rows,
-                        const struct plan_buckets *buckets, const struct kernel_choices *choices,
-                        struct plan **out)
+                        const struct plan_buckets *buckets,
+                        const struct kernel_choices *choices, struct plan **out)
 {
     const size_t n_values = (size_t)graph_value_count(graph);
     const size_t n_nodes = (size_t)graph_node_count(graph);

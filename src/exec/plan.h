@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* plan.h - what a lane runs for a shard of a given number of rows: instructions in order, with
  * every buffer placed in one arena by how long it lives. Private to exec/. */
 #ifndef EXEC_PLAN_H
@@ -30,10 +31,11 @@ struct instruction {
     const struct kernel *kernel;
     struct kernel_problem problem;
     struct operand in[KERNEL_IN], out[KERNEL_OUT];
-    size_t scratch; /* offset in the arena */
-    void *state;    /* of the kernel, for this call site */
+    size_t scratch;  /* offset in the arena */
+    void *state;     /* of the kernel, for this call site */
     uint64_t before; /* buckets (bits) whose parameters this is the first to read */
-    uint64_t after;  /* buckets whose gradients are final, and parameters no longer read, after it */
+    uint64_t
+        after; /* buckets whose gradients are final, and parameters no longer read, after it */
 };
 
 struct plan {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* reduce.c - sums gradients over all lanes of all ranks and updates, each lane its part.
  *
  * A bucket is worked on in stretches of TREE_STRETCH elements that stay in the first cache: the
@@ -138,8 +139,9 @@ static enum status clip_and_update(struct lane *lane)
 static const char *bucket_text(int b)
 {
     static const char *const names[] = {
-        "reduce_scatter of bucket 0", "reduce_scatter of bucket 1", "reduce_scatter of bucket 2",
-        "reduce_scatter of bucket 3", "reduce_scatter of bucket 4", "reduce_scatter of bucket 5",
+        "reduce_scatter of bucket 0", "reduce_scatter of bucket 1",
+        "reduce_scatter of bucket 2", "reduce_scatter of bucket 3",
+        "reduce_scatter of bucket 4", "reduce_scatter of bucket 5",
         "reduce_scatter of bucket 6", "reduce_scatter of bucket 7",
     };
     return b < 8 ? names[b] : "reduce_scatter of bucket 8 or later";

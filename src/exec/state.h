@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* state.h - what an executor keeps. Private to exec/.
  *
  * Shared memory of the job, the same on every rank:
@@ -31,19 +32,19 @@ struct times {
 /* One thread of this rank that runs whole shards. */
 struct lane {
     struct exec *exec;
-    int number;             /* among all lanes of all ranks */
-    int64_t first, count;   /* its shards */
+    int number;           /* among all lanes of all ranks */
+    int64_t first, count; /* its shards */
     char *arena;
     char *bases[BASE_COUNT];
     struct plan *plans[PLANS_MAX]; /* for training, one a number of rows */
     int n_plans;
     struct plan *eval_plans[PLANS_MAX];
     int n_eval_plans;
-    float *gradients;       /* its buffers: buffer i at gradients + i * exec->vector */
-    struct pool *pool;      /* threads that share each op's work, or NULL */
-    float *scratch;         /* TREE_SCRATCH floats for each of its threads */
-    int next_bucket;        /* buckets below this are summed and updated in this step */
-    float *eval_x;          /* EVAL_ROWS samples */
+    float *gradients;  /* its buffers: buffer i at gradients + i * exec->vector */
+    struct pool *pool; /* threads that share each op's work, or NULL */
+    float *scratch;    /* TREE_SCRATCH floats for each of its threads */
+    int next_bucket;   /* buckets below this are summed and updated in this step */
+    float *eval_x;     /* EVAL_ROWS samples */
     int32_t *eval_y;
     struct times times;
     enum status status;
@@ -54,10 +55,10 @@ struct exec {
     struct exec_config config;
     struct transport *transport;
     int rank, ranks;
-    int n_lanes, all_lanes;      /* of this rank, of all ranks */
-    struct pool *lanes_pool;     /* runs the lanes, if there are several */
+    int n_lanes, all_lanes;  /* of this rank, of all ranks */
+    struct pool *lanes_pool; /* runs the lanes, if there are several */
     struct plan_buckets buckets;
-    size_t vector;               /* elements of a flat vector, all buckets */
+    size_t vector; /* elements of a flat vector, all buckets */
     const struct kernel_update *update;
     struct attrs update_attrs;
     bool clips;
@@ -70,24 +71,25 @@ struct exec {
     void *shared;
     size_t shared_bytes;
     struct transport_counter *ready, *done, *reduced, *evaluated, *settled;
-    float *losses, *corrects;    /* [2][shards] */
+    float *losses, *corrects; /* [2][shards] */
     float *param;
     float *state[KERNEL_STATES];
     float *sum;
-    double *squares;             /* one a stretch of the flat vector */
-    float *eval_losses, *eval_corrects; /* one an evaluation batch; shared, made when first needed */
+    double *squares; /* one a stretch of the flat vector */
+    float *eval_losses,
+        *eval_corrects; /* one an evaluation batch; shared, made when first needed */
     int64_t eval_capacity;
-    struct tree_part *parts;     /* of all lanes; same addresses everywhere */
+    struct tree_part *parts; /* of all lanes; same addresses everywhere */
     int n_parts;
 
     struct lane *lanes;
-    size_t arena_bytes;          /* of a lane's arena as it is now */
-    uint32_t steps;              /* done since creation: what counters are compared with */
+    size_t arena_bytes; /* of a lane's arena as it is now */
+    uint32_t steps;     /* done since creation: what counters are compared with */
     uint32_t evaluations, settles;
 
     /* The step that runs now */
-    const struct batch *batch;   /* NULL between steps: the caller's again */
-    uint64_t step;               /* its number, which stays for messages */
+    const struct batch *batch; /* NULL between steps: the caller's again */
+    uint64_t step;             /* its number, which stays for messages */
     struct kernel_update_step numbers;
     const struct dataset *eval_data;
 };

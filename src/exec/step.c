@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* step.c - one training step on a rank.
  *
  * Each lane runs its shards one after the other. While the last one runs, a bucket whose gradients
@@ -80,12 +81,13 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
     struct exec *exec = lane->exec;
     const struct batch *batch = exec->batch;
     const int64_t begin = sampler_shard_begin(batch->samples, exec->config.shards, v);
-    const int64_t rows = sampler_shard_begin(batch->samples, exec->config.shards, v + 1) - begin;
+    const int64_t rows =
+        sampler_shard_begin(batch->samples, exec->config.shards, v + 1) - begin;
     const struct shape *sample = &graph_roles((struct graph *)exec->config.train)->input->shape;
     const int64_t floats = shape_count(sample) / sample->dim[0];
     const bool is_last = v == lane->first + lane->count - 1;
-    const uint64_t all = exec->buckets.count == 64 ? ~UINT64_C(0)
-                                                   : (UINT64_C(1) << exec->buckets.count) - 1;
+    const uint64_t all =
+        exec->buckets.count == 64 ? ~UINT64_C(0) : (UINT64_C(1) << exec->buckets.count) - 1;
     const struct kernel_step step = {
         .seed = exec->config.seed,
         .first_sample = batch->step * (uint64_t)exec->config.batch + (uint64_t)begin,
@@ -145,8 +147,7 @@ static void run_step(struct lane *lane)
     const int64_t begin = clock_ns();
 
     lane->status = run_shards(lane);
-    const int64_t other =
-        lane->times.comm - before.comm + (lane->times.wait - before.wait);
+    const int64_t other = lane->times.comm - before.comm + (lane->times.wait - before.wait);
     lane->times.compute += clock_ns() - begin - other;
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* tree.c - sums along the tree of shards. */
 #include "exec/tree.h"
 
@@ -76,7 +77,8 @@ struct combine {
 };
 
 /* Sum over the leaves of [begin, begin + length); NULL if all are absent. Level counts scratch. */
-static const float *combine_node(const struct combine *c, int64_t begin, int64_t length, int level)
+static const float *combine_node(const struct combine *c, int64_t begin, int64_t length,
+                                 int level)
 {
     if (begin >= c->shards)
         return NULL;

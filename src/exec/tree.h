@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* tree.h - the fixed binary tree over logical shards, along which gradients are summed.
  *
  * Leaves are shard numbers 0..V-1, padded to a power of two by leaves that are absent (never added

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* tree_test.c - sums along the tree of shards do not depend on how shards lie on lanes. */
 #include <string.h>
 
@@ -77,7 +78,9 @@ static void test_losses_are_summed_along_the_tree(void)
 const struct test tests[] = {
     { .name = "any cut into rows gives the tree sum",
       .property = test_any_cut_into_rows_gives_the_tree_sum },
-    { .name = "aligned rows hold one partial sum", .run = test_aligned_rows_hold_one_partial_sum },
-    { .name = "losses are summed along the tree", .run = test_losses_are_summed_along_the_tree },
+    { .name = "aligned rows hold one partial sum",
+      .run = test_aligned_rows_hold_one_partial_sum },
+    { .name = "losses are summed along the tree",
+      .run = test_losses_are_summed_along_the_tree },
     { 0 },
 };

@@ -1,8 +1,353 @@
-/* draw.c - graphs as SVG. */
-#include "graph/graph.h"
+/* draw.c - graphs as SVG: one element, complete by itself, for a browser or inside a page.
+ *
+ * Colours come from Okabe and Ito's palette, which most people tell apart; shape says the same
+ * once more: collectives have bars at both ends, updates a heavy border. Every class and id
+ * begins with "tg-", so that a page's own styles and these do not meet.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "graph/op.h"
+#include "graph/picture.h"
+#include "graph/print.h"
+
+static const char style[] =
+    "<style>\n"
+    ".tg-graph{--tg-paper:#fff;--tg-ink:#1b1f24;--tg-soft:#59636e;--tg-line:#8c959f;"
+    "--tg-forward:#dcecf8;--tg-forward-edge:#0072b2;"
+    "--tg-backward:#fdeccc;--tg-backward-edge:#c77d00;"
+    "--tg-reduce:#d6f0e6;--tg-reduce-edge:#00805d;"
+    "--tg-update:#f6e1ed;--tg-update-edge:#b0568b;"
+    "--tg-pill:#f1f3f5;--tg-pill-edge:#a8b1ba;"
+    "background:var(--tg-paper);font-family:system-ui,-apple-system,'Segoe UI',Roboto,"
+    "'Helvetica Neue',Arial,sans-serif}\n"
+    "@media screen and (prefers-color-scheme:dark){.tg-graph{--tg-paper:#1a1e25;"
+    "--tg-ink:#e8ebef;--tg-soft:#a9b2bd;--tg-line:#79838f;"
+    "--tg-forward:#12344d;--tg-forward-edge:#56b4e9;"
+    "--tg-backward:#453212;--tg-backward-edge:#e69f00;"
+    "--tg-reduce:#10392e;--tg-reduce-edge:#2fc79a;"
+    "--tg-update:#43273a;--tg-update-edge:#e08bbb;"
+    "--tg-pill:#262c34;--tg-pill-edge:#5d6772}}\n"
+    ".tg-paper{fill:var(--tg-paper)}\n"
+    ".tg-graph text{fill:var(--tg-ink);font-size:11px}\n"
+    ".tg-graph .tg-heading{font-size:16px;font-weight:600}\n"
+    ".tg-graph .tg-op{font-size:13px;font-weight:600}\n"
+    ".tg-graph .tg-soft{fill:var(--tg-soft)}\n"
+    ".tg-graph .tg-small{font-size:10px}\n"
+    ".tg-box{stroke-width:1.2}\n"
+    ".tg-forward .tg-box{fill:var(--tg-forward);stroke:var(--tg-forward-edge)}\n"
+    ".tg-backward .tg-box{fill:var(--tg-backward);stroke:var(--tg-backward-edge)}\n"
+    ".tg-reduce .tg-box{fill:var(--tg-reduce);stroke:var(--tg-reduce-edge)}\n"
+    ".tg-update .tg-box{fill:var(--tg-update);stroke:var(--tg-update-edge);stroke-width:2.6}\n"
+    ".tg-bar{fill:none;stroke:var(--tg-reduce-edge);stroke-width:1.2}\n"
+    ".tg-pill{fill:var(--tg-pill);stroke:var(--tg-pill-edge);stroke-width:.8}\n"
+    ".tg-edge{fill:none;stroke:var(--tg-line);stroke-width:1.3}\n"
+    ".tg-saved{stroke-dasharray:4 3;stroke-width:1;opacity:.8}\n"
+    ".tg-head{fill:var(--tg-line)}\n"
+    ".tg-node:hover .tg-box{stroke-width:3}\n"
+    "</style>\n";
+
+/* At most `most` characters, the last an ellipsis if there were more; bytes that are no UTF-8 become
+ * question marks, and so do control characters, which XML forbids. */
+static void add_text(struct strbuf *out, const char *text, int most)
+{
+    size_t left = strlen(text);
+
+    for (int count = 0; left > 0; count++) {
+        const size_t span = utf8_span(text, left);
+        char one[5] = { '?' };
+
+        if (count == most - 1 && left > (span ? span : 1)) {
+            strbuf_add(out, "\xE2\x80\xA6");
+            return;
+        }
+        if (span > 0 && (unsigned char)*text >= 0x20 && *text != 0x7F)
+            memcpy(one, text, span);
+        strbuf_add_xml(out, one);
+        text += span ? span : 1;
+        left -= span ? span : 1;
+    }
+}
+
+static void add_all(struct strbuf *out, const char *text)
+{
+    add_text(out, text, 1 << 20);
+}
+
+/* "64x784" with the sign that people write. */
+static void add_shape(struct strbuf *out, const struct shape *shape)
+{
+    char text[SHAPE_TEXT];
+
+    for (const char *c = shape_print(shape, text); *c; c++) {
+        if (*c == 'x')
+            strbuf_add(out, "\xC3\x97");
+        else
+            strbuf_add_bytes(out, c, 1);
+    }
+}
+
+static void add_value_line(struct strbuf *out, const struct value *value)
+{
+    add_all(out, value->name);
+    strbuf_printf(out, "  %s ", dtype_name(value->dtype));
+    add_shape(out, &value->shape);
+    if (value->layout != LAYOUT_PLAIN)
+        strbuf_printf(out, " %s", layout_name(value->layout));
+    if (value->flat) {
+        strbuf_add(out, " in ");
+        add_all(out, value->flat->name);
+    }
+}
+
+/* Everything there is to say of a node, for the pointer that rests on it. */
+static void add_node_title(struct strbuf *out, const struct node *node)
+{
+    struct strbuf attrs;
+
+    strbuf_add(out, "<title>");
+    strbuf_printf(out, "%s: ", node->op->name);
+    add_all(out, node->op->summary);
+    strbuf_printf(out, "\n%s ", phase_name(node->phase));
+    add_all(out, node->name);
+    strbuf_init(&attrs, 4096);
+    graph_print_attrs(node, &attrs);
+    strbuf_add(out, attrs.length ? "\n" : "");
+    strbuf_add_xml(out, attrs.length ? attrs.text + 1 : "");
+    strbuf_release(&attrs);
+    for (int i = 0; i < node->n_in; i++) {
+        strbuf_add(out, "\nin   ");
+        add_value_line(out, node->in[i]);
+    }
+    for (int i = 0; i < node->n_out; i++) {
+        strbuf_add(out, "\nout  ");
+        add_value_line(out, node->out[i]);
+    }
+    strbuf_add(out, "</title>");
+}
+
+/* Numbers of an SVG need no more than a tenth of a pixel. */
+static void add_number(struct strbuf *out, double number)
+{
+    char text[32];
+    int length = snprintf(text, sizeof text, "%.1f", number);
+
+    if (length > 2 && strcmp(text + length - 2, ".0") == 0)
+        text[length - 2] = '\0';
+    strbuf_add(out, strcmp(text, "-0") == 0 ? "0" : text);
+}
+
+static void add_attribute(struct strbuf *out, const char *name, double number)
+{
+    strbuf_printf(out, " %s=\"", name);
+    add_number(out, number);
+    strbuf_add(out, "\"");
+}
+
+static void add_rect(struct strbuf *out, const char *class, double x, double y, double width,
+                     double height, double radius)
+{
+    strbuf_printf(out, "<rect class=\"%s\"", class);
+    add_attribute(out, "x", x);
+    add_attribute(out, "y", y);
+    add_attribute(out, "width", width);
+    add_attribute(out, "height", height);
+    add_attribute(out, "rx", radius);
+    strbuf_add(out, "/>");
+}
+
+static void begin_text(struct strbuf *out, const char *class, double x, double y, bool middle)
+{
+    strbuf_printf(out, "<text class=\"%s\"", class);
+    add_attribute(out, "x", x);
+    add_attribute(out, "y", y);
+    strbuf_add(out, middle ? " text-anchor=\"middle\">" : ">");
+}
+
+/* The parts ------------------------------------------------------------------------------ */
+
+static bool is_collective(const struct op *op)
+{
+    return op == &op_shard_sum || op == &op_all_reduce || op == &op_reduce_scatter ||
+           op == &op_all_gather;
+}
+
+/* Collectives are of the colour of reduction, whenever they run. */
+static const char *class_of(const struct node *node)
+{
+    return is_collective(node->op) ? phase_name(PHASE_REDUCE) : phase_name(node->phase);
+}
+
+static void add_bars(struct strbuf *out, double x, double y, double width, double height)
+{
+    strbuf_add(out, "<path class=\"tg-bar\" d=\"M");
+    add_number(out, x + 6);
+    strbuf_add(out, " ");
+    add_number(out, y);
+    strbuf_add(out, "v");
+    add_number(out, height);
+    strbuf_add(out, "M");
+    add_number(out, x + width - 6);
+    strbuf_add(out, " ");
+    add_number(out, y);
+    strbuf_add(out, "v");
+    add_number(out, height);
+    strbuf_add(out, "\"/>");
+}
+
+static void add_box(struct strbuf *out, const struct picture_box *box)
+{
+    const struct node *node = box->node;
+    const double x = box->x + box->width / 2;
+
+    strbuf_printf(out, "<g class=\"tg-node tg-%s\" id=\"tg-n%d\">", class_of(node), node->id);
+    add_node_title(out, node);
+    add_rect(out, "tg-box", box->x, box->y, box->width, box->height, 6);
+    if (is_collective(node->op))
+        add_bars(out, box->x, box->y, box->width, box->height);
+    begin_text(out, "tg-op", x, box->y + 18, true);
+    add_text(out, node->op->name, PICTURE_TEXT_MAX);
+    strbuf_add(out, "</text>");
+    begin_text(out, "tg-name", x, box->y + 33, true);
+    add_text(out, node->name, PICTURE_TEXT_MAX);
+    strbuf_add(out, "</text>");
+    begin_text(out, "tg-soft", x, box->y + 47, true);
+    add_shape(out, &node->out[0]->shape);
+    strbuf_add(out, "</text></g>\n");
+}
+
+static void add_pill(struct strbuf *out, const struct picture_pill *pill)
+{
+    strbuf_add(out, "<g><title>");
+    add_value_line(out, pill->value);
+    strbuf_add(out, "</title>");
+    add_rect(out, "tg-pill", pill->x, pill->y, pill->width, PICTURE_PILL_HEIGHT,
+             PICTURE_PILL_HEIGHT / 2.0);
+    begin_text(out, "tg-small", pill->x + pill->width / 2, pill->y + 11.5, true);
+    add_text(out, pill->value->name, PICTURE_PILL_TEXT_MAX);
+    strbuf_add(out, "</text></g>\n");
+}
+
+static void add_point(struct strbuf *out, struct picture_point point)
+{
+    add_number(out, point.x);
+    strbuf_add(out, " ");
+    add_number(out, point.y);
+}
+
+static void add_edge(struct strbuf *out, const struct picture_edge *edge)
+{
+    strbuf_printf(out, "<path class=\"tg-edge%s\" marker-end=\"url(#tg-arrow)\" d=\"M",
+                  edge->is_saved ? " tg-saved" : "");
+    add_point(out, edge->points[0]);
+    for (int i = 1; i < edge->n_points; i++) {
+        strbuf_add(out, i % 3 == 1 ? "C" : " ");
+        add_point(out, edge->points[i]);
+    }
+    strbuf_add(out, "\"><title>");
+    add_value_line(out, edge->value);
+    strbuf_add(out, "</title></path>\n");
+}
+
+/* A pill stands beside its box; in the last lane below it, where no line is needed. */
+static void add_pill_line(struct strbuf *out, const struct picture_box *box,
+                          const struct picture_pill *pill)
+{
+    if (pill->x >= box->x)
+        return;
+    strbuf_add(out, "<path class=\"tg-edge\" d=\"M");
+    add_number(out, pill->x + pill->width);
+    strbuf_add(out, " ");
+    add_number(out, pill->y + PICTURE_PILL_HEIGHT / 2.0);
+    strbuf_add(out, "H");
+    add_number(out, box->x);
+    strbuf_add(out, "\"/>\n");
+}
+
+/* One sample of each kind of thing, from left to right. */
+static double add_legend(struct strbuf *out, double y)
+{
+    static const struct {
+        const char *class, *text;
+    } kinds[] = { { "tg-node tg-forward", "forward" },
+                  { "tg-node tg-backward", "backward" },
+                  { "tg-node tg-reduce", "sum over shards and ranks" },
+                  { "tg-node tg-update", "update" } };
+    double x = PICTURE_MARGIN;
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        strbuf_printf(out, "<g class=\"%s\">", kinds[i].class);
+        add_rect(out, "tg-box", x, y - 11, 26, 15, 4);
+        if (i == 2)
+            add_bars(out, x, y - 11, 26, 15);
+        begin_text(out, "tg-soft", x + 33, y, false);
+        strbuf_printf(out, "%s</text></g>\n", kinds[i].text);
+        x += 33 + 6.2 * (double)strlen(kinds[i].text) + 20;
+    }
+    add_rect(out, "tg-pill", x, y - 11, 26, 14, 7);
+    begin_text(out, "tg-soft", x + 33, y, false);
+    strbuf_add(out, "given: samples, parameters, state</text>\n");
+    x += 33 + 6.2 * 33 + 20;
+    strbuf_add(out, "<path class=\"tg-edge tg-saved\" d=\"M");
+    add_number(out, x);
+    strbuf_add(out, " ");
+    add_number(out, y - 4);
+    strbuf_add(out, "h26\"/>");
+    begin_text(out, "tg-soft", x + 33, y, false);
+    strbuf_add(out, "kept for backward</text>\n");
+    return x + 33 + 6.2 * 17 + PICTURE_MARGIN;
+}
 
 void graph_print_svg(const struct graph *graph, struct strbuf *out)
 {
-    strbuf_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\"><title>%s</title></svg>",
-                  graph_name(graph));
+    struct strbuf legend;
+    struct picture *picture;
+    const enum status status = picture_create(graph, &picture);
+
+    if (status != STATUS_OK) {
+        out->status = out->status == STATUS_OK ? status : out->status;
+        return;
+    }
+    strbuf_init(&legend, 1 << 16);
+    const double legend_width = add_legend(&legend, 66);
+    const double width = picture->width > legend_width ? picture->width : legend_width;
+
+    strbuf_add(out,
+               "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"tg-graph\" role=\"img\"");
+    add_attribute(out, "width", width);
+    add_attribute(out, "height", picture->height);
+    strbuf_add(out, " viewBox=\"0 0 ");
+    add_point(out, (struct picture_point){ width, picture->height });
+    strbuf_add(out, "\">\n<title>graph ");
+    add_all(out, graph_name(graph));
+    strbuf_add(out, "</title>\n");
+    strbuf_add(out, style);
+    strbuf_add(out, "<defs><marker id=\"tg-arrow\" viewBox=\"0 0 8 8\" refX=\"7.5\" refY=\"4\" "
+                    "markerWidth=\"8\" markerHeight=\"8\" markerUnits=\"userSpaceOnUse\" "
+                    "orient=\"auto\"><path class=\"tg-head\" d=\"M0 .8L8 4L0 7.2z\"/></marker>"
+                    "</defs>\n");
+    add_rect(out, "tg-paper", 0, 0, width, picture->height, 0);
+    begin_text(out, "tg-heading", PICTURE_MARGIN, 34, false);
+    add_text(out, graph_name(graph), 64);
+    strbuf_printf(out, "</text>\n");
+    begin_text(out, "tg-soft", PICTURE_MARGIN + 26 + 10.0 * (double)strlen(graph_name(graph)),
+               34, false);
+    strbuf_printf(out, "%d nodes, %lld parameters</text>\n", picture->n_boxes,
+                  (long long)graph_param_count(graph));
+    strbuf_add(out, legend.text);
+    strbuf_release(&legend);
+
+    for (int e = 0; e < picture->n_edges; e++)
+        add_edge(out, &picture->edges[e]);
+    for (int b = 0; b < picture->n_boxes; b++) {
+        const struct picture_box *box = &picture->boxes[b];
+        for (int p = 0; p < box->n_pills; p++) {
+            add_pill_line(out, box, &box->pills[p]);
+            add_pill(out, &box->pills[p]);
+        }
+        add_box(out, box);
+    }
+    strbuf_add(out, "</svg>\n");
+    picture_destroy(picture);
 }

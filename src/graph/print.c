@@ -1,5 +1,26 @@
 /* print.c - graphs as text and as DOT. */
+#include "graph/print.h"
+
 #include "graph/op.h"
+
+int graph_each_made(const struct graph *graph, const struct value *value,
+                    void (*fn)(void *arg, const struct value *made), void *arg)
+{
+    int count = 0;
+
+    if (value->maker) {
+        fn(arg, value);
+        return 1;
+    }
+    for (int i = 0; value->kind == VALUE_FLAT && i < graph_value_count(graph); i++) {
+        const struct value *inside = graph_value(graph, i);
+        if (inside->flat == value && inside->maker) {
+            fn(arg, inside);
+            count++;
+        }
+    }
+    return count;
+}
 
 static void print_value(const struct value *value, struct strbuf *out)
 {
@@ -28,13 +49,14 @@ static void print_float(struct strbuf *out, const char *name, float number)
         strbuf_printf(out, " %s=%g", name, (double)number);
 }
 
-static void print_attrs(const struct node *node, struct strbuf *out)
+void graph_print_attrs(const struct node *node, struct strbuf *out)
 {
     const struct attrs *a = &node->attrs;
 
     print_pair(out, "window", a->window);
     print_pair(out, "stride", a->stride);
     print_pair(out, "pad", a->pad);
+    print_pair(out, "extent", a->extent);
     if (a->activation == ACTIVATION_RELU)
         strbuf_add(out, " activation=relu");
     print_float(out, "rate", a->rate);
@@ -78,7 +100,7 @@ void graph_print_text(const struct graph *graph, struct strbuf *out)
         for (int i = 0; i < node->n_in; i++)
             strbuf_printf(out, "%s%%%d", i ? ", " : "", node->in[i]->id);
         strbuf_add(out, ")");
-        print_attrs(node, out);
+        graph_print_attrs(node, out);
         strbuf_add(out, "\n");
     }
 }
@@ -90,41 +112,72 @@ static void add_dot_text(struct strbuf *out, const char *text)
     for (; *text; text++) {
         if (*text == '"' || *text == '\\')
             strbuf_add(out, "\\");
-        strbuf_add_bytes(out, text, 1);
+        strbuf_add_bytes(out, (unsigned char)*text < 0x20 ? "?" : text, 1);
     }
+}
+
+/* The node whose edges are written, and the makers seen so far: a flat value may hold several
+ * outputs of one node. */
+struct dot {
+    struct strbuf *out;
+    const struct node *node;
+    const struct node *seen[GRAPH_NODE_IN];
+    int n_seen;
+};
+
+static void add_dot_edge(void *arg, const struct value *made)
+{
+    struct dot *dot = arg;
+    char shape[SHAPE_TEXT];
+
+    for (int i = 0; i < dot->n_seen; i++) {
+        if (dot->seen[i] == made->maker)
+            return;
+    }
+    if (dot->n_seen < GRAPH_NODE_IN)
+        dot->seen[dot->n_seen++] = made->maker;
+    strbuf_printf(dot->out, "  n%d -> n%d [label=\"%s\"];\n", made->maker->id, dot->node->id,
+                  shape_print(&made->shape, shape));
+}
+
+static void add_dot_node(const struct graph *graph, const struct node *node, struct strbuf *out)
+{
+    static const char *const colours[] = { "#d7e8fa", "#fbe0cd", "#d9efd7", "#ecdff2" };
+    struct dot dot = { .out = out, .node = node };
+
+    strbuf_printf(out, "  n%d [label=\"%s\\n", node->id, node->op->name);
+    add_dot_text(out, node->name);
+    strbuf_printf(out, "\", fillcolor=\"%s\"];\n", colours[node->phase]);
+    for (int i = 0; i < node->n_in; i++) {
+        const struct value *in = node->in[i];
+        char shape[SHAPE_TEXT];
+        if (graph_each_made(graph, in, add_dot_edge, &dot) == 0)
+            strbuf_printf(out, "  v%d -> n%d [label=\"%s\"];\n", in->id, node->id,
+                          shape_print(&in->shape, shape));
+    }
+}
+
+static void ignore(void *arg, const struct value *made)
+{
+    (void)arg;
+    (void)made;
 }
 
 void graph_print_dot(const struct graph *graph, struct strbuf *out)
 {
-    static const char *const colours[] = { "#d7e8fa", "#fbe0cd", "#d9efd7", "#ecdff2" };
-
     strbuf_add(out, "digraph \"");
     add_dot_text(out, graph_name(graph));
-    strbuf_add(out, "\" {\n  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\"];\n");
+    strbuf_add(out,
+               "\" {\n  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\"];\n");
     for (int i = 0; i < graph_value_count(graph); i++) {
         const struct value *value = graph_value(graph, i);
-        if (value->kind == VALUE_RESULT || value->kind == VALUE_FLAT)
+        if (graph_uses(graph, value) == 0 || graph_each_made(graph, value, ignore, NULL) > 0)
             continue;
         strbuf_printf(out, "  v%d [label=\"", value->id);
         add_dot_text(out, value->name);
         strbuf_add(out, "\", shape=ellipse, fillcolor=\"#f4f4f4\"];\n");
     }
-    for (int n = 0; n < graph_node_count(graph); n++) {
-        const struct node *node = graph_node(graph, n);
-        strbuf_printf(out, "  n%d [label=\"%s\\n", node->id, node->op->name);
-        add_dot_text(out, node->name);
-        strbuf_printf(out, "\", fillcolor=\"%s\"];\n", colours[node->phase]);
-        for (int i = 0; i < node->n_in; i++) {
-            const struct value *in = node->in[i];
-            char shape[SHAPE_TEXT];
-            if (in->kind == VALUE_FLAT)
-                continue;
-            if (in->maker)
-                strbuf_printf(out, "  n%d -> n%d", in->maker->id, node->id);
-            else
-                strbuf_printf(out, "  v%d -> n%d", in->id, node->id);
-            strbuf_printf(out, " [label=\"%s\"];\n", shape_print(&in->shape, shape));
-        }
-    }
+    for (int n = 0; n < graph_node_count(graph); n++)
+        add_dot_node(graph, graph_node(graph, n), out);
     strbuf_add(out, "}\n");
 }

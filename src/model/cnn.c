@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* cnn.c - two 3x3 convolutions of 32 and 64 channels, each with ReLU and 2x2 max pool; 128 hidden
  * units; dropout. */
 #include "graph/build.h"
@@ -5,8 +6,8 @@
 
 enum { OPTION_DROPOUT };
 
-static void build_cnn(struct graph *graph, const struct model_config *config, struct value *input,
-                      struct value *target)
+static void build_cnn(struct graph *graph, const struct model_config *config,
+                      struct value *input, struct value *target)
 {
     const float rate = config->training ? (float)config->options[OPTION_DROPOUT] : 0;
     const struct build_conv conv1 = { .channels = 32, .kernel = 3, .stride = 1, .pad = 1 };

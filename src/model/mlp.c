@@ -1,9 +1,10 @@
+/* SPDX-License-Identifier: MIT */
 /* mlp.c - a perceptron with two hidden layers: inputs-250-100-classes, ReLU. */
 #include "graph/build.h"
 #include "model/model.h"
 
-static void build_mlp(struct graph *graph, const struct model_config *config, struct value *input,
-                      struct value *target)
+static void build_mlp(struct graph *graph, const struct model_config *config,
+                      struct value *input, struct value *target)
 {
     struct value *x = build_relu(graph, "relu1", build_linear(graph, "fc1", input, 250));
     x = build_relu(graph, "relu2", build_linear(graph, "fc2", x, 100));

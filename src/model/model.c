@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* model.c - the zoo's table, and building a model's graph. */
 #include "model/model.h"
 

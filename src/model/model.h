@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* model.h - the zoo: functions that add nodes, and nothing else.
  *
  * A model knows its layers. It does not know ranks, shards, devices or optimizers.
@@ -16,7 +17,7 @@ enum { MODEL_OPTIONS = 8 };
 
 struct model_option {
     const char *name, *summary;
-    double value;          /* default */
+    double value; /* default */
     double minimum, maximum;
 };
 
@@ -30,7 +31,7 @@ struct model_config {
 
 struct model {
     const char *name, *summary;
-    const char *data;   /* the data set it is usually trained on */
+    const char *data;    /* the data set it is usually trained on */
     struct shape sample; /* what that gives: C, H, W */
     int classes;
     struct model_option options[MODEL_OPTIONS]; /* ended by a NULL name, or full */
@@ -39,7 +40,7 @@ struct model {
                   struct value *target);
 };
 
-extern const struct model *const model_table[]; /* ended by NULL */
+extern const struct model *const model_table[];   /* ended by NULL */
 const struct model *model_find(const char *name); /* NULL if unknown */
 
 /* The model's own data shape and default options, batch 1, training. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* model_test.c - the zoo's models are what they are said to be. */
 #include <string.h>
 
@@ -13,9 +14,12 @@ struct expected {
 
 /* Counts worked out by hand from the definitions. */
 static const struct expected zoo[] = {
-    { "mlp", 784 * 250 + 250 + 250 * 100 + 100 + 100 * 10 + 10, 2.0 * (784 * 250 + 25000 + 1000),
+    { "mlp",
+      784 * 250 + 250 + 250 * 100 + 100 + 100 * 10 + 10,
+      2.0 * (784 * 250 + 25000 + 1000),
       { "fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias", "fc3.weight", "fc3.bias" } },
-    { "cnn", 32 * 9 + 32 + 64 * 32 * 9 + 64 + 3136 * 128 + 128 + 1280 + 10,
+    { "cnn",
+      32 * 9 + 32 + 64 * 32 * 9 + 64 + 3136 * 128 + 128 + 1280 + 10,
       2.0 * (784.0 * 32 * 9 + 196.0 * 64 * 288 + 3136 * 128 + 1280),
       { "conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "fc1.weight", "fc1.bias",
         "fc2.weight", "fc2.bias" } },
@@ -80,9 +84,12 @@ static void test_images_too_small_are_refused_by_name(void)
 }
 
 const struct test tests[] = {
-    { .name = "models have the stated parameters", .run = test_models_have_the_stated_parameters },
-    { .name = "every model builds for any batch", .run = test_every_model_builds_for_any_batch },
+    { .name = "models have the stated parameters",
+      .run = test_models_have_the_stated_parameters },
+    { .name = "every model builds for any batch",
+      .run = test_every_model_builds_for_any_batch },
     { .name = "wrong options are refused", .run = test_wrong_options_are_refused },
-    { .name = "images too small are refused by name", .run = test_images_too_small_are_refused_by_name },
+    { .name = "images too small are refused by name",
+      .run = test_images_too_small_are_refused_by_name },
     { 0 },
 };

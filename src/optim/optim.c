@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* optim.c - the optimizers' table and the numbers of a step. */
 #include "optim/optim.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* optim.h - optimizers as graph builders, and learning rates over time.
  *
  * An optimizer is a row of a table: its op, its state and its defaults. It adds one update
@@ -21,19 +22,19 @@ struct optimizer {
     struct attrs defaults;
     double default_lr;
 };
-extern const struct optimizer *const optim_table[]; /* ended by NULL */
+extern const struct optimizer *const optim_table[];   /* ended by NULL */
 const struct optimizer *optim_find(const char *name); /* NULL if unknown */
 
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_COSINE };
 
 struct schedule {
     enum schedule_kind kind;
-    double lr;             /* the highest */
-    double final_lr;       /* cosine ends here */
-    double gamma;          /* step: factor every `every` steps */
+    double lr;       /* the highest */
+    double final_lr; /* cosine ends here */
+    double gamma;    /* step: factor every `every` steps */
     uint64_t every;
-    uint64_t warmup;       /* steps of linear rise from lr/warmup to lr */
-    uint64_t total;        /* steps of the whole run (cosine) */
+    uint64_t warmup; /* steps of linear rise from lr/warmup to lr */
+    uint64_t total;  /* steps of the whole run (cosine) */
 };
 MUST_CHECK enum status schedule_parse(const char *name, enum schedule_kind *out);
 const char *schedule_name(enum schedule_kind kind);

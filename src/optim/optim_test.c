@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* optim_test.c - schedules and the numbers of a step. */
 #include <math.h>
 
@@ -62,7 +63,9 @@ static void test_sgd_without_momentum_keeps_no_state(void)
 const struct test tests[] = {
     { .name = "schedules take known values", .run = test_schedules_take_known_values },
     { .name = "names are refused or found", .run = test_names_are_refused_or_found },
-    { .name = "adam's corrections follow the step", .run = test_adam_corrections_follow_the_step },
-    { .name = "sgd without momentum keeps no state", .run = test_sgd_without_momentum_keeps_no_state },
+    { .name = "adam's corrections follow the step",
+      .run = test_adam_corrections_follow_the_step },
+    { .name = "sgd without momentum keeps no state",
+      .run = test_sgd_without_momentum_keeps_no_state },
     { 0 },
 };

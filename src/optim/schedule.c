@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* schedule.c - learning rate over time. */
 #include <math.h>
 #include <string.h>

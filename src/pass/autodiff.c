@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* autodiff.c - adds the backward nodes.
  *
  * Walks the forward nodes from last to first; each op's rule turns the gradients of its outputs

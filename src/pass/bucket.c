@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* bucket.c - lays parameters and gradients into flat ranges, so that sums and updates run over
  * long vectors.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* fuse.c - joins what would be bound by memory: bias, activation and pooling into the op before.
  *
  *   linear -> bias [-> relu]                        becomes  linear with bias and activation
@@ -58,7 +59,7 @@ static struct chain chain_of(const struct graph *graph, struct node *node)
 static struct node *fused(struct graph *graph, struct node *node, const struct chain *chain)
 {
     struct value *const in[] = { node->in[0], node->in[1],
-                                 chain->bias    ? chain->bias->in[1]
+                                 chain->bias      ? chain->bias->in[1]
                                  : node->n_in > 2 ? node->in[2]
                                                   : NULL };
     struct attrs attrs = node->attrs;

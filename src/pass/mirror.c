@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* mirror.c - synchronous data parallelism: the ranks' sums meet before the update.
  *
  * Before: a training step for one device whose shards lie on several ranks. For every bucket

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* pass.c - running a list of passes. */
 #include "pass/pass.h"
 

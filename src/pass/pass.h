@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* pass.h - functions that rewrite a graph; a strategy is a list of them.
  *
  * A model's forward graph becomes what a rank runs by the passes of its strategy, in the
@@ -18,7 +19,7 @@ enum { PASS_BUCKETS = GRAPH_NODE_IN };
 struct pass_config {
     int64_t batch, shards; /* samples a step; logical shards of the whole job */
     int ranks;
-    int64_t bucket_bytes;  /* a bucket is closed before it grows past this; 0 picks */
+    int64_t bucket_bytes; /* a bucket is closed before it grows past this; 0 picks */
     struct optim_config optim;
 };
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* pass_test.c - what the passes make of a model's graph. */
 #include <string.h>
 
@@ -47,7 +48,8 @@ static void test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn(void)
     CHECK_INT(0, count_op(graph, &op_conv2d) + count_op(graph, &op_bias) +
                      count_op(graph, &op_relu) + count_op(graph, &op_max_pool));
     CHECK_INT(2, count_op(graph, &op_conv2d_pool_grad_weight));
-    CHECK_INT(1, count_op(graph, &op_conv2d_pool_grad_input)); /* none for the images themselves */
+    CHECK_INT(1,
+              count_op(graph, &op_conv2d_pool_grad_input)); /* none for the images themselves */
     CHECK_INT(0, count_op(graph, &op_max_pool_grad));
     graph_destroy(graph);
 }
@@ -104,8 +106,7 @@ static void test_a_batch_that_does_not_divide_is_refused(void)
 
     config.shards = 3;
     CHECK_OK(model_build(model, &model_config, &graph));
-    CHECK_STATUS(STATUS_USAGE,
-                 pass_run(graph, strategy_find("single")->passes, &config, NULL));
+    CHECK_STATUS(STATUS_USAGE, pass_run(graph, strategy_find("single")->passes, &config, NULL));
     CHECK_MESSAGE("not divisible");
     graph_destroy(graph);
 }
@@ -114,11 +115,13 @@ static void test_impossible_strategies_are_refused_with_the_reason(void)
 {
     CHECK_STATUS(STATUS_USAGE, strategy_check(strategy_find("single"), 2, NULL, NULL, NULL));
     CHECK_MESSAGE("mirrored");
-    CHECK_STATUS(STATUS_USAGE, strategy_check(strategy_find("mirrored"), 2, NULL, "async", NULL));
+    CHECK_STATUS(STATUS_USAGE,
+                 strategy_check(strategy_find("mirrored"), 2, NULL, "async", NULL));
     CHECK_MESSAGE("step");
     CHECK_STATUS(STATUS_USAGE, strategy_check(strategy_find("mirrored"), 0, NULL, NULL, NULL));
     CHECK_OK(strategy_check(strategy_find("mirrored"), 2, "dp=2", "step", "allreduce"));
-    CHECK_STATUS(STATUS_USAGE, strategy_check(strategy_find("mirrored"), 2, "dp=4", NULL, NULL));
+    CHECK_STATUS(STATUS_USAGE,
+                 strategy_check(strategy_find("mirrored"), 2, "dp=4", NULL, NULL));
 }
 
 static void test_verification_names_a_broken_node(void)
@@ -144,6 +147,7 @@ const struct test tests[] = {
       .run = test_a_batch_that_does_not_divide_is_refused },
     { .name = "impossible strategies are refused with the reason",
       .run = test_impossible_strategies_are_refused_with_the_reason },
-    { .name = "verification names a broken node", .run = test_verification_names_a_broken_node },
+    { .name = "verification names a broken node",
+      .run = test_verification_names_a_broken_node },
     { 0 },
 };

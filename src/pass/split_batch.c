@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* split_batch.c - cuts the step's samples into logical shards.
  *
  * After it the graph describes one shard up to the shard_sum nodes: extents along the batch are

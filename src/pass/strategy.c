@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* strategy.c - the presets, each a list of passes read top to bottom. */
 #include "pass/strategy.h"
 
@@ -15,8 +16,8 @@ static const struct pass *const single_passes[] = {
 };
 
 static const struct pass *const mirrored_passes[] = {
-    &pass_fuse, &pass_autodiff, &pass_bucket, &pass_split_batch, &pass_update,
-    &pass_mirror, /* last: it turns a whole step for one device into each rank's */
+    &pass_fuse,   &pass_autodiff, &pass_bucket, &pass_split_batch,
+    &pass_update, &pass_mirror, /* last: it turns a whole step for one device into each rank's */
     NULL,
 };
 
@@ -52,8 +53,8 @@ const struct strategy *strategy_find(const char *name)
     return NULL;
 }
 
-static enum status check_axis(const struct strategy *strategy, const char *axis, const char *own,
-                              const char *asked)
+static enum status check_axis(const struct strategy *strategy, const char *axis,
+                              const char *own, const char *asked)
 {
     if (!asked || strcmp(asked, own) == 0)
         return STATUS_OK;
@@ -69,7 +70,8 @@ enum status strategy_check(const struct strategy *strategy, int ranks, const cha
     if (ranks < 1)
         return FAIL(STATUS_USAGE, "-n %d: at least one rank is needed", ranks);
     if (ranks > 1 && !strategy->many_ranks)
-        return FAIL(STATUS_USAGE, "strategy %s runs on one rank, not on %d: use --strategy mirrored",
+        return FAIL(STATUS_USAGE,
+                    "strategy %s runs on one rank, not on %d: use --strategy mirrored",
                     strategy->name, ranks);
     snprintf(own_split, sizeof own_split, "dp=%d", ranks);
     TRY(check_axis(strategy, "split", own_split, split));

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* strategy.h - ways of distributing training: names people know, as lists of passes.
  *
  * Three choices describe a strategy: how work is split, when copies must agree, where they
@@ -15,7 +16,7 @@ struct strategy {
     const struct pass *const *passes;
 };
 
-extern const struct strategy *const strategy_table[]; /* ended by NULL */
+extern const struct strategy *const strategy_table[];   /* ended by NULL */
 const struct strategy *strategy_find(const char *name); /* NULL if unknown */
 
 /* Refuses what the strategy cannot do: ranks it does not take, and a split, sync or meet (NULL:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* update.c - adds the optimizer's update of every bucket, and clipping before it.
  *
  * Before: every bucket's gradient is summed. After: the graph is a whole training step for one
@@ -30,7 +31,8 @@ static enum status run_update(struct graph *graph, const struct pass_config *con
 
         for (int i = 0; i < optim_states(&config->optim); i++) {
             char name[64];
-            snprintf(name, sizeof name, "bucket%d.%s", b, config->optim.optimizer->state_names[i]);
+            snprintf(name, sizeof name, "bucket%d.%s", b,
+                     config->optim.optimizer->state_names[i]);
             states[i] = graph_flat(graph, name, shape_count(&params->shape));
         }
         optim_add_update(graph, &config->optim, params, sums[b], states, scale, b);

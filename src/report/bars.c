@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* bars.c - bar charts, stacked, grouped or lying, and histograms. */
 #include "report/frame.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* curve.c - one series as a line.
  *
  * A series with more points than its line can show is thinned out column of pixels

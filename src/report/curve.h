@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* curve.h - one series of a line plot. Private to report/. */
 #ifndef REPORT_CURVE_H
 #define REPORT_CURVE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* frame.c - title, legend, axes and colours of a plot.
  *
  * Colours are attributes, so that a plot cut out of its page looks the same; the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* frame.h - what all plots share: title, legend, axes, colours. Private to report/. */
 #ifndef REPORT_FRAME_H
 #define REPORT_FRAME_H

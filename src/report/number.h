@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* number.h - numbers as people read them: on axes, in tables, in a title.
  *
  * Texts are UTF-8 with typographic minus and powers of ten; a value that is not

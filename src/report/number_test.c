@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* number_test.c - numbers as people read them. */
 #include "base/test.h"
 #include "report/number.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* page.c - HTML around the plots. */
 #include "report/page.h"
 

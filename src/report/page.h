@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* page.h - the common frame of tutti's HTML pages.
  *
  * A page is one file that opens from disk: the style is inside, there is no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* part.c - what the parts of the page share. */
 #include "report/part.h"
 

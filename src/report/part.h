@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* part.h - the parts of the page about a run, and what they share. Private to report/.
  *
  * Each part writes itself or, if the run has nothing for it, nothing.

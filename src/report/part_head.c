@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* part_head.c - the top of the page: which run it was, what came of it. */
 #include "report/number.h"
 #include "report/page.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* part_learning.c - accuracy, loss and learning rate: what the run learned. */
 #include "report/number.h"
 #include "report/page.h"

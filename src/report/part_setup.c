@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* part_setup.c - the end of the page: what was run, and how to run it again. */
 #include "report/page.h"
 #include "report/part.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* part_time.c - where the time went: per epoch, over the run, per rank. */
 #include "report/number.h"
 #include "report/page.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* plot.c - line plots.
  *
  * Under the pointer, a strip of the plot shows a guide line and, as a title, the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* plot.h - plots as SVG text: lines, bars, histograms.
  *
  * A plot is added to a string buffer as one <svg> element that is complete by

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* plot_test.c - ticks are nice, and any values give a legal picture. */
 #include "base/test.h"
 #include "report/plot.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* progress.c - the progress line.
  *
  * The line is made of pieces. Each has a rank: where the terminal is too narrow

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* progress.h - how far a run is, on a terminal or in a log.
  *
  * On a terminal one line is redrawn in place: a bar and the figures that fit its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* progress_test.c - progress in a log and on terminals of several widths, by a clock of its
  * own. */
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* report.c - a run's folder in, one HTML page out. */
 #include "report/report.h"
 

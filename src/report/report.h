@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* report.h - a run's folder as one HTML page. */
 #ifndef REPORT_REPORT_H
 #define REPORT_REPORT_H

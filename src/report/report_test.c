@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* report_test.c - the page about a run: its parts, and that no run's files break it. */
 #include "base/file.h"
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* run.c - reads a run's folder. */
 #include "report/run.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* run.h - a run's folder, read: configuration, metrics, summary. docs/formats.md has the
  * formats.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* scale.c - ranges and ticks.
  *
  * Ticks are 1, 2 or 5 times a power of ten apart. A logarithmic axis has them at

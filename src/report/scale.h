@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* scale.h - from values to places on an axis: which range to show, where its ticks are.
  *
  * Any input gives a usable range: one value, all equal, none, infinite or huge.

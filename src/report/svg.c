@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* svg.c - a scanner of tags, enough to tell whether elements are balanced.
  *
  * It is stricter than XML where that is simpler: no CDATA, no processing

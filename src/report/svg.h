@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* svg.h - whether a picture may stand inside a page. Private to report/. */
 #ifndef REPORT_SVG_H
 #define REPORT_SVG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* attr.h - the constants that an op carries besides its tensors.
  *
  * Open data, shared by the graph (which sets and prints them) and the kernels
@@ -17,21 +18,21 @@ extern "C" {
 enum activation { ACTIVATION_NONE, ACTIVATION_RELU };
 
 struct attrs {
-    int stride[2], pad[2];         /* convolution and pooling: vertical, horizontal */
-    int window[2];              /* pooling */
-    int extent[2];              /* gradients of windowed ops: height and width of the input, or of
+    int stride[2], pad[2]; /* convolution and pooling: vertical, horizontal */
+    int window[2];         /* pooling */
+    int extent[2];         /* gradients of windowed ops: height and width of the input, or of
                                    the kernel for a weight's gradient */
-    struct shape sample;           /* reshape: the output's extents after the first */
-    enum layout layout;            /* reorder: the output's */
-    int with_bias;                 /* weight gradients: make the bias's too */
-    enum activation activation;    /* applied to the output before it is stored */
-    float rate;                    /* dropout: the share that is zeroed */
-    uint32_t stream;               /* dropout: which stream of random numbers */
-    float momentum, weight_decay;  /* optimizers */
-    float beta1, beta2, epsilon;   /* Adam */
-    int nesterov, decoupled;       /* SGD: Nesterov's form; Adam: AdamW's decay */
-    float max_norm;                /* clipping; 0 is off */
-    int bucket;                    /* collectives and updates: which flat range */
+    struct shape sample;   /* reshape: the output's extents after the first */
+    enum layout layout;    /* reorder: the output's */
+    int with_bias;         /* weight gradients: make the bias's too */
+    enum activation activation;   /* applied to the output before it is stored */
+    float rate;                   /* dropout: the share that is zeroed */
+    uint32_t stream;              /* dropout: which stream of random numbers */
+    float momentum, weight_decay; /* optimizers */
+    float beta1, beta2, epsilon;  /* Adam */
+    int nesterov, decoupled;      /* SGD: Nesterov's form; Adam: AdamW's decay */
+    float max_norm;               /* clipping; 0 is off */
+    int bucket;                   /* collectives and updates: which flat range */
 };
 
 #ifdef __cplusplus

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* dtype.c - sizes and names of the element types. */
 #include "tensor/dtype.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* dtype.h - element types. */
 #ifndef TENSOR_DTYPE_H
 #define TENSOR_DTYPE_H

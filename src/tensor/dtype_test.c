@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* dtype_test.c - names and sizes of the element types. */
 #include "tensor/dtype.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* safetensors.c - the safetensors format, written and read.
  *
  * A file with one 2x2 tensor "w" of f32 and no metadata:

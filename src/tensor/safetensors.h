@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* safetensors.h - named tensors in a file, in the public safetensors format.
  *
  * Eight bytes of header length (little endian), a JSON header that maps names to

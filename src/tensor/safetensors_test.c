@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* safetensors_test.c - what is written reads back; what is damaged is refused. */
 #include "tensor/safetensors.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* shape.c - extents, and copies between memory orders.
  *
  * A layout is a permutation of the shape's axes: the elements lie row-major

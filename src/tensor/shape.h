@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* shape.h - the extents of a tensor and how they lie in memory.
  *
  * A shape is written as users know it (images N, C, H, W; weights as PyTorch

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* shape_test.c - counts that overflow are refused; layouts put elements where they say. */
 #include "tensor/shape.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* bench.c - measuring training steps and kernels.
  *
  * Steps run on one made-up batch that is already in place, as the peers' benchmark does it, in
@@ -73,7 +74,8 @@ static enum status run_window(struct exec *exec, struct batch *batch, int64_t st
     return STATUS_OK;
 }
 
-static enum status measure(struct bench *bench, struct exec *exec, int rank, struct batch *batch)
+static enum status measure(struct bench *bench, struct exec *exec, int rank,
+                           struct batch *batch)
 {
     double seconds;
 
@@ -140,8 +142,8 @@ static enum status bench_body(struct transport *transport, void *arg)
 enum status train_bench(struct job *job, int windows, struct bench_result *out)
 {
     const struct launch_config config = { .size = (int)job->settings.ranks };
-    struct bench *bench = mmap(NULL, sizeof *bench, PROT_READ | PROT_WRITE,
-                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct bench *bench =
+        mmap(NULL, sizeof *bench, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     if (bench == MAP_FAILED)
         return FAIL(STATUS_NO_MEMORY, "shared memory is refused");

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* checkpoint.c - generations on disk, each put in place by one rename.
  *
  * Names in a checkpoint folder, and what a crash may leave of them:

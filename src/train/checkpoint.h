@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* checkpoint.h - the state of a run on disk, such that there is always a good one.
  *
  * A run's checkpoint/ folder holds one folder a generation, step-000000001234/:

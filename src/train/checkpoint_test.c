@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* checkpoint_test.c - whatever happens to a save, a good generation can be loaded.
  *
  * The program defines write, fsync, rename, remove and mkdir itself, so that every such call of

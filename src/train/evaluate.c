@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* evaluate.c - the newest checkpoint of a run on a data set. */
 #include <math.h>
 #include <stdio.h>
@@ -46,8 +47,7 @@ static enum status evaluate_body(struct transport *transport, void *arg)
         status = exec_hash(exec, e->out->weights_sha256);
     if (status == STATUS_OK) {
         e->out->val_loss = result.loss;
-        e->out->val_accuracy =
-            result.samples ? result.correct / (double)result.samples : NAN;
+        e->out->val_accuracy = result.samples ? result.correct / (double)result.samples : NAN;
         e->out->seconds = clock_seconds() - begin;
         e->out->steps = (int64_t)checkpoint_step(e->checkpoint);
     }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* folder.c - config.json, metrics.jsonl, summary.json and graph.svg of a run. */
 #include "train/folder.h"
 
@@ -37,9 +38,12 @@ static void add_config(const struct job *job, const struct train_hooks *hooks,
     settings_print(s, text);
     strbuf_printf(text, ",\n  \"total_steps\": %lld", (long long)job->total_steps);
     strbuf_printf(text, ",\n  \"parameters\": %lld", (long long)graph_param_count(job->graph));
-    strbuf_printf(text, ",\n  \"distribution\": {\"split\": \"%s\", \"sync\": \"%s\", \"meet\": \"%s\"}",
-                  split, job->strategy->sync, job->strategy->meet);
-    strbuf_printf(text, ",\n  \"bits\": {\"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", \"shards\": %lld}",
+    strbuf_printf(
+        text, ",\n  \"distribution\": {\"split\": \"%s\", \"sync\": \"%s\", \"meet\": \"%s\"}",
+        split, job->strategy->sync, job->strategy->meet);
+    strbuf_printf(text,
+                  ",\n  \"bits\": {\"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", "
+                  "\"shards\": %lld}",
                   kernel_isa(), kernel_choices_hash(job->choices),
                   dataset_fingerprint(job->train), (long long)s->shards);
     if (hooks->command) {
@@ -74,7 +78,8 @@ static void pick_folder(struct job *job)
     char when[32];
 
     strftime(when, sizeof when, "%Y%m%d-%H%M%S", localtime_r(&now, &parts));
-    snprintf(s->out, sizeof s->out, "runs/%s-%s-%s", job->model->name, job->strategy->name, when);
+    snprintf(s->out, sizeof s->out, "runs/%s-%s-%s", job->model->name, job->strategy->name,
+             when);
     const size_t length = strlen(s->out);
     for (int i = 2; file_exists(s->out) && i < 1000; i++)
         snprintf(s->out + length, sizeof s->out - length, "-%d", i);
@@ -93,8 +98,10 @@ enum status folder_create(struct job *job, const struct train_hooks *hooks)
     const bool taken = file_exists(path);
     mem_free(path);
     if (taken && !hooks->overwrite)
-        return FAIL(STATUS_USAGE, "%s holds a run already: continue it with --resume %s, replace it "
-                    "with --overwrite, or choose another --out", folder, folder);
+        return FAIL(STATUS_USAGE,
+                    "%s holds a run already: continue it with --resume %s, replace it "
+                    "with --overwrite, or choose another --out",
+                    folder, folder);
     TRY(file_make_folder(folder));
     for (size_t i = 0; i < sizeof old / sizeof *old && taken; i++) {
         TRY(file_join(folder, old[i], &path));
@@ -136,7 +143,8 @@ static enum status rewind_metrics(const struct job *job, uint64_t step)
     return status;
 }
 
-enum status folder_continue(const struct job *job, const struct train_hooks *hooks, uint64_t step)
+enum status folder_continue(const struct job *job, const struct train_hooks *hooks,
+                            uint64_t step)
 {
     char *path;
 
@@ -249,7 +257,8 @@ enum status folder_write_summary(const struct job *job, const char *status,
     strbuf_add_json(&text, s->model);
     strbuf_add(&text, ",\n  \"data\": ");
     strbuf_add_json(&text, s->data);
-    strbuf_printf(&text, ",\n  \"strategy\": \"%s\",\n  \"device\": \"%s\"", s->strategy, s->device);
+    strbuf_printf(&text, ",\n  \"strategy\": \"%s\",\n  \"device\": \"%s\"", s->strategy,
+                  s->device);
     add_member(&text, "ranks", (double)s->ranks);
     add_member(&text, "threads", (double)s->threads);
     add_member(&text, "shards", (double)s->shards);

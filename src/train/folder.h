@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* folder.h - writing a run's folder (docs/formats.md). Private to train/. Rank 0 alone writes. */
 #ifndef TRAIN_FOLDER_H
 #define TRAIN_FOLDER_H
@@ -17,7 +18,7 @@ struct rank_times {
     int64_t peak_bytes;
 };
 
-struct metrics { /* one line; NaN members are left out */
+struct metrics {      /* one line; NaN members are left out */
     const char *kind; /* "train" or "eval" */
     uint64_t step;
     double epoch;
@@ -35,7 +36,8 @@ MUST_CHECK enum status folder_continue(const struct job *job, const struct train
                                        uint64_t step);
 /* summary.json of a run that failed. */
 MUST_CHECK enum status folder_write_failure(const struct job *job, const char *text);
-MUST_CHECK enum status folder_add_metrics(const struct job *job, const struct train_hooks *hooks,
+MUST_CHECK enum status folder_add_metrics(const struct job *job,
+                                          const struct train_hooks *hooks,
                                           const struct metrics *metrics);
 MUST_CHECK enum status folder_write_summary(const struct job *job, const char *status,
                                             const struct train_result *result, int64_t samples,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* job.c - from settings to a job: everything that can be wrong is found here. */
 #include "train/job.h"
 
@@ -64,7 +65,8 @@ static enum status pick_strategy(struct job *job)
     TRY(strategy_check(job->strategy, (int)s->ranks, *s->split ? s->split : NULL,
                        *s->sync ? s->sync : NULL, *s->meet ? s->meet : NULL));
     if (strcmp(s->device, "cpu") != 0)
-        return FAIL(STATUS_USAGE, "--device %s: this build has the device cpu alone", s->device);
+        return FAIL(STATUS_USAGE, "--device %s: this build has the device cpu alone",
+                    s->device);
     return STATUS_OK;
 }
 
@@ -136,7 +138,8 @@ static enum status pick_optimizer(struct job *job)
         return FAIL(STATUS_USAGE, "--nesterov needs --momentum above 0");
     /* What was picked is what config.json says. */
     s->lr = isnan(s->lr) ? o->optimizer->default_lr : s->lr;
-    s->weight_decay = isnan(s->weight_decay) ? as_written(o->attrs.weight_decay) : s->weight_decay;
+    s->weight_decay =
+        isnan(s->weight_decay) ? as_written(o->attrs.weight_decay) : s->weight_decay;
     if (is_sgd && isnan(s->momentum))
         s->momentum = as_written(o->attrs.momentum);
 
@@ -171,8 +174,8 @@ static enum status open_data(struct job *job)
     if (dataset_count(job->train) == 0)
         return FAIL(STATUS_USAGE, "data set %s has no training samples", s->data);
     if (dataset_count(job->train) < s->batch && s->drop_last)
-        return FAIL(STATUS_USAGE, "data set %s has %lld samples, fewer than --batch %lld", s->data,
-                    (long long)dataset_count(job->train), (long long)s->batch);
+        return FAIL(STATUS_USAGE, "data set %s has %lld samples, fewer than --batch %lld",
+                    s->data, (long long)dataset_count(job->train), (long long)s->batch);
     job->model_config.sample = dataset_sample(job->train);
     job->model_config.classes = dataset_classes(job->train);
     return STATUS_OK;

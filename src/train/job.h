@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* job.h - what a job is made of. Private to train/. */
 #ifndef TRAIN_JOB_H
 #define TRAIN_JOB_H

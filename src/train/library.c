@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* library.c - the public interface, tutti.h, over the inside. */
 #include "tutti.h"
 
@@ -45,8 +46,8 @@ struct tutti_value *tutti_linear(struct tutti_graph *graph, const char *name,
 }
 
 struct tutti_value *tutti_conv2d(struct tutti_graph *graph, const char *name,
-                                 struct tutti_value *x, int64_t channels, int kernel, int stride,
-                                 int pad)
+                                 struct tutti_value *x, int64_t channels, int kernel,
+                                 int stride, int pad)
 {
     const struct build_conv conv = {
         .channels = channels, .kernel = kernel, .stride = stride, .pad = pad
@@ -54,7 +55,8 @@ struct tutti_value *tutti_conv2d(struct tutti_graph *graph, const char *name,
     return outer(build_conv2d(inner(graph), name, inner_value(x), conv));
 }
 
-struct tutti_value *tutti_relu(struct tutti_graph *graph, const char *name, struct tutti_value *x)
+struct tutti_value *tutti_relu(struct tutti_graph *graph, const char *name,
+                               struct tutti_value *x)
 {
     return outer(build_relu(inner(graph), name, inner_value(x)));
 }
@@ -77,8 +79,8 @@ struct tutti_value *tutti_flatten(struct tutti_graph *graph, const char *name,
     return outer(build_flatten(inner(graph), name, inner_value(x)));
 }
 
-struct tutti_value *tutti_add(struct tutti_graph *graph, const char *name, struct tutti_value *a,
-                              struct tutti_value *b)
+struct tutti_value *tutti_add(struct tutti_graph *graph, const char *name,
+                              struct tutti_value *a, struct tutti_value *b)
 {
     return outer(build_add(inner(graph), name, inner_value(a), inner_value(b)));
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* library.h - a user's model function as a model, for the public interface and the CLI. */
 #ifndef TRAIN_LIBRARY_H
 #define TRAIN_LIBRARY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* run.c - the loop: what every rank does from the first step to the last.
  *
  * All ranks walk through the same steps and take the same decisions. Those that depend on time or
@@ -27,11 +28,11 @@ enum { STOP = 1, SAVE = 2, CHECKPOINT_SECONDS = 60 };
 
 /* Memory that supervisor and ranks share, made before they part. */
 struct shared {
-    _Atomic uint64_t order;       /* step * 4 + STOP and SAVE, for after that step */
-    atomic_bool stop_wanted;      /* some rank was told to stop */
-    struct train_result result;   /* written by rank 0 */
+    _Atomic uint64_t order;     /* step * 4 + STOP and SAVE, for after that step */
+    atomic_bool stop_wanted;    /* some rank was told to stop */
+    struct train_result result; /* written by rank 0 */
     bool stopped;
-    struct rank_times times[];    /* one a rank */
+    struct rank_times times[]; /* one a rank */
 };
 
 /* What a run knows before it starts, the same on every rank. */
@@ -42,8 +43,8 @@ struct run {
     struct checkpoint *checkpoint; /* to go on from, or NULL */
     struct safetensors *init;      /* initial weights, or NULL */
     uint64_t first_step;
-    struct tally epoch;            /* what the checkpoint had of the running epoch */
-    double seconds_before;         /* of earlier sessions of this run */
+    struct tally epoch;    /* what the checkpoint had of the running epoch */
+    double seconds_before; /* of earlier sessions of this run */
     int64_t samples_before;
 };
 
@@ -58,8 +59,8 @@ struct rank {
     struct weights_copy *copy; /* rank 0 */
     struct progress progress;
     bool is_first;
-    uint64_t step;             /* the step that runs */
-    int64_t samples;           /* seen in the whole run */
+    uint64_t step;   /* the step that runs */
+    int64_t samples; /* seen in the whole run */
     struct tally interval, epoch;
     double began, load, saved_at;
     struct exec_times interval_times;
@@ -119,8 +120,8 @@ static enum status save(struct rank *rank)
     strbuf_printf(&state, "{\"step\": %llu, \"samples\": %lld, \"seconds\": ",
                   (unsigned long long)rank->step + 1, (long long)rank->samples);
     strbuf_add_number(&state, seconds_of_run(rank));
-    strbuf_printf(&state, ", \"epoch_samples\": %lld, \"epoch_loss\": ",
-                  (long long)rank->epoch.samples);
+    strbuf_printf(
+        &state, ", \"epoch_samples\": %lld, \"epoch_loss\": ", (long long)rank->epoch.samples);
     strbuf_add_number(&state, rank->epoch.loss);
     strbuf_add(&state, ", \"epoch_correct\": ");
     strbuf_add_number(&state, rank->epoch.correct);
@@ -133,7 +134,8 @@ static enum status save(struct rank *rank)
     if (status == STATUS_OK)
         status = file_join(s->out, "checkpoint", &folder);
     if (status == STATUS_OK) {
-        status = weights_copy_save(rank->copy, folder, rank->step + 1, state.text, (int)s->keep);
+        status =
+            weights_copy_save(rank->copy, folder, rank->step + 1, state.text, (int)s->keep);
         mem_free(folder);
     }
     strbuf_release(&state);
@@ -203,9 +205,8 @@ static enum status evaluate(struct rank *rank)
     }
     m.seconds = seconds_of_run(rank);
     m.epoch_seconds = rank->epoch.seconds;
-    m.samples_per_s = rank->epoch.seconds > 0
-                          ? (double)rank->epoch.samples / rank->epoch.seconds
-                          : NAN;
+    m.samples_per_s =
+        rank->epoch.seconds > 0 ? (double)rank->epoch.samples / rank->epoch.seconds : NAN;
     rank->result.val_loss = m.val_loss;
     rank->result.val_accuracy = m.val_accuracy;
     if (!rank->is_first)
@@ -215,8 +216,8 @@ static enum status evaluate(struct rank *rank)
         snprintf(text, sizeof text,
                  "epoch %-3.4g training loss %.4f accuracy %.2f%%   test loss %.4f accuracy "
                  "%.2f%%   %.2f s",
-                 m.epoch, m.train_loss, 100 * m.train_accuracy, m.val_loss, 100 * m.val_accuracy,
-                 m.epoch_seconds);
+                 m.epoch, m.train_loss, 100 * m.train_accuracy, m.val_loss,
+                 100 * m.val_accuracy, m.epoch_seconds);
         progress_note(&rank->progress, text);
     }
     return folder_add_metrics(rank->job, rank->run->hooks, &m);
@@ -254,7 +255,8 @@ static enum status one_step(struct rank *rank)
     TRY(exec_step(rank->exec, batch, &result));
     loader_done(rank->loader, batch);
     if (!isfinite(result.loss))
-        return FAIL(STATUS_MISMATCH, "the loss is not a finite number at step %llu: lower --lr, or "
+        return FAIL(STATUS_MISMATCH,
+                    "the loss is not a finite number at step %llu: lower --lr, or "
                     "use --clip 1 or --warmup",
                     (unsigned long long)rank->step);
     const double seconds = clock_seconds() - begin;
@@ -293,7 +295,8 @@ static enum status after_step(struct rank *rank, bool *stop)
     }
     rank->result.train_loss = mean_loss(&rank->epoch);
     rank->result.train_accuracy = mean_accuracy(rank, &rank->epoch);
-    const bool evaluates = is_last || (ends_epoch && s->eval_every && epoch % s->eval_every == 0);
+    const bool evaluates =
+        is_last || (ends_epoch && s->eval_every && epoch % s->eval_every == 0);
     if (evaluates && !*stop)
         TRY(evaluate(rank));
     if (ends_epoch)
@@ -408,8 +411,8 @@ static enum status finish(struct rank *rank)
             r->peak_bytes = shared->times[i].peak_bytes;
     }
     shared->result = *r;
-    return folder_write_summary(rank->job, shared->stopped ? "stopped" : "done", r, rank->samples,
-                                shared->times);
+    return folder_write_summary(rank->job, shared->stopped ? "stopped" : "done", r,
+                                rank->samples, shared->times);
 }
 
 static enum status run_rank(struct rank *rank)
@@ -456,7 +459,10 @@ static enum status rank_body(struct transport *transport, void *arg)
         .is_first = transport_rank(transport) == 0,
         .samples = run->samples_before,
         .epoch = run->epoch,
-        .result = { .train_loss = NAN, .train_accuracy = NAN, .val_loss = NAN, .val_accuracy = NAN },
+        .result = { .train_loss = NAN,
+                    .train_accuracy = NAN,
+                    .val_loss = NAN,
+                    .val_accuracy = NAN },
     };
 
     stop_signal = 0;
@@ -492,8 +498,7 @@ static enum status launch(struct run *run, struct train_result *out)
     const size_t bytes = sizeof *run->shared + (size_t)s->ranks * sizeof(struct rank_times);
     const struct launch_config config = { .size = (int)s->ranks };
 
-    run->shared =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    run->shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (run->shared == MAP_FAILED)
         return FAIL(STATUS_NO_MEMORY, "%zu bytes of shared memory are refused", bytes);
     atomic_store(&run->shared->order, UINT64_MAX);
@@ -526,7 +531,8 @@ static void release(struct run *run)
     safetensors_close(run->init);
 }
 
-enum status train_run(struct job *job, const struct train_hooks *hooks, struct train_result *out)
+enum status train_run(struct job *job, const struct train_hooks *hooks,
+                      struct train_result *out)
 {
     struct run run = { .job = job, .hooks = hooks };
 
@@ -558,7 +564,8 @@ static enum status read_state(struct run *run)
     };
     if (strcmp(json_text(state, "isa", kernel_isa()), kernel_isa()) != 0 ||
         strcmp(json_text(state, "choices", ""), kernel_choices_hash(run->job->choices)) != 0)
-        log_line(LOG_WARNING, "%s was saved with other kernels: the result will differ in its last "
+        log_line(LOG_WARNING,
+                 "%s was saved with other kernels: the result will differ in its last "
                  "bits from an uninterrupted run",
                  checkpoint_path(run->checkpoint));
     const char *data = dataset_fingerprint(run->job->train);
@@ -586,7 +593,8 @@ static enum status resume_from(struct run *run)
         return FAIL(STATUS_MISMATCH, "%s: %s", checkpoint_path(run->checkpoint),
                     status_message());
     if ((int64_t)run->first_step >= run->job->total_steps)
-        return FAIL(STATUS_USAGE, "%s has done all of its %lld steps: raise --epochs or --steps",
+        return FAIL(STATUS_USAGE,
+                    "%s has done all of its %lld steps: raise --epochs or --steps",
                     run->job->settings.out, (long long)run->job->total_steps);
     log_line(LOG_INFO, "resuming at step %llu from %s", (unsigned long long)run->first_step,
              checkpoint_path(run->checkpoint));

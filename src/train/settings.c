@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* settings.c - the table of settings, and reading and writing them. */
 #include "train/settings.h"
 
@@ -10,51 +11,87 @@
 #define FIELD(field) offsetof(struct settings, field), sizeof(((struct settings *)0)->field)
 #define HUGE_COUNT 1e15
 
+/* clang-format off: a row a line */
 const struct setting settings_table[] = {
-    { "data", 0, "NAME|PATH", "data set; default: the model's usual", "What", SETTING_TEXT, FIELD(data), 0, 0 },
-    { "init", 0, "FILE", "start from these weights (safetensors)", "What", SETTING_TEXT, FIELD(init), 0, 0 },
-    { "limit", 0, "N", "use the first N samples of each split; 0 is all", "What", SETTING_INTEGER, FIELD(limit), 0, HUGE_COUNT },
+    { "data", 0, "NAME|PATH", "data set; default: the model's usual", "What", SETTING_TEXT,
+      FIELD(data), 0, 0 },
+    { "init", 0, "FILE", "start from these weights (safetensors)", "What", SETTING_TEXT,
+      FIELD(init), 0, 0 },
+    { "limit", 0, "N", "use the first N samples of each split; 0 is all", "What",
+      SETTING_INTEGER, FIELD(limit), 0, HUGE_COUNT },
 
-    { "epochs", 0, "E", "passes over the data", "How long", SETTING_INTEGER, FIELD(epochs), 1, 1e9 },
-    { "steps", 0, "K", "stop after K steps; 0: after the epochs", "How long", SETTING_INTEGER, FIELD(steps), 0, HUGE_COUNT },
-    { "batch", 0, "B", "samples a step, over all ranks", "How long", SETTING_INTEGER, FIELD(batch), 1, 1e9 },
-    { "shuffle", 0, NULL, "a new order of samples every epoch", "How long", SETTING_SWITCH, FIELD(shuffle), 0, 0 },
-    { "drop-last", 0, NULL, "leave out the last, smaller batch of an epoch", "How long", SETTING_SWITCH, FIELD(drop_last), 0, 0 },
-    { "seed", 0, "N", "initial weights, order of samples, dropout", "How long", SETTING_UNSIGNED, FIELD(seed), 0, 1.8446744073709552e19 },
+    { "epochs", 0, "E", "passes over the data", "How long", SETTING_INTEGER, FIELD(epochs), 1,
+      1e9 },
+    { "steps", 0, "K", "stop after K steps; 0: after the epochs", "How long", SETTING_INTEGER,
+      FIELD(steps), 0, HUGE_COUNT },
+    { "batch", 0, "B", "samples a step, over all ranks", "How long", SETTING_INTEGER,
+      FIELD(batch), 1, 1e9 },
+    { "shuffle", 0, NULL, "a new order of samples every epoch", "How long", SETTING_SWITCH,
+      FIELD(shuffle), 0, 0 },
+    { "drop-last", 0, NULL, "leave out the last, smaller batch of an epoch", "How long",
+      SETTING_SWITCH, FIELD(drop_last), 0, 0 },
+    { "seed", 0, "N", "initial weights, order of samples, dropout", "How long",
+      SETTING_UNSIGNED, FIELD(seed), 0, 1.8446744073709552e19 },
 
-    { "strategy", 0, "NAME", "how training is distributed: see tutti strategies", "Distribution", SETTING_TEXT, FIELD(strategy), 0, 0 },
-    { "split", 0, "dp=N", "how the work is divided", "Distribution", SETTING_TEXT, FIELD(split), 0, 0 },
-    { "sync", 0, "WHEN", "when copies must agree", "Distribution", SETTING_TEXT, FIELD(sync), 0, 0 },
-    { "meet", 0, "WHERE", "where copies meet", "Distribution", SETTING_TEXT, FIELD(meet), 0, 0 },
-    { "ranks", 'n', "RANKS", "worker processes", "Distribution", SETTING_INTEGER, FIELD(ranks), 1, 256 },
-    { "threads", 0, "T", "threads a rank; 0: cores / ranks", "Distribution", SETTING_INTEGER, FIELD(threads), 0, 1024 },
-    { "shards", 0, "V", "logical shards of a step; 0: ranks x threads. Same V, same bits", "Distribution", SETTING_INTEGER, FIELD(shards), 0, 1e6 },
-    { "device", 0, "cpu", "where arithmetic runs", "Distribution", SETTING_TEXT, FIELD(device), 0, 0 },
-    { "bucket-mib", 0, "M", "size of a gradient bucket; 0 picks", "Distribution", SETTING_NUMBER, FIELD(bucket_mib), 0, 1e6 },
-    { "kernels", 0, "FILE", "table of kernel choices (tutti bench tune); none: built in", "Distribution", SETTING_TEXT, FIELD(kernels), 0, 0 },
+    { "strategy", 0, "NAME", "how training is distributed: see tutti strategies",
+      "Distribution", SETTING_TEXT, FIELD(strategy), 0, 0 },
+    { "split", 0, "dp=N", "how the work is divided", "Distribution", SETTING_TEXT, FIELD(split),
+      0, 0 },
+    { "sync", 0, "WHEN", "when copies must agree", "Distribution", SETTING_TEXT, FIELD(sync), 0,
+      0 },
+    { "meet", 0, "WHERE", "where copies meet", "Distribution", SETTING_TEXT, FIELD(meet), 0,
+      0 },
+    { "ranks", 'n', "RANKS", "worker processes", "Distribution", SETTING_INTEGER, FIELD(ranks),
+      1, 256 },
+    { "threads", 0, "T", "threads a rank; 0: cores / ranks", "Distribution", SETTING_INTEGER,
+      FIELD(threads), 0, 1024 },
+    { "shards", 0, "V", "logical shards of a step; 0: ranks x threads. Same V, same bits",
+      "Distribution", SETTING_INTEGER, FIELD(shards), 0, 1e6 },
+    { "device", 0, "cpu", "where arithmetic runs", "Distribution", SETTING_TEXT, FIELD(device),
+      0, 0 },
+    { "bucket-mib", 0, "M", "size of a gradient bucket; 0 picks", "Distribution",
+      SETTING_NUMBER, FIELD(bucket_mib), 0, 1e6 },
+    { "kernels", 0, "FILE", "table of kernel choices (tutti bench tune); none: built in",
+      "Distribution", SETTING_TEXT, FIELD(kernels), 0, 0 },
 
-    { "optimizer", 0, "NAME", "sgd, adam or adamw", "Optimizer", SETTING_TEXT, FIELD(optimizer), 0, 0 },
-    { "lr", 0, "RATE", "learning rate; sgd 0.05, adam and adamw 0.001", "Optimizer", SETTING_NUMBER, FIELD(lr), 0, 1e6 },
+    { "optimizer", 0, "NAME", "sgd, adam or adamw", "Optimizer", SETTING_TEXT, FIELD(optimizer),
+      0, 0 },
+    { "lr", 0, "RATE", "learning rate; sgd 0.05, adam and adamw 0.001", "Optimizer",
+      SETTING_NUMBER, FIELD(lr), 0, 1e6 },
     { "momentum", 0, "M", "sgd: 0.9", "Optimizer", SETTING_NUMBER, FIELD(momentum), 0, 1 },
-    { "nesterov", 0, NULL, "sgd: Nesterov's form", "Optimizer", SETTING_SWITCH, FIELD(nesterov), 0, 0 },
-    { "weight-decay", 0, "D", "pull towards zero; adamw 0.01, else 0", "Optimizer", SETTING_NUMBER, FIELD(weight_decay), 0, 1e6 },
+    { "nesterov", 0, NULL, "sgd: Nesterov's form", "Optimizer", SETTING_SWITCH, FIELD(nesterov),
+      0, 0 },
+    { "weight-decay", 0, "D", "pull towards zero; adamw 0.01, else 0", "Optimizer",
+      SETTING_NUMBER, FIELD(weight_decay), 0, 1e6 },
     { "beta1", 0, "B", "adam, adamw: 0.9", "Optimizer", SETTING_NUMBER, FIELD(beta1), 0, 1 },
     { "beta2", 0, "B", "adam, adamw: 0.999", "Optimizer", SETTING_NUMBER, FIELD(beta2), 0, 1 },
-    { "epsilon", 0, "E", "adam, adamw: 1e-8", "Optimizer", SETTING_NUMBER, FIELD(epsilon), 0, 1 },
-    { "clip", 0, "NORM", "largest norm of the gradient; 0 is off", "Optimizer", SETTING_NUMBER, FIELD(clip), 0, 1e30 },
-    { "schedule", 0, "NAME", "constant, step or cosine", "Optimizer", SETTING_TEXT, FIELD(schedule), 0, 0 },
-    { "warmup", 0, "STEPS", "rise linearly to the rate over these steps", "Optimizer", SETTING_INTEGER, FIELD(warmup), 0, HUGE_COUNT },
-    { "decay-every", 0, "STEPS", "schedule step: multiply by gamma every so often", "Optimizer", SETTING_INTEGER, FIELD(decay_every), 0, HUGE_COUNT },
-    { "gamma", 0, "G", "schedule step: factor", "Optimizer", SETTING_NUMBER, FIELD(gamma), 0, 1 },
-    { "final-lr", 0, "RATE", "schedule cosine: where it ends", "Optimizer", SETTING_NUMBER, FIELD(final_lr), 0, 1e6 },
+    { "epsilon", 0, "E", "adam, adamw: 1e-8", "Optimizer", SETTING_NUMBER, FIELD(epsilon), 0,
+      1 },
+    { "clip", 0, "NORM", "largest norm of the gradient; 0 is off", "Optimizer", SETTING_NUMBER,
+      FIELD(clip), 0, 1e30 },
+    { "schedule", 0, "NAME", "constant, step or cosine", "Optimizer", SETTING_TEXT,
+      FIELD(schedule), 0, 0 },
+    { "warmup", 0, "STEPS", "rise linearly to the rate over these steps", "Optimizer",
+      SETTING_INTEGER, FIELD(warmup), 0, HUGE_COUNT },
+    { "decay-every", 0, "STEPS", "schedule step: multiply by gamma every so often", "Optimizer",
+      SETTING_INTEGER, FIELD(decay_every), 0, HUGE_COUNT },
+    { "gamma", 0, "G", "schedule step: factor", "Optimizer", SETTING_NUMBER, FIELD(gamma), 0,
+      1 },
+    { "final-lr", 0, "RATE", "schedule cosine: where it ends", "Optimizer", SETTING_NUMBER,
+      FIELD(final_lr), 0, 1e6 },
 
-    { "out", 0, "DIR", "the run's folder; default: a new one under runs/", "Results", SETTING_TEXT, FIELD(out), 0, 0 },
-    { "log-every", 0, "STEPS", "steps between lines of metrics.jsonl", "Results", SETTING_INTEGER, FIELD(log_every), 1, HUGE_COUNT },
-    { "eval-every", 0, "EPOCHS", "epochs between evaluations; 0: at the end only", "Results", SETTING_INTEGER, FIELD(eval_every), 0, 1e9 },
-    { "checkpoint-every", 0, "STEPS", "steps between checkpoints; 0: every epoch and minute", "Results", SETTING_INTEGER, FIELD(checkpoint_every), 0, HUGE_COUNT },
+    { "out", 0, "DIR", "the run's folder; default: a new one under runs/", "Results",
+      SETTING_TEXT, FIELD(out), 0, 0 },
+    { "log-every", 0, "STEPS", "steps between lines of metrics.jsonl", "Results",
+      SETTING_INTEGER, FIELD(log_every), 1, HUGE_COUNT },
+    { "eval-every", 0, "EPOCHS", "epochs between evaluations; 0: at the end only", "Results",
+      SETTING_INTEGER, FIELD(eval_every), 0, 1e9 },
+    { "checkpoint-every", 0, "STEPS", "steps between checkpoints; 0: every epoch and minute",
+      "Results", SETTING_INTEGER, FIELD(checkpoint_every), 0, HUGE_COUNT },
     { "keep", 0, "N", "checkpoints kept", "Results", SETTING_INTEGER, FIELD(keep), 1, 1e6 },
     { NULL, 0, NULL, NULL, NULL, SETTING_TEXT, 0, 0, 0, 0 },
 };
+/* clang-format on */
 
 void settings_init(struct settings *settings)
 {
@@ -115,7 +152,8 @@ static enum status parse_number(const struct setting *setting, const char *text,
     return STATUS_OK;
 }
 
-static enum status parse_unsigned(const struct setting *setting, const char *text, uint64_t *out)
+static enum status parse_unsigned(const struct setting *setting, const char *text,
+                                  uint64_t *out)
 {
     char *end;
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* settings.h - everything a run can be told, once: flags, their help, defaults, config.json.
  *
  * A setting is a row of settings_table. The command line, --help, the man page's check, config.json
@@ -26,34 +27,41 @@ struct settings {
     int64_t batch, epochs, steps;   /* steps 0: epochs decide */
     int64_t limit;                  /* samples used of each split; 0 is all */
     char optimizer[32], schedule[32];
-    double lr;                      /* NaN here and below: the optimizer's default */
+    double lr; /* NaN here and below: the optimizer's default */
     double momentum, weight_decay, beta1, beta2, epsilon;
     bool nesterov;
     double gamma, final_lr;
-    int64_t decay_every, warmup;    /* steps */
-    double clip;                    /* 0 is off */
+    int64_t decay_every, warmup; /* steps */
+    double clip;                 /* 0 is off */
     uint64_t seed;
     bool shuffle, drop_last;
-    int64_t log_every, eval_every;  /* steps; epochs (0: never) */
-    int64_t checkpoint_every;       /* steps; 0: at the end of an epoch and once a minute */
-    int64_t keep;                   /* checkpoints kept */
-    double bucket_mib;              /* 0 picks */
-    char init[SETTINGS_TEXT];       /* safetensors file with initial weights, or "" */
-    char out[SETTINGS_TEXT];        /* run folder; "" makes a new one under runs/ */
-    char kernels[SETTINGS_TEXT];    /* table of choices, or "" for the user's own if there is one */
-    double options[MODEL_OPTIONS];  /* the model's own; NaN: default */
+    int64_t log_every, eval_every; /* steps; epochs (0: never) */
+    int64_t checkpoint_every;      /* steps; 0: at the end of an epoch and once a minute */
+    int64_t keep;                  /* checkpoints kept */
+    double bucket_mib;             /* 0 picks */
+    char init[SETTINGS_TEXT];      /* safetensors file with initial weights, or "" */
+    char out[SETTINGS_TEXT];       /* run folder; "" makes a new one under runs/ */
+    char
+        kernels[SETTINGS_TEXT]; /* table of choices, or "" for the user's own if there is one */
+    double options[MODEL_OPTIONS]; /* the model's own; NaN: default */
 };
 
-enum setting_kind { SETTING_TEXT, SETTING_INTEGER, SETTING_UNSIGNED, SETTING_NUMBER, SETTING_SWITCH };
+enum setting_kind {
+    SETTING_TEXT,
+    SETTING_INTEGER,
+    SETTING_UNSIGNED,
+    SETTING_NUMBER,
+    SETTING_SWITCH
+};
 
 struct setting {
     const char *name;     /* as a flag without the dashes; '-' becomes '_' in JSON */
     char letter;          /* short flag, or 0 */
     const char *argument; /* what help calls the value: "N", "RATE" */
     const char *help;
-    const char *group;    /* heading in help */
+    const char *group; /* heading in help */
     enum setting_kind kind;
-    size_t offset, size;  /* of the field; size of a text field */
+    size_t offset, size; /* of the field; size of a text field */
     double minimum, maximum;
 };
 extern const struct setting settings_table[]; /* ended by a NULL name */
@@ -69,6 +77,7 @@ const struct setting *settings_find(const char *name); /* NULL if unknown */
 /* Members of config.json: `"model": "mlp", "batch": 64, ...` without braces. */
 void settings_print(const struct settings *settings, struct strbuf *out);
 /* Reads the same back; unknown members are left alone. */
-MUST_CHECK enum status settings_read(struct settings *settings, const struct json_value *object);
+MUST_CHECK enum status settings_read(struct settings *settings,
+                                     const struct json_value *object);
 
 #endif /* TRAIN_SETTINGS_H */

@@ -32,11 +32,23 @@ static void test_values_are_parsed_and_ranges_kept(void)
 static void test_wrong_values_are_refused_and_change_nothing(void)
 {
     static const char *const wrong[][2] = {
-        { "batch", "0" },      { "batch", "-1" },   { "batch", "1.5" }, { "batch", "" },
-        { "batch", "12 " },    { "batch", "x" },    { "batch", "1e99" }, { "lr", "nan" },
-        { "lr", "inf" },       { "lr", "-1" },      { "seed", "-1" },    { "seed", "1.5" },
-        { "seed", "18446744073709551616" },         { "shuffle", "yes" }, { "ranks", "0" },
-        { "momentum", "1.01" },                     { "device", "a name that is much too long to be one" },
+        { "batch", "0" },
+        { "batch", "-1" },
+        { "batch", "1.5" },
+        { "batch", "" },
+        { "batch", "12 " },
+        { "batch", "x" },
+        { "batch", "1e99" },
+        { "lr", "nan" },
+        { "lr", "inf" },
+        { "lr", "-1" },
+        { "seed", "-1" },
+        { "seed", "1.5" },
+        { "seed", "18446744073709551616" },
+        { "shuffle", "yes" },
+        { "ranks", "0" },
+        { "momentum", "1.01" },
+        { "device", "a name that is much too long to be one" },
     };
     struct settings before, s;
 
@@ -70,7 +82,8 @@ static void test_printing_and_reading_gives_the_same(struct rng *rng)
         else if (row->kind == SETTING_UNSIGNED)
             snprintf(number, sizeof number, "%llu", (unsigned long long)rng_u64(rng));
         else
-            snprintf(number, sizeof number, "%llu", 1 + (unsigned long long)rng_below(rng, 256));
+            snprintf(number, sizeof number, "%llu",
+                     1 + (unsigned long long)rng_below(rng, 256));
         CHECK_OK(settings_set(&s, row, number));
     }
     s.options[0] = (double)rng_float(rng);
@@ -109,11 +122,13 @@ static void test_a_config_without_a_model_is_refused(void)
 }
 
 const struct test tests[] = {
-    { .name = "values are parsed and ranges kept", .run = test_values_are_parsed_and_ranges_kept },
+    { .name = "values are parsed and ranges kept",
+      .run = test_values_are_parsed_and_ranges_kept },
     { .name = "wrong values are refused and change nothing",
       .run = test_wrong_values_are_refused_and_change_nothing },
     { .name = "printing and reading gives the same",
       .property = test_printing_and_reading_gives_the_same },
-    { .name = "a config without a model is refused", .run = test_a_config_without_a_model_is_refused },
+    { .name = "a config without a model is refused",
+      .run = test_a_config_without_a_model_is_refused },
     { 0 },
 };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* train.h - a training job from its settings to its results.
  *
  * A job is made from settings: everything that can be wrong is found out here, before a file is
@@ -30,8 +31,9 @@ MUST_CHECK enum status job_create(const struct settings *settings, const struct 
                                   enum job_use use, struct job **out);
 /* The same for JOB_GRAPH, with the graph as it is after the pass named `after`; "model" is the graph
  * before the first. NULL: after all. */
-MUST_CHECK enum status job_create_after(const struct settings *settings, const struct model *model,
-                                        const char *after, struct job **out);
+MUST_CHECK enum status job_create_after(const struct settings *settings,
+                                        const struct model *model, const char *after,
+                                        struct job **out);
 void job_destroy(struct job *job); /* NULL is allowed */
 
 const struct settings *job_settings(const struct job *job); /* with everything picked */
@@ -42,8 +44,8 @@ int64_t job_total_steps(const struct job *job);
 
 /* How a run tells what it does. */
 struct train_hooks {
-    bool progress; /* live progress on standard error */
-    bool json;     /* every line of metrics.jsonl also on standard output */
+    bool progress;       /* live progress on standard error */
+    bool json;           /* every line of metrics.jsonl also on standard output */
     const char *command; /* the command line, for config.json; may be NULL */
     bool overwrite;      /* a run in the folder may be replaced */
 };
@@ -52,7 +54,8 @@ struct train_result {
     char folder[SETTINGS_TEXT];
     char weights_sha256[65];
     double train_loss, train_accuracy, val_loss, val_accuracy; /* NaN where unknown */
-    double seconds, samples_per_s, first_step_s; /* first_step_s: from the call to step 1 done */
+    double seconds, samples_per_s,
+        first_step_s; /* first_step_s: from the call to step 1 done */
     int64_t steps, peak_bytes;
 };
 
@@ -76,8 +79,8 @@ MUST_CHECK enum status train_evaluate(struct job *job, enum dataset_split split,
 
 struct bench_result {
     double samples_per_s, step_ms, step_ms_p10, step_ms_p90; /* medians over windows */
-    int64_t peak_bytes; /* of the largest rank */
-    double flops;       /* of a step, forward, backward and update */
+    int64_t peak_bytes;                                      /* of the largest rank */
+    double flops; /* of a step, forward, backward and update */
     double comm_share, wait_share;
 };
 /* Steps on one synthetic batch already in place, in windows of about 0.25 s. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* weights.c - parameters and state between the executor's flat vectors and named tensors. */
 #include "train/weights.h"
 
@@ -29,8 +30,8 @@ enum status weights_copy_create(const struct exec *exec, struct weights_copy **o
     if (status == STATUS_OK)
         status = mem_alloc((size_t)n_params, sizeof *copy->weights, &copy->weights);
     if (status == STATUS_OK)
-        status = mem_alloc((size_t)(n_params * n_states), sizeof *copy->optimizer,
-                           &copy->optimizer);
+        status =
+            mem_alloc((size_t)(n_params * n_states), sizeof *copy->optimizer, &copy->optimizer);
     if (status == STATUS_OK)
         status = mem_alloc((size_t)(total * (1 + n_states)), sizeof(float), &copy->numbers);
     float *next = copy->numbers;
@@ -70,8 +71,8 @@ void weights_copy_take(struct weights_copy *copy, const struct exec *exec)
     }
 }
 
-enum status weights_copy_save(const struct weights_copy *copy, const char *folder, uint64_t step,
-                              const char *state, int keep)
+enum status weights_copy_save(const struct weights_copy *copy, const char *folder,
+                              uint64_t step, const char *state, int keep)
 {
     const struct checkpoint_contents contents = {
         .step = step,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* weights.h - an executor's parameters and state to and from checkpoints. Private to train/. */
 #ifndef TRAIN_WEIGHTS_H
 #define TRAIN_WEIGHTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* inproc.c - threads of one process as ranks, over the same region as processes use. */
 #include "transport/region.h"
 

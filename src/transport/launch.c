@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* launch.c - forks the ranks and looks after them until the last has ended.
  *
  * The supervisor blocks the signals it cares for and takes them one at a time with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* launch.h - starts the ranks of a job on this machine and looks after them.
  *
  * The calling process forks one process a rank and stays as supervisor. Shared

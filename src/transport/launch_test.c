@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* launch_test.c - real processes as ranks: how they end, die, stop, and what is left then. */
 #include "transport/launch.h"
 

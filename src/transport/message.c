@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* message.c - tagged messages over shared memory.
  *
  * Each ordered pair of ranks has a ring of bytes. A message is a header and its

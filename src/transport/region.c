@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* region.c - the shared memory of a job: its layout, its heap, its failure. */
 #include "transport/region.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* region.h - private: what the memory shared by the ranks of a job holds, and a rank's end of
  * it.
  *

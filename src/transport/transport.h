@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* transport.h - bytes between the ranks of one job.
  *
  * A transport is one rank's end of the wire. It moves tagged messages between

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* transport_test.c - messages, shared memory, waiting and failure, with threads as ranks. */
 #include "transport/transport.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* wait.c - counters in shared memory and how to wait for one.
  *
  * A waiter spins for some microseconds if the job has a core for every waiter, then lets

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* fuzz.h - what every fuzz program defines: one parser, given bytes that may be anything.
  *
  * A broken promise of the parser ends the program with BUG_ON; a refusal is no failure.

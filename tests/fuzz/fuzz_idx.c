@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* fuzz_idx.c - an IDX file, plain or packed, that is accepted has all that it claims to have.
  */
 #include "data/idx.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* fuzz_json.c - what json_parse accepts is printed, parsed again and must be the same. */
 #include "base/json.h"
 #include "base/strbuf.h"

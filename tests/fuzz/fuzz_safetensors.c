@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* fuzz_safetensors.c - the tensors of an accepted file lie in it, fill it, and are found.
  *
  * The input is read twice: as a file, and as header, NUL and data that are made a file with the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* replay.c - main of the fuzz programs where there is no libFuzzer.
  *
  * Gives the files named on the command line, and those in folders named there, to the parser:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* conv.c - conv2d, conv2d_pool and conv2d_grad_input as correlations over a plane.
  *
  * Forward: y(oy,ox) = sum over taps of x(oy*sh + ky - ph, ox*sw + kx - pw) w(ky,kx).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* conv.h - what the convolution kernels share.
  *
  * Images are NHWC, weights HWIO. A convolution is a matrix product whose left rows are

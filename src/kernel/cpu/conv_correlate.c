@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* conv_correlate.c - convolution forward, and its gradient with respect to the input.
  *
  * B is the weights, copied once a call into panels as wide as a tile: [panel][tap,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* conv_plane.c - shapes of a convolution and the padded copies of its images. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* conv_stem.c - conv2d_pool and its gradient of the weights for images of one channel.
  *
  * 3x3 kernel, stride 1, 2x2 windows. Traffic: x twice (it is copied with its zeros), y and

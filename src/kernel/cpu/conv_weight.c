@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* conv_weight.c - gradient of a convolution's weights: dw(tap,c,o) = sum over pixels x dy.
  *
  * A = the plane of x by columns: for one kernel row ky the kw*C values of (kx,c) that a pixel

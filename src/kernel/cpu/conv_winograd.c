@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* conv_winograd.c - 3x3 convolutions of stride 1 by Winograd's F(4x4, 3x3).
  *
  * A unit is some images, or a strip of one, with about TILES tiles. For each unit:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* fast_test.c - every fast kernel of linear and convolution against plain sums in double.
  *
  * Shapes are random and ragged. Every buffer stands between guard bytes; scratch is filled

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* gemm.c - blocks and panels around the tiles.
  *
  * C is cut into panels of columns (as wide as a tile) and row tiles; the shared dimension into

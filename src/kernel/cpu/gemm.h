@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* gemm.h - C = A B for row-major matrices, with bias and relu.
  *
  * A is (m,k), B is (k,n), C is (m,n). A may lie transposed (gradients of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* gemm_tile.c - the tiles of gemm_tile.h for one instruction set.
  *
  * Compiled once with AVX2 and once with AVX-512 (cpu/fast.cmake); TILE_TABLE is

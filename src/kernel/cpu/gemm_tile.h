@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* gemm_tile.h - the innermost products, one table for each instruction set.
  *
  * A tile is up to 12 rows by up to 4 vectors of C, kept in registers while it

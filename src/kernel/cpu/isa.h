@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* isa.h - one vocabulary for the vectors of AVX2 and AVX-512.
  *
  * Included only by sources that are compiled once for each instruction set

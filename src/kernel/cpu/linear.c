@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* linear.c - the linear layer and its gradients, by own tiles.
  *
  * x is (m,k), W lies as [k][n], y is (m,n), all row-major. Work is 2*m*k*n each.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* onednn.c - linear layers and convolutions by oneDNN, one thread a call.
  *
  * A state holds one primitive, its memory objects and a scratchpad; a run sets the data

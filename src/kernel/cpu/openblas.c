@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* openblas.c - the linear layer and its gradients by cblas_sgemm, one thread a call.
  *
  * x is (m,k), W lies as [k][n], y is (m,n), row-major. Bias and relu are a second pass

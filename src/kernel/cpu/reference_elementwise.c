@@ -90,7 +90,7 @@ void reference_reorder(const struct kernel_call *call)
     const int64_t count = shape_count(shape);
     const float *x = call->in[0];
     float *y = call->out[0];
-    int64_t from[SHAPE_MAX], to[SHAPE_MAX];
+    int64_t from[SHAPE_MAX] = { 0 }, to[SHAPE_MAX] = { 0 };
 
     strides_of(&call->problem->in[0], from);
     strides_of(&call->problem->out[0], to);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* stem.h - 3x3 windows over images of one channel, one table for each instruction set.
  *
  * A network's first layer on grey images has a shared dimension of only nine: too short for the

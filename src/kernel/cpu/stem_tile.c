@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* stem_tile.c - the loops of stem.h for one instruction set.
  *
  * Compiled once with AVX2 and once with AVX-512; STEM_TABLE is the name of the table. A

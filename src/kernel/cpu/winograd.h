@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* winograd.h - the transforms of F(4x4, 3x3), one table for each instruction set.
  *
  * Winograd's minimal filtering (Lavin and Gray, "Fast Algorithms for Convolutional Neural

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* winograd_tile.c - the transforms of winograd.h for one instruction set.
  *
  * Compiled once with AVX2 and once with AVX-512; WINOGRAD_TABLE is the name of the table. Each

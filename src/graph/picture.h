@@ -1,4 +1,4 @@
-/* layout.h - where the boxes and edges of a drawn graph go. Private to graph/.
+/* picture.h - where the boxes and edges of a drawn graph go. Private to graph/.
  *
  *   forward   backward   weights   reduce and update
  *   +-----+    +-----+   +-----+
@@ -14,60 +14,56 @@
  * right, and what sums and updates follows from left to right, a bucket a line. What is given
  * (samples, parameters, state) is a pill beside each of its users instead of an edge.
  */
-#ifndef GRAPH_LAYOUT_H
-#define GRAPH_LAYOUT_H
+#ifndef GRAPH_PICTURE_H
+#define GRAPH_PICTURE_H
 
 #include "graph/graph.h"
 
 /* Lengths are pixels. Text of size s is taken to be 0.6 s wide a character. */
 enum {
-    LAYOUT_BOX_HEIGHT = 56,
-    LAYOUT_PILL_HEIGHT = 16,
-    LAYOUT_MARGIN = 20,
-    LAYOUT_TEXT_MAX = 34, /* characters of a line that are shown */
-    LAYOUT_PILL_TEXT_MAX = 22,
+    PICTURE_BOX_HEIGHT = 56,
+    PICTURE_PILL_HEIGHT = 16,
+    PICTURE_MARGIN = 20,
+    PICTURE_TOP = 92,      /* where the boxes begin: below title and legend */
+    PICTURE_TEXT_MAX = 34, /* characters of a line that are shown */
+    PICTURE_PILL_TEXT_MAX = 22,
 };
 
-struct layout_point {
+struct picture_point {
     double x, y;
 };
 
-struct layout_pill {
+struct picture_pill {
     const struct value *value;
     double x, y, width;
 };
 
-struct layout_box {
+struct picture_box {
     const struct node *node;
     double x, y, width, height;
-    struct layout_pill pills[GRAPH_IN + 1];
+    struct picture_pill pills[GRAPH_IN + 1];
     int n_pills;
 };
 
 /* Cubic curves end to end: points[0], then three a curve. */
-struct layout_edge {
+struct picture_edge {
     const struct value *value; /* what flows; the first of several */
     int from, to;              /* boxes */
     bool is_saved;             /* kept by forward for backward */
-    struct layout_point *points;
+    struct picture_point *points;
     int n_points;
 };
 
-struct layout {
+struct picture {
     double width, height;
-    struct layout_box *boxes; /* in running order */
+    struct picture_box *boxes; /* in running order */
     int n_boxes;
-    struct layout_edge *edges;
+    struct picture_edge *edges;
     int n_edges;
     struct arena *arena; /* owns all of it */
 };
 
-MUST_CHECK enum status layout_create(const struct graph *graph, struct layout **out);
-void layout_destroy(struct layout *layout); /* NULL is allowed */
+MUST_CHECK enum status picture_create(const struct graph *graph, struct picture **out);
+void picture_destroy(struct picture *picture); /* NULL is allowed */
 
-/* Makers of a value: the node that makes it, or of a flat value those of all that lies in it.
- * Calls fn with each, and with the value it makes. */
-void layout_each_maker(const struct graph *graph, const struct value *value,
-                       void (*fn)(void *arg, const struct value *made), void *arg);
-
-#endif /* GRAPH_LAYOUT_H */
+#endif /* GRAPH_PICTURE_H */
