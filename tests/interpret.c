@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* interpret.c - runs a graph node by node. */
 #include "interpret.h"
 

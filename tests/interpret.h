@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* interpret.h - runs a graph node by node, every value in a buffer of its own: what exec/ is
  * compared with, and how tests reach single ops.
  *

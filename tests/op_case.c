@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* op_case.c - random legal uses of every op. N samples, C channels, H x W pixels, O outputs. */
 #include "op_case.h"
 
@@ -139,6 +140,25 @@ static struct node *add_conv2d_grad_weight(struct graph *graph, const struct op 
                rows(graph, "dy", shape_4(d.N, d.O, d.oh, d.ow)), NULL, &d.attrs);
 }
 
+/* What flows back into a pooled convolution is of the pool's size. */
+static struct node *add_conv2d_pool_grad(struct graph *graph, const struct op *op,
+                                         struct rng *rng)
+{
+    struct draw d = draw(rng);
+    struct value *w = op == &op_conv2d_pool_grad_input ? kernel_of(graph, &d) : NULL;
+    struct value *x = w ? NULL : rows(graph, "x", shape_4(d.N, d.C, d.H, d.W));
+
+    d.attrs.extent[0] = w ? d.H : d.attrs.window[0];
+    d.attrs.extent[1] = w ? d.W : d.attrs.window[1];
+    d.attrs.with_bias = !w && chance(rng);
+    d.attrs.window[0] = between(rng, 1, d.oh < 3 ? d.oh : 3);
+    d.attrs.window[1] = between(rng, 1, d.ow < 3 ? d.ow : 3);
+    const struct shape y =
+        shape_4(d.N, d.O, d.oh / d.attrs.window[0], d.ow / d.attrs.window[1]);
+    struct value *dy = rows(graph, "dy", y), *index = graph_input(graph, "index", DTYPE_U8, y);
+    return w ? add(graph, op, dy, index, w, &d.attrs) : add(graph, op, x, dy, index, &d.attrs);
+}
+
 static struct node *add_pool(struct graph *graph, const struct op *op, struct rng *rng)
 {
     const struct draw d = draw(rng);
@@ -240,6 +260,8 @@ static const struct row {
     { &op_conv2d_grad_input, add_conv2d_grad_input },
     { &op_conv2d_grad_weight, add_conv2d_grad_weight },
     { &op_conv2d_pool, add_conv2d },
+    { &op_conv2d_pool_grad_input, add_conv2d_pool_grad },
+    { &op_conv2d_pool_grad_weight, add_conv2d_pool_grad },
     { &op_max_pool, add_pool },
     { &op_max_pool_grad, add_pool_grad },
     { &op_avg_pool, add_pool },
@@ -307,13 +329,20 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
 {
     const int64_t count = shape_count(shape);
 
-    if (value->dtype == DTYPE_U8) {
+    if (value->dtype == DTYPE_U8 && node->op != &op_max_pool_grad) {
+        for (int64_t i = 0; i < count; i++) /* the pool of a convolution has no padding */
+            ((uint8_t *)data)[i] =
+                rng_below(rng, 8)
+                    ? (uint8_t)between(rng, 0,
+                                       node->attrs.window[0] * node->attrs.window[1] - 1)
+                    : 255;
+    } else if (value->dtype == DTYPE_U8) {
         fill_index(&node->attrs, shape, rng, data);
     } else if (value->dtype == DTYPE_I32) {
         for (int64_t i = 0; i < count; i++)
             ((int32_t *)data)[i] = between(rng, 0, (int)node->in[0]->shape.dim[1] - 1);
     } else {
         for (int64_t i = 0; i < count; i++)
-            ((float *)data)[i] = (float)between(rng, -128, 128) / 64;
+            ((float *)data)[i] = (float)(2 * between(rng, -128, 127) + 1) / 128;
     }
 }

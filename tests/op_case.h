@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* op_case.h - random legal uses of every op, for the tests of the op table.
  *
  * The ops of graph/ops.c that a kernel runs have a row each in op_case.c; a new op gets one
@@ -19,7 +20,7 @@ bool op_case_exists(const struct op *op);
 struct node *op_case_add(struct graph *graph, const struct op *op, struct rng *rng);
 
 /* Contents for a value of the case, for `rows` samples: labels that are classes, indices that
- * lie inside the image, else multiples of 1/64 in [-2, 2]. Sums of their products are exact in
+ * lie inside the image, else odd multiples of 1/128 in (-2, 2). Sums of their products are exact in
  * f32. */
 void op_case_fill(const struct node *node, const struct value *value, const struct shape *shape,
                   struct rng *rng, void *data);

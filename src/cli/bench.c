@@ -33,7 +33,7 @@ static const struct flag flags[] = {
 /* What changes the work that is measured. */
 static const char *const allowed[] = {
     "batch",     "seed",    "strategy", "split",    "sync",         "meet",
-    "ranks",     "threads", "shards",   "device",   "bucket-mib",   "kernels",
+    "ranks",     "threads", "shards",   "device",   "bucket-mib", "factors",   "kernels",
     "optimizer", "lr",      "momentum", "nesterov", "weight-decay", "beta1",
     "beta2",     "epsilon", "clip",     NULL,
 };

@@ -73,6 +73,58 @@ static enum status read_params(struct exec *exec)
     return STATUS_OK;
 }
 
+/* Factors ------------------------------------------------------------------------------- */
+
+/* The value whose memory this one is, before any ranks gather it. */
+static const struct value *source_of(const struct value *value)
+{
+    while (value->maker && (value->maker->op->is_view || value->maker->op == &op_all_gather))
+        value = value->maker->in[0];
+    return value;
+}
+
+/* A place for a factor in the shards' records; one that serves several buckets has one place. */
+static enum status place_factor(struct exec *exec, const struct value *value, int bucket,
+                                size_t *out_offset)
+{
+    const int64_t shards = exec->config.shards;
+    const int64_t rows = (exec->config.batch + shards - 1) / shards;
+    const struct value *source = source_of(value);
+    struct plan_factors *factors = &exec->factors;
+
+    for (int i = 0; i < factors->count; i++) {
+        if (factors->item[i].value == source) {
+            factors->item[i].buckets |= UINT64_C(1) << bucket;
+            *out_offset = factors->item[i].offset;
+            return STATUS_OK;
+        }
+    }
+    if (factors->count == PLAN_FACTORS)
+        return FAIL(STATUS_UNSUPPORTED, "more than %d factors", PLAN_FACTORS);
+    factors->item[factors->count++] =
+        (struct plan_factor){ source, exec->record, UINT64_C(1) << bucket };
+    *out_offset = exec->record;
+    const size_t bytes = (size_t)(rows * value->shape.dim[1]) * sizeof(float);
+    exec->record += (bytes + 63) / 64 * 64;
+    return STATUS_OK;
+}
+
+static enum status read_factored(struct exec *exec, const struct node *node)
+{
+    const int b = node->attrs.bucket;
+    struct factored *f = &exec->factored[b];
+
+    f->is_used = true;
+    f->k = node->in[0]->shape.dim[1];
+    f->n = node->in[1]->shape.dim[1];
+    for (int i = 0; i < exec->n_params; i++) {
+        if (plan_bucket_of(exec->params[i]->flat) == b && exec->params[i]->offset > 0)
+            f->bias = exec->params[i]->offset;
+    }
+    TRY(place_factor(exec, node->in[0], b, &f->x));
+    return place_factor(exec, node->in[1], b, &f->dy);
+}
+
 /* The part of the graph that runs once a step must be one of the forms that lane_reduce runs. */
 static enum status read_step_nodes(struct exec *exec)
 {
@@ -82,7 +134,10 @@ static enum status read_step_nodes(struct exec *exec)
         const struct node *node = graph_node(exec->config.train, n);
         if (node->op->split[0] != SPLIT_WHOLE)
             continue;
-        if (node->op == &op_reduce_scatter) {
+        if (node->op == &op_factor_sum) {
+            TRY(read_factored(exec, node));
+            across |= node->in[0]->maker && node->in[0]->maker->op == &op_all_gather;
+        } else if (node->op == &op_reduce_scatter) {
             across = true;
         } else if (node->op == &op_clip_norm) {
             exec->clips = true;
@@ -135,6 +190,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
     exec->param = carve(carver, exec->vector, sizeof(float));
     for (int i = 0; i < exec->n_states; i++)
         exec->state[i] = carve(carver, exec->vector, sizeof(float));
+    exec->records = carve(carver, shards, exec->record);
     if (exec->clips) {
         exec->sum = carve(carver, exec->vector, sizeof(float));
         exec->squares = carve(carver, stretches, sizeof(double));
@@ -194,13 +250,14 @@ static enum status make_lanes(struct exec *exec)
     if (exec->all_lanes > LANES_MAX)
         return FAIL(STATUS_USAGE, "%d lanes are more than %d", exec->all_lanes, LANES_MAX);
     const int helpers = exec->config.threads / exec->n_lanes; /* threads of a lane */
+    const size_t scratch = reduce_scratch(exec);
     TRY(mem_alloc((size_t)exec->n_lanes, sizeof *exec->lanes, &exec->lanes));
     for (int i = 0; i < exec->n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         lane->exec = exec;
         lane->number = exec->rank * exec->n_lanes + i;
         lane_row(exec, lane->number, &lane->first, &lane->count);
-        TRY(mem_alloc((size_t)helpers * TREE_SCRATCH, sizeof(float), &lane->scratch));
+        TRY(mem_alloc((size_t)helpers, scratch, &lane->scratch));
         if (helpers > 1) {
             TRY(pool_create(helpers, &lane->pool));
             pool_run(lane->pool, flush_denormals, NULL);
@@ -324,6 +381,8 @@ static bool find_and_keep(struct plan **plans, int n, int64_t rows)
 
 enum status exec_prepare(struct exec *exec, int64_t rows, bool evaluation)
 {
+    static const struct plan_factors no_factors;
+
     if (rows == 0)
         return STATUS_OK;
     for (int i = 0; i < exec->n_lanes; i++) {
@@ -339,7 +398,8 @@ enum status exec_prepare(struct exec *exec, int64_t rows, bool evaluation)
             --*n;
         }
         TRY(plan_create(evaluation ? exec->config.eval : exec->config.train, exec->config.train,
-                        rows, &exec->buckets, exec->config.choices, &plans[*n]));
+                        rows, &exec->buckets, evaluation ? &no_factors : &exec->factors,
+                        exec->config.choices, &plans[*n]));
         ++*n;
     }
     return grow_arenas(exec, lane_plan(&exec->lanes[0], rows, evaluation)->arena_bytes);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* exec_test.c - training and evaluation give the same bits on any number of ranks and threads.
  *
  * Ranks are threads of this process. Models are the zoo's, on images of 8x8.

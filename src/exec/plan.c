@@ -33,6 +33,7 @@ struct maker {
     const struct graph *graph;
     const struct graph *places_of; /* the graph whose parameters have places */
     const struct plan_buckets *buckets;
+    const struct plan_factors *factors;
     struct shape *shapes;
     struct place *places; /* by value id */
     struct block *blocks;
@@ -105,6 +106,14 @@ static enum status place_given(struct maker *maker)
         } else {
             place->known = false;
         }
+    }
+    for (int i = 0; i < maker->factors->count; i++) {
+        const struct plan_factor *factor = &maker->factors->item[i];
+        if (factor->value == roles->input)
+            continue; /* it is copied there */
+        struct place *place = &maker->places[factor->value->id];
+        place->known = true;
+        place->operand = (struct operand){ BASE_FACTOR, factor->offset };
     }
     /* The losses go to the numbers that the shard reports. */
     for (int n = 0; n < graph_node_count(maker->graph); n++) {
@@ -195,7 +204,8 @@ static enum status make_instruction(struct maker *maker, const struct node *node
 }
 
 /* First reads of each bucket's parameters, last touch of its parameters and gradients. */
-static void mark_buckets(struct plan *plan, const struct plan_buckets *buckets)
+static void mark_buckets(struct plan *plan, const struct plan_buckets *buckets,
+                         const struct plan_factors *factors)
 {
     for (int b = 0; b < buckets->count; b++) {
         int first = -1, last = -1;
@@ -211,6 +221,14 @@ static void mark_buckets(struct plan *plan, const struct plan_buckets *buckets)
             for (int i = 0; i < node->n_out; i++) {
                 if (node->out[i]->flat && plan_bucket_of(node->out[i]->flat) == b)
                     last = n;
+                for (int f = 0; f < factors->count; f++) {
+                    if (factors->item[f].value != node->out[i] ||
+                        !(factors->item[f].buckets >> b & 1))
+                        continue;
+                    /* Nobody may still be reading the last step's. */
+                    plan->instructions[n].before |= UINT64_C(1) << b;
+                    last = n;
+                }
             }
         }
         if (first >= 0)
@@ -238,18 +256,20 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
             return FAIL(status, "node %s (%s): %s", node->name, node->op->name,
                         status_message());
     }
-    mark_buckets(plan, maker->buckets);
+    mark_buckets(plan, maker->buckets, maker->factors);
     plan->arena_bytes = maker->arena_bytes;
     return STATUS_OK;
 }
 
 enum status plan_create(const struct graph *graph, const struct graph *places_of, int64_t rows,
-                        const struct plan_buckets *buckets,
+                        const struct plan_buckets *buckets, const struct plan_factors *factors,
                         const struct kernel_choices *choices, struct plan **out)
 {
     const size_t n_values = (size_t)graph_value_count(graph);
     const size_t n_nodes = (size_t)graph_node_count(graph);
-    struct maker maker = { .graph = graph, .places_of = places_of, .buckets = buckets };
+    struct maker maker = {
+        .graph = graph, .places_of = places_of, .buckets = buckets, .factors = factors
+    };
     struct plan *plan = NULL;
 
     enum status status = mem_alloc(1, sizeof *plan, &plan);

@@ -18,6 +18,7 @@ enum base {
     BASE_TARGET,  /* and labels */
     BASE_LOSS,    /* one number */
     BASE_CORRECT, /* one number */
+    BASE_FACTOR,  /* the shard's factors of gradients, which every rank sees */
     BASE_COUNT
 };
 
@@ -51,9 +52,22 @@ struct plan_buckets {
     int64_t begin[GRAPH_NODE_IN + 1];
 };
 
+/* Values that other lanes read as factors of a gradient, so that they lie where all can. */
+enum { PLAN_FACTORS = 2 * GRAPH_NODE_IN };
+struct plan_factor {
+    const struct value *value; /* not a view */
+    size_t offset;             /* bytes, in a shard's record */
+    uint64_t buckets;          /* that are made from it */
+};
+struct plan_factors {
+    int count;
+    struct plan_factor item[PLAN_FACTORS];
+};
+
 /* places_of: the training graph, where every parameter has its place; may be `graph` itself. */
 MUST_CHECK enum status plan_create(const struct graph *graph, const struct graph *places_of,
                                    int64_t rows, const struct plan_buckets *buckets,
+                                   const struct plan_factors *factors,
                                    const struct kernel_choices *choices, struct plan **out);
 void plan_destroy(struct plan *plan); /* NULL is allowed */
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* plan_test.c - buffers of a plan share the arena, but never while both are needed. */
 #include "base/mem.h"
 #include "base/test.h"

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "exec/state.h"
+#include "kernel/factor.h"
 
 /* A bucket's stretches, in the numbering of the whole vector, and where they begin. */
 struct stretches {
@@ -57,6 +58,8 @@ struct work {
     struct kernel_update_step numbers;
     int64_t begin, end; /* stretches of this lane */
     int threads;        /* that share them */
+    size_t scratch;     /* bytes of scratch of a thread */
+    const struct factored *factored; /* or NULL */
 };
 
 static void do_stretch(const struct work *work, int64_t number, float *scratch)
@@ -88,8 +91,103 @@ static void do_share(void *arg, size_t i)
     const int64_t mine = (int64_t)i, count = work->end - work->begin;
 
     for (int64_t n = mine * count / work->threads; n < (mine + 1) * count / work->threads; n++)
-        do_stretch(work, work->begin + n, work->lane->scratch + i * TREE_SCRATCH);
+        do_stretch(work, work->begin + n,
+                   (float *)((char *)work->lane->scratch + i * work->scratch));
 }
+
+/* Gradients made from factors --------------------------------------------------------------- */
+
+/* Rows of the weight that are worked on at once: about as much as fits the first cache. */
+static int64_t rows_at_once(const struct factored *f)
+{
+    const int64_t rows = 4096 / f->n / 8 * 8;
+    return rows < 8 ? 8 : rows;
+}
+
+/* Floats of one partial sum: rows of the weight, or the bias. */
+static int64_t piece_floats(const struct factored *f)
+{
+    return (rows_at_once(f) * f->n + 15) / 16 * 16;
+}
+
+size_t reduce_scratch(const struct exec *exec)
+{
+    const int64_t shards = exec->config.shards, rows = (exec->config.batch + shards - 1) / shards;
+    const int buffers = tree_buffers(shards, 0, shards);
+    size_t most = TREE_SCRATCH * sizeof(float);
+
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const struct factored *f = &exec->factored[b];
+        if (!f->is_used)
+            continue;
+        const size_t bytes = (size_t)(buffers * piece_floats(f)) * sizeof(float) +
+                             kernel_factor_scratch(f->k, f->n, rows_at_once(f), rows);
+        most = bytes > most ? bytes : most;
+    }
+    return (most + 63) / 64 * 64;
+}
+
+/* The sum over all shards, along their tree, of rows [first, first + count) of the weight's
+ * gradient, or of the bias's (count 0). It lies at the beginning of scratch. */
+static void sum_from_factors(const struct exec *exec, const struct factored *f, int64_t first,
+                             int64_t count, float *scratch)
+{
+    const int64_t shards = exec->config.shards, samples = exec->batch->samples;
+    const int64_t piece = piece_floats(f);
+    const size_t floats = (size_t)(count ? count * f->n : f->n);
+    float *left_over = scratch + tree_buffers(shards, 0, shards) * piece;
+    struct tree_stack stack;
+
+    tree_stack_init(&stack, shards);
+    for (int64_t v = 0; v < shards; v++) {
+        const char *record = exec->records + (size_t)v * exec->record;
+        const float *x = (const float *)(record + f->x), *dy = (const float *)(record + f->dy);
+        const int64_t rows = sampler_shard_begin(samples, shards, v + 1) -
+                             sampler_shard_begin(samples, shards, v);
+        float *sum = scratch + tree_stack_push(&stack, v) * piece;
+
+        if (count)
+            kernel_factor_rows(x, dy, rows, f->k, f->n, first, count, sum, left_over);
+        else
+            kernel_factor_bias(dy, rows, f->n, sum);
+        while (tree_stack_can_add(&stack)) {
+            float *left = scratch + (stack.count - 2) * piece;
+            kernel_add(left, left, left + piece, floats);
+            tree_stack_add(&stack);
+        }
+    }
+}
+
+/* One thread's share of a lane's pieces of a factored bucket. */
+static void do_factored_share(void *arg, size_t i)
+{
+    const struct work *work = arg;
+    const struct exec *exec = work->lane->exec;
+    const struct factored *f = work->factored;
+    const int64_t at_once = rows_at_once(f), mine = (int64_t)i, count = work->end - work->begin;
+    float *scratch = (float *)((char *)work->lane->scratch + i * work->scratch);
+
+    for (int64_t n = mine * count / work->threads; n < (mine + 1) * count / work->threads; n++) {
+        const int64_t first = (work->begin + n) * at_once;
+        if (first >= f->k) { /* the piece after the last rows is the bias */
+            sum_from_factors(exec, f, 0, 0, scratch);
+            update_stretch(exec, scratch, (size_t)(work->s.begin + f->bias), (size_t)f->n,
+                           &work->numbers);
+            continue;
+        }
+        const int64_t rows = f->k - first < at_once ? f->k - first : at_once;
+        sum_from_factors(exec, f, first, rows, scratch);
+        update_stretch(exec, scratch, (size_t)(work->s.begin + first * f->n),
+                       (size_t)(rows * f->n), &work->numbers);
+    }
+}
+
+static int64_t factored_pieces(const struct factored *f)
+{
+    return (f->k + rows_at_once(f) - 1) / rows_at_once(f) + (f->bias > 0);
+}
+
+/* Work of a lane --------------------------------------------------------------------------- */
 
 static void work_on_bucket(struct lane *lane, int b, enum what what,
                            const struct kernel_update_step *numbers)
@@ -101,10 +199,15 @@ static void work_on_bucket(struct lane *lane, int b, enum what what,
                          .squares = exec->clips ? stretches_before(exec, b) : 0,
                          .numbers = *numbers };
 
-    work.begin = lane->number * work.s.count / exec->all_lanes;
-    work.end = (lane->number + 1) * work.s.count / exec->all_lanes;
+    if (exec->factored[b].is_used)
+        work.factored = &exec->factored[b];
+    const int64_t pieces = work.factored ? factored_pieces(work.factored) : work.s.count;
+    work.begin = lane->number * pieces / exec->all_lanes;
+    work.end = (lane->number + 1) * pieces / exec->all_lanes;
     work.threads = lane->pool ? pool_size(lane->pool) : 1;
-    pool_for(lane->pool, (size_t)work.threads, do_share, &work);
+    work.scratch = reduce_scratch(exec);
+    pool_for(lane->pool, (size_t)work.threads, work.factored ? do_factored_share : do_share,
+             &work);
 }
 
 static enum status clip_and_update(struct lane *lane)
@@ -166,7 +269,8 @@ enum status lane_reduce(struct lane *lane, bool all)
             exec_meet(exec, "done");
             transport_raise(&exec->done[b], 1);
         }
-        lane->times.comm += clock_ns() - begin;
+        if (!exec->factored[b].is_used) /* making a gradient is no communication */
+            lane->times.comm += clock_ns() - begin;
     }
     return all && exec->clips ? clip_and_update(lane) : STATUS_OK;
 }

@@ -8,6 +8,7 @@
  *   parameters    one flat vector: bucket 0, bucket 1, ...
  *   state         one such vector a state of the optimizer
  *   gradients     of every lane of every rank: one such vector a partial sum it may hold
+ *   records       of every shard: the factors of gradients that are not summed but made from them
  *   sum, squares  with clipping: the summed gradient, and a sum of squares a stretch
  *
  * Who may write what: a lane its own gradients until it raises ready[b]; after all lanes have, each
@@ -29,6 +30,14 @@ struct times {
     int64_t compute, comm, wait, evaluate; /* nanoseconds */
 };
 
+/* A bucket that holds one linear layer, whose gradient is made from factors. */
+struct factored {
+    bool is_used;
+    int64_t k, n;     /* of the weight; its bias, if any, follows at `bias` */
+    int64_t bias;     /* elements from the beginning of the bucket; 0: none */
+    size_t x, dy;     /* bytes, in a shard's record */
+};
+
 /* One thread of this rank that runs whole shards. */
 struct lane {
     struct exec *exec;
@@ -42,7 +51,7 @@ struct lane {
     int n_eval_plans;
     float *gradients;  /* its buffers: buffer i at gradients + i * exec->vector */
     struct pool *pool; /* threads that share each op's work, or NULL */
-    float *scratch;    /* TREE_SCRATCH floats for each of its threads */
+    float *scratch;       /* reduce_scratch bytes for each of its threads */
     int next_bucket;   /* buckets below this are summed and updated in this step */
     float *eval_x;     /* EVAL_ROWS samples */
     int32_t *eval_y;
@@ -62,6 +71,9 @@ struct exec {
     const struct kernel_update *update;
     struct attrs update_attrs;
     bool clips;
+    struct factored factored[GRAPH_NODE_IN]; /* one a bucket */
+    struct plan_factors factors;
+    size_t record;               /* bytes of a shard's factors */
     int n_states;
 
     int n_params;
@@ -74,6 +86,7 @@ struct exec {
     float *losses, *corrects; /* [2][shards] */
     float *param;
     float *state[KERNEL_STATES];
+    char *records;               /* every shard's factors */
     float *sum;
     double *squares; /* one a stretch of the flat vector */
     float *eval_losses,
@@ -112,6 +125,8 @@ const struct plan *lane_plan(const struct lane *lane, int64_t rows, bool evaluat
 void lane_run(struct lane *lane, const struct instruction *instruction,
               const struct kernel_step *step);
 
+/* Bytes of scratch that a thread needs for lane_reduce. */
+size_t reduce_scratch(const struct exec *exec);
 /* Sums and updates this lane's part of the buckets, in order, as far as they are ready; with
  * `all` it waits for those that are not. */
 MUST_CHECK enum status lane_reduce(struct lane *lane, bool all);

@@ -76,6 +76,23 @@ static void announce(struct lane *lane, uint64_t buckets)
     }
 }
 
+/* Samples that are a factor of a gradient go to where every lane can read them. */
+static enum status copy_input_factor(struct lane *lane, int64_t floats)
+{
+    const struct exec *exec = lane->exec;
+    const struct value *input = graph_roles((struct graph *)exec->config.train)->input;
+
+    for (int i = 0; i < exec->factors.count; i++) {
+        const struct plan_factor *factor = &exec->factors.item[i];
+        if (factor->value != input)
+            continue;
+        TRY(await_params(lane, factor->buckets)); /* nobody still reads the last step's */
+        memcpy(lane->bases[BASE_FACTOR] + factor->offset, lane->bases[BASE_INPUT],
+               (size_t)floats * sizeof(float));
+    }
+    return STATUS_OK;
+}
+
 static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *stack)
 {
     struct exec *exec = lane->exec;
@@ -101,6 +118,9 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
     lane->bases[BASE_TARGET] = (char *)(batch->y + (begin - batch->first));
     lane->bases[BASE_LOSS] = (char *)&exec->losses[slot];
     lane->bases[BASE_CORRECT] = (char *)&exec->corrects[slot];
+
+    lane->bases[BASE_FACTOR] = exec->records + (size_t)v * exec->record;
+    TRY(copy_input_factor(lane, rows * floats));
 
     if (rows == 0) {
         /* The others may still be reading these buffers for the last step. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* build.c - layers. */
 #include "graph/build.h"
 

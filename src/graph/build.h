@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* build.h - layers: what models are written in.
  *
  * A layer makes its parameters, named "NAME.weight" and "NAME.bias" as PyTorch does, with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* draw.c - graphs as SVG: one element, complete by itself, for a browser or inside a page.
  *
  * Colours come from Okabe and Ito's palette, which most people tell apart; shape says the same
@@ -9,7 +10,7 @@
 
 #include "base/utf8.h"
 #include "graph/op.h"
-#include "graph/picture.h"
+#include "graph/picture/picture.h"
 #include "graph/print.h"
 
 static const char style[] =

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* graph.c - building and walking graphs. */
 #include "graph/graph.h"
 

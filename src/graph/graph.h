@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* graph.h - one step's program: values, and nodes that make values from values.
  *
  * A graph is built for one device by a model, then rewritten by passes. Nothing in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* op.h - the meaning of an op: arity, shapes, gradient, how it may be split, cost.
  *
  * One struct an op, in the file of its family; one row in ops.c. The code that
@@ -60,7 +61,7 @@ extern const struct op op_reshape, op_reorder;
 extern const struct op op_softmax_cross_entropy, op_softmax_cross_entropy_grad;
 extern const struct op op_mse, op_mse_grad, op_accuracy;
 extern const struct op op_sgd_update, op_adam_update, op_clip_norm;
-extern const struct op op_shard_sum, op_all_reduce, op_reduce_scatter, op_all_gather;
+extern const struct op op_shard_sum, op_factor_sum, op_all_reduce, op_reduce_scatter, op_all_gather;
 
 /* Extent of a convolution's or a pool's output along one axis; 0 if the window does not fit or the
  * numbers make no sense. */

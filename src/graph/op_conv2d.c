@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* op_conv2d.c - two-dimensional convolution, alone or with the max pool after it, and gradients.
  *
  * x (N, C, H, W), w (O, C, kh, kw), b (O), y (N, O, oh, ow); zero padding. conv2d_pool does

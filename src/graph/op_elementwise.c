@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* op_elementwise.c - ops that treat elements one by one, and those that only move them. */
 #include "graph/op.h"
 

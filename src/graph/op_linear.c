@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* op_linear.c - y = x W^T + b, and its gradients.
  *
  * x (m, k), W (n, k) as PyTorch writes it, b (n), y (m, n); with attrs.activation the

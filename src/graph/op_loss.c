@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* op_loss.c - what is minimized, and what is counted.
  *
  * A loss is the end of the forward graph: a shard's loss is the sum over its samples

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* op_pool.c - max and average pooling of images (N, C, H, W), and their gradients. */
 #include "graph/op.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* op_step.c - what happens once a step, on flat ranges: sums over shards and ranks, updates.
  *
  * Each of them takes a bucket: one flat value that holds many parameters' gradients (or the
@@ -24,6 +25,39 @@ const struct op op_shard_sum = {
     .max_out = 1,
     .split = { SPLIT_WHOLE },
     .infer = infer_first,
+};
+
+/* attrs.sample: the bucket's extents. */
+static enum status infer_factor_sum(const struct node *node, struct op_shapes *s)
+{
+    const struct shape *x = s->in[0], *dy = s->in[1];
+
+    if (x->rank != 2 || dy->rank != 2 || x->dim[0] != dy->dim[0])
+        return FAIL(STATUS_USAGE, "factors have different rows");
+    if (node->attrs.sample.rank != 1 || node->attrs.sample.dim[0] < x->dim[1] * dy->dim[1])
+        return FAIL(STATUS_USAGE, "the bucket is too small for the product");
+    s->out[0] = node->attrs.sample;
+    return STATUS_OK;
+}
+
+static double flops_factor_sum(const struct node *node, const struct shape *const *in,
+                               const struct shape *out)
+{
+    (void)node;
+    (void)out;
+    return 2.0 * (double)in[0]->dim[0] * (double)in[0]->dim[1] * (double)in[1]->dim[1];
+}
+
+const struct op op_factor_sum = {
+    .name = "factor_sum",
+    .summary = "weight gradient summed over shards, made in parts from its two factors",
+    .min_in = 2,
+    .max_in = 2,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_factor_sum,
+    .flops = flops_factor_sum,
 };
 
 const struct op op_all_reduce = {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* ops.c - the table of ops. */
 #include <string.h>
 
@@ -31,6 +32,7 @@ const struct op *const graph_ops[] = {
     &op_mse_grad,
     &op_accuracy,
     &op_shard_sum,
+    &op_factor_sum,
     &op_all_reduce,
     &op_reduce_scatter,
     &op_all_gather,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* print.c - graphs as text and as DOT. */
 #include "graph/print.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* print.h - what the pictures of a graph share. Private to graph/. */
 #ifndef GRAPH_PRINT_H
 #define GRAPH_PRINT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* verify.c - which graphs are legal. The text of a failure names the node. */
 #include <string.h>
 

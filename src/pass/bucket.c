@@ -9,6 +9,7 @@
  */
 #include <stdio.h>
 
+#include "graph/op.h"
 #include "pass/pass.h"
 
 enum { ALIGN = 16, DEFAULT_BYTES = 512 << 10 };
@@ -60,6 +61,15 @@ static int group_begin(struct value *const *params, int last)
     return first;
 }
 
+bool pass_is_factored(const struct node *gradient, const struct pass_config *config)
+{
+    if (gradient->op != &op_linear_grad_weight || !config->factors ||
+        config->optim.attrs.max_norm > 0)
+        return false; /* clipping needs the norm of the sum before anything is updated */
+    const int64_t k = gradient->in[0]->shape.dim[1], n = gradient->in[1]->shape.dim[1];
+    return 2 * config->batch * (k + n) <= k * n;
+}
+
 static int64_t group_count(struct value *const *params, int first, int last)
 {
     int64_t count = 0;
@@ -86,7 +96,9 @@ static enum status run_bucket(struct graph *graph, const struct pass_config *con
     for (int end = n; end > 0;) {
         int first = group_begin(params, end - 1);
         int64_t count = group_count(params, first, end - 1);
-        while (first > 0) {
+        /* What is made from factors has a bucket of its own. */
+        while (first > 0 && !pass_is_factored(params[first]->gradient->maker, config) &&
+               !pass_is_factored(params[first - 1]->gradient->maker, config)) {
             const int next = group_begin(params, first - 1);
             const int64_t more = group_count(params, next, first - 1);
             if ((count + more) * (int64_t)sizeof(float) > most)

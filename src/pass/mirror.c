@@ -8,6 +8,9 @@
  * A rank receives the whole sum of its part of a bucket, updates that part, and the updated parts
  * go to every rank: the same bytes on a wire as all_reduce and then an update of everything on
  * every rank, with a p-th of the update's work. The loss goes through all_reduce.
+ *
+ * A gradient that is made from its factors is not reduced at all: the factors go to every rank, and
+ * each makes the whole sum of its part: all_gather, all_gather -> factor_sum -> update -> all_gather.
  */
 #include <stdio.h>
 
@@ -28,7 +31,7 @@ static struct node *make(struct graph *graph, const struct op *op, struct value 
 static enum status run_mirror(struct graph *graph, const struct pass_config *config)
 {
     const int n_before = graph_node_count(graph);
-    struct node **order = graph_alloc(graph, 2 * (size_t)n_before + 1, sizeof(struct node *));
+    struct node **order = graph_alloc(graph, 3 * (size_t)n_before + 1, sizeof(struct node *));
     int count = 0;
 
     TRY(graph_status(graph));
@@ -39,6 +42,17 @@ static enum status run_mirror(struct graph *graph, const struct pass_config *con
         struct node *node = graph_node(graph, n);
         struct node *more = NULL;
 
+        if (node->op == &op_factor_sum) { /* the factors go to every rank, each makes its part */
+            graph_set_phase(graph, PHASE_REDUCE);
+            for (int i = 0; i < 2; i++) {
+                struct node *gather =
+                    make(graph, &op_all_gather, node->in[i], "all", node->attrs.bucket);
+                if (!gather)
+                    return graph_status(graph);
+                order[count++] = gather;
+                node->in[i] = gather->out[0];
+            }
+        }
         order[count++] = node;
         if (node->op == &op_shard_sum) {
             const bool is_bucket = node->in[0]->kind == VALUE_FLAT;

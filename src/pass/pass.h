@@ -20,6 +20,7 @@ struct pass_config {
     int64_t batch, shards; /* samples a step; logical shards of the whole job */
     int ranks;
     int64_t bucket_bytes; /* a bucket is closed before it grows past this; 0 picks */
+    bool factors;          /* exchange factors instead of gradients where they are smaller */
     struct optim_config optim;
 };
 
@@ -39,6 +40,10 @@ MUST_CHECK enum status pass_run(struct graph *graph, const struct pass *const *p
 
 /* What evaluation runs: the forward graph alone. */
 extern const struct pass *const pass_evaluation[];
+
+/* Is this weight gradient x^T dy made from its factors after the ranks exchanged those? The gradient of a
+ * linear layer of k inputs and n outputs has k n numbers, its factors have batch (k + n). */
+bool pass_is_factored(const struct node *gradient, const struct pass_config *config);
 
 /* The flat values of bucket b, by what they hold: "param", "grad" or a state's name. */
 struct value *pass_bucket_value(const struct graph *graph, int bucket, const char *what);

@@ -52,6 +52,40 @@ static struct value *add_sum(struct graph *graph, struct value *value, int bucke
     return node ? node->out[0] : NULL;
 }
 
+/* The node that makes all gradients of a bucket, if they are to be made from factors. */
+static struct node *factored_node(const struct graph *graph, const struct value *grad,
+                                  const struct pass_config *config)
+{
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        struct node *node = graph_node(graph, n);
+        if (node->out[0] && node->out[0]->flat == grad && pass_is_factored(node, config))
+            return node;
+    }
+    return NULL;
+}
+
+/* The bucket's sum, made from the factors instead of from the shards' gradients; the node that
+ * would have made those is taken out. */
+static enum status add_factor_sum(struct graph *graph, struct node *gradient, struct value *grad,
+                                  int bucket)
+{
+    const struct attrs attrs = { .bucket = bucket, .sample = grad->shape };
+    const int n_before = graph_node_count(graph);
+    struct node **order = graph_alloc(graph, (size_t)n_before + 1, sizeof(struct node *));
+    char name[64];
+    int count = 0;
+
+    snprintf(name, sizeof name, "%s.sum", grad->name);
+    struct node *sum = graph_add(graph, &op_factor_sum, name, gradient->in, 2, &attrs);
+    TRY(graph_status(graph));
+    for (int n = 0; n < n_before; n++) {
+        if (graph_node(graph, n) != gradient)
+            order[count++] = graph_node(graph, n);
+    }
+    order[count++] = sum;
+    return graph_set_order(graph, order, count);
+}
+
 static enum status run_split_batch(struct graph *graph, const struct pass_config *config)
 {
     struct graph_roles *roles = graph_roles(graph);
@@ -62,8 +96,14 @@ static enum status run_split_batch(struct graph *graph, const struct pass_config
     TRY(set_shapes(graph, config->batch / config->shards));
     TRY(set_parts(graph));
     graph_set_phase(graph, PHASE_REDUCE);
-    for (int b = 0; b < pass_bucket_count(graph); b++)
-        add_sum(graph, pass_bucket_value(graph, b, "grad"), b);
+    for (int b = 0; b < pass_bucket_count(graph); b++) {
+        struct value *grad = pass_bucket_value(graph, b, "grad");
+        struct node *factored = factored_node(graph, grad, config);
+        if (factored)
+            TRY(add_factor_sum(graph, factored, grad, b));
+        else
+            add_sum(graph, grad, b);
+    }
     roles->loss = add_sum(graph, roles->loss, 0);
     roles->correct = add_sum(graph, roles->correct, 0);
     return graph_status(graph);

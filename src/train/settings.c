@@ -51,6 +51,7 @@ const struct setting settings_table[] = {
       0, 0 },
     { "bucket-mib", 0, "M", "size of a gradient bucket; 0 picks", "Distribution",
       SETTING_NUMBER, FIELD(bucket_mib), 0, 1e6 },
+    { "factors", 0, NULL, "exchange activations instead of gradients where those are smaller", "Distribution", SETTING_SWITCH, FIELD(factors), 0, 0 },
     { "kernels", 0, "FILE", "table of kernel choices (tutti bench tune); none: built in",
       "Distribution", SETTING_TEXT, FIELD(kernels), 0, 0 },
 
@@ -112,6 +113,7 @@ void settings_init(struct settings *settings)
         .gamma = 0.1,
         .seed = 1,
         .shuffle = true,
+        .factors = true,
         .log_every = 50,
         .eval_every = 1,
         .keep = 2,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* picture.h - where the boxes and edges of a drawn graph go. Private to graph/.
  *
  *   forward   backward   weights   reduce and update
@@ -14,8 +15,8 @@
  * right, and what sums and updates follows from left to right, a bucket a line. What is given
  * (samples, parameters, state) is a pill beside each of its users instead of an edge.
  */
-#ifndef GRAPH_PICTURE_H
-#define GRAPH_PICTURE_H
+#ifndef GRAPH_PICTURE_PICTURE_H
+#define GRAPH_PICTURE_PICTURE_H
 
 #include "graph/graph.h"
 
@@ -66,4 +67,4 @@ struct picture {
 MUST_CHECK enum status picture_create(const struct graph *graph, struct picture **out);
 void picture_destroy(struct picture *picture); /* NULL is allowed */
 
-#endif /* GRAPH_PICTURE_H */
+#endif /* GRAPH_PICTURE_PICTURE_H */
