@@ -10,11 +10,13 @@
 
 #include "base/mem.h"
 #include "base/test.h"
-#include "graph/build.h"
 #include "interpret.h"
 #include "kernel/measure.h"
 #include "op_case.h"
 #include "pass/pass.h"
+#include "random_model.h"
+
+enum { MODEL_ROWS = 4 };
 
 static const struct kernel_step whole_step = { .seed = 7,
                                                .first_sample = 96,
@@ -23,7 +25,7 @@ static const struct kernel_step whole_step = { .seed = 7,
 /* What exec/ runs by itself, over whole buckets. */
 static const struct op *const step_ops[] = {
     &op_shard_sum, &op_all_reduce, &op_reduce_scatter, &op_all_gather,
-    &op_clip_norm, &op_sgd_update, &op_adam_update,
+    &op_clip_norm, &op_factor_sum, &op_sgd_update,     &op_adam_update,
 };
 
 static bool is_step_op(const struct op *op)
@@ -403,41 +405,6 @@ static void test_gradients_agree_with_differences(struct rng *rng)
     for_each_case(rng, check_gradient_of_choice);
 }
 
-/* A small model with every layer that build.h has, some of them by chance; the input of the
- * second half is used twice. */
-static void add_model(struct graph *graph, struct rng *rng)
-{
-    const bool is_classifier = rng_below(rng, 2);
-    const int channels = 1 + (int)rng_below(rng, 3), size = 6 + (int)rng_below(rng, 4);
-    struct graph_roles *roles = graph_roles(graph);
-    const struct build_conv wide = { .channels = 3, .kernel = 3, .stride = 1, .pad = 1 };
-    const struct build_conv plain = {
-        .channels = 3, .kernel = 2, .stride = 2, .no_bias = true
-    };
-
-    roles->input = graph_input(graph, "input", DTYPE_F32, shape_4(4, channels, size, size));
-    roles->target = is_classifier ? graph_input(graph, "target", DTYPE_I32, shape_1(4))
-                                  : graph_input(graph, "target", DTYPE_F32, shape_2(4, 5));
-    struct value *x = build_conv2d(graph, "conv1", roles->input, wide);
-    if (rng_below(rng, 2))
-        x = build_relu(graph, "relu1", x);
-    if (rng_below(rng, 2))
-        x = build_max_pool(graph, "pool1", x, 2, rng_below(rng, 2) ? 2 : 1, 0);
-    struct value *y = build_conv2d(graph, "conv2", x, wide);
-    x = build_add(graph, "skip", x, y);
-    if (rng_below(rng, 2))
-        x = build_conv2d(graph, "conv3", x, plain);
-    else
-        x = build_avg_pool(graph, "pool2", x, 2, 0, 1);
-    x = build_dropout(graph, "drop", x, rng_below(rng, 2) ? 0.25F : 0);
-    x = build_relu(graph, "relu2", build_linear(graph, "fc1", x, 6));
-    x = build_linear(graph, "fc2", x, 5);
-    if (is_classifier)
-        build_classifier_loss(graph, x, roles->target);
-    else
-        build_mse_loss(graph, x, roles->target);
-}
-
 /* Weights small enough that numbers keep their size from layer to layer. */
 static void fill_model(struct interpreter *in, const struct graph *graph, struct rng *rng)
 {
@@ -448,7 +415,7 @@ static void fill_model(struct interpreter *in, const struct graph *graph, struct
 
         for (int64_t e = 0; e < count; e++) {
             if (value->kind == VALUE_INPUT && value->dtype == DTYPE_I32)
-                ((int32_t *)data)[e] = (int32_t)rng_below(rng, 5);
+                ((int32_t *)data)[e] = (int32_t)rng_below(rng, RANDOM_MODEL_CLASSES);
             else if (value->kind == VALUE_INPUT || value->kind == VALUE_PARAM)
                 ((float *)data)[e] =
                     (float)(rng_normal(rng) *
@@ -465,14 +432,14 @@ static void test_gradients_of_whole_models_agree_with_differences(struct rng *rn
 
     CHECK_OK(kernel_choices_load(NULL, &choices));
     CHECK_OK(graph_create("model", &graph));
-    add_model(graph, rng);
+    random_model_add(graph, MODEL_ROWS, rng);
     if (rng_below(rng, 2))
         CHECK_OK(pass_fuse.run(graph, NULL));
     const int n_forward = graph_node_count(graph);
     CHECK_OK(pass_autodiff.run(graph, NULL));
     CHECK_OK(graph_verify(graph));
 
-    CHECK_OK(interpret_create(graph, 4, rng_below(rng, 2) ? choices : NULL, &in));
+    CHECK_OK(interpret_create(graph, MODEL_ROWS, rng_below(rng, 2) ? choices : NULL, &in));
     fill_model(in, graph, rng);
     struct function f = { in, n_forward, graph_roles(graph)->loss->maker, NULL, 0, 0 };
     interpret_run(in, 0, graph_node_count(graph), &whole_step);
@@ -497,11 +464,11 @@ static void test_fusion_changes_no_gradient(struct rng *rng)
     for (int g = 0; g < 2; g++) {
         again = *rng;
         CHECK_OK(graph_create("model", &graphs[g]));
-        add_model(graphs[g], &again);
+        random_model_add(graphs[g], MODEL_ROWS, &again);
         if (g == 1)
             CHECK_OK(pass_fuse.run(graphs[g], NULL));
         CHECK_OK(pass_autodiff.run(graphs[g], NULL));
-        CHECK_OK(interpret_create(graphs[g], 4, NULL, &in[g]));
+        CHECK_OK(interpret_create(graphs[g], MODEL_ROWS, NULL, &in[g]));
         fill_model(in[g], graphs[g], &again);
         interpret_run(in[g], 0, graph_node_count(graphs[g]), &whole_step);
     }

@@ -17,12 +17,13 @@
 
 enum { SIDE = 8, PIXELS = SIDE * SIDE, CLASSES = 5, STEPS_MAX = 24, RANKS_MAX = 4 };
 
-/* What a training run depends on; all but ranks and threads may change its bits. */
+/* What a training run depends on; ranks, threads and factors must not change its bits. */
 struct setup {
     const char *model, *optimizer;
     float max_norm;
     int64_t batch, shards, bucket_bytes;
     int ranks, threads;
+    bool factors; /* exchanged instead of gradients, where they are smaller */
     int n_steps;
     int64_t samples[STEPS_MAX]; /* of each step */
 };
@@ -66,7 +67,8 @@ static void make_job(const struct setup *setup, struct job *job)
     struct pass_config config = { .batch = setup->batch,
                                   .shards = setup->shards,
                                   .ranks = setup->ranks,
-                                  .bucket_bytes = setup->bucket_bytes };
+                                  .bucket_bytes = setup->bucket_bytes,
+                                  .factors = setup->factors };
     const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
     const char *strategy = setup->ranks > 1 ? "mirrored" : "single";
 
@@ -213,11 +215,12 @@ static void check_same(const struct setup *setup, const struct outcome *a,
     if (!same)
         test_fail(__FILE__, __LINE__,
                   "%s, %s, clip %g, batch %lld, shards %lld, buckets of %lld: "
-                  "%d ranks of %d threads differ: %s, loss %.9g and %.9g",
+                  "%d ranks of %d threads%s differ: %s, loss %.9g and %.9g",
                   setup->model, setup->optimizer, (double)setup->max_norm,
                   (long long)setup->batch, (long long)setup->shards,
-                  (long long)setup->bucket_bytes, setup->ranks, setup->threads, b->hash,
-                  a->steps[0].loss, b->steps[0].loss);
+                  (long long)setup->bucket_bytes, setup->ranks, setup->threads,
+                  setup->factors ? " with factors" : "", b->hash, a->steps[0].loss,
+                  b->steps[0].loss);
 }
 
 /* Runs on the ranks and threads of the setup; all ranks must say the same. */
@@ -263,10 +266,13 @@ static void test_weights_do_not_depend_on_ranks_and_threads(void)
         const struct outcome alone = run_on(setup, 1, 1, NULL);
         for (int ranks = 1; ranks <= RANKS_MAX; ranks++) {
             for (int threads = 1; threads <= 2; threads++) {
-                setup.ranks = ranks;
-                setup.threads = threads;
-                const struct outcome other = run(&setup, NULL);
-                check_same(&setup, &alone, &other);
+                for (int factors = 0; factors < 2; factors++) {
+                    setup.ranks = ranks;
+                    setup.threads = threads;
+                    setup.factors = factors;
+                    const struct outcome other = run(&setup, NULL);
+                    check_same(&setup, &alone, &other);
+                }
             }
         }
     }
@@ -294,6 +300,7 @@ static void test_any_setup_gives_the_same_bits_on_any_ranks(struct rng *rng)
 
     setup.ranks = 1 + (int)rng_below(rng, shards < RANKS_MAX ? (uint64_t)shards : RANKS_MAX);
     setup.threads = 1 + (int)rng_below(rng, 3);
+    setup.factors = rng_below(rng, 2);
     const struct outcome other = run(&setup, NULL);
     check_same(&setup, &alone, &other);
 }
@@ -347,8 +354,10 @@ static void test_every_step_may_have_another_size(void)
         for (int s = 0; s < STEPS_MAX; s++)
             setup.samples[s] = 1 + (int64_t)rng_below(&rng, (uint64_t)setup.batch);
         const struct outcome alone = run_on(setup, 1, 1, NULL);
+        setup.factors = seed % 2;
         const struct outcome other = run_on(setup, 2, 1, NULL);
         check_same(&setup, &alone, &other);
+        setup.factors = false;
     }
 }
 
@@ -377,6 +386,7 @@ static void test_nothing_is_allocated_after_the_first_step(void)
                 setup.threads = threads;
                 setup.shards = 4;
                 setup.max_norm = threads == 2 ? 1 : 0;
+                setup.factors = threads == 1;
                 setup.n_steps = 11;
                 for (int s = 0; s < setup.n_steps; s++)
                     setup.samples[s] = setup.batch;

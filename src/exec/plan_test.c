@@ -7,6 +7,8 @@
 #include "model/model.h"
 #include "pass/strategy.h"
 
+static const struct plan_factors no_factors;
+
 /* A piece of the arena and the instructions [first, last] that need it. */
 struct span {
     const struct value *value; /* NULL: scratch */
@@ -204,12 +206,12 @@ static void test_buffers_needed_at_once_lie_apart(struct rng *rng)
         const struct plan_buckets buckets = buckets_of(train);
         struct plan *plan;
 
-        CHECK_OK(plan_create(train, train, rows, &buckets, choices, &plan));
+        CHECK_OK(plan_create(train, train, rows, &buckets, &no_factors, choices, &plan));
         CHECK_INT(rows, plan->rows);
         check_plan(plan);
         check_buckets(plan, buckets.count);
         plan_destroy(plan);
-        CHECK_OK(plan_create(eval, train, rows, &buckets, choices, &plan));
+        CHECK_OK(plan_create(eval, train, rows, &buckets, &no_factors, choices, &plan));
         check_plan(plan);
         plan_destroy(plan);
         graph_destroy(train);
@@ -229,7 +231,7 @@ static void test_a_plan_that_finds_no_memory_leaks_nothing(void)
     CHECK_OK(kernel_choices_load(NULL, &choices));
     for (uint64_t nth = 1; status != STATUS_OK && nth < 1000; nth++) {
         mem_fail_at(nth);
-        status = plan_create(graph, graph, 8, &buckets, choices, &plan);
+        status = plan_create(graph, graph, 8, &buckets, &no_factors, choices, &plan);
         mem_fail_at(0);
         CHECK(status == STATUS_OK || status == STATUS_NO_MEMORY);
     }

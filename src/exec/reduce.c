@@ -48,6 +48,25 @@ static void update_stretch(const struct exec *exec, const float *gradient, size_
     exec->update->run(exec->param + at, gradient, state, count, &exec->update_attrs, numbers);
 }
 
+/* Asks for what the update of [at, at + count) will write: other lanes have read it since. */
+static void fetch_for_update(const struct exec *exec, size_t at, size_t count)
+{
+    for (size_t i = at; i < at + count; i += 16) {
+        __builtin_prefetch(exec->param + i, 1, 2);
+        for (int k = 0; k < exec->n_states; k++)
+            __builtin_prefetch(exec->state[k] + i, 1, 2);
+    }
+}
+
+/* Asks for all lanes' gradients of [at, at + count). */
+static void fetch_parts(const struct exec *exec, size_t at, size_t count)
+{
+    for (int p = 0; p < exec->n_parts && exec->n_parts > 1; p++) {
+        for (size_t i = at; i < at + count; i += 16)
+            __builtin_prefetch(exec->parts[p].data + i, 0, 2);
+    }
+}
+
 enum what { SUM_AND_UPDATE, SUM_AND_SQUARE, UPDATE };
 
 struct work {
@@ -72,6 +91,11 @@ static void do_stretch(const struct work *work, int64_t number, float *scratch)
     if (work->what == UPDATE) {
         update_stretch(exec, exec->sum + at, at, count, &work->numbers);
         return;
+    }
+    /* The next stretch comes while this one is worked on. */
+    if (left > 2 * TREE_STRETCH) {
+        fetch_parts(exec, at + TREE_STRETCH, TREE_STRETCH);
+        fetch_for_update(exec, at + TREE_STRETCH, TREE_STRETCH);
     }
     const float *sum =
         tree_combine(exec->parts, exec->n_parts, exec->config.shards, at, count, scratch);
@@ -176,6 +200,7 @@ static void do_factored_share(void *arg, size_t i)
             continue;
         }
         const int64_t rows = f->k - first < at_once ? f->k - first : at_once;
+        fetch_for_update(exec, (size_t)(work->s.begin + first * f->n), (size_t)(rows * f->n));
         sum_from_factors(exec, f, first, rows, scratch);
         update_stretch(exec, scratch, (size_t)(work->s.begin + first * f->n),
                        (size_t)(rows * f->n), &work->numbers);

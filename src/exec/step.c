@@ -50,6 +50,8 @@ static void add_along_tree(struct lane *lane, const struct tree_stack *stack, ui
         float *left = lane->gradients + (size_t)(sums.count - 2) * exec->vector;
         for (uint64_t left_over = buckets; left_over; left_over &= left_over - 1) {
             const int b = __builtin_ctzll(left_over);
+            if (exec->factored[b].is_used)
+                continue; /* it has no gradient of its own */
             const size_t at = (size_t)exec->buckets.begin[b];
             const size_t count = (size_t)exec->buckets.begin[b + 1] - at;
             kernel_add(left + at, left + at, left + at + exec->vector, count);

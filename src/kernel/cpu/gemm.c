@@ -17,6 +17,8 @@
 enum {
     PACK_B_BYTES = 512 << 10, /* packed panels of B that are used together */
     PACK_A_ROWS = 240,        /* rows of A packed together; whole tiles of 12, 8 and 6 */
+    FETCH_FLOATS = 32 << 10,  /* B of so many is worth fetching ahead */
+    LINE_BYTES = 64,
     MANY_ROWS = 384,          /* rows that read a group of panels before the next rows do */
 };
 
@@ -214,6 +216,25 @@ static void run_panel(const struct plan *plan, const struct part *part, int p, i
     }
 }
 
+/* Asks for part i of `parts` of block `block` of B, as it lies. Weights that another core has just
+ * updated come line by line across the chip; the rows of a panel are too short and too far
+ * apart for the processor to guess. */
+static void fetch_block(const struct plan *plan, int64_t block, int64_t parts, int64_t i)
+{
+    const struct gemm *g = plan->g;
+    int64_t k0, first;
+
+    if (plan->pack_b || block >= plan->n_blocks || g->k * g->n < FETCH_FLOATS)
+        return;
+    const int64_t depth = gemm_part(g->k, plan->n_blocks, block, &k0);
+    const int64_t rows = gemm_part(depth, parts, i, &first);
+    const char *from = (const char *)(g->b + (k0 + first) * g->b_row);
+    const char *end = from + rows * g->b_row * (int64_t)sizeof(float);
+
+    for (; from < end; from += LINE_BYTES)
+        __builtin_prefetch(from, 0, 2);
+}
+
 static void run_part(const struct plan *plan, const struct part *part)
 {
     const int64_t most = plan->pack_a ? PACK_A_ROWS : plan->pack_b ? MANY_ROWS : part->n_rows;
@@ -228,6 +249,8 @@ static void run_part(const struct plan *plan, const struct part *part)
 
             if (plan->pack_b)
                 pack_panels(plan, p0, p1, k0, depth, part->b_pack);
+            if (block == 0 && p0 == part->panel)
+                fetch_block(plan, 0, 1, 0);
             for (int64_t r = 0; r < row_blocks; r++) {
                 int64_t i0;
                 const int64_t rows = gemm_part(part->n_rows, row_blocks, r, &i0);
@@ -240,6 +263,8 @@ static void run_part(const struct plan *plan, const struct part *part)
                     int64_t first;
                     int vecs, n;
 
+                    if (r == 0)
+                        fetch_block(plan, block + 1, p1 - p0, p - p0);
                     run_panel(plan, part, p, i0, rows, k0, depth, b);
                     panel_at(plan, p, &first, &vecs, &n);
                     if (plan->pack_b)

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* random_model.c - small models with every layer of graph/build.h. */
+#include "random_model.h"
+
+#include "graph/build.h"
+
+void random_model_add(struct graph *graph, int64_t batch, struct rng *rng)
+{
+    const bool is_classifier = rng_below(rng, 2);
+    const int channels = 1 + (int)rng_below(rng, 3), size = 6 + (int)rng_below(rng, 4);
+    struct graph_roles *roles = graph_roles(graph);
+    const struct build_conv wide = { .channels = 3, .kernel = 3, .stride = 1, .pad = 1 };
+    const struct build_conv plain = {
+        .channels = 3, .kernel = 2, .stride = 2, .no_bias = true
+    };
+
+    roles->input = graph_input(graph, "input", DTYPE_F32, shape_4(batch, channels, size, size));
+    roles->target = graph_input(graph, "target", DTYPE_I32, shape_1(batch));
+    struct value *x = build_conv2d(graph, "conv1", roles->input, wide);
+    if (rng_below(rng, 2))
+        x = build_relu(graph, "relu1", x);
+    if (rng_below(rng, 2))
+        x = build_max_pool(graph, "pool1", x, 2, rng_below(rng, 2) ? 2 : 1, 0);
+    /* Used twice: its gradients are added. */
+    x = build_add(graph, "skip", x, build_conv2d(graph, "conv2", x, wide));
+    if (rng_below(rng, 2))
+        x = build_conv2d(graph, "conv3", x, plain);
+    else
+        x = build_avg_pool(graph, "pool2", x, 2, 0, 1);
+    x = build_dropout(graph, "drop", x, rng_below(rng, 2) ? 0.25F : 0);
+    x = build_relu(graph, "relu2", build_linear(graph, "fc1", x, 6));
+    if (is_classifier)
+        build_classifier_loss(graph, build_linear(graph, "fc2", x, RANDOM_MODEL_CLASSES),
+                              roles->target);
+    else
+        build_mse_loss(graph, build_linear(graph, "fc2", x, channels * size * size),
+                       build_flatten(graph, "flat", roles->input));
+}

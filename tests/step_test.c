@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT */
+/* step_test.c - training steps of exec/, whatever the cut into shards, lanes and ranks, are those of
+ * the definition: the whole batch through the plain graph, node by node, and p -= lr * gradient.
+ *
+ * Unlike exec_test, which compares exec/ with itself bit for bit, this compares it with something
+ * that shares neither plan nor fusion nor kernels with it; so within a tolerance.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/test.h"
+#include "comm/comm_testing.h"
+#include "exec/exec.h"
+#include "graph/op.h"
+#include "interpret.h"
+#include "pass/strategy.h"
+#include "random_model.h"
+
+enum { STEPS = 3 };
+
+struct job {
+    int64_t batch, shards;
+    int64_t samples[STEPS];
+    int ranks, threads;
+    struct optim_config optim;
+    struct graph *graph; /* for exec/ */
+    struct kernel_choices *choices;
+    float *x[STEPS]; /* whole batches */
+    int32_t *y[STEPS];
+    int64_t floats; /* of a sample */
+    struct exec_result results[STEPS];
+    float *params[STEPS + 1]; /* plain, one after the other, before each step and at the end */
+    int64_t n_params;
+};
+
+static struct graph *build(const struct job *job, struct rng rng)
+{
+    struct graph *graph;
+
+    CHECK_OK(graph_create("random", &graph));
+    random_model_add(graph, job->batch, &rng);
+    CHECK_OK(graph_verify(graph));
+    return graph;
+}
+
+static void fill_batches(struct job *job, struct rng *rng)
+{
+    for (int s = 0; s < STEPS; s++) {
+        const int64_t count = job->samples[s] * job->floats;
+        CHECK_OK(mem_alloc((size_t)count, sizeof(float), &job->x[s]));
+        CHECK_OK(mem_alloc((size_t)job->samples[s], sizeof(int32_t), &job->y[s]));
+        for (int64_t i = 0; i < count; i++)
+            job->x[s][i] = (float)rng_normal(rng);
+        for (int64_t i = 0; i < job->samples[s]; i++)
+            job->y[s][i] = (int32_t)rng_below(rng, RANDOM_MODEL_CLASSES);
+    }
+    for (int s = 0; s <= STEPS; s++)
+        CHECK_OK(mem_alloc((size_t)job->n_params, sizeof(float), &job->params[s]));
+}
+
+/* exec/ ---------------------------------------------------------------------------------- */
+
+static void get_params(const struct exec *exec, float *out)
+{
+    for (int p = 0; p < exec_param_count(exec); p++) {
+        exec_get(exec, p, -1, out);
+        out += shape_count(&exec_param(exec, p)->shape);
+    }
+}
+
+static enum status run_steps(struct job *job, struct exec *exec, bool is_first)
+{
+    const int64_t shards = job->shards, first = exec_first_shard(exec);
+
+    TRY(exec_init_params(exec));
+    if (is_first)
+        get_params(exec, job->params[0]);
+    for (int s = 0; s < STEPS; s++) {
+        struct batch batch = { .step = (uint64_t)s, .samples = job->samples[s] };
+        struct exec_result result;
+
+        batch.first = sampler_shard_begin(batch.samples, shards, first);
+        batch.rows =
+            sampler_shard_begin(batch.samples, shards, first + exec_shard_count(exec)) -
+            batch.first;
+        batch.x = job->x[s] + batch.first * job->floats;
+        batch.y = job->y[s] + batch.first;
+        TRY(exec_step(exec, &batch, &result));
+        TRY(exec_settle(exec));
+        if (is_first) {
+            job->results[s] = result;
+            get_params(exec, job->params[s + 1]);
+        }
+        TRY(exec_settle(exec)); /* before another rank changes what was read */
+    }
+    return STATUS_OK;
+}
+
+static enum status run_rank(struct comm *comm, void *arg)
+{
+    struct job *job = arg;
+    const struct exec_config config = {
+        .train = job->graph,
+        .comm = comm,
+        .threads = job->threads,
+        .shards = job->shards,
+        .batch = job->batch,
+        .seed = 7,
+        .choices = job->choices,
+        .optim = job->optim,
+    };
+    struct exec *exec;
+
+    TRY(exec_create(&config, &exec));
+    const enum status status = run_steps(job, exec, comm_rank(comm) == 0);
+    exec_destroy(exec);
+    return status;
+}
+
+/* The definition ------------------------------------------------------------------------- */
+
+/* Copies parameters (or, from the graph, their gradients) between their layouts and a plain vector. */
+static void set_params(struct interpreter *in, const struct graph *graph, const float *plain)
+{
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        const struct value *value = graph_value(graph, i);
+        if (value->kind != VALUE_PARAM)
+            continue;
+        layout_from_plain(value->layout, &value->shape, sizeof(float), plain,
+                          interpret_data(in, value));
+        plain += shape_count(&value->shape);
+    }
+}
+
+static void get_gradients(const struct interpreter *in, const struct graph *graph, float *plain)
+{
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        const struct value *value = graph_value(graph, i);
+        if (value->kind != VALUE_PARAM)
+            continue;
+        layout_to_plain(value->gradient->layout, &value->shape, sizeof(float),
+                        interpret_data(in, value->gradient), plain);
+        plain += shape_count(&value->shape);
+    }
+}
+
+static double clip_factor(const struct job *job, const float *gradient)
+{
+    double squares = 0;
+
+    for (int64_t i = 0; i < job->n_params; i++)
+        squares += (double)gradient[i] * (double)gradient[i];
+    const double most = (double)job->optim.attrs.max_norm;
+    return most > 0 && most < sqrt(squares) ? most / sqrt(squares) : 1;
+}
+
+/* One step from the parameters that exec/ had before it; compares loss and parameters after. */
+static void check_step(const struct job *job, const struct graph *graph, int s)
+{
+    const struct kernel_step step = { .seed = 7,
+                                      .first_sample = (uint64_t)s * (uint64_t)job->batch,
+                                      .inv_batch = (float)(1.0 / (double)job->samples[s]) };
+    const struct graph_roles *roles = graph_roles((struct graph *)graph);
+    struct interpreter *in;
+    float *gradient;
+
+    CHECK_OK(mem_alloc((size_t)job->n_params, sizeof *gradient, &gradient));
+    CHECK_OK(interpret_create(graph, job->samples[s], NULL, &in));
+    memcpy(interpret_data(in, roles->input), job->x[s],
+           (size_t)(job->samples[s] * job->floats) * sizeof(float));
+    memcpy(interpret_data(in, roles->target), job->y[s],
+           (size_t)job->samples[s] * sizeof(int32_t));
+    set_params(in, graph, job->params[s]);
+    interpret_run(in, 0, graph_node_count(graph), &step);
+
+    CHECK_CLOSE(((const float *)interpret_data(in, roles->loss))[0], job->results[s].loss,
+                1e-4);
+    if (roles->correct)
+        CHECK_CLOSE(((const float *)interpret_data(in, roles->correct))[0],
+                    job->results[s].correct, 0);
+    get_gradients(in, graph, gradient);
+    const double lr = job->optim.schedule.lr * clip_factor(job, gradient);
+    for (int64_t i = 0; i < job->n_params; i++) {
+        const double expected = (double)job->params[s][i] - lr * (double)gradient[i];
+        CHECK_CLOSE(expected, job->params[s + 1][i], 1e-4);
+    }
+    interpret_destroy(in);
+    mem_free(gradient);
+}
+
+static void test_steps_are_those_of_the_definition(struct rng *rng)
+{
+    static struct job job;
+    const int64_t shards = 1 + (int64_t)rng_below(rng, 7);
+
+    job = (struct job){ .shards = shards,
+                        .batch = shards * (1 + (int64_t)rng_below(rng, 4)),
+                        .ranks = 1 + (int)rng_below(rng, shards < 3 ? (uint64_t)shards : 3),
+                        .threads = 1 + (int)rng_below(rng, 3) };
+    for (int s = 0; s < STEPS; s++)
+        job.samples[s] =
+            rng_below(rng, 2) ? job.batch : 1 + (int64_t)rng_below(rng, (uint64_t)job.batch);
+    job.optim.optimizer = optim_find("sgd");
+    job.optim.attrs = (struct attrs){ .max_norm = rng_below(rng, 2) ? 0.5F : 0 };
+    job.optim.schedule = (struct schedule){ .kind = SCHEDULE_CONSTANT, .lr = 0.125 };
+    const struct pass_config config = { .batch = job.batch,
+                                        .shards = shards,
+                                        .ranks = job.ranks,
+                                        .bucket_bytes = 64 << rng_below(rng, 10),
+                                        .factors = rng_below(rng, 2),
+                                        .optim = job.optim };
+    CHECK_OK(kernel_choices_load(NULL, &job.choices));
+
+    job.graph = build(&job, *rng);
+    struct graph *plain = build(&job, *rng);
+    const struct shape *input = &graph_roles(plain)->input->shape;
+    job.floats = input->dim[1] * input->dim[2] * input->dim[3];
+    job.n_params = graph_param_count(plain);
+    fill_batches(&job, rng);
+    CHECK_OK(pass_run(job.graph, strategy_find(job.ranks > 1 ? "mirrored" : "single")->passes,
+                      &config, NULL));
+    CHECK_OK(pass_autodiff.run(plain, &config));
+    CHECK_OK(comm_testing_threads(job.ranks, NULL, run_rank, &job));
+    for (int s = 0; s < STEPS; s++)
+        check_step(&job, plain, s);
+
+    for (int s = 0; s < STEPS; s++) {
+        mem_free(job.x[s]);
+        mem_free(job.y[s]);
+    }
+    for (int s = 0; s <= STEPS; s++)
+        mem_free(job.params[s]);
+    graph_destroy(job.graph);
+    graph_destroy(plain);
+    kernel_choices_destroy(job.choices);
+}
+
+const struct test tests[] = {
+    { .name = "steps are those of the definition",
+      .property = test_steps_are_those_of_the_definition },
+    { 0 },
+};
