@@ -28,7 +28,7 @@ void random_model_add(struct graph *graph, int64_t batch, struct rng *rng)
     else
         x = build_avg_pool(graph, "pool2", x, 2, 0, 1);
     x = build_dropout(graph, "drop", x, rng_below(rng, 2) ? 0.25F : 0);
-    x = build_relu(graph, "relu2", build_linear(graph, "fc1", x, 6));
+    x = build_relu(graph, "relu2", build_linear(graph, "fc1", x, rng_below(rng, 2) ? 6 : 48));
     if (is_classifier)
         build_classifier_loss(graph, build_linear(graph, "fc2", x, RANDOM_MODEL_CLASSES),
                               roles->target);

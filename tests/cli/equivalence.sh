@@ -17,7 +17,8 @@ train mlp-1x2 mlp --shards 4 --threads 2 --epochs 1 --batch 60
 train mlp-1x4 mlp --shards 4 --threads 4 --epochs 1 --batch 60
 train mlp-2x2 mlp --shards 4 --threads 2 --epochs 1 --strategy mirrored -n 2 --batch 60
 train mlp-bucket mlp --shards 4 --threads 1 --epochs 1 --strategy mirrored -n 2 --batch 60 --bucket-mib 0.01
-same "mlp, 4 shards" mlp-1 mlp-2 mlp-3 mlp-4 mlp-single mlp-1x2 mlp-1x4 mlp-2x2 mlp-bucket
+train mlp-gradients mlp --shards 4 --threads 1 --epochs 1 --strategy mirrored -n 2 --batch 60 --no-factors
+same "mlp, 4 shards" mlp-gradients mlp-1 mlp-2 mlp-3 mlp-4 mlp-single mlp-1x2 mlp-1x4 mlp-2x2 mlp-bucket
 
 # The last batch of 3000 samples in batches of 128 has 56: uneven shards. Dropout, AdamW, clipping, warm-up.
 cnn=(cnn --epochs 1 --batch 128 --shards 8 --optimizer adamw --clip 0.5 --schedule cosine --warmup 5)
