@@ -75,9 +75,9 @@ struct work {
     struct stretches s;
     int64_t squares; /* where the bucket's sums of squares begin */
     struct kernel_update_step numbers;
-    int64_t begin, end; /* stretches of this lane */
-    int threads;        /* that share them */
-    size_t scratch;     /* bytes of scratch of a thread */
+    int64_t begin, end;              /* stretches of this lane */
+    int threads;                     /* that share them */
+    size_t scratch;                  /* bytes of scratch of a thread */
     const struct factored *factored; /* or NULL */
 };
 
@@ -136,7 +136,8 @@ static int64_t piece_floats(const struct factored *f)
 
 size_t reduce_scratch(const struct exec *exec)
 {
-    const int64_t shards = exec->config.shards, rows = (exec->config.batch + shards - 1) / shards;
+    const int64_t shards = exec->config.shards,
+                  rows = (exec->config.batch + shards - 1) / shards;
     const int buffers = tree_buffers(shards, 0, shards);
     size_t most = TREE_SCRATCH * sizeof(float);
 
@@ -191,7 +192,8 @@ static void do_factored_share(void *arg, size_t i)
     const int64_t at_once = rows_at_once(f), mine = (int64_t)i, count = work->end - work->begin;
     float *scratch = (float *)((char *)work->lane->scratch + i * work->scratch);
 
-    for (int64_t n = mine * count / work->threads; n < (mine + 1) * count / work->threads; n++) {
+    for (int64_t n = mine * count / work->threads; n < (mine + 1) * count / work->threads;
+         n++) {
         const int64_t first = (work->begin + n) * at_once;
         if (first >= f->k) { /* the piece after the last rows is the bias */
             sum_from_factors(exec, f, 0, 0, scratch);

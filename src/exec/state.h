@@ -33,9 +33,9 @@ struct times {
 /* A bucket that holds one linear layer, whose gradient is made from factors. */
 struct factored {
     bool is_used;
-    int64_t k, n;     /* of the weight; its bias, if any, follows at `bias` */
-    int64_t bias;     /* elements from the beginning of the bucket; 0: none */
-    size_t x, dy;     /* bytes, in a shard's record */
+    int64_t k, n; /* of the weight; its bias, if any, follows at `bias` */
+    int64_t bias; /* elements from the beginning of the bucket; 0: none */
+    size_t x, dy; /* bytes, in a shard's record */
 };
 
 /* One thread of this rank that runs whole shards. */
@@ -51,7 +51,7 @@ struct lane {
     int n_eval_plans;
     float *gradients;  /* its buffers: buffer i at gradients + i * exec->vector */
     struct pool *pool; /* threads that share each op's work, or NULL */
-    float *scratch;       /* reduce_scratch bytes for each of its threads */
+    float *scratch;    /* reduce_scratch bytes for each of its threads */
     int next_bucket;   /* buckets below this are summed and updated in this step */
     float *eval_x;     /* EVAL_ROWS samples */
     int32_t *eval_y;
@@ -73,7 +73,7 @@ struct exec {
     bool clips;
     struct factored factored[GRAPH_NODE_IN]; /* one a bucket */
     struct plan_factors factors;
-    size_t record;               /* bytes of a shard's factors */
+    size_t record; /* bytes of a shard's factors */
     int n_states;
 
     int n_params;
@@ -86,7 +86,7 @@ struct exec {
     float *losses, *corrects; /* [2][shards] */
     float *param;
     float *state[KERNEL_STATES];
-    char *records;               /* every shard's factors */
+    char *records; /* every shard's factors */
     float *sum;
     double *squares; /* one a stretch of the flat vector */
     float *eval_losses,

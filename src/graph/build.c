@@ -24,7 +24,8 @@ static struct value *parameter(struct graph *graph, const char *name, const char
     return graph_param(graph, full, shape, (float)(1.0 / sqrt((double)fan_in)));
 }
 
-struct value *build_linear(struct graph *graph, const char *name, struct value *x, int64_t outputs)
+struct value *build_linear(struct graph *graph, const char *name, struct value *x,
+                           int64_t outputs)
 {
     x = build_flatten(graph, name, x);
     if (!x)
@@ -55,8 +56,8 @@ struct value *build_conv2d(struct graph *graph, const char *name, struct value *
     struct value *y = first(graph_add(graph, &op_conv2d, name, in, 2, &attrs));
     if (conv.no_bias)
         return y;
-    struct value *const with_bias[] = { y, parameter(graph, name, "bias", shape_1(conv.channels),
-                                                     fan_in) };
+    struct value *const with_bias[] = { y, parameter(graph, name, "bias",
+                                                     shape_1(conv.channels), fan_in) };
     return first(graph_add(graph, &op_bias, name, with_bias, 2, NULL));
 }
 
@@ -92,7 +93,8 @@ struct value *build_flatten(struct graph *graph, const char *name, struct value 
     if (!x || x->shape.rank <= 2)
         return x;
     /* Weights expect channel, row, column order; images lie channels innermost. */
-    if (x->layout == LAYOUT_NHWC && x->shape.dim[1] > 1 && x->shape.dim[2] * x->shape.dim[3] > 1) {
+    if (x->layout == LAYOUT_NHWC && x->shape.dim[1] > 1 &&
+        x->shape.dim[2] * x->shape.dim[3] > 1) {
         const struct attrs plain = { .layout = LAYOUT_PLAIN };
         x = first(graph_add(graph, &op_reorder, name, &x, 1, &plain));
         if (!x)

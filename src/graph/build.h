@@ -11,7 +11,8 @@
 #include "graph/graph.h"
 
 /* x (N, features), or images, which are flattened first. */
-struct value *build_linear(struct graph *graph, const char *name, struct value *x, int64_t outputs);
+struct value *build_linear(struct graph *graph, const char *name, struct value *x,
+                           int64_t outputs);
 
 struct build_conv {
     int64_t channels; /* of the output */
@@ -27,7 +28,8 @@ struct value *build_max_pool(struct graph *graph, const char *name, struct value
 struct value *build_avg_pool(struct graph *graph, const char *name, struct value *x, int window,
                              int stride, int pad);
 struct value *build_flatten(struct graph *graph, const char *name, struct value *x);
-struct value *build_add(struct graph *graph, const char *name, struct value *a, struct value *b);
+struct value *build_add(struct graph *graph, const char *name, struct value *a,
+                        struct value *b);
 /* Rate 0 adds nothing. */
 struct value *build_dropout(struct graph *graph, const char *name, struct value *x, float rate);
 

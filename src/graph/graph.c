@@ -135,7 +135,8 @@ struct value *graph_input(struct graph *graph, const char *name, enum dtype dtyp
     return value;
 }
 
-struct value *graph_param(struct graph *graph, const char *name, struct shape shape, float bound)
+struct value *graph_param(struct graph *graph, const char *name, struct shape shape,
+                          float bound)
 {
     if (graph->status == STATUS_OK && graph_find_value(graph, name)) {
         graph_fail(graph, FAIL(STATUS_USAGE, "two parameters are named %s", name));
@@ -194,7 +195,8 @@ static enum layout output_layout(const struct node *node, int i, const struct sh
         return node->attrs.layout;
     if (node->op == &op_linear_grad_weight && i == 0)
         return LAYOUT_IO;
-    if ((node->op == &op_conv2d_grad_weight || node->op == &op_conv2d_pool_grad_weight) && i == 0)
+    if ((node->op == &op_conv2d_grad_weight || node->op == &op_conv2d_pool_grad_weight) &&
+        i == 0)
         return LAYOUT_HWIO;
     if (shape->rank != 4)
         return LAYOUT_PLAIN;
@@ -223,8 +225,8 @@ static enum status add_outputs(struct graph *graph, struct node *node)
     TRY(infer_node(node, in, &shapes));
 
     for (int i = 0; i < node->n_out; i++) {
-        const char *name = i == 0 ? node->name
-                                  : arena_printf(graph->arena, "%s.%d", node->name, i);
+        const char *name =
+            i == 0 ? node->name : arena_printf(graph->arena, "%s.%d", node->name, i);
         struct value *value =
             name ? add_value(graph, name, VALUE_RESULT, shapes.dtype[i], shapes.out[i]) : NULL;
         if (!value)
@@ -251,15 +253,15 @@ struct node *graph_add(struct graph *graph, const struct op *op, const char *nam
             n_in = -1; /* a hole in the list is as wrong as too few */
     }
     if (n_in < op->min_in || n_in > op->max_in) {
-        graph_fail(graph, FAIL(STATUS_USAGE, "node %s: %s takes %d to %d inputs", name, op->name,
-                               op->min_in, op->max_in));
+        graph_fail(graph, FAIL(STATUS_USAGE, "node %s: %s takes %d to %d inputs", name,
+                               op->name, op->min_in, op->max_in));
         return NULL;
     }
     struct node *node = graph_alloc(graph, 1, sizeof *node);
     struct value **inputs = graph_alloc(graph, (size_t)n_in + 1, sizeof(struct value *));
     /* What flows backward is named after what it is the gradient of. */
-    char *copy = arena_printf(graph->arena, "%s%s", graph->phase == PHASE_BACKWARD ? "d." : "",
-                              name);
+    char *copy =
+        arena_printf(graph->arena, "%s%s", graph->phase == PHASE_BACKWARD ? "d." : "", name);
     if (!node || !inputs || !copy ||
         make_room(graph, &graph->nodes, graph->n_nodes, &graph->max_nodes) != STATUS_OK) {
         graph_fail(graph, STATUS_NO_MEMORY);
@@ -274,7 +276,8 @@ struct node *graph_add(struct graph *graph, const struct op *op, const char *nam
     node->phase = graph->phase;
     node->n_in = n_in;
     node->in = inputs;
-    node->n_out = op->max_out > op->min_out && node->attrs.with_bias ? op->max_out : op->min_out;
+    node->n_out =
+        op->max_out > op->min_out && node->attrs.with_bias ? op->max_out : op->min_out;
     enum status status = add_outputs(graph, node);
     if (status != STATUS_OK) {
         graph_fail(graph, FAIL(status, "node %s (%s): %s", name, op->name, status_message()));
@@ -284,8 +287,9 @@ struct node *graph_add(struct graph *graph, const struct op *op, const char *nam
     return node;
 }
 
-struct value *graph_apply(struct graph *graph, const char *op, const char *name, struct value *a,
-                          struct value *b, struct value *c, const struct attrs *attrs)
+struct value *graph_apply(struct graph *graph, const char *op, const char *name,
+                          struct value *a, struct value *b, struct value *c,
+                          const struct attrs *attrs)
 {
     struct value *const in[] = { a, b, c };
     const struct op *found = graph_find_op(op);
@@ -303,8 +307,8 @@ void graph_set_phase(struct graph *graph, enum phase phase)
 void graph_replace(struct graph *graph, const struct value *old, struct value *by)
 {
     struct graph_roles *roles = &graph->roles;
-    struct value **const named[] = { &roles->input, &roles->target, &roles->output, &roles->loss,
-                                     &roles->correct };
+    struct value **const named[] = { &roles->input, &roles->target, &roles->output,
+                                     &roles->loss, &roles->correct };
 
     for (int n = 0; n < graph->n_nodes; n++) {
         for (int i = 0; i < graph->nodes[n]->n_in; i++) {
@@ -394,8 +398,8 @@ double graph_flops(const struct graph *graph, int64_t rows)
                 in[i] = &shapes[node->in[i]->id];
             for (int i = 0; i < node->n_out; i++)
                 out[i] = shapes[node->out[i]->id];
-            total += node->op->flops ? node->op->flops(node, in, out)
-                                     : (double)shape_count(&out[0]);
+            total +=
+                node->op->flops ? node->op->flops(node, in, out) : (double)shape_count(&out[0]);
         }
     }
     mem_free(shapes);

@@ -64,12 +64,12 @@ struct value {
     enum dtype dtype;
     enum layout layout;
     struct shape shape;
-    bool batched;        /* inputs only: extent 0 is the batch */
-    struct node *maker;  /* VALUE_RESULT */
-    struct value *flat;  /* the flat value this one lies in, or NULL */
-    int64_t offset;      /* elements from the beginning of `flat` */
+    bool batched;           /* inputs only: extent 0 is the batch */
+    struct node *maker;     /* VALUE_RESULT */
+    struct value *flat;     /* the flat value this one lies in, or NULL */
+    int64_t offset;         /* elements from the beginning of `flat` */
     struct value *gradient; /* VALUE_PARAM: set by autodiff */
-    float init_bound;    /* VALUE_PARAM: initial values are uniform in +-bound */
+    float init_bound;       /* VALUE_PARAM: initial values are uniform in +-bound */
 };
 
 struct node {
@@ -93,7 +93,8 @@ const char *graph_name(const struct graph *graph);
 struct value *graph_input(struct graph *graph, const char *name, enum dtype dtype,
                           struct shape shape); /* batched */
 /* Initial values: uniform in +-bound, drawn from the seed and the parameter's number. */
-struct value *graph_param(struct graph *graph, const char *name, struct shape shape, float bound);
+struct value *graph_param(struct graph *graph, const char *name, struct shape shape,
+                          float bound);
 struct value *graph_state(struct graph *graph, const char *name, struct shape shape);
 struct value *graph_flat(struct graph *graph, const char *name, int64_t count);
 
@@ -115,8 +116,9 @@ struct graph_roles *graph_roles(struct graph *graph);
 struct node *graph_add(struct graph *graph, const struct op *op, const char *name,
                        struct value *const *in, int n_in, const struct attrs *attrs);
 /* The same by an op's name, for one output. */
-struct value *graph_apply(struct graph *graph, const char *op, const char *name, struct value *a,
-                          struct value *b, struct value *c, const struct attrs *attrs);
+struct value *graph_apply(struct graph *graph, const char *op, const char *name,
+                          struct value *a, struct value *b, struct value *c,
+                          const struct attrs *attrs);
 /* Nodes added from now on belong to this phase. */
 void graph_set_phase(struct graph *graph, enum phase phase);
 
@@ -124,7 +126,8 @@ int graph_node_count(const struct graph *graph);
 struct node *graph_node(const struct graph *graph, int i); /* in running order */
 /* Replaces the running order by `nodes`, which may leave nodes out; values made by a node that
  * is left out may no longer be used. For passes. */
-MUST_CHECK enum status graph_set_order(struct graph *graph, struct node *const *nodes, int count);
+MUST_CHECK enum status graph_set_order(struct graph *graph, struct node *const *nodes,
+                                       int count);
 /* Every node and role that used `old` uses `by`. */
 void graph_replace(struct graph *graph, const struct value *old, struct value *by);
 /* How often a value is used: as an input of nodes, as an output of the graph. */
@@ -135,7 +138,8 @@ void *graph_alloc(struct graph *graph, size_t count, size_t size);
 enum status graph_fail(struct graph *graph, enum status status);
 
 /* Shapes of every value for another number of rows per shard: shapes[value id]. */
-MUST_CHECK enum status graph_infer(const struct graph *graph, int64_t rows, struct shape *shapes);
+MUST_CHECK enum status graph_infer(const struct graph *graph, int64_t rows,
+                                   struct shape *shapes);
 
 /* Checks that the graph is legal: every input is made before it is used, once; arity, shapes,
  * types and layouts agree with the op's rule; values that lie in a flat one fit and do not

@@ -48,7 +48,7 @@ struct op {
                     const struct shape *out);
 };
 
-extern const struct op *const graph_ops[]; /* ended by NULL */
+extern const struct op *const graph_ops[];        /* ended by NULL */
 const struct op *graph_find_op(const char *name); /* NULL if there is none */
 
 /* The families; a row each in ops.c. */
@@ -61,7 +61,8 @@ extern const struct op op_reshape, op_reorder;
 extern const struct op op_softmax_cross_entropy, op_softmax_cross_entropy_grad;
 extern const struct op op_mse, op_mse_grad, op_accuracy;
 extern const struct op op_sgd_update, op_adam_update, op_clip_norm;
-extern const struct op op_shard_sum, op_factor_sum, op_all_reduce, op_reduce_scatter, op_all_gather;
+extern const struct op op_shard_sum, op_factor_sum, op_all_reduce, op_reduce_scatter,
+    op_all_gather;
 
 /* Extent of a convolution's or a pool's output along one axis; 0 if the window does not fit or the
  * numbers make no sense. */

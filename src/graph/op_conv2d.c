@@ -48,8 +48,9 @@ static double flops_conv2d(const struct node *node, const struct shape *const *i
 
 /* Gradients of the convolution; `index` NULL: from dy of its plain output, else from dy of what the
  * max pool left and its index. */
-static void convolution_gradients(struct graph *graph, const struct node *node, struct value *dy,
-                                  struct value *index, const bool *wanted, struct value **din)
+static void convolution_gradients(struct graph *graph, const struct node *node,
+                                  struct value *dy, struct value *index, const bool *wanted,
+                                  struct value **din)
 {
     struct attrs attrs = node->attrs;
     attrs.activation = ACTIVATION_NONE;
@@ -218,8 +219,8 @@ const struct op op_conv2d_pool = {
 };
 
 /* Does dy have the extents that convolution and pool make of an image of h x w? */
-static bool fits_pooled(const struct attrs *a, const struct shape *dy, const struct shape *index,
-                        int64_t h, int64_t w, int64_t kh, int64_t kw)
+static bool fits_pooled(const struct attrs *a, const struct shape *dy,
+                        const struct shape *index, int64_t h, int64_t w, int64_t kh, int64_t kw)
 {
     return dy->rank == 4 && shape_equal(dy, index) && a->window[0] > 0 && a->window[1] > 0 &&
            op_window_out(h, kh, a->stride[0], a->pad[0]) / a->window[0] == dy->dim[2] &&

@@ -121,8 +121,8 @@ const struct op op_relu_grad = {
 
 /* add ---------------------------------------------------------------------------------- */
 
-static void gradient_add(struct graph *graph, const struct node *node, struct value *const *dout,
-                         const bool *wanted, struct value **din)
+static void gradient_add(struct graph *graph, const struct node *node,
+                         struct value *const *dout, const bool *wanted, struct value **din)
 {
     (void)graph;
     (void)node;

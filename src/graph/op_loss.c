@@ -59,7 +59,8 @@ static enum status infer_cross_entropy_grad(const struct node *node, struct op_s
 {
     (void)node;
     if (s->in[0]->rank != 2 || s->in[1]->rank != 1 || s->in[0]->dim[0] != s->in[1]->dim[0])
-        return FAIL(STATUS_USAGE, "needs probabilities (samples, classes) and one label a sample");
+        return FAIL(STATUS_USAGE,
+                    "needs probabilities (samples, classes) and one label a sample");
     s->out[0] = *s->in[0];
     return STATUS_OK;
 }
@@ -85,8 +86,8 @@ static enum status infer_mse(const struct node *node, struct op_shapes *s)
     return STATUS_OK;
 }
 
-static void gradient_mse(struct graph *graph, const struct node *node, struct value *const *dout,
-                         const bool *wanted, struct value **din)
+static void gradient_mse(struct graph *graph, const struct node *node,
+                         struct value *const *dout, const bool *wanted, struct value **din)
 {
     struct value *const in[] = { node->in[0], node->in[1] };
 

@@ -168,8 +168,8 @@ void graph_print_dot(const struct graph *graph, struct strbuf *out)
 {
     strbuf_add(out, "digraph \"");
     add_dot_text(out, graph_name(graph));
-    strbuf_add(out,
-               "\" {\n  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\"];\n");
+    strbuf_add(
+        out, "\" {\n  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\"];\n");
     for (int i = 0; i < graph_value_count(graph); i++) {
         const struct value *value = graph_value(graph, i);
         if (graph_uses(graph, value) == 0 || graph_each_made(graph, value, ignore, NULL) > 0)

@@ -128,9 +128,11 @@ enum status graph_verify(const struct graph *graph)
         const struct node *node = graph_node(graph, n);
         for (int i = 0; i < node->n_out; i++) {
             if (!shape_equal(&shapes[node->out[i]->id], &node->out[i]->shape))
-                status = FAIL(STATUS_MISMATCH, "graph %s: node %s (%s): output %s has a shape that "
-                              "its rule does not give",
-                              graph_name(graph), node->name, node->op->name, node->out[i]->name);
+                status =
+                    FAIL(STATUS_MISMATCH,
+                         "graph %s: node %s (%s): output %s has a shape that "
+                         "its rule does not give",
+                         graph_name(graph), node->name, node->op->name, node->out[i]->name);
         }
     }
     mem_free(shapes);

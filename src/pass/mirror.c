@@ -42,7 +42,8 @@ static enum status run_mirror(struct graph *graph, const struct pass_config *con
         struct node *node = graph_node(graph, n);
         struct node *more = NULL;
 
-        if (node->op == &op_factor_sum) { /* the factors go to every rank, each makes its part */
+        if (node->op ==
+            &op_factor_sum) { /* the factors go to every rank, each makes its part */
             graph_set_phase(graph, PHASE_REDUCE);
             for (int i = 0; i < 2; i++) {
                 struct node *gather =

@@ -20,7 +20,7 @@ struct pass_config {
     int64_t batch, shards; /* samples a step; logical shards of the whole job */
     int ranks;
     int64_t bucket_bytes; /* a bucket is closed before it grows past this; 0 picks */
-    bool factors;          /* exchange factors instead of gradients where they are smaller */
+    bool factors;         /* exchange factors instead of gradients where they are smaller */
     struct optim_config optim;
 };
 

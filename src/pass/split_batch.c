@@ -66,8 +66,8 @@ static struct node *factored_node(const struct graph *graph, const struct value 
 
 /* The bucket's sum, made from the factors instead of from the shards' gradients; the node that
  * would have made those is taken out. */
-static enum status add_factor_sum(struct graph *graph, struct node *gradient, struct value *grad,
-                                  int bucket)
+static enum status add_factor_sum(struct graph *graph, struct node *gradient,
+                                  struct value *grad, int bucket)
 {
     const struct attrs attrs = { .bucket = bucket, .sample = grad->shape };
     const int n_before = graph_node_count(graph);

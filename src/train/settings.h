@@ -38,7 +38,7 @@ struct settings {
     int64_t log_every, eval_every; /* steps; epochs (0: never) */
     int64_t checkpoint_every;      /* steps; 0: at the end of an epoch and once a minute */
     int64_t keep;                  /* checkpoints kept */
-    bool factors;                   /* exchange factors of gradients where they are smaller */
+    bool factors;                  /* exchange factors of gradients where they are smaller */
     double bucket_mib;             /* 0 picks */
     char init[SETTINGS_TEXT];      /* safetensors file with initial weights, or "" */
     char out[SETTINGS_TEXT];       /* run folder; "" makes a new one under runs/ */

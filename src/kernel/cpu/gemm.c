@@ -19,7 +19,7 @@ enum {
     PACK_A_ROWS = 240,        /* rows of A packed together; whole tiles of 12, 8 and 6 */
     FETCH_FLOATS = 32 << 10,  /* B of so many is worth fetching ahead */
     LINE_BYTES = 64,
-    MANY_ROWS = 384,          /* rows that read a group of panels before the next rows do */
+    MANY_ROWS = 384, /* rows that read a group of panels before the next rows do */
 };
 
 const struct tile_isa *tile_current(void)
