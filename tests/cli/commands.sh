@@ -39,8 +39,9 @@ done
 works "$tutti" bench kernel 'linear 8x16 4x16 4 relu' && says reference
 works "$tutti" bench tune mlp --batch 8 --threads 1 --write kernels.json && says written
 works "$tutti" train mlp --steps 4 --limit 100 --batch 8 --threads 1 --kernels kernels.json --out tuned
-works "$tutti" data import "$(dirname "$("$tutti" data list | grep -o '/.*fashion-mnist$')")/fashion-mnist" my-fashion
-works "$tutti" data info my-fashion && says '60000 training'
+folder=$("$tutti" data list | grep -o '/.*fashion-mnist$')
+works env TUTTI_DATA="$work/imported" "$tutti" data import "$folder" my-fashion
+works env TUTTI_DATA="$work/imported" "$tutti" data info my-fashion && says '60000 training'
 
 for file in config.json metrics.jsonl summary.json report.html graph.svg; do
     [ -s "run/$file" ] || complain "run/$file is missing"
