@@ -47,6 +47,8 @@ static void test_every_row_has_a_case(void)
             test_fail(__FILE__, __LINE__, "%s: exec/ runs ops over whole values alone",
                       op->name);
         CHECK(graph_find_op(op->name) == op);
+        for (int j = 0; j < i; j++)
+            CHECK(graph_ops[j] != op);
         CHECK(op->infer && op->summary && op->min_in <= op->max_in && op->min_out >= 1);
     }
     CHECK(graph_find_op("no_such_op") == NULL);

@@ -29,6 +29,12 @@ void random_model_add(struct graph *graph, int64_t batch, struct rng *rng)
         x = build_avg_pool(graph, "pool2", x, 2, 0, 1);
     x = build_dropout(graph, "drop", x, rng_below(rng, 2) ? 0.25F : 0);
     x = build_relu(graph, "relu2", build_linear(graph, "fc1", x, rng_below(rng, 2) ? 6 : 48));
+    if (rng_below(rng, 2)) { /* one weight for two layers */
+        const int64_t n = x ? x->shape.dim[1] : 0;
+        struct value *w = graph_param(graph, "tied.weight", shape_2(n, n), 0.2F);
+        x = graph_apply(graph, "linear", "tied1", x, w, NULL, NULL);
+        x = graph_apply(graph, "linear", "tied2", x, w, NULL, NULL);
+    }
     if (is_classifier)
         build_classifier_loss(graph, build_linear(graph, "fc2", x, RANDOM_MODEL_CLASSES),
                               roles->target);

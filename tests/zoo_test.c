@@ -28,6 +28,7 @@ static struct graph *graph_after(const struct model *model, const struct strateg
     config.optim.optimizer = optim_find(optimizer);
     config.optim.attrs = config.optim.optimizer->defaults;
     config.optim.attrs.max_norm = max_norm;
+    config.factors = max_norm == 0; /* of some layers */
     model_config.batch = config.batch;
     CHECK_OK(model_build(model, &model_config, &graph));
     CHECK_OK(pass_run(graph, strategy->passes, &config, last));

@@ -44,6 +44,13 @@ const char *__tsan_default_options(void)
     return SANITIZER_OPTIONS;
 }
 
+/* oneDNN is not instrumented, so the locks of its cache of primitives go unseen. */
+__attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+    return "race:libdnnl.so\n";
+}
+
 /* Only async-signal-safe calls: this also runs when the program is about to die. */
 static void print_seed(void)
 {

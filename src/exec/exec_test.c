@@ -237,12 +237,12 @@ static struct outcome run(const struct setup *setup, const struct dataset *datas
     return job.outcomes[0];
 }
 
-static struct outcome run_on(struct setup setup, int ranks, int threads,
+static struct outcome run_on(struct setup *setup, int ranks, int threads,
                              const struct dataset *dataset)
 {
-    setup.ranks = ranks;
-    setup.threads = threads;
-    return run(&setup, dataset);
+    setup->ranks = ranks;
+    setup->threads = threads;
+    return run(setup, dataset);
 }
 
 /* Tests -------------------------------------------------------------------------------- */
@@ -263,7 +263,7 @@ static void test_weights_do_not_depend_on_ranks_and_threads(void)
     for (size_t i = 0; i < 3; i++) {
         struct setup setup = usual;
         setup.shards = shards[i];
-        const struct outcome alone = run_on(setup, 1, 1, NULL);
+        const struct outcome alone = run_on(&setup, 1, 1, NULL);
         for (int ranks = 1; ranks <= RANKS_MAX; ranks++) {
             for (int threads = 1; threads <= 2; threads++) {
                 for (int factors = 0; factors < 2; factors++) {
@@ -296,7 +296,7 @@ static void test_any_setup_gives_the_same_bits_on_any_ranks(struct rng *rng)
         setup.samples[s] = rng_below(rng, 2)
                                ? setup.batch
                                : 1 + (int64_t)rng_below(rng, (uint64_t)setup.batch);
-    const struct outcome alone = run_on(setup, 1, 1, NULL);
+    const struct outcome alone = run_on(&setup, 1, 1, NULL);
 
     setup.ranks = 1 + (int)rng_below(rng, shards < RANKS_MAX ? (uint64_t)shards : RANKS_MAX);
     setup.threads = 1 + (int)rng_below(rng, 3);
@@ -310,16 +310,16 @@ static void test_threads_share_ops_where_shards_are_few(void)
     struct setup setup = usual;
 
     setup.shards = 1;
-    const struct outcome alone = run_on(setup, 1, 1, NULL);
-    const struct outcome shared = run_on(setup, 1, 3, NULL);
+    const struct outcome alone = run_on(&setup, 1, 1, NULL);
+    const struct outcome shared = run_on(&setup, 1, 3, NULL);
     CHECK_INT(1, shared.lanes);
     check_same(&setup, &alone, &shared);
 
     setup.shards = 2;
     setup.model = "cnn";
-    const struct outcome one_lane = run_on(setup, 1, 1, NULL);
-    const struct outcome lanes = run_on(setup, 1, 2, NULL);
-    const struct outcome ranks = run_on(setup, 2, 2, NULL);
+    const struct outcome one_lane = run_on(&setup, 1, 1, NULL);
+    const struct outcome lanes = run_on(&setup, 1, 2, NULL);
+    const struct outcome ranks = run_on(&setup, 2, 2, NULL);
     CHECK_INT(2, lanes.lanes);
     CHECK_INT(1, ranks.lanes);
     check_same(&setup, &one_lane, &lanes);
@@ -334,7 +334,7 @@ static void test_training_learns(void)
     setup.n_steps = STEPS_MAX;
     for (int s = 0; s < STEPS_MAX; s++)
         setup.samples[s] = setup.batch;
-    const struct outcome end = run_on(setup, 2, 1, NULL);
+    const struct outcome end = run_on(&setup, 2, 1, NULL);
     CHECK(end.steps[0].loss > 1.2);
     CHECK(end.steps[STEPS_MAX - 1].loss < 0.7 * end.steps[0].loss);
     CHECK(end.steps[STEPS_MAX - 1].correct > end.steps[0].correct);
@@ -353,9 +353,9 @@ static void test_every_step_may_have_another_size(void)
         rng_init(&rng, seed, 0);
         for (int s = 0; s < STEPS_MAX; s++)
             setup.samples[s] = 1 + (int64_t)rng_below(&rng, (uint64_t)setup.batch);
-        const struct outcome alone = run_on(setup, 1, 1, NULL);
+        const struct outcome alone = run_on(&setup, 1, 1, NULL);
         setup.factors = seed % 2;
-        const struct outcome other = run_on(setup, 2, 1, NULL);
+        const struct outcome other = run_on(&setup, 2, 1, NULL);
         check_same(&setup, &alone, &other);
         setup.factors = false;
     }
@@ -418,11 +418,11 @@ static void test_evaluation_gives_the_same_bits_on_any_ranks(void)
         data_testing_make(&rng, test_folder(), &set);
         CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
         setup.model = i == 3 ? "cnn" : "mlp";
-        const struct outcome alone = run_on(setup, 1, 1, dataset);
+        const struct outcome alone = run_on(&setup, 1, 1, dataset);
         CHECK_INT(counts[i], alone.evaluation.samples);
         CHECK(alone.evaluation.loss > 0 && alone.evaluation.correct <= (double)counts[i]);
         for (int ranks = 1; ranks <= 3; ranks++) {
-            const struct outcome other = run_on(setup, ranks, 2, dataset);
+            const struct outcome other = run_on(&setup, ranks, 2, dataset);
             check_same(&setup, &alone, &other);
         }
         dataset_close(dataset);

@@ -33,6 +33,7 @@ static const char style[] =
     ".tg-paper{fill:var(--tg-paper)}\n"
     ".tg-graph text{fill:var(--tg-ink);font-size:11px}\n"
     ".tg-graph .tg-heading{font-size:16px;font-weight:600}\n"
+    ".tg-graph .tg-count{font-size:11px;font-weight:400;fill:var(--tg-soft)}\n"
     ".tg-graph .tg-op{font-size:13px;font-weight:600}\n"
     ".tg-graph .tg-soft{fill:var(--tg-soft)}\n"
     ".tg-graph .tg-small{font-size:10px}\n"
@@ -49,31 +50,24 @@ static const char style[] =
     ".tg-node:hover .tg-box{stroke-width:3}\n"
     "</style>\n";
 
-/* At most `most` characters, the last an ellipsis if there were more; bytes that are no UTF-8 become
- * question marks, and so do control characters, which XML forbids. */
+/* At most `most` characters, the last an ellipsis if there were more. */
 static void add_text(struct strbuf *out, const char *text, int most)
 {
     size_t left = strlen(text);
 
     for (int count = 0; left > 0; count++) {
-        const size_t span = utf8_span(text, left);
-        char one[5] = { '?' };
+        const size_t valid = utf8_span(text, left), span = valid ? valid : 1;
+        char one[5] = { 0 };
 
-        if (count == most - 1 && left > (span ? span : 1)) {
+        if (count == most - 1 && left > span) {
             strbuf_add(out, "\xE2\x80\xA6");
             return;
         }
-        if (span > 0 && (unsigned char)*text >= 0x20 && *text != 0x7F)
-            memcpy(one, text, span);
+        memcpy(one, text, span);
         strbuf_add_xml(out, one);
-        text += span ? span : 1;
-        left -= span ? span : 1;
+        text += span;
+        left -= span;
     }
-}
-
-static void add_all(struct strbuf *out, const char *text)
-{
-    add_text(out, text, 1 << 20);
 }
 
 /* "64x784" with the sign that people write. */
@@ -91,14 +85,14 @@ static void add_shape(struct strbuf *out, const struct shape *shape)
 
 static void add_value_line(struct strbuf *out, const struct value *value)
 {
-    add_all(out, value->name);
+    strbuf_add_xml(out, value->name);
     strbuf_printf(out, "  %s ", dtype_name(value->dtype));
     add_shape(out, &value->shape);
     if (value->layout != LAYOUT_PLAIN)
         strbuf_printf(out, " %s", layout_name(value->layout));
     if (value->flat) {
         strbuf_add(out, " in ");
-        add_all(out, value->flat->name);
+        strbuf_add_xml(out, value->flat->name);
     }
 }
 
@@ -109,9 +103,9 @@ static void add_node_title(struct strbuf *out, const struct node *node)
 
     strbuf_add(out, "<title>");
     strbuf_printf(out, "%s: ", node->op->name);
-    add_all(out, node->op->summary);
+    strbuf_add_xml(out, node->op->summary);
     strbuf_printf(out, "\n%s ", phase_name(node->phase));
-    add_all(out, node->name);
+    strbuf_add_xml(out, node->name);
     strbuf_init(&attrs, 4096);
     graph_print_attrs(node, &attrs);
     strbuf_add(out, attrs.length ? "\n" : "");
@@ -273,7 +267,7 @@ static double add_legend(struct strbuf *out, double y)
         const char *class, *text;
     } kinds[] = { { "tg-node tg-forward", "forward" },
                   { "tg-node tg-backward", "backward" },
-                  { "tg-node tg-reduce", "sum over shards and ranks" },
+                  { "tg-node tg-reduce", "sums, exchange between ranks" },
                   { "tg-node tg-update", "update" } };
     double x = PICTURE_MARGIN;
 
@@ -321,7 +315,7 @@ void graph_print_svg(const struct graph *graph, struct strbuf *out)
     strbuf_add(out, " viewBox=\"0 0 ");
     add_point(out, (struct picture_point){ width, picture->height });
     strbuf_add(out, "\">\n<title>graph ");
-    add_all(out, graph_name(graph));
+    strbuf_add_xml(out, graph_name(graph));
     strbuf_add(out, "</title>\n");
     strbuf_add(out, style);
     strbuf_add(out, "<defs><marker id=\"tg-arrow\" viewBox=\"0 0 8 8\" refX=\"7.5\" refY=\"4\" "
@@ -331,11 +325,9 @@ void graph_print_svg(const struct graph *graph, struct strbuf *out)
     add_rect(out, "tg-paper", 0, 0, width, picture->height, 0);
     begin_text(out, "tg-heading", PICTURE_MARGIN, 34, false);
     add_text(out, graph_name(graph), 64);
-    strbuf_printf(out, "</text>\n");
-    begin_text(out, "tg-soft", PICTURE_MARGIN + 26 + 10.0 * (double)strlen(graph_name(graph)),
-               34, false);
-    strbuf_printf(out, "%d nodes, %lld parameters</text>\n", picture->n_boxes,
-                  (long long)graph_param_count(graph));
+    strbuf_printf(
+        out, "<tspan class=\"tg-count\" dx=\"14\">%d nodes, %lld parameters</tspan></text>\n",
+        picture->n_boxes, (long long)graph_param_count(graph));
     strbuf_add(out, legend.text);
     strbuf_release(&legend);
 

@@ -189,10 +189,12 @@ struct graph_roles *graph_roles(struct graph *graph)
 /* Nodes -------------------------------------------------------------------------------- */
 
 /* How an output lies in memory; the rules stand in tensor/shape.h and kernel/kernel.h. */
-static enum layout output_layout(const struct node *node, int i, const struct shape *shape)
+enum layout op_output_layout(const struct node *node, int i, const struct shape *shape)
 {
     if (node->op == &op_reorder)
         return node->attrs.layout;
+    if (node->op->may_overwrite)
+        return node->in[0]->layout;
     if (node->op == &op_linear_grad_weight && i == 0)
         return LAYOUT_IO;
     if ((node->op == &op_conv2d_grad_weight || node->op == &op_conv2d_pool_grad_weight) &&
@@ -231,7 +233,7 @@ static enum status add_outputs(struct graph *graph, struct node *node)
             name ? add_value(graph, name, VALUE_RESULT, shapes.dtype[i], shapes.out[i]) : NULL;
         if (!value)
             return graph->status == STATUS_OK ? STATUS_NO_MEMORY : graph->status;
-        value->layout = output_layout(node, i, &value->shape);
+        value->layout = op_output_layout(node, i, &value->shape);
         value->maker = node;
         value->form = VALUE_DENSE;
         node->out[i] = value;

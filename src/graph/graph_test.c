@@ -131,7 +131,7 @@ static void test_the_first_failure_is_kept_and_stops_the_rest(void)
     CHECK_INT(nodes, graph_node_count(graph));
     CHECK_INT(values, graph_value_count(graph));
 
-    CHECK_STATUS(STATUS_USAGE, FAIL(STATUS_USAGE, "something else went wrong"));
+    graph_fail(graph, FAIL(STATUS_CORRUPT, "something else went wrong"));
     CHECK_STATUS(STATUS_USAGE, graph_status(graph));
     CHECK_MESSAGE("node early (conv2d): kernel 9x9");
     CHECK_STATUS(STATUS_USAGE, graph_verify(graph));
@@ -453,8 +453,12 @@ static void test_illegal_layouts_are_found(void)
 
     s.w->layout = LAYOUT_PLAIN;
     check_illegal(&s, "node third", "fc.weight lies plain, expected io");
-    s.x->layout = LAYOUT_IO;
-    check_illegal(&s, "node first", "x lies io, expected plain");
+    s.b->layout = LAYOUT_IO;
+    check_illegal(&s, "node second", "output second lies io, expected plain");
+    s.x->layout = s.a->layout = s.b->layout = LAYOUT_IO; /* elementwise ops do not mind */
+    check_illegal(&s, "node third", "second lies io, expected plain");
+    s.a->maker->in[0] = graph_param(s.graph, "p", shape_2(4, 3), 1);
+    check_illegal(&s, "node first", "output first lies plain, expected io");
     graph_destroy(s.graph);
 
     struct graph *graph = begin("images");
@@ -491,7 +495,13 @@ static void test_what_sums_takes_summands(void)
 
     s.y->part = PART_SUM;
     graph_apply(s.graph, "shard_sum", "sum", s.y, NULL, NULL, NULL);
+    struct value *both = build_add(s.graph, "both", s.y, s.y);
     CHECK_OK(graph_verify(s.graph));
+
+    struct value *x = graph_input(s.graph, "z", DTYPE_F32, shape_2(4, 5));
+    both->maker->in[1] = x; /* a summand and something else */
+    CHECK_STATUS(STATUS_MISMATCH, graph_verify(s.graph));
+    CHECK_MESSAGE("node both (add): input third is one shard's summand");
     graph_destroy(s.graph);
 }
 

@@ -32,7 +32,9 @@ struct op {
     enum op_split split[GRAPH_OUT];
     bool across_samples; /* looks at several samples at once: batch statistics */
     bool is_view;        /* the output is the input's memory */
-    bool may_overwrite;  /* elementwise: the output may take input 0's memory */
+    bool
+        may_overwrite; /* elementwise: the output may take input 0's memory, and lies as it does */
+    bool keeps_sums; /* linear in all inputs: of summands it makes a summand */
 
     /* Fills out[] from in[], or fails with a text that says which extents do not fit. */
     MUST_CHECK enum status (*infer)(const struct node *node, struct op_shapes *shapes);
@@ -63,6 +65,9 @@ extern const struct op op_mse, op_mse_grad, op_accuracy;
 extern const struct op op_sgd_update, op_adam_update, op_clip_norm;
 extern const struct op op_shard_sum, op_factor_sum, op_all_reduce, op_reduce_scatter,
     op_all_gather;
+
+/* How output i of a node, of this shape, lies in memory. */
+enum layout op_output_layout(const struct node *node, int i, const struct shape *shape);
 
 /* Extent of a convolution's or a pool's output along one axis; 0 if the window does not fit or the
  * numbers make no sense. */

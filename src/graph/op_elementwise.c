@@ -141,6 +141,7 @@ const struct op op_add = {
     .max_out = 1,
     .split = { SPLIT_ROWS },
     .may_overwrite = true,
+    .keeps_sums = true,
     .infer = infer_same,
     .gradient = gradient_add,
 };

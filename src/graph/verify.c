@@ -41,6 +41,8 @@ static enum status verify_layouts(const struct node *node)
 
         if (node->op == &op_reorder || node->op == &op_reshape || in->kind == VALUE_FLAT)
             continue;
+        if (node->op->may_overwrite && node->op != &op_bias)
+            wanted = node->in[0]->layout; /* blind to the order, if it is one for all */
         if (weight && in->shape.rank == 4)
             wanted = LAYOUT_HWIO;
         if (weight && in->shape.rank == 2)
@@ -48,6 +50,13 @@ static enum status verify_layouts(const struct node *node)
         if (in->layout != wanted)
             return FAIL(STATUS_MISMATCH, "input %s lies %s, expected %s", in->name,
                         layout_name(in->layout), layout_name(wanted));
+    }
+    for (int i = 0; i < node->n_out; i++) {
+        const struct value *out = node->out[i];
+        const enum layout wanted = op_output_layout(node, i, &out->shape);
+        if (out->layout != wanted)
+            return FAIL(STATUS_MISMATCH, "output %s lies %s, expected %s", out->name,
+                        layout_name(out->layout), layout_name(wanted));
     }
     if (node->op == &op_reshape && node->in[0]->layout == LAYOUT_NHWC) {
         const struct shape *x = &node->in[0]->shape;
@@ -61,13 +70,20 @@ static enum status verify_layouts(const struct node *node)
 /* A summand may only be added up: it is no whole value yet. */
 static enum status verify_parts(const struct node *node)
 {
+    const struct value *summand = NULL;
+    int count = 0;
+
     if (node->op->split[0] == SPLIT_WHOLE)
         return STATUS_OK;
     for (int i = 0; i < node->n_in; i++) {
-        if (node->in[i]->part == PART_SUM && node->in[i]->kind == VALUE_RESULT)
-            return FAIL(STATUS_MISMATCH, "input %s is one shard's summand", node->in[i]->name);
+        if (node->in[i]->part == PART_SUM && node->in[i]->kind == VALUE_RESULT) {
+            summand = node->in[i];
+            count++;
+        }
     }
-    return STATUS_OK;
+    if (count == 0 || (node->op->keeps_sums && count == node->n_in))
+        return STATUS_OK;
+    return FAIL(STATUS_MISMATCH, "input %s is one shard's summand", summand->name);
 }
 
 static enum status verify_flat(const struct graph *graph)

@@ -67,6 +67,9 @@ bool pass_is_factored(const struct node *gradient, const struct pass_config *con
         config->optim.attrs.max_norm > 0)
         return false; /* clipping needs the norm of the sum before anything is updated */
     const int64_t k = gradient->in[0]->shape.dim[1], n = gradient->in[1]->shape.dim[1];
+    /* Shards of many rows may have other kernels for the whole gradient, with other bits. */
+    if (config->batch / config->shards >= 256)
+        return false;
     return 2 * config->batch * (k + n) <= k * n;
 }
 

@@ -17,10 +17,12 @@ static enum status set_parts(struct graph *graph)
         struct node *node = graph_node(graph, n);
         if (node->op->across_samples)
             continue; /* statistics per shard: the shard is the unit of arithmetic */
+        const bool is_sum = node->op->keeps_sums && node->in[0]->part == PART_SUM;
         for (int i = 0; i < node->n_out; i++) {
-            node->out[i]->part = node->op->split[i] == SPLIT_ROWS  ? PART_ROWS
-                                 : node->op->split[i] == SPLIT_SUM ? PART_SUM
-                                                                   : PART_WHOLE;
+            node->out[i]->part = is_sum                             ? PART_SUM
+                                 : node->op->split[i] == SPLIT_ROWS ? PART_ROWS
+                                 : node->op->split[i] == SPLIT_SUM  ? PART_SUM
+                                                                    : PART_WHOLE;
             if (node->out[i]->flat)
                 node->out[i]->flat->part = node->out[i]->part;
         }

@@ -43,6 +43,13 @@ void maker_pick_lanes(struct maker *m)
         if (m->lane[b] == LANE_STEP && any && all)
             m->lane[b] = LANE_FORWARD;
     }
+    /* Unless it meets there with what comes back. Users stand after their makers. */
+    for (int e = picture->n_edges - 1; e >= 0; e--) {
+        const int from = picture->edges[e].from;
+        if (m->lane[picture->edges[e].to] == LANE_STEP && m->lane[from] == LANE_FORWARD &&
+            phase_of(m, from) != PHASE_FORWARD)
+            m->lane[from] = LANE_STEP;
+    }
 }
 
 /* Rows ---------------------------------------------------------------------------------- */
