@@ -60,6 +60,23 @@ static enum status make_room(struct exec *exec, const struct dataset *data, int6
     return STATUS_OK;
 }
 
+/* Samples of another shape than the model's would be read as something else, or past their end. */
+static enum status check_samples(const struct exec *exec, const struct dataset *dataset)
+{
+    if (!exec->config.eval)
+        return FAIL(STATUS_USAGE, "graph %s comes without one for evaluation",
+                    graph_name(exec->config.train));
+    const struct shape *input = &graph_roles((struct graph *)exec->config.eval)->input->shape;
+    const struct shape wanted = shape_of(input->rank - 1, input->dim + 1);
+    const struct shape sample = dataset_sample(dataset);
+    char there[SHAPE_TEXT], here[SHAPE_TEXT];
+
+    if (shape_equal(&sample, &wanted))
+        return STATUS_OK;
+    return FAIL(STATUS_MISMATCH, "%s: samples are %s, the model takes %s",
+                dataset_path(dataset), shape_print(&sample, there), shape_print(&wanted, here));
+}
+
 enum status exec_evaluate(struct exec *exec, const struct dataset *dataset,
                           struct exec_result *out)
 {
@@ -67,6 +84,7 @@ enum status exec_evaluate(struct exec *exec, const struct dataset *dataset,
     const int64_t n_batches = (count + EVAL_ROWS - 1) / EVAL_ROWS;
     double loss = 0, correct = 0;
 
+    TRY(check_samples(exec, dataset));
     TRY(exec_settle(exec));
     TRY(make_room(exec, dataset, n_batches));
     if (count >= EVAL_ROWS)

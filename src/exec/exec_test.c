@@ -429,6 +429,30 @@ static void test_evaluation_gives_the_same_bits_on_any_ranks(void)
     }
 }
 
+static void test_samples_of_another_shape_are_refused(void)
+{
+    const struct data_testing_set set = {
+        .train = 4, .test = 200, .rows = SIDE - 1, .columns = SIDE, .classes = CLASSES
+    };
+    struct setup setup = usual;
+    static struct job job;
+    struct dataset *dataset;
+    struct rng rng;
+
+    rng_init(&rng, 5, 0);
+    data_testing_make(&rng, test_folder(), &set);
+    CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
+    setup.shards = 4;
+    setup.ranks = 2;
+    setup.threads = 1;
+    make_job(&setup, &job);
+    job.dataset = dataset;
+    CHECK_STATUS(STATUS_MISMATCH, comm_testing_threads(2, NULL, run_rank, &job));
+    CHECK_MESSAGE("samples are 1x7x8, the model takes 1x8x8");
+    release_job(&job);
+    dataset_close(dataset);
+}
+
 /* A rank's own number as the parameter's contents, set by rank 0 and read by all. */
 static enum status set_and_get(struct comm *comm, void *arg)
 {
@@ -550,6 +574,8 @@ const struct test tests[] = {
       .run = test_nothing_is_allocated_after_the_first_step },
     { .name = "evaluation gives the same bits on any ranks",
       .run = test_evaluation_gives_the_same_bits_on_any_ranks },
+    { .name = "samples of another shape are refused",
+      .run = test_samples_of_another_shape_are_refused },
     { .name = "what one rank sets all ranks get",
       .run = test_what_one_rank_sets_all_ranks_get },
     { .name = "a plan is printed a kernel a line",

@@ -165,7 +165,7 @@ static void hash_choices(struct kernel_choices *choices)
 {
     const struct kernel *kernel;
     struct sha256 hash;
-    char numbers[64];
+    char numbers[96];
 
     sha256_init(&hash);
     hash_text(&hash, kernel_isa());

@@ -119,6 +119,8 @@ static struct plan make_plan(const struct tile_isa *isa, const struct gemm *g, i
                                                       : GEMM_TASKS;
     const int64_t most_rows = gemm_ceil(g->m, 32);
     plan.panel_parts = plan.n_panels < wanted ? plan.n_panels : wanted;
+    if (plan.panel_parts < 1)
+        plan.panel_parts = 1; /* no columns, nothing to do */
     plan.row_parts = wanted / plan.panel_parts;
     if (plan.row_parts > most_rows)
         plan.row_parts = most_rows;
