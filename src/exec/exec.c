@@ -297,10 +297,10 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     return STATUS_OK;
 }
 
-static void free_arena(struct exec *exec, struct lane *lane)
+static void free_arena(struct lane *lane)
 {
     if (lane->arena)
-        munmap(lane->arena, exec->arena_bytes);
+        munmap(lane->arena, lane->arena_bytes);
     lane->arena = NULL;
 }
 
@@ -315,7 +315,7 @@ void exec_destroy(struct exec *exec)
             plan_destroy(lane->plans[p]);
         for (int p = 0; p < lane->n_eval_plans; p++)
             plan_destroy(lane->eval_plans[p]);
-        free_arena(exec, lane);
+        free_arena(lane);
         pool_destroy(lane->pool);
         mem_free(lane->scratch);
         mem_free(lane->eval_x);
@@ -355,8 +355,9 @@ static enum status grow_arenas(struct exec *exec, size_t bytes)
         if (arena == MAP_FAILED)
             return FAIL(STATUS_NO_MEMORY, "%zu bytes for activations are refused", bytes);
         madvise(arena, bytes, MADV_HUGEPAGE); /* only a hint */
-        free_arena(exec, lane);
+        free_arena(lane);
         lane->arena = arena;
+        lane->arena_bytes = bytes;
         lane->bases[BASE_ARENA] = arena;
         lane->bases[BASE_PARAM] = (char *)exec->param;
     }

@@ -44,6 +44,7 @@ struct lane {
     int number;           /* among all lanes of all ranks */
     int64_t first, count; /* its shards */
     char *arena;
+    size_t arena_bytes;
     char *bases[BASE_COUNT];
     struct plan *plans[PLANS_MAX]; /* for training, one a number of rows */
     int n_plans;
