@@ -26,7 +26,7 @@
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
-enum { GRAPH_IN = 4, GRAPH_OUT = 2, GRAPH_NODE_IN = 64 };
+enum { GRAPH_IN = 6, GRAPH_OUT = 4, GRAPH_NODE_IN = 64 };
 
 struct graph;
 struct node;

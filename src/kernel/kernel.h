@@ -18,8 +18,14 @@
  *   linear_grad_weight  x (m,k), dy (m,n)                  -> dw (n,k) IO, [db (n)]
  *   conv2d              x (N,C,H,W), w (O,C,kh,kw), [b (O)] -> y (N,O,oh,ow);
  *                       stride, pad, activation
- *   conv2d_grad_input   dy, w                              -> dx; stride, pad
- *   conv2d_grad_weight  x, dy                              -> dw, [db]; stride, pad
+ *                       (with groups g > 1: w is (O,C/g,kh,kw), output channel o sees the
+ *                       input channels of group o / (O/g); groups = C = O is depthwise)
+ *   conv2d_grad_input   dy, w                              -> dx; stride, pad, groups
+ *   conv2d_grad_weight  x, dy                              -> dw, [db]; stride, pad, groups
+ *   conv2d_transpose    x (N,C,h,w), w (C,O,kh,kw) HWIO, [b (O)] -> y (N,O,H,W); stride, pad,
+ *                       activation; extent = H, W: what conv2d_grad_input makes of x and w
+ *   conv2d_transpose_grad_input   dy, w                    -> dx: conv2d of dy
+ *   conv2d_transpose_grad_weight  x, dy                    -> dw, [db]
  *   conv2d_pool         x, w, [b] -> y, index: conv2d with stride, pad and activation, then
  *                       max pool by attrs.window, stride = window, no padding; index as max_pool
  *   conv2d_pool_grad_input   dy, index, w                  -> dx; stride, pad, window
@@ -34,7 +40,17 @@
  *   bias_grad           dy                                 -> db
  *   relu                x -> y
  *   relu_grad           dy, y                              -> dx
+ *   relu6, relu6_grad, sigmoid, sigmoid_grad: likewise
  *   add                 a, b                               -> y
+ *   batch_norm          x (N,C,H,W), gamma (C), beta (C), [residual as x]
+ *                       -> y, saved (2,C), seen_mean (C), seen_variance (C):
+ *                       y = activation(gamma * (x - mean) * rstd + beta [+ residual]) with the
+ *                       mean and variance of each channel over this call's n = N*H*W places and
+ *                       rstd = 1/sqrt(variance + epsilon); saved is mean, rstd; seen is mean and
+ *                       variance * n/(n-1), times N * step->inv_batch: a summand over shards
+ *   batch_norm_grad     dy, x, gamma, saved, [y, if there is an activation]
+ *                       -> dx, dgamma, dbeta, [dresidual = dy through the activation]
+ *   batch_norm_apply    x, gamma, beta, mean (C), variance (C), [residual] -> y: as learnt
  *   reorder             x -> y: same shape, other layout (NHWC to plain and back)
  *   dropout             x -> y: kept elements times 1/(1-rate); also its own gradient
  *   softmax_cross_entropy       logits (m,c), labels i32 (m) -> loss (1), probs (m,c)
@@ -46,6 +62,7 @@
  *   sgd_update          see kernel/update.h (runs over flat ranges)
  *   adam_update         likewise
  *
+ * softmax_cross_entropy with smoothing s: the label's class weighs 1-s+s/c, every other s/c.
  * loss is the sum over the rows of this call times step->inv_batch; gradients of a
  * loss carry the same factor. mse of a row is the mean over its elements. A row whose
  * label is not a class makes the loss NaN. correct may be f32 or i32.
@@ -70,7 +87,7 @@
 extern "C" {
 #endif
 
-enum { KERNEL_IN = 4, KERNEL_OUT = 2, KERNEL_TEXT = 256 };
+enum { KERNEL_IN = 6, KERNEL_OUT = 4, KERNEL_TEXT = 256 };
 
 struct kernel_tensor {
     enum dtype dtype;

@@ -15,11 +15,12 @@
 extern "C" {
 #endif
 
-enum activation { ACTIVATION_NONE, ACTIVATION_RELU };
+enum activation { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_RELU6, ACTIVATION_SIGMOID };
 
 struct attrs {
     int stride[2], pad[2]; /* convolution and pooling: vertical, horizontal */
     int window[2];         /* pooling */
+    int groups;            /* convolution: channels are split into so many; 0 is 1 */
     int extent[2];         /* gradients of windowed ops: height and width of the input, or of
                                    the kernel for a weight's gradient */
     struct shape sample;   /* reshape: the output's extents after the first */
@@ -29,7 +30,9 @@ struct attrs {
     float rate;                   /* dropout: the share that is zeroed */
     uint32_t stream;              /* dropout: which stream of random numbers */
     float momentum, weight_decay; /* optimizers */
-    float beta1, beta2, epsilon;  /* Adam */
+    float beta1, beta2;           /* Adam */
+    float epsilon;                /* Adam, batch norm */
+    float smoothing;              /* cross-entropy: the share of the labels spread evenly */
     int nesterov, decoupled;      /* SGD: Nesterov's form; Adam: AdamW's decay */
     float max_norm;               /* clipping; 0 is off */
     int bucket;                   /* collectives and updates: which flat range */
