@@ -28,7 +28,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SIZE_LIMIT = 4096, SPIN_NS = 20000, PAUSES_PER_LOOK = 16 };
+enum { SIZE_LIMIT = 4096, SPIN_NS = 100000, PAUSES_PER_LOOK = 16 };
 
 struct signal_word {
     _Alignas(64) _Atomic uint32_t value;

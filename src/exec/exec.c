@@ -75,21 +75,19 @@ static enum status read_params(struct exec *exec)
 
 /* Factors ------------------------------------------------------------------------------- */
 
-/* The value whose memory this one is, before any ranks gather it. */
-static const struct value *source_of(const struct value *value)
+const struct value *exec_source_of(const struct value *value)
 {
     while (value->maker && (value->maker->op->is_view || value->maker->op == &op_all_gather))
         value = value->maker->in[0];
     return value;
 }
 
-/* A place for a factor in the shards' records; one that serves several buckets has one place. */
-static enum status place_factor(struct exec *exec, const struct value *value, int bucket,
-                                size_t *out_offset)
+enum status exec_place_factor(struct exec *exec, const struct value *value, int bucket,
+                              size_t *out_offset)
 {
     const int64_t shards = exec->config.shards;
     const int64_t rows = (exec->config.batch + shards - 1) / shards;
-    const struct value *source = source_of(value);
+    const struct value *source = exec_source_of(value);
     struct plan_factors *factors = &exec->factors;
 
     for (int i = 0; i < factors->count; i++) {
@@ -101,8 +99,9 @@ static enum status place_factor(struct exec *exec, const struct value *value, in
     }
     if (factors->count == PLAN_FACTORS)
         return FAIL(STATUS_UNSUPPORTED, "more than %d factors", PLAN_FACTORS);
-    factors->item[factors->count++] =
-        (struct plan_factor){ source, exec->record, UINT64_C(1) << bucket };
+    factors->item[factors->count++] = (struct plan_factor){ .value = source,
+                                                            .offset = exec->record,
+                                                            .buckets = UINT64_C(1) << bucket };
     *out_offset = exec->record;
     const size_t bytes = (size_t)(rows * value->shape.dim[1]) * sizeof(float);
     exec->record += (bytes + 63) / 64 * 64;
@@ -121,8 +120,9 @@ static enum status read_factored(struct exec *exec, const struct node *node)
         if (plan_bucket_of(exec->params[i]->flat) == b && exec->params[i]->offset > 0)
             f->bias = exec->params[i]->offset;
     }
-    TRY(place_factor(exec, node->in[0], b, &f->x));
-    return place_factor(exec, node->in[1], b, &f->dy);
+    TRY(exec_place_factor(exec, node->in[0], b, &f->x));
+    TRY(exec_place_factor(exec, node->in[1], b, &f->dy));
+    return columns_find(exec, b);
 }
 
 /* The part of the graph that runs once a step must be one of the forms that lane_reduce runs. */
@@ -182,9 +182,11 @@ static void lay_out(struct exec *exec, struct carver *carver)
 
     exec->ready = carve(carver, buckets, sizeof *exec->ready);
     exec->done = carve(carver, buckets, sizeof *exec->done);
-    exec->reduced = carve(carver, 3, sizeof *exec->reduced);
+    exec->reduced = carve(carver, 5, sizeof *exec->reduced);
     exec->evaluated = exec->reduced + 1;
     exec->settled = exec->reduced + 2;
+    exec->gathered = exec->reduced + 3;
+    exec->joined = exec->reduced + 4;
     exec->losses = carve(carver, 2 * shards, sizeof(float));
     exec->corrects = carve(carver, 2 * shards, sizeof(float));
     exec->param = carve(carver, exec->vector, sizeof(float));
@@ -250,14 +252,16 @@ static enum status make_lanes(struct exec *exec)
     if (exec->all_lanes > LANES_MAX)
         return FAIL(STATUS_USAGE, "%d lanes are more than %d", exec->all_lanes, LANES_MAX);
     const int helpers = exec->config.threads / exec->n_lanes; /* threads of a lane */
-    const size_t scratch = reduce_scratch(exec);
+    const size_t join = columns_scratch(exec);
     TRY(mem_alloc((size_t)exec->n_lanes, sizeof *exec->lanes, &exec->lanes));
     for (int i = 0; i < exec->n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         lane->exec = exec;
         lane->number = exec->rank * exec->n_lanes + i;
         lane_row(exec, lane->number, &lane->first, &lane->count);
-        TRY(mem_alloc((size_t)helpers, scratch, &lane->scratch));
+        TRY(columns_create(lane));
+        const size_t reduce = (size_t)helpers * reduce_scratch(lane);
+        TRY(mem_alloc(1, reduce > join ? reduce : join, &lane->scratch));
         if (helpers > 1) {
             TRY(pool_create(helpers, &lane->pool));
             pool_run(lane->pool, flush_denormals, NULL);
@@ -318,6 +322,7 @@ void exec_destroy(struct exec *exec)
         free_arena(lane);
         pool_destroy(lane->pool);
         mem_free(lane->scratch);
+        columns_destroy(lane);
         mem_free(lane->eval_x);
         mem_free(lane->eval_y);
     }

@@ -98,6 +98,7 @@ enum status exec_settle(struct exec *exec)
     for (int b = 0; b < exec->buckets.count; b++)
         TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * (uint32_t)exec->all_lanes,
                       "all_gather of parameters"));
+    columns_return(exec);
     exec_meet(exec, "settle");
     exec->settles++;
     transport_raise(exec->settled, 1);

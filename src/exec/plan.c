@@ -51,6 +51,19 @@ static bool is_shard_node(const struct node *node)
     return node->op->split[0] != SPLIT_WHOLE;
 }
 
+/* Is the node's work left to a plan? */
+static bool is_instruction(const struct maker *maker, const struct node *node)
+{
+    if (!is_shard_node(node) || node->op->is_view)
+        return false;
+    for (int i = 0; i < maker->factors->count; i++) {
+        const struct plan_factor *factor = &maker->factors->item[i];
+        if (factor->is_joint && factor->value == node->out[0])
+            return false;
+    }
+    return true;
+}
+
 /* Takes the lowest gap of `bytes` for instructions [now, until]. */
 static size_t take(struct maker *maker, size_t bytes, int now, int until)
 {
@@ -142,7 +155,7 @@ static void find_last_uses(struct maker *maker)
             maker->places[node->out[0]->id].root = maker->places[node->in[0]->id].root;
         for (int i = 0; i < node->n_in; i++)
             maker->places[maker->places[node->in[i]->id].root].last_use = number;
-        number += !node->op->is_view;
+        number += is_instruction(maker, node);
     }
 }
 
@@ -246,7 +259,7 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
     find_last_uses(maker);
     for (int n = 0; n < graph_node_count(maker->graph); n++) {
         const struct node *node = graph_node(maker->graph, n);
-        if (!is_shard_node(node) || node->op->is_view)
+        if (!is_instruction(maker, node))
             continue;
         /* Counted before it is made whole, so that plan_destroy releases its state. */
         struct instruction *next = &plan->instructions[plan->n_instructions++];

@@ -58,6 +58,7 @@ struct plan_factor {
     const struct value *value; /* not a view */
     size_t offset;             /* bytes, in a shard's record */
     uint64_t buckets;          /* that are made from it */
+    bool is_joint;             /* made by all lanes together, before the shards run */
 };
 struct plan_factors {
     int count;

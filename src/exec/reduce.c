@@ -4,6 +4,8 @@
  * A bucket is worked on in stretches of TREE_STRETCH elements that stay in the first cache: the
  * partial sums of all lanes are added along the tree and the update consumes the result at once,
  * so the summed gradient never reaches memory. Lane i of p owns stretches [i*n/p, (i+1)*n/p).
+ * A bucket that is one linear layer may be made from factors instead: a few rows of its gradient at
+ * a time, of all columns or of those that belong to the lane (columns.c).
  * With clipping the sum is stored with a sum of squares a stretch; when every lane has done
  * that, everybody adds the squares in the same order and then updates.
  *
@@ -71,6 +73,7 @@ enum what { SUM_AND_UPDATE, SUM_AND_SQUARE, UPDATE };
 
 struct work {
     struct lane *lane;
+    int bucket;
     enum what what;
     struct stretches s;
     int64_t squares; /* where the bucket's sums of squares begin */
@@ -121,60 +124,93 @@ static void do_share(void *arg, size_t i)
 
 /* Gradients made from factors --------------------------------------------------------------- */
 
-/* Rows of the weight that are worked on at once: about as much as fits the first cache. */
-static int64_t rows_at_once(const struct factored *f)
+/* The columns of a factored bucket's weight that a lane works on, and how far its rows are apart. */
+struct width {
+    int64_t first, count, stride;
+};
+
+static struct width width_of(const struct lane *lane, int b)
 {
-    const int64_t rows = 4096 / f->n / 8 * 8;
+    const struct factored *f = &lane->exec->factored[b];
+    const struct columns *own = &lane->columns[b];
+
+    return f->forward ? (struct width){ own->first, own->count, own->stride }
+                      : (struct width){ 0, f->n, f->n };
+}
+
+/* Rows of the weight that are worked on at once: about as much as fits the first cache. */
+static int64_t rows_at_once(int64_t stride)
+{
+    const int64_t rows = 4096 / stride / 8 * 8;
     return rows < 8 ? 8 : rows;
 }
 
 /* Floats of one partial sum: rows of the weight, or the bias. */
-static int64_t piece_floats(const struct factored *f)
+static int64_t piece_floats(const struct factored *f, int64_t stride)
 {
-    return (rows_at_once(f) * f->n + 15) / 16 * 16;
+    const int64_t floats = rows_at_once(stride) * stride;
+    return ((floats > f->n ? floats : f->n) + 15) / 16 * 16;
 }
 
-size_t reduce_scratch(const struct exec *exec)
+static size_t factored_scratch(const struct exec *exec, const struct factored *f,
+                               struct width width)
 {
-    const int64_t shards = exec->config.shards,
-                  rows = (exec->config.batch + shards - 1) / shards;
-    const int buffers = tree_buffers(shards, 0, shards);
+    const int64_t shards = exec->config.shards;
+    const struct kernel_factors factors = { .m = (exec->config.batch + shards - 1) / shards,
+                                            .k = f->k,
+                                            .n = f->n };
+    const struct kernel_block block = { .rows = rows_at_once(width.stride),
+                                        .columns = width.count,
+                                        .stride = width.stride };
+    const int64_t floats = tree_buffers(shards, 0, shards) * piece_floats(f, width.stride);
+
+    return (size_t)floats * sizeof(float) + kernel_factor_scratch(&factors, &block);
+}
+
+size_t reduce_scratch(const struct lane *lane)
+{
+    const struct exec *exec = lane->exec;
     size_t most = TREE_SCRATCH * sizeof(float);
 
     for (int b = 0; b < exec->buckets.count; b++) {
-        const struct factored *f = &exec->factored[b];
-        if (!f->is_used)
+        const struct width width = width_of(lane, b);
+        if (!exec->factored[b].is_used || width.count == 0)
             continue;
-        const size_t bytes = (size_t)(buffers * piece_floats(f)) * sizeof(float) +
-                             kernel_factor_scratch(f->k, f->n, rows_at_once(f), rows);
+        const size_t bytes = factored_scratch(exec, &exec->factored[b], width);
         most = bytes > most ? bytes : most;
     }
     return (most + 63) / 64 * 64;
 }
 
-/* The sum over all shards, along their tree, of rows [first, first + count) of the weight's
- * gradient, or of the bias's (count 0). It lies at the beginning of scratch. */
-static void sum_from_factors(const struct exec *exec, const struct factored *f, int64_t first,
-                             int64_t count, float *scratch)
+/* The sum over all shards, along their tree, of `count` rows from `first` of the weight's gradient, or
+ * of the bias's (count 0). It lies at the beginning of scratch. */
+static void sum_from_factors(const struct exec *exec, const struct factored *f,
+                             struct width width, int64_t first, int64_t count, float *scratch)
 {
     const int64_t shards = exec->config.shards, samples = exec->batch->samples;
-    const int64_t piece = piece_floats(f);
-    const size_t floats = (size_t)(count ? count * f->n : f->n);
+    const int64_t piece = piece_floats(f, width.stride);
+    const size_t floats = (size_t)(count ? count * width.stride : f->n);
     float *left_over = scratch + tree_buffers(shards, 0, shards) * piece;
+    const struct kernel_block block = { first, count, width.first, width.count, width.stride };
     struct tree_stack stack;
 
     tree_stack_init(&stack, shards);
     for (int64_t v = 0; v < shards; v++) {
         const char *record = exec->records + (size_t)v * exec->record;
-        const float *x = (const float *)(record + f->x), *dy = (const float *)(record + f->dy);
-        const int64_t rows = sampler_shard_begin(samples, shards, v + 1) -
-                             sampler_shard_begin(samples, shards, v);
+        const struct kernel_factors factors = {
+            .x = (const float *)(record + f->x),
+            .dy = (const float *)(record + f->dy),
+            .m = sampler_shard_begin(samples, shards, v + 1) -
+                 sampler_shard_begin(samples, shards, v),
+            .k = f->k,
+            .n = f->n,
+        };
         float *sum = scratch + tree_stack_push(&stack, v) * piece;
 
         if (count)
-            kernel_factor_rows(x, dy, rows, f->k, f->n, first, count, sum, left_over);
+            kernel_factor_block(&factors, &block, sum, left_over);
         else
-            kernel_factor_bias(dy, rows, f->n, sum);
+            kernel_factor_bias(factors.dy, factors.m, f->n, sum);
         while (tree_stack_can_add(&stack)) {
             float *left = scratch + (stack.count - 2) * piece;
             kernel_add(left, left, left + piece, floats);
@@ -183,35 +219,89 @@ static void sum_from_factors(const struct exec *exec, const struct factored *f, 
     }
 }
 
+/* Asks for columns [first, first + count) of every shard's x: short rows, far apart, most of them
+ * in another core's cache. */
+static void fetch_factors(const struct exec *exec, const struct factored *f, int64_t first,
+                          int64_t count)
+{
+    const int64_t shards = exec->config.shards, samples = exec->batch->samples;
+
+    for (int64_t v = 0; v < shards; v++) {
+        const char *record = exec->records + (size_t)v * exec->record;
+        const float *x = (const float *)(record + f->x) + first;
+        const int64_t rows = sampler_shard_begin(samples, shards, v + 1) -
+                             sampler_shard_begin(samples, shards, v);
+        for (int64_t i = 0; i < rows; i++, x += f->k) {
+            for (int64_t j = 0; j < count; j += 16)
+                __builtin_prefetch(x + j, 0, 3);
+        }
+    }
+}
+
+/* Updates the weight's rows [first, first + count) by the sum at `gradient`: the lane's own columns
+ * of them, or whole rows. */
+static void update_rows(const struct work *work, int64_t first, int64_t count,
+                        const float *gradient)
+{
+    const struct exec *exec = work->lane->exec;
+    const struct columns *own = &work->lane->columns[work->bucket];
+    float *state[KERNEL_STATES] = { NULL };
+
+    if (!work->factored->forward) {
+        update_stretch(exec, gradient, (size_t)(work->s.begin + first * work->factored->n),
+                       (size_t)(count * work->factored->n), &work->numbers);
+        return;
+    }
+    for (int i = 0; i < exec->n_states; i++)
+        state[i] = own->state[i] + first * own->stride;
+    exec->update->run(own->param + first * own->stride, gradient, state,
+                      (size_t)(count * own->stride), &exec->update_attrs, &work->numbers);
+}
+
 /* One thread's share of a lane's pieces of a factored bucket. */
 static void do_factored_share(void *arg, size_t i)
 {
     const struct work *work = arg;
     const struct exec *exec = work->lane->exec;
     const struct factored *f = work->factored;
-    const int64_t at_once = rows_at_once(f), mine = (int64_t)i, count = work->end - work->begin;
+    const struct width width = width_of(work->lane, work->bucket);
+    const int64_t at_once = rows_at_once(width.stride);
+    const int64_t mine = (int64_t)i, count = work->end - work->begin;
     float *scratch = (float *)((char *)work->lane->scratch + i * work->scratch);
 
     for (int64_t n = mine * count / work->threads; n < (mine + 1) * count / work->threads;
          n++) {
         const int64_t first = (work->begin + n) * at_once;
         if (first >= f->k) { /* the piece after the last rows is the bias */
-            sum_from_factors(exec, f, 0, 0, scratch);
-            update_stretch(exec, scratch, (size_t)(work->s.begin + f->bias), (size_t)f->n,
+            const size_t bias = (size_t)(work->s.begin + f->bias + width.first);
+            sum_from_factors(exec, f, width, 0, 0, scratch);
+            update_stretch(exec, scratch + width.first, bias, (size_t)width.count,
                            &work->numbers);
             continue;
         }
         const int64_t rows = f->k - first < at_once ? f->k - first : at_once;
-        fetch_for_update(exec, (size_t)(work->s.begin + first * f->n), (size_t)(rows * f->n));
-        sum_from_factors(exec, f, first, rows, scratch);
-        update_stretch(exec, scratch, (size_t)(work->s.begin + first * f->n),
-                       (size_t)(rows * f->n), &work->numbers);
+        if (!f->forward)
+            fetch_for_update(exec, (size_t)(work->s.begin + first * f->n),
+                             (size_t)(rows * f->n));
+        if (first + at_once < f->k)
+            fetch_factors(exec, f, first + at_once, at_once);
+        sum_from_factors(exec, f, width, first, rows, scratch);
+        update_rows(work, first, rows, scratch);
     }
 }
 
-static int64_t factored_pieces(const struct factored *f)
+/* Pieces of a factored bucket that a lane works on: all of its own columns, or its share of rows. */
+static void share_pieces(const struct lane *lane, struct work *work)
 {
-    return (f->k + rows_at_once(f) - 1) / rows_at_once(f) + (f->bias > 0);
+    const struct factored *f = work->factored;
+    const struct width width = width_of(lane, work->bucket);
+
+    if (width.count == 0)
+        return;
+    const int64_t at_once = rows_at_once(width.stride);
+    const int64_t pieces = (f->k + at_once - 1) / at_once + (f->bias > 0);
+    work->begin = f->forward ? 0 : lane->number * pieces / lane->exec->all_lanes;
+    work->end = f->forward ? pieces : (lane->number + 1) * pieces / lane->exec->all_lanes;
 }
 
 /* Work of a lane --------------------------------------------------------------------------- */
@@ -221,18 +311,21 @@ static void work_on_bucket(struct lane *lane, int b, enum what what,
 {
     const struct exec *exec = lane->exec;
     struct work work = { .lane = lane,
+                         .bucket = b,
                          .what = what,
                          .s = stretches_of(exec, b),
                          .squares = exec->clips ? stretches_before(exec, b) : 0,
                          .numbers = *numbers };
 
-    if (exec->factored[b].is_used)
+    if (exec->factored[b].is_used) {
         work.factored = &exec->factored[b];
-    const int64_t pieces = work.factored ? factored_pieces(work.factored) : work.s.count;
-    work.begin = lane->number * pieces / exec->all_lanes;
-    work.end = (lane->number + 1) * pieces / exec->all_lanes;
+        share_pieces(lane, &work);
+    } else {
+        work.begin = lane->number * work.s.count / exec->all_lanes;
+        work.end = (lane->number + 1) * work.s.count / exec->all_lanes;
+    }
     work.threads = lane->pool ? pool_size(lane->pool) : 1;
-    work.scratch = reduce_scratch(exec);
+    work.scratch = reduce_scratch(lane);
     pool_for(lane->pool, (size_t)work.threads, work.factored ? do_factored_share : do_share,
              &work);
 }

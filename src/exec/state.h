@@ -11,6 +11,9 @@
  *   records       of every shard: the factors of gradients that are not summed but made from them
  *   sum, squares  with clipping: the summed gradient, and a sum of squares a stretch
  *
+ * A layer whose columns belong to lanes (columns.c) has its weight, and the weight's state, with
+ * the lanes from the first step after a settle until the next; the flat vectors are then stale.
+ *
  * Who may write what: a lane its own gradients until it raises ready[b]; after all lanes have, each
  * lane its own part of bucket b's parameters, state and sum, until it raises done[b]. Counters
  * only grow; step s is awaited as s times the number of lanes.
@@ -33,9 +36,19 @@ struct times {
 /* A bucket that holds one linear layer, whose gradient is made from factors. */
 struct factored {
     bool is_used;
-    int64_t k, n; /* of the weight; its bias, if any, follows at `bias` */
-    int64_t bias; /* elements from the beginning of the bucket; 0: none */
-    size_t x, dy; /* bytes, in a shard's record */
+    int64_t k, n;               /* of the weight; its bias, if any, follows at `bias` */
+    int64_t bias;               /* elements from the beginning of the bucket; 0: none */
+    size_t x, dy;               /* bytes, in a shard's record */
+    const struct node *forward; /* if its columns belong to lanes: the layer (columns.c) */
+    size_t y;                   /* then its output, in a shard's record */
+};
+
+/* A lane's columns of such a layer's weight: k rows, `stride` apart, in memory that no other lane
+ * touches. What a row has beyond its columns means nothing. */
+struct columns {
+    int64_t first, count, stride;
+    float *param;
+    float *state[KERNEL_STATES];
 };
 
 /* One thread of this rank that runs whole shards. */
@@ -50,11 +63,12 @@ struct lane {
     int n_plans;
     struct plan *eval_plans[PLANS_MAX];
     int n_eval_plans;
-    float *gradients;  /* its buffers: buffer i at gradients + i * exec->vector */
-    struct pool *pool; /* threads that share each op's work, or NULL */
-    float *scratch;    /* reduce_scratch bytes for each of its threads */
-    int next_bucket;   /* buckets below this are summed and updated in this step */
-    float *eval_x;     /* EVAL_ROWS samples */
+    struct columns *columns; /* one a bucket */
+    float *gradients;        /* its buffers: buffer i at gradients + i * exec->vector */
+    struct pool *pool;       /* threads that share each op's work, or NULL */
+    float *scratch;          /* reduce_scratch bytes for each of its threads */
+    int next_bucket;         /* buckets below this are summed and updated in this step */
+    float *eval_x;           /* EVAL_ROWS samples */
     int32_t *eval_y;
     struct times times;
     enum status status;
@@ -83,7 +97,7 @@ struct exec {
     /* Shared memory */
     void *shared;
     size_t shared_bytes;
-    struct transport_counter *ready, *done, *reduced, *evaluated, *settled;
+    struct transport_counter *ready, *done, *reduced, *evaluated, *settled, *gathered, *joined;
     float *losses, *corrects; /* [2][shards] */
     float *param;
     float *state[KERNEL_STATES];
@@ -100,6 +114,8 @@ struct exec {
     size_t arena_bytes; /* of a lane's arena as it is now */
     uint32_t steps;     /* done since creation: what counters are compared with */
     uint32_t evaluations, settles;
+    bool has_columns;   /* some layer's columns belong to lanes */
+    bool columns_taken; /* the lanes' columns are newer than the flat vectors */
 
     /* The step that runs now */
     const struct batch *batch; /* NULL between steps: the caller's again */
@@ -126,8 +142,29 @@ const struct plan *lane_plan(const struct lane *lane, int64_t rows, bool evaluat
 void lane_run(struct lane *lane, const struct instruction *instruction,
               const struct kernel_step *step);
 
+/* Layers whose columns belong to lanes ------------------------------------------------------ */
+
+/* Finds the layer of a factored bucket, if its columns can belong to lanes. */
+MUST_CHECK enum status columns_find(struct exec *exec, int bucket);
+MUST_CHECK enum status columns_create(struct lane *lane);
+void columns_destroy(struct lane *lane);
+/* Bytes of scratch that a lane needs for lane_join. */
+size_t columns_scratch(const struct exec *exec);
+/* Begins a step: all lanes together compute these layers for all shards. */
+MUST_CHECK enum status lane_join(struct lane *lane);
+/* Puts the lanes' columns of this rank back to the flat vectors. */
+void columns_return(struct exec *exec);
+
+/* Gives a place in every shard's record to a value; one that serves several buckets has one. */
+MUST_CHECK enum status exec_place_factor(struct exec *exec, const struct value *value,
+                                         int bucket, size_t *out_offset);
+/* The value whose memory this one is, before any ranks gather it. */
+const struct value *exec_source_of(const struct value *value);
+
+/* Reduction ------------------------------------------------------------------------------- */
+
 /* Bytes of scratch that a thread needs for lane_reduce. */
-size_t reduce_scratch(const struct exec *exec);
+size_t reduce_scratch(const struct lane *lane);
 /* Sums and updates this lane's part of the buckets, in order, as far as they are ready; with
  * `all` it waits for those that are not. */
 MUST_CHECK enum status lane_reduce(struct lane *lane, bool all);

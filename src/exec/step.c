@@ -78,19 +78,36 @@ static void announce(struct lane *lane, uint64_t buckets)
     }
 }
 
+/* The samples of a shard: how many, where in the step they begin, and how many floats each has. */
+struct samples {
+    int64_t begin, rows, floats;
+};
+
+static struct samples samples_of(const struct exec *exec, int64_t v)
+{
+    const struct shape *shape = &graph_roles((struct graph *)exec->config.train)->input->shape;
+    const int64_t count = exec->batch->samples, shards = exec->config.shards;
+    const int64_t begin = sampler_shard_begin(count, shards, v);
+
+    return (struct samples){ begin, sampler_shard_begin(count, shards, v + 1) - begin,
+                             shape_count(shape) / shape->dim[0] };
+}
+
 /* Samples that are a factor of a gradient go to where every lane can read them. */
-static enum status copy_input_factor(struct lane *lane, int64_t floats)
+static enum status copy_input_factor(struct lane *lane, int64_t v)
 {
     const struct exec *exec = lane->exec;
     const struct value *input = graph_roles((struct graph *)exec->config.train)->input;
+    const struct samples samples = samples_of(exec, v);
 
     for (int i = 0; i < exec->factors.count; i++) {
         const struct plan_factor *factor = &exec->factors.item[i];
         if (factor->value != input)
             continue;
         TRY(await_params(lane, factor->buckets)); /* nobody still reads the last step's */
-        memcpy(lane->bases[BASE_FACTOR] + factor->offset, lane->bases[BASE_INPUT],
-               (size_t)floats * sizeof(float));
+        memcpy(exec->records + (size_t)v * exec->record + factor->offset,
+               exec->batch->x + (samples.begin - exec->batch->first) * samples.floats,
+               (size_t)(samples.rows * samples.floats) * sizeof(float));
     }
     return STATUS_OK;
 }
@@ -99,32 +116,27 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
 {
     struct exec *exec = lane->exec;
     const struct batch *batch = exec->batch;
-    const int64_t begin = sampler_shard_begin(batch->samples, exec->config.shards, v);
-    const int64_t rows =
-        sampler_shard_begin(batch->samples, exec->config.shards, v + 1) - begin;
-    const struct shape *sample = &graph_roles((struct graph *)exec->config.train)->input->shape;
-    const int64_t floats = shape_count(sample) / sample->dim[0];
+    const struct samples samples = samples_of(exec, v);
+    const int64_t at = samples.begin - batch->first;
     const bool is_last = v == lane->first + lane->count - 1;
     const uint64_t all =
         exec->buckets.count == 64 ? ~UINT64_C(0) : (UINT64_C(1) << exec->buckets.count) - 1;
     const struct kernel_step step = {
         .seed = exec->config.seed,
-        .first_sample = batch->step * (uint64_t)exec->config.batch + (uint64_t)begin,
+        .first_sample = batch->step * (uint64_t)exec->config.batch + (uint64_t)samples.begin,
         .inv_batch = (float)(1.0 / (double)batch->samples),
     };
     const size_t slot = (size_t)(exec->steps % 2) * (size_t)exec->config.shards + (size_t)v;
     const int buffer = tree_stack_push(stack, v);
 
     lane->bases[BASE_GRAD] = (char *)(lane->gradients + (size_t)buffer * exec->vector);
-    lane->bases[BASE_INPUT] = (char *)(batch->x + (begin - batch->first) * floats);
-    lane->bases[BASE_TARGET] = (char *)(batch->y + (begin - batch->first));
+    lane->bases[BASE_INPUT] = (char *)(batch->x + at * samples.floats);
+    lane->bases[BASE_TARGET] = (char *)(batch->y + at);
     lane->bases[BASE_LOSS] = (char *)&exec->losses[slot];
     lane->bases[BASE_CORRECT] = (char *)&exec->corrects[slot];
-
     lane->bases[BASE_FACTOR] = exec->records + (size_t)v * exec->record;
-    TRY(copy_input_factor(lane, rows * floats));
 
-    if (rows == 0) {
+    if (samples.rows == 0) {
         /* The others may still be reading these buffers for the last step. */
         TRY(await_params(lane, all));
         run_empty_shard(lane);
@@ -132,7 +144,7 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
         if (is_last)
             announce(lane, all);
     } else {
-        const struct plan *plan = lane_plan(lane, rows, false);
+        const struct plan *plan = lane_plan(lane, samples.rows, false);
         for (int i = 0; i < plan->n_instructions; i++) {
             const struct instruction *next = &plan->instructions[i];
             if (next->before)
@@ -158,6 +170,9 @@ static enum status run_shards(struct lane *lane)
 
     lane->next_bucket = 0;
     tree_stack_init(&stack, lane->exec->config.shards);
+    for (int64_t v = lane->first; v < lane->first + lane->count; v++)
+        TRY(copy_input_factor(lane, v));
+    TRY(lane_join(lane));
     for (int64_t v = lane->first; v < lane->first + lane->count; v++)
         TRY(run_shard(lane, v, &stack));
     return lane_reduce(lane, true);
@@ -188,6 +203,7 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     const enum status status = exec_on_lanes(exec, run_step);
     exec->batch = NULL;
     TRY(status);
+    exec->columns_taken = exec->has_columns;
 
     /* Every lane of every rank had announced its gradients, so all losses are there. */
     const size_t slot = (size_t)(exec->steps % 2) * (size_t)shards;

@@ -61,6 +61,16 @@ static int group_begin(struct value *const *params, int last)
     return first;
 }
 
+/* Is x, or what it is a view of, an input of the graph? */
+static bool reads_samples(const struct node *gradient)
+{
+    const struct value *x = gradient->in[0];
+
+    while (x->maker && x->maker->op->is_view)
+        x = x->maker->in[0];
+    return x->kind == VALUE_INPUT;
+}
+
 bool pass_is_factored(const struct node *gradient, const struct pass_config *config)
 {
     if (gradient->op != &op_linear_grad_weight || !config->factors ||
@@ -70,7 +80,9 @@ bool pass_is_factored(const struct node *gradient, const struct pass_config *con
     /* Shards of many rows may have other kernels for the whole gradient, with other bits. */
     if (config->batch / config->shards >= 256)
         return false;
-    return 2 * config->batch * (k + n) <= k * n;
+    /* The first layer's weight then stays with the lanes that update it, which gains more. */
+    const int64_t gain = reads_samples(gradient) ? 1 : 2;
+    return gain * config->batch * (k + n) <= k * n;
 }
 
 static int64_t group_count(struct value *const *params, int first, int last)

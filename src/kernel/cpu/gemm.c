@@ -299,10 +299,9 @@ static void run_task(void *arg, size_t i)
 void gemm_run(const struct tile_isa *isa, const struct gemm *gemm, struct pool *pool,
               void *scratch)
 {
-    struct plan plan = make_plan(isa, gemm, pool == NULL ? 1 : pool_size(pool));
-
     if (gemm->m == 0 || gemm->n == 0)
         return;
+    struct plan plan = make_plan(isa, gemm, pool == NULL ? 1 : pool_size(pool));
     plan.scratch = scratch;
     pool_for(pool, (size_t)(plan.row_parts * plan.panel_parts), run_task, &plan);
 }

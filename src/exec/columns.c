@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/* columns.c - a first linear layer whose columns belong to lanes.
+ *
+ * Samples split a step's work, so every lane reads every weight; and each updates a part of them. For
+ * a small batch the lines of a large weight then cross the chip twice a step, which takes longer
+ * than the arithmetic. A layer that reads the samples themselves needs none of that: its input
+ * needs no gradient, so its weight is used by the layer alone. Here a lane keeps some columns of such
+ * a weight, and of its state, to itself. At the beginning of a step it computes these columns of the
+ * output for all shards' samples, and at the end it updates them from the factors of the
+ * gradient. What crosses is x, y and dy: batch * (k + 2n) numbers instead of 2 k n.
+ *
+ *   copy x to the records | all lanes | y columns of all shards | all lanes | the shards, as ever
+ *
+ * Each number comes from the same chain of multiply-adds as without this, so the bits are the
+ * same.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "exec/state.h"
+#include "graph/op.h"
+#include "kernel/factor.h"
+
+enum { GRAIN = 16 /* columns: a line of memory */ };
+
+/* How often nodes that shards run read a value. */
+static int reads_of(const struct graph *graph, const struct value *value)
+{
+    int reads = 0;
+
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        for (int i = 0; i < node->n_in && node->op->split[0] != SPLIT_WHOLE; i++)
+            reads += node->in[i] == value;
+    }
+    return reads;
+}
+
+enum status columns_find(struct exec *exec, int bucket)
+{
+    const struct graph *graph = exec->config.train;
+    const struct value *input = graph_roles((struct graph *)graph)->input;
+    struct factored *f = &exec->factored[bucket];
+
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op != &op_linear || plan_bucket_of(node->in[1]->flat) != bucket ||
+            exec_source_of(node->in[0]) != input || reads_of(graph, node->in[1]) != 1)
+            continue;
+        f->forward = node;
+        exec->has_columns = true;
+        TRY(exec_place_factor(exec, node->out[0], bucket, &f->y));
+        for (int i = 0; i < exec->factors.count; i++) /* it may be the next layer's x, too */
+            exec->factors.item[i].is_joint |= exec->factors.item[i].value == node->out[0];
+    }
+    return STATUS_OK;
+}
+
+enum status columns_create(struct lane *lane)
+{
+    const struct exec *exec = lane->exec;
+
+    TRY(mem_alloc((size_t)exec->buckets.count + 1, sizeof *lane->columns, &lane->columns));
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const struct factored *f = &exec->factored[b];
+        struct columns *own = &lane->columns[b];
+        if (!f->forward)
+            continue;
+        const int64_t grains = (f->n + GRAIN - 1) / GRAIN, lanes = exec->all_lanes;
+        const int64_t end = (lane->number + 1) * grains / lanes * GRAIN;
+        own->first = lane->number * grains / lanes * GRAIN;
+        own->stride = end - own->first;
+        own->count = (end < f->n ? end : f->n) - own->first;
+        if (own->count == 0)
+            continue;
+        const size_t floats = (size_t)(f->k * own->stride);
+        TRY(mem_alloc((size_t)(1 + exec->n_states) * floats, sizeof(float), &own->param));
+        for (int i = 0; i < exec->n_states; i++)
+            own->state[i] = own->param + (size_t)(1 + i) * floats;
+    }
+    return STATUS_OK;
+}
+
+void columns_destroy(struct lane *lane)
+{
+    for (int b = 0; lane->columns && b < lane->exec->buckets.count; b++)
+        mem_free(lane->columns[b].param);
+    mem_free(lane->columns);
+}
+
+/* Copies a lane's columns out of the flat vectors, or back. */
+static void move_columns(struct lane *lane, bool back)
+{
+    struct exec *exec = lane->exec;
+
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const struct columns *own = &lane->columns[b];
+        for (int i = -1; i < exec->n_states && own->count > 0; i++) {
+            float *flat =
+                (i < 0 ? exec->param : exec->state[i]) + exec->buckets.begin[b] + own->first;
+            float *mine = i < 0 ? own->param : own->state[i];
+            for (int64_t r = 0; r < exec->factored[b].k; r++) {
+                float *whole = flat + r * exec->factored[b].n, *part = mine + r * own->stride;
+                memcpy(back ? whole : part, back ? part : whole,
+                       (size_t)own->count * sizeof(float));
+            }
+        }
+    }
+}
+
+void columns_return(struct exec *exec)
+{
+    for (int i = 0; i < exec->n_lanes && exec->columns_taken; i++)
+        move_columns(&exec->lanes[i], true);
+    exec->columns_taken = false;
+}
+
+static struct kernel_columns columns_of(const struct exec *exec, int b,
+                                        const struct columns *own)
+{
+    const struct factored *f = &exec->factored[b];
+    const float *bias = exec->param + exec->buckets.begin[b] + f->bias;
+
+    return (struct kernel_columns){
+        .k = f->k,
+        .columns = own->count,
+        .w = own->param,
+        .w_stride = own->stride,
+        .bias = f->forward->n_in > 2 ? bias + own->first : NULL,
+        .y_stride = f->n,
+        .relu = f->forward->attrs.activation == ACTIVATION_RELU,
+    };
+}
+
+size_t columns_scratch(const struct exec *exec)
+{
+    const int64_t shards = exec->config.shards;
+    size_t most = 0;
+
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const struct factored *f = &exec->factored[b];
+        const struct kernel_columns largest = { .m = (exec->config.batch + shards - 1) / shards,
+                                                .k = f->k,
+                                                .columns = f->n };
+        if (!f->forward)
+            continue;
+        const size_t bytes = kernel_columns_scratch(&largest);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static void run_columns(struct lane *lane, int b)
+{
+    const struct exec *exec = lane->exec;
+    const struct factored *f = &exec->factored[b];
+    const struct columns *own = &lane->columns[b];
+    const int64_t shards = exec->config.shards, samples = exec->batch->samples;
+    struct kernel_columns columns = columns_of(exec, b, own);
+
+    for (int64_t v = 0; v < shards; v++) {
+        char *record = exec->records + (size_t)v * exec->record;
+        columns.m = sampler_shard_begin(samples, shards, v + 1) -
+                    sampler_shard_begin(samples, shards, v);
+        columns.x = (const float *)(record + f->x);
+        columns.y = (float *)(record + f->y) + own->first;
+        kernel_columns_run(&columns, lane->pool, lane->scratch);
+    }
+}
+
+enum status lane_join(struct lane *lane)
+{
+    struct exec *exec = lane->exec;
+    const uint32_t target = (exec->steps + 1) * (uint32_t)exec->all_lanes;
+
+    if (!exec->has_columns)
+        return STATUS_OK;
+    if (!exec->columns_taken)
+        move_columns(lane, false);
+    exec_meet(exec, "gathered");
+    transport_raise(exec->gathered, 1);
+    TRY(exec_wait(exec, lane, exec->gathered, target, "all_gather of samples"));
+    for (int b = 0; b < exec->buckets.count; b++) {
+        if (exec->factored[b].forward && lane->columns[b].count > 0)
+            run_columns(lane, b);
+    }
+    exec_meet(exec, "joined");
+    transport_raise(exec->joined, 1);
+    return exec_wait(exec, lane, exec->joined, target, "all_gather of a layer's columns");
+}
