@@ -33,6 +33,11 @@ struct value *build_add(struct graph *graph, const char *name, struct value *a,
 /* Rate 0 adds nothing. */
 struct value *build_dropout(struct graph *graph, const char *name, struct value *x, float rate);
 
+/* x (N, C, H, W). Parameters NAME.weight and NAME.bias; the running averages NAME.running_mean
+ * and NAME.running_var, which training (statistics of each shard) changes and evaluation reads. */
+struct value *build_batch_norm(struct graph *graph, const char *name, struct value *x,
+                               bool training);
+
 /* The ends of a model: set the graph's roles. */
 void build_classifier_loss(struct graph *graph, struct value *logits, struct value *labels);
 void build_mse_loss(struct graph *graph, struct value *output, struct value *target);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/test.h"
+#include "graph/build.h"
 #include "graph/op.h"
 #include "model/model.h"
 #include "pass/strategy.h"
@@ -135,6 +136,29 @@ static void test_verification_names_a_broken_node(void)
     graph_destroy(graph);
 }
 
+/* Statistics are a shard's own, what it saw of the averages is a summand. */
+static void test_batch_norm_is_split_by_shards(void)
+{
+    const struct pass_config config = config_for(1, 0);
+    struct graph *graph;
+
+    CHECK_OK(graph_create("batch norm", &graph));
+    struct value *x = graph_input(graph, "x", DTYPE_F32, shape_4(config.batch, 3, 2, 2));
+    struct value *y = build_batch_norm(graph, "bn", x, true);
+    build_classifier_loss(graph, build_linear(graph, "fc", y, 5),
+                          graph_input(graph, "labels", DTYPE_I32, shape_1(config.batch)));
+    CHECK_OK(pass_autodiff.run(graph, &config));
+    CHECK_OK(pass_bucket.run(graph, &config));
+    CHECK_OK(pass_split_batch.run(graph, &config));
+    CHECK_OK(graph_verify(graph));
+    CHECK_INT(config.batch / config.shards, y->shape.dim[0]);
+    CHECK(y->part == PART_ROWS && y->maker->out[1]->part == PART_SHARD);
+    CHECK(graph_find_value(graph, "bn.running_mean")->gradient->part == PART_SUM);
+    CHECK(graph_find_value(graph, "bn.running_var")->gradient->part == PART_SUM);
+    CHECK(graph_find_value(graph, "bn.weight")->gradient->part == PART_SUM);
+    graph_destroy(graph);
+}
+
 const struct test tests[] = {
     { .name = "fusion leaves no bias, relu or pool of the cnn",
       .run = test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn },
@@ -147,6 +171,7 @@ const struct test tests[] = {
       .run = test_a_batch_that_does_not_divide_is_refused },
     { .name = "impossible strategies are refused with the reason",
       .run = test_impossible_strategies_are_refused_with_the_reason },
+    { .name = "batch norm is split by shards", .run = test_batch_norm_is_split_by_shards },
     { .name = "verification names a broken node",
       .run = test_verification_names_a_broken_node },
     { 0 },
