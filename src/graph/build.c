@@ -75,6 +75,16 @@ struct value *build_relu(struct graph *graph, const char *name, struct value *x)
     return first(graph_add(graph, &op_relu, name, &x, 1, NULL));
 }
 
+struct value *build_relu6(struct graph *graph, const char *name, struct value *x)
+{
+    return first(graph_add(graph, &op_relu6, name, &x, 1, NULL));
+}
+
+struct value *build_sigmoid(struct graph *graph, const char *name, struct value *x)
+{
+    return first(graph_add(graph, &op_sigmoid, name, &x, 1, NULL));
+}
+
 static struct value *pool(struct graph *graph, const struct op *op, const char *name,
                           struct value *x, int window, int stride, int pad)
 {

@@ -22,6 +22,8 @@ struct build_conv {
 struct value *build_conv2d(struct graph *graph, const char *name, struct value *x,
                            struct build_conv conv);
 struct value *build_relu(struct graph *graph, const char *name, struct value *x);
+struct value *build_relu6(struct graph *graph, const char *name, struct value *x);
+struct value *build_sigmoid(struct graph *graph, const char *name, struct value *x);
 /* stride 0 means window */
 struct value *build_max_pool(struct graph *graph, const char *name, struct value *x, int window,
                              int stride, int pad);
