@@ -240,6 +240,49 @@ static struct node *add_reorder(struct graph *graph, const struct op *op, struct
     return add(graph, op, x, NULL, NULL, &attrs);
 }
 
+static enum activation any_activation(struct rng *rng)
+{
+    static const enum activation all[] = { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_RELU6 };
+    return all[rng_below(rng, 3)];
+}
+
+/* batch_norm or batch_norm_apply. */
+static struct node *add_batch_norm(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct shape shape = shape_4(d.N, d.C, d.H, d.W), channels = shape_1(d.C);
+    const struct attrs attrs = { .epsilon = 1e-5F, .activation = any_activation(rng) };
+    struct value *in[GRAPH_IN] = { rows(graph, "x", shape), param(graph, "gamma", channels),
+                                   param(graph, "beta", channels) };
+    int n = 3;
+
+    if (op == &op_batch_norm_apply) {
+        in[n++] = graph_average(graph, "mean", channels, 0);
+        in[n++] = graph_average(graph, "variance", channels, 1);
+    }
+    if (chance(rng))
+        in[n++] = rows(graph, "residual", shape);
+    return graph_add(graph, op, "case", in, n, &attrs);
+}
+
+static struct node *add_batch_norm_grad(struct graph *graph, const struct op *op,
+                                        struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct shape shape = shape_4(d.N, d.C, d.H, d.W);
+    const struct attrs attrs = { .activation = any_activation(rng),
+                                 .with_residual = chance(rng) };
+    struct value *const in[] = {
+        rows(graph, "dy", shape),
+        rows(graph, "x", shape),
+        param(graph, "gamma", shape_1(d.C)),
+        graph_average(graph, "saved", shape_2(2, d.C), 0), /* not a value for each sample */
+        attrs.activation != ACTIVATION_NONE ? rows(graph, "y", shape) : NULL,
+    };
+
+    return graph_add(graph, op, "case", in, 5, &attrs);
+}
+
 /* Logits or probabilities, and labels. */
 static struct node *add_classes(struct graph *graph, const struct op *op, struct rng *rng)
 {
@@ -274,6 +317,13 @@ static const struct row {
     { &op_dropout, add_dropout },
     { &op_reshape, add_reshape },
     { &op_reorder, add_reorder },
+    { &op_relu6, add_elementwise },
+    { &op_relu6_grad, add_elementwise },
+    { &op_sigmoid, add_elementwise },
+    { &op_sigmoid_grad, add_elementwise },
+    { &op_batch_norm, add_batch_norm },
+    { &op_batch_norm_grad, add_batch_norm_grad },
+    { &op_batch_norm_apply, add_batch_norm },
     { &op_softmax_cross_entropy, add_classes },
     { &op_softmax_cross_entropy_grad, add_classes },
     { &op_accuracy, add_classes },
@@ -344,5 +394,9 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
     } else {
         for (int64_t i = 0; i < count; i++)
             ((float *)data)[i] = (float)(2 * between(rng, -128, 127) + 1) / 128;
+    }
+    if (node->op == &op_batch_norm_apply && value == node->in[4]) {
+        for (int64_t i = 0; i < count; i++) /* a variance is not negative */
+            ((float *)data)[i] *= ((float *)data)[i];
     }
 }

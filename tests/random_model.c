@@ -22,7 +22,21 @@ void random_model_add(struct graph *graph, int64_t batch, struct rng *rng)
     if (rng_below(rng, 2))
         x = build_max_pool(graph, "pool1", x, 2, rng_below(rng, 2) ? 2 : 1, 0);
     /* Used twice: its gradients are added. */
-    x = build_add(graph, "skip", x, build_conv2d(graph, "conv2", x, wide));
+    struct value *skip = x;
+    x = build_conv2d(graph, "conv2", x, wide);
+    if (rng_below(rng, 2))
+        x = build_batch_norm(graph, "bn1", x, true);
+    x = rng_below(rng, 2) ? build_add(graph, "skip", x, skip)
+                          : build_add(graph, "skip", skip, x);
+    if (rng_below(rng, 2))
+        x = build_relu6(graph, "relu6", x);
+    if (rng_below(rng, 2)) { /* with a residual that is made after it */
+        x = build_batch_norm(graph, "bn2", x, true);
+        x = build_add(graph, "sum", x, build_batch_norm(graph, "bn3", skip, true));
+        x = rng_below(rng, 2) ? build_relu(graph, "relu3", x) : x;
+    }
+    if (rng_below(rng, 2))
+        x = build_sigmoid(graph, "sigmoid", x);
     if (rng_below(rng, 2))
         x = build_conv2d(graph, "conv3", x, plain);
     else

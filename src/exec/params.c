@@ -53,7 +53,7 @@ void exec_set(struct exec *exec, int param, int state, const float *plain)
 }
 
 /* Element i of parameter p: word i%4 of Philox(seed, { i/4 low, i/4 high, p, INIT_STREAM }). */
-static void draw(uint64_t seed, int p, float bound, int64_t count, float *out)
+static void draw(uint64_t seed, int p, const struct value *value, int64_t count, float *out)
 {
     for (int64_t i = 0; i < count; i += 4) {
         const uint64_t block = (uint64_t)i / 4;
@@ -61,7 +61,8 @@ static void draw(uint64_t seed, int p, float bound, int64_t count, float *out)
                                       INIT_STREAM };
         const struct rng_block words = rng_philox(seed, counter);
         for (int64_t j = 0; j < 4 && i + j < count; j++)
-            out[i + j] = (2 * rng_to_float(words.word[j]) - 1) * bound;
+            out[i + j] =
+                value->initial + (2 * rng_to_float(words.word[j]) - 1) * value->init_bound;
     }
 }
 
@@ -83,7 +84,7 @@ enum status exec_init_params(struct exec *exec)
         TRY(mem_alloc((size_t)largest_param(exec), sizeof *plain, &plain));
         for (int i = 0; i < exec->n_params; i++) {
             const struct value *value = exec->params[i];
-            draw(exec->config.seed, i, value->init_bound, shape_count(&value->shape), plain);
+            draw(exec->config.seed, i, value, shape_count(&value->shape), plain);
             exec_set(exec, i, -1, plain);
         }
         mem_free(plain);

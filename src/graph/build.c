@@ -14,14 +14,23 @@ static struct value *first(const struct node *node)
     return node ? node->out[0] : NULL;
 }
 
+struct full_name {
+    char text[NAME_MAX_BYTES];
+};
+
+static struct full_name full_name(const char *name, const char *part)
+{
+    struct full_name full;
+    snprintf(full.text, sizeof full.text, "%s.%s", name, part);
+    return full;
+}
+
 /* A parameter "NAME.PART"; PyTorch draws weights and biases uniformly in +-1/sqrt(fan in). */
 static struct value *parameter(struct graph *graph, const char *name, const char *part,
                                struct shape shape, int64_t fan_in)
 {
-    char full[NAME_MAX_BYTES];
-
-    snprintf(full, sizeof full, "%s.%s", name, part);
-    return graph_param(graph, full, shape, (float)(1.0 / sqrt((double)fan_in)));
+    return graph_param(graph, full_name(name, part).text, shape,
+                       (float)(1.0 / sqrt((double)fan_in)));
 }
 
 struct value *build_linear(struct graph *graph, const char *name, struct value *x,
@@ -64,6 +73,16 @@ struct value *build_conv2d(struct graph *graph, const char *name, struct value *
 struct value *build_relu(struct graph *graph, const char *name, struct value *x)
 {
     return first(graph_add(graph, &op_relu, name, &x, 1, NULL));
+}
+
+struct value *build_relu6(struct graph *graph, const char *name, struct value *x)
+{
+    return first(graph_add(graph, &op_relu6, name, &x, 1, NULL));
+}
+
+struct value *build_sigmoid(struct graph *graph, const char *name, struct value *x)
+{
+    return first(graph_add(graph, &op_sigmoid, name, &x, 1, NULL));
 }
 
 static struct value *pool(struct graph *graph, const struct op *op, const char *name,
@@ -119,6 +138,30 @@ struct value *build_dropout(struct graph *graph, const char *name, struct value 
     /* Each dropout of a model draws from a stream of its own. */
     const struct attrs attrs = { .rate = rate, .stream = (uint32_t)x->id };
     return first(graph_add(graph, &op_dropout, name, &x, 1, &attrs));
+}
+
+struct value *build_batch_norm(struct graph *graph, const char *name, struct value *x,
+                               bool training)
+{
+    const struct attrs attrs = { .epsilon = 1e-5F };
+
+    if (!x)
+        return NULL;
+    const struct shape shape = shape_1(x->shape.rank > 1 ? x->shape.dim[1] : 1);
+    struct value *gamma = graph_param_constant(graph, full_name(name, "weight").text, shape, 1);
+    struct value *beta = graph_param_constant(graph, full_name(name, "bias").text, shape, 0);
+    struct value *mean = graph_average(graph, full_name(name, "running_mean").text, shape, 0);
+    struct value *variance =
+        graph_average(graph, full_name(name, "running_var").text, shape, 1);
+    struct value *const in[] = { x, gamma, beta, mean, variance };
+    if (!training)
+        return first(graph_add(graph, &op_batch_norm_apply, name, in, 5, &attrs));
+    struct node *node = graph_add(graph, &op_batch_norm, name, in, 3, &attrs);
+    if (!node)
+        return NULL;
+    mean->gradient = node->out[2];
+    variance->gradient = node->out[3];
+    return node->out[0];
 }
 
 void build_classifier_loss(struct graph *graph, struct value *logits, struct value *labels)

@@ -22,6 +22,8 @@ struct build_conv {
 struct value *build_conv2d(struct graph *graph, const char *name, struct value *x,
                            struct build_conv conv);
 struct value *build_relu(struct graph *graph, const char *name, struct value *x);
+struct value *build_relu6(struct graph *graph, const char *name, struct value *x);
+struct value *build_sigmoid(struct graph *graph, const char *name, struct value *x);
 /* stride 0 means window */
 struct value *build_max_pool(struct graph *graph, const char *name, struct value *x, int window,
                              int stride, int pad);
@@ -32,6 +34,11 @@ struct value *build_add(struct graph *graph, const char *name, struct value *a,
                         struct value *b);
 /* Rate 0 adds nothing. */
 struct value *build_dropout(struct graph *graph, const char *name, struct value *x, float rate);
+
+/* x (N, C, H, W). Parameters NAME.weight and NAME.bias; the running averages NAME.running_mean
+ * and NAME.running_var, which training (statistics of each shard) changes and evaluation reads. */
+struct value *build_batch_norm(struct graph *graph, const char *name, struct value *x,
+                               bool training);
 
 /* The ends of a model: set the graph's roles. */
 void build_classifier_loss(struct graph *graph, struct value *logits, struct value *labels);

@@ -135,20 +135,45 @@ struct value *graph_input(struct graph *graph, const char *name, enum dtype dtyp
     return value;
 }
 
-struct value *graph_param(struct graph *graph, const char *name, struct shape shape,
-                          float bound)
+/* A value that is saved under its name. */
+static struct value *add_saved(struct graph *graph, const char *name, enum value_kind kind,
+                               struct shape shape, float initial)
 {
     if (graph->status == STATUS_OK && graph_find_value(graph, name)) {
         graph_fail(graph, FAIL(STATUS_USAGE, "two parameters are named %s", name));
         return NULL;
     }
-    struct value *value = add_value(graph, name, VALUE_PARAM, DTYPE_F32, shape);
+    struct value *value = add_value(graph, name, kind, DTYPE_F32, shape);
     if (value) {
-        value->init_bound = bound;
+        value->initial = initial;
         value->layout = shape.rank == 4   ? LAYOUT_HWIO
                         : shape.rank == 2 ? LAYOUT_IO
                                           : LAYOUT_PLAIN;
     }
+    return value;
+}
+
+struct value *graph_param(struct graph *graph, const char *name, struct shape shape,
+                          float bound)
+{
+    struct value *value = add_saved(graph, name, VALUE_PARAM, shape, 0);
+    if (value)
+        value->init_bound = bound;
+    return value;
+}
+
+struct value *graph_param_constant(struct graph *graph, const char *name, struct shape shape,
+                                   float initial)
+{
+    return add_saved(graph, name, VALUE_PARAM, shape, initial);
+}
+
+struct value *graph_average(struct graph *graph, const char *name, struct shape shape,
+                            float initial)
+{
+    struct value *value = add_saved(graph, name, VALUE_AVERAGE, shape, initial);
+    if (value)
+        value->layout = LAYOUT_PLAIN;
     return value;
 }
 
@@ -279,7 +304,9 @@ struct node *graph_add(struct graph *graph, const struct op *op, const char *nam
     node->n_in = n_in;
     node->in = inputs;
     node->n_out =
-        op->max_out > op->min_out && node->attrs.with_bias ? op->max_out : op->min_out;
+        op->max_out > op->min_out && (node->attrs.with_bias || node->attrs.with_residual)
+            ? op->max_out
+            : op->min_out;
     enum status status = add_outputs(graph, node);
     if (status != STATUS_OK) {
         graph_fail(graph, FAIL(status, "node %s (%s): %s", name, op->name, status_message()));
@@ -322,6 +349,10 @@ void graph_replace(struct graph *graph, const struct value *old, struct value *b
         if (*named[i] == old)
             *named[i] = by;
     }
+    for (int i = 0; i < graph->n_values; i++) {
+        if (graph->values[i]->kind == VALUE_AVERAGE && graph->values[i]->gradient == old)
+            graph->values[i]->gradient = by;
+    }
 }
 
 int graph_uses(const struct graph *graph, const struct value *value)
@@ -333,6 +364,8 @@ int graph_uses(const struct graph *graph, const struct value *value)
         for (int i = 0; i < graph->nodes[n]->n_in; i++)
             uses += graph->nodes[n]->in[i] == value;
     }
+    for (int i = 0; i < graph->n_values; i++)
+        uses += graph->values[i]->kind == VALUE_AVERAGE && graph->values[i]->gradient == value;
     return uses;
 }
 

@@ -33,11 +33,13 @@ struct node;
 struct op;
 
 enum value_kind {
-    VALUE_INPUT, /* comes with the batch */
-    VALUE_PARAM, /* trained */
-    VALUE_STATE, /* kept between steps: optimizer state */
-    VALUE_FLAT,  /* memory that other values lie in: see `flat` */
-    VALUE_RESULT /* made by a node */
+    VALUE_INPUT,   /* comes with the batch */
+    VALUE_PARAM,   /* trained */
+    VALUE_STATE,   /* kept between steps: optimizer state */
+    VALUE_AVERAGE, /* kept between steps: a running average of what forward sees; saved with the
+                      parameters */
+    VALUE_FLAT,    /* memory that other values lie in: see `flat` */
+    VALUE_RESULT   /* made by a node */
 };
 
 /* How the gradient of a value is held. */
@@ -50,7 +52,8 @@ enum value_form {
 enum value_part {
     PART_WHOLE, /* the same in every shard */
     PART_ROWS,  /* this shard's samples */
-    PART_SUM    /* a summand: the whole is the sum over shards */
+    PART_SUM,   /* a summand: the whole is the sum over shards */
+    PART_SHARD  /* this shard's own: batch statistics that its backward needs */
 };
 
 enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_REDUCE, PHASE_UPDATE };
@@ -64,12 +67,15 @@ struct value {
     enum dtype dtype;
     enum layout layout;
     struct shape shape;
-    bool batched;           /* inputs only: extent 0 is the batch */
-    struct node *maker;     /* VALUE_RESULT */
-    struct value *flat;     /* the flat value this one lies in, or NULL */
-    int64_t offset;         /* elements from the beginning of `flat` */
-    struct value *gradient; /* VALUE_PARAM: set by autodiff */
-    float init_bound;       /* VALUE_PARAM: initial values are uniform in +-bound */
+    bool batched;       /* inputs only: extent 0 is the batch */
+    struct node *maker; /* VALUE_RESULT */
+    struct value *flat; /* the flat value this one lies in, or NULL */
+    int64_t offset;     /* elements from the beginning of `flat` */
+    struct value
+        *gradient;    /* VALUE_PARAM: set by autodiff. VALUE_AVERAGE: what this step saw of
+                               it, a summand over shards; NULL in a graph that only reads it */
+    float initial;    /* VALUE_PARAM, VALUE_AVERAGE: initial values are this ... */
+    float init_bound; /* VALUE_PARAM: ... plus a number uniform in +-bound */
 };
 
 struct node {
@@ -95,6 +101,12 @@ struct value *graph_input(struct graph *graph, const char *name, enum dtype dtyp
 /* Initial values: uniform in +-bound, drawn from the seed and the parameter's number. */
 struct value *graph_param(struct graph *graph, const char *name, struct shape shape,
                           float bound);
+/* The same for a parameter whose elements all begin with one number. */
+struct value *graph_param_constant(struct graph *graph, const char *name, struct shape shape,
+                                   float initial);
+/* A running average; its `gradient` is set by the layer that sees what is averaged. */
+struct value *graph_average(struct graph *graph, const char *name, struct shape shape,
+                            float initial);
 struct value *graph_state(struct graph *graph, const char *name, struct shape shape);
 struct value *graph_flat(struct graph *graph, const char *name, int64_t count);
 
@@ -128,9 +140,9 @@ struct node *graph_node(const struct graph *graph, int i); /* in running order *
  * is left out may no longer be used. For passes. */
 MUST_CHECK enum status graph_set_order(struct graph *graph, struct node *const *nodes,
                                        int count);
-/* Every node and role that used `old` uses `by`. */
+/* Every node, role and average that used `old` uses `by`. */
 void graph_replace(struct graph *graph, const struct value *old, struct value *by);
-/* How often a value is used: as an input of nodes, as an output of the graph. */
+/* How often a value is used: as an input of nodes, as an output of the graph, by an average. */
 int graph_uses(const struct graph *graph, const struct value *value);
 /* Memory that lives as long as the graph. NULL on failure, which the graph keeps. */
 void *graph_alloc(struct graph *graph, size_t count, size_t size);

@@ -89,6 +89,35 @@ static void test_flattening_reorders_only_where_it_must(void)
     graph_destroy(graph);
 }
 
+static void test_batch_norm_keeps_averages_of_what_it_sees(void)
+{
+    for (int training = 0; training < 2; training++) {
+        struct graph *graph = begin("batch norm");
+        struct value *y = build_batch_norm(graph, "bn1", images(graph, 6, 5), training);
+        const struct value *weight = graph_find_value(graph, "bn1.weight");
+        const struct value *mean = graph_find_value(graph, "bn1.running_mean");
+        const struct value *variance = graph_find_value(graph, "bn1.running_var");
+
+        CHECK_OK(graph_verify(graph));
+        check_shape(y, "4x6x5x5");
+        check_shape(variance, "6");
+        CHECK(weight->kind == VALUE_PARAM && weight->initial == 1 && weight->init_bound == 0);
+        CHECK(graph_find_value(graph, "bn1.bias")->initial == 0);
+        CHECK(mean->kind == VALUE_AVERAGE && mean->initial == 0 && variance->initial == 1);
+        CHECK_INT(12, graph_param_count(graph));
+        CHECK(y->maker->op == (training ? &op_batch_norm : &op_batch_norm_apply));
+        CHECK(mean->gradient == (training ? y->maker->out[2] : NULL));
+        CHECK(variance->gradient == (training ? y->maker->out[3] : NULL));
+        if (training) {
+            struct value *other = build_relu(graph, "other", mean->gradient);
+            CHECK_INT(2, graph_uses(graph, mean->gradient));
+            graph_replace(graph, mean->gradient, other);
+            CHECK(mean->gradient == other);
+        }
+        graph_destroy(graph);
+    }
+}
+
 static void test_losses_set_the_roles(void)
 {
     struct graph *graph = begin("classifier");
@@ -552,6 +581,8 @@ const struct test tests[] = {
       .run = test_layers_have_pytorchs_names_and_shapes },
     { .name = "flattening reorders only where it must",
       .run = test_flattening_reorders_only_where_it_must },
+    { .name = "batch norm keeps averages of what it sees",
+      .run = test_batch_norm_keeps_averages_of_what_it_sees },
     { .name = "losses set the roles", .run = test_losses_set_the_roles },
     { .name = "the first failure is kept and stops the rest",
       .run = test_the_first_failure_is_kept_and_stops_the_rest },

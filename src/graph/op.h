@@ -15,6 +15,7 @@ enum op_split {
     SPLIT_ROWS,  /* this shard's rows */
     SPLIT_SUM,   /* summands of a sum over shards */
     SPLIT_WHOLE, /* the op takes whole values and gives whole ones */
+    SPLIT_SHARD, /* of this shard alone: neither rows nor a summand */
 };
 
 /* Shapes and types going into infer and coming out of it. */
@@ -59,7 +60,9 @@ extern const struct op op_conv2d, op_conv2d_grad_input, op_conv2d_grad_weight, o
     op_conv2d_pool_grad_input, op_conv2d_pool_grad_weight;
 extern const struct op op_max_pool, op_max_pool_grad, op_avg_pool, op_avg_pool_grad;
 extern const struct op op_bias, op_bias_grad, op_relu, op_relu_grad, op_add, op_dropout;
+extern const struct op op_relu6, op_relu6_grad, op_sigmoid, op_sigmoid_grad;
 extern const struct op op_reshape, op_reorder;
+extern const struct op op_batch_norm, op_batch_norm_grad, op_batch_norm_apply;
 extern const struct op op_softmax_cross_entropy, op_softmax_cross_entropy_grad;
 extern const struct op op_mse, op_mse_grad, op_accuracy;
 extern const struct op op_sgd_update, op_adam_update, op_clip_norm;

@@ -119,6 +119,82 @@ const struct op op_relu_grad = {
     .infer = infer_same,
 };
 
+/* relu6, sigmoid ------------------------------------------------------------------------ */
+
+static void gradient_relu6(struct graph *graph, const struct node *node,
+                           struct value *const *dout, const bool *wanted, struct value **din)
+{
+    if (wanted[0])
+        din[0] = one(graph, &op_relu6_grad, node->name, dout[0], node->out[0], NULL);
+}
+
+const struct op op_relu6 = {
+    .name = "relu6",
+    .summary = "x, not below 0 and not above 6",
+    .min_in = 1,
+    .max_in = 1,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_ROWS },
+    .may_overwrite = true,
+    .infer = infer_same,
+    .gradient = gradient_relu6,
+};
+
+const struct op op_relu6_grad = {
+    .name = "relu6_grad",
+    .summary = "dy where 0 < y < 6",
+    .min_in = 2,
+    .max_in = 2,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_ROWS },
+    .may_overwrite = true,
+    .infer = infer_same,
+};
+
+static void gradient_sigmoid(struct graph *graph, const struct node *node,
+                             struct value *const *dout, const bool *wanted, struct value **din)
+{
+    if (wanted[0])
+        din[0] = one(graph, &op_sigmoid_grad, node->name, dout[0], node->out[0], NULL);
+}
+
+/* Some twenty operations for the exponential. */
+static double flops_sigmoid(const struct node *node, const struct shape *const *in,
+                            const struct shape *out)
+{
+    (void)node;
+    (void)out;
+    return 20.0 * (double)shape_count(in[0]);
+}
+
+const struct op op_sigmoid = {
+    .name = "sigmoid",
+    .summary = "1 / (1 + exp(-x))",
+    .min_in = 1,
+    .max_in = 1,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_ROWS },
+    .may_overwrite = true,
+    .infer = infer_same,
+    .gradient = gradient_sigmoid,
+    .flops = flops_sigmoid,
+};
+
+const struct op op_sigmoid_grad = {
+    .name = "sigmoid_grad",
+    .summary = "dy y (1 - y)",
+    .min_in = 2,
+    .max_in = 2,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_ROWS },
+    .may_overwrite = true,
+    .infer = infer_same,
+};
+
 /* add ---------------------------------------------------------------------------------- */
 
 static void gradient_add(struct graph *graph, const struct node *node,

@@ -58,8 +58,8 @@ void graph_print_attrs(const struct node *node, struct strbuf *out)
     print_pair(out, "stride", a->stride);
     print_pair(out, "pad", a->pad);
     print_pair(out, "extent", a->extent);
-    if (a->activation == ACTIVATION_RELU)
-        strbuf_add(out, " activation=relu");
+    if (a->activation != ACTIVATION_NONE)
+        strbuf_printf(out, " activation=%s", activation_name(a->activation));
     print_float(out, "rate", a->rate);
     print_float(out, "momentum", a->momentum);
     print_float(out, "weight_decay", a->weight_decay);
@@ -78,7 +78,7 @@ void graph_print_text(const struct graph *graph, struct strbuf *out)
     strbuf_printf(out, "graph %s: %lld parameters\n", graph_name(graph),
                   (long long)graph_param_count(graph));
     for (int i = 0; i < graph_value_count(graph); i++) {
-        static const char *const kinds[] = { "input", "param", "state", "flat" };
+        static const char *const kinds[] = { "input", "param", "state", "average", "flat" };
         const struct value *value = graph_value(graph, i);
         if (value->kind == VALUE_RESULT)
             continue;

@@ -131,8 +131,8 @@ struct kernel {
     MUST_CHECK enum status (*prepare)(const struct kernel_problem *problem, void **out_state);
     void (*release)(void *state);
     /* Runs. Inputs and outputs do not overlap, except that where an output has the same type
-     * and shape as input 0 in an elementwise op (bias, relu, relu_grad, add, dropout) they may
-     * be the same buffer. Must not allocate. */
+     * and shape as input 0 in an elementwise op (bias, activations and their
+     * gradients, add, dropout) they may be the same buffer. Must not allocate. */
     void (*run)(const struct kernel_call *call);
 };
 

@@ -107,8 +107,8 @@ static void compare_kernels(const struct kernel *reference,
     kernel_trial_destroy(expected);
 }
 
-/* On whole numbers, sums and products are exact: all but the losses must agree exactly, and
- * Winograd's convolution, which divides. */
+/* On whole numbers, sums and products are exact: all must agree exactly but what divides, and so
+ * does Winograd's convolution. */
 static void kernels_agree_on_whole_numbers(struct rng *rng)
 {
     const struct kernel *reference, *kernel;
@@ -120,8 +120,10 @@ static void kernels_agree_on_whole_numbers(struct rng *rng)
         if (!is_reference(reference))
             continue;
         kernel_testing_problem(rng, reference->op, &problem);
-        const bool loss = strcmp(reference->op, "softmax_cross_entropy") == 0 ||
-                          strcmp(reference->op, "mse") == 0;
+        const bool divides = strcmp(reference->op, "softmax_cross_entropy") == 0 ||
+                             strcmp(reference->op, "mse") == 0 ||
+                             strcmp(reference->op, "sigmoid") == 0 ||
+                             strncmp(reference->op, "batch_norm", 10) == 0;
         const uint64_t seed = rng_u64(rng);
         struct kernel_trial *expected =
             run_trial(reference, &problem, KERNEL_FILL_WHOLE, seed, NULL);
@@ -131,7 +133,7 @@ static void kernels_agree_on_whole_numbers(struct rng *rng)
             struct kernel_trial *actual =
                 run_trial(kernel, &problem, KERNEL_FILL_WHOLE, seed, NULL);
             check_close(kernel, &problem, expected, actual,
-                        loss ? kernel_testing_tolerance(&problem) : 0);
+                        divides ? kernel_testing_tolerance(&problem) : 0);
             kernel_trial_destroy(actual);
         }
         kernel_trial_destroy(expected);
@@ -192,6 +194,18 @@ static const char *const large[] = {
     "relu 300x1001",
     "relu_grad 300x1001 300x1001 -> 300x1001",
     "add 300x1001 300x1001",
+    "relu6 300x1001",
+    "relu6_grad 300x1001 300x1001 -> 300x1001",
+    "sigmoid 300x1001",
+    "sigmoid_grad 300x1001 300x1001 -> 300x1001",
+    "batch_norm 16x24x33x31 24 24 relu6",
+    "batch_norm 16x64x16x16 64 64 16x64x16x16 relu",
+    "batch_norm 64x325x4x4 325 325",
+    "batch_norm_grad 16x24x33x31 16x24x33x31 24 2x24 16x24x33x31 -> 16x24x33x31 24 24 relu6",
+    "batch_norm_grad 16x64x16x16 16x64x16x16 64 2x64 16x64x16x16 -> 16x64x16x16 64 64 "
+    "16x64x16x16 relu",
+    "batch_norm_grad 64x325x4x4 64x325x4x4 325 2x325 -> 64x325x4x4 325 325",
+    "batch_norm_apply 16x24x33x31 24 24 24 24 16x24x33x31 relu6",
     "reorder 32x64x7x7 nhwc plain",
     "reorder 32x64x7x7 plain nhwc",
     "dropout 300x1001",
@@ -248,12 +262,14 @@ static void large_problems_agree_with_the_reference(void)
 /* Where kernel.h allows it, an output may be input 0's buffer. */
 static void elementwise_ops_run_in_place(struct rng *rng)
 {
-    static const char *const ops[] = { "bias", "relu", "relu_grad", "add", "dropout" };
+    static const char *const ops[] = { "bias",    "relu",         "relu_grad",
+                                       "add",     "dropout",      "relu6_grad",
+                                       "sigmoid", "sigmoid_grad", "relu6" };
     struct kernel_problem problem;
     const struct kernel *kernel;
     size_t at = 0;
 
-    kernel_testing_problem(rng, ops[rng_below(rng, 5)], &problem);
+    kernel_testing_problem(rng, ops[rng_below(rng, sizeof ops / sizeof ops[0])], &problem);
     const uint64_t seed = rng_u64(rng);
     while ((kernel = next_kernel(&problem, &at)) != NULL) {
         struct kernel_trial *apart =
@@ -300,7 +316,7 @@ static void own_kernels_give_the_same_bits_on_every_processor(struct rng *rng)
     static const struct kernel *const generic[] = {
         kernel_elementwise_rows_generic, kernel_dropout_rows_generic,
         kernel_reorder_rows_generic,     kernel_pool_rows_generic,
-        kernel_loss_rows_generic,
+        kernel_loss_rows_generic,        kernel_batch_norm_rows_generic,
     };
 
     for (size_t i = 0; i < sizeof generic / sizeof generic[0]; i++) {
@@ -400,6 +416,14 @@ static void illegal_problems_are_refused(void)
         "reorder 4x10 io",
         "reorder 4x10 io blocked",
         "tanh 4x10",
+        "linear 32x784 250x784 relu6",
+        "batch_norm 2x3x4x4 3 4",
+        "batch_norm 2x3x4x4 3 3 2x3x4x5",
+        "batch_norm 2x3x4x4 3 3 sigmoid",
+        "batch_norm_grad 2x3x4x4 2x3x4x4 3 2x3 -> 2x3x4x4 3 3 relu",
+        "batch_norm_grad 2x3x4x4 2x3x4x4 3 3x2 -> 2x3x4x4 3 3",
+        "batch_norm_grad 2x3x4x4 2x3x4x4 3 2x3 2x3x4x4 -> 2x3x4x4 3 3",
+        "batch_norm_apply 2x3x4x4 3 3 3",
     };
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {

@@ -207,8 +207,34 @@ static void say_elementwise(struct rng *rng, const char *op, char text[KERNEL_TE
         say(text, " -> %d", last);
     if (strcmp(op, "add") == 0 || strcmp(op, "mse") == 0)
         say(text, " %s", shape);
-    if (strcmp(op, "relu_grad") == 0 || strcmp(op, "mse_grad") == 0)
+    if (strcmp(op, "bias_grad") != 0 && strstr(op, "_grad") != NULL)
         say(text, " %s -> %s", shape, shape);
+}
+
+static void say_batch_norm(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    static const char *const activations[] = { "", " relu", " relu6" };
+    const int active = between(rng, 0, 2), c = extent(rng, 300);
+    const bool apply = strcmp(op, "batch_norm_apply") == 0;
+    char x[SHAPE_TEXT];
+
+    /* At times more rows than a part's blocks, at times hardly any. */
+    (void)snprintf(x, sizeof x, "%dx%dx%dx%d", between(rng, 1, 4), c,
+                   between(rng, 1, chance(rng, 20) ? 60 : 9),
+                   between(rng, 1, chance(rng, 20) && c < 64 ? 60 : 9));
+    if (strcmp(op, "batch_norm_grad") == 0) {
+        say(text, " %s %s %d 2x%d", x, x, c, c);
+        if (active)
+            say(text, " %s", x);
+        say(text, " -> %s %d %d", x, c, c);
+    } else {
+        say(text, " %s %d %d", x, c, c);
+        if (apply)
+            say(text, " %d %d", c, c);
+    }
+    if (chance(rng, 50))
+        say(text, " %s", x); /* the residual, or its gradient */
+    say(text, "%s", activations[active]);
 }
 
 static void say_reorder(struct rng *rng, char text[KERNEL_TEXT])
@@ -248,6 +274,8 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
         say_conv(rng, op, text);
     else if (strncmp(op, "max_pool", 8) == 0 || strncmp(op, "avg_pool", 8) == 0)
         say_pool(rng, op, text);
+    else if (strncmp(op, "batch_norm", 10) == 0)
+        say_batch_norm(rng, op, text);
     else if (strcmp(op, "reorder") == 0)
         say_reorder(rng, text);
     else if (strncmp(op, "softmax", 7) == 0 || strcmp(op, "accuracy") == 0)
@@ -259,6 +287,8 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
         out->attrs.rate = chance(rng, 20) ? 0 : rng_float(rng);
         out->attrs.stream = rng_u32(rng);
     }
+    if (strncmp(op, "batch_norm", 10) == 0)
+        out->attrs.epsilon = 1e-5F;
     if (strcmp(op, "accuracy") == 0 && chance(rng, 50))
         out->out[0].dtype = DTYPE_I32;
 }
@@ -271,12 +301,14 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
     } table[] = {
         { "linear", 2e-5 },    { "conv2d", 2e-5 },
         { "bias_grad", 1e-5 }, { "softmax_cross_entropy", 2e-6 },
-        { "mse", 2e-6 },
+        { "mse", 2e-6 },       { "batch_norm", 5e-6 },
+        { "sigmoid", 4e-7 },
     };
 
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         const char *op = table[i].op;
-        const bool family = strcmp(op, "linear") == 0 || strcmp(op, "conv2d") == 0;
+        const bool family = strcmp(op, "linear") == 0 || strcmp(op, "conv2d") == 0 ||
+                            strcmp(op, "batch_norm") == 0;
         if (family ? strncmp(problem->op, op, strlen(op)) == 0 : strcmp(problem->op, op) == 0)
             return table[i].tolerance;
     }

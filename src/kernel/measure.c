@@ -40,6 +40,13 @@ static void fill_floats(float *data, int64_t count, enum kernel_fill fill, struc
     }
 }
 
+/* A variance is not negative, and none of these is 0. */
+static void fill_variances(float *data, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        data[i] = data[i] * data[i] + 1;
+}
+
 static void fill_labels(int32_t *labels, int64_t count, int64_t classes, struct rng *rng)
 {
     for (int64_t i = 0; i < count; i++)
@@ -97,6 +104,8 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
         fill_any_index(data, count, problem->attrs.window, rng);
     else
         fill_floats(data, count, fill, rng);
+    if (strcmp(problem->op, "batch_norm_apply") == 0 && i == 4)
+        fill_variances(data, count);
     memcpy(trial->in[i].original, data, trial->in[i].bytes);
 }
 

@@ -48,6 +48,13 @@ static const struct form forms[] = {
     { "add", "ee", "e", 2, 1 },
     { "reorder", "r", "r", 1, 1 },
     { "dropout", "e", "e", 1, 1 },
+    { "relu6", "e", "e", 1, 1 },
+    { "relu6_grad", "ee", "e", 2, 1 },
+    { "sigmoid", "e", "e", 1, 1 },
+    { "sigmoid_grad", "ee", "e", 2, 1 },
+    { "batch_norm", "ivvi", "imvv", 3, 4 },
+    { "batch_norm_grad", "iivmi", "ivvi", 4, 3 },
+    { "batch_norm_apply", "ivvvvi", "i", 5, 1 },
     { "softmax_cross_entropy", "ml", "sm", 2, 2 },
     { "softmax_cross_entropy_grad", "ml", "m", 2, 1 },
     { "mse", "ee", "s", 2, 1 },
@@ -234,6 +241,39 @@ static enum status conv_pool_shape(const struct kernel_problem *p, const struct 
     return pool_shape(p, &y, p->attrs.window, no_pad, out);
 }
 
+/* Inputs 1 to `last` are a number a channel of x each; one more is a residual as large as x. */
+static enum status check_batch_norm(const struct kernel_problem *p, const struct shape *x,
+                                    int last)
+{
+    for (int i = 1; i <= last; i++) {
+        if (p->in[i].shape.dim[0] != x->dim[1])
+            return disagree(p->op, x, &p->in[i].shape);
+    }
+    if (p->n_in > last + 1 && !shape_equal(&p->in[last + 1].shape, x))
+        return disagree(p->op, x, &p->in[last + 1].shape);
+    return STATUS_OK;
+}
+
+static enum status check_batch_norm_grad(const struct kernel_problem *p)
+{
+    const struct shape *dy = &p->in[0].shape;
+    const struct shape channels = shape_1(dy->dim[1]), saved = shape_2(2, dy->dim[1]);
+    const struct shape *const in[] = { dy, dy, &channels, &saved, dy };
+    const struct shape *const out[] = { dy, &channels, &channels, dy };
+
+    for (int i = 0; i < p->n_in; i++) {
+        if (!shape_equal(&p->in[i].shape, in[i]))
+            return disagree(p->op, dy, &p->in[i].shape);
+    }
+    for (int i = 0; i < p->n_out; i++) {
+        if (!shape_equal(&p->out[i].shape, out[i]))
+            return disagree(p->op, dy, &p->out[i].shape);
+    }
+    if ((p->n_in > 4) != (p->attrs.activation != ACTIVATION_NONE))
+        return FAIL(STATUS_USAGE, "%s: the output belongs to an activation", p->op);
+    return STATUS_OK;
+}
+
 /* Shapes of the outputs of an op that is no gradient. */
 static enum status forward_shapes(const struct kernel_problem *p, struct shape out[KERNEL_OUT])
 {
@@ -254,6 +294,14 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
     } else if (strcmp(op, "bias") == 0) {
         if (b->dim[0] != (a->rank == 4 ? a->dim[1] : a->dim[a->rank - 1]))
             return disagree(op, a, b);
+        out[0] = *a;
+    } else if (strcmp(op, "batch_norm") == 0) {
+        TRY(check_batch_norm(p, a, 2));
+        out[0] = *a;
+        out[1] = shape_2(2, a->dim[1]);
+        out[2] = out[3] = *b;
+    } else if (strcmp(op, "batch_norm_apply") == 0) {
+        TRY(check_batch_norm(p, a, 4));
         out[0] = *a;
     } else if (strcmp(op, "softmax_cross_entropy") == 0 || strcmp(op, "accuracy") == 0) {
         if (a->dim[0] != b->dim[0])
@@ -276,6 +324,8 @@ static enum status check_gradient(const struct kernel_problem *p)
     const struct shape *dy = a; /* what the forward op must give */
     struct shape y;
 
+    if (strcmp(p->op, "batch_norm_grad") == 0)
+        return check_batch_norm_grad(p);
     if (strcmp(p->op, "linear_grad_input") == 0) {
         TRY(linear_shape(p, d, b, NULL, &y));
     } else if (strcmp(p->op, "linear_grad_weight") == 0) {
@@ -306,12 +356,25 @@ static enum status check_gradient(const struct kernel_problem *p)
         if (a->dim[0] != b->dim[0])
             return disagree(p->op, a, b);
         y = *d;
-    } else { /* elementwise: relu_grad, mse_grad */
+    } else { /* elementwise: relu_grad and the like, mse_grad */
         if (!shape_equal(a, b))
             return disagree(p->op, a, b);
         y = *d;
     }
     return shape_equal(dy, &y) ? STATUS_OK : disagree(p->op, dy, &y);
+}
+
+/* Batch norm knows relu6, whose gradient is a matter of y; matrix products and convolutions relu
+ * alone. */
+static enum status check_activation(const struct kernel_problem *p)
+{
+    const enum activation most =
+        strncmp(p->op, "batch_norm", 10) == 0 ? ACTIVATION_RELU6 : ACTIVATION_RELU;
+
+    if (p->attrs.activation > most)
+        return FAIL(STATUS_USAGE, "%s: activation %s cannot be joined", p->op,
+                    activation_name(p->attrs.activation));
+    return STATUS_OK;
 }
 
 enum status kernel_check(const struct kernel_problem *problem)
@@ -322,6 +385,7 @@ enum status kernel_check(const struct kernel_problem *problem)
     if (form == NULL)
         return FAIL(STATUS_NOT_FOUND, "no kernel is called %s", problem->op);
     TRY(check_tensors(form, problem));
+    TRY(check_activation(problem));
     if (is_gradient(problem->op))
         return check_gradient(problem);
     TRY(forward_shapes(problem, out));
@@ -370,8 +434,8 @@ const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_
     add_pair(text, "stride", attrs->stride);
     add_pair(text, "pad", attrs->pad);
     add_pair(text, "window", attrs->window);
-    if (attrs->activation == ACTIVATION_RELU)
-        add_text(text, " relu");
+    if (attrs->activation != ACTIVATION_NONE)
+        add_text(text, " %s", activation_name(attrs->activation));
     return text;
 }
 
@@ -450,6 +514,17 @@ static int read_shapes(const struct words *words, int at, int maximum,
     return at;
 }
 
+static bool read_activation(const char *word, enum activation *out)
+{
+    for (int i = ACTIVATION_RELU; i <= ACTIVATION_SIGMOID; i++) {
+        if (strcmp(word, activation_name((enum activation)i)) == 0) {
+            *out = (enum activation)i;
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool read_attribute(const struct words *words, int *at, struct attrs *attrs)
 {
     const char *word = words->word[*at];
@@ -460,8 +535,8 @@ static bool read_attribute(const struct words *words, int *at, struct attrs *att
     int64_t dims[2];
     int count;
 
-    if (strcmp(word, "relu") == 0) {
-        attrs->activation = ACTIVATION_RELU;
+    if (read_activation(word, &attrs->activation)) {
+        /* one word is all */
     } else if (pair != NULL && *at + 1 < words->count &&
                read_dims(words->word[*at + 1], 2, dims, &count) && count == 2 &&
                dims[0] <= 0xffff && dims[1] <= 0xffff) {

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* fuse.c - joins what would be bound by memory: bias, activation and pooling into the op before.
+/* fuse.c - joins what would be bound by memory: bias, activation, pooling and residuals into the op
+ * before.
  *
  *   linear -> bias [-> relu]                        becomes  linear with bias and activation
  *   conv2d [-> bias] [-> relu]                      becomes  conv2d with bias and activation
  *   conv2d [-> bias] -> relu -> max_pool (stride = window, no padding)  becomes  conv2d_pool
+ *   batch_norm [-> add] [-> relu or relu6]          becomes  batch_norm with residual and activation
+ *   batch_norm_apply                                likewise
  *
- * only where the value in between is used once. Before: a forward graph. After: the same
+ * only where the value in between is used once. A batch norm goes to where the last of its chain
+ * stood, as what is added to it may be made after it. Before: a forward graph. After: the same
  * function with fewer nodes; parameters untouched.
  */
 #include "graph/op.h"
 #include "pass/pass.h"
 
-/* The node that alone uses `value`, as its first input, if it is one of `op`. */
+/* The node that alone uses `value`, if it is one of `op`. */
 static struct node *only_user(const struct graph *graph, const struct value *value,
                               const struct op *op)
 {
@@ -19,8 +23,10 @@ static struct node *only_user(const struct graph *graph, const struct value *val
         return NULL;
     for (int n = 0; n < graph_node_count(graph); n++) {
         struct node *node = graph_node(graph, n);
-        if (node->op == op && node->in[0] == value)
-            return node;
+        for (int i = 0; i < node->n_in; i++) {
+            if (node->in[i] == value)
+                return node->op == op ? node : NULL;
+        }
     }
     return NULL;
 }
@@ -34,83 +40,136 @@ static bool is_plain_pool(const struct node *pool)
 
 /* What can be joined to one node, in order. */
 struct chain {
-    struct node *bias, *relu, *pool;
+    struct node *bias, *add, *activation, *pool;
     struct node *last;
 };
+
+static bool is_batch_norm(const struct node *node)
+{
+    return node->op == &op_batch_norm || node->op == &op_batch_norm_apply;
+}
+
+/* Has a batch norm nothing joined to it yet? */
+static bool is_bare(const struct node *node)
+{
+    return node->attrs.activation == ACTIVATION_NONE && node->n_in == node->op->min_in;
+}
+
+/* Takes the only user of the chain's end if it is one of `op`. */
+static struct node *extend(const struct graph *graph, struct chain *chain, const struct op *op)
+{
+    struct node *user = only_user(graph, chain->last->out[0], op);
+    if (user)
+        chain->last = user;
+    return user;
+}
 
 static struct chain chain_of(const struct graph *graph, struct node *node)
 {
     struct chain chain = { .last = node };
 
-    if (node->n_in == 2 && (chain.bias = only_user(graph, chain.last->out[0], &op_bias)))
-        chain.last = chain.bias;
-    if ((chain.relu = only_user(graph, chain.last->out[0], &op_relu)))
-        chain.last = chain.relu;
-    if (node->op == &op_conv2d && chain.relu &&
-        (chain.pool = only_user(graph, chain.last->out[0], &op_max_pool))) {
-        if (is_plain_pool(chain.pool))
-            chain.last = chain.pool;
-        else
-            chain.pool = NULL;
+    if (is_batch_norm(node)) {
+        if (!is_bare(node))
+            return chain;
+        chain.add = extend(graph, &chain, &op_add);
+        chain.activation = extend(graph, &chain, &op_relu);
+        if (!chain.activation)
+            chain.activation = extend(graph, &chain, &op_relu6);
+        return chain;
+    }
+    if (node->op != &op_linear && node->op != &op_conv2d)
+        return chain;
+    if (node->n_in == 2)
+        chain.bias = extend(graph, &chain, &op_bias);
+    chain.activation = extend(graph, &chain, &op_relu);
+    if (node->op == &op_conv2d && chain.activation) {
+        struct node *pool = only_user(graph, chain.last->out[0], &op_max_pool);
+        if (pool && is_plain_pool(pool))
+            chain.pool = chain.last = pool;
     }
     return chain;
 }
 
 static struct node *fused(struct graph *graph, struct node *node, const struct chain *chain)
 {
-    struct value *const in[] = { node->in[0], node->in[1],
-                                 chain->bias      ? chain->bias->in[1]
-                                 : node->n_in > 2 ? node->in[2]
-                                                  : NULL };
+    struct value *in[GRAPH_IN] = { NULL };
     struct attrs attrs = node->attrs;
     const struct op *op = node->op;
+    int n_in = node->n_in;
 
-    if (chain->relu)
-        attrs.activation = ACTIVATION_RELU;
+    for (int i = 0; i < n_in; i++)
+        in[i] = node->in[i];
+    if (chain->bias)
+        in[n_in++] = chain->bias->in[1];
+    if (chain->add)
+        in[n_in++] = chain->add->in[chain->add->in[0] == node->out[0] ? 1 : 0];
+    if (chain->activation)
+        attrs.activation =
+            chain->activation->op == &op_relu6 ? ACTIVATION_RELU6 : ACTIVATION_RELU;
     if (chain->pool) {
         op = &op_conv2d_pool;
         attrs.window[0] = chain->pool->attrs.window[0];
         attrs.window[1] = chain->pool->attrs.window[1];
     }
     graph_set_phase(graph, PHASE_FORWARD);
-    struct node *made = graph_add(graph, op, node->name, in, 3, &attrs);
+    struct node *made = graph_add(graph, op, node->name, in, n_in, &attrs);
     if (!made)
         return NULL;
     graph_replace(graph, chain->last->out[0], made->out[0]);
+    for (int i = 1; i < node->n_out; i++) /* a batch norm's statistics */
+        graph_replace(graph, node->out[i], made->out[i]);
     return made;
+}
+
+/* Puts `made` in the place of `node`, or for a batch norm of the last of its chain, and takes the
+ * rest of the chain out of the list. What is taken out uses nothing any more. */
+static void put(struct node **nodes, int count, struct node *made, struct node *node,
+                const struct chain *chain)
+{
+    struct node *const joined[] = { node, chain->bias, chain->add, chain->activation,
+                                    chain->pool };
+    const struct node *place = is_batch_norm(node) ? chain->last : node;
+
+    for (int n = 0; n < count; n++) {
+        for (size_t i = 0; nodes[n] && i < sizeof joined / sizeof *joined; i++) {
+            if (nodes[n] == joined[i]) {
+                nodes[n]->n_in = 0;
+                nodes[n] = nodes[n] == place ? made : NULL;
+            }
+        }
+    }
 }
 
 static enum status run_fuse(struct graph *graph, const struct pass_config *config)
 {
     const int n_before = graph_node_count(graph);
-    struct node **order = graph_alloc(graph, (size_t)n_before + 1, sizeof(struct node *));
-    bool *gone = graph_alloc(graph, (size_t)n_before + 1, sizeof(bool));
+    struct node **nodes = graph_alloc(graph, (size_t)n_before + 1, sizeof(struct node *));
     int count = 0;
 
     (void)config;
     TRY(graph_status(graph));
+    for (int n = 0; n < n_before; n++)
+        nodes[n] = graph_node(graph, n);
     for (int n = 0; n < n_before; n++) {
-        struct node *node = graph_node(graph, n);
-        if (gone[n])
+        struct node *node = nodes[n];
+        if (!node)
             continue;
-        struct chain chain = { .last = node };
-        if (node->op == &op_linear || node->op == &op_conv2d)
-            chain = chain_of(graph, node);
-        if (chain.last != node) {
-            for (int i = n; i < n_before; i++) {
-                const struct node *other = graph_node(graph, i);
-                gone[i] |= other == chain.bias || other == chain.relu || other == chain.pool;
-            }
-            node = fused(graph, node, &chain);
-            TRY(graph_status(graph));
-        }
-        order[count++] = node;
+        const struct chain chain = chain_of(graph, node);
+        if (chain.last == node)
+            continue;
+        struct node *made = fused(graph, node, &chain);
+        TRY(graph_status(graph));
+        put(nodes, n_before, made, node, &chain);
     }
-    return graph_set_order(graph, order, count);
+    for (int n = 0; n < n_before; n++) {
+        if (nodes[n])
+            nodes[count++] = nodes[n];
+    }
+    return graph_set_order(graph, nodes, count);
 }
 
 const struct pass pass_fuse = {
     .name = "fuse",
-    .summary = "join bias, activation and pooling to the op before",
+    .summary = "join bias, activation, pooling and residual to the op before",
     .run = run_fuse,
 };

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/test.h"
+#include "graph/build.h"
 #include "graph/op.h"
 #include "model/model.h"
 #include "pass/strategy.h"
@@ -135,6 +136,84 @@ static void test_verification_names_a_broken_node(void)
     graph_destroy(graph);
 }
 
+/* A residual block: the residual is made after the batch norm it is added to, as in torchvision. */
+static struct graph *residual_block(bool training, bool use_twice)
+{
+    struct graph *graph;
+
+    CHECK_OK(graph_create("block", &graph));
+    struct value *x = graph_input(graph, "x", DTYPE_F32, shape_4(4, 3, 2, 2));
+    struct value *y = build_batch_norm(graph, "bn1", x, training);
+    y = build_relu6(graph, "relu6", y);
+    y = build_batch_norm(graph, "bn2", y, training);
+    struct value *skip = build_batch_norm(graph, "bn3", x, training);
+    struct value *sum = build_add(graph, "add", skip, y);
+    sum = build_relu(graph, "relu", sum);
+    if (use_twice)
+        sum = build_add(graph, "again", sum, y);
+    build_classifier_loss(graph, build_linear(graph, "fc", sum, 5),
+                          graph_input(graph, "labels", DTYPE_I32, shape_1(4)));
+    CHECK_OK(pass_fuse.run(graph, NULL));
+    CHECK_OK(graph_verify(graph));
+    return graph;
+}
+
+static void test_fusion_joins_residual_and_activation_to_batch_norm(void)
+{
+    for (int training = 0; training < 2; training++) {
+        const struct op *op = training ? &op_batch_norm : &op_batch_norm_apply;
+        struct graph *graph = residual_block(training, false);
+        const struct node *fused[3] = { NULL };
+        int count = 0;
+
+        for (int n = 0; n < graph_node_count(graph); n++) {
+            if (graph_node(graph, n)->op == op)
+                fused[count++] = graph_node(graph, n);
+        }
+        CHECK_INT(3, count);
+        CHECK_INT(0, count_op(graph, &op_add) + count_op(graph, &op_relu) +
+                         count_op(graph, &op_relu6));
+        CHECK(fused[0]->attrs.activation == ACTIVATION_RELU6 && fused[0]->n_in == op->min_in);
+        CHECK_TEXT("bn3", fused[1]->name); /* made before what it is added to */
+        CHECK(fused[1]->attrs.activation == ACTIVATION_NONE && fused[1]->n_in == op->min_in);
+        CHECK_TEXT("bn2", fused[2]->name);
+        CHECK(fused[2]->attrs.activation == ACTIVATION_RELU);
+        CHECK(fused[2]->n_in == op->max_in && fused[2]->in[op->max_in - 1] == fused[1]->out[0]);
+        if (training)
+            CHECK(graph_find_value(graph, "bn2.running_var")->gradient == fused[2]->out[3]);
+        graph_destroy(graph);
+
+        /* A value that somebody else uses must be there: bn3 takes the sum. */
+        graph = residual_block(training, true);
+        CHECK_INT(1, count_op(graph, &op_add));
+        CHECK_INT(0, count_op(graph, &op_relu));
+        graph_destroy(graph);
+    }
+}
+
+/* Statistics are a shard's own, what it saw of the averages is a summand. */
+static void test_batch_norm_is_split_by_shards(void)
+{
+    const struct pass_config config = config_for(1, 0);
+    struct graph *graph;
+
+    CHECK_OK(graph_create("batch norm", &graph));
+    struct value *x = graph_input(graph, "x", DTYPE_F32, shape_4(config.batch, 3, 2, 2));
+    struct value *y = build_batch_norm(graph, "bn", x, true);
+    build_classifier_loss(graph, build_linear(graph, "fc", y, 5),
+                          graph_input(graph, "labels", DTYPE_I32, shape_1(config.batch)));
+    CHECK_OK(pass_autodiff.run(graph, &config));
+    CHECK_OK(pass_bucket.run(graph, &config));
+    CHECK_OK(pass_split_batch.run(graph, &config));
+    CHECK_OK(graph_verify(graph));
+    CHECK_INT(config.batch / config.shards, y->shape.dim[0]);
+    CHECK(y->part == PART_ROWS && y->maker->out[1]->part == PART_SHARD);
+    CHECK(graph_find_value(graph, "bn.running_mean")->gradient->part == PART_SUM);
+    CHECK(graph_find_value(graph, "bn.running_var")->gradient->part == PART_SUM);
+    CHECK(graph_find_value(graph, "bn.weight")->gradient->part == PART_SUM);
+    graph_destroy(graph);
+}
+
 const struct test tests[] = {
     { .name = "fusion leaves no bias, relu or pool of the cnn",
       .run = test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn },
@@ -147,6 +226,9 @@ const struct test tests[] = {
       .run = test_a_batch_that_does_not_divide_is_refused },
     { .name = "impossible strategies are refused with the reason",
       .run = test_impossible_strategies_are_refused_with_the_reason },
+    { .name = "fusion joins residual and activation to batch norm",
+      .run = test_fusion_joins_residual_and_activation_to_batch_norm },
+    { .name = "batch norm is split by shards", .run = test_batch_norm_is_split_by_shards },
     { .name = "verification names a broken node",
       .run = test_verification_names_a_broken_node },
     { 0 },

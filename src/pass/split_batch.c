@@ -11,18 +11,21 @@
 #include "graph/op.h"
 #include "pass/pass.h"
 
+/* An op that looks across samples has its split too: statistics are those of a shard, which is the
+ * unit of arithmetic. */
 static enum status set_parts(struct graph *graph)
 {
+    static const enum value_part part_of[] = { [SPLIT_NONE] = PART_WHOLE,
+                                               [SPLIT_ROWS] = PART_ROWS,
+                                               [SPLIT_SUM] = PART_SUM,
+                                               [SPLIT_WHOLE] = PART_WHOLE,
+                                               [SPLIT_SHARD] = PART_SHARD };
+
     for (int n = 0; n < graph_node_count(graph); n++) {
         struct node *node = graph_node(graph, n);
-        if (node->op->across_samples)
-            continue; /* statistics per shard: the shard is the unit of arithmetic */
         const bool is_sum = node->op->keeps_sums && node->in[0]->part == PART_SUM;
         for (int i = 0; i < node->n_out; i++) {
-            node->out[i]->part = is_sum                             ? PART_SUM
-                                 : node->op->split[i] == SPLIT_ROWS ? PART_ROWS
-                                 : node->op->split[i] == SPLIT_SUM  ? PART_SUM
-                                                                    : PART_WHOLE;
+            node->out[i]->part = is_sum ? PART_SUM : part_of[node->op->split[i]];
             if (node->out[i]->flat)
                 node->out[i]->flat->part = node->out[i]->part;
         }

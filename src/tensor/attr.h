@@ -17,6 +17,13 @@ extern "C" {
 
 enum activation { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_RELU6, ACTIVATION_SIGMOID };
 
+/* "none", "relu", ...: also the name of the op that does it alone. */
+static inline const char *activation_name(enum activation activation)
+{
+    static const char *const names[] = { "none", "relu", "relu6", "sigmoid" };
+    return names[activation];
+}
+
 struct attrs {
     int stride[2], pad[2]; /* convolution and pooling: vertical, horizontal */
     int window[2];         /* pooling */
@@ -26,6 +33,7 @@ struct attrs {
     struct shape sample;   /* reshape: the output's extents after the first */
     enum layout layout;    /* reorder: the output's */
     int with_bias;         /* weight gradients: make the bias's too */
+    int with_residual;     /* batch_norm_grad: make the residual's too */
     enum activation activation;   /* applied to the output before it is stored */
     float rate;                   /* dropout: the share that is zeroed */
     uint32_t stream;              /* dropout: which stream of random numbers */

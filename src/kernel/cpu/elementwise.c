@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* elementwise.c - bias, relu, add and their gradients: bound by memory, one pass each.
+/* elementwise.c - bias, activations, add and their gradients: bound by memory, one pass each.
  *
  * A matrix of few columns is taken as one of several rows side by side, so that the inner loop
  * is long: rows of 6 are worked on as rows of 252 with the bias repeated 42 times.
@@ -62,6 +62,74 @@ static void relu_grad_range(const struct kernel_call *call, size_t from, size_t 
 static void run_relu_grad(const struct kernel_call *call)
 {
     simd_for(call, count_of(call), 1, relu_grad_range);
+}
+
+static void relu6_range(const struct kernel_call *call, size_t from, size_t to)
+{
+    const float *x = call->in[0];
+    float *y = call->out[0];
+
+#pragma omp simd
+    for (size_t i = from; i < to; i++) {
+        const float above = x[i] < 0 ? 0 : x[i];
+        y[i] = above > 6 ? 6 : above;
+    }
+}
+
+static void run_relu6(const struct kernel_call *call)
+{
+    simd_for(call, count_of(call), 1, relu6_range);
+}
+
+static void relu6_grad_range(const struct kernel_call *call, size_t from, size_t to)
+{
+    const float *dy = call->in[0], *y = call->in[1];
+    float *dx = call->out[0];
+
+#pragma omp simd
+    for (size_t i = from; i < to; i++) {
+        const float d = y[i] > 0 ? dy[i] : 0;
+        dx[i] = y[i] < 6 ? d : 0;
+    }
+}
+
+static void run_relu6_grad(const struct kernel_call *call)
+{
+    simd_for(call, count_of(call), 1, relu6_grad_range);
+}
+
+/* By exp(-|x|), which cannot overflow. */
+static void sigmoid_range(const struct kernel_call *call, size_t from, size_t to)
+{
+    const float *x = call->in[0];
+    float *y = call->out[0];
+
+#pragma omp simd
+    for (size_t i = from; i < to; i++) {
+        const float e = simd_exp_not_positive(-fabsf(x[i]));
+        const float numerator = x[i] < 0 ? e : 1;
+        y[i] = numerator / (1 + e);
+    }
+}
+
+static void run_sigmoid(const struct kernel_call *call)
+{
+    simd_for(call, count_of(call), 1, sigmoid_range);
+}
+
+static void sigmoid_grad_range(const struct kernel_call *call, size_t from, size_t to)
+{
+    const float *dy = call->in[0], *y = call->in[1];
+    float *dx = call->out[0];
+
+#pragma omp simd
+    for (size_t i = from; i < to; i++)
+        dx[i] = dy[i] * (y[i] * (1 - y[i]));
+}
+
+static void run_sigmoid_grad(const struct kernel_call *call)
+{
+    simd_for(call, count_of(call), 1, sigmoid_grad_range);
 }
 
 static void add_range(const struct kernel_call *call, size_t from, size_t to)
@@ -216,6 +284,10 @@ const struct kernel SIMD_TABLE(kernel_elementwise_rows)[] = {
       .run = run_bias_grad },
     { .op = "relu", .name = "own", .run = run_relu },
     { .op = "relu_grad", .name = "own", .run = run_relu_grad },
+    { .op = "relu6", .name = "own", .run = run_relu6 },
+    { .op = "relu6_grad", .name = "own", .run = run_relu6_grad },
+    { .op = "sigmoid", .name = "own", .run = run_sigmoid },
+    { .op = "sigmoid_grad", .name = "own", .run = run_sigmoid_grad },
     { .op = "add", .name = "own", .run = run_add },
     { 0 },
 };

@@ -11,33 +11,6 @@
 #include "kernel/cpu/rows.h"
 #include "kernel/cpu/simd_block.h"
 
-/* exp(x) for x <= 0, relative error below 2e-7; 0 below -87.3, where floats get denormal.
- *
- * x = n ln 2 + r, |r| <= ln 2 / 2 (Cody and Waite); exp(r) by its Taylor polynomial;
- * adding 1.5 * 2^23 rounds to a whole n and leaves n in the low bits. */
-static inline float exp_not_positive(float x)
-{
-    const float magic = 0x1.8p23f;
-    const float shifted = fmaf(x, 0x1.715476p0f, magic); /* 1 / ln 2 */
-    const float n = shifted - magic;
-    float r = fmaf(n, -0x1.62e4p-1f, x); /* ln 2 in two parts; n times the first is exact */
-    float p, scale;
-    uint32_t bits;
-
-    r = fmaf(n, -0x1.7f7d1cp-20f, r);
-    p = fmaf(r, 1.0f / 720, 1.0f / 120);
-    p = fmaf(r, p, 1.0f / 24);
-    p = fmaf(r, p, 1.0f / 6);
-    p = fmaf(r, p, 0.5f);
-    p = fmaf(r, p, 1.0f);
-    p = fmaf(r, p, 1.0f);
-
-    memcpy(&bits, &shifted, sizeof bits);
-    bits = (bits + 127) << 23; /* 2^n: the low bits of `shifted` are n + 0 */
-    memcpy(&scale, &bits, sizeof scale);
-    return x < -87.3f ? 0 : p * scale;
-}
-
 /* log(s) for s >= 1: s = 2^k m, m near 1, log m = 2 artanh((m - 1) / (m + 1)). NaN gives NaN.
  */
 static double log_from_one(double s)
@@ -90,7 +63,7 @@ static double softmax_row(const float *x, size_t c, float *probs, float *out_lar
         simd_store(simd_load(x + j, c - j, -INFINITY), SIMD_LANES, block);
 #pragma omp simd
         for (int l = 0; l < SIMD_LANES; l++) {
-            block[l] = exp_not_positive(block[l] - largest);
+            block[l] = simd_exp_not_positive(block[l] - largest);
             lane[l] += block[l];
         }
         simd_store(simd_load(block, SIMD_LANES, 0), c - j, probs + j);

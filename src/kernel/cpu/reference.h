@@ -33,6 +33,15 @@ void reference_add(const struct kernel_call *call);
 void reference_reorder(const struct kernel_call *call);
 void reference_dropout(const struct kernel_call *call);
 
+void reference_relu6(const struct kernel_call *call);
+void reference_relu6_grad(const struct kernel_call *call);
+void reference_sigmoid(const struct kernel_call *call);
+void reference_sigmoid_grad(const struct kernel_call *call);
+
+void reference_batch_norm(const struct kernel_call *call);
+void reference_batch_norm_grad(const struct kernel_call *call);
+void reference_batch_norm_apply(const struct kernel_call *call);
+
 void reference_softmax_cross_entropy(const struct kernel_call *call);
 void reference_softmax_cross_entropy_grad(const struct kernel_call *call);
 void reference_mse(const struct kernel_call *call);

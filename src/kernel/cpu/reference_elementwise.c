@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* reference_elementwise.c - ops that look at one element, one column or one place at a time. */
+#include <math.h>
+
 #include "base/rng.h"
 #include "kernel/cpu/reference.h"
 
@@ -55,6 +57,46 @@ void reference_relu_grad(const struct kernel_call *call)
 
     for (int64_t i = 0; i < count; i++)
         dx[i] = y[i] > 0 ? dy[i] : 0;
+}
+
+void reference_relu6(const struct kernel_call *call)
+{
+    const int64_t count = shape_count(&call->problem->in[0].shape);
+    const float *x = call->in[0];
+    float *y = call->out[0];
+
+    for (int64_t i = 0; i < count; i++)
+        y[i] = x[i] < 0 ? 0 : x[i] > 6 ? 6 : x[i]; /* NaN stays NaN */
+}
+
+void reference_relu6_grad(const struct kernel_call *call)
+{
+    const int64_t count = shape_count(&call->problem->in[0].shape);
+    const float *dy = call->in[0], *y = call->in[1];
+    float *dx = call->out[0];
+
+    for (int64_t i = 0; i < count; i++)
+        dx[i] = y[i] > 0 && y[i] < 6 ? dy[i] : 0;
+}
+
+void reference_sigmoid(const struct kernel_call *call)
+{
+    const int64_t count = shape_count(&call->problem->in[0].shape);
+    const float *x = call->in[0];
+    float *y = call->out[0];
+
+    for (int64_t i = 0; i < count; i++)
+        y[i] = (float)(1 / (1 + exp(-(double)x[i])));
+}
+
+void reference_sigmoid_grad(const struct kernel_call *call)
+{
+    const int64_t count = shape_count(&call->problem->in[0].shape);
+    const float *dy = call->in[0], *y = call->in[1];
+    float *dx = call->out[0];
+
+    for (int64_t i = 0; i < count; i++)
+        dx[i] = dy[i] * (y[i] * (1 - y[i]));
 }
 
 void reference_add(const struct kernel_call *call)

@@ -14,6 +14,7 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
+#include <math.h>
 #include <string.h>
 
 #include "kernel/kernel.h"
@@ -92,6 +93,33 @@ static inline float simd_largest(float lane[SIMD_LANES])
             lane[l] = lane[l + width] > lane[l] ? lane[l + width] : lane[l];
     }
     return lane[0];
+}
+
+/* exp(x) for x <= 0, relative error below 2e-7; 0 below -87.3, where floats get denormal.
+ *
+ * x = n ln 2 + r, |r| <= ln 2 / 2 (Cody and Waite); exp(r) by its Taylor polynomial;
+ * adding 1.5 * 2^23 rounds to a whole n and leaves n in the low bits. */
+static inline float simd_exp_not_positive(float x)
+{
+    const float magic = 0x1.8p23f;
+    const float shifted = fmaf(x, 0x1.715476p0f, magic); /* 1 / ln 2 */
+    const float n = shifted - magic;
+    float r = fmaf(n, -0x1.62e4p-1f, x); /* ln 2 in two parts; n times the first is exact */
+    float p, scale;
+    uint32_t bits;
+
+    r = fmaf(n, -0x1.7f7d1cp-20f, r);
+    p = fmaf(r, 1.0f / 720, 1.0f / 120);
+    p = fmaf(r, p, 1.0f / 24);
+    p = fmaf(r, p, 1.0f / 6);
+    p = fmaf(r, p, 0.5f);
+    p = fmaf(r, p, 1.0f);
+    p = fmaf(r, p, 1.0f);
+
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits + 127) << 23; /* 2^n: the low bits of `shifted` are n + 0 */
+    memcpy(&scale, &bits, sizeof scale);
+    return x < -87.3f ? 0 : p * scale;
 }
 
 #endif /* KERNEL_CPU_SIMD_H */

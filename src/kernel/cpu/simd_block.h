@@ -53,6 +53,30 @@ static inline struct simd_floats simd_add(struct simd_floats a, struct simd_floa
     return (struct simd_floats){ _mm512_add_ps(a.v, b.v) };
 }
 
+static inline struct simd_floats simd_set(float value)
+{
+    return (struct simd_floats){ _mm512_set1_ps(value) };
+}
+
+static inline struct simd_floats simd_subtract(struct simd_floats a, struct simd_floats b)
+{
+    return (struct simd_floats){ _mm512_sub_ps(a.v, b.v) };
+}
+
+static inline struct simd_floats simd_multiply(struct simd_floats a, struct simd_floats b)
+{
+    return (struct simd_floats){ _mm512_mul_ps(a.v, b.v) };
+}
+
+/* x where y is larger than the limit, else 0. */
+static inline struct simd_floats simd_where_above(struct simd_floats x, struct simd_floats y,
+                                                  float limit)
+{
+    const __mmask16 above = _mm512_cmp_ps_mask(y.v, _mm512_set1_ps(limit), _CMP_GT_OQ);
+
+    return (struct simd_floats){ _mm512_maskz_mov_ps(above, x.v) };
+}
+
 static inline struct simd_floats simd_divide(struct simd_floats x, float by)
 {
     return (struct simd_floats){ _mm512_div_ps(x.v, _mm512_set1_ps(by)) };
@@ -150,6 +174,32 @@ static inline void simd_store_bytes(struct simd_ints x, size_t n, uint8_t *y)
 static inline struct simd_floats simd_add(struct simd_floats a, struct simd_floats b)
 {
     return (struct simd_floats){ _mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high) };
+}
+
+static inline struct simd_floats simd_set(float value)
+{
+    return (struct simd_floats){ _mm256_set1_ps(value), _mm256_set1_ps(value) };
+}
+
+static inline struct simd_floats simd_subtract(struct simd_floats a, struct simd_floats b)
+{
+    return (struct simd_floats){ _mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high) };
+}
+
+static inline struct simd_floats simd_multiply(struct simd_floats a, struct simd_floats b)
+{
+    return (struct simd_floats){ _mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high) };
+}
+
+static inline struct simd_floats simd_where_above(struct simd_floats x, struct simd_floats y,
+                                                  float limit)
+{
+    const __m256 limits = _mm256_set1_ps(limit);
+
+    return (struct simd_floats){
+        _mm256_and_ps(x.low, _mm256_cmp_ps(y.low, limits, _CMP_GT_OQ)),
+        _mm256_and_ps(x.high, _mm256_cmp_ps(y.high, limits, _CMP_GT_OQ)),
+    };
 }
 
 static inline struct simd_floats simd_divide(struct simd_floats x, float by)
@@ -269,6 +319,38 @@ static inline struct simd_floats simd_add(struct simd_floats a, struct simd_floa
     for (int i = 0; i < SIMD_PARTS; i++)
         a.part[i] += b.part[i];
     return a;
+}
+
+static inline struct simd_floats simd_set(float value)
+{
+    struct simd_floats out;
+
+    for (int i = 0; i < SIMD_PARTS; i++)
+        out.part[i] = (simd_float_part){ 0 } + value;
+    return out;
+}
+
+static inline struct simd_floats simd_subtract(struct simd_floats a, struct simd_floats b)
+{
+    for (int i = 0; i < SIMD_PARTS; i++)
+        a.part[i] -= b.part[i];
+    return a;
+}
+
+static inline struct simd_floats simd_multiply(struct simd_floats a, struct simd_floats b)
+{
+    for (int i = 0; i < SIMD_PARTS; i++)
+        a.part[i] *= b.part[i];
+    return a;
+}
+
+/* x where y is larger than the limit, else 0. */
+static inline struct simd_floats simd_where_above(struct simd_floats x, struct simd_floats y,
+                                                  float limit)
+{
+    for (int i = 0; i < SIMD_PARTS; i++)
+        x.part[i] = (simd_float_part)((y.part[i] > limit) & (simd_int_part)x.part[i]);
+    return x;
 }
 
 static inline struct simd_floats simd_divide(struct simd_floats x, float by)

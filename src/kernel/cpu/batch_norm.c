@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: MIT */
+/* batch_norm.c - batch normalization with residual and activation, and its gradient.
+ *
+ * Bound by memory: forward reads x twice and writes y, backward reads what it has twice and
+ * writes dx. What follows from the sums is worked on from the end, where the sums stopped, as
+ * that is still in the cache.
+ *
+ * An image is a matrix of places by channels. One of few channels is taken as one of several rows
+ * side by side (24 channels as rows of 240), so that vectors are full. The rows are cut into parts,
+ * a number that shape alone decides; a part is added up in blocks of rows that the first
+ * cache holds, in float within a block and in double across blocks. The variance of a block is that
+ * around its own mean, and blocks are joined as Chan, Golub and LeVeque (1983) do, so nothing
+ * cancels however far the mean is from zero.
+ */
+#include <math.h>
+
+#include "kernel/cpu/rows.h"
+#include "kernel/cpu/simd_block.h"
+
+enum { BLOCK_ROWS = 32, ROW_PARTS = 16, WIDTH = 256 };
+/* Vectors whose sums are in registers together. */
+enum { VECTORS = 4 };
+
+/* How a problem is cut. */
+struct grid {
+    size_t places, channels;
+    size_t together, width; /* rows side by side; their elements */
+    size_t rows, rest;      /* such rows; places that are left over, fewer than together */
+    size_t parts;           /* of the rows; the last part also has the rest */
+    size_t count;           /* elements */
+};
+
+static struct grid grid_of(const struct kernel_problem *problem)
+{
+    const struct shape *x = &problem->in[0].shape;
+    struct grid g = { .channels = (size_t)x->dim[1], .count = (size_t)shape_count(x) };
+
+    g.places = g.count / g.channels;
+    g.together = g.channels <= WIDTH / 2 ? simd_min(WIDTH / g.channels, g.places) : 1;
+    g.width = g.together * g.channels;
+    g.rows = g.places / g.together;
+    g.rest = g.places % g.together;
+    const size_t wanted = g.count / (2 * (size_t)SIMD_GRAIN);
+    g.parts = wanted < 1 ? 1 : simd_min(simd_min(wanted, ROW_PARTS), g.rows);
+    return g;
+}
+
+static size_t part_begin(const struct grid *g, size_t part)
+{
+    return g->rows * part / g->parts;
+}
+
+/* Scratch: two sums (mean and squares, or the gradient's two) of each part, `width` doubles each,
+ * two of the rest, then numbers a lane that the last pass reads. */
+enum { LANE_NUMBERS = 4 };
+
+static double *part_sums(const struct kernel_call *call, const struct grid *g, size_t part)
+{
+    return (double *)call->scratch + part * 2 * g->width;
+}
+
+static float *lane_numbers(const struct kernel_call *call, const struct grid *g, size_t i)
+{
+    return (float *)(part_sums(call, g, g->parts) + 2 * g->channels) + i * g->width;
+}
+
+static size_t scratch_bytes(const struct kernel_problem *problem)
+{
+    const struct grid g = grid_of(problem);
+
+    return (g.parts * 2 * g.width + 2 * g.channels) * sizeof(double) +
+           LANE_NUMBERS * g.width * sizeof(float);
+}
+
+/* Repeats the first row's numbers for the rows beside it. */
+static void repeat(const struct grid *g, float *numbers)
+{
+    for (size_t i = g->channels; i < g->width; i++)
+        numbers[i] = numbers[i - g->channels];
+}
+
+/* Statistics --------------------------------------------------------------------------- */
+
+/* Mean and squares around it of `rows` rows of `vectors` vectors, `left` elements in all. */
+static inline void block_moments(const float *x, size_t stride, size_t rows, int vectors,
+                                 size_t left, float *mean, float *squares)
+{
+    const struct simd_floats zero = simd_set(0), inverse = simd_set(1 / (float)rows);
+    struct simd_floats sum[VECTORS], square[VECTORS];
+
+    for (int v = 0; v < vectors; v++)
+        sum[v] = square[v] = zero;
+    for (size_t r = 0; r < rows; r++) {
+        for (int v = 0; v < vectors; v++) {
+            const size_t at = (size_t)v * SIMD_LANES;
+            sum[v] = simd_add(sum[v], simd_load(x + r * stride + at, left - at, 0));
+        }
+    }
+    for (int v = 0; v < vectors; v++)
+        sum[v] = simd_multiply(sum[v], inverse);
+    for (size_t r = 0; r < rows; r++) {
+        for (int v = 0; v < vectors; v++) {
+            const size_t at = (size_t)v * SIMD_LANES;
+            const struct simd_floats d =
+                simd_subtract(simd_load(x + r * stride + at, left - at, 0), sum[v]);
+            square[v] = simd_add(square[v], simd_multiply(d, d));
+        }
+    }
+    for (int v = 0; v < vectors; v++) {
+        simd_store(sum[v], SIMD_LANES, mean + v * SIMD_LANES);
+        simd_store(square[v], SIMD_LANES, squares + v * SIMD_LANES);
+    }
+}
+
+/* Joins the moments of `more` samples a lane to those of `n`. */
+static inline void join_moments(double n, double more, size_t lanes, const float *mean,
+                                const float *squares, double *all_mean, double *all_squares)
+{
+    const double weight = more / (n + more), spread = n * weight;
+
+#pragma omp simd
+    for (size_t l = 0; l < lanes; l++) {
+        const double delta = (double)mean[l] - all_mean[l];
+        all_mean[l] += delta * weight;
+        all_squares[l] += (double)squares[l] + delta * delta * spread;
+    }
+}
+
+/* Moments of rows of `width` elements, `stride` apart. */
+static void add_moments(const float *x, size_t rows, size_t width, size_t stride,
+                        double *all_mean, double *all_squares)
+{
+    enum { LANES = VECTORS * SIMD_LANES };
+    float mean[LANES], squares[LANES];
+
+    for (size_t j = 0; j < width; j++)
+        all_mean[j] = all_squares[j] = 0;
+    for (size_t r = 0; r < rows; r += BLOCK_ROWS) {
+        const size_t n = simd_min(BLOCK_ROWS, rows - r);
+        const float *block = x + r * stride;
+        size_t j = 0;
+
+        for (; j + LANES <= width; j += LANES) {
+            block_moments(block + j, stride, n, VECTORS, LANES, mean, squares);
+            join_moments((double)r, (double)n, LANES, mean, squares, all_mean + j,
+                         all_squares + j);
+        }
+        for (; j < width; j += SIMD_LANES) {
+            const size_t left = simd_min(SIMD_LANES, width - j);
+            block_moments(block + j, stride, n, 1, left, mean, squares);
+            join_moments((double)r, (double)n, left, mean, squares, all_mean + j,
+                         all_squares + j);
+        }
+    }
+}
+
+static void moments_of_part(void *arg, size_t part)
+{
+    const struct kernel_call *call = arg;
+    const struct grid g = grid_of(call->problem);
+    const size_t from = part_begin(&g, part), to = part_begin(&g, part + 1);
+    const float *x = call->in[0];
+    double *sums = part_sums(call, &g, part);
+
+    add_moments(x + from * g.width, to - from, g.width, g.width, sums, sums + g.width);
+    if (part + 1 == g.parts) {
+        sums = part_sums(call, &g, g.parts);
+        add_moments(x + g.rows * g.width, g.rest, g.channels, g.channels, sums,
+                    sums + g.channels);
+    }
+}
+
+/* Joins moments of `more` samples to those of `n`, in double. */
+static void join_part(double n, double more, size_t channels, const double *mean,
+                      const double *squares, double *all_mean, double *all_squares)
+{
+    const double weight = more / (n + more), spread = n * weight;
+
+#pragma omp simd
+    for (size_t c = 0; c < channels; c++) {
+        const double delta = mean[c] - all_mean[c];
+        all_mean[c] += delta * weight;
+        all_squares[c] += squares[c] + delta * delta * spread;
+    }
+}
+
+/* All parts onto the first one's first row, in order. */
+static void join_parts(const struct kernel_call *call, const struct grid *g)
+{
+    double *mean = part_sums(call, g, 0), *squares = mean + g->width;
+    double n = (double)part_begin(g, 1);
+
+    for (size_t part = 0; part < g->parts; part++) {
+        const double rows = (double)(part_begin(g, part + 1) - part_begin(g, part));
+        const double *sums = part_sums(call, g, part);
+        for (size_t k = part == 0 ? 1 : 0; k < g->together; k++, n += rows)
+            join_part(n, rows, g->channels, sums + k * g->channels,
+                      sums + g->width + k * g->channels, mean, squares);
+    }
+    if (g->rest > 0) {
+        const double *sums = part_sums(call, g, g->parts);
+        join_part(n, (double)g->rest, g->channels, sums, sums + g->channels, mean, squares);
+    }
+}
+
+/* Normalization ------------------------------------------------------------------------ */
+
+enum { MEAN, SCALE, SHIFT }; /* numbers a lane: y = (x - mean) * scale + shift */
+
+static inline float activate(enum activation activation, float x)
+{
+    if (activation != ACTIVATION_NONE)
+        x = x < 0 ? 0 : x;
+    return activation == ACTIVATION_RELU6 && x > 6 ? 6 : x;
+}
+
+/* Rows of y, whole but for the last. */
+static inline void normalize(const struct kernel_call *call, const struct grid *g, size_t from,
+                             size_t to, enum activation activation, const float *residual)
+{
+    const float *mean = lane_numbers(call, g, MEAN), *scale = lane_numbers(call, g, SCALE);
+    const float *shift = lane_numbers(call, g, SHIFT), *x = call->in[0];
+    float *y = call->out[0];
+
+    for (size_t at = from; at < to; at += g->width) {
+        const size_t n = simd_min(g->width, to - at);
+#pragma omp simd
+        for (size_t j = 0; j < n; j++) {
+            float value = (x[at + j] - mean[j]) * scale[j] + shift[j];
+            if (residual)
+                value += residual[at + j];
+            y[at + j] = activate(activation, value);
+        }
+    }
+}
+
+/* Elements of rows [from, to) counted from the end, the rest being one more row. */
+static void elements_from_end(const struct grid *g, size_t *from, size_t *to)
+{
+    const size_t rows = g->rows + (g->rest > 0), first = rows - *to;
+
+    *to = simd_min((rows - *from) * g->width, g->count);
+    *from = first * g->width;
+}
+
+static void normalize_rows(const struct kernel_call *call, size_t from, size_t to)
+{
+    const struct kernel_problem *problem = call->problem;
+    const struct grid g = grid_of(problem);
+    const int at = strcmp(problem->op, "batch_norm") == 0 ? 3 : 5;
+    const float *residual = problem->n_in > at ? call->in[at] : NULL;
+
+    elements_from_end(&g, &from, &to);
+    switch (problem->attrs.activation) {
+    case ACTIVATION_RELU:
+        if (residual)
+            normalize(call, &g, from, to, ACTIVATION_RELU, residual);
+        else
+            normalize(call, &g, from, to, ACTIVATION_RELU, NULL);
+        break;
+    case ACTIVATION_RELU6:
+        if (residual)
+            normalize(call, &g, from, to, ACTIVATION_RELU6, residual);
+        else
+            normalize(call, &g, from, to, ACTIVATION_RELU6, NULL);
+        break;
+    default:
+        if (residual)
+            normalize(call, &g, from, to, ACTIVATION_NONE, residual);
+        else
+            normalize(call, &g, from, to, ACTIVATION_NONE, NULL);
+    }
+}
+
+/* Repeats the numbers of a channel to those of a lane, and makes y. */
+static void make_y(const struct kernel_call *call, const struct grid *g)
+{
+    for (size_t i = MEAN; i <= SHIFT; i++)
+        repeat(g, lane_numbers(call, g, i));
+    simd_for(call, g->rows + (g->rest > 0), g->width, normalize_rows);
+}
+
+static void run_batch_norm(const struct kernel_call *call)
+{
+    const struct grid g = grid_of(call->problem);
+    const double n = (double)g.places, epsilon = (double)call->problem->attrs.epsilon;
+    const double share =
+        (double)call->problem->in[0].shape.dim[0] * (double)call->step->inv_batch;
+    const double *mean = part_sums(call, &g, 0), *squares = mean + g.width;
+    const float *gamma = call->in[1], *beta = call->in[2];
+    float *saved = call->out[1], *seen_mean = call->out[2], *seen_variance = call->out[3];
+    struct kernel_call copy = *call;
+
+    pool_for(g.parts > 1 ? call->pool : NULL, g.parts, moments_of_part, &copy);
+    join_parts(call, &g);
+    for (size_t c = 0; c < g.channels; c++) {
+        const double rstd = 1 / sqrt(squares[c] / n + epsilon);
+        saved[c] = (float)mean[c];
+        saved[g.channels + c] = (float)rstd;
+        seen_mean[c] = (float)(mean[c] * share);
+        seen_variance[c] = (float)(squares[c] / (n > 1 ? n - 1 : 1) * share);
+        lane_numbers(call, &g, MEAN)[c] = saved[c];
+        lane_numbers(call, &g, SCALE)[c] = (float)((double)gamma[c] * rstd);
+        lane_numbers(call, &g, SHIFT)[c] = beta[c];
+    }
+    make_y(call, &g);
+}
+
+static void run_batch_norm_apply(const struct kernel_call *call)
+{
+    const struct grid g = grid_of(call->problem);
+    const double epsilon = (double)call->problem->attrs.epsilon;
+    const float *gamma = call->in[1], *beta = call->in[2];
+    const float *mean = call->in[3], *variance = call->in[4];
+
+    for (size_t c = 0; c < g.channels; c++) {
+        const double rstd = 1 / sqrt((double)variance[c] + epsilon);
+        lane_numbers(call, &g, MEAN)[c] = mean[c];
+        lane_numbers(call, &g, SCALE)[c] = (float)((double)gamma[c] * rstd);
+        lane_numbers(call, &g, SHIFT)[c] = beta[c];
+    }
+    make_y(call, &g);
+}
+
+/* Gradient ----------------------------------------------------------------------------- */
+
+/* dx = d * scale + (x - mean) * slope + shift, where d is dy through the activation. */
+enum { D_MEAN, D_SCALE, D_SLOPE, D_SHIFT };
+
+/* What a range of the gradient reads and writes; y and dresidual may be NULL. */
+struct gradient {
+    const float *dy, *x, *y;
+    float *dx, *dresidual;
+};
+
+static struct gradient gradient_of(const struct kernel_call *call)
+{
+    return (struct gradient){
+        .dy = call->in[0],
+        .x = call->in[1],
+        .y = call->problem->n_in > 4 ? call->in[4] : NULL,
+        .dx = call->out[0],
+        .dresidual = call->problem->n_out > 3 ? call->out[3] : NULL,
+    };
+}
+
+/* Sums of d and d * (x - mean) over `rows` rows of `vectors` vectors from element `from` on. */
+static inline void block_sums(const struct gradient *grad, enum activation activation,
+                              size_t from, size_t stride, size_t rows, int vectors, size_t left,
+                              const float *mean, float *sum, float *product)
+{
+    struct simd_floats sums[VECTORS], products[VECTORS], means[VECTORS];
+
+    for (int v = 0; v < vectors; v++) {
+        const size_t at = (size_t)v * SIMD_LANES;
+        sums[v] = products[v] = simd_set(0);
+        means[v] = simd_load(mean + at, left - at, 0);
+    }
+    for (size_t r = 0; r < rows; r++) {
+        for (int v = 0; v < vectors; v++) {
+            const size_t lane = (size_t)v * SIMD_LANES, at = from + r * stride + lane;
+            const size_t n = left - lane;
+            struct simd_floats d = simd_load(grad->dy + at, n, 0);
+
+            if (activation != ACTIVATION_NONE) {
+                const struct simd_floats y = simd_load(grad->y + at, n, 0);
+                d = simd_where_above(d, y, 0);
+                if (activation == ACTIVATION_RELU6)
+                    d = simd_where_above(d, simd_subtract(simd_set(6), y), 0);
+            }
+            if (grad->dresidual)
+                simd_store(d, n, grad->dresidual + at);
+            sums[v] = simd_add(sums[v], d);
+            products[v] = simd_add(
+                products[v],
+                simd_multiply(d, simd_subtract(simd_load(grad->x + at, n, 0), means[v])));
+        }
+    }
+    for (int v = 0; v < vectors; v++) {
+        simd_store(sums[v], SIMD_LANES, sum + v * SIMD_LANES);
+        simd_store(products[v], SIMD_LANES, product + v * SIMD_LANES);
+    }
+}
+
+/* Both sums of rows of `width` elements, `stride` apart, from element `from` on. */
+static inline void add_sums(const struct gradient *grad, enum activation activation,
+                            size_t from, size_t rows, size_t width, size_t stride,
+                            const float *mean, double *all_sum, double *all_product)
+{
+    enum { LANES = VECTORS * SIMD_LANES };
+    float sum[LANES], product[LANES];
+
+    for (size_t j = 0; j < width; j++)
+        all_sum[j] = all_product[j] = 0;
+    for (size_t r = 0; r < rows; r += BLOCK_ROWS) {
+        const size_t n = simd_min(BLOCK_ROWS, rows - r), at = from + r * stride;
+
+        for (size_t j = 0; j < width;) {
+            const size_t lanes = simd_min(j + LANES <= width ? LANES : SIMD_LANES, width - j);
+            if (lanes == LANES)
+                block_sums(grad, activation, at + j, stride, n, VECTORS, LANES, mean + j, sum,
+                           product);
+            else
+                block_sums(grad, activation, at + j, stride, n, 1, lanes, mean + j, sum,
+                           product);
+#pragma omp simd
+            for (size_t l = 0; l < lanes; l++) {
+                all_sum[j + l] += (double)sum[l];
+                all_product[j + l] += (double)product[l];
+            }
+            j += lanes;
+        }
+    }
+}
+
+static void sum_rows(const struct gradient *grad, enum activation activation, size_t from,
+                     size_t rows, size_t width, const float *mean, double *sums)
+{
+    switch (activation) {
+    case ACTIVATION_RELU:
+        add_sums(grad, ACTIVATION_RELU, from, rows, width, width, mean, sums, sums + width);
+        break;
+    case ACTIVATION_RELU6:
+        add_sums(grad, ACTIVATION_RELU6, from, rows, width, width, mean, sums, sums + width);
+        break;
+    default:
+        add_sums(grad, ACTIVATION_NONE, from, rows, width, width, mean, sums, sums + width);
+    }
+}
+
+static void sums_of_part(void *arg, size_t part)
+{
+    const struct kernel_call *call = arg;
+    const struct grid g = grid_of(call->problem);
+    const struct gradient grad = gradient_of(call);
+    const enum activation activation = call->problem->attrs.activation;
+    const size_t from = part_begin(&g, part), to = part_begin(&g, part + 1);
+    const float *mean = lane_numbers(call, &g, D_MEAN);
+
+    sum_rows(&grad, activation, from * g.width, to - from, g.width, mean,
+             part_sums(call, &g, part));
+    if (part + 1 == g.parts)
+        sum_rows(&grad, activation, g.rows * g.width, g.rest, g.channels, mean,
+                 part_sums(call, &g, g.parts));
+}
+
+/* All parts onto the first one's first row, in order. */
+static void add_parts(const struct kernel_call *call, const struct grid *g)
+{
+    double *all = part_sums(call, g, 0);
+
+    for (size_t part = 0; part <= g->parts; part++) {
+        const double *sums = part_sums(call, g, part);
+        const size_t width = part < g->parts ? g->width : g->channels;
+        for (size_t k = part == 0 ? g->channels : 0; k < width; k += g->channels) {
+#pragma omp simd
+            for (size_t c = 0; c < g->channels; c++) {
+                all[c] += sums[k + c];
+                all[g->width + c] += sums[width + k + c];
+            }
+        }
+    }
+}
+
+/* Elements [from, to) of dx, from d if that has been stored as dresidual. */
+static inline void spread(const struct kernel_call *call, const struct grid *g,
+                          const struct gradient *grad, size_t from, size_t to,
+                          enum activation activation)
+{
+    const float *mean = lane_numbers(call, g, D_MEAN), *scale = lane_numbers(call, g, D_SCALE);
+    const float *slope = lane_numbers(call, g, D_SLOPE),
+                *shift = lane_numbers(call, g, D_SHIFT);
+    const float *dy =
+        activation == ACTIVATION_NONE && grad->dresidual ? grad->dresidual : grad->dy;
+    const float *x = grad->x, *y = grad->y;
+    float *dx = grad->dx;
+
+    for (size_t at = from; at < to; at += g->width) {
+        const size_t n = simd_min(g->width, to - at);
+#pragma omp simd
+        for (size_t j = 0; j < n; j++) {
+            float d = dy[at + j];
+            if (activation != ACTIVATION_NONE)
+                d = y[at + j] > 0 ? d : 0;
+            if (activation == ACTIVATION_RELU6)
+                d = y[at + j] < 6 ? d : 0;
+            dx[at + j] = d * scale[j] + ((x[at + j] - mean[j]) * slope[j] + shift[j]);
+        }
+    }
+}
+
+static void spread_rows(const struct kernel_call *call, size_t from, size_t to)
+{
+    const struct grid g = grid_of(call->problem);
+    const struct gradient grad = gradient_of(call);
+    const enum activation activation =
+        grad.dresidual ? ACTIVATION_NONE : call->problem->attrs.activation;
+
+    elements_from_end(&g, &from, &to);
+    switch (activation) {
+    case ACTIVATION_RELU:
+        spread(call, &g, &grad, from, to, ACTIVATION_RELU);
+        break;
+    case ACTIVATION_RELU6:
+        spread(call, &g, &grad, from, to, ACTIVATION_RELU6);
+        break;
+    default:
+        spread(call, &g, &grad, from, to, ACTIVATION_NONE);
+    }
+}
+
+static void run_batch_norm_grad(const struct kernel_call *call)
+{
+    const struct grid g = grid_of(call->problem);
+    const double n = (double)g.places;
+    const double *sum = part_sums(call, &g, 0), *product = sum + g.width;
+    const float *gamma = call->in[2], *saved = call->in[3];
+    float *dgamma = call->out[1], *dbeta = call->out[2];
+    struct kernel_call copy = *call;
+
+    memcpy(lane_numbers(call, &g, D_MEAN), saved, g.channels * sizeof *saved);
+    repeat(&g, lane_numbers(call, &g, D_MEAN));
+    pool_for(g.parts > 1 ? call->pool : NULL, g.parts, sums_of_part, &copy);
+    add_parts(call, &g);
+    for (size_t c = 0; c < g.channels; c++) {
+        const double rstd = (double)saved[g.channels + c], scale = (double)gamma[c] * rstd;
+        dgamma[c] = (float)(product[c] * rstd);
+        dbeta[c] = (float)sum[c];
+        lane_numbers(call, &g, D_SCALE)[c] = (float)scale;
+        lane_numbers(call, &g, D_SLOPE)[c] = (float)(-scale * rstd * rstd * product[c] / n);
+        lane_numbers(call, &g, D_SHIFT)[c] = (float)(-scale * sum[c] / n);
+    }
+    for (size_t i = D_SCALE; i <= D_SHIFT; i++)
+        repeat(&g, lane_numbers(call, &g, i));
+    simd_for(call, g.rows + (g.rest > 0), g.width, spread_rows);
+}
+
+const struct kernel SIMD_TABLE(kernel_batch_norm_rows)[] = {
+    { .op = "batch_norm",
+      .name = "own",
+      .scratch_bytes = scratch_bytes,
+      .run = run_batch_norm },
+    { .op = "batch_norm_grad",
+      .name = "own",
+      .scratch_bytes = scratch_bytes,
+      .run = run_batch_norm_grad },
+    { .op = "batch_norm_apply",
+      .name = "own",
+      .scratch_bytes = scratch_bytes,
+      .run = run_batch_norm_apply },
+    { 0 },
+};
