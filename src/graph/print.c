@@ -58,8 +58,12 @@ void graph_print_attrs(const struct node *node, struct strbuf *out)
     print_pair(out, "stride", a->stride);
     print_pair(out, "pad", a->pad);
     print_pair(out, "extent", a->extent);
-    if (a->activation == ACTIVATION_RELU)
-        strbuf_add(out, " activation=relu");
+    if (a->groups > 1)
+        strbuf_printf(out, " groups=%d", a->groups);
+    if (a->activation != ACTIVATION_NONE) {
+        static const char *const names[] = { "", "relu", "relu6", "sigmoid" };
+        strbuf_printf(out, " activation=%s", names[a->activation]);
+    }
     print_float(out, "rate", a->rate);
     print_float(out, "momentum", a->momentum);
     print_float(out, "weight_decay", a->weight_decay);

@@ -2,7 +2,8 @@
 /* fuse.c - joins what would be bound by memory: bias, activation and pooling into the op before.
  *
  *   linear -> bias [-> relu]                        becomes  linear with bias and activation
- *   conv2d [-> bias] [-> relu]                      becomes  conv2d with bias and activation
+ *   conv2d [-> bias] [-> relu]                      becomes  conv2d with bias and activation;
+ *   likewise conv2d_transpose
  *   conv2d [-> bias] -> relu -> max_pool (stride = window, no padding)  becomes  conv2d_pool
  *
  * only where the value in between is used once. Before: a forward graph. After: the same
@@ -46,7 +47,7 @@ static struct chain chain_of(const struct graph *graph, struct node *node)
         chain.last = chain.bias;
     if ((chain.relu = only_user(graph, chain.last->out[0], &op_relu)))
         chain.last = chain.relu;
-    if (node->op == &op_conv2d && chain.relu &&
+    if (node->op == &op_conv2d && node->attrs.groups <= 1 && chain.relu &&
         (chain.pool = only_user(graph, chain.last->out[0], &op_max_pool))) {
         if (is_plain_pool(chain.pool))
             chain.last = chain.pool;
@@ -94,7 +95,8 @@ static enum status run_fuse(struct graph *graph, const struct pass_config *confi
         if (gone[n])
             continue;
         struct chain chain = { .last = node };
-        if (node->op == &op_linear || node->op == &op_conv2d)
+        if (node->op == &op_linear || node->op == &op_conv2d ||
+            node->op == &op_conv2d_transpose)
             chain = chain_of(graph, node);
         if (chain.last != node) {
             for (int i = n; i < n_before; i++) {
