@@ -99,12 +99,27 @@ static struct node *add_linear_grad_weight(struct graph *graph, const struct op 
 
 static struct value *kernel_of(struct graph *graph, const struct draw *d)
 {
-    return param(graph, "w", shape_4(d->O, d->C, d->attrs.window[0], d->attrs.window[1]));
+    const int groups = d->attrs.groups ? d->attrs.groups : 1;
+
+    return param(graph, "w",
+                 shape_4(d->O, d->C / groups, d->attrs.window[0], d->attrs.window[1]));
+}
+
+/* Splits the channels into groups, in half of the cases of an op that knows them. */
+static void split_channels(const struct op *op, struct draw *d, struct rng *rng)
+{
+    if ((op != &op_conv2d && op != &op_conv2d_grad_input && op != &op_conv2d_grad_weight) ||
+        chance(rng))
+        return;
+    d->attrs.groups = between(rng, 1, 3);
+    d->C = d->attrs.groups * between(rng, 1, 2);
+    d->O = d->attrs.groups * between(rng, 1, 2);
 }
 
 static struct node *add_conv2d(struct graph *graph, const struct op *op, struct rng *rng)
 {
     struct draw d = draw(rng);
+    split_channels(op, &d, rng);
     struct value *w = kernel_of(graph, &d);
 
     d.attrs.activation = chance(rng) ? ACTIVATION_RELU : ACTIVATION_NONE;
@@ -118,6 +133,7 @@ static struct node *add_conv2d_grad_input(struct graph *graph, const struct op *
                                           struct rng *rng)
 {
     struct draw d = draw(rng);
+    split_channels(op, &d, rng);
     struct value *w = kernel_of(graph, &d);
 
     d.attrs.extent[0] = d.H;
@@ -131,6 +147,7 @@ static struct node *add_conv2d_grad_weight(struct graph *graph, const struct op 
 {
     struct draw d = draw(rng);
 
+    split_channels(op, &d, rng);
     for (int i = 0; i < 2; i++) {
         d.attrs.extent[i] = d.attrs.window[i];
         d.attrs.window[i] = 0;
@@ -138,6 +155,45 @@ static struct node *add_conv2d_grad_weight(struct graph *graph, const struct op 
     d.attrs.with_bias = chance(rng);
     return add(graph, op, rows(graph, "x", shape_4(d.N, d.C, d.H, d.W)),
                rows(graph, "dy", shape_4(d.N, d.O, d.oh, d.ow)), NULL, &d.attrs);
+}
+
+/* The image with H x W pixels and C channels is y; x has O channels. */
+static struct node *add_conv2d_transpose(struct graph *graph, const struct op *op,
+                                         struct rng *rng)
+{
+    struct draw d = draw(rng);
+    struct value *w = kernel_of(graph, &d);
+
+    d.attrs.extent[0] = d.H;
+    d.attrs.extent[1] = d.W;
+    d.attrs.window[0] = d.attrs.window[1] = 0;
+    d.attrs.activation = chance(rng) ? ACTIVATION_RELU : ACTIVATION_NONE;
+    return add(graph, op, rows(graph, "x", shape_4(d.N, d.O, d.oh, d.ow)), w,
+               chance(rng) ? param(graph, "b", shape_1(d.C)) : NULL, &d.attrs);
+}
+
+static struct node *add_conv2d_transpose_grad_input(struct graph *graph, const struct op *op,
+                                                    struct rng *rng)
+{
+    struct draw d = draw(rng);
+    struct value *w = kernel_of(graph, &d);
+
+    d.attrs.window[0] = d.attrs.window[1] = 0;
+    return add(graph, op, rows(graph, "dy", shape_4(d.N, d.C, d.H, d.W)), w, NULL, &d.attrs);
+}
+
+static struct node *add_conv2d_transpose_grad_weight(struct graph *graph, const struct op *op,
+                                                     struct rng *rng)
+{
+    struct draw d = draw(rng);
+
+    for (int i = 0; i < 2; i++) {
+        d.attrs.extent[i] = d.attrs.window[i];
+        d.attrs.window[i] = 0;
+    }
+    d.attrs.with_bias = chance(rng);
+    return add(graph, op, rows(graph, "x", shape_4(d.N, d.O, d.oh, d.ow)),
+               rows(graph, "dy", shape_4(d.N, d.C, d.H, d.W)), NULL, &d.attrs);
 }
 
 /* What flows back into a pooled convolution is of the pool's size. */
@@ -302,6 +358,9 @@ static const struct row {
     { &op_conv2d, add_conv2d },
     { &op_conv2d_grad_input, add_conv2d_grad_input },
     { &op_conv2d_grad_weight, add_conv2d_grad_weight },
+    { &op_conv2d_transpose, add_conv2d_transpose },
+    { &op_conv2d_transpose_grad_input, add_conv2d_transpose_grad_input },
+    { &op_conv2d_transpose_grad_weight, add_conv2d_transpose_grad_weight },
     { &op_conv2d_pool, add_conv2d },
     { &op_conv2d_pool_grad_input, add_conv2d_pool_grad },
     { &op_conv2d_pool_grad_weight, add_conv2d_pool_grad },

@@ -131,7 +131,7 @@ static void spoil(struct node *node, struct rng *rng)
     int *const pairs[] = { a->stride, a->pad, a->window, a->extent };
     struct value *in = node->in[rng_below(rng, (uint64_t)node->n_in)];
 
-    switch (rng_below(rng, 5)) {
+    switch (rng_below(rng, 6)) {
     case 0:
         in->shape.dim[rng_below(rng, (uint64_t)in->shape.rank)] = number > 0 ? number : 1;
         break;
@@ -142,6 +142,9 @@ static void spoil(struct node *node, struct rng *rng)
         break;
     case 2:
         in->dtype = rng_below(rng, 2) ? DTYPE_I32 : DTYPE_U8;
+        break;
+    case 3:
+        a->groups = number;
         break;
     default:
         pairs[rng_below(rng, 4)][rng_below(rng, 2)] = number;

@@ -41,6 +41,16 @@ void random_model_add(struct graph *graph, int64_t batch, struct rng *rng)
         x = build_conv2d(graph, "conv3", x, plain);
     else
         x = build_avg_pool(graph, "pool2", x, 2, 0, 1);
+    if (rng_below(rng, 2)) {
+        const struct build_conv deep = {
+            .channels = 3, .kernel = 3, .stride = 1, .pad = 1, .groups = 3
+        };
+        const struct build_conv up = {
+            .channels = 2, .kernel = 3, .stride = 2, .pad = 1, .output_pad = 1
+        };
+        x = build_relu(graph, "relu3", build_conv2d(graph, "conv4", x, deep));
+        x = build_conv2d_transpose(graph, "up", x, up);
+    }
     x = build_dropout(graph, "drop", x, rng_below(rng, 2) ? 0.25F : 0);
     x = build_relu(graph, "relu2", build_linear(graph, "fc1", x, rng_below(rng, 2) ? 6 : 48));
     if (rng_below(rng, 2)) { /* one weight for two layers */

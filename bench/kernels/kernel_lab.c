@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* kernel_lab.c - how fast each kernel solves the problems of the models, in one thread.
  *
- *     kernel_lab [part of a problem's line ...]
+ *     kernel_lab [part of a problem's line | a problem's line ...]
  *
  * One line a problem: GFLOP/s (median, and the best in parentheses) of every kernel that can
  * run it, how far its result is from "reference" (where that takes less than a second or so),
- * and the best kernel's share of the processor's multiply-add peak measured in the same
- * minute. Operations are those of the plain sum, so "winograd" may pass the peak. Kernels
+ * the best kernel's share of the processor's multiply-add peak measured in the same minute, and
+ * the rate at which it reads its inputs and writes its outputs once, which is what counts
+ * for a depthwise convolution. Operations are those of the plain sum, so "winograd" may pass the peak. Kernels
  * take turns, so that a disturbance hits all of them. What the built-in table of choices
  * says comes from here; TUTTI_ISA=avx2 measures the other instruction set.
  */
@@ -90,6 +91,71 @@ static const char *const problems[] = {
     "conv2d_grad_input 32x64x32x32 64x64x3x3 -> 32x64x32x32 stride 1x1 pad 1x1",
     "conv2d_grad_input 32x128x16x16 128x64x3x3 -> 32x64x32x32 stride 2x2 pad 1x1",
     "conv2d_grad_input 32x128x16x16 128x64x1x1 -> 32x64x32x32 stride 2x2 pad 0x0",
+    "# mobilenet_v2 on 32x32, shard of 64: depthwise, bound by memory",
+    "conv2d 64x32x32x32 32x1x3x3 stride 1x1 pad 1x1 groups 32",
+    "conv2d_grad_input 64x32x32x32 32x1x3x3 -> 64x32x32x32 stride 1x1 pad 1x1 groups 32",
+    "conv2d_grad_weight 64x32x32x32 64x32x32x32 -> 32x1x3x3 stride 1x1 pad 1x1 groups 32",
+    "conv2d 64x96x32x32 96x1x3x3 stride 1x1 pad 1x1 groups 96",
+    "conv2d_grad_input 64x96x32x32 96x1x3x3 -> 64x96x32x32 stride 1x1 pad 1x1 groups 96",
+    "conv2d_grad_weight 64x96x32x32 64x96x32x32 -> 96x1x3x3 stride 1x1 pad 1x1 groups 96",
+    "conv2d 64x144x32x32 144x1x3x3 stride 1x1 pad 1x1 groups 144",
+    "conv2d_grad_input 64x144x32x32 144x1x3x3 -> 64x144x32x32 stride 1x1 pad 1x1 groups 144",
+    "conv2d_grad_weight 64x144x32x32 64x144x32x32 -> 144x1x3x3 stride 1x1 pad 1x1 groups 144",
+    "conv2d 64x144x32x32 144x1x3x3 stride 2x2 pad 1x1 groups 144",
+    "conv2d_grad_input 64x144x16x16 144x1x3x3 -> 64x144x32x32 stride 2x2 pad 1x1 groups 144",
+    "conv2d_grad_weight 64x144x32x32 64x144x16x16 -> 144x1x3x3 stride 2x2 pad 1x1 groups 144",
+    "conv2d 64x192x16x16 192x1x3x3 stride 1x1 pad 1x1 groups 192",
+    "conv2d_grad_input 64x192x16x16 192x1x3x3 -> 64x192x16x16 stride 1x1 pad 1x1 groups 192",
+    "conv2d_grad_weight 64x192x16x16 64x192x16x16 -> 192x1x3x3 stride 1x1 pad 1x1 groups 192",
+    "conv2d 64x384x8x8 384x1x3x3 stride 1x1 pad 1x1 groups 384",
+    "conv2d_grad_input 64x384x8x8 384x1x3x3 -> 64x384x8x8 stride 1x1 pad 1x1 groups 384",
+    "conv2d_grad_weight 64x384x8x8 64x384x8x8 -> 384x1x3x3 stride 1x1 pad 1x1 groups 384",
+    "conv2d 64x576x8x8 576x1x3x3 stride 2x2 pad 1x1 groups 576",
+    "conv2d_grad_input 64x576x4x4 576x1x3x3 -> 64x576x8x8 stride 2x2 pad 1x1 groups 576",
+    "conv2d_grad_weight 64x576x8x8 64x576x4x4 -> 576x1x3x3 stride 2x2 pad 1x1 groups 576",
+    "conv2d 64x960x4x4 960x1x3x3 stride 1x1 pad 1x1 groups 960",
+    "conv2d_grad_input 64x960x4x4 960x1x3x3 -> 64x960x4x4 stride 1x1 pad 1x1 groups 960",
+    "conv2d_grad_weight 64x960x4x4 64x960x4x4 -> 960x1x3x3 stride 1x1 pad 1x1 groups 960",
+    "# mobilenet_v2: 1x1",
+    "conv2d 64x24x32x32 144x24x1x1 stride 1x1",
+    "conv2d_grad_input 64x144x32x32 144x24x1x1 -> 64x24x32x32 stride 1x1",
+    "conv2d_grad_weight 64x24x32x32 64x144x32x32 -> 144x24x1x1 stride 1x1",
+    "conv2d 64x144x32x32 24x144x1x1 stride 1x1",
+    "conv2d_grad_input 64x24x32x32 24x144x1x1 -> 64x144x32x32 stride 1x1",
+    "conv2d_grad_weight 64x144x32x32 64x24x32x32 -> 24x144x1x1 stride 1x1",
+    "conv2d 64x64x8x8 384x64x1x1 stride 1x1",
+    "conv2d_grad_input 64x384x8x8 384x64x1x1 -> 64x64x8x8 stride 1x1",
+    "conv2d_grad_weight 64x64x8x8 64x384x8x8 -> 384x64x1x1 stride 1x1",
+    "conv2d 64x384x8x8 64x384x1x1 stride 1x1",
+    "conv2d_grad_input 64x64x8x8 64x384x1x1 -> 64x384x8x8 stride 1x1",
+    "conv2d_grad_weight 64x384x8x8 64x64x8x8 -> 64x384x1x1 stride 1x1",
+    "conv2d 64x160x4x4 960x160x1x1 stride 1x1",
+    "conv2d_grad_input 64x960x4x4 960x160x1x1 -> 64x160x4x4 stride 1x1",
+    "conv2d_grad_weight 64x160x4x4 64x960x4x4 -> 960x160x1x1 stride 1x1",
+    "conv2d 64x960x4x4 160x960x1x1 stride 1x1",
+    "conv2d_grad_input 64x160x4x4 160x960x1x1 -> 64x960x4x4 stride 1x1",
+    "conv2d_grad_weight 64x960x4x4 64x160x4x4 -> 160x960x1x1 stride 1x1",
+    "conv2d 64x320x4x4 1280x320x1x1 stride 1x1",
+    "conv2d_grad_input 64x1280x4x4 1280x320x1x1 -> 64x320x4x4 stride 1x1",
+    "conv2d_grad_weight 64x320x4x4 64x1280x4x4 -> 1280x320x1x1 stride 1x1",
+    "# conv_autoencoder, shard of 64",
+    "conv2d 64x1x28x28 16x1x3x3 16 stride 2x2 pad 1x1 relu",
+    "conv2d_grad_weight 64x1x28x28 64x16x14x14 -> 16x1x3x3 16 stride 2x2 pad 1x1",
+    "conv2d 64x16x14x14 32x16x3x3 32 stride 2x2 pad 1x1 relu",
+    "conv2d_grad_input 64x32x7x7 32x16x3x3 -> 64x16x14x14 stride 2x2 pad 1x1",
+    "conv2d_grad_weight 64x16x14x14 64x32x7x7 -> 32x16x3x3 32 stride 2x2 pad 1x1",
+    "conv2d 64x32x7x7 64x32x7x7 64 stride 1x1",
+    "conv2d_grad_input 64x64x1x1 64x32x7x7 -> 64x32x7x7 stride 1x1",
+    "conv2d_grad_weight 64x32x7x7 64x64x1x1 -> 64x32x7x7 64 stride 1x1",
+    "conv2d_transpose 64x64x1x1 64x32x7x7 32 stride 1x1 extent 7x7 relu",
+    "conv2d_transpose_grad_input 64x32x7x7 64x32x7x7 -> 64x64x1x1 stride 1x1",
+    "conv2d_transpose_grad_weight 64x64x1x1 64x32x7x7 -> 64x32x7x7 32 stride 1x1",
+    "conv2d_transpose 64x32x7x7 32x16x3x3 16 stride 2x2 pad 1x1 extent 14x14 relu",
+    "conv2d_transpose_grad_input 64x16x14x14 32x16x3x3 -> 64x32x7x7 stride 2x2 pad 1x1",
+    "conv2d_transpose_grad_weight 64x32x7x7 64x16x14x14 -> 32x16x3x3 16 stride 2x2 pad 1x1",
+    "conv2d_transpose 64x16x14x14 16x1x3x3 1 stride 2x2 pad 1x1 extent 28x28 sigmoid",
+    "conv2d_transpose_grad_input 64x1x28x28 16x1x3x3 -> 64x16x14x14 stride 2x2 pad 1x1",
+    "conv2d_transpose_grad_weight 64x16x14x14 64x1x28x28 -> 16x1x3x3 1 stride 2x2 pad 1x1",
     "# gpt",
     "linear 1536x384 1152x384 1152",
     "linear 1536x1536 384x1536 384",
@@ -114,16 +180,34 @@ static double flops_of(const struct kernel_problem *problem)
         return strcmp(problem->op, "linear_grad_weight") == 0
                    ? 2.0 * (double)shape_count(a) * (double)b->dim[1]
                    : 2.0 * (double)shape_count(a) * (double)shape_count(b) / (double)a->dim[1];
-    /* Pixels of dy or y (before pooling) times what one of them takes. */
+    /* Pixels of dy or y (before pooling) times what one of them takes; transposed, of x or dx. */
     const bool is_weight = strstr(problem->op, "grad_weight") != NULL;
     const bool is_input = strstr(problem->op, "grad_input") != NULL;
-    const struct shape *w = out, *y = is_weight ? b : is_input ? a : out;
+    const bool is_transposed = strstr(problem->op, "transpose") != NULL;
+    const struct shape *w = out, *y = is_transposed ? (is_input ? out : a)
+                                      : is_weight   ? b
+                                      : is_input    ? a
+                                                    : out;
     for (int i = 0; i < problem->n_in; i++) {
         if (problem->in[i].layout == LAYOUT_HWIO)
             w = &problem->in[i].shape;
     }
     const double pool = window[0] > 0 ? window[0] * window[1] : 1;
     return 2.0 * pool * (double)(y->dim[0] * y->dim[2] * y->dim[3]) * (double)shape_count(w);
+}
+
+/* Each tensor once. */
+static double bytes_of(const struct kernel_problem *problem)
+{
+    double bytes = 0;
+
+    for (int i = 0; i < problem->n_in; i++)
+        bytes += (double)shape_count(&problem->in[i].shape) *
+                 (double)dtype_size(problem->in[i].dtype);
+    for (int i = 0; i < problem->n_out; i++)
+        bytes += (double)shape_count(&problem->out[i].shape) *
+                 (double)dtype_size(problem->out[i].dtype);
+    return bytes;
 }
 
 static int compare(const void *a, const void *b)
@@ -213,13 +297,15 @@ static void measure(const char *line)
         qsort(entries[i].ns, ROUNDS, sizeof entries[i].ns[0], compare);
         const double median = flops / entries[i].ns[ROUNDS / 2],
                      best = flops / entries[i].ns[0];
-        printf(" %s %.0f (%.0f)", entries[i].kernel->name, median, best);
+        printf(" %s %.0f (%.0f, %.3f ms)", entries[i].kernel->name, median, best,
+               entries[i].ns[ROUNDS / 2] / 1e6);
         if (entries[i].difference > 0)
             printf(" %.0e", entries[i].difference);
         most = best > most ? best : most;
         kernel_trial_destroy(entries[i].trial);
     }
-    printf("  %.0f%% of %.0f\n", 100 * most / peak, peak);
+    printf("  %.0f%% of %.0f, %.1f GB/s\n", 100 * most / peak, peak,
+           most * bytes_of(&problem) / flops);
     fflush(stdout);
 }
 
@@ -237,6 +323,11 @@ static bool is_wanted(const char *line, int argc, char **argv)
 int main(int argc, char **argv)
 {
     printf("%s, GFLOP/s: median (best)\n", kernel_isa());
+    for (int i = 1; i < argc; i++) {
+        struct kernel_problem problem;
+        if (kernel_parse(argv[i], &problem) == STATUS_OK)
+            measure(argv[i]);
+    }
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
         if (!is_wanted(problems[i], argc, argv))
             continue;

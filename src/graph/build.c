@@ -52,17 +52,47 @@ struct value *build_conv2d(struct graph *graph, const char *name, struct value *
                            struct build_conv conv)
 {
     const struct attrs attrs = { .stride = { conv.stride, conv.stride },
-                                 .pad = { conv.pad, conv.pad } };
+                                 .pad = { conv.pad, conv.pad },
+                                 .groups = conv.groups };
 
     if (!x)
         return NULL;
-    const int64_t channels = x->shape.rank == 4 ? x->shape.dim[1] : 0;
+    const int64_t groups = conv.groups > 1 ? conv.groups : 1;
+    const int64_t channels = x->shape.rank == 4 ? x->shape.dim[1] / groups : 0;
     const int64_t fan_in = channels * conv.kernel * conv.kernel;
     struct value *w =
         parameter(graph, name, "weight",
                   shape_4(conv.channels, channels, conv.kernel, conv.kernel), fan_in);
     struct value *const in[] = { x, w };
     struct value *y = first(graph_add(graph, &op_conv2d, name, in, 2, &attrs));
+    if (conv.no_bias)
+        return y;
+    struct value *const with_bias[] = { y, parameter(graph, name, "bias",
+                                                     shape_1(conv.channels), fan_in) };
+    return first(graph_add(graph, &op_bias, name, with_bias, 2, NULL));
+}
+
+/* PyTorch counts the second extent of a weight as its fan in: here the outputs. */
+struct value *build_conv2d_transpose(struct graph *graph, const char *name, struct value *x,
+                                     struct build_conv conv)
+{
+    struct attrs attrs = { .stride = { conv.stride, conv.stride },
+                           .pad = { conv.pad, conv.pad },
+                           .groups = conv.groups };
+
+    if (!x)
+        return NULL;
+    const bool is_image = x->shape.rank == 4;
+    const int64_t fan_in = conv.channels * conv.kernel * conv.kernel;
+    for (int i = 0; is_image && i < 2; i++)
+        attrs.extent[i] = ((int)x->shape.dim[2 + i] - 1) * conv.stride - 2 * conv.pad +
+                          conv.kernel + conv.output_pad;
+    struct value *w = parameter(
+        graph, name, "weight",
+        shape_4(is_image ? x->shape.dim[1] : 0, conv.channels, conv.kernel, conv.kernel),
+        fan_in);
+    struct value *const in[] = { x, w };
+    struct value *y = first(graph_add(graph, &op_conv2d_transpose, name, in, 2, &attrs));
     if (conv.no_bias)
         return y;
     struct value *const with_bias[] = { y, parameter(graph, name, "bias",

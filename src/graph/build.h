@@ -18,9 +18,14 @@ struct build_conv {
     int64_t channels; /* of the output */
     int kernel, stride, pad;
     bool no_bias;
+    int groups;     /* the channels are split into so many; 0 is 1 */
+    int output_pad; /* transposed: rows and columns more, which the stride left open */
 };
 struct value *build_conv2d(struct graph *graph, const char *name, struct value *x,
                            struct build_conv conv);
+/* To (h-1)*stride - 2*pad + kernel + output_pad rows, and as many columns of the width. */
+struct value *build_conv2d_transpose(struct graph *graph, const char *name, struct value *x,
+                                     struct build_conv conv);
 struct value *build_relu(struct graph *graph, const char *name, struct value *x);
 struct value *build_relu6(struct graph *graph, const char *name, struct value *x);
 struct value *build_sigmoid(struct graph *graph, const char *name, struct value *x);

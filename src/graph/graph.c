@@ -222,7 +222,8 @@ enum layout op_output_layout(const struct node *node, int i, const struct shape 
         return node->in[0]->layout;
     if (node->op == &op_linear_grad_weight && i == 0)
         return LAYOUT_IO;
-    if ((node->op == &op_conv2d_grad_weight || node->op == &op_conv2d_pool_grad_weight) &&
+    if ((node->op == &op_conv2d_grad_weight || node->op == &op_conv2d_pool_grad_weight ||
+         node->op == &op_conv2d_transpose_grad_weight) &&
         i == 0)
         return LAYOUT_HWIO;
     if (shape->rank != 4)

@@ -69,6 +69,31 @@ static void test_layers_have_pytorchs_names_and_shapes(void)
     graph_destroy(graph);
 }
 
+static void test_grouped_and_transposed_layers_are_pytorchs(void)
+{
+    struct graph *graph = begin("layers");
+    const struct build_conv deep = {
+        .channels = 6, .kernel = 3, .stride = 2, .pad = 1, .groups = 6
+    };
+    const struct build_conv up = {
+        .channels = 4, .kernel = 3, .stride = 2, .pad = 1, .output_pad = 1
+    };
+
+    struct value *x = build_conv2d(graph, "deep", images(graph, 6, 9), deep);
+    check_shape(x, "4x6x5x5");
+    check_shape(graph_find_value(graph, "deep.weight"), "6x1x3x3");
+    CHECK_CLOSE(1 / 3.0, graph_find_value(graph, "deep.bias")->init_bound, 1e-6);
+    x = build_conv2d_transpose(graph, "up", x, up);
+    check_shape(x, "4x4x10x10"); /* (5-1)*2 - 2 + 3 + 1 */
+    check_shape(graph_find_value(graph, "up.weight"), "6x4x3x3");
+    check_shape(graph_find_value(graph, "up.bias"), "4");
+    CHECK(graph_find_value(graph, "up.weight")->layout == LAYOUT_HWIO);
+    CHECK_CLOSE(1 / 6.0, graph_find_value(graph, "up.weight")->init_bound, 1e-6);
+    CHECK_CLOSE(1 / 6.0, graph_find_value(graph, "up.bias")->init_bound, 1e-6);
+    CHECK_OK(graph_verify(graph));
+    graph_destroy(graph);
+}
+
 static void test_flattening_reorders_only_where_it_must(void)
 {
     struct graph *graph = begin("flatten");
@@ -191,12 +216,21 @@ static void test_nodes_that_do_not_fit_are_refused_with_the_reason(void)
     const struct attrs always = { .rate = 1 }, never = { .max_norm = 0 };
     const struct attrs large = { .window = { 9, 9 }, .stride = { 1, 1 } };
     const struct attrs still = { .window = { 2, 2 } };
+    const struct attrs split = { .stride = { 1, 1 }, .groups = 2 };
+    const struct attrs up = { .stride = { 2, 2 }, .pad = { 1, 1 }, .extent = { 18, 16 } };
     const struct attrs wide = { .window = { 2, 2 }, .stride = { 1, 1 }, .pad = { 2, 0 } };
 
     check_refused(&op_linear, row, shape_2(3, 5), NULL, "6 features, weight for 5");
     check_refused(&op_linear, row, none, NULL, "2 to 3 inputs");
     check_refused(&op_conv2d, image, shape_4(4, 2, 3, 3), NULL, "3 channels, weight for 2");
-    check_refused(&op_conv2d, row, shape_4(4, 2, 3, 3), NULL, "channels");
+    check_refused(&op_conv2d, row, shape_4(4, 2, 3, 3), NULL, "rank 2 and 4");
+    check_refused(&op_conv2d, image, shape_4(4, 3, 3, 3), &split,
+                  "3 and 4 channels in 2 groups");
+    check_refused(&op_conv2d_transpose, image, shape_4(2, 3, 3, 3), NULL,
+                  "3 channels, weight for 2");
+    check_refused(&op_conv2d_transpose, image, shape_4(3, 2, 3, 3), &up,
+                  "does not make image 18x16 of 8x8");
+    check_refused(&op_conv2d_transpose, image, shape_4(3, 2, 3, 3), &split, "knows one");
     check_refused(&op_conv2d, image, shape_4(4, 3, 3, 3), NULL, "stride 0x0");
     check_refused(&op_max_pool, image, none, &large, "larger than image 8x8");
     check_refused(&op_max_pool, image, none, &still, "larger than image");
@@ -579,6 +613,8 @@ static void test_the_text_says_everything(void)
 const struct test tests[] = {
     { .name = "layers have PyTorch's names and shapes",
       .run = test_layers_have_pytorchs_names_and_shapes },
+    { .name = "grouped and transposed layers are pytorchs",
+      .run = test_grouped_and_transposed_layers_are_pytorchs },
     { .name = "flattening reorders only where it must",
       .run = test_flattening_reorders_only_where_it_must },
     { .name = "batch norm keeps averages of what it sees",

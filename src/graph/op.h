@@ -58,6 +58,8 @@ const struct op *graph_find_op(const char *name); /* NULL if there is none */
 extern const struct op op_linear, op_linear_grad_input, op_linear_grad_weight;
 extern const struct op op_conv2d, op_conv2d_grad_input, op_conv2d_grad_weight, op_conv2d_pool,
     op_conv2d_pool_grad_input, op_conv2d_pool_grad_weight;
+extern const struct op op_conv2d_transpose, op_conv2d_transpose_grad_input,
+    op_conv2d_transpose_grad_weight;
 extern const struct op op_max_pool, op_max_pool_grad, op_avg_pool, op_avg_pool_grad;
 extern const struct op op_bias, op_bias_grad, op_relu, op_relu_grad, op_add, op_dropout;
 extern const struct op op_relu6, op_relu6_grad, op_sigmoid, op_sigmoid_grad;
@@ -75,5 +77,9 @@ enum layout op_output_layout(const struct node *node, int i, const struct shape 
 /* Extent of a convolution's or a pool's output along one axis; 0 if the window does not fit or the
  * numbers make no sense. */
 int64_t op_window_out(int64_t in, int64_t window, int stride, int pad);
+
+/* The gradient before a node's activation, from dy, that after it. */
+struct value *op_before_activation(struct graph *graph, const struct node *node,
+                                   struct value *dy);
 
 #endif /* GRAPH_OP_H */

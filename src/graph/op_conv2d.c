@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* op_conv2d.c - two-dimensional convolution, alone or with the max pool after it, and gradients.
  *
- * x (N, C, H, W), w (O, C, kh, kw), b (O), y (N, O, oh, ow); zero padding. conv2d_pool does
+ * x (N, C, H, W), w (O, C, kh, kw), b (O), y (N, O, oh, ow); zero padding. With g groups w is
+ * (O, C/g, kh, kw): the channels of y in one of g equal parts see those of x in the same part.
+ * conv2d_pool does
  * conv2d, the activation and a max pool with stride = window in one go, so that the large
  * image in between never reaches memory; its second output says where each maximum stood.
  */
@@ -13,15 +15,38 @@ int64_t op_window_out(int64_t in, int64_t window, int stride, int pad)
     return room < 0 || window <= 0 || stride <= 0 || pad < 0 ? 0 : room / stride + 1;
 }
 
+struct value *op_before_activation(struct graph *graph, const struct node *node,
+                                   struct value *dy)
+{
+    static const char *const gradients[] = { NULL, "relu_grad", "relu6_grad", "sigmoid_grad" };
+    const char *gradient = gradients[node->attrs.activation];
+
+    return gradient ? graph_apply(graph, gradient, node->name, dy, node->out[0], NULL, NULL)
+                    : dy;
+}
+
+/* How many groups the channels are in; 0 if they do not divide. */
+static int64_t groups_of(const struct attrs *a, int64_t inputs, int64_t outputs)
+{
+    const int64_t groups = a->groups == 0 ? 1 : a->groups;
+    return groups < 1 || inputs % groups || outputs % groups ? 0 : groups;
+}
+
 static enum status infer_conv2d(const struct node *node, struct op_shapes *s)
 {
     const struct attrs *a = &node->attrs;
     const struct shape *x = s->in[0], *w = s->in[1], *b = s->in[2];
 
-    if (x->rank != 4 || w->rank != 4 || x->dim[1] != w->dim[1])
+    if (x->rank != 4 || w->rank != 4)
+        return FAIL(STATUS_USAGE, "an image and a weight of rank %d and %d, not 4", x->rank,
+                    w->rank);
+    const int64_t groups = groups_of(a, x->dim[1], w->dim[0]);
+    if (groups == 0)
+        return FAIL(STATUS_USAGE, "%lld and %lld channels in %d groups", (long long)x->dim[1],
+                    (long long)w->dim[0], a->groups);
+    if (x->dim[1] != w->dim[1] * groups)
         return FAIL(STATUS_USAGE, "image of %lld channels, weight for %lld",
-                    (long long)(x->rank == 4 ? x->dim[1] : 0),
-                    (long long)(w->rank == 4 ? w->dim[1] : 0));
+                    (long long)x->dim[1], (long long)(w->dim[1] * groups));
     if (b && (b->rank != 1 || b->dim[0] != w->dim[0]))
         return FAIL(STATUS_USAGE, "bias of %lld for %lld channels", (long long)b->dim[0],
                     (long long)w->dim[0]);
@@ -82,14 +107,8 @@ static void convolution_gradients(struct graph *graph, const struct node *node,
 static void gradient_conv2d(struct graph *graph, const struct node *node,
                             struct value *const *dout, const bool *wanted, struct value **din)
 {
-    struct value *dy = dout[0];
-
-    if (node->attrs.activation != ACTIVATION_NONE) {
-        struct value *const in[] = { dy, node->out[0] };
-        struct node *grad = graph_add(graph, &op_relu_grad, node->name, in, 2, NULL);
-        dy = grad ? grad->out[0] : NULL;
-    }
-    convolution_gradients(graph, node, dy, NULL, wanted, din);
+    convolution_gradients(graph, node, op_before_activation(graph, node, dout[0]), NULL, wanted,
+                          din);
 }
 
 const struct op op_conv2d = {
@@ -109,12 +128,13 @@ static enum status infer_grad_input(const struct node *node, struct op_shapes *s
 {
     const struct attrs *a = &node->attrs;
     const struct shape *dy = s->in[0], *w = s->in[1];
+    const int64_t groups = w->rank == 4 ? groups_of(a, 0, w->dim[0]) : 0;
 
-    if (dy->rank != 4 || w->rank != 4 || dy->dim[1] != w->dim[0] ||
+    if (dy->rank != 4 || groups == 0 || dy->dim[1] != w->dim[0] ||
         op_window_out(a->extent[0], w->dim[2], a->stride[0], a->pad[0]) != dy->dim[2] ||
         op_window_out(a->extent[1], w->dim[3], a->stride[1], a->pad[1]) != dy->dim[3])
         return FAIL(STATUS_USAGE, "gradient and weight do not fit");
-    s->out[0] = shape_4(dy->dim[0], w->dim[1], a->extent[0], a->extent[1]);
+    s->out[0] = shape_4(dy->dim[0], w->dim[1] * groups, a->extent[0], a->extent[1]);
     return STATUS_OK;
 }
 
@@ -144,12 +164,14 @@ static enum status infer_grad_weight(const struct node *node, struct op_shapes *
 {
     const struct attrs *a = &node->attrs;
     const struct shape *x = s->in[0], *dy = s->in[1];
+    const int64_t groups =
+        x->rank == 4 && dy->rank == 4 ? groups_of(a, x->dim[1], dy->dim[1]) : 0;
 
-    if (x->rank != 4 || dy->rank != 4 || x->dim[0] != dy->dim[0] ||
+    if (groups == 0 || x->dim[0] != dy->dim[0] ||
         op_window_out(x->dim[2], a->extent[0], a->stride[0], a->pad[0]) != dy->dim[2] ||
         op_window_out(x->dim[3], a->extent[1], a->stride[1], a->pad[1]) != dy->dim[3])
         return FAIL(STATUS_USAGE, "image and gradient do not fit");
-    s->out[0] = shape_4(dy->dim[1], x->dim[1], a->extent[0], a->extent[1]);
+    s->out[0] = shape_4(dy->dim[1], x->dim[1] / groups, a->extent[0], a->extent[1]);
     s->out[1] = shape_1(dy->dim[1]);
     return STATUS_OK;
 }
@@ -174,11 +196,22 @@ const struct op op_conv2d_grad_weight = {
     .flops = flops_grad_weight,
 };
 
+/* The pooled ones know one group, and relu alone. */
+static enum status check_pooled(const struct attrs *a)
+{
+    if (a->groups > 1 || a->groups < 0)
+        return FAIL(STATUS_USAGE, "%d groups before a pool", a->groups);
+    if (a->activation > ACTIVATION_RELU)
+        return FAIL(STATUS_USAGE, "an activation before a pool that is not relu");
+    return STATUS_OK;
+}
+
 static enum status infer_conv2d_pool(const struct node *node, struct op_shapes *s)
 {
     const struct attrs *a = &node->attrs;
 
     TRY(infer_conv2d(node, s));
+    TRY(check_pooled(a));
     struct shape *y = &s->out[0];
     if (a->window[0] <= 0 || a->window[1] <= 0 || (int64_t)a->window[0] * a->window[1] > 254)
         return FAIL(STATUS_USAGE, "pool window %dx%d", a->window[0], a->window[1]);
@@ -232,6 +265,7 @@ static enum status infer_pool_grad_input(const struct node *node, struct op_shap
     const struct attrs *a = &node->attrs;
     const struct shape *dy = s->in[0], *w = s->in[2];
 
+    TRY(check_pooled(a));
     if (w->rank != 4 ||
         !fits_pooled(a, dy, s->in[1], a->extent[0], a->extent[1], w->dim[2], w->dim[3]) ||
         dy->dim[1] != w->dim[0])
@@ -268,6 +302,7 @@ static enum status infer_pool_grad_weight(const struct node *node, struct op_sha
     const struct attrs *a = &node->attrs;
     const struct shape *x = s->in[0], *dy = s->in[1];
 
+    TRY(check_pooled(a));
     if (x->rank != 4 ||
         !fits_pooled(a, dy, s->in[2], x->dim[2], x->dim[3], a->extent[0], a->extent[1]) ||
         x->dim[0] != dy->dim[0])

@@ -58,6 +58,8 @@ void graph_print_attrs(const struct node *node, struct strbuf *out)
     print_pair(out, "stride", a->stride);
     print_pair(out, "pad", a->pad);
     print_pair(out, "extent", a->extent);
+    if (a->groups > 1)
+        strbuf_printf(out, " groups=%d", a->groups);
     if (a->activation != ACTIVATION_NONE)
         strbuf_printf(out, " activation=%s", activation_name(a->activation));
     print_float(out, "rate", a->rate);

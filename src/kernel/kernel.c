@@ -30,7 +30,7 @@ static const struct kernel *const parts[][PROCESSOR_COUNT] = {
     PER_ISA(kernel_batch_norm_rows),
 #ifdef HAVE_FAST
     ANY_ISA(kernel_linear_rows),     ANY_ISA(kernel_conv_rows),
-    ANY_ISA(kernel_conv_pool_rows),
+    ANY_ISA(kernel_conv_pool_rows),  ANY_ISA(kernel_depthwise_rows),
 #endif
 #ifdef HAVE_ONEDNN
     ANY_ISA(kernel_onednn_rows),

@@ -117,17 +117,57 @@ static void say_image(char text[KERNEL_TEXT], int n, int c, int h, int w)
     say(text, " %dx%dx%dx%d", n, c, h, w);
 }
 
+/* conv2d_transpose or one of its gradients: y is the image that conv2d would see. */
+static void say_transpose(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    static const char *const activations[] = { "", "", " relu", " relu6", " sigmoid" };
+    struct image g = random_image(rng);
+
+    while ((int64_t)g.n * g.oh * g.ow * g.c * g.window[0] * g.window[1] * g.o > WORK_MAX)
+        g = random_image(rng);
+    if (strstr(op, "grad_input") == NULL)
+        say_image(text, g.n, g.o, g.oh, g.ow);
+    if (strstr(op, "grad") != NULL)
+        say_image(text, g.n, g.c, g.h, g.w);
+    if (strstr(op, "grad_weight") != NULL)
+        say(text, " ->");
+    say_image(text, g.o, g.c, g.window[0], g.window[1]);
+    if (strstr(op, "grad_input") != NULL) {
+        say(text, " ->");
+        say_image(text, g.n, g.o, g.oh, g.ow);
+    } else if (chance(rng, 60)) {
+        say(text, " %d", g.c); /* the bias, or its gradient */
+    }
+    say_windows(&g, text);
+    if (strstr(op, "grad") == NULL)
+        say(text, " extent %dx%d%s", g.h, g.w, activations[rng_below(rng, 5)]);
+}
+
+/* In a third of the problems the channels are in groups, often of one. */
+static int split_channels(struct rng *rng, struct image *g)
+{
+    if (chance(rng, 67))
+        return 1;
+    const int groups = extent(rng, 66);
+    g->c = groups * (chance(rng, 60) ? 1 : between(rng, 1, 3));
+    g->o = chance(rng, 60) ? g->c : groups * between(rng, 1, 3);
+    return groups;
+}
+
 /* conv2d or conv2d_pool, or one of their gradients. */
 static void say_conv(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 {
     const bool pooled = strncmp(op, "conv2d_pool", 11) == 0;
     const bool forward = strstr(op, "grad") == NULL;
     const bool input = strstr(op, "grad_input") != NULL;
-    struct image g = random_image(rng);
-    int pool[2] = { 1, 1 };
+    struct image g;
+    int pool[2] = { 1, 1 }, groups;
 
-    while ((int64_t)g.n * g.oh * g.ow * g.c * g.window[0] * g.window[1] * g.o > WORK_MAX)
+    do {
         g = random_image(rng);
+        groups = pooled ? 1 : split_channels(rng, &g);
+    } while ((int64_t)g.n * g.oh * g.ow * g.c * g.window[0] * g.window[1] * (g.o / groups) >
+             WORK_MAX);
     if (pooled) {
         const bool usual = g.oh >= 2 && g.ow >= 2 && chance(rng, 60);
         pool[0] = usual ? 2 : between(rng, 1, g.oh < 4 ? g.oh : 4);
@@ -140,7 +180,7 @@ static void say_conv(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         say_image(text, g.n, g.o, g.oh / pool[0], g.ow / pool[1]);
     if (!forward && !input)
         say(text, " ->");
-    say_image(text, g.o, g.c, g.window[0], g.window[1]);
+    say_image(text, g.o, g.c / groups, g.window[0], g.window[1]);
     if (input) {
         say(text, " ->");
         say_image(text, g.n, g.c, g.h, g.w);
@@ -150,8 +190,10 @@ static void say_conv(struct rng *rng, const char *op, char text[KERNEL_TEXT])
     say_windows(&g, text);
     if (pooled)
         say(text, " window %dx%d", pool[0], pool[1]);
+    if (groups > 1)
+        say(text, " groups %d", groups);
     if (forward && chance(rng, 50))
-        say(text, " relu");
+        say(text, pooled || chance(rng, 50) ? " relu" : " relu6");
 }
 
 static void say_pool(struct rng *rng, const char *op, char text[KERNEL_TEXT])
@@ -270,6 +312,8 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
     say(text, "%s", op);
     if (strncmp(op, "linear", 6) == 0)
         say_linear(rng, op, text);
+    else if (strncmp(op, "conv2d_transpose", 16) == 0)
+        say_transpose(rng, op, text);
     else if (strncmp(op, "conv2d", 6) == 0)
         say_conv(rng, op, text);
     else if (strncmp(op, "max_pool", 8) == 0 || strncmp(op, "avg_pool", 8) == 0)

@@ -34,6 +34,9 @@ static const struct form forms[] = {
     { "conv2d", "ikv", "i", 2, 1 },
     { "conv2d_grad_input", "ik", "i", 2, 1 },
     { "conv2d_grad_weight", "ii", "kv", 2, 1 },
+    { "conv2d_transpose", "ikv", "i", 2, 1 },
+    { "conv2d_transpose_grad_input", "ik", "i", 2, 1 },
+    { "conv2d_transpose_grad_weight", "ii", "kv", 2, 1 },
     { "conv2d_pool", "ikv", "ip", 2, 2 },
     { "conv2d_pool_grad_input", "ipk", "i", 3, 1 },
     { "conv2d_pool_grad_weight", "iip", "kv", 3, 1 },
@@ -198,15 +201,41 @@ static enum status conv_shape(const struct kernel_problem *p, const struct shape
                               const struct shape *w, const struct shape *b, struct shape *out)
 {
     const struct attrs *a = &p->attrs;
+    const int64_t groups = a->groups == 0 ? 1 : a->groups;
     struct shape y = shape_4(x->dim[0], w->dim[0], 0, 0);
 
-    if (x->dim[1] != w->dim[1])
+    if (groups < 1 || w->dim[0] % groups != 0)
+        return FAIL(STATUS_USAGE, "%s: %lld channels in %lld groups", p->op,
+                    (long long)w->dim[0], (long long)groups);
+    if (x->dim[1] != w->dim[1] * groups)
         return disagree(p->op, x, w);
     if (b != NULL && b->dim[0] != w->dim[0])
         return disagree(p->op, w, b);
     for (int i = 0; i < 2; i++)
         TRY(places(p->op, x->dim[2 + i], w->dim[2 + i], a->stride[i], a->pad[i],
                    &y.dim[2 + i]));
+    *out = y;
+    return STATUS_OK;
+}
+
+/* What a transposed convolution makes of x, extents (h, w): that of which conv2d makes x. */
+static enum status transpose_shape(const struct kernel_problem *p, const struct shape *x,
+                                   const struct shape *w, const struct shape *b, int64_t height,
+                                   int64_t width, struct shape *out)
+{
+    const struct shape y = shape_4(x->dim[0], w->dim[1], height, width);
+    struct shape back;
+
+    if (height < 1 || width < 1)
+        return FAIL(STATUS_USAGE, "%s: extent %lldx%lld", p->op, (long long)height,
+                    (long long)width);
+    if (p->attrs.groups > 1)
+        return FAIL(STATUS_USAGE, "%s: %d groups, 1 is known", p->op, p->attrs.groups);
+    TRY(conv_shape(p, &y, w, NULL, &back));
+    if (!shape_equal(x, &back))
+        return disagree(p->op, x, &back);
+    if (b != NULL && b->dim[0] != w->dim[1])
+        return disagree(p->op, w, b);
     *out = y;
     return STATUS_OK;
 }
@@ -237,6 +266,8 @@ static enum status conv_pool_shape(const struct kernel_problem *p, const struct 
     static const int no_pad[2];
     struct shape y;
 
+    if (p->attrs.groups > 1)
+        return FAIL(STATUS_USAGE, "%s: %d groups, 1 is known", p->op, p->attrs.groups);
     TRY(conv_shape(p, x, w, b, &y));
     return pool_shape(p, &y, p->attrs.window, no_pad, out);
 }
@@ -285,6 +316,8 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
         return linear_shape(p, a, b, c, &out[0]);
     if (strcmp(op, "conv2d") == 0)
         return conv_shape(p, a, b, c, &out[0]);
+    if (strcmp(op, "conv2d_transpose") == 0)
+        return transpose_shape(p, a, b, c, p->attrs.extent[0], p->attrs.extent[1], &out[0]);
     if (strcmp(op, "conv2d_pool") == 0) {
         TRY(conv_pool_shape(p, a, b, c, &out[0]));
         out[1] = out[0];
@@ -336,6 +369,11 @@ static enum status check_gradient(const struct kernel_problem *p)
     } else if (strcmp(p->op, "conv2d_grad_weight") == 0) {
         dy = b;
         TRY(conv_shape(p, a, d, db, &y));
+    } else if (strcmp(p->op, "conv2d_transpose_grad_input") == 0) {
+        TRY(transpose_shape(p, d, b, NULL, a->dim[2], a->dim[3], &y));
+    } else if (strcmp(p->op, "conv2d_transpose_grad_weight") == 0) {
+        dy = b;
+        TRY(transpose_shape(p, a, d, db, b->dim[2], b->dim[3], &y));
     } else if (strcmp(p->op, "conv2d_pool_grad_input") == 0) {
         if (!shape_equal(a, b))
             return disagree(p->op, a, b);
@@ -364,13 +402,16 @@ static enum status check_gradient(const struct kernel_problem *p)
     return shape_equal(dy, &y) ? STATUS_OK : disagree(p->op, dy, &y);
 }
 
-/* Batch norm knows relu6, whose gradient is a matter of y; matrix products and convolutions relu
- * alone. */
+/* Batch norm knows relu6, whose gradient is a matter of y; linear layers and convolutions joined with
+ * a pool know relu alone. */
 static enum status check_activation(const struct kernel_problem *p)
 {
-    const enum activation most =
-        strncmp(p->op, "batch_norm", 10) == 0 ? ACTIVATION_RELU6 : ACTIVATION_RELU;
+    enum activation most = ACTIVATION_SIGMOID;
 
+    if (strcmp(p->op, "linear") == 0 || strcmp(p->op, "conv2d_pool") == 0)
+        most = ACTIVATION_RELU;
+    else if (strncmp(p->op, "batch_norm", 10) == 0)
+        most = ACTIVATION_RELU6;
     if (p->attrs.activation > most)
         return FAIL(STATUS_USAGE, "%s: activation %s cannot be joined", p->op,
                     activation_name(p->attrs.activation));
@@ -434,6 +475,10 @@ const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_
     add_pair(text, "stride", attrs->stride);
     add_pair(text, "pad", attrs->pad);
     add_pair(text, "window", attrs->window);
+    if (attrs->groups > 1)
+        add_text(text, " groups %d", attrs->groups);
+    if (strcmp(problem->op, "conv2d_transpose") == 0) /* the others' follow from their shapes */
+        add_pair(text, "extent", attrs->extent);
     if (attrs->activation != ACTIVATION_NONE)
         add_text(text, " %s", activation_name(attrs->activation));
     return text;
@@ -531,12 +576,18 @@ static bool read_attribute(const struct words *words, int *at, struct attrs *att
     int *pair = strcmp(word, "stride") == 0   ? attrs->stride
                 : strcmp(word, "pad") == 0    ? attrs->pad
                 : strcmp(word, "window") == 0 ? attrs->window
+                : strcmp(word, "extent") == 0 ? attrs->extent
                                               : NULL;
     int64_t dims[2];
     int count;
 
     if (read_activation(word, &attrs->activation)) {
         /* one word is all */
+    } else if (strcmp(word, "groups") == 0 && *at + 1 < words->count &&
+               read_dims(words->word[*at + 1], 1, dims, &count) && dims[0] > 1 &&
+               dims[0] <= 0xffff) {
+        attrs->groups = (int)dims[0];
+        *at += 1;
     } else if (pair != NULL && *at + 1 < words->count &&
                read_dims(words->word[*at + 1], 2, dims, &count) && count == 2 &&
                dims[0] <= 0xffff && dims[1] <= 0xffff) {

@@ -3,7 +3,8 @@
  * before.
  *
  *   linear -> bias [-> relu]                        becomes  linear with bias and activation
- *   conv2d [-> bias] [-> relu]                      becomes  conv2d with bias and activation
+ *   conv2d [-> bias] [-> relu]                      becomes  conv2d with bias and activation;
+ *   likewise conv2d_transpose
  *   conv2d [-> bias] -> relu -> max_pool (stride = window, no padding)  becomes  conv2d_pool
  *   batch_norm [-> add] [-> relu or relu6]          becomes  batch_norm with residual and activation
  *   batch_norm_apply                                likewise
@@ -77,12 +78,12 @@ static struct chain chain_of(const struct graph *graph, struct node *node)
             chain.activation = extend(graph, &chain, &op_relu6);
         return chain;
     }
-    if (node->op != &op_linear && node->op != &op_conv2d)
+    if (node->op != &op_linear && node->op != &op_conv2d && node->op != &op_conv2d_transpose)
         return chain;
     if (node->n_in == 2)
         chain.bias = extend(graph, &chain, &op_bias);
     chain.activation = extend(graph, &chain, &op_relu);
-    if (node->op == &op_conv2d && chain.activation) {
+    if (node->op == &op_conv2d && node->attrs.groups <= 1 && chain.activation) {
         struct node *pool = only_user(graph, chain.last->out[0], &op_max_pool);
         if (pool && is_plain_pool(pool))
             chain.pool = chain.last = pool;

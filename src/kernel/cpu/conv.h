@@ -25,7 +25,8 @@ struct conv {
 /* From the shapes of x and w (or their gradients) and the strides. */
 struct conv conv_of(const struct kernel_problem *problem, const struct shape *x,
                     const struct shape *w);
-/* All tensors are f32 (index u8), any window is 2x2, and there is an instruction set. */
+/* All tensors are f32 (index u8), any window is 2x2, there is one group, no activation but relu,
+ * and there is an instruction set. */
 bool conv_can_run(const struct kernel_problem *problem);
 /* Do gradients arrive as a 2x2 max pool left them, with an index? Then they are spread out on
  * the way: conv2d_pool_grad_input and conv2d_pool_grad_weight. */

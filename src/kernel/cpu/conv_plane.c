@@ -31,7 +31,8 @@ struct conv conv_of(const struct kernel_problem *problem, const struct shape *x,
 
 bool conv_can_run(const struct kernel_problem *problem)
 {
-    if (tile_current() == NULL)
+    if (tile_current() == NULL || problem->attrs.groups > 1 ||
+        problem->attrs.activation > ACTIVATION_RELU)
         return false;
     for (int i = 0; i < problem->n_in; i++) {
         if (problem->in[i].dtype != DTYPE_F32 && problem->in[i].dtype != DTYPE_U8)

@@ -69,6 +69,11 @@ INLINE vec vec_relu(vec v)
 {
     return _mm512_max_ps(_mm512_setzero_ps(), v);
 }
+/* v, not below low nor above high; a NaN stays. */
+INLINE vec vec_cut(vec v, vec low, vec high)
+{
+    return _mm512_min_ps(high, _mm512_max_ps(low, v));
+}
 INLINE vec_mask vec_greater(vec a, vec b)
 {
     return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ);
@@ -199,6 +204,10 @@ INLINE vec vec_fma(vec a, vec b, vec c)
 INLINE vec vec_relu(vec v)
 {
     return _mm256_max_ps(_mm256_setzero_ps(), v);
+}
+INLINE vec vec_cut(vec v, vec low, vec high)
+{
+    return _mm256_min_ps(high, _mm256_max_ps(low, v));
 }
 INLINE vec_mask vec_greater(vec a, vec b)
 {

@@ -330,6 +330,26 @@ struct conv_descs {
     dnnl_dims_t stride, pad;
 };
 
+/* Our order (kh, kw, C/groups, O), and any. oneDNN wants the groups as an extent of their own. */
+static enum status describe_weights(const struct kernel_tensor *w, int groups,
+                                    struct conv_descs *out)
+{
+    const int64_t o = w->shape.dim[0], c = w->shape.dim[1], kh = w->shape.dim[2],
+                  kw = w->shape.dim[3];
+
+    if (groups > 1) {
+        const dnnl_dims_t dims = { groups, o / groups, c, kh, kw };
+        const dnnl_dims_t strides = { o / groups, 1, o, kw * c * o, c * o };
+
+        TRY_DNNL(dnnl_memory_desc_init_by_strides(&out->w, 5, dims, dnnl_f32, strides));
+        TRY_DNNL(
+            dnnl_memory_desc_init_by_tag(&out->w_any, 5, dims, dnnl_f32, dnnl_format_tag_any));
+        return STATUS_OK;
+    }
+    TRY(describe_image(w, dnnl_hwio, &out->w));
+    return describe_image(w, dnnl_format_tag_any, &out->w_any);
+}
+
 static enum status describe_conv(const struct kernel_problem *problem,
                                  const struct kernel_tensor *x, const struct kernel_tensor *w,
                                  const struct kernel_tensor *y, struct conv_descs *out)
@@ -342,8 +362,7 @@ static enum status describe_conv(const struct kernel_problem *problem,
     }
     TRY(describe_image(x, dnnl_nhwc, &out->x));
     TRY(describe_image(y, dnnl_nhwc, &out->y));
-    TRY(describe_image(w, dnnl_hwio, &out->w));
-    TRY(describe_image(w, dnnl_format_tag_any, &out->w_any));
+    TRY(describe_weights(w, problem->attrs.groups, out));
     TRY_DNNL(dnnl_memory_desc_init_by_tag(&out->bias, 1, bias, dnnl_f32, dnnl_a));
     return STATUS_OK;
 }
@@ -532,6 +551,8 @@ static bool can_convolve(const struct kernel_problem *problem)
     const bool skips = problem->attrs.stride[0] > 1 || problem->attrs.stride[1] > 1;
 
     if (is_weight && skips && w->dim[2] == 1 && w->dim[3] == 1)
+        return false;
+    if (problem->attrs.activation > ACTIVATION_RELU)
         return false;
     return can_run(problem) && problem->attrs.pad[0] < w->dim[2] &&
            problem->attrs.pad[1] < w->dim[3];

@@ -16,6 +16,8 @@ void reference_linear_grad_weight(const struct kernel_call *call);
 void reference_conv2d(const struct kernel_call *call);
 void reference_conv2d_grad_input(const struct kernel_call *call);
 void reference_conv2d_grad_weight(const struct kernel_call *call);
+void reference_conv2d_transpose(const struct kernel_call *call);
+void reference_conv2d_transpose_grad_weight(const struct kernel_call *call);
 void reference_conv2d_pool(const struct kernel_call *call);
 void reference_conv2d_pool_grad_input(const struct kernel_call *call);
 void reference_conv2d_pool_grad_weight(const struct kernel_call *call);

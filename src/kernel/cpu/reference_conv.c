@@ -2,12 +2,19 @@
 /* reference_conv.c - convolution, its gradients, and convolution with max pooling.
  *
  * x lies as (N, H, W, C), y as (N, oh, ow, O), w as (kh, kw, C, O). Output pixel (u, v) sees
- * input pixel (u*stride - pad + r, v*stride - pad + s) through tap (r, s) of the window.
+ * input pixel (u*stride - pad + r, v*stride - pad + s) through tap (r, s) of the window. With
+ * groups, w has the C/groups input channels of one group, and output channel o sees those of
+ * group o / (O/groups).
+ *
+ * A transposed convolution is the gradient of the input of the convolution that makes x of y.
  */
+#include <math.h>
+
 #include "kernel/cpu/reference.h"
 
 struct conv {
     int64_t n, c, h, w, o, kh, kw, oh, ow;
+    int64_t c_group, o_group; /* channels of a group */
     int stride[2], pad[2];
 };
 
@@ -15,6 +22,7 @@ static struct conv conv_of(const struct kernel_problem *problem, const struct sh
                            const struct shape *w)
 {
     const struct attrs *a = &problem->attrs;
+    const int64_t groups = a->groups > 1 ? a->groups : 1;
 
     return (struct conv){
         .n = x->dim[0],
@@ -22,6 +30,8 @@ static struct conv conv_of(const struct kernel_problem *problem, const struct sh
         .h = x->dim[2],
         .w = x->dim[3],
         .o = w->dim[0],
+        .c_group = w->dim[1],
+        .o_group = w->dim[0] / groups,
         .kh = w->dim[2],
         .kw = w->dim[3],
         .oh = (x->dim[2] + 2 * a->pad[0] - w->dim[2]) / a->stride[0] + 1,
@@ -45,9 +55,16 @@ static int64_t x_at(const struct conv *g, int64_t n, int64_t row, int64_t column
     return ((n * g->h + row) * g->w + column) * g->c + c;
 }
 
+/* c counts within o's group. */
 static int64_t w_at(const struct conv *g, int64_t r, int64_t s, int64_t c, int64_t o)
 {
-    return ((r * g->kw + s) * g->c + c) * g->o + o;
+    return ((r * g->kw + s) * g->c_group + c) * g->o + o;
+}
+
+/* The first input channel that output channel o sees. */
+static int64_t first_c(const struct conv *g, int64_t o)
+{
+    return o / g->o_group * g->c_group;
 }
 
 static int64_t y_at(const struct conv *g, int64_t n, int64_t u, int64_t v, int64_t o)
@@ -67,11 +84,26 @@ static double conv_element(const struct conv *g, const struct kernel_call *call,
             int64_t row, column;
             if (!pixel_under(g, u, v, r, s, &row, &column))
                 continue;
-            for (int64_t c = 0; c < g->c; c++)
-                sum += (double)x[x_at(g, n, row, column, c)] * (double)w[w_at(g, r, s, c, o)];
+            for (int64_t c = 0; c < g->c_group; c++)
+                sum += (double)x[x_at(g, n, row, column, first_c(g, o) + c)] *
+                       (double)w[w_at(g, r, s, c, o)];
         }
     }
     return sum;
+}
+
+static double activate(enum activation activation, double sum)
+{
+    switch (activation) {
+    case ACTIVATION_RELU:
+        return sum < 0 ? 0 : sum;
+    case ACTIVATION_RELU6:
+        return sum < 0 ? 0 : sum > 6 ? 6 : sum;
+    case ACTIVATION_SIGMOID:
+        return 1 / (1 + exp(-sum));
+    default:
+        return sum;
+    }
 }
 
 void reference_conv2d(const struct kernel_call *call)
@@ -84,10 +116,8 @@ void reference_conv2d(const struct kernel_call *call)
         for (int64_t u = 0; u < g.oh; u++) {
             for (int64_t v = 0; v < g.ow; v++) {
                 for (int64_t o = 0; o < g.o; o++) {
-                    double sum = conv_element(&g, call, n, u, v, o);
-                    if (problem->attrs.activation == ACTIVATION_RELU && sum < 0)
-                        sum = 0;
-                    y[y_at(&g, n, u, v, o)] = (float)sum;
+                    const double sum = conv_element(&g, call, n, u, v, o);
+                    y[y_at(&g, n, u, v, o)] = (float)activate(problem->attrs.activation, sum);
                 }
             }
         }
@@ -123,6 +153,7 @@ static double grad_input_element(const struct conv *g, const struct gradient *gr
                                  const float *w, int64_t n, int64_t row, int64_t column,
                                  int64_t c)
 {
+    const int64_t first_o = c / g->c_group * g->o_group;
     double sum = 0;
 
     for (int64_t r = 0; r < g->kh; r++) {
@@ -132,8 +163,9 @@ static double grad_input_element(const struct conv *g, const struct gradient *gr
             if (down < 0 || right < 0 || down % g->stride[0] != 0 ||
                 right % g->stride[1] != 0 || u >= g->oh || v >= g->ow)
                 continue;
-            for (int64_t o = 0; o < g->o; o++)
-                sum += gradient_at(g, gradient, n, u, v, o) * (double)w[w_at(g, r, s, c, o)];
+            for (int64_t o = first_o; o < first_o + g->o_group; o++)
+                sum += gradient_at(g, gradient, n, u, v, o) *
+                       (double)w[w_at(g, r, s, c % g->c_group, o)];
         }
     }
     return sum;
@@ -183,7 +215,7 @@ static double grad_weight_element(const struct conv *g, const float *x,
             for (int64_t v = 0; v < g->ow; v++) {
                 int64_t row, column;
                 if (pixel_under(g, u, v, r, s, &row, &column))
-                    sum += (double)x[x_at(g, n, row, column, c)] *
+                    sum += (double)x[x_at(g, n, row, column, first_c(g, o) + c)] *
                            gradient_at(g, gradient, n, u, v, o);
             }
         }
@@ -211,7 +243,7 @@ static void grad_weight(const struct conv *g, const float *x, const struct gradi
 {
     for (int64_t r = 0; r < g->kh; r++) {
         for (int64_t s = 0; s < g->kw; s++) {
-            for (int64_t c = 0; c < g->c; c++) {
+            for (int64_t c = 0; c < g->c_group; c++) {
                 for (int64_t o = 0; o < g->o; o++)
                     dw[w_at(g, r, s, c, o)] =
                         (float)grad_weight_element(g, x, gradient, r, s, c, o);
@@ -240,6 +272,39 @@ void reference_conv2d_pool_grad_weight(const struct kernel_call *call)
 
     grad_weight(&g, call->in[0], &gradient, call->out[0],
                 problem->n_out > 1 ? call->out[1] : NULL);
+}
+
+void reference_conv2d_transpose(const struct kernel_call *call)
+{
+    const struct kernel_problem *problem = call->problem;
+    const struct conv g = conv_of(problem, &problem->out[0].shape, &problem->in[1].shape);
+    const struct gradient gradient = { .dy = call->in[0] };
+    const float *b = problem->n_in > 2 ? call->in[2] : NULL;
+    float *y = call->out[0];
+
+    for (int64_t at = 0; at < g.n * g.h * g.w * g.c; at++) {
+        const int64_t c = at % g.c, column = at / g.c % g.w, row = at / g.c / g.w % g.h;
+        const int64_t n = at / g.c / g.w / g.h;
+        const double sum = grad_input_element(&g, &gradient, call->in[1], n, row, column, c);
+        y[at] = (float)activate(problem->attrs.activation, sum + (b ? (double)b[c] : 0));
+    }
+}
+
+void reference_conv2d_transpose_grad_weight(const struct kernel_call *call)
+{
+    const struct kernel_problem *problem = call->problem;
+    const struct conv g = conv_of(problem, &problem->in[1].shape, &problem->out[0].shape);
+    const struct gradient gradient = { .dy = call->in[0] };
+    const float *dy = call->in[1];
+    float *db = problem->n_out > 1 ? call->out[1] : NULL;
+
+    grad_weight(&g, dy, &gradient, call->out[0], NULL);
+    for (int64_t c = 0; db != NULL && c < g.c; c++) {
+        double sum = 0;
+        for (int64_t pixel = 0; pixel < g.n * g.h * g.w; pixel++)
+            sum += (double)dy[pixel * g.c + c];
+        db[c] = (float)sum;
+    }
 }
 
 /* Each output of the convolution is in one pooling window at most, so none is computed twice.

@@ -46,6 +46,12 @@ static void reference_gradients_are_adjoint(void)
         { "conv2d 2x3x7x8 4x3x3x2 stride 2x1 pad 1x0",
           "conv2d_grad_input 2x4x4x7 4x3x3x2 -> 2x3x7x8 stride 2x1 pad 1x0",
           "conv2d_grad_weight 2x3x7x8 2x4x4x7 -> 4x3x3x2 stride 2x1 pad 1x0" },
+        { "conv2d 2x6x7x8 4x3x3x2 stride 2x1 pad 1x0 groups 2",
+          "conv2d_grad_input 2x4x4x7 4x3x3x2 -> 2x6x7x8 stride 2x1 pad 1x0 groups 2",
+          "conv2d_grad_weight 2x6x7x8 2x4x4x7 -> 4x3x3x2 stride 2x1 pad 1x0 groups 2" },
+        { "conv2d_transpose 2x4x4x7 4x3x3x2 stride 2x1 pad 1x0 extent 8x8",
+          "conv2d_transpose_grad_input 2x3x8x8 4x3x3x2 -> 2x4x4x7 stride 2x1 pad 1x0",
+          "conv2d_transpose_grad_weight 2x4x4x7 2x3x8x8 -> 4x3x3x2 stride 2x1 pad 1x0" },
         { "conv2d_pool 2x3x7x8 4x3x3x2 stride 1x1 pad 1x0 window 2x3 relu",
           "conv2d_pool_grad_input 2x4x3x2 2x4x3x2 4x3x3x2 -> 2x3x7x8 stride 1x1 pad 1x0 window "
           "2x3",
@@ -93,6 +99,31 @@ static void reference_convolution_by_hand(void)
     CHECK(*(float *)kernel_trial_call(trial)->out[0] == 87);
     CHECK_INT(3, *(uint8_t *)kernel_trial_call(trial)->out[1]);
     kernel_trial_destroy(trial);
+
+    /* Two groups of two channels to one: channel o is 1*x[2o] + (2 + o)*x[2o+1] + b[o], cut at
+     * six. Weights lie [channel of the group][output]. */
+    const float pixel[4] = { 1, 2, -3, 0.5F }, split[4] = { 1, 1, 2, 3 }, both[2] = { 0.5F, 1 };
+    const void *const grouped[KERNEL_IN] = { pixel, split, both };
+    trial = run_text("conv2d 1x4x1x1 2x2x1x1 2 stride 1x1 groups 2 relu6", grouped);
+    CHECK(((float *)kernel_trial_call(trial)->out[0])[0] == 5.5F);
+    CHECK(((float *)kernel_trial_call(trial)->out[0])[1] == 0);
+    kernel_trial_destroy(trial);
+}
+
+/* What PyTorch's conv_transpose2d gives for 1..4, weights 1..9, a bias of 1, stride 2, padding
+ * and output padding 1. */
+static void reference_transposed_convolution_agrees_with_pytorch(void)
+{
+    const float x[4] = { 1, 2, 3, 4 }, w[9] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 }, b[1] = { 1 };
+    const float expected[16] = {
+        6, 15, 11, 13, 15, 37, 25, 31, 16, 35, 21, 25, 25, 56, 33, 37
+    };
+    const void *const in[KERNEL_IN] = { x, w, b };
+    struct kernel_trial *trial =
+        run_text("conv2d_transpose 1x1x2x2 1x1x3x3 1 stride 2x2 pad 1x1 extent 4x4", in);
+
+    CHECK(memcmp(expected, kernel_trial_call(trial)->out[0], sizeof expected) == 0);
+    kernel_trial_destroy(trial);
 }
 
 /* Two equal largest: the first is meant. */
@@ -136,6 +167,8 @@ static void the_gradient_of_the_loss_is_its_slope(void)
 const struct test tests[] = {
     { .name = "reference gradients are adjoint", .run = reference_gradients_are_adjoint },
     { .name = "reference convolution by hand", .run = reference_convolution_by_hand },
+    { .name = "reference transposed convolution agrees with pytorch",
+      .run = reference_transposed_convolution_agrees_with_pytorch },
     { .name = "the first of equals is the largest", .run = the_first_of_equals_is_the_largest },
     { .name = "the gradient of the loss is its slope",
       .run = the_gradient_of_the_loss_is_its_slope },

@@ -45,6 +45,7 @@ extern const struct kernel_update_code kernel_update_code_avx512;
 extern const struct kernel kernel_linear_rows[];
 extern const struct kernel kernel_conv_rows[];
 extern const struct kernel kernel_conv_pool_rows[]; /* windows of 2x2 */
+extern const struct kernel kernel_depthwise_rows[]; /* a group a channel */
 extern const struct kernel kernel_onednn_rows[];
 extern const struct kernel kernel_openblas_rows[];
 
