@@ -24,8 +24,8 @@ static const struct kernel_step whole_step = { .seed = 7,
 
 /* What exec/ runs by itself, over whole buckets. */
 static const struct op *const step_ops[] = {
-    &op_shard_sum, &op_all_reduce, &op_reduce_scatter, &op_all_gather,
-    &op_clip_norm, &op_factor_sum, &op_sgd_update,     &op_adam_update,
+    &op_shard_sum,  &op_all_reduce, &op_reduce_scatter, &op_all_gather,     &op_clip_norm,
+    &op_factor_sum, &op_sgd_update, &op_adam_update,    &op_average_update,
 };
 
 static bool is_step_op(const struct op *op)

@@ -61,7 +61,8 @@ static enum status read_params(struct exec *exec)
 
     TRY(mem_alloc((size_t)graph_value_count(graph) + 1, sizeof *exec->params, &exec->params));
     for (int i = 0; i < graph_value_count(graph); i++) {
-        if (graph_value(graph, i)->kind == VALUE_PARAM)
+        const enum value_kind kind = graph_value(graph, i)->kind;
+        if (kind == VALUE_PARAM || kind == VALUE_AVERAGE)
             exec->params[exec->n_params++] = graph_value(graph, i);
     }
     exec->buckets.count = pass_bucket_count(graph);
@@ -129,6 +130,7 @@ static enum status read_factored(struct exec *exec, const struct node *node)
 static enum status read_step_nodes(struct exec *exec)
 {
     bool across = false;
+    int n_updates = 0;
 
     for (int n = 0; n < graph_node_count(exec->config.train); n++) {
         const struct node *node = graph_node(exec->config.train, n);
@@ -142,16 +144,20 @@ static enum status read_step_nodes(struct exec *exec)
         } else if (node->op == &op_clip_norm) {
             exec->clips = true;
         } else if (kernel_update_find(node->op->name)) {
-            exec->update = kernel_update_find(node->op->name);
-            exec->update_attrs = node->attrs;
+            struct update *update = &exec->updates[node->attrs.bucket];
+            update->kernel = kernel_update_find(node->op->name);
+            update->attrs = node->attrs;
+            update->is_average = node->op == &op_average_update;
+            n_updates++;
         } else if (node->op == &op_all_reduce &&
                    node->in[0]->maker->in[0]->kind == VALUE_FLAT) {
             return FAIL(STATUS_UNSUPPORTED,
                         "node %s: whole buckets are not reduced to every rank", node->name);
         }
     }
-    if (!exec->update)
-        return FAIL(STATUS_MISMATCH, "graph %s has no update", graph_name(exec->config.train));
+    if (n_updates != exec->buckets.count)
+        return FAIL(STATUS_MISMATCH, "graph %s has %d updates of %d buckets",
+                    graph_name(exec->config.train), n_updates, exec->buckets.count);
     if (exec->ranks > 1 && !across)
         return FAIL(STATUS_MISMATCH, "graph %s is for one rank, there are %d",
                     graph_name(exec->config.train), exec->ranks);

@@ -67,9 +67,11 @@ int exec_lanes(const struct exec *exec);
 
 /* Parameters and state ----------------------------------------------------------------- */
 
+/* What is saved: parameters and running averages, in the model's order. */
 int exec_param_count(const struct exec *exec);
-const struct value *exec_param(const struct exec *exec, int i); /* in the model's order */
-int exec_state_count(const struct exec *exec);                  /* state vectors a parameter */
+const struct value *exec_param(const struct exec *exec, int i);
+int exec_state_count(const struct exec *exec,
+                     int param); /* state vectors; an average has none */
 const char *exec_state_name(const struct exec *exec, int state);
 
 /* Collective: initial values from the seed. */

@@ -468,7 +468,8 @@ static enum status set_and_get(struct comm *comm, void *arg)
     enum status status = STATUS_OK;
     for (int p = 0; p < exec_param_count(exec) && status == STATUS_OK; p++) {
         const int64_t count = shape_count(&exec_param(exec, p)->shape);
-        for (int state = -1; state < exec_state_count(exec) && status == STATUS_OK; state++) {
+        for (int state = -1; state < exec_state_count(exec, 0) && status == STATUS_OK;
+             state++) {
             if (comm_rank(comm) == 0) {
                 for (int64_t i = 0; i < count; i++)
                     plain[i] = (float)(i + 7 * p + 3 * state);

@@ -21,9 +21,9 @@ const struct value *exec_param(const struct exec *exec, int i)
     return exec->params[i];
 }
 
-int exec_state_count(const struct exec *exec)
+int exec_state_count(const struct exec *exec, int param)
 {
-    return exec->n_states;
+    return exec->params[param]->kind == VALUE_PARAM ? exec->n_states : 0;
 }
 
 const char *exec_state_name(const struct exec *exec, int state)

@@ -46,6 +46,12 @@ int plan_bucket_of(const struct value *flat)
     return atoi(flat->name + strlen("bucket"));
 }
 
+/* Is it kept in the flat vectors of parameters? */
+static bool is_kept(const struct value *value)
+{
+    return value->kind == VALUE_PARAM || value->kind == VALUE_AVERAGE;
+}
+
 static bool is_shard_node(const struct node *node)
 {
     return node->op->split[0] != SPLIT_WHOLE;
@@ -99,7 +105,7 @@ static enum status place_given(struct maker *maker)
         const struct value *placed = value;
         struct place *place = &maker->places[i];
 
-        if (value->kind == VALUE_PARAM && !value->flat)
+        if (is_kept(value) && !value->flat)
             placed = graph_find_value(maker->places_of, value->name);
         place->root = i;
         place->last_use = -1;
@@ -107,14 +113,14 @@ static enum status place_given(struct maker *maker)
         place->known = true;
         if (placed && placed->flat) {
             const int bucket = plan_bucket_of(placed->flat);
-            place->operand.base = value->kind == VALUE_PARAM ? BASE_PARAM : BASE_GRAD;
+            place->operand.base = is_kept(value) ? BASE_PARAM : BASE_GRAD;
             place->operand.offset =
                 (size_t)(maker->buckets->begin[bucket] + placed->offset) * sizeof(float);
         } else if (value == roles->input) {
             place->operand.base = BASE_INPUT;
         } else if (value == roles->target) {
             place->operand.base = BASE_TARGET;
-        } else if (value->kind == VALUE_PARAM) {
+        } else if (is_kept(value)) {
             return FAIL(STATUS_MISMATCH, "parameter %s has no place", value->name);
         } else {
             place->known = false;
@@ -216,7 +222,7 @@ static enum status make_instruction(struct maker *maker, const struct node *node
     return STATUS_OK;
 }
 
-/* First reads of each bucket's parameters, last touch of its parameters and gradients. */
+/* First reads of each bucket's parameters or writes of its gradients, last touch of its parameters and gradients. */
 static void mark_buckets(struct plan *plan, const struct plan_buckets *buckets,
                          const struct plan_factors *factors)
 {
@@ -232,8 +238,10 @@ static void mark_buckets(struct plan *plan, const struct plan_buckets *buckets,
                 last = n;
             }
             for (int i = 0; i < node->n_out; i++) {
-                if (node->out[i]->flat && plan_bucket_of(node->out[i]->flat) == b)
+                if (node->out[i]->flat && plan_bucket_of(node->out[i]->flat) == b) {
+                    first = first < 0 ? n : first; /* averages are written and never read */
                     last = n;
+                }
                 for (int f = 0; f < factors->count; f++) {
                     if (factors->item[f].value != node->out[i] ||
                         !(factors->item[f].buckets >> b & 1))

@@ -34,7 +34,8 @@ struct instruction {
     struct operand in[KERNEL_IN], out[KERNEL_OUT];
     size_t scratch;  /* offset in the arena */
     void *state;     /* of the kernel, for this call site */
-    uint64_t before; /* buckets (bits) whose parameters this is the first to read */
+    uint64_t before; /* buckets (bits) that this is the first to read parameters or write
+                      * gradients of */
     uint64_t
         after; /* buckets whose gradients are final, and parameters no longer read, after it */
 };

@@ -40,14 +40,15 @@ static int64_t stretches_before(const struct exec *exec, int b)
     return count;
 }
 
-static void update_stretch(const struct exec *exec, const float *gradient, size_t at,
+static void update_stretch(const struct exec *exec, int b, const float *gradient, size_t at,
                            size_t count, const struct kernel_update_step *numbers)
 {
+    const struct update *update = &exec->updates[b];
     float *state[KERNEL_STATES] = { NULL };
 
     for (int i = 0; i < exec->n_states; i++)
         state[i] = exec->state[i] + at;
-    exec->update->run(exec->param + at, gradient, state, count, &exec->update_attrs, numbers);
+    update->kernel->run(exec->param + at, gradient, state, count, &update->attrs, numbers);
 }
 
 /* Asks for what the update of [at, at + count) will write: other lanes have read it since. */
@@ -92,7 +93,7 @@ static void do_stretch(const struct work *work, int64_t number, float *scratch)
     const size_t count = left < TREE_STRETCH ? left : TREE_STRETCH;
 
     if (work->what == UPDATE) {
-        update_stretch(exec, exec->sum + at, at, count, &work->numbers);
+        update_stretch(exec, work->bucket, exec->sum + at, at, count, &work->numbers);
         return;
     }
     /* The next stretch comes while this one is worked on. */
@@ -103,12 +104,13 @@ static void do_stretch(const struct work *work, int64_t number, float *scratch)
     const float *sum =
         tree_combine(exec->parts, exec->n_parts, exec->config.shards, at, count, scratch);
     if (work->what == SUM_AND_UPDATE) {
-        update_stretch(exec, sum, at, count, &work->numbers);
+        update_stretch(exec, work->bucket, sum, at, count, &work->numbers);
         return;
     }
     for (size_t i = 0; i < count; i++)
         exec->sum[at + i] = sum[i];
-    exec->squares[work->squares + number] = kernel_sum_squares(sum, count);
+    exec->squares[work->squares + number] =
+        exec->updates[work->bucket].is_average ? 0 : kernel_sum_squares(sum, count);
 }
 
 /* One thread's share of a lane's stretches. */
@@ -248,14 +250,16 @@ static void update_rows(const struct work *work, int64_t first, int64_t count,
     float *state[KERNEL_STATES] = { NULL };
 
     if (!work->factored->forward) {
-        update_stretch(exec, gradient, (size_t)(work->s.begin + first * work->factored->n),
+        update_stretch(exec, work->bucket, gradient,
+                       (size_t)(work->s.begin + first * work->factored->n),
                        (size_t)(count * work->factored->n), &work->numbers);
         return;
     }
     for (int i = 0; i < exec->n_states; i++)
         state[i] = own->state[i] + first * own->stride;
-    exec->update->run(own->param + first * own->stride, gradient, state,
-                      (size_t)(count * own->stride), &exec->update_attrs, &work->numbers);
+    const struct update *update = &exec->updates[work->bucket];
+    update->kernel->run(own->param + first * own->stride, gradient, state,
+                        (size_t)(count * own->stride), &update->attrs, &work->numbers);
 }
 
 /* One thread's share of a lane's pieces of a factored bucket. */
@@ -275,7 +279,7 @@ static void do_factored_share(void *arg, size_t i)
         if (first >= f->k) { /* the piece after the last rows is the bias */
             const size_t bias = (size_t)(work->s.begin + f->bias + width.first);
             sum_from_factors(exec, f, width, 0, 0, scratch);
-            update_stretch(exec, scratch + width.first, bias, (size_t)width.count,
+            update_stretch(exec, work->bucket, scratch + width.first, bias, (size_t)width.count,
                            &work->numbers);
             continue;
         }

@@ -33,6 +33,13 @@ struct times {
     int64_t compute, comm, wait, evaluate; /* nanoseconds */
 };
 
+/* How a bucket is updated. */
+struct update {
+    const struct kernel_update *kernel;
+    struct attrs attrs;
+    bool is_average; /* not trained: has no state and no part in the gradient's norm */
+};
+
 /* A bucket that holds one linear layer, whose gradient is made from factors. */
 struct factored {
     bool is_used;
@@ -82,9 +89,8 @@ struct exec {
     int n_lanes, all_lanes;  /* of this rank, of all ranks */
     struct pool *lanes_pool; /* runs the lanes, if there are several */
     struct plan_buckets buckets;
-    size_t vector; /* elements of a flat vector, all buckets */
-    const struct kernel_update *update;
-    struct attrs update_attrs;
+    size_t vector;                        /* elements of a flat vector, all buckets */
+    struct update updates[GRAPH_NODE_IN]; /* one a bucket */
     bool clips;
     struct factored factored[GRAPH_NODE_IN]; /* one a bucket */
     struct plan_factors factors;

@@ -67,7 +67,7 @@ extern const struct op op_reshape, op_reorder;
 extern const struct op op_batch_norm, op_batch_norm_grad, op_batch_norm_apply;
 extern const struct op op_softmax_cross_entropy, op_softmax_cross_entropy_grad;
 extern const struct op op_mse, op_mse_grad, op_accuracy;
-extern const struct op op_sgd_update, op_adam_update, op_clip_norm;
+extern const struct op op_sgd_update, op_adam_update, op_average_update, op_clip_norm;
 extern const struct op op_shard_sum, op_factor_sum, op_all_reduce, op_reduce_scatter,
     op_all_gather;
 

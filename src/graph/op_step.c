@@ -127,7 +127,8 @@ static double flops_update(const struct node *node, const struct shape *const *i
                            const struct shape *out)
 {
     (void)in;
-    return (double)shape_count(&out[0]) * (node->op == &op_adam_update ? 12 : 6);
+    const int each = node->op == &op_adam_update ? 12 : node->op == &op_sgd_update ? 6 : 3;
+    return (double)shape_count(&out[0]) * each;
 }
 
 const struct op op_sgd_update = {
@@ -147,6 +148,19 @@ const struct op op_adam_update = {
     .summary = "Adam, or AdamW with decoupled decay",
     .min_in = 4,
     .max_in = 5,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_update,
+    .flops = flops_update,
+};
+
+/* Inputs: running averages, what the step saw. */
+const struct op op_average_update = {
+    .name = "average_update",
+    .summary = "running averages go a little towards what the step saw",
+    .min_in = 2,
+    .max_in = 2,
     .min_out = 1,
     .max_out = 1,
     .split = { SPLIT_WHOLE },

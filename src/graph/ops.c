@@ -49,6 +49,7 @@ const struct op *const graph_ops[] = {
     &op_clip_norm,
     &op_sgd_update,
     &op_adam_update,
+    &op_average_update,
     NULL,
 };
 

@@ -34,11 +34,19 @@ static void run_adam(float *param, const float *grad, float *const state[KERNEL_
     code()->adam(param, grad, state, count, attrs, step);
 }
 
+static void run_average(float *param, const float *grad, float *const state[KERNEL_STATES],
+                        size_t count, const struct attrs *attrs,
+                        const struct kernel_update_step *step)
+{
+    code()->average(param, grad, state, count, attrs, step);
+}
+
 const struct kernel_update *kernel_update_find(const char *op)
 {
     static const struct kernel_update updates[] = {
         { "sgd_update", 1, run_sgd, reference_sgd_update },
         { "adam_update", 2, run_adam, reference_adam_update },
+        { "average_update", 0, run_average, reference_average_update },
     };
 
     for (size_t i = 0; i < sizeof updates / sizeof updates[0]; i++) {

@@ -27,7 +27,8 @@ struct kernel_update_step {
  *
  * sgd (PyTorch's rule): g = scale*grad + weight_decay*param; m = first ? g : momentum*m + g;
  *   d = nesterov ? g + momentum*m : m; param -= lr*d. With momentum 0, d = g, no state is
- * touched. adam: g = scale*grad (+ weight_decay*param unless decoupled); decoupled: param -=
+ * touched. average: param = momentum*grad + (1-momentum)*param: a running average of what grad
+ * saw; scale and learning rate do not matter. adam: g = scale*grad (+ weight_decay*param unless decoupled); decoupled: param -=
  * lr*weight_decay*param first; m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g*g; param -=
  * lr*correction1*m / (sqrt(v*correction2) + epsilon). */
 typedef void kernel_update_fn(float *param, const float *grad,
@@ -35,7 +36,7 @@ typedef void kernel_update_fn(float *param, const float *grad,
                               const struct attrs *attrs, const struct kernel_update_step *step);
 
 struct kernel_update {
-    const char *op;        /* "sgd_update", "adam_update" */
+    const char *op;        /* "sgd_update", "adam_update", "average_update" */
     int n_states;          /* vectors of state; sgd with momentum 0 uses none of its one */
     kernel_update_fn *run; /* fastest of this processor */
     kernel_update_fn *reference; /* plain C, the same bits */

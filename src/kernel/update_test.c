@@ -46,12 +46,12 @@ static void run_update(kernel_update_fn *update, float data[VECTORS][VECTOR], si
 
 static void updates_give_the_bits_of_the_reference_however_cut(struct rng *rng)
 {
-    static const char *const ops[] = { "sgd_update", "adam_update" };
+    static const char *const ops[] = { "sgd_update", "adam_update", "average_update" };
     float whole[VECTORS][VECTOR], expected[VECTORS][VECTOR], cut[VECTORS][VECTOR];
     struct attrs attrs;
     struct kernel_update_step step;
 
-    for (int o = 0; o < 2; o++) {
+    for (int o = 0; o < 3; o++) {
         const struct kernel_update *update = kernel_update_find(ops[o]);
         const size_t count = rng_below(rng, VECTOR + 1);
         const size_t middle = rng_below(rng, count / 16 + 1) * 16;
@@ -97,6 +97,12 @@ static void updates_follow_their_formulas(void)
     step.correction2 = 1000;
     kernel_update_find("adam_update")->run(&param, &grad, state, 1, &adam, &step);
     CHECK_CLOSE(0.99 - 0.1, param, 1e-5); /* a first step of Adam has length lr */
+
+    param = 2;
+    grad = 12;
+    const struct attrs average = { .momentum = 0.1f };
+    kernel_update_find("average_update")->run(&param, &grad, state, 1, &average, &step);
+    CHECK_CLOSE(3, param, 1e-6);
 }
 
 static void sums_do_not_depend_on_the_instruction_set(struct rng *rng)

@@ -6,6 +6,9 @@
  * order: bucket 0 is complete first. Inside a bucket parameters stand in the model's order, each at
  * a multiple of 16 elements; the gaps stay zero. Where borders fall depends on the model alone,
  * never on ranks. After: every parameter and its gradient lies in "bucketN.param" and "bucketN.grad".
+ *
+ * Running averages, and what a step sees of them, are laid out in the same way, in buckets of their
+ * own before all others: forward completes them.
  */
 #include <stdio.h>
 
@@ -94,37 +97,56 @@ static int64_t group_count(struct value *const *params, int first, int last)
     return count;
 }
 
-static enum status run_bucket(struct graph *graph, const struct pass_config *config)
+/* The values of a kind, in the model's order. */
+static int values_of(const struct graph *graph, enum value_kind kind, struct value **out)
+{
+    int n = 0;
+
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        if (graph_value(graph, i)->kind == kind)
+            out[n++] = graph_value(graph, i);
+    }
+    return n;
+}
+
+/* Fills buckets from *bucket on with values[0..n), from the last to the first. */
+static enum status fill_buckets(struct graph *graph, struct value *const *values, int n,
+                                const struct pass_config *config, int *bucket)
 {
     const int64_t most = config->bucket_bytes ? config->bucket_bytes : DEFAULT_BYTES;
-    const int n_values = graph_value_count(graph);
-    struct value **params = graph_alloc(graph, (size_t)n_values + 1, sizeof(struct value *));
-    int n = 0, bucket = 0;
 
-    TRY(graph_status(graph));
-    for (int i = 0; i < n_values; i++) {
-        if (graph_value(graph, i)->kind == VALUE_PARAM)
-            params[n++] = graph_value(graph, i);
-    }
-    if (n == 0)
-        return FAIL(STATUS_USAGE, "model %s has no parameters", graph_name(graph));
     for (int end = n; end > 0;) {
-        int first = group_begin(params, end - 1);
-        int64_t count = group_count(params, first, end - 1);
+        int first = group_begin(values, end - 1);
+        int64_t count = group_count(values, first, end - 1);
         /* What is made from factors has a bucket of its own. */
-        while (first > 0 && !pass_is_factored(params[first]->gradient->maker, config) &&
-               !pass_is_factored(params[first - 1]->gradient->maker, config)) {
-            const int next = group_begin(params, first - 1);
-            const int64_t more = group_count(params, next, first - 1);
+        while (first > 0 && !pass_is_factored(values[first]->gradient->maker, config) &&
+               !pass_is_factored(values[first - 1]->gradient->maker, config)) {
+            const int next = group_begin(values, first - 1);
+            const int64_t more = group_count(values, next, first - 1);
             if ((count + more) * (int64_t)sizeof(float) > most)
                 break;
             count += more;
             first = next;
         }
-        TRY(fill_bucket(graph, params, first, end, bucket++));
+        TRY(fill_bucket(graph, values, first, end, (*bucket)++));
         end = first;
     }
     return STATUS_OK;
+}
+
+static enum status run_bucket(struct graph *graph, const struct pass_config *config)
+{
+    const size_t n_values = (size_t)graph_value_count(graph);
+    struct value **values = graph_alloc(graph, n_values + 1, sizeof(struct value *));
+    int bucket = 0;
+
+    TRY(graph_status(graph));
+    const int n_averages = values_of(graph, VALUE_AVERAGE, values);
+    TRY(fill_buckets(graph, values, n_averages, config, &bucket));
+    const int n_params = values_of(graph, VALUE_PARAM, values);
+    if (n_params == 0)
+        return FAIL(STATUS_USAGE, "model %s has no parameters", graph_name(graph));
+    return fill_buckets(graph, values, n_params, config, &bucket);
 }
 
 const struct pass pass_bucket = {

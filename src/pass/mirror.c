@@ -65,7 +65,7 @@ static enum status run_mirror(struct graph *graph, const struct pass_config *con
                 return graph_status(graph);
             graph_replace(graph, sum, more->out[0]);
             more->in[0] = sum;
-        } else if (node->op == config->optim.optimizer->op) {
+        } else if (node->op == config->optim.optimizer->op || node->op == &op_average_update) {
             graph_set_phase(graph, PHASE_UPDATE);
             more = make(graph, &op_all_gather, node->out[0], "all", node->attrs.bucket);
         }

@@ -36,3 +36,14 @@ int pass_bucket_count(const struct graph *graph)
         count++;
     return count;
 }
+
+bool pass_bucket_is_average(const struct graph *graph, int bucket)
+{
+    const struct value *flat = pass_bucket_value(graph, bucket, "param");
+
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        if (graph_value(graph, i)->kind == VALUE_AVERAGE && graph_value(graph, i)->flat == flat)
+            return true;
+    }
+    return false;
+}

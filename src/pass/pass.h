@@ -48,5 +48,7 @@ bool pass_is_factored(const struct node *gradient, const struct pass_config *con
 /* The flat values of bucket b, by what they hold: "param", "grad" or a state's name. */
 struct value *pass_bucket_value(const struct graph *graph, int bucket, const char *what);
 int pass_bucket_count(const struct graph *graph);
+/* Does the bucket hold running averages? */
+bool pass_bucket_is_average(const struct graph *graph, int bucket);
 
 #endif /* PASS_PASS_H */

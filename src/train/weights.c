@@ -9,31 +9,32 @@
 #include "base/mem.h"
 
 struct weights_copy {
-    struct arena *arena; /* names */
-    int n_params, n_states;
+    struct arena *arena;                           /* names */
+    int n_params, n_states;                        /* tensors */
     struct safetensors_entry *weights, *optimizer; /* data point into `numbers` */
     float *numbers;
 };
 
 enum status weights_copy_create(const struct exec *exec, struct weights_copy **out)
 {
-    const int n_params = exec_param_count(exec), n_states = exec_state_count(exec);
+    const int n_params = exec_param_count(exec);
     struct weights_copy *copy;
     int64_t total = 0;
+    int n_states = 0;
 
     TRY(mem_alloc(1, sizeof *copy, &copy));
     copy->n_params = n_params;
-    copy->n_states = n_states;
-    for (int i = 0; i < n_params; i++)
-        total += shape_count(&exec_param(exec, i)->shape);
+    for (int i = 0; i < n_params; i++) {
+        total += shape_count(&exec_param(exec, i)->shape) * (1 + exec_state_count(exec, i));
+        n_states += exec_state_count(exec, i);
+    }
     enum status status = arena_create(&copy->arena);
     if (status == STATUS_OK)
         status = mem_alloc((size_t)n_params, sizeof *copy->weights, &copy->weights);
     if (status == STATUS_OK)
-        status =
-            mem_alloc((size_t)(n_params * n_states), sizeof *copy->optimizer, &copy->optimizer);
+        status = mem_alloc((size_t)n_states, sizeof *copy->optimizer, &copy->optimizer);
     if (status == STATUS_OK)
-        status = mem_alloc((size_t)(total * (1 + n_states)), sizeof(float), &copy->numbers);
+        status = mem_alloc((size_t)total, sizeof(float), &copy->numbers);
     float *next = copy->numbers;
     for (int i = 0; i < n_params && status == STATUS_OK; i++) {
         const struct value *value = exec_param(exec, i);
@@ -41,12 +42,12 @@ enum status weights_copy_create(const struct exec *exec, struct weights_copy **o
         copy->weights[i] =
             (struct safetensors_entry){ value->name, DTYPE_F32, value->shape, next };
         next += count;
-        for (int k = 0; k < n_states; k++) {
+        for (int k = 0; k < exec_state_count(exec, i); k++) {
             const char *name =
                 arena_printf(copy->arena, "%s.%s", value->name, exec_state_name(exec, k));
             if (!name)
                 status = STATUS_NO_MEMORY;
-            copy->optimizer[i * n_states + k] =
+            copy->optimizer[copy->n_states++] =
                 (struct safetensors_entry){ name, DTYPE_F32, value->shape, next };
             next += count;
         }
@@ -64,7 +65,7 @@ void weights_copy_take(struct weights_copy *copy, const struct exec *exec)
     float *next = copy->numbers;
 
     for (int i = 0; i < copy->n_params; i++) {
-        for (int k = -1; k < copy->n_states; k++) {
+        for (int k = -1; k < exec_state_count(exec, i); k++) {
             exec_get(exec, i, k, next);
             next += shape_count(&copy->weights[i].shape);
         }
@@ -79,7 +80,7 @@ enum status weights_copy_save(const struct weights_copy *copy, const char *folde
         .weights = copy->weights,
         .n_weights = (size_t)copy->n_params,
         .optimizer = copy->optimizer,
-        .n_optimizer = (size_t)(copy->n_params * copy->n_states),
+        .n_optimizer = (size_t)copy->n_states,
         .state = state,
     };
     return checkpoint_save(folder, &contents, keep);
@@ -114,7 +115,7 @@ enum status weights_check(const struct graph *graph, const struct safetensors *f
 {
     for (int i = 0; i < graph_value_count(graph); i++) {
         const struct value *value = graph_value(graph, i);
-        if (value->kind == VALUE_PARAM)
+        if (value->kind == VALUE_PARAM || value->kind == VALUE_AVERAGE)
             TRY(check_entry(safetensors_find(file, value->name), value->name, &value->shape));
     }
     return STATUS_OK;
@@ -129,7 +130,7 @@ enum status weights_load(struct exec *exec, const struct safetensors *weights,
 
         TRY(check_entry(entry, value->name, &value->shape));
         exec_set(exec, i, -1, entry->data);
-        for (int k = 0; optimizer && k < exec_state_count(exec); k++) {
+        for (int k = 0; optimizer && k < exec_state_count(exec, i); k++) {
             char name[512];
             snprintf(name, sizeof name, "%s.%s", value->name, exec_state_name(exec, k));
             entry = safetensors_find(optimizer, name);

@@ -50,6 +50,6 @@ void reference_mse(const struct kernel_call *call);
 void reference_mse_grad(const struct kernel_call *call);
 void reference_accuracy(const struct kernel_call *call);
 
-kernel_update_fn reference_sgd_update, reference_adam_update;
+kernel_update_fn reference_sgd_update, reference_adam_update, reference_average_update;
 
 #endif /* KERNEL_CPU_REFERENCE_H */

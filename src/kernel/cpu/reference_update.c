@@ -44,3 +44,12 @@ void reference_adam_update(float *param, const float *grad, float *const state[K
         param[i] = p - rate * *m / (sqrtf(*v * step->correction2) + attrs->epsilon);
     }
 }
+
+void reference_average_update(float *param, const float *grad,
+                              float *const state[KERNEL_STATES], size_t count,
+                              const struct attrs *attrs, const struct kernel_update_step *step)
+{
+    (void)state, (void)step;
+    for (size_t i = 0; i < count; i++)
+        param[i] = attrs->momentum * grad[i] + (1 - attrs->momentum) * param[i];
+}

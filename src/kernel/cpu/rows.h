@@ -32,7 +32,7 @@ extern const struct kernel kernel_batch_norm_rows_avx512[];
 
 /* What kernel/update.h offers, likewise compiled once for each instruction set. */
 struct kernel_update_code {
-    kernel_update_fn *sgd, *adam;
+    kernel_update_fn *sgd, *adam, *average;
     void (*add)(float *out, const float *a, const float *b, size_t count);
     double (*sum_squares)(const float *data, size_t count);
 };

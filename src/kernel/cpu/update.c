@@ -89,6 +89,18 @@ static void adam_update(float *param, const float *grad, float *const state[KERN
         adam(param, grad, state[0], state[1], count, attrs, step, false);
 }
 
+static void average_update(float *restrict param, const float *restrict grad,
+                           float *const state[KERNEL_STATES], size_t count,
+                           const struct attrs *attrs, const struct kernel_update_step *step)
+{
+    const float weight = attrs->momentum, rest = 1 - weight;
+
+    (void)state, (void)step;
+#pragma omp simd
+    for (size_t i = 0; i < count; i++)
+        param[i] = weight * grad[i] + rest * param[i];
+}
+
 static void add(float *out, const float *a, const float *b, size_t count)
 {
 #pragma omp simd
@@ -115,6 +127,7 @@ static double sum_squares(const float *data, size_t count)
 const struct kernel_update_code SIMD_TABLE(kernel_update_code) = {
     .sgd = sgd_update,
     .adam = adam_update,
+    .average = average_update,
     .add = add,
     .sum_squares = sum_squares,
 };
