@@ -130,6 +130,15 @@ static enum status place_given(struct maker *maker)
     return STATUS_OK;
 }
 
+/* What an evaluation gives is read after its last instruction; training gives gradients alone. */
+static void keep_output(struct maker *maker)
+{
+    const struct value *output = graph_roles((struct graph *)maker->graph)->output;
+
+    if (output && maker->graph != maker->places_of)
+        maker->places[maker->places[output->id].root].last_use = graph_node_count(maker->graph);
+}
+
 static void find_last_uses(struct maker *maker)
 {
     int number = 0;
@@ -144,6 +153,7 @@ static void find_last_uses(struct maker *maker)
             maker->places[maker->places[node->in[i]->id].root].last_use = number;
         number += !node->op->is_view;
     }
+    keep_output(maker);
 }
 
 static void place_outputs(struct maker *maker, const struct node *node, int number)
@@ -257,6 +267,9 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
                         status_message());
     }
     mark_buckets(plan, maker->buckets, maker->factors);
+    const struct value *output = graph_roles((struct graph *)maker->graph)->output;
+    if (output)
+        plan->output = maker->places[maker->places[output->id].root].operand;
     plan->arena_bytes = maker->arena_bytes;
     return STATUS_OK;
 }
