@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "base/test.h"
+#include "report/image.h"
 #include "report/report.h"
 #include "report/run.h"
 
@@ -26,6 +27,8 @@ static const char summary[] =
     "3,"
     "\"steps\":1876,\"epochs\":2,\"samples\":120000,\"seconds\":24.5,\"samples_per_s\":50420,"
     "\"train_loss\":0.4,\"train_accuracy\":0.85,\"val_loss\":0.38,\"val_accuracy\":0.8712,"
+    "\"val_top5_accuracy\":0.9731,\"class_names\":[\"cat\",\"dog\",\"<ox>\"],"
+    "\"class_accuracy\":[0.9,0.625,null],\"confusion\":[[9,1,0],[3,5,0],[0,0,0]],"
     "\"weights_sha256\":\"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\","
     "\"peak_bytes\":104857600,\"parameters\":206922,\"rank_times\":[{\"rank\":0,\"compute_s\":"
     "20,"
@@ -68,6 +71,22 @@ static void put_metrics(int steps, const char *loss)
     CHECK_OK(strbuf_status(&text));
     put("metrics.jsonl", text.text);
     strbuf_release(&text);
+}
+
+static void put_picture(void)
+{
+    const uint8_t pixels[] = { 0, 255, 128, 255 };
+    const struct image image = { .width = 2, .height = 1, .channels = 2, .pixels = pixels };
+    struct strbuf png;
+    char *path;
+
+    strbuf_init(&png, 1 << 16);
+    image_png(&png, &image);
+    CHECK_OK(strbuf_status(&png));
+    CHECK_OK(file_join(test_folder(), "reconstructions.png", &path));
+    CHECK_OK(file_replace(path, png.text, png.length));
+    mem_free(path);
+    strbuf_release(&png);
 }
 
 /* The page of this test's folder; the caller frees it. */
@@ -137,6 +156,15 @@ static void test_a_whole_run_has_all_parts(void)
         " UTC",
         "Validation accuracy",
         "87.12%",
+        "97.31%",
+        "aria-label=\"Accuracy of each class\"",
+        "aria-label=\"What was taken for what\"",
+        "cat: 90.00%", /* under the pointer */
+        "<title>dog taken for cat: 3 (37.50%)</title>",
+        "<title>cat known as such: 9 (90.00%)</title>",
+        "&lt;ox&gt;",
+        "<td>dog</td><td>cat</td><td>3</td><td>37.50%</td>",
+        "<img class=\"pixels\" alt=\"samples of the test split above",
         "0.3800",
         "24.5 s",
         "50,420",
@@ -167,6 +195,7 @@ static void test_a_whole_run_has_all_parts(void)
     put("summary.json", summary);
     put("graph.svg", "<?xml version=\"1.0\"?><svg><g id=\"drawn\"/></svg>");
     put_metrics(200, "0.5");
+    put_picture();
     char *page = make_page();
     check_page(page);
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
@@ -231,6 +260,58 @@ static void test_a_hostile_graph_is_left_out(void)
     check_page(page);
     CHECK(strstr(page, "<script") == NULL);
     check_has(page, "graph.svg was left out");
+    mem_free(page);
+}
+
+static void test_a_file_that_is_no_picture_is_left_out(void)
+{
+    put("config.json", config);
+    put("reconstructions.png", "\"/><script>alert(1)</script>, longer than a PNG's header is");
+    char *page = make_page();
+    check_page(page);
+    CHECK(strstr(page, "<script") == NULL && strstr(page, "Reconstructions") == NULL);
+    check_has(page, "reconstructions.png was left out");
+    mem_free(page);
+}
+
+/* Names, accuracies and counts that do not fit together are not drawn. */
+static void test_classes_that_do_not_fit_are_left_out(void)
+{
+    static const char *const wrong[] = {
+        "{\"class_names\":[\"a\",\"b\"],\"class_accuracy\":[1],\"confusion\":[[1,0],[0,1]]}",
+        "{\"class_names\":[\"a\",\"b\"],\"class_accuracy\":[1,1],\"confusion\":[[1,0],[0]]}",
+        "{\"class_names\":[\"a\",\"b\"],\"class_accuracy\":[1,1],\"confusion\":[[1,0]]}",
+        "{\"class_names\":[\"a\",7],\"class_accuracy\":[1,1],\"confusion\":[[1,0],[0,1]]}",
+        "{\"class_names\":[\"a\"],\"class_accuracy\":[1],\"confusion\":[3]}",
+        "{\"class_names\":[],\"class_accuracy\":[],\"confusion\":[]}",
+        "{\"class_names\":\"a\",\"class_accuracy\":1,\"confusion\":{}}",
+    };
+
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        put("summary.json", wrong[i]);
+        char *page = make_page();
+        check_page(page);
+        CHECK(strstr(page, "Accuracy of each class") == NULL);
+        mem_free(page);
+    }
+    put("summary.json", "{\"class_names\":[\"a\",\"b\"],\"class_accuracy\":[-1e300,\"x\"],"
+                        "\"confusion\":[[1e308,1e308],[null,-5]]}");
+    char *page = make_page();
+    check_page(page);
+    check_has(page, "Accuracy of each class");
+    mem_free(page);
+}
+
+static void test_a_run_without_classes_has_no_accuracy(void)
+{
+    put("summary.json", "{\"status\":\"done\",\"train_loss\":0.2,\"val_loss\":0.1}");
+    put("metrics.jsonl",
+        "{\"kind\":\"train\",\"step\":1,\"train_loss\":0.2,\"seconds\":1}\n"
+        "{\"kind\":\"eval\",\"step\":1,\"train_loss\":0.2,\"val_loss\":0.1,\"seconds\":1}\n");
+    char *page = make_page();
+    check_page(page);
+    check_has(page, "validation loss");
+    CHECK(strstr(page, "ccuracy") == NULL);
     mem_free(page);
 }
 
@@ -363,6 +444,7 @@ static void test_every_allocation_may_fail(void)
     put("summary.json", summary);
     put("graph.svg", "<svg/>");
     put_metrics(100, "0.5");
+    put_picture();
     for (uint64_t nth = 1;; nth++) {
         mem_fail_at(nth);
         const enum status status = report_write(test_folder());
@@ -382,6 +464,12 @@ const struct test tests[] = {
       .run = test_a_folder_without_a_run_is_refused },
     { .name = "hostile names are escaped", .run = test_hostile_names_are_escaped },
     { .name = "a hostile graph is left out", .run = test_a_hostile_graph_is_left_out },
+    { .name = "a file that is no picture is left out",
+      .run = test_a_file_that_is_no_picture_is_left_out },
+    { .name = "classes that do not fit are left out",
+      .run = test_classes_that_do_not_fit_are_left_out },
+    { .name = "a run without classes has no accuracy",
+      .run = test_a_run_without_classes_has_no_accuracy },
     { .name = "a last line cut off is ignored", .run = test_a_last_line_cut_off_is_ignored },
     { .name = "a resumed run takes back what was lost",
       .run = test_a_resumed_run_takes_back_what_was_lost },
