@@ -14,7 +14,6 @@
 #include "data/search.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -290,18 +289,5 @@ void dataset_read(const struct dataset *dataset, const int64_t *index, int64_t c
         }
         normalize(dataset, pixels, x + i * size);
         y[i] = dataset_label(dataset, index[i]);
-    }
-}
-
-void dataset_to_pixels(const struct dataset *dataset, const float *planes, uint8_t *pixels)
-{
-    for (int c = 0; c < dataset->channels; c++) {
-        const float *normalized = dataset->normalized[c];
-        const float black = normalized[0], white = normalized[PIXEL_VALUES - 1];
-
-        for (int64_t p = c * dataset->plane; p < (c + 1) * dataset->plane; p++) {
-            const float part = (planes[p] - black) / (white - black);
-            pixels[p] = part > 0 ? (uint8_t)lroundf(255 * fminf(part, 1)) : 0;
-        }
     }
 }

@@ -62,8 +62,5 @@ int32_t dataset_label(const struct dataset *dataset, int64_t index);
 /* Normalized samples: x[i] is sample index[i] as H, W, C floats, y[i] its label. */
 void dataset_read(const struct dataset *dataset, const int64_t *index, int64_t count, float *x,
                   int32_t *y);
-/* The pixels, as dataset_pixels gives them, that C planes of normalized floats stand for; what lies
- * outside of the range is cut. */
-void dataset_to_pixels(const struct dataset *dataset, const float *planes, uint8_t *pixels);
 
 #endif /* DATA_DATASET_H */

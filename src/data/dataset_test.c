@@ -7,7 +7,6 @@
 #include "base/test.h"
 #include "data/data_testing.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -271,34 +270,6 @@ static void test_fashion_mnist_is_what_it_is(void)
 }
 
 /* The row's mean and deviation are those of the training pixels. */
-static void test_pixels_come_back_from_what_was_read(void)
-{
-    enum { SIDE = 12, COUNT = 5 };
-    const struct data_testing_set set = {
-        .train = COUNT, .test = 2, .rows = SIDE, .columns = SIDE, .classes = 3
-    };
-    float x[SIDE * SIDE];
-    uint8_t pixels[SIDE * SIDE];
-    struct dataset *dataset;
-    struct rng rng;
-    int32_t y;
-
-    rng_init(&rng, 3, 0);
-    data_testing_make(&rng, test_folder(), &set);
-    CHECK_OK(dataset_open(test_folder(), DATASET_TRAIN, &dataset));
-    for (int64_t i = 0; i < COUNT; i++) {
-        dataset_read(dataset, &i, 1, x, &y); /* one channel: planes lie as what is read */
-        dataset_to_pixels(dataset, x, pixels);
-        CHECK(memcmp(dataset_pixels(dataset, i), pixels, sizeof pixels) == 0);
-    }
-    x[0] = 1e30F;
-    x[1] = -1e30F;
-    x[2] = NAN;
-    dataset_to_pixels(dataset, x, pixels);
-    CHECK(pixels[0] == 255 && pixels[1] == 0 && pixels[2] == 0);
-    dataset_close(dataset);
-}
-
 static void test_fashion_mnist_is_normalized(void)
 {
     enum { COUNT = 60000, AT_ONCE = 100 };
@@ -332,8 +303,6 @@ const struct test tests[] = {
     { .name = "a folder named as a row is that row",
       .run = test_a_folder_named_as_a_row_is_that_row },
     { .name = "reading normalizes", .run = test_reading_normalizes },
-    { .name = "pixels come back from what was read",
-      .run = test_pixels_come_back_from_what_was_read },
     { .name = "plain and packed are the same", .run = test_plain_and_packed_are_the_same },
     { .name = "fingerprints tell data sets apart",
       .run = test_fingerprints_tell_data_sets_apart },

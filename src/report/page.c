@@ -87,6 +87,13 @@ static const char picture_style[] =
     ".pixels{image-rendering:pixelated;border-radius:4px}\n"
     ".sheet{display:flex;gap:16px;padding:16px 18px}\n"
     ".sheet .pixels{flex:1 1 auto;min-width:0;max-width:1000px;height:auto}\n"
+    ".rows{display:grid;gap:4px 26px;padding:14px 18px}\n"
+    ".rows.two{grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr))}\n"
+    ".row{display:flex;align-items:center;gap:4px;min-width:0;overflow:hidden}\n"
+    ".row b{flex:0 0 104px;font-weight:400;font-size:13.5px;color:var(--soft);"
+    "overflow-wrap:anywhere;line-height:1.2;padding-right:8px}\n"
+    ".row .pixels{display:block;flex:none}\n"
+    ".average{padding-right:8px;margin-right:4px;border-right:1px solid var(--line)}\n"
     ".sides{display:flex;flex-direction:column;justify-content:space-around;font-size:13px;"
     "color:var(--soft)}\n";
 

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "report/image.h"
 #include "report/number.h"
 #include "report/page.h"
+#include "report/pixmap.h"
 
 enum {
     CLASSES_MAX = 512, /* more are not drawn */
@@ -218,8 +218,8 @@ void part_reconstructions(struct report *report)
     page_section_begin(report->out, "Reconstructions");
     strbuf_add(report->out, "<div class=\"box sheet\"><div class=\"sides\"><span>sample</span>"
                             "<span>reconstruction</span></div>");
-    image_add_png(report->out, run->reconstructions, run->reconstructions_bytes,
-                  "samples of the test split above, what the model makes of them below", 0);
+    pixmap_add_png(report->out, run->reconstructions, run->reconstructions_bytes,
+                   "samples of the test split above, what the model makes of them below", 0);
     strbuf_add(report->out, "</div>\n");
     page_section_end(report->out);
 }

@@ -4,11 +4,11 @@
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "base/test.h"
-#include "report/image.h"
+#include "report/page_testing.h"
+#include "report/pixmap.h"
 #include "report/report.h"
 #include "report/run.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -76,12 +76,12 @@ static void put_metrics(int steps, const char *loss)
 static void put_picture(void)
 {
     const uint8_t pixels[] = { 0, 255, 128, 255 };
-    const struct image image = { .width = 2, .height = 1, .channels = 2, .pixels = pixels };
+    const struct pixmap image = { .width = 2, .height = 1, .channels = 2, .pixels = pixels };
     struct strbuf png;
     char *path;
 
     strbuf_init(&png, 1 << 16);
-    image_png(&png, &image);
+    pixmap_png(&png, &image);
     CHECK_OK(strbuf_status(&png));
     CHECK_OK(file_join(test_folder(), "reconstructions.png", &path));
     CHECK_OK(file_replace(path, png.text, png.length));
@@ -101,44 +101,6 @@ static char *make_page(void)
     CHECK_INT(strlen(page), length);
     mem_free(path);
     return page;
-}
-
-/* Every element is closed in order, attributes are quoted, and nothing says nan or inf. */
-static void check_page(const char *page)
-{
-    enum { DEPTH = 40, NAME = 32 };
-    char open[DEPTH][NAME];
-    int depth = 0;
-
-    CHECK(strncmp(page, "<!DOCTYPE html>", 15) == 0);
-    for (const char *at = strchr(page + 1, '<'); at; at = strchr(at, '<')) {
-        char name[NAME] = "";
-        const bool is_end = at[1] == '/';
-        at += is_end ? 2 : 1;
-        CHECK(sscanf(at, "%31[a-zA-Z0-9]", name) == 1);
-        bool in_quotes = false;
-        for (; *at && (in_quotes || *at != '>'); at++) {
-            in_quotes = *at == '"' ? !in_quotes : in_quotes;
-            CHECK(*at != '<');
-        }
-        CHECK(*at == '>');
-        const bool is_empty = at[-1] == '/' || strcmp(name, "meta") == 0;
-        if (is_end) {
-            CHECK(depth > 0);
-            CHECK_TEXT(open[--depth], name);
-        } else if (!is_empty) {
-            CHECK(depth < DEPTH);
-            snprintf(open[depth++], NAME, "%s", name);
-        }
-        if (!is_end && strcmp(name, "style") == 0)
-            at = strstr(at, "</style>");
-        if (depth == 0)
-            break;
-    }
-    CHECK_INT(0, depth);
-    for (const char *at = strstr(page, "nan"); at; at = strstr(at + 1, "nan"))
-        CHECK(isalpha((unsigned char)at[-1]) || isalpha((unsigned char)at[3]));
-    CHECK(strstr(page, "\"inf") == NULL && strstr(page, " inf") == NULL);
 }
 
 static void check_has(const char *page, const char *part)
@@ -197,7 +159,7 @@ static void test_a_whole_run_has_all_parts(void)
     put_metrics(200, "0.5");
     put_picture();
     char *page = make_page();
-    check_page(page);
+    page_testing_check(page);
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
         check_has(page, expected[i]);
     CHECK(strstr(page, "<script") == NULL &&
@@ -222,7 +184,7 @@ static void test_each_file_may_be_missing(void)
         if (present & 4)
             put_metrics(200, "0.5");
         page = make_page();
-        check_page(page);
+        page_testing_check(page);
         check_has(page, present & 2 ? ">done<" : ">unfinished<");
         mem_free(page);
     }
@@ -245,7 +207,7 @@ static void test_hostile_names_are_escaped(void)
                         "\"\\\"><script>\",\"rank_times\":[{\"rank\":\"<b>\"},5,null]}");
     put_metrics(20, "0.5");
     char *page = make_page();
-    check_page(page);
+    page_testing_check(page);
     CHECK(strstr(page, "<script") == NULL && strstr(page, "<img") == NULL);
     CHECK(strstr(page, "<u>") == NULL && strstr(page, "<b onclick") == NULL);
     check_has(page, "&lt;script&gt;alert(1)");
@@ -257,7 +219,7 @@ static void test_a_hostile_graph_is_left_out(void)
     put("config.json", config);
     put("graph.svg", "<svg></details></main><script>alert(1)</script></svg>");
     char *page = make_page();
-    check_page(page);
+    page_testing_check(page);
     CHECK(strstr(page, "<script") == NULL);
     check_has(page, "graph.svg was left out");
     mem_free(page);
@@ -268,7 +230,7 @@ static void test_a_file_that_is_no_picture_is_left_out(void)
     put("config.json", config);
     put("reconstructions.png", "\"/><script>alert(1)</script>, longer than a PNG's header is");
     char *page = make_page();
-    check_page(page);
+    page_testing_check(page);
     CHECK(strstr(page, "<script") == NULL && strstr(page, "Reconstructions") == NULL);
     check_has(page, "reconstructions.png was left out");
     mem_free(page);
@@ -290,14 +252,14 @@ static void test_classes_that_do_not_fit_are_left_out(void)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         put("summary.json", wrong[i]);
         char *page = make_page();
-        check_page(page);
+        page_testing_check(page);
         CHECK(strstr(page, "Accuracy of each class") == NULL);
         mem_free(page);
     }
     put("summary.json", "{\"class_names\":[\"a\",\"b\"],\"class_accuracy\":[-1e300,\"x\"],"
                         "\"confusion\":[[1e308,1e308],[null,-5]]}");
     char *page = make_page();
-    check_page(page);
+    page_testing_check(page);
     check_has(page, "Accuracy of each class");
     mem_free(page);
 }
@@ -309,7 +271,7 @@ static void test_a_run_without_classes_has_no_accuracy(void)
         "{\"kind\":\"train\",\"step\":1,\"train_loss\":0.2,\"seconds\":1}\n"
         "{\"kind\":\"eval\",\"step\":1,\"train_loss\":0.2,\"val_loss\":0.1,\"seconds\":1}\n");
     char *page = make_page();
-    check_page(page);
+    page_testing_check(page);
     check_has(page, "validation loss");
     CHECK(strstr(page, "ccuracy") == NULL);
     mem_free(page);
@@ -373,7 +335,7 @@ static void test_losses_that_are_no_numbers(void)
     put("config.json", config);
     put_metrics(2000, "null");
     char *page = make_page();
-    check_page(page);
+    page_testing_check(page);
     check_has(page, "200 of 200 logged training losses are not finite numbers, the first at "
                     "step 10.");
     mem_free(page);
@@ -390,7 +352,7 @@ static void test_huge_and_odd_values(void)
     for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
         put_metrics(1000, losses[i]);
         char *page = make_page();
-        check_page(page);
+        page_testing_check(page);
         mem_free(page);
     }
 }
@@ -401,7 +363,7 @@ static void test_documents_that_are_damaged_are_noted(void)
     put("summary.json", "[1,2]");
     put_metrics(100, "0.5");
     char *page = make_page();
-    check_page(page);
+    page_testing_check(page);
     check_has(page, "config.json could not be read");
     mem_free(page);
 }
@@ -411,7 +373,7 @@ static void test_many_points_make_a_page_of_bounded_size(void)
     put("config.json", config);
     put_metrics(200000, "0.5");
     char *page = make_page();
-    check_page(page);
+    page_testing_check(page);
     CHECK(strlen(page) < 2000000);
     mem_free(page);
 }
@@ -434,7 +396,7 @@ static void test_damaged_files_never_break_the_page(struct rng *rng)
         strbuf_release(&texts[i]);
     }
     char *page = make_page();
-    check_page(page);
+    page_testing_check(page);
     mem_free(page);
 }
 

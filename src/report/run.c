@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "report/image.h"
+#include "report/pixmap.h"
 #include "report/svg.h"
 
 #include <math.h>
@@ -182,7 +182,7 @@ static enum status read_reconstructions(struct run *run, const char *folder)
     TRY(read_part(run, folder, "reconstructions.png", picture_maximum, &run->reconstructions,
                   &run->reconstructions_bytes));
     if (!run->reconstructions ||
-        image_is_png(run->reconstructions, run->reconstructions_bytes, &width, &height))
+        pixmap_is_png(run->reconstructions, run->reconstructions_bytes, &width, &height))
         return STATUS_OK;
     strbuf_add(&run->notes, "reconstructions.png was left out: it is no PNG file\n");
     mem_free(run->reconstructions);

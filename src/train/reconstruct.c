@@ -6,10 +6,10 @@
  */
 #include "train/reconstruct.h"
 
-#include <string.h>
+#include <math.h>
 
 #include "base/mem.h"
-#include "report/image.h"
+#include "report/pixmap.h"
 #include "train/folder.h"
 
 enum { COLUMNS = 8, CELL = 64 }; /* about how many pixels of the picture a sample's side has */
@@ -63,6 +63,21 @@ static void put_cell(const struct sheet *sheet, int column, int row, const uint8
     }
 }
 
+/* C planes of what the model takes and gives, which is normalized or in [0, 1], as pixels. */
+static void to_pixels(const struct job *job, const float *planes, uint8_t *pixels)
+{
+    const struct dataset_info *info = dataset_info(job->test);
+    const struct shape sample = dataset_sample(job->test);
+    const int64_t plane = sample.dim[1] * sample.dim[2];
+
+    for (int64_t p = 0; p < sample.dim[0] * plane; p++) {
+        const float scale = job->model->unit_pixels ? 1 : info->deviation[p / plane];
+        const float offset = job->model->unit_pixels ? 0 : info->mean[p / plane];
+        const float value = planes[p] * scale + offset;
+        pixels[p] = value > 0 ? (uint8_t)lroundf(255 * fminf(value, 1)) : 0;
+    }
+}
+
 static enum status fill_sheet(const struct job *job, struct exec *exec, struct sheet *sheet,
                               const int64_t *index)
 {
@@ -77,7 +92,7 @@ static enum status fill_sheet(const struct job *job, struct exec *exec, struct s
         status = exec_predict(exec, job->test, index, sheet->columns, outputs);
     for (int i = 0; i < sheet->columns && status == STATUS_OK; i++) {
         put_cell(sheet, i, 0, dataset_pixels(job->test, index[i]));
-        dataset_to_pixels(job->test, outputs + (size_t)i * floats, pixels);
+        to_pixels(job, outputs + (size_t)i * floats, pixels);
         put_cell(sheet, i, 1, pixels);
     }
     mem_free(outputs);
@@ -88,14 +103,14 @@ static enum status fill_sheet(const struct job *job, struct exec *exec, struct s
 static enum status write_sheet(const struct job *job, const struct sheet *sheet, int width,
                                int height)
 {
-    const struct image image = { .width = width,
-                                 .height = height,
-                                 .channels = sheet->channels + 1,
-                                 .pixels = sheet->pixels };
+    const struct pixmap image = { .width = width,
+                                  .height = height,
+                                  .channels = sheet->channels + 1,
+                                  .pixels = sheet->pixels };
     struct strbuf png;
 
     strbuf_init(&png, 64 << 20);
-    image_png(&png, &image);
+    pixmap_png(&png, &image);
     enum status status = folder_write_picture(job, FOLDER_RECONSTRUCTIONS, &png);
     strbuf_release(&png);
     return status;
@@ -127,7 +142,7 @@ enum status write_reconstructions(const struct job *job, struct exec *exec)
     sheet.zoom = sheet.width < CELL ? (CELL + sheet.width - 1) / sheet.width : 1;
     const int width = (columns * (sheet.width + 1) - 1) * sheet.zoom;
     const int height = (2 * sheet.height + 1) * sheet.zoom;
-    if (width > IMAGE_SIDE || height > IMAGE_SIDE)
+    if (width > PIXMAP_SIDE || height > PIXMAP_SIDE)
         return STATUS_OK;
     sheet.row_bytes = width * (sheet.channels + 1);
     TRY(mem_alloc((size_t)sheet.row_bytes, (size_t)height, &sheet.pixels));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* image_test.c - pictures come back from their PNG files as they were. */
-#include "report/image.h"
+/* pixmap_test.c - pictures come back from their PNG files as they were. */
+#include "report/pixmap.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -146,11 +146,11 @@ static void test_a_picture_comes_back_from_its_file(struct rng *rng)
     enum { SIDE = 20, MOST = SIDE * SIDE * 4 };
     static const uint8_t types[] = { 0, 0, 4, 2, 6 };
     uint8_t pixels[MOST], rows[MOST + SIDE];
-    const struct image image = { .width = 1 + (int)rng_below(rng, SIDE),
-                                 .height = 1 + (int)rng_below(rng, SIDE),
-                                 .channels = 1 + (int)rng_below(rng, 4),
-                                 .pixels = pixels,
-                                 .planes = rng_below(rng, 2) };
+    const struct pixmap image = { .width = 1 + (int)rng_below(rng, SIDE),
+                                  .height = 1 + (int)rng_below(rng, SIDE),
+                                  .channels = 1 + (int)rng_below(rng, 4),
+                                  .pixels = pixels,
+                                  .planes = rng_below(rng, 2) };
     const int plane = image.width * image.height, row = image.width * image.channels;
     struct strbuf png;
     int width, height;
@@ -158,11 +158,11 @@ static void test_a_picture_comes_back_from_its_file(struct rng *rng)
     for (int i = 0; i < MOST; i++)
         pixels[i] = (uint8_t)rng_below(rng, 256);
     strbuf_init(&png, 1 << 20);
-    image_png(&png, &image);
+    pixmap_png(&png, &image);
     CHECK_OK(strbuf_status(&png));
-    CHECK(image_is_png(png.text, png.length, &width, &height));
+    CHECK(pixmap_is_png(png.text, png.length, &width, &height));
     CHECK(width == image.width && height == image.height);
-    CHECK(!image_is_png(png.text, 20, &width, &height));
+    CHECK(!pixmap_is_png(png.text, 20, &width, &height));
     const uint8_t *at = (const uint8_t *)png.text + 8;
     CHECK(u32(at) == 13 && at[16] == 8 && at[17] == types[image.channels]);
     at += 25;
@@ -184,11 +184,11 @@ static void test_a_file_ends_as_every_png_does(void)
 {
     static const uint8_t end[] = { 0, 0, 0, 0, 'I', 'E', 'N', 'D', 0xae, 0x42, 0x60, 0x82 };
     const uint8_t grey = 7;
-    const struct image image = { .width = 1, .height = 1, .channels = 1, .pixels = &grey };
+    const struct pixmap image = { .width = 1, .height = 1, .channels = 1, .pixels = &grey };
     struct strbuf png;
 
     strbuf_init(&png, 1 << 16);
-    image_png(&png, &image);
+    pixmap_png(&png, &image);
     CHECK_OK(strbuf_status(&png));
     CHECK(memcmp(png.text + png.length - sizeof end, end, sizeof end) == 0);
     strbuf_release(&png);
@@ -197,12 +197,12 @@ static void test_a_file_ends_as_every_png_does(void)
 static void test_an_element_holds_the_picture_and_its_caption(void)
 {
     const uint8_t pixels[6] = { 0 };
-    const struct image image = { .width = 3, .height = 2, .channels = 1, .pixels = pixels };
+    const struct pixmap image = { .width = 3, .height = 2, .channels = 1, .pixels = pixels };
     struct strbuf out;
 
     strbuf_init(&out, 1 << 16);
-    image_add(&out, &image, "a \"b\" <c>", 60);
-    image_add_png(&out, "no picture", 10, "none", 60);
+    pixmap_add(&out, &image, "a \"b\" <c>", 60);
+    pixmap_add_png(&out, "no picture", 10, "none", 60);
     CHECK_OK(strbuf_status(&out));
     CHECK(strstr(out.text, "alt=\"a &quot;b&quot; &lt;c&gt;\"") != NULL);
     CHECK(strstr(out.text, "width=\"60\" height=\"40\"") != NULL);
@@ -214,13 +214,15 @@ static void test_an_element_holds_the_picture_and_its_caption(void)
 static void test_a_lack_of_room_is_told(void)
 {
     static const uint8_t pixels[100 * 100];
-    const struct image image = { .width = 100, .height = 100, .channels = 1, .pixels = pixels };
+    const struct pixmap image = {
+        .width = 100, .height = 100, .channels = 1, .pixels = pixels
+    };
 
     for (uint64_t nth = 1; nth < 4; nth++) {
         struct strbuf out;
         strbuf_init(&out, 1 << 20);
         mem_fail_at(nth);
-        image_add(&out, &image, "", 10);
+        pixmap_add(&out, &image, "", 10);
         mem_fail_at(0);
         CHECK_STATUS(STATUS_NO_MEMORY, strbuf_status(&out));
         strbuf_release(&out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* image.c - PNG (RFC 2083): signature, header, one chunk of packed rows, end; and data: addresses. */
-#include "report/image.h"
+/* pixmap.c - PNG (RFC 2083): signature, header, one chunk of packed rows, end; and data: addresses. */
+#include "report/pixmap.h"
 
 #include <string.h>
 
@@ -44,7 +44,7 @@ static void add_chunk(struct strbuf *out, const char *type, const void *data, si
     add_u32(out, crc32(crc32(0, type, 4), data, length));
 }
 
-static void add_header(struct strbuf *out, const struct image *image)
+static void add_header(struct strbuf *out, const struct pixmap *image)
 {
     static const uint8_t colour_types[] = { 0, 0, 4, 2, 6 };
     uint8_t header[13] = { 0 };
@@ -59,7 +59,7 @@ static void add_header(struct strbuf *out, const struct image *image)
 }
 
 /* Rows, each after the byte that says that it is not filtered. */
-static void add_rows(struct strbuf *out, const struct image *image)
+static void add_rows(struct strbuf *out, const struct pixmap *image)
 {
     static const uint8_t no_filter = 0;
     const size_t width = (size_t)image->width, channels = (size_t)image->channels,
@@ -77,12 +77,12 @@ static void add_rows(struct strbuf *out, const struct image *image)
     }
 }
 
-void image_png(struct strbuf *out, const struct image *image)
+void pixmap_png(struct strbuf *out, const struct pixmap *image)
 {
     struct strbuf rows, packed;
 
-    BUG_ON(image->width < 1 || image->width > IMAGE_SIDE || image->height < 1 ||
-           image->height > IMAGE_SIDE || image->channels < 1 || image->channels > 4);
+    BUG_ON(image->width < 1 || image->width > PIXMAP_SIDE || image->height < 1 ||
+           image->height > PIXMAP_SIDE || image->channels < 1 || image->channels > 4);
     strbuf_init(&rows, data_maximum);
     strbuf_init(&packed, data_maximum);
     add_rows(&rows, image);
@@ -98,7 +98,7 @@ void image_png(struct strbuf *out, const struct image *image)
     strbuf_release(&packed);
 }
 
-bool image_is_png(const void *bytes, size_t length, int *out_width, int *out_height)
+bool pixmap_is_png(const void *bytes, size_t length, int *out_width, int *out_height)
 {
     const uint8_t *at = bytes;
 
@@ -106,7 +106,7 @@ bool image_is_png(const void *bytes, size_t length, int *out_width, int *out_hei
         memcmp(at + 12, "IHDR", 4) != 0)
         return false;
     const uint32_t width = read_u32(at + 16), height = read_u32(at + 20);
-    if (width < 1 || width > IMAGE_SIDE || height < 1 || height > IMAGE_SIDE)
+    if (width < 1 || width > PIXMAP_SIDE || height < 1 || height > PIXMAP_SIDE)
         return false;
     *out_width = (int)width;
     *out_height = (int)height;
@@ -130,12 +130,12 @@ static void add_base64(struct strbuf *out, const uint8_t *data, size_t length)
     }
 }
 
-void image_add_png(struct strbuf *out, const void *bytes, size_t length, const char *caption,
-                   int side)
+void pixmap_add_png(struct strbuf *out, const void *bytes, size_t length, const char *caption,
+                    int side)
 {
     int width, height;
 
-    if (!image_is_png(bytes, length, &width, &height))
+    if (!pixmap_is_png(bytes, length, &width, &height))
         return;
     strbuf_add(out, "<img class=\"pixels\" alt=\"");
     strbuf_add_xml(out, caption);
@@ -152,14 +152,14 @@ void image_add_png(struct strbuf *out, const void *bytes, size_t length, const c
     strbuf_add(out, "\"/>");
 }
 
-void image_add(struct strbuf *out, const struct image *image, const char *caption, int side)
+void pixmap_add(struct strbuf *out, const struct pixmap *image, const char *caption, int side)
 {
     struct strbuf png;
 
     strbuf_init(&png, data_maximum);
-    image_png(&png, image);
+    pixmap_png(&png, image);
     if (strbuf_status(&png) == STATUS_OK)
-        image_add_png(out, png.text, png.length, caption, side);
+        pixmap_add_png(out, png.text, png.length, caption, side);
     else
         out->status = png.status;
     strbuf_release(&png);
