@@ -67,8 +67,14 @@ TUTTI_API struct tutti_value *tutti_add(struct tutti_graph *graph, const char *n
 TUTTI_API struct tutti_value *tutti_dropout(struct tutti_graph *graph, const char *name,
                                             struct tutti_value *x, float rate);
 
-/* Adds a classifier to the graph: input is a batch of images (channels, height, width); returns the
- * logits, `classes` a sample. Called once for training and once for evaluation. */
+/* Makes a model that gives its input back: its loss is the mean squared difference between `output` and
+ * the input, which is flattened if the output is. Returns the output, for the function to return. */
+TUTTI_API struct tutti_value *tutti_reconstruction(struct tutti_graph *graph,
+                                                   struct tutti_value *output);
+
+/* Adds a model to the graph: input is a batch of images (channels, height, width). A classifier returns
+ * its logits, `classes` a sample; another model what tutti_reconstruction gave. Called once for
+ * training and once for evaluation. */
 typedef struct tutti_value *tutti_model_fn(struct tutti_graph *graph, struct tutti_value *input,
                                            int classes);
 

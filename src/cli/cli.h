@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "base/status.h"
+#include "data/dataset.h"
 #include "train/settings.h"
 
 /* The arguments after the command's name. */
@@ -28,7 +29,7 @@ extern const struct command command_train, command_eval, command_graph, command_
 struct flag {
     const char *name, *argument, *help;
     bool *is_set;      /* for flags without argument */
-    const char **text; /* for those with one */
+    const char **text; /* for those with one; both: the argument may be left out */
 };
 
 struct parse {
@@ -57,6 +58,10 @@ void cli_print_settings(const char *const *allowed);
 
 /* A model by name, or compiled and loaded from a C file. *out stays valid until the end. */
 MUST_CHECK enum status cli_find_model(const char *name, const struct model **out);
+
+/* Writes the page about a data set (report/data_page.h). */
+MUST_CHECK enum status cli_write_data_page(const struct dataset *train,
+                                           const struct dataset *test, const char *path);
 
 /* "222k", "1.2M", "64": returns `text`. */
 const char *cli_human(double number, char text[32]);

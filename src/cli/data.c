@@ -5,16 +5,19 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/strbuf.h"
 #include "cli/cli.h"
 #include "data/dataset.h"
 #include "data/fetch.h"
 #include "data/search.h"
 
-static bool json;
-static const char *mirror;
+static bool json, report;
+static const char *mirror, *report_file;
 
 static const struct flag flags[] = {
     { "json", NULL, "data info: as a JSON object", &json, NULL },
+    { "report", "[FILE]", "data info: a page about it, with pictures (NAME.html)", &report,
+      &report_file },
     { "from", "ADDRESS", "data fetch: from this mirror", NULL, &mirror },
     { 0 },
 };
@@ -55,6 +58,26 @@ static void count_classes(const struct dataset *data, int64_t *counts, int n)
     }
 }
 
+static void print_json(const struct dataset *train, const struct dataset *test, int classes,
+                       const char *page)
+{
+    const struct shape sample = dataset_sample(train);
+
+    printf("{\"name\": \"%s\", \"train\": %lld, \"test\": %lld, \"sample\": [%lld, %lld, "
+           "%lld], \"classes\": %d, \"fingerprint\": \"%s\"",
+           dataset_info(train)->name, (long long)dataset_count(train),
+           (long long)dataset_count(test), (long long)sample.dim[0], (long long)sample.dim[1],
+           (long long)sample.dim[2], classes, dataset_fingerprint(train));
+    if (page) {
+        struct strbuf text;
+        strbuf_init(&text, 64 << 10);
+        strbuf_add_json(&text, page);
+        printf(", \"report\": %s", text.text);
+        strbuf_release(&text);
+    }
+    puts("}");
+}
+
 static enum status info(const char *name)
 {
     enum { CLASSES = 256 };
@@ -73,14 +96,17 @@ static enum status info(const char *name)
     const int classes = dataset_classes(train) < CLASSES ? dataset_classes(train) : CLASSES;
     count_classes(train, train_counts, classes);
     count_classes(test, test_counts, classes);
-    if (json) {
-        printf("{\"name\": \"%s\", \"train\": %lld, \"test\": %lld, \"sample\": [%lld, %lld, "
-               "%lld], "
-               "\"classes\": %d, \"fingerprint\": \"%s\"}\n",
-               about->name, (long long)dataset_count(train), (long long)dataset_count(test),
-               (long long)sample.dim[0], (long long)sample.dim[1], (long long)sample.dim[2],
-               classes, dataset_fingerprint(train));
-    } else {
+    char page[SETTINGS_TEXT];
+    if (report) {
+        snprintf(page, sizeof page, "%s%s", report_file ? report_file : about->name,
+                 report_file ? "" : ".html");
+        status = cli_write_data_page(train, test, page);
+    }
+    if (status == STATUS_OK && json) {
+        print_json(train, test, classes, report ? page : NULL);
+    } else if (status == STATUS_OK && report) {
+        puts(page);
+    } else if (status == STATUS_OK) {
         printf("%s: %s\n\n", about->name, about->title);
         printf("  folder       %s\n  format       %s\n", dataset_path(train), about->format);
         printf("  samples      %lld training, %lld test\n", (long long)dataset_count(train),
@@ -94,7 +120,7 @@ static enum status info(const char *name)
     }
     dataset_close(train);
     dataset_close(test);
-    return STATUS_OK;
+    return status;
 }
 
 static bool tell_fetch(void *arg, const char *file, int64_t done, int64_t total)
@@ -144,6 +170,8 @@ static enum status run(const struct args *args)
         return fetch(words[1]);
     if (strcmp(what, "import") == 0 && parse.n_words == 3)
         return import(words[1], words[2]);
+    if (strcmp(what, "info") == 0 && report_file)
+        return FAIL(STATUS_USAGE, "data info: NAME comes before --report %s", report_file);
     return FAIL(STATUS_USAGE, "data %s: list, info NAME, fetch NAME or import PATH NAME", what);
 }
 

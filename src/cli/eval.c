@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* eval.c - tutti eval */
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
+#include "base/strbuf.h"
 #include "cli/cli.h"
 #include "train/train.h"
 
@@ -22,6 +26,117 @@ static void help(void)
     cli_print_flags("Evaluation", flags);
 }
 
+static void add_number(struct strbuf *line, const char *name, double number)
+{
+    if (isnan(number))
+        return;
+    strbuf_printf(line, ", \"%s\": ", name);
+    strbuf_add_number(line, number);
+}
+
+static enum status print_json(const char *of, const struct train_result *r,
+                              const struct train_classes *classes)
+{
+    struct strbuf line;
+
+    strbuf_init(&line, 64 << 20);
+    strbuf_printf(&line, "{\"split\": \"%s\", \"step\": %lld", of, (long long)r->steps);
+    add_number(&line, "val_loss", r->val_loss);
+    add_number(&line, "val_accuracy", r->val_accuracy);
+    add_number(&line, "val_top5_accuracy", r->val_top5);
+    train_print_classes(classes, ", ", &line);
+    add_number(&line, "seconds", r->seconds);
+    strbuf_printf(&line, ", \"weights_sha256\": \"%s\"}\n", r->weights_sha256);
+    enum status status = strbuf_status(&line);
+    if (status == STATUS_OK)
+        fputs(line.text, stdout);
+    strbuf_release(&line);
+    return status;
+}
+
+/* A class and how it fared, for sorting. */
+struct row {
+    int class;
+    double accuracy;
+};
+
+static int compare_rows(const void *a, const void *b)
+{
+    const struct row *x = a, *y = b;
+
+    if (x->accuracy != y->accuracy)
+        return x->accuracy < y->accuracy ? -1 : 1;
+    return x->class - y->class;
+}
+
+/* The class that samples of `class` are most often taken for; -1 if none is. */
+static int most_taken_for(const struct train_classes *classes, int class)
+{
+    const int64_t *row = classes->confusion + (size_t) class * (size_t)classes->count;
+    int most = -1;
+
+    for (int c = 0; c < classes->count; c++) {
+        if (c != class && row[c] > (most < 0 ? 0 : row[most]))
+            most = c;
+    }
+    return most;
+}
+
+static void print_class(const struct train_classes *classes, int class)
+{
+    const int other = most_taken_for(classes, class);
+    char text[32], other_text[32];
+
+    printf("  %-18s %8lld %8.2f%%", train_class_name(classes, class, text),
+           (long long)train_class_samples(classes, class),
+           100 * train_class_accuracy(classes, class));
+    if (other >= 0)
+        printf("   %s (%lld)", train_class_name(classes, other, other_text),
+               (long long)
+                   classes->confusion[(size_t) class * (size_t)classes->count + (size_t)other]);
+    puts("");
+}
+
+/* All classes in their order; of many the worst, first. Classes without samples are left out. */
+static enum status print_classes(const struct train_classes *classes)
+{
+    enum { MANY = 24, SHOWN = 20 };
+    struct row *rows;
+    int n = 0;
+
+    TRY(mem_alloc((size_t)classes->count, sizeof *rows, &rows));
+    for (int c = 0; c < classes->count; c++) {
+        const double accuracy = train_class_accuracy(classes, c);
+        if (!isnan(accuracy))
+            rows[n++] = (struct row){ c, accuracy };
+    }
+    if (n > 0)
+        printf("\n  %-18s %8s %9s   most often taken for\n", "class", "samples", "accuracy");
+    if (n > MANY)
+        qsort(rows, (size_t)n, sizeof *rows, compare_rows);
+    const int shown = n > MANY ? SHOWN : n;
+    for (int i = 0; i < shown; i++)
+        print_class(classes, rows[i].class);
+    if (shown < n)
+        printf("  the %d worst of %d; --json has all\n", shown, n);
+    mem_free(rows);
+    return STATUS_OK;
+}
+
+static enum status print_text(const struct job *job, const char *of,
+                              const struct train_result *r, const struct train_classes *classes)
+{
+    const struct settings *s = job_settings(job);
+
+    printf("%s at step %lld on %s of %s: ", s->model, (long long)r->steps, of, s->data);
+    if (!isnan(r->val_accuracy))
+        printf("accuracy %.2f%%, ", 100 * r->val_accuracy);
+    if (!isnan(r->val_top5))
+        printf("top-5 %.2f%%, ", 100 * r->val_top5);
+    printf("loss %.4f (%.2f s)\n", r->val_loss, r->seconds);
+    return print_classes(classes);
+}
+
 static enum status run(const struct args *args)
 {
     struct settings settings;
@@ -34,6 +149,7 @@ static enum status run(const struct args *args)
                            .max_words = 1 };
     const struct model *model;
     struct train_result result = { 0 };
+    struct train_classes classes = { 0 };
     struct job *job;
 
     /* Flags change the run's settings, so the run is read first: its folder is the one word. */
@@ -52,19 +168,13 @@ static enum status run(const struct args *args)
         return FAIL(STATUS_USAGE, "--split %s: test or train", split);
     TRY(cli_find_model(settings.model, &model));
     TRY(job_create(&settings, model, JOB_TRAIN, &job));
+    const char *of = split ? split : "test";
     enum status status = train_evaluate(
-        job, split && strcmp(split, "train") == 0 ? DATASET_TRAIN : DATASET_TEST, &result);
-    if (status == STATUS_OK && json)
-        printf(
-            "{\"split\": \"%s\", \"step\": %lld, \"val_loss\": %.9g, \"val_accuracy\": %.9g, "
-            "\"seconds\": %.3f, \"weights_sha256\": \"%s\"}\n",
-            split ? split : "test", (long long)result.steps, result.val_loss,
-            result.val_accuracy, result.seconds, result.weights_sha256);
-    else if (status == STATUS_OK)
-        printf("%s at step %lld on %s of %s: accuracy %.2f%%, loss %.4f (%.2f s)\n",
-               settings.model, (long long)result.steps, split ? split : "test",
-               job_settings(job)->data, 100 * result.val_accuracy, result.val_loss,
-               result.seconds);
+        job, strcmp(of, "train") == 0 ? DATASET_TRAIN : DATASET_TEST, &result, &classes);
+    if (status == STATUS_OK)
+        status =
+            json ? print_json(of, &result, &classes) : print_text(job, of, &result, &classes);
+    train_classes_release(&classes);
     job_destroy(job);
     return status;
 }

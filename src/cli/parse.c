@@ -104,6 +104,14 @@ static enum status take_flag(struct parse *parse, const char *name, const char *
     for (const struct flag *f = parse->flags; f && f->name; f++) {
         if (strcmp(f->name, name) != 0)
             continue;
+        if (f->is_set && f->text) { /* the next word is its argument unless it is a flag */
+            *f->is_set = true;
+            if (value || (next && next[0] != '-')) {
+                *f->text = text;
+                *used = !value;
+            }
+            return STATUS_OK;
+        }
         if (f->is_set) {
             if (value)
                 return FAIL(STATUS_USAGE, "--%s takes no value", name);

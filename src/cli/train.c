@@ -51,11 +51,22 @@ static void print_result(const struct job *job, const struct train_result *r)
            (long long)s->ranks, (long long)s->threads);
     if (!isnan(r->val_accuracy))
         printf("test accuracy %.2f%%, ", 100 * r->val_accuracy);
+    if (!isnan(r->val_top5))
+        printf("top-5 %.2f%%, ", 100 * r->val_top5);
     if (!isnan(r->val_loss))
         printf("test loss %.4f, ", r->val_loss);
     printf("%lld steps in %.1f s, %s samples/s, %sB\n", (long long)r->steps, r->seconds,
            cli_human(r->samples_per_s, rate), cli_human((double)r->peak_bytes, bytes));
     printf("weights  %s\nreport   %s/report.html\n", r->weights_sha256, r->folder);
+}
+
+/* Numbers that are unknown are left out. */
+static void add_number(struct strbuf *line, const char *name, double number)
+{
+    if (isnan(number))
+        return;
+    strbuf_printf(line, ", \"%s\": ", name);
+    strbuf_add_number(line, number);
 }
 
 static void print_json(const struct train_result *r)
@@ -65,17 +76,14 @@ static void print_json(const struct train_result *r)
     strbuf_init(&line, 64 << 10);
     strbuf_printf(&line, "{\"kind\": \"summary\", \"folder\": ");
     strbuf_add_json(&line, r->folder);
-    strbuf_printf(&line, ", \"weights_sha256\": \"%s\", \"steps\": %lld, \"val_accuracy\": ",
-                  r->weights_sha256, (long long)r->steps);
-    strbuf_add_number(&line, r->val_accuracy);
-    strbuf_add(&line, ", \"val_loss\": ");
-    strbuf_add_number(&line, r->val_loss);
-    strbuf_add(&line, ", \"seconds\": ");
-    strbuf_add_number(&line, r->seconds);
-    strbuf_add(&line, ", \"samples_per_s\": ");
-    strbuf_add_number(&line, r->samples_per_s);
-    strbuf_add(&line, ", \"first_step_s\": ");
-    strbuf_add_number(&line, r->first_step_s);
+    strbuf_printf(&line, ", \"weights_sha256\": \"%s\", \"steps\": %lld", r->weights_sha256,
+                  (long long)r->steps);
+    add_number(&line, "val_accuracy", r->val_accuracy);
+    add_number(&line, "val_top5_accuracy", r->val_top5);
+    add_number(&line, "val_loss", r->val_loss);
+    add_number(&line, "seconds", r->seconds);
+    add_number(&line, "samples_per_s", r->samples_per_s);
+    add_number(&line, "first_step_s", r->first_step_s);
     strbuf_printf(&line, ", \"peak_bytes\": %lld}\n", (long long)r->peak_bytes);
     fputs(line.text, stdout);
     strbuf_release(&line);

@@ -335,6 +335,7 @@ void exec_destroy(struct exec *exec)
     mem_free(exec->lanes);
     mem_free(exec->params);
     mem_free(exec->parts);
+    mem_free(exec->confusion);
     mem_free(exec);
 }
 

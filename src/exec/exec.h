@@ -49,6 +49,7 @@ void exec_destroy(struct exec *exec); /* NULL is allowed */
 struct exec_result {
     double loss, correct; /* of the whole step or data set: mean loss; samples right */
     int64_t samples;
+    int64_t top5; /* exec_evaluate: samples whose label has one of the five largest logits */
 };
 
 /* Collective: one training step on this rank's part of the samples. */
@@ -57,6 +58,17 @@ MUST_CHECK enum status exec_step(struct exec *exec, const struct batch *batch,
 /* Collective: forward over a data set. */
 MUST_CHECK enum status exec_evaluate(struct exec *exec, const struct dataset *dataset,
                                      struct exec_result *out);
+/* What the last exec_evaluate of a classifier counted: samples[label * classes + answer]. The answer
+ * is the first of the largest logits. NULL before the first, and where the model has no classes.
+ * Borrowed until the next. */
+const int64_t *exec_confusion(const struct exec *exec, int *out_classes);
+
+/* The output of some samples in plain row-major order, `count` at most EXEC_PREDICT. Not collective: on
+ * a settled exec, while no rank trains. */
+enum { EXEC_PREDICT = 128 };
+MUST_CHECK enum status exec_predict(struct exec *exec, const struct dataset *dataset,
+                                    const int64_t *index, int64_t count, float *out);
+
 /* Collective: waits until every update so far is visible here. */
 MUST_CHECK enum status exec_settle(struct exec *exec);
 

@@ -12,10 +12,11 @@
 #include "base/test.h"
 #include "comm/comm_testing.h"
 #include "data/data_testing.h"
+#include "graph/build.h"
 #include "model/model.h"
 #include "pass/strategy.h"
 
-enum { SIDE = 8, PIXELS = SIDE * SIDE, CLASSES = 5, STEPS_MAX = 24, RANKS_MAX = 4 };
+enum { SIDE = 8, PIXELS = SIDE * SIDE, CLASSES = 6, STEPS_MAX = 24, RANKS_MAX = 4 };
 
 /* What a training run depends on; ranks, threads and factors must not change its bits. */
 struct setup {
@@ -32,6 +33,7 @@ struct outcome {
     char hash[65];
     struct exec_result steps[STEPS_MAX];
     struct exec_result evaluation;
+    int64_t confusion[CLASSES * CLASSES];
     uint64_t allocations; /* since the step that is counted from */
     int lanes;
 };
@@ -48,9 +50,22 @@ struct job {
 
 /* Making a job ------------------------------------------------------------------------- */
 
+/* A model without classes: it gives its input back through a narrow layer. */
+static void build_narrow(struct graph *graph, const struct model_config *config,
+                         struct value *input, struct value *target)
+{
+    (void)config;
+    (void)target;
+    struct value *x = build_relu(graph, "relu", build_linear(graph, "down", input, 12));
+    build_reconstruction_loss(graph, build_linear(graph, "up", x, PIXELS));
+}
+
+static const struct model narrow = { .name = "narrow", .build = build_narrow };
+
 static struct graph *build(const struct setup *setup, bool training)
 {
-    const struct model *model = model_find(setup->model);
+    const bool is_narrow = strcmp(setup->model, narrow.name) == 0;
+    const struct model *model = is_narrow ? &narrow : model_find(setup->model);
     struct model_config config = model_defaults(model);
     struct graph *graph;
 
@@ -195,6 +210,10 @@ static enum status run_rank(struct comm *comm, void *arg)
     enum status status = train(job, exec, comm, out);
     if (status == STATUS_OK && job->dataset)
         status = exec_evaluate(exec, job->dataset, &out->evaluation);
+    int classes;
+    const int64_t *confusion = exec_confusion(exec, &classes);
+    if (confusion && classes == CLASSES)
+        memcpy(out->confusion, confusion, sizeof out->confusion);
     exec_destroy(exec);
     return status;
 }
@@ -202,13 +221,14 @@ static enum status run_rank(struct comm *comm, void *arg)
 static bool same_result(const struct exec_result *a, const struct exec_result *b)
 {
     return memcmp(&a->loss, &b->loss, sizeof a->loss) == 0 && a->correct == b->correct &&
-           a->samples == b->samples;
+           a->samples == b->samples && a->top5 == b->top5;
 }
 
 static void check_same(const struct setup *setup, const struct outcome *a,
                        const struct outcome *b)
 {
-    bool same = strcmp(a->hash, b->hash) == 0 && same_result(&a->evaluation, &b->evaluation);
+    bool same = strcmp(a->hash, b->hash) == 0 && same_result(&a->evaluation, &b->evaluation) &&
+                memcmp(a->confusion, b->confusion, sizeof a->confusion) == 0;
 
     for (int s = 0; s < setup->n_steps; s++)
         same = same && same_result(&a->steps[s], &b->steps[s]);
@@ -429,6 +449,148 @@ static void test_evaluation_gives_the_same_bits_on_any_ranks(void)
     }
 }
 
+/* Counting by sorting: classes in the order of their logits, the earlier first where they are equal. */
+static void sort_classes(const float *logits, int *order)
+{
+    for (int c = 0; c < CLASSES; c++) {
+        int at = c;
+        for (; at > 0 && logits[order[at - 1]] < logits[c]; at--)
+            order[at] = order[at - 1];
+        order[at] = c;
+    }
+}
+
+static enum status count_plainly(struct comm *comm, void *arg)
+{
+    const struct job *job = arg;
+    const struct exec_config config = config_of(job, comm);
+    const int64_t count = dataset_count(job->dataset);
+    int64_t confusion[CLASSES * CLASSES] = { 0 }, top5 = 0, right = 0;
+    static float logits[EXEC_PREDICT * CLASSES];
+    struct exec_result result;
+    struct exec *exec;
+    int classes;
+
+    TRY(exec_create(&config, &exec));
+    enum status status = job->count_from ? exec_init_params(exec) : STATUS_OK; /* else zeros */
+    if (status == STATUS_OK && exec_confusion(exec, &classes))
+        status = FAIL(STATUS_MISMATCH, "something is counted before anything was evaluated");
+    for (int twice = 0; twice < 2 && status == STATUS_OK; twice++)
+        status = exec_evaluate(exec, job->dataset, &result);
+    for (int64_t i = 0; i < count && status == STATUS_OK; i++) {
+        const int64_t row = i % EXEC_PREDICT;
+        int64_t index[EXEC_PREDICT];
+        int order[CLASSES];
+
+        if (row == 0) {
+            const int64_t rows = count - i < EXEC_PREDICT ? count - i : EXEC_PREDICT;
+            for (int64_t r = 0; r < rows; r++)
+                index[r] = i + r;
+            status = exec_predict(exec, job->dataset, index, rows, logits);
+        }
+        const int32_t label = dataset_label(job->dataset, i);
+        sort_classes(logits + row * CLASSES, order);
+        confusion[label * CLASSES + order[0]]++;
+        right += order[0] == label;
+        for (int place = 0; place < 5; place++)
+            top5 += order[place] == label;
+    }
+    const int64_t *counted = exec_confusion(exec, &classes);
+    if (status == STATUS_OK &&
+        (classes != CLASSES || memcmp(counted, confusion, sizeof confusion) != 0 ||
+         result.top5 != top5 || result.correct != (double)right))
+        status =
+            FAIL(STATUS_MISMATCH, "%lld and %lld of the first five, %g and %lld right",
+                 (long long)result.top5, (long long)top5, result.correct, (long long)right);
+    exec_destroy(exec);
+    return status;
+}
+
+static void test_answers_are_counted_as_a_plain_count_does(void)
+{
+    const struct data_testing_set set = {
+        .train = 4, .test = 300, .rows = SIDE, .columns = SIDE, .classes = CLASSES
+    };
+    struct setup setup = usual;
+    static struct job job;
+    struct dataset *dataset;
+    struct rng rng;
+
+    rng_init(&rng, 6, 0);
+    data_testing_make(&rng, test_folder(), &set);
+    CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
+    setup.shards = 4;
+    setup.ranks = 1;
+    setup.threads = 2;
+    for (int m = 0; m < 2; m++) {
+        setup.model = m ? "cnn" : "mlp";
+        make_job(&setup, &job);
+        job.dataset = dataset;
+        for (job.count_from = 0; job.count_from < 2; job.count_from++)
+            CHECK_OK(comm_testing_threads(1, NULL, count_plainly, &job));
+        release_job(&job);
+    }
+    dataset_close(dataset);
+}
+
+static enum status reconstruct(struct comm *comm, void *arg)
+{
+    const struct job *job = arg;
+    const struct exec_config config = config_of(job, comm);
+    const int64_t index[] = { 2, 0 };
+    float first[PIXELS], both[2 * PIXELS];
+    struct exec *exec;
+    int classes;
+
+    TRY(exec_create(&config, &exec));
+    enum status status = exec_init_params(exec);
+    if (status == STATUS_OK)
+        status = exec_predict(exec, job->dataset, index, 2, both);
+    if (status == STATUS_OK)
+        status = exec_predict(exec, job->dataset, index + 1, 1, first);
+    if (status == STATUS_OK && memcmp(first, both + PIXELS, sizeof first) != 0)
+        status = FAIL(STATUS_MISMATCH, "a sample's output depends on its neighbours");
+    if (status == STATUS_OK && (exec_confusion(exec, &classes) || classes))
+        status = FAIL(STATUS_MISMATCH, "a model without classes has some");
+    exec_destroy(exec);
+    return status;
+}
+
+static void test_a_model_without_classes_trains_and_evaluates(void)
+{
+    const struct data_testing_set set = {
+        .train = 4, .test = 200, .rows = SIDE, .columns = SIDE, .classes = CLASSES
+    };
+    struct setup setup = usual;
+    struct dataset *dataset;
+    static struct job job;
+    struct rng rng;
+
+    rng_init(&rng, 7, 0);
+    data_testing_make(&rng, test_folder(), &set);
+    CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
+    setup.model = "narrow";
+    setup.shards = 4;
+    setup.n_steps = STEPS_MAX;
+    for (int s = 0; s < STEPS_MAX; s++)
+        setup.samples[s] = setup.batch;
+    const struct outcome alone = run_on(&setup, 1, 1, dataset);
+    CHECK(alone.steps[STEPS_MAX - 1].loss < 0.95 * alone.steps[0].loss);
+    CHECK(alone.evaluation.loss > 0 && alone.evaluation.correct == 0);
+    CHECK_INT(0, alone.evaluation.top5);
+    for (int factors = 0; factors < 2; factors++) {
+        setup.factors = factors;
+        const struct outcome other = run_on(&setup, 2, 2, dataset);
+        check_same(&setup, &alone, &other);
+    }
+    setup.ranks = setup.threads = 1;
+    make_job(&setup, &job);
+    job.dataset = dataset;
+    CHECK_OK(comm_testing_threads(1, NULL, reconstruct, &job));
+    release_job(&job);
+    dataset_close(dataset);
+}
+
 static void test_samples_of_another_shape_are_refused(void)
 {
     const struct data_testing_set set = {
@@ -575,6 +737,10 @@ const struct test tests[] = {
       .run = test_nothing_is_allocated_after_the_first_step },
     { .name = "evaluation gives the same bits on any ranks",
       .run = test_evaluation_gives_the_same_bits_on_any_ranks },
+    { .name = "answers are counted as a plain count does",
+      .run = test_answers_are_counted_as_a_plain_count_does },
+    { .name = "a model without classes trains and evaluates",
+      .run = test_a_model_without_classes_trains_and_evaluates },
     { .name = "samples of another shape are refused",
       .run = test_samples_of_another_shape_are_refused },
     { .name = "what one rank sets all ranks get",

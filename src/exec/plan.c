@@ -149,6 +149,15 @@ static enum status place_given(struct maker *maker)
     return STATUS_OK;
 }
 
+/* What an evaluation gives is read after its last instruction; training gives gradients alone. */
+static void keep_output(struct maker *maker)
+{
+    const struct value *output = graph_roles((struct graph *)maker->graph)->output;
+
+    if (output && maker->graph != maker->places_of)
+        maker->places[maker->places[output->id].root].last_use = graph_node_count(maker->graph);
+}
+
 static void find_last_uses(struct maker *maker)
 {
     int number = 0;
@@ -163,6 +172,7 @@ static void find_last_uses(struct maker *maker)
             maker->places[maker->places[node->in[i]->id].root].last_use = number;
         number += is_instruction(maker, node);
     }
+    keep_output(maker);
 }
 
 static void place_outputs(struct maker *maker, const struct node *node, int number)
@@ -278,6 +288,9 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
                         status_message());
     }
     mark_buckets(plan, maker->buckets, maker->factors);
+    const struct value *output = graph_roles((struct graph *)maker->graph)->output;
+    if (output)
+        plan->output = maker->places[maker->places[output->id].root].operand;
     plan->arena_bytes = maker->arena_bytes;
     return STATUS_OK;
 }

@@ -44,6 +44,7 @@ struct plan {
     int64_t rows;
     int n_instructions;
     struct instruction *instructions;
+    struct operand output; /* the graph's, if it has one: whole after an evaluation */
     size_t arena_bytes;
 };
 

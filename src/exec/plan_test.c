@@ -220,6 +220,36 @@ static void test_buffers_needed_at_once_lie_apart(struct rng *rng)
     kernel_choices_destroy(choices);
 }
 
+/* The output of the first layer, which others would write over. */
+static void test_the_output_of_an_evaluation_stays(void)
+{
+    struct graph *train = training_graph(model_find("cnn"), 0);
+    struct graph *eval = evaluation_graph(model_find("cnn"));
+    const struct plan_buckets buckets = buckets_of(train);
+    struct kernel_choices *choices;
+    struct plan *plan;
+
+    CHECK_OK(kernel_choices_load(NULL, &choices));
+    graph_roles(eval)->output = graph_node(eval, 0)->out[0];
+    CHECK_OK(plan_create(eval, train, 8, &buckets, &no_factors, choices, &plan));
+    const size_t begin = plan->output.offset,
+                 end = begin + bytes_of(&plan->instructions[0].problem.out[0]);
+    CHECK(plan->output.base == BASE_ARENA && plan->n_instructions > 3);
+    CHECK(begin == plan->instructions[0].out[0].offset);
+    for (int n = 1; n < plan->n_instructions; n++) {
+        const struct instruction *later = &plan->instructions[n];
+        for (int i = 0; i < later->problem.n_out; i++) {
+            const size_t from = later->out[i].offset;
+            CHECK(later->out[i].base != BASE_ARENA || from >= end ||
+                  from + bytes_of(&later->problem.out[i]) <= begin);
+        }
+    }
+    plan_destroy(plan);
+    kernel_choices_destroy(choices);
+    graph_destroy(train);
+    graph_destroy(eval);
+}
+
 static void test_a_plan_that_finds_no_memory_leaks_nothing(void)
 {
     struct graph *graph = training_graph(model_find("cnn"), 0);
@@ -245,6 +275,8 @@ static void test_a_plan_that_finds_no_memory_leaks_nothing(void)
 const struct test tests[] = {
     { .name = "buffers needed at once lie apart",
       .property = test_buffers_needed_at_once_lie_apart },
+    { .name = "the output of an evaluation stays",
+      .run = test_the_output_of_an_evaluation_stays },
     { .name = "a plan that finds no memory leaks nothing",
       .run = test_a_plan_that_finds_no_memory_leaks_nothing },
     { 0 },

@@ -27,7 +27,7 @@
 #include "exec/tree.h"
 #include "transport/transport.h"
 
-enum { PLANS_MAX = 8, EVAL_ROWS = 128, LANES_MAX = 1024 };
+enum { PLANS_MAX = 8, EVAL_ROWS = EXEC_PREDICT, LANES_MAX = 1024 };
 
 struct times {
     int64_t compute, comm, wait, evaluate; /* nanoseconds */
@@ -56,6 +56,12 @@ struct columns {
     int64_t first, count, stride;
     float *param;
     float *state[KERNEL_STATES];
+};
+
+/* What a classifier says of a sample. */
+struct answer {
+    int32_t class; /* the first of the largest logits */
+    int32_t place; /* of the label: how many logits come before its own */
 };
 
 /* One thread of this rank that runs whole shards. */
@@ -111,7 +117,8 @@ struct exec {
     float *sum;
     double *squares; /* one a stretch of the flat vector */
     float *eval_losses,
-        *eval_corrects; /* one an evaluation batch; shared, made when first needed */
+        *eval_corrects;          /* one an evaluation batch; shared, made when first needed */
+    struct answer *eval_answers; /* likewise, one a sample; NULL: the model has no classes */
     int64_t eval_capacity;
     struct tree_part *parts; /* of all lanes; same addresses everywhere */
     int n_parts;
@@ -128,6 +135,12 @@ struct exec {
     uint64_t step;             /* its number, which stays for messages */
     struct kernel_update_step numbers;
     const struct dataset *eval_data;
+    const int64_t *predict_index; /* samples that exec_predict is about, and their outputs */
+    int64_t predict_count;
+    float *predict_out;
+
+    int64_t *confusion; /* of the last evaluation, classes x classes */
+    int classes;        /* logits a sample; 0: no classifier */
 };
 
 /* Waits, counting the time; `what` must be a literal (see transport_note). */

@@ -212,3 +212,12 @@ void build_mse_loss(struct graph *graph, struct value *output, struct value *tar
     roles->output = output;
     roles->loss = first(graph_add(graph, &op_mse, "loss", in, 2, NULL));
 }
+
+void build_reconstruction_loss(struct graph *graph, struct value *output)
+{
+    struct value *input = graph_roles(graph)->input;
+
+    if (output && output->shape.rank == 2)
+        input = build_flatten(graph, "original", input);
+    build_mse_loss(graph, output, input);
+}

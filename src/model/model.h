@@ -33,9 +33,11 @@ struct model {
     const char *name, *summary;
     const char *data;    /* the data set it is usually trained on */
     struct shape sample; /* what that gives: C, H, W */
-    int classes;
+    int classes;         /* 0: it has none, and its loss does not look at labels */
+    bool unit_pixels; /* input is in [0, 1] instead of normalized: models that reconstruct it */
     struct model_option options[MODEL_OPTIONS]; /* ended by a NULL name, or full */
-    /* Adds the model to a graph that holds input and target; sets the loss roles. */
+    /* Adds the model to a graph that holds input and target (labels, which it may leave unused); sets
+     * the loss roles. */
     void (*build)(struct graph *graph, const struct model_config *config, struct value *input,
                   struct value *target);
 };

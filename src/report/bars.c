@@ -46,12 +46,38 @@ static void write_bar(struct strbuf *out, const struct plot_bars *bars,
     strbuf_add_xml(out, bars->categories[category]);
     strbuf_add(out, ": ");
     strbuf_add_xml(out, bars->names[series] ? bars->names[series] : "");
-    strbuf_add(out, " ");
+    strbuf_add(out, bars->names[series] ? " " : "");
     strbuf_add_xml(out, text);
     strbuf_printf(out, "</title><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"",
                   box[0], box[1], box[2], box[3]);
     frame_fill(out, colour_of(bars, series));
     strbuf_add(out, "/></g>\n");
+}
+
+static double widest_value(const struct plot_bars *bars, const struct plot_axis *axis)
+{
+    double widest = 0;
+
+    for (size_t c = 0; c < bars->n_categories; c++) {
+        char text[NUMBER_TEXT];
+        number_print(text, value_at(bars, 0, c) / frame_unit(axis), axis->format, 0);
+        widest = fmax(widest, frame_text_width(text, 12));
+    }
+    return widest;
+}
+
+static void write_values(struct strbuf *out, const struct frame *frame,
+                         const struct plot_bars *bars, double slot)
+{
+    const struct plot_axis *axis = &frame->plot->x;
+
+    for (size_t c = 0; c < bars->n_categories; c++) {
+        char text[NUMBER_TEXT];
+        const double value = value_at(bars, 0, c);
+        number_print(text, value / frame_unit(axis), axis->format, 0);
+        frame_text(out, frame_x(frame, value) + 6, frame->top + slot * ((double)c + 0.5) + 4,
+                   FRAME_START, text);
+    }
 }
 
 /* The bar or bars of one category, in the `wide` units from `from` on across the axis. */
@@ -91,10 +117,35 @@ static double widest_category(const struct plot_bars *bars)
     return widest;
 }
 
+/* Names stand upright below the bars where side by side they would touch. */
+static bool has_upright_names(const struct plot_bars *bars, double slot)
+{
+    return bars->all_names && !bars->horizontal && widest_category(bars) + 8 > slot;
+}
+
+static double upright_size(double slot)
+{
+    return fmin(12, fmax(slot - 1, 4));
+}
+
+static void write_upright_names(struct strbuf *out, const struct frame *frame,
+                                const struct plot_bars *bars, double slot)
+{
+    const double size = upright_size(slot);
+
+    for (size_t c = 0; c < bars->n_categories; c++)
+        frame_text_upright(out, frame->left + slot * ((double)c + 0.5) + size * 0.35,
+                           frame->bottom + 8, size, bars->categories[c]);
+}
+
 /* Names of categories; where they would touch, only every nth. */
 static void write_categories(struct strbuf *out, const struct frame *frame,
                              const struct plot_bars *bars, double slot)
 {
+    if (has_upright_names(bars, slot)) {
+        write_upright_names(out, frame, bars, slot);
+        return;
+    }
     const double needed = bars->horizontal ? 14 : widest_category(bars) + 8;
     const size_t stride = needed > slot ? (size_t)ceil(needed / slot) : 1;
 
@@ -148,11 +199,16 @@ void plot_bars(struct strbuf *out, const struct plot *plot, const struct plot_ba
         fit_values(&frame.x, greatest, &plot->x, false);
         frame.left +=
             fmin(widest_category(&limited), frame.width / 3) + 8 + (plot->y.label ? 18 : 0);
+        if (bars->tell)
+            frame.right -= widest_value(&limited, &plot->x);
         frame.bottom = frame.top + rows_height(&limited, frame.bottom - frame.top);
         frame.height = frame.bottom + below;
     } else {
         fit_values(&frame.y, greatest, &plot->y, true);
         frame.left += frame_ticks_width(&frame.y, &plot->y) + 8 + (plot->y.label ? 18 : 0);
+        const double slot = (frame.right - frame.left) / (double)(n > 0 ? n : 1);
+        if (has_upright_names(&limited, slot)) /* room for them; the bars keep theirs */
+            frame.height += widest_category(&limited) * upright_size(slot) / 12 - 10;
     }
     frame_begin(out, &frame, entries, limited.n_series);
     if (bars->horizontal) {
@@ -171,6 +227,8 @@ void plot_bars(struct strbuf *out, const struct plot *plot, const struct plot_ba
             write_category(out, &frame, &limited, c,
                            origin + slot * ((double)c + 0.5) - wide / 2, wide);
         write_categories(out, &frame, &limited, slot);
+        if (bars->tell && bars->horizontal)
+            write_values(out, &frame, &limited, slot);
     } else {
         frame_nothing(out, &frame);
     }

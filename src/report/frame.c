@@ -64,7 +64,7 @@ void plot_style(struct strbuf *out)
                       palette[i].dark);
     strbuf_printf(out,
                   ".plot .ink{fill:%s}.plot .soft{fill:%s}.plot .grid{stroke:%s}"
-                  ".plot .axis{stroke:%s}}\n",
+                  ".plot .axis{stroke:%s}.plot .over{fill:#12151a}}\n",
                   text_colour.dark, muted_colour.dark, grid_colour.dark, axis_colour.dark);
 }
 
@@ -260,6 +260,16 @@ void frame_text(struct strbuf *out, double x, double y, enum frame_anchor anchor
 
     strbuf_printf(out, "<text class=\"soft\" x=\"%.1f\" y=\"%.1f\"%s fill=\"%s\">", x, y,
                   anchors[anchor], muted_colour.light);
+    strbuf_add_xml(out, text);
+    strbuf_add(out, "</text>\n");
+}
+
+void frame_text_upright(struct strbuf *out, double x, double y, double size, const char *text)
+{
+    strbuf_printf(out,
+                  "<text class=\"soft\" transform=\"translate(%.1f %.1f) rotate(-90)\" "
+                  "text-anchor=\"end\" font-size=\"%.1f\" fill=\"%s\">",
+                  x, y, size, muted_colour.light);
     strbuf_add_xml(out, text);
     strbuf_add(out, "</text>\n");
 }

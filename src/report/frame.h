@@ -63,6 +63,8 @@ enum frame_anchor { FRAME_START, FRAME_MIDDLE, FRAME_END };
 /* Grey text for ticks and remarks. */
 void frame_text(struct strbuf *out, double x, double y, enum frame_anchor anchor,
                 const char *text);
+/* The same, turned to be read from below: it ends at (x, y). */
+void frame_text_upright(struct strbuf *out, double x, double y, double size, const char *text);
 /* About how wide a text is, in the sans-serif fonts that browsers have. */
 double frame_text_width(const char *text, double size);
 

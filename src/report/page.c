@@ -33,12 +33,12 @@ static const char style[] =
     ".good{color:var(--good)}.warn{color:var(--warn)}.bad{color:var(--bad)}\n"
     "section{margin:0 0 34px}\n"
     "h2{font-size:19px;font-weight:650;letter-spacing:-.01em;margin:0 0 14px}\n"
-    ".cards{display:flex;flex-wrap:wrap;gap:12px;margin-bottom:34px}\n"
+    ".cards{display:flex;flex-wrap:wrap;gap:10px;margin-bottom:34px}\n"
     ".card,figure,.box,details{background:var(--card);border:1px solid var(--line);"
     "border-radius:12px}\n"
-    ".card{flex:1 1 auto;max-width:280px;padding:12px 15px;min-width:0}\n"
+    ".card{flex:1 1 auto;max-width:280px;padding:12px 13px;min-width:0}\n"
     ".card p{margin:0;font-size:12.5px;color:var(--soft);white-space:nowrap}\n"
-    ".card .figure{font-size:23px;line-height:1.4;font-weight:640;letter-spacing:-.015em;"
+    ".card .figure{font-size:21px;line-height:1.4;font-weight:640;letter-spacing:-.02em;"
     "color:var(--ink)}\n"
     ".card:first-child .figure{color:var(--accent)}\n"
     ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(460px,100%),1fr));"
@@ -81,6 +81,22 @@ static const char style[] =
     "table,.settings div{font-size:8.5pt}th{font-size:8pt}"
     ".graph{max-height:none}details:not([open]){display:none}@page{margin:14mm}}\n";
 
+/* Wide plots and pictures made of pixels. */
+static const char picture_style[] =
+    ".wide{grid-column:1/-1}\n"
+    ".pixels{image-rendering:pixelated;border-radius:4px}\n"
+    ".sheet{display:flex;gap:16px;padding:16px 18px}\n"
+    ".sheet .pixels{flex:1 1 auto;min-width:0;max-width:1000px;height:auto}\n"
+    ".rows{display:grid;gap:4px 26px;padding:14px 18px}\n"
+    ".rows.two{grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr))}\n"
+    ".row{display:flex;align-items:center;gap:4px;min-width:0;overflow:hidden}\n"
+    ".row b{flex:0 0 104px;font-weight:400;font-size:13.5px;color:var(--soft);"
+    "overflow-wrap:anywhere;line-height:1.2;padding-right:8px}\n"
+    ".row .pixels{display:block;flex:none}\n"
+    ".average{padding-right:8px;margin-right:4px;border-right:1px solid var(--line)}\n"
+    ".sides{display:flex;flex-direction:column;justify-content:space-around;font-size:13px;"
+    "color:var(--soft)}\n";
+
 void page_begin(struct strbuf *out, const char *title)
 {
     strbuf_add(out,
@@ -92,6 +108,7 @@ void page_begin(struct strbuf *out, const char *title)
     strbuf_add_xml(out, title);
     strbuf_add(out, "</title>\n<style>\n");
     strbuf_add(out, style);
+    strbuf_add(out, picture_style);
     plot_style(out);
     strbuf_add(out, "</style>\n</head>\n<body>\n<main>\n");
 }
@@ -155,9 +172,9 @@ void page_plots_begin(struct strbuf *out)
     strbuf_add(out, "<div class=\"plots\">\n");
 }
 
-void page_plot_begin(struct strbuf *out)
+void page_plot_begin(struct strbuf *out, bool wide)
 {
-    strbuf_add(out, "<figure>\n");
+    strbuf_add(out, wide ? "<figure class=\"wide\">\n" : "<figure>\n");
 }
 
 void page_plot_end(struct strbuf *out)
@@ -285,12 +302,22 @@ static void write_setting(struct strbuf *out, const struct json_value *value,
     }
 }
 
-void page_settings(struct strbuf *out, const struct json_value *object, const char *without)
+static bool is_among(const char *name, const char *const *names)
+{
+    for (; *names; names++) {
+        if (strcmp(name, *names) == 0)
+            return true;
+    }
+    return false;
+}
+
+void page_settings(struct strbuf *out, const struct json_value *object,
+                   const char *const *without)
 {
     strbuf_add(out, "<dl class=\"settings\">\n");
     for (size_t i = 0; object && object->kind == JSON_OBJECT && i < object->count; i++) {
         const struct trail trail = { .name = object->keys[i] };
-        if (!without || strcmp(object->keys[i], without) != 0)
+        if (!is_among(object->keys[i], without))
             write_setting(out, &object->items[i], &trail);
     }
     strbuf_add(out, "</dl>\n");

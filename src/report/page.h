@@ -11,6 +11,8 @@
 #ifndef REPORT_PAGE_H
 #define REPORT_PAGE_H
 
+#include <stdbool.h>
+
 #include "base/json.h"
 #include "base/strbuf.h"
 
@@ -26,9 +28,10 @@ void page_card(struct strbuf *out, const char *name, const char *figure, const c
                const char *hover);
 void page_cards_end(struct strbuf *out);
 
-/* Plots stand two in a row where there is room; add one <svg> between begin and end. */
+/* Plots stand two in a row where there is room, a wide one alone; add one <svg> between begin and
+ * end. */
 void page_plots_begin(struct strbuf *out);
-void page_plot_begin(struct strbuf *out);
+void page_plot_begin(struct strbuf *out, bool wide);
 void page_plot_end(struct strbuf *out);
 void page_plots_end(struct strbuf *out);
 
@@ -39,8 +42,9 @@ void page_details_end(struct strbuf *out);
 void page_note(struct strbuf *out, const char *text); /* set off by a coloured border */
 void page_code(struct strbuf *out, const char *text); /* one click selects all of it */
 
-/* A table with one row a member, names of nested ones joined by dots; `without` is a member
- * left out, NULL for none. */
-void page_settings(struct strbuf *out, const struct json_value *object, const char *without);
+/* A table with one row a member, names of nested ones joined by dots; members named in `without`,
+ * which ends with NULL, are left out. */
+void page_settings(struct strbuf *out, const struct json_value *object,
+                   const char *const *without);
 
 #endif /* REPORT_PAGE_H */

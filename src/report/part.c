@@ -39,7 +39,7 @@ void part_lines(struct report *report, const struct plot *plot, struct plot_seri
     n_series = keep_filled(series, n_series);
     if (n_series == 0)
         return;
-    page_plot_begin(report->out);
+    page_plot_begin(report->out, false);
     plot_lines(report->out, plot, series, n_series);
     page_plot_end(report->out);
 }

@@ -27,6 +27,8 @@ void part_header(struct report *report);
 void part_notes(struct report *report);
 void part_cards(struct report *report);
 void part_learning(struct report *report);
+void part_classes(struct report *report);
+void part_reconstructions(struct report *report);
 void part_time(struct report *report);
 void part_graph(struct report *report);
 void part_configuration(struct report *report);

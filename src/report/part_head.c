@@ -185,6 +185,19 @@ static void write_score_card(struct report *report, const char *what, bool is_ac
     page_card(report->out, name, figure, remark, NULL);
 }
 
+static void write_top5_card(struct report *report)
+{
+    const struct run *run = report->run;
+    const double top5 = figure_of(run, "val_top5_accuracy", &run->eval, RUN_VAL_TOP5_ACCURACY);
+    char figure[NUMBER_TEXT];
+
+    if (isnan(top5))
+        return;
+    number_print(figure, top5, NUMBER_PERCENT, 0);
+    page_card(report->out, "Top-5 accuracy", figure, NULL,
+              "samples whose class is among the five most likely");
+}
+
 static void write_time_cards(struct report *report)
 {
     const struct run *run = report->run;
@@ -241,6 +254,7 @@ void part_cards(struct report *report)
 
     page_cards_begin(report->out);
     write_score_card(report, "accuracy", true);
+    write_top5_card(report);
     write_score_card(report, "loss", false);
     write_time_cards(report);
     write_size_cards(report);

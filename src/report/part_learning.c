@@ -42,13 +42,18 @@ static void gather_series(const struct report *report, enum run_column train,
 
 static void write_accuracy(struct report *report)
 {
-    struct plot_series series[2];
+    struct plot_series series[3];
     const struct plot plot = { .title = "Accuracy",
                                .x = part_progress_axis(report),
                                .y = { .format = NUMBER_PERCENT } };
 
     gather_series(report, RUN_TRAIN_ACCURACY, RUN_VAL_ACCURACY, series);
-    part_lines(report, &plot, series, 2);
+    series[2] = part_series(&report->run->eval, report->x, RUN_VAL_TOP5_ACCURACY,
+                            "validation, top-5", PART_PURPLE, PLOT_LINE);
+    series[2].tell_last = series[2].dashed = true;
+    if (run_last(&report->run->eval, RUN_VAL_TOP5_ACCURACY) > 0.98)
+        series[2].count = 0; /* it tells nothing any more, and presses the others together */
+    part_lines(report, &plot, series, 3);
 }
 
 static void write_loss(struct report *report)
@@ -106,6 +111,7 @@ static const struct {
     { RUN_VAL_LOSS, "validation loss", NUMBER_PLAIN },
     { RUN_TRAIN_ACCURACY, "training accuracy", NUMBER_PERCENT },
     { RUN_VAL_ACCURACY, "validation accuracy", NUMBER_PERCENT },
+    { RUN_VAL_TOP5_ACCURACY, "top-5", NUMBER_PERCENT },
     { RUN_EPOCH_SECONDS, "training, s", NUMBER_PLAIN },
     { RUN_EVAL_SECONDS, "evaluation, s", NUMBER_PLAIN },
     { RUN_SAMPLES_PER_S, "samples/s", NUMBER_PLAIN },

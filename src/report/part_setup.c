@@ -27,13 +27,16 @@ void part_configuration(struct report *report)
     page_section_begin(report->out, run->config ? "Configuration" : "Results");
     if (run->config) {
         strbuf_add(report->out, "<div class=\"box\">\n");
-        page_settings(report->out, json_root(run->config), "command");
+        static const char *const shown_below[] = { "command", NULL };
+        page_settings(report->out, json_root(run->config), shown_below);
         strbuf_add(report->out, "</div>\n");
     }
     if (run->summary) {
         page_details_begin(report->out, "All figures of the summary");
         strbuf_add(report->out, "<div>\n");
-        page_settings(report->out, json_root(run->summary), "rank_times");
+        static const char *const shown_above[] = { "rank_times", "class_names",
+                                                   "class_accuracy", "confusion", NULL };
+        page_settings(report->out, json_root(run->summary), shown_above);
         strbuf_add(report->out, "</div>\n");
         page_details_end(report->out);
     }

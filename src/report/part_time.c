@@ -52,7 +52,7 @@ static void write_epoch_bars(struct report *report)
     const struct plot plot = { .title = "Time per epoch",
                                .x = { .label = report->x == RUN_EPOCH ? "epoch" : "step" },
                                .y = { .label = "seconds" } };
-    page_plot_begin(report->out);
+    page_plot_begin(report->out, false);
     plot_bars(report->out, &plot, &bars);
     page_plot_end(report->out);
 }
@@ -160,7 +160,7 @@ static void write_rank_bars(struct report *report, const struct json_value *rank
     const struct plot plot = {
         .title = title, .x = { .format = NUMBER_PERCENT, .label = "share of the time" }
     };
-    page_plot_begin(report->out);
+    page_plot_begin(report->out, false);
     plot_bars(report->out, &plot, &bars);
     page_plot_end(report->out);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* plot.h - plots as SVG text: lines, bars, histograms.
+/* plot.h - plots as SVG text: lines, bars, histograms, matrices.
  *
  * A plot is added to a string buffer as one <svg> element that is complete by
  * itself: cut out of a page into a file it draws the same. plot_style adds the
@@ -69,6 +69,8 @@ struct plot_bars {
         *values;     /* values[series * n_categories + category]; a negative one counts as 0 */
     bool stacked;    /* else side by side */
     bool horizontal; /* bars go right; then plot->x is the values' axis, else plot->y */
+    bool tell;       /* lying bars of one series: each value is written behind its bar */
+    bool all_names;  /* names that would touch are turned upright; else some are left out */
 };
 
 void plot_bars(struct strbuf *out, const struct plot *plot, const struct plot_bars *bars);
@@ -77,6 +79,16 @@ void plot_bars(struct strbuf *out, const struct plot *plot, const struct plot_ba
  * axis. */
 void plot_histogram(struct strbuf *out, const struct plot *plot, const double *values,
                     size_t count, int n_bins);
+
+/* How often what was one thing was taken for another: a square of cells. A cell's colour tells its share
+ * of its row; what was taken rightly, on the diagonal, has another colour than what was not, which is
+ * shown on a scale of its own. plot->y.label tells what rows are, plot->x.label what columns are. */
+struct plot_matrix {
+    const char *const *names; /* of rows and columns */
+    size_t n;
+    const double *counts; /* counts[row * n + column]; one that is not a positive number is 0 */
+};
+void plot_matrix(struct strbuf *out, const struct plot *plot, const struct plot_matrix *matrix);
 
 /* Style rules for a <style> element, once a page. */
 void plot_style(struct strbuf *out);

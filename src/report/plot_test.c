@@ -344,6 +344,84 @@ static void test_bars_stand_or_lie_for_any_values(void)
     }
 }
 
+/* Names that would touch stand upright, all of them, and bars below a hundred names stay apart. */
+static void test_all_names_of_bars_are_there(void)
+{
+    enum { N = 60 };
+    static const char *const series[] = { NULL };
+    char texts[N][24];
+    const char *names[N];
+    double values[N];
+    struct strbuf svg;
+
+    for (int i = 0; i < N; i++) {
+        snprintf(texts[i], sizeof texts[i], "a long name %d", i);
+        names[i] = texts[i];
+        values[i] = i % 7;
+    }
+    for (int lying = 0; lying < 2; lying++) {
+        const struct plot_bars bars = { .categories = names,
+                                        .n_categories = N,
+                                        .names = series,
+                                        .n_series = 1,
+                                        .values = values,
+                                        .horizontal = lying,
+                                        .tell = lying,
+                                        .all_names = true };
+        strbuf_init(&svg, 1 << 20);
+        plot_bars(&svg, &(struct plot){ .title = "t" }, &bars);
+        check_picture(&svg);
+        for (int i = 0; i < N && !lying; i++) {
+            char wanted[40];
+            snprintf(wanted, sizeof wanted, ">a long name %d<", i);
+            CHECK(strstr(svg.text, wanted) != NULL);
+        }
+        CHECK_INT(lying ? 0 : N, count_of(svg.text, "rotate(-90)"));
+        strbuf_release(&svg);
+    }
+}
+
+static void test_a_matrix_shows_what_is_not_empty(void)
+{
+    static const char *const names[] = { "one", "two & three", "four" };
+    static const double counts[] = { 8, 2, 0, 0, 1e300, NAN, -1, INFINITY, 5 };
+    const struct plot plot = { .title = "t", .x = { .label = "x" }, .y = { .label = "y" } };
+    struct strbuf svg;
+
+    for (size_t n = 0; n <= 3; n++) {
+        const struct plot_matrix matrix = { .names = names, .n = n, .counts = counts };
+        strbuf_init(&svg, 1 << 20);
+        plot_matrix(&svg, &plot, &matrix);
+        check_picture(&svg);
+        CHECK_INT(n == 0 ? 0 : n == 1 ? 1 : n == 2 ? 2 : 4, count_of(svg.text, "<title>"));
+        if (n == 3)
+            CHECK(strstr(svg.text, "<title>one taken for two &amp; three: 2 (20.00%)</title>"));
+        strbuf_release(&svg);
+    }
+}
+
+/* Many classes: no cell for what is empty, no numbers, no text that is too small to be drawn. */
+static void test_a_matrix_of_many_classes_stays_small(void)
+{
+    enum { N = 256 };
+    static double counts[N * N];
+    static const char *names[N];
+    struct strbuf svg;
+
+    for (int i = 0; i < N; i++) {
+        names[i] = "class";
+        counts[i * N + i] = 90;
+        counts[i * N + (i + 7) % N] = 10;
+    }
+    const struct plot_matrix matrix = { .names = names, .n = N, .counts = counts };
+    strbuf_init(&svg, 1 << 20);
+    plot_matrix(&svg, &(struct plot){ .title = "t", .width = 1120 }, &matrix);
+    check_picture(&svg);
+    CHECK_INT(2 * N, count_of(svg.text, "<title>"));
+    CHECK(svg.length < 300000);
+    strbuf_release(&svg);
+}
+
 static void test_no_bars_at_all(void)
 {
     const struct plot plot = { .title = "bars" };
@@ -447,6 +525,11 @@ const struct test tests[] = {
       .run = test_legend_wraps_and_never_covers_data },
     { .name = "bars stand or lie for any values",
       .run = test_bars_stand_or_lie_for_any_values },
+    { .name = "all names of bars are there", .run = test_all_names_of_bars_are_there },
+    { .name = "a matrix shows what is not empty",
+      .run = test_a_matrix_shows_what_is_not_empty },
+    { .name = "a matrix of many classes stays small",
+      .run = test_a_matrix_of_many_classes_stays_small },
     { .name = "no bars at all", .run = test_no_bars_at_all },
     { .name = "a histogram counts every finite value",
       .property = test_histogram_counts_every_finite_value },

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "report/pixmap.h"
 #include "report/svg.h"
 
 #include <math.h>
@@ -12,6 +13,7 @@
 
 static const size_t document_maximum = (size_t)64 << 20;
 static const size_t metrics_maximum = (size_t)1 << 30;
+static const size_t picture_maximum = (size_t)64 << 20;
 static const size_t notes_maximum = 1 << 16;
 
 static const char *const column_names[RUN_COLUMNS] = {
@@ -23,6 +25,7 @@ static const char *const column_names[RUN_COLUMNS] = {
     [RUN_TRAIN_ACCURACY] = "train_accuracy",
     [RUN_VAL_LOSS] = "val_loss",
     [RUN_VAL_ACCURACY] = "val_accuracy",
+    [RUN_VAL_TOP5_ACCURACY] = "val_top5_accuracy",
     [RUN_LR] = "lr",
     [RUN_SAMPLES_PER_S] = "samples_per_s",
     [RUN_COMM_SHARE] = "comm_share",
@@ -172,6 +175,21 @@ static enum status read_graph(struct run *run, const char *folder)
     return status;
 }
 
+static enum status read_reconstructions(struct run *run, const char *folder)
+{
+    int width, height;
+
+    TRY(read_part(run, folder, "reconstructions.png", picture_maximum, &run->reconstructions,
+                  &run->reconstructions_bytes));
+    if (!run->reconstructions ||
+        pixmap_is_png(run->reconstructions, run->reconstructions_bytes, &width, &height))
+        return STATUS_OK;
+    strbuf_add(&run->notes, "reconstructions.png was left out: it is no PNG file\n");
+    mem_free(run->reconstructions);
+    run->reconstructions = NULL;
+    return STATUS_OK;
+}
+
 static enum status read_all(struct run *run, const char *folder)
 {
     bool has_metrics = false;
@@ -183,6 +201,7 @@ static enum status read_all(struct run *run, const char *folder)
         return FAIL(STATUS_NOT_FOUND,
                     "%s holds no run: no config.json, metrics.jsonl or summary.json", folder);
     TRY(read_graph(run, folder));
+    TRY(read_reconstructions(run, folder));
     return strbuf_status(&run->notes);
 }
 
@@ -214,6 +233,7 @@ void run_destroy(struct run *run)
         mem_free(run->eval.column[c]);
     }
     mem_free(run->graph);
+    mem_free(run->reconstructions);
     strbuf_release(&run->notes);
     mem_free(run);
 }

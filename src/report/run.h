@@ -25,6 +25,7 @@ enum run_column {
     RUN_TRAIN_ACCURACY,
     RUN_VAL_LOSS,
     RUN_VAL_ACCURACY,
+    RUN_VAL_TOP5_ACCURACY,
     RUN_LR,
     RUN_SAMPLES_PER_S,
     RUN_COMM_SHARE,
@@ -44,7 +45,10 @@ struct run_table {
 struct run {
     struct json *config, *summary; /* NULL: absent or unreadable */
     struct run_table train, eval;
-    char *graph;           /* text of graph.svg from its <svg> on, well-formed; NULL: none */
+    char *graph; /* text of graph.svg from its <svg> on, well-formed; NULL: none */
+    char
+        *reconstructions; /* reconstructions.png, as far as its header is a PNG's; NULL: none */
+    size_t reconstructions_bytes;
     time_t started, ended; /* when the first and the last of its files were written */
     struct strbuf notes;   /* what could not be read, a line each */
 };

@@ -46,6 +46,7 @@ static enum status make_batch(const struct job *job, const struct exec *exec, st
     const int64_t end = sampler_shard_begin(s->batch, s->shards,
                                             exec_first_shard(exec) + exec_shard_count(exec));
     const size_t floats = (size_t)shape_count(sample), rows = (size_t)(end - first);
+    const int classes = job->model_config.classes;
     struct rng rng;
 
     *out = (struct batch){ .samples = s->batch, .first = first, .rows = end - first };
@@ -55,7 +56,7 @@ static enum status make_batch(const struct job *job, const struct exec *exec, st
     for (size_t i = 0; i < rows * floats; i++)
         out->x[i] = (float)rng_normal(&rng);
     for (size_t i = 0; i < rows; i++)
-        out->y[i] = (int32_t)rng_below(&rng, (uint64_t)job->model_config.classes);
+        out->y[i] = classes ? (int32_t)rng_below(&rng, (uint64_t)classes) : 0;
     return STATUS_OK;
 }
 

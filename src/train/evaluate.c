@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "exec/exec.h"
+#include "train/classes.h"
 #include "train/job.h"
 #include "train/weights.h"
 #include "transport/launch.h"
@@ -16,6 +17,7 @@ struct evaluation {
     struct checkpoint *checkpoint;
     enum dataset_split split;
     struct train_result *out;
+    struct train_classes *classes;
 };
 
 static enum status evaluate_body(struct transport *transport, void *arg)
@@ -33,6 +35,7 @@ static enum status evaluate_body(struct transport *transport, void *arg)
     };
     struct exec_result result;
     struct exec *exec = NULL;
+    const struct dataset *data = e->split == DATASET_TEST ? e->job->test : e->job->train;
     const double begin = clock_seconds();
 
     enum status status = comm_create(transport, NULL, &config.comm);
@@ -41,13 +44,16 @@ static enum status evaluate_body(struct transport *transport, void *arg)
     if (status == STATUS_OK)
         status = weights_load(exec, checkpoint_weights(e->checkpoint), NULL);
     if (status == STATUS_OK)
-        status = exec_evaluate(exec, e->split == DATASET_TEST ? e->job->test : e->job->train,
-                               &result);
+        status = exec_evaluate(exec, data, &result);
     if (status == STATUS_OK)
         status = exec_hash(exec, e->out->weights_sha256);
+    if (status == STATUS_OK)
+        status = classes_take(exec, data, e->classes);
     if (status == STATUS_OK) {
+        const bool counts = graph_roles(e->job->eval_graph)->correct && result.samples;
         e->out->val_loss = result.loss;
-        e->out->val_accuracy = result.samples ? result.correct / (double)result.samples : NAN;
+        e->out->val_accuracy = counts ? result.correct / (double)result.samples : NAN;
+        e->out->val_top5 = classes_top5(exec, &result);
         e->out->seconds = clock_seconds() - begin;
         e->out->steps = (int64_t)checkpoint_step(e->checkpoint);
     }
@@ -56,9 +62,10 @@ static enum status evaluate_body(struct transport *transport, void *arg)
     return status;
 }
 
-enum status train_evaluate(struct job *job, enum dataset_split split, struct train_result *out)
+enum status train_evaluate(struct job *job, enum dataset_split split, struct train_result *out,
+                           struct train_classes *classes)
 {
-    struct evaluation e = { .job = job, .split = split, .out = out };
+    struct evaluation e = { .job = job, .split = split, .out = out, .classes = classes };
     const struct launch_config config = { .size = 1 };
     char *folder;
 

@@ -87,8 +87,10 @@ static void pick_folder(struct job *job)
 
 enum status folder_create(struct job *job, const struct train_hooks *hooks)
 {
-    static const char *const old[] = { "metrics.jsonl", "summary.json", "report.html",
-                                       "graph.svg", "checkpoint" };
+    static const char *const old[] = {
+        "metrics.jsonl", "summary.json", "report.html",
+        "graph.svg",     "checkpoint",   FOLDER_RECONSTRUCTIONS
+    };
     char *path;
 
     if (!*job->settings.out)
@@ -212,6 +214,7 @@ enum status folder_add_metrics(const struct job *job, const struct train_hooks *
     add_member(&line, "train_accuracy", m->train_accuracy);
     add_member(&line, "val_loss", m->val_loss);
     add_member(&line, "val_accuracy", m->val_accuracy);
+    add_member(&line, "val_top5_accuracy", m->val_top5);
     add_member(&line, "lr", m->lr);
     add_member(&line, "seconds", m->seconds);
     add_member(&line, "epoch_seconds", m->epoch_seconds);
@@ -246,7 +249,8 @@ static void add_rank(struct strbuf *text, int rank, const struct rank_times *t)
 }
 
 enum status folder_write_summary(const struct job *job, const char *status,
-                                 const struct train_result *r, int64_t samples,
+                                 const struct train_result *r,
+                                 const struct train_classes *classes, int64_t samples,
                                  const struct rank_times *times)
 {
     const struct settings *s = &job->settings;
@@ -274,6 +278,8 @@ enum status folder_write_summary(const struct job *job, const char *status,
     add_member(&text, "train_accuracy", r->train_accuracy);
     add_member(&text, "val_loss", r->val_loss);
     add_member(&text, "val_accuracy", r->val_accuracy);
+    add_member(&text, "val_top5_accuracy", r->val_top5);
+    train_print_classes(classes, ",\n  ", &text);
     add_member(&text, "peak_bytes", (double)r->peak_bytes);
     strbuf_printf(&text, ",\n  \"weights_sha256\": \"%s\",\n  \"rank_times\": [",
                   r->weights_sha256);
@@ -283,4 +289,10 @@ enum status folder_write_summary(const struct job *job, const char *status,
     enum status result = replace_in(s->out, "summary.json", &text);
     strbuf_release(&text);
     return result;
+}
+
+enum status folder_write_picture(const struct job *job, const char *name,
+                                 const struct strbuf *png)
+{
+    return replace_in(job->settings.out, name, png);
 }

@@ -23,9 +23,12 @@ struct metrics {      /* one line; NaN members are left out */
     uint64_t step;
     double epoch;
     int64_t samples;
-    double train_loss, train_accuracy, val_loss, val_accuracy, lr, seconds, epoch_seconds,
-        eval_seconds, samples_per_s, comm_share, wait_share, load_share;
+    double train_loss, train_accuracy, val_loss, val_accuracy, val_top5, lr, seconds,
+        epoch_seconds, eval_seconds, samples_per_s, comm_share, wait_share, load_share;
 };
+
+/* Samples of the test split above what a model without classes makes of them. */
+#define FOLDER_RECONSTRUCTIONS "reconstructions.png"
 
 /* Makes the folder of a new run with config.json and graph.svg; refuses one that holds a run
  * unless it may be overwritten. settings.out "" picks runs/MODEL-STRATEGY-TIME. */
@@ -40,7 +43,11 @@ MUST_CHECK enum status folder_add_metrics(const struct job *job,
                                           const struct train_hooks *hooks,
                                           const struct metrics *metrics);
 MUST_CHECK enum status folder_write_summary(const struct job *job, const char *status,
-                                            const struct train_result *result, int64_t samples,
-                                            const struct rank_times *times);
+                                            const struct train_result *result,
+                                            const struct train_classes *classes,
+                                            int64_t samples, const struct rank_times *times);
+/* A picture beside them, replaced as a whole. */
+MUST_CHECK enum status folder_write_picture(const struct job *job, const char *name,
+                                            const struct strbuf *png);
 
 #endif /* TRAIN_FOLDER_H */

@@ -91,21 +91,28 @@ struct tutti_value *tutti_dropout(struct tutti_graph *graph, const char *name,
     return outer(build_dropout(inner(graph), name, inner_value(x), training ? rate : 0));
 }
 
+struct tutti_value *tutti_reconstruction(struct tutti_graph *graph, struct tutti_value *output)
+{
+    build_reconstruction_loss(inner(graph), inner_value(output));
+    return output;
+}
+
 /* A user's function as a model of the zoo ----------------------------------------------- */
 
 static void build_user(struct graph *graph, const struct model_config *config,
                        struct value *input, struct value *target)
 {
     training = config->training;
-    struct tutti_value *logits =
+    struct tutti_value *output =
         user_function((struct tutti_graph *)graph, outer(input), config->classes);
     if (graph_status(graph) != STATUS_OK)
         return;
-    if (!logits) {
+    if (!output) {
         graph_fail(graph, FAIL(STATUS_USAGE, "the model's function returned no value"));
         return;
     }
-    build_classifier_loss(graph, inner_value(logits), target);
+    if (!graph_roles(graph)->loss)
+        build_classifier_loss(graph, inner_value(output), target);
 }
 
 struct model library_model(const char *name, tutti_model_fn *function)

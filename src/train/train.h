@@ -54,10 +54,28 @@ struct train_result {
     char folder[SETTINGS_TEXT];
     char weights_sha256[65];
     double train_loss, train_accuracy, val_loss, val_accuracy; /* NaN where unknown */
+    double val_top5; /* accuracy; NaN also where there are no more than five classes */
     double seconds, samples_per_s,
         first_step_s; /* first_step_s: from the call to step 1 done */
     int64_t steps, peak_bytes;
 };
+
+/* What an evaluation counted, class by class. */
+struct train_classes {
+    int count;                       /* 0: the model has none */
+    const struct dataset_info *data; /* has their names; borrowed from the job */
+    int64_t *confusion;              /* samples[label * count + answer] */
+};
+void train_classes_release(struct train_classes *classes);
+/* The class's name, or its number; `text` may be used for it. */
+const char *train_class_name(const struct train_classes *classes, int class, char text[32]);
+/* Samples of the class, and the share of them that is right: NaN if there are none. */
+int64_t train_class_samples(const struct train_classes *classes, int class);
+double train_class_accuracy(const struct train_classes *classes, int class);
+/* Adds members class_names, class_accuracy and confusion (docs/formats.md), each after ", " or what
+ * `between` is; nothing if there are no classes. */
+void train_print_classes(const struct train_classes *classes, const char *between,
+                         struct strbuf *out);
 
 /* Trains. STATUS_STOPPED if the user stopped it: everything is saved then. */
 MUST_CHECK enum status train_run(struct job *job, const struct train_hooks *hooks,
@@ -71,9 +89,9 @@ MUST_CHECK enum status train_resume(struct job *job, const struct train_hooks *h
                                     struct train_result *out);
 
 /* Loads the newest good checkpoint of the run in settings->out and evaluates it on the split.
- * out: val_loss, val_accuracy, weights_sha256, seconds, steps. */
+ * out: val_loss, val_accuracy, val_top5, weights_sha256, seconds, steps. */
 MUST_CHECK enum status train_evaluate(struct job *job, enum dataset_split split,
-                                      struct train_result *out);
+                                      struct train_result *out, struct train_classes *classes);
 
 /* Measuring ---------------------------------------------------------------------------- */
 

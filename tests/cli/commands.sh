@@ -19,6 +19,12 @@ works "$tutti" models cnn && says conv1.weight && says 'dropout'
 works "$tutti" strategies && says mirrored
 works "$tutti" data list && says fashion-mnist
 works "$tutti" data info fashion-mnist && says 'Ankle boot'
+works "$tutti" data info fashion-mnist --report && says '^fashion-mnist.html$'
+works "$tutti" data info fashion-mnist --json --report page.html && says '"report": "page.html"'
+cmp -s fashion-mnist.html page.html || complain "two pages about one data set differ"
+for part in 'Samples of each class' 'Pixel values' 'Ankle boot' '<td>0.2860</td><td>0.3530</td>' 'data:image/png;base64,'; do
+    grep -q -- "$part" page.html || complain "page.html has no $part"
+done
 works "$tutti" graph mlp && says sgd_update
 works "$tutti" graph mlp --after model && says 'softmax_cross_entropy'
 works "$tutti" graph cnn --strategy mirrored -n 2 --format dot && says digraph

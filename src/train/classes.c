@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/* classes.c - what an evaluation counted, class by class. */
+#include "train/classes.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { TOP = 5 };
+
+enum status classes_take(const struct exec *exec, const struct dataset *data,
+                         struct train_classes *out)
+{
+    struct train_classes taken = { .data = dataset_info(data) };
+    const int64_t *confusion = exec_confusion(exec, &taken.count);
+    const size_t cells = (size_t)taken.count * (size_t)taken.count;
+
+    TRY(mem_alloc(cells, sizeof *taken.confusion, &taken.confusion));
+    if (cells > 0)
+        memcpy(taken.confusion, confusion, cells * sizeof *confusion);
+    *out = taken;
+    return STATUS_OK;
+}
+
+double classes_top5(const struct exec *exec, const struct exec_result *result)
+{
+    int classes;
+
+    exec_confusion(exec, &classes);
+    return classes > TOP && result->samples ? (double)result->top5 / (double)result->samples
+                                            : (double)NAN;
+}
+
+void train_classes_release(struct train_classes *classes)
+{
+    mem_free(classes->confusion);
+    *classes = (struct train_classes){ 0 };
+}
+
+const char *train_class_name(const struct train_classes *classes, int class, char text[32])
+{
+    if (classes->data->class_names && class < classes->data->classes)
+        return classes->data->class_names[class];
+    snprintf(text, 32, "%d", class);
+    return text;
+}
+
+int64_t train_class_samples(const struct train_classes *classes, int class)
+{
+    int64_t samples = 0;
+
+    for (int answer = 0; answer < classes->count; answer++)
+        samples += classes->confusion[class * classes->count + answer];
+    return samples;
+}
+
+double train_class_accuracy(const struct train_classes *classes, int class)
+{
+    const int64_t samples = train_class_samples(classes, class);
+
+    return samples
+               ? (double)classes->confusion[class * classes->count + class] / (double)samples
+               : (double)NAN;
+}
+
+void train_print_classes(const struct train_classes *classes, const char *between,
+                         struct strbuf *out)
+{
+    char text[32];
+
+    if (!classes->count)
+        return;
+    strbuf_printf(out, "%s\"class_names\": [", between);
+    for (int c = 0; c < classes->count; c++) {
+        strbuf_add(out, c ? ", " : "");
+        strbuf_add_json(out, train_class_name(classes, c, text));
+    }
+    strbuf_printf(out, "]%s\"class_accuracy\": [", between);
+    for (int c = 0; c < classes->count; c++) {
+        strbuf_add(out, c ? ", " : "");
+        strbuf_add_number(out, train_class_accuracy(classes, c));
+    }
+    strbuf_printf(out, "]%s\"confusion\": [", between);
+    for (int64_t i = 0; i < (int64_t)classes->count * classes->count; i++) {
+        const bool begins_row = i % classes->count == 0;
+        strbuf_add(out, begins_row ? (i ? "], [" : "[") : ", ");
+        strbuf_printf(out, "%lld", (long long)classes->confusion[i]);
+    }
+    strbuf_add(out, "]]");
+}

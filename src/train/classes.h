@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/* classes.h - taking what an evaluation counted out of an executor. Private to train/. */
+#ifndef TRAIN_CLASSES_H
+#define TRAIN_CLASSES_H
+
+#include "exec/exec.h"
+#include "train/train.h"
+
+/* What the last evaluation of `exec`, which was on `data`, counted. */
+MUST_CHECK enum status classes_take(const struct exec *exec, const struct dataset *data,
+                                    struct train_classes *out);
+/* Accuracy by the five largest logits; NaN where that says nothing. */
+double classes_top5(const struct exec *exec, const struct exec_result *result);
+
+#endif /* TRAIN_CLASSES_H */
