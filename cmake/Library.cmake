@@ -23,7 +23,8 @@ add_custom_target(libtutti_static ALL DEPENDS ${PROJECT_BINARY_DIR}/libtutti.a)
 # What a program that links the static library needs besides.
 set(TUTTI_PRIVATE_LIBS "")
 foreach (found ONEDNN_LIBRARY=dnnl ONEDNN_LIBRARY=gomp OPENBLAS_LIBRARY=openblas
-        ZLIB_LIBRARY_RELEASE=z CURL_LIBRARY_RELEASE=curl)
+        ZLIB_LIBRARY_RELEASE=z CURL_LIBRARY_RELEASE=curl
+        PNG_LIBRARY_RELEASE=png JPEG_LIBRARY_RELEASE=jpeg)
     string(REGEX MATCH "^(.*)=(.*)$" found ${found})
     if (${CMAKE_MATCH_1})
         string(APPEND TUTTI_PRIVATE_LIBS "-l${CMAKE_MATCH_2} ")

@@ -9,7 +9,8 @@ LAYERS = ["base", "tensor transport report", "kernel graph data", "comm optim mo
 LEVEL = {name: n for n, line in enumerate(LAYERS) for name in line.split()}
 # Where headers of other projects may be included.
 HOMES = {"dnnl": "kernel/cpu", "cblas": "kernel/cpu", "mpi": "transport/mpi", "nccl": "comm/nccl", "cuda": "kernel/cuda",
-         "cudnn": "kernel/cuda", "cublas": "kernel/cuda", "zlib": "data", "curl/": "data", "cmocka": "base"}
+         "cudnn": "kernel/cuda", "cublas": "kernel/cuda", "zlib": "data", "curl/": "data", "png": "data", "jpeglib": "data",
+         "cmocka": "base"}
 OWN = re.compile(r'^\s*#\s*include\s*"([a-z_0-9]+)/', re.M)
 FOREIGN = re.compile(r'^\s*#\s*include\s*<([^>]+)>', re.M)
 

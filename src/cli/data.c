@@ -27,11 +27,23 @@ static void help(void)
     puts("\n  data list               the data sets known here, and where they are\n"
          "  data info NAME|PATH     what a data set holds\n"
          "  data fetch NAME         download it from its public address, checked\n"
-         "  data import PATH NAME   check a folder of IDX files and copy it to where data "
-         "lives\n\n"
+         "  data import PATH NAME   check a folder and copy it to where data lives\n\n"
+         "Read are IDX, CIFAR's binary and NumPy files, and folders of PNG and JPEG images.\n"
          "Data sets are looked for in $TUTTI_DATA, ~/.local/share/tutti and "
          "/usr/share/datasets.");
     cli_print_flags("Flags", flags);
+}
+
+static void print_where(const struct dataset_info *info, const char *folder)
+{
+    if (folder)
+        puts(folder);
+    else if (info->source)
+        printf("not here: tutti data fetch %s\n", info->name);
+    else if (info->page)
+        printf("not here: %s\n", info->page);
+    else
+        puts("not here");
 }
 
 static enum status list(void)
@@ -40,86 +52,105 @@ static enum status list(void)
         const struct dataset_info *info = dataset_table[i];
         char shape[SHAPE_TEXT], *folder = NULL;
         const bool here = search_find(info->name, &folder) == STATUS_OK;
-        printf("%-14s %6lld + %5lld  %-8s %2d classes  %s%s\n", info->name,
+        printf("%-14s %6lld + %5lld  %-8s %3d classes  ", info->name,
                (long long)info->train_count, (long long)info->test_count,
-               shape_print(&info->sample, shape), info->classes,
-               here ? folder : "not here: tutti data fetch ", here ? "" : info->name);
+               shape_print(&info->sample, shape), info->classes);
+        print_where(info, here ? folder : NULL);
         mem_free(folder);
     }
     return STATUS_OK;
 }
 
-static void count_classes(const struct dataset *data, int64_t *counts, int n)
+static void count_classes(const struct dataset *data, int64_t *counts)
 {
-    for (int64_t i = 0; i < dataset_count(data); i++) {
-        const int32_t label = dataset_label(data, i);
-        if (label >= 0 && label < n)
-            counts[label]++;
-    }
+    for (int64_t i = 0; i < dataset_count(data); i++)
+        counts[dataset_label(data, i)]++;
 }
 
-static void print_json(const struct dataset *train, const struct dataset *test, int classes,
-                       const char *page)
+static enum status print_json(const struct dataset *train, const struct dataset *test,
+                              const char *page)
 {
+    enum { TEXT_MOST = 1 << 16 };
     const struct shape sample = dataset_sample(train);
+    struct strbuf text;
 
-    printf("{\"name\": \"%s\", \"train\": %lld, \"test\": %lld, \"sample\": [%lld, %lld, "
-           "%lld], \"classes\": %d, \"fingerprint\": \"%s\"",
-           dataset_info(train)->name, (long long)dataset_count(train),
-           (long long)dataset_count(test), (long long)sample.dim[0], (long long)sample.dim[1],
-           (long long)sample.dim[2], classes, dataset_fingerprint(train));
+    strbuf_init(&text, TEXT_MOST);
+    strbuf_add(&text, "{\"name\": ");
+    strbuf_add_json(&text, dataset_info(train)->name);
+    strbuf_printf(&text,
+                  ", \"format\": \"%s\", \"train\": %lld, \"test\": %lld, "
+                  "\"sample\": [%lld, %lld, %lld], \"classes\": %d, \"fingerprint\": \"%s\"",
+                  dataset_format(train), (long long)dataset_count(train),
+                  (long long)dataset_count(test), (long long)sample.dim[0],
+                  (long long)sample.dim[1], (long long)sample.dim[2], dataset_classes(train),
+                  dataset_fingerprint(train));
     if (page) {
-        struct strbuf text;
-        strbuf_init(&text, 64 << 10);
+        strbuf_add(&text, ", \"report\": ");
         strbuf_add_json(&text, page);
-        printf(", \"report\": %s", text.text);
-        strbuf_release(&text);
     }
-    puts("}");
+    strbuf_add(&text, "}");
+    const enum status status = strbuf_status(&text);
+    if (status == STATUS_OK)
+        puts(text.text);
+    strbuf_release(&text);
+    return status;
+}
+
+static enum status print_text(const struct dataset *train, const struct dataset *test)
+{
+    const struct dataset_info *about = dataset_info(train);
+    const struct shape sample = dataset_sample(train);
+    const int classes = dataset_classes(train);
+    char shape[SHAPE_TEXT];
+    int64_t *counts; /* of training, then of test */
+
+    TRY(mem_alloc((size_t)classes, 2 * sizeof *counts, &counts));
+    count_classes(train, counts);
+    count_classes(test, counts + classes);
+    printf("%s: %s\n\n", about->name, about->title);
+    printf("  folder       %s\n  format       %s\n", dataset_path(train),
+           dataset_format(train));
+    printf("  samples      %lld training, %lld test\n", (long long)dataset_count(train),
+           (long long)dataset_count(test));
+    printf("  sample       %s (channels, height, width)\n  fingerprint  %s\n\n",
+           shape_print(&sample, shape), dataset_fingerprint(train));
+    for (int i = 0; i < classes; i++)
+        printf("  class %-3d %-14s %6lld %6lld\n", i,
+               about->class_names ? about->class_names[i] : "", (long long)counts[i],
+               (long long)counts[classes + i]);
+    mem_free(counts);
+    return STATUS_OK;
+}
+
+static enum status show(const struct dataset *train, const struct dataset *test)
+{
+    char page[SETTINGS_TEXT];
+
+    if (report) {
+        snprintf(page, sizeof page, "%s%s",
+                 report_file ? report_file : dataset_info(train)->name,
+                 report_file ? "" : ".html");
+        TRY(cli_write_data_page(train, test, page));
+    }
+    if (json)
+        return print_json(train, test, report ? page : NULL);
+    if (!report)
+        return print_text(train, test);
+    puts(page);
+    return STATUS_OK;
 }
 
 static enum status info(const char *name)
 {
-    enum { CLASSES = 256 };
     struct dataset *train, *test;
-    int64_t train_counts[CLASSES] = { 0 }, test_counts[CLASSES] = { 0 };
-    char shape[SHAPE_TEXT];
 
     TRY(dataset_open(name, DATASET_TRAIN, &train));
     enum status status = dataset_open(name, DATASET_TEST, &test);
-    if (status != STATUS_OK) {
-        dataset_close(train);
-        return status;
-    }
-    const struct dataset_info *about = dataset_info(train);
-    const struct shape sample = dataset_sample(train);
-    const int classes = dataset_classes(train) < CLASSES ? dataset_classes(train) : CLASSES;
-    count_classes(train, train_counts, classes);
-    count_classes(test, test_counts, classes);
-    char page[SETTINGS_TEXT];
-    if (report) {
-        snprintf(page, sizeof page, "%s%s", report_file ? report_file : about->name,
-                 report_file ? "" : ".html");
-        status = cli_write_data_page(train, test, page);
-    }
-    if (status == STATUS_OK && json) {
-        print_json(train, test, classes, report ? page : NULL);
-    } else if (status == STATUS_OK && report) {
-        puts(page);
-    } else if (status == STATUS_OK) {
-        printf("%s: %s\n\n", about->name, about->title);
-        printf("  folder       %s\n  format       %s\n", dataset_path(train), about->format);
-        printf("  samples      %lld training, %lld test\n", (long long)dataset_count(train),
-               (long long)dataset_count(test));
-        printf("  sample       %s (channels, height, width)\n  fingerprint  %s\n\n",
-               shape_print(&sample, shape), dataset_fingerprint(train));
-        for (int i = 0; i < classes; i++)
-            printf("  class %-3d %-14s %6lld %6lld\n", i,
-                   about->class_names ? about->class_names[i] : "", (long long)train_counts[i],
-                   (long long)test_counts[i]);
+    if (status == STATUS_OK) {
+        status = show(train, test);
+        dataset_close(test);
     }
     dataset_close(train);
-    dataset_close(test);
     return status;
 }
 

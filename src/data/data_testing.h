@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* data_testing.h - small IDX data sets for the tests of data/, and of folders above it. */
+/* data_testing.h - small data sets for the tests of data/, and of folders above it. */
 #ifndef DATA_DATA_TESTING_H
 #define DATA_DATA_TESTING_H
 
@@ -13,6 +13,9 @@
 /* Can packed files be read? If not they are refused with STATUS_UNSUPPORTED. */
 bool data_testing_has_zlib(void);
 bool data_testing_has_curl(void);
+/* The same for images. */
+bool data_testing_has_png(void);
+bool data_testing_has_jpeg(void);
 
 /* A file in memory; `bytes` is the caller's to free with mem_free. */
 struct data_testing_file {
@@ -36,6 +39,19 @@ struct data_testing_set {
     bool packed;
 };
 void data_testing_make(struct rng *rng, const char *folder, const struct data_testing_set *set);
+
+/* An image to be encoded: height x width x channels values, interleaved. */
+struct data_testing_image {
+    int width, height;
+    int channels;    /* 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA; for JPEG 4 is CMYK */
+    int bits;        /* PNG: 16 has two bytes a value; below 8, the low bits of a byte */
+    bool interlaced; /* PNG; JPEG: progressive */
+    bool palette; /* PNG: values are grey levels, and entry i of the palette is i, 255 - i, 7 */
+    const uint8_t *value; /* rows one after the other */
+};
+struct data_testing_file data_testing_png(const struct data_testing_image *image);
+struct data_testing_file data_testing_jpeg(const struct data_testing_image *image);
+
 /* "folder/name" in a buffer that the next call overwrites. */
 const char *data_testing_path(const char *folder, const char *name);
 

@@ -47,11 +47,10 @@ static const char *last_part(char *folder)
     return slash && slash[1] ? slash + 1 : folder;
 }
 
-/* A data set that has no row: its classes are called by their numbers. */
-static enum status describe_unknown(struct dataset *dataset)
+/* Classes whose names nobody knows are called by their numbers. */
+static enum status number_classes(struct dataset *dataset)
 {
-    const struct format_data *data = &dataset->data;
-    const size_t classes = (size_t)data->classes;
+    const size_t classes = (size_t)dataset->data.classes;
 
     TRY(mem_alloc(classes, sizeof *dataset->class_names, &dataset->class_names));
     TRY(mem_alloc(classes, CLASS_NAME_BYTES, &dataset->class_text));
@@ -60,6 +59,16 @@ static enum status describe_unknown(struct dataset *dataset)
         snprintf(text, CLASS_NAME_BYTES, "%zu", i);
         dataset->class_names[i] = text;
     }
+    return STATUS_OK;
+}
+
+/* A data set that has no row. */
+static enum status describe_unknown(struct dataset *dataset)
+{
+    const struct format_data *data = &dataset->data;
+
+    if (!data->class_names)
+        TRY(number_classes(dataset));
     dataset->own = (struct dataset_info){
         .name = dataset->name,
         .title = dataset->folder,
@@ -68,7 +77,7 @@ static enum status describe_unknown(struct dataset *dataset)
         .test_count = data->test_count,
         .sample = data->sample,
         .classes = data->classes,
-        .class_names = dataset->class_names,
+        .class_names = data->class_names ? data->class_names : dataset->class_names,
         .mean = { 0.5f, 0.5f, 0.5f },
         .deviation = { 0.5f, 0.5f, 0.5f },
     };
@@ -87,13 +96,24 @@ static void make_table(struct dataset *dataset)
     }
 }
 
-static void hash_labels(struct sha256 *hash, const struct format_part *part)
+static int32_t label_of(const struct format_part *part, int64_t index)
 {
-    uint8_t block[4096];
+    return part->wide_labels ? part->wide_labels[index]
+                             : part->labels[(size_t)index * part->label_stride];
+}
+
+/* A byte each where that suffices, else three, whatever the file has. */
+static void hash_labels(struct sha256 *hash, const struct format_part *part, int classes)
+{
+    const int bytes = classes <= PIXEL_VALUES ? 1 : 3;
+    uint8_t block[4096 - 4096 % 3];
     size_t filled = 0;
 
     for (int64_t i = 0; i < part->count; i++) {
-        block[filled++] = part->labels[(size_t)i * part->label_stride];
+        const uint32_t label = (uint32_t)label_of(part, i);
+
+        for (int byte = 0; byte < bytes; byte++)
+            block[filled++] = (uint8_t)(label >> (8 * byte));
         if (filled == sizeof block) {
             sha256_add(hash, block, filled);
             filled = 0;
@@ -103,12 +123,13 @@ static void hash_labels(struct sha256 *hash, const struct format_part *part)
 }
 
 /* All labels, and the pixels of some samples spread over the part: cheap for mapped files. */
-static void hash_part(struct sha256 *hash, const struct format_part *part, size_t pixels)
+static void hash_part(struct sha256 *hash, const struct format_part *part, int classes,
+                      size_t pixels)
 {
     enum { LOOKS = 32 };
     const int64_t looks = part->count < LOOKS ? part->count : LOOKS;
 
-    hash_labels(hash, part);
+    hash_labels(hash, part, classes);
     for (int64_t i = 0; i < looks; i++) {
         const int64_t sample = looks > 1 ? i * (part->count - 1) / (looks - 1) : 0;
         sha256_add(hash, part->pixels + (size_t)sample * part->pixel_stride, pixels);
@@ -127,7 +148,8 @@ static void hash_contents(struct dataset *dataset, enum dataset_split split)
     sha256_init(&hash);
     sha256_add(&hash, text, strlen(text));
     for (int i = 0; i < data->n_parts; i++)
-        hash_part(&hash, &data->part[i], (size_t)(dataset->plane * dataset->channels));
+        hash_part(&hash, &data->part[i], data->classes,
+                  (size_t)(dataset->plane * dataset->channels));
     sha256_end_hex(&hash, dataset->contents);
 }
 
@@ -212,6 +234,11 @@ const char *dataset_path(const struct dataset *dataset)
     return dataset->folder;
 }
 
+const char *dataset_format(const struct dataset *dataset)
+{
+    return dataset->format->name;
+}
+
 int64_t dataset_count(const struct dataset *dataset)
 {
     return dataset->count;
@@ -254,7 +281,7 @@ int32_t dataset_label(const struct dataset *dataset, int64_t index)
 {
     const struct format_part *part = part_of(dataset, &index);
 
-    return part->labels[(size_t)index * part->label_stride];
+    return label_of(part, index);
 }
 
 /* Planes C, H, W of bytes become H, W, C floats. */

@@ -3,7 +3,7 @@
  *
  * A data set is looked for in $TUTTI_DATA/NAME, ~/.local/share/tutti/NAME and
  * /usr/share/datasets/NAME (Debian), in this order; a name with a slash is a path.
- * Files may be plain (then they are mapped) or .gz.
+ * Files that hold pixels as they are used are mapped; others are unpacked when opened.
  *
  * Threads: reading samples is safe from any thread.
  */
@@ -23,7 +23,8 @@ struct dataset_source; /* data/fetch.h */
 /* What is known of a data set before its files are seen. One row each. */
 struct dataset_info {
     const char *name, *title;
-    const char *format; /* "idx", ... */
+    const char *other_names[3]; /* that its folder may have too; ended by NULL */
+    const char *format;         /* the usual one: "idx", ... */
     int64_t train_count, test_count;
     struct shape sample; /* of one sample: C, H, W */
     int classes;
@@ -31,13 +32,15 @@ struct dataset_info {
     float mean[3], deviation[3];         /* per channel, of pixels in [0, 1] */
     const char *package;                 /* Debian's; NULL if there is none */
     const struct dataset_source *source; /* where it can be fetched; NULL if nowhere */
+    const char *page;                    /* where people get it then; may be NULL */
 };
-extern const struct dataset_info *const dataset_table[];   /* ended by NULL */
-const struct dataset_info *dataset_find(const char *name); /* NULL if unknown */
+extern const struct dataset_info *const dataset_table[]; /* ended by NULL */
+/* By its name or one of its other names; NULL if unknown. */
+const struct dataset_info *dataset_find(const char *name);
 
 struct dataset;
 
-/* `name` is a row of the table or a path to a folder in a known format (IDX files under their
+/* `name` is a row of the table or a path to a folder in a known format (files under their
  * usual names); normalization of a path's pixels is mean 0.5, deviation 0.5 unless the folder's
  * name is a row's. STATUS_NOT_FOUND names the places looked at and what to install or fetch. */
 MUST_CHECK enum status dataset_open(const char *name, enum dataset_split split,
@@ -47,7 +50,8 @@ void dataset_limit(struct dataset *dataset, int64_t limit);
 void dataset_close(struct dataset *dataset); /* NULL is allowed */
 
 const struct dataset_info *dataset_info(const struct dataset *dataset);
-const char *dataset_path(const struct dataset *dataset); /* folder it was read from */
+const char *dataset_path(const struct dataset *dataset);   /* folder it was read from */
+const char *dataset_format(const struct dataset *dataset); /* that of its files */
 int64_t dataset_count(const struct dataset *dataset);
 int dataset_classes(const struct dataset *dataset);
 struct shape dataset_sample(const struct dataset *dataset); /* C, H, W */

@@ -15,12 +15,14 @@
 #include "data/dataset.h"
 #include "tensor/shape.h"
 
-enum { FORMAT_PARTS = 8, FORMAT_CHANNELS = 3 };
+enum { FORMAT_PARTS = 8, FORMAT_CHANNELS = 3, FORMAT_CLASSES = 65536 /* at most */ };
 
 /* Samples that lie in a row: sample i has its pixels (planes of H x W bytes) at
- * pixels + i * pixel_stride and its label at labels[i * label_stride]. */
+ * pixels + i * pixel_stride and its label at labels[i * label_stride], or, where the file has
+ * no bytes to point at, at wide_labels[i]. */
 struct format_part {
     const uint8_t *pixels, *labels;
+    const int32_t *wide_labels; /* NULL: `labels` has them */
     size_t pixel_stride, label_stride;
     int64_t count;
 };
@@ -29,6 +31,7 @@ struct format_part {
 struct format_data {
     struct shape sample;             /* C, H, W; at most FORMAT_CHANNELS channels */
     int classes;                     /* every label is below it */
+    const char *const *class_names;  /* `classes` of them, of `storage`; NULL: none are known */
     int64_t train_count, test_count; /* as far as known without reading pixels; 0 if unknown */
     int n_parts;
     struct format_part part[FORMAT_PARTS];
@@ -36,7 +39,8 @@ struct format_data {
 };
 
 struct format {
-    const char *name; /* as in struct dataset_info */
+    const char *name;  /* as in struct dataset_info */
+    const char *files; /* what they are called, for messages */
 
     /* Does the folder hold files under this format's names? */
     bool (*probe)(const char *folder);
@@ -45,7 +49,7 @@ struct format {
     enum status (*open)(const char *folder, enum dataset_split split,
                         const struct dataset_info *expected, struct format_data *out);
     void (*close)(struct format_data *data);
-    /* Checks both splits and writes their files to the folder `target`, unpacked. */
+    /* Checks both splits and writes them to the folder `target` as files that can be mapped. */
     enum status (*copy)(const char *folder, const struct dataset_info *expected,
                         const char *target);
 };
@@ -56,5 +60,10 @@ extern const struct format *const format_table[]; /* ended by NULL */
 const struct format *format_of_folder(const char *folder);
 /* The same; STATUS_NOT_FOUND says what is missing. */
 MUST_CHECK enum status format_detect(const char *folder, const struct format **out);
+
+/* Refuses images of another shape than the row's: STATUS_MISMATCH, naming `path`. No row, no
+ * complaint. */
+MUST_CHECK enum status format_check_shape(const char *path, const struct shape *sample,
+                                          const struct dataset_info *expected);
 
 #endif /* DATA_FORMAT_H */

@@ -96,28 +96,49 @@ static enum status fail_absent(const struct dataset_info *info, const char *look
     if (info->source)
         return FAIL(STATUS_NOT_FOUND, "%s: not in %s; run: tutti data fetch %s", name, looked,
                     name);
+    if (info->page)
+        return FAIL(STATUS_NOT_FOUND,
+                    "%s: not in %s; get its %s files from %s and unpack them there", name,
+                    looked, info->format, info->page);
     return FAIL(STATUS_NOT_FOUND, "%s: not in %s", name, looked);
 }
 
-/* Looks in all places; *out is NULL if none has it, and `looked` tells them. */
+/* Looks for a folder of this name in one place. `looked` gets the folder if it is the `first`
+ * that is tried there, or if it is there and of no use. */
+static enum status look_in_place(int place, const char *name, bool first, struct strbuf *looked,
+                                 char **out)
+{
+    char *folder;
+
+    TRY(place_folder(place, name, &folder));
+    if (folder && format_of_folder(folder)) {
+        *out = folder;
+        return STATUS_OK;
+    }
+    const bool is_folder = folder && file_is_folder(folder);
+    if (folder && (first || is_folder))
+        strbuf_printf(looked, "%s%s%s", looked->length > 0 ? ", " : "", folder,
+                      is_folder ? " (no known files there)" : "");
+    mem_free(folder);
+    return STATUS_OK;
+}
+
+/* Looks in all places, in each for the name as given, then for what else the data set is
+ * called; *out is NULL if none has it, and `looked` tells them. */
 static enum status look(const char *name, struct strbuf *looked, char **out)
 {
-    *out = NULL;
-    for (int place = 0; place < N_PLACES; place++) {
-        char *folder;
+    const struct dataset_info *info = dataset_find(name);
 
-        TRY(place_folder(place, name, &folder));
-        if (!folder)
-            continue;
-        if (format_of_folder(folder)) {
-            *out = folder;
-            return STATUS_OK;
-        }
-        strbuf_printf(looked, "%s%s%s", looked->length > 0 ? ", " : "", folder,
-                      file_is_folder(folder) ? " (no known files there)" : "");
-        mem_free(folder);
+    *out = NULL;
+    for (int place = 0; place < N_PLACES && !*out; place++) {
+        TRY(look_in_place(place, name, true, looked, out));
+        if (info && !*out && strcmp(info->name, name) != 0)
+            TRY(look_in_place(place, info->name, false, looked, out));
+        for (int i = 0; info && !*out && info->other_names[i]; i++)
+            if (strcmp(info->other_names[i], name) != 0)
+                TRY(look_in_place(place, info->other_names[i], false, looked, out));
     }
-    return strbuf_status(looked);
+    return *out ? STATUS_OK : strbuf_status(looked);
 }
 
 static enum status find_path(const char *path, char **out)

@@ -4,9 +4,11 @@
  * The checksums of Fashion-MNIST are those of the files that its authors publish (their README
  * gives the MD5). Debian's package has the same data packed without time stamp and name.
  */
-#include "base/file.h"
+#include "data/cifar.h"
 #include "data/fetch.h"
 #include "data/idx_folder.h"
+#include "data/image_folder.h"
+#include "data/npy_folder.h"
 
 #include <string.h>
 
@@ -74,37 +76,98 @@ static const struct dataset_info MNIST = {
     .source = &MNIST_SOURCE,
 };
 
-const struct dataset_info *const dataset_table[] = { &FASHION_MNIST, &MNIST, NULL };
+static const char *const CIFAR_10_CLASSES[] = {
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+};
 
-const struct format *const format_table[] = { &format_idx, NULL };
+static const struct dataset_info CIFAR_10 = {
+    .name = "cifar-10",
+    .other_names = { "cifar10", "cifar-10-batches-bin" },
+    .title = "CIFAR-10: 32x32 colour images of animals and vehicles",
+    .format = "cifar-10",
+    .train_count = 50000,
+    .test_count = 10000,
+    .sample = { 3, { 3, 32, 32 } },
+    .classes = 10,
+    .class_names = CIFAR_10_CLASSES,
+    .mean = { 0.4914f, 0.4822f, 0.4465f },
+    .deviation = { 0.2470f, 0.2435f, 0.2616f },
+    .page = "https://www.cs.toronto.edu/~kriz/cifar.html",
+};
+
+static const char *const CIFAR_100_CLASSES[] = {
+    "apple",       "aquarium_fish", "baby",      "bear",       "beaver",       "bed",
+    "bee",         "beetle",        "bicycle",   "bottle",     "bowl",         "boy",
+    "bridge",      "bus",           "butterfly", "camel",      "can",          "castle",
+    "caterpillar", "cattle",        "chair",     "chimpanzee", "clock",        "cloud",
+    "cockroach",   "couch",         "crab",      "crocodile",  "cup",          "dinosaur",
+    "dolphin",     "elephant",      "flatfish",  "forest",     "fox",          "girl",
+    "hamster",     "house",         "kangaroo",  "keyboard",   "lamp",         "lawn_mower",
+    "leopard",     "lion",          "lizard",    "lobster",    "man",          "maple_tree",
+    "motorcycle",  "mountain",      "mouse",     "mushroom",   "oak_tree",     "orange",
+    "orchid",      "otter",         "palm_tree", "pear",       "pickup_truck", "pine_tree",
+    "plain",       "plate",         "poppy",     "porcupine",  "possum",       "rabbit",
+    "raccoon",     "ray",           "road",      "rocket",     "rose",         "sea",
+    "seal",        "shark",         "shrew",     "skunk",      "skyscraper",   "snail",
+    "snake",       "spider",        "squirrel",  "streetcar",  "sunflower",    "sweet_pepper",
+    "table",       "tank",          "telephone", "television", "tiger",        "tractor",
+    "train",       "trout",         "tulip",     "turtle",     "wardrobe",     "whale",
+    "willow_tree", "wolf",          "woman",     "worm"
+};
+
+static const struct dataset_info CIFAR_100 = {
+    .name = "cifar-100",
+    .other_names = { "cifar100", "cifar-100-binary" },
+    .title = "CIFAR-100: 32x32 colour images of a hundred things",
+    .format = "cifar-100",
+    .train_count = 50000,
+    .test_count = 10000,
+    .sample = { 3, { 3, 32, 32 } },
+    .classes = 100,
+    .class_names = CIFAR_100_CLASSES,
+    .mean = { 0.5071f, 0.4865f, 0.4409f },
+    .deviation = { 0.2673f, 0.2564f, 0.2762f },
+    .page = "https://www.cs.toronto.edu/~kriz/cifar.html",
+};
+
+static const char *const PNEUMONIA_CLASSES[] = { "normal", "pneumonia" };
+
+static const struct dataset_info PNEUMONIA_MNIST = {
+    .name = "pneumoniamnist",
+    .other_names = { "medmnist" },
+    .title = "PneumoniaMNIST: 28x28 grey X-ray images of chests, of MedMNIST",
+    .format = "idx",
+    .train_count = 4708,
+    .test_count = 624,
+    .sample = { 3, { 1, 28, 28 } },
+    .classes = 2,
+    .class_names = PNEUMONIA_CLASSES,
+    .mean = { 0.5719f },
+    .deviation = { 0.1684f },
+};
+
+const struct dataset_info *const dataset_table[] = {
+    &FASHION_MNIST, &MNIST, &CIFAR_10, &CIFAR_100, &PNEUMONIA_MNIST, NULL,
+};
+
+const struct format *const format_table[] = {
+    &format_idx, &format_cifar_10, &format_cifar_100, &format_npy, &format_images, NULL,
+};
+
+static bool is_called(const struct dataset_info *info, const char *name)
+{
+    if (strcmp(info->name, name) == 0)
+        return true;
+    for (int i = 0; info->other_names[i]; i++)
+        if (strcmp(info->other_names[i], name) == 0)
+            return true;
+    return false;
+}
 
 const struct dataset_info *dataset_find(const char *name)
 {
     for (size_t i = 0; dataset_table[i]; i++)
-        if (strcmp(dataset_table[i]->name, name) == 0)
+        if (is_called(dataset_table[i], name))
             return dataset_table[i];
     return NULL;
-}
-
-const struct format *format_of_folder(const char *folder)
-{
-    for (size_t i = 0; format_table[i]; i++)
-        if (format_table[i]->probe(folder))
-            return format_table[i];
-    return NULL;
-}
-
-enum status format_detect(const char *folder, const struct format **out)
-{
-    const struct format *format = format_of_folder(folder);
-
-    if (!file_is_folder(folder))
-        return FAIL(STATUS_NOT_FOUND, "%s: no such folder", folder);
-    if (!format)
-        return FAIL(STATUS_NOT_FOUND,
-                    "%s: no data set there; IDX files are called train-images-idx3-ubyte[.gz], "
-                    "train-labels-idx1-ubyte[.gz], t10k-...",
-                    folder);
-    *out = format;
-    return STATUS_OK;
 }
