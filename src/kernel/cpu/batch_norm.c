@@ -17,7 +17,7 @@
 #include "kernel/cpu/rows.h"
 #include "kernel/cpu/simd_block.h"
 
-enum { BLOCK_ROWS = 32, ROW_PARTS = 16, WIDTH = 256 };
+enum { BLOCK_ROWS = 16, ROW_PARTS = 16, WIDTH = 256 };
 /* Vectors whose sums are in registers together. */
 enum { VECTORS = 4 };
 
