@@ -182,10 +182,11 @@ static double bytes_of(const struct kernel_problem *problem)
     const bool is_norm_grad = strcmp(problem->op, "batch_norm_grad") == 0;
     double bytes = 0;
 
-    for (int i = 0; i < problem->n_in; i++) /* a residual is read once */
-        bytes += (is_norm_grad || (is_norm && i == 0) ? 2.0 : 1.0) *
-                 (double)shape_count(&problem->in[i].shape) *
+    for (int i = 0; i < problem->n_in; i++) { /* a residual and y need be read once */
+        const bool is_twice = (is_norm_grad && i < 4) || (is_norm && i == 0);
+        bytes += (is_twice ? 2.0 : 1.0) * (double)shape_count(&problem->in[i].shape) *
                  (double)dtype_size(problem->in[i].dtype);
+    }
     for (int i = 0; i < problem->n_out; i++)
         bytes += (double)shape_count(&problem->out[i].shape) *
                  (double)dtype_size(problem->out[i].dtype);
