@@ -343,9 +343,10 @@ static struct node *add_batch_norm_grad(struct graph *graph, const struct op *op
 static struct node *add_classes(struct graph *graph, const struct op *op, struct rng *rng)
 {
     const struct draw d = draw(rng);
+    const struct attrs attrs = { .smoothing = op != &op_accuracy && chance(rng) ? 0.25F : 0 };
 
     return add(graph, op, rows(graph, "logits", shape_2(d.N, d.O + 1)), labels(graph, d.N),
-               NULL, NULL);
+               NULL, &attrs);
 }
 
 static const struct row {

@@ -253,9 +253,12 @@ static double loss_value(const struct function *f)
             sum += total / (double)columns;
         } else {
             const int32_t label = ((const int32_t *)interpret_data(f->in, target))[r];
+            const double smoothing = (double)f->node->attrs.smoothing;
             for (int64_t c = 0; c < columns; c++)
                 total += exp((double)row[c]);
-            sum += log(total) - (double)row[label];
+            for (int64_t c = 0; c < columns; c++)
+                sum += (smoothing / (double)columns + (c == label ? 1 - smoothing : 0)) *
+                       (log(total) - (double)row[c]);
         }
     }
     return sum * (double)whole_step.inv_batch;

@@ -10,6 +10,10 @@
  * for a depthwise convolution. Operations are those of the plain sum, so "winograd" may pass the peak. Kernels
  * take turns, so that a disturbance hits all of them. What the built-in table of choices
  * says comes from here; TUTTI_ISA=avx2 measures the other instruction set.
+ *
+ * Ops that memory bounds have microseconds instead, and beside them the floor: the bytes that must
+ * pass (whatever is read before and after a sum twice), as fast as "add" of two tensors of this size
+ * passes its own, taking turns with it.
  */
 #include <math.h>
 #include <stdio.h>
@@ -156,6 +160,46 @@ static const char *const problems[] = {
     "conv2d_transpose 64x16x14x14 16x1x3x3 1 stride 2x2 pad 1x1 extent 28x28 sigmoid",
     "conv2d_transpose_grad_input 64x1x28x28 16x1x3x3 -> 64x16x14x14 stride 2x2 pad 1x1",
     "conv2d_transpose_grad_weight 64x16x14x14 64x1x28x28 -> 16x1x3x3 1 stride 2x2 pad 1x1",
+    "# batch norm, shard of 64: resnet18, vgg11_bn, mobilenet_v2 on 32x32",
+    "batch_norm 64x64x32x32 64 64 relu",
+    "batch_norm 64x64x32x32 64 64 64x64x32x32 relu",
+    "batch_norm 64x128x16x16 128 128 relu",
+    "batch_norm 64x256x8x8 256 256 relu",
+    "batch_norm 64x512x4x4 512 512 relu",
+    "batch_norm 64x24x32x32 24 24",
+    "batch_norm 64x96x32x32 96 96 relu6",
+    "batch_norm 64x144x32x32 144 144 relu6",
+    "batch_norm 64x1280x4x4 1280 1280 relu6",
+    "batch_norm_grad 64x64x32x32 64x64x32x32 64 2x64 64x64x32x32 -> 64x64x32x32 64 64 relu",
+    "batch_norm_grad 64x64x32x32 64x64x32x32 64 2x64 64x64x32x32 -> 64x64x32x32 64 64 "
+    "64x64x32x32 relu",
+    "batch_norm_grad 64x128x16x16 64x128x16x16 128 2x128 64x128x16x16 -> 64x128x16x16 128 128 "
+    "relu",
+    "batch_norm_grad 64x256x8x8 64x256x8x8 256 2x256 64x256x8x8 -> 64x256x8x8 256 256 relu",
+    "batch_norm_grad 64x512x4x4 64x512x4x4 512 2x512 64x512x4x4 -> 64x512x4x4 512 512 relu",
+    "batch_norm_grad 64x24x32x32 64x24x32x32 24 2x24 -> 64x24x32x32 24 24",
+    "batch_norm_grad 64x96x32x32 64x96x32x32 96 2x96 64x96x32x32 -> 64x96x32x32 96 96 relu6",
+    "batch_norm_grad 64x144x32x32 64x144x32x32 144 2x144 64x144x32x32 -> 64x144x32x32 144 144 "
+    "relu6",
+    "batch_norm_grad 64x1280x4x4 64x1280x4x4 1280 2x1280 64x1280x4x4 -> 64x1280x4x4 1280 1280 "
+    "relu6",
+    "batch_norm_apply 64x64x32x32 64 64 64 64 relu",
+    "# global average pools",
+    "avg_pool 64x512x4x4 stride 4x4 window 4x4",
+    "avg_pool 64x1280x4x4 stride 4x4 window 4x4",
+    "avg_pool 64x512x2x2 stride 2x2 window 2x2",
+    "avg_pool 64x512x7x7 stride 7x7 window 7x7",
+    "avg_pool 64x512x1x1 stride 1x1 window 1x1",
+    "avg_pool_grad 64x512x1x1 -> 64x512x4x4 stride 4x4 window 4x4",
+    "avg_pool_grad 64x1280x1x1 -> 64x1280x4x4 stride 4x4 window 4x4",
+    "avg_pool_grad 64x512x1x1 -> 64x512x2x2 stride 2x2 window 2x2",
+    "avg_pool_grad 64x512x1x1 -> 64x512x7x7 stride 7x7 window 7x7",
+    "avg_pool_grad 64x512x1x1 -> 64x512x1x1 stride 1x1 window 1x1",
+    "# activations",
+    "relu6 64x96x32x32",
+    "relu6_grad 64x96x32x32 64x96x32x32 -> 64x96x32x32",
+    "sigmoid 64x96x32x32",
+    "sigmoid_grad 64x96x32x32 64x96x32x32 -> 64x96x32x32",
     "# gpt",
     "linear 1536x384 1152x384 1152",
     "linear 1536x1536 384x1536 384",
@@ -196,14 +240,23 @@ static double flops_of(const struct kernel_problem *problem)
     return 2.0 * pool * (double)(y->dim[0] * y->dim[2] * y->dim[3]) * (double)shape_count(w);
 }
 
-/* Each tensor once. */
+static bool is_memory_bound(const struct kernel_problem *problem)
+{
+    return strncmp(problem->op, "linear", 6) != 0 && strncmp(problem->op, "conv2d", 6) != 0;
+}
+
+/* Bytes that must pass between memory and processor. */
 static double bytes_of(const struct kernel_problem *problem)
 {
+    const bool is_norm = strcmp(problem->op, "batch_norm") == 0;
+    const bool is_norm_grad = strcmp(problem->op, "batch_norm_grad") == 0;
     double bytes = 0;
 
-    for (int i = 0; i < problem->n_in; i++)
-        bytes += (double)shape_count(&problem->in[i].shape) *
+    for (int i = 0; i < problem->n_in; i++) { /* a residual and y need be read once */
+        const bool is_twice = (is_norm_grad && i < 4) || (is_norm && i == 0);
+        bytes += (is_twice ? 2.0 : 1.0) * (double)shape_count(&problem->in[i].shape) *
                  (double)dtype_size(problem->in[i].dtype);
+    }
     for (int i = 0; i < problem->n_out; i++)
         bytes += (double)shape_count(&problem->out[i].shape) *
                  (double)dtype_size(problem->out[i].dtype);
@@ -233,9 +286,9 @@ static double busy_ns(void)
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-static void time_entry(struct entry *entry, int round, double flops)
+/* `guess` nanoseconds are about what a run takes. */
+static void time_entry(struct entry *entry, int round, double guess)
 {
-    const double guess = flops / 100.0;
     const int count = guess > SAMPLE_NS ? 1 : (int)(SAMPLE_NS / guess) + 1;
     const double begin = busy_ns();
 
@@ -274,6 +327,51 @@ static int make_entries(const struct kernel_problem *problem, double flops,
     return n;
 }
 
+/* "add" of two tensors as large as the largest of the problem: what memory can do. */
+static enum status make_add(const struct kernel_problem *problem, struct entry *out)
+{
+    const struct shape *a = &problem->in[0].shape, *b = &problem->out[0].shape;
+    struct kernel_problem add = { .op = "add", .n_in = 2, .n_out = 1 };
+
+    add.in[0] = problem->in[0];
+    add.in[0].shape = shape_count(a) > shape_count(b) ? *a : *b;
+    add.in[1] = add.out[0] = add.in[0];
+    out->kernel = kernel_find("add", "own");
+    return kernel_trial_create(out->kernel, &add, KERNEL_FILL_NORMAL, 1, &out->trial);
+}
+
+static void measure_memory_bound(const char *line, const struct kernel_problem *problem)
+{
+    struct entry entries[MOST_KERNELS] = { 0 }, add = { 0 };
+    const double bytes = bytes_of(problem);
+    const int n = make_entries(problem, bytes, entries);
+
+    if (make_add(problem, &add) != STATUS_OK) {
+        printf("%s: %s\n", line, status_message());
+        return;
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        time_entry(&add, round, bytes / 10);
+        for (int i = 0; i < n; i++)
+            time_entry(&entries[i], round, bytes / 10);
+    }
+    qsort(add.ns, ROUNDS, sizeof add.ns[0], compare);
+    const double per_byte =
+        add.ns[ROUNDS / 2] / bytes_of(kernel_trial_call(add.trial)->problem);
+    printf("%-82s", line);
+    for (int i = 0; i < n; i++) {
+        qsort(entries[i].ns, ROUNDS, sizeof entries[i].ns[0], compare);
+        printf(" %s %.0f us (%.0f)", entries[i].kernel->name, entries[i].ns[ROUNDS / 2] / 1e3,
+               entries[i].ns[0] / 1e3);
+        if (entries[i].difference > 0)
+            printf(" %.0e", entries[i].difference);
+        kernel_trial_destroy(entries[i].trial);
+    }
+    printf("  floor %.0f us at %.1f GB/s\n", bytes * per_byte / 1e3, 1 / per_byte);
+    fflush(stdout);
+    kernel_trial_destroy(add.trial);
+}
+
 static void measure(const char *line)
 {
     struct kernel_problem problem;
@@ -283,6 +381,10 @@ static void measure(const char *line)
         printf("%s: %s\n", line, status_message());
         return;
     }
+    if (is_memory_bound(&problem)) {
+        measure_memory_bound(line, &problem);
+        return;
+    }
     const double flops = flops_of(&problem);
     const int n = make_entries(&problem, flops, entries);
     const double peak = peak_gflops(kernel_isa());
@@ -290,7 +392,7 @@ static void measure(const char *line)
 
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < n; i++)
-            time_entry(&entries[i], round, flops);
+            time_entry(&entries[i], round, flops / 100);
     }
     printf("%-82s", line);
     for (int i = 0; i < n; i++) {
@@ -322,12 +424,7 @@ static bool is_wanted(const char *line, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    printf("%s, GFLOP/s: median (best)\n", kernel_isa());
-    for (int i = 1; i < argc; i++) {
-        struct kernel_problem problem;
-        if (kernel_parse(argv[i], &problem) == STATUS_OK)
-            measure(argv[i]);
-    }
+    printf("%s, GFLOP/s or microseconds: median (best)\n", kernel_isa());
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
         if (!is_wanted(problems[i], argc, argv))
             continue;

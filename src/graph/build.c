@@ -204,6 +204,22 @@ void build_classifier_loss(struct graph *graph, struct value *logits, struct val
     roles->loss = first(graph_add(graph, &op_softmax_cross_entropy, "loss", in, 2, NULL));
 }
 
+void build_label_smoothing(struct graph *graph, float share)
+{
+    const struct value *loss = graph_roles(graph)->loss;
+
+    if (share == 0 || !loss)
+        return;
+    if (loss->maker->op != &op_softmax_cross_entropy)
+        graph_fail(graph, FAIL(STATUS_USAGE, "label smoothing: %s learns from no labels",
+                               graph_name(graph)));
+    else if (!(share > 0 && share <= 1))
+        graph_fail(graph,
+                   FAIL(STATUS_USAGE, "label smoothing %g is not in [0, 1]", (double)share));
+    else
+        loss->maker->attrs.smoothing = share;
+}
+
 void build_mse_loss(struct graph *graph, struct value *output, struct value *target)
 {
     struct graph_roles *roles = graph_roles(graph);

@@ -47,6 +47,9 @@ struct value *build_batch_norm(struct graph *graph, const char *name, struct val
 
 /* The ends of a model: set the graph's roles. */
 void build_classifier_loss(struct graph *graph, struct value *logits, struct value *labels);
+/* Has the classifier's loss spread a share of each label evenly over the classes; 0 changes
+ * nothing. Any other loss fails the graph. */
+void build_label_smoothing(struct graph *graph, float share);
 void build_mse_loss(struct graph *graph, struct value *output, struct value *target);
 /* Mean squared difference from the graph's input, which is flattened if the output is. */
 void build_reconstruction_loss(struct graph *graph, struct value *output);

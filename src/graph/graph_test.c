@@ -152,6 +152,12 @@ static void test_losses_set_the_roles(void)
     CHECK(graph_roles(graph)->output == x);
     check_shape(graph_roles(graph)->loss, "1");
     check_shape(graph_roles(graph)->correct, "1");
+    build_label_smoothing(graph, 0.1F);
+    CHECK(graph_roles(graph)->loss->maker->attrs.smoothing == 0.1F);
+    CHECK_OK(graph_verify(graph));
+    build_label_smoothing(graph, 1.5F);
+    CHECK_STATUS(STATUS_USAGE, graph_status(graph));
+    CHECK_MESSAGE("1.5 is not in [0, 1]");
     graph_destroy(graph);
 
     graph = begin("regression");
@@ -160,6 +166,11 @@ static void test_losses_set_the_roles(void)
     CHECK_OK(graph_verify(graph));
     CHECK(graph_roles(graph)->output == x && !graph_roles(graph)->correct);
     check_shape(graph_roles(graph)->loss, "1");
+    build_label_smoothing(graph, 0);
+    CHECK_OK(graph_verify(graph));
+    build_label_smoothing(graph, 0.1F);
+    CHECK_STATUS(STATUS_USAGE, graph_status(graph));
+    CHECK_MESSAGE("regression learns from no labels");
     graph_destroy(graph);
 }
 

@@ -11,7 +11,9 @@ static enum status infer_cross_entropy(const struct node *node, struct op_shapes
 {
     const struct shape *logits = s->in[0], *labels = s->in[1];
 
-    (void)node;
+    if (!(node->attrs.smoothing >= 0 && node->attrs.smoothing <= 1))
+        return FAIL(STATUS_USAGE, "label smoothing %g is not in [0, 1]",
+                    (double)node->attrs.smoothing);
     if (logits->rank != 2 || labels->rank != 1 || logits->dim[0] != labels->dim[0])
         return FAIL(STATUS_USAGE, "needs logits (samples, classes) and one label a sample");
     s->out[0] = shape_1(1);
@@ -23,12 +25,13 @@ static void gradient_cross_entropy(struct graph *graph, const struct node *node,
                                    struct value *const *dout, const bool *wanted,
                                    struct value **din)
 {
+    const struct attrs attrs = { .smoothing = node->attrs.smoothing };
     struct value *const in[] = { node->out[1], node->in[1] };
 
     (void)dout;
     if (wanted[0]) {
         struct node *grad =
-            graph_add(graph, &op_softmax_cross_entropy_grad, node->name, in, 2, NULL);
+            graph_add(graph, &op_softmax_cross_entropy_grad, node->name, in, 2, &attrs);
         din[0] = grad ? grad->out[0] : NULL;
     }
 }
@@ -67,7 +70,7 @@ static enum status infer_cross_entropy_grad(const struct node *node, struct op_s
 
 const struct op op_softmax_cross_entropy_grad = {
     .name = "softmax_cross_entropy_grad",
-    .summary = "softmax minus one at the label",
+    .summary = "softmax minus what the labels weigh",
     .min_in = 2,
     .max_in = 2,
     .min_out = 1,

@@ -68,6 +68,7 @@ void graph_print_attrs(const struct node *node, struct strbuf *out)
     print_float(out, "beta1", a->beta1);
     print_float(out, "beta2", a->beta2);
     print_float(out, "epsilon", a->epsilon);
+    print_float(out, "smoothing", a->smoothing);
     print_float(out, "max_norm", a->max_norm);
     if (a->nesterov)
         strbuf_add(out, " nesterov");

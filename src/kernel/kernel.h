@@ -151,7 +151,8 @@ const char *kernel_isa(void);
  * "conv2d_grad_input 8x16x14x14 16x6x5x5 -> 8x6x14x14 stride 1x1 pad 2x2". Returns `text`. */
 const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_TEXT]);
 /* Reads such a line and works out types, layouts and outputs; refuses an illegal problem with
- * the reason. out->op points to a constant. What is not in the line (rate, stream) is zero. */
+ * the reason. out->op points to a constant. What is not in the line (rate, stream, epsilon, smoothing) is
+ * zero. */
 MUST_CHECK enum status kernel_parse(const char *text, struct kernel_problem *out);
 /* Is the problem one of the list above, its shapes in agreement? */
 MUST_CHECK enum status kernel_check(const struct kernel_problem *problem);

@@ -333,6 +333,8 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
     }
     if (strncmp(op, "batch_norm", 10) == 0)
         out->attrs.epsilon = 1e-5F;
+    if (strncmp(op, "softmax", 7) == 0 && chance(rng, 50))
+        out->attrs.smoothing = rng_float(rng);
     if (strcmp(op, "accuracy") == 0 && chance(rng, 50))
         out->out[0].dtype = DTYPE_I32;
 }

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "graph/build.h"
+
 extern const struct model model_mlp, model_cnn;
 
 const struct model *const model_table[] = { &model_mlp, &model_cnn, NULL };
@@ -57,6 +59,8 @@ enum status model_build(const struct model *model, const struct model_config *co
     roles->target = graph_input(graph, "target", DTYPE_I32, shape_1(config->batch));
     if (graph_status(graph) == STATUS_OK)
         model->build(graph, config, roles->input, roles->target);
+    if (config->training)
+        build_label_smoothing(graph, config->label_smoothing);
     enum status status = graph_verify(graph);
     if (status == STATUS_OK && !roles->loss)
         status = FAIL(STATUS_USAGE, "model %s has no loss", model->name);

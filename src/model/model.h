@@ -26,6 +26,7 @@ struct model_config {
     struct shape sample; /* C, H, W */
     int classes;
     bool training;                 /* false: no dropout, statistics as learnt */
+    float label_smoothing;         /* in training: share of a label that is spread evenly */
     double options[MODEL_OPTIONS]; /* in the order of the model's table */
 };
 

@@ -42,6 +42,7 @@ static enum status pick_model(struct job *job, const struct model *model)
     if (!job->model)
         return unknown("model", job->settings.model, names, "tutti models");
     job->model_config = model_defaults(job->model);
+    job->model_config.label_smoothing = (float)job->settings.label_smoothing;
     for (int i = 0; i < MODEL_OPTIONS && job->model->options[i].name; i++) {
         if (!isnan(job->settings.options[i]))
             TRY(model_set_option(job->model, &job->model_config, job->model->options[i].name,

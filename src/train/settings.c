@@ -71,6 +71,8 @@ const struct setting settings_table[] = {
       1 },
     { "clip", 0, "NORM", "largest norm of the gradient; 0 is off", "Optimizer", SETTING_NUMBER,
       FIELD(clip), 0, 1e30 },
+    { "label-smoothing", 0, "S", "share of each label spread evenly over the classes",
+      "Optimizer", SETTING_NUMBER, FIELD(label_smoothing), 0, 1 },
     { "schedule", 0, "NAME", "constant, step or cosine", "Optimizer", SETTING_TEXT,
       FIELD(schedule), 0, 0 },
     { "warmup", 0, "STEPS", "rise linearly to the rate over these steps", "Optimizer",

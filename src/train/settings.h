@@ -33,6 +33,7 @@ struct settings {
     double gamma, final_lr;
     int64_t decay_every, warmup; /* steps */
     double clip;                 /* 0 is off */
+    double label_smoothing;      /* share of a label that is spread evenly; 0 is off */
     uint64_t seed;
     bool shuffle, drop_last;
     int64_t log_every, eval_every; /* steps; epochs (0: never) */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* batch_norm.c - batch normalization with residual and activation, and its gradient.
  *
- * Bound by memory: forward reads x twice and writes y, backward reads what it has twice and
+ * Bound by memory: forward reads x twice and writes y; backward reads dy and x twice, y once, and
  * writes dx. What follows from the sums is worked on from the end, where the sums stopped, as
  * that is still in the cache.
  *
@@ -17,9 +17,9 @@
 #include "kernel/cpu/rows.h"
 #include "kernel/cpu/simd_block.h"
 
-enum { BLOCK_ROWS = 32, ROW_PARTS = 16, WIDTH = 256 };
+enum { BLOCK_ROWS = 16, ROW_PARTS = 16, WIDTH = 256 };
 /* Vectors whose sums are in registers together. */
-enum { VECTORS = 4 };
+enum { VECTORS = 4, LANES = VECTORS * SIMD_LANES };
 
 /* How a problem is cut. */
 struct grid {
@@ -130,7 +130,6 @@ static inline void join_moments(double n, double more, size_t lanes, const float
 static void add_moments(const float *x, size_t rows, size_t width, size_t stride,
                         double *all_mean, double *all_squares)
 {
-    enum { LANES = VECTORS * SIMD_LANES };
     float mean[LANES], squares[LANES];
 
     for (size_t j = 0; j < width; j++)
@@ -324,56 +323,84 @@ static void run_batch_norm_apply(const struct kernel_call *call)
 
 /* Gradient ----------------------------------------------------------------------------- */
 
-/* dx = d * scale + (x - mean) * slope + shift, where d is dy through the activation. */
+/* dx = d * scale + ((x - mean) * slope + shift), where d is dy through the activation. */
 enum { D_MEAN, D_SCALE, D_SLOPE, D_SHIFT };
 
-/* What a range of the gradient reads and writes; y and dresidual may be NULL. */
-struct gradient {
+/* Where the activation lets nothing through, dy is as good as 0: the first pass keeps a bit for each
+ * element, so that the second need not read y again. */
+static size_t bits_a_row(size_t width)
+{
+    return (width + SIMD_LANES - 1) / SIMD_LANES;
+}
+
+static size_t gradient_scratch_bytes(const struct kernel_problem *problem)
+{
+    const struct grid g = grid_of(problem);
+    const size_t words = g.rows * bits_a_row(g.width) + g.rest * bits_a_row(g.channels);
+
+    return scratch_bytes(problem) + words * sizeof(uint16_t);
+}
+
+/* Rows that follow each other; y and dresidual may be NULL. */
+struct stretch {
+    size_t rows, width;
     const float *dy, *x, *y;
     float *dx, *dresidual;
+    uint16_t *bits; /* bits_a_row words a row */
 };
 
-static struct gradient gradient_of(const struct kernel_call *call)
+/* Rows [from, to), or if they are those after the last, the rest a place a row. */
+static struct stretch stretch_of(const struct kernel_call *call, const struct grid *g,
+                                 size_t from, size_t to)
 {
-    return (struct gradient){
-        .dy = call->in[0],
-        .x = call->in[1],
-        .y = call->problem->n_in > 4 ? call->in[4] : NULL,
-        .dx = call->out[0],
-        .dresidual = call->problem->n_out > 3 ? call->out[3] : NULL,
+    const struct kernel_problem *problem = call->problem;
+    const bool is_rest = from == g->rows;
+    const size_t at = from * g->width;
+
+    return (struct stretch){
+        .rows = is_rest ? g->rest : to - from,
+        .width = is_rest ? g->channels : g->width,
+        .dy = (const float *)call->in[0] + at,
+        .x = (const float *)call->in[1] + at,
+        .y = problem->n_in > 4 ? (const float *)call->in[4] + at : NULL,
+        .dx = (float *)call->out[0] + at,
+        .dresidual = problem->n_out > 3 ? (float *)call->out[3] + at : NULL,
+        .bits = (uint16_t *)lane_numbers(call, g, LANE_NUMBERS) + from * bits_a_row(g->width),
     };
 }
 
-/* Sums of d and d * (x - mean) over `rows` rows of `vectors` vectors from element `from` on. */
-static inline void block_sums(const struct gradient *grad, enum activation activation,
-                              size_t from, size_t stride, size_t rows, int vectors, size_t left,
-                              const float *mean, float *sum, float *product)
+/* Sums of d and d * (x - mean) over rows [from, to) of `vectors` vectors from column j on; `left`
+ * columns in all. */
+static inline void block_sums(const struct stretch *s, enum activation activation, size_t from,
+                              size_t to, size_t j, int vectors, size_t left, const float *mean,
+                              float *sum, float *product)
 {
     struct simd_floats sums[VECTORS], products[VECTORS], means[VECTORS];
 
     for (int v = 0; v < vectors; v++) {
-        const size_t at = (size_t)v * SIMD_LANES;
+        const size_t lane = (size_t)v * SIMD_LANES;
         sums[v] = products[v] = simd_set(0);
-        means[v] = simd_load(mean + at, left - at, 0);
+        means[v] = simd_load(mean + j + lane, left - lane, 0);
     }
-    for (size_t r = 0; r < rows; r++) {
+    for (size_t r = from; r < to; r++) {
         for (int v = 0; v < vectors; v++) {
-            const size_t lane = (size_t)v * SIMD_LANES, at = from + r * stride + lane;
+            const size_t lane = (size_t)v * SIMD_LANES, at = r * s->width + j + lane;
             const size_t n = left - lane;
-            struct simd_floats d = simd_load(grad->dy + at, n, 0);
+            const struct simd_floats x = simd_load(s->x + at, n, 0);
+            struct simd_floats d = simd_load(s->dy + at, n, 0);
 
             if (activation != ACTIVATION_NONE) {
-                const struct simd_floats y = simd_load(grad->y + at, n, 0);
-                d = simd_where_above(d, y, 0);
-                if (activation == ACTIVATION_RELU6)
-                    d = simd_where_above(d, simd_subtract(simd_set(6), y), 0);
+                const struct simd_floats y = simd_load(s->y + at, n, 0);
+                uint16_t bits = simd_above(y, 0);
+                if (activation == ACTIVATION_RELU6) /* the difference is exact near 6 */
+                    bits &= simd_above(simd_subtract(simd_set(6), y), 0);
+                s->bits[r * bits_a_row(s->width) + (j + lane) / SIMD_LANES] = bits;
+                d = simd_where(d, bits);
             }
-            if (grad->dresidual)
-                simd_store(d, n, grad->dresidual + at);
+            if (s->dresidual)
+                simd_store(d, n, s->dresidual + at);
             sums[v] = simd_add(sums[v], d);
-            products[v] = simd_add(
-                products[v],
-                simd_multiply(d, simd_subtract(simd_load(grad->x + at, n, 0), means[v])));
+            products[v] = simd_add(products[v], simd_multiply(d, simd_subtract(x, means[v])));
         }
     }
     for (int v = 0; v < vectors; v++) {
@@ -382,49 +409,48 @@ static inline void block_sums(const struct gradient *grad, enum activation activ
     }
 }
 
-/* Both sums of rows of `width` elements, `stride` apart, from element `from` on. */
-static inline void add_sums(const struct gradient *grad, enum activation activation,
-                            size_t from, size_t rows, size_t width, size_t stride,
-                            const float *mean, double *all_sum, double *all_product)
+/* Both sums of a stretch: all[0..width) and all[width..2 width). */
+static inline void add_sums(const struct stretch *s, enum activation activation,
+                            const float *mean, double *all)
 {
-    enum { LANES = VECTORS * SIMD_LANES };
     float sum[LANES], product[LANES];
 
-    for (size_t j = 0; j < width; j++)
-        all_sum[j] = all_product[j] = 0;
-    for (size_t r = 0; r < rows; r += BLOCK_ROWS) {
-        const size_t n = simd_min(BLOCK_ROWS, rows - r), at = from + r * stride;
+    for (size_t j = 0; j < 2 * s->width; j++)
+        all[j] = 0;
+    for (size_t r = 0; r < s->rows; r += BLOCK_ROWS) {
+        const size_t end = simd_min(r + BLOCK_ROWS, s->rows);
 
-        for (size_t j = 0; j < width;) {
-            const size_t lanes = simd_min(j + LANES <= width ? LANES : SIMD_LANES, width - j);
+        for (size_t j = 0; j < s->width;) {
+            const size_t left = s->width - j, lanes = left < LANES ? SIMD_LANES : LANES;
             if (lanes == LANES)
-                block_sums(grad, activation, at + j, stride, n, VECTORS, LANES, mean + j, sum,
-                           product);
+                block_sums(s, activation, r, end, j, VECTORS, LANES, mean, sum, product);
             else
-                block_sums(grad, activation, at + j, stride, n, 1, lanes, mean + j, sum,
-                           product);
+                block_sums(s, activation, r, end, j, 1, left, mean, sum, product);
+            const size_t n = simd_min(lanes, left);
 #pragma omp simd
-            for (size_t l = 0; l < lanes; l++) {
-                all_sum[j + l] += (double)sum[l];
-                all_product[j + l] += (double)product[l];
+            for (size_t l = 0; l < n; l++) {
+                all[j + l] += (double)sum[l];
+                all[s->width + j + l] += (double)product[l];
             }
             j += lanes;
         }
     }
 }
 
-static void sum_rows(const struct gradient *grad, enum activation activation, size_t from,
-                     size_t rows, size_t width, const float *mean, double *sums)
+static void sum_stretch(const struct kernel_call *call, const struct grid *g,
+                        const struct stretch *s, double *all)
 {
-    switch (activation) {
+    const float *mean = lane_numbers(call, g, D_MEAN);
+
+    switch (call->problem->attrs.activation) {
     case ACTIVATION_RELU:
-        add_sums(grad, ACTIVATION_RELU, from, rows, width, width, mean, sums, sums + width);
+        add_sums(s, ACTIVATION_RELU, mean, all);
         break;
     case ACTIVATION_RELU6:
-        add_sums(grad, ACTIVATION_RELU6, from, rows, width, width, mean, sums, sums + width);
+        add_sums(s, ACTIVATION_RELU6, mean, all);
         break;
     default:
-        add_sums(grad, ACTIVATION_NONE, from, rows, width, width, mean, sums, sums + width);
+        add_sums(s, ACTIVATION_NONE, mean, all);
     }
 }
 
@@ -432,16 +458,14 @@ static void sums_of_part(void *arg, size_t part)
 {
     const struct kernel_call *call = arg;
     const struct grid g = grid_of(call->problem);
-    const struct gradient grad = gradient_of(call);
-    const enum activation activation = call->problem->attrs.activation;
-    const size_t from = part_begin(&g, part), to = part_begin(&g, part + 1);
-    const float *mean = lane_numbers(call, &g, D_MEAN);
+    const struct stretch s =
+        stretch_of(call, &g, part_begin(&g, part), part_begin(&g, part + 1));
 
-    sum_rows(&grad, activation, from * g.width, to - from, g.width, mean,
-             part_sums(call, &g, part));
-    if (part + 1 == g.parts)
-        sum_rows(&grad, activation, g.rows * g.width, g.rest, g.channels, mean,
-                 part_sums(call, &g, g.parts));
+    sum_stretch(call, &g, &s, part_sums(call, &g, part));
+    if (part + 1 == g.parts) {
+        const struct stretch rest = stretch_of(call, &g, g.rows, g.rows);
+        sum_stretch(call, &g, &rest, part_sums(call, &g, g.parts));
+    }
 }
 
 /* All parts onto the first one's first row, in order. */
@@ -462,51 +486,51 @@ static void add_parts(const struct kernel_call *call, const struct grid *g)
     }
 }
 
-/* Elements [from, to) of dx, from d if that has been stored as dresidual. */
+/* dx of a stretch, from d, or from dy and the bits. */
 static inline void spread(const struct kernel_call *call, const struct grid *g,
-                          const struct gradient *grad, size_t from, size_t to,
-                          enum activation activation)
+                          const struct stretch *s, const float *dy, bool with_bits)
 {
     const float *mean = lane_numbers(call, g, D_MEAN), *scale = lane_numbers(call, g, D_SCALE);
-    const float *slope = lane_numbers(call, g, D_SLOPE),
-                *shift = lane_numbers(call, g, D_SHIFT);
-    const float *dy =
-        activation == ACTIVATION_NONE && grad->dresidual ? grad->dresidual : grad->dy;
-    const float *x = grad->x, *y = grad->y;
-    float *dx = grad->dx;
+    const float *slope = lane_numbers(call, g, D_SLOPE);
+    const float *shift = lane_numbers(call, g, D_SHIFT);
+    const uint16_t *bits = s->bits;
 
-    for (size_t at = from; at < to; at += g->width) {
-        const size_t n = simd_min(g->width, to - at);
-#pragma omp simd
-        for (size_t j = 0; j < n; j++) {
-            float d = dy[at + j];
-            if (activation != ACTIVATION_NONE)
-                d = y[at + j] > 0 ? d : 0;
-            if (activation == ACTIVATION_RELU6)
-                d = y[at + j] < 6 ? d : 0;
-            dx[at + j] = d * scale[j] + ((x[at + j] - mean[j]) * slope[j] + shift[j]);
+    for (size_t r = 0; r < s->rows; r++) {
+        for (size_t j = 0; j < s->width; j += SIMD_LANES) {
+            const size_t at = r * s->width + j, n = s->width - j;
+            const struct simd_floats x =
+                simd_subtract(simd_load(s->x + at, n, 0), simd_load(mean + j, n, 0));
+            struct simd_floats d = simd_load(dy + at, n, 0);
+            if (with_bits)
+                d = simd_where(d, *bits++);
+            d = simd_multiply(d, simd_load(scale + j, n, 0));
+            simd_store(simd_add(d, simd_add(simd_multiply(x, simd_load(slope + j, n, 0)),
+                                            simd_load(shift + j, n, 0))),
+                       n, s->dx + at);
         }
     }
 }
 
+static void spread_stretch(const struct kernel_call *call, const struct grid *g,
+                           const struct stretch *s)
+{
+    if (s->y && !s->dresidual)
+        spread(call, g, s, s->dy, true);
+    else
+        spread(call, g, s, s->dresidual ? s->dresidual : s->dy, false);
+}
+
+/* A range counts rows from the end. */
 static void spread_rows(const struct kernel_call *call, size_t from, size_t to)
 {
     const struct grid g = grid_of(call->problem);
-    const struct gradient grad = gradient_of(call);
-    const enum activation activation =
-        grad.dresidual ? ACTIVATION_NONE : call->problem->attrs.activation;
 
-    elements_from_end(&g, &from, &to);
-    switch (activation) {
-    case ACTIVATION_RELU:
-        spread(call, &g, &grad, from, to, ACTIVATION_RELU);
-        break;
-    case ACTIVATION_RELU6:
-        spread(call, &g, &grad, from, to, ACTIVATION_RELU6);
-        break;
-    default:
-        spread(call, &g, &grad, from, to, ACTIVATION_NONE);
+    if (from == 0) {
+        const struct stretch rest = stretch_of(call, &g, g.rows, g.rows);
+        spread_stretch(call, &g, &rest);
     }
+    const struct stretch s = stretch_of(call, &g, g.rows - to, g.rows - from);
+    spread_stretch(call, &g, &s);
 }
 
 static void run_batch_norm_grad(const struct kernel_call *call)
@@ -532,7 +556,7 @@ static void run_batch_norm_grad(const struct kernel_call *call)
     }
     for (size_t i = D_SCALE; i <= D_SHIFT; i++)
         repeat(&g, lane_numbers(call, &g, i));
-    simd_for(call, g.rows + (g.rest > 0), g.width, spread_rows);
+    simd_for(call, g.rows, g.width, spread_rows);
 }
 
 const struct kernel SIMD_TABLE(kernel_batch_norm_rows)[] = {
@@ -542,7 +566,7 @@ const struct kernel SIMD_TABLE(kernel_batch_norm_rows)[] = {
       .run = run_batch_norm },
     { .op = "batch_norm_grad",
       .name = "own",
-      .scratch_bytes = scratch_bytes,
+      .scratch_bytes = gradient_scratch_bytes,
       .run = run_batch_norm_grad },
     { .op = "batch_norm_apply",
       .name = "own",

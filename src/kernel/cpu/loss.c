@@ -76,10 +76,27 @@ static double softmax_row(const float *x, size_t c, float *probs, float *out_lar
     return log_from_one((double)sum);
 }
 
-/* Leaves the loss of each row in the scratch. */
+/* Mean of x - largest over a row. */
+static double mean_below(const float *x, size_t c, float largest)
+{
+    const size_t whole = c / SIMD_LANES * SIMD_LANES;
+    double lane[SIMD_LANES] = { 0 };
+
+    for (size_t j = 0; j < whole; j += SIMD_LANES) {
+#pragma omp simd
+        for (size_t l = 0; l < SIMD_LANES; l++)
+            lane[l] += (double)x[j + l] - (double)largest;
+    }
+    for (size_t j = whole; j < c; j++)
+        lane[j - whole] += (double)x[j] - (double)largest;
+    return simd_sum_double(lane) / (double)c;
+}
+
+/* Leaves the loss of each row in the scratch: log of the sum, less what the targets weigh. */
 static void softmax_rows(const struct kernel_call *call, size_t from, size_t to)
 {
     const size_t c = (size_t)call->problem->in[0].shape.dim[1];
+    const double smoothing = (double)call->problem->attrs.smoothing;
     const int32_t *labels = call->in[1];
     double *losses = call->scratch;
 
@@ -89,9 +106,11 @@ static void softmax_rows(const struct kernel_call *call, size_t from, size_t to)
         const double log_sum = softmax_row(x, c, (float *)call->out[1] + i * c, &largest);
 
         if (labels[i] >= 0 && (size_t)labels[i] < c)
-            losses[i] = log_sum - ((double)x[labels[i]] - (double)largest);
+            losses[i] = log_sum - (1 - smoothing) * ((double)x[labels[i]] - (double)largest);
         else
             losses[i] = NAN;
+        if (smoothing > 0)
+            losses[i] -= smoothing * mean_below(x, c, largest);
     }
 }
 
@@ -122,19 +141,20 @@ static void run_softmax_cross_entropy(const struct kernel_call *call)
 static void softmax_grad_rows(const struct kernel_call *call, size_t from, size_t to)
 {
     const size_t c = (size_t)call->problem->in[0].shape.dim[1];
-    const float inv_batch = call->step->inv_batch;
+    const float inv_batch = call->step->inv_batch, smoothing = call->problem->attrs.smoothing;
+    const float spread = smoothing / (float)c, at_label = 1 - smoothing + spread;
     const int32_t *labels = call->in[1];
     const float *probs = call->in[0];
     float *dlogits = call->out[0];
 
 #pragma omp simd
     for (size_t i = from * c; i < to * c; i++)
-        dlogits[i] = probs[i] * inv_batch;
+        dlogits[i] = (probs[i] - spread) * inv_batch;
     for (size_t i = from; i < to; i++) {
         if (labels[i] < 0 || (size_t)labels[i] >= c)
             continue;
         const size_t at = i * c + (size_t)labels[i];
-        dlogits[at] = (probs[at] - 1) * inv_batch;
+        dlogits[at] = (probs[at] - at_label) * inv_batch;
     }
 }
 

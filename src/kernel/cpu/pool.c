@@ -165,13 +165,12 @@ static void spread_mean(const struct windows *g, const float *restrict dy, float
     const float area = (float)(g->window[0] * g->window[1]);
     const size_t c = g->c;
 
-    for (int r = 0; r < g->window[0]; r++) {
-        for (int s = 0; s < g->window[1]; s++) {
-            float *to = dx + ((size_t)r * g->w + (size_t)s) * c;
 #pragma omp simd
-            for (size_t j = 0; j < c; j++)
-                to[j] = dy[j] / area;
-        }
+    for (size_t j = 0; j < c; j++)
+        dx[j] = dy[j] / area;
+    for (int r = 0; r < g->window[0]; r++) {
+        for (int s = r == 0 ? 1 : 0; s < g->window[1]; s++)
+            memcpy(dx + ((size_t)r * g->w + (size_t)s) * c, dx, c * sizeof *dx);
     }
 }
 

@@ -9,6 +9,7 @@ void reference_softmax_cross_entropy(const struct kernel_call *call)
     const int64_t m = call->problem->in[0].shape.dim[0], c = call->problem->in[0].shape.dim[1];
     const float *logits = call->in[0];
     const int32_t *labels = call->in[1];
+    const double smoothing = (double)call->problem->attrs.smoothing;
     float *loss = call->out[0], *probs = call->out[1];
     double total = 0;
 
@@ -24,9 +25,11 @@ void reference_softmax_cross_entropy(const struct kernel_call *call)
         for (int64_t j = 0; j < c; j++)
             probs[i * c + j] = (float)(exp((double)row[j] - (double)largest) / sum);
         if (labels[i] >= 0 && labels[i] < c)
-            total += log(sum) - ((double)row[labels[i]] - (double)largest);
+            total += log(sum) - (1 - smoothing) * ((double)row[labels[i]] - (double)largest);
         else
             total = NAN;
+        for (int64_t j = 0; smoothing > 0 && j < c; j++)
+            total -= smoothing / (double)c * ((double)row[j] - (double)largest);
     }
     loss[0] = (float)(total * (double)call->step->inv_batch);
 }
@@ -36,11 +39,12 @@ void reference_softmax_cross_entropy_grad(const struct kernel_call *call)
     const int64_t m = call->problem->in[0].shape.dim[0], c = call->problem->in[0].shape.dim[1];
     const float *probs = call->in[0];
     const int32_t *labels = call->in[1];
+    const float smoothing = call->problem->attrs.smoothing, spread = smoothing / (float)c;
     float *dlogits = call->out[0];
 
     for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < c; j++) {
-            const float target = j == labels[i] ? 1.0f : 0.0f;
+            const float target = j == labels[i] ? 1 - smoothing + spread : spread;
             dlogits[i * c + j] = (probs[i * c + j] - target) * call->step->inv_batch;
         }
     }

@@ -68,13 +68,16 @@ static inline struct simd_floats simd_multiply(struct simd_floats a, struct simd
     return (struct simd_floats){ _mm512_mul_ps(a.v, b.v) };
 }
 
-/* x where y is larger than the limit, else 0. */
-static inline struct simd_floats simd_where_above(struct simd_floats x, struct simd_floats y,
-                                                  float limit)
+/* A bit a lane, the first lowest: is x larger than the limit? */
+static inline uint16_t simd_above(struct simd_floats x, float limit)
 {
-    const __mmask16 above = _mm512_cmp_ps_mask(y.v, _mm512_set1_ps(limit), _CMP_GT_OQ);
+    return _mm512_cmp_ps_mask(x.v, _mm512_set1_ps(limit), _CMP_GT_OQ);
+}
 
-    return (struct simd_floats){ _mm512_maskz_mov_ps(above, x.v) };
+/* x where its bit is set, else 0. */
+static inline struct simd_floats simd_where(struct simd_floats x, uint16_t bits)
+{
+    return (struct simd_floats){ _mm512_maskz_mov_ps(bits, x.v) };
 }
 
 static inline struct simd_floats simd_divide(struct simd_floats x, float by)
@@ -191,14 +194,24 @@ static inline struct simd_floats simd_multiply(struct simd_floats a, struct simd
     return (struct simd_floats){ _mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high) };
 }
 
-static inline struct simd_floats simd_where_above(struct simd_floats x, struct simd_floats y,
-                                                  float limit)
+static inline uint16_t simd_above(struct simd_floats x, float limit)
 {
     const __m256 limits = _mm256_set1_ps(limit);
+    const int low = _mm256_movemask_ps(_mm256_cmp_ps(x.low, limits, _CMP_GT_OQ));
+    const int high = _mm256_movemask_ps(_mm256_cmp_ps(x.high, limits, _CMP_GT_OQ));
+
+    return (uint16_t)(low | high << 8);
+}
+
+static inline struct simd_floats simd_where(struct simd_floats x, uint16_t bits)
+{
+    const __m256i each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i low = _mm256_and_si256(_mm256_set1_epi32(bits), each);
+    const __m256i high = _mm256_and_si256(_mm256_set1_epi32(bits >> 8), each);
 
     return (struct simd_floats){
-        _mm256_and_ps(x.low, _mm256_cmp_ps(y.low, limits, _CMP_GT_OQ)),
-        _mm256_and_ps(x.high, _mm256_cmp_ps(y.high, limits, _CMP_GT_OQ)),
+        _mm256_and_ps(x.low, _mm256_castsi256_ps(_mm256_cmpeq_epi32(low, each))),
+        _mm256_and_ps(x.high, _mm256_castsi256_ps(_mm256_cmpeq_epi32(high, each))),
     };
 }
 
@@ -344,12 +357,25 @@ static inline struct simd_floats simd_multiply(struct simd_floats a, struct simd
     return a;
 }
 
-/* x where y is larger than the limit, else 0. */
-static inline struct simd_floats simd_where_above(struct simd_floats x, struct simd_floats y,
-                                                  float limit)
+/* A bit a lane, the first lowest: is x larger than the limit? */
+static inline uint16_t simd_above(struct simd_floats x, float limit)
 {
+    simd_int_part all = { 0 };
+
     for (int i = 0; i < SIMD_PARTS; i++)
-        x.part[i] = (simd_float_part)((y.part[i] > limit) & (simd_int_part)x.part[i]);
+        all |= (x.part[i] > limit) & ((simd_int_part){ 1, 2, 4, 8 } << 4 * i);
+    return (uint16_t)(all[0] | all[1] | all[2] | all[3]);
+}
+
+/* x where its bit is set, else 0. */
+static inline struct simd_floats simd_where(struct simd_floats x, uint16_t bits)
+{
+    const simd_int_part all = (simd_int_part){ 0 } + bits;
+
+    for (int i = 0; i < SIMD_PARTS; i++) {
+        const simd_int_part set = (all & ((simd_int_part){ 1, 2, 4, 8 } << 4 * i)) != 0;
+        x.part[i] = (simd_float_part)(set & (simd_int_part)x.part[i]);
+    }
     return x;
 }
 
