@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* dataset.c - an open split: its samples, normalized or as stored.
- *
- * A normalized pixel is (pixel * (1/255) - mean) / deviation, computed in double
- * once for each of the 256 values and rounded to float. Reading looks it up, so every
- * machine gets the same bits.
- */
+/* dataset.c - an open split: its samples, normalized or as stored. */
 #include "data/dataset.h"
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "data/format.h"
+#include "data/normalize.h"
 #include "data/search.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { PIXEL_VALUES = 256, CLASS_NAME_BYTES = 24, CACHE_LINE = 64 };
+enum { CLASS_NAME_BYTES = 24, CACHE_LINE = 64 };
 
 struct dataset {
     const struct dataset_info *info; /* a row of the table, or `own` */
@@ -29,7 +25,7 @@ struct dataset {
     int64_t whole, count; /* samples there are; samples to be seen */
     int64_t plane;        /* pixels of one channel */
     int channels;
-    float normalized[FORMAT_CHANNELS][PIXEL_VALUES];
+    struct normalizer normalizer;
     char contents[SHA256_HEX];    /* of all samples */
     char fingerprint[SHA256_HEX]; /* of those to be seen */
     const char **class_names;     /* of `own` */
@@ -85,17 +81,6 @@ static enum status describe_unknown(struct dataset *dataset)
     return STATUS_OK;
 }
 
-static void make_table(struct dataset *dataset)
-{
-    for (int c = 0; c < dataset->channels; c++) {
-        const double mean = (double)dataset->info->mean[c];
-        const double deviation = (double)dataset->info->deviation[c];
-
-        for (int pixel = 0; pixel < PIXEL_VALUES; pixel++)
-            dataset->normalized[c][pixel] = (float)((pixel * (1.0 / 255) - mean) / deviation);
-    }
-}
-
 static int32_t label_of(const struct format_part *part, int64_t index)
 {
     return part->wide_labels ? part->wide_labels[index]
@@ -105,7 +90,7 @@ static int32_t label_of(const struct format_part *part, int64_t index)
 /* A byte each where that suffices, else three, whatever the file has. */
 static void hash_labels(struct sha256 *hash, const struct format_part *part, int classes)
 {
-    const int bytes = classes <= PIXEL_VALUES ? 1 : 3;
+    const int bytes = classes <= UINT8_MAX + 1 ? 1 : 3;
     uint8_t block[4096 - 4096 % 3];
     size_t filled = 0;
 
@@ -164,7 +149,7 @@ static enum status prepare(struct dataset *dataset, enum dataset_split split)
         dataset->whole += data->part[i].count;
     dataset->channels = (int)data->sample.dim[0];
     dataset->plane = data->sample.dim[1] * data->sample.dim[2];
-    make_table(dataset);
+    dataset_set_scale(dataset, NULL);
     hash_contents(dataset, split);
     dataset_limit(dataset, 0);
     return STATUS_OK;
@@ -210,6 +195,17 @@ void dataset_limit(struct dataset *dataset, int64_t limit)
     sha256_init(&hash);
     sha256_add(&hash, text, strlen(text));
     sha256_end_hex(&hash, dataset->fingerprint);
+}
+
+const struct pixel_scale pixel_unit_scale = { .deviation = { 1, 1, 1 } };
+
+void dataset_set_scale(struct dataset *dataset, const struct pixel_scale *scale)
+{
+    struct pixel_scale own;
+
+    memcpy(own.mean, dataset->info->mean, sizeof own.mean);
+    memcpy(own.deviation, dataset->info->deviation, sizeof own.deviation);
+    normalizer_init(&dataset->normalizer, scale ? scale : &own, dataset->channels);
 }
 
 void dataset_close(struct dataset *dataset)
@@ -284,37 +280,40 @@ int32_t dataset_label(const struct dataset *dataset, int64_t index)
     return label_of(part, index);
 }
 
-/* Planes C, H, W of bytes become H, W, C floats. */
-static void normalize(const struct dataset *dataset, const uint8_t *pixels, float *x)
+static void have_ready(const struct dataset *dataset, int64_t index)
 {
-    const int64_t plane = dataset->plane;
-    const int channels = dataset->channels;
+    const uint8_t *pixels = dataset_pixels(dataset, index);
 
-    if (channels == 1) {
-        const float *normalized = dataset->normalized[0];
-        for (int64_t p = 0; p < plane; p++)
-            x[p] = normalized[pixels[p]];
-        return;
+    for (int64_t at = 0; at < dataset->plane * dataset->channels; at += CACHE_LINE)
+        __builtin_prefetch(pixels + at);
+}
+
+void dataset_read_augmented(const struct dataset *dataset, const struct augment_epoch *how,
+                            const int64_t *index, int64_t count, float *x, int32_t *y)
+{
+    const struct normalizer *normalizer = &dataset->normalizer;
+    const struct shape *sample = &dataset->data.sample;
+    const bool augments = augment_is_on(&how->augment);
+    struct augment_draw draw = { 0 };
+
+    for (int64_t i = 0; i < count; i++, x += dataset->plane * dataset->channels) {
+        const uint8_t *pixels = dataset_pixels(dataset, index[i]);
+
+        if (i + 1 < count) /* samples lie far apart */
+            have_ready(dataset, index[i + 1]);
+        if (augments)
+            draw = augment_draw(&how->augment, sample, how->seed, how->epoch, index[i]);
+        pixels = augment_move(&draw, sample, pixels, how->scratch);
+        normalizer->run(normalizer, pixels, dataset->plane, x);
+        augment_cut_out(&draw, sample, x);
+        y[i] = dataset_label(dataset, index[i]);
     }
-    for (int64_t p = 0; p < plane; p++)
-        for (int c = 0; c < channels; c++)
-            x[p * channels + c] = dataset->normalized[c][pixels[c * plane + p]];
 }
 
 void dataset_read(const struct dataset *dataset, const int64_t *index, int64_t count, float *x,
                   int32_t *y)
 {
-    const int64_t size = dataset->plane * dataset->channels;
+    const struct augment_epoch none = { .seed = 0 };
 
-    for (int64_t i = 0; i < count; i++) {
-        const uint8_t *pixels = dataset_pixels(dataset, index[i]);
-
-        if (i + 1 < count) { /* samples lie far apart: have the next on its way */
-            const uint8_t *next = dataset_pixels(dataset, index[i + 1]);
-            for (int64_t at = 0; at < size; at += CACHE_LINE)
-                __builtin_prefetch(next + at);
-        }
-        normalize(dataset, pixels, x + i * size);
-        y[i] = dataset_label(dataset, index[i]);
-    }
+    dataset_read_augmented(dataset, &none, index, count, x, y);
 }

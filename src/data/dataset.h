@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/augment.h"
 #include "tensor/shape.h"
 
 enum dataset_split { DATASET_TRAIN, DATASET_TEST };
@@ -38,6 +39,12 @@ extern const struct dataset_info *const dataset_table[]; /* ended by NULL */
 /* By its name or one of its other names; NULL if unknown. */
 const struct dataset_info *dataset_find(const char *name);
 
+/* How pixels become numbers: (pixel / 255 - mean) / deviation, channel by channel. */
+struct pixel_scale {
+    float mean[3], deviation[3]; /* deviation > 0 */
+};
+extern const struct pixel_scale pixel_unit_scale; /* 0 to 1 as they are */
+
 struct dataset;
 
 /* `name` is a row of the table or a path to a folder in a known format (files under their
@@ -47,6 +54,9 @@ MUST_CHECK enum status dataset_open(const char *name, enum dataset_split split,
                                     struct dataset **out);
 /* The first `limit` samples only; 0 is all. */
 void dataset_limit(struct dataset *dataset, int64_t limit);
+/* Another normalization than the data set's own, for all that is read from now on; NULL is its own
+ * again. Not while others read. */
+void dataset_set_scale(struct dataset *dataset, const struct pixel_scale *scale);
 void dataset_close(struct dataset *dataset); /* NULL is allowed */
 
 const struct dataset_info *dataset_info(const struct dataset *dataset);
@@ -66,5 +76,16 @@ int32_t dataset_label(const struct dataset *dataset, int64_t index);
 /* Normalized samples: x[i] is sample index[i] as H, W, C floats, y[i] its label. */
 void dataset_read(const struct dataset *dataset, const int64_t *index, int64_t count, float *x,
                   int32_t *y);
+
+/* What augmentation depends on besides the sample. */
+struct augment_epoch {
+    struct augment augment;
+    uint64_t seed;
+    int64_t epoch;
+    uint8_t *scratch; /* bytes of one sample, for one thread */
+};
+/* The same, augmented. */
+void dataset_read_augmented(const struct dataset *dataset, const struct augment_epoch *how,
+                            const int64_t *index, int64_t count, float *x, int32_t *y);
 
 #endif /* DATA_DATASET_H */

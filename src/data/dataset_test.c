@@ -95,6 +95,70 @@ static void test_reading_normalizes(void)
     dataset_close(dataset);
 }
 
+static void test_the_scale_can_be_another(void)
+{
+    const char *folder = make_set("mine", &SMALL, 3);
+    float x[30];
+    int32_t y;
+    struct dataset *dataset;
+
+    CHECK_OK(dataset_open(folder, DATASET_TRAIN, &dataset));
+    const uint8_t *pixels = dataset_pixels(dataset, 5);
+    dataset_set_scale(dataset, &pixel_unit_scale);
+    dataset_read(dataset, (const int64_t[]){ 5 }, 1, x, &y);
+    for (int p = 0; p < 30; p++)
+        CHECK(x[p] == (float)(pixels[p] * (1.0 / 255)));
+    dataset_set_scale(dataset, NULL);
+    dataset_read(dataset, (const int64_t[]){ 5 }, 1, x, &y);
+    for (int p = 0; p < 30; p++)
+        CHECK(x[p] == (float)((pixels[p] * (1.0 / 255) - 0.5) / 0.5));
+    dataset_close(dataset);
+}
+
+/* Padding is black before normalization, what is cut out is 0 after it; labels stay. */
+static void test_augmented_samples_are_the_draws(struct rng *rng)
+{
+    enum { COUNT = 8, HEIGHT = 6, WIDTH = 5, PLANE = HEIGHT * WIDTH };
+    uint8_t scratch[PLANE];
+    const struct augment_epoch how = {
+        .augment = { .crop = (int)rng_below(rng, 5),
+                     .flip = rng_below(rng, 2),
+                     .cutout = (int)rng_below(rng, 6) },
+        .seed = rng_u64(rng),
+        .epoch = (int64_t)rng_below(rng, 50),
+        .scratch = scratch,
+    };
+    float x[COUNT * PLANE];
+    int32_t y[COUNT];
+    int64_t index[COUNT];
+    struct dataset *dataset;
+
+    CHECK_OK(dataset_open(make_set("mine", &SMALL, 3), DATASET_TRAIN, &dataset));
+    const struct shape sample = dataset_sample(dataset);
+    for (int i = 0; i < COUNT; i++)
+        index[i] = (int64_t)rng_below(rng, 30);
+    dataset_read_augmented(dataset, &how, index, COUNT, x, y);
+    for (int i = 0; i < COUNT; i++) {
+        const uint8_t *pixels = dataset_pixels(dataset, index[i]);
+        const struct augment_draw draw =
+            augment_draw(&how.augment, &sample, how.seed, how.epoch, index[i]);
+        CHECK_INT(dataset_label(dataset, index[i]), y[i]);
+        for (int p = 0; p < PLANE; p++) {
+            const int64_t row = p / WIDTH, column = p % WIDTH;
+            const int64_t from_row = row + draw.down;
+            const int64_t from = (draw.flip ? WIDTH - 1 - column : column) + draw.right;
+            const bool is_inside =
+                from_row >= 0 && from_row < HEIGHT && from >= 0 && from < WIDTH;
+            const int pixel = is_inside ? pixels[from_row * WIDTH + from] : 0;
+            const bool is_cut = row >= draw.top && row < draw.bottom && column >= draw.left &&
+                                column < draw.end;
+            CHECK(x[i * PLANE + p] ==
+                  (is_cut ? 0 : (float)((pixel * (1.0 / 255) - 0.5) / 0.5)));
+        }
+    }
+    dataset_close(dataset);
+}
+
 static void test_plain_and_packed_are_the_same(void)
 {
     struct data_testing_set packed = SMALL;
@@ -303,6 +367,9 @@ const struct test tests[] = {
     { .name = "a folder named as a row is that row",
       .run = test_a_folder_named_as_a_row_is_that_row },
     { .name = "reading normalizes", .run = test_reading_normalizes },
+    { .name = "the scale can be another", .run = test_the_scale_can_be_another },
+    { .name = "augmented samples are the draws",
+      .property = test_augmented_samples_are_the_draws },
     { .name = "plain and packed are the same", .run = test_plain_and_packed_are_the_same },
     { .name = "fingerprints tell data sets apart",
       .run = test_fingerprints_tell_data_sets_apart },

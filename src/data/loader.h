@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* loader.h - batches made ready ahead of the step that needs them.
  *
- * One thread reads ahead; it wakes when half of its buffers are free and fills them
- * all, so that it disturbs the computing threads seldom. All memory is taken in
- * loader_create. The stream of batches is a function of the sampler's configuration.
+ * Threads read ahead, each a whole batch; they wake when half of the buffers are free and
+ * fill them all, so that they disturb the computing threads seldom. All memory is taken in
+ * loader_create. The stream of batches is a function of the sampler's configuration and the
+ * augmentation, whatever the number of threads.
  *
  * Threads: loader_next and loader_done from one thread.
  */
@@ -16,13 +17,17 @@
 
 struct loader;
 
+enum { LOADER_THREADS = 64 }; /* at most */
+
 struct loader_config {
     const struct dataset *dataset; /* borrowed while the loader lives */
     struct sampler_config sampler;
     int64_t shards;                /* V of the whole job */
     int64_t first_shard, n_shards; /* this rank's shards, in a row */
     uint64_t first_step, end_step; /* steps [first, end) */
+    struct augment augment;        /* with the sampler's seed; all zero: none */
     int depth;                     /* batches ahead; 0 picks */
+    int threads;                   /* that read; 0: 1, and more while the user has to wait */
 };
 
 /* This rank's part of one step. */
@@ -37,7 +42,11 @@ struct batch {
 };
 
 MUST_CHECK enum status loader_create(const struct loader_config *config, struct loader **out);
-void loader_destroy(struct loader *loader); /* stops the thread; NULL is allowed */
+void loader_destroy(struct loader *loader); /* stops the threads; NULL is allowed */
+/* How many threads read now. */
+int loader_threads(struct loader *loader);
+/* Bytes of all batches that are kept. */
+size_t loader_bytes(const struct loader *loader);
 
 /* The next step's batch, waiting if it is not ready. *out is borrowed until loader_done.
  * STATUS_NOT_FOUND after the last step. */

@@ -32,28 +32,39 @@ static struct loader_config random_config(struct rng *rng, const struct dataset 
                      .shuffle = true },
         .shards = 1 + (int64_t)rng_below(rng, 9),
         .first_step = rng_below(rng, 20),
+        .augment = { .crop = (int)rng_below(rng, 3),
+                     .flip = rng_below(rng, 2),
+                     .cutout = (int)rng_below(rng, 4) },
         .depth = (int)rng_below(rng, 6),
+        .threads = (int)rng_below(rng, 5),
     };
     config.n_shards = config.shards;
     config.end_step = config.first_step + 1 + rng_below(rng, 20);
     return config;
 }
 
-/* Compares a batch with the rows [first, first + rows) of its step, read directly. */
-static void check_batch(const struct dataset *dataset, struct sampler *sampler,
+/* Compares a batch with the rows [first, first + rows) of its step, read directly, one by one. */
+static void check_batch(const struct loader_config *config, struct sampler *sampler,
                         const struct batch *batch, uint64_t number)
 {
     const struct sampler_step step = sampler_step(sampler, number);
-    float x[BATCH_MOST * SAMPLE];
-    int32_t y[BATCH_MOST];
+    uint8_t scratch[SAMPLE];
+    const struct augment_epoch how = { .augment = config->augment,
+                                       .seed = config->sampler.seed,
+                                       .epoch = step.epoch,
+                                       .scratch = scratch };
+    float x[SAMPLE];
+    int32_t y;
 
     CHECK_INT(number, batch->step);
     CHECK_INT(step.epoch, batch->epoch);
     CHECK_INT(step.samples, batch->samples);
     CHECK(batch->rows >= 0 && batch->first + batch->rows <= step.samples);
-    dataset_read(dataset, step.index + batch->first, batch->rows, x, y);
-    CHECK(memcmp(x, batch->x, (size_t)batch->rows * SAMPLE * sizeof *x) == 0);
-    CHECK(memcmp(y, batch->y, (size_t)batch->rows * sizeof *y) == 0);
+    for (int64_t i = 0; i < batch->rows; i++) {
+        dataset_read_augmented(config->dataset, &how, step.index + batch->first + i, 1, x, &y);
+        CHECK(memcmp(x, batch->x + i * SAMPLE, sizeof x) == 0);
+        CHECK_INT(y, batch->y[i]);
+    }
     CHECK((uintptr_t)batch->x % 64 == 0);
 }
 
@@ -79,7 +90,7 @@ static void test_ranks_together_see_each_step(struct rng *rng)
             const struct batch *batch;
             CHECK_OK(loader_next(loaders[rank], &batch));
             CHECK_INT(next, batch->first);
-            check_batch(dataset, sampler, batch, number);
+            check_batch(&config, sampler, batch, number);
             next += batch->rows;
             samples = batch->samples;
             loader_done(loaders[rank], batch);
@@ -136,7 +147,7 @@ static void test_all_slots_can_be_held(struct rng *rng)
         for (int i = 0; i < n_held; i++)
             CHECK_OK(loader_next(loader, &held[i]));
         for (int i = 0; i < n_held; i++) {
-            check_batch(dataset, sampler, held[i], number++);
+            check_batch(&config, sampler, held[i], number++);
             loader_done(loader, held[i]);
         }
     }
@@ -193,6 +204,42 @@ static void test_steps_take_no_memory(void)
     dataset_close(dataset);
 }
 
+/* A user that does nothing but take is faster than one reader. */
+static void test_readers_join_where_one_is_not_enough(void)
+{
+    const struct data_testing_set set = {
+        .train = 300, .test = 1, .rows = 64, .columns = 64, .classes = 5
+    };
+    const struct batch *batch;
+    struct dataset *dataset;
+    struct loader *loader;
+    struct rng rng;
+
+    rng_init(&rng, 5, 0);
+    data_testing_make(&rng, test_folder(), &set);
+    CHECK_OK(dataset_open(test_folder(), DATASET_TRAIN, &dataset));
+    struct loader_config config = { .dataset = dataset,
+                                    .sampler = { .count = 300, .batch = 150, .shuffle = true },
+                                    .shards = 1,
+                                    .n_shards = 1,
+                                    .end_step = 20000 };
+    CHECK_OK(loader_create(&config, &loader));
+    CHECK_INT(1, loader_threads(loader));
+    for (int i = 0; i < 20000 && loader_threads(loader) == 1; i++) {
+        CHECK_OK(loader_next(loader, &batch));
+        loader_done(loader, batch);
+    }
+    CHECK(loader_threads(loader) > 1);
+    loader_destroy(loader);
+
+    config.threads = 3;
+    CHECK_OK(loader_create(&config, &loader));
+    CHECK_INT(3, loader_threads(loader));
+    CHECK(loader_bytes(loader) >= (size_t)4 * 150 * 64 * 64 * sizeof(float));
+    loader_destroy(loader);
+    dataset_close(dataset);
+}
+
 static void test_no_steps_are_no_error(void)
 {
     struct rng rng;
@@ -236,6 +283,12 @@ static void test_wrong_requests_are_refused(void)
     config.first_step = config.end_step + 1;
     check_refused(&config, "is before the first");
     config = good;
+    config.threads = LOADER_THREADS + 1;
+    check_refused(&config, "65 threads to read");
+    config = good;
+    config.augment.crop = 3;
+    check_refused(&config, "crop 3 leaves nothing of images of 3x4");
+    config = good;
     config.sampler.batch = 0;
     check_refused(&config, "at least 1 sample");
 
@@ -257,6 +310,8 @@ const struct test tests[] = {
     { .name = "a shorter step may have more rows",
       .run = test_a_shorter_step_may_have_more_rows },
     { .name = "steps take no memory", .run = test_steps_take_no_memory },
+    { .name = "readers join where one is not enough",
+      .run = test_readers_join_where_one_is_not_enough },
     { .name = "no steps are no error", .run = test_no_steps_are_no_error },
     { .name = "wrong requests are refused", .run = test_wrong_requests_are_refused },
     { 0 },

@@ -178,6 +178,12 @@ static enum status open_data(struct job *job)
         return FAIL(STATUS_USAGE, "data set %s has %lld samples, fewer than --batch %lld",
                     s->data, (long long)dataset_count(job->train), (long long)s->batch);
     job->model_config.sample = dataset_sample(job->train);
+    job->augment = (struct augment){
+        .crop = (int)s->crop,
+        .flip = s->flip,
+        .cutout = (int)s->cutout,
+    };
+    TRY(augment_check(&job->augment, &job->model_config.sample));
     job->model_config.classes = dataset_classes(job->train);
     return STATUS_OK;
 }

@@ -18,6 +18,7 @@ struct job {
     struct kernel_choices *choices;
     struct dataset *train, *test; /* NULL for JOB_GRAPH */
     struct sampler_config sampler;
+    struct augment augment;
     int64_t steps_per_epoch, total_steps;
     struct graph *graph, *eval_graph;
     double began; /* clock_seconds at creation */

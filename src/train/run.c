@@ -107,8 +107,8 @@ static double mean_accuracy(const struct rank *rank, const struct tally *t)
 static enum status save(struct rank *rank)
 {
     const struct settings *s = &rank->job->settings;
+    char *folder, augment[AUGMENT_TEXT];
     struct strbuf state;
-    char *folder;
 
     TRY(exec_settle(rank->exec));
     if (rank->is_first)
@@ -129,9 +129,12 @@ static enum status save(struct rank *rank)
     strbuf_add_number(&state, rank->epoch.correct);
     strbuf_add(&state, ", \"epoch_seconds\": ");
     strbuf_add_number(&state, rank->epoch.seconds);
-    strbuf_printf(&state, ", \"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\"}",
+    strbuf_printf(&state,
+                  ", \"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", "
+                  "\"augment\": \"%s\"}",
                   kernel_isa(), kernel_choices_hash(rank->job->choices),
-                  dataset_fingerprint(rank->job->train));
+                  dataset_fingerprint(rank->job->train),
+                  augment_print(&rank->job->augment, augment));
     enum status status = strbuf_status(&state);
     if (status == STATUS_OK)
         status = file_join(s->out, "checkpoint", &folder);
@@ -387,6 +390,8 @@ static enum status start_rank(struct rank *rank)
     struct loader_config loader = {
         .dataset = job->train,
         .sampler = job->sampler,
+        .augment = job->augment,
+        .threads = (int)s->loader_threads,
         .shards = s->shards,
         .first_step = rank->run->first_step,
         .end_step = (uint64_t)job->total_steps,
@@ -573,6 +578,7 @@ enum status train_run(struct job *job, const struct train_hooks *hooks,
 static enum status read_state(struct run *run)
 {
     const char *text = checkpoint_state(run->checkpoint);
+    char text_now[AUGMENT_TEXT];
     struct json *json;
 
     TRY(json_parse(text, strlen(text), &json));
@@ -596,6 +602,11 @@ static enum status read_state(struct run *run)
     if (strcmp(json_text(state, "data", data), data) != 0)
         log_line(LOG_WARNING, "%s was saved while training on other data than %s",
                  checkpoint_path(run->checkpoint), dataset_path(run->job->train));
+    const char *now = augment_print(&run->job->augment, text_now);
+    const char *then = json_text(state, "augment", "none");
+    if (strcmp(then, now) != 0)
+        log_line(LOG_WARNING, "%s was saved while training with augmentation %s, now it is %s",
+                 checkpoint_path(run->checkpoint), then, now);
     json_destroy(json);
     return STATUS_OK;
 }

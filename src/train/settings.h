@@ -36,6 +36,9 @@ struct settings {
     double label_smoothing;      /* share of a label that is spread evenly; 0 is off */
     uint64_t seed;
     bool shuffle, drop_last;
+    int64_t crop, cutout; /* augmentation of training samples, pixels; 0 is none */
+    bool flip;
+    int64_t loader_threads;        /* 0 picks */
     int64_t log_every, eval_every; /* steps; epochs (0: never) */
     int64_t checkpoint_every;      /* steps; 0: at the end of an epoch and once a minute */
     int64_t keep;                  /* checkpoints kept */

@@ -83,7 +83,8 @@ static void test_printing_and_reading_gives_the_same(struct rng *rng)
             snprintf(number, sizeof number, "%llu", (unsigned long long)rng_u64(rng));
         else
             snprintf(number, sizeof number, "%llu",
-                     1 + (unsigned long long)rng_below(rng, 256));
+                     1 + (unsigned long long)rng_below(
+                             rng, row->maximum < 256 ? (uint64_t)row->maximum : 256));
         CHECK_OK(settings_set(&s, row, number));
     }
     s.options[0] = (double)rng_float(rng);

@@ -28,6 +28,16 @@ done
 train cnn-1x2 "${cnn[@]}" --threads 2
 same "cnn, 8 shards, adamw, clip" cnn-1 cnn-2 cnn-3 cnn-4 cnn-1x2
 
+# Augmentation follows the sample, not who reads it.
+augmented=(cnn --epochs 1 --batch 128 --shards 4 --crop 4 --flip --cutout 8)
+for n in 1 2 4; do
+    train augmented-$n "${augmented[@]}" --threads 1 -n $n
+done
+train augmented-readers "${augmented[@]}" --threads 1 --loader-threads 3
+same "cnn, 4 shards, crop, flip, cutout" augmented-1 augmented-2 augmented-4 augmented-readers
+train augmented-not cnn --epochs 1 --batch 128 --shards 4 --threads 1
+[ "$(hash augmented-not)" != "$(hash augmented-1)" ] || complain "augmentation makes no difference"
+
 # One shard shared by threads.
 train one-1 cnn --epochs 1 --shards 1 --threads 1
 train one-2 cnn --epochs 1 --shards 1 --threads 2

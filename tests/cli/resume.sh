@@ -49,6 +49,17 @@ truncate -s -5 "$newest/weights.safetensors"
 grep -q "$(basename "$newest")" torn.err || complain "torn: no word about $newest: $(cat torn.err)"
 same "torn checkpoint" again torn
 
+# Augmentation is a setting like others: kept, and a change of it is told.
+aug=(cnn --batch 60 --limit 1200 --shards 2 --threads 1 --crop 3 --flip --cutout 6)
+"$tutti" train "${aug[@]}" --steps 35 --quiet --out augmented-whole || complain "augmented-whole"
+"$tutti" train "${aug[@]}" --steps 25 --quiet --out augmented || complain "augmented"
+cp -r augmented changed
+"$tutti" train --resume augmented --steps 35 --quiet 2>augmented.err || complain "augmented: resume"
+[ ! -s augmented.err ] || complain "augmented: $(cat augmented.err)"
+same "resumed with augmentation" augmented-whole augmented
+"$tutti" train --resume changed --steps 35 --no-flip --quiet 2>changed.err || complain "changed: resume"
+grep -q 'with augmentation crop 3 flip cutout 6, now it is crop 3 cutout 6' changed.err || complain "changed: $(cat changed.err)"
+
 # Lines of metrics are neither lost nor doubled.
 for dir in killed again; do
     python3 - "$dir" <<'PY' || complain "metrics of $dir"

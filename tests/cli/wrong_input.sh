@@ -26,6 +26,9 @@ refused 2 'unknown schedule' "$tutti" train mlp --schedule polynomial
 refused 2 'device cpu' "$tutti" train mlp --device cuda
 refused 2 'works with sync step' "$tutti" train mlp --strategy mirrored -n 2 --sync async
 refused 2 'takes no value' "$tutti" train mlp --shuffle=yes
+refused 2 'crop 28 leaves nothing of images of 28x28' "$tutti" train cnn --crop 28
+refused 2 'cutout 29 is larger than images of 28x28' "$tutti" train cnn --flip --cutout 29
+refused 2 'must lie between' "$tutti" train cnn --loader-threads 65
 refused 2 'one word too many' "$tutti" train mlp cnn
 refused 2 'holds no run' "$tutti" eval .
 refused 2 'no folder' "$tutti" train --resume nowhere
