@@ -26,9 +26,17 @@ static enum status print_model(const struct model *model)
         if (value->kind == VALUE_PARAM)
             printf("  %-28s %s\n", value->name, shape_print(&value->shape, shape));
     }
-    for (int i = 0; i < MODEL_OPTIONS && model->options[i].name; i++)
-        printf("%s  --%-11s %s (%g)\n", i ? "" : "\nOptions\n", model->options[i].name,
-               model->options[i].summary, model->options[i].value);
+    for (int i = 0; i < MODEL_OPTIONS && model->options[i].name; i++) {
+        const struct model_option *option = &model->options[i];
+        const char *word = model_option_word(option, option->value);
+        printf("%s  --%-11s %s (", i ? "" : "\nOptions\n", option->name, option->summary);
+        for (int w = 0; option->words[w]; w++)
+            printf("%s%s", w ? " or " : "", option->words[w]);
+        if (word)
+            printf("; %s)\n", word);
+        else
+            printf("%g)\n", option->value);
+    }
     graph_destroy(graph);
     return STATUS_OK;
 }
@@ -49,7 +57,7 @@ static enum status run_models(const struct args *args)
         struct graph *graph;
         char count[32], flops[32];
         TRY(model_build(model_table[i], &config, &graph));
-        printf("%-10s %6s parameters %6s flop   %s\n", model_table[i]->name,
+        printf("%-16s %6s parameters %6s flop   %s\n", model_table[i]->name,
                cli_human((double)graph_param_count(graph), count),
                cli_human(graph_flops(graph, 1), flops), model_table[i]->summary);
         graph_destroy(graph);

@@ -74,21 +74,12 @@ static const struct model *named_model(const struct parse *parse)
 static enum status model_option(const struct parse *parse, const char *name, const char *text)
 {
     const struct model *model = named_model(parse);
-    char *end;
 
     for (int i = 0; model && i < MODEL_OPTIONS && model->options[i].name; i++) {
         const struct model_option *option = &model->options[i];
         if (strcmp(option->name, name) != 0)
             continue;
-        errno = 0;
-        const double number = strtod(text, &end);
-        if (end == text || *end || errno || !isfinite(number))
-            return FAIL(STATUS_USAGE, "--%s %s: not a number", name, text);
-        if (number < option->minimum || number > option->maximum)
-            return FAIL(STATUS_USAGE, "--%s %s: must lie between %g and %g", name, text,
-                        option->minimum, option->maximum);
-        parse->settings->options[i] = number;
-        return STATUS_OK;
+        return model_option_parse(option, text, &parse->settings->options[i]);
     }
     return unknown_flag(parse, name);
 }

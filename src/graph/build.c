@@ -137,6 +137,16 @@ struct value *build_avg_pool(struct graph *graph, const char *name, struct value
     return pool(graph, &op_avg_pool, name, x, window, stride, pad);
 }
 
+struct value *build_global_pool(struct graph *graph, const char *name, struct value *x)
+{
+    if (!x || x->shape.rank != 4)
+        return x;
+    const int rows = (int)x->shape.dim[2], columns = (int)x->shape.dim[3];
+    const struct attrs attrs = { .window = { rows, columns }, .stride = { rows, columns } };
+    return build_flatten(graph, name,
+                         first(graph_add(graph, &op_avg_pool, name, &x, 1, &attrs)));
+}
+
 struct value *build_flatten(struct graph *graph, const char *name, struct value *x)
 {
     if (!x || x->shape.rank <= 2)

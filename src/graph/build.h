@@ -34,6 +34,8 @@ struct value *build_max_pool(struct graph *graph, const char *name, struct value
                              int stride, int pad);
 struct value *build_avg_pool(struct graph *graph, const char *name, struct value *x, int window,
                              int stride, int pad);
+/* The mean over each channel's places: (N, C). */
+struct value *build_global_pool(struct graph *graph, const char *name, struct value *x);
 struct value *build_flatten(struct graph *graph, const char *name, struct value *x);
 struct value *build_add(struct graph *graph, const char *name, struct value *a,
                         struct value *b);

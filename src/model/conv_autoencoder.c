@@ -35,7 +35,7 @@ static void build_autoencoder(struct graph *graph, const struct model_config *co
     x = build_conv2d_transpose(graph, "decoder.0", x, wide);
     x = build_conv2d_transpose(graph, "decoder.2", build_relu(graph, "decoder.1", x), up2);
     x = build_conv2d_transpose(graph, "decoder.4", build_relu(graph, "decoder.3", x), up1);
-    build_mse_loss(graph, build_sigmoid(graph, "decoder.5", x), input);
+    build_reconstruction_loss(graph, build_sigmoid(graph, "decoder.5", x));
 }
 
 extern const struct model model_conv_autoencoder;

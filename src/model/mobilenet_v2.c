@@ -19,8 +19,8 @@ struct stage {
     bool is_early; /* no stride for small images */
 };
 static const struct stage stages[] = {
-    { 1, 16, 1, 1, false }, { 6, 24, 2, 2, true },  { 6, 32, 3, 2, false },
-    { 6, 64, 4, 2, false }, { 6, 96, 3, 1, false }, { 6, 160, 3, 2, false },
+    { 1, 16, 1, 1, false },  { 6, 24, 2, 2, true },  { 6, 32, 3, 2, false },
+    { 6, 64, 4, 2, false },  { 6, 96, 3, 1, false }, { 6, 160, 3, 2, false },
     { 6, 320, 1, 1, false },
 };
 
@@ -100,10 +100,9 @@ static void build_mobilenet(struct graph *graph, const struct model_config *conf
                                .training = config->training,
                                .width = config->options[OPTION_WIDTH],
                                .prefix = "features." };
-    const struct build_conv stem = { .channels = scaled(&builder, FIRST),
-                                     .kernel = 3,
-                                     .stride = is_small ? 1 : 2,
-                                     .pad = 1 };
+    const struct build_conv stem = {
+        .channels = scaled(&builder, FIRST), .kernel = 3, .stride = is_small ? 1 : 2, .pad = 1
+    };
     const double last = builder.width > 1 ? builder.width : 1;
     int number = 1;
 
@@ -119,9 +118,7 @@ static void build_mobilenet(struct graph *graph, const struct model_config *conf
     }
     snprintf(builder.prefix, sizeof builder.prefix, "features.");
     const struct builder wide = { .width = last };
-    const struct build_conv top = {
-        .channels = scaled(&wide, LAST), .kernel = 1, .stride = 1
-    };
+    const struct build_conv top = { .channels = scaled(&wide, LAST), .kernel = 1, .stride = 1 };
     x = conv_relu6(&builder, x, top, number);
     x = build_dropout(graph, "classifier.0", build_global_pool(graph, "pool", x), rate);
     x = build_linear(graph, "classifier.1", x, model_outputs(config, OPTION_CLASSES));

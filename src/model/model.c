@@ -2,13 +2,27 @@
 /* model.c - the zoo's table, and building a model's graph. */
 #include "model/model.h"
 
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "graph/build.h"
 
-extern const struct model model_mlp, model_cnn;
+extern const struct model model_mlp, model_cnn, model_lenet, model_vgg11, model_vgg11_bn,
+    model_resnet18, model_mobilenet_v2, model_conv_autoencoder;
 
-const struct model *const model_table[] = { &model_mlp, &model_cnn, NULL };
+const struct model *const model_table[] = {
+    &model_mlp,
+    &model_cnn,
+    &model_lenet,
+    &model_vgg11,
+    &model_vgg11_bn,
+    &model_resnet18,
+    &model_mobilenet_v2,
+    &model_conv_autoencoder,
+    NULL,
+};
 
 const struct model *model_find(const char *name)
 {
@@ -30,16 +44,81 @@ struct model_config model_defaults(const struct model *model)
     return config;
 }
 
+/* What an option may be, for messages. Returns `text`. */
+static const char *allowed(const struct model_option *option, char text[128])
+{
+    size_t used = 0;
+
+    if (!option->words[0]) {
+        snprintf(text, 128, "%s between %g and %g",
+                 option->is_whole ? "a whole number" : "a number", option->minimum,
+                 option->maximum);
+        return text;
+    }
+    for (int i = 0; option->words[i] && used < 128; i++)
+        used += (size_t)snprintf(text + used, 128 - used, "%s%s", i ? " or " : "",
+                                 option->words[i]);
+    return text;
+}
+
+static bool is_allowed(const struct model_option *option, double value)
+{
+    int n_words = 0;
+
+    while (option->words[n_words])
+        n_words++;
+    if (n_words > 0 || option->is_whole) {
+        if (!(value == floor(value)))
+            return false;
+    }
+    return n_words > 0 ? value >= 0 && value < n_words
+                       : value >= option->minimum && value <= option->maximum;
+}
+
+enum status model_option_parse(const struct model_option *option, const char *text, double *out)
+{
+    char most[128], *end;
+    double value = NAN;
+
+    for (int i = 0; option->words[i]; i++) {
+        if (strcmp(option->words[i], text) == 0)
+            value = i;
+    }
+    if (!option->words[0]) {
+        value = strtod(text, &end);
+        if (end == text || *end)
+            value = NAN;
+    }
+    if (!is_allowed(option, value))
+        return FAIL(STATUS_USAGE, "--%s %s: must be %s", option->name, text,
+                    allowed(option, most));
+    *out = value;
+    return STATUS_OK;
+}
+
+const char *model_option_word(const struct model_option *option, double value)
+{
+    return option->words[0] && is_allowed(option, value) ? option->words[(int)value] : NULL;
+}
+
+int64_t model_outputs(const struct model_config *config, int option)
+{
+    const int64_t asked = (int64_t)config->options[option];
+    return asked > config->classes ? asked : config->classes;
+}
+
 enum status model_set_option(const struct model *model, struct model_config *config,
                              const char *name, double value)
 {
+    char most[128];
+
     for (int i = 0; i < MODEL_OPTIONS && model->options[i].name; i++) {
         const struct model_option *option = &model->options[i];
         if (strcmp(option->name, name) != 0)
             continue;
-        if (!(value >= option->minimum && value <= option->maximum))
-            return FAIL(STATUS_USAGE, "--%s %g: %s takes %g to %g", name, value, model->name,
-                        option->minimum, option->maximum);
+        if (!is_allowed(option, value))
+            return FAIL(STATUS_USAGE, "--%s %g: must be %s", name, value,
+                        allowed(option, most));
         config->options[i] = value;
         return STATUS_OK;
     }

@@ -13,13 +13,22 @@
 #include "base/status.h"
 #include "graph/graph.h"
 
-enum { MODEL_OPTIONS = 8 };
+enum { MODEL_OPTIONS = 8, MODEL_WORDS = 4 };
 
 struct model_option {
     const char *name, *summary;
     double value; /* default */
     double minimum, maximum;
+    bool is_whole;                      /* a whole number */
+    const char *words[MODEL_WORDS + 1]; /* if any: the value is the number of one of these */
 };
+
+/* The row of the option that most classifiers have. */
+#define MODEL_OPTION_CLASSES                                                                   \
+    {                                                                                          \
+        .name = "classes", .summary = "outputs; 0: as many as the data has classes",           \
+        .maximum = 1000000, .is_whole = true                                                   \
+    }
 
 struct model_config {
     int64_t batch;
@@ -48,6 +57,13 @@ const struct model *model_find(const char *name); /* NULL if unknown */
 
 /* The model's own data shape and default options, batch 1, training. */
 struct model_config model_defaults(const struct model *model);
+/* A value as a user writes it: a number or one of the words. */
+MUST_CHECK enum status model_option_parse(const struct model_option *option, const char *text,
+                                          double *out);
+/* The word of a value; NULL if the option is a number. */
+const char *model_option_word(const struct model_option *option, double value);
+/* Outputs of a classifier with MODEL_OPTION_CLASSES at `option`; never fewer than the data needs. */
+int64_t model_outputs(const struct model_config *config, int option);
 /* Sets an option by name; STATUS_NOT_FOUND if the model has none of that name, STATUS_USAGE if the
  * value is out of range. */
 MUST_CHECK enum status model_set_option(const struct model *model, struct model_config *config,

@@ -14,8 +14,8 @@ enum { OPTION_CLASSES, OPTION_DROPOUT, OPTION_HEAD };
 enum { HEAD_CIFAR, HEAD_IMAGENET };
 enum { POOL = 0, HIDDEN = 4096 };
 
-static const int layers[] = { 64,  POOL, 128, POOL, 256, 256,  POOL,
-                              512, 512,  POOL, 512, 512, POOL };
+static const int layers[] = { 64,  POOL, 128,  POOL, 256, 256, POOL,
+                              512, 512,  POOL, 512,  512, POOL };
 
 /* "PART.NUMBER" in a buffer that the next call overwrites. */
 static const char *name_of(const char *part, int number)

@@ -170,6 +170,10 @@ static enum status open_data(struct job *job)
         status = FAIL(STATUS_USAGE, "%s", status_message()); /* a name that nothing has */
     TRY(status);
     TRY(dataset_open(s->data, DATASET_TEST, &job->test));
+    if (job->model->unit_pixels) {
+        dataset_set_scale(job->train, &pixel_unit_scale);
+        dataset_set_scale(job->test, &pixel_unit_scale);
+    }
     dataset_limit(job->train, s->limit);
     dataset_limit(job->test, s->limit);
     if (dataset_count(job->train) == 0)

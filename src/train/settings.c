@@ -270,8 +270,12 @@ void settings_print(const struct settings *settings, struct strbuf *out)
     for (int i = 0, n = 0; model && i < MODEL_OPTIONS && model->options[i].name; i++) {
         if (isnan(settings->options[i]))
             continue;
+        const char *word = model_option_word(&model->options[i], settings->options[i]);
         strbuf_printf(out, "%s\"%s\": ", n++ ? ", " : "", model->options[i].name);
-        strbuf_add_number(out, settings->options[i]);
+        if (word)
+            strbuf_add_json(out, word);
+        else
+            strbuf_add_number(out, settings->options[i]);
     }
     strbuf_add(out, "}");
 }
@@ -306,7 +310,12 @@ enum status settings_read(struct settings *settings, const struct json_value *ob
     }
     const struct json_value *options = json_get(object, "model_options");
     const struct model *zoo = model_find(settings->model);
-    for (int i = 0; zoo && i < MODEL_OPTIONS && zoo->options[i].name; i++)
-        settings->options[i] = json_number(options, zoo->options[i].name, NAN);
+    for (int i = 0; zoo && i < MODEL_OPTIONS && zoo->options[i].name; i++) {
+        const struct model_option *option = &zoo->options[i];
+        const char *word = json_text(options, option->name, NULL);
+        settings->options[i] = json_number(options, option->name, NAN);
+        if (word && model_option_parse(option, word, &settings->options[i]) != STATUS_OK)
+            return FAIL(STATUS_CORRUPT, "%s", status_message());
+    }
     return STATUS_OK;
 }
