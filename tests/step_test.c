@@ -263,6 +263,7 @@ static void test_steps_are_those_of_the_definition(struct rng *rng)
                                         .ranks = job.ranks,
                                         .bucket_bytes = 64 << rng_below(rng, 10),
                                         .factors = rng_below(rng, 2),
+                                        .recompute = rng_below(rng, 2),
                                         .optim = job.optim };
     CHECK_OK(kernel_choices_load(NULL, &job.choices));
 

@@ -24,6 +24,7 @@ struct setup {
     float max_norm;
     int64_t batch, shards, bucket_bytes;
     int ranks, threads;
+    bool recompute;
     bool factors; /* exchanged instead of gradients, where they are smaller */
     int n_steps;
     int64_t samples[STEPS_MAX]; /* of each step */
@@ -83,6 +84,7 @@ static void make_job(const struct setup *setup, struct job *job)
                                   .shards = setup->shards,
                                   .ranks = setup->ranks,
                                   .bucket_bytes = setup->bucket_bytes,
+                                  .recompute = setup->recompute,
                                   .factors = setup->factors };
     const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
     const char *strategy = setup->ranks > 1 ? "mirrored" : "single";
@@ -321,6 +323,7 @@ static void test_any_setup_gives_the_same_bits_on_any_ranks(struct rng *rng)
     setup.ranks = 1 + (int)rng_below(rng, shards < RANKS_MAX ? (uint64_t)shards : RANKS_MAX);
     setup.threads = 1 + (int)rng_below(rng, 3);
     setup.factors = rng_below(rng, 2);
+    setup.recompute = rng_below(rng, 2);
     const struct outcome other = run(&setup, NULL);
     check_same(&setup, &alone, &other);
 }

@@ -103,7 +103,7 @@ static int collect_spans(const struct plan *plan, struct span *spans)
 
 static void check_plan(const struct plan *plan)
 {
-    enum { SPANS = 512 };
+    enum { SPANS = 4096 };
     static struct span spans[SPANS];
     const int count = collect_spans(plan, spans);
     size_t sum = 0;
@@ -152,7 +152,7 @@ static void check_buckets(const struct plan *plan, int n_buckets)
                 announced = n;
             }
         }
-        CHECK(awaited >= 0 && announced > awaited);
+        CHECK(awaited >= 0 && announced >= awaited);
     }
 }
 

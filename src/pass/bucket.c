@@ -5,7 +5,8 @@
  * Buckets are filled from the last parameter to the first, as backward finishes them in that
  * order: bucket 0 is complete first. Inside a bucket parameters stand in the model's order, each at
  * a multiple of 16 elements; the gaps stay zero. Where borders fall depends on the model alone,
- * never on ranks. After: every parameter and its gradient lies in "bucketN.param" and "bucketN.grad".
+ * never on ranks; buckets are made larger
+ * than asked if there would be too many. After: every parameter and its gradient lies in "bucketN.param" and "bucketN.grad".
  *
  * Running averages, and what a step sees of them, are laid out in the same way, in buckets of their
  * own before all others: forward completes them.
@@ -16,6 +17,7 @@
 #include "pass/pass.h"
 
 enum { ALIGN = 16, DEFAULT_BYTES = 512 << 10 };
+static const int64_t MOST_BYTES = (int64_t)1 << 40;
 
 static int64_t aligned(int64_t count)
 {
@@ -30,8 +32,7 @@ static enum status fill_bucket(struct graph *graph, struct value *const *params,
     int64_t count = 0;
 
     if (bucket >= PASS_BUCKETS)
-        return FAIL(STATUS_USAGE, "more than %d buckets: choose a larger --bucket-mib",
-                    PASS_BUCKETS);
+        return FAIL(STATUS_UNSUPPORTED, "more than %d buckets: try --no-factors", PASS_BUCKETS);
     for (int i = first; i < end; i++)
         count += aligned(shape_count(&params[i]->shape));
     snprintf(name, sizeof name, "bucket%d.param", bucket);
@@ -109,25 +110,42 @@ static int values_of(const struct graph *graph, enum value_kind kind, struct val
     return n;
 }
 
+/* First of the values of the bucket that ends before `end`, of at most `most` bytes. */
+static int bucket_begin(struct value *const *values, int end, const struct pass_config *config,
+                        int64_t most)
+{
+    int first = group_begin(values, end - 1);
+    int64_t count = group_count(values, first, end - 1);
+
+    /* What is made from factors has a bucket of its own. */
+    while (first > 0 && !pass_is_factored(values[first]->gradient->maker, config) &&
+           !pass_is_factored(values[first - 1]->gradient->maker, config)) {
+        const int next = group_begin(values, first - 1);
+        const int64_t more = group_count(values, next, first - 1);
+        if ((count + more) * (int64_t)sizeof(float) > most)
+            break;
+        count += more;
+        first = next;
+    }
+    return first;
+}
+
+static int count_buckets(struct value *const *values, int n, const struct pass_config *config,
+                         int64_t most)
+{
+    int count = 0;
+
+    for (int end = n; end > 0; end = bucket_begin(values, end, config, most))
+        count++;
+    return count;
+}
+
 /* Fills buckets from *bucket on with values[0..n), from the last to the first. */
 static enum status fill_buckets(struct graph *graph, struct value *const *values, int n,
-                                const struct pass_config *config, int *bucket)
+                                const struct pass_config *config, int64_t most, int *bucket)
 {
-    const int64_t most = config->bucket_bytes ? config->bucket_bytes : DEFAULT_BYTES;
-
     for (int end = n; end > 0;) {
-        int first = group_begin(values, end - 1);
-        int64_t count = group_count(values, first, end - 1);
-        /* What is made from factors has a bucket of its own. */
-        while (first > 0 && !pass_is_factored(values[first]->gradient->maker, config) &&
-               !pass_is_factored(values[first - 1]->gradient->maker, config)) {
-            const int next = group_begin(values, first - 1);
-            const int64_t more = group_count(values, next, first - 1);
-            if ((count + more) * (int64_t)sizeof(float) > most)
-                break;
-            count += more;
-            first = next;
-        }
+        const int first = bucket_begin(values, end, config, most);
         TRY(fill_bucket(graph, values, first, end, (*bucket)++));
         end = first;
     }
@@ -137,16 +155,22 @@ static enum status fill_buckets(struct graph *graph, struct value *const *values
 static enum status run_bucket(struct graph *graph, const struct pass_config *config)
 {
     const size_t n_values = (size_t)graph_value_count(graph);
-    struct value **values = graph_alloc(graph, n_values + 1, sizeof(struct value *));
+    struct value **averages = graph_alloc(graph, n_values + 1, sizeof(struct value *));
+    struct value **params = graph_alloc(graph, n_values + 1, sizeof(struct value *));
+    int64_t most = config->bucket_bytes ? config->bucket_bytes : DEFAULT_BYTES;
     int bucket = 0;
 
     TRY(graph_status(graph));
-    const int n_averages = values_of(graph, VALUE_AVERAGE, values);
-    TRY(fill_buckets(graph, values, n_averages, config, &bucket));
-    const int n_params = values_of(graph, VALUE_PARAM, values);
+    const int n_averages = values_of(graph, VALUE_AVERAGE, averages);
+    const int n_params = values_of(graph, VALUE_PARAM, params);
     if (n_params == 0)
         return FAIL(STATUS_USAGE, "model %s has no parameters", graph_name(graph));
-    return fill_buckets(graph, values, n_params, config, &bucket);
+    while (most < MOST_BYTES && count_buckets(averages, n_averages, config, most) +
+                                        count_buckets(params, n_params, config, most) >
+                                    PASS_BUCKETS)
+        most *= 2;
+    TRY(fill_buckets(graph, averages, n_averages, config, most, &bucket));
+    return fill_buckets(graph, params, n_params, config, most, &bucket);
 }
 
 const struct pass pass_bucket = {

@@ -9,6 +9,7 @@
 static const struct pass *const single_passes[] = {
     &pass_fuse,        /* first, so that fused ops are differentiated as one */
     &pass_autodiff,    /* gradients of what is left */
+    &pass_recompute,   /* what backward need not find, if asked */
     &pass_bucket,      /* they get their places in flat ranges */
     &pass_split_batch, /* one shard's graph, and the sums over shards */
     &pass_update,      /* the whole step for one device */
@@ -16,7 +17,7 @@ static const struct pass *const single_passes[] = {
 };
 
 static const struct pass *const mirrored_passes[] = {
-    &pass_fuse,   &pass_autodiff, &pass_bucket, &pass_split_batch,
+    &pass_fuse,   &pass_autodiff, &pass_recompute, &pass_bucket, &pass_split_batch,
     &pass_update, &pass_mirror, /* last: it turns a whole step for one device into each rank's */
     NULL,
 };

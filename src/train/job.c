@@ -221,6 +221,7 @@ static enum status make_graphs(struct job *job, const char *after)
         .ranks = (int)s->ranks,
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
         .factors = s->factors,
+        .recompute = s->recompute,
         .optim = job->optim,
     };
     const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };

@@ -61,6 +61,8 @@ const struct setting settings_table[] = {
       0, 0 },
     { "bucket-mib", 0, "M", "size of a gradient bucket; 0 picks", "Distribution",
       SETTING_NUMBER, FIELD(bucket_mib), 0, 1e6 },
+    { "recompute", 0, NULL, "make activations again for backward: less memory, more time",
+      "Distribution", SETTING_SWITCH, FIELD(recompute), 0, 0 },
     { "factors", 0, NULL, "exchange activations instead of gradients where those are smaller",
       "Distribution", SETTING_SWITCH, FIELD(factors), 0, 0 },
     { "kernels", 0, "FILE", "table of kernel choices (tutti bench tune); none: built in",

@@ -42,6 +42,7 @@ struct settings {
     int64_t log_every, eval_every; /* steps; epochs (0: never) */
     int64_t checkpoint_every;      /* steps; 0: at the end of an epoch and once a minute */
     int64_t keep;                  /* checkpoints kept */
+    bool recompute;                /* activations are made again for backward */
     bool factors;                  /* exchange factors of gradients where they are smaller */
     double bucket_mib;             /* 0 picks */
     char init[SETTINGS_TEXT];      /* safetensors file with initial weights, or "" */
