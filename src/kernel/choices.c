@@ -41,9 +41,6 @@ static const struct rule rules[] = {
     { "linear", 128, 0, false, 256, "onednn" },
     { "linear_grad_input", 128, 0, false, 256, "onednn" },
     { "linear_grad_weight", 128, 0, false, 256, "onednn" },
-    { "conv2d", 0, 0, false, 0, "depthwise" },
-    { "conv2d_grad_input", 0, 0, false, 0, "depthwise" },
-    { "conv2d_grad_weight", 0, 0, false, 0, "depthwise" },
     { "conv2d", 8, 0, true, 0, "winograd" },
     { "conv2d", 0, 8, false, 0, "onednn" },
     { "conv2d_grad_input", 8, 0, true, 0, "winograd" },
@@ -53,6 +50,44 @@ static const struct rule rules[] = {
     { "conv2d_pool", 8, 0, true, 0, "winograd" },
     { "conv2d_pool_grad_input", 8, 0, true, 0, "winograd" },
     { "conv2d_pool_grad_weight", 8, 0, true, 0, "winograd" },
+    { 0 },
+};
+
+enum window { WINDOW_ANY, WINDOW_ONE, WINDOW_STRIDED };
+
+/* Rules by the window of a convolution, which go before the others. "depthwise", "grey" and
+ * "matrix" run nothing but what they are best at; for windows of one pixel, though, oneDNN takes
+ * 0.75 to 0.95 of the time of the others, and with a stride 0.65 to 0.95. */
+struct window_rule {
+    const char *op;
+    enum window window;
+    const char *kernel;
+};
+
+static const struct window_rule window_rules[] = {
+    { "conv2d", WINDOW_ANY, "depthwise" },
+    { "conv2d_grad_input", WINDOW_ANY, "depthwise" },
+    { "conv2d_grad_weight", WINDOW_ANY, "depthwise" },
+    { "conv2d", WINDOW_ANY, "grey" },
+    { "conv2d_grad_input", WINDOW_ANY, "grey" },
+    { "conv2d_grad_weight", WINDOW_ANY, "grey" },
+    { "conv2d_transpose", WINDOW_ANY, "grey" },
+    { "conv2d_transpose_grad_input", WINDOW_ANY, "grey" },
+    { "conv2d_transpose_grad_weight", WINDOW_ANY, "grey" },
+    { "conv2d", WINDOW_ONE, "onednn" },
+    { "conv2d_grad_input", WINDOW_ONE, "onednn" },
+    { "conv2d_grad_weight", WINDOW_ONE, "onednn" },
+    { "conv2d", WINDOW_ANY, "matrix" },
+    { "conv2d_grad_input", WINDOW_ANY, "matrix" },
+    { "conv2d_grad_weight", WINDOW_ANY, "matrix" },
+    { "conv2d_transpose", WINDOW_ANY, "matrix" },
+    { "conv2d_transpose_grad_input", WINDOW_ANY, "matrix" },
+    { "conv2d_transpose_grad_weight", WINDOW_ANY, "matrix" },
+    { "conv2d", WINDOW_STRIDED, "onednn" },
+    { "conv2d_grad_input", WINDOW_STRIDED, "onednn" },
+    { "conv2d_transpose", WINDOW_STRIDED, "onednn" },
+    { "conv2d_transpose_grad_input", WINDOW_STRIDED, "onednn" },
+    { "conv2d_transpose_grad_weight", WINDOW_STRIDED, "onednn" },
     { 0 },
 };
 
@@ -185,6 +220,12 @@ static void hash_choices(struct kernel_choices *choices)
         hash_text(&hash, numbers);
         hash_text(&hash, rule->kernel);
     }
+    for (const struct window_rule *rule = window_rules; rule->op != NULL; rule++) {
+        (void)snprintf(numbers, sizeof numbers, "window %d", (int)rule->window);
+        hash_text(&hash, rule->op);
+        hash_text(&hash, numbers);
+        hash_text(&hash, rule->kernel);
+    }
     hash_text(&hash, "order");
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
         hash_text(&hash, order[i]);
@@ -249,18 +290,22 @@ struct extents {
     int64_t pixels;      /* of y, the whole batch; rows of a linear layer */
 };
 
+/* The weights, or their gradient. */
+static const struct shape *weights_of(const struct kernel_problem *problem)
+{
+    for (int i = 0; i < problem->n_in; i++) {
+        if (problem->in[i].layout == LAYOUT_HWIO || problem->in[i].layout == LAYOUT_IO)
+            return &problem->in[i].shape;
+    }
+    return &problem->out[0].shape;
+}
+
 static struct extents extents_of(const struct kernel_problem *problem)
 {
-    const struct shape *w = NULL, *y = &problem->out[0].shape;
+    const struct shape *w = weights_of(problem), *y = &problem->out[0].shape;
 
-    for (int i = 0; i < problem->n_in; i++)
-        w = problem->in[i].layout == LAYOUT_HWIO || problem->in[i].layout == LAYOUT_IO
-                ? &problem->in[i].shape
-                : w;
-    if (w == NULL) { /* ..._grad_weight: x, dy -> dw */
-        w = &problem->out[0].shape;
+    if (w == y) /* ..._grad_weight: x, dy -> dw */
         y = &problem->in[1].shape;
-    }
     return (struct extents){ .fewer = w->dim[0] < w->dim[1] ? w->dim[0] : w->dim[1],
                              .more = w->dim[0] > w->dim[1] ? w->dim[0] : w->dim[1],
                              .pixels = shape_count(y) / (y->dim[1] > 0 ? y->dim[1] : 1) };
@@ -277,8 +322,30 @@ static bool rule_fits(const struct rule *rule, const struct kernel_problem *prob
            extents.pixels >= rule->rows_from;
 }
 
+static bool window_fits(enum window window, const struct kernel_problem *problem)
+{
+    const struct shape *w = weights_of(problem);
+    const int *stride = problem->attrs.stride;
+
+    switch (window) {
+    case WINDOW_ONE:
+        return w->dim[2] == 1 && w->dim[3] == 1;
+    case WINDOW_STRIDED:
+        return stride[0] > 1 || stride[1] > 1;
+    default:
+        return true;
+    }
+}
+
 static const struct kernel *choose_by_rule(const struct kernel_problem *problem)
 {
+    for (const struct window_rule *rule = window_rules; rule->op != NULL; rule++) {
+        if (strcmp(rule->op, problem->op) != 0 || !window_fits(rule->window, problem))
+            continue;
+        const struct kernel *kernel = kernel_find(problem->op, rule->kernel);
+        if (can_run(kernel, problem))
+            return kernel;
+    }
     for (const struct rule *rule = rules; rule->op != NULL; rule++) {
         if (!rule_fits(rule, problem))
             continue;

@@ -103,7 +103,15 @@ static struct image random_image(struct rng *rng)
                        .w = between(rng, 1, 20),
                        .o = extent(rng, 66) };
 
+    if (chance(rng, 15)) /* kernels of its own */
+        g.c = 1;
     window_over(rng, &g);
+    if (chance(rng, 10)) { /* the window is the whole image */
+        g.window[0] = g.h;
+        g.window[1] = g.w;
+        g.pad[0] = g.pad[1] = 0;
+        g.oh = g.ow = 1;
+    }
     return g;
 }
 
