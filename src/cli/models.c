@@ -136,6 +136,12 @@ static void add_layers(const struct known *known, bool utf8, struct strbuf *out)
                       known->rails.left_out);
 }
 
+static void add_option(const struct model_option *option, struct strbuf *out)
+{
+    strbuf_printf(out, "  --%-11s %s (%g; %g to %g)\n", option->name, option->summary,
+                  option->value, option->minimum, option->maximum);
+}
+
 static void add_text(const struct known *known, struct strbuf *out)
 {
     const struct model *model = known->model;
@@ -152,11 +158,10 @@ static void add_text(const struct known *known, struct strbuf *out)
                   "in training\n",
                   (long long)parameters, cli_human(4 * (double)parameters, bytes),
                   cli_human(known->forward, forward), cli_human(known->training, training));
-    for (int i = 0; i < MODEL_OPTIONS && model->options[i].name; i++)
-        strbuf_printf(out, "%s  --%-11s %s (%g; %g to %g)\n", i ? "" : "\nOptions\n",
-                      model->options[i].name, model->options[i].summary,
-                      model->options[i].value, model->options[i].minimum,
-                      model->options[i].maximum);
+    for (int i = 0; i < MODEL_OPTIONS && model->options[i].name; i++) {
+        strbuf_add(out, i ? "" : "\nOptions\n");
+        add_option(&model->options[i], out);
+    }
     add_layers(known, utf8_is_wanted(), out);
 }
 
