@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* utf8.c - the well-formed sequences of the Unicode Standard, table 3-7. */
+/* utf8.c - the well-formed sequences of the Unicode Standard, table 3-7; who wants to see them. */
 #include "base/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 size_t utf8_span(const char *text, size_t length)
 {
@@ -37,4 +40,17 @@ size_t utf8_encode(uint32_t code, char out[4])
         out[i] = (char)(0x80 | (code & 0x3f));
     out[0] = (char)((0xf00u >> span & 0xf0) | code);
     return span;
+}
+
+/* tutti never calls setlocale, so the environment is asked as setlocale would. */
+bool utf8_is_wanted(void)
+{
+    static const char *const names[] = { "LC_ALL", "LC_CTYPE", "LANG" };
+
+    for (int i = 0; i < 3; i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value)
+            return strcasestr(value, "utf-8") || strcasestr(value, "utf8");
+    }
+    return false;
 }

@@ -3,6 +3,7 @@
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,5 +13,8 @@ size_t utf8_span(const char *text, size_t length);
 
 /* Writes a code point below 0x110000 that is no surrogate; returns its 1 to 4 bytes. */
 size_t utf8_encode(uint32_t code, char out[4]);
+
+/* Does the environment (LC_ALL, LC_CTYPE, LANG) say that a terminal shows UTF-8? */
+bool utf8_is_wanted(void);
 
 #endif /* BASE_UTF8_H */

@@ -417,6 +417,18 @@ enum status graph_infer(const struct graph *graph, int64_t rows, struct shape *s
     return STATUS_OK;
 }
 
+double graph_node_flops(const struct node *node)
+{
+    const struct shape *in[GRAPH_IN] = { NULL };
+    struct shape out[GRAPH_OUT] = { 0 };
+
+    for (int i = 0; i < node->n_in && i < GRAPH_IN; i++)
+        in[i] = &node->in[i]->shape;
+    for (int i = 0; i < node->n_out; i++)
+        out[i] = node->out[i]->shape;
+    return node->op->flops ? node->op->flops(node, in, out) : (double)shape_count(&out[0]);
+}
+
 double graph_flops(const struct graph *graph, int64_t rows)
 {
     struct shape *shapes;

@@ -160,6 +160,7 @@ MUST_CHECK enum status graph_verify(const struct graph *graph);
 
 /* Totals for `rows` samples: floating-point operations, parameters. */
 double graph_flops(const struct graph *graph, int64_t rows);
+double graph_node_flops(const struct node *node); /* for the rows that the graph has now */
 int64_t graph_param_count(const struct graph *graph);
 
 /* Pictures ----------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include "report/progress.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "report/number.h"
 
 #include <errno.h>
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -37,19 +37,6 @@ static void write_all(int fd, const char *text, size_t length)
         text += wrote;
         length -= (size_t)wrote;
     }
-}
-
-/* tutti never calls setlocale, so the environment is asked as setlocale would. */
-static bool locale_is_utf8(void)
-{
-    static const char *const names[] = { "LC_ALL", "LC_CTYPE", "LANG" };
-
-    for (int i = 0; i < 3; i++) {
-        const char *value = getenv(names[i]);
-        if (value && *value)
-            return strcasestr(value, "utf-8") || strcasestr(value, "utf8");
-    }
-    return false;
 }
 
 static int terminal_width(int fd)
@@ -325,7 +312,7 @@ void progress_begin(struct progress *progress, const struct progress_config *con
         progress->config.fd = STDERR_FILENO;
     progress->is_terminal =
         isatty(progress->config.fd) && !(terminal && strcmp(terminal, "dumb") == 0);
-    progress->is_utf8 = locale_is_utf8();
+    progress->is_utf8 = utf8_is_wanted();
     progress->has_colour = !(no_colour && *no_colour);
     progress->step = config->start;
     progress->began = time_now(progress);

@@ -130,7 +130,7 @@ enum status write_reconstructions(const struct job *job, struct exec *exec)
 {
     const struct graph_roles *roles = graph_roles(job->eval_graph);
     const struct shape sample = dataset_sample(job->test);
-    int64_t index[COLUMNS];
+    int64_t index[COLUMNS] = { 0 };
     const int columns = pick_samples(job->test, index);
 
     if (!is_reconstruction(roles) || columns == 0)

@@ -15,7 +15,20 @@ for command in train eval graph bench report models strategies data; do
     works "$tutti" help "$command"
 done
 works "$tutti" models && says cnn
-works "$tutti" models cnn && says conv1.weight && says 'dropout'
+works "$tutti" models cnn && says '421642' && says 'dropout' && says 'conv2d' && says '128x3136, 128'
+works env LC_ALL=C "$tutti" models "$root/examples/my_model.c" && says '^  o-+  pool1' && says '^  o-+  skip'
+works env LC_ALL=C.UTF-8 "$tutti" models "$root/examples/my_model.c" && says '●─╯  skip'
+works "$tutti" models cnn --svg cnn.svg && says cnn.svg
+grep -q '<svg' cnn.svg || complain "models --svg draws nothing"
+works "$tutti" models cnn --json
+python3 - <<'PY' || complain "models --json"
+import json
+m = json.load(open("out.txt"))
+assert m["parameters"] == sum(l["parameters"] for l in m["layers"]) == 421642
+assert m["weights"]["conv1.weight"] == [32, 1, 3, 3] and m["options"][0]["name"] == "dropout"
+assert 2.5 < m["training_flops"] / m["flops"] < 3.2
+assert [l["from"] for l in m["layers"][1:]] == [[i] for i in range(len(m["layers"]) - 1)]
+PY
 works "$tutti" strategies && says mirrored
 works "$tutti" data list && says fashion-mnist
 works "$tutti" data info fashion-mnist && says 'Ankle boot'

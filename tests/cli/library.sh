@@ -21,6 +21,24 @@ cc "$root/examples/train_program.c" $(pkg-config --cflags tutti) "$(find prefix 
     $(pkg-config --static --libs-only-l tutti | sed 's/-ltutti//') ${TUTTI_TEST_CFLAGS:-} -o static || complain "linking with the static library"
 ./static out-static 4000 >out2.txt || complain "the static program"
 cmp -s out.txt out2.txt || complain "shared and static libraries train differently"
+cat >reconstruct.c <<'C'
+#include <math.h>
+#include "my_autoencoder.c"
+int main(void)
+{
+    struct tutti_settings *settings;
+    struct tutti_result result;
+    if (tutti_settings_create(&settings) || tutti_settings_set(settings, "data", "fashion-mnist") ||
+        tutti_settings_set(settings, "limit", "1000") || tutti_settings_set(settings, "steps", "20") ||
+        tutti_settings_set(settings, "out", "reconstruct") || tutti_train(settings, my_autoencoder, &result))
+        return 1;
+    tutti_settings_destroy(settings);
+    return !(isnan(result.val_accuracy) && isnan(result.train_accuracy) && result.val_loss > 0);
+}
+C
+cc reconstruct.c -I"$root/examples" $(pkg-config --cflags --libs tutti) ${TUTTI_TEST_CFLAGS:-} -o reconstruct-program || complain "linking a model without classes"
+LD_LIBRARY_PATH=$(dirname "$PKG_CONFIG_PATH") ./reconstruct-program || complain "a model without classes in a program"
+[ -s reconstruct/reconstructions.png ] || complain "a model without classes in a program: no picture"
 cc -x c++ -fsyntax-only $(pkg-config --cflags tutti) - <<<'#include <tutti.h>' 2>/dev/null ||
     echo "note: no C++ compiler, the header is not tried in C++"
 finish

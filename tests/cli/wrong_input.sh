@@ -36,6 +36,8 @@ refused 2 'text, dot or svg' "$tutti" graph mlp --format png
 refused 2 'unknown pass' "$tutti" graph mlp --after magic
 refused 2 'did you mean fashion-mnist' "$tutti" train mlp --data fashion-mist
 refused 1 'no/such/folder' "$tutti" train mlp --data no/such/folder
+refused 2 'shows one model' "$tutti" models --json
+refused 1 'no/such' "$tutti" models mlp --svg no/such/mlp.svg
 refused 2 "NAME comes before --report" "$tutti" data info --report fashion-mnist
 refused 1 "no/such" "$tutti" data info fashion-mnist --report no/such/page.html
 [ ! -e runs ] || complain "a refused run left a folder"
