@@ -210,7 +210,7 @@ static void test_other_names_are_the_same_data_set(void)
     struct dataset *dataset;
     CHECK_STATUS(STATUS_NOT_FOUND, dataset_open("cifar10", DATASET_TRAIN, &dataset));
     CHECK_MESSAGE("/cifar10, ");
-    CHECK_MESSAGE("get its cifar-10 files from https://www.cs.toronto.edu/~kriz/cifar.html");
+    CHECK_MESSAGE("run: tutti data fetch cifar-10");
 }
 
 static void test_import_keeps_the_files(void)

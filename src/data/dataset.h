@@ -32,7 +32,6 @@ struct dataset_info {
     float mean[3], deviation[3];         /* per channel, of pixels in [0, 1] */
     const char *package;                 /* Debian's; NULL if there is none */
     const struct dataset_source *source; /* where it can be fetched; NULL if nowhere */
-    const char *page;                    /* where people get it then; may be NULL */
 };
 extern const struct dataset_info *const dataset_table[]; /* ended by NULL */
 /* By its name or one of its other names; NULL if unknown. */
