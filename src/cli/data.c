@@ -40,8 +40,6 @@ static void print_where(const struct dataset_info *info, const char *folder)
         puts(folder);
     else if (info->source)
         printf("not here: tutti data fetch %s\n", info->name);
-    else if (info->page)
-        printf("not here: %s\n", info->page);
     else
         puts("not here");
 }

@@ -7,6 +7,7 @@
 #include "base/test.h"
 #include "data/data_testing.h"
 #include "data/fetch.h"
+#include "data/npy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -209,7 +210,7 @@ static void test_other_names_are_the_same_data_set(void)
     struct dataset *dataset;
     CHECK_STATUS(STATUS_NOT_FOUND, dataset_open("cifar10", DATASET_TRAIN, &dataset));
     CHECK_MESSAGE("/cifar10, ");
-    CHECK_MESSAGE("get its cifar-10 files from https://www.cs.toronto.edu/~kriz/cifar.html");
+    CHECK_MESSAGE("run: tutti data fetch cifar-10");
 }
 
 static void test_import_keeps_the_files(void)
@@ -229,6 +230,42 @@ static void test_import_keeps_the_files(void)
     CHECK_STATUS(STATUS_CORRUPT, dataset_import(folder, "other", NULL));
     CHECK_MESSAGE("test_batch.bin: is cut short");
     CHECK(!file_exists(data_testing_path(root, "other")));
+}
+
+static void write_array(const char *folder, const char *name, const struct shape *shape,
+                        const uint8_t *data)
+{
+    struct file_writer writer;
+
+    CHECK_OK(file_make_folder(folder));
+    CHECK_OK(file_writer_begin(&writer, data_testing_path(folder, name)));
+    CHECK_OK(npy_write_header(&writer, "|u1", shape));
+    CHECK_OK(file_writer_add(&writer, data, (size_t)shape_count(shape)));
+    CHECK_OK(file_writer_commit(&writer));
+}
+
+/* Five files or one array: the same data set. */
+static void test_numpy_arrays_are_the_same(void)
+{
+    static const struct shape IMAGES = { 4, { 10, 3, 32, 32 } }, LABELS = { 1, { 10 } };
+    const char *folder = make_folder("cifar-10", 2);
+    static uint8_t images[10 * PIXELS];
+    uint8_t labels[10];
+    char arrays[2100];
+    struct dataset *a, *b;
+
+    CHECK_OK(dataset_open(folder, DATASET_TRAIN, &a));
+    for (int i = 0; i < 10; i++) {
+        memcpy(images + i * PIXELS, dataset_pixels(a, i), PIXELS);
+        labels[i] = (uint8_t)dataset_label(a, i);
+    }
+    snprintf(arrays, sizeof arrays, "%s/other/cifar10", test_folder());
+    write_array(arrays, "x_train.npy", &IMAGES, images);
+    write_array(arrays, "y_train.npy", &LABELS, labels);
+    CHECK_OK(dataset_open(arrays, DATASET_TRAIN, &b));
+    CHECK_TEXT(dataset_fingerprint(a), dataset_fingerprint(b));
+    dataset_close(a);
+    dataset_close(b);
 }
 
 static void test_opening_survives_lack_of_memory(void)
@@ -301,6 +338,7 @@ const struct test tests[] = {
     { .name = "other names are the same data set",
       .run = test_other_names_are_the_same_data_set },
     { .name = "import keeps the files", .run = test_import_keeps_the_files },
+    { .name = "NumPy arrays are the same", .run = test_numpy_arrays_are_the_same },
     { .name = "opening survives lack of memory", .run = test_opening_survives_lack_of_memory },
     { 0 },
 };

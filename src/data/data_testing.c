@@ -137,6 +137,27 @@ void data_testing_make(struct rng *rng, const char *folder, const struct data_te
               set->packed);
 }
 
+enum { TAR_BLOCK = 512 };
+
+void data_testing_tar_sum(uint8_t *header)
+{
+    unsigned sum = 0;
+
+    memset(header + 148, ' ', 8);
+    for (int i = 0; i < TAR_BLOCK; i++)
+        sum += header[i];
+    snprintf((char *)header + 148, 8, "%06o", sum);
+}
+
+void data_testing_tar_header(uint8_t *header, const char *name, char kind, size_t size)
+{
+    memset(header, 0, TAR_BLOCK);
+    snprintf((char *)header, 100, "%s", name);
+    snprintf((char *)header + 124, 12, "%011zo", size);
+    header[156] = (uint8_t)kind;
+    data_testing_tar_sum(header);
+}
+
 #ifdef HAVE_PNG
 
 static void append(png_structp png, png_bytep bytes, size_t count)

@@ -40,6 +40,11 @@ struct data_testing_set {
 };
 void data_testing_make(struct rng *rng, const char *folder, const struct data_testing_set *set);
 
+/* The 512 bytes before an entry of a tar archive; kind '0' is a file. */
+void data_testing_tar_header(uint8_t *header, const char *name, char kind, size_t size);
+/* Puts the header's checksum right. */
+void data_testing_tar_sum(uint8_t *header);
+
 /* An image to be encoded: height x width x channels values, interleaved. */
 struct data_testing_image {
     int width, height;

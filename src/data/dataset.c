@@ -107,17 +107,20 @@ static void hash_labels(struct sha256 *hash, const struct format_part *part, int
     sha256_add(hash, block, filled);
 }
 
-/* All labels, and the pixels of some samples spread over the part: cheap for mapped files. */
-static void hash_part(struct sha256 *hash, const struct format_part *part, int classes,
-                      size_t pixels)
+/* All labels, and the pixels of some samples spread over the split: cheap for mapped files, and
+ * the same however the files are cut. */
+static void hash_samples(struct sha256 *hash, const struct dataset *dataset)
 {
     enum { LOOKS = 32 };
-    const int64_t looks = part->count < LOOKS ? part->count : LOOKS;
+    const struct format_data *data = &dataset->data;
+    const int64_t looks = dataset->count < LOOKS ? dataset->count : LOOKS;
 
-    hash_labels(hash, part, classes);
+    for (int i = 0; i < data->n_parts; i++)
+        hash_labels(hash, &data->part[i], data->classes);
     for (int64_t i = 0; i < looks; i++) {
-        const int64_t sample = looks > 1 ? i * (part->count - 1) / (looks - 1) : 0;
-        sha256_add(hash, part->pixels + (size_t)sample * part->pixel_stride, pixels);
+        const int64_t sample = looks > 1 ? i * (dataset->count - 1) / (looks - 1) : 0;
+        sha256_add(hash, dataset_pixels(dataset, sample),
+                   (size_t)(dataset->plane * dataset->channels));
     }
 }
 
@@ -132,9 +135,7 @@ static void hash_contents(struct dataset *dataset, enum dataset_split split)
              data->classes);
     sha256_init(&hash);
     sha256_add(&hash, text, strlen(text));
-    for (int i = 0; i < data->n_parts; i++)
-        hash_part(&hash, &data->part[i], data->classes,
-                  (size_t)(dataset->plane * dataset->channels));
+    hash_samples(&hash, dataset);
     sha256_end_hex(&hash, dataset->contents);
 }
 
@@ -149,6 +150,7 @@ static enum status prepare(struct dataset *dataset, enum dataset_split split)
         dataset->whole += data->part[i].count;
     dataset->channels = (int)data->sample.dim[0];
     dataset->plane = data->sample.dim[1] * data->sample.dim[2];
+    dataset->count = dataset->whole;
     dataset_set_scale(dataset, NULL);
     hash_contents(dataset, split);
     dataset_limit(dataset, 0);

@@ -33,7 +33,6 @@ struct dataset_info {
     float mean[3], deviation[3];         /* per channel, of pixels in [0, 1] */
     const char *package;                 /* Debian's; NULL if there is none */
     const struct dataset_source *source; /* where it can be fetched; NULL if nowhere */
-    const char *page;                    /* where people get it then; may be NULL */
 };
 extern const struct dataset_info *const dataset_table[]; /* ended by NULL */
 /* By its name or one of its other names; NULL if unknown. */
@@ -66,7 +65,7 @@ int64_t dataset_count(const struct dataset *dataset);
 int dataset_classes(const struct dataset *dataset);
 struct shape dataset_sample(const struct dataset *dataset); /* C, H, W */
 /* SHA-256 (64 digits) over name, split, count, shape, labels and samples of the pixels: cheap,
- * tells two data sets apart; the same for plain and packed files. dataset_limit changes it. */
+ * tells two data sets apart; the same in any format. dataset_limit changes it. */
 const char *dataset_fingerprint(const struct dataset *dataset);
 
 /* Raw access: pixels as stored (C planes of H x W bytes) and label. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* fetch.c - downloads all files of a data set, then takes them in as import.c does. */
+/* fetch.c - downloads all files of a data set, unpacks archives, then takes the files in as
+ * import.c does. */
 #include "data/fetch.h"
 
 #include "base/file.h"
@@ -8,6 +9,17 @@
 #include "data/import.h"
 #include "data/search.h"
 #include "data/store.h"
+#include "data/tar.h"
+
+#include <string.h>
+
+static bool is_archive(const char *name)
+{
+    static const char ENDING[] = ".tar.gz";
+    const size_t length = strlen(name), ending = sizeof ENDING - 1;
+
+    return length > ending && strcmp(name + length - ending, ENDING) == 0;
+}
 
 static enum status download_all(const struct dataset_source *source,
                                 const struct fetch_options *options, const char *folder)
@@ -18,8 +30,10 @@ static enum status download_all(const struct dataset_source *source,
         char *path;
 
         TRY(file_join(folder, file->name, &path));
-        const enum status status =
+        enum status status =
             download_file(address, file, path, options->progress, options->arg);
+        if (status == STATUS_OK && is_archive(file->name))
+            status = tar_unpack(path, folder);
         mem_free(path);
         TRY(status);
     }

@@ -22,7 +22,8 @@ struct dataset_file {
     const char *sha256; /* 64 digits */
 };
 
-/* Where the files of a data set can be had. */
+/* Where the files of a data set can be had. One whose name ends in .tar.gz is an archive of
+ * them. */
 struct dataset_source {
     const char *address;                          /* a file's name is put behind it */
     struct dataset_file files[DATASET_FILES + 1]; /* ended by a NULL name */

@@ -263,6 +263,58 @@ static void test_files_are_fetched(void)
     }
 }
 
+/* Joins the files in `from` to one archive there, and removes them. */
+static void make_archive(void)
+{
+    enum { BLOCK = 512, ROOM = 64 * BLOCK };
+    struct data_testing_file file = { 0 };
+
+    CHECK_OK(mem_alloc(ROOM, 1, &file.bytes));
+    for (int i = 0; i < 4; i++) {
+        char name[100], *bytes;
+        size_t length;
+
+        CHECK_OK(file_read(data_testing_path(from, NAMES[i]), ROOM, &bytes, &length));
+        CHECK(file.length + length + (size_t)4 * BLOCK < ROOM);
+        snprintf(name, sizeof name, "some/folder/%s", NAMES[i]);
+        data_testing_tar_header(file.bytes + file.length, name, '0', length);
+        memcpy(file.bytes + file.length + BLOCK, bytes, length);
+        file.length += BLOCK + (length + BLOCK - 1) / BLOCK * BLOCK;
+        mem_free(bytes);
+        CHECK_OK(file_remove_tree(data_testing_path(from, NAMES[i])));
+    }
+    file.length += (size_t)2 * BLOCK;
+    data_testing_pack(&file);
+    data_testing_write(from, "own-set.tar.gz", file.bytes, file.length);
+    mem_free(file.bytes);
+}
+
+static void test_an_archive_is_fetched(void)
+{
+    struct dataset_source source = { .address = "http://127.0.0.1:1/" };
+    static char sum[SHA256_HEX];
+    struct file_map map;
+    struct sha256 hash;
+    char *folder;
+
+    if (!data_testing_has_zlib())
+        test_skip("built without zlib");
+    prepare(false);
+    const struct server server = start();
+    const struct fetch_options options = { .address = server.address };
+    make_archive();
+    CHECK_OK(file_map(data_testing_path(from, "own-set.tar.gz"), &map));
+    sha256_init(&hash);
+    sha256_add(&hash, map.data, map.length);
+    sha256_end_hex(&hash, sum);
+    source.files[0] = (struct dataset_file){ "own-set.tar.gz", (int64_t)map.length, sum };
+    file_unmap(&map);
+    CHECK_OK(dataset_fetch_source("own-set", &source, &options, &folder));
+    check_in_place(folder);
+    mem_free(folder);
+    stop(&server);
+}
+
 static void check_fetch_refused(const struct dataset_source *source,
                                 const struct fetch_options *options, enum status expected,
                                 const char *part)
@@ -412,6 +464,7 @@ const struct test tests[] = {
     { .name = "wrong imports leave nothing", .run = test_wrong_imports_leave_nothing },
     { .name = "import survives lack of memory", .run = test_import_survives_lack_of_memory },
     { .name = "files are fetched", .run = test_files_are_fetched },
+    { .name = "an archive is fetched", .run = test_an_archive_is_fetched },
     { .name = "wrong files leave nothing", .run = test_wrong_files_leave_nothing },
     { .name = "a build without libcurl says so", .run = test_a_build_without_libcurl_says_so },
     { .name = "an unknown name is refused", .run = test_an_unknown_name_is_refused },

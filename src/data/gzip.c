@@ -14,6 +14,15 @@ bool gzip_has_magic(const uint8_t *bytes, size_t length)
     return length >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b;
 }
 
+size_t gzip_size(const uint8_t *bytes, size_t length)
+{
+    size_t size = 0;
+
+    for (size_t i = 0; i < 4 && length >= 4; i++)
+        size |= (size_t)bytes[length - 4 + i] << (8 * i);
+    return size;
+}
+
 #ifdef HAVE_ZLIB
 
 enum { GZIP_WINDOW = 15 + 16 }; /* the largest window; the 16 asks for a gzip header */

@@ -17,6 +17,9 @@ enum { GZIP_LARGEST_RATIO = 1032 };
 
 bool gzip_has_magic(const uint8_t *bytes, size_t length);
 
+/* What the file says it unpacks to, by its last four bytes; 0 if it is too short. */
+size_t gzip_size(const uint8_t *bytes, size_t length);
+
 /* The first bytes: `count` of them, or fewer if there are no more. */
 MUST_CHECK enum status gzip_peek(const char *path, const uint8_t *bytes, size_t length,
                                  void *out, size_t count, size_t *out_count);

@@ -202,11 +202,11 @@ static void test_many_images_are_decoded_together(void)
         CHECK_INT(i % 256, dataset_pixels(dataset, i)[0]);
     dataset_close(dataset);
 
-    for (int i = 900; i >= 300; i -= 100) {
+    for (int i = 300; i < 320; i++) { /* two threads fail at the same time */
         snprintf(path, sizeof path, "train/a/%04d.png", i);
         add_bytes(path, "damaged");
     }
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 50; i++)
         check_refused(DATASET_TRAIN, STATUS_CORRUPT, "/train/a/0300.png: is neither");
 }
 

@@ -153,8 +153,8 @@ static enum status read_class(struct image_list *list, enum dataset_split split,
     char *path;
 
     if (label < 0)
-        return FAIL(STATUS_MISMATCH, "%s/%s: is no class: train has no such folder", root,
-                    name);
+        return FAIL(STATUS_MISMATCH,
+                    "%s/%s: is no class: train has no such folder; take it away", root, name);
     TRY(file_join(root, name, &path));
     enum status status = list_folder(list->arena, path, &files);
     if (status == STATUS_OK) {

@@ -176,9 +176,11 @@ static void test_damage_is_survived(struct rng *rng)
 
 static void test_damage_is_named_with_its_place(void)
 {
-    struct data_testing_image image = {
-        .width = 8, .height = 8, .channels = 3, .value = values
-    };
+    struct rng rng;
+
+    rng_init(&rng, 1, 0);
+    struct data_testing_image image = make_image(&rng, 3, 256);
+    image.interlaced = false;
     struct data_testing_file png = data_testing_png(&image);
     const struct image_file file = file_of(&png);
 
@@ -189,6 +191,9 @@ static void test_damage_is_named_with_its_place(void)
     struct data_testing_file jpeg = data_testing_jpeg(&image);
     const struct image_file cut = { "x", jpeg.bytes, jpeg.length - 10 };
     check_refused(&cut, STATUS_CORRUPT, "is damaged at byte ");
+    memcpy(jpeg.bytes + jpeg.length - 10, "\xff\xd9", 2); /* the end comes early */
+    const struct image_file early = file_of(&jpeg);
+    check_refused(&early, STATUS_CORRUPT, "Corrupt JPEG data: premature end");
     mem_free(jpeg.bytes);
 }
 

@@ -96,10 +96,6 @@ static enum status fail_absent(const struct dataset_info *info, const char *look
     if (info->source)
         return FAIL(STATUS_NOT_FOUND, "%s: not in %s; run: tutti data fetch %s", name, looked,
                     name);
-    if (info->page)
-        return FAIL(STATUS_NOT_FOUND,
-                    "%s: not in %s; get its %s files from %s and unpack them there", name,
-                    looked, info->format, info->page);
     return FAIL(STATUS_NOT_FOUND, "%s: not in %s", name, looked);
 }
 

@@ -80,6 +80,14 @@ static const char *const CIFAR_10_CLASSES[] = {
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 };
 
+static const struct dataset_source CIFAR_10_SOURCE = {
+    .address = "https://www.cs.toronto.edu/~kriz/",
+    .files = {
+        { "cifar-10-binary.tar.gz", 170052171,
+          "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd" },
+    },
+};
+
 static const struct dataset_info CIFAR_10 = {
     .name = "cifar-10",
     .other_names = { "cifar10", "cifar-10-batches-bin" },
@@ -92,7 +100,7 @@ static const struct dataset_info CIFAR_10 = {
     .class_names = CIFAR_10_CLASSES,
     .mean = { 0.4914f, 0.4822f, 0.4465f },
     .deviation = { 0.2470f, 0.2435f, 0.2616f },
-    .page = "https://www.cs.toronto.edu/~kriz/cifar.html",
+    .source = &CIFAR_10_SOURCE,
 };
 
 static const char *const CIFAR_100_CLASSES[] = {
@@ -115,6 +123,14 @@ static const char *const CIFAR_100_CLASSES[] = {
     "willow_tree", "wolf",          "woman",     "worm"
 };
 
+static const struct dataset_source CIFAR_100_SOURCE = {
+    .address = "https://www.cs.toronto.edu/~kriz/",
+    .files = {
+        { "cifar-100-binary.tar.gz", 168513733,
+          "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec" },
+    },
+};
+
 static const struct dataset_info CIFAR_100 = {
     .name = "cifar-100",
     .other_names = { "cifar100", "cifar-100-binary" },
@@ -127,7 +143,7 @@ static const struct dataset_info CIFAR_100 = {
     .class_names = CIFAR_100_CLASSES,
     .mean = { 0.5071f, 0.4865f, 0.4409f },
     .deviation = { 0.2673f, 0.2564f, 0.2762f },
-    .page = "https://www.cs.toronto.edu/~kriz/cifar.html",
+    .source = &CIFAR_100_SOURCE,
 };
 
 static const char *const PNEUMONIA_CLASSES[] = { "normal", "pneumonia" };

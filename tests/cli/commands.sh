@@ -61,6 +61,23 @@ works "$tutti" train mlp --steps 4 --limit 100 --batch 8 --threads 1 --kernels k
 folder=$("$tutti" data list | grep -o '/.*fashion-mnist$')
 works env TUTTI_DATA="$work/imported" "$tutti" data import "$folder" my-fashion
 works env TUTTI_DATA="$work/imported" "$tutti" data info my-fashion && says '60000 training'
+python3 - <<'PY'
+import os, struct, zlib
+def chunk(name, data):
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+for split in ("train", "val"):
+    for shade, label in enumerate(("cat", "dog")):
+        os.makedirs(f"pets/{split}/{label}")
+        for i in range(8):
+            rows = b"".join(b"\0" + bytes([100 * shade + i] * 28) for _ in range(28))
+            with open(f"pets/{split}/{label}/{i}.png", "wb") as file:
+                file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 28, 28, 8, 0, 0, 0, 0))
+                           + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+PY
+works "$tutti" data info ./pets && says 'class 1   dog  *8  *8'
+works "$tutti" train mlp --data ./pets --steps 4 --batch 8 --threads 1 --quiet --out pets-run
+works env TUTTI_DATA="$work/imported" "$tutti" data import ./pets pets
+works env TUTTI_DATA="$work/imported" "$tutti" data info pets && says 'numpy' && says 'class 1   dog  *8  *8'
 
 for file in config.json metrics.jsonl summary.json report.html graph.svg; do
     [ -s "run/$file" ] || complain "run/$file is missing"
