@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bench.c - tutti bench train|comm|kernel|tune */
+/* bench.c - tutti bench train|comm|kernel|tune; bench data is in bench_data.c */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -45,22 +45,11 @@ static void help(void)
          "  bench comm            collectives between ranks of this machine\n"
          "  bench kernel \"TEXT\"   every kernel for one problem, such as\n"
          "                        \"linear 32x784 250x784 250 relu\"\n"
-         "  bench tune MODEL      measure the kernels a model needs, write the user's table");
+         "  bench tune MODEL      measure the kernels a model needs, write the user's table\n"
+         "  bench data NAME|PATH  samples read, augmented and laid into batches");
     cli_print_settings(allowed);
     cli_print_flags("Measurement", flags);
-}
-
-static enum status whole_number(const char *flag, const char *text, long long most,
-                                long long *out)
-{
-    char *end;
-
-    errno = 0;
-    const long long number = strtoll(text, &end, 10);
-    if (end == text || *end || errno || number < 0 || number > most)
-        return FAIL(STATUS_USAGE, "--%s %s: a whole number up to %lld", flag, text, most);
-    *out = number;
-    return STATUS_OK;
+    cli_bench_data_help();
 }
 
 /* train --------------------------------------------------------------------------------- */
@@ -102,7 +91,7 @@ static enum status bench_train(struct settings *settings)
     struct job *job;
 
     if (windows)
-        TRY(whole_number("windows", windows, 1000, &n));
+        TRY(cli_whole_number("windows", windows, 1000, &n));
     TRY(cli_find_model(settings->model, &model));
     TRY(job_create(settings, model, JOB_GRAPH, &job));
     enum status status = train_bench(job, n ? (int)n : 1, &result);
@@ -136,7 +125,7 @@ static enum status read_lists(struct comm_bench *bench)
         snprintf(list, sizeof list, "%s", sizes);
         while ((item = strsep(&rest, ",")) && bench->n_bytes < SIZES_MAX) {
             long long number;
-            TRY(whole_number("bytes", item, (long long)1 << 34, &number));
+            TRY(cli_whole_number("bytes", item, (long long)1 << 34, &number));
             if (number % 4)
                 return FAIL(STATUS_USAGE, "--bytes %s: a multiple of 4, sums are of f32", item);
             bench->bytes[bench->n_bytes++] = (size_t)number;
@@ -255,6 +244,21 @@ static enum status bench_tune(struct settings *settings)
     return status;
 }
 
+/* What is to be measured is the first word that can be. */
+static bool is_data(const struct args *args)
+{
+    static const char *const others[] = { "train", "comm", "kernel", "tune" };
+
+    for (int i = 0; i < args->count; i++) {
+        if (strcmp(args->word[i], "data") == 0)
+            return true;
+        for (size_t j = 0; j < sizeof others / sizeof *others; j++)
+            if (strcmp(args->word[i], others[j]) == 0)
+                return false;
+    }
+    return false;
+}
+
 static enum status run(const struct args *args)
 {
     struct settings settings;
@@ -268,6 +272,8 @@ static enum status run(const struct args *args)
         .max_words = 2,
     };
 
+    if (is_data(args))
+        return cli_bench_data(args);
     settings_init(&settings);
     TRY(cli_parse(&parse));
     const char *what = parse.n_words ? words[0] : "";
@@ -276,7 +282,7 @@ static enum status run(const struct args *args)
     if (strcmp(what, "comm") == 0)
         return FAIL(STATUS_USAGE, "bench comm takes no model");
     if (strcmp(what, "train") != 0 && strcmp(what, "tune") != 0 && strcmp(what, "kernel") != 0)
-        return FAIL(STATUS_USAGE, "bench %s%smeasures train, comm, kernel or tune", what,
+        return FAIL(STATUS_USAGE, "bench %s%smeasures train, comm, kernel, tune or data", what,
                     *what ? ": " : "");
     if (parse.n_words < 2)
         return FAIL(STATUS_USAGE, "bench %s needs a %s", what,
@@ -289,8 +295,8 @@ static enum status run(const struct args *args)
 
 const struct command command_bench = {
     .name = "bench",
-    .usage = "bench train MODEL | comm | kernel PROBLEM | tune MODEL [FLAGS]",
-    .summary = "measure training, collectives or kernels",
+    .usage = "bench train MODEL | comm | kernel PROBLEM | tune MODEL | data NAME [FLAGS]",
+    .summary = "measure training, collectives, kernels or reading",
     .run = run,
     .help = help,
 };

@@ -52,9 +52,17 @@ struct parse {
  * neither of the command's nor a setting may be an option of the model. Unknown flags are refused with the nearest name. */
 MUST_CHECK enum status cli_parse(struct parse *parse);
 
+/* The value of a command's own flag: a whole number from 0 to `most`. */
+MUST_CHECK enum status cli_whole_number(const char *flag, const char *text, long long most,
+                                        long long *out);
+
 /* Help texts from the tables. */
 void cli_print_flags(const char *heading, const struct flag *flags);
 void cli_print_settings(const char *const *allowed);
+
+/* tutti bench data: a command of its own in all but name. */
+MUST_CHECK enum status cli_bench_data(const struct args *args);
+void cli_bench_data_help(void);
 
 /* A model by name, or compiled and loaded from a C file. *out stays valid until the end. */
 MUST_CHECK enum status cli_find_model(const char *name, const struct model **out);

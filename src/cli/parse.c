@@ -182,6 +182,18 @@ enum status cli_parse(struct parse *parse)
     return STATUS_OK;
 }
 
+enum status cli_whole_number(const char *flag, const char *text, long long most, long long *out)
+{
+    char *end;
+
+    errno = 0;
+    const long long number = strtoll(text, &end, 10);
+    if (end == text || *end || errno || number < 0 || number > most)
+        return FAIL(STATUS_USAGE, "--%s %s: a whole number up to %lld", flag, text, most);
+    *out = number;
+    return STATUS_OK;
+}
+
 /* Help ---------------------------------------------------------------------------------- */
 
 void cli_print_flags(const char *heading, const struct flag *flags)

@@ -44,12 +44,20 @@ static void split(struct normalize_pattern *pattern, int i, double a, double b)
     pattern->offset_rest[i] = (float)(b - (double)pattern->offset[i]);
 }
 
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 static bool is_exact(const struct normalizer *normalizer)
 {
     for (int c = 0; c < normalizer->channels; c++) {
         for (int p = 0; p < NORMALIZE_VALUES; p++) {
             const float sum = calculate(&normalizer->pattern, c, (uint8_t)p);
-            if (memcmp(&sum, &normalizer->value[c][p], sizeof sum) != 0)
+            if (bits_of(sum) != bits_of(normalizer->value[c][p]))
                 return false;
         }
     }

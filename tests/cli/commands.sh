@@ -55,6 +55,11 @@ works "$tutti" bench comm -n 2 --bytes 8,4096 --json
 for key in op transport algorithm bytes ranks us us_p90; do
     says "\"$key\""
 done
+works "$tutti" bench data fashion-mnist --batch 100 --crop 4 --flip --cutout 8 --threads 2 --windows 1 --json
+for key in data batch threads crop flip cutout samples_per_s samples_per_s_p10 samples_per_s_p90 mb_per_s floor_samples_per_s floor_mb_per_s; do
+    says "\"$key\""
+done
+works "$tutti" bench data --windows 1 fashion-mnist && says 'augmentation none' && says 'writing alone'
 works "$tutti" bench kernel 'linear 8x16 4x16 4 relu' && says reference
 works "$tutti" bench tune mlp --batch 8 --threads 1 --write kernels.json && says written
 works "$tutti" train mlp --steps 4 --limit 100 --batch 8 --threads 1 --kernels kernels.json --out tuned

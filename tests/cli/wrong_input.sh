@@ -29,6 +29,11 @@ refused 2 'takes no value' "$tutti" train mlp --shuffle=yes
 refused 2 'crop 28 leaves nothing of images of 28x28' "$tutti" train cnn --crop 28
 refused 2 'cutout 29 is larger than images of 28x28' "$tutti" train cnn --flip --cutout 29
 refused 2 'must lie between' "$tutti" train cnn --loader-threads 65
+refused 2 'needs a data set' "$tutti" bench data
+refused 2 'unknown flag --lr' "$tutti" bench data fashion-mnist --lr 1
+refused 2 '0 windows' "$tutti" bench data fashion-mnist --windows 0
+refused 2 'whole number up to 64' "$tutti" bench data fashion-mnist --threads 100
+refused 2 'crop 28' "$tutti" bench data fashion-mnist --crop 28
 refused 2 'one word too many' "$tutti" train mlp cnn
 refused 2 'holds no run' "$tutti" eval .
 refused 2 'no folder' "$tutti" train --resume nowhere
