@@ -35,7 +35,7 @@ static const char *const allowed[] = {
     "batch",   "seed",      "strategy", "split",    "sync",       "meet",
     "ranks",   "threads",   "shards",   "device",   "bucket-mib", "factors",
     "kernels", "optimizer", "lr",       "momentum", "nesterov",   "weight-decay",
-    "beta1",   "beta2",     "epsilon",  "clip",     NULL,
+    "beta1",   "beta2",     "epsilon",  "clip",     "exact",      NULL,
 };
 
 static void help(void)
