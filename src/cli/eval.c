@@ -13,7 +13,7 @@
 static bool json;
 static const char *split;
 
-static const char *const allowed[] = { "data", "threads", "limit", "kernels", NULL };
+static const char *const allowed[] = { "data", "threads", "limit", "kernels", "exact", NULL };
 static const struct flag flags[] = {
     { "split", "test|train", "which samples (test)", NULL, &split },
     { "json", NULL, "the result as a JSON object", &json, NULL },

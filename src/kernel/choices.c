@@ -25,31 +25,32 @@ enum { FILE_MAX = 16 << 20 };
 
 /* The first rule that fits a problem and whose kernel is built in and can run it, decides;
  * where none does, `order`. Measured on one core of a Xeon of 2023, with AVX-512 and AVX2:
- * Winograd's 3x3 convolution takes 0.45 to 0.75 of the time of the others, unless there are few
- * channels or the image is so small that the transform of the weights weighs more. With few
- * channels oneDNN takes 0.4 to 0.8 of the time of our own, and for large matrix products 0.85 to
- * 0.95. */
+ * Winograd's 3x3 convolution takes 0.25 to 0.75 of the time of the others, unless there are few
+ * channels or so few pixels (one or two small images) that the transform of the weights weighs
+ * more. With few channels oneDNN takes 0.4 to 0.8 of the time of our own, and for large matrix
+ * products 0.85 to 0.95. */
 struct rule {
     const char *op;
     int64_t channels_from, channels_below; /* the fewer of input and output; 0: no limit */
-    bool many_pixels;                      /* at least as many pixels of y as channels */
-    int64_t rows_from;                     /* pixels, or rows of a linear layer; 0: any */
+    int64_t rows_from;                     /* pixels of y, or rows of a linear layer; 0: any */
     const char *kernel;
 };
 
 static const struct rule rules[] = {
-    { "linear", 128, 0, false, 256, "onednn" },
-    { "linear_grad_input", 128, 0, false, 256, "onednn" },
-    { "linear_grad_weight", 128, 0, false, 256, "onednn" },
-    { "conv2d", 8, 0, true, 0, "winograd" },
-    { "conv2d", 0, 8, false, 0, "onednn" },
-    { "conv2d_grad_input", 8, 0, true, 0, "winograd" },
-    { "conv2d_grad_input", 0, 8, false, 0, "onednn" },
-    { "conv2d_grad_weight", 8, 0, true, 0, "winograd" },
-    { "conv2d_grad_weight", 0, 8, false, 0, "onednn" },
-    { "conv2d_pool", 8, 0, true, 0, "winograd" },
-    { "conv2d_pool_grad_input", 8, 0, true, 0, "winograd" },
-    { "conv2d_pool_grad_weight", 8, 0, true, 0, "winograd" },
+    { "linear", 128, 0, 256, "onednn" },
+    { "linear", 1024, 0, 32, "onednn" },
+    { "linear_grad_input", 128, 0, 256, "onednn" },
+    { "linear_grad_weight", 128, 0, 256, "onednn" },
+    { "linear_grad_weight", 1024, 0, 32, "onednn" },
+    { "conv2d", 8, 0, 32, "winograd" },
+    { "conv2d", 0, 8, 0, "onednn" },
+    { "conv2d_grad_input", 8, 0, 32, "winograd" },
+    { "conv2d_grad_input", 0, 8, 0, "onednn" },
+    { "conv2d_grad_weight", 8, 0, 32, "winograd" },
+    { "conv2d_grad_weight", 0, 8, 0, "onednn" },
+    { "conv2d_pool", 8, 0, 8, "winograd" },
+    { "conv2d_pool_grad_input", 8, 0, 32, "winograd" },
+    { "conv2d_pool_grad_weight", 8, 0, 8, "winograd" },
     { 0 },
 };
 
@@ -91,6 +92,9 @@ static const struct window_rule window_rules[] = {
     { 0 },
 };
 
+/* Kernels that round more than plain sums do. */
+static const char *const rough[] = { "winograd" };
+
 static const char *const order[] = { "own", "onednn", "openblas", "reference" };
 
 struct line {
@@ -102,6 +106,7 @@ struct kernel_choices {
     struct arena *arena; /* the keys */
     struct line *lines;  /* sorted by problem */
     size_t n_lines;
+    bool exact; /* no rough kernels */
     char hash[SHA256_HEX];
 };
 
@@ -198,7 +203,8 @@ static void hash_text(struct sha256 *hash, const char *text)
     sha256_add(hash, text, strlen(text) + 1); /* with its NUL, which parts it from the next */
 }
 
-/* Everything that decides: instruction set, kernels there are, rules, order, lines. */
+/* Everything that decides: instruction set, kernels there are, rules, order, lines, whether rough
+ * ones may run. */
 static void hash_choices(struct kernel_choices *choices)
 {
     const struct kernel *kernel;
@@ -213,9 +219,9 @@ static void hash_choices(struct kernel_choices *choices)
     }
     hash_text(&hash, "rules");
     for (const struct rule *rule = rules; rule->op != NULL; rule++) {
-        (void)snprintf(numbers, sizeof numbers, "%lld %lld %d %lld",
+        (void)snprintf(numbers, sizeof numbers, "%lld %lld %lld",
                        (long long)rule->channels_from, (long long)rule->channels_below,
-                       rule->many_pixels, (long long)rule->rows_from);
+                       (long long)rule->rows_from);
         hash_text(&hash, rule->op);
         hash_text(&hash, numbers);
         hash_text(&hash, rule->kernel);
@@ -234,16 +240,19 @@ static void hash_choices(struct kernel_choices *choices)
         hash_text(&hash, choices->lines[i].problem);
         hash_text(&hash, choices->lines[i].kernel->name);
     }
+    if (choices->exact)
+        hash_text(&hash, "exact");
     sha256_end_hex(&hash, choices->hash);
 }
 
 /* Life --------------------------------------------------------------------------------- */
 
-enum status kernel_choices_load(const char *path, struct kernel_choices **out)
+static enum status load(const char *path, bool exact, struct kernel_choices **out)
 {
     struct kernel_choices *choices;
 
     TRY(mem_alloc(1, sizeof *choices, &choices));
+    choices->exact = exact;
     enum status status = arena_create(&choices->arena);
     if (status == STATUS_OK && path != NULL)
         status = read_file(path, choices);
@@ -254,6 +263,16 @@ enum status kernel_choices_load(const char *path, struct kernel_choices **out)
     hash_choices(choices);
     *out = choices;
     return STATUS_OK;
+}
+
+enum status kernel_choices_load(const char *path, struct kernel_choices **out)
+{
+    return load(path, false, out);
+}
+
+enum status kernel_choices_load_exact(const char *path, struct kernel_choices **out)
+{
+    return load(path, true, out);
 }
 
 void kernel_choices_destroy(struct kernel_choices *choices)
@@ -272,6 +291,21 @@ const char *kernel_choices_hash(const struct kernel_choices *choices)
 
 /* The choice --------------------------------------------------------------------------- */
 
+static bool is_rough(const struct kernel *kernel)
+{
+    for (size_t i = 0; i < sizeof rough / sizeof rough[0]; i++) {
+        if (strcmp(kernel->name, rough[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool may_run(const struct kernel_choices *choices, const struct kernel *kernel,
+                    const struct kernel_problem *problem)
+{
+    return can_run(kernel, problem) && !(choices->exact && is_rough(kernel));
+}
+
 static const struct kernel *choose_by_line(const struct kernel_choices *choices,
                                            const struct kernel_problem *problem)
 {
@@ -281,13 +315,13 @@ static const struct kernel *choose_by_line(const struct kernel_choices *choices,
 
     if (choices->n_lines > 0)
         line = bsearch(&key, choices->lines, choices->n_lines, sizeof key, compare_lines);
-    return line != NULL && can_run(line->kernel, problem) ? line->kernel : NULL;
+    return line != NULL && may_run(choices, line->kernel, problem) ? line->kernel : NULL;
 }
 
 /* What rules look at. */
 struct extents {
-    int64_t fewer, more; /* channels of input and output */
-    int64_t pixels;      /* of y, the whole batch; rows of a linear layer */
+    int64_t fewer;  /* of the channels of input and output */
+    int64_t pixels; /* of y, the whole batch; rows of a linear layer */
 };
 
 /* The weights, or their gradient. */
@@ -307,7 +341,6 @@ static struct extents extents_of(const struct kernel_problem *problem)
     if (w == y) /* ..._grad_weight: x, dy -> dw */
         y = &problem->in[1].shape;
     return (struct extents){ .fewer = w->dim[0] < w->dim[1] ? w->dim[0] : w->dim[1],
-                             .more = w->dim[0] > w->dim[1] ? w->dim[0] : w->dim[1],
                              .pixels = shape_count(y) / (y->dim[1] > 0 ? y->dim[1] : 1) };
 }
 
@@ -318,7 +351,6 @@ static bool rule_fits(const struct rule *rule, const struct kernel_problem *prob
     const struct extents extents = extents_of(problem);
     return extents.fewer >= rule->channels_from &&
            (rule->channels_below == 0 || extents.fewer < rule->channels_below) &&
-           (!rule->many_pixels || extents.pixels >= extents.more) &&
            extents.pixels >= rule->rows_from;
 }
 
@@ -337,20 +369,21 @@ static bool window_fits(enum window window, const struct kernel_problem *problem
     }
 }
 
-static const struct kernel *choose_by_rule(const struct kernel_problem *problem)
+static const struct kernel *choose_by_rule(const struct kernel_choices *choices,
+                                           const struct kernel_problem *problem)
 {
     for (const struct window_rule *rule = window_rules; rule->op != NULL; rule++) {
         if (strcmp(rule->op, problem->op) != 0 || !window_fits(rule->window, problem))
             continue;
         const struct kernel *kernel = kernel_find(problem->op, rule->kernel);
-        if (can_run(kernel, problem))
+        if (may_run(choices, kernel, problem))
             return kernel;
     }
     for (const struct rule *rule = rules; rule->op != NULL; rule++) {
         if (!rule_fits(rule, problem))
             continue;
         const struct kernel *kernel = kernel_find(problem->op, rule->kernel);
-        if (can_run(kernel, problem))
+        if (may_run(choices, kernel, problem))
             return kernel;
     }
     return NULL;
@@ -362,10 +395,10 @@ enum status kernel_choose(const struct kernel_choices *choices,
     const struct kernel *kernel = choose_by_line(choices, problem);
 
     if (kernel == NULL)
-        kernel = choose_by_rule(problem);
+        kernel = choose_by_rule(choices, problem);
     for (size_t i = 0; kernel == NULL && i < sizeof order / sizeof order[0]; i++) {
         const struct kernel *next = kernel_find(problem->op, order[i]);
-        if (can_run(next, problem))
+        if (may_run(choices, next, problem))
             kernel = next;
     }
     if (kernel == NULL)

@@ -71,6 +71,31 @@ static void rules_prefer_winograd_for_small_windows(void)
     kernel_choices_destroy(choices);
 }
 
+static void exact_choices_have_no_rough_kernel(void)
+{
+    static const char text[] = "conv2d 32x32x14x14 64x32x3x3 64 stride 1x1 pad 1x1 relu";
+    struct kernel_choices *usual, *exact;
+    struct kernel_problem problem;
+
+    CHECK_OK(kernel_choices_load(NULL, &usual));
+    CHECK_OK(kernel_choices_load_exact(NULL, &exact));
+    CHECK(strcmp(kernel_choices_hash(usual), kernel_choices_hash(exact)) != 0);
+    CHECK(strcmp("winograd", chosen(exact, text)) != 0);
+    CHECK_TEXT("own", chosen(exact, "relu 3x4"));
+    kernel_choices_destroy(exact);
+    CHECK_OK(kernel_parse(text, &problem));
+    const struct kernel *winograd = kernel_find("conv2d", "winograd");
+    if (winograd != NULL && winograd->can_run(&problem)) { /* a line does not help it */
+        CHECK_OK(kernel_choices_load_exact(
+            write_choices("{ \"conv2d 32x32x14x14 64x32x3x3 64 stride 1x1 pad 1x1 relu\": "
+                          "\"winograd\" }"),
+            &exact));
+        CHECK(strcmp("winograd", chosen(exact, text)) != 0);
+        kernel_choices_destroy(exact);
+    }
+    kernel_choices_destroy(usual);
+}
+
 static void a_line_of_the_file_overrides(void)
 {
     struct kernel_choices *built_in, *choices;
@@ -199,6 +224,7 @@ const struct test tests[] = {
     { .name = "own kernels come first", .run = own_kernels_come_first },
     { .name = "rules prefer winograd for small windows",
       .run = rules_prefer_winograd_for_small_windows },
+    { .name = "exact choices have no rough kernel", .run = exact_choices_have_no_rough_kernel },
     { .name = "a line of the file overrides", .run = a_line_of_the_file_overrides },
     { .name = "the hash tells choices apart", .run = the_hash_tells_choices_apart },
     { .name = "a file for another instruction set is ignored",

@@ -164,6 +164,9 @@ struct kernel_choices; /* the table of choices; immutable once made */
 /* The built-in table with the lines of `path` (written by `tutti bench tune`) laid over it;
  * path NULL is the built-in table alone. A file for another instruction set is ignored. */
 MUST_CHECK enum status kernel_choices_load(const char *path, struct kernel_choices **out);
+/* The same without kernels that compute something other than plain sums and round more, whatever
+ * rules and lines say: "winograd", whose results are off by some 1e-5 of the largest value. */
+MUST_CHECK enum status kernel_choices_load_exact(const char *path, struct kernel_choices **out);
 void kernel_choices_destroy(struct kernel_choices *choices);
 /* SHA-256 over everything that decides a choice, 64 hexadecimal digits. */
 const char *kernel_choices_hash(const struct kernel_choices *choices);

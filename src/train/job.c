@@ -250,7 +250,9 @@ static enum status load_choices(struct job *job)
             snprintf(s->kernels, sizeof s->kernels, "%s", path);
     }
     const bool built_in = !*s->kernels || strcmp(s->kernels, "none") == 0;
-    return kernel_choices_load(built_in ? NULL : s->kernels, &job->choices);
+    const char *path = built_in ? NULL : s->kernels;
+    return s->exact ? kernel_choices_load_exact(path, &job->choices)
+                    : kernel_choices_load(path, &job->choices);
 }
 
 static enum status check_pass_name(const struct job *job, const char *after)

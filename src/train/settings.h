@@ -49,6 +49,7 @@ struct settings {
     char out[SETTINGS_TEXT];       /* run folder; "" makes a new one under runs/ */
     char
         kernels[SETTINGS_TEXT]; /* table of choices, or "" for the user's own if there is one */
+    bool exact;                 /* leave out kernels that round more than plain sums */
     double options[MODEL_OPTIONS]; /* the model's own; NaN: default */
 };
 

@@ -1,52 +1,61 @@
 /* SPDX-License-Identifier: MIT */
-/* conv_winograd.c - 3x3 convolutions of stride 1 by Winograd's F(4x4, 3x3).
+/* conv_winograd.c - 3x3 convolutions of stride 1 by Winograd's method (winograd.h).
  *
- * A unit is some images, or a strip of one, with about TILES tiles. For each unit:
+ * A unit is some tiles of the batch in their order, whatever image they belong to. Channels are cut
+ * into blocks on the side that is summed over and panels on the side that comes out. For each
+ * unit and panel, block after block:
  *
- *   V[place][tile][in]   = B^T d B       from the padded plane of each image
- *   M[place][tile][out]  = V[place] U[place], 36 products, U = G g G^T made once a call
- *   y                    = A^T M A, bias, relu, 2x2 pooling
+ *   V[place][tile][block]  = B^T d B       from the image
+ *   U[place][block][panel] = G g G^T       from the weights
+ *   M[place][tile][panel] += V[place] U[place], one product a place
  *
- * The gradient of the input is the same with dy, its weights turned and taken backwards. The
- * gradient of the weights is dg = G^T [sum over tiles of V (A dy A^T)] G: the sums, kept for
- * all places (36*C*O floats), grow unit by unit in order.
+ * and at the end y = A^T M A, bias, relu, 2x2 pooling. V, U and M of so much stay in L2; making V
+ * again for each panel and U for each unit takes less time than fetching them from L3.
+ * The gradient of the input is the same with dy, its weights turned and taken backwards.
  *
- * Work: 36/16 products an output instead of 9, and transforms of about 150 operations a tile
- * and vector of channels; traffic: V and M (36*(C+O) floats a tile) through L2. Rounding errors
- * are some ten times those of the plain sum; the kernel's name is "winograd", so that a run
- * says so.
+ * The gradient of the weights is dg = G^T [sum over tiles of V (A dy A^T)] G. Here the sums of one
+ * block of input and one panel of output channels grow unit by unit, in order.
+ *
+ * Work: 36/16 products an output instead of 9 (9/4 for 2x2 images); transforms of about
+ * 150 operations a tile and vector of channels. Traffic: x once a panel, w once a unit, y
+ * once. Rounding errors are some ten times those of the plain sum; the kernel's name is
+ * "winograd", so that a run says so.
  */
 #include "kernel/cpu/conv.h"
 #include "kernel/cpu/winograd.h"
 
 enum {
-    TILES = 64,
+    TILES = 64,          /* of a unit, at 64 channels */
+    MOST_TILES = 256,    /* of a unit with few channels */
+    PANEL = 64,          /* channels that come out together */
+    BLOCK_PLACES = 2304, /* channels summed over together, times places: 64 of 36, 256 of 9 */
+    GRAIN = 16,          /* channels are cut at multiples of it */
+    KEPT_UNITS = 4,      /* whose transforms are kept between blocks and panels */
     SKEW = 16, /* floats between places, so that they do not share sets of the cache */
 };
 
-/* One correlation by tiles, or for the weights both its sides. */
 struct plan {
     const struct tile_isa *isa;
-    const struct winograd_isa *winograd;
-    struct plane plane;
+    const struct winograd_form *form;
     int64_t images, in, out;
     int64_t rows, columns;    /* of the output that are wanted */
     int64_t tiles_y, tiles_x; /* of an image */
-    int64_t group, strip, strips;
-    int64_t n_units, n_tasks;
-    int64_t tiles;                  /* of a full unit */
+    int64_t n_units, tiles;   /* tiles of a full unit */
+    int64_t n_blocks, n_panels;
+    int64_t block, panel;           /* channels of a full one */
     int64_t v_step, m_step, u_step; /* between places */
-    int n_panels;
-    int64_t u_floats, plane_floats, task_floats;
-    struct plane dy; /* weights, if pooled: spread out image by image */
-    int64_t dy_floats;
+    int64_t n_tasks, task_floats;   /* not of the weights' gradient */
+    bool keeps_u;                   /* several units: U is made once a call, not on the way */
     bool is_turned;
+    struct winograd_in x, dy;  /* of the whole batch; dy for the gradient of the weights */
+    int64_t x_image, dy_image; /* floats between images of them */
+    int64_t top, left;         /* zeros before an image */
     /* The call. */
     const float *w, *bias;
     float *y;
     uint8_t *index;
     bool relu, pool;
-    float *u, *turned, *tasks;
+    float *scratch;
 };
 
 static int64_t at_most(int64_t a, int64_t b)
@@ -54,37 +63,69 @@ static int64_t at_most(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static int64_t round_up(int64_t n)
+static int64_t at_least(int64_t a, int64_t b)
 {
-    return gemm_ceil(n, 16) * 16;
+    return a > b ? a : b;
 }
 
-static const struct winograd_isa *current(const struct tile_isa *isa)
+/* Part i of n channels in `parts`, whole grains but for the last: *first, and its size. */
+static int64_t channels_at(int64_t n, int64_t parts, int64_t i, int64_t *first)
 {
-    return isa == &tile_avx512 ? &winograd_avx512 : &winograd_avx2;
+    const int64_t grains = gemm_part(gemm_ceil(n, GRAIN), parts, i, first);
+
+    *first *= GRAIN;
+    return at_most(grains * GRAIN, n - *first);
+}
+
+static int64_t most_channels(int64_t n, int64_t parts)
+{
+    return gemm_ceil(gemm_ceil(n, GRAIN), parts) * GRAIN;
+}
+
+/* An image of (rows, columns, channels), or what a 2x2 max pool left of it. */
+static struct winograd_in image_of(int64_t rows, int64_t columns, int64_t channels,
+                                   bool is_pooled)
+{
+    const int64_t window = is_pooled ? 2 : 1;
+
+    return (struct winograd_in){
+        .row = columns / window * channels,
+        .pixel = channels,
+        .rows = rows / window * window,
+        .columns = columns / window * window,
+    };
+}
+
+static int64_t image_floats(const struct winograd_in *image, bool is_pooled)
+{
+    return image->rows / (is_pooled ? 2 : 1) * image->row;
 }
 
 /* Shapes of x * w: x is (h,w,in) with `top` and `left` zeros before it, y (rows,columns,out).
  */
-static void shape_plan(struct plan *plan, int64_t h, int64_t w, int64_t top, int64_t left)
+static void shape_plan(struct plan *plan, int64_t h, int64_t w)
 {
+    const struct winograd_isa *winograd =
+        tile_current() == &tile_avx512 ? &winograd_avx512 : &winograd_avx2;
+    const bool is_whole = h == 2 && w == 2 && plan->top == 1 && plan->left == 1 &&
+                          plan->rows == 2 && plan->columns == 2;
+
     plan->isa = tile_current();
-    plan->winograd = current(plan->isa);
-    plan->tiles_y = gemm_ceil(plan->rows, WINOGRAD_OUT);
-    plan->tiles_x = gemm_ceil(plan->columns, WINOGRAD_OUT);
-    plan->plane = plane_of(NULL, h, w, plan->in, top, left, plan->tiles_y * WINOGRAD_OUT + 2,
-                           plan->tiles_x * WINOGRAD_OUT + 2, 1, 1);
-    const int64_t per_image = plan->tiles_y * plan->tiles_x;
-    plan->group = at_most(plan->images, per_image > TILES ? 1 : TILES / per_image);
-    plan->strip = per_image > TILES ? gemm_ceil(TILES, plan->tiles_x) : plan->tiles_y;
-    plan->strip = at_most(plan->strip, plan->tiles_y);
-    plan->strips = gemm_ceil(plan->tiles_y, plan->strip);
-    plan->n_units = gemm_ceil(plan->images, plan->group) * plan->strips;
-    plan->n_tasks = at_most(plan->n_units, GEMM_TASKS);
-    plan->tiles = plan->group * plan->strip * plan->tiles_x;
-    plan->v_step = round_up(plan->tiles * plan->in) + SKEW;
-    plan->m_step = round_up(plan->tiles * plan->out) + SKEW;
-    plan->plane_floats = round_up((plan->strip * WINOGRAD_OUT + 2) * plane_row(&plan->plane));
+    plan->form = is_whole ? &winograd->whole : &winograd->tiles;
+    plan->tiles_y = gemm_ceil(plan->rows, plan->form->out);
+    plan->tiles_x = gemm_ceil(plan->columns, plan->form->out);
+    plan->n_blocks = at_least(1, gemm_ceil(plan->in, BLOCK_PLACES / plan->form->places));
+    plan->n_panels = at_least(1, gemm_ceil(plan->out, PANEL));
+    plan->block = most_channels(plan->in, plan->n_blocks);
+    plan->panel = most_channels(plan->out, plan->n_panels);
+    const int64_t total = plan->images * plan->tiles_y * plan->tiles_x;
+    const int64_t most = at_most(
+        MOST_TILES, at_least(TILES, TILES * PANEL / at_least(plan->block, plan->panel)));
+    plan->n_units = gemm_ceil(total, most);
+    plan->tiles = gemm_ceil(total, at_least(1, plan->n_units));
+    plan->v_step = plan->tiles * plan->block + SKEW;
+    plan->m_step = plan->tiles * plan->panel + SKEW;
+    plan->u_step = plan->block * plan->panel + SKEW;
 }
 
 static bool is_three_by_three(const struct kernel_problem *problem, const struct shape *w)
@@ -93,50 +134,84 @@ static bool is_three_by_three(const struct kernel_problem *problem, const struct
            problem->attrs.stride[0] == 1 && problem->attrs.stride[1] == 1;
 }
 
-/* The unit's images [*image, + *n_images) and tile rows [*row, + *n_rows). */
+/* Some tiles of the batch. */
 struct unit {
-    int64_t image, n_images, row, n_rows, tiles;
+    int64_t first, tiles;
 };
 
 static struct unit unit_at(const struct plan *plan, int64_t i)
 {
     struct unit unit;
 
-    unit.image = i / plan->strips * plan->group;
-    unit.n_images = at_most(plan->group, plan->images - unit.image);
-    unit.row = i % plan->strips * plan->strip;
-    unit.n_rows = at_most(plan->strip, plan->tiles_y - unit.row);
-    unit.tiles = unit.n_images * unit.n_rows * plan->tiles_x;
+    unit.tiles =
+        gemm_part(plan->images * plan->tiles_y * plan->tiles_x, plan->n_units, i, &unit.first);
     return unit;
 }
 
-/* V of image i of the unit. */
-static void turn_image(const struct plan *plan, const struct unit *unit, int64_t i,
-                       float *plane, float *v)
+/* Image, row and column of the output where tile t begins. */
+static int64_t place_tile(const struct plan *plan, int64_t t, int64_t *row, int64_t *column)
 {
-    const float *from = plane_copy(&plan->plane, unit->image + i, unit->row * WINOGRAD_OUT,
-                                   unit->n_rows * WINOGRAD_OUT + 2, plane);
-    const int64_t row = plane_row(&plan->plane);
+    *column = t % plan->tiles_x * plan->form->out;
+    *row = t / plan->tiles_x % plan->tiles_y * plan->form->out;
+    return t / plan->tiles_x / plan->tiles_y;
+}
 
-    v += i * unit->n_rows * plan->tiles_x * plan->in;
-    for (int64_t y = 0; y < unit->n_rows; y++) {
-        for (int64_t x = 0; x < plan->tiles_x; x++) {
-            plan->winograd->input(from + (y * row + x * plan->in) * WINOGRAD_OUT, row, plan->in,
-                                  (int)plan->in, v, plan->v_step);
-            v += plan->in;
-        }
+/* V of channels [first, first + n) of tiles [from, to), the first of a unit being `begin`. */
+static void turn_inputs(const struct plan *plan, int64_t begin, int64_t from, int64_t to,
+                        int64_t first, int64_t n, float *v)
+{
+    struct winograd_in in = plan->x;
+
+    for (int64_t t = from; t < to; t++) {
+        int64_t row, column;
+        const int64_t at = place_tile(plan, t, &row, &column) * plan->x_image + first;
+
+        in.x = plan->x.x + at;
+        in.index = plan->x.index != NULL ? plan->x.index + at : NULL;
+        in.top = row - plan->top + plan->form->before;
+        in.left = column - plan->left + plan->form->before;
+        plan->form->input(&in, (int)n, v + (t - begin) * plan->block, plan->v_step);
     }
+}
+
+/* Vectors of part p of `n` columns in `parts`: *first column, and existing columns. */
+static int vecs_at(const struct plan *plan, int64_t n, int parts, int p, int64_t *first,
+                   int *columns)
+{
+    const int lanes = plan->isa->lanes;
+    const int vecs = (int)gemm_part(gemm_ceil(n, lanes), parts, p, first);
+
+    *first *= lanes;
+    *columns = (int)at_most(n - *first, (int64_t)vecs * lanes);
+    return vecs;
 }
 
 /* Forward and gradient of the input -------------------------------------------------------- */
 
+/* Floats of U of one slice, and of the turned weights it comes from. */
+static int64_t u_floats(const struct plan *plan)
+{
+    return plan->form->places * plan->u_step;
+}
+
+static int64_t turned_floats(const struct plan *plan)
+{
+    return plan->is_turned ? 9 * plan->block * plan->panel : 0;
+}
+
+static int64_t kept_floats(const struct plan *plan)
+{
+    return plan->keeps_u ? plan->n_blocks * plan->n_panels * u_floats(plan) : 0;
+}
+
 static void size_correlation(struct plan *plan)
 {
-    plan->n_panels = gemm_panels(plan->isa, plan->isa->rows, plan->tiles, plan->out);
-    plan->u_step =
-        round_up(plan->in * gemm_ceil(plan->out, plan->isa->lanes) * plan->isa->lanes) + SKEW;
-    plan->u_floats = WINOGRAD_PLACES * plan->u_step;
-    plan->task_floats = plan->plane_floats + WINOGRAD_PLACES * (plan->v_step + plan->m_step);
+    plan->keeps_u = plan->n_units > 1;
+    plan->n_tasks = at_most(plan->n_units * plan->n_panels, GEMM_TASKS);
+    plan->task_floats = plan->form->places * (plan->n_blocks * plan->v_step + plan->m_step) +
+                        turned_floats(plan);
+    if (!plan->keeps_u)
+        plan->task_floats += u_floats(plan);
 }
 
 static struct plan forward_plan(const struct kernel_problem *problem)
@@ -149,101 +224,118 @@ static struct plan forward_plan(const struct kernel_problem *problem)
         .out = conv.o,
         .rows = pool ? conv.oh / 2 * 2 : conv.oh,
         .columns = pool ? conv.ow / 2 * 2 : conv.ow,
+        .top = conv.ph,
+        .left = conv.pw,
+        .x = image_of(conv.h, conv.w, conv.c, false),
         .relu = problem->attrs.activation == ACTIVATION_RELU,
         .pool = pool,
     };
 
-    shape_plan(&plan, conv.h, conv.w, conv.ph, conv.pw);
+    plan.x_image = image_floats(&plan.x, false);
+    shape_plan(&plan, conv.h, conv.w);
     size_correlation(&plan);
     return plan;
 }
 
 static struct plan input_plan(const struct kernel_problem *problem)
 {
-    const int slot = conv_is_pooled(problem) ? 2 : 1;
-    const struct conv conv = conv_of(problem, &problem->out[0].shape, &problem->in[slot].shape);
+    const bool is_pooled = conv_is_pooled(problem);
+    const struct conv conv =
+        conv_of(problem, &problem->out[0].shape, &problem->in[is_pooled ? 2 : 1].shape);
     struct plan plan = {
         .images = conv.n,
         .in = conv.o,
         .out = conv.c,
         .rows = conv.h,
         .columns = conv.w,
+        .top = 2 - conv.ph,
+        .left = 2 - conv.pw,
+        .x = image_of(conv.oh, conv.ow, conv.o, is_pooled),
         .is_turned = true,
     };
 
-    shape_plan(&plan, conv.oh, conv.ow, 2 - conv.ph, 2 - conv.pw);
+    plan.x_image = image_floats(&plan.x, is_pooled);
+    shape_plan(&plan, conv.oh, conv.ow);
     size_correlation(&plan);
-    if (conv_is_pooled(problem))
-        plane_pool(&plan.plane);
     return plan;
-}
-
-static int64_t turned_floats(const struct plan *plan)
-{
-    return plan->is_turned ? round_up(9 * plan->in * plan->out) : 0;
 }
 
 static size_t correlation_scratch(const struct plan *plan)
 {
-    return (size_t)(plan->u_floats + turned_floats(plan) + plan->n_tasks * plan->task_floats) *
-           sizeof(float);
+    return (size_t)(kept_floats(plan) + plan->n_tasks * plan->task_floats) * sizeof(float);
 }
 
-/* First column, vectors and existing columns of panel p. */
-static void panel_at(const struct plan *plan, int64_t p, int64_t *first, int *vecs, int *n)
-{
-    const int lanes = plan->isa->lanes;
-    int64_t vec;
+/* One panel for one block of channels. */
+struct slice {
+    int64_t k0, depth; /* of the side that is summed over */
+    int64_t first, n;  /* of the side that comes out */
+};
 
-    *vecs = (int)gemm_part(gemm_ceil(plan->out, lanes), plan->n_panels, p, &vec);
-    *first = vec * lanes;
-    *n = (int)at_most(plan->out - *first, (int64_t)*vecs * lanes);
+static struct slice slice_at(const struct plan *plan, int64_t panel, int64_t block)
+{
+    struct slice slice;
+
+    slice.depth = channels_at(plan->in, plan->n_blocks, block, &slice.k0);
+    slice.n = channels_at(plan->out, plan->n_panels, panel, &slice.first);
+    return slice;
 }
 
-/* U of one panel, [place][in][width]; turned weights are in the other order of taps. */
-static void turn_weights(void *arg, size_t p)
+static int parts_of(const struct plan *plan, int64_t n)
 {
-    const struct plan *plan = arg;
-    const int64_t tap = plan->in * plan->out;
-    int64_t first;
-    int vecs, n;
+    return gemm_panels(plan->isa, plan->isa->rows, plan->tiles, n);
+}
 
-    panel_at(plan, (int64_t)p, &first, &vecs, &n);
-    float *u = plan->u + first * plan->in;
-    for (int64_t i = 0; i < plan->in; i++) {
-        if (plan->is_turned)
-            plan->winograd->weight(plan->turned + 8 * tap + i * plan->out + first, -3 * tap,
-                                   -tap, n, u, plan->u_step);
-        else
-            plan->winograd->weight(plan->w + i * plan->out + first, 3 * tap, tap, n, u,
-                                   plan->u_step);
-        u += vecs * plan->isa->lanes;
+/* U of a slice: for each part of the panel [place][block][width]. */
+static void turn_weights(const struct plan *plan, const struct slice *slice, float *u,
+                         float *turned)
+{
+    const int parts = parts_of(plan, slice->n);
+    int64_t tap = plan->in * plan->out, row = plan->out;
+    const float *g = plan->w + slice->k0 * row + slice->first;
+
+    if (plan->is_turned) { /* w is [tap][out][in] and wanted backwards */
+        const int64_t size = slice->depth * slice->n;
+        for (int t = 0; t < 9; t++)
+            plan->isa->transpose(plan->w + t * tap + slice->first * plan->in + slice->k0,
+                                 plan->in, (int)slice->n, (int)slice->depth,
+                                 turned + (8 - t) * size, slice->n, false);
+        g = turned;
+        tap = size;
+        row = slice->n;
+    }
+    for (int p = 0; p < parts; p++) {
+        int64_t first;
+        int n;
+        const int width = vecs_at(plan, slice->n, parts, p, &first, &n) * plan->isa->lanes;
+        float *to = u + first * slice->depth;
+
+        for (int64_t i = 0; i < slice->depth; i++)
+            plan->form->weight(g + i * row + first, 3 * tap, tap, n, to + i * width,
+                               plan->u_step);
     }
 }
 
-/* M = V U for all places. */
-static void multiply(const struct plan *plan, int64_t tiles, const float *v, float *m)
+/* M += V U for all places; M = V U for the first block. */
+static void multiply(const struct plan *plan, int64_t tiles, const struct slice *slice,
+                     const float *v, const float *u, float *m)
 {
     static const ptrdiff_t no_offset[1] = { 0 };
-    const int64_t n_blocks = gemm_ceil(plan->in, GEMM_DEPTH);
+    const int parts = parts_of(plan, slice->n);
 
-    for (int64_t i = 0; i < WINOGRAD_PLACES * plan->n_panels * n_blocks; i++) {
-        const int64_t place = i / n_blocks / plan->n_panels;
-        int64_t first, k0;
-        int vecs, n;
-        const int depth = (int)gemm_part(plan->in, n_blocks, i % n_blocks, &k0);
-
-        panel_at(plan, i / n_blocks % plan->n_panels, &first, &vecs, &n);
-        const int width = vecs * plan->isa->lanes;
+    for (int i = 0; i < plan->form->places * parts; i++) {
+        const int64_t place = i / parts;
+        int64_t first;
+        int n;
+        const int vecs = vecs_at(plan, slice->n, parts, i % parts, &first, &n);
         struct tile tile = {
             .segment = no_offset,
             .n_segments = 1,
-            .depth = depth,
-            .b = plan->u + place * plan->u_step + first * plan->in + k0 * width,
-            .b_step = width,
+            .depth = (int)slice->depth,
+            .b = u + place * plan->u_step + first * slice->depth,
+            .b_step = vecs * plan->isa->lanes,
             .last = n - (vecs - 1) * plan->isa->lanes,
             .b_full = true,
-            .accumulate = k0 > 0,
+            .accumulate = slice->k0 > 0,
         };
         const int64_t n_tiles = gemm_ceil(tiles, plan->isa->rows[vecs]);
         for (int64_t t = 0; t < n_tiles; t++) {
@@ -251,86 +343,134 @@ static void multiply(const struct plan *plan, int64_t tiles, const float *v, flo
             const int count = (int)gemm_part(tiles, n_tiles, t, &at);
 
             for (int r = 0; r < count; r++) {
-                tile.a[r] = v + place * plan->v_step + (at + r) * plan->in + k0;
-                tile.c[r] = m + place * plan->m_step + (at + r) * plan->out + first;
+                tile.a[r] = v + place * plan->v_step + (at + r) * plan->block;
+                tile.c[r] = m + place * plan->m_step + (at + r) * plan->panel + first;
             }
             plan->isa->by_rows(&tile, count, vecs);
         }
     }
 }
 
-/* y from M, tile by tile. */
-static void turn_back(const struct plan *plan, const struct unit *unit, const float *m)
+/* y of a panel from M, tile by tile. */
+static void turn_back(const struct plan *plan, const struct unit *unit,
+                      const struct slice *slice, const float *m)
 {
-    const int window = plan->pool ? 2 : 1, size = WINOGRAD_OUT / window;
+    const int window = plan->pool ? 2 : 1, size = plan->form->out / window;
     const int64_t rows = plan->rows / window, columns = plan->columns / window;
     struct winograd_out out = {
         .row = columns * plan->out,
         .pixel = plan->out,
-        .bias = plan->bias,
+        .bias = plan->bias != NULL ? plan->bias + slice->first : NULL,
         .relu = plan->relu,
     };
 
-    for (int64_t i = 0; i < unit->n_images * unit->n_rows; i++) {
-        const int64_t image = unit->image + i / unit->n_rows;
-        const int64_t y = (unit->row + i % unit->n_rows) * size;
+    for (int64_t t = 0; t < unit->tiles; t++) {
+        int64_t y, x;
+        const int64_t image = place_tile(plan, unit->first + t, &y, &x);
 
-        for (int64_t x = 0; x < columns; x += size) {
-            const int64_t at = ((image * rows + y) * columns + x) * plan->out;
-            out.rows = (int)at_most(size, rows - y);
-            out.columns = (int)at_most(size, columns - x);
-            out.y = plan->y + at;
-            out.index = plan->pool ? plan->index + at : NULL;
-            plan->winograd->output(m, plan->m_step, (int)plan->out, &out);
-            m += plan->out;
+        y /= window;
+        x /= window;
+        const int64_t at = ((image * rows + y) * columns + x) * plan->out + slice->first;
+        out.rows = (int)at_most(size, rows - y);
+        out.columns = (int)at_most(size, columns - x);
+        out.y = plan->y + at;
+        out.index = plan->pool ? plan->index + at : NULL;
+        plan->form->output(m + t * plan->panel, plan->m_step, (int)slice->n, &out);
+    }
+}
+
+/* Scratch of a task. */
+struct own {
+    float *v, *m, *turned, *u;
+};
+
+static struct own own_at(const struct plan *plan, size_t task)
+{
+    struct own own;
+
+    own.v = plan->scratch + kept_floats(plan) + (int64_t)task * plan->task_floats;
+    own.m = own.v + plan->form->places * plan->n_blocks * plan->v_step;
+    own.turned = own.m + plan->form->places * plan->m_step;
+    own.u = own.turned + turned_floats(plan);
+    return own;
+}
+
+/* U of one slice, kept for all units. */
+static void keep_weights(void *arg, size_t task)
+{
+    const struct plan *plan = arg;
+    const int64_t n_slices = plan->n_blocks * plan->n_panels;
+    int64_t i;
+    const int64_t n = gemm_part(n_slices, at_most(n_slices, plan->n_tasks), (int64_t)task, &i);
+
+    for (const int64_t end = i + n; i < end; i++) {
+        const struct slice slice = slice_at(plan, i / plan->n_blocks, i % plan->n_blocks);
+        turn_weights(plan, &slice, plan->scratch + i * u_floats(plan),
+                     own_at(plan, task).turned);
+    }
+}
+
+/* One panel of one unit; its V is there. */
+static void run_panel(const struct plan *plan, const struct unit *unit, int64_t panel,
+                      const struct own *own)
+{
+    struct slice slice = { 0 };
+
+    for (int64_t block = 0; block < plan->n_blocks; block++) {
+        const float *u = own->u;
+
+        slice = slice_at(plan, panel, block);
+        if (plan->keeps_u)
+            u = plan->scratch + (panel * plan->n_blocks + block) * u_floats(plan);
+        else
+            turn_weights(plan, &slice, own->u, own->turned);
+        multiply(plan, unit->tiles, &slice, own->v + block * plan->form->places * plan->v_step,
+                 u, own->m);
+    }
+    turn_back(plan, unit, &slice, own->m);
+}
+
+/* Some panels of some units. */
+static void run_task(void *arg, size_t task)
+{
+    const struct plan *plan = arg;
+    const struct own own = own_at(plan, task);
+    struct unit unit = { 0 };
+    int64_t i;
+    const int64_t n_items =
+        gemm_part(plan->n_units * plan->n_panels, plan->n_tasks, (int64_t)task, &i);
+    const int64_t begin = i, end = i + n_items;
+
+    for (; i < end; i++) {
+        if (i == begin || i % plan->n_panels == 0) {
+            unit = unit_at(plan, i / plan->n_panels);
+            for (int64_t block = 0; block < plan->n_blocks; block++) {
+                const struct slice slice = slice_at(plan, 0, block);
+                turn_inputs(plan, unit.first, unit.first, unit.first + unit.tiles, slice.k0,
+                            slice.depth, own.v + block * plan->form->places * plan->v_step);
+            }
         }
+        run_panel(plan, &unit, i % plan->n_panels, &own);
     }
-}
-
-static void run_units(void *arg, size_t task)
-{
-    const struct plan *plan = arg;
-    float *plane = plan->tasks + (int64_t)task * plan->task_floats;
-    float *v = plane + plan->plane_floats, *m = v + WINOGRAD_PLACES * plan->v_step;
-    int64_t first;
-    const int64_t n_units = gemm_part(plan->n_units, plan->n_tasks, (int64_t)task, &first);
-
-    for (int64_t u = first; u < first + n_units; u++) {
-        const struct unit unit = unit_at(plan, u);
-
-        for (int64_t i = 0; i < unit.n_images; i++)
-            turn_image(plan, &unit, i, plane, v);
-        multiply(plan, unit.tiles, v, m);
-        turn_back(plan, &unit, m);
-    }
-}
-
-static void turn_tap(void *arg, size_t tap)
-{
-    const struct plan *plan = arg;
-    const int64_t floats = plan->in * plan->out, at = (int64_t)tap * floats;
-
-    plan->isa->transpose(plan->w + at, plan->in, (int)plan->out, (int)plan->in,
-                         plan->turned + at, plan->out, false);
 }
 
 static void run_correlation(struct plan *plan, const struct kernel_call *call)
 {
+    const bool is_pooled = plan->is_turned && conv_is_pooled(call->problem);
+
     if (plan->images == 0 || plan->rows == 0 || plan->columns == 0)
         return;
-    plan->plane.x = call->in[0];
-    plan->plane.index = plan->plane.is_pooled ? call->in[1] : NULL;
-    plan->w = call->in[plan->plane.is_pooled ? 2 : 1];
+    plan->x.x = call->in[0];
+    plan->x.index = is_pooled ? call->in[1] : NULL;
+    plan->w = call->in[is_pooled ? 2 : 1];
     plan->y = call->out[0];
-    plan->u = call->scratch;
-    plan->turned = plan->u + plan->u_floats;
-    plan->tasks = plan->turned + turned_floats(plan);
+    plan->scratch = call->scratch;
     if (call->pool == NULL)
         plan->n_tasks = 1;
-    if (plan->is_turned)
-        pool_for(call->pool, 9, turn_tap, plan);
-    pool_for(call->pool, (size_t)plan->n_panels, turn_weights, plan);
-    pool_for(call->pool, (size_t)plan->n_tasks, run_units, plan);
+    if (plan->keeps_u)
+        pool_for(call->pool, (size_t)at_most(plan->n_blocks * plan->n_panels, plan->n_tasks),
+                 keep_weights, plan);
+    pool_for(call->pool, (size_t)plan->n_tasks, run_task, plan);
 }
 
 bool winograd_can_run(const struct kernel_problem *problem)
@@ -377,6 +517,7 @@ void winograd_input_run(const struct kernel_call *call)
 
 static struct plan weight_plan(const struct kernel_problem *problem)
 {
+    const bool is_pooled = conv_is_pooled(problem);
     const struct conv conv = conv_of(problem, &problem->in[0].shape, &problem->out[0].shape);
     struct plan plan = {
         .images = conv.n,
@@ -384,18 +525,15 @@ static struct plan weight_plan(const struct kernel_problem *problem)
         .out = conv.o,
         .rows = conv.oh,
         .columns = conv.ow,
+        .top = conv.ph,
+        .left = conv.pw,
+        .x = image_of(conv.h, conv.w, conv.c, false),
+        .dy = image_of(conv.oh, conv.ow, conv.o, is_pooled),
     };
 
-    shape_plan(&plan, conv.h, conv.w, conv.ph, conv.pw);
-    plan.n_panels = gemm_panels(plan.isa, plan.isa->columns, plan.in, plan.out);
-    plan.u_step = round_up(plan.in * plan.out) + SKEW;
-    plan.u_floats = WINOGRAD_PLACES * plan.u_step;
-    plan.dy_floats = 0;
-    if (conv_is_pooled(problem)) {
-        plan.dy = plane_of(NULL, conv.oh, conv.ow, conv.o, 0, 0, conv.oh, conv.ow, 1, 1);
-        plane_pool(&plan.dy);
-        plan.dy_floats = round_up(plan.strip * WINOGRAD_OUT * conv.ow * conv.o);
-    }
+    plan.x_image = image_floats(&plan.x, false);
+    plan.dy_image = image_floats(&plan.dy, is_pooled);
+    shape_plan(&plan, conv.h, conv.w);
     return plan;
 }
 
@@ -404,49 +542,63 @@ bool winograd_can_run_weight(const struct kernel_problem *problem)
     return is_three_by_three(problem, &problem->out[0].shape);
 }
 
+/* V of one block and M of all panels are kept for all units if that is not much; then each is
+ * made once. */
+static bool keeps_turned(const struct plan *plan)
+{
+    return plan->n_units <= KEPT_UNITS;
+}
+
+static int64_t v_floats(const struct plan *plan)
+{
+    return plan->form->places * plan->v_step * (keeps_turned(plan) ? plan->n_units : 1);
+}
+
+static int64_t m_floats(const struct plan *plan)
+{
+    return plan->form->places * plan->m_step *
+           (keeps_turned(plan) ? plan->n_units * plan->n_panels : 1);
+}
+
 size_t winograd_weight_scratch(const struct kernel_problem *problem)
 {
     const struct plan plan = weight_plan(problem);
 
-    return (size_t)(plan.u_floats + WINOGRAD_PLACES * (plan.v_step + plan.m_step) +
-                    plan.group * (plan.plane_floats + plan.dy_floats)) *
+    return (size_t)(plan.form->places * plan.u_step + v_floats(&plan) + m_floats(&plan)) *
            sizeof(float);
 }
 
-struct weight_walk {
+struct walk {
     const struct plan *plan;
     struct unit unit;
-    const float *dy;
-    float *v, *m, *planes, *dw;
+    struct slice slice;
+    bool turns_v, turns_m; /* or they have been made */
+    float *u, *v, *m, *dw;
     bool accumulate;
 };
 
-/* V and A dy A^T of one image of the unit. */
+enum { TURN_TILES = 8 }; /* of a task */
+
+/* V and A dy A^T of some tiles of the unit. */
 static void turn_both(void *arg, size_t i)
 {
-    const struct weight_walk *walk = arg;
+    const struct walk *walk = arg;
     const struct plan *plan = walk->plan;
-    const struct unit *unit = &walk->unit;
-    const int64_t image = unit->image + (int64_t)i, per_image = unit->n_rows * plan->tiles_x;
-    const int64_t first = unit->row * WINOGRAD_OUT;
-    const int64_t n_rows = at_most(unit->n_rows * WINOGRAD_OUT, plan->rows - first);
-    const int64_t row = plan->columns * plan->out;
-    float *m = walk->m + (int64_t)i * per_image * plan->out;
-    float *own = walk->planes + (int64_t)i * (plan->plane_floats + plan->dy_floats);
-    const float *dy = plan->dy.is_pooled ? plane_copy(&plan->dy, image, first, n_rows,
-                                                      own + plan->plane_floats)
-                                         : walk->dy + (image * plan->rows + first) * row;
+    const struct slice *slice = &walk->slice;
+    const int64_t begin = walk->unit.first, from = begin + (int64_t)i * TURN_TILES;
+    const int64_t to = at_most(from + TURN_TILES, begin + walk->unit.tiles);
+    struct winograd_in dy = plan->dy;
 
-    turn_image(plan, unit, (int64_t)i, own, walk->v);
-    for (int64_t t = 0; t < per_image; t++) {
-        const int64_t y = t / plan->tiles_x * WINOGRAD_OUT,
-                      x = t % plan->tiles_x * WINOGRAD_OUT;
+    if (walk->turns_v)
+        turn_inputs(plan, begin, from, to, slice->k0, slice->depth, walk->v);
+    for (int64_t t = from; t < to && walk->turns_m; t++) {
+        const int64_t at =
+            place_tile(plan, t, &dy.top, &dy.left) * plan->dy_image + slice->first;
 
-        plan->winograd->output_grad(dy + y * row + x * plan->out, row, plan->out,
-                                    (int)at_most(WINOGRAD_OUT, n_rows - y),
-                                    (int)at_most(WINOGRAD_OUT, plan->columns - x),
-                                    (int)plan->out, m, plan->m_step);
-        m += plan->out;
+        dy.x = plan->dy.x + at;
+        dy.index = plan->dy.index != NULL ? plan->dy.index + at : NULL;
+        plan->form->output_grad(&dy, (int)slice->n, walk->m + (t - begin) * plan->panel,
+                                plan->m_step);
     }
 }
 
@@ -454,65 +606,86 @@ static void turn_both(void *arg, size_t i)
 static void multiply_place(void *arg, size_t place)
 {
     static const ptrdiff_t no_offset[1] = { 0 };
-    const struct weight_walk *walk = arg;
+    const struct walk *walk = arg;
     const struct plan *plan = walk->plan;
+    const struct slice *slice = &walk->slice;
+    const int parts = gemm_panels(plan->isa, plan->isa->columns, slice->depth, slice->n);
 
-    for (int p = 0; p < plan->n_panels; p++) {
+    for (int p = 0; p < parts; p++) {
         int64_t first;
-        int vecs, n;
-
-        panel_at(plan, p, &first, &vecs, &n);
+        int n;
+        const int vecs = vecs_at(plan, slice->n, parts, p, &first, &n);
         struct tile tile = {
             .segment = no_offset,
             .n_segments = 1,
             .depth = (int)walk->unit.tiles,
-            .a_step = plan->in,
+            .a_step = plan->block,
             .b = walk->m + (int64_t)place * plan->m_step + first,
-            .b_step = plan->out,
+            .b_step = plan->panel,
             .last = n - (vecs - 1) * plan->isa->lanes,
             .accumulate = walk->accumulate,
         };
         tile.b_full = tile.last == plan->isa->lanes;
-        const int64_t n_tiles = gemm_ceil(plan->in, plan->isa->columns[vecs]);
+        const int64_t n_tiles = gemm_ceil(slice->depth, plan->isa->columns[vecs]);
         for (int64_t t = 0; t < n_tiles; t++) {
             int64_t at;
-            const int count = (int)gemm_part(plan->in, n_tiles, t, &at);
+            const int count = (int)gemm_part(slice->depth, n_tiles, t, &at);
 
             tile.a[0] = walk->v + (int64_t)place * plan->v_step + at;
             for (int r = 0; r < count; r++)
                 tile.c[r] =
-                    plan->u + (int64_t)place * plan->u_step + (at + r) * plan->out + first;
+                    walk->u + (int64_t)place * plan->u_step + (at + r) * plan->panel + first;
             plan->isa->by_columns(&tile, count, vecs);
         }
     }
 }
 
+/* dw of one block and panel. */
+static void run_slice(struct walk *walk, int64_t block, int64_t panel,
+                      const struct kernel_call *call)
+{
+    const struct plan *plan = walk->plan;
+    const struct slice slice = slice_at(plan, panel, block);
+    const int64_t places = plan->form->places;
+    const bool keeps = keeps_turned(plan);
+    float *v = walk->u + places * plan->u_step, *m = v + v_floats(plan);
+
+    walk->slice = slice;
+    walk->accumulate = false;
+    walk->turns_v = !keeps || panel == 0;
+    walk->turns_m = !keeps || block == 0;
+    for (int64_t i = 0; i < plan->n_units; i++) {
+        walk->unit = unit_at(plan, i);
+        walk->v = keeps ? v + i * places * plan->v_step : v;
+        walk->m = keeps ? m + (i * plan->n_panels + panel) * places * plan->m_step : m;
+        if (walk->turns_v || walk->turns_m)
+            pool_for(call->pool, (size_t)gemm_ceil(walk->unit.tiles, TURN_TILES), turn_both,
+                     walk);
+        pool_for(call->pool, (size_t)places, multiply_place, walk);
+        walk->accumulate = true;
+    }
+    for (int64_t c = 0; c < slice.depth; c++)
+        plan->form->weight_grad(walk->u + c * plan->panel, plan->u_step, (int)slice.n,
+                                walk->dw + (slice.k0 + c) * plan->out + slice.first,
+                                plan->in * plan->out);
+}
+
 void winograd_weight_run(const struct kernel_call *call)
 {
     struct plan plan = weight_plan(call->problem);
-    struct weight_walk walk = { .plan = &plan, .dy = call->in[1], .dw = call->out[0] };
+    const bool is_pooled = conv_is_pooled(call->problem);
+    struct walk walk = { .plan = &plan, .u = call->scratch, .dw = call->out[0] };
 
-    plan.plane.x = call->in[0];
+    plan.x.x = call->in[0];
     plan.dy.x = call->in[1];
-    plan.dy.index = plan.dy.is_pooled ? call->in[2] : NULL;
-    plan.u = call->scratch;
-    walk.v = plan.u + plan.u_floats;
-    walk.m = walk.v + WINOGRAD_PLACES * plan.v_step;
-    walk.planes = walk.m + WINOGRAD_PLACES * plan.m_step;
-    for (int64_t u = 0; u < plan.n_units; u++) {
-        walk.unit = unit_at(&plan, u);
-        pool_for(call->pool, (size_t)walk.unit.n_images, turn_both, &walk);
-        pool_for(call->pool, WINOGRAD_PLACES, multiply_place, &walk);
-        walk.accumulate = true;
-    }
-    for (int64_t c = 0; c < plan.in; c++)
-        plan.winograd->weight_grad(plan.u + c * plan.out, plan.u_step, (int)plan.out,
-                                   walk.dw + c * plan.out, plan.in * plan.out);
-    if (call->problem->n_out > 1 && !plan.dy.is_pooled)
-        plan.isa->column_sums(walk.dy, plan.out, plan.images * plan.rows * plan.columns,
+    plan.dy.index = is_pooled ? call->in[2] : NULL;
+    for (int64_t i = 0; i < plan.n_blocks * plan.n_panels; i++)
+        run_slice(&walk, i / plan.n_panels, i % plan.n_panels, call);
+    if (call->problem->n_out > 1 && !is_pooled)
+        plan.isa->column_sums(plan.dy.x, plan.out, plan.images * plan.rows * plan.columns,
                               (int)plan.out, false, call->out[1]);
     else if (call->problem->n_out > 1)
-        plan.isa->window_sums(walk.dy, plan.dy.index,
+        plan.isa->window_sums(plan.dy.x, plan.dy.index,
                               plan.images * (plan.rows / 2) * (plan.columns / 2), (int)plan.out,
                               call->out[1]);
 }

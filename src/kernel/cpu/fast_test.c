@@ -527,7 +527,8 @@ static void test_convolution_agrees_with_plain_sums(struct rng *rng)
     check_conv(rng, s);
 }
 
-/* Sizes at which planes become strips, rows are cut and channels come in blocks. */
+/* Sizes at which planes become strips, rows are cut, channels come in blocks and panels, and
+ * tiles in several units. */
 static void test_large_convolution_agrees_with_plain_sums(void)
 {
     static const struct conv_sizes sizes[] = {
@@ -685,6 +686,50 @@ static void test_large_convolution_agrees_with_plain_sums(void)
           .sw = 2,
           .ph = 0,
           .pw = 0 },
+        { .n = 20,
+          .c = 70,
+          .h = 5,
+          .w = 5,
+          .o = 70,
+          .kh = 3,
+          .kw = 3,
+          .sh = 1,
+          .sw = 1,
+          .ph = 1,
+          .pw = 1 },
+        { .n = 90,
+          .c = 20,
+          .h = 5,
+          .w = 5,
+          .o = 66,
+          .kh = 3,
+          .kw = 3,
+          .sh = 1,
+          .sw = 1,
+          .ph = 1,
+          .pw = 1 },
+        { .n = 70,
+          .c = 270,
+          .h = 2,
+          .w = 2,
+          .o = 20,
+          .kh = 3,
+          .kw = 3,
+          .sh = 1,
+          .sw = 1,
+          .ph = 1,
+          .pw = 1 },
+        { .n = 3,
+          .c = 18,
+          .h = 2,
+          .w = 2,
+          .o = 35,
+          .kh = 3,
+          .kw = 3,
+          .sh = 1,
+          .sw = 1,
+          .ph = 1,
+          .pw = 1 },
     };
     struct rng rng;
 

@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* winograd.h - the transforms of F(4x4, 3x3), one table for each instruction set.
+/* winograd.h - transforms of Winograd's method for 3x3 kernels, one table for each instruction
+ * set.
  *
- * Winograd's minimal filtering (Lavin and Gray, "Fast Algorithms for Convolutional Neural
- * Networks", 2016): a 4x4 tile of the output of a 3x3 kernel is
+ * Minimal filtering (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks",
+ * 2016): a tile of the output of a 3x3 kernel is
  *
- *     Y = A^T [ (G g G^T) . (B^T d B) ] A        d: the 6x6 inputs it needs
+ *     Y = A^T [ (G g G^T) . (B^T d B) ] A        d: the inputs it needs
  *
- * with 36 products instead of 144. Summed over input channels the products are 36 matrix
- * products, one for each place. Transforms run over channels as vectors:
- * `step` is the distance between places.
+ * Summed over input channels the products are matrix products, one for each place of the
+ * brackets. There are two forms of it:
+ *
+ *   tiles   F(4x4, 3x3): 4x4 outputs from 6x6 inputs, 36 products instead of 144
+ *   whole   2x2 images with one row of zeros around, each a tile of its own: in one dimension
+ *           y0 = g1 x0 + g2 x1 and y1 = g0 x0 + g1 x1 take three products, g1 (x0 + x1),
+ *           (g2 - g1) x1 and (g0 - g1) x0; in two nine, where the plain sum has sixteen and
+ *           twenty with zeros
+ *
+ * Transforms run over channels as vectors: `step` is the distance between places.
  */
 #ifndef KERNEL_CPU_WINOGRAD_H
 #define KERNEL_CPU_WINOGRAD_H
@@ -17,33 +25,44 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WINOGRAD_OUT = 4, WINOGRAD_IN = 6, WINOGRAD_PLACES = 36 };
+/* Where a tile's inputs, or the gradient of its outputs, come from. */
+struct winograd_in {
+    const float *x;        /* the image */
+    const uint8_t *index;  /* not NULL: x is what a 2x2 max pool left of it */
+    ptrdiff_t row, pixel;  /* floats between rows and pixels of x (of windows if pooled) */
+    int64_t rows, columns; /* of the image before pooling; zeros around it */
+    int64_t top, left;     /* the tile's first row and column, maybe outside */
+};
 
 /* Where a tile of the output goes. */
 struct winograd_out {
     float *y;
     ptrdiff_t row, pixel; /* floats between rows and pixels of y (of windows if pooled) */
-    int rows, columns;    /* how many of the 4x4 exist (of the 2x2 windows if pooled) */
+    int rows, columns;    /* how many of the tile exist (of its windows if pooled) */
     const float *bias;    /* or NULL */
     bool relu;
     uint8_t *index; /* not NULL: 2x2 windows are reduced to their largest */
 };
 
-struct winograd_isa {
+struct winograd_form {
+    int out;    /* rows and columns of a tile's output */
+    int before; /* a tile's inputs begin so far after what its first output needs */
+    int places;
     /* v = B^T d B for n channels. */
-    void (*input)(const float *d, ptrdiff_t row, ptrdiff_t pixel, int n, float *v,
-                  ptrdiff_t step);
+    void (*input)(const struct winograd_in *in, int n, float *v, ptrdiff_t step);
     /* Y = A^T m A, bias, relu, pooling. */
     void (*output)(const float *m, ptrdiff_t step, int n, const struct winograd_out *out);
-    /* m = A dy A^T, the transpose of `output`; rows and columns past the edge count as zeros.
-     */
-    void (*output_grad)(const float *dy, ptrdiff_t row, ptrdiff_t pixel, int rows, int columns,
-                        int n, float *m, ptrdiff_t step);
-    /* u = G g G^T; g's nine taps lie `tap` apart. */
+    /* m = A dy A^T, the transpose of `output`. */
+    void (*output_grad)(const struct winograd_in *dy, int n, float *m, ptrdiff_t step);
+    /* u = G g G^T; g's rows of taps lie `row` apart, its columns `column`. */
     void (*weight)(const float *g, ptrdiff_t row, ptrdiff_t column, int n, float *u,
                    ptrdiff_t step);
-    /* dg = G^T u G, the transpose of `weight`. */
+    /* dg = G^T u G, the transpose of `weight`; the nine taps go `tap` apart. */
     void (*weight_grad)(const float *u, ptrdiff_t step, int n, float *dg, ptrdiff_t tap);
+};
+
+struct winograd_isa {
+    struct winograd_form tiles, whole;
 };
 
 extern const struct winograd_isa winograd_avx2;

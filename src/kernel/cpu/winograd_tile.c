@@ -2,15 +2,24 @@
 /* winograd_tile.c - the transforms of winograd.h for one instruction set.
  *
  * Compiled once with AVX2 and once with AVX-512; WINOGRAD_TABLE is the name of the table. Each
- * takes one vector of channels at a time: first all columns, then all rows, with the 36 vectors
- * between them on the stack. Per tile and vector about 150 operations for the input and 100
- * for the output, against 36 products with every output channel.
+ * takes one vector of channels at a time: first all columns, then all rows, with the vectors
+ * between them on the stack. Per tile of 4x4 and vector about 150 operations for the input and
+ * 100 for the output, against 36 products with every output channel.
+ *
+ * Functions of both forms take the form as a constant and are inlined, so that loops and
+ * branches over it are gone.
  */
 #include "kernel/cpu/winograd.h"
 
 #include "kernel/cpu/isa.h"
 
-enum { IN = WINOGRAD_IN, OUT = WINOGRAD_OUT };
+enum form { TILES, WHOLE };
+enum { MOST = 6, TAPS = 3 }; /* sizes of arrays */
+
+/* Inputs, places and outputs of a tile in one dimension. */
+#define N_IN(form) ((form) == TILES ? 6 : 2)
+#define N_PLACES(form) ((form) == TILES ? 6 : 3)
+#define N_OUT(form) ((form) == TILES ? 4 : 2)
 
 /* n is the constant LANES in all calls but that for a ragged end. */
 INLINE vec load(const float *from, int n)
@@ -27,8 +36,14 @@ INLINE void store(float *to, vec v, int n)
 }
 
 /* One dimension of B^T d. */
-INLINE void turn_input(const vec d[IN], vec t[IN])
+INLINE void turn_input(const enum form form, const vec d[MOST], vec t[MOST])
 {
+    if (form == WHOLE) {
+        t[0] = vec_add(d[0], d[1]);
+        t[1] = d[1];
+        t[2] = d[0];
+        return;
+    }
     const vec four = vec_set(4.0f), less_four = vec_set(-4.0f), less_five = vec_set(-5.0f);
     const vec two = vec_set(2.0f), less_two = vec_set(-2.0f);
     const vec a = vec_fma(less_four, d[2], d[4]), b = vec_fma(less_four, d[1], d[3]);
@@ -43,8 +58,13 @@ INLINE void turn_input(const vec d[IN], vec t[IN])
 }
 
 /* One dimension of A^T m. */
-INLINE void turn_output(const vec m[IN], vec y[OUT])
+INLINE void turn_output(const enum form form, const vec m[MOST], vec y[MOST])
 {
+    if (form == WHOLE) {
+        y[0] = vec_add(m[0], m[1]);
+        y[1] = vec_add(m[0], m[2]);
+        return;
+    }
     const vec s = vec_add(m[1], m[2]), d = vec_sub(m[1], m[2]);
     const vec p = vec_add(m[3], m[4]), q = vec_sub(m[3], m[4]);
 
@@ -55,8 +75,14 @@ INLINE void turn_output(const vec m[IN], vec y[OUT])
 }
 
 /* One dimension of A y. */
-INLINE void turn_output_grad(const vec y[OUT], vec m[IN])
+INLINE void turn_output_grad(const enum form form, const vec y[MOST], vec m[MOST])
 {
+    if (form == WHOLE) {
+        m[0] = vec_add(y[0], y[1]);
+        m[1] = y[0];
+        m[2] = y[1];
+        return;
+    }
     const vec even = vec_add(y[0], y[2]), odd = vec_add(y[1], y[3]);
     const vec f = vec_fma(vec_set(4.0f), y[2], y[0]);
     const vec g = vec_fma(vec_set(8.0f), y[3], vec_add(y[1], y[1]));
@@ -70,8 +96,14 @@ INLINE void turn_output_grad(const vec y[OUT], vec m[IN])
 }
 
 /* One dimension of G g. */
-INLINE void turn_weight(const vec g[3], vec u[IN])
+INLINE void turn_weight(const enum form form, const vec g[TAPS], vec u[MOST])
 {
+    if (form == WHOLE) {
+        u[0] = g[1];
+        u[1] = vec_sub(g[2], g[1]);
+        u[2] = vec_sub(g[0], g[1]);
+        return;
+    }
     const vec sixth = vec_set(-1.0f / 6.0f), s = vec_add(g[0], g[2]);
     const vec h = vec_fma(vec_set(1.0f / 24.0f), g[0], vec_mul(vec_set(1.0f / 6.0f), g[2]));
     const vec k = vec_mul(vec_set(1.0f / 12.0f), g[1]);
@@ -85,8 +117,14 @@ INLINE void turn_weight(const vec g[3], vec u[IN])
 }
 
 /* One dimension of G^T u. */
-INLINE void turn_weight_grad(const vec u[IN], vec g[3])
+INLINE void turn_weight_grad(const enum form form, const vec u[MOST], vec g[TAPS])
 {
+    if (form == WHOLE) {
+        g[0] = u[2];
+        g[1] = vec_sub(vec_sub(u[0], u[1]), u[2]);
+        g[2] = u[1];
+        return;
+    }
     const vec sixth = vec_set(1.0f / 6.0f);
     const vec s = vec_add(u[1], u[2]), d = vec_sub(u[2], u[1]);
     const vec p = vec_add(u[3], u[4]), q = vec_sub(u[3], u[4]);
@@ -97,43 +135,129 @@ INLINE void turn_weight_grad(const vec u[IN], vec g[3])
     g[2] = vec_fma(sixth, vec_sub(p, s), u[5]);
 }
 
-INLINE void input_vec(const float *d, ptrdiff_t row, ptrdiff_t pixel, int n, float *v,
-                      ptrdiff_t step)
-{
-    vec between[IN][IN]; /* [row after][column] */
+/* What a tile reads of an image. */
+struct source {
+    const float *x;
+    const uint8_t *index;
+    ptrdiff_t row[MOST], column[MOST]; /* where its rows and columns begin */
+    int place_row[MOST], place[MOST];  /* in their windows, if pooled */
+    int y0, y1, x0, x1;                /* which of them exist */
+};
 
-    for (int x = 0; x < IN; x++) {
-        vec in[IN], out[IN];
+INLINE struct source source_of(const struct winograd_in *in, const bool is_pooled,
+                               const int side)
+{
+    struct source source = { .x = in->x, .index = in->index };
+    const int window = is_pooled ? 2 : 1;
+
+    source.y0 = in->top < 0 ? (int)-in->top : 0;
+    source.y1 = in->rows - in->top < side ? (int)(in->rows - in->top) : side;
+    source.x0 = in->left < 0 ? (int)-in->left : 0;
+    source.x1 = in->columns - in->left < side ? (int)(in->columns - in->left) : side;
 #pragma GCC unroll 6
-        for (int y = 0; y < IN; y++)
-            in[y] = load(d + y * row + x * pixel, n);
-        turn_input(in, out);
+    for (int i = 0; i < side; i++) {
+        const bool has_row = i >= source.y0 && i < source.y1;
+        const bool has_column = i >= source.x0 && i < source.x1;
+        source.row[i] = has_row ? (in->top + i) / window * in->row : 0;
+        source.column[i] = has_column ? (in->left + i) / window * in->pixel : 0;
+        source.place_row[i] = (int)((in->top + i) & 1) * 2;
+        source.place[i] = (int)((in->left + i) & 1);
+    }
+    return source;
+}
+
+/* Channels of row y and column x, which exists; zeros where the row does not. */
+INLINE vec fetch(const struct source *source, const bool is_pooled, const bool is_inside, int y,
+                 int x, int c, int n)
+{
+    const ptrdiff_t at = source->row[y] + source->column[x] + c;
+
+    if (is_inside && !is_pooled)
+        return load(source->x + at, n);
+    const vec v =
+        vec_load_part(source->x + at, vec_first(y >= source->y0 && y < source->y1 ? n : 0));
+    return is_pooled ? vec_where_equal(int_load_bytes(source->index + at, n),
+                                       int_set(source->place_row[y] + source->place[x]), v)
+                     : v;
+}
+
+/* What comes from an image: B^T d B of the inputs or A dy A^T of the outputs' gradient. */
+struct turn {
+    enum form form;
+    bool is_grad;
+};
+
+INLINE void turn(const struct turn how, const vec from[MOST], vec to[MOST])
+{
+    if (how.is_grad)
+        turn_output_grad(how.form, from, to);
+    else
+        turn_input(how.form, from, to);
+}
+
+INLINE void from_image(const struct source *source, const bool is_pooled, const bool is_inside,
+                       const struct turn how, int c, int n, float *to, ptrdiff_t step)
+{
+    const int side = how.is_grad ? N_OUT(how.form) : N_IN(how.form);
+    const int places = N_PLACES(how.form);
+    vec between[MOST][MOST]; /* [row after][column] */
+
+    for (int x = 0; x < side; x++) {
+        vec from[MOST], out[MOST];
+
+        if (!is_inside && (x < source->x0 || x >= source->x1)) {
 #pragma GCC unroll 6
-        for (int y = 0; y < IN; y++)
+            for (int y = 0; y < places; y++)
+                between[y][x] = vec_zero();
+            continue;
+        }
+#pragma GCC unroll 6
+        for (int y = 0; y < side; y++)
+            from[y] = fetch(source, is_pooled, is_inside, y, x, c, n);
+        turn(how, from, out);
+#pragma GCC unroll 6
+        for (int y = 0; y < places; y++)
             between[y][x] = out[y];
     }
-    for (int y = 0; y < IN; y++) {
-        vec out[IN];
-        turn_input(between[y], out);
+    for (int y = 0; y < places; y++) {
+        vec out[MOST];
+        turn(how, between[y], out);
 #pragma GCC unroll 6
-        for (int x = 0; x < IN; x++)
-            store(v + (y * IN + x) * step, out[x], n);
+        for (int x = 0; x < places; x++)
+            store(to + (y * places + x) * step + c, out[x], n);
     }
 }
 
-static void input(const float *d, ptrdiff_t row, ptrdiff_t pixel, int n, float *v,
-                  ptrdiff_t step)
+/* A tile inside an image needs no questions. */
+INLINE void all_from_image(const struct winograd_in *in, const struct turn how, int n,
+                           float *to, ptrdiff_t step)
 {
+    const int side = how.is_grad ? N_OUT(how.form) : N_IN(how.form);
+    const bool is_pooled = in->index != NULL;
+    const struct source source =
+        is_pooled ? source_of(in, true, side) : source_of(in, false, side);
+    const bool is_inside =
+        source.y0 == 0 && source.y1 == side && source.x0 == 0 && source.x1 == side;
     int c = 0;
 
-    for (; c + LANES <= n; c += LANES)
-        input_vec(d + c, row, pixel, LANES, v + c, step);
-    if (c < n)
-        input_vec(d + c, row, pixel, n - c, v + c, step);
+    for (; c + LANES <= n; c += LANES) {
+        if (is_pooled)
+            from_image(&source, true, false, how, c, LANES, to, step);
+        else if (is_inside)
+            from_image(&source, false, true, how, c, LANES, to, step);
+        else
+            from_image(&source, false, false, how, c, LANES, to, step);
+    }
+    if (c == n)
+        return;
+    if (is_pooled)
+        from_image(&source, true, false, how, c, n - c, to, step);
+    else
+        from_image(&source, false, false, how, c, n - c, to, step);
 }
 
 /* The largest of each 2x2 and where it was first, for the windows that exist. */
-INLINE void store_windows(vec y[OUT][OUT], int c, int n, const struct winograd_out *out)
+INLINE void store_windows(vec y[MOST][MOST], int c, int n, const struct winograd_out *out)
 {
     for (int wy = 0; wy < out->rows; wy++) {
         for (int wx = 0; wx < out->columns; wx++) {
@@ -155,33 +279,34 @@ INLINE void store_windows(vec y[OUT][OUT], int c, int n, const struct winograd_o
     }
 }
 
-INLINE void output_vec(const float *m, ptrdiff_t step, int c, int n,
+INLINE void output_vec(const enum form form, const float *m, ptrdiff_t step, int c, int n,
                        const struct winograd_out *out)
 {
-    vec between[OUT][IN], result[OUT][OUT];
+    const int places = N_PLACES(form), size = N_OUT(form);
+    vec between[MOST][MOST], result[MOST][MOST];
     const vec bias = out->bias != NULL ? load(out->bias + c, n) : vec_zero();
 
-    for (int x = 0; x < IN; x++) {
-        vec in[IN], turned[OUT];
+    for (int x = 0; x < places; x++) {
+        vec in[MOST], turned[MOST];
 #pragma GCC unroll 6
-        for (int y = 0; y < IN; y++)
-            in[y] = load(m + (y * IN + x) * step + c, n);
-        turn_output(in, turned);
+        for (int y = 0; y < places; y++)
+            in[y] = load(m + (y * places + x) * step + c, n);
+        turn_output(form, in, turned);
 #pragma GCC unroll 6
-        for (int y = 0; y < OUT; y++)
+        for (int y = 0; y < size; y++)
             between[y][x] = turned[y];
     }
 #pragma GCC unroll 4
-    for (int y = 0; y < OUT; y++) {
-        turn_output(between[y], result[y]);
+    for (int y = 0; y < size; y++) {
+        turn_output(form, between[y], result[y]);
 #pragma GCC unroll 6
-        for (int x = 0; x < OUT; x++)
+        for (int x = 0; x < size; x++)
             result[y][x] = vec_add(result[y][x], bias);
     }
     if (out->relu) {
 #pragma GCC unroll 16
-        for (int i = 0; i < OUT * OUT; i++)
-            result[i / OUT][i % OUT] = vec_relu(result[i / OUT][i % OUT]);
+        for (int i = 0; i < size * size; i++)
+            result[i / size][i % size] = vec_relu(result[i / size][i % size]);
     }
     if (out->index != NULL) {
         store_windows(result, c, n, out);
@@ -193,127 +318,129 @@ INLINE void output_vec(const float *m, ptrdiff_t step, int c, int n,
     }
 }
 
-static void output(const float *m, ptrdiff_t step, int n, const struct winograd_out *out)
+INLINE void outputs(const enum form form, const float *m, ptrdiff_t step, int n,
+                    const struct winograd_out *out)
 {
     int c = 0;
 
     for (; c + LANES <= n; c += LANES)
-        output_vec(m, step, c, LANES, out);
+        output_vec(form, m, step, c, LANES, out);
     if (c < n)
-        output_vec(m, step, c, n - c, out);
+        output_vec(form, m, step, c, n - c, out);
 }
 
-INLINE void output_grad_vec(const float *dy, ptrdiff_t row, ptrdiff_t pixel, int rows,
-                            int columns, int n, float *m, ptrdiff_t step)
+INLINE void weight_vec(const enum form form, const float *g, ptrdiff_t row, ptrdiff_t column,
+                       int n, float *u, ptrdiff_t step)
 {
-    vec between[IN][OUT];
+    const int places = N_PLACES(form);
+    vec between[MOST][TAPS];
 
-    for (int x = 0; x < OUT; x++) {
-        vec in[OUT], out[IN];
+#pragma GCC unroll 3
+    for (int x = 0; x < TAPS; x++) {
+        vec in[TAPS], out[MOST];
 #pragma GCC unroll 6
-        for (int y = 0; y < OUT; y++)
-            in[y] = y < rows && x < columns ? load(dy + y * row + x * pixel, n) : vec_zero();
-        turn_output_grad(in, out);
-#pragma GCC unroll 6
-        for (int y = 0; y < IN; y++)
-            between[y][x] = out[y];
-    }
-    for (int y = 0; y < IN; y++) {
-        vec out[IN];
-        turn_output_grad(between[y], out);
-#pragma GCC unroll 6
-        for (int x = 0; x < IN; x++)
-            store(m + (y * IN + x) * step, out[x], n);
-    }
-}
-
-static void output_grad(const float *dy, ptrdiff_t row, ptrdiff_t pixel, int rows, int columns,
-                        int n, float *m, ptrdiff_t step)
-{
-    int c = 0;
-
-    for (; c + LANES <= n; c += LANES) {
-        if (rows == OUT && columns == OUT)
-            output_grad_vec(dy + c, row, pixel, OUT, OUT, LANES, m + c, step);
-        else
-            output_grad_vec(dy + c, row, pixel, rows, columns, LANES, m + c, step);
-    }
-    if (c < n)
-        output_grad_vec(dy + c, row, pixel, rows, columns, n - c, m + c, step);
-}
-
-INLINE void weight_vec(const float *g, ptrdiff_t row, ptrdiff_t column, int n, float *u,
-                       ptrdiff_t step)
-{
-    vec between[IN][3];
-
-    for (int x = 0; x < 3; x++) {
-        vec in[3], out[IN];
-#pragma GCC unroll 6
-        for (int y = 0; y < 3; y++)
+        for (int y = 0; y < TAPS; y++)
             in[y] = load(g + y * row + x * column, n);
-        turn_weight(in, out);
+        turn_weight(form, in, out);
 #pragma GCC unroll 6
-        for (int y = 0; y < IN; y++)
+        for (int y = 0; y < places; y++)
             between[y][x] = out[y];
     }
-    for (int y = 0; y < IN; y++) {
-        vec out[IN];
-        turn_weight(between[y], out);
 #pragma GCC unroll 6
-        for (int x = 0; x < IN; x++)
-            store(u + (y * IN + x) * step, out[x], n);
+    for (int y = 0; y < places; y++) {
+        vec out[MOST];
+        turn_weight(form, between[y], out);
+#pragma GCC unroll 6
+        for (int x = 0; x < places; x++)
+            store(u + (y * places + x) * step, out[x], n);
     }
 }
 
-static void weight(const float *g, ptrdiff_t row, ptrdiff_t column, int n, float *u,
-                   ptrdiff_t step)
+INLINE void weights(const enum form form, const float *g, ptrdiff_t row, ptrdiff_t column,
+                    int n, float *u, ptrdiff_t step)
 {
     int c = 0;
 
     for (; c + LANES <= n; c += LANES)
-        weight_vec(g + c, row, column, LANES, u + c, step);
+        weight_vec(form, g + c, row, column, LANES, u + c, step);
     if (c < n)
-        weight_vec(g + c, row, column, n - c, u + c, step);
+        weight_vec(form, g + c, row, column, n - c, u + c, step);
 }
 
-INLINE void weight_grad_vec(const float *u, ptrdiff_t step, int n, float *dg, ptrdiff_t tap)
+INLINE void weight_grad_vec(const enum form form, const float *u, ptrdiff_t step, int n,
+                            float *dg, ptrdiff_t tap)
 {
-    vec between[3][IN];
+    const int places = N_PLACES(form);
+    vec between[TAPS][MOST];
 
-    for (int x = 0; x < IN; x++) {
-        vec in[IN], out[3];
+    for (int x = 0; x < places; x++) {
+        vec in[MOST], out[TAPS];
 #pragma GCC unroll 6
-        for (int y = 0; y < IN; y++)
-            in[y] = load(u + (y * IN + x) * step, n);
-        turn_weight_grad(in, out);
+        for (int y = 0; y < places; y++)
+            in[y] = load(u + (y * places + x) * step, n);
+        turn_weight_grad(form, in, out);
 #pragma GCC unroll 6
-        for (int y = 0; y < 3; y++)
+        for (int y = 0; y < TAPS; y++)
             between[y][x] = out[y];
     }
-    for (int y = 0; y < 3; y++) {
-        vec out[3];
-        turn_weight_grad(between[y], out);
+    for (int y = 0; y < TAPS; y++) {
+        vec out[TAPS];
+        turn_weight_grad(form, between[y], out);
 #pragma GCC unroll 6
-        for (int x = 0; x < 3; x++)
-            store(dg + (y * 3 + x) * tap, out[x], n);
+        for (int x = 0; x < TAPS; x++)
+            store(dg + (y * TAPS + x) * tap, out[x], n);
     }
 }
 
-static void weight_grad(const float *u, ptrdiff_t step, int n, float *dg, ptrdiff_t tap)
+INLINE void weight_grads(const enum form form, const float *u, ptrdiff_t step, int n, float *dg,
+                         ptrdiff_t tap)
 {
     int c = 0;
 
     for (; c + LANES <= n; c += LANES)
-        weight_grad_vec(u + c, step, LANES, dg + c, tap);
+        weight_grad_vec(form, u + c, step, LANES, dg + c, tap);
     if (c < n)
-        weight_grad_vec(u + c, step, n - c, dg + c, tap);
+        weight_grad_vec(form, u + c, step, n - c, dg + c, tap);
 }
+
+/* The functions of one form, and its row. */
+#define FORM(form, name)                                                                       \
+    static void input_##name(const struct winograd_in *in, int n, float *v, ptrdiff_t step)    \
+    {                                                                                          \
+        all_from_image(in, (struct turn){ form, false }, n, v, step);                          \
+    }                                                                                          \
+    static void output_##name(const float *m, ptrdiff_t step, int n,                           \
+                              const struct winograd_out *out)                                  \
+    {                                                                                          \
+        outputs(form, m, step, n, out);                                                        \
+    }                                                                                          \
+    static void output_grad_##name(const struct winograd_in *dy, int n, float *m,              \
+                                   ptrdiff_t step)                                             \
+    {                                                                                          \
+        all_from_image(dy, (struct turn){ form, true }, n, m, step);                           \
+    }                                                                                          \
+    static void weight_##name(const float *g, ptrdiff_t row, ptrdiff_t column, int n,          \
+                              float *u, ptrdiff_t step)                                        \
+    {                                                                                          \
+        weights(form, g, row, column, n, u, step);                                             \
+    }                                                                                          \
+    static void weight_grad_##name(const float *u, ptrdiff_t step, int n, float *dg,           \
+                                   ptrdiff_t tap)                                              \
+    {                                                                                          \
+        weight_grads(form, u, step, n, dg, tap);                                               \
+    }
+
+FORM(TILES, tiles)
+FORM(WHOLE, whole)
+
+#define ROW(form, name, skips)                                                                 \
+    {                                                                                          \
+        .out = N_OUT(form), .before = (skips), .places = N_PLACES(form) * N_PLACES(form),      \
+        .input = input_##name, .output = output_##name, .output_grad = output_grad_##name,     \
+        .weight = weight_##name, .weight_grad = weight_grad_##name                             \
+    }
 
 const struct winograd_isa WINOGRAD_TABLE = {
-    .input = input,
-    .output = output,
-    .output_grad = output_grad,
-    .weight = weight,
-    .weight_grad = weight_grad,
+    .tiles = ROW(TILES, tiles, 0),
+    .whole = ROW(WHOLE, whole, 1),
 };
