@@ -53,6 +53,10 @@ TUTTI_API struct tutti_value *tutti_conv2d(struct tutti_graph *graph, const char
                                            int stride, int pad);
 TUTTI_API struct tutti_value *tutti_relu(struct tutti_graph *graph, const char *name,
                                          struct tutti_value *x);
+TUTTI_API struct tutti_value *tutti_relu6(struct tutti_graph *graph, const char *name,
+                                          struct tutti_value *x);
+TUTTI_API struct tutti_value *tutti_sigmoid(struct tutti_graph *graph, const char *name,
+                                            struct tutti_value *x);
 TUTTI_API struct tutti_value *tutti_max_pool(struct tutti_graph *graph, const char *name,
                                              struct tutti_value *x, int window, int stride,
                                              int pad);

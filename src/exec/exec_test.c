@@ -349,6 +349,48 @@ static void test_threads_share_ops_where_shards_are_few(void)
     check_same(&setup, &one_lane, &ranks);
 }
 
+/* fc1.bias begins with 3, fc1.weight around -2. */
+static enum status check_initial(struct comm *comm, void *arg)
+{
+    static float data[1 << 20];
+    const struct exec_config config = config_of(arg, comm);
+    struct exec *exec;
+
+    TRY(exec_create(&config, &exec));
+    CHECK_OK(exec_init_params(exec));
+    for (int p = 0; p < exec_param_count(exec); p++) {
+        const struct value *value = exec_param(exec, p);
+        const int64_t count = shape_count(&value->shape);
+        CHECK(count <= 1 << 20);
+        exec_get(exec, p, -1, data);
+        for (int64_t i = 0; i < count; i++) {
+            CHECK(data[i] >= value->initial - value->init_bound);
+            CHECK(data[i] <= value->initial + value->init_bound);
+        }
+        if (strcmp(value->name, "fc1.bias") == 0)
+            CHECK(data[0] == 3 && data[count - 1] == 3);
+        if (strcmp(value->name, "fc1.weight") == 0)
+            CHECK(data[0] != data[1]);
+    }
+    exec_destroy(exec);
+    return STATUS_OK;
+}
+
+static void test_parameters_begin_around_their_initial_value(void)
+{
+    static struct job job;
+    struct setup setup = usual;
+
+    setup.shards = setup.ranks = setup.threads = 1;
+    make_job(&setup, &job);
+    struct value *bias = graph_find_value(job.train, "fc1.bias");
+    bias->initial = 3;
+    bias->init_bound = 0;
+    graph_find_value(job.train, "fc1.weight")->initial = -2;
+    CHECK_OK(comm_testing_threads(1, NULL, check_initial, &job));
+    release_job(&job);
+}
+
 static void test_training_learns(void)
 {
     struct setup setup = usual;
@@ -733,6 +775,8 @@ const struct test tests[] = {
       .property = test_any_setup_gives_the_same_bits_on_any_ranks },
     { .name = "threads share ops where shards are few",
       .run = test_threads_share_ops_where_shards_are_few },
+    { .name = "parameters begin around their initial value",
+      .run = test_parameters_begin_around_their_initial_value },
     { .name = "training learns", .run = test_training_learns },
     { .name = "every step may have another size",
       .run = test_every_step_may_have_another_size },

@@ -61,6 +61,18 @@ struct tutti_value *tutti_relu(struct tutti_graph *graph, const char *name,
     return outer(build_relu(inner(graph), name, inner_value(x)));
 }
 
+struct tutti_value *tutti_relu6(struct tutti_graph *graph, const char *name,
+                                struct tutti_value *x)
+{
+    return outer(build_relu6(inner(graph), name, inner_value(x)));
+}
+
+struct tutti_value *tutti_sigmoid(struct tutti_graph *graph, const char *name,
+                                  struct tutti_value *x)
+{
+    return outer(build_sigmoid(inner(graph), name, inner_value(x)));
+}
+
 struct tutti_value *tutti_max_pool(struct tutti_graph *graph, const char *name,
                                    struct tutti_value *x, int window, int stride, int pad)
 {

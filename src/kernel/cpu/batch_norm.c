@@ -81,74 +81,81 @@ static void repeat(const struct grid *g, float *numbers)
 
 /* Statistics --------------------------------------------------------------------------- */
 
-/* Mean and squares around it of `rows` rows of `vectors` vectors, `left` elements in all. */
+/* What a block of rows has in each lane: about its mean, and sums around that of differences, which
+ * say what rounding has left over, and of their squares. */
+struct block {
+    float mean[LANES], differences[LANES], squares[LANES];
+};
+
+/* `rows` rows of `vectors` vectors, `left` elements in all. */
 static inline void block_moments(const float *x, size_t stride, size_t rows, int vectors,
-                                 size_t left, float *mean, float *squares)
+                                 size_t left, struct block *out)
 {
     const struct simd_floats zero = simd_set(0), inverse = simd_set(1 / (float)rows);
-    struct simd_floats sum[VECTORS], square[VECTORS];
+    struct simd_floats mean[VECTORS], sum[VECTORS], square[VECTORS];
 
     for (int v = 0; v < vectors; v++)
-        sum[v] = square[v] = zero;
+        mean[v] = sum[v] = square[v] = zero;
     for (size_t r = 0; r < rows; r++) {
         for (int v = 0; v < vectors; v++) {
             const size_t at = (size_t)v * SIMD_LANES;
-            sum[v] = simd_add(sum[v], simd_load(x + r * stride + at, left - at, 0));
+            mean[v] = simd_add(mean[v], simd_load(x + r * stride + at, left - at, 0));
         }
     }
     for (int v = 0; v < vectors; v++)
-        sum[v] = simd_multiply(sum[v], inverse);
+        mean[v] = simd_multiply(mean[v], inverse);
     for (size_t r = 0; r < rows; r++) {
         for (int v = 0; v < vectors; v++) {
             const size_t at = (size_t)v * SIMD_LANES;
             const struct simd_floats d =
-                simd_subtract(simd_load(x + r * stride + at, left - at, 0), sum[v]);
+                simd_subtract(simd_load(x + r * stride + at, left - at, 0), mean[v]);
+            sum[v] = simd_add(sum[v], d);
             square[v] = simd_add(square[v], simd_multiply(d, d));
         }
     }
     for (int v = 0; v < vectors; v++) {
-        simd_store(sum[v], SIMD_LANES, mean + v * SIMD_LANES);
-        simd_store(square[v], SIMD_LANES, squares + v * SIMD_LANES);
+        simd_store(mean[v], SIMD_LANES, out->mean + v * SIMD_LANES);
+        simd_store(sum[v], SIMD_LANES, out->differences + v * SIMD_LANES);
+        simd_store(square[v], SIMD_LANES, out->squares + v * SIMD_LANES);
     }
 }
 
-/* Joins the moments of `more` samples a lane to those of `n`. */
-static inline void join_moments(double n, double more, size_t lanes, const float *mean,
-                                const float *squares, double *all_mean, double *all_squares)
+/* Joins a block of `more` samples a lane to `n` others. */
+static inline void join_block(double n, double more, size_t lanes, const struct block *block,
+                              double *mean, double *squares)
 {
-    const double weight = more / (n + more), spread = n * weight;
+    const double weight = more / (n + more), spread = n * weight, inverse = 1 / more;
 
 #pragma omp simd
     for (size_t l = 0; l < lanes; l++) {
-        const double delta = (double)mean[l] - all_mean[l];
-        all_mean[l] += delta * weight;
-        all_squares[l] += (double)squares[l] + delta * delta * spread;
+        const double rest = (double)block->differences[l], part = rest * inverse;
+        const double delta = (double)block->mean[l] + part - mean[l];
+        mean[l] += delta * weight;
+        squares[l] += (double)block->squares[l] - rest * part + delta * delta * spread;
     }
 }
 
 /* Moments of rows of `width` elements, `stride` apart. */
-static void add_moments(const float *x, size_t rows, size_t width, size_t stride,
-                        double *all_mean, double *all_squares)
+static void add_moments(const float *x, size_t rows, size_t width, size_t stride, double *mean,
+                        double *squares)
 {
-    float mean[LANES], squares[LANES];
+    struct block block;
 
     for (size_t j = 0; j < width; j++)
-        all_mean[j] = all_squares[j] = 0;
+        mean[j] = squares[j] = 0;
     for (size_t r = 0; r < rows; r += BLOCK_ROWS) {
         const size_t n = simd_min(BLOCK_ROWS, rows - r);
-        const float *block = x + r * stride;
+        const float *from = x + r * stride;
         size_t j = 0;
 
         for (; j + LANES <= width; j += LANES) {
-            block_moments(block + j, stride, n, VECTORS, LANES, mean, squares);
-            join_moments((double)r, (double)n, LANES, mean, squares, all_mean + j,
-                         all_squares + j);
+            block_moments(from + j, stride, n, VECTORS, LANES, &block);
+            join_block((double)r, (double)n, LANES, &block, mean + j, squares + j);
         }
         for (; j < width; j += SIMD_LANES) {
             const size_t left = simd_min(SIMD_LANES, width - j);
-            block_moments(block + j, stride, n, 1, left, mean, squares);
-            join_moments((double)r, (double)n, left, mean, squares, all_mean + j,
-                         all_squares + j);
+            block_moments(from + j, stride, n, 1, left, &block);
+            join_block((double)r, (double)n, left, &block, mean + j, squares + j);
         }
     }
 }
@@ -300,7 +307,8 @@ static void run_batch_norm(const struct kernel_call *call)
         seen_variance[c] = (float)(squares[c] / (n > 1 ? n - 1 : 1) * share);
         lane_numbers(call, &g, MEAN)[c] = saved[c];
         lane_numbers(call, &g, SCALE)[c] = (float)((double)gamma[c] * rstd);
-        lane_numbers(call, &g, SHIFT)[c] = beta[c];
+        lane_numbers(call, &g, SHIFT)[c] = /* with what rounding the mean has left over */
+            (float)((double)beta[c] + ((double)saved[c] - mean[c]) * (double)gamma[c] * rstd);
     }
     make_y(call, &g);
 }
