@@ -68,6 +68,22 @@ static void rules_prefer_winograd_for_small_windows(void)
         CHECK_TEXT("winograd", chosen(choices, text));
     CHECK(strcmp("winograd", chosen(choices, pixels)) != 0);
     CHECK(strcmp("winograd", chosen(choices, "conv2d 8x1x9x9 4x1x3x3 stride 1x1")) != 0);
+    static const struct {
+        const char *kernel, *text;
+    } windows[] = {
+        { "depthwise", "conv2d 4x32x8x8 32x1x3x3 stride 1x1 pad 1x1 groups 32" },
+        { "grey", "conv2d 4x1x8x8 16x1x3x3 stride 2x2 pad 1x1" },
+        { "grey", "conv2d_transpose 4x16x4x4 16x1x3x3 stride 2x2 pad 1x1 extent 8x8" },
+        { "matrix", "conv2d_grad_input 4x64x1x1 64x32x7x7 -> 4x32x7x7 stride 1x1" },
+        { "matrix", "conv2d_transpose 4x64x1x1 64x32x7x7 stride 1x1 extent 7x7" },
+    };
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+        struct kernel_problem problem;
+        CHECK_OK(kernel_parse(windows[i].text, &problem));
+        const struct kernel *kernel = kernel_find(problem.op, windows[i].kernel);
+        if (kernel != NULL && kernel->can_run(&problem))
+            CHECK_TEXT(windows[i].kernel, chosen(choices, windows[i].text));
+    }
     kernel_choices_destroy(choices);
 }
 
