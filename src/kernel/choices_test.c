@@ -54,7 +54,7 @@ static void own_kernels_come_first(void)
 
 /* Which of the fast kernels are built in and run here differs; the rule prefers, never insists.
  */
-static void rules_prefer_winograd_for_small_windows(void)
+static void rules_prefer_what_windows_suit(void)
 {
     static const char text[] = "conv2d 32x32x14x14 64x32x3x3 64 stride 1x1 pad 1x1 relu";
     static const char pixels[] = "conv2d 1x512x4x4 512x512x3x3 stride 1x1 pad 1x1";
@@ -78,7 +78,6 @@ static void rules_prefer_winograd_for_small_windows(void)
         { "matrix", "conv2d_transpose 4x64x1x1 64x32x7x7 stride 1x1 extent 7x7" },
     };
     for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
-        struct kernel_problem problem;
         CHECK_OK(kernel_parse(windows[i].text, &problem));
         const struct kernel *kernel = kernel_find(problem.op, windows[i].kernel);
         if (kernel != NULL && kernel->can_run(&problem))
@@ -213,8 +212,7 @@ static void a_failed_allocation_is_reported(void)
 
 const struct test tests[] = {
     { .name = "own kernels come first", .run = own_kernels_come_first },
-    { .name = "rules prefer winograd for small windows",
-      .run = rules_prefer_winograd_for_small_windows },
+    { .name = "rules prefer what windows suit", .run = rules_prefer_what_windows_suit },
     { .name = "a line of the file overrides", .run = a_line_of_the_file_overrides },
     { .name = "the hash tells choices apart", .run = the_hash_tells_choices_apart },
     { .name = "a file for another instruction set is ignored",
