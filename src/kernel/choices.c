@@ -58,37 +58,39 @@ enum window { WINDOW_ANY, WINDOW_ONE, WINDOW_STRIDED };
 
 /* Rules by the window of a convolution, which go before the others. "depthwise", "grey" and
  * "matrix" run nothing but what they are best at; for windows of one pixel, though, oneDNN takes
- * 0.75 to 0.95 of the time of the others, and with a stride 0.65 to 0.95. */
+ * 0.75 to 0.95 of the time of the others, and so with a stride, unless gradients of the input go
+ * to many channels. */
 struct window_rule {
     const char *op;
     enum window window;
+    int64_t channels_below; /* the fewer of input and output; 0: no limit */
     const char *kernel;
 };
 
 static const struct window_rule window_rules[] = {
-    { "conv2d", WINDOW_ANY, "depthwise" },
-    { "conv2d_grad_input", WINDOW_ANY, "depthwise" },
-    { "conv2d_grad_weight", WINDOW_ANY, "depthwise" },
-    { "conv2d", WINDOW_ANY, "grey" },
-    { "conv2d_grad_input", WINDOW_ANY, "grey" },
-    { "conv2d_grad_weight", WINDOW_ANY, "grey" },
-    { "conv2d_transpose", WINDOW_ANY, "grey" },
-    { "conv2d_transpose_grad_input", WINDOW_ANY, "grey" },
-    { "conv2d_transpose_grad_weight", WINDOW_ANY, "grey" },
-    { "conv2d", WINDOW_ONE, "onednn" },
-    { "conv2d_grad_input", WINDOW_ONE, "onednn" },
-    { "conv2d_grad_weight", WINDOW_ONE, "onednn" },
-    { "conv2d", WINDOW_ANY, "matrix" },
-    { "conv2d_grad_input", WINDOW_ANY, "matrix" },
-    { "conv2d_grad_weight", WINDOW_ANY, "matrix" },
-    { "conv2d_transpose", WINDOW_ANY, "matrix" },
-    { "conv2d_transpose_grad_input", WINDOW_ANY, "matrix" },
-    { "conv2d_transpose_grad_weight", WINDOW_ANY, "matrix" },
-    { "conv2d", WINDOW_STRIDED, "onednn" },
-    { "conv2d_grad_input", WINDOW_STRIDED, "onednn" },
-    { "conv2d_transpose", WINDOW_STRIDED, "onednn" },
-    { "conv2d_transpose_grad_input", WINDOW_STRIDED, "onednn" },
-    { "conv2d_transpose_grad_weight", WINDOW_STRIDED, "onednn" },
+    { "conv2d", WINDOW_ANY, 0, "depthwise" },
+    { "conv2d_grad_input", WINDOW_ANY, 0, "depthwise" },
+    { "conv2d_grad_weight", WINDOW_ANY, 0, "depthwise" },
+    { "conv2d", WINDOW_ANY, 0, "grey" },
+    { "conv2d_grad_input", WINDOW_ANY, 0, "grey" },
+    { "conv2d_grad_weight", WINDOW_ANY, 0, "grey" },
+    { "conv2d_transpose", WINDOW_ANY, 0, "grey" },
+    { "conv2d_transpose_grad_input", WINDOW_ANY, 0, "grey" },
+    { "conv2d_transpose_grad_weight", WINDOW_ANY, 0, "grey" },
+    { "conv2d", WINDOW_ONE, 0, "onednn" },
+    { "conv2d_grad_input", WINDOW_ONE, 0, "onednn" },
+    { "conv2d_grad_weight", WINDOW_ONE, 0, "onednn" },
+    { "conv2d", WINDOW_ANY, 0, "matrix" },
+    { "conv2d_grad_input", WINDOW_ANY, 0, "matrix" },
+    { "conv2d_grad_weight", WINDOW_ANY, 0, "matrix" },
+    { "conv2d_transpose", WINDOW_ANY, 0, "matrix" },
+    { "conv2d_transpose_grad_input", WINDOW_ANY, 0, "matrix" },
+    { "conv2d_transpose_grad_weight", WINDOW_ANY, 0, "matrix" },
+    { "conv2d", WINDOW_STRIDED, 0, "onednn" },
+    { "conv2d_grad_input", WINDOW_STRIDED, 64, "onednn" },
+    { "conv2d_transpose", WINDOW_STRIDED, 64, "onednn" },
+    { "conv2d_transpose_grad_input", WINDOW_STRIDED, 0, "onednn" },
+    { "conv2d_transpose_grad_weight", WINDOW_STRIDED, 0, "onednn" },
     { 0 },
 };
 
@@ -227,7 +229,8 @@ static void hash_choices(struct kernel_choices *choices)
         hash_text(&hash, rule->kernel);
     }
     for (const struct window_rule *rule = window_rules; rule->op != NULL; rule++) {
-        (void)snprintf(numbers, sizeof numbers, "window %d", (int)rule->window);
+        (void)snprintf(numbers, sizeof numbers, "window %d %lld", (int)rule->window,
+                       (long long)rule->channels_below);
         hash_text(&hash, rule->op);
         hash_text(&hash, numbers);
         hash_text(&hash, rule->kernel);
@@ -354,12 +357,14 @@ static bool rule_fits(const struct rule *rule, const struct kernel_problem *prob
            extents.pixels >= rule->rows_from;
 }
 
-static bool window_fits(enum window window, const struct kernel_problem *problem)
+static bool window_fits(const struct window_rule *rule, const struct kernel_problem *problem)
 {
     const struct shape *w = weights_of(problem);
     const int *stride = problem->attrs.stride;
 
-    switch (window) {
+    if (rule->channels_below > 0 && extents_of(problem).fewer >= rule->channels_below)
+        return false;
+    switch (rule->window) {
     case WINDOW_ONE:
         return w->dim[2] == 1 && w->dim[3] == 1;
     case WINDOW_STRIDED:
@@ -373,7 +378,7 @@ static const struct kernel *choose_by_rule(const struct kernel_choices *choices,
                                            const struct kernel_problem *problem)
 {
     for (const struct window_rule *rule = window_rules; rule->op != NULL; rule++) {
-        if (strcmp(rule->op, problem->op) != 0 || !window_fits(rule->window, problem))
+        if (strcmp(rule->op, problem->op) != 0 || !window_fits(rule, problem))
             continue;
         const struct kernel *kernel = kernel_find(problem->op, rule->kernel);
         if (may_run(choices, kernel, problem))

@@ -54,7 +54,7 @@ static void own_kernels_come_first(void)
 
 /* Which of the fast kernels are built in and run here differs; the rule prefers, never insists.
  */
-static void rules_prefer_winograd_for_small_windows(void)
+static void rules_prefer_what_windows_suit(void)
 {
     static const char text[] = "conv2d 32x32x14x14 64x32x3x3 64 stride 1x1 pad 1x1 relu";
     static const char pixels[] = "conv2d 1x512x4x4 512x512x3x3 stride 1x1 pad 1x1";
@@ -68,6 +68,21 @@ static void rules_prefer_winograd_for_small_windows(void)
         CHECK_TEXT("winograd", chosen(choices, text));
     CHECK(strcmp("winograd", chosen(choices, pixels)) != 0);
     CHECK(strcmp("winograd", chosen(choices, "conv2d 8x1x9x9 4x1x3x3 stride 1x1")) != 0);
+    static const struct {
+        const char *kernel, *text;
+    } windows[] = {
+        { "depthwise", "conv2d 4x32x8x8 32x1x3x3 stride 1x1 pad 1x1 groups 32" },
+        { "grey", "conv2d 4x1x8x8 16x1x3x3 stride 2x2 pad 1x1" },
+        { "grey", "conv2d_transpose 4x16x4x4 16x1x3x3 stride 2x2 pad 1x1 extent 8x8" },
+        { "matrix", "conv2d_grad_input 4x64x1x1 64x32x7x7 -> 4x32x7x7 stride 1x1" },
+        { "matrix", "conv2d_transpose 4x64x1x1 64x32x7x7 stride 1x1 extent 7x7" },
+    };
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+        CHECK_OK(kernel_parse(windows[i].text, &problem));
+        const struct kernel *kernel = kernel_find(problem.op, windows[i].kernel);
+        if (kernel != NULL && kernel->can_run(&problem))
+            CHECK_TEXT(windows[i].kernel, chosen(choices, windows[i].text));
+    }
     kernel_choices_destroy(choices);
 }
 
@@ -225,6 +240,7 @@ const struct test tests[] = {
     { .name = "rules prefer winograd for small windows",
       .run = rules_prefer_winograd_for_small_windows },
     { .name = "exact choices have no rough kernel", .run = exact_choices_have_no_rough_kernel },
+    { .name = "rules prefer what windows suit", .run = rules_prefer_what_windows_suit },
     { .name = "a line of the file overrides", .run = a_line_of_the_file_overrides },
     { .name = "the hash tells choices apart", .run = the_hash_tells_choices_apart },
     { .name = "a file for another instruction set is ignored",

@@ -82,7 +82,9 @@ static void window_over(struct rng *rng, struct image *g)
     int *out[2] = { &g->oh, &g->ow };
 
     for (int i = 0; i < 2; i++) {
-        g->window[i] = usual == 0 ? 3 : usual == 1 ? 5 : between(rng, 1, 5);
+        g->window[i] = usual == 0   ? 3
+                       : usual == 1 ? 2 * between(rng, 0, 2) + 1
+                                    : between(rng, 1, 5);
         g->stride[i] = usual < 2 ? 1 : between(rng, 1, 3);
         g->pad[i] = usual < 2 ? g->window[i] / 2 : between(rng, 0, g->window[i] - 1);
         if (g->window[i] > *size[i] + 2 * g->pad[i])

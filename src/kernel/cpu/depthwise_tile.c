@@ -19,12 +19,21 @@ enum {
     WEIGHT_PIXELS = 4,
 #endif
     FEW_PIXELS = 4,
+    AHEAD = 2048, /* floats: some hundred cycles */
+    WIDE = 192,   /* channels from which the processor guesses right by itself */
 };
 
 /* Some channels of a pixel: a whole vector or the last ones. */
 INLINE vec get(const float *from, const bool whole, vec_part part)
 {
     return whole ? vec_load(from) : vec_load_part(from, part);
+}
+
+/* In a register: the compiler would rather read it again for each product. */
+INLINE vec keep(vec v)
+{
+    __asm__("" : "+v"(v));
+    return v;
 }
 
 INLINE void put(float *to, vec v, const bool whole, vec_part part)
@@ -82,6 +91,24 @@ struct span {
     bool is_biased;
 };
 
+/* Asks for a vector of some pixels, AHEAD floats on: rows are walked in their order, so each line
+ * is asked for about once. */
+INLINE void ask_for(const struct span *s, const float *at, const int pixels)
+{
+    if (s->d->c >= WIDE)
+        return;
+#pragma GCC unroll 16
+    for (int p = 0; p < pixels; p++)
+        __builtin_prefetch(at + (AHEAD + p * s->d->c), 0, 3);
+}
+
+/* The lowest row of x that a block sees, at the block's first column. */
+INLINE const float *lowest_row(const struct span *s)
+{
+    const int64_t ix = s->ix < 0 ? 0 : s->ix;
+    return s->x + ((s->iy + s->rows.end - 1) * s->d->w + ix) * s->d->c;
+}
+
 INLINE void forward_vec(const struct span *s, int64_t c, const bool whole, vec_part part,
                         const int pixels, const int stride, const bool left, const bool right)
 {
@@ -90,6 +117,7 @@ INLINE void forward_vec(const struct span *s, int64_t c, const bool whole, vec_p
     const vec start = s->bias != NULL ? get(s->bias + c, whole, part) : vec_zero();
     vec acc[FORWARD_PIXELS];
 
+    ask_for(s, lowest_row(s) + c, pixels * stride);
 #pragma GCC unroll 4
     for (int p = 0; p < pixels; p++)
         acc[p] = start;
@@ -103,7 +131,7 @@ INLINE void forward_vec(const struct span *s, int64_t c, const bool whole, vec_p
             taps[kx] = get(w + kx * channels, whole, part);
 #pragma GCC unroll 16
         for (int j = left; j < columns - right; j++) {
-            const vec v = get(x + (j - left) * channels, whole, part);
+            const vec v = keep(get(x + (j - left) * channels, whole, part));
 
 #pragma GCC unroll 3
             for (int kx = 0; kx < TAPS; kx++) {
@@ -330,6 +358,8 @@ INLINE void weight_vec(const struct span *s, int64_t c, const bool whole, vec_pa
     const int64_t channels = s->d->c;
     vec dy[WEIGHT_PIXELS > FEW_PIXELS ? WEIGHT_PIXELS : FEW_PIXELS];
 
+    ask_for(s, lowest_row(s) + c, pixels * stride);
+    ask_for(s, s->y + c, pixels);
 #pragma GCC unroll 8
     for (int p = 0; p < pixels; p++)
         dy[p] = get(s->y + p * channels + c, whole, part);
@@ -343,7 +373,7 @@ INLINE void weight_vec(const struct span *s, int64_t c, const bool whole, vec_pa
             acc[kx] = get(sums + kx * channels, whole, part);
 #pragma GCC unroll 24
         for (int j = left; j < columns - right; j++) {
-            const vec v = get(x + (j - left) * channels, whole, part);
+            const vec v = keep(get(x + (j - left) * channels, whole, part));
 
 #pragma GCC unroll 3
             for (int kx = 0; kx < TAPS; kx++) {
