@@ -201,7 +201,9 @@ static uint8_t mean_of_square(const struct pixmap *image, int channel, int left,
         for (size_t x = (size_t)left; x < (size_t)(left + by) && x < width; x++, count++)
             sum += plane[y * width + x];
     }
-    return count ? (uint8_t)((sum + count / 2) / count) : 0;
+    if (count == 0)
+        return 0;
+    return (uint8_t)((sum + count / 2) / count);
 }
 
 /* A sample, made smaller by a whole number if it is large. */
