@@ -24,20 +24,40 @@ static const float *output_of(const struct lane *lane, const struct plan *plan)
     return (const float *)(lane->bases[plan->output.base] + plan->output.offset);
 }
 
-/* A logit that is no number comes before no other: it is the answer only if it is the first. */
-static struct answer answer_of(const float *logits, int classes, int32_t label)
+static int32_t first_largest(const float *logits, int classes)
 {
-    struct answer answer = { 0, 0 };
+    int32_t largest = 0;
 
     for (int c = 1; c < classes; c++) {
-        if (logits[c] > logits[answer.class])
-            answer.class = c;
+        if (logits[c] > logits[largest])
+            largest = c;
     }
-    if (label < 0 || label >= classes || label == answer.class)
-        return answer;
-    for (int c = 0; c < classes; c++)
-        answer.place += c != label && (!(logits[c] <= logits[label]) ||
-                                       (c < label && logits[c] == logits[label]));
+    return largest;
+}
+
+/* How many logits come before the label's: larger, or equal and earlier. One that is no number comes
+ * before all others and after none. */
+static int32_t place_of(const float *logits, int classes, int32_t label)
+{
+    const float own = logits[label];
+    int32_t place = 0;
+
+    for (int c = 0; c < label; c++)
+        place += !(logits[c] < own);
+    for (int c = label + 1; c < classes; c++)
+        place += !(logits[c] <= own);
+    return place;
+}
+
+/* Most answers are right, which the place alone tells: the search is for the others. */
+static struct answer answer_of(const float *logits, int classes, int32_t label)
+{
+    struct answer answer = { label, classes };
+
+    if (label >= 0 && label < classes)
+        answer.place = place_of(logits, classes, label);
+    if (answer.place > 0)
+        answer.class = first_largest(logits, classes);
     return answer;
 }
 

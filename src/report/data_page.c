@@ -189,7 +189,24 @@ static void write_channels(struct maker *maker)
                            "training split.</p>\n");
 }
 
-/* A sample, made smaller by a whole number if it is large: each pixel is the mean of a square. */
+/* The mean of the square of `by` pixels' side that begins at (left, top), as far as it lies inside. */
+static uint8_t mean_of_square(const struct pixmap *image, int channel, int left, int top,
+                              int by)
+{
+    const size_t width = (size_t)image->width, height = (size_t)image->height;
+    const uint8_t *plane = image->pixels + (size_t)channel * width * height;
+    uint32_t sum = 0, count = 0;
+
+    for (size_t y = (size_t)top; y < (size_t)(top + by) && y < height; y++) {
+        for (size_t x = (size_t)left; x < (size_t)(left + by) && x < width; x++, count++)
+            sum += plane[y * width + x];
+    }
+    if (count == 0)
+        return 0;
+    return (uint8_t)((sum + count / 2) / count);
+}
+
+/* A sample, made smaller by a whole number if it is large. */
 static enum status add_sample(struct strbuf *out, const struct pixmap *image,
                               const char *caption)
 {
@@ -204,20 +221,13 @@ static enum status add_sample(struct strbuf *out, const struct pixmap *image,
     }
     small.width = image->width / by > 0 ? image->width / by : 1;
     small.height = image->height / by > 0 ? image->height / by : 1;
-    const size_t plane = (size_t)small.width * (size_t)small.height;
-    TRY(mem_alloc(plane, (size_t)image->channels, &pixels));
-    for (int c = 0; c < image->channels; c++) {
-        const uint8_t *from = image->pixels + (size_t)c * (size_t)image->width * image->height;
-        for (size_t p = 0; p < plane; p++) {
-            const int left = (int)(p % (size_t)small.width) * by,
-                      top = (int)(p / (size_t)small.width) * by;
-            uint32_t sum = 0, count = 0;
-            for (int y = top; y < top + by && y < image->height; y++)
-                for (int x = left; x < left + by && x < image->width; x++, count++)
-                    sum += from[(size_t)y * (size_t)image->width + (size_t)x];
-            pixels[(size_t)c * plane + p] = (uint8_t)((sum + count / 2) / count);
-        }
-    }
+    TRY(mem_alloc((size_t)small.width * (size_t)small.height, (size_t)image->channels,
+                  &pixels));
+    uint8_t *to = pixels;
+    for (int c = 0; c < image->channels; c++)
+        for (int y = 0; y < small.height; y++)
+            for (int x = 0; x < small.width; x++)
+                *to++ = mean_of_square(image, c, x * by, y * by, by);
     small.pixels = pixels;
     pixmap_add(out, &small, caption, SIDE);
     mem_free(pixels);
