@@ -65,7 +65,8 @@ int64_t dataset_count(const struct dataset *dataset);
 int dataset_classes(const struct dataset *dataset);
 struct shape dataset_sample(const struct dataset *dataset); /* C, H, W */
 /* SHA-256 (64 digits) over name, split, count, shape, labels and samples of the pixels: cheap,
- * tells two data sets apart; the same in any format. dataset_limit changes it. */
+ * tells two data sets apart; the same in any format that has the samples in the same order.
+ * dataset_limit changes it. */
 const char *dataset_fingerprint(const struct dataset *dataset);
 
 /* Raw access: pixels as stored (C planes of H x W bytes) and label. */
