@@ -77,23 +77,170 @@ class LeNet(nn.Module):
         return self.fc3(F.relu(self.fc2(x)))
 
 
+class VGG11(nn.Module):
+    """torchvision's vgg11 with a head for 32x32 images: 512 -> 4096 -> 4096 -> 10."""
+
+    WIDTHS = (64, "pool", 128, "pool", 256, 256, "pool", 512, 512, "pool", 512, 512, "pool")
+
+    def __init__(self, norm=False):
+        super().__init__()
+        layers, channels = [], 3
+        for width in self.WIDTHS:
+            if width == "pool":
+                layers.append(nn.MaxPool2d(2))
+                continue
+            layers.append(nn.Conv2d(channels, width, 3, padding=1))
+            layers += [nn.BatchNorm2d(width)] if norm else []
+            layers.append(nn.ReLU())
+            channels = width
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Sequential(
+            nn.Linear(512, 4096), nn.ReLU(), nn.Dropout(),
+            nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout(), nn.Linear(4096, 10))
+
+    def forward(self, x):
+        return self.classifier(self.features(x).flatten(1))
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution where extents change."""
+
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample = None
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+                                            nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(x)) + shortcut)
+
+
+class ResNet18(nn.Module):
+    """torchvision's resnet18 with a stem for 32x32 images: one 3x3 convolution, no pool."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.layer1 = nn.Sequential(BasicBlock(64, 64, 1), BasicBlock(64, 64, 1))
+        self.layer2 = nn.Sequential(BasicBlock(64, 128, 2), BasicBlock(128, 128, 1))
+        self.layer3 = nn.Sequential(BasicBlock(128, 256, 2), BasicBlock(256, 256, 1))
+        self.layer4 = nn.Sequential(BasicBlock(256, 512, 2), BasicBlock(512, 512, 1))
+        self.fc = nn.Linear(512, 10)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(x.mean((2, 3)))
+
+
+def conv_norm_relu6(inputs, outputs, kernel, stride=1, groups=1):
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU6())
+
+
+class InvertedResidual(nn.Module):
+    """1x1 to `expand` times the channels, depthwise 3x3, 1x1 back; a shortcut where extents stay."""
+
+    def __init__(self, inputs, outputs, stride, expand):
+        super().__init__()
+        hidden = inputs * expand
+        up = [conv_norm_relu6(inputs, hidden, 1)] if expand != 1 else []
+        self.conv = nn.Sequential(*up, conv_norm_relu6(hidden, hidden, 3, stride, hidden),
+                                  nn.Conv2d(hidden, outputs, 1, bias=False),
+                                  nn.BatchNorm2d(outputs))
+        self.has_shortcut = stride == 1 and inputs == outputs
+
+    def forward(self, x):
+        return x + self.conv(x) if self.has_shortcut else self.conv(x)
+
+
+class MobileNetV2(nn.Module):
+    """torchvision's mobilenet_v2 for 32x32 images: stride 1 in the first convolution and in the
+    stage of 24 channels."""
+
+    # expand, channels, blocks, stride
+    STAGES = ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
+              (6, 160, 3, 2), (6, 320, 1, 1))
+
+    def __init__(self):
+        super().__init__()
+        layers, inputs = [conv_norm_relu6(3, 32, 3)], 32
+        for expand, channels, blocks, stride in self.STAGES:
+            for number in range(blocks):
+                layers.append(InvertedResidual(inputs, channels, stride if number == 0 else 1,
+                                               expand))
+                inputs = channels
+        layers.append(conv_norm_relu6(inputs, 1280, 1))
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, 10))
+
+    def forward(self, x):
+        return self.classifier(self.features(x).mean((2, 3)))
+
+
+class ConvAutoencoder(nn.Module):
+    """1x28x28 -> 16x14x14 -> 32x7x7 -> 64 numbers, and the same way back to pixels of [0, 1]."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(
+            nn.Conv2d(1, 16, 3, 2, 1), nn.ReLU(),
+            nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU(),
+            nn.Conv2d(32, 64, 7))
+        self.decoder = nn.Sequential(
+            nn.ConvTranspose2d(64, 32, 7), nn.ReLU(),
+            nn.ConvTranspose2d(32, 16, 3, 2, 1, 1), nn.ReLU(),
+            nn.ConvTranspose2d(16, 1, 3, 2, 1, 1), nn.Sigmoid())
+
+    def forward(self, x):
+        return self.decoder(self.encoder(x))
+
+
 def grey_images(n, device="cpu"):
     images = torch.randn(n, 1, 28, 28, device=device)
     labels = torch.randint(10, (n,), device=device)
     return images, labels
 
 
+def colour_images(n, device="cpu"):
+    images = torch.randn(n, 3, 32, 32, device=device)
+    labels = torch.randint(10, (n,), device=device)
+    return images, labels
+
+
+def grey_pixels(n, device="cpu"):
+    images = torch.rand(n, 1, 28, 28, device=device)
+    return images, images
+
+
 def cross_entropy(model, images, labels):
     return F.cross_entropy(model(images), labels)
 
 
-def image_case(make):
-    return lambda: Case(make(), grey_images, cross_entropy, 1)
+def mean_squares(model, images, targets):
+    return F.mse_loss(model(images), targets)
+
+
+def image_case(make, batch=grey_images, loss=cross_entropy):
+    return lambda: Case(make(), batch, loss, 1)
 
 
 ZOO = {
     "mlp": image_case(MLP),
     "cnn": image_case(CNN),
     "lenet": image_case(LeNet),
+    "vgg11": image_case(VGG11, colour_images),
+    "vgg11_bn": image_case(lambda: VGG11(norm=True), colour_images),
+    "resnet18": image_case(ResNet18, colour_images),
+    "mobilenet_v2": image_case(MobileNetV2, colour_images),
+    "conv_autoencoder": image_case(ConvAutoencoder, grey_pixels, mean_squares),
 }
 OPTIMIZER = {}

@@ -5,17 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "cli/cli.h"
 #include "train/train.h"
 
 static bool json;
-static const char *split;
+static const char *split, *weights, *outputs;
 
 static const char *const allowed[] = { "data", "threads", "limit", "kernels", "exact", NULL };
 static const struct flag flags[] = {
     { "split", "test|train", "which samples (test)", NULL, &split },
+    { "weights", "FILE", "evaluate these (safetensors) instead of the checkpoint", NULL,
+      &weights },
+    { "outputs", "FILE", "write what the model gives for every sample (safetensors)", NULL,
+      &outputs },
     { "json", NULL, "the result as a JSON object", &json, NULL },
     { 0 },
 };
@@ -24,6 +29,7 @@ static void help(void)
 {
     cli_print_settings(allowed);
     cli_print_flags("Evaluation", flags);
+    puts("\nWith --weights, MODEL may stand for DIR, and its own options are flags too.");
 }
 
 static void add_number(struct strbuf *line, const char *name, double number)
@@ -40,7 +46,9 @@ static enum status print_json(const char *of, const struct train_result *r,
     struct strbuf line;
 
     strbuf_init(&line, 64 << 20);
-    strbuf_printf(&line, "{\"split\": \"%s\", \"step\": %lld", of, (long long)r->steps);
+    strbuf_printf(&line, "{\"split\": \"%s\"", of);
+    if (!weights)
+        strbuf_printf(&line, ", \"step\": %lld", (long long)r->steps);
     add_number(&line, "val_loss", r->val_loss);
     add_number(&line, "val_accuracy", r->val_accuracy);
     add_number(&line, "val_top5_accuracy", r->val_top5);
@@ -128,7 +136,10 @@ static enum status print_text(const struct job *job, const char *of,
 {
     const struct settings *s = job_settings(job);
 
-    printf("%s at step %lld on %s of %s: ", s->model, (long long)r->steps, of, s->data);
+    if (weights)
+        printf("%s with %s on %s of %s: ", s->model, weights, of, s->data);
+    else
+        printf("%s at step %lld on %s of %s: ", s->model, (long long)r->steps, of, s->data);
     if (!isnan(r->val_accuracy))
         printf("accuracy %.2f%%, ", 100 * r->val_accuracy);
     if (!isnan(r->val_top5))
@@ -137,40 +148,62 @@ static enum status print_text(const struct job *job, const char *of,
     return print_classes(classes);
 }
 
-static enum status run(const struct args *args)
+/* The settings of the run in folder `word`; with --weights `word` may be a model. */
+static enum status read_run(const char *word, struct settings *settings)
 {
-    struct settings settings;
+    if (weights && !file_is_folder(word)) {
+        snprintf(settings->model, sizeof settings->model, "%s", word);
+        return STATUS_OK;
+    }
+    TRY(train_read_settings(word, settings));
+    settings->threads = 0;
+    settings->ranks = 1;
+    settings->shards = 0;
+    settings->strategy[0] = settings->split[0] = '\0';
+    return STATUS_OK;
+}
+
+static enum status read_settings(const struct args *args, struct settings *settings)
+{
     const char *words[1];
     struct parse parse = { .args = args,
                            .flags = flags,
-                           .settings = &settings,
+                           .settings = settings,
                            .allowed = allowed,
                            .words = words,
                            .max_words = 1 };
+
+    /* Flags change the run's settings, so the run is read first: its folder is the one word. */
+    settings_init(settings);
+    TRY(cli_parse(&parse));
+    if (!parse.n_words)
+        return FAIL(STATUS_USAGE, "no run: tutti eval DIR, or MODEL with --weights FILE");
+    TRY(read_run(words[0], settings));
+    parse.n_words = parse.n_later = 0;
+    TRY(cli_parse(&parse));
+    if (split && strcmp(split, "test") != 0 && strcmp(split, "train") != 0)
+        return FAIL(STATUS_USAGE, "--split %s: test or train", split);
+    return STATUS_OK;
+}
+
+static enum status run(const struct args *args)
+{
+    struct settings settings;
     const struct model *model;
     struct train_result result = { 0 };
     struct train_classes classes = { 0 };
     struct job *job;
 
-    /* Flags change the run's settings, so the run is read first: its folder is the one word. */
-    settings_init(&settings);
-    TRY(cli_parse(&parse));
-    if (!parse.n_words)
-        return FAIL(STATUS_USAGE, "no run: tutti eval DIR");
-    TRY(train_read_settings(words[0], &settings));
-    parse.n_words = 0;
-    settings.threads = 0;
-    settings.ranks = 1;
-    settings.shards = 0;
-    settings.strategy[0] = settings.split[0] = '\0';
-    TRY(cli_parse(&parse));
-    if (split && strcmp(split, "test") != 0 && strcmp(split, "train") != 0)
-        return FAIL(STATUS_USAGE, "--split %s: test or train", split);
+    TRY(read_settings(args, &settings));
     TRY(cli_find_model(settings.model, &model));
     TRY(job_create(&settings, model, JOB_TRAIN, &job));
     const char *of = split ? split : "test";
-    enum status status = train_evaluate(
-        job, strcmp(of, "train") == 0 ? DATASET_TRAIN : DATASET_TEST, &result, &classes);
+    const struct train_evaluation evaluation = {
+        .split = strcmp(of, "train") == 0 ? DATASET_TRAIN : DATASET_TEST,
+        .weights = weights,
+        .outputs = outputs,
+    };
+    enum status status = train_evaluate(job, &evaluation, &result, &classes);
     if (status == STATUS_OK)
         status =
             json ? print_json(of, &result, &classes) : print_text(job, of, &result, &classes);
@@ -181,8 +214,8 @@ static enum status run(const struct args *args)
 
 const struct command command_eval = {
     .name = "eval",
-    .usage = "eval DIR [FLAGS]",
-    .summary = "evaluate a trained run",
+    .usage = "eval DIR [FLAGS]\n       tutti eval MODEL --weights FILE [FLAGS]",
+    .summary = "evaluate a trained run, or weights from a file",
     .run = run,
     .help = help,
 };

@@ -81,6 +81,38 @@ static void run_plan(struct lane *lane, const struct plan *plan)
         lane_run(lane, &plan->instructions[i], &step);
 }
 
+/* Numbers that a sample's output has. */
+static int64_t output_floats(const struct exec *exec)
+{
+    const struct shape *s = &eval_roles(exec)->output->shape;
+    return shape_count(s) / s->dim[0];
+}
+
+/* A sample's output, which lies as `value` does, in plain order. */
+static void copy_plain(const struct value *value, const float *from, float *to)
+{
+    const struct shape *s = &value->shape;
+
+    if (value->layout != LAYOUT_NHWC) {
+        memcpy(to, from, (size_t)(shape_count(s) / s->dim[0]) * sizeof *to);
+        return;
+    }
+    const int64_t channels = s->dim[1], plane = s->dim[2] * s->dim[3];
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t p = 0; p < plane; p++)
+            to[c * plane + p] = from[p * channels + c];
+}
+
+/* All rows of the plan's output, in plain order. */
+static void copy_outputs(const struct lane *lane, const struct plan *plan, float *to)
+{
+    const struct value *output = eval_roles(lane->exec)->output;
+    const int64_t floats = output_floats(lane->exec);
+
+    for (int64_t i = 0; i < plan->rows; i++)
+        copy_plain(output, output_of(lane, plan) + i * floats, to + i * floats);
+}
+
 static void run_batches(struct lane *lane)
 {
     struct exec *exec = lane->exec;
@@ -102,6 +134,8 @@ static void run_batches(struct lane *lane)
         run_plan(lane, plan);
         if (exec->classes)
             note_answers(lane, plan, first);
+        if (exec->eval_outputs)
+            copy_outputs(lane, plan, exec->eval_outputs + first * output_floats(exec));
     }
     transport_raise(exec->evaluated, 1);
     lane->times.evaluate += clock_ns() - begin;
@@ -210,6 +244,11 @@ enum status exec_evaluate(struct exec *exec, const struct dataset *dataset,
     return exec_settle(exec);
 }
 
+void exec_keep_outputs(struct exec *exec, float *out)
+{
+    exec->eval_outputs = out;
+}
+
 const int64_t *exec_confusion(const struct exec *exec, int *out_classes)
 {
     *out_classes = exec->classes;
@@ -218,26 +257,9 @@ const int64_t *exec_confusion(const struct exec *exec, int *out_classes)
 
 /* Some samples -------------------------------------------------------------------------- */
 
-/* A sample's output, which lies as `value` does, in plain order. */
-static void copy_plain(const struct value *value, const float *from, float *to)
-{
-    const struct shape *s = &value->shape;
-
-    if (value->layout != LAYOUT_NHWC) {
-        memcpy(to, from, (size_t)(shape_count(s) / s->dim[0]) * sizeof *to);
-        return;
-    }
-    const int64_t channels = s->dim[1], plane = s->dim[2] * s->dim[3];
-    for (int64_t c = 0; c < channels; c++)
-        for (int64_t p = 0; p < plane; p++)
-            to[c * plane + p] = from[p * channels + c];
-}
-
 static void predict(struct lane *lane)
 {
     const struct exec *exec = lane->exec;
-    const struct value *output = eval_roles(exec)->output;
-    const int64_t floats = shape_count(&output->shape) / output->shape.dim[0];
 
     if (lane != exec->lanes)
         return; /* one lane is enough for so few */
@@ -246,8 +268,7 @@ static void predict(struct lane *lane)
     lane->bases[BASE_LOSS] = (char *)lane->scratch; /* nobody asks for these */
     lane->bases[BASE_CORRECT] = (char *)(lane->scratch + 1);
     run_plan(lane, plan);
-    for (int64_t i = 0; i < plan->rows; i++)
-        copy_plain(output, output_of(lane, plan) + i * floats, exec->predict_out + i * floats);
+    copy_outputs(lane, plan, exec->predict_out);
 }
 
 enum status exec_predict(struct exec *exec, const struct dataset *dataset, const int64_t *index,

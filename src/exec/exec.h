@@ -58,6 +58,9 @@ MUST_CHECK enum status exec_step(struct exec *exec, const struct batch *batch,
 /* Collective: forward over a data set. */
 MUST_CHECK enum status exec_evaluate(struct exec *exec, const struct dataset *dataset,
                                      struct exec_result *out);
+/* From now on exec_evaluate also writes each sample's output, in plain row-major order, to `out`; NULL
+ * ends it. For a job of one rank: a rank writes those it has computed. */
+void exec_keep_outputs(struct exec *exec, float *out);
 /* What the last exec_evaluate of a classifier counted: samples[label * classes + answer]. The answer
  * is the first of the largest logits. NULL before the first, and where the model has no classes.
  * Borrowed until the next. */

@@ -505,13 +505,15 @@ static void sort_classes(const float *logits, int *order)
     }
 }
 
+enum { COUNTED = 300 }; /* samples */
+
 static enum status count_plainly(struct comm *comm, void *arg)
 {
     const struct job *job = arg;
     const struct exec_config config = config_of(job, comm);
     const int64_t count = dataset_count(job->dataset);
     int64_t confusion[CLASSES * CLASSES] = { 0 }, top5 = 0, right = 0;
-    static float logits[EXEC_PREDICT * CLASSES];
+    static float logits[EXEC_PREDICT * CLASSES], kept[COUNTED * CLASSES];
     struct exec_result result;
     struct exec *exec;
     int classes;
@@ -520,8 +522,10 @@ static enum status count_plainly(struct comm *comm, void *arg)
     enum status status = job->count_from ? exec_init_params(exec) : STATUS_OK; /* else zeros */
     if (status == STATUS_OK && exec_confusion(exec, &classes))
         status = FAIL(STATUS_MISMATCH, "something is counted before anything was evaluated");
-    for (int twice = 0; twice < 2 && status == STATUS_OK; twice++)
+    for (int twice = 0; twice < 2 && status == STATUS_OK; twice++) {
+        exec_keep_outputs(exec, twice ? NULL : kept);
         status = exec_evaluate(exec, job->dataset, &result);
+    }
     for (int64_t i = 0; i < count && status == STATUS_OK; i++) {
         const int64_t row = i % EXEC_PREDICT;
         int64_t index[EXEC_PREDICT];
@@ -533,6 +537,9 @@ static enum status count_plainly(struct comm *comm, void *arg)
                 index[r] = i + r;
             status = exec_predict(exec, job->dataset, index, rows, logits);
         }
+        if (memcmp(logits + row * CLASSES, kept + i * CLASSES, CLASSES * sizeof *kept) != 0)
+            status = FAIL(STATUS_MISMATCH, "the output kept of sample %lld is another",
+                          (long long)i);
         const int32_t label = dataset_label(job->dataset, i);
         sort_classes(logits + row * CLASSES, order);
         confusion[label * CLASSES + order[0]]++;
@@ -554,7 +561,7 @@ static enum status count_plainly(struct comm *comm, void *arg)
 static void test_answers_are_counted_as_a_plain_count_does(void)
 {
     const struct data_testing_set set = {
-        .train = 4, .test = 300, .rows = SIDE, .columns = SIDE, .classes = CLASSES
+        .train = 4, .test = COUNTED, .rows = SIDE, .columns = SIDE, .classes = CLASSES
     };
     struct setup setup = usual;
     static struct job job;

@@ -135,6 +135,7 @@ struct exec {
     uint64_t step;             /* its number, which stays for messages */
     struct kernel_update_step numbers;
     const struct dataset *eval_data;
+    float *eval_outputs;          /* exec_keep_outputs, or NULL */
     const int64_t *predict_index; /* samples that exec_predict is about, and their outputs */
     int64_t predict_count;
     float *predict_out;

@@ -237,8 +237,6 @@ static void a_failed_allocation_is_reported(void)
 
 const struct test tests[] = {
     { .name = "own kernels come first", .run = own_kernels_come_first },
-    { .name = "rules prefer winograd for small windows",
-      .run = rules_prefer_winograd_for_small_windows },
     { .name = "exact choices have no rough kernel", .run = exact_choices_have_no_rough_kernel },
     { .name = "rules prefer what windows suit", .run = rules_prefer_what_windows_suit },
     { .name = "a line of the file overrides", .run = a_line_of_the_file_overrides },

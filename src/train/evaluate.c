@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* evaluate.c - the newest checkpoint of a run on a data set. */
+/* evaluate.c - the newest checkpoint of a run, or weights from a file, on a data set. */
 #include <math.h>
 #include <stdio.h>
 
@@ -14,11 +14,54 @@
 
 struct evaluation {
     struct job *job;
-    struct checkpoint *checkpoint;
-    enum dataset_split split;
+    const struct dataset *data;
+    const struct safetensors *weights;
+    const char *outputs_path;
     struct train_result *out;
     struct train_classes *classes;
 };
+
+/* Outputs and labels of all samples, in the order of the data set. */
+static enum status write_outputs(const struct evaluation *e, const struct shape *shape,
+                                 const float *outputs)
+{
+    const int64_t count = dataset_count(e->data);
+    int32_t *labels;
+
+    TRY(mem_alloc((size_t)count, sizeof *labels, &labels));
+    for (int64_t i = 0; i < count; i++)
+        labels[i] = dataset_label(e->data, i);
+    const struct safetensors_entry entries[] = {
+        { "outputs", DTYPE_F32, *shape, outputs },
+        { "labels", DTYPE_I32, shape_of(1, &count), labels },
+    };
+    enum status status = safetensors_write(e->outputs_path, entries,
+                                           sizeof entries / sizeof *entries, NULL, 0, NULL);
+    mem_free(labels);
+    return status;
+}
+
+static enum status evaluate_samples(const struct evaluation *e, struct exec *exec,
+                                    struct exec_result *out)
+{
+    const struct value *output = graph_roles(e->job->eval_graph)->output;
+    float *outputs;
+
+    if (!e->outputs_path)
+        return exec_evaluate(exec, e->data, out);
+    if (!output)
+        return FAIL(STATUS_USAGE, "%s has a loss alone, no outputs to write",
+                    e->job->model->name);
+    struct shape shape = output->shape;
+    shape.dim[0] = dataset_count(e->data);
+    TRY(mem_alloc((size_t)shape_count(&shape), sizeof *outputs, &outputs));
+    exec_keep_outputs(exec, outputs);
+    enum status status = exec_evaluate(exec, e->data, out);
+    if (status == STATUS_OK)
+        status = write_outputs(e, &shape, outputs);
+    mem_free(outputs);
+    return status;
+}
 
 static enum status evaluate_body(struct transport *transport, void *arg)
 {
@@ -35,48 +78,82 @@ static enum status evaluate_body(struct transport *transport, void *arg)
     };
     struct exec_result result;
     struct exec *exec = NULL;
-    const struct dataset *data = e->split == DATASET_TEST ? e->job->test : e->job->train;
     const double begin = clock_seconds();
 
     enum status status = comm_create(transport, NULL, &config.comm);
     if (status == STATUS_OK)
         status = exec_create(&config, &exec);
     if (status == STATUS_OK)
-        status = weights_load(exec, checkpoint_weights(e->checkpoint), NULL);
+        status = weights_load(exec, e->weights, NULL);
     if (status == STATUS_OK)
-        status = exec_evaluate(exec, data, &result);
+        status = evaluate_samples(e, exec, &result);
     if (status == STATUS_OK)
         status = exec_hash(exec, e->out->weights_sha256);
     if (status == STATUS_OK)
-        status = classes_take(exec, data, e->classes);
+        status = classes_take(exec, e->data, e->classes);
     if (status == STATUS_OK) {
         const bool counts = graph_roles(e->job->eval_graph)->correct && result.samples;
         e->out->val_loss = result.loss;
         e->out->val_accuracy = counts ? result.correct / (double)result.samples : NAN;
         e->out->val_top5 = classes_top5(exec, &result);
         e->out->seconds = clock_seconds() - begin;
-        e->out->steps = (int64_t)checkpoint_step(e->checkpoint);
     }
     exec_destroy(exec);
     comm_destroy(config.comm);
     return status;
 }
 
-enum status train_evaluate(struct job *job, enum dataset_split split, struct train_result *out,
-                           struct train_classes *classes)
+/* `weights` come from `path`, which is said if they are another model's. */
+static enum status evaluate_weights(struct evaluation *e, const struct safetensors *weights,
+                                    const char *path)
 {
-    struct evaluation e = { .job = job, .split = split, .out = out, .classes = classes };
     const struct launch_config config = { .size = 1 };
+
+    if (weights_check(e->job->graph, weights) != STATUS_OK)
+        return FAIL(STATUS_MISMATCH, "%s: %s", path, status_message());
+    e->weights = weights;
+    return launch_ranks(&config, evaluate_body, e);
+}
+
+static enum status evaluate_file(struct evaluation *e, const char *path)
+{
+    struct safetensors *weights;
+
+    TRY(safetensors_open(path, &weights));
+    enum status status = evaluate_weights(e, weights, path);
+    safetensors_close(weights);
+    return status;
+}
+
+static enum status evaluate_checkpoint(struct evaluation *e)
+{
+    const char *run = e->job->settings.out;
+    struct checkpoint *checkpoint;
     char *folder;
 
-    TRY(file_join(job->settings.out, "checkpoint", &folder));
-    enum status status = checkpoint_load(folder, &e.checkpoint);
+    TRY(file_join(run, "checkpoint", &folder));
+    enum status status = checkpoint_load(folder, &checkpoint);
     mem_free(folder);
     if (status == STATUS_NOT_FOUND)
-        return FAIL(STATUS_NOT_FOUND, "%s has no checkpoint yet", job->settings.out);
+        return FAIL(STATUS_NOT_FOUND, "%s has no checkpoint yet", run);
     TRY(status);
-    snprintf(out->folder, sizeof out->folder, "%s", job->settings.out);
-    status = launch_ranks(&config, evaluate_body, &e);
-    checkpoint_close(e.checkpoint);
+    snprintf(e->out->folder, sizeof e->out->folder, "%s", run);
+    e->out->steps = (int64_t)checkpoint_step(checkpoint);
+    status = evaluate_weights(e, checkpoint_weights(checkpoint), checkpoint_path(checkpoint));
+    checkpoint_close(checkpoint);
     return status;
+}
+
+enum status train_evaluate(struct job *job, const struct train_evaluation *evaluation,
+                           struct train_result *out, struct train_classes *classes)
+{
+    struct evaluation e = {
+        .job = job,
+        .data = evaluation->split == DATASET_TEST ? job->test : job->train,
+        .outputs_path = evaluation->outputs,
+        .out = out,
+        .classes = classes,
+    };
+    return evaluation->weights ? evaluate_file(&e, evaluation->weights)
+                               : evaluate_checkpoint(&e);
 }

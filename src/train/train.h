@@ -88,9 +88,16 @@ MUST_CHECK enum status train_read_settings(const char *folder, struct settings *
 MUST_CHECK enum status train_resume(struct job *job, const struct train_hooks *hooks,
                                     struct train_result *out);
 
-/* Loads the newest good checkpoint of the run in settings->out and evaluates it on the split.
- * out: val_loss, val_accuracy, val_top5, weights_sha256, seconds, steps. */
-MUST_CHECK enum status train_evaluate(struct job *job, enum dataset_split split,
+struct train_evaluation {
+    enum dataset_split split;
+    const char
+        *weights; /* a safetensors file; NULL: the newest good checkpoint of settings->out */
+    const char *outputs; /* file for what the model gives for every sample, or NULL: none */
+};
+/* Loads weights and evaluates them. out: val_loss, val_accuracy, val_top5, weights_sha256, seconds,
+ * and of a checkpoint steps. */
+MUST_CHECK enum status train_evaluate(struct job *job,
+                                      const struct train_evaluation *evaluation,
                                       struct train_result *out, struct train_classes *classes);
 
 /* Measuring ---------------------------------------------------------------------------- */

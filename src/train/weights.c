@@ -111,12 +111,42 @@ static enum status check_entry(const struct safetensors_entry *entry, const char
     return STATUS_OK;
 }
 
+static bool is_saved(const struct value *value)
+{
+    return value->kind == VALUE_PARAM || value->kind == VALUE_AVERAGE;
+}
+
+static const struct value *find_saved(const struct graph *graph, const char *name)
+{
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        const struct value *value = graph_value(graph, i);
+        if (is_saved(value) && strcmp(value->name, name) == 0)
+            return value;
+    }
+    return NULL;
+}
+
+/* PyTorch saves how often a batch norm's averages were updated, which nothing here needs. */
+static bool is_count(const char *name)
+{
+    static const char end[] = ".num_batches_tracked";
+    const size_t length = strlen(name);
+
+    return length >= sizeof end && strcmp(name + length - (sizeof end - 1), end) == 0;
+}
+
 enum status weights_check(const struct graph *graph, const struct safetensors *file)
 {
     for (int i = 0; i < graph_value_count(graph); i++) {
         const struct value *value = graph_value(graph, i);
-        if (value->kind == VALUE_PARAM || value->kind == VALUE_AVERAGE)
+        if (is_saved(value))
             TRY(check_entry(safetensors_find(file, value->name), value->name, &value->shape));
+    }
+    for (size_t i = 0; i < safetensors_count(file); i++) {
+        const char *name = safetensors_at(file, i)->name;
+        if (!find_saved(graph, name) && !is_count(name))
+            return FAIL(STATUS_MISMATCH, "tensor %s is of another model: %s has none", name,
+                        graph_name(graph));
     }
     return STATUS_OK;
 }
