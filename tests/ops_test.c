@@ -443,7 +443,7 @@ static void test_gradients_of_whole_models_agree_with_differences(struct rng *rn
 
     CHECK_OK(kernel_choices_load(NULL, &choices));
     CHECK_OK(graph_create("model", &graph));
-    random_model_add(graph, MODEL_ROWS, rng);
+    random_model_add(graph, MODEL_ROWS, true, rng);
     if (rng_below(rng, 2))
         CHECK_OK(pass_fuse.run(graph, NULL));
     const int n_forward = graph_node_count(graph);
@@ -475,7 +475,7 @@ static void test_fusion_changes_no_gradient(struct rng *rng)
     for (int g = 0; g < 2; g++) {
         again = *rng;
         CHECK_OK(graph_create("model", &graphs[g]));
-        random_model_add(graphs[g], MODEL_ROWS, &again);
+        random_model_add(graphs[g], MODEL_ROWS, true, &again);
         if (g == 1)
             CHECK_OK(pass_fuse.run(graphs[g], NULL));
         CHECK_OK(pass_autodiff.run(graphs[g], NULL));

@@ -4,7 +4,7 @@
 
 #include "graph/build.h"
 
-void random_model_add(struct graph *graph, int64_t batch, struct rng *rng)
+void random_model_add(struct graph *graph, int64_t batch, bool across_samples, struct rng *rng)
 {
     const bool is_classifier = rng_below(rng, 2);
     const int channels = 1 + (int)rng_below(rng, 3), size = 6 + (int)rng_below(rng, 4);
@@ -24,13 +24,13 @@ void random_model_add(struct graph *graph, int64_t batch, struct rng *rng)
     /* Used twice: its gradients are added. */
     struct value *skip = x;
     x = build_conv2d(graph, "conv2", x, wide);
-    if (rng_below(rng, 2))
+    if (across_samples && rng_below(rng, 2))
         x = build_batch_norm(graph, "bn1", x, true);
     x = rng_below(rng, 2) ? build_add(graph, "skip", x, skip)
                           : build_add(graph, "skip", skip, x);
     if (rng_below(rng, 2))
         x = build_relu6(graph, "relu6", x);
-    if (rng_below(rng, 2)) { /* with a residual that is made after it */
+    if (across_samples && rng_below(rng, 2)) { /* with a residual that is made after it */
         x = build_batch_norm(graph, "bn2", x, true);
         x = build_add(graph, "sum", x, build_batch_norm(graph, "bn3", skip, true));
         x = rng_below(rng, 2) ? build_relu(graph, "relu3", x) : x;

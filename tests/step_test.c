@@ -40,7 +40,7 @@ static struct graph *build(const struct job *job, struct rng rng)
     struct graph *graph;
 
     CHECK_OK(graph_create("random", &graph));
-    random_model_add(graph, job->batch, &rng);
+    random_model_add(graph, job->batch, false, &rng);
     CHECK_OK(graph_verify(graph));
     return graph;
 }

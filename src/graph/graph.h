@@ -155,7 +155,8 @@ MUST_CHECK enum status graph_infer(const struct graph *graph, int64_t rows,
 
 /* Checks that the graph is legal: every input is made before it is used, once; arity, shapes,
  * types and layouts agree with the op's rule; values that lie in a flat one fit and do not
- * overlap; a summand is used only where summands may be. The text names the node. */
+ * overlap; a summand is used only where summands may be; what an average sees is made. The text
+ * names the node. */
 MUST_CHECK enum status graph_verify(const struct graph *graph);
 
 /* Totals for `rows` samples: floating-point operations, parameters. */

@@ -134,10 +134,16 @@ static void test_batch_norm_keeps_averages_of_what_it_sees(void)
         CHECK(mean->gradient == (training ? y->maker->out[2] : NULL));
         CHECK(variance->gradient == (training ? y->maker->out[3] : NULL));
         if (training) {
-            struct value *other = build_relu(graph, "other", mean->gradient);
-            CHECK_INT(2, graph_uses(graph, mean->gradient));
+            struct value *other = build_relu(graph, "other", variance->gradient);
+            CHECK_INT(1, graph_uses(graph, mean->gradient));
+            CHECK_INT(2, graph_uses(graph, variance->gradient));
             graph_replace(graph, mean->gradient, other);
             CHECK(mean->gradient == other);
+            CHECK_OK(graph_verify(graph));
+            struct node *const order[] = { y->maker }; /* without what makes `other` */
+            CHECK_OK(graph_set_order(graph, order, 1));
+            CHECK_STATUS(STATUS_MISMATCH, graph_verify(graph));
+            CHECK_MESSAGE("average bn1.running_mean sees other, which no node makes");
         }
         graph_destroy(graph);
     }

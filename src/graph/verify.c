@@ -109,6 +109,21 @@ static enum status verify_flat(const struct graph *graph)
     return STATUS_OK;
 }
 
+/* What an average sees is made by a node that runs, and is as large as the average. */
+static enum status verify_averages(const struct graph *graph, const bool *made)
+{
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        const struct value *value = graph_value(graph, i), *seen = value->gradient;
+        if (value->kind != VALUE_AVERAGE || !seen)
+            continue;
+        if (!made[seen->id] || !shape_equal(&seen->shape, &value->shape))
+            return FAIL(STATUS_MISMATCH, "graph %s: average %s sees %s, which %s",
+                        graph_name(graph), value->name, seen->name,
+                        made[seen->id] ? "has another shape" : "no node makes");
+    }
+    return STATUS_OK;
+}
+
 enum status graph_verify(const struct graph *graph)
 {
     bool *made;
@@ -128,6 +143,8 @@ enum status graph_verify(const struct graph *graph)
             status = FAIL(status, "graph %s: node %s (%s): %s", graph_name(graph), node->name,
                           node->op->name, status_message());
     }
+    if (status == STATUS_OK)
+        status = verify_averages(graph, made);
     mem_free(made);
     TRY(status);
     TRY(verify_flat(graph));
