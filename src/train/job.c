@@ -72,6 +72,18 @@ static enum status pick_strategy(struct job *job)
 }
 
 /* A step's samples are cut into equal shards, at least one a rank; by default one a thread. */
+/* Does an op of the model look at several samples at once? */
+static bool looks_across_samples(const struct graph *graph)
+{
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        if (graph_node(graph, n)->op->across_samples)
+            return true;
+    }
+    return false;
+}
+
+/* A shard a thread, unless shards are more than a matter of rounding: statistics of a batch are a
+ * shard's own, and must not change with the number of threads. Then a shard a rank. */
 static enum status pick_shards(struct job *job)
 {
     struct settings *s = &job->settings;
@@ -79,7 +91,7 @@ static enum status pick_shards(struct job *job)
     if (!s->threads)
         s->threads = cores() / s->ranks > 1 ? cores() / s->ranks : 1;
     if (!s->shards) {
-        int64_t threads = s->threads;
+        int64_t threads = looks_across_samples(job->graph) ? 1 : s->threads;
         if (s->batch % s->ranks)
             return FAIL(STATUS_USAGE, "--batch %lld is not divisible by %lld ranks",
                         (long long)s->batch, (long long)s->ranks);
@@ -227,11 +239,10 @@ static enum status make_graphs(struct job *job, const char *after)
     const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
     struct model_config eval_config = job->model_config;
 
-    job->model_config.batch = s->batch;
-    TRY(model_build(job->model, &job->model_config, &job->graph));
     if (after && strcmp(after, "model") == 0)
         return STATUS_OK;
     TRY(pass_run(job->graph, job->strategy->passes, &config, after));
+    eval_config.batch = 1;
     eval_config.training = false;
     TRY(model_build(job->model, &eval_config, &job->eval_graph));
     return pass_run(job->eval_graph, pass_evaluation, &whole, NULL);
@@ -273,11 +284,13 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
 {
     TRY(pick_model(job, model));
     TRY(pick_strategy(job));
-    TRY(pick_shards(job));
     TRY(pick_optimizer(job));
     TRY(load_choices(job));
     if (use == JOB_TRAIN)
         TRY(open_data(job));
+    job->model_config.batch = job->settings.batch;
+    TRY(model_build(job->model, &job->model_config, &job->graph));
+    TRY(pick_shards(job));
     TRY(count_steps(job));
     TRY(check_pass_name(job, after));
     return make_graphs(job, after);

@@ -55,7 +55,7 @@ const struct setting settings_table[] = {
     { "loader-threads", 0, "N",
       "threads a rank that read samples ahead; 0: as many as it takes", "Distribution",
       SETTING_INTEGER, FIELD(loader_threads), 0, 64 },
-    { "shards", 0, "V", "logical shards of a step; 0: ranks x threads. Same V, same bits",
+    { "shards", 0, "V", "logical shards of a step; 0: ranks x threads, ranks with batch norm",
       "Distribution", SETTING_INTEGER, FIELD(shards), 0, 1e6 },
     { "device", 0, "cpu", "where arithmetic runs", "Distribution", SETTING_TEXT, FIELD(device),
       0, 0 },
