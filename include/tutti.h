@@ -51,6 +51,16 @@ TUTTI_API struct tutti_value *tutti_linear(struct tutti_graph *graph, const char
 TUTTI_API struct tutti_value *tutti_conv2d(struct tutti_graph *graph, const char *name,
                                            struct tutti_value *x, int64_t channels, int kernel,
                                            int stride, int pad);
+/* The channels of input and output are in `groups` equal parts; each part of the output sees its
+ * part of the input alone. groups = channels of the input = `channels` is a depthwise layer. */
+TUTTI_API struct tutti_value *tutti_conv2d_grouped(struct tutti_graph *graph, const char *name,
+                                                   struct tutti_value *x, int64_t channels,
+                                                   int kernel, int stride, int pad, int groups);
+/* To (rows - 1) * stride - 2 * pad + kernel + output_pad rows, and so for the columns. */
+TUTTI_API struct tutti_value *tutti_conv2d_transpose(struct tutti_graph *graph,
+                                                     const char *name, struct tutti_value *x,
+                                                     int64_t channels, int kernel, int stride,
+                                                     int pad, int output_pad);
 TUTTI_API struct tutti_value *tutti_relu(struct tutti_graph *graph, const char *name,
                                          struct tutti_value *x);
 TUTTI_API struct tutti_value *tutti_relu6(struct tutti_graph *graph, const char *name,

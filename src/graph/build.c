@@ -2,6 +2,7 @@
 /* build.c - layers. */
 #include "graph/build.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -84,9 +85,11 @@ struct value *build_conv2d_transpose(struct graph *graph, const char *name, stru
         return NULL;
     const bool is_image = x->shape.rank == 4;
     const int64_t fan_in = conv.channels * conv.kernel * conv.kernel;
-    for (int i = 0; is_image && i < 2; i++)
-        attrs.extent[i] = ((int)x->shape.dim[2 + i] - 1) * conv.stride - 2 * conv.pad +
-                          conv.kernel + conv.output_pad;
+    for (int i = 0; is_image && i < 2; i++) {
+        const int64_t extent = (x->shape.dim[2 + i] - 1) * conv.stride - 2 * (int64_t)conv.pad +
+                               conv.kernel + conv.output_pad;
+        attrs.extent[i] = extent > 0 && extent <= INT_MAX ? (int)extent : 0;
+    }
     struct value *w = parameter(
         graph, name, "weight",
         shape_4(is_image ? x->shape.dim[1] : 0, conv.channels, conv.kernel, conv.kernel),

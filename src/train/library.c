@@ -55,6 +55,28 @@ struct tutti_value *tutti_conv2d(struct tutti_graph *graph, const char *name,
     return outer(build_conv2d(inner(graph), name, inner_value(x), conv));
 }
 
+struct tutti_value *tutti_conv2d_grouped(struct tutti_graph *graph, const char *name,
+                                         struct tutti_value *x, int64_t channels, int kernel,
+                                         int stride, int pad, int groups)
+{
+    const struct build_conv conv = {
+        .channels = channels, .kernel = kernel, .stride = stride, .pad = pad, .groups = groups
+    };
+    return outer(build_conv2d(inner(graph), name, inner_value(x), conv));
+}
+
+struct tutti_value *tutti_conv2d_transpose(struct tutti_graph *graph, const char *name,
+                                           struct tutti_value *x, int64_t channels, int kernel,
+                                           int stride, int pad, int output_pad)
+{
+    const struct build_conv conv = { .channels = channels,
+                                     .kernel = kernel,
+                                     .stride = stride,
+                                     .pad = pad,
+                                     .output_pad = output_pad };
+    return outer(build_conv2d_transpose(inner(graph), name, inner_value(x), conv));
+}
+
 struct tutti_value *tutti_relu(struct tutti_graph *graph, const char *name,
                                struct tutti_value *x)
 {
