@@ -52,8 +52,9 @@ static size_t forward_scratch(const struct kernel_problem *problem)
     const struct conv conv = conv_of(problem, &problem->in[0].shape, &problem->in[1].shape);
     const struct correlate cor = forward(problem);
 
-    return conv_is_stem(&conv, problem) ? conv_stem_scratch(&conv)
-                                        : correlate_scratch_bytes(&cor);
+    return conv_is_stem(&conv, problem)     ? conv_stem_scratch(&conv)
+           : conv_is_narrow(&conv, problem) ? conv_narrow_scratch(&conv)
+                                            : correlate_scratch_bytes(&cor);
 }
 
 static void forward_run(const struct kernel_call *call)
@@ -64,6 +65,10 @@ static void forward_run(const struct kernel_call *call)
 
     if (conv_is_stem(&conv, problem)) {
         conv_stem_run(&conv, call);
+        return;
+    }
+    if (conv_is_narrow(&conv, problem)) {
+        conv_narrow_run(&conv, call);
         return;
     }
     cor.plane.x = call->in[0];
@@ -142,6 +147,8 @@ static size_t input_scratch(const struct kernel_problem *problem)
     const struct conv conv = backward_conv(problem);
     size_t most = 0;
 
+    if (conv_is_narrow_input(&conv, problem))
+        return conv_narrow_scratch(&conv);
     for (int64_t a = 0; a < conv.sh; a++) {
         for (int64_t b = 0; b < conv.sw; b++) {
             struct correlate cor;
@@ -167,6 +174,10 @@ static void input_run(const struct kernel_call *call)
     const bool is_pooled = conv_is_pooled(problem);
     float *dx = call->out[0];
 
+    if (conv_is_narrow_input(&conv, problem)) {
+        conv_narrow_input_run(&conv, call);
+        return;
+    }
     if (leaves_gaps(&conv))
         memset(dx, 0, (size_t)(conv.n * conv.h * conv.w * conv.c) * sizeof(float));
     for (int64_t a = 0; a < conv.sh; a++) {

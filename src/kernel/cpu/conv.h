@@ -105,6 +105,15 @@ size_t conv_stem_scratch(const struct conv *conv);
 void conv_stem_run(const struct conv *conv, const struct kernel_call *call);
 void conv_stem_weight_run(const struct conv *conv, const struct kernel_call *call);
 
+/* The same ops, and conv2d_pool_grad_input, for few channels: conv_narrow.c. */
+bool conv_is_narrow(const struct conv *conv, const struct kernel_problem *problem);
+bool conv_is_narrow_weight(const struct conv *conv, const struct kernel_problem *problem);
+bool conv_is_narrow_input(const struct conv *conv, const struct kernel_problem *problem);
+size_t conv_narrow_scratch(const struct conv *conv);
+void conv_narrow_run(const struct conv *conv, const struct kernel_call *call);
+void conv_narrow_weight_run(const struct conv *conv, const struct kernel_call *call);
+void conv_narrow_input_run(const struct conv *conv, const struct kernel_call *call);
+
 /* The same ops for 3x3 kernels of stride 1 by Winograd's method: conv_winograd.c. */
 bool winograd_can_run(const struct kernel_problem *problem);
 bool winograd_can_run_input(const struct kernel_problem *problem);

@@ -88,6 +88,8 @@ size_t conv_weight_scratch(const struct kernel_problem *problem)
 
     if (conv_is_stem(&l.conv, problem))
         return conv_stem_scratch(&l.conv);
+    if (conv_is_narrow_weight(&l.conv, problem))
+        return conv_narrow_scratch(&l.conv);
     return (size_t)(l.plane_floats + l.dy_floats) * sizeof(float);
 }
 
@@ -209,6 +211,10 @@ void conv_weight_run(const struct kernel_call *call)
 
     if (conv_is_stem(conv, call->problem)) {
         conv_stem_weight_run(conv, call);
+        return;
+    }
+    if (conv_is_narrow_weight(conv, call->problem)) {
+        conv_narrow_weight_run(conv, call);
         return;
     }
     l.dy.x = call->in[1];

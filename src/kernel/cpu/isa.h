@@ -117,6 +117,20 @@ INLINE void int_store_bytes(uint8_t *to, vec_int v, int n)
     _mm512_mask_cvtepi32_storeu_epi8(to, vec_first(n), v);
 }
 
+/* Every second element of a, then of b, from the first or the second on. */
+INLINE vec vec_even(vec a, vec b)
+{
+    const __m512i at =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return _mm512_permutex2var_ps(a, at, b);
+}
+INLINE vec vec_odd(vec a, vec b)
+{
+    const __m512i at =
+        _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    return _mm512_permutex2var_ps(a, at, b);
+}
+
 /* Rows become columns. */
 INLINE void vec_transpose(vec r[LANES])
 {
@@ -254,6 +268,17 @@ INLINE void int_store_bytes(uint8_t *to, vec_int v, int n)
     const long long bytes = _mm_cvtsi128_si64(_mm_packus_epi16(words, words));
 
     __builtin_memcpy(to, &bytes, (size_t)n);
+}
+
+INLINE vec vec_even(vec a, vec b)
+{
+    const __m256d both = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88));
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(both, 0xd8));
+}
+INLINE vec vec_odd(vec a, vec b)
+{
+    const __m256d both = _mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xdd));
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(both, 0xd8));
 }
 
 INLINE void vec_transpose(vec r[LANES])
