@@ -119,7 +119,7 @@ static void measure(struct maker *m)
 
     for (int b = 0; b < picture->n_boxes; b++) {
         struct picture_box *box = &picture->boxes[b];
-        double *width = &m->box_width[m->lane[b]], *pill = &m->pill_width[m->lane[b]];
+        double *width = &m->box_width[m->lane[b]];
         char shape[SHAPE_TEXT];
 
         *width = at_least(*width, 110);
@@ -131,7 +131,6 @@ static void measure(struct maker *m)
         for (int p = 0; p < box->n_pills; p++) {
             box->pills[p].width =
                 text_width(box->pills[p].value->name, PICTURE_PILL_TEXT_MAX, 10) + 14;
-            *pill = at_least(*pill, box->pills[p].width + PILL_GAP);
         }
     }
     for (int b = 0; b < picture->n_boxes; b++) {
@@ -142,72 +141,125 @@ static void measure(struct maker *m)
 
 /* Coordinates --------------------------------------------------------------------------- */
 
-/* Puts a lane that goes by rows to the right of `x`; returns its right end. */
+/* Room for tracks and space after the boxes of a line. */
+static double gap_after(const struct maker *m, enum lane lane, int line)
+{
+    const int n = maker_slot_count(m, lane, line);
+
+    return n ? 2 * TRACK_GAP + (n - 1) * TRACK_PITCH : LINE_GAP;
+}
+
+/* `end` is where the boxes of the line do. */
+static void place_tracks(struct maker *m, enum lane lane, int line, double end)
+{
+    for (int t = 0; t < m->n_tracks; t++) {
+        struct track *track = &m->tracks[t];
+        if (m->lane[track->to] == lane && track->line == line)
+            track->at = end + TRACK_GAP + track->slot * TRACK_PITCH;
+    }
+}
+
+/* Puts a lane that goes by rows to the right of `x`, line after line; returns its right end. */
 static double place_lane(struct maker *m, enum lane lane, double x)
 {
-    struct strip *strip = &m->strips[lane];
-    double low = 0, high = 0;
+    struct picture *picture = m->picture;
 
-    for (int i = 0; i < strip->n_items; i++) {
-        const struct item *item = &strip->items[i];
-        low = i == 0 || item->at - item->before < low ? item->at - item->before : low;
-        high = i == 0 || item->at + item->after > high ? item->at + item->after : high;
-    }
-    for (int i = 0; i < strip->n_items; i++) {
-        struct item *item = &strip->items[i];
-        item->at += x - low;
-        if (item->box < 0)
-            continue;
-        struct picture_box *box = &m->picture->boxes[item->box];
-        box->x = item->at - box->width / 2;
-        box->y = row_y(item->layer);
-    }
     m->lane_x[lane] = x;
-    m->lane_width[lane] = high - low;
-    return x + high - low;
-}
-
-/* The boxes of the last lane would like to stand level with what flows into them. */
-static void pull_steps(struct maker *m)
-{
-    struct strip *strip = &m->strips[LANE_STEP];
-
-    for (int i = 0; i < strip->n_items; i++) {
-        struct item *item = &strip->items[i];
-        double sum = 0;
-        int count = 0;
-        for (int e = 0; item->box >= 0 && e < m->picture->n_edges; e++) {
-            const struct picture_edge *edge = &m->picture->edges[e];
-            if (edge->to != item->box || m->lane[edge->from] == LANE_STEP)
+    for (int line = 0, left = 1; left > 0; line++) {
+        double pills = 0;
+        left = 0;
+        for (int b = 0; b < picture->n_boxes; b++) {
+            const struct picture_box *box = &picture->boxes[b];
+            left += m->lane[b] == lane && m->chains[m->chain[b]].line > line;
+            if (m->lane[b] != lane || m->chains[m->chain[b]].line != line)
                 continue;
-            sum += middle_y(&m->picture->boxes[edge->from]);
-            count++;
+            for (int p = 0; p < box->n_pills; p++)
+                pills = at_least(pills, box->pills[p].width + PILL_GAP);
         }
-        item->pull = count ? sum / count : 0;
-        item->weight = count;
+        for (int b = 0; b < picture->n_boxes; b++) {
+            if (m->lane[b] != lane || m->chains[m->chain[b]].line != line)
+                continue;
+            picture->boxes[b].x = x + pills;
+            picture->boxes[b].y = row_y(m->layer[b]);
+        }
+        x += pills + m->box_width[lane];
+        place_tracks(m, lane, line, x);
+        if (left > 0 || maker_slot_count(m, lane, line) > 0)
+            x += gap_after(m, lane, line);
+    }
+    m->lane_width[lane] = x - m->lane_x[lane];
+    return x;
+}
+
+/* Chains in a row that must be placed side by side. */
+struct pool {
+    double at, share;
+    int count;
+};
+
+/* Places the lines of the last lane as near to where they would like to be as their order and sizes
+ * allow. With the least distances taken off, that is isotonic regression: neighbours in the wrong
+ * order are pooled. `by_line` holds the chains, `heights` what their boxes need. */
+static void place_lines(struct maker *m, struct chain **by_line, const double *heights, int n)
+{
+    struct pool *pools = maker_alloc(m, (size_t)n, sizeof *pools);
+    double offset = 0;
+    int n_pools = 0;
+
+    for (int line = 0; pools && line < n; line++) {
+        struct chain *chain = by_line[line];
+        chain->at = offset;
+        pools[n_pools++] = (struct pool){ chain->pull - offset, chain->weight, 1 };
+        offset += heights[line] + gap_after(m, LANE_STEP, line);
+        for (; n_pools > 1 && pools[n_pools - 2].at > pools[n_pools - 1].at; n_pools--) {
+            struct pool *upper = &pools[n_pools - 2];
+            const struct pool lower = pools[n_pools - 1];
+            upper->at = (upper->at * upper->share + lower.at * lower.share) /
+                        (upper->share + lower.share);
+            upper->share += lower.share;
+            upper->count += lower.count;
+        }
+    }
+    for (int line = 0, p = 0; p < n_pools; p++) {
+        for (int k = 0; k < pools[p].count; k++, line++)
+            by_line[line]->at += pools[p].at;
     }
 }
 
-/* Places the last lane; returns its right end. */
-static double place_steps(struct maker *m, double x)
+/* Places the last lane to the right of `x`. */
+static void place_steps(struct maker *m, double x)
 {
-    struct strip *strip = &m->strips[LANE_STEP];
     const double pitch = m->box_width[LANE_STEP] + COLUMN_GAP;
+    struct chain **by_line = maker_alloc(m, (size_t)m->n_chains, sizeof *by_line);
+    double *heights = maker_alloc(m, (size_t)m->n_chains, sizeof *heights);
+    int n = 0;
 
-    pull_steps(m);
-    strip->follows = true;
-    maker_arrange(m, strip);
-    for (int i = 0; i < strip->n_items; i++) {
-        const struct item *item = &strip->items[i];
-        if (item->box < 0)
-            continue;
-        struct picture_box *box = &m->picture->boxes[item->box];
-        box->x = x + item->layer * pitch;
-        box->y = item->at - box->height / 2;
+    if (m->status != STATUS_OK)
+        return;
+    for (int c = 0; c < m->n_chains; c++) {
+        if (m->chains[c].lane == LANE_STEP) {
+            by_line[m->chains[c].line] = &m->chains[c];
+            n++;
+        }
     }
+    for (int b = 0; b < m->picture->n_boxes; b++) {
+        struct picture_box *box = &m->picture->boxes[b];
+        const int line = m->chains[m->chain[b]].line;
+        if (m->lane[b] == LANE_STEP)
+            heights[line] = at_least(heights[line], box->height + pills_height(box));
+    }
+    place_lines(m, by_line, heights, n);
+    for (int line = 0; line < n; line++)
+        place_tracks(m, LANE_STEP, line, by_line[line]->at + heights[line]);
     m->lane_x[LANE_STEP] = x;
-    m->lane_width[LANE_STEP] = strip->n_layers * pitch - COLUMN_GAP;
-    return x + m->lane_width[LANE_STEP];
+    for (int b = 0; b < m->picture->n_boxes; b++) {
+        struct picture_box *box = &m->picture->boxes[b];
+        if (m->lane[b] != LANE_STEP)
+            continue;
+        box->x = x + m->layer[b] * pitch;
+        box->y = m->chains[m->chain[b]].at;
+        m->lane_width[LANE_STEP] = at_least(m->lane_width[LANE_STEP], box->x + box->width - x);
+    }
 }
 
 static void place_pills(struct maker *m)
@@ -229,38 +281,63 @@ static void place_pills(struct maker *m)
     }
 }
 
+static bool is_used(const struct maker *m, enum lane lane)
+{
+    for (int c = 0; c < m->n_chains; c++) {
+        if (m->chains[c].lane == lane)
+            return true;
+    }
+    return false;
+}
+
 static void place(struct maker *m)
 {
     double x = 0;
 
     for (enum lane lane = LANE_FORWARD; lane <= LANE_WEIGHT; lane++) {
-        maker_arrange(m, &m->strips[lane]);
-        if (m->status == STATUS_OK && m->strips[lane].n_items)
+        if (is_used(m, lane))
             x = place_lane(m, lane, x) + LANE_GAP;
     }
-    if (m->status == STATUS_OK && m->strips[LANE_STEP].n_items)
+    if (is_used(m, LANE_STEP))
         place_steps(m, x);
     if (m->status == STATUS_OK)
         place_pills(m);
 }
 
+struct extent {
+    struct picture_point low, high;
+    bool is_empty;
+};
+
+static void include(struct extent *extent, double x, double y)
+{
+    if (extent->is_empty) {
+        *extent = (struct extent){ { x, y }, { x, y }, false };
+        return;
+    }
+    extent->low.x = x < extent->low.x ? x : extent->low.x;
+    extent->low.y = y < extent->low.y ? y : extent->low.y;
+    extent->high.x = at_least(extent->high.x, x);
+    extent->high.y = at_least(extent->high.y, y);
+}
+
 /* Moves everything so that it begins at the margin below `top`, and measures the whole. */
 static void frame(struct picture *picture, double top)
 {
-    struct picture_point low = { 0 }, high = { 0 };
+    struct extent all = { .is_empty = true };
 
     for (int b = 0; b < picture->n_boxes; b++) {
         const struct picture_box *box = &picture->boxes[b];
-        const double bottom = box->y + box->height + pills_height(box);
-        double left = box->x;
+        include(&all, box->x, box->y);
+        include(&all, box->x + box->width, box->y + box->height + pills_height(box));
         for (int p = 0; p < box->n_pills; p++)
-            left = box->pills[p].x < left ? box->pills[p].x : left;
-        low.x = b == 0 || left < low.x ? left : low.x;
-        low.y = b == 0 || box->y < low.y ? box->y : low.y;
-        high.x = b == 0 ? box->x + box->width : at_least(high.x, box->x + box->width);
-        high.y = b == 0 ? bottom : at_least(high.y, bottom);
+            include(&all, box->pills[p].x, box->pills[p].y);
     }
-    const double dx = PICTURE_MARGIN - low.x, dy = top - low.y;
+    for (int e = 0; e < picture->n_edges; e++) {
+        for (int i = 0; i < picture->edges[e].n_points; i++)
+            include(&all, picture->edges[e].points[i].x, picture->edges[e].points[i].y);
+    }
+    const double dx = PICTURE_MARGIN - all.low.x, dy = top - all.low.y;
     for (int b = 0; b < picture->n_boxes; b++) {
         struct picture_box *box = &picture->boxes[b];
         box->x += dx;
@@ -276,8 +353,8 @@ static void frame(struct picture *picture, double top)
             picture->edges[e].points[i].y += dy;
         }
     }
-    picture->width = high.x + dx + PICTURE_MARGIN;
-    picture->height = high.y + dy + PICTURE_MARGIN;
+    picture->width = all.high.x + dx + PICTURE_MARGIN;
+    picture->height = all.high.y + dy + PICTURE_MARGIN;
 }
 
 /* ---------------------------------------------------------------------------------------- */
@@ -289,14 +366,17 @@ static void make(struct maker *m)
     m->lane = maker_alloc(m, n, sizeof *m->lane);
     m->layer = maker_alloc(m, n, sizeof *m->layer);
     m->partner = maker_alloc(m, n, sizeof *m->partner);
-    m->first_item = maker_alloc(m, (size_t)m->picture->n_edges, sizeof *m->first_item);
+    m->chain = maker_alloc(m, n, sizeof *m->chain);
+    m->edge_chain = maker_alloc(m, (size_t)m->picture->n_edges, sizeof *m->edge_chain);
+    m->edge_track = maker_alloc(m, (size_t)m->picture->n_edges, sizeof *m->edge_track);
     if (m->status != STATUS_OK)
         return;
     maker_pick_lanes(m);
     maker_pick_rows(m);
     maker_pick_columns(m);
+    maker_pick_lines(m);
+    maker_pick_tracks(m);
     measure(m);
-    maker_fill_strips(m);
     if (m->status == STATUS_OK)
         place(m);
     if (m->status == STATUS_OK)
