@@ -235,31 +235,34 @@ void maker_pick_lines(struct maker *m)
 
 /* Tracks -------------------------------------------------------------------------------- */
 
-static void widen(struct track *track, int line, int first, int last)
+int maker_add_track(struct maker *m, int to, int line, int first, int last)
 {
+    int t = 0;
+
+    while (t < m->n_tracks && m->tracks[t].to != to)
+        t++;
+    if (t == m->n_tracks) {
+        if (maker_grow(m, &m->tracks, t, &m->max_tracks, sizeof *m->tracks))
+            m->tracks[m->n_tracks++] = (struct track){ to, line, first, last, -1, 0 };
+        return t;
+    }
+    struct track *track = &m->tracks[t];
     track->line = line < track->line ? line : track->line;
     track->first = first < track->first ? first : track->first;
     track->last = last > track->last ? last : track->last;
+    return t;
 }
 
-/* The track of an edge to a box: the one there is, or a new one. */
 static int find_track(struct maker *m, int e)
 {
     const struct picture_edge *edge = &m->picture->edges[e];
-    const bool within = is_within_lane(m, e);
-    const int line = m->chains[m->chain[within ? edge->from : edge->to]].line;
-    const int first = within ? 2 * m->layer[upper_end(m, e)] + 1 : 0;
-    const int last = 2 * m->layer[within ? lower_end(m, e) : edge->to];
-    int t = 0;
 
-    while (t < m->n_tracks && m->tracks[t].to != edge->to)
-        t++;
-    if (t < m->n_tracks) {
-        widen(&m->tracks[t], line, first, last);
-    } else if (maker_grow(m, &m->tracks, t, &m->max_tracks, sizeof *m->tracks)) {
-        m->tracks[m->n_tracks++] = (struct track){ edge->to, line, first, last, -1, 0 };
-    }
-    return t;
+    if (is_within_lane(m, e))
+        return maker_add_track(m, edge->to, m->chains[m->chain[edge->from]].line,
+                               2 * m->layer[upper_end(m, e)] + 1,
+                               2 * m->layer[lower_end(m, e)]);
+    return maker_add_track(m, edge->to, m->chains[m->chain[edge->to]].line, 0,
+                           2 * m->layer[edge->to]);
 }
 
 /* Does the edge pass boxes of a lane elsewhere than on a chain's line? */
@@ -289,12 +292,9 @@ static int pick_slot(const struct maker *m, const struct track *track)
     }
 }
 
-/* Short tracks come first, so that long ones go round them. */
-void maker_pick_tracks(struct maker *m)
+void maker_pick_slots(struct maker *m)
 {
-    for (int e = 0; e < m->picture->n_edges && m->status == STATUS_OK; e++)
-        m->edge_track[e] = needs_track(m, e) ? find_track(m, e) : -1;
-    for (int left = m->n_tracks; left > 0 && m->status == STATUS_OK; left--) {
+    while (m->status == STATUS_OK) {
         struct track *shortest = NULL;
         for (int t = 0; t < m->n_tracks; t++) {
             struct track *track = &m->tracks[t];
@@ -302,8 +302,17 @@ void maker_pick_tracks(struct maker *m)
                 (!shortest || track->last - track->first < shortest->last - shortest->first))
                 shortest = track;
         }
+        if (!shortest)
+            return;
         shortest->slot = pick_slot(m, shortest);
     }
+}
+
+void maker_pick_tracks(struct maker *m)
+{
+    for (int e = 0; e < m->picture->n_edges && m->status == STATUS_OK; e++)
+        m->edge_track[e] = needs_track(m, e) ? find_track(m, e) : -1;
+    maker_pick_slots(m);
 }
 
 int maker_slot_count(const struct maker *m, enum lane lane, int line)

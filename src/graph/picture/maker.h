@@ -17,6 +17,7 @@ enum {
     TRACK_GAP = 14,  /* between boxes and the first track, and after the last */
     TRACK_PITCH = 10,
     PILL_GAP = 12,
+    MOST_BANDS = 8,
 };
 
 enum lane { LANE_FORWARD, LANE_BACKWARD, LANE_WEIGHT, LANE_STEP, LANE_COUNT };
@@ -30,11 +31,14 @@ struct chain {
         weight; /* last lane: its height, and where what flows into it would like it */
 };
 
-/* Where edges to one box pass others: after the boxes of a line. */
+/* Where edges to one box pass others: after the boxes of a line, or (line -1) before the last lane. */
 struct track {
-    int to;                /* box */
-    int line, first, last; /* twice the layer, and one more behind its boxes' middle */
-    int slot;              /* from the line outwards */
+    int to; /* box */
+    int line;
+    int first,
+        last; /* from where to where: twice the layer, and one more behind its boxes' middle;
+                        before the last lane: y */
+    int slot; /* from the boxes outwards; -1: not decided */
     double at;
 };
 
@@ -55,6 +59,10 @@ struct maker {
     struct track *tracks;
     int n_tracks, max_tracks;
     int n_rows;
+    int *band; /* by row: a forward lane that is alone and long goes on beside itself */
+    int band_row[MOST_BANDS];    /* first rows */
+    double band_end[MOST_BANDS]; /* right ends */
+    int n_bands;
     double lane_x[LANE_COUNT], lane_width[LANE_COUNT]; /* width 0: nothing there */
     double box_width[LANE_COUNT];
     int *in_gap; /* edges that run along the gap above each row */
@@ -75,8 +83,17 @@ void maker_pick_columns(struct maker *m);
 /* lines.c: decides chains, their lines, and tracks. */
 void maker_pick_lines(struct maker *m);
 void maker_pick_tracks(struct maker *m);
+/* The track to a box, longer than it was or new; returns its number. */
+int maker_add_track(struct maker *m, int to, int line, int first, int last);
+/* Gives tracks that have none a slot: short ones first, so that long ones go round them. */
+void maker_pick_slots(struct maker *m);
 /* How many tracks pass after the line of a lane. */
 int maker_slot_count(const struct maker *m, enum lane lane, int line);
+
+/* place.c: gives everything but edges its place; at the end, measures the whole and moves it to where
+ * the picture begins. */
+void maker_place(struct maker *m);
+void maker_frame(struct picture *picture);
 
 /* route.c: draws the edges between boxes that have their places. */
 void maker_route(struct maker *m);
@@ -89,6 +106,18 @@ static inline bool is_row_lane(enum lane lane)
 static inline double row_y(int row)
 {
     return row * (double)(PICTURE_BOX_HEIGHT + ROW_GAP);
+}
+
+/* The same within the row's band. */
+static inline double row_top(const struct maker *m, int row)
+{
+    return row_y(row - m->band_row[m->band[row]]);
+}
+
+/* Where the row's band begins. */
+static inline double row_x(const struct maker *m, int row)
+{
+    return m->band[row] ? m->band_end[m->band[row] - 1] + LANE_GAP : 0;
 }
 
 static inline double middle_x(const struct picture_box *box)

@@ -4,6 +4,8 @@
  * Edges turn only where no box stands: between two layers, between two lanes, and on tracks. All
  * else of them is straight. They leave and reach boxes at right angles.
  */
+#include <math.h>
+
 #include "graph/picture/maker.h"
 
 enum { CORNER = 10, MOST_POINTS = 32 };
@@ -59,6 +61,15 @@ static void turn_to(struct pen *pen, double along, double across, bool arrives_a
     add_point(pen, along, across);
 }
 
+/* The height of one of three ways through the gap above or below a row. */
+static double gap_y(struct maker *m, int row, bool above)
+{
+    const double middle = above ? row_top(m, row) - ROW_GAP / 2.0
+                                : row_top(m, row) + PICTURE_BOX_HEIGHT + ROW_GAP / 2.0;
+
+    return middle + (m->in_gap[above ? row : row + 1]++ % 3 - 1) * 6.0;
+}
+
 /* Within a lane ------------------------------------------------------------------------- */
 
 /* A box as its lane sees it. */
@@ -83,22 +94,41 @@ static bool is_beside(const struct maker *m, int b, const struct track *track)
     return is_row_lane(m->lane[b]) && m->chains[m->chain[b]].line == track->line;
 }
 
-static double middle_of_line(const struct maker *m, int e)
+/* Where the edge passes layers: on its track or its line. */
+static double passing_at(const struct maker *m, int e)
 {
     const struct picture_edge *edge = &m->picture->edges[e];
-    const int on = m->edge_chain[e];
 
-    return place_of(m, m->chain[edge->from] == on ? edge->from : edge->to).middle;
+    if (m->edge_track[e] >= 0)
+        return m->tracks[m->edge_track[e]].at;
+    if (m->chain[edge->to] == m->edge_chain[e])
+        return place_of(m, edge->to).middle;
+    return place_of(m, edge->from).middle;
 }
 
-/* Ends at box `to`, which the pen is before, beside a track or on a line. */
-static void arrive(struct maker *m, struct pen *pen, int to, const struct track *track,
-                   double direction)
+/* Through the gap between two layers; `row` is on the gap's upper side. */
+static void cross_gap(struct maker *m, struct pen *pen, int row, double along, double across)
 {
+    const double side = across > pen->across ? CORNER : -CORNER;
+
+    if (pen->is_sideways || fabs(across - pen->across) < 4 * CORNER) {
+        curve_to(pen, along, across);
+        return;
+    }
+    const double y = gap_y(m, row, false);
+    turn_to(pen, y, pen->across + side, false);
+    line_to(pen, y, across - side);
+    turn_to(pen, along, across, true);
+}
+
+/* Ends at the box which the pen is before, on a track or a line. */
+static void arrive(struct maker *m, struct pen *pen, int e, double direction)
+{
+    const int to = m->picture->edges[e].to;
     const struct place place = place_of(m, to);
     const double gap = is_row_lane(m->lane[to]) ? ROW_GAP : COLUMN_GAP;
 
-    if (track && is_beside(m, to, track)) {
+    if (m->edge_track[e] >= 0 && is_beside(m, to, &m->tracks[m->edge_track[e]])) {
         const double at =
             (place.begin + place.end) / 2 - direction * (place.end - place.begin) / 4;
         line_to(pen, at - direction * CORNER, pen->across);
@@ -108,7 +138,32 @@ static void arrive(struct maker *m, struct pen *pen, int to, const struct track 
     }
     const double end = direction > 0 ? place.begin : place.end;
     line_to(pen, end - direction * gap, pen->across);
-    curve_to(pen, end, place.middle);
+    cross_gap(m, pen, m->layer[to] - (direction > 0), end, place.middle);
+}
+
+/* From the end of a band, up beside it, to the begin of the next one. */
+static void route_to_next_band(struct maker *m, int e)
+{
+    struct picture_edge *edge = &m->picture->edges[e];
+    struct pen pen = { .edge = edge };
+    const struct place from = place_of(m, edge->from), to = place_of(m, edge->to);
+    const int row = m->layer[edge->from];
+    const bool is_first = m->layer[edge->to] == row + 1;
+    const double x = m->band_end[m->band[row]] + LANE_GAP / 2.0;
+    double at = is_first ? to.middle : passing_at(m, e);
+
+    if (!is_first && m->edge_track[e] < 0 && m->chain[edge->to] != m->edge_chain[e])
+        at += row_x(m, row + 1) - row_x(m, row); /* on the line of the box it comes from */
+    add_point(&pen, from.end, from.middle);
+    turn_to(&pen, from.end + ROW_GAP / 2.0, from.middle + CORNER, false);
+    line_to(&pen, pen.along, x - CORNER);
+    turn_to(&pen, pen.along - CORNER, x, true);
+    line_to(&pen, CORNER - ROW_GAP / 2.0, x);
+    turn_to(&pen, -ROW_GAP / 2.0, x + CORNER, false);
+    line_to(&pen, pen.along, at - CORNER);
+    turn_to(&pen, 0, at, true);
+    if (!is_first)
+        arrive(m, &pen, e, 1);
 }
 
 static void route_within(struct maker *m, int e)
@@ -119,24 +174,25 @@ static void route_within(struct maker *m, int e)
     const double gap = pen.is_sideways ? COLUMN_GAP : ROW_GAP;
     const int apart = m->layer[edge->to] - m->layer[edge->from];
     const double direction = apart > 0 ? 1 : -1;
-    const struct track *track = m->edge_track[e] >= 0 ? &m->tracks[m->edge_track[e]] : NULL;
-    const double start = direction > 0 ? from.end : from.begin;
+    const int row = m->layer[edge->from] - (direction < 0);
+    const double start = direction > 0 ? from.end : from.begin, at = passing_at(m, e);
 
     if (apart * direction == 1) {
         add_point(&pen, start, from.middle);
-        curve_to(&pen, direction > 0 ? to.begin : to.end, to.middle);
+        cross_gap(m, &pen, row, direction > 0 ? to.begin : to.end, to.middle);
         return;
     }
-    if (track && is_beside(m, edge->from, track)) {
-        const double at = (from.begin + from.end) / 2 + direction * (from.end - from.begin) / 4;
-        add_point(&pen, at, from.out);
-        line_to(&pen, at, track->at - CORNER);
-        turn_to(&pen, at + direction * CORNER, track->at, true);
+    if (m->edge_track[e] >= 0 && is_beside(m, edge->from, &m->tracks[m->edge_track[e]])) {
+        const double out =
+            (from.begin + from.end) / 2 + direction * (from.end - from.begin) / 4;
+        add_point(&pen, out, from.out);
+        line_to(&pen, out, at - CORNER);
+        turn_to(&pen, out + direction * CORNER, at, true);
     } else {
         add_point(&pen, start, from.middle);
-        curve_to(&pen, start + direction * gap, track ? track->at : middle_of_line(m, e));
+        cross_gap(m, &pen, row, start + direction * gap, at);
     }
-    arrive(m, &pen, edge->to, track, direction);
+    arrive(m, &pen, e, direction);
 }
 
 /* From lane to lane --------------------------------------------------------------------- */
@@ -155,13 +211,6 @@ static bool has_neighbour(const struct maker *m, int b, bool right)
     return false;
 }
 
-/* The height of one of three ways through the gap above a row; below the first one. */
-static double gap_y(struct maker *m, int row)
-{
-    row = row > 0 ? row : 1;
-    return row_y(row) - ROW_GAP / 2.0 + (m->in_gap[row]++ % 3 - 1) * 6.0;
-}
-
 /* To the right end of the lane: from the box's side, or below its neighbours. */
 static void leave_lane(struct maker *m, struct pen *pen, int b)
 {
@@ -171,7 +220,7 @@ static void leave_lane(struct maker *m, struct pen *pen, int b)
     if (!has_neighbour(m, b, true)) {
         add_point(pen, box->x + box->width, middle_y(box));
     } else {
-        const double x = box->x + box->width - 2 * CORNER, y = gap_y(m, m->layer[b] + 1);
+        const double x = box->x + box->width - 2 * CORNER, y = gap_y(m, m->layer[b], false);
         add_point(pen, x, box->y + box->height);
         turn_to(pen, x + CORNER, y, true);
     }
@@ -186,7 +235,7 @@ static void enter_lane(struct maker *m, struct pen *pen, int b)
     double y = middle_y(box);
 
     if (has_neighbour(m, b, false) || box->n_pills > 2) {
-        y = gap_y(m, m->layer[b]);
+        y = gap_y(m, m->layer[b], m->layer[b] > 0);
         curve_to(pen, x, y);
         line_to(pen, box->x + CORNER, y);
         turn_to(pen, box->x + 2 * CORNER, y < box->y ? box->y : box->y + box->height, false);
@@ -198,17 +247,28 @@ static void enter_lane(struct maker *m, struct pen *pen, int b)
     line_to(pen, box->x, y);
 }
 
-/* Into the last lane, where boxes behind the first column have a line or a track. */
+/* Into the last lane: along a trunk to its first column, on a line or a track to others. */
 static void enter_steps(struct maker *m, struct pen *pen, int e)
 {
     const int to = m->picture->edges[e].to;
     const struct track *track = m->edge_track[e] >= 0 ? &m->tracks[m->edge_track[e]] : NULL;
+    const double y = middle_y(&m->picture->boxes[to]);
 
-    curve_to(pen, m->lane_x[LANE_STEP], track ? track->at : place_of(m, to).middle);
-    if (track)
-        arrive(m, pen, to, track, 1);
-    else
-        line_to(pen, m->picture->boxes[to].x, pen->across);
+    if (track && track->line >= 0) {
+        curve_to(pen, m->lane_x[LANE_STEP], track->at);
+        arrive(m, pen, e, 1);
+        return;
+    }
+    if (track && fabs(y - pen->across) > 2 * CORNER) {
+        const double step = y > pen->across ? CORNER : -CORNER;
+        line_to(pen, track->at - CORNER, pen->across);
+        turn_to(pen, track->at, pen->across + step, false);
+        line_to(pen, track->at, y - step);
+        turn_to(pen, track->at + CORNER, y, true);
+    } else {
+        curve_to(pen, m->lane_x[LANE_STEP], y);
+    }
+    line_to(pen, m->picture->boxes[to].x, y);
 }
 
 /* From left to right; lanes in between are crossed in the gap between two rows: above the row
@@ -226,8 +286,9 @@ static void route_across(struct maker *m, int e)
     while (before > next && m->lane_width[before] == 0)
         before--;
     if (next < last) {
-        const double y =
-            gap_y(m, last == LANE_STEP ? m->layer[edge->from] + 1 : m->layer[edge->to]);
+        const double y = last == LANE_STEP
+                             ? gap_y(m, m->layer[edge->from], false)
+                             : gap_y(m, m->layer[edge->to], m->layer[edge->to] > 0);
         curve_to(&pen, m->lane_x[next], y);
         line_to(&pen, m->lane_x[before] + m->lane_width[before], y);
     }
@@ -250,7 +311,10 @@ void maker_route(struct maker *m)
         edge->points = maker_alloc(m, MOST_POINTS, sizeof *edge->points);
         if (!edge->points)
             return;
-        if (from == to)
+        if (from == to && is_row_lane(to) &&
+            m->band[m->layer[edge->from]] != m->band[m->layer[edge->to]])
+            route_to_next_band(m, e);
+        else if (from == to)
             route_within(m, e);
         else
             route_across(m, e);
