@@ -260,19 +260,39 @@ static void add_pill_line(struct strbuf *out, const struct picture_box *box,
     strbuf_add(out, "\"/>\n");
 }
 
-/* One sample of each kind of thing, from left to right. */
-static double add_legend(struct strbuf *out, double y)
+static bool has_class(const struct picture *picture, const char *class)
+{
+    for (int b = 0; b < picture->n_boxes; b++) {
+        if (strcmp(class_of(picture->boxes[b].node), class) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool has_saved(const struct picture *picture)
+{
+    for (int e = 0; e < picture->n_edges; e++) {
+        if (picture->edges[e].is_saved)
+            return true;
+    }
+    return false;
+}
+
+/* One sample of each kind of thing that there is, from left to right; returns where that ends. */
+static double add_legend(struct strbuf *out, const struct picture *picture, double y)
 {
     static const struct {
         const char *class, *text;
-    } kinds[] = { { "tg-node tg-forward", "forward" },
-                  { "tg-node tg-backward", "backward" },
-                  { "tg-node tg-reduce", "sums, exchange between ranks" },
-                  { "tg-node tg-update", "update" } };
+    } kinds[] = { { "forward", "forward" },
+                  { "backward", "backward" },
+                  { "reduce", "sums, exchange between ranks" },
+                  { "update", "update" } };
     double x = PICTURE_MARGIN;
 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        strbuf_printf(out, "<g class=\"%s\">", kinds[i].class);
+        if (!has_class(picture, kinds[i].class))
+            continue;
+        strbuf_printf(out, "<g class=\"tg-node tg-%s\">", kinds[i].class);
         add_rect(out, "tg-box", x, y - 11, 26, 15, 4);
         if (i == 2)
             add_bars(out, x, y - 11, 26, 15);
@@ -283,7 +303,9 @@ static double add_legend(struct strbuf *out, double y)
     add_rect(out, "tg-pill", x, y - 11, 26, 14, 7);
     begin_text(out, "tg-soft", x + 33, y, false);
     strbuf_add(out, "given: samples, parameters, state</text>\n");
-    x += 33 + 6.2 * 33 + 20;
+    x += 33 + 6.2 * 33 + PICTURE_MARGIN;
+    if (!has_saved(picture))
+        return x;
     strbuf_add(out, "<path class=\"tg-edge tg-saved\" d=\"M");
     add_number(out, x);
     strbuf_add(out, " ");
@@ -305,7 +327,7 @@ void graph_print_svg(const struct graph *graph, struct strbuf *out)
         return;
     }
     strbuf_init(&legend, 1 << 16);
-    const double legend_width = add_legend(&legend, 66);
+    const double legend_width = add_legend(&legend, picture, 66);
     const double width = picture->width > legend_width ? picture->width : legend_width;
 
     strbuf_add(out,

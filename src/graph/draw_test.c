@@ -31,7 +31,7 @@ static void test_an_empty_graph_is_an_empty_picture(void)
 {
     struct graph *graph = begin("nothing");
 
-    CHECK_INT(0, draw_testing_check_tidy(graph));
+    CHECK_INT(0, draw_testing_check(graph));
     graph_destroy(graph);
 }
 
@@ -44,7 +44,7 @@ static void test_a_chain_has_an_edge_less_than_nodes(void)
     x = build_relu(graph, "relu1", x);
     x = build_linear(graph, "fc2", x, 3);
     CHECK_OK(graph_status(graph));
-    CHECK_INT(graph_node_count(graph) - 1, draw_testing_check_tidy(graph));
+    CHECK_INT(graph_node_count(graph) - 1, draw_testing_check(graph));
     graph_destroy(graph);
 }
 
@@ -68,7 +68,7 @@ static void test_edges_that_skip_nodes_go_round_them(void)
         edges += 2;
     }
     add(graph, &op_add, "long", x, first);
-    CHECK_INT(edges + 2, draw_testing_check_tidy(graph));
+    CHECK_INT(edges + 2, draw_testing_check(graph));
     graph_destroy(graph);
 }
 
@@ -97,7 +97,7 @@ static void test_values_in_a_flat_one_lead_to_its_users(void)
     CHECK_OK(graph_verify(graph));
 
     /* fc -> d.fc.weight (once, though two values lie in the bucket) -> sum -> update */
-    CHECK_INT(3, draw_testing_check_tidy(graph));
+    CHECK_INT(3, draw_testing_check(graph));
 
     struct strbuf dot;
     char edge[64];
@@ -131,7 +131,7 @@ static void test_hostile_names_are_escaped(void)
         struct value *x = graph_input(graph, names[i], DTYPE_F32, shape_2(4, 8));
         struct value *y = build_relu(graph, names[i], x);
         add(graph, &op_bias, names[i], y, graph_param(graph, "b", shape_1(8), 1));
-        CHECK_INT(1, draw_testing_check_tidy(graph));
+        CHECK_INT(1, draw_testing_check(graph));
 
         struct strbuf dot;
         strbuf_init(&dot, 1 << 16);

@@ -7,11 +7,9 @@
 #include "graph/graph.h"
 
 /* Draws the graph and checks that the text is well-formed XML of characters that XML allows, that
- * every node has one box, that boxes, pills and the legend lie apart and inside the picture, and
- * that every class and id is the picture's own. Returns how many edges there are. */
+ * every node has one box, that boxes, pills and the legend lie apart and inside the picture, that
+ * no edge runs through one of them or out of the picture, and that every class and id is the
+ * picture's own. Returns how many edges there are. */
 int draw_testing_check(const struct graph *graph);
-
-/* The same, and that no edge but those of kept values runs through a box. */
-int draw_testing_check_tidy(const struct graph *graph);
 
 #endif /* GRAPH_DRAW_TESTING_H */

@@ -13,43 +13,33 @@ enum {
     ROW_GAP = 36,
     LANE_GAP = 56,   /* between lanes; edges from lane to lane turn there */
     COLUMN_GAP = 44, /* between columns of reduce and update */
+    LINE_GAP = 26,   /* between lines */
+    TRACK_GAP = 14,  /* between boxes and the first track, and after the last */
+    TRACK_PITCH = 10,
     PILL_GAP = 12,
+    MOST_BANDS = 8,
 };
 
 enum lane { LANE_FORWARD, LANE_BACKWARD, LANE_WEIGHT, LANE_STEP, LANE_COUNT };
 
-/* Something that takes place on a layer (a row, or a column of the last lane). */
-struct item {
-    int box; /* -1: an edge that passes */
-    int layer, order;
-    double before, after; /* room on both sides of its middle */
-    double at;            /* the middle */
-    double pull, weight;  /* where things outside of the lane would like it; 0: nowhere */
+/* Boxes one after the other that stand on one line: a column of a lane of rows, a row of the last
+ * lane. The line is theirs from layer `first` to `last`; edges at their ends may travel on it. */
+struct chain {
+    enum lane lane;
+    int first, last, line;
+    double at, pull,
+        weight; /* last lane: its height, and where what flows into it would like it */
 };
 
-struct link { /* between items of neighbouring layers */
-    int upper, lower;
-};
-
-struct pool { /* items in a row that must be placed side by side */
-    double at, share;
-    int count;
-};
-
-/* One lane, while its items are placed. */
-struct strip {
-    struct item *items;
-    int n_items, max_items;
-    struct link *links;
-    int n_links, max_links;
-    int n_layers;
-    int *sorted; /* item numbers by layer and order */
-    int *begin;  /* sorted[begin[l] .. begin[l + 1]) is layer l */
-    int *near;   /* neighbours of item i: near[near_begin[i] .. near_begin[i + 1]) */
-    int *near_begin;
-    double *goal, *share; /* by place in `sorted`: where the item should go, and how much so */
-    struct pool *pools;   /* room for place_layer */
-    bool follows; /* items look at the layer before alone, so that chains are straight */
+/* Where edges to one box pass others: after the boxes of a line, or (line -1) before the last lane. */
+struct track {
+    int to; /* box */
+    int line;
+    int first,
+        last; /* from where to where: twice the layer, and one more behind its boxes' middle;
+                        before the last lane: y */
+    int slot; /* from the boxes outwards; -1: not decided */
+    double at;
 };
 
 struct maker {
@@ -60,11 +50,21 @@ struct maker {
     enum lane *lane; /* these by box */
     int *layer;      /* row; column in the last lane */
     int *partner;    /* forward box of a backward one, or -1 */
-    int *first_item; /* by edge: first passing item of its lane, or -1 */
-    struct strip strips[LANE_COUNT];
+    int *chain;      /* number in `chains` */
+    int *
+        edge_chain; /* by edge, within a lane: the chain on whose line it passes layers, or -1 */
+    int *edge_track; /* by edge, within a lane: the track on which it does so, or -1 */
+    struct chain *chains;
+    int n_chains, max_chains;
+    struct track *tracks;
+    int n_tracks, max_tracks;
     int n_rows;
-    double lane_x[LANE_COUNT], lane_width[LANE_COUNT];
-    double box_width[LANE_COUNT], pill_width[LANE_COUNT];
+    int *band; /* by row: a forward lane that is alone and long goes on beside itself */
+    int band_row[MOST_BANDS];    /* first rows */
+    double band_end[MOST_BANDS]; /* right ends */
+    int n_bands;
+    double lane_x[LANE_COUNT], lane_width[LANE_COUNT]; /* width 0: nothing there */
+    double box_width[LANE_COUNT];
     int *in_gap; /* edges that run along the gap above each row */
     int max_edges;
     int to; /* the box whose edges are collected */
@@ -75,14 +75,25 @@ void *maker_alloc(struct maker *m, size_t count, size_t size);
 /* Makes room for one more in a list (a pointer to a pointer); false if refused. */
 bool maker_grow(struct maker *m, void *list, int count, int *max, size_t size);
 
-/* rows.c: decides lanes, rows and columns. */
+/* rows.c: decides lanes, and rows or columns. */
 void maker_pick_lanes(struct maker *m);
 void maker_pick_rows(struct maker *m);
 void maker_pick_columns(struct maker *m);
 
-/* strip.c: fills the strips of all lanes; decides order and places of one. */
-void maker_fill_strips(struct maker *m);
-void maker_arrange(struct maker *m, struct strip *strip);
+/* lines.c: decides chains, their lines, and tracks. */
+void maker_pick_lines(struct maker *m);
+void maker_pick_tracks(struct maker *m);
+/* The track to a box, longer than it was or new; returns its number. */
+int maker_add_track(struct maker *m, int to, int line, int first, int last);
+/* Gives tracks that have none a slot: short ones first, so that long ones go round them. */
+void maker_pick_slots(struct maker *m);
+/* How many tracks pass after the line of a lane. */
+int maker_slot_count(const struct maker *m, enum lane lane, int line);
+
+/* place.c: gives everything but edges its place; at the end, measures the whole and moves it to where
+ * the picture begins. */
+void maker_place(struct maker *m);
+void maker_frame(struct picture *picture);
 
 /* route.c: draws the edges between boxes that have their places. */
 void maker_route(struct maker *m);
@@ -95,6 +106,18 @@ static inline bool is_row_lane(enum lane lane)
 static inline double row_y(int row)
 {
     return row * (double)(PICTURE_BOX_HEIGHT + ROW_GAP);
+}
+
+/* The same within the row's band. */
+static inline double row_top(const struct maker *m, int row)
+{
+    return row_y(row - m->band_row[m->band[row]]);
+}
+
+/* Where the row's band begins. */
+static inline double row_x(const struct maker *m, int row)
+{
+    return m->band[row] ? m->band_end[m->band[row] - 1] + LANE_GAP : 0;
 }
 
 static inline double middle_x(const struct picture_box *box)

@@ -119,7 +119,7 @@ static void measure(struct maker *m)
 
     for (int b = 0; b < picture->n_boxes; b++) {
         struct picture_box *box = &picture->boxes[b];
-        double *width = &m->box_width[m->lane[b]], *pill = &m->pill_width[m->lane[b]];
+        double *width = &m->box_width[m->lane[b]];
         char shape[SHAPE_TEXT];
 
         *width = at_least(*width, 110);
@@ -131,153 +131,12 @@ static void measure(struct maker *m)
         for (int p = 0; p < box->n_pills; p++) {
             box->pills[p].width =
                 text_width(box->pills[p].value->name, PICTURE_PILL_TEXT_MAX, 10) + 14;
-            *pill = at_least(*pill, box->pills[p].width + PILL_GAP);
         }
     }
     for (int b = 0; b < picture->n_boxes; b++) {
         picture->boxes[b].width = m->box_width[m->lane[b]];
         picture->boxes[b].height = PICTURE_BOX_HEIGHT;
     }
-}
-
-/* Coordinates --------------------------------------------------------------------------- */
-
-/* Puts a lane that goes by rows to the right of `x`; returns its right end. */
-static double place_lane(struct maker *m, enum lane lane, double x)
-{
-    struct strip *strip = &m->strips[lane];
-    double low = 0, high = 0;
-
-    for (int i = 0; i < strip->n_items; i++) {
-        const struct item *item = &strip->items[i];
-        low = i == 0 || item->at - item->before < low ? item->at - item->before : low;
-        high = i == 0 || item->at + item->after > high ? item->at + item->after : high;
-    }
-    for (int i = 0; i < strip->n_items; i++) {
-        struct item *item = &strip->items[i];
-        item->at += x - low;
-        if (item->box < 0)
-            continue;
-        struct picture_box *box = &m->picture->boxes[item->box];
-        box->x = item->at - box->width / 2;
-        box->y = row_y(item->layer);
-    }
-    m->lane_x[lane] = x;
-    m->lane_width[lane] = high - low;
-    return x + high - low;
-}
-
-/* The boxes of the last lane would like to stand level with what flows into them. */
-static void pull_steps(struct maker *m)
-{
-    struct strip *strip = &m->strips[LANE_STEP];
-
-    for (int i = 0; i < strip->n_items; i++) {
-        struct item *item = &strip->items[i];
-        double sum = 0;
-        int count = 0;
-        for (int e = 0; item->box >= 0 && e < m->picture->n_edges; e++) {
-            const struct picture_edge *edge = &m->picture->edges[e];
-            if (edge->to != item->box || m->lane[edge->from] == LANE_STEP)
-                continue;
-            sum += middle_y(&m->picture->boxes[edge->from]);
-            count++;
-        }
-        item->pull = count ? sum / count : 0;
-        item->weight = count;
-    }
-}
-
-/* Places the last lane; returns its right end. */
-static double place_steps(struct maker *m, double x)
-{
-    struct strip *strip = &m->strips[LANE_STEP];
-    const double pitch = m->box_width[LANE_STEP] + COLUMN_GAP;
-
-    pull_steps(m);
-    strip->follows = true;
-    maker_arrange(m, strip);
-    for (int i = 0; i < strip->n_items; i++) {
-        const struct item *item = &strip->items[i];
-        if (item->box < 0)
-            continue;
-        struct picture_box *box = &m->picture->boxes[item->box];
-        box->x = x + item->layer * pitch;
-        box->y = item->at - box->height / 2;
-    }
-    m->lane_x[LANE_STEP] = x;
-    m->lane_width[LANE_STEP] = strip->n_layers * pitch - COLUMN_GAP;
-    return x + m->lane_width[LANE_STEP];
-}
-
-static void place_pills(struct maker *m)
-{
-    for (int b = 0; b < m->picture->n_boxes; b++) {
-        struct picture_box *box = &m->picture->boxes[b];
-        const double pitch = PICTURE_PILL_HEIGHT + 3;
-        const double top = middle_y(box) - (box->n_pills * pitch - 3) / 2;
-
-        for (int p = 0; p < box->n_pills; p++) {
-            struct picture_pill *pill = &box->pills[p];
-            pill->x = box->x - PILL_GAP - pill->width;
-            pill->y = top + p * pitch;
-            if (m->lane[b] == LANE_STEP) {
-                pill->x = box->x + 6;
-                pill->y = box->y + box->height + 3 + p * pitch;
-            }
-        }
-    }
-}
-
-static void place(struct maker *m)
-{
-    double x = 0;
-
-    for (enum lane lane = LANE_FORWARD; lane <= LANE_WEIGHT; lane++) {
-        maker_arrange(m, &m->strips[lane]);
-        if (m->status == STATUS_OK && m->strips[lane].n_items)
-            x = place_lane(m, lane, x) + LANE_GAP;
-    }
-    if (m->status == STATUS_OK && m->strips[LANE_STEP].n_items)
-        place_steps(m, x);
-    if (m->status == STATUS_OK)
-        place_pills(m);
-}
-
-/* Moves everything so that it begins at the margin below `top`, and measures the whole. */
-static void frame(struct picture *picture, double top)
-{
-    struct picture_point low = { 0 }, high = { 0 };
-
-    for (int b = 0; b < picture->n_boxes; b++) {
-        const struct picture_box *box = &picture->boxes[b];
-        const double bottom = box->y + box->height + pills_height(box);
-        double left = box->x;
-        for (int p = 0; p < box->n_pills; p++)
-            left = box->pills[p].x < left ? box->pills[p].x : left;
-        low.x = b == 0 || left < low.x ? left : low.x;
-        low.y = b == 0 || box->y < low.y ? box->y : low.y;
-        high.x = b == 0 ? box->x + box->width : at_least(high.x, box->x + box->width);
-        high.y = b == 0 ? bottom : at_least(high.y, bottom);
-    }
-    const double dx = PICTURE_MARGIN - low.x, dy = top - low.y;
-    for (int b = 0; b < picture->n_boxes; b++) {
-        struct picture_box *box = &picture->boxes[b];
-        box->x += dx;
-        box->y += dy;
-        for (int p = 0; p < box->n_pills; p++) {
-            box->pills[p].x += dx;
-            box->pills[p].y += dy;
-        }
-    }
-    for (int e = 0; e < picture->n_edges; e++) {
-        for (int i = 0; i < picture->edges[e].n_points; i++) {
-            picture->edges[e].points[i].x += dx;
-            picture->edges[e].points[i].y += dy;
-        }
-    }
-    picture->width = high.x + dx + PICTURE_MARGIN;
-    picture->height = high.y + dy + PICTURE_MARGIN;
 }
 
 /* ---------------------------------------------------------------------------------------- */
@@ -289,20 +148,24 @@ static void make(struct maker *m)
     m->lane = maker_alloc(m, n, sizeof *m->lane);
     m->layer = maker_alloc(m, n, sizeof *m->layer);
     m->partner = maker_alloc(m, n, sizeof *m->partner);
-    m->first_item = maker_alloc(m, (size_t)m->picture->n_edges, sizeof *m->first_item);
+    m->chain = maker_alloc(m, n, sizeof *m->chain);
+    m->edge_chain = maker_alloc(m, (size_t)m->picture->n_edges, sizeof *m->edge_chain);
+    m->edge_track = maker_alloc(m, (size_t)m->picture->n_edges, sizeof *m->edge_track);
     if (m->status != STATUS_OK)
         return;
     maker_pick_lanes(m);
     maker_pick_rows(m);
     maker_pick_columns(m);
+    m->band = maker_alloc(m, (size_t)m->n_rows, sizeof *m->band);
+    maker_pick_lines(m);
+    maker_pick_tracks(m);
     measure(m);
-    maker_fill_strips(m);
     if (m->status == STATUS_OK)
-        place(m);
+        maker_place(m);
     if (m->status == STATUS_OK)
         maker_route(m);
     if (m->status == STATUS_OK)
-        frame(m->picture, PICTURE_TOP);
+        maker_frame(m->picture);
 }
 
 enum status picture_create(const struct graph *graph, struct picture **out)

@@ -1,107 +1,301 @@
 /* SPDX-License-Identifier: MIT */
-/* route.c - the curves of edges. They leave and reach boxes at right angles. */
+/* route.c - the curves of edges.
+ *
+ * Edges turn only where no box stands: between two layers, between two lanes, and on tracks. All
+ * else of them is straight. They leave and reach boxes at right angles.
+ */
+#include <math.h>
+
 #include "graph/picture/maker.h"
 
-/* Edges --------------------------------------------------------------------------------- */
+enum { CORNER = 10, MOST_POINTS = 32 };
 
-static void add_point(struct picture_edge *edge, double x, double y)
+/* Draws one edge. Within a lane, `along` goes from layer to layer and `across` from line to line:
+ * y and x in lanes of rows, x and y in the last one. */
+struct pen {
+    struct picture_edge *edge;
+    bool is_sideways; /* along is x */
+    double along, across;
+};
+
+static void add_point(struct pen *pen, double along, double across)
 {
-    edge->points[edge->n_points++] = (struct picture_point){ x, y };
+    pen->along = along;
+    pen->across = across;
+    pen->edge->points[pen->edge->n_points++] = pen->is_sideways
+                                                   ? (struct picture_point){ along, across }
+                                                   : (struct picture_point){ across, along };
 }
 
-/* A curve from where the edge is to x, y, which leaves and arrives downwards (or upwards). */
-static void curve_down(struct picture_edge *edge, double x, double y)
+/* From where the pen is, leaving and arriving along. */
+static void curve_to(struct pen *pen, double along, double across)
 {
-    const struct picture_point from = edge->points[edge->n_points - 1];
+    const double from = pen->across, middle = (pen->along + along) / 2;
 
-    add_point(edge, from.x, (from.y + y) / 2);
-    add_point(edge, x, (from.y + y) / 2);
-    add_point(edge, x, y);
+    if (along == pen->along && across == pen->across)
+        return;
+    add_point(pen, middle, from);
+    add_point(pen, middle, across);
+    add_point(pen, along, across);
 }
 
-/* The same sideways. */
-static void curve_across(struct picture_edge *edge, double x, double y)
+static void line_to(struct pen *pen, double along, double across)
 {
-    const struct picture_point from = edge->points[edge->n_points - 1];
+    const double a = pen->along, b = pen->across;
 
-    add_point(edge, (from.x + x) / 2, from.y);
-    add_point(edge, (from.x + x) / 2, y);
-    add_point(edge, x, y);
+    if (along == a && across == b)
+        return;
+    add_point(pen, a + (along - a) / 3, b + (across - b) / 3);
+    add_point(pen, along - (along - a) / 3, across - (across - b) / 3);
+    add_point(pen, along, across);
 }
 
-/* Within a lane of rows: through the gaps that were kept for it. */
-static void route_along_rows(struct maker *m, int e)
+/* A quarter of an ellipse, more or less; arrives along or across. */
+static void turn_to(struct pen *pen, double along, double across, bool arrives_along)
+{
+    const double corner_along = arrives_along ? pen->along : along;
+    const double corner_across = arrives_along ? across : pen->across;
+
+    add_point(pen, (pen->along + corner_along) / 2, (pen->across + corner_across) / 2);
+    add_point(pen, (along + corner_along) / 2, (across + corner_across) / 2);
+    add_point(pen, along, across);
+}
+
+/* The height of one of three ways through the gap above or below a row. */
+static double gap_y(struct maker *m, int row, bool above)
+{
+    const double middle = above ? row_top(m, row) - ROW_GAP / 2.0
+                                : row_top(m, row) + PICTURE_BOX_HEIGHT + ROW_GAP / 2.0;
+
+    return middle + (m->in_gap[above ? row : row + 1]++ % 3 - 1) * 6.0;
+}
+
+/* Within a lane ------------------------------------------------------------------------- */
+
+/* A box as its lane sees it. */
+struct place {
+    double begin, end;  /* along */
+    double middle, out; /* across: of its middle, and of its side where tracks are */
+};
+
+static struct place place_of(const struct maker *m, int b)
+{
+    const struct picture_box *box = &m->picture->boxes[b];
+
+    if (is_row_lane(m->lane[b]))
+        return (struct place){ box->y, box->y + box->height, middle_x(box),
+                               box->x + box->width };
+    return (struct place){ box->x, box->x + box->width, middle_y(box), box->y + box->height };
+}
+
+/* Tracks of the line a box stands on begin at its side, unless pills are there. */
+static bool is_beside(const struct maker *m, int b, const struct track *track)
+{
+    return is_row_lane(m->lane[b]) && m->chains[m->chain[b]].line == track->line;
+}
+
+/* Where the edge passes layers: on its track or its line. */
+static double passing_at(const struct maker *m, int e)
+{
+    const struct picture_edge *edge = &m->picture->edges[e];
+
+    if (m->edge_track[e] >= 0)
+        return m->tracks[m->edge_track[e]].at;
+    if (m->chain[edge->to] == m->edge_chain[e])
+        return place_of(m, edge->to).middle;
+    return place_of(m, edge->from).middle;
+}
+
+/* Through the gap between two layers; `row` is on the gap's upper side. */
+static void cross_gap(struct maker *m, struct pen *pen, int row, double along, double across)
+{
+    const double side = across > pen->across ? CORNER : -CORNER;
+
+    if (pen->is_sideways || fabs(across - pen->across) < 4 * CORNER) {
+        curve_to(pen, along, across);
+        return;
+    }
+    const double y = gap_y(m, row, false);
+    turn_to(pen, y, pen->across + side, false);
+    line_to(pen, y, across - side);
+    turn_to(pen, along, across, true);
+}
+
+/* Ends at the box which the pen is before, on a track or a line. */
+static void arrive(struct maker *m, struct pen *pen, int e, double direction)
+{
+    const int to = m->picture->edges[e].to;
+    const struct place place = place_of(m, to);
+    const double gap = is_row_lane(m->lane[to]) ? ROW_GAP : COLUMN_GAP;
+
+    if (m->edge_track[e] >= 0 && is_beside(m, to, &m->tracks[m->edge_track[e]])) {
+        const double at =
+            (place.begin + place.end) / 2 - direction * (place.end - place.begin) / 4;
+        line_to(pen, at - direction * CORNER, pen->across);
+        turn_to(pen, at, pen->across - CORNER, false);
+        line_to(pen, at, place.out);
+        return;
+    }
+    const double end = direction > 0 ? place.begin : place.end;
+    line_to(pen, end - direction * gap, pen->across);
+    cross_gap(m, pen, m->layer[to] - (direction > 0), end, place.middle);
+}
+
+/* From the end of a band, up beside it, to the begin of the next one. */
+static void route_to_next_band(struct maker *m, int e)
 {
     struct picture_edge *edge = &m->picture->edges[e];
-    const struct picture_box *from = &m->picture->boxes[edge->from];
-    const struct picture_box *to = &m->picture->boxes[edge->to];
-    const bool down = from->y < to->y;
-    const int passed = m->layer[edge->to] - m->layer[edge->from];
-    const int n = (down ? passed : -passed) - 1;
+    struct pen pen = { .edge = edge };
+    const struct place from = place_of(m, edge->from), to = place_of(m, edge->to);
+    const int row = m->layer[edge->from];
+    const bool is_first = m->layer[edge->to] == row + 1;
+    const double x = m->band_end[m->band[row]] + LANE_GAP / 2.0;
+    double at = is_first ? to.middle : passing_at(m, e);
 
-    add_point(edge, middle_x(from), down ? from->y + from->height : from->y);
-    for (int k = 0; m->first_item[e] >= 0 && k < n; k++) {
-        const struct item *item =
-            &m->strips[m->lane[edge->from]].items[m->first_item[e] + (down ? k : n - 1 - k)];
-        const double top = row_y(item->layer), bottom = top + PICTURE_BOX_HEIGHT;
-        curve_down(edge, item->at, down ? top : bottom);
-        curve_down(edge, item->at, down ? bottom : top);
-    }
-    curve_down(edge, middle_x(to), down ? to->y : to->y + to->height);
+    if (!is_first && m->edge_track[e] < 0 && m->chain[edge->to] != m->edge_chain[e])
+        at += row_x(m, row + 1) - row_x(m, row); /* on the line of the box it comes from */
+    add_point(&pen, from.end, from.middle);
+    turn_to(&pen, from.end + ROW_GAP / 2.0, from.middle + CORNER, false);
+    line_to(&pen, pen.along, x - CORNER);
+    turn_to(&pen, pen.along - CORNER, x, true);
+    line_to(&pen, CORNER - ROW_GAP / 2.0, x);
+    turn_to(&pen, -ROW_GAP / 2.0, x + CORNER, false);
+    line_to(&pen, pen.along, at - CORNER);
+    turn_to(&pen, 0, at, true);
+    if (!is_first)
+        arrive(m, &pen, e, 1);
 }
 
-/* Within the last lane. */
-static void route_along_columns(struct maker *m, int e)
+static void route_within(struct maker *m, int e)
 {
     struct picture_edge *edge = &m->picture->edges[e];
-    const struct picture_box *from = &m->picture->boxes[edge->from];
-    const struct picture_box *to = &m->picture->boxes[edge->to];
-    const int n = m->layer[edge->to] - m->layer[edge->from] - 1;
+    struct pen pen = { .edge = edge, .is_sideways = !is_row_lane(m->lane[edge->from]) };
+    const struct place from = place_of(m, edge->from), to = place_of(m, edge->to);
+    const double gap = pen.is_sideways ? COLUMN_GAP : ROW_GAP;
+    const int apart = m->layer[edge->to] - m->layer[edge->from];
+    const double direction = apart > 0 ? 1 : -1;
+    const int row = m->layer[edge->from] - (direction < 0);
+    const double start = direction > 0 ? from.end : from.begin, at = passing_at(m, e);
 
-    add_point(edge, from->x + from->width, middle_y(from));
-    for (int k = 0; m->first_item[e] >= 0 && k < n; k++) {
-        const struct item *item = &m->strips[LANE_STEP].items[m->first_item[e] + k];
-        const double x =
-            m->lane_x[LANE_STEP] + item->layer * (m->box_width[LANE_STEP] + COLUMN_GAP);
-        curve_across(edge, x, item->at);
-        curve_across(edge, x + m->box_width[LANE_STEP], item->at);
+    if (apart * direction == 1) {
+        add_point(&pen, start, from.middle);
+        cross_gap(m, &pen, row, direction > 0 ? to.begin : to.end, to.middle);
+        return;
     }
-    curve_across(edge, to->x, middle_y(to));
+    if (m->edge_track[e] >= 0 && is_beside(m, edge->from, &m->tracks[m->edge_track[e]])) {
+        const double out =
+            (from.begin + from.end) / 2 + direction * (from.end - from.begin) / 4;
+        add_point(&pen, out, from.out);
+        line_to(&pen, out, at - CORNER);
+        turn_to(&pen, out + direction * CORNER, at, true);
+    } else {
+        add_point(&pen, start, from.middle);
+        cross_gap(m, &pen, row, start + direction * gap, at);
+    }
+    arrive(m, &pen, e, direction);
 }
 
-/* Where an edge from the left reaches a box: in the middle, or past its pills. */
-static double entry_y(const struct picture_box *box, double from_y)
+/* From lane to lane --------------------------------------------------------------------- */
+
+/* Is there a box on the same row of the lane, to the left or to the right? */
+static bool has_neighbour(const struct maker *m, int b, bool right)
 {
-    if (box->n_pills == 0 || box->pills[0].x >= box->x)
-        return middle_y(box);
-    return from_y > box->y + 1 ? box->y + box->height - 8 : box->y + 8;
+    const int line = m->chains[m->chain[b]].line;
+
+    for (int o = 0; o < m->picture->n_boxes; o++) {
+        const int other = m->chains[m->chain[o]].line;
+        if (m->lane[o] == m->lane[b] && m->layer[o] == m->layer[b] &&
+            (right ? other > line : other < line))
+            return true;
+    }
+    return false;
 }
 
-/* From lane to lane, left to right; lanes in between are crossed in the gap between two rows. */
+/* To the right end of the lane: from the box's side, or below its neighbours. */
+static void leave_lane(struct maker *m, struct pen *pen, int b)
+{
+    const struct picture_box *box = &m->picture->boxes[b];
+    const double end = m->lane_x[m->lane[b]] + m->lane_width[m->lane[b]];
+
+    if (!has_neighbour(m, b, true)) {
+        add_point(pen, box->x + box->width, middle_y(box));
+    } else {
+        const double x = box->x + box->width - 2 * CORNER, y = gap_y(m, m->layer[b], false);
+        add_point(pen, x, box->y + box->height);
+        turn_to(pen, x + CORNER, y, true);
+    }
+    line_to(pen, end, pen->across);
+}
+
+/* From the gap left of a lane of rows into a box: from the left past its pills, or from above. */
+static void enter_lane(struct maker *m, struct pen *pen, int b)
+{
+    const struct picture_box *box = &m->picture->boxes[b];
+    const double x = m->lane_x[m->lane[b]];
+    double y = middle_y(box);
+
+    if (has_neighbour(m, b, false) || box->n_pills > 2) {
+        y = gap_y(m, m->layer[b], m->layer[b] > 0);
+        curve_to(pen, x, y);
+        line_to(pen, box->x + CORNER, y);
+        turn_to(pen, box->x + 2 * CORNER, y < box->y ? box->y : box->y + box->height, false);
+        return;
+    }
+    if (box->n_pills > 0)
+        y = pen->across > box->y + 1 ? box->y + box->height - 6 : box->y + 6;
+    curve_to(pen, x, y);
+    line_to(pen, box->x, y);
+}
+
+/* Into the last lane: along a trunk to its first column, on a line or a track to others. */
+static void enter_steps(struct maker *m, struct pen *pen, int e)
+{
+    const int to = m->picture->edges[e].to;
+    const struct track *track = m->edge_track[e] >= 0 ? &m->tracks[m->edge_track[e]] : NULL;
+    const double y = middle_y(&m->picture->boxes[to]);
+
+    if (track && track->line >= 0) {
+        curve_to(pen, m->lane_x[LANE_STEP], track->at);
+        arrive(m, pen, e, 1);
+        return;
+    }
+    if (track && fabs(y - pen->across) > 2 * CORNER) {
+        const double step = y > pen->across ? CORNER : -CORNER;
+        line_to(pen, track->at - CORNER, pen->across);
+        turn_to(pen, track->at, pen->across + step, false);
+        line_to(pen, track->at, y - step);
+        turn_to(pen, track->at + CORNER, y, true);
+    } else {
+        curve_to(pen, m->lane_x[LANE_STEP], y);
+    }
+    line_to(pen, m->picture->boxes[to].x, y);
+}
+
+/* From left to right; lanes in between are crossed in the gap between two rows: above the row
+ * it leads to, or below the one it comes from. */
 static void route_across(struct maker *m, int e)
 {
     struct picture_edge *edge = &m->picture->edges[e];
-    const struct picture_box *from = &m->picture->boxes[edge->from];
-    const struct picture_box *to = &m->picture->boxes[edge->to];
-    const enum lane first = m->lane[edge->from], last = m->lane[edge->to];
+    struct pen pen = { .edge = edge, .is_sideways = true };
+    const enum lane last = m->lane[edge->to];
+    enum lane next = m->lane[edge->from] + 1, before = last - 1;
 
-    double y = middle_y(from);
-    add_point(edge, from->x + from->width, y);
-    enum lane next = first + 1;
-    while (next < last && m->strips[next].n_items == 0)
+    leave_lane(m, &pen, edge->from);
+    while (next < last && m->lane_width[next] == 0)
         next++;
+    while (before > next && m->lane_width[before] == 0)
+        before--;
     if (next < last) {
-        /* Above the row it leads to, or below the one it comes from. */
-        const int to_row = m->layer[edge->to] > 0 ? m->layer[edge->to] : 1;
-        const int row = last == LANE_STEP ? m->layer[edge->from] + 1 : to_row;
-        const double shift = (m->in_gap[row]++ % 3 - 1) * 6.0;
-        y = row_y(row) - ROW_GAP / 2.0 + shift;
-        const double left = m->lane_x[next] - LANE_GAP / 4.0;
-        const double right = m->lane_x[last - 1] + m->lane_width[last - 1] + LANE_GAP / 4.0;
-        curve_across(edge, left, y);
-        curve_across(edge, right, y);
+        const double y = last == LANE_STEP
+                             ? gap_y(m, m->layer[edge->from], false)
+                             : gap_y(m, m->layer[edge->to], m->layer[edge->to] > 0);
+        curve_to(&pen, m->lane_x[next], y);
+        line_to(&pen, m->lane_x[before] + m->lane_width[before], y);
     }
-    curve_across(edge, to->x, entry_y(to, y));
+    if (last == LANE_STEP)
+        enter_steps(m, &pen, e);
+    else
+        enter_lane(m, &pen, edge->to);
 }
 
 void maker_route(struct maker *m)
@@ -112,18 +306,17 @@ void maker_route(struct maker *m)
     for (int e = 0; e < picture->n_edges && m->status == STATUS_OK; e++) {
         struct picture_edge *edge = &picture->edges[e];
         const enum lane from = m->lane[edge->from], to = m->lane[edge->to];
-        int apart = m->layer[edge->to] - m->layer[edge->from];
 
-        apart = apart < 0 ? -apart : apart;
         edge->is_saved = from == LANE_FORWARD && (to == LANE_BACKWARD || to == LANE_WEIGHT);
-        edge->points = maker_alloc(m, 6 * ((size_t)apart + 4), sizeof *edge->points);
+        edge->points = maker_alloc(m, MOST_POINTS, sizeof *edge->points);
         if (!edge->points)
             return;
-        if (from < to || (from == to && apart == 0))
-            route_across(m, e);
-        else if (from == LANE_STEP && to == LANE_STEP)
-            route_along_columns(m, e);
+        if (from == to && is_row_lane(to) &&
+            m->band[m->layer[edge->from]] != m->band[m->layer[edge->to]])
+            route_to_next_band(m, e);
+        else if (from == to)
+            route_within(m, e);
         else
-            route_along_rows(m, e);
+            route_across(m, e);
     }
 }
