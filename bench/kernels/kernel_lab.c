@@ -85,6 +85,15 @@ static const char *const problems[] = {
     "conv2d_grad_input 32x256x8x8 256x256x3x3 -> 32x256x8x8 stride 1x1 pad 1x1",
     "conv2d_grad_input 32x512x4x4 512x512x3x3 -> 32x512x4x4 stride 1x1 pad 1x1",
     "conv2d_grad_input 32x512x2x2 512x512x3x3 -> 32x512x2x2 stride 1x1 pad 1x1",
+    "# lenet, shard of 64",
+    "conv2d_pool 64x1x28x28 6x1x5x5 6 stride 1x1 pad 0x0 window 2x2 relu",
+    "conv2d_pool 64x6x12x12 16x6x5x5 16 stride 1x1 pad 0x0 window 2x2 relu",
+    "conv2d_pool_grad_weight 64x1x28x28 64x6x12x12 64x6x12x12 -> 6x1x5x5 6 "
+    "stride 1x1 pad 0x0 window 2x2",
+    "conv2d_pool_grad_weight 64x6x12x12 64x16x4x4 64x16x4x4 -> 16x6x5x5 16 "
+    "stride 1x1 pad 0x0 window 2x2",
+    "conv2d_pool_grad_input 64x16x4x4 64x16x4x4 16x6x5x5 -> 64x6x12x12 "
+    "stride 1x1 pad 0x0 window 2x2",
     "# resnet18, shard of 32",
     "conv2d 32x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
     "conv2d 32x64x32x32 128x64x3x3 stride 2x2 pad 1x1",
