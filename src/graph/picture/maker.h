@@ -65,7 +65,6 @@ struct maker {
     int n_bands;
     double lane_x[LANE_COUNT], lane_width[LANE_COUNT]; /* width 0: nothing there */
     double box_width[LANE_COUNT];
-    int *in_gap; /* edges that run along the gap above each row */
     int max_edges;
     int to; /* the box whose edges are collected */
 };
