@@ -341,6 +341,13 @@ static struct graph *random_graph(struct rng *rng, int n_forward)
         CHECK_OK(graph_status(graph));
         add(graph, &op_sgd_update, "update", param, sum);
     }
+    for (int i = 0; i < (int)rng_below(rng, 4); i++) { /* phases in any order */
+        graph_set_phase(graph, (enum phase)rng_below(rng, 4));
+        values[n] =
+            add(graph, &op_add, names[rng_below(rng, 5)], values[rng_below(rng, (uint64_t)n)],
+                values[rng_below(rng, (uint64_t)n)]);
+        n++;
+    }
     return graph;
 }
 

@@ -8,7 +8,7 @@
 
 #include "graph/picture/maker.h"
 
-enum { CORNER = 10, MOST_POINTS = 32 };
+enum { CORNER = 10, MOST_POINTS = 48 };
 
 /* Draws one edge. Within a lane, `along` goes from layer to layer and `across` from line to line:
  * y and x in lanes of rows, x and y in the last one. */
@@ -20,6 +20,7 @@ struct pen {
 
 static void add_point(struct pen *pen, double along, double across)
 {
+    BUG_ON(pen->edge->n_points == MOST_POINTS);
     pen->along = along;
     pen->across = across;
     pen->edge->points[pen->edge->n_points++] = pen->is_sideways
@@ -134,13 +135,11 @@ static bool is_hub(const struct maker *m, int b)
 static void go_to_layer(const struct maker *m, struct pen *pen, int row, double along,
                         double across, int box)
 {
-    const struct picture_edge *edge = pen->edge;
+    const bool is_far = fabs(across - pen->across) >= 4 * CORNER;
 
-    if (fabs(across - pen->across) < 4 * CORNER)
-        curve_to(pen, along, across);
-    else if (!pen->is_sideways)
+    if (is_far && !pen->is_sideways)
         cross_gap(pen, gap_y(m, row, false, box), along, across);
-    else if (is_hub(m, edge->from) || is_hub(m, edge->to))
+    else if (is_far && (is_hub(m, pen->edge->from) || is_hub(m, pen->edge->to)))
         cross_gap(pen, (pen->along + along) / 2, along, across);
     else
         curve_to(pen, along, across);
