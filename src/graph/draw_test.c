@@ -300,6 +300,25 @@ static void test_hostile_names_are_escaped(void)
     }
 }
 
+/* The box beside it says the rest. */
+static void test_long_names_of_parameters_keep_their_end(void)
+{
+    struct graph *graph = begin("long names");
+    struct value *x = graph_input(graph, "x", DTYPE_F32, shape_2(4, 8));
+    double width, height;
+
+    build_linear(graph, "n\xC3\xA4me.of.a.layer.in.a.block", x, 16);
+    CHECK_OK(graph_status(graph));
+    CHECK_INT(graph_node_count(graph) - 1, draw_testing_check(graph));
+    struct strbuf text = draw(graph, &width, &height);
+    CHECK(strstr(text.text, ">\xE2\x80\xA6"
+                            "yer.in.a.block.weight<"));
+    CHECK(strstr(text.text, ">\xE2\x80\xA6"
+                            "layer.in.a.block.bias<"));
+    strbuf_release(&text);
+    graph_destroy(graph);
+}
+
 /* Any forward graph, with backward nodes for some of it, sums and updates for some of those. Names
  * are few, so partners are often wrong ones. */
 static struct graph *random_graph(struct rng *rng, int n_forward)
@@ -422,6 +441,8 @@ const struct test tests[] = {
     { .name = "values in a flat one lead to its users",
       .run = test_values_in_a_flat_one_lead_to_its_users },
     { .name = "hostile names are escaped", .run = test_hostile_names_are_escaped },
+    { .name = "long names of parameters keep their end",
+      .run = test_long_names_of_parameters_keep_their_end },
     { .name = "any graph is drawn without overlaps",
       .property = test_any_graph_is_drawn_without_overlaps },
     { .name = "large graphs are drawn quickly", .run = test_large_graphs_are_drawn_quickly },

@@ -138,7 +138,8 @@ static void go_to_layer(const struct maker *m, struct pen *pen, int row, double 
     const bool is_far = fabs(across - pen->across) >= 4 * CORNER;
 
     if (is_far && !pen->is_sideways)
-        cross_gap(pen, gap_y(m, row, false, box), along, across);
+        cross_gap(pen, gap_y(m, row, false, box) + 3, along,
+                  across); /* not on a way to other lanes */
     else if (is_far && (is_hub(m, pen->edge->from) || is_hub(m, pen->edge->to)))
         cross_gap(pen, (pen->along + along) / 2, along, across);
     else
