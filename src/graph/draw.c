@@ -70,6 +70,26 @@ static void add_text(struct strbuf *out, const char *text, int most)
     }
 }
 
+/* At most the last `most` characters, an ellipsis before them if there were more: the box beside a pill
+ * has the begin of its name, "weight" or "bias" is at the end. */
+static void add_text_end(struct strbuf *out, const char *text, int most)
+{
+    size_t left = strlen(text);
+    int count = 0;
+
+    for (size_t i = 0; i < left; count++)
+        i += utf8_span(text + i, left - i) ? utf8_span(text + i, left - i) : 1;
+    if (count > most) {
+        strbuf_add(out, "\xE2\x80\xA6");
+        for (; count >= most; count--) {
+            const size_t span = utf8_span(text, left);
+            text += span ? span : 1;
+            left -= span ? span : 1;
+        }
+    }
+    add_text(out, text, most);
+}
+
 /* "64x784" with the sign that people write. */
 static void add_shape(struct strbuf *out, const struct shape *shape)
 {
@@ -220,7 +240,7 @@ static void add_pill(struct strbuf *out, const struct picture_pill *pill)
     add_rect(out, "tg-pill", pill->x, pill->y, pill->width, PICTURE_PILL_HEIGHT,
              PICTURE_PILL_HEIGHT / 2.0);
     begin_text(out, "tg-small", pill->x + pill->width / 2, pill->y + 11.5, true);
-    add_text(out, pill->value->name, PICTURE_PILL_TEXT_MAX);
+    add_text_end(out, pill->value->name, PICTURE_PILL_TEXT_MAX);
     strbuf_add(out, "</text></g>\n");
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* draw_test.c - drawings of graphs are well-formed and readable, whatever the graph is. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -70,6 +71,154 @@ static void test_edges_that_skip_nodes_go_round_them(void)
     add(graph, &op_add, "long", x, first);
     CHECK_INT(edges + 2, draw_testing_check(graph));
     graph_destroy(graph);
+}
+
+/* Draws the graph; returns the drawing, for strbuf_release. */
+static struct strbuf draw(const struct graph *graph, double *out_width, double *out_height)
+{
+    struct strbuf text;
+
+    strbuf_init(&text, 16 << 20);
+    graph_print_svg(graph, &text);
+    CHECK_OK(strbuf_status(&text));
+    *out_width = strtod(strstr(text.text, " width=\"") + strlen(" width=\""), NULL);
+    *out_height = strtod(strstr(text.text, " height=\"") + strlen(" height=\""), NULL);
+    return text;
+}
+
+struct corner {
+    double x, y;
+};
+
+/* Where the forward box of that name is; the text goes on behind it. */
+static struct corner find_box(const char **text, const char *name)
+{
+    char line[64];
+    struct corner corner;
+
+    snprintf(line, sizeof line, "\nforward %s\n", name);
+    *text = strstr(*text, line);
+    CHECK(*text);
+    *text = strstr(*text, "<rect class=\"tg-box\"");
+    corner.x = strtod(strstr(*text, " x=\"") + strlen(" x=\""), NULL);
+    corner.y = strtod(strstr(*text, " y=\"") + strlen(" y=\""), NULL);
+    return corner;
+}
+
+/* Blocks of four nodes and what adds them to their input. */
+static struct graph *residual_graph(int n_blocks)
+{
+    static const char *const names[] = { "first", "layer", "layer", "layer" };
+    struct graph *graph = begin("residual");
+    struct value *x = graph_input(graph, "x", DTYPE_F32, shape_2(4, 8));
+
+    x = build_relu(graph, "stem", x);
+    for (int block = 0; block < n_blocks; block++) {
+        struct value *skip = x;
+        for (int layer = 0; layer < 4; layer++)
+            x = build_relu(graph, names[layer], x);
+        x = add(graph, &op_add, "add", x, skip);
+    }
+    CHECK_INT(6 * n_blocks, draw_testing_check(graph));
+    return graph;
+}
+
+static void test_shortcuts_leave_the_main_path_straight(void)
+{
+    struct graph *graph = residual_graph(2);
+    double width, height;
+    struct strbuf text = draw(graph, &width, &height);
+    const char *c = text.text;
+    const double x = find_box(&c, "stem").x;
+
+    for (int block = 0; block < 2; block++) {
+        CHECK(find_box(&c, "first").x == x);
+        for (int i = 0; i < 3; i++)
+            CHECK(find_box(&c, "layer").x == x);
+        CHECK(find_box(&c, "add").x == x);
+    }
+    strbuf_release(&text);
+    graph_destroy(graph);
+}
+
+/* It is cut where blocks end: what stands on top of a band is first in its block. */
+static void test_a_long_model_goes_on_beside_itself(void)
+{
+    struct graph *graph = residual_graph(21);
+    double width, height;
+    struct strbuf text = draw(graph, &width, &height);
+    const char *c = text.text;
+    const struct corner stem = find_box(&c, "stem");
+    int n_bands = 1;
+
+    CHECK(width < 2000 && height < 4000);
+    for (int block = 0; block < 21; block++) {
+        n_bands += find_box(&c, "first").y == stem.y;
+        for (int i = 0; i < 3; i++)
+            CHECK(find_box(&c, "layer").y > stem.y);
+        CHECK(find_box(&c, "add").y > stem.y);
+    }
+    CHECK(n_bands > 2);
+    strbuf_release(&text);
+    graph_destroy(graph);
+}
+
+/* c begins beside b, which ends before it does. */
+static void test_a_branch_stays_in_its_column(void)
+{
+    struct graph *graph = begin("branches");
+    struct value *x = graph_input(graph, "x", DTYPE_F32, shape_2(4, 8));
+    struct value *a1 = build_relu(graph, "a1", x), *a2 = build_relu(graph, "a2", a1), *a = a2;
+    double width, height;
+
+    for (int i = 0; i < 5; i++)
+        a = build_relu(graph, "a", a);
+    build_relu(graph, "b2", build_relu(graph, "b1", a1));
+    build_relu(graph, "c3", build_relu(graph, "c2", build_relu(graph, "c1", a2)));
+    CHECK_INT(11, draw_testing_check(graph));
+    struct strbuf text = draw(graph, &width, &height);
+    const char *c = text.text;
+    const double b1 = find_box(&c, "b1").x, b2 = find_box(&c, "b2").x;
+    const double c1 = find_box(&c, "c1").x, c2 = find_box(&c, "c2").x;
+    CHECK(b1 == b2 && c1 > b1 && c1 == c2 && c1 == find_box(&c, "c3").x);
+    strbuf_release(&text);
+    graph_destroy(graph);
+}
+
+/* Width of a chain of twelve; the norm of the last `n` follows if there are some, and `n_skips` edges
+ * pass parts of it, one around the other. Names are long, so that the legend is not wider. */
+static double chain_width(int n, int n_skips)
+{
+    static const char name[] = "a layer whose name fills the whole box";
+    const struct attrs attrs = { .max_norm = 1 };
+    struct graph *graph = begin("chain");
+    struct value *x = graph_input(graph, name, DTYPE_F32, shape_2(4, 8)), *values[12];
+    double width, height;
+
+    for (int i = 0; i < 12; i++)
+        values[i] = x = i > 5 && i - 6 < n_skips
+                            ? add(graph, &op_add, name, x, values[11 - i - 1])
+                            : build_relu(graph, name, x);
+    if (n > 0)
+        (void)graph_add(graph, &op_clip_norm, name, values + 12 - n, n, &attrs);
+    CHECK_OK(graph_status(graph));
+    CHECK_INT(11 + n + n_skips, draw_testing_check(graph));
+    struct strbuf text = draw(graph, &width, &height);
+    strbuf_release(&text);
+    graph_destroy(graph);
+    return width;
+}
+
+static void test_edges_to_one_box_share_their_way(void)
+{
+    CHECK(chain_width(3, 0) > chain_width(0, 0));
+    CHECK(chain_width(3, 0) == chain_width(12, 0));
+}
+
+static void test_shortcuts_go_round_shorter_ones(void)
+{
+    CHECK(chain_width(0, 1) > chain_width(0, 0));
+    CHECK(chain_width(0, 3) > chain_width(0, 1));
 }
 
 /* A training step by hand: what flows back, a bucket with two gradients, its sum and update. */
@@ -151,6 +300,25 @@ static void test_hostile_names_are_escaped(void)
     }
 }
 
+/* The box beside it says the rest. */
+static void test_long_names_of_parameters_keep_their_end(void)
+{
+    struct graph *graph = begin("long names");
+    struct value *x = graph_input(graph, "x", DTYPE_F32, shape_2(4, 8));
+    double width, height;
+
+    build_linear(graph, "n\xC3\xA4me.of.a.layer.in.a.block", x, 16);
+    CHECK_OK(graph_status(graph));
+    CHECK_INT(graph_node_count(graph) - 1, draw_testing_check(graph));
+    struct strbuf text = draw(graph, &width, &height);
+    CHECK(strstr(text.text, ">\xE2\x80\xA6"
+                            "yer.in.a.block.weight<"));
+    CHECK(strstr(text.text, ">\xE2\x80\xA6"
+                            "layer.in.a.block.bias<"));
+    strbuf_release(&text);
+    graph_destroy(graph);
+}
+
 /* Any forward graph, with backward nodes for some of it, sums and updates for some of those. Names
  * are few, so partners are often wrong ones. */
 static struct graph *random_graph(struct rng *rng, int n_forward)
@@ -191,6 +359,13 @@ static struct graph *random_graph(struct rng *rng, int n_forward)
         struct value *param = graph_param(graph, name, shape, 1);
         CHECK_OK(graph_status(graph));
         add(graph, &op_sgd_update, "update", param, sum);
+    }
+    for (int i = 0; i < (int)rng_below(rng, 4); i++) { /* phases in any order */
+        graph_set_phase(graph, (enum phase)rng_below(rng, 4));
+        values[n] =
+            add(graph, &op_add, names[rng_below(rng, 5)], values[rng_below(rng, (uint64_t)n)],
+                values[rng_below(rng, (uint64_t)n)]);
+        n++;
     }
     return graph;
 }
@@ -255,9 +430,19 @@ const struct test tests[] = {
       .run = test_a_chain_has_an_edge_less_than_nodes },
     { .name = "edges that skip nodes go round them",
       .run = test_edges_that_skip_nodes_go_round_them },
+    { .name = "shortcuts leave the main path straight",
+      .run = test_shortcuts_leave_the_main_path_straight },
+    { .name = "a long model goes on beside itself",
+      .run = test_a_long_model_goes_on_beside_itself },
+    { .name = "a branch stays in its column", .run = test_a_branch_stays_in_its_column },
+    { .name = "edges to one box share their way",
+      .run = test_edges_to_one_box_share_their_way },
+    { .name = "shortcuts go round shorter ones", .run = test_shortcuts_go_round_shorter_ones },
     { .name = "values in a flat one lead to its users",
       .run = test_values_in_a_flat_one_lead_to_its_users },
     { .name = "hostile names are escaped", .run = test_hostile_names_are_escaped },
+    { .name = "long names of parameters keep their end",
+      .run = test_long_names_of_parameters_keep_their_end },
     { .name = "any graph is drawn without overlaps",
       .property = test_any_graph_is_drawn_without_overlaps },
     { .name = "large graphs are drawn quickly", .run = test_large_graphs_are_drawn_quickly },

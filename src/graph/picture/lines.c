@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* lines.c - which boxes stand in one line, and where edges pass them.
+/* lines.c - which boxes stand on one line, and where edges pass them.
  *
- *   line 0   line 1            Chains are cut off a lane from the top, the longest first: a, b, c,
- *     a --.                    e, then d. A chain has its line to itself from where the edge into it
- *     |    \                   comes to where the edge out of it goes: nothing stands above f's
- *     b     d                  neighbour d, or below it, until e. So these edges are straight.
- *     |     |                  The others that pass boxes, like a -> e, have a track beside the
- *     c     |  | <- a track    line they come from. Edges to one box share theirs.
- *     |    /   |
- *     e <-----'
+ *   line 0     line 1      Chains are cut off a lane from the top, each on the longest way down:
+ *     a -.                 a b c e, then d. Nothing else stands on a chain's line from where the
+ *     |   `----.           nearest edge into it comes from to where the nearest edge out of it
+ *     b -.     d           goes, so these are straight there: a -> d -> e.
+ *     |  |     |           Others that pass boxes, like b -> f, have a track beside the line they
+ *     c  |     |           come from. Edges to one box share theirs.
+ *     |  |     |
+ *     e <+-----'
+ *     |  |
+ *     f <'
  */
 #include "graph/picture/maker.h"
 

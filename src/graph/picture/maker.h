@@ -27,17 +27,16 @@ enum lane { LANE_FORWARD, LANE_BACKWARD, LANE_WEIGHT, LANE_STEP, LANE_COUNT };
 struct chain {
     enum lane lane;
     int first, last, line;
-    double at, pull,
-        weight; /* last lane: its height, and where what flows into it would like it */
+    double at;           /* last lane: its height */
+    double pull, weight; /* last lane: where what flows into it would like it */
 };
 
-/* Where edges to one box pass others: after the boxes of a line, or (line -1) before the last lane. */
+/* Where edges to one box pass others: after the boxes of a line, or (line -1) before the last lane.
+ * It reaches from `first` to `last`: layers, counted twice, and one more behind the middle of its
+ * boxes; before the last lane y. */
 struct track {
     int to; /* box */
-    int line;
-    int first,
-        last; /* from where to where: twice the layer, and one more behind its boxes' middle;
-                        before the last lane: y */
+    int line, first, last;
     int slot; /* from the boxes outwards; -1: not decided */
     double at;
 };
@@ -51,9 +50,8 @@ struct maker {
     int *layer;      /* row; column in the last lane */
     int *partner;    /* forward box of a backward one, or -1 */
     int *chain;      /* number in `chains` */
-    int *
-        edge_chain; /* by edge, within a lane: the chain on whose line it passes layers, or -1 */
-    int *edge_track; /* by edge, within a lane: the track on which it does so, or -1 */
+    int *edge_chain; /* by edge: on whose line it passes layers of its last lane, or -1 */
+    int *edge_track; /* by edge: on which track it does so, or -1 */
     struct chain *chains;
     int n_chains, max_chains;
     struct track *tracks;
@@ -65,7 +63,6 @@ struct maker {
     int n_bands;
     double lane_x[LANE_COUNT], lane_width[LANE_COUNT]; /* width 0: nothing there */
     double box_width[LANE_COUNT];
-    int *in_gap; /* edges that run along the gap above each row */
     int max_edges;
     int to; /* the box whose edges are collected */
 };

@@ -13,7 +13,9 @@
  * Forward nodes go down on the left. Backward nodes go up beside them, each on the row of the
  * forward node whose gradient it makes. Those that end in a parameter's gradient stand to their
  * right, and what sums and updates follows from left to right, a bucket a line. What is given
- * (samples, parameters, state) is a pill beside each of its users instead of an edge.
+ * (samples, parameters, state) is a pill beside each of its users instead of an edge. Branches have
+ * columns of their own within a lane, shortcuts pass beside the boxes. A long model that is drawn
+ * alone goes on beside itself.
  */
 #ifndef GRAPH_PICTURE_PICTURE_H
 #define GRAPH_PICTURE_PICTURE_H

@@ -8,7 +8,7 @@
 
 #include "graph/picture/maker.h"
 
-enum { CORNER = 10, MOST_POINTS = 32 };
+enum { CORNER = 10, MOST_POINTS = 48 };
 
 /* Draws one edge. Within a lane, `along` goes from layer to layer and `across` from line to line:
  * y and x in lanes of rows, x and y in the last one. */
@@ -20,6 +20,7 @@ struct pen {
 
 static void add_point(struct pen *pen, double along, double across)
 {
+    BUG_ON(pen->edge->n_points == MOST_POINTS);
     pen->along = along;
     pen->across = across;
     pen->edge->points[pen->edge->n_points++] = pen->is_sideways
@@ -61,13 +62,14 @@ static void turn_to(struct pen *pen, double along, double across, bool arrives_a
     add_point(pen, along, across);
 }
 
-/* The height of one of three ways through the gap above or below a row. */
-static double gap_y(struct maker *m, int row, bool above)
+/* The height of one of three ways through the gap above or below a row; the same for all edges that
+ * are there on behalf of one box. */
+static double gap_y(const struct maker *m, int row, bool above, int box)
 {
     const double middle = above ? row_top(m, row) - ROW_GAP / 2.0
                                 : row_top(m, row) + PICTURE_BOX_HEIGHT + ROW_GAP / 2.0;
 
-    return middle + (m->in_gap[above ? row : row + 1]++ % 3 - 1) * 6.0;
+    return middle + (box % 3 - 1) * 6.0;
 }
 
 /* Within a lane ------------------------------------------------------------------------- */
@@ -106,19 +108,42 @@ static double passing_at(const struct maker *m, int e)
     return place_of(m, edge->from).middle;
 }
 
-/* Through the gap between two layers; `row` is on the gap's upper side. */
-static void cross_gap(struct maker *m, struct pen *pen, int row, double along, double across)
+/* Through the gap between two layers, with corners at `turn`. */
+static void cross_gap(struct pen *pen, double turn, double along, double across)
 {
     const double side = across > pen->across ? CORNER : -CORNER;
 
-    if (pen->is_sideways || fabs(across - pen->across) < 4 * CORNER) {
-        curve_to(pen, along, across);
-        return;
-    }
-    const double y = gap_y(m, row, false);
-    turn_to(pen, y, pen->across + side, false);
-    line_to(pen, y, across - side);
+    turn_to(pen, turn, pen->across + side, false);
+    line_to(pen, turn, across - side);
     turn_to(pen, along, across, true);
+}
+
+/* Do many edges of the lane meet at the box? */
+static bool is_hub(const struct maker *m, int b)
+{
+    int count = 0;
+
+    for (int e = 0; e < m->picture->n_edges; e++) {
+        const struct picture_edge *edge = &m->picture->edges[e];
+        count += m->lane[edge->from] == m->lane[edge->to] && (edge->from == b || edge->to == b);
+    }
+    return count > 4;
+}
+
+/* To the next layer, which is at `along`: a curve, or with corners if it is far and lines would be
+ * too flat to be told apart. `row` is on the gap's upper side, `box` at one end of it. */
+static void go_to_layer(const struct maker *m, struct pen *pen, int row, double along,
+                        double across, int box)
+{
+    const bool is_far = fabs(across - pen->across) >= 4 * CORNER;
+
+    if (is_far && !pen->is_sideways)
+        cross_gap(pen, gap_y(m, row, false, box) + 3, along,
+                  across); /* not on a way to other lanes */
+    else if (is_far && (is_hub(m, pen->edge->from) || is_hub(m, pen->edge->to)))
+        cross_gap(pen, (pen->along + along) / 2, along, across);
+    else
+        curve_to(pen, along, across);
 }
 
 /* Ends at the box which the pen is before, on a track or a line. */
@@ -138,7 +163,7 @@ static void arrive(struct maker *m, struct pen *pen, int e, double direction)
     }
     const double end = direction > 0 ? place.begin : place.end;
     line_to(pen, end - direction * gap, pen->across);
-    cross_gap(m, pen, m->layer[to] - (direction > 0), end, place.middle);
+    go_to_layer(m, pen, m->layer[to] - (direction > 0), end, place.middle, to);
 }
 
 /* From the end of a band, up beside it, to the begin of the next one. */
@@ -179,7 +204,7 @@ static void route_within(struct maker *m, int e)
 
     if (apart * direction == 1) {
         add_point(&pen, start, from.middle);
-        cross_gap(m, &pen, row, direction > 0 ? to.begin : to.end, to.middle);
+        go_to_layer(m, &pen, row, direction > 0 ? to.begin : to.end, to.middle, edge->to);
         return;
     }
     if (m->edge_track[e] >= 0 && is_beside(m, edge->from, &m->tracks[m->edge_track[e]])) {
@@ -190,7 +215,7 @@ static void route_within(struct maker *m, int e)
         turn_to(&pen, out + direction * CORNER, at, true);
     } else {
         add_point(&pen, start, from.middle);
-        cross_gap(m, &pen, row, start + direction * gap, at);
+        go_to_layer(m, &pen, row, start + direction * gap, at, edge->from);
     }
     arrive(m, &pen, e, direction);
 }
@@ -220,7 +245,7 @@ static void leave_lane(struct maker *m, struct pen *pen, int b)
     if (!has_neighbour(m, b, true)) {
         add_point(pen, box->x + box->width, middle_y(box));
     } else {
-        const double x = box->x + box->width - 2 * CORNER, y = gap_y(m, m->layer[b], false);
+        const double x = box->x + box->width - 2 * CORNER, y = gap_y(m, m->layer[b], false, b);
         add_point(pen, x, box->y + box->height);
         turn_to(pen, x + CORNER, y, true);
     }
@@ -235,7 +260,7 @@ static void enter_lane(struct maker *m, struct pen *pen, int b)
     double y = middle_y(box);
 
     if (has_neighbour(m, b, false) || box->n_pills > 2) {
-        y = gap_y(m, m->layer[b], m->layer[b] > 0);
+        y = gap_y(m, m->layer[b], m->layer[b] > 0, b);
         curve_to(pen, x, y);
         line_to(pen, box->x + CORNER, y);
         turn_to(pen, box->x + 2 * CORNER, y < box->y ? box->y : box->y + box->height, false);
@@ -287,8 +312,8 @@ static void route_across(struct maker *m, int e)
         before--;
     if (next < last) {
         const double y = last == LANE_STEP
-                             ? gap_y(m, m->layer[edge->from], false)
-                             : gap_y(m, m->layer[edge->to], m->layer[edge->to] > 0);
+                             ? gap_y(m, m->layer[edge->from], false, edge->from)
+                             : gap_y(m, m->layer[edge->to], m->layer[edge->to] > 0, edge->from);
         curve_to(&pen, m->lane_x[next], y);
         line_to(&pen, m->lane_x[before] + m->lane_width[before], y);
     }
@@ -302,7 +327,6 @@ void maker_route(struct maker *m)
 {
     struct picture *picture = m->picture;
 
-    m->in_gap = maker_alloc(m, (size_t)m->n_rows + 2, sizeof *m->in_gap);
     for (int e = 0; e < picture->n_edges && m->status == STATUS_OK; e++) {
         struct picture_edge *edge = &picture->edges[e];
         const enum lane from = m->lane[edge->from], to = m->lane[edge->to];

@@ -50,6 +50,12 @@ void maker_pick_lanes(struct maker *m)
             phase_of(m, from) != PHASE_FORWARD)
             m->lane[from] = LANE_STEP;
     }
+    /* And nothing flows to the left: what does stands in the lane of its user. */
+    for (int e = picture->n_edges - 1; e >= 0; e--) {
+        const int from = picture->edges[e].from, to = picture->edges[e].to;
+        if (m->lane[from] > m->lane[to])
+            m->lane[from] = m->lane[to];
+    }
 }
 
 /* Rows ---------------------------------------------------------------------------------- */
