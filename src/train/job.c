@@ -71,6 +71,20 @@ static enum status pick_strategy(struct job *job)
     return STATUS_OK;
 }
 
+/* Shards that exchange statistics run at the same time: each needs a lane of its own. */
+static enum status check_sync_norm(const struct settings *s)
+{
+    const int lanes = exec_lanes_of(s->shards, (int)s->ranks, (int)s->threads);
+
+    if (!s->sync_batch_norm || lanes * s->ranks == s->shards)
+        return STATUS_OK;
+    return FAIL(STATUS_USAGE,
+                "--sync-batch-norm needs one shard a thread: %lld shards on %lld x %lld "
+                "threads: use --shards %lld",
+                (long long)s->shards, (long long)s->ranks, (long long)s->threads,
+                (long long)(s->ranks * s->threads));
+}
+
 /* A step's samples are cut into equal shards, at least one a rank; by default one a thread. */
 static enum status pick_shards(struct job *job)
 {
@@ -93,7 +107,7 @@ static enum status pick_shards(struct job *job)
     if (s->batch % s->shards)
         return FAIL(STATUS_USAGE, "--batch %lld is not divisible into %lld shards",
                     (long long)s->batch, (long long)s->shards);
-    return STATUS_OK;
+    return check_sync_norm(s);
 }
 
 static float given(double setting, float otherwise)
@@ -212,6 +226,15 @@ static enum status count_steps(struct job *job)
     return STATUS_OK;
 }
 
+static enum status check_has_norm(const struct job *job)
+{
+    for (int n = 0; n < graph_node_count(job->graph); n++) {
+        if (graph_node(job->graph, n)->op == &op_batch_norm)
+            return STATUS_OK;
+    }
+    return FAIL(STATUS_USAGE, "--sync-batch-norm: %s has no batch norm", job->settings.model);
+}
+
 static enum status make_graphs(struct job *job, const char *after)
 {
     const struct settings *s = &job->settings;
@@ -222,6 +245,7 @@ static enum status make_graphs(struct job *job, const char *after)
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
         .factors = s->factors,
         .recompute = s->recompute,
+        .sync_norm = s->sync_batch_norm,
         .optim = job->optim,
     };
     const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
@@ -229,6 +253,8 @@ static enum status make_graphs(struct job *job, const char *after)
 
     job->model_config.batch = s->batch;
     TRY(model_build(job->model, &job->model_config, &job->graph));
+    if (s->sync_batch_norm)
+        TRY(check_has_norm(job));
     if (after && strcmp(after, "model") == 0)
         return STATUS_OK;
     TRY(pass_run(job->graph, job->strategy->passes, &config, after));
