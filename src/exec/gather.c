@@ -14,9 +14,9 @@
  *
  * Why a table of step s is not written over while somebody still reads it: a lane begins step s + 1
  * after lane_reduce has seen ready[b] of step s of all lanes for every bucket b. What reads tables makes
- * statistics or a gradient that end in some bucket, so a lane raises that bucket's ready after
- * its last look at any table. Raising is a release and waiting an acquire, so the look comes before
- * the write.
+ * statistics or a gradient that end in some bucket (plan.c makes sure of it), so a lane raises that
+ * bucket's ready after its last look at any table. Raising is a release and waiting an acquire, so
+ * the look comes before the write.
  *
  * Why there is no deadlock: gathers are met in the order of the graph, which all lanes share; a lane
  * raises met[g] after it has waited for gathers before g and for updates of the step before alone,

@@ -289,22 +289,32 @@ static void mark_buckets(struct plan *plan, const struct plan_buckets *buckets,
     }
 }
 
-/* Which instructions make a table that is gathered, and which are the first to read all of them. */
+/* Is some bucket announced after instruction n, or those that follow it? */
+static bool is_announced(const struct plan *plan, int n)
+{
+    while (n < plan->n_instructions && !plan->instructions[n].after)
+        n++;
+    return n < plan->n_instructions;
+}
+
+/* Which instructions make a table that is gathered, and which are the first to read all of them. What
+ * reads one comes before the shard's last announcement: see gather.c. */
 static void mark_gathers(struct plan *plan, const struct plan_gathers *gathers)
 {
-    for (int g = 0; g < gathers->count; g++) {
-        const struct node *gather = gathers->item[g].node;
-        for (int n = plan->n_instructions - 1; n >= 0; n--) {
-            struct instruction *next = &plan->instructions[n];
-            for (int i = 0; i < next->node->n_in; i++) {
-                if (next->node->in[i] == gather->out[0] && next->awaits <= g)
-                    next->awaits = g + 1;
-            }
+    for (int n = 0; n < plan->n_instructions && gathers->count > 0; n++) {
+        struct instruction *next = &plan->instructions[n];
+        for (int g = 0; g < gathers->count; g++) {
+            const struct node *gather = gathers->item[g].node;
             if (next->node == gather->in[0]->maker) {
                 BUG_ON(next->fills);
                 next->fills = g + 1;
             }
+            for (int i = 0; i < next->node->n_in; i++) {
+                if (next->node->in[i] == gather->out[0])
+                    next->awaits = g + 1;
+            }
         }
+        BUG_ON(next->awaits && !is_announced(plan, n));
     }
 }
 
