@@ -79,6 +79,8 @@ MUST_CHECK enum status exec_settle(struct exec *exec);
 int64_t exec_first_shard(const struct exec *exec);
 int64_t exec_shard_count(const struct exec *exec);
 int exec_lanes(const struct exec *exec);
+/* Lanes that a rank would have. */
+int exec_lanes_of(int64_t shards, int ranks, int threads);
 
 /* Parameters and state ----------------------------------------------------------------- */
 

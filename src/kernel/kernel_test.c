@@ -223,6 +223,15 @@ static const char *const large[] = {
     "16x64x16x16 relu",
     "batch_norm_grad 64x325x4x4 64x325x4x4 325 2x325 -> 64x325x4x4 325 325",
     "batch_norm_apply 16x24x33x31 24 24 24 24 16x24x33x31 relu6",
+    "batch_norm_stats 16x24x33x31",
+    "batch_norm_join 65x3x512 3x512",
+    "batch_norm_normalize 16x64x16x16 64 64 2x64 16x64x16x16 relu",
+    "batch_norm_grad_sums 16x24x33x31 16x24x33x31 2x24 16x24x33x31 -> 24 24 3x24 relu6",
+    "batch_norm_grad_sums 16x64x16x16 16x64x16x16 2x64 16x64x16x16 -> 64 64 3x64 16x64x16x16 "
+    "relu",
+    "batch_norm_grad_spread 16x24x33x31 16x24x33x31 24 2x24 4x3x24 16x24x33x31 -> 16x24x33x31 "
+    "relu6",
+    "batch_norm_grad_spread 64x325x4x4 64x325x4x4 325 2x325 3x3x325 -> 64x325x4x4",
     "reorder 32x64x7x7 nhwc plain",
     "reorder 32x64x7x7 plain nhwc",
     "dropout 300x1001",

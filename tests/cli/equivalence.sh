@@ -6,7 +6,7 @@ need_data fashion-mnist
 train() { # DIR ARGUMENTS...
     local dir=$1
     shift
-    "$tutti" train "$@" --seed 7 --limit 3000 --quiet --out "$dir" || complain "train $*"
+    "$tutti" train --limit 3000 "$@" --seed 7 --quiet --out "$dir" || complain "train $*"
 }
 
 for n in 1 2 3 4; do
@@ -37,6 +37,16 @@ train augmented-readers "${augmented[@]}" --threads 1 --loader-threads 3
 same "cnn, 4 shards, crop, flip, cutout" augmented-1 augmented-2 augmented-4 augmented-readers
 train augmented-not cnn --epochs 1 --batch 128 --shards 4 --threads 1
 [ "$(hash augmented-not)" != "$(hash augmented-1)" ] || complain "augmentation makes no difference"
+
+# Batch statistics of the whole step: a shard a thread, whichever rank has it.
+normed=(resnet18 --width 4 --limit 64 --epochs 1 --batch 32 --shards 4)
+train normed-4x1 "${normed[@]}" --sync-batch-norm --threads 1 -n 4
+train normed-2x2 "${normed[@]}" --sync-batch-norm --threads 2 -n 2
+train normed-1x4 "${normed[@]}" --sync-batch-norm --threads 4
+train normed-recompute "${normed[@]}" --sync-batch-norm --threads 2 -n 2 --recompute
+same "resnet18, 4 shards, synchronized" normed-4x1 normed-2x2 normed-1x4 normed-recompute
+train normed-not "${normed[@]}" --threads 4
+[ "$(hash normed-not)" != "$(hash normed-1x4)" ] || complain "--sync-batch-norm makes no difference"
 
 # One shard shared by threads.
 train one-1 cnn --epochs 1 --shards 1 --threads 1
