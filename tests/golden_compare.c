@@ -64,7 +64,7 @@ static struct fingerprint take_fingerprint(const struct safetensors_entry *entry
 static double error_of(const struct fingerprint *f, const struct json_value *golden)
 {
     const struct json_value *sums = json_get(golden, "sums");
-    const double scale = json_number(golden, "scale", NAN);
+    const double scale = json_number(golden, "scale", (double)NAN);
     double squares = 0;
 
     if (!sums || sums->count != SIGNS)
@@ -72,7 +72,7 @@ static double error_of(const struct fingerprint *f, const struct json_value *gol
     for (int k = 0; k < SIGNS; k++)
         squares += pow(f->sums[k] - sums->items[k].number, 2);
     const double estimate = sqrt(squares / SIGNS);
-    const double difference = fabs(f->norm - json_number(golden, "norm", NAN));
+    const double difference = fabs(f->norm - json_number(golden, "norm", (double)NAN));
     return (isnan(difference) || difference > estimate ? difference : estimate) / scale;
 }
 

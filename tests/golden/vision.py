@@ -189,7 +189,8 @@ def golden_evaluation(run):
     print(f"{run.model:16s} outputs: float32 {error:.1e}", flush=True)
     if error > TENSOR_TOLERANCE:
         sys.exit(f"make_goldens: {run.model}: rounding alone moves the outputs")
-    return {"seed": EVALUATION_SEED, "samples": EVALUATED, "outputs": printed({"outputs": outputs}, {"outputs": 0})}
+    return {"seed": EVALUATION_SEED, "samples": EVALUATED,
+            "outputs": printed({"outputs": outputs}, {"outputs": 0})}
 
 
 def golden_tensors(net, numbers):
@@ -197,7 +198,8 @@ def golden_tensors(net, numbers):
     evaluation, begin = evaluation_ranges(net), begin_ranges(net)
     result = {}
     for name, value in start.saved_values(net).items():
-        result[name] = {"number": numbers[name], "shape": list(value.shape), "evaluation": evaluation[name]}
+        result[name] = {"number": numbers[name], "shape": list(value.shape),
+                        "evaluation": evaluation[name]}
         if start.norms(net):
             result[name]["begin"] = begin[name]
     return result
@@ -308,7 +310,8 @@ def write_tensors(path, tensors):
 
 def write_state(path, net, ranges, seed):
     """Drawn weights in a file of torchvision's names."""
-    counts = {k: np.array(STEPS, np.int64) for k in net.state_dict() if k.endswith(".num_batches_tracked")}
+    counts = {k: np.array(STEPS, np.int64) for k in net.state_dict()
+              if k.endswith(".num_batches_tracked")}
     write_tensors(path, {**counts, **start.drawn_weights(net, ranges, seed)})
 
 
@@ -317,8 +320,9 @@ def tutti_train(tutti, run, steps, folder, extra):
     if start.norms(net):
         write_state(folder.with_suffix(".begin"), net, begin_ranges(net), SEED)
         extra = [*extra, "--init", folder.with_suffix(".begin")]
-    flags = ["--data", run.data, "--no-shuffle", "--shards", "1", "--seed", str(SEED), "--batch", str(run.batch),
-             "--steps", str(steps), "--limit", str(STEPS * run.batch), "--log-every", "1", "--lr",
+    flags = ["--data", run.data, "--no-shuffle", "--shards", "1", "--seed", str(SEED), "--batch",
+             str(run.batch), "--steps", str(steps), "--limit", str(STEPS * run.batch),
+             "--log-every", "1", "--lr",
              str(run.rate), "--momentum", str(MOMENTUM), "--weight-decay", "0", *extra]
     if any(isinstance(m, torch.nn.Dropout) for m in net.modules()):
         flags += ["--dropout", "0"]
@@ -333,16 +337,18 @@ def tutti_train(tutti, run, steps, folder, extra):
 def tutti_outputs(tutti, run, folder, extra):
     _, net = make_net(run.model)
     write_state(folder / "torch.safetensors", net, evaluation_ranges(net), EVALUATION_SEED)
-    subprocess.run([tutti, "eval", run.model, "--data", run.data, "--weights", folder / "torch.safetensors",
-                    "--limit", str(EVALUATED), "--outputs", folder / "outputs.safetensors",
+    subprocess.run([tutti, "eval", run.model, "--data", run.data, "--weights",
+                    folder / "torch.safetensors", "--limit", str(EVALUATED), "--outputs", folder / "outputs.safetensors",
                     *extra], check=True, stdout=subprocess.DEVNULL)
     return read_tensors(folder / "outputs.safetensors")["outputs"]
 
 
 def ways(tutti):
     """Flags for direct kernels, and for the usual ones where they are others."""
-    help_text = subprocess.run([tutti, "train", "--help"], check=True, capture_output=True, text=True).stdout
-    return [((), WINOGRAD_LIMIT), (("--exact",), TENSOR_LIMIT)] if "--exact" in help_text else [((), TENSOR_LIMIT)]
+    told = subprocess.run([tutti, "train", "--help"], check=True, capture_output=True, text=True)
+    if "--exact" in told.stdout:
+        return [((), WINOGRAD_LIMIT), (("--exact",), TENSOR_LIMIT)]
+    return [((), TENSOR_LIMIT)]
 
 
 def compare_run(tutti, run, extra, limit, truth, outputs):
