@@ -379,16 +379,16 @@ static void turn_back(const struct plan *plan, const struct unit *unit,
     }
 }
 
-/* Scratch of a task. */
+/* Scratch of a thread. */
 struct own {
     float *v, *m, *turned, *u;
 };
 
-static struct own own_at(const struct plan *plan, size_t task)
+static struct own own_at(const struct plan *plan, size_t slot)
 {
     struct own own;
 
-    own.v = plan->scratch + kept_floats(plan) + (int64_t)task * plan->task_floats;
+    own.v = plan->scratch + kept_floats(plan) + (int64_t)slot * plan->task_floats;
     own.m = own.v + plan->form->places * plan->n_blocks * plan->v_step;
     own.turned = own.m + plan->form->places * plan->m_step;
     own.u = own.turned + turned_floats(plan);
@@ -396,7 +396,7 @@ static struct own own_at(const struct plan *plan, size_t task)
 }
 
 /* U of one slice, kept for all units. */
-static void keep_weights(void *arg, size_t task)
+static void keep_weights(void *arg, size_t task, size_t slot)
 {
     const struct plan *plan = arg;
     const int64_t n_slices = plan->n_blocks * plan->n_panels;
@@ -406,7 +406,7 @@ static void keep_weights(void *arg, size_t task)
     for (const int64_t end = i + n; i < end; i++) {
         const struct slice slice = slice_at(plan, i / plan->n_blocks, i % plan->n_blocks);
         turn_weights(plan, &slice, plan->scratch + i * u_floats(plan),
-                     own_at(plan, task).turned);
+                     own_at(plan, slot).turned);
     }
 }
 
@@ -431,10 +431,10 @@ static void run_panel(const struct plan *plan, const struct unit *unit, int64_t 
 }
 
 /* Some panels of some units. */
-static void run_task(void *arg, size_t task)
+static void run_task(void *arg, size_t task, size_t slot)
 {
     const struct plan *plan = arg;
-    const struct own own = own_at(plan, task);
+    const struct own own = own_at(plan, slot);
     struct unit unit = { 0 };
     int64_t i;
     const int64_t n_items =
@@ -468,9 +468,10 @@ static void run_correlation(struct plan *plan, const struct kernel_call *call)
     if (call->pool == NULL)
         plan->n_tasks = 1;
     if (plan->keeps_u)
-        pool_for(call->pool, (size_t)at_most(plan->n_blocks * plan->n_panels, plan->n_tasks),
-                 keep_weights, plan);
-    pool_for(call->pool, (size_t)plan->n_tasks, run_task, plan);
+        pool_for_slots(call->pool,
+                       (size_t)at_most(plan->n_blocks * plan->n_panels, plan->n_tasks),
+                       (size_t)plan->n_tasks, keep_weights, plan);
+    pool_for_slots(call->pool, (size_t)plan->n_tasks, (size_t)plan->n_tasks, run_task, plan);
 }
 
 bool winograd_can_run(const struct kernel_problem *problem)
