@@ -58,8 +58,8 @@ enum window { WINDOW_ANY, WINDOW_ONE, WINDOW_STRIDED };
 
 /* Rules by the window of a convolution, which go before the others. "depthwise", "grey" and
  * "matrix" run nothing but what they are best at; for windows of one pixel, though, oneDNN takes
- * 0.75 to 0.95 of the time of the others, and so with a stride, unless gradients of the input go
- * to many channels. */
+ * 0.75 to 0.95 of the time of the others, and so with a stride, unless there are many channels
+ * (256, oneDNN takes 1.35 of our own), or gradients of the input go to many. */
 struct window_rule {
     const char *op;
     enum window window;
@@ -86,7 +86,7 @@ static const struct window_rule window_rules[] = {
     { "conv2d_transpose", WINDOW_ANY, 0, "matrix" },
     { "conv2d_transpose_grad_input", WINDOW_ANY, 0, "matrix" },
     { "conv2d_transpose_grad_weight", WINDOW_ANY, 0, "matrix" },
-    { "conv2d", WINDOW_STRIDED, 0, "onednn" },
+    { "conv2d", WINDOW_STRIDED, 256, "onednn" },
     { "conv2d_grad_input", WINDOW_STRIDED, 64, "onednn" },
     { "conv2d_transpose", WINDOW_STRIDED, 64, "onednn" },
     { "conv2d_transpose_grad_input", WINDOW_STRIDED, 0, "onednn" },

@@ -304,13 +304,13 @@ static void run_unit(const struct plan *l, const struct unit *unit)
     }
 }
 
-static void run_task(void *arg, size_t task)
+static void run_task(void *arg, size_t task, size_t slot)
 {
     const struct plan *l = arg;
     const struct correlate *cor = l->cor;
     const int window = cor->pool ? 2 : 1;
     const int64_t rows = cor->rows / window, columns = cor->columns / window;
-    float *own = l->tasks + (int64_t)task * (l->plane_floats + l->sum_floats);
+    float *own = l->tasks + (int64_t)slot * (l->plane_floats + l->sum_floats);
     int64_t u;
     const int64_t n_units = gemm_part(l->n_units, l->n_tasks, (int64_t)task, &u);
 
@@ -347,5 +347,5 @@ void correlate_run(const struct correlate *cor, struct pool *pool, void *scratch
         l.n_tasks = 1;
     pool_for(pool, (size_t)l.n_panels, pack_weights, &l);
     fill_tables(&l);
-    pool_for(pool, (size_t)l.n_tasks, run_task, &l);
+    pool_for_slots(pool, (size_t)l.n_tasks, (size_t)l.n_tasks, run_task, &l);
 }

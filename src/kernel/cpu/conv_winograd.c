@@ -14,7 +14,8 @@
  * The gradient of the input is the same with dy, its weights turned and taken backwards.
  *
  * The gradient of the weights is dg = G^T [sum over tiles of V (A dy A^T)] G. Here the sums of one
- * block of input and one panel of output channels grow unit by unit, in order.
+ * block of input and one panel of output channels grow unit by unit, in order; a few sums of
+ * parts of the units are added at the end.
  *
  * Work: 36/16 products an output instead of 9 (9/4 for 2x2 images); transforms of about
  * 150 operations a tile and vector of channels. Traffic: x once a panel, w once a unit, y
@@ -31,6 +32,7 @@ enum {
     BLOCK_PLACES = 2304, /* channels summed over together, times places: 64 of 36, 256 of 9 */
     GRAIN = 16,          /* channels are cut at multiples of it */
     KEPT_UNITS = 4,      /* whose transforms are kept between blocks and panels */
+    SHARED = 8,          /* tasks that a gradient of weights is worth being cut into */
     SKEW = 16, /* floats between places, so that they do not share sets of the cache */
 };
 
@@ -379,16 +381,16 @@ static void turn_back(const struct plan *plan, const struct unit *unit,
     }
 }
 
-/* Scratch of a task. */
+/* Scratch of a thread. */
 struct own {
     float *v, *m, *turned, *u;
 };
 
-static struct own own_at(const struct plan *plan, size_t task)
+static struct own own_at(const struct plan *plan, size_t slot)
 {
     struct own own;
 
-    own.v = plan->scratch + kept_floats(plan) + (int64_t)task * plan->task_floats;
+    own.v = plan->scratch + kept_floats(plan) + (int64_t)slot * plan->task_floats;
     own.m = own.v + plan->form->places * plan->n_blocks * plan->v_step;
     own.turned = own.m + plan->form->places * plan->m_step;
     own.u = own.turned + turned_floats(plan);
@@ -396,7 +398,7 @@ static struct own own_at(const struct plan *plan, size_t task)
 }
 
 /* U of one slice, kept for all units. */
-static void keep_weights(void *arg, size_t task)
+static void keep_weights(void *arg, size_t task, size_t slot)
 {
     const struct plan *plan = arg;
     const int64_t n_slices = plan->n_blocks * plan->n_panels;
@@ -406,7 +408,7 @@ static void keep_weights(void *arg, size_t task)
     for (const int64_t end = i + n; i < end; i++) {
         const struct slice slice = slice_at(plan, i / plan->n_blocks, i % plan->n_blocks);
         turn_weights(plan, &slice, plan->scratch + i * u_floats(plan),
-                     own_at(plan, task).turned);
+                     own_at(plan, slot).turned);
     }
 }
 
@@ -431,10 +433,10 @@ static void run_panel(const struct plan *plan, const struct unit *unit, int64_t 
 }
 
 /* Some panels of some units. */
-static void run_task(void *arg, size_t task)
+static void run_task(void *arg, size_t task, size_t slot)
 {
     const struct plan *plan = arg;
-    const struct own own = own_at(plan, task);
+    const struct own own = own_at(plan, slot);
     struct unit unit = { 0 };
     int64_t i;
     const int64_t n_items =
@@ -468,9 +470,10 @@ static void run_correlation(struct plan *plan, const struct kernel_call *call)
     if (call->pool == NULL)
         plan->n_tasks = 1;
     if (plan->keeps_u)
-        pool_for(call->pool, (size_t)at_most(plan->n_blocks * plan->n_panels, plan->n_tasks),
-                 keep_weights, plan);
-    pool_for(call->pool, (size_t)plan->n_tasks, run_task, plan);
+        pool_for_slots(call->pool,
+                       (size_t)at_most(plan->n_blocks * plan->n_panels, plan->n_tasks),
+                       (size_t)plan->n_tasks, keep_weights, plan);
+    pool_for_slots(call->pool, (size_t)plan->n_tasks, (size_t)plan->n_tasks, run_task, plan);
 }
 
 bool winograd_can_run(const struct kernel_problem *problem)
@@ -549,66 +552,91 @@ static bool keeps_turned(const struct plan *plan)
     return plan->n_units <= KEPT_UNITS;
 }
 
-static int64_t v_floats(const struct plan *plan)
+/* Else units are cut into parts with sums of their own, which are added in order, where slices are
+ * too few to be shared among threads. */
+static int64_t weight_parts(const struct plan *plan)
 {
-    return plan->form->places * plan->v_step * (keeps_turned(plan) ? plan->n_units : 1);
+    const int64_t slices = plan->n_blocks * plan->n_panels;
+
+    return keeps_turned(plan)
+               ? 1
+               : at_least(1, at_most(gemm_ceil(SHARED, slices), plan->n_units / 2));
 }
 
-static int64_t m_floats(const struct plan *plan)
+/* What the gradient of the weights has in scratch. */
+struct room {
+    int64_t parts, slots; /* threads that take part */
+    int64_t n_u, n_v, n_m;
+};
+
+static struct room room_of(const struct plan *plan)
 {
-    return plan->form->places * plan->m_step *
-           (keeps_turned(plan) ? plan->n_units * plan->n_panels : 1);
+    const int64_t slices = plan->n_blocks * plan->n_panels;
+    struct room room = { .parts = weight_parts(plan) };
+
+    if (keeps_turned(plan)) {
+        room.slots = room.n_u = at_most(plan->n_panels, GEMM_TASKS);
+        room.n_v = plan->n_units;
+        room.n_m = plan->n_units * plan->n_panels;
+    } else {
+        room.slots = room.n_v = room.n_m = at_most(slices * room.parts, GEMM_TASKS);
+        room.n_u = room.parts > 1 ? slices * room.parts : room.slots;
+    }
+    return room;
 }
 
 size_t winograd_weight_scratch(const struct kernel_problem *problem)
 {
     const struct plan plan = weight_plan(problem);
+    const struct room room = room_of(&plan);
 
-    return (size_t)(plan.form->places * plan.u_step + v_floats(&plan) + m_floats(&plan)) *
+    return (size_t)(plan.form->places * (room.n_u * plan.u_step + room.n_v * plan.v_step +
+                                         room.n_m * plan.m_step)) *
            sizeof(float);
 }
 
 struct walk {
     const struct plan *plan;
-    struct unit unit;
-    struct slice slice;
-    bool turns_v, turns_m; /* or they have been made */
+    struct room room;
+    int64_t block; /* whose V is kept */
     float *u, *v, *m, *dw;
-    bool accumulate;
 };
 
-enum { TURN_TILES = 8 }; /* of a task */
-
-/* V and A dy A^T of some tiles of the unit. */
-static void turn_both(void *arg, size_t i)
+static float *u_at(const struct walk *walk, int64_t i)
 {
-    const struct walk *walk = arg;
-    const struct plan *plan = walk->plan;
-    const struct slice *slice = &walk->slice;
-    const int64_t begin = walk->unit.first, from = begin + (int64_t)i * TURN_TILES;
-    const int64_t to = at_most(from + TURN_TILES, begin + walk->unit.tiles);
+    return walk->u + i * walk->plan->form->places * walk->plan->u_step;
+}
+
+static float *v_at(const struct walk *walk, int64_t i)
+{
+    return walk->v + i * walk->plan->form->places * walk->plan->v_step;
+}
+
+static float *m_at(const struct walk *walk, int64_t i)
+{
+    return walk->m + i * walk->plan->form->places * walk->plan->m_step;
+}
+
+/* A dy A^T of channels [first, first + n) of tiles [from, to), the first of a unit being `begin`. */
+static void turn_outputs(const struct plan *plan, int64_t begin, int64_t from, int64_t to,
+                         int64_t first, int64_t n, float *m)
+{
     struct winograd_in dy = plan->dy;
 
-    if (walk->turns_v)
-        turn_inputs(plan, begin, from, to, slice->k0, slice->depth, walk->v);
-    for (int64_t t = from; t < to && walk->turns_m; t++) {
-        const int64_t at =
-            place_tile(plan, t, &dy.top, &dy.left) * plan->dy_image + slice->first;
+    for (int64_t t = from; t < to; t++) {
+        const int64_t at = place_tile(plan, t, &dy.top, &dy.left) * plan->dy_image + first;
 
         dy.x = plan->dy.x + at;
         dy.index = plan->dy.index != NULL ? plan->dy.index + at : NULL;
-        plan->form->output_grad(&dy, (int)slice->n, walk->m + (t - begin) * plan->panel,
-                                plan->m_step);
+        plan->form->output_grad(&dy, (int)n, m + (t - begin) * plan->panel, plan->m_step);
     }
 }
 
 /* Adds V^T M of one place to its sums. */
-static void multiply_place(void *arg, size_t place)
+static void multiply_place(const struct plan *plan, const struct slice *slice, int64_t tiles,
+                           const float *v, const float *m, float *u, bool accumulate)
 {
     static const ptrdiff_t no_offset[1] = { 0 };
-    const struct walk *walk = arg;
-    const struct plan *plan = walk->plan;
-    const struct slice *slice = &walk->slice;
     const int parts = gemm_panels(plan->isa, plan->isa->columns, slice->depth, slice->n);
 
     for (int p = 0; p < parts; p++) {
@@ -618,12 +646,12 @@ static void multiply_place(void *arg, size_t place)
         struct tile tile = {
             .segment = no_offset,
             .n_segments = 1,
-            .depth = (int)walk->unit.tiles,
+            .depth = (int)tiles,
             .a_step = plan->block,
-            .b = walk->m + (int64_t)place * plan->m_step + first,
+            .b = m + first,
             .b_step = plan->panel,
             .last = n - (vecs - 1) * plan->isa->lanes,
-            .accumulate = walk->accumulate,
+            .accumulate = accumulate,
         };
         tile.b_full = tile.last == plan->isa->lanes;
         const int64_t n_tiles = gemm_ceil(slice->depth, plan->isa->columns[vecs]);
@@ -631,59 +659,168 @@ static void multiply_place(void *arg, size_t place)
             int64_t at;
             const int count = (int)gemm_part(slice->depth, n_tiles, t, &at);
 
-            tile.a[0] = walk->v + (int64_t)place * plan->v_step + at;
+            tile.a[0] = v + at;
             for (int r = 0; r < count; r++)
-                tile.c[r] =
-                    walk->u + (int64_t)place * plan->u_step + (at + r) * plan->panel + first;
+                tile.c[r] = u + (at + r) * plan->panel + first;
             plan->isa->by_columns(&tile, count, vecs);
         }
     }
 }
 
-/* dw of one block and panel. */
-static void run_slice(struct walk *walk, int64_t block, int64_t panel,
-                      const struct kernel_call *call)
+static void multiply_places(const struct plan *plan, const struct slice *slice, int64_t tiles,
+                            const float *v, const float *m, float *u, bool accumulate)
+{
+    for (int64_t place = 0; place < plan->form->places; place++)
+        multiply_place(plan, slice, tiles, v + place * plan->v_step, m + place * plan->m_step,
+                       u + place * plan->u_step, accumulate);
+}
+
+/* dw of input channels [from, to) of a slice. */
+static void turn_sums(const struct walk *walk, const struct slice *slice, const float *u,
+                      int64_t from, int64_t to)
 {
     const struct plan *plan = walk->plan;
-    const struct slice slice = slice_at(plan, panel, block);
-    const int64_t places = plan->form->places;
-    const bool keeps = keeps_turned(plan);
-    float *v = walk->u + places * plan->u_step, *m = v + v_floats(plan);
 
-    walk->slice = slice;
-    walk->accumulate = false;
-    walk->turns_v = !keeps || panel == 0;
-    walk->turns_m = !keeps || block == 0;
-    for (int64_t i = 0; i < plan->n_units; i++) {
-        walk->unit = unit_at(plan, i);
-        walk->v = keeps ? v + i * places * plan->v_step : v;
-        walk->m = keeps ? m + (i * plan->n_panels + panel) * places * plan->m_step : m;
-        if (walk->turns_v || walk->turns_m)
-            pool_for(call->pool, (size_t)gemm_ceil(walk->unit.tiles, TURN_TILES), turn_both,
-                     walk);
-        pool_for(call->pool, (size_t)places, multiply_place, walk);
-        walk->accumulate = true;
-    }
-    for (int64_t c = 0; c < slice.depth; c++)
-        plan->form->weight_grad(walk->u + c * plan->panel, plan->u_step, (int)slice.n,
-                                walk->dw + (slice.k0 + c) * plan->out + slice.first,
+    for (int64_t c = from; c < to; c++)
+        plan->form->weight_grad(u + c * plan->panel, plan->u_step, (int)slice->n,
+                                walk->dw + (slice->k0 + c) * plan->out + slice->first,
                                 plan->in * plan->out);
+}
+
+enum { TURN_TILES = 8 }; /* of a task */
+
+/* Some tiles of a unit: V of this block, and with the first block M of all panels. */
+static void turn_kept(void *arg, size_t task)
+{
+    const struct walk *walk = arg;
+    const struct plan *plan = walk->plan;
+    const int64_t chunks = gemm_ceil(plan->tiles, TURN_TILES), i = (int64_t)task / chunks;
+    const struct unit unit = unit_at(plan, i);
+    const int64_t end = unit.first + unit.tiles;
+    const int64_t from = unit.first + (int64_t)task % chunks * TURN_TILES;
+    const int64_t to = at_most(from + TURN_TILES, end);
+    const struct slice slice = slice_at(plan, 0, walk->block);
+
+    turn_inputs(plan, unit.first, from, to, slice.k0, slice.depth, v_at(walk, i));
+    for (int64_t panel = 0; panel < plan->n_panels && walk->block == 0; panel++) {
+        const struct slice out = slice_at(plan, panel, 0);
+        turn_outputs(plan, unit.first, from, to, out.first, out.n,
+                     m_at(walk, i * plan->n_panels + panel));
+    }
+}
+
+/* dw of one panel and this block, whose V and M are there. */
+static void run_kept(void *arg, size_t panel, size_t slot)
+{
+    const struct walk *walk = arg;
+    const struct plan *plan = walk->plan;
+    const struct slice slice = slice_at(plan, (int64_t)panel, walk->block);
+    float *u = u_at(walk, (int64_t)slot);
+
+    for (int64_t i = 0; i < plan->n_units; i++)
+        multiply_places(plan, &slice, unit_at(plan, i).tiles, v_at(walk, i),
+                        m_at(walk, i * plan->n_panels + (int64_t)panel), u, i > 0);
+    turn_sums(walk, &slice, u, 0, slice.depth);
+}
+
+/* The sums of one part of the units for one slice; dw if that is all of them. */
+static void run_units(void *arg, size_t task, size_t slot)
+{
+    const struct walk *walk = arg;
+    const struct plan *plan = walk->plan;
+    const int64_t parts = walk->room.parts, i = (int64_t)task / parts;
+    const struct slice slice = slice_at(plan, i % plan->n_panels, i / plan->n_panels);
+    float *u = u_at(walk, (int64_t)(parts > 1 ? task : slot));
+    float *v = v_at(walk, (int64_t)slot), *m = m_at(walk, (int64_t)slot);
+    int64_t first;
+    const int64_t n = gemm_part(plan->n_units, parts, (int64_t)task % parts, &first);
+
+    for (int64_t k = first; k < first + n; k++) {
+        const struct unit unit = unit_at(plan, k);
+        const int64_t end = unit.first + unit.tiles;
+
+        turn_inputs(plan, unit.first, unit.first, end, slice.k0, slice.depth, v);
+        turn_outputs(plan, unit.first, unit.first, end, slice.first, slice.n, m);
+        multiply_places(plan, &slice, unit.tiles, v, m, u, k > first);
+    }
+    if (parts == 1)
+        turn_sums(walk, &slice, u, 0, slice.depth);
+}
+
+enum { JOIN_CHANNELS = 8 }; /* of a task */
+
+/* Adds the parts' sums for some input channels of a slice, in order; dw of these. */
+static void join_parts(void *arg, size_t task)
+{
+    const struct walk *walk = arg;
+    const struct plan *plan = walk->plan;
+    const int64_t parts = walk->room.parts, chunks = gemm_ceil(plan->block, JOIN_CHANNELS);
+    const int64_t i = (int64_t)task / chunks, from = (int64_t)task % chunks * JOIN_CHANNELS;
+    const struct slice slice = slice_at(plan, i % plan->n_panels, i / plan->n_panels);
+    const int64_t to = at_most(from + JOIN_CHANNELS, slice.depth);
+    float *sum = u_at(walk, i * parts);
+
+    for (int64_t part = 1; part < parts; part++) {
+        const float *u = u_at(walk, i * parts + part);
+        for (int64_t place = 0; place < plan->form->places; place++) {
+            const int64_t at = place * plan->u_step;
+            for (int64_t c = at + from * plan->panel; c < at + to * plan->panel; c++)
+                sum[c] += u[c];
+        }
+    }
+    turn_sums(walk, &slice, sum, from, to);
+}
+
+static void run_weight(struct walk *walk, struct pool *pool)
+{
+    const struct plan *plan = walk->plan;
+    const int64_t slices = plan->n_blocks * plan->n_panels, parts = walk->room.parts;
+
+    if (!keeps_turned(plan)) {
+        pool_for_slots(pool, (size_t)(slices * parts), (size_t)walk->room.slots, run_units,
+                       walk);
+        if (parts > 1)
+            pool_for(pool, (size_t)(slices * gemm_ceil(plan->block, JOIN_CHANNELS)), join_parts,
+                     walk);
+        return;
+    }
+    for (walk->block = 0; walk->block < plan->n_blocks; walk->block++) {
+        pool_for(pool, (size_t)(plan->n_units * gemm_ceil(plan->tiles, TURN_TILES)), turn_kept,
+                 walk);
+        pool_for_slots(pool, (size_t)plan->n_panels, (size_t)walk->room.slots, run_kept, walk);
+    }
+}
+
+enum { BIAS_CHANNELS = 32 }; /* of a task */
+
+static void sum_channels(void *arg, size_t task)
+{
+    const struct kernel_call *call = arg;
+    const struct shape *dy = &call->problem->in[1].shape;
+    const int64_t first = (int64_t)task * BIAS_CHANNELS, channels = dy->dim[1];
+
+    tile_current()->column_sums(
+        (const float *)call->in[1] + first, channels, dy->dim[0] * dy->dim[2] * dy->dim[3],
+        (int)at_most(BIAS_CHANNELS, channels - first), false, (float *)call->out[1] + first);
 }
 
 void winograd_weight_run(const struct kernel_call *call)
 {
     struct plan plan = weight_plan(call->problem);
     const bool is_pooled = conv_is_pooled(call->problem);
-    struct walk walk = { .plan = &plan, .u = call->scratch, .dw = call->out[0] };
+    struct kernel_call copy = *call;
+    struct walk walk = {
+        .plan = &plan, .room = room_of(&plan), .u = call->scratch, .dw = call->out[0]
+    };
 
+    walk.v = u_at(&walk, walk.room.n_u);
+    walk.m = v_at(&walk, walk.room.n_v);
     plan.x.x = call->in[0];
     plan.dy.x = call->in[1];
     plan.dy.index = is_pooled ? call->in[2] : NULL;
-    for (int64_t i = 0; i < plan.n_blocks * plan.n_panels; i++)
-        run_slice(&walk, i / plan.n_panels, i % plan.n_panels, call);
+    run_weight(&walk, call->pool);
     if (call->problem->n_out > 1 && !is_pooled)
-        plan.isa->column_sums(plan.dy.x, plan.out, plan.images * plan.rows * plan.columns,
-                              (int)plan.out, false, call->out[1]);
+        pool_for(call->pool, (size_t)gemm_ceil(plan.out, BIAS_CHANNELS), sum_channels, &copy);
     else if (call->problem->n_out > 1)
         plan.isa->window_sums(plan.dy.x, plan.dy.index,
                               plan.images * (plan.rows / 2) * (plan.columns / 2), (int)plan.out,
