@@ -33,7 +33,7 @@ struct exec_config {
     const struct graph *eval;  /* after pass_evaluation, or NULL */
     struct comm *comm;         /* borrowed */
     int threads;
-    int64_t shards, batch; /* of the whole job */
+    int64_t shards, batch; /* of the whole job; batch 0: evaluations alone, no steps */
     uint64_t seed;
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;

@@ -825,6 +825,52 @@ static void test_synchronized_batch_norm_does_not_depend_on_ranks(void)
     }
 }
 
+static enum status evaluate_without_steps(struct comm *comm, void *arg)
+{
+    const struct job *job = arg;
+    struct exec_config config = config_of(job, comm);
+    struct exec_result result;
+    struct exec *exec;
+
+    config.batch = 0;
+    config.shards = 1; /* not those of the training graph */
+    TRY(exec_create(&config, &exec));
+    enum status status = exec_init_params(exec);
+    if (status == STATUS_OK)
+        status = exec_evaluate(exec, job->dataset, &result);
+    exec_destroy(exec);
+    CHECK(status != STATUS_OK || result.samples == dataset_count(job->dataset));
+    return status;
+}
+
+/* As tutti eval does, with graphs that give columns to lanes or let shards meet. */
+static void test_what_only_evaluates_needs_no_batch(void)
+{
+    const struct data_testing_set set = {
+        .train = 8, .test = 40, .rows = SIDE, .columns = SIDE, .classes = CLASSES
+    };
+    struct dataset *dataset;
+    static struct job job;
+    struct rng rng;
+
+    rng_init(&rng, 5, 5);
+    data_testing_make(&rng, test_folder(), &set);
+    CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
+    for (int sync_norm = 0; sync_norm < 2; sync_norm++) {
+        struct setup setup = usual;
+        setup.model = sync_norm ? "normed" : "mlp";
+        setup.sync_norm = sync_norm;
+        setup.factors = true;
+        setup.shards = 4;
+        setup.ranks = setup.threads = 1;
+        make_job(&setup, &job);
+        job.dataset = dataset;
+        CHECK_OK(comm_testing_threads(1, NULL, evaluate_without_steps, &job));
+        release_job(&job);
+    }
+    dataset_close(dataset);
+}
+
 static void test_several_shards_a_lane_cannot_exchange_statistics(void)
 {
     struct setup setup = usual;
@@ -872,6 +918,8 @@ const struct test tests[] = {
       .run = test_fewer_shards_than_ranks_are_refused },
     { .name = "synchronized batch norm does not depend on ranks",
       .run = test_synchronized_batch_norm_does_not_depend_on_ranks },
+    { .name = "what only evaluates needs no batch",
+      .run = test_what_only_evaluates_needs_no_batch },
     { .name = "several shards a lane cannot exchange statistics",
       .run = test_several_shards_a_lane_cannot_exchange_statistics },
     { 0 },

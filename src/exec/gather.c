@@ -35,6 +35,8 @@ enum status gathers_find(struct exec *exec)
     const struct graph *graph = exec->config.train;
     struct plan_gathers *gathers = &exec->gathers;
 
+    if (exec->config.batch == 0) /* no step, so no meeting */
+        return STATUS_OK;
     TRY(mem_alloc((size_t)graph_node_count(graph) + 1, sizeof *gathers->item, &gathers->item));
     for (int n = 0; n < graph_node_count(graph); n++) {
         const struct node *node = graph_node(graph, n);

@@ -45,6 +45,7 @@ train normed-2x2 "${normed[@]}" --sync-batch-norm --threads 2 -n 2
 train normed-1x4 "${normed[@]}" --sync-batch-norm --threads 4
 train normed-recompute "${normed[@]}" --sync-batch-norm --threads 2 -n 2 --recompute
 same "resnet18, 4 shards, synchronized" normed-4x1 normed-2x2 normed-1x4 normed-recompute
+"$tutti" eval normed-1x4 --threads 1 >/dev/null || complain "eval of a synchronized run"
 train normed-not "${normed[@]}" --threads 4
 [ "$(hash normed-not)" != "$(hash normed-1x4)" ] || complain "--sync-batch-norm makes no difference"
 
