@@ -6,7 +6,7 @@ need_data fashion-mnist
 train() { # DIR ARGUMENTS...
     local dir=$1
     shift
-    "$tutti" train --limit 3000 "$@" --seed 7 --quiet --out "$dir" || complain "train $*"
+    "$tutti" train --limit "${limit:-3000}" "$@" --seed 7 --quiet --out "$dir" || complain "train $*"
 }
 
 for n in 1 2 3 4; do
@@ -54,6 +54,16 @@ train one-1 cnn --epochs 1 --shards 1 --threads 1
 train one-2 cnn --epochs 1 --shards 1 --threads 2
 train one-3 cnn --epochs 1 --shards 1 --threads 3
 same "one shard, threads share it" one-1 one-2 one-3
+
+# So with batch norm, where a rank has one shard unless told otherwise: Winograd's and strided convolutions,
+# depthwise ones, oneDNN's in parts.
+for model in "resnet18 --width 8" "mobilenet_v2 --width 0.25"; do
+    read -ra shared <<<"$model"
+    for t in 1 2 3; do
+        limit=128 train "${shared[0]}-$t" "${shared[@]}" --data fashion-mnist --steps 2 --batch 64 --shards 1 --threads $t
+    done
+    same "$model, one shard" "${shared[0]}-1" "${shared[0]}-2" "${shared[0]}-3"
+done
 
 # And other settings do make a difference: the comparison is not blind.
 train other mlp --shards 2 --threads 1 --epochs 1 --batch 60

@@ -32,6 +32,7 @@ enum {
     BLOCK_PLACES = 2304, /* channels summed over together, times places: 64 of 36, 256 of 9 */
     GRAIN = 16,          /* channels are cut at multiples of it */
     KEPT_UNITS = 4,      /* whose transforms are kept between blocks and panels */
+    TASKS = 64,          /* small enough that threads end together */
     SHARED = 8,          /* tasks that a gradient of weights is worth being cut into */
     SKEW = 16, /* floats between places, so that they do not share sets of the cache */
 };
@@ -46,7 +47,8 @@ struct plan {
     int64_t n_blocks, n_panels;
     int64_t block, panel;           /* channels of a full one */
     int64_t v_step, m_step, u_step; /* between places */
-    int64_t n_tasks, task_floats;   /* not of the weights' gradient */
+    int64_t n_tasks, slots;         /* not of the weights' gradient; threads that take part */
+    int64_t task_floats;            /* scratch of a thread */
     bool keeps_u;                   /* several units: U is made once a call, not on the way */
     bool is_turned;
     struct winograd_in x, dy;  /* of the whole batch; dy for the gradient of the weights */
@@ -209,7 +211,8 @@ static int64_t kept_floats(const struct plan *plan)
 static void size_correlation(struct plan *plan)
 {
     plan->keeps_u = plan->n_units > 1;
-    plan->n_tasks = at_most(plan->n_units * plan->n_panels, GEMM_TASKS);
+    plan->slots = at_most(plan->n_units * plan->n_panels, GEMM_TASKS);
+    plan->n_tasks = at_most(at_least(plan->n_units, plan->slots), TASKS);
     plan->task_floats = plan->form->places * (plan->n_blocks * plan->v_step + plan->m_step) +
                         turned_floats(plan);
     if (!plan->keeps_u)
@@ -264,7 +267,7 @@ static struct plan input_plan(const struct kernel_problem *problem)
 
 static size_t correlation_scratch(const struct plan *plan)
 {
-    return (size_t)(kept_floats(plan) + plan->n_tasks * plan->task_floats) * sizeof(float);
+    return (size_t)(kept_floats(plan) + plan->slots * plan->task_floats) * sizeof(float);
 }
 
 /* One panel for one block of channels. */
@@ -432,18 +435,19 @@ static void run_panel(const struct plan *plan, const struct unit *unit, int64_t 
     turn_back(plan, unit, &slice, own->m);
 }
 
-/* Some panels of some units. */
+/* Some panels of some units; of whole units if there are enough of them. */
 static void run_task(void *arg, size_t task, size_t slot)
 {
     const struct plan *plan = arg;
     const struct own own = own_at(plan, slot);
     struct unit unit = { 0 };
+    const int64_t together = plan->n_units >= plan->n_tasks ? plan->n_panels : 1;
     int64_t i;
-    const int64_t n_items =
-        gemm_part(plan->n_units * plan->n_panels, plan->n_tasks, (int64_t)task, &i);
-    const int64_t begin = i, end = i + n_items;
+    const int64_t n_items = together * gemm_part(plan->n_units * plan->n_panels / together,
+                                                 plan->n_tasks, (int64_t)task, &i);
+    const int64_t begin = i * together, end = begin + n_items;
 
-    for (; i < end; i++) {
+    for (i = begin; i < end; i++) {
         if (i == begin || i % plan->n_panels == 0) {
             unit = unit_at(plan, i / plan->n_panels);
             for (int64_t block = 0; block < plan->n_blocks; block++) {
@@ -472,8 +476,8 @@ static void run_correlation(struct plan *plan, const struct kernel_call *call)
     if (plan->keeps_u)
         pool_for_slots(call->pool,
                        (size_t)at_most(plan->n_blocks * plan->n_panels, plan->n_tasks),
-                       (size_t)plan->n_tasks, keep_weights, plan);
-    pool_for_slots(call->pool, (size_t)plan->n_tasks, (size_t)plan->n_tasks, run_task, plan);
+                       (size_t)plan->slots, keep_weights, plan);
+    pool_for_slots(call->pool, (size_t)plan->n_tasks, (size_t)plan->slots, run_task, plan);
 }
 
 bool winograd_can_run(const struct kernel_problem *problem)
