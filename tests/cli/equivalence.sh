@@ -39,7 +39,7 @@ train augmented-not cnn --epochs 1 --batch 128 --shards 4 --threads 1
 [ "$(hash augmented-not)" != "$(hash augmented-1)" ] || complain "augmentation makes no difference"
 
 # Batch statistics of the whole step: a shard a thread, whichever rank has it.
-normed=(resnet18 --width 4 --limit 64 --epochs 1 --batch 32 --shards 4)
+normed=(resnet18 --width 4 --data fashion-mnist --limit 64 --epochs 1 --batch 32 --shards 4)
 train normed-4x1 "${normed[@]}" --sync-batch-norm --threads 1 -n 4
 train normed-2x2 "${normed[@]}" --sync-batch-norm --threads 2 -n 2
 train normed-1x4 "${normed[@]}" --sync-batch-norm --threads 4
