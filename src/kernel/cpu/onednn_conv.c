@@ -12,7 +12,8 @@
 #include "kernel/cpu/onednn.h"
 
 /* Pixels of y of a part, at least, and how many parts. Weights are read, or written and added, once
- * a part: measured, this costs at most 3% of the time in one thread. */
+ * a part: with four parts instead of one a gradient of weights takes 2 to 7% longer in one thread, with
+ * eight the others up to 4% (best of 50 runs on a busy Xeon of 2023). */
 enum { READING_PIXELS = 256, WRITING_PIXELS = 512, WRITING_PARTS = 4 };
 static const double PART_FLOPS = 4e6; /* at least */
 
