@@ -13,6 +13,7 @@
 #include "base/test.h"
 #include "data/data_testing.h"
 #include "exec/exec.h"
+#include "graph/build.h"
 #include "pass/strategy.h"
 #include "train/train.h"
 #include "transport/launch.h"
@@ -80,14 +81,16 @@ static void test_refused_memory_is_reported_wherever_it_happens(void)
 
 /* Ranks that die ------------------------------------------------------------------------ */
 
-enum { RANKS = 3, STEPS = 2, SHARDS = 4, BATCH = 8 };
+enum { RANKS = 3, STEPS = 2, MOST_SAMPLES = 9 };
 
 struct victim {
+    int64_t shards, batch;
     struct graph *graph, *eval;
     struct dataset *data;
     struct optim_config optim;
     struct kernel_choices *choices;
-    int rank, point; /* who dies, at which of its meetings; point -1: nobody */
+    const char *kind; /* of meeting that is looked at; NULL: every one */
+    int rank, point;  /* who dies, at which of its meetings; point -1: nobody */
     int seen, me;
 };
 
@@ -95,7 +98,8 @@ static void die_at_point(void *arg, const char *point)
 {
     struct victim *victim = arg;
 
-    (void)point;
+    if (victim->kind && strcmp(victim->kind, point) != 0)
+        return;
     if (victim->me == victim->rank && victim->seen++ == victim->point)
         kill(getpid(), SIGKILL);
 }
@@ -107,16 +111,16 @@ static enum status train_a_little(struct transport *transport, void *arg)
         .train = victim->graph,
         .eval = victim->eval,
         .threads = 1,
-        .shards = SHARDS,
-        .batch = BATCH,
+        .shards = victim->shards,
+        .batch = victim->batch,
         .seed = 3,
         .choices = victim->choices,
         .optim = victim->optim,
         .at_meeting = die_at_point,
         .at_meeting_arg = victim,
     };
-    static float x[BATCH * 64];
-    static int32_t y[BATCH];
+    static float x[MOST_SAMPLES * 64];
+    static int32_t y[MOST_SAMPLES];
     struct exec_result result;
     struct exec *exec;
 
@@ -125,11 +129,12 @@ static enum status train_a_little(struct transport *transport, void *arg)
     TRY(exec_create(&config, &exec));
     TRY(exec_init_params(exec));
     for (uint64_t step = 0; step < STEPS; step++) {
-        const int64_t first = sampler_shard_begin(BATCH, SHARDS, exec_first_shard(exec));
+        const int64_t first =
+            sampler_shard_begin(victim->batch, victim->shards, exec_first_shard(exec));
         const struct batch batch = { .step = step,
-                                     .samples = BATCH,
+                                     .samples = victim->batch,
                                      .first = first,
-                                     .rows = BATCH - first,
+                                     .rows = victim->batch - first,
                                      .x = x,
                                      .y = y };
         TRY(exec_step(exec, &batch, &result));
@@ -141,11 +146,12 @@ static enum status train_a_little(struct transport *transport, void *arg)
     return STATUS_OK;
 }
 
-static void prepare(struct victim *victim)
+static void prepare(struct victim *victim, const struct model *model, bool sync_norm)
 {
-    const struct model *model = model_find("mlp");
     struct model_config config = model_defaults(model);
-    struct pass_config passes = { .batch = BATCH, .shards = SHARDS, .ranks = RANKS };
+    struct pass_config passes = {
+        .batch = victim->batch, .shards = victim->shards, .ranks = RANKS, .sync_norm = sync_norm
+    };
     const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
     const struct data_testing_set set = {
         .train = 20, .test = 300, .rows = 8, .columns = 8, .classes = 3
@@ -156,7 +162,7 @@ static void prepare(struct victim *victim)
     data_testing_make(&rng, test_folder(), &set);
     CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &victim->data));
     config.sample = dataset_sample(victim->data);
-    config.batch = BATCH;
+    config.batch = victim->batch;
     passes.optim.optimizer = optim_find("sgd");
     passes.optim.attrs = passes.optim.optimizer->defaults;
     passes.optim.attrs.max_norm = 1; /* so that every kind of meeting happens */
@@ -164,18 +170,19 @@ static void prepare(struct victim *victim)
     victim->optim = passes.optim;
     CHECK_OK(model_build(model, &config, &victim->graph));
     CHECK_OK(pass_run(victim->graph, strategy_find("mirrored")->passes, &passes, NULL));
+    config.training = false;
     CHECK_OK(model_build(model, &config, &victim->eval));
     CHECK_OK(pass_run(victim->eval, pass_evaluation, &whole, NULL));
     CHECK_OK(kernel_choices_load(NULL, &victim->choices));
 }
 
-static void test_a_rank_that_dies_anywhere_is_named_on_every_rank(void)
+/* Lets each rank die at each of its meetings; gives how many there were. */
+static int kill_everywhere(struct victim *prepared)
 {
     const struct launch_config launch = { .size = RANKS };
-    struct victim victim = { .rank = -1, .point = -1 };
+    struct victim victim = *prepared;
     int deaths = 0;
 
-    prepare(&victim);
     CHECK_OK(launch_ranks(&launch, train_a_little, &victim));
     for (int rank = 0; rank < RANKS; rank++) {
         for (int point = 0; point < 64; point++) {
@@ -194,12 +201,42 @@ static void test_a_rank_that_dies_anywhere_is_named_on_every_rank(void)
             CHECK(clock_seconds() - began < 6); /* 2 s, with room for a busy machine */
         }
     }
-    CHECK(deaths > 3 * 10);
     CHECK(waitpid(-1, NULL, WNOHANG) < 0); /* no child is left */
     graph_destroy(victim.graph);
     graph_destroy(victim.eval);
     dataset_close(victim.data);
     kernel_choices_destroy(victim.choices);
+    return deaths;
+}
+
+static void test_a_rank_that_dies_anywhere_is_named_on_every_rank(void)
+{
+    struct victim victim = { .shards = 4, .batch = 8, .rank = -1, .point = -1 };
+
+    prepare(&victim, model_find("mlp"), false);
+    CHECK(kill_everywhere(&victim) > 3 * 10);
+}
+
+/* Images with one batch norm. */
+static void build_normed(struct graph *graph, const struct model_config *config,
+                         struct value *input, struct value *target)
+{
+    const struct build_conv conv = { .channels = 2, .kernel = 3, .stride = 2, .pad = 1 };
+    struct value *x = build_conv2d(graph, "conv", input, conv);
+
+    x = build_relu(graph, "relu", build_batch_norm(graph, "bn", x, config->training));
+    build_classifier_loss(graph, build_linear(graph, "fc", x, 10), target);
+}
+
+static void test_a_rank_that_dies_at_a_gather_is_named_on_every_rank(void)
+{
+    static const struct model normed = { .name = "normed", .build = build_normed };
+    struct victim victim = {
+        .shards = RANKS, .batch = 9, .kind = "met", .rank = -1, .point = -1
+    };
+
+    prepare(&victim, &normed, true);
+    CHECK_INT(3 * 4, kill_everywhere(&victim)); /* ranks; forward and backward of two steps */
 }
 
 const struct test tests[] = {
@@ -207,5 +244,7 @@ const struct test tests[] = {
       .run = test_refused_memory_is_reported_wherever_it_happens },
     { .name = "a rank that dies anywhere is named on every rank",
       .run = test_a_rank_that_dies_anywhere_is_named_on_every_rank },
+    { .name = "a rank that dies at a gather is named on every rank",
+      .run = test_a_rank_that_dies_at_a_gather_is_named_on_every_rank },
     { 0 },
 };

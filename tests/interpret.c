@@ -10,7 +10,7 @@
 /* One node, ready to run. */
 struct step {
     const struct node *node;
-    const struct kernel *kernel; /* NULL: a view */
+    const struct kernel *kernel; /* NULL: a view, or a meeting of one shard: both copy */
     struct kernel_problem problem;
     struct kernel_call call;
 };
@@ -46,7 +46,9 @@ static enum status prepare_step(struct interpreter *in, const struct node *node,
                                 const struct kernel_choices *choices, struct step *step)
 {
     step->node = node;
-    if (node->op->is_view)
+    if (node->op->meets && node->attrs.shards != 1)
+        return FAIL(STATUS_UNSUPPORTED, "%s: the one shard here is not all", node->name);
+    if (node->op->is_view || node->op->meets)
         return STATUS_OK;
     step->problem = interpret_problem(node, in->shapes);
     if (choices)

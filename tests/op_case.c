@@ -339,6 +339,51 @@ static struct node *add_batch_norm_grad(struct graph *graph, const struct op *op
     return graph_add(graph, op, "case", in, 5, &attrs);
 }
 
+/* Not a value for each sample. */
+static struct value *whole(struct graph *graph, const char *name, struct shape shape)
+{
+    return graph_average(graph, name, shape, 0);
+}
+
+/* The parts of a batch norm over several shards. */
+static struct node *add_norm_part(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct shape shape = shape_4(d.N, d.C, d.H, d.W), channels = shape_1(d.C);
+    const bool has_activation = op != &op_batch_norm_stats && op != &op_batch_norm_join;
+    const struct attrs attrs = {
+        .epsilon = op == &op_batch_norm_join ? 1e-5F : 0,
+        .activation = has_activation ? any_activation(rng) : ACTIVATION_NONE,
+        .with_residual = op == &op_batch_norm_grad_sums && chance(rng),
+        .shards = op == &op_batch_norm_normalize ? d.O : 0,
+    };
+    const bool has_y = attrs.activation != ACTIVATION_NONE && op != &op_batch_norm_normalize;
+    struct value *in[GRAPH_IN] = { NULL };
+    int n = 0;
+
+    if (op == &op_batch_norm_join) {
+        in[n++] = whole(graph, "all", shape_3(d.O, 3, d.C));
+        in[n++] = whole(graph, "own", shape_2(3, d.C));
+        return graph_add(graph, op, "case", in, n, &attrs);
+    }
+    if (op == &op_batch_norm_grad_sums || op == &op_batch_norm_grad_spread)
+        in[n++] = rows(graph, "dy", shape);
+    in[n++] = rows(graph, "x", shape);
+    if (op == &op_batch_norm_normalize || op == &op_batch_norm_grad_spread)
+        in[n++] = param(graph, "gamma", channels);
+    if (op == &op_batch_norm_normalize)
+        in[n++] = param(graph, "beta", channels);
+    if (op != &op_batch_norm_stats)
+        in[n++] = whole(graph, "saved", shape_2(2, d.C));
+    if (op == &op_batch_norm_grad_spread)
+        in[n++] = whole(graph, "sums", shape_3(d.O, 3, d.C));
+    if (has_y)
+        in[n++] = rows(graph, "y", shape);
+    if (op == &op_batch_norm_normalize && chance(rng))
+        in[n++] = rows(graph, "residual", shape);
+    return graph_add(graph, op, "case", in, n, &attrs);
+}
+
 /* Logits or probabilities, and labels. */
 static struct node *add_classes(struct graph *graph, const struct op *op, struct rng *rng)
 {
@@ -384,6 +429,11 @@ static const struct row {
     { &op_batch_norm, add_batch_norm },
     { &op_batch_norm_grad, add_batch_norm_grad },
     { &op_batch_norm_apply, add_batch_norm },
+    { &op_batch_norm_stats, add_norm_part },
+    { &op_batch_norm_join, add_norm_part },
+    { &op_batch_norm_normalize, add_norm_part },
+    { &op_batch_norm_grad_sums, add_norm_part },
+    { &op_batch_norm_grad_spread, add_norm_part },
     { &op_softmax_cross_entropy, add_classes },
     { &op_softmax_cross_entropy_grad, add_classes },
     { &op_accuracy, add_classes },
@@ -458,5 +508,11 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
     if (node->op == &op_batch_norm_apply && value == node->in[4]) {
         for (int64_t i = 0; i < count; i++) /* a variance is not negative */
             ((float *)data)[i] *= ((float *)data)[i];
+    }
+    if (node->op == &op_batch_norm_grad_spread && value == node->in[4]) {
+        const int64_t channels = shape->dim[2];
+        for (int64_t i = 0; i < count; i++) /* the third row counts places, the same for all */
+            if (i / channels % 3 == 2)
+                ((float *)data)[i] = (float)(1 + i / channels);
     }
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* step_test.c - training steps of exec/, whatever the cut into shards, lanes and ranks, are those of
  * the definition: each shard through the plain graph, node by node, the gradients added up, and
- * p -= lr * gradient; running averages go a tenth of the way to what the step saw.
+ * p -= lr * gradient; running averages go a tenth of the way to what the step saw. With batch norm
+ * over the whole step the definition is the plain graph with all samples as one shard.
  *
  * Unlike exec_test, which compares exec/ with itself bit for bit, this compares it with something
  * that shares neither plan nor fusion nor kernels with it; so within a tolerance.
@@ -24,6 +25,7 @@ struct job {
     int64_t batch, shards;
     int64_t samples[STEPS];
     int ranks, threads;
+    bool sync_norm; /* batch norm over the whole step, so that it is like one shard */
     struct optim_config optim;
     struct graph *graph; /* for exec/ */
     struct kernel_choices *choices;
@@ -175,12 +177,12 @@ struct expected {
     double *sum; /* of the gradients */
 };
 
-/* One shard of a step, from the parameters that exec/ had before it. */
-static void run_shard(const struct job *job, const struct graph *graph, int s, int64_t v,
-                      struct expected *expected)
+/* One shard of `shards` of a step, from the parameters that exec/ had before it. */
+static void run_shard(const struct job *job, const struct graph *graph, int s, int64_t shards,
+                      int64_t v, struct expected *expected)
 {
-    const int64_t begin = sampler_shard_begin(job->samples[s], job->shards, v);
-    const int64_t rows = sampler_shard_begin(job->samples[s], job->shards, v + 1) - begin;
+    const int64_t begin = sampler_shard_begin(job->samples[s], shards, v);
+    const int64_t rows = sampler_shard_begin(job->samples[s], shards, v + 1) - begin;
     const struct kernel_step step = {
         .seed = 7,
         .first_sample = (uint64_t)s * (uint64_t)job->batch + (uint64_t)begin,
@@ -215,8 +217,9 @@ static void check_step(const struct job *job, const struct graph *graph, int s)
     const float *before = job->params[s], *after = job->params[s + 1];
 
     CHECK_OK(mem_alloc((size_t)job->n_params, sizeof(double), &expected.sum));
-    for (int64_t v = 0; v < job->shards; v++)
-        run_shard(job, graph, s, v, &expected);
+    const int64_t shards = job->sync_norm ? 1 : job->shards;
+    for (int64_t v = 0; v < shards; v++)
+        run_shard(job, graph, s, shards, v, &expected);
     CHECK_CLOSE(expected.loss, job->results[s].loss, 1e-4);
     CHECK_CLOSE(expected.correct, job->results[s].correct, 0);
     const double lr = job->optim.schedule.lr * clip_factor(job, graph, expected.sum);
@@ -243,15 +246,12 @@ static int64_t saved_count(const struct graph *graph)
     return count;
 }
 
-static void test_steps_are_those_of_the_definition(struct rng *rng)
+/* Runs a random model as `job` says, and checks its steps. */
+static void check_steps(const struct job *made, struct rng *rng)
 {
     static struct job job;
-    const int64_t shards = 1 + (int64_t)rng_below(rng, 7);
 
-    job = (struct job){ .shards = shards,
-                        .batch = shards * (1 + (int64_t)rng_below(rng, 4)),
-                        .ranks = 1 + (int)rng_below(rng, shards < 3 ? (uint64_t)shards : 3),
-                        .threads = 1 + (int)rng_below(rng, 3) };
+    job = *made;
     for (int s = 0; s < STEPS; s++)
         job.samples[s] =
             rng_below(rng, 2) ? job.batch : 1 + (int64_t)rng_below(rng, (uint64_t)job.batch);
@@ -259,11 +259,12 @@ static void test_steps_are_those_of_the_definition(struct rng *rng)
     job.optim.attrs = (struct attrs){ .max_norm = rng_below(rng, 2) ? 0.5F : 0 };
     job.optim.schedule = (struct schedule){ .kind = SCHEDULE_CONSTANT, .lr = 0.125 };
     const struct pass_config config = { .batch = job.batch,
-                                        .shards = shards,
+                                        .shards = job.shards,
                                         .ranks = job.ranks,
                                         .bucket_bytes = 64 << rng_below(rng, 10),
                                         .factors = rng_below(rng, 2),
                                         .recompute = rng_below(rng, 2),
+                                        .sync_norm = job.sync_norm,
                                         .optim = job.optim };
     CHECK_OK(kernel_choices_load(NULL, &job.choices));
 
@@ -291,8 +292,35 @@ static void test_steps_are_those_of_the_definition(struct rng *rng)
     kernel_choices_destroy(job.choices);
 }
 
+static void test_steps_are_those_of_the_definition(struct rng *rng)
+{
+    const int64_t shards = 1 + (int64_t)rng_below(rng, 7);
+    const struct job job = { .shards = shards,
+                             .batch = shards * (1 + (int64_t)rng_below(rng, 4)),
+                             .ranks =
+                                 1 + (int)rng_below(rng, shards < 3 ? (uint64_t)shards : 3),
+                             .threads = 1 + (int)rng_below(rng, 3) };
+
+    check_steps(&job, rng);
+}
+
+/* A lane a shard; at times two threads share a lane's work. */
+static void test_synchronized_steps_are_those_of_one_shard(struct rng *rng)
+{
+    const int ranks = 1 + (int)rng_below(rng, 3), lanes = 1 + (int)rng_below(rng, 3);
+    const struct job job = { .shards = ranks * lanes,
+                             .batch = ranks * lanes * (1 + (int64_t)rng_below(rng, 4)),
+                             .ranks = ranks,
+                             .threads = lanes * (1 + (int)rng_below(rng, 2)),
+                             .sync_norm = true };
+
+    check_steps(&job, rng);
+}
+
 const struct test tests[] = {
     { .name = "steps are those of the definition",
       .property = test_steps_are_those_of_the_definition },
+    { .name = "synchronized steps are those of one shard",
+      .property = test_synchronized_steps_are_those_of_one_shard },
     { 0 },
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* kernel_lab.c - how fast each kernel solves the problems of the models, in one thread.
  *
- *     kernel_lab [part of a problem's line | a problem's line ...]
+ *     kernel_lab [--pool N] [part of a problem's line | a problem's line ...]
  *
  * One line a problem: GFLOP/s (median, and the best in parentheses) of every kernel that can
  * run it, how far its result is from "reference" (where that takes less than a second or so),
@@ -10,6 +10,9 @@
  * for a depthwise convolution. Operations are those of the plain sum, so "winograd" may pass the peak. Kernels
  * take turns, so that a disturbance hits all of them. What the built-in table of choices
  * says comes from here; TUTTI_ISA=avx2 measures the other instruction set.
+ *
+ * With --pool N, "xR" follows: how many times as fast N threads are that share the problem, by the
+ * clock on the wall, so other programs count.
  *
  * Ops that memory bounds have microseconds instead, and beside them the floor: the bytes that must
  * pass (whatever is read before and after a sum twice), as fast as "add" of two tensors of this size
@@ -21,6 +24,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "kernel/kernel.h"
 #include "kernel/measure.h"
 #include "kernels/peak.h"
@@ -294,6 +298,7 @@ struct entry {
     struct kernel_trial *trial;
     double difference; /* from the reference, over the largest value; 0 if not compared */
     double ns[ROUNDS];
+    double alone[ROUNDS], shared[ROUNDS]; /* on the wall: in one thread, and by the pool */
 };
 
 /* Time this thread has run: other programs on the machine do not count. */
@@ -314,6 +319,32 @@ static void time_entry(struct entry *entry, int round, double guess)
     for (int i = 0; i < count; i++)
         kernel_trial_run(entry->trial);
     entry->ns[round] = (busy_ns() - begin) / count;
+}
+
+static double wall_ns(struct entry *entry, struct pool *pool, int count)
+{
+    kernel_trial_call(entry->trial)->pool = pool;
+    const int64_t begin = clock_ns();
+
+    for (int i = 0; i < count; i++)
+        kernel_trial_run(entry->trial);
+    return (double)(clock_ns() - begin) / count;
+}
+
+/* Prints by how much the pool is faster; NULL: nothing. */
+static void print_sharing(struct entry *entry, struct pool *pool, double guess)
+{
+    const int count = guess > SAMPLE_NS ? 1 : (int)(SAMPLE_NS / guess) + 1;
+
+    if (pool == NULL)
+        return;
+    for (int round = 0; round < ROUNDS; round++) {
+        entry->alone[round] = wall_ns(entry, NULL, count);
+        entry->shared[round] = wall_ns(entry, pool, count);
+    }
+    qsort(entry->alone, ROUNDS, sizeof entry->alone[0], compare);
+    qsort(entry->shared, ROUNDS, sizeof entry->shared[0], compare);
+    printf(" x%.2f", entry->alone[ROUNDS / 2] / entry->shared[ROUNDS / 2]);
 }
 
 /* All kernels for the problem but the reference; its result is compared with theirs. */
@@ -359,7 +390,8 @@ static enum status make_add(const struct kernel_problem *problem, struct entry *
     return kernel_trial_create(out->kernel, &add, KERNEL_FILL_NORMAL, 1, &out->trial);
 }
 
-static void measure_memory_bound(const char *line, const struct kernel_problem *problem)
+static void measure_memory_bound(const char *line, const struct kernel_problem *problem,
+                                 struct pool *pool)
 {
     struct entry entries[MOST_KERNELS] = { 0 }, add = { 0 };
     const double bytes = bytes_of(problem);
@@ -384,6 +416,7 @@ static void measure_memory_bound(const char *line, const struct kernel_problem *
                entries[i].ns[0] / 1e3);
         if (entries[i].difference > 0)
             printf(" %.0e", entries[i].difference);
+        print_sharing(&entries[i], pool, bytes / 10);
         kernel_trial_destroy(entries[i].trial);
     }
     printf("  floor %.0f us at %.1f GB/s\n", bytes * per_byte / 1e3, 1 / per_byte);
@@ -391,7 +424,7 @@ static void measure_memory_bound(const char *line, const struct kernel_problem *
     kernel_trial_destroy(add.trial);
 }
 
-static void measure(const char *line)
+static void measure(const char *line, struct pool *pool)
 {
     struct kernel_problem problem;
     struct entry entries[MOST_KERNELS] = { 0 };
@@ -401,7 +434,7 @@ static void measure(const char *line)
         return;
     }
     if (is_memory_bound(&problem)) {
-        measure_memory_bound(line, &problem);
+        measure_memory_bound(line, &problem, pool);
         return;
     }
     const double flops = flops_of(&problem);
@@ -422,6 +455,7 @@ static void measure(const char *line)
                entries[i].ns[ROUNDS / 2] / 1e6);
         if (entries[i].difference > 0)
             printf(" %.0e", entries[i].difference);
+        print_sharing(&entries[i], pool, flops / 100);
         most = best > most ? best : most;
         kernel_trial_destroy(entries[i].trial);
     }
@@ -430,27 +464,45 @@ static void measure(const char *line)
     fflush(stdout);
 }
 
-static bool is_wanted(const char *line, int argc, char **argv)
+static bool is_wanted(const char *line, int n, char **parts)
 {
-    if (argc < 2)
-        return true;
-    for (int i = 1; i < argc; i++) {
-        if (strstr(line, argv[i]) != NULL)
+    for (int i = 0; i < n; i++) {
+        if (strstr(line, parts[i]) != NULL)
             return line[0] != '#';
     }
-    return false;
+    return n == 0;
 }
 
-int main(int argc, char **argv)
+/* The problems that hold one of the parts, or all; and parts that are problems themselves. */
+static void measure_all(int n, char **parts, struct pool *pool)
 {
-    printf("%s, GFLOP/s or microseconds: median (best)\n", kernel_isa());
+    struct kernel_problem problem;
+
     for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
-        if (!is_wanted(problems[i], argc, argv))
+        if (!is_wanted(problems[i], n, parts))
             continue;
         if (problems[i][0] == '#')
             puts(problems[i]);
         else
-            measure(problems[i]);
+            measure(problems[i], pool);
     }
+    for (int i = 0; i < n; i++) {
+        if (kernel_parse(parts[i], &problem) == STATUS_OK)
+            measure(parts[i], pool);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const int used = argc > 2 && strcmp(argv[1], "--pool") == 0 ? 3 : 1;
+    struct pool *pool = NULL;
+
+    if (used == 3 && pool_create((int)strtol(argv[2], NULL, 10), &pool) != STATUS_OK) {
+        printf("%s\n", status_message());
+        return 1;
+    }
+    printf("%s, GFLOP/s or microseconds: median (best)\n", kernel_isa());
+    measure_all(argc - used, argv + used, pool);
+    pool_destroy(pool);
     return 0;
 }

@@ -203,8 +203,8 @@ void pool_run(struct pool *pool, pool_fn *fn, void *arg)
 
 struct loop {
     _Alignas(64) _Atomic size_t next;
-    size_t count;
-    pool_task *task;
+    size_t count, slots;
+    pool_slot_task *task;
     void *arg;
 };
 
@@ -212,20 +212,42 @@ static void run_tasks(void *arg, int index)
 {
     struct loop *loop = arg;
 
-    (void)index;
+    if ((size_t)index >= loop->slots)
+        return;
     for (size_t i;
          (i = atomic_fetch_add_explicit(&loop->next, 1, memory_order_relaxed)) < loop->count;)
-        loop->task(loop->arg, i);
+        loop->task(loop->arg, i, (size_t)index);
+}
+
+void pool_for_slots(struct pool *pool, size_t count, size_t slots, pool_slot_task *task,
+                    void *arg)
+{
+    if (!pool || pool->size == 1 || count <= 1) {
+        for (size_t i = 0; i < count; i++)
+            task(arg, i, 0);
+        return;
+    }
+
+    struct loop loop = { .count = count, .slots = slots, .task = task, .arg = arg };
+    pool_run(pool, run_tasks, &loop);
+}
+
+struct plain {
+    pool_task *task;
+    void *arg;
+};
+
+static void run_plain(void *arg, size_t i, size_t slot)
+{
+    const struct plain *plain = arg;
+
+    (void)slot;
+    plain->task(plain->arg, i);
 }
 
 void pool_for(struct pool *pool, size_t count, pool_task *task, void *arg)
 {
-    if (!pool || pool->size == 1 || count <= 1) {
-        for (size_t i = 0; i < count; i++)
-            task(arg, i);
-        return;
-    }
+    struct plain plain = { .task = task, .arg = arg };
 
-    struct loop loop = { .count = count, .task = task, .arg = arg };
-    pool_run(pool, run_tasks, &loop);
+    pool_for_slots(pool, count, SIZE_MAX, run_plain, &plain);
 }

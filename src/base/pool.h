@@ -26,4 +26,11 @@ void pool_run(struct pool *pool, pool_fn *fn, void *arg);
 typedef void pool_task(void *arg, size_t i);
 void pool_for(struct pool *pool, size_t count, pool_task *task, void *arg);
 
+/* The same for tasks that need room to work in: the slot, below `slots`, is that of no other
+ * thread, and a thread keeps it from task to task, so that what lies there stays in its cache.
+ * No more than `slots` threads take part. */
+typedef void pool_slot_task(void *arg, size_t i, size_t slot);
+void pool_for_slots(struct pool *pool, size_t count, size_t slots, pool_slot_task *task,
+                    void *arg);
+
 #endif /* BASE_POOL_H */

@@ -61,6 +61,51 @@ static void test_each_task_runs_once(struct rng *rng)
     check_tasks(NULL, 7, 1);
 }
 
+/* What a thread writes to its slot is plain memory: two in one slot would race. */
+struct slots {
+    size_t count;
+    struct {
+        _Alignas(64) int n_tasks, in_use;
+    } slot[MAX_SIZE];
+    _Atomic int n_wrong;
+};
+
+static void use_slot(void *arg, size_t i, size_t slot)
+{
+    struct slots *slots = arg;
+
+    (void)i;
+    if (slot >= slots->count || slots->slot[slot].in_use)
+        slots->n_wrong++;
+    slots->slot[slot].in_use = 1;
+    sched_yield();
+    slots->slot[slot].n_tasks++;
+    slots->slot[slot].in_use = 0;
+}
+
+static void check_slots(struct pool *pool, size_t count, size_t n_slots)
+{
+    struct slots slots = { .count = n_slots };
+    int n_tasks = 0;
+
+    pool_for_slots(pool, count, n_slots, use_slot, &slots);
+    for (size_t i = 0; i < MAX_SIZE; i++)
+        n_tasks += slots.slot[i].n_tasks;
+    CHECK_INT(count, n_tasks);
+    CHECK_INT(0, slots.n_wrong);
+}
+
+static void test_no_two_threads_share_a_slot(struct rng *rng)
+{
+    struct pool *pool;
+
+    CHECK_OK(pool_create(draw_size(rng), &pool));
+    for (int round = 0; round < 20; round++)
+        check_slots(pool, rng_below(rng, MAX_TASKS + 1), 1 + rng_below(rng, MAX_SIZE));
+    pool_destroy(pool);
+    check_slots(NULL, 7, 1);
+}
+
 static void count_one(void *arg, size_t i)
 {
     ((unsigned char *)arg)[i]++;
@@ -201,6 +246,7 @@ static void test_wrong_sizes_are_refused(void)
 
 const struct test tests[] = {
     { .name = "each task runs once", .property = test_each_task_runs_once },
+    { .name = "no two threads share a slot", .property = test_no_two_threads_share_a_slot },
     { .name = "each of many short tasks runs once",
       .run = test_each_of_many_short_tasks_runs_once },
     { .name = "each thread runs once a run", .property = test_each_thread_runs_once_a_run },

@@ -32,11 +32,20 @@ static const struct flag flags[] = {
 
 /* What changes the work that is measured. */
 static const char *const allowed[] = {
-    "batch",        "seed",    "strategy",  "split",   "sync",       "meet",
-    "ranks",        "threads", "shards",    "device",  "bucket-mib", "recompute",
-    "factors",      "kernels", "optimizer", "lr",      "momentum",   "nesterov",
-    "weight-decay", "beta1",   "beta2",     "epsilon", "clip",       "label-smoothing",
-    "exact",        NULL,
+    "batch",        "seed",
+    "strategy",     "split",
+    "sync",         "meet",
+    "ranks",        "threads",
+    "shards",       "device",
+    "bucket-mib",   "recompute",
+    "factors",      "kernels",
+    "optimizer",    "lr",
+    "momentum",     "nesterov",
+    "weight-decay", "beta1",
+    "beta2",        "epsilon",
+    "clip",         "label-smoothing",
+    "exact",        "sync-batch-norm",
+    NULL,
 };
 
 static void help(void)

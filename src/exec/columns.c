@@ -137,7 +137,7 @@ size_t columns_scratch(const struct exec *exec)
     const int64_t shards = exec->config.shards;
     size_t most = 0;
 
-    for (int b = 0; b < exec->buckets.count; b++) {
+    for (int b = 0; b < exec->buckets.count && exec->config.batch > 0; b++) {
         const struct factored *f = &exec->factored[b];
         const struct kernel_columns largest = { .m = (exec->config.batch + shards - 1) / shards,
                                                 .k = f->k,

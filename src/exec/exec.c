@@ -34,12 +34,12 @@ int exec_lanes(const struct exec *exec)
     return exec->n_lanes;
 }
 
-/* Lanes of a rank: one a thread if there are shards for all of them on every rank; else one a shard,
- * and threads share its work. */
-static int lanes_of(const struct exec *exec)
+/* One a thread if there are shards for all of them on every rank; else one a shard, and threads share
+ * its work. */
+int exec_lanes_of(int64_t shards, int ranks, int threads)
 {
-    const int64_t fewest = exec->config.shards / exec->ranks;
-    return exec->config.threads <= fewest ? exec->config.threads : fewest > 1 ? (int)fewest : 1;
+    const int64_t fewest = shards / ranks;
+    return threads <= fewest ? threads : fewest > 1 ? (int)fewest : 1;
 }
 
 /* Shards of lane `number` of all. */
@@ -188,6 +188,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
 
     exec->ready = carve(carver, buckets, sizeof *exec->ready);
     exec->done = carve(carver, buckets, sizeof *exec->done);
+    exec->met = carve(carver, (size_t)exec->gathers.count, sizeof *exec->met);
     exec->reduced = carve(carver, 5, sizeof *exec->reduced);
     exec->evaluated = exec->reduced + 1;
     exec->settled = exec->reduced + 2;
@@ -199,6 +200,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
     for (int i = 0; i < exec->n_states; i++)
         exec->state[i] = carve(carver, exec->vector, sizeof(float));
     exec->records = carve(carver, shards, exec->record);
+    exec->tables = carve(carver, 1, exec->tables_bytes);
     if (exec->clips) {
         exec->sum = carve(carver, exec->vector, sizeof(float));
         exec->squares = carve(carver, stretches, sizeof(double));
@@ -253,7 +255,7 @@ static void flush_denormals(void *arg, int index)
 
 static enum status make_lanes(struct exec *exec)
 {
-    exec->n_lanes = lanes_of(exec);
+    exec->n_lanes = exec_lanes_of(exec->config.shards, exec->ranks, exec->config.threads);
     exec->all_lanes = exec->n_lanes * exec->ranks;
     if (exec->all_lanes > LANES_MAX)
         return FAIL(STATUS_USAGE, "%d lanes are more than %d", exec->all_lanes, LANES_MAX);
@@ -292,7 +294,11 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         status = FAIL(STATUS_USAGE, "%lld shards are fewer than %d ranks: raise --shards",
                       (long long)config->shards, exec->ranks);
     if (status == STATUS_OK)
+        status = gathers_find(exec);
+    if (status == STATUS_OK)
         status = make_lanes(exec);
+    if (status == STATUS_OK)
+        status = gathers_check(exec);
     if (status == STATUS_OK) {
         transport_set_waiters(exec->transport, exec->all_lanes);
         status = share_memory(exec);
@@ -335,6 +341,7 @@ void exec_destroy(struct exec *exec)
     mem_free(exec->lanes);
     mem_free(exec->params);
     mem_free(exec->parts);
+    mem_free(exec->gathers.item);
     mem_free(exec->confusion);
     mem_free(exec);
 }
@@ -395,6 +402,7 @@ static bool find_and_keep(struct plan **plans, int n, int64_t rows)
 enum status exec_prepare(struct exec *exec, int64_t rows, bool evaluation)
 {
     static const struct plan_factors no_factors;
+    static const struct plan_gathers no_gathers;
 
     if (rows == 0)
         return STATUS_OK;
@@ -410,9 +418,11 @@ enum status exec_prepare(struct exec *exec, int64_t rows, bool evaluation)
             memmove(&plans[0], &plans[1], (PLANS_MAX - 1) * sizeof *plans);
             --*n;
         }
+        struct plan_gathers gathers = exec->gathers;
+        gathers.shard = lane->first;
         TRY(plan_create(evaluation ? exec->config.eval : exec->config.train, exec->config.train,
                         rows, &exec->buckets, evaluation ? &no_factors : &exec->factors,
-                        exec->config.choices, &plans[*n]));
+                        evaluation ? &no_gathers : &gathers, exec->config.choices, &plans[*n]));
         ++*n;
     }
     return grow_arenas(exec, lane_plan(&exec->lanes[0], rows, evaluation)->arena_bytes);

@@ -33,7 +33,7 @@ struct exec_config {
     const struct graph *eval;  /* after pass_evaluation, or NULL */
     struct comm *comm;         /* borrowed */
     int threads;
-    int64_t shards, batch; /* of the whole job */
+    int64_t shards, batch; /* of the whole job; batch 0: evaluations alone, no steps */
     uint64_t seed;
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;
@@ -79,6 +79,8 @@ MUST_CHECK enum status exec_settle(struct exec *exec);
 int64_t exec_first_shard(const struct exec *exec);
 int64_t exec_shard_count(const struct exec *exec);
 int exec_lanes(const struct exec *exec);
+/* Lanes that a rank would have. */
+int exec_lanes_of(int64_t shards, int ranks, int threads);
 
 /* Parameters and state ----------------------------------------------------------------- */
 

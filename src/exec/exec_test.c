@@ -5,6 +5,7 @@
  */
 #include "exec/exec.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,7 +26,8 @@ struct setup {
     int64_t batch, shards, bucket_bytes;
     int ranks, threads;
     bool recompute;
-    bool factors; /* exchanged instead of gradients, where they are smaller */
+    bool factors;   /* exchanged instead of gradients, where they are smaller */
+    bool sync_norm; /* batch statistics of the whole step */
     int n_steps;
     int64_t samples[STEPS_MAX]; /* of each step */
 };
@@ -63,10 +65,27 @@ static void build_narrow(struct graph *graph, const struct model_config *config,
 
 static const struct model narrow = { .name = "narrow", .build = build_narrow };
 
+/* A model with batch norms: plain, and with residual and activation. */
+static void build_normed(struct graph *graph, const struct model_config *config,
+                         struct value *input, struct value *target)
+{
+    const struct build_conv conv = { .channels = 5, .kernel = 3, .stride = 2, .pad = 1 };
+    struct value *x = build_conv2d(graph, "conv", input, conv);
+    struct value *y = build_batch_norm(graph, "bn1", x, config->training);
+
+    y = build_batch_norm(graph, "bn2", build_relu6(graph, "relu6", y), config->training);
+    y = build_relu(graph, "relu", build_add(graph, "add", y, x));
+    build_classifier_loss(graph, build_linear(graph, "fc", y, CLASSES), target);
+}
+
+static const struct model normed = { .name = "normed", .build = build_normed };
+
 static struct graph *build(const struct setup *setup, bool training)
 {
-    const bool is_narrow = strcmp(setup->model, narrow.name) == 0;
-    const struct model *model = is_narrow ? &narrow : model_find(setup->model);
+    const struct model *model = strcmp(setup->model, narrow.name) == 0 ? &narrow
+                                : strcmp(setup->model, normed.name) == 0
+                                    ? &normed
+                                    : model_find(setup->model);
     struct model_config config = model_defaults(model);
     struct graph *graph;
 
@@ -85,7 +104,8 @@ static void make_job(const struct setup *setup, struct job *job)
                                   .ranks = setup->ranks,
                                   .bucket_bytes = setup->bucket_bytes,
                                   .recompute = setup->recompute,
-                                  .factors = setup->factors };
+                                  .factors = setup->factors,
+                                  .sync_norm = setup->sync_norm };
     const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
     const char *strategy = setup->ranks > 1 ? "mirrored" : "single";
 
@@ -440,16 +460,17 @@ static uint64_t allocations(const struct setup *setup, int from)
 
 static void test_nothing_is_allocated_after_the_first_step(void)
 {
-    static const char *const models[] = { "mlp", "cnn" };
+    static const char *const models[] = { "mlp", "cnn", "normed" };
 
-    for (int m = 0; m < 2; m++) {
+    for (int m = 0; m < 3; m++) {
         for (int ranks = 1; ranks <= 2; ranks++) {
             for (int threads = 1; threads <= 2; threads++) {
                 struct setup setup = usual;
                 setup.model = models[m];
                 setup.ranks = ranks;
                 setup.threads = threads;
-                setup.shards = 4;
+                setup.sync_norm = m == 2;
+                setup.shards = setup.sync_norm ? ranks * threads : 4;
                 setup.max_norm = threads == 2 ? 1 : 0;
                 setup.factors = threads == 1;
                 setup.n_steps = 11;
@@ -775,6 +796,96 @@ static void test_fewer_shards_than_ranks_are_refused(void)
     release_job(&job);
 }
 
+/* A lane a shard, wherever the lanes are; two threads a lane make no difference, nor does --recompute. */
+static void test_synchronized_batch_norm_does_not_depend_on_ranks(void)
+{
+    static const int64_t shards[] = { 1, 3, 4, 6 };
+
+    for (size_t i = 0; i < sizeof shards / sizeof *shards; i++) {
+        struct setup setup = usual;
+        setup.model = "normed";
+        setup.shards = shards[i];
+        const struct outcome apart = run_on(&setup, 1, 1, NULL);
+        setup.sync_norm = true;
+        setup.max_norm = shards[i] == 3 ? 0.5F : 0;
+        const struct outcome alone = run_on(&setup, 1, (int)shards[i], NULL);
+        CHECK(shards[i] == 3 || fabs(alone.steps[1].loss - apart.steps[1].loss) < 0.5);
+        CHECK(strcmp(alone.hash, apart.hash) != 0);
+        for (int ranks = 1; ranks <= RANKS_MAX; ranks++) {
+            if (shards[i] % ranks)
+                continue;
+            for (int more = 1; more <= 2; more++) {
+                setup.recompute = more == 2;
+                const struct outcome other =
+                    run_on(&setup, ranks, more * (int)(shards[i] / ranks), NULL);
+                CHECK_INT(shards[i] / ranks, other.lanes);
+                check_same(&setup, &alone, &other);
+            }
+        }
+    }
+}
+
+static enum status evaluate_without_steps(struct comm *comm, void *arg)
+{
+    const struct job *job = arg;
+    struct exec_config config = config_of(job, comm);
+    struct exec_result result;
+    struct exec *exec;
+
+    config.batch = 0;
+    config.shards = 1; /* not those of the training graph */
+    TRY(exec_create(&config, &exec));
+    enum status status = exec_init_params(exec);
+    if (status == STATUS_OK)
+        status = exec_evaluate(exec, job->dataset, &result);
+    exec_destroy(exec);
+    CHECK(status != STATUS_OK || result.samples == dataset_count(job->dataset));
+    return status;
+}
+
+/* As tutti eval does, with graphs that give columns to lanes or let shards meet. */
+static void test_what_only_evaluates_needs_no_batch(void)
+{
+    const struct data_testing_set set = {
+        .train = 8, .test = 40, .rows = SIDE, .columns = SIDE, .classes = CLASSES
+    };
+    struct dataset *dataset;
+    static struct job job;
+    struct rng rng;
+
+    rng_init(&rng, 5, 5);
+    data_testing_make(&rng, test_folder(), &set);
+    CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
+    for (int sync_norm = 0; sync_norm < 2; sync_norm++) {
+        struct setup setup = usual;
+        setup.model = sync_norm ? "normed" : "mlp";
+        setup.sync_norm = sync_norm;
+        setup.factors = true;
+        setup.shards = 4;
+        setup.ranks = setup.threads = 1;
+        make_job(&setup, &job);
+        job.dataset = dataset;
+        CHECK_OK(comm_testing_threads(1, NULL, evaluate_without_steps, &job));
+        release_job(&job);
+    }
+    dataset_close(dataset);
+}
+
+static void test_several_shards_a_lane_cannot_exchange_statistics(void)
+{
+    struct setup setup = usual;
+    static struct job job;
+
+    setup.model = "normed";
+    setup.sync_norm = true;
+    setup.shards = 6;
+    setup.ranks = setup.threads = 2;
+    make_job(&setup, &job);
+    CHECK_STATUS(STATUS_USAGE, comm_testing_threads(2, NULL, create_only, &job));
+    CHECK_MESSAGE("use --shards 4");
+    release_job(&job);
+}
+
 const struct test tests[] = {
     { .name = "weights do not depend on ranks and threads",
       .run = test_weights_do_not_depend_on_ranks_and_threads },
@@ -805,5 +916,11 @@ const struct test tests[] = {
       .run = test_a_graph_for_one_rank_is_refused_by_two },
     { .name = "fewer shards than ranks are refused",
       .run = test_fewer_shards_than_ranks_are_refused },
+    { .name = "synchronized batch norm does not depend on ranks",
+      .run = test_synchronized_batch_norm_does_not_depend_on_ranks },
+    { .name = "what only evaluates needs no batch",
+      .run = test_what_only_evaluates_needs_no_batch },
+    { .name = "several shards a lane cannot exchange statistics",
+      .run = test_several_shards_a_lane_cannot_exchange_statistics },
     { 0 },
 };

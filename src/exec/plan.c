@@ -34,6 +34,7 @@ struct maker {
     const struct graph *places_of; /* the graph whose parameters have places */
     const struct plan_buckets *buckets;
     const struct plan_factors *factors;
+    const struct plan_gathers *gathers;
     struct shape *shapes;
     struct place *places; /* by value id */
     struct block *blocks;
@@ -60,7 +61,7 @@ static bool is_shard_node(const struct node *node)
 /* Is the node's work left to a plan? */
 static bool is_instruction(const struct maker *maker, const struct node *node)
 {
-    if (!is_shard_node(node) || node->op->is_view)
+    if (!is_shard_node(node) || node->op->is_view || node->op->meets)
         return false;
     for (int i = 0; i < maker->factors->count; i++) {
         const struct plan_factor *factor = &maker->factors->item[i];
@@ -93,6 +94,24 @@ static size_t take(struct maker *maker, size_t bytes, int now, int until)
     if (at + bytes > maker->arena_bytes)
         maker->arena_bytes = at + bytes;
     return at;
+}
+
+/* What shards give each other lies where all see it. */
+static void place_tables(struct maker *maker)
+{
+    const struct plan_gathers *gathers = maker->gathers;
+
+    for (int i = 0; i < gathers->count; i++) {
+        const struct plan_gather *gather = &gathers->item[i];
+        struct place *own = &maker->places[gather->node->in[0]->id];
+        struct place *all = &maker->places[gather->node->out[0]->id];
+
+        BUG_ON(own->known); /* made by a node, for one gather alone */
+        own->known = all->known = true;
+        own->operand = (struct operand){ BASE_TABLE, gather->offset + (size_t)gathers->shard *
+                                                                          gather->bytes };
+        all->operand = (struct operand){ BASE_TABLE, gather->offset };
+    }
 }
 
 /* Places that are known before anything runs. */
@@ -134,6 +153,7 @@ static enum status place_given(struct maker *maker)
         place->known = true;
         place->operand = (struct operand){ BASE_FACTOR, factor->offset };
     }
+    place_tables(maker);
     /* The losses go to the numbers that the shard reports. */
     for (int n = 0; n < graph_node_count(maker->graph); n++) {
         const struct node *node = graph_node(maker->graph, n);
@@ -269,6 +289,35 @@ static void mark_buckets(struct plan *plan, const struct plan_buckets *buckets,
     }
 }
 
+/* Is some bucket announced after instruction n, or those that follow it? */
+static bool is_announced(const struct plan *plan, int n)
+{
+    while (n < plan->n_instructions && !plan->instructions[n].after)
+        n++;
+    return n < plan->n_instructions;
+}
+
+/* Which instructions make a table that is gathered, and which are the first to read all of them. What
+ * reads one comes before the shard's last announcement: see gather.c. */
+static void mark_gathers(struct plan *plan, const struct plan_gathers *gathers)
+{
+    for (int n = 0; n < plan->n_instructions && gathers->count > 0; n++) {
+        struct instruction *next = &plan->instructions[n];
+        for (int g = 0; g < gathers->count; g++) {
+            const struct node *gather = gathers->item[g].node;
+            if (next->node == gather->in[0]->maker) {
+                BUG_ON(next->fills);
+                next->fills = g + 1;
+            }
+            for (int i = 0; i < next->node->n_in; i++) {
+                if (next->node->in[i] == gather->out[0])
+                    next->awaits = g + 1;
+            }
+        }
+        BUG_ON(next->awaits && !is_announced(plan, n));
+    }
+}
+
 static enum status make_plan(struct maker *maker, const struct kernel_choices *choices,
                              struct plan *plan)
 {
@@ -288,6 +337,7 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
                         status_message());
     }
     mark_buckets(plan, maker->buckets, maker->factors);
+    mark_gathers(plan, maker->gathers);
     const struct value *output = graph_roles((struct graph *)maker->graph)->output;
     if (output)
         plan->output = maker->places[maker->places[output->id].root].operand;
@@ -297,13 +347,16 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
 
 enum status plan_create(const struct graph *graph, const struct graph *places_of, int64_t rows,
                         const struct plan_buckets *buckets, const struct plan_factors *factors,
+                        const struct plan_gathers *gathers,
                         const struct kernel_choices *choices, struct plan **out)
 {
     const size_t n_values = (size_t)graph_value_count(graph);
     const size_t n_nodes = (size_t)graph_node_count(graph);
-    struct maker maker = {
-        .graph = graph, .places_of = places_of, .buckets = buckets, .factors = factors
-    };
+    struct maker maker = { .graph = graph,
+                           .places_of = places_of,
+                           .buckets = buckets,
+                           .factors = factors,
+                           .gathers = gathers };
     struct plan *plan = NULL;
 
     enum status status = mem_alloc(1, sizeof *plan, &plan);

@@ -19,6 +19,7 @@ enum base {
     BASE_LOSS,    /* one number */
     BASE_CORRECT, /* one number */
     BASE_FACTOR,  /* the shard's factors of gradients, which every rank sees */
+    BASE_TABLE,   /* what shards give each other in the middle of a step */
     BASE_COUNT
 };
 
@@ -37,7 +38,9 @@ struct instruction {
     uint64_t before; /* buckets (bits) that this is the first to read parameters or write
                       * gradients of */
     uint64_t
-        after; /* buckets whose gradients are final, and parameters no longer read, after it */
+        after;  /* buckets whose gradients are final, and parameters no longer read, after it */
+    int awaits; /* gathers below this number must have met before it */
+    int fills;  /* 1 + number of the gather that it makes this shard's table of; 0: none */
 };
 
 struct plan {
@@ -67,10 +70,23 @@ struct plan_factors {
     struct plan_factor item[PLAN_FACTORS];
 };
 
+/* Where shards meet in the middle of a step: each has made its table, and reads those of all, which lie
+ * one after the other. A lane that meets has one shard. */
+struct plan_gather {
+    const struct node *node;
+    size_t offset, bytes; /* of the first table, and of each */
+};
+struct plan_gathers {
+    int count;
+    struct plan_gather *item; /* in running order */
+    int64_t shard;            /* that the plan is for */
+};
+
 /* places_of: the training graph, where every parameter has its place; may be `graph` itself. */
 MUST_CHECK enum status plan_create(const struct graph *graph, const struct graph *places_of,
                                    int64_t rows, const struct plan_buckets *buckets,
                                    const struct plan_factors *factors,
+                                   const struct plan_gathers *gathers,
                                    const struct kernel_choices *choices, struct plan **out);
 void plan_destroy(struct plan *plan); /* NULL is allowed */
 

@@ -8,6 +8,7 @@
 #include "pass/strategy.h"
 
 static const struct plan_factors no_factors;
+static const struct plan_gathers no_gathers;
 
 /* A piece of the arena and the instructions [first, last] that need it. */
 struct span {
@@ -198,25 +199,31 @@ static void test_buffers_needed_at_once_lie_apart(struct rng *rng)
 {
     struct kernel_choices *choices;
 
-    CHECK_OK(kernel_choices_load(NULL, &choices));
-    for (int m = 0; model_table[m]; m++) {
-        const int64_t rows = 1 + (int64_t)rng_below(rng, 40);
-        struct graph *train = training_graph(model_table[m], (int64_t)rng_below(rng, 100000));
-        struct graph *eval = evaluation_graph(model_table[m]);
-        const struct plan_buckets buckets = buckets_of(train);
-        struct plan *plan;
+    const struct model *model;
+    uint64_t n_models = 0;
 
-        CHECK_OK(plan_create(train, train, rows, &buckets, &no_factors, choices, &plan));
-        CHECK_INT(rows, plan->rows);
-        check_plan(plan);
-        check_buckets(plan, buckets.count);
-        plan_destroy(plan);
-        CHECK_OK(plan_create(eval, train, rows, &buckets, &no_factors, choices, &plan));
-        check_plan(plan);
-        plan_destroy(plan);
-        graph_destroy(train);
-        graph_destroy(eval);
-    }
+    while (model_table[n_models])
+        n_models++;
+    model = model_table[rng_below(rng, n_models)];
+    const int64_t rows = 1 + (int64_t)rng_below(rng, 40);
+    struct graph *train = training_graph(model, (int64_t)rng_below(rng, 100000));
+    struct graph *eval = evaluation_graph(model);
+    const struct plan_buckets buckets = buckets_of(train);
+    struct plan *plan;
+
+    CHECK_OK(kernel_choices_load(NULL, &choices));
+    CHECK_OK(
+        plan_create(train, train, rows, &buckets, &no_factors, &no_gathers, choices, &plan));
+    CHECK_INT(rows, plan->rows);
+    check_plan(plan);
+    check_buckets(plan, buckets.count);
+    plan_destroy(plan);
+    CHECK_OK(
+        plan_create(eval, train, rows, &buckets, &no_factors, &no_gathers, choices, &plan));
+    check_plan(plan);
+    plan_destroy(plan);
+    graph_destroy(train);
+    graph_destroy(eval);
     kernel_choices_destroy(choices);
 }
 
@@ -231,7 +238,7 @@ static void test_the_output_of_an_evaluation_stays(void)
 
     CHECK_OK(kernel_choices_load(NULL, &choices));
     graph_roles(eval)->output = graph_node(eval, 0)->out[0];
-    CHECK_OK(plan_create(eval, train, 8, &buckets, &no_factors, choices, &plan));
+    CHECK_OK(plan_create(eval, train, 8, &buckets, &no_factors, &no_gathers, choices, &plan));
     const size_t begin = plan->output.offset,
                  end = begin + bytes_of(&plan->instructions[0].problem.out[0]);
     CHECK(plan->output.base == BASE_ARENA && plan->n_instructions > 3);
@@ -261,7 +268,8 @@ static void test_a_plan_that_finds_no_memory_leaks_nothing(void)
     CHECK_OK(kernel_choices_load(NULL, &choices));
     for (uint64_t nth = 1; status != STATUS_OK && nth < 1000; nth++) {
         mem_fail_at(nth);
-        status = plan_create(graph, graph, 8, &buckets, &no_factors, choices, &plan);
+        status =
+            plan_create(graph, graph, 8, &buckets, &no_factors, &no_gathers, choices, &plan);
         mem_fail_at(0);
         CHECK(status == STATUS_OK || status == STATUS_NO_MEMORY);
     }

@@ -3,11 +3,12 @@
  *
  * Shared memory of the job, the same on every rank:
  *
- *   counters      ready[b], done[b] of each bucket, reduced, evaluated
+ *   counters      ready[b], done[b] of each bucket, met[g] of each gather, reduced, evaluated
  *   losses        two steps' worth (even, odd) of one loss and one count a shard
  *   parameters    one flat vector: bucket 0, bucket 1, ...
  *   state         one such vector a state of the optimizer
  *   gradients     of every lane of every rank: one such vector a partial sum it may hold
+ *   tables        of every gather: what each shard gives to all in the middle of a step (gather.c)
  *   records       of every shard: the factors of gradients that are not summed but made from them
  *   sum, squares  with clipping: the summed gradient, and a sum of squares a stretch
  *
@@ -81,6 +82,7 @@ struct lane {
     struct pool *pool;       /* threads that share each op's work, or NULL */
     float *scratch;          /* reduce_scratch bytes for each of its threads */
     int next_bucket;         /* buckets below this are summed and updated in this step */
+    int next_gather;         /* gathers below this have met in this step */
     float *eval_x;           /* EVAL_ROWS samples */
     int32_t *eval_y;
     struct times times;
@@ -101,6 +103,8 @@ struct exec {
     struct factored factored[GRAPH_NODE_IN]; /* one a bucket */
     struct plan_factors factors;
     size_t record; /* bytes of a shard's factors */
+    struct plan_gathers gathers;
+    size_t tables_bytes; /* of all gathers */
     int n_states;
 
     int n_params;
@@ -109,11 +113,13 @@ struct exec {
     /* Shared memory */
     void *shared;
     size_t shared_bytes;
+    struct transport_counter *met; /* one a gather */
     struct transport_counter *ready, *done, *reduced, *evaluated, *settled, *gathered, *joined;
     float *losses, *corrects; /* [2][shards] */
     float *param;
     float *state[KERNEL_STATES];
     char *records; /* every shard's factors */
+    char *tables;  /* of every gather, every shard's */
     float *sum;
     double *squares; /* one a stretch of the flat vector */
     float *eval_losses,
@@ -180,6 +186,19 @@ MUST_CHECK enum status exec_place_factor(struct exec *exec, const struct value *
                                          int bucket, size_t *out_offset);
 /* The value whose memory this one is, before any ranks gather it. */
 const struct value *exec_source_of(const struct value *value);
+
+/* Meetings in the middle of a step --------------------------------------------------------- */
+
+/* Finds the graph's gathers and gives them their places. */
+MUST_CHECK enum status gathers_find(struct exec *exec);
+/* Refuses lanes that have several shards if there are gathers. */
+MUST_CHECK enum status gathers_check(const struct exec *exec);
+/* This lane's table of gather g is made. */
+void lane_give_table(struct lane *lane, int g);
+/* Gives tables of zeros: the shard has no samples. */
+void lane_give_empty_tables(struct lane *lane);
+/* Waits until every lane has given its tables of the gathers below `end`. */
+MUST_CHECK enum status lane_await_tables(struct lane *lane, int end);
 
 /* Reduction ------------------------------------------------------------------------------- */
 

@@ -3,7 +3,8 @@
  *
  * Each lane runs its shards one after the other. While the last one runs, a bucket whose gradients
  * are final is announced (ready), and buckets that every lane has announced are summed and updated
- * at the next opportunity. Afterwards the lane waits for the rest.
+ * at the next opportunity. Afterwards the lane waits for the rest. Where the graph has gathers, a lane
+ * has one shard and meets the others on the way (gather.c).
  */
 #include <string.h>
 
@@ -63,6 +64,7 @@ static void add_along_tree(struct lane *lane, const struct tree_stack *stack, ui
 /* A shard without samples: its gradients and losses are zero. */
 static void run_empty_shard(struct lane *lane)
 {
+    lane_give_empty_tables(lane);
     memset(lane->bases[BASE_GRAD], 0, lane->exec->vector * sizeof(float));
     *(float *)lane->bases[BASE_LOSS] = 0;
     *(float *)lane->bases[BASE_CORRECT] = 0;
@@ -135,6 +137,7 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
     lane->bases[BASE_LOSS] = (char *)&exec->losses[slot];
     lane->bases[BASE_CORRECT] = (char *)&exec->corrects[slot];
     lane->bases[BASE_FACTOR] = exec->records + (size_t)v * exec->record;
+    lane->bases[BASE_TABLE] = exec->tables;
 
     if (samples.rows == 0) {
         /* The others may still be reading these buffers for the last step. */
@@ -149,7 +152,11 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
             const struct instruction *next = &plan->instructions[i];
             if (next->before)
                 TRY(await_params(lane, next->before));
+            if (next->awaits)
+                TRY(lane_await_tables(lane, next->awaits));
             lane_run(lane, next, &step);
+            if (next->fills)
+                lane_give_table(lane, next->fills - 1);
             if (next->after) {
                 add_along_tree(lane, stack, next->after);
                 if (is_last) {
@@ -169,6 +176,7 @@ static enum status run_shards(struct lane *lane)
     struct tree_stack stack;
 
     lane->next_bucket = 0;
+    lane->next_gather = 0;
     tree_stack_init(&stack, lane->exec->config.shards);
     for (int64_t v = lane->first; v < lane->first + lane->count; v++)
         TRY(copy_input_factor(lane, v));

@@ -16,6 +16,7 @@ enum op_split {
     SPLIT_SUM,   /* summands of a sum over shards */
     SPLIT_WHOLE, /* the op takes whole values and gives whole ones */
     SPLIT_SHARD, /* of this shard alone: neither rows nor a summand */
+    SPLIT_SAME,  /* made from all shards' values, the same for each of them */
 };
 
 /* Shapes and types going into infer and coming out of it. */
@@ -36,6 +37,7 @@ struct op {
     bool
         may_overwrite; /* elementwise: the output may take input 0's memory, and lies as it does */
     bool keeps_sums; /* linear in all inputs: of summands it makes a summand */
+    bool meets;      /* all shards come together here, so it runs once a step: exec/ runs it */
 
     /* Fills out[] from in[], or fails with a text that says which extents do not fit. */
     MUST_CHECK enum status (*infer)(const struct node *node, struct op_shapes *shapes);
@@ -65,6 +67,8 @@ extern const struct op op_bias, op_bias_grad, op_relu, op_relu_grad, op_add, op_
 extern const struct op op_relu6, op_relu6_grad, op_sigmoid, op_sigmoid_grad;
 extern const struct op op_reshape, op_reorder;
 extern const struct op op_batch_norm, op_batch_norm_grad, op_batch_norm_apply;
+extern const struct op op_batch_norm_stats, op_shard_gather, op_batch_norm_join,
+    op_batch_norm_normalize, op_batch_norm_grad_sums, op_batch_norm_grad_spread;
 extern const struct op op_softmax_cross_entropy, op_softmax_cross_entropy_grad;
 extern const struct op op_mse, op_mse_grad, op_accuracy;
 extern const struct op op_sgd_update, op_adam_update, op_average_update, op_clip_norm;

@@ -58,9 +58,10 @@ enum window { WINDOW_ANY, WINDOW_ONE, WINDOW_STRIDED };
 
 /* Rules by the window of a convolution, which go before the others. "depthwise", "grey" and
  * "matrix" run nothing but what they are best at; for windows of one pixel, though, oneDNN takes
- * 0.75 to 0.95 of the time of the others, and so with a stride, unless there are channels enough for
- * Winograd's phases, which take 0.6 to 0.95. Pixels are those of dx for gradients of the input, four
- * times as many as of dy. */
+ * 0.75 to 0.95 of the time of the others, and so with a stride, unless there are many channels
+ * (256, oneDNN takes 1.35 of our own), or gradients of the input go to many. Winograd's phases take
+ * 0.6 to 0.95 of the better one's, given some channels and pixels: those of dx for gradients of
+ * the input, four times as many as of dy. */
 struct window_rule {
     const char *op;
     enum window window;
@@ -89,7 +90,7 @@ static const struct window_rule window_rules[] = {
     { "conv2d_transpose_grad_input", WINDOW_ANY, 0, 0, 0, "matrix" },
     { "conv2d_transpose_grad_weight", WINDOW_ANY, 0, 0, 0, "matrix" },
     { "conv2d", WINDOW_STRIDED, 48, 0, 128, "winograd" },
-    { "conv2d", WINDOW_STRIDED, 0, 0, 0, "onednn" },
+    { "conv2d", WINDOW_STRIDED, 0, 256, 0, "onednn" },
     { "conv2d", WINDOW_STRIDED, 0, 0, 0, "own" },
     { "conv2d_grad_input", WINDOW_STRIDED, 48, 0, 512, "winograd" },
     { "conv2d_grad_input", WINDOW_STRIDED, 0, 64, 0, "onednn" },

@@ -51,6 +51,18 @@
  *   batch_norm_grad     dy, x, gamma, saved, [y, if there is an activation]
  *                       -> dx, dgamma, dbeta, [dresidual = dy through the activation]
  *   batch_norm_apply    x, gamma, beta, mean (C), variance (C), [residual] -> y: as learnt
+ *   batch_norm_stats    x -> stats (3,C) of this call: mean, sum of squares around it, and the
+ *                       number of places, the same for every channel
+ *   batch_norm_join     stats of all shards (V,3,C), of this one (3,C)
+ *                       -> saved (2,C), seen_mean (C), seen_variance (C): as batch_norm has them,
+ *                       over the places of all shards; seen times this shard's share of the places.
+ *                       Shards are joined two by two along their tree; one without places counts not
+ *   batch_norm_normalize  x, gamma, beta, saved (2,C), [residual] -> y: as batch_norm has it
+ *   batch_norm_grad_sums  dy, x, saved, [y, if there is an activation]
+ *                       -> dgamma, dbeta, sums (3,C) = dgamma, dbeta, number of places,
+ *                       [dresidual = dy through the activation]
+ *   batch_norm_grad_spread  dy, x, gamma, saved, sums of all shards (V,3,C),
+ *                       [y, if there is an activation] -> dx of batch_norm over all shards
  *   reorder             x -> y: same shape, other layout (NHWC to plain and back)
  *   dropout             x -> y: kept elements times 1/(1-rate); also its own gradient
  *   softmax_cross_entropy       logits (m,c), labels i32 (m) -> loss (1), probs (m,c)

@@ -263,6 +263,27 @@ static void say_elementwise(struct rng *rng, const char *op, char text[KERNEL_TE
         say(text, " %s -> %s", shape, shape);
 }
 
+/* A part of a batch norm of images `x` of c channels. */
+static void say_norm_part(struct rng *rng, const char *op, const char *x, int c, bool active,
+                          char text[KERNEL_TEXT])
+{
+    const char *gap = active ? " " : "", *y = active ? x : "";
+
+    if (strcmp(op, "batch_norm_normalize") == 0)
+        say(text, " %s %d %d 2x%d", x, c, c, c);
+    else if (strcmp(op, "batch_norm_grad_sums") == 0)
+        say(text, " %s %s 2x%d%s%s -> %d %d 3x%d", x, x, c, gap, y, c, c, c);
+    else
+        say(text, " %s %s %d 2x%d %dx3x%d%s%s -> %s", x, x, c, c, between(rng, 1, 9), c, gap, y,
+            x);
+}
+
+static bool is_norm_part(const char *op)
+{
+    return strcmp(op, "batch_norm") != 0 && strcmp(op, "batch_norm_grad") != 0 &&
+           strcmp(op, "batch_norm_apply") != 0;
+}
+
 static void say_batch_norm(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 {
     static const char *const activations[] = { "", " relu", " relu6" };
@@ -274,7 +295,17 @@ static void say_batch_norm(struct rng *rng, const char *op, char text[KERNEL_TEX
     (void)snprintf(x, sizeof x, "%dx%dx%dx%d", between(rng, 1, 4), c,
                    between(rng, 1, chance(rng, 20) ? 60 : 9),
                    between(rng, 1, chance(rng, 20) && c < 64 ? 60 : 9));
-    if (strcmp(op, "batch_norm_grad") == 0) {
+    if (strcmp(op, "batch_norm_stats") == 0) {
+        say(text, " %s", x);
+        return;
+    }
+    if (strcmp(op, "batch_norm_join") == 0) {
+        say(text, " %dx3x%d 3x%d", between(rng, 1, 9), c, c);
+        return;
+    }
+    if (is_norm_part(op)) {
+        say_norm_part(rng, op, x, c, active, text);
+    } else if (strcmp(op, "batch_norm_grad") == 0) {
         say(text, " %s %s %d 2x%d", x, x, c, c);
         if (active)
             say(text, " %s", x);
@@ -284,7 +315,7 @@ static void say_batch_norm(struct rng *rng, const char *op, char text[KERNEL_TEX
         if (apply)
             say(text, " %d %d", c, c);
     }
-    if (chance(rng, 50))
+    if (chance(rng, 50) && strcmp(op, "batch_norm_grad_spread") != 0)
         say(text, " %s", x); /* the residual, or its gradient */
     say(text, "%s", activations[active]);
 }

@@ -47,6 +47,26 @@ static void fill_variances(float *data, int64_t count)
         data[i] = data[i] * data[i] + 1;
 }
 
+/* What shards give each other: three rows of numbers a channel, the second of them squares if
+ * this is about statistics, the third the number of places. A shard but the first may have none. */
+static void fill_tables(float *data, const struct shape *shape, bool statistics,
+                        struct rng *rng)
+{
+    const int64_t channels = shape->dim[shape->rank - 1];
+    const int64_t shards = shape->rank == 3 ? shape->dim[0] : 1;
+
+    for (int64_t v = 0; v < shards; v++, data += 3 * channels) {
+        const int places = v > 0 && rng_below(rng, 8) == 0 ? 0 : 1 + (int)rng_below(rng, 50);
+        if (statistics)
+            fill_variances(data + channels, channels);
+        for (int64_t c = 0; c < channels; c++) {
+            data[c] = places ? data[c] : 0;
+            data[channels + c] = places ? data[channels + c] : 0;
+            data[2 * channels + c] = (float)places;
+        }
+    }
+}
+
 static void fill_labels(int32_t *labels, int64_t count, int64_t classes, struct rng *rng)
 {
     for (int64_t i = 0; i < count; i++)
@@ -106,6 +126,9 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
         fill_floats(data, count, fill, rng);
     if (strcmp(problem->op, "batch_norm_apply") == 0 && i == 4)
         fill_variances(data, count);
+    if (strcmp(problem->op, "batch_norm_join") == 0 ||
+        (strcmp(problem->op, "batch_norm_grad_spread") == 0 && i == 4))
+        fill_tables(data, &problem->in[i].shape, i < 2, rng);
     memcpy(trial->in[i].original, data, trial->in[i].bytes);
 }
 

@@ -6,7 +6,7 @@
  *   m  matrix         w  linear weights (IO)       v  vector
  *   i  image (NHWC)   k  convolution weights (HWIO)  p  place in a pooling window (u8, NHWC)
  *   e  elementwise: any shape; rank 4 is an image   r  the same, layout not fixed (reorder)
- *   l  labels (i32)   s  one number
+ *   l  labels (i32)   s  one number                t  a matrix of each shard
  *
  * Letters after the first `n` of a side are optional. Outputs of ops that are no gradients
  * follow from the inputs. A gradient is legal if the forward op, given the gradient's shapes,
@@ -58,6 +58,11 @@ static const struct form forms[] = {
     { "batch_norm", "ivvi", "imvv", 3, 4 },
     { "batch_norm_grad", "iivmi", "ivvi", 4, 3 },
     { "batch_norm_apply", "ivvvvi", "i", 5, 1 },
+    { "batch_norm_stats", "i", "m", 1, 1 },
+    { "batch_norm_join", "tm", "mvv", 2, 3 },
+    { "batch_norm_normalize", "ivvmi", "i", 4, 1 },
+    { "batch_norm_grad_sums", "iimi", "vvmi", 3, 3 },
+    { "batch_norm_grad_spread", "iivmti", "i", 5, 1 },
     { "softmax_cross_entropy", "ml", "sm", 2, 2 },
     { "softmax_cross_entropy_grad", "ml", "m", 2, 1 },
     { "mse", "ee", "s", 2, 1 },
@@ -110,6 +115,8 @@ static int rank_of(char role)
     case 'm':
     case 'w':
         return 2;
+    case 't':
+        return 3;
     case 'i':
     case 'p':
     case 'k':
@@ -285,23 +292,72 @@ static enum status check_batch_norm(const struct kernel_problem *p, const struct
     return STATUS_OK;
 }
 
-static enum status check_batch_norm_grad(const struct kernel_problem *p)
+/* Shapes of a batch norm's gradient, or of a part of it; with an activation its output is the last
+ * input, number `y`. */
+static enum status check_norm_shapes(const struct kernel_problem *p,
+                                     const struct shape *const *in,
+                                     const struct shape *const *out, int y)
 {
-    const struct shape *dy = &p->in[0].shape;
-    const struct shape channels = shape_1(dy->dim[1]), saved = shape_2(2, dy->dim[1]);
-    const struct shape *const in[] = { dy, dy, &channels, &saved, dy };
-    const struct shape *const out[] = { dy, &channels, &channels, dy };
-
     for (int i = 0; i < p->n_in; i++) {
         if (!shape_equal(&p->in[i].shape, in[i]))
-            return disagree(p->op, dy, &p->in[i].shape);
+            return disagree(p->op, in[0], &p->in[i].shape);
     }
     for (int i = 0; i < p->n_out; i++) {
         if (!shape_equal(&p->out[i].shape, out[i]))
-            return disagree(p->op, dy, &p->out[i].shape);
+            return disagree(p->op, in[0], &p->out[i].shape);
     }
-    if ((p->n_in > 4) != (p->attrs.activation != ACTIVATION_NONE))
+    if ((p->n_in > y) != (p->attrs.activation != ACTIVATION_NONE))
         return FAIL(STATUS_USAGE, "%s: the output belongs to an activation", p->op);
+    return STATUS_OK;
+}
+
+static enum status check_batch_norm_grad(const struct kernel_problem *p)
+{
+    const struct shape *dy = &p->in[0].shape;
+    const int64_t c = dy->dim[1], shards = p->n_in > 4 ? p->in[4].shape.dim[0] : 1;
+    const struct shape channels = shape_1(c), saved = shape_2(2, c), sums = shape_2(3, c);
+    const struct shape all = shape_3(shards, 3, c);
+
+    if (strcmp(p->op, "batch_norm_grad_sums") == 0) {
+        const struct shape *const in[] = { dy, dy, &saved, dy };
+        const struct shape *const out[] = { &channels, &channels, &sums, dy };
+        return check_norm_shapes(p, in, out, 3);
+    }
+    if (strcmp(p->op, "batch_norm_grad_spread") == 0) {
+        const struct shape *const in[] = { dy, dy, &channels, &saved, &all, dy };
+        const struct shape *const out[] = { dy };
+        return check_norm_shapes(p, in, out, 5);
+    }
+    const struct shape *const in[] = { dy, dy, &channels, &saved, dy };
+    const struct shape *const out[] = { dy, &channels, &channels, dy };
+    return check_norm_shapes(p, in, out, 4);
+}
+
+/* Statistics of shards, (V,3,C), and of one of them. */
+static enum status join_shapes(const struct kernel_problem *p, struct shape out[KERNEL_OUT])
+{
+    const struct shape *all = &p->in[0].shape, *own = &p->in[1].shape;
+    const struct shape sums = shape_2(3, all->dim[2]);
+
+    if (all->dim[1] != 3 || !shape_equal(own, &sums))
+        return disagree(p->op, all, own);
+    out[0] = shape_2(2, all->dim[2]);
+    out[1] = out[2] = shape_1(all->dim[2]);
+    return STATUS_OK;
+}
+
+/* batch_norm with given statistics, (2,C). */
+static enum status normalize_shape(const struct kernel_problem *p, struct shape *out)
+{
+    const struct shape *x = &p->in[0].shape;
+    const struct shape channels = shape_1(x->dim[1]), saved = shape_2(2, x->dim[1]);
+    const struct shape *const in[] = { x, &channels, &channels, &saved, x };
+
+    for (int i = 0; i < p->n_in; i++) {
+        if (!shape_equal(&p->in[i].shape, in[i]))
+            return disagree(p->op, x, &p->in[i].shape);
+    }
+    *out = *x;
     return STATUS_OK;
 }
 
@@ -336,6 +392,12 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
     } else if (strcmp(op, "batch_norm_apply") == 0) {
         TRY(check_batch_norm(p, a, 4));
         out[0] = *a;
+    } else if (strcmp(op, "batch_norm_stats") == 0) {
+        out[0] = shape_2(3, a->dim[1]);
+    } else if (strcmp(op, "batch_norm_join") == 0) {
+        return join_shapes(p, out);
+    } else if (strcmp(op, "batch_norm_normalize") == 0) {
+        return normalize_shape(p, &out[0]);
     } else if (strcmp(op, "softmax_cross_entropy") == 0 || strcmp(op, "accuracy") == 0) {
         if (a->dim[0] != b->dim[0])
             return disagree(op, a, b);
@@ -357,7 +419,7 @@ static enum status check_gradient(const struct kernel_problem *p)
     const struct shape *dy = a; /* what the forward op must give */
     struct shape y;
 
-    if (strcmp(p->op, "batch_norm_grad") == 0)
+    if (strncmp(p->op, "batch_norm_grad", 15) == 0)
         return check_batch_norm_grad(p);
     if (strcmp(p->op, "linear_grad_input") == 0) {
         TRY(linear_shape(p, d, b, NULL, &y));

@@ -22,6 +22,7 @@ struct pass_config {
     int64_t bucket_bytes; /* a bucket is closed before it grows past this; 0 picks */
     bool factors;         /* exchange factors instead of gradients where they are smaller */
     bool recompute;       /* make activations again for backward instead of keeping them */
+    bool sync_norm;       /* batch statistics of the whole step, not of each shard */
     struct optim_config optim;
 };
 
@@ -31,7 +32,7 @@ struct pass {
     MUST_CHECK enum status (*run)(struct graph *graph, const struct pass_config *config);
 };
 
-extern const struct pass pass_fuse, pass_autodiff, pass_recompute, pass_bucket,
+extern const struct pass pass_fuse, pass_sync_norm, pass_autodiff, pass_recompute, pass_bucket,
     pass_split_batch, pass_update, pass_mirror;
 
 /* Runs `passes` (ended by NULL) in order, verifying after each; stops after the pass named `last`

@@ -214,6 +214,87 @@ static void test_batch_norm_is_split_by_shards(void)
     graph_destroy(graph);
 }
 
+static struct graph *synchronized_resnet(bool recompute, const char *last)
+{
+    const struct model *model = model_find("resnet18");
+    struct model_config model_config = model_defaults(model);
+    struct pass_config config = config_for(1, 0);
+    struct graph *graph;
+
+    config.sync_norm = true;
+    config.recompute = recompute;
+    model_config.batch = config.batch;
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_INT(20, count_op(graph, &op_batch_norm));
+    CHECK_OK(pass_run(graph, strategy_find("single")->passes, &config, last));
+    return graph;
+}
+
+static void test_synchronized_batch_norm_meets_twice_a_layer(void)
+{
+    struct graph *graph = synchronized_resnet(false, NULL);
+
+    CHECK_INT(0, count_op(graph, &op_batch_norm) + count_op(graph, &op_batch_norm_grad));
+    CHECK_INT(20, count_op(graph, &op_batch_norm_stats));
+    CHECK_INT(20, count_op(graph, &op_batch_norm_join));
+    CHECK_INT(20, count_op(graph, &op_batch_norm_normalize));
+    CHECK_INT(20, count_op(graph, &op_batch_norm_grad_sums));
+    CHECK_INT(20, count_op(graph, &op_batch_norm_grad_spread));
+    CHECK_INT(40, count_op(graph, &op_shard_gather));
+    const struct node *join = graph_find_value(graph, "bn1.join")->maker;
+    CHECK_INT(4, join->in[0]->shape.dim[0]); /* shards */
+    CHECK(join->in[0]->part == PART_WHOLE && join->in[1]->part == PART_SHARD);
+    CHECK(join->out[0]->part == PART_WHOLE);
+    CHECK(graph_find_value(graph, "bn1.running_mean")->gradient == join->out[1]);
+    CHECK(graph_find_value(graph, "bn1.running_var")->gradient == join->out[2]);
+    CHECK(join->out[1]->part == PART_SUM && join->out[2]->part == PART_SUM);
+    const struct value *gamma = graph_find_value(graph, "bn1.weight");
+    CHECK(gamma->gradient->maker->op == &op_batch_norm_grad_sums);
+    CHECK(gamma->gradient->part == PART_SUM);
+    CHECK(gamma->gradient->maker->out[2]->part == PART_SHARD);
+    graph_destroy(graph);
+}
+
+/* Images themselves have no gradient, so shards need not tell each other its sums. */
+static void test_synchronized_batch_norm_of_the_input_meets_once(void)
+{
+    struct pass_config config = config_for(1, 0);
+    struct graph *graph;
+
+    config.sync_norm = true;
+    CHECK_OK(graph_create("batch norm", &graph));
+    struct value *x = graph_input(graph, "x", DTYPE_F32, shape_4(config.batch, 3, 2, 2));
+    struct value *y = build_batch_norm(graph, "bn", x, true);
+    build_classifier_loss(graph, build_linear(graph, "fc", y, 5),
+                          graph_input(graph, "labels", DTYPE_I32, shape_1(config.batch)));
+    CHECK_OK(pass_run(graph, strategy_find("single")->passes, &config, NULL));
+    CHECK_INT(1, count_op(graph, &op_shard_gather));
+    CHECK_INT(1, count_op(graph, &op_batch_norm_grad_sums));
+    CHECK_INT(0, count_op(graph, &op_batch_norm_grad_spread));
+    graph_destroy(graph);
+}
+
+/* What is made again is made without the other shards, from what they said the first time. */
+static void test_recomputing_meets_nobody_again(void)
+{
+    struct graph *graph = synchronized_resnet(true, "recompute");
+    int copies = 0;
+
+    CHECK_INT(40, count_op(graph, &op_shard_gather));
+    CHECK_INT(20, count_op(graph, &op_batch_norm_stats));
+    CHECK(count_op(graph, &op_batch_norm_normalize) > 20);
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op != &op_batch_norm_join || node->phase != PHASE_BACKWARD)
+            continue;
+        CHECK(node->in[0]->maker->phase == PHASE_FORWARD);
+        CHECK(node->in[1]->maker->phase == PHASE_FORWARD);
+        copies++;
+    }
+    CHECK(copies > 0);
+    graph_destroy(graph);
+}
+
 const struct test tests[] = {
     { .name = "fusion leaves no bias, relu or pool of the cnn",
       .run = test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn },
@@ -229,6 +310,11 @@ const struct test tests[] = {
     { .name = "fusion joins residual and activation to batch norm",
       .run = test_fusion_joins_residual_and_activation_to_batch_norm },
     { .name = "batch norm is split by shards", .run = test_batch_norm_is_split_by_shards },
+    { .name = "synchronized batch norm meets twice a layer",
+      .run = test_synchronized_batch_norm_meets_twice_a_layer },
+    { .name = "synchronized batch norm of the input meets once",
+      .run = test_synchronized_batch_norm_of_the_input_meets_once },
+    { .name = "recomputing meets nobody again", .run = test_recomputing_meets_nobody_again },
     { .name = "verification names a broken node",
       .run = test_verification_names_a_broken_node },
     { 0 },

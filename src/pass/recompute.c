@@ -4,7 +4,8 @@
  * Forward is cut into segments. What one segment hands to another is kept; all else that backward
  * needs of a segment is dropped and made again, by copies of the segment's nodes, just before
  * backward comes to it. The last segment is left as it is: backward begins there. A copy of a node
- * gives the bits of the node, dropout and batch statistics included.
+ * gives the bits of the node, dropout and batch statistics included. What all shards meet in happens
+ * once a step: it has no copy, and what goes in and comes out is kept.
  *
  * Kept are then about n boundaries and the inside of one segment; the number of segments is the
  * one for which that is least. Before: a forward and a backward graph. After: the same function,
@@ -81,11 +82,12 @@ static void cut(struct plan *plan, int n_segments)
             plan->home[out->id] = plan->segment[n];
             plan->is_crossed[out->id] =
                 out == roles->output || out == roles->loss || out == roles->correct;
+            plan->is_crossed[out->id] |= node->op->meets;
             before += plan->bytes[out->id];
         }
         for (int i = 0; i < node->n_in; i++) {
             const int id = node->in[i]->id;
-            plan->is_crossed[id] |= plan->home[id] != plan->segment[n];
+            plan->is_crossed[id] |= plan->home[id] != plan->segment[n] || node->op->meets;
         }
     }
 }

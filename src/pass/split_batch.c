@@ -11,15 +11,14 @@
 #include "graph/op.h"
 #include "pass/pass.h"
 
-/* An op that looks across samples has its split too: statistics are those of a shard, which is the
- * unit of arithmetic. */
+/* An op that looks across samples has its split too: what it sees is a shard, which is the unit of
+ * arithmetic. */
 static enum status set_parts(struct graph *graph)
 {
-    static const enum value_part part_of[] = { [SPLIT_NONE] = PART_WHOLE,
-                                               [SPLIT_ROWS] = PART_ROWS,
-                                               [SPLIT_SUM] = PART_SUM,
-                                               [SPLIT_WHOLE] = PART_WHOLE,
-                                               [SPLIT_SHARD] = PART_SHARD };
+    static const enum value_part part_of[] = {
+        [SPLIT_NONE] = PART_WHOLE,  [SPLIT_ROWS] = PART_ROWS,   [SPLIT_SUM] = PART_SUM,
+        [SPLIT_WHOLE] = PART_WHOLE, [SPLIT_SHARD] = PART_SHARD, [SPLIT_SAME] = PART_WHOLE
+    };
 
     for (int n = 0; n < graph_node_count(graph); n++) {
         struct node *node = graph_node(graph, n);

@@ -7,7 +7,8 @@
 #include <string.h>
 
 static const struct pass *const single_passes[] = {
-    &pass_fuse,        /* first, so that fused ops are differentiated as one */
+    &pass_fuse,      /* first, so that fused ops are differentiated as one */
+    &pass_sync_norm, /* statistics of all shards, if asked: they must be differentiated as such */
     &pass_autodiff,    /* gradients of what is left */
     &pass_recompute,   /* what backward need not find, if asked */
     &pass_bucket,      /* they get their places in flat ranges */
@@ -17,8 +18,14 @@ static const struct pass *const single_passes[] = {
 };
 
 static const struct pass *const mirrored_passes[] = {
-    &pass_fuse,   &pass_autodiff, &pass_recompute, &pass_bucket, &pass_split_batch,
-    &pass_update, &pass_mirror, /* last: it turns a whole step for one device into each rank's */
+    &pass_fuse,
+    &pass_sync_norm,
+    &pass_autodiff,
+    &pass_recompute,
+    &pass_bucket,
+    &pass_split_batch,
+    &pass_update,
+    &pass_mirror, /* last: it turns a whole step for one device into each rank's */
     NULL,
 };
 

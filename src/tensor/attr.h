@@ -33,7 +33,8 @@ struct attrs {
     struct shape sample;   /* reshape: the output's extents after the first */
     enum layout layout;    /* reorder: the output's */
     int with_bias;         /* weight gradients: make the bias's too */
-    int with_residual;     /* batch_norm_grad: make the residual's too */
+    int with_residual;     /* gradients of batch norm: make the residual's too */
+    int64_t shards;        /* shard_gather, batch_norm_normalize: of a step */
     enum activation activation;   /* applied to the output before it is stored */
     float rate;                   /* dropout: the share that is zeroed */
     uint32_t stream;              /* dropout: which stream of random numbers */

@@ -42,6 +42,11 @@ static inline struct shape shape_2(int64_t a, int64_t b)
     struct shape s = { 2, { a, b } };
     return s;
 }
+static inline struct shape shape_3(int64_t a, int64_t b, int64_t c)
+{
+    struct shape s = { 3, { a, b, c } };
+    return s;
+}
 static inline struct shape shape_4(int64_t a, int64_t b, int64_t c, int64_t d)
 {
     struct shape s = { 4, { a, b, c, d } };

@@ -255,10 +255,13 @@ static enum status tune_body(struct transport *transport, void *arg)
     struct tuning *tuning = arg;
     const struct job *job = tuning->job;
     const struct settings *s = &job->settings;
+    /* One shard's plan is looked at; a graph whose shards meet knows how many they are. */
+    const int64_t shards = s->sync_batch_norm ? s->shards : 1;
     struct exec_config config = {
         .train = job->graph,
-        .threads = 1,
-        .shards = 1,
+        .threads = (int)shards,
+        .shards = shards,
+        .batch = s->batch / s->shards * shards,
         .seed = s->seed,
         .choices = job->choices,
         .optim = job->optim,

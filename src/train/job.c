@@ -71,7 +71,20 @@ static enum status pick_strategy(struct job *job)
     return STATUS_OK;
 }
 
-/* A step's samples are cut into equal shards, at least one a rank; by default one a thread. */
+/* Shards that exchange statistics run at the same time: each needs a lane of its own. */
+static enum status check_sync_norm(const struct settings *s)
+{
+    const int lanes = exec_lanes_of(s->shards, (int)s->ranks, (int)s->threads);
+
+    if (!s->sync_batch_norm || lanes * s->ranks == s->shards)
+        return STATUS_OK;
+    return FAIL(STATUS_USAGE,
+                "--sync-batch-norm needs one shard a thread: %lld shards on %lld x %lld "
+                "threads: use --shards %lld",
+                (long long)s->shards, (long long)s->ranks, (long long)s->threads,
+                (long long)(s->ranks * s->threads));
+}
+
 /* Does an op of the model look at several samples at once? */
 static bool looks_across_samples(const struct graph *graph)
 {
@@ -82,7 +95,7 @@ static bool looks_across_samples(const struct graph *graph)
     return false;
 }
 
-/* A shard a thread, unless shards are more than a matter of rounding: statistics of a batch are a
+/* A step's samples are cut into equal shards, at least one a rank. By default a shard a thread, unless shards are more than a matter of rounding: statistics of a batch are a
  * shard's own, and must not change with the number of threads. Then a shard a rank. */
 static enum status pick_shards(struct job *job)
 {
@@ -91,7 +104,8 @@ static enum status pick_shards(struct job *job)
     if (!s->threads)
         s->threads = cores() / s->ranks > 1 ? cores() / s->ranks : 1;
     if (!s->shards) {
-        int64_t threads = looks_across_samples(job->graph) ? 1 : s->threads;
+        const bool own = looks_across_samples(job->graph) && !s->sync_batch_norm;
+        int64_t threads = own ? 1 : s->threads;
         if (s->batch % s->ranks)
             return FAIL(STATUS_USAGE, "--batch %lld is not divisible by %lld ranks",
                         (long long)s->batch, (long long)s->ranks);
@@ -105,7 +119,7 @@ static enum status pick_shards(struct job *job)
     if (s->batch % s->shards)
         return FAIL(STATUS_USAGE, "--batch %lld is not divisible into %lld shards",
                     (long long)s->batch, (long long)s->shards);
-    return STATUS_OK;
+    return check_sync_norm(s);
 }
 
 static float given(double setting, float otherwise)
@@ -224,6 +238,15 @@ static enum status count_steps(struct job *job)
     return STATUS_OK;
 }
 
+static enum status check_has_norm(const struct job *job)
+{
+    for (int n = 0; n < graph_node_count(job->graph); n++) {
+        if (graph_node(job->graph, n)->op == &op_batch_norm)
+            return STATUS_OK;
+    }
+    return FAIL(STATUS_USAGE, "--sync-batch-norm: %s has no batch norm", job->settings.model);
+}
+
 static enum status make_graphs(struct job *job, const char *after)
 {
     const struct settings *s = &job->settings;
@@ -234,11 +257,14 @@ static enum status make_graphs(struct job *job, const char *after)
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
         .factors = s->factors,
         .recompute = s->recompute,
+        .sync_norm = s->sync_batch_norm,
         .optim = job->optim,
     };
     const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
     struct model_config eval_config = job->model_config;
 
+    if (s->sync_batch_norm)
+        TRY(check_has_norm(job));
     if (after && strcmp(after, "model") == 0)
         return STATUS_OK;
     TRY(pass_run(job->graph, job->strategy->passes, &config, after));

@@ -43,6 +43,7 @@ struct settings {
     int64_t checkpoint_every;      /* steps; 0: at the end of an epoch and once a minute */
     int64_t keep;                  /* checkpoints kept */
     bool recompute;                /* activations are made again for backward */
+    bool sync_batch_norm;          /* batch statistics of the whole step, not of each shard */
     bool factors;                  /* exchange factors of gradients where they are smaller */
     double bucket_mib;             /* 0 picks */
     char init[SETTINGS_TEXT];      /* safetensors file with initial weights, or "" */

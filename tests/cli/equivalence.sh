@@ -6,7 +6,7 @@ need_data fashion-mnist
 train() { # DIR ARGUMENTS...
     local dir=$1
     shift
-    "$tutti" train "$@" --seed 7 --limit 3000 --quiet --out "$dir" || complain "train $*"
+    "$tutti" train --limit "${limit:-3000}" "$@" --seed 7 --quiet --out "$dir" || complain "train $*"
 }
 
 for n in 1 2 3 4; do
@@ -38,11 +38,32 @@ same "cnn, 4 shards, crop, flip, cutout" augmented-1 augmented-2 augmented-4 aug
 train augmented-not cnn --epochs 1 --batch 128 --shards 4 --threads 1
 [ "$(hash augmented-not)" != "$(hash augmented-1)" ] || complain "augmentation makes no difference"
 
+# Batch statistics of the whole step: a shard a thread, whichever rank has it.
+normed=(resnet18 --width 4 --limit 64 --epochs 1 --batch 32 --shards 4)
+train normed-4x1 "${normed[@]}" --sync-batch-norm --threads 1 -n 4
+train normed-2x2 "${normed[@]}" --sync-batch-norm --threads 2 -n 2
+train normed-1x4 "${normed[@]}" --sync-batch-norm --threads 4
+train normed-recompute "${normed[@]}" --sync-batch-norm --threads 2 -n 2 --recompute
+same "resnet18, 4 shards, synchronized" normed-4x1 normed-2x2 normed-1x4 normed-recompute
+"$tutti" eval normed-1x4 --threads 1 >/dev/null || complain "eval of a synchronized run"
+train normed-not "${normed[@]}" --threads 4
+[ "$(hash normed-not)" != "$(hash normed-1x4)" ] || complain "--sync-batch-norm makes no difference"
+
 # One shard shared by threads.
 train one-1 cnn --epochs 1 --shards 1 --threads 1
 train one-2 cnn --epochs 1 --shards 1 --threads 2
 train one-3 cnn --epochs 1 --shards 1 --threads 3
 same "one shard, threads share it" one-1 one-2 one-3
+
+# So with batch norm, where a rank has one shard unless told otherwise: Winograd's and strided convolutions,
+# depthwise ones, oneDNN's in parts.
+for model in "resnet18 --width 8" "mobilenet_v2 --width 0.25"; do
+    read -ra shared <<<"$model"
+    for t in 1 2 3; do
+        limit=128 train "${shared[0]}-$t" "${shared[@]}" --data fashion-mnist --steps 2 --batch 64 --shards 1 --threads $t
+    done
+    same "$model, one shard" "${shared[0]}-1" "${shared[0]}-2" "${shared[0]}-3"
+done
 
 # And other settings do make a difference: the comparison is not blind.
 train other mlp --shards 2 --threads 1 --epochs 1 --batch 60

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Trains mlp and cnn with PyTorch from tutti's initial weights, on tutti's batches, and writes the
-training losses to losses.json beside this file. README.md says what is in it.
+"""Trains models with PyTorch from tutti's initial weights, on tutti's batches, and writes what came
+of it beside this file: losses.json has mlp and cnn, vision.json the vision zoo. README.md says what
+is in them.
 
-  make_goldens.py [--check]     --check compares with losses.json instead of writing it
+  make_goldens.py [NAME ...]            writes; NAME is `losses` or a model of vision.json
+  make_goldens.py --check [NAME ...]    compares with the files instead
+  make_goldens.py --against TUTTI [NAME ...]
+                                        trains and evaluates the vision zoo with the program TUTTI
+                                        and compares all elements of all tensors
 """
 import argparse
-import gzip
 import hashlib
 import json
-import math
-import os
 import pathlib
 import sys
 
@@ -20,12 +22,12 @@ import torch
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "bench" / "peers"))
 import models  # noqa: E402
+import start  # noqa: E402
+import vision  # noqa: E402
 
 SEED = 7
 STEPS = 50
 BATCH = 64
-INIT_STREAM = 0x1717  # counter word 3 of the draws that make initial weights
-PIXEL_MEAN, PIXEL_DEVIATION = 0.2860, 0.3530
 OPTIMIZERS = {
     "sgd": (torch.optim.SGD, {"momentum": 0.9, "weight_decay": 5e-4}),
     "adamw": (torch.optim.AdamW, {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}),
@@ -36,95 +38,14 @@ NUDGES = 6        # trainings from weights one unit in the last place away
 TOLERANCE = 1e-5  # how far losses in float64, after a nudge or of another machine may be
 
 
-def philox4x32_10(counter, key):
-    """Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. counter is an array
-    of shape (n, 4), key a pair; the result has counter's shape. All words are 32 bits wide."""
-    low = np.uint64(0xFFFFFFFF)
-    shift = np.uint64(32)
-    c0, c1, c2, c3 = (counter[:, i].astype(np.uint64) for i in range(4))
-    k0, k1 = key
-    for _ in range(10):
-        product0 = np.uint64(0xD2511F53) * c0
-        product1 = np.uint64(0xCD9E8D57) * c2
-        c0, c1, c2, c3 = ((product1 >> shift) ^ c1 ^ np.uint64(k0), product1 & low,
-                          (product0 >> shift) ^ c3 ^ np.uint64(k1), product0 & low)
-        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    return np.stack([c0, c1, c2, c3], axis=1).astype(np.uint32)
-
-
-def check_philox():
-    """The known answers of the authors' library Random123."""
-    ones = 0xFFFFFFFF
-    cases = (
-        ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
-        ((ones,) * 4, (ones, ones), (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
-    )
-    for counter, key, answer in cases:
-        got = philox4x32_10(np.array([counter], np.uint64), key)[0]
-        assert tuple(got) == answer, f"Philox of {counter}, {key} is wrong"
-
-
-def uniform(count, parameter, seed):
-    """count float32 numbers of [0, 1), multiples of 2^-24; i is word i % 4 of block i / 4."""
-    blocks = np.arange((count + 3) // 4, dtype=np.uint64)
-    counter = np.stack([blocks & np.uint64(0xFFFFFFFF), blocks >> np.uint64(32),
-                        np.full_like(blocks, parameter), np.full_like(blocks, INIT_STREAM)], 1)
-    words = philox4x32_10(counter, (seed & 0xFFFFFFFF, seed >> 32)).reshape(-1)[:count]
-    return (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0 ** -24)
-
-
-def initial_value(shape, fan_in, parameter):
-    bound = np.float32(1 / math.sqrt(fan_in))
-    u = uniform(math.prod(shape), parameter, SEED)
-    return ((np.float32(2) * u - np.float32(1)) * bound).reshape(shape)
+def training_batches():
+    """Images (STEPS, BATCH, 1, 28, 28), normalized in float32, and labels (STEPS, BATCH)."""
+    images, labels = start.samples("fashion-mnist", "train", STEPS * BATCH)
+    return images.reshape(STEPS, BATCH, 1, 28, 28), labels.reshape(STEPS, BATCH)
 
 
 def initial_weights(net):
-    """Name -> float32 array, in order of creation; a bias has the fan-in of its weight."""
-    weights, fan_in = {}, None
-    for number, (name, p) in enumerate(net.named_parameters()):
-        if name.endswith(".weight"):
-            fan_in = math.prod(p.shape[1:])
-        weights[name] = initial_value(tuple(p.shape), fan_in, number)
-    return weights
-
-
-def data_folder():
-    own = os.environ.get("TUTTI_DATA")
-    candidates = [pathlib.Path(own) / "fashion-mnist"] if own else []
-    candidates.append(pathlib.Path("/usr/share/datasets/fashion-mnist"))
-    for folder in candidates:
-        if folder.is_dir():
-            return folder
-    sys.exit("make_goldens: no Fashion-MNIST: apt-get install dataset-fashion-mnist, "
-             "or set TUTTI_DATA")
-
-
-def read_idx(folder, name, header_bytes, count):
-    """The first count bytes behind the header of name or name.gz."""
-    plain = folder / name
-    opened = plain.open("rb") if plain.exists() else gzip.open(folder / (name + ".gz"))
-    with opened as f:
-        f.seek(header_bytes)
-        return np.frombuffer(f.read(count), np.uint8)
-
-
-def training_batches():
-    """Images (STEPS, BATCH, 1, 28, 28), normalized in float32, and labels (STEPS, BATCH)."""
-    folder, n = data_folder(), STEPS * BATCH
-    pixels = read_idx(folder, "train-images-idx3-ubyte", 16, n * 28 * 28)
-    labels = read_idx(folder, "train-labels-idx1-ubyte", 8, n)
-    x = pixels.astype(np.float32) / np.float32(255)
-    x = (x - np.float32(PIXEL_MEAN)) / np.float32(PIXEL_DEVIATION)
-    return (torch.from_numpy(x.reshape(STEPS, BATCH, 1, 28, 28)),
-            torch.from_numpy(labels.astype(np.int64).reshape(STEPS, BATCH)))
-
-
-def nudged(weights, trial):
-    """The weights, each moved to one of its two neighbours in float32."""
-    rng = np.random.default_rng(trial)
-    ends = np.array([-np.inf, np.inf], np.float32)
-    return {k: np.nextafter(w, rng.choice(ends, w.shape)) for k, w in weights.items()}
+    return start.drawn_weights(net, start.initial_ranges(net), SEED)
 
 
 def train(run, batches, dtype=torch.float32, nudge=None):
@@ -134,8 +55,8 @@ def train(run, batches, dtype=torch.float32, nudge=None):
     net = case.model.eval()  # no dropout; these models have nothing else that differs
     weights = initial_weights(net)
     if nudge is not None:
-        weights = nudged(weights, nudge)
-    net.load_state_dict({k: torch.from_numpy(w) for k, w in weights.items()})
+        weights = start.nudged(weights, nudge)
+    start.load(net, weights)
     net.to(dtype)
     make, options = OPTIMIZERS[optimizer]
     update = make(net.parameters(), lr=rate, **options)
@@ -218,18 +139,45 @@ def check(golden, stored):
     print("losses.json agrees")
 
 
-def main():
-    p = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    p.add_argument("--check", action="store_true")
-    args = p.parse_args()
-    torch.set_num_threads(1)
-    check_philox()
-    path, golden = HERE / "losses.json", make()
-    golden = json.loads(compact(golden))
-    if args.check:
+def make_losses(only_check):
+    path, golden = HERE / "losses.json", json.loads(compact(make()))
+    if only_check:
         check(golden, json.loads(path.read_text()))
     else:
         path.write_text(compact(golden))
+
+
+def make_vision(only_check, names):
+    path, golden = HERE / "vision.json", vision.make(names)
+    stored = json.loads(path.read_text()) if path.exists() else {"models": {}}
+    if only_check:
+        vision.check(golden, stored)
+        return
+    merged = {**stored["models"], **golden["models"]}
+    golden["models"] = {r.model: merged[r.model] for r in vision.RUNS if r.model in merged}
+    path.write_text(vision.compact(golden))
+
+
+def main():
+    known = ["losses"] + [r.model for r in vision.RUNS]
+    p = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    p.add_argument("names", nargs="*", metavar="NAME", help="one of " + ", ".join(known))
+    p.add_argument("--check", action="store_true")
+    p.add_argument("--against", metavar="TUTTI")
+    args = p.parse_args()
+    names = args.names or known
+    for name in names:
+        if name not in known:
+            p.error(f"unknown name {name}")
+    torch.set_num_threads(1)
+    start.check_philox()
+    if args.against:
+        vision.against(args.against, names)
+        return
+    if "losses" in names:
+        make_losses(args.check)
+    if set(names) != {"losses"}:
+        make_vision(args.check, names)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* batch_norm.c - batch normalization with residual and activation, and its gradient.
+/* batch_norm.c - batch normalization with residual and activation, and its gradient; in one piece,
+ * or in those before and after shards exchange their sums.
  *
  * Bound by memory: forward reads x twice and writes y; backward reads dy and x twice, y once, and
  * writes dx. What follows from the sums is worked on from the end, where the sums stopped, as
@@ -253,7 +254,9 @@ static void normalize_rows(const struct kernel_call *call, size_t from, size_t t
 {
     const struct kernel_problem *problem = call->problem;
     const struct grid g = grid_of(problem);
-    const int at = strcmp(problem->op, "batch_norm") == 0 ? 3 : 5;
+    const int at = strcmp(problem->op, "batch_norm") == 0         ? 3
+                   : strcmp(problem->op, "batch_norm_apply") == 0 ? 5
+                                                                  : 4;
     const float *residual = problem->n_in > at ? call->in[at] : NULL;
 
     elements_from_end(&g, &from, &to);
@@ -349,7 +352,7 @@ static size_t gradient_scratch_bytes(const struct kernel_problem *problem)
     return scratch_bytes(problem) + words * sizeof(uint16_t);
 }
 
-/* Rows that follow each other; y and dresidual may be NULL. */
+/* Rows that follow each other; y, dresidual and bits may be NULL. */
 struct stretch {
     size_t rows, width;
     const float *dy, *x, *y;
@@ -357,24 +360,55 @@ struct stretch {
     uint16_t *bits; /* bits_a_row words a row */
 };
 
+/* Where a part of the gradient has its tensors: numbers of inputs and outputs, NONE if it has not. */
+enum { NONE = -1 };
+struct part {
+    int y, dx, dresidual;
+    bool has_bits;
+};
+
+static struct part part_of(const struct kernel_problem *problem)
+{
+    struct part part = { 4, 0, 3, true };
+
+    if (strcmp(problem->op, "batch_norm_grad_sums") == 0)
+        part = (struct part){ 3, NONE, 3, false };
+    else if (strcmp(problem->op, "batch_norm_grad_spread") == 0)
+        part = (struct part){ 5, 0, NONE, false };
+    part.y = problem->n_in > part.y ? part.y : NONE;
+    part.dresidual = problem->n_out > part.dresidual ? part.dresidual : NONE;
+    return part;
+}
+
 /* Rows [from, to), or if they are those after the last, the rest a place a row. */
 static struct stretch stretch_of(const struct kernel_call *call, const struct grid *g,
                                  size_t from, size_t to)
 {
-    const struct kernel_problem *problem = call->problem;
+    const struct part part = part_of(call->problem);
     const bool is_rest = from == g->rows;
     const size_t at = from * g->width;
+    uint16_t *bits = (uint16_t *)lane_numbers(call, g, LANE_NUMBERS);
 
     return (struct stretch){
         .rows = is_rest ? g->rest : to - from,
         .width = is_rest ? g->channels : g->width,
         .dy = (const float *)call->in[0] + at,
         .x = (const float *)call->in[1] + at,
-        .y = problem->n_in > 4 ? (const float *)call->in[4] + at : NULL,
-        .dx = (float *)call->out[0] + at,
-        .dresidual = problem->n_out > 3 ? (float *)call->out[3] + at : NULL,
-        .bits = (uint16_t *)lane_numbers(call, g, LANE_NUMBERS) + from * bits_a_row(g->width),
+        .y = part.y != NONE ? (const float *)call->in[part.y] + at : NULL,
+        .dx = part.dx != NONE ? (float *)call->out[part.dx] + at : NULL,
+        .dresidual = part.dresidual != NONE ? (float *)call->out[part.dresidual] + at : NULL,
+        .bits = part.has_bits ? bits + from * bits_a_row(g->width) : NULL,
     };
+}
+
+/* A bit for each of y that the activation let through. */
+static inline uint16_t open_bits(struct simd_floats y, enum activation activation)
+{
+    uint16_t bits = simd_above(y, 0);
+
+    if (activation == ACTIVATION_RELU6) /* the difference is exact near 6 */
+        bits &= simd_above(simd_subtract(simd_set(6), y), 0);
+    return bits;
 }
 
 /* Sums of d and d * (x - mean) over rows [from, to) of `vectors` vectors from column j on; `left`
@@ -398,11 +432,9 @@ static inline void block_sums(const struct stretch *s, enum activation activatio
             struct simd_floats d = simd_load(s->dy + at, n, 0);
 
             if (activation != ACTIVATION_NONE) {
-                const struct simd_floats y = simd_load(s->y + at, n, 0);
-                uint16_t bits = simd_above(y, 0);
-                if (activation == ACTIVATION_RELU6) /* the difference is exact near 6 */
-                    bits &= simd_above(simd_subtract(simd_set(6), y), 0);
-                s->bits[r * bits_a_row(s->width) + (j + lane) / SIMD_LANES] = bits;
+                const uint16_t bits = open_bits(simd_load(s->y + at, n, 0), activation);
+                if (s->bits)
+                    s->bits[r * bits_a_row(s->width) + (j + lane) / SIMD_LANES] = bits;
                 d = simd_where(d, bits);
             }
             if (s->dresidual)
@@ -494,9 +526,10 @@ static void add_parts(const struct kernel_call *call, const struct grid *g)
     }
 }
 
-/* dx of a stretch, from d, or from dy and the bits. */
+/* dx of a stretch, from d, or from dy and the bits, or else from dy and y. */
 static inline void spread(const struct kernel_call *call, const struct grid *g,
-                          const struct stretch *s, const float *dy, bool with_bits)
+                          const struct stretch *s, const float *dy, bool with_bits,
+                          enum activation activation)
 {
     const float *mean = lane_numbers(call, g, D_MEAN), *scale = lane_numbers(call, g, D_SCALE);
     const float *slope = lane_numbers(call, g, D_SLOPE);
@@ -511,6 +544,8 @@ static inline void spread(const struct kernel_call *call, const struct grid *g,
             struct simd_floats d = simd_load(dy + at, n, 0);
             if (with_bits)
                 d = simd_where(d, *bits++);
+            else if (activation != ACTIVATION_NONE)
+                d = simd_where(d, open_bits(simd_load(s->y + at, n, 0), activation));
             d = simd_multiply(d, simd_load(scale + j, n, 0));
             simd_store(simd_add(d, simd_add(simd_multiply(x, simd_load(slope + j, n, 0)),
                                             simd_load(shift + j, n, 0))),
@@ -522,10 +557,16 @@ static inline void spread(const struct kernel_call *call, const struct grid *g,
 static void spread_stretch(const struct kernel_call *call, const struct grid *g,
                            const struct stretch *s)
 {
-    if (s->y && !s->dresidual)
-        spread(call, g, s, s->dy, true);
+    const enum activation activation = call->problem->attrs.activation;
+
+    if (!s->y || s->dresidual)
+        spread(call, g, s, s->dresidual ? s->dresidual : s->dy, false, ACTIVATION_NONE);
+    else if (s->bits)
+        spread(call, g, s, s->dy, true, ACTIVATION_NONE);
+    else if (activation == ACTIVATION_RELU)
+        spread(call, g, s, s->dy, false, ACTIVATION_RELU);
     else
-        spread(call, g, s, s->dresidual ? s->dresidual : s->dy, false);
+        spread(call, g, s, s->dy, false, ACTIVATION_RELU6);
 }
 
 /* A range counts rows from the end. */
@@ -541,6 +582,17 @@ static void spread_rows(const struct kernel_call *call, size_t from, size_t to)
     spread_stretch(call, &g, &s);
 }
 
+/* Both sums of all places, onto the first part's first row. */
+static void make_sums(const struct kernel_call *call, const struct grid *g, const float *saved)
+{
+    struct kernel_call copy = *call;
+
+    memcpy(lane_numbers(call, g, D_MEAN), saved, g->channels * sizeof *saved);
+    repeat(g, lane_numbers(call, g, D_MEAN));
+    pool_for(g->parts > 1 ? call->pool : NULL, g->parts, sums_of_part, &copy);
+    add_parts(call, g);
+}
+
 static void run_batch_norm_grad(const struct kernel_call *call)
 {
     const struct grid g = grid_of(call->problem);
@@ -548,12 +600,8 @@ static void run_batch_norm_grad(const struct kernel_call *call)
     const double *sum = part_sums(call, &g, 0), *product = sum + g.width;
     const float *gamma = call->in[2], *saved = call->in[3];
     float *dgamma = call->out[1], *dbeta = call->out[2];
-    struct kernel_call copy = *call;
 
-    memcpy(lane_numbers(call, &g, D_MEAN), saved, g.channels * sizeof *saved);
-    repeat(&g, lane_numbers(call, &g, D_MEAN));
-    pool_for(g.parts > 1 ? call->pool : NULL, g.parts, sums_of_part, &copy);
-    add_parts(call, &g);
+    make_sums(call, &g, saved);
     for (size_t c = 0; c < g.channels; c++) {
         const double rstd = (double)saved[g.channels + c], scale = (double)gamma[c] * rstd;
         dgamma[c] = (float)(product[c] * rstd);
@@ -563,6 +611,154 @@ static void run_batch_norm_grad(const struct kernel_call *call)
         lane_numbers(call, &g, D_SHIFT)[c] = (float)(-scale * sum[c] / n);
     }
     for (size_t i = D_SCALE; i <= D_SHIFT; i++)
+        repeat(&g, lane_numbers(call, &g, i));
+    simd_for(call, g.rows, g.width, spread_rows);
+}
+
+/* In parts, for statistics of all shards ----------------------------------------------- */
+
+enum { TABLE = 3 /* rows of what a shard gives to the others; the last is its places */ };
+
+static void run_batch_norm_stats(const struct kernel_call *call)
+{
+    const struct grid g = grid_of(call->problem);
+    const double *mean = part_sums(call, &g, 0), *squares = mean + g.width;
+    float *stats = call->out[0];
+    struct kernel_call copy = *call;
+
+    pool_for(g.parts > 1 ? call->pool : NULL, g.parts, moments_of_part, &copy);
+    join_parts(call, &g);
+    for (size_t c = 0; c < g.channels; c++) {
+        stats[c] = (float)mean[c];
+        stats[g.channels + c] = (float)squares[c];
+        stats[2 * g.channels + c] = (float)g.places;
+    }
+}
+
+/* Subtrees of shards that are not joined yet, from left to right. */
+enum { SUBTREES = 64 };
+struct subtrees {
+    size_t channels;
+    int count;
+    double n[SUBTREES];
+    double *moments; /* of each: means, then squares */
+};
+
+static double *moments_at(const struct subtrees *s, int i)
+{
+    return s->moments + (size_t)i * 2 * s->channels;
+}
+
+/* Joins the last two; one without places is left out. */
+static void join_last(struct subtrees *s)
+{
+    const int last = --s->count;
+    double *mean = moments_at(s, last - 1);
+    const double *more = moments_at(s, last);
+
+    if (s->n[last] == 0)
+        return;
+    join_part(s->n[last - 1], s->n[last], s->channels, more, more + s->channels, mean,
+              mean + s->channels);
+    s->n[last - 1] += s->n[last];
+}
+
+/* The number of shards has so many binary digits: at most that many subtrees and one more. */
+static size_t join_scratch_bytes(const struct kernel_problem *problem)
+{
+    const struct shape *all = &problem->in[0].shape;
+    size_t subtrees = 1;
+
+    for (int64_t v = all->dim[0]; v > 0; v /= 2)
+        subtrees++;
+    return subtrees * 2 * (size_t)all->dim[2] * sizeof(double);
+}
+
+static void run_batch_norm_join(const struct kernel_call *call)
+{
+    const struct shape *all = &call->problem->in[0].shape;
+    const size_t shards = (size_t)all->dim[0], channels = (size_t)all->dim[2];
+    const float *stats = call->in[0], *own = call->in[1];
+    float *saved = call->out[0], *seen_mean = call->out[1], *seen_variance = call->out[2];
+    struct subtrees s = { .channels = channels, .moments = call->scratch };
+
+    for (size_t v = 0; v < shards; v++, stats += TABLE * channels) {
+        double *moments = moments_at(&s, s.count);
+        for (size_t c = 0; c < 2 * channels; c++)
+            moments[c] = (double)stats[c];
+        s.n[s.count++] = (double)stats[2 * channels];
+        for (size_t done = v; done & 1; done >>= 1)
+            join_last(&s);
+    }
+    while (s.count > 1)
+        join_last(&s);
+    const double n = s.n[0], share = (double)own[2 * channels] / n;
+    const double *mean = moments_at(&s, 0), *squares = mean + channels;
+    for (size_t c = 0; c < channels; c++) {
+        saved[c] = (float)mean[c];
+        saved[channels + c] =
+            (float)(1 / sqrt(squares[c] / n + (double)call->problem->attrs.epsilon));
+        seen_mean[c] = (float)(mean[c] * share);
+        seen_variance[c] = (float)(squares[c] / (n > 1 ? n - 1 : 1) * share);
+    }
+}
+
+static void run_batch_norm_normalize(const struct kernel_call *call)
+{
+    const struct grid g = grid_of(call->problem);
+    const float *gamma = call->in[1], *beta = call->in[2], *saved = call->in[3];
+
+    for (size_t c = 0; c < g.channels; c++) {
+        lane_numbers(call, &g, MEAN)[c] = saved[c];
+        lane_numbers(call, &g, SCALE)[c] =
+            (float)((double)gamma[c] * (double)saved[g.channels + c]);
+        lane_numbers(call, &g, SHIFT)[c] = beta[c];
+    }
+    make_y(call, &g);
+}
+
+static void run_batch_norm_grad_sums(const struct kernel_call *call)
+{
+    const struct grid g = grid_of(call->problem);
+    const double *sum = part_sums(call, &g, 0), *product = sum + g.width;
+    const float *saved = call->in[2];
+    float *dgamma = call->out[0], *dbeta = call->out[1], *sums = call->out[2];
+
+    make_sums(call, &g, saved);
+    for (size_t c = 0; c < g.channels; c++) {
+        dgamma[c] = (float)(product[c] * (double)saved[g.channels + c]);
+        dbeta[c] = (float)sum[c];
+        sums[c] = dgamma[c];
+        sums[g.channels + c] = dbeta[c];
+        sums[2 * g.channels + c] = (float)g.places;
+    }
+}
+
+static void run_batch_norm_grad_spread(const struct kernel_call *call)
+{
+    const struct grid g = grid_of(call->problem);
+    const int64_t shards = call->problem->in[4].shape.dim[0];
+    const float *gamma = call->in[2], *saved = call->in[3], *all = call->in[4];
+    double *dgamma = part_sums(call, &g, 0), *dbeta = dgamma + g.width, n = 0;
+
+    for (size_t c = 0; c < g.channels; c++)
+        dgamma[c] = dbeta[c] = 0;
+    for (int64_t v = 0; v < shards; v++, all += TABLE * g.channels) {
+        n += (double)all[2 * g.channels];
+#pragma omp simd
+        for (size_t c = 0; c < g.channels; c++) {
+            dgamma[c] += (double)all[c];
+            dbeta[c] += (double)all[g.channels + c];
+        }
+    }
+    for (size_t c = 0; c < g.channels; c++) {
+        const double rstd = (double)saved[g.channels + c], scale = (double)gamma[c] * rstd;
+        lane_numbers(call, &g, D_MEAN)[c] = saved[c];
+        lane_numbers(call, &g, D_SCALE)[c] = (float)scale;
+        lane_numbers(call, &g, D_SLOPE)[c] = (float)(-scale * rstd * dgamma[c] / n);
+        lane_numbers(call, &g, D_SHIFT)[c] = (float)(-scale * dbeta[c] / n);
+    }
+    for (size_t i = D_MEAN; i <= D_SHIFT; i++)
         repeat(&g, lane_numbers(call, &g, i));
     simd_for(call, g.rows, g.width, spread_rows);
 }
@@ -580,5 +776,25 @@ const struct kernel SIMD_TABLE(kernel_batch_norm_rows)[] = {
       .name = "own",
       .scratch_bytes = scratch_bytes,
       .run = run_batch_norm_apply },
+    { .op = "batch_norm_stats",
+      .name = "own",
+      .scratch_bytes = scratch_bytes,
+      .run = run_batch_norm_stats },
+    { .op = "batch_norm_join",
+      .name = "own",
+      .scratch_bytes = join_scratch_bytes,
+      .run = run_batch_norm_join },
+    { .op = "batch_norm_normalize",
+      .name = "own",
+      .scratch_bytes = scratch_bytes,
+      .run = run_batch_norm_normalize },
+    { .op = "batch_norm_grad_sums",
+      .name = "own",
+      .scratch_bytes = scratch_bytes,
+      .run = run_batch_norm_grad_sums },
+    { .op = "batch_norm_grad_spread",
+      .name = "own",
+      .scratch_bytes = scratch_bytes,
+      .run = run_batch_norm_grad_spread },
     { 0 },
 };

@@ -17,6 +17,7 @@ enum {
     UNIT_PIXELS = 128,       /* a unit takes more images until it has so many */
     DEPTH = 320,             /* of a block */
     SEGMENTS = 16,           /* of a block */
+    TASKS = 64,              /* small enough that threads end together */
 };
 
 struct plan {
@@ -27,6 +28,7 @@ struct plan {
     int64_t group, strip; /* images and grid rows (pairs of rows when pooling) of a unit */
     int64_t strips;       /* of an image */
     int64_t n_units, n_tasks;
+    int64_t slots; /* threads that take part, with scratch each */
     int64_t row_blocks, pixel_blocks, channel_blocks; /* how the taps and channels are cut */
     int64_t pixels;                                   /* grid pixels of a full unit */
     int64_t cells; /* places in y of a full unit: pixels or windows */
@@ -75,7 +77,8 @@ static struct plan plan_of(const struct correlate *cor)
     }
     l.strips = gemm_ceil(rows, l.strip);
     l.n_units = gemm_ceil(cor->images, l.group) * l.strips;
-    l.n_tasks = at_most(l.n_units, GEMM_TASKS);
+    l.n_tasks = at_most(l.n_units, TASKS);
+    l.slots = at_most(l.n_tasks, GEMM_TASKS);
     l.cells = l.group * l.strip * columns;
     l.pixels = l.cells * window * window;
     l.n_panels = gemm_panels(cor->isa, l.limit, l.pixels, l.out);
@@ -115,7 +118,7 @@ size_t correlate_scratch_bytes(const struct correlate *cor)
 
     return (size_t)round_up(weight_floats(&l)) * sizeof(float) +
            (size_t)round_up(l.pixels + l.cells) * sizeof(ptrdiff_t) +
-           (size_t)(l.n_tasks * (l.plane_floats + l.sum_floats)) * sizeof(float);
+           (size_t)(l.slots * (l.plane_floats + l.sum_floats)) * sizeof(float);
 }
 
 static void place_scratch(struct plan *l, void *scratch)
@@ -304,13 +307,13 @@ static void run_unit(const struct plan *l, const struct unit *unit)
     }
 }
 
-static void run_task(void *arg, size_t task)
+static void run_task(void *arg, size_t task, size_t slot)
 {
     const struct plan *l = arg;
     const struct correlate *cor = l->cor;
     const int window = cor->pool ? 2 : 1;
     const int64_t rows = cor->rows / window, columns = cor->columns / window;
-    float *own = l->tasks + (int64_t)task * (l->plane_floats + l->sum_floats);
+    float *own = l->tasks + (int64_t)slot * (l->plane_floats + l->sum_floats);
     int64_t u;
     const int64_t n_units = gemm_part(l->n_units, l->n_tasks, (int64_t)task, &u);
 
@@ -347,5 +350,5 @@ void correlate_run(const struct correlate *cor, struct pool *pool, void *scratch
         l.n_tasks = 1;
     pool_for(pool, (size_t)l.n_panels, pack_weights, &l);
     fill_tables(&l);
-    pool_for(pool, (size_t)l.n_tasks, run_task, &l);
+    pool_for_slots(pool, (size_t)l.n_tasks, (size_t)l.slots, run_task, &l);
 }

@@ -5,7 +5,10 @@
  * of dy meets lie side by side, so a tile takes up to 12 of them as rows; B = dy as it lies,
  * one row a pixel. The shared dimension is pixels: a segment is a row of dy, a block some
  * rows (of some images) whose dy fits in L1 beside the part of x it meets. Blocks are summed
- * in order in dw itself, images in order, so bits do not depend on the pool.
+ * in order in dw itself, images in order.
+ *
+ * Images are cut into parts, a number of the problem alone, so bits do not depend on the pool. The
+ * first part's sums are dw itself, those of the others lie in scratch and are added in order.
  *
  * Traffic: x about twice, dy twice (once for db), dw once a block (in L2 where kh*kw*C*O is
  * small). A dy that comes as a 2x2 max pool left it is spread out in scratch unit by unit.
@@ -16,7 +19,11 @@ enum {
     PLANE_BYTES = 256 << 10, /* of a group of images or a strip of one */
     BLOCK_PIXELS = 128,
     GROUP_PIXELS = 256,
-    SEGMENTS = 128, /* of a block */
+    SEGMENTS = 128,         /* of a block */
+    PARTS = 8,              /* at most */
+    PART_PIXELS = 512,      /* of dy, at least */
+    PARTS_FLOATS = 2 << 20, /* of more than two parts' sums, at most */
+    SUM_FLOATS = 4096,      /* of a task */
 };
 
 struct plan {
@@ -29,7 +36,9 @@ struct plan {
     int n_panels;
     struct plane dy; /* only if pooled: spread out unit by unit */
     bool is_pooled;
-    int64_t plane_floats, dy_floats; /* scratch */
+    int64_t plane_floats, dy_floats; /* scratch of a thread */
+    int64_t n_units, parts; /* groups of images times strips; into how many they are cut */
+    int64_t sum_floats;     /* of a part: dw, then db */
 };
 
 static int64_t at_most(int64_t a, int64_t b)
@@ -77,8 +86,15 @@ static struct plan plan_of(const struct kernel_problem *problem, const float *x)
     if (l.is_pooled) {
         l.dy = plane_of(NULL, conv.oh, conv.ow, conv.o, 0, 0, conv.oh, conv.ow, 1, 1);
         plane_pool(&l.dy);
-        l.dy_floats = l.group * l.strip * conv.ow * conv.o;
+        l.dy_floats = gemm_ceil(l.group * l.strip * conv.ow * conv.o, 16) * 16;
     }
+    l.n_units = gemm_ceil(conv.n, l.group) * l.strips;
+    l.sum_floats = gemm_ceil((conv.kh * conv.kw * conv.c + 1) * conv.o, 16) * 16;
+    l.parts = PARTS;
+    while (l.parts > 1 &&
+           (l.n_units < l.parts || conv.n * conv.oh * conv.ow < l.parts * PART_PIXELS ||
+            (l.parts > 2 && l.parts * l.sum_floats > PARTS_FLOATS)))
+        l.parts /= 2;
     return l;
 }
 
@@ -90,7 +106,8 @@ size_t conv_weight_scratch(const struct kernel_problem *problem)
         return conv_stem_scratch(&l.conv);
     if (conv_is_narrow_weight(&l.conv, problem))
         return conv_narrow_scratch(&l.conv);
-    return (size_t)(l.plane_floats + l.dy_floats) * sizeof(float);
+    return (size_t)(l.parts * (l.plane_floats + l.dy_floats) + (l.parts - 1) * l.sum_floats) *
+           sizeof(float);
 }
 
 /* Some rows of dy: what one walk of a tile covers. */
@@ -122,15 +139,14 @@ static float *target(const struct plan *l, float *dw, int64_t ky, int64_t i)
 }
 
 /* All of one panel for one kernel row. */
-static void run_panel(void *arg, size_t task)
+static void run_panel(const struct walk *walk, int64_t task)
 {
-    const struct walk *walk = arg;
     const struct plan *l = walk->l;
     const struct tile_isa *isa = l->isa;
-    const int64_t ky = (int64_t)task % l->taps_y;
+    const int64_t ky = task % l->taps_y;
     int64_t vec;
-    const int vecs = (int)gemm_part(gemm_ceil(l->conv.o, isa->lanes), l->n_panels,
-                                    (int64_t)task / l->taps_y, &vec);
+    const int vecs =
+        (int)gemm_part(gemm_ceil(l->conv.o, isa->lanes), l->n_panels, task / l->taps_y, &vec);
     const int64_t first = vec * isa->lanes;
     const int n = (int)at_most(l->conv.o - first, (int64_t)vecs * isa->lanes);
     struct tile tile = {
@@ -158,8 +174,7 @@ static void run_panel(void *arg, size_t task)
 }
 
 /* The blocks of a unit whose plane is ready: some rows of one strip or of whole images. */
-static void run_unit(struct walk *walk, struct pool *pool, const float *dy, int64_t rows,
-                     int64_t image_rows)
+static void run_unit(struct walk *walk, const float *dy, int64_t rows, int64_t image_rows)
 {
     const struct plan *l = walk->l;
     const int64_t ow = l->conv.ow, row = plane_row(&l->plane);
@@ -183,7 +198,8 @@ static void run_unit(struct walk *walk, struct pool *pool, const float *dy, int6
                     ((r + s) / image_rows * l->plane.rows + (r + s) % image_rows * l->step_y) *
                         row +
                     x * l->conv.sw * plane_pixel(&l->plane);
-            pool_for(pool, (size_t)(l->taps_y * l->n_panels), run_panel, walk);
+            for (int64_t i = 0; i < l->taps_y * l->n_panels; i++)
+                run_panel(walk, i);
             walk->accumulate = true;
         }
     }
@@ -191,10 +207,9 @@ static void run_unit(struct walk *walk, struct pool *pool, const float *dy, int6
 
 /* The part of dy that a unit meets: where it lies, or spread out in scratch. */
 static const float *unit_dy(const struct plan *l, const struct kernel_call *call, int64_t image,
-                            int64_t n_images, int64_t r, int64_t n_rows)
+                            int64_t n_images, int64_t r, int64_t n_rows, float *to)
 {
     const int64_t row = l->conv.ow * l->conv.o;
-    float *to = (float *)call->scratch + l->plane_floats;
 
     if (!l->is_pooled)
         return (const float *)call->in[1] + (image * l->conv.oh + r) * row;
@@ -203,11 +218,97 @@ static const float *unit_dy(const struct plan *l, const struct kernel_call *call
     return to;
 }
 
+struct job {
+    const struct plan *l;
+    const struct kernel_call *call;
+    float *sums; /* of the parts but the first */
+};
+
+static float *part_dw(const struct job *job, int64_t part)
+{
+    return part == 0 ? job->call->out[0] : job->sums + (part - 1) * job->l->sum_floats;
+}
+
+static float *part_db(const struct job *job, int64_t part)
+{
+    const struct conv *conv = &job->l->conv;
+
+    if (job->call->problem->n_out < 2)
+        return NULL;
+    return part == 0 ? job->call->out[1]
+                     : part_dw(job, part) + conv->kh * conv->kw * conv->c * conv->o;
+}
+
+/* Adds unit u to a part's sums. */
+static void add_unit(const struct job *job, int64_t u, struct walk *walk, float *db, float *own)
+{
+    const struct plan *l = job->l;
+    const struct conv *conv = &l->conv;
+    const int64_t image = u / l->strips * l->group, r = u % l->strips * l->strip;
+    const int64_t n_images = at_most(l->group, conv->n - image);
+    const int64_t n_rows = at_most(l->strip, conv->oh - r);
+    const float *dy = unit_dy(l, job->call, image, n_images, r, n_rows, own + l->plane_floats);
+
+    if (db != NULL)
+        l->isa->column_sums(dy, conv->o, n_images * n_rows * conv->ow, (int)conv->o,
+                            walk->accumulate, db);
+    for (int64_t i = 0; i < n_images; i++) {
+        float *to = l->plane_floats > 0 ? own + i * l->plane.rows * plane_row(&l->plane) : own;
+        const float *plane =
+            plane_copy(&l->plane, image + i, r * l->step_y, plane_rows(l, n_rows), to);
+        if (i == 0)
+            walk->plane = plane;
+    }
+    run_unit(walk, dy, n_images * n_rows, n_rows);
+}
+
+static void run_part(void *arg, size_t part, size_t slot)
+{
+    const struct job *job = arg;
+    const struct plan *l = job->l;
+    struct walk walk = { .l = l, .dw = part_dw(job, (int64_t)part) };
+    float *db = part_db(job, (int64_t)part), *own = job->call->scratch;
+    int64_t u;
+    const int64_t n = gemm_part(l->n_units, l->parts, (int64_t)part, &u);
+
+    if (l->plane_floats + l->dy_floats > 0)
+        own += (int64_t)slot * (l->plane_floats + l->dy_floats);
+    for (const int64_t end = u + n; u < end; u++)
+        add_unit(job, u, &walk, db, own);
+}
+
+/* Adds some of all parts' dw to the first one's. */
+static void add_parts(void *arg, size_t task)
+{
+    const struct job *job = arg;
+    const struct conv *conv = &job->l->conv;
+    const int64_t count = conv->kh * conv->kw * conv->c * conv->o;
+    const int64_t begin = (int64_t)task * SUM_FLOATS, end = at_most(begin + SUM_FLOATS, count);
+    float *dw = part_dw(job, 0);
+
+    for (int64_t part = 1; part < job->l->parts; part++) {
+        const float *more = part_dw(job, part);
+        for (int64_t i = begin; i < end; i++)
+            dw[i] += more[i];
+    }
+}
+
+static void add_biases(const struct job *job)
+{
+    float *db = part_db(job, 0);
+
+    for (int64_t part = 1; part < job->l->parts && db != NULL; part++) {
+        const float *more = part_db(job, part);
+        for (int64_t i = 0; i < job->l->conv.o; i++)
+            db[i] += more[i];
+    }
+}
+
 void conv_weight_run(const struct kernel_call *call)
 {
     struct plan l = plan_of(call->problem, call->in[0]);
     const struct conv *conv = &l.conv;
-    struct walk walk = { .l = &l, .dw = call->out[0] };
+    struct job job = { .l = &l, .call = call };
 
     if (conv_is_stem(conv, call->problem)) {
         conv_stem_weight_run(conv, call);
@@ -219,26 +320,12 @@ void conv_weight_run(const struct kernel_call *call)
     }
     l.dy.x = call->in[1];
     l.dy.index = l.is_pooled ? call->in[2] : NULL;
-    for (int64_t image = 0; image < conv->n; image += l.group) {
-        const int64_t n_images = at_most(l.group, conv->n - image);
-
-        for (int64_t r = 0; r < conv->oh; r += l.strip) {
-            const int64_t n_rows = at_most(l.strip, conv->oh - r);
-            const float *dy = unit_dy(&l, call, image, n_images, r, n_rows);
-
-            if (call->problem->n_out > 1)
-                l.isa->column_sums(dy, conv->o, n_images * n_rows * conv->ow, (int)conv->o,
-                                   walk.accumulate, call->out[1]);
-            for (int64_t i = 0; i < n_images; i++) {
-                float *to = call->scratch;
-                if (l.plane_floats > 0)
-                    to += i * l.plane.rows * plane_row(&l.plane);
-                const float *plane =
-                    plane_copy(&l.plane, image + i, r * l.step_y, plane_rows(&l, n_rows), to);
-                if (i == 0)
-                    walk.plane = plane;
-            }
-            run_unit(&walk, call->pool, dy, n_images * n_rows, n_rows);
-        }
-    }
+    if (l.parts > 1)
+        job.sums = (float *)call->scratch + l.parts * (l.plane_floats + l.dy_floats);
+    pool_for_slots(call->pool, (size_t)l.parts, (size_t)l.parts, run_part, &job);
+    if (l.parts > 1)
+        pool_for(call->pool,
+                 (size_t)gemm_ceil(conv->kh * conv->kw * conv->c * conv->o, SUM_FLOATS),
+                 add_parts, &job);
+    add_biases(&job);
 }

@@ -14,7 +14,8 @@
  * The gradient of the input is the same with dy, its weights turned and taken backwards.
  *
  * The gradient of the weights is dg = G^T [sum over tiles of V (A dy A^T)] G. Here the sums of one
- * block of input and one panel of output channels grow unit by unit, in order.
+ * block of input and one panel of output channels grow unit by unit, in order; a few sums of
+ * parts of the units are added at the end.
  *
  * A kernel of stride 2 falls into four of stride 1, its phases: taps 0 and 2 of a row meet the odd
  * pixels of x, tap 1 the even ones, and so in columns. Phases of 2x2, 2x1, 1x2 and 1x1 taps take
@@ -38,6 +39,8 @@ enum {
     BLOCK_PLACES = 2304, /* channels summed over together, times places: 64 of 36, 256 of 9 */
     GRAIN = 16,          /* channels are cut at multiples of it */
     KEPT_UNITS = 4,      /* whose transforms are kept between blocks and panels */
+    TASKS = 64,          /* small enough that threads end together */
+    SHARED = 8,          /* tasks that a gradient of weights is worth being cut into */
     SKEW = 16, /* floats between places, so that they do not share sets of the cache */
     PHASES = 4,
     PHASE_BLOCK = 128,        /* channels summed over together: a phase has at most 25 places */
@@ -64,10 +67,12 @@ struct plan {
     int64_t tiles_y, tiles_x; /* of an image */
     int64_t n_units, tiles;   /* tiles of a full unit */
     int64_t n_blocks, n_panels;
-    int64_t block, panel;                      /* channels of a full one */
-    int64_t v_step, m_step, u_step;            /* between places */
-    int64_t n_tasks, task_floats, kept_floats; /* not of the weights' gradient */
-    bool keeps_u; /* several units: U is made once a call, not on the way */
+    int64_t block, panel;           /* channels of a full one */
+    int64_t v_step, m_step, u_step; /* between places */
+    int64_t n_tasks, slots;         /* not of the weights' gradient; threads that take part */
+    int64_t task_floats;            /* scratch of a thread */
+    int64_t kept_floats;            /* of U, before it */
+    bool keeps_u;                   /* several units: U is made once a call, not on the way */
     bool is_turned;
     bool adds_up;              /* phases make the same pixels of y */
     struct winograd_in dy;     /* of the whole batch, for the gradient of the weights */
@@ -322,7 +327,8 @@ static void size_correlation(struct plan *plan)
         plan->phases[i].u_first = plan->kept_floats;
         plan->kept_floats += plan->n_blocks * plan->n_panels * u_floats(plan, &plan->phases[i]);
     }
-    plan->n_tasks = at_most(plan->n_units * plan->n_panels, GEMM_TASKS);
+    plan->slots = at_most(plan->n_units * plan->n_panels, GEMM_TASKS);
+    plan->n_tasks = at_most(at_least(plan->n_units, plan->slots), TASKS);
     plan->task_floats =
         places * (plan->n_blocks * plan->v_step + plan->m_step) + turned_floats(plan);
     if (!plan->keeps_u)
@@ -387,7 +393,7 @@ static struct plan input_plan(const struct kernel_problem *problem)
 
 static size_t correlation_scratch(const struct plan *plan)
 {
-    return (size_t)(plan->kept_floats + plan->n_tasks * plan->task_floats) * sizeof(float);
+    return (size_t)(plan->kept_floats + plan->slots * plan->task_floats) * sizeof(float);
 }
 
 /* One panel for one block of channels. */
@@ -523,16 +529,16 @@ static void turn_back(const struct plan *plan, const struct phase *phase,
     }
 }
 
-/* Scratch of a task. */
+/* Scratch of a thread. */
 struct own {
     float *v, *m, *turned, *u;
 };
 
-static struct own own_at(const struct plan *plan, size_t task)
+static struct own own_at(const struct plan *plan, size_t slot)
 {
     struct own own;
 
-    own.v = plan->scratch + plan->kept_floats + (int64_t)task * plan->task_floats;
+    own.v = plan->scratch + plan->kept_floats + (int64_t)slot * plan->task_floats;
     own.m = own.v + plan->phases[0].places * plan->n_blocks * plan->v_step;
     own.turned = own.m + plan->phases[0].places * plan->m_step;
     own.u = own.turned + turned_floats(plan);
@@ -545,7 +551,7 @@ static float *kept_at(const struct plan *plan, const struct phase *phase, int64_
 }
 
 /* U of some slices, kept for all units. */
-static void keep_weights(void *arg, size_t task)
+static void keep_weights(void *arg, size_t task, size_t slot)
 {
     const struct plan *plan = arg;
     const int64_t n_slices = plan->n_blocks * plan->n_panels;
@@ -556,7 +562,7 @@ static void keep_weights(void *arg, size_t task)
         const struct slice slice = slice_at(plan, i / plan->n_blocks, i % plan->n_blocks);
         for (int p = 0; p < plan->n_phases; p++)
             turn_weights(plan, &plan->phases[p], &slice, kept_at(plan, &plan->phases[p], i),
-                         own_at(plan, task).turned);
+                         own_at(plan, slot).turned);
     }
 }
 
@@ -598,14 +604,16 @@ static void run_unit(const struct plan *plan, const struct unit *unit, int64_t f
 }
 
 /* Some panels of some units. */
-static void run_task(void *arg, size_t task)
+static void run_task(void *arg, size_t task, size_t slot)
 {
     const struct plan *plan = arg;
-    const struct own own = own_at(plan, task);
+    const struct own own = own_at(plan, slot);
+    const int64_t together = plan->n_units >= plan->n_tasks ? plan->n_panels : 1;
     int64_t i;
-    const int64_t n_items =
-        gemm_part(plan->n_units * plan->n_panels, plan->n_tasks, (int64_t)task, &i);
+    const int64_t n_items = together * gemm_part(plan->n_units * plan->n_panels / together,
+                                                 plan->n_tasks, (int64_t)task, &i);
 
+    i *= together;
     for (const int64_t end = i + n_items; i < end;) {
         const struct unit unit = unit_at(plan, i / plan->n_panels);
         const int64_t from = i % plan->n_panels;
@@ -633,9 +641,10 @@ static void run_correlation(struct plan *plan, const struct kernel_call *call)
     if (call->pool == NULL)
         plan->n_tasks = 1;
     if (plan->keeps_u)
-        pool_for(call->pool, (size_t)at_most(plan->n_blocks * plan->n_panels, plan->n_tasks),
-                 keep_weights, plan);
-    pool_for(call->pool, (size_t)plan->n_tasks, run_task, plan);
+        pool_for_slots(call->pool,
+                       (size_t)at_most(plan->n_blocks * plan->n_panels, plan->n_tasks),
+                       (size_t)plan->slots, keep_weights, plan);
+    pool_for_slots(call->pool, (size_t)plan->n_tasks, (size_t)plan->slots, run_task, plan);
 }
 
 bool winograd_can_run(const struct kernel_problem *problem)
@@ -715,66 +724,92 @@ static bool keeps_turned(const struct plan *plan)
     return plan->n_units <= KEPT_UNITS;
 }
 
-static int64_t v_floats(const struct plan *plan)
+/* Else units are cut into parts with sums of their own, which are added in order, where slices are
+ * too few to be shared among threads. */
+static int64_t weight_parts(const struct plan *plan)
 {
-    return plan->phases[0].places * plan->v_step * (keeps_turned(plan) ? plan->n_units : 1);
+    const int64_t slices = plan->n_blocks * plan->n_panels;
+
+    return keeps_turned(plan)
+               ? 1
+               : at_least(1, at_most(gemm_ceil(SHARED, slices), plan->n_units / 2));
 }
 
-static int64_t m_floats(const struct plan *plan)
+/* What the gradient of the weights has in scratch. */
+struct room {
+    int64_t parts, slots; /* threads that take part */
+    int64_t n_u, n_v, n_m;
+};
+
+static struct room room_of(const struct plan *plan)
 {
-    return plan->phases[0].places * plan->m_step *
-           (keeps_turned(plan) ? plan->n_units * plan->n_panels : 1);
+    const int64_t slices = plan->n_blocks * plan->n_panels;
+    struct room room = { .parts = weight_parts(plan) };
+
+    if (keeps_turned(plan)) {
+        room.slots = room.n_u = at_most(plan->n_panels, GEMM_TASKS);
+        room.n_v = plan->n_units;
+        room.n_m = plan->n_units * plan->n_panels;
+    } else {
+        room.slots = room.n_v = room.n_m = at_most(slices * room.parts, GEMM_TASKS);
+        room.n_u = room.parts > 1 ? slices * room.parts : room.slots;
+    }
+    return room;
 }
 
 size_t winograd_weight_scratch(const struct kernel_problem *problem)
 {
     const struct plan plan = weight_plan(problem);
+    const struct room room = room_of(&plan);
 
-    return (size_t)(u_floats(&plan, &plan.phases[0]) + v_floats(&plan) + m_floats(&plan)) *
+    return (size_t)(room.n_u * u_floats(&plan, plan.phases) +
+                    plan.phases->places * (room.n_v * plan.v_step + room.n_m * plan.m_step)) *
            sizeof(float);
 }
 
 struct walk {
     const struct plan *plan;
     const struct phase *phase;
-    struct unit unit;
-    struct slice slice;
-    bool turns_v, turns_m; /* or they have been made */
+    struct room room;
+    int64_t block; /* whose V is kept */
     float *u, *v, *m, *dw;
-    bool accumulate;
 };
 
-enum { TURN_TILES = 8 }; /* of a task */
-
-/* V and A dy A^T of some tiles of the unit. */
-static void turn_both(void *arg, size_t i)
+static float *u_at(const struct walk *walk, int64_t i)
 {
-    const struct walk *walk = arg;
-    const struct plan *plan = walk->plan;
-    const struct slice *slice = &walk->slice;
-    const int64_t begin = walk->unit.first, from = begin + (int64_t)i * TURN_TILES;
-    const int64_t to = at_most(from + TURN_TILES, begin + walk->unit.tiles);
+    return walk->u + i * u_floats(walk->plan, walk->plan->phases);
+}
+
+static float *v_at(const struct walk *walk, int64_t i)
+{
+    return walk->v + i * walk->plan->phases->places * walk->plan->v_step;
+}
+
+static float *m_at(const struct walk *walk, int64_t i)
+{
+    return walk->m + i * walk->plan->phases->places * walk->plan->m_step;
+}
+
+/* A dy A^T of channels [first, first + n) of tiles [from, to), the first of a unit being `begin`. */
+static void turn_outputs(const struct plan *plan, const struct phase *phase, int64_t begin,
+                         int64_t from, int64_t to, int64_t first, int64_t n, float *m)
+{
     struct winograd_in dy = plan->dy;
 
-    if (walk->turns_v)
-        turn_inputs(plan, walk->phase, begin, from, to, slice->k0, slice->depth, walk->v);
-    for (int64_t t = from; t < to && walk->turns_m; t++) {
-        const int64_t at =
-            place_tile(plan, t, &dy.top, &dy.left) * plan->dy_image + slice->first;
+    for (int64_t t = from; t < to; t++) {
+        const int64_t at = place_tile(plan, t, &dy.top, &dy.left) * plan->dy_image + first;
 
         dy.x = plan->dy.x + at;
         dy.index = plan->dy.index != NULL ? plan->dy.index + at : NULL;
-        walk->phase->form->output_grad(&dy, (int)slice->n, walk->m + (t - begin) * plan->panel,
-                                       plan->m_step);
+        phase->form->output_grad(&dy, (int)n, m + (t - begin) * plan->panel, plan->m_step);
     }
 }
 
 /* Adds V^T M of one place to the sums of its weights. */
-static void multiply_place(const struct walk *walk, int64_t place, float *u, bool accumulate)
+static void multiply_place(const struct plan *plan, const struct slice *slice, int64_t tiles,
+                           const float *v, const float *m, float *u, bool accumulate)
 {
     static const ptrdiff_t no_offset[1] = { 0 };
-    const struct plan *plan = walk->plan;
-    const struct slice *slice = &walk->slice;
     const int parts = gemm_panels(plan->isa, plan->isa->columns, slice->depth, slice->n);
 
     for (int p = 0; p < parts; p++) {
@@ -784,9 +819,9 @@ static void multiply_place(const struct walk *walk, int64_t place, float *u, boo
         struct tile tile = {
             .segment = no_offset,
             .n_segments = 1,
-            .depth = (int)walk->unit.tiles,
+            .depth = (int)tiles,
             .a_step = plan->block,
-            .b = walk->m + place * plan->m_step + first,
+            .b = m + first,
             .b_step = plan->panel,
             .last = n - (vecs - 1) * plan->isa->lanes,
             .accumulate = accumulate,
@@ -797,7 +832,7 @@ static void multiply_place(const struct walk *walk, int64_t place, float *u, boo
             int64_t at;
             const int count = (int)gemm_part(slice->depth, n_tiles, t, &at);
 
-            tile.a[0] = walk->v + place * plan->v_step + at;
+            tile.a[0] = v + at;
             for (int r = 0; r < count; r++)
                 tile.c[r] = u + (at + r) * plan->panel + first;
             plan->isa->by_columns(&tile, count, vecs);
@@ -805,59 +840,166 @@ static void multiply_place(const struct walk *walk, int64_t place, float *u, boo
     }
 }
 
-/* All places that share weights i, in order. */
-static void multiply_places(void *arg, size_t i)
+/* The same for all places, in order: those that share weights add up. */
+static void multiply_places(const struct plan *plan, const struct phase *phase,
+                            const struct slice *slice, int64_t tiles, const float *v,
+                            const float *m, float *u, bool accumulate)
 {
-    const struct walk *walk = arg;
-    float *u = walk->u + (int64_t)i * walk->plan->u_step;
-    bool accumulate = walk->accumulate;
+    const int *side = phase->form->side, *weight_side = phase->form->weight_side;
 
-    for (int64_t place = 0; place < walk->phase->places; place++) {
-        if (weights_at(walk->phase->form, place) != (int64_t)i)
-            continue;
-        multiply_place(walk, place, u, accumulate);
-        accumulate = true;
+    for (int64_t place = 0; place < phase->places; place++) {
+        const bool is_first =
+            place / side[1] < weight_side[0] && place % side[1] < weight_side[1];
+
+        multiply_place(plan, slice, tiles, v + place * plan->v_step, m + place * plan->m_step,
+                       u + weights_at(phase->form, place) * plan->u_step,
+                       accumulate || !is_first);
     }
 }
 
-/* dw of one phase, block and panel. */
-static void run_slice(struct walk *walk, int64_t block, int64_t panel,
-                      const struct kernel_call *call)
+/* dw of input channels [from, to) of a slice. */
+static void turn_sums(const struct walk *walk, const struct slice *slice, const float *u,
+                      int64_t from, int64_t to)
 {
     const struct plan *plan = walk->plan;
-    const struct slice slice = slice_at(plan, panel, block);
     const struct phase *phase = walk->phase;
-    const int64_t places = phase->places, tap = plan->in * plan->out;
-    const bool keeps = keeps_turned(plan);
-    float *v = walk->u + u_floats(plan, &plan->phases[0]), *m = v + v_floats(plan);
+    const int64_t tap = plan->in * plan->out;
+    float *dw = walk->dw + (3 * phase->tap[0] + phase->tap[1]) * tap + slice->first;
 
-    walk->slice = slice;
-    walk->accumulate = false;
-    walk->turns_v = !keeps || panel == 0;
-    walk->turns_m = !keeps || block == 0;
-    for (int64_t i = 0; i < plan->n_units; i++) {
-        walk->unit = unit_at(plan, i);
-        walk->v = keeps ? v + i * places * plan->v_step : v;
-        walk->m = keeps ? m + (i * plan->n_panels + panel) * places * plan->m_step : m;
-        if (walk->turns_v || walk->turns_m)
-            pool_for(call->pool, (size_t)gemm_ceil(walk->unit.tiles, TURN_TILES), turn_both,
-                     walk);
-        pool_for(call->pool, (size_t)phase->weight_places, multiply_places, walk);
-        walk->accumulate = true;
+    for (int64_t c = from; c < to; c++)
+        phase->form->weight_grad(u + c * plan->panel, plan->u_step, (int)slice->n,
+                                 dw + (slice->k0 + c) * plan->out, 3 * phase->tap_step[0] * tap,
+                                 phase->tap_step[1] * tap);
+}
+
+enum { TURN_TILES = 8 }; /* of a task */
+
+/* Some tiles of a unit: V of this block, and with the first block M of all panels. */
+static void turn_kept(void *arg, size_t task)
+{
+    const struct walk *walk = arg;
+    const struct plan *plan = walk->plan;
+    const int64_t chunks = gemm_ceil(plan->tiles, TURN_TILES), i = (int64_t)task / chunks;
+    const struct unit unit = unit_at(plan, i);
+    const int64_t end = unit.first + unit.tiles;
+    const int64_t from = unit.first + (int64_t)task % chunks * TURN_TILES;
+    const int64_t to = at_most(from + TURN_TILES, end);
+    const struct slice slice = slice_at(plan, 0, walk->block);
+
+    turn_inputs(plan, walk->phase, unit.first, from, to, slice.k0, slice.depth, v_at(walk, i));
+    for (int64_t panel = 0; panel < plan->n_panels && walk->block == 0; panel++) {
+        const struct slice out = slice_at(plan, panel, 0);
+        turn_outputs(plan, walk->phase, unit.first, from, to, out.first, out.n,
+                     m_at(walk, i * plan->n_panels + panel));
     }
-    for (int64_t c = 0; c < slice.depth; c++)
-        phase->form->weight_grad(walk->u + c * plan->panel, plan->u_step, (int)slice.n,
-                                 walk->dw + (3 * phase->tap[0] + phase->tap[1]) * tap +
-                                     (slice.k0 + c) * plan->out + slice.first,
-                                 3 * phase->tap_step[0] * tap, phase->tap_step[1] * tap);
+}
+
+/* dw of one panel and this block, whose V and M are there. */
+static void run_kept(void *arg, size_t panel, size_t slot)
+{
+    const struct walk *walk = arg;
+    const struct plan *plan = walk->plan;
+    const struct slice slice = slice_at(plan, (int64_t)panel, walk->block);
+    float *u = u_at(walk, (int64_t)slot);
+
+    for (int64_t i = 0; i < plan->n_units; i++)
+        multiply_places(plan, walk->phase, &slice, unit_at(plan, i).tiles, v_at(walk, i),
+                        m_at(walk, i * plan->n_panels + (int64_t)panel), u, i > 0);
+    turn_sums(walk, &slice, u, 0, slice.depth);
+}
+
+/* The sums of one part of the units for one slice; dw if that is all of them. */
+static void run_units(void *arg, size_t task, size_t slot)
+{
+    const struct walk *walk = arg;
+    const struct plan *plan = walk->plan;
+    const int64_t parts = walk->room.parts, i = (int64_t)task / parts;
+    const struct slice slice = slice_at(plan, i % plan->n_panels, i / plan->n_panels);
+    float *u = u_at(walk, (int64_t)(parts > 1 ? task : slot));
+    float *v = v_at(walk, (int64_t)slot), *m = m_at(walk, (int64_t)slot);
+    int64_t first;
+    const int64_t n = gemm_part(plan->n_units, parts, (int64_t)task % parts, &first);
+
+    for (int64_t k = first; k < first + n; k++) {
+        const struct unit unit = unit_at(plan, k);
+        const int64_t end = unit.first + unit.tiles;
+
+        turn_inputs(plan, walk->phase, unit.first, unit.first, end, slice.k0, slice.depth, v);
+        turn_outputs(plan, walk->phase, unit.first, unit.first, end, slice.first, slice.n, m);
+        multiply_places(plan, walk->phase, &slice, unit.tiles, v, m, u, k > first);
+    }
+    if (parts == 1)
+        turn_sums(walk, &slice, u, 0, slice.depth);
+}
+
+enum { JOIN_CHANNELS = 8 }; /* of a task */
+
+/* Adds the parts' sums for some input channels of a slice, in order; dw of these. */
+static void join_parts(void *arg, size_t task)
+{
+    const struct walk *walk = arg;
+    const struct plan *plan = walk->plan;
+    const int64_t parts = walk->room.parts, chunks = gemm_ceil(plan->block, JOIN_CHANNELS);
+    const int64_t i = (int64_t)task / chunks, from = (int64_t)task % chunks * JOIN_CHANNELS;
+    const struct slice slice = slice_at(plan, i % plan->n_panels, i / plan->n_panels);
+    const int64_t to = at_most(from + JOIN_CHANNELS, slice.depth);
+    float *sum = u_at(walk, i * parts);
+
+    for (int64_t part = 1; part < parts; part++) {
+        const float *u = u_at(walk, i * parts + part);
+        for (int64_t place = 0; place < walk->phase->weight_places; place++) {
+            const int64_t at = place * plan->u_step;
+            for (int64_t c = at + from * plan->panel; c < at + to * plan->panel; c++)
+                sum[c] += u[c];
+        }
+    }
+    turn_sums(walk, &slice, sum, from, to);
+}
+
+static void run_weight(struct walk *walk, struct pool *pool)
+{
+    const struct plan *plan = walk->plan;
+    const int64_t slices = plan->n_blocks * plan->n_panels, parts = walk->room.parts;
+
+    if (!keeps_turned(plan)) {
+        pool_for_slots(pool, (size_t)(slices * parts), (size_t)walk->room.slots, run_units,
+                       walk);
+        if (parts > 1)
+            pool_for(pool, (size_t)(slices * gemm_ceil(plan->block, JOIN_CHANNELS)), join_parts,
+                     walk);
+        return;
+    }
+    for (walk->block = 0; walk->block < plan->n_blocks; walk->block++) {
+        pool_for(pool, (size_t)(plan->n_units * gemm_ceil(plan->tiles, TURN_TILES)), turn_kept,
+                 walk);
+        pool_for_slots(pool, (size_t)plan->n_panels, (size_t)walk->room.slots, run_kept, walk);
+    }
+}
+
+enum { BIAS_CHANNELS = 32 }; /* of a task */
+
+static void sum_channels(void *arg, size_t task)
+{
+    const struct kernel_call *call = arg;
+    const struct shape *dy = &call->problem->in[1].shape;
+    const int64_t first = (int64_t)task * BIAS_CHANNELS, channels = dy->dim[1];
+
+    tile_current()->column_sums(
+        (const float *)call->in[1] + first, channels, dy->dim[0] * dy->dim[2] * dy->dim[3],
+        (int)at_most(BIAS_CHANNELS, channels - first), false, (float *)call->out[1] + first);
 }
 
 void winograd_weight_run(const struct kernel_call *call)
 {
     struct plan plan = weight_plan(call->problem);
     const bool is_pooled = conv_is_pooled(call->problem);
-    struct walk walk = { .plan = &plan, .u = call->scratch, .dw = call->out[0] };
+    struct kernel_call copy = *call;
+    struct walk walk = {
+        .plan = &plan, .room = room_of(&plan), .u = call->scratch, .dw = call->out[0]
+    };
 
+    walk.v = u_at(&walk, walk.room.n_u);
+    walk.m = v_at(&walk, walk.room.n_v);
     plan.dy.x = call->in[1];
     plan.dy.index = is_pooled ? call->in[2] : NULL;
     for (int p = 0; p < plan.n_phases; p++) {
@@ -865,12 +1007,10 @@ void winograd_weight_run(const struct kernel_call *call)
 
         x->x = (const float *)call->in[0] + x->first;
         walk.phase = &plan.phases[p];
-        for (int64_t i = 0; i < plan.n_blocks * plan.n_panels; i++)
-            run_slice(&walk, i / plan.n_panels, i % plan.n_panels, call);
+        run_weight(&walk, call->pool);
     }
     if (call->problem->n_out > 1 && !is_pooled)
-        plan.isa->column_sums(plan.dy.x, plan.out, plan.images * plan.dy.rows * plan.dy.columns,
-                              (int)plan.out, false, call->out[1]);
+        pool_for(call->pool, (size_t)gemm_ceil(plan.out, BIAS_CHANNELS), sum_channels, &copy);
     else if (call->problem->n_out > 1)
         plan.isa->window_sums(plan.dy.x, plan.dy.index,
                               plan.images * (plan.dy.rows / 2) * (plan.dy.columns / 2),

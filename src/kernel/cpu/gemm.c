@@ -77,7 +77,7 @@ struct plan {
     int group;                      /* panels packed and used together */
     int64_t n_blocks;               /* of the shared dimension */
     int64_t row_parts, panel_parts; /* tasks */
-    size_t a_floats, b_floats;      /* scratch of a task */
+    size_t a_floats, b_floats;      /* scratch of a thread */
     float *scratch;
 };
 
@@ -277,7 +277,7 @@ static void run_part(const struct plan *plan, const struct part *part)
     }
 }
 
-static void run_task(void *arg, size_t i)
+static void run_task(void *arg, size_t i, size_t slot)
 {
     const struct plan *plan = arg;
     struct part part;
@@ -291,7 +291,7 @@ static void run_task(void *arg, size_t i)
     part.end_panel = (int)(panel + n_panels);
     part.a_pack = plan->scratch;
     if (plan->a_floats + plan->b_floats > 0)
-        part.a_pack += i * (plan->a_floats + plan->b_floats);
+        part.a_pack += slot * (plan->a_floats + plan->b_floats);
     part.b_pack = plan->pack_b ? part.a_pack + plan->a_floats : NULL;
     run_part(plan, &part);
 }
@@ -303,5 +303,6 @@ void gemm_run(const struct tile_isa *isa, const struct gemm *gemm, struct pool *
         return;
     struct plan plan = make_plan(isa, gemm, pool == NULL ? 1 : pool_size(pool));
     plan.scratch = scratch;
-    pool_for(pool, (size_t)(plan.row_parts * plan.panel_parts), run_task, &plan);
+    pool_for_slots(pool, (size_t)(plan.row_parts * plan.panel_parts), GEMM_TASKS, run_task,
+                   &plan);
 }

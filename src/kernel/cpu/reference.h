@@ -43,6 +43,11 @@ void reference_sigmoid_grad(const struct kernel_call *call);
 void reference_batch_norm(const struct kernel_call *call);
 void reference_batch_norm_grad(const struct kernel_call *call);
 void reference_batch_norm_apply(const struct kernel_call *call);
+void reference_batch_norm_stats(const struct kernel_call *call);
+void reference_batch_norm_join(const struct kernel_call *call);
+void reference_batch_norm_normalize(const struct kernel_call *call);
+void reference_batch_norm_grad_sums(const struct kernel_call *call);
+void reference_batch_norm_grad_spread(const struct kernel_call *call);
 
 void reference_softmax_cross_entropy(const struct kernel_call *call);
 void reference_softmax_cross_entropy_grad(const struct kernel_call *call);

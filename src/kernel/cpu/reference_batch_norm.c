@@ -43,26 +43,50 @@ static void normalize(const struct kernel_call *call, int64_t c, double mean, do
     }
 }
 
+struct moments {
+    double n, mean, squares; /* squares around the mean */
+};
+
+/* Moments of one channel. */
+static struct moments moments_of(const struct kernel_call *call, int64_t c)
+{
+    const struct extents e = extents_of(&call->problem->in[0]);
+    const float *x = call->in[0];
+    struct moments m = { .n = (double)e.places };
+
+    for (int64_t i = c; i < e.places * e.channels; i += e.channels)
+        m.mean += (double)x[i] / m.n;
+    for (int64_t i = c; i < e.places * e.channels; i += e.channels)
+        m.squares += ((double)x[i] - m.mean) * ((double)x[i] - m.mean);
+    return m;
+}
+
+/* Fills what a channel has of saved, seen_mean and seen_variance, which begin at output `first`.
+ * Gives rstd. */
+static double give_moments(const struct kernel_call *call, int first, int64_t channels,
+                           int64_t c, struct moments m, double share)
+{
+    float *saved = call->out[first], *seen_mean = call->out[first + 1];
+    float *seen_variance = call->out[first + 2];
+    const double rstd = 1 / sqrt(m.squares / m.n + (double)call->problem->attrs.epsilon);
+
+    saved[c] = (float)m.mean;
+    saved[channels + c] = (float)rstd;
+    seen_mean[c] = (float)(m.mean * share);
+    seen_variance[c] = (float)(m.squares / (m.n > 1 ? m.n - 1 : 1) * share);
+    return rstd;
+}
+
 void reference_batch_norm(const struct kernel_call *call)
 {
     const struct extents e = extents_of(&call->problem->in[0]);
-    const double n = (double)e.places, share = (double)e.images * (double)call->step->inv_batch;
-    const float *x = call->in[0], *residual = call->problem->n_in > 3 ? call->in[3] : NULL;
-    float *saved = call->out[1], *seen_mean = call->out[2], *seen_variance = call->out[3];
+    const double share = (double)e.images * (double)call->step->inv_batch;
+    const float *residual = call->problem->n_in > 3 ? call->in[3] : NULL;
 
     for (int64_t c = 0; c < e.channels; c++) {
-        double mean = 0, squares = 0;
-
-        for (int64_t i = c; i < e.places * e.channels; i += e.channels)
-            mean += (double)x[i] / n;
-        for (int64_t i = c; i < e.places * e.channels; i += e.channels)
-            squares += ((double)x[i] - mean) * ((double)x[i] - mean);
-        const double rstd = 1 / sqrt(squares / n + (double)call->problem->attrs.epsilon);
-        saved[c] = (float)mean;
-        saved[e.channels + c] = (float)rstd;
-        seen_mean[c] = (float)(mean * share);
-        seen_variance[c] = (float)(squares / (n > 1 ? n - 1 : 1) * share);
-        normalize(call, c, mean, rstd, residual);
+        const struct moments m = moments_of(call, c);
+        const double rstd = give_moments(call, 1, e.channels, c, m, share);
+        normalize(call, c, m.mean, rstd, residual);
     }
 }
 
@@ -79,33 +103,188 @@ void reference_batch_norm_apply(const struct kernel_call *call)
     }
 }
 
+/* Gradient ----------------------------------------------------------------------------- */
+
+/* What a gradient is made of; y and dresidual may be NULL. */
+struct slopes {
+    const float *dy, *x, *y, *saved;
+    float *dresidual;
+};
+
+/* Sums over one channel's places: of d, dy through the activation, and of d times normalized x. */
+struct sums {
+    double sum, product;
+};
+
+static double through(const struct kernel_call *call, const struct slopes *s, int64_t i)
+{
+    const bool is_open = !s->y || lets_through(call->problem->attrs.activation, s->y[i]);
+    return is_open ? (double)s->dy[i] : 0;
+}
+
+static double normalized(const struct slopes *s, const struct extents *e, int64_t c, int64_t i)
+{
+    return ((double)s->x[i] - (double)s->saved[c]) * (double)s->saved[e->channels + c];
+}
+
+static struct sums sums_of(const struct kernel_call *call, const struct slopes *s, int64_t c)
+{
+    const struct extents e = extents_of(&call->problem->in[0]);
+    struct sums sums = { 0, 0 };
+
+    for (int64_t i = c; i < e.places * e.channels; i += e.channels) {
+        const double d = through(call, s, i);
+        sums.sum += d;
+        sums.product += d * normalized(s, &e, c, i);
+        if (s->dresidual)
+            s->dresidual[i] = (float)d;
+    }
+    return sums;
+}
+
+/* dx of one channel, from the sums over n places. */
+static void spread(const struct kernel_call *call, const struct slopes *s, int64_t c,
+                   struct sums sums, double n, float gamma)
+{
+    const struct extents e = extents_of(&call->problem->in[0]);
+    const double scale = (double)gamma * (double)s->saved[e.channels + c];
+    float *dx = call->out[0];
+
+    for (int64_t i = c; i < e.places * e.channels; i += e.channels)
+        dx[i] = (float)(scale * (through(call, s, i) - sums.sum / n -
+                                 normalized(s, &e, c, i) * sums.product / n));
+}
+
 void reference_batch_norm_grad(const struct kernel_call *call)
 {
     const struct extents e = extents_of(&call->problem->in[0]);
-    const enum activation activation = call->problem->attrs.activation;
-    const double n = (double)e.places;
-    const float *dy = call->in[0], *x = call->in[1], *gamma = call->in[2], *saved = call->in[3];
-    const float *y = call->problem->n_in > 4 ? call->in[4] : NULL;
-    float *dx = call->out[0], *dgamma = call->out[1], *dbeta = call->out[2];
-    float *dresidual = call->problem->n_out > 3 ? call->out[3] : NULL;
+    const struct slopes slopes = {
+        .dy = call->in[0],
+        .x = call->in[1],
+        .saved = call->in[3],
+        .y = call->problem->n_in > 4 ? call->in[4] : NULL,
+        .dresidual = call->problem->n_out > 3 ? call->out[3] : NULL,
+    };
+    const float *gamma = call->in[2];
+    float *dgamma = call->out[1], *dbeta = call->out[2];
 
     for (int64_t c = 0; c < e.channels; c++) {
-        const double mean = (double)saved[c], rstd = (double)saved[e.channels + c];
-        double sum = 0, product = 0;
+        const struct sums sums = sums_of(call, &slopes, c);
+        dgamma[c] = (float)sums.product;
+        dbeta[c] = (float)sums.sum;
+        spread(call, &slopes, c, sums, (double)e.places, gamma[c]);
+    }
+}
 
-        for (int64_t i = c; i < e.places * e.channels; i += e.channels) {
-            const double d = !y || lets_through(activation, y[i]) ? (double)dy[i] : 0;
-            sum += d;
-            product += d * ((double)x[i] - mean) * rstd;
+/* In parts, for statistics of all shards ----------------------------------------------- */
+
+void reference_batch_norm_stats(const struct kernel_call *call)
+{
+    const struct extents e = extents_of(&call->problem->in[0]);
+    float *stats = call->out[0];
+
+    for (int64_t c = 0; c < e.channels; c++) {
+        const struct moments m = moments_of(call, c);
+        stats[c] = (float)m.mean;
+        stats[e.channels + c] = (float)m.squares;
+        stats[2 * e.channels + c] = (float)m.n;
+    }
+}
+
+/* Moments of both (Chan, Golub and LeVeque 1983). */
+static struct moments join(struct moments a, struct moments b)
+{
+    const double n = a.n + b.n, delta = b.mean - a.mean;
+
+    if (b.n == 0)
+        return a;
+    return (struct moments){ n, a.mean + delta * b.n / n,
+                             a.squares + b.squares + delta * delta * a.n * b.n / n };
+}
+
+/* Moments of one channel of shards [begin, begin + length), length a power of two; there are V. */
+static struct moments join_shards(const struct kernel_call *call, int64_t c, int64_t begin,
+                                  int64_t length)
+{
+    const struct shape *all = &call->problem->in[0].shape;
+    const int64_t channels = all->dim[2];
+    const float *stats = (const float *)call->in[0] + begin * 3 * channels + c;
+
+    if (begin >= all->dim[0])
+        return (struct moments){ 0, 0, 0 };
+    if (length == 1)
+        return (struct moments){ (double)stats[2 * channels], (double)stats[0],
+                                 (double)stats[channels] };
+    return join(join_shards(call, c, begin, length / 2),
+                join_shards(call, c, begin + length / 2, length / 2));
+}
+
+void reference_batch_norm_join(const struct kernel_call *call)
+{
+    const struct shape *all = &call->problem->in[0].shape;
+    const int64_t channels = all->dim[2];
+    const float *own = call->in[1];
+    int64_t length = 1;
+
+    while (length < all->dim[0])
+        length *= 2;
+    for (int64_t c = 0; c < channels; c++) {
+        const struct moments m = join_shards(call, c, 0, length);
+        (void)give_moments(call, 0, channels, c, m, (double)own[2 * channels + c] / m.n);
+    }
+}
+
+void reference_batch_norm_normalize(const struct kernel_call *call)
+{
+    const struct extents e = extents_of(&call->problem->in[0]);
+    const float *saved = call->in[3];
+
+    for (int64_t c = 0; c < e.channels; c++)
+        normalize(call, c, (double)saved[c], (double)saved[e.channels + c],
+                  call->problem->n_in > 4 ? call->in[4] : NULL);
+}
+
+void reference_batch_norm_grad_sums(const struct kernel_call *call)
+{
+    const struct extents e = extents_of(&call->problem->in[0]);
+    const struct slopes slopes = {
+        .dy = call->in[0],
+        .x = call->in[1],
+        .saved = call->in[2],
+        .y = call->problem->n_in > 3 ? call->in[3] : NULL,
+        .dresidual = call->problem->n_out > 3 ? call->out[3] : NULL,
+    };
+    float *dgamma = call->out[0], *dbeta = call->out[1], *out = call->out[2];
+
+    for (int64_t c = 0; c < e.channels; c++) {
+        const struct sums sums = sums_of(call, &slopes, c);
+        out[c] = dgamma[c] = (float)sums.product;
+        out[e.channels + c] = dbeta[c] = (float)sums.sum;
+        out[2 * e.channels + c] = (float)e.places;
+    }
+}
+
+void reference_batch_norm_grad_spread(const struct kernel_call *call)
+{
+    const struct extents e = extents_of(&call->problem->in[0]);
+    const struct slopes slopes = {
+        .dy = call->in[0],
+        .x = call->in[1],
+        .saved = call->in[3],
+        .y = call->problem->n_in > 5 ? call->in[5] : NULL,
+    };
+    const int64_t shards = call->problem->in[4].shape.dim[0];
+    const float *gamma = call->in[2], *all = call->in[4];
+
+    for (int64_t c = 0; c < e.channels; c++) {
+        struct sums sums = { 0, 0 };
+        double n = 0;
+        for (int64_t v = 0; v < shards; v++) {
+            const float *of_shard = all + v * 3 * e.channels + c;
+            sums.product += (double)of_shard[0];
+            sums.sum += (double)of_shard[e.channels];
+            n += (double)of_shard[2 * e.channels];
         }
-        dgamma[c] = (float)product;
-        dbeta[c] = (float)sum;
-        for (int64_t i = c; i < e.places * e.channels; i += e.channels) {
-            const double d = !y || lets_through(activation, y[i]) ? (double)dy[i] : 0;
-            const double xhat = ((double)x[i] - mean) * rstd;
-            dx[i] = (float)((double)gamma[c] * rstd * (d - sum / n - xhat * product / n));
-            if (dresidual)
-                dresidual[i] = (float)d;
-        }
+        spread(call, &slopes, c, sums, n, gamma[c]);
     }
 }
