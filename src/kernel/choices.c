@@ -59,38 +59,47 @@ enum window { WINDOW_ANY, WINDOW_ONE, WINDOW_STRIDED };
 /* Rules by the window of a convolution, which go before the others. "depthwise", "grey" and
  * "matrix" run nothing but what they are best at; for windows of one pixel, though, oneDNN takes
  * 0.75 to 0.95 of the time of the others, and so with a stride, unless there are many channels
- * (256, oneDNN takes 1.35 of our own), or gradients of the input go to many. */
+ * (256, oneDNN takes 1.35 of our own), or gradients of the input go to many. Winograd's phases take
+ * 0.6 to 0.95 of the better one's, given some channels and pixels: those of dx for gradients of
+ * the input, four times as many as of dy. */
 struct window_rule {
     const char *op;
     enum window window;
-    int64_t channels_below; /* the fewer of input and output; 0: no limit */
+    int64_t channels_from, channels_below; /* as in struct rule */
+    int64_t rows_from;
     const char *kernel;
 };
 
 static const struct window_rule window_rules[] = {
-    { "conv2d", WINDOW_ANY, 0, "depthwise" },
-    { "conv2d_grad_input", WINDOW_ANY, 0, "depthwise" },
-    { "conv2d_grad_weight", WINDOW_ANY, 0, "depthwise" },
-    { "conv2d", WINDOW_ANY, 0, "grey" },
-    { "conv2d_grad_input", WINDOW_ANY, 0, "grey" },
-    { "conv2d_grad_weight", WINDOW_ANY, 0, "grey" },
-    { "conv2d_transpose", WINDOW_ANY, 0, "grey" },
-    { "conv2d_transpose_grad_input", WINDOW_ANY, 0, "grey" },
-    { "conv2d_transpose_grad_weight", WINDOW_ANY, 0, "grey" },
-    { "conv2d", WINDOW_ONE, 0, "onednn" },
-    { "conv2d_grad_input", WINDOW_ONE, 0, "onednn" },
-    { "conv2d_grad_weight", WINDOW_ONE, 0, "onednn" },
-    { "conv2d", WINDOW_ANY, 0, "matrix" },
-    { "conv2d_grad_input", WINDOW_ANY, 0, "matrix" },
-    { "conv2d_grad_weight", WINDOW_ANY, 0, "matrix" },
-    { "conv2d_transpose", WINDOW_ANY, 0, "matrix" },
-    { "conv2d_transpose_grad_input", WINDOW_ANY, 0, "matrix" },
-    { "conv2d_transpose_grad_weight", WINDOW_ANY, 0, "matrix" },
-    { "conv2d", WINDOW_STRIDED, 256, "onednn" },
-    { "conv2d_grad_input", WINDOW_STRIDED, 64, "onednn" },
-    { "conv2d_transpose", WINDOW_STRIDED, 64, "onednn" },
-    { "conv2d_transpose_grad_input", WINDOW_STRIDED, 0, "onednn" },
-    { "conv2d_transpose_grad_weight", WINDOW_STRIDED, 0, "onednn" },
+    { "conv2d", WINDOW_ANY, 0, 0, 0, "depthwise" },
+    { "conv2d_grad_input", WINDOW_ANY, 0, 0, 0, "depthwise" },
+    { "conv2d_grad_weight", WINDOW_ANY, 0, 0, 0, "depthwise" },
+    { "conv2d", WINDOW_ANY, 0, 0, 0, "grey" },
+    { "conv2d_grad_input", WINDOW_ANY, 0, 0, 0, "grey" },
+    { "conv2d_grad_weight", WINDOW_ANY, 0, 0, 0, "grey" },
+    { "conv2d_transpose", WINDOW_ANY, 0, 0, 0, "grey" },
+    { "conv2d_transpose_grad_input", WINDOW_ANY, 0, 0, 0, "grey" },
+    { "conv2d_transpose_grad_weight", WINDOW_ANY, 0, 0, 0, "grey" },
+    { "conv2d", WINDOW_ONE, 0, 0, 0, "onednn" },
+    { "conv2d_grad_input", WINDOW_ONE, 0, 0, 0, "onednn" },
+    { "conv2d_grad_weight", WINDOW_ONE, 0, 0, 0, "onednn" },
+    { "conv2d", WINDOW_ANY, 0, 0, 0, "matrix" },
+    { "conv2d_grad_input", WINDOW_ANY, 0, 0, 0, "matrix" },
+    { "conv2d_grad_weight", WINDOW_ANY, 0, 0, 0, "matrix" },
+    { "conv2d_transpose", WINDOW_ANY, 0, 0, 0, "matrix" },
+    { "conv2d_transpose_grad_input", WINDOW_ANY, 0, 0, 0, "matrix" },
+    { "conv2d_transpose_grad_weight", WINDOW_ANY, 0, 0, 0, "matrix" },
+    { "conv2d", WINDOW_STRIDED, 48, 0, 128, "winograd" },
+    { "conv2d", WINDOW_STRIDED, 0, 256, 0, "onednn" },
+    { "conv2d", WINDOW_STRIDED, 0, 0, 0, "own" },
+    { "conv2d_grad_input", WINDOW_STRIDED, 48, 0, 512, "winograd" },
+    { "conv2d_grad_input", WINDOW_STRIDED, 0, 64, 0, "onednn" },
+    { "conv2d_grad_input", WINDOW_STRIDED, 0, 0, 0, "own" },
+    { "conv2d_grad_weight", WINDOW_STRIDED, 48, 0, 128, "winograd" },
+    { "conv2d_grad_weight", WINDOW_STRIDED, 0, 0, 0, "own" },
+    { "conv2d_transpose", WINDOW_STRIDED, 0, 64, 0, "onednn" },
+    { "conv2d_transpose_grad_input", WINDOW_STRIDED, 0, 0, 0, "onednn" },
+    { "conv2d_transpose_grad_weight", WINDOW_STRIDED, 0, 0, 0, "onednn" },
     { 0 },
 };
 
@@ -229,8 +238,9 @@ static void hash_choices(struct kernel_choices *choices)
         hash_text(&hash, rule->kernel);
     }
     for (const struct window_rule *rule = window_rules; rule->op != NULL; rule++) {
-        (void)snprintf(numbers, sizeof numbers, "window %d %lld", (int)rule->window,
-                       (long long)rule->channels_below);
+        (void)snprintf(numbers, sizeof numbers, "window %d %lld %lld %lld", (int)rule->window,
+                       (long long)rule->channels_from, (long long)rule->channels_below,
+                       (long long)rule->rows_from);
         hash_text(&hash, rule->op);
         hash_text(&hash, numbers);
         hash_text(&hash, rule->kernel);
@@ -347,14 +357,20 @@ static struct extents extents_of(const struct kernel_problem *problem)
                              .pixels = shape_count(y) / (y->dim[1] > 0 ? y->dim[1] : 1) };
 }
 
+static bool extents_fit(const struct kernel_problem *problem, int64_t channels_from,
+                        int64_t channels_below, int64_t rows_from)
+{
+    const struct extents extents = extents_of(problem);
+
+    return extents.fewer >= channels_from &&
+           (channels_below == 0 || extents.fewer < channels_below) &&
+           extents.pixels >= rows_from;
+}
+
 static bool rule_fits(const struct rule *rule, const struct kernel_problem *problem)
 {
-    if (strcmp(rule->op, problem->op) != 0)
-        return false;
-    const struct extents extents = extents_of(problem);
-    return extents.fewer >= rule->channels_from &&
-           (rule->channels_below == 0 || extents.fewer < rule->channels_below) &&
-           extents.pixels >= rule->rows_from;
+    return strcmp(rule->op, problem->op) == 0 &&
+           extents_fit(problem, rule->channels_from, rule->channels_below, rule->rows_from);
 }
 
 static bool window_fits(const struct window_rule *rule, const struct kernel_problem *problem)
@@ -362,7 +378,7 @@ static bool window_fits(const struct window_rule *rule, const struct kernel_prob
     const struct shape *w = weights_of(problem);
     const int *stride = problem->attrs.stride;
 
-    if (rule->channels_below > 0 && extents_of(problem).fewer >= rule->channels_below)
+    if (!extents_fit(problem, rule->channels_from, rule->channels_below, rule->rows_from))
         return false;
     switch (rule->window) {
     case WINDOW_ONE:

@@ -74,6 +74,12 @@ static void rules_prefer_what_windows_suit(void)
         { "depthwise", "conv2d 4x32x8x8 32x1x3x3 stride 1x1 pad 1x1 groups 32" },
         { "grey", "conv2d 4x1x8x8 16x1x3x3 stride 2x2 pad 1x1" },
         { "grey", "conv2d_transpose 4x16x4x4 16x1x3x3 stride 2x2 pad 1x1 extent 8x8" },
+        { "winograd", "conv2d 8x64x8x8 128x64x3x3 stride 2x2 pad 1x1" },
+        { "winograd", "conv2d_grad_input 8x128x4x4 128x64x3x3 -> 8x64x8x8 stride 2x2 pad 1x1" },
+        { "winograd",
+          "conv2d_grad_weight 8x64x8x8 8x128x4x4 -> 128x64x3x3 stride 2x2 pad 1x1" },
+        { "own", "conv2d_grad_weight 8x16x8x8 8x32x4x4 -> 32x16x3x3 stride 2x2 pad 1x1" },
+        { "own", "conv2d_grad_weight 4x64x8x8 4x128x4x4 -> 128x64x3x3 stride 2x2 pad 1x1" },
         { "matrix", "conv2d_grad_input 4x64x1x1 64x32x7x7 -> 4x32x7x7 stride 1x1" },
         { "matrix", "conv2d_transpose 4x64x1x1 64x32x7x7 stride 1x1 extent 7x7" },
     };

@@ -114,7 +114,7 @@ void conv_narrow_run(const struct conv *conv, const struct kernel_call *call);
 void conv_narrow_weight_run(const struct conv *conv, const struct kernel_call *call);
 void conv_narrow_input_run(const struct conv *conv, const struct kernel_call *call);
 
-/* The same ops for 3x3 kernels of stride 1 by Winograd's method: conv_winograd.c. */
+/* The same ops for 3x3 kernels of stride 1 or 2 by Winograd's method: conv_winograd.c. */
 bool winograd_can_run(const struct kernel_problem *problem);
 bool winograd_can_run_input(const struct kernel_problem *problem);
 bool winograd_can_run_weight(const struct kernel_problem *problem);

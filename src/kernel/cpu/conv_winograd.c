@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* conv_winograd.c - 3x3 convolutions of stride 1 by Winograd's method (winograd.h).
+/* conv_winograd.c - 3x3 convolutions of stride 1 and 2 by Winograd's method (winograd.h).
  *
  * A unit is some tiles of the batch in their order, whatever image they belong to. Channels are cut
  * into blocks on the side that is summed over and panels on the side that comes out. For each
@@ -17,10 +17,17 @@
  * block of input and one panel of output channels grow unit by unit, in order; a few sums of
  * parts of the units are added at the end.
  *
+ * A kernel of stride 2 falls into four of stride 1, its phases: taps 0 and 2 of a row meet the odd
+ * pixels of x, tap 1 the even ones, and so in columns. Phases of 2x2, 2x1, 1x2 and 1x1 taps take
+ * 25, 20, 20 and 16 products for 4x4 outputs, where the plain sum takes 144; dimensions of one
+ * tap are not transformed, and their places share one U. Phases of x add up to y; phases of dx,
+ * and of the weights' gradient, are pixels and taps of their own. A unit goes through one phase
+ * after the other, so that V and M of one stay in L2.
+ *
  * Work: 36/16 products an output instead of 9 (9/4 for 2x2 images); transforms of about
  * 150 operations a tile and vector of channels. Traffic: x once a panel, w once a unit, y
- * once. Rounding errors are some ten times those of the plain sum; the kernel's name is
- * "winograd", so that a run says so.
+ * once, with phases four times. Rounding errors are some ten times those of the plain sum; the
+ * kernel's name is "winograd", so that a run says so.
  */
 #include "kernel/cpu/conv.h"
 #include "kernel/cpu/winograd.h"
@@ -35,13 +42,28 @@ enum {
     TASKS = 64,          /* small enough that threads end together */
     SHARED = 8,          /* tasks that a gradient of weights is worth being cut into */
     SKEW = 16, /* floats between places, so that they do not share sets of the cache */
+    PHASES = 4,
+    PHASE_BLOCK = 128,        /* channels summed over together: a phase has at most 25 places */
+    PHASE_WEIGHT_PANEL = 128, /* that come out together, for the gradient of the weights */
+};
+
+/* A convolution of stride 1: all there is to do, or one of the four it falls into. */
+struct phase {
+    const struct winograd_form *form;
+    int64_t places, weight_places;
+    struct winograd_in x;        /* the image: of the whole batch */
+    int64_t top, left;           /* zeros before it */
+    int64_t rows, columns;       /* of the output that are wanted */
+    int64_t y_first;             /* floats of y before them */
+    int64_t tap[2], tap_step[2]; /* row and column of the first tap in w, and to the next */
+    int64_t u_first;             /* where its kept U begins */
 };
 
 struct plan {
     const struct tile_isa *isa;
-    const struct winograd_form *form;
+    struct phase phases[PHASES]; /* the first has the most places */
+    int n_phases;
     int64_t images, in, out;
-    int64_t rows, columns;    /* of the output that are wanted */
     int64_t tiles_y, tiles_x; /* of an image */
     int64_t n_units, tiles;   /* tiles of a full unit */
     int64_t n_blocks, n_panels;
@@ -49,11 +71,13 @@ struct plan {
     int64_t v_step, m_step, u_step; /* between places */
     int64_t n_tasks, slots;         /* not of the weights' gradient; threads that take part */
     int64_t task_floats;            /* scratch of a thread */
+    int64_t kept_floats;            /* of U, before it */
     bool keeps_u;                   /* several units: U is made once a call, not on the way */
     bool is_turned;
-    struct winograd_in x, dy;  /* of the whole batch; dy for the gradient of the weights */
-    int64_t x_image, dy_image; /* floats between images of them */
-    int64_t top, left;         /* zeros before an image */
+    bool adds_up;              /* phases make the same pixels of y */
+    struct winograd_in dy;     /* of the whole batch, for the gradient of the weights */
+    int64_t x_image, dy_image; /* floats between images */
+    int64_t y_image, y_row, y_pixel;
     /* The call. */
     const float *w, *bias;
     float *y;
@@ -105,21 +129,107 @@ static int64_t image_floats(const struct winograd_in *image, bool is_pooled)
     return image->rows / (is_pooled ? 2 : 1) * image->row;
 }
 
-/* Shapes of x * w: x is (h,w,in) with `top` and `left` zeros before it, y (rows,columns,out).
- */
-static void shape_plan(struct plan *plan, int64_t h, int64_t w)
+static const struct winograd_isa *winograd_current(void)
 {
-    const struct winograd_isa *winograd =
-        tile_current() == &tile_avx512 ? &winograd_avx512 : &winograd_avx2;
-    const bool is_whole = h == 2 && w == 2 && plan->top == 1 && plan->left == 1 &&
-                          plan->rows == 2 && plan->columns == 2;
+    return tile_current() == &tile_avx512 ? &winograd_avx512 : &winograd_avx2;
+}
 
+/* A kernel of stride 1 over x, an image of (h,w): all of it is one phase. */
+static struct phase whole_phase(const struct conv *conv, struct winograd_in x, int64_t rows,
+                                int64_t columns, bool is_turned)
+{
+    const struct winograd_isa *winograd = winograd_current();
+    const bool is_whole = x.rows == 2 && x.columns == 2 && rows == 2 && columns == 2 &&
+                          conv->ph == 1 && conv->pw == 1;
+
+    return (struct phase){
+        .form = is_whole ? &winograd->whole : &winograd->tiles,
+        .x = x,
+        .top = is_turned ? 2 - conv->ph : conv->ph,
+        .left = is_turned ? 2 - conv->pw : conv->pw,
+        .rows = rows,
+        .columns = columns,
+        .tap = { is_turned ? 2 : 0, is_turned ? 2 : 0 },
+        .tap_step = { is_turned ? -1 : 1, is_turned ? -1 : 1 },
+    };
+}
+
+/* One dimension of a phase of a kernel of stride 2 with a row of zeros around the image: taps 0
+ * and 2, a pair, meet its odd pixels, tap 1 the even ones. */
+struct half {
+    int64_t first, count;  /* pixels of n */
+    int64_t before;        /* zeros before the first: of x, or of dy if turned */
+    int64_t tap, tap_step; /* of w, backwards if turned */
+};
+
+static struct half half_of(int64_t n, bool is_pair, bool is_turned)
+{
+    return (struct half){
+        .first = is_pair ? 1 : 0,
+        .count = is_pair ? n / 2 : (n + 1) / 2,
+        .before = is_pair && !is_turned ? 1 : 0,
+        .tap = !is_pair    ? 1
+               : is_turned ? 2
+                           : 0,
+        .tap_step = is_turned ? -2 : 2,
+    };
+}
+
+/* The phases of a kernel of stride 2: of x, or of dx if turned, which comes from `dy`. */
+static void cut_phases(struct plan *plan, const struct conv *conv, struct winograd_in dy)
+{
+    const struct winograd_in wide = image_of(conv->h, conv->w, conv->c, false);
+
+    for (int i = 0; i < PHASES; i++) {
+        const bool pair_y = i < 2, pair_x = i % 2 == 0;
+        const struct half y = half_of(conv->h, pair_y, plan->is_turned);
+        const struct half x = half_of(conv->w, pair_x, plan->is_turned);
+        const int64_t first = y.first * wide.row + x.first * wide.pixel;
+        const struct winograd_in part = {
+            .first = first,
+            .row = 2 * wide.row,
+            .pixel = 2 * wide.pixel,
+            .rows = y.count,
+            .columns = x.count,
+        };
+
+        plan->phases[i] = (struct phase){
+            .form = &winograd_current()->phases[pair_y][pair_x],
+            .x = plan->is_turned ? dy : part,
+            .top = y.before,
+            .left = x.before,
+            .rows = plan->is_turned ? y.count : conv->oh,
+            .columns = plan->is_turned ? x.count : conv->ow,
+            .y_first = plan->is_turned ? first : 0,
+            .tap = { y.tap, x.tap },
+            .tap_step = { y.tap_step, x.tap_step },
+        };
+    }
+    plan->n_phases = PHASES;
+}
+
+/* Tiles, units, blocks and panels of at most `panel`, when phases are known. */
+static void shape_plan(struct plan *plan, int64_t panel)
+{
+    const struct winograd_form *form = plan->phases[0].form;
+    int64_t rows = 0, columns = 0;
+
+    for (int i = 0; i < plan->n_phases; i++) {
+        struct phase *phase = &plan->phases[i];
+
+        phase->places = (int64_t)phase->form->side[0] * phase->form->side[1];
+        phase->weight_places =
+            (int64_t)phase->form->weight_side[0] * phase->form->weight_side[1];
+        rows = at_least(rows, phase->rows);
+        columns = at_least(columns, phase->columns);
+    }
     plan->isa = tile_current();
-    plan->form = is_whole ? &winograd->whole : &winograd->tiles;
-    plan->tiles_y = gemm_ceil(plan->rows, plan->form->out);
-    plan->tiles_x = gemm_ceil(plan->columns, plan->form->out);
-    plan->n_blocks = at_least(1, gemm_ceil(plan->in, BLOCK_PLACES / plan->form->places));
-    plan->n_panels = at_least(1, gemm_ceil(plan->out, PANEL));
+    plan->tiles_y = gemm_ceil(rows, form->out);
+    plan->tiles_x = gemm_ceil(columns, form->out);
+    const int64_t block =
+        plan->n_phases > 1 ? PHASE_BLOCK : BLOCK_PLACES / plan->phases[0].places;
+    plan->n_blocks = at_least(1, gemm_ceil(plan->in, block));
+    plan->n_panels = at_least(1, gemm_ceil(plan->out, panel));
     plan->block = most_channels(plan->in, plan->n_blocks);
     plan->panel = most_channels(plan->out, plan->n_panels);
     const int64_t total = plan->images * plan->tiles_y * plan->tiles_x;
@@ -135,7 +245,10 @@ static void shape_plan(struct plan *plan, int64_t h, int64_t w)
 static bool is_three_by_three(const struct kernel_problem *problem, const struct shape *w)
 {
     return conv_can_run(problem) && w->dim[2] == 3 && w->dim[3] == 3 &&
-           problem->attrs.stride[0] == 1 && problem->attrs.stride[1] == 1;
+           problem->attrs.stride[0] == problem->attrs.stride[1] &&
+           (problem->attrs.stride[0] == 1 ||
+            (problem->attrs.stride[0] == 2 && problem->attrs.pad[0] == 1 &&
+             problem->attrs.pad[1] == 1 && !conv_is_pooled(problem)));
 }
 
 /* Some tiles of the batch. */
@@ -155,26 +268,28 @@ static struct unit unit_at(const struct plan *plan, int64_t i)
 /* Image, row and column of the output where tile t begins. */
 static int64_t place_tile(const struct plan *plan, int64_t t, int64_t *row, int64_t *column)
 {
-    *column = t % plan->tiles_x * plan->form->out;
-    *row = t / plan->tiles_x % plan->tiles_y * plan->form->out;
+    const int out = plan->phases[0].form->out;
+
+    *column = t % plan->tiles_x * out;
+    *row = t / plan->tiles_x % plan->tiles_y * out;
     return t / plan->tiles_x / plan->tiles_y;
 }
 
 /* V of channels [first, first + n) of tiles [from, to), the first of a unit being `begin`. */
-static void turn_inputs(const struct plan *plan, int64_t begin, int64_t from, int64_t to,
-                        int64_t first, int64_t n, float *v)
+static void turn_inputs(const struct plan *plan, const struct phase *phase, int64_t begin,
+                        int64_t from, int64_t to, int64_t first, int64_t n, float *v)
 {
-    struct winograd_in in = plan->x;
+    struct winograd_in in = phase->x;
 
     for (int64_t t = from; t < to; t++) {
         int64_t row, column;
         const int64_t at = place_tile(plan, t, &row, &column) * plan->x_image + first;
 
-        in.x = plan->x.x + at;
-        in.index = plan->x.index != NULL ? plan->x.index + at : NULL;
-        in.top = row - plan->top + plan->form->before;
-        in.left = column - plan->left + plan->form->before;
-        plan->form->input(&in, (int)n, v + (t - begin) * plan->block, plan->v_step);
+        in.x = phase->x.x + at;
+        in.index = phase->x.index != NULL ? phase->x.index + at : NULL;
+        in.top = row - phase->top + phase->form->before;
+        in.left = column - phase->left + phase->form->before;
+        phase->form->input(&in, (int)n, v + (t - begin) * plan->block, plan->v_step);
     }
 }
 
@@ -193,9 +308,9 @@ static int vecs_at(const struct plan *plan, int64_t n, int parts, int p, int64_t
 /* Forward and gradient of the input -------------------------------------------------------- */
 
 /* Floats of U of one slice, and of the turned weights it comes from. */
-static int64_t u_floats(const struct plan *plan)
+static int64_t u_floats(const struct plan *plan, const struct phase *phase)
 {
-    return plan->form->places * plan->u_step;
+    return phase->weight_places * plan->u_step;
 }
 
 static int64_t turned_floats(const struct plan *plan)
@@ -203,41 +318,48 @@ static int64_t turned_floats(const struct plan *plan)
     return plan->is_turned ? 9 * plan->block * plan->panel : 0;
 }
 
-static int64_t kept_floats(const struct plan *plan)
-{
-    return plan->keeps_u ? plan->n_blocks * plan->n_panels * u_floats(plan) : 0;
-}
-
 static void size_correlation(struct plan *plan)
 {
+    const int64_t places = plan->phases[0].places;
+
     plan->keeps_u = plan->n_units > 1;
+    for (int i = 0; i < plan->n_phases && plan->keeps_u; i++) {
+        plan->phases[i].u_first = plan->kept_floats;
+        plan->kept_floats += plan->n_blocks * plan->n_panels * u_floats(plan, &plan->phases[i]);
+    }
     plan->slots = at_most(plan->n_units * plan->n_panels, GEMM_TASKS);
     plan->n_tasks = at_most(at_least(plan->n_units, plan->slots), TASKS);
-    plan->task_floats = plan->form->places * (plan->n_blocks * plan->v_step + plan->m_step) +
-                        turned_floats(plan);
+    plan->task_floats =
+        places * (plan->n_blocks * plan->v_step + plan->m_step) + turned_floats(plan);
     if (!plan->keeps_u)
-        plan->task_floats += u_floats(plan);
+        plan->task_floats += u_floats(plan, &plan->phases[0]);
 }
 
 static struct plan forward_plan(const struct kernel_problem *problem)
 {
     const struct conv conv = conv_of(problem, &problem->in[0].shape, &problem->in[1].shape);
-    const bool pool = problem->attrs.window[0] > 0;
+    const int64_t window = problem->attrs.window[0] > 0 ? 2 : 1;
+    const struct winograd_in x = image_of(conv.h, conv.w, conv.c, false);
     struct plan plan = {
+        .n_phases = 1,
         .images = conv.n,
         .in = conv.c,
         .out = conv.o,
-        .rows = pool ? conv.oh / 2 * 2 : conv.oh,
-        .columns = pool ? conv.ow / 2 * 2 : conv.ow,
-        .top = conv.ph,
-        .left = conv.pw,
-        .x = image_of(conv.h, conv.w, conv.c, false),
         .relu = problem->attrs.activation == ACTIVATION_RELU,
-        .pool = pool,
+        .pool = window == 2,
+        .adds_up = true,
+        .x_image = image_floats(&x, false),
+        .y_image = conv.oh / window * (conv.ow / window) * conv.o,
+        .y_row = conv.ow / window * conv.o,
+        .y_pixel = conv.o,
     };
 
-    plan.x_image = image_floats(&plan.x, false);
-    shape_plan(&plan, conv.h, conv.w);
+    if (conv.sh == 2)
+        cut_phases(&plan, &conv, x);
+    else
+        plan.phases[0] =
+            whole_phase(&conv, x, conv.oh / window * window, conv.ow / window * window, false);
+    shape_plan(&plan, PANEL);
     size_correlation(&plan);
     return plan;
 }
@@ -247,27 +369,31 @@ static struct plan input_plan(const struct kernel_problem *problem)
     const bool is_pooled = conv_is_pooled(problem);
     const struct conv conv =
         conv_of(problem, &problem->out[0].shape, &problem->in[is_pooled ? 2 : 1].shape);
+    const struct winograd_in dy = image_of(conv.oh, conv.ow, conv.o, is_pooled);
     struct plan plan = {
+        .n_phases = 1,
         .images = conv.n,
         .in = conv.o,
         .out = conv.c,
-        .rows = conv.h,
-        .columns = conv.w,
-        .top = 2 - conv.ph,
-        .left = 2 - conv.pw,
-        .x = image_of(conv.oh, conv.ow, conv.o, is_pooled),
         .is_turned = true,
+        .x_image = image_floats(&dy, is_pooled),
+        .y_image = conv.h * conv.w * conv.c,
+        .y_row = conv.sh * conv.w * conv.c,
+        .y_pixel = conv.sw * conv.c,
     };
 
-    plan.x_image = image_floats(&plan.x, is_pooled);
-    shape_plan(&plan, conv.oh, conv.ow);
+    if (conv.sh == 2)
+        cut_phases(&plan, &conv, dy);
+    else
+        plan.phases[0] = whole_phase(&conv, dy, conv.h, conv.w, true);
+    shape_plan(&plan, PANEL);
     size_correlation(&plan);
     return plan;
 }
 
 static size_t correlation_scratch(const struct plan *plan)
 {
-    return (size_t)(kept_floats(plan) + plan->slots * plan->task_floats) * sizeof(float);
+    return (size_t)(plan->kept_floats + plan->slots * plan->task_floats) * sizeof(float);
 }
 
 /* One panel for one block of channels. */
@@ -291,22 +417,29 @@ static int parts_of(const struct plan *plan, int64_t n)
 }
 
 /* U of a slice: for each part of the panel [place][block][width]. */
-static void turn_weights(const struct plan *plan, const struct slice *slice, float *u,
-                         float *turned)
+static void turn_weights(const struct plan *plan, const struct phase *phase,
+                         const struct slice *slice, float *u, float *turned)
 {
     const int parts = parts_of(plan, slice->n);
-    int64_t tap = plan->in * plan->out, row = plan->out;
-    const float *g = plan->w + slice->k0 * row + slice->first;
+    const int64_t size = plan->in * plan->out;
+    const int *taps = phase->form->taps;
+    const float *g = plan->w + (3 * phase->tap[0] + phase->tap[1]) * size;
+    int64_t step = plan->out, row = 3 * phase->tap_step[0] * size,
+            column = phase->tap_step[1] * size;
 
-    if (plan->is_turned) { /* w is [tap][out][in] and wanted backwards */
-        const int64_t size = slice->depth * slice->n;
-        for (int t = 0; t < 9; t++)
-            plan->isa->transpose(plan->w + t * tap + slice->first * plan->in + slice->k0,
-                                 plan->in, (int)slice->n, (int)slice->depth,
-                                 turned + (8 - t) * size, slice->n, false);
+    if (plan->is_turned) { /* w is [tap][out][in] */
+        const int64_t turned_size = slice->depth * slice->n;
+        g += slice->first * plan->in + slice->k0;
+        for (int64_t t = 0; t < (int64_t)taps[0] * taps[1]; t++)
+            plan->isa->transpose(g + t / taps[1] * row + t % taps[1] * column, plan->in,
+                                 (int)slice->n, (int)slice->depth, turned + t * turned_size,
+                                 slice->n, false);
         g = turned;
-        tap = size;
-        row = slice->n;
+        step = slice->n;
+        row = taps[1] * turned_size;
+        column = turned_size;
+    } else {
+        g += slice->k0 * step + slice->first;
     }
     for (int p = 0; p < parts; p++) {
         int64_t first;
@@ -315,19 +448,28 @@ static void turn_weights(const struct plan *plan, const struct slice *slice, flo
         float *to = u + first * slice->depth;
 
         for (int64_t i = 0; i < slice->depth; i++)
-            plan->form->weight(g + i * row + first, 3 * tap, tap, n, to + i * width,
-                               plan->u_step);
+            phase->form->weight(g + i * step + first, row, column, n, to + i * width,
+                                plan->u_step);
     }
 }
 
+/* Which of U a place takes. */
+static int64_t weights_at(const struct winograd_form *form, int64_t place)
+{
+    const int64_t y = at_most(place / form->side[1], form->weight_side[0] - 1);
+    const int64_t x = at_most(place % form->side[1], form->weight_side[1] - 1);
+
+    return y * form->weight_side[1] + x;
+}
+
 /* M += V U for all places; M = V U for the first block. */
-static void multiply(const struct plan *plan, int64_t tiles, const struct slice *slice,
-                     const float *v, const float *u, float *m)
+static void multiply(const struct plan *plan, const struct phase *phase, int64_t tiles,
+                     const struct slice *slice, const float *v, const float *u, float *m)
 {
     static const ptrdiff_t no_offset[1] = { 0 };
     const int parts = parts_of(plan, slice->n);
 
-    for (int i = 0; i < plan->form->places * parts; i++) {
+    for (int i = 0; i < phase->places * parts; i++) {
         const int64_t place = i / parts;
         int64_t first;
         int n;
@@ -336,7 +478,7 @@ static void multiply(const struct plan *plan, int64_t tiles, const struct slice 
             .segment = no_offset,
             .n_segments = 1,
             .depth = (int)slice->depth,
-            .b = u + place * plan->u_step + first * slice->depth,
+            .b = u + weights_at(phase->form, place) * plan->u_step + first * slice->depth,
             .b_step = vecs * plan->isa->lanes,
             .last = n - (vecs - 1) * plan->isa->lanes,
             .b_full = true,
@@ -357,16 +499,18 @@ static void multiply(const struct plan *plan, int64_t tiles, const struct slice 
 }
 
 /* y of a panel from M, tile by tile. */
-static void turn_back(const struct plan *plan, const struct unit *unit,
-                      const struct slice *slice, const float *m)
+static void turn_back(const struct plan *plan, const struct phase *phase,
+                      const struct unit *unit, const struct slice *slice, const float *m)
 {
-    const int window = plan->pool ? 2 : 1, size = plan->form->out / window;
-    const int64_t rows = plan->rows / window, columns = plan->columns / window;
+    const int window = plan->pool ? 2 : 1, size = phase->form->out / window;
+    const int64_t rows = phase->rows / window, columns = phase->columns / window;
+    const bool is_last = !plan->adds_up || phase == &plan->phases[plan->n_phases - 1];
     struct winograd_out out = {
-        .row = columns * plan->out,
-        .pixel = plan->out,
-        .bias = plan->bias != NULL ? plan->bias + slice->first : NULL,
-        .relu = plan->relu,
+        .row = plan->y_row,
+        .pixel = plan->y_pixel,
+        .bias = is_last && plan->bias != NULL ? plan->bias + slice->first : NULL,
+        .relu = is_last && plan->relu,
+        .accumulate = plan->adds_up && phase != plan->phases,
     };
 
     for (int64_t t = 0; t < unit->tiles; t++) {
@@ -375,12 +519,13 @@ static void turn_back(const struct plan *plan, const struct unit *unit,
 
         y /= window;
         x /= window;
-        const int64_t at = ((image * rows + y) * columns + x) * plan->out + slice->first;
+        const int64_t at = image * plan->y_image + phase->y_first + y * plan->y_row +
+                           x * plan->y_pixel + slice->first;
         out.rows = (int)at_most(size, rows - y);
         out.columns = (int)at_most(size, columns - x);
         out.y = plan->y + at;
         out.index = plan->pool ? plan->index + at : NULL;
-        plan->form->output(m + t * plan->panel, plan->m_step, (int)slice->n, &out);
+        phase->form->output(m + t * plan->panel, plan->m_step, (int)slice->n, &out);
     }
 }
 
@@ -393,14 +538,19 @@ static struct own own_at(const struct plan *plan, size_t slot)
 {
     struct own own;
 
-    own.v = plan->scratch + kept_floats(plan) + (int64_t)slot * plan->task_floats;
-    own.m = own.v + plan->form->places * plan->n_blocks * plan->v_step;
-    own.turned = own.m + plan->form->places * plan->m_step;
+    own.v = plan->scratch + plan->kept_floats + (int64_t)slot * plan->task_floats;
+    own.m = own.v + plan->phases[0].places * plan->n_blocks * plan->v_step;
+    own.turned = own.m + plan->phases[0].places * plan->m_step;
     own.u = own.turned + turned_floats(plan);
     return own;
 }
 
-/* U of one slice, kept for all units. */
+static float *kept_at(const struct plan *plan, const struct phase *phase, int64_t slice)
+{
+    return plan->scratch + phase->u_first + slice * u_floats(plan, phase);
+}
+
+/* U of some slices, kept for all units. */
 static void keep_weights(void *arg, size_t task, size_t slot)
 {
     const struct plan *plan = arg;
@@ -410,14 +560,15 @@ static void keep_weights(void *arg, size_t task, size_t slot)
 
     for (const int64_t end = i + n; i < end; i++) {
         const struct slice slice = slice_at(plan, i / plan->n_blocks, i % plan->n_blocks);
-        turn_weights(plan, &slice, plan->scratch + i * u_floats(plan),
-                     own_at(plan, slot).turned);
+        for (int p = 0; p < plan->n_phases; p++)
+            turn_weights(plan, &plan->phases[p], &slice, kept_at(plan, &plan->phases[p], i),
+                         own_at(plan, slot).turned);
     }
 }
 
-/* One panel of one unit; its V is there. */
-static void run_panel(const struct plan *plan, const struct unit *unit, int64_t panel,
-                      const struct own *own)
+/* One panel of one unit and phase; its V is there. */
+static void run_panel(const struct plan *plan, const struct phase *phase,
+                      const struct unit *unit, int64_t panel, const struct own *own)
 {
     struct slice slice = { 0 };
 
@@ -426,37 +577,50 @@ static void run_panel(const struct plan *plan, const struct unit *unit, int64_t 
 
         slice = slice_at(plan, panel, block);
         if (plan->keeps_u)
-            u = plan->scratch + (panel * plan->n_blocks + block) * u_floats(plan);
+            u = kept_at(plan, phase, panel * plan->n_blocks + block);
         else
-            turn_weights(plan, &slice, own->u, own->turned);
-        multiply(plan, unit->tiles, &slice, own->v + block * plan->form->places * plan->v_step,
-                 u, own->m);
+            turn_weights(plan, phase, &slice, own->u, own->turned);
+        multiply(plan, phase, unit->tiles, &slice,
+                 own->v + block * phase->places * plan->v_step, u, own->m);
     }
-    turn_back(plan, unit, &slice, own->m);
+    turn_back(plan, phase, unit, &slice, own->m);
 }
 
-/* Some panels of some units; of whole units if there are enough of them. */
+/* Panels [from, to) of one unit. */
+static void run_unit(const struct plan *plan, const struct unit *unit, int64_t from, int64_t to,
+                     const struct own *own)
+{
+    for (int p = 0; p < plan->n_phases; p++) {
+        const struct phase *phase = &plan->phases[p];
+
+        for (int64_t block = 0; block < plan->n_blocks; block++) {
+            const struct slice slice = slice_at(plan, 0, block);
+            turn_inputs(plan, phase, unit->first, unit->first, unit->first + unit->tiles,
+                        slice.k0, slice.depth, own->v + block * phase->places * plan->v_step);
+        }
+        for (int64_t panel = from; panel < to; panel++)
+            run_panel(plan, phase, unit, panel, own);
+    }
+}
+
+/* Some panels of some units. */
 static void run_task(void *arg, size_t task, size_t slot)
 {
     const struct plan *plan = arg;
     const struct own own = own_at(plan, slot);
-    struct unit unit = { 0 };
     const int64_t together = plan->n_units >= plan->n_tasks ? plan->n_panels : 1;
     int64_t i;
     const int64_t n_items = together * gemm_part(plan->n_units * plan->n_panels / together,
                                                  plan->n_tasks, (int64_t)task, &i);
-    const int64_t begin = i * together, end = begin + n_items;
 
-    for (i = begin; i < end; i++) {
-        if (i == begin || i % plan->n_panels == 0) {
-            unit = unit_at(plan, i / plan->n_panels);
-            for (int64_t block = 0; block < plan->n_blocks; block++) {
-                const struct slice slice = slice_at(plan, 0, block);
-                turn_inputs(plan, unit.first, unit.first, unit.first + unit.tiles, slice.k0,
-                            slice.depth, own.v + block * plan->form->places * plan->v_step);
-            }
-        }
-        run_panel(plan, &unit, i % plan->n_panels, &own);
+    i *= together;
+    for (const int64_t end = i + n_items; i < end;) {
+        const struct unit unit = unit_at(plan, i / plan->n_panels);
+        const int64_t from = i % plan->n_panels;
+        const int64_t to = at_most(plan->n_panels, from + end - i);
+
+        run_unit(plan, &unit, from, to, &own);
+        i += to - from;
     }
 }
 
@@ -464,10 +628,13 @@ static void run_correlation(struct plan *plan, const struct kernel_call *call)
 {
     const bool is_pooled = plan->is_turned && conv_is_pooled(call->problem);
 
-    if (plan->images == 0 || plan->rows == 0 || plan->columns == 0)
+    if (plan->images * plan->tiles_y * plan->tiles_x == 0)
         return;
-    plan->x.x = call->in[0];
-    plan->x.index = is_pooled ? call->in[1] : NULL;
+    for (int i = 0; i < plan->n_phases; i++) {
+        struct winograd_in *x = &plan->phases[i].x;
+        x->x = (const float *)call->in[0] + x->first;
+        x->index = is_pooled ? call->in[1] : NULL;
+    }
     plan->w = call->in[is_pooled ? 2 : 1];
     plan->y = call->out[0];
     plan->scratch = call->scratch;
@@ -526,21 +693,22 @@ static struct plan weight_plan(const struct kernel_problem *problem)
 {
     const bool is_pooled = conv_is_pooled(problem);
     const struct conv conv = conv_of(problem, &problem->in[0].shape, &problem->out[0].shape);
+    const struct winograd_in x = image_of(conv.h, conv.w, conv.c, false);
     struct plan plan = {
+        .n_phases = 1,
         .images = conv.n,
         .in = conv.c,
         .out = conv.o,
-        .rows = conv.oh,
-        .columns = conv.ow,
-        .top = conv.ph,
-        .left = conv.pw,
-        .x = image_of(conv.h, conv.w, conv.c, false),
+        .x_image = image_floats(&x, false),
         .dy = image_of(conv.oh, conv.ow, conv.o, is_pooled),
     };
 
-    plan.x_image = image_floats(&plan.x, false);
     plan.dy_image = image_floats(&plan.dy, is_pooled);
-    shape_plan(&plan, conv.h, conv.w);
+    if (conv.sh == 2)
+        cut_phases(&plan, &conv, plan.dy);
+    else
+        plan.phases[0] = whole_phase(&conv, x, conv.oh, conv.ow, false);
+    shape_plan(&plan, plan.n_phases > 1 ? PHASE_WEIGHT_PANEL : PANEL);
     return plan;
 }
 
@@ -594,13 +762,14 @@ size_t winograd_weight_scratch(const struct kernel_problem *problem)
     const struct plan plan = weight_plan(problem);
     const struct room room = room_of(&plan);
 
-    return (size_t)(plan.form->places * (room.n_u * plan.u_step + room.n_v * plan.v_step +
-                                         room.n_m * plan.m_step)) *
+    return (size_t)(room.n_u * u_floats(&plan, plan.phases) +
+                    plan.phases->places * (room.n_v * plan.v_step + room.n_m * plan.m_step)) *
            sizeof(float);
 }
 
 struct walk {
     const struct plan *plan;
+    const struct phase *phase;
     struct room room;
     int64_t block; /* whose V is kept */
     float *u, *v, *m, *dw;
@@ -608,22 +777,22 @@ struct walk {
 
 static float *u_at(const struct walk *walk, int64_t i)
 {
-    return walk->u + i * walk->plan->form->places * walk->plan->u_step;
+    return walk->u + i * u_floats(walk->plan, walk->plan->phases);
 }
 
 static float *v_at(const struct walk *walk, int64_t i)
 {
-    return walk->v + i * walk->plan->form->places * walk->plan->v_step;
+    return walk->v + i * walk->plan->phases->places * walk->plan->v_step;
 }
 
 static float *m_at(const struct walk *walk, int64_t i)
 {
-    return walk->m + i * walk->plan->form->places * walk->plan->m_step;
+    return walk->m + i * walk->plan->phases->places * walk->plan->m_step;
 }
 
 /* A dy A^T of channels [first, first + n) of tiles [from, to), the first of a unit being `begin`. */
-static void turn_outputs(const struct plan *plan, int64_t begin, int64_t from, int64_t to,
-                         int64_t first, int64_t n, float *m)
+static void turn_outputs(const struct plan *plan, const struct phase *phase, int64_t begin,
+                         int64_t from, int64_t to, int64_t first, int64_t n, float *m)
 {
     struct winograd_in dy = plan->dy;
 
@@ -632,11 +801,11 @@ static void turn_outputs(const struct plan *plan, int64_t begin, int64_t from, i
 
         dy.x = plan->dy.x + at;
         dy.index = plan->dy.index != NULL ? plan->dy.index + at : NULL;
-        plan->form->output_grad(&dy, (int)n, m + (t - begin) * plan->panel, plan->m_step);
+        phase->form->output_grad(&dy, (int)n, m + (t - begin) * plan->panel, plan->m_step);
     }
 }
 
-/* Adds V^T M of one place to its sums. */
+/* Adds V^T M of one place to the sums of its weights. */
 static void multiply_place(const struct plan *plan, const struct slice *slice, int64_t tiles,
                            const float *v, const float *m, float *u, bool accumulate)
 {
@@ -671,12 +840,21 @@ static void multiply_place(const struct plan *plan, const struct slice *slice, i
     }
 }
 
-static void multiply_places(const struct plan *plan, const struct slice *slice, int64_t tiles,
-                            const float *v, const float *m, float *u, bool accumulate)
+/* The same for all places, in order: those that share weights add up. */
+static void multiply_places(const struct plan *plan, const struct phase *phase,
+                            const struct slice *slice, int64_t tiles, const float *v,
+                            const float *m, float *u, bool accumulate)
 {
-    for (int64_t place = 0; place < plan->form->places; place++)
+    const int *side = phase->form->side, *weight_side = phase->form->weight_side;
+
+    for (int64_t place = 0; place < phase->places; place++) {
+        const bool is_first =
+            place / side[1] < weight_side[0] && place % side[1] < weight_side[1];
+
         multiply_place(plan, slice, tiles, v + place * plan->v_step, m + place * plan->m_step,
-                       u + place * plan->u_step, accumulate);
+                       u + weights_at(phase->form, place) * plan->u_step,
+                       accumulate || !is_first);
+    }
 }
 
 /* dw of input channels [from, to) of a slice. */
@@ -684,11 +862,14 @@ static void turn_sums(const struct walk *walk, const struct slice *slice, const 
                       int64_t from, int64_t to)
 {
     const struct plan *plan = walk->plan;
+    const struct phase *phase = walk->phase;
+    const int64_t tap = plan->in * plan->out;
+    float *dw = walk->dw + (3 * phase->tap[0] + phase->tap[1]) * tap + slice->first;
 
     for (int64_t c = from; c < to; c++)
-        plan->form->weight_grad(u + c * plan->panel, plan->u_step, (int)slice->n,
-                                walk->dw + (slice->k0 + c) * plan->out + slice->first,
-                                plan->in * plan->out);
+        phase->form->weight_grad(u + c * plan->panel, plan->u_step, (int)slice->n,
+                                 dw + (slice->k0 + c) * plan->out, 3 * phase->tap_step[0] * tap,
+                                 phase->tap_step[1] * tap);
 }
 
 enum { TURN_TILES = 8 }; /* of a task */
@@ -705,10 +886,10 @@ static void turn_kept(void *arg, size_t task)
     const int64_t to = at_most(from + TURN_TILES, end);
     const struct slice slice = slice_at(plan, 0, walk->block);
 
-    turn_inputs(plan, unit.first, from, to, slice.k0, slice.depth, v_at(walk, i));
+    turn_inputs(plan, walk->phase, unit.first, from, to, slice.k0, slice.depth, v_at(walk, i));
     for (int64_t panel = 0; panel < plan->n_panels && walk->block == 0; panel++) {
         const struct slice out = slice_at(plan, panel, 0);
-        turn_outputs(plan, unit.first, from, to, out.first, out.n,
+        turn_outputs(plan, walk->phase, unit.first, from, to, out.first, out.n,
                      m_at(walk, i * plan->n_panels + panel));
     }
 }
@@ -722,7 +903,7 @@ static void run_kept(void *arg, size_t panel, size_t slot)
     float *u = u_at(walk, (int64_t)slot);
 
     for (int64_t i = 0; i < plan->n_units; i++)
-        multiply_places(plan, &slice, unit_at(plan, i).tiles, v_at(walk, i),
+        multiply_places(plan, walk->phase, &slice, unit_at(plan, i).tiles, v_at(walk, i),
                         m_at(walk, i * plan->n_panels + (int64_t)panel), u, i > 0);
     turn_sums(walk, &slice, u, 0, slice.depth);
 }
@@ -743,9 +924,9 @@ static void run_units(void *arg, size_t task, size_t slot)
         const struct unit unit = unit_at(plan, k);
         const int64_t end = unit.first + unit.tiles;
 
-        turn_inputs(plan, unit.first, unit.first, end, slice.k0, slice.depth, v);
-        turn_outputs(plan, unit.first, unit.first, end, slice.first, slice.n, m);
-        multiply_places(plan, &slice, unit.tiles, v, m, u, k > first);
+        turn_inputs(plan, walk->phase, unit.first, unit.first, end, slice.k0, slice.depth, v);
+        turn_outputs(plan, walk->phase, unit.first, unit.first, end, slice.first, slice.n, m);
+        multiply_places(plan, walk->phase, &slice, unit.tiles, v, m, u, k > first);
     }
     if (parts == 1)
         turn_sums(walk, &slice, u, 0, slice.depth);
@@ -766,7 +947,7 @@ static void join_parts(void *arg, size_t task)
 
     for (int64_t part = 1; part < parts; part++) {
         const float *u = u_at(walk, i * parts + part);
-        for (int64_t place = 0; place < plan->form->places; place++) {
+        for (int64_t place = 0; place < walk->phase->weight_places; place++) {
             const int64_t at = place * plan->u_step;
             for (int64_t c = at + from * plan->panel; c < at + to * plan->panel; c++)
                 sum[c] += u[c];
@@ -819,14 +1000,19 @@ void winograd_weight_run(const struct kernel_call *call)
 
     walk.v = u_at(&walk, walk.room.n_u);
     walk.m = v_at(&walk, walk.room.n_v);
-    plan.x.x = call->in[0];
     plan.dy.x = call->in[1];
     plan.dy.index = is_pooled ? call->in[2] : NULL;
-    run_weight(&walk, call->pool);
+    for (int p = 0; p < plan.n_phases; p++) {
+        struct winograd_in *x = &plan.phases[p].x;
+
+        x->x = (const float *)call->in[0] + x->first;
+        walk.phase = &plan.phases[p];
+        run_weight(&walk, call->pool);
+    }
     if (call->problem->n_out > 1 && !is_pooled)
         pool_for(call->pool, (size_t)gemm_ceil(plan.out, BIAS_CHANNELS), sum_channels, &copy);
     else if (call->problem->n_out > 1)
         plan.isa->window_sums(plan.dy.x, plan.dy.index,
-                              plan.images * (plan.rows / 2) * (plan.columns / 2), (int)plan.out,
-                              call->out[1]);
+                              plan.images * (plan.dy.rows / 2) * (plan.dy.columns / 2),
+                              (int)plan.out, call->out[1]);
 }

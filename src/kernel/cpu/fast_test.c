@@ -523,12 +523,16 @@ static void test_convolution_agrees_with_plain_sums(struct rng *rng)
         s.sh = s.sw = 1;
         s.h += 2;
         s.w += 2;
+    } else if (rng_below(rng, 3) == 0) { /* and in phases */
+        s.kh = s.kw = 3;
+        s.sh = s.sw = 2;
+        s.ph = s.pw = 1;
     }
     check_conv(rng, s);
 }
 
-/* Sizes at which planes become strips, rows are cut, channels come in blocks and panels, and
- * tiles in several units. */
+/* Sizes at which planes become strips, rows are cut, channels come in blocks and panels, tiles
+ * in several units, and phases have no pixel. */
 static void test_large_convolution_agrees_with_plain_sums(void)
 {
     static const struct conv_sizes sizes[] = {
@@ -774,6 +778,50 @@ static void test_large_convolution_agrees_with_plain_sums(void)
           .sw = 1,
           .ph = 1,
           .pw = 2 },
+        { .n = 3,
+          .c = 18,
+          .h = 1,
+          .w = 2,
+          .o = 35,
+          .kh = 3,
+          .kw = 3,
+          .sh = 2,
+          .sw = 2,
+          .ph = 1,
+          .pw = 1 },
+        { .n = 40,
+          .c = 140,
+          .h = 9,
+          .w = 7,
+          .o = 70,
+          .kh = 3,
+          .kw = 3,
+          .sh = 2,
+          .sw = 2,
+          .ph = 1,
+          .pw = 1 },
+        { .n = 90,
+          .c = 20,
+          .h = 8,
+          .w = 11,
+          .o = 150,
+          .kh = 3,
+          .kw = 3,
+          .sh = 2,
+          .sw = 2,
+          .ph = 1,
+          .pw = 1 },
+        { .n = 2,
+          .c = 35,
+          .h = 10,
+          .w = 3,
+          .o = 20,
+          .kh = 3,
+          .kw = 3,
+          .sh = 2,
+          .sw = 2,
+          .ph = 1,
+          .pw = 1 },
     };
     struct rng rng;
 
