@@ -4,7 +4,8 @@
 option(TUTTI_ONEDNN "Use oneDNN where it is installed" ON)
 option(TUTTI_OPENBLAS "Use OpenBLAS where it is installed" ON)
 
-if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+# Fuzz programs parse: they need no quick kernels, which take long to compile with sanitizers.
+if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TUTTI_FUZZ)
     # One source, two instruction sets; both are in every build and chosen at run time.
     foreach (isa avx2 avx512)
         add_library(kernel_tile_${isa} OBJECT cpu/gemm_tile.c cpu/winograd_tile.c cpu/stem_tile.c
