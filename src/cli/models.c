@@ -141,7 +141,9 @@ static void add_option(const struct model_option *option, struct strbuf *out)
     strbuf_printf(out, "  --%-11s %s (", option->name, option->summary);
     for (int w = 0; option->words[w]; w++)
         strbuf_printf(out, "%s%s", w ? " or " : "", option->words[w]);
-    if (!option->words[0])
+    if (option->words[0])
+        strbuf_printf(out, "; %s", model_option_word(option, option->value));
+    else
         strbuf_printf(out, "%g; %g to %g", option->value, option->minimum, option->maximum);
     strbuf_add(out, ")\n");
 }

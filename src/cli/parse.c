@@ -31,6 +31,16 @@ static const struct setting *setting_of_letter(char letter)
     return NULL;
 }
 
+/* The model is one of the words, or that of the run that is resumed. */
+static const struct model *named_model(const struct parse *parse)
+{
+    for (int i = 0; i < parse->n_words; i++) {
+        if (model_find(parse->words[i]))
+            return model_find(parse->words[i]);
+    }
+    return model_find(parse->settings->model);
+}
+
 static enum status unknown_flag(const struct parse *parse, const char *name)
 {
     const char *names[128] = { NULL };
@@ -38,10 +48,13 @@ static enum status unknown_flag(const struct parse *parse, const char *name)
 
     for (const struct flag *f = parse->flags; f && f->name && n < 60; f++)
         names[n++] = f->name;
-    for (const struct setting *s = settings_table; s->name && n < 126; s++) {
+    for (const struct setting *s = settings_table; s->name && n < 126 - MODEL_OPTIONS; s++) {
         if (is_allowed(parse, s))
             names[n++] = s->name;
     }
+    const struct model *model = parse->settings ? named_model(parse) : NULL;
+    for (int i = 0; model && i < MODEL_OPTIONS && model->options[i].name && n < 126; i++)
+        names[n++] = model->options[i].name;
     const char *near = suggest_nearest(name, names);
     if (near)
         return FAIL(STATUS_USAGE, "unknown flag --%s: did you mean --%s?", name, near);
@@ -58,16 +71,6 @@ static bool is_model_option(const char *name)
         }
     }
     return false;
-}
-
-/* The model is one of the words, or that of the run that is resumed. */
-static const struct model *named_model(const struct parse *parse)
-{
-    for (int i = 0; i < parse->n_words; i++) {
-        if (model_find(parse->words[i]))
-            return model_find(parse->words[i]);
-    }
-    return model_find(parse->settings->model);
 }
 
 /* Sets an option of the model; refuses one that it does not have. */

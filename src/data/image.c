@@ -26,12 +26,18 @@ static enum status find_codec(const struct image_file *file, const struct image_
     if (file->length == 0)
         return FAIL(STATUS_CORRUPT, "%s: is empty", file->path);
     for (size_t i = 0; i < sizeof CODECS / sizeof CODECS[0]; i++) {
-        const size_t length = strlen(CODECS[i]->magic);
+        const struct image_codec *codec = CODECS[i];
+        const size_t length = strlen(codec->magic);
 
-        if (file->length >= length && memcmp(file->bytes, CODECS[i]->magic, length) == 0) {
-            *out = CODECS[i];
-            return STATUS_OK;
-        }
+        if (file->length < length || memcmp(file->bytes, codec->magic, length) != 0)
+            continue;
+        if (!codec->peek)
+            return FAIL(STATUS_UNSUPPORTED,
+                        "%s: is a %s file, and this program was built without %s; install "
+                        "%s-dev and build again",
+                        file->path, codec->name, codec->library, codec->library);
+        *out = codec;
+        return STATUS_OK;
     }
     return FAIL(STATUS_CORRUPT, "%s: is neither a PNG nor a JPEG file", file->path);
 }

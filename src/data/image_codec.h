@@ -14,8 +14,10 @@ struct image_header {
 struct image_codec {
     const char *name;
     const char *magic; /* the first bytes of a file */
+    const char *library;
 
-    /* Reads the header into *out; all limits are checked. */
+    /* Reads the header into *out; all limits are checked. NULL, as decode, in a build without the
+     * library. */
     enum status (*peek)(const struct image_file *file, struct image_header *out);
     /* Decodes all pixels, height x width x stored bytes. `header` is what peek said. */
     enum status (*decode)(const struct image_file *file, const struct image_header *header,

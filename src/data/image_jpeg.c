@@ -179,34 +179,14 @@ static enum status decode(const struct image_file *file, const struct image_head
     return run(file, &again, out);
 }
 
-#else /* no libjpeg */
-
-static enum status refuse(const struct image_file *file)
-{
-    return FAIL(STATUS_UNSUPPORTED,
-                "%s: is a JPEG file, and this program was built without libjpeg; install "
-                "libjpeg-dev and build again",
-                file->path);
-}
-
-static enum status peek(const struct image_file *file, struct image_header *out)
-{
-    (void)out;
-    return refuse(file);
-}
-
-static enum status decode(const struct image_file *file, const struct image_header *header,
-                          uint8_t *out)
-{
-    (void)header, (void)out;
-    return refuse(file);
-}
-
 #endif
 
 const struct image_codec image_jpeg = {
-    .name = "jpeg",
+    .name = "JPEG",
     .magic = MAGIC,
+    .library = "libjpeg",
+#ifdef HAVE_JPEG
     .peek = peek,
     .decode = decode,
+#endif
 };

@@ -173,34 +173,14 @@ static enum status decode(const struct image_file *file, const struct image_head
     return run(&reader, decode_pixels);
 }
 
-#else /* no libpng */
-
-static enum status refuse(const struct image_file *file)
-{
-    return FAIL(STATUS_UNSUPPORTED,
-                "%s: is a PNG file, and this program was built without libpng; install "
-                "libpng-dev and build again",
-                file->path);
-}
-
-static enum status peek(const struct image_file *file, struct image_header *out)
-{
-    (void)out;
-    return refuse(file);
-}
-
-static enum status decode(const struct image_file *file, const struct image_header *header,
-                          uint8_t *out)
-{
-    (void)header, (void)out;
-    return refuse(file);
-}
-
 #endif
 
 const struct image_codec image_png = {
-    .name = "png",
+    .name = "PNG",
     .magic = MAGIC,
+    .library = "libpng",
+#ifdef HAVE_PNG
     .peek = peek,
     .decode = decode,
+#endif
 };

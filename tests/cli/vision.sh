@@ -32,6 +32,7 @@ train lenet lenet --threads 2
 [ "$(shards lenet)" = 2 ] || complain "lenet on 2 threads has $(shards lenet) shards"
 
 refused 2 "stem rgb: must be cifar or imagenet" "$tutti" train resnet18 --stem rgb
+refused 2 "did you mean --width" "$tutti" train resnet18 --widht 4
 refused 2 "width 2.5: must be a whole number" "$tutti" train resnet18 --width 2.5
 refused 2 "needs images of 224x224" "$tutti" train vgg11 --head imagenet --data cifar-10
 refused 2 "takes 28x28" "$tutti" train conv_autoencoder --data cifar-10
