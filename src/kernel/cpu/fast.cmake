@@ -23,6 +23,7 @@ if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TUTTI_FUZZ)
     target_compile_options(kernel_tile_avx512 PRIVATE -mavx512f -mavx512vl -mavx512dq -mavx512bw)
     target_sources(kernel PRIVATE cpu/gemm.c cpu/linear.c cpu/conv.c cpu/conv_correlate.c
         cpu/conv_narrow.c cpu/conv_plane.c cpu/conv_stem.c cpu/conv_weight.c cpu/conv_winograd.c
+        cpu/conv_winograd_weight.c cpu/winograd_plan.c
         cpu/depthwise.c cpu/conv_matrix.c cpu/conv_grey.c
         cpu/conv_transpose.c)
     target_compile_definitions(kernel PRIVATE HAVE_FAST)
