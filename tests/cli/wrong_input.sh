@@ -23,7 +23,7 @@ refused 2 'did you mean adam' "$tutti" train mlp --optimizer adm
 refused 2 'belong to sgd' "$tutti" train mlp --optimizer adam --momentum 0.9
 refused 2 'needs --decay-every' "$tutti" train mlp --schedule step
 refused 2 'unknown schedule' "$tutti" train mlp --schedule polynomial
-refused 2 'use --shards 2$' "$tutti" train resnet18 --sync-batch-norm --threads 2 --shards 4
+refused 2 'use --shards 2$' "$tutti" train resnet18 --data fashion-mnist --sync-batch-norm --threads 2 --shards 4
 refused 2 'mlp has no batch norm' "$tutti" train mlp --sync-batch-norm
 refused 2 'device cpu' "$tutti" train mlp --device cuda
 refused 2 'works with sync step' "$tutti" train mlp --strategy mirrored -n 2 --sync async
