@@ -108,7 +108,8 @@ static enum status copy_input_factor(struct lane *lane, int64_t v)
             continue;
         TRY(await_params(lane, factor->buckets)); /* nobody still reads the last step's */
         memcpy(exec->records + (size_t)v * exec->record + factor->offset,
-               exec->batch->x + (samples.begin - exec->batch->first) * samples.floats,
+               (const float *)exec->batch->x +
+                   (samples.begin - exec->batch->first) * samples.floats,
                (size_t)(samples.rows * samples.floats) * sizeof(float));
     }
     return STATUS_OK;
@@ -126,13 +127,13 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
     const struct kernel_step step = {
         .seed = exec->config.seed,
         .first_sample = batch->step * (uint64_t)exec->config.batch + (uint64_t)samples.begin,
-        .inv_batch = (float)(1.0 / (double)batch->samples),
+        .inv_batch = (float)(1.0 / (double)batch->weight),
     };
     const size_t slot = (size_t)(exec->steps % 2) * (size_t)exec->config.shards + (size_t)v;
     const int buffer = tree_stack_push(stack, v);
 
     lane->bases[BASE_GRAD] = (char *)(lane->gradients + (size_t)buffer * exec->vector);
-    lane->bases[BASE_INPUT] = (char *)(batch->x + at * samples.floats);
+    lane->bases[BASE_INPUT] = (char *)((float *)batch->x + at * samples.floats);
     lane->bases[BASE_TARGET] = (char *)(batch->y + at);
     lane->bases[BASE_LOSS] = (char *)&exec->losses[slot];
     lane->bases[BASE_CORRECT] = (char *)&exec->corrects[slot];
@@ -217,7 +218,8 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     const size_t slot = (size_t)(exec->steps % 2) * (size_t)shards;
     *out = (struct exec_result){ .loss = tree_sum(exec->losses + slot, shards),
                                  .correct = tree_sum(exec->corrects + slot, shards),
-                                 .samples = batch->samples };
+                                 .samples = batch->samples,
+                                 .weight = batch->weight };
     exec->steps++;
     return STATUS_OK;
 }
