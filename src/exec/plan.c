@@ -114,6 +114,24 @@ static void place_tables(struct maker *maker)
     }
 }
 
+/* What a gradient is added to lies where the sum will. */
+static void place_extended(struct maker *maker)
+{
+    for (int n = graph_node_count(maker->graph) - 1; n >= 0; n--) {
+        const struct node *node = graph_node(maker->graph, n);
+        const int last = node->op->extends;
+        if (last == 0 || node->n_in <= last || node->in[last]->kind != VALUE_RESULT ||
+            graph_uses(maker->graph, node->in[last]) > 1)
+            continue;
+        const struct place *sum = &maker->places[node->out[0]->id];
+        struct place *place = &maker->places[node->in[last]->id];
+        if (sum->known && !place->known) {
+            place->known = true;
+            place->operand = sum->operand;
+        }
+    }
+}
+
 /* Places that are known before anything runs. */
 static enum status place_given(struct maker *maker)
 {
@@ -156,6 +174,7 @@ static enum status place_given(struct maker *maker)
         place->operand = (struct operand){ BASE_FACTOR, factor->offset };
     }
     place_tables(maker);
+    place_extended(maker);
     /* The losses go to the numbers that the shard reports. */
     for (int n = 0; n < graph_node_count(maker->graph); n++) {
         const struct node *node = graph_node(maker->graph, n);
