@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* evaluate.c - forward over a data set, shared by all lanes of all ranks; forward of some samples.
  *
- * The data set is cut into batches of EVAL_ROWS, whatever the number of ranks; lane i of p takes
- * batches i, i+p, ... Each batch's loss and count, and each sample's answer, go to a place of their
+ * The data set is cut into batches of EVAL_ROWS samples, of sequences so many that they have about
+ * EVAL_TOKENS, whatever the number of ranks; lane i of p takes batches i, i+p, ... Each batch's loss and count, and each sample's answer, go to a place of their
  * own; losses are added in the order of batches, so the result has the same bits on any number of
  * ranks. What is counted of answers is whole numbers.
  */
@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "exec/state.h"
 
-enum { TOP = 5 };
+enum { TOP = 5, EVAL_TOKENS = 2048 };
 
 static const struct graph_roles *eval_roles(const struct exec *exec)
 {
@@ -66,22 +66,33 @@ static void note_answers(const struct lane *lane, const struct plan *plan, const
     const struct exec *exec = lane->exec;
     const float *logits = output_of(lane, plan);
 
-    for (int64_t i = 0; i < plan->rows; i++)
+    for (int64_t i = 0; i < plan->extents.rows; i++)
         exec->eval_answers[index[i]] =
             answer_of(logits + i * exec->classes, exec->classes, lane->eval_y[i]);
+}
+
+/* What a plan for these samples is made for. */
+static struct extents extents_of(const struct source *source, const int64_t *index,
+                                 int64_t rows)
+{
+    struct extents extents = { .rows = rows };
+
+    source_extents(source, index, rows, extents.length);
+    return extents;
 }
 
 /* Reads the samples and runs the forward graph on them. */
 static const struct plan *run_samples(struct lane *lane, const int64_t *index, int64_t rows)
 {
     const struct source *source = lane->exec->eval_data;
-    const struct plan *plan = lane_plan(lane, rows, true);
+    const struct extents extents = extents_of(source, index, rows);
+    const struct plan *plan = lane_plan(lane, extents, true);
     const struct kernel_step step = { .seed = lane->exec->config.seed, .inv_batch = 1 };
-    int64_t length[SOURCE_SEQUENCES];
 
-    source_extents(source, index, rows, length);
-    source_read(source, NULL, index, rows, length, lane->eval_x, lane->eval_x2, lane->eval_y);
+    source_read(source, NULL, index, rows, extents.length, lane->eval_x, lane->eval_x2,
+                lane->eval_y);
     lane->bases[BASE_INPUT] = (char *)lane->eval_x;
+    lane->bases[BASE_SECOND] = (char *)lane->eval_x2;
     lane->bases[BASE_TARGET] = (char *)lane->eval_y;
     for (int i = 0; i < plan->n_instructions; i++)
         lane_run(lane, &plan->instructions[i], &step);
@@ -118,21 +129,48 @@ static void copy_output(const struct lane *lane, const struct plan *plan, int64_
     copy_plain(output, output_of(lane, plan) + i * output_floats(lane->exec), to);
 }
 
+/* Samples of a batch; the last may have fewer. */
+static int64_t batch_rows(const struct source *source)
+{
+    const size_t x = source_row_bytes(source, SOURCE_X);
+    const size_t x2 = source_row_bytes(source, SOURCE_X2);
+    const int64_t ids = (int64_t)((x > x2 ? x : x2) / sizeof(int32_t));
+
+    if (!source_has_sequences(source))
+        return EVAL_ROWS;
+    const int64_t rows = EVAL_TOKENS / ids;
+    return rows < 1 ? 1 : rows < EVAL_ROWS ? rows : EVAL_ROWS;
+}
+
+static int64_t count_batches(const struct source *source)
+{
+    const int64_t rows = batch_rows(source);
+
+    return (source_count(source) + rows - 1) / rows;
+}
+
+/* The samples of batch b; returns how many. */
+static int64_t look_up(const struct source *source, int64_t b, int64_t index[EVAL_ROWS])
+{
+    const int64_t most = batch_rows(source), left = source_count(source) - b * most;
+    const int64_t rows = left < most ? left : most;
+
+    for (int64_t i = 0; i < rows; i++)
+        index[i] = source_at(source, b * most + i);
+    return rows;
+}
+
+/* Batches [eval_begin, eval_end), whose plans are there. */
 static void run_batches(struct lane *lane)
 {
     struct exec *exec = lane->exec;
-    const struct source *source = exec->eval_data;
-    const int64_t count = source_count(source);
-    const int64_t n_batches = (count + EVAL_ROWS - 1) / EVAL_ROWS;
-    const int64_t begin = clock_ns();
+    const int64_t begin = clock_ns(), lanes = exec->all_lanes;
+    const int64_t skipped = (exec->eval_begin - lane->number + lanes - 1) / lanes;
     int64_t index[EVAL_ROWS];
 
-    for (int64_t b = lane->number; b < n_batches; b += exec->all_lanes) {
-        const int64_t first = b * EVAL_ROWS;
-        const int64_t rows = count - first < EVAL_ROWS ? count - first : EVAL_ROWS;
+    for (int64_t b = lane->number + skipped * lanes; b < exec->eval_end; b += lanes) {
+        const int64_t rows = look_up(exec->eval_data, b, index);
 
-        for (int64_t i = 0; i < rows; i++)
-            index[i] = source_at(source, first + i);
         lane->bases[BASE_LOSS] = (char *)&exec->eval_losses[b];
         lane->bases[BASE_CORRECT] = (char *)&exec->eval_corrects[b];
         const struct plan *plan = run_samples(lane, index, rows);
@@ -141,18 +179,24 @@ static void run_batches(struct lane *lane)
         for (int64_t i = 0; exec->eval_outputs && i < rows; i++)
             copy_output(lane, plan, i, exec->eval_outputs + index[i] * output_floats(exec));
     }
-    transport_raise(exec->evaluated, 1);
+    if (exec->eval_end == count_batches(exec->eval_data))
+        transport_raise(exec->evaluated, 1);
     lane->times.evaluate += clock_ns() - begin;
 }
 
-/* Buffers for samples, made when they are first needed. */
+/* Buffers for samples, made when they are first needed, and again for longer ones. */
 static enum status make_samples(struct lane *lane, const struct source *source)
 {
-    if (lane->eval_x)
-        return STATUS_OK;
-    TRY(mem_alloc(EVAL_ROWS, source_row_bytes(source, SOURCE_X), &lane->eval_x));
-    TRY(mem_alloc(EVAL_ROWS, source_row_bytes(source, SOURCE_X2), &lane->eval_x2));
-    return mem_alloc(EVAL_ROWS, source_row_bytes(source, SOURCE_Y), &lane->eval_y);
+    void *const buffer[] = { &lane->eval_x, &lane->eval_x2, &lane->eval_y };
+
+    for (int part = 0; part < SOURCE_PARTS; part++) {
+        const size_t there = lane->eval_bytes[part], bytes = source_row_bytes(source, part);
+        if (bytes <= there)
+            continue;
+        TRY(mem_grow(buffer[part], there, bytes, EVAL_ROWS));
+        lane->eval_bytes[part] = bytes;
+    }
+    return STATUS_OK;
 }
 
 /* Buffers for results likewise. */
@@ -188,7 +232,14 @@ static enum status check_samples(const struct exec *exec, const struct source *s
     if (!exec->config.eval)
         return FAIL(STATUS_USAGE, "graph %s comes without one for evaluation",
                     graph_name(exec->config.train));
-    const struct shape *input = &eval_roles(exec)->input->shape;
+    const struct value *taken = eval_roles(exec)->input;
+    const struct shape *input = &taken->shape;
+    if (source_has_sequences(source) != (taken->dtype == DTYPE_I32))
+        return FAIL(STATUS_MISMATCH, "%s: is %s, the model takes %s", source->path,
+                    source_has_sequences(source) ? "text" : "images",
+                    source_has_sequences(source) ? "images" : "text");
+    if (source_has_sequences(source))
+        return STATUS_OK; /* of any length */
     const struct shape wanted = shape_of(input->rank - 1, input->dim + 1);
     char there[SHAPE_TEXT], here[SHAPE_TEXT];
 
@@ -225,21 +276,44 @@ static int64_t weigh(const struct source *source)
     return weight;
 }
 
+/* Plans of batches from eval_begin on, as many as are kept at once; eval_end is the first without. */
+static enum status prepare_batches(struct exec *exec)
+{
+    const struct source *source = exec->eval_data;
+    const int64_t n_batches = count_batches(source);
+    struct extents last = { 0 };
+    int64_t index[EVAL_ROWS];
+    int made = 0;
+
+    for (exec->eval_end = exec->eval_begin; exec->eval_end < n_batches; exec->eval_end++) {
+        const int64_t rows = look_up(source, exec->eval_end, index);
+        const struct extents extents = extents_of(source, index, rows);
+        if (extents_equal(extents, last))
+            continue;
+        if (++made > PLANS_MAX)
+            break;
+        TRY(exec_prepare(exec, extents, true));
+        last = extents;
+    }
+    return STATUS_OK;
+}
+
 enum status exec_evaluate(struct exec *exec, const struct source *source,
                           struct exec_result *out)
 {
-    const int64_t count = source_count(source);
-    const int64_t n_batches = (count + EVAL_ROWS - 1) / EVAL_ROWS;
+    const int64_t count = source_count(source), n_batches = count_batches(source);
     struct exec_result result = { .samples = count, .weight = weigh(source) };
 
     TRY(check_samples(exec, source));
     TRY(exec_settle(exec));
     TRY(make_room(exec, source, n_batches));
-    if (count >= EVAL_ROWS)
-        TRY(exec_prepare(exec, EVAL_ROWS, true));
-    TRY(exec_prepare(exec, count % EVAL_ROWS, true));
     exec->eval_data = source;
-    TRY(exec_on_lanes(exec, run_batches));
+    exec->eval_end = 0;
+    do { /* once where all samples are of one length */
+        exec->eval_begin = exec->eval_end;
+        TRY(prepare_batches(exec));
+        TRY(exec_on_lanes(exec, run_batches));
+    } while (exec->eval_end < n_batches);
     exec_meet(exec, "evaluated");
     exec->evaluations++;
     TRY(exec_wait(exec, &exec->lanes[0], exec->evaluated,
@@ -290,7 +364,7 @@ enum status exec_predict(struct exec *exec, const struct source *source, const i
     if (count == 0)
         return STATUS_OK;
     TRY(make_samples(&exec->lanes[0], source));
-    TRY(exec_prepare(exec, count, true));
+    TRY(exec_prepare(exec, extents_of(source, index, count), true));
     exec->eval_data = source;
     exec->predict_index = index;
     exec->predict_count = count;

@@ -28,7 +28,7 @@
 #include "exec/tree.h"
 #include "transport/transport.h"
 
-enum { PLANS_MAX = 8, EVAL_ROWS = EXEC_PREDICT, LANES_MAX = 1024 };
+enum { PLANS_MAX = 64, EVAL_ROWS = EXEC_PREDICT, LANES_MAX = 1024 };
 
 struct times {
     int64_t compute, comm, wait, evaluate; /* nanoseconds */
@@ -73,7 +73,7 @@ struct lane {
     char *arena;
     size_t arena_bytes;
     char *bases[BASE_COUNT];
-    struct plan *plans[PLANS_MAX]; /* for training, one a number of rows */
+    struct plan *plans[PLANS_MAX]; /* for training, one for each extents */
     int n_plans;
     struct plan *eval_plans[PLANS_MAX];
     int n_eval_plans;
@@ -85,6 +85,7 @@ struct lane {
     int next_gather;         /* gathers below this have met in this step */
     void *eval_x;            /* EVAL_ROWS samples: their parts as source.h has them */
     int32_t *eval_x2, *eval_y;
+    size_t eval_bytes[SOURCE_PARTS]; /* of a sample, in these */
     struct times times;
     enum status status;
     char failure[256];
@@ -141,6 +142,7 @@ struct exec {
     uint64_t step;             /* its number, which stays for messages */
     struct kernel_update_step numbers;
     const struct source *eval_data;
+    int64_t eval_begin, eval_end; /* its batches that are evaluated now */
     float *eval_outputs;          /* exec_keep_outputs, or NULL */
     const int64_t *predict_index; /* samples that exec_predict is about, and their outputs */
     int64_t predict_count;
@@ -159,10 +161,10 @@ void exec_meet(struct exec *exec, const char *point);
 /* Runs a function on every lane and gives the first failure. */
 MUST_CHECK enum status exec_on_lanes(struct exec *exec, void (*fn)(struct lane *lane));
 
-/* The plan for a number of rows, made if it is not there yet. Not for use inside a lane. */
-MUST_CHECK enum status exec_prepare(struct exec *exec, int64_t rows, bool evaluation);
-/* The plan for a number of rows of this lane. */
-const struct plan *lane_plan(const struct lane *lane, int64_t rows, bool evaluation);
+/* The plan for a shard's extents, made if it is not there yet. Not for use inside a lane. */
+MUST_CHECK enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluation);
+/* This lane's plan for them. */
+const struct plan *lane_plan(const struct lane *lane, struct extents extents, bool evaluation);
 
 /* Runs one instruction of a plan. */
 void lane_run(struct lane *lane, const struct instruction *instruction,
