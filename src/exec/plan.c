@@ -53,6 +53,12 @@ static bool is_kept(const struct value *value)
     return value->kind == VALUE_PARAM || value->kind == VALUE_AVERAGE;
 }
 
+/* Is it how many outputs are right? */
+static bool is_count(const struct value *value)
+{
+    return value->maker->op == &op_accuracy || value->maker->op == &op_token_accuracy;
+}
+
 static bool is_shard_node(const struct node *node)
 {
     return node->op->split[0] != SPLIT_WHOLE;
@@ -162,8 +168,7 @@ static enum status place_given(struct maker *maker)
         if (is_loss) {
             struct place *place = &maker->places[node->in[0]->id];
             place->known = true;
-            place->operand.base =
-                node->in[0]->maker->op == &op_accuracy ? BASE_CORRECT : BASE_LOSS;
+            place->operand.base = is_count(node->in[0]) ? BASE_CORRECT : BASE_LOSS;
         }
     }
     return STATUS_OK;
