@@ -67,10 +67,13 @@ static void fill_tables(float *data, const struct shape *shape, bool statistics,
     }
 }
 
-static void fill_labels(int32_t *labels, int64_t count, int64_t classes, struct rng *rng)
+/* padded: one in eight is no label. */
+static void fill_labels(int32_t *labels, int64_t count, int64_t classes, bool padded,
+                        struct rng *rng)
 {
     for (int64_t i = 0; i < count; i++)
-        labels[i] = (int32_t)rng_below(rng, (uint64_t)classes);
+        labels[i] =
+            padded && rng_below(rng, 8) == 0 ? -1 : (int32_t)rng_below(rng, (uint64_t)classes);
 }
 
 /* A place of a window along one dimension that lies within the image. */
@@ -117,7 +120,8 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
     void *data = trial->in[i].block + GUARD_BYTES;
 
     if (problem->in[i].dtype == DTYPE_I32)
-        fill_labels(data, count, problem->in[0].shape.dim[1], rng);
+        fill_labels(data, count, problem->in[0].shape.dim[1],
+                    strncmp(problem->op, "token_", 6) == 0, rng);
     else if (problem->in[i].dtype == DTYPE_U8 && strcmp(problem->op, "max_pool_grad") == 0)
         fill_index(data, problem, rng);
     else if (problem->in[i].dtype == DTYPE_U8)
