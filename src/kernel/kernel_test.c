@@ -123,6 +123,7 @@ static void kernels_agree_on_whole_numbers(struct rng *rng)
         const bool divides = strcmp(reference->op, "softmax_cross_entropy") == 0 ||
                              strcmp(reference->op, "mse") == 0 ||
                              strcmp(reference->op, "sigmoid") == 0 ||
+                             strncmp(reference->op, "embedding_mean", 14) == 0 ||
                              strncmp(reference->op, "batch_norm", 10) == 0 ||
                              problem.attrs.activation == ACTIVATION_SIGMOID;
         const uint64_t seed = rng_u64(rng);
@@ -249,6 +250,13 @@ static const char *const large[] = {
     "mse 300x1001 300x1001",
     "mse_grad 300x1001 300x1001 -> 300x1001",
     "accuracy 300x1001 300",
+    "embedding 32x100 500x100",
+    "embedding_grad 32x100x100 32x100 -> 500x100",
+    "embedding_grad 64x70 64x200 333x70 -> 333x70",
+    "embedding_mean 128x64 500x100",
+    "embedding_mean_grad 512x100 512x64 -> 512x100",
+    "rows_sort 256x256 rows 25000 by_sample",
+    "rows_sort 100x250 rows 70000",
 };
 
 static void check_pools(const struct kernel_problem *problem, uint64_t seed)
@@ -352,6 +360,7 @@ static void own_kernels_give_the_same_bits_on_every_processor(struct rng *rng)
         kernel_elementwise_rows_generic, kernel_dropout_rows_generic,
         kernel_reorder_rows_generic,     kernel_pool_rows_generic,
         kernel_loss_rows_generic,        kernel_batch_norm_rows_generic,
+        kernel_embedding_rows_generic,
     };
 
     for (size_t i = 0; i < sizeof generic / sizeof generic[0]; i++) {

@@ -55,6 +55,12 @@ void reference_mse(const struct kernel_call *call);
 void reference_mse_grad(const struct kernel_call *call);
 void reference_accuracy(const struct kernel_call *call);
 
+void reference_embedding(const struct kernel_call *call);
+void reference_embedding_grad(const struct kernel_call *call);
+void reference_embedding_mean(const struct kernel_call *call);
+void reference_embedding_mean_grad(const struct kernel_call *call);
+void reference_rows_sort(const struct kernel_call *call);
+
 kernel_update_fn reference_sgd_update, reference_adam_update, reference_average_update;
 
 #endif /* KERNEL_CPU_REFERENCE_H */
