@@ -99,6 +99,20 @@
  *                       of the row's exponentials
  *   token_cross_entropy_grad  logits, lse, labels          -> dlogits
  *   token_accuracy      logits, labels                     -> correct (1)
+ *   embedding           ids i32 (N,T), w (V,D)             -> y (N,T,D): rows of w; zeros for an
+ *                       id below 0, NaN for one from V on
+ *   embedding_mean      ids, w                             -> y (N,D): mean of the rows of ids from
+ *                       0 on; zeros if there are none
+ *   embedding_mean_grad dy (N,D), ids                      -> share (N,D): dy by the number of ids
+ *                       that count: what each of their rows gets; zeros if there are none
+ *   embedding_grad      dy (N,T,D), or (N,D): a row a sample, ids, [base (V,D)]
+ *                       -> dw (V,D): base plus, in the ids' order, each id's row of dy. base may be
+ *                       dw's own buffer
+ *   rows_sort           ids -> order i32 (N,T,2), begin i32 (ROWS_BLOCKS + 1): pairs of an id in
+ *                       [0, attrs.rows) and its row of dy (its place n*T+t; with by_sample n), by id,
+ *                       then by place; pairs (-1,-1) for all other ids come last. begin[b] is where
+ *                       ids from b * (rows divided by ROWS_BLOCKS, rounded up) on begin, the last
+ *                       one how many pairs there are
  *   sgd_update          see kernel/update.h (runs over flat ranges)
  *   adam_update         likewise
  *
@@ -173,7 +187,8 @@ struct kernel {
     void (*release)(void *state);
     /* Runs. Inputs and outputs do not overlap, except that where an output has the same type
      * and shape as input 0 in an elementwise op (bias, activations and their
-     * gradients, add, dropout) or token_cross_entropy_grad they may be the same buffer. Must not allocate. */
+     * gradients, add, dropout) or token_cross_entropy_grad they may be the same buffer, and so may
+     * embedding_grad's output and its base. Must not allocate. */
     void (*run)(const struct kernel_call *call);
 };
 

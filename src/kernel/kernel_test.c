@@ -124,6 +124,7 @@ static void kernels_agree_on_whole_numbers(struct rng *rng)
                              strcmp(reference->op, "mse") == 0 ||
                              strcmp(reference->op, "sigmoid") == 0 ||
                              kernel_testing_is_smooth(reference->op) ||
+                             strncmp(reference->op, "embedding_mean", 14) == 0 ||
                              strncmp(reference->op, "batch_norm", 10) == 0 ||
                              strncmp(reference->op, "token_cross", 11) == 0 ||
                              problem.attrs.activation == ACTIVATION_SIGMOID;
@@ -274,6 +275,13 @@ static const char *const large[] = {
     "token_cross_entropy 300x1001 300",
     "token_cross_entropy_grad 300x1001 300x1 300 -> 300x1001",
     "token_accuracy 300x1001 300",
+    "embedding 32x100 500x100",
+    "embedding_grad 32x100x100 32x100 -> 500x100",
+    "embedding_grad 64x70 64x200 333x70 -> 333x70",
+    "embedding_mean 128x64 500x100",
+    "embedding_mean_grad 512x100 512x64 -> 512x100",
+    "rows_sort 256x256 rows 25000 by_sample",
+    "rows_sort 100x250 rows 70000",
 };
 
 static void check_pools(const struct kernel_problem *problem, uint64_t seed)
@@ -378,6 +386,7 @@ static void own_kernels_give_the_same_bits_on_every_processor(struct rng *rng)
         kernel_elementwise_rows_generic, kernel_dropout_rows_generic,
         kernel_reorder_rows_generic,     kernel_pool_rows_generic,
         kernel_loss_rows_generic,        kernel_batch_norm_rows_generic,
+        kernel_embedding_rows_generic,
     };
 
     for (size_t i = 0; i < sizeof generic / sizeof generic[0]; i++) {
