@@ -2,6 +2,8 @@
 /* op_case.c - random legal uses of every op. N samples, C channels, H x W pixels, O outputs. */
 #include "op_case.h"
 
+#include <string.h>
+
 static int between(struct rng *rng, int low, int high)
 {
     return low + (int)rng_below(rng, (uint64_t)(high - low + 1));
@@ -394,6 +396,20 @@ static struct node *add_classes(struct graph *graph, const struct op *op, struct
                NULL, &attrs);
 }
 
+/* Logits of tokens, and their labels; for the gradient the logarithms of the sums between them. */
+static struct node *add_tokens(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct attrs attrs = { .smoothing =
+                                     op != &op_token_accuracy && chance(rng) ? 0.25F : 0 };
+    struct value *logits = rows(graph, "logits", shape_2(d.N, d.O + 1));
+    struct value *targets = labels(graph, d.N);
+
+    if (op != &op_token_cross_entropy_grad)
+        return add(graph, op, logits, targets, NULL, &attrs);
+    return add(graph, op, logits, rows(graph, "lse", shape_2(d.N, 1)), targets, &attrs);
+}
+
 /* Rows of a matrix or of sequences. */
 static struct shape any_rows(const struct draw *d, struct rng *rng)
 {
@@ -526,6 +542,9 @@ static const struct row {
     { &op_softmax_cross_entropy, add_classes },
     { &op_softmax_cross_entropy_grad, add_classes },
     { &op_accuracy, add_classes },
+    { &op_token_cross_entropy, add_tokens },
+    { &op_token_cross_entropy_grad, add_tokens },
+    { &op_token_accuracy, add_tokens },
     { &op_mse, add_elementwise },
     { &op_mse_grad, add_elementwise },
 };
@@ -596,8 +615,10 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
         for (int64_t i = 0; i < count; i++) /* some tokens are none */
             ((int32_t *)data)[i] = between(rng, -1, 4);
     } else if (value->dtype == DTYPE_I32) {
+        const struct shape *logits = &node->in[0]->shape;
+        const int lowest = strncmp(node->op->name, "token_", 6) == 0 ? -1 : 0; /* no label */
         for (int64_t i = 0; i < count; i++)
-            ((int32_t *)data)[i] = between(rng, 0, (int)node->in[0]->shape.dim[1] - 1);
+            ((int32_t *)data)[i] = between(rng, lowest, (int)logits->dim[logits->rank - 1] - 1);
     } else {
         for (int64_t i = 0; i < count; i++)
             ((float *)data)[i] = (float)(2 * between(rng, -128, 127) + 1) / 128;

@@ -242,11 +242,13 @@ static double loss_value(const struct function *f)
 {
     const struct value *x = f->node->in[0], *target = f->node->in[1];
     const struct shape *shape = interpret_shape(f->in, x);
-    const int64_t rows = shape->dim[0], columns = shape_count(shape) / rows;
+    const bool tokens = f->node->op == &op_token_cross_entropy;
+    const int64_t count = shape_count(shape);
+    const int64_t columns = tokens ? shape->dim[shape->rank - 1] : count / shape->dim[0];
     const float *data = interpret_data(f->in, x);
     double sum = 0;
 
-    for (int64_t r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < count / columns; r++) {
         const float *row = data + r * columns;
         double total = 0;
         if (f->node->op == &op_mse) {
@@ -259,7 +261,7 @@ static double loss_value(const struct function *f)
             const double smoothing = (double)f->node->attrs.smoothing;
             for (int64_t c = 0; c < columns; c++)
                 total += exp((double)row[c]);
-            for (int64_t c = 0; c < columns; c++)
+            for (int64_t c = 0; c < columns && label >= 0; c++) /* below 0: left out */
                 sum += (smoothing / (double)columns + (c == label ? 1 - smoothing : 0)) *
                        (log(total) - (double)row[c]);
         }

@@ -95,13 +95,18 @@
  *   mse_grad            x, target                          -> dx
  *   accuracy            logits, labels                     -> correct (1): how many rows' first
  *                                                             largest is the label
+ *   token_cross_entropy       logits (m,c), labels i32 (m) -> loss (1), lse (m,1): log of the sum
+ *                       of the row's exponentials
+ *   token_cross_entropy_grad  logits, lse, labels          -> dlogits
+ *   token_accuracy      logits, labels                     -> correct (1)
  *   sgd_update          see kernel/update.h (runs over flat ranges)
  *   adam_update         likewise
  *
- * softmax_cross_entropy with smoothing s: the label's class weighs 1-s+s/c, every other s/c.
+ * Cross entropies with smoothing s: the label's class weighs 1-s+s/c, every other s/c.
  * loss is the sum over the rows of this call times step->inv_batch; gradients of a
  * loss carry the same factor. mse of a row is the mean over its elements. A row whose
- * label is not a class makes the loss NaN. correct may be f32 or i32.
+ * label is not a class makes the loss NaN. correct may be f32 or i32. The token ops leave rows with a
+ * label below 0 out, whose lse and dlogits are 0.
  * dropout's element e of row r (memory order within the row) is kept if
  * rng_to_float(word) >= rate, word = e%4 of rng_philox(step->seed, { e/4, stream,
  * low 32 bits of position, high 32 bits of position }), position = step->first_sample + r.
@@ -168,7 +173,7 @@ struct kernel {
     void (*release)(void *state);
     /* Runs. Inputs and outputs do not overlap, except that where an output has the same type
      * and shape as input 0 in an elementwise op (bias, activations and their
-     * gradients, add, dropout) they may be the same buffer. Must not allocate. */
+     * gradients, add, dropout) or token_cross_entropy_grad they may be the same buffer. Must not allocate. */
     void (*run)(const struct kernel_call *call);
 };
 

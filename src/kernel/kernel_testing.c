@@ -341,7 +341,10 @@ static void say_loss(struct rng *rng, const char *op, char text[KERNEL_TEXT])
     const int m = extent(rng, 260),
               c = chance(rng, 20) ? between(rng, 1000, 2000) : extent(rng, 120);
 
-    say(text, " %dx%d %d", m, c, m);
+    say(text, " %dx%d", m, c);
+    if (strcmp(op, "token_cross_entropy_grad") == 0)
+        say(text, " %dx1", m);
+    say(text, " %d", m);
     if (strstr(op, "grad") != NULL)
         say(text, " -> %dx%d", m, c);
 }
@@ -423,7 +426,8 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
         say_positions(rng, op, text);
     else if (strncmp(op, "attention", 9) == 0)
         say_attention(rng, op, text);
-    else if (strncmp(op, "softmax", 7) == 0 || strcmp(op, "accuracy") == 0)
+    else if (strncmp(op, "softmax", 7) == 0 || strncmp(op, "token_", 6) == 0 ||
+             strcmp(op, "accuracy") == 0)
         say_loss(rng, op, text);
     else
         say_elementwise(rng, op, text);
@@ -434,9 +438,9 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
     }
     if (strncmp(op, "batch_norm", 10) == 0 || strcmp(op, "layer_norm") == 0)
         out->attrs.epsilon = 1e-5F;
-    if (strncmp(op, "softmax", 7) == 0 && chance(rng, 50))
+    if (strstr(op, "cross_entropy") != NULL && chance(rng, 50))
         out->attrs.smoothing = rng_float(rng);
-    if (strcmp(op, "accuracy") == 0 && chance(rng, 50))
+    if (strstr(op, "accuracy") != NULL && chance(rng, 50))
         out->out[0].dtype = DTYPE_I32;
 }
 
@@ -464,6 +468,7 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
         { "conv2d", 2e-5 },
         { "bias_grad", 1e-5 },
         { "softmax_cross_entropy", 2e-6 },
+        { "token_cross_entropy", 2e-6 },
         { "mse", 2e-6 },
         { "batch_norm", 5e-6 },
         { "sigmoid", 4e-7 },
@@ -483,7 +488,8 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         const char *op = table[i].op;
         const bool family = strcmp(op, "linear") == 0 || strcmp(op, "conv2d") == 0 ||
-                            strcmp(op, "batch_norm") == 0 || strcmp(op, "attention") == 0;
+                            strcmp(op, "batch_norm") == 0 || strcmp(op, "attention") == 0 ||
+                            strcmp(op, "token_cross_entropy") == 0;
         if (family ? strncmp(problem->op, op, strlen(op)) == 0 : strcmp(problem->op, op) == 0)
             return table[i].tolerance;
     }

@@ -67,10 +67,13 @@ static void fill_tables(float *data, const struct shape *shape, bool statistics,
     }
 }
 
-static void fill_labels(int32_t *labels, int64_t count, int64_t classes, struct rng *rng)
+/* padded: one in eight is no label. */
+static void fill_labels(int32_t *labels, int64_t count, int64_t classes, bool padded,
+                        struct rng *rng)
 {
     for (int64_t i = 0; i < count; i++)
-        labels[i] = (int32_t)rng_below(rng, (uint64_t)classes);
+        labels[i] =
+            padded && rng_below(rng, 8) == 0 ? -1 : (int32_t)rng_below(rng, (uint64_t)classes);
 }
 
 /* A place of a window along one dimension that lies within the image. */
@@ -131,13 +134,14 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
     void *data = trial->in[i].block + GUARD_BYTES;
 
     if (strcmp(problem->op, "add_positions") == 0 && i == 2)
-        fill_labels(data, count, free_places(problem), rng);
+        fill_labels(data, count, free_places(problem), false, rng);
     else if (strcmp(problem->op, "attention_step") == 0 && i == 2)
-        fill_labels(data, count, free_places(problem), rng);
+        fill_labels(data, count, free_places(problem), false, rng);
     else if (problem->in[i].dtype == DTYPE_I32 && strncmp(problem->op, "attention", 9) == 0)
         fill_ids(data, count, rng);
     else if (problem->in[i].dtype == DTYPE_I32)
-        fill_labels(data, count, problem->in[0].shape.dim[1], rng);
+        fill_labels(data, count, problem->in[0].shape.dim[1],
+                    strncmp(problem->op, "token_", 6) == 0, rng);
     else if (problem->in[i].dtype == DTYPE_U8 && strcmp(problem->op, "max_pool_grad") == 0)
         fill_index(data, problem, rng);
     else if (problem->in[i].dtype == DTYPE_U8)

@@ -84,6 +84,9 @@ static const struct form forms[] = {
     { "mse", "ee", "s", 2, 1 },
     { "mse_grad", "ee", "e", 2, 1 },
     { "accuracy", "ml", "s", 2, 1 },
+    { "token_cross_entropy", "ml", "sm", 2, 2 },
+    { "token_cross_entropy_grad", "mml", "m", 3, 1 },
+    { "token_accuracy", "ml", "s", 2, 1 },
 };
 
 static const struct form *form_of(const char *op)
@@ -155,7 +158,7 @@ static enum status check_tensor(const char *op, char role, const struct kernel_t
     /* Elements of any plain order will do where an op is blind to it; bias is not. */
     const bool free_layout = role == 'r' || (role == 'e' && strncmp(op, "bias", 4) != 0);
     const bool number =
-        role == 's' && strcmp(op, "accuracy") == 0 && tensor->dtype == DTYPE_I32;
+        role == 's' && strstr(op, "accuracy") != NULL && tensor->dtype == DTYPE_I32;
     char text[SHAPE_TEXT];
     int64_t count;
 
@@ -484,6 +487,11 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
             return disagree(op, a, b);
         out[0] = shape_1(1);
         out[1] = *a;
+    } else if (strncmp(op, "token_", 6) == 0) {
+        if (a->dim[0] != b->dim[0])
+            return disagree(op, a, b);
+        out[0] = shape_1(1);
+        out[1] = shape_2(a->dim[0], 1);
     } else { /* elementwise */
         if (p->n_in == 2 && !shape_equal(a, b))
             return disagree(op, a, b);
@@ -575,6 +583,11 @@ static enum status check_gradient(const struct kernel_problem *p)
         dy = d;
     } else if (strcmp(p->op, "softmax_cross_entropy_grad") == 0) {
         if (a->dim[0] != b->dim[0])
+            return disagree(p->op, a, b);
+        y = *d;
+    } else if (strcmp(p->op, "token_cross_entropy_grad") == 0) {
+        const struct shape lse = shape_2(a->dim[0], 1);
+        if (!shape_equal(b, &lse) || p->in[2].shape.dim[0] != a->dim[0])
             return disagree(p->op, a, b);
         y = *d;
     } else { /* elementwise: relu_grad and the like, mse_grad */

@@ -79,5 +79,10 @@ const struct kernel kernel_reference_rows[] = {
     { .op = "mse", .name = "reference", .run = reference_mse },
     { .op = "mse_grad", .name = "reference", .run = reference_mse_grad },
     { .op = "accuracy", .name = "reference", .run = reference_accuracy },
+    { .op = "token_cross_entropy", .name = "reference", .run = reference_token_cross_entropy },
+    { .op = "token_cross_entropy_grad",
+      .name = "reference",
+      .run = reference_token_cross_entropy_grad },
+    { .op = "token_accuracy", .name = "reference", .run = reference_accuracy },
     { 0 },
 };

@@ -71,6 +71,8 @@ void reference_softmax_cross_entropy_grad(const struct kernel_call *call);
 void reference_mse(const struct kernel_call *call);
 void reference_mse_grad(const struct kernel_call *call);
 void reference_accuracy(const struct kernel_call *call);
+void reference_token_cross_entropy(const struct kernel_call *call);
+void reference_token_cross_entropy_grad(const struct kernel_call *call);
 
 kernel_update_fn reference_sgd_update, reference_adam_update, reference_average_update;
 
