@@ -39,6 +39,8 @@ struct kernel_problem interpret_problem(const struct node *node, const struct sh
     for (int i = 0; i < node->n_out; i++)
         problem.out[i] = (struct kernel_tensor){ node->out[i]->dtype, node->out[i]->layout,
                                                  shapes[node->out[i]->id] };
+    if (node->op->by_rows)
+        kernel_as_matrices(&problem);
     return problem;
 }
 
@@ -76,7 +78,9 @@ static enum status prepare(struct interpreter *in, const struct graph *graph, in
     TRY(mem_alloc((size_t)in->n_values, sizeof *in->shapes, &in->shapes));
     TRY(mem_alloc((size_t)in->n_values, sizeof *in->buffers, &in->buffers));
     TRY(mem_alloc((size_t)n_nodes, sizeof *in->steps, &in->steps));
-    TRY(graph_infer(graph, rows, in->shapes));
+    struct extents extents = graph_extents(graph);
+    extents.rows = rows;
+    TRY(graph_infer(graph, extents, in->shapes));
     for (int i = 0; i < in->n_values; i++)
         TRY(mem_alloc(bytes_of(graph_value(graph, i), &in->shapes[i]), 1, &in->buffers[i]));
     for (int n = 0; n < n_nodes; n++) {

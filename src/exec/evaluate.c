@@ -66,7 +66,7 @@ static void note_answers(const struct lane *lane, const struct plan *plan, int64
     const struct exec *exec = lane->exec;
     const float *logits = output_of(lane, plan);
 
-    for (int64_t i = 0; i < plan->rows; i++)
+    for (int64_t i = 0; i < plan->extents.rows; i++)
         exec->eval_answers[first + i] =
             answer_of(logits + i * exec->classes, exec->classes, lane->eval_y[i]);
 }
@@ -109,7 +109,7 @@ static void copy_outputs(const struct lane *lane, const struct plan *plan, float
     const struct value *output = eval_roles(lane->exec)->output;
     const int64_t floats = output_floats(lane->exec);
 
-    for (int64_t i = 0; i < plan->rows; i++)
+    for (int64_t i = 0; i < plan->extents.rows; i++)
         copy_plain(output, output_of(lane, plan) + i * floats, to + i * floats);
 }
 
@@ -124,7 +124,7 @@ static void run_batches(struct lane *lane)
     for (int64_t b = lane->number; b < n_batches; b += exec->all_lanes) {
         const int64_t first = b * EVAL_ROWS;
         const int64_t rows = count - first < EVAL_ROWS ? count - first : EVAL_ROWS;
-        const struct plan *plan = lane_plan(lane, rows, true);
+        const struct plan *plan = lane_plan(lane, (struct extents){ .rows = rows }, true);
 
         for (int64_t i = 0; i < rows; i++)
             index[i] = first + i;
@@ -224,8 +224,8 @@ enum status exec_evaluate(struct exec *exec, const struct dataset *dataset,
     TRY(exec_settle(exec));
     TRY(make_room(exec, dataset, n_batches));
     if (count >= EVAL_ROWS)
-        TRY(exec_prepare(exec, EVAL_ROWS, true));
-    TRY(exec_prepare(exec, count % EVAL_ROWS, true));
+        TRY(exec_prepare(exec, (struct extents){ .rows = EVAL_ROWS }, true));
+    TRY(exec_prepare(exec, (struct extents){ .rows = count % EVAL_ROWS }, true));
     exec->eval_data = dataset;
     TRY(exec_on_lanes(exec, run_batches));
     exec_meet(exec, "evaluated");
@@ -263,8 +263,10 @@ static void predict(struct lane *lane)
 
     if (lane != exec->lanes)
         return; /* one lane is enough for so few */
-    const struct plan *plan = lane_plan(lane, exec->predict_count, true);
-    dataset_read(exec->eval_data, exec->predict_index, plan->rows, lane->eval_x, lane->eval_y);
+    const struct plan *plan =
+        lane_plan(lane, (struct extents){ .rows = exec->predict_count }, true);
+    dataset_read(exec->eval_data, exec->predict_index, plan->extents.rows, lane->eval_x,
+                 lane->eval_y);
     lane->bases[BASE_LOSS] = (char *)lane->scratch; /* nobody asks for these */
     lane->bases[BASE_CORRECT] = (char *)(lane->scratch + 1);
     run_plan(lane, plan);
@@ -279,7 +281,7 @@ enum status exec_predict(struct exec *exec, const struct dataset *dataset, const
     if (count == 0)
         return STATUS_OK;
     TRY(make_samples(&exec->lanes[0], dataset));
-    TRY(exec_prepare(exec, count, true));
+    TRY(exec_prepare(exec, (struct extents){ .rows = count }, true));
     exec->eval_data = dataset;
     exec->predict_index = index;
     exec->predict_count = count;

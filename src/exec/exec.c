@@ -303,8 +303,11 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         transport_set_waiters(exec->transport, exec->all_lanes);
         status = share_memory(exec);
     }
-    if (status == STATUS_OK && config->batch >= config->shards)
-        status = exec_prepare(exec, config->batch / config->shards, false);
+    if (status == STATUS_OK && config->batch >= config->shards) {
+        struct extents extents = graph_extents(config->train);
+        extents.rows = config->batch / config->shards;
+        status = exec_prepare(exec, extents, false);
+    }
     if (status != STATUS_OK) {
         exec_destroy(exec);
         return status;
@@ -348,13 +351,13 @@ void exec_destroy(struct exec *exec)
 
 /* Plans -------------------------------------------------------------------------------- */
 
-const struct plan *lane_plan(const struct lane *lane, int64_t rows, bool evaluation)
+const struct plan *lane_plan(const struct lane *lane, struct extents extents, bool evaluation)
 {
     struct plan *const *plans = evaluation ? lane->eval_plans : lane->plans;
     const int n = evaluation ? lane->n_eval_plans : lane->n_plans;
 
     for (int i = 0; i < n; i++) {
-        if (plans[i]->rows == rows)
+        if (extents_equal(plans[i]->extents, extents))
             return plans[i];
     }
     return NULL;
@@ -384,12 +387,13 @@ static enum status grow_arenas(struct exec *exec, size_t bytes)
     return STATUS_OK;
 }
 
-/* Plans stand in the order of their last use; moves the one for `rows` to the end, if it is there. */
-static bool find_and_keep(struct plan **plans, int n, int64_t rows)
+/* Plans stand in the order of their last use; moves the one for these extents to the end, if it is
+ * there. */
+static bool find_and_keep(struct plan **plans, int n, struct extents extents)
 {
     int at = 0;
 
-    while (at < n && plans[at]->rows != rows)
+    while (at < n && !extents_equal(plans[at]->extents, extents))
         at++;
     if (at == n)
         return false;
@@ -399,19 +403,19 @@ static bool find_and_keep(struct plan **plans, int n, int64_t rows)
     return true;
 }
 
-enum status exec_prepare(struct exec *exec, int64_t rows, bool evaluation)
+enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluation)
 {
     static const struct plan_factors no_factors;
     static const struct plan_gathers no_gathers;
 
-    if (rows == 0)
+    if (extents.rows == 0)
         return STATUS_OK;
     for (int i = 0; i < exec->n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         struct plan **plans = evaluation ? lane->eval_plans : lane->plans;
         int *n = evaluation ? &lane->n_eval_plans : &lane->n_plans;
 
-        if (find_and_keep(plans, *n, rows))
+        if (find_and_keep(plans, *n, extents))
             continue;
         if (*n == PLANS_MAX) { /* the one that was not needed for longest goes */
             plan_destroy(plans[0]);
@@ -421,17 +425,19 @@ enum status exec_prepare(struct exec *exec, int64_t rows, bool evaluation)
         struct plan_gathers gathers = exec->gathers;
         gathers.shard = lane->first;
         TRY(plan_create(evaluation ? exec->config.eval : exec->config.train, exec->config.train,
-                        rows, &exec->buckets, evaluation ? &no_factors : &exec->factors,
+                        extents, &exec->buckets, evaluation ? &no_factors : &exec->factors,
                         evaluation ? &no_gathers : &gathers, exec->config.choices, &plans[*n]));
         ++*n;
     }
-    return grow_arenas(exec, lane_plan(&exec->lanes[0], rows, evaluation)->arena_bytes);
+    return grow_arenas(exec, lane_plan(&exec->lanes[0], extents, evaluation)->arena_bytes);
 }
 
 enum status exec_print_plan(struct exec *exec, int64_t rows, struct strbuf *out)
 {
-    TRY(exec_prepare(exec, rows, false));
-    const struct plan *plan = lane_plan(&exec->lanes[0], rows, false);
+    struct extents extents = graph_extents(exec->config.train);
+    extents.rows = rows;
+    TRY(exec_prepare(exec, extents, false));
+    const struct plan *plan = lane_plan(&exec->lanes[0], extents, false);
     for (int i = 0; i < plan->n_instructions; i++) {
         char text[KERNEL_TEXT];
         strbuf_printf(out, "%-10s %s\n", plan->instructions[i].kernel->name,

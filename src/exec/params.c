@@ -38,21 +38,38 @@ static float *place_of(const struct exec *exec, int param, int state)
     return vector + exec->buckets.begin[plan_bucket_of(value->flat)] + value->offset;
 }
 
+/* What lies in memory as files have it needs no other order: a turned weight is that. */
+static enum layout file_layout(const struct value *value)
+{
+    return value->is_turned ? LAYOUT_PLAIN : value->layout;
+}
+
 void exec_get(const struct exec *exec, int param, int state, float *out)
 {
     const struct value *value = exec->params[param];
-    layout_to_plain(value->layout, &value->shape, sizeof(float), place_of(exec, param, state),
-                    out);
+    layout_to_plain(file_layout(value), &value->shape, sizeof(float),
+                    place_of(exec, param, state), out);
 }
 
 void exec_set(struct exec *exec, int param, int state, const float *plain)
 {
     const struct value *value = exec->params[param];
-    layout_from_plain(value->layout, &value->shape, sizeof(float), plain,
+    layout_from_plain(file_layout(value), &value->shape, sizeof(float), plain,
                       place_of(exec, param, state));
 }
 
-/* Element i of parameter p: word i%4 of Philox(seed, { i/4 low, i/4 high, p, INIT_STREAM }). */
+/* Two normal numbers from two words (Box and Muller, in double). */
+static void draw_normal(const uint32_t word[2], float out[2])
+{
+    const double radius = sqrt(-2 * log(((double)word[0] + 0.5) * 0x1p-32));
+    const double angle = 2 * 3.14159265358979323846 * ((double)word[1] * 0x1p-32);
+
+    out[0] = (float)(radius * cos(angle));
+    out[1] = (float)(radius * sin(angle));
+}
+
+/* Element i of parameter p: word i%4 of Philox(seed, { i/4 low, i/4 high, p, INIT_STREAM }),
+ * or a normal number made of the words of i%4/2. */
 static void draw(uint64_t seed, int p, const struct value *value, int64_t count, float *out)
 {
     for (int64_t i = 0; i < count; i += 4) {
@@ -60,9 +77,15 @@ static void draw(uint64_t seed, int p, const struct value *value, int64_t count,
         const uint32_t counter[4] = { (uint32_t)block, (uint32_t)(block >> 32), (uint32_t)p,
                                       INIT_STREAM };
         const struct rng_block words = rng_philox(seed, counter);
+        float normal[4] = { 0 };
+        if (value->init_deviation > 0) {
+            draw_normal(words.word, normal);
+            draw_normal(words.word + 2, normal + 2);
+        }
         for (int64_t j = 0; j < 4 && i + j < count; j++)
-            out[i + j] =
-                value->initial + (2 * rng_to_float(words.word[j]) - 1) * value->init_bound;
+            out[i + j] = value->initial +
+                         (2 * rng_to_float(words.word[j]) - 1) * value->init_bound +
+                         normal[j] * value->init_deviation;
     }
 }
 
@@ -117,8 +140,9 @@ enum status exec_hash(const struct exec *exec, char out[65])
     for (int i = 0; i < exec->n_params; i++) {
         const struct value *value = exec->params[i];
         char text[256], shape[SHAPE_TEXT];
-        const int length = snprintf(text, sizeof text, "%s %s\n", value->name,
-                                    shape_print(&value->shape, shape));
+        const struct shape saved = graph_saved_shape(value);
+        const int length =
+            snprintf(text, sizeof text, "%s %s\n", value->name, shape_print(&saved, shape));
         sha256_add(&hash, text, (size_t)length);
         exec_get(exec, i, -1, plain);
         sha256_add(&hash, plain, (size_t)shape_count(&value->shape) * sizeof *plain);

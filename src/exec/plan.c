@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* plan.c - compiles the shard part of a graph for a number of rows.
+/* plan.c - compiles the shard part of a graph for a shard of given extents.
  *
  * Buffers are placed in running order: at each instruction the outputs and the scratch take the
  * lowest gap between the buffers alive at that moment; a buffer dies after its last reader. Views
@@ -51,12 +51,6 @@ int plan_bucket_of(const struct value *flat)
 static bool is_kept(const struct value *value)
 {
     return value->kind == VALUE_PARAM || value->kind == VALUE_AVERAGE;
-}
-
-/* Is it how many outputs are right? */
-static bool is_count(const struct value *value)
-{
-    return value->maker->op == &op_accuracy || value->maker->op == &op_token_accuracy;
 }
 
 static bool is_shard_node(const struct node *node)
@@ -120,6 +114,24 @@ static void place_tables(struct maker *maker)
     }
 }
 
+/* What a gradient is added to lies where the sum will. */
+static void place_extended(struct maker *maker)
+{
+    for (int n = graph_node_count(maker->graph) - 1; n >= 0; n--) {
+        const struct node *node = graph_node(maker->graph, n);
+        const int last = node->op->extends;
+        if (last == 0 || node->n_in <= last || node->in[last]->kind != VALUE_RESULT ||
+            graph_uses(maker->graph, node->in[last]) > 1)
+            continue;
+        const struct place *sum = &maker->places[node->out[0]->id];
+        struct place *place = &maker->places[node->in[last]->id];
+        if (sum->known && !place->known) {
+            place->known = true;
+            place->operand = sum->operand;
+        }
+    }
+}
+
 /* Places that are known before anything runs. */
 static enum status place_given(struct maker *maker)
 {
@@ -143,6 +155,8 @@ static enum status place_given(struct maker *maker)
                 (size_t)(maker->buckets->begin[bucket] + placed->offset) * sizeof(float);
         } else if (value == roles->input) {
             place->operand.base = BASE_INPUT;
+        } else if (value == roles->second) {
+            place->operand.base = BASE_SECOND;
         } else if (value == roles->target) {
             place->operand.base = BASE_TARGET;
         } else if (is_kept(value)) {
@@ -160,6 +174,7 @@ static enum status place_given(struct maker *maker)
         place->operand = (struct operand){ BASE_FACTOR, factor->offset };
     }
     place_tables(maker);
+    place_extended(maker);
     /* The losses go to the numbers that the shard reports. */
     for (int n = 0; n < graph_node_count(maker->graph); n++) {
         const struct node *node = graph_node(maker->graph, n);
@@ -168,7 +183,7 @@ static enum status place_given(struct maker *maker)
         if (is_loss) {
             struct place *place = &maker->places[node->in[0]->id];
             place->known = true;
-            place->operand.base = is_count(node->in[0]) ? BASE_CORRECT : BASE_LOSS;
+            place->operand.base = node->in[0]->maker->op->gradient ? BASE_LOSS : BASE_CORRECT;
         }
     }
     return STATUS_OK;
@@ -244,6 +259,8 @@ static enum status make_instruction(struct maker *maker, const struct node *node
         problem->out[i] =
             (struct kernel_tensor){ made->dtype, made->layout, maker->shapes[made->id] };
     }
+    if (node->op->by_rows)
+        kernel_as_matrices(problem);
     TRY(kernel_choose(choices, problem, &out->kernel));
     place_outputs(maker, node, number);
     const size_t scratch = out->kernel->scratch_bytes ? out->kernel->scratch_bytes(problem) : 0;
@@ -326,7 +343,7 @@ static void mark_gathers(struct plan *plan, const struct plan_gathers *gathers)
 static enum status make_plan(struct maker *maker, const struct kernel_choices *choices,
                              struct plan *plan)
 {
-    TRY(graph_infer(maker->graph, plan->rows, maker->shapes));
+    TRY(graph_infer(maker->graph, plan->extents, maker->shapes));
     TRY(place_given(maker));
     find_last_uses(maker);
     for (int n = 0; n < graph_node_count(maker->graph); n++) {
@@ -350,9 +367,9 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
     return STATUS_OK;
 }
 
-enum status plan_create(const struct graph *graph, const struct graph *places_of, int64_t rows,
-                        const struct plan_buckets *buckets, const struct plan_factors *factors,
-                        const struct plan_gathers *gathers,
+enum status plan_create(const struct graph *graph, const struct graph *places_of,
+                        struct extents extents, const struct plan_buckets *buckets,
+                        const struct plan_factors *factors, const struct plan_gathers *gathers,
                         const struct kernel_choices *choices, struct plan **out)
 {
     const size_t n_values = (size_t)graph_value_count(graph);
@@ -374,7 +391,7 @@ enum status plan_create(const struct graph *graph, const struct graph *places_of
     if (status == STATUS_OK)
         status = mem_alloc(2 * n_nodes + n_values + 2, sizeof *maker.blocks, &maker.blocks);
     if (status == STATUS_OK) {
-        plan->rows = rows;
+        plan->extents = extents;
         status = make_plan(&maker, choices, plan);
     }
     mem_free(maker.shapes);

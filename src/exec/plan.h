@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* plan.h - what a lane runs for a shard of a given number of rows: instructions in order, with
+/* plan.h - what a lane runs for a shard of given extents: instructions in order, with
  * every buffer placed in one arena by how long it lives. Private to exec/. */
 #ifndef EXEC_PLAN_H
 #define EXEC_PLAN_H
@@ -15,6 +15,7 @@ enum base {
     BASE_PARAM,   /* all buckets' parameters, one after the other */
     BASE_GRAD,    /* likewise: the gradients of the shard that runs */
     BASE_INPUT,   /* the shard's samples */
+    BASE_SECOND,  /* what its decoder sees */
     BASE_TARGET,  /* and labels */
     BASE_LOSS,    /* one number */
     BASE_CORRECT, /* one number */
@@ -44,7 +45,7 @@ struct instruction {
 };
 
 struct plan {
-    int64_t rows;
+    struct extents extents;
     int n_instructions;
     struct instruction *instructions;
     struct operand output; /* the graph's, if it has one: whole after an evaluation */
@@ -84,7 +85,7 @@ struct plan_gathers {
 
 /* places_of: the training graph, where every parameter has its place; may be `graph` itself. */
 MUST_CHECK enum status plan_create(const struct graph *graph, const struct graph *places_of,
-                                   int64_t rows, const struct plan_buckets *buckets,
+                                   struct extents extents, const struct plan_buckets *buckets,
                                    const struct plan_factors *factors,
                                    const struct plan_gathers *gathers,
                                    const struct kernel_choices *choices, struct plan **out);

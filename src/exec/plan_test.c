@@ -212,14 +212,14 @@ static void test_buffers_needed_at_once_lie_apart(struct rng *rng)
     struct plan *plan;
 
     CHECK_OK(kernel_choices_load(NULL, &choices));
-    CHECK_OK(
-        plan_create(train, train, rows, &buckets, &no_factors, &no_gathers, choices, &plan));
-    CHECK_INT(rows, plan->rows);
+    CHECK_OK(plan_create(train, train, (struct extents){ .rows = rows }, &buckets, &no_factors,
+                         &no_gathers, choices, &plan));
+    CHECK_INT(rows, plan->extents.rows);
     check_plan(plan);
     check_buckets(plan, buckets.count);
     plan_destroy(plan);
-    CHECK_OK(
-        plan_create(eval, train, rows, &buckets, &no_factors, &no_gathers, choices, &plan));
+    CHECK_OK(plan_create(eval, train, (struct extents){ .rows = rows }, &buckets, &no_factors,
+                         &no_gathers, choices, &plan));
     check_plan(plan);
     plan_destroy(plan);
     graph_destroy(train);
@@ -238,7 +238,8 @@ static void test_the_output_of_an_evaluation_stays(void)
 
     CHECK_OK(kernel_choices_load(NULL, &choices));
     graph_roles(eval)->output = graph_node(eval, 0)->out[0];
-    CHECK_OK(plan_create(eval, train, 8, &buckets, &no_factors, &no_gathers, choices, &plan));
+    CHECK_OK(plan_create(eval, train, (struct extents){ .rows = 8 }, &buckets, &no_factors,
+                         &no_gathers, choices, &plan));
     const size_t begin = plan->output.offset,
                  end = begin + bytes_of(&plan->instructions[0].problem.out[0]);
     CHECK(plan->output.base == BASE_ARENA && plan->n_instructions > 3);
@@ -268,8 +269,8 @@ static void test_a_plan_that_finds_no_memory_leaks_nothing(void)
     CHECK_OK(kernel_choices_load(NULL, &choices));
     for (uint64_t nth = 1; status != STATUS_OK && nth < 1000; nth++) {
         mem_fail_at(nth);
-        status =
-            plan_create(graph, graph, 8, &buckets, &no_factors, &no_gathers, choices, &plan);
+        status = plan_create(graph, graph, (struct extents){ .rows = 8 }, &buckets, &no_factors,
+                             &no_gathers, choices, &plan);
         mem_fail_at(0);
         CHECK(status == STATUS_OK || status == STATUS_NO_MEMORY);
     }

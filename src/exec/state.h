@@ -28,7 +28,7 @@
 #include "exec/tree.h"
 #include "transport/transport.h"
 
-enum { PLANS_MAX = 8, EVAL_ROWS = EXEC_PREDICT, LANES_MAX = 1024 };
+enum { PLANS_MAX = 64, EVAL_ROWS = EXEC_PREDICT, LANES_MAX = 1024 };
 
 struct times {
     int64_t compute, comm, wait, evaluate; /* nanoseconds */
@@ -73,7 +73,7 @@ struct lane {
     char *arena;
     size_t arena_bytes;
     char *bases[BASE_COUNT];
-    struct plan *plans[PLANS_MAX]; /* for training, one a number of rows */
+    struct plan *plans[PLANS_MAX]; /* for training, one for each extents */
     int n_plans;
     struct plan *eval_plans[PLANS_MAX];
     int n_eval_plans;
@@ -159,10 +159,10 @@ void exec_meet(struct exec *exec, const char *point);
 /* Runs a function on every lane and gives the first failure. */
 MUST_CHECK enum status exec_on_lanes(struct exec *exec, void (*fn)(struct lane *lane));
 
-/* The plan for a number of rows, made if it is not there yet. Not for use inside a lane. */
-MUST_CHECK enum status exec_prepare(struct exec *exec, int64_t rows, bool evaluation);
-/* The plan for a number of rows of this lane. */
-const struct plan *lane_plan(const struct lane *lane, int64_t rows, bool evaluation);
+/* The plan for a shard's extents, made if it is not there yet. Not for use inside a lane. */
+MUST_CHECK enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluation);
+/* This lane's plan for them. */
+const struct plan *lane_plan(const struct lane *lane, struct extents extents, bool evaluation);
 
 /* Runs one instruction of a plan. */
 void lane_run(struct lane *lane, const struct instruction *instruction,

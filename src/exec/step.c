@@ -80,6 +80,13 @@ static void announce(struct lane *lane, uint64_t buckets)
     }
 }
 
+/* A shard of so many rows of the step; sequences are as long as the step's longest. */
+static struct extents extents_of(const struct batch *batch, int64_t rows)
+{
+    (void)batch;
+    return (struct extents){ .rows = rows };
+}
+
 /* The samples of a shard: how many, where in the step they begin, and how many floats each has. */
 struct samples {
     int64_t begin, rows, floats;
@@ -147,7 +154,7 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
         if (is_last)
             announce(lane, all);
     } else {
-        const struct plan *plan = lane_plan(lane, samples.rows, false);
+        const struct plan *plan = lane_plan(lane, extents_of(batch, samples.rows), false);
         for (int i = 0; i < plan->n_instructions; i++) {
             const struct instruction *next = &plan->instructions[i];
             if (next->before)
@@ -201,9 +208,9 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     const int64_t shards = exec->config.shards;
 
     /* Plans for this step's shard sizes: the smallest and the largest differ by one row. */
-    TRY(exec_prepare(exec, batch->samples / shards, false));
+    TRY(exec_prepare(exec, extents_of(batch, batch->samples / shards), false));
     if (batch->samples % shards)
-        TRY(exec_prepare(exec, batch->samples / shards + 1, false));
+        TRY(exec_prepare(exec, extents_of(batch, batch->samples / shards + 1), false));
     exec->batch = batch;
     exec->step = batch->step;
     exec->numbers = optim_step(&exec->config.optim, batch->step);

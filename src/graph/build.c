@@ -37,16 +37,24 @@ static struct value *parameter(struct graph *graph, const char *name, const char
 struct value *build_linear(struct graph *graph, const char *name, struct value *x,
                            int64_t outputs)
 {
-    x = build_flatten(graph, name, x);
+    if (x && x->shape.rank == 4)
+        x = build_flatten(graph, name, x);
     if (!x)
         return NULL;
-    const int64_t inputs = x->shape.dim[1];
+    const int64_t inputs = x->shape.dim[x->shape.rank - 1];
     struct value *w = parameter(graph, name, "weight", shape_2(outputs, inputs), inputs);
     struct value *b = parameter(graph, name, "bias", shape_1(outputs), inputs);
     struct value *const in[] = { x, w };
     struct value *y = first(graph_add(graph, &op_linear, name, in, 2, NULL));
     struct value *const with_bias[] = { y, b };
     return first(graph_add(graph, &op_bias, name, with_bias, 2, NULL));
+}
+
+struct value *build_linear_tied(struct graph *graph, const char *name, struct value *x,
+                                struct value *weight)
+{
+    struct value *const in[] = { x, weight };
+    return first(graph_add(graph, &op_linear, name, in, 2, NULL));
 }
 
 struct value *build_conv2d(struct graph *graph, const char *name, struct value *x,

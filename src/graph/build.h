@@ -10,9 +10,13 @@
 
 #include "graph/graph.h"
 
-/* x (N, features), or images, which are flattened first. */
+/* x (N, features) or (N, places, features), or images, which are flattened first. */
 struct value *build_linear(struct graph *graph, const char *name, struct value *x,
                            int64_t outputs);
+
+/* The same by a weight (outputs, features) that is there, without bias: a head tied to a table. */
+struct value *build_linear_tied(struct graph *graph, const char *name, struct value *x,
+                                struct value *weight);
 
 struct build_conv {
     int64_t channels; /* of the output */

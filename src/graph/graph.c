@@ -135,6 +135,15 @@ struct value *graph_input(struct graph *graph, const char *name, enum dtype dtyp
     return value;
 }
 
+struct value *graph_sequence(struct graph *graph, const char *name, enum dtype dtype,
+                             struct shape shape, int which)
+{
+    struct value *value = graph_input(graph, name, dtype, shape);
+    if (value)
+        value->sequence = which + 1;
+    return value;
+}
+
 /* A value that is saved under its name. */
 static struct value *add_saved(struct graph *graph, const char *name, enum value_kind kind,
                                struct shape shape, float initial)
@@ -166,6 +175,23 @@ struct value *graph_param_constant(struct graph *graph, const char *name, struct
                                    float initial)
 {
     return add_saved(graph, name, VALUE_PARAM, shape, initial);
+}
+
+struct value *graph_param_table(struct graph *graph, const char *name, struct shape shape,
+                                float deviation)
+{
+    struct value *value = add_saved(graph, name, VALUE_PARAM, shape, 0);
+    if (value) {
+        value->layout = LAYOUT_PLAIN;
+        value->init_deviation = deviation;
+    }
+    return value;
+}
+
+struct shape graph_saved_shape(const struct value *value)
+{
+    const struct shape *s = &value->shape;
+    return value->is_turned ? shape_2(s->dim[1], s->dim[0]) : *s;
 }
 
 struct value *graph_average(struct graph *graph, const char *name, struct shape shape,
@@ -221,7 +247,7 @@ enum layout op_output_layout(const struct node *node, int i, const struct shape 
     if (node->op->may_overwrite)
         return node->in[0]->layout;
     if (node->op == &op_linear_grad_weight && i == 0)
-        return LAYOUT_IO;
+        return node->attrs.is_plain ? LAYOUT_PLAIN : LAYOUT_IO;
     if ((node->op == &op_conv2d_grad_weight || node->op == &op_conv2d_pool_grad_weight ||
          node->op == &op_conv2d_transpose_grad_weight) &&
         i == 0)
@@ -286,6 +312,7 @@ struct node *graph_add(struct graph *graph, const struct op *op, const char *nam
         return NULL;
     }
     struct node *node = graph_alloc(graph, 1, sizeof *node);
+    /* One more than now, as autodiff may add what the node extends. */
     struct value **inputs = graph_alloc(graph, (size_t)n_in + 1, sizeof(struct value *));
     /* What flows backward is named after what it is the gradient of. */
     char *copy =
@@ -337,8 +364,8 @@ void graph_set_phase(struct graph *graph, enum phase phase)
 void graph_replace(struct graph *graph, const struct value *old, struct value *by)
 {
     struct graph_roles *roles = &graph->roles;
-    struct value **const named[] = { &roles->input, &roles->target, &roles->output,
-                                     &roles->loss, &roles->correct };
+    struct value **const named[] = { &roles->input,  &roles->second, &roles->target,
+                                     &roles->output, &roles->loss,   &roles->correct };
 
     for (int n = 0; n < graph->n_nodes; n++) {
         for (int i = 0; i < graph->nodes[n]->n_in; i++) {
@@ -393,13 +420,29 @@ enum status graph_set_order(struct graph *graph, struct node *const *nodes, int 
 
 /* Shapes and totals -------------------------------------------------------------------- */
 
-enum status graph_infer(const struct graph *graph, int64_t rows, struct shape *shapes)
+struct extents graph_extents(const struct graph *graph)
+{
+    struct extents extents = { .rows = 1 };
+
+    for (int i = 0; i < graph->n_values; i++) {
+        const struct value *value = graph->values[i];
+        if (value->batched)
+            extents.rows = value->shape.dim[0];
+        if (value->sequence)
+            extents.length[value->sequence - 1] = value->shape.dim[1];
+    }
+    return extents;
+}
+
+enum status graph_infer(const struct graph *graph, struct extents extents, struct shape *shapes)
 {
     for (int i = 0; i < graph->n_values; i++) {
         const struct value *value = graph->values[i];
         shapes[i] = value->shape;
         if (value->batched)
-            shapes[i].dim[0] = rows;
+            shapes[i].dim[0] = extents.rows;
+        if (value->sequence)
+            shapes[i].dim[1] = extents.length[value->sequence - 1];
     }
     for (int n = 0; n < graph->n_nodes; n++) {
         const struct node *node = graph->nodes[n];
@@ -431,12 +474,14 @@ double graph_node_flops(const struct node *node)
 
 double graph_flops(const struct graph *graph, int64_t rows)
 {
+    struct extents extents = graph_extents(graph);
     struct shape *shapes;
     double total = 0;
 
+    extents.rows = rows;
     if (mem_alloc((size_t)graph->n_values, sizeof *shapes, &shapes) != STATUS_OK)
         return 0;
-    if (graph_infer(graph, rows, shapes) == STATUS_OK) {
+    if (graph_infer(graph, extents, shapes) == STATUS_OK) {
         for (int n = 0; n < graph->n_nodes; n++) {
             const struct node *node = graph->nodes[n];
             const struct shape *in[GRAPH_IN] = { NULL };

@@ -7,7 +7,8 @@
  * graph's arena and dies with it.
  *
  * Shapes are written as PyTorch writes them. A batched value has the samples along its first
- * extent; the same graph serves every batch size (graph_infer).
+ * extent, a sequence its places along the second; the same graph serves every batch size and every
+ * length (graph_infer).
  *
  * Threads: one thread at a time while it is being changed.
  * Errors:  adding to a graph never fails at once: the first failure is kept, later additions
@@ -26,7 +27,7 @@
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
-enum { GRAPH_IN = 6, GRAPH_OUT = 4, GRAPH_NODE_IN = 64 };
+enum { GRAPH_IN = 8, GRAPH_OUT = 4, GRAPH_NODE_IN = 64 };
 
 struct graph;
 struct node;
@@ -67,15 +68,18 @@ struct value {
     enum dtype dtype;
     enum layout layout;
     struct shape shape;
-    bool batched;       /* inputs only: extent 0 is the batch */
+    bool batched; /* inputs only: extent 0 is the batch */
+    int sequence; /* inputs only: extent 1 is the batch's length number sequence-1; 0: no sequence */
     struct node *maker; /* VALUE_RESULT */
     struct value *flat; /* the flat value this one lies in, or NULL */
     int64_t offset;     /* elements from the beginning of `flat` */
     struct value
-        *gradient;    /* VALUE_PARAM: set by autodiff. VALUE_AVERAGE: what this step saw of
+        *gradient;        /* VALUE_PARAM: set by autodiff. VALUE_AVERAGE: what this step saw of
                                it, a summand over shards; NULL in a graph that only reads it */
-    float initial;    /* VALUE_PARAM, VALUE_AVERAGE: initial values are this ... */
-    float init_bound; /* VALUE_PARAM: ... plus a number uniform in +-bound */
+    float initial;        /* VALUE_PARAM, VALUE_AVERAGE: initial values are this ... */
+    float init_bound;     /* VALUE_PARAM: ... plus a number uniform in +-bound */
+    float init_deviation; /* VALUE_PARAM: ... plus a normal number of this deviation */
+    bool is_turned;       /* VALUE_PARAM (out, in), LAYOUT_IO: files hold (in, out) */
 };
 
 struct node {
@@ -98,12 +102,20 @@ const char *graph_name(const struct graph *graph);
 
 struct value *graph_input(struct graph *graph, const char *name, enum dtype dtype,
                           struct shape shape); /* batched */
+/* A batched input whose extent 1 is the batch's length number `which`. */
+struct value *graph_sequence(struct graph *graph, const char *name, enum dtype dtype,
+                             struct shape shape, int which);
 /* Initial values: uniform in +-bound, drawn from the seed and the parameter's number. */
 struct value *graph_param(struct graph *graph, const char *name, struct shape shape,
                           float bound);
 /* The same for a parameter whose elements all begin with one number. */
 struct value *graph_param_constant(struct graph *graph, const char *name, struct shape shape,
                                    float initial);
+/* The rows of a table, each contiguous: an embedding. Normal numbers of a deviation. */
+struct value *graph_param_table(struct graph *graph, const char *name, struct shape shape,
+                                float deviation);
+/* What files call the shape of a parameter or an average. */
+struct shape graph_saved_shape(const struct value *value);
 /* A running average; its `gradient` is set by the layer that sees what is averaged. */
 struct value *graph_average(struct graph *graph, const char *name, struct shape shape,
                             float initial);
@@ -116,6 +128,7 @@ struct value *graph_find_value(const struct graph *graph, const char *name); /* 
 /* The values a run is about; NULL where absent. */
 struct graph_roles {
     struct value *input, *target; /* samples; labels, or what the output should be */
+    struct value *second;         /* what a decoder sees */
     struct value *output;         /* logits or reconstruction */
     struct value *loss, *correct; /* per shard; correct may be absent */
 };
@@ -149,8 +162,10 @@ void *graph_alloc(struct graph *graph, size_t count, size_t size);
 /* Keeps a failure; for op code that finds one. Returns it. */
 enum status graph_fail(struct graph *graph, enum status status);
 
-/* Shapes of every value for another number of rows per shard: shapes[value id]. */
-MUST_CHECK enum status graph_infer(const struct graph *graph, int64_t rows,
+/* The extents that the graph's shapes have now. */
+struct extents graph_extents(const struct graph *graph);
+/* Shapes of every value for other extents: shapes[value id]. */
+MUST_CHECK enum status graph_infer(const struct graph *graph, struct extents extents,
                                    struct shape *shapes);
 
 /* Checks that the graph is legal: every input is made before it is used, once; arity, shapes,
@@ -159,7 +174,8 @@ MUST_CHECK enum status graph_infer(const struct graph *graph, int64_t rows,
  * names the node. */
 MUST_CHECK enum status graph_verify(const struct graph *graph);
 
-/* Totals for `rows` samples: floating-point operations, parameters. */
+/* Totals for `rows` samples of the lengths that the graph has now: floating-point operations,
+ * parameters. */
 double graph_flops(const struct graph *graph, int64_t rows);
 double graph_node_flops(const struct node *node); /* for the rows that the graph has now */
 int64_t graph_param_count(const struct graph *graph);

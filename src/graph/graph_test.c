@@ -350,7 +350,7 @@ static void test_shapes_are_inferred_for_any_number_of_rows(struct rng *rng)
     struct shape shapes[64];
 
     CHECK(graph_value_count(graph) <= 64);
-    CHECK_OK(graph_infer(graph, rows, shapes));
+    CHECK_OK(graph_infer(graph, (struct extents){ .rows = rows }, shapes));
     for (int i = 0; i < graph_value_count(graph); i++) {
         const struct value *value = graph_value(graph, i);
         struct shape expected = value->shape;
@@ -534,8 +534,8 @@ static void test_illegal_layouts_are_found(void)
 {
     struct subject s = subject();
 
-    s.w->layout = LAYOUT_PLAIN;
-    check_illegal(&s, "node third", "fc.weight lies plain, expected io");
+    s.w->layout = LAYOUT_NHWC;
+    check_illegal(&s, "node third", "fc.weight lies nhwc, expected io");
     s.b->layout = LAYOUT_IO;
     check_illegal(&s, "node second", "output second lies io, expected plain");
     s.x->layout = s.a->layout = s.b->layout = LAYOUT_IO; /* elementwise ops do not mind */

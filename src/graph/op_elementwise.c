@@ -61,6 +61,7 @@ const struct op op_bias = {
     .max_out = 1,
     .split = { SPLIT_ROWS },
     .may_overwrite = true,
+    .by_rows = true,
     .infer = infer_bias,
     .gradient = gradient_bias,
 };
@@ -82,6 +83,7 @@ const struct op op_bias_grad = {
     .min_out = 1,
     .max_out = 1,
     .split = { SPLIT_SUM },
+    .by_rows = true,
     .infer = infer_bias_grad,
 };
 

@@ -46,7 +46,8 @@ static enum status verify_layouts(const struct node *node)
         if (weight && in->shape.rank == 4)
             wanted = LAYOUT_HWIO;
         if (weight && in->shape.rank == 2)
-            wanted = LAYOUT_IO;
+            wanted =
+                in->layout == LAYOUT_PLAIN ? LAYOUT_PLAIN : LAYOUT_IO; /* tables are plain */
         if (in->layout != wanted)
             return FAIL(STATUS_MISMATCH, "input %s lies %s, expected %s", in->name,
                         layout_name(in->layout), layout_name(wanted));
@@ -151,12 +152,7 @@ enum status graph_verify(const struct graph *graph)
 
     /* The shapes written in the values are those that the rules give. */
     TRY(mem_alloc((size_t)graph_value_count(graph) + 1, sizeof *shapes, &shapes));
-    int64_t rows = 1;
-    for (int i = 0; i < graph_value_count(graph); i++) {
-        if (graph_value(graph, i)->batched)
-            rows = graph_value(graph, i)->shape.dim[0];
-    }
-    status = graph_infer(graph, rows, shapes);
+    status = graph_infer(graph, graph_extents(graph), shapes);
     for (int n = 0; n < graph_node_count(graph) && status == STATUS_OK; n++) {
         const struct node *node = graph_node(graph, n);
         for (int i = 0; i < node->n_out; i++) {

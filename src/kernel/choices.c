@@ -332,7 +332,7 @@ static const struct kernel *choose_by_line(const struct kernel_choices *choices,
 }
 
 /* What rules look at. */
-struct extents {
+struct sizes {
     int64_t fewer;  /* of the channels of input and output */
     int64_t pixels; /* of y, the whole batch; rows of a linear layer */
 };
@@ -347,20 +347,20 @@ static const struct shape *weights_of(const struct kernel_problem *problem)
     return &problem->out[0].shape;
 }
 
-static struct extents extents_of(const struct kernel_problem *problem)
+static struct sizes extents_of(const struct kernel_problem *problem)
 {
     const struct shape *w = weights_of(problem), *y = &problem->out[0].shape;
 
     if (w == y) /* ..._grad_weight: x, dy -> dw */
         y = &problem->in[1].shape;
-    return (struct extents){ .fewer = w->dim[0] < w->dim[1] ? w->dim[0] : w->dim[1],
-                             .pixels = shape_count(y) / (y->dim[1] > 0 ? y->dim[1] : 1) };
+    return (struct sizes){ .fewer = w->dim[0] < w->dim[1] ? w->dim[0] : w->dim[1],
+                           .pixels = shape_count(y) / (y->dim[1] > 0 ? y->dim[1] : 1) };
 }
 
 static bool extents_fit(const struct kernel_problem *problem, int64_t channels_from,
                         int64_t channels_below, int64_t rows_from)
 {
-    const struct extents extents = extents_of(problem);
+    const struct sizes extents = extents_of(problem);
 
     return extents.fewer >= channels_from &&
            (channels_below == 0 || extents.fewer < channels_below) &&

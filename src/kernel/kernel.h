@@ -104,7 +104,7 @@
 extern "C" {
 #endif
 
-enum { KERNEL_IN = 6, KERNEL_OUT = 4, KERNEL_TEXT = 256 };
+enum { KERNEL_IN = 8, KERNEL_OUT = 4, KERNEL_TEXT = 256 };
 
 struct kernel_tensor {
     enum dtype dtype;
@@ -173,6 +173,10 @@ const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_
 MUST_CHECK enum status kernel_parse(const char *text, struct kernel_problem *out);
 /* Is the problem one of the list above, its shapes in agreement? */
 MUST_CHECK enum status kernel_check(const struct kernel_problem *problem);
+
+/* The same problem with every sequence (samples, places, features) as a matrix of rows, and labels of
+ * places as a list: for ops to which rows are rows. Images stay. */
+void kernel_as_matrices(struct kernel_problem *problem);
 
 /* The choice --------------------------------------------------------------------------- */
 

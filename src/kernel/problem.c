@@ -727,3 +727,21 @@ enum status kernel_parse(const char *text, struct kernel_problem *out)
     *out = problem;
     return STATUS_OK;
 }
+
+static void as_matrix(struct kernel_tensor *tensor)
+{
+    struct shape *s = &tensor->shape;
+
+    if (tensor->dtype == DTYPE_I32 && s->rank == 2)
+        *s = shape_1(s->dim[0] * s->dim[1]);
+    else if (s->rank == 3)
+        *s = shape_2(s->dim[0] * s->dim[1], s->dim[2]);
+}
+
+void kernel_as_matrices(struct kernel_problem *problem)
+{
+    for (int i = 0; i < problem->n_in; i++)
+        as_matrix(&problem->in[i]);
+    for (int i = 0; i < problem->n_out; i++)
+        as_matrix(&problem->out[i]);
+}

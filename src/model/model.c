@@ -36,7 +36,12 @@ const struct model *model_find(const char *name)
 struct model_config model_defaults(const struct model *model)
 {
     struct model_config config = {
-        .batch = 1, .sample = model->sample, .classes = model->classes, .training = true
+        .batch = 1,
+        .sample = model->sample,
+        .classes = model->classes,
+        .vocab = { model->vocab[0], model->vocab[1] },
+        .length = { model->length[0], model->length[1] },
+        .training = true,
     };
 
     for (int i = 0; i < MODEL_OPTIONS; i++)
@@ -125,17 +130,36 @@ enum status model_set_option(const struct model *model, struct model_config *con
     return FAIL(STATUS_NOT_FOUND, "model %s has no option --%s", model->name, name);
 }
 
+static void add_inputs(struct graph *graph, enum model_task task,
+                       const struct model_config *config)
+{
+    struct graph_roles *roles = graph_roles(graph);
+    const struct shape *s = &config->sample;
+    const int last = task == MODEL_TRANSLATION; /* the length that labels have */
+    const struct shape first = shape_2(config->batch, config->length[0]);
+    const struct shape labels = shape_2(config->batch, config->length[last]);
+
+    if (task == MODEL_IMAGES)
+        roles->input = graph_input(graph, "input", DTYPE_F32,
+                                   shape_4(config->batch, s->dim[0], s->dim[1], s->dim[2]));
+    else
+        roles->input = graph_sequence(graph, "input", DTYPE_I32, first, 0);
+    if (task == MODEL_TRANSLATION)
+        roles->second = graph_sequence(graph, "second", DTYPE_I32, labels, last);
+    if (task == MODEL_IMAGES || task == MODEL_TEXT_CLASSES)
+        roles->target = graph_input(graph, "target", DTYPE_I32, shape_1(config->batch));
+    else
+        roles->target = graph_sequence(graph, "target", DTYPE_I32, labels, last);
+}
+
 enum status model_build(const struct model *model, const struct model_config *config,
                         struct graph **out)
 {
     struct graph *graph;
-    const struct shape *s = &config->sample;
 
     TRY(graph_create(model->name, &graph));
     struct graph_roles *roles = graph_roles(graph);
-    roles->input = graph_input(graph, "input", DTYPE_F32,
-                               shape_4(config->batch, s->dim[0], s->dim[1], s->dim[2]));
-    roles->target = graph_input(graph, "target", DTYPE_I32, shape_1(config->batch));
+    add_inputs(graph, model->task, config);
     if (graph_status(graph) == STATUS_OK)
         model->build(graph, config, roles->input, roles->target);
     if (config->training)

@@ -13,7 +13,16 @@
 #include "base/status.h"
 #include "graph/graph.h"
 
-enum { MODEL_OPTIONS = 8, MODEL_WORDS = 4 };
+enum { MODEL_OPTIONS = 10, MODEL_WORDS = 8 };
+
+/* What a model learns, which says what its inputs are. */
+enum model_task {
+    MODEL_IMAGES,       /* input (N, C, H, W); target: labels (N) */
+    MODEL_TEXT_CLASSES, /* input: ids (N, T); target: labels (N) */
+    MODEL_TRANSLATION,  /* input: ids (N, S); second: ids (N, T); target: the next ids (N, T) */
+    MODEL_NEXT_TOKEN,   /* input: ids (N, T); target: the next ids (N, T) */
+    MODEL_MASKED_TOKEN, /* input: ids (N, T), some hidden; target: what was hidden (N, T) */
+};
 
 struct model_option {
     const char *name, *summary;
@@ -32,22 +41,26 @@ struct model_option {
 
 struct model_config {
     int64_t batch;
-    struct shape sample; /* C, H, W */
-    int classes;
-    bool training;                 /* false: no dropout, statistics as learnt */
-    float label_smoothing;         /* in training: share of a label that is spread evenly */
+    struct shape sample;   /* images: C, H, W */
+    int classes;           /* of a classifier */
+    int64_t vocab[2];      /* text: how many tokens there are, of the input and of the output */
+    int64_t length[2];     /* text: places of input and second */
+    bool training;         /* false: no dropout, statistics as learnt */
+    float label_smoothing; /* in training: share of a label that is spread evenly */
     double options[MODEL_OPTIONS]; /* in the order of the model's table */
 };
 
 struct model {
     const char *name, *summary;
-    const char *data;    /* the data set it is usually trained on */
-    struct shape sample; /* what that gives: C, H, W */
-    int classes;         /* 0: it has none, and its loss does not look at labels */
+    const char *data; /* the data set it is usually trained on */
+    enum model_task task;
+    struct shape sample;         /* what that gives: C, H, W */
+    int64_t vocab[2], length[2]; /* or, of text, with the settings' defaults */
+    int classes;                 /* 0: it has none, and its loss does not look at labels */
     bool unit_pixels; /* input is in [0, 1] instead of normalized: models that reconstruct it */
     struct model_option options[MODEL_OPTIONS]; /* ended by a NULL name, or full */
-    /* Adds the model to a graph that holds input and target (labels, which it may leave unused); sets
-     * the loss roles. */
+    /* Adds the model to a graph that holds input and target (labels, which it may leave unused), and
+     * in its roles the second input of a translation; sets the loss roles. */
     void (*build)(struct graph *graph, const struct model_config *config, struct value *input,
                   struct value *target);
 };

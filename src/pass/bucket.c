@@ -77,8 +77,8 @@ static bool reads_samples(const struct node *gradient)
 
 bool pass_is_factored(const struct node *gradient, const struct pass_config *config)
 {
-    if (gradient->op != &op_linear_grad_weight || !config->factors ||
-        config->optim.attrs.max_norm > 0)
+    if (gradient->op != &op_linear_grad_weight || gradient->in[0]->shape.rank > 2 ||
+        !config->factors || config->optim.attrs.max_norm > 0)
         return false; /* clipping needs the norm of the sum before anything is updated */
     const int64_t k = gradient->in[0]->shape.dim[1], n = gradient->in[1]->shape.dim[1];
     /* Shards of many rows may have other kernels for the whole gradient, with other bits. */

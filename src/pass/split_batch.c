@@ -34,11 +34,13 @@ static enum status set_parts(struct graph *graph)
 
 static enum status set_shapes(struct graph *graph, int64_t rows)
 {
+    struct extents extents = graph_extents(graph);
     const int n_values = graph_value_count(graph);
     struct shape *shapes = graph_alloc(graph, (size_t)n_values + 1, sizeof *shapes);
 
+    extents.rows = rows;
     TRY(graph_status(graph));
-    TRY(graph_infer(graph, rows, shapes));
+    TRY(graph_infer(graph, extents, shapes));
     for (int i = 0; i < n_values; i++)
         graph_value(graph, i)->shape = shapes[i];
     return STATUS_OK;

@@ -32,6 +32,7 @@ struct attrs {
                                    the kernel for a weight's gradient */
     struct shape sample;   /* reshape: the output's extents after the first */
     enum layout layout;    /* reorder: the output's */
+    int is_plain;          /* linear_grad_weight: the weight is a table, its rows contiguous */
     int with_bias;         /* weight gradients: make the bias's too */
     int with_residual;     /* gradients of batch norm: make the residual's too */
     int64_t shards;        /* shard_gather, batch_norm_normalize: of a step */

@@ -31,6 +31,16 @@ struct shape {
     int64_t dim[SHAPE_MAX];
 };
 
+/* What of a graph's shapes changes from step to step: the samples of a shard, and how long its
+ * sequences are (the first, or only, ones; a decoder's). */
+struct extents {
+    int64_t rows, length[2];
+};
+static inline bool extents_equal(struct extents a, struct extents b)
+{
+    return a.rows == b.rows && a.length[0] == b.length[0] && a.length[1] == b.length[1];
+}
+
 struct shape shape_of(int rank, const int64_t *dims);
 static inline struct shape shape_1(int64_t a)
 {

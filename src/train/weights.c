@@ -38,9 +38,9 @@ enum status weights_copy_create(const struct exec *exec, struct weights_copy **o
     float *next = copy->numbers;
     for (int i = 0; i < n_params && status == STATUS_OK; i++) {
         const struct value *value = exec_param(exec, i);
-        const int64_t count = shape_count(&value->shape);
-        copy->weights[i] =
-            (struct safetensors_entry){ value->name, DTYPE_F32, value->shape, next };
+        const struct shape saved = graph_saved_shape(value);
+        const int64_t count = shape_count(&saved);
+        copy->weights[i] = (struct safetensors_entry){ value->name, DTYPE_F32, saved, next };
         next += count;
         for (int k = 0; k < exec_state_count(exec, i); k++) {
             const char *name =
@@ -48,7 +48,7 @@ enum status weights_copy_create(const struct exec *exec, struct weights_copy **o
             if (!name)
                 status = STATUS_NO_MEMORY;
             copy->optimizer[copy->n_states++] =
-                (struct safetensors_entry){ name, DTYPE_F32, value->shape, next };
+                (struct safetensors_entry){ name, DTYPE_F32, saved, next };
             next += count;
         }
     }
@@ -98,16 +98,17 @@ void weights_copy_destroy(struct weights_copy *copy)
 }
 
 static enum status check_entry(const struct safetensors_entry *entry, const char *name,
-                               const struct shape *shape)
+                               const struct value *value)
 {
+    const struct shape shape = graph_saved_shape(value);
     char is[SHAPE_TEXT], wanted[SHAPE_TEXT];
 
     if (!entry)
         return FAIL(STATUS_MISMATCH, "tensor %s is missing", name);
-    if (entry->dtype != DTYPE_F32 || !shape_equal(&entry->shape, shape))
+    if (entry->dtype != DTYPE_F32 || !shape_equal(&entry->shape, &shape))
         return FAIL(STATUS_MISMATCH, "tensor %s is %s %s, the model needs f32 %s", name,
                     dtype_name(entry->dtype), shape_print(&entry->shape, is),
-                    shape_print(shape, wanted));
+                    shape_print(&shape, wanted));
     return STATUS_OK;
 }
 
@@ -140,7 +141,7 @@ enum status weights_check(const struct graph *graph, const struct safetensors *f
     for (int i = 0; i < graph_value_count(graph); i++) {
         const struct value *value = graph_value(graph, i);
         if (is_saved(value))
-            TRY(check_entry(safetensors_find(file, value->name), value->name, &value->shape));
+            TRY(check_entry(safetensors_find(file, value->name), value->name, value));
     }
     for (size_t i = 0; i < safetensors_count(file); i++) {
         const char *name = safetensors_at(file, i)->name;
@@ -158,13 +159,13 @@ enum status weights_load(struct exec *exec, const struct safetensors *weights,
         const struct value *value = exec_param(exec, i);
         const struct safetensors_entry *entry = safetensors_find(weights, value->name);
 
-        TRY(check_entry(entry, value->name, &value->shape));
+        TRY(check_entry(entry, value->name, value));
         exec_set(exec, i, -1, entry->data);
         for (int k = 0; optimizer && k < exec_state_count(exec, i); k++) {
             char name[512];
             snprintf(name, sizeof name, "%s.%s", value->name, exec_state_name(exec, k));
             entry = safetensors_find(optimizer, name);
-            TRY(check_entry(entry, name, &value->shape));
+            TRY(check_entry(entry, name, value));
             exec_set(exec, i, k, entry->data);
         }
     }

@@ -5,15 +5,15 @@
 #include "kernel/cpu/reference.h"
 
 /* Images as `places` rows of `channels` numbers. */
-struct extents {
+struct counts {
     int64_t images, places, channels;
 };
 
-static struct extents extents_of(const struct kernel_tensor *x)
+static struct counts extents_of(const struct kernel_tensor *x)
 {
     const struct shape *shape = &x->shape;
 
-    return (struct extents){ shape->dim[0], shape_count(shape) / shape->dim[1], shape->dim[1] };
+    return (struct counts){ shape->dim[0], shape_count(shape) / shape->dim[1], shape->dim[1] };
 }
 
 static float activate(enum activation activation, float x)
@@ -32,7 +32,7 @@ static bool lets_through(enum activation activation, float y)
 static void normalize(const struct kernel_call *call, int64_t c, double mean, double rstd,
                       const float *residual)
 {
-    const struct extents e = extents_of(&call->problem->in[0]);
+    const struct counts e = extents_of(&call->problem->in[0]);
     const float *x = call->in[0], *gamma = call->in[1], *beta = call->in[2];
     float *y = call->out[0];
 
@@ -50,7 +50,7 @@ struct moments {
 /* Moments of one channel. */
 static struct moments moments_of(const struct kernel_call *call, int64_t c)
 {
-    const struct extents e = extents_of(&call->problem->in[0]);
+    const struct counts e = extents_of(&call->problem->in[0]);
     const float *x = call->in[0];
     struct moments m = { .n = (double)e.places };
 
@@ -79,7 +79,7 @@ static double give_moments(const struct kernel_call *call, int first, int64_t ch
 
 void reference_batch_norm(const struct kernel_call *call)
 {
-    const struct extents e = extents_of(&call->problem->in[0]);
+    const struct counts e = extents_of(&call->problem->in[0]);
     const double share = (double)e.images * (double)call->step->inv_batch;
     const float *residual = call->problem->n_in > 3 ? call->in[3] : NULL;
 
@@ -92,7 +92,7 @@ void reference_batch_norm(const struct kernel_call *call)
 
 void reference_batch_norm_apply(const struct kernel_call *call)
 {
-    const struct extents e = extents_of(&call->problem->in[0]);
+    const struct counts e = extents_of(&call->problem->in[0]);
     const float *mean = call->in[3], *variance = call->in[4];
     const float *residual = call->problem->n_in > 5 ? call->in[5] : NULL;
 
@@ -122,14 +122,14 @@ static double through(const struct kernel_call *call, const struct slopes *s, in
     return is_open ? (double)s->dy[i] : 0;
 }
 
-static double normalized(const struct slopes *s, const struct extents *e, int64_t c, int64_t i)
+static double normalized(const struct slopes *s, const struct counts *e, int64_t c, int64_t i)
 {
     return ((double)s->x[i] - (double)s->saved[c]) * (double)s->saved[e->channels + c];
 }
 
 static struct sums sums_of(const struct kernel_call *call, const struct slopes *s, int64_t c)
 {
-    const struct extents e = extents_of(&call->problem->in[0]);
+    const struct counts e = extents_of(&call->problem->in[0]);
     struct sums sums = { 0, 0 };
 
     for (int64_t i = c; i < e.places * e.channels; i += e.channels) {
@@ -146,7 +146,7 @@ static struct sums sums_of(const struct kernel_call *call, const struct slopes *
 static void spread(const struct kernel_call *call, const struct slopes *s, int64_t c,
                    struct sums sums, double n, float gamma)
 {
-    const struct extents e = extents_of(&call->problem->in[0]);
+    const struct counts e = extents_of(&call->problem->in[0]);
     const double scale = (double)gamma * (double)s->saved[e.channels + c];
     float *dx = call->out[0];
 
@@ -157,7 +157,7 @@ static void spread(const struct kernel_call *call, const struct slopes *s, int64
 
 void reference_batch_norm_grad(const struct kernel_call *call)
 {
-    const struct extents e = extents_of(&call->problem->in[0]);
+    const struct counts e = extents_of(&call->problem->in[0]);
     const struct slopes slopes = {
         .dy = call->in[0],
         .x = call->in[1],
@@ -180,7 +180,7 @@ void reference_batch_norm_grad(const struct kernel_call *call)
 
 void reference_batch_norm_stats(const struct kernel_call *call)
 {
-    const struct extents e = extents_of(&call->problem->in[0]);
+    const struct counts e = extents_of(&call->problem->in[0]);
     float *stats = call->out[0];
 
     for (int64_t c = 0; c < e.channels; c++) {
@@ -236,7 +236,7 @@ void reference_batch_norm_join(const struct kernel_call *call)
 
 void reference_batch_norm_normalize(const struct kernel_call *call)
 {
-    const struct extents e = extents_of(&call->problem->in[0]);
+    const struct counts e = extents_of(&call->problem->in[0]);
     const float *saved = call->in[3];
 
     for (int64_t c = 0; c < e.channels; c++)
@@ -246,7 +246,7 @@ void reference_batch_norm_normalize(const struct kernel_call *call)
 
 void reference_batch_norm_grad_sums(const struct kernel_call *call)
 {
-    const struct extents e = extents_of(&call->problem->in[0]);
+    const struct counts e = extents_of(&call->problem->in[0]);
     const struct slopes slopes = {
         .dy = call->in[0],
         .x = call->in[1],
@@ -266,7 +266,7 @@ void reference_batch_norm_grad_sums(const struct kernel_call *call)
 
 void reference_batch_norm_grad_spread(const struct kernel_call *call)
 {
-    const struct extents e = extents_of(&call->problem->in[0]);
+    const struct counts e = extents_of(&call->problem->in[0]);
     const struct slopes slopes = {
         .dy = call->in[0],
         .x = call->in[1],
