@@ -361,8 +361,11 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
     mark_buckets(plan, maker->buckets, maker->factors);
     mark_gathers(plan, maker->gathers);
     const struct value *output = graph_roles((struct graph *)maker->graph)->output;
-    if (output)
+    if (output) {
+        const struct shape *shape = &maker->shapes[output->id];
         plan->output = maker->places[maker->places[output->id].root].operand;
+        plan->output_floats = shape_count(shape) / shape->dim[0];
+    }
     plan->arena_bytes = maker->arena_bytes;
     return STATUS_OK;
 }

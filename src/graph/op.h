@@ -36,9 +36,9 @@ struct op {
     bool is_view;        /* the output is the input's memory */
     bool
         may_overwrite; /* elementwise: the output may take input 0's memory, and lies as it does */
-    int extends;  /* above 0: if it has this input, its last, output 0 is that with more added, and
+    int extends; /* above 0: if it has this input, its last, output 0 is that with more added, and
                      takes its memory if nobody else needs it */
-    bool by_rows;      /* blind to what rows are: kernels see matrices (kernel_as_matrices) */
+    bool by_rows;    /* blind to what rows are: kernels see matrices (kernel_as_matrices) */
     bool keeps_sums; /* linear in all inputs: of summands it makes a summand */
     bool meets;      /* all shards come together here, so it runs once a step: exec/ runs it */
 
