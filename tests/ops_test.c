@@ -352,6 +352,13 @@ static void check_few_bends(const struct function *f)
                   f->bent, f->probes);
 }
 
+/* Does one element change many, by less than rounding leaves of a short way? */
+static bool spreads(const struct op *op)
+{
+    return op->across_samples || op == &op_layer_norm || op == &op_softmax ||
+           op == &op_attention;
+}
+
 /* The op's rule against differences of sum(dy * y), or of the loss itself. */
 static void check_gradient(struct graph *graph, struct node *node, struct rng *rng,
                            const struct kernel_choices *choices)
@@ -394,8 +401,8 @@ static void check_gradient(struct graph *graph, struct node *node, struct rng *r
         CHECK_OK(mem_alloc((size_t)count, sizeof *gradient, &gradient));
         memcpy(gradient, interpret_data(in, din[i]), (size_t)count * sizeof *gradient);
         /* Where one element changes all, rounding needs a longer way to vanish in. */
-        check_elements(&f, node->in[i], gradient, node->op->across_samples ? 0x1p-7F : 0x1p-10F,
-                       1e-3, rng);
+        check_elements(&f, node->in[i], gradient, spreads(node->op) ? 0x1p-7F : 0x1p-10F, 1e-3,
+                       rng);
         mem_free(gradient);
     }
     check_few_bends(&f);
