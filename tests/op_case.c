@@ -402,12 +402,12 @@ static struct node *add_tokens(struct graph *graph, const struct op *op, struct 
     const struct draw d = draw(rng);
     const struct attrs attrs = { .smoothing =
                                      op != &op_token_accuracy && chance(rng) ? 0.25F : 0 };
-    struct value *logits = rows(graph, "logits", shape_2(d.N, d.O + 1));
-    struct value *targets = labels(graph, d.N);
+    struct value *logits = rows(graph, "logits", shape_3(d.N, d.H, d.O + 1));
+    struct value *targets = graph_input(graph, "labels", DTYPE_I32, shape_2(d.N, d.H));
 
     if (op != &op_token_cross_entropy_grad)
         return add(graph, op, logits, targets, NULL, &attrs);
-    return add(graph, op, logits, rows(graph, "lse", shape_2(d.N, 1)), targets, &attrs);
+    return add(graph, op, logits, rows(graph, "lse", shape_3(d.N, d.H, 1)), targets, &attrs);
 }
 
 /* Rows of a matrix or of sequences. */
