@@ -126,6 +126,24 @@ static const struct operand *find_given(const struct maker *maker, const struct 
     return NULL;
 }
 
+/* What a gradient is added to lies where the sum will. */
+static void place_extended(struct maker *maker)
+{
+    for (int n = graph_node_count(maker->graph) - 1; n >= 0; n--) {
+        const struct node *node = graph_node(maker->graph, n);
+        const int last = node->op->extends;
+        if (last == 0 || node->n_in <= last || node->in[last]->kind != VALUE_RESULT ||
+            graph_uses(maker->graph, node->in[last]) > 1)
+            continue;
+        const struct place *sum = &maker->places[node->out[0]->id];
+        struct place *place = &maker->places[node->in[last]->id];
+        if (sum->known && !place->known) {
+            place->known = true;
+            place->operand = sum->operand;
+        }
+    }
+}
+
 /* Places that are known before anything runs. */
 static enum status place_given(struct maker *maker)
 {
@@ -172,6 +190,7 @@ static enum status place_given(struct maker *maker)
         place->operand = (struct operand){ BASE_FACTOR, factor->offset };
     }
     place_tables(maker);
+    place_extended(maker);
     /* The losses go to the numbers that the shard reports. */
     for (int n = 0; n < graph_node_count(maker->graph); n++) {
         const struct node *node = graph_node(maker->graph, n);
@@ -358,8 +377,11 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
     mark_buckets(plan, maker->buckets, maker->factors);
     mark_gathers(plan, maker->gathers);
     const struct value *output = graph_roles((struct graph *)maker->graph)->output;
-    if (output)
+    if (output) {
+        const struct shape *shape = &maker->shapes[output->id];
         plan->output = maker->places[maker->places[output->id].root].operand;
+        plan->output_floats = shape_count(shape) / shape->dim[0];
+    }
     plan->arena_bytes = maker->arena_bytes;
     return STATUS_OK;
 }

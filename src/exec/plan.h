@@ -49,6 +49,7 @@ struct plan {
     int n_instructions;
     struct instruction *instructions;
     struct operand output; /* the graph's, if it has one: whole after an evaluation */
+    int64_t output_floats; /* of a sample of it */
     size_t arena_bytes;
 };
 

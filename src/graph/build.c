@@ -225,13 +225,24 @@ void build_classifier_loss(struct graph *graph, struct value *logits, struct val
     roles->loss = first(graph_add(graph, &op_softmax_cross_entropy, "loss", in, 2, NULL));
 }
 
+void build_token_loss(struct graph *graph, struct value *logits, struct value *labels)
+{
+    struct graph_roles *roles = graph_roles(graph);
+    struct value *const in[] = { logits, labels };
+
+    roles->output = logits;
+    roles->correct = first(graph_add(graph, &op_token_accuracy, "accuracy", in, 2, NULL));
+    roles->loss = first(graph_add(graph, &op_token_cross_entropy, "loss", in, 2, NULL));
+}
+
 void build_label_smoothing(struct graph *graph, float share)
 {
     const struct value *loss = graph_roles(graph)->loss;
 
     if (share == 0 || !loss)
         return;
-    if (loss->maker->op != &op_softmax_cross_entropy)
+    if (loss->maker->op != &op_softmax_cross_entropy &&
+        loss->maker->op != &op_token_cross_entropy)
         graph_fail(graph, FAIL(STATUS_USAGE, "label smoothing: %s learns from no labels",
                                graph_name(graph)));
     else if (!(share > 0 && share <= 1))

@@ -53,6 +53,8 @@ struct value *build_batch_norm(struct graph *graph, const char *name, struct val
 
 /* The ends of a model: set the graph's roles. */
 void build_classifier_loss(struct graph *graph, struct value *logits, struct value *labels);
+/* logits (N, T, vocabulary), labels (N, T): the mean over the labels that are not below 0. */
+void build_token_loss(struct graph *graph, struct value *logits, struct value *labels);
 /* Has the classifier's loss spread a share of each label evenly over the classes; 0 changes
  * nothing. Any other loss fails the graph. */
 void build_label_smoothing(struct graph *graph, float share);

@@ -312,6 +312,7 @@ struct node *graph_add(struct graph *graph, const struct op *op, const char *nam
         return NULL;
     }
     struct node *node = graph_alloc(graph, 1, sizeof *node);
+    /* One more than now, as autodiff may add what the node extends. */
     struct value **inputs = graph_alloc(graph, (size_t)n_in + 1, sizeof(struct value *));
     /* What flows backward is named after what it is the gradient of. */
     char *copy =

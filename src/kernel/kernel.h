@@ -42,6 +42,30 @@
  *   relu_grad           dy, y                              -> dx
  *   relu6, relu6_grad, sigmoid, sigmoid_grad: likewise
  *   add                 a, b                               -> y
+ *   tanh                x -> y
+ *   tanh_grad           dy, y                              -> dx
+ *   gelu, gelu_tanh     x -> y = x Phi(x), or x / (1 + exp(-2 sqrt(2/pi) (x + 0.044715 x^3)))
+ *   gelu_grad, gelu_tanh_grad  dy, x                       -> dx
+ *   layer_norm          x (m,D), gamma (D), beta (D)       -> y (m,D), saved (m,2):
+ *                       y = gamma * (x - mean) * rstd + beta with each row's own mean and rstd =
+ *                       1/sqrt(variance + epsilon), which are saved
+ *   layer_norm_grad     dy, x, gamma, saved                -> dx, dgamma, dbeta
+ *   softmax             x (m,D)                            -> y: exp(x) over the row's sum of it
+ *   softmax_grad        dy, y                              -> dx
+ *   add_positions       x (N,T,D), p (C,D), [first i32 (N)] -> y = x + p[first + t]; C >= T, and a
+ *                       place past the last row of p counts as the last
+ *   positions_grad      dy (N,T,D)                         -> dp (C,D); extent = C, 0: sums over the
+ *                       sequences, 0 from row T on
+ *   attention           qkv (N,T,3D), [ids i32 (N,T)]      -> y (N,T,D), lse (N,T,H); heads H,
+ *                       causal. A token's numbers are query, key and value, each of H parts of
+ *                       D/H; in each head y_i = sum_j p_ij v_j, p_ij = exp(s_ij - lse_i), s_ij =
+ *                       q_i k_j / sqrt(D/H), lse_i = log sum_j exp(s_ij), over j with ids >= 0
+ *                       and, if causal, j <= i; where there is none, y is 0 and lse FLT_MAX
+ *   attention_grad      dy, qkv, y, lse, [ids]             -> dqkv
+ *   attention_step      qkv (N,T,3D), cache (N,C,2D), first i32 (N) -> y (N,T,D); heads: causal
+ *                       attention of T tokens to first[n] before them, whose keys and values (2D
+ *                       numbers a token) are the first rows of the cache, and to themselves. The
+ *                       cache is not changed
  *   batch_norm          x (N,C,H,W), gamma (C), beta (C), [residual as x]
  *                       -> y, saved (2,C), seen_mean (C), seen_variance (C):
  *                       y = activation(gamma * (x - mean) * rstd + beta [+ residual]) with the
@@ -71,13 +95,18 @@
  *   mse_grad            x, target                          -> dx
  *   accuracy            logits, labels                     -> correct (1): how many rows' first
  *                                                             largest is the label
+ *   token_cross_entropy       logits (m,c), labels i32 (m) -> loss (1), lse (m,1): log of the sum
+ *                       of the row's exponentials
+ *   token_cross_entropy_grad  logits, lse, labels          -> dlogits
+ *   token_accuracy      logits, labels                     -> correct (1)
  *   sgd_update          see kernel/update.h (runs over flat ranges)
  *   adam_update         likewise
  *
- * softmax_cross_entropy with smoothing s: the label's class weighs 1-s+s/c, every other s/c.
+ * Cross entropies with smoothing s: the label's class weighs 1-s+s/c, every other s/c.
  * loss is the sum over the rows of this call times step->inv_batch; gradients of a
  * loss carry the same factor. mse of a row is the mean over its elements. A row whose
- * label is not a class makes the loss NaN. correct may be f32 or i32.
+ * label is not a class makes the loss NaN. correct may be f32 or i32. The token ops leave rows with a
+ * label below 0 out, whose lse and dlogits are 0.
  * dropout's element e of row r (memory order within the row) is kept if
  * rng_to_float(word) >= rate, word = e%4 of rng_philox(step->seed, { e/4, stream,
  * low 32 bits of position, high 32 bits of position }), position = step->first_sample + r.
@@ -144,7 +173,7 @@ struct kernel {
     void (*release)(void *state);
     /* Runs. Inputs and outputs do not overlap, except that where an output has the same type
      * and shape as input 0 in an elementwise op (bias, activations and their
-     * gradients, add, dropout) they may be the same buffer. Must not allocate. */
+     * gradients, add, dropout) or token_cross_entropy_grad they may be the same buffer. Must not allocate. */
     void (*run)(const struct kernel_call *call);
 };
 

@@ -24,10 +24,21 @@ static void mark_wanted(const struct graph *graph, bool *wanted)
     }
 }
 
+/* Can `more` be made by adding to what is there? Then its maker gets that as one more input. */
+static bool extends(struct value *more, struct value *there)
+{
+    struct node *maker = more->maker;
+
+    if (!maker || maker->op->extends == 0 || maker->n_in != maker->op->extends)
+        return false;
+    maker->in[maker->n_in++] = there; /* a node has room for one more */
+    return true;
+}
+
 static void add_gradient(struct graph *graph, struct value **slot, struct value *more,
                          const char *name)
 {
-    if (!*slot) {
+    if (!*slot || extends(more, *slot)) {
         *slot = more;
     } else {
         struct value *const in[] = { *slot, more };

@@ -27,6 +27,7 @@ static inline const char *activation_name(enum activation activation)
 struct attrs {
     int stride[2], pad[2]; /* convolution and pooling: vertical, horizontal */
     int window[2];         /* pooling */
+    int heads, causal;     /* attention: heads; a token sees none that come after it */
     int groups;            /* convolution: channels are split into so many; 0 is 1 */
     int extent[2];         /* gradients of windowed ops: height and width of the input, or of
                                    the kernel for a weight's gradient */
