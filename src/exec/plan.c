@@ -116,16 +116,6 @@ static void place_tables(struct maker *maker)
     }
 }
 
-/* Where the caller says that a value lies; NULL if it says nothing. */
-static const struct operand *find_given(const struct maker *maker, const struct value *value)
-{
-    for (int i = 0; i < maker->n_given; i++) {
-        if (maker->given[i].value == value)
-            return &maker->given[i].operand;
-    }
-    return NULL;
-}
-
 /* What a gradient is added to lies where the sum will. */
 static void place_extended(struct maker *maker)
 {
@@ -142,6 +132,16 @@ static void place_extended(struct maker *maker)
             place->operand = sum->operand;
         }
     }
+}
+
+/* Where the caller says that a value lies; NULL if it says nothing. */
+static const struct operand *find_given(const struct maker *maker, const struct value *value)
+{
+    for (int i = 0; i < maker->n_given; i++) {
+        if (maker->given[i].value == value)
+            return &maker->given[i].operand;
+    }
+    return NULL;
 }
 
 /* Places that are known before anything runs. */
