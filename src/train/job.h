@@ -24,4 +24,11 @@ struct job {
     double began; /* clock_seconds at creation */
 };
 
+/* Does the model predict tokens, so that its loss is a mean over them? */
+static inline bool job_predicts_tokens(const struct job *job)
+{
+    return job->model->task == MODEL_TRANSLATION || job->model->task == MODEL_NEXT_TOKEN ||
+           job->model->task == MODEL_MASKED_TOKEN;
+}
+
 #endif /* TRAIN_JOB_H */
