@@ -200,6 +200,17 @@ static enum status append(const char *folder, const char *name, const struct str
     return status;
 }
 
+enum status folder_add_line(const struct job *job, const struct train_hooks *hooks,
+                            const struct strbuf *line)
+{
+    TRY(append(job->settings.out, "metrics.jsonl", line));
+    if (hooks->json) {
+        fputs(line->text, stdout);
+        fflush(stdout);
+    }
+    return STATUS_OK;
+}
+
 enum status folder_add_metrics(const struct job *job, const struct train_hooks *hooks,
                                const struct metrics *m)
 {
@@ -226,11 +237,7 @@ enum status folder_add_metrics(const struct job *job, const struct train_hooks *
     add_member(&line, "wait_share", m->wait_share);
     add_member(&line, "load_share", m->load_share);
     strbuf_add(&line, "}\n");
-    enum status status = append(job->settings.out, "metrics.jsonl", &line);
-    if (status == STATUS_OK && hooks->json) {
-        fputs(line.text, stdout);
-        fflush(stdout);
-    }
+    enum status status = folder_add_line(job, hooks, &line);
     strbuf_release(&line);
     return status;
 }
