@@ -148,6 +148,9 @@ static enum status pick_optimizer(struct job *job)
     const char *names[64] = { NULL };
     struct optim_config *o = &job->optim;
 
+    if (!*s->optimizer)
+        snprintf(s->optimizer, sizeof s->optimizer, "%s",
+                 job->model->optimizer ? job->model->optimizer : "sgd");
     o->optimizer = optim_find(s->optimizer);
     for (int i = 0; optim_table[i] && i < 63; i++)
         names[i] = optim_table[i]->name;
@@ -308,6 +311,18 @@ static enum status check_pass_name(const struct job *job, const char *after)
     return after ? unknown("pass", after, names, "tutti strategies") : STATUS_OK;
 }
 
+/* Text that no data set gives: as large as settings say, or as the model usually has it. */
+static void make_up_text(struct job *job)
+{
+    const struct settings *s = &job->settings;
+
+    for (int i = 0; i < 2; i++) {
+        int64_t *vocab = &job->model_config.vocab[i], *length = &job->model_config.length[i];
+        *vocab = *vocab && s->vocab ? s->vocab : *vocab;
+        *length = *length && s->length ? s->length : *length;
+    }
+}
+
 static enum status fill_job(struct job *job, const struct model *model, enum job_use use,
                             const char *after)
 {
@@ -317,6 +332,8 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     TRY(job_load_choices(&job->settings, &job->choices));
     if (use == JOB_TRAIN)
         TRY(open_data(job));
+    else
+        make_up_text(job);
     job->model_config.batch = job->settings.batch;
     TRY(model_build(job->model, &job->model_config, &job->graph));
     TRY(pick_shards(job));
