@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* evaluate.c - forward over a data set, shared by all lanes of all ranks; forward of some samples.
  *
- * The data set is cut into batches of EVAL_ROWS samples, of sequences so many that they have about
- * EVAL_TOKENS, whatever the number of ranks; lane i of p takes batches i, i+p, ... Each batch's loss and count, and each sample's answer, go to a place of their
+ * The data set is cut into batches of EVAL_ROWS or fewer, whatever the number of ranks; lane i of p takes
+ * batches i, i+p, ... Each batch's loss and count, and each sample's answer, go to a place of their
  * own; losses are added in the order of batches, so the result has the same bits on any number of
  * ranks. What is counted of answers is whole numbers.
  */
@@ -12,7 +12,8 @@
 #include "base/mem.h"
 #include "exec/state.h"
 
-enum { TOP = 5, EVAL_TOKENS = 2048 };
+/* Tokens, and their logits, of an evaluation's batch at most. */
+enum { TOP = 5, EVAL_TOKENS = 4096, EVAL_LOGITS = 1 << 24 };
 
 static const struct graph_roles *eval_roles(const struct exec *exec)
 {
@@ -71,7 +72,7 @@ static void note_answers(const struct lane *lane, const struct plan *plan, const
             answer_of(logits + i * exec->classes, exec->classes, lane->eval_y[i]);
 }
 
-/* What a plan for these samples is made for. */
+/* Those of a batch of these samples. */
 static struct extents extents_of(const struct source *source, const int64_t *index,
                                  int64_t rows)
 {
@@ -99,20 +100,20 @@ static const struct plan *run_samples(struct lane *lane, const int64_t *index, i
     return plan;
 }
 
-/* Numbers that a sample's output has. */
+/* Numbers that a sample's output has at most. */
 static int64_t output_floats(const struct exec *exec)
 {
     const struct shape *s = &eval_roles(exec)->output->shape;
     return shape_count(s) / s->dim[0];
 }
 
-/* A sample's output, which lies as `value` does, in plain order. */
-static void copy_plain(const struct value *value, const float *from, float *to)
+/* A sample's output of `floats` numbers, which lies as `value` does, in plain order. */
+static void copy_plain(const struct value *value, int64_t floats, const float *from, float *to)
 {
     const struct shape *s = &value->shape;
 
     if (value->layout != LAYOUT_NHWC) {
-        memcpy(to, from, (size_t)(shape_count(s) / s->dim[0]) * sizeof *to);
+        memcpy(to, from, (size_t)floats * sizeof *to);
         return;
     }
     const int64_t channels = s->dim[1], plane = s->dim[2] * s->dim[3];
@@ -126,51 +127,55 @@ static void copy_output(const struct lane *lane, const struct plan *plan, int64_
 {
     const struct value *output = eval_roles(lane->exec)->output;
 
-    copy_plain(output, output_of(lane, plan) + i * output_floats(lane->exec), to);
+    copy_plain(output, plan->output_floats, output_of(lane, plan) + i * plan->output_floats,
+               to);
 }
 
-/* Samples of a batch; the last may have fewer. */
-static int64_t batch_rows(const struct source *source)
+/* The batches of an evaluation: how many samples each has, whatever the number of ranks. A token
+ * model's have fewer, as each sample has many outputs. */
+static int64_t rows_at_once(const struct exec *exec, const struct source *source)
 {
-    const size_t x = source_row_bytes(source, SOURCE_X);
-    const size_t x2 = source_row_bytes(source, SOURCE_X2);
-    const int64_t ids = (int64_t)((x > x2 ? x : x2) / sizeof(int32_t));
+    const struct graph_roles *roles = eval_roles(exec);
 
-    if (!source_has_sequences(source))
+    if (!roles->target || !roles->target->sequence)
         return EVAL_ROWS;
-    const int64_t rows = EVAL_TOKENS / ids;
-    return rows < 1 ? 1 : rows < EVAL_ROWS ? rows : EVAL_ROWS;
+    const struct shape *output = &roles->output->shape;
+    const int64_t by_logits = EVAL_LOGITS / output->dim[output->rank - 1];
+    const int64_t tokens = by_logits < EVAL_TOKENS ? by_logits : EVAL_TOKENS;
+    const int64_t longest = (int64_t)(source_row_bytes(source, SOURCE_Y) / sizeof(int32_t));
+    const int64_t rows = tokens / (longest > 0 ? longest : 1);
+    return rows < 1 ? 1 : rows > EVAL_ROWS ? EVAL_ROWS : rows;
 }
 
-static int64_t count_batches(const struct source *source)
+static int64_t batch_count(const struct exec *exec, const struct source *source)
 {
-    const int64_t rows = batch_rows(source);
-
+    const int64_t rows = rows_at_once(exec, source);
     return (source_count(source) + rows - 1) / rows;
 }
 
 /* The samples of batch b; returns how many. */
-static int64_t look_up(const struct source *source, int64_t b, int64_t index[EVAL_ROWS])
+static int64_t batch_samples(const struct exec *exec, const struct source *source, int64_t b,
+                             int64_t index[EVAL_ROWS])
 {
-    const int64_t most = batch_rows(source), left = source_count(source) - b * most;
-    const int64_t rows = left < most ? left : most;
+    const int64_t at_once = rows_at_once(exec, source), first = b * at_once;
+    const int64_t left = source_count(source) - first;
+    const int64_t rows = left < at_once ? left : at_once;
 
     for (int64_t i = 0; i < rows; i++)
-        index[i] = source_at(source, b * most + i);
+        index[i] = source_at(source, first + i);
     return rows;
 }
 
-/* Batches [eval_begin, eval_end), whose plans are there. */
 static void run_batches(struct lane *lane)
 {
     struct exec *exec = lane->exec;
-    const int64_t begin = clock_ns(), lanes = exec->all_lanes;
-    const int64_t skipped = (exec->eval_begin - lane->number + lanes - 1) / lanes;
+    const int64_t begin = clock_ns();
     int64_t index[EVAL_ROWS];
 
-    for (int64_t b = lane->number + skipped * lanes; b < exec->eval_end; b += lanes) {
-        const int64_t rows = look_up(exec->eval_data, b, index);
-
+    for (int64_t b = exec->eval_begin; b < exec->eval_end; b++) {
+        if (b % exec->all_lanes != lane->number)
+            continue;
+        const int64_t rows = batch_samples(exec, exec->eval_data, b, index);
         lane->bases[BASE_LOSS] = (char *)&exec->eval_losses[b];
         lane->bases[BASE_CORRECT] = (char *)&exec->eval_corrects[b];
         const struct plan *plan = run_samples(lane, index, rows);
@@ -179,24 +184,17 @@ static void run_batches(struct lane *lane)
         for (int64_t i = 0; exec->eval_outputs && i < rows; i++)
             copy_output(lane, plan, i, exec->eval_outputs + index[i] * output_floats(exec));
     }
-    if (exec->eval_end == count_batches(exec->eval_data))
-        transport_raise(exec->evaluated, 1);
     lane->times.evaluate += clock_ns() - begin;
 }
 
-/* Buffers for samples, made when they are first needed, and again for longer ones. */
+/* Buffers for samples, made when they are first needed. */
 static enum status make_samples(struct lane *lane, const struct source *source)
 {
-    void *const buffer[] = { &lane->eval_x, &lane->eval_x2, &lane->eval_y };
-
-    for (int part = 0; part < SOURCE_PARTS; part++) {
-        const size_t there = lane->eval_bytes[part], bytes = source_row_bytes(source, part);
-        if (bytes <= there)
-            continue;
-        TRY(mem_grow(buffer[part], there, bytes, EVAL_ROWS));
-        lane->eval_bytes[part] = bytes;
-    }
-    return STATUS_OK;
+    if (lane->eval_x)
+        return STATUS_OK;
+    TRY(mem_alloc(EVAL_ROWS, source_row_bytes(source, SOURCE_X), &lane->eval_x));
+    TRY(mem_alloc(EVAL_ROWS, source_row_bytes(source, SOURCE_X2), &lane->eval_x2));
+    return mem_alloc(EVAL_ROWS, source_row_bytes(source, SOURCE_Y), &lane->eval_y);
 }
 
 /* Buffers for results likewise. */
@@ -232,18 +230,12 @@ static enum status check_samples(const struct exec *exec, const struct source *s
     if (!exec->config.eval)
         return FAIL(STATUS_USAGE, "graph %s comes without one for evaluation",
                     graph_name(exec->config.train));
-    const struct value *taken = eval_roles(exec)->input;
-    const struct shape *input = &taken->shape;
-    if (source_has_sequences(source) != (taken->dtype == DTYPE_I32))
-        return FAIL(STATUS_MISMATCH, "%s: is %s, the model takes %s", source->path,
-                    source_has_sequences(source) ? "text" : "images",
-                    source_has_sequences(source) ? "images" : "text");
-    if (source_has_sequences(source))
-        return STATUS_OK; /* of any length */
+    const struct value *value = eval_roles(exec)->input;
+    const struct shape *input = &value->shape;
     const struct shape wanted = shape_of(input->rank - 1, input->dim + 1);
     char there[SHAPE_TEXT], here[SHAPE_TEXT];
 
-    if (shape_equal(&source->sample, &wanted))
+    if (value->sequence ? source_has_sequences(source) : shape_equal(&source->sample, &wanted))
         return STATUS_OK;
     return FAIL(STATUS_MISMATCH, "%s: samples are %s, the model takes %s", source->path,
                 shape_print(&source->sample, there), shape_print(&wanted, here));
@@ -276,24 +268,20 @@ static int64_t weigh(const struct source *source)
     return weight;
 }
 
-/* Plans of batches from eval_begin on, as many as are kept at once; eval_end is the first without. */
-static enum status prepare_batches(struct exec *exec)
+/* Makes plans for batches from eval_begin on, as many as there is room for; sets eval_end. */
+static enum status prepare_batches(struct exec *exec, const struct source *source)
 {
-    const struct source *source = exec->eval_data;
-    const int64_t n_batches = count_batches(source);
-    struct extents last = { 0 };
     int64_t index[EVAL_ROWS];
-    int made = 0;
+    int n_plans = 0;
 
-    for (exec->eval_end = exec->eval_begin; exec->eval_end < n_batches; exec->eval_end++) {
-        const int64_t rows = look_up(source, exec->eval_end, index);
+    for (exec->eval_end = exec->eval_begin;
+         exec->eval_end < batch_count(exec, source) && n_plans < PLANS_MAX; exec->eval_end++) {
+        const int64_t rows = batch_samples(exec, source, exec->eval_end, index);
         const struct extents extents = extents_of(source, index, rows);
-        if (extents_equal(extents, last))
-            continue;
-        if (++made > PLANS_MAX)
-            break;
+        n_plans +=
+            exec->eval_end == exec->eval_begin || !extents_equal(extents, exec->eval_extents);
+        exec->eval_extents = extents;
         TRY(exec_prepare(exec, extents, true));
-        last = extents;
     }
     return STATUS_OK;
 }
@@ -301,20 +289,20 @@ static enum status prepare_batches(struct exec *exec)
 enum status exec_evaluate(struct exec *exec, const struct source *source,
                           struct exec_result *out)
 {
-    const int64_t count = source_count(source), n_batches = count_batches(source);
-    struct exec_result result = { .samples = count, .weight = weigh(source) };
+    const int64_t n_batches = exec->config.eval ? batch_count(exec, source) : 0;
+    struct exec_result result = { .samples = source_count(source), .weight = weigh(source) };
 
     TRY(check_samples(exec, source));
     TRY(exec_settle(exec));
     TRY(make_room(exec, source, n_batches));
     exec->eval_data = source;
-    exec->eval_end = 0;
-    do { /* once where all samples are of one length */
-        exec->eval_begin = exec->eval_end;
-        TRY(prepare_batches(exec));
+    for (exec->eval_begin = 0; exec->eval_begin < n_batches;
+         exec->eval_begin = exec->eval_end) {
+        TRY(prepare_batches(exec, source));
         TRY(exec_on_lanes(exec, run_batches));
-    } while (exec->eval_end < n_batches);
+    }
     exec_meet(exec, "evaluated");
+    transport_raise(exec->evaluated, (uint32_t)exec->n_lanes);
     exec->evaluations++;
     TRY(exec_wait(exec, &exec->lanes[0], exec->evaluated,
                   exec->evaluations * (uint32_t)exec->all_lanes,

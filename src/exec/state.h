@@ -85,7 +85,6 @@ struct lane {
     int next_gather;         /* gathers below this have met in this step */
     void *eval_x;            /* EVAL_ROWS samples: their parts as source.h has them */
     int32_t *eval_x2, *eval_y;
-    size_t eval_bytes[SOURCE_PARTS]; /* of a sample, in these */
     struct times times;
     enum status status;
     char failure[256];
@@ -142,7 +141,8 @@ struct exec {
     uint64_t step;             /* its number, which stays for messages */
     struct kernel_update_step numbers;
     const struct source *eval_data;
-    int64_t eval_begin, eval_end; /* its batches that are evaluated now */
+    int64_t eval_begin, eval_end; /* batches that are evaluated now */
+    struct extents eval_extents;  /* of the last one prepared */
     float *eval_outputs;          /* exec_keep_outputs, or NULL */
     const int64_t *predict_index; /* samples that exec_predict is about, and their outputs */
     int64_t predict_count;
