@@ -23,7 +23,7 @@
 #include "kernel/cpu/rows.h"
 
 enum {
-    ROW_FLOATS = 16,   /* rows of a transposed sample are whole cache lines */
+    ROW_FLOATS = 16,    /* rows of a transposed sample are whole cache lines */
     GATHER_FILTERS = 32 /* filters whose gradients are summed together */
 };
 
@@ -132,8 +132,8 @@ struct job {
     const struct tile_isa *tile;
     const struct conv1d_isa *isa;
     int64_t n, t, c, o, k;
-    int64_t taps;   /* of k, those that a sequence this long meets */
-    int64_t places; /* of a window */
+    int64_t taps;                        /* of k, those that a sequence this long meets */
+    int64_t places;                      /* of a window */
     int64_t x_row, n_tiles, slot_floats; /* forward: of a transposed sample, and beside it */
 };
 
@@ -270,8 +270,7 @@ static void run_sample(void *arg, size_t sample, size_t slot)
 
 static void run_max(const struct kernel_call *call)
 {
-    struct job job =
-        make_job(&call->problem->in[0].shape, &call->problem->in[1].shape);
+    struct job job = make_job(&call->problem->in[0].shape, &call->problem->in[1].shape);
 
     job.call = call;
     pack_filters(&job, call->in[1], call->scratch);
@@ -308,8 +307,7 @@ static void scatter_sample(void *arg, size_t sample)
 
 static void run_max_input(const struct kernel_call *call)
 {
-    struct job job =
-        make_job(&call->problem->in[3].shape, &call->problem->in[2].shape);
+    struct job job = make_job(&call->problem->in[3].shape, &call->problem->in[2].shape);
 
     job.call = call;
     job.tile->transpose(call->in[2], job.o, (int)(job.k * job.c), (int)job.o, call->scratch,
@@ -374,8 +372,7 @@ static void gather_block(void *arg, size_t block, size_t slot)
 
 static void run_max_weight(const struct kernel_call *call)
 {
-    struct job job =
-        make_job(&call->problem->in[0].shape, &call->problem->out[0].shape);
+    struct job job = make_job(&call->problem->in[0].shape, &call->problem->out[0].shape);
     const int64_t blocks = gather_blocks(&job);
 
     job.call = call;

@@ -139,8 +139,8 @@ INLINE void add_scaled(float *to, const float *from, float factor, int64_t count
     for (; i < count; i += LANES) {
         const vec_part part = vec_first((int)(count - i < LANES ? count - i : LANES));
         vec_store_part(
-            to + i,
-            vec_fma(scale, vec_load_part(from + i, part), vec_load_part(to + i, part)), part);
+            to + i, vec_fma(scale, vec_load_part(from + i, part), vec_load_part(to + i, part)),
+            part);
     }
 }
 
