@@ -402,19 +402,18 @@ static struct node *add_tokens(struct graph *graph, const struct op *op, struct 
     const struct draw d = draw(rng);
     const struct attrs attrs = { .smoothing =
                                      op != &op_token_accuracy && chance(rng) ? 0.25F : 0 };
-    struct value *logits = rows(graph, "logits", shape_2(d.N, d.O + 1));
-    struct value *targets = labels(graph, d.N);
+    struct value *logits = rows(graph, "logits", shape_3(d.N, d.H, d.O + 1));
+    struct value *targets = graph_input(graph, "labels", DTYPE_I32, shape_2(d.N, d.H));
 
     if (op != &op_token_cross_entropy_grad)
         return add(graph, op, logits, targets, NULL, &attrs);
-    return add(graph, op, logits, rows(graph, "lse", shape_2(d.N, 1)), targets, &attrs);
+    return add(graph, op, logits, rows(graph, "lse", shape_3(d.N, d.H, 1)), targets, &attrs);
 }
 
 /* Rows of a matrix or of sequences. */
 static struct shape any_rows(const struct draw *d, struct rng *rng)
 {
-    (void)rng;
-    return shape_2(d->N, d->C + 1);
+    return chance(rng) ? shape_2(d->N, d->C + 1) : shape_3(d->N, d->H, d->C + 1);
 }
 
 static struct node *add_layer_norm(struct graph *graph, const struct op *op, struct rng *rng)
@@ -456,7 +455,8 @@ static struct node *add_positions(struct graph *graph, const struct op *op, stru
 
     if (op == &op_positions_grad)
         return add(graph, op, x, NULL, NULL, &attrs);
-    return add(graph, op, x, whole(graph, "p", shape_2(d.H + d.O, d.C)), NULL, NULL);
+    return add(graph, op, x, graph_param_table(graph, "p", shape_2(d.H + d.O, d.C), 1), NULL,
+               NULL);
 }
 
 static struct node *add_attention(struct graph *graph, const struct op *op, struct rng *rng)

@@ -149,6 +149,26 @@ struct value *build_sigmoid(struct graph *graph, const char *name, struct value 
     return first(graph_add(graph, &op_sigmoid, name, &x, 1, NULL));
 }
 
+struct value *build_tanh(struct graph *graph, const char *name, struct value *x)
+{
+    return first(graph_add(graph, &op_tanh, name, &x, 1, NULL));
+}
+
+struct value *build_gelu(struct graph *graph, const char *name, struct value *x)
+{
+    return first(graph_add(graph, &op_gelu, name, &x, 1, NULL));
+}
+
+struct value *build_gelu_tanh(struct graph *graph, const char *name, struct value *x)
+{
+    return first(graph_add(graph, &op_gelu_tanh, name, &x, 1, NULL));
+}
+
+struct value *build_softmax(struct graph *graph, const char *name, struct value *x)
+{
+    return first(graph_add(graph, &op_softmax, name, &x, 1, NULL));
+}
+
 static struct value *pool(struct graph *graph, const struct op *op, const char *name,
                           struct value *x, int window, int stride, int pad)
 {
@@ -236,6 +256,43 @@ struct value *build_batch_norm(struct graph *graph, const char *name, struct val
     mean->gradient = node->out[2];
     variance->gradient = node->out[3];
     return node->out[0];
+}
+
+struct value *build_layer_norm(struct graph *graph, const char *name, struct value *x,
+                               float epsilon)
+{
+    const struct attrs attrs = { .epsilon = epsilon };
+
+    if (!x)
+        return NULL;
+    const struct shape shape = shape_1(x->shape.dim[x->shape.rank - 1]);
+    struct value *gamma = graph_param_constant(graph, full_name(name, "weight").text, shape, 1);
+    struct value *beta = graph_param_constant(graph, full_name(name, "bias").text, shape, 0);
+    struct value *const in[] = { x, gamma, beta };
+    return first(graph_add(graph, &op_layer_norm, name, in, 3, &attrs));
+}
+
+struct value *build_positions(struct graph *graph, const char *name, struct value *x,
+                              struct value *table, struct value *begin)
+{
+    struct value *const in[] = { x, table, begin };
+    return first(graph_add(graph, &op_add_positions, name, in, 3, NULL));
+}
+
+struct value *build_attention(struct graph *graph, const char *name, struct value *qkv,
+                              struct value *ids, int heads, bool causal)
+{
+    const struct attrs attrs = { .heads = heads, .causal = causal };
+    struct value *const in[] = { qkv, ids };
+    return first(graph_add(graph, &op_attention, name, in, 2, &attrs));
+}
+
+struct value *build_attention_step(struct graph *graph, const char *name, struct value *qkv,
+                                   struct value *cache, struct value *begin, int heads)
+{
+    const struct attrs attrs = { .heads = heads };
+    struct value *const in[] = { qkv, cache, begin };
+    return first(graph_add(graph, &op_attention_step, name, in, 3, &attrs));
 }
 
 void build_classifier_loss(struct graph *graph, struct value *logits, struct value *labels)

@@ -40,6 +40,10 @@ struct value *build_conv2d_transpose(struct graph *graph, const char *name, stru
 struct value *build_relu(struct graph *graph, const char *name, struct value *x);
 struct value *build_relu6(struct graph *graph, const char *name, struct value *x);
 struct value *build_sigmoid(struct graph *graph, const char *name, struct value *x);
+struct value *build_tanh(struct graph *graph, const char *name, struct value *x);
+struct value *build_gelu(struct graph *graph, const char *name, struct value *x);
+struct value *build_gelu_tanh(struct graph *graph, const char *name, struct value *x);
+struct value *build_softmax(struct graph *graph, const char *name, struct value *x);
 /* stride 0 means window */
 struct value *build_max_pool(struct graph *graph, const char *name, struct value *x, int window,
                              int stride, int pad);
@@ -57,6 +61,19 @@ struct value *build_dropout(struct graph *graph, const char *name, struct value 
  * and NAME.running_var, which training (statistics of each shard) changes and evaluation reads. */
 struct value *build_batch_norm(struct graph *graph, const char *name, struct value *x,
                                bool training);
+
+/* Over the last extent. Parameters NAME.weight and NAME.bias. */
+struct value *build_layer_norm(struct graph *graph, const char *name, struct value *x,
+                               float epsilon);
+/* Row t of `table`, or row first + t, added to token t of x (N, T, D); `first` (N) may be NULL. */
+struct value *build_positions(struct graph *graph, const char *name, struct value *x,
+                              struct value *table, struct value *first);
+/* qkv (N, T, 3D), ids (N, T) or NULL: keys with an id below 0 are not seen. Gives (N, T, D). */
+struct value *build_attention(struct graph *graph, const char *name, struct value *qkv,
+                              struct value *ids, int heads, bool causal);
+/* Of tokens that come after `first` (N) others, whose keys and values `cache` (N, C, 2D) has. */
+struct value *build_attention_step(struct graph *graph, const char *name, struct value *qkv,
+                                   struct value *cache, struct value *first, int heads);
 
 /* The ends of a model: set the graph's roles. */
 void build_classifier_loss(struct graph *graph, struct value *logits, struct value *labels);

@@ -11,11 +11,12 @@
  * A task given to the pool computes its part of the output wholly.
  *
  * Layouts (tensor/shape.h): images are NHWC, convolution weights HWIO, linear
- * weights IO, everything else plain. The ops, inputs -> outputs, [optional]:
+ * weights IO, or plain where an embedding shares them; everything else is plain. The ops, inputs ->
+ * outputs, [optional]:
  *
- *   linear              x (m,k), w (n,k) IO, [b (n)]       -> y (m,n); attrs.activation
- *   linear_grad_input   dy (m,n), w (n,k) IO               -> dx (m,k)
- *   linear_grad_weight  x (m,k), dy (m,n)                  -> dw (n,k) IO, [db (n)]
+ *   linear              x (m,k), w (n,k) IO or plain, [b (n)] -> y (m,n); attrs.activation
+ *   linear_grad_input   dy (m,n), w (n,k) IO or plain      -> dx (m,k)
+ *   linear_grad_weight  x (m,k), dy (m,n)                  -> dw (n,k) IO or plain, [db (n)]
  *   conv2d              x (N,C,H,W), w (O,C,kh,kw), [b (O)] -> y (N,O,oh,ow);
  *                       stride, pad, activation
  *                       (with groups g > 1: w is (O,C/g,kh,kw), output channel o sees the
@@ -203,7 +204,7 @@ const char *kernel_isa(void);
 
 /* The problem in one line, the key of the table of choices: op, shapes of the inputs, "->" and
  * those of the outputs if the op is a gradient, attributes. Such as
- * "linear 32x784 250x784 250 relu" and
+ * "linear 32x784 250x784 250 relu", "linear 32x768 50257x768 plain" and
  * "conv2d_grad_input 8x16x14x14 16x6x5x5 -> 8x6x14x14 stride 1x1 pad 2x2". Returns `text`. */
 const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_TEXT]);
 /* Reads such a line and works out types, layouts and outputs; refuses an illegal problem with

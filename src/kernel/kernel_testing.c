@@ -57,8 +57,6 @@ static void say_linear(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         say(text, " %dx%d %dx%d", m, k, n, k);
         if (chance(rng, 60))
             say(text, " %d", n);
-        if (chance(rng, 50))
-            say(text, " relu");
     } else if (strcmp(op, "linear_grad_input") == 0) {
         say(text, " %dx%d %dx%d -> %dx%d", m, n, n, k, m, k);
     } else {
@@ -66,6 +64,10 @@ static void say_linear(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         if (chance(rng, 60))
             say(text, " %d", n);
     }
+    if (chance(rng, 40))
+        say(text, " plain");
+    if (strcmp(op, "linear") == 0 && chance(rng, 50))
+        say(text, " relu");
 }
 
 /* Extents of a convolution or a pooling; o, window, stride and pad by dimension. */

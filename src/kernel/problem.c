@@ -3,7 +3,8 @@
  *
  * A form gives each tensor of an op one letter, its role, which fixes type and layout:
  *
- *   m  matrix         w  linear weights (IO)       v  vector
+ *   m  matrix         w  linear weights (IO; or plain: a table of rows that others use too)
+ *   v  vector
  *   i  image (NHWC)   k  convolution weights (HWIO)  p  place in a pooling window (u8, NHWC)
  *   e  elementwise: any shape; rank 4 is an image   r  the same, layout not fixed (reorder)
  *   l  labels (i32)   s  one number                t  a matrix of each shard
@@ -158,12 +159,19 @@ static int rank_of(char role)
     }
 }
 
+/* Weights of a linear layer may lie plain. */
+static bool may_lie_plain(const char *op, char role)
+{
+    return role == 'w' && strncmp(op, "linear", 6) == 0;
+}
+
 static enum status check_tensor(const char *op, char role, const struct kernel_tensor *tensor)
 {
     const int rank = tensor->shape.rank;
     const enum layout usual = layout_of(role, rank);
     /* Elements of any plain order will do where an op is blind to it; bias is not. */
-    const bool free_layout = role == 'r' || (role == 'e' && strncmp(op, "bias", 4) != 0);
+    const bool free_layout = role == 'r' || (role == 'e' && strncmp(op, "bias", 4) != 0) ||
+                             (may_lie_plain(op, role) && tensor->layout == LAYOUT_PLAIN);
     const bool number =
         role == 's' && strstr(op, "accuracy") != NULL && tensor->dtype == DTYPE_I32;
     char text[SHAPE_TEXT];
@@ -697,6 +705,16 @@ PRINTF_LIKE(2, 3) static void add_text(char text[KERNEL_TEXT], const char *forma
     va_end(args);
 }
 
+/* Does a linear layer's weight, or its gradient, lie plain? */
+static bool is_plain(const struct form *form, const struct kernel_problem *problem)
+{
+    for (int i = 0; i < problem->n_in; i++) {
+        if (may_lie_plain(form->op, form->in[i]))
+            return problem->in[i].layout == LAYOUT_PLAIN;
+    }
+    return may_lie_plain(form->op, form->out[0]) && problem->out[0].layout == LAYOUT_PLAIN;
+}
+
 static void add_pair(char text[KERNEL_TEXT], const char *name, const int pair[2])
 {
     if (pair[0] != 0 || pair[1] != 0)
@@ -705,6 +723,7 @@ static void add_pair(char text[KERNEL_TEXT], const char *name, const int pair[2]
 
 const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_TEXT])
 {
+    const struct form *form = form_of(problem->op);
     const struct attrs *attrs = &problem->attrs;
     char shape[SHAPE_TEXT];
 
@@ -720,6 +739,8 @@ const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_
     if (strcmp(problem->op, "reorder") == 0)
         add_text(text, " %s %s", layout_name(problem->in[0].layout),
                  layout_name(problem->out[0].layout));
+    if (form != NULL && is_plain(form, problem))
+        add_text(text, " %s", layout_name(LAYOUT_PLAIN));
     add_pair(text, "stride", attrs->stride);
     add_pair(text, "pad", attrs->pad);
     add_pair(text, "window", attrs->window);
@@ -868,12 +889,15 @@ static bool read_attribute(const struct words *words, int *at, struct attrs *att
     return true;
 }
 
-static void set_roles(const char *roles, int count, struct kernel_tensor *tensors)
+static void set_roles(const char *roles, int count, bool plain_weight,
+                      struct kernel_tensor *tensors)
 {
     for (int i = 0; i < count && roles[i] != '\0'; i++) {
         tensors[i].dtype = dtype_of(roles[i]);
         if (roles[i] != 'r')
-            tensors[i].layout = layout_of(roles[i], tensors[i].shape.rank);
+            tensors[i].layout = roles[i] == 'w' && plain_weight
+                                    ? LAYOUT_PLAIN
+                                    : layout_of(roles[i], tensors[i].shape.rank);
     }
 }
 
@@ -882,6 +906,7 @@ enum status kernel_parse(const char *text, struct kernel_problem *out)
     struct kernel_problem problem = { 0 };
     struct shape shapes[KERNEL_OUT];
     struct words words;
+    bool plain_weight = false;
     int at;
 
     TRY(cut_words(text, &words));
@@ -897,13 +922,18 @@ enum status kernel_parse(const char *text, struct kernel_problem *out)
         read_layout(words.word[at], &problem.in[0].layout) &&
         read_layout(words.word[at + 1], &problem.out[0].layout))
         at += 2;
+    if (strncmp(form->op, "linear", 6) == 0 && at < words.count &&
+        strcmp(words.word[at], layout_name(LAYOUT_PLAIN)) == 0) {
+        plain_weight = true;
+        at++;
+    }
     while (at < words.count) {
         if (!read_attribute(&words, &at, &problem.attrs))
             return FAIL(STATUS_CORRUPT, "\"%s\" is not understood in \"%s\"", words.word[at],
                         text);
     }
 
-    set_roles(form->in, problem.n_in, problem.in);
+    set_roles(form->in, problem.n_in, plain_weight, problem.in);
     if (!is_gradient(form->op)) {
         if (problem.n_in < form->n_in || problem.n_in > (int)strlen(form->in))
             return FAIL(STATUS_USAGE, "%s: %d inputs", form->op, problem.n_in);
@@ -914,7 +944,7 @@ enum status kernel_parse(const char *text, struct kernel_problem *out)
         for (int i = 0; i < form->n_out; i++)
             problem.out[i].shape = shapes[i];
     }
-    set_roles(form->out, problem.n_out, problem.out);
+    set_roles(form->out, problem.n_out, plain_weight, problem.out);
     TRY(kernel_check(&problem));
     *out = problem;
     return STATUS_OK;
