@@ -23,13 +23,13 @@ struct settings {
     char data[SETTINGS_TEXT];  /* "" is the model's usual */
     char strategy[32], split[64], sync[64], meet[64]; /* "" is not given */
     char device[32];
-    int64_t ranks, threads, shards; /* 0 picks */
-    int64_t batch, epochs, steps;   /* steps 0: epochs decide */
-    int64_t limit;                  /* samples used of each split; 0 is all */
-    char tokenizer[SETTINGS_TEXT];     /* of text; "" is the data set's usual */
-    int64_t min_count, vocab, length;  /* of text; 0 picks */
+    int64_t ranks, threads, shards;   /* 0 picks */
+    int64_t batch, epochs, steps;     /* steps 0: epochs decide */
+    int64_t limit;                    /* samples used of each split; 0 is all */
+    char tokenizer[SETTINGS_TEXT];    /* of text; "" is the data set's usual */
+    int64_t min_count, vocab, length; /* of text; 0 picks */
     char optimizer[32], schedule[32]; /* optimizer "": the model's usual */
-    double lr; /* NaN here and below: the optimizer's default */
+    double lr;                        /* NaN here and below: the optimizer's default */
     double momentum, weight_decay, beta1, beta2, epsilon;
     bool nesterov;
     double gamma, final_lr;
@@ -47,6 +47,7 @@ struct settings {
     bool recompute;                /* activations are made again for backward */
     bool sync_batch_norm;          /* batch statistics of the whole step, not of each shard */
     bool factors;                  /* exchange factors of gradients where they are smaller */
+    bool dense;                    /* gradients of embeddings have all rows */
     double bucket_mib;             /* 0 picks */
     char init[SETTINGS_TEXT];      /* safetensors file with initial weights, or "" */
     char out[SETTINGS_TEXT];       /* run folder; "" makes a new one under runs/ */
