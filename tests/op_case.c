@@ -402,12 +402,12 @@ static struct node *add_tokens(struct graph *graph, const struct op *op, struct 
     const struct draw d = draw(rng);
     const struct attrs attrs = { .smoothing =
                                      op != &op_token_accuracy && chance(rng) ? 0.25F : 0 };
-    struct value *logits = rows(graph, "logits", shape_2(d.N, d.O + 1));
-    struct value *targets = labels(graph, d.N);
+    struct value *logits = rows(graph, "logits", shape_3(d.N, d.H, d.O + 1));
+    struct value *targets = graph_input(graph, "labels", DTYPE_I32, shape_2(d.N, d.H));
 
     if (op != &op_token_cross_entropy_grad)
         return add(graph, op, logits, targets, NULL, &attrs);
-    return add(graph, op, logits, rows(graph, "lse", shape_2(d.N, 1)), targets, &attrs);
+    return add(graph, op, logits, rows(graph, "lse", shape_3(d.N, d.H, 1)), targets, &attrs);
 }
 
 /* Rows of a matrix or of sequences. */
@@ -484,6 +484,26 @@ static struct node *add_attention(struct graph *graph, const struct op *op, stru
     return graph_add(graph, op, "case", in, n, &attrs);
 }
 
+/* Ids, of H each, and a table of W rows. */
+static struct node *add_embedding(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const bool is_sort = op == &op_rows_sort, is_grad = op == &op_embedding_grad;
+    const struct attrs attrs = { .rows = is_sort || is_grad ? d.W : 0,
+                                 .by_sample = is_sort && chance(rng) };
+    struct value *ids = graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H));
+
+    if (is_sort)
+        return add(graph, op, ids, NULL, NULL, &attrs);
+    if (is_grad || op == &op_embedding_mean_grad) {
+        const struct shape dy =
+            is_grad && chance(rng) ? shape_3(d.N, d.H, d.O) : shape_2(d.N, d.O);
+        return add(graph, op, rows(graph, "dy", dy), ids, NULL, &attrs);
+    }
+    struct value *table = graph_param_table(graph, "table", shape_2(d.W, d.O), 1);
+    return add(graph, op, ids, table, NULL, &attrs);
+}
+
 static const struct row {
     const struct op *op;
     struct node *(*add)(struct graph *graph, const struct op *op, struct rng *rng);
@@ -547,6 +567,11 @@ static const struct row {
     { &op_token_accuracy, add_tokens },
     { &op_mse, add_elementwise },
     { &op_mse_grad, add_elementwise },
+    { &op_embedding, add_embedding },
+    { &op_embedding_grad, add_embedding },
+    { &op_embedding_mean, add_embedding },
+    { &op_embedding_mean_grad, add_embedding },
+    { &op_rows_sort, add_embedding },
 };
 
 static const struct row *row_of(const struct op *op)
@@ -592,6 +617,16 @@ static void fill_index(const struct attrs *a, const struct shape *shape, struct 
     }
 }
 
+/* Rows of the table that ids are numbers of. */
+static int table_rows(const struct node *node)
+{
+    const bool has_table = node->op == &op_embedding || node->op == &op_embedding_mean;
+
+    return has_table          ? (int)node->in[1]->shape.dim[0]
+           : node->attrs.rows ? (int)node->attrs.rows
+                              : 3;
+}
+
 void op_case_fill(const struct node *node, const struct value *value, const struct shape *shape,
                   struct rng *rng, void *data)
 {
@@ -614,6 +649,9 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
                (node->op == &op_attention || node->op == &op_attention_grad)) {
         for (int64_t i = 0; i < count; i++) /* some tokens are none */
             ((int32_t *)data)[i] = between(rng, -1, 4);
+    } else if (value->dtype == DTYPE_I32 && row_of(node->op)->add == add_embedding) {
+        for (int64_t i = 0; i < count; i++)
+            ((int32_t *)data)[i] = between(rng, -1, table_rows(node) - 1);
     } else if (value->dtype == DTYPE_I32) {
         const struct shape *logits = &node->in[0]->shape;
         const int lowest = strncmp(node->op->name, "token_", 6) == 0 ? -1 : 0; /* no label */

@@ -57,6 +57,36 @@ struct value *build_linear_tied(struct graph *graph, const char *name, struct va
     return first(graph_add(graph, &op_linear, name, in, 2, NULL));
 }
 
+/* PyTorch draws a table of embeddings from a normal distribution. */
+static struct value *add_lookup(struct graph *graph, const struct op *op, const char *name,
+                                struct value *ids, int64_t rows, int64_t width)
+{
+    struct value *table =
+        graph_param_table(graph, full_name(name, "weight").text, shape_2(rows, width), 1);
+    struct value *const in[] = { ids, table };
+
+    return first(graph_add(graph, op, name, in, 2, NULL));
+}
+
+struct value *build_embedding(struct graph *graph, const char *name, struct value *ids,
+                              int64_t rows, int64_t width)
+{
+    return add_lookup(graph, &op_embedding, name, ids, rows, width);
+}
+
+struct value *build_embedding_of(struct graph *graph, const char *name, struct value *ids,
+                                 struct value *table)
+{
+    struct value *const in[] = { ids, table };
+    return first(graph_add(graph, &op_embedding, name, in, 2, NULL));
+}
+
+struct value *build_embedding_mean(struct graph *graph, const char *name, struct value *ids,
+                                   int64_t rows, int64_t width)
+{
+    return add_lookup(graph, &op_embedding_mean, name, ids, rows, width);
+}
+
 struct value *build_conv2d(struct graph *graph, const char *name, struct value *x,
                            struct build_conv conv)
 {

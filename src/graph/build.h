@@ -18,6 +18,16 @@ struct value *build_linear(struct graph *graph, const char *name, struct value *
 struct value *build_linear_tied(struct graph *graph, const char *name, struct value *x,
                                 struct value *weight);
 
+/* Rows of a new table (rows, width) by ids (N, T): (N, T, width). -1 is padding: zeros. */
+struct value *build_embedding(struct graph *graph, const char *name, struct value *ids,
+                              int64_t rows, int64_t width);
+/* Rows of a table that is there. */
+struct value *build_embedding_of(struct graph *graph, const char *name, struct value *ids,
+                                 struct value *table);
+/* Their mean over each sample's ids, padding left out: (N, width). */
+struct value *build_embedding_mean(struct graph *graph, const char *name, struct value *ids,
+                                   int64_t rows, int64_t width);
+
 struct build_conv {
     int64_t channels; /* of the output */
     int kernel, stride, pad;

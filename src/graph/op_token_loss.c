@@ -73,6 +73,7 @@ const struct op op_token_cross_entropy = {
     .max_out = 2,
     .in_dtype = { DTYPE_F32, DTYPE_I32 },
     .split = { SPLIT_SUM, SPLIT_ROWS },
+    .by_rows = true,
     .infer = infer_token_cross_entropy,
     .gradient = gradient_token_cross_entropy,
     .flops = flops_softmax,
@@ -100,6 +101,7 @@ const struct op op_token_cross_entropy_grad = {
     .in_dtype = { DTYPE_F32, DTYPE_F32, DTYPE_I32 },
     .split = { SPLIT_ROWS },
     .may_overwrite = true,
+    .by_rows = true,
     .infer = infer_token_cross_entropy_grad,
     .flops = flops_softmax,
 };
@@ -121,6 +123,7 @@ const struct op op_token_accuracy = {
     .max_out = 1,
     .in_dtype = { DTYPE_F32, DTYPE_I32 },
     .split = { SPLIT_SUM },
+    .by_rows = true,
     .infer = infer_token_accuracy,
     .flops = flops_softmax,
 };

@@ -29,7 +29,7 @@ static const struct kernel *const parts[][PROCESSOR_COUNT] = {
     PER_ISA(kernel_pool_rows),           PER_ISA(kernel_loss_rows),
     PER_ISA(kernel_batch_norm_rows),     PER_ISA(kernel_gelu_rows),
     PER_ISA(kernel_layer_norm_rows),     PER_ISA(kernel_positions_rows),
-    PER_ISA(kernel_attention_step_rows),
+    PER_ISA(kernel_attention_step_rows), PER_ISA(kernel_embedding_rows),
 #ifdef HAVE_FAST
     ANY_ISA(kernel_linear_rows),         ANY_ISA(kernel_conv_rows),
     ANY_ISA(kernel_conv_pool_rows),      ANY_ISA(kernel_depthwise_rows),
