@@ -17,7 +17,7 @@ if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TUTTI_FUZZ)
             DEPTHWISE_TABLE=depthwise_${isa} FINISH_TABLE=finish_${isa}
             GREY_TABLE=grey_${isa} NARROW_TABLE=narrow_${isa}
             CONV1D_TABLE=conv1d_${isa})
-        target_compile_options(kernel_tile_${isa} PRIVATE -O3 -mavx2 -mfma)
+        target_compile_options(kernel_tile_${isa} PRIVATE -O3 -mavx2 -mfma -mprfchw)
         target_link_libraries(kernel_tile_${isa} PRIVATE warnings)
         target_sources(kernel PRIVATE $<TARGET_OBJECTS:kernel_tile_${isa}>)
     endforeach ()
@@ -57,7 +57,10 @@ endif ()
 
 if (BUILD_TESTING AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     unit_test(kernel cpu/fast_test.c m)
-    add_test(NAME kernel/fast_test_avx2 COMMAND fast_test)
-    set_tests_properties(kernel/fast_test_avx2 PROPERTIES LABELS "unit;kernel" TIMEOUT 120
-        SKIP_RETURN_CODE 77 ENVIRONMENT "TUTTI_ISA=avx2")
+    unit_test(kernel cpu/gemm_test.c m)
+    foreach (test fast_test gemm_test)
+        add_test(NAME kernel/${test}_avx2 COMMAND ${test})
+        set_tests_properties(kernel/${test}_avx2 PROPERTIES LABELS "unit;kernel" TIMEOUT 120
+            SKIP_RETURN_CODE 77 ENVIRONMENT "TUTTI_ISA=avx2")
+    endforeach ()
 endif ()
