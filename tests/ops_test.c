@@ -27,8 +27,9 @@ static const struct pass_config one_shard = { .shards = 1, .sync_norm = true };
 
 /* What exec/ runs by itself, over whole buckets. */
 static const struct op *const step_ops[] = {
-    &op_shard_sum,  &op_all_reduce, &op_reduce_scatter, &op_all_gather,     &op_clip_norm,
-    &op_factor_sum, &op_sgd_update, &op_adam_update,    &op_average_update, &op_shard_gather,
+    &op_shard_sum,   &op_all_reduce,     &op_reduce_scatter, &op_all_gather,
+    &op_clip_norm,   &op_factor_sum,     &op_row_sum,        &op_sgd_update,
+    &op_adam_update, &op_average_update, &op_shard_gather,
 };
 
 static bool is_step_op(const struct op *op)
@@ -345,9 +346,10 @@ static void check_elements(struct function *f, const struct value *x, const floa
     function_value(f); /* leave things as they were */
 }
 
+/* Of hardly any elements all may bend. */
 static void check_few_bends(const struct function *f)
 {
-    if (f->bent > f->probes / 4 * 3)
+    if (f->probes >= 16 && f->bent > f->probes / 4 * 3)
         test_fail(__FILE__, __LINE__, "%s bends at %d of %d elements", f->node->op->name,
                   f->bent, f->probes);
 }

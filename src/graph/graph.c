@@ -156,6 +156,7 @@ static struct value *add_saved(struct graph *graph, const char *name, enum value
     if (value) {
         value->initial = initial;
         value->layout = shape.rank == 4   ? LAYOUT_HWIO
+                        : shape.rank == 3 ? LAYOUT_WIO
                         : shape.rank == 2 ? LAYOUT_IO
                                           : LAYOUT_PLAIN;
     }
@@ -252,6 +253,9 @@ enum layout op_output_layout(const struct node *node, int i, const struct shape 
          node->op == &op_conv2d_transpose_grad_weight) &&
         i == 0)
         return LAYOUT_HWIO;
+    if ((node->op == &op_conv1d_grad_weight || node->op == &op_conv1d_max_grad_weight) &&
+        i == 0)
+        return LAYOUT_WIO;
     if (shape->rank != 4)
         return LAYOUT_PLAIN;
     /* One channel or one pixel: both orders are the same. */
@@ -281,8 +285,9 @@ static enum status add_outputs(struct graph *graph, struct node *node)
     for (int i = 0; i < node->n_out; i++) {
         const char *name =
             i == 0 ? node->name : arena_printf(graph->arena, "%s.%d", node->name, i);
+        const enum dtype dtype = node->op->any_dtype ? node->in[0]->dtype : shapes.dtype[i];
         struct value *value =
-            name ? add_value(graph, name, VALUE_RESULT, shapes.dtype[i], shapes.out[i]) : NULL;
+            name ? add_value(graph, name, VALUE_RESULT, dtype, shapes.out[i]) : NULL;
         if (!value)
             return graph->status == STATUS_OK ? STATUS_NO_MEMORY : graph->status;
         value->layout = op_output_layout(node, i, &value->shape);

@@ -17,7 +17,7 @@ static enum status verify_node(const struct graph *graph, const struct node *nod
         if (in->kind == VALUE_RESULT && !made[in->id])
             return FAIL(STATUS_MISMATCH, "input %s is used before it is made", in->name);
         const enum dtype wanted = i < GRAPH_IN ? node->op->in_dtype[i] : DTYPE_F32;
-        if (in->dtype != wanted)
+        if (in->dtype != wanted && !node->op->any_dtype)
             return FAIL(STATUS_MISMATCH, "input %s is %s, expected %s", in->name,
                         dtype_name(in->dtype), dtype_name(wanted));
         if (in->form == VALUE_ROWS && node->op->split[0] != SPLIT_WHOLE)
@@ -51,6 +51,8 @@ static enum status verify_layouts(const struct node *node)
             wanted = node->in[0]->layout; /* blind to the order, if it is one for all */
         if (weight && in->shape.rank == 4)
             wanted = LAYOUT_HWIO;
+        if (weight && in->shape.rank == 3)
+            wanted = LAYOUT_WIO;
         if (weight && in->shape.rank == 2)
             wanted = in->layout == LAYOUT_PLAIN || reads_rows(node->op)
                          ? LAYOUT_PLAIN /* tables are plain */

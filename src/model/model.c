@@ -10,7 +10,7 @@
 #include "graph/build.h"
 
 extern const struct model model_mlp, model_cnn, model_lenet, model_vgg11, model_vgg11_bn,
-    model_resnet18, model_mobilenet_v2, model_conv_autoencoder;
+    model_resnet18, model_mobilenet_v2, model_conv_autoencoder, model_nbow, model_gpt;
 
 const struct model *const model_table[] = {
     &model_mlp,
@@ -21,6 +21,8 @@ const struct model *const model_table[] = {
     &model_resnet18,
     &model_mobilenet_v2,
     &model_conv_autoencoder,
+    &model_nbow,
+    &model_gpt,
     NULL,
 };
 
