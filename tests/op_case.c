@@ -384,6 +384,42 @@ static struct node *add_norm_part(struct graph *graph, const struct op *op, stru
     return graph_add(graph, op, "case", in, n, &attrs);
 }
 
+/* A layer of O units over sequences of H steps. */
+static struct node *add_recurrent(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const int gates = (op == &op_lstm ? 4 : 3) * d.O, states = (op == &op_lstm ? 2 : 1) * d.O;
+    struct value *const in[] = {
+        rows(graph, "gates", shape_3(d.N, d.H, gates)),
+        param(graph, "w", shape_2(gates, d.O)),
+        param(graph, "b", shape_1(gates)),
+        graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H)),
+        chance(rng) ? rows(graph, "state", shape_2(d.N, states)) : NULL,
+    };
+
+    return graph_add(graph, op, "case", in, 5, NULL);
+}
+
+static struct node *add_recurrent_grad(struct graph *graph, const struct op *op,
+                                       struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const bool is_lstm = op == &op_lstm_grad, with_y = chance(rng);
+    const int gates = (is_lstm ? 4 : 3) * d.O, states = (is_lstm ? 2 : 1) * d.O;
+    const struct attrs attrs = { .with_state = chance(rng) };
+    struct value *in[5] = {
+        rows(graph, "saved", shape_3(d.N, d.H, 5 * d.O)),
+        param(graph, "w", shape_2(gates, d.O)),
+        graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H)),
+    };
+
+    if (with_y)
+        in[3] = rows(graph, "dy", shape_3(d.N, d.H, d.O));
+    if (!with_y || chance(rng))
+        in[with_y ? 4 : 3] = rows(graph, "dlast", shape_2(d.N, states));
+    return graph_add(graph, op, "case", in, 5, &attrs);
+}
+
 /* Logits or probabilities, and labels. */
 static struct node *add_classes(struct graph *graph, const struct op *op, struct rng *rng)
 {
@@ -439,6 +475,10 @@ static const struct row {
     { &op_accuracy, add_classes },
     { &op_mse, add_elementwise },
     { &op_mse_grad, add_elementwise },
+    { &op_lstm, add_recurrent },
+    { &op_lstm_grad, add_recurrent_grad },
+    { &op_gru, add_recurrent },
+    { &op_gru_grad, add_recurrent_grad },
 };
 
 static const struct row *row_of(const struct op *op)
@@ -498,6 +538,9 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
                     : 255;
     } else if (value->dtype == DTYPE_U8) {
         fill_index(&node->attrs, shape, rng, data);
+    } else if (value->dtype == DTYPE_I32 && shape->rank == 2) {
+        for (int64_t i = 0; i < count; i++) /* a sequence that is over in one place of four */
+            ((int32_t *)data)[i] = between(rng, -1, 2);
     } else if (value->dtype == DTYPE_I32) {
         for (int64_t i = 0; i < count; i++)
             ((int32_t *)data)[i] = between(rng, 0, (int)node->in[0]->shape.dim[1] - 1);

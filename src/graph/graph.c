@@ -332,7 +332,8 @@ struct node *graph_add(struct graph *graph, const struct op *op, const char *nam
     node->n_in = n_in;
     node->in = inputs;
     node->n_out =
-        op->max_out > op->min_out && (node->attrs.with_bias || node->attrs.with_residual)
+        op->max_out > op->min_out &&
+                (node->attrs.with_bias || node->attrs.with_residual || node->attrs.with_state)
             ? op->max_out
             : op->min_out;
     enum status status = add_outputs(graph, node);

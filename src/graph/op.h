@@ -36,9 +36,9 @@ struct op {
     bool is_view;        /* the output is the input's memory */
     bool
         may_overwrite; /* elementwise: the output may take input 0's memory, and lies as it does */
-    int extends;  /* above 0: if it has this input, its last, output 0 is that with more added, and
+    int extends; /* above 0: if it has this input, its last, output 0 is that with more added, and
                      takes its memory if nobody else needs it */
-    bool by_rows;      /* blind to what rows are: kernels see matrices (kernel_as_matrices) */
+    bool by_rows;    /* blind to what rows are: kernels see matrices (kernel_as_matrices) */
     bool keeps_sums; /* linear in all inputs: of summands it makes a summand */
     bool meets;      /* all shards come together here, so it runs once a step: exec/ runs it */
 
@@ -74,6 +74,7 @@ extern const struct op op_batch_norm_stats, op_shard_gather, op_batch_norm_join,
     op_batch_norm_normalize, op_batch_norm_grad_sums, op_batch_norm_grad_spread;
 extern const struct op op_softmax_cross_entropy, op_softmax_cross_entropy_grad;
 extern const struct op op_mse, op_mse_grad, op_accuracy;
+extern const struct op op_lstm, op_lstm_grad, op_gru, op_gru_grad;
 extern const struct op op_sgd_update, op_adam_update, op_average_update, op_clip_norm;
 extern const struct op op_shard_sum, op_factor_sum, op_all_reduce, op_reduce_scatter,
     op_all_gather;

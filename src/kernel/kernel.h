@@ -71,6 +71,18 @@
  *   mse_grad            x, target                          -> dx
  *   accuracy            logits, labels                     -> correct (1): how many rows' first
  *                                                             largest is the label
+ *   lstm                gates (N,T,4H), w (4H,H) IO, b (4H), ids i32 (N,T), [state (N,2H)]
+ *                       -> y (N,T,H), last (N,2H), saved (N,T,5H), before (N,T,H): a layer's steps,
+ *                       given what its input says to the gates i, f, g, o; a state is h, then c. A
+ *                       step whose id is negative leaves the state and gives y = 0. For backward:
+ *                       saved is i, f, g, o and the c, before the h that a step begins with
+ *   lstm_grad           saved, w, ids, [dy (N,T,H)], [dlast (N,2H)], at least one of them
+ *                       -> dgates (N,T,4H), [dstate (N,2H)]; w's gradient is that of a linear layer,
+ *                       of `before` and dgates
+ *   gru                 gates (N,T,3H), w (3H,H) IO, b (3H), ids, [state (N,H)] -> as lstm: gates
+ *                       r, z, n; saved is r, z, n, the hidden part of n, and h
+ *   gru_grad            saved, w, ids, [dy], [dlast (N,H)] -> dgates, dhidden (N,T,3H): for the
+ *                       input's part and for the hidden one, [dstate (N,H)]
  *   sgd_update          see kernel/update.h (runs over flat ranges)
  *   adam_update         likewise
  *

@@ -120,11 +120,12 @@ static void kernels_agree_on_whole_numbers(struct rng *rng)
         if (!is_reference(reference))
             continue;
         kernel_testing_problem(rng, reference->op, &problem);
-        const bool divides = strcmp(reference->op, "softmax_cross_entropy") == 0 ||
-                             strcmp(reference->op, "mse") == 0 ||
-                             strcmp(reference->op, "sigmoid") == 0 ||
-                             strncmp(reference->op, "batch_norm", 10) == 0 ||
-                             problem.attrs.activation == ACTIVATION_SIGMOID;
+        const bool divides =
+            strcmp(reference->op, "softmax_cross_entropy") == 0 ||
+            strcmp(reference->op, "mse") == 0 || strcmp(reference->op, "sigmoid") == 0 ||
+            strncmp(reference->op, "batch_norm", 10) == 0 ||
+            strncmp(reference->op, "lstm", 4) == 0 || strncmp(reference->op, "gru", 3) == 0 ||
+            problem.attrs.activation == ACTIVATION_SIGMOID;
         const uint64_t seed = rng_u64(rng);
         struct kernel_trial *expected =
             run_trial(reference, &problem, KERNEL_FILL_WHOLE, seed, NULL);
@@ -249,6 +250,10 @@ static const char *const large[] = {
     "mse 300x1001 300x1001",
     "mse_grad 300x1001 300x1001 -> 300x1001",
     "accuracy 300x1001 300",
+    "lstm 33x7x260 260x65 260 33x7 33x130",
+    "lstm_grad 33x7x325 260x65 33x7 33x7x65 33x130 -> 33x7x260 33x130",
+    "gru 33x7x195 195x65 195 33x7 33x65",
+    "gru_grad 33x7x325 195x65 33x7 33x7x65 33x65 -> 33x7x195 33x7x195 33x65",
 };
 
 static void check_pools(const struct kernel_problem *problem, uint64_t seed)

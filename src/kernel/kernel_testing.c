@@ -346,6 +346,32 @@ static void say_loss(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         say(text, " -> %dx%d", m, c);
 }
 
+/* lstm, gru, or one of their gradients. */
+static void say_recurrent(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    const bool is_lstm = strncmp(op, "lstm", 4) == 0, forward = strstr(op, "grad") == NULL;
+    const int n = between(rng, 1, 20), t = between(rng, 1, 6);
+    const int h = extent(rng, 70), g = (is_lstm ? 4 : 3) * h, s = (is_lstm ? 2 : 1) * h;
+
+    if (forward) {
+        say(text, " %dx%dx%d %dx%d %d %dx%d", n, t, g, g, h, g, n, t);
+        if (chance(rng, 50))
+            say(text, " %dx%d", n, s);
+        return;
+    }
+    const int flow = between(rng, 1, 3);
+    say(text, " %dx%dx%d %dx%d %dx%d", n, t, 5 * h, g, h, n, t);
+    if (flow & 1)
+        say(text, " %dx%dx%d", n, t, h);
+    if (flow & 2)
+        say(text, " %dx%d", n, s);
+    say(text, " -> %dx%dx%d", n, t, g);
+    if (!is_lstm)
+        say(text, " %dx%dx%d", n, t, g);
+    if (chance(rng, 50))
+        say(text, " %dx%d", n, s);
+}
+
 void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_problem *out)
 {
     char text[KERNEL_TEXT] = "";
@@ -353,6 +379,8 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
     say(text, "%s", op);
     if (strncmp(op, "linear", 6) == 0)
         say_linear(rng, op, text);
+    else if (strncmp(op, "lstm", 4) == 0 || strncmp(op, "gru", 3) == 0)
+        say_recurrent(rng, op, text);
     else if (strncmp(op, "conv2d_transpose", 16) == 0)
         say_transpose(rng, op, text);
     else if (strncmp(op, "conv2d", 6) == 0)
@@ -389,13 +417,15 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
         { "linear", 2e-5 },    { "conv2d", 2e-5 },
         { "bias_grad", 1e-5 }, { "softmax_cross_entropy", 2e-6 },
         { "mse", 2e-6 },       { "batch_norm", 5e-6 },
-        { "sigmoid", 4e-7 },
+        { "sigmoid", 4e-7 },   { "lstm", 2e-5 },
+        { "gru", 2e-5 },
     };
 
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         const char *op = table[i].op;
         const bool family = strcmp(op, "linear") == 0 || strcmp(op, "conv2d") == 0 ||
-                            strcmp(op, "batch_norm") == 0;
+                            strcmp(op, "batch_norm") == 0 || strcmp(op, "lstm") == 0 ||
+                            strcmp(op, "gru") == 0;
         if (family ? strncmp(problem->op, op, strlen(op)) == 0 : strcmp(problem->op, op) == 0)
             return table[i].tolerance;
     }

@@ -109,6 +109,27 @@ static void fill_index(uint8_t *index, const struct kernel_problem *problem, str
     }
 }
 
+static bool is_recurrent(const struct kernel_problem *problem)
+{
+    return strncmp(problem->op, "lstm", 4) == 0 || strncmp(problem->op, "gru", 3) == 0;
+}
+
+/* Weights so small that a step does not blow up what rounding has left in the last one. */
+static void fill_recurrent(float *data, const struct kernel_tensor *tensor)
+{
+    const int64_t count = shape_count(&tensor->shape);
+
+    for (int64_t i = 0; i < count; i++)
+        data[i] /= (float)tensor->shape.dim[1];
+}
+
+/* Ids of which one in four says that the sequence is over. */
+static void fill_ids(int32_t *ids, int64_t count, struct rng *rng)
+{
+    for (int64_t i = 0; i < count; i++)
+        ids[i] = (int32_t)rng_below(rng, 4) - 1;
+}
+
 static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
                        struct rng *rng)
 {
@@ -116,7 +137,9 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
     const int64_t count = shape_count(&problem->in[i].shape);
     void *data = trial->in[i].block + GUARD_BYTES;
 
-    if (problem->in[i].dtype == DTYPE_I32)
+    if (problem->in[i].dtype == DTYPE_I32 && is_recurrent(problem))
+        fill_ids(data, count, rng);
+    else if (problem->in[i].dtype == DTYPE_I32)
         fill_labels(data, count, problem->in[0].shape.dim[1], rng);
     else if (problem->in[i].dtype == DTYPE_U8 && strcmp(problem->op, "max_pool_grad") == 0)
         fill_index(data, problem, rng);
@@ -124,6 +147,8 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
         fill_any_index(data, count, problem->attrs.window, rng);
     else
         fill_floats(data, count, fill, rng);
+    if (is_recurrent(problem) && problem->in[i].layout == LAYOUT_IO)
+        fill_recurrent(data, &problem->in[i]);
     if (strcmp(problem->op, "batch_norm_apply") == 0 && i == 4)
         fill_variances(data, count);
     if (strcmp(problem->op, "batch_norm_join") == 0 ||

@@ -7,6 +7,7 @@
  *   i  image (NHWC)   k  convolution weights (HWIO)  p  place in a pooling window (u8, NHWC)
  *   e  elementwise: any shape; rank 4 is an image   r  the same, layout not fixed (reorder)
  *   l  labels (i32)   s  one number                t  a matrix of each shard
+ *   q  sequence       n  ids of a sequence (i32)   g  sequence, or a matrix: of its last step
  *
  * Letters after the first `n` of a side are optional. Outputs of ops that are no gradients
  * follow from the inputs. A gradient is legal if the forward op, given the gradient's shapes,
@@ -68,6 +69,10 @@ static const struct form forms[] = {
     { "mse", "ee", "s", 2, 1 },
     { "mse_grad", "ee", "e", 2, 1 },
     { "accuracy", "ml", "s", 2, 1 },
+    { "lstm", "qwvnm", "qmqq", 4, 4 },
+    { "lstm_grad", "qwngm", "qm", 4, 1 },
+    { "gru", "qwvnm", "qmqq", 4, 4 },
+    { "gru_grad", "qwngm", "qqm", 4, 2 },
 };
 
 static const struct form *form_of(const char *op)
@@ -88,7 +93,7 @@ static bool is_gradient(const char *op)
 
 static enum dtype dtype_of(char role)
 {
-    return role == 'l' ? DTYPE_I32 : role == 'p' ? DTYPE_U8 : DTYPE_F32;
+    return role == 'l' || role == 'n' ? DTYPE_I32 : role == 'p' ? DTYPE_U8 : DTYPE_F32;
 }
 
 static enum layout layout_of(char role, int rank)
@@ -114,8 +119,10 @@ static int rank_of(char role)
     switch (role) {
     case 'm':
     case 'w':
+    case 'n':
         return 2;
     case 't':
+    case 'q':
         return 3;
     case 'i':
     case 'p':
@@ -361,6 +368,73 @@ static enum status normalize_shape(const struct kernel_problem *p, struct shape 
     return STATUS_OK;
 }
 
+/* Units of a recurrent layer, by its weight (G*H, H), and how many of each thing it has. */
+struct cell {
+    int64_t units, gates, states, saved;
+};
+
+static enum status cell_of(const struct kernel_problem *p, struct cell *out)
+{
+    const bool is_lstm = strncmp(p->op, "lstm", 4) == 0;
+    const struct shape *w = &p->in[1].shape;
+    const struct cell cell = { .units = w->dim[1],
+                               .gates = (is_lstm ? 4 : 3) * w->dim[1],
+                               .states = (is_lstm ? 2 : 1) * w->dim[1],
+                               .saved = 5 * w->dim[1] };
+
+    if (w->dim[0] != cell.gates)
+        return FAIL(STATUS_USAGE, "%s: weight of %lld rows for %lld units", p->op,
+                    (long long)w->dim[0], (long long)w->dim[1]);
+    *out = cell;
+    return STATUS_OK;
+}
+
+static enum status same_shapes(const struct kernel_problem *p,
+                               const struct kernel_tensor *actual, const struct shape *expected,
+                               int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (!shape_equal(&actual[i].shape, &expected[i]))
+            return disagree(p->op, &actual[i].shape, &expected[i]);
+    }
+    return STATUS_OK;
+}
+
+static enum status recurrent_shapes(const struct kernel_problem *p,
+                                    struct shape out[KERNEL_OUT])
+{
+    const int64_t n = p->in[0].shape.dim[0], t = p->in[0].shape.dim[1];
+    struct cell c;
+
+    TRY(cell_of(p, &c));
+    const struct shape in[] = { shape_3(n, t, c.gates), p->in[1].shape, shape_1(c.gates),
+                                shape_2(n, t), shape_2(n, c.states) };
+    TRY(same_shapes(p, p->in, in, p->n_in));
+    out[0] = out[3] = shape_3(n, t, c.units);
+    out[1] = shape_2(n, c.states);
+    out[2] = shape_3(n, t, c.saved);
+    return STATUS_OK;
+}
+
+static enum status check_recurrent_grad(const struct kernel_problem *p)
+{
+    const int64_t n = p->in[0].shape.dim[0], t = p->in[0].shape.dim[1];
+    struct cell c;
+
+    TRY(cell_of(p, &c));
+    const struct shape y = shape_3(n, t, c.units), last = shape_2(n, c.states);
+    const struct shape gates = shape_3(n, t, c.gates);
+    const bool has_y = p->in[3].shape.rank == 3;
+    const struct shape in[] = { shape_3(n, t, c.saved), p->in[1].shape, shape_2(n, t),
+                                has_y ? y : last, last };
+    const struct shape lstm[] = { gates, last }, gru[] = { gates, gates, last };
+
+    if (!has_y && p->n_in > 4)
+        return FAIL(STATUS_USAGE, "%s: two gradients of the last state", p->op);
+    TRY(same_shapes(p, p->in, in, p->n_in));
+    return same_shapes(p, p->out, strcmp(p->op, "lstm_grad") == 0 ? lstm : gru, p->n_out);
+}
+
 /* Shapes of the outputs of an op that is no gradient. */
 static enum status forward_shapes(const struct kernel_problem *p, struct shape out[KERNEL_OUT])
 {
@@ -372,6 +446,8 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
         return linear_shape(p, a, b, c, &out[0]);
     if (strcmp(op, "conv2d") == 0)
         return conv_shape(p, a, b, c, &out[0]);
+    if (strcmp(op, "lstm") == 0 || strcmp(op, "gru") == 0)
+        return recurrent_shapes(p, out);
     if (strcmp(op, "conv2d_transpose") == 0)
         return transpose_shape(p, a, b, c, p->attrs.extent[0], p->attrs.extent[1], &out[0]);
     if (strcmp(op, "conv2d_pool") == 0) {
@@ -421,6 +497,8 @@ static enum status check_gradient(const struct kernel_problem *p)
 
     if (strncmp(p->op, "batch_norm_grad", 15) == 0)
         return check_batch_norm_grad(p);
+    if (strcmp(p->op, "lstm_grad") == 0 || strcmp(p->op, "gru_grad") == 0)
+        return check_recurrent_grad(p);
     if (strcmp(p->op, "linear_grad_input") == 0) {
         TRY(linear_shape(p, d, b, NULL, &y));
     } else if (strcmp(p->op, "linear_grad_weight") == 0) {
