@@ -54,6 +54,16 @@ struct layer {
 
 /* Products of rows of A by a packed panel -------------------------------------------------- */
 
+/* Lines that the cell will want of each row: `count` of them, `step` floats apart. Rows lie far apart,
+ * so that the processor does not guess them. */
+struct fetch {
+    const float *at;
+    ptrdiff_t row, step;
+    int count;
+};
+
+enum { FETCHES = 4, LINE_FLOATS = 16 };
+
 struct product {
     const float *a;
     int64_t a_row, depth;
@@ -64,14 +74,42 @@ struct product {
     int64_t rows;
     int last;        /* columns of the last vector */
     bool accumulate; /* add what C holds */
+    struct fetch fetch[FETCHES];
+    const float *next; /* the panel after this one, brought nearer meanwhile */
+    int64_t next_floats;
 };
 
+static void fetch_rows(const struct product *p, int64_t row, int count)
+{
+    for (int i = 0; i < FETCHES && p->fetch[i].count > 0; i++) {
+        const struct fetch *fetch = &p->fetch[i];
+        const float *at = fetch->at + row * fetch->row;
+
+        for (int r = 0; r < count; r++, at += fetch->row) {
+            for (int k = 0; k < fetch->count; k++)
+                __builtin_prefetch(at + k * fetch->step, 0, 2);
+        }
+    }
+}
+
+/* Part i of `parts` of the next panel. */
+static void fetch_next(const struct product *p, int64_t parts, int64_t i)
+{
+    int64_t first;
+    const int64_t lines = gemm_part(p->next_floats / LINE_FLOATS, parts, i, &first);
+
+    for (int64_t l = first; l < first + lines; l++)
+        __builtin_prefetch(p->next + l * LINE_FLOATS, 0, 2);
+}
+
 /* Vectors [first, first + vecs) of a panel, one block of the depth. */
-static void multiply_block(const struct tile_isa *isa, const struct product *p, int64_t k0,
-                           int depth, int64_t first, int vecs)
+static void multiply_block(const struct tile_isa *isa, const struct product *p, int64_t block,
+                           int64_t n_blocks, int64_t first, int vecs)
 {
     static const ptrdiff_t no_offset[1] = { 0 };
     const bool is_last = (first + vecs) * isa->lanes == p->width;
+    int64_t k0;
+    const int depth = (int)gemm_part(p->depth, n_blocks, block, &k0);
     struct tile tile = {
         .segment = no_offset,
         .n_segments = 1,
@@ -92,6 +130,10 @@ static void multiply_block(const struct tile_isa *isa, const struct product *p, 
             tile.a[i] = p->a + (at + i) * p->a_row + k0;
             tile.c[i] = p->c + (at + i) * p->c_row + first * isa->lanes;
         }
+        if (first == 0)
+            fetch_next(p, n_tiles * n_blocks, block * n_tiles + t);
+        if (first == 0 && block == 0)
+            fetch_rows(p, at, count);
         isa->by_rows(&tile, count, vecs);
     }
 }
@@ -102,13 +144,10 @@ static void multiply(const struct tile_isa *isa, const struct product *p)
     const int64_t n_cuts = gemm_ceil(vecs, isa->vecs);
 
     for (int64_t block = 0; block < n_blocks; block++) {
-        int64_t k0;
-        const int depth = (int)gemm_part(p->depth, n_blocks, block, &k0);
-
         for (int64_t cut = 0; cut < n_cuts; cut++) {
             int64_t first;
             const int64_t some = gemm_part(vecs, n_cuts, cut, &first);
-            multiply_block(isa, p, k0, depth, first, (int)some);
+            multiply_block(isa, p, block, n_blocks, first, (int)some);
         }
     }
 }
@@ -205,6 +244,7 @@ static void run_panel(const struct layer *layer, int64_t row, int64_t rows, int6
         .y = { (float *)call->out[0] + at + unit, r->y_row },
     };
 
+    point_to_next(layer, row, t, unit, &step);
     if (has_state)
         multiply(layer->isa, &(struct product){
                                  .a = before,
@@ -216,8 +256,16 @@ static void run_panel(const struct layer *layer, int64_t row, int64_t rows, int6
                                  .c_row = layer->width,
                                  .rows = rows,
                                  .last = layer->isa->lanes,
+                                 .fetch = { { step.gates.at, r->gates_row, r->units,
+                                              (int)r->n_gates },
+                                            { step.saved.at, r->saved_row, r->units,
+                                              RECURRENT_SAVED },
+                                            { step.y.at, r->y_row, 0, 1 },
+                                            { step.next_h.at, step.next_h.row, 0, 1 } },
+                                 .next = layer->packed +
+                                         (p + 1) % layer->n_panels * r->units * layer->width,
+                                 .next_floats = r->units * layer->width,
                              });
-    point_to_next(layer, row, t, unit, &step);
     if (r->is_lstm)
         layer->cell->lstm(&step);
     else
@@ -382,6 +430,8 @@ static void flow_through_weights(const struct layer *layer, int64_t row, int64_t
     for (int64_t p = 0; p < layer->n_panels; p++) {
         int64_t width, n;
         const int64_t first = panel_at(layer, p, &width, &n);
+        int64_t next_width, next_n;
+        const int64_t next = panel_at(layer, (p + 1) % layer->n_panels, &next_width, &next_n);
         multiply(layer->isa, &(struct product){
                                  .a = dhidden + row * r->gates_row + t * r->gates,
                                  .a_row = r->gates_row,
