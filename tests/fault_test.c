@@ -133,13 +133,14 @@ static enum status train_a_little(struct transport *transport, void *arg)
             sampler_shard_begin(victim->batch, victim->shards, exec_first_shard(exec));
         const struct batch batch = { .step = step,
                                      .samples = victim->batch,
+                                     .weight = victim->batch,
                                      .first = first,
                                      .rows = victim->batch - first,
                                      .x = x,
                                      .y = y };
         TRY(exec_step(exec, &batch, &result));
     }
-    TRY(exec_evaluate(exec, victim->data, &result));
+    TRY(exec_evaluate(exec, dataset_as_source(victim->data), &result));
     TRY(exec_settle(exec));
     exec_destroy(exec);
     comm_destroy(config.comm);

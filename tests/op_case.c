@@ -2,6 +2,8 @@
 /* op_case.c - random legal uses of every op. N samples, C channels, H x W pixels, O outputs. */
 #include "op_case.h"
 
+#include <string.h>
+
 static int between(struct rng *rng, int low, int high)
 {
     return low + (int)rng_below(rng, (uint64_t)(high - low + 1));
@@ -384,6 +386,124 @@ static struct node *add_norm_part(struct graph *graph, const struct op *op, stru
     return graph_add(graph, op, "case", in, n, &attrs);
 }
 
+/* Logits or probabilities, and labels. */
+static struct node *add_classes(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct attrs attrs = { .smoothing = op != &op_accuracy && chance(rng) ? 0.25F : 0 };
+
+    return add(graph, op, rows(graph, "logits", shape_2(d.N, d.O + 1)), labels(graph, d.N),
+               NULL, &attrs);
+}
+
+/* Logits of tokens, and their labels; for the gradient the logarithms of the sums between them. */
+static struct node *add_tokens(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct attrs attrs = { .smoothing =
+                                     op != &op_token_accuracy && chance(rng) ? 0.25F : 0 };
+    struct value *logits = rows(graph, "logits", shape_3(d.N, d.H, d.O + 1));
+    struct value *targets = graph_input(graph, "labels", DTYPE_I32, shape_2(d.N, d.H));
+
+    if (op != &op_token_cross_entropy_grad)
+        return add(graph, op, logits, targets, NULL, &attrs);
+    return add(graph, op, logits, rows(graph, "lse", shape_3(d.N, d.H, 1)), targets, &attrs);
+}
+
+/* Rows of a matrix or of sequences. */
+static struct shape any_rows(const struct draw *d, struct rng *rng)
+{
+    return chance(rng) ? shape_2(d->N, d->C + 1) : shape_3(d->N, d->H, d->C + 1);
+}
+
+static struct node *add_layer_norm(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct shape shape = any_rows(&d, rng);
+    const int64_t features = shape.dim[shape.rank - 1];
+    const struct attrs attrs = { .epsilon = op == &op_layer_norm ? 0.125F : 0 };
+    struct shape saved = shape;
+    struct value *in[GRAPH_IN] = { NULL };
+    int n = 0;
+
+    saved.dim[shape.rank - 1] = 2;
+    if (op == &op_layer_norm_grad)
+        in[n++] = rows(graph, "dy", shape);
+    in[n++] = rows(graph, "x", shape);
+    in[n++] = param(graph, "gamma", shape_1(features));
+    if (op == &op_layer_norm)
+        in[n++] = param(graph, "beta", shape_1(features));
+    else
+        in[n++] = rows(graph, "saved", saved);
+    return graph_add(graph, op, "case", in, n, &attrs);
+}
+
+static struct node *add_softmax(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct shape shape = any_rows(&d, rng);
+
+    return add(graph, op, rows(graph, "a", shape),
+               op == &op_softmax_grad ? rows(graph, "b", shape) : NULL, NULL, NULL);
+}
+
+static struct node *add_positions(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct attrs attrs = { .extent = { d.H + d.O } };
+    struct value *x = rows(graph, "x", shape_3(d.N, d.H, d.C));
+
+    if (op == &op_positions_grad)
+        return add(graph, op, x, NULL, NULL, &attrs);
+    return add(graph, op, x, graph_param_table(graph, "p", shape_2(d.H + d.O, d.C), 1), NULL,
+               NULL);
+}
+
+static struct node *add_attention(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const int heads = between(rng, 1, 2), width = heads * d.C;
+    const struct attrs attrs = { .heads = heads,
+                                 .causal = op != &op_attention_step && chance(rng) };
+    struct value *in[GRAPH_IN] = { NULL };
+    int n = 0;
+
+    if (op == &op_attention_grad)
+        in[n++] = rows(graph, "dy", shape_3(d.N, d.H, width));
+    in[n++] = rows(graph, "qkv", shape_3(d.N, d.H, 3 * width));
+    if (op == &op_attention_grad) {
+        in[n++] = rows(graph, "y", shape_3(d.N, d.H, width));
+        in[n++] = rows(graph, "lse", shape_3(d.N, d.H, heads));
+    }
+    if (op == &op_attention_step) {
+        in[n++] = rows(graph, "cache", shape_3(d.N, d.H + d.O, 2 * width));
+        in[n++] = graph_input(graph, "first", DTYPE_I32, shape_1(d.N));
+    } else if (chance(rng)) {
+        in[n++] = graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H));
+    }
+    return graph_add(graph, op, "case", in, n, &attrs);
+}
+
+/* Ids, of H each, and a table of W rows. */
+static struct node *add_embedding(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const bool is_sort = op == &op_rows_sort, is_grad = op == &op_embedding_grad;
+    const struct attrs attrs = { .rows = is_sort || is_grad ? d.W : 0,
+                                 .by_sample = is_sort && chance(rng) };
+    struct value *ids = graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H));
+
+    if (is_sort)
+        return add(graph, op, ids, NULL, NULL, &attrs);
+    if (is_grad || op == &op_embedding_mean_grad) {
+        const struct shape dy =
+            is_grad && chance(rng) ? shape_3(d.N, d.H, d.O) : shape_2(d.N, d.O);
+        return add(graph, op, rows(graph, "dy", dy), ids, NULL, &attrs);
+    }
+    struct value *table = graph_param_table(graph, "table", shape_2(d.W, d.O), 1);
+    return add(graph, op, ids, table, NULL, &attrs);
+}
+
 /* A layer of O units over sequences of H steps. */
 static struct node *add_recurrent(struct graph *graph, const struct op *op, struct rng *rng)
 {
@@ -406,28 +526,23 @@ static struct node *add_recurrent_grad(struct graph *graph, const struct op *op,
     const struct draw d = draw(rng);
     const bool is_lstm = op == &op_lstm_grad, with_y = chance(rng);
     const int gates = (is_lstm ? 4 : 3) * d.O, states = (is_lstm ? 2 : 1) * d.O;
+    const struct shape y = shape_3(d.N, d.H, d.O);
     const struct attrs attrs = { .with_state = chance(rng) };
-    struct value *in[5] = {
-        rows(graph, "saved", shape_3(d.N, d.H, 5 * d.O)),
+    struct value *in[GRAPH_IN] = {
+        rows(graph, "acts", shape_3(d.N, d.H, gates)),
         param(graph, "w", shape_2(gates, d.O)),
         graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H)),
+        rows(graph, "kept", y),
     };
+    int n = 4;
 
+    if (!is_lstm)
+        in[n++] = rows(graph, "before", y);
     if (with_y)
-        in[3] = rows(graph, "dy", shape_3(d.N, d.H, d.O));
+        in[n++] = rows(graph, "dy", y);
     if (!with_y || chance(rng))
-        in[with_y ? 4 : 3] = rows(graph, "dlast", shape_2(d.N, states));
-    return graph_add(graph, op, "case", in, 5, &attrs);
-}
-
-/* Logits or probabilities, and labels. */
-static struct node *add_classes(struct graph *graph, const struct op *op, struct rng *rng)
-{
-    const struct draw d = draw(rng);
-    const struct attrs attrs = { .smoothing = op != &op_accuracy && chance(rng) ? 0.25F : 0 };
-
-    return add(graph, op, rows(graph, "logits", shape_2(d.N, d.O + 1)), labels(graph, d.N),
-               NULL, &attrs);
+        in[n++] = rows(graph, "dlast", shape_2(d.N, states));
+    return graph_add(graph, op, "case", in, n, &attrs);
 }
 
 static const struct row {
@@ -462,6 +577,21 @@ static const struct row {
     { &op_relu6_grad, add_elementwise },
     { &op_sigmoid, add_elementwise },
     { &op_sigmoid_grad, add_elementwise },
+    { &op_tanh, add_elementwise },
+    { &op_tanh_grad, add_elementwise },
+    { &op_gelu, add_elementwise },
+    { &op_gelu_grad, add_elementwise },
+    { &op_gelu_tanh, add_elementwise },
+    { &op_gelu_tanh_grad, add_elementwise },
+    { &op_layer_norm, add_layer_norm },
+    { &op_layer_norm_grad, add_layer_norm },
+    { &op_softmax, add_softmax },
+    { &op_softmax_grad, add_softmax },
+    { &op_add_positions, add_positions },
+    { &op_positions_grad, add_positions },
+    { &op_attention, add_attention },
+    { &op_attention_grad, add_attention },
+    { &op_attention_step, add_attention },
     { &op_batch_norm, add_batch_norm },
     { &op_batch_norm_grad, add_batch_norm_grad },
     { &op_batch_norm_apply, add_batch_norm },
@@ -473,12 +603,20 @@ static const struct row {
     { &op_softmax_cross_entropy, add_classes },
     { &op_softmax_cross_entropy_grad, add_classes },
     { &op_accuracy, add_classes },
+    { &op_token_cross_entropy, add_tokens },
+    { &op_token_cross_entropy_grad, add_tokens },
+    { &op_token_accuracy, add_tokens },
     { &op_mse, add_elementwise },
     { &op_mse_grad, add_elementwise },
     { &op_lstm, add_recurrent },
     { &op_lstm_grad, add_recurrent_grad },
     { &op_gru, add_recurrent },
     { &op_gru_grad, add_recurrent_grad },
+    { &op_embedding, add_embedding },
+    { &op_embedding_grad, add_embedding },
+    { &op_embedding_mean, add_embedding },
+    { &op_embedding_mean_grad, add_embedding },
+    { &op_rows_sort, add_embedding },
 };
 
 static const struct row *row_of(const struct op *op)
@@ -524,6 +662,16 @@ static void fill_index(const struct attrs *a, const struct shape *shape, struct 
     }
 }
 
+/* Rows of the table that ids are numbers of. */
+static int table_rows(const struct node *node)
+{
+    const bool has_table = node->op == &op_embedding || node->op == &op_embedding_mean;
+
+    return has_table          ? (int)node->in[1]->shape.dim[0]
+           : node->attrs.rows ? (int)node->attrs.rows
+                              : 3;
+}
+
 void op_case_fill(const struct node *node, const struct value *value, const struct shape *shape,
                   struct rng *rng, void *data)
 {
@@ -538,12 +686,24 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
                     : 255;
     } else if (value->dtype == DTYPE_U8) {
         fill_index(&node->attrs, shape, rng, data);
-    } else if (value->dtype == DTYPE_I32 && shape->rank == 2) {
-        for (int64_t i = 0; i < count; i++) /* a sequence that is over in one place of four */
-            ((int32_t *)data)[i] = between(rng, -1, 2);
-    } else if (value->dtype == DTYPE_I32) {
+    } else if (value->dtype == DTYPE_I32 && node->op == &op_attention_step) {
+        for (int64_t i = 0; i < count; i++) /* as many places as are left in the cache */
+            ((int32_t *)data)[i] =
+                between(rng, 0, (int)(node->in[1]->shape.dim[1] - node->in[0]->shape.dim[1]));
+    } else if (value->dtype == DTYPE_I32 &&
+               (node->op == &op_attention || node->op == &op_attention_grad ||
+                row_of(node->op)->add == add_recurrent ||
+                row_of(node->op)->add == add_recurrent_grad)) {
+        for (int64_t i = 0; i < count; i++) /* some tokens are none */
+            ((int32_t *)data)[i] = between(rng, -1, 4);
+    } else if (value->dtype == DTYPE_I32 && row_of(node->op)->add == add_embedding) {
         for (int64_t i = 0; i < count; i++)
-            ((int32_t *)data)[i] = between(rng, 0, (int)node->in[0]->shape.dim[1] - 1);
+            ((int32_t *)data)[i] = between(rng, -1, table_rows(node) - 1);
+    } else if (value->dtype == DTYPE_I32) {
+        const struct shape *logits = &node->in[0]->shape;
+        const int lowest = strncmp(node->op->name, "token_", 6) == 0 ? -1 : 0; /* no label */
+        for (int64_t i = 0; i < count; i++)
+            ((int32_t *)data)[i] = between(rng, lowest, (int)logits->dim[logits->rank - 1] - 1);
     } else {
         for (int64_t i = 0; i < count; i++)
             ((float *)data)[i] = (float)(2 * between(rng, -128, 127) + 1) / 128;

@@ -242,11 +242,13 @@ static double loss_value(const struct function *f)
 {
     const struct value *x = f->node->in[0], *target = f->node->in[1];
     const struct shape *shape = interpret_shape(f->in, x);
-    const int64_t rows = shape->dim[0], columns = shape_count(shape) / rows;
+    const bool tokens = f->node->op == &op_token_cross_entropy;
+    const int64_t count = shape_count(shape);
+    const int64_t columns = tokens ? shape->dim[shape->rank - 1] : count / shape->dim[0];
     const float *data = interpret_data(f->in, x);
     double sum = 0;
 
-    for (int64_t r = 0; r < rows; r++) {
+    for (int64_t r = 0; r < count / columns; r++) {
         const float *row = data + r * columns;
         double total = 0;
         if (f->node->op == &op_mse) {
@@ -259,7 +261,7 @@ static double loss_value(const struct function *f)
             const double smoothing = (double)f->node->attrs.smoothing;
             for (int64_t c = 0; c < columns; c++)
                 total += exp((double)row[c]);
-            for (int64_t c = 0; c < columns; c++)
+            for (int64_t c = 0; c < columns && label >= 0; c++) /* below 0: left out */
                 sum += (smoothing / (double)columns + (c == label ? 1 - smoothing : 0)) *
                        (log(total) - (double)row[c]);
         }
@@ -350,6 +352,13 @@ static void check_few_bends(const struct function *f)
                   f->bent, f->probes);
 }
 
+/* Does one element change many, by less than rounding leaves of a short way? */
+static bool spreads(const struct op *op)
+{
+    return op->across_samples || op == &op_layer_norm || op == &op_softmax ||
+           op == &op_attention;
+}
+
 /* The op's rule against differences of sum(dy * y), or of the loss itself. */
 static void check_gradient(struct graph *graph, struct node *node, struct rng *rng,
                            const struct kernel_choices *choices)
@@ -392,8 +401,8 @@ static void check_gradient(struct graph *graph, struct node *node, struct rng *r
         CHECK_OK(mem_alloc((size_t)count, sizeof *gradient, &gradient));
         memcpy(gradient, interpret_data(in, din[i]), (size_t)count * sizeof *gradient);
         /* Where one element changes all, rounding needs a longer way to vanish in. */
-        check_elements(&f, node->in[i], gradient, node->op->across_samples ? 0x1p-7F : 0x1p-10F,
-                       1e-3, rng);
+        check_elements(&f, node->in[i], gradient, spreads(node->op) ? 0x1p-7F : 0x1p-10F, 1e-3,
+                       rng);
         mem_free(gradient);
     }
     check_few_bends(&f);
@@ -614,14 +623,15 @@ static void check_overwriting(struct graph *graph, struct node *node, struct rng
     const struct kernel_problem problem = problem_of(graph, node);
     const uint64_t seed = rng_u64(rng);
     const struct kernel *kernel;
+    const int o = node->op->overwrites;
 
     if (!node->op->may_overwrite)
         return;
-    CHECK(shape_equal(&node->in[0]->shape, &node->out[0]->shape));
-    CHECK(node->in[0]->layout == node->out[0]->layout);
+    CHECK(shape_equal(&node->in[0]->shape, &node->out[o]->shape));
+    CHECK(node->in[0]->layout == node->out[o]->layout);
     for (size_t k = 0; (kernel = kernel_at(k)); k++) {
         struct kernel_trial *apart, *over;
-        const size_t bytes = (size_t)shape_count(&problem.out[0].shape) * sizeof(float);
+        const size_t bytes = (size_t)shape_count(&problem.out[o].shape) * sizeof(float);
 
         if (strcmp(kernel->op, node->op->name) != 0 ||
             (kernel->can_run && !kernel->can_run(&problem)))
@@ -630,10 +640,13 @@ static void check_overwriting(struct graph *graph, struct node *node, struct rng
         CHECK_OK(kernel_trial_create(kernel, &problem, KERNEL_FILL_NORMAL, seed, &over));
         kernel_trial_run(apart);
         struct kernel_call *call = kernel_trial_call(over);
-        memcpy(call->out[0], call->in[0], bytes);
-        call->in[0] = call->out[0];
+        memcpy(call->out[o], call->in[0], bytes);
+        call->in[0] = call->out[o];
         kernel_trial_run(over);
-        CHECK(memcmp(kernel_trial_call(apart)->out[0], call->out[0], bytes) == 0);
+        for (int i = 0; i < problem.n_out; i++)
+            CHECK(memcmp(kernel_trial_call(apart)->out[i], call->out[i],
+                         (size_t)shape_count(&problem.out[i].shape) *
+                             dtype_size(problem.out[i].dtype)) == 0);
         kernel_trial_destroy(apart);
         kernel_trial_destroy(over);
     }

@@ -80,7 +80,9 @@ static enum status run_steps(struct job *job, struct exec *exec, bool is_first)
     if (is_first)
         get_params(exec, job->params[0]);
     for (int s = 0; s < STEPS; s++) {
-        struct batch batch = { .step = (uint64_t)s, .samples = job->samples[s] };
+        struct batch batch = { .step = (uint64_t)s,
+                               .samples = job->samples[s],
+                               .weight = job->samples[s] };
         struct exec_result result;
 
         batch.first = sampler_shard_begin(batch.samples, shards, first);

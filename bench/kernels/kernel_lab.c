@@ -225,9 +225,10 @@ static const char *const problems[] = {
     "sigmoid_grad 64x96x32x32 64x96x32x32 -> 64x96x32x32",
     "# seq2seq, shard of 64: layers of 512 units, 25 steps",
     "lstm 64x25x2048 2048x512 2048 64x25 64x1024",
-    "lstm_grad 64x25x2560 2048x512 64x25 64x25x512 -> 64x25x2048 64x1024",
+    "lstm_grad 64x25x2048 2048x512 64x25 64x25x512 64x25x512 -> 64x25x2048 64x1024",
     "gru 64x25x1536 1536x512 1536 64x25 64x512",
-    "gru_grad 64x25x2560 1536x512 64x25 64x25x512 -> 64x25x1536 64x25x1536 64x512",
+    "gru_grad 64x25x1536 1536x512 64x25 64x25x512 64x25x512 64x25x512 -> 64x25x1536 64x25x1536 "
+    "64x512",
     "# gpt",
     "linear 1536x384 1152x384 1152",
     "linear 1536x1536 384x1536 384",

@@ -86,7 +86,7 @@ static enum status measure(const struct settings *s, const struct dataset *datas
     const struct shape sample = dataset_sample(dataset);
     const int64_t bytes = shape_count(&sample) * (int64_t)sizeof(float);
     const struct loader_config config = {
-        .dataset = dataset,
+        .source = dataset_as_source(dataset),
         .sampler = { .count = dataset_count(dataset),
                      .batch = s->batch,
                      .seed = s->seed,

@@ -16,14 +16,15 @@
 enum { CLASS_NAME_BYTES = 24, CACHE_LINE = 64 };
 
 struct dataset {
+    struct source source;            /* first: a source is cast to its data set */
     const struct dataset_info *info; /* a row of the table, or `own` */
     struct dataset_info own;
     char *folder;
     const char *name; /* the last part of `folder` */
     const struct format *format;
     struct format_data data;
-    int64_t whole, count; /* samples there are; samples to be seen */
-    int64_t plane;        /* pixels of one channel */
+    int64_t whole; /* samples there are; source.count of them are to be seen */
+    int64_t plane; /* pixels of one channel */
     int channels;
     struct normalizer normalizer;
     char contents[SHA256_HEX];    /* of all samples */
@@ -113,12 +114,12 @@ static void hash_samples(struct sha256 *hash, const struct dataset *dataset)
 {
     enum { LOOKS = 32 };
     const struct format_data *data = &dataset->data;
-    const int64_t looks = dataset->count < LOOKS ? dataset->count : LOOKS;
+    const int64_t looks = dataset->source.count < LOOKS ? dataset->source.count : LOOKS;
 
     for (int i = 0; i < data->n_parts; i++)
         hash_labels(hash, &data->part[i], data->classes);
     for (int64_t i = 0; i < looks; i++) {
-        const int64_t sample = looks > 1 ? i * (dataset->count - 1) / (looks - 1) : 0;
+        const int64_t sample = looks > 1 ? i * (dataset->source.count - 1) / (looks - 1) : 0;
         sha256_add(hash, dataset_pixels(dataset, sample),
                    (size_t)(dataset->plane * dataset->channels));
     }
@@ -139,6 +140,48 @@ static void hash_contents(struct dataset *dataset, enum dataset_split split)
     sha256_end_hex(&hash, dataset->contents);
 }
 
+/* As a source ---------------------------------------------------------------------------- */
+
+static void read_source(const struct source *source, const struct source_how *how,
+                        const int64_t *index, int64_t count,
+                        const int64_t length[SOURCE_SEQUENCES], void *x, int32_t *x2,
+                        int32_t *y)
+{
+    const struct source_how none = { .seed = 0 };
+
+    (void)length;
+    (void)x2;
+    dataset_read_augmented((const struct dataset *)source, how ? how : &none, index, count, x,
+                           y);
+}
+
+static int32_t label_source(const struct source *source, int64_t index)
+{
+    return dataset_label((const struct dataset *)source, index);
+}
+
+static const struct source_kind images = { .read = read_source, .label = label_source };
+
+static void describe_source(struct dataset *dataset)
+{
+    struct source *source = &dataset->source;
+    const struct shape *sample = &dataset->data.sample;
+
+    source->kind = &images;
+    source->info = dataset->info;
+    source->path = dataset->folder;
+    source->fingerprint = dataset->fingerprint;
+    source->sample = *sample;
+    source->row_bytes[SOURCE_X] = (size_t)shape_count(sample) * sizeof(float);
+    source->row_bytes[SOURCE_Y] = sizeof(int32_t);
+    source->scratch_bytes = (size_t)shape_count(sample);
+}
+
+const struct source *dataset_as_source(const struct dataset *dataset)
+{
+    return &dataset->source;
+}
+
 /* Everything that follows from the opened files. */
 static enum status prepare(struct dataset *dataset, enum dataset_split split)
 {
@@ -150,7 +193,8 @@ static enum status prepare(struct dataset *dataset, enum dataset_split split)
         dataset->whole += data->part[i].count;
     dataset->channels = (int)data->sample.dim[0];
     dataset->plane = data->sample.dim[1] * data->sample.dim[2];
-    dataset->count = dataset->whole;
+    dataset->source.count = dataset->whole;
+    describe_source(dataset);
     dataset_set_scale(dataset, NULL);
     hash_contents(dataset, split);
     dataset_limit(dataset, 0);
@@ -192,8 +236,8 @@ void dataset_limit(struct dataset *dataset, int64_t limit)
     char text[128];
     struct sha256 hash;
 
-    dataset->count = limit > 0 && limit < dataset->whole ? limit : dataset->whole;
-    snprintf(text, sizeof text, "%s\n%" PRId64 "\n", dataset->contents, dataset->count);
+    dataset->source.count = limit > 0 && limit < dataset->whole ? limit : dataset->whole;
+    snprintf(text, sizeof text, "%s\n%" PRId64 "\n", dataset->contents, dataset->source.count);
     sha256_init(&hash);
     sha256_add(&hash, text, strlen(text));
     sha256_end_hex(&hash, dataset->fingerprint);
@@ -239,7 +283,7 @@ const char *dataset_format(const struct dataset *dataset)
 
 int64_t dataset_count(const struct dataset *dataset)
 {
-    return dataset->count;
+    return dataset->source.count;
 }
 
 int dataset_classes(const struct dataset *dataset)
@@ -262,7 +306,7 @@ static const struct format_part *part_of(const struct dataset *dataset, int64_t 
 {
     const struct format_part *part = dataset->data.part;
 
-    BUG_ON(*index < 0 || *index >= dataset->count);
+    BUG_ON(*index < 0 || *index >= dataset->source.count);
     for (; *index >= part->count; part++)
         *index -= part->count;
     return part;
@@ -290,7 +334,7 @@ static void have_ready(const struct dataset *dataset, int64_t index)
         __builtin_prefetch(pixels + at);
 }
 
-void dataset_read_augmented(const struct dataset *dataset, const struct augment_epoch *how,
+void dataset_read_augmented(const struct dataset *dataset, const struct source_how *how,
                             const int64_t *index, int64_t count, float *x, int32_t *y)
 {
     const struct normalizer *normalizer = &dataset->normalizer;
@@ -315,7 +359,7 @@ void dataset_read_augmented(const struct dataset *dataset, const struct augment_
 void dataset_read(const struct dataset *dataset, const int64_t *index, int64_t count, float *x,
                   int32_t *y)
 {
-    const struct augment_epoch none = { .seed = 0 };
+    const struct source_how none = { .seed = 0 };
 
     dataset_read_augmented(dataset, &none, index, count, x, y);
 }

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "data/augment.h"
+#include "data/source.h"
 #include "tensor/shape.h"
 
 enum dataset_split { DATASET_TRAIN, DATASET_TEST };
@@ -77,15 +77,11 @@ int32_t dataset_label(const struct dataset *dataset, int64_t index);
 void dataset_read(const struct dataset *dataset, const int64_t *index, int64_t count, float *x,
                   int32_t *y);
 
-/* What augmentation depends on besides the sample. */
-struct augment_epoch {
-    struct augment augment;
-    uint64_t seed;
-    int64_t epoch;
-    uint8_t *scratch; /* bytes of one sample, for one thread */
-};
 /* The same, augmented. */
-void dataset_read_augmented(const struct dataset *dataset, const struct augment_epoch *how,
+void dataset_read_augmented(const struct dataset *dataset, const struct source_how *how,
                             const int64_t *index, int64_t count, float *x, int32_t *y);
+
+/* The same samples for a loader or an evaluation; borrowed. */
+const struct source *dataset_as_source(const struct dataset *dataset);
 
 #endif /* DATA_DATASET_H */

@@ -120,7 +120,7 @@ static void test_augmented_samples_are_the_draws(struct rng *rng)
 {
     enum { COUNT = 8, HEIGHT = 6, WIDTH = 5, PLANE = HEIGHT * WIDTH };
     uint8_t scratch[PLANE];
-    const struct augment_epoch how = {
+    const struct source_how how = {
         .augment = { .crop = (int)rng_below(rng, 5),
                      .flip = rng_below(rng, 2),
                      .cutout = (int)rng_below(rng, 6) },

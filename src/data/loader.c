@@ -25,7 +25,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { DEPTH_LEAST = 2, DEPTH_MOST = 16, AHEAD_BYTES = 8 << 20, FLOATS_PER_LINE = 16 };
+enum { DEPTH_LEAST = 2, DEPTH_MOST = 16, AHEAD_BYTES = 8 << 20 };
 enum { READERS_PICKED = 4, WINDOW = 16 };
 
 struct slot {
@@ -37,17 +37,16 @@ struct slot {
 struct reader {
     struct loader *loader;
     int number;
-    uint8_t *scratch; /* a sample's bytes */
+    uint8_t *scratch; /* for augmentation */
     pthread_t thread;
 };
 
 struct loader {
     struct loader_config config; /* depth is the one in use */
     uint64_t total;              /* batches there will be */
-    size_t slot_bytes;           /* of a batch's x */
+    size_t slot_bytes;           /* of a batch */
     struct slot *slots;          /* depth */
-    float *x;                    /* of all slots */
-    int32_t *y;
+    char *parts;                 /* x, x2 and y of all slots */
     int64_t *index;
     struct reader *readers;
     uint8_t *scratch; /* of all readers */
@@ -116,9 +115,22 @@ static bool claim(struct loader *loader, uint64_t *out_number)
     return goes_on;
 }
 
-/* Which samples batch `number` holds. The slot is the reader's, and the turn. */
-static void look_up(struct loader *loader, uint64_t number)
+static struct source_how how_in(const struct reader *reader, int64_t epoch)
 {
+    const struct loader_config *config = &reader->loader->config;
+
+    return (struct source_how){
+        .augment = config->augment,
+        .seed = config->sampler.seed,
+        .epoch = epoch,
+        .scratch = reader->scratch,
+    };
+}
+
+/* Which samples batch `number` holds. The slot is the reader's, and the turn. */
+static void look_up(const struct reader *reader, uint64_t number)
+{
+    struct loader *loader = reader->loader;
     struct slot *slot = slot_of(loader, number);
     struct batch *batch = &slot->batch;
 
@@ -128,21 +140,21 @@ static void look_up(struct loader *loader, uint64_t number)
     batch->samples = step.samples;
     batch->rows = rows_of(&loader->config, step.samples, &batch->first);
     memcpy(slot->index, step.index + batch->first, (size_t)batch->rows * sizeof *slot->index);
+
+    const struct source *source = loader->config.source;
+    const struct source_how how = how_in(reader, step.epoch);
+    source_extents(source, step.index, step.samples, batch->length);
+    batch->weight = source_weight(source, &how, step.index, step.samples);
 }
 
 /* The slot is the reader's; no lock is held. */
 static void fill(const struct reader *reader, const struct slot *slot)
 {
-    const struct loader_config *config = &reader->loader->config;
     const struct batch *batch = &slot->batch;
-    const struct augment_epoch how = {
-        .augment = config->augment,
-        .seed = config->sampler.seed,
-        .epoch = batch->epoch,
-        .scratch = reader->scratch,
-    };
+    const struct source_how how = how_in(reader, batch->epoch);
 
-    dataset_read_augmented(config->dataset, &how, slot->index, batch->rows, batch->x, batch->y);
+    source_read(reader->loader->config.source, &how, slot->index, batch->rows, batch->length,
+                batch->x, batch->x2, batch->y);
 }
 
 /* Makes the batch, and full ones that waited for it, ready. */
@@ -178,7 +190,7 @@ static void *read_ahead(void *arg)
         pthread_mutex_lock(&loader->turn);
         const bool goes_on = claim(loader, &number);
         if (goes_on)
-            look_up(loader, number);
+            look_up(reader, number);
         pthread_mutex_unlock(&loader->turn);
         if (!goes_on)
             return NULL;
@@ -189,7 +201,7 @@ static void *read_ahead(void *arg)
 
 static enum status check_config(const struct loader_config *config)
 {
-    const int64_t there = dataset_count(config->dataset);
+    const int64_t there = source_count(config->source);
 
     if (config->sampler.count > there)
         return FAIL(STATUS_USAGE,
@@ -206,8 +218,9 @@ static enum status check_config(const struct loader_config *config)
     if (config->threads < 0 || config->threads > LOADER_THREADS)
         return FAIL(STATUS_USAGE, "%d threads to read: from 1 to %d, or 0 to pick",
                     config->threads, LOADER_THREADS);
-    const struct shape sample = dataset_sample(config->dataset);
-    return augment_check(&config->augment, &sample);
+    if (source_has_sequences(config->source))
+        return STATUS_OK;
+    return augment_check(&config->augment, &config->source->sample);
 }
 
 /* A shorter step may give more rows: the third of 5 shards has 1 of 2 samples, 0 of 3. */
@@ -235,29 +248,47 @@ static int pick_depth(const struct loader_config *config, int64_t bytes)
     return total < (uint64_t)depth ? (int)total + (total == 0) : (int)depth;
 }
 
-/* Takes the memory of all slots; each slot's x starts a cache line. */
+static size_t whole_lines(size_t bytes)
+{
+    return (bytes + MEM_ALIGN - 1) / MEM_ALIGN * MEM_ALIGN;
+}
+
+/* Bytes of a batch's parts; each starts a cache line. */
+static enum status size_parts(const struct loader_config *config, int64_t rows,
+                              size_t out[SOURCE_PARTS])
+{
+    for (int part = 0; part < SOURCE_PARTS; part++) {
+        if (__builtin_mul_overflow((size_t)rows, source_row_bytes(config->source, part),
+                                   &out[part]) ||
+            out[part] > INT64_MAX / 8)
+            return FAIL(STATUS_NO_MEMORY,
+                        "a batch of %" PRId64 " rows is more than memory can hold", rows);
+        out[part] = whole_lines(out[part]);
+    }
+    return STATUS_OK;
+}
+
+/* Takes the memory of all slots. */
 static enum status make_slots(struct loader *loader)
 {
     const struct loader_config *config = &loader->config;
-    const struct shape sample = dataset_sample(config->dataset);
     const int64_t rows = most_rows(config);
-    int64_t floats;
+    size_t bytes[SOURCE_PARTS];
 
-    if (__builtin_mul_overflow(rows, shape_count(&sample), &floats) || floats > INT64_MAX / 8)
-        return FAIL(STATUS_NO_MEMORY,
-                    "a batch of %" PRId64 " rows is more than memory can hold", rows);
-    floats = (floats + FLOATS_PER_LINE - 1) / FLOATS_PER_LINE * FLOATS_PER_LINE;
-    loader->slot_bytes = (size_t)floats * sizeof(float);
+    TRY(size_parts(config, rows, bytes));
+    loader->slot_bytes = bytes[SOURCE_X] + bytes[SOURCE_X2] + bytes[SOURCE_Y];
     loader->config.depth = pick_depth(config, (int64_t)loader->slot_bytes);
 
     const size_t depth = (size_t)config->depth;
     TRY(mem_alloc(depth, sizeof *loader->slots, &loader->slots));
-    TRY(mem_alloc(depth, loader->slot_bytes, &loader->x));
-    TRY(mem_alloc(depth * (size_t)rows, sizeof *loader->y, &loader->y));
+    TRY(mem_alloc(depth, loader->slot_bytes, &loader->parts));
     TRY(mem_alloc(depth * (size_t)rows, sizeof *loader->index, &loader->index));
     for (size_t i = 0; i < depth; i++) {
-        loader->slots[i].batch.x = loader->x + i * (size_t)floats;
-        loader->slots[i].batch.y = loader->y + i * (size_t)rows;
+        struct batch *batch = &loader->slots[i].batch;
+        char *x = loader->parts + i * loader->slot_bytes, *x2 = x + bytes[SOURCE_X];
+        batch->x = x;
+        batch->x2 = bytes[SOURCE_X2] ? (int32_t *)x2 : NULL;
+        batch->y = (int32_t *)(x2 + bytes[SOURCE_X2]);
         loader->slots[i].index = loader->index + i * (size_t)rows;
     }
     return STATUS_OK;
@@ -267,9 +298,8 @@ static enum status make_slots(struct loader *loader)
 static enum status make_readers(struct loader *loader)
 {
     const struct loader_config *config = &loader->config;
-    const struct shape sample = dataset_sample(config->dataset);
     const int wanted = config->threads ? config->threads : READERS_PICKED;
-    const size_t bytes = ((size_t)shape_count(&sample) + MEM_ALIGN - 1) / MEM_ALIGN * MEM_ALIGN;
+    const size_t bytes = whole_lines(config->source->scratch_bytes);
 
     loader->n_readers = wanted < config->depth ? wanted : config->depth;
     loader->n_active = config->threads ? loader->n_readers : 1;
@@ -354,8 +384,7 @@ void loader_destroy(struct loader *loader)
     mem_free(loader->scratch);
     mem_free(loader->readers);
     mem_free(loader->index);
-    mem_free(loader->y);
-    mem_free(loader->x);
+    mem_free(loader->parts);
     mem_free(loader->slots);
     sampler_destroy(loader->sampler);
     mem_free(loader);

@@ -12,15 +12,15 @@
 #define DATA_LOADER_H
 
 #include "base/status.h"
-#include "data/dataset.h"
 #include "data/sampler.h"
+#include "data/source.h"
 
 struct loader;
 
 enum { LOADER_THREADS = 64 }; /* at most */
 
 struct loader_config {
-    const struct dataset *dataset; /* borrowed while the loader lives */
+    const struct source *source; /* borrowed while the loader lives */
     struct sampler_config sampler;
     int64_t shards;                /* V of the whole job */
     int64_t first_shard, n_shards; /* this rank's shards, in a row */
@@ -37,8 +37,12 @@ struct batch {
     int64_t samples; /* of the whole step */
     int64_t first;   /* position in the step of row 0 */
     int64_t rows;    /* rows of this rank; may be 0 */
-    float *x;        /* rows x (H, W, C) */
-    int32_t *y;      /* rows */
+    int64_t weight;  /* labels of the whole step that count: its samples, or tokens */
+    /* Of sequences: how long all of the step are, on every rank. */
+    int64_t length[SOURCE_SEQUENCES];
+    void *x;     /* rows x (H, W, C) floats, or rows x length[0] ids (int32_t) */
+    int32_t *x2; /* rows x length[1] ids of a decoder; NULL if there is none */
+    int32_t *y;  /* rows, or rows x length of the last sequence */
 };
 
 MUST_CHECK enum status loader_create(const struct loader_config *config, struct loader **out);

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/test.h"
 #include "data/data_testing.h"
+#include "data/dataset.h"
 
 #include <string.h>
 
@@ -25,7 +26,7 @@ static struct dataset *open_set(struct rng *rng, int64_t count)
 static struct loader_config random_config(struct rng *rng, const struct dataset *dataset)
 {
     struct loader_config config = {
-        .dataset = dataset,
+        .source = dataset_as_source(dataset),
         .sampler = { .count = dataset_count(dataset),
                      .batch = 1 + (int64_t)rng_below(rng, BATCH_MOST),
                      .seed = rng_u64(rng),
@@ -49,20 +50,24 @@ static void check_batch(const struct loader_config *config, struct sampler *samp
 {
     const struct sampler_step step = sampler_step(sampler, number);
     uint8_t scratch[SAMPLE];
-    const struct augment_epoch how = { .augment = config->augment,
-                                       .seed = config->sampler.seed,
-                                       .epoch = step.epoch,
-                                       .scratch = scratch };
+    const struct source_how how = { .augment = config->augment,
+                                    .seed = config->sampler.seed,
+                                    .epoch = step.epoch,
+                                    .scratch = scratch };
     float x[SAMPLE];
     int32_t y;
+    const int64_t length[SOURCE_SEQUENCES] = { 0 };
 
     CHECK_INT(number, batch->step);
     CHECK_INT(step.epoch, batch->epoch);
     CHECK_INT(step.samples, batch->samples);
+    CHECK_INT(step.samples, batch->weight);
+    CHECK(batch->length[0] == 0 && batch->length[1] == 0 && batch->x2 == NULL);
     CHECK(batch->rows >= 0 && batch->first + batch->rows <= step.samples);
     for (int64_t i = 0; i < batch->rows; i++) {
-        dataset_read_augmented(config->dataset, &how, step.index + batch->first + i, 1, x, &y);
-        CHECK(memcmp(x, batch->x + i * SAMPLE, sizeof x) == 0);
+        source_read(config->source, &how, step.index + batch->first + i, 1, length, x, NULL,
+                    &y);
+        CHECK(memcmp(x, (const float *)batch->x + i * SAMPLE, sizeof x) == 0);
         CHECK_INT(y, batch->y[i]);
     }
     CHECK((uintptr_t)batch->x % 64 == 0);
@@ -165,7 +170,7 @@ static void test_a_shorter_step_may_have_more_rows(void)
 
     rng_init(&rng, 4, 0);
     struct dataset *dataset = open_set(&rng, 5);
-    const struct loader_config config = { .dataset = dataset,
+    const struct loader_config config = { .source = dataset_as_source(dataset),
                                           .sampler = { .count = 5, .batch = 3 },
                                           .shards = 5,
                                           .first_shard = 2,
@@ -178,7 +183,7 @@ static void test_a_shorter_step_may_have_more_rows(void)
         CHECK_INT(i % 2, batch[i]->rows);
     }
     CHECK(batch[2]->y >= batch[1]->y + 1); /* and has room for it */
-    CHECK(batch[2]->x >= batch[1]->x + SAMPLE);
+    CHECK((float *)batch[2]->x >= (float *)batch[1]->x + SAMPLE);
     loader_destroy(loader);
     dataset_close(dataset);
 }
@@ -218,7 +223,7 @@ static void test_readers_join_where_one_is_not_enough(void)
     rng_init(&rng, 5, 0);
     data_testing_make(&rng, test_folder(), &set);
     CHECK_OK(dataset_open(test_folder(), DATASET_TRAIN, &dataset));
-    struct loader_config config = { .dataset = dataset,
+    struct loader_config config = { .source = dataset_as_source(dataset),
                                     .sampler = { .count = 300, .batch = 150, .shuffle = true },
                                     .shards = 1,
                                     .n_shards = 1,

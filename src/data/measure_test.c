@@ -4,6 +4,7 @@
 
 #include "base/test.h"
 #include "data/data_testing.h"
+#include "data/dataset.h"
 
 static int n_told;
 
@@ -25,7 +26,7 @@ static void test_a_loader_is_measured(void)
     rng_init(&rng, 1, 0);
     data_testing_make(&rng, test_folder(), &set);
     CHECK_OK(dataset_open(test_folder(), DATASET_TRAIN, &dataset));
-    struct loader_config config = { .dataset = dataset,
+    struct loader_config config = { .source = dataset_as_source(dataset),
                                     .sampler = { .count = 100, .batch = 32, .shuffle = true },
                                     .shards = 1,
                                     .n_shards = 1,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* evaluate.c - forward over a data set, shared by all lanes of all ranks; forward of some samples.
  *
- * The data set is cut into batches of EVAL_ROWS, whatever the number of ranks; lane i of p takes
+ * The data set is cut into batches of EVAL_ROWS or fewer, whatever the number of ranks; lane i of p takes
  * batches i, i+p, ... Each batch's loss and count, and each sample's answer, go to a place of their
  * own; losses are added in the order of batches, so the result has the same bits on any number of
  * ranks. What is counted of answers is whole numbers.
@@ -12,7 +12,8 @@
 #include "base/mem.h"
 #include "exec/state.h"
 
-enum { TOP = 5 };
+/* Tokens, and their logits, of an evaluation's batch at most. */
+enum { TOP = 5, EVAL_TOKENS = 4096, EVAL_LOGITS = 1 << 24 };
 
 static const struct graph_roles *eval_roles(const struct exec *exec)
 {
@@ -61,40 +62,58 @@ static struct answer answer_of(const float *logits, int classes, int32_t label)
     return answer;
 }
 
-static void note_answers(const struct lane *lane, const struct plan *plan, int64_t first)
+static void note_answers(const struct lane *lane, const struct plan *plan, const int64_t *index)
 {
     const struct exec *exec = lane->exec;
     const float *logits = output_of(lane, plan);
 
     for (int64_t i = 0; i < plan->extents.rows; i++)
-        exec->eval_answers[first + i] =
+        exec->eval_answers[index[i]] =
             answer_of(logits + i * exec->classes, exec->classes, lane->eval_y[i]);
 }
 
-static void run_plan(struct lane *lane, const struct plan *plan)
+/* Those of a batch of these samples. */
+static struct extents extents_of(const struct source *source, const int64_t *index,
+                                 int64_t rows)
 {
+    struct extents extents = { .rows = rows };
+
+    source_extents(source, index, rows, extents.length);
+    return extents;
+}
+
+/* Reads the samples and runs the forward graph on them. */
+static const struct plan *run_samples(struct lane *lane, const int64_t *index, int64_t rows)
+{
+    const struct source *source = lane->exec->eval_data;
+    const struct extents extents = extents_of(source, index, rows);
+    const struct plan *plan = lane_plan(lane, extents, true);
     const struct kernel_step step = { .seed = lane->exec->config.seed, .inv_batch = 1 };
 
+    source_read(source, NULL, index, rows, extents.length, lane->eval_x, lane->eval_x2,
+                lane->eval_y);
     lane->bases[BASE_INPUT] = (char *)lane->eval_x;
+    lane->bases[BASE_SECOND] = (char *)lane->eval_x2;
     lane->bases[BASE_TARGET] = (char *)lane->eval_y;
     for (int i = 0; i < plan->n_instructions; i++)
         lane_run(lane, &plan->instructions[i], &step);
+    return plan;
 }
 
-/* Numbers that a sample's output has. */
+/* Numbers that a sample's output has at most. */
 static int64_t output_floats(const struct exec *exec)
 {
     const struct shape *s = &eval_roles(exec)->output->shape;
     return shape_count(s) / s->dim[0];
 }
 
-/* A sample's output, which lies as `value` does, in plain order. */
-static void copy_plain(const struct value *value, const float *from, float *to)
+/* A sample's output of `floats` numbers, which lies as `value` does, in plain order. */
+static void copy_plain(const struct value *value, int64_t floats, const float *from, float *to)
 {
     const struct shape *s = &value->shape;
 
     if (value->layout != LAYOUT_NHWC) {
-        memcpy(to, from, (size_t)(shape_count(s) / s->dim[0]) * sizeof *to);
+        memcpy(to, from, (size_t)floats * sizeof *to);
         return;
     }
     const int64_t channels = s->dim[1], plane = s->dim[2] * s->dim[3];
@@ -103,57 +122,83 @@ static void copy_plain(const struct value *value, const float *from, float *to)
             to[c * plane + p] = from[p * channels + c];
 }
 
-/* All rows of the plan's output, in plain order. */
-static void copy_outputs(const struct lane *lane, const struct plan *plan, float *to)
+/* The plan's output of its row i, in plain order. */
+static void copy_output(const struct lane *lane, const struct plan *plan, int64_t i, float *to)
 {
     const struct value *output = eval_roles(lane->exec)->output;
-    const int64_t floats = output_floats(lane->exec);
 
-    for (int64_t i = 0; i < plan->extents.rows; i++)
-        copy_plain(output, output_of(lane, plan) + i * floats, to + i * floats);
+    copy_plain(output, plan->output_floats, output_of(lane, plan) + i * plan->output_floats,
+               to);
+}
+
+/* The batches of an evaluation: how many samples each has, whatever the number of ranks. A token
+ * model's have fewer, as each sample has many outputs. */
+static int64_t rows_at_once(const struct exec *exec, const struct source *source)
+{
+    const struct graph_roles *roles = eval_roles(exec);
+
+    if (!roles->target || !roles->target->sequence)
+        return EVAL_ROWS;
+    const struct shape *output = &roles->output->shape;
+    const int64_t by_logits = EVAL_LOGITS / output->dim[output->rank - 1];
+    const int64_t tokens = by_logits < EVAL_TOKENS ? by_logits : EVAL_TOKENS;
+    const int64_t longest = (int64_t)(source_row_bytes(source, SOURCE_Y) / sizeof(int32_t));
+    const int64_t rows = tokens / (longest > 0 ? longest : 1);
+    return rows < 1 ? 1 : rows > EVAL_ROWS ? EVAL_ROWS : rows;
+}
+
+static int64_t batch_count(const struct exec *exec, const struct source *source)
+{
+    const int64_t rows = rows_at_once(exec, source);
+    return (source_count(source) + rows - 1) / rows;
+}
+
+/* The samples of batch b; returns how many. */
+static int64_t batch_samples(const struct exec *exec, const struct source *source, int64_t b,
+                             int64_t index[EVAL_ROWS])
+{
+    const int64_t at_once = rows_at_once(exec, source), first = b * at_once;
+    const int64_t left = source_count(source) - first;
+    const int64_t rows = left < at_once ? left : at_once;
+
+    for (int64_t i = 0; i < rows; i++)
+        index[i] = source_at(source, first + i);
+    return rows;
 }
 
 static void run_batches(struct lane *lane)
 {
     struct exec *exec = lane->exec;
-    const struct dataset *data = exec->eval_data;
-    const int64_t count = dataset_count(data), n_batches = (count + EVAL_ROWS - 1) / EVAL_ROWS;
     const int64_t begin = clock_ns();
     int64_t index[EVAL_ROWS];
 
-    for (int64_t b = lane->number; b < n_batches; b += exec->all_lanes) {
-        const int64_t first = b * EVAL_ROWS;
-        const int64_t rows = count - first < EVAL_ROWS ? count - first : EVAL_ROWS;
-        const struct plan *plan = lane_plan(lane, (struct extents){ .rows = rows }, true);
-
-        for (int64_t i = 0; i < rows; i++)
-            index[i] = first + i;
-        dataset_read(data, index, rows, lane->eval_x, lane->eval_y);
+    for (int64_t b = exec->eval_begin; b < exec->eval_end; b++) {
+        if (b % exec->all_lanes != lane->number)
+            continue;
+        const int64_t rows = batch_samples(exec, exec->eval_data, b, index);
         lane->bases[BASE_LOSS] = (char *)&exec->eval_losses[b];
         lane->bases[BASE_CORRECT] = (char *)&exec->eval_corrects[b];
-        run_plan(lane, plan);
+        const struct plan *plan = run_samples(lane, index, rows);
         if (exec->classes)
-            note_answers(lane, plan, first);
-        if (exec->eval_outputs)
-            copy_outputs(lane, plan, exec->eval_outputs + first * output_floats(exec));
+            note_answers(lane, plan, index);
+        for (int64_t i = 0; exec->eval_outputs && i < rows; i++)
+            copy_output(lane, plan, i, exec->eval_outputs + index[i] * output_floats(exec));
     }
-    transport_raise(exec->evaluated, 1);
     lane->times.evaluate += clock_ns() - begin;
 }
 
 /* Buffers for samples, made when they are first needed. */
-static enum status make_samples(struct lane *lane, const struct dataset *data)
+static enum status make_samples(struct lane *lane, const struct source *source)
 {
-    const struct shape sample = dataset_sample(data);
-
     if (lane->eval_x)
         return STATUS_OK;
-    TRY(mem_alloc((size_t)(EVAL_ROWS * shape_count(&sample)), sizeof(float), &lane->eval_x));
-    return mem_alloc(EVAL_ROWS, sizeof(int32_t), &lane->eval_y);
+    TRY(mem_alloc(EVAL_ROWS, source_row_bytes(source, SOURCE_X), &lane->eval_x));
+    TRY(mem_alloc(EVAL_ROWS, source_row_bytes(source, SOURCE_X2), &lane->eval_x2));
+    return mem_alloc(EVAL_ROWS, source_row_bytes(source, SOURCE_Y), &lane->eval_y);
 }
 
 /* Buffers for results likewise. */
-static enum status make_room(struct exec *exec, const struct dataset *data, int64_t n_batches)
+static enum status make_room(struct exec *exec, const struct source *source, int64_t n_batches)
 {
     const struct graph_roles *roles = eval_roles(exec);
 
@@ -175,37 +220,37 @@ static enum status make_room(struct exec *exec, const struct dataset *data, int6
         exec->eval_capacity = n_batches;
     }
     for (int i = 0; i < exec->n_lanes; i++)
-        TRY(make_samples(&exec->lanes[i], data));
+        TRY(make_samples(&exec->lanes[i], source));
     return STATUS_OK;
 }
 
 /* Samples of another shape than the model's would be read as something else, or past their end. */
-static enum status check_samples(const struct exec *exec, const struct dataset *dataset)
+static enum status check_samples(const struct exec *exec, const struct source *source)
 {
     if (!exec->config.eval)
         return FAIL(STATUS_USAGE, "graph %s comes without one for evaluation",
                     graph_name(exec->config.train));
-    const struct shape *input = &eval_roles(exec)->input->shape;
+    const struct value *value = eval_roles(exec)->input;
+    const struct shape *input = &value->shape;
     const struct shape wanted = shape_of(input->rank - 1, input->dim + 1);
-    const struct shape sample = dataset_sample(dataset);
     char there[SHAPE_TEXT], here[SHAPE_TEXT];
 
-    if (shape_equal(&sample, &wanted))
+    if (value->sequence ? source_has_sequences(source) : shape_equal(&source->sample, &wanted))
         return STATUS_OK;
-    return FAIL(STATUS_MISMATCH, "%s: samples are %s, the model takes %s",
-                dataset_path(dataset), shape_print(&sample, there), shape_print(&wanted, here));
+    return FAIL(STATUS_MISMATCH, "%s: samples are %s, the model takes %s", source->path,
+                shape_print(&source->sample, there), shape_print(&wanted, here));
 }
 
-static void count_answers(struct exec *exec, const struct dataset *dataset, int64_t *out_top5)
+static void count_answers(struct exec *exec, const struct source *source, int64_t *out_top5)
 {
     const size_t classes = (size_t)exec->classes;
 
     if (!classes)
         return;
     memset(exec->confusion, 0, classes * classes * sizeof *exec->confusion);
-    for (int64_t i = 0; i < dataset_count(dataset); i++) {
+    for (int64_t i = 0; i < source_count(source); i++) {
         const struct answer *answer = &exec->eval_answers[i];
-        const int32_t label = dataset_label(dataset, i);
+        const int32_t label = source_label(source, i);
         if (label < 0 || label >= exec->classes)
             continue;
         exec->confusion[(size_t)label * classes + (size_t)answer->class]++;
@@ -213,22 +258,51 @@ static void count_answers(struct exec *exec, const struct dataset *dataset, int6
     }
 }
 
-enum status exec_evaluate(struct exec *exec, const struct dataset *dataset,
+/* Of all samples, in the order of evaluation. */
+static int64_t weigh(const struct source *source)
+{
+    int64_t weight = 0;
+
+    for (int64_t i = 0; i < source_count(source); i++)
+        weight += source_weight(source, NULL, &i, 1);
+    return weight;
+}
+
+/* Makes plans for batches from eval_begin on, as many as there is room for; sets eval_end. */
+static enum status prepare_batches(struct exec *exec, const struct source *source)
+{
+    int64_t index[EVAL_ROWS];
+    int n_plans = 0;
+
+    for (exec->eval_end = exec->eval_begin;
+         exec->eval_end < batch_count(exec, source) && n_plans < PLANS_MAX; exec->eval_end++) {
+        const int64_t rows = batch_samples(exec, source, exec->eval_end, index);
+        const struct extents extents = extents_of(source, index, rows);
+        n_plans +=
+            exec->eval_end == exec->eval_begin || !extents_equal(extents, exec->eval_extents);
+        exec->eval_extents = extents;
+        TRY(exec_prepare(exec, extents, true));
+    }
+    return STATUS_OK;
+}
+
+enum status exec_evaluate(struct exec *exec, const struct source *source,
                           struct exec_result *out)
 {
-    const int64_t count = dataset_count(dataset);
-    const int64_t n_batches = (count + EVAL_ROWS - 1) / EVAL_ROWS;
-    struct exec_result result = { .samples = count };
+    const int64_t n_batches = exec->config.eval ? batch_count(exec, source) : 0;
+    struct exec_result result = { .samples = source_count(source), .weight = weigh(source) };
 
-    TRY(check_samples(exec, dataset));
+    TRY(check_samples(exec, source));
     TRY(exec_settle(exec));
-    TRY(make_room(exec, dataset, n_batches));
-    if (count >= EVAL_ROWS)
-        TRY(exec_prepare(exec, (struct extents){ .rows = EVAL_ROWS }, true));
-    TRY(exec_prepare(exec, (struct extents){ .rows = count % EVAL_ROWS }, true));
-    exec->eval_data = dataset;
-    TRY(exec_on_lanes(exec, run_batches));
+    TRY(make_room(exec, source, n_batches));
+    exec->eval_data = source;
+    for (exec->eval_begin = 0; exec->eval_begin < n_batches;
+         exec->eval_begin = exec->eval_end) {
+        TRY(prepare_batches(exec, source));
+        TRY(exec_on_lanes(exec, run_batches));
+    }
     exec_meet(exec, "evaluated");
+    transport_raise(exec->evaluated, (uint32_t)exec->n_lanes);
     exec->evaluations++;
     TRY(exec_wait(exec, &exec->lanes[0], exec->evaluated,
                   exec->evaluations * (uint32_t)exec->all_lanes,
@@ -237,8 +311,8 @@ enum status exec_evaluate(struct exec *exec, const struct dataset *dataset,
         result.loss += (double)exec->eval_losses[b];
         result.correct += (double)exec->eval_corrects[b];
     }
-    result.loss = count ? result.loss / (double)count : 0;
-    count_answers(exec, dataset, &result.top5);
+    result.loss = result.weight ? result.loss / (double)result.weight : 0;
+    count_answers(exec, source, &result.top5);
     *out = result;
     /* Nobody may write new results before all have read these. */
     return exec_settle(exec);
@@ -262,27 +336,24 @@ static void predict(struct lane *lane)
     const struct exec *exec = lane->exec;
 
     if (lane != exec->lanes)
-        return; /* one lane is enough for so few */
-    const struct plan *plan =
-        lane_plan(lane, (struct extents){ .rows = exec->predict_count }, true);
-    dataset_read(exec->eval_data, exec->predict_index, plan->extents.rows, lane->eval_x,
-                 lane->eval_y);
+        return;                                     /* one lane is enough for so few */
     lane->bases[BASE_LOSS] = (char *)lane->scratch; /* nobody asks for these */
     lane->bases[BASE_CORRECT] = (char *)(lane->scratch + 1);
-    run_plan(lane, plan);
-    copy_outputs(lane, plan, exec->predict_out);
+    const struct plan *plan = run_samples(lane, exec->predict_index, exec->predict_count);
+    for (int64_t i = 0; i < exec->predict_count; i++)
+        copy_output(lane, plan, i, exec->predict_out + i * output_floats(exec));
 }
 
-enum status exec_predict(struct exec *exec, const struct dataset *dataset, const int64_t *index,
+enum status exec_predict(struct exec *exec, const struct source *source, const int64_t *index,
                          int64_t count, float *out)
 {
     BUG_ON(count < 0 || count > EXEC_PREDICT);
-    TRY(check_samples(exec, dataset));
+    TRY(check_samples(exec, source));
     if (count == 0)
         return STATUS_OK;
-    TRY(make_samples(&exec->lanes[0], dataset));
-    TRY(exec_prepare(exec, (struct extents){ .rows = count }, true));
-    exec->eval_data = dataset;
+    TRY(make_samples(&exec->lanes[0], source));
+    TRY(exec_prepare(exec, extents_of(source, index, count), true));
+    exec->eval_data = source;
     exec->predict_index = index;
     exec->predict_count = count;
     exec->predict_out = out;

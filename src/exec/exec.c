@@ -339,6 +339,7 @@ void exec_destroy(struct exec *exec)
         mem_free(lane->scratch);
         columns_destroy(lane);
         mem_free(lane->eval_x);
+        mem_free(lane->eval_x2);
         mem_free(lane->eval_y);
     }
     mem_free(exec->lanes);

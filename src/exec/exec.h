@@ -20,8 +20,8 @@
 
 #include "base/status.h"
 #include "comm/comm.h"
-#include "data/dataset.h"
 #include "data/loader.h"
+#include "data/source.h"
 #include "graph/graph.h"
 #include "kernel/kernel.h"
 #include "optim/optim.h"
@@ -47,16 +47,17 @@ MUST_CHECK enum status exec_create(const struct exec_config *config, struct exec
 void exec_destroy(struct exec *exec); /* NULL is allowed */
 
 struct exec_result {
-    double loss, correct; /* of the whole step or data set: mean loss; samples right */
+    double loss, correct; /* of the whole step or data set: mean loss; labels met */
     int64_t samples;
-    int64_t top5; /* exec_evaluate: samples whose label has one of the five largest logits */
+    int64_t weight; /* labels that count: one a sample, or those of tokens */
+    int64_t top5;   /* exec_evaluate: samples whose label has one of the five largest logits */
 };
 
 /* Collective: one training step on this rank's part of the samples. */
 MUST_CHECK enum status exec_step(struct exec *exec, const struct batch *batch,
                                  struct exec_result *out);
 /* Collective: forward over a data set. */
-MUST_CHECK enum status exec_evaluate(struct exec *exec, const struct dataset *dataset,
+MUST_CHECK enum status exec_evaluate(struct exec *exec, const struct source *source,
                                      struct exec_result *out);
 /* From now on exec_evaluate also writes each sample's output, in plain row-major order, to `out`; NULL
  * ends it. For a job of one rank: a rank writes those it has computed. */
@@ -69,7 +70,7 @@ const int64_t *exec_confusion(const struct exec *exec, int *out_classes);
 /* The output of some samples in plain row-major order, `count` at most EXEC_PREDICT. Not collective: on
  * a settled exec, while no rank trains. */
 enum { EXEC_PREDICT = 128 };
-MUST_CHECK enum status exec_predict(struct exec *exec, const struct dataset *dataset,
+MUST_CHECK enum status exec_predict(struct exec *exec, const struct source *source,
                                     const int64_t *index, int64_t count, float *out);
 
 /* Collective: waits until every update so far is visible here. */

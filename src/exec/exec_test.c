@@ -13,6 +13,7 @@
 #include "base/test.h"
 #include "comm/comm_testing.h"
 #include "data/data_testing.h"
+#include "data/dataset.h"
 #include "graph/build.h"
 #include "model/model.h"
 #include "pass/strategy.h"
@@ -160,17 +161,17 @@ static enum status make_batch(const struct setup *setup, const struct exec *exec
 
     TRY(mem_alloc(1, sizeof *out, made));
     out = *made;
-    *out = (struct batch){ .step = (uint64_t)step, .samples = samples };
+    *out = (struct batch){ .step = (uint64_t)step, .samples = samples, .weight = samples };
     out->first = sampler_shard_begin(samples, shards, first_shard);
     out->rows = end - out->first;
-    TRY(mem_alloc((size_t)out->rows * PIXELS, sizeof *out->x, &out->x));
+    TRY(mem_alloc((size_t)out->rows * PIXELS, sizeof(float), &out->x));
     TRY(mem_alloc((size_t)out->rows, sizeof *out->y, &out->y));
     for (int64_t r = 0; r < out->rows; r++) {
         struct rng rng;
         rng_init(&rng, (uint64_t)(out->first + r), (uint64_t)step);
         out->y[r] = (int32_t)rng_below(&rng, CLASSES);
         for (int i = 0; i < PIXELS; i++)
-            out->x[r * PIXELS + i] =
+            ((float *)out->x)[r * PIXELS + i] =
                 (float)rng_normal(&rng) + (float)(i % CLASSES == out->y[r]);
     }
     return STATUS_OK;
@@ -231,7 +232,7 @@ static enum status run_rank(struct comm *comm, void *arg)
     TRY(exec_create(&config, &exec));
     enum status status = train(job, exec, comm, out);
     if (status == STATUS_OK && job->dataset)
-        status = exec_evaluate(exec, job->dataset, &out->evaluation);
+        status = exec_evaluate(exec, dataset_as_source(job->dataset), &out->evaluation);
     int classes;
     const int64_t *confusion = exec_confusion(exec, &classes);
     if (confusion && classes == CLASSES)
@@ -545,7 +546,7 @@ static enum status count_plainly(struct comm *comm, void *arg)
         status = FAIL(STATUS_MISMATCH, "something is counted before anything was evaluated");
     for (int twice = 0; twice < 2 && status == STATUS_OK; twice++) {
         exec_keep_outputs(exec, twice ? NULL : kept);
-        status = exec_evaluate(exec, job->dataset, &result);
+        status = exec_evaluate(exec, dataset_as_source(job->dataset), &result);
     }
     for (int64_t i = 0; i < count && status == STATUS_OK; i++) {
         const int64_t row = i % EXEC_PREDICT;
@@ -556,7 +557,7 @@ static enum status count_plainly(struct comm *comm, void *arg)
             const int64_t rows = count - i < EXEC_PREDICT ? count - i : EXEC_PREDICT;
             for (int64_t r = 0; r < rows; r++)
                 index[r] = i + r;
-            status = exec_predict(exec, job->dataset, index, rows, logits);
+            status = exec_predict(exec, dataset_as_source(job->dataset), index, rows, logits);
         }
         if (memcmp(logits + row * CLASSES, kept + i * CLASSES, CLASSES * sizeof *kept) != 0)
             status = FAIL(STATUS_MISMATCH, "the output kept of sample %lld is another",
@@ -618,9 +619,9 @@ static enum status reconstruct(struct comm *comm, void *arg)
     TRY(exec_create(&config, &exec));
     enum status status = exec_init_params(exec);
     if (status == STATUS_OK)
-        status = exec_predict(exec, job->dataset, index, 2, both);
+        status = exec_predict(exec, dataset_as_source(job->dataset), index, 2, both);
     if (status == STATUS_OK)
-        status = exec_predict(exec, job->dataset, index + 1, 1, first);
+        status = exec_predict(exec, dataset_as_source(job->dataset), index + 1, 1, first);
     if (status == STATUS_OK && memcmp(first, both + PIXELS, sizeof first) != 0)
         status = FAIL(STATUS_MISMATCH, "a sample's output depends on its neighbours");
     if (status == STATUS_OK && (exec_confusion(exec, &classes) || classes))
@@ -837,7 +838,7 @@ static enum status evaluate_without_steps(struct comm *comm, void *arg)
     TRY(exec_create(&config, &exec));
     enum status status = exec_init_params(exec);
     if (status == STATUS_OK)
-        status = exec_evaluate(exec, job->dataset, &result);
+        status = exec_evaluate(exec, dataset_as_source(job->dataset), &result);
     exec_destroy(exec);
     CHECK(status != STATUS_OK || result.samples == dataset_count(job->dataset));
     return status;

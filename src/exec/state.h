@@ -83,8 +83,8 @@ struct lane {
     float *scratch;          /* reduce_scratch bytes for each of its threads */
     int next_bucket;         /* buckets below this are summed and updated in this step */
     int next_gather;         /* gathers below this have met in this step */
-    float *eval_x;           /* EVAL_ROWS samples */
-    int32_t *eval_y;
+    void *eval_x;            /* EVAL_ROWS samples: their parts as source.h has them */
+    int32_t *eval_x2, *eval_y;
     struct times times;
     enum status status;
     char failure[256];
@@ -140,7 +140,9 @@ struct exec {
     const struct batch *batch; /* NULL between steps: the caller's again */
     uint64_t step;             /* its number, which stays for messages */
     struct kernel_update_step numbers;
-    const struct dataset *eval_data;
+    const struct source *eval_data;
+    int64_t eval_begin, eval_end; /* batches that are evaluated now */
+    struct extents eval_extents;  /* of the last one prepared */
     float *eval_outputs;          /* exec_keep_outputs, or NULL */
     const int64_t *predict_index; /* samples that exec_predict is about, and their outputs */
     int64_t predict_count;

@@ -83,23 +83,36 @@ static void announce(struct lane *lane, uint64_t buckets)
 /* A shard of so many rows of the step; sequences are as long as the step's longest. */
 static struct extents extents_of(const struct batch *batch, int64_t rows)
 {
-    (void)batch;
-    return (struct extents){ .rows = rows };
+    return (struct extents){ .rows = rows, .length = { batch->length[0], batch->length[1] } };
 }
 
-/* The samples of a shard: how many, where in the step they begin, and how many floats each has. */
+/* The samples of a shard: how many, where in the step they begin. */
 struct samples {
-    int64_t begin, rows, floats;
+    int64_t begin, rows;
 };
 
 static struct samples samples_of(const struct exec *exec, int64_t v)
 {
-    const struct shape *shape = &graph_roles((struct graph *)exec->config.train)->input->shape;
     const int64_t count = exec->batch->samples, shards = exec->config.shards;
     const int64_t begin = sampler_shard_begin(count, shards, v);
 
-    return (struct samples){ begin, sampler_shard_begin(count, shards, v + 1) - begin,
-                             shape_count(shape) / shape->dim[0] };
+    return (struct samples){ begin, sampler_shard_begin(count, shards, v + 1) - begin };
+}
+
+/* Numbers, floats or ids, that a sample of this step has of an input. */
+static int64_t numbers_of(const struct value *input, const struct batch *batch)
+{
+    const struct shape *shape = &input->shape;
+
+    return input->sequence ? batch->length[input->sequence - 1]
+                           : shape_count(shape) / shape->dim[0];
+}
+
+/* Where row `at` of an input begins. Inputs have four bytes a number. */
+static char *row_of(const struct value *input, const struct batch *batch, void *rows,
+                    int64_t at)
+{
+    return input && rows ? (char *)rows + at * numbers_of(input, batch) * 4 : NULL;
 }
 
 /* Samples that are a factor of a gradient go to where every lane can read them. */
@@ -115,8 +128,8 @@ static enum status copy_input_factor(struct lane *lane, int64_t v)
             continue;
         TRY(await_params(lane, factor->buckets)); /* nobody still reads the last step's */
         memcpy(exec->records + (size_t)v * exec->record + factor->offset,
-               exec->batch->x + (samples.begin - exec->batch->first) * samples.floats,
-               (size_t)(samples.rows * samples.floats) * sizeof(float));
+               row_of(input, exec->batch, exec->batch->x, samples.begin - exec->batch->first),
+               (size_t)(samples.rows * numbers_of(input, exec->batch)) * 4);
     }
     return STATUS_OK;
 }
@@ -125,6 +138,7 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
 {
     struct exec *exec = lane->exec;
     const struct batch *batch = exec->batch;
+    const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
     const struct samples samples = samples_of(exec, v);
     const int64_t at = samples.begin - batch->first;
     const bool is_last = v == lane->first + lane->count - 1;
@@ -133,14 +147,15 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
     const struct kernel_step step = {
         .seed = exec->config.seed,
         .first_sample = batch->step * (uint64_t)exec->config.batch + (uint64_t)samples.begin,
-        .inv_batch = (float)(1.0 / (double)batch->samples),
+        .inv_batch = (float)(1.0 / (double)batch->weight),
     };
     const size_t slot = (size_t)(exec->steps % 2) * (size_t)exec->config.shards + (size_t)v;
     const int buffer = tree_stack_push(stack, v);
 
     lane->bases[BASE_GRAD] = (char *)(lane->gradients + (size_t)buffer * exec->vector);
-    lane->bases[BASE_INPUT] = (char *)(batch->x + at * samples.floats);
-    lane->bases[BASE_TARGET] = (char *)(batch->y + at);
+    lane->bases[BASE_INPUT] = row_of(roles->input, batch, batch->x, at);
+    lane->bases[BASE_SECOND] = row_of(roles->second, batch, batch->x2, at);
+    lane->bases[BASE_TARGET] = row_of(roles->target, batch, batch->y, at);
     lane->bases[BASE_LOSS] = (char *)&exec->losses[slot];
     lane->bases[BASE_CORRECT] = (char *)&exec->corrects[slot];
     lane->bases[BASE_FACTOR] = exec->records + (size_t)v * exec->record;
@@ -224,7 +239,8 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     const size_t slot = (size_t)(exec->steps % 2) * (size_t)shards;
     *out = (struct exec_result){ .loss = tree_sum(exec->losses + slot, shards),
                                  .correct = tree_sum(exec->corrects + slot, shards),
-                                 .samples = batch->samples };
+                                 .samples = batch->samples,
+                                 .weight = batch->weight };
     exec->steps++;
     return STATUS_OK;
 }

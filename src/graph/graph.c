@@ -244,7 +244,7 @@ enum layout op_output_layout(const struct node *node, int i, const struct shape 
 {
     if (node->op == &op_reorder)
         return node->attrs.layout;
-    if (node->op->may_overwrite)
+    if (node->op->may_overwrite && i == node->op->overwrites)
         return node->in[0]->layout;
     if (node->op == &op_linear_grad_weight && i == 0)
         return node->attrs.is_plain ? LAYOUT_PLAIN : LAYOUT_IO;

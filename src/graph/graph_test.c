@@ -263,6 +263,9 @@ static void test_nodes_that_do_not_fit_are_refused_with_the_reason(void)
     check_refused(&op_softmax_cross_entropy, row, shape_1(3), NULL, "one label a sample");
     check_refused(&op_softmax_cross_entropy_grad, row, shape_2(4, 1), NULL, "one label");
     check_refused(&op_accuracy, row, shape_1(5), NULL, "one label a sample");
+    check_refused(&op_token_cross_entropy, row, shape_1(3), NULL, "one label a token");
+    check_refused(&op_token_cross_entropy, row, shape_2(4, 6), NULL, "one label a token");
+    check_refused(&op_token_accuracy, image, shape_2(4, 3), NULL, "one label a token");
     check_refused(&op_mse, row, shape_2(4, 5), NULL, "different shapes");
     check_refused(&op_mse_grad, row, shape_2(4, 5), NULL, "different shapes");
     check_refused(&op_sgd_update, row, shape_1(24), NULL, "different lengths");

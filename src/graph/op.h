@@ -36,6 +36,7 @@ struct op {
     bool is_view;        /* the output is the input's memory */
     bool
         may_overwrite; /* elementwise: the output may take input 0's memory, and lies as it does */
+    int overwrites;    /* the output of which that is so, if it is not the first */
     int extends; /* above 0: if it has this input, its last, output 0 is that with more added, and
                      takes its memory if nobody else needs it */
     bool by_rows;    /* blind to what rows are: kernels see matrices (kernel_as_matrices) */
@@ -69,11 +70,19 @@ extern const struct op op_max_pool, op_max_pool_grad, op_avg_pool, op_avg_pool_g
 extern const struct op op_bias, op_bias_grad, op_relu, op_relu_grad, op_add, op_dropout;
 extern const struct op op_relu6, op_relu6_grad, op_sigmoid, op_sigmoid_grad;
 extern const struct op op_reshape, op_reorder;
+extern const struct op op_tanh, op_tanh_grad, op_gelu, op_gelu_grad, op_gelu_tanh,
+    op_gelu_tanh_grad;
+extern const struct op op_layer_norm, op_layer_norm_grad, op_softmax, op_softmax_grad;
+extern const struct op op_add_positions, op_positions_grad, op_attention, op_attention_grad,
+    op_attention_step;
 extern const struct op op_batch_norm, op_batch_norm_grad, op_batch_norm_apply;
 extern const struct op op_batch_norm_stats, op_shard_gather, op_batch_norm_join,
     op_batch_norm_normalize, op_batch_norm_grad_sums, op_batch_norm_grad_spread;
 extern const struct op op_softmax_cross_entropy, op_softmax_cross_entropy_grad;
 extern const struct op op_mse, op_mse_grad, op_accuracy;
+extern const struct op op_token_cross_entropy, op_token_cross_entropy_grad, op_token_accuracy;
+extern const struct op op_embedding, op_embedding_grad, op_embedding_mean,
+    op_embedding_mean_grad, op_rows_sort;
 extern const struct op op_lstm, op_lstm_grad, op_gru, op_gru_grad;
 extern const struct op op_sgd_update, op_adam_update, op_average_update, op_clip_norm;
 extern const struct op op_shard_sum, op_factor_sum, op_all_reduce, op_reduce_scatter,

@@ -7,15 +7,16 @@
  * Where ids (N,T) are negative a sequence is over: the state stays as it is, and y is 0. A state is
  * h, and for LSTM then c: (N,2H) or (N,H); without one, the first step begins with zeros.
  *
- * The last two outputs are for backward: `saved` (N,T,5H), and `before` (N,T,H), the h that each step
- * began with. So the gradient for w_hh and b_hh is that of a linear layer over all steps:
- * linear_grad_weight of `before` and of what flows into the gates.
+ * The other outputs are for backward: the gates as they came out, which may lie where they went in;
+ * `kept`, of a step the c it began with or a GRU's hidden part of n; and `before`, the h it began with.
+ * So the gradient for w_hh and b_hh is that of a linear layer over all steps: linear_grad_weight of
+ * `before` and of what flows into the gates.
  */
 #include "graph/op.h"
 
-enum { LSTM_GATES = 4, GRU_GATES = 3, SAVED = 5 };
+enum { LSTM_GATES = 4, GRU_GATES = 3 };
 enum { IN_GATES, IN_WEIGHT, IN_BIAS, IN_IDS, IN_STATE };
-enum { OUT_Y, OUT_LAST, OUT_SAVED, OUT_BEFORE };
+enum { OUT_Y, OUT_LAST, OUT_ACTS, OUT_KEPT, OUT_BEFORE };
 
 /* Gates (N,T,G*H), weight (G*H,H): the rest must fit them. */
 static enum status check_inputs(const struct op_shapes *s, int64_t n_gates, int64_t n_states)
@@ -46,9 +47,9 @@ static enum status infer(struct op_shapes *s, int64_t n_gates, int64_t n_states)
     const int64_t n = s->in[IN_GATES]->dim[0], t = s->in[IN_GATES]->dim[1];
     const int64_t units = s->in[IN_WEIGHT]->dim[1];
 
-    s->out[OUT_Y] = s->out[OUT_BEFORE] = shape_3(n, t, units);
+    s->out[OUT_Y] = s->out[OUT_KEPT] = s->out[OUT_BEFORE] = shape_3(n, t, units);
     s->out[OUT_LAST] = shape_2(n, n_states * units);
-    s->out[OUT_SAVED] = shape_3(n, t, SAVED * units);
+    s->out[OUT_ACTS] = *s->in[IN_GATES];
     return STATUS_OK;
 }
 
@@ -73,12 +74,18 @@ static void gradient_recurrent(struct graph *graph, const struct node *node,
     const bool is_lstm = node->op == &op_lstm;
     const bool with_state = node->n_in > IN_STATE && wanted[IN_STATE];
     const struct attrs attrs = { .with_state = with_state };
-    struct value *const in[] = { node->out[OUT_SAVED], node->in[IN_WEIGHT], node->in[IN_IDS],
-                                 dout[OUT_Y] ? dout[OUT_Y] : dout[OUT_LAST],
-                                 dout[OUT_Y] ? dout[OUT_LAST] : NULL };
-    struct node *grad =
-        graph_add(graph, is_lstm ? &op_lstm_grad : &op_gru_grad, node->name, in, 5, &attrs);
+    struct value *in[GRAPH_IN] = { node->out[OUT_ACTS], node->in[IN_WEIGHT], node->in[IN_IDS],
+                                   node->out[OUT_KEPT] };
+    int n = 4;
 
+    if (!is_lstm)
+        in[n++] = node->out[OUT_BEFORE];
+    for (int i = OUT_Y; i <= OUT_LAST; i++) {
+        if (dout[i])
+            in[n++] = dout[i];
+    }
+    struct node *grad =
+        graph_add(graph, is_lstm ? &op_lstm_grad : &op_gru_grad, node->name, in, n, &attrs);
     if (!grad)
         return;
     const int hidden = is_lstm ? 0 : 1;
@@ -99,10 +106,9 @@ static void gradient_recurrent(struct graph *graph, const struct node *node,
 static double flops_recurrent(const struct node *node, const struct shape *const *in,
                               const struct shape *out)
 {
-    const struct shape *w = in[1];
-    const struct shape *steps = node->op->gradient ? in[0] : &out[0];
-
-    return 2.0 * (double)steps->dim[0] * (double)steps->dim[1] * (double)shape_count(w);
+    (void)node;
+    (void)out;
+    return 2.0 * (double)in[0]->dim[0] * (double)in[0]->dim[1] * (double)shape_count(in[1]);
 }
 
 const struct op op_lstm = {
@@ -110,10 +116,12 @@ const struct op op_lstm = {
     .summary = "an LSTM layer over all steps, given what its input says to the gates",
     .min_in = 4,
     .max_in = 5,
-    .min_out = 4,
-    .max_out = 4,
+    .min_out = 5,
+    .max_out = 5,
     .in_dtype = { [IN_IDS] = DTYPE_I32 },
-    .split = { SPLIT_ROWS, SPLIT_ROWS, SPLIT_ROWS, SPLIT_ROWS },
+    .split = { SPLIT_ROWS, SPLIT_ROWS, SPLIT_ROWS, SPLIT_ROWS, SPLIT_ROWS },
+    .may_overwrite = true,
+    .overwrites = OUT_ACTS,
     .infer = infer_lstm,
     .gradient = gradient_recurrent,
     .flops = flops_recurrent,
@@ -124,33 +132,40 @@ const struct op op_gru = {
     .summary = "a GRU layer over all steps, given what its input says to the gates",
     .min_in = 4,
     .max_in = 5,
-    .min_out = 4,
-    .max_out = 4,
+    .min_out = 5,
+    .max_out = 5,
     .in_dtype = { [IN_IDS] = DTYPE_I32 },
-    .split = { SPLIT_ROWS, SPLIT_ROWS, SPLIT_ROWS, SPLIT_ROWS },
+    .split = { SPLIT_ROWS, SPLIT_ROWS, SPLIT_ROWS, SPLIT_ROWS, SPLIT_ROWS },
+    .may_overwrite = true,
+    .overwrites = OUT_ACTS,
     .infer = infer_gru,
     .gradient = gradient_recurrent,
     .flops = flops_recurrent,
 };
 
-/* Inputs saved, weight, ids; then dy (rank 3), or the gradient of the last state (rank 2), or both in
- * this order. */
-static enum status check_gradients(const struct op_shapes *s, int64_t n_gates, int64_t n_states)
+/* Inputs acts, weight, ids, kept, of a GRU before; then dy (rank 3), or the gradient of the last state
+ * (rank 2), or both in this order. */
+static enum status check_gradients(const struct op_shapes *s, bool is_lstm)
 {
-    const struct shape *saved = s->in[0], *w = s->in[1], *ids = s->in[2];
+    const struct shape *acts = s->in[0], *w = s->in[1], *ids = s->in[2];
+    const int64_t n_gates = is_lstm ? LSTM_GATES : GRU_GATES;
+    const int flow = is_lstm ? 4 : 5;
 
     if (w->rank != 2 || w->dim[0] != n_gates * w->dim[1])
         return FAIL(STATUS_USAGE, "weight of %lld rows for %lld gates of %lld units",
                     (long long)w->dim[0], (long long)n_gates, (long long)w->dim[w->rank - 1]);
-    if (saved->rank != 3 || saved->dim[2] != SAVED * w->dim[1] || ids->rank != 2 ||
-        ids->dim[0] != saved->dim[0] || ids->dim[1] != saved->dim[1])
-        return FAIL(STATUS_USAGE, "what forward saved, weight and ids do not fit");
-    const struct shape y = shape_3(saved->dim[0], saved->dim[1], w->dim[1]);
-    const struct shape last = shape_2(saved->dim[0], n_states * w->dim[1]);
-    const bool has_y = shape_equal(s->in[3], &y);
-    const struct shape *second = s->in[4];
-    if (!(has_y ? !second || shape_equal(second, &last)
-                : !second && shape_equal(s->in[3], &last)))
+    if (acts->rank != 3 || acts->dim[2] != w->dim[0] || ids->rank != 2 ||
+        ids->dim[0] != acts->dim[0] || ids->dim[1] != acts->dim[1])
+        return FAIL(STATUS_USAGE, "gates, weight and ids do not fit");
+    const struct shape y = shape_3(acts->dim[0], acts->dim[1], w->dim[1]);
+    const struct shape last = shape_2(acts->dim[0], (is_lstm ? 2 : 1) * w->dim[1]);
+    const struct shape *first = s->in[flow], *second = s->in[flow + 1];
+    for (int i = 3; i < flow; i++) {
+        if (!shape_equal(s->in[i], &y))
+            return FAIL(STATUS_USAGE, "what forward kept does not fit the gates");
+    }
+    if (!(shape_equal(first, &y) ? !second || shape_equal(second, &last)
+                                 : !second && shape_equal(first, &last)))
         return FAIL(STATUS_USAGE, "gradients are those of neither outputs nor the last state");
     return STATUS_OK;
 }
@@ -158,8 +173,8 @@ static enum status check_gradients(const struct op_shapes *s, int64_t n_gates, i
 static enum status infer_lstm_grad(const struct node *node, struct op_shapes *s)
 {
     (void)node;
-    TRY(check_gradients(s, LSTM_GATES, 2));
-    s->out[0] = shape_3(s->in[0]->dim[0], s->in[0]->dim[1], s->in[1]->dim[0]);
+    TRY(check_gradients(s, true));
+    s->out[0] = *s->in[0];
     s->out[1] = shape_2(s->in[0]->dim[0], 2 * s->in[1]->dim[1]);
     return STATUS_OK;
 }
@@ -167,8 +182,8 @@ static enum status infer_lstm_grad(const struct node *node, struct op_shapes *s)
 static enum status infer_gru_grad(const struct node *node, struct op_shapes *s)
 {
     (void)node;
-    TRY(check_gradients(s, GRU_GATES, 1));
-    s->out[0] = s->out[1] = shape_3(s->in[0]->dim[0], s->in[0]->dim[1], s->in[1]->dim[0]);
+    TRY(check_gradients(s, false));
+    s->out[0] = s->out[1] = *s->in[0];
     s->out[2] = shape_2(s->in[0]->dim[0], s->in[1]->dim[1]);
     return STATUS_OK;
 }
@@ -176,11 +191,12 @@ static enum status infer_gru_grad(const struct node *node, struct op_shapes *s)
 const struct op op_lstm_grad = {
     .name = "lstm_grad",
     .summary = "gradients of lstm for its gates and its first state, back through all steps",
-    .min_in = 4,
-    .max_in = 5,
+    .min_in = 5,
+    .max_in = 6,
     .min_out = 1,
     .max_out = 2,
     .in_dtype = { [2] = DTYPE_I32 },
+    .may_overwrite = true,
     .split = { SPLIT_ROWS, SPLIT_ROWS },
     .infer = infer_lstm_grad,
     .flops = flops_recurrent,
@@ -189,11 +205,12 @@ const struct op op_lstm_grad = {
 const struct op op_gru_grad = {
     .name = "gru_grad",
     .summary = "gradients of gru for its gates, their hidden part, and its first state",
-    .min_in = 4,
-    .max_in = 5,
+    .min_in = 6,
+    .max_in = 7,
     .min_out = 2,
     .max_out = 3,
     .in_dtype = { [2] = DTYPE_I32 },
+    .may_overwrite = true,
     .split = { SPLIT_ROWS, SPLIT_ROWS, SPLIT_ROWS },
     .infer = infer_gru_grad,
     .flops = flops_recurrent,

@@ -11,11 +11,12 @@
  * A task given to the pool computes its part of the output wholly.
  *
  * Layouts (tensor/shape.h): images are NHWC, convolution weights HWIO, linear
- * weights IO, everything else plain. The ops, inputs -> outputs, [optional]:
+ * weights IO, or plain where an embedding shares them; everything else is plain. The ops, inputs ->
+ * outputs, [optional]:
  *
- *   linear              x (m,k), w (n,k) IO, [b (n)]       -> y (m,n); attrs.activation
- *   linear_grad_input   dy (m,n), w (n,k) IO               -> dx (m,k)
- *   linear_grad_weight  x (m,k), dy (m,n)                  -> dw (n,k) IO, [db (n)]
+ *   linear              x (m,k), w (n,k) IO or plain, [b (n)] -> y (m,n); attrs.activation
+ *   linear_grad_input   dy (m,n), w (n,k) IO or plain      -> dx (m,k)
+ *   linear_grad_weight  x (m,k), dy (m,n)                  -> dw (n,k) IO or plain, [db (n)]
  *   conv2d              x (N,C,H,W), w (O,C,kh,kw), [b (O)] -> y (N,O,oh,ow);
  *                       stride, pad, activation
  *                       (with groups g > 1: w is (O,C/g,kh,kw), output channel o sees the
@@ -42,6 +43,30 @@
  *   relu_grad           dy, y                              -> dx
  *   relu6, relu6_grad, sigmoid, sigmoid_grad: likewise
  *   add                 a, b                               -> y
+ *   tanh                x -> y
+ *   tanh_grad           dy, y                              -> dx
+ *   gelu, gelu_tanh     x -> y = x Phi(x), or x / (1 + exp(-2 sqrt(2/pi) (x + 0.044715 x^3)))
+ *   gelu_grad, gelu_tanh_grad  dy, x                       -> dx
+ *   layer_norm          x (m,D), gamma (D), beta (D)       -> y (m,D), saved (m,2):
+ *                       y = gamma * (x - mean) * rstd + beta with each row's own mean and rstd =
+ *                       1/sqrt(variance + epsilon), which are saved
+ *   layer_norm_grad     dy, x, gamma, saved                -> dx, dgamma, dbeta
+ *   softmax             x (m,D)                            -> y: exp(x) over the row's sum of it
+ *   softmax_grad        dy, y                              -> dx
+ *   add_positions       x (N,T,D), p (C,D), [first i32 (N)] -> y = x + p[first + t]; C >= T, and a
+ *                       place past the last row of p counts as the last
+ *   positions_grad      dy (N,T,D)                         -> dp (C,D); extent = C, 0: sums over the
+ *                       sequences, 0 from row T on
+ *   attention           qkv (N,T,3D), [ids i32 (N,T)]      -> y (N,T,D), lse (N,T,H); heads H,
+ *                       causal. A token's numbers are query, key and value, each of H parts of
+ *                       D/H; in each head y_i = sum_j p_ij v_j, p_ij = exp(s_ij - lse_i), s_ij =
+ *                       q_i k_j / sqrt(D/H), lse_i = log sum_j exp(s_ij), over j with ids >= 0
+ *                       and, if causal, j <= i; where there is none, y is 0 and lse FLT_MAX
+ *   attention_grad      dy, qkv, y, lse, [ids]             -> dqkv
+ *   attention_step      qkv (N,T,3D), cache (N,C,2D), first i32 (N) -> y (N,T,D); heads: causal
+ *                       attention of T tokens to first[n] before them, whose keys and values (2D
+ *                       numbers a token) are the first rows of the cache, and to themselves. The
+ *                       cache is not changed
  *   batch_norm          x (N,C,H,W), gamma (C), beta (C), [residual as x]
  *                       -> y, saved (2,C), seen_mean (C), seen_variance (C):
  *                       y = activation(gamma * (x - mean) * rstd + beta [+ residual]) with the
@@ -71,25 +96,45 @@
  *   mse_grad            x, target                          -> dx
  *   accuracy            logits, labels                     -> correct (1): how many rows' first
  *                                                             largest is the label
+ *   token_cross_entropy       logits (m,c), labels i32 (m) -> loss (1), lse (m,1): log of the sum
+ *                       of the row's exponentials
+ *   token_cross_entropy_grad  logits, lse, labels          -> dlogits
+ *   token_accuracy      logits, labels                     -> correct (1)
+ *   embedding           ids i32 (N,T), w (V,D)             -> y (N,T,D): rows of w; zeros for an
+ *                       id below 0, NaN for one from V on
+ *   embedding_mean      ids, w                             -> y (N,D): mean of the rows of ids from
+ *                       0 on; zeros if there are none
+ *   embedding_mean_grad dy (N,D), ids                      -> share (N,D): dy by the number of ids
+ *                       that count: what each of their rows gets; zeros if there are none
+ *   embedding_grad      dy (N,T,D), or (N,D): a row a sample, ids, [base (V,D)]
+ *                       -> dw (V,D): base plus, in the ids' order, each id's row of dy. base may be
+ *                       dw's own buffer
+ *   rows_sort           ids -> order i32 (N,T,2), begin i32 (ROWS_BLOCKS + 1): pairs of an id in
+ *                       [0, attrs.rows) and its row of dy (its place n*T+t; with by_sample n), by id,
+ *                       then by place; pairs (-1,-1) for all other ids come last. begin[b] is where
+ *                       ids from b * (rows divided by ROWS_BLOCKS, rounded up) on begin, the last
+ *                       one how many pairs there are
  *   lstm                gates (N,T,4H), w (4H,H) IO, b (4H), ids i32 (N,T), [state (N,2H)]
- *                       -> y (N,T,H), last (N,2H), saved (N,T,5H), before (N,T,H): a layer's steps,
- *                       given what its input says to the gates i, f, g, o; a state is h, then c. A
- *                       step whose id is negative leaves the state and gives y = 0. For backward:
- *                       saved is i, f, g, o and the c, before the h that a step begins with
- *   lstm_grad           saved, w, ids, [dy (N,T,H)], [dlast (N,2H)], at least one of them
+ *                       -> y (N,T,H), last (N,2H), acts (N,T,4H), kept (N,T,H), before (N,T,H): a
+ *                       layer's steps, given what its input says to the gates i, f, g, o; a state is
+ *                       h, then c. A step whose id is negative leaves the state and gives y = 0. For
+ *                       backward: acts are the gates as they come out, kept and before the c and the
+ *                       h that a step begins with. acts may be gates' own buffer
+ *   lstm_grad           acts, w, ids, kept, [dy (N,T,H)], [dlast (N,2H)], at least one of them
  *                       -> dgates (N,T,4H), [dstate (N,2H)]; w's gradient is that of a linear layer,
- *                       of `before` and dgates
+ *                       of `before` and dgates. dgates may be acts' own buffer
  *   gru                 gates (N,T,3H), w (3H,H) IO, b (3H), ids, [state (N,H)] -> as lstm: gates
- *                       r, z, n; saved is r, z, n, the hidden part of n, and h
- *   gru_grad            saved, w, ids, [dy], [dlast (N,H)] -> dgates, dhidden (N,T,3H): for the
- *                       input's part and for the hidden one, [dstate (N,H)]
+ *                       r, z, n; kept is the hidden part of n
+ *   gru_grad            acts, w, ids, kept, before, [dy], [dlast (N,H)] -> dgates, dhidden (N,T,3H):
+ *                       for the input's part and for the hidden one, [dstate (N,H)]
  *   sgd_update          see kernel/update.h (runs over flat ranges)
  *   adam_update         likewise
  *
- * softmax_cross_entropy with smoothing s: the label's class weighs 1-s+s/c, every other s/c.
+ * Cross entropies with smoothing s: the label's class weighs 1-s+s/c, every other s/c.
  * loss is the sum over the rows of this call times step->inv_batch; gradients of a
  * loss carry the same factor. mse of a row is the mean over its elements. A row whose
- * label is not a class makes the loss NaN. correct may be f32 or i32.
+ * label is not a class makes the loss NaN. correct may be f32 or i32. The token ops leave rows with a
+ * label below 0 out, whose lse and dlogits are 0.
  * dropout's element e of row r (memory order within the row) is kept if
  * rng_to_float(word) >= rate, word = e%4 of rng_philox(step->seed, { e/4, stream,
  * low 32 bits of position, high 32 bits of position }), position = step->first_sample + r.
@@ -111,7 +156,7 @@
 extern "C" {
 #endif
 
-enum { KERNEL_IN = 8, KERNEL_OUT = 4, KERNEL_TEXT = 256 };
+enum { KERNEL_IN = 12, KERNEL_OUT = 8, KERNEL_TEXT = 256 };
 
 struct kernel_tensor {
     enum dtype dtype;
@@ -156,7 +201,8 @@ struct kernel {
     void (*release)(void *state);
     /* Runs. Inputs and outputs do not overlap, except that where an output has the same type
      * and shape as input 0 in an elementwise op (bias, activations and their
-     * gradients, add, dropout) they may be the same buffer. Must not allocate. */
+     * gradients, add, dropout) or token_cross_entropy_grad they may be the same buffer, and so may
+     * embedding_grad's output and its base. Must not allocate. */
     void (*run)(const struct kernel_call *call);
 };
 
@@ -171,7 +217,7 @@ const char *kernel_isa(void);
 
 /* The problem in one line, the key of the table of choices: op, shapes of the inputs, "->" and
  * those of the outputs if the op is a gradient, attributes. Such as
- * "linear 32x784 250x784 250 relu" and
+ * "linear 32x784 250x784 250 relu", "linear 32x768 50257x768 plain" and
  * "conv2d_grad_input 8x16x14x14 16x6x5x5 -> 8x6x14x14 stride 1x1 pad 2x2". Returns `text`. */
 const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_TEXT]);
 /* Reads such a line and works out types, layouts and outputs; refuses an illegal problem with

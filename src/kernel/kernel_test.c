@@ -120,12 +120,14 @@ static void kernels_agree_on_whole_numbers(struct rng *rng)
         if (!is_reference(reference))
             continue;
         kernel_testing_problem(rng, reference->op, &problem);
-        const bool divides =
-            strcmp(reference->op, "softmax_cross_entropy") == 0 ||
-            strcmp(reference->op, "mse") == 0 || strcmp(reference->op, "sigmoid") == 0 ||
-            strncmp(reference->op, "batch_norm", 10) == 0 ||
-            strncmp(reference->op, "lstm", 4) == 0 || strncmp(reference->op, "gru", 3) == 0 ||
-            problem.attrs.activation == ACTIVATION_SIGMOID;
+        const bool divides = strcmp(reference->op, "softmax_cross_entropy") == 0 ||
+                             strcmp(reference->op, "mse") == 0 ||
+                             strcmp(reference->op, "sigmoid") == 0 ||
+                             kernel_testing_is_smooth(reference->op) ||
+                             strncmp(reference->op, "embedding_mean", 14) == 0 ||
+                             strncmp(reference->op, "batch_norm", 10) == 0 ||
+                             strncmp(reference->op, "token_cross", 11) == 0 ||
+                             problem.attrs.activation == ACTIVATION_SIGMOID;
         const uint64_t seed = rng_u64(rng);
         struct kernel_trial *expected =
             run_trial(reference, &problem, KERNEL_FILL_WHOLE, seed, NULL);
@@ -179,6 +181,10 @@ static const char *const large[] = {
     "linear_grad_input 200x300 300x500 -> 200x500",
     "linear_grad_weight 3000x40 3000x70 -> 70x40 70",
     "linear_grad_weight 300x200 300x300 -> 300x200 300",
+    "linear 40x300 700x300 plain",
+    "linear 150x300 257x300 257 plain relu",
+    "linear_grad_input 150x257 257x300 -> 150x300 plain",
+    "linear_grad_weight 150x300 150x257 -> 257x300 257 plain",
     "conv2d 12x16x28x28 32x16x3x3 32 stride 2x2 pad 1x1 relu",
     "conv2d_grad_input 12x32x14x14 32x16x3x3 -> 12x16x28x28 stride 2x2 pad 1x1",
     "conv2d_grad_weight 12x16x28x28 12x32x14x14 -> 32x16x3x3 32 stride 2x2 pad 1x1",
@@ -225,6 +231,26 @@ static const char *const large[] = {
     "relu6_grad 300x1001 300x1001 -> 300x1001",
     "sigmoid 300x1001",
     "sigmoid_grad 300x1001 300x1001 -> 300x1001",
+    "tanh 300x1001",
+    "tanh_grad 300x1001 300x1001 -> 300x1001",
+    "gelu 300x1001",
+    "gelu_grad 300x1001 300x1001 -> 300x1001",
+    "gelu_tanh 300x1001",
+    "gelu_tanh_grad 300x1001 300x1001 -> 300x1001",
+    "layer_norm 700x384 384 384",
+    "layer_norm 300x1001 1001 1001",
+    "layer_norm_grad 700x384 700x384 384 700x2 -> 700x384 384 384",
+    "layer_norm_grad 300x1001 300x1001 1001 300x2 -> 300x1001 1001 1001",
+    "softmax 300x1001",
+    "softmax_grad 300x1001 300x1001 -> 300x1001",
+    "add_positions 7x100x96 120x96",
+    "positions_grad 7x100x96 -> 120x96 extent 120x0",
+    "attention 3x70x384 heads 2 causal",
+    "attention 2x130x192 2x130 heads 4",
+    "attention_grad 3x70x128 3x70x384 3x70x128 3x70x2 -> 3x70x384 heads 2 causal",
+    "attention_grad 2x130x64 2x130x192 2x130x64 2x130x4 2x130 -> 2x130x192 heads 4",
+    "attention_step 3x1x384 3x200x256 3 heads 2",
+    "attention_step 2x40x192 2x64x128 2 heads 4",
     "batch_norm 16x24x33x31 24 24 relu6",
     "batch_norm 16x64x16x16 64 64 16x64x16x16 relu",
     "batch_norm 64x325x4x4 325 325",
@@ -251,9 +277,19 @@ static const char *const large[] = {
     "mse_grad 300x1001 300x1001 -> 300x1001",
     "accuracy 300x1001 300",
     "lstm 33x7x260 260x65 260 33x7 33x130",
-    "lstm_grad 33x7x325 260x65 33x7 33x7x65 33x130 -> 33x7x260 33x130",
+    "lstm_grad 33x7x260 260x65 33x7 33x7x65 33x7x65 33x130 -> 33x7x260 33x130",
     "gru 33x7x195 195x65 195 33x7 33x65",
-    "gru_grad 33x7x325 195x65 33x7 33x7x65 33x65 -> 33x7x195 33x7x195 33x65",
+    "gru_grad 33x7x195 195x65 33x7 33x7x65 33x7x65 33x7x65 33x65 -> 33x7x195 33x7x195 33x65",
+    "token_cross_entropy 300x1001 300",
+    "token_cross_entropy_grad 300x1001 300x1 300 -> 300x1001",
+    "token_accuracy 300x1001 300",
+    "embedding 32x100 500x100",
+    "embedding_grad 32x100x100 32x100 -> 500x100",
+    "embedding_grad 64x70 64x200 333x70 -> 333x70",
+    "embedding_mean 128x64 500x100",
+    "embedding_mean_grad 512x100 512x64 -> 512x100",
+    "rows_sort 256x256 rows 25000 by_sample",
+    "rows_sort 100x250 rows 70000",
 };
 
 static void check_pools(const struct kernel_problem *problem, uint64_t seed)
@@ -302,9 +338,10 @@ static void large_problems_agree_with_the_reference(void)
 /* Where kernel.h allows it, an output may be input 0's buffer. */
 static void elementwise_ops_run_in_place(struct rng *rng)
 {
-    static const char *const ops[] = { "bias",    "relu",         "relu_grad",
-                                       "add",     "dropout",      "relu6_grad",
-                                       "sigmoid", "sigmoid_grad", "relu6" };
+    static const char *const ops[] = {
+        "bias",       "relu",    "relu_grad",    "add",   "dropout",
+        "relu6_grad", "sigmoid", "sigmoid_grad", "relu6", "token_cross_entropy_grad"
+    };
     struct kernel_problem problem;
     const struct kernel *kernel;
     size_t at = 0;
@@ -357,6 +394,7 @@ static void own_kernels_give_the_same_bits_on_every_processor(struct rng *rng)
         kernel_elementwise_rows_generic, kernel_dropout_rows_generic,
         kernel_reorder_rows_generic,     kernel_pool_rows_generic,
         kernel_loss_rows_generic,        kernel_batch_norm_rows_generic,
+        kernel_embedding_rows_generic,
     };
 
     for (size_t i = 0; i < sizeof generic / sizeof generic[0]; i++) {
@@ -396,6 +434,8 @@ static void printed_problems_parse_to_themselves(struct rng *rng)
             CHECK(shape_equal(&problem.out[o].shape, &parsed.out[o].shape));
             CHECK(problem.out[o].layout == parsed.out[o].layout);
         }
+        for (int a = 0; a < problem.n_in; a++)
+            CHECK(problem.in[a].layout == parsed.in[a].layout);
     }
 }
 
@@ -416,8 +456,11 @@ static void a_problem_prints_as_documented(void)
     CHECK_OK(kernel_check(&problem));
     CHECK_TEXT("linear 32x784 250x784 250 relu", kernel_print(&problem, text));
     problem.in[1].layout = LAYOUT_PLAIN;
+    CHECK_OK(kernel_check(&problem));
+    CHECK_TEXT("linear 32x784 250x784 250 plain relu", kernel_print(&problem, text));
+    problem.in[1].layout = LAYOUT_HWIO;
     CHECK_STATUS(STATUS_USAGE, kernel_check(&problem));
-    CHECK_MESSAGE("layout plain instead of io");
+    CHECK_MESSAGE("layout hwio instead of io");
 }
 
 static void illegal_problems_are_refused(void)
@@ -450,6 +493,9 @@ static void illegal_problems_are_refused(void)
         "conv2d_pool 1x4x4x4 4x1x3x3 stride 1x1 window 2x2 groups 4",
         "conv2d_pool 1x4x4x4 4x4x3x3 stride 1x1 window 2x2 relu6",
         "linear 32x784 250x784 sigmoid",
+        "linear 32x784 250x784 relu plain",
+        "linear 32x784 250x784 plain plain",
+        "conv2d 1x1x4x4 1x1x3x3 plain stride 1x1",
         "conv2d_transpose 1x2x4x4 2x3x3x3 stride 2x2 pad 1x1",
         "conv2d_transpose 1x2x4x4 2x3x3x3 stride 2x2 pad 1x1 extent 9x8",
         "conv2d_transpose 1x3x4x4 2x3x3x3 stride 2x2 pad 1x1 extent 8x8",
@@ -469,7 +515,26 @@ static void illegal_problems_are_refused(void)
         "add 4x10 4x11",
         "reorder 4x10 io",
         "reorder 4x10 io blocked",
-        "tanh 4x10",
+        "no_such_op 4x10",
+        "tanh_grad 4x10 4x11 -> 4x10",
+        "layer_norm 4x10 10",
+        "layer_norm 4x10 10 11",
+        "layer_norm_grad 4x10 4x10 10 4x3 -> 4x10 10 10",
+        "layer_norm_grad 4x10 4x10 10 4x2 -> 4x10 10 11",
+        "softmax 2x4x10",
+        "add_positions 2x4x10 3x10",
+        "add_positions 2x4x10 4x11",
+        "add_positions 2x4x10 4x10 3",
+        "positions_grad 2x4x10 -> 3x10 extent 3x0",
+        "positions_grad 2x4x10 -> 5x10 extent 4x0",
+        "attention 2x4x12",
+        "attention 2x4x12 heads 0",
+        "attention 2x4x12 heads 3",
+        "attention 2x4x12 causal",
+        "attention 2x4x12 2x5 heads 2",
+        "attention_grad 2x4x4 2x4x12 2x4x4 2x4x3 -> 2x4x12 heads 2",
+        "attention_step 2x4x12 2x3x8 2 heads 2",
+        "attention_step 2x4x12 2x9x8 3 heads 2",
         "linear 32x784 250x784 relu6",
         "batch_norm 2x3x4x4 3 4",
         "batch_norm 2x3x4x4 3 3 2x3x4x5",
@@ -478,6 +543,10 @@ static void illegal_problems_are_refused(void)
         "batch_norm_grad 2x3x4x4 2x3x4x4 3 3x2 -> 2x3x4x4 3 3",
         "batch_norm_grad 2x3x4x4 2x3x4x4 3 2x3 2x3x4x4 -> 2x3x4x4 3 3",
         "batch_norm_apply 2x3x4x4 3 3 3",
+        "token_cross_entropy 4x10 5",
+        "token_cross_entropy_grad 4x10 4x2 4 -> 4x10",
+        "token_cross_entropy_grad 4x10 4x1 5 -> 4x10",
+        "token_accuracy 4x10 5",
     };
 
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -502,6 +571,37 @@ static void a_label_that_is_no_class_makes_the_loss_nan(void)
         kernel_trial_call(trial)->in[1] = labels;
         kernel_trial_run(trial);
         CHECK(isnan(*(float *)kernel_trial_call(trial)->out[0]));
+        kernel_trial_destroy(trial);
+    }
+}
+
+/* As the mean over those that are left; a label beyond the vocabulary makes the loss NaN. */
+static void tokens_without_a_label_are_left_out(void)
+{
+    static const float logits[12] = { 1, 2, 3, 9, 9, 9, 0, 0, 0, 7, 7, 8 };
+    static const int32_t labels[4] = { 2, -1, 0, -7 }, wrong[4] = { 2, -1, 3, -1 };
+    struct kernel_problem problem;
+    const struct kernel *kernel;
+    size_t at = 0;
+
+    CHECK_OK(kernel_parse("token_cross_entropy 4x3 4", &problem));
+    while ((kernel = next_kernel(&problem, &at)) != NULL) {
+        struct kernel_trial *trial;
+
+        CHECK_OK(kernel_trial_create(kernel, &problem, KERNEL_FILL_NORMAL, 1, &trial));
+        struct kernel_call *call = kernel_trial_call(trial);
+        const float *loss = call->out[0], *lse = call->out[1];
+        const struct kernel_step step = { .inv_batch = 0.5f };
+        call->in[0] = logits;
+        call->in[1] = labels;
+        call->step = &step;
+        kernel_trial_run(trial);
+        CHECK_CLOSE((log(1 + exp(-1) + exp(-2)) + log(3)) / 2, *loss, 1e-6);
+        CHECK_CLOSE(3 + log(1 + exp(-1) + exp(-2)), lse[0], 1e-6);
+        CHECK(lse[1] == 0 && lse[3] == 0);
+        call->in[1] = wrong;
+        kernel_trial_run(trial);
+        CHECK(isnan(*loss));
         kernel_trial_destroy(trial);
     }
 }
@@ -604,6 +704,8 @@ const struct test tests[] = {
       .property = own_kernels_give_the_same_bits_on_every_processor },
     { .name = "a label that is no class makes the loss nan",
       .run = a_label_that_is_no_class_makes_the_loss_nan },
+    { .name = "tokens without a label are left out",
+      .run = tokens_without_a_label_are_left_out },
     { .name = "softmax takes extreme logits", .run = softmax_takes_extreme_logits },
     { .name = "softmax is accurate for unlikely classes",
       .run = softmax_is_accurate_for_unlikely_classes },

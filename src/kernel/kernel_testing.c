@@ -57,8 +57,6 @@ static void say_linear(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         say(text, " %dx%d %dx%d", m, k, n, k);
         if (chance(rng, 60))
             say(text, " %d", n);
-        if (chance(rng, 50))
-            say(text, " relu");
     } else if (strcmp(op, "linear_grad_input") == 0) {
         say(text, " %dx%d %dx%d -> %dx%d", m, n, n, k, m, k);
     } else {
@@ -66,6 +64,10 @@ static void say_linear(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         if (chance(rng, 60))
             say(text, " %d", n);
     }
+    if (chance(rng, 40))
+        say(text, " plain");
+    if (strcmp(op, "linear") == 0 && chance(rng, 50))
+        say(text, " relu");
 }
 
 /* Extents of a convolution or a pooling; o, window, stride and pad by dimension. */
@@ -341,9 +343,89 @@ static void say_loss(struct rng *rng, const char *op, char text[KERNEL_TEXT])
     const int m = extent(rng, 260),
               c = chance(rng, 20) ? between(rng, 1000, 2000) : extent(rng, 120);
 
-    say(text, " %dx%d %d", m, c, m);
+    say(text, " %dx%d", m, c);
+    if (strcmp(op, "token_cross_entropy_grad") == 0)
+        say(text, " %dx1", m);
+    say(text, " %d", m);
     if (strstr(op, "grad") != NULL)
         say(text, " -> %dx%d", m, c);
+}
+
+/* Smooth activations, layer norm, softmax, positions and attention. */
+static void say_rows(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    const int m = extent(rng, 260), n = extent(rng, 400);
+
+    if (strcmp(op, "layer_norm") == 0)
+        say(text, " %dx%d %d %d", m, n, n, n);
+    else if (strcmp(op, "layer_norm_grad") == 0)
+        say(text, " %dx%d %dx%d %d %dx2 -> %dx%d %d %d", m, n, m, n, n, m, m, n, n, n);
+    else if (strcmp(op, "softmax") == 0)
+        say(text, " %dx%d", m, n);
+    else
+        say(text, " %dx%d %dx%d -> %dx%d", m, n, m, n, m, n);
+}
+
+static void say_positions(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    const int n = between(rng, 1, 4), t = extent(rng, 40), d = extent(rng, 100);
+    const int more = t + between(rng, 0, 3);
+
+    if (strcmp(op, "positions_grad") == 0)
+        say(text, " %dx%dx%d -> %dx%d extent %dx0", n, t, d, more, d, more);
+    else if (chance(rng, 70))
+        say(text, " %dx%dx%d %dx%d", n, t, d, more, d);
+    else
+        say(text, " %dx%dx%d %dx%d %d", n, t, d, more, d, n);
+}
+
+static void say_attention(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    static const int sizes[] = { 1, 4, 8, 16, 24, 32, 64, 65, 128 };
+    const int n = between(rng, 1, 3), heads = between(rng, 1, 3);
+    const int t = chance(rng, 50) ? between(rng, 1, 20) : between(rng, 20, 100);
+    const int d = heads * sizes[rng_below(rng, sizeof sizes / sizeof sizes[0])];
+    const bool masked = chance(rng, 40);
+
+    if (strcmp(op, "attention_step") == 0) {
+        say(text, " %dx%dx%d %dx%dx%d %d heads %d", n, t, 3 * d, n, t + between(rng, 0, 40),
+            2 * d, n, heads);
+        return;
+    }
+    if (strcmp(op, "attention_grad") == 0)
+        say(text, " %dx%dx%d %dx%dx%d %dx%dx%d %dx%dx%d", n, t, d, n, t, 3 * d, n, t, d, n, t,
+            heads);
+    else
+        say(text, " %dx%dx%d", n, t, 3 * d);
+    if (masked)
+        say(text, " %dx%d", n, t);
+    if (strcmp(op, "attention_grad") == 0)
+        say(text, " -> %dx%dx%d", n, t, 3 * d);
+    say(text, " heads %d%s", heads, chance(rng, 60) ? " causal" : "");
+}
+
+/* An op about rows of a table: at times many ids of few rows. */
+static void say_embedding(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    const int n = between(rng, 1, 9), t = extent(rng, chance(rng, 10) ? 260 : 40);
+    const int rows = chance(rng, 10) ? between(rng, 250, 1100) : extent(rng, 70);
+    const int d = extent(rng, 260);
+
+    if (strcmp(op, "rows_sort") == 0) {
+        say(text, " %dx%d rows %d%s", n, t, rows, chance(rng, 50) ? " by_sample" : "");
+    } else if (strcmp(op, "embedding_mean_grad") == 0) {
+        say(text, " %dx%d %dx%d -> %dx%d", n, d, n, t, n, d);
+    } else if (strcmp(op, "embedding_grad") == 0) {
+        if (chance(rng, 50))
+            say(text, " %dx%dx%d %dx%d", n, t, d, n, t);
+        else
+            say(text, " %dx%d %dx%d", n, d, n, t);
+        if (chance(rng, 50))
+            say(text, " %dx%d", rows, d);
+        say(text, " -> %dx%d", rows, d);
+    } else {
+        say(text, " %dx%d %dx%d", n, t, rows, d);
+    }
 }
 
 /* lstm, gru, or one of their gradients. */
@@ -353,14 +435,17 @@ static void say_recurrent(struct rng *rng, const char *op, char text[KERNEL_TEXT
     const int n = between(rng, 1, 20), t = between(rng, 1, 6);
     const int h = extent(rng, 70), g = (is_lstm ? 4 : 3) * h, s = (is_lstm ? 2 : 1) * h;
 
+    say(text, " %dx%dx%d %dx%d", n, t, g, g, h);
     if (forward) {
-        say(text, " %dx%dx%d %dx%d %d %dx%d", n, t, g, g, h, g, n, t);
+        say(text, " %d %dx%d", g, n, t);
         if (chance(rng, 50))
             say(text, " %dx%d", n, s);
         return;
     }
     const int flow = between(rng, 1, 3);
-    say(text, " %dx%dx%d %dx%d %dx%d", n, t, 5 * h, g, h, n, t);
+    say(text, " %dx%d", n, t);
+    for (int i = is_lstm ? 1 : 0; i < 2; i++) /* kept, before */
+        say(text, " %dx%dx%d", n, t, h);
     if (flow & 1)
         say(text, " %dx%dx%d", n, t, h);
     if (flow & 2)
@@ -389,9 +474,19 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
         say_pool(rng, op, text);
     else if (strncmp(op, "batch_norm", 10) == 0)
         say_batch_norm(rng, op, text);
+    else if (strncmp(op, "embedding", 9) == 0 || strcmp(op, "rows_sort") == 0)
+        say_embedding(rng, op, text);
     else if (strcmp(op, "reorder") == 0)
         say_reorder(rng, text);
-    else if (strncmp(op, "softmax", 7) == 0 || strcmp(op, "accuracy") == 0)
+    else if (strncmp(op, "layer_norm", 10) == 0 || strcmp(op, "softmax") == 0 ||
+             strcmp(op, "softmax_grad") == 0)
+        say_rows(rng, op, text);
+    else if (strstr(op, "positions") != NULL)
+        say_positions(rng, op, text);
+    else if (strncmp(op, "attention", 9) == 0)
+        say_attention(rng, op, text);
+    else if (strncmp(op, "softmax", 7) == 0 || strncmp(op, "token_", 6) == 0 ||
+             strcmp(op, "accuracy") == 0)
         say_loss(rng, op, text);
     else
         say_elementwise(rng, op, text);
@@ -400,12 +495,27 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
         out->attrs.rate = chance(rng, 20) ? 0 : rng_float(rng);
         out->attrs.stream = rng_u32(rng);
     }
-    if (strncmp(op, "batch_norm", 10) == 0)
+    if (strncmp(op, "batch_norm", 10) == 0 || strcmp(op, "layer_norm") == 0)
         out->attrs.epsilon = 1e-5F;
-    if (strncmp(op, "softmax", 7) == 0 && chance(rng, 50))
+    if (strstr(op, "cross_entropy") != NULL && chance(rng, 50))
         out->attrs.smoothing = rng_float(rng);
-    if (strcmp(op, "accuracy") == 0 && chance(rng, 50))
+    if (strstr(op, "accuracy") != NULL && chance(rng, 50))
         out->out[0].dtype = DTYPE_I32;
+}
+
+bool kernel_testing_is_smooth(const char *op)
+{
+    static const char *const ops[] = {
+        "tanh",         "gelu",       "gelu_grad",       "gelu_tanh",     "softmax",
+        "softmax_grad", "layer_norm", "layer_norm_grad", "gelu_tanh_grad"
+    };
+
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        if (strcmp(op, ops[i]) == 0)
+            return true;
+    }
+    return strncmp(op, "attention", 9) == 0 || strncmp(op, "lstm", 4) == 0 ||
+           strncmp(op, "gru", 3) == 0;
 }
 
 double kernel_testing_tolerance(const struct kernel_problem *problem)
@@ -414,18 +524,38 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
         const char *op;
         double tolerance;
     } table[] = {
-        { "linear", 2e-5 },    { "conv2d", 2e-5 },
-        { "bias_grad", 1e-5 }, { "softmax_cross_entropy", 2e-6 },
-        { "mse", 2e-6 },       { "batch_norm", 5e-6 },
-        { "sigmoid", 4e-7 },   { "lstm", 2e-5 },
+        { "linear", 2e-5 },
+        { "conv2d", 2e-5 },
+        { "bias_grad", 1e-5 },
+        { "softmax_cross_entropy", 2e-6 },
+        { "token_cross_entropy", 2e-6 },
+        { "mse", 2e-6 },
+        { "batch_norm", 5e-6 },
+        { "sigmoid", 4e-7 },
+        { "tanh", 4e-7 },
+        { "gelu", 4e-7 },
+        { "gelu_grad", 6e-7 },
+        { "gelu_tanh", 4e-7 },
+        { "gelu_tanh_grad", 6e-7 },
+        { "softmax", 5e-7 },
+        { "softmax_grad", 2e-6 },
+        { "layer_norm", 5e-6 },
+        { "layer_norm_grad", 2e-5 },
+        { "positions_grad", 1e-6 },
+        { "attention", 2e-5 },
+        { "lstm", 2e-5 },
         { "gru", 2e-5 },
+        { "embedding_grad", 1e-5 },
+        { "embedding_mean", 2e-6 },
+        { "embedding_mean_grad", 2e-7 },
     };
 
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         const char *op = table[i].op;
         const bool family = strcmp(op, "linear") == 0 || strcmp(op, "conv2d") == 0 ||
-                            strcmp(op, "batch_norm") == 0 || strcmp(op, "lstm") == 0 ||
-                            strcmp(op, "gru") == 0;
+                            strcmp(op, "batch_norm") == 0 || strcmp(op, "attention") == 0 ||
+                            strcmp(op, "lstm") == 0 || strcmp(op, "gru") == 0 ||
+                            strcmp(op, "token_cross_entropy") == 0;
         if (family ? strncmp(problem->op, op, strlen(op)) == 0 : strcmp(problem->op, op) == 0)
             return table[i].tolerance;
     }

@@ -15,4 +15,7 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
  * that are not whole numbers; 0: the same values. */
 double kernel_testing_tolerance(const struct kernel_problem *problem);
 
+/* Is it an op of exponentials or divisions, inexact on whole numbers too? */
+bool kernel_testing_is_smooth(const char *op);
+
 #endif /* KERNEL_KERNEL_TESTING_H */

@@ -67,10 +67,33 @@ static void fill_tables(float *data, const struct shape *shape, bool statistics,
     }
 }
 
-static void fill_labels(int32_t *labels, int64_t count, int64_t classes, struct rng *rng)
+/* padded: one in eight is no label. */
+static void fill_labels(int32_t *labels, int64_t count, int64_t classes, bool padded,
+                        struct rng *rng)
 {
     for (int64_t i = 0; i < count; i++)
-        labels[i] = (int32_t)rng_below(rng, (uint64_t)classes);
+        labels[i] =
+            padded && rng_below(rng, 8) == 0 ? -1 : (int32_t)rng_below(rng, (uint64_t)classes);
+}
+
+/* Rows of the table that a problem's ids stand for; 0 if they are labels. */
+static int64_t table_rows(const struct kernel_problem *problem)
+{
+    if (strcmp(problem->op, "rows_sort") == 0)
+        return problem->attrs.rows;
+    if (strncmp(problem->op, "embedding", 9) != 0)
+        return 0;
+    return strstr(problem->op, "_grad") ? problem->out[0].shape.dim[0]
+                                        : problem->in[1].shape.dim[0];
+}
+
+/* One in eight is padding; the lower ones come more often. */
+static void fill_rows(int32_t *ids, int64_t count, int64_t rows, struct rng *rng)
+{
+    for (int64_t i = 0; i < count; i++)
+        ids[i] = rng_below(rng, 8) == 0
+                     ? -1
+                     : (int32_t)rng_below(rng, 1 + rng_below(rng, (uint64_t)rows));
 }
 
 /* A place of a window along one dimension that lies within the image. */
@@ -109,6 +132,20 @@ static void fill_index(uint8_t *index, const struct kernel_problem *problem, str
     }
 }
 
+/* Ids of tokens, some of which are none. */
+static void fill_ids(int32_t *ids, int64_t count, struct rng *rng)
+{
+    for (int64_t i = 0; i < count; i++)
+        ids[i] = (int32_t)rng_below(rng, 6) - 1;
+}
+
+/* Where new tokens of a sequence may begin: for all of them there is a place. */
+static int64_t free_places(const struct kernel_problem *problem)
+{
+    const int axis = problem->in[1].shape.rank == 3; /* a cache, else a table */
+    return problem->in[1].shape.dim[axis] - problem->in[0].shape.dim[1] + 1;
+}
+
 static bool is_recurrent(const struct kernel_problem *problem)
 {
     return strncmp(problem->op, "lstm", 4) == 0 || strncmp(problem->op, "gru", 3) == 0;
@@ -123,13 +160,6 @@ static void fill_recurrent(float *data, const struct kernel_tensor *tensor)
         data[i] /= (float)tensor->shape.dim[1];
 }
 
-/* Ids of which one in four says that the sequence is over. */
-static void fill_ids(int32_t *ids, int64_t count, struct rng *rng)
-{
-    for (int64_t i = 0; i < count; i++)
-        ids[i] = (int32_t)rng_below(rng, 4) - 1;
-}
-
 static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
                        struct rng *rng)
 {
@@ -137,10 +167,18 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
     const int64_t count = shape_count(&problem->in[i].shape);
     void *data = trial->in[i].block + GUARD_BYTES;
 
-    if (problem->in[i].dtype == DTYPE_I32 && is_recurrent(problem))
+    if (strcmp(problem->op, "add_positions") == 0 && i == 2)
+        fill_labels(data, count, free_places(problem), false, rng);
+    else if (strcmp(problem->op, "attention_step") == 0 && i == 2)
+        fill_labels(data, count, free_places(problem), false, rng);
+    else if (problem->in[i].dtype == DTYPE_I32 &&
+             (strncmp(problem->op, "attention", 9) == 0 || is_recurrent(problem)))
         fill_ids(data, count, rng);
+    else if (problem->in[i].dtype == DTYPE_I32 && table_rows(problem) > 0)
+        fill_rows(data, count, table_rows(problem), rng);
     else if (problem->in[i].dtype == DTYPE_I32)
-        fill_labels(data, count, problem->in[0].shape.dim[1], rng);
+        fill_labels(data, count, problem->in[0].shape.dim[1],
+                    strncmp(problem->op, "token_", 6) == 0, rng);
     else if (problem->in[i].dtype == DTYPE_U8 && strcmp(problem->op, "max_pool_grad") == 0)
         fill_index(data, problem, rng);
     else if (problem->in[i].dtype == DTYPE_U8)

@@ -3,11 +3,13 @@
  *
  * A form gives each tensor of an op one letter, its role, which fixes type and layout:
  *
- *   m  matrix         w  linear weights (IO)       v  vector
+ *   m  matrix         w  linear weights (IO; or plain: a table of rows that others use too)
+ *   v  vector
  *   i  image (NHWC)   k  convolution weights (HWIO)  p  place in a pooling window (u8, NHWC)
  *   e  elementwise: any shape; rank 4 is an image   r  the same, layout not fixed (reorder)
  *   l  labels (i32)   s  one number                t  a matrix of each shard
- *   q  sequence       n  ids of a sequence (i32)   g  sequence, or a matrix: of its last step
+ *   q  sequences (N,T,D)                           d  ids of their tokens (i32)
+ *   o  pairs of numbers (i32) for each of them     g  sequences, or a matrix: of their last steps
  *
  * Letters after the first `n` of a side are optional. Outputs of ops that are no gradients
  * follow from the inputs. A gradient is legal if the forward op, given the gradient's shapes,
@@ -56,6 +58,21 @@ static const struct form forms[] = {
     { "relu6_grad", "ee", "e", 2, 1 },
     { "sigmoid", "e", "e", 1, 1 },
     { "sigmoid_grad", "ee", "e", 2, 1 },
+    { "tanh", "e", "e", 1, 1 },
+    { "tanh_grad", "ee", "e", 2, 1 },
+    { "gelu", "e", "e", 1, 1 },
+    { "gelu_grad", "ee", "e", 2, 1 },
+    { "gelu_tanh", "e", "e", 1, 1 },
+    { "gelu_tanh_grad", "ee", "e", 2, 1 },
+    { "layer_norm", "mvv", "mm", 3, 2 },
+    { "layer_norm_grad", "mmvm", "mvv", 4, 3 },
+    { "softmax", "m", "m", 1, 1 },
+    { "softmax_grad", "mm", "m", 2, 1 },
+    { "add_positions", "qml", "q", 2, 1 },
+    { "positions_grad", "q", "m", 1, 1 },
+    { "attention", "qd", "qq", 1, 2 },
+    { "attention_grad", "qqqqd", "q", 4, 1 },
+    { "attention_step", "qql", "q", 3, 1 },
     { "batch_norm", "ivvi", "imvv", 3, 4 },
     { "batch_norm_grad", "iivmi", "ivvi", 4, 3 },
     { "batch_norm_apply", "ivvvvi", "i", 5, 1 },
@@ -69,10 +86,18 @@ static const struct form forms[] = {
     { "mse", "ee", "s", 2, 1 },
     { "mse_grad", "ee", "e", 2, 1 },
     { "accuracy", "ml", "s", 2, 1 },
-    { "lstm", "qwvnm", "qmqq", 4, 4 },
-    { "lstm_grad", "qwngm", "qm", 4, 1 },
-    { "gru", "qwvnm", "qmqq", 4, 4 },
-    { "gru_grad", "qwngm", "qqm", 4, 2 },
+    { "token_cross_entropy", "ml", "sm", 2, 2 },
+    { "token_cross_entropy_grad", "mml", "m", 3, 1 },
+    { "token_accuracy", "ml", "s", 2, 1 },
+    { "embedding", "dm", "q", 2, 1 },
+    { "embedding_grad", "edm", "m", 2, 1 },
+    { "embedding_mean", "dm", "m", 2, 1 },
+    { "embedding_mean_grad", "md", "m", 2, 1 },
+    { "rows_sort", "d", "ol", 1, 2 },
+    { "lstm", "qwvdm", "qmqqq", 4, 5 },
+    { "lstm_grad", "qwdqgm", "qm", 5, 1 },
+    { "gru", "qwvdm", "qmqqq", 4, 5 },
+    { "gru_grad", "qwdqqgm", "qqm", 6, 2 },
 };
 
 static const struct form *form_of(const char *op)
@@ -93,7 +118,7 @@ static bool is_gradient(const char *op)
 
 static enum dtype dtype_of(char role)
 {
-    return role == 'l' || role == 'n' ? DTYPE_I32 : role == 'p' ? DTYPE_U8 : DTYPE_F32;
+    return strchr("ldo", role) ? DTYPE_I32 : role == 'p' ? DTYPE_U8 : DTYPE_F32;
 }
 
 static enum layout layout_of(char role, int rank)
@@ -119,10 +144,11 @@ static int rank_of(char role)
     switch (role) {
     case 'm':
     case 'w':
-    case 'n':
+    case 'd':
         return 2;
     case 't':
     case 'q':
+    case 'o':
         return 3;
     case 'i':
     case 'p':
@@ -137,14 +163,21 @@ static int rank_of(char role)
     }
 }
 
+/* Weights of a linear layer may lie plain. */
+static bool may_lie_plain(const char *op, char role)
+{
+    return role == 'w' && strncmp(op, "linear", 6) == 0;
+}
+
 static enum status check_tensor(const char *op, char role, const struct kernel_tensor *tensor)
 {
     const int rank = tensor->shape.rank;
     const enum layout usual = layout_of(role, rank);
     /* Elements of any plain order will do where an op is blind to it; bias is not. */
-    const bool free_layout = role == 'r' || (role == 'e' && strncmp(op, "bias", 4) != 0);
+    const bool free_layout = role == 'r' || (role == 'e' && strncmp(op, "bias", 4) != 0) ||
+                             (may_lie_plain(op, role) && tensor->layout == LAYOUT_PLAIN);
     const bool number =
-        role == 's' && strcmp(op, "accuracy") == 0 && tensor->dtype == DTYPE_I32;
+        role == 's' && strstr(op, "accuracy") != NULL && tensor->dtype == DTYPE_I32;
     char text[SHAPE_TEXT];
     int64_t count;
 
@@ -368,19 +401,116 @@ static enum status normalize_shape(const struct kernel_problem *p, struct shape 
     return STATUS_OK;
 }
 
-/* Units of a recurrent layer, by its weight (G*H, H), and how many of each thing it has. */
+/* Queries, keys and values of all heads, and the ids of their tokens (input number `ids`). */
+static enum status check_qkv(const struct kernel_problem *p, const struct shape *qkv, int ids)
+{
+    const int heads = p->attrs.heads;
+
+    if (heads < 1 || qkv->dim[2] % (3 * (int64_t)heads) != 0)
+        return FAIL(STATUS_USAGE, "%s: %lld features for %d heads", p->op,
+                    (long long)qkv->dim[2], heads);
+    const struct shape tokens = shape_2(qkv->dim[0], qkv->dim[1]);
+    if (p->n_in > ids && !shape_equal(&p->in[ids].shape, &tokens))
+        return disagree(p->op, qkv, &p->in[ids].shape);
+    return STATUS_OK;
+}
+
+static enum status attention_shapes(const struct kernel_problem *p,
+                                    struct shape out[KERNEL_OUT])
+{
+    const struct shape *qkv = &p->in[0].shape, *cache = &p->in[1].shape;
+    const bool is_step = strcmp(p->op, "attention_step") == 0;
+
+    TRY(check_qkv(p, qkv, is_step ? KERNEL_IN : 1));
+    if (is_step && (cache->dim[0] != qkv->dim[0] || cache->dim[1] < qkv->dim[1] ||
+                    cache->dim[2] != qkv->dim[2] / 3 * 2))
+        return disagree(p->op, qkv, cache);
+    if (is_step && p->in[2].shape.dim[0] != qkv->dim[0])
+        return disagree(p->op, qkv, &p->in[2].shape);
+    out[0] = shape_3(qkv->dim[0], qkv->dim[1], qkv->dim[2] / 3);
+    out[1] = shape_3(qkv->dim[0], qkv->dim[1], p->attrs.heads);
+    return STATUS_OK;
+}
+
+static enum status layer_norm_shapes(const struct kernel_problem *p, const struct shape *x,
+                                     struct shape out[KERNEL_OUT])
+{
+    for (int i = 1; i < 3; i++) {
+        if (p->in[i].shape.dim[0] != x->dim[1])
+            return disagree(p->op, x, &p->in[i].shape);
+    }
+    out[0] = *x;
+    out[1] = shape_2(x->dim[0], 2);
+    return STATUS_OK;
+}
+
+static enum status positions_shape(const struct kernel_problem *p, const struct shape *x,
+                                   const struct shape *table, struct shape *out)
+{
+    if (table->dim[1] != x->dim[2] || table->dim[0] < x->dim[1])
+        return disagree(p->op, x, table);
+    if (is_gradient(p->op) && p->attrs.extent[0] != table->dim[0])
+        return FAIL(STATUS_USAGE, "%s: extent %d of %lld positions", p->op, p->attrs.extent[0],
+                    (long long)table->dim[0]);
+    if (p->n_in > 2 && p->in[2].shape.dim[0] != x->dim[0])
+        return disagree(p->op, x, &p->in[2].shape);
+    *out = *x;
+    return STATUS_OK;
+}
+
+/* ids (N,T) and a table (V,D). */
+static struct shape embedding_shape(const struct kernel_problem *p)
+{
+    const struct shape *ids = &p->in[0].shape, *table = &p->in[1].shape;
+
+    return strcmp(p->op, "embedding") == 0 ? shape_3(ids->dim[0], ids->dim[1], table->dim[1])
+                                           : shape_2(ids->dim[0], table->dim[1]);
+}
+
+static enum status sort_shapes(const struct kernel_problem *p, struct shape out[KERNEL_OUT])
+{
+    const struct shape *ids = &p->in[0].shape;
+
+    if (p->attrs.rows < 1 || p->attrs.rows > INT32_MAX || shape_count(ids) > INT32_MAX / 2)
+        return FAIL(STATUS_USAGE, "%s: %lld ids of %lld rows", p->op,
+                    (long long)shape_count(ids), (long long)p->attrs.rows);
+    out[0] = shape_3(ids->dim[0], ids->dim[1], 2);
+    out[1] = shape_1(ROWS_BLOCKS + 1);
+    return STATUS_OK;
+}
+
+/* dy has a row an id or a row a sample; the table's rows are those of what is added to, too. */
+static enum status check_embedding_grad(const struct kernel_problem *p)
+{
+    const struct shape *dy = &p->in[0].shape, *ids = &p->in[1].shape, *dw = &p->out[0].shape;
+
+    if (strcmp(p->op, "embedding_mean_grad") == 0)
+        return dy->dim[0] == ids->dim[0] && shape_equal(dy, dw) ? STATUS_OK
+                                                                : disagree(p->op, dy, ids);
+    if (dy->rank < 2 || dy->rank > 3 || dy->dim[0] != ids->dim[0] ||
+        (dy->rank == 3 && dy->dim[1] != ids->dim[1]))
+        return disagree(p->op, dy, ids);
+    if (dw->dim[1] != dy->dim[dy->rank - 1] || (p->attrs.rows && dw->dim[0] != p->attrs.rows))
+        return disagree(p->op, dy, dw);
+    if (p->n_in > 2 && !shape_equal(&p->in[2].shape, dw))
+        return disagree(p->op, &p->in[2].shape, dw);
+    return STATUS_OK;
+}
+
+/* What a recurrent layer of H units has, by its weight (G*H, H). */
 struct cell {
-    int64_t units, gates, states, saved;
+    bool is_lstm;
+    int64_t units, gates, states;
 };
 
 static enum status cell_of(const struct kernel_problem *p, struct cell *out)
 {
     const bool is_lstm = strncmp(p->op, "lstm", 4) == 0;
     const struct shape *w = &p->in[1].shape;
-    const struct cell cell = { .units = w->dim[1],
+    const struct cell cell = { .is_lstm = is_lstm,
+                               .units = w->dim[1],
                                .gates = (is_lstm ? 4 : 3) * w->dim[1],
-                               .states = (is_lstm ? 2 : 1) * w->dim[1],
-                               .saved = 5 * w->dim[1] };
+                               .states = (is_lstm ? 2 : 1) * w->dim[1] };
 
     if (w->dim[0] != cell.gates)
         return FAIL(STATUS_USAGE, "%s: weight of %lld rows for %lld units", p->op,
@@ -410,9 +540,9 @@ static enum status recurrent_shapes(const struct kernel_problem *p,
     const struct shape in[] = { shape_3(n, t, c.gates), p->in[1].shape, shape_1(c.gates),
                                 shape_2(n, t), shape_2(n, c.states) };
     TRY(same_shapes(p, p->in, in, p->n_in));
-    out[0] = out[3] = shape_3(n, t, c.units);
+    out[0] = out[3] = out[4] = shape_3(n, t, c.units);
     out[1] = shape_2(n, c.states);
-    out[2] = shape_3(n, t, c.saved);
+    out[2] = in[0];
     return STATUS_OK;
 }
 
@@ -423,16 +553,18 @@ static enum status check_recurrent_grad(const struct kernel_problem *p)
 
     TRY(cell_of(p, &c));
     const struct shape y = shape_3(n, t, c.units), last = shape_2(n, c.states);
-    const struct shape gates = shape_3(n, t, c.gates);
-    const bool has_y = p->in[3].shape.rank == 3;
-    const struct shape in[] = { shape_3(n, t, c.saved), p->in[1].shape, shape_2(n, t),
-                                has_y ? y : last, last };
-    const struct shape lstm[] = { gates, last }, gru[] = { gates, gates, last };
+    const struct shape gates = shape_3(n, t, c.gates), *w = &p->in[1].shape;
+    const int flow = c.is_lstm ? 4 : 5;
+    const bool has_y = p->in[flow].shape.rank == 3;
+    const struct shape first = has_y ? y : last;
+    const struct shape lstm[] = { gates, *w, shape_2(n, t), y, first, last };
+    const struct shape gru[] = { gates, *w, shape_2(n, t), y, y, first, last };
+    const struct shape lstm_out[] = { gates, last }, gru_out[] = { gates, gates, last };
 
-    if (!has_y && p->n_in > 4)
+    if (!has_y && p->n_in > flow + 1)
         return FAIL(STATUS_USAGE, "%s: two gradients of the last state", p->op);
-    TRY(same_shapes(p, p->in, in, p->n_in));
-    return same_shapes(p, p->out, strcmp(p->op, "lstm_grad") == 0 ? lstm : gru, p->n_out);
+    TRY(same_shapes(p, p->in, c.is_lstm ? lstm : gru, p->n_in));
+    return same_shapes(p, p->out, c.is_lstm ? lstm_out : gru_out, p->n_out);
 }
 
 /* Shapes of the outputs of an op that is no gradient. */
@@ -460,6 +592,12 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
         if (b->dim[0] != (a->rank == 4 ? a->dim[1] : a->dim[a->rank - 1]))
             return disagree(op, a, b);
         out[0] = *a;
+    } else if (strncmp(op, "attention", 9) == 0) {
+        return attention_shapes(p, out);
+    } else if (strcmp(op, "layer_norm") == 0) {
+        return layer_norm_shapes(p, a, out);
+    } else if (strcmp(op, "add_positions") == 0) {
+        return positions_shape(p, a, b, &out[0]);
     } else if (strcmp(op, "batch_norm") == 0) {
         TRY(check_batch_norm(p, a, 2));
         out[0] = *a;
@@ -479,10 +617,53 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
             return disagree(op, a, b);
         out[0] = shape_1(1);
         out[1] = *a;
+    } else if (strncmp(op, "token_", 6) == 0) {
+        if (a->dim[0] != b->dim[0])
+            return disagree(op, a, b);
+        out[0] = shape_1(1);
+        out[1] = shape_2(a->dim[0], 1);
+    } else if (strncmp(op, "embedding", 9) == 0) {
+        out[0] = embedding_shape(p);
+    } else if (strcmp(op, "rows_sort") == 0) {
+        return sort_shapes(p, out);
     } else { /* elementwise */
         if (p->n_in == 2 && !shape_equal(a, b))
             return disagree(op, a, b);
         out[0] = strcmp(op, "mse") == 0 ? shape_1(1) : *a;
+    }
+    return STATUS_OK;
+}
+
+static enum status check_attention_grad(const struct kernel_problem *p)
+{
+    const struct shape *qkv = &p->in[1].shape;
+    const struct shape y = shape_3(qkv->dim[0], qkv->dim[1], qkv->dim[2] / 3);
+    const struct shape lse = shape_3(qkv->dim[0], qkv->dim[1], p->attrs.heads);
+    const struct shape *const in[] = { &y, qkv, &y, &lse };
+
+    TRY(check_qkv(p, qkv, 4));
+    for (int i = 0; i < 4; i++) {
+        if (!shape_equal(&p->in[i].shape, in[i]))
+            return disagree(p->op, qkv, &p->in[i].shape);
+    }
+    return shape_equal(qkv, &p->out[0].shape) ? STATUS_OK
+                                              : disagree(p->op, qkv, &p->out[0].shape);
+}
+
+static enum status check_layer_norm_grad(const struct kernel_problem *p)
+{
+    const struct shape *x = &p->in[0].shape;
+    const struct shape features = shape_1(x->dim[1]), saved = shape_2(x->dim[0], 2);
+    const struct shape *const in[] = { x, x, &features, &saved };
+    const struct shape *const out[] = { x, &features, &features };
+
+    for (int i = 0; i < 4; i++) {
+        if (!shape_equal(&p->in[i].shape, in[i]))
+            return disagree(p->op, x, &p->in[i].shape);
+    }
+    for (int i = 0; i < 3; i++) {
+        if (!shape_equal(&p->out[i].shape, out[i]))
+            return disagree(p->op, x, &p->out[i].shape);
     }
     return STATUS_OK;
 }
@@ -499,6 +680,14 @@ static enum status check_gradient(const struct kernel_problem *p)
         return check_batch_norm_grad(p);
     if (strcmp(p->op, "lstm_grad") == 0 || strcmp(p->op, "gru_grad") == 0)
         return check_recurrent_grad(p);
+    if (strcmp(p->op, "attention_grad") == 0)
+        return check_attention_grad(p);
+    if (strcmp(p->op, "layer_norm_grad") == 0)
+        return check_layer_norm_grad(p);
+    if (strcmp(p->op, "positions_grad") == 0)
+        return positions_shape(p, a, d, &y);
+    if (strncmp(p->op, "embedding", 9) == 0)
+        return check_embedding_grad(p);
     if (strcmp(p->op, "linear_grad_input") == 0) {
         TRY(linear_shape(p, d, b, NULL, &y));
     } else if (strcmp(p->op, "linear_grad_weight") == 0) {
@@ -532,6 +721,11 @@ static enum status check_gradient(const struct kernel_problem *p)
         dy = d;
     } else if (strcmp(p->op, "softmax_cross_entropy_grad") == 0) {
         if (a->dim[0] != b->dim[0])
+            return disagree(p->op, a, b);
+        y = *d;
+    } else if (strcmp(p->op, "token_cross_entropy_grad") == 0) {
+        const struct shape lse = shape_2(a->dim[0], 1);
+        if (!shape_equal(b, &lse) || p->in[2].shape.dim[0] != a->dim[0])
             return disagree(p->op, a, b);
         y = *d;
     } else { /* elementwise: relu_grad and the like, mse_grad */
@@ -589,6 +783,16 @@ PRINTF_LIKE(2, 3) static void add_text(char text[KERNEL_TEXT], const char *forma
     va_end(args);
 }
 
+/* Does a linear layer's weight, or its gradient, lie plain? */
+static bool is_plain(const struct form *form, const struct kernel_problem *problem)
+{
+    for (int i = 0; i < problem->n_in; i++) {
+        if (may_lie_plain(form->op, form->in[i]))
+            return problem->in[i].layout == LAYOUT_PLAIN;
+    }
+    return may_lie_plain(form->op, form->out[0]) && problem->out[0].layout == LAYOUT_PLAIN;
+}
+
 static void add_pair(char text[KERNEL_TEXT], const char *name, const int pair[2])
 {
     if (pair[0] != 0 || pair[1] != 0)
@@ -597,6 +801,7 @@ static void add_pair(char text[KERNEL_TEXT], const char *name, const int pair[2]
 
 const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_TEXT])
 {
+    const struct form *form = form_of(problem->op);
     const struct attrs *attrs = &problem->attrs;
     char shape[SHAPE_TEXT];
 
@@ -612,13 +817,21 @@ const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_
     if (strcmp(problem->op, "reorder") == 0)
         add_text(text, " %s %s", layout_name(problem->in[0].layout),
                  layout_name(problem->out[0].layout));
+    if (form != NULL && is_plain(form, problem))
+        add_text(text, " %s", layout_name(LAYOUT_PLAIN));
     add_pair(text, "stride", attrs->stride);
     add_pair(text, "pad", attrs->pad);
     add_pair(text, "window", attrs->window);
     if (attrs->groups > 1)
         add_text(text, " groups %d", attrs->groups);
-    if (strcmp(problem->op, "conv2d_transpose") == 0) /* the others' follow from their shapes */
+    if (attrs->heads > 0)
+        add_text(text, " heads %d%s", attrs->heads, attrs->causal ? " causal" : "");
+    if (strcmp(problem->op, "conv2d_transpose") == 0 ||
+        strcmp(problem->op, "positions_grad") == 0) /* the others' follow from their shapes */
         add_pair(text, "extent", attrs->extent);
+    if (strcmp(problem->op, "rows_sort") == 0)
+        add_text(text, " rows %lld%s", (long long)attrs->rows,
+                 attrs->by_sample ? " by_sample" : "");
     if (attrs->activation != ACTIVATION_NONE)
         add_text(text, " %s", activation_name(attrs->activation));
     return text;
@@ -723,11 +936,24 @@ static bool read_attribute(const struct words *words, int *at, struct attrs *att
 
     if (read_activation(word, &attrs->activation)) {
         /* one word is all */
+    } else if (strcmp(word, "causal") == 0 && attrs->heads > 0) {
+        attrs->causal = 1;
+    } else if (strcmp(word, "heads") == 0 && *at + 1 < words->count &&
+               read_dims(words->word[*at + 1], 1, dims, &count) && dims[0] > 0 &&
+               dims[0] <= 0xffff) {
+        attrs->heads = (int)dims[0];
+        *at += 1;
     } else if (strcmp(word, "groups") == 0 && *at + 1 < words->count &&
                read_dims(words->word[*at + 1], 1, dims, &count) && dims[0] > 1 &&
                dims[0] <= 0xffff) {
         attrs->groups = (int)dims[0];
         *at += 1;
+    } else if (strcmp(word, "rows") == 0 && *at + 1 < words->count &&
+               read_dims(words->word[*at + 1], 1, dims, &count)) {
+        attrs->rows = dims[0];
+        *at += 1;
+    } else if (strcmp(word, "by_sample") == 0) {
+        attrs->by_sample = 1;
     } else if (pair != NULL && *at + 1 < words->count &&
                read_dims(words->word[*at + 1], 2, dims, &count) && count == 2 &&
                dims[0] <= 0xffff && dims[1] <= 0xffff) {
@@ -741,12 +967,15 @@ static bool read_attribute(const struct words *words, int *at, struct attrs *att
     return true;
 }
 
-static void set_roles(const char *roles, int count, struct kernel_tensor *tensors)
+static void set_roles(const char *roles, int count, bool plain_weight,
+                      struct kernel_tensor *tensors)
 {
     for (int i = 0; i < count && roles[i] != '\0'; i++) {
         tensors[i].dtype = dtype_of(roles[i]);
         if (roles[i] != 'r')
-            tensors[i].layout = layout_of(roles[i], tensors[i].shape.rank);
+            tensors[i].layout = roles[i] == 'w' && plain_weight
+                                    ? LAYOUT_PLAIN
+                                    : layout_of(roles[i], tensors[i].shape.rank);
     }
 }
 
@@ -755,6 +984,7 @@ enum status kernel_parse(const char *text, struct kernel_problem *out)
     struct kernel_problem problem = { 0 };
     struct shape shapes[KERNEL_OUT];
     struct words words;
+    bool plain_weight = false;
     int at;
 
     TRY(cut_words(text, &words));
@@ -770,13 +1000,18 @@ enum status kernel_parse(const char *text, struct kernel_problem *out)
         read_layout(words.word[at], &problem.in[0].layout) &&
         read_layout(words.word[at + 1], &problem.out[0].layout))
         at += 2;
+    if (strncmp(form->op, "linear", 6) == 0 && at < words.count &&
+        strcmp(words.word[at], layout_name(LAYOUT_PLAIN)) == 0) {
+        plain_weight = true;
+        at++;
+    }
     while (at < words.count) {
         if (!read_attribute(&words, &at, &problem.attrs))
             return FAIL(STATUS_CORRUPT, "\"%s\" is not understood in \"%s\"", words.word[at],
                         text);
     }
 
-    set_roles(form->in, problem.n_in, problem.in);
+    set_roles(form->in, problem.n_in, plain_weight, problem.in);
     if (!is_gradient(form->op)) {
         if (problem.n_in < form->n_in || problem.n_in > (int)strlen(form->in))
             return FAIL(STATUS_USAGE, "%s: %d inputs", form->op, problem.n_in);
@@ -787,7 +1022,7 @@ enum status kernel_parse(const char *text, struct kernel_problem *out)
         for (int i = 0; i < form->n_out; i++)
             problem.out[i].shape = shapes[i];
     }
-    set_roles(form->out, problem.n_out, problem.out);
+    set_roles(form->out, problem.n_out, plain_weight, problem.out);
     TRY(kernel_check(&problem));
     *out = problem;
     return STATUS_OK;

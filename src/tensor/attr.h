@@ -15,6 +15,10 @@
 extern "C" {
 #endif
 
+/* rows_sort: ranges of ids, all as long as ROWS_BLOCKS of them cover a table, whose beginnings it
+ * notes. */
+enum { ROWS_BLOCKS = 256 };
+
 enum activation { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_RELU6, ACTIVATION_SIGMOID };
 
 /* "none", "relu", ...: also the name of the op that does it alone. */
@@ -27,6 +31,7 @@ static inline const char *activation_name(enum activation activation)
 struct attrs {
     int stride[2], pad[2]; /* convolution and pooling: vertical, horizontal */
     int window[2];         /* pooling */
+    int heads, causal;     /* attention: heads; a token sees none that come after it */
     int groups;            /* convolution: channels are split into so many; 0 is 1 */
     int extent[2];         /* gradients of windowed ops: height and width of the input, or of
                                    the kernel for a weight's gradient */
@@ -47,6 +52,8 @@ struct attrs {
     int nesterov, decoupled;      /* SGD: Nesterov's form; Adam: AdamW's decay */
     float max_norm;               /* clipping; 0 is off */
     int bucket;                   /* collectives and updates: which flat range */
+    int64_t rows;                 /* embedding_grad, rows_sort: of the table */
+    int by_sample;                /* rows_sort: dy has a row a sample, not an id */
 };
 
 #ifdef __cplusplus

@@ -49,12 +49,14 @@ static enum status make_batch(const struct job *job, const struct exec *exec, st
     const int classes = job->model_config.classes;
     struct rng rng;
 
-    *out = (struct batch){ .samples = s->batch, .first = first, .rows = end - first };
+    *out = (struct batch){
+        .samples = s->batch, .weight = s->batch, .first = first, .rows = end - first
+    };
     TRY(mem_alloc(rows * floats, sizeof(float), &out->x));
     TRY(mem_alloc(rows, sizeof(int32_t), &out->y));
     rng_init(&rng, 1, (uint64_t)first);
     for (size_t i = 0; i < rows * floats; i++)
-        out->x[i] = (float)rng_normal(&rng);
+        ((float *)out->x)[i] = (float)rng_normal(&rng);
     for (size_t i = 0; i < rows; i++)
         out->y[i] = classes ? (int32_t)rng_below(&rng, (uint64_t)classes) : 0;
     return STATUS_OK;

@@ -48,7 +48,7 @@ static enum status evaluate_samples(const struct evaluation *e, struct exec *exe
     float *outputs;
 
     if (!e->outputs_path)
-        return exec_evaluate(exec, e->data, out);
+        return exec_evaluate(exec, dataset_as_source(e->data), out);
     if (!output)
         return FAIL(STATUS_USAGE, "%s has a loss alone, no outputs to write",
                     e->job->model->name);
@@ -56,7 +56,7 @@ static enum status evaluate_samples(const struct evaluation *e, struct exec *exe
     shape.dim[0] = dataset_count(e->data);
     TRY(mem_alloc((size_t)shape_count(&shape), sizeof *outputs, &outputs));
     exec_keep_outputs(exec, outputs);
-    enum status status = exec_evaluate(exec, e->data, out);
+    enum status status = exec_evaluate(exec, dataset_as_source(e->data), out);
     if (status == STATUS_OK)
         status = write_outputs(e, &shape, outputs);
     mem_free(outputs);

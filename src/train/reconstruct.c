@@ -89,7 +89,8 @@ static enum status fill_sheet(const struct job *job, struct exec *exec, struct s
     if (status == STATUS_OK)
         status = mem_alloc(floats, 1, &pixels);
     if (status == STATUS_OK)
-        status = exec_predict(exec, job->test, index, sheet->columns, outputs);
+        status =
+            exec_predict(exec, dataset_as_source(job->test), index, sheet->columns, outputs);
     for (int i = 0; i < sheet->columns && status == STATUS_OK; i++) {
         put_cell(sheet, i, 0, dataset_pixels(job->test, index[i]));
         to_pixels(job, outputs + (size_t)i * floats, pixels);

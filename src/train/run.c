@@ -219,7 +219,7 @@ static enum status evaluate(struct rank *rank)
     struct exec_result result;
     const double begin = clock_seconds();
 
-    TRY(exec_evaluate(rank->exec, rank->job->test, &result));
+    TRY(exec_evaluate(rank->exec, dataset_as_source(rank->job->test), &result));
     m.eval_seconds = clock_seconds() - begin;
     m.train_loss = mean_loss(&rank->epoch);
     m.train_accuracy = mean_accuracy(rank, &rank->epoch);
@@ -388,7 +388,7 @@ static enum status start_rank(struct rank *rank)
     };
     struct exec_config config = exec;
     struct loader_config loader = {
-        .dataset = job->train,
+        .source = dataset_as_source(job->train),
         .sampler = job->sampler,
         .augment = job->augment,
         .threads = (int)s->loader_threads,

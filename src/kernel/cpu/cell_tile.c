@@ -2,8 +2,10 @@
 /* cell_tile.c - the cells of cell.h for one instruction set.
  *
  * Compiled once with AVX2 and once with AVX-512 (cpu/fast.cmake); CELL_TABLE is the name of the
- * table. A row of a step reads 4 vectors of gates and what a tile made of the state, and writes 7;
- * five divisions are most of its time, some 5 % of that of the products.
+ * table. A vector of units of an LSTM reads 4 vectors of gates and what tiles made of the state, and
+ * writes 7; five divisions are most of its time, some 8 % of that of the products. Rows of a step lie
+ * far apart in memory, so that the processor does not guess the next one: it is fetched on the way,
+ * which is worth more than all of the arithmetic here.
  */
 #include "kernel/cpu/cell.h"
 
@@ -11,10 +13,11 @@
 
 #include "kernel/cpu/vec_math.h"
 
-/* The n units of a vector. */
+/* Units [u, u + n) of row r. */
 struct part {
-    vec_part first;
+    ptrdiff_t r, u;
     int n;
+    vec_part first;
 };
 
 INLINE vec load(const float *from, struct part part)
@@ -30,61 +33,92 @@ INLINE void store(float *to, vec v, struct part part)
         vec_store_part(to, v, part.first);
 }
 
-/* What the state says to gate g of row r, with its bias. */
-INLINE vec hidden(const struct cell_step *s, int r, int g, struct part part)
+/* Where the units of a part are in a matrix. */
+INLINE const float *source_at(struct cell_source source, struct part part)
 {
-    const vec bias = load(s->bias + g * s->units, part);
+    return source.at + part.r * source.row + part.u;
+}
+
+INLINE float *rows_at(struct cell_rows rows, struct part part)
+{
+    return rows.at + part.r * rows.row + part.u;
+}
+
+/* Asks for `count` lines of the next row, `step` apart. */
+INLINE void fetch_next(const float *at, ptrdiff_t row, ptrdiff_t step, int count)
+{
+    for (int k = 0; k < count; k++)
+        __builtin_prefetch(at + row + k * step, 0, 3);
+}
+
+/* What the state says to gate g of n_gates, with its bias. */
+INLINE vec hidden(const struct cell_step *s, int g, int n_gates, struct part part)
+{
+    const vec bias = load(s->bias + g * s->units + part.u, part);
 
     if (s->made.at == NULL)
         return bias;
-    return vec_add(vec_load(s->made.at + r * s->made.row + g * LANES), bias);
+    return vec_add(vec_load(s->made.at + part.r * s->made.row + part.u * n_gates + g * LANES),
+                   bias);
 }
 
-INLINE void lstm_row(const struct cell_step *s, int r, struct part part)
+INLINE void finish_step(const struct cell_step *s, vec h, struct part part)
 {
-    const float *gates = s->gates.at + r * s->gates.row;
-    float *saved = s->saved.at + r * s->saved.row;
-    const vec c = load(saved + 4 * s->units, part);
+    const bool is_over = s->ids[part.r * s->id_row] < 0;
+    float *y = rows_at(s->y, part), *next = rows_at(s->next_h, part);
+
+    store(y, is_over ? vec_zero() : h, part);
+    store(next, is_over ? load(source_at(s->h, part), part) : h, part);
+    fetch_next(y, s->y.row, 0, 1);
+    fetch_next(next, s->next_h.row, 0, 1);
+}
+
+INLINE void lstm_units(const struct cell_step *s, struct part part)
+{
+    const float *gates = source_at(s->gates, part), *kept = rows_at(s->kept, part);
+    float *acts = rows_at(s->acts, part);
+    const vec c = load(kept, part);
     vec a[4];
 
+    fetch_next(gates, s->gates.row, s->units, 4);
+    fetch_next(kept, s->kept.row, 0, 1);
+    if (acts != gates)
+        fetch_next(acts, s->acts.row, s->units, 4);
 #pragma GCC unroll 4
     for (int g = 0; g < 4; g++)
-        a[g] = vec_add(load(gates + g * s->units, part), hidden(s, r, g, part));
+        a[g] = vec_add(load(gates + g * s->units, part), hidden(s, g, 4, part));
     const vec i = vec_sigmoid(a[0]), f = vec_sigmoid(a[1]);
     const vec g = vec_tanh(a[2]), o = vec_sigmoid(a[3]);
-    const vec next_c = vec_fma(f, c, vec_mul(i, g));
-    const vec next_h = vec_mul(o, vec_tanh(next_c));
-    const bool is_over = s->ids[r * s->id_row] < 0;
+    const vec next = vec_fma(f, c, vec_mul(i, g));
 
-    store(saved, i, part);
-    store(saved + s->units, f, part);
-    store(saved + 2 * s->units, g, part);
-    store(saved + 3 * s->units, o, part);
-    store(s->y.at + r * s->y.row, is_over ? vec_zero() : next_h, part);
-    store(s->next_h.at + r * s->next_h.row,
-          is_over ? load(s->h.at + r * s->h.row, part) : next_h, part);
-    store(s->next_c.at + r * s->next_c.row, is_over ? c : next_c, part);
+    store(acts, i, part);
+    store(acts + s->units, f, part);
+    store(acts + 2 * s->units, g, part);
+    store(acts + 3 * s->units, o, part);
+    store(rows_at(s->next_c, part), s->ids[part.r * s->id_row] < 0 ? c : next, part);
+    finish_step(s, vec_mul(o, vec_tanh(next)), part);
 }
 
-INLINE void gru_row(const struct cell_step *s, int r, struct part part)
+INLINE void gru_units(const struct cell_step *s, struct part part)
 {
-    const float *gates = s->gates.at + r * s->gates.row;
-    float *saved = s->saved.at + r * s->saved.row;
-    const vec h = load(s->h.at + r * s->h.row, part);
-    const vec reset = vec_sigmoid(vec_add(load(gates, part), hidden(s, r, 0, part)));
-    const vec z = vec_sigmoid(vec_add(load(gates + s->units, part), hidden(s, r, 1, part)));
-    const vec q = hidden(s, r, 2, part);
-    const vec n = vec_tanh(vec_fma(reset, q, load(gates + 2 * s->units, part)));
-    const vec next = vec_fma(z, vec_sub(h, n), n); /* (1 - z) n + z h */
-    const bool is_over = s->ids[r * s->id_row] < 0;
+    const float *gates = source_at(s->gates, part);
+    float *acts = rows_at(s->acts, part), *kept = rows_at(s->kept, part);
+    const vec h = load(source_at(s->h, part), part);
 
-    store(saved, reset, part);
-    store(saved + s->units, z, part);
-    store(saved + 2 * s->units, n, part);
-    store(saved + 3 * s->units, q, part);
-    store(saved + 4 * s->units, h, part);
-    store(s->y.at + r * s->y.row, is_over ? vec_zero() : next, part);
-    store(s->next_h.at + r * s->next_h.row, is_over ? h : next, part);
+    fetch_next(gates, s->gates.row, s->units, 3);
+    fetch_next(kept, s->kept.row, 0, 1);
+    if (acts != gates)
+        fetch_next(acts, s->acts.row, s->units, 3);
+    const vec reset = vec_sigmoid(vec_add(load(gates, part), hidden(s, 0, 3, part)));
+    const vec z = vec_sigmoid(vec_add(load(gates + s->units, part), hidden(s, 1, 3, part)));
+    const vec q = hidden(s, 2, 3, part);
+    const vec n = vec_tanh(vec_fma(reset, q, load(gates + 2 * s->units, part)));
+
+    store(acts, reset, part);
+    store(acts + s->units, z, part);
+    store(acts + 2 * s->units, n, part);
+    store(kept, q, part);
+    finish_step(s, vec_fma(z, vec_sub(h, n), n), part); /* (1 - z) n + z h */
 }
 
 /* Gradients ---------------------------------------------------------------------------- */
@@ -101,54 +135,71 @@ INLINE vec tanh_slope(vec a)
     return vec_sub(vec_set(1), vec_mul(a, a));
 }
 
-INLINE vec flowing_in(const struct cell_grad *g, int r, struct part part)
+/* A row that is over: its state's gradient stays, nothing flows into its gates. */
+INLINE bool is_over(const struct cell_grad *g, int n_gates, struct part part)
 {
-    const vec dh = load(g->dh.at + r * g->dh.row, part);
+    if (g->ids[part.r * g->id_row] >= 0)
+        return false;
+    for (int k = 0; k < n_gates; k++) {
+        store(rows_at(g->dgates, part) + k * g->units, vec_zero(), part);
+        if (g->dhidden.at != NULL)
+            store(rows_at(g->dhidden, part) + k * g->units, vec_zero(), part);
+    }
+    return true;
+}
+
+INLINE vec flowing_in(const struct cell_grad *g, struct part part)
+{
+    const vec dh = load(rows_at(g->dh, part), part);
 
     if (g->dy.at == NULL)
         return dh;
-    return vec_add(dh, load(g->dy.at + r * g->dy.row, part));
+    const float *dy = source_at(g->dy, part);
+    fetch_next(dy, g->dy.row, 0, 1);
+    return vec_add(dh, load(dy, part));
 }
 
-/* A row that is over: its state's gradient stays, nothing flows into its gates. */
-INLINE void pass_row(const struct cell_grad *g, int r, int n_gates, struct part part)
+INLINE void lstm_grad_units(const struct cell_grad *g, struct part part)
 {
-    for (int k = 0; k < n_gates; k++) {
-        store(g->dgates.at + r * g->dgates.row + k * g->units, vec_zero(), part);
-        if (g->dhidden.at != NULL)
-            store(g->dhidden.at + r * g->dhidden.row + k * g->units, vec_zero(), part);
-    }
-}
+    const float *acts = source_at(g->acts, part), *kept = source_at(g->kept, part);
+    float *dgates = rows_at(g->dgates, part), *dc_at = rows_at(g->dc, part);
 
-INLINE void lstm_grad_row(const struct cell_grad *g, int r, struct part part)
-{
-    const float *saved = g->saved.at + r * g->saved.row;
-    float *dgates = g->dgates.at + r * g->dgates.row;
-    float *dc_at = g->dc.at + r * g->dc.row;
-    const vec i = load(saved, part), f = load(saved + g->units, part);
-    const vec n = load(saved + 2 * g->units, part), o = load(saved + 3 * g->units, part);
-    const vec c = load(saved + 4 * g->units, part);
-    const vec bent = vec_tanh(vec_fma(f, c, vec_mul(i, n)));
-    const vec dh = flowing_in(g, r, part);
+    fetch_next(acts, g->acts.row, g->units, 4);
+    fetch_next(kept, g->kept.row, 0, 1);
+    if (dgates != acts)
+        fetch_next(dgates, g->dgates.row, g->units, 4);
+    if (is_over(g, 4, part))
+        return;
+    const vec i = load(acts, part), f = load(acts + g->units, part);
+    const vec n = load(acts + 2 * g->units, part), o = load(acts + 3 * g->units, part);
+    const vec c = load(kept, part), bent = vec_tanh(vec_fma(f, c, vec_mul(i, n)));
+    const vec dh = flowing_in(g, part);
     const vec dc = vec_fma(vec_mul(dh, o), tanh_slope(bent), load(dc_at, part));
 
     store(dgates, vec_mul(vec_mul(dc, n), slope(i)), part);
     store(dgates + g->units, vec_mul(vec_mul(dc, c), slope(f)), part);
     store(dgates + 2 * g->units, vec_mul(vec_mul(dc, i), tanh_slope(n)), part);
     store(dgates + 3 * g->units, vec_mul(vec_mul(dh, bent), slope(o)), part);
-    store(g->dh.at + r * g->dh.row, vec_zero(), part);
+    store(rows_at(g->dh, part), vec_zero(), part);
     store(dc_at, vec_mul(dc, f), part);
 }
 
-INLINE void gru_grad_row(const struct cell_grad *g, int r, struct part part)
+INLINE void gru_grad_units(const struct cell_grad *g, struct part part)
 {
-    const float *saved = g->saved.at + r * g->saved.row;
-    float *dgates = g->dgates.at + r * g->dgates.row;
-    float *dhidden = g->dhidden.at + r * g->dhidden.row;
-    const vec reset = load(saved, part), z = load(saved + g->units, part);
-    const vec n = load(saved + 2 * g->units, part), q = load(saved + 3 * g->units, part);
-    const vec h = load(saved + 4 * g->units, part);
-    const vec dh = flowing_in(g, r, part);
+    const float *acts = source_at(g->acts, part), *kept = source_at(g->kept, part);
+    float *dgates = rows_at(g->dgates, part), *dhidden = rows_at(g->dhidden, part);
+
+    fetch_next(acts, g->acts.row, g->units, 3);
+    fetch_next(kept, g->kept.row, 0, 1);
+    fetch_next(source_at(g->h, part), g->h.row, 0, 1);
+    fetch_next(dhidden, g->dhidden.row, g->units, 3);
+    if (dgates != acts)
+        fetch_next(dgates, g->dgates.row, g->units, 3);
+    if (is_over(g, 3, part))
+        return;
+    const vec reset = load(acts, part), z = load(acts + g->units, part);
+    const vec n = load(acts + 2 * g->units, part), q = load(kept, part);
+    const vec h = load(source_at(g->h, part), part), dh = flowing_in(g, part);
     const vec dn = vec_mul(vec_mul(dh, vec_sub(vec_set(1), z)), tanh_slope(n));
     const vec dreset = vec_mul(vec_mul(dn, q), slope(reset));
     const vec dz = vec_mul(vec_mul(dh, vec_sub(h, n)), slope(z));
@@ -159,56 +210,40 @@ INLINE void gru_grad_row(const struct cell_grad *g, int r, struct part part)
     store(dhidden, dreset, part);
     store(dhidden + g->units, dz, part);
     store(dhidden + 2 * g->units, vec_mul(dn, reset), part);
-    store(g->dh.at + r * g->dh.row, vec_mul(dh, z), part);
+    store(rows_at(g->dh, part), vec_mul(dh, z), part);
 }
 
-/* All rows: whole vectors apart, so that the compiler leaves masks out of them. */
-#define FOR_ROWS(work, row)                                                                    \
+/* All units of all rows: whole vectors apart, so that the compiler leaves masks out of them. */
+#define FOR_UNITS(work, some_units)                                                            \
     do {                                                                                       \
-        const struct part whole = { vec_first(LANES), LANES };                                 \
-        const struct part some = { vec_first((work)->n), (work)->n };                          \
-        for (int r = 0; r < (work)->rows; r++) {                                               \
-            if ((work)->n == LANES)                                                            \
-                row(work, r, whole);                                                           \
-            else                                                                               \
-                row(work, r, some);                                                            \
+        const ptrdiff_t end = (work)->units / LANES * LANES;                                   \
+        const int rest = (int)((work)->units - end);                                           \
+        for (ptrdiff_t r = 0; r < (work)->rows; r++) {                                         \
+            for (ptrdiff_t u = 0; u < end; u += LANES)                                         \
+                some_units(work, (struct part){ r, u, LANES, vec_first(LANES) });              \
+            if (rest > 0)                                                                      \
+                some_units(work, (struct part){ r, end, rest, vec_first(rest) });              \
         }                                                                                      \
     } while (0)
 
 static void lstm(const struct cell_step *step)
 {
-    FOR_ROWS(step, lstm_row);
+    FOR_UNITS(step, lstm_units);
 }
 
 static void gru(const struct cell_step *step)
 {
-    FOR_ROWS(step, gru_row);
-}
-
-INLINE void lstm_grad_or_pass(const struct cell_grad *grad, int r, struct part part)
-{
-    if (grad->ids[r * grad->id_row] < 0)
-        pass_row(grad, r, 4, part);
-    else
-        lstm_grad_row(grad, r, part);
-}
-
-INLINE void gru_grad_or_pass(const struct cell_grad *grad, int r, struct part part)
-{
-    if (grad->ids[r * grad->id_row] < 0)
-        pass_row(grad, r, 3, part);
-    else
-        gru_grad_row(grad, r, part);
+    FOR_UNITS(step, gru_units);
 }
 
 static void lstm_grad(const struct cell_grad *grad)
 {
-    FOR_ROWS(grad, lstm_grad_or_pass);
+    FOR_UNITS(grad, lstm_grad_units);
 }
 
 static void gru_grad(const struct cell_grad *grad)
 {
-    FOR_ROWS(grad, gru_grad_or_pass);
+    FOR_UNITS(grad, gru_grad_units);
 }
 
 /* Arrays ------------------------------------------------------------------------------- */
@@ -217,7 +252,7 @@ static void gru_grad(const struct cell_grad *grad)
     do {                                                                                       \
         for (size_t i = 0; i < (count); i += LANES) {                                          \
             const int n = (count)-i < LANES ? (int)((count)-i) : LANES;                        \
-            const struct part part = { vec_first(n), n };                                      \
+            const struct part part = { 0, 0, n, vec_first(n) };                                \
             store((y) + i, function(load((x) + i, part)), part);                               \
         }                                                                                      \
     } while (0)

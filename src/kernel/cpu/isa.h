@@ -98,6 +98,28 @@ INLINE vec_int int_choose(vec_mask mask, vec_int a, vec_int b)
 {
     return _mm512_mask_blend_epi32(mask, a, b);
 }
+INLINE vec_int int_load(const int32_t *from)
+{
+    return _mm512_loadu_si512(from);
+}
+INLINE void int_store(int32_t *to, vec_int v)
+{
+    _mm512_storeu_si512(to, v);
+}
+INLINE vec_int int_add(vec_int a, vec_int b)
+{
+    return _mm512_add_epi32(a, b);
+}
+/* 0, 1, 2, ... */
+INLINE vec_int int_steps(void)
+{
+    return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+/* v in the first lanes, `other` in the rest */
+INLINE vec vec_or_else(vec v, vec_part part, vec other)
+{
+    return _mm512_mask_blend_ps(part, other, v);
+}
 /* n bytes, the rest zero */
 INLINE vec_int int_load_bytes(const uint8_t *from, int n)
 {
@@ -245,6 +267,26 @@ INLINE vec_int int_choose(vec_mask mask, vec_int a, vec_int b)
 {
     return _mm256_castps_si256(
         _mm256_blendv_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), mask));
+}
+INLINE vec_int int_load(const int32_t *from)
+{
+    return _mm256_loadu_si256((const __m256i *)from);
+}
+INLINE void int_store(int32_t *to, vec_int v)
+{
+    _mm256_storeu_si256((__m256i *)to, v);
+}
+INLINE vec_int int_add(vec_int a, vec_int b)
+{
+    return _mm256_add_epi32(a, b);
+}
+INLINE vec_int int_steps(void)
+{
+    return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+}
+INLINE vec vec_or_else(vec v, vec_part part, vec other)
+{
+    return _mm256_blendv_ps(other, v, _mm256_castsi256_ps(part));
 }
 INLINE vec_int int_load_bytes(const uint8_t *from, int n)
 {

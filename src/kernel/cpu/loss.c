@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* loss.c - softmax with cross entropy, mean squared error, accuracy.
+/* loss.c - softmax with cross entropy, of samples and of tokens, mean squared error, accuracy.
  *
  * A row of logits is worked on in blocks of SIMD_LANES, the last filled up with -infinity,
  * whose exponential is an exact 0. exp and log are our own, so that no library changes the
@@ -165,6 +165,97 @@ static void run_softmax_cross_entropy_grad(const struct kernel_call *call)
     simd_for(call, (size_t)dim[0], (size_t)dim[1], softmax_grad_rows);
 }
 
+/* Tokens: labels below 0 are left out, and of the softmax only its logarithm's sum is kept --- */
+
+/* Sum of exp(x - largest). */
+static float exp_sum(const float *x, size_t c, float largest)
+{
+    const size_t whole = c / SIMD_LANES * SIMD_LANES;
+    float block[SIMD_LANES], lane[SIMD_LANES] = { 0 };
+
+    for (size_t j = 0; j < whole; j += SIMD_LANES) {
+#pragma omp simd
+        for (size_t l = 0; l < SIMD_LANES; l++)
+            lane[l] += simd_exp_not_positive(x[j + l] - largest);
+    }
+    if (whole < c) {
+        simd_store(simd_load(x + whole, c - whole, -INFINITY), SIMD_LANES, block);
+#pragma omp simd
+        for (int l = 0; l < SIMD_LANES; l++)
+            lane[l] += simd_exp_not_positive(block[l] - largest);
+    }
+    return simd_sum(lane);
+}
+
+static void token_rows(const struct kernel_call *call, size_t from, size_t to)
+{
+    const size_t c = (size_t)call->problem->in[0].shape.dim[1];
+    const double smoothing = (double)call->problem->attrs.smoothing;
+    const int32_t *labels = call->in[1];
+    float *lse = call->out[1];
+    double *losses = call->scratch;
+
+    for (size_t i = from; i < to; i++) {
+        const float *x = (const float *)call->in[0] + i * c;
+
+        losses[i] = lse[i] = 0;
+        if (labels[i] < 0)
+            continue;
+        const float largest = largest_of(x, c);
+        const double log_sum = log_from_one((double)exp_sum(x, c, largest));
+        lse[i] = (float)((double)largest + log_sum);
+        if ((size_t)labels[i] < c)
+            losses[i] = log_sum - (1 - smoothing) * ((double)x[labels[i]] - (double)largest);
+        else
+            losses[i] = NAN;
+        if (smoothing > 0)
+            losses[i] -= smoothing * mean_below(x, c, largest);
+    }
+}
+
+static void run_token_cross_entropy(const struct kernel_call *call)
+{
+    const int64_t *dim = call->problem->in[0].shape.dim;
+
+    simd_for(call, (size_t)dim[0], (size_t)dim[1], token_rows);
+    *(float *)call->out[0] = add_losses(call);
+}
+
+/* The output may be the logits' buffer. */
+static void token_grad_rows(const struct kernel_call *call, size_t from, size_t to)
+{
+    const size_t c = (size_t)call->problem->in[0].shape.dim[1];
+    const float inv_batch = call->step->inv_batch, smoothing = call->problem->attrs.smoothing;
+    const float spread = smoothing / (float)c, at_label = 1 - smoothing + spread;
+    const float *lse = call->in[1];
+    const int32_t *labels = call->in[2];
+
+    for (size_t i = from; i < to; i++) {
+        const float *x = (const float *)call->in[0] + i * c;
+        float *dx = (float *)call->out[0] + i * c;
+        const float log_sum = lse[i];
+        const bool is_class = labels[i] >= 0 && (size_t)labels[i] < c;
+        const float logit = is_class ? x[labels[i]] : 0;
+
+        if (labels[i] < 0) {
+            memset(dx, 0, c * sizeof *dx);
+            continue;
+        }
+#pragma omp simd
+        for (size_t j = 0; j < c; j++)
+            dx[j] = (simd_exp_not_positive(x[j] - log_sum) - spread) * inv_batch;
+        if (is_class)
+            dx[labels[i]] = (simd_exp_not_positive(logit - log_sum) - at_label) * inv_batch;
+    }
+}
+
+static void run_token_cross_entropy_grad(const struct kernel_call *call)
+{
+    const int64_t *dim = call->problem->in[0].shape.dim;
+
+    simd_for(call, (size_t)dim[0], (size_t)dim[1], token_grad_rows);
+}
+
 /* Mean squared error ------------------------------------------------------------------- */
 
 static size_t columns_of(const struct kernel_call *call)
@@ -244,16 +335,33 @@ static size_t first_equal(const float *x, size_t c, float value)
     return 0;
 }
 
+/* Leaves in the scratch whether each row is right. A label below 0 is not. */
+static void accuracy_rows(const struct kernel_call *call, size_t from, size_t to)
+{
+    const size_t c = (size_t)call->problem->in[0].shape.dim[1];
+    const int32_t *labels = call->in[1];
+    uint8_t *right = call->scratch;
+
+    for (size_t i = from; i < to; i++) {
+        const float *x = (const float *)call->in[0] + i * c;
+        right[i] = labels[i] >= 0 && first_equal(x, c, largest_of(x, c)) == (size_t)labels[i];
+    }
+}
+
+static size_t accuracy_scratch(const struct kernel_problem *problem)
+{
+    return (size_t)problem->in[0].shape.dim[0];
+}
+
 static void run_accuracy(const struct kernel_call *call)
 {
-    const int64_t m = call->problem->in[0].shape.dim[0];
-    const size_t c = (size_t)call->problem->in[0].shape.dim[1];
-    const float *x = call->in[0];
-    const int32_t *labels = call->in[1];
+    const int64_t *dim = call->problem->in[0].shape.dim;
+    const uint8_t *right = call->scratch;
     int32_t correct = 0;
 
-    for (int64_t i = 0; i < m; i++, x += c)
-        correct += (int64_t)first_equal(x, c, largest_of(x, c)) == labels[i];
+    simd_for(call, (size_t)dim[0], (size_t)dim[1], accuracy_rows);
+    for (int64_t i = 0; i < dim[0]; i++)
+        correct += right[i];
     if (call->problem->out[0].dtype == DTYPE_I32)
         *(int32_t *)call->out[0] = correct;
     else
@@ -270,6 +378,15 @@ const struct kernel SIMD_TABLE(kernel_loss_rows)[] = {
       .run = run_softmax_cross_entropy_grad },
     { .op = "mse", .name = "own", .scratch_bytes = row_scratch, .run = run_mse },
     { .op = "mse_grad", .name = "own", .run = run_mse_grad },
-    { .op = "accuracy", .name = "own", .run = run_accuracy },
+    { .op = "accuracy", .name = "own", .scratch_bytes = accuracy_scratch, .run = run_accuracy },
+    { .op = "token_cross_entropy",
+      .name = "own",
+      .scratch_bytes = row_scratch,
+      .run = run_token_cross_entropy },
+    { .op = "token_cross_entropy_grad", .name = "own", .run = run_token_cross_entropy_grad },
+    { .op = "token_accuracy",
+      .name = "own",
+      .scratch_bytes = accuracy_scratch,
+      .run = run_accuracy },
     { 0 },
 };

@@ -7,38 +7,40 @@
 
 #include "kernel/kernel.h"
 
-/* What forward keeps of a step for backward, each as long as there are units: LSTM's four gates and
- * the c it began with; GRU's r, z, n, its hidden part of n and the h it began with. */
-enum { RECURRENT_SAVED = 5 };
-
 struct recurrent {
     bool is_lstm;
     int64_t rows, steps, units;
-    int64_t n_gates, n_states; /* vectors of `units`: 4 and 2, or 3 and 1 */
-    int64_t y_row, saved_row, gates_row,
-        state_row;        /* floats between rows of (N,T,..) and (N,..) */
-    int64_t saved, gates; /* floats between steps */
+    int64_t gates; /* numbers of all gates of a step: 4 or 3 times units */
+    int64_t y_row, gates_row,
+        state_row; /* floats between rows of (N,T,H), (N,T,G*H), (N,S*H) */
 };
 
-/* Of the problem of lstm, gru or one of their gradients. */
+/* Where inputs and outputs stand; inputs from RECURRENT_STATE or a gradient's flow on are optional. */
+enum { RECURRENT_GATES, RECURRENT_WEIGHT, RECURRENT_BIAS, RECURRENT_IDS, RECURRENT_STATE };
+enum { RECURRENT_Y, RECURRENT_LAST, RECURRENT_ACTS, RECURRENT_KEPT, RECURRENT_BEFORE };
+enum {
+    RECURRENT_GRAD_ACTS,
+    RECURRENT_GRAD_WEIGHT,
+    RECURRENT_GRAD_IDS,
+    RECURRENT_GRAD_KEPT,
+    RECURRENT_GRAD_BEFORE /* GRU's alone */
+};
+
+/* Of the problem of lstm, gru or one of their gradients, whose input 0 is (N,T,G*H). */
 static inline struct recurrent recurrent_of(const struct kernel_problem *problem)
 {
     const bool is_lstm = strncmp(problem->op, "lstm", 4) == 0;
-    const int64_t *steps = problem->in[0].shape.dim;
-    struct recurrent r = { .is_lstm = is_lstm,
-                           .rows = steps[0],
-                           .steps = steps[1],
-                           .units = problem->in[1].shape.dim[1],
-                           .n_gates = is_lstm ? 4 : 3,
-                           .n_states = is_lstm ? 2 : 1 };
+    const int64_t *gates = problem->in[0].shape.dim;
+    const int64_t units = problem->in[1].shape.dim[1];
 
-    r.saved = RECURRENT_SAVED * r.units;
-    r.gates = r.n_gates * r.units;
-    r.y_row = r.steps * r.units;
-    r.saved_row = r.steps * r.saved;
-    r.gates_row = r.steps * r.gates;
-    r.state_row = r.n_states * r.units;
-    return r;
+    return (struct recurrent){ .is_lstm = is_lstm,
+                               .rows = gates[0],
+                               .steps = gates[1],
+                               .units = units,
+                               .gates = gates[2],
+                               .y_row = gates[1] * units,
+                               .gates_row = gates[1] * gates[2],
+                               .state_row = (is_lstm ? 2 : 1) * units };
 }
 
 /* The gradients that flow into a recurrent layer: of its outputs, of its last state; either may be
@@ -47,9 +49,11 @@ struct recurrent_flow {
     const float *y, *last;
 };
 
-static inline struct recurrent_flow recurrent_flow(const struct kernel_call *call, int first)
+static inline struct recurrent_flow recurrent_flow(const struct kernel_call *call)
 {
     const struct kernel_problem *problem = call->problem;
+    const int first =
+        strncmp(problem->op, "gru", 3) == 0 ? RECURRENT_GRAD_BEFORE + 1 : RECURRENT_GRAD_BEFORE;
     const bool has_y = problem->in[first].shape.rank == 3;
 
     return (struct recurrent_flow){
@@ -58,6 +62,12 @@ static inline struct recurrent_flow recurrent_flow(const struct kernel_call *cal
                 : problem->n_in > first + 1 ? call->in[first + 1]
                                             : NULL,
     };
+}
+
+/* The output that is the gradient of the first state. */
+static inline int recurrent_dstate(const struct kernel_problem *problem)
+{
+    return strncmp(problem->op, "gru", 3) == 0 ? 2 : 1;
 }
 
 #endif /* KERNEL_CPU_RECURRENT_H */

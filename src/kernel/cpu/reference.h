@@ -49,11 +49,36 @@ void reference_batch_norm_normalize(const struct kernel_call *call);
 void reference_batch_norm_grad_sums(const struct kernel_call *call);
 void reference_batch_norm_grad_spread(const struct kernel_call *call);
 
+void reference_tanh(const struct kernel_call *call);
+void reference_tanh_grad(const struct kernel_call *call);
+void reference_gelu(const struct kernel_call *call);
+void reference_gelu_grad(const struct kernel_call *call);
+void reference_gelu_tanh(const struct kernel_call *call);
+void reference_gelu_tanh_grad(const struct kernel_call *call);
+void reference_layer_norm(const struct kernel_call *call);
+void reference_layer_norm_grad(const struct kernel_call *call);
+void reference_softmax(const struct kernel_call *call);
+void reference_softmax_grad(const struct kernel_call *call);
+void reference_add_positions(const struct kernel_call *call);
+void reference_positions_grad(const struct kernel_call *call);
+void reference_attention(const struct kernel_call *call);
+size_t reference_attention_grad_scratch(const struct kernel_problem *problem);
+void reference_attention_grad(const struct kernel_call *call);
+void reference_attention_step(const struct kernel_call *call);
+
 void reference_softmax_cross_entropy(const struct kernel_call *call);
 void reference_softmax_cross_entropy_grad(const struct kernel_call *call);
 void reference_mse(const struct kernel_call *call);
 void reference_mse_grad(const struct kernel_call *call);
 void reference_accuracy(const struct kernel_call *call);
+void reference_token_cross_entropy(const struct kernel_call *call);
+void reference_token_cross_entropy_grad(const struct kernel_call *call);
+
+void reference_embedding(const struct kernel_call *call);
+void reference_embedding_grad(const struct kernel_call *call);
+void reference_embedding_mean(const struct kernel_call *call);
+void reference_embedding_mean_grad(const struct kernel_call *call);
+void reference_rows_sort(const struct kernel_call *call);
 
 void reference_recurrent(const struct kernel_call *call); /* lstm, gru */
 void reference_recurrent_grad(const struct kernel_call *call);

@@ -98,3 +98,56 @@ void reference_accuracy(const struct kernel_call *call)
     else
         *(float *)call->out[0] = (float)correct;
 }
+
+/* Log of the sum of a row's exponentials. */
+static double log_sum(const float *row, int64_t c)
+{
+    float largest = row[0];
+    double sum = 0;
+
+    for (int64_t j = 1; j < c; j++)
+        largest = row[j] > largest ? row[j] : largest;
+    for (int64_t j = 0; j < c; j++)
+        sum += exp((double)row[j] - (double)largest);
+    return (double)largest + log(sum);
+}
+
+void reference_token_cross_entropy(const struct kernel_call *call)
+{
+    const int64_t m = call->problem->in[0].shape.dim[0], c = call->problem->in[0].shape.dim[1];
+    const double smoothing = (double)call->problem->attrs.smoothing;
+    const int32_t *labels = call->in[1];
+    float *loss = call->out[0], *lse = call->out[1];
+    double total = 0;
+
+    for (int64_t i = 0; i < m; i++) {
+        const float *row = (const float *)call->in[0] + i * c;
+
+        lse[i] = 0;
+        if (labels[i] < 0)
+            continue;
+        const double log_of_sum = log_sum(row, c);
+        lse[i] = (float)log_of_sum;
+        total += labels[i] < c ? log_of_sum - (1 - smoothing) * (double)row[labels[i]] : NAN;
+        for (int64_t j = 0; smoothing > 0 && j < c; j++)
+            total -= smoothing / (double)c * (double)row[j];
+    }
+    loss[0] = (float)(total * (double)call->step->inv_batch);
+}
+
+void reference_token_cross_entropy_grad(const struct kernel_call *call)
+{
+    const int64_t m = call->problem->in[0].shape.dim[0], c = call->problem->in[0].shape.dim[1];
+    const float smoothing = call->problem->attrs.smoothing, spread = smoothing / (float)c;
+    const float *logits = call->in[0], *lse = call->in[1];
+    const int32_t *labels = call->in[2];
+    float *dlogits = call->out[0];
+
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < c; j++) {
+            const float target = j == labels[i] ? 1 - smoothing + spread : spread;
+            const float share = (float)exp((double)logits[i * c + j] - (double)lse[i]);
+            dlogits[i * c + j] = labels[i] < 0 ? 0 : (share - target) * call->step->inv_batch;
+        }
+    }
+}

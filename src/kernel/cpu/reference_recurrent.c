@@ -8,6 +8,8 @@
  *   LSTM  i = s(a_i), f = s(a_f), g = tanh(a_g), o = s(a_o);  c' = f c + i g, h' = o tanh(c')
  *   GRU   r = s(a_r), z = s(a_z), q = b_n + (W_hh h)_n, n = tanh(gates_n + r q);
  *         h' = (1 - z) n + z h
+ *
+ * Kept for backward: the gates as they came out, and c or q.
  */
 #include <math.h>
 
@@ -30,57 +32,53 @@ static double hidden_sum(const struct recurrent *r, const float *w, const float 
     return sum;
 }
 
-/* One unit of one step; saved gets its five numbers, `units` apart. */
+/* What one unit makes of a step. */
 struct next {
     double h, c;
+    double acts[4], kept;
 };
 
-static struct next lstm_unit(const struct recurrent *r, const double a[4], double c,
-                             float *saved)
+static struct next lstm_unit(const double x[4], const double hidden[4], double c)
 {
-    const double i = sigmoid(a[0]), f = sigmoid(a[1]), g = tanh(a[2]), o = sigmoid(a[3]);
+    const double i = sigmoid(x[0] + hidden[0]), f = sigmoid(x[1] + hidden[1]);
+    const double g = tanh(x[2] + hidden[2]), o = sigmoid(x[3] + hidden[3]);
     const double next = f * c + i * g;
-    const double kept[RECURRENT_SAVED] = { i, f, g, o, c };
 
-    for (int64_t k = 0; k < RECURRENT_SAVED; k++)
-        saved[k * r->units] = (float)kept[k];
-    return (struct next){ o * tanh(next), next };
+    return (struct next){ o * tanh(next), next, { i, f, g, o }, c };
 }
 
-static struct next gru_unit(const struct recurrent *r, const double a[4], double q, double h,
-                            float *saved)
+static struct next gru_unit(const double x[4], const double hidden[4], double h)
 {
-    const double reset = sigmoid(a[0]), z = sigmoid(a[1]), n = tanh(a[2] + reset * q);
-    const double kept[RECURRENT_SAVED] = { reset, z, n, q, h };
+    const double reset = sigmoid(x[0] + hidden[0]), z = sigmoid(x[1] + hidden[1]);
+    const double n = tanh(x[2] + reset * hidden[2]);
 
-    for (int64_t k = 0; k < RECURRENT_SAVED; k++)
-        saved[k * r->units] = (float)kept[k];
-    return (struct next){ (1 - z) * n + z * h, 0 };
+    return (struct next){ (1 - z) * n + z * h, 0, { reset, z, n }, hidden[2] };
 }
 
-/* Step t of one row: from `before` and `state` (whose h is not looked at) to y and `state`. */
+/* Step t of one row: from `before`, and from the c of the state, to y and the state. */
 static void step_forward(const struct kernel_call *call, const struct recurrent *r, int64_t row,
                          int64_t t, float *state)
 {
-    const float *gates = (const float *)call->in[0] + row * r->gates_row + t * r->gates;
-    const float *w = call->in[1], *b = call->in[2];
-    const bool is_over = ((const int32_t *)call->in[3])[row * r->steps + t] < 0;
-    const int64_t at = row * r->y_row + t * r->units;
-    const float *before = (const float *)call->out[3] + at;
-    float *y = (float *)call->out[0] + at;
-    float *saved = (float *)call->out[2] + row * r->saved_row + t * r->saved;
+    const float *w = call->in[RECURRENT_WEIGHT], *b = call->in[RECURRENT_BIAS];
+    const bool is_over = ((const int32_t *)call->in[RECURRENT_IDS])[row * r->steps + t] < 0;
+    const int64_t at = row * r->y_row + t * r->units, gate = row * r->gates_row + t * r->gates;
+    const float *gates = (const float *)call->in[RECURRENT_GATES] + gate;
+    const float *before = (const float *)call->out[RECURRENT_BEFORE] + at;
+    float *y = (float *)call->out[RECURRENT_Y] + at;
+    float *acts = (float *)call->out[RECURRENT_ACTS] + gate;
+    float *kept = (float *)call->out[RECURRENT_KEPT] + at;
 
     for (int64_t j = 0; j < r->units; j++) {
-        double a[4];
-        for (int64_t g = 0; g < r->n_gates; g++) {
-            a[g] = (double)gates[g * r->units + j];
-            if (r->is_lstm || g < 2)
-                a[g] += hidden_sum(r, w, b, before, g * r->units + j);
+        double x[4], hidden[4];
+        for (int64_t g = 0; g * r->units < r->gates; g++) {
+            x[g] = (double)gates[g * r->units + j];
+            hidden[g] = hidden_sum(r, w, b, before, g * r->units + j);
         }
-        const struct next next =
-            r->is_lstm ? lstm_unit(r, a, (double)state[r->units + j], saved + j)
-                       : gru_unit(r, a, hidden_sum(r, w, b, before, 2 * r->units + j),
-                                  (double)before[j], saved + j);
+        const struct next next = r->is_lstm ? lstm_unit(x, hidden, (double)state[r->units + j])
+                                            : gru_unit(x, hidden, (double)before[j]);
+        for (int64_t g = 0; g * r->units < r->gates; g++)
+            acts[g * r->units + j] = (float)next.acts[g];
+        kept[j] = (float)next.kept;
         y[j] = is_over ? 0 : (float)next.h;
         if (!is_over && r->is_lstm)
             state[r->units + j] = (float)next.c;
@@ -92,11 +90,12 @@ static void step_forward(const struct kernel_call *call, const struct recurrent 
 void reference_recurrent(const struct kernel_call *call)
 {
     const struct recurrent r = recurrent_of(call->problem);
-    const float *first = call->problem->n_in > 4 ? call->in[4] : NULL;
-    float *before = call->out[3];
+    const float *first =
+        call->problem->n_in > RECURRENT_STATE ? call->in[RECURRENT_STATE] : NULL;
+    float *before = call->out[RECURRENT_BEFORE];
 
     for (int64_t row = 0; row < r.rows; row++) {
-        float *state = (float *)call->out[1] + row * r.state_row;
+        float *state = (float *)call->out[RECURRENT_LAST] + row * r.state_row;
 
         for (int64_t j = 0; j < r.state_row; j++)
             state[j] = first != NULL ? first[row * r.state_row + j] : 0;
@@ -110,72 +109,69 @@ void reference_recurrent(const struct kernel_call *call)
 
 /* Gradients ---------------------------------------------------------------------------- */
 
-/* What flows into the gates of a unit (of a GRU: also into their hidden part), and on to the state
- * before: *dh without what comes through the gates, *dc. */
+/* What flows into the gates of a unit (of a GRU: another number into the hidden part of the last), and
+ * on to the state before: dh without what comes through the gates, dc. */
 struct flow {
     double gates[4], hidden[4];
     double dh, dc;
 };
 
-static struct flow lstm_unit_grad(const struct recurrent *r, const float *saved, double dh,
-                                  double dc)
+static struct flow lstm_unit_grad(const double act[4], double c, double dh, double dc)
 {
-    const double i = (double)saved[0], f = (double)saved[r->units];
-    const double g = (double)saved[2 * r->units], o = (double)saved[3 * r->units];
-    const double c = (double)saved[4 * r->units], bent = tanh(f * c + i * g);
-    struct flow flow;
+    const double i = act[0], f = act[1], g = act[2], o = act[3], bent = tanh(f * c + i * g);
 
     dc += dh * o * (1 - bent * bent);
-    flow.gates[0] = dc * g * i * (1 - i);
-    flow.gates[1] = dc * c * f * (1 - f);
-    flow.gates[2] = dc * i * (1 - g * g);
-    flow.gates[3] = dh * bent * o * (1 - o);
-    for (int k = 0; k < 4; k++)
-        flow.hidden[k] = flow.gates[k];
-    flow.dh = 0;
-    flow.dc = dc * f;
+    struct flow flow = { .gates = { dc * g * i * (1 - i), dc * c * f * (1 - f),
+                                    dc * i * (1 - g * g), dh * bent * o * (1 - o) },
+                         .dc = dc * f };
+    memcpy(flow.hidden, flow.gates, sizeof flow.hidden);
     return flow;
 }
 
-static struct flow gru_unit_grad(const struct recurrent *r, const float *saved, double dh)
+static struct flow gru_unit_grad(const double act[4], double q, double h, double dh)
 {
-    const double reset = (double)saved[0], z = (double)saved[r->units];
-    const double n = (double)saved[2 * r->units], q = (double)saved[3 * r->units];
-    const double h = (double)saved[4 * r->units], dn = dh * (1 - z) * (1 - n * n);
-    struct flow flow = { 0 };
+    const double reset = act[0], z = act[1], n = act[2], dn = dh * (1 - z) * (1 - n * n);
+    const double dreset = dn * q * reset * (1 - reset), dz = dh * (h - n) * z * (1 - z);
 
-    flow.gates[0] = dn * q * reset * (1 - reset);
-    flow.gates[1] = dh * (h - n) * z * (1 - z);
-    flow.gates[2] = dn;
-    flow.hidden[0] = flow.gates[0];
-    flow.hidden[1] = flow.gates[1];
-    flow.hidden[2] = dn * reset;
-    flow.dh = dh * z;
-    return flow;
+    return (struct flow){ .gates = { dreset, dz, dn },
+                          .hidden = { dreset, dz, dn * reset },
+                          .dh = dh * z };
+}
+
+static struct flow unit_grad(const struct kernel_call *call, const struct recurrent *r,
+                             const double act[4], int64_t at, double dh, double dc)
+{
+    const double kept = (double)((const float *)call->in[RECURRENT_GRAD_KEPT])[at];
+
+    if (r->is_lstm)
+        return lstm_unit_grad(act, kept, dh, dc);
+    return gru_unit_grad(act, kept,
+                         (double)((const float *)call->in[RECURRENT_GRAD_BEFORE])[at], dh);
 }
 
 /* Step t of one row, from the gradient of the state after it to that of the state before. */
 static void step_backward(const struct kernel_call *call, const struct recurrent *r,
                           int64_t row, int64_t t, float *dstate)
 {
-    const struct recurrent_flow into = recurrent_flow(call, 3);
-    const float *saved = (const float *)call->in[0] + row * r->saved_row + t * r->saved;
-    const float *w = call->in[1];
-    const bool is_over = ((const int32_t *)call->in[2])[row * r->steps + t] < 0;
-    const int64_t at = row * r->gates_row + t * r->gates;
-    float *dgates = (float *)call->out[0] + at;
-    float *dhidden = (float *)call->out[r->is_lstm ? 0 : 1] + at;
+    const struct recurrent_flow into = recurrent_flow(call);
+    const float *w = call->in[RECURRENT_GRAD_WEIGHT];
+    const bool is_over =
+        ((const int32_t *)call->in[RECURRENT_GRAD_IDS])[row * r->steps + t] < 0;
+    const int64_t at = row * r->y_row + t * r->units, gate = row * r->gates_row + t * r->gates;
+    const float *acts = (const float *)call->in[RECURRENT_GRAD_ACTS] + gate;
+    float *dgates = (float *)call->out[0] + gate;
+    float *dhidden = (float *)call->out[r->is_lstm ? 0 : 1] + gate;
 
     for (int64_t j = 0; j < r->units; j++) {
-        double dh = (double)dstate[j];
+        double dh = (double)dstate[j], act[4];
         const double dc = r->is_lstm ? (double)dstate[r->units + j] : 0;
         if (into.y != NULL && !is_over)
-            dh += (double)into.y[row * r->y_row + t * r->units + j];
-        struct flow flow =
-            r->is_lstm ? lstm_unit_grad(r, saved + j, dh, dc) : gru_unit_grad(r, saved + j, dh);
-        if (is_over)
-            flow = (struct flow){ .dh = dh, .dc = dc };
-        for (int64_t g = 0; g < r->n_gates; g++) {
+            dh += (double)into.y[at + j];
+        for (int64_t g = 0; g * r->units < r->gates; g++)
+            act[g] = (double)acts[g * r->units + j];
+        const struct flow flow = is_over ? (struct flow){ .dh = dh, .dc = dc }
+                                         : unit_grad(call, r, act, at + j, dh, dc);
+        for (int64_t g = 0; g * r->units < r->gates; g++) {
             dgates[g * r->units + j] = (float)flow.gates[g];
             dhidden[g * r->units + j] = (float)flow.hidden[g];
         }
@@ -199,8 +195,8 @@ size_t reference_recurrent_grad_scratch(const struct kernel_problem *problem)
 void reference_recurrent_grad(const struct kernel_call *call)
 {
     const struct recurrent r = recurrent_of(call->problem);
-    const struct recurrent_flow into = recurrent_flow(call, 3);
-    const int state = r.is_lstm ? 1 : 2;
+    const struct recurrent_flow into = recurrent_flow(call);
+    const int state = recurrent_dstate(call->problem);
     float *dstate = call->scratch;
 
     for (int64_t row = 0; row < r.rows; row++) {
