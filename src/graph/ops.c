@@ -76,6 +76,7 @@ const struct op *const graph_ops[] = {
     &op_gru_grad,
     &op_shard_sum,
     &op_factor_sum,
+    &op_row_sum,
     &op_all_reduce,
     &op_reduce_scatter,
     &op_all_gather,

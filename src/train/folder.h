@@ -7,10 +7,10 @@
 
 #include "train/job.h"
 
-/* Means over the steps since the last reset, weighted by samples. */
+/* Means over the steps since the last reset, weighted by the labels that count. */
 struct tally {
     double loss, correct, seconds;
-    int64_t samples;
+    int64_t samples, weight; /* weight: labels that count, one a sample or those of tokens */
 };
 
 struct rank_times {
@@ -25,10 +25,14 @@ struct metrics {      /* one line; NaN members are left out */
     int64_t samples;
     double train_loss, train_accuracy, val_loss, val_accuracy, val_top5, lr, seconds,
         epoch_seconds, eval_seconds, samples_per_s, comm_share, wait_share, load_share;
+    double perplexity, tokens_per_s; /* of models that predict tokens */
 };
 
 /* Samples of the test split above what a model without classes makes of them. */
 #define FOLDER_RECONSTRUCTIONS "reconstructions.png"
+
+/* The run's vocabularies (data/vocab.h), by which others understand its numbers. */
+#define FOLDER_VOCABULARY "vocabulary.txt"
 
 /* Makes the folder of a new run with config.json and graph.svg; refuses one that holds a run
  * unless it may be overwritten. settings.out "" picks runs/MODEL-STRATEGY-TIME. */
@@ -39,6 +43,9 @@ MUST_CHECK enum status folder_continue(const struct job *job, const struct train
                                        uint64_t step);
 /* summary.json of a run that failed. */
 MUST_CHECK enum status folder_write_failure(const struct job *job, const char *text);
+/* A line of metrics.jsonl, its end included. */
+MUST_CHECK enum status folder_add_line(const struct job *job, const struct train_hooks *hooks,
+                                       const struct strbuf *line);
 MUST_CHECK enum status folder_add_metrics(const struct job *job,
                                           const struct train_hooks *hooks,
                                           const struct metrics *metrics);
