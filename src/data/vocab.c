@@ -258,8 +258,8 @@ enum status vocab_add_mask(const struct vocab *vocab, struct vocab **out)
         status = add_special(copy, VOCAB_MASK);
     find_bytes(vocab, byte_id);
     if (status == STATUS_OK && vocab->merges)
-        status = merges_create(byte_id, merges_list(vocab->merges),
-                               merges_count(vocab->merges), NULL, &copy->merges);
+        status = merges_create(byte_id, merges_list(vocab->merges), merges_count(vocab->merges),
+                               NULL, &copy->merges);
     if (status == STATUS_OK)
         status = vocab_finish(copy);
     if (status != STATUS_OK) {
