@@ -79,7 +79,8 @@ static int collect_spans(const struct plan *plan, struct span *spans)
         for (int i = 0; i < made->node->n_out; i++) {
             if (made->out[i].base != BASE_ARENA)
                 continue;
-            const bool over = i == 0 && made->node->op->may_overwrite && first_input >= 0 &&
+            const struct op *op = made->node->op;
+            const bool over = op->may_overwrite && i == op->overwrites && first_input >= 0 &&
                               spans[first_input].last == n;
             spans[count++] = (struct span){
                 .value = made->node->out[i],
