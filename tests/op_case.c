@@ -413,8 +413,7 @@ static struct node *add_tokens(struct graph *graph, const struct op *op, struct 
 /* Rows of a matrix or of sequences. */
 static struct shape any_rows(const struct draw *d, struct rng *rng)
 {
-    (void)rng;
-    return shape_2(d->N, d->C + 1);
+    return chance(rng) ? shape_2(d->N, d->C + 1) : shape_3(d->N, d->H, d->C + 1);
 }
 
 static struct node *add_layer_norm(struct graph *graph, const struct op *op, struct rng *rng)
@@ -456,7 +455,8 @@ static struct node *add_positions(struct graph *graph, const struct op *op, stru
 
     if (op == &op_positions_grad)
         return add(graph, op, x, NULL, NULL, &attrs);
-    return add(graph, op, x, whole(graph, "p", shape_2(d.H + d.O, d.C)), NULL, NULL);
+    return add(graph, op, x, graph_param_table(graph, "p", shape_2(d.H + d.O, d.C), 1), NULL,
+               NULL);
 }
 
 static struct node *add_attention(struct graph *graph, const struct op *op, struct rng *rng)
@@ -561,6 +561,26 @@ static struct node *add_columns(struct graph *graph, const struct op *op, struct
                NULL, &attrs);
 }
 
+/* Ids, of H each, and a table of W rows. */
+static struct node *add_embedding(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const bool is_sort = op == &op_rows_sort, is_grad = op == &op_embedding_grad;
+    const struct attrs attrs = { .rows = is_sort || is_grad ? d.W : 0,
+                                 .by_sample = is_sort && chance(rng) };
+    struct value *ids = graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H));
+
+    if (is_sort)
+        return add(graph, op, ids, NULL, NULL, &attrs);
+    if (is_grad || op == &op_embedding_mean_grad) {
+        const struct shape dy =
+            is_grad && chance(rng) ? shape_3(d.N, d.H, d.O) : shape_2(d.N, d.O);
+        return add(graph, op, rows(graph, "dy", dy), ids, NULL, &attrs);
+    }
+    struct value *table = graph_param_table(graph, "table", shape_2(d.W, d.O), 1);
+    return add(graph, op, ids, table, NULL, &attrs);
+}
+
 static const struct row {
     const struct op *op;
     struct node *(*add)(struct graph *graph, const struct op *op, struct rng *rng);
@@ -634,6 +654,11 @@ static const struct row {
     { &op_token_accuracy, add_tokens },
     { &op_mse, add_elementwise },
     { &op_mse_grad, add_elementwise },
+    { &op_embedding, add_embedding },
+    { &op_embedding_grad, add_embedding },
+    { &op_embedding_mean, add_embedding },
+    { &op_embedding_mean_grad, add_embedding },
+    { &op_rows_sort, add_embedding },
 };
 
 static const struct row *row_of(const struct op *op)
@@ -699,6 +724,16 @@ static bool has_places(const struct node *node)
            node->op == &op_max_over_time_grad;
 }
 
+/* Rows of the table that ids are numbers of. */
+static int table_rows(const struct node *node)
+{
+    const bool has_table = node->op == &op_embedding || node->op == &op_embedding_mean;
+
+    return has_table          ? (int)node->in[1]->shape.dim[0]
+           : node->attrs.rows ? (int)node->attrs.rows
+                              : 3;
+}
+
 void op_case_fill(const struct node *node, const struct value *value, const struct shape *shape,
                   struct rng *rng, void *data)
 {
@@ -725,6 +760,9 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
                (node->op == &op_attention || node->op == &op_attention_grad)) {
         for (int64_t i = 0; i < count; i++) /* some tokens are none */
             ((int32_t *)data)[i] = between(rng, -1, 4);
+    } else if (value->dtype == DTYPE_I32 && row_of(node->op)->add == add_embedding) {
+        for (int64_t i = 0; i < count; i++)
+            ((int32_t *)data)[i] = between(rng, -1, table_rows(node) - 1);
     } else if (value->dtype == DTYPE_I32) {
         const struct shape *logits = &node->in[0]->shape;
         const int lowest = strncmp(node->op->name, "token_", 6) == 0 ? -1 : 0; /* no label */

@@ -19,7 +19,7 @@ bool op_case_exists(const struct op *op);
  * op refuses them, which only happens to cases that were spoilt. */
 struct node *op_case_add(struct graph *graph, const struct op *op, struct rng *rng);
 
-/* Contents for a value of the case, for `rows` samples: labels that are classes, indices that
+/* Contents for a value of the case, for `rows` samples: labels that are classes, ids of rows or -1, indices that
  * lie inside the image, else odd multiples of 1/128 in (-2, 2). Sums of their products are exact in
  * f32. */
 void op_case_fill(const struct node *node, const struct value *value, const struct shape *shape,

@@ -28,6 +28,36 @@ size_t utf8_span(const char *text, size_t length)
     return span;
 }
 
+/* Can `left` bytes that are no character become one? What follows the first byte of a character is one of
+ * these two, or anything from 0x80 on. */
+static bool can_be_completed(const char *start, size_t left)
+{
+    static const unsigned char second[] = { 0x80, 0xa0 };
+
+    for (size_t more = 1; left + more <= 4; more++) {
+        for (int i = 0; i < 2; i++) {
+            char whole[4];
+            memset(whole, 0x80, sizeof whole);
+            memcpy(whole, start, left);
+            if (left == 1)
+                whole[1] = (char)second[i];
+            if (utf8_span(whole, left + more) == left + more)
+                return true;
+        }
+    }
+    return false;
+}
+
+size_t utf8_unfinished(const char *text, size_t length)
+{
+    for (size_t left = length < 3 ? length : 3; left > 0; left--) {
+        const char *start = text + length - left;
+        if (utf8_span(start, left) == 0 && can_be_completed(start, left))
+            return left;
+    }
+    return 0;
+}
+
 size_t utf8_encode(uint32_t code, char out[4])
 {
     if (code < 0x80) {

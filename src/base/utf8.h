@@ -11,6 +11,9 @@
  * none: a stray or missing continuation, an overlong form, a surrogate, above U+10FFFF. */
 size_t utf8_span(const char *text, size_t length);
 
+/* Bytes at the end of text[0..length) that may be the beginning of a character: 0 to 3. */
+size_t utf8_unfinished(const char *text, size_t length);
+
 /* Writes a code point below 0x110000 that is no surrogate; returns its 1 to 4 bytes. */
 size_t utf8_encode(uint32_t code, char out[4]);
 

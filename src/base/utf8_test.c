@@ -26,6 +26,33 @@ static void test_every_code_point_is_encoded_and_recognised(void)
     }
 }
 
+static void test_every_beginning_may_be_completed(void)
+{
+    for (uint32_t code = 0x80; code < 0x110000; code++) {
+        char text[5] = "x";
+        if (is_surrogate(code))
+            continue;
+        const size_t span = utf8_encode(code, text + 1);
+        for (size_t cut = 1; cut < span; cut++) {
+            if (utf8_unfinished(text, 1 + cut) != cut || utf8_unfinished(text + 1, cut) != cut)
+                test_fail(__FILE__, __LINE__, "code point %x cut after %zu bytes", code, cut);
+        }
+        if (utf8_unfinished(text, 1 + span) != 0)
+            test_fail(__FILE__, __LINE__, "code point %x is unfinished", code);
+    }
+}
+
+static void test_what_can_never_be_completed_is_not_waited_for(void)
+{
+    static const char *const over[] = { "",         "abc",      "\x80",         "\xc0",
+                                        "\xe0\x9f", "\xed\xa0", "\xf4\x90\x80", "\xf5",
+                                        "\xff",     "\xc3(",    "a\xe2\x82(" };
+
+    for (size_t i = 0; i < sizeof over / sizeof over[0]; i++)
+        if (utf8_unfinished(over[i], strlen(over[i])) != 0)
+            test_fail(__FILE__, __LINE__, "sequence %zu is waited for", i);
+}
+
 static void test_examples(void)
 {
     char text[4];
@@ -60,6 +87,10 @@ static void test_malformed_bytes_are_refused(void)
 }
 
 const struct test tests[] = {
+    { .name = "every beginning may be completed",
+      .run = test_every_beginning_may_be_completed },
+    { .name = "what can never be completed is not waited for",
+      .run = test_what_can_never_be_completed_is_not_waited_for },
     { .name = "every code point is encoded and recognised",
       .run = test_every_code_point_is_encoded_and_recognised },
     { .name = "examples", .run = test_examples },

@@ -45,6 +45,7 @@ static const char *const allowed[] = {
     "beta2",        "epsilon",
     "clip",         "label-smoothing",
     "exact",        "sync-batch-norm",
+    "vocab",        "length",
     NULL,
 };
 

@@ -52,6 +52,8 @@ static enum status print_json(const char *of, const struct train_result *r,
     add_number(&line, "val_loss", r->val_loss);
     add_number(&line, "val_accuracy", r->val_accuracy);
     add_number(&line, "val_top5_accuracy", r->val_top5);
+    add_number(&line, "perplexity", r->perplexity);
+    add_number(&line, "tokens_per_s", r->tokens_per_s);
     train_print_classes(classes, ", ", &line);
     add_number(&line, "seconds", r->seconds);
     strbuf_printf(&line, ", \"weights_sha256\": \"%s\"}\n", r->weights_sha256);
@@ -135,6 +137,7 @@ static enum status print_text(const struct job *job, const char *of,
                               const struct train_result *r, const struct train_classes *classes)
 {
     const struct settings *s = job_settings(job);
+    char rate[32];
 
     if (weights)
         printf("%s with %s on %s of %s: ", s->model, weights, of, s->data);
@@ -144,7 +147,12 @@ static enum status print_text(const struct job *job, const char *of,
         printf("accuracy %.2f%%, ", 100 * r->val_accuracy);
     if (!isnan(r->val_top5))
         printf("top-5 %.2f%%, ", 100 * r->val_top5);
-    printf("loss %.4f (%.2f s)\n", r->val_loss, r->seconds);
+    if (!isnan(r->perplexity))
+        printf("perplexity %.2f, ", r->perplexity);
+    printf("loss %.4f (%.2f s", r->val_loss, r->seconds);
+    if (!isnan(r->tokens_per_s))
+        printf(", %s tokens/s", cli_human(r->tokens_per_s, rate));
+    puts(")");
     return print_classes(classes);
 }
 

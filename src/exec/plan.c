@@ -35,6 +35,8 @@ struct maker {
     const struct plan_buckets *buckets;
     const struct plan_factors *factors;
     const struct plan_gathers *gathers;
+    const struct plan_given *given;
+    int n_given;
     struct shape *shapes;
     struct place *places; /* by value id */
     struct block *blocks;
@@ -132,6 +134,16 @@ static void place_extended(struct maker *maker)
     }
 }
 
+/* Where the caller says that a value lies; NULL if it says nothing. */
+static const struct operand *find_given(const struct maker *maker, const struct value *value)
+{
+    for (int i = 0; i < maker->n_given; i++) {
+        if (maker->given[i].value == value)
+            return &maker->given[i].operand;
+    }
+    return NULL;
+}
+
 /* Places that are known before anything runs. */
 static enum status place_given(struct maker *maker)
 {
@@ -140,15 +152,19 @@ static enum status place_given(struct maker *maker)
     for (int i = 0; i < graph_value_count(maker->graph); i++) {
         const struct value *value = graph_value(maker->graph, i);
         const struct value *placed = value;
+        const struct operand *given = find_given(maker, value);
         struct place *place = &maker->places[i];
 
-        if (is_kept(value) && !value->flat)
+        if (is_kept(value) && !value->flat && !given)
             placed = graph_find_value(maker->places_of, value->name);
         place->root = i;
         place->last_use = -1;
         place->bytes = (size_t)shape_count(&maker->shapes[i]) * dtype_size(value->dtype);
         place->known = true;
-        if (placed && placed->flat) {
+        if (given) {
+            BUG_ON(value->maker && value->maker->op->is_view);
+            place->operand = *given;
+        } else if (placed && placed->flat) {
             const int bucket = plan_bucket_of(placed->flat);
             place->operand.base = is_kept(value) ? BASE_PARAM : BASE_GRAD;
             place->operand.offset =
@@ -370,42 +386,66 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
     return STATUS_OK;
 }
 
-enum status plan_create(const struct graph *graph, const struct graph *places_of,
-                        struct extents extents, const struct plan_buckets *buckets,
-                        const struct plan_factors *factors, const struct plan_gathers *gathers,
-                        const struct kernel_choices *choices, struct plan **out)
+/* Makes the plan of a maker that knows its graph and what is given. */
+static enum status create(struct maker *maker, struct extents extents,
+                          const struct kernel_choices *choices, struct plan **out)
 {
-    const size_t n_values = (size_t)graph_value_count(graph);
-    const size_t n_nodes = (size_t)graph_node_count(graph);
-    struct maker maker = { .graph = graph,
-                           .places_of = places_of,
-                           .buckets = buckets,
-                           .factors = factors,
-                           .gathers = gathers };
+    const size_t n_values = (size_t)graph_value_count(maker->graph);
+    const size_t n_nodes = (size_t)graph_node_count(maker->graph);
     struct plan *plan = NULL;
 
     enum status status = mem_alloc(1, sizeof *plan, &plan);
     if (status == STATUS_OK)
         status = mem_alloc(n_nodes + 1, sizeof *plan->instructions, &plan->instructions);
     if (status == STATUS_OK)
-        status = mem_alloc(n_values + 1, sizeof *maker.shapes, &maker.shapes);
+        status = mem_alloc(n_values + 1, sizeof *maker->shapes, &maker->shapes);
     if (status == STATUS_OK)
-        status = mem_alloc(n_values + 1, sizeof *maker.places, &maker.places);
+        status = mem_alloc(n_values + 1, sizeof *maker->places, &maker->places);
     if (status == STATUS_OK)
-        status = mem_alloc(2 * n_nodes + n_values + 2, sizeof *maker.blocks, &maker.blocks);
+        status = mem_alloc(2 * n_nodes + n_values + 2, sizeof *maker->blocks, &maker->blocks);
     if (status == STATUS_OK) {
         plan->extents = extents;
-        status = make_plan(&maker, choices, plan);
+        status = make_plan(maker, choices, plan);
     }
-    mem_free(maker.shapes);
-    mem_free(maker.places);
-    mem_free(maker.blocks);
+    mem_free(maker->shapes);
+    mem_free(maker->places);
+    mem_free(maker->blocks);
     if (status != STATUS_OK) {
         plan_destroy(plan);
         return status;
     }
     *out = plan;
     return STATUS_OK;
+}
+
+enum status plan_create(const struct graph *graph, const struct graph *places_of,
+                        struct extents extents, const struct plan_buckets *buckets,
+                        const struct plan_factors *factors, const struct plan_gathers *gathers,
+                        const struct kernel_choices *choices, struct plan **out)
+{
+    struct maker maker = { .graph = graph,
+                           .places_of = places_of,
+                           .buckets = buckets,
+                           .factors = factors,
+                           .gathers = gathers };
+    return create(&maker, extents, choices, out);
+}
+
+enum status plan_create_given(const struct graph *graph, struct extents extents,
+                              const struct plan_given *given, int n_given,
+                              const struct kernel_choices *choices, struct plan **out)
+{
+    static const struct plan_buckets no_buckets;
+    static const struct plan_factors no_factors;
+    static const struct plan_gathers no_gathers;
+    struct maker maker = { .graph = graph,
+                           .places_of = graph,
+                           .buckets = &no_buckets,
+                           .factors = &no_factors,
+                           .gathers = &no_gathers,
+                           .given = given,
+                           .n_given = n_given };
+    return create(&maker, extents, choices, out);
 }
 
 void plan_destroy(struct plan *plan)

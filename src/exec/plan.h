@@ -21,7 +21,7 @@ enum base {
     BASE_CORRECT, /* one number */
     BASE_FACTOR,  /* the shard's factors of gradients, which every rank sees */
     BASE_TABLE,   /* what shards give each other in the middle of a step */
-    BASE_COUNT
+    BASE_COUNT    /* from here on: the memory of plan_create_given's values */
 };
 
 struct operand {
@@ -90,6 +90,18 @@ MUST_CHECK enum status plan_create(const struct graph *graph, const struct graph
                                    const struct plan_factors *factors,
                                    const struct plan_gathers *gathers,
                                    const struct kernel_choices *choices, struct plan **out);
+
+/* A value whose place the caller knows: a parameter, an input, or a result that is wanted. */
+struct plan_given {
+    const struct value *value;
+    struct operand operand; /* its base may be BASE_COUNT or more */
+};
+/* A plan for a graph that is no part of a step: all its parameters and inputs are given, and the
+ * results that shall be whole after it ran. None of these is a view. */
+MUST_CHECK enum status plan_create_given(const struct graph *graph, struct extents extents,
+                                         const struct plan_given *given, int n_given,
+                                         const struct kernel_choices *choices,
+                                         struct plan **out);
 void plan_destroy(struct plan *plan); /* NULL is allowed */
 
 /* Number of the bucket that a flat value "bucketN...." belongs to. */

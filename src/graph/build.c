@@ -57,6 +57,29 @@ struct value *build_linear_tied(struct graph *graph, const char *name, struct va
     return first(graph_add(graph, &op_linear, name, in, 2, NULL));
 }
 
+/* PyTorch draws a table of embeddings from a normal distribution. */
+static struct value *add_lookup(struct graph *graph, const struct op *op, const char *name,
+                                struct value *ids, int64_t rows, int64_t width)
+{
+    struct value *table =
+        graph_param_table(graph, full_name(name, "weight").text, shape_2(rows, width), 1);
+    struct value *const in[] = { ids, table };
+
+    return first(graph_add(graph, op, name, in, 2, NULL));
+}
+
+struct value *build_embedding(struct graph *graph, const char *name, struct value *ids,
+                              int64_t rows, int64_t width)
+{
+    return add_lookup(graph, &op_embedding, name, ids, rows, width);
+}
+
+struct value *build_embedding_mean(struct graph *graph, const char *name, struct value *ids,
+                                   int64_t rows, int64_t width)
+{
+    return add_lookup(graph, &op_embedding_mean, name, ids, rows, width);
+}
+
 struct value *build_conv2d(struct graph *graph, const char *name, struct value *x,
                            struct build_conv conv)
 {
@@ -111,6 +134,31 @@ struct value *build_conv2d_transpose(struct graph *graph, const char *name, stru
     return first(graph_add(graph, &op_bias, name, with_bias, 2, NULL));
 }
 
+struct value *build_conv1d(struct graph *graph, const char *name, struct value *x,
+                           int64_t filters, int kernel)
+{
+    if (!x)
+        return NULL;
+    const int64_t channels = x->shape.dim[x->shape.rank - 1], fan_in = channels * kernel;
+    struct value *const in[] = { x, parameter(graph, name, "weight",
+                                              shape_3(filters, channels, kernel), fan_in) };
+    struct value *y = first(graph_add(graph, &op_conv1d, name, in, 2, NULL));
+    struct value *const with_bias[] = { y, parameter(graph, name, "bias", shape_1(filters),
+                                                     fan_in) };
+    return first(graph_add(graph, &op_bias, name, with_bias, 2, NULL));
+}
+
+struct value *build_max_over_time(struct graph *graph, const char *name, struct value *x)
+{
+    return first(graph_add(graph, &op_max_over_time, name, &x, 1, NULL));
+}
+
+struct value *build_concat(struct graph *graph, const char *name, struct value *const *parts,
+                           int count)
+{
+    return first(graph_add(graph, &op_concat, name, parts, count, NULL));
+}
+
 struct value *build_relu(struct graph *graph, const char *name, struct value *x)
 {
     return first(graph_add(graph, &op_relu, name, &x, 1, NULL));
@@ -124,6 +172,26 @@ struct value *build_relu6(struct graph *graph, const char *name, struct value *x
 struct value *build_sigmoid(struct graph *graph, const char *name, struct value *x)
 {
     return first(graph_add(graph, &op_sigmoid, name, &x, 1, NULL));
+}
+
+struct value *build_tanh(struct graph *graph, const char *name, struct value *x)
+{
+    return first(graph_add(graph, &op_tanh, name, &x, 1, NULL));
+}
+
+struct value *build_gelu(struct graph *graph, const char *name, struct value *x)
+{
+    return first(graph_add(graph, &op_gelu, name, &x, 1, NULL));
+}
+
+struct value *build_gelu_tanh(struct graph *graph, const char *name, struct value *x)
+{
+    return first(graph_add(graph, &op_gelu_tanh, name, &x, 1, NULL));
+}
+
+struct value *build_softmax(struct graph *graph, const char *name, struct value *x)
+{
+    return first(graph_add(graph, &op_softmax, name, &x, 1, NULL));
 }
 
 static struct value *pool(struct graph *graph, const struct op *op, const char *name,
@@ -213,6 +281,43 @@ struct value *build_batch_norm(struct graph *graph, const char *name, struct val
     mean->gradient = node->out[2];
     variance->gradient = node->out[3];
     return node->out[0];
+}
+
+struct value *build_layer_norm(struct graph *graph, const char *name, struct value *x,
+                               float epsilon)
+{
+    const struct attrs attrs = { .epsilon = epsilon };
+
+    if (!x)
+        return NULL;
+    const struct shape shape = shape_1(x->shape.dim[x->shape.rank - 1]);
+    struct value *gamma = graph_param_constant(graph, full_name(name, "weight").text, shape, 1);
+    struct value *beta = graph_param_constant(graph, full_name(name, "bias").text, shape, 0);
+    struct value *const in[] = { x, gamma, beta };
+    return first(graph_add(graph, &op_layer_norm, name, in, 3, &attrs));
+}
+
+struct value *build_positions(struct graph *graph, const char *name, struct value *x,
+                              struct value *table, struct value *begin)
+{
+    struct value *const in[] = { x, table, begin };
+    return first(graph_add(graph, &op_add_positions, name, in, 3, NULL));
+}
+
+struct value *build_attention(struct graph *graph, const char *name, struct value *qkv,
+                              struct value *ids, int heads, bool causal)
+{
+    const struct attrs attrs = { .heads = heads, .causal = causal };
+    struct value *const in[] = { qkv, ids };
+    return first(graph_add(graph, &op_attention, name, in, 2, &attrs));
+}
+
+struct value *build_attention_step(struct graph *graph, const char *name, struct value *qkv,
+                                   struct value *cache, struct value *begin, int heads)
+{
+    const struct attrs attrs = { .heads = heads };
+    struct value *const in[] = { qkv, cache, begin };
+    return first(graph_add(graph, &op_attention_step, name, in, 3, &attrs));
 }
 
 void build_classifier_loss(struct graph *graph, struct value *logits, struct value *labels)

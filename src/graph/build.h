@@ -18,6 +18,13 @@ struct value *build_linear(struct graph *graph, const char *name, struct value *
 struct value *build_linear_tied(struct graph *graph, const char *name, struct value *x,
                                 struct value *weight);
 
+/* Rows of a new table (rows, width) by ids (N, T): (N, T, width). -1 is padding: zeros. */
+struct value *build_embedding(struct graph *graph, const char *name, struct value *ids,
+                              int64_t rows, int64_t width);
+/* Their mean over each sample's ids, padding left out: (N, width). */
+struct value *build_embedding_mean(struct graph *graph, const char *name, struct value *ids,
+                                   int64_t rows, int64_t width);
+
 struct build_conv {
     int64_t channels; /* of the output */
     int kernel, stride, pad;
@@ -30,9 +37,21 @@ struct value *build_conv2d(struct graph *graph, const char *name, struct value *
 /* To (h-1)*stride - 2*pad + kernel + output_pad rows, and as many columns of the width. */
 struct value *build_conv2d_transpose(struct graph *graph, const char *name, struct value *x,
                                      struct build_conv conv);
+/* Along sequences (N, T, C) -> (N, T-kernel+1, filters); a shorter sequence is followed by zeros. */
+struct value *build_conv1d(struct graph *graph, const char *name, struct value *x,
+                           int64_t filters, int kernel);
+/* (N, T, C) -> (N, C): the largest along T. */
+struct value *build_max_over_time(struct graph *graph, const char *name, struct value *x);
+/* Up to GRAPH_IN values side by side, along their last extent. */
+struct value *build_concat(struct graph *graph, const char *name, struct value *const *parts,
+                           int count);
 struct value *build_relu(struct graph *graph, const char *name, struct value *x);
 struct value *build_relu6(struct graph *graph, const char *name, struct value *x);
 struct value *build_sigmoid(struct graph *graph, const char *name, struct value *x);
+struct value *build_tanh(struct graph *graph, const char *name, struct value *x);
+struct value *build_gelu(struct graph *graph, const char *name, struct value *x);
+struct value *build_gelu_tanh(struct graph *graph, const char *name, struct value *x);
+struct value *build_softmax(struct graph *graph, const char *name, struct value *x);
 /* stride 0 means window */
 struct value *build_max_pool(struct graph *graph, const char *name, struct value *x, int window,
                              int stride, int pad);
@@ -50,6 +69,19 @@ struct value *build_dropout(struct graph *graph, const char *name, struct value 
  * and NAME.running_var, which training (statistics of each shard) changes and evaluation reads. */
 struct value *build_batch_norm(struct graph *graph, const char *name, struct value *x,
                                bool training);
+
+/* Over the last extent. Parameters NAME.weight and NAME.bias. */
+struct value *build_layer_norm(struct graph *graph, const char *name, struct value *x,
+                               float epsilon);
+/* Row t of `table`, or row first + t, added to token t of x (N, T, D); `first` (N) may be NULL. */
+struct value *build_positions(struct graph *graph, const char *name, struct value *x,
+                              struct value *table, struct value *first);
+/* qkv (N, T, 3D), ids (N, T) or NULL: keys with an id below 0 are not seen. Gives (N, T, D). */
+struct value *build_attention(struct graph *graph, const char *name, struct value *qkv,
+                              struct value *ids, int heads, bool causal);
+/* Of tokens that come after `first` (N) others, whose keys and values `cache` (N, C, 2D) has. */
+struct value *build_attention_step(struct graph *graph, const char *name, struct value *qkv,
+                                   struct value *cache, struct value *first, int heads);
 
 /* The ends of a model: set the graph's roles. */
 void build_classifier_loss(struct graph *graph, struct value *logits, struct value *labels);

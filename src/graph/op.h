@@ -83,6 +83,8 @@ extern const struct op op_batch_norm_stats, op_shard_gather, op_batch_norm_join,
 extern const struct op op_softmax_cross_entropy, op_softmax_cross_entropy_grad;
 extern const struct op op_mse, op_mse_grad, op_accuracy;
 extern const struct op op_token_cross_entropy, op_token_cross_entropy_grad, op_token_accuracy;
+extern const struct op op_embedding, op_embedding_grad, op_embedding_mean,
+    op_embedding_mean_grad, op_rows_sort;
 extern const struct op op_sgd_update, op_adam_update, op_average_update, op_clip_norm;
 extern const struct op op_shard_sum, op_factor_sum, op_all_reduce, op_reduce_scatter,
     op_all_gather;

@@ -62,6 +62,10 @@ void graph_print_attrs(const struct node *node, struct strbuf *out)
         strbuf_printf(out, " groups=%d", a->groups);
     if (a->activation != ACTIVATION_NONE)
         strbuf_printf(out, " activation=%s", activation_name(a->activation));
+    if (a->rows)
+        strbuf_printf(out, " rows=%lld", (long long)a->rows);
+    if (a->by_sample)
+        strbuf_add(out, " by_sample");
     print_float(out, "rate", a->rate);
     print_float(out, "momentum", a->momentum);
     print_float(out, "weight_decay", a->weight_decay);

@@ -32,6 +32,12 @@ static enum status verify_node(const struct graph *graph, const struct node *nod
     return STATUS_OK;
 }
 
+/* Does the op take rows of a table, which lie one after the other? */
+static bool reads_rows(const struct op *op)
+{
+    return op == &op_embedding || op == &op_embedding_mean;
+}
+
 static enum status verify_layouts(const struct node *node)
 {
     for (int i = 0; i < node->n_in; i++) {
@@ -48,8 +54,9 @@ static enum status verify_layouts(const struct node *node)
         if (weight && in->shape.rank == 3)
             wanted = LAYOUT_WIO;
         if (weight && in->shape.rank == 2)
-            wanted =
-                in->layout == LAYOUT_PLAIN ? LAYOUT_PLAIN : LAYOUT_IO; /* tables are plain */
+            wanted = in->layout == LAYOUT_PLAIN || reads_rows(node->op)
+                         ? LAYOUT_PLAIN /* tables are plain */
+                         : LAYOUT_IO;
         if (in->layout != wanted)
             return FAIL(STATUS_MISMATCH, "input %s lies %s, expected %s", in->name,
                         layout_name(in->layout), layout_name(wanted));
@@ -85,6 +92,9 @@ static enum status verify_parts(const struct node *node)
         }
     }
     if (count == 0 || (node->op->keeps_sums && count == node->n_in))
+        return STATUS_OK;
+    if (node->op->extends && count == 1 && node->n_in > node->op->extends &&
+        node->in[node->op->extends] == summand)
         return STATUS_OK;
     return FAIL(STATUS_MISMATCH, "input %s is one shard's summand", summand->name);
 }

@@ -344,7 +344,9 @@ static const struct shape *weights_of(const struct kernel_problem *problem)
         if (problem->in[i].layout == LAYOUT_HWIO || problem->in[i].layout == LAYOUT_IO)
             return &problem->in[i].shape;
     }
-    return &problem->out[0].shape;
+    const bool forward = strcmp(problem->op, "linear") == 0;
+    return forward || strcmp(problem->op, "linear_grad_input") == 0 ? &problem->in[1].shape
+                                                                    : &problem->out[0].shape;
 }
 
 static struct sizes extents_of(const struct kernel_problem *problem)

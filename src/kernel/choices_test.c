@@ -184,7 +184,7 @@ static void malformed_files_are_refused_with_the_reason(void)
         { "[]", "\"choices\" is not an object" },
         { "{ \"relu 3x4\": 1 }", "is not a name" },
         { "{ \"relu 3x4\": \"fastest\" }", "relu has no kernel called fastest" },
-        { "{ \"tanh 3x4\": \"own\" }", "no kernel is called tanh" },
+        { "{ \"sinh 3x4\": \"own\" }", "no kernel is called sinh" },
         { "{ \"relu\": \"own\" }", "0 inputs" },
         { "{ \"linear 2x3 4x5\": \"reference\" }", "disagree" },
         { "{ \"reorder 2x3x4x5 hwio plain\": \"own\" }", "own cannot run" },
@@ -210,7 +210,7 @@ static void malformed_files_are_refused_with_the_reason(void)
 
 static void an_unknown_op_is_refused(void)
 {
-    const struct kernel_problem problem = { .op = "tanh",
+    const struct kernel_problem problem = { .op = "sinh",
                                             .n_in = 1,
                                             .in = { { .shape = { 1, { 3 } } } } };
     struct kernel_choices *choices;

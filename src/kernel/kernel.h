@@ -11,11 +11,12 @@
  * A task given to the pool computes its part of the output wholly.
  *
  * Layouts (tensor/shape.h): images are NHWC, convolution weights HWIO or WIO, linear
- * weights IO, everything else plain. The ops, inputs -> outputs, [optional]:
+ * weights IO, or plain where an embedding shares them; everything else is plain. The ops, inputs ->
+ * outputs, [optional]:
  *
- *   linear              x (m,k), w (n,k) IO, [b (n)]       -> y (m,n); attrs.activation
- *   linear_grad_input   dy (m,n), w (n,k) IO               -> dx (m,k)
- *   linear_grad_weight  x (m,k), dy (m,n)                  -> dw (n,k) IO, [db (n)]
+ *   linear              x (m,k), w (n,k) IO or plain, [b (n)] -> y (m,n); attrs.activation
+ *   linear_grad_input   dy (m,n), w (n,k) IO or plain      -> dx (m,k)
+ *   linear_grad_weight  x (m,k), dy (m,n)                  -> dw (n,k) IO or plain, [db (n)]
  *   conv2d              x (N,C,H,W), w (O,C,kh,kw), [b (O)] -> y (N,O,oh,ow);
  *                       stride, pad, activation
  *                       (with groups g > 1: w is (O,C/g,kh,kw), output channel o sees the
@@ -112,6 +113,20 @@
  *                       of the row's exponentials
  *   token_cross_entropy_grad  logits, lse, labels          -> dlogits
  *   token_accuracy      logits, labels                     -> correct (1)
+ *   embedding           ids i32 (N,T), w (V,D)             -> y (N,T,D): rows of w; zeros for an
+ *                       id below 0, NaN for one from V on
+ *   embedding_mean      ids, w                             -> y (N,D): mean of the rows of ids from
+ *                       0 on; zeros if there are none
+ *   embedding_mean_grad dy (N,D), ids                      -> share (N,D): dy by the number of ids
+ *                       that count: what each of their rows gets; zeros if there are none
+ *   embedding_grad      dy (N,T,D), or (N,D): a row a sample, ids, [base (V,D)]
+ *                       -> dw (V,D): base plus, in the ids' order, each id's row of dy. base may be
+ *                       dw's own buffer
+ *   rows_sort           ids -> order i32 (N,T,2), begin i32 (ROWS_BLOCKS + 1): pairs of an id in
+ *                       [0, attrs.rows) and its row of dy (its place n*T+t; with by_sample n), by id,
+ *                       then by place; pairs (-1,-1) for all other ids come last. begin[b] is where
+ *                       ids from b * (rows divided by ROWS_BLOCKS, rounded up) on begin, the last
+ *                       one how many pairs there are
  *   sgd_update          see kernel/update.h (runs over flat ranges)
  *   adam_update         likewise
  *
@@ -186,7 +201,8 @@ struct kernel {
     void (*release)(void *state);
     /* Runs. Inputs and outputs do not overlap, except that where an output has the same type
      * and shape as input 0 in an elementwise op (bias, activations and their
-     * gradients, add, dropout) or token_cross_entropy_grad they may be the same buffer. Must not allocate. */
+     * gradients, add, dropout) or token_cross_entropy_grad they may be the same buffer, and so may
+     * embedding_grad's output and its base. Must not allocate. */
     void (*run)(const struct kernel_call *call);
 };
 
@@ -201,7 +217,7 @@ const char *kernel_isa(void);
 
 /* The problem in one line, the key of the table of choices: op, shapes of the inputs, "->" and
  * those of the outputs if the op is a gradient, attributes. Such as
- * "linear 32x784 250x784 250 relu" and
+ * "linear 32x784 250x784 250 relu", "linear 32x768 50257x768 plain" and
  * "conv2d_grad_input 8x16x14x14 16x6x5x5 -> 8x6x14x14 stride 1x1 pad 2x2". Returns `text`. */
 const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_TEXT]);
 /* Reads such a line and works out types, layouts and outputs; refuses an illegal problem with

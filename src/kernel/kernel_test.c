@@ -124,6 +124,7 @@ static void kernels_agree_on_whole_numbers(struct rng *rng)
                              strcmp(reference->op, "mse") == 0 ||
                              strcmp(reference->op, "sigmoid") == 0 ||
                              kernel_testing_is_smooth(reference->op) ||
+                             strncmp(reference->op, "embedding_mean", 14) == 0 ||
                              strncmp(reference->op, "batch_norm", 10) == 0 ||
                              strncmp(reference->op, "token_cross", 11) == 0 ||
                              problem.attrs.activation == ACTIVATION_SIGMOID;
@@ -180,6 +181,10 @@ static const char *const large[] = {
     "linear_grad_input 200x300 300x500 -> 200x500",
     "linear_grad_weight 3000x40 3000x70 -> 70x40 70",
     "linear_grad_weight 300x200 300x300 -> 300x200 300",
+    "linear 40x300 700x300 plain",
+    "linear 150x300 257x300 257 plain relu",
+    "linear_grad_input 150x257 257x300 -> 150x300 plain",
+    "linear_grad_weight 150x300 150x257 -> 257x300 257 plain",
     "conv2d 12x16x28x28 32x16x3x3 32 stride 2x2 pad 1x1 relu",
     "conv2d_grad_input 12x32x14x14 32x16x3x3 -> 12x16x28x28 stride 2x2 pad 1x1",
     "conv2d_grad_weight 12x16x28x28 12x32x14x14 -> 32x16x3x3 32 stride 2x2 pad 1x1",
@@ -284,6 +289,13 @@ static const char *const large[] = {
     "token_cross_entropy 300x1001 300",
     "token_cross_entropy_grad 300x1001 300x1 300 -> 300x1001",
     "token_accuracy 300x1001 300",
+    "embedding 32x100 500x100",
+    "embedding_grad 32x100x100 32x100 -> 500x100",
+    "embedding_grad 64x70 64x200 333x70 -> 333x70",
+    "embedding_mean 128x64 500x100",
+    "embedding_mean_grad 512x100 512x64 -> 512x100",
+    "rows_sort 256x256 rows 25000 by_sample",
+    "rows_sort 100x250 rows 70000",
 };
 
 static void check_pools(const struct kernel_problem *problem, uint64_t seed)
@@ -388,7 +400,7 @@ static void own_kernels_give_the_same_bits_on_every_processor(struct rng *rng)
         kernel_elementwise_rows_generic, kernel_dropout_rows_generic,
         kernel_reorder_rows_generic,     kernel_pool_rows_generic,
         kernel_loss_rows_generic,        kernel_batch_norm_rows_generic,
-        kernel_sequence_rows_generic,
+        kernel_sequence_rows_generic,    kernel_embedding_rows_generic,
     };
 
     for (size_t i = 0; i < sizeof generic / sizeof generic[0]; i++) {
@@ -428,6 +440,8 @@ static void printed_problems_parse_to_themselves(struct rng *rng)
             CHECK(shape_equal(&problem.out[o].shape, &parsed.out[o].shape));
             CHECK(problem.out[o].layout == parsed.out[o].layout);
         }
+        for (int a = 0; a < problem.n_in; a++)
+            CHECK(problem.in[a].layout == parsed.in[a].layout);
     }
 }
 
@@ -448,8 +462,11 @@ static void a_problem_prints_as_documented(void)
     CHECK_OK(kernel_check(&problem));
     CHECK_TEXT("linear 32x784 250x784 250 relu", kernel_print(&problem, text));
     problem.in[1].layout = LAYOUT_PLAIN;
+    CHECK_OK(kernel_check(&problem));
+    CHECK_TEXT("linear 32x784 250x784 250 plain relu", kernel_print(&problem, text));
+    problem.in[1].layout = LAYOUT_HWIO;
     CHECK_STATUS(STATUS_USAGE, kernel_check(&problem));
-    CHECK_MESSAGE("layout plain instead of io");
+    CHECK_MESSAGE("layout hwio instead of io");
 }
 
 static void illegal_problems_are_refused(void)
@@ -482,6 +499,9 @@ static void illegal_problems_are_refused(void)
         "conv2d_pool 1x4x4x4 4x1x3x3 stride 1x1 window 2x2 groups 4",
         "conv2d_pool 1x4x4x4 4x4x3x3 stride 1x1 window 2x2 relu6",
         "linear 32x784 250x784 sigmoid",
+        "linear 32x784 250x784 relu plain",
+        "linear 32x784 250x784 plain plain",
+        "conv2d 1x1x4x4 1x1x3x3 plain stride 1x1",
         "conv2d_transpose 1x2x4x4 2x3x3x3 stride 2x2 pad 1x1",
         "conv2d_transpose 1x2x4x4 2x3x3x3 stride 2x2 pad 1x1 extent 9x8",
         "conv2d_transpose 1x3x4x4 2x3x3x3 stride 2x2 pad 1x1 extent 8x8",

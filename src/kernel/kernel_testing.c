@@ -57,8 +57,6 @@ static void say_linear(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         say(text, " %dx%d %dx%d", m, k, n, k);
         if (chance(rng, 60))
             say(text, " %d", n);
-        if (chance(rng, 50))
-            say(text, " relu");
     } else if (strcmp(op, "linear_grad_input") == 0) {
         say(text, " %dx%d %dx%d -> %dx%d", m, n, n, k, m, k);
     } else {
@@ -66,6 +64,10 @@ static void say_linear(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         if (chance(rng, 60))
             say(text, " %d", n);
     }
+    if (chance(rng, 40))
+        say(text, " plain");
+    if (strcmp(op, "linear") == 0 && chance(rng, 50))
+        say(text, " relu");
 }
 
 /* Extents of a convolution or a pooling; o, window, stride and pad by dimension. */
@@ -456,6 +458,30 @@ static void say_columns(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         say(text, " %dx%d", m, extent(rng, 70));
 }
 
+/* An op about rows of a table: at times many ids of few rows. */
+static void say_embedding(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    const int n = between(rng, 1, 9), t = extent(rng, chance(rng, 10) ? 260 : 40);
+    const int rows = chance(rng, 10) ? between(rng, 250, 1100) : extent(rng, 70);
+    const int d = extent(rng, 260);
+
+    if (strcmp(op, "rows_sort") == 0) {
+        say(text, " %dx%d rows %d%s", n, t, rows, chance(rng, 50) ? " by_sample" : "");
+    } else if (strcmp(op, "embedding_mean_grad") == 0) {
+        say(text, " %dx%d %dx%d -> %dx%d", n, d, n, t, n, d);
+    } else if (strcmp(op, "embedding_grad") == 0) {
+        if (chance(rng, 50))
+            say(text, " %dx%dx%d %dx%d", n, t, d, n, t);
+        else
+            say(text, " %dx%d %dx%d", n, d, n, t);
+        if (chance(rng, 50))
+            say(text, " %dx%d", rows, d);
+        say(text, " -> %dx%d", rows, d);
+    } else {
+        say(text, " %dx%d %dx%d", n, t, rows, d);
+    }
+}
+
 void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_problem *out)
 {
     char text[KERNEL_TEXT] = "";
@@ -475,6 +501,8 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
         say_pool(rng, op, text);
     else if (strncmp(op, "batch_norm", 10) == 0)
         say_batch_norm(rng, op, text);
+    else if (strncmp(op, "embedding", 9) == 0 || strcmp(op, "rows_sort") == 0)
+        say_embedding(rng, op, text);
     else if (strcmp(op, "reorder") == 0)
         say_reorder(rng, text);
     else if (strncmp(op, "layer_norm", 10) == 0 || strcmp(op, "softmax") == 0 ||
@@ -542,6 +570,9 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
         { "layer_norm_grad", 2e-5 },
         { "positions_grad", 1e-6 },
         { "attention", 2e-5 },
+        { "embedding_grad", 1e-5 },
+        { "embedding_mean", 2e-6 },
+        { "embedding_mean_grad", 2e-7 },
     };
 
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {

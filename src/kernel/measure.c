@@ -76,6 +76,26 @@ static void fill_labels(int32_t *labels, int64_t count, int64_t classes, bool pa
             padded && rng_below(rng, 8) == 0 ? -1 : (int32_t)rng_below(rng, (uint64_t)classes);
 }
 
+/* Rows of the table that a problem's ids stand for; 0 if they are labels. */
+static int64_t table_rows(const struct kernel_problem *problem)
+{
+    if (strcmp(problem->op, "rows_sort") == 0)
+        return problem->attrs.rows;
+    if (strncmp(problem->op, "embedding", 9) != 0)
+        return 0;
+    return strstr(problem->op, "_grad") ? problem->out[0].shape.dim[0]
+                                        : problem->in[1].shape.dim[0];
+}
+
+/* One in eight is padding; the lower ones come more often. */
+static void fill_rows(int32_t *ids, int64_t count, int64_t rows, struct rng *rng)
+{
+    for (int64_t i = 0; i < count; i++)
+        ids[i] = rng_below(rng, 8) == 0
+                     ? -1
+                     : (int32_t)rng_below(rng, 1 + rng_below(rng, (uint64_t)rows));
+}
+
 /* A place of a window along one dimension that lies within the image. */
 static int place_inside(int64_t u, int axis, const struct kernel_problem *problem,
                         struct rng *rng)
@@ -155,6 +175,8 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
         fill_ids(data, count, rng);
     else if (problem->in[i].dtype == DTYPE_I32 && strstr(problem->op, "max_") != NULL)
         fill_places(data, problem, rng);
+    else if (problem->in[i].dtype == DTYPE_I32 && table_rows(problem) > 0)
+        fill_rows(data, count, table_rows(problem), rng);
     else if (problem->in[i].dtype == DTYPE_I32)
         fill_labels(data, count, problem->in[0].shape.dim[1],
                     strncmp(problem->op, "token_", 6) == 0, rng);

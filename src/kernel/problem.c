@@ -3,12 +3,14 @@
  *
  * A form gives each tensor of an op one letter, its role, which fixes type and layout:
  *
- *   m  matrix         w  linear weights (IO)       v  vector
+ *   m  matrix         w  linear weights (IO; or plain: a table of rows that others use too)
+ *   v  vector
  *   i  image (NHWC)   k  convolution weights (HWIO)  p  place in a pooling window (u8, NHWC)
  *   e  elementwise: any shape; rank 4 is an image   r  the same, layout not fixed (reorder)
  *   l  labels (i32)   s  one number                t  a matrix of each shard
  *   q  sequences (N,T,D)                           d  ids of their tokens, or places (i32)
  *   f  filters along them (WIO)
+ *   o  pairs of numbers (i32) for each of them
  *
  * Letters after the first `n` of a side are optional. Outputs of ops that are no gradients
  * follow from the inputs. A gradient is legal if the forward op, given the gradient's shapes,
@@ -98,6 +100,11 @@ static const struct form forms[] = {
     { "token_cross_entropy", "ml", "sm", 2, 2 },
     { "token_cross_entropy_grad", "mml", "m", 3, 1 },
     { "token_accuracy", "ml", "s", 2, 1 },
+    { "embedding", "dm", "q", 2, 1 },
+    { "embedding_grad", "edm", "m", 2, 1 },
+    { "embedding_mean", "dm", "m", 2, 1 },
+    { "embedding_mean_grad", "md", "m", 2, 1 },
+    { "rows_sort", "d", "ol", 1, 2 },
 };
 
 static const struct form *form_of(const char *op)
@@ -118,7 +125,7 @@ static bool is_gradient(const char *op)
 
 static enum dtype dtype_of(char role)
 {
-    return role == 'l' || role == 'd' ? DTYPE_I32 : role == 'p' ? DTYPE_U8 : DTYPE_F32;
+    return strchr("ldo", role) ? DTYPE_I32 : role == 'p' ? DTYPE_U8 : DTYPE_F32;
 }
 
 static enum layout layout_of(char role, int rank)
@@ -151,6 +158,7 @@ static int rank_of(char role)
     case 't':
     case 'q':
     case 'f':
+    case 'o':
         return 3;
     case 'i':
     case 'p':
@@ -165,12 +173,19 @@ static int rank_of(char role)
     }
 }
 
+/* Weights of a linear layer may lie plain. */
+static bool may_lie_plain(const char *op, char role)
+{
+    return role == 'w' && strncmp(op, "linear", 6) == 0;
+}
+
 static enum status check_tensor(const char *op, char role, const struct kernel_tensor *tensor)
 {
     const int rank = tensor->shape.rank;
     const enum layout usual = layout_of(role, rank);
     /* Elements of any plain order will do where an op is blind to it; bias is not. */
-    const bool free_layout = role == 'r' || (role == 'e' && strncmp(op, "bias", 4) != 0);
+    const bool free_layout = role == 'r' || (role == 'e' && strncmp(op, "bias", 4) != 0) ||
+                             (may_lie_plain(op, role) && tensor->layout == LAYOUT_PLAIN);
     const bool number =
         role == 's' && strstr(op, "accuracy") != NULL && tensor->dtype == DTYPE_I32;
     char text[SHAPE_TEXT];
@@ -523,6 +538,45 @@ static enum status columns_shape(const struct kernel_problem *p, struct shape *o
     return STATUS_OK;
 }
 
+/* ids (N,T) and a table (V,D). */
+static struct shape embedding_shape(const struct kernel_problem *p)
+{
+    const struct shape *ids = &p->in[0].shape, *table = &p->in[1].shape;
+
+    return strcmp(p->op, "embedding") == 0 ? shape_3(ids->dim[0], ids->dim[1], table->dim[1])
+                                           : shape_2(ids->dim[0], table->dim[1]);
+}
+
+static enum status sort_shapes(const struct kernel_problem *p, struct shape out[KERNEL_OUT])
+{
+    const struct shape *ids = &p->in[0].shape;
+
+    if (p->attrs.rows < 1 || p->attrs.rows > INT32_MAX || shape_count(ids) > INT32_MAX / 2)
+        return FAIL(STATUS_USAGE, "%s: %lld ids of %lld rows", p->op,
+                    (long long)shape_count(ids), (long long)p->attrs.rows);
+    out[0] = shape_3(ids->dim[0], ids->dim[1], 2);
+    out[1] = shape_1(ROWS_BLOCKS + 1);
+    return STATUS_OK;
+}
+
+/* dy has a row an id or a row a sample; the table's rows are those of what is added to, too. */
+static enum status check_embedding_grad(const struct kernel_problem *p)
+{
+    const struct shape *dy = &p->in[0].shape, *ids = &p->in[1].shape, *dw = &p->out[0].shape;
+
+    if (strcmp(p->op, "embedding_mean_grad") == 0)
+        return dy->dim[0] == ids->dim[0] && shape_equal(dy, dw) ? STATUS_OK
+                                                                : disagree(p->op, dy, ids);
+    if (dy->rank < 2 || dy->rank > 3 || dy->dim[0] != ids->dim[0] ||
+        (dy->rank == 3 && dy->dim[1] != ids->dim[1]))
+        return disagree(p->op, dy, ids);
+    if (dw->dim[1] != dy->dim[dy->rank - 1] || (p->attrs.rows && dw->dim[0] != p->attrs.rows))
+        return disagree(p->op, dy, dw);
+    if (p->n_in > 2 && !shape_equal(&p->in[2].shape, dw))
+        return disagree(p->op, &p->in[2].shape, dw);
+    return STATUS_OK;
+}
+
 /* Shapes of the outputs of an op that is no gradient. */
 static enum status forward_shapes(const struct kernel_problem *p, struct shape out[KERNEL_OUT])
 {
@@ -587,6 +641,10 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
             return disagree(op, a, b);
         out[0] = shape_1(1);
         out[1] = shape_2(a->dim[0], 1);
+    } else if (strncmp(op, "embedding", 9) == 0) {
+        out[0] = embedding_shape(p);
+    } else if (strcmp(op, "rows_sort") == 0) {
+        return sort_shapes(p, out);
     } else { /* elementwise */
         if (p->n_in == 2 && !shape_equal(a, b))
             return disagree(op, a, b);
@@ -647,6 +705,8 @@ static enum status check_gradient(const struct kernel_problem *p)
         return check_layer_norm_grad(p);
     if (strcmp(p->op, "positions_grad") == 0)
         return positions_shape(p, a, d, &y);
+    if (strncmp(p->op, "embedding", 9) == 0)
+        return check_embedding_grad(p);
     if (strcmp(p->op, "linear_grad_input") == 0) {
         TRY(linear_shape(p, d, b, NULL, &y));
     } else if (strcmp(p->op, "linear_grad_weight") == 0) {
@@ -743,6 +803,16 @@ PRINTF_LIKE(2, 3) static void add_text(char text[KERNEL_TEXT], const char *forma
     va_end(args);
 }
 
+/* Does a linear layer's weight, or its gradient, lie plain? */
+static bool is_plain(const struct form *form, const struct kernel_problem *problem)
+{
+    for (int i = 0; i < problem->n_in; i++) {
+        if (may_lie_plain(form->op, form->in[i]))
+            return problem->in[i].layout == LAYOUT_PLAIN;
+    }
+    return may_lie_plain(form->op, form->out[0]) && problem->out[0].layout == LAYOUT_PLAIN;
+}
+
 static void add_pair(char text[KERNEL_TEXT], const char *name, const int pair[2])
 {
     if (pair[0] != 0 || pair[1] != 0)
@@ -751,6 +821,7 @@ static void add_pair(char text[KERNEL_TEXT], const char *name, const int pair[2]
 
 const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_TEXT])
 {
+    const struct form *form = form_of(problem->op);
     const struct attrs *attrs = &problem->attrs;
     char shape[SHAPE_TEXT];
 
@@ -766,6 +837,8 @@ const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_
     if (strcmp(problem->op, "reorder") == 0)
         add_text(text, " %s %s", layout_name(problem->in[0].layout),
                  layout_name(problem->out[0].layout));
+    if (form != NULL && is_plain(form, problem))
+        add_text(text, " %s", layout_name(LAYOUT_PLAIN));
     add_pair(text, "stride", attrs->stride);
     add_pair(text, "pad", attrs->pad);
     add_pair(text, "window", attrs->window);
@@ -778,6 +851,9 @@ const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_
          strstr(problem->op, "grad_weight") != NULL) ||
         strcmp(problem->op, "positions_grad") == 0) /* the others' follow from their shapes */
         add_pair(text, "extent", attrs->extent);
+    if (strcmp(problem->op, "rows_sort") == 0)
+        add_text(text, " rows %lld%s", (long long)attrs->rows,
+                 attrs->by_sample ? " by_sample" : "");
     if (attrs->activation != ACTIVATION_NONE)
         add_text(text, " %s", activation_name(attrs->activation));
     return text;
@@ -894,6 +970,12 @@ static bool read_attribute(const struct words *words, int *at, struct attrs *att
                dims[0] <= 0xffff) {
         attrs->groups = (int)dims[0];
         *at += 1;
+    } else if (strcmp(word, "rows") == 0 && *at + 1 < words->count &&
+               read_dims(words->word[*at + 1], 1, dims, &count)) {
+        attrs->rows = dims[0];
+        *at += 1;
+    } else if (strcmp(word, "by_sample") == 0) {
+        attrs->by_sample = 1;
     } else if (pair != NULL && *at + 1 < words->count &&
                read_dims(words->word[*at + 1], 2, dims, &count) && count == 2 &&
                dims[0] <= 0xffff && dims[1] <= 0xffff) {
@@ -907,12 +989,15 @@ static bool read_attribute(const struct words *words, int *at, struct attrs *att
     return true;
 }
 
-static void set_roles(const char *roles, int count, struct kernel_tensor *tensors)
+static void set_roles(const char *roles, int count, bool plain_weight,
+                      struct kernel_tensor *tensors)
 {
     for (int i = 0; i < count && roles[i] != '\0'; i++) {
         tensors[i].dtype = dtype_of(roles[i]);
         if (roles[i] != 'r')
-            tensors[i].layout = layout_of(roles[i], tensors[i].shape.rank);
+            tensors[i].layout = roles[i] == 'w' && plain_weight
+                                    ? LAYOUT_PLAIN
+                                    : layout_of(roles[i], tensors[i].shape.rank);
     }
 }
 
@@ -921,6 +1006,7 @@ enum status kernel_parse(const char *text, struct kernel_problem *out)
     struct kernel_problem problem = { 0 };
     struct shape shapes[KERNEL_OUT];
     struct words words;
+    bool plain_weight = false;
     int at;
 
     TRY(cut_words(text, &words));
@@ -936,13 +1022,18 @@ enum status kernel_parse(const char *text, struct kernel_problem *out)
         read_layout(words.word[at], &problem.in[0].layout) &&
         read_layout(words.word[at + 1], &problem.out[0].layout))
         at += 2;
+    if (strncmp(form->op, "linear", 6) == 0 && at < words.count &&
+        strcmp(words.word[at], layout_name(LAYOUT_PLAIN)) == 0) {
+        plain_weight = true;
+        at++;
+    }
     while (at < words.count) {
         if (!read_attribute(&words, &at, &problem.attrs))
             return FAIL(STATUS_CORRUPT, "\"%s\" is not understood in \"%s\"", words.word[at],
                         text);
     }
 
-    set_roles(form->in, problem.n_in, problem.in);
+    set_roles(form->in, problem.n_in, plain_weight, problem.in);
     if (!is_gradient(form->op)) {
         if (problem.n_in < form->n_in || problem.n_in > (int)strlen(form->in))
             return FAIL(STATUS_USAGE, "%s: %d inputs", form->op, problem.n_in);
@@ -953,7 +1044,7 @@ enum status kernel_parse(const char *text, struct kernel_problem *out)
         for (int i = 0; i < form->n_out; i++)
             problem.out[i].shape = shapes[i];
     }
-    set_roles(form->out, problem.n_out, problem.out);
+    set_roles(form->out, problem.n_out, plain_weight, problem.out);
     TRY(kernel_check(&problem));
     *out = problem;
     return STATUS_OK;

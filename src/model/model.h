@@ -52,7 +52,8 @@ struct model_config {
 
 struct model {
     const char *name, *summary;
-    const char *data; /* the data set it is usually trained on */
+    const char *data;      /* the data set it is usually trained on */
+    const char *optimizer; /* and how; NULL: sgd */
     enum model_task task;
     struct shape sample;         /* what that gives: C, H, W */
     int64_t vocab[2], length[2]; /* or, of text, with the settings' defaults */

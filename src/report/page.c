@@ -97,6 +97,20 @@ static const char picture_style[] =
     ".sides{display:flex;flex-direction:column;justify-content:space-around;font-size:13px;"
     "color:var(--soft)}\n";
 
+/* What a model of language said. */
+static const char text_style[] =
+    ".said{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(460px,100%),1fr));"
+    "gap:16px}\n"
+    ".said figcaption{font-size:13px;color:var(--soft);margin-bottom:8px}\n"
+    ".said p{margin:0;font:13.5px/1.6 ui-monospace,SFMono-Regular,Menlo,Consolas,"
+    "'DejaVu Sans Mono',monospace;white-space:pre-wrap;overflow-wrap:anywhere}\n"
+    ".said p b{color:var(--accent);font-weight:600}\n"
+    ".pair{padding:14px 18px}.pair+.pair{margin-top:12px}\n"
+    ".pair div{display:flex;gap:14px;padding:2px 0}\n"
+    ".pair dt{flex:0 0 104px;font-size:13px;line-height:1.7;color:var(--soft)}\n"
+    ".pair dd{margin:0;overflow-wrap:anywhere;white-space:pre-wrap}\n"
+    ".pair .last{font-weight:600}\n";
+
 void page_begin(struct strbuf *out, const char *title)
 {
     strbuf_add(out,
@@ -109,6 +123,7 @@ void page_begin(struct strbuf *out, const char *title)
     strbuf_add(out, "</title>\n<style>\n");
     strbuf_add(out, style);
     strbuf_add(out, picture_style);
+    strbuf_add(out, text_style);
     plot_style(out);
     strbuf_add(out, "</style>\n</head>\n<body>\n<main>\n");
 }

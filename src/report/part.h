@@ -29,6 +29,7 @@ void part_cards(struct report *report);
 void part_learning(struct report *report);
 void part_classes(struct report *report);
 void part_reconstructions(struct report *report);
+void part_samples(struct report *report);
 void part_time(struct report *report);
 void part_graph(struct report *report);
 void part_configuration(struct report *report);

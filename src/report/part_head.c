@@ -198,12 +198,41 @@ static void write_top5_card(struct report *report)
               "samples whose class is among the five most likely");
 }
 
+/* A card of a number that only some models have. */
+static void write_number_card(struct report *report, const char *name, const char *key,
+                              enum run_column column, const char *hover)
+{
+    const struct run *run = report->run;
+    const double value = figure_of(run, key, &run->eval, column);
+    char figure[NUMBER_TEXT], remark[160];
+
+    if (isnan(value))
+        return;
+    number_print(figure, value, NUMBER_PLAIN, 0);
+    const bool has_best =
+        print_best(remark, sizeof remark, &run->eval, column, column == RUN_BLEU, NUMBER_PLAIN);
+    page_card(report->out, name, figure, has_best ? remark : NULL, hover);
+}
+
+static void write_rate_card(struct report *report, const char *name, double rate,
+                            const char *remark)
+{
+    char figure[NUMBER_TEXT];
+
+    if (rate < 1000)
+        number_print(figure, rate, NUMBER_PLAIN, 0);
+    else
+        number_whole(figure, rate);
+    page_card(report->out, name, figure, remark, NULL);
+}
+
 static void write_time_cards(struct report *report)
 {
     const struct run *run = report->run;
     const double seconds = fmax(figure_of(run, "seconds", &run->train, RUN_SECONDS),
                                 run_last(&run->eval, RUN_SECONDS));
     const double rate = figure_of(run, "samples_per_s", &run->train, RUN_SAMPLES_PER_S);
+    const double tokens = figure_of(run, "tokens_per_s", &run->train, RUN_TOKENS_PER_S);
     const double steps = figure_of(run, "steps", &run->train, RUN_STEP);
     const double samples = figure_of(run, "samples", &run->train, RUN_SAMPLES);
     char figure[NUMBER_TEXT], count[NUMBER_TEXT], remark[NUMBER_TEXT + 20];
@@ -214,15 +243,12 @@ static void write_time_cards(struct report *report)
         snprintf(remark, sizeof remark, "%s steps", count);
         page_card(report->out, "Time", figure, isnan(steps) ? NULL : remark, NULL);
     }
-    if (!isnan(rate)) {
-        if (rate < 1000)
-            number_print(figure, rate, NUMBER_PLAIN, 0);
-        else
-            number_whole(figure, rate);
-        number_print(count, samples, NUMBER_SI, 0);
-        snprintf(remark, sizeof remark, "%s samples", count);
-        page_card(report->out, "Samples/s", figure, isnan(samples) ? NULL : remark, NULL);
-    }
+    number_print(count, samples, NUMBER_SI, 0);
+    snprintf(remark, sizeof remark, "%s samples", count);
+    if (!isnan(tokens))
+        write_rate_card(report, "Tokens/s", tokens, isnan(samples) ? NULL : remark);
+    else if (!isnan(rate))
+        write_rate_card(report, "Samples/s", rate, isnan(samples) ? NULL : remark);
 }
 
 static void write_size_cards(struct report *report)
@@ -256,6 +282,9 @@ void part_cards(struct report *report)
     write_score_card(report, "accuracy", true);
     write_top5_card(report);
     write_score_card(report, "loss", false);
+    write_number_card(report, "Perplexity", "perplexity", RUN_PERPLEXITY,
+                      "of a token of the validation data: e to the power of its mean loss");
+    write_number_card(report, "BLEU", "bleu", RUN_BLEU, "as sacreBLEU computes it");
     write_time_cards(report);
     write_size_cards(report);
     if (weights) {

@@ -68,6 +68,22 @@ static void write_loss(struct report *report)
     part_lines(report, &plot, series, 2);
 }
 
+/* Of models that predict tokens. */
+static void write_perplexity(struct report *report)
+{
+    struct plot_series series[] = {
+        part_series(&report->run->eval, report->x, RUN_PERPLEXITY, "validation", PART_VERMILION,
+                    PLOT_LINE),
+    };
+    const bool log = needs_log(series, 1);
+    const struct plot plot = { .title = log ? "Perplexity (logarithmic)" : "Perplexity",
+                               .x = part_progress_axis(report),
+                               .y = { .log = log } };
+
+    series[0].tell_last = true;
+    part_lines(report, &plot, series, 1);
+}
+
 static void write_accuracy_over_time(struct report *report)
 {
     const struct run *run = report->run;
@@ -109,12 +125,15 @@ static const struct {
     { RUN_STEP, "step", NUMBER_PLAIN },
     { RUN_TRAIN_LOSS, "training loss", NUMBER_PLAIN },
     { RUN_VAL_LOSS, "validation loss", NUMBER_PLAIN },
+    { RUN_PERPLEXITY, "perplexity", NUMBER_PLAIN },
+    { RUN_BLEU, "BLEU", NUMBER_PLAIN },
     { RUN_TRAIN_ACCURACY, "training accuracy", NUMBER_PERCENT },
     { RUN_VAL_ACCURACY, "validation accuracy", NUMBER_PERCENT },
     { RUN_VAL_TOP5_ACCURACY, "top-5", NUMBER_PERCENT },
     { RUN_EPOCH_SECONDS, "training, s", NUMBER_PLAIN },
     { RUN_EVAL_SECONDS, "evaluation, s", NUMBER_PLAIN },
     { RUN_SAMPLES_PER_S, "samples/s", NUMBER_PLAIN },
+    { RUN_TOKENS_PER_S, "tokens/s", NUMBER_PLAIN },
 };
 enum { EVAL_COLUMNS = sizeof eval_columns / sizeof *eval_columns };
 
@@ -157,6 +176,7 @@ void part_learning(struct report *report)
     page_plots_begin(report->out);
     write_accuracy(report);
     write_loss(report);
+    write_perplexity(report);
     write_accuracy_over_time(report);
     write_learning_rate(report);
     page_plots_end(report->out);

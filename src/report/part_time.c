@@ -60,15 +60,18 @@ static void write_epoch_bars(struct report *report)
 static void write_throughput(struct report *report)
 {
     const struct run *run = report->run;
+    const bool tokens =
+        run_has(&run->train, RUN_TOKENS_PER_S) || run_has(&run->eval, RUN_TOKENS_PER_S);
+    const enum run_column rate = tokens ? RUN_TOKENS_PER_S : RUN_SAMPLES_PER_S;
     struct plot_series series[] = {
-        part_series(&run->train, RUN_SECONDS, RUN_SAMPLES_PER_S, NULL, PART_BLUE, PLOT_NOISY),
-        part_series(&run->eval, RUN_SECONDS, RUN_SAMPLES_PER_S, NULL, PART_BLUE, PLOT_LINE),
+        part_series(&run->train, RUN_SECONDS, rate, NULL, PART_BLUE, PLOT_NOISY),
+        part_series(&run->eval, RUN_SECONDS, rate, NULL, PART_BLUE, PLOT_LINE),
     };
-    const struct plot plot = {
-        .title = "Throughput",
-        .x = part_time_axis(run),
-        .y = { .label = "samples a second", .format = NUMBER_SI, .from_zero = true }
-    };
+    const struct plot plot = { .title = "Throughput",
+                               .x = part_time_axis(run),
+                               .y = { .label = tokens ? "tokens a second" : "samples a second",
+                                      .format = NUMBER_SI,
+                                      .from_zero = true } };
 
     /* The mean of an epoch is only of interest where nothing finer was logged. */
     part_lines(report, &plot, series[0].count > 0 ? &series[0] : &series[1], 1);

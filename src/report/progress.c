@@ -24,7 +24,7 @@ static const double first_line_s = 2;    /* until the first plain line */
 static const double between_lines_s = 5; /* from then on */
 static const double mark_s = 1;          /* between the moments that the rate is taken from */
 
-enum { BAR_LEAST = 8, BAR_MOST = 40, USUAL_WIDTH = 80, PIECE = 80, PIECES = 7 };
+enum { BAR_LEAST = 8, BAR_MOST = 40, USUAL_WIDTH = 80, PIECE = 80, PIECES = 8 };
 
 static void write_all(int fd, const char *text, size_t length)
 {
@@ -127,12 +127,23 @@ static void print_rate(char out[NUMBER_TEXT], double rate)
         snprintf(out, NUMBER_TEXT, "%.3gM", rate / 1e6);
 }
 
+/* What the mean loss of a token says: among how many tokens the model is in doubt. */
+static void print_perplexity(char out[PIECE], const struct progress *progress, const char *name)
+{
+    const double perplexity = exp(progress->loss);
+
+    out[0] = '\0';
+    if (progress->config.counts_tokens && isfinite(perplexity))
+        snprintf(out, PIECE, perplexity < 1000 ? "%s %.2f" : "%s %.4g", name, perplexity);
+}
+
 static void print_plain(struct progress *progress, double now)
 {
     char line[PROGRESS_LINE], loss[PIECE], left[PIECE], rate[NUMBER_TEXT], steps[PIECE];
-    char accuracy[PIECE] = "";
+    char accuracy[PIECE] = "", perplexity[PIECE];
 
     print_loss(loss, progress->loss);
+    print_perplexity(perplexity, progress, "perplexity");
     print_left(left, progress, now);
     print_rate(rate, progress->rate);
     if (progress->config.total > 0)
@@ -143,9 +154,10 @@ static void print_plain(struct progress *progress, double now)
         snprintf(steps, sizeof steps, "step %llu", (unsigned long long)progress->step);
     if (isfinite(progress->accuracy))
         snprintf(accuracy, sizeof accuracy, "  accuracy %.2f%%", progress->accuracy * 100);
-    const int length =
-        snprintf(line, sizeof line, "%s  epoch %.2f  %s%s  %s samples/s%s%s\n", steps,
-                 progress->epoch, loss, accuracy, rate, *left ? "  " : "", left);
+    const int length = snprintf(
+        line, sizeof line, "%s  epoch %.2f  %s%s%s%s  %s %s/s%s%s\n", steps, progress->epoch,
+        loss, *perplexity ? "  " : "", perplexity, accuracy, rate,
+        progress->config.counts_tokens ? "tokens" : "samples", *left ? "  " : "", left);
     write_all(progress->config.fd, line, (size_t)length);
 }
 
@@ -220,7 +232,7 @@ static void drop_least_needed(struct piece *pieces)
     pieces[worst].text[0] = '\0';
 }
 
-enum { EPOCH, PERCENT, LOSS, ACCURACY, RATE, LEFT, STEP };
+enum { EPOCH, PERCENT, LOSS, PERPLEXITY, ACCURACY, RATE, LEFT, STEP };
 
 static void make_pieces(const struct progress *progress, double now, struct piece *pieces)
 {
@@ -236,10 +248,12 @@ static void make_pieces(const struct progress *progress, double now, struct piec
     else
         snprintf(pieces[STEP].text, PIECE, "step %llu", (unsigned long long)progress->step);
     print_loss(pieces[LOSS].text, progress->loss);
+    print_perplexity(pieces[PERPLEXITY].text, progress, "ppl");
     if (isfinite(progress->accuracy))
         snprintf(pieces[ACCURACY].text, PIECE, "acc %.1f%%", progress->accuracy * 100);
     print_rate(rate, progress->rate);
-    snprintf(pieces[RATE].text, PIECE, "%s/s", rate);
+    snprintf(pieces[RATE].text, PIECE, progress->config.counts_tokens ? "%s tok/s" : "%s/s",
+             rate);
     print_left(pieces[LEFT].text, progress, now);
 }
 
@@ -266,9 +280,9 @@ static void add_pieces(struct line *line, const struct progress *progress,
 static void draw(struct progress *progress, double now)
 {
     struct piece pieces[PIECES] = {
-        [EPOCH] = { .rank = 5 },    [PERCENT] = { .rank = 0 }, [LOSS] = { .rank = 1 },
-        [ACCURACY] = { .rank = 3 }, [RATE] = { .rank = 4 },    [LEFT] = { .rank = 2 },
-        [STEP] = { .rank = 0 },
+        [EPOCH] = { .rank = 6 },    [PERCENT] = { .rank = 0 },    [LOSS] = { .rank = 1 },
+        [ACCURACY] = { .rank = 4 }, [RATE] = { .rank = 5 },       [LEFT] = { .rank = 2 },
+        [STEP] = { .rank = 0 },     [PERPLEXITY] = { .rank = 3 },
     };
     struct line line = { .length = 0 };
     /* The last column stays free: some terminals wrap as soon as it is filled. */
@@ -321,7 +335,7 @@ void progress_begin(struct progress *progress, const struct progress_config *con
 }
 
 void progress_update(struct progress *progress, uint64_t step, double epoch, double loss,
-                     double accuracy, double samples_per_s)
+                     double accuracy, double rate)
 {
     const double now = time_now(progress);
 
@@ -329,7 +343,7 @@ void progress_update(struct progress *progress, uint64_t step, double epoch, dou
     progress->epoch = epoch;
     progress->loss = loss;
     progress->accuracy = accuracy;
-    progress->rate = samples_per_s;
+    progress->rate = rate;
     progress->is_new = true;
     remember(progress, now);
 

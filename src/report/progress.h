@@ -7,6 +7,8 @@
  *   epoch 3.20/10 ━━━━━━━━━━━━╸──────────  32%  loss 0.4123  acc 85.2%  51.2k/s  1:23 left
  *   step 600/1876 (32%)  epoch 3.20  loss 0.4123  accuracy 85.20%  51.2k samples/s  1:23 left
  *
+ * Of a model that predicts tokens they say "ppl 5.23" and tokens a second.
+ *
  * Nothing here allocates or fails: what cannot be written is not worth a run.
  * Threads: one thread at a time. While a bar is on the screen, other text for the
  *          terminal goes through progress_note.
@@ -24,6 +26,7 @@ struct progress_config {
     uint64_t total;        /* steps at the end; 0: unknown */
     uint64_t start;        /* steps already done, by a run that is resumed */
     double epochs;         /* at the end; 0: unknown */
+    bool counts_tokens;    /* the loss is one a token, and so is the rate */
     int fd;                /* where to; 0: standard error */
     progress_clock *clock; /* NULL: the monotonic clock */
 };
@@ -51,9 +54,9 @@ struct progress {
 void progress_begin(struct progress *progress, const struct progress_config *config);
 
 /* Cheap enough for every step: most calls only look at the clock. NaN for an accuracy that
- * the model does not have. */
+ * the model does not have; rate: samples or tokens a second. */
 void progress_update(struct progress *progress, uint64_t step, double epoch, double loss,
-                     double accuracy, double samples_per_s);
+                     double accuracy, double rate);
 
 /* Prints a line of its own, above the bar. */
 void progress_note(struct progress *progress, const char *text);

@@ -158,6 +158,36 @@ static void test_a_log_gets_a_line_now_and_then(void)
     close_screen(&screen);
 }
 
+static void test_tokens_have_a_perplexity(void)
+{
+    struct screen screen;
+    struct progress progress;
+    const struct progress_config config = { .total = 100, .counts_tokens = true };
+
+    now = 0;
+    open_pipe(&screen);
+    struct progress_config piped = config;
+    piped.fd = screen.write_fd;
+    piped.clock = test_clock;
+    progress_begin(&progress, &piped);
+    now = 3;
+    progress_update(&progress, 50, 1, 1.654321, 0.512, 12345);
+    CHECK_TEXT("step 50/100 (50%)  epoch 1.00  loss 1.6543  perplexity 5.23  accuracy 51.20%  "
+               "12.3k tokens/s  0:03 left\n",
+               read_screen(&screen));
+    close_screen(&screen);
+
+    open_terminal(&screen, 100);
+    set_locale("C");
+    piped.fd = screen.write_fd;
+    progress_begin(&progress, &piped);
+    now += 1;
+    progress_update(&progress, 50, 1, 9.5, NAN, 12345);
+    const char *line = read_screen(&screen);
+    CHECK(strstr(line, "loss 9.5000  ppl 1.336e+04  12.3k tok/s") != NULL);
+    close_screen(&screen);
+}
+
 static void test_a_short_run_leaves_a_log_silent(void)
 {
     struct screen screen;
@@ -334,6 +364,7 @@ static void test_a_resumed_run_does_not_count_what_was_done(void)
 }
 
 const struct test tests[] = {
+    { .name = "tokens have a perplexity", .run = test_tokens_have_a_perplexity },
     { .name = "a log gets a line now and then", .run = test_a_log_gets_a_line_now_and_then },
     { .name = "a short run leaves a log silent", .run = test_a_short_run_leaves_a_log_silent },
     { .name = "what is unknown is left out and nan is told",

@@ -330,6 +330,85 @@ static void test_a_resumed_run_takes_back_what_was_lost(void)
     strbuf_release(&text);
 }
 
+static const char token_eval[] =
+    "{\"kind\":\"eval\",\"step\":%d,\"epoch\":%d,\"val_loss\":%g,\"perplexity\":%g,\"bleu\":%g,"
+    "\"seconds\":%d,\"tokens_per_s\":12345}\n";
+
+static void test_a_model_of_language_shows_what_it_writes(void)
+{
+    static const char *const expected[] = {
+        "<p>Perplexity</p><p class=\"figure\">4.500</p>",
+        "<p>Tokens/s</p><p class=\"figure\">12,345</p>",
+        "aria-label=\"Perplexity\"",
+        "tokens a second",
+        "What it writes",
+        "<figcaption>epoch 1, step 100</figcaption><p><b>ROMEO:</b>first &lt;b&gt;</p>",
+        "<figcaption>epoch 2, step 200</figcaption><p><b>ROMEO:</b>second",
+        "<figcaption>epoch 4, step 400</figcaption><p><b>ROMEO:</b>last",
+        "<td>4.500</td>",
+    };
+    static const char *const said[] = { "first <b>", "second", "third", "last" };
+    struct strbuf text;
+
+    strbuf_init(&text, 1 << 20);
+    strbuf_add(&text, "{\"kind\":\"train\",\"step\":10,\"epoch\":0.1,\"train_loss\":2,"
+                      "\"seconds\":1,\"tokens_per_s\":12345}\n");
+    for (int i = 1; i <= 4; i++) {
+        strbuf_printf(&text, token_eval, 100 * i, i, 2.0 / i, 8.5 - i, 1.0, i);
+        strbuf_printf(&text,
+                      "{\"kind\":\"sample\",\"step\":%d,\"epoch\":%d,\"texts\":[{\"prompt\":"
+                      "\"ROMEO:\",\"output\":\"%s\"}]}\n",
+                      100 * i, i, said[i - 1]);
+    }
+    put("metrics.jsonl", text.text);
+    char *page = make_page();
+    page_testing_check(page);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        check_has(page, expected[i]);
+    CHECK(strstr(page, "third") == NULL);
+    mem_free(page);
+    strbuf_release(&text);
+}
+
+static void test_translations_stand_beside_those_of_people(void)
+{
+    static const char line[] =
+        "{\"kind\":\"sample\",\"step\":%d,\"epoch\":%d,\"texts\":[{\"source\":\"ein Hund\","
+        "\"reference\":\"a dog\",\"output\":\"%s\"},{\"source\":\"zwei\",\"reference\":\"two\","
+        "\"output\":\"2\"}]}\n";
+    struct strbuf text;
+
+    strbuf_init(&text, 1 << 20);
+    strbuf_printf(&text, token_eval, 10, 1, 2.0, 8.0, 31.25, 1);
+    strbuf_printf(&text, line, 10, 1, "a a a");
+    strbuf_printf(&text, line, 30, 3, "never");
+    strbuf_printf(&text, line, 20, 2,
+                  "a dog!"); /* the run was resumed: step 30 is taken back */
+    put("metrics.jsonl", text.text);
+    char *page = make_page();
+    page_testing_check(page);
+    check_has(page, "Translations");
+    check_has(page, "<p>BLEU</p><p class=\"figure\">31.25</p>");
+    check_has(page, "<dt>source</dt><dd>ein Hund</dd>");
+    check_has(page, "<dt>reference</dt><dd>a dog</dd>");
+    check_has(page, "<dt>epoch 1, step 10</dt><dd>a a a</dd>");
+    check_has(page, "<dt>epoch 2, step 20</dt><dd class=\"last\">a dog!</dd>");
+    CHECK(strstr(page, "never") == NULL);
+    mem_free(page);
+    strbuf_release(&text);
+}
+
+static void test_odd_samples_never_break_the_page(void)
+{
+    put("metrics.jsonl",
+        "{\"kind\":\"sample\",\"step\":1,\"texts\":[5,null,{\"output\":7}]}\n"
+        "{\"kind\":\"sample\",\"step\":2,\"texts\":{}}\n"
+        "{\"kind\":\"sample\",\"step\":3,\"texts\":[{\"source\":\"\"},{},[]]}\n");
+    char *page = make_page();
+    page_testing_check(page);
+    mem_free(page);
+}
+
 static void test_losses_that_are_no_numbers(void)
 {
     put("config.json", config);
@@ -435,6 +514,12 @@ const struct test tests[] = {
     { .name = "a last line cut off is ignored", .run = test_a_last_line_cut_off_is_ignored },
     { .name = "a resumed run takes back what was lost",
       .run = test_a_resumed_run_takes_back_what_was_lost },
+    { .name = "a model of language shows what it writes",
+      .run = test_a_model_of_language_shows_what_it_writes },
+    { .name = "translations stand beside those of people",
+      .run = test_translations_stand_beside_those_of_people },
+    { .name = "odd samples never break the page",
+      .run = test_odd_samples_never_break_the_page },
     { .name = "losses that are no numbers", .run = test_losses_that_are_no_numbers },
     { .name = "huge and odd values", .run = test_huge_and_odd_values },
     { .name = "documents that are damaged are noted",

@@ -33,6 +33,9 @@ static const char *const column_names[RUN_COLUMNS] = {
     [RUN_LOAD_SHARE] = "load_share",
     [RUN_EPOCH_SECONDS] = "epoch_seconds",
     [RUN_EVAL_SECONDS] = "eval_seconds",
+    [RUN_TOKENS_PER_S] = "tokens_per_s",
+    [RUN_PERPLEXITY] = "perplexity",
+    [RUN_BLEU] = "bleu",
 };
 
 /* The text of a file of the folder, and when it was written; *out stays NULL if it is absent
@@ -94,6 +97,47 @@ static void take_back(struct run_table *table, double least)
         table->count--;
 }
 
+static void take_samples_back(struct run_samples *samples, double least)
+{
+    while (samples->count > 0 &&
+           json_number(json_root(samples->line[samples->count - 1]), "step", 0) >= least)
+        json_destroy(samples->line[--samples->count]);
+}
+
+static enum status add_numbers(struct run_table *table, const struct json_value *record)
+{
+    TRY(reserve_line(table));
+    for (int c = 0; c < RUN_COLUMNS; c++)
+        table->column[c][table->count] = json_number(record, column_names[c], NAN);
+    table->count++;
+    return STATUS_OK;
+}
+
+/* Keeps the document. */
+static enum status add_sample(struct run_samples *samples, struct json *json)
+{
+    if (samples->count == samples->capacity) {
+        const size_t capacity = samples->capacity > 0 ? samples->capacity * 2 : 16;
+        TRY(mem_grow(&samples->line, samples->count, capacity, sizeof *samples->line));
+        samples->capacity = capacity;
+    }
+    samples->line[samples->count++] = json;
+    return STATUS_OK;
+}
+
+enum kind { KIND_TRAIN, KIND_EVAL, KIND_SAMPLE, KINDS };
+static const char *const kind_names[KINDS] = { "train", "eval", "sample" };
+
+/* KINDS: one that is not known. */
+static enum kind find_kind(const char *name)
+{
+    enum kind kind = KIND_TRAIN;
+
+    while (kind < KINDS && strcmp(kind_names[kind], name) != 0)
+        kind++;
+    return kind;
+}
+
 /* False if the line is not a record: damaged, or without kind or step. */
 static enum status add_line(struct run *run, const char *line, size_t length, bool *out_is_good)
 {
@@ -107,18 +151,17 @@ static enum status add_line(struct run *run, const char *line, size_t length, bo
     const struct json_value *record = json_root(json);
     const char *kind = json_text(record, "kind", NULL);
     const double step = json_number(record, "step", NAN);
-    const bool is_eval = kind && strcmp(kind, "eval") == 0;
+    const enum kind found = kind ? find_kind(kind) : KINDS;
     *out_is_good = kind && isfinite(step);
-    if (*out_is_good && (is_eval || strcmp(kind, "train") == 0)) {
-        struct run_table *table = is_eval ? &run->eval : &run->train;
-        take_back(table, step);
-        take_back(is_eval ? &run->train : &run->eval, step + 0.5);
-        status = reserve_line(table);
-        if (status == STATUS_OK) {
-            for (int c = 0; c < RUN_COLUMNS; c++)
-                table->column[c][table->count] = json_number(record, column_names[c], NAN);
-            table->count++;
-        }
+    if (*out_is_good && found != KINDS) {
+        take_back(&run->train, found == KIND_TRAIN ? step : step + 0.5);
+        take_back(&run->eval, found == KIND_EVAL ? step : step + 0.5);
+        take_samples_back(&run->samples, found == KIND_SAMPLE ? step : step + 0.5);
+        status = found == KIND_SAMPLE
+                     ? add_sample(&run->samples, json)
+                     : add_numbers(found == KIND_EVAL ? &run->eval : &run->train, record);
+        if (found == KIND_SAMPLE && status == STATUS_OK)
+            return STATUS_OK; /* it is kept */
     }
     json_destroy(json);
     return status;
@@ -232,6 +275,8 @@ void run_destroy(struct run *run)
         mem_free(run->train.column[c]);
         mem_free(run->eval.column[c]);
     }
+    take_samples_back(&run->samples, -INFINITY);
+    mem_free(run->samples.line);
     mem_free(run->graph);
     mem_free(run->reconstructions);
     strbuf_release(&run->notes);

@@ -33,6 +33,9 @@ enum run_column {
     RUN_LOAD_SHARE,
     RUN_EPOCH_SECONDS,
     RUN_EVAL_SECONDS,
+    RUN_TOKENS_PER_S,
+    RUN_PERPLEXITY,
+    RUN_BLEU,
     RUN_COLUMNS,
 };
 
@@ -42,9 +45,16 @@ struct run_table {
     double *column[RUN_COLUMNS];
 };
 
+/* The lines of kind "sample": what the model said at a moment of its training. Steps ascend. */
+struct run_samples {
+    size_t count, capacity;
+    struct json **line;
+};
+
 struct run {
     struct json *config, *summary; /* NULL: absent or unreadable */
     struct run_table train, eval;
+    struct run_samples samples;
     char *graph; /* text of graph.svg from its <svg> on, well-formed; NULL: none */
     char
         *reconstructions; /* reconstructions.png, as far as its header is a PNG's; NULL: none */

@@ -15,6 +15,10 @@
 extern "C" {
 #endif
 
+/* rows_sort: ranges of ids, all as long as ROWS_BLOCKS of them cover a table, whose beginnings it
+ * notes. */
+enum { ROWS_BLOCKS = 256 };
+
 enum activation { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_RELU6, ACTIVATION_SIGMOID };
 
 /* "none", "relu", ...: also the name of the op that does it alone. */
@@ -47,6 +51,8 @@ struct attrs {
     int nesterov, decoupled;      /* SGD: Nesterov's form; Adam: AdamW's decay */
     float max_norm;               /* clipping; 0 is off */
     int bucket;                   /* collectives and updates: which flat range */
+    int64_t rows;                 /* embedding_grad, rows_sort: of the table */
+    int by_sample;                /* rows_sort: dy has a row a sample, not an id */
 };
 
 #ifdef __cplusplus

@@ -92,11 +92,14 @@ static enum status evaluate_body(struct transport *transport, void *arg)
     if (status == STATUS_OK)
         status = classes_take(exec, e->data, e->classes);
     if (status == STATUS_OK) {
-        const bool counts = graph_roles(e->job->eval_graph)->correct && result.samples;
+        const bool counts = graph_roles(e->job->eval_graph)->correct && result.weight;
+        const bool tokens = job_predicts_tokens(e->job);
         e->out->val_loss = result.loss;
-        e->out->val_accuracy = counts ? result.correct / (double)result.samples : NAN;
+        e->out->val_accuracy = counts ? result.correct / (double)result.weight : NAN;
         e->out->val_top5 = classes_top5(exec, &result);
         e->out->seconds = clock_seconds() - begin;
+        e->out->perplexity = tokens ? exp(result.loss) : NAN;
+        e->out->tokens_per_s = tokens ? (double)result.weight / e->out->seconds : NAN;
     }
     exec_destroy(exec);
     comm_destroy(config.comm);

@@ -220,6 +220,8 @@ enum status folder_add_metrics(const struct job *job, const struct train_hooks *
     add_member(&line, "epoch_seconds", m->epoch_seconds);
     add_member(&line, "eval_seconds", m->eval_seconds);
     add_member(&line, "samples_per_s", m->samples_per_s);
+    add_member(&line, "tokens_per_s", m->tokens_per_s);
+    add_member(&line, "perplexity", m->perplexity);
     add_member(&line, "comm_share", m->comm_share);
     add_member(&line, "wait_share", m->wait_share);
     add_member(&line, "load_share", m->load_share);
@@ -274,11 +276,13 @@ enum status folder_write_summary(const struct job *job, const char *status,
     add_member(&text, "seconds", r->seconds);
     add_member(&text, "first_step_s", r->first_step_s);
     add_member(&text, "samples_per_s", r->samples_per_s);
+    add_member(&text, "tokens_per_s", r->tokens_per_s);
     add_member(&text, "train_loss", r->train_loss);
     add_member(&text, "train_accuracy", r->train_accuracy);
     add_member(&text, "val_loss", r->val_loss);
     add_member(&text, "val_accuracy", r->val_accuracy);
     add_member(&text, "val_top5_accuracy", r->val_top5);
+    add_member(&text, "perplexity", r->perplexity);
     train_print_classes(classes, ",\n  ", &text);
     add_member(&text, "peak_bytes", (double)r->peak_bytes);
     strbuf_printf(&text, ",\n  \"weights_sha256\": \"%s\",\n  \"rank_times\": [",

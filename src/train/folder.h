@@ -7,10 +7,10 @@
 
 #include "train/job.h"
 
-/* Means over the steps since the last reset, weighted by samples. */
+/* Means over the steps since the last reset, weighted by the labels that count. */
 struct tally {
     double loss, correct, seconds;
-    int64_t samples;
+    int64_t samples, weight; /* weight: labels that count, one a sample or those of tokens */
 };
 
 struct rank_times {
@@ -25,6 +25,7 @@ struct metrics {      /* one line; NaN members are left out */
     int64_t samples;
     double train_loss, train_accuracy, val_loss, val_accuracy, val_top5, lr, seconds,
         epoch_seconds, eval_seconds, samples_per_s, comm_share, wait_share, load_share;
+    double perplexity, tokens_per_s; /* of models that predict tokens */
 };
 
 /* Samples of the test split above what a model without classes makes of them. */

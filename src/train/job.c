@@ -15,7 +15,7 @@
 #include "exec/exec.h"
 #include "graph/op.h"
 
-static int cores(void)
+int job_cores(void)
 {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -32,6 +32,20 @@ static enum status unknown(const char *kind, const char *name, const char *const
     return FAIL(STATUS_USAGE, "unknown %s %s: %s lists what there is", kind, name, command);
 }
 
+enum status job_model_config(const struct settings *settings, const struct model *model,
+                             struct model_config *out)
+{
+    struct model_config config = model_defaults(model);
+
+    config.label_smoothing = (float)settings->label_smoothing;
+    for (int i = 0; i < MODEL_OPTIONS && model->options[i].name; i++) {
+        if (!isnan(settings->options[i]))
+            TRY(model_set_option(model, &config, model->options[i].name, settings->options[i]));
+    }
+    *out = config;
+    return STATUS_OK;
+}
+
 static enum status pick_model(struct job *job, const struct model *model)
 {
     const char *names[64] = { NULL };
@@ -41,14 +55,7 @@ static enum status pick_model(struct job *job, const struct model *model)
         names[i] = model_table[i]->name;
     if (!job->model)
         return unknown("model", job->settings.model, names, "tutti models");
-    job->model_config = model_defaults(job->model);
-    job->model_config.label_smoothing = (float)job->settings.label_smoothing;
-    for (int i = 0; i < MODEL_OPTIONS && job->model->options[i].name; i++) {
-        if (!isnan(job->settings.options[i]))
-            TRY(model_set_option(job->model, &job->model_config, job->model->options[i].name,
-                                 job->settings.options[i]));
-    }
-    return STATUS_OK;
+    return job_model_config(&job->settings, job->model, &job->model_config);
 }
 
 static enum status pick_strategy(struct job *job)
@@ -102,7 +109,7 @@ static enum status pick_shards(struct job *job)
     struct settings *s = &job->settings;
 
     if (!s->threads)
-        s->threads = cores() / s->ranks > 1 ? cores() / s->ranks : 1;
+        s->threads = job_cores() / s->ranks > 1 ? job_cores() / s->ranks : 1;
     if (!s->shards) {
         const bool own = looks_across_samples(job->graph) && !s->sync_batch_norm;
         int64_t threads = own ? 1 : s->threads;
@@ -141,6 +148,9 @@ static enum status pick_optimizer(struct job *job)
     const char *names[64] = { NULL };
     struct optim_config *o = &job->optim;
 
+    if (!*s->optimizer)
+        snprintf(s->optimizer, sizeof s->optimizer, "%s",
+                 job->model->optimizer ? job->model->optimizer : "sgd");
     o->optimizer = optim_find(s->optimizer);
     for (int i = 0; optim_table[i] && i < 63; i++)
         names[i] = optim_table[i]->name;
@@ -274,11 +284,8 @@ static enum status make_graphs(struct job *job, const char *after)
     return pass_run(job->eval_graph, pass_evaluation, &whole, NULL);
 }
 
-/* The table of kernel choices: the one named, or the user's own if there is one. */
-static enum status load_choices(struct job *job)
+enum status job_load_choices(struct settings *s, struct kernel_choices **out)
 {
-    struct settings *s = &job->settings;
-
     if (!*s->kernels) {
         const char *home = getenv("HOME");
         char path[SETTINGS_TEXT];
@@ -288,8 +295,7 @@ static enum status load_choices(struct job *job)
     }
     const bool built_in = !*s->kernels || strcmp(s->kernels, "none") == 0;
     const char *path = built_in ? NULL : s->kernels;
-    return s->exact ? kernel_choices_load_exact(path, &job->choices)
-                    : kernel_choices_load(path, &job->choices);
+    return s->exact ? kernel_choices_load_exact(path, out) : kernel_choices_load(path, out);
 }
 
 static enum status check_pass_name(const struct job *job, const char *after)
@@ -305,15 +311,29 @@ static enum status check_pass_name(const struct job *job, const char *after)
     return after ? unknown("pass", after, names, "tutti strategies") : STATUS_OK;
 }
 
+/* Text that no data set gives: as large as settings say, or as the model usually has it. */
+static void make_up_text(struct job *job)
+{
+    const struct settings *s = &job->settings;
+
+    for (int i = 0; i < 2; i++) {
+        int64_t *vocab = &job->model_config.vocab[i], *length = &job->model_config.length[i];
+        *vocab = *vocab && s->vocab ? s->vocab : *vocab;
+        *length = *length && s->length ? s->length : *length;
+    }
+}
+
 static enum status fill_job(struct job *job, const struct model *model, enum job_use use,
                             const char *after)
 {
     TRY(pick_model(job, model));
     TRY(pick_strategy(job));
     TRY(pick_optimizer(job));
-    TRY(load_choices(job));
+    TRY(job_load_choices(&job->settings, &job->choices));
     if (use == JOB_TRAIN)
         TRY(open_data(job));
+    else
+        make_up_text(job);
     job->model_config.batch = job->settings.batch;
     TRY(model_build(job->model, &job->model_config, &job->graph));
     TRY(pick_shards(job));

@@ -24,4 +24,20 @@ struct job {
     double began; /* clock_seconds at creation */
 };
 
+/* What settings say of the model: its options; not what its data say. */
+MUST_CHECK enum status job_model_config(const struct settings *settings,
+                                        const struct model *model, struct model_config *out);
+/* The table of kernel choices: the one named, or the user's own, whose path is put in if there is
+ * one. */
+MUST_CHECK enum status job_load_choices(struct settings *settings, struct kernel_choices **out);
+/* Processors that this process may use. */
+int job_cores(void);
+
+/* Does the model predict tokens, so that its loss is a mean over them? */
+static inline bool job_predicts_tokens(const struct job *job)
+{
+    return job->model->task == MODEL_TRANSLATION || job->model->task == MODEL_NEXT_TOKEN ||
+           job->model->task == MODEL_MASKED_TOKEN;
+}
+
 #endif /* TRAIN_JOB_H */

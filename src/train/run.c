@@ -63,6 +63,7 @@ struct rank {
     bool is_first;
     uint64_t step;   /* the step that runs */
     int64_t samples; /* seen in the whole run */
+    int64_t tokens;  /* labels that counted, of this session */
     struct tally interval, epoch;
     double began, load, saved_at;
     struct exec_times interval_times;
@@ -86,20 +87,33 @@ static double seconds_of_run(const struct rank *rank)
 
 static void add_to(struct tally *tally, const struct exec_result *result)
 {
-    tally->loss += result->loss * (double)result->samples;
+    tally->loss += result->loss * (double)result->weight;
     tally->correct += result->correct;
     tally->samples += result->samples;
+    tally->weight += result->weight;
 }
 
 static double mean_loss(const struct tally *t)
 {
-    return t->samples ? t->loss / (double)t->samples : NAN;
+    return t->weight ? t->loss / (double)t->weight : NAN;
 }
 
 static double mean_accuracy(const struct rank *rank, const struct tally *t)
 {
     const bool counts = graph_roles(rank->job->graph)->correct != NULL;
-    return counts && t->samples ? t->correct / (double)t->samples : NAN;
+    return counts && t->weight ? t->correct / (double)t->weight : NAN;
+}
+
+/* What progress shows: samples a second, or tokens. */
+static double rate_of(const struct rank *rank, const struct tally *t)
+{
+    const int64_t count = job_predicts_tokens(rank->job) ? t->weight : t->samples;
+    return t->seconds > 0 ? (double)count / t->seconds : NAN;
+}
+
+static double tokens_per_s(const struct rank *rank, const struct tally *t)
+{
+    return job_predicts_tokens(rank->job) ? rate_of(rank, t) : NAN;
 }
 
 /* Saving ------------------------------------------------------------------------------- */
@@ -122,8 +136,8 @@ static enum status save(struct rank *rank)
     strbuf_printf(&state, "{\"step\": %llu, \"samples\": %lld, \"seconds\": ",
                   (unsigned long long)rank->step + 1, (long long)rank->samples);
     strbuf_add_number(&state, seconds_of_run(rank));
-    strbuf_printf(
-        &state, ", \"epoch_samples\": %lld, \"epoch_loss\": ", (long long)rank->epoch.samples);
+    strbuf_printf(&state, ", \"epoch_samples\": %lld, \"epoch_weight\": %lld, \"epoch_loss\": ",
+                  (long long)rank->epoch.samples, (long long)rank->epoch.weight);
     strbuf_add_number(&state, rank->epoch.loss);
     strbuf_add(&state, ", \"epoch_correct\": ");
     strbuf_add_number(&state, rank->epoch.correct);
@@ -166,6 +180,8 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
         .epoch_seconds = NAN,
         .eval_seconds = NAN,
         .samples_per_s = NAN,
+        .tokens_per_s = NAN,
+        .perplexity = NAN,
         .comm_share = NAN,
         .wait_share = NAN,
         .load_share = NAN,
@@ -183,6 +199,7 @@ static enum status tell_interval(struct rank *rank)
     m.lr = schedule_lr(&rank->job->optim.schedule, rank->step);
     if (span > 0) {
         m.samples_per_s = (double)rank->interval.samples / rank->interval.seconds;
+        m.tokens_per_s = tokens_per_s(rank, &rank->interval);
         m.comm_share = (now.comm - then->comm) / span;
         m.wait_share = (now.wait - then->wait) / span;
         m.load_share = (rank->load - rank->interval_load) / rank->interval.seconds;
@@ -193,21 +210,23 @@ static enum status tell_interval(struct rank *rank)
     return folder_add_metrics(rank->job, rank->run->hooks, &m);
 }
 
-/* "loss 0.3121 accuracy 88.65%", or the loss alone. */
-static void print_score(char out[64], double loss, double accuracy)
+/* "loss 0.3121 accuracy 88.65%", or the loss alone; of tokens with their perplexity. */
+static void print_score(const struct rank *rank, char out[96], double loss, double accuracy)
 {
-    const int length = snprintf(out, 64, "loss %.4f", loss);
+    int length = snprintf(out, 96, "loss %.4f", loss);
 
-    if (!isnan(accuracy))
-        snprintf(out + length, 64 - (size_t)length, " accuracy %.2f%%", 100 * accuracy);
+    if (job_predicts_tokens(rank->job))
+        length += snprintf(out + length, 96 - (size_t)length, " perplexity %.2f", exp(loss));
+    if (!isnan(accuracy) && length < 96)
+        snprintf(out + length, 96 - (size_t)length, " accuracy %.2f%%", 100 * accuracy);
 }
 
 static void note_evaluation(struct rank *rank, const struct metrics *m)
 {
-    char text[256], train[64], test[64];
+    char text[320], train[96], test[96];
 
-    print_score(train, m->train_loss, m->train_accuracy);
-    print_score(test, m->val_loss, m->val_accuracy);
+    print_score(rank, train, m->train_loss, m->train_accuracy);
+    print_score(rank, test, m->val_loss, m->val_accuracy);
     snprintf(text, sizeof text, "epoch %-3.4g training %s   test %s   %.2f s", m->epoch, train,
              test, m->epoch_seconds);
     progress_note(&rank->progress, text);
@@ -226,14 +245,17 @@ static enum status evaluate(struct rank *rank)
     if (result.samples) {
         m.val_loss = result.loss;
         m.val_accuracy = graph_roles(rank->job->eval_graph)->correct
-                             ? result.correct / (double)result.samples
+                             ? result.correct / (double)result.weight
                              : NAN;
+        m.perplexity = job_predicts_tokens(rank->job) ? exp(m.val_loss) : NAN;
         m.val_top5 = classes_top5(rank->exec, &result);
     }
     m.seconds = seconds_of_run(rank);
     m.epoch_seconds = rank->epoch.seconds;
     m.samples_per_s =
         rank->epoch.seconds > 0 ? (double)rank->epoch.samples / rank->epoch.seconds : NAN;
+    m.tokens_per_s = tokens_per_s(rank, &rank->epoch);
+    rank->result.perplexity = m.perplexity;
     rank->result.val_loss = m.val_loss;
     rank->result.val_accuracy = m.val_accuracy;
     rank->result.val_top5 = m.val_top5;
@@ -282,6 +304,7 @@ static enum status one_step(struct rank *rank)
                     (unsigned long long)rank->step);
     const double seconds = clock_seconds() - begin;
     rank->samples += result.samples;
+    rank->tokens += result.weight;
     rank->interval.seconds += seconds;
     rank->epoch.seconds += seconds;
     add_to(&rank->interval, &result);
@@ -306,9 +329,7 @@ static enum status after_step(struct rank *rank, bool *stop)
             progress_update(&rank->progress, number,
                             (double)number / (double)rank->job->steps_per_epoch,
                             mean_loss(&rank->interval), mean_accuracy(rank, &rank->interval),
-                            rank->interval.seconds > 0
-                                ? (double)rank->interval.samples / rank->interval.seconds
-                                : NAN);
+                            rate_of(rank, &rank->interval));
         if (number == rank->run->first_step + 1)
             rank->result.first_step_s = clock_seconds() - rank->job->began;
         if (number % (uint64_t)s->log_every == 0 || is_last)
@@ -428,6 +449,9 @@ static enum status finish(struct rank *rank)
     r->seconds = seconds_of_run(rank);
     r->samples_per_s =
         (double)(rank->samples - rank->run->samples_before) / (clock_seconds() - rank->began);
+    r->tokens_per_s = job_predicts_tokens(rank->job)
+                          ? (double)rank->tokens / (clock_seconds() - rank->began)
+                          : NAN;
     snprintf(r->folder, sizeof r->folder, "%s", s->out);
     for (int i = 0; i < s->ranks; i++) {
         if (shared->times[i].peak_bytes > r->peak_bytes)
@@ -446,6 +470,7 @@ static enum status finish(struct rank *rank)
 static enum status run_rank(struct rank *rank)
 {
     struct progress_config progress = {
+        .counts_tokens = job_predicts_tokens(rank->job),
         .total = (uint64_t)rank->job->total_steps,
         .start = rank->run->first_step,
         .epochs = (double)rank->job->total_steps / (double)rank->job->steps_per_epoch,
@@ -491,7 +516,8 @@ static enum status rank_body(struct transport *transport, void *arg)
                     .train_accuracy = NAN,
                     .val_loss = NAN,
                     .val_accuracy = NAN,
-                    .val_top5 = NAN },
+                    .val_top5 = NAN,
+                    .perplexity = NAN },
     };
 
     stop_signal = 0;
@@ -592,6 +618,7 @@ static enum status read_state(struct run *run)
         .seconds = json_number(state, "epoch_seconds", 0),
         .samples = json_integer(state, "epoch_samples", 0),
     };
+    run->epoch.weight = json_integer(state, "epoch_weight", run->epoch.samples);
     if (strcmp(json_text(state, "isa", kernel_isa()), kernel_isa()) != 0 ||
         strcmp(json_text(state, "choices", ""), kernel_choices_hash(run->job->choices)) != 0)
         log_line(LOG_WARNING,

@@ -20,6 +20,16 @@ const struct setting settings_table[] = {
     { "limit", 0, "N", "use the first N samples of each split; 0 is all", "What",
       SETTING_INTEGER, FIELD(limit), 0, HUGE_COUNT },
 
+    { "tokenizer", 0, "NAME|DIR",
+      "characters, words or gpt2; default: the data set's usual", "Text", SETTING_TEXT,
+      FIELD(tokenizer), 0, 0 },
+    { "min-count", 0, "N", "a word must occur so often to be in the vocabulary; 0 picks", "Text",
+      SETTING_INTEGER, FIELD(min_count), 0, 1e9 },
+    { "vocab", 0, "N", "tokens in a vocabulary at most; 0: any number", "Text",
+      SETTING_INTEGER, FIELD(vocab), 0, 1e8 },
+    { "length", 0, "N", "tokens of a sample at most; 0 picks", "Text", SETTING_INTEGER,
+      FIELD(length), 0, 1e6 },
+
     { "epochs", 0, "E", "passes over the data", "How long", SETTING_INTEGER, FIELD(epochs), 1,
       1e9 },
     { "steps", 0, "K", "stop after K steps; 0: after the epochs", "How long", SETTING_INTEGER,
@@ -73,7 +83,7 @@ const struct setting settings_table[] = {
     { "exact", 0, NULL, "no kernels that round more than plain sums do (winograd)",
       "Distribution", SETTING_SWITCH, FIELD(exact), 0, 0 },
 
-    { "optimizer", 0, "NAME", "sgd, adam or adamw", "Optimizer", SETTING_TEXT, FIELD(optimizer),
+    { "optimizer", 0, "NAME", "sgd, adam or adamw; default: the model's usual", "Optimizer", SETTING_TEXT, FIELD(optimizer),
       0, 0 },
     { "lr", 0, "RATE", "learning rate; sgd 0.05, adam and adamw 0.001", "Optimizer",
       SETTING_NUMBER, FIELD(lr), 0, 1e6 },
@@ -122,7 +132,6 @@ void settings_init(struct settings *settings)
         .ranks = 1,
         .batch = 64,
         .epochs = 3,
-        .optimizer = "sgd",
         .schedule = "constant",
         .lr = NAN,
         .momentum = NAN,

@@ -26,7 +26,9 @@ struct settings {
     int64_t ranks, threads, shards; /* 0 picks */
     int64_t batch, epochs, steps;   /* steps 0: epochs decide */
     int64_t limit;                  /* samples used of each split; 0 is all */
-    char optimizer[32], schedule[32];
+    char tokenizer[SETTINGS_TEXT];     /* of text; "" is the data set's usual */
+    int64_t min_count, vocab, length;  /* of text; 0 picks */
+    char optimizer[32], schedule[32]; /* optimizer "": the model's usual */
     double lr; /* NaN here and below: the optimizer's default */
     double momentum, weight_decay, beta1, beta2, epsilon;
     bool nesterov;

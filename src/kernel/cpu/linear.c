@@ -8,6 +8,8 @@
  *   dx = dy W^T    large m: A = dy by rows, B = W transposed panel by panel
  *                  small m: dx^T = W dy^T, A = W by rows, B = dy^T, and the result, smaller
  *                  than W, is transposed instead. Both sum over n in the same order.
+ *
+ * A weight that lies plain is [n][k]: y and dx change places, and dW^T = dy^T x.
  */
 #include <string.h>
 
@@ -34,102 +36,12 @@ static bool can_run(const struct kernel_problem *problem)
     return tile_current() != NULL && is_f32(problem);
 }
 
-/* y = x W ------------------------------------------------------------------------------ */
+/* Few rows ----------------------------------------------------------------------------- */
 
-static struct gemm forward_gemm(const struct kernel_problem *problem)
+/* C = A B with few rows and a B that lies transposed: C^T = B^T A^T strip by strip. */
+static bool is_small(const struct kernel_problem *problem, const struct gemm *gemm)
 {
-    const int64_t k = problem->in[1].shape.dim[1], n = problem->in[1].shape.dim[0];
-
-    return (struct gemm){
-        .m = shape_count(&problem->in[0].shape) / (k > 0 ? k : 1),
-        .n = n,
-        .k = k,
-        .a_row = k,
-        .a_column = 1,
-        .b_row = n,
-        .b_column = 1,
-        .c_row = n,
-        .relu = problem->attrs.activation == ACTIVATION_RELU,
-    };
-}
-
-static size_t forward_scratch(const struct kernel_problem *problem)
-{
-    const struct gemm gemm = forward_gemm(problem);
-
-    return gemm_scratch_bytes(tile_current(), &gemm);
-}
-
-static void forward_run(const struct kernel_call *call)
-{
-    struct gemm gemm = forward_gemm(call->problem);
-
-    gemm.a = call->in[0];
-    gemm.b = call->in[1];
-    gemm.bias = call->problem->n_in > 2 ? call->in[2] : NULL;
-    gemm.c = call->out[0];
-    gemm_run(tile_current(), &gemm, call->pool, call->scratch);
-}
-
-/* dW = x^T dy -------------------------------------------------------------------------- */
-
-static struct gemm weight_gemm(const struct kernel_problem *problem)
-{
-    const int64_t k = problem->out[0].shape.dim[1], n = problem->out[0].shape.dim[0];
-
-    return (struct gemm){
-        .m = k,
-        .n = n,
-        .k = shape_count(&problem->in[0].shape) / (k > 0 ? k : 1),
-        .a_row = 1,
-        .a_column = k,
-        .b_row = n,
-        .b_column = 1,
-        .c_row = n,
-    };
-}
-
-static size_t weight_scratch(const struct kernel_problem *problem)
-{
-    const struct gemm gemm = weight_gemm(problem);
-
-    return gemm_scratch_bytes(tile_current(), &gemm);
-}
-
-static void weight_run(const struct kernel_call *call)
-{
-    const struct tile_isa *isa = tile_current();
-    struct gemm gemm = weight_gemm(call->problem);
-
-    gemm.a = call->in[0];
-    gemm.b = call->in[1];
-    gemm.c = call->out[0];
-    gemm_run(isa, &gemm, call->pool, call->scratch);
-    if (call->problem->n_out > 1)
-        isa->column_sums(gemm.b, gemm.n, gemm.k, (int)gemm.n, false, call->out[1]);
-}
-
-/* dx = dy W^T -------------------------------------------------------------------------- */
-
-static struct gemm input_gemm(const struct kernel_problem *problem)
-{
-    const int64_t k = problem->in[1].shape.dim[1], n = problem->in[1].shape.dim[0];
-
-    return (struct gemm){
-        .m = shape_count(&problem->in[0].shape) / (n > 0 ? n : 1),
-        .n = k,
-        .k = n,
-        .a_row = n,
-        .a_column = 1,
-        .b_row = 1,
-        .b_column = n,
-        .c_row = k,
-    };
-}
-
-static bool is_small(const struct gemm *gemm)
-{
-    return gemm->m <= SMALL_M;
+    return gemm->b_column != 1 && gemm->m <= SMALL_M && problem->n_in == 2 && !gemm->relu;
 }
 
 static int64_t padded(const struct tile_isa *isa, int64_t m)
@@ -137,25 +49,15 @@ static int64_t padded(const struct tile_isa *isa, int64_t m)
     return gemm_ceil(m, isa->lanes) * isa->lanes;
 }
 
-static size_t input_scratch(const struct kernel_problem *problem)
-{
-    const struct tile_isa *isa = tile_current();
-    const struct gemm gemm = input_gemm(problem);
-
-    if (is_small(&gemm))
-        return (size_t)(gemm.k * padded(isa, gemm.m)) * sizeof(float);
-    return gemm_scratch_bytes(isa, &gemm);
-}
-
 struct strips {
     const struct tile_isa *isa;
-    const struct gemm *gemm; /* of dx = dy W^T */
-    const float *turned;     /* dy^T, (n, m padded) */
+    const struct gemm *gemm; /* of C = A B */
+    const float *turned;     /* A^T, (k, m padded) */
     int64_t width;           /* m padded */
     int n_panels;
 };
 
-/* Rows [first, first + rows) of W times dy^T, into a strip whose rows are width apart. */
+/* Rows [first, first + rows) of B^T times A^T, into a strip whose rows are width apart. */
 static void multiply_strip(const struct strips *strips, int64_t first, int rows, float *strip)
 {
     static const ptrdiff_t no_offset[1] = { 0 };
@@ -208,28 +110,156 @@ static void run_strip(void *arg, size_t i)
                            false);
 }
 
-static void input_run(const struct kernel_call *call)
+static void run_strips(const struct gemm *gemm, struct pool *pool, float *scratch)
 {
     const struct tile_isa *isa = tile_current();
+    struct strips strips = {
+        .isa = isa, .gemm = gemm, .turned = scratch, .width = padded(isa, gemm->m)
+    };
+
+    strips.n_panels = gemm_panels(isa, isa->rows, STRIP, gemm->m);
+    isa->transpose(gemm->a, gemm->a_row, (int)gemm->m, (int)gemm->k, scratch, strips.width,
+                   true);
+    pool_for(pool, (size_t)gemm_ceil(gemm->n, STRIP), run_strip, &strips);
+}
+
+static size_t product_scratch(const struct kernel_problem *problem, const struct gemm *gemm)
+{
+    const struct tile_isa *isa = tile_current();
+
+    if (is_small(problem, gemm))
+        return (size_t)(gemm->k * padded(isa, gemm->m)) * sizeof(float);
+    return gemm_scratch_bytes(isa, gemm);
+}
+
+static void run_product(const struct kernel_call *call, const struct gemm *gemm)
+{
+    if (is_small(call->problem, gemm))
+        run_strips(gemm, call->pool, call->scratch);
+    else
+        gemm_run(tile_current(), gemm, call->pool, call->scratch);
+}
+
+/* Rows of a matrix of so many columns. */
+static int64_t rows_of(const struct kernel_tensor *tensor, int64_t columns)
+{
+    return shape_count(&tensor->shape) / (columns > 0 ? columns : 1);
+}
+
+/* y = x W ------------------------------------------------------------------------------ */
+
+static struct gemm forward_gemm(const struct kernel_problem *problem)
+{
+    const int64_t k = problem->in[1].shape.dim[1], n = problem->in[1].shape.dim[0];
+    const bool plain = problem->in[1].layout == LAYOUT_PLAIN;
+
+    return (struct gemm){
+        .m = rows_of(&problem->in[0], k),
+        .n = n,
+        .k = k,
+        .a_row = k,
+        .a_column = 1,
+        .b_row = plain ? 1 : n,
+        .b_column = plain ? k : 1,
+        .c_row = n,
+        .relu = problem->attrs.activation == ACTIVATION_RELU,
+    };
+}
+
+static size_t forward_scratch(const struct kernel_problem *problem)
+{
+    const struct gemm gemm = forward_gemm(problem);
+
+    return product_scratch(problem, &gemm);
+}
+
+static void forward_run(const struct kernel_call *call)
+{
+    struct gemm gemm = forward_gemm(call->problem);
+
+    gemm.a = call->in[0];
+    gemm.b = call->in[1];
+    gemm.bias = call->problem->n_in > 2 ? call->in[2] : NULL;
+    gemm.c = call->out[0];
+    run_product(call, &gemm);
+}
+
+/* dx = dy W^T -------------------------------------------------------------------------- */
+
+static struct gemm input_gemm(const struct kernel_problem *problem)
+{
+    const int64_t k = problem->in[1].shape.dim[1], n = problem->in[1].shape.dim[0];
+    const bool plain = problem->in[1].layout == LAYOUT_PLAIN;
+
+    return (struct gemm){
+        .m = rows_of(&problem->in[0], n),
+        .n = k,
+        .k = n,
+        .a_row = n,
+        .a_column = 1,
+        .b_row = plain ? k : 1,
+        .b_column = plain ? 1 : n,
+        .c_row = k,
+    };
+}
+
+static size_t input_scratch(const struct kernel_problem *problem)
+{
+    const struct gemm gemm = input_gemm(problem);
+
+    return product_scratch(problem, &gemm);
+}
+
+static void input_run(const struct kernel_call *call)
+{
     struct gemm gemm = input_gemm(call->problem);
 
     gemm.a = call->in[0];
     gemm.b = call->in[1];
     gemm.c = call->out[0];
-    if (!is_small(&gemm)) {
-        gemm_run(isa, &gemm, call->pool, call->scratch);
-        return;
-    }
-    struct strips strips = {
-        .isa = isa,
-        .gemm = &gemm,
-        .turned = call->scratch,
-        .width = padded(isa, gemm.m),
+    run_product(call, &gemm);
+}
+
+/* dW = x^T dy -------------------------------------------------------------------------- */
+
+static struct gemm weight_gemm(const struct kernel_problem *problem)
+{
+    const int64_t k = problem->out[0].shape.dim[1], n = problem->out[0].shape.dim[0];
+    const bool plain = problem->out[0].layout == LAYOUT_PLAIN;
+    const int64_t rows = plain ? n : k, columns = plain ? k : n;
+
+    return (struct gemm){
+        .m = rows,
+        .n = columns,
+        .k = rows_of(&problem->in[0], k),
+        .a_row = 1,
+        .a_column = rows,
+        .b_row = columns,
+        .b_column = 1,
+        .c_row = columns,
     };
-    strips.n_panels = gemm_panels(isa, isa->rows, STRIP, gemm.m);
-    isa->transpose(gemm.a, gemm.a_row, (int)gemm.m, (int)gemm.k, call->scratch, strips.width,
-                   true);
-    pool_for(call->pool, (size_t)gemm_ceil(gemm.n, STRIP), run_strip, &strips);
+}
+
+static size_t weight_scratch(const struct kernel_problem *problem)
+{
+    const struct gemm gemm = weight_gemm(problem);
+
+    return gemm_scratch_bytes(tile_current(), &gemm);
+}
+
+static void weight_run(const struct kernel_call *call)
+{
+    const struct tile_isa *isa = tile_current();
+    const bool plain = call->problem->out[0].layout == LAYOUT_PLAIN;
+    const int64_t n = call->problem->out[0].shape.dim[0];
+    struct gemm gemm = weight_gemm(call->problem);
+
+    gemm.a = call->in[plain ? 1 : 0];
+    gemm.b = call->in[plain ? 0 : 1];
+    gemm.c = call->out[0];
+    gemm_run(isa, &gemm, call->pool, call->scratch);
+    if (call->problem->n_out > 1)
+        isa->column_sums(call->in[1], n, gemm.k, (int)n, false, call->out[1]);
 }
 
 const struct kernel kernel_linear_rows[] = {

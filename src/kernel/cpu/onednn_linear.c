@@ -6,6 +6,8 @@
  *   dW = x^T dy    (k,m) (m,n)      cut along the samples if these are many against k and n, each part
  *                                   with a sum of its own; else along k or n
  *
+ * A weight that lies plain is W^T here: y = x W^T, dx = dy W, dW^T = dy^T x.
+ *
  * A cut along a result costs a part that it copies the other matrix again, one along samples that it
  * writes a result more: parts are large enough to hide either.
  */
@@ -15,6 +17,7 @@
 struct product {
     int64_t m, n, k;
     bool a_turned, b_turned; /* lies transposed */
+    bool swapped;            /* A is the call's input 1 and B its input 0 */
     bool bias, relu;
 };
 
@@ -90,10 +93,10 @@ static enum status fill_part(const struct product *p, const struct part *part,
                              struct onednn_step *step)
 {
     const int64_t a_stride = p->a_turned ? p->m : p->k, b_stride = p->b_turned ? p->k : p->n;
-    const struct onednn_place a_place = { ONEDNN_IN, 0,
+    const struct onednn_place a_place = { ONEDNN_IN, p->swapped ? 1 : 0,
                                           p->a_turned ? part->k0 * a_stride + part->m0
                                                       : part->m0 * a_stride + part->k0 };
-    const struct onednn_place b_place = { ONEDNN_IN, 1,
+    const struct onednn_place b_place = { ONEDNN_IN, p->swapped ? 0 : 1,
                                           p->b_turned ? part->n0 * b_stride + part->k0
                                                       : part->k0 * b_stride + part->n0 };
     dnnl_memory_desc_t a, b, c, bias;
@@ -142,6 +145,7 @@ static enum status fill_forward(const struct kernel_problem *problem, struct one
         &(struct product){ .m = shape_count(&problem->in[0].shape) / k,
                            .n = n,
                            .k = k,
+                           .b_turned = problem->in[1].layout == LAYOUT_PLAIN,
                            .bias = problem->n_in > 2,
                            .relu = problem->attrs.activation == ACTIVATION_RELU },
         state);
@@ -151,19 +155,24 @@ static enum status fill_input(const struct kernel_problem *problem, struct onedn
 {
     const int64_t k = problem->in[1].shape.dim[1], n = problem->in[1].shape.dim[0];
 
-    return fill_product(
-        &(struct product){
-            .m = shape_count(&problem->in[0].shape) / n, .n = k, .k = n, .b_turned = true },
-        state);
+    return fill_product(&(struct product){ .m = shape_count(&problem->in[0].shape) / n,
+                                           .n = k,
+                                           .k = n,
+                                           .b_turned = problem->in[1].layout == LAYOUT_IO },
+                        state);
 }
 
 static struct product weight_product(const struct kernel_problem *problem)
 {
     const int64_t k = problem->out[0].shape.dim[1], n = problem->out[0].shape.dim[0];
 
-    return (struct product){
-        .m = k, .n = n, .k = shape_count(&problem->in[0].shape) / k, .a_turned = true
-    };
+    const bool plain = problem->out[0].layout == LAYOUT_PLAIN;
+
+    return (struct product){ .m = plain ? n : k,
+                             .n = plain ? k : n,
+                             .k = shape_count(&problem->in[0].shape) / k,
+                             .a_turned = true,
+                             .swapped = plain };
 }
 
 static enum status fill_weight(const struct kernel_problem *problem, struct onednn *state)
@@ -172,7 +181,7 @@ static enum status fill_weight(const struct kernel_problem *problem, struct oned
 
     if (problem->n_out > 1) {
         state->sum_rows = product.k;
-        state->sum_columns = product.n;
+        state->sum_columns = problem->out[0].shape.dim[0];
     }
     return fill_product(&product, state);
 }

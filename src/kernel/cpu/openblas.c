@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* openblas.c - the linear layer and its gradients by cblas_sgemm, one thread a call.
  *
- * x is (m,k), W lies as [k][n], y is (m,n), row-major. Bias and relu are a second pass
+ * x is (m,k), W lies as [k][n], or plain as [n][k], y is (m,n), row-major. Bias and relu are a second pass
  * over y, which is in cache for the sizes where this kernel is of use.
  */
 #include <cblas.h>
@@ -42,8 +42,10 @@ static void run_forward(const struct kernel_call *call)
     const bool relu = problem->attrs.activation == ACTIVATION_RELU;
     float *y = call->out[0];
 
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, k, 1.0f, call->in[0], k,
-                call->in[1], n, 0.0f, y, n);
+    const bool plain = problem->in[1].layout == LAYOUT_PLAIN;
+
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, plain ? CblasTrans : CblasNoTrans, m, n, k, 1.0f,
+                call->in[0], k, call->in[1], plain ? k : n, 0.0f, y, n);
     if (bias == NULL && !relu)
         return;
     for (int64_t i = 0; i < m; i++) {
@@ -60,8 +62,10 @@ static void run_input(const struct kernel_call *call)
     const int k = (int)problem->in[1].shape.dim[1], n = (int)problem->in[1].shape.dim[0];
     const int m = (int)(shape_count(&problem->in[0].shape) / n);
 
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, m, k, n, 1.0f, call->in[0], n,
-                call->in[1], n, 0.0f, call->out[0], k);
+    const bool plain = problem->in[1].layout == LAYOUT_PLAIN;
+
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, plain ? CblasNoTrans : CblasTrans, m, k, n, 1.0f,
+                call->in[0], n, call->in[1], plain ? k : n, 0.0f, call->out[0], k);
 }
 
 static void run_weight(const struct kernel_call *call)
@@ -71,8 +75,12 @@ static void run_weight(const struct kernel_call *call)
     const int m = (int)(shape_count(&problem->in[0].shape) / k);
     const float *dy = call->in[1];
 
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, k, n, m, 1.0f, call->in[0], k, dy, n,
-                0.0f, call->out[0], n);
+    if (problem->out[0].layout == LAYOUT_PLAIN)
+        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, n, k, m, 1.0f, dy, n, call->in[0],
+                    k, 0.0f, call->out[0], k);
+    else
+        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, k, n, m, 1.0f, call->in[0], k, dy,
+                    n, 0.0f, call->out[0], n);
     if (problem->n_out < 2)
         return;
     float *db = call->out[1];

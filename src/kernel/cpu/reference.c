@@ -98,5 +98,10 @@ const struct kernel kernel_reference_rows[] = {
       .name = "reference",
       .run = reference_token_cross_entropy_grad },
     { .op = "token_accuracy", .name = "reference", .run = reference_accuracy },
+    { .op = "embedding", .name = "reference", .run = reference_embedding },
+    { .op = "embedding_grad", .name = "reference", .run = reference_embedding_grad },
+    { .op = "embedding_mean", .name = "reference", .run = reference_embedding_mean },
+    { .op = "embedding_mean_grad", .name = "reference", .run = reference_embedding_mean_grad },
+    { .op = "rows_sort", .name = "reference", .run = reference_rows_sort },
     { 0 },
 };

@@ -84,6 +84,12 @@ void reference_accuracy(const struct kernel_call *call);
 void reference_token_cross_entropy(const struct kernel_call *call);
 void reference_token_cross_entropy_grad(const struct kernel_call *call);
 
+void reference_embedding(const struct kernel_call *call);
+void reference_embedding_grad(const struct kernel_call *call);
+void reference_embedding_mean(const struct kernel_call *call);
+void reference_embedding_mean_grad(const struct kernel_call *call);
+void reference_rows_sort(const struct kernel_call *call);
+
 kernel_update_fn reference_sgd_update, reference_adam_update, reference_average_update;
 
 #endif /* KERNEL_CPU_REFERENCE_H */

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* reference_linear.c - y = x w' + b and its gradients.
  *
- * x (m,k), y (m,n); w has shape (n,k) and lies as k rows of n (LAYOUT_IO).
+ * x (m,k), y (m,n); w has shape (n,k) and lies as k rows of n (LAYOUT_IO) or n rows of k
+ * (LAYOUT_PLAIN).
  */
 #include "kernel/cpu/reference.h"
+
+/* Where the weight from input l to output j lies. */
+static int64_t weight_at(const struct kernel_tensor *w, int64_t j, int64_t l)
+{
+    return w->layout == LAYOUT_PLAIN ? j * w->shape.dim[1] + l : l * w->shape.dim[0] + j;
+}
 
 void reference_linear(const struct kernel_call *call)
 {
@@ -18,7 +25,7 @@ void reference_linear(const struct kernel_call *call)
         for (int64_t j = 0; j < n; j++) {
             double sum = b != NULL ? (double)b[j] : 0.0;
             for (int64_t l = 0; l < k; l++)
-                sum += (double)x[i * k + l] * (double)w[l * n + j];
+                sum += (double)x[i * k + l] * (double)w[weight_at(&problem->in[1], j, l)];
             if (problem->attrs.activation == ACTIVATION_RELU && sum < 0)
                 sum = 0;
             y[i * n + j] = (float)sum;
@@ -37,7 +44,8 @@ void reference_linear_grad_input(const struct kernel_call *call)
         for (int64_t l = 0; l < k; l++) {
             double sum = 0;
             for (int64_t j = 0; j < n; j++)
-                sum += (double)dy[i * n + j] * (double)w[l * n + j];
+                sum +=
+                    (double)dy[i * n + j] * (double)w[weight_at(&call->problem->in[1], j, l)];
             dx[i * k + l] = (float)sum;
         }
     }
@@ -56,7 +64,7 @@ void reference_linear_grad_weight(const struct kernel_call *call)
             double sum = 0;
             for (int64_t i = 0; i < m; i++)
                 sum += (double)x[i * k + l] * (double)dy[i * n + j];
-            dw[l * n + j] = (float)sum;
+            dw[weight_at(&call->problem->out[0], j, l)] = (float)sum;
         }
     }
     for (int64_t j = 0; db != NULL && j < n; j++) {

@@ -18,6 +18,7 @@ extern const struct kernel kernel_pool_rows_generic[];
 extern const struct kernel kernel_loss_rows_generic[];
 extern const struct kernel kernel_batch_norm_rows_generic[];
 extern const struct kernel kernel_sequence_rows_generic[];
+extern const struct kernel kernel_embedding_rows_generic[];
 extern const struct kernel kernel_elementwise_rows_avx2[];
 extern const struct kernel kernel_dropout_rows_avx2[];
 extern const struct kernel kernel_reorder_rows_avx2[];
@@ -25,6 +26,7 @@ extern const struct kernel kernel_pool_rows_avx2[];
 extern const struct kernel kernel_loss_rows_avx2[];
 extern const struct kernel kernel_batch_norm_rows_avx2[];
 extern const struct kernel kernel_sequence_rows_avx2[];
+extern const struct kernel kernel_embedding_rows_avx2[];
 extern const struct kernel kernel_elementwise_rows_avx512[];
 extern const struct kernel kernel_dropout_rows_avx512[];
 extern const struct kernel kernel_reorder_rows_avx512[];
@@ -32,6 +34,7 @@ extern const struct kernel kernel_pool_rows_avx512[];
 extern const struct kernel kernel_loss_rows_avx512[];
 extern const struct kernel kernel_batch_norm_rows_avx512[];
 extern const struct kernel kernel_sequence_rows_avx512[];
+extern const struct kernel kernel_embedding_rows_avx512[];
 
 /* What kernel/update.h offers, likewise compiled once for each instruction set. */
 struct kernel_update_code {
