@@ -484,6 +484,26 @@ static struct node *add_attention(struct graph *graph, const struct op *op, stru
     return graph_add(graph, op, "case", in, n, &attrs);
 }
 
+/* Ids, of H each, and a table of W rows. */
+static struct node *add_embedding(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const bool is_sort = op == &op_rows_sort, is_grad = op == &op_embedding_grad;
+    const struct attrs attrs = { .rows = is_sort || is_grad ? d.W : 0,
+                                 .by_sample = is_sort && chance(rng) };
+    struct value *ids = graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H));
+
+    if (is_sort)
+        return add(graph, op, ids, NULL, NULL, &attrs);
+    if (is_grad || op == &op_embedding_mean_grad) {
+        const struct shape dy =
+            is_grad && chance(rng) ? shape_3(d.N, d.H, d.O) : shape_2(d.N, d.O);
+        return add(graph, op, rows(graph, "dy", dy), ids, NULL, &attrs);
+    }
+    struct value *table = graph_param_table(graph, "table", shape_2(d.W, d.O), 1);
+    return add(graph, op, ids, table, NULL, &attrs);
+}
+
 /* conv1d or conv1d_max; at times the window is longer than the sequence. */
 static struct node *add_conv1d(struct graph *graph, const struct op *op, struct rng *rng)
 {
@@ -559,26 +579,6 @@ static struct node *add_columns(struct graph *graph, const struct op *op, struct
     return add(graph, op,
                rows(graph, "x", chance(rng) ? shape_3(d.N, d.H, d.W) : shape_2(d.N, d.W)), NULL,
                NULL, &attrs);
-}
-
-/* Ids, of H each, and a table of W rows. */
-static struct node *add_embedding(struct graph *graph, const struct op *op, struct rng *rng)
-{
-    const struct draw d = draw(rng);
-    const bool is_sort = op == &op_rows_sort, is_grad = op == &op_embedding_grad;
-    const struct attrs attrs = { .rows = is_sort || is_grad ? d.W : 0,
-                                 .by_sample = is_sort && chance(rng) };
-    struct value *ids = graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H));
-
-    if (is_sort)
-        return add(graph, op, ids, NULL, NULL, &attrs);
-    if (is_grad || op == &op_embedding_mean_grad) {
-        const struct shape dy =
-            is_grad && chance(rng) ? shape_3(d.N, d.H, d.O) : shape_2(d.N, d.O);
-        return add(graph, op, rows(graph, "dy", dy), ids, NULL, &attrs);
-    }
-    struct value *table = graph_param_table(graph, "table", shape_2(d.W, d.O), 1);
-    return add(graph, op, ids, table, NULL, &attrs);
 }
 
 static const struct row {
@@ -704,6 +704,16 @@ static void fill_index(const struct attrs *a, const struct shape *shape, struct 
     }
 }
 
+/* Rows of the table that ids are numbers of. */
+static int table_rows(const struct node *node)
+{
+    const bool has_table = node->op == &op_embedding || node->op == &op_embedding_mean;
+
+    return has_table          ? (int)node->in[1]->shape.dim[0]
+           : node->attrs.rows ? (int)node->attrs.rows
+                              : 3;
+}
+
 /* How many places conv1d_max or max_over_time had to choose from. */
 static int places_of(const struct node *node)
 {
@@ -722,16 +732,6 @@ static bool has_places(const struct node *node)
 {
     return node->op == &op_conv1d_max_grad_input || node->op == &op_conv1d_max_grad_weight ||
            node->op == &op_max_over_time_grad;
-}
-
-/* Rows of the table that ids are numbers of. */
-static int table_rows(const struct node *node)
-{
-    const bool has_table = node->op == &op_embedding || node->op == &op_embedding_mean;
-
-    return has_table          ? (int)node->in[1]->shape.dim[0]
-           : node->attrs.rows ? (int)node->attrs.rows
-                              : 3;
 }
 
 void op_case_fill(const struct node *node, const struct value *value, const struct shape *shape,

@@ -27,8 +27,9 @@ static const struct pass_config one_shard = { .shards = 1, .sync_norm = true };
 
 /* What exec/ runs by itself, over whole buckets. */
 static const struct op *const step_ops[] = {
-    &op_shard_sum,  &op_all_reduce, &op_reduce_scatter, &op_all_gather,     &op_clip_norm,
-    &op_factor_sum, &op_sgd_update, &op_adam_update,    &op_average_update, &op_shard_gather,
+    &op_shard_sum,   &op_all_reduce,     &op_reduce_scatter, &op_all_gather,
+    &op_clip_norm,   &op_factor_sum,     &op_row_sum,        &op_sgd_update,
+    &op_adam_update, &op_average_update, &op_shard_gather,
 };
 
 static bool is_step_op(const struct op *op)

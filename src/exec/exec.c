@@ -71,7 +71,12 @@ static enum status read_params(struct exec *exec)
         exec->buckets.begin[b + 1] = exec->buckets.begin[b] + count;
     }
     exec->vector = (size_t)exec->buckets.begin[exec->buckets.count];
-    return STATUS_OK;
+    if (exec->config.batch == 0) /* no step, so no shapes */
+        return STATUS_OK;
+    struct extents extents = graph_extents(graph);
+    extents.rows = (exec->config.batch + exec->config.shards - 1) / exec->config.shards;
+    TRY(mem_alloc((size_t)graph_value_count(graph) + 1, sizeof *exec->largest, &exec->largest));
+    return graph_infer(graph, extents, exec->largest);
 }
 
 /* Factors ------------------------------------------------------------------------------- */
@@ -86,8 +91,6 @@ const struct value *exec_source_of(const struct value *value)
 enum status exec_place_factor(struct exec *exec, const struct value *value, int bucket,
                               size_t *out_offset)
 {
-    const int64_t shards = exec->config.shards;
-    const int64_t rows = (exec->config.batch + shards - 1) / shards;
     const struct value *source = exec_source_of(value);
     struct plan_factors *factors = &exec->factors;
 
@@ -104,7 +107,8 @@ enum status exec_place_factor(struct exec *exec, const struct value *value, int 
                                                             .offset = exec->record,
                                                             .buckets = UINT64_C(1) << bucket };
     *out_offset = exec->record;
-    const size_t bytes = (size_t)(rows * value->shape.dim[1]) * sizeof(float);
+    const size_t count = exec->largest ? (size_t)shape_count(&exec->largest[source->id]) : 0;
+    const size_t bytes = count * dtype_size(source->dtype);
     exec->record += (bytes + 63) / 64 * 64;
     return STATUS_OK;
 }
@@ -139,6 +143,9 @@ static enum status read_step_nodes(struct exec *exec)
         if (node->op == &op_factor_sum) {
             TRY(read_factored(exec, node));
             across |= node->in[0]->maker && node->in[0]->maker->op == &op_all_gather;
+        } else if (node->op == &op_row_sum) {
+            TRY(rows_find(exec, node));
+            across |= node->in[0]->maker->op == &op_all_gather;
         } else if (node->op == &op_reduce_scatter) {
             across = true;
         } else if (node->op == &op_clip_norm) {
@@ -344,6 +351,7 @@ void exec_destroy(struct exec *exec)
     }
     mem_free(exec->lanes);
     mem_free(exec->params);
+    mem_free(exec->largest);
     mem_free(exec->parts);
     mem_free(exec->gathers.item);
     mem_free(exec->confusion);

@@ -6,6 +6,7 @@
  * so the summed gradient never reaches memory. Lane i of p owns stretches [i*n/p, (i+1)*n/p).
  * A bucket that is one linear layer may be made from factors instead: a few rows of its gradient at
  * a time, of all columns or of those that belong to the lane (columns.c).
+ * A table of which some rows occur is worked on row by row (rows.c).
  * With clipping the sum is stored with a sum of squares a stretch; when every lane has done
  * that, everybody adds the squares in the same order and then updates.
  *
@@ -181,6 +182,7 @@ size_t reduce_scratch(const struct lane *lane)
         const size_t bytes = factored_scratch(exec, &exec->factored[b], width);
         most = bytes > most ? bytes : most;
     }
+    most = rows_scratch(exec) > most ? rows_scratch(exec) : most;
     return (most + 63) / 64 * 64;
 }
 
@@ -314,6 +316,11 @@ static void work_on_bucket(struct lane *lane, int b, enum what what,
                            const struct kernel_update_step *numbers)
 {
     const struct exec *exec = lane->exec;
+
+    if (exec->row_sums[b].is_used) {
+        rows_update(lane, b, numbers);
+        return;
+    }
     struct work work = { .lane = lane,
                          .bucket = b,
                          .what = what,
@@ -393,7 +400,8 @@ enum status lane_reduce(struct lane *lane, bool all)
             exec_meet(exec, "done");
             transport_raise(&exec->done[b], 1);
         }
-        if (!exec->factored[b].is_used) /* making a gradient is no communication */
+        /* Making a gradient is no communication. */
+        if (!exec->factored[b].is_used && !exec->row_sums[b].is_used)
             lane->times.comm += clock_ns() - begin;
     }
     return all && exec->clips ? clip_and_update(lane) : STATUS_OK;

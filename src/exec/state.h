@@ -9,7 +9,8 @@
  *   state         one such vector a state of the optimizer
  *   gradients     of every lane of every rank: one such vector a partial sum it may hold
  *   tables        of every gather: what each shard gives to all in the middle of a step (gather.c)
- *   records       of every shard: the factors of gradients that are not summed but made from them
+ *   records       of every shard: the factors of gradients that are not summed but made from them, and the
+ *                 ids and dy of tables
  *   sum, squares  with clipping: the summed gradient, and a sum of squares a stretch
  *
  * A layer whose columns belong to lanes (columns.c) has its weight, and the weight's state, with
@@ -49,6 +50,13 @@ struct factored {
     size_t x, dy;               /* bytes, in a shard's record */
     const struct node *forward; /* if its columns belong to lanes: the layer (columns.c) */
     size_t y;                   /* then its output, in a shard's record */
+};
+
+/* A bucket that holds a table of which a step touches some rows (rows.c). */
+struct row_sum {
+    bool is_used;
+    int64_t rows, width;     /* of the table */
+    size_t order, begin, dy; /* bytes, in a shard's record */
 };
 
 /* A lane's columns of such a layer's weight: k rows, `stride` apart, in memory that no other lane
@@ -101,7 +109,11 @@ struct exec {
     struct update updates[GRAPH_NODE_IN]; /* one a bucket */
     bool clips;
     struct factored factored[GRAPH_NODE_IN]; /* one a bucket */
+    struct row_sum row_sums[GRAPH_NODE_IN];  /* one a bucket */
     struct plan_factors factors;
+    struct shape
+        *largest;  /* of every value of the training graph, by id: the most that a step may
+                              have */
     size_t record; /* bytes of a shard's factors */
     struct plan_gathers gathers;
     size_t tables_bytes; /* of all gathers */
@@ -188,6 +200,17 @@ MUST_CHECK enum status exec_place_factor(struct exec *exec, const struct value *
                                          int bucket, size_t *out_offset);
 /* The value whose memory this one is, before any ranks gather it. */
 const struct value *exec_source_of(const struct value *value);
+
+/* Tables of which a step touches some rows ------------------------------------------------- */
+
+/* Reads a row_sum node. */
+MUST_CHECK enum status rows_find(struct exec *exec, const struct node *node);
+/* The shard that the lane is about has no samples, so gives nothing to bucket b. */
+void rows_leave_empty(const struct lane *lane, int b);
+/* Bytes of scratch that a thread needs for rows_update. */
+size_t rows_scratch(const struct exec *exec);
+/* Sums and updates this lane's range of the rows of bucket b that occur. */
+void rows_update(struct lane *lane, int b, const struct kernel_update_step *numbers);
 
 /* Meetings in the middle of a step --------------------------------------------------------- */
 

@@ -51,7 +51,7 @@ static void add_along_tree(struct lane *lane, const struct tree_stack *stack, ui
         float *left = lane->gradients + (size_t)(sums.count - 2) * exec->vector;
         for (uint64_t left_over = buckets; left_over; left_over &= left_over - 1) {
             const int b = __builtin_ctzll(left_over);
-            if (exec->factored[b].is_used)
+            if (exec->factored[b].is_used || exec->row_sums[b].is_used)
                 continue; /* it has no gradient of its own */
             const size_t at = (size_t)exec->buckets.begin[b];
             const size_t count = (size_t)exec->buckets.begin[b + 1] - at;
@@ -64,8 +64,17 @@ static void add_along_tree(struct lane *lane, const struct tree_stack *stack, ui
 /* A shard without samples: its gradients and losses are zero. */
 static void run_empty_shard(struct lane *lane)
 {
+    const struct exec *exec = lane->exec;
+
     lane_give_empty_tables(lane);
-    memset(lane->bases[BASE_GRAD], 0, lane->exec->vector * sizeof(float));
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const int64_t begin = exec->buckets.begin[b], end = exec->buckets.begin[b + 1];
+        if (exec->row_sums[b].is_used)
+            rows_leave_empty(lane, b);
+        else if (!exec->factored[b].is_used)
+            memset((float *)lane->bases[BASE_GRAD] + begin, 0,
+                   (size_t)(end - begin) * sizeof(float));
+    }
     *(float *)lane->bases[BASE_LOSS] = 0;
     *(float *)lane->bases[BASE_CORRECT] = 0;
 }
@@ -218,9 +227,24 @@ static void run_step(struct lane *lane)
     lane->times.compute += clock_ns() - begin - other;
 }
 
+/* Records have room for the longest sequences that the model is made for. */
+static enum status check_lengths(const struct exec *exec, const struct batch *batch)
+{
+    const struct extents most = graph_extents(exec->config.train);
+
+    for (int i = 0; i < 2; i++) {
+        if (batch->length[i] > most.length[i])
+            return FAIL(STATUS_USAGE, "sequences of %lld, the model is made for at most %lld",
+                        (long long)batch->length[i], (long long)most.length[i]);
+    }
+    return STATUS_OK;
+}
+
 enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_result *out)
 {
     const int64_t shards = exec->config.shards;
+
+    TRY(check_lengths(exec, batch));
 
     /* Plans for this step's shard sizes: the smallest and the largest differ by one row. */
     TRY(exec_prepare(exec, extents_of(batch, batch->samples / shards), false));

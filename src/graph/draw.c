@@ -184,8 +184,8 @@ static void begin_text(struct strbuf *out, const char *class, double x, double y
 
 static bool is_collective(const struct op *op)
 {
-    return op == &op_shard_sum || op == &op_factor_sum || op == &op_all_reduce ||
-           op == &op_reduce_scatter || op == &op_all_gather;
+    return op == &op_shard_sum || op == &op_factor_sum || op == &op_row_sum ||
+           op == &op_all_reduce || op == &op_reduce_scatter || op == &op_all_gather;
 }
 
 /* Collectives are of the colour of reduction, whenever they run. */

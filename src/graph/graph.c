@@ -285,8 +285,9 @@ static enum status add_outputs(struct graph *graph, struct node *node)
     for (int i = 0; i < node->n_out; i++) {
         const char *name =
             i == 0 ? node->name : arena_printf(graph->arena, "%s.%d", node->name, i);
+        const enum dtype dtype = node->op->any_dtype ? node->in[0]->dtype : shapes.dtype[i];
         struct value *value =
-            name ? add_value(graph, name, VALUE_RESULT, shapes.dtype[i], shapes.out[i]) : NULL;
+            name ? add_value(graph, name, VALUE_RESULT, dtype, shapes.out[i]) : NULL;
         if (!value)
             return graph->status == STATUS_OK ? STATUS_NO_MEMORY : graph->status;
         value->layout = op_output_layout(node, i, &value->shape);

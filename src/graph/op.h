@@ -39,6 +39,7 @@ struct op {
     int extends; /* above 0: if it has this input, its last, output 0 is that with more added, and
                      takes its memory if nobody else needs it */
     bool by_rows;    /* blind to what rows are: kernels see matrices (kernel_as_matrices) */
+    bool any_dtype;  /* takes values of any type; output 0 has the type of input 0 */
     bool keeps_sums; /* linear in all inputs: of summands it makes a summand */
     bool meets;      /* all shards come together here, so it runs once a step: exec/ runs it */
 
@@ -86,8 +87,8 @@ extern const struct op op_token_cross_entropy, op_token_cross_entropy_grad, op_t
 extern const struct op op_embedding, op_embedding_grad, op_embedding_mean,
     op_embedding_mean_grad, op_rows_sort;
 extern const struct op op_sgd_update, op_adam_update, op_average_update, op_clip_norm;
-extern const struct op op_shard_sum, op_factor_sum, op_all_reduce, op_reduce_scatter,
-    op_all_gather;
+extern const struct op op_shard_sum, op_factor_sum, op_row_sum, op_all_reduce,
+    op_reduce_scatter, op_all_gather;
 
 /* How output i of a node, of this shape, lies in memory. */
 enum layout op_output_layout(const struct node *node, int i, const struct shape *shape);

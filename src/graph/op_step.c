@@ -60,6 +60,41 @@ const struct op op_factor_sum = {
     .flops = flops_factor_sum,
 };
 
+/* Inputs: what rows_sort makes of a shard's ids, and dy. attrs.sample: the bucket's extents. */
+static enum status infer_row_sum(const struct node *node, struct op_shapes *s)
+{
+    const struct shape *order = s->in[0], *dy = s->in[2];
+
+    if (order->rank != 3 || dy->rank < 2 || dy->rank > 3 || dy->dim[0] != order->dim[0] ||
+        (dy->rank == 3 && dy->dim[1] != order->dim[1]))
+        return FAIL(STATUS_USAGE, "ids and gradient do not fit");
+    if (node->attrs.sample.rank != 1 ||
+        node->attrs.sample.dim[0] < node->attrs.rows * dy->dim[dy->rank - 1])
+        return FAIL(STATUS_USAGE, "the bucket is too small for the table");
+    s->out[0] = node->attrs.sample;
+    return STATUS_OK;
+}
+
+static double flops_row_sum(const struct node *node, const struct shape *const *in,
+                            const struct shape *out)
+{
+    (void)node, (void)out;
+    return (double)shape_count(in[0]) / 2 * (double)in[2]->dim[in[2]->rank - 1];
+}
+
+const struct op op_row_sum = {
+    .name = "row_sum",
+    .summary = "rows of a table's gradient summed over shards, those that occur alone",
+    .min_in = 3,
+    .max_in = 3,
+    .min_out = 1,
+    .max_out = 1,
+    .in_dtype = { DTYPE_I32, DTYPE_I32, DTYPE_F32 },
+    .split = { SPLIT_WHOLE },
+    .infer = infer_row_sum,
+    .flops = flops_row_sum,
+};
+
 const struct op op_all_reduce = {
     .name = "all_reduce",
     .summary = "sum over ranks, along the tree, to every rank",
@@ -90,6 +125,7 @@ const struct op op_all_gather = {
     .min_out = 1,
     .max_out = 1,
     .split = { SPLIT_WHOLE },
+    .any_dtype = true,
     .infer = infer_first,
 };
 

@@ -82,6 +82,7 @@ const struct op *const graph_ops[] = {
     &op_rows_sort,
     &op_shard_sum,
     &op_factor_sum,
+    &op_row_sum,
     &op_all_reduce,
     &op_reduce_scatter,
     &op_all_gather,

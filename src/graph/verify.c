@@ -17,7 +17,7 @@ static enum status verify_node(const struct graph *graph, const struct node *nod
         if (in->kind == VALUE_RESULT && !made[in->id])
             return FAIL(STATUS_MISMATCH, "input %s is used before it is made", in->name);
         const enum dtype wanted = i < GRAPH_IN ? node->op->in_dtype[i] : DTYPE_F32;
-        if (in->dtype != wanted)
+        if (in->dtype != wanted && !node->op->any_dtype)
             return FAIL(STATUS_MISMATCH, "input %s is %s, expected %s", in->name,
                         dtype_name(in->dtype), dtype_name(wanted));
         if (in->form == VALUE_ROWS && node->op->split[0] != SPLIT_WHOLE)

@@ -400,7 +400,7 @@ static void own_kernels_give_the_same_bits_on_every_processor(struct rng *rng)
         kernel_elementwise_rows_generic, kernel_dropout_rows_generic,
         kernel_reorder_rows_generic,     kernel_pool_rows_generic,
         kernel_loss_rows_generic,        kernel_batch_norm_rows_generic,
-        kernel_sequence_rows_generic,    kernel_embedding_rows_generic,
+        kernel_embedding_rows_generic,   kernel_sequence_rows_generic,
     };
 
     for (size_t i = 0; i < sizeof generic / sizeof generic[0]; i++) {

@@ -404,6 +404,30 @@ static void say_attention(struct rng *rng, const char *op, char text[KERNEL_TEXT
     say(text, " heads %d%s", heads, chance(rng, 60) ? " causal" : "");
 }
 
+/* An op about rows of a table: at times many ids of few rows. */
+static void say_embedding(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    const int n = between(rng, 1, 9), t = extent(rng, chance(rng, 10) ? 260 : 40);
+    const int rows = chance(rng, 10) ? between(rng, 250, 1100) : extent(rng, 70);
+    const int d = extent(rng, 260);
+
+    if (strcmp(op, "rows_sort") == 0) {
+        say(text, " %dx%d rows %d%s", n, t, rows, chance(rng, 50) ? " by_sample" : "");
+    } else if (strcmp(op, "embedding_mean_grad") == 0) {
+        say(text, " %dx%d %dx%d -> %dx%d", n, d, n, t, n, d);
+    } else if (strcmp(op, "embedding_grad") == 0) {
+        if (chance(rng, 50))
+            say(text, " %dx%dx%d %dx%d", n, t, d, n, t);
+        else
+            say(text, " %dx%d %dx%d", n, d, n, t);
+        if (chance(rng, 50))
+            say(text, " %dx%d", rows, d);
+        say(text, " -> %dx%d", rows, d);
+    } else {
+        say(text, " %dx%d %dx%d", n, t, rows, d);
+    }
+}
+
 /* conv1d, conv1d_max or max_over_time, or one of their gradients. */
 static void say_conv1d(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 {
@@ -456,30 +480,6 @@ static void say_columns(struct rng *rng, const char *op, char text[KERNEL_TEXT])
     }
     for (int i = between(rng, 1, KERNEL_IN); i > 0; i--)
         say(text, " %dx%d", m, extent(rng, 70));
-}
-
-/* An op about rows of a table: at times many ids of few rows. */
-static void say_embedding(struct rng *rng, const char *op, char text[KERNEL_TEXT])
-{
-    const int n = between(rng, 1, 9), t = extent(rng, chance(rng, 10) ? 260 : 40);
-    const int rows = chance(rng, 10) ? between(rng, 250, 1100) : extent(rng, 70);
-    const int d = extent(rng, 260);
-
-    if (strcmp(op, "rows_sort") == 0) {
-        say(text, " %dx%d rows %d%s", n, t, rows, chance(rng, 50) ? " by_sample" : "");
-    } else if (strcmp(op, "embedding_mean_grad") == 0) {
-        say(text, " %dx%d %dx%d -> %dx%d", n, d, n, t, n, d);
-    } else if (strcmp(op, "embedding_grad") == 0) {
-        if (chance(rng, 50))
-            say(text, " %dx%dx%d %dx%d", n, t, d, n, t);
-        else
-            say(text, " %dx%d %dx%d", n, d, n, t);
-        if (chance(rng, 50))
-            say(text, " %dx%d", rows, d);
-        say(text, " -> %dx%d", rows, d);
-    } else {
-        say(text, " %dx%d %dx%d", n, t, rows, d);
-    }
 }
 
 void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_problem *out)

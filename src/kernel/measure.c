@@ -173,10 +173,10 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
         fill_labels(data, count, free_places(problem), false, rng);
     else if (problem->in[i].dtype == DTYPE_I32 && strncmp(problem->op, "attention", 9) == 0)
         fill_ids(data, count, rng);
-    else if (problem->in[i].dtype == DTYPE_I32 && strstr(problem->op, "max_") != NULL)
-        fill_places(data, problem, rng);
     else if (problem->in[i].dtype == DTYPE_I32 && table_rows(problem) > 0)
         fill_rows(data, count, table_rows(problem), rng);
+    else if (problem->in[i].dtype == DTYPE_I32 && strstr(problem->op, "max_") != NULL)
+        fill_places(data, problem, rng);
     else if (problem->in[i].dtype == DTYPE_I32)
         fill_labels(data, count, problem->in[0].shape.dim[1],
                     strncmp(problem->op, "token_", 6) == 0, rng);

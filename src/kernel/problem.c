@@ -9,8 +9,7 @@
  *   e  elementwise: any shape; rank 4 is an image   r  the same, layout not fixed (reorder)
  *   l  labels (i32)   s  one number                t  a matrix of each shard
  *   q  sequences (N,T,D)                           d  ids of their tokens, or places (i32)
- *   f  filters along them (WIO)
- *   o  pairs of numbers (i32) for each of them
+ *   o  pairs of numbers (i32) for each of them     f  filters along them (WIO)
  *
  * Letters after the first `n` of a side are optional. Outputs of ops that are no gradients
  * follow from the inputs. A gradient is legal if the forward op, given the gradient's shapes,
@@ -157,8 +156,8 @@ static int rank_of(char role)
         return 2;
     case 't':
     case 'q':
-    case 'f':
     case 'o':
+    case 'f':
         return 3;
     case 'i':
     case 'p':
@@ -468,6 +467,45 @@ static enum status positions_shape(const struct kernel_problem *p, const struct 
     return STATUS_OK;
 }
 
+/* ids (N,T) and a table (V,D). */
+static struct shape embedding_shape(const struct kernel_problem *p)
+{
+    const struct shape *ids = &p->in[0].shape, *table = &p->in[1].shape;
+
+    return strcmp(p->op, "embedding") == 0 ? shape_3(ids->dim[0], ids->dim[1], table->dim[1])
+                                           : shape_2(ids->dim[0], table->dim[1]);
+}
+
+static enum status sort_shapes(const struct kernel_problem *p, struct shape out[KERNEL_OUT])
+{
+    const struct shape *ids = &p->in[0].shape;
+
+    if (p->attrs.rows < 1 || p->attrs.rows > INT32_MAX || shape_count(ids) > INT32_MAX / 2)
+        return FAIL(STATUS_USAGE, "%s: %lld ids of %lld rows", p->op,
+                    (long long)shape_count(ids), (long long)p->attrs.rows);
+    out[0] = shape_3(ids->dim[0], ids->dim[1], 2);
+    out[1] = shape_1(ROWS_BLOCKS + 1);
+    return STATUS_OK;
+}
+
+/* dy has a row an id or a row a sample; the table's rows are those of what is added to, too. */
+static enum status check_embedding_grad(const struct kernel_problem *p)
+{
+    const struct shape *dy = &p->in[0].shape, *ids = &p->in[1].shape, *dw = &p->out[0].shape;
+
+    if (strcmp(p->op, "embedding_mean_grad") == 0)
+        return dy->dim[0] == ids->dim[0] && shape_equal(dy, dw) ? STATUS_OK
+                                                                : disagree(p->op, dy, ids);
+    if (dy->rank < 2 || dy->rank > 3 || dy->dim[0] != ids->dim[0] ||
+        (dy->rank == 3 && dy->dim[1] != ids->dim[1]))
+        return disagree(p->op, dy, ids);
+    if (dw->dim[1] != dy->dim[dy->rank - 1] || (p->attrs.rows && dw->dim[0] != p->attrs.rows))
+        return disagree(p->op, dy, dw);
+    if (p->n_in > 2 && !shape_equal(&p->in[2].shape, dw))
+        return disagree(p->op, &p->in[2].shape, dw);
+    return STATUS_OK;
+}
+
 /* conv1d, or with `largest` conv1d_max, of x and w. */
 static enum status conv1d_shape(const struct kernel_problem *p, const struct shape *x,
                                 const struct shape *w, const struct shape *b, bool largest,
@@ -535,45 +573,6 @@ static enum status columns_shape(const struct kernel_problem *p, struct shape *o
         return FAIL(STATUS_USAGE, "%s: columns %lld to %lld of %lld", p->op, (long long)first,
                     (long long)(first + count), (long long)extents[1]);
     *out = shape_2(extents[0], count);
-    return STATUS_OK;
-}
-
-/* ids (N,T) and a table (V,D). */
-static struct shape embedding_shape(const struct kernel_problem *p)
-{
-    const struct shape *ids = &p->in[0].shape, *table = &p->in[1].shape;
-
-    return strcmp(p->op, "embedding") == 0 ? shape_3(ids->dim[0], ids->dim[1], table->dim[1])
-                                           : shape_2(ids->dim[0], table->dim[1]);
-}
-
-static enum status sort_shapes(const struct kernel_problem *p, struct shape out[KERNEL_OUT])
-{
-    const struct shape *ids = &p->in[0].shape;
-
-    if (p->attrs.rows < 1 || p->attrs.rows > INT32_MAX || shape_count(ids) > INT32_MAX / 2)
-        return FAIL(STATUS_USAGE, "%s: %lld ids of %lld rows", p->op,
-                    (long long)shape_count(ids), (long long)p->attrs.rows);
-    out[0] = shape_3(ids->dim[0], ids->dim[1], 2);
-    out[1] = shape_1(ROWS_BLOCKS + 1);
-    return STATUS_OK;
-}
-
-/* dy has a row an id or a row a sample; the table's rows are those of what is added to, too. */
-static enum status check_embedding_grad(const struct kernel_problem *p)
-{
-    const struct shape *dy = &p->in[0].shape, *ids = &p->in[1].shape, *dw = &p->out[0].shape;
-
-    if (strcmp(p->op, "embedding_mean_grad") == 0)
-        return dy->dim[0] == ids->dim[0] && shape_equal(dy, dw) ? STATUS_OK
-                                                                : disagree(p->op, dy, ids);
-    if (dy->rank < 2 || dy->rank > 3 || dy->dim[0] != ids->dim[0] ||
-        (dy->rank == 3 && dy->dim[1] != ids->dim[1]))
-        return disagree(p->op, dy, ids);
-    if (dw->dim[1] != dy->dim[dy->rank - 1] || (p->attrs.rows && dw->dim[0] != p->attrs.rows))
-        return disagree(p->op, dy, dw);
-    if (p->n_in > 2 && !shape_equal(&p->in[2].shape, dw))
-        return disagree(p->op, &p->in[2].shape, dw);
     return STATUS_OK;
 }
 

@@ -2,13 +2,17 @@
 /* update.h - optimizer updates and sums over flat ranges of f32.
  *
  * Elementwise: the result for an element does not depend on where a range
- * begins or ends, so any cut of the flat vector gives the same bits.
- * Ranges begin at a multiple of 16 elements from a 64-byte aligned base; counts are arbitrary.
+ * begins or ends, so any cut of the flat vector gives the same bits. Ranges that begin at a multiple
+ * of 16 elements from a 64-byte aligned base are quickest.
+ *
+ * Of a table of embeddings a step may update the rows alone that occur: a range a row. The others
+ * then keep their state (torch.optim.SparseAdam); corrections are those of the step's number.
  */
 #ifndef KERNEL_UPDATE_H
 #define KERNEL_UPDATE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "tensor/attr.h"
 
@@ -44,6 +48,17 @@ struct kernel_update {
 
 /* NULL if there is none of that name. */
 const struct kernel_update *kernel_update_find(const char *op);
+
+/* Rows of a table, by number. */
+struct kernel_row_list {
+    const float *table;
+    const int32_t *number; /* of the first; the next is `step` further. Below 0: left out */
+    size_t step;           /* 1 or 2 */
+    size_t count;          /* to be added */
+    size_t listed;         /* that the list goes on with, these included: they are asked for */
+};
+/* out[0..width) = their sum, in the list's order, beginning with 0. */
+void kernel_sum_rows(const struct kernel_row_list *list, size_t width, float *out);
 
 /* out[i] = a[i] + b[i]; out may be a or b. */
 void kernel_add(float *out, const float *a, const float *b, size_t count);

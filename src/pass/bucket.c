@@ -10,6 +10,8 @@
  *
  * Running averages, and what a step sees of them, are laid out in the same way, in buckets of their
  * own before all others: forward completes them.
+ *
+ * What is made from factors, and a table whose gradient has rows, has a bucket of its own.
  */
 #include <stdio.h>
 
@@ -89,6 +91,20 @@ bool pass_is_factored(const struct node *gradient, const struct pass_config *con
     return gain * config->batch * (k + n) <= k * n;
 }
 
+bool pass_has_rows(const struct node *gradient, const struct pass_config *config)
+{
+    /* Clipping needs the norm of all gradients before anything is updated. */
+    return gradient->op == &op_embedding_grad && gradient->n_in == 2 && !config->dense &&
+           !(config->optim.attrs.max_norm > 0);
+}
+
+/* Is the gradient one that has a bucket of its own? */
+static bool stands_alone(const struct value *value, const struct pass_config *config)
+{
+    return pass_is_factored(value->gradient->maker, config) ||
+           pass_has_rows(value->gradient->maker, config);
+}
+
 static int64_t group_count(struct value *const *params, int first, int last)
 {
     int64_t count = 0;
@@ -117,9 +133,8 @@ static int bucket_begin(struct value *const *values, int end, const struct pass_
     int first = group_begin(values, end - 1);
     int64_t count = group_count(values, first, end - 1);
 
-    /* What is made from factors has a bucket of its own. */
-    while (first > 0 && !pass_is_factored(values[first]->gradient->maker, config) &&
-           !pass_is_factored(values[first - 1]->gradient->maker, config)) {
+    while (first > 0 && !stands_alone(values[first], config) &&
+           !stands_alone(values[first - 1], config)) {
         const int next = group_begin(values, first - 1);
         const int64_t more = group_count(values, next, first - 1);
         if ((count + more) * (int64_t)sizeof(float) > most)

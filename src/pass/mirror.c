@@ -10,7 +10,8 @@
  * every rank, with a p-th of the update's work. The loss goes through all_reduce.
  *
  * A gradient that is made from its factors is not reduced at all: the factors go to every rank, and
- * each makes the whole sum of its part: all_gather, all_gather -> factor_sum -> update -> all_gather.
+ * each makes the whole sum of its part: all_gather, all_gather -> factor_sum -> update -> all_gather. So do
+ * the sorted ids and dy of a gradient that has rows, to row_sum.
  */
 #include <stdio.h>
 
@@ -31,7 +32,7 @@ static struct node *make(struct graph *graph, const struct op *op, struct value 
 static enum status run_mirror(struct graph *graph, const struct pass_config *config)
 {
     const int n_before = graph_node_count(graph);
-    struct node **order = graph_alloc(graph, 3 * (size_t)n_before + 1, sizeof(struct node *));
+    struct node **order = graph_alloc(graph, 4 * (size_t)n_before + 1, sizeof(struct node *));
     int count = 0;
 
     TRY(graph_status(graph));
@@ -42,10 +43,10 @@ static enum status run_mirror(struct graph *graph, const struct pass_config *con
         struct node *node = graph_node(graph, n);
         struct node *more = NULL;
 
-        if (node->op ==
-            &op_factor_sum) { /* the factors go to every rank, each makes its part */
+        if (node->op == &op_factor_sum || node->op == &op_row_sum) {
+            /* What it is made from goes to every rank, and each makes its part. */
             graph_set_phase(graph, PHASE_REDUCE);
-            for (int i = 0; i < 2; i++) {
+            for (int i = 0; i < node->n_in; i++) {
                 struct node *gather =
                     make(graph, &op_all_gather, node->in[i], "all", node->attrs.bucket);
                 if (!gather)

@@ -21,8 +21,9 @@ struct pass_config {
     int ranks;
     int64_t bucket_bytes; /* a bucket is closed before it grows past this; 0 picks */
     bool factors;         /* exchange factors instead of gradients where they are smaller */
-    bool recompute;       /* make activations again for backward instead of keeping them */
-    bool sync_norm;       /* batch statistics of the whole step, not of each shard */
+    bool dense;     /* gradients of embeddings have all rows, not those alone that occur */
+    bool recompute; /* make activations again for backward instead of keeping them */
+    bool sync_norm; /* batch statistics of the whole step, not of each shard */
     struct optim_config optim;
 };
 
@@ -46,6 +47,10 @@ extern const struct pass *const pass_evaluation[];
 /* Is this weight gradient x^T dy made from its factors after the ranks exchanged those? The gradient of a
  * linear layer of k inputs and n outputs has k n numbers, its factors have batch (k + n). */
 bool pass_is_factored(const struct node *gradient, const struct pass_config *config);
+
+/* Is this gradient of a table of embeddings held as the rows that occur? If only one node reads the
+ * table: then the sum of the rows of dy is all of it. */
+bool pass_has_rows(const struct node *gradient, const struct pass_config *config);
 
 /* The flat values of bucket b, by what they hold: "param", "grad" or a state's name. */
 struct value *pass_bucket_value(const struct graph *graph, int bucket, const char *what);

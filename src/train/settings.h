@@ -23,13 +23,13 @@ struct settings {
     char data[SETTINGS_TEXT];  /* "" is the model's usual */
     char strategy[32], split[64], sync[64], meet[64]; /* "" is not given */
     char device[32];
-    int64_t ranks, threads, shards; /* 0 picks */
-    int64_t batch, epochs, steps;   /* steps 0: epochs decide */
-    int64_t limit;                  /* samples used of each split; 0 is all */
-    char tokenizer[SETTINGS_TEXT];     /* of text; "" is the data set's usual */
-    int64_t min_count, vocab, length;  /* of text; 0 picks */
+    int64_t ranks, threads, shards;   /* 0 picks */
+    int64_t batch, epochs, steps;     /* steps 0: epochs decide */
+    int64_t limit;                    /* samples used of each split; 0 is all */
+    char tokenizer[SETTINGS_TEXT];    /* of text; "" is the data set's usual */
+    int64_t min_count, vocab, length; /* of text; 0 picks */
     char optimizer[32], schedule[32]; /* optimizer "": the model's usual */
-    double lr; /* NaN here and below: the optimizer's default */
+    double lr;                        /* NaN here and below: the optimizer's default */
     double momentum, weight_decay, beta1, beta2, epsilon;
     bool nesterov;
     double gamma, final_lr;

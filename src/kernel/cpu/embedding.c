@@ -2,9 +2,7 @@
 /* embedding.c - rows of a table by number: their copies, means and sums, and the order of ids.
  *
  * All of it is bound by memory: rows stand anywhere in a table, so the next ones are asked for while
- * one is worked on, and a sum of rows stays in registers, up to SUM_BLOCKS blocks of columns at a
- * time. Rows are added in the order of their ids, starting from zero, whatever the instruction
- * set and the pool.
+ * one is worked on. Sums of rows are those of sum_rows.h, in the order of the ids.
  *
  * Bytes for n ids of D columns and V rows: embedding 8 n D, embedding_mean 4 n D, embedding_grad
  * 12 n D and 4 V D, rows_sort some 40 n.
@@ -13,97 +11,10 @@
 #include <string.h>
 
 #include "kernel/cpu/rows.h"
-#include "kernel/cpu/simd_block.h"
+#include "kernel/cpu/sum_rows.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
-/* Blocks of a sum that registers hold, and how many rows ahead are asked for. */
-#ifdef __AVX512F__
-enum { SUM_BLOCKS = 8 };
-#else
-enum { SUM_BLOCKS = 4 };
-#endif
-enum { AHEAD = 12, LINE = 16 /* floats */ };
-
-/* The rows of a table, (V,D), that are read or added to, and a list of their numbers. */
-struct rows {
-    const float *table;
-    size_t d;
-    const int32_t *number; /* below 0: left out */
-    size_t count;          /* to be added */
-    size_t listed;         /* that follow in the list, these included: they are asked for */
-};
-
-INLINE void fetch_row(const float *row, size_t columns)
-{
-    for (size_t j = 0; j < columns; j += LINE)
-        __builtin_prefetch(row + j, 0, 3);
-    __builtin_prefetch(row + columns - 1, 0, 3);
-}
-
-/* Columns [column, column + width) of the sum of rows, divided; width is within the last block. */
-INLINE void sum_blocks(const struct rows *rows, size_t step, size_t column, size_t width,
-                       const size_t blocks, float divisor, float *out)
-{
-    const size_t last = width - (blocks - 1) * SIMD_LANES;
-    struct simd_floats sum[SUM_BLOCKS];
-
-    for (size_t b = 0; b < blocks; b++)
-        sum[b] = simd_set(0);
-    for (size_t i = 0; i < rows->count; i++) {
-        const int32_t row = rows->number[i * step];
-        const float *x = rows->table + (size_t)row * rows->d + column;
-
-        if (i + AHEAD < rows->listed && rows->number[(i + AHEAD) * step] >= 0)
-            fetch_row(rows->table + (size_t)rows->number[(i + AHEAD) * step] * rows->d + column,
-                      width);
-        if (row < 0)
-            continue;
-        for (size_t b = 0; b < blocks - 1; b++)
-            sum[b] = simd_add(sum[b], simd_load(x + b * SIMD_LANES, SIMD_LANES, 0));
-        sum[blocks - 1] =
-            simd_add(sum[blocks - 1], simd_load(x + (blocks - 1) * SIMD_LANES, last, 0));
-    }
-    for (size_t b = 0; b < blocks; b++)
-        simd_store(divisor == 1 ? sum[b] : simd_divide(sum[b], divisor),
-                   b < blocks - 1 ? SIMD_LANES : last, out + column + b * SIMD_LANES);
-}
-
-/* out[0..d) = the sum of rows divided by a number. */
-INLINE void sum_rows(const struct rows *rows, size_t step, float divisor, float *out)
-{
-    for (size_t column = 0; column < rows->d; column += SUM_BLOCKS * SIMD_LANES) {
-        const size_t width = simd_min(rows->d - column, SUM_BLOCKS * SIMD_LANES);
-
-        switch ((width + SIMD_LANES - 1) / SIMD_LANES) {
-        case 1:
-            sum_blocks(rows, step, column, width, 1, divisor, out);
-            break;
-        case 2:
-            sum_blocks(rows, step, column, width, 2, divisor, out);
-            break;
-        case 3:
-            sum_blocks(rows, step, column, width, 3, divisor, out);
-            break;
-        case 4:
-            sum_blocks(rows, step, column, width, 4, divisor, out);
-            break;
-#ifdef __AVX512F__
-        case 5:
-            sum_blocks(rows, step, column, width, 5, divisor, out);
-            break;
-        case 6:
-            sum_blocks(rows, step, column, width, 6, divisor, out);
-            break;
-        case 7:
-            sum_blocks(rows, step, column, width, 7, divisor, out);
-            break;
-        default:
-            sum_blocks(rows, step, column, width, 8, divisor, out);
-#endif
-        }
-    }
-}
+/* Rows ahead of the one that is worked on that are asked for. */
+enum { AHEAD = SUM_AHEAD };
 
 /* Copies --------------------------------------------------------------------------------- */
 
@@ -165,12 +76,12 @@ static void mean_range(const struct kernel_call *call, size_t from, size_t to)
         const int32_t *ids = (const int32_t *)call->in[0] + i * length;
         const struct counts counts = count_ids(ids, length, n_rows);
         float *y = (float *)call->out[0] + i * d;
-        const struct rows rows = { call->in[1], d, ids, length, length };
+        const struct kernel_row_list rows = { call->in[1], ids, 1, length, length };
 
         if (counts.beyond)
             fill(y, d, NAN);
         else
-            sum_rows(&rows, 1, counts.counted ? (float)counts.counted : 1, y);
+            sum_rows(&rows, 1, d, counts.counted ? (float)counts.counted : 1, y);
     }
 }
 

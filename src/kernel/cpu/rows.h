@@ -17,30 +17,31 @@ extern const struct kernel kernel_reorder_rows_generic[];
 extern const struct kernel kernel_pool_rows_generic[];
 extern const struct kernel kernel_loss_rows_generic[];
 extern const struct kernel kernel_batch_norm_rows_generic[];
-extern const struct kernel kernel_sequence_rows_generic[];
 extern const struct kernel kernel_embedding_rows_generic[];
+extern const struct kernel kernel_sequence_rows_generic[];
 extern const struct kernel kernel_elementwise_rows_avx2[];
 extern const struct kernel kernel_dropout_rows_avx2[];
 extern const struct kernel kernel_reorder_rows_avx2[];
 extern const struct kernel kernel_pool_rows_avx2[];
 extern const struct kernel kernel_loss_rows_avx2[];
 extern const struct kernel kernel_batch_norm_rows_avx2[];
-extern const struct kernel kernel_sequence_rows_avx2[];
 extern const struct kernel kernel_embedding_rows_avx2[];
+extern const struct kernel kernel_sequence_rows_avx2[];
 extern const struct kernel kernel_elementwise_rows_avx512[];
 extern const struct kernel kernel_dropout_rows_avx512[];
 extern const struct kernel kernel_reorder_rows_avx512[];
 extern const struct kernel kernel_pool_rows_avx512[];
 extern const struct kernel kernel_loss_rows_avx512[];
 extern const struct kernel kernel_batch_norm_rows_avx512[];
-extern const struct kernel kernel_sequence_rows_avx512[];
 extern const struct kernel kernel_embedding_rows_avx512[];
+extern const struct kernel kernel_sequence_rows_avx512[];
 
 /* What kernel/update.h offers, likewise compiled once for each instruction set. */
 struct kernel_update_code {
     kernel_update_fn *sgd, *adam, *average;
     void (*add)(float *out, const float *a, const float *b, size_t count);
     double (*sum_squares)(const float *data, size_t count);
+    void (*sum_rows)(const struct kernel_row_list *list, size_t width, float *out);
 };
 
 extern const struct kernel_update_code kernel_update_code_generic;

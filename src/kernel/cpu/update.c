@@ -8,9 +8,7 @@
 #include <math.h>
 
 #include "kernel/cpu/rows.h"
-#include "kernel/cpu/simd.h"
-
-#define INLINE static inline __attribute__((always_inline))
+#include "kernel/cpu/sum_rows.h"
 
 enum momentum { MOMENTUM_NONE, MOMENTUM_FIRST, MOMENTUM_LATER };
 
@@ -124,10 +122,19 @@ static double sum_squares(const float *data, size_t count)
     return simd_sum_double(lane);
 }
 
+static void add_rows(const struct kernel_row_list *list, size_t width, float *out)
+{
+    if (list->step == 2)
+        sum_rows(list, 2, width, 1, out);
+    else
+        sum_rows(list, 1, width, 1, out);
+}
+
 const struct kernel_update_code SIMD_TABLE(kernel_update_code) = {
     .sgd = sgd_update,
     .adam = adam_update,
     .average = average_update,
     .add = add,
     .sum_squares = sum_squares,
+    .sum_rows = add_rows,
 };

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: MIT */
+/* rows.c - tables of embeddings, of which a step touches some rows: their sums and updates.
+ *
+ * A shard leaves its ids in ascending order, each with the number of its row of dy, and dy itself in
+ * its record (pass/split_batch.c). When all lanes have announced the bucket, each takes a range of
+ * ids, walks all shards' lists at once, and for each id that occurs adds its rows of dy, shard by shard in
+ * the order of their places, then over the shards along their tree, and updates that row of the
+ * table and of its state at once. Rows that do not occur stay as they are, state included.
+ *
+ *   shard 0   1 1 4 9       id 1: (dy0 + dy0) + dy1       id 4: dy0 + (dy2 + dy2)
+ *   shard 1   1 7           id 7: dy1                     id 9: dy0
+ *   shard 2   4 4
+ *
+ * A shard without the id is left out of the tree, which is as good as adding its zero: sums begin with
+ * +0, so that none is -0. The bits are those of the dense gradient's sum.
+ *
+ * Ranges are cut so that adding and updating take all lanes about as long: a row that occurs costs
+ * as much as some additions. How many different ids a range has is not known but bounded by its length
+ * and by how often they occur, for each of the ROWS_BLOCKS blocks that rows_sort notes. The cuts
+ * are a function of the lists, so that all lanes find the same; they never change a bit.
+ */
+#include <string.h>
+
+#include "exec/state.h"
+#include "graph/op.h"
+#include "kernel/update.h"
+
+enum {
+    FETCH_AHEAD =
+        16,   /* places of a list by which a table's rows are asked for before they are used */
+    LINE = 16 /* floats */
+};
+
+/* An id and its row of dy, as rows_sort gives them. */
+struct pair {
+    int32_t id, row;
+};
+
+/* What one shard gives to a bucket. */
+struct list {
+    const struct pair *pairs;
+    const int32_t *begin; /* of each block of ids */
+    const float *dy;
+};
+
+static struct list list_of(const struct exec *exec, const struct row_sum *r, int64_t shard)
+{
+    const char *record = exec->records + (size_t)shard * exec->record;
+
+    return (struct list){ (const struct pair *)(record + r->order),
+                          (const int32_t *)(record + r->begin),
+                          (const float *)(record + r->dy) };
+}
+
+enum status rows_find(struct exec *exec, const struct node *node)
+{
+    const int b = node->attrs.bucket;
+    struct row_sum *r = &exec->row_sums[b];
+
+    r->is_used = true;
+    r->rows = node->attrs.rows;
+    r->width = node->in[2]->shape.dim[node->in[2]->shape.rank - 1];
+    TRY(exec_place_factor(exec, node->in[0], b, &r->order));
+    TRY(exec_place_factor(exec, node->in[1], b, &r->begin));
+    return exec_place_factor(exec, node->in[2], b, &r->dy);
+}
+
+void rows_leave_empty(const struct lane *lane, int b)
+{
+    const struct row_sum *r = &lane->exec->row_sums[b];
+
+    memset(lane->bases[BASE_FACTOR] + r->begin, 0, (ROWS_BLOCKS + 1) * sizeof(int32_t));
+}
+
+/* Ranges ----------------------------------------------------------------------------------- */
+
+/* First of pairs[low..high) whose id is not below `id`. */
+static int32_t first_from(const struct pair *pairs, int32_t low, int32_t high, int64_t id)
+{
+    while (low < high) {
+        const int32_t middle = low + (high - low) / 2;
+        if (pairs[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* What `entries` additions to at most `ids` rows cost, in additions of a row. */
+static int64_t cost_of(const struct exec *exec, int64_t entries, int64_t ids)
+{
+    return entries + (entries < ids ? entries : ids) * (3 + 3 * exec->n_states);
+}
+
+static int64_t block_length(const struct row_sum *r)
+{
+    return (r->rows + ROWS_BLOCKS - 1) / ROWS_BLOCKS;
+}
+
+/* How often ids of block k below `end` occur, in all shards. */
+static int64_t entries_below(const struct exec *exec, const struct row_sum *r, int64_t k,
+                             int64_t end)
+{
+    int64_t entries = 0;
+
+    for (int64_t v = 0; v < exec->config.shards; v++) {
+        const struct list list = list_of(exec, r, v);
+        entries +=
+            first_from(list.pairs, list.begin[k], list.begin[k + 1], end) - list.begin[k];
+    }
+    return entries;
+}
+
+static int64_t entries_of(const struct exec *exec, const struct row_sum *r, int64_t k)
+{
+    int64_t entries = 0;
+
+    for (int64_t v = 0; v < exec->config.shards; v++) {
+        const struct list list = list_of(exec, r, v);
+        entries += list.begin[k + 1] - list.begin[k];
+    }
+    return entries;
+}
+
+/* The largest id below which `target`, at most the cost of the whole, is not passed. */
+static int64_t cut_at(const struct exec *exec, const struct row_sum *r, int64_t target)
+{
+    const int64_t length = block_length(r);
+    int64_t k = 0, spent = 0;
+
+    for (; k < ROWS_BLOCKS; k++) {
+        const int64_t cost = cost_of(exec, entries_of(exec, r, k), length);
+        if (spent + cost > target)
+            break;
+        spent += cost;
+    }
+    if (k == ROWS_BLOCKS)
+        return r->rows;
+    int64_t low = k * length, high = low + length; /* low does not pass the target, high does */
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        const int64_t entries = entries_below(exec, r, k, middle);
+        if (spent + cost_of(exec, entries, middle - k * length) > target)
+            high = middle;
+        else
+            low = middle;
+    }
+    return low;
+}
+
+/* Work ------------------------------------------------------------------------------------- */
+
+/* A shard's list while it is walked. */
+struct cursor {
+    const struct pair *next, *end;
+    const float *dy;
+};
+
+struct work {
+    struct lane *lane;
+    int bucket;
+    const struct kernel_update_step *numbers;
+    int64_t parts,
+        first;      /* the range of ids is cut into so many; those of this lane begin here */
+    int64_t cost;   /* of the whole */
+    size_t scratch; /* bytes of a thread */
+};
+
+static size_t row_floats(const struct row_sum *r)
+{
+    return (size_t)(r->width + LINE - 1) / LINE * LINE;
+}
+
+size_t rows_scratch(const struct exec *exec)
+{
+    const size_t shards = (size_t)exec->config.shards;
+    size_t most = 0;
+
+    for (int b = 0; b < exec->buckets.count; b++) {
+        if (exec->row_sums[b].is_used && row_floats(&exec->row_sums[b]) > most)
+            most = row_floats(&exec->row_sums[b]);
+    }
+    return most == 0 ? 0
+                     : TREE_DEPTH * most * sizeof(float) +
+                           shards * (sizeof(struct cursor) + sizeof(int32_t));
+}
+
+/* Asks for a row of the table and of its state: other lanes have read it since. */
+static void fetch_row(const struct exec *exec, size_t at, size_t width)
+{
+    for (size_t i = at; i < at + width; i += LINE)
+        __builtin_prefetch(exec->param + i, 1, 2);
+    for (int k = 0; k < exec->n_states; k++) {
+        for (size_t i = at; i < at + width; i += LINE)
+            __builtin_prefetch(exec->state[k] + i, 1, 2);
+    }
+}
+
+/* Levels above the leaves at which two shards come together. */
+static int meeting(int64_t a, int64_t b)
+{
+    return a == b ? 0 : 64 - __builtin_clzll((unsigned long long)(a ^ b));
+}
+
+/* Partial sums of one row, from left to right, each with some shard that it is the sum of. */
+struct sums {
+    float *data;
+    size_t floats, width;
+    int64_t shard[TREE_DEPTH];
+    int count;
+};
+
+static void add_last_two(struct sums *sums)
+{
+    float *left = sums->data + (size_t)(sums->count - 2) * sums->floats;
+
+    kernel_add(left, left, left + sums->floats, sums->width);
+    sums->count--;
+}
+
+/* Room for the sum of a shard to the right of all there are: first what meets below is added. */
+static float *push(struct sums *sums, int64_t shard)
+{
+    while (sums->count > 1 &&
+           meeting(sums->shard[sums->count - 2], sums->shard[sums->count - 1]) <
+               meeting(sums->shard[sums->count - 1], shard))
+        add_last_two(sums);
+    BUG_ON(sums->count == TREE_DEPTH);
+    sums->shard[sums->count] = shard;
+    return sums->data + (size_t)sums->count++ * sums->floats;
+}
+
+/* The end of the pairs of the first one's id. Asks for table rows on the way. */
+static const struct pair *run_end(const struct exec *exec, size_t table, size_t width,
+                                  const struct cursor *cursor)
+{
+    const struct pair *pair = cursor->next;
+    const int32_t id = pair->id;
+
+    for (; pair < cursor->end && pair->id == id; pair++) {
+        const struct pair *ahead = pair + FETCH_AHEAD;
+        if (ahead < cursor->end && ahead->id != ahead[-1].id)
+            fetch_row(exec, table + (size_t)ahead->id * width, width);
+    }
+    return pair;
+}
+
+/* Sums and updates the rows of all ids in the cursors' lists. */
+static void walk(const struct work *work, struct cursor *cursors, int32_t *heads,
+                 struct sums *sums)
+{
+    const struct exec *exec = work->lane->exec;
+    const struct update *update = &exec->updates[work->bucket];
+    const int64_t shards = exec->config.shards;
+    const size_t table = (size_t)exec->buckets.begin[work->bucket], width = sums->width;
+
+    for (;;) {
+        float *state[KERNEL_STATES] = { NULL };
+        int32_t id = INT32_MAX;
+
+        for (int64_t v = 0; v < shards; v++)
+            id = heads[v] < id ? heads[v] : id;
+        if (id == INT32_MAX)
+            return;
+        sums->count = 0;
+        for (int64_t v = 0; v < shards; v++) {
+            struct cursor *cursor = &cursors[v];
+            if (heads[v] != id)
+                continue;
+            const struct pair *end = run_end(exec, table, width, cursor);
+            const struct kernel_row_list list = { .table = cursor->dy,
+                                                  .number = &cursor->next->row,
+                                                  .step = 2,
+                                                  .count = (size_t)(end - cursor->next),
+                                                  .listed =
+                                                      (size_t)(cursor->end - cursor->next) };
+            kernel_sum_rows(&list, width, push(sums, v));
+            cursor->next = end;
+            heads[v] = end < cursor->end ? end->id : INT32_MAX;
+        }
+        while (sums->count > 1)
+            add_last_two(sums);
+        const size_t at = table + (size_t)id * width;
+        for (int i = 0; i < exec->n_states; i++)
+            state[i] = exec->state[i] + at;
+        update->kernel->run(exec->param + at, sums->data, state, width, &update->attrs,
+                            work->numbers);
+    }
+}
+
+/* One thread's range of ids. */
+static void do_range(void *arg, size_t i)
+{
+    const struct work *work = arg;
+    const struct exec *exec = work->lane->exec;
+    const struct row_sum *r = &exec->row_sums[work->bucket];
+    const int64_t shards = exec->config.shards, part = work->first + (int64_t)i;
+    const int64_t begin = cut_at(exec, r, work->cost * part / work->parts);
+    const int64_t end = part + 1 == work->parts
+                            ? r->rows
+                            : cut_at(exec, r, work->cost * (part + 1) / work->parts);
+    const int64_t length = block_length(r);
+    struct sums sums = { .data = (float *)((char *)work->lane->scratch + i * work->scratch),
+                         .floats = row_floats(r),
+                         .width = (size_t)r->width };
+    struct cursor *cursors = (struct cursor *)(sums.data + TREE_DEPTH * sums.floats);
+    int32_t *heads = (int32_t *)(cursors + shards);
+
+    if (begin >= end)
+        return;
+    for (int64_t v = 0; v < shards; v++) {
+        const struct list list = list_of(exec, r, v);
+        const int64_t first = begin / length, last = (end - 1) / length;
+        struct cursor *cursor = &cursors[v];
+
+        cursor->dy = list.dy;
+        cursor->next = list.pairs +
+                       first_from(list.pairs, list.begin[first], list.begin[first + 1], begin);
+        cursor->end =
+            list.pairs + first_from(list.pairs, list.begin[last], list.begin[last + 1], end);
+        heads[v] = cursor->next < cursor->end ? cursor->next->id : INT32_MAX;
+    }
+    walk(work, cursors, heads, &sums);
+}
+
+void rows_update(struct lane *lane, int b, const struct kernel_update_step *numbers)
+{
+    const struct exec *exec = lane->exec;
+    const struct row_sum *r = &exec->row_sums[b];
+    const int threads = lane->pool ? pool_size(lane->pool) : 1;
+    struct work work = { .lane = lane,
+                         .bucket = b,
+                         .numbers = numbers,
+                         .parts = (int64_t)exec->all_lanes * threads,
+                         .first = (int64_t)lane->number * threads,
+                         .scratch = reduce_scratch(lane) };
+
+    for (int64_t k = 0; k < ROWS_BLOCKS; k++)
+        work.cost += cost_of(exec, entries_of(exec, r, k), block_length(r));
+    pool_for(lane->pool, (size_t)threads, do_range, &work);
+}
