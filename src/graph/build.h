@@ -21,6 +21,9 @@ struct value *build_linear_tied(struct graph *graph, const char *name, struct va
 /* Rows of a new table (rows, width) by ids (N, T): (N, T, width). -1 is padding: zeros. */
 struct value *build_embedding(struct graph *graph, const char *name, struct value *ids,
                               int64_t rows, int64_t width);
+/* Rows of a table that is there. */
+struct value *build_embedding_of(struct graph *graph, const char *name, struct value *ids,
+                                 struct value *table);
 /* Their mean over each sample's ids, padding left out: (N, width). */
 struct value *build_embedding_mean(struct graph *graph, const char *name, struct value *ids,
                                    int64_t rows, int64_t width);

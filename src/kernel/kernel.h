@@ -201,7 +201,7 @@ struct kernel {
     void (*release)(void *state);
     /* Runs. Inputs and outputs do not overlap, except that where an output has the same type
      * and shape as input 0 in an elementwise op (bias, activations and their
-     * gradients, add, dropout) or token_cross_entropy_grad they may be the same buffer, and so may
+     * gradients, add, add_positions, dropout) or token_cross_entropy_grad they may be the same buffer, and so may
      * embedding_grad's output and its base. Must not allocate. */
     void (*run)(const struct kernel_call *call);
 };

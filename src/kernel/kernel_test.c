@@ -344,10 +344,15 @@ static void large_problems_agree_with_the_reference(void)
 /* Where kernel.h allows it, an output may be input 0's buffer. */
 static void elementwise_ops_run_in_place(struct rng *rng)
 {
-    static const char *const ops[] = {
-        "bias",       "relu",    "relu_grad",    "add",   "dropout",
-        "relu6_grad", "sigmoid", "sigmoid_grad", "relu6", "token_cross_entropy_grad"
-    };
+    static const char *const ops[] = { "bias",         "relu",
+                                       "relu_grad",    "add",
+                                       "dropout",      "relu6_grad",
+                                       "sigmoid",      "sigmoid_grad",
+                                       "relu6",        "token_cross_entropy_grad",
+                                       "tanh",         "tanh_grad",
+                                       "gelu",         "gelu_grad",
+                                       "gelu_tanh",    "gelu_tanh_grad",
+                                       "add_positions" };
     struct kernel_problem problem;
     const struct kernel *kernel;
     size_t at = 0;
@@ -400,6 +405,8 @@ static void own_kernels_give_the_same_bits_on_every_processor(struct rng *rng)
         kernel_elementwise_rows_generic, kernel_dropout_rows_generic,
         kernel_reorder_rows_generic,     kernel_pool_rows_generic,
         kernel_loss_rows_generic,        kernel_batch_norm_rows_generic,
+        kernel_gelu_rows_generic,        kernel_layer_norm_rows_generic,
+        kernel_positions_rows_generic,   kernel_attention_step_rows_generic,
         kernel_embedding_rows_generic,   kernel_sequence_rows_generic,
     };
 

@@ -10,7 +10,8 @@
 #include "graph/build.h"
 
 extern const struct model model_mlp, model_cnn, model_lenet, model_vgg11, model_vgg11_bn,
-    model_resnet18, model_mobilenet_v2, model_conv_autoencoder, model_nbow, model_textcnn;
+    model_resnet18, model_mobilenet_v2, model_conv_autoencoder, model_nbow, model_gpt,
+    model_textcnn;
 
 const struct model *const model_table[] = {
     &model_mlp,
@@ -22,6 +23,7 @@ const struct model *const model_table[] = {
     &model_mobilenet_v2,
     &model_conv_autoencoder,
     &model_nbow,
+    &model_gpt,
     &model_textcnn,
     NULL,
 };

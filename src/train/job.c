@@ -232,6 +232,7 @@ static enum status make_graphs(struct job *job, const char *after)
         .ranks = (int)s->ranks,
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
         .factors = s->factors,
+        .dense = s->dense,
         .recompute = s->recompute,
         .sync_norm = s->sync_batch_norm,
         .optim = job->optim,
