@@ -40,6 +40,14 @@ struct value *build_conv2d(struct graph *graph, const char *name, struct value *
 /* To (h-1)*stride - 2*pad + kernel + output_pad rows, and as many columns of the width. */
 struct value *build_conv2d_transpose(struct graph *graph, const char *name, struct value *x,
                                      struct build_conv conv);
+/* Along sequences (N, T, C) -> (N, T-kernel+1, filters); a shorter sequence is followed by zeros. */
+struct value *build_conv1d(struct graph *graph, const char *name, struct value *x,
+                           int64_t filters, int kernel);
+/* (N, T, C) -> (N, C): the largest along T. */
+struct value *build_max_over_time(struct graph *graph, const char *name, struct value *x);
+/* Up to GRAPH_IN values side by side, along their last extent. */
+struct value *build_concat(struct graph *graph, const char *name, struct value *const *parts,
+                           int count);
 struct value *build_relu(struct graph *graph, const char *name, struct value *x);
 struct value *build_relu6(struct graph *graph, const char *name, struct value *x);
 struct value *build_sigmoid(struct graph *graph, const char *name, struct value *x);
