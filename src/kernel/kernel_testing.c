@@ -383,7 +383,7 @@ static void say_attention(struct rng *rng, const char *op, char text[KERNEL_TEXT
 {
     static const int sizes[] = { 1, 4, 8, 16, 24, 32, 64, 65, 128 };
     const int n = between(rng, 1, 3), heads = between(rng, 1, 3);
-    const int t = chance(rng, 50) ? between(rng, 1, 20) : between(rng, 20, 100);
+    const int t = chance(rng, 75) ? between(rng, 1, 20) : between(rng, 20, 70);
     const int d = heads * sizes[rng_below(rng, sizeof sizes / sizeof sizes[0])];
     const bool masked = chance(rng, 40);
 

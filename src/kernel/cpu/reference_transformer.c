@@ -267,31 +267,42 @@ static double score(const float *q, const float *k, int64_t size)
     return sum / sqrt((double)size);
 }
 
-/* Token i of one head; returns its lse. */
-static double attend(const struct head *head, int64_t i, float *y)
+/* Weights of n scores, of which a token sees none that is -infinity; returns their lse. */
+static double weigh(double *weight, int64_t n)
 {
-    const float *q = head->q + i * head->row;
     double largest = -INFINITY, sum = 0;
 
-    for (int64_t j = 0; j < head->tokens; j++) {
-        if (sees(head, i, j))
-            largest = fmax(largest, score(q, head->k + j * head->row, head->size));
-    }
-    for (int64_t j = 0; j < head->tokens; j++) {
-        if (sees(head, i, j))
-            sum += exp(score(q, head->k + j * head->row, head->size) - largest);
-    }
+    for (int64_t j = 0; j < n; j++)
+        largest = fmax(largest, weight[j]);
+    for (int64_t j = 0; j < n; j++)
+        sum += weight[j] > -INFINITY ? exp(weight[j] - largest) : 0;
     const double lse = sum > 0 ? largest + log(sum) : (double)FLT_MAX;
+    for (int64_t j = 0; j < n; j++)
+        weight[j] = exp(weight[j] - lse);
+    return lse;
+}
+
+/* Token i of one head; returns its lse. */
+static double attend(const struct head *head, int64_t i, double *weight, float *y)
+{
+    for (int64_t j = 0; j < head->tokens; j++)
+        weight[j] = sees(head, i, j)
+                        ? score(head->q + i * head->row, head->k + j * head->row, head->size)
+                        : -INFINITY;
+    const double lse = weigh(weight, head->tokens);
     for (int64_t d = 0; d < head->size; d++) {
         double mean = 0;
-        for (int64_t j = 0; j < head->tokens; j++) {
-            if (sees(head, i, j))
-                mean += exp(score(q, head->k + j * head->row, head->size) - lse) *
-                        (double)head->v[j * head->row + d];
-        }
+        for (int64_t j = 0; j < head->tokens; j++)
+            mean += weight[j] * (double)head->v[j * head->row + d];
         y[d] = (float)mean;
     }
     return lse;
+}
+
+/* Scratch: a weight a token that is seen. */
+size_t reference_attention_scratch(const struct kernel_problem *problem)
+{
+    return (size_t)problem->in[0].shape.dim[1] * sizeof(double);
 }
 
 void reference_attention(const struct kernel_call *call)
@@ -305,7 +316,7 @@ void reference_attention(const struct kernel_call *call)
             float *y = (float *)call->out[0] + n * head.tokens * head.out_row + h * head.size;
             float *lse = (float *)call->out[1] + n * head.tokens * heads + h;
             for (int64_t i = 0; i < head.tokens; i++)
-                lse[i * heads] = (float)attend(&head, i, y + i * head.out_row);
+                lse[i * heads] = (float)attend(&head, i, call->scratch, y + i * head.out_row);
         }
     }
 }
@@ -393,24 +404,24 @@ static const float *step_key(const struct head *head, const float *cache, int64_
 }
 
 static void attend_step(const struct head *head, const float *cache, int64_t first, int64_t i,
-                        float *y)
+                        double *weight, float *y)
 {
-    const float *q = head->q + i * head->row;
-    double largest = -INFINITY, sum = 0;
+    const int64_t keys = first + i + 1;
 
-    for (int64_t j = 0; j <= first + i; j++)
-        largest = fmax(largest, score(q, step_key(head, cache, first, j), head->size));
-    for (int64_t j = 0; j <= first + i; j++)
-        sum += exp(score(q, step_key(head, cache, first, j), head->size) - largest);
+    for (int64_t j = 0; j < keys; j++)
+        weight[j] = score(head->q + i * head->row, step_key(head, cache, first, j), head->size);
+    (void)weigh(weight, keys);
     for (int64_t d = 0; d < head->size; d++) {
         double mean = 0;
-        for (int64_t j = 0; j <= first + i; j++) {
-            const float *k = step_key(head, cache, first, j);
-            mean += exp(score(q, k, head->size) - largest) / sum *
-                    (double)k[head->out_row + d]; /* a value lies behind its key */
-        }
+        for (int64_t j = 0; j < keys; j++) /* a value lies behind its key */
+            mean += weight[j] * (double)step_key(head, cache, first, j)[head->out_row + d];
         y[d] = (float)mean;
     }
+}
+
+size_t reference_attention_step_scratch(const struct kernel_problem *problem)
+{
+    return (size_t)(problem->in[0].shape.dim[1] + problem->in[1].shape.dim[1]) * sizeof(double);
 }
 
 void reference_attention_step(const struct kernel_call *call)
@@ -427,7 +438,7 @@ void reference_attention_step(const struct kernel_call *call)
                 (const float *)call->in[1] + n * places * 2 * head.out_row + h * head.size;
             float *y = (float *)call->out[0] + n * head.tokens * head.out_row + h * head.size;
             for (int64_t i = 0; i < head.tokens; i++)
-                attend_step(&head, cache, before, i, y + i * head.out_row);
+                attend_step(&head, cache, before, i, call->scratch, y + i * head.out_row);
         }
     }
 }

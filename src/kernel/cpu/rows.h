@@ -59,6 +59,7 @@ extern const struct kernel_update_code kernel_update_code_avx512;
 
 /* Matrix products and convolutions; cpu/fast.cmake says which of them are built. */
 extern const struct kernel kernel_linear_rows[];
+extern const struct kernel kernel_attention_rows[];
 extern const struct kernel kernel_conv_rows[];
 extern const struct kernel kernel_conv_pool_rows[];   /* windows of 2x2 */
 extern const struct kernel kernel_depthwise_rows[];   /* a group a channel */
