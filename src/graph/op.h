@@ -66,6 +66,9 @@ extern const struct op op_conv2d, op_conv2d_grad_input, op_conv2d_grad_weight, o
     op_conv2d_pool_grad_input, op_conv2d_pool_grad_weight;
 extern const struct op op_conv2d_transpose, op_conv2d_transpose_grad_input,
     op_conv2d_transpose_grad_weight;
+extern const struct op op_conv1d, op_conv1d_grad_input, op_conv1d_grad_weight, op_conv1d_max,
+    op_conv1d_max_grad_input, op_conv1d_max_grad_weight;
+extern const struct op op_max_over_time, op_max_over_time_grad, op_concat, op_columns;
 extern const struct op op_max_pool, op_max_pool_grad, op_avg_pool, op_avg_pool_grad;
 extern const struct op op_bias, op_bias_grad, op_relu, op_relu_grad, op_add, op_dropout;
 extern const struct op op_relu6, op_relu6_grad, op_sigmoid, op_sigmoid_grad;

@@ -10,7 +10,7 @@
  * the inputs alone: not of addresses, of the pool's size or of the time of day.
  * A task given to the pool computes its part of the output wholly.
  *
- * Layouts (tensor/shape.h): images are NHWC, convolution weights HWIO, linear
+ * Layouts (tensor/shape.h): images are NHWC, convolution weights HWIO or WIO, linear
  * weights IO, or plain where an embedding shares them; everything else is plain. The ops, inputs ->
  * outputs, [optional]:
  *
@@ -31,6 +31,19 @@
  *                       max pool by attrs.window, stride = window, no padding; index as max_pool
  *   conv2d_pool_grad_input   dy, index, w                  -> dx; stride, pad, window
  *   conv2d_pool_grad_weight  x, dy, index                  -> dw, [db]; stride, pad, window
+ *   conv1d              x (N,T,C), w (O,C,k) WIO, [b (O)] -> y (N,T-k+1,O); activation. Where T < k,
+ *                       y is (N,1,O) and zeros follow x
+ *   conv1d_grad_input   dy, w, x (for its shape)           -> dx
+ *   conv1d_grad_weight  x, dy                              -> dw, [db]; extent = k
+ *   conv1d_max          x, w, [b] -> y (N,O), index i32 (N,O): conv1d with activation, then
+ *                       max_over_time; index is -1 where relu left nothing, or no sum is a number
+ *   conv1d_max_grad_input   dy, index, w, x (for its shape), [base] -> dx, added to base, which may
+ *                       be dx's memory; index -1 sends nothing
+ *   conv1d_max_grad_weight  x, dy, index                   -> dw, [db]; extent = k
+ *   max_over_time       x (N,T,C) -> y (N,C), index i32 (N,C): the first largest along T
+ *   max_over_time_grad  dy, index, x (for its shape)       -> dx
+ *   concat              (m,a), (m,b), ...                  -> (m,a+b+...)
+ *   columns             x (m,n) -> y (m,j): columns i to i+j of x; extent = i, j
  *   max_pool            x -> y, index (u8, shape of y: position in the window, row-major, of the
  *                       first largest; 255 if y <= 0 came out of a relu in conv2d_pool);
  *                       attrs.window, stride, pad
@@ -54,9 +67,10 @@
  *   softmax             x (m,D)                            -> y: exp(x) over the row's sum of it
  *   softmax_grad        dy, y                              -> dx
  *   add_positions       x (N,T,D), p (C,D), [first i32 (N)] -> y = x + p[first + t]; C >= T, and a
- *                       place past the last row of p counts as the last
- *   positions_grad      dy (N,T,D)                         -> dp (C,D); extent = C, 0: sums over the
- *                       sequences, 0 from row T on
+ *                       place past the last row of p counts as the last. With period P: of t and C
+ *                       that is t % P and C >= min(P,T)
+ *   positions_grad      dy (N,T,D)                         -> dp (C,D); period, extent = C, 0: sums over
+ *                       the sequences, 0 from row T on, or from row P on
  *   attention           qkv (N,T,3D), [ids i32 (N,T)]      -> y (N,T,D), lse (N,T,H); heads H,
  *                       causal. A token's numbers are query, key and value, each of H parts of
  *                       D/H; in each head y_i = sum_j p_ij v_j, p_ij = exp(s_ij - lse_i), s_ij =

@@ -369,14 +369,19 @@ static void say_rows(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 static void say_positions(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 {
     const int n = between(rng, 1, 4), t = extent(rng, 40), d = extent(rng, 100);
-    const int more = t + between(rng, 0, 3);
+    const int period = chance(rng, 30) ? between(rng, 1, t + 1) : 0;
+    const int more = (period && period < t ? period : t) + between(rng, 0, 3);
 
     if (strcmp(op, "positions_grad") == 0)
-        say(text, " %dx%dx%d -> %dx%d extent %dx0", n, t, d, more, d, more);
+        say(text, " %dx%dx%d -> %dx%d", n, t, d, more, d);
     else if (chance(rng, 70))
         say(text, " %dx%dx%d %dx%d", n, t, d, more, d);
     else
         say(text, " %dx%dx%d %dx%d %d", n, t, d, more, d, n);
+    if (period)
+        say(text, " period %d", period);
+    if (strcmp(op, "positions_grad") == 0)
+        say(text, " extent %dx0", more);
 }
 
 static void say_attention(struct rng *rng, const char *op, char text[KERNEL_TEXT])
@@ -428,6 +433,60 @@ static void say_embedding(struct rng *rng, const char *op, char text[KERNEL_TEXT
     }
 }
 
+/* conv1d, conv1d_max or max_over_time, or one of their gradients. */
+static void say_conv1d(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    const bool largest = strstr(op, "max_") != NULL || strcmp(op, "conv1d_max") == 0;
+    const bool weight = strstr(op, "grad_weight") != NULL, grad = strstr(op, "grad") != NULL;
+    int n, t, c, o, k;
+
+    do {
+        n = between(rng, 1, 4);
+        t = chance(rng, 70) ? between(rng, 1, 20) : between(rng, 20, 150);
+        c = extent(rng, 70);
+        o = extent(rng, 70);
+        k = chance(rng, 70) ? between(rng, 2, 5) : between(rng, 1, 9);
+    } while (n * t * c * o * k > WORK_MAX);
+    const int places = t < k ? 1 : t - k + 1;
+
+    if (!grad || weight)
+        say(text, " %dx%dx%d", n, t, c);
+    if (grad && largest)
+        say(text, " %dx%d %dx%d", n, strncmp(op, "conv1d", 6) == 0 ? o : c, n,
+            strncmp(op, "conv1d", 6) == 0 ? o : c);
+    else if (grad)
+        say(text, " %dx%dx%d", n, places, o);
+    if (weight)
+        say(text, " ->");
+    if (strncmp(op, "conv1d", 6) == 0)
+        say(text, " %dx%dx%d", o, c, k);
+    if (grad && !weight) {
+        say(text, " %dx%dx%d", n, t, c);
+        if (strcmp(op, "conv1d_max_grad_input") == 0 && chance(rng, 50))
+            say(text, " %dx%dx%d", n, t, c);
+        say(text, " -> %dx%dx%d", n, t, c);
+    } else if (strncmp(op, "conv1d", 6) == 0 && chance(rng, 60)) {
+        say(text, " %d", o);
+    }
+    if (weight)
+        say(text, " extent %dx0", k);
+    if (strncmp(op, "conv1d", 6) == 0 && !grad && chance(rng, 50))
+        say(text, " relu");
+}
+
+static void say_columns(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    const int m = extent(rng, 260);
+
+    if (strcmp(op, "columns") == 0) {
+        const int n = extent(rng, 300), first = between(rng, 0, n - 1);
+        say(text, " %dx%d extent %dx%d", m, n, first, between(rng, 1, n - first));
+        return;
+    }
+    for (int i = between(rng, 1, KERNEL_IN); i > 0; i--)
+        say(text, " %dx%d", m, extent(rng, 70));
+}
+
 void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_problem *out)
 {
     char text[KERNEL_TEXT] = "";
@@ -439,6 +498,10 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
         say_transpose(rng, op, text);
     else if (strncmp(op, "conv2d", 6) == 0)
         say_conv(rng, op, text);
+    else if (strncmp(op, "conv1d", 6) == 0 || strncmp(op, "max_over", 8) == 0)
+        say_conv1d(rng, op, text);
+    else if (strcmp(op, "concat") == 0 || strcmp(op, "columns") == 0)
+        say_columns(rng, op, text);
     else if (strncmp(op, "max_pool", 8) == 0 || strncmp(op, "avg_pool", 8) == 0)
         say_pool(rng, op, text);
     else if (strncmp(op, "batch_norm", 10) == 0)
@@ -494,6 +557,7 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
     } table[] = {
         { "linear", 2e-5 },
         { "conv2d", 2e-5 },
+        { "conv1d", 2e-5 },
         { "bias_grad", 1e-5 },
         { "softmax_cross_entropy", 2e-6 },
         { "token_cross_entropy", 2e-6 },
@@ -519,7 +583,8 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         const char *op = table[i].op;
         const bool family = strcmp(op, "linear") == 0 || strcmp(op, "conv2d") == 0 ||
-                            strcmp(op, "batch_norm") == 0 || strcmp(op, "attention") == 0 ||
+                            strcmp(op, "conv1d") == 0 || strcmp(op, "batch_norm") == 0 ||
+                            strcmp(op, "attention") == 0 ||
                             strcmp(op, "token_cross_entropy") == 0;
         if (family ? strncmp(problem->op, op, strlen(op)) == 0 : strcmp(problem->op, op) == 0)
             return table[i].tolerance;

@@ -143,7 +143,22 @@ static void fill_ids(int32_t *ids, int64_t count, struct rng *rng)
 static int64_t free_places(const struct kernel_problem *problem)
 {
     const int axis = problem->in[1].shape.rank == 3; /* a cache, else a table */
-    return problem->in[1].shape.dim[axis] - problem->in[0].shape.dim[1] + 1;
+    const int64_t places = problem->in[1].shape.dim[axis] - problem->in[0].shape.dim[1];
+    return places < 0 ? 1 : places + 1; /* fewer rows than tokens come again and again */
+}
+
+/* Where conv1d_max or max_over_time might have found the largest: after dy; -1 is nowhere. */
+static void fill_places(int32_t *index, const struct kernel_problem *problem, struct rng *rng)
+{
+    const bool is_weight = strstr(problem->op, "grad_weight") != NULL;
+    const bool convolves = strncmp(problem->op, "conv1d", 6) == 0;
+    const struct shape *x = is_weight ? &problem->in[0].shape : &problem->out[0].shape;
+    const struct shape *w = is_weight ? &problem->out[0].shape : &problem->in[2].shape;
+    const int64_t k = convolves ? w->dim[2] : 1;
+    const int64_t places = x->dim[1] < k ? 1 : x->dim[1] - k + 1;
+
+    fill_labels(index, shape_count(&problem->in[is_weight ? 2 : 1].shape), places, convolves,
+                rng);
 }
 
 static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
@@ -161,6 +176,8 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
         fill_ids(data, count, rng);
     else if (problem->in[i].dtype == DTYPE_I32 && table_rows(problem) > 0)
         fill_rows(data, count, table_rows(problem), rng);
+    else if (problem->in[i].dtype == DTYPE_I32 && strstr(problem->op, "max_") != NULL)
+        fill_places(data, problem, rng);
     else if (problem->in[i].dtype == DTYPE_I32)
         fill_labels(data, count, problem->in[0].shape.dim[1],
                     strncmp(problem->op, "token_", 6) == 0, rng);

@@ -192,13 +192,14 @@ void reference_add_positions(const struct kernel_call *call)
 {
     const struct shape *shape = &call->problem->in[0].shape;
     const int64_t features = shape->dim[2], last = call->problem->in[1].shape.dim[0] - 1;
+    const int64_t period = call->problem->attrs.period;
     const float *x = call->in[0], *p = call->in[1];
     const int32_t *first = call->problem->n_in > 2 ? call->in[2] : NULL;
     float *y = call->out[0];
 
     for (int64_t n = 0; n < shape->dim[0]; n++) {
         for (int64_t t = 0; t < shape->dim[1]; t++) {
-            const int64_t place = t + (first ? first[n] : 0);
+            const int64_t place = (period ? t % period : t) + (first ? first[n] : 0);
             const float *row = p + (place > last ? last : place) * features;
             for (int64_t j = 0; j < features; j++)
                 *y++ = *x++ + row[j];
@@ -209,15 +210,18 @@ void reference_add_positions(const struct kernel_call *call)
 void reference_positions_grad(const struct kernel_call *call)
 {
     const struct shape *shape = &call->problem->in[0].shape;
-    const int64_t row = shape->dim[1] * shape->dim[2];
+    const int64_t tokens = shape->dim[1], features = shape->dim[2];
     const int64_t count = shape_count(&call->problem->out[0].shape);
+    const int64_t period = call->problem->attrs.period ? call->problem->attrs.period : tokens;
     const float *dy = call->in[0];
     float *dp = call->out[0];
 
     for (int64_t i = 0; i < count; i++) {
         double sum = 0;
-        for (int64_t n = 0; i < row && n < shape->dim[0]; n++)
-            sum += (double)dy[n * row + i];
+        for (int64_t n = 0; i / features < period && n < shape->dim[0]; n++) {
+            for (int64_t t = i / features; t < tokens; t += period)
+                sum += (double)dy[(n * tokens + t) * features + i % features];
+        }
         dp[i] = (float)sum;
     }
 }
