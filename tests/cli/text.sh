@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# text.sh - text of one's own is described and imported; what is wrong with it is told in one line.
+. "$(dirname "$0")/lib.sh"
+
+# What there is.
+mkdir reviews && for i in 1 2 3 4 5 6; do printf '0\tbad film %d\n1\tgood film, really %d\n' $i $i; done >reviews/train.tsv
+printf '1\tgood\n0\tbad <br />\n' >reviews/test.tsv
+works "$tutti" data info ./reviews && says '12 training, 2 test' && says 'class 1 .* 6 *1$'
+works "$tutti" data info ./reviews --json && says '"tokenizer": "words"' && says '"vocabulary": \[14\]'
+mkdir pairs && printf 'ein Hund\nzwei Hunde\n' | gzip >pairs/train.de.gz && printf 'a dog\ntwo dogs\n' >pairs/train.en
+cp pairs/train.en pairs/test.en && printf 'ein Hund\nzwei Katzen\n' >pairs/test.de
+works "$tutti" data info ./pairs && says 'source .* 4 training, 4 test; 6 different'
+printf 'To be, or not to be.\nThat is the question.\n' >play.txt
+works "$tutti" data info ./play.txt && says 'characters: code points'
+works env TUTTI_DATA="$work/imported" "$tutti" data import ./pairs my-pairs
+[ -e imported/my-pairs/train.de ] || complain "train.de was not unpacked"
+works env TUTTI_DATA="$work/imported" "$tutti" data info my-pairs && says 'source .* 4 training'
+
+# What is wrong.
+refused 2 'is text, not images' "$tutti" train mlp --data ./play.txt --out bad-run
+refused 2 'is running text; the model learns from text with classes' "$tutti" train nbow --data ./play.txt --out bad-run
+refused 2 'unknown tokenizer "wrods": characters, words, gpt2' "$tutti" train nbow --data ./reviews --tokenizer wrods --out bad-run
+refused 2 'is text, --report draws images' "$tutti" data info ./reviews --report
+printf '0\tgood\n1\tb\xffd\n' >reviews/test.tsv
+refused 1 'reviews/test.tsv:2: not UTF-8: byte 10 of the file is 0xff' "$tutti" train nbow --data ./reviews --out bad-run
+printf '0\tgood\n2\tbad\n' >reviews/test.tsv
+refused 1 'reviews/test.tsv:2: label "2" is none of the 2' "$tutti" train nbow --data ./reviews --out bad-run
+printf '' >reviews/test.tsv
+refused 1 'reviews/test.tsv: is empty' "$tutti" train nbow --data ./reviews --out bad-run
+printf 'no label\n' >reviews/test.tsv
+refused 1 'reviews/test.tsv:1: not a label, a tab and text' "$tutti" train nbow --data ./reviews --out bad-run
+printf 'one line\n' >pairs/test.de
+refused 1 'test.de has 1 lines, .*test.en has 2: they do not belong together' "$tutti" data info ./pairs
+gzip -c play.txt | head -c 30 >cut.txt.gz
+refused 1 'cut.txt.gz: is cut short' "$tutti" data info ./cut.txt.gz
+[ ! -e bad-run ] || complain "a refused run left bad-run"
+finish
