@@ -19,6 +19,39 @@ works env TUTTI_DATA="$work/imported" "$tutti" data import ./pairs my-pairs
 [ -e imported/my-pairs/train.de ] || complain "train.de was not unpacked"
 works env TUTTI_DATA="$work/imported" "$tutti" data info my-pairs && says 'source .* 4 training'
 
+# Reviews of 600 lengths, so that evaluation has more plans than are kept at once: all ranks agree, and what it
+# counts is what its outputs say, in the order of the data set.
+python3 - <<'PY'
+import os, random
+rng = random.Random(1)
+os.makedirs("many")
+for name in ("train", "test"):
+    with open(f"many/{name}.tsv", "w") as f:
+        for length in rng.sample(range(1, 601), 600):
+            label = rng.randrange(2)
+            words = ["good" if label else "bad"] + [f"w{rng.randrange(50)}" for _ in range(length - 1)]
+            print(label, " ".join(words), sep="\t", file=f)
+PY
+for n in 1 3; do
+    works "$tutti" train nbow --data ./many --epochs 2 --batch 30 --shards 6 -n $n --threads 1 --lr 0.1 --quiet --out many-$n
+done
+same "reviews of many lengths" many-1 many-3
+works "$tutti" eval many-1 --split test --outputs outputs.safetensors --json && cp out.txt eval.json
+python3 - <<'PY' || complain "accuracy is not that of the outputs"
+import array, json, struct
+raw = open("outputs.safetensors", "rb").read()
+size, = struct.unpack("<Q", raw[:8])
+head = json.loads(raw[8:8 + size])
+def numbers(name, kind):
+    begin, end = head[name]["data_offsets"]
+    return array.array(kind, raw[8 + size + begin:8 + size + end])
+outputs, labels = numbers("outputs", "f"), numbers("labels", "i")
+assert len(labels) == 600 and len(outputs) == 1200
+right = sum((outputs[2 * i + 1] > outputs[2 * i]) == labels[i] for i in range(600))
+assert abs(json.load(open("eval.json"))["val_accuracy"] - right / 600) < 1e-6, right
+assert right > 350, right # short ones are easy, and outputs belong to their labels
+PY
+
 # What is wrong.
 refused 2 'is text, not images' "$tutti" train mlp --data ./play.txt --out bad-run
 refused 2 'is running text; the model learns from text with classes' "$tutti" train nbow --data ./play.txt --out bad-run
