@@ -19,15 +19,15 @@ works env TUTTI_DATA="$work/imported" "$tutti" data import ./pairs my-pairs
 [ -e imported/my-pairs/train.de ] || complain "train.de was not unpacked"
 works env TUTTI_DATA="$work/imported" "$tutti" data info my-pairs && says 'source .* 4 training'
 
-# Reviews of 600 lengths, so that evaluation has more plans than are kept at once: all ranks agree, and what it
-# counts is what its outputs say, in the order of the data set.
+# Reviews of 600 lengths, and 71 batches of them to evaluate, so that there are more plans than are kept at once:
+# all ranks agree, and what is counted is what the outputs say, in the order of the data set.
 python3 - <<'PY'
 import os, random
 rng = random.Random(1)
 os.makedirs("many")
-for name in ("train", "test"):
+for name, times in (("train", 1), ("test", 15)):
     with open(f"many/{name}.tsv", "w") as f:
-        for length in rng.sample(range(1, 601), 600):
+        for length in rng.sample([*range(1, 601)] * times, 600 * times):
             label = rng.randrange(2)
             words = ["good" if label else "bad"] + [f"w{rng.randrange(50)}" for _ in range(length - 1)]
             print(label, " ".join(words), sep="\t", file=f)
@@ -46,10 +46,10 @@ def numbers(name, kind):
     begin, end = head[name]["data_offsets"]
     return array.array(kind, raw[8 + size + begin:8 + size + end])
 outputs, labels = numbers("outputs", "f"), numbers("labels", "i")
-assert len(labels) == 600 and len(outputs) == 1200
-right = sum((outputs[2 * i + 1] > outputs[2 * i]) == labels[i] for i in range(600))
-assert abs(json.load(open("eval.json"))["val_accuracy"] - right / 600) < 1e-6, right
-assert right > 350, right # short ones are easy, and outputs belong to their labels
+assert len(labels) == 9000 and len(outputs) == 18000
+right = sum((outputs[2 * i + 1] > outputs[2 * i]) == labels[i] for i in range(9000))
+assert abs(json.load(open("eval.json"))["val_accuracy"] - right / 9000) < 1e-6, right
+assert right > 5000, right # short ones are easy, and outputs belong to their labels
 PY
 
 # What is wrong.
