@@ -450,13 +450,15 @@ static struct node *add_softmax(struct graph *graph, const struct op *op, struct
 static struct node *add_positions(struct graph *graph, const struct op *op, struct rng *rng)
 {
     const struct draw d = draw(rng);
-    const struct attrs attrs = { .extent = { d.H + d.O } };
+    const bool is_grad = op == &op_positions_grad;
+    const struct attrs attrs = { .extent = { is_grad ? d.H + d.O : 0 },
+                                 .period = chance(rng) ? between(rng, 1, d.H) : 0 };
     struct value *x = rows(graph, "x", shape_3(d.N, d.H, d.C));
 
-    if (op == &op_positions_grad)
+    if (is_grad)
         return add(graph, op, x, NULL, NULL, &attrs);
     return add(graph, op, x, graph_param_table(graph, "p", shape_2(d.H + d.O, d.C), 1), NULL,
-               NULL);
+               &attrs);
 }
 
 static struct node *add_attention(struct graph *graph, const struct op *op, struct rng *rng)
@@ -504,6 +506,125 @@ static struct node *add_embedding(struct graph *graph, const struct op *op, stru
     return add(graph, op, ids, table, NULL, &attrs);
 }
 
+/* conv1d or conv1d_max; at times the window is longer than the sequence. */
+static struct node *add_conv1d(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct attrs attrs = { .activation =
+                                     chance(rng) ? ACTIVATION_RELU : ACTIVATION_NONE };
+
+    return add(graph, op, rows(graph, "x", shape_3(d.N, d.H, d.C)),
+               param(graph, "w", shape_3(d.O, d.C, between(rng, 1, 4))),
+               chance(rng) ? param(graph, "b", shape_1(d.O)) : NULL, &attrs);
+}
+
+static struct node *add_conv1d_grad(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const int k = between(rng, 1, 4), places = d.H < k ? 1 : d.H - k + 1;
+    const bool largest = op == &op_conv1d_max_grad_input || op == &op_conv1d_max_grad_weight;
+    const bool weight = op == &op_conv1d_grad_weight || op == &op_conv1d_max_grad_weight;
+    const struct attrs attrs = { .extent = { weight ? k : 0 },
+                                 .with_bias = weight && chance(rng) };
+    const struct shape y = largest ? shape_2(d.N, d.O) : shape_3(d.N, places, d.O);
+    struct value *x = rows(graph, "x", shape_3(d.N, d.H, d.C));
+    struct value *in[GRAPH_IN] = { NULL };
+    int n = 0;
+
+    if (weight)
+        in[n++] = x;
+    in[n++] = rows(graph, "dy", y);
+    if (largest)
+        in[n++] = graph_input(graph, "index", DTYPE_I32, y);
+    if (!weight) {
+        in[n++] = param(graph, "w", shape_3(d.O, d.C, k));
+        in[n++] = x;
+    }
+    if (op == &op_conv1d_max_grad_input && chance(rng))
+        in[n++] = rows(graph, "base", x ? x->shape : shape_1(1));
+    return graph_add(graph, op, "case", in, n, &attrs);
+}
+
+static struct node *add_max_over_time(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    struct value *x = rows(graph, "x", shape_3(d.N, d.H, d.C));
+
+    if (op == &op_max_over_time)
+        return add(graph, op, x, NULL, NULL, NULL);
+    return add(graph, op, rows(graph, "dy", shape_2(d.N, d.C)),
+               graph_input(graph, "index", DTYPE_I32, shape_2(d.N, d.C)), x, NULL);
+}
+
+static struct node *add_concat(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    static const char *const names[] = { "a", "b", "c" };
+    const struct draw d = draw(rng);
+    const bool sequences = chance(rng);
+    struct value *in[3] = { NULL };
+    const int count = between(rng, 1, 3);
+
+    for (int i = 0; i < count; i++) {
+        const int columns = between(rng, 1, 5);
+        in[i] = rows(graph, names[i],
+                     sequences ? shape_3(d.N, d.H, columns) : shape_2(d.N, columns));
+    }
+    return graph_add(graph, op, "case", in, count, NULL);
+}
+
+static struct node *add_columns(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const int first = between(rng, 0, d.W - 1);
+    const struct attrs attrs = { .extent = { first, between(rng, 1, d.W - first) } };
+
+    return add(graph, op,
+               rows(graph, "x", chance(rng) ? shape_3(d.N, d.H, d.W) : shape_2(d.N, d.W)), NULL,
+               NULL, &attrs);
+}
+}
+
+/* A layer of O units over sequences of H steps. */
+static struct node *add_recurrent(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const int gates = (op == &op_lstm ? 4 : 3) * d.O, states = (op == &op_lstm ? 2 : 1) * d.O;
+    struct value *const in[] = {
+        rows(graph, "gates", shape_3(d.N, d.H, gates)),
+        param(graph, "w", shape_2(gates, d.O)),
+        param(graph, "b", shape_1(gates)),
+        graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H)),
+        chance(rng) ? rows(graph, "state", shape_2(d.N, states)) : NULL,
+    };
+
+    return graph_add(graph, op, "case", in, 5, NULL);
+}
+
+static struct node *add_recurrent_grad(struct graph *graph, const struct op *op,
+                                       struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const bool is_lstm = op == &op_lstm_grad, with_y = chance(rng);
+    const int gates = (is_lstm ? 4 : 3) * d.O, states = (is_lstm ? 2 : 1) * d.O;
+    const struct shape y = shape_3(d.N, d.H, d.O);
+    const struct attrs attrs = { .with_state = chance(rng) };
+    struct value *in[GRAPH_IN] = {
+        rows(graph, "acts", shape_3(d.N, d.H, gates)),
+        param(graph, "w", shape_2(gates, d.O)),
+        graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H)),
+        rows(graph, "kept", y),
+    };
+    int n = 4;
+
+    if (!is_lstm)
+        in[n++] = rows(graph, "before", y);
+    if (with_y)
+        in[n++] = rows(graph, "dy", y);
+    if (!with_y || chance(rng))
+        in[n++] = rows(graph, "dlast", shape_2(d.N, states));
+    return graph_add(graph, op, "case", in, n, &attrs);
+}
+
 static const struct row {
     const struct op *op;
     struct node *(*add)(struct graph *graph, const struct op *op, struct rng *rng);
@@ -520,6 +641,16 @@ static const struct row {
     { &op_conv2d_pool, add_conv2d },
     { &op_conv2d_pool_grad_input, add_conv2d_pool_grad },
     { &op_conv2d_pool_grad_weight, add_conv2d_pool_grad },
+    { &op_conv1d, add_conv1d },
+    { &op_conv1d_grad_input, add_conv1d_grad },
+    { &op_conv1d_grad_weight, add_conv1d_grad },
+    { &op_conv1d_max, add_conv1d },
+    { &op_conv1d_max_grad_input, add_conv1d_grad },
+    { &op_conv1d_max_grad_weight, add_conv1d_grad },
+    { &op_max_over_time, add_max_over_time },
+    { &op_max_over_time_grad, add_max_over_time },
+    { &op_concat, add_concat },
+    { &op_columns, add_columns },
     { &op_max_pool, add_pool },
     { &op_max_pool_grad, add_pool_grad },
     { &op_avg_pool, add_pool },
@@ -567,6 +698,10 @@ static const struct row {
     { &op_token_accuracy, add_tokens },
     { &op_mse, add_elementwise },
     { &op_mse_grad, add_elementwise },
+    { &op_lstm, add_recurrent },
+    { &op_lstm_grad, add_recurrent_grad },
+    { &op_gru, add_recurrent },
+    { &op_gru_grad, add_recurrent_grad },
     { &op_embedding, add_embedding },
     { &op_embedding_grad, add_embedding },
     { &op_embedding_mean, add_embedding },
@@ -627,6 +762,26 @@ static int table_rows(const struct node *node)
                               : 3;
 }
 
+/* How many places conv1d_max or max_over_time had to choose from. */
+static int places_of(const struct node *node)
+{
+    const bool weight = node->op == &op_conv1d_max_grad_weight;
+    const int t = (int)node->in[weight                               ? 0
+                                : node->op == &op_max_over_time_grad ? 2
+                                                                     : 3]
+                      ->shape.dim[1];
+    const int k = weight                               ? node->attrs.extent[0]
+                  : node->op == &op_max_over_time_grad ? 1
+                                                       : (int)node->in[2]->shape.dim[2];
+    return t < k ? 1 : t - k + 1;
+}
+
+static bool has_places(const struct node *node)
+{
+    return node->op == &op_conv1d_max_grad_input || node->op == &op_conv1d_max_grad_weight ||
+           node->op == &op_max_over_time_grad;
+}
+
 void op_case_fill(const struct node *node, const struct value *value, const struct shape *shape,
                   struct rng *rng, void *data)
 {
@@ -641,12 +796,18 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
                     : 255;
     } else if (value->dtype == DTYPE_U8) {
         fill_index(&node->attrs, shape, rng, data);
+    } else if (value->dtype == DTYPE_I32 && has_places(node)) {
+        const int lowest = node->op == &op_max_over_time_grad ? 0 : -1; /* nowhere */
+        for (int64_t i = 0; i < count; i++)
+            ((int32_t *)data)[i] = between(rng, lowest, places_of(node) - 1);
     } else if (value->dtype == DTYPE_I32 && node->op == &op_attention_step) {
         for (int64_t i = 0; i < count; i++) /* as many places as are left in the cache */
             ((int32_t *)data)[i] =
                 between(rng, 0, (int)(node->in[1]->shape.dim[1] - node->in[0]->shape.dim[1]));
     } else if (value->dtype == DTYPE_I32 &&
-               (node->op == &op_attention || node->op == &op_attention_grad)) {
+               (node->op == &op_attention || node->op == &op_attention_grad ||
+                row_of(node->op)->add == add_recurrent ||
+                row_of(node->op)->add == add_recurrent_grad)) {
         for (int64_t i = 0; i < count; i++) /* some tokens are none */
             ((int32_t *)data)[i] = between(rng, -1, 4);
     } else if (value->dtype == DTYPE_I32 && row_of(node->op)->add == add_embedding) {

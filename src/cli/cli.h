@@ -22,8 +22,8 @@ struct command {
     void (*help)(void);
 };
 
-extern const struct command command_train, command_eval, command_graph, command_bench,
-    command_data, command_models, command_strategies, command_report;
+extern const struct command command_train, command_eval, command_generate, command_graph,
+    command_bench, command_data, command_models, command_strategies, command_report;
 
 /* A flag that belongs to one command, besides the settings. */
 struct flag {
@@ -70,6 +70,9 @@ MUST_CHECK enum status cli_find_model(const char *name, const struct model **out
 /* Writes the page about a data set (report/data_page.h). */
 MUST_CHECK enum status cli_write_data_page(const struct dataset *train,
                                            const struct dataset *test, const char *path);
+
+/* tutti data info of text. */
+MUST_CHECK enum status cli_show_text(const char *name, bool json);
 
 /* "222k", "1.2M", "64": returns `text`. */
 const char *cli_human(double number, char text[32]);

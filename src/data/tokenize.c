@@ -130,8 +130,8 @@ void encoder_take(struct encoder *encoder, const char *bytes, size_t length)
         id = encoder->unknown;
     encoder_push(encoder, id < 0 ? 0 : id);
     if (id < 0 && encoder->stranger_end == 0) {
-        encoder->stranger_bytes = length < sizeof encoder->stranger ? length
-                                                                    : sizeof encoder->stranger;
+        encoder->stranger_bytes =
+            length < sizeof encoder->stranger ? length : sizeof encoder->stranger;
         memcpy(encoder->stranger, bytes, encoder->stranger_bytes);
         encoder->stranger_end = encoder->count;
     }

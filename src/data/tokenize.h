@@ -56,8 +56,8 @@ struct encoder {
     int32_t *id; /* what came out so far: taken over by encoder_hand_over */
     size_t count, capacity;
 
-    int32_t unknown;                     /* the vocabulary's <unk>, or -1 */
-    char stranger[8];                    /* the first token that it lacks and has no <unk> for */
+    int32_t unknown;  /* the vocabulary's <unk>, or -1 */
+    char stranger[8]; /* the first token that it lacks and has no <unk> for */
     size_t stranger_bytes, stranger_end; /* stranger_end: `count` when it came, 0: none did */
 
     char *scratch; /* the word that is being made */

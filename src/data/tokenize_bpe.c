@@ -21,26 +21,20 @@ enum { CACHED_BYTES = 32, CACHED_PIECES = 1 << 16 };
 enum class { LETTER, NUMBER, SPACE, OTHER };
 
 /* The class of the character at text[at]; *out_end is where it ends. */
-static enum class class_at(const char *text, size_t length, size_t at, size_t *out_end)
-{
-    const unsigned char byte = (unsigned char)text[at];
-    size_t bytes = 1;
+static enum class class_at(const char *text, size_t length, size_t at, size_t *out_end) {
+    const unsigned char byte = (unsigned char)text[at]; size_t bytes = 1;
 
-    if (byte < 0x80) {
-        *out_end = at + 1;
-        if ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z')
-            return LETTER;
-        if (byte >= '0' && byte <= '9')
-            return NUMBER;
-        return byte == ' ' || (byte >= 9 && byte <= 13) ? SPACE : OTHER;
-    }
-    const uint32_t code = unicode_decode(text + at, length - at, &bytes);
-    *out_end = at + bytes;
-    if (unicode_is_in(&unicode_letters, code))
-        return LETTER;
-    if (unicode_is_in(&unicode_numbers, code))
-        return NUMBER;
-    return unicode_is_in(&unicode_spaces, code) ? SPACE : OTHER;
+    if (byte < 0x80){ *out_end = at + 1;
+                      if ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z') return LETTER;
+                      if (byte >= '0' && byte <= '9') return NUMBER;
+                      return byte == ' ' || (byte >= 9 && byte <= 13) ? SPACE : OTHER; }
+const uint32_t code = unicode_decode(text + at, length - at, &bytes);
+*out_end = at + bytes;
+if (unicode_is_in(&unicode_letters, code))
+    return LETTER;
+if (unicode_is_in(&unicode_numbers, code))
+    return NUMBER;
+return unicode_is_in(&unicode_spaces, code) ? SPACE : OTHER;
 }
 
 /* Where 's, 't, 're, 've, 'm, 'll or 'd ends; `at` if there is none. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* unicode.h - what characters are, as far as tokenizers ask. Private to data/.
+/* unicode.h - what characters are, as far as tokenizers ask.
  *
  * Threads: any.
  */

@@ -62,6 +62,16 @@ const char *vocab_fingerprint(const struct vocab *vocab)
     return vocab->fingerprint;
 }
 
+enum status vocab_check(const char *path, const struct vocab *vocab, const char *fingerprint)
+{
+    if (strcmp(vocab->fingerprint, fingerprint) == 0)
+        return STATUS_OK;
+    return FAIL(
+        STATUS_MISMATCH,
+        "%s: is the vocabulary of another run: its fingerprint is %.12s..., not %.12s...", path,
+        vocab->fingerprint, fingerprint);
+}
+
 enum status vocab_finish(struct vocab *vocab)
 {
     struct sha256 hash;
@@ -258,8 +268,8 @@ enum status vocab_add_mask(const struct vocab *vocab, struct vocab **out)
         status = add_special(copy, VOCAB_MASK);
     find_bytes(vocab, byte_id);
     if (status == STATUS_OK && vocab->merges)
-        status = merges_create(byte_id, merges_list(vocab->merges),
-                               merges_count(vocab->merges), NULL, &copy->merges);
+        status = merges_create(byte_id, merges_list(vocab->merges), merges_count(vocab->merges),
+                               NULL, &copy->merges);
     if (status == STATUS_OK)
         status = vocab_finish(copy);
     if (status != STATUS_OK) {

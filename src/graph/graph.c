@@ -156,6 +156,7 @@ static struct value *add_saved(struct graph *graph, const char *name, enum value
     if (value) {
         value->initial = initial;
         value->layout = shape.rank == 4   ? LAYOUT_HWIO
+                        : shape.rank == 3 ? LAYOUT_WIO
                         : shape.rank == 2 ? LAYOUT_IO
                                           : LAYOUT_PLAIN;
     }
@@ -244,7 +245,7 @@ enum layout op_output_layout(const struct node *node, int i, const struct shape 
 {
     if (node->op == &op_reorder)
         return node->attrs.layout;
-    if (node->op->may_overwrite)
+    if (node->op->may_overwrite && i == node->op->overwrites)
         return node->in[0]->layout;
     if (node->op == &op_linear_grad_weight && i == 0)
         return node->attrs.is_plain ? LAYOUT_PLAIN : LAYOUT_IO;
@@ -252,6 +253,9 @@ enum layout op_output_layout(const struct node *node, int i, const struct shape 
          node->op == &op_conv2d_transpose_grad_weight) &&
         i == 0)
         return LAYOUT_HWIO;
+    if ((node->op == &op_conv1d_grad_weight || node->op == &op_conv1d_max_grad_weight) &&
+        i == 0)
+        return LAYOUT_WIO;
     if (shape->rank != 4)
         return LAYOUT_PLAIN;
     /* One channel or one pixel: both orders are the same. */
@@ -333,7 +337,8 @@ struct node *graph_add(struct graph *graph, const struct op *op, const char *nam
     node->n_in = n_in;
     node->in = inputs;
     node->n_out =
-        op->max_out > op->min_out && (node->attrs.with_bias || node->attrs.with_residual)
+        op->max_out > op->min_out &&
+                (node->attrs.with_bias || node->attrs.with_residual || node->attrs.with_state)
             ? op->max_out
             : op->min_out;
     enum status status = add_outputs(graph, node);

@@ -10,7 +10,7 @@
  * the inputs alone: not of addresses, of the pool's size or of the time of day.
  * A task given to the pool computes its part of the output wholly.
  *
- * Layouts (tensor/shape.h): images are NHWC, convolution weights HWIO, linear
+ * Layouts (tensor/shape.h): images are NHWC, convolution weights HWIO or WIO, linear
  * weights IO, or plain where an embedding shares them; everything else is plain. The ops, inputs ->
  * outputs, [optional]:
  *
@@ -31,6 +31,19 @@
  *                       max pool by attrs.window, stride = window, no padding; index as max_pool
  *   conv2d_pool_grad_input   dy, index, w                  -> dx; stride, pad, window
  *   conv2d_pool_grad_weight  x, dy, index                  -> dw, [db]; stride, pad, window
+ *   conv1d              x (N,T,C), w (O,C,k) WIO, [b (O)] -> y (N,T-k+1,O); activation. Where T < k,
+ *                       y is (N,1,O) and zeros follow x
+ *   conv1d_grad_input   dy, w, x (for its shape)           -> dx
+ *   conv1d_grad_weight  x, dy                              -> dw, [db]; extent = k
+ *   conv1d_max          x, w, [b] -> y (N,O), index i32 (N,O): conv1d with activation, then
+ *                       max_over_time; index is -1 where relu left nothing, or no sum is a number
+ *   conv1d_max_grad_input   dy, index, w, x (for its shape), [base] -> dx, added to base, which may
+ *                       be dx's memory; index -1 sends nothing
+ *   conv1d_max_grad_weight  x, dy, index                   -> dw, [db]; extent = k
+ *   max_over_time       x (N,T,C) -> y (N,C), index i32 (N,C): the first largest along T
+ *   max_over_time_grad  dy, index, x (for its shape)       -> dx
+ *   concat              (m,a), (m,b), ...                  -> (m,a+b+...)
+ *   columns             x (m,n) -> y (m,j): columns i to i+j of x; extent = i, j
  *   max_pool            x -> y, index (u8, shape of y: position in the window, row-major, of the
  *                       first largest; 255 if y <= 0 came out of a relu in conv2d_pool);
  *                       attrs.window, stride, pad
@@ -54,9 +67,10 @@
  *   softmax             x (m,D)                            -> y: exp(x) over the row's sum of it
  *   softmax_grad        dy, y                              -> dx
  *   add_positions       x (N,T,D), p (C,D), [first i32 (N)] -> y = x + p[first + t]; C >= T, and a
- *                       place past the last row of p counts as the last
- *   positions_grad      dy (N,T,D)                         -> dp (C,D); extent = C, 0: sums over the
- *                       sequences, 0 from row T on
+ *                       place past the last row of p counts as the last. With period P: of t and C
+ *                       that is t % P and C >= min(P,T)
+ *   positions_grad      dy (N,T,D)                         -> dp (C,D); period, extent = C, 0: sums over
+ *                       the sequences, 0 from row T on, or from row P on
  *   attention           qkv (N,T,3D), [ids i32 (N,T)]      -> y (N,T,D), lse (N,T,H); heads H,
  *                       causal. A token's numbers are query, key and value, each of H parts of
  *                       D/H; in each head y_i = sum_j p_ij v_j, p_ij = exp(s_ij - lse_i), s_ij =
@@ -114,6 +128,19 @@
  *                       then by place; pairs (-1,-1) for all other ids come last. begin[b] is where
  *                       ids from b * (rows divided by ROWS_BLOCKS, rounded up) on begin, the last
  *                       one how many pairs there are
+ *   lstm                gates (N,T,4H), w (4H,H) IO, b (4H), ids i32 (N,T), [state (N,2H)]
+ *                       -> y (N,T,H), last (N,2H), acts (N,T,4H), kept (N,T,H), before (N,T,H): a
+ *                       layer's steps, given what its input says to the gates i, f, g, o; a state is
+ *                       h, then c. A step whose id is negative leaves the state and gives y = 0. For
+ *                       backward: acts are the gates as they come out, kept and before the c and the
+ *                       h that a step begins with. acts may be gates' own buffer
+ *   lstm_grad           acts, w, ids, kept, [dy (N,T,H)], [dlast (N,2H)], at least one of them
+ *                       -> dgates (N,T,4H), [dstate (N,2H)]; w's gradient is that of a linear layer,
+ *                       of `before` and dgates. dgates may be acts' own buffer
+ *   gru                 gates (N,T,3H), w (3H,H) IO, b (3H), ids, [state (N,H)] -> as lstm: gates
+ *                       r, z, n; kept is the hidden part of n
+ *   gru_grad            acts, w, ids, kept, before, [dy], [dlast (N,H)] -> dgates, dhidden (N,T,3H):
+ *                       for the input's part and for the hidden one, [dstate (N,H)]
  *   sgd_update          see kernel/update.h (runs over flat ranges)
  *   adam_update         likewise
  *
@@ -143,7 +170,7 @@
 extern "C" {
 #endif
 
-enum { KERNEL_IN = 8, KERNEL_OUT = 4, KERNEL_TEXT = 256 };
+enum { KERNEL_IN = 12, KERNEL_OUT = 8, KERNEL_TEXT = 256 };
 
 struct kernel_tensor {
     enum dtype dtype;
@@ -188,7 +215,7 @@ struct kernel {
     void (*release)(void *state);
     /* Runs. Inputs and outputs do not overlap, except that where an output has the same type
      * and shape as input 0 in an elementwise op (bias, activations and their
-     * gradients, add, dropout) or token_cross_entropy_grad they may be the same buffer, and so may
+     * gradients, add, add_positions, dropout) or token_cross_entropy_grad they may be the same buffer, and so may
      * embedding_grad's output and its base. Must not allocate. */
     void (*run)(const struct kernel_call *call);
 };

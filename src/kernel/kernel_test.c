@@ -80,7 +80,7 @@ static void check_close(const struct kernel *kernel, const struct kernel_problem
 
     for (int i = 0; i < problem->n_out; i++) {
         const double difference = kernel_trial_difference(expected, actual, i);
-        const bool bytes = problem->out[i].dtype == DTYPE_U8 && tolerance > 0;
+        const bool bytes = problem->out[i].dtype != DTYPE_F32 && tolerance > 0;
 
         if (!(difference <= (bytes ? 0.01 : tolerance)))
             test_fail(__FILE__, __LINE__,
@@ -214,6 +214,16 @@ static const char *const large[] = {
     "2x2",
     "conv2d_pool_grad_weight 8x6x14x14 8x16x7x7 8x16x7x7 -> 16x6x5x5 16 stride 1x1 pad 2x2 "
     "window 2x2",
+    "conv1d 6x70x40 30x40x4 30 relu",
+    "conv1d_grad_input 6x67x30 30x40x4 6x70x40 -> 6x70x40",
+    "conv1d_grad_weight 6x70x40 6x67x30 -> 30x40x4 30 extent 4x0",
+    "conv1d_max 20x70x40 100x40x4 100 relu",
+    "conv1d_max_grad_input 20x100 20x100 100x40x4 20x70x40 20x70x40 -> 20x70x40",
+    "conv1d_max_grad_weight 20x70x40 20x100 20x100 -> 100x40x4 100 extent 4x0",
+    "max_over_time 20x70x100",
+    "max_over_time_grad 20x100 20x100 20x70x100 -> 20x70x100",
+    "concat 300x1001 300x17 300x100",
+    "columns 300x1001 extent 17x500",
     "max_pool 32x64x28x28 stride 2x2 window 2x2",
     "max_pool 8x32x29x29 stride 2x2 pad 1x1 window 3x3",
     "max_pool_grad 32x64x14x14 32x64x14x14 -> 32x64x28x28 stride 2x2 window 2x2",
@@ -276,6 +286,10 @@ static const char *const large[] = {
     "mse 300x1001 300x1001",
     "mse_grad 300x1001 300x1001 -> 300x1001",
     "accuracy 300x1001 300",
+    "lstm 33x7x260 260x65 260 33x7 33x130",
+    "lstm_grad 33x7x260 260x65 33x7 33x7x65 33x7x65 33x130 -> 33x7x260 33x130",
+    "gru 33x7x195 195x65 195 33x7 33x65",
+    "gru_grad 33x7x195 195x65 33x7 33x7x65 33x7x65 33x7x65 33x65 -> 33x7x195 33x7x195 33x65",
     "token_cross_entropy 300x1001 300",
     "token_cross_entropy_grad 300x1001 300x1 300 -> 300x1001",
     "token_accuracy 300x1001 300",
@@ -334,10 +348,15 @@ static void large_problems_agree_with_the_reference(void)
 /* Where kernel.h allows it, an output may be input 0's buffer. */
 static void elementwise_ops_run_in_place(struct rng *rng)
 {
-    static const char *const ops[] = {
-        "bias",       "relu",    "relu_grad",    "add",   "dropout",
-        "relu6_grad", "sigmoid", "sigmoid_grad", "relu6", "token_cross_entropy_grad"
-    };
+    static const char *const ops[] = { "bias",         "relu",
+                                       "relu_grad",    "add",
+                                       "dropout",      "relu6_grad",
+                                       "sigmoid",      "sigmoid_grad",
+                                       "relu6",        "token_cross_entropy_grad",
+                                       "tanh",         "tanh_grad",
+                                       "gelu",         "gelu_grad",
+                                       "gelu_tanh",    "gelu_tanh_grad",
+                                       "add_positions" };
     struct kernel_problem problem;
     const struct kernel *kernel;
     size_t at = 0;
@@ -390,7 +409,9 @@ static void own_kernels_give_the_same_bits_on_every_processor(struct rng *rng)
         kernel_elementwise_rows_generic, kernel_dropout_rows_generic,
         kernel_reorder_rows_generic,     kernel_pool_rows_generic,
         kernel_loss_rows_generic,        kernel_batch_norm_rows_generic,
-        kernel_embedding_rows_generic,
+        kernel_gelu_rows_generic,        kernel_layer_norm_rows_generic,
+        kernel_positions_rows_generic,   kernel_attention_step_rows_generic,
+        kernel_embedding_rows_generic,   kernel_sequence_rows_generic,
     };
 
     for (size_t i = 0; i < sizeof generic / sizeof generic[0]; i++) {
@@ -539,6 +560,19 @@ static void illegal_problems_are_refused(void)
         "batch_norm_grad 2x3x4x4 2x3x4x4 3 3x2 -> 2x3x4x4 3 3",
         "batch_norm_grad 2x3x4x4 2x3x4x4 3 2x3 2x3x4x4 -> 2x3x4x4 3 3",
         "batch_norm_apply 2x3x4x4 3 3 3",
+        "conv1d 2x7x3 4x2x3",
+        "conv1d 2x7x3 4x3x3 3",
+        "conv1d 2x7x3 4x3x3 relu6",
+        "conv1d_grad_input 2x5x4 4x3x3 2x8x3 -> 2x8x3",
+        "conv1d_grad_weight 2x7x3 2x5x4 -> 4x3x3 3 extent 3x0",
+        "conv1d_grad_weight 2x7x3 2x5x4 -> 4x3x3 extent 2x0",
+        "conv1d_max_grad_input 2x4 2x5 4x3x3 2x7x3 -> 2x7x3",
+        "conv1d_max_grad_input 2x4 2x4 4x3x3 2x7x3 2x8x3 -> 2x7x3",
+        "conv1d_max_grad_weight 2x7x3 2x4 3x4 -> 4x3x3 extent 3x0",
+        "max_over_time_grad 2x4 2x4 2x7x3 -> 2x7x3",
+        "concat 4x10 5x10",
+        "columns 4x10",
+        "columns 4x10 extent 5x6",
         "token_cross_entropy 4x10 5",
         "token_cross_entropy_grad 4x10 4x2 4 -> 4x10",
         "token_cross_entropy_grad 4x10 4x1 5 -> 4x10",
@@ -568,6 +602,45 @@ static void a_label_that_is_no_class_makes_the_loss_nan(void)
         kernel_trial_run(trial);
         CHECK(isnan(*(float *)kernel_trial_call(trial)->out[0]));
         kernel_trial_destroy(trial);
+    }
+}
+
+/* Channel 0 of the words 1 2 3 4, less channel 1, in windows of two and of six. */
+static void filters_find_the_first_largest_window(void)
+{
+    static const float x[8] = { 1, 0, 4, 1, 4, 1, -9, 0 };
+    static const float w[4] = { 1, -1, 1, -1 }, wide[12] = { 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5 };
+    static const float nan[8] = { NAN, 0, NAN, 0, NAN, 0, NAN, 0 };
+    static const struct {
+        const char *text;
+        const float *x, *w;
+        float y;
+        int32_t index;
+    } cases[] = {
+        { "conv1d_max 1x4x2 1x2x2 relu", x, w, 6, 1 },
+        { "conv1d_max 1x4x2 1x2x6", x, wide, 1, 0 }, /* zeros follow the sequence */
+        { "conv1d_max 1x4x2 1x2x2 relu", nan, w, NAN, -1 },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct kernel_problem problem;
+        const struct kernel *kernel;
+        size_t at = 0;
+
+        CHECK_OK(kernel_parse(cases[i].text, &problem));
+        while ((kernel = next_kernel(&problem, &at)) != NULL) {
+            struct kernel_trial *trial;
+
+            CHECK_OK(kernel_trial_create(kernel, &problem, KERNEL_FILL_NORMAL, 1, &trial));
+            struct kernel_call *call = kernel_trial_call(trial);
+            const float *y = call->out[0];
+            call->in[0] = cases[i].x;
+            call->in[1] = cases[i].w;
+            kernel_trial_run(trial);
+            CHECK(*y == cases[i].y || (isnan(*y) && isnan(cases[i].y)));
+            CHECK_INT(cases[i].index, *(int32_t *)call->out[1]);
+            kernel_trial_destroy(trial);
+        }
     }
 }
 
@@ -700,6 +773,8 @@ const struct test tests[] = {
       .property = own_kernels_give_the_same_bits_on_every_processor },
     { .name = "a label that is no class makes the loss nan",
       .run = a_label_that_is_no_class_makes_the_loss_nan },
+    { .name = "filters find the first largest window",
+      .run = filters_find_the_first_largest_window },
     { .name = "tokens without a label are left out",
       .run = tokens_without_a_label_are_left_out },
     { .name = "softmax takes extreme logits", .run = softmax_takes_extreme_logits },

@@ -369,21 +369,26 @@ static void say_rows(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 static void say_positions(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 {
     const int n = between(rng, 1, 4), t = extent(rng, 40), d = extent(rng, 100);
-    const int more = t + between(rng, 0, 3);
+    const int period = chance(rng, 30) ? between(rng, 1, t + 1) : 0;
+    const int more = (period && period < t ? period : t) + between(rng, 0, 3);
 
     if (strcmp(op, "positions_grad") == 0)
-        say(text, " %dx%dx%d -> %dx%d extent %dx0", n, t, d, more, d, more);
+        say(text, " %dx%dx%d -> %dx%d", n, t, d, more, d);
     else if (chance(rng, 70))
         say(text, " %dx%dx%d %dx%d", n, t, d, more, d);
     else
         say(text, " %dx%dx%d %dx%d %d", n, t, d, more, d, n);
+    if (period)
+        say(text, " period %d", period);
+    if (strcmp(op, "positions_grad") == 0)
+        say(text, " extent %dx0", more);
 }
 
 static void say_attention(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 {
     static const int sizes[] = { 1, 4, 8, 16, 24, 32, 64, 65, 128 };
     const int n = between(rng, 1, 3), heads = between(rng, 1, 3);
-    const int t = chance(rng, 50) ? between(rng, 1, 20) : between(rng, 20, 100);
+    const int t = chance(rng, 75) ? between(rng, 1, 20) : between(rng, 20, 70);
     const int d = heads * sizes[rng_below(rng, sizeof sizes / sizeof sizes[0])];
     const bool masked = chance(rng, 40);
 
@@ -428,6 +433,89 @@ static void say_embedding(struct rng *rng, const char *op, char text[KERNEL_TEXT
     }
 }
 
+/* conv1d, conv1d_max or max_over_time, or one of their gradients. */
+static void say_conv1d(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    const bool largest = strstr(op, "max_") != NULL || strcmp(op, "conv1d_max") == 0;
+    const bool weight = strstr(op, "grad_weight") != NULL, grad = strstr(op, "grad") != NULL;
+    int n, t, c, o, k;
+
+    do {
+        n = between(rng, 1, 4);
+        t = chance(rng, 70) ? between(rng, 1, 20) : between(rng, 20, 150);
+        c = extent(rng, 70);
+        o = extent(rng, 70);
+        k = chance(rng, 70) ? between(rng, 2, 5) : between(rng, 1, 9);
+    } while (n * t * c * o * k > WORK_MAX);
+    const int places = t < k ? 1 : t - k + 1;
+
+    if (!grad || weight)
+        say(text, " %dx%dx%d", n, t, c);
+    if (grad && largest)
+        say(text, " %dx%d %dx%d", n, strncmp(op, "conv1d", 6) == 0 ? o : c, n,
+            strncmp(op, "conv1d", 6) == 0 ? o : c);
+    else if (grad)
+        say(text, " %dx%dx%d", n, places, o);
+    if (weight)
+        say(text, " ->");
+    if (strncmp(op, "conv1d", 6) == 0)
+        say(text, " %dx%dx%d", o, c, k);
+    if (grad && !weight) {
+        say(text, " %dx%dx%d", n, t, c);
+        if (strcmp(op, "conv1d_max_grad_input") == 0 && chance(rng, 50))
+            say(text, " %dx%dx%d", n, t, c);
+        say(text, " -> %dx%dx%d", n, t, c);
+    } else if (strncmp(op, "conv1d", 6) == 0 && chance(rng, 60)) {
+        say(text, " %d", o);
+    }
+    if (weight)
+        say(text, " extent %dx0", k);
+    if (strncmp(op, "conv1d", 6) == 0 && !grad && chance(rng, 50))
+        say(text, " relu");
+}
+
+static void say_columns(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    const int m = extent(rng, 260);
+
+    if (strcmp(op, "columns") == 0) {
+        const int n = extent(rng, 300), first = between(rng, 0, n - 1);
+        say(text, " %dx%d extent %dx%d", m, n, first, between(rng, 1, n - first));
+        return;
+    }
+    for (int i = between(rng, 1, KERNEL_IN); i > 0; i--)
+        say(text, " %dx%d", m, extent(rng, 70));
+}
+
+/* lstm, gru, or one of their gradients. */
+static void say_recurrent(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    const bool is_lstm = strncmp(op, "lstm", 4) == 0, forward = strstr(op, "grad") == NULL;
+    const int n = between(rng, 1, 20), t = between(rng, 1, 6);
+    const int h = extent(rng, 70), g = (is_lstm ? 4 : 3) * h, s = (is_lstm ? 2 : 1) * h;
+
+    say(text, " %dx%dx%d %dx%d", n, t, g, g, h);
+    if (forward) {
+        say(text, " %d %dx%d", g, n, t);
+        if (chance(rng, 50))
+            say(text, " %dx%d", n, s);
+        return;
+    }
+    const int flow = between(rng, 1, 3);
+    say(text, " %dx%d", n, t);
+    for (int i = is_lstm ? 1 : 0; i < 2; i++) /* kept, before */
+        say(text, " %dx%dx%d", n, t, h);
+    if (flow & 1)
+        say(text, " %dx%dx%d", n, t, h);
+    if (flow & 2)
+        say(text, " %dx%d", n, s);
+    say(text, " -> %dx%dx%d", n, t, g);
+    if (!is_lstm)
+        say(text, " %dx%dx%d", n, t, g);
+    if (chance(rng, 50))
+        say(text, " %dx%d", n, s);
+}
+
 void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_problem *out)
 {
     char text[KERNEL_TEXT] = "";
@@ -435,10 +523,16 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
     say(text, "%s", op);
     if (strncmp(op, "linear", 6) == 0)
         say_linear(rng, op, text);
+    else if (strncmp(op, "lstm", 4) == 0 || strncmp(op, "gru", 3) == 0)
+        say_recurrent(rng, op, text);
     else if (strncmp(op, "conv2d_transpose", 16) == 0)
         say_transpose(rng, op, text);
     else if (strncmp(op, "conv2d", 6) == 0)
         say_conv(rng, op, text);
+    else if (strncmp(op, "conv1d", 6) == 0 || strncmp(op, "max_over", 8) == 0)
+        say_conv1d(rng, op, text);
+    else if (strcmp(op, "concat") == 0 || strcmp(op, "columns") == 0)
+        say_columns(rng, op, text);
     else if (strncmp(op, "max_pool", 8) == 0 || strncmp(op, "avg_pool", 8) == 0)
         say_pool(rng, op, text);
     else if (strncmp(op, "batch_norm", 10) == 0)
@@ -483,7 +577,8 @@ bool kernel_testing_is_smooth(const char *op)
         if (strcmp(op, ops[i]) == 0)
             return true;
     }
-    return strncmp(op, "attention", 9) == 0;
+    return strncmp(op, "attention", 9) == 0 || strncmp(op, "lstm", 4) == 0 ||
+           strncmp(op, "gru", 3) == 0;
 }
 
 double kernel_testing_tolerance(const struct kernel_problem *problem)
@@ -494,6 +589,7 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
     } table[] = {
         { "linear", 2e-5 },
         { "conv2d", 2e-5 },
+        { "conv1d", 2e-5 },
         { "bias_grad", 1e-5 },
         { "softmax_cross_entropy", 2e-6 },
         { "token_cross_entropy", 2e-6 },
@@ -511,6 +607,8 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
         { "layer_norm_grad", 2e-5 },
         { "positions_grad", 1e-6 },
         { "attention", 2e-5 },
+        { "lstm", 2e-5 },
+        { "gru", 2e-5 },
         { "embedding_grad", 1e-5 },
         { "embedding_mean", 2e-6 },
         { "embedding_mean_grad", 2e-7 },
@@ -519,7 +617,9 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         const char *op = table[i].op;
         const bool family = strcmp(op, "linear") == 0 || strcmp(op, "conv2d") == 0 ||
-                            strcmp(op, "batch_norm") == 0 || strcmp(op, "attention") == 0 ||
+                            strcmp(op, "conv1d") == 0 || strcmp(op, "batch_norm") == 0 ||
+                            strcmp(op, "lstm") == 0 || strcmp(op, "gru") == 0 ||
+                            strcmp(op, "attention") == 0 ||
                             strcmp(op, "token_cross_entropy") == 0;
         if (family ? strncmp(problem->op, op, strlen(op)) == 0 : strcmp(problem->op, op) == 0)
             return table[i].tolerance;

@@ -18,6 +18,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "data/unicode.h"
 
 enum { SEGMENT_MAX = 64 << 20 };
 
@@ -53,6 +54,17 @@ static size_t trimmed_length(const char *text)
             end = at;
     }
     return end;
+}
+
+static void add_lower(struct strbuf *out, const char *text)
+{
+    const size_t length = strlen(text);
+    char lower[UNICODE_LOWER_BYTES];
+
+    for (size_t at = 0; at < length;) {
+        const size_t bytes = unicode_lower_at(text, length, &at, lower);
+        strbuf_add_bytes(out, lower, bytes);
+    }
 }
 
 /* The tokenizer ------------------------------------------------------------------------- */
@@ -340,15 +352,30 @@ static enum status add_tokenized(struct bleu *bleu, struct strbuf *hypothesis,
     return status;
 }
 
+static enum status tokenize_as(const struct bleu *bleu, const char *segment, struct strbuf *out)
+{
+    struct strbuf lower;
+
+    if (!bleu->is_lower_case)
+        return bleu_tokenize(segment, out);
+    strbuf_init(&lower, SEGMENT_MAX);
+    add_lower(&lower, segment);
+    enum status status = strbuf_status(&lower);
+    if (status == STATUS_OK)
+        status = bleu_tokenize(lower.text, out);
+    strbuf_release(&lower);
+    return status;
+}
+
 enum status bleu_add(struct bleu *bleu, const char *hypothesis, const char *reference)
 {
     struct strbuf h, r;
 
     strbuf_init(&h, SEGMENT_MAX);
     strbuf_init(&r, SEGMENT_MAX);
-    enum status status = bleu_tokenize(hypothesis, &h);
+    enum status status = tokenize_as(bleu, hypothesis, &h);
     if (status == STATUS_OK)
-        status = bleu_tokenize(reference, &r);
+        status = tokenize_as(bleu, reference, &r);
     if (status == STATUS_OK)
         status = add_tokenized(bleu, &h, &r);
     strbuf_release(&h);
@@ -385,4 +412,10 @@ struct bleu_score bleu_score(const struct bleu *bleu)
         logs += log(out.precision[n]);
     out.score = out.brevity_penalty * exp(logs / BLEU_ORDER);
     return out;
+}
+
+const char *bleu_signature(const struct bleu *bleu)
+{
+    return bleu->is_lower_case ? "nrefs:1|case:lc|eff:no|tok:13a|smooth:exp"
+                               : "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp";
 }

@@ -18,11 +18,9 @@
 
 enum { BLEU_ORDER = 4 };
 
-/* How a score was made, in the words that sacreBLEU uses. */
-#define BLEU_SIGNATURE "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp"
-
 /* What a corpus has counted so far; begins as zeros. */
 struct bleu {
+    bool is_lower_case;                             /* both texts are compared in lower case */
     int64_t correct[BLEU_ORDER], total[BLEU_ORDER]; /* n-grams of the hypotheses: found, all */
     int64_t hypothesis_words, reference_words;
 };
@@ -36,6 +34,8 @@ struct bleu_score {
 MUST_CHECK enum status bleu_add(struct bleu *bleu, const char *hypothesis,
                                 const char *reference);
 struct bleu_score bleu_score(const struct bleu *bleu);
+/* How a score was made, in the words that sacreBLEU uses. */
+const char *bleu_signature(const struct bleu *bleu);
 
 /* The segment's words, one space between two of them. */
 MUST_CHECK enum status bleu_tokenize(const char *segment, struct strbuf *out);

@@ -53,6 +53,12 @@ static void check_score(const struct json_value *corpus)
     }
     CHECK_CLOSE(json_number(corpus, "bp", NAN), score.brevity_penalty, 1e-12);
     CHECK_CLOSE(json_number(corpus, "score", NAN), score.score, 1e-12);
+
+    struct bleu lower = { .is_lower_case = true };
+    for (size_t i = 0; i < pairs->count; i++)
+        CHECK_OK(
+            bleu_add(&lower, pairs->items[i].items[0].text, pairs->items[i].items[1].text));
+    CHECK_CLOSE(json_number(corpus, "lower_case", NAN), bleu_score(&lower).score, 1e-12);
 }
 
 static void test_words_are_sacrebleus(void)

@@ -9,14 +9,17 @@
 #include "exec/exec.h"
 #include "train/classes.h"
 #include "train/job.h"
+#include "train/score.h"
 #include "train/weights.h"
 #include "transport/launch.h"
 
 struct evaluation {
     struct job *job;
-    const struct dataset *data;
+    const struct source *data;
     const struct safetensors *weights;
     const char *outputs_path;
+    const struct text *text; /* whose pairs are translated, or NULL */
+    int64_t beam;
     struct train_result *out;
     struct train_classes *classes;
 };
@@ -25,12 +28,12 @@ struct evaluation {
 static enum status write_outputs(const struct evaluation *e, const struct shape *shape,
                                  const float *outputs)
 {
-    const int64_t count = dataset_count(e->data);
+    const int64_t count = source_count(e->data);
     int32_t *labels;
 
     TRY(mem_alloc((size_t)count, sizeof *labels, &labels));
     for (int64_t i = 0; i < count; i++)
-        labels[i] = dataset_label(e->data, i);
+        labels[i] = source_label(e->data, i);
     const struct safetensors_entry entries[] = {
         { "outputs", DTYPE_F32, *shape, outputs },
         { "labels", DTYPE_I32, shape_of(1, &count), labels },
@@ -48,19 +51,33 @@ static enum status evaluate_samples(const struct evaluation *e, struct exec *exe
     float *outputs;
 
     if (!e->outputs_path)
-        return exec_evaluate(exec, dataset_as_source(e->data), out);
+        return exec_evaluate(exec, e->data, out);
     if (!output)
         return FAIL(STATUS_USAGE, "%s has a loss alone, no outputs to write",
                     e->job->model->name);
     struct shape shape = output->shape;
-    shape.dim[0] = dataset_count(e->data);
+    shape.dim[0] = source_count(e->data);
     TRY(mem_alloc((size_t)shape_count(&shape), sizeof *outputs, &outputs));
     exec_keep_outputs(exec, outputs);
-    enum status status = exec_evaluate(exec, dataset_as_source(e->data), out);
+    enum status status = exec_evaluate(exec, e->data, out);
     if (status == STATUS_OK)
         status = write_outputs(e, &shape, outputs);
     mem_free(outputs);
     return status;
+}
+
+/* Translates the text, if the model does that, and compares. */
+static enum status evaluate_translations(const struct evaluation *e, const struct exec *exec)
+{
+    struct bleu bleu;
+
+    e->out->bleu = NAN;
+    if (!e->text || e->job->model->task != MODEL_TRANSLATION)
+        return STATUS_OK;
+    TRY(score_exec(e->job, exec, e->text, e->beam, &bleu));
+    e->out->bleu = bleu_score(&bleu).score;
+    e->out->bleu_signature = bleu_signature(&bleu);
+    return STATUS_OK;
 }
 
 static enum status evaluate_body(struct transport *transport, void *arg)
@@ -100,6 +117,7 @@ static enum status evaluate_body(struct transport *transport, void *arg)
         e->out->seconds = clock_seconds() - begin;
         e->out->perplexity = tokens ? exp(result.loss) : NAN;
         e->out->tokens_per_s = tokens ? (double)result.weight / e->out->seconds : NAN;
+        status = evaluate_translations(e, exec);
     }
     exec_destroy(exec);
     comm_destroy(config.comm);
@@ -154,6 +172,8 @@ enum status train_evaluate(struct job *job, const struct train_evaluation *evalu
         .job = job,
         .data = evaluation->split == DATASET_TEST ? job->test : job->train,
         .outputs_path = evaluation->outputs,
+        .text = evaluation->split == DATASET_TEST ? job->test_text : job->train_text,
+        .beam = evaluation->beam > 0 ? evaluation->beam : 1,
         .out = out,
         .classes = classes,
     };

@@ -31,6 +31,9 @@ struct metrics {      /* one line; NaN members are left out */
 /* Samples of the test split above what a model without classes makes of them. */
 #define FOLDER_RECONSTRUCTIONS "reconstructions.png"
 
+/* The run's vocabularies (data/vocab.h), by which others understand its numbers. */
+#define FOLDER_VOCABULARY "vocabulary.txt"
+
 /* Makes the folder of a new run with config.json and graph.svg; refuses one that holds a run
  * unless it may be overwritten. settings.out "" picks runs/MODEL-STRATEGY-TIME. */
 MUST_CHECK enum status folder_create(struct job *job, const struct train_hooks *hooks);
@@ -40,6 +43,9 @@ MUST_CHECK enum status folder_continue(const struct job *job, const struct train
                                        uint64_t step);
 /* summary.json of a run that failed. */
 MUST_CHECK enum status folder_write_failure(const struct job *job, const char *text);
+/* A line of metrics.jsonl, its end included. */
+MUST_CHECK enum status folder_add_line(const struct job *job, const struct train_hooks *hooks,
+                                       const struct strbuf *line);
 MUST_CHECK enum status folder_add_metrics(const struct job *job,
                                           const struct train_hooks *hooks,
                                           const struct metrics *metrics);

@@ -38,6 +38,8 @@ BY_HAND = [
                 ("Größe: 1,75 m – „schön“", "Größe: 1.75 m – „schön“")]),
     ("symbols", [("3-year-old (U.S.) e-mail: a@b.c, 50% of $1,000.00!", "3-year old (U.S.) email: a@b.c 50 % of $1,000.00 !"),
                  ("\"Don't\", she said; <b>no</b> &amp; never.", "&quot;Don't&quot; , she said ; &lt;b&gt;no&lt;/b&gt; &amp; never .")]),
+    ("case", [("A MAN in THE Ärmelkanal reads ΣΟΦΟΣ.", "a man in the ÄRMELKANAL reads σοφος ."),
+              ("İstanbul is LARGE , not small", "i\u0307stanbul IS large, NOT small")]),
     ("Unicode", [("我 喜欢\u3000你 。 ok", "我 喜欢 你 。 ok"), ("naïve café — déjà vu", "naive café — déjà vu"),
                  ("e\u0301 is not é", "é is not é"), ("🙂🙂 🙃 a b c d", "🙂 🙂 🙃 a b c d")]),
 ]
@@ -72,11 +74,13 @@ def from_nasty(rng, count):
 
 def scored(name, pairs):
     metric = sacrebleu.BLEU()
-    score = metric.corpus_score([h for h, _ in pairs], [[r for _, r in pairs]])
+    texts = [h for h, _ in pairs], [[r for _, r in pairs]]
+    score = metric.corpus_score(*texts)
     return {
         "name": name, "score": score.score, "precisions": score.precisions, "bp": score.bp,
         "correct": score.counts, "total": score.totals, "hypothesis_words": score.sys_len,
         "reference_words": score.ref_len, "pairs": pairs,
+        "lower_case": sacrebleu.BLEU(lowercase=True).corpus_score(*texts).score,
         "tokenized": [metric.tokenizer(h.rstrip()) for h, _ in pairs],
     }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* loss.c - softmax with cross entropy, of samples and of tokens, mean squared error, accuracy.
+/* loss.c - softmax, alone and with cross entropy, of samples and of tokens, mean squared error, accuracy.
  *
  * A row of logits is worked on in blocks of SIMD_LANES, the last filled up with -infinity,
  * whose exponential is an exact 0. exp and log are our own, so that no library changes the
@@ -10,34 +10,6 @@
 
 #include "kernel/cpu/rows.h"
 #include "kernel/cpu/simd_block.h"
-
-/* log(s) for s >= 1: s = 2^k m, m near 1, log m = 2 artanh((m - 1) / (m + 1)). NaN gives NaN.
- */
-static double log_from_one(double s)
-{
-    static const double inverse[] = { 1.0,      1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9, 1.0 / 11,
-                                      1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21 };
-    const double ln2 = 0x1.62e42fefa39efp-1;
-    uint64_t bits;
-    double m, sum;
-    int k;
-
-    if (!(s >= 1 && s <= 0x1p60))
-        return NAN;
-    memcpy(&bits, &s, sizeof bits);
-    k = (int)(bits >> 52) - 1023;
-    bits = (bits & 0xfffffffffffff) | (uint64_t)1023 << 52;
-    memcpy(&m, &bits, sizeof m);
-    if (m > 0x1.6a09e667f3bcdp0) { /* above sqrt 2 */
-        m /= 2;
-        k++;
-    }
-    const double t = (m - 1) / (m + 1), square = t * t; /* square < 0.03 */
-    sum = 1.0 / 23;
-    for (int i = 10; i >= 0; i--)
-        sum = sum * square + inverse[i];
-    return (double)k * ln2 + 2 * t * sum;
-}
 
 static float largest_of(const float *x, size_t c)
 {
@@ -73,7 +45,7 @@ static double softmax_row(const float *x, size_t c, float *probs, float *out_lar
     for (size_t j = 0; j < c; j++)
         probs[j] *= scale;
     *out_largest = largest;
-    return log_from_one((double)sum);
+    return simd_log_from_one((double)sum);
 }
 
 /* Mean of x - largest over a row. */
@@ -202,7 +174,7 @@ static void token_rows(const struct kernel_call *call, size_t from, size_t to)
         if (labels[i] < 0)
             continue;
         const float largest = largest_of(x, c);
-        const double log_sum = log_from_one((double)exp_sum(x, c, largest));
+        const double log_sum = simd_log_from_one((double)exp_sum(x, c, largest));
         lse[i] = (float)((double)largest + log_sum);
         if ((size_t)labels[i] < c)
             losses[i] = log_sum - (1 - smoothing) * ((double)x[labels[i]] - (double)largest);
@@ -368,7 +340,55 @@ static void run_accuracy(const struct kernel_call *call)
         *(float *)call->out[0] = (float)correct;
 }
 
+static void softmax_alone_rows(const struct kernel_call *call, size_t from, size_t to)
+{
+    const size_t c = (size_t)call->problem->in[0].shape.dim[1];
+
+    for (size_t i = from; i < to; i++) {
+        float largest;
+        (void)softmax_row((const float *)call->in[0] + i * c, c, (float *)call->out[0] + i * c,
+                          &largest);
+    }
+}
+
+static void run_softmax(const struct kernel_call *call)
+{
+    const int64_t *dim = call->problem->in[0].shape.dim;
+
+    simd_for(call, (size_t)dim[0], (size_t)dim[1], softmax_alone_rows);
+}
+
+static void softmax_alone_grad_rows(const struct kernel_call *call, size_t from, size_t to)
+{
+    const size_t c = (size_t)call->problem->in[0].shape.dim[1];
+
+    for (size_t i = from; i < to; i++) {
+        const float *dy = (const float *)call->in[0] + i * c;
+        const float *y = (const float *)call->in[1] + i * c;
+        float *dx = (float *)call->out[0] + i * c, lane[SIMD_LANES];
+        struct simd_floats products = simd_set(0);
+
+        for (size_t j = 0; j < c; j += SIMD_LANES)
+            products = simd_add(products, simd_multiply(simd_load(dy + j, c - j, 0),
+                                                        simd_load(y + j, c - j, 0)));
+        simd_store(products, SIMD_LANES, lane);
+        const float sum = simd_sum(lane);
+#pragma omp simd
+        for (size_t j = 0; j < c; j++)
+            dx[j] = y[j] * (dy[j] - sum);
+    }
+}
+
+static void run_softmax_grad(const struct kernel_call *call)
+{
+    const int64_t *dim = call->problem->in[0].shape.dim;
+
+    simd_for(call, (size_t)dim[0], (size_t)dim[1], softmax_alone_grad_rows);
+}
+
 const struct kernel SIMD_TABLE(kernel_loss_rows)[] = {
+    { .op = "softmax", .name = "own", .run = run_softmax },
+    { .op = "softmax_grad", .name = "own", .run = run_softmax_grad },
     { .op = "softmax_cross_entropy",
       .name = "own",
       .scratch_bytes = row_scratch,
