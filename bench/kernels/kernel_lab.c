@@ -223,6 +223,12 @@ static const char *const problems[] = {
     "relu6_grad 64x96x32x32 64x96x32x32 -> 64x96x32x32",
     "sigmoid 64x96x32x32",
     "sigmoid_grad 64x96x32x32 64x96x32x32 -> 64x96x32x32",
+    "# seq2seq, shard of 64: layers of 512 units, 25 steps",
+    "lstm 64x25x2048 2048x512 2048 64x25 64x1024",
+    "lstm_grad 64x25x2048 2048x512 64x25 64x25x512 64x25x512 -> 64x25x2048 64x1024",
+    "gru 64x25x1536 1536x512 1536 64x25 64x512",
+    "gru_grad 64x25x1536 1536x512 64x25 64x25x512 64x25x512 64x25x512 -> 64x25x1536 64x25x1536 "
+    "64x512",
     "# gpt",
     "linear 1536x384 1152x384 1152",
     "linear 1536x1536 384x1536 384",
@@ -248,6 +254,11 @@ static const char *const problems[] = {
     "token_cross_entropy_grad 3072x65 3072x1 3072 -> 3072x65",
 };
 
+static bool is_recurrent(const struct kernel_problem *problem)
+{
+    return strncmp(problem->op, "lstm", 4) == 0 || strncmp(problem->op, "gru", 3) == 0;
+}
+
 /* Multiply-adds are two operations. */
 static double flops_of(const struct kernel_problem *problem)
 {
@@ -259,9 +270,11 @@ static double flops_of(const struct kernel_problem *problem)
         return strcmp(problem->op, "linear_grad_weight") == 0
                    ? 2.0 * (double)shape_count(a) * (double)b->dim[1]
                    : 2.0 * (double)shape_count(a) * (double)shape_count(b) / (double)a->dim[1];
-    if (strncmp(problem->op, "conv1d", 6) ==
-        0) /* forward alone: gradients of a maximum are sparse */
+    /* Forward alone: gradients of a maximum are sparse. */
+    if (strncmp(problem->op, "conv1d", 6) == 0)
         return 2.0 * (double)shape_count(b) * (double)(a->dim[0] * (a->dim[1] - b->dim[2] + 1));
+    if (is_recurrent(problem)) /* steps of all rows times the weights */
+        return 2.0 * (double)(a->dim[0] * a->dim[1]) * (double)shape_count(b);
     /* Pixels of dy or y (before pooling) times what one of them takes; transposed, of x or dx. */
     const bool is_weight = strstr(problem->op, "grad_weight") != NULL;
     const bool is_input = strstr(problem->op, "grad_input") != NULL;
@@ -281,7 +294,8 @@ static double flops_of(const struct kernel_problem *problem)
 static bool is_memory_bound(const struct kernel_problem *problem)
 {
     return strncmp(problem->op, "linear", 6) != 0 && strncmp(problem->op, "conv2d", 6) != 0 &&
-           strcmp(problem->op, "conv1d") != 0 && strcmp(problem->op, "conv1d_max") != 0;
+           strcmp(problem->op, "conv1d") != 0 && strcmp(problem->op, "conv1d_max") != 0 &&
+           !is_recurrent(problem);
 }
 
 /* Bytes that must pass between memory and processor. */

@@ -86,6 +86,22 @@ struct value *build_attention(struct graph *graph, const char *name, struct valu
 struct value *build_attention_step(struct graph *graph, const char *name, struct value *qkv,
                                    struct value *cache, struct value *first, int heads);
 
+struct build_recurrent {
+    int64_t units;
+    int layers;
+    float dropout;              /* of what goes from one layer to the next */
+    struct value *const *state; /* of each layer before the first step; NULL: zeros */
+    struct value **last; /* gets each layer's state after the last step; NULL: not wanted */
+};
+/* x (N, T, D) to (N, T, units), the last layer's outputs. Where ids (N, T) are negative a sequence is
+ * over: its states stay as they are. A state is (N, 2 * units), h then c. Parameters are PyTorch's
+ * NAME.weight_ih_l0, NAME.weight_hh_l0, NAME.bias_ih_l0, NAME.bias_hh_l0 and so on. */
+struct value *build_lstm(struct graph *graph, const char *name, struct value *x,
+                         struct value *ids, struct build_recurrent how);
+/* The same; a state is (N, units). */
+struct value *build_gru(struct graph *graph, const char *name, struct value *x,
+                        struct value *ids, struct build_recurrent how);
+
 /* The ends of a model: set the graph's roles. */
 void build_classifier_loss(struct graph *graph, struct value *logits, struct value *labels);
 /* logits (N, T, vocabulary), labels (N, T): the mean over the labels that are not below 0. */
