@@ -581,8 +581,6 @@ static struct node *add_columns(struct graph *graph, const struct op *op, struct
                NULL, &attrs);
 }
 
-}
-
 /* A layer of O units over sequences of H steps. */
 static struct node *add_recurrent(struct graph *graph, const struct op *op, struct rng *rng)
 {
