@@ -270,11 +270,11 @@ static double flops_of(const struct kernel_problem *problem)
         return strcmp(problem->op, "linear_grad_weight") == 0
                    ? 2.0 * (double)shape_count(a) * (double)b->dim[1]
                    : 2.0 * (double)shape_count(a) * (double)shape_count(b) / (double)a->dim[1];
-    /* Forward alone: gradients of a maximum are sparse. */
-    if (strncmp(problem->op, "conv1d", 6) == 0)
-        return 2.0 * (double)shape_count(b) * (double)(a->dim[0] * (a->dim[1] - b->dim[2] + 1));
     if (is_recurrent(problem)) /* steps of all rows times the weights */
         return 2.0 * (double)(a->dim[0] * a->dim[1]) * (double)shape_count(b);
+    if (strncmp(problem->op, "conv1d", 6) ==
+        0) /* forward alone: gradients of a maximum are sparse */
+        return 2.0 * (double)shape_count(b) * (double)(a->dim[0] * (a->dim[1] - b->dim[2] + 1));
     /* Pixels of dy or y (before pooling) times what one of them takes; transposed, of x or dx. */
     const bool is_weight = strstr(problem->op, "grad_weight") != NULL;
     const bool is_input = strstr(problem->op, "grad_input") != NULL;
@@ -294,8 +294,8 @@ static double flops_of(const struct kernel_problem *problem)
 static bool is_memory_bound(const struct kernel_problem *problem)
 {
     return strncmp(problem->op, "linear", 6) != 0 && strncmp(problem->op, "conv2d", 6) != 0 &&
-           strcmp(problem->op, "conv1d") != 0 && strcmp(problem->op, "conv1d_max") != 0 &&
-           !is_recurrent(problem);
+           !is_recurrent(problem) && strcmp(problem->op, "conv1d") != 0 &&
+           strcmp(problem->op, "conv1d_max") != 0;
 }
 
 /* Bytes that must pass between memory and processor. */

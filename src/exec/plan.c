@@ -253,7 +253,7 @@ static void place_outputs(struct maker *maker, const struct node *node, int numb
         const struct place *source = &maker->places[in->root];
         const int until = out->last_use > number ? out->last_use : number;
         out->known = true;
-        if (over >= 0 && i == node->op->overwrites && source->operand.base == BASE_ARENA &&
+        if (i == node->op->overwrites && over >= 0 && source->operand.base == BASE_ARENA &&
             source->last_use == number && source->bytes == out->bytes) {
             out->operand = source->operand;
             for (int b = 0; b < maker->n_blocks; b++) {

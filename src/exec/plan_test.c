@@ -81,7 +81,7 @@ static int collect_spans(const struct plan *plan, struct span *spans)
             if (made->out[i].base != BASE_ARENA)
                 continue;
             const struct op *op = made->node->op;
-            const bool over = (op->may_overwrite || extended > 0) && i == op->overwrites &&
+            const bool over = i == op->overwrites && (op->may_overwrite || extended > 0) &&
                               first_input >= 0 && spans[first_input].last == n;
             spans[count++] = (struct span){
                 .value = made->node->out[i],

@@ -311,6 +311,21 @@ struct value *build_positions(struct graph *graph, const char *name, struct valu
     return first(graph_add(graph, &op_add_positions, name, in, 3, NULL));
 }
 
+struct value *build_row(struct graph *graph, const char *name, struct value *x,
+                        struct value *table)
+{
+    const struct attrs attrs = { .period = 1 };
+    struct value *const in[] = { x, table };
+    return first(graph_add(graph, &op_add_positions, name, in, 2, &attrs));
+}
+
+struct value *build_bias(struct graph *graph, const char *name, struct value *x,
+                         struct value *bias)
+{
+    struct value *const in[] = { x, bias };
+    return first(graph_add(graph, &op_bias, name, in, 2, NULL));
+}
+
 struct value *build_attention(struct graph *graph, const char *name, struct value *qkv,
                               struct value *ids, int heads, bool causal)
 {

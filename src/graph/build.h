@@ -79,6 +79,12 @@ struct value *build_layer_norm(struct graph *graph, const char *name, struct val
 /* Row t of `table`, or row first + t, added to token t of x (N, T, D); `first` (N) may be NULL. */
 struct value *build_positions(struct graph *graph, const char *name, struct value *x,
                               struct value *table, struct value *first);
+/* The first row of `table`, added to every token. */
+struct value *build_row(struct graph *graph, const char *name, struct value *x,
+                        struct value *table);
+/* A number that is there, added to each feature. */
+struct value *build_bias(struct graph *graph, const char *name, struct value *x,
+                         struct value *bias);
 /* qkv (N, T, 3D), ids (N, T) or NULL: keys with an id below 0 are not seen. Gives (N, T, D). */
 struct value *build_attention(struct graph *graph, const char *name, struct value *qkv,
                               struct value *ids, int heads, bool causal);

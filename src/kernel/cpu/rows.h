@@ -63,13 +63,14 @@ extern const struct kernel_update_code kernel_update_code_avx512;
 
 /* Matrix products and convolutions; cpu/fast.cmake says which of them are built. */
 extern const struct kernel kernel_linear_rows[];
+extern const struct kernel kernel_attention_rows[];
 extern const struct kernel kernel_conv_rows[];
 extern const struct kernel kernel_conv_pool_rows[];   /* windows of 2x2 */
 extern const struct kernel kernel_depthwise_rows[];   /* a group a channel */
 extern const struct kernel kernel_conv_matrix_rows[]; /* 1x1, and the whole image */
 extern const struct kernel kernel_conv_grey_rows[];   /* 3x3 over one channel */
 extern const struct kernel kernel_conv_transpose_rows[];
-extern const struct kernel kernel_conv1d_rows[]; /* along sequences */
+extern const struct kernel kernel_conv1d_rows[];    /* along sequences */
 extern const struct kernel kernel_recurrent_rows[]; /* LSTM and GRU over sequences */
 extern const struct kernel kernel_onednn_rows[];
 extern const struct kernel kernel_openblas_rows[];
