@@ -582,6 +582,48 @@ static struct node *add_columns(struct graph *graph, const struct op *op, struct
                rows(graph, "x", chance(rng) ? shape_3(d.N, d.H, d.W) : shape_2(d.N, d.W)), NULL,
                NULL, &attrs);
 }
+}
+
+/* A layer of O units over sequences of H steps. */
+static struct node *add_recurrent(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const int gates = (op == &op_lstm ? 4 : 3) * d.O, states = (op == &op_lstm ? 2 : 1) * d.O;
+    struct value *const in[] = {
+        rows(graph, "gates", shape_3(d.N, d.H, gates)),
+        param(graph, "w", shape_2(gates, d.O)),
+        param(graph, "b", shape_1(gates)),
+        graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H)),
+        chance(rng) ? rows(graph, "state", shape_2(d.N, states)) : NULL,
+    };
+
+    return graph_add(graph, op, "case", in, 5, NULL);
+}
+
+static struct node *add_recurrent_grad(struct graph *graph, const struct op *op,
+                                       struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const bool is_lstm = op == &op_lstm_grad, with_y = chance(rng);
+    const int gates = (is_lstm ? 4 : 3) * d.O, states = (is_lstm ? 2 : 1) * d.O;
+    const struct shape y = shape_3(d.N, d.H, d.O);
+    const struct attrs attrs = { .with_state = chance(rng) };
+    struct value *in[GRAPH_IN] = {
+        rows(graph, "acts", shape_3(d.N, d.H, gates)),
+        param(graph, "w", shape_2(gates, d.O)),
+        graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H)),
+        rows(graph, "kept", y),
+    };
+    int n = 4;
+
+    if (!is_lstm)
+        in[n++] = rows(graph, "before", y);
+    if (with_y)
+        in[n++] = rows(graph, "dy", y);
+    if (!with_y || chance(rng))
+        in[n++] = rows(graph, "dlast", shape_2(d.N, states));
+    return graph_add(graph, op, "case", in, n, &attrs);
+}
 
 static const struct row {
     const struct op *op;
@@ -656,6 +698,10 @@ static const struct row {
     { &op_token_accuracy, add_tokens },
     { &op_mse, add_elementwise },
     { &op_mse_grad, add_elementwise },
+    { &op_lstm, add_recurrent },
+    { &op_lstm_grad, add_recurrent_grad },
+    { &op_gru, add_recurrent },
+    { &op_gru_grad, add_recurrent_grad },
     { &op_embedding, add_embedding },
     { &op_embedding_grad, add_embedding },
     { &op_embedding_mean, add_embedding },
@@ -759,7 +805,9 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
             ((int32_t *)data)[i] =
                 between(rng, 0, (int)(node->in[1]->shape.dim[1] - node->in[0]->shape.dim[1]));
     } else if (value->dtype == DTYPE_I32 &&
-               (node->op == &op_attention || node->op == &op_attention_grad)) {
+               (node->op == &op_attention || node->op == &op_attention_grad ||
+                row_of(node->op)->add == add_recurrent ||
+                row_of(node->op)->add == add_recurrent_grad)) {
         for (int64_t i = 0; i < count; i++) /* some tokens are none */
             ((int32_t *)data)[i] = between(rng, -1, 4);
     } else if (value->dtype == DTYPE_I32 && row_of(node->op)->add == add_embedding) {

@@ -625,14 +625,15 @@ static void check_overwriting(struct graph *graph, struct node *node, struct rng
     const struct kernel_problem problem = problem_of(graph, node);
     const uint64_t seed = rng_u64(rng);
     const struct kernel *kernel;
+    const int o = node->op->overwrites;
 
     if (!node->op->may_overwrite)
         return;
-    CHECK(shape_equal(&node->in[0]->shape, &node->out[0]->shape));
-    CHECK(node->in[0]->layout == node->out[0]->layout);
+    CHECK(shape_equal(&node->in[0]->shape, &node->out[o]->shape));
+    CHECK(node->in[0]->layout == node->out[o]->layout);
     for (size_t k = 0; (kernel = kernel_at(k)); k++) {
         struct kernel_trial *apart, *over;
-        const size_t bytes = (size_t)shape_count(&problem.out[0].shape) * sizeof(float);
+        const size_t bytes = (size_t)shape_count(&problem.out[o].shape) * sizeof(float);
 
         if (strcmp(kernel->op, node->op->name) != 0 ||
             (kernel->can_run && !kernel->can_run(&problem)))
@@ -641,10 +642,13 @@ static void check_overwriting(struct graph *graph, struct node *node, struct rng
         CHECK_OK(kernel_trial_create(kernel, &problem, KERNEL_FILL_NORMAL, seed, &over));
         kernel_trial_run(apart);
         struct kernel_call *call = kernel_trial_call(over);
-        memcpy(call->out[0], call->in[0], bytes);
-        call->in[0] = call->out[0];
+        memcpy(call->out[o], call->in[0], bytes);
+        call->in[0] = call->out[o];
         kernel_trial_run(over);
-        CHECK(memcmp(kernel_trial_call(apart)->out[0], call->out[0], bytes) == 0);
+        for (int i = 0; i < problem.n_out; i++)
+            CHECK(memcmp(kernel_trial_call(apart)->out[i], call->out[i],
+                         (size_t)shape_count(&problem.out[i].shape) *
+                             dtype_size(problem.out[i].dtype)) == 0);
         kernel_trial_destroy(apart);
         kernel_trial_destroy(over);
     }

@@ -223,6 +223,12 @@ static const char *const problems[] = {
     "relu6_grad 64x96x32x32 64x96x32x32 -> 64x96x32x32",
     "sigmoid 64x96x32x32",
     "sigmoid_grad 64x96x32x32 64x96x32x32 -> 64x96x32x32",
+    "# seq2seq, shard of 64: layers of 512 units, 25 steps",
+    "lstm 64x25x2048 2048x512 2048 64x25 64x1024",
+    "lstm_grad 64x25x2048 2048x512 64x25 64x25x512 64x25x512 -> 64x25x2048 64x1024",
+    "gru 64x25x1536 1536x512 1536 64x25 64x512",
+    "gru_grad 64x25x1536 1536x512 64x25 64x25x512 64x25x512 64x25x512 -> 64x25x1536 64x25x1536 "
+    "64x512",
     "# gpt",
     "linear 1536x384 1152x384 1152",
     "linear 1536x1536 384x1536 384",
@@ -234,7 +240,24 @@ static const char *const problems[] = {
     "linear_grad_input 1536x384 384x1536 -> 1536x1536",
     "linear_grad_input 256x3072 3072x768 -> 256x768",
     "linear 1024x1024 1024x1024 1024",
+    "# textcnn, shard of 32",
+    "conv1d_max 32x256x100 100x100x3 100 relu",
+    "conv1d_max 32x256x100 100x100x4 100 relu",
+    "conv1d_max 32x256x100 100x100x5 100 relu",
+    "conv1d_max_grad_weight 32x256x100 32x100 32x100 -> 100x100x4 100 extent 4x0",
+    "conv1d_max_grad_input 32x100 32x100 100x100x4 32x256x100 -> 32x256x100",
+    "# tokens",
+    "token_cross_entropy 256x50257 256",
+    "token_cross_entropy_grad 256x50257 256x1 256 -> 256x50257",
+    "token_accuracy 256x50257 256",
+    "token_cross_entropy 3072x65 3072",
+    "token_cross_entropy_grad 3072x65 3072x1 3072 -> 3072x65",
 };
+
+static bool is_recurrent(const struct kernel_problem *problem)
+{
+    return strncmp(problem->op, "lstm", 4) == 0 || strncmp(problem->op, "gru", 3) == 0;
+}
 
 /* Multiply-adds are two operations. */
 static double flops_of(const struct kernel_problem *problem)
@@ -247,6 +270,11 @@ static double flops_of(const struct kernel_problem *problem)
         return strcmp(problem->op, "linear_grad_weight") == 0
                    ? 2.0 * (double)shape_count(a) * (double)b->dim[1]
                    : 2.0 * (double)shape_count(a) * (double)shape_count(b) / (double)a->dim[1];
+    if (is_recurrent(problem)) /* steps of all rows times the weights */
+        return 2.0 * (double)(a->dim[0] * a->dim[1]) * (double)shape_count(b);
+    if (strncmp(problem->op, "conv1d", 6) ==
+        0) /* forward alone: gradients of a maximum are sparse */
+        return 2.0 * (double)shape_count(b) * (double)(a->dim[0] * (a->dim[1] - b->dim[2] + 1));
     /* Pixels of dy or y (before pooling) times what one of them takes; transposed, of x or dx. */
     const bool is_weight = strstr(problem->op, "grad_weight") != NULL;
     const bool is_input = strstr(problem->op, "grad_input") != NULL;
@@ -265,7 +293,9 @@ static double flops_of(const struct kernel_problem *problem)
 
 static bool is_memory_bound(const struct kernel_problem *problem)
 {
-    return strncmp(problem->op, "linear", 6) != 0 && strncmp(problem->op, "conv2d", 6) != 0;
+    return strncmp(problem->op, "linear", 6) != 0 && strncmp(problem->op, "conv2d", 6) != 0 &&
+           !is_recurrent(problem) && strcmp(problem->op, "conv1d") != 0 &&
+           strcmp(problem->op, "conv1d_max") != 0;
 }
 
 /* Bytes that must pass between memory and processor. */

@@ -22,8 +22,8 @@ struct command {
     void (*help)(void);
 };
 
-extern const struct command command_train, command_eval, command_graph, command_bench,
-    command_data, command_models, command_strategies, command_report;
+extern const struct command command_train, command_eval, command_generate, command_graph,
+    command_bench, command_data, command_models, command_strategies, command_report;
 
 /* A flag that belongs to one command, besides the settings. */
 struct flag {

@@ -12,7 +12,7 @@
 #include "train/train.h"
 
 static bool json;
-static const char *split, *weights, *outputs;
+static const char *split, *weights, *outputs, *beam;
 
 static const char *const allowed[] = { "data", "threads", "limit", "kernels", "exact", NULL };
 static const struct flag flags[] = {
@@ -21,6 +21,7 @@ static const struct flag flags[] = {
       &weights },
     { "outputs", "FILE", "write what the model gives for every sample (safetensors)", NULL,
       &outputs },
+    { "beam", "K", "translate by K hypotheses side by side; 1 is greedy (1)", NULL, &beam },
     { "json", NULL, "the result as a JSON object", &json, NULL },
     { 0 },
 };
@@ -54,6 +55,9 @@ static enum status print_json(const char *of, const struct train_result *r,
     add_number(&line, "val_top5_accuracy", r->val_top5);
     add_number(&line, "perplexity", r->perplexity);
     add_number(&line, "tokens_per_s", r->tokens_per_s);
+    add_number(&line, "bleu", r->bleu);
+    if (!isnan(r->bleu))
+        strbuf_printf(&line, ", \"bleu_signature\": \"%s\"", r->bleu_signature);
     train_print_classes(classes, ", ", &line);
     add_number(&line, "seconds", r->seconds);
     strbuf_printf(&line, ", \"weights_sha256\": \"%s\"}\n", r->weights_sha256);
@@ -147,6 +151,8 @@ static enum status print_text(const struct job *job, const char *of,
         printf("accuracy %.2f%%, ", 100 * r->val_accuracy);
     if (!isnan(r->val_top5))
         printf("top-5 %.2f%%, ", 100 * r->val_top5);
+    if (!isnan(r->bleu))
+        printf("BLEU %.2f (%s), ", r->bleu, r->bleu_signature);
     if (!isnan(r->perplexity))
         printf("perplexity %.2f, ", r->perplexity);
     printf("loss %.4f (%.2f s", r->val_loss, r->seconds);
@@ -194,6 +200,17 @@ static enum status read_settings(const struct args *args, struct settings *setti
     return STATUS_OK;
 }
 
+static enum status read_beam(const struct model *model, long long *out)
+{
+    *out = 1;
+    if (!beam)
+        return STATUS_OK;
+    if (model->task != MODEL_TRANSLATION)
+        return FAIL(STATUS_USAGE, "--beam: %s does not translate", model->name);
+    TRY(cli_whole_number("beam", beam, 256, out));
+    return *out > 0 ? STATUS_OK : FAIL(STATUS_USAGE, "--beam 0: at least 1");
+}
+
 static enum status run(const struct args *args)
 {
     struct settings settings;
@@ -201,15 +218,18 @@ static enum status run(const struct args *args)
     struct train_result result = { 0 };
     struct train_classes classes = { 0 };
     struct job *job;
+    long long width;
 
     TRY(read_settings(args, &settings));
     TRY(cli_find_model(settings.model, &model));
+    TRY(read_beam(model, &width));
     TRY(job_create(&settings, model, *settings.out ? JOB_CONTINUE : JOB_TRAIN, &job));
     const char *of = split ? split : "test";
     const struct train_evaluation evaluation = {
         .split = strcmp(of, "train") == 0 ? DATASET_TRAIN : DATASET_TEST,
         .weights = weights,
         .outputs = outputs,
+        .beam = width,
     };
     enum status status = train_evaluate(job, &evaluation, &result, &classes);
     if (status == STATUS_OK)

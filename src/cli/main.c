@@ -10,8 +10,8 @@
 #include "tutti.h"
 
 static const struct command *const commands[] = {
-    &command_train,  &command_eval,       &command_graph, &command_bench, &command_report,
-    &command_models, &command_strategies, &command_data,  NULL,
+    &command_train,  &command_eval,   &command_generate,   &command_graph, &command_bench,
+    &command_report, &command_models, &command_strategies, &command_data,  NULL,
 };
 
 static void print_usage(FILE *out)

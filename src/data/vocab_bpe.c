@@ -99,10 +99,11 @@ static enum status parse_tokens(const struct bpe_text *file, struct vocab *vocab
     const char **keys = NULL;
     struct json *json;
 
-    if (json_parse(file->text, file->length, &json) != STATUS_OK)
+    enum status status = json_parse(file->text, file->length, &json);
+    if (status == STATUS_CORRUPT)
         return FAIL(STATUS_CORRUPT, "%s: %s", file->path, status_message());
+    TRY(status);
     const struct json_value *root = json_root(json);
-    enum status status = STATUS_OK;
     if (root->kind != JSON_OBJECT || root->count == 0)
         status = FAIL(STATUS_CORRUPT, "%s: is no object of tokens and numbers", file->path);
     if (status == STATUS_OK)
@@ -173,7 +174,11 @@ static enum status parse_merges(const struct bpe_text *file, struct vocab *vocab
         status = mem_alloc(lines, sizeof *line_of, &line_of);
     if (status == STATUS_OK)
         status = parse_lines(file, vocab, merge, line_of, &count);
-    if (status == STATUS_OK && vocab_set_merges(vocab, merge, count, &at) != STATUS_OK)
+    if (status == STATUS_OK)
+        status = vocab_set_merges(vocab, merge, count, &at);
+    else
+        at = -1; /* has said its line */
+    if (status == STATUS_CORRUPT && at >= 0)
         status = FAIL(STATUS_CORRUPT, "%s:%" PRId64 ": %s", file->path, line_of[at],
                       status_message());
     mem_free(line_of);

@@ -277,7 +277,11 @@ static enum status parse_merges(struct parser *parser, struct vocab *vocab)
     const int64_t line = parser->line;
     TRY(mem_alloc((size_t)count, sizeof *merge, &merge));
     enum status status = parse_merge_lines(parser, vocab, merge, count);
-    if (status == STATUS_OK && vocab_set_merges(vocab, merge, count, &at) != STATUS_OK)
+    if (status == STATUS_OK)
+        status = vocab_set_merges(vocab, merge, count, &at);
+    else
+        at = -1; /* has said its line */
+    if (status == STATUS_CORRUPT && at >= 0)
         status = FAIL(STATUS_CORRUPT, "%s:%" PRId64 ": %s", parser->path, line + 1 + at,
                       status_message());
     mem_free(merge);

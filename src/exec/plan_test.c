@@ -70,17 +70,19 @@ static int collect_spans(const struct plan *plan, struct span *spans)
 
     for (int n = 0; n < plan->n_instructions; n++) {
         const struct instruction *made = &plan->instructions[n];
+        const int extended = made->node->op->extends; /* or written over */
         int first_input = -1;
 
         for (int i = 0; i < made->node->n_in; i++) {
             const int s = span_of_input(plan, spans, count, n, i);
-            first_input = i == 0 ? s : first_input;
+            first_input = i == extended ? s : first_input;
         }
         for (int i = 0; i < made->node->n_out; i++) {
             if (made->out[i].base != BASE_ARENA)
                 continue;
-            const bool over = i == 0 && made->node->op->may_overwrite && first_input >= 0 &&
-                              spans[first_input].last == n;
+            const struct op *op = made->node->op;
+            const bool over = i == op->overwrites && (op->may_overwrite || extended > 0) &&
+                              first_input >= 0 && spans[first_input].last == n;
             spans[count++] = (struct span){
                 .value = made->node->out[i],
                 .begin = made->out[i].offset,

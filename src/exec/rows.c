@@ -167,6 +167,16 @@ struct work {
     size_t scratch; /* bytes of a thread */
 };
 
+/* A thread's room to work in; all of it one a shard. */
+struct room {
+    struct cursor *cursors;
+    struct kernel_row_list *lists; /* of one id: the shards that have it */
+    int64_t *shards;               /* which these are */
+    int32_t *heads;                /* the next id of each shard; INT32_MAX: none */
+};
+static const size_t ROOM_BYTES =
+    sizeof(struct cursor) + sizeof(struct kernel_row_list) + sizeof(int64_t) + sizeof(int32_t);
+
 static size_t row_floats(const struct row_sum *r)
 {
     return (size_t)(r->width + LINE - 1) / LINE * LINE;
@@ -181,9 +191,7 @@ size_t rows_scratch(const struct exec *exec)
         if (exec->row_sums[b].is_used && row_floats(&exec->row_sums[b]) > most)
             most = row_floats(&exec->row_sums[b]);
     }
-    return most == 0 ? 0
-                     : TREE_DEPTH * most * sizeof(float) +
-                           shards * (sizeof(struct cursor) + sizeof(int32_t));
+    return most == 0 ? 0 : TREE_DEPTH * most * sizeof(float) + shards * ROOM_BYTES;
 }
 
 /* Asks for a row of the table and of its state: other lanes have read it since. */
@@ -231,56 +239,85 @@ static float *push(struct sums *sums, int64_t shard)
     return sums->data + (size_t)sums->count++ * sums->floats;
 }
 
-/* The end of the pairs of the first one's id. Asks for table rows on the way. */
+/* Rows of the table that were asked for lately: several lists have an id. */
+enum { NOTES = 256 };
+struct fetched {
+    int32_t id[NOTES];
+};
+
+/* The end of the pairs of the first one's id. Asks for rows of the table on the way. */
 static const struct pair *run_end(const struct exec *exec, size_t table, size_t width,
-                                  const struct cursor *cursor)
+                                  const struct cursor *cursor, struct fetched *fetched)
 {
     const struct pair *pair = cursor->next;
     const int32_t id = pair->id;
 
     for (; pair < cursor->end && pair->id == id; pair++) {
         const struct pair *ahead = pair + FETCH_AHEAD;
-        if (ahead < cursor->end && ahead->id != ahead[-1].id)
+        if (ahead < cursor->end && fetched->id[ahead->id % NOTES] != ahead->id) {
+            fetched->id[ahead->id % NOTES] = ahead->id;
             fetch_row(exec, table + (size_t)ahead->id * width, width);
+        }
     }
     return pair;
 }
 
+/* The rows of dy of this id in one shard's list, which goes on behind them. */
+static struct kernel_row_list take_run(const struct exec *exec, size_t table, size_t width,
+                                       struct cursor *cursor, struct fetched *fetched)
+{
+    const struct pair *begin = cursor->next;
+
+    cursor->next = run_end(exec, table, width, cursor, fetched);
+    return (struct kernel_row_list){ .table = cursor->dy,
+                                     .number = &begin->row,
+                                     .count = (size_t)(cursor->next - begin),
+                                     .listed = (size_t)(cursor->end - begin) };
+}
+
+/* The sum over all lists, each of its own shard, along the tree: at the beginning of sums->data. */
+static void sum_lists(const struct kernel_row_list *lists, const int64_t *shards, int count,
+                      struct sums *sums)
+{
+    if (count <= 2) {
+        kernel_sum_rows(lists, count, sums->width, sums->data);
+        return;
+    }
+    sums->count = 0;
+    for (int i = 0; i < count; i++)
+        kernel_sum_rows(&lists[i], 1, sums->width, push(sums, shards[i]));
+    while (sums->count > 1)
+        add_last_two(sums);
+}
+
 /* Sums and updates the rows of all ids in the cursors' lists. */
-static void walk(const struct work *work, struct cursor *cursors, int32_t *heads,
-                 struct sums *sums)
+static void walk(const struct work *work, const struct room *room, struct sums *sums)
 {
     const struct exec *exec = work->lane->exec;
     const struct update *update = &exec->updates[work->bucket];
     const int64_t shards = exec->config.shards;
     const size_t table = (size_t)exec->buckets.begin[work->bucket], width = sums->width;
+    struct fetched fetched;
 
+    memset(&fetched, -1, sizeof fetched);
     for (;;) {
         float *state[KERNEL_STATES] = { NULL };
         int32_t id = INT32_MAX;
+        int count = 0;
 
         for (int64_t v = 0; v < shards; v++)
-            id = heads[v] < id ? heads[v] : id;
+            id = room->heads[v] < id ? room->heads[v] : id;
         if (id == INT32_MAX)
             return;
-        sums->count = 0;
         for (int64_t v = 0; v < shards; v++) {
-            struct cursor *cursor = &cursors[v];
-            if (heads[v] != id)
+            struct cursor *cursor = &room->cursors[v];
+            if (room->heads[v] != id)
                 continue;
-            const struct pair *end = run_end(exec, table, width, cursor);
-            const struct kernel_row_list list = { .table = cursor->dy,
-                                                  .number = &cursor->next->row,
-                                                  .step = 2,
-                                                  .count = (size_t)(end - cursor->next),
-                                                  .listed =
-                                                      (size_t)(cursor->end - cursor->next) };
-            kernel_sum_rows(&list, width, push(sums, v));
-            cursor->next = end;
-            heads[v] = end < cursor->end ? end->id : INT32_MAX;
+            room->lists[count] = take_run(exec, table, width, cursor, &fetched);
+            room->shards[count++] = v;
+            room->heads[v] = cursor->next < cursor->end ? cursor->next->id : INT32_MAX;
         }
-        while (sums->count > 1)
-            add_last_two(sums);
+        sum_lists(room->lists, room->shards, count, sums);
         const size_t at = table + (size_t)id * width;
         for (int i = 0; i < exec->n_states; i++)
             state[i] = exec->state[i] + at;
@@ -304,24 +341,26 @@ static void do_range(void *arg, size_t i)
     struct sums sums = { .data = (float *)((char *)work->lane->scratch + i * work->scratch),
                          .floats = row_floats(r),
                          .width = (size_t)r->width };
-    struct cursor *cursors = (struct cursor *)(sums.data + TREE_DEPTH * sums.floats);
-    int32_t *heads = (int32_t *)(cursors + shards);
+    struct room room = { .cursors = (struct cursor *)(sums.data + TREE_DEPTH * sums.floats) };
 
     if (begin >= end)
         return;
+    room.lists = (struct kernel_row_list *)(room.cursors + shards);
+    room.shards = (int64_t *)(room.lists + shards);
+    room.heads = (int32_t *)(room.shards + shards);
     for (int64_t v = 0; v < shards; v++) {
         const struct list list = list_of(exec, r, v);
         const int64_t first = begin / length, last = (end - 1) / length;
-        struct cursor *cursor = &cursors[v];
+        struct cursor *cursor = &room.cursors[v];
 
         cursor->dy = list.dy;
         cursor->next = list.pairs +
                        first_from(list.pairs, list.begin[first], list.begin[first + 1], begin);
         cursor->end =
             list.pairs + first_from(list.pairs, list.begin[last], list.begin[last + 1], end);
-        heads[v] = cursor->next < cursor->end ? cursor->next->id : INT32_MAX;
+        room.heads[v] = cursor->next < cursor->end ? cursor->next->id : INT32_MAX;
     }
-    walk(work, cursors, heads, &sums);
+    walk(work, &room, &sums);
 }
 
 void rows_update(struct lane *lane, int b, const struct kernel_update_step *numbers)

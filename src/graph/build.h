@@ -40,6 +40,14 @@ struct value *build_conv2d(struct graph *graph, const char *name, struct value *
 /* To (h-1)*stride - 2*pad + kernel + output_pad rows, and as many columns of the width. */
 struct value *build_conv2d_transpose(struct graph *graph, const char *name, struct value *x,
                                      struct build_conv conv);
+/* Along sequences (N, T, C) -> (N, T-kernel+1, filters); a shorter sequence is followed by zeros. */
+struct value *build_conv1d(struct graph *graph, const char *name, struct value *x,
+                           int64_t filters, int kernel);
+/* (N, T, C) -> (N, C): the largest along T. */
+struct value *build_max_over_time(struct graph *graph, const char *name, struct value *x);
+/* Up to GRAPH_IN values side by side, along their last extent. */
+struct value *build_concat(struct graph *graph, const char *name, struct value *const *parts,
+                           int count);
 struct value *build_relu(struct graph *graph, const char *name, struct value *x);
 struct value *build_relu6(struct graph *graph, const char *name, struct value *x);
 struct value *build_sigmoid(struct graph *graph, const char *name, struct value *x);
@@ -83,6 +91,22 @@ struct value *build_attention(struct graph *graph, const char *name, struct valu
 /* Of tokens that come after `first` (N) others, whose keys and values `cache` (N, C, 2D) has. */
 struct value *build_attention_step(struct graph *graph, const char *name, struct value *qkv,
                                    struct value *cache, struct value *first, int heads);
+
+struct build_recurrent {
+    int64_t units;
+    int layers;
+    float dropout;              /* of what goes from one layer to the next */
+    struct value *const *state; /* of each layer before the first step; NULL: zeros */
+    struct value **last; /* gets each layer's state after the last step; NULL: not wanted */
+};
+/* x (N, T, D) to (N, T, units), the last layer's outputs. Where ids (N, T) are negative a sequence is
+ * over: its states stay as they are. A state is (N, 2 * units), h then c. Parameters are PyTorch's
+ * NAME.weight_ih_l0, NAME.weight_hh_l0, NAME.bias_ih_l0, NAME.bias_hh_l0 and so on. */
+struct value *build_lstm(struct graph *graph, const char *name, struct value *x,
+                         struct value *ids, struct build_recurrent how);
+/* The same; a state is (N, units). */
+struct value *build_gru(struct graph *graph, const char *name, struct value *x,
+                        struct value *ids, struct build_recurrent how);
 
 /* The ends of a model: set the graph's roles. */
 void build_classifier_loss(struct graph *graph, struct value *logits, struct value *labels);

@@ -245,7 +245,7 @@ enum layout op_output_layout(const struct node *node, int i, const struct shape 
 {
     if (node->op == &op_reorder)
         return node->attrs.layout;
-    if (node->op->may_overwrite)
+    if (node->op->may_overwrite && i == node->op->overwrites)
         return node->in[0]->layout;
     if (node->op == &op_linear_grad_weight && i == 0)
         return node->attrs.is_plain ? LAYOUT_PLAIN : LAYOUT_IO;
@@ -337,7 +337,8 @@ struct node *graph_add(struct graph *graph, const struct op *op, const char *nam
     node->n_in = n_in;
     node->in = inputs;
     node->n_out =
-        op->max_out > op->min_out && (node->attrs.with_bias || node->attrs.with_residual)
+        op->max_out > op->min_out &&
+                (node->attrs.with_bias || node->attrs.with_residual || node->attrs.with_state)
             ? op->max_out
             : op->min_out;
     enum status status = add_outputs(graph, node);

@@ -27,7 +27,7 @@
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
-enum { GRAPH_IN = 8, GRAPH_OUT = 4, GRAPH_NODE_IN = 64 };
+enum { GRAPH_IN = 12, GRAPH_OUT = 8, GRAPH_NODE_IN = 64 };
 
 struct graph;
 struct node;

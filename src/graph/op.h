@@ -36,6 +36,7 @@ struct op {
     bool is_view;        /* the output is the input's memory */
     bool
         may_overwrite; /* elementwise: the output may take input 0's memory, and lies as it does */
+    int overwrites;    /* the output of which that is so, if it is not the first */
     int extends; /* above 0: if it has this input, its last, output 0 is that with more added, and
                      takes its memory if nobody else needs it */
     bool by_rows;    /* blind to what rows are: kernels see matrices (kernel_as_matrices) */
@@ -86,6 +87,7 @@ extern const struct op op_mse, op_mse_grad, op_accuracy;
 extern const struct op op_token_cross_entropy, op_token_cross_entropy_grad, op_token_accuracy;
 extern const struct op op_embedding, op_embedding_grad, op_embedding_mean,
     op_embedding_mean_grad, op_rows_sort;
+extern const struct op op_lstm, op_lstm_grad, op_gru, op_gru_grad;
 extern const struct op op_sgd_update, op_adam_update, op_average_update, op_clip_norm;
 extern const struct op op_shard_sum, op_factor_sum, op_row_sum, op_all_reduce,
     op_reduce_scatter, op_all_gather;

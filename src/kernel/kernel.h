@@ -128,6 +128,19 @@
  *                       then by place; pairs (-1,-1) for all other ids come last. begin[b] is where
  *                       ids from b * (rows divided by ROWS_BLOCKS, rounded up) on begin, the last
  *                       one how many pairs there are
+ *   lstm                gates (N,T,4H), w (4H,H) IO, b (4H), ids i32 (N,T), [state (N,2H)]
+ *                       -> y (N,T,H), last (N,2H), acts (N,T,4H), kept (N,T,H), before (N,T,H): a
+ *                       layer's steps, given what its input says to the gates i, f, g, o; a state is
+ *                       h, then c. A step whose id is negative leaves the state and gives y = 0. For
+ *                       backward: acts are the gates as they come out, kept and before the c and the
+ *                       h that a step begins with. acts may be gates' own buffer
+ *   lstm_grad           acts, w, ids, kept, [dy (N,T,H)], [dlast (N,2H)], at least one of them
+ *                       -> dgates (N,T,4H), [dstate (N,2H)]; w's gradient is that of a linear layer,
+ *                       of `before` and dgates. dgates may be acts' own buffer
+ *   gru                 gates (N,T,3H), w (3H,H) IO, b (3H), ids, [state (N,H)] -> as lstm: gates
+ *                       r, z, n; kept is the hidden part of n
+ *   gru_grad            acts, w, ids, kept, before, [dy], [dlast (N,H)] -> dgates, dhidden (N,T,3H):
+ *                       for the input's part and for the hidden one, [dstate (N,H)]
  *   sgd_update          see kernel/update.h (runs over flat ranges)
  *   adam_update         likewise
  *
@@ -157,7 +170,7 @@
 extern "C" {
 #endif
 
-enum { KERNEL_IN = 8, KERNEL_OUT = 4, KERNEL_TEXT = 256 };
+enum { KERNEL_IN = 12, KERNEL_OUT = 8, KERNEL_TEXT = 256 };
 
 struct kernel_tensor {
     enum dtype dtype;

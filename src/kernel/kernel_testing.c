@@ -487,6 +487,35 @@ static void say_columns(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         say(text, " %dx%d", m, extent(rng, 70));
 }
 
+/* lstm, gru, or one of their gradients. */
+static void say_recurrent(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    const bool is_lstm = strncmp(op, "lstm", 4) == 0, forward = strstr(op, "grad") == NULL;
+    const int n = between(rng, 1, 20), t = between(rng, 1, 6);
+    const int h = extent(rng, 70), g = (is_lstm ? 4 : 3) * h, s = (is_lstm ? 2 : 1) * h;
+
+    say(text, " %dx%dx%d %dx%d", n, t, g, g, h);
+    if (forward) {
+        say(text, " %d %dx%d", g, n, t);
+        if (chance(rng, 50))
+            say(text, " %dx%d", n, s);
+        return;
+    }
+    const int flow = between(rng, 1, 3);
+    say(text, " %dx%d", n, t);
+    for (int i = is_lstm ? 1 : 0; i < 2; i++) /* kept, before */
+        say(text, " %dx%dx%d", n, t, h);
+    if (flow & 1)
+        say(text, " %dx%dx%d", n, t, h);
+    if (flow & 2)
+        say(text, " %dx%d", n, s);
+    say(text, " -> %dx%dx%d", n, t, g);
+    if (!is_lstm)
+        say(text, " %dx%dx%d", n, t, g);
+    if (chance(rng, 50))
+        say(text, " %dx%d", n, s);
+}
+
 void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_problem *out)
 {
     char text[KERNEL_TEXT] = "";
@@ -494,6 +523,8 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
     say(text, "%s", op);
     if (strncmp(op, "linear", 6) == 0)
         say_linear(rng, op, text);
+    else if (strncmp(op, "lstm", 4) == 0 || strncmp(op, "gru", 3) == 0)
+        say_recurrent(rng, op, text);
     else if (strncmp(op, "conv2d_transpose", 16) == 0)
         say_transpose(rng, op, text);
     else if (strncmp(op, "conv2d", 6) == 0)
@@ -546,7 +577,8 @@ bool kernel_testing_is_smooth(const char *op)
         if (strcmp(op, ops[i]) == 0)
             return true;
     }
-    return strncmp(op, "attention", 9) == 0;
+    return strncmp(op, "attention", 9) == 0 || strncmp(op, "lstm", 4) == 0 ||
+           strncmp(op, "gru", 3) == 0;
 }
 
 double kernel_testing_tolerance(const struct kernel_problem *problem)
@@ -575,6 +607,8 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
         { "layer_norm_grad", 2e-5 },
         { "positions_grad", 1e-6 },
         { "attention", 2e-5 },
+        { "lstm", 2e-5 },
+        { "gru", 2e-5 },
         { "embedding_grad", 1e-5 },
         { "embedding_mean", 2e-6 },
         { "embedding_mean_grad", 2e-7 },
@@ -584,6 +618,7 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
         const char *op = table[i].op;
         const bool family = strcmp(op, "linear") == 0 || strcmp(op, "conv2d") == 0 ||
                             strcmp(op, "conv1d") == 0 || strcmp(op, "batch_norm") == 0 ||
+                            strcmp(op, "lstm") == 0 || strcmp(op, "gru") == 0 ||
                             strcmp(op, "attention") == 0 ||
                             strcmp(op, "token_cross_entropy") == 0;
         if (family ? strncmp(problem->op, op, strlen(op)) == 0 : strcmp(problem->op, op) == 0)

@@ -161,6 +161,20 @@ static void fill_places(int32_t *index, const struct kernel_problem *problem, st
                 rng);
 }
 
+static bool is_recurrent(const struct kernel_problem *problem)
+{
+    return strncmp(problem->op, "lstm", 4) == 0 || strncmp(problem->op, "gru", 3) == 0;
+}
+
+/* Weights so small that a step does not blow up what rounding has left in the last one. */
+static void fill_recurrent(float *data, const struct kernel_tensor *tensor)
+{
+    const int64_t count = shape_count(&tensor->shape);
+
+    for (int64_t i = 0; i < count; i++)
+        data[i] /= (float)tensor->shape.dim[1];
+}
+
 static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
                        struct rng *rng)
 {
@@ -172,7 +186,8 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
         fill_labels(data, count, free_places(problem), false, rng);
     else if (strcmp(problem->op, "attention_step") == 0 && i == 2)
         fill_labels(data, count, free_places(problem), false, rng);
-    else if (problem->in[i].dtype == DTYPE_I32 && strncmp(problem->op, "attention", 9) == 0)
+    else if (problem->in[i].dtype == DTYPE_I32 &&
+             (strncmp(problem->op, "attention", 9) == 0 || is_recurrent(problem)))
         fill_ids(data, count, rng);
     else if (problem->in[i].dtype == DTYPE_I32 && table_rows(problem) > 0)
         fill_rows(data, count, table_rows(problem), rng);
@@ -187,6 +202,8 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
         fill_any_index(data, count, problem->attrs.window, rng);
     else
         fill_floats(data, count, fill, rng);
+    if (is_recurrent(problem) && problem->in[i].layout == LAYOUT_IO)
+        fill_recurrent(data, &problem->in[i]);
     if (strcmp(problem->op, "batch_norm_apply") == 0 && i == 4)
         fill_variances(data, count);
     if (strcmp(problem->op, "batch_norm_join") == 0 ||

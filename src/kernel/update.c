@@ -61,9 +61,9 @@ void kernel_add(float *out, const float *a, const float *b, size_t count)
     code()->add(out, a, b, count);
 }
 
-void kernel_sum_rows(const struct kernel_row_list *list, size_t width, float *out)
+void kernel_sum_rows(const struct kernel_row_list *lists, int n_lists, size_t width, float *out)
 {
-    code()->sum_rows(list, width, out);
+    code()->sum_rows(lists, n_lists, width, out);
 }
 
 double kernel_sum_squares(const float *data, size_t count)

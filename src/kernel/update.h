@@ -49,16 +49,16 @@ struct kernel_update {
 /* NULL if there is none of that name. */
 const struct kernel_update *kernel_update_find(const char *op);
 
-/* Rows of a table, by number. */
+/* Rows of a table, by number: every second number of a list, as rows_sort gives them. */
 struct kernel_row_list {
     const float *table;
-    const int32_t *number; /* of the first; the next is `step` further. Below 0: left out */
-    size_t step;           /* 1 or 2 */
+    const int32_t *number; /* of the first. Below 0: left out */
     size_t count;          /* to be added */
     size_t listed;         /* that the list goes on with, these included: they are asked for */
 };
-/* out[0..width) = their sum, in the list's order, beginning with 0. */
-void kernel_sum_rows(const struct kernel_row_list *list, size_t width, float *out);
+/* out[0..width) = the sum of a list's rows, in its order, beginning with 0; or of two lists' sums. */
+void kernel_sum_rows(const struct kernel_row_list *lists, int n_lists, size_t width,
+                     float *out);
 
 /* out[i] = a[i] + b[i]; out may be a or b. */
 void kernel_add(float *out, const float *a, const float *b, size_t count);

@@ -9,7 +9,7 @@ struct expected {
     const char *model;
     int64_t parameters;
     double flops; /* forward, one sample, linear and convolution alone */
-    const char *names[8];
+    const char *names[20];
 };
 
 /* Counts worked out by hand from the definitions. */
@@ -23,6 +23,35 @@ static const struct expected zoo[] = {
       2.0 * (784.0 * 32 * 9 + 196.0 * 64 * 288 + 3136 * 128 + 1280),
       { "conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "fc1.weight", "fc1.bias",
         "fc2.weight", "fc2.bias" } },
+    { "seq2seq",
+      (8000 + 6000) * 256 + 2 * (2048 * (256 + 512 + 2) + 2048 * (512 + 512 + 2)) +
+          6000 * (512 + 1),
+      2.0 * (49 * 2048.0 * (256 + 512 + 512 + 512) + 24 * 512.0 * 6000),
+      { "encoder_embedding.weight",
+        "encoder.weight_ih_l0",
+        "encoder.weight_hh_l0",
+        "encoder.bias_ih_l0",
+        "encoder.bias_hh_l0",
+        "encoder.weight_ih_l1",
+        "encoder.weight_hh_l1",
+        "encoder.bias_ih_l1",
+        "encoder.bias_hh_l1",
+        "decoder_embedding.weight",
+        "decoder.weight_ih_l0",
+        "decoder.weight_hh_l0",
+        "decoder.bias_ih_l0",
+        "decoder.bias_hh_l0",
+        "decoder.weight_ih_l1",
+        "decoder.weight_hh_l1",
+        "decoder.bias_ih_l1",
+        "decoder.bias_hh_l1",
+        "fc.weight",
+        "fc.bias" } },
+    { "textcnn",
+      25000 * 100 + 100 * 100 * (3 + 4 + 5) + 3 * 100 + 300 * 2 + 2,
+      2.0 * 100 * 100 * (254 * 3 + 253 * 4 + 252 * 5),
+      { "embedding.weight", "convs.0.weight", "convs.0.bias", "convs.1.weight", "convs.1.bias",
+        "convs.2.weight", "convs.2.bias", "fc.weight", "fc.bias" } },
 };
 
 static void test_models_have_the_stated_parameters(void)

@@ -55,6 +55,26 @@ static void test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn(void)
     graph_destroy(graph);
 }
 
+static void test_fusion_leaves_no_sequence_of_filters_in_memory(void)
+{
+    struct graph *graph = graph_after("textcnn", "single", 1, 0);
+    int extended = 0;
+
+    CHECK_INT(3, count_op(graph, &op_conv1d_max));
+    CHECK_INT(0, count_op(graph, &op_conv1d) + count_op(graph, &op_bias) +
+                     count_op(graph, &op_relu) + count_op(graph, &op_max_over_time));
+    CHECK_INT(3, count_op(graph, &op_conv1d_max_grad_weight));
+    CHECK_INT(3, count_op(graph, &op_columns)); /* of the features' gradient */
+    /* The filters' gradients for the words are added in one place. */
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        extended += node->op == &op_conv1d_max_grad_input && node->n_in == 5;
+    }
+    CHECK_INT(2, extended);
+    CHECK_INT(0, count_op(graph, &op_add));
+    graph_destroy(graph);
+}
+
 static void test_a_single_step_has_one_update_a_bucket(void)
 {
     struct graph *graph = graph_after("mlp", "single", 1, 0);
@@ -298,6 +318,8 @@ static void test_recomputing_meets_nobody_again(void)
 const struct test tests[] = {
     { .name = "fusion leaves no bias, relu or pool of the cnn",
       .run = test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn },
+    { .name = "fusion leaves no sequence of filters in memory",
+      .run = test_fusion_leaves_no_sequence_of_filters_in_memory },
     { .name = "a single step has one update a bucket",
       .run = test_a_single_step_has_one_update_a_bucket },
     { .name = "mirroring adds collectives and nothing else",

@@ -41,6 +41,7 @@ struct attrs {
     int is_plain;        /* linear_grad_weight: the weight is a table, its rows contiguous */
     int with_bias;       /* weight gradients: make the bias's too */
     int with_residual;   /* gradients of batch norm: make the residual's too */
+    int with_state;      /* gradients of recurrent layers: make the first state's too */
     int64_t shards;      /* shard_gather, batch_norm_normalize: of a step */
     enum activation activation;   /* applied to the output before it is stored */
     float rate;                   /* dropout: the share that is zeroed */

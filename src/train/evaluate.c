@@ -9,6 +9,7 @@
 #include "exec/exec.h"
 #include "train/classes.h"
 #include "train/job.h"
+#include "train/score.h"
 #include "train/weights.h"
 #include "transport/launch.h"
 
@@ -17,6 +18,8 @@ struct evaluation {
     const struct source *data;
     const struct safetensors *weights;
     const char *outputs_path;
+    const struct text *text; /* whose pairs are translated, or NULL */
+    int64_t beam;
     struct train_result *out;
     struct train_classes *classes;
 };
@@ -63,6 +66,20 @@ static enum status evaluate_samples(const struct evaluation *e, struct exec *exe
     return status;
 }
 
+/* Translates the text, if the model does that, and compares. */
+static enum status evaluate_translations(const struct evaluation *e, const struct exec *exec)
+{
+    struct bleu bleu;
+
+    e->out->bleu = NAN;
+    if (!e->text || e->job->model->task != MODEL_TRANSLATION)
+        return STATUS_OK;
+    TRY(score_exec(e->job, exec, e->text, e->beam, &bleu));
+    e->out->bleu = bleu_score(&bleu).score;
+    e->out->bleu_signature = bleu_signature(&bleu);
+    return STATUS_OK;
+}
+
 static enum status evaluate_body(struct transport *transport, void *arg)
 {
     struct evaluation *e = arg;
@@ -100,6 +117,7 @@ static enum status evaluate_body(struct transport *transport, void *arg)
         e->out->seconds = clock_seconds() - begin;
         e->out->perplexity = tokens ? exp(result.loss) : NAN;
         e->out->tokens_per_s = tokens ? (double)result.weight / e->out->seconds : NAN;
+        status = evaluate_translations(e, exec);
     }
     exec_destroy(exec);
     comm_destroy(config.comm);
@@ -154,6 +172,8 @@ enum status train_evaluate(struct job *job, const struct train_evaluation *evalu
         .job = job,
         .data = evaluation->split == DATASET_TEST ? job->test : job->train,
         .outputs_path = evaluation->outputs,
+        .text = evaluation->split == DATASET_TEST ? job->test_text : job->train_text,
+        .beam = evaluation->beam > 0 ? evaluation->beam : 1,
         .out = out,
         .classes = classes,
     };

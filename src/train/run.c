@@ -23,6 +23,7 @@
 #include "train/classes.h"
 #include "train/folder.h"
 #include "train/reconstruct.h"
+#include "train/samples.h"
 #include "train/weights.h"
 #include "transport/launch.h"
 
@@ -262,7 +263,8 @@ static enum status evaluate(struct rank *rank)
         return STATUS_OK;
     if (rank->run->hooks->progress)
         note_evaluation(rank, &m);
-    return folder_add_metrics(rank->job, rank->run->hooks, &m);
+    TRY(folder_add_metrics(rank->job, rank->run->hooks, &m));
+    return samples_add(rank->job, rank->exec, rank->run->hooks, m.step, m.epoch);
 }
 
 /* The loop ----------------------------------------------------------------------------- */

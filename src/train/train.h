@@ -57,6 +57,8 @@ struct train_result {
     double train_loss, train_accuracy, val_loss, val_accuracy; /* NaN where unknown */
     double val_top5; /* accuracy; NaN also where there are no more than five classes */
     double perplexity, tokens_per_s; /* NaN where the model does not predict tokens */
+    double bleu;                     /* of an evaluation of one that translates; else NaN */
+    const char *bleu_signature;      /* how it was computed */
     double seconds, samples_per_s,
         first_step_s; /* first_step_s: from the call to step 1 done */
     int64_t steps, peak_bytes;
@@ -95,9 +97,10 @@ struct train_evaluation {
     const char
         *weights; /* a safetensors file; NULL: the newest good checkpoint of settings->out */
     const char *outputs; /* file for what the model gives for every sample, or NULL: none */
+    int64_t beam;        /* hypotheses side by side, of a model that translates; 1 is greedy */
 };
 /* Loads weights and evaluates them. out: val_loss, val_accuracy, val_top5, perplexity, tokens_per_s,
- * weights_sha256, seconds, and of a checkpoint steps. */
+ * bleu, weights_sha256, seconds, and of a checkpoint steps. */
 MUST_CHECK enum status train_evaluate(struct job *job,
                                       const struct train_evaluation *evaluation,
                                       struct train_result *out, struct train_classes *classes);

@@ -76,12 +76,12 @@ static void mean_range(const struct kernel_call *call, size_t from, size_t to)
         const int32_t *ids = (const int32_t *)call->in[0] + i * length;
         const struct counts counts = count_ids(ids, length, n_rows);
         float *y = (float *)call->out[0] + i * d;
-        const struct kernel_row_list rows = { call->in[1], ids, 1, length, length };
+        const struct kernel_row_list rows = { call->in[1], ids, length, length };
 
         if (counts.beyond)
             fill(y, d, NAN);
         else
-            sum_rows(&rows, 1, d, counts.counted ? (float)counts.counted : 1, y);
+            sum_rows(&rows, 1, 1, d, counts.counted ? (float)counts.counted : 1, y);
     }
 }
 

@@ -5,8 +5,8 @@
  * blocks of at most GEMM_DEPTH. A block of a panel of B is read by every row tile in turn, from L1 or
  * L2. Traffic beyond L2 for m <= 64: A and C once or twice, B once. For larger problems:
  *
- *   groups of panels, some 500 KiB a block deep
- *     blocks of the shared dimension: the group is packed, row by row of B
+ *   blocks of the shared dimension
+ *     groups of panels, some 500 KiB: they are packed, row by row of B
  *       blocks of rows, which with the group stay in L2; a transposed A is packed in slivers
  *         panels, row tiles: C's lines are asked for, the sums made, and added to C
  *
@@ -24,8 +24,12 @@ enum {
     ROWS_BYTES = 512 << 10,  /* rows of A that read a group of panels before the next rows do */
     FETCH_FLOATS = 32 << 10, /* B, or C, of so many is worth fetching ahead */
     LINE_BYTES = 64,
-    PACKED_ROWS = 48,  /* panels that are packed once are cut as for so many rows */
-    PACKED_PANELS = 8, /* of them packed by a task */
+    MANY_COLUMNS = 192,
+    DEEP = 96, /* of C and of the product: worth to pack a transposed A */
+    MANY_ROWS = 96,
+    MANY_FLOATS = 8 << 10, /* of C and of B: worth to pack B */
+    PACKED_ROWS = 48,      /* panels that are packed once are cut as for so many rows */
+    PACKED_PANELS = 8,     /* of them packed by a task */
     SUM_COLUMNS = 256,
 };
 
@@ -84,6 +88,8 @@ struct plan {
     int n_panels;
     int group;                      /* panels packed and used together, at most */
     int64_t block_rows;             /* rows that a group meets together, at most */
+    int tile_rows;                  /* rows of a tile of the widest panel, at most */
+    int sliver;                     /* floats of a step of packed A */
     int64_t n_blocks;               /* of the shared dimension */
     int64_t row_parts, panel_parts; /* tasks */
     size_t a_floats, b_floats;      /* scratch of a thread */
@@ -135,15 +141,18 @@ static struct plan make_plan(const struct tile_isa *isa, const struct gemm *g, i
 
     plan.n_vecs = gemm_ceil(g->n, isa->lanes);
     plan.n_blocks = gemm_ceil(g->k, GEMM_DEPTH);
-    plan.pack_a = plan.by_columns && g->n >= 3 * isa->lanes && g->m * depth >= 16 * 1024;
+    plan.pack_a = plan.by_columns && g->n >= MANY_COLUMNS && depth >= DEEP;
     plan.limit = plan.pack_a ? isa->slivers : plan.by_columns ? isa->columns : isa->rows;
     plan.n_panels = gemm_panels(isa, plan.limit, g->b_packed ? PACKED_ROWS : g->m, g->n);
+    const int64_t widest = gemm_ceil(plan.n_vecs, plan.n_panels);
+    plan.tile_rows = plan.limit[widest];
+    plan.sliver = plan.tile_rows <= isa->lanes / 2 ? isa->lanes / 2 : isa->lanes;
     plan.pack_b =
-        !g->b_packed && (g->b_column != 1 || (g->m >= 96 && g->k * g->n >= 64 * 1024));
+        !g->b_packed && (g->b_column != 1 || (g->m >= MANY_ROWS && g->k * g->n >= MANY_FLOATS));
     plan.group = plan.n_panels;
     plan.block_rows = g->m;
     if (plan.pack_b || g->b_packed) {
-        const int64_t panel_floats = depth * isa->vecs * isa->lanes;
+        const int64_t panel_floats = depth * widest * isa->lanes;
         plan.group = (int)at_most(plan.n_panels, PACK_B_BYTES / 4 / panel_floats);
         if (plan.pack_b)
             plan.b_floats = (size_t)(plan.group * panel_floats);
@@ -151,7 +160,8 @@ static struct plan make_plan(const struct tile_isa *isa, const struct gemm *g, i
     if (plan.pack_b || g->b_packed || plan.pack_a)
         plan.block_rows = at_most(g->m, ROWS_BYTES / 4 / depth);
     if (plan.pack_a)
-        plan.a_floats = (size_t)(gemm_ceil(depth * plan.block_rows, 16) * 16);
+        plan.a_floats =
+            (size_t)(gemm_ceil(plan.block_rows, plan.tile_rows) * depth * plan.sliver);
     plan_tasks(&plan, threads);
     return plan;
 }
@@ -242,8 +252,8 @@ static void run_panel(const struct plan *plan, const struct stretch *s, int p,
         for (int i = 0; i < count; i++)
             tile.c[i] = g->c + (s->row + at + i) * g->c_row + first;
         if (plan->pack_a) {
-            tile.a[0] = s->a_pack + at * s->depth;
-            tile.a_step = count;
+            tile.a[0] = s->a_pack + t * s->depth * plan->sliver;
+            tile.a_step = plan->sliver;
             plan->isa->by_columns(&tile, count, vecs);
         } else if (plan->by_columns) {
             tile.a[0] = g->a + s->row + at + s->k0 * g->a_column;
@@ -298,11 +308,10 @@ static void run_group(const struct plan *plan, const struct part *part, int p0, 
     for (int64_t r = 0; r < row_blocks; r++) {
         s.n_rows = gemm_part(part->n_rows, row_blocks, r, &s.row);
         s.row += part->row;
-        if (plan->pack_a) {
-            s.n_tiles = gemm_ceil(s.n_rows, plan->limit[panel_vecs(plan, p0)]);
+        s.n_tiles = gemm_ceil(s.n_rows, plan->tile_rows);
+        if (plan->pack_a && (row_blocks > 1 || p0 == part->panel))
             plan->isa->pack_slivers(g->a + s.k0 * g->a_column + s.row, g->a_column, s.depth,
-                                    (int)s.n_rows, (int)s.n_tiles, part->a_pack);
-        }
+                                    (int)s.n_rows, (int)s.n_tiles, part->a_pack, plan->sliver);
         for (int p = p0; p < p1; p++) {
             if (r == 0)
                 fetch_block(plan, block + 1, p1 - p0, p - p0);
@@ -318,13 +327,14 @@ static void run_part(const struct plan *plan, const struct part *part)
     const int n_panels = part->end_panel - part->panel;
     const int64_t n_groups = gemm_ceil(n_panels, plan->group);
 
-    for (int64_t i = 0; i < n_groups; i++) {
-        int64_t p0;
-        const int count = (int)gemm_part(n_panels, n_groups, i, &p0);
+    for (int64_t block = 0; block < plan->n_blocks; block++) {
+        for (int64_t i = 0; i < n_groups; i++) {
+            int64_t first;
+            const int count = (int)gemm_part(n_panels, n_groups, i, &first);
+            const int p0 = part->panel + (int)first;
 
-        p0 += part->panel;
-        for (int64_t block = 0; block < plan->n_blocks; block++)
-            run_group(plan, part, (int)p0, (int)p0 + count, block);
+            run_group(plan, part, p0, p0 + count, block);
+        }
     }
 }
 

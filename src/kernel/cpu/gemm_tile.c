@@ -316,6 +316,8 @@ static void by_columns(const struct tile *tile, int n_rows, int n_vecs)
         CASE(10, 2, columns_tile(tile, 10, 2));
         CASE(11, 2, columns_tile(tile, 11, 2));
         CASE(12, 2, columns_tile(tile, 12, 2));
+        CASE(13, 1, columns_tile(tile, 13, 1));
+        CASE(14, 1, columns_tile(tile, 14, 1));
         CASE(13, 2, columns_tile(tile, 13, 2));
         CASE(14, 2, columns_tile(tile, 14, 2));
         CASE(5, 3, columns_tile(tile, 5, 3));
@@ -424,6 +426,7 @@ INLINE void pack_rows(const float *from, ptrdiff_t from_step, int n_rows, const 
 #pragma GCC unroll 16
         for (int j = 0; j < vecs; j++) {
             const vec v = vec_load_part(from + j * LANES, part[j]);
+            __builtin_prefetch(from + PACK_ROWS * from_step + j * LANES, 0, 3);
             vec_store(to + j * LANES, v);
             sum[j] = vec_add(sum[j], v);
         }
@@ -494,26 +497,28 @@ static void pack_panels(const float *from, ptrdiff_t from_step, int depth, int n
     }
 }
 
+/* A whole row of a sliver is a vector, or half of one, of which what is past its columns is the
+ * next sliver's. */
 static void pack_slivers(const float *from, ptrdiff_t from_step, int depth, int n,
-                         int n_slivers, float *to)
+                         int n_slivers, float *to, int to_step)
 {
     const int width = n / n_slivers, wide = n % n_slivers;
+    const vec_part part = vec_first(to_step);
 
     for (int t = 0; t < depth; t += PACK_ROWS) {
         const int rows = depth - t < PACK_ROWS ? depth - t : PACK_ROWS;
-        const float *at = from;
-        float *sliver = to;
+        float *out = to + (ptrdiff_t)t * to_step;
+        int first = 0;
 
         for (int s = 0; s < n_slivers; s++) {
-            const int columns = width + (s < wide ? 1 : 0);
-            const vec_part part = vec_first(columns);
-            float *out = sliver + (ptrdiff_t)t * columns;
+            const int left = n - first;
+            const vec_part there = left < to_step ? vec_first(left) : part;
 
             for (int i = 0; i < rows; i++)
-                vec_store_part(out + (ptrdiff_t)i * columns,
-                               vec_load_part(at + i * from_step, part), part);
-            at += columns;
-            sliver += (ptrdiff_t)depth * columns;
+                vec_store_part(out + i * to_step,
+                               vec_load_part(from + i * from_step + first, there), part);
+            first += width + (s < wide ? 1 : 0);
+            out += (ptrdiff_t)depth * to_step;
         }
         from += PACK_ROWS * from_step;
     }
@@ -606,7 +611,7 @@ const struct tile_isa TILE_TABLE = {
     .vecs = 4,
     .rows = { 0, 8, 8, 8, 6 },
     .columns = { 0, 12, 12, 8, 6 },
-    .slivers = { 0, 12, 14, 8, 6 },
+    .slivers = { 0, 14, 14, 8, 6 },
     .windows = { 0, 8, 8, 8, 4 },
 #else
     .vecs = 3,

@@ -74,10 +74,10 @@ struct tile_isa {
      * vectors. Where sums is not NULL, it gets what column_sums makes of them. */
     void (*pack_panels)(const float *from, ptrdiff_t from_step, int depth, int n,
                         const struct tile_panels *panels, float *to, bool add, float *sums);
-    /* The n columns of `depth` rows, cut into n_slivers that differ by at most one in width
-     * (at most a vector), sliver after sliver, each row after row. */
+    /* The n columns of `depth` rows, cut into n_slivers that differ by at most one in width,
+     * sliver after sliver, each row after row, to_step apart: lanes, or half as many. */
     void (*pack_slivers)(const float *from, ptrdiff_t from_step, int depth, int n,
-                         int n_slivers, float *to);
+                         int n_slivers, float *to, int to_step);
     /* sums[j] = (add ? sums[j] : 0) + from[0][j] + from[1][j] + ... in this order */
     void (*column_sums)(const float *from, ptrdiff_t from_step, int64_t n_rows, int n, bool add,
                         float *sums);

@@ -92,6 +92,10 @@ void reference_embedding_mean(const struct kernel_call *call);
 void reference_embedding_mean_grad(const struct kernel_call *call);
 void reference_rows_sort(const struct kernel_call *call);
 
+void reference_recurrent(const struct kernel_call *call); /* lstm, gru */
+void reference_recurrent_grad(const struct kernel_call *call);
+size_t reference_recurrent_grad_scratch(const struct kernel_problem *problem);
+
 kernel_update_fn reference_sgd_update, reference_adam_update, reference_average_update;
 
 #endif /* KERNEL_CPU_REFERENCE_H */

@@ -28,15 +28,12 @@ INLINE void fetch_row(const float *row, size_t columns)
     __builtin_prefetch(row + columns - 1, 0, 3);
 }
 
-/* Columns [column, column + width) of the sum of rows, divided; width is within the last block. */
-INLINE void sum_blocks(const struct kernel_row_list *rows, size_t step, size_t d, size_t column,
-                       size_t width, const size_t blocks, float divisor, float *out)
+/* Adds columns [column, column + width) of the rows of a list, the last of them in the last block. */
+INLINE void add_list(const struct kernel_row_list *rows, size_t step, size_t d, size_t column,
+                     size_t width, const size_t blocks, struct simd_floats sum[SUM_BLOCKS])
 {
     const size_t last = width - (blocks - 1) * SIMD_LANES;
-    struct simd_floats sum[SUM_BLOCKS];
 
-    for (size_t b = 0; b < blocks; b++)
-        sum[b] = simd_set(0);
     for (size_t i = 0; i < rows->count; i++) {
         const int32_t row = rows->number[i * step];
         const float *x = rows->table + (size_t)row * d + column;
@@ -51,43 +48,63 @@ INLINE void sum_blocks(const struct kernel_row_list *rows, size_t step, size_t d
         sum[blocks - 1] =
             simd_add(sum[blocks - 1], simd_load(x + (blocks - 1) * SIMD_LANES, last, 0));
     }
+}
+
+/* These columns of the sum of one list, or of the sums of two, divided. */
+INLINE void sum_blocks(const struct kernel_row_list *rows, int n_lists, size_t step, size_t d,
+                       size_t column, size_t width, const size_t blocks, float divisor,
+                       float *out)
+{
+    const size_t last = width - (blocks - 1) * SIMD_LANES;
+    struct simd_floats sum[SUM_BLOCKS], other[SUM_BLOCKS];
+
+    for (size_t b = 0; b < blocks; b++)
+        sum[b] = simd_set(0);
+    add_list(&rows[0], step, d, column, width, blocks, sum);
+    if (n_lists == 2) {
+        for (size_t b = 0; b < blocks; b++)
+            other[b] = simd_set(0);
+        add_list(&rows[1], step, d, column, width, blocks, other);
+        for (size_t b = 0; b < blocks; b++)
+            sum[b] = simd_add(sum[b], other[b]);
+    }
     for (size_t b = 0; b < blocks; b++)
         simd_store(divisor == 1 ? sum[b] : simd_divide(sum[b], divisor),
                    b < blocks - 1 ? SIMD_LANES : last, out + column + b * SIMD_LANES);
 }
 
-/* out[0..d) = the sum of rows divided by a number. */
-INLINE void sum_rows(const struct kernel_row_list *rows, size_t step, size_t d, float divisor,
-                     float *out)
+/* out[0..d) = the sum of rows of one list, or of the sums of two, divided by a number. */
+INLINE void sum_rows(const struct kernel_row_list *rows, int n_lists, size_t step, size_t d,
+                     float divisor, float *out)
 {
     for (size_t column = 0; column < d; column += SUM_BLOCKS * SIMD_LANES) {
         const size_t width = simd_min(d - column, SUM_BLOCKS * SIMD_LANES);
 
         switch ((width + SIMD_LANES - 1) / SIMD_LANES) {
         case 1:
-            sum_blocks(rows, step, d, column, width, 1, divisor, out);
+            sum_blocks(rows, n_lists, step, d, column, width, 1, divisor, out);
             break;
         case 2:
-            sum_blocks(rows, step, d, column, width, 2, divisor, out);
+            sum_blocks(rows, n_lists, step, d, column, width, 2, divisor, out);
             break;
         case 3:
-            sum_blocks(rows, step, d, column, width, 3, divisor, out);
+            sum_blocks(rows, n_lists, step, d, column, width, 3, divisor, out);
             break;
         case 4:
-            sum_blocks(rows, step, d, column, width, 4, divisor, out);
+            sum_blocks(rows, n_lists, step, d, column, width, 4, divisor, out);
             break;
 #ifdef __AVX512F__
         case 5:
-            sum_blocks(rows, step, d, column, width, 5, divisor, out);
+            sum_blocks(rows, n_lists, step, d, column, width, 5, divisor, out);
             break;
         case 6:
-            sum_blocks(rows, step, d, column, width, 6, divisor, out);
+            sum_blocks(rows, n_lists, step, d, column, width, 6, divisor, out);
             break;
         case 7:
-            sum_blocks(rows, step, d, column, width, 7, divisor, out);
+            sum_blocks(rows, n_lists, step, d, column, width, 7, divisor, out);
             break;
         default:
-            sum_blocks(rows, step, d, column, width, 8, divisor, out);
+            sum_blocks(rows, n_lists, step, d, column, width, 8, divisor, out);
 #endif
         }
     }

@@ -122,12 +122,15 @@ static double sum_squares(const float *data, size_t count)
     return simd_sum_double(lane);
 }
 
-static void add_rows(const struct kernel_row_list *list, size_t width, float *out)
+/* As rows_sort gives them. */
+enum { PAIR = 2 };
+
+static void add_rows(const struct kernel_row_list *lists, int n_lists, size_t width, float *out)
 {
-    if (list->step == 2)
-        sum_rows(list, 2, width, 1, out);
+    if (n_lists == 2)
+        sum_rows(lists, 2, PAIR, width, 1, out);
     else
-        sum_rows(list, 1, width, 1, out);
+        sum_rows(lists, 1, PAIR, width, 1, out);
 }
 
 const struct kernel_update_code SIMD_TABLE(kernel_update_code) = {
