@@ -66,15 +66,4 @@ INLINE float vec_sum(vec v)
     return lane[0];
 }
 
-INLINE float vec_largest(vec v)
-{
-    float lane[LANES], largest;
-
-    vec_store(lane, v);
-    largest = lane[0];
-    for (int l = 1; l < LANES; l++)
-        largest = lane[l] > largest ? lane[l] : largest;
-    return largest;
-}
-
 #endif /* KERNEL_CPU_ISA_EXP_H */
