@@ -97,8 +97,7 @@ static int64_t fill_tokens(const char *model, int32_t *ids, int32_t *labels)
 
     for (int64_t i = 0; i < number("samples") * number("tokens"); i++) {
         const bool there = is_there(model, i);
-        const bool counts =
-            there && (strcmp(model, "gpt") == 0 || drawn("hidden", i) < -0.2);
+        const bool counts = there && (strcmp(model, "gpt") == 0 || drawn("hidden", i) < -0.2);
         ids[i] = there ? token("ids", i) : -1;
         labels[i] = counts ? token("labels", i) : -1;
         count += counts;
@@ -134,8 +133,8 @@ static void check_fingerprint(const char *name, const float *plain, int64_t coun
         products += (double)plain[i] * drawn(dot, i);
     }
     const double norm = expected->items[0].number;
-    const double apart = fmax(fabs(sqrt(squares) - norm),
-                              fabs(products - expected->items[1].number));
+    const double apart =
+        fmax(fabs(sqrt(squares) - norm), fabs(products - expected->items[1].number));
     if (!(apart <= TENSOR_LIMIT * fmax(norm, 1e-3)))
         test_fail(__FILE__, __LINE__, "%s: %.9g and %.9g, expected %.9g and %.9g", name,
                   sqrt(squares), products, norm, expected->items[1].number);
@@ -209,8 +208,7 @@ static void check_model(const char *name, const struct kernel_choices *choices)
 {
     const struct model *model = model_find(name);
     const struct model_config config = config_of(model);
-    const struct json_value *expected =
-        json_get(json_get(json_root(golden), "models"), name);
+    const struct json_value *expected = json_get(json_get(json_root(golden), "models"), name);
     const struct json_value *losses = json_get(expected, "losses");
     struct interpreter *in;
     struct graph *graph;
@@ -221,8 +219,8 @@ static void check_model(const char *name, const struct kernel_choices *choices)
     CHECK_OK(graph_verify(graph));
     CHECK_OK(interpret_create(graph, config.batch, choices, &in));
     fill_params(graph, in);
-    const int64_t weight = fill_tokens(name, interpret_data(in, roles.input),
-                                       interpret_data(in, roles.target));
+    const int64_t weight =
+        fill_tokens(name, interpret_data(in, roles.input), interpret_data(in, roles.target));
     const struct kernel_step step = { .inv_batch = 1 / (float)weight };
     /* The loss's gradient may lie where the logits were, but not here: every value has its own. */
     for (int64_t s = 0; s < number("steps"); s++) {
@@ -313,8 +311,7 @@ static void check_steps(const struct kernel_choices *choices)
     const struct graph_roles *roles = graph_roles(whole_graph);
     int32_t *ids = interpret_data(whole, roles->input);
     const struct kernel_step step = {
-        .inv_batch =
-            1 / (float)fill_tokens("gpt", ids, interpret_data(whole, roles->target))
+        .inv_batch = 1 / (float)fill_tokens("gpt", ids, interpret_data(whole, roles->target))
     };
     interpret_run(whole, 0, graph_node_count(whole_graph), &step);
     const float *expected = interpret_data(whole, roles->output);
