@@ -582,7 +582,6 @@ static struct node *add_columns(struct graph *graph, const struct op *op, struct
                rows(graph, "x", chance(rng) ? shape_3(d.N, d.H, d.W) : shape_2(d.N, d.W)), NULL,
                NULL, &attrs);
 }
-}
 
 /* A layer of O units over sequences of H steps. */
 static struct node *add_recurrent(struct graph *graph, const struct op *op, struct rng *rng)
