@@ -79,7 +79,7 @@ head -c 100 gpt/vocabulary.txt >later/vocabulary.txt
 refused 1 'later/vocabulary.txt' "$tutti" generate later --prompt a
 
 # A model that translates ---------------------------------------------------------------------
-works "$tutti" train seq2seq --data ./pairs --width 48 --embedding 24 --batch 64 --optimizer adam --lr 0.01 --epochs 6 \
+works "$tutti" train seq2seq --data ./pairs --hidden 48 --embedding 24 --dropout 0 --batch 64 --optimizer adam --lr 0.01 --epochs 10 \
     --threads 1 --quiet --out nmt
 works "$tutti" generate nmt --prompt 'Ein Hund schläft und rennt.' && cp out.txt prompt.txt
 printf 'Ein Hund schläft und rennt.\nMann grün\n' | "$tutti" generate nmt >lines.txt 2>err.txt || complain "lines: $(cat err.txt)"

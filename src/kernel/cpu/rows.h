@@ -53,6 +53,7 @@ struct kernel_update_code {
     kernel_update_fn *sgd, *adam, *average;
     void (*add)(float *out, const float *a, const float *b, size_t count);
     double (*sum_squares)(const float *data, size_t count);
+    void (*fetch_to_write)(float *const *vectors, int n_vectors, size_t at, size_t count);
     void (*sum_rows)(const struct kernel_row_list *lists, int n_lists, size_t width,
                      float *out);
 };
