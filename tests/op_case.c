@@ -450,13 +450,15 @@ static struct node *add_softmax(struct graph *graph, const struct op *op, struct
 static struct node *add_positions(struct graph *graph, const struct op *op, struct rng *rng)
 {
     const struct draw d = draw(rng);
-    const struct attrs attrs = { .extent = { d.H + d.O } };
+    const bool is_grad = op == &op_positions_grad;
+    const struct attrs attrs = { .extent = { is_grad ? d.H + d.O : 0 },
+                                 .period = chance(rng) ? between(rng, 1, d.H) : 0 };
     struct value *x = rows(graph, "x", shape_3(d.N, d.H, d.C));
 
-    if (op == &op_positions_grad)
+    if (is_grad)
         return add(graph, op, x, NULL, NULL, &attrs);
     return add(graph, op, x, graph_param_table(graph, "p", shape_2(d.H + d.O, d.C), 1), NULL,
-               NULL);
+               &attrs);
 }
 
 static struct node *add_attention(struct graph *graph, const struct op *op, struct rng *rng)
@@ -579,8 +581,6 @@ static struct node *add_columns(struct graph *graph, const struct op *op, struct
     return add(graph, op,
                rows(graph, "x", chance(rng) ? shape_3(d.N, d.H, d.W) : shape_2(d.N, d.W)), NULL,
                NULL, &attrs);
-}
-
 }
 
 /* A layer of O units over sequences of H steps. */

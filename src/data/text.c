@@ -265,8 +265,8 @@ static enum status measure_stream(struct text *text)
     if (tokens < 2)
         return FAIL(STATUS_CORRUPT, "%s: has %" PRId64 " tokens, too few to learn from",
                     text->data.file[0].path, tokens);
-    text->length[0] = length;
-    text->longest[0] = tokens - 1 < length ? tokens - 1 : length;
+    text->length[0] = text_stream_length(text) < length ? text_stream_length(text) : length;
+    text->longest[0] = text->length[0];
     text->whole = text_block_count(text);
     return STATUS_OK;
 }
@@ -274,12 +274,11 @@ static enum status measure_stream(struct text *text)
 static void describe_source(struct text *text)
 {
     const int sides = text->config.task == TEXT_PAIRS ? 2 : 1;
-    const bool is_stream = TASKS[text->config.task].is_stream;
     struct source *source = &text->source;
 
     for (int side = 0; side < sides; side++) {
         const int64_t longest = round_up(text->longest[side]), most = text->length[side];
-        const int64_t ids = is_stream || (most > 0 && longest > most) ? most : longest;
+        const int64_t ids = most > 0 && longest > most ? most : longest;
         source->row_bytes[side == 0 ? SOURCE_X : SOURCE_X2] = (size_t)ids * sizeof(int32_t);
         source->row_bytes[SOURCE_Y] = (size_t)ids * sizeof(int32_t);
     }

@@ -231,19 +231,30 @@ static void find_last_uses(struct maker *maker)
     keep_output(maker);
 }
 
+/* The input whose memory output 0 may take: what the node writes over or adds to. -1: none. */
+static int overwritten(const struct node *node)
+{
+    const int extended = node->op->extends;
+
+    if (node->op->may_overwrite)
+        return 0;
+    return extended > 0 && node->n_in > extended ? extended : -1;
+}
+
 static void place_outputs(struct maker *maker, const struct node *node, int number)
 {
+    const int over = overwritten(node);
+
     for (int i = 0; i < node->n_out; i++) {
         struct place *out = &maker->places[node->out[i]->id];
         if (out->known)
             continue;
-        const struct place *in = &maker->places[node->in[0]->id];
+        const struct place *in = &maker->places[node->in[over < 0 ? 0 : over]->id];
         const struct place *source = &maker->places[in->root];
         const int until = out->last_use > number ? out->last_use : number;
         out->known = true;
-        if (i == node->op->overwrites && node->op->may_overwrite &&
-            source->operand.base == BASE_ARENA && source->last_use == number &&
-            source->bytes == out->bytes) {
+        if (i == node->op->overwrites && over >= 0 && source->operand.base == BASE_ARENA &&
+            source->last_use == number && source->bytes == out->bytes) {
             out->operand = source->operand;
             for (int b = 0; b < maker->n_blocks; b++) {
                 if (maker->blocks[b].begin == out->operand.offset)

@@ -70,18 +70,19 @@ static int collect_spans(const struct plan *plan, struct span *spans)
 
     for (int n = 0; n < plan->n_instructions; n++) {
         const struct instruction *made = &plan->instructions[n];
+        const int extended = made->node->op->extends; /* or written over */
         int first_input = -1;
 
         for (int i = 0; i < made->node->n_in; i++) {
             const int s = span_of_input(plan, spans, count, n, i);
-            first_input = i == 0 ? s : first_input;
+            first_input = i == extended ? s : first_input;
         }
         for (int i = 0; i < made->node->n_out; i++) {
             if (made->out[i].base != BASE_ARENA)
                 continue;
             const struct op *op = made->node->op;
-            const bool over = op->may_overwrite && i == op->overwrites && first_input >= 0 &&
-                              spans[first_input].last == n;
+            const bool over = i == op->overwrites && (op->may_overwrite || extended > 0) &&
+                              first_input >= 0 && spans[first_input].last == n;
             spans[count++] = (struct span){
                 .value = made->node->out[i],
                 .begin = made->out[i].offset,
@@ -196,6 +197,14 @@ static struct plan_buckets buckets_of(const struct graph *graph)
     return buckets;
 }
 
+/* So many rows, of the lengths that the model has. */
+static struct extents extents_of(const struct graph *graph, int64_t rows)
+{
+    struct extents extents = graph_extents(graph);
+    extents.rows = rows;
+    return extents;
+}
+
 static void test_buffers_needed_at_once_lie_apart(struct rng *rng)
 {
     struct kernel_choices *choices;
@@ -213,13 +222,13 @@ static void test_buffers_needed_at_once_lie_apart(struct rng *rng)
     struct plan *plan;
 
     CHECK_OK(kernel_choices_load(NULL, &choices));
-    CHECK_OK(plan_create(train, train, (struct extents){ .rows = rows }, &buckets, &no_factors,
+    CHECK_OK(plan_create(train, train, extents_of(train, rows), &buckets, &no_factors,
                          &no_gathers, choices, &plan));
     CHECK_INT(rows, plan->extents.rows);
     check_plan(plan);
     check_buckets(plan, buckets.count);
     plan_destroy(plan);
-    CHECK_OK(plan_create(eval, train, (struct extents){ .rows = rows }, &buckets, &no_factors,
+    CHECK_OK(plan_create(eval, train, extents_of(eval, rows), &buckets, &no_factors,
                          &no_gathers, choices, &plan));
     check_plan(plan);
     plan_destroy(plan);

@@ -141,6 +141,31 @@ struct value *build_conv2d_transpose(struct graph *graph, const char *name, stru
     return first(graph_add(graph, &op_bias, name, with_bias, 2, NULL));
 }
 
+struct value *build_conv1d(struct graph *graph, const char *name, struct value *x,
+                           int64_t filters, int kernel)
+{
+    if (!x)
+        return NULL;
+    const int64_t channels = x->shape.dim[x->shape.rank - 1], fan_in = channels * kernel;
+    struct value *const in[] = { x, parameter(graph, name, "weight",
+                                              shape_3(filters, channels, kernel), fan_in) };
+    struct value *y = first(graph_add(graph, &op_conv1d, name, in, 2, NULL));
+    struct value *const with_bias[] = { y, parameter(graph, name, "bias", shape_1(filters),
+                                                     fan_in) };
+    return first(graph_add(graph, &op_bias, name, with_bias, 2, NULL));
+}
+
+struct value *build_max_over_time(struct graph *graph, const char *name, struct value *x)
+{
+    return first(graph_add(graph, &op_max_over_time, name, &x, 1, NULL));
+}
+
+struct value *build_concat(struct graph *graph, const char *name, struct value *const *parts,
+                           int count)
+{
+    return first(graph_add(graph, &op_concat, name, parts, count, NULL));
+}
+
 struct value *build_relu(struct graph *graph, const char *name, struct value *x)
 {
     return first(graph_add(graph, &op_relu, name, &x, 1, NULL));
@@ -284,6 +309,21 @@ struct value *build_positions(struct graph *graph, const char *name, struct valu
 {
     struct value *const in[] = { x, table, begin };
     return first(graph_add(graph, &op_add_positions, name, in, 3, NULL));
+}
+
+struct value *build_row(struct graph *graph, const char *name, struct value *x,
+                        struct value *table)
+{
+    const struct attrs attrs = { .period = 1 };
+    struct value *const in[] = { x, table };
+    return first(graph_add(graph, &op_add_positions, name, in, 2, &attrs));
+}
+
+struct value *build_bias(struct graph *graph, const char *name, struct value *x,
+                         struct value *bias)
+{
+    struct value *const in[] = { x, bias };
+    return first(graph_add(graph, &op_bias, name, in, 2, NULL));
 }
 
 struct value *build_attention(struct graph *graph, const char *name, struct value *qkv,

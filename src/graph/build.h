@@ -40,6 +40,14 @@ struct value *build_conv2d(struct graph *graph, const char *name, struct value *
 /* To (h-1)*stride - 2*pad + kernel + output_pad rows, and as many columns of the width. */
 struct value *build_conv2d_transpose(struct graph *graph, const char *name, struct value *x,
                                      struct build_conv conv);
+/* Along sequences (N, T, C) -> (N, T-kernel+1, filters); a shorter sequence is followed by zeros. */
+struct value *build_conv1d(struct graph *graph, const char *name, struct value *x,
+                           int64_t filters, int kernel);
+/* (N, T, C) -> (N, C): the largest along T. */
+struct value *build_max_over_time(struct graph *graph, const char *name, struct value *x);
+/* Up to GRAPH_IN values side by side, along their last extent. */
+struct value *build_concat(struct graph *graph, const char *name, struct value *const *parts,
+                           int count);
 struct value *build_relu(struct graph *graph, const char *name, struct value *x);
 struct value *build_relu6(struct graph *graph, const char *name, struct value *x);
 struct value *build_sigmoid(struct graph *graph, const char *name, struct value *x);
@@ -71,6 +79,12 @@ struct value *build_layer_norm(struct graph *graph, const char *name, struct val
 /* Row t of `table`, or row first + t, added to token t of x (N, T, D); `first` (N) may be NULL. */
 struct value *build_positions(struct graph *graph, const char *name, struct value *x,
                               struct value *table, struct value *first);
+/* The first row of `table`, added to every token. */
+struct value *build_row(struct graph *graph, const char *name, struct value *x,
+                        struct value *table);
+/* A number that is there, added to each feature. */
+struct value *build_bias(struct graph *graph, const char *name, struct value *x,
+                         struct value *bias);
 /* qkv (N, T, 3D), ids (N, T) or NULL: keys with an id below 0 are not seen. Gives (N, T, D). */
 struct value *build_attention(struct graph *graph, const char *name, struct value *qkv,
                               struct value *ids, int heads, bool causal);

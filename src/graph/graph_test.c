@@ -263,6 +263,13 @@ static void test_nodes_that_do_not_fit_are_refused_with_the_reason(void)
     check_refused(&op_softmax_cross_entropy, row, shape_1(3), NULL, "one label a sample");
     check_refused(&op_softmax_cross_entropy_grad, row, shape_2(4, 1), NULL, "one label");
     check_refused(&op_accuracy, row, shape_1(5), NULL, "one label a sample");
+    check_refused(&op_conv1d, row, shape_3(4, 6, 3), NULL, "rank 2 and 3");
+    check_refused(&op_conv1d, shape_3(4, 9, 5), shape_3(4, 6, 3), NULL,
+                  "sequence of 5 features, weight for 6");
+    check_refused(&op_max_over_time, row, none, NULL, "no batch of sequences");
+    check_refused(&op_concat, row, shape_2(5, 6), NULL, "more than their last extent");
+    check_refused(&op_concat, row, shape_3(4, 6, 1), NULL, "more than their last extent");
+    check_refused(&op_columns, row, none, NULL, "no columns 0 to 0");
     check_refused(&op_token_cross_entropy, row, shape_1(3), NULL, "one label a token");
     check_refused(&op_token_cross_entropy, row, shape_2(4, 6), NULL, "one label a token");
     check_refused(&op_token_accuracy, image, shape_2(4, 3), NULL, "one label a token");

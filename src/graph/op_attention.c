@@ -158,14 +158,20 @@ const struct op op_attention_step = {
 
 /* positions ---------------------------------------------------------------------------- */
 
+/* Rows of the table that sequences of so many tokens need; 0 if the period makes no sense. */
+static int64_t rows_needed(const struct node *node, int64_t tokens)
+{
+    const int period = node->attrs.period;
+    return period < 0 ? 0 : period > 0 && period < tokens ? period : tokens;
+}
+
 static enum status infer_add_positions(const struct node *node, struct op_shapes *s)
 {
     const struct shape *x = s->in[0], *p = s->in[1], *first = s->in[2];
 
-    (void)node;
-    if (x->rank != 3 || p->rank != 2 || p->dim[1] != x->dim[2])
+    if (x->rank != 3 || p->rank != 2 || p->dim[1] != x->dim[2] || node->attrs.period < 0)
         return FAIL(STATUS_USAGE, "positions are not of the features of sequences");
-    if (p->dim[0] < x->dim[1])
+    if (p->dim[0] < rows_needed(node, x->dim[1]))
         return FAIL(STATUS_USAGE, "%lld positions for sequences of %lld tokens",
                     (long long)p->dim[0], (long long)x->dim[1]);
     if (first && (first->rank != 1 || first->dim[0] != x->dim[0]))
@@ -179,7 +185,8 @@ static void gradient_add_positions(struct graph *graph, const struct node *node,
                                    struct value *const *dout, const bool *wanted,
                                    struct value **din)
 {
-    const struct attrs attrs = { .extent = { (int)node->in[1]->shape.dim[0] } };
+    const struct attrs attrs = { .extent = { (int)node->in[1]->shape.dim[0] },
+                                 .period = node->attrs.period };
 
     if (node->n_in > 2) {
         graph_fail(graph,
@@ -214,7 +221,8 @@ static enum status infer_positions_grad(const struct node *node, struct op_shape
 {
     const struct shape *dy = s->in[0];
 
-    if (dy->rank != 3 || node->attrs.extent[0] < dy->dim[1])
+    if (dy->rank != 3 || node->attrs.period < 0 || node->attrs.extent[0] < 1 ||
+        node->attrs.extent[0] < rows_needed(node, dy->dim[1]))
         return FAIL(STATUS_USAGE, "%d positions for the gradient", node->attrs.extent[0]);
     s->out[0] = shape_2(node->attrs.extent[0], dy->dim[2]);
     return STATUS_OK;

@@ -67,9 +67,10 @@
  *   softmax             x (m,D)                            -> y: exp(x) over the row's sum of it
  *   softmax_grad        dy, y                              -> dx
  *   add_positions       x (N,T,D), p (C,D), [first i32 (N)] -> y = x + p[first + t]; C >= T, and a
- *                       place past the last row of p counts as the last
- *   positions_grad      dy (N,T,D)                         -> dp (C,D); extent = C, 0: sums over the
- *                       sequences, 0 from row T on
+ *                       place past the last row of p counts as the last. With period P: of t and C
+ *                       that is t % P and C >= min(P,T)
+ *   positions_grad      dy (N,T,D)                         -> dp (C,D); period, extent = C, 0: sums over
+ *                       the sequences, 0 from row T on, or from row P on
  *   attention           qkv (N,T,3D), [ids i32 (N,T)]      -> y (N,T,D), lse (N,T,H); heads H,
  *                       causal. A token's numbers are query, key and value, each of H parts of
  *                       D/H; in each head y_i = sum_j p_ij v_j, p_ij = exp(s_ij - lse_i), s_ij =

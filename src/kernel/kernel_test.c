@@ -605,6 +605,45 @@ static void a_label_that_is_no_class_makes_the_loss_nan(void)
     }
 }
 
+/* Channel 0 of the words 1 2 3 4, less channel 1, in windows of two and of six. */
+static void filters_find_the_first_largest_window(void)
+{
+    static const float x[8] = { 1, 0, 4, 1, 4, 1, -9, 0 };
+    static const float w[4] = { 1, -1, 1, -1 }, wide[12] = { 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5 };
+    static const float nan[8] = { NAN, 0, NAN, 0, NAN, 0, NAN, 0 };
+    static const struct {
+        const char *text;
+        const float *x, *w;
+        float y;
+        int32_t index;
+    } cases[] = {
+        { "conv1d_max 1x4x2 1x2x2 relu", x, w, 6, 1 },
+        { "conv1d_max 1x4x2 1x2x6", x, wide, 1, 0 }, /* zeros follow the sequence */
+        { "conv1d_max 1x4x2 1x2x2 relu", nan, w, NAN, -1 },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct kernel_problem problem;
+        const struct kernel *kernel;
+        size_t at = 0;
+
+        CHECK_OK(kernel_parse(cases[i].text, &problem));
+        while ((kernel = next_kernel(&problem, &at)) != NULL) {
+            struct kernel_trial *trial;
+
+            CHECK_OK(kernel_trial_create(kernel, &problem, KERNEL_FILL_NORMAL, 1, &trial));
+            struct kernel_call *call = kernel_trial_call(trial);
+            const float *y = call->out[0];
+            call->in[0] = cases[i].x;
+            call->in[1] = cases[i].w;
+            kernel_trial_run(trial);
+            CHECK(*y == cases[i].y || (isnan(*y) && isnan(cases[i].y)));
+            CHECK_INT(cases[i].index, *(int32_t *)call->out[1]);
+            kernel_trial_destroy(trial);
+        }
+    }
+}
+
 /* As the mean over those that are left; a label beyond the vocabulary makes the loss NaN. */
 static void tokens_without_a_label_are_left_out(void)
 {
@@ -734,6 +773,8 @@ const struct test tests[] = {
       .property = own_kernels_give_the_same_bits_on_every_processor },
     { .name = "a label that is no class makes the loss nan",
       .run = a_label_that_is_no_class_makes_the_loss_nan },
+    { .name = "filters find the first largest window",
+      .run = filters_find_the_first_largest_window },
     { .name = "tokens without a label are left out",
       .run = tokens_without_a_label_are_left_out },
     { .name = "softmax takes extreme logits", .run = softmax_takes_extreme_logits },

@@ -369,21 +369,26 @@ static void say_rows(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 static void say_positions(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 {
     const int n = between(rng, 1, 4), t = extent(rng, 40), d = extent(rng, 100);
-    const int more = t + between(rng, 0, 3);
+    const int period = chance(rng, 30) ? between(rng, 1, t + 1) : 0;
+    const int more = (period && period < t ? period : t) + between(rng, 0, 3);
 
     if (strcmp(op, "positions_grad") == 0)
-        say(text, " %dx%dx%d -> %dx%d extent %dx0", n, t, d, more, d, more);
+        say(text, " %dx%dx%d -> %dx%d", n, t, d, more, d);
     else if (chance(rng, 70))
         say(text, " %dx%dx%d %dx%d", n, t, d, more, d);
     else
         say(text, " %dx%dx%d %dx%d %d", n, t, d, more, d, n);
+    if (period)
+        say(text, " period %d", period);
+    if (strcmp(op, "positions_grad") == 0)
+        say(text, " extent %dx0", more);
 }
 
 static void say_attention(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 {
     static const int sizes[] = { 1, 4, 8, 16, 24, 32, 64, 65, 128 };
     const int n = between(rng, 1, 3), heads = between(rng, 1, 3);
-    const int t = chance(rng, 50) ? between(rng, 1, 20) : between(rng, 20, 100);
+    const int t = chance(rng, 75) ? between(rng, 1, 20) : between(rng, 20, 70);
     const int d = heads * sizes[rng_below(rng, sizeof sizes / sizeof sizes[0])];
     const bool masked = chance(rng, 40);
 

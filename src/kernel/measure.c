@@ -143,7 +143,8 @@ static void fill_ids(int32_t *ids, int64_t count, struct rng *rng)
 static int64_t free_places(const struct kernel_problem *problem)
 {
     const int axis = problem->in[1].shape.rank == 3; /* a cache, else a table */
-    return problem->in[1].shape.dim[axis] - problem->in[0].shape.dim[1] + 1;
+    const int64_t places = problem->in[1].shape.dim[axis] - problem->in[0].shape.dim[1];
+    return places < 0 ? 1 : places + 1; /* fewer rows than tokens come again and again */
 }
 
 /* Where conv1d_max or max_over_time might have found the largest: after dy; -1 is nowhere. */

@@ -52,7 +52,7 @@ static const struct form forms[] = {
     { "conv1d_max_grad_weight", "qmd", "fv", 3, 1 },
     { "max_over_time", "q", "md", 1, 2 },
     { "max_over_time_grad", "mdq", "q", 3, 1 },
-    { "concat", "mmmmmmmm", "m", 1, 1 },
+    { "concat", "mmmmmmmmmmmm", "m", 1, 1 },
     { "columns", "m", "m", 1, 1 },
     { "max_pool", "i", "ip", 1, 2 },
     { "max_pool_grad", "ip", "i", 2, 1 },
@@ -461,7 +461,10 @@ static enum status layer_norm_shapes(const struct kernel_problem *p, const struc
 static enum status positions_shape(const struct kernel_problem *p, const struct shape *x,
                                    const struct shape *table, struct shape *out)
 {
-    if (table->dim[1] != x->dim[2] || table->dim[0] < x->dim[1])
+    const int64_t period = p->attrs.period;
+    const int64_t rows = period > 0 && period < x->dim[1] ? period : x->dim[1];
+
+    if (period < 0 || table->dim[1] != x->dim[2] || table->dim[0] < rows)
         return disagree(p->op, x, table);
     if (is_gradient(p->op) && p->attrs.extent[0] != table->dim[0])
         return FAIL(STATUS_USAGE, "%s: extent %d of %lld positions", p->op, p->attrs.extent[0],
@@ -922,6 +925,8 @@ const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_
     add_pair(text, "window", attrs->window);
     if (attrs->groups > 1)
         add_text(text, " groups %d", attrs->groups);
+    if (attrs->period > 0)
+        add_text(text, " period %d", attrs->period);
     if (attrs->heads > 0)
         add_text(text, " heads %d%s", attrs->heads, attrs->causal ? " causal" : "");
     if (strcmp(problem->op, "conv2d_transpose") == 0 || strcmp(problem->op, "columns") == 0 ||
@@ -1038,6 +1043,11 @@ static bool read_attribute(const struct words *words, int *at, struct attrs *att
         /* one word is all */
     } else if (strcmp(word, "causal") == 0 && attrs->heads > 0) {
         attrs->causal = 1;
+    } else if (strcmp(word, "period") == 0 && *at + 1 < words->count &&
+               read_dims(words->word[*at + 1], 1, dims, &count) && dims[0] > 0 &&
+               dims[0] <= 0xffff) {
+        attrs->period = (int)dims[0];
+        *at += 1;
     } else if (strcmp(word, "heads") == 0 && *at + 1 < words->count &&
                read_dims(words->word[*at + 1], 1, dims, &count) && dims[0] > 0 &&
                dims[0] <= 0xffff) {

@@ -196,6 +196,7 @@ const struct model model_gpt = {
     .name = "gpt",
     .summary = "GPT-2: learned positions, causal attention, head tied to the embedding",
     .data = "shakespeare",
+    .optimizer = "adamw",
     .task = MODEL_NEXT_TOKEN,
     .vocab = { 65 },
     .length = { 256 },

@@ -8,7 +8,7 @@
 struct expected {
     const char *model;
     int64_t parameters;
-    double flops; /* forward, one sample, linear and convolution alone */
+    double flops; /* forward, one sample, linear, convolution and embedding alone */
     const char *names[20];
 };
 
@@ -23,6 +23,10 @@ static const struct expected zoo[] = {
       2.0 * (784.0 * 32 * 9 + 196.0 * 64 * 288 + 3136 * 128 + 1280),
       { "conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "fc1.weight", "fc1.bias",
         "fc2.weight", "fc2.bias" } },
+    { "nbow",
+      25000 * 100 + 200 + 2,
+      256.0 * 100 + 2.0 * 200,
+      { "embedding.weight", "fc.weight", "fc.bias" } },
     { "seq2seq",
       (8000 + 6000) * 256 + 2 * (2048 * (256 + 512 + 2) + 2048 * (512 + 512 + 2)) +
           6000 * (512 + 1),
@@ -47,6 +51,11 @@ static const struct expected zoo[] = {
         "decoder.bias_hh_l1",
         "fc.weight",
         "fc.bias" } },
+    { "textcnn",
+      25000 * 100 + 100 * 100 * (3 + 4 + 5) + 3 * 100 + 300 * 2 + 2,
+      2.0 * 100 * 100 * (254 * 3 + 253 * 4 + 252 * 5),
+      { "embedding.weight", "convs.0.weight", "convs.0.bias", "convs.1.weight", "convs.1.bias",
+        "convs.2.weight", "convs.2.bias", "fc.weight", "fc.bias" } },
 };
 
 static void test_models_have_the_stated_parameters(void)

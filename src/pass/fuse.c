@@ -6,6 +6,8 @@
  *   conv2d [-> bias] [-> relu]                      becomes  conv2d with bias and activation;
  *   likewise conv2d_transpose
  *   conv2d [-> bias] -> relu -> max_pool (stride = window, no padding)  becomes  conv2d_pool
+ *   conv1d [-> bias] [-> relu]                      becomes  conv1d with bias and activation
+ *   conv1d [-> bias] [-> relu] -> max_over_time     becomes  conv1d_max
  *   batch_norm [-> add] [-> relu or relu6]          becomes  batch_norm with residual and activation
  *   batch_norm_apply                                likewise
  *
@@ -78,7 +80,8 @@ static struct chain chain_of(const struct graph *graph, struct node *node)
             chain.activation = extend(graph, &chain, &op_relu6);
         return chain;
     }
-    if (node->op != &op_linear && node->op != &op_conv2d && node->op != &op_conv2d_transpose)
+    if (node->op != &op_linear && node->op != &op_conv2d && node->op != &op_conv2d_transpose &&
+        node->op != &op_conv1d)
         return chain;
     if (node->n_in == 2)
         chain.bias = extend(graph, &chain, &op_bias);
@@ -88,6 +91,8 @@ static struct chain chain_of(const struct graph *graph, struct node *node)
         if (pool && is_plain_pool(pool))
             chain.pool = chain.last = pool;
     }
+    if (node->op == &op_conv1d)
+        chain.pool = extend(graph, &chain, &op_max_over_time);
     return chain;
 }
 
@@ -107,7 +112,9 @@ static struct node *fused(struct graph *graph, struct node *node, const struct c
     if (chain->activation)
         attrs.activation =
             chain->activation->op == &op_relu6 ? ACTIVATION_RELU6 : ACTIVATION_RELU;
-    if (chain->pool) {
+    if (chain->pool && node->op == &op_conv1d) {
+        op = &op_conv1d_max;
+    } else if (chain->pool) {
         op = &op_conv2d_pool;
         attrs.window[0] = chain->pool->attrs.window[0];
         attrs.window[1] = chain->pool->attrs.window[1];

@@ -32,16 +32,17 @@ struct attrs {
     int stride[2], pad[2]; /* convolution and pooling: vertical, horizontal */
     int window[2];         /* pooling */
     int heads, causal;     /* attention: heads; a token sees none that come after it */
-    int groups;            /* convolution: channels are split into so many; 0 is 1 */
-    int extent[2];         /* gradients of windowed ops: height and width of the input, or of
+    int period;    /* positions: rows of the table that are used again and again; 0: all */
+    int groups;    /* convolution: channels are split into so many; 0 is 1 */
+    int extent[2]; /* gradients of windowed ops: height and width of the input, or of
                                    the kernel for a weight's gradient */
-    struct shape sample;   /* reshape: the output's extents after the first */
-    enum layout layout;    /* reorder: the output's */
-    int is_plain;          /* linear_grad_weight: the weight is a table, its rows contiguous */
-    int with_bias;         /* weight gradients: make the bias's too */
-    int with_residual;     /* gradients of batch norm: make the residual's too */
-    int with_state;        /* gradients of recurrent layers: make the first state's too */
-    int64_t shards;        /* shard_gather, batch_norm_normalize: of a step */
+    struct shape sample; /* reshape: the output's extents after the first */
+    enum layout layout;  /* reorder: the output's */
+    int is_plain;        /* linear_grad_weight: the weight is a table, its rows contiguous */
+    int with_bias;       /* weight gradients: make the bias's too */
+    int with_residual;   /* gradients of batch norm: make the residual's too */
+    int with_state;      /* gradients of recurrent layers: make the first state's too */
+    int64_t shards;      /* shard_gather, batch_norm_normalize: of a step */
     enum activation activation;   /* applied to the output before it is stored */
     float rate;                   /* dropout: the share that is zeroed */
     uint32_t stream;              /* dropout: which stream of random numbers */

@@ -199,30 +199,19 @@ static void pack_filters(const struct job *job, const float *w, float *to)
     }
 }
 
-/* The largest over all lanes, the first of equals, with bias and relu. Where no sum was a number,
- * neither is y. */
-static void finish_sample(const struct job *job, const float *best, const int32_t *place,
-                          const float *bias, float *y, int32_t *index)
+/* Bias and relu of the largest sums. Where no sum was a number, neither is y. */
+static void finish_sample(const struct job *job, float *y, int32_t *index)
 {
-    const bool relu = job->call->problem->attrs.activation == ACTIVATION_RELU;
-    const int lanes = job->isa->lanes;
+    const struct kernel_call *call = job->call;
+    const float *bias = call->problem->n_in > 2 ? call->in[2] : NULL;
+    const bool relu = call->problem->attrs.activation == ACTIVATION_RELU;
 
-    for (int64_t f = 0; f < job->o; f++, best += lanes, place += lanes) {
-        float largest = -INFINITY;
-        int32_t at = -1;
-
-        for (int l = 0; l < lanes; l++) {
-            if (place[l] >= 0 && (best[l] > largest || (best[l] == largest && place[l] < at))) {
-                largest = best[l];
-                at = place[l];
-            }
-        }
-        y[f] = at < 0 ? NAN : bias != NULL ? largest + bias[f] : largest;
+    for (int64_t f = 0; f < job->o; f++) {
+        y[f] = index[f] < 0 ? NAN : bias != NULL ? y[f] + bias[f] : y[f];
         if (relu && !(y[f] > 0)) {
             y[f] = y[f] <= 0 ? 0 : y[f];
-            at = -1;
+            index[f] = -1;
         }
-        index[f] = at;
     }
 }
 
@@ -263,9 +252,10 @@ static void run_sample(void *arg, size_t sample, size_t slot)
             tile.w += job->taps * job->c * filters;
         }
     }
-    finish_sample(job, best, place, call->problem->n_in > 2 ? call->in[2] : NULL,
-                  (float *)call->out[0] + (int64_t)sample * job->o,
-                  (int32_t *)call->out[1] + (int64_t)sample * job->o);
+    float *y = (float *)call->out[0] + (int64_t)sample * job->o;
+    int32_t *index = (int32_t *)call->out[1] + (int64_t)sample * job->o;
+    job->isa->reduce(best, place, job->o, y, index);
+    finish_sample(job, y, index);
 }
 
 static void run_max(const struct kernel_call *call)

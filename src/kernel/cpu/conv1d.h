@@ -41,6 +41,10 @@ struct conv1d_isa {
     int lanes, filters, vecs; /* of a tile at most */
     /* Raises best and place. */
     void (*largest)(const struct conv1d_tile *tile, int filters, int vecs);
+    /* The largest of each filter's lanes and its place, the first of equals; -1 if there was no
+     * number. y may be anything then. */
+    void (*reduce)(const float *best, const int32_t *place, int64_t filters, float *y,
+                   int32_t *index);
     /* rows[f * row] += dy[f] * window of x */
     void (*gather)(const struct conv1d_sample *sample, const float *x, float *rows,
                    int64_t row);

@@ -124,6 +124,16 @@ static void largest(const struct conv1d_tile *tile, int filters, int vecs)
     }
 }
 
+/* A lane without a number has -infinity and the place -1, which as an unsigned number is last. */
+static void reduce(const float *best, const int32_t *place, int64_t filters, float *y,
+                   int32_t *index)
+{
+    for (int64_t f = 0; f < filters; f++, best += LANES, place += LANES) {
+        y[f] = vec_largest(vec_load(best));
+        index[f] = int_first_where(vec_load(best), y[f], int_load(place));
+    }
+}
+
 /* to += factor * from */
 INLINE void add_scaled(float *to, const float *from, float factor, int64_t count)
 {
@@ -169,6 +179,7 @@ const struct conv1d_isa CONV1D_TABLE = {
     .vecs = 2,
 #endif
     .largest = largest,
+    .reduce = reduce,
     .gather = gather,
     .scatter = scatter,
 };

@@ -115,6 +115,16 @@ INLINE vec_int int_steps(void)
 {
     return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }
+INLINE float vec_largest(vec v)
+{
+    return _mm512_reduce_max_ps(v);
+}
+/* The smallest number, without sign, of the lanes where v is `value`. */
+INLINE int32_t int_first_where(vec v, float value, vec_int numbers)
+{
+    const __mmask16 equal = _mm512_cmp_ps_mask(v, _mm512_set1_ps(value), _CMP_EQ_OQ);
+    return (int32_t)_mm512_mask_reduce_min_epu32(equal, numbers);
+}
 /* v in the first lanes, `other` in the rest */
 INLINE vec vec_or_else(vec v, vec_part part, vec other)
 {
@@ -283,6 +293,21 @@ INLINE vec_int int_add(vec_int a, vec_int b)
 INLINE vec_int int_steps(void)
 {
     return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+}
+INLINE float vec_largest(vec v)
+{
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+INLINE int32_t int_first_where(vec v, float value, vec_int numbers)
+{
+    const __m256 equal = _mm256_cmp_ps(v, _mm256_set1_ps(value), _CMP_EQ_OQ);
+    const __m256i some =
+        _mm256_blendv_epi8(_mm256_set1_epi32(-1), numbers, _mm256_castps_si256(equal));
+    __m128i m = _mm_min_epu32(_mm256_castsi256_si128(some), _mm256_extracti128_si256(some, 1));
+    m = _mm_min_epu32(m, _mm_shuffle_epi32(m, 0x4e));
+    return _mm_cvtsi128_si32(_mm_min_epu32(m, _mm_shuffle_epi32(m, 0xb1)));
 }
 INLINE vec vec_or_else(vec v, vec_part part, vec other)
 {

@@ -11,34 +11,6 @@
 #include "kernel/cpu/rows.h"
 #include "kernel/cpu/simd_block.h"
 
-/* log(s) for s >= 1: s = 2^k m, m near 1, log m = 2 artanh((m - 1) / (m + 1)). NaN gives NaN.
- */
-static double log_from_one(double s)
-{
-    static const double inverse[] = { 1.0,      1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9, 1.0 / 11,
-                                      1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21 };
-    const double ln2 = 0x1.62e42fefa39efp-1;
-    uint64_t bits;
-    double m, sum;
-    int k;
-
-    if (!(s >= 1 && s <= 0x1p60))
-        return NAN;
-    memcpy(&bits, &s, sizeof bits);
-    k = (int)(bits >> 52) - 1023;
-    bits = (bits & 0xfffffffffffff) | (uint64_t)1023 << 52;
-    memcpy(&m, &bits, sizeof m);
-    if (m > 0x1.6a09e667f3bcdp0) { /* above sqrt 2 */
-        m /= 2;
-        k++;
-    }
-    const double t = (m - 1) / (m + 1), square = t * t; /* square < 0.03 */
-    sum = 1.0 / 23;
-    for (int i = 10; i >= 0; i--)
-        sum = sum * square + inverse[i];
-    return (double)k * ln2 + 2 * t * sum;
-}
-
 static float largest_of(const float *x, size_t c)
 {
     float lane[SIMD_LANES], block[SIMD_LANES];
@@ -73,7 +45,7 @@ static double softmax_row(const float *x, size_t c, float *probs, float *out_lar
     for (size_t j = 0; j < c; j++)
         probs[j] *= scale;
     *out_largest = largest;
-    return log_from_one((double)sum);
+    return simd_log_from_one((double)sum);
 }
 
 /* Mean of x - largest over a row. */
@@ -202,7 +174,7 @@ static void token_rows(const struct kernel_call *call, size_t from, size_t to)
         if (labels[i] < 0)
             continue;
         const float largest = largest_of(x, c);
-        const double log_sum = log_from_one((double)exp_sum(x, c, largest));
+        const double log_sum = simd_log_from_one((double)exp_sum(x, c, largest));
         lse[i] = (float)((double)largest + log_sum);
         if ((size_t)labels[i] < c)
             losses[i] = log_sum - (1 - smoothing) * ((double)x[labels[i]] - (double)largest);

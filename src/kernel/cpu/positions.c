@@ -11,10 +11,12 @@ static void add_rows(const struct kernel_call *call, size_t from, size_t to)
     const struct shape *shape = &call->problem->in[0].shape;
     const size_t tokens = (size_t)shape->dim[1], width = (size_t)shape->dim[2];
     const size_t last = (size_t)call->problem->in[1].shape.dim[0] - 1;
+    const size_t period =
+        call->problem->attrs.period ? (size_t)call->problem->attrs.period : tokens;
     const int32_t *first = call->problem->n_in > 2 ? call->in[2] : NULL;
 
     for (size_t r = from; r < to; r++) {
-        const size_t place = r % tokens + (first ? (size_t)first[r / tokens] : 0);
+        const size_t place = r % tokens % period + (first ? (size_t)first[r / tokens] : 0);
         const float *x = (const float *)call->in[0] + r * width;
         const float *p = (const float *)call->in[1] + simd_min(place, last) * width;
         float *y = (float *)call->out[0] + r * width;
@@ -32,37 +34,41 @@ static void run_add_positions(const struct kernel_call *call)
     simd_for(call, (size_t)(shape->dim[0] * shape->dim[1]), (size_t)shape->dim[2], add_rows);
 }
 
-/* Tiles [from, to) of dp. */
+/* Tiles [from, to) of dp, each a part of a row. */
 static void sum_tiles(const struct kernel_call *call, size_t from, size_t to)
 {
     const struct shape *shape = &call->problem->in[0].shape;
-    const size_t samples = (size_t)shape->dim[0];
-    const size_t row = (size_t)(shape->dim[1] * shape->dim[2]);
-    const size_t count = (size_t)shape_count(&call->problem->out[0].shape);
+    const size_t samples = (size_t)shape->dim[0], tokens = (size_t)shape->dim[1];
+    const size_t width = (size_t)shape->dim[2], tiles = (width + TILE - 1) / TILE;
+    const size_t period =
+        call->problem->attrs.period ? (size_t)call->problem->attrs.period : tokens;
     const float *dy = call->in[0];
     float *dp = call->out[0];
 
-    for (size_t tile = from; tile < to; tile++) {
-        const size_t start = tile * TILE, n = simd_min(TILE, count - start);
-        const size_t seen = start < row ? simd_min(n, row - start) : 0;
+    for (size_t i = from; i < to; i++) {
+        const size_t row = i / tiles, start = i % tiles * TILE;
+        const size_t n = simd_min(TILE, width - start);
         double sum[TILE] = { 0 };
 
-        for (size_t s = 0; s < samples; s++) {
+        for (size_t s = 0; row < period && s < samples; s++) {
+            for (size_t t = row; t < tokens; t += period) {
+                const float *d = dy + (s * tokens + t) * width + start;
 #pragma omp simd
-            for (size_t j = 0; j < seen; j++)
-                sum[j] += (double)dy[s * row + start + j];
+                for (size_t j = 0; j < n; j++)
+                    sum[j] += (double)d[j];
+            }
         }
         for (size_t j = 0; j < n; j++)
-            dp[start + j] = (float)sum[j];
+            dp[row * width + start + j] = (float)sum[j];
     }
 }
 
 static void run_positions_grad(const struct kernel_call *call)
 {
-    const size_t samples = (size_t)call->problem->in[0].shape.dim[0];
-    const size_t count = (size_t)shape_count(&call->problem->out[0].shape);
+    const struct shape *dy = &call->problem->in[0].shape, *dp = &call->problem->out[0].shape;
+    const size_t tiles = ((size_t)dp->dim[1] + TILE - 1) / TILE;
 
-    simd_for(call, (count + TILE - 1) / TILE, TILE * samples, sum_tiles);
+    simd_for(call, (size_t)dp->dim[0] * tiles, TILE * (size_t)dy->dim[0], sum_tiles);
 }
 
 const struct kernel SIMD_TABLE(kernel_positions_rows)[] = {

@@ -61,9 +61,11 @@ void reference_softmax(const struct kernel_call *call);
 void reference_softmax_grad(const struct kernel_call *call);
 void reference_add_positions(const struct kernel_call *call);
 void reference_positions_grad(const struct kernel_call *call);
+size_t reference_attention_scratch(const struct kernel_problem *problem);
 void reference_attention(const struct kernel_call *call);
 size_t reference_attention_grad_scratch(const struct kernel_problem *problem);
 void reference_attention_grad(const struct kernel_call *call);
+size_t reference_attention_step_scratch(const struct kernel_problem *problem);
 void reference_attention_step(const struct kernel_call *call);
 
 void reference_softmax_cross_entropy(const struct kernel_call *call);

@@ -192,13 +192,14 @@ void reference_add_positions(const struct kernel_call *call)
 {
     const struct shape *shape = &call->problem->in[0].shape;
     const int64_t features = shape->dim[2], last = call->problem->in[1].shape.dim[0] - 1;
+    const int64_t period = call->problem->attrs.period;
     const float *x = call->in[0], *p = call->in[1];
     const int32_t *first = call->problem->n_in > 2 ? call->in[2] : NULL;
     float *y = call->out[0];
 
     for (int64_t n = 0; n < shape->dim[0]; n++) {
         for (int64_t t = 0; t < shape->dim[1]; t++) {
-            const int64_t place = t + (first ? first[n] : 0);
+            const int64_t place = (period ? t % period : t) + (first ? first[n] : 0);
             const float *row = p + (place > last ? last : place) * features;
             for (int64_t j = 0; j < features; j++)
                 *y++ = *x++ + row[j];
@@ -209,15 +210,18 @@ void reference_add_positions(const struct kernel_call *call)
 void reference_positions_grad(const struct kernel_call *call)
 {
     const struct shape *shape = &call->problem->in[0].shape;
-    const int64_t row = shape->dim[1] * shape->dim[2];
+    const int64_t tokens = shape->dim[1], features = shape->dim[2];
     const int64_t count = shape_count(&call->problem->out[0].shape);
+    const int64_t period = call->problem->attrs.period ? call->problem->attrs.period : tokens;
     const float *dy = call->in[0];
     float *dp = call->out[0];
 
     for (int64_t i = 0; i < count; i++) {
         double sum = 0;
-        for (int64_t n = 0; i < row && n < shape->dim[0]; n++)
-            sum += (double)dy[n * row + i];
+        for (int64_t n = 0; i / features < period && n < shape->dim[0]; n++) {
+            for (int64_t t = i / features; t < tokens; t += period)
+                sum += (double)dy[(n * tokens + t) * features + i % features];
+        }
         dp[i] = (float)sum;
     }
 }
@@ -267,31 +271,42 @@ static double score(const float *q, const float *k, int64_t size)
     return sum / sqrt((double)size);
 }
 
-/* Token i of one head; returns its lse. */
-static double attend(const struct head *head, int64_t i, float *y)
+/* Weights of n scores, of which a token sees none that is -infinity; returns their lse. */
+static double weigh(double *weight, int64_t n)
 {
-    const float *q = head->q + i * head->row;
     double largest = -INFINITY, sum = 0;
 
-    for (int64_t j = 0; j < head->tokens; j++) {
-        if (sees(head, i, j))
-            largest = fmax(largest, score(q, head->k + j * head->row, head->size));
-    }
-    for (int64_t j = 0; j < head->tokens; j++) {
-        if (sees(head, i, j))
-            sum += exp(score(q, head->k + j * head->row, head->size) - largest);
-    }
+    for (int64_t j = 0; j < n; j++)
+        largest = fmax(largest, weight[j]);
+    for (int64_t j = 0; j < n; j++)
+        sum += weight[j] > -INFINITY ? exp(weight[j] - largest) : 0;
     const double lse = sum > 0 ? largest + log(sum) : (double)FLT_MAX;
+    for (int64_t j = 0; j < n; j++)
+        weight[j] = exp(weight[j] - lse);
+    return lse;
+}
+
+/* Token i of one head; returns its lse. */
+static double attend(const struct head *head, int64_t i, double *weight, float *y)
+{
+    for (int64_t j = 0; j < head->tokens; j++)
+        weight[j] = sees(head, i, j)
+                        ? score(head->q + i * head->row, head->k + j * head->row, head->size)
+                        : -INFINITY;
+    const double lse = weigh(weight, head->tokens);
     for (int64_t d = 0; d < head->size; d++) {
         double mean = 0;
-        for (int64_t j = 0; j < head->tokens; j++) {
-            if (sees(head, i, j))
-                mean += exp(score(q, head->k + j * head->row, head->size) - lse) *
-                        (double)head->v[j * head->row + d];
-        }
+        for (int64_t j = 0; j < head->tokens; j++)
+            mean += weight[j] * (double)head->v[j * head->row + d];
         y[d] = (float)mean;
     }
     return lse;
+}
+
+/* Scratch: a weight a token that is seen. */
+size_t reference_attention_scratch(const struct kernel_problem *problem)
+{
+    return (size_t)problem->in[0].shape.dim[1] * sizeof(double);
 }
 
 void reference_attention(const struct kernel_call *call)
@@ -305,7 +320,7 @@ void reference_attention(const struct kernel_call *call)
             float *y = (float *)call->out[0] + n * head.tokens * head.out_row + h * head.size;
             float *lse = (float *)call->out[1] + n * head.tokens * heads + h;
             for (int64_t i = 0; i < head.tokens; i++)
-                lse[i * heads] = (float)attend(&head, i, y + i * head.out_row);
+                lse[i * heads] = (float)attend(&head, i, call->scratch, y + i * head.out_row);
         }
     }
 }
@@ -393,24 +408,24 @@ static const float *step_key(const struct head *head, const float *cache, int64_
 }
 
 static void attend_step(const struct head *head, const float *cache, int64_t first, int64_t i,
-                        float *y)
+                        double *weight, float *y)
 {
-    const float *q = head->q + i * head->row;
-    double largest = -INFINITY, sum = 0;
+    const int64_t keys = first + i + 1;
 
-    for (int64_t j = 0; j <= first + i; j++)
-        largest = fmax(largest, score(q, step_key(head, cache, first, j), head->size));
-    for (int64_t j = 0; j <= first + i; j++)
-        sum += exp(score(q, step_key(head, cache, first, j), head->size) - largest);
+    for (int64_t j = 0; j < keys; j++)
+        weight[j] = score(head->q + i * head->row, step_key(head, cache, first, j), head->size);
+    (void)weigh(weight, keys);
     for (int64_t d = 0; d < head->size; d++) {
         double mean = 0;
-        for (int64_t j = 0; j <= first + i; j++) {
-            const float *k = step_key(head, cache, first, j);
-            mean += exp(score(q, k, head->size) - largest) / sum *
-                    (double)k[head->out_row + d]; /* a value lies behind its key */
-        }
+        for (int64_t j = 0; j < keys; j++) /* a value lies behind its key */
+            mean += weight[j] * (double)step_key(head, cache, first, j)[head->out_row + d];
         y[d] = (float)mean;
     }
+}
+
+size_t reference_attention_step_scratch(const struct kernel_problem *problem)
+{
+    return (size_t)(problem->in[0].shape.dim[1] + problem->in[1].shape.dim[1]) * sizeof(double);
 }
 
 void reference_attention_step(const struct kernel_call *call)
@@ -427,7 +442,7 @@ void reference_attention_step(const struct kernel_call *call)
                 (const float *)call->in[1] + n * places * 2 * head.out_row + h * head.size;
             float *y = (float *)call->out[0] + n * head.tokens * head.out_row + h * head.size;
             for (int64_t i = 0; i < head.tokens; i++)
-                attend_step(&head, cache, before, i, y + i * head.out_row);
+                attend_step(&head, cache, before, i, call->scratch, y + i * head.out_row);
         }
     }
 }

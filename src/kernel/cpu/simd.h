@@ -122,4 +122,32 @@ static inline float simd_exp_not_positive(float x)
     return x < -87.3f ? 0 : p * scale;
 }
 
+/* log(s) for s >= 1: s = 2^k m, m near 1, log m = 2 artanh((m - 1) / (m + 1)). NaN gives NaN.
+ */
+static inline double simd_log_from_one(double s)
+{
+    static const double inverse[] = { 1.0,      1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9, 1.0 / 11,
+                                      1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21 };
+    const double ln2 = 0x1.62e42fefa39efp-1;
+    uint64_t bits;
+    double m, sum;
+    int k;
+
+    if (!(s >= 1 && s <= 0x1p60))
+        return NAN;
+    memcpy(&bits, &s, sizeof bits);
+    k = (int)(bits >> 52) - 1023;
+    bits = (bits & 0xfffffffffffff) | (uint64_t)1023 << 52;
+    memcpy(&m, &bits, sizeof m);
+    if (m > 0x1.6a09e667f3bcdp0) { /* above sqrt 2 */
+        m /= 2;
+        k++;
+    }
+    const double t = (m - 1) / (m + 1), square = t * t; /* square < 0.03 */
+    sum = 1.0 / 23;
+    for (int i = 10; i >= 0; i--)
+        sum = sum * square + inverse[i];
+    return (double)k * ln2 + 2 * t * sum;
+}
+
 #endif /* KERNEL_CPU_SIMD_H */
