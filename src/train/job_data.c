@@ -57,7 +57,8 @@ static int64_t rounded(int64_t length)
     return (length + SOURCE_ROUND - 1) / SOURCE_ROUND * SOURCE_ROUND;
 }
 
-static enum status open_text(struct job *job, bool has_vocab)
+/* How the job's model reads text; by the vocabularies of the training split once that is open. */
+static struct text_config text_config_of(const struct job *job)
 {
     static const enum text_task tasks[] = {
         [MODEL_TEXT_CLASSES] = TEXT_CLASSES,
@@ -74,16 +75,23 @@ static enum status open_text(struct job *job, bool has_vocab)
         .length = { s->length, s->length },
     };
 
+    for (int i = 0; i < TEXT_SIDES; i++)
+        config.vocab[i] = job->train_text ? text_vocab(job->train_text, i) : job->vocab[i];
+    return config;
+}
+
+static enum status open_text(struct job *job, bool has_vocab)
+{
+    const struct settings *s = &job->settings;
+
     if (s->crop || s->flip || s->cutout)
         return FAIL(STATUS_USAGE, "--crop, --flip and --cutout are for images; %s reads text",
                     job->model->name);
     if (has_vocab)
         TRY(load_vocab(job));
-    for (int i = 0; i < TEXT_SIDES; i++)
-        config.vocab[i] = job->vocab[i];
+    struct text_config config = text_config_of(job);
     TRY(as_usage(text_open(s->data, TEXT_TRAIN, &config, &job->train_text), s->data));
-    for (int i = 0; i < TEXT_SIDES; i++)
-        config.vocab[i] = text_vocab(job->train_text, i);
+    config = text_config_of(job);
     TRY(text_open(s->data, TEXT_VALIDATION, &config, &job->test_text));
     text_limit(job->train_text, s->limit);
     text_limit(job->test_text, s->limit);
@@ -97,6 +105,15 @@ static enum status open_text(struct job *job, bool has_vocab)
         job->model_config.vocab[i] = vocab ? vocab_size(vocab) : 0;
         job->model_config.length[i] = rounded(train > test ? train : test);
     }
+    return STATUS_OK;
+}
+
+enum status job_open_test_text(const struct job *job, struct text **out)
+{
+    const struct text_config config = text_config_of(job);
+
+    TRY(text_open(job->settings.data, TEXT_TEST, &config, out));
+    text_limit(*out, job->settings.limit);
     return STATUS_OK;
 }
 
