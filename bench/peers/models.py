@@ -5,7 +5,7 @@ ZOO maps a model's name to a function that makes a Case:
   model              the module; its parameters have the names and shapes of tutti's checkpoints
   batch(n, device)   n synthetic samples, as the tuple that loss takes after the model
   loss(model, ...)   the scalar that training minimizes
-  tokens_per_sample  1 for images
+  tokens_per_sample  1 for images and documents
 OPTIMIZER names the optimizer of the models that are not trained with SGD.
 """
 from typing import Callable, NamedTuple
@@ -229,6 +229,43 @@ def mean_squares(model, images, targets):
     return F.mse_loss(model(images), targets)
 
 
+class NBoW(nn.Module):
+    """The mean of a text's words, one linear layer. Places with an id below 0 are padding and left out."""
+
+    def __init__(self, vocab=25000, dim=100, classes=2):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab, dim)
+        self.fc = nn.Linear(dim, classes)
+
+    def forward(self, ids):
+        there = (ids >= 0).unsqueeze(2)
+        words = self.embedding(ids.clamp(min=0)) * there
+        return self.fc(words.sum(1) / there.sum(1))
+
+
+class TextCNN(nn.Module):
+    """Filters over 3, 4 and 5 words, the largest of each along the text, one linear layer. Padding has
+    ids below 0 and is a row of zeros."""
+
+    def __init__(self, vocab=25000, dim=100, filters=100, sizes=(3, 4, 5), classes=2, dropout=0.25):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab, dim)
+        self.convs = nn.ModuleList(nn.Conv1d(dim, filters, k) for k in sizes)
+        self.fc = nn.Linear(filters * len(sizes), classes)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids):
+        words = self.embedding(ids.clamp(min=0)) * (ids >= 0).unsqueeze(2)
+        x = self.dropout(words).transpose(1, 2)
+        found = [F.relu(conv(x)).amax(2) for conv in self.convs]
+        return self.fc(self.dropout(torch.cat(found, 1)))
+
+
+def texts(n, device="cpu", vocab=25000, length=256):
+    return (torch.randint(0, vocab, (n, length), device=device),
+            torch.randint(0, 2, (n,), device=device))
+
+
 def image_case(make, batch=grey_images, loss=cross_entropy):
     return lambda: Case(make(), batch, loss, 1)
 
@@ -242,5 +279,7 @@ ZOO = {
     "resnet18": image_case(ResNet18, colour_images),
     "mobilenet_v2": image_case(MobileNetV2, colour_images),
     "conv_autoencoder": image_case(ConvAutoencoder, grey_pixels, mean_squares),
+    "nbow": image_case(NBoW, texts),
+    "textcnn": image_case(TextCNN, texts),
 }
-OPTIMIZER = {}
+OPTIMIZER = {"nbow": "adam"}
