@@ -5,17 +5,19 @@
 command -v python3 >/dev/null || skip "no python3"
 
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$root/tests/golden" python3 - "$tutti" "$root/tests/golden/text.json" "$3/tests/golden_compare" <<'PY' || complain "results differ from PyTorch's"
-import json, subprocess, sys
+import json, os, subprocess, sys
 import corpus
 tutti, path, compare = sys.argv[1:]
 golden = json.load(open(path))
 LOSS, GRADIENT = 1e-3, 1e-4
 failures = 0
 sys.stdout.reconfigure(line_buffering=True)
-corpus.write("documents.tsv")
+os.mkdir("documents")
+for split in ("train", "test"):
+    corpus.write(f"documents/{split}.tsv")
 
 def train(name, run, steps, flags, out):
-    options = ["--data", "documents.tsv", "--no-shuffle", "--shards", 1, "--seed", golden["seed"], "--batch", golden["batch"],
+    options = ["--data", "./documents", "--no-shuffle", "--shards", 1, "--seed", golden["seed"], "--batch", golden["batch"],
                "--steps", steps, "--limit", golden["steps"] * golden["batch"], "--log-every", 1, "--optimizer", "sgd",
                "--lr", run["lr"], "--momentum", golden["momentum"], "--weight-decay", 0, "--init", "begin.safetensors"]
     subprocess.run([tutti, "train", name, *map(str, options), *flags, "--quiet", "--overwrite", "--out", out], check=True)
