@@ -24,7 +24,8 @@ class Run(NamedTuple):
 
 
 RUNS = (Run("nbow", 0.5), Run("textcnn", 0.05))
-MODELS = {"nbow": models.NBoW, "textcnn": models.TextCNN}
+MODELS = {"nbow": functools.partial(models.NBoW, padded=True),
+          "textcnn": functools.partial(models.TextCNN, padded=True)}
 
 
 def batches():
