@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "train/folder.h"
 #include "train/job.h"
@@ -39,6 +40,32 @@ static enum status open_images(struct job *job)
 
 /* Text ----------------------------------------------------------------------------------- */
 
+/* Are the vocabularies those that the run's config.json tells? */
+static enum status check_vocab(const struct job *job, const char *path, int count)
+{
+    enum { CONFIG_MOST = 1 << 20 };
+    char *config, *text = NULL;
+    struct json *json = NULL;
+    size_t length;
+
+    TRY(file_join(job->settings.out, "config.json", &config));
+    enum status status = file_read(config, CONFIG_MOST, &text, &length);
+    if (status == STATUS_OK)
+        status = json_parse(text, length, &json);
+    const struct json_value *bits = json ? json_get(json_root(json), "bits") : NULL;
+    const struct json_value *told = json_get(bits, "vocabulary");
+    if (status == STATUS_OK && told && told->count != (size_t)count)
+        status = FAIL(STATUS_MISMATCH, "%s: holds %d vocabularies, the run has %zu", path,
+                      count, told->count);
+    for (int i = 0; status == STATUS_OK && told && i < count; i++)
+        status = vocab_check(path, job->vocab[i],
+                             told->items[i].kind == JSON_STRING ? told->items[i].text : "");
+    json_destroy(json);
+    mem_free(text);
+    mem_free(config);
+    return status;
+}
+
 /* A run that goes on, or is used, has its own vocabularies. */
 static enum status load_vocab(struct job *job)
 {
@@ -46,7 +73,9 @@ static enum status load_vocab(struct job *job)
     int count;
 
     TRY(file_join(job->settings.out, FOLDER_VOCABULARY, &path));
-    const enum status status = vocab_load(path, job->vocab, &count);
+    enum status status = vocab_load(path, job->vocab, &count);
+    if (status == STATUS_OK)
+        status = check_vocab(job, path, count);
     mem_free(path);
     return status;
 }
