@@ -545,6 +545,127 @@ static struct node *add_recurrent_grad(struct graph *graph, const struct op *op,
     return graph_add(graph, op, "case", in, n, &attrs);
 }
 
+/* conv1d or conv1d_max; at times the window is longer than the sequence. */
+static struct node *add_conv1d(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct attrs attrs = { .activation =
+                                     chance(rng) ? ACTIVATION_RELU : ACTIVATION_NONE };
+
+    return add(graph, op, rows(graph, "x", shape_3(d.N, d.H, d.C)),
+               param(graph, "w", shape_3(d.O, d.C, between(rng, 1, 4))),
+               chance(rng) ? param(graph, "b", shape_1(d.O)) : NULL, &attrs);
+}
+
+static struct node *add_conv1d_grad(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const int k = between(rng, 1, 4), places = d.H < k ? 1 : d.H - k + 1;
+    const bool largest = op == &op_conv1d_max_grad_input || op == &op_conv1d_max_grad_weight;
+    const bool weight = op == &op_conv1d_grad_weight || op == &op_conv1d_max_grad_weight;
+    const struct attrs attrs = { .extent = { weight ? k : 0 },
+                                 .with_bias = weight && chance(rng) };
+    const struct shape y = largest ? shape_2(d.N, d.O) : shape_3(d.N, places, d.O);
+    struct value *x = rows(graph, "x", shape_3(d.N, d.H, d.C));
+    struct value *in[GRAPH_IN] = { NULL };
+    int n = 0;
+
+    if (weight)
+        in[n++] = x;
+    in[n++] = rows(graph, "dy", y);
+    if (largest)
+        in[n++] = graph_input(graph, "index", DTYPE_I32, y);
+    if (!weight) {
+        in[n++] = param(graph, "w", shape_3(d.O, d.C, k));
+        in[n++] = x;
+    }
+    if (op == &op_conv1d_max_grad_input && chance(rng))
+        in[n++] = rows(graph, "base", x ? x->shape : shape_1(1));
+    return graph_add(graph, op, "case", in, n, &attrs);
+}
+
+static struct node *add_max_over_time(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    struct value *x = rows(graph, "x", shape_3(d.N, d.H, d.C));
+
+    if (op == &op_max_over_time)
+        return add(graph, op, x, NULL, NULL, NULL);
+    return add(graph, op, rows(graph, "dy", shape_2(d.N, d.C)),
+               graph_input(graph, "index", DTYPE_I32, shape_2(d.N, d.C)), x, NULL);
+}
+
+static struct node *add_concat(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    static const char *const names[] = { "a", "b", "c" };
+    const struct draw d = draw(rng);
+    const bool sequences = chance(rng);
+    struct value *in[3] = { NULL };
+    const int count = between(rng, 1, 3);
+
+    for (int i = 0; i < count; i++) {
+        const int columns = between(rng, 1, 5);
+        in[i] = rows(graph, names[i],
+                     sequences ? shape_3(d.N, d.H, columns) : shape_2(d.N, columns));
+    }
+    return graph_add(graph, op, "case", in, count, NULL);
+}
+
+static struct node *add_columns(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const int first = between(rng, 0, d.W - 1);
+    const struct attrs attrs = { .extent = { first, between(rng, 1, d.W - first) } };
+
+    return add(graph, op,
+               rows(graph, "x", chance(rng) ? shape_3(d.N, d.H, d.W) : shape_2(d.N, d.W)), NULL,
+               NULL, &attrs);
+}
+
+/* A layer of O units that attends to sources of W places, with keys of C numbers. */
+static struct node *add_attend(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const int gates = 4 * d.O, memory = between(rng, 1, 5);
+    const struct shape y = shape_3(d.N, d.H, d.O);
+    struct value *all = rows(graph, "gates", shape_3(d.N, d.H, gates));
+    struct value *ids = graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H));
+    struct value *weight = param(graph, "w", shape_2(gates, d.O));
+    struct value *context = param(graph, "context", shape_2(gates, memory));
+    struct value *query = param(graph, "query", shape_2(d.C, d.O));
+    struct value *score = param(graph, "score", shape_1(d.C));
+    struct value *keys = rows(graph, "keys", shape_3(d.N, d.W, d.C));
+    struct value *contents = rows(graph, "memory", shape_3(d.N, d.W, memory));
+
+    if (op == &op_lstm_attend_grad) {
+        struct value *const in[] = { all,
+                                     weight,
+                                     ids,
+                                     rows(graph, "kept", y),
+                                     context,
+                                     query,
+                                     score,
+                                     keys,
+                                     contents,
+                                     rows(graph, "queries", shape_3(d.N, d.H, d.C)),
+                                     rows(graph, "weights", shape_3(d.N, d.H, d.W)),
+                                     rows(graph, "dy", y) };
+        return graph_add(graph, op, "case", in, 12, NULL);
+    }
+    struct value *const in[] = { all,
+                                 weight,
+                                 param(graph, "b", shape_1(gates)),
+                                 ids,
+                                 rows(graph, "state", shape_2(d.N, 2 * d.O)),
+                                 context,
+                                 query,
+                                 score,
+                                 keys,
+                                 contents,
+                                 graph_input(graph, "source", DTYPE_I32, shape_2(d.N, d.W)) };
+    return graph_add(graph, op, "case", in, 11, NULL);
+}
+
 static const struct row {
     const struct op *op;
     struct node *(*add)(struct graph *graph, const struct op *op, struct rng *rng);
@@ -561,6 +682,16 @@ static const struct row {
     { &op_conv2d_pool, add_conv2d },
     { &op_conv2d_pool_grad_input, add_conv2d_pool_grad },
     { &op_conv2d_pool_grad_weight, add_conv2d_pool_grad },
+    { &op_conv1d, add_conv1d },
+    { &op_conv1d_grad_input, add_conv1d_grad },
+    { &op_conv1d_grad_weight, add_conv1d_grad },
+    { &op_conv1d_max, add_conv1d },
+    { &op_conv1d_max_grad_input, add_conv1d_grad },
+    { &op_conv1d_max_grad_weight, add_conv1d_grad },
+    { &op_max_over_time, add_max_over_time },
+    { &op_max_over_time_grad, add_max_over_time },
+    { &op_concat, add_concat },
+    { &op_columns, add_columns },
     { &op_max_pool, add_pool },
     { &op_max_pool_grad, add_pool_grad },
     { &op_avg_pool, add_pool },
@@ -612,6 +743,8 @@ static const struct row {
     { &op_lstm_grad, add_recurrent_grad },
     { &op_gru, add_recurrent },
     { &op_gru_grad, add_recurrent_grad },
+    { &op_lstm_attend, add_attend },
+    { &op_lstm_attend_grad, add_attend },
     { &op_embedding, add_embedding },
     { &op_embedding_grad, add_embedding },
     { &op_embedding_mean, add_embedding },
@@ -672,6 +805,26 @@ static int table_rows(const struct node *node)
                               : 3;
 }
 
+/* How many places conv1d_max or max_over_time had to choose from. */
+static int places_of(const struct node *node)
+{
+    const bool weight = node->op == &op_conv1d_max_grad_weight;
+    const int t = (int)node->in[weight                               ? 0
+                                : node->op == &op_max_over_time_grad ? 2
+                                                                     : 3]
+                      ->shape.dim[1];
+    const int k = weight                               ? node->attrs.extent[0]
+                  : node->op == &op_max_over_time_grad ? 1
+                                                       : (int)node->in[2]->shape.dim[2];
+    return t < k ? 1 : t - k + 1;
+}
+
+static bool has_places(const struct node *node)
+{
+    return node->op == &op_conv1d_max_grad_input || node->op == &op_conv1d_max_grad_weight ||
+           node->op == &op_max_over_time_grad;
+}
+
 void op_case_fill(const struct node *node, const struct value *value, const struct shape *shape,
                   struct rng *rng, void *data)
 {
@@ -686,13 +839,17 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
                     : 255;
     } else if (value->dtype == DTYPE_U8) {
         fill_index(&node->attrs, shape, rng, data);
+    } else if (value->dtype == DTYPE_I32 && has_places(node)) {
+        const int lowest = node->op == &op_max_over_time_grad ? 0 : -1; /* nowhere */
+        for (int64_t i = 0; i < count; i++)
+            ((int32_t *)data)[i] = between(rng, lowest, places_of(node) - 1);
     } else if (value->dtype == DTYPE_I32 && node->op == &op_attention_step) {
         for (int64_t i = 0; i < count; i++) /* as many places as are left in the cache */
             ((int32_t *)data)[i] =
                 between(rng, 0, (int)(node->in[1]->shape.dim[1] - node->in[0]->shape.dim[1]));
     } else if (value->dtype == DTYPE_I32 &&
                (node->op == &op_attention || node->op == &op_attention_grad ||
-                row_of(node->op)->add == add_recurrent ||
+                row_of(node->op)->add == add_recurrent || row_of(node->op)->add == add_attend ||
                 row_of(node->op)->add == add_recurrent_grad)) {
         for (int64_t i = 0; i < count; i++) /* some tokens are none */
             ((int32_t *)data)[i] = between(rng, -1, 4);

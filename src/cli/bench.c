@@ -46,7 +46,7 @@ static const char *const allowed[] = {
     "clip",         "label-smoothing",
     "exact",        "sync-batch-norm",
     "vocab",        "length",
-    NULL,
+    "dense",        NULL,
 };
 
 static void help(void)

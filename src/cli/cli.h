@@ -71,6 +71,9 @@ MUST_CHECK enum status cli_find_model(const char *name, const struct model **out
 MUST_CHECK enum status cli_write_data_page(const struct dataset *train,
                                            const struct dataset *test, const char *path);
 
+/* tutti data info of text. */
+MUST_CHECK enum status cli_show_text(const char *name, bool json);
+
 /* "222k", "1.2M", "64": returns `text`. */
 const char *cli_human(double number, char text[32]);
 

@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "data/fetch.h"
 #include "data/search.h"
+#include "data/text.h"
 
 static bool json, report;
 static const char *mirror, *report_file;
@@ -28,7 +29,8 @@ static void help(void)
          "  data info NAME|PATH     what a data set holds\n"
          "  data fetch NAME         download it from its public address, checked\n"
          "  data import PATH NAME   check a folder and copy it to where data lives\n\n"
-         "Read are IDX, CIFAR's binary and NumPy files, and folders of PNG and JPEG images.\n"
+         "Read are IDX, CIFAR's binary and NumPy files, and folders of PNG and JPEG images;\n"
+         "text with labels (.tsv), in two languages, or plain.\n"
          "Data sets are looked for in $TUTTI_DATA, ~/.local/share/tutti and "
          "/usr/share/datasets.");
     cli_print_flags("Flags", flags);
@@ -50,9 +52,17 @@ static enum status list(void)
         const struct dataset_info *info = dataset_table[i];
         char shape[SHAPE_TEXT], *folder = NULL;
         const bool here = search_find(info->name, &folder) == STATUS_OK;
-        printf("%-14s %6lld + %5lld  %-8s %3d classes  ", info->name,
-               (long long)info->train_count, (long long)info->test_count,
-               shape_print(&info->sample, shape), info->classes);
+        printf("%-14s ", info->name);
+        if (info->train_count)
+            printf("%6lld + %5lld  ", (long long)info->train_count,
+                   (long long)info->test_count);
+        else
+            printf("%16s", "");
+        printf("%-10s ", info->sample.rank ? shape_print(&info->sample, shape) : info->format);
+        if (info->classes)
+            printf("%3d classes  ", info->classes);
+        else
+            printf("%13s", "");
         print_where(info, here ? folder : NULL);
         mem_free(folder);
     }
@@ -141,7 +151,14 @@ static enum status show(const struct dataset *train, const struct dataset *test)
 static enum status info(const char *name)
 {
     struct dataset *train, *test;
+    enum text_kind kind;
+    bool is_text;
 
+    TRY(text_kind_of(name, &is_text, &kind));
+    if (is_text && report)
+        return FAIL(STATUS_USAGE, "%s: is text, --report draws images", name);
+    if (is_text)
+        return cli_show_text(name, json);
     TRY(dataset_open(name, DATASET_TRAIN, &train));
     enum status status = dataset_open(name, DATASET_TEST, &test);
     if (status == STATUS_OK) {

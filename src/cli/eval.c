@@ -204,7 +204,7 @@ static enum status run(const struct args *args)
 
     TRY(read_settings(args, &settings));
     TRY(cli_find_model(settings.model, &model));
-    TRY(job_create(&settings, model, JOB_TRAIN, &job));
+    TRY(job_create(&settings, model, *settings.out ? JOB_CONTINUE : JOB_TRAIN, &job));
     const char *of = split ? split : "test";
     const struct train_evaluation evaluation = {
         .split = strcmp(of, "train") == 0 ? DATASET_TRAIN : DATASET_TEST,

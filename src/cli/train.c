@@ -143,7 +143,7 @@ static enum status run(const struct args *args)
         snprintf(settings.model, sizeof settings.model, "%s", words[0]);
     TRY(cli_find_model(settings.model, &model));
     TRY(keep_path(&settings));
-    TRY(job_create(&settings, model, JOB_TRAIN, &job));
+    TRY(job_create(&settings, model, resume ? JOB_CONTINUE : JOB_TRAIN, &job));
 
     strbuf_init(&command, 1 << 20);
     command_line(args, &command);

@@ -215,6 +215,8 @@ enum status dataset_open(const char *name, enum dataset_split split, struct data
     dataset->info = dataset_find(dataset->name);
 
     status = format_detect(dataset->folder, &format);
+    if (status == STATUS_OK && format->text)
+        status = FAIL(STATUS_USAGE, "%s: is text, not images", name);
     if (status == STATUS_OK)
         status = format->open(dataset->folder, split, dataset->info, &dataset->data);
     if (status != STATUS_OK)

@@ -31,6 +31,7 @@ struct dataset_info {
     int classes;
     const char *const *class_names;      /* `classes` of them */
     float mean[3], deviation[3];         /* per channel, of pixels in [0, 1] */
+    const char *tokenizer;               /* of text: its usual one; NULL: as text.h has it */
     const char *package;                 /* Debian's; NULL if there is none */
     const struct dataset_source *source; /* where it can be fetched; NULL if nowhere */
 };

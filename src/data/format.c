@@ -34,7 +34,7 @@ enum status format_detect(const char *folder, const struct format **out)
 {
     const struct format *format = format_of_folder(folder);
 
-    if (!file_is_folder(folder))
+    if (!file_exists(folder))
         return FAIL(STATUS_NOT_FOUND, "%s: no such folder", folder);
     if (!format)
         return fail_unknown(folder);

@@ -38,11 +38,14 @@ struct format_data {
     void *storage; /* the format's own */
 };
 
-struct format {
-    const char *name;  /* as in struct dataset_info */
-    const char *files; /* what they are called, for messages */
+struct text_format; /* text_format.h */
 
-    /* Does the folder hold files under this format's names? */
+struct format {
+    const char *name;               /* as in struct dataset_info */
+    const char *files;              /* what they are called, for messages */
+    const struct text_format *text; /* NULL: images. Text has no `open` and `close` here */
+
+    /* Does the folder hold files under this format's names? Of text also: is it such a file? */
     bool (*probe)(const char *folder);
     /* Opens one split and checks all of it, also against `expected` (shape, classes) unless
      * that is NULL. *out is written on success only. */

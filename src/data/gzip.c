@@ -147,6 +147,9 @@ static enum status judge(const struct unpacker *unpacker, const char *path,
         return FAIL(STATUS_CORRUPT, "%s: unpacks to more than the %zu bytes it should hold",
                     path, count);
     case OUTCOME_CUT:
+        if (got == count) /* nobody said how many there are */
+            return FAIL(STATUS_CORRUPT, "%s: is cut short: it ends after %zu unpacked bytes",
+                        path, got);
         return FAIL(STATUS_CORRUPT, "%s: is cut short: %zu of %zu bytes can be unpacked", path,
                     got, count);
     case OUTCOME_DAMAGED:
@@ -177,6 +180,46 @@ enum status gzip_unpack(const char *path, const uint8_t *bytes, size_t length, v
     return status;
 }
 
+/* What the file says is where to begin; a liar is given more, up to what can be packed. */
+static size_t first_guess(const uint8_t *bytes, size_t length)
+{
+    const size_t least = 1 << 16, most = GZIP_LARGEST_RATIO * length;
+    const size_t guess = gzip_size(bytes, length) + 1; /* one more shows the end */
+
+    return guess > most ? most : guess < least ? least : guess;
+}
+
+enum status gzip_unpack_all(const char *path, const uint8_t *bytes, size_t length, char **out,
+                            size_t *out_count)
+{
+    struct unpacker unpacker;
+    size_t capacity = first_guess(bytes, length), count = 0;
+    char *text = NULL;
+
+    TRY(begin(&unpacker, path, bytes, length));
+    enum status status = mem_alloc(capacity, 1, &text);
+    enum outcome outcome = OUTCOME_FULL;
+    while (status == STATUS_OK) {
+        size_t got;
+        outcome = unpack(&unpacker, (uint8_t *)text + count, capacity - count, &got);
+        count += got;
+        if (outcome != OUTCOME_FULL)
+            break;
+        status = mem_grow(&text, capacity, 2 * capacity, 1);
+        capacity *= 2;
+    }
+    if (status == STATUS_OK)
+        status = judge(&unpacker, path, outcome, count, count);
+    inflateEnd(&unpacker.z);
+    if (status != STATUS_OK) {
+        mem_free(text);
+        return status;
+    }
+    *out = text;
+    *out_count = count;
+    return STATUS_OK;
+}
+
 #else /* no zlib */
 
 static enum status refuse(const char *path)
@@ -197,6 +240,13 @@ enum status gzip_unpack(const char *path, const uint8_t *bytes, size_t length, v
                         size_t count)
 {
     (void)bytes, (void)length, (void)out, (void)count;
+    return refuse(path);
+}
+
+enum status gzip_unpack_all(const char *path, const uint8_t *bytes, size_t length, char **out,
+                            size_t *out_count)
+{
+    (void)bytes, (void)length, (void)out, (void)out_count;
     return refuse(path);
 }
 

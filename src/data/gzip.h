@@ -28,4 +28,8 @@ MUST_CHECK enum status gzip_peek(const char *path, const uint8_t *bytes, size_t 
 MUST_CHECK enum status gzip_unpack(const char *path, const uint8_t *bytes, size_t length,
                                    void *out, size_t count);
 
+/* All of a file, however much that is; the caller frees *out with mem_free. */
+MUST_CHECK enum status gzip_unpack_all(const char *path, const uint8_t *bytes, size_t length,
+                                       char **out, size_t *out_count);
+
 #endif /* DATA_GZIP_H */

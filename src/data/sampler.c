@@ -3,7 +3,8 @@
  * (seed, epoch).
  *
  * The order of one epoch is kept; a step of another epoch draws that one anew. For
- * i = count-1 down to 1, the numbers at i and at a position drawn from [0, i] change places.
+ * i = count-1 down to 1, the numbers at i and at a position drawn from [0, i] change places. Batches change
+ * places likewise, by numbers that follow in the same stream.
  */
 #include "data/sampler.h"
 
@@ -12,12 +13,74 @@
 
 #include <inttypes.h>
 
+/* A sample of a pool that is being sorted. */
+struct pooled {
+    uint32_t key;
+    int64_t sample;
+};
+
 struct sampler {
     struct sampler_config config;
     int64_t steps_per_epoch;
     int64_t epoch;  /* whose order is kept; -1 is none */
     int64_t *order; /* count */
+    /* Of samples with keys: where the batch of each step is in `order`, in batches; room to sort in. */
+    int64_t *place;
+    struct pooled *pool, *sorted;
+    int64_t pool_size;
 };
+
+/* Merges runs of 1, 2, 4, ... from `pool` to `sorted` and back; equal keys keep their order. Returns the one
+ * that holds the result. */
+static struct pooled *sort_pool(struct pooled *pool, struct pooled *sorted, int64_t count)
+{
+    for (int64_t run = 1; run < count; run *= 2) {
+        for (int64_t begin = 0; begin < count; begin += 2 * run) {
+            const int64_t middle = begin + run < count ? begin + run : count;
+            const int64_t end = middle + run < count ? middle + run : count;
+            int64_t left = begin, right = middle;
+            for (int64_t to = begin; to < end; to++) {
+                const bool takes_left =
+                    left < middle && (right == end || pool[left].key <= pool[right].key);
+                sorted[to] = takes_left ? pool[left++] : pool[right++];
+            }
+        }
+        struct pooled *const other = pool;
+        pool = sorted;
+        sorted = other;
+    }
+    return pool;
+}
+
+static void sort_by_key(struct sampler *sampler)
+{
+    const int64_t count = sampler->config.count, whole = count - count % sampler->config.batch;
+
+    for (int64_t begin = 0; begin < whole; begin += sampler->pool_size) {
+        const int64_t left = whole - begin;
+        const int64_t size = left < sampler->pool_size ? left : sampler->pool_size;
+        int64_t *order = sampler->order + begin;
+        for (int64_t i = 0; i < size; i++)
+            sampler->pool[i] = (struct pooled){ sampler->config.key[order[i]], order[i] };
+        const struct pooled *result = sort_pool(sampler->pool, sampler->sorted, size);
+        for (int64_t i = 0; i < size; i++)
+            order[i] = result[i].sample;
+    }
+}
+
+static void draw_places(struct sampler *sampler, struct rng *rng)
+{
+    const int64_t full = sampler->config.count / sampler->config.batch;
+    int64_t *place = sampler->place;
+
+    for (int64_t i = 0; i < sampler->steps_per_epoch; i++)
+        place[i] = i;
+    for (int64_t i = full - 1; i > 0; i--) {
+        const int64_t j = (int64_t)rng_below(rng, (uint64_t)i + 1), moved = place[i];
+        place[i] = place[j];
+        place[j] = moved;
+    }
+}
 
 static void draw_order(struct sampler *sampler, int64_t epoch)
 {
@@ -37,6 +100,26 @@ static void draw_order(struct sampler *sampler, int64_t epoch)
         order[i] = order[j];
         order[j] = moved;
     }
+    if (sampler->place) {
+        sort_by_key(sampler);
+        draw_places(sampler, &rng);
+    }
+}
+
+/* Takes the memory of orders. */
+static enum status make_room(struct sampler *sampler)
+{
+    const struct sampler_config *config = &sampler->config;
+    const int64_t count = config->count;
+
+    sampler->pool_size =
+        config->batch < count / SAMPLER_POOL ? config->batch * SAMPLER_POOL : count;
+    TRY(mem_alloc((size_t)count, sizeof *sampler->order, &sampler->order));
+    if (!config->key || !config->shuffle)
+        return STATUS_OK;
+    TRY(mem_alloc((size_t)sampler->steps_per_epoch, sizeof *sampler->place, &sampler->place));
+    TRY(mem_alloc((size_t)sampler->pool_size, sizeof *sampler->pool, &sampler->pool));
+    return mem_alloc((size_t)sampler->pool_size, sizeof *sampler->sorted, &sampler->sorted);
 }
 
 enum status sampler_create(const struct sampler_config *config, struct sampler **out)
@@ -55,15 +138,14 @@ enum status sampler_create(const struct sampler_config *config, struct sampler *
                     batch, count);
 
     TRY(mem_alloc(1, sizeof *sampler, &sampler));
-    const enum status status =
-        mem_alloc((size_t)count, sizeof *sampler->order, &sampler->order);
-    if (status != STATUS_OK) {
-        mem_free(sampler);
-        return status;
-    }
     sampler->config = *config;
     sampler->steps_per_epoch = count / batch + (!config->drop_last && count % batch > 0);
     sampler->epoch = -1;
+    const enum status status = make_room(sampler);
+    if (status != STATUS_OK) {
+        sampler_destroy(sampler);
+        return status;
+    }
     *out = sampler;
     return STATUS_OK;
 }
@@ -72,6 +154,9 @@ void sampler_destroy(struct sampler *sampler)
 {
     if (!sampler)
         return;
+    mem_free(sampler->sorted);
+    mem_free(sampler->pool);
+    mem_free(sampler->place);
     mem_free(sampler->order);
     mem_free(sampler);
 }
@@ -85,12 +170,14 @@ struct sampler_step sampler_step(struct sampler *sampler, uint64_t step)
 {
     const uint64_t steps = (uint64_t)sampler->steps_per_epoch;
     const int64_t epoch = (int64_t)(step / steps);
-    const int64_t first = (int64_t)(step % steps) * sampler->config.batch;
-    const int64_t left = sampler->config.count - first;
 
     /* File order is the same in every epoch. */
     if (sampler->epoch != epoch && (sampler->config.shuffle || sampler->epoch < 0))
         draw_order(sampler, epoch);
+    const int64_t number = (int64_t)(step % steps);
+    const int64_t place = sampler->place ? sampler->place[number] : number;
+    const int64_t first = place * sampler->config.batch;
+    const int64_t left = sampler->config.count - first;
     return (struct sampler_step){
         .epoch = epoch,
         .samples = left < sampler->config.batch ? left : sampler->config.batch,

@@ -5,6 +5,10 @@
  * an epoch takes positions [s * batch, (s+1) * batch) of that order; the last step of
  * an epoch takes what is left. The samples of a step are cut into V shards: shard v
  * of S samples holds positions [v*S/V, (v+1)*S/V) (integer division).
+ *
+ * Samples with keys (their lengths) come in batches of like ones: the order is cut into pools of
+ * SAMPLER_POOL batches, each is sorted by key, and then the batches of the epoch change places. So little is
+ * wasted on padding, and every epoch has other batches. The incomplete batch at the end takes no part.
  */
 #ifndef DATA_SAMPLER_H
 #define DATA_SAMPLER_H
@@ -16,10 +20,14 @@
 
 struct sampler; /* one thread at a time */
 
+enum { SAMPLER_POOL = 64 };
+
 struct sampler_config {
+    const uint32_t
+        *key; /* of each sample, borrowed while the sampler lives; NULL: all are alike */
     int64_t count, batch; /* samples in the data set; samples a step */
     uint64_t seed;
-    bool shuffle;   /* false: file order, every epoch */
+    bool shuffle;   /* false: file order, every epoch; keys do not matter */
     bool drop_last; /* leave out the last, incomplete step of an epoch */
 };
 

@@ -5,15 +5,21 @@
 #include "base/mem.h"
 #include "base/test.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { COUNT_MOST = 200 };
 
+/* Half of them have keys. */
 static struct sampler_config random_config(struct rng *rng)
 {
+    static uint32_t key[COUNT_MOST];
     const int64_t count = 1 + (int64_t)rng_below(rng, COUNT_MOST);
 
+    for (int64_t i = 0; i < count; i++)
+        key[i] = (uint32_t)rng_below(rng, 50);
     return (struct sampler_config){
+        .key = rng_below(rng, 2) ? key : NULL,
         .count = count,
         .batch = 1 + (int64_t)rng_below(rng, (uint64_t)count + 10),
         .seed = rng_u64(rng),
@@ -69,6 +75,77 @@ static void test_steps_do_not_depend_on_how_they_are_asked(struct rng *rng)
         sampler_destroy(fresh);
     }
     sampler_destroy(wanders);
+}
+
+/* The keys of a batch. */
+struct span {
+    uint32_t least, most;
+};
+
+static int compare_spans(const void *a, const void *b)
+{
+    const struct span *x = a, *y = b;
+
+    if (x->least != y->least)
+        return x->least < y->least ? -1 : 1;
+    return (x->most > y->most) - (x->most < y->most);
+}
+
+/* Full batches of a pool, put in order, have keys one after the other. */
+static void test_batches_are_of_like_keys(struct rng *rng)
+{
+    enum { BATCHES_MOST = COUNT_MOST };
+    struct sampler_config config = random_config(rng);
+    struct span span[BATCHES_MOST];
+    uint32_t key[COUNT_MOST];
+    struct sampler *sampler;
+
+    for (int i = 0; i < COUNT_MOST; i++)
+        key[i] = (uint32_t)rng_below(rng, 1000);
+    config.key = key;
+    config.shuffle = true;
+    if (config.batch < COUNT_MOST / SAMPLER_POOL + 1)
+        config.batch = COUNT_MOST / SAMPLER_POOL + 1; /* one pool */
+    CHECK_OK(sampler_create(&config, &sampler));
+    const int64_t full = config.count / config.batch;
+    for (int64_t s = 0; s < full; s++) {
+        const struct sampler_step step = sampler_step(sampler, (uint64_t)s);
+        span[s] = (struct span){ UINT32_MAX, 0 };
+        for (int64_t i = 0; i < step.samples; i++) {
+            const uint32_t own = key[step.index[i]];
+            span[s].least = own < span[s].least ? own : span[s].least;
+            span[s].most = own > span[s].most ? own : span[s].most;
+        }
+    }
+    qsort(span, (size_t)full, sizeof *span, compare_spans);
+    for (int64_t s = 1; s < full; s++)
+        CHECK(span[s - 1].most <= span[s].least);
+    sampler_destroy(sampler);
+}
+
+/* Batches of like keys do not come in the order of their keys, nor the same in every epoch. */
+static void test_batches_of_like_keys_are_shuffled(void)
+{
+    enum { COUNT = 256, BATCH = 4, STEPS = COUNT / BATCH };
+    struct sampler_config config = {
+        .count = COUNT, .batch = BATCH, .seed = 5, .shuffle = true
+    };
+    uint32_t key[COUNT];
+    struct sampler *sampler;
+    int rises = 0, same = 0;
+
+    for (uint32_t i = 0; i < COUNT; i++)
+        key[i] = i;
+    config.key = key;
+    CHECK_OK(sampler_create(&config, &sampler));
+    for (uint64_t s = 0; s + 1 < STEPS; s++) {
+        const int64_t own = sampler_step(sampler, s).index[0];
+        rises += own < sampler_step(sampler, s + 1).index[0];
+        same += own == sampler_step(sampler, s + STEPS).index[0];
+    }
+    CHECK(rises > STEPS / 4 && rises < 3 * STEPS / 4);
+    CHECK(same < STEPS / 4);
+    sampler_destroy(sampler);
 }
 
 /* A run that is repeated on another machine, or next year, sees the same samples. */
@@ -171,6 +248,9 @@ static void test_wrong_requests_are_refused(void)
 }
 
 const struct test tests[] = {
+    { .name = "batches are of like keys", .property = test_batches_are_of_like_keys },
+    { .name = "batches of like keys are shuffled",
+      .run = test_batches_of_like_keys_are_shuffled },
     { .name = "each epoch is a permutation", .property = test_each_epoch_is_a_permutation },
     { .name = "steps do not depend on how they are asked",
       .property = test_steps_do_not_depend_on_how_they_are_asked },

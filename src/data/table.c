@@ -2,13 +2,15 @@
 /* table.c - the data sets that have a name, and the formats that are read.
  *
  * The checksums of Fashion-MNIST are those of the files that its authors publish (their README
- * gives the MD5). Debian's package has the same data packed without time stamp and name.
+ * gives the MD5). Debian's package has the same data packed without time stamp and name. IMDB's reviews and
+ * WikiText-2 are published in other shapes than the files read here, so they have no source.
  */
 #include "data/cifar.h"
 #include "data/fetch.h"
 #include "data/idx_folder.h"
 #include "data/image_folder.h"
 #include "data/npy_folder.h"
+#include "data/text_format.h"
 
 #include <string.h>
 
@@ -162,12 +164,95 @@ static const struct dataset_info PNEUMONIA_MNIST = {
     .deviation = { 0.1684f },
 };
 
-const struct dataset_info *const dataset_table[] = {
-    &FASHION_MNIST, &MNIST, &CIFAR_10, &CIFAR_100, &PNEUMONIA_MNIST, NULL,
+static const char *const REVIEW_CLASSES[] = { "negative", "positive" };
+
+static const struct dataset_info IMDB = {
+    .name = "imdb",
+    .title = "IMDB: film reviews, half of them good (Maas et al. 2011)",
+    .format = "tsv",
+    .train_count = 25000,
+    .test_count = 25000,
+    .classes = 2,
+    .class_names = REVIEW_CLASSES,
 };
 
+static const struct dataset_source MULTI30K_SOURCE = {
+    .address = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/",
+    .files = {
+        { "train.de.gz", 637044,
+          "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6" },
+        { "train.en.gz", 568929,
+          "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f" },
+        { "val.de.gz", 24681,
+          "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a" },
+        { "val.en.gz", 21650,
+          "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28" },
+        { "test_2016_flickr.de.gz", 22890,
+          "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8" },
+        { "test_2016_flickr.en.gz", 21077,
+          "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9" },
+    },
+};
+
+static const struct dataset_info MULTI30K = {
+    .name = "multi30k",
+    .title = "Multi30k: German captions of photographs and their English translations",
+    .format = "parallel",
+    .train_count = 29000,
+    .test_count = 1000,
+    .source = &MULTI30K_SOURCE,
+};
+
+static const struct dataset_source SHAKESPEARE_SOURCE = {
+    .address = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",
+    .files = {
+        { "input.txt", 1115394,
+          "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed" },
+    },
+};
+
+static const struct dataset_info SHAKESPEARE = {
+    .name = "shakespeare",
+    .title = "Shakespeare's plays, a million characters",
+    .format = "plain",
+    .tokenizer = "characters",
+    .source = &SHAKESPEARE_SOURCE,
+};
+
+static const struct dataset_info WIKITEXT_2 = {
+    .name = "wikitext2",
+    .other_names = { "wikitext-2" },
+    .title = "WikiText-2: articles of Wikipedia, two million words",
+    .format = "plain",
+    .tokenizer = "words",
+};
+
+static const struct dataset_source GPT2_BPE_SOURCE = {
+    .address = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/",
+    .files = {
+        { "encoder.json", 1042301,
+          "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783" },
+        { "vocab.bpe", 456318,
+          "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5" },
+    },
+};
+
+static const struct dataset_info GPT2_BPE = {
+    .name = "gpt2-bpe",
+    .title = "GPT-2's byte pairs: the vocabulary of --tokenizer gpt2",
+    .format = "bpe",
+    .source = &GPT2_BPE_SOURCE,
+};
+
+const struct dataset_info *const dataset_table[] = {
+    &FASHION_MNIST, &MNIST,      &CIFAR_10, &CIFAR_100, &PNEUMONIA_MNIST, &IMDB, &MULTI30K,
+    &SHAKESPEARE,   &WIKITEXT_2, &GPT2_BPE, NULL,
+};
+
+/* The first that knows a folder's files is taken; any one file is plain text. */
 const struct format *const format_table[] = {
-    &format_idx, &format_cifar_10, &format_cifar_100, &format_npy, &format_images, NULL,
+    &format_idx, &format_cifar_10, &format_cifar_100, &format_npy,   &format_images,
+    &format_bpe, &format_tsv,      &format_parallel,  &format_plain, NULL,
 };
 
 static bool is_called(const struct dataset_info *info, const char *name)

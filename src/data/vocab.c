@@ -62,6 +62,16 @@ const char *vocab_fingerprint(const struct vocab *vocab)
     return vocab->fingerprint;
 }
 
+enum status vocab_check(const char *path, const struct vocab *vocab, const char *fingerprint)
+{
+    if (strcmp(vocab->fingerprint, fingerprint) == 0)
+        return STATUS_OK;
+    return FAIL(
+        STATUS_MISMATCH,
+        "%s: is the vocabulary of another run: its fingerprint is %.12s..., not %.12s...", path,
+        vocab->fingerprint, fingerprint);
+}
+
 enum status vocab_finish(struct vocab *vocab)
 {
     struct sha256 hash;

@@ -65,5 +65,8 @@ MUST_CHECK enum status vocab_load(const char *path, struct vocab *out[VOCAB_FILE
 /* The same from memory; `path` is named in messages. */
 MUST_CHECK enum status vocab_parse(const char *path, const char *text, size_t length,
                                    struct vocab *out[VOCAB_FILE_MOST], int *out_count);
+/* Refuses the vocabulary of another run: STATUS_MISMATCH unless its fingerprint is the one given. */
+MUST_CHECK enum status vocab_check(const char *path, const struct vocab *vocab,
+                                   const char *fingerprint);
 
 #endif /* DATA_VOCAB_H */

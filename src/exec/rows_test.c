@@ -196,6 +196,7 @@ static enum status train(const struct job *job, struct exec *exec, struct comm *
         const enum status status = exec_step(exec, &batch, &result);
         TRY(comm_barrier(comm));
         out->allocations += s > 1 ? mem_count() - before : 0;
+        TRY(comm_barrier(comm)); /* before another rank makes its next batch */
         free_batch(&batch);
         TRY(status);
         out->loss[s] = result.loss;

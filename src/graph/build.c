@@ -74,6 +74,13 @@ struct value *build_embedding(struct graph *graph, const char *name, struct valu
     return add_lookup(graph, &op_embedding, name, ids, rows, width);
 }
 
+struct value *build_embedding_of(struct graph *graph, const char *name, struct value *ids,
+                                 struct value *table)
+{
+    struct value *const in[] = { ids, table };
+    return first(graph_add(graph, &op_embedding, name, in, 2, NULL));
+}
+
 struct value *build_embedding_mean(struct graph *graph, const char *name, struct value *ids,
                                    int64_t rows, int64_t width)
 {

@@ -156,6 +156,7 @@ static struct value *add_saved(struct graph *graph, const char *name, enum value
     if (value) {
         value->initial = initial;
         value->layout = shape.rank == 4   ? LAYOUT_HWIO
+                        : shape.rank == 3 ? LAYOUT_WIO
                         : shape.rank == 2 ? LAYOUT_IO
                                           : LAYOUT_PLAIN;
     }
@@ -252,6 +253,9 @@ enum layout op_output_layout(const struct node *node, int i, const struct shape 
          node->op == &op_conv2d_transpose_grad_weight) &&
         i == 0)
         return LAYOUT_HWIO;
+    if ((node->op == &op_conv1d_grad_weight || node->op == &op_conv1d_max_grad_weight) &&
+        i == 0)
+        return LAYOUT_WIO;
     if (shape->rank != 4)
         return LAYOUT_PLAIN;
     /* One channel or one pixel: both orders are the same. */

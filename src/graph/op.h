@@ -67,6 +67,9 @@ extern const struct op op_conv2d, op_conv2d_grad_input, op_conv2d_grad_weight, o
     op_conv2d_pool_grad_input, op_conv2d_pool_grad_weight;
 extern const struct op op_conv2d_transpose, op_conv2d_transpose_grad_input,
     op_conv2d_transpose_grad_weight;
+extern const struct op op_conv1d, op_conv1d_grad_input, op_conv1d_grad_weight, op_conv1d_max,
+    op_conv1d_max_grad_input, op_conv1d_max_grad_weight;
+extern const struct op op_max_over_time, op_max_over_time_grad, op_concat, op_columns;
 extern const struct op op_max_pool, op_max_pool_grad, op_avg_pool, op_avg_pool_grad;
 extern const struct op op_bias, op_bias_grad, op_relu, op_relu_grad, op_add, op_dropout;
 extern const struct op op_relu6, op_relu6_grad, op_sigmoid, op_sigmoid_grad;
@@ -84,7 +87,8 @@ extern const struct op op_mse, op_mse_grad, op_accuracy;
 extern const struct op op_token_cross_entropy, op_token_cross_entropy_grad, op_token_accuracy;
 extern const struct op op_embedding, op_embedding_grad, op_embedding_mean,
     op_embedding_mean_grad, op_rows_sort;
-extern const struct op op_lstm, op_lstm_grad, op_gru, op_gru_grad;
+extern const struct op op_lstm, op_lstm_grad, op_gru, op_gru_grad, op_lstm_attend,
+    op_lstm_attend_grad;
 extern const struct op op_sgd_update, op_adam_update, op_average_update, op_clip_norm;
 extern const struct op op_shard_sum, op_factor_sum, op_row_sum, op_all_reduce,
     op_reduce_scatter, op_all_gather;

@@ -51,6 +51,8 @@ static enum status verify_layouts(const struct node *node)
             wanted = node->in[0]->layout; /* blind to the order, if it is one for all */
         if (weight && in->shape.rank == 4)
             wanted = LAYOUT_HWIO;
+        if (weight && in->shape.rank == 3)
+            wanted = LAYOUT_WIO;
         if (weight && in->shape.rank == 2)
             wanted = in->layout == LAYOUT_PLAIN || reads_rows(node->op)
                          ? LAYOUT_PLAIN /* tables are plain */

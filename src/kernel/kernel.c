@@ -27,12 +27,16 @@ static const struct kernel *const parts[][PROCESSOR_COUNT] = {
     ANY_ISA(kernel_reference_rows),      PER_ISA(kernel_elementwise_rows),
     PER_ISA(kernel_dropout_rows),        PER_ISA(kernel_reorder_rows),
     PER_ISA(kernel_pool_rows),           PER_ISA(kernel_loss_rows),
-    PER_ISA(kernel_batch_norm_rows),     PER_ISA(kernel_embedding_rows),
+    PER_ISA(kernel_batch_norm_rows),     PER_ISA(kernel_gelu_rows),
+    PER_ISA(kernel_layer_norm_rows),     PER_ISA(kernel_positions_rows),
+    PER_ISA(kernel_attention_step_rows), PER_ISA(kernel_embedding_rows),
+    PER_ISA(kernel_sequence_rows),
 #ifdef HAVE_FAST
     ANY_ISA(kernel_linear_rows),         ANY_ISA(kernel_conv_rows),
     ANY_ISA(kernel_conv_pool_rows),      ANY_ISA(kernel_depthwise_rows),
     ANY_ISA(kernel_conv_matrix_rows),    ANY_ISA(kernel_conv_grey_rows),
-    ANY_ISA(kernel_conv_transpose_rows), ANY_ISA(kernel_recurrent_rows),
+    ANY_ISA(kernel_conv_transpose_rows), ANY_ISA(kernel_conv1d_rows),
+    ANY_ISA(kernel_recurrent_rows),      ANY_ISA(kernel_attend_rows),
 #endif
 #ifdef HAVE_ONEDNN
     ANY_ISA(kernel_onednn_rows),

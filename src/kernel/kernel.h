@@ -10,7 +10,7 @@
  * the inputs alone: not of addresses, of the pool's size or of the time of day.
  * A task given to the pool computes its part of the output wholly.
  *
- * Layouts (tensor/shape.h): images are NHWC, convolution weights HWIO, linear
+ * Layouts (tensor/shape.h): images are NHWC, convolution weights HWIO or WIO, linear
  * weights IO, or plain where an embedding shares them; everything else is plain. The ops, inputs ->
  * outputs, [optional]:
  *
@@ -31,6 +31,19 @@
  *                       max pool by attrs.window, stride = window, no padding; index as max_pool
  *   conv2d_pool_grad_input   dy, index, w                  -> dx; stride, pad, window
  *   conv2d_pool_grad_weight  x, dy, index                  -> dw, [db]; stride, pad, window
+ *   conv1d              x (N,T,C), w (O,C,k) WIO, [b (O)] -> y (N,T-k+1,O); activation. Where T < k,
+ *                       y is (N,1,O) and zeros follow x
+ *   conv1d_grad_input   dy, w, x (for its shape)           -> dx
+ *   conv1d_grad_weight  x, dy                              -> dw, [db]; extent = k
+ *   conv1d_max          x, w, [b] -> y (N,O), index i32 (N,O): conv1d with activation, then
+ *                       max_over_time; index is -1 where relu left nothing, or no sum is a number
+ *   conv1d_max_grad_input   dy, index, w, x (for its shape), [base] -> dx, added to base, which may
+ *                       be dx's memory; index -1 sends nothing
+ *   conv1d_max_grad_weight  x, dy, index                   -> dw, [db]; extent = k
+ *   max_over_time       x (N,T,C) -> y (N,C), index i32 (N,C): the first largest along T
+ *   max_over_time_grad  dy, index, x (for its shape)       -> dx
+ *   concat              (m,a), (m,b), ...                  -> (m,a+b+...)
+ *   columns             x (m,n) -> y (m,j): columns i to i+j of x; extent = i, j
  *   max_pool            x -> y, index (u8, shape of y: position in the window, row-major, of the
  *                       first largest; 255 if y <= 0 came out of a relu in conv2d_pool);
  *                       attrs.window, stride, pad
@@ -127,6 +140,16 @@
  *                       r, z, n; kept is the hidden part of n
  *   gru_grad            acts, w, ids, kept, before, [dy], [dlast (N,H)] -> dgates, dhidden (N,T,3H):
  *                       for the input's part and for the hidden one, [dstate (N,H)]
+ *   lstm_attend         as lstm with a state: gates, w, b, ids, state; w_context (4H,E) IO,
+ *                       w_query (A,H) IO, v (A), keys (N,S,A), memory (N,S,E), source ids i32 (N,S)
+ *                       -> y, last, acts, kept, before as lstm; context (N,T,E), weights (N,T,S),
+ *                       query (N,T,A): before each step, of the h it begins with, query = w_query h,
+ *                       weights = softmax over the places s whose source id is not negative of
+ *                       v . tanh(query + keys_s) (all 0 if there are none), context = sum of
+ *                       weights_s memory_s; w_context context is added to the gates
+ *   lstm_attend_grad    acts, w, ids, kept, w_context, w_query, v, keys, memory, query, weights, dy
+ *                       -> dgates, dstate, dkeys, dmemory, dquery (N,T,A), dv (A); gradients of the
+ *                       weights are those of linear layers, of before, context and before
  *   sgd_update          see kernel/update.h (runs over flat ranges)
  *   adam_update         likewise
  *
@@ -201,7 +224,7 @@ struct kernel {
     void (*release)(void *state);
     /* Runs. Inputs and outputs do not overlap, except that where an output has the same type
      * and shape as input 0 in an elementwise op (bias, activations and their
-     * gradients, add, dropout) or token_cross_entropy_grad they may be the same buffer, and so may
+     * gradients, add, add_positions, dropout) or token_cross_entropy_grad they may be the same buffer, and so may
      * embedding_grad's output and its base. Must not allocate. */
     void (*run)(const struct kernel_call *call);
 };

@@ -151,13 +151,34 @@ static bool is_recurrent(const struct kernel_problem *problem)
     return strncmp(problem->op, "lstm", 4) == 0 || strncmp(problem->op, "gru", 3) == 0;
 }
 
-/* Weights so small that a step does not blow up what rounding has left in the last one. */
-static void fill_recurrent(float *data, const struct kernel_tensor *tensor)
+/* Weights, and what gates and attention have let through, so small that a step does not blow up what
+ * rounding has left in the last one. */
+static void fill_recurrent(float *data, const struct kernel_problem *problem, int i)
 {
-    const int64_t count = shape_count(&tensor->shape);
+    const struct shape *shape = &problem->in[i].shape;
+    const int64_t count = shape_count(shape);
+    const bool is_grad = strstr(problem->op, "_grad") != NULL;
+    const float divisor = problem->in[i].layout == LAYOUT_IO ? (float)shape->dim[1]
+                          : is_grad && i == 0                ? 4
+                          : is_grad && i == 10 ? (float)shape->dim[2] /* weights of places */
+                                               : 1;
 
-    for (int64_t i = 0; i < count; i++)
-        data[i] /= (float)tensor->shape.dim[1];
+    for (int64_t k = 0; k < count; k++)
+        data[k] /= divisor;
+}
+
+/* Where conv1d_max or max_over_time might have found the largest: after dy; -1 is nowhere. */
+static void fill_places(int32_t *index, const struct kernel_problem *problem, struct rng *rng)
+{
+    const bool is_weight = strstr(problem->op, "grad_weight") != NULL;
+    const bool convolves = strncmp(problem->op, "conv1d", 6) == 0;
+    const struct shape *x = is_weight ? &problem->in[0].shape : &problem->out[0].shape;
+    const struct shape *w = is_weight ? &problem->out[0].shape : &problem->in[2].shape;
+    const int64_t k = convolves ? w->dim[2] : 1;
+    const int64_t places = x->dim[1] < k ? 1 : x->dim[1] - k + 1;
+
+    fill_labels(index, shape_count(&problem->in[is_weight ? 2 : 1].shape), places, convolves,
+                rng);
 }
 
 static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
@@ -176,6 +197,8 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
         fill_ids(data, count, rng);
     else if (problem->in[i].dtype == DTYPE_I32 && table_rows(problem) > 0)
         fill_rows(data, count, table_rows(problem), rng);
+    else if (problem->in[i].dtype == DTYPE_I32 && strstr(problem->op, "max_") != NULL)
+        fill_places(data, problem, rng);
     else if (problem->in[i].dtype == DTYPE_I32)
         fill_labels(data, count, problem->in[0].shape.dim[1],
                     strncmp(problem->op, "token_", 6) == 0, rng);
@@ -185,8 +208,8 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
         fill_any_index(data, count, problem->attrs.window, rng);
     else
         fill_floats(data, count, fill, rng);
-    if (is_recurrent(problem) && problem->in[i].layout == LAYOUT_IO)
-        fill_recurrent(data, &problem->in[i]);
+    if (is_recurrent(problem) && problem->in[i].dtype == DTYPE_F32)
+        fill_recurrent(data, problem, i);
     if (strcmp(problem->op, "batch_norm_apply") == 0 && i == 4)
         fill_variances(data, count);
     if (strcmp(problem->op, "batch_norm_join") == 0 ||

@@ -8,8 +8,9 @@
  *   i  image (NHWC)   k  convolution weights (HWIO)  p  place in a pooling window (u8, NHWC)
  *   e  elementwise: any shape; rank 4 is an image   r  the same, layout not fixed (reorder)
  *   l  labels (i32)   s  one number                t  a matrix of each shard
- *   q  sequences (N,T,D)                           d  ids of their tokens (i32)
- *   o  pairs of numbers (i32) for each of them     g  sequences, or a matrix: of their last steps
+ *   q  sequences (N,T,D)                           d  ids of their tokens, or places (i32)
+ *   o  pairs of numbers (i32) for each of them     f  filters along them (WIO)
+ *   g  sequences, or a matrix: of their last steps
  *
  * Letters after the first `n` of a side are optional. Outputs of ops that are no gradients
  * follow from the inputs. A gradient is legal if the forward op, given the gradient's shapes,
@@ -43,6 +44,16 @@ static const struct form forms[] = {
     { "conv2d_pool", "ikv", "ip", 2, 2 },
     { "conv2d_pool_grad_input", "ipk", "i", 3, 1 },
     { "conv2d_pool_grad_weight", "iip", "kv", 3, 1 },
+    { "conv1d", "qfv", "q", 2, 1 },
+    { "conv1d_grad_input", "qfq", "q", 3, 1 },
+    { "conv1d_grad_weight", "qq", "fv", 2, 1 },
+    { "conv1d_max", "qfv", "md", 2, 2 },
+    { "conv1d_max_grad_input", "mdfqq", "q", 4, 1 },
+    { "conv1d_max_grad_weight", "qmd", "fv", 3, 1 },
+    { "max_over_time", "q", "md", 1, 2 },
+    { "max_over_time_grad", "mdq", "q", 3, 1 },
+    { "concat", "mmmmmmmmmmmm", "m", 1, 1 },
+    { "columns", "m", "m", 1, 1 },
     { "max_pool", "i", "ip", 1, 2 },
     { "max_pool_grad", "ip", "i", 2, 1 },
     { "avg_pool", "i", "i", 1, 1 },
@@ -97,6 +108,8 @@ static const struct form forms[] = {
     { "lstm", "qwvdm", "qmqqq", 4, 5 },
     { "lstm_grad", "qwdqgm", "qm", 5, 1 },
     { "gru", "qwvdm", "qmqqq", 4, 5 },
+    { "lstm_attend", "qwvdmwwvqqd", "qmqqqqqq", 11, 8 },
+    { "lstm_attend_grad", "qwdqwwvqqqqq", "qmqqqv", 12, 6 },
     { "gru_grad", "qwdqqgm", "qqm", 6, 2 },
 };
 
@@ -128,6 +141,8 @@ static enum layout layout_of(char role, int rank)
         return LAYOUT_IO;
     case 'k':
         return LAYOUT_HWIO;
+    case 'f':
+        return LAYOUT_WIO;
     case 'i':
     case 'p':
         return LAYOUT_NHWC;
@@ -149,6 +164,7 @@ static int rank_of(char role)
     case 't':
     case 'q':
     case 'o':
+    case 'f':
         return 3;
     case 'i':
     case 'p':
@@ -546,6 +562,58 @@ static enum status recurrent_shapes(const struct kernel_problem *p,
     return STATUS_OK;
 }
 
+static enum status attend_shapes(const struct kernel_problem *p, struct shape out[KERNEL_OUT])
+{
+    const int64_t n = p->in[0].shape.dim[0], t = p->in[0].shape.dim[1];
+    const int64_t s = p->in[8].shape.dim[1], a = p->in[8].shape.dim[2];
+    const int64_t e = p->in[9].shape.dim[2];
+    struct cell c;
+
+    TRY(cell_of(p, &c));
+    const struct shape in[] = {
+        shape_3(n, t, c.gates), shape_2(c.gates, c.units), shape_1(c.gates),    shape_2(n, t),
+        shape_2(n, c.states),   shape_2(c.gates, e),       shape_2(a, c.units), shape_1(a),
+        shape_3(n, s, a),       shape_3(n, s, e),          shape_2(n, s)
+    };
+    TRY(same_shapes(p, p->in, in, p->n_in));
+    out[0] = out[3] = out[4] = shape_3(n, t, c.units);
+    out[1] = shape_2(n, c.states);
+    out[2] = in[0];
+    out[5] = shape_3(n, t, e);
+    out[6] = shape_3(n, t, s);
+    out[7] = shape_3(n, t, a);
+    return STATUS_OK;
+}
+
+static enum status check_attend_grad(const struct kernel_problem *p)
+{
+    const int64_t n = p->in[0].shape.dim[0], t = p->in[0].shape.dim[1];
+    const int64_t s = p->in[7].shape.dim[1], a = p->in[7].shape.dim[2];
+    const int64_t e = p->in[8].shape.dim[2];
+    struct cell c;
+
+    TRY(cell_of(p, &c));
+    const struct shape gates = shape_3(n, t, c.gates), y = shape_3(n, t, c.units);
+    const struct shape keys = shape_3(n, s, a), memory = shape_3(n, s, e);
+    const struct shape query = shape_3(n, t, a);
+    const struct shape in[] = { gates,
+                                shape_2(c.gates, c.units),
+                                shape_2(n, t),
+                                y,
+                                shape_2(c.gates, e),
+                                shape_2(a, c.units),
+                                shape_1(a),
+                                keys,
+                                memory,
+                                query,
+                                shape_3(n, t, s),
+                                y };
+    const struct shape out[] = { gates, shape_2(n, c.states), keys, memory, query, shape_1(a) };
+
+    TRY(same_shapes(p, p->in, in, p->n_in));
+    return same_shapes(p, p->out, out, p->n_out);
+}
+
 static enum status check_recurrent_grad(const struct kernel_problem *p)
 {
     const int64_t n = p->in[0].shape.dim[0], t = p->in[0].shape.dim[1];
@@ -567,6 +635,76 @@ static enum status check_recurrent_grad(const struct kernel_problem *p)
     return same_shapes(p, p->out, c.is_lstm ? lstm_out : gru_out, p->n_out);
 }
 
+/* conv1d, or with `largest` conv1d_max, of x and w. */
+static enum status conv1d_shape(const struct kernel_problem *p, const struct shape *x,
+                                const struct shape *w, const struct shape *b, bool largest,
+                                struct shape *out)
+{
+    const int64_t t = x->dim[1], k = w->dim[2];
+
+    if (x->dim[2] != w->dim[1])
+        return disagree(p->op, x, w);
+    if (b != NULL && b->dim[0] != w->dim[0])
+        return disagree(p->op, w, b);
+    *out = largest ? shape_2(x->dim[0], w->dim[0])
+                   : shape_3(x->dim[0], t < k ? 1 : t - k + 1, w->dim[0]);
+    return STATUS_OK;
+}
+
+/* Gradients of conv1d, conv1d_max and max_over_time. The first two of the latter's inputs, or the
+ * last two of a weight's, are dy and its index. */
+static enum status check_sequence_grad(const struct kernel_problem *p)
+{
+    const bool largest = strstr(p->op, "max_") != NULL;
+    const bool is_weight = strstr(p->op, "grad_weight") != NULL;
+    const struct shape *dy = &p->in[is_weight ? 1 : 0].shape, *d = &p->out[0].shape;
+    const struct shape *x = is_weight ? &p->in[0].shape : d;
+    const struct shape *db = p->n_out > 1 ? &p->out[1].shape : NULL;
+    struct shape y;
+
+    if (strcmp(p->op, "max_over_time_grad") == 0)
+        y = shape_2(x->dim[0], x->dim[2]);
+    else
+        TRY(conv1d_shape(p, x, is_weight ? d : &p->in[largest ? 2 : 1].shape, db, largest, &y));
+    if (!shape_equal(dy, &y))
+        return disagree(p->op, dy, &y);
+    if (largest && !shape_equal(dy, &p->in[is_weight ? 2 : 1].shape))
+        return disagree(p->op, dy, &p->in[is_weight ? 2 : 1].shape);
+    for (int i = largest && p->n_in > 3 ? 3 : 2; !is_weight && i < p->n_in; i++) {
+        if (!shape_equal(x, &p->in[i].shape)) /* x for its shape, base */
+            return disagree(p->op, x, &p->in[i].shape);
+    }
+    if (is_weight && d->dim[2] != p->attrs.extent[0])
+        return FAIL(STATUS_USAGE, "%s: extent %d of a window of %lld", p->op,
+                    p->attrs.extent[0], (long long)d->dim[2]);
+    return STATUS_OK;
+}
+
+static enum status concat_shape(const struct kernel_problem *p, struct shape *out)
+{
+    struct shape sum = p->in[0].shape;
+
+    for (int i = 1; i < p->n_in; i++) {
+        if (p->in[i].shape.dim[0] != sum.dim[0])
+            return disagree(p->op, &sum, &p->in[i].shape);
+        sum.dim[1] += p->in[i].shape.dim[1];
+    }
+    *out = sum;
+    return STATUS_OK;
+}
+
+static enum status columns_shape(const struct kernel_problem *p, struct shape *out)
+{
+    const int64_t *extents = p->in[0].shape.dim;
+    const int64_t first = p->attrs.extent[0], count = p->attrs.extent[1];
+
+    if (first < 0 || count < 1 || first + count > extents[1])
+        return FAIL(STATUS_USAGE, "%s: columns %lld to %lld of %lld", p->op, (long long)first,
+                    (long long)(first + count), (long long)extents[1]);
+    *out = shape_2(extents[0], count);
+    return STATUS_OK;
+}
+
 /* Shapes of the outputs of an op that is no gradient. */
 static enum status forward_shapes(const struct kernel_problem *p, struct shape out[KERNEL_OUT])
 {
@@ -580,9 +718,22 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
         return conv_shape(p, a, b, c, &out[0]);
     if (strcmp(op, "lstm") == 0 || strcmp(op, "gru") == 0)
         return recurrent_shapes(p, out);
+    if (strcmp(op, "lstm_attend") == 0)
+        return attend_shapes(p, out);
     if (strcmp(op, "conv2d_transpose") == 0)
         return transpose_shape(p, a, b, c, p->attrs.extent[0], p->attrs.extent[1], &out[0]);
-    if (strcmp(op, "conv2d_pool") == 0) {
+    if (strcmp(op, "concat") == 0)
+        return concat_shape(p, &out[0]);
+    if (strcmp(op, "columns") == 0)
+        return columns_shape(p, &out[0]);
+    if (strcmp(op, "conv1d") == 0)
+        return conv1d_shape(p, a, b, c, false, &out[0]);
+    if (strcmp(op, "conv1d_max") == 0) {
+        TRY(conv1d_shape(p, a, b, c, true, &out[0]));
+        out[1] = out[0];
+    } else if (strcmp(op, "max_over_time") == 0) {
+        out[0] = out[1] = shape_2(a->dim[0], a->dim[2]);
+    } else if (strcmp(op, "conv2d_pool") == 0) {
         TRY(conv_pool_shape(p, a, b, c, &out[0]));
         out[1] = out[0];
     } else if (strcmp(op, "max_pool") == 0 || strcmp(op, "avg_pool") == 0) {
@@ -680,6 +831,10 @@ static enum status check_gradient(const struct kernel_problem *p)
         return check_batch_norm_grad(p);
     if (strcmp(p->op, "lstm_grad") == 0 || strcmp(p->op, "gru_grad") == 0)
         return check_recurrent_grad(p);
+    if (strcmp(p->op, "lstm_attend_grad") == 0)
+        return check_attend_grad(p);
+    if (strncmp(p->op, "conv1d", 6) == 0 || strcmp(p->op, "max_over_time_grad") == 0)
+        return check_sequence_grad(p);
     if (strcmp(p->op, "attention_grad") == 0)
         return check_attention_grad(p);
     if (strcmp(p->op, "layer_norm_grad") == 0)
@@ -742,7 +897,8 @@ static enum status check_activation(const struct kernel_problem *p)
 {
     enum activation most = ACTIVATION_SIGMOID;
 
-    if (strcmp(p->op, "linear") == 0 || strcmp(p->op, "conv2d_pool") == 0)
+    if (strcmp(p->op, "linear") == 0 || strcmp(p->op, "conv2d_pool") == 0 ||
+        strncmp(p->op, "conv1d", 6) == 0)
         most = ACTIVATION_RELU;
     else if (strncmp(p->op, "batch_norm", 10) == 0)
         most = ACTIVATION_RELU6;
@@ -826,7 +982,9 @@ const char *kernel_print(const struct kernel_problem *problem, char text[KERNEL_
         add_text(text, " groups %d", attrs->groups);
     if (attrs->heads > 0)
         add_text(text, " heads %d%s", attrs->heads, attrs->causal ? " causal" : "");
-    if (strcmp(problem->op, "conv2d_transpose") == 0 ||
+    if (strcmp(problem->op, "conv2d_transpose") == 0 || strcmp(problem->op, "columns") == 0 ||
+        (strncmp(problem->op, "conv1d", 6) == 0 &&
+         strstr(problem->op, "grad_weight") != NULL) ||
         strcmp(problem->op, "positions_grad") == 0) /* the others' follow from their shapes */
         add_pair(text, "extent", attrs->extent);
     if (strcmp(problem->op, "rows_sort") == 0)

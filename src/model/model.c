@@ -10,20 +10,13 @@
 #include "graph/build.h"
 
 extern const struct model model_mlp, model_cnn, model_lenet, model_vgg11, model_vgg11_bn,
-    model_resnet18, model_mobilenet_v2, model_conv_autoencoder, model_nbow, model_seq2seq;
+    model_resnet18, model_mobilenet_v2, model_conv_autoencoder, model_nbow, model_gpt,
+    model_seq2seq;
 
 const struct model *const model_table[] = {
-    &model_mlp,
-    &model_cnn,
-    &model_lenet,
-    &model_vgg11,
-    &model_vgg11_bn,
-    &model_resnet18,
-    &model_mobilenet_v2,
-    &model_conv_autoencoder,
-    &model_nbow,
-    &model_seq2seq,
-    NULL,
+    &model_mlp,      &model_cnn,      &model_lenet,        &model_vgg11,
+    &model_vgg11_bn, &model_resnet18, &model_mobilenet_v2, &model_conv_autoencoder,
+    &model_nbow,     &model_gpt,      &model_seq2seq,      NULL,
 };
 
 const struct model *model_find(const char *name)

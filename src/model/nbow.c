@@ -20,6 +20,7 @@ const struct model model_nbow = {
     .name = "nbow",
     .summary = "bag of words: mean of embeddings, one linear layer",
     .data = "imdb",
+    .optimizer = "adam",
     .task = MODEL_TEXT_CLASSES,
     .vocab = { 25000 },
     .length = { 256 },

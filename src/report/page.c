@@ -107,7 +107,7 @@ static const char text_style[] =
     ".said p b{color:var(--accent);font-weight:600}\n"
     ".pair{padding:14px 18px}.pair+.pair{margin-top:12px}\n"
     ".pair div{display:flex;gap:14px;padding:2px 0}\n"
-    ".pair dt{flex:0 0 104px;font-size:13px;line-height:1.7;color:var(--soft)}\n"
+    ".pair dt{flex:0 0 150px;font-size:13px;line-height:1.7;color:var(--soft)}\n"
     ".pair dd{margin:0;overflow-wrap:anywhere;white-space:pre-wrap}\n"
     ".pair .last{font-weight:600}\n";
 

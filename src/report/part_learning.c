@@ -98,7 +98,9 @@ static void write_accuracy_over_time(struct report *report)
                                .y = { .format = NUMBER_PERCENT } };
 
     series[0].tell_last = series[1].tell_last = true;
-    if (run_has(&run->eval, RUN_VAL_ACCURACY) && run->eval.count > 1)
+    /* Of models that predict tokens perplexity tells more. */
+    if (run_has(&run->eval, RUN_VAL_ACCURACY) && !run_has(&run->eval, RUN_PERPLEXITY) &&
+        run->eval.count > 1)
         part_lines(report, &plot, series, 2);
 }
 

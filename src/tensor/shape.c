@@ -20,6 +20,7 @@ static const struct {
     [LAYOUT_NHWC] = { "nhwc", 4, { 0, 2, 3, 1 } },
     [LAYOUT_HWIO] = { "hwio", 4, { 2, 3, 1, 0 } },
     [LAYOUT_IO] = { "io", 2, { 1, 0 } },
+    [LAYOUT_WIO] = { "wio", 3, { 2, 1, 0 } },
 };
 
 struct shape shape_of(int rank, const int64_t *dims)

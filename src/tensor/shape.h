@@ -9,6 +9,7 @@
  *   LAYOUT_NHWC   images: channels innermost                (shape N, C, H, W)
  *   LAYOUT_HWIO   convolution weights: output channel innermost (shape O, I, H, W)
  *   LAYOUT_IO     linear weights: output innermost          (shape O, I)
+ *   LAYOUT_WIO    filters along sequences: output innermost (shape O, I, W)
  */
 #ifndef TENSOR_SHAPE_H
 #define TENSOR_SHAPE_H
@@ -24,7 +25,7 @@ extern "C" {
 #endif
 
 enum { SHAPE_MAX = 6, SHAPE_TEXT = 96 };
-enum layout { LAYOUT_PLAIN, LAYOUT_NHWC, LAYOUT_HWIO, LAYOUT_IO };
+enum layout { LAYOUT_PLAIN, LAYOUT_NHWC, LAYOUT_HWIO, LAYOUT_IO, LAYOUT_WIO };
 
 struct shape {
     int rank;
@@ -68,7 +69,7 @@ MUST_CHECK enum status shape_checked_count(const struct shape *shape, int64_t *o
 bool shape_equal(const struct shape *a, const struct shape *b);
 /* "64x784", "scalar"; returns `text`. */
 const char *shape_print(const struct shape *shape, char text[SHAPE_TEXT]);
-const char *layout_name(enum layout layout); /* "plain", "nhwc", "hwio", "io" */
+const char *layout_name(enum layout layout); /* "plain", "nhwc", "hwio", "io", "wio" */
 
 /* Copies `count` elements of `size` bytes from the plain order to `layout` (or back). */
 void layout_from_plain(enum layout layout, const struct shape *shape, size_t size,

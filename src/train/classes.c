@@ -10,10 +10,10 @@
 
 enum { TOP = 5 };
 
-enum status classes_take(const struct exec *exec, const struct dataset *data,
+enum status classes_take(const struct exec *exec, const struct source *source,
                          struct train_classes *out)
 {
-    struct train_classes taken = { .data = dataset_info(data) };
+    struct train_classes taken = { .data = source->info };
     const int64_t *confusion = exec_confusion(exec, &taken.count);
     const size_t cells = (size_t)taken.count * (size_t)taken.count;
 
@@ -41,7 +41,7 @@ void train_classes_release(struct train_classes *classes)
 
 const char *train_class_name(const struct train_classes *classes, int class, char text[32])
 {
-    if (classes->data->class_names && class < classes->data->classes)
+    if (classes->data && classes->data->class_names && class < classes->data->classes)
         return classes->data->class_names[class];
     snprintf(text, 32, "%d", class);
     return text;

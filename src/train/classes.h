@@ -7,7 +7,7 @@
 #include "train/train.h"
 
 /* What the last evaluation of `exec`, which was on `data`, counted. */
-MUST_CHECK enum status classes_take(const struct exec *exec, const struct dataset *data,
+MUST_CHECK enum status classes_take(const struct exec *exec, const struct source *source,
                                     struct train_classes *out);
 /* Accuracy by the five largest logits; NaN where that says nothing. */
 double classes_top5(const struct exec *exec, const struct exec_result *result);

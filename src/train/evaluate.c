@@ -14,7 +14,7 @@
 
 struct evaluation {
     struct job *job;
-    const struct dataset *data;
+    const struct source *data;
     const struct safetensors *weights;
     const char *outputs_path;
     struct train_result *out;
@@ -25,12 +25,12 @@ struct evaluation {
 static enum status write_outputs(const struct evaluation *e, const struct shape *shape,
                                  const float *outputs)
 {
-    const int64_t count = dataset_count(e->data);
+    const int64_t count = source_count(e->data);
     int32_t *labels;
 
     TRY(mem_alloc((size_t)count, sizeof *labels, &labels));
     for (int64_t i = 0; i < count; i++)
-        labels[i] = dataset_label(e->data, i);
+        labels[i] = source_label(e->data, i);
     const struct safetensors_entry entries[] = {
         { "outputs", DTYPE_F32, *shape, outputs },
         { "labels", DTYPE_I32, shape_of(1, &count), labels },
@@ -48,15 +48,15 @@ static enum status evaluate_samples(const struct evaluation *e, struct exec *exe
     float *outputs;
 
     if (!e->outputs_path)
-        return exec_evaluate(exec, dataset_as_source(e->data), out);
+        return exec_evaluate(exec, e->data, out);
     if (!output)
         return FAIL(STATUS_USAGE, "%s has a loss alone, no outputs to write",
                     e->job->model->name);
     struct shape shape = output->shape;
-    shape.dim[0] = dataset_count(e->data);
+    shape.dim[0] = source_count(e->data);
     TRY(mem_alloc((size_t)shape_count(&shape), sizeof *outputs, &outputs));
     exec_keep_outputs(exec, outputs);
-    enum status status = exec_evaluate(exec, dataset_as_source(e->data), out);
+    enum status status = exec_evaluate(exec, e->data, out);
     if (status == STATUS_OK)
         status = write_outputs(e, &shape, outputs);
     mem_free(outputs);

@@ -44,8 +44,8 @@ static void add_config(const struct job *job, const struct train_hooks *hooks,
     strbuf_printf(text,
                   ",\n  \"bits\": {\"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", "
                   "\"shards\": %lld}",
-                  kernel_isa(), kernel_choices_hash(job->choices),
-                  dataset_fingerprint(job->train), (long long)s->shards);
+                  kernel_isa(), kernel_choices_hash(job->choices), job->train->fingerprint,
+                  (long long)s->shards);
     if (hooks->command) {
         strbuf_add(text, ",\n  \"command\": ");
         strbuf_add_json(text, hooks->command);
@@ -65,6 +65,8 @@ static enum status write_config(const struct job *job, const struct train_hooks 
         graph_print_svg(job->graph, &text);
         status = replace_in(job->settings.out, "graph.svg", &text);
     }
+    if (status == STATUS_OK)
+        status = job_save_vocab(job);
     strbuf_release(&text);
     return status;
 }
@@ -87,10 +89,9 @@ static void pick_folder(struct job *job)
 
 enum status folder_create(struct job *job, const struct train_hooks *hooks)
 {
-    static const char *const old[] = {
-        "metrics.jsonl", "summary.json", "report.html",
-        "graph.svg",     "checkpoint",   FOLDER_RECONSTRUCTIONS
-    };
+    static const char *const old[] = { "metrics.jsonl",  "summary.json", "report.html",
+                                       "graph.svg",      "checkpoint",   FOLDER_RECONSTRUCTIONS,
+                                       FOLDER_VOCABULARY };
     char *path;
 
     if (!*job->settings.out)

@@ -193,48 +193,14 @@ static enum status pick_optimizer(struct job *job)
     return STATUS_OK;
 }
 
-static enum status open_data(struct job *job)
-{
-    struct settings *s = &job->settings;
-
-    if (!*s->data)
-        snprintf(s->data, sizeof s->data, "%s", job->model->data ? job->model->data : "");
-    if (!*s->data)
-        return FAIL(STATUS_USAGE, "no data set: give --data NAME or PATH (tutti data list)");
-    enum status status = dataset_open(s->data, DATASET_TRAIN, &job->train);
-    if (status == STATUS_NOT_FOUND && !strchr(s->data, '/') && !dataset_find(s->data))
-        status = FAIL(STATUS_USAGE, "%s", status_message()); /* a name that nothing has */
-    TRY(status);
-    TRY(dataset_open(s->data, DATASET_TEST, &job->test));
-    if (job->model->unit_pixels) {
-        dataset_set_scale(job->train, &pixel_unit_scale);
-        dataset_set_scale(job->test, &pixel_unit_scale);
-    }
-    dataset_limit(job->train, s->limit);
-    dataset_limit(job->test, s->limit);
-    if (dataset_count(job->train) == 0)
-        return FAIL(STATUS_USAGE, "data set %s has no training samples", s->data);
-    if (dataset_count(job->train) < s->batch && s->drop_last)
-        return FAIL(STATUS_USAGE, "data set %s has %lld samples, fewer than --batch %lld",
-                    s->data, (long long)dataset_count(job->train), (long long)s->batch);
-    job->model_config.sample = dataset_sample(job->train);
-    job->augment = (struct augment){
-        .crop = (int)s->crop,
-        .flip = s->flip,
-        .cutout = (int)s->cutout,
-    };
-    TRY(augment_check(&job->augment, &job->model_config.sample));
-    job->model_config.classes = dataset_classes(job->train);
-    return STATUS_OK;
-}
-
 static enum status count_steps(struct job *job)
 {
     struct settings *s = &job->settings;
     struct sampler *sampler;
 
     job->sampler = (struct sampler_config){
-        .count = job->train ? dataset_count(job->train) : s->batch,
+        .count = job->train ? source_count(job->train) : s->batch,
+        .key = job->train ? job->train->key : NULL,
         .batch = s->batch,
         .seed = s->seed,
         .shuffle = s->shuffle,
@@ -266,6 +232,7 @@ static enum status make_graphs(struct job *job, const char *after)
         .ranks = (int)s->ranks,
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
         .factors = s->factors,
+        .dense = s->dense,
         .recompute = s->recompute,
         .sync_norm = s->sync_batch_norm,
         .optim = job->optim,
@@ -330,10 +297,10 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     TRY(pick_strategy(job));
     TRY(pick_optimizer(job));
     TRY(job_load_choices(&job->settings, &job->choices));
-    if (use == JOB_TRAIN)
-        TRY(open_data(job));
-    else
+    if (use == JOB_GRAPH)
         make_up_text(job);
+    else
+        TRY(job_open_data(job, use == JOB_CONTINUE));
     job->model_config.batch = job->settings.batch;
     TRY(model_build(job->model, &job->model_config, &job->graph));
     TRY(pick_shards(job));
@@ -377,8 +344,7 @@ void job_destroy(struct job *job)
         return;
     graph_destroy(job->graph);
     graph_destroy(job->eval_graph);
-    dataset_close(job->train);
-    dataset_close(job->test);
+    job_close_data(job);
     kernel_choices_destroy(job->choices);
     mem_free(job);
 }

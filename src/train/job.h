@@ -5,6 +5,7 @@
 
 #include "data/dataset.h"
 #include "data/sampler.h"
+#include "data/text.h"
 #include "kernel/kernel.h"
 #include "pass/strategy.h"
 #include "train/train.h"
@@ -16,13 +17,23 @@ struct job {
     const struct strategy *strategy;
     struct optim_config optim;
     struct kernel_choices *choices;
-    struct dataset *train, *test; /* NULL for JOB_GRAPH */
+    const struct source *train, *test;          /* NULL for JOB_GRAPH */
+    struct dataset *train_images, *test_images; /* what they are made of, or NULL */
+    struct text *train_text, *test_text;
+    struct vocab *vocab[TEXT_SIDES]; /* of the run that goes on, or NULL */
     struct sampler_config sampler;
     struct augment augment;
     int64_t steps_per_epoch, total_steps;
     struct graph *graph, *eval_graph;
     double began; /* clock_seconds at creation */
 };
+
+/* Opens the data that settings name, as the model needs it: sets train, test and what of the model's
+ * configuration depends on them. has_vocab: with the vocabularies of the run in settings.out. */
+MUST_CHECK enum status job_open_data(struct job *job, bool has_vocab);
+void job_close_data(struct job *job);
+/* Puts the vocabularies into the run's folder, if there are any. */
+MUST_CHECK enum status job_save_vocab(const struct job *job);
 
 /* What settings say of the model: its options; not what its data say. */
 MUST_CHECK enum status job_model_config(const struct settings *settings,

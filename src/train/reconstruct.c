@@ -66,8 +66,8 @@ static void put_cell(const struct sheet *sheet, int column, int row, const uint8
 /* C planes of what the model takes and gives, which is normalized or in [0, 1], as pixels. */
 static void to_pixels(const struct job *job, const float *planes, uint8_t *pixels)
 {
-    const struct dataset_info *info = dataset_info(job->test);
-    const struct shape sample = dataset_sample(job->test);
+    const struct dataset_info *info = dataset_info(job->test_images);
+    const struct shape sample = dataset_sample(job->test_images);
     const int64_t plane = sample.dim[1] * sample.dim[2];
 
     for (int64_t p = 0; p < sample.dim[0] * plane; p++) {
@@ -89,10 +89,9 @@ static enum status fill_sheet(const struct job *job, struct exec *exec, struct s
     if (status == STATUS_OK)
         status = mem_alloc(floats, 1, &pixels);
     if (status == STATUS_OK)
-        status =
-            exec_predict(exec, dataset_as_source(job->test), index, sheet->columns, outputs);
+        status = exec_predict(exec, job->test, index, sheet->columns, outputs);
     for (int i = 0; i < sheet->columns && status == STATUS_OK; i++) {
-        put_cell(sheet, i, 0, dataset_pixels(job->test, index[i]));
+        put_cell(sheet, i, 0, dataset_pixels(job->test_images, index[i]));
         to_pixels(job, outputs + (size_t)i * floats, pixels);
         put_cell(sheet, i, 1, pixels);
     }
@@ -130,11 +129,13 @@ static bool is_reconstruction(const struct graph_roles *roles)
 enum status write_reconstructions(const struct job *job, struct exec *exec)
 {
     const struct graph_roles *roles = graph_roles(job->eval_graph);
-    const struct shape sample = dataset_sample(job->test);
     int64_t index[COLUMNS] = { 0 };
-    const int columns = pick_samples(job->test, index);
 
-    if (!is_reconstruction(roles) || columns == 0)
+    if (!is_reconstruction(roles))
+        return STATUS_OK;
+    const struct shape sample = dataset_sample(job->test_images);
+    const int columns = pick_samples(job->test_images, index);
+    if (columns == 0)
         return STATUS_OK;
     struct sheet sheet = { .width = (int)sample.dim[2],
                            .height = (int)sample.dim[1],

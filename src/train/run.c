@@ -147,8 +147,7 @@ static enum status save(struct rank *rank)
                   ", \"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", "
                   "\"augment\": \"%s\"}",
                   kernel_isa(), kernel_choices_hash(rank->job->choices),
-                  dataset_fingerprint(rank->job->train),
-                  augment_print(&rank->job->augment, augment));
+                  rank->job->train->fingerprint, augment_print(&rank->job->augment, augment));
     enum status status = strbuf_status(&state);
     if (status == STATUS_OK)
         status = file_join(s->out, "checkpoint", &folder);
@@ -238,7 +237,7 @@ static enum status evaluate(struct rank *rank)
     struct exec_result result;
     const double begin = clock_seconds();
 
-    TRY(exec_evaluate(rank->exec, dataset_as_source(rank->job->test), &result));
+    TRY(exec_evaluate(rank->exec, rank->job->test, &result));
     m.eval_seconds = clock_seconds() - begin;
     m.train_loss = mean_loss(&rank->epoch);
     m.train_accuracy = mean_accuracy(rank, &rank->epoch);
@@ -409,7 +408,7 @@ static enum status start_rank(struct rank *rank)
     };
     struct exec_config config = exec;
     struct loader_config loader = {
-        .source = dataset_as_source(job->train),
+        .source = job->train,
         .sampler = job->sampler,
         .augment = job->augment,
         .threads = (int)s->loader_threads,
@@ -625,10 +624,10 @@ static enum status read_state(struct run *run)
                  "%s was saved with other kernels: the result will differ in its last "
                  "bits from an uninterrupted run",
                  checkpoint_path(run->checkpoint));
-    const char *data = dataset_fingerprint(run->job->train);
+    const char *data = run->job->train->fingerprint;
     if (strcmp(json_text(state, "data", data), data) != 0)
         log_line(LOG_WARNING, "%s was saved while training on other data than %s",
-                 checkpoint_path(run->checkpoint), dataset_path(run->job->train));
+                 checkpoint_path(run->checkpoint), run->job->train->path);
     const char *now = augment_print(&run->job->augment, text_now);
     const char *then = json_text(state, "augment", "none");
     if (strcmp(then, now) != 0)

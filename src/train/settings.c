@@ -79,6 +79,9 @@ const struct setting settings_table[] = {
       "Distribution", SETTING_SWITCH, FIELD(factors), 0, 0 },
     { "kernels", 0, "FILE", "table of kernel choices (tutti bench tune); none: built in",
       "Distribution", SETTING_TEXT, FIELD(kernels), 0, 0 },
+    { "dense", 0, NULL,
+      "update all rows of embeddings in each step, not those alone that occur", "Distribution",
+      SETTING_SWITCH, FIELD(dense), 0, 0 },
     { "exact", 0, NULL, "no kernels that round more than plain sums do (winograd)",
       "Distribution", SETTING_SWITCH, FIELD(exact), 0, 0 },
 

@@ -47,6 +47,7 @@ struct settings {
     bool recompute;                /* activations are made again for backward */
     bool sync_batch_norm;          /* batch statistics of the whole step, not of each shard */
     bool factors;                  /* exchange factors of gradients where they are smaller */
+    bool dense;                    /* gradients of embeddings have all rows */
     double bucket_mib;             /* 0 picks */
     char init[SETTINGS_TEXT];      /* safetensors file with initial weights, or "" */
     char out[SETTINGS_TEXT];       /* run folder; "" makes a new one under runs/ */

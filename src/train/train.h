@@ -21,8 +21,9 @@
 struct job;
 
 enum job_use {
-    JOB_TRAIN, /* opens both splits of the data */
-    JOB_GRAPH  /* needs no data: pictures, measurements on made-up samples */
+    JOB_TRAIN,    /* opens both splits of the data */
+    JOB_CONTINUE, /* the same for the run in settings->out, with its vocabularies */
+    JOB_GRAPH     /* needs no data: pictures, measurements on made-up samples */
 };
 
 /* Validates, opens the data, makes the graphs. model: the user's own, or NULL to look

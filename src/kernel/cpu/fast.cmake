@@ -10,13 +10,14 @@ if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TUTTI_FUZZ)
     foreach (isa avx2 avx512)
         add_library(kernel_tile_${isa} OBJECT cpu/gemm_tile.c cpu/winograd_tile.c cpu/stem_tile.c
             cpu/depthwise_tile.c cpu/finish_tile.c cpu/grey_tile.c cpu/narrow_tile.c
-            cpu/cell_tile.c)
+            cpu/conv1d_tile.c cpu/cell_tile.c)
         target_include_directories(kernel_tile_${isa} PRIVATE ${PROJECT_SOURCE_DIR}/src)
         target_compile_definitions(kernel_tile_${isa} PRIVATE TILE_TABLE=tile_${isa}
             WINOGRAD_TABLE=winograd_${isa} STEM_TABLE=stem_${isa}
             DEPTHWISE_TABLE=depthwise_${isa} FINISH_TABLE=finish_${isa}
-            GREY_TABLE=grey_${isa} NARROW_TABLE=narrow_${isa} CELL_TABLE=cell_${isa})
-        target_compile_options(kernel_tile_${isa} PRIVATE -O3 -mavx2 -mfma)
+            GREY_TABLE=grey_${isa} NARROW_TABLE=narrow_${isa}
+            CONV1D_TABLE=conv1d_${isa} CELL_TABLE=cell_${isa})
+        target_compile_options(kernel_tile_${isa} PRIVATE -O3 -mavx2 -mfma -mprfchw)
         target_link_libraries(kernel_tile_${isa} PRIVATE warnings)
         target_sources(kernel PRIVATE $<TARGET_OBJECTS:kernel_tile_${isa}>)
     endforeach ()
@@ -26,7 +27,7 @@ if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TUTTI_FUZZ)
         cpu/conv_narrow.c cpu/conv_plane.c cpu/conv_stem.c cpu/conv_weight.c cpu/conv_winograd.c
         cpu/conv_winograd_weight.c cpu/winograd_plan.c
         cpu/depthwise.c cpu/conv_matrix.c cpu/conv_grey.c
-        cpu/conv_transpose.c cpu/recurrent.c cpu/packed.c)
+        cpu/conv_transpose.c cpu/conv1d.c cpu/recurrent.c cpu/packed.c cpu/attend.c)
     target_compile_definitions(kernel PRIVATE HAVE_FAST)
 endif ()
 
@@ -56,7 +57,10 @@ endif ()
 
 if (BUILD_TESTING AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     unit_test(kernel cpu/fast_test.c m)
-    add_test(NAME kernel/fast_test_avx2 COMMAND fast_test)
-    set_tests_properties(kernel/fast_test_avx2 PROPERTIES LABELS "unit;kernel" TIMEOUT 120
-        SKIP_RETURN_CODE 77 ENVIRONMENT "TUTTI_ISA=avx2")
+    unit_test(kernel cpu/gemm_test.c m)
+    foreach (test fast_test gemm_test)
+        add_test(NAME kernel/${test}_avx2 COMMAND ${test})
+        set_tests_properties(kernel/${test}_avx2 PROPERTIES LABELS "unit;kernel" TIMEOUT 120
+            SKIP_RETURN_CODE 77 ENVIRONMENT "TUTTI_ISA=avx2")
+    endforeach ()
 endif ()

@@ -2,11 +2,16 @@
 /* gemm.c - blocks and panels around the tiles.
  *
  * C is cut into panels of columns (as wide as a tile) and row tiles; the shared dimension into
- * blocks of at most GEMM_DEPTH. A block of a panel of B (up to 64 KiB) is read by every row
- * tile in turn from the nearest cache. Traffic beyond L2 for m <= 64: A and C once or twice, B
- * once. For larger problems the panels of B are first copied so that they are contiguous
- * (strides of a power of two would fall into one set of the cache, and each row into another
- * page), and A of a gradient of weights likewise, in blocks that stay in L2.
+ * blocks of at most GEMM_DEPTH. A block of a panel of B is read by every row tile in turn, from L1 or
+ * L2. Traffic beyond L2 for m <= 64: A and C once or twice, B once. For larger problems:
+ *
+ *   groups of panels, some 500 KiB a block deep
+ *     blocks of the shared dimension: the group is packed, row by row of B
+ *       blocks of rows, which with the group stay in L2; a transposed A is packed in slivers
+ *         panels, row tiles: C's lines are asked for, the sums made, and added to C
+ *
+ * So A passes once a group, C twice a block (first only written), B and its packed form once. A
+ * whose rows are contiguous is read as it lies: a tile's rows are streams of their own.
  */
 #include "kernel/cpu/gemm.h"
 
@@ -16,10 +21,12 @@
 
 enum {
     PACK_B_BYTES = 512 << 10, /* packed panels of B that are used together */
-    PACK_A_ROWS = 240,        /* rows of A packed together; whole tiles of 12, 8 and 6 */
-    FETCH_FLOATS = 32 << 10,  /* B of so many is worth fetching ahead */
+    ROWS_BYTES = 512 << 10,  /* rows of A that read a group of panels before the next rows do */
+    FETCH_FLOATS = 32 << 10, /* B, or C, of so many is worth fetching ahead */
     LINE_BYTES = 64,
-    MANY_ROWS = 384, /* rows that read a group of panels before the next rows do */
+    PACKED_ROWS = 48,  /* panels that are packed once are cut as for so many rows */
+    PACKED_PANELS = 8, /* of them packed by a task */
+    SUM_COLUMNS = 256,
 };
 
 const struct tile_isa *tile_current(void)
@@ -73,102 +80,121 @@ struct plan {
     bool pack_a, pack_b;
     bool by_columns;
     const int *limit; /* rows of a tile by its vectors */
+    int64_t n_vecs;   /* of a row of C */
     int n_panels;
-    int group;                      /* panels packed and used together */
+    int group;                      /* panels packed and used together, at most */
+    int64_t block_rows;             /* rows that a group meets together, at most */
     int64_t n_blocks;               /* of the shared dimension */
     int64_t row_parts, panel_parts; /* tasks */
     size_t a_floats, b_floats;      /* scratch of a thread */
     float *scratch;
 };
 
-/* Columns of panel p: *first in columns, *vecs wide, *n columns of which exist. */
-static void panel_at(const struct plan *plan, int p, int64_t *first, int *vecs, int *n)
+static int64_t at_most(int64_t value, int64_t most)
 {
-    const int lanes = plan->isa->lanes;
-    int64_t first_vec;
+    return value < most ? value : most;
+}
 
-    *vecs = (int)gemm_part(gemm_ceil(plan->g->n, lanes), plan->n_panels, p, &first_vec);
-    *first = first_vec * lanes;
-    *n = (int)(plan->g->n - *first < (int64_t)*vecs * lanes ? plan->g->n - *first
-                                                            : (int64_t)*vecs * lanes);
+/* Where panel p begins, in columns. */
+static int64_t panel_first(const struct plan *plan, int p)
+{
+    int64_t first;
+
+    gemm_part(plan->n_vecs, plan->n_panels, p, &first);
+    return first * plan->isa->lanes;
+}
+
+static int panel_vecs(const struct plan *plan, int p)
+{
+    int64_t first;
+
+    return (int)gemm_part(plan->n_vecs, plan->n_panels, p, &first);
+}
+
+static void plan_tasks(struct plan *plan, int threads)
+{
+    const struct gemm *g = plan->g;
+    /* Twice as many tasks as threads. A task packs what it needs of A and B, so the longer side of
+     * C is cut first. */
+    const int64_t wanted = threads == 1 ? 1 : at_most(2 * (int64_t)threads, GEMM_TASKS);
+    const int64_t most_rows = gemm_ceil(g->m, 32);
+
+    if (plan->pack_a && g->m > g->n) {
+        plan->row_parts = at_most(wanted, most_rows);
+        plan->panel_parts = at_most(wanted / plan->row_parts, plan->n_panels);
+    } else {
+        plan->panel_parts = at_most(wanted, plan->n_panels);
+        plan->row_parts = at_most(wanted / plan->panel_parts, most_rows);
+    }
 }
 
 static struct plan make_plan(const struct tile_isa *isa, const struct gemm *g, int threads)
 {
-    struct plan plan = { .isa = isa, .g = g };
-    const int64_t depth = g->k < GEMM_DEPTH ? g->k : GEMM_DEPTH;
+    struct plan plan = { .isa = isa, .g = g, .by_columns = g->a_column != 1 };
+    const int64_t depth = at_most(g->k, GEMM_DEPTH);
 
-    plan.by_columns = g->a_column != 1;
-    plan.limit = plan.by_columns ? isa->columns : isa->rows;
-    plan.n_panels = gemm_panels(isa, plan.limit, g->m, g->n);
+    plan.n_vecs = gemm_ceil(g->n, isa->lanes);
     plan.n_blocks = gemm_ceil(g->k, GEMM_DEPTH);
-    plan.pack_b = g->b_column != 1 || (g->m >= 96 && g->k * g->n >= 64 * 1024);
-    plan.pack_a = plan.by_columns && g->n >= 96 && depth * g->a_column >= 96 * 1024;
+    plan.pack_a = plan.by_columns && g->n >= 3 * isa->lanes && g->m * depth >= 16 * 1024;
+    plan.limit = plan.pack_a ? isa->slivers : plan.by_columns ? isa->columns : isa->rows;
+    plan.n_panels = gemm_panels(isa, plan.limit, g->b_packed ? PACKED_ROWS : g->m, g->n);
+    plan.pack_b =
+        !g->b_packed && (g->b_column != 1 || (g->m >= 96 && g->k * g->n >= 64 * 1024));
     plan.group = plan.n_panels;
-    if (plan.pack_b) {
-        const int64_t panel_bytes = depth * isa->vecs * isa->lanes * 4;
-        const int64_t most = PACK_B_BYTES / panel_bytes;
-        plan.group = (int)(plan.n_panels < most ? plan.n_panels : most);
-        plan.b_floats = (size_t)(plan.group * panel_bytes / 4);
+    plan.block_rows = g->m;
+    if (plan.pack_b || g->b_packed) {
+        const int64_t panel_floats = depth * isa->vecs * isa->lanes;
+        plan.group = (int)at_most(plan.n_panels, PACK_B_BYTES / 4 / panel_floats);
+        if (plan.pack_b)
+            plan.b_floats = (size_t)(plan.group * panel_floats);
     }
+    if (plan.pack_b || g->b_packed || plan.pack_a)
+        plan.block_rows = at_most(g->m, ROWS_BYTES / 4 / depth);
     if (plan.pack_a)
-        plan.a_floats = (size_t)(depth * PACK_A_ROWS);
-    /* Twice as many tasks as threads, whole panels first. */
-    const int64_t wanted = threads == 1               ? 1
-                           : 2 * threads < GEMM_TASKS ? 2 * threads
-                                                      : GEMM_TASKS;
-    const int64_t most_rows = gemm_ceil(g->m, 32);
-    plan.panel_parts = plan.n_panels < wanted ? plan.n_panels : wanted;
-    if (plan.panel_parts < 1)
-        plan.panel_parts = 1; /* no columns, nothing to do */
-    plan.row_parts = wanted / plan.panel_parts;
-    if (plan.row_parts > most_rows)
-        plan.row_parts = most_rows;
+        plan.a_floats = (size_t)(gemm_ceil(depth * plan.block_rows, 16) * 16);
+    plan_tasks(&plan, threads);
     return plan;
 }
 
 size_t gemm_scratch_bytes(const struct tile_isa *isa, const struct gemm *gemm)
 {
+    if (gemm->m == 0 || gemm->n == 0)
+        return 0;
     const struct plan plan = make_plan(isa, gemm, 1);
 
     return (plan.a_floats + plan.b_floats) * sizeof(float) * GEMM_TASKS;
 }
 
+/* Packing ------------------------------------------------------------------------------ */
+
 /* Panels [p0, p1) of block [k0, k0 + depth) of B, one after another. */
 static void pack_panels(const struct plan *plan, int p0, int p1, int64_t k0, int depth,
-                        float *to)
+                        float *sums, float *to)
 {
     const struct gemm *g = plan->g;
+    const int64_t first = panel_first(plan, p0);
 
+    if (g->b_column == 1) {
+        struct tile_panels panels = { .count = p1 - p0, .vecs = panel_vecs(plan, p1 - 1) };
+        while (panels.wide < panels.count && panel_vecs(plan, p0 + panels.wide) > panels.vecs)
+            panels.wide++;
+        const int64_t n = at_most(panel_first(plan, p1), g->n) - first;
+        plan->isa->pack_panels(g->b + k0 * g->b_row + first, g->b_row, depth, (int)n, &panels,
+                               to, k0 > 0, sums != NULL ? sums + first : NULL);
+        return;
+    }
     for (int p = p0; p < p1; p++) {
-        int64_t first;
-        int vecs, n;
+        const int64_t begin = panel_first(plan, p);
+        const int64_t end = at_most(panel_first(plan, p + 1), g->n);
+        const int width = panel_vecs(plan, p) * plan->isa->lanes;
 
-        panel_at(plan, p, &first, &vecs, &n);
-        const int width = vecs * plan->isa->lanes;
-        if (g->b_column == 1)
-            plan->isa->pack(g->b + k0 * g->b_row + first, g->b_row, depth, n, to, width);
-        else
-            plan->isa->transpose(g->b + first * g->b_column + k0, g->b_column, n, depth, to,
-                                 width, true);
+        plan->isa->transpose(g->b + begin * g->b_column + k0, g->b_column, (int)(end - begin),
+                             depth, to, width, true);
         to += (ptrdiff_t)depth * width;
     }
 }
 
-/* Rows [i0, i0 + rows) of a transposed A, for the same steps: tile after tile, step after step.
- */
-static void pack_rows(const struct plan *plan, int64_t i0, int rows, int64_t k0, int depth,
-                      float *to)
-{
-    const struct gemm *g = plan->g;
-    const float *from = g->a + k0 * g->a_column + i0;
-
-    for (int t = 0; t < depth; t++) {
-        memcpy(to, from, (size_t)rows * sizeof(float));
-        from += g->a_column;
-        to += PACK_A_ROWS;
-    }
-}
+/* Parts of C --------------------------------------------------------------------------- */
 
 struct part {
     int64_t row, n_rows;
@@ -176,43 +202,55 @@ struct part {
     float *a_pack, *b_pack;
 };
 
-/* One panel of one block for rows [i0, i0 + rows). */
-static void run_panel(const struct plan *plan, const struct part *part, int p, int64_t i0,
-                      int64_t rows, int64_t k0, int depth, const float *b_pack)
+/* What the tiles of a panel and a block of rows share. */
+struct stretch {
+    int64_t row, n_rows, n_tiles;
+    int64_t k0;
+    int depth;
+    const float *a_pack;
+};
+
+/* The tiles of panel p, whose packed form is b_pack if there is one. */
+static void run_panel(const struct plan *plan, const struct stretch *s, int p,
+                      const float *b_pack)
 {
     static const ptrdiff_t no_offset[1] = { 0 };
     const struct gemm *g = plan->g;
-    const bool is_last = k0 + depth == g->k;
-    int64_t first;
-    int vecs, n;
-
-    panel_at(plan, p, &first, &vecs, &n);
+    const bool is_last = s->k0 + s->depth == g->k;
+    const int64_t first = panel_first(plan, p);
+    const int vecs = panel_vecs(plan, p), lanes = plan->isa->lanes;
+    const int64_t n = at_most(g->n - first, (int64_t)vecs * lanes);
     struct tile tile = {
         .segment = no_offset,
         .n_segments = 1,
-        .depth = depth,
-        .a_step = plan->pack_a ? PACK_A_ROWS : g->a_column,
-        .b = plan->pack_b ? b_pack : g->b + k0 * g->b_row + first,
-        .b_step = plan->pack_b ? vecs * plan->isa->lanes : g->b_row,
-        .last = n - (vecs - 1) * plan->isa->lanes,
-        .accumulate = k0 > 0,
+        .depth = s->depth,
+        .a_step = g->a_column,
+        .b = b_pack != NULL ? b_pack : g->b + s->k0 * g->b_row + first,
+        .b_step = b_pack != NULL ? vecs * lanes : g->b_row,
+        .last = (int)n - (vecs - 1) * lanes,
+        .accumulate = s->k0 > 0 || g->accumulate,
+        .fetch = g->m * g->n >= FETCH_FLOATS,
         .relu = g->relu && is_last,
         .bias = g->bias != NULL && is_last ? g->bias + first : NULL,
     };
-    tile.b_full = plan->pack_b || tile.last == plan->isa->lanes;
-    const int64_t n_tiles = gemm_ceil(rows, plan->limit[vecs]);
+    tile.b_full = b_pack != NULL || tile.last == lanes;
+    const int64_t n_tiles = plan->pack_a ? s->n_tiles : gemm_ceil(s->n_rows, plan->limit[vecs]);
     for (int64_t t = 0; t < n_tiles; t++) {
         int64_t at;
-        const int count = (int)gemm_part(rows, n_tiles, t, &at);
+        const int count = (int)gemm_part(s->n_rows, n_tiles, t, &at);
 
         for (int i = 0; i < count; i++)
-            tile.c[i] = g->c + (i0 + at + i) * g->c_row + first;
-        if (plan->by_columns) {
-            tile.a[0] = plan->pack_a ? part->a_pack + at : g->a + i0 + at + k0 * g->a_column;
+            tile.c[i] = g->c + (s->row + at + i) * g->c_row + first;
+        if (plan->pack_a) {
+            tile.a[0] = s->a_pack + at * s->depth;
+            tile.a_step = count;
+            plan->isa->by_columns(&tile, count, vecs);
+        } else if (plan->by_columns) {
+            tile.a[0] = g->a + s->row + at + s->k0 * g->a_column;
             plan->isa->by_columns(&tile, count, vecs);
         } else {
             for (int i = 0; i < count; i++)
-                tile.a[i] = g->a + (i0 + at + i) * g->a_row + k0;
+                tile.a[i] = g->a + (s->row + at + i) * g->a_row + s->k0;
             plan->isa->by_rows(&tile, count, vecs);
         }
     }
@@ -226,7 +264,7 @@ static void fetch_block(const struct plan *plan, int64_t block, int64_t parts, i
     const struct gemm *g = plan->g;
     int64_t k0, first;
 
-    if (plan->pack_b || block >= plan->n_blocks || g->k * g->n < FETCH_FLOATS)
+    if (plan->pack_b || g->b_packed || block >= plan->n_blocks || g->k * g->n < FETCH_FLOATS)
         return;
     const int64_t depth = gemm_part(g->k, plan->n_blocks, block, &k0);
     const int64_t rows = gemm_part(depth, parts, i, &first);
@@ -237,43 +275,56 @@ static void fetch_block(const struct plan *plan, int64_t block, int64_t parts, i
         __builtin_prefetch(from, 0, 2);
 }
 
+/* Panels [p0, p1) of one block, all rows of the part. */
+static void run_group(const struct plan *plan, const struct part *part, int p0, int p1,
+                      int64_t block)
+{
+    const struct gemm *g = plan->g;
+    const int64_t row_blocks = gemm_ceil(part->n_rows, plan->block_rows);
+    const int64_t first = panel_first(plan, p0);
+    const float *packed = NULL; /* where panel p0 lies */
+    struct stretch s = { .a_pack = part->a_pack };
+
+    s.depth = (int)gemm_part(g->k, plan->n_blocks, block, &s.k0);
+    if (g->b_packed)
+        packed = g->b + s.k0 * plan->n_vecs * plan->isa->lanes + first * s.depth;
+    if (plan->pack_b) {
+        float *sums = g->b_column == 1 && part->row == 0 ? g->b_sums : NULL;
+        pack_panels(plan, p0, p1, s.k0, s.depth, sums, part->b_pack);
+        packed = part->b_pack;
+    }
+    if (block == 0 && p0 == part->panel)
+        fetch_block(plan, 0, 1, 0);
+    for (int64_t r = 0; r < row_blocks; r++) {
+        s.n_rows = gemm_part(part->n_rows, row_blocks, r, &s.row);
+        s.row += part->row;
+        if (plan->pack_a) {
+            s.n_tiles = gemm_ceil(s.n_rows, plan->limit[panel_vecs(plan, p0)]);
+            plan->isa->pack_slivers(g->a + s.k0 * g->a_column + s.row, g->a_column, s.depth,
+                                    (int)s.n_rows, (int)s.n_tiles, part->a_pack);
+        }
+        for (int p = p0; p < p1; p++) {
+            if (r == 0)
+                fetch_block(plan, block + 1, p1 - p0, p - p0);
+            run_panel(plan, &s, p,
+                      packed != NULL ? packed + (panel_first(plan, p) - first) * s.depth
+                                     : NULL);
+        }
+    }
+}
+
 static void run_part(const struct plan *plan, const struct part *part)
 {
-    const int64_t most = plan->pack_a ? PACK_A_ROWS : plan->pack_b ? MANY_ROWS : part->n_rows;
-    const int64_t row_blocks = gemm_ceil(part->n_rows, most);
+    const int n_panels = part->end_panel - part->panel;
+    const int64_t n_groups = gemm_ceil(n_panels, plan->group);
 
-    for (int p0 = part->panel; p0 < part->end_panel; p0 += plan->group) {
-        const int p1 = p0 + plan->group < part->end_panel ? p0 + plan->group : part->end_panel;
+    for (int64_t i = 0; i < n_groups; i++) {
+        int64_t p0;
+        const int count = (int)gemm_part(n_panels, n_groups, i, &p0);
 
-        for (int64_t block = 0; block < plan->n_blocks; block++) {
-            int64_t k0;
-            const int depth = (int)gemm_part(plan->g->k, plan->n_blocks, block, &k0);
-
-            if (plan->pack_b)
-                pack_panels(plan, p0, p1, k0, depth, part->b_pack);
-            if (block == 0 && p0 == part->panel)
-                fetch_block(plan, 0, 1, 0);
-            for (int64_t r = 0; r < row_blocks; r++) {
-                int64_t i0;
-                const int64_t rows = gemm_part(part->n_rows, row_blocks, r, &i0);
-                const float *b = part->b_pack;
-
-                i0 += part->row;
-                if (plan->pack_a)
-                    pack_rows(plan, i0, (int)rows, k0, depth, part->a_pack);
-                for (int p = p0; p < p1; p++) {
-                    int64_t first;
-                    int vecs, n;
-
-                    if (r == 0)
-                        fetch_block(plan, block + 1, p1 - p0, p - p0);
-                    run_panel(plan, part, p, i0, rows, k0, depth, b);
-                    panel_at(plan, p, &first, &vecs, &n);
-                    if (plan->pack_b)
-                        b += (ptrdiff_t)depth * vecs * plan->isa->lanes;
-                }
-            }
-        }
+        p0 += part->panel;
+        for (int64_t block = 0; block < plan->n_blocks; block++)
+            run_group(plan, part, (int)p0, (int)p0 + count, block);
     }
 }
 
@@ -296,6 +347,33 @@ static void run_task(void *arg, size_t i, size_t slot)
     run_part(plan, &part);
 }
 
+/* Calls ---------------------------------------------------------------------------------- */
+
+struct columns {
+    const struct tile_isa *isa;
+    const float *from;
+    int64_t from_step, n_rows, n;
+    float *sums;
+};
+
+static void sum_columns(void *arg, size_t i)
+{
+    const struct columns *columns = arg;
+    const int64_t first = (int64_t)i * SUM_COLUMNS;
+
+    columns->isa->column_sums(columns->from + first, columns->from_step, columns->n_rows,
+                              (int)at_most(columns->n - first, SUM_COLUMNS), false,
+                              columns->sums + first);
+}
+
+void gemm_column_sums(const struct tile_isa *isa, const float *from, int64_t from_step,
+                      int64_t n_rows, int64_t n, struct pool *pool, float *sums)
+{
+    struct columns columns = { isa, from, from_step, n_rows, n, sums };
+
+    pool_for(pool, (size_t)gemm_ceil(n, SUM_COLUMNS), sum_columns, &columns);
+}
+
 void gemm_run(const struct tile_isa *isa, const struct gemm *gemm, struct pool *pool,
               void *scratch)
 {
@@ -305,4 +383,50 @@ void gemm_run(const struct tile_isa *isa, const struct gemm *gemm, struct pool *
     plan.scratch = scratch;
     pool_for_slots(pool, (size_t)(plan.row_parts * plan.panel_parts), GEMM_TASKS, run_task,
                    &plan);
+    if (gemm->b_sums != NULL && !plan.pack_b)
+        gemm_column_sums(isa, gemm->b, gemm->b_row, gemm->k, gemm->n, pool, gemm->b_sums);
+}
+
+/* Of a B that is packed once. */
+static struct plan packed_plan(const struct tile_isa *isa, const struct gemm *g)
+{
+    struct plan plan = { .isa = isa, .g = g };
+
+    plan.n_vecs = gemm_ceil(g->n, isa->lanes);
+    plan.n_blocks = gemm_ceil(g->k, GEMM_DEPTH);
+    plan.n_panels = gemm_panels(isa, isa->rows, PACKED_ROWS, g->n);
+    return plan;
+}
+
+size_t gemm_packed_bytes(const struct tile_isa *isa, int64_t n, int64_t k)
+{
+    return (size_t)(gemm_ceil(n, isa->lanes) * isa->lanes * k) * sizeof(float);
+}
+
+struct packing {
+    struct plan plan;
+    float *to;
+};
+
+static void pack_block(void *arg, size_t i)
+{
+    const struct packing *packing = arg;
+    const struct plan *plan = &packing->plan;
+    const int64_t groups = gemm_ceil(plan->n_panels, PACKED_PANELS);
+    int64_t k0, p0;
+    const int depth = (int)gemm_part(plan->g->k, plan->n_blocks, (int64_t)i / groups, &k0);
+    const int64_t count = gemm_part(plan->n_panels, groups, (int64_t)i % groups, &p0);
+
+    pack_panels(plan, (int)p0, (int)(p0 + count), k0, depth, NULL,
+                packing->to + k0 * plan->n_vecs * plan->isa->lanes +
+                    panel_first(plan, (int)p0) * depth);
+}
+
+void gemm_pack_b(const struct tile_isa *isa, const struct gemm *gemm, struct pool *pool,
+                 float *to)
+{
+    struct packing packing = { .plan = packed_plan(isa, gemm), .to = to };
+    const int64_t groups = gemm_ceil(packing.plan.n_panels, PACKED_PANELS);
+
+    pool_for(pool, (size_t)(packing.plan.n_blocks * groups), pack_block, &packing);
 }

@@ -19,15 +19,10 @@ struct acc {
     vec v[TILE_ROWS][TILE_VECS];
 };
 
-/* The last vector of a row of B. A mask costs AVX-512 nothing, AVX2 a little. */
+/* The last vector of a row of B. A mask takes a multiply-add's place. */
 INLINE vec load_last(const float *from, bool full, vec_part part)
 {
-#ifdef ISA_AVX512
-    (void)full;
-    return vec_load_part(from, part);
-#else
     return full ? vec_load(from) : vec_load_part(from, part);
-#endif
 }
 
 INLINE struct acc multiply_rows(const struct tile *tile, const int n_rows, const int n_vecs,
@@ -196,18 +191,28 @@ INLINE void reduce_windows(const struct acc *acc, const struct tile *tile,
     }
 }
 
+INLINE void fetch(const struct tile *tile, const int n_rows, const int n_vecs)
+{
+    if (!tile->fetch)
+        return;
+#pragma GCC unroll 16
+    for (int i = 0; i < n_rows; i++) {
+#pragma GCC unroll 16
+        for (int j = 0; j < n_vecs; j++)
+            __builtin_prefetch(tile->c[i] + j * LANES, 1, 3);
+        __builtin_prefetch(tile->c[i] + n_vecs * LANES - 1, 1, 3);
+    }
+}
+
 INLINE void rows_tile(const struct tile *tile, const int n_rows, const int n_vecs)
 {
     struct acc acc;
 
-#ifdef ISA_AVX512
-    acc = multiply_rows(tile, n_rows, n_vecs, false);
-#else
+    fetch(tile, n_rows, n_vecs);
     if (tile->b_full)
         acc = multiply_rows(tile, n_rows, n_vecs, true);
     else
         acc = multiply_rows(tile, n_rows, n_vecs, false);
-#endif
     finish(&acc, tile, n_rows, n_vecs);
     store(&acc, tile, n_rows, n_vecs);
 }
@@ -216,14 +221,11 @@ INLINE void columns_tile(const struct tile *tile, const int n_rows, const int n_
 {
     struct acc acc;
 
-#ifdef ISA_AVX512
-    acc = multiply_columns(tile, n_rows, n_vecs, false);
-#else
+    fetch(tile, n_rows, n_vecs);
     if (tile->b_full)
         acc = multiply_columns(tile, n_rows, n_vecs, true);
     else
         acc = multiply_columns(tile, n_rows, n_vecs, false);
-#endif
     finish(&acc, tile, n_rows, n_vecs);
     store(&acc, tile, n_rows, n_vecs);
 }
@@ -314,6 +316,8 @@ static void by_columns(const struct tile *tile, int n_rows, int n_vecs)
         CASE(10, 2, columns_tile(tile, 10, 2));
         CASE(11, 2, columns_tile(tile, 11, 2));
         CASE(12, 2, columns_tile(tile, 12, 2));
+        CASE(13, 2, columns_tile(tile, 13, 2));
+        CASE(14, 2, columns_tile(tile, 14, 2));
         CASE(5, 3, columns_tile(tile, 5, 3));
         CASE(6, 3, columns_tile(tile, 6, 3));
         CASE(7, 3, columns_tile(tile, 7, 3));
@@ -400,6 +404,118 @@ static void pack(const float *from, ptrdiff_t from_step, int n_rows, int n, floa
             vec_store(to + j, j < n ? vec_load_part(from + j, part) : vec_zero());
         from += from_step;
         to += width;
+    }
+}
+
+enum { PACK_ROWS = 4 }; /* at once */
+
+/* Rows of one panel, `left` of whose columns exist; in *sum their sums. */
+INLINE void pack_rows(const float *from, ptrdiff_t from_step, int n_rows, const int vecs,
+                      int left, float *to, vec sum[TILE_VECS])
+{
+    vec_part part[TILE_VECS];
+
+#pragma GCC unroll 16
+    for (int j = 0; j < vecs; j++) {
+        const int n = left - j * LANES;
+        part[j] = vec_first(n >= LANES ? LANES : n > 0 ? n : 0);
+    }
+    for (int i = 0; i < n_rows; i++) {
+#pragma GCC unroll 16
+        for (int j = 0; j < vecs; j++) {
+            const vec v = vec_load_part(from + j * LANES, part[j]);
+            vec_store(to + j * LANES, v);
+            sum[j] = vec_add(sum[j], v);
+        }
+        from += from_step;
+        to += vecs * LANES;
+    }
+}
+
+/* The same with all that is around it; a panel's sums are read and written in part. */
+INLINE void pack_panel(const float *from, ptrdiff_t from_step, int n_rows, const int vecs,
+                       int left, float *to, bool add, float *sums)
+{
+    vec sum[TILE_VECS];
+
+#pragma GCC unroll 16
+    for (int j = 0; j < vecs; j++) {
+        const int n = left - j * LANES;
+        sum[j] = add && sums != NULL && n > 0
+                     ? vec_load_part(sums + j * LANES, vec_first(n >= LANES ? LANES : n))
+                     : vec_zero();
+    }
+    pack_rows(from, from_step, n_rows, vecs, left, to, sum);
+    if (sums == NULL)
+        return;
+#pragma GCC unroll 16
+    for (int j = 0; j < vecs; j++) {
+        const int n = left - j * LANES;
+        if (n > 0)
+            vec_store_part(sums + j * LANES, sum[j], vec_first(n >= LANES ? LANES : n));
+    }
+}
+
+/* Some rows through all panels, then the next: what is read is a stream, and so is what is
+ * written to each panel. */
+static void pack_panels(const float *from, ptrdiff_t from_step, int depth, int n,
+                        const struct tile_panels *panels, float *to, bool add, float *sums)
+{
+    for (int t = 0; t < depth; t += PACK_ROWS) {
+        const int rows = depth - t < PACK_ROWS ? depth - t : PACK_ROWS;
+        float *panel = to;
+        int first = 0;
+
+        for (int p = 0; p < panels->count; p++) {
+            const int vecs = panels->vecs + (p < panels->wide ? 1 : 0);
+            const float *at = from + first;
+            float *out = panel + (ptrdiff_t)t * vecs * LANES;
+            float *sum = sums != NULL ? sums + first : NULL;
+            const int left = n - first;
+
+            switch (vecs) {
+            case 1:
+                pack_panel(at, from_step, rows, 1, left, out, add || t > 0, sum);
+                break;
+            case 2:
+                pack_panel(at, from_step, rows, 2, left, out, add || t > 0, sum);
+                break;
+            case 3:
+                pack_panel(at, from_step, rows, 3, left, out, add || t > 0, sum);
+                break;
+            default:
+                pack_panel(at, from_step, rows, 4, left, out, add || t > 0, sum);
+                break;
+            }
+            panel += (ptrdiff_t)depth * vecs * LANES;
+            first += vecs * LANES;
+        }
+        from += PACK_ROWS * from_step;
+    }
+}
+
+static void pack_slivers(const float *from, ptrdiff_t from_step, int depth, int n,
+                         int n_slivers, float *to)
+{
+    const int width = n / n_slivers, wide = n % n_slivers;
+
+    for (int t = 0; t < depth; t += PACK_ROWS) {
+        const int rows = depth - t < PACK_ROWS ? depth - t : PACK_ROWS;
+        const float *at = from;
+        float *sliver = to;
+
+        for (int s = 0; s < n_slivers; s++) {
+            const int columns = width + (s < wide ? 1 : 0);
+            const vec_part part = vec_first(columns);
+            float *out = sliver + (ptrdiff_t)t * columns;
+
+            for (int i = 0; i < rows; i++)
+                vec_store_part(out + (ptrdiff_t)i * columns,
+                               vec_load_part(at + i * from_step, part), part);
+            at += columns;
+            sliver += (ptrdiff_t)depth * columns;
+        }
+        from += PACK_ROWS * from_step;
     }
 }
 
@@ -490,11 +606,13 @@ const struct tile_isa TILE_TABLE = {
     .vecs = 4,
     .rows = { 0, 8, 8, 8, 6 },
     .columns = { 0, 12, 12, 8, 6 },
+    .slivers = { 0, 12, 14, 8, 6 },
     .windows = { 0, 8, 8, 8, 4 },
 #else
     .vecs = 3,
     .rows = { 0, 8, 6, 4, 0 },
     .columns = { 0, 8, 6, 4, 0 },
+    .slivers = { 0, 8, 6, 4, 0 },
     .windows = { 0, 8, 4, 4, 0 },
 #endif
     .by_rows = by_rows,
@@ -502,6 +620,8 @@ const struct tile_isa TILE_TABLE = {
     .by_rows_pool = by_rows_pool,
     .transpose = transpose,
     .pack = pack,
+    .pack_panels = pack_panels,
+    .pack_slivers = pack_slivers,
     .column_sums = column_sums,
     .window_sums = window_sums,
     .expand = expand,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* gemm_tile.h - the innermost products, one table for each instruction set.
  *
- * A tile is up to 12 rows by up to 4 vectors of C, kept in registers while it
+ * A tile is up to 14 rows by up to 4 vectors of C, kept in registers while it
  * walks down the shared dimension: C[i][j] = sum over t of A(i, t) B[t][j], each
  * element one chain of fused multiply-adds in the order of t. So bits depend on
  * neither the tile's shape nor the instruction set, only on where a chain is cut.
@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TILE_ROWS = 12, TILE_VECS = 4 };
+enum { TILE_ROWS = 14, TILE_VECS = 4 };
 
 struct tile {
     const float *a[TILE_ROWS]; /* by rows: each row's first step; by columns: a[0] */
@@ -34,6 +34,7 @@ struct tile {
     int last;            /* columns in the last vector, 1..lanes */
     bool b_full;         /* B's rows may be read (and are zero) past `last` */
     bool accumulate;     /* add what C holds; else C is only written */
+    bool fetch;          /* C lies far: its lines are asked for before the sums begin */
     bool relu;
     const float *bias; /* one a column, or NULL; added before relu */
 };
@@ -44,11 +45,17 @@ struct tile_pool {
     uint8_t *index[TILE_ROWS / 4]; /* which of the four; 255 where relu left nothing */
 };
 
+/* Panels side by side, the first `wide` of them vecs + 1 vectors wide, the others vecs. */
+struct tile_panels {
+    int count, wide, vecs;
+};
+
 struct tile_isa {
     int lanes;                  /* floats in a vector */
     int vecs;                   /* largest number of vectors in a tile */
     int rows[TILE_VECS + 1];    /* largest number of rows for so many vectors, by rows */
     int columns[TILE_VECS + 1]; /* the same, by columns */
+    int slivers[TILE_VECS + 1]; /* the same, by columns that pack_slivers has made */
     int windows[TILE_VECS + 1]; /* the same, by_rows_pool; not above rows[] */
     void (*by_rows)(const struct tile *tile, int n_rows, int n_vecs);
     void (*by_columns)(const struct tile *tile, int n_rows, int n_vecs);
@@ -63,6 +70,14 @@ struct tile_isa {
     /* to[i][0..n) = from[i][0..n), zeros up to `width`, which is whole vectors. */
     void (*pack)(const float *from, ptrdiff_t from_step, int n_rows, int n, float *to,
                  int width);
+    /* The first n columns of `depth` rows, panel after panel, each row after row, zeros up to whole
+     * vectors. Where sums is not NULL, it gets what column_sums makes of them. */
+    void (*pack_panels)(const float *from, ptrdiff_t from_step, int depth, int n,
+                        const struct tile_panels *panels, float *to, bool add, float *sums);
+    /* The n columns of `depth` rows, cut into n_slivers that differ by at most one in width
+     * (at most a vector), sliver after sliver, each row after row. */
+    void (*pack_slivers)(const float *from, ptrdiff_t from_step, int depth, int n,
+                         int n_slivers, float *to);
     /* sums[j] = (add ? sums[j] : 0) + from[0][j] + from[1][j] + ... in this order */
     void (*column_sums)(const float *from, ptrdiff_t from_step, int64_t n_rows, int n, bool add,
                         float *sums);

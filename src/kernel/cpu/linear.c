@@ -251,15 +251,16 @@ static void weight_run(const struct kernel_call *call)
 {
     const struct tile_isa *isa = tile_current();
     const bool plain = call->problem->out[0].layout == LAYOUT_PLAIN;
-    const int64_t n = call->problem->out[0].shape.dim[0];
     struct gemm gemm = weight_gemm(call->problem);
 
     gemm.a = call->in[plain ? 1 : 0];
     gemm.b = call->in[plain ? 0 : 1];
     gemm.c = call->out[0];
+    if (call->problem->n_out > 1 && !plain)
+        gemm.b_sums = call->out[1];
     gemm_run(isa, &gemm, call->pool, call->scratch);
-    if (call->problem->n_out > 1)
-        isa->column_sums(call->in[1], n, gemm.k, (int)n, false, call->out[1]);
+    if (call->problem->n_out > 1 && plain)
+        gemm_column_sums(isa, gemm.a, gemm.m, gemm.k, gemm.m, call->pool, call->out[1]);
 }
 
 const struct kernel kernel_linear_rows[] = {

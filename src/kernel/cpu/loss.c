@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* loss.c - softmax with cross entropy, of samples and of tokens, mean squared error, accuracy.
+/* loss.c - softmax, alone and with cross entropy, of samples and of tokens, mean squared error, accuracy.
  *
  * A row of logits is worked on in blocks of SIMD_LANES, the last filled up with -infinity,
  * whose exponential is an exact 0. exp and log are our own, so that no library changes the
@@ -368,7 +368,55 @@ static void run_accuracy(const struct kernel_call *call)
         *(float *)call->out[0] = (float)correct;
 }
 
+static void softmax_alone_rows(const struct kernel_call *call, size_t from, size_t to)
+{
+    const size_t c = (size_t)call->problem->in[0].shape.dim[1];
+
+    for (size_t i = from; i < to; i++) {
+        float largest;
+        (void)softmax_row((const float *)call->in[0] + i * c, c, (float *)call->out[0] + i * c,
+                          &largest);
+    }
+}
+
+static void run_softmax(const struct kernel_call *call)
+{
+    const int64_t *dim = call->problem->in[0].shape.dim;
+
+    simd_for(call, (size_t)dim[0], (size_t)dim[1], softmax_alone_rows);
+}
+
+static void softmax_alone_grad_rows(const struct kernel_call *call, size_t from, size_t to)
+{
+    const size_t c = (size_t)call->problem->in[0].shape.dim[1];
+
+    for (size_t i = from; i < to; i++) {
+        const float *dy = (const float *)call->in[0] + i * c;
+        const float *y = (const float *)call->in[1] + i * c;
+        float *dx = (float *)call->out[0] + i * c, lane[SIMD_LANES];
+        struct simd_floats products = simd_set(0);
+
+        for (size_t j = 0; j < c; j += SIMD_LANES)
+            products = simd_add(products, simd_multiply(simd_load(dy + j, c - j, 0),
+                                                        simd_load(y + j, c - j, 0)));
+        simd_store(products, SIMD_LANES, lane);
+        const float sum = simd_sum(lane);
+#pragma omp simd
+        for (size_t j = 0; j < c; j++)
+            dx[j] = y[j] * (dy[j] - sum);
+    }
+}
+
+static void run_softmax_grad(const struct kernel_call *call)
+{
+    const int64_t *dim = call->problem->in[0].shape.dim;
+
+    simd_for(call, (size_t)dim[0], (size_t)dim[1], softmax_alone_grad_rows);
+}
+
 const struct kernel SIMD_TABLE(kernel_loss_rows)[] = {
+    { .op = "softmax", .name = "own", .run = run_softmax },
+    { .op = "softmax_grad", .name = "own", .run = run_softmax_grad },
     { .op = "softmax_cross_entropy",
       .name = "own",
       .scratch_bytes = row_scratch,

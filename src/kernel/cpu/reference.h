@@ -70,6 +70,16 @@ void reference_softmax_cross_entropy(const struct kernel_call *call);
 void reference_softmax_cross_entropy_grad(const struct kernel_call *call);
 void reference_mse(const struct kernel_call *call);
 void reference_mse_grad(const struct kernel_call *call);
+void reference_conv1d(const struct kernel_call *call);
+void reference_conv1d_grad_input(const struct kernel_call *call);
+void reference_conv1d_grad_weight(const struct kernel_call *call);
+void reference_conv1d_max(const struct kernel_call *call);
+void reference_conv1d_max_grad_input(const struct kernel_call *call);
+void reference_conv1d_max_grad_weight(const struct kernel_call *call);
+void reference_max_over_time(const struct kernel_call *call);
+void reference_max_over_time_grad(const struct kernel_call *call);
+void reference_concat(const struct kernel_call *call);
+void reference_columns(const struct kernel_call *call);
 void reference_accuracy(const struct kernel_call *call);
 void reference_token_cross_entropy(const struct kernel_call *call);
 void reference_token_cross_entropy_grad(const struct kernel_call *call);
@@ -83,6 +93,9 @@ void reference_rows_sort(const struct kernel_call *call);
 void reference_recurrent(const struct kernel_call *call); /* lstm, gru */
 void reference_recurrent_grad(const struct kernel_call *call);
 size_t reference_recurrent_grad_scratch(const struct kernel_problem *problem);
+void reference_attend(const struct kernel_call *call); /* lstm_attend */
+void reference_attend_grad(const struct kernel_call *call);
+size_t reference_attend_grad_scratch(const struct kernel_problem *problem);
 
 kernel_update_fn reference_sgd_update, reference_adam_update, reference_average_update;
 

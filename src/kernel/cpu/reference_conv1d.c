@@ -214,3 +214,31 @@ void reference_max_over_time_grad(const struct kernel_call *call)
             dx[(n * dim[1] + *index) * dim[2] + c] = *dy;
     }
 }
+
+/* Rows side by side, and some columns of them. */
+void reference_concat(const struct kernel_call *call)
+{
+    const struct kernel_problem *p = call->problem;
+    float *y = call->out[0];
+
+    for (int64_t row = 0; row < p->out[0].shape.dim[0]; row++) {
+        for (int i = 0; i < p->n_in; i++) {
+            const int64_t columns = p->in[i].shape.dim[1];
+            const float *x = (const float *)call->in[i] + row * columns;
+            for (int64_t j = 0; j < columns; j++)
+                *y++ = x[j];
+        }
+    }
+}
+
+void reference_columns(const struct kernel_call *call)
+{
+    const struct kernel_problem *p = call->problem;
+    const float *x = call->in[0];
+    float *y = call->out[0];
+
+    for (int64_t row = 0; row < p->out[0].shape.dim[0]; row++) {
+        for (int64_t j = 0; j < p->out[0].shape.dim[1]; j++)
+            *y++ = x[row * p->in[0].shape.dim[1] + p->attrs.extent[0] + j];
+    }
+}

@@ -17,21 +17,36 @@ extern const struct kernel kernel_reorder_rows_generic[];
 extern const struct kernel kernel_pool_rows_generic[];
 extern const struct kernel kernel_loss_rows_generic[];
 extern const struct kernel kernel_batch_norm_rows_generic[];
+extern const struct kernel kernel_gelu_rows_generic[];
+extern const struct kernel kernel_layer_norm_rows_generic[];
+extern const struct kernel kernel_positions_rows_generic[];
+extern const struct kernel kernel_attention_step_rows_generic[];
 extern const struct kernel kernel_embedding_rows_generic[];
+extern const struct kernel kernel_sequence_rows_generic[];
 extern const struct kernel kernel_elementwise_rows_avx2[];
 extern const struct kernel kernel_dropout_rows_avx2[];
 extern const struct kernel kernel_reorder_rows_avx2[];
 extern const struct kernel kernel_pool_rows_avx2[];
 extern const struct kernel kernel_loss_rows_avx2[];
 extern const struct kernel kernel_batch_norm_rows_avx2[];
+extern const struct kernel kernel_gelu_rows_avx2[];
+extern const struct kernel kernel_layer_norm_rows_avx2[];
+extern const struct kernel kernel_positions_rows_avx2[];
+extern const struct kernel kernel_attention_step_rows_avx2[];
 extern const struct kernel kernel_embedding_rows_avx2[];
+extern const struct kernel kernel_sequence_rows_avx2[];
 extern const struct kernel kernel_elementwise_rows_avx512[];
 extern const struct kernel kernel_dropout_rows_avx512[];
 extern const struct kernel kernel_reorder_rows_avx512[];
 extern const struct kernel kernel_pool_rows_avx512[];
 extern const struct kernel kernel_loss_rows_avx512[];
 extern const struct kernel kernel_batch_norm_rows_avx512[];
+extern const struct kernel kernel_gelu_rows_avx512[];
+extern const struct kernel kernel_layer_norm_rows_avx512[];
+extern const struct kernel kernel_positions_rows_avx512[];
+extern const struct kernel kernel_attention_step_rows_avx512[];
 extern const struct kernel kernel_embedding_rows_avx512[];
+extern const struct kernel kernel_sequence_rows_avx512[];
 
 /* What kernel/update.h offers, likewise compiled once for each instruction set. */
 struct kernel_update_code {
@@ -54,6 +69,8 @@ extern const struct kernel kernel_conv_matrix_rows[]; /* 1x1, and the whole imag
 extern const struct kernel kernel_conv_grey_rows[];   /* 3x3 over one channel */
 extern const struct kernel kernel_conv_transpose_rows[];
 extern const struct kernel kernel_recurrent_rows[]; /* LSTM and GRU over sequences */
+extern const struct kernel kernel_attend_rows[];    /* LSTM that attends to a source */
+extern const struct kernel kernel_conv1d_rows[];    /* along sequences */
 extern const struct kernel kernel_onednn_rows[];
 extern const struct kernel kernel_openblas_rows[];
 

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: MIT */
+/* text_encode.c - documents to numbers, by several threads.
+ *
+ * Documents are handed out in pieces of about PIECE bytes. While a vocabulary is counted each thread
+ * numbers the tokens as it meets them; then the counts are added up, the vocabulary is chosen, and the numbers
+ * are replaced. So the result is the same whoever had which piece.
+ *
+ * A stream is one document; it is cut where no tokenizer has a token across: after a line end, or for
+ * GPT-2's before one that follows a visible character.
+ */
+#include "data/text_encode.h"
+
+#include "base/mem.h"
+#include "base/pool.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PIECE = 1 << 18, THREADS_MOST = 16, LINE_END = -2 /* becomes <eos> */ };
+
+/* Documents [first, end), and their numbers. */
+struct piece {
+    int64_t first, end;
+    size_t slot; /* whose encoder made them */
+    int32_t *id;
+    size_t count;
+};
+
+struct work {
+    struct encode_config config;
+    struct text_span *cuts; /* of a stream, or NULL */
+    struct piece *piece;
+    size_t n_pieces;
+    int64_t *kept; /* numbers of each document */
+    struct encoder encoder[THREADS_MOST];
+    int64_t tokens[THREADS_MOST];  /* met by each */
+    int32_t *number[THREADS_MOST]; /* what an encoder's tokens are in the vocabulary */
+    struct pool *pool;
+    int threads;
+};
+
+/* Pieces -------------------------------------------------------------------------------- */
+
+/* Where the stream may be cut next, at `at` or behind. */
+static size_t next_cut(const struct text_span *stream, size_t at, bool before_line_end)
+{
+    const char *bytes = stream->bytes, *end = bytes + stream->length;
+
+    for (const char *line_end = bytes + at;
+         line_end < end && (line_end = memchr(line_end, '\n', (size_t)(end - line_end)));
+         line_end++) {
+        if (!before_line_end)
+            return (size_t)(line_end - bytes) + 1;
+        if (line_end > bytes && line_end[-1] > ' ') /* ASCII, and seen */
+            return (size_t)(line_end - bytes);
+    }
+    return stream->length;
+}
+
+static enum status cut_stream(struct work *work)
+{
+    const struct text_span stream = work->config.span[0];
+    const bool before_line_end = work->config.tokenizer->has_own_vocab;
+    const size_t most = stream.length / PIECE + 2;
+    int64_t count = 0;
+
+    TRY(mem_alloc(most, sizeof *work->cuts, &work->cuts));
+    for (size_t at = 0; at < stream.length;) {
+        const size_t end = stream.length - at <= PIECE
+                               ? stream.length
+                               : next_cut(&stream, at + PIECE, before_line_end);
+        work->cuts[count++] = (struct text_span){ stream.bytes + at, end - at };
+        at = end;
+    }
+    work->config.span = work->cuts;
+    work->config.count = count;
+    return STATUS_OK;
+}
+
+static enum status make_pieces(struct work *work)
+{
+    const struct encode_config *config = &work->config;
+    int64_t first = 0;
+    size_t bytes = 0;
+
+    TRY(mem_alloc((size_t)config->count, sizeof *work->kept, &work->kept));
+    TRY(mem_alloc((size_t)config->count, sizeof *work->piece, &work->piece));
+    for (int64_t i = 0; i < config->count; i++) {
+        bytes += config->span[i].length;
+        if (bytes < PIECE && i + 1 < config->count)
+            continue;
+        work->piece[work->n_pieces++] = (struct piece){ .first = first, .end = i + 1 };
+        first = i + 1;
+        bytes = 0;
+    }
+    return STATUS_OK;
+}
+
+/* Numbers ------------------------------------------------------------------------------- */
+
+static void encode_lines(struct encoder *encoder, struct text_span span)
+{
+    const char *at = span.bytes, *end = at + span.length;
+
+    while (at < end) {
+        const char *line_end = memchr(at, '\n', (size_t)(end - at));
+        encoder_add(encoder, at, (size_t)((line_end ? line_end : end) - at));
+        if (line_end)
+            encoder_push(encoder, LINE_END);
+        at = line_end ? line_end + 1 : end;
+    }
+}
+
+static void encode_piece(void *arg, size_t i, size_t slot)
+{
+    struct work *work = arg;
+    const struct encode_config *config = &work->config;
+    struct encoder *encoder = &work->encoder[slot];
+    struct piece *piece = &work->piece[i];
+
+    piece->slot = slot;
+    for (int64_t d = piece->first; d < piece->end && encoder->status == STATUS_OK; d++) {
+        const size_t before = encoder->count;
+        if (config->is_stream && config->tokenizer->ends_lines)
+            encode_lines(encoder, config->span[d]);
+        else
+            encoder_add(encoder, config->span[d].bytes, config->span[d].length);
+        work->tokens[slot] += (int64_t)(encoder->count - before);
+        if (config->length > 0 && !config->is_stream)
+            encoder_cut(encoder, before + (size_t)config->length);
+        work->kept[d] = (int64_t)(encoder->count - before);
+    }
+    piece->id = encoder_hand_over(encoder, &piece->count);
+}
+
+/* A token that the given vocabulary lacks, with no <unk> for it: says where it is. */
+static enum status fail_stranger(const struct work *work, const struct encoder *encoder)
+{
+    const struct text_file *file = work->config.file;
+    const char *at =
+        memmem(file->bytes, file->length, encoder->stranger, encoder->stranger_bytes);
+
+    return FAIL(STATUS_MISMATCH,
+                "%s:%" PRId64
+                ": \"%.*s\" is not in the vocabulary of %d %s, which has no <unk>; "
+                "--min-count 2 makes one",
+                file->path, at ? text_file_line(file, at) : 1, (int)encoder->stranger_bytes,
+                encoder->stranger, vocab_size(encoder->vocab), work->config.tokenizer->name);
+}
+
+static enum status check_encoders(const struct work *work)
+{
+    for (int i = 0; i < work->threads; i++) {
+        const struct encoder *encoder = &work->encoder[i];
+        if (encoder->status != STATUS_OK)
+            return FAIL(encoder->status, "%s: no memory for its tokens",
+                        work->config.file->path);
+        if (encoder->stranger_end > 0)
+            return fail_stranger(work, encoder);
+    }
+    return STATUS_OK;
+}
+
+/* Counting ------------------------------------------------------------------------------ */
+
+/* Adds all threads' tokens up: `number` becomes what each thread's tokens are in `all`. */
+static enum status add_counts(struct work *work, struct token_map *all, int64_t **counts)
+{
+    size_t capacity = 0;
+
+    for (int t = 0; t < work->threads; t++) {
+        const struct encoder *encoder = &work->encoder[t];
+        TRY(mem_alloc((size_t)encoder->seen.count, sizeof *work->number[t], &work->number[t]));
+        for (int32_t i = 0; i < encoder->seen.count; i++) {
+            size_t length;
+            const char *token = token_map_at(&encoder->seen, i, &length);
+            TRY(token_map_add(all, token, length, &work->number[t][i]));
+            if (all->capacity > capacity) {
+                TRY(mem_grow(counts, capacity, all->capacity, sizeof **counts));
+                capacity = all->capacity;
+            }
+            (*counts)[work->number[t][i]] += encoder->counts[i];
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status choose_vocab(struct work *work, struct vocab **out)
+{
+    struct token_map all = { 0 };
+    int64_t *counts = NULL;
+    int32_t *chosen = NULL;
+
+    enum status status = add_counts(work, &all, &counts);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)all.count, sizeof *chosen, &chosen);
+    if (status == STATUS_OK)
+        status =
+            vocab_choose(work->config.tokenizer, &work->config.rule, &all, counts, chosen, out);
+    for (int t = 0; status == STATUS_OK && t < work->threads; t++)
+        for (int32_t i = 0; i < work->encoder[t].seen.count; i++)
+            work->number[t][i] = chosen[work->number[t][i]];
+    mem_free(chosen);
+    mem_free(counts);
+    token_map_release(&all);
+    return status;
+}
+
+/* All together -------------------------------------------------------------------------- */
+
+/* Numbers of the vocabulary in the place of a thread's own, and <eos> in the place of line ends. */
+static void copy_piece(const struct work *work, const struct piece *piece, int32_t line_end,
+                       int32_t *to)
+{
+    const int32_t *number = work->number[piece->slot];
+
+    for (size_t i = 0; i < piece->count; i++) {
+        const int32_t id = piece->id[i];
+        to[i] = id == LINE_END ? line_end : number ? number[id] : id;
+    }
+}
+
+static enum status join(const struct work *work, struct encoded *out)
+{
+    const int64_t count = work->config.count;
+    const struct vocab *vocab = out->vocab ? out->vocab : work->config.vocab;
+    const int32_t line_end = vocab_special(vocab, VOCAB_END);
+    int64_t all = 0, at = 0;
+
+    for (int64_t i = 0; i < count; i++)
+        all += work->config.is_stream || work->kept[i] > 0 ? work->kept[i] : 1;
+    TRY(mem_alloc((size_t)all, sizeof *out->id, &out->id));
+    TRY(mem_alloc((size_t)count + 2, sizeof *out->start,
+                  &out->start)); /* a stream may be empty */
+    for (size_t p = 0; p < work->n_pieces; p++) {
+        const struct piece *piece = &work->piece[p];
+        struct piece rest = *piece;
+        for (int64_t d = piece->first; d < piece->end; d++) {
+            rest.count = (size_t)work->kept[d];
+            copy_piece(work, &rest, line_end, out->id + at);
+            rest.id += rest.count;
+            at += work->config.is_stream || work->kept[d] > 0 ? work->kept[d] : 1;
+            out->start[d + 1] = at;
+        }
+    }
+    if (work->config.is_stream)
+        out->start[1] = at;
+    for (int t = 0; t < work->threads; t++)
+        out->tokens += work->tokens[t];
+    return STATUS_OK;
+}
+
+static int pick_threads(const struct encode_config *config)
+{
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    const int threads = config->threads > 0 ? config->threads : (int)processors;
+
+    return threads < 1 ? 1 : threads > THREADS_MOST ? THREADS_MOST : threads;
+}
+
+static enum status run(struct work *work, struct encoded *out)
+{
+    if (work->config.is_stream)
+        TRY(cut_stream(work));
+    TRY(make_pieces(work));
+    TRY(pool_create(work->threads, &work->pool));
+    pool_for_slots(work->pool, work->n_pieces, (size_t)work->threads, encode_piece, work);
+    TRY(check_encoders(work));
+    if (!work->config.vocab)
+        TRY(choose_vocab(work, &out->vocab));
+    return join(work, out);
+}
+
+enum status text_encode(const struct encode_config *config, struct encoded *out)
+{
+    struct encoded encoded = { 0 };
+    struct work *work;
+
+    TRY(mem_alloc(1, sizeof *work, &work));
+    work->config = *config;
+    work->threads = pick_threads(config);
+    for (int t = 0; t < work->threads; t++)
+        encoder_init(&work->encoder[t], config->tokenizer, config->vocab);
+    const enum status status = run(work, &encoded);
+    pool_destroy(work->pool);
+    for (size_t i = 0; i < work->n_pieces; i++)
+        mem_free(work->piece[i].id);
+    for (int t = 0; t < work->threads; t++) {
+        encoder_release(&work->encoder[t]);
+        mem_free(work->number[t]);
+    }
+    mem_free(work->piece);
+    mem_free(work->kept);
+    mem_free(work->cuts);
+    mem_free(work);
+    if (status != STATUS_OK) {
+        encoded_release(&encoded);
+        return status;
+    }
+    *out = encoded;
+    return STATUS_OK;
+}
+
+void encoded_release(struct encoded *encoded)
+{
+    mem_free(encoded->id);
+    mem_free(encoded->start);
+    vocab_destroy(encoded->vocab);
+    *encoded = (struct encoded){ 0 };
+}

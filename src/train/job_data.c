@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* job_data.c - the data that a job trains and evaluates on: images or text, as its model needs. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "train/folder.h"
+#include "train/job.h"
+
+/* A name that nothing has is wrong usage, not a file that is missing. */
+static enum status as_usage(enum status status, const char *name)
+{
+    if (status == STATUS_NOT_FOUND && !strchr(name, '/') && !dataset_find(name))
+        return FAIL(STATUS_USAGE, "%s", status_message());
+    return status;
+}
+
+/* Images --------------------------------------------------------------------------------- */
+
+static enum status open_images(struct job *job)
+{
+    const struct settings *s = &job->settings;
+
+    TRY(as_usage(dataset_open(s->data, DATASET_TRAIN, &job->train_images), s->data));
+    TRY(dataset_open(s->data, DATASET_TEST, &job->test_images));
+    if (job->model->unit_pixels) {
+        dataset_set_scale(job->train_images, &pixel_unit_scale);
+        dataset_set_scale(job->test_images, &pixel_unit_scale);
+    }
+    dataset_limit(job->train_images, s->limit);
+    dataset_limit(job->test_images, s->limit);
+    job->train = dataset_as_source(job->train_images);
+    job->test = dataset_as_source(job->test_images);
+    job->model_config.sample = dataset_sample(job->train_images);
+    job->model_config.classes = dataset_classes(job->train_images);
+    return augment_check(&job->augment, &job->model_config.sample);
+}
+
+/* Text ----------------------------------------------------------------------------------- */
+
+/* A run that goes on, or is used, has its own vocabularies. */
+static enum status load_vocab(struct job *job)
+{
+    char *path;
+    int count;
+
+    TRY(file_join(job->settings.out, FOLDER_VOCABULARY, &path));
+    const enum status status = vocab_load(path, job->vocab, &count);
+    mem_free(path);
+    return status;
+}
+
+/* Lengths of the graph: those of the longest samples. */
+static int64_t rounded(int64_t length)
+{
+    return (length + SOURCE_ROUND - 1) / SOURCE_ROUND * SOURCE_ROUND;
+}
+
+static enum status open_text(struct job *job, bool has_vocab)
+{
+    static const enum text_task tasks[] = {
+        [MODEL_TEXT_CLASSES] = TEXT_CLASSES,
+        [MODEL_TRANSLATION] = TEXT_PAIRS,
+        [MODEL_NEXT_TOKEN] = TEXT_NEXT_TOKEN,
+        [MODEL_MASKED_TOKEN] = TEXT_MASKED_TOKEN,
+    };
+    const struct settings *s = &job->settings;
+    struct text_config config = {
+        .task = tasks[job->model->task],
+        .tokenizer = s->tokenizer,
+        .min_count = s->min_count,
+        .most = s->vocab,
+        .length = { s->length, s->length },
+    };
+
+    if (s->crop || s->flip || s->cutout)
+        return FAIL(STATUS_USAGE, "--crop, --flip and --cutout are for images; %s reads text",
+                    job->model->name);
+    if (has_vocab)
+        TRY(load_vocab(job));
+    for (int i = 0; i < TEXT_SIDES; i++)
+        config.vocab[i] = job->vocab[i];
+    TRY(as_usage(text_open(s->data, TEXT_TRAIN, &config, &job->train_text), s->data));
+    for (int i = 0; i < TEXT_SIDES; i++)
+        config.vocab[i] = text_vocab(job->train_text, i);
+    TRY(text_open(s->data, TEXT_VALIDATION, &config, &job->test_text));
+    text_limit(job->train_text, s->limit);
+    text_limit(job->test_text, s->limit);
+    job->train = text_as_source(job->train_text);
+    job->test = text_as_source(job->test_text);
+    job->model_config.classes = text_classes(job->train_text);
+    for (int i = 0; i < TEXT_SIDES; i++) {
+        const struct vocab *vocab = text_vocab(job->train_text, i);
+        const int64_t train = text_longest(job->train_text, i);
+        const int64_t test = text_longest(job->test_text, i);
+        job->model_config.vocab[i] = vocab ? vocab_size(vocab) : 0;
+        job->model_config.length[i] = rounded(train > test ? train : test);
+    }
+    return STATUS_OK;
+}
+
+enum status job_open_data(struct job *job, bool has_vocab)
+{
+    struct settings *s = &job->settings;
+
+    if (!*s->data)
+        snprintf(s->data, sizeof s->data, "%s", job->model->data ? job->model->data : "");
+    if (!*s->data)
+        return FAIL(STATUS_USAGE, "no data set: give --data NAME or PATH (tutti data list)");
+    job->augment = (struct augment){
+        .crop = (int)s->crop,
+        .flip = s->flip,
+        .cutout = (int)s->cutout,
+    };
+    TRY(job->model->task == MODEL_IMAGES ? open_images(job) : open_text(job, has_vocab));
+    const int64_t count = source_count(job->train);
+    if (count == 0)
+        return FAIL(STATUS_USAGE, "data set %s has no training samples", s->data);
+    if (count < s->batch && s->drop_last)
+        return FAIL(STATUS_USAGE, "data set %s has %lld samples, fewer than --batch %lld",
+                    s->data, (long long)count, (long long)s->batch);
+    return STATUS_OK;
+}
+
+void job_close_data(struct job *job)
+{
+    dataset_close(job->train_images);
+    dataset_close(job->test_images);
+    text_close(job->train_text);
+    text_close(job->test_text);
+    for (int i = 0; i < TEXT_SIDES; i++)
+        vocab_destroy(job->vocab[i]);
+}
+
+enum status job_save_vocab(const struct job *job)
+{
+    const struct vocab *vocab[TEXT_SIDES];
+    char *path;
+    int count = 0;
+
+    if (!job->train_text)
+        return STATUS_OK;
+    for (int i = 0; i < TEXT_SIDES; i++) {
+        vocab[count] = text_vocab(job->train_text, i);
+        count += vocab[count] != NULL;
+    }
+    TRY(file_join(job->settings.out, FOLDER_VOCABULARY, &path));
+    const enum status status = vocab_save(path, vocab, count);
+    mem_free(path);
+    return status;
+}
