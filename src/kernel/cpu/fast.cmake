@@ -27,7 +27,7 @@ if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TUTTI_FUZZ)
         cpu/conv_narrow.c cpu/conv_plane.c cpu/conv_stem.c cpu/conv_weight.c cpu/conv_winograd.c
         cpu/conv_winograd_weight.c cpu/winograd_plan.c
         cpu/depthwise.c cpu/conv_matrix.c cpu/conv_grey.c
-        cpu/conv_transpose.c cpu/conv1d.c cpu/recurrent.c cpu/packed.c cpu/attention.c)
+        cpu/conv_transpose.c cpu/conv1d.c cpu/recurrent.c cpu/packed.c cpu/attention.c cpu/attend.c)
     target_compile_definitions(kernel PRIVATE HAVE_FAST)
 endif ()
 
