@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# equivalence_text.sh - the same weights to the last bit for models of text, however shards are spread: sequences of
+# unequal lengths, gradients of the rows that occur, dropout.
+. "$(dirname "$0")/lib.sh"
+
+# Sentences of 3 to 30 words out of 60, frequent ones more often, from a small generator of its own.
+sentences() { # SEED COUNT
+    awk -v seed="$1" -v count="$2" 'BEGIN {
+        for (i = 0; i < count; i++) {
+            line = ""
+            seed = (seed * 16807) % 2147483647
+            for (n = 3 + seed % 28; n > 0; n--) {
+                seed = (seed * 16807) % 2147483647
+                word = seed % 60
+                seed = (seed * 16807) % 2147483647
+                if (seed % 2) word = word % 7
+                line = line "w" word " "
+            }
+            print line
+        }
+    }'
+}
+mkdir pairs documents plain
+for split in train val; do
+    sentences 7 150 >pairs/$split.de
+    sentences 8 150 >pairs/$split.en
+done
+for split in train test; do
+    sentences 9 300 | awk '{ print (NR % 2 ? "pos" : "neg") "\t" NR % 10 "\t" NR "\t" $0 }' >documents/$split.tsv
+done
+sentences 10 400 >plain/input.txt
+
+train() { # DIR ARGUMENTS...
+    local dir=$1
+    shift
+    "$tutti" train "$@" --seed 7 --quiet --out "$dir" || complain "train $*"
+}
+nbow=(nbow --data ./documents --batch 60 --epochs 1 --dim 24)
+textcnn=(textcnn --data ./documents --batch 60 --epochs 1 --dim 16 --filters 12)
+seq2seq=(seq2seq --data ./pairs --batch 28 --epochs 1 --hidden 24 --embedding 16)
+attention=(seq2seq --data ./pairs --batch 28 --epochs 1 --hidden 24 --embedding 16 --attention bahdanau)
+gru=(seq2seq --data ./pairs --batch 28 --epochs 1 --hidden 24 --embedding 16 --cell gru)
+gpt=(gpt --data ./plain/input.txt --width 32 --layers 2 --heads 2 --length 24 --batch 32 --steps 12 --dropout 0.1)
+bert=(bert --data ./plain/input.txt --size tiny --width 32 --length 24 --batch 32 --steps 12 --tokenizer words)
+for model in nbow textcnn seq2seq attention gru gpt bert; do
+    declare -n arguments=$model
+    for n in 1 2 4; do
+        train $model-$n "${arguments[@]}" --shards 4 --threads 1 -n $n
+    done
+    train $model-1x2 "${arguments[@]}" --shards 4 --threads 2
+    same "$model, 4 shards" $model-1 $model-2 $model-4 $model-1x2
+    train $model-one "${arguments[@]}" --shards 1 --threads 1
+    train $model-one-3 "${arguments[@]}" --shards 1 --threads 3
+    same "$model, one shard, threads share it" $model-one $model-one-3
+done
+
+# Three ranks, and dense gradients with clipping.
+train nbow-3 "${nbow[@]}" --shards 6 --threads 1 -n 3
+train nbow-6 "${nbow[@]}" --shards 6 --threads 1
+same "nbow on three ranks" nbow-3 nbow-6
+for n in 1 2; do
+    train clip-$n "${seq2seq[@]}" --shards 4 --threads 1 -n $n --clip 1
+    train dense-$n "${nbow[@]}" --shards 4 --threads 1 -n $n --dense
+done
+same "seq2seq, clipped" clip-1 clip-2
+same "nbow, dense" dense-1 dense-2
+[ "$(hash dense-1)" != "$(hash nbow-1)" ] || complain "--dense makes no difference to Adam"
+
+# Stopped and gone on with, on another number of ranks.
+train half "${gpt[@]}" --shards 4 --threads 1 --checkpoint-every 5 --steps 5
+"$tutti" train --resume half --steps 12 --strategy mirrored -n 2 --quiet || complain "resume of gpt"
+same "gpt, resumed" gpt-1 half
+finish
