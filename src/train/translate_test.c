@@ -55,8 +55,10 @@ static void make_small(struct small *s, struct rng *rng)
     s->config.training = false;
     CHECK_OK(model_set_option(s->model, &s->config, "hidden", 6));
     CHECK_OK(model_set_option(s->model, &s->config, "embedding", 5));
-    CHECK_OK(model_set_option(s->model, &s->config, "cell", (double)rng_below(rng, 2)));
+    const bool is_gru = rng_below(rng, 2);
+    CHECK_OK(model_set_option(s->model, &s->config, "cell", is_gru));
     CHECK_OK(model_set_option(s->model, &s->config, "layers", 1 + (double)rng_below(rng, 3)));
+    CHECK_OK(model_set_option(s->model, &s->config, "attention", !is_gru && rng_below(rng, 2)));
     CHECK_OK(model_build(s->model, &s->config, &s->graph));
     snprintf(path, sizeof path, "%s/weights.safetensors", test_folder());
     write_weights(s, rng, path);
