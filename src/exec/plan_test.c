@@ -197,6 +197,14 @@ static struct plan_buckets buckets_of(const struct graph *graph)
     return buckets;
 }
 
+/* So many rows, of the lengths that the model has. */
+static struct extents extents_of(const struct graph *graph, int64_t rows)
+{
+    struct extents extents = graph_extents(graph);
+    extents.rows = rows;
+    return extents;
+}
+
 static void test_buffers_needed_at_once_lie_apart(struct rng *rng)
 {
     struct kernel_choices *choices;
@@ -214,13 +222,13 @@ static void test_buffers_needed_at_once_lie_apart(struct rng *rng)
     struct plan *plan;
 
     CHECK_OK(kernel_choices_load(NULL, &choices));
-    CHECK_OK(plan_create(train, train, (struct extents){ .rows = rows }, &buckets, &no_factors,
+    CHECK_OK(plan_create(train, train, extents_of(train, rows), &buckets, &no_factors,
                          &no_gathers, choices, &plan));
     CHECK_INT(rows, plan->extents.rows);
     check_plan(plan);
     check_buckets(plan, buckets.count);
     plan_destroy(plan);
-    CHECK_OK(plan_create(eval, train, (struct extents){ .rows = rows }, &buckets, &no_factors,
+    CHECK_OK(plan_create(eval, train, extents_of(eval, rows), &buckets, &no_factors,
                          &no_gathers, choices, &plan));
     check_plan(plan);
     plan_destroy(plan);
