@@ -134,7 +134,7 @@ static void begin_rows(const struct scatter *scatter, size_t column, size_t widt
     const float *base = call->problem->n_in > 2 ? call->in[2] : NULL;
     float *dw = call->out[0];
 
-    if (base == dw)
+    if (base && base == dw)
         return;
     for (size_t at = column; at < rows * scatter->d; at += scatter->d) {
         if (base)
