@@ -240,6 +240,20 @@ static const char *const problems[] = {
     "linear_grad_input 1536x384 384x1536 -> 1536x1536",
     "linear_grad_input 256x3072 3072x768 -> 256x768",
     "linear 1024x1024 1024x1024 1024",
+    "attention 6x256x1152 heads 6 causal",
+    "attention_grad 6x256x384 6x256x1152 6x256x384 6x256x6 -> 6x256x1152 heads 6 causal",
+    "attention 2x64x2304 heads 12 causal",
+    "attention_grad 2x64x768 2x64x2304 2x64x768 2x64x12 -> 2x64x2304 heads 12 causal",
+    "attention 1x1024x2304 heads 12 causal",
+    "attention 8x128x768 8x128 heads 4",
+    "layer_norm 1536x384 384 384",
+    "layer_norm_grad 1536x384 1536x384 384 1536x2 -> 1536x384 384 384",
+    "gelu_tanh 1536x1536",
+    "gelu_tanh_grad 1536x1536 1536x1536 -> 1536x1536",
+    "gelu 1536x1536",
+    "gelu_grad 1536x1536 1536x1536 -> 1536x1536",
+    "add_positions 6x256x384 256x384",
+    "positions_grad 6x256x384 -> 256x384 extent 256x0",
     "# textcnn, shard of 32",
     "conv1d_max 32x256x100 100x100x3 100 relu",
     "conv1d_max 32x256x100 100x100x4 100 relu",
@@ -259,6 +273,11 @@ static bool is_recurrent(const struct kernel_problem *problem)
     return strncmp(problem->op, "lstm", 4) == 0 || strncmp(problem->op, "gru", 3) == 0;
 }
 
+static bool is_attention(const struct kernel_problem *problem)
+{
+    return strcmp(problem->op, "attention") == 0 || strcmp(problem->op, "attention_grad") == 0;
+}
+
 /* Multiply-adds are two operations. */
 static double flops_of(const struct kernel_problem *problem)
 {
@@ -270,6 +289,12 @@ static double flops_of(const struct kernel_problem *problem)
         return strcmp(problem->op, "linear_grad_weight") == 0
                    ? 2.0 * (double)shape_count(a) * (double)b->dim[1]
                    : 2.0 * (double)shape_count(a) * (double)shape_count(b) / (double)a->dim[1];
+    if (is_attention(problem)) { /* products of what tokens see */
+        const struct shape *qkv = strcmp(problem->op, "attention") == 0 ? a : b;
+        const double pairs =
+            (double)qkv->dim[1] * (double)(qkv->dim[1] + 1) / (problem->attrs.causal ? 2 : 1);
+        return (qkv == a ? 4.0 : 10.0) * (double)qkv->dim[0] * pairs * (double)qkv->dim[2] / 3;
+    }
     if (is_recurrent(problem)) /* steps of all rows times the weights */
         return 2.0 * (double)(a->dim[0] * a->dim[1]) * (double)shape_count(b);
     if (strncmp(problem->op, "conv1d", 6) ==
@@ -294,8 +319,8 @@ static double flops_of(const struct kernel_problem *problem)
 static bool is_memory_bound(const struct kernel_problem *problem)
 {
     return strncmp(problem->op, "linear", 6) != 0 && strncmp(problem->op, "conv2d", 6) != 0 &&
-           !is_recurrent(problem) && strcmp(problem->op, "conv1d") != 0 &&
-           strcmp(problem->op, "conv1d_max") != 0;
+           !is_recurrent(problem) && !is_attention(problem) &&
+           strcmp(problem->op, "conv1d") != 0 && strcmp(problem->op, "conv1d_max") != 0;
 }
 
 /* Bytes that must pass between memory and processor. */

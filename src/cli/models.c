@@ -154,10 +154,14 @@ static void add_text(const struct known *known, struct strbuf *out)
     char shape[SHAPE_TEXT], forward[32], training[32], bytes[32];
     const int64_t parameters = graph_param_count(known->graph);
 
-    strbuf_printf(out, "%s: %s\n\n  data          %s (samples of %s", model->name,
-                  model->summary, model->data ? model->data : "-",
-                  shape_print(&model->sample, shape));
-    if (has_classes(known))
+    strbuf_printf(out, "%s: %s\n\n  data          %s (", model->name, model->summary,
+                  model->data ? model->data : "-");
+    if (model->task == MODEL_IMAGES)
+        strbuf_printf(out, "samples of %s", shape_print(&model->sample, shape));
+    else
+        strbuf_printf(out, "%lld tokens of %lld", (long long)model->length[0],
+                      (long long)model->vocab[0]);
+    if (has_classes(known) && model->classes > 0)
         strbuf_printf(out, ", %d classes", model->classes);
     strbuf_printf(out,
                   ")\n  parameters    %lld, %sB\n  operations    %s flop a sample forward, %s "

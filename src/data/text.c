@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_MOST = UINT16_MAX };
-static const double LONG_SECONDS = 2;
+enum { KEY_MOST = UINT16_MAX, LARGE_BYTES = 16 << 20 };
+static const double LONG_SECONDS = 2; /* of a large text, after which people are told */
 
 /* What a task is made of, and what it needs in a vocabulary. */
 static const struct task {
@@ -215,6 +215,7 @@ static enum status encode(struct text *text)
     const double begin = clock_seconds();
     const struct tokenizer *tokenizer;
     int64_t tokens = 0;
+    size_t bytes = 0;
 
     if (text->config.task == TEXT_PAIRS && !text->vocab[0] != !text->vocab[1])
         return FAIL(STATUS_MISMATCH, "one vocabulary, where source and target have one each");
@@ -222,9 +223,10 @@ static enum status encode(struct text *text)
     for (int side = 0; side < sides; side++) {
         TRY(encode_side(text, tokenizer, side));
         tokens += text->side[side].tokens;
+        bytes += text->data.file[side].length;
     }
     const double seconds = clock_seconds() - begin;
-    log_line(seconds > LONG_SECONDS ? LOG_WARNING : LOG_INFO,
+    log_line(seconds > LONG_SECONDS && bytes > LARGE_BYTES ? LOG_WARNING : LOG_INFO,
              "%s: %" PRId64 " tokens (%s), a vocabulary of %d, in %.1f s", text->folder, tokens,
              tokenizer->name, vocab_size(text->vocab[0]), seconds);
     return STATUS_OK;
@@ -265,8 +267,8 @@ static enum status measure_stream(struct text *text)
     if (tokens < 2)
         return FAIL(STATUS_CORRUPT, "%s: has %" PRId64 " tokens, too few to learn from",
                     text->data.file[0].path, tokens);
-    text->length[0] = length;
-    text->longest[0] = tokens - 1 < length ? tokens - 1 : length;
+    text->length[0] = text_stream_length(text) < length ? text_stream_length(text) : length;
+    text->longest[0] = text->length[0];
     text->whole = text_block_count(text);
     return STATUS_OK;
 }
@@ -274,12 +276,11 @@ static enum status measure_stream(struct text *text)
 static void describe_source(struct text *text)
 {
     const int sides = text->config.task == TEXT_PAIRS ? 2 : 1;
-    const bool is_stream = TASKS[text->config.task].is_stream;
     struct source *source = &text->source;
 
     for (int side = 0; side < sides; side++) {
         const int64_t longest = round_up(text->longest[side]), most = text->length[side];
-        const int64_t ids = is_stream || (most > 0 && longest > most) ? most : longest;
+        const int64_t ids = most > 0 && longest > most ? most : longest;
         source->row_bytes[side == 0 ? SOURCE_X : SOURCE_X2] = (size_t)ids * sizeof(int32_t);
         source->row_bytes[SOURCE_Y] = (size_t)ids * sizeof(int32_t);
     }

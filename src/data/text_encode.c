@@ -167,8 +167,11 @@ static enum status check_encoders(const struct work *work)
 /* Adds all threads' tokens up: `number` becomes what each thread's tokens are in `all`. */
 static enum status add_counts(struct work *work, struct token_map *all, int64_t **counts)
 {
-    size_t capacity = 0;
+    size_t most = 0;
 
+    for (int t = 0; t < work->threads; t++)
+        most += (size_t)work->encoder[t].seen.count;
+    TRY(mem_alloc(most, sizeof **counts, counts));
     for (int t = 0; t < work->threads; t++) {
         const struct encoder *encoder = &work->encoder[t];
         TRY(mem_alloc((size_t)encoder->seen.count, sizeof *work->number[t], &work->number[t]));
@@ -176,10 +179,6 @@ static enum status add_counts(struct work *work, struct token_map *all, int64_t 
             size_t length;
             const char *token = token_map_at(&encoder->seen, i, &length);
             TRY(token_map_add(all, token, length, &work->number[t][i]));
-            if (all->capacity > capacity) {
-                TRY(mem_grow(counts, capacity, all->capacity, sizeof **counts));
-                capacity = all->capacity;
-            }
             (*counts)[work->number[t][i]] += encoder->counts[i];
         }
     }

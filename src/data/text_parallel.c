@@ -85,7 +85,7 @@ static enum status read_side(const char *folder, enum text_split split, const ch
     return text_file_lines(&data->file[side], &data->span[side], out_count);
 }
 
-static enum status open(const char *folder, enum text_split split, struct text_data *out)
+static enum status open_split(const char *folder, enum text_split split, struct text_data *out)
 {
     int64_t count[TEXT_SIDES] = { 0 };
     struct text_data data = { 0 };
@@ -118,7 +118,7 @@ static enum status copy(const char *folder, const struct dataset_info *expected,
 
     (void)expected;
     for (int split = TEXT_TRAIN; split <= TEXT_TEST; split++) {
-        TRY(open(folder, split, &data));
+        TRY(open_split(folder, split, &data));
         text_data_release(&data);
     }
     find_endings(folder, &endings);
@@ -127,7 +127,7 @@ static enum status copy(const char *folder, const struct dataset_info *expected,
     return STATUS_OK;
 }
 
-static const struct text_format parallel = { .kind = TEXT_PARALLEL, .open = open };
+static const struct text_format parallel = { .kind = TEXT_PARALLEL, .open = open_split };
 
 const struct format format_parallel = {
     .name = "parallel",

@@ -76,7 +76,7 @@ static enum status find_file(const char *path, enum text_split split, struct tex
     return text_file_open_in(path, name, out);
 }
 
-static enum status open(const char *path, enum text_split split, struct text_data *out)
+static enum status open_split(const char *path, enum text_split split, struct text_data *out)
 {
     struct text_data data = { .count = 1 };
     bool is_all;
@@ -112,7 +112,7 @@ static enum status copy(const char *path, const struct dataset_info *expected,
     return text_file_copy(path, found, target);
 }
 
-static const struct text_format plain = { .kind = TEXT_PLAIN, .open = open };
+static const struct text_format plain = { .kind = TEXT_PLAIN, .open = open_split };
 
 const struct format format_plain = {
     .name = "plain",

@@ -135,25 +135,23 @@ static int32_t no_label(const struct source *source, int64_t index)
 /* Streams ------------------------------------------------------------------------------- */
 
 /* Tokens that blocks are cut from: the last one has none to be guessed from it. */
-static int64_t stream_length(const struct text *text)
+int64_t text_stream_length(const struct text *text)
 {
     return text->side[0].start[1] - (text->config.task == TEXT_NEXT_TOKEN);
 }
 
 int64_t text_block_count(const struct text *text)
 {
-    const int64_t tokens = stream_length(text), block = text->length[0];
+    const int64_t tokens = text_stream_length(text), block = text->length[0];
 
-    if (text->split != TEXT_TRAIN)
-        return (tokens + block - 1) / block;
-    return tokens >= block ? tokens / block : 1;
+    return text->split == TEXT_TRAIN ? tokens / block : (tokens + block - 1) / block;
 }
 
 /* Block `index` of the epoch: where it begins and how many tokens it has. */
 static int64_t find_block(const struct text *text, const struct source_how *how, int64_t index,
                           int64_t *out_count)
 {
-    const int64_t tokens = stream_length(text), block = text->length[0];
+    const int64_t tokens = text_stream_length(text), block = text->length[0];
     int64_t begin = index * block;
 
     if (how && text->split == TEXT_TRAIN && tokens > block) {

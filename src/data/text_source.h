@@ -32,7 +32,8 @@ extern const struct source_kind text_kinds[TEXT_TASKS];
 
 /* Numbers of one side of a document, cut to the longest. */
 int64_t text_length_of(const struct text *text, int64_t index, int side);
-/* Samples that a stream has. */
+/* Tokens of a stream that blocks are cut from, and how many blocks that makes. */
+int64_t text_stream_length(const struct text *text);
 int64_t text_block_count(const struct text *text);
 
 #endif /* DATA_TEXT_SOURCE_H */

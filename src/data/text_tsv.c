@@ -360,7 +360,7 @@ static enum status open_split(const char *folder, enum text_split split, struct 
     return status;
 }
 
-static enum status open(const char *path, enum text_split split, struct text_data *out)
+static enum status open_path(const char *path, enum text_split split, struct text_data *out)
 {
     return is_file(path) ? open_file(path, split, out) : open_split(path, split, out);
 }
@@ -383,7 +383,7 @@ static enum status copy(const char *folder, const struct dataset_info *expected,
     return text_copy_splits(folder, "", SUFFIX, target);
 }
 
-static const struct text_format tsv = { .kind = TEXT_LABELLED, .open = open };
+static const struct text_format tsv = { .kind = TEXT_LABELLED, .open = open_path };
 
 const struct format format_tsv = {
     .name = "tsv",

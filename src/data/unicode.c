@@ -6,7 +6,13 @@
 
 #include <string.h>
 
-enum { CAPITAL_I_DOT = 0x130, CAPITAL_SIGMA = 0x3a3, SIGMA = 0x3c3, FINAL_SIGMA = 0x3c2 };
+enum {
+    CAPITAL_I_DOT = 0x130,
+    CAPITAL_SIGMA = 0x3a3,
+    SIGMA = 0x3c3,
+    FINAL_SIGMA = 0x3c2,
+    DOT_ABOVE = 0x307
+};
 
 bool unicode_is_in(const struct unicode_set *set, uint32_t code)
 {
@@ -103,8 +109,8 @@ size_t unicode_lower_at(const char *text, size_t length, size_t *at,
         return 1;
     }
     if (code == CAPITAL_I_DOT) { /* becomes two: i and a dot above */
-        memcpy(out, "i\xcc\x87", 3);
-        return 3;
+        out[0] = 'i';
+        return 1 + utf8_encode(DOT_ABOVE, out + 1);
     }
     if (code == CAPITAL_SIGMA)
         return utf8_encode(follows_cased(text, begin) && !precedes_cased(text, length, *at)

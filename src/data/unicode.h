@@ -40,7 +40,7 @@ uint32_t unicode_decode(const char *text, size_t length, size_t *out_bytes);
 /* The lower case of the character at text[at], as Python's str.lower has it: a capital sigma that ends
  * a word becomes the final one. Writes 1 to 4 bytes and returns how many; *at moves past the
  * character. */
-enum { UNICODE_LOWER_BYTES = 4 };
+enum { UNICODE_LOWER_BYTES = 5 };
 size_t unicode_lower_at(const char *text, size_t length, size_t *at,
                         char out[UNICODE_LOWER_BYTES]);
 

@@ -187,14 +187,19 @@ static void run_batches(struct lane *lane)
     lane->times.evaluate += clock_ns() - begin;
 }
 
-/* Buffers for samples, made when they are first needed. */
+/* Buffers for samples, made when they are first needed, and again for a source of longer ones. */
 static enum status make_samples(struct lane *lane, const struct source *source)
 {
-    if (lane->eval_x)
-        return STATUS_OK;
-    TRY(mem_alloc(EVAL_ROWS, source_row_bytes(source, SOURCE_X), &lane->eval_x));
-    TRY(mem_alloc(EVAL_ROWS, source_row_bytes(source, SOURCE_X2), &lane->eval_x2));
-    return mem_alloc(EVAL_ROWS, source_row_bytes(source, SOURCE_Y), &lane->eval_y);
+    void *const buffer[] = { &lane->eval_x, &lane->eval_x2, &lane->eval_y };
+
+    for (int part = 0; part < SOURCE_PARTS; part++) {
+        const size_t there = lane->eval_bytes[part], bytes = source_row_bytes(source, part);
+        if (bytes <= there)
+            continue;
+        TRY(mem_grow(buffer[part], there, bytes, EVAL_ROWS));
+        lane->eval_bytes[part] = bytes;
+    }
+    return STATUS_OK;
 }
 
 /* Buffers for results likewise. */

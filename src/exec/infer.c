@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/mem.h"
+#include "exec/names.h"
 #include "exec/plan.h"
 #include "exec/state.h"
 #include "kernel/float_mode.h"
@@ -76,7 +77,7 @@ static enum status add_weight(struct infer_weights *weights, const struct value 
 static enum status load_weight(const struct value *value, const struct safetensors *file,
                                float *out)
 {
-    const struct safetensors_entry *entry = safetensors_find(file, value->name);
+    const struct safetensors_entry *entry = names_find(file, value->name);
     const struct shape saved = graph_saved_shape(value);
     const enum layout layout = value->is_turned ? LAYOUT_PLAIN : value->layout;
 

@@ -55,11 +55,11 @@ static void update_stretch(const struct exec *exec, int b, const float *gradient
 /* Asks for what the update of [at, at + count) will write: other lanes have read it since. */
 static void fetch_for_update(const struct exec *exec, size_t at, size_t count)
 {
-    for (size_t i = at; i < at + count; i += 16) {
-        __builtin_prefetch(exec->param + i, 1, 2);
-        for (int k = 0; k < exec->n_states; k++)
-            __builtin_prefetch(exec->state[k] + i, 1, 2);
-    }
+    float *vectors[1 + KERNEL_STATES] = { exec->param };
+
+    for (int k = 0; k < exec->n_states; k++)
+        vectors[1 + k] = exec->state[k];
+    kernel_fetch_to_write(vectors, 1 + exec->n_states, at, count);
 }
 
 /* Asks for all lanes' gradients of [at, at + count). */

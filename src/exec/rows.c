@@ -194,17 +194,6 @@ size_t rows_scratch(const struct exec *exec)
     return most == 0 ? 0 : TREE_DEPTH * most * sizeof(float) + shards * ROOM_BYTES;
 }
 
-/* Asks for a row of the table and of its state: other lanes have read it since. */
-static void fetch_row(const struct exec *exec, size_t at, size_t width)
-{
-    for (size_t i = at; i < at + width; i += LINE)
-        __builtin_prefetch(exec->param + i, 1, 2);
-    for (int k = 0; k < exec->n_states; k++) {
-        for (size_t i = at; i < at + width; i += LINE)
-            __builtin_prefetch(exec->state[k] + i, 1, 2);
-    }
-}
-
 /* Levels above the leaves at which two shards come together. */
 static int meeting(int64_t a, int64_t b)
 {
@@ -239,6 +228,25 @@ static float *push(struct sums *sums, int64_t shard)
     return sums->data + (size_t)sums->count++ * sums->floats;
 }
 
+/* A table and its state, which a row of has the same place in. */
+struct table {
+    float *vectors[1 + KERNEL_STATES];
+    int n_vectors;
+    size_t width;
+};
+
+static struct table table_of(const struct exec *exec, int b)
+{
+    const size_t begin = (size_t)exec->buckets.begin[b];
+    struct table table = { .vectors = { exec->param + begin },
+                           .n_vectors = 1 + exec->n_states,
+                           .width = (size_t)exec->row_sums[b].width };
+
+    for (int i = 0; i < exec->n_states; i++)
+        table.vectors[1 + i] = exec->state[i] + begin;
+    return table;
+}
+
 /* Rows of the table that were asked for lately: several lists have an id. */
 enum { NOTES = 256 };
 struct fetched {
@@ -246,29 +254,30 @@ struct fetched {
 };
 
 /* The end of the pairs of the first one's id. Asks for rows of the table on the way. */
-static const struct pair *run_end(const struct exec *exec, size_t table, size_t width,
-                                  const struct cursor *cursor, struct fetched *fetched)
+static const struct pair *run_end(const struct table *table, const struct cursor *cursor,
+                                  struct fetched *fetched)
 {
     const struct pair *pair = cursor->next;
     const int32_t id = pair->id;
 
     for (; pair < cursor->end && pair->id == id; pair++) {
         const struct pair *ahead = pair + FETCH_AHEAD;
-        if (ahead < cursor->end && fetched->id[ahead->id % NOTES] != ahead->id) {
-            fetched->id[ahead->id % NOTES] = ahead->id;
-            fetch_row(exec, table + (size_t)ahead->id * width, width);
+        if (ahead < cursor->end && fetched->id[(uint32_t)ahead->id % NOTES] != ahead->id) {
+            fetched->id[(uint32_t)ahead->id % NOTES] = ahead->id;
+            kernel_fetch_to_write(table->vectors, table->n_vectors,
+                                  (size_t)ahead->id * table->width, table->width);
         }
     }
     return pair;
 }
 
 /* The rows of dy of this id in one shard's list, which goes on behind them. */
-static struct kernel_row_list take_run(const struct exec *exec, size_t table, size_t width,
-                                       struct cursor *cursor, struct fetched *fetched)
+static struct kernel_row_list take_run(const struct table *table, struct cursor *cursor,
+                                       struct fetched *fetched)
 {
     const struct pair *begin = cursor->next;
 
-    cursor->next = run_end(exec, table, width, cursor, fetched);
+    cursor->next = run_end(table, cursor, fetched);
     return (struct kernel_row_list){ .table = cursor->dy,
                                      .number = &begin->row,
                                      .count = (size_t)(cursor->next - begin),
@@ -296,7 +305,7 @@ static void walk(const struct work *work, const struct room *room, struct sums *
     const struct exec *exec = work->lane->exec;
     const struct update *update = &exec->updates[work->bucket];
     const int64_t shards = exec->config.shards;
-    const size_t table = (size_t)exec->buckets.begin[work->bucket], width = sums->width;
+    const struct table table = table_of(exec, work->bucket);
     struct fetched fetched;
 
     memset(&fetched, -1, sizeof fetched);
@@ -313,16 +322,16 @@ static void walk(const struct work *work, const struct room *room, struct sums *
             struct cursor *cursor = &room->cursors[v];
             if (room->heads[v] != id)
                 continue;
-            room->lists[count] = take_run(exec, table, width, cursor, &fetched);
+            room->lists[count] = take_run(&table, cursor, &fetched);
             room->shards[count++] = v;
             room->heads[v] = cursor->next < cursor->end ? cursor->next->id : INT32_MAX;
         }
         sum_lists(room->lists, room->shards, count, sums);
-        const size_t at = table + (size_t)id * width;
+        const size_t at = (size_t)id * table.width;
         for (int i = 0; i < exec->n_states; i++)
-            state[i] = exec->state[i] + at;
-        update->kernel->run(exec->param + at, sums->data, state, width, &update->attrs,
-                            work->numbers);
+            state[i] = table.vectors[1 + i] + at;
+        update->kernel->run(table.vectors[0] + at, sums->data, state, table.width,
+                            &update->attrs, work->numbers);
     }
 }
 

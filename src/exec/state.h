@@ -93,6 +93,7 @@ struct lane {
     int next_gather;         /* gathers below this have met in this step */
     void *eval_x;            /* EVAL_ROWS samples: their parts as source.h has them */
     int32_t *eval_x2, *eval_y;
+    size_t eval_bytes[SOURCE_PARTS]; /* of a sample, in these */
     struct times times;
     enum status status;
     char failure[256];

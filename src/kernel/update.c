@@ -66,6 +66,11 @@ void kernel_sum_rows(const struct kernel_row_list *lists, int n_lists, size_t wi
     code()->sum_rows(lists, n_lists, width, out);
 }
 
+void kernel_fetch_to_write(float *const *vectors, int n_vectors, size_t at, size_t count)
+{
+    code()->fetch_to_write(vectors, n_vectors, at, count);
+}
+
 double kernel_sum_squares(const float *data, size_t count)
 {
     return code()->sum_squares(data, count);

@@ -60,6 +60,9 @@ struct kernel_row_list {
 void kernel_sum_rows(const struct kernel_row_list *lists, int n_lists, size_t width,
                      float *out);
 
+/* Asks for elements [at, at + count) of some vectors, which are about to be written. */
+void kernel_fetch_to_write(float *const *vectors, int n_vectors, size_t at, size_t count);
+
 /* out[i] = a[i] + b[i]; out may be a or b. */
 void kernel_add(float *out, const float *a, const float *b, size_t count);
 /* Sum of squares in double of data[0..count), by a fixed order of additions. */

@@ -8,7 +8,7 @@
 struct expected {
     const char *model;
     int64_t parameters;
-    double flops; /* forward, one sample, linear and convolution alone */
+    double flops; /* forward, one sample, linear, convolution and embedding alone */
     const char *names[20];
 };
 
@@ -23,6 +23,10 @@ static const struct expected zoo[] = {
       2.0 * (784.0 * 32 * 9 + 196.0 * 64 * 288 + 3136 * 128 + 1280),
       { "conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "fc1.weight", "fc1.bias",
         "fc2.weight", "fc2.bias" } },
+    { "nbow",
+      25000 * 100 + 200 + 2,
+      256.0 * 100 + 2.0 * 200,
+      { "embedding.weight", "fc.weight", "fc.bias" } },
     { "seq2seq",
       (8000 + 6000) * 256 + 2 * (2048 * (256 + 512 + 2) + 2048 * (512 + 512 + 2)) +
           6000 * (512 + 1),

@@ -101,6 +101,52 @@ static void test_mirroring_adds_collectives_and_nothing_else(void)
     graph_destroy(mirrored);
 }
 
+/* The node of an op that a graph has once. */
+static const struct node *only(const struct graph *graph, const struct op *op)
+{
+    const struct node *found = NULL;
+
+    CHECK_INT(1, count_op(graph, op));
+    for (int n = 0; n < graph_node_count(graph); n++)
+        found = graph_node(graph, n)->op == op ? graph_node(graph, n) : found;
+    return found;
+}
+
+static void test_a_table_has_a_gradient_of_rows_and_a_bucket_of_its_own(void)
+{
+    struct graph *single = graph_after("nbow", "single", 1, 0);
+    struct graph *mirrored = graph_after("nbow", "mirrored", 2, 0);
+    const struct value *table = graph_find_value(single, "embedding.weight");
+
+    CHECK_INT(2, pass_bucket_count(single));
+    CHECK_INT(shape_count(&table->shape), shape_count(&table->flat->shape));
+    CHECK_INT(0, count_op(single, &op_embedding_grad));
+    const struct node *sum = only(single, &op_row_sum);
+    CHECK(sum->out[0]->form == VALUE_ROWS);
+    CHECK(sum->in[0]->maker == only(single, &op_rows_sort));
+    CHECK(sum->in[2]->maker == only(single, &op_embedding_mean_grad));
+    CHECK_INT(1, sum->in[0]->maker->attrs.by_sample);
+
+    /* Ids and dy go to every rank. */
+    sum = only(mirrored, &op_row_sum);
+    for (int i = 0; i < 3; i++) {
+        CHECK(sum->in[i]->maker->op == &op_all_gather);
+        CHECK(sum->in[i]->dtype == sum->in[i]->maker->in[0]->dtype);
+    }
+    CHECK(only(mirrored, &op_reduce_scatter)->attrs.bucket != sum->attrs.bucket);
+    graph_destroy(single);
+    graph_destroy(mirrored);
+}
+
+static void test_clipping_needs_gradients_of_all_rows(void)
+{
+    struct graph *graph = graph_after("nbow", "single", 1, 1);
+
+    CHECK_INT(1, count_op(graph, &op_embedding_grad));
+    CHECK_INT(0, count_op(graph, &op_row_sum) + count_op(graph, &op_rows_sort));
+    graph_destroy(graph);
+}
+
 static void test_clipping_looks_at_every_bucket(void)
 {
     struct graph *graph = graph_after("mlp", "mirrored", 2, 1.5F);
@@ -324,6 +370,10 @@ const struct test tests[] = {
       .run = test_a_single_step_has_one_update_a_bucket },
     { .name = "mirroring adds collectives and nothing else",
       .run = test_mirroring_adds_collectives_and_nothing_else },
+    { .name = "a table has a gradient of rows and a bucket of its own",
+      .run = test_a_table_has_a_gradient_of_rows_and_a_bucket_of_its_own },
+    { .name = "clipping needs gradients of all rows",
+      .run = test_clipping_needs_gradients_of_all_rows },
     { .name = "clipping looks at every bucket", .run = test_clipping_looks_at_every_bucket },
     { .name = "a batch that does not divide is refused",
       .run = test_a_batch_that_does_not_divide_is_refused },

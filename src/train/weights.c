@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/mem.h"
+#include "exec/names.h"
 
 struct weights_copy {
     struct arena *arena;                           /* names */
@@ -127,27 +128,18 @@ static const struct value *find_saved(const struct graph *graph, const char *nam
     return NULL;
 }
 
-/* PyTorch saves how often a batch norm's averages were updated, which nothing here needs. */
-static bool is_count(const char *name)
-{
-    static const char end[] = ".num_batches_tracked";
-    const size_t length = strlen(name);
-
-    return length >= sizeof end && strcmp(name + length - (sizeof end - 1), end) == 0;
-}
-
 enum status weights_check(const struct graph *graph, const struct safetensors *file)
 {
     for (int i = 0; i < graph_value_count(graph); i++) {
         const struct value *value = graph_value(graph, i);
         if (is_saved(value))
-            TRY(check_entry(safetensors_find(file, value->name), value->name, value));
+            TRY(check_entry(names_find(file, value->name), value->name, value));
     }
     for (size_t i = 0; i < safetensors_count(file); i++) {
-        const char *name = safetensors_at(file, i)->name;
-        if (!find_saved(graph, name) && !is_count(name))
-            return FAIL(STATUS_MISMATCH, "tensor %s is of another model: %s has none", name,
-                        graph_name(graph));
+        const struct safetensors_entry *entry = safetensors_at(file, i);
+        if (!find_saved(graph, names_bare(entry->name)) && !names_is_spare(file, entry))
+            return FAIL(STATUS_MISMATCH, "tensor %s is of another model: %s has none",
+                        entry->name, graph_name(graph));
     }
     return STATUS_OK;
 }
@@ -157,7 +149,7 @@ enum status weights_load(struct exec *exec, const struct safetensors *weights,
 {
     for (int i = 0; i < exec_param_count(exec); i++) {
         const struct value *value = exec_param(exec, i);
-        const struct safetensors_entry *entry = safetensors_find(weights, value->name);
+        const struct safetensors_entry *entry = names_find(weights, value->name);
 
         TRY(check_entry(entry, value->name, value));
         exec_set(exec, i, -1, entry->data);

@@ -16,7 +16,7 @@ MUST_CHECK enum status weights_copy_save(const struct weights_copy *copy, const 
 void weights_copy_destroy(struct weights_copy *copy); /* NULL is allowed */
 
 /* Does the file hold every parameter and running average of the graph, with its shape, as f32, and
- * nothing else but PyTorch's NAME.num_batches_tracked? The text names the first that is not so. */
+ * nothing else but what says nothing (exec/names.h)? The text names the first that is not so. */
 MUST_CHECK enum status weights_check(const struct graph *graph, const struct safetensors *file);
 /* Loads what weights_check accepted; optimizer state too if `optimizer` is not NULL. On one rank;
  * settle afterwards. */

@@ -2,6 +2,7 @@
 """Text classifiers in PyTorch on the documents of corpus.py: losses of 20 steps of SGD with momentum, with
 dense updates and with such that leave rows of the embedding alone which do not occur, and the gradients of
 the first step. README.md says what is in text.json. Not a program; make_goldens.py uses it."""
+import functools
 import sys
 from typing import NamedTuple
 
@@ -24,7 +25,8 @@ class Run(NamedTuple):
 
 
 RUNS = (Run("nbow", 0.5), Run("textcnn", 0.05))
-MODELS = {"nbow": models.NBoW, "textcnn": models.TextCNN}
+MODELS = {"nbow": functools.partial(models.NBoW, padded=True),
+          "textcnn": functools.partial(models.TextCNN, padded=True)}
 
 
 def batches():

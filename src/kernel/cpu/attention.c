@@ -10,8 +10,8 @@
  *             dQ = dS K;  dK += dS^T Q;  dV += P^T dy
  *
  * S is (BLOCK, T): no matrix of all pairs is in memory, and as a row of S is whole, its largest is
- * known before any exponential is made. Queries are multiplied by 1/sqrt(D/H) when they are laid
- * together, keys for dQ too. Causal: rows of a tile stop at the tile's last token, so half of the
+ * known before any exponential is made. The factor 1/sqrt(D/H) is in the queries when they are laid
+ * together; backward its root is in queries, keys and their gradients. Causal: rows of a tile stop at the tile's last token, so half of the
  * products are left out.
  *
  * A head of a sequence is a task of the pool, which computes it wholly: bits depend on nothing else.
@@ -194,13 +194,13 @@ static void add_to_keys(const struct plan *plan, int first, int n_rows, const fl
     }
 }
 
-/* rows (tokens, size), `step` apart, transposed in panels. */
-static void lay_panels(const struct plan *plan, const float *rows, int64_t step, float *panels)
+/* rows (tokens, padded) transposed in panels. */
+static void lay_panels(const struct plan *plan, const float *rows, float *panels)
 {
     for (int key = 0; key < plan->tokens; key += plan->panel)
-        plan->tile->transpose(rows + key * step, step, min_of(plan->panel, plan->tokens - key),
-                              plan->size, panels + (ptrdiff_t)key * plan->size, plan->panel,
-                              true);
+        plan->tile->transpose(rows + (ptrdiff_t)key * plan->padded, plan->padded,
+                              min_of(plan->panel, plan->tokens - key), plan->size,
+                              panels + (ptrdiff_t)key * plan->size, plan->panel, true);
 }
 
 static void lay_rows(const struct plan *plan, const float *rows, int64_t step, int n,
@@ -293,7 +293,8 @@ static void forward_head(const struct plan *plan, const struct head *head, float
     float *queries = values + rows_floats(plan), *out = queries + block_floats(plan);
     float *scores = out + block_floats(plan);
 
-    lay_panels(plan, head->k, head->step, panels);
+    lay_rows(plan, head->k, head->step, plan->tokens, 1, values); /* their place for a while */
+    lay_panels(plan, values, panels);
     lay_rows(plan, head->v, head->step, plan->tokens, 1, values);
     for (int first = 0; first < plan->tokens; first += BLOCK) {
         const int n = min_of(BLOCK, plan->tokens - first);
@@ -365,40 +366,42 @@ struct given {
 static void backward_head(const struct plan *plan, const struct head *head,
                           const struct given *given, float *scratch)
 {
-    const float factor = 1 / sqrtf((float)plan->size);
+    const float factor = sqrtf(1 / sqrtf((float)plan->size)); /* queries and keys, half each */
     const size_t rows = rows_floats(plan), block = block_floats(plan);
     float *key_panels = scratch, *value_panels = key_panels + rows;
     float *keys = value_panels + rows, *dk = keys + rows, *dv = dk + rows;
     float *queries = dv + rows, *dy = queries + block, *dq = dy + block;
     float *scores = dq + block, *ds = scores + scores_floats(plan);
 
-    lay_panels(plan, head->k, head->step, key_panels);
-    lay_panels(plan, head->v, head->step, value_panels);
     lay_rows(plan, head->k, head->step, plan->tokens, factor, keys);
+    lay_panels(plan, keys, key_panels);
+    lay_rows(plan, head->v, head->step, plan->tokens, 1, dv); /* their place for a while */
+    lay_panels(plan, dv, value_panels);
     for (int first = 0; first < plan->tokens; first += BLOCK) {
         const int n = min_of(BLOCK, plan->tokens - first);
+        float delta[BLOCK];
 
         lay_rows(plan, head->q + first * head->step, head->step, n, factor, queries);
         lay_rows(plan, given->dy + first * plan->width, plan->width, n, 1, dy);
         multiply_panels(plan, first, n, queries, key_panels, scores);
         multiply_panels(plan, first, n, dy, value_panels, ds);
+        plan->rows->dots(dy, plan->padded, given->y + first * plan->width, plan->width, n,
+                         plan->size, delta);
         for (int i = 0; i < n; i++) {
-            const int64_t at = (first + i) * plan->width;
             const ptrdiff_t row = (ptrdiff_t)i * plan->keys;
             plan->rows->weights(scores + row, ds + row, head->ids,
                                 plan->causal ? first + i + 1 : plan->tokens,
                                 limit_of(plan, first + i / ROWS * ROWS),
-                                given->lse[(int64_t)(first + i) * plan->heads],
-                                plan->rows->dot(given->dy + at, given->y + at, plan->size));
+                                given->lse[(int64_t)(first + i) * plan->heads], delta[i]);
         }
         multiply_keys(plan, first, n, ds, keys, dq);
-        plan->rows->scale(dq, plan->padded, n, plan->size, 1, given->dq + first * head->step,
-                          head->step, plan->size);
+        plan->rows->scale(dq, plan->padded, n, plan->size, factor,
+                          given->dq + first * head->step, head->step, plan->size);
         add_to_keys(plan, first, n, scores, dy, dv);
         add_to_keys(plan, first, n, ds, queries, dk);
     }
-    plan->rows->scale(dk, plan->padded, plan->tokens, plan->size, 1, given->dq + plan->width,
-                      head->step, plan->size);
+    plan->rows->scale(dk, plan->padded, plan->tokens, plan->size, factor,
+                      given->dq + plan->width, head->step, plan->size);
     plan->rows->scale(dv, plan->padded, plan->tokens, plan->size, 1,
                       given->dq + 2 * plan->width, head->step, plan->size);
 }

@@ -22,7 +22,9 @@ struct attention_isa {
      * where the id is negative and from n up to `end`. */
     void (*weights)(float *scores, float *dp, const int32_t *ids, int n, int end, float lse,
                     float delta);
-    float (*dot)(const float *a, const float *b, int n);
+    /* out[i] = the sum of a[i][j] * b[i][j] over j below n */
+    void (*dots)(const float *a, ptrdiff_t a_step, const float *b, ptrdiff_t b_step, int n_rows,
+                 int n, float *out);
 };
 
 extern const struct attention_isa attention_avx2;

@@ -25,6 +25,23 @@ INLINE vec load_last(const float *from, bool full, vec_part part)
     return full ? vec_load(from) : vec_load_part(from, part);
 }
 
+enum { FETCH_STEPS = 8 };
+
+/* Asks for the lines of a row of C, if there are still some to ask for, and returns the step at
+ * which to come again: all at once would keep those of B waiting. */
+INLINE ptrdiff_t fetch_row(const struct tile *tile, const int n_rows, const int n_vecs,
+                           int *fetched, ptrdiff_t t)
+{
+    if (*fetched == n_rows)
+        return tile->depth;
+    const float *c = tile->c[(*fetched)++];
+#pragma GCC unroll 16
+    for (int j = 0; j < n_vecs; j++)
+        __builtin_prefetch(c + j * LANES, 1, 3);
+    __builtin_prefetch(c + n_vecs * LANES - 1, 1, 3);
+    return tile->depth - t < FETCH_STEPS ? tile->depth : t + FETCH_STEPS;
+}
+
 INLINE struct acc multiply_rows(const struct tile *tile, const int n_rows, const int n_vecs,
                                 const bool full)
 {
@@ -32,6 +49,7 @@ INLINE struct acc multiply_rows(const struct tile *tile, const int n_rows, const
     const vec_part part = vec_first(tile->last);
     const float *b = tile->b;
     const ptrdiff_t b_step = tile->b_step, depth = tile->depth;
+    int fetched = tile->fetch ? 0 : n_rows;
 
 #pragma GCC unroll 16
     for (int i = 0; i < n_rows; i++) {
@@ -46,22 +64,31 @@ INLINE struct acc multiply_rows(const struct tile *tile, const int n_rows, const
 #pragma GCC unroll 16
         for (int i = 0; i < n_rows; i++)
             a[i] = tile->a[i] + offset;
-        for (ptrdiff_t t = 0; t < depth; t++) {
-            vec bv[TILE_VECS];
-
+        for (ptrdiff_t t = 0, end; t < depth; t = end) {
+            end = fetch_row(tile, n_rows, n_vecs, &fetched, t);
+            if (tile->ahead != 0) {
+                end = depth - t < FETCH_STEPS ? depth : t + FETCH_STEPS;
 #pragma GCC unroll 16
-            for (int j = 0; j < n_vecs - 1; j++)
-                bv[j] = vec_load(b + j * LANES);
-            bv[n_vecs - 1] = load_last(b + (n_vecs - 1) * LANES, full, part);
-#pragma GCC unroll 16
-            for (int i = 0; i < n_rows; i++) {
-                const vec av = vec_set(a[i][t]);
-
-#pragma GCC unroll 16
-                for (int j = 0; j < n_vecs; j++)
-                    acc.v[i][j] = vec_fma(av, bv[j], acc.v[i][j]);
+                for (int i = 0; i < n_rows; i++)
+                    __builtin_prefetch(a[i] + tile->ahead + t, 0, 2);
             }
-            b += b_step;
+            for (; t < end; t++) {
+                vec bv[TILE_VECS];
+
+#pragma GCC unroll 16
+                for (int j = 0; j < n_vecs - 1; j++)
+                    bv[j] = vec_load(b + j * LANES);
+                bv[n_vecs - 1] = load_last(b + (n_vecs - 1) * LANES, full, part);
+#pragma GCC unroll 16
+                for (int i = 0; i < n_rows; i++) {
+                    const vec av = vec_set(a[i][t]);
+
+#pragma GCC unroll 16
+                    for (int j = 0; j < n_vecs; j++)
+                        acc.v[i][j] = vec_fma(av, bv[j], acc.v[i][j]);
+                }
+                b += b_step;
+            }
         }
     }
     return acc;
@@ -74,6 +101,7 @@ INLINE struct acc multiply_columns(const struct tile *tile, const int n_rows, co
     const vec_part part = vec_first(tile->last);
     const float *b = tile->b;
     const ptrdiff_t a_step = tile->a_step, b_step = tile->b_step;
+    int fetched = tile->fetch ? 0 : n_rows;
 
 #pragma GCC unroll 16
     for (int i = 0; i < n_rows; i++) {
@@ -84,23 +112,26 @@ INLINE struct acc multiply_columns(const struct tile *tile, const int n_rows, co
     for (int s = 0; s < tile->n_segments; s++) {
         const float *a = tile->a[0] + tile->segment[s];
 
-        for (int t = 0; t < tile->depth; t++) {
-            vec bv[TILE_VECS];
+        for (ptrdiff_t t = 0, end; t < tile->depth; t = end) {
+            end = fetch_row(tile, n_rows, n_vecs, &fetched, t);
+            for (; t < end; t++) {
+                vec bv[TILE_VECS];
 
 #pragma GCC unroll 16
-            for (int j = 0; j < n_vecs - 1; j++)
-                bv[j] = vec_load(b + j * LANES);
-            bv[n_vecs - 1] = load_last(b + (n_vecs - 1) * LANES, full, part);
+                for (int j = 0; j < n_vecs - 1; j++)
+                    bv[j] = vec_load(b + j * LANES);
+                bv[n_vecs - 1] = load_last(b + (n_vecs - 1) * LANES, full, part);
 #pragma GCC unroll 16
-            for (int i = 0; i < n_rows; i++) {
-                const vec av = vec_set(a[i]);
+                for (int i = 0; i < n_rows; i++) {
+                    const vec av = vec_set(a[i]);
 
 #pragma GCC unroll 16
-                for (int j = 0; j < n_vecs; j++)
-                    acc.v[i][j] = vec_fma(av, bv[j], acc.v[i][j]);
+                    for (int j = 0; j < n_vecs; j++)
+                        acc.v[i][j] = vec_fma(av, bv[j], acc.v[i][j]);
+                }
+                a += a_step;
+                b += b_step;
             }
-            a += a_step;
-            b += b_step;
         }
     }
     return acc;
@@ -191,24 +222,10 @@ INLINE void reduce_windows(const struct acc *acc, const struct tile *tile,
     }
 }
 
-INLINE void fetch(const struct tile *tile, const int n_rows, const int n_vecs)
-{
-    if (!tile->fetch)
-        return;
-#pragma GCC unroll 16
-    for (int i = 0; i < n_rows; i++) {
-#pragma GCC unroll 16
-        for (int j = 0; j < n_vecs; j++)
-            __builtin_prefetch(tile->c[i] + j * LANES, 1, 3);
-        __builtin_prefetch(tile->c[i] + n_vecs * LANES - 1, 1, 3);
-    }
-}
-
 INLINE void rows_tile(const struct tile *tile, const int n_rows, const int n_vecs)
 {
     struct acc acc;
 
-    fetch(tile, n_rows, n_vecs);
     if (tile->b_full)
         acc = multiply_rows(tile, n_rows, n_vecs, true);
     else
@@ -221,7 +238,6 @@ INLINE void columns_tile(const struct tile *tile, const int n_rows, const int n_
 {
     struct acc acc;
 
-    fetch(tile, n_rows, n_vecs);
     if (tile->b_full)
         acc = multiply_columns(tile, n_rows, n_vecs, true);
     else

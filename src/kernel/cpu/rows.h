@@ -53,6 +53,7 @@ struct kernel_update_code {
     kernel_update_fn *sgd, *adam, *average;
     void (*add)(float *out, const float *a, const float *b, size_t count);
     double (*sum_squares)(const float *data, size_t count);
+    void (*fetch_to_write)(float *const *vectors, int n_vectors, size_t at, size_t count);
     void (*sum_rows)(const struct kernel_row_list *lists, int n_lists, size_t width,
                      float *out);
 };
@@ -70,8 +71,9 @@ extern const struct kernel kernel_depthwise_rows[];   /* a group a channel */
 extern const struct kernel kernel_conv_matrix_rows[]; /* 1x1, and the whole image */
 extern const struct kernel kernel_conv_grey_rows[];   /* 3x3 over one channel */
 extern const struct kernel kernel_conv_transpose_rows[];
-extern const struct kernel kernel_conv1d_rows[];    /* along sequences */
 extern const struct kernel kernel_recurrent_rows[]; /* LSTM and GRU over sequences */
+extern const struct kernel kernel_attend_rows[];    /* LSTM that attends to a source */
+extern const struct kernel kernel_conv1d_rows[];    /* along sequences */
 extern const struct kernel kernel_onednn_rows[];
 extern const struct kernel kernel_openblas_rows[];
 
