@@ -45,7 +45,7 @@ struct value *build_conv1d(struct graph *graph, const char *name, struct value *
                            int64_t filters, int kernel);
 /* (N, T, C) -> (N, C): the largest along T. */
 struct value *build_max_over_time(struct graph *graph, const char *name, struct value *x);
-/* Up to GRAPH_IN values side by side, along their last extent. */
+/* Up to eight values side by side, along their last extent. */
 struct value *build_concat(struct graph *graph, const char *name, struct value *const *parts,
                            int count);
 struct value *build_relu(struct graph *graph, const char *name, struct value *x);

@@ -530,7 +530,7 @@ static void say_columns(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         say(text, " %dx%d extent %dx%d", m, n, first, between(rng, 1, n - first));
         return;
     }
-    for (int i = between(rng, 1, KERNEL_IN); i > 0; i--)
+    for (int i = between(rng, 1, 8); i > 0; i--)
         say(text, " %dx%d", m, extent(rng, 70));
 }
 
