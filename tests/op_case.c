@@ -506,6 +506,47 @@ static struct node *add_embedding(struct graph *graph, const struct op *op, stru
     return add(graph, op, ids, table, NULL, &attrs);
 }
 
+/* A layer of O units over sequences of H steps. */
+static struct node *add_recurrent(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const int gates = (op == &op_lstm ? 4 : 3) * d.O, states = (op == &op_lstm ? 2 : 1) * d.O;
+    struct value *const in[] = {
+        rows(graph, "gates", shape_3(d.N, d.H, gates)),
+        param(graph, "w", shape_2(gates, d.O)),
+        param(graph, "b", shape_1(gates)),
+        graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H)),
+        chance(rng) ? rows(graph, "state", shape_2(d.N, states)) : NULL,
+    };
+
+    return graph_add(graph, op, "case", in, 5, NULL);
+}
+
+static struct node *add_recurrent_grad(struct graph *graph, const struct op *op,
+                                       struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const bool is_lstm = op == &op_lstm_grad, with_y = chance(rng);
+    const int gates = (is_lstm ? 4 : 3) * d.O, states = (is_lstm ? 2 : 1) * d.O;
+    const struct shape y = shape_3(d.N, d.H, d.O);
+    const struct attrs attrs = { .with_state = chance(rng) };
+    struct value *in[GRAPH_IN] = {
+        rows(graph, "acts", shape_3(d.N, d.H, gates)),
+        param(graph, "w", shape_2(gates, d.O)),
+        graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H)),
+        rows(graph, "kept", y),
+    };
+    int n = 4;
+
+    if (!is_lstm)
+        in[n++] = rows(graph, "before", y);
+    if (with_y)
+        in[n++] = rows(graph, "dy", y);
+    if (!with_y || chance(rng))
+        in[n++] = rows(graph, "dlast", shape_2(d.N, states));
+    return graph_add(graph, op, "case", in, n, &attrs);
+}
+
 /* conv1d or conv1d_max; at times the window is longer than the sequence. */
 static struct node *add_conv1d(struct graph *graph, const struct op *op, struct rng *rng)
 {
@@ -583,45 +624,48 @@ static struct node *add_columns(struct graph *graph, const struct op *op, struct
                NULL, &attrs);
 }
 
-/* A layer of O units over sequences of H steps. */
-static struct node *add_recurrent(struct graph *graph, const struct op *op, struct rng *rng)
+/* A layer of O units that attends to sources of W places, with keys of C numbers. */
+static struct node *add_attend(struct graph *graph, const struct op *op, struct rng *rng)
 {
     const struct draw d = draw(rng);
-    const int gates = (op == &op_lstm ? 4 : 3) * d.O, states = (op == &op_lstm ? 2 : 1) * d.O;
-    struct value *const in[] = {
-        rows(graph, "gates", shape_3(d.N, d.H, gates)),
-        param(graph, "w", shape_2(gates, d.O)),
-        param(graph, "b", shape_1(gates)),
-        graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H)),
-        chance(rng) ? rows(graph, "state", shape_2(d.N, states)) : NULL,
-    };
-
-    return graph_add(graph, op, "case", in, 5, NULL);
-}
-
-static struct node *add_recurrent_grad(struct graph *graph, const struct op *op,
-                                       struct rng *rng)
-{
-    const struct draw d = draw(rng);
-    const bool is_lstm = op == &op_lstm_grad, with_y = chance(rng);
-    const int gates = (is_lstm ? 4 : 3) * d.O, states = (is_lstm ? 2 : 1) * d.O;
+    const int gates = 4 * d.O, memory = between(rng, 1, 5);
     const struct shape y = shape_3(d.N, d.H, d.O);
-    const struct attrs attrs = { .with_state = chance(rng) };
-    struct value *in[GRAPH_IN] = {
-        rows(graph, "acts", shape_3(d.N, d.H, gates)),
-        param(graph, "w", shape_2(gates, d.O)),
-        graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H)),
-        rows(graph, "kept", y),
-    };
-    int n = 4;
+    struct value *all = rows(graph, "gates", shape_3(d.N, d.H, gates));
+    struct value *ids = graph_input(graph, "ids", DTYPE_I32, shape_2(d.N, d.H));
+    struct value *weight = param(graph, "w", shape_2(gates, d.O));
+    struct value *context = param(graph, "context", shape_2(gates, memory));
+    struct value *query = param(graph, "query", shape_2(d.C, d.O));
+    struct value *score = param(graph, "score", shape_1(d.C));
+    struct value *keys = rows(graph, "keys", shape_3(d.N, d.W, d.C));
+    struct value *contents = rows(graph, "memory", shape_3(d.N, d.W, memory));
 
-    if (!is_lstm)
-        in[n++] = rows(graph, "before", y);
-    if (with_y)
-        in[n++] = rows(graph, "dy", y);
-    if (!with_y || chance(rng))
-        in[n++] = rows(graph, "dlast", shape_2(d.N, states));
-    return graph_add(graph, op, "case", in, n, &attrs);
+    if (op == &op_lstm_attend_grad) {
+        struct value *const in[] = { all,
+                                     weight,
+                                     ids,
+                                     rows(graph, "kept", y),
+                                     context,
+                                     query,
+                                     score,
+                                     keys,
+                                     contents,
+                                     rows(graph, "queries", shape_3(d.N, d.H, d.C)),
+                                     rows(graph, "weights", shape_3(d.N, d.H, d.W)),
+                                     rows(graph, "dy", y) };
+        return graph_add(graph, op, "case", in, 12, NULL);
+    }
+    struct value *const in[] = { all,
+                                 weight,
+                                 param(graph, "b", shape_1(gates)),
+                                 ids,
+                                 rows(graph, "state", shape_2(d.N, 2 * d.O)),
+                                 context,
+                                 query,
+                                 score,
+                                 keys,
+                                 contents,
+                                 graph_input(graph, "source", DTYPE_I32, shape_2(d.N, d.W)) };
+    return graph_add(graph, op, "case", in, 11, NULL);
 }
 
 static const struct row {
@@ -701,6 +745,8 @@ static const struct row {
     { &op_lstm_grad, add_recurrent_grad },
     { &op_gru, add_recurrent },
     { &op_gru_grad, add_recurrent_grad },
+    { &op_lstm_attend, add_attend },
+    { &op_lstm_attend_grad, add_attend },
     { &op_embedding, add_embedding },
     { &op_embedding_grad, add_embedding },
     { &op_embedding_mean, add_embedding },
@@ -805,7 +851,7 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
                 between(rng, 0, (int)(node->in[1]->shape.dim[1] - node->in[0]->shape.dim[1]));
     } else if (value->dtype == DTYPE_I32 &&
                (node->op == &op_attention || node->op == &op_attention_grad ||
-                row_of(node->op)->add == add_recurrent ||
+                row_of(node->op)->add == add_recurrent || row_of(node->op)->add == add_attend ||
                 row_of(node->op)->add == add_recurrent_grad)) {
         for (int64_t i = 0; i < count; i++) /* some tokens are none */
             ((int32_t *)data)[i] = between(rng, -1, 4);

@@ -5,7 +5,7 @@ ZOO maps a model's name to a function that makes a Case:
   model              the module; its parameters have the names and shapes of tutti's checkpoints
   batch(n, device)   n synthetic samples, as the tuple that loss takes after the model
   loss(model, ...)   the scalar that training minimizes
-  tokens_per_sample  1 for images
+  tokens_per_sample  1 for images and documents
 OPTIMIZER names the optimizer of the models that are not trained with SGD.
 """
 from typing import Callable, NamedTuple
@@ -229,6 +229,126 @@ def mean_squares(model, images, targets):
     return F.mse_loss(model(images), targets)
 
 
+class NBoW(nn.Module):
+    """The mean of a text's words, one linear layer. With `padded`, places with an id below 0 are left
+    out; without, there are none, which is faster."""
+
+    def __init__(self, vocab=25000, dim=100, classes=2, padded=False):
+        super().__init__()
+        self.padded = padded
+        self.embedding = nn.Embedding(vocab, dim)
+        self.fc = nn.Linear(dim, classes)
+
+    def forward(self, ids):
+        if not self.padded:
+            return self.fc(self.embedding(ids).mean(1))
+        there = (ids >= 0).unsqueeze(2)
+        words = self.embedding(ids.clamp(min=0)) * there
+        return self.fc(words.sum(1) / there.sum(1))
+
+
+class TextCNN(nn.Module):
+    """Filters over 3, 4 and 5 words, the largest of each along the text, one linear layer. With
+    `padded`, an id below 0 is a row of zeros."""
+
+    def __init__(self, vocab=25000, dim=100, filters=100, sizes=(3, 4, 5), classes=2, dropout=0.25,
+                 padded=False):
+        super().__init__()
+        self.padded = padded
+        self.embedding = nn.Embedding(vocab, dim)
+        self.convs = nn.ModuleList(nn.Conv1d(dim, filters, k) for k in sizes)
+        self.fc = nn.Linear(filters * len(sizes), classes)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids):
+        words = self.embedding(ids.clamp(min=0)) if self.padded else self.embedding(ids)
+        if self.padded:
+            words = words * (ids >= 0).unsqueeze(2)
+        x = self.dropout(words).transpose(1, 2)
+        found = [F.relu(conv(x)).amax(2) for conv in self.convs]
+        return self.fc(self.dropout(torch.cat(found, 1)))
+
+
+class Seq2Seq(nn.Module):
+    """Two LSTMs of two layers: the first reads a sentence, the second begins with its states and, given
+    the translation so far, says the next word."""
+
+    def __init__(self, source=8000, target=6000, width=256, hidden=512, layers=2, dropout=0.5):
+        super().__init__()
+        self.encoder_embedding = nn.Embedding(source, width)
+        self.decoder_embedding = nn.Embedding(target, width)
+        options = dict(num_layers=layers, dropout=dropout, batch_first=True)
+        self.encoder = nn.LSTM(width, hidden, **options)
+        self.decoder = nn.LSTM(width, hidden, **options)
+        self.fc = nn.Linear(hidden, target)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, source, target):
+        _, state = self.encoder(self.dropout(self.encoder_embedding(source)))
+        words, _ = self.decoder(self.dropout(self.decoder_embedding(target)), state)
+        return self.fc(words)
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.c_fc, self.c_out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        n, t, width = x.shape
+        parts = self.c_attn(self.ln_1(x)).view(n, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        seen = F.scaled_dot_product_attention(*parts, is_causal=True)
+        x = x + self.c_proj(seen.transpose(1, 2).reshape(n, t, width))
+        return x + self.c_out(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
+
+
+class GPT(nn.Module):
+    """GPT-2 without dropout; the head is the table of words."""
+
+    SIZES = {"char": (6, 6, 384), "124m": (12, 12, 768), "350m": (24, 16, 1024),
+             "774m": (36, 20, 1280), "1558m": (48, 25, 1600)}
+
+    def __init__(self, size="char", vocab=65, context=256):
+        super().__init__()
+        layers, heads, width = self.SIZES[size]
+        self.wte, self.wpe = nn.Embedding(vocab, width), nn.Embedding(context, width)
+        self.h = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.ln_f = nn.LayerNorm(width)
+        nn.init.normal_(self.wte.weight, std=0.02)
+        nn.init.normal_(self.wpe.weight, std=0.02)
+
+    def forward(self, ids):
+        x = self.wte(ids) + self.wpe.weight[:ids.shape[1]]
+        for block in self.h:
+            x = block(x)
+        return F.linear(self.ln_f(x), self.wte.weight)
+
+
+def translate(model, source, target):
+    said = model(source, target[:, :-1])
+    return F.cross_entropy(said.flatten(0, 1), target[:, 1:].flatten())
+
+
+def next_token(model, ids, following):
+    return F.cross_entropy(model(ids).flatten(0, 1), following.flatten())
+
+
+def tokens(vocabs, length):
+    return lambda n, device="cpu": tuple(torch.randint(0, v, (n, length), device=device) for v in vocabs)
+
+
+def gpt_case(size, vocab, length):
+    return lambda: Case(GPT(size, vocab, length), tokens((vocab, vocab), length), next_token, length)
+
+
+def texts(n, device="cpu", vocab=25000, length=256):
+    return (torch.randint(0, vocab, (n, length), device=device),
+            torch.randint(0, 2, (n,), device=device))
+
+
 def image_case(make, batch=grey_images, loss=cross_entropy):
     return lambda: Case(make(), batch, loss, 1)
 
@@ -242,5 +362,10 @@ ZOO = {
     "resnet18": image_case(ResNet18, colour_images),
     "mobilenet_v2": image_case(MobileNetV2, colour_images),
     "conv_autoencoder": image_case(ConvAutoencoder, grey_pixels, mean_squares),
+    "nbow": image_case(NBoW, texts),
+    "textcnn": image_case(TextCNN, texts),
+    "seq2seq": lambda: Case(Seq2Seq(), tokens((8000, 6000), 25), translate, 50),
+    "gpt": gpt_case("char", 65, 256),
+    "gpt-124m": gpt_case("124m", 50257, 64),
 }
-OPTIMIZER = {}
+OPTIMIZER = {"nbow": "adam", "seq2seq": "adam", "gpt": "adamw", "gpt-124m": "adamw"}

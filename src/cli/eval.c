@@ -16,7 +16,7 @@ static const char *split, *weights, *outputs, *beam;
 
 static const char *const allowed[] = { "data", "threads", "limit", "kernels", "exact", NULL };
 static const struct flag flags[] = {
-    { "split", "test|train", "which samples (test)", NULL, &split },
+    { "split", "NAME", "test, train or, of text, validation (test)", NULL, &split },
     { "weights", "FILE", "evaluate these (safetensors) instead of the checkpoint", NULL,
       &weights },
     { "outputs", "FILE", "write what the model gives for every sample (safetensors)", NULL,
@@ -195,8 +195,9 @@ static enum status read_settings(const struct args *args, struct settings *setti
     TRY(read_run(words[0], settings));
     parse.n_words = parse.n_later = 0;
     TRY(cli_parse(&parse));
-    if (split && strcmp(split, "test") != 0 && strcmp(split, "train") != 0)
-        return FAIL(STATUS_USAGE, "--split %s: test or train", split);
+    if (split && strcmp(split, "test") != 0 && strcmp(split, "train") != 0 &&
+        strcmp(split, "validation") != 0)
+        return FAIL(STATUS_USAGE, "--split %s: test, train or validation", split);
     return STATUS_OK;
 }
 
@@ -227,6 +228,7 @@ static enum status run(const struct args *args)
     const char *of = split ? split : "test";
     const struct train_evaluation evaluation = {
         .split = strcmp(of, "train") == 0 ? DATASET_TRAIN : DATASET_TEST,
+        .validation = strcmp(of, "validation") == 0,
         .weights = weights,
         .outputs = outputs,
         .beam = width,

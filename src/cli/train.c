@@ -55,8 +55,12 @@ static void print_result(const struct job *job, const struct train_result *r)
         printf("top-5 %.2f%%, ", 100 * r->val_top5);
     if (!isnan(r->val_loss))
         printf("test loss %.4f, ", r->val_loss);
-    printf("%lld steps in %.1f s, %s samples/s, %sB\n", (long long)r->steps, r->seconds,
-           cli_human(r->samples_per_s, rate), cli_human((double)r->peak_bytes, bytes));
+    if (!isnan(r->perplexity))
+        printf("perplexity %.2f, ", r->perplexity);
+    const bool tokens = !isnan(r->tokens_per_s);
+    printf("%lld steps in %.1f s, %s %s/s, %sB\n", (long long)r->steps, r->seconds,
+           cli_human(tokens ? r->tokens_per_s : r->samples_per_s, rate),
+           tokens ? "tokens" : "samples", cli_human((double)r->peak_bytes, bytes));
     printf("weights  %s\nreport   %s/report.html\n", r->weights_sha256, r->folder);
 }
 
@@ -81,8 +85,10 @@ static void print_json(const struct train_result *r)
     add_number(&line, "val_accuracy", r->val_accuracy);
     add_number(&line, "val_top5_accuracy", r->val_top5);
     add_number(&line, "val_loss", r->val_loss);
+    add_number(&line, "perplexity", r->perplexity);
     add_number(&line, "seconds", r->seconds);
     add_number(&line, "samples_per_s", r->samples_per_s);
+    add_number(&line, "tokens_per_s", r->tokens_per_s);
     add_number(&line, "first_step_s", r->first_step_s);
     strbuf_printf(&line, ", \"peak_bytes\": %lld}\n", (long long)r->peak_bytes);
     fputs(line.text, stdout);

@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_MOST = UINT16_MAX };
-static const double LONG_SECONDS = 2;
+enum { KEY_MOST = UINT16_MAX, LARGE_BYTES = 16 << 20 };
+static const double LONG_SECONDS = 2; /* of a large text, after which people are told */
 
 /* What a task is made of, and what it needs in a vocabulary. */
 static const struct task {
@@ -215,6 +215,7 @@ static enum status encode(struct text *text)
     const double begin = clock_seconds();
     const struct tokenizer *tokenizer;
     int64_t tokens = 0;
+    size_t bytes = 0;
 
     if (text->config.task == TEXT_PAIRS && !text->vocab[0] != !text->vocab[1])
         return FAIL(STATUS_MISMATCH, "one vocabulary, where source and target have one each");
@@ -222,9 +223,10 @@ static enum status encode(struct text *text)
     for (int side = 0; side < sides; side++) {
         TRY(encode_side(text, tokenizer, side));
         tokens += text->side[side].tokens;
+        bytes += text->data.file[side].length;
     }
     const double seconds = clock_seconds() - begin;
-    log_line(seconds > LONG_SECONDS ? LOG_WARNING : LOG_INFO,
+    log_line(seconds > LONG_SECONDS && bytes > LARGE_BYTES ? LOG_WARNING : LOG_INFO,
              "%s: %" PRId64 " tokens (%s), a vocabulary of %d, in %.1f s", text->folder, tokens,
              tokenizer->name, vocab_size(text->vocab[0]), seconds);
     return STATUS_OK;

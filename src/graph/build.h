@@ -92,19 +92,28 @@ struct value *build_attention(struct graph *graph, const char *name, struct valu
 struct value *build_attention_step(struct graph *graph, const char *name, struct value *qkv,
                                    struct value *cache, struct value *first, int heads);
 
+/* What a decoder attends to: (N, S, E), keys (N, S, A) made of it, and the ids (N, S) of its places,
+ * negative where there is nothing to see. */
+struct build_memory {
+    struct value *contents, *keys, *ids;
+};
 struct build_recurrent {
     int64_t units;
     int layers;
-    float dropout;              /* of what goes from one layer to the next */
-    struct value *const *state; /* of each layer before the first step; NULL: zeros */
+    float dropout;                     /* of what goes from one layer to the next */
+    struct value *const *state;        /* of each layer before the first step; NULL: zeros */
+    const struct build_memory *memory; /* what the first layer attends to, or NULL */
     struct value **last; /* gets each layer's state after the last step; NULL: not wanted */
 };
 /* x (N, T, D) to (N, T, units), the last layer's outputs. Where ids (N, T) are negative a sequence is
  * over: its states stay as they are. A state is (N, 2 * units), h then c. Parameters are PyTorch's
- * NAME.weight_ih_l0, NAME.weight_hh_l0, NAME.bias_ih_l0, NAME.bias_hh_l0 and so on. */
+ * NAME.weight_ih_l0, NAME.weight_hh_l0, NAME.bias_ih_l0, NAME.bias_hh_l0 and so on. A layer that
+ * attends needs a state, and has besides NAME.weight_ch_l0, of the context (the last columns of a
+ * weight_ih that sees it joined to the input), NAME.attention.query.weight and
+ * NAME.attention.score.weight. */
 struct value *build_lstm(struct graph *graph, const char *name, struct value *x,
                          struct value *ids, struct build_recurrent how);
-/* The same; a state is (N, units). */
+/* The same; a state is (N, units), and no layer attends. */
 struct value *build_gru(struct graph *graph, const char *name, struct value *x,
                         struct value *ids, struct build_recurrent how);
 

@@ -141,6 +141,16 @@
  *                       r, z, n; kept is the hidden part of n
  *   gru_grad            acts, w, ids, kept, before, [dy], [dlast (N,H)] -> dgates, dhidden (N,T,3H):
  *                       for the input's part and for the hidden one, [dstate (N,H)]
+ *   lstm_attend         as lstm with a state: gates, w, b, ids, state; w_context (4H,E) IO,
+ *                       w_query (A,H) IO, v (A), keys (N,S,A), memory (N,S,E), source ids i32 (N,S)
+ *                       -> y, last, acts, kept, before as lstm; context (N,T,E), weights (N,T,S),
+ *                       query (N,T,A): before each step, of the h it begins with, query = w_query h,
+ *                       weights = softmax over the places s whose source id is not negative of
+ *                       v . tanh(query + keys_s) (all 0 if there are none), context = sum of
+ *                       weights_s memory_s; w_context context is added to the gates
+ *   lstm_attend_grad    acts, w, ids, kept, w_context, w_query, v, keys, memory, query, weights, dy
+ *                       -> dgates, dstate, dkeys, dmemory, dquery (N,T,A), dv (A); gradients of the
+ *                       weights are those of linear layers, of before, context and before
  *   sgd_update          see kernel/update.h (runs over flat ranges)
  *   adam_update         likewise
  *

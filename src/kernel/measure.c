@@ -147,6 +147,27 @@ static int64_t free_places(const struct kernel_problem *problem)
     return places < 0 ? 1 : places + 1; /* fewer rows than tokens come again and again */
 }
 
+static bool is_recurrent(const struct kernel_problem *problem)
+{
+    return strncmp(problem->op, "lstm", 4) == 0 || strncmp(problem->op, "gru", 3) == 0;
+}
+
+/* Weights, and what gates and attention have let through, so small that a step does not blow up what
+ * rounding has left in the last one. */
+static void fill_recurrent(float *data, const struct kernel_problem *problem, int i)
+{
+    const struct shape *shape = &problem->in[i].shape;
+    const int64_t count = shape_count(shape);
+    const bool is_grad = strstr(problem->op, "_grad") != NULL;
+    const float divisor = problem->in[i].layout == LAYOUT_IO ? (float)shape->dim[1]
+                          : is_grad && i == 0                ? 4
+                          : is_grad && i == 10 ? (float)shape->dim[2] /* weights of places */
+                                               : 1;
+
+    for (int64_t k = 0; k < count; k++)
+        data[k] /= divisor;
+}
+
 /* Where conv1d_max or max_over_time might have found the largest: after dy; -1 is nowhere. */
 static void fill_places(int32_t *index, const struct kernel_problem *problem, struct rng *rng)
 {
@@ -159,20 +180,6 @@ static void fill_places(int32_t *index, const struct kernel_problem *problem, st
 
     fill_labels(index, shape_count(&problem->in[is_weight ? 2 : 1].shape), places, convolves,
                 rng);
-}
-
-static bool is_recurrent(const struct kernel_problem *problem)
-{
-    return strncmp(problem->op, "lstm", 4) == 0 || strncmp(problem->op, "gru", 3) == 0;
-}
-
-/* Weights so small that a step does not blow up what rounding has left in the last one. */
-static void fill_recurrent(float *data, const struct kernel_tensor *tensor)
-{
-    const int64_t count = shape_count(&tensor->shape);
-
-    for (int64_t i = 0; i < count; i++)
-        data[i] /= (float)tensor->shape.dim[1];
 }
 
 static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
@@ -202,8 +209,8 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
         fill_any_index(data, count, problem->attrs.window, rng);
     else
         fill_floats(data, count, fill, rng);
-    if (is_recurrent(problem) && problem->in[i].layout == LAYOUT_IO)
-        fill_recurrent(data, &problem->in[i]);
+    if (is_recurrent(problem) && problem->in[i].dtype == DTYPE_F32)
+        fill_recurrent(data, problem, i);
     if (strcmp(problem->op, "batch_norm_apply") == 0 && i == 4)
         fill_variances(data, count);
     if (strcmp(problem->op, "batch_norm_join") == 0 ||

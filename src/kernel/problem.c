@@ -108,6 +108,8 @@ static const struct form forms[] = {
     { "lstm", "qwvdm", "qmqqq", 4, 5 },
     { "lstm_grad", "qwdqgm", "qm", 5, 1 },
     { "gru", "qwvdm", "qmqqq", 4, 5 },
+    { "lstm_attend", "qwvdmwwvqqd", "qmqqqqqq", 11, 8 },
+    { "lstm_attend_grad", "qwdqwwvqqqqq", "qmqqqv", 12, 6 },
     { "gru_grad", "qwdqqgm", "qqm", 6, 2 },
 };
 
@@ -514,6 +516,128 @@ static enum status check_embedding_grad(const struct kernel_problem *p)
     return STATUS_OK;
 }
 
+/* What a recurrent layer of H units has, by its weight (G*H, H). */
+struct cell {
+    bool is_lstm;
+    int64_t units, gates, states;
+};
+
+static enum status cell_of(const struct kernel_problem *p, struct cell *out)
+{
+    const bool is_lstm = strncmp(p->op, "lstm", 4) == 0;
+    const struct shape *w = &p->in[1].shape;
+    const struct cell cell = { .is_lstm = is_lstm,
+                               .units = w->dim[1],
+                               .gates = (is_lstm ? 4 : 3) * w->dim[1],
+                               .states = (is_lstm ? 2 : 1) * w->dim[1] };
+
+    if (w->dim[0] != cell.gates)
+        return FAIL(STATUS_USAGE, "%s: weight of %lld rows for %lld units", p->op,
+                    (long long)w->dim[0], (long long)w->dim[1]);
+    *out = cell;
+    return STATUS_OK;
+}
+
+static enum status same_shapes(const struct kernel_problem *p,
+                               const struct kernel_tensor *actual, const struct shape *expected,
+                               int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (!shape_equal(&actual[i].shape, &expected[i]))
+            return disagree(p->op, &actual[i].shape, &expected[i]);
+    }
+    return STATUS_OK;
+}
+
+static enum status recurrent_shapes(const struct kernel_problem *p,
+                                    struct shape out[KERNEL_OUT])
+{
+    const int64_t n = p->in[0].shape.dim[0], t = p->in[0].shape.dim[1];
+    struct cell c;
+
+    TRY(cell_of(p, &c));
+    const struct shape in[] = { shape_3(n, t, c.gates), p->in[1].shape, shape_1(c.gates),
+                                shape_2(n, t), shape_2(n, c.states) };
+    TRY(same_shapes(p, p->in, in, p->n_in));
+    out[0] = out[3] = out[4] = shape_3(n, t, c.units);
+    out[1] = shape_2(n, c.states);
+    out[2] = in[0];
+    return STATUS_OK;
+}
+
+static enum status attend_shapes(const struct kernel_problem *p, struct shape out[KERNEL_OUT])
+{
+    const int64_t n = p->in[0].shape.dim[0], t = p->in[0].shape.dim[1];
+    const int64_t s = p->in[8].shape.dim[1], a = p->in[8].shape.dim[2];
+    const int64_t e = p->in[9].shape.dim[2];
+    struct cell c;
+
+    TRY(cell_of(p, &c));
+    const struct shape in[] = {
+        shape_3(n, t, c.gates), shape_2(c.gates, c.units), shape_1(c.gates),    shape_2(n, t),
+        shape_2(n, c.states),   shape_2(c.gates, e),       shape_2(a, c.units), shape_1(a),
+        shape_3(n, s, a),       shape_3(n, s, e),          shape_2(n, s)
+    };
+    TRY(same_shapes(p, p->in, in, p->n_in));
+    out[0] = out[3] = out[4] = shape_3(n, t, c.units);
+    out[1] = shape_2(n, c.states);
+    out[2] = in[0];
+    out[5] = shape_3(n, t, e);
+    out[6] = shape_3(n, t, s);
+    out[7] = shape_3(n, t, a);
+    return STATUS_OK;
+}
+
+static enum status check_attend_grad(const struct kernel_problem *p)
+{
+    const int64_t n = p->in[0].shape.dim[0], t = p->in[0].shape.dim[1];
+    const int64_t s = p->in[7].shape.dim[1], a = p->in[7].shape.dim[2];
+    const int64_t e = p->in[8].shape.dim[2];
+    struct cell c;
+
+    TRY(cell_of(p, &c));
+    const struct shape gates = shape_3(n, t, c.gates), y = shape_3(n, t, c.units);
+    const struct shape keys = shape_3(n, s, a), memory = shape_3(n, s, e);
+    const struct shape query = shape_3(n, t, a);
+    const struct shape in[] = { gates,
+                                shape_2(c.gates, c.units),
+                                shape_2(n, t),
+                                y,
+                                shape_2(c.gates, e),
+                                shape_2(a, c.units),
+                                shape_1(a),
+                                keys,
+                                memory,
+                                query,
+                                shape_3(n, t, s),
+                                y };
+    const struct shape out[] = { gates, shape_2(n, c.states), keys, memory, query, shape_1(a) };
+
+    TRY(same_shapes(p, p->in, in, p->n_in));
+    return same_shapes(p, p->out, out, p->n_out);
+}
+
+static enum status check_recurrent_grad(const struct kernel_problem *p)
+{
+    const int64_t n = p->in[0].shape.dim[0], t = p->in[0].shape.dim[1];
+    struct cell c;
+
+    TRY(cell_of(p, &c));
+    const struct shape y = shape_3(n, t, c.units), last = shape_2(n, c.states);
+    const struct shape gates = shape_3(n, t, c.gates), *w = &p->in[1].shape;
+    const int flow = c.is_lstm ? 4 : 5;
+    const bool has_y = p->in[flow].shape.rank == 3;
+    const struct shape first = has_y ? y : last;
+    const struct shape lstm[] = { gates, *w, shape_2(n, t), y, first, last };
+    const struct shape gru[] = { gates, *w, shape_2(n, t), y, y, first, last };
+    const struct shape lstm_out[] = { gates, last }, gru_out[] = { gates, gates, last };
+
+    if (!has_y && p->n_in > flow + 1)
+        return FAIL(STATUS_USAGE, "%s: two gradients of the last state", p->op);
+    TRY(same_shapes(p, p->in, c.is_lstm ? lstm : gru, p->n_in));
+    return same_shapes(p, p->out, c.is_lstm ? lstm_out : gru_out, p->n_out);
+}
+
 /* conv1d, or with `largest` conv1d_max, of x and w. */
 static enum status conv1d_shape(const struct kernel_problem *p, const struct shape *x,
                                 const struct shape *w, const struct shape *b, bool largest,
@@ -584,76 +708,6 @@ static enum status columns_shape(const struct kernel_problem *p, struct shape *o
     return STATUS_OK;
 }
 
-/* What a recurrent layer of H units has, by its weight (G*H, H). */
-struct cell {
-    bool is_lstm;
-    int64_t units, gates, states;
-};
-
-static enum status cell_of(const struct kernel_problem *p, struct cell *out)
-{
-    const bool is_lstm = strncmp(p->op, "lstm", 4) == 0;
-    const struct shape *w = &p->in[1].shape;
-    const struct cell cell = { .is_lstm = is_lstm,
-                               .units = w->dim[1],
-                               .gates = (is_lstm ? 4 : 3) * w->dim[1],
-                               .states = (is_lstm ? 2 : 1) * w->dim[1] };
-
-    if (w->dim[0] != cell.gates)
-        return FAIL(STATUS_USAGE, "%s: weight of %lld rows for %lld units", p->op,
-                    (long long)w->dim[0], (long long)w->dim[1]);
-    *out = cell;
-    return STATUS_OK;
-}
-
-static enum status same_shapes(const struct kernel_problem *p,
-                               const struct kernel_tensor *actual, const struct shape *expected,
-                               int count)
-{
-    for (int i = 0; i < count; i++) {
-        if (!shape_equal(&actual[i].shape, &expected[i]))
-            return disagree(p->op, &actual[i].shape, &expected[i]);
-    }
-    return STATUS_OK;
-}
-
-static enum status recurrent_shapes(const struct kernel_problem *p,
-                                    struct shape out[KERNEL_OUT])
-{
-    const int64_t n = p->in[0].shape.dim[0], t = p->in[0].shape.dim[1];
-    struct cell c;
-
-    TRY(cell_of(p, &c));
-    const struct shape in[] = { shape_3(n, t, c.gates), p->in[1].shape, shape_1(c.gates),
-                                shape_2(n, t), shape_2(n, c.states) };
-    TRY(same_shapes(p, p->in, in, p->n_in));
-    out[0] = out[3] = out[4] = shape_3(n, t, c.units);
-    out[1] = shape_2(n, c.states);
-    out[2] = in[0];
-    return STATUS_OK;
-}
-
-static enum status check_recurrent_grad(const struct kernel_problem *p)
-{
-    const int64_t n = p->in[0].shape.dim[0], t = p->in[0].shape.dim[1];
-    struct cell c;
-
-    TRY(cell_of(p, &c));
-    const struct shape y = shape_3(n, t, c.units), last = shape_2(n, c.states);
-    const struct shape gates = shape_3(n, t, c.gates), *w = &p->in[1].shape;
-    const int flow = c.is_lstm ? 4 : 5;
-    const bool has_y = p->in[flow].shape.rank == 3;
-    const struct shape first = has_y ? y : last;
-    const struct shape lstm[] = { gates, *w, shape_2(n, t), y, first, last };
-    const struct shape gru[] = { gates, *w, shape_2(n, t), y, y, first, last };
-    const struct shape lstm_out[] = { gates, last }, gru_out[] = { gates, gates, last };
-
-    if (!has_y && p->n_in > flow + 1)
-        return FAIL(STATUS_USAGE, "%s: two gradients of the last state", p->op);
-    TRY(same_shapes(p, p->in, c.is_lstm ? lstm : gru, p->n_in));
-    return same_shapes(p, p->out, c.is_lstm ? lstm_out : gru_out, p->n_out);
-}
-
 /* Shapes of the outputs of an op that is no gradient. */
 static enum status forward_shapes(const struct kernel_problem *p, struct shape out[KERNEL_OUT])
 {
@@ -667,6 +721,8 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
         return conv_shape(p, a, b, c, &out[0]);
     if (strcmp(op, "lstm") == 0 || strcmp(op, "gru") == 0)
         return recurrent_shapes(p, out);
+    if (strcmp(op, "lstm_attend") == 0)
+        return attend_shapes(p, out);
     if (strcmp(op, "conv2d_transpose") == 0)
         return transpose_shape(p, a, b, c, p->attrs.extent[0], p->attrs.extent[1], &out[0]);
     if (strcmp(op, "concat") == 0)
@@ -776,10 +832,12 @@ static enum status check_gradient(const struct kernel_problem *p)
 
     if (strncmp(p->op, "batch_norm_grad", 15) == 0)
         return check_batch_norm_grad(p);
-    if (strncmp(p->op, "conv1d", 6) == 0 || strcmp(p->op, "max_over_time_grad") == 0)
-        return check_sequence_grad(p);
     if (strcmp(p->op, "lstm_grad") == 0 || strcmp(p->op, "gru_grad") == 0)
         return check_recurrent_grad(p);
+    if (strcmp(p->op, "lstm_attend_grad") == 0)
+        return check_attend_grad(p);
+    if (strncmp(p->op, "conv1d", 6) == 0 || strcmp(p->op, "max_over_time_grad") == 0)
+        return check_sequence_grad(p);
     if (strcmp(p->op, "attention_grad") == 0)
         return check_attention_grad(p);
     if (strcmp(p->op, "layer_norm_grad") == 0)

@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* seq2seq.c - translation: an encoder reads the source, a decoder that begins with its states writes the
  * target. Stacks of LSTM or GRU layers over embeddings, dropout on these and between layers; in training
- * the decoder sees the right target's last token at each step (teacher forcing). */
+ * the decoder sees the right target's last token at each step (teacher forcing). With attention its
+ * first layer looks at what the encoder's last one said of each token. */
 #include "model/seq2seq.h"
 
 #include <stdio.h>
 
 #include "graph/build.h"
 
-enum { OPTION_CELL, OPTION_HIDDEN, OPTION_EMBEDDING, OPTION_LAYERS, OPTION_DROPOUT };
+enum {
+    OPTION_CELL,
+    OPTION_HIDDEN,
+    OPTION_EMBEDDING,
+    OPTION_LAYERS,
+    OPTION_DROPOUT,
+    OPTION_ATTENTION
+};
 enum { CELL_LSTM, CELL_GRU };
 
 static int layers_of(const struct model_config *config)
@@ -35,34 +43,49 @@ static struct value *embed(struct graph *graph, const struct model_config *confi
 
 static struct value *recur(struct graph *graph, const struct model_config *config,
                            const char *name, struct value *x, struct value *ids,
-                           struct value *const *state, struct value **last)
+                           struct value *const *state, const struct build_memory *memory,
+                           struct value **last)
 {
     const struct build_recurrent how = { .units = (int64_t)config->options[OPTION_HIDDEN],
                                          .layers = layers_of(config),
                                          .dropout = dropout_of(config),
                                          .state = state,
+                                         .memory = memory,
                                          .last = last };
 
     return config->options[OPTION_CELL] == CELL_GRU ? build_gru(graph, name, x, ids, how)
                                                     : build_lstm(graph, name, x, ids, how);
 }
 
-/* What the last layer says of each token; state gets each layer's after the last one. */
-static struct value *encode(struct graph *graph, const struct model_config *config,
-                            struct value *source, struct value **state)
+static bool attends(const struct model_config *config)
+{
+    return config->options[OPTION_ATTENTION] != 0;
+}
+
+/* state gets each layer's after the last token; memory, with attention, what the last layer says of
+ * each, and keys made of it. */
+static void encode(struct graph *graph, const struct model_config *config, struct value *source,
+                   struct value **state, struct build_memory *memory)
 {
     struct value *x = embed(graph, config, "encoder_embedding", source, config->vocab[0]);
+    struct value *y = recur(graph, config, "encoder", x, source, NULL, NULL, state);
 
-    return recur(graph, config, "encoder", x, source, NULL, state);
+    if (!attends(config))
+        return;
+    memory->contents = y;
+    memory->keys =
+        build_linear(graph, "attention.key", y, (int64_t)config->options[OPTION_HIDDEN]);
+    memory->ids = source;
 }
 
 /* Logits of the tokens that follow those of `target`. */
 static struct value *decode(struct graph *graph, const struct model_config *config,
                             struct value *target, struct value *const *state,
-                            struct value **next)
+                            const struct build_memory *memory, struct value **next)
 {
     struct value *x = embed(graph, config, "decoder_embedding", target, config->vocab[1]);
-    struct value *y = recur(graph, config, "decoder", x, target, state, next);
+    struct value *y = recur(graph, config, "decoder", x, target, state,
+                            attends(config) ? memory : NULL, next);
 
     return build_linear(graph, "fc", y, config->vocab[1]);
 }
@@ -71,10 +94,12 @@ static void build_seq2seq(struct graph *graph, const struct model_config *config
                           struct value *input, struct value *target)
 {
     struct value *state[SEQ2SEQ_LAYERS] = { NULL };
+    struct build_memory memory = { NULL };
 
-    encode(graph, config, input, state);
-    build_token_loss(graph, decode(graph, config, graph_roles(graph)->second, state, NULL),
-                     target);
+    encode(graph, config, input, state, &memory);
+    struct value *logits =
+        decode(graph, config, graph_roles(graph)->second, state, &memory, NULL);
+    build_token_loss(graph, logits, target);
 }
 
 /* Translation -------------------------------------------------------------------------- */
@@ -103,6 +128,7 @@ enum status seq2seq_build_encoder(const struct model_config *config,
                                   struct seq2seq_encoder *out)
 {
     struct seq2seq_encoder encoder = { .layers = layers_of(config) };
+    struct build_memory memory = { NULL };
     struct model_config how = *config;
     struct graph *graph;
 
@@ -111,9 +137,15 @@ enum status seq2seq_build_encoder(const struct model_config *config,
     encoder.graph = graph;
     encoder.source =
         graph_sequence(graph, "source", DTYPE_I32, shape_2(how.batch, how.length[0]), 0);
-    encode(graph, &how, encoder.source, encoder.state);
+    encode(graph, &how, encoder.source, encoder.state, &memory);
     for (int i = 0; i < encoder.layers; i++)
         set_name(graph, encoder.state[i], "state", i);
+    encoder.memory = memory.contents;
+    encoder.keys = memory.keys;
+    if (encoder.memory && encoder.keys) {
+        encoder.memory->name = "memory";
+        encoder.keys->name = "keys";
+    }
     TRY(finish(graph));
     *out = encoder;
     return STATUS_OK;
@@ -137,7 +169,16 @@ enum status seq2seq_build_decoder_step(const struct model_config *config,
         decoder.state[i] = graph_input(graph, "state", DTYPE_F32, state);
         set_name(graph, decoder.state[i], "state", i);
     }
-    decoder.logits = decode(graph, &how, decoder.token, decoder.state, decoder.next);
+    if (attends(&how)) {
+        const struct shape places =
+            shape_3(how.batch, how.length[0], (int64_t)how.options[OPTION_HIDDEN]);
+        decoder.source =
+            graph_sequence(graph, "source", DTYPE_I32, shape_2(how.batch, how.length[0]), 0);
+        decoder.memory = graph_sequence(graph, "memory", DTYPE_F32, places, 0);
+        decoder.keys = graph_sequence(graph, "keys", DTYPE_F32, places, 0);
+    }
+    const struct build_memory memory = { decoder.memory, decoder.keys, decoder.source };
+    decoder.logits = decode(graph, &how, decoder.token, decoder.state, &memory, decoder.next);
     if (decoder.logits)
         decoder.logits->name = "logits";
     for (int i = 0; i < decoder.layers; i++)
@@ -182,6 +223,11 @@ const struct model model_seq2seq = {
                                                  "layers in training",
                                       .value = 0.5,
                                       .minimum = 0,
-                                      .maximum = 0.99 } },
+                                      .maximum = 0.99 },
+                 [OPTION_ATTENTION] = { .name = "attention",
+                                        .summary =
+                                            "of the decoder's first layer to the encoder's "
+                                            "outputs; LSTM alone",
+                                        .words = { "none", "bahdanau" } } },
     .build = build_seq2seq,
 };

@@ -56,6 +56,11 @@ static enum status evaluate_samples(const struct evaluation *e, struct exec *exe
         return FAIL(STATUS_USAGE, "%s has a loss alone, no outputs to write",
                     e->job->model->name);
     struct shape shape = output->shape;
+    if (shape.rank == 3 && source_has_sequences(e->data))
+        return FAIL(
+            STATUS_USAGE,
+            "--outputs: what %s gives is as long as each text, which no one tensor holds",
+            e->job->model->name);
     shape.dim[0] = source_count(e->data);
     TRY(mem_alloc((size_t)shape_count(&shape), sizeof *outputs, &outputs));
     exec_keep_outputs(exec, outputs);
@@ -165,18 +170,40 @@ static enum status evaluate_checkpoint(struct evaluation *e)
     return status;
 }
 
+static enum status evaluate(struct evaluation *e, const struct train_evaluation *evaluation)
+{
+    return evaluation->weights ? evaluate_file(e, evaluation->weights) : evaluate_checkpoint(e);
+}
+
+/* On the split of a text that training never saw. */
+static enum status evaluate_test_text(struct evaluation *e,
+                                      const struct train_evaluation *evaluation)
+{
+    struct text *text;
+
+    TRY(job_open_test_text(e->job, &text));
+    e->data = text_as_source(text);
+    e->text = text;
+    enum status status = evaluate(e, evaluation);
+    text_close(text);
+    return status;
+}
+
 enum status train_evaluate(struct job *job, const struct train_evaluation *evaluation,
                            struct train_result *out, struct train_classes *classes)
 {
+    const bool is_train = evaluation->split == DATASET_TRAIN;
     struct evaluation e = {
         .job = job,
-        .data = evaluation->split == DATASET_TEST ? job->test : job->train,
+        .data = is_train ? job->train : job->test,
         .outputs_path = evaluation->outputs,
-        .text = evaluation->split == DATASET_TEST ? job->test_text : job->train_text,
+        .text = is_train ? job->train_text : job->test_text,
         .beam = evaluation->beam > 0 ? evaluation->beam : 1,
         .out = out,
         .classes = classes,
     };
-    return evaluation->weights ? evaluate_file(&e, evaluation->weights)
-                               : evaluate_checkpoint(&e);
+
+    if (e.text && !is_train && !evaluation->validation)
+        return evaluate_test_text(&e, evaluation);
+    return evaluate(&e, evaluation);
 }

@@ -43,9 +43,13 @@ static void add_config(const struct job *job, const struct train_hooks *hooks,
         split, job->strategy->sync, job->strategy->meet);
     strbuf_printf(text,
                   ",\n  \"bits\": {\"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", "
-                  "\"shards\": %lld}",
+                  "\"shards\": %lld",
                   kernel_isa(), kernel_choices_hash(job->choices), job->train->fingerprint,
                   (long long)s->shards);
+    for (int i = 0; job->train_text && i < TEXT_SIDES && text_vocab(job->train_text, i); i++)
+        strbuf_printf(text, "%s\"%s\"", i ? ", " : ", \"vocabulary\": [",
+                      vocab_fingerprint(text_vocab(job->train_text, i)));
+    strbuf_add(text, job->train_text ? "]}" : "}");
     if (hooks->command) {
         strbuf_add(text, ",\n  \"command\": ");
         strbuf_add_json(text, hooks->command);

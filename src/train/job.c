@@ -15,6 +15,8 @@
 #include "exec/exec.h"
 #include "graph/op.h"
 
+enum { LARGE_PARAMETERS = 32 << 20 };
+
 int job_cores(void)
 {
     cpu_set_t set;
@@ -102,8 +104,15 @@ static bool looks_across_samples(const struct graph *graph)
     return false;
 }
 
+/* A model so large that a gradient a thread would cost more than threads that share each op. */
+static bool is_large(const struct graph *graph)
+{
+    return graph_param_count(graph) >= LARGE_PARAMETERS;
+}
+
 /* A step's samples are cut into equal shards, at least one a rank. By default a shard a thread, unless shards are more than a matter of rounding: statistics of a batch are a
- * shard's own, and must not change with the number of threads. Then a shard a rank. */
+ * shard's own, and must not change with the number of threads. Then, and for large models, a
+ * shard a rank. */
 static enum status pick_shards(struct job *job)
 {
     struct settings *s = &job->settings;
@@ -112,7 +121,7 @@ static enum status pick_shards(struct job *job)
         s->threads = job_cores() / s->ranks > 1 ? job_cores() / s->ranks : 1;
     if (!s->shards) {
         const bool own = looks_across_samples(job->graph) && !s->sync_batch_norm;
-        int64_t threads = own ? 1 : s->threads;
+        int64_t threads = own || is_large(job->graph) ? 1 : s->threads;
         if (s->batch % s->ranks)
             return FAIL(STATUS_USAGE, "--batch %lld is not divisible by %lld ranks",
                         (long long)s->batch, (long long)s->ranks);

@@ -32,6 +32,8 @@ struct job {
  * configuration depends on them. has_vocab: with the vocabularies of the run in settings.out. */
 MUST_CHECK enum status job_open_data(struct job *job, bool has_vocab);
 void job_close_data(struct job *job);
+/* The split of a text that training never looks at, where there is one; the caller closes it. */
+MUST_CHECK enum status job_open_test_text(const struct job *job, struct text **out);
 /* Puts the vocabularies into the run's folder, if there are any. */
 MUST_CHECK enum status job_save_vocab(const struct job *job);
 

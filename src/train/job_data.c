@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "train/folder.h"
 #include "train/job.h"
@@ -39,6 +40,32 @@ static enum status open_images(struct job *job)
 
 /* Text ----------------------------------------------------------------------------------- */
 
+/* Are the vocabularies those that the run's config.json tells? */
+static enum status check_vocab(const struct job *job, const char *path, int count)
+{
+    enum { CONFIG_MOST = 1 << 20 };
+    char *config, *text = NULL;
+    struct json *json = NULL;
+    size_t length;
+
+    TRY(file_join(job->settings.out, "config.json", &config));
+    enum status status = file_read(config, CONFIG_MOST, &text, &length);
+    if (status == STATUS_OK)
+        status = json_parse(text, length, &json);
+    const struct json_value *bits = json ? json_get(json_root(json), "bits") : NULL;
+    const struct json_value *told = json_get(bits, "vocabulary");
+    if (status == STATUS_OK && told && told->count != (size_t)count)
+        status = FAIL(STATUS_MISMATCH, "%s: holds %d vocabularies, the run has %zu", path,
+                      count, told->count);
+    for (int i = 0; status == STATUS_OK && told && i < count; i++)
+        status = vocab_check(path, job->vocab[i],
+                             told->items[i].kind == JSON_STRING ? told->items[i].text : "");
+    json_destroy(json);
+    mem_free(text);
+    mem_free(config);
+    return status;
+}
+
 /* A run that goes on, or is used, has its own vocabularies. */
 static enum status load_vocab(struct job *job)
 {
@@ -46,7 +73,9 @@ static enum status load_vocab(struct job *job)
     int count;
 
     TRY(file_join(job->settings.out, FOLDER_VOCABULARY, &path));
-    const enum status status = vocab_load(path, job->vocab, &count);
+    enum status status = vocab_load(path, job->vocab, &count);
+    if (status == STATUS_OK)
+        status = check_vocab(job, path, count);
     mem_free(path);
     return status;
 }
@@ -57,7 +86,8 @@ static int64_t rounded(int64_t length)
     return (length + SOURCE_ROUND - 1) / SOURCE_ROUND * SOURCE_ROUND;
 }
 
-static enum status open_text(struct job *job, bool has_vocab)
+/* How the job's model reads text; by the vocabularies of the training split once that is open. */
+static struct text_config text_config_of(const struct job *job)
 {
     static const enum text_task tasks[] = {
         [MODEL_TEXT_CLASSES] = TEXT_CLASSES,
@@ -74,16 +104,23 @@ static enum status open_text(struct job *job, bool has_vocab)
         .length = { s->length, s->length },
     };
 
+    for (int i = 0; i < TEXT_SIDES; i++)
+        config.vocab[i] = job->train_text ? text_vocab(job->train_text, i) : job->vocab[i];
+    return config;
+}
+
+static enum status open_text(struct job *job, bool has_vocab)
+{
+    const struct settings *s = &job->settings;
+
     if (s->crop || s->flip || s->cutout)
         return FAIL(STATUS_USAGE, "--crop, --flip and --cutout are for images; %s reads text",
                     job->model->name);
     if (has_vocab)
         TRY(load_vocab(job));
-    for (int i = 0; i < TEXT_SIDES; i++)
-        config.vocab[i] = job->vocab[i];
+    struct text_config config = text_config_of(job);
     TRY(as_usage(text_open(s->data, TEXT_TRAIN, &config, &job->train_text), s->data));
-    for (int i = 0; i < TEXT_SIDES; i++)
-        config.vocab[i] = text_vocab(job->train_text, i);
+    config = text_config_of(job);
     TRY(text_open(s->data, TEXT_VALIDATION, &config, &job->test_text));
     text_limit(job->train_text, s->limit);
     text_limit(job->test_text, s->limit);
@@ -97,6 +134,15 @@ static enum status open_text(struct job *job, bool has_vocab)
         job->model_config.vocab[i] = vocab ? vocab_size(vocab) : 0;
         job->model_config.length[i] = rounded(train > test ? train : test);
     }
+    return STATUS_OK;
+}
+
+enum status job_open_test_text(const struct job *job, struct text **out)
+{
+    const struct text_config config = text_config_of(job);
+
+    TRY(text_open(job->settings.data, TEXT_TEST, &config, out));
+    text_limit(*out, job->settings.limit);
     return STATUS_OK;
 }
 

@@ -94,6 +94,7 @@ MUST_CHECK enum status train_resume(struct job *job, const struct train_hooks *h
 
 struct train_evaluation {
     enum dataset_split split;
+    bool validation; /* of text, instead of the test split: what training evaluates on */
     const char
         *weights; /* a safetensors file; NULL: the newest good checkpoint of settings->out */
     const char *outputs; /* file for what the model gives for every sample, or NULL: none */

@@ -9,7 +9,7 @@ says() { grep -q -- "$1" out.txt || complain "no '$1' in: $(head -c 600 out.txt)
 works "$tutti" --version
 works "$tutti" --help
 says 'tutti COMMAND'
-for command in train eval graph bench report models strategies data; do
+for command in train eval generate graph bench report models strategies data; do
     works "$tutti" "$command" --help
     says usage:
     works "$tutti" help "$command"

@@ -88,6 +88,7 @@ works "$tutti" generate nmt --prompt 'Ein Hund schläft und rennt.' --beam 4 --j
 works "$tutti" eval nmt && says 'BLEU'
 works "$tutti" eval nmt --json && cp out.txt bleu.json
 works "$tutti" eval nmt --beam 3 --json && cp out.txt bleu3.json
+works "$tutti" eval nmt --split validation --json && cp out.txt validation.json
 python3 - <<'PY' || complain "seq2seq is not as it should be"
 import json
 assert open("prompt.txt").read() == "a dog sleeps and runs.\n", open("prompt.txt").read()
@@ -96,6 +97,8 @@ assert b["translation"] == "a dog sleeps and runs." and b["score"] < 0, b
 for name in "bleu.json", "bleu3.json":
     e = json.load(open(name))
     assert 90 < e["bleu"] <= 100.001 and "case:lc" in e["bleu_signature"] and e["perplexity"] > 1, e
+v, t, s = (json.load(open(name)) for name in ("validation.json", "bleu.json", "nmt/summary.json"))
+assert v["val_loss"] == s["val_loss"] != t["val_loss"], (v, t, s)
 lines = [json.loads(line) for line in open("nmt/metrics.jsonl", encoding="utf-8")]
 last = [l for l in lines if l["kind"] == "sample"][-1]["texts"]
 assert len(last) == 4 and all(t["source"] and t["reference"].lower() == t["output"] for t in last), last
@@ -104,6 +107,10 @@ PY
 refused 2 'line 1: there is no word' "$tutti" generate nmt --prompt '   '
 refused 2 'translates and draws nothing' "$tutti" generate nmt --prompt ein --temperature 1
 refused 2 'at least 1' "$tutti" generate nmt --prompt ein --beam 0
+refused 2 'at least 1' "$tutti" eval nmt --beam 0
+refused 2 'gpt does not translate' "$tutti" eval gpt --beam 2
+refused 2 'which no one tensor holds' "$tutti" eval nmt --outputs out.safetensors
+refused 2 'test, train or validation' "$tutti" eval nmt --split dev
 refused 2 'whole number up to 256' "$tutti" generate nmt --prompt ein --beam 1000
 
 finish

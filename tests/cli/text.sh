@@ -70,4 +70,20 @@ refused 1 'test.de has 1 lines, .*test.en has 2: they do not belong together' "$
 gzip -c play.txt | head -c 30 >cut.txt.gz
 refused 1 'cut.txt.gz: is cut short' "$tutti" data info ./cut.txt.gz
 [ ! -e bad-run ] || complain "a refused run left bad-run"
+
+# A vocabulary that is not the run's.
+sed 's/w1 /v1 /g' many/train.tsv >other.tsv
+works "$tutti" train nbow --data ./other.tsv --steps 1 --batch 30 --quiet --out other
+cp many-1/vocabulary.txt good.txt
+cp other/vocabulary.txt many-1/
+refused 1 'many-1/vocabulary.txt: is the vocabulary of another run' "$tutti" eval many-1
+refused 1 'is the vocabulary of another run' "$tutti" train --resume many-1 --epochs 3
+head -c 300 good.txt >many-1/vocabulary.txt
+refused 1 'many-1/vocabulary.txt: is cut off' "$tutti" eval many-1
+sed 's/good/gud/' good.txt >many-1/vocabulary.txt
+refused 1 'many-1/vocabulary.txt: is damaged' "$tutti" eval many-1
+rm many-1/vocabulary.txt
+refused 1 'many-1/vocabulary.txt' "$tutti" eval many-1
+cp good.txt many-1/vocabulary.txt
+works "$tutti" eval many-1
 finish

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Trains models with PyTorch from tutti's initial weights, on tutti's batches, and writes what came
-of it beside this file: losses.json has mlp and cnn, vision.json the vision zoo. README.md says what
-is in them.
+of it beside this file: losses.json has mlp and cnn, vision.json the vision zoo, text.json classifiers
+of text. README.md says what is in them.
 
-  make_goldens.py [NAME ...]            writes; NAME is `losses` or a model of vision.json
+  make_goldens.py [NAME ...]            writes; NAME is `losses` or a model of the other files
   make_goldens.py --check [NAME ...]    compares with the files instead
   make_goldens.py --against TUTTI [NAME ...]
                                         trains and evaluates the vision zoo with the program TUTTI
@@ -23,6 +23,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "bench" / "peers"))
 import models  # noqa: E402
 import start  # noqa: E402
+import text  # noqa: E402
 import vision  # noqa: E402
 
 SEED = 7
@@ -147,19 +148,20 @@ def make_losses(only_check):
         path.write_text(compact(golden))
 
 
-def make_vision(only_check, names):
-    path, golden = HERE / "vision.json", vision.make(names)
+def make_models(kind, path, only_check, names):
+    """vision.json or text.json: the models that are named, beside those it has."""
+    golden = kind.make(names)
     stored = json.loads(path.read_text()) if path.exists() else {"models": {}}
     if only_check:
-        vision.check(golden, stored)
+        kind.check(golden, stored)
         return
     merged = {**stored["models"], **golden["models"]}
-    golden["models"] = {r.model: merged[r.model] for r in vision.RUNS if r.model in merged}
+    golden["models"] = {r.model: merged[r.model] for r in kind.RUNS if r.model in merged}
     path.write_text(vision.compact(golden))
 
 
 def main():
-    known = ["losses"] + [r.model for r in vision.RUNS]
+    known = ["losses"] + [r.model for r in vision.RUNS + text.RUNS]
     p = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     p.add_argument("names", nargs="*", metavar="NAME", help="one of " + ", ".join(known))
     p.add_argument("--check", action="store_true")
@@ -176,8 +178,9 @@ def main():
         return
     if "losses" in names:
         make_losses(args.check)
-    if set(names) != {"losses"}:
-        make_vision(args.check, names)
+    for kind, file in ((vision, "vision.json"), (text, "text.json")):
+        if any(r.model in names for r in kind.RUNS):
+            make_models(kind, HERE / file, args.check, names)
 
 
 if __name__ == "__main__":

@@ -49,12 +49,33 @@ struct cell_grad {
     struct cell_rows dhidden; /* GRU */
 };
 
+/* One row's look at the source before a step: weights from the query and the keys, the context from
+ * these and the memory. Formulas in kernel.h. */
+struct attend_row {
+    ptrdiff_t places, keys,
+        memory;            /* of the source; numbers of a key and of what is remembered */
+    const int32_t *source; /* ids of the places; negative: not looked at */
+    const float *query, *score;
+    const float *key_at, *memory_at; /* (places, keys) and (places, memory) */
+    float *weights, *context;
+};
+
+/* Backward: dkeys, dmemory and dscore grow, dquery is set. */
+struct attend_grad {
+    ptrdiff_t places, keys, memory;
+    const float *query, *score, *key_at, *memory_at, *weights, *dcontext;
+    float *dkeys, *dmemory, *dquery, *dscore;
+    float *flow; /* room for a number a place */
+};
+
 struct cell_isa {
     int lanes;
     void (*lstm)(const struct cell_step *step);
     void (*gru)(const struct cell_step *step);
     void (*lstm_grad)(const struct cell_grad *grad);
     void (*gru_grad)(const struct cell_grad *grad);
+    void (*attend)(const struct attend_row *row);
+    void (*attend_grad)(const struct attend_grad *grad);
     /* y[i] = f(x[i]) */
     void (*exp_not_positive)(const float *x, float *y, size_t count);
     void (*sigmoid)(const float *x, float *y, size_t count);

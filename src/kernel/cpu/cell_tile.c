@@ -272,12 +272,113 @@ static void array_tanh(const float *x, float *y, size_t count)
     FOR_ARRAY(vec_tanh, x, y, count);
 }
 
+/* Attention ---------------------------------------------------------------------------- */
+
+INLINE struct part part_from(ptrdiff_t u, ptrdiff_t end)
+{
+    const int n = end - u < LANES ? (int)(end - u) : LANES;
+
+    return (struct part){ 0, u, n, vec_first(n) };
+}
+
+/* v . tanh(query + key) */
+INLINE float score_of(const struct attend_row *a, const float *key)
+{
+    vec sum = vec_zero();
+
+    for (ptrdiff_t k = 0; k < a->keys; k += LANES) {
+        const struct part part = part_from(k, a->keys);
+        const vec x = vec_add(load(a->query + k, part), load(key + k, part));
+        sum = vec_fma(load(a->score + k, part), vec_tanh(x), sum);
+    }
+    return vec_sum(sum);
+}
+
+static void attend(const struct attend_row *a)
+{
+    float largest = 0, total = 0;
+    bool any = false;
+
+    for (ptrdiff_t s = 0; s < a->places; s++) {
+        if (a->source[s] < 0)
+            continue;
+        a->weights[s] = score_of(a, a->key_at + s * a->keys);
+        largest = any && a->weights[s] < largest ? largest : a->weights[s];
+        any = true;
+    }
+    for (ptrdiff_t s = 0; s < a->places; s++)
+        a->weights[s] = a->source[s] < 0 ? 0 : a->weights[s] - largest;
+    array_exp(a->weights, a->weights, (size_t)a->places);
+    for (ptrdiff_t s = 0; s < a->places; s++) {
+        a->weights[s] = a->source[s] < 0 ? 0 : a->weights[s];
+        total += a->weights[s];
+    }
+    for (ptrdiff_t s = 0; s < a->places && any; s++)
+        a->weights[s] /= total;
+    for (ptrdiff_t e = 0; e < a->memory; e += LANES) {
+        const struct part part = part_from(e, a->memory);
+        vec sum = vec_zero();
+        for (ptrdiff_t s = 0; s < a->places; s++)
+            sum = vec_fma(vec_set(a->weights[s]), load(a->memory_at + s * a->memory + e, part),
+                          sum);
+        store(a->context + e, sum, part);
+    }
+}
+
+/* What flows into the scores, and from the context into the memory. */
+INLINE void flow_to_scores(const struct attend_grad *a)
+{
+    float mean = 0;
+
+    for (ptrdiff_t s = 0; s < a->places; s++) {
+        const vec weight = vec_set(a->weights[s]);
+        vec sum = vec_zero();
+        for (ptrdiff_t e = 0; e < a->memory; e += LANES) {
+            const struct part part = part_from(e, a->memory);
+            const vec dcontext = load(a->dcontext + e, part);
+            float *dmemory = a->dmemory + s * a->memory + e;
+            sum = vec_fma(dcontext, load(a->memory_at + s * a->memory + e, part), sum);
+            store(dmemory, vec_fma(weight, dcontext, load(dmemory, part)), part);
+        }
+        a->flow[s] = vec_sum(sum);
+        mean += a->weights[s] * a->flow[s];
+    }
+    for (ptrdiff_t s = 0; s < a->places; s++)
+        a->flow[s] = a->weights[s] * (a->flow[s] - mean);
+}
+
+static void attend_grad(const struct attend_grad *a)
+{
+    flow_to_scores(a);
+    for (ptrdiff_t k = 0; k < a->keys; k += LANES) {
+        const struct part part = part_from(k, a->keys);
+        const vec query = load(a->query + k, part), score = load(a->score + k, part);
+        vec dquery = vec_zero(), dscore = load(a->dscore + k, part);
+
+        for (ptrdiff_t s = 0; s < a->places; s++) {
+            if (a->weights[s] == 0) /* not looked at: nothing flows */
+                continue;
+            float *dkey = a->dkeys + s * a->keys + k;
+            const vec u = vec_tanh(vec_add(query, load(a->key_at + s * a->keys + k, part)));
+            const vec flow = vec_set(a->flow[s]);
+            const vec back = vec_mul(vec_mul(flow, score), tanh_slope(u));
+            store(dkey, vec_add(load(dkey, part), back), part);
+            dquery = vec_add(dquery, back);
+            dscore = vec_fma(flow, u, dscore);
+        }
+        store(a->dquery + k, dquery, part);
+        store(a->dscore + k, dscore, part);
+    }
+}
+
 const struct cell_isa CELL_TABLE = {
     .lanes = LANES,
     .lstm = lstm,
     .gru = gru,
     .lstm_grad = lstm_grad,
     .gru_grad = gru_grad,
+    .attend = attend,
+    .attend_grad = attend_grad,
     .exp_not_positive = array_exp,
     .sigmoid = array_sigmoid,
     .tanh = array_tanh,

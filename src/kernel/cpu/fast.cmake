@@ -27,7 +27,7 @@ if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TUTTI_FUZZ)
         cpu/conv_narrow.c cpu/conv_plane.c cpu/conv_stem.c cpu/conv_weight.c cpu/conv_winograd.c
         cpu/conv_winograd_weight.c cpu/winograd_plan.c
         cpu/depthwise.c cpu/conv_matrix.c cpu/conv_grey.c
-        cpu/conv_transpose.c cpu/conv1d.c cpu/recurrent.c cpu/packed.c cpu/attention.c)
+        cpu/conv_transpose.c cpu/conv1d.c cpu/recurrent.c cpu/packed.c cpu/attention.c cpu/attend.c)
     target_compile_definitions(kernel PRIVATE HAVE_FAST)
 endif ()
 
@@ -57,6 +57,13 @@ endif ()
 
 if (BUILD_TESTING AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     unit_test(kernel cpu/fast_test.c m)
+    unit_test(kernel cpu/recurrent_test.c m)
+    if (TARGET recurrent_test)
+        target_compile_definitions(recurrent_test PRIVATE GOLDEN="${PROJECT_SOURCE_DIR}/tests/golden")
+    endif ()
+    add_test(NAME kernel/recurrent_test_avx2 COMMAND recurrent_test)
+    set_tests_properties(kernel/recurrent_test_avx2 PROPERTIES LABELS "unit;kernel" TIMEOUT 120
+        SKIP_RETURN_CODE 77 ENVIRONMENT "TUTTI_ISA=avx2")
     unit_test(kernel cpu/gemm_test.c m)
     foreach (test fast_test gemm_test)
         add_test(NAME kernel/${test}_avx2 COMMAND ${test})

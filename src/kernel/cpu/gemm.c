@@ -20,8 +20,8 @@
 #include "kernel/kernel.h"
 
 enum {
-    PACK_B_BYTES = 512 << 10, /* packed panels of B that are used together */
-    ROWS_BYTES = 512 << 10,  /* rows of A that read a group of panels before the next rows do */
+    PACK_B_BYTES = 640 << 10, /* packed panels of B that are used together */
+    ROWS_BYTES = 256 << 10,  /* rows of A that read a group of panels before the next rows do */
     FETCH_FLOATS = 32 << 10, /* B, or C, of so many is worth fetching ahead */
     LINE_BYTES = 64,
     MANY_COLUMNS = 192,
@@ -218,6 +218,7 @@ struct stretch {
     int64_t k0;
     int depth;
     const float *a_pack;
+    bool first_panel;
 };
 
 /* The tiles of panel p, whose packed form is b_pack if there is one. */
@@ -261,6 +262,7 @@ static void run_panel(const struct plan *plan, const struct stretch *s, int p,
         } else {
             for (int i = 0; i < count; i++)
                 tile.a[i] = g->a + (s->row + at + i) * g->a_row + s->k0;
+            tile.ahead = s->first_panel ? count * g->a_row : 0;
             plan->isa->by_rows(&tile, count, vecs);
         }
     }
@@ -315,6 +317,7 @@ static void run_group(const struct plan *plan, const struct part *part, int p0, 
         for (int p = p0; p < p1; p++) {
             if (r == 0)
                 fetch_block(plan, block + 1, p1 - p0, p - p0);
+            s.first_panel = p == p0;
             run_panel(plan, &s, p,
                       packed != NULL ? packed + (panel_first(plan, p) - first) * s.depth
                                      : NULL);

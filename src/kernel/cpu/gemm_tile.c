@@ -66,6 +66,12 @@ INLINE struct acc multiply_rows(const struct tile *tile, const int n_rows, const
             a[i] = tile->a[i] + offset;
         for (ptrdiff_t t = 0, end; t < depth; t = end) {
             end = fetch_row(tile, n_rows, n_vecs, &fetched, t);
+            if (tile->ahead != 0) {
+                end = depth - t < FETCH_STEPS ? depth : t + FETCH_STEPS;
+#pragma GCC unroll 16
+                for (int i = 0; i < n_rows; i++)
+                    __builtin_prefetch(a[i] + tile->ahead + t, 0, 2);
+            }
             for (; t < end; t++) {
                 vec bv[TILE_VECS];
 

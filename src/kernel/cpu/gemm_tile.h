@@ -34,7 +34,8 @@ struct tile {
     int last;            /* columns in the last vector, 1..lanes */
     bool b_full;         /* B's rows may be read (and are zero) past `last` */
     bool accumulate;     /* add what C holds; else C is only written */
-    bool fetch;          /* C lies far: its lines are asked for before the sums begin */
+    bool fetch;          /* C lies far: its lines are asked for while the sums are made */
+    ptrdiff_t ahead; /* by rows: what lies so far after A's rows is asked for as well, or 0 */
     bool relu;
     const float *bias; /* one a column, or NULL; added before relu */
 };

@@ -13,9 +13,8 @@
  * Rows are independent of each other through all steps: threads share them and meet only at the end. The
  * gates that come out may lie over those that went in, and dgates over these.
  */
-#include "kernel/cpu/recurrent.h"
+#include "kernel/cpu/recurrent_steps.h"
 
-#include "kernel/cpu/cell.h"
 #include "kernel/cpu/packed.h"
 #include "kernel/cpu/rows.h"
 
@@ -45,8 +44,7 @@ struct layer {
     int64_t n_parts; /* of the rows */
 };
 
-/* Parts that the rows are cut into, a thread each. */
-static int64_t parts_of(int64_t rows, struct pool *pool)
+int64_t recurrent_parts(int64_t rows, struct pool *pool)
 {
     const int64_t threads = pool == NULL ? 1 : pool_size(pool);
     const int64_t most = gemm_ceil(rows, PART_ROWS);
@@ -75,11 +73,8 @@ static size_t forward_scratch(const struct kernel_problem *problem)
            sizeof(float);
 }
 
-/* The state that the first step begins with. */
-static void set_first_state(const struct layer *layer, int64_t row)
+void recurrent_set_first(const struct recurrent *r, const struct kernel_call *call, int64_t row)
 {
-    const struct recurrent *r = &layer->r;
-    const struct kernel_call *call = layer->call;
     const size_t bytes = (size_t)r->units * sizeof(float);
     float *h = (float *)call->out[RECURRENT_BEFORE] + row * r->y_row;
     float *c = (float *)call->out[RECURRENT_KEPT] + row * r->y_row;
@@ -97,50 +92,56 @@ static void set_first_state(const struct layer *layer, int64_t row)
 }
 
 /* Where the state after step t goes: to what the next step begins with, or to the last state. */
-static void point_to_next(const struct layer *layer, int64_t row, int64_t t,
-                          struct cell_step *step)
+static void point_to_next(const struct recurrent *r, const struct kernel_call *call,
+                          int64_t row, int64_t t, struct cell_step *step)
 {
-    const struct recurrent *r = &layer->r;
-    void *const *out = layer->call->out;
     const int64_t at = row * r->y_row + (t + 1) * r->units;
-    float *last = (float *)out[RECURRENT_LAST] + row * r->state_row;
+    float *last = (float *)call->out[RECURRENT_LAST] + row * r->state_row;
 
     if (t + 1 < r->steps) {
-        step->next_h = (struct cell_rows){ (float *)out[RECURRENT_BEFORE] + at, r->y_row };
-        step->next_c = (struct cell_rows){ (float *)out[RECURRENT_KEPT] + at, r->y_row };
+        step->next_h =
+            (struct cell_rows){ (float *)call->out[RECURRENT_BEFORE] + at, r->y_row };
+        step->next_c = (struct cell_rows){ (float *)call->out[RECURRENT_KEPT] + at, r->y_row };
     } else {
         step->next_h = (struct cell_rows){ last, r->state_row };
         step->next_c = (struct cell_rows){ last + r->units, r->state_row };
     }
 }
 
-/* Step t of rows [row, row + rows). */
-static void run_step(const struct layer *layer, int64_t row, int64_t rows, int64_t t)
+struct cell_step recurrent_step(const struct recurrent *r, const struct kernel_call *call,
+                                int64_t row, int64_t rows, int64_t t)
 {
-    const struct recurrent *r = &layer->r;
-    const struct kernel_call *call = layer->call;
-    const bool has_state = t > 0 || call->problem->n_in > RECURRENT_STATE;
     const int64_t at = row * r->y_row + t * r->units, gate = row * r->gates_row + t * r->gates;
-    const float *h = (const float *)call->out[RECURRENT_BEFORE] + at;
-    float *work = layer->work + row * layer->work_row;
     struct cell_step step = {
         .rows = rows,
         .units = r->units,
         .ids = (const int32_t *)call->in[RECURRENT_IDS] + row * r->steps + t,
         .id_row = r->steps,
         .gates = { (const float *)call->in[RECURRENT_GATES] + gate, r->gates_row },
-        .made = { has_state ? work : NULL, layer->work_row },
         .bias = call->in[RECURRENT_BIAS],
-        .h = { h, r->y_row },
+        .h = { (const float *)call->out[RECURRENT_BEFORE] + at, r->y_row },
         .acts = { (float *)call->out[RECURRENT_ACTS] + gate, r->gates_row },
         .kept = { (float *)call->out[RECURRENT_KEPT] + at, r->y_row },
         .y = { (float *)call->out[RECURRENT_Y] + at, r->y_row },
     };
 
-    point_to_next(layer, row, t, &step);
-    if (has_state)
-        packed_multiply(&layer->weight, h, r->y_row, rows, work, layer->work_row, false);
-    if (r->is_lstm)
+    point_to_next(r, call, row, t, &step);
+    return step;
+}
+
+/* Step t of rows [row, row + rows). */
+static void run_step(const struct layer *layer, int64_t row, int64_t rows, int64_t t)
+{
+    const bool has_state = t > 0 || layer->call->problem->n_in > RECURRENT_STATE;
+    struct cell_step step = recurrent_step(&layer->r, layer->call, row, rows, t);
+    float *work = layer->work + row * layer->work_row;
+
+    if (has_state) {
+        packed_multiply(&layer->weight, step.h.at, step.h.row, rows, work, layer->work_row,
+                        false);
+        step.made = (struct cell_source){ work, layer->work_row };
+    }
+    if (layer->r.is_lstm)
         layer->cell->lstm(&step);
     else
         layer->cell->gru(&step);
@@ -153,7 +154,7 @@ static void run_forward_part(void *arg, size_t i)
     const int64_t rows = gemm_part(layer->r.rows, layer->n_parts, (int64_t)i, &row);
 
     for (int64_t k = row; k < row + rows; k++)
-        set_first_state(layer, k);
+        recurrent_set_first(&layer->r, layer->call, k);
     for (int64_t t = 0; t < layer->r.steps; t++)
         run_step(layer, row, rows, t);
 }
@@ -165,7 +166,7 @@ static void forward_run(const struct kernel_call *call)
     layer.call = call;
     layer.weight.panels = call->scratch;
     layer.work = layer.weight.panels + packed_floats(&layer.weight);
-    layer.n_parts = parts_of(layer.r.rows, call->pool);
+    layer.n_parts = recurrent_parts(layer.r.rows, call->pool);
     packed_fill(&layer.weight, call->in[RECURRENT_WEIGHT], call->pool);
     pool_for(call->pool, (size_t)layer.n_parts, run_forward_part, &layer);
 }
@@ -194,31 +195,39 @@ static size_t backward_scratch(const struct kernel_problem *problem)
     return (size_t)(packed_floats(&layer.weight) + state) * sizeof(float);
 }
 
-/* What flows into the gates of step t of rows [row, row + rows). */
-static void run_cells(const struct layer *layer, int64_t row, int64_t rows, int64_t t)
+struct cell_grad recurrent_grad(const struct recurrent *r, const struct kernel_call *call,
+                                int64_t row, int64_t rows, int64_t t, const float *dy,
+                                float *dstate)
 {
-    const struct recurrent *r = &layer->r;
-    const struct kernel_call *call = layer->call;
-    const struct recurrent_flow into = recurrent_flow(call);
     const int64_t at = row * r->y_row + t * r->units, gate = row * r->gates_row + t * r->gates;
-    float *dstate = layer->dstate + row * r->state_row;
-    struct cell_grad grad = {
+
+    return (struct cell_grad){
         .rows = rows,
         .units = r->units,
         .ids = (const int32_t *)call->in[RECURRENT_GRAD_IDS] + row * r->steps + t,
         .id_row = r->steps,
         .acts = { (const float *)call->in[RECURRENT_GRAD_ACTS] + gate, r->gates_row },
         .kept = { (const float *)call->in[RECURRENT_GRAD_KEPT] + at, r->y_row },
-        .dy = { into.y == NULL ? NULL : into.y + at, r->y_row },
+        .dy = { dy == NULL ? NULL : dy + at, r->y_row },
         .dh = { dstate, r->state_row },
         .dc = { dstate + r->units, r->state_row },
         .dgates = { (float *)call->out[0] + gate, r->gates_row },
     };
+}
+
+/* What flows into the gates of step t of rows [row, row + rows). */
+static void run_cells(const struct layer *layer, int64_t row, int64_t rows, int64_t t)
+{
+    const struct recurrent *r = &layer->r;
+    const struct kernel_call *call = layer->call;
+    struct cell_grad grad = recurrent_grad(r, call, row, rows, t, recurrent_flow(call).y,
+                                           layer->dstate + row * r->state_row);
 
     if (r->is_lstm) {
         layer->cell->lstm_grad(&grad);
         return;
     }
+    const int64_t at = row * r->y_row + t * r->units, gate = row * r->gates_row + t * r->gates;
     grad.h =
         (struct cell_source){ (const float *)call->in[RECURRENT_GRAD_BEFORE] + at, r->y_row };
     grad.dhidden = (struct cell_rows){ (float *)call->out[1] + gate, r->gates_row };
@@ -257,7 +266,7 @@ static void backward_run(const struct kernel_call *call)
     layer.dstate = wants_state(call->problem)
                        ? call->out[recurrent_dstate(call->problem)]
                        : layer.weight.panels + packed_floats(&layer.weight);
-    layer.n_parts = parts_of(layer.r.rows, call->pool);
+    layer.n_parts = recurrent_parts(layer.r.rows, call->pool);
     packed_fill(&layer.weight, call->in[RECURRENT_GRAD_WEIGHT], call->pool);
     pool_for(call->pool, (size_t)layer.n_parts, run_backward_part, &layer);
 }

@@ -119,5 +119,10 @@ const struct kernel kernel_reference_rows[] = {
       .name = "reference",
       .scratch_bytes = reference_recurrent_grad_scratch,
       .run = reference_recurrent_grad },
+    { .op = "lstm_attend", .name = "reference", .run = reference_attend },
+    { .op = "lstm_attend_grad",
+      .name = "reference",
+      .scratch_bytes = reference_attend_grad_scratch,
+      .run = reference_attend_grad },
     { 0 },
 };

@@ -95,6 +95,9 @@ void reference_rows_sort(const struct kernel_call *call);
 void reference_recurrent(const struct kernel_call *call); /* lstm, gru */
 void reference_recurrent_grad(const struct kernel_call *call);
 size_t reference_recurrent_grad_scratch(const struct kernel_problem *problem);
+void reference_attend(const struct kernel_call *call); /* lstm_attend */
+void reference_attend_grad(const struct kernel_call *call);
+size_t reference_attend_grad_scratch(const struct kernel_problem *problem);
 
 kernel_update_fn reference_sgd_update, reference_adam_update, reference_average_update;
 

@@ -71,8 +71,9 @@ extern const struct kernel kernel_depthwise_rows[];   /* a group a channel */
 extern const struct kernel kernel_conv_matrix_rows[]; /* 1x1, and the whole image */
 extern const struct kernel kernel_conv_grey_rows[];   /* 3x3 over one channel */
 extern const struct kernel kernel_conv_transpose_rows[];
-extern const struct kernel kernel_conv1d_rows[];    /* along sequences */
 extern const struct kernel kernel_recurrent_rows[]; /* LSTM and GRU over sequences */
+extern const struct kernel kernel_attend_rows[];    /* LSTM that attends to a source */
+extern const struct kernel kernel_conv1d_rows[];    /* along sequences */
 extern const struct kernel kernel_onednn_rows[];
 extern const struct kernel kernel_openblas_rows[];
 
