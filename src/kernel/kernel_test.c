@@ -3,7 +3,9 @@
  *
  * All tests walk the table, so a kernel added to it is tested without a line here.
  */
+#include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -733,6 +735,75 @@ static void softmax_is_accurate_for_unlikely_classes(void)
     }
 }
 
+/* Far out, where differences of exponentials would leave nothing, results keep their digits. */
+static void smooth_activations_are_accurate_far_out(void)
+{
+    static const struct {
+        const char *op;
+        float from, to; /* up to where the result is no denormal number */
+        double error;   /* relative */
+    } cases[] = {
+        { "tanh", -12, 12, 4e-7 },
+        { "gelu", -12.5F, 12.5F, 1e-6 },
+        { "gelu_tanh", -9.5F, 9.5F, 2e-5 }, /* exp(-2u) takes over the rounding of u */
+    };
+    enum { COUNT = 5000 };
+    static float x[COUNT];
+
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        struct kernel_problem problem;
+        struct kernel_trial *own, *reference;
+        char text[KERNEL_TEXT];
+
+        snprintf(text, sizeof text, "%s 1x%d", cases[c].op, COUNT);
+        CHECK_OK(kernel_parse(text, &problem));
+        for (int i = 0; i < COUNT; i++)
+            x[i] = cases[c].from + (cases[c].to - cases[c].from) * (float)i / COUNT;
+        CHECK_OK(kernel_trial_create(kernel_find(cases[c].op, "own"), &problem,
+                                     KERNEL_FILL_NORMAL, 1, &own));
+        CHECK_OK(kernel_trial_create(kernel_find(cases[c].op, "reference"), &problem,
+                                     KERNEL_FILL_NORMAL, 1, &reference));
+        kernel_trial_call(own)->in[0] = kernel_trial_call(reference)->in[0] = x;
+        kernel_trial_run(own);
+        kernel_trial_run(reference);
+        const float *a = kernel_trial_call(own)->out[0],
+                    *b = kernel_trial_call(reference)->out[0];
+        for (int i = 0; i < COUNT; i++) {
+            if (!(fabs((double)a[i] - (double)b[i]) <= cases[c].error * fabs((double)b[i])))
+                test_fail(__FILE__, __LINE__, "%s(%.9g) is %.9g instead of %.9g", cases[c].op,
+                          (double)x[i], (double)a[i], (double)b[i]);
+        }
+        kernel_trial_destroy(own);
+        kernel_trial_destroy(reference);
+    }
+}
+
+/* A token that sees nothing gets zeros and passes nothing back. */
+static void a_token_that_sees_nothing_gets_zeros(void)
+{
+    static const int32_t ids[6] = { -1, -1, 3, -1, -1, -1 };
+    struct kernel_problem problem;
+    const struct kernel *kernel;
+    size_t at = 0;
+
+    CHECK_OK(kernel_parse("attention 2x3x24 2x3 heads 2 causal", &problem));
+    while ((kernel = next_kernel(&problem, &at)) != NULL) {
+        struct kernel_trial *trial;
+
+        CHECK_OK(kernel_trial_create(kernel, &problem, KERNEL_FILL_NORMAL, 1, &trial));
+        struct kernel_call *call = kernel_trial_call(trial);
+        const float *y = call->out[0], *lse = call->out[1];
+        call->in[1] = ids;
+        kernel_trial_run(trial);
+        for (int i = 0; i < 6; i++) {
+            for (int d = 0; d < 8; d++)
+                CHECK((y[i * 8 + d] != 0) == (i == 2));
+            CHECK((lse[2 * i] == FLT_MAX) == (i != 2));
+        }
+        kernel_trial_destroy(trial);
+    }
+}
+
 static void measuring_gives_a_time(void)
 {
     struct kernel_problem problem;
@@ -783,6 +854,10 @@ const struct test tests[] = {
     { .name = "softmax takes extreme logits", .run = softmax_takes_extreme_logits },
     { .name = "softmax is accurate for unlikely classes",
       .run = softmax_is_accurate_for_unlikely_classes },
+    { .name = "smooth activations are accurate far out",
+      .run = smooth_activations_are_accurate_far_out },
+    { .name = "a token that sees nothing gets zeros",
+      .run = a_token_that_sees_nothing_gets_zeros },
     { .name = "measuring gives a time", .run = measuring_gives_a_time },
     { 0 },
 };
