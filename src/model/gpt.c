@@ -162,7 +162,7 @@ static void add_step(struct graph *graph, const struct model_config *config,
         graph_sequence(graph, "input", DTYPE_I32, shape_2(config->batch, config->length[0]), 0);
     step->first = graph_input(graph, "first", DTYPE_I32, shape_1(config->batch));
     for (int layer = 0; layer < gpt.layers; layer++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "cache.%d", layer);
         step->cache[layer] = graph_input(graph, name, DTYPE_F32,
                                          shape_3(config->batch, gpt.context, 2 * gpt.width));

@@ -237,6 +237,7 @@ struct head {
     bool causal;
 };
 
+/* ids: the number of that input, -1 if the op has none. */
 static struct head head_of(const struct kernel_call *call, int qkv, int ids, int64_t n, int h)
 {
     const struct shape *shape = &call->problem->in[qkv].shape;
@@ -252,7 +253,9 @@ static struct head head_of(const struct kernel_call *call, int qkv, int ids, int
         .q = first,
         .k = first + width,
         .v = first + 2 * width,
-        .ids = call->problem->n_in > ids ? (const int32_t *)call->in[ids] + n * tokens : NULL,
+        .ids = ids >= 0 && call->problem->n_in > ids
+                   ? (const int32_t *)call->in[ids] + n * tokens
+                   : NULL,
         .causal = call->problem->attrs.causal != 0,
     };
 }
@@ -437,7 +440,7 @@ void reference_attention_step(const struct kernel_call *call)
     for (int64_t n = 0; n < shape->dim[0]; n++) {
         const int64_t before = first[n] < 0 ? 0 : first[n] > places ? places : first[n];
         for (int h = 0; h < call->problem->attrs.heads; h++) {
-            const struct head head = head_of(call, 0, KERNEL_IN, n, h);
+            const struct head head = head_of(call, 0, -1, n, h);
             const float *cache =
                 (const float *)call->in[1] + n * places * 2 * head.out_row + h * head.size;
             float *y = (float *)call->out[0] + n * head.tokens * head.out_row + h * head.size;
