@@ -52,7 +52,7 @@ static const struct form forms[] = {
     { "conv1d_max_grad_weight", "qmd", "fv", 3, 1 },
     { "max_over_time", "q", "md", 1, 2 },
     { "max_over_time_grad", "mdq", "q", 3, 1 },
-    { "concat", "mmmmmmmmmmmm", "m", 1, 1 },
+    { "concat", "mmmmmmmm", "m", 1, 1 },
     { "columns", "m", "m", 1, 1 },
     { "max_pool", "i", "ip", 1, 2 },
     { "max_pool_grad", "ip", "i", 2, 1 },
