@@ -40,6 +40,7 @@ struct rule {
 
 static const struct rule rules[] = {
     { "linear", 256, 0, 1024, "own" },
+    { "linear", 4096, 0, 24, "own" },
     { "linear", 384, 0, 32, "onednn" },
     { "linear_grad_weight", 512, 0, 512, "own" },
     { "linear_grad_weight", 512, 0, 32, "onednn" },
