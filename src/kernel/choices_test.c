@@ -52,6 +52,25 @@ static void own_kernels_come_first(void)
     kernel_choices_destroy(NULL);
 }
 
+/* A rule looks at the weights' extents, however they lie. */
+static void plain_weights_are_judged_as_others(void)
+{
+    static const char *const texts[][2] = {
+        { "linear 64x512 2000x512", "linear 64x512 2000x512 plain" },
+        { "linear_grad_input 64x2000 2000x512 -> 64x512",
+          "linear_grad_input 64x2000 2000x512 -> 64x512 plain" },
+        { "linear_grad_weight 64x512 64x2000 -> 2000x512",
+          "linear_grad_weight 64x512 64x2000 -> 2000x512 plain" },
+        { "linear 64x512 10x512", "linear 64x512 10x512 plain" },
+    };
+    struct kernel_choices *choices;
+
+    CHECK_OK(kernel_choices_load(NULL, &choices));
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        CHECK_TEXT(chosen(choices, texts[i][0]), chosen(choices, texts[i][1]));
+    kernel_choices_destroy(choices);
+}
+
 /* Which of the fast kernels are built in and run here differs; the rule prefers, never insists.
  */
 static void rules_prefer_what_windows_suit(void)
@@ -243,6 +262,7 @@ static void a_failed_allocation_is_reported(void)
 
 const struct test tests[] = {
     { .name = "own kernels come first", .run = own_kernels_come_first },
+    { .name = "plain weights are judged as others", .run = plain_weights_are_judged_as_others },
     { .name = "exact choices have no rough kernel", .run = exact_choices_have_no_rough_kernel },
     { .name = "rules prefer what windows suit", .run = rules_prefer_what_windows_suit },
     { .name = "a line of the file overrides", .run = a_line_of_the_file_overrides },

@@ -24,12 +24,15 @@ enum {
     ROWS_BYTES = 256 << 10,  /* rows of A that read a group of panels before the next rows do */
     FETCH_FLOATS = 32 << 10, /* B, or C, of so many is worth fetching ahead */
     LINE_BYTES = 64,
+    PAGE_FLOATS = 1024, /* steps of so many meet in one set of L1 */
     MANY_COLUMNS = 192,
     DEEP = 96, /* of C and of the product: worth to pack a transposed A */
     MANY_ROWS = 96,
     MANY_FLOATS = 8 << 10, /* of C and of B: worth to pack B */
-    PACKED_ROWS = 48,      /* panels that are packed once are cut as for so many rows */
-    PACKED_PANELS = 8,     /* of them packed by a task */
+    SOME_ROWS = 24,
+    LARGE_FLOATS = 2 << 20, /* likewise */
+    PACKED_ROWS = 48,       /* panels that are packed once are cut as for so many rows */
+    PACKED_PANELS = 8,      /* of them packed by a task */
     SUM_COLUMNS = 256,
 };
 
@@ -117,6 +120,16 @@ static int panel_vecs(const struct plan *plan, int p)
     return (int)gemm_part(plan->n_vecs, plan->n_panels, p, &first);
 }
 
+/* A B that lies as it is used: rows that are no whole lines take twice the loads, and a large one is
+ * thrown out of the caches by its stride. */
+static bool is_worth_packing(const struct gemm *g)
+{
+    const int64_t count = g->k * g->n;
+
+    return (g->m >= MANY_ROWS && count >= MANY_FLOATS) ||
+           (g->m >= SOME_ROWS && count >= LARGE_FLOATS);
+}
+
 static void plan_tasks(struct plan *plan, int threads)
 {
     const struct gemm *g = plan->g;
@@ -141,14 +154,14 @@ static struct plan make_plan(const struct tile_isa *isa, const struct gemm *g, i
 
     plan.n_vecs = gemm_ceil(g->n, isa->lanes);
     plan.n_blocks = gemm_ceil(g->k, GEMM_DEPTH);
-    plan.pack_a = plan.by_columns && g->n >= MANY_COLUMNS && depth >= DEEP;
+    plan.pack_a = plan.by_columns && g->n >= MANY_COLUMNS &&
+                  (depth >= DEEP || g->a_column % PAGE_FLOATS == 0);
     plan.limit = plan.pack_a ? isa->slivers : plan.by_columns ? isa->columns : isa->rows;
     plan.n_panels = gemm_panels(isa, plan.limit, g->b_packed ? PACKED_ROWS : g->m, g->n);
     const int64_t widest = gemm_ceil(plan.n_vecs, plan.n_panels);
     plan.tile_rows = plan.limit[widest];
     plan.sliver = plan.tile_rows <= isa->lanes / 2 ? isa->lanes / 2 : isa->lanes;
-    plan.pack_b =
-        !g->b_packed && (g->b_column != 1 || (g->m >= MANY_ROWS && g->k * g->n >= MANY_FLOATS));
+    plan.pack_b = !g->b_packed && (g->b_column != 1 || is_worth_packing(g));
     plan.group = plan.n_panels;
     plan.block_rows = g->m;
     if (plan.pack_b || g->b_packed) {
