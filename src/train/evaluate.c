@@ -179,14 +179,10 @@ static enum status evaluate(struct evaluation *e, const struct train_evaluation 
 static enum status evaluate_test_text(struct evaluation *e,
                                       const struct train_evaluation *evaluation)
 {
-    struct text *text;
-
-    TRY(job_open_test_text(e->job, &text));
-    e->data = text_as_source(text);
-    e->text = text;
-    enum status status = evaluate(e, evaluation);
-    text_close(text);
-    return status;
+    TRY(job_open_test_text(e->job));
+    e->text = e->job->unseen_text;
+    e->data = text_as_source(e->text);
+    return evaluate(e, evaluation);
 }
 
 enum status train_evaluate(struct job *job, const struct train_evaluation *evaluation,

@@ -19,7 +19,7 @@ struct job {
     struct kernel_choices *choices;
     const struct source *train, *test;          /* NULL for JOB_GRAPH */
     struct dataset *train_images, *test_images; /* what they are made of, or NULL */
-    struct text *train_text, *test_text;
+    struct text *train_text, *test_text, *unseen_text;
     struct vocab *vocab[TEXT_SIDES]; /* of the run that goes on, or NULL */
     struct sampler_config sampler;
     struct augment augment;
@@ -32,8 +32,8 @@ struct job {
  * configuration depends on them. has_vocab: with the vocabularies of the run in settings.out. */
 MUST_CHECK enum status job_open_data(struct job *job, bool has_vocab);
 void job_close_data(struct job *job);
-/* The split of a text that training never looks at, where there is one; the caller closes it. */
-MUST_CHECK enum status job_open_test_text(const struct job *job, struct text **out);
+/* Opens the split of a text that training never looks at, where there is one: sets unseen_text. */
+MUST_CHECK enum status job_open_test_text(struct job *job);
 /* Puts the vocabularies into the run's folder, if there are any. */
 MUST_CHECK enum status job_save_vocab(const struct job *job);
 

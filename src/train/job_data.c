@@ -137,12 +137,13 @@ static enum status open_text(struct job *job, bool has_vocab)
     return STATUS_OK;
 }
 
-enum status job_open_test_text(const struct job *job, struct text **out)
+enum status job_open_test_text(struct job *job)
 {
     const struct text_config config = text_config_of(job);
 
-    TRY(text_open(job->settings.data, TEXT_TEST, &config, out));
-    text_limit(*out, job->settings.limit);
+    if (!job->unseen_text)
+        TRY(text_open(job->settings.data, TEXT_TEST, &config, &job->unseen_text));
+    text_limit(job->unseen_text, job->settings.limit);
     return STATUS_OK;
 }
 
@@ -175,6 +176,7 @@ void job_close_data(struct job *job)
     dataset_close(job->test_images);
     text_close(job->train_text);
     text_close(job->test_text);
+    text_close(job->unseen_text);
     for (int i = 0; i < TEXT_SIDES; i++)
         vocab_destroy(job->vocab[i]);
 }

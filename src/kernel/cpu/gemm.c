@@ -150,7 +150,8 @@ static void plan_tasks(struct plan *plan, int threads)
 static struct plan make_plan(const struct tile_isa *isa, const struct gemm *g, int threads)
 {
     struct plan plan = { .isa = isa, .g = g, .by_columns = g->a_column != 1 };
-    const int64_t depth = at_most(g->k, GEMM_DEPTH);
+    const int64_t depth =
+        g->k > 0 ? at_most(g->k, GEMM_DEPTH) : 1; /* scratch of no step at all */
 
     plan.n_vecs = gemm_ceil(g->n, isa->lanes);
     plan.n_blocks = gemm_ceil(g->k, GEMM_DEPTH);
