@@ -368,4 +368,4 @@ ZOO = {
     "gpt": gpt_case("char", 65, 256),
     "gpt-124m": gpt_case("124m", 50257, 64),
 }
-OPTIMIZER = {"nbow": "adam", "seq2seq": "adam", "gpt": "adamw", "gpt-124m": "adamw"}
+OPTIMIZER = {"nbow": "adam", "textcnn": "adam", "seq2seq": "adam", "gpt": "adamw", "gpt-124m": "adamw"}

@@ -194,6 +194,7 @@ const struct model model_seq2seq = {
     .name = "seq2seq",
     .summary = "translation by recurrent encoder and decoder",
     .data = "multi30k",
+    .optimizer = "adam",
     .task = MODEL_TRANSLATION,
     .vocab = { 8000, 6000 },
     .length = { 25, 24 },

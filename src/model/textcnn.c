@@ -39,6 +39,7 @@ const struct model model_textcnn = {
     .name = "textcnn",
     .summary = "filters over 3, 4 and 5 words, the largest of each, one layer",
     .data = "imdb",
+    .optimizer = "adam",
     .task = MODEL_TEXT_CLASSES,
     .vocab = { 25000 },
     .length = { 256 },
