@@ -286,7 +286,7 @@ static bool is_text(const struct dataset_info *row)
     for (int i = 0; format_table[i]; i++)
         if (strcmp(format_table[i]->name, row->format) == 0)
             return format_table[i]->text != NULL;
-    CHECK(!"a format that is in the table");
+    CHECK(false); /* a format that is not in the table */
     return false;
 }
 

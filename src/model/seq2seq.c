@@ -94,7 +94,7 @@ static void build_seq2seq(struct graph *graph, const struct model_config *config
                           struct value *input, struct value *target)
 {
     struct value *state[SEQ2SEQ_LAYERS] = { NULL };
-    struct build_memory memory = { NULL };
+    struct build_memory memory = { 0 };
 
     encode(graph, config, input, state, &memory);
     struct value *logits =
@@ -128,7 +128,7 @@ enum status seq2seq_build_encoder(const struct model_config *config,
                                   struct seq2seq_encoder *out)
 {
     struct seq2seq_encoder encoder = { .layers = layers_of(config) };
-    struct build_memory memory = { NULL };
+    struct build_memory memory = { 0 };
     struct model_config how = *config;
     struct graph *graph;
 
