@@ -189,9 +189,8 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
     const int64_t count = shape_count(&problem->in[i].shape);
     void *data = trial->in[i].block + GUARD_BYTES;
 
-    if (strcmp(problem->op, "add_positions") == 0 && i == 2)
-        fill_labels(data, count, free_places(problem), false, rng);
-    else if (strcmp(problem->op, "attention_step") == 0 && i == 2)
+    if (i == 2 && (strcmp(problem->op, "add_positions") == 0 ||
+                   strcmp(problem->op, "attention_step") == 0))
         fill_labels(data, count, free_places(problem), false, rng);
     else if (problem->in[i].dtype == DTYPE_I32 &&
              (strncmp(problem->op, "attention", 9) == 0 || is_recurrent(problem)))

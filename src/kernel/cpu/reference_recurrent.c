@@ -69,7 +69,7 @@ static void step_forward(const struct kernel_call *call, const struct recurrent 
     float *kept = (float *)call->out[RECURRENT_KEPT] + at;
 
     for (int64_t j = 0; j < r->units; j++) {
-        double x[4], hidden[4];
+        double x[4] = { 0 }, hidden[4] = { 0 };
         for (int64_t g = 0; g * r->units < r->gates; g++) {
             x[g] = (double)gates[g * r->units + j];
             hidden[g] = hidden_sum(r, w, b, before, g * r->units + j);
@@ -145,8 +145,9 @@ static struct flow unit_grad(const struct kernel_call *call, const struct recurr
 
     if (r->is_lstm)
         return lstm_unit_grad(act, kept, dh, dc);
-    return gru_unit_grad(act, kept,
-                         (double)((const float *)call->in[RECURRENT_GRAD_BEFORE])[at], dh);
+    const float *before = call->in[RECURRENT_GRAD_BEFORE];
+    BUG_ON(before == NULL);
+    return gru_unit_grad(act, kept, (double)before[at], dh);
 }
 
 /* Step t of one row, from the gradient of the state after it to that of the state before. */
@@ -163,7 +164,7 @@ static void step_backward(const struct kernel_call *call, const struct recurrent
     float *dhidden = (float *)call->out[r->is_lstm ? 0 : 1] + gate;
 
     for (int64_t j = 0; j < r->units; j++) {
-        double dh = (double)dstate[j], act[4];
+        double dh = (double)dstate[j], act[4] = { 0 };
         const double dc = r->is_lstm ? (double)dstate[r->units + j] : 0;
         if (into.y != NULL && !is_over)
             dh += (double)into.y[at + j];
