@@ -6,6 +6,10 @@ option(TUTTI_OPENBLAS "Use OpenBLAS where it is installed" ON)
 
 # Fuzz programs parse: they need no quick kernels, which take long to compile with sanitizers.
 if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TUTTI_FUZZ)
+    set(tile_optimization -O3)
+    if (TUTTI_SANITIZE) # with which that takes minutes
+        set(tile_optimization -O1)
+    endif ()
     # One source, two instruction sets; both are in every build and chosen at run time.
     foreach (isa avx2 avx512)
         add_library(kernel_tile_${isa} OBJECT cpu/gemm_tile.c cpu/winograd_tile.c cpu/stem_tile.c
@@ -17,7 +21,7 @@ if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TUTTI_FUZZ)
             DEPTHWISE_TABLE=depthwise_${isa} FINISH_TABLE=finish_${isa}
             GREY_TABLE=grey_${isa} NARROW_TABLE=narrow_${isa}
             CONV1D_TABLE=conv1d_${isa} CELL_TABLE=cell_${isa} ATTENTION_TABLE=attention_${isa})
-        target_compile_options(kernel_tile_${isa} PRIVATE -O3 -mavx2 -mfma -mprfchw)
+        target_compile_options(kernel_tile_${isa} PRIVATE ${tile_optimization} -mavx2 -mfma -mprfchw)
         target_link_libraries(kernel_tile_${isa} PRIVATE warnings)
         target_sources(kernel PRIVATE $<TARGET_OBJECTS:kernel_tile_${isa}>)
     endforeach ()
