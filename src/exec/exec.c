@@ -42,9 +42,19 @@ int exec_lanes_of(int64_t shards, int ranks, int threads)
     return threads <= fewest ? threads : fewest > 1 ? (int)fewest : 1;
 }
 
-/* Shards of lane `number` of all. */
+void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *count)
+{
+    const int rank = transport_node_first(exec->transport, node);
+    const int end = rank + transport_node_size(exec->transport, node);
+
+    *first = row_begin(exec->config.shards, exec->ranks, rank);
+    *count = row_begin(exec->config.shards, exec->ranks, end) - *first;
+}
+
+/* Shards of lane `number` of this node. */
 static void lane_row(const struct exec *exec, int number, int64_t *first, int64_t *count)
 {
+    number += exec->first_lane;
     const int rank = number / exec->n_lanes, lane = number % exec->n_lanes;
     const int64_t begin = row_begin(exec->config.shards, exec->ranks, rank);
     const int64_t mine = row_begin(exec->config.shards, exec->ranks, rank + 1) - begin;
@@ -196,11 +206,13 @@ static void lay_out(struct exec *exec, struct carver *carver)
     exec->ready = carve(carver, buckets, sizeof *exec->ready);
     exec->done = carve(carver, buckets, sizeof *exec->done);
     exec->met = carve(carver, (size_t)exec->gathers.count, sizeof *exec->met);
-    exec->reduced = carve(carver, 5, sizeof *exec->reduced);
+    exec->reduced = carve(carver, 6, sizeof *exec->reduced);
     exec->evaluated = exec->reduced + 1;
     exec->settled = exec->reduced + 2;
     exec->gathered = exec->reduced + 3;
     exec->joined = exec->reduced + 4;
+    exec->exchanged = exec->reduced + 5;
+    exec->flags = carve(carver, 2 * (size_t)exec->ranks, sizeof *exec->flags);
     exec->losses = carve(carver, 2 * shards, sizeof(float));
     exec->corrects = carve(carver, 2 * shards, sizeof(float));
     exec->param = carve(carver, exec->vector, sizeof(float));
@@ -222,7 +234,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
         float *gradients = carve(carver, (size_t)buffers * exec->vector, sizeof(float));
         if (!carver->base)
             continue;
-        if (number / exec->n_lanes == exec->rank)
+        if ((exec->first_lane + number) / exec->n_lanes == exec->rank)
             exec->lanes[number % exec->n_lanes].gradients = gradients;
         tree_stack_init(&stack, exec->config.shards);
         for (int64_t v = first; v < first + count; v++) {
@@ -240,13 +252,11 @@ static enum status share_memory(struct exec *exec)
 {
     struct carver carver = { 0 };
 
-    if (!transport_shares_memory(exec->transport))
-        return FAIL(STATUS_UNSUPPORTED, "transport %s shares no memory between ranks",
-                    transport_name(exec->transport));
     lay_out(exec, &carver);
     exec->shared_bytes = carver.used;
     TRY(transport_share(exec->transport, carver.used, &exec->shared));
-    TRY(mem_alloc((size_t)exec->all_lanes * 2 * TREE_DEPTH, sizeof *exec->parts, &exec->parts));
+    TRY(mem_alloc((size_t)(exec->all_lanes + exec->nodes) * 2 * TREE_DEPTH, sizeof *exec->parts,
+                  &exec->parts));
     carver = (struct carver){ .base = exec->shared };
     lay_out(exec, &carver);
     return STATUS_OK;
@@ -263,16 +273,18 @@ static void flush_denormals(void *arg, int index)
 static enum status make_lanes(struct exec *exec)
 {
     exec->n_lanes = exec_lanes_of(exec->config.shards, exec->ranks, exec->config.threads);
-    exec->all_lanes = exec->n_lanes * exec->ranks;
-    if (exec->all_lanes > LANES_MAX)
-        return FAIL(STATUS_USAGE, "%d lanes are more than %d", exec->all_lanes, LANES_MAX);
+    exec->all_lanes = exec->n_lanes * transport_node_size(exec->transport, exec->node);
+    exec->first_lane = exec->n_lanes * transport_node_first(exec->transport, exec->node);
+    exec->job_lanes = exec->n_lanes * exec->ranks;
+    if (exec->job_lanes > LANES_MAX)
+        return FAIL(STATUS_USAGE, "%d lanes are more than %d", exec->job_lanes, LANES_MAX);
     const int helpers = exec->config.threads / exec->n_lanes; /* threads of a lane */
     const size_t join = columns_scratch(exec);
     TRY(mem_alloc((size_t)exec->n_lanes, sizeof *exec->lanes, &exec->lanes));
     for (int i = 0; i < exec->n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         lane->exec = exec;
-        lane->number = exec->rank * exec->n_lanes + i;
+        lane->number = exec->rank * exec->n_lanes + i - exec->first_lane;
         lane_row(exec, lane->number, &lane->first, &lane->count);
         TRY(columns_create(lane));
         const size_t reduce = (size_t)helpers * reduce_scratch(lane);
@@ -285,6 +297,20 @@ static enum status make_lanes(struct exec *exec)
     return exec->n_lanes > 1 ? pool_create(exec->n_lanes, &exec->lanes_pool) : STATUS_OK;
 }
 
+/* Who raises what: lanes, and the wires of this node for what they bring or do. */
+static void count_raises(struct exec *exec)
+{
+    const uint32_t lanes = (uint32_t)exec->all_lanes;
+
+    exec->met_each = lanes + (exec->nodes > 1);
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const bool is_gathered = bucket_is_gathered(exec, b);
+        exec->ready_each[b] = lanes + (exec->nodes > 1 && is_gathered);
+        exec->done_each[b] =
+            exec->nodes > 1 && !is_gathered ? (uint32_t)wire_rails(exec) : lanes;
+    }
+}
+
 enum status exec_create(const struct exec_config *config, struct exec **out)
 {
     struct exec *exec;
@@ -294,6 +320,8 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     exec->transport = comm_transport(config->comm);
     exec->rank = comm_rank(config->comm);
     exec->ranks = comm_size(config->comm);
+    exec->node = transport_node_of(exec->transport, exec->rank);
+    exec->nodes = transport_nodes(exec->transport);
     enum status status = read_params(exec);
     if (status == STATUS_OK)
         status = read_step_nodes(exec);
@@ -306,10 +334,15 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         status = make_lanes(exec);
     if (status == STATUS_OK)
         status = gathers_check(exec);
+    if (status == STATUS_OK && exec->nodes > 1)
+        status = wire_create(exec);
     if (status == STATUS_OK) {
-        transport_set_waiters(exec->transport, exec->all_lanes);
+        count_raises(exec);
+        transport_set_waiters(exec->transport, exec->all_lanes + (exec->wire != NULL));
         status = share_memory(exec);
     }
+    if (status == STATUS_OK && exec->wire)
+        status = wire_start(exec);
     if (status == STATUS_OK && config->batch >= config->shards) {
         struct extents extents = graph_extents(config->train);
         extents.rows = config->batch / config->shards;
@@ -334,6 +367,7 @@ void exec_destroy(struct exec *exec)
 {
     if (!exec)
         return;
+    wire_destroy(exec);
     pool_destroy(exec->lanes_pool);
     for (int i = 0; exec->lanes && i < exec->n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];

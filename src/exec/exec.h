@@ -50,6 +50,7 @@ struct exec_result {
     double loss, correct; /* of the whole step or data set: mean loss; labels met */
     int64_t samples;
     int64_t weight; /* labels that count: one a sample, or those of tokens */
+    uint32_t heard; /* exec_step: what ranks said */
     int64_t top5;   /* exec_evaluate: samples whose label has one of the five largest logits */
 };
 
@@ -76,6 +77,10 @@ MUST_CHECK enum status exec_predict(struct exec *exec, const struct source *sour
 /* Collective: waits until every update so far is visible here. */
 MUST_CHECK enum status exec_settle(struct exec *exec);
 
+/* What this rank tells all others with its next step; exec_result.heard has what all said, added bit by
+ * bit. 0 unless set again for each step. */
+void exec_say(struct exec *exec, uint32_t bits);
+
 /* This rank's shards, in a row. */
 int64_t exec_first_shard(const struct exec *exec);
 int64_t exec_shard_count(const struct exec *exec);
@@ -94,8 +99,12 @@ const char *exec_state_name(const struct exec *exec, int state);
 
 /* Collective: initial values from the seed. */
 MUST_CHECK enum status exec_init_params(struct exec *exec);
-/* Copies between plain row-major memory and the parameter (state -1) or its state. Call on a
- * settled exec; set on one rank, then exec_settle on all. */
+/* Collective: exec_settle; and parameters and state that rank 0 has set are on every machine. */
+MUST_CHECK enum status exec_publish(struct exec *exec);
+/* Collective: exec_settle; and rank 0 sees all state. */
+MUST_CHECK enum status exec_collect(struct exec *exec);
+/* Copies between plain row-major memory and the parameter (state -1) or its state. Get after
+ * exec_collect on rank 0; set there, then exec_publish on all. */
 void exec_get(const struct exec *exec, int param, int state, float *out);
 void exec_set(struct exec *exec, int param, int state, const float *plain);
 /* SHA-256 over names, shapes and plain contents of all parameters, as 64 digits. */

@@ -32,8 +32,13 @@ static struct stretches stretches_of(const struct exec *exec, int b)
     return s;
 }
 
-/* Stretches of buckets before b: where b's sums of squares begin. */
-static int64_t stretches_before(const struct exec *exec, int b)
+int64_t reduce_stretches(const struct exec *exec, int b)
+{
+    return stretches_of(exec, b).count;
+}
+
+/* Where b's sums of squares begin. */
+int64_t reduce_stretches_before(const struct exec *exec, int b)
 {
     int64_t count = 0;
     for (int i = 0; i < b; i++)
@@ -71,12 +76,10 @@ static void fetch_parts(const struct exec *exec, size_t at, size_t count)
     }
 }
 
-enum what { SUM_AND_UPDATE, SUM_AND_SQUARE, UPDATE };
-
 struct work {
     struct lane *lane;
     int bucket;
-    enum what what;
+    enum reduce_what what;
     struct stretches s;
     int64_t squares; /* where the bucket's sums of squares begin */
     struct kernel_update_step numbers;
@@ -312,54 +315,79 @@ static void share_pieces(const struct lane *lane, struct work *work)
 
 /* Work of a lane --------------------------------------------------------------------------- */
 
-static void work_on_bucket(struct lane *lane, int b, enum what what,
+static void run_work(struct work *work)
+{
+    struct lane *lane = work->lane;
+
+    work->threads = lane->pool ? pool_size(lane->pool) : 1;
+    work->scratch = reduce_scratch(lane);
+    pool_for(lane->pool, (size_t)work->threads, work->factored ? do_factored_share : do_share,
+             work);
+}
+
+void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
+                         enum reduce_what what, const struct kernel_update_step *numbers)
+{
+    const struct exec *exec = lane->exec;
+    struct work work = { .lane = lane,
+                         .bucket = b,
+                         .what = what,
+                         .s = stretches_of(exec, b),
+                         .squares = exec->clips ? reduce_stretches_before(exec, b) : 0,
+                         .numbers = *numbers,
+                         .begin = begin,
+                         .end = end };
+
+    run_work(&work);
+}
+
+static void work_on_bucket(struct lane *lane, int b, enum reduce_what what,
                            const struct kernel_update_step *numbers)
 {
     const struct exec *exec = lane->exec;
 
     if (exec->row_sums[b].is_used) {
         rows_update(lane, b, numbers);
-        return;
-    }
-    struct work work = { .lane = lane,
-                         .bucket = b,
-                         .what = what,
-                         .s = stretches_of(exec, b),
-                         .squares = exec->clips ? stretches_before(exec, b) : 0,
-                         .numbers = *numbers };
-
-    if (exec->factored[b].is_used) {
-        work.factored = &exec->factored[b];
+    } else if (exec->factored[b].is_used) {
+        struct work work = { .lane = lane,
+                             .bucket = b,
+                             .s = stretches_of(exec, b),
+                             .numbers = *numbers,
+                             .factored = &exec->factored[b] };
         share_pieces(lane, &work);
+        run_work(&work);
     } else {
-        work.begin = lane->number * work.s.count / exec->all_lanes;
-        work.end = (lane->number + 1) * work.s.count / exec->all_lanes;
+        const int64_t count = reduce_stretches(exec, b);
+        reduce_stretches_of(lane, b, lane->number * count / exec->all_lanes,
+                            (lane->number + 1) * count / exec->all_lanes, what, numbers);
     }
-    work.threads = lane->pool ? pool_size(lane->pool) : 1;
-    work.scratch = reduce_scratch(lane);
-    pool_for(lane->pool, (size_t)work.threads, work.factored ? do_factored_share : do_share,
-             &work);
 }
 
-static enum status clip_and_update(struct lane *lane)
+float reduce_clip_scale(const struct exec *exec)
 {
-    struct exec *exec = lane->exec;
-    struct kernel_update_step numbers = exec->numbers;
-    const int64_t n_squares = stretches_before(exec, exec->buckets.count);
+    const int64_t n_squares = reduce_stretches_before(exec, exec->buckets.count);
     double squares = 0;
 
-    exec_meet(exec, "reduced");
-    transport_raise(exec->reduced, 1);
-    TRY(exec_wait(exec, lane, exec->reduced, (exec->steps + 1) * (uint32_t)exec->all_lanes,
-                  "all_reduce of the gradient's norm"));
-    const int64_t start = clock_ns();
     for (int64_t i = 0; i < n_squares; i++)
         squares += exec->squares[i];
     const double norm = sqrt(squares);
     const double most = (double)exec->config.optim.attrs.max_norm;
     /* As PyTorch's clip_grad_norm_ has it. */
     const double factor = most / (norm + 1e-6);
-    numbers.scale = factor < 1 ? (float)factor : 1;
+    return factor < 1 ? (float)factor : 1;
+}
+
+static enum status clip_and_update(struct lane *lane)
+{
+    struct exec *exec = lane->exec;
+    struct kernel_update_step numbers = exec->numbers;
+
+    exec_meet(exec, "reduced");
+    transport_raise(exec->reduced, 1);
+    TRY(exec_wait(exec, lane, exec->reduced, (exec->steps + 1) * (uint32_t)exec->all_lanes,
+                  "all_reduce of the gradient's norm"));
+    const int64_t start = clock_ns();
+    numbers.scale = reduce_clip_scale(exec);
     for (int b = 0; b < exec->buckets.count; b++) {
         work_on_bucket(lane, b, UPDATE, &numbers);
         exec_meet(exec, "done");
@@ -384,10 +412,12 @@ static const char *bucket_text(int b)
 enum status lane_reduce(struct lane *lane, bool all)
 {
     struct exec *exec = lane->exec;
-    const uint32_t target = (exec->steps + 1) * (uint32_t)exec->all_lanes;
 
     for (; lane->next_bucket < exec->buckets.count; lane->next_bucket++) {
         const int b = lane->next_bucket;
+        const uint32_t target = (exec->steps + 1) * exec->ready_each[b];
+        if (exec->wire && !bucket_is_gathered(exec, b))
+            continue; /* the wire sums and updates it */
         if (!transport_reached(&exec->ready[b], target)) {
             if (!all)
                 return STATUS_OK;
@@ -401,8 +431,8 @@ enum status lane_reduce(struct lane *lane, bool all)
             transport_raise(&exec->done[b], 1);
         }
         /* Making a gradient is no communication. */
-        if (!exec->factored[b].is_used && !exec->row_sums[b].is_used)
+        if (!bucket_is_gathered(exec, b))
             lane->times.comm += clock_ns() - begin;
     }
-    return all && exec->clips ? clip_and_update(lane) : STATUS_OK;
+    return all && exec->clips && !exec->wire ? clip_and_update(lane) : STATUS_OK;
 }

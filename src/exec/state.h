@@ -16,9 +16,12 @@
  * A layer whose columns belong to lanes (columns.c) has its weight, and the weight's state, with
  * the lanes from the first step after a settle until the next; the flat vectors are then stale.
  *
+ * Of a job on several machines (nodes) each has such a block: parameters and state whole, gradients
+ * of its own lanes, records and tables of all shards. A rank's wire (wire.c) brings what the others have.
+ *
  * Who may write what: a lane its own gradients until it raises ready[b]; after all lanes have, each
  * lane its own part of bucket b's parameters, state and sum, until it raises done[b]. Counters
- * only grow; step s is awaited as s times the number of lanes.
+ * only grow; step s is awaited as s times the number of those that raise them.
  */
 #ifndef EXEC_STATE_H
 #define EXEC_STATE_H
@@ -76,7 +79,7 @@ struct answer {
 /* One thread of this rank that runs whole shards. */
 struct lane {
     struct exec *exec;
-    int number;           /* among all lanes of all ranks */
+    int number;           /* among all lanes of this node */
     int64_t first, count; /* its shards */
     char *arena;
     size_t arena_bytes;
@@ -102,8 +105,14 @@ struct lane {
 struct exec {
     struct exec_config config;
     struct transport *transport;
-    int rank, ranks;
-    int n_lanes, all_lanes;  /* of this rank, of all ranks */
+    int rank, ranks;        /* of the job */
+    int node, nodes;        /* machines */
+    int n_lanes, all_lanes; /* of this rank, of all ranks of this node */
+    int first_lane,
+        job_lanes; /* this node's first lane among those of the job, and how many these are */
+    struct wire *wire; /* to other nodes, or NULL */
+    /* How often a step raises a bucket's counters, and those of gathers. */
+    uint32_t ready_each[GRAPH_NODE_IN], done_each[GRAPH_NODE_IN], met_each;
     struct pool *lanes_pool; /* runs the lanes, if there are several */
     struct plan_buckets buckets;
     size_t vector;                        /* elements of a flat vector, all buckets */
@@ -128,6 +137,8 @@ struct exec {
     size_t shared_bytes;
     struct transport_counter *met; /* one a gather */
     struct transport_counter *ready, *done, *reduced, *evaluated, *settled, *gathered, *joined;
+    struct transport_counter *exchanged; /* the other nodes' losses have come */
+    uint32_t *flags;          /* [2][ranks]: what ranks say to each other with a step */
     float *losses, *corrects; /* [2][shards] */
     float *param;
     float *state[KERNEL_STATES];
@@ -139,7 +150,7 @@ struct exec {
         *eval_corrects;          /* one an evaluation batch; shared, made when first needed */
     struct answer *eval_answers; /* likewise, one a sample; NULL: the model has no classes */
     int64_t eval_capacity;
-    struct tree_part *parts; /* of all lanes; same addresses everywhere */
+    struct tree_part *parts; /* of all lanes, in the order of shards, and of other nodes */
     int n_parts;
 
     struct lane *lanes;
@@ -148,6 +159,8 @@ struct exec {
     uint32_t evaluations, settles;
     bool has_columns;   /* some layer's columns belong to lanes */
     bool columns_taken; /* the lanes' columns are newer than the flat vectors */
+
+    uint32_t says; /* exec_say */
 
     /* The step that runs now */
     const struct batch *batch; /* NULL between steps: the caller's again */
@@ -196,6 +209,9 @@ MUST_CHECK enum status lane_join(struct lane *lane);
 /* Puts the lanes' columns of this rank back to the flat vectors. */
 void columns_return(struct exec *exec);
 
+/* Shards [first, first + count) of a node. */
+void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *count);
+
 /* Gives a place in every shard's record to a value; one that serves several buckets has one. */
 MUST_CHECK enum status exec_place_factor(struct exec *exec, const struct value *value,
                                          int bucket, size_t *out_offset);
@@ -233,5 +249,43 @@ size_t reduce_scratch(const struct lane *lane);
 /* Sums and updates this lane's part of the buckets, in order, as far as they are ready; with
  * `all` it waits for those that are not. */
 MUST_CHECK enum status lane_reduce(struct lane *lane, bool all);
+
+enum reduce_what { SUM_AND_UPDATE, SUM_AND_SQUARE, UPDATE };
+/* Stretches of bucket b, and how many come before it. */
+int64_t reduce_stretches(const struct exec *exec, int b);
+int64_t reduce_stretches_before(const struct exec *exec, int b);
+/* Works on stretches [begin, end) of a bucket that has a gradient. */
+void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
+                         enum reduce_what what, const struct kernel_update_step *numbers);
+/* The factor by which gradients are scaled so that their norm is not over the limit; all squares
+ * are there. */
+float reduce_clip_scale(const struct exec *exec);
+
+/* Other nodes ----------------------------------------------------------------------------- */
+
+/* Ranks of a node that talk to other nodes: its first ones. */
+int wire_rails(const struct exec *exec);
+/* Is bucket b made of what every shard gives, not of gradients that are summed? */
+static inline bool bucket_is_gathered(const struct exec *exec, int b)
+{
+    return exec->factored[b].is_used || exec->row_sums[b].is_used;
+}
+/* Makes what a rank needs to talk to other nodes, before the shared memory is laid out; wire_start begins
+ * to. */
+MUST_CHECK enum status wire_create(struct exec *exec);
+MUST_CHECK enum status wire_start(struct exec *exec);
+void wire_destroy(struct exec *exec);
+/* The step that exec is about begins. */
+MUST_CHECK enum status wire_begin(struct exec *exec, struct extents extents);
+/* Collective: returns when every node has called it. */
+MUST_CHECK enum status wire_barrier(struct exec *exec);
+/* Collective, on a settled exec: node 0's parameters and state go to all. */
+MUST_CHECK enum status wire_publish(struct exec *exec);
+/* Collective, on a settled exec: the state that other nodes own comes to node 0. */
+MUST_CHECK enum status wire_collect(struct exec *exec);
+/* Called by the first rank of each node: it gets the entries of `array` that other nodes have made. `maker`
+ * tells which node made which. */
+MUST_CHECK enum status wire_merge(struct exec *exec, void *array, size_t count, size_t bytes,
+                                  int (*maker)(const struct exec *exec, size_t entry));
 
 #endif /* EXEC_STATE_H */
