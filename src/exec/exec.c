@@ -150,6 +150,10 @@ static enum status read_step_nodes(struct exec *exec)
             across = true;
         } else if (node->op == &op_clip_norm) {
             exec->clips = true;
+        } else if (node->op == &op_trust_ratio) {
+            exec->adapts = true;
+        } else if (node->op == &op_lamb_direction) {
+            exec->directs = true;
         } else if (kernel_update_find(node->op->name)) {
             struct update *update = &exec->updates[node->attrs.bucket];
             update->kernel = kernel_update_find(node->op->name);
@@ -191,16 +195,17 @@ static void lay_out(struct exec *exec, struct carver *carver)
 {
     const size_t buckets = (size_t)exec->buckets.count;
     const size_t shards = (size_t)exec->config.shards;
-    const size_t stretches = exec->vector / TREE_STRETCH + buckets + 1;
+    const size_t pieces = (size_t)exec->norms.count;
 
     exec->ready = carve(carver, buckets, sizeof *exec->ready);
     exec->done = carve(carver, buckets, sizeof *exec->done);
     exec->met = carve(carver, (size_t)exec->gathers.count, sizeof *exec->met);
-    exec->reduced = carve(carver, 5, sizeof *exec->reduced);
+    exec->reduced = carve(carver, 6, sizeof *exec->reduced);
     exec->evaluated = exec->reduced + 1;
     exec->settled = exec->reduced + 2;
     exec->gathered = exec->reduced + 3;
     exec->joined = exec->reduced + 4;
+    exec->directed = exec->reduced + 5;
     exec->losses = carve(carver, 2 * shards, sizeof(float));
     exec->corrects = carve(carver, 2 * shards, sizeof(float));
     exec->param = carve(carver, exec->vector, sizeof(float));
@@ -208,9 +213,11 @@ static void lay_out(struct exec *exec, struct carver *carver)
         exec->state[i] = carve(carver, exec->vector, sizeof(float));
     exec->records = carve(carver, shards, exec->record);
     exec->tables = carve(carver, 1, exec->tables_bytes);
-    if (exec->clips) {
+    if (norms_are_used(exec)) {
         exec->sum = carve(carver, exec->vector, sizeof(float));
-        exec->squares = carve(carver, stretches, sizeof(double));
+        exec->norms.gradients = carve(carver, pieces, sizeof(double));
+        exec->norms.params = carve(carver, pieces, sizeof(double));
+        exec->norms.moves = carve(carver, pieces, sizeof(double));
     }
     exec->n_parts = 0;
     for (int number = 0; number < exec->all_lanes; number++) {
@@ -303,6 +310,8 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     if (status == STATUS_OK)
         status = gathers_find(exec);
     if (status == STATUS_OK)
+        status = norms_create(exec);
+    if (status == STATUS_OK)
         status = make_lanes(exec);
     if (status == STATUS_OK)
         status = gathers_check(exec);
@@ -354,6 +363,7 @@ void exec_destroy(struct exec *exec)
     mem_free(exec->largest);
     mem_free(exec->parts);
     mem_free(exec->gathers.item);
+    norms_destroy(exec);
     mem_free(exec->confusion);
     mem_free(exec);
 }

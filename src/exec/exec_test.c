@@ -324,11 +324,11 @@ static void test_weights_do_not_depend_on_ranks_and_threads(void)
 static void test_any_setup_gives_the_same_bits_on_any_ranks(struct rng *rng)
 {
     static const char *const models[] = { "mlp", "cnn" };
-    static const char *const optimizers[] = { "sgd", "adam", "adamw" };
+    static const char *const optimizers[] = { "sgd", "adam", "adamw", "lars", "lamb" };
     const int64_t shards = 1 + (int64_t)rng_below(rng, 9);
     struct setup setup = {
         .model = models[rng_below(rng, 8) == 0],
-        .optimizer = optimizers[rng_below(rng, 3)],
+        .optimizer = optimizers[rng_below(rng, 5)],
         .max_norm = rng_below(rng, 2) ? 0.5F : 0,
         .batch = shards * (1 + (int64_t)rng_below(rng, 3)),
         .shards = shards,
