@@ -13,20 +13,27 @@
 #include "kernel/float_mode.h"
 #include "pass/pass.h"
 
-/* Which shards a part of the job has: [number * shards / parts, (number + 1) * shards / parts). */
+/* Which shards a part has of a row: [number * shards / parts, (number + 1) * shards / parts). */
 static int64_t row_begin(int64_t shards, int64_t parts, int64_t number)
 {
     return number * shards / parts;
 }
 
+/* The first shard of a rank; of the rank after the last: how many there are. */
+static int64_t rank_begin(const struct exec *exec, int rank)
+{
+    return exec->config.rows ? exec->config.rows[rank]
+                             : row_begin(exec->config.shards, exec->ranks, rank);
+}
+
 int64_t exec_first_shard(const struct exec *exec)
 {
-    return row_begin(exec->config.shards, exec->ranks, exec->rank);
+    return rank_begin(exec, exec->rank);
 }
 
 int64_t exec_shard_count(const struct exec *exec)
 {
-    return row_begin(exec->config.shards, exec->ranks, exec->rank + 1) - exec_first_shard(exec);
+    return rank_begin(exec, exec->rank + 1) - exec_first_shard(exec);
 }
 
 int exec_lanes(const struct exec *exec)
@@ -36,18 +43,48 @@ int exec_lanes(const struct exec *exec)
 
 /* One a thread if there are shards for all of them on every rank; else one a shard, and threads share
  * its work. */
+static int lanes_for(int64_t fewest, int threads)
+{
+    return threads <= fewest ? threads : fewest > 1 ? (int)fewest : 1;
+}
+
 int exec_lanes_of(int64_t shards, int ranks, int threads)
 {
-    const int64_t fewest = shards / ranks;
-    return threads <= fewest ? threads : fewest > 1 ? (int)fewest : 1;
+    return lanes_for(shards / ranks, threads);
+}
+
+/* Shards of the rank that has fewest. */
+static int64_t fewest_shards(const struct exec *exec)
+{
+    int64_t fewest = exec->config.shards;
+
+    for (int r = 0; r < exec->ranks; r++) {
+        const int64_t mine = rank_begin(exec, r + 1) - rank_begin(exec, r);
+        fewest = mine < fewest ? mine : fewest;
+    }
+    return fewest;
+}
+
+static enum status check_rows(const struct exec *exec)
+{
+    const struct exec_config *config = &exec->config;
+
+    if (config->shards < exec->ranks)
+        return FAIL(STATUS_USAGE, "%lld shards are fewer than %d ranks: raise --shards",
+                    (long long)config->shards, exec->ranks);
+    if (rank_begin(exec, 0) != 0 || rank_begin(exec, exec->ranks) != config->shards ||
+        fewest_shards(exec) < 1)
+        return FAIL(STATUS_USAGE, "%lld shards are not given to %d ranks in rows",
+                    (long long)config->shards, exec->ranks);
+    return STATUS_OK;
 }
 
 /* Shards of lane `number` of all. */
 static void lane_row(const struct exec *exec, int number, int64_t *first, int64_t *count)
 {
     const int rank = number / exec->n_lanes, lane = number % exec->n_lanes;
-    const int64_t begin = row_begin(exec->config.shards, exec->ranks, rank);
-    const int64_t mine = row_begin(exec->config.shards, exec->ranks, rank + 1) - begin;
+    const int64_t begin = rank_begin(exec, rank);
+    const int64_t mine = rank_begin(exec, rank + 1) - begin;
 
     *first = begin + row_begin(mine, exec->n_lanes, lane);
     *count = begin + row_begin(mine, exec->n_lanes, lane + 1) - *first;
@@ -269,7 +306,7 @@ static void flush_denormals(void *arg, int index)
 
 static enum status make_lanes(struct exec *exec)
 {
-    exec->n_lanes = exec_lanes_of(exec->config.shards, exec->ranks, exec->config.threads);
+    exec->n_lanes = lanes_for(fewest_shards(exec), exec->config.threads);
     exec->all_lanes = exec->n_lanes * exec->ranks;
     if (exec->all_lanes > LANES_MAX)
         return FAIL(STATUS_USAGE, "%d lanes are more than %d", exec->all_lanes, LANES_MAX);
@@ -304,9 +341,8 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     enum status status = read_params(exec);
     if (status == STATUS_OK)
         status = read_step_nodes(exec);
-    if (status == STATUS_OK && config->shards < exec->ranks)
-        status = FAIL(STATUS_USAGE, "%lld shards are fewer than %d ranks: raise --shards",
-                      (long long)config->shards, exec->ranks);
+    if (status == STATUS_OK)
+        status = check_rows(exec);
     if (status == STATUS_OK)
         status = gathers_find(exec);
     if (status == STATUS_OK)
