@@ -34,8 +34,9 @@ struct schedule {
     double final_lr; /* cosine ends here */
     double gamma;    /* step: factor every `every` steps */
     uint64_t every;
-    uint64_t warmup; /* steps of linear rise from lr/warmup to lr */
-    uint64_t total;  /* steps of the whole run (cosine) */
+    uint64_t warmup; /* steps of linear rise from start_lr to lr; the first is one up already */
+    double start_lr;
+    uint64_t total; /* steps of the whole run (cosine) */
 };
 MUST_CHECK enum status schedule_parse(const char *name, enum schedule_kind *out);
 const char *schedule_name(enum schedule_kind kind);
