@@ -13,20 +13,27 @@
 #include "kernel/float_mode.h"
 #include "pass/pass.h"
 
-/* Which shards a part of the job has: [number * shards / parts, (number + 1) * shards / parts). */
+/* Which shards a part has of a row: [number * shards / parts, (number + 1) * shards / parts). */
 static int64_t row_begin(int64_t shards, int64_t parts, int64_t number)
 {
     return number * shards / parts;
 }
 
+/* The first shard of a rank; of the rank after the last: how many there are. */
+static int64_t rank_begin(const struct exec *exec, int rank)
+{
+    return exec->config.rows ? exec->config.rows[rank]
+                             : row_begin(exec->config.shards, exec->ranks, rank);
+}
+
 int64_t exec_first_shard(const struct exec *exec)
 {
-    return row_begin(exec->config.shards, exec->ranks, exec->rank);
+    return rank_begin(exec, exec->rank);
 }
 
 int64_t exec_shard_count(const struct exec *exec)
 {
-    return row_begin(exec->config.shards, exec->ranks, exec->rank + 1) - exec_first_shard(exec);
+    return rank_begin(exec, exec->rank + 1) - exec_first_shard(exec);
 }
 
 int exec_lanes(const struct exec *exec)
@@ -36,10 +43,40 @@ int exec_lanes(const struct exec *exec)
 
 /* One a thread if there are shards for all of them on every rank; else one a shard, and threads share
  * its work. */
+static int lanes_for(int64_t fewest, int threads)
+{
+    return threads <= fewest ? threads : fewest > 1 ? (int)fewest : 1;
+}
+
 int exec_lanes_of(int64_t shards, int ranks, int threads)
 {
-    const int64_t fewest = shards / ranks;
-    return threads <= fewest ? threads : fewest > 1 ? (int)fewest : 1;
+    return lanes_for(shards / ranks, threads);
+}
+
+/* Shards of the rank that has fewest. */
+static int64_t fewest_shards(const struct exec *exec)
+{
+    int64_t fewest = exec->config.shards;
+
+    for (int r = 0; r < exec->ranks; r++) {
+        const int64_t mine = rank_begin(exec, r + 1) - rank_begin(exec, r);
+        fewest = mine < fewest ? mine : fewest;
+    }
+    return fewest;
+}
+
+static enum status check_rows(const struct exec *exec)
+{
+    const struct exec_config *config = &exec->config;
+
+    if (config->shards < exec->ranks)
+        return FAIL(STATUS_USAGE, "%lld shards are fewer than %d ranks: raise --shards",
+                    (long long)config->shards, exec->ranks);
+    if (rank_begin(exec, 0) != 0 || rank_begin(exec, exec->ranks) != config->shards ||
+        fewest_shards(exec) < 1)
+        return FAIL(STATUS_USAGE, "%lld shards are not given to %d ranks in rows",
+                    (long long)config->shards, exec->ranks);
+    return STATUS_OK;
 }
 
 void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *count)
@@ -47,8 +84,8 @@ void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *c
     const int rank = transport_node_first(exec->transport, node);
     const int end = rank + transport_node_size(exec->transport, node);
 
-    *first = row_begin(exec->config.shards, exec->ranks, rank);
-    *count = row_begin(exec->config.shards, exec->ranks, end) - *first;
+    *first = rank_begin(exec, rank);
+    *count = rank_begin(exec, end) - *first;
 }
 
 /* Shards of lane `number` of this node. */
@@ -56,8 +93,8 @@ static void lane_row(const struct exec *exec, int number, int64_t *first, int64_
 {
     number += exec->first_lane;
     const int rank = number / exec->n_lanes, lane = number % exec->n_lanes;
-    const int64_t begin = row_begin(exec->config.shards, exec->ranks, rank);
-    const int64_t mine = row_begin(exec->config.shards, exec->ranks, rank + 1) - begin;
+    const int64_t begin = rank_begin(exec, rank);
+    const int64_t mine = rank_begin(exec, rank + 1) - begin;
 
     *first = begin + row_begin(mine, exec->n_lanes, lane);
     *count = begin + row_begin(mine, exec->n_lanes, lane + 1) - *first;
@@ -160,6 +197,10 @@ static enum status read_step_nodes(struct exec *exec)
             across = true;
         } else if (node->op == &op_clip_norm) {
             exec->clips = true;
+        } else if (node->op == &op_trust_ratio) {
+            exec->adapts = true;
+        } else if (node->op == &op_lamb_direction) {
+            exec->directs = true;
         } else if (kernel_update_find(node->op->name)) {
             struct update *update = &exec->updates[node->attrs.bucket];
             update->kernel = kernel_update_find(node->op->name);
@@ -201,17 +242,18 @@ static void lay_out(struct exec *exec, struct carver *carver)
 {
     const size_t buckets = (size_t)exec->buckets.count;
     const size_t shards = (size_t)exec->config.shards;
-    const size_t stretches = exec->vector / TREE_STRETCH + buckets + 1;
+    const size_t pieces = (size_t)exec->norms.count;
 
     exec->ready = carve(carver, buckets, sizeof *exec->ready);
     exec->done = carve(carver, buckets, sizeof *exec->done);
     exec->met = carve(carver, (size_t)exec->gathers.count, sizeof *exec->met);
-    exec->reduced = carve(carver, 6, sizeof *exec->reduced);
+    exec->reduced = carve(carver, 7, sizeof *exec->reduced);
     exec->evaluated = exec->reduced + 1;
     exec->settled = exec->reduced + 2;
     exec->gathered = exec->reduced + 3;
     exec->joined = exec->reduced + 4;
     exec->exchanged = exec->reduced + 5;
+    exec->directed = exec->reduced + 6;
     exec->flags = carve(carver, 2 * (size_t)exec->ranks, sizeof *exec->flags);
     exec->losses = carve(carver, 2 * shards, sizeof(float));
     exec->corrects = carve(carver, 2 * shards, sizeof(float));
@@ -220,9 +262,11 @@ static void lay_out(struct exec *exec, struct carver *carver)
         exec->state[i] = carve(carver, exec->vector, sizeof(float));
     exec->records = carve(carver, shards, exec->record);
     exec->tables = carve(carver, 1, exec->tables_bytes);
-    if (exec->clips) {
+    if (norms_are_used(exec)) {
         exec->sum = carve(carver, exec->vector, sizeof(float));
-        exec->squares = carve(carver, stretches, sizeof(double));
+        exec->norms.gradients = carve(carver, pieces, sizeof(double));
+        exec->norms.params = carve(carver, pieces, sizeof(double));
+        exec->norms.moves = carve(carver, pieces, sizeof(double));
     }
     exec->n_parts = 0;
     for (int number = 0; number < exec->all_lanes; number++) {
@@ -272,7 +316,7 @@ static void flush_denormals(void *arg, int index)
 
 static enum status make_lanes(struct exec *exec)
 {
-    exec->n_lanes = exec_lanes_of(exec->config.shards, exec->ranks, exec->config.threads);
+    exec->n_lanes = lanes_for(fewest_shards(exec), exec->config.threads);
     exec->all_lanes = exec->n_lanes * transport_node_size(exec->transport, exec->node);
     exec->first_lane = exec->n_lanes * transport_node_first(exec->transport, exec->node);
     exec->job_lanes = exec->n_lanes * exec->ranks;
@@ -325,11 +369,12 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     enum status status = read_params(exec);
     if (status == STATUS_OK)
         status = read_step_nodes(exec);
-    if (status == STATUS_OK && config->shards < exec->ranks)
-        status = FAIL(STATUS_USAGE, "%lld shards are fewer than %d ranks: raise --shards",
-                      (long long)config->shards, exec->ranks);
+    if (status == STATUS_OK)
+        status = check_rows(exec);
     if (status == STATUS_OK)
         status = gathers_find(exec);
+    if (status == STATUS_OK)
+        status = norms_create(exec);
     if (status == STATUS_OK)
         status = make_lanes(exec);
     if (status == STATUS_OK)
@@ -388,6 +433,7 @@ void exec_destroy(struct exec *exec)
     mem_free(exec->largest);
     mem_free(exec->parts);
     mem_free(exec->gathers.item);
+    norms_destroy(exec);
     mem_free(exec->confusion);
     mem_free(exec);
 }

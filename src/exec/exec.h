@@ -34,6 +34,9 @@ struct exec_config {
     struct comm *comm;         /* borrowed */
     int threads;
     int64_t shards, batch; /* of the whole job; batch 0: evaluations alone, no steps */
+    /* Rank r has shards [rows[r], rows[r + 1]), one at least; borrowed while exec lives. NULL: all
+     * ranks have as many, or one more than others. Bits do not depend on it. */
+    const int64_t *rows;
     uint64_t seed;
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;

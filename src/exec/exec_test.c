@@ -27,7 +27,8 @@ struct setup {
     float max_norm;
     int64_t batch, shards, bucket_bytes;
     int ranks, threads;
-    int nodes; /* machines that the ranks are on; 0: one */
+    int nodes;                   /* machines that the ranks are on; 0: one */
+    int64_t rows[RANKS_MAX + 1]; /* of ranks, if the last is not 0 */
     bool recompute;
     bool factors;   /* exchanged instead of gradients, where they are smaller */
     bool sync_norm; /* batch statistics of the whole step */
@@ -143,6 +144,7 @@ static struct exec_config config_of(const struct job *job, struct comm *comm)
         .threads = job->setup->threads,
         .shards = job->setup->shards,
         .batch = job->setup->batch,
+        .rows = job->setup->rows[job->setup->ranks] ? job->setup->rows : NULL,
         .seed = 11,
         .choices = job->choices,
         .optim = job->optim,
@@ -349,14 +351,72 @@ static void test_weights_do_not_depend_on_ranks_and_threads(void)
     }
 }
 
+static void draw_rows(struct rng *rng, struct setup *setup)
+{
+    for (int r = 1; r < setup->ranks; r++) {
+        const int64_t left = setup->shards - setup->rows[r - 1] - (setup->ranks - r);
+        setup->rows[r] = setup->rows[r - 1] + 1 + (int64_t)rng_below(rng, (uint64_t)left);
+    }
+    setup->rows[setup->ranks] = setup->shards;
+}
+
+/* Also with batch norm, and with factors and columns that belong to lanes. */
+static void test_bits_do_not_depend_on_how_many_shards_ranks_have(struct rng *rng)
+{
+    static const char *const models[] = { "mlp", "normed" };
+    struct setup setup = usual;
+
+    setup.model = models[rng_below(rng, 2)];
+    setup.shards = 2 + (int64_t)rng_below(rng, 10);
+    setup.batch = setup.shards * 3;
+    for (int s = 0; s < setup.n_steps; s++)
+        setup.samples[s] = 1 + (int64_t)rng_below(rng, (uint64_t)setup.batch);
+    const struct outcome alone = run_on(&setup, 1, 1, NULL);
+
+    setup.ranks = 2 + (int)rng_below(rng, setup.shards < RANKS_MAX ? (uint64_t)setup.shards - 1
+                                                                   : RANKS_MAX - 1);
+    setup.threads = 1 + (int)rng_below(rng, 3);
+    setup.factors = rng_below(rng, 2);
+    draw_rows(rng, &setup);
+    const struct outcome other = run(&setup, NULL);
+    check_same(&setup, &alone, &other);
+}
+
+static enum status refuse_rows(struct comm *comm, void *arg)
+{
+    const struct exec_config config = config_of(arg, comm);
+    struct exec *exec;
+
+    CHECK_STATUS(STATUS_USAGE, exec_create(&config, &exec));
+    CHECK_MESSAGE("not given to 2 ranks in rows");
+    return STATUS_OK;
+}
+
+static void test_rows_of_shards_that_do_not_fit_are_refused(void)
+{
+    static const int64_t wrong[][3] = { { 1, 2, 4 }, { 0, 0, 4 }, { 0, 4, 4 }, { 0, 2, 5 } };
+    static struct job job;
+    struct setup setup = usual;
+
+    setup.shards = 4;
+    setup.ranks = 2;
+    setup.threads = 1;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        memcpy(setup.rows, wrong[i], sizeof wrong[i]);
+        make_job(&setup, &job);
+        CHECK_OK(comm_testing_threads(2, NULL, refuse_rows, &job));
+        release_job(&job);
+    }
+}
+
 static void test_any_setup_gives_the_same_bits_on_any_ranks(struct rng *rng)
 {
     static const char *const models[] = { "mlp", "cnn" };
-    static const char *const optimizers[] = { "sgd", "adam", "adamw" };
+    static const char *const optimizers[] = { "sgd", "adam", "adamw", "lars", "lamb" };
     const int64_t shards = 1 + (int64_t)rng_below(rng, 9);
     struct setup setup = {
         .model = models[rng_below(rng, 8) == 0],
-        .optimizer = optimizers[rng_below(rng, 3)],
+        .optimizer = optimizers[rng_below(rng, 5)],
         .max_norm = rng_below(rng, 2) ? 0.5F : 0,
         .batch = shards * (1 + (int64_t)rng_below(rng, 3)),
         .shards = shards,
@@ -389,6 +449,8 @@ static void test_weights_do_not_depend_on_nodes(void)
         { "mlp", "sgd", 0.5F, false }, /* squares are exchanged */
         { "mlp", "adam", 0, true },    /* so are factors */
         { "normed", "sgd", 0, false }, /* has averages */
+        { "mlp", "lars", 0, false },   /* norms of each parameter */
+        { "mlp", "lamb", 0.5F, false } /* and of directions */
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -956,6 +1018,10 @@ const struct test tests[] = {
     { .name = "any setup gives the same bits on any ranks",
       .property = test_any_setup_gives_the_same_bits_on_any_ranks },
     { .name = "weights do not depend on nodes", .run = test_weights_do_not_depend_on_nodes },
+    { .name = "bits do not depend on how many shards ranks have",
+      .property = test_bits_do_not_depend_on_how_many_shards_ranks_have },
+    { .name = "rows of shards that do not fit are refused",
+      .run = test_rows_of_shards_that_do_not_fit_are_refused },
     { .name = "threads share ops where shards are few",
       .run = test_threads_share_ops_where_shards_are_few },
     { .name = "parameters begin around their initial value",

@@ -7,14 +7,13 @@
  * A bucket that is one linear layer may be made from factors instead: a few rows of its gradient at
  * a time, of all columns or of those that belong to the lane (columns.c).
  * A table of which some rows occur is worked on row by row (rows.c).
- * With clipping the sum is stored with a sum of squares a stretch; when every lane has done
- * that, everybody adds the squares in the same order and then updates.
+ * Where norms must be known before the update (clipping, LARS, LAMB) the sum is kept with sums of
+ * squares; when every lane has done that, everybody adds the squares in the same order and then updates
+ * (norms.c).
  *
  * Cost for a vector of M bytes, p lanes, k partial sums: a lane reads k*M/p, and reads and writes
  * M/p of parameters and of each state.
  */
-#include <math.h>
-
 #include "base/clock.h"
 #include "exec/state.h"
 #include "kernel/factor.h"
@@ -35,15 +34,6 @@ static struct stretches stretches_of(const struct exec *exec, int b)
 int64_t reduce_stretches(const struct exec *exec, int b)
 {
     return stretches_of(exec, b).count;
-}
-
-/* Where b's sums of squares begin. */
-int64_t reduce_stretches_before(const struct exec *exec, int b)
-{
-    int64_t count = 0;
-    for (int i = 0; i < b; i++)
-        count += stretches_of(exec, i).count;
-    return count;
 }
 
 static void update_stretch(const struct exec *exec, int b, const float *gradient, size_t at,
@@ -81,7 +71,6 @@ struct work {
     int bucket;
     enum reduce_what what;
     struct stretches s;
-    int64_t squares; /* where the bucket's sums of squares begin */
     struct kernel_update_step numbers;
     int64_t begin, end;              /* stretches of this lane */
     int threads;                     /* that share them */
@@ -89,15 +78,34 @@ struct work {
     const struct factored *factored; /* or NULL */
 };
 
-static void do_stretch(const struct work *work, int64_t number, float *scratch)
+/* The later phases of a stretch whose sum was kept. */
+static void do_kept_stretch(const struct work *work, const struct stretch *stretch,
+                            struct trusted *trusted)
+{
+    struct exec *exec = work->lane->exec;
+    const bool is_average = exec->updates[work->bucket].is_average;
+
+    if (work->what == DIRECT && !is_average)
+        norms_direct(exec, stretch, &work->numbers);
+    else if (work->what == UPDATE && exec->adapts && !is_average)
+        norms_update(exec, stretch, trusted, &work->numbers);
+    else if (work->what == UPDATE)
+        update_stretch(exec, work->bucket, exec->sum + stretch->at, stretch->at, stretch->count,
+                       &work->numbers);
+}
+
+static void do_stretch(const struct work *work, int64_t number, float *scratch,
+                       struct trusted *trusted)
 {
     struct exec *exec = work->lane->exec;
     const size_t at = (size_t)(work->s.begin + number * TREE_STRETCH);
     const size_t left = (size_t)work->s.end - at;
     const size_t count = left < TREE_STRETCH ? left : TREE_STRETCH;
 
-    if (work->what == UPDATE) {
-        update_stretch(exec, work->bucket, exec->sum + at, at, count, &work->numbers);
+    const struct stretch stretch = { work->bucket, number, at, count };
+
+    if (work->what == DIRECT || work->what == UPDATE) {
+        do_kept_stretch(work, &stretch, trusted);
         return;
     }
     /* The next stretch comes while this one is worked on. */
@@ -107,14 +115,10 @@ static void do_stretch(const struct work *work, int64_t number, float *scratch)
     }
     const float *sum =
         tree_combine(exec->parts, exec->n_parts, exec->config.shards, at, count, scratch);
-    if (work->what == SUM_AND_UPDATE) {
+    if (work->what == SUM_AND_UPDATE)
         update_stretch(exec, work->bucket, sum, at, count, &work->numbers);
-        return;
-    }
-    for (size_t i = 0; i < count; i++)
-        exec->sum[at + i] = sum[i];
-    exec->squares[work->squares + number] =
-        exec->updates[work->bucket].is_average ? 0 : kernel_sum_squares(sum, count);
+    else
+        norms_keep(exec, &stretch, sum, &work->numbers);
 }
 
 /* One thread's share of a lane's stretches. */
@@ -122,10 +126,11 @@ static void do_share(void *arg, size_t i)
 {
     const struct work *work = arg;
     const int64_t mine = (int64_t)i, count = work->end - work->begin;
+    struct trusted trusted = { .param = -1 };
 
     for (int64_t n = mine * count / work->threads; n < (mine + 1) * count / work->threads; n++)
         do_stretch(work, work->begin + n,
-                   (float *)((char *)work->lane->scratch + i * work->scratch));
+                   (float *)((char *)work->lane->scratch + i * work->scratch), &trusted);
 }
 
 /* Gradients made from factors --------------------------------------------------------------- */
@@ -333,7 +338,6 @@ void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
                          .bucket = b,
                          .what = what,
                          .s = stretches_of(exec, b),
-                         .squares = exec->clips ? reduce_stretches_before(exec, b) : 0,
                          .numbers = *numbers,
                          .begin = begin,
                          .end = end };
@@ -363,31 +367,42 @@ static void work_on_bucket(struct lane *lane, int b, enum reduce_what what,
     }
 }
 
+/* As PyTorch's clip_grad_norm_ has it. */
 float reduce_clip_scale(const struct exec *exec)
 {
-    const int64_t n_squares = reduce_stretches_before(exec, exec->buckets.count);
-    double squares = 0;
-
-    for (int64_t i = 0; i < n_squares; i++)
-        squares += exec->squares[i];
-    const double norm = sqrt(squares);
     const double most = (double)exec->config.optim.attrs.max_norm;
-    /* As PyTorch's clip_grad_norm_ has it. */
-    const double factor = most / (norm + 1e-6);
+    const double factor = most / (norms_of_all(exec) + 1e-6);
+
     return factor < 1 ? (float)factor : 1;
 }
 
-static enum status clip_and_update(struct lane *lane)
+/* All lanes have written their squares: says so and waits for the others. */
+static enum status meet_norms(struct lane *lane, struct transport_counter *counter,
+                              const char *point, const char *what)
+{
+    struct exec *exec = lane->exec;
+
+    exec_meet(exec, point);
+    transport_raise(counter, 1);
+    return exec_wait(exec, lane, counter, (exec->steps + 1) * (uint32_t)exec->all_lanes, what);
+}
+
+static enum status update_by_norms(struct lane *lane)
 {
     struct exec *exec = lane->exec;
     struct kernel_update_step numbers = exec->numbers;
 
-    exec_meet(exec, "reduced");
-    transport_raise(exec->reduced, 1);
-    TRY(exec_wait(exec, lane, exec->reduced, (exec->steps + 1) * (uint32_t)exec->all_lanes,
-                  "all_reduce of the gradient's norm"));
-    const int64_t start = clock_ns();
-    numbers.scale = reduce_clip_scale(exec);
+    TRY(meet_norms(lane, exec->reduced, "reduced", "all_reduce of the gradient's norm"));
+    int64_t start = clock_ns();
+    if (exec->clips)
+        numbers.scale = reduce_clip_scale(exec);
+    if (exec->clips && exec->directs) {
+        for (int b = 0; b < exec->buckets.count; b++)
+            work_on_bucket(lane, b, DIRECT, &numbers);
+        lane->times.comm += clock_ns() - start;
+        TRY(meet_norms(lane, exec->directed, "directed", "all_reduce of directions' norms"));
+        start = clock_ns();
+    }
     for (int b = 0; b < exec->buckets.count; b++) {
         work_on_bucket(lane, b, UPDATE, &numbers);
         exec_meet(exec, "done");
@@ -412,6 +427,7 @@ static const char *bucket_text(int b)
 enum status lane_reduce(struct lane *lane, bool all)
 {
     struct exec *exec = lane->exec;
+    const bool keeps = norms_are_used(exec);
 
     for (; lane->next_bucket < exec->buckets.count; lane->next_bucket++) {
         const int b = lane->next_bucket;
@@ -425,8 +441,8 @@ enum status lane_reduce(struct lane *lane, bool all)
             TRY(exec_wait(exec, lane, &exec->ready[b], target, bucket_text(b)));
         }
         const int64_t begin = clock_ns();
-        work_on_bucket(lane, b, exec->clips ? SUM_AND_SQUARE : SUM_AND_UPDATE, &exec->numbers);
-        if (!exec->clips) {
+        work_on_bucket(lane, b, keeps ? SUM_AND_KEEP : SUM_AND_UPDATE, &exec->numbers);
+        if (!keeps) {
             exec_meet(exec, "done");
             transport_raise(&exec->done[b], 1);
         }
@@ -434,5 +450,5 @@ enum status lane_reduce(struct lane *lane, bool all)
         if (!bucket_is_gathered(exec, b))
             lane->times.comm += clock_ns() - begin;
     }
-    return all && exec->clips && !exec->wire ? clip_and_update(lane) : STATUS_OK;
+    return all && keeps && !exec->wire ? update_by_norms(lane) : STATUS_OK;
 }

@@ -11,7 +11,7 @@
  *   tables        of every gather: what each shard gives to all in the middle of a step (gather.c)
  *   records       of every shard: the factors of gradients that are not summed but made from them, and the
  *                 ids and dy of tables
- *   sum, squares  with clipping: the summed gradient, and a sum of squares a stretch
+ *   sum, squares  with clipping, LARS and LAMB: the summed gradient, and sums of squares (norms.c)
  *
  * A layer whose columns belong to lanes (columns.c) has its weight, and the weight's state, with
  * the lanes from the first step after a settle until the next; the flat vectors are then stale.
@@ -70,6 +70,23 @@ struct columns {
     float *state[KERNEL_STATES];
 };
 
+/* What a parameter has of a stretch (norms.c). */
+struct piece {
+    int param;
+    int64_t stretch;  /* of all buckets */
+    size_t at, count; /* of the flat vector */
+};
+
+/* Sums of squares before an update; what there is of them, clips, adapts and directs say. */
+struct norms {
+    struct piece *pieces; /* in the order of the flat vector */
+    int64_t count;
+    int64_t *of_stretch; /* the first piece of each; one more: the end */
+    int64_t *of_param;   /* the first piece of each that is trained */
+    /* Shared memory, one number a piece: of the summed gradient, of the parameter, of LAMB's directions. */
+    double *gradients, *params, *moves;
+};
+
 /* What a classifier says of a sample. */
 struct answer {
     int32_t class; /* the first of the largest logits */
@@ -117,7 +134,10 @@ struct exec {
     struct plan_buckets buckets;
     size_t vector;                        /* elements of a flat vector, all buckets */
     struct update updates[GRAPH_NODE_IN]; /* one a bucket */
-    bool clips;
+    bool clips;                           /* the norm of all gradients is needed */
+    bool adapts;                          /* and so are those of each parameter (LARS, LAMB) */
+    bool directs; /* which is moved along a direction, not the gradient (LAMB) */
+    struct norms norms;
     struct factored factored[GRAPH_NODE_IN]; /* one a bucket */
     struct row_sum row_sums[GRAPH_NODE_IN];  /* one a bucket */
     struct plan_factors factors;
@@ -136,7 +156,8 @@ struct exec {
     void *shared;
     size_t shared_bytes;
     struct transport_counter *met; /* one a gather */
-    struct transport_counter *ready, *done, *reduced, *evaluated, *settled, *gathered, *joined;
+    struct transport_counter *ready, *done, *reduced, *evaluated, *settled, *gathered, *joined,
+        *directed;
     struct transport_counter *exchanged; /* the other nodes' losses have come */
     uint32_t *flags;          /* [2][ranks]: what ranks say to each other with a step */
     float *losses, *corrects; /* [2][shards] */
@@ -145,7 +166,6 @@ struct exec {
     char *records; /* every shard's factors */
     char *tables;  /* of every gather, every shard's */
     float *sum;
-    double *squares; /* one a stretch of the flat vector */
     float *eval_losses,
         *eval_corrects;          /* one an evaluation batch; shared, made when first needed */
     struct answer *eval_answers; /* likewise, one a sample; NULL: the model has no classes */
@@ -242,6 +262,44 @@ void lane_give_empty_tables(struct lane *lane);
 /* Waits until every lane has given its tables of the gathers below `end`. */
 MUST_CHECK enum status lane_await_tables(struct lane *lane, int end);
 
+/* Norms -------------------------------------------------------------------------------------- */
+
+/* A stretch of a bucket. */
+struct stretch {
+    int bucket;
+    int64_t number;   /* in the bucket */
+    size_t at, count; /* of the flat vector */
+};
+struct piece_range {
+    int64_t begin, end;
+};
+
+static inline bool norms_are_used(const struct exec *exec)
+{
+    return exec->clips || exec->adapts;
+}
+MUST_CHECK enum status norms_create(struct exec *exec);
+void norms_destroy(struct exec *exec);
+/* Where the arrays of squares have stretches [first, end) of bucket b. */
+struct piece_range norms_pieces(const struct exec *exec, int b, int64_t first, int64_t end);
+
+/* The first phase: keeps a stretch's summed gradient, or its direction, and the squares. */
+void norms_keep(struct exec *exec, const struct stretch *stretch, const float *sum,
+                const struct kernel_update_step *numbers);
+/* LAMB with clipping, between the two: makes directions of what was kept. */
+void norms_direct(struct exec *exec, const struct stretch *stretch,
+                  const struct kernel_update_step *numbers);
+/* When all squares of gradients are there: the norm of all together. */
+double norms_of_all(const struct exec *exec);
+/* The last trust ratio that was worked out: param -1 at first. */
+struct trusted {
+    int param;
+    float ratio;
+};
+/* The last phase of what adapts: updates a stretch, each parameter with its own ratio. */
+void norms_update(struct exec *exec, const struct stretch *stretch, struct trusted *trusted,
+                  const struct kernel_update_step *numbers);
+
 /* Reduction ------------------------------------------------------------------------------- */
 
 /* Bytes of scratch that a thread needs for lane_reduce. */
@@ -250,10 +308,9 @@ size_t reduce_scratch(const struct lane *lane);
  * `all` it waits for those that are not. */
 MUST_CHECK enum status lane_reduce(struct lane *lane, bool all);
 
-enum reduce_what { SUM_AND_UPDATE, SUM_AND_SQUARE, UPDATE };
-/* Stretches of bucket b, and how many come before it. */
+enum reduce_what { SUM_AND_UPDATE, SUM_AND_KEEP, DIRECT, UPDATE };
+/* Stretches of bucket b. */
 int64_t reduce_stretches(const struct exec *exec, int b);
-int64_t reduce_stretches_before(const struct exec *exec, int b);
 /* Works on stretches [begin, end) of a bucket that has a gradient. */
 void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
                          enum reduce_what what, const struct kernel_update_step *numbers);

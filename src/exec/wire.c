@@ -14,7 +14,8 @@
  *            theirs come here; ready[b], and lanes proceed as on one machine.
  *   table    of a gather: likewise; met[g].
  *   losses   of shards and what ranks say: likewise; exchanged.
- *   norm     with clipping: sums of squares likewise, between the sums and the updates.
+ *   norms    where norms are needed before an update (norms.c): sums of squares likewise, between the sums and
+ *            the updates; reduced. And again for norms of directions; directed.
  *
  * A node's row of shards need not be a subtree: it sends one partial sum for each largest subtree in it, and
  * the owner adds all nodes' along what is left of the tree (tree.h): bits do not depend on nodes.
@@ -37,8 +38,16 @@
 #include "exec/state.h"
 #include "kernel/float_mode.h"
 
-enum item_kind { ITEM_LOSSES, ITEM_TABLE, ITEM_BUCKET, ITEM_RECORDS, ITEM_NORM };
-enum stage { WAITING, RECEIVING, HOLDING, SHARING, FINISHED };
+enum item_kind {
+    ITEM_LOSSES,
+    ITEM_TABLE,
+    ITEM_BUCKET,
+    ITEM_RECORDS,
+    ITEM_NORMS,
+    ITEM_MOVES,
+    ITEM_KINDS
+};
+enum stage { WAITING, RECEIVING, KEPT, DIRECTED, SHARING, FINISHED };
 
 /* Transfers under way. */
 struct transfers {
@@ -181,16 +190,16 @@ static void give_up(struct wire *wire, struct transfers *list)
         transport_cancel(wire->exec->transport, &list->request[i]);
 }
 
-/* This node's piece goes to every other node, theirs come to where `place` says. */
-struct piece {
+/* This node's parcel goes to every other node, theirs come to where `place` says. */
+struct parcel {
     char *data;
     size_t bytes;
 };
-typedef struct piece place_fn(const struct wire *wire, const struct item *item, int node,
-                              int64_t which);
+typedef struct parcel place_fn(const struct wire *wire, const struct item *item, int node,
+                               int64_t which);
 
-static enum status swap_pieces(struct wire *wire, struct item *item, int64_t count,
-                               place_fn *place)
+static enum status swap_parcels(struct wire *wire, struct item *item, int64_t count,
+                                place_fn *place)
 {
     const struct exec *exec = wire->exec;
 
@@ -198,8 +207,8 @@ static enum status swap_pieces(struct wire *wire, struct item *item, int64_t cou
         if (node == exec->node)
             continue;
         for (int64_t i = 0; i < count; i++) {
-            const struct piece theirs = place(wire, item, node, i);
-            const struct piece ours = place(wire, item, exec->node, i);
+            const struct parcel theirs = place(wire, item, node, i);
+            const struct parcel ours = place(wire, item, exec->node, i);
             TRY(start(wire, &item->others, false, peer_of(wire, node), item->tag, theirs.data,
                       theirs.bytes));
             TRY(start(wire, &item->others, true, peer_of(wire, node), item->tag, ours.data,
@@ -276,10 +285,10 @@ static enum status share_params(struct wire *wire, struct item *item)
     return STATUS_OK;
 }
 
-/* Pieces that are gathered ----------------------------------------------------------------- */
+/* What is gathered ----------------------------------------------------------------- */
 
-static struct piece place_of_losses(const struct wire *wire, const struct item *item, int node,
-                                    int64_t which)
+static struct parcel place_of_losses(const struct wire *wire, const struct item *item, int node,
+                                     int64_t which)
 {
     const struct exec *exec = wire->exec;
     const size_t slot = wire->steps % 2;
@@ -288,18 +297,18 @@ static struct piece place_of_losses(const struct wire *wire, const struct item *
     (void)item;
     if (which == 2) {
         const size_t rank = (size_t)transport_node_first(exec->transport, node);
-        return (struct piece){ (char *)(exec->flags + slot * (size_t)exec->ranks + rank),
-                               (size_t)transport_node_size(exec->transport, node) *
-                                   sizeof *exec->flags };
+        return (struct parcel){ (char *)(exec->flags + slot * (size_t)exec->ranks + rank),
+                                (size_t)transport_node_size(exec->transport, node) *
+                                    sizeof *exec->flags };
     }
     exec_node_row(exec, node, &first, &count);
     float *numbers = which == 0 ? exec->losses : exec->corrects;
-    return (struct piece){ (char *)(numbers + slot * (size_t)exec->config.shards + first),
-                           (size_t)count * sizeof *numbers };
+    return (struct parcel){ (char *)(numbers + slot * (size_t)exec->config.shards + first),
+                            (size_t)count * sizeof *numbers };
 }
 
-static struct piece place_of_table(const struct wire *wire, const struct item *item, int node,
-                                   int64_t which)
+static struct parcel place_of_table(const struct wire *wire, const struct item *item, int node,
+                                    int64_t which)
 {
     const struct exec *exec = wire->exec;
     const struct plan_gather *gather = &exec->gathers.item[item->number];
@@ -307,21 +316,32 @@ static struct piece place_of_table(const struct wire *wire, const struct item *i
 
     (void)which;
     exec_node_row(exec, node, &first, &count);
-    return (struct piece){ exec->tables + gather->offset + (size_t)first * gather->bytes,
-                           (size_t)count * gather->bytes };
+    return (struct parcel){ exec->tables + gather->offset + (size_t)first * gather->bytes,
+                            (size_t)count * gather->bytes };
 }
 
-static struct piece place_of_squares(const struct wire *wire, const struct item *item, int node,
-                                     int64_t which)
+/* Arrays of norms.c: of gradients, parameters and directions. */
+enum { SQUARES = 3 };
+static struct parcel place_of_squares(const struct wire *wire, const struct item *item,
+                                      int node, int64_t which)
 {
     const struct exec *exec = wire->exec;
-    const int b = (int)which;
+    const int b = (int)which / SQUARES;
+    const bool early = item->kind == ITEM_NORMS, late = exec->clips && exec->directs;
+    double *const arrays[SQUARES] = {
+        early && (exec->clips || !exec->directs) ? exec->norms.gradients : NULL,
+        early && exec->adapts ? exec->norms.params : NULL,
+        exec->directs && early != late ? exec->norms.moves : NULL,
+    };
+    double *array = arrays[which % SQUARES];
     int64_t begin, end;
 
-    (void)item;
+    if (!array)
+        return (struct parcel){ NULL, 0 };
     owned_stretches(wire, b, node, wire->rail, &begin, &end);
-    return (struct piece){ (char *)(exec->squares + reduce_stretches_before(exec, b) + begin),
-                           (size_t)(end - begin) * sizeof *exec->squares };
+    const struct piece_range range = norms_pieces(exec, b, begin, end);
+    return (struct parcel){ (char *)(array + range.begin),
+                            (size_t)(range.end - range.begin) * sizeof *array };
 }
 
 /* Does a factor travel with bucket b? With the first one that it serves: lanes take buckets in order. */
@@ -388,8 +408,12 @@ static bool is_announced(const struct wire *wire, const struct item *item)
                 return false;
         }
         return true;
-    case ITEM_NORM:
-        return all_are_at(wire, HOLDING);
+    case ITEM_NORMS:
+        return all_are_at(wire, KEPT);
+    case ITEM_MOVES:
+        return all_are_at(wire, DIRECTED);
+    case ITEM_KINDS:
+        break;
     }
     return false;
 }
@@ -404,11 +428,15 @@ static enum status begin_item(struct wire *wire, struct item *item)
     case ITEM_RECORDS:
         return begin_records(wire, item);
     case ITEM_TABLE:
-        return swap_pieces(wire, item, 1, place_of_table);
+        return swap_parcels(wire, item, 1, place_of_table);
     case ITEM_LOSSES:
-        return swap_pieces(wire, item, 3, place_of_losses);
-    case ITEM_NORM:
-        return swap_pieces(wire, item, wire->exec->buckets.count, place_of_squares);
+        return swap_parcels(wire, item, 3, place_of_losses);
+    case ITEM_NORMS:
+    case ITEM_MOVES:
+        return swap_parcels(wire, item, SQUARES * (int64_t)wire->exec->buckets.count,
+                            place_of_squares);
+    case ITEM_KINDS:
+        break;
     }
     return STATUS_OK;
 }
@@ -421,10 +449,35 @@ static void end_item(struct wire *wire, struct item *item)
                                                    [ITEM_TABLE] = &exec->met[item->number],
                                                    [ITEM_BUCKET] = &exec->done[item->number],
                                                    [ITEM_RECORDS] = &exec->ready[item->number],
-                                                   [ITEM_NORM] = exec->reduced };
+                                                   [ITEM_NORMS] = exec->reduced,
+                                                   [ITEM_MOVES] = exec->directed };
 
     exec_meet(exec, "arrived");
     transport_raise(counters[item->kind], 1);
+}
+
+/* Are the squares of all nodes here, and those of this node's other rails? */
+static bool are_here(const struct wire *wire, const struct transport_counter *counter)
+{
+    return transport_reached(counter, (wire->steps + 1) * (uint32_t)wire->rails);
+}
+
+static enum status go_by_norms(struct wire *wire, struct item *item)
+{
+    struct exec *exec = wire->exec;
+
+    if (!are_here(wire, item->stage == KEPT ? exec->reduced : exec->directed))
+        return STATUS_OK;
+    if (item->stage == KEPT && exec->clips)
+        wire->numbers.scale = reduce_clip_scale(exec);
+    if (item->stage == KEPT && exec->clips && exec->directs) {
+        work_on_own(wire, item->number, DIRECT);
+        item->stage = DIRECTED;
+        return STATUS_OK;
+    }
+    work_on_own(wire, item->number, UPDATE);
+    item->stage = SHARING;
+    return share_params(wire, item);
 }
 
 /* Moves an item on as far as it goes; says whether it did. */
@@ -441,20 +494,15 @@ static enum status move_on(struct wire *wire, struct item *item, bool *moved)
     if (item->stage == RECEIVING) {
         TRY(are_over(wire, &item->needed, &over));
         if (over) {
-            work_on_own(wire, item->number, exec->clips ? SUM_AND_SQUARE : SUM_AND_UPDATE);
-            item->stage = exec->clips ? HOLDING : SHARING;
-            if (!exec->clips)
+            item->stage = norms_are_used(exec) ? KEPT : SHARING;
+            work_on_own(wire, item->number,
+                        item->stage == KEPT ? SUM_AND_KEEP : SUM_AND_UPDATE);
+            if (item->stage == SHARING)
                 TRY(share_params(wire, item));
         }
     }
-    /* With clipping: the squares of all nodes are here, and those of this node's other rails. */
-    if (item->stage == HOLDING &&
-        transport_reached(exec->reduced, (wire->steps + 1) * (uint32_t)wire->rails)) {
-        wire->numbers.scale = reduce_clip_scale(exec);
-        work_on_own(wire, item->number, UPDATE);
-        TRY(share_params(wire, item));
-        item->stage = SHARING;
-    }
+    if (item->stage == KEPT || item->stage == DIRECTED)
+        TRY(go_by_norms(wire, item));
     if (item->stage == SHARING) {
         TRY(are_over(wire, &item->others, &over));
         if (over) {
@@ -604,8 +652,10 @@ static void list_items(struct wire *wire)
         else if (is_first)
             add_item(wire, ITEM_RECORDS, b);
     }
-    if (exec->clips)
-        add_item(wire, ITEM_NORM, 0);
+    if (norms_are_used(exec))
+        add_item(wire, ITEM_NORMS, 0);
+    if (exec->clips && exec->directs)
+        add_item(wire, ITEM_MOVES, 0);
     if (is_first) {
         add_item(wire, ITEM_LOSSES, 0);
         for (int g = 0; g < exec->gathers.count; g++)
@@ -628,7 +678,7 @@ static int most_others(const struct wire *wire)
     const struct exec *exec = wire->exec;
     const int sums = (wire->n_own + 2) * exec->nodes;
     const int records = (int)exec->config.shards * (exec->factors.count + 1) * exec->nodes;
-    const int pieces = 2 * exec->nodes * (exec->buckets.count + 3);
+    const int pieces = 2 * exec->nodes * (SQUARES * exec->buckets.count + 3);
 
     return (sums > records ? sums : records) + pieces;
 }
@@ -653,7 +703,6 @@ static enum status share_requests(struct wire *wire)
 
 enum status wire_create(struct exec *exec)
 {
-    const uint32_t kinds = ITEM_NORM + 1;
     struct wire *wire;
 
     TRY(mem_alloc(1, sizeof *wire, &wire));
@@ -668,12 +717,12 @@ enum status wire_create(struct exec *exec)
     TRY(mem_alloc((size_t)exec->nodes, sizeof *wire->first_of, &wire->first_of));
     TRY(mem_alloc((size_t)graph_value_count(exec->config.train) + 1, sizeof *wire->shapes,
                   &wire->shapes));
-    TRY(mem_alloc((size_t)(exec->buckets.count + exec->gathers.count + 3), sizeof *wire->items,
-                  &wire->items));
+    TRY(mem_alloc((size_t)(exec->buckets.count + exec->gathers.count + ITEM_KINDS),
+                  sizeof *wire->items, &wire->items));
     list_items(wire);
     /* Every rank takes as many tags, whatever its items are. */
     const uint32_t slots = (uint32_t)(exec->buckets.count + exec->gathers.count + 2);
-    const uint32_t tags = transport_new_tags(exec->transport, 2 * kinds * slots);
+    const uint32_t tags = transport_new_tags(exec->transport, 2 * ITEM_KINDS * slots);
     for (int i = 0; i < wire->n_items; i++)
         wire->items[i].tag = tags + 2 * ((uint32_t)wire->items[i].kind * slots +
                                          (uint32_t)wire->items[i].number);

@@ -14,10 +14,10 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/rng.h"
 #include "exec/exec.h"
 #include "kernel/measure.h"
 #include "train/job.h"
+#include "train/made_up.h"
 #include "transport/launch.h"
 
 enum { WINDOWS_MAX = 1024 };
@@ -37,61 +37,15 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static enum status make_numbers(struct rng *rng, size_t count, int64_t below, int32_t **out)
-{
-    TRY(mem_alloc(count, sizeof **out, out));
-    for (size_t i = 0; i < count; i++)
-        (*out)[i] = below ? (int32_t)rng_below(rng, (uint64_t)below) : 0;
-    return STATUS_OK;
-}
-
-/* Random tokens and labels. */
-static enum status make_text(const struct job *job, struct rng *rng, struct batch *out)
-{
-    const struct model_config *config = &job->model_config;
-    const bool pairs = job->model->task == MODEL_TRANSLATION;
-    const bool tokens = job_predicts_tokens(job);
-    const size_t rows = (size_t)out->rows;
-    const size_t labels = tokens ? (size_t)config->length[pairs] : 1;
-    int32_t *x = NULL;
-
-    out->length[0] = config->length[0];
-    out->length[1] = pairs ? config->length[1] : 0;
-    out->weight = out->samples * (int64_t)labels;
-    enum status status =
-        make_numbers(rng, rows * (size_t)config->length[0], config->vocab[0], &x);
-    out->x = x;
-    if (status == STATUS_OK && pairs)
-        status = make_numbers(rng, rows * labels, config->vocab[1], &out->x2);
-    if (status == STATUS_OK)
-        status = make_numbers(rng, rows * labels,
-                              tokens ? config->vocab[pairs] : config->classes, &out->y);
-    return status;
-}
-
-/* Normal samples and random labels, the same on every rank. */
+/* This rank's rows of a made-up step. */
 static enum status make_batch(const struct job *job, const struct exec *exec, struct batch *out)
 {
     const struct settings *s = &job->settings;
-    const struct shape *sample = &job->model_config.sample;
     const int64_t first = sampler_shard_begin(s->batch, s->shards, exec_first_shard(exec));
     const int64_t end = sampler_shard_begin(s->batch, s->shards,
                                             exec_first_shard(exec) + exec_shard_count(exec));
-    const size_t floats = (size_t)shape_count(sample), rows = (size_t)(end - first);
-    struct rng rng;
-    float *x = NULL;
 
-    *out = (struct batch){
-        .samples = s->batch, .weight = s->batch, .first = first, .rows = end - first
-    };
-    rng_init(&rng, 1, (uint64_t)first);
-    if (job->model->task != MODEL_IMAGES)
-        return make_text(job, &rng, out);
-    TRY(mem_alloc(rows * floats, sizeof(float), &x));
-    out->x = x;
-    for (size_t i = 0; i < rows * floats; i++)
-        x[i] = (float)rng_normal(&rng);
-    return make_numbers(&rng, rows, job->model_config.classes, &out->y);
+    return made_up_batch(job, s->batch, first, end - first, out);
 }
 
 static enum status run_window(struct exec *exec, struct batch *batch, int64_t steps,
@@ -144,13 +98,14 @@ static enum status measure(struct bench *bench, struct exec *exec, int rank,
 static enum status bench_body(struct transport *transport, void *arg)
 {
     struct bench *bench = arg;
-    const struct job *job = bench->job;
+    struct job *job = bench->job;
     const struct settings *s = &job->settings;
     struct exec_config config = {
         .train = job->graph,
         .threads = (int)s->threads,
         .shards = s->shards,
         .batch = s->batch,
+        .rows = job->balance.is_used ? job->balance.rows : NULL,
         .seed = s->seed,
         .choices = job->choices,
         .optim = job->optim,
@@ -160,6 +115,8 @@ static enum status bench_body(struct transport *transport, void *arg)
 
     enum status status = comm_create(transport, NULL, &config.comm);
     if (status == STATUS_OK)
+        status = balance_measure(job, config.comm);
+    if (status == STATUS_OK)
         status = exec_create(&config, &exec);
     if (status == STATUS_OK)
         status = exec_init_params(exec);
@@ -167,9 +124,7 @@ static enum status bench_body(struct transport *transport, void *arg)
         status = make_batch(job, exec, &batch);
     if (status == STATUS_OK)
         status = measure(bench, exec, transport_rank(transport), &batch);
-    mem_free(batch.x);
-    mem_free(batch.x2);
-    mem_free(batch.y);
+    made_up_release(&batch);
     exec_destroy(exec);
     comm_destroy(config.comm);
     return status;

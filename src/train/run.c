@@ -382,7 +382,7 @@ static void tell_plan(struct rank *rank)
 
 static enum status start_rank(struct rank *rank)
 {
-    const struct job *job = rank->job;
+    struct job *job = rank->job;
     const struct settings *s = &job->settings;
     const struct exec_config exec = {
         .train = job->graph,
@@ -390,6 +390,7 @@ static enum status start_rank(struct rank *rank)
         .threads = (int)s->threads,
         .shards = s->shards,
         .batch = s->batch,
+        .rows = job->balance.is_used ? job->balance.rows : NULL,
         .seed = s->seed,
         .choices = job->choices,
         .optim = job->optim,
@@ -406,6 +407,7 @@ static enum status start_rank(struct rank *rank)
     };
 
     TRY(comm_create(rank->transport, NULL, &rank->comm));
+    TRY(balance_measure(job, rank->comm));
     config.comm = rank->comm;
     TRY(exec_create(&config, &rank->exec));
     TRY(load_params(rank));
@@ -697,5 +699,6 @@ enum status train_read_settings(const char *folder, struct settings *out)
     if (strlen(folder) >= sizeof out->out)
         return FAIL(STATUS_USAGE, "%s: the path is too long", folder);
     snprintf(out->out, sizeof out->out, "%s", folder);
+    out->accumulate = 0; /* the shards that came of it are there */
     return STATUS_OK;
 }
