@@ -125,7 +125,7 @@ enum status exec_settle(struct exec *exec)
     columns_return(exec);
     exec_meet(exec, "settle");
     exec->settles++;
-    transport_raise(exec->settled, 1);
+    lane_raise(lane, exec->settled, 1);
     return exec_wait(exec, lane, exec->settled, exec->settles * (uint32_t)exec->ranks,
                      "barrier");
 }

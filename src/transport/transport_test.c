@@ -365,6 +365,24 @@ static void test_abort_wakes_all(void)
     CHECK(clock_ns() - start < 2000000000);
 }
 
+static void test_a_wait_gives_up_in_its_time(void)
+{
+    static struct transport_counter counter;
+    struct transport *ends[1];
+    bool reached;
+
+    CHECK_OK(transport_inproc_create(1, ends));
+    const int64_t start = clock_ns();
+    CHECK_OK(transport_wait_within(ends[0], &counter, 1, 60000000, "test", &reached));
+    CHECK(!reached);
+    CHECK(clock_ns() - start >= 60000000);
+    CHECK(clock_ns() - start < 2000000000);
+    transport_raise(&counter, 1);
+    CHECK_OK(transport_wait_within(ends[0], &counter, 1, 1, "test", &reached));
+    CHECK(reached);
+    transport_inproc_destroy(ends, 1);
+}
+
 static void test_size_is_checked(void)
 {
     struct transport *ends[1];
@@ -401,6 +419,7 @@ const struct test tests[] = {
     { .name = "sharing too much is refused", .run = test_sharing_too_much_is_refused },
     { .name = "counter wraps around", .run = test_counter_wraps_around },
     { .name = "abort wakes all", .run = test_abort_wakes_all },
+    { .name = "a wait gives up in its time", .run = test_a_wait_gives_up_in_its_time },
     { .name = "size is checked", .run = test_size_is_checked },
     { .name = "refused memory leaks nothing", .run = test_refused_memory_leaks_nothing },
     { 0 },
