@@ -230,7 +230,7 @@ static void test_a_rank_that_loops_is_named_with_collective_tensor_and_step(void
     static const struct {
         const char *kind, *what;
     } places[] = {
-        { "ready", "rank 1 has not come to reduce_scatter of bucket 0, bucket 0 (" },
+        { "ready", "rank 1 has not come to reduce_scatter of bucket 0 (" },
         { "done", "rank 1 has not come to all_gather of parameters, bucket 0 (" },
         { "reduced", "rank 1 has not come to all_reduce of the gradient's norm at step 0" },
         { "evaluated", "rank 1 has not come to all_reduce of the evaluation" },

@@ -101,8 +101,13 @@ enum status account_create(struct exec *exec)
     TRY(mem_alloc((size_t)exec->buckets.count + 1, sizeof *exec->bucket_names,
                   &exec->bucket_names));
     TRY(mem_alloc((size_t)exec->ranks, sizeof *exec->rank_names, &exec->rank_names));
-    for (int b = 0; b < exec->buckets.count; b++)
+    TRY(mem_alloc((size_t)exec->buckets.count + 1, sizeof *exec->reduce_names,
+                  &exec->reduce_names));
+    for (int b = 0; b < exec->buckets.count; b++) {
         name_bucket(exec, b, exec->bucket_names[b]);
+        (void)snprintf(exec->reduce_names[b], ACCOUNT_NAME, "reduce_scatter of %.76s",
+                       exec->bucket_names[b]);
+    }
     for (int r = 0; r < exec->ranks; r++)
         (void)snprintf(exec->rank_names[r], sizeof *exec->rank_names, "rank %d", r);
     for (int i = 0; i < exec->n_lanes; i++) {
@@ -120,6 +125,7 @@ void account_destroy(struct exec *exec)
     for (int i = 0; exec->lanes && i < exec->n_lanes; i++)
         mem_free(exec->lanes[i].waited_for);
     mem_free(exec->bucket_names);
+    mem_free(exec->reduce_names);
     mem_free(exec->rank_names);
 }
 
@@ -211,13 +217,13 @@ static int last_at(const struct exec *exec, const struct transport_counter *coun
     return last / exec->n_lanes;
 }
 
-/* The bucket that a counter is about, or -1. */
-static int bucket_of(const struct exec *exec, const struct transport_counter *counter)
+/* The bucket whose update a counter is about, or NULL. */
+static const char *updated_bucket(const struct exec *exec,
+                                  const struct transport_counter *counter)
 {
-    const size_t number = number_of(exec, counter);
-    const size_t buckets = (size_t)exec->buckets.count;
+    const bool is_done = counter >= exec->done && counter < exec->done + exec->buckets.count;
 
-    return number < 2 * buckets ? (int)(number % buckets) : -1;
+    return is_done ? exec->bucket_names[counter - exec->done] : NULL;
 }
 
 static bool has_come(const struct arrival *lane, const struct arrival *self)
@@ -235,7 +241,7 @@ static enum status name_missing(struct exec *exec, const struct lane *lane,
     const struct arrival *all = arrivals_at(exec, counter);
     const int stride =
         counter == exec->settled || counter == exec->evaluated ? exec->n_lanes : 1;
-    const int bucket = bucket_of(exec, counter);
+    const char *bucket = updated_bucket(exec, counter);
     int missing = -1, ranks = 0;
     char more[48] = "", text[400];
 
@@ -255,9 +261,8 @@ static enum status name_missing(struct exec *exec, const struct lane *lane,
         text, sizeof text,
         "rank %d%s has not come to %s%s%s at step %llu: the others waited for %.15g s "
         "(--stall-timeout)",
-        missing, more, what, bucket < 0 ? "" : ", ",
-        bucket < 0 ? "" : exec->bucket_names[bucket], (unsigned long long)exec->step,
-        exec->config.stall_timeout);
+        missing, more, what, bucket ? ", " : "", bucket ? bucket : "",
+        (unsigned long long)exec->step, exec->config.stall_timeout);
     transport_abort(exec->transport, text);
     return transport_check(exec->transport);
 }

@@ -442,18 +442,6 @@ static int64_t bytes_of_bucket(const struct exec *exec, int b)
     return floats * (int64_t)sizeof(float);
 }
 
-/* Names for messages: literals, so that every rank's process can read them. */
-static const char *bucket_text(int b)
-{
-    static const char *const names[] = {
-        "reduce_scatter of bucket 0", "reduce_scatter of bucket 1",
-        "reduce_scatter of bucket 2", "reduce_scatter of bucket 3",
-        "reduce_scatter of bucket 4", "reduce_scatter of bucket 5",
-        "reduce_scatter of bucket 6", "reduce_scatter of bucket 7",
-    };
-    return b < 8 ? names[b] : "reduce_scatter of bucket 8 or later";
-}
-
 /* Sums and updates this lane's part of a bucket that is ready. */
 static void reduce_bucket(struct lane *lane, int b)
 {
@@ -489,7 +477,7 @@ enum status lane_reduce(struct lane *lane, bool all)
             if (!all)
                 return STATUS_OK;
             exec_meet(exec, "wait");
-            TRY(exec_wait(exec, lane, &exec->ready[b], target, bucket_text(b)));
+            TRY(exec_wait(exec, lane, &exec->ready[b], target, exec->reduce_names[b]));
         }
         reduce_bucket(lane, b);
     }

@@ -168,6 +168,7 @@ struct exec {
 
     struct overlap overlap;
     char (*bucket_names)[ACCOUNT_NAME]; /* "bucket 3 (fc1.weight and 1 more)" */
+    char (*reduce_names)[ACCOUNT_NAME]; /* "reduce_scatter of " and that */
     char (*rank_names)[16];
 
     struct lane *lanes;
@@ -201,7 +202,7 @@ MUST_CHECK enum status account_create(struct exec *exec);
 void account_destroy(struct exec *exec);
 /* Raises a counter of exec's, noting when this lane came. */
 void lane_raise(struct lane *lane, struct transport_counter *counter, uint32_t by);
-/* Waits, counting the time and for whom; `what` must be a literal (see transport_note). */
+/* Waits, counting the time and for whom; `what` lives until the trace is printed. */
 MUST_CHECK enum status exec_wait(struct exec *exec, struct lane *lane,
                                  struct transport_counter *counter, uint32_t target,
                                  const char *what);

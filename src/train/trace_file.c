@@ -76,6 +76,12 @@ enum status trace_tell_time(struct transport *transport, uint32_t tag, trace_clo
     return STATUS_OK;
 }
 
+/* Ranks of one machine have one clock. */
+static bool has_other_clock(const struct transport *transport, int rank)
+{
+    return transport_node_of(transport, rank) != transport_node_of(transport, 0);
+}
+
 /* Text ------------------------------------------------------------------------------------- */
 
 static uint64_t print_rank(const struct trace *trace, int rank, int64_t origin,
@@ -95,7 +101,7 @@ static enum status send_events(const struct trace *trace, struct transport *tran
     struct answer answer;
     struct strbuf text;
 
-    if (!transport_shares_memory(transport))
+    if (has_other_clock(transport, transport_rank(transport)))
         TRY(trace_tell_time(transport, tag, clock_ns));
     TRY(transport_receive(transport, 0, tag, &question, sizeof question));
     strbuf_init(&text, text_maximum);
@@ -135,7 +141,7 @@ static enum status receive_events(const struct trace *trace, struct transport *t
     struct answer answer;
     int64_t ahead = 0;
 
-    if (!transport_shares_memory(transport))
+    if (has_other_clock(transport, peer))
         TRY(trace_ask_time(transport, peer, tag, clock_ns, &ahead));
     question.origin += ahead;
     TRY(transport_send(transport, peer, tag, &question, sizeof question));

@@ -67,9 +67,9 @@ static void test_a_clock_that_is_ahead_is_found_out(void)
     CHECK(ahead > 5000000000 - 5000000 && ahead < 5000000000 + 5000000);
 }
 
-enum { EVENTS = 20000 }; /* more than one message */
+enum { RANKS = 3, EVENTS = 20000 /* more than one message */ };
 
-static enum status trace_a_little(struct comm *comm, void *arg)
+static enum status trace_a_little(struct transport *transport, const char *path)
 {
     struct trace *trace;
     struct trace_row *row;
@@ -80,20 +80,36 @@ static enum status trace_a_little(struct comm *comm, void *arg)
     for (int i = 0; i < EVENTS && status == STATUS_OK; i++)
         trace_end(row, trace_begin(row), TRACE_COMPUTE, "conv1", "reference");
     if (status == STATUS_OK)
-        status = trace_file_write(trace, comm_transport(comm), arg);
+        status = trace_file_write(trace, transport, path);
     trace_destroy(trace);
     return status;
 }
 
-static void test_all_ranks_are_in_one_file(void)
+static enum status trace_on_one_node(struct comm *comm, void *arg)
 {
-    enum { RANKS = 3 };
-    char path[256], *text;
+    return trace_a_little(comm_transport(comm), arg);
+}
+
+struct rank {
+    struct transport *transport;
+    const char *path;
+    enum status status;
+};
+
+static void *run_rank(void *arg)
+{
+    struct rank *rank = arg;
+
+    rank->status = trace_a_little(rank->transport, rank->path);
+    return NULL;
+}
+
+static void check_file(const char *path)
+{
+    char *text;
     size_t length, events[RANKS] = { 0 };
     struct json *json;
 
-    (void)snprintf(path, sizeof path, "%s/trace.json", test_folder());
-    CHECK_OK(comm_testing_threads(RANKS, NULL, trace_a_little, path));
     CHECK_OK(file_read(path, (size_t)64 << 20, &text, &length));
     CHECK_OK(json_parse(text, length, &json));
     const struct json_value *all = json_get(json_root(json), "traceEvents");
@@ -114,6 +130,36 @@ static void test_all_ranks_are_in_one_file(void)
     mem_free(text);
 }
 
+static void test_all_ranks_are_in_one_file(void)
+{
+    char path[256];
+
+    (void)snprintf(path, sizeof path, "%s/trace.json", test_folder());
+    CHECK_OK(comm_testing_threads(RANKS, NULL, trace_on_one_node, path));
+    check_file(path);
+}
+
+static void test_ranks_of_other_nodes_are_in_it_too(void)
+{
+    struct transport *ends[RANKS];
+    struct rank ranks[RANKS];
+    pthread_t threads[RANKS];
+    char path[256];
+
+    (void)snprintf(path, sizeof path, "%s/trace.json", test_folder());
+    CHECK_OK(transport_inproc_create_nodes(RANKS, 2, ends));
+    for (int r = 0; r < RANKS; r++) {
+        ranks[r] = (struct rank){ .transport = ends[r], .path = path };
+        CHECK_INT(0, pthread_create(&threads[r], NULL, run_rank, &ranks[r]));
+    }
+    for (int r = 0; r < RANKS; r++)
+        CHECK_INT(0, pthread_join(threads[r], NULL));
+    transport_inproc_destroy(ends, RANKS);
+    for (int r = 0; r < RANKS; r++)
+        CHECK_INT(STATUS_OK, ranks[r].status);
+    check_file(path);
+}
+
 const struct test tests[] = {
     { .name = "ten steps are traced unless told otherwise",
       .run = test_ten_steps_are_traced_unless_told_otherwise },
@@ -122,5 +168,7 @@ const struct test tests[] = {
     { .name = "a clock that is ahead is found out",
       .run = test_a_clock_that_is_ahead_is_found_out },
     { .name = "all ranks are in one file", .run = test_all_ranks_are_in_one_file },
+    { .name = "ranks of other nodes are in it too",
+      .run = test_ranks_of_other_nodes_are_in_it_too },
     { 0 },
 };
