@@ -344,7 +344,7 @@ enum status exec_evaluate(struct exec *exec, const struct source *source,
         TRY(exec_on_lanes(exec, run_batches));
     }
     exec_meet(exec, "evaluated");
-    transport_raise(exec->evaluated, (uint32_t)exec->n_lanes);
+    lane_raise(&exec->lanes[0], exec->evaluated, (uint32_t)exec->n_lanes);
     exec->evaluations++;
     TRY(exec_wait(exec, &exec->lanes[0], exec->evaluated,
                   exec->evaluations * (uint32_t)exec->all_lanes,

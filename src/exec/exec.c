@@ -255,6 +255,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
     exec->exchanged = exec->reduced + 5;
     exec->directed = exec->reduced + 6;
     exec->flags = carve(carver, 2 * (size_t)exec->ranks, sizeof *exec->flags);
+    exec->arrivals = carve(carver, 1, account_bytes(exec));
     exec->losses = carve(carver, 2 * shards, sizeof(float));
     exec->corrects = carve(carver, 2 * shards, sizeof(float));
     exec->param = carve(carver, exec->vector, sizeof(float));
@@ -268,7 +269,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
         exec->norms.params = carve(carver, pieces, sizeof(double));
         exec->norms.moves = carve(carver, pieces, sizeof(double));
     }
-    exec->n_parts = 0;
+    exec->n_parts = exec->own_parts = 0;
     for (int number = 0; number < exec->all_lanes; number++) {
         struct tree_stack stack;
         int64_t first, count;
@@ -286,6 +287,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
             while (tree_stack_can_add(&stack))
                 tree_stack_add(&stack);
         }
+        exec->own_parts += number / exec->n_lanes == exec->rank ? stack.count : 0;
         for (int i = 0; i < stack.count; i++)
             exec->parts[exec->n_parts++] =
                 (struct tree_part){ stack.node[i], gradients + (size_t)i * exec->vector };
@@ -361,6 +363,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
 
     TRY(mem_alloc(1, sizeof *exec, &exec));
     exec->config = *config;
+    pthread_mutex_init(&exec->overlap.lock, NULL);
     exec->transport = comm_transport(config->comm);
     exec->rank = comm_rank(config->comm);
     exec->ranks = comm_size(config->comm);
@@ -381,6 +384,8 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         status = gathers_check(exec);
     if (status == STATUS_OK && exec->nodes > 1)
         status = wire_create(exec);
+    if (status == STATUS_OK)
+        status = account_create(exec);
     if (status == STATUS_OK) {
         count_raises(exec);
         transport_set_waiters(exec->transport, exec->all_lanes + (exec->wire != NULL));
@@ -414,6 +419,8 @@ void exec_destroy(struct exec *exec)
         return;
     wire_destroy(exec);
     pool_destroy(exec->lanes_pool);
+    account_destroy(exec);
+    pthread_mutex_destroy(&exec->overlap.lock);
     for (int i = 0; exec->lanes && i < exec->n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         for (int p = 0; p < lane->n_plans; p++)
@@ -543,19 +550,6 @@ void exec_meet(struct exec *exec, const char *point)
         exec->config.at_meeting(exec->config.at_meeting_arg, point);
 }
 
-enum status exec_wait(struct exec *exec, struct lane *lane, struct transport_counter *counter,
-                      uint32_t target, const char *what)
-{
-    if (transport_reached(counter, target))
-        return STATUS_OK;
-    if (lane->number % exec->n_lanes == 0)
-        transport_note(exec->transport, exec->step, what);
-    const int64_t begin = clock_ns();
-    enum status status = transport_wait(exec->transport, counter, target, what);
-    lane->times.wait += clock_ns() - begin;
-    return status;
-}
-
 struct lanes_call {
     struct exec *exec;
     void (*fn)(struct lane *lane);
@@ -590,26 +584,6 @@ enum status exec_on_lanes(struct exec *exec, void (*fn)(struct lane *lane))
 }
 
 /* Measurements ------------------------------------------------------------------------- */
-
-struct exec_times exec_times(const struct exec *exec)
-{
-    struct exec_times total = { 0 };
-
-    for (int i = 0; i < exec->n_lanes; i++) {
-        const struct times *times = &exec->lanes[i].times;
-        total.compute += (double)times->compute * 1e-9;
-        total.comm += (double)times->comm * 1e-9;
-        total.wait += (double)times->wait * 1e-9;
-        total.evaluate += (double)times->evaluate * 1e-9;
-    }
-    return total;
-}
-
-void exec_reset_times(struct exec *exec)
-{
-    for (int i = 0; i < exec->n_lanes; i++)
-        exec->lanes[i].times = (struct times){ 0 };
-}
 
 struct exec_memory exec_memory(const struct exec *exec)
 {

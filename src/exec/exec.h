@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/trace.h"
 #include "comm/comm.h"
 #include "data/loader.h"
 #include "data/source.h"
@@ -40,6 +41,9 @@ struct exec_config {
     uint64_t seed;
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;
+    struct trace *trace; /* each lane has a row in it; borrowed; NULL: none */
+    double
+        stall_timeout; /* seconds that a wait may take before who is missing is named; 0: any */
     /* For tests of faults: called with a name at every point where ranks meet. NULL: none. */
     void (*at_meeting)(void *arg, const char *point);
     void *at_meeting_arg;
@@ -118,8 +122,12 @@ MUST_CHECK enum status exec_hash(const struct exec *exec, char out[65]);
 /* Seconds of this rank's lanes, added up, since the last call of exec_reset_times. */
 struct exec_times {
     double compute, comm, wait, evaluate;
+    double hidden; /* part of comm while a lane of this rank computed */
+    double bytes;  /* that this rank sent to others, or read from what others have written */
 };
 struct exec_times exec_times(const struct exec *exec);
+/* Part of the wait by the rank that came last: out[r] seconds for rank r, as many as there are ranks. */
+void exec_waited_for(const struct exec *exec, double *out);
 void exec_reset_times(struct exec *exec);
 
 /* Bytes: activations of one lane, and what all ranks of this machine share. */

@@ -73,7 +73,7 @@ void lane_give_table(struct lane *lane, int g)
     struct exec *exec = lane->exec;
 
     exec_meet(exec, "met");
-    transport_raise(&exec->met[g], 1);
+    lane_raise(lane, &exec->met[g], 1);
 }
 
 void lane_give_empty_tables(struct lane *lane)

@@ -143,7 +143,7 @@ enum status exec_settle(struct exec *exec)
     columns_return(exec);
     exec_meet(exec, "settle");
     exec->settles++;
-    transport_raise(exec->settled, 1);
+    lane_raise(lane, exec->settled, 1);
     const int ranks = transport_node_size(exec->transport, exec->node);
     TRY(exec_wait(exec, lane, exec->settled, exec->settles * (uint32_t)ranks, "barrier"));
     return exec->nodes > 1 ? wire_barrier(exec) : STATUS_OK;

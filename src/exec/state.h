@@ -4,6 +4,7 @@
  * Shared memory of the job, the same on every rank:
  *
  *   counters      ready[b], done[b] of each bucket, met[g] of each gather, reduced, evaluated
+ *   arrivals      of every lane at every counter: when, and how often (account.c)
  *   losses        two steps' worth (even, odd) of one loss and one count a shard
  *   parameters    one flat vector: bucket 0, bucket 1, ...
  *   state         one such vector a state of the optimizer
@@ -26,16 +27,33 @@
 #ifndef EXEC_STATE_H
 #define EXEC_STATE_H
 
+#include <pthread.h>
+
 #include "base/pool.h"
 #include "exec/exec.h"
 #include "exec/plan.h"
 #include "exec/tree.h"
 #include "transport/transport.h"
 
-enum { PLANS_MAX = 64, EVAL_ROWS = EXEC_PREDICT, LANES_MAX = 1024 };
+enum { ACCOUNT_NAME = 96, PLANS_MAX = 64, EVAL_ROWS = EXEC_PREDICT, LANES_MAX = 1024 };
 
 struct times {
     int64_t compute, comm, wait, evaluate; /* nanoseconds */
+    int64_t hidden;                        /* part of comm */
+    int64_t bytes;                         /* from and to other ranks */
+};
+
+/* For how long at least one lane of this rank has computed. Any thread. */
+struct overlap {
+    pthread_mutex_t lock; /* a leaf; guards all below */
+    int computing;        /* lanes */
+    int64_t since;        /* the first of them began */
+    int64_t computed;     /* nanoseconds, until there was none last */
+};
+
+/* Communication that goes on. */
+struct span {
+    int64_t begin, computed, traced;
 };
 
 /* How a bucket is updated. */
@@ -115,6 +133,11 @@ struct lane {
     int32_t *eval_x2, *eval_y;
     size_t eval_bytes[SOURCE_PARTS]; /* of a sample, in these */
     struct times times;
+    int64_t *waited_for;     /* nanoseconds of times.wait by the rank that came last */
+    struct trace_row *trace; /* NULL: not traced */
+    bool computes;           /* in a step, and neither waits nor communicates */
+    int64_t step_began;
+    struct times step_times; /* as they were then */
     enum status status;
     char failure[256];
 };
@@ -171,7 +194,13 @@ struct exec {
     struct answer *eval_answers; /* likewise, one a sample; NULL: the model has no classes */
     int64_t eval_capacity;
     struct tree_part *parts; /* of all lanes, in the order of shards, and of other nodes */
-    int n_parts;
+    int n_parts, own_parts;  /* own: of this rank's lanes */
+    void *arrivals;          /* account.c */
+
+    struct overlap overlap;
+    char (*bucket_names)[ACCOUNT_NAME]; /* "bucket 3 (fc1.weight and 1 more)" */
+    char (*reduce_names)[ACCOUNT_NAME]; /* "reduce_scatter of " and that */
+    char (*rank_names)[16];
 
     struct lane *lanes;
     size_t arena_bytes; /* of a lane's arena as it is now */
@@ -198,10 +227,30 @@ struct exec {
     int classes;        /* logits a sample; 0: no classifier */
 };
 
-/* Waits, counting the time; `what` must be a literal (see transport_note). */
+/* Accounts -------------------------------------------------------------------------------- */
+
+/* Of shared memory, for the lanes' arrivals. */
+size_t account_bytes(const struct exec *exec);
+MUST_CHECK enum status account_create(struct exec *exec);
+void account_destroy(struct exec *exec);
+/* Raises a counter of exec's, noting when this lane came. */
+void lane_raise(struct lane *lane, struct transport_counter *counter, uint32_t by);
+/* Waits, counting the time and for whom; `what` lives until the trace is printed. */
 MUST_CHECK enum status exec_wait(struct exec *exec, struct lane *lane,
                                  struct transport_counter *counter, uint32_t target,
                                  const char *what);
+/* A lane computes from begin to end of a step but where it waits or communicates. */
+void lane_begin_step(struct lane *lane);
+void lane_end_step(struct lane *lane);
+/* Communication within a step; name and `of` as trace.h has them. */
+struct span lane_begin_comm(struct lane *lane);
+void lane_end_comm(struct lane *lane, struct span span, const char *name, const char *of);
+/* A thread that communicates beside the lanes asks how long lanes had computed when it began, and
+ * when it ended: the difference was hidden. Enter and leave are for lanes. */
+int64_t overlap_computed(struct overlap *overlap, int64_t now);
+void overlap_enter(struct overlap *overlap, int64_t now);
+void overlap_leave(struct overlap *overlap, int64_t now);
+
 /* For tests of faults. */
 void exec_meet(struct exec *exec, const char *point);
 /* Runs a function on every lane and gives the first failure. */
@@ -246,6 +295,8 @@ MUST_CHECK enum status rows_find(struct exec *exec, const struct node *node);
 void rows_leave_empty(const struct lane *lane, int b);
 /* Bytes of scratch that a thread needs for rows_update. */
 size_t rows_scratch(const struct exec *exec);
+/* How many rows of a shard's ids there are in bucket b, those that occur twice counted twice. */
+int64_t rows_entries(const struct exec *exec, int b, int64_t shard);
 /* Sums and updates this lane's range of the rows of bucket b that occur. */
 void rows_update(struct lane *lane, int b, const struct kernel_update_step *numbers);
 
@@ -334,6 +385,9 @@ MUST_CHECK enum status wire_start(struct exec *exec);
 void wire_destroy(struct exec *exec);
 /* The step that exec is about begins. */
 MUST_CHECK enum status wire_begin(struct exec *exec, struct extents extents);
+/* Communication of the wire, and what of it was hidden, since the last wire_forget_times. */
+struct times wire_times(const struct exec *exec);
+void wire_forget_times(struct exec *exec);
 /* Collective: returns when every node has called it. */
 MUST_CHECK enum status wire_barrier(struct exec *exec);
 /* Collective, on a settled exec: node 0's parameters and state go to all. */

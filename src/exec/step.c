@@ -8,7 +8,6 @@
  */
 #include <string.h>
 
-#include "base/clock.h"
 #include "exec/state.h"
 
 void lane_run(struct lane *lane, const struct instruction *instruction,
@@ -26,7 +25,10 @@ void lane_run(struct lane *lane, const struct instruction *instruction,
         call.in[i] = lane->bases[instruction->in[i].base] + instruction->in[i].offset;
     for (int i = 0; i < instruction->problem.n_out; i++)
         call.out[i] = lane->bases[instruction->out[i].base] + instruction->out[i].offset;
+    const int64_t begin = trace_begin(lane->trace);
     instruction->kernel->run(&call);
+    trace_end(lane->trace, begin, TRACE_COMPUTE, instruction->node->name,
+              instruction->kernel->name);
 }
 
 /* Waits until the last step's update of these buckets is visible. */
@@ -47,6 +49,7 @@ static void add_along_tree(struct lane *lane, const struct tree_stack *stack, ui
 {
     const struct exec *exec = lane->exec;
     struct tree_stack sums = *stack;
+    const int64_t begin = tree_stack_can_add(&sums) ? trace_begin(lane->trace) : 0;
 
     while (tree_stack_can_add(&sums)) {
         float *left = lane->gradients + (size_t)(sums.count - 2) * exec->vector;
@@ -60,6 +63,7 @@ static void add_along_tree(struct lane *lane, const struct tree_stack *stack, ui
         }
         tree_stack_add(&sums);
     }
+    trace_end(lane->trace, begin, TRACE_COMPUTE, "add to the lane's sum", NULL);
 }
 
 /* A shard without samples: its gradients and losses are zero. */
@@ -86,7 +90,7 @@ static void announce(struct lane *lane, uint64_t buckets)
 
     for (; buckets; buckets &= buckets - 1) {
         exec_meet(exec, "ready");
-        transport_raise(&exec->ready[__builtin_ctzll(buckets)], 1);
+        lane_raise(lane, &exec->ready[__builtin_ctzll(buckets)], 1);
     }
 }
 
@@ -220,12 +224,9 @@ static enum status run_shards(struct lane *lane)
 
 static void run_step(struct lane *lane)
 {
-    const struct times before = lane->times;
-    const int64_t begin = clock_ns();
-
+    lane_begin_step(lane);
     lane->status = run_shards(lane);
-    const int64_t other = lane->times.comm - before.comm + (lane->times.wait - before.wait);
-    lane->times.compute += clock_ns() - begin - other;
+    lane_end_step(lane);
 }
 
 /* Records have room for the longest sequences that the model is made for. */

@@ -22,6 +22,8 @@
 #include "train/folder.h"
 #include "train/reconstruct.h"
 #include "train/samples.h"
+#include "train/trace_file.h"
+#include "train/watch.h"
 #include "train/weights.h"
 #include "transport/launch.h"
 
@@ -55,6 +57,10 @@ struct rank {
     struct exec *exec;
     struct loader *loader;
     struct weights_copy *copy; /* rank 0 */
+    struct watch *watch;
+    struct trace *trace; /* NULL: none */
+    struct trace_row *row;
+    struct trace_window window;
     struct progress progress;
     bool is_first;
     uint64_t step;   /* the step that runs */
@@ -118,6 +124,7 @@ static double tokens_per_s(const struct rank *rank, const struct tally *t)
 static enum status save(struct rank *rank)
 {
     const struct settings *s = &rank->job->settings;
+    const int64_t traced = trace_begin_rare(rank->row);
     char *folder, augment[AUGMENT_TEXT];
     struct strbuf state;
 
@@ -154,6 +161,7 @@ static enum status save(struct rank *rank)
         mem_free(folder);
     }
     strbuf_release(&state);
+    trace_end(rank->row, traced, TRACE_CHECKPOINT, "write a checkpoint", NULL);
     return status;
 }
 
@@ -181,11 +189,45 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
         .comm_share = NAN,
         .wait_share = NAN,
         .load_share = NAN,
+        .hidden_share = NAN,
+        .bytes_sent = NAN,
+        .slowest_rank = NAN,
+        .slowest_share = NAN,
     };
 }
 
+/* What all ranks together did since the last line. */
+static void add_all_ranks(struct rank *rank, struct metrics *m)
+{
+    const struct watch_interval all = watch_next(rank->watch, rank->interval.seconds);
+    const int straggler = watch_straggler(rank->watch);
+    char text[160];
+
+    if (rank->job->settings.ranks == 1)
+        return;
+    m->hidden_share = all.hidden_share;
+    m->bytes_sent = all.bytes;
+    if (all.slowest >= 0) {
+        m->slowest_rank = all.slowest;
+        m->slowest_share = all.slowest_share;
+    }
+    if (straggler < 0)
+        return;
+    snprintf(text, sizeof text,
+             "rank %d is slower than the others: they wait for it %.0f%% of the time",
+             straggler, 100 * all.slowest_share);
+    if (rank->run->hooks->progress)
+        progress_note(&rank->progress, text);
+    else
+        log_line(LOG_WARNING, "%s", text);
+}
+
+/* Collective; rank 0 writes the line. */
 static enum status tell_interval(struct rank *rank)
 {
+    TRY(watch_collect(rank->watch, rank->exec, rank->load));
+    if (!rank->is_first)
+        return STATUS_OK;
     const struct exec_times now = exec_times(rank->exec), *then = &rank->interval_times;
     const double span = rank->interval.seconds * exec_lanes(rank->exec);
     struct metrics m = metrics_now(rank, "train");
@@ -200,6 +242,7 @@ static enum status tell_interval(struct rank *rank)
         m.wait_share = (now.wait - then->wait) / span;
         m.load_share = (rank->load - rank->interval_load) / rank->interval.seconds;
     }
+    add_all_ranks(rank, &m);
     rank->interval_times = now;
     rank->interval_load = rank->load;
     rank->interval = (struct tally){ 0 };
@@ -233,8 +276,10 @@ static enum status evaluate(struct rank *rank)
     struct metrics m = metrics_now(rank, "eval");
     struct exec_result result;
     const double begin = clock_seconds();
+    const int64_t traced = trace_begin_rare(rank->row);
 
     TRY(exec_evaluate(rank->exec, rank->job->test, &result));
+    trace_end(rank->row, traced, TRACE_EVALUATE, "evaluate", NULL);
     m.eval_seconds = clock_seconds() - begin;
     m.train_loss = mean_loss(&rank->epoch);
     m.train_accuracy = mean_accuracy(rank, &rank->epoch);
@@ -274,16 +319,30 @@ static uint32_t wishes(const struct rank *rank)
     return (stop_signal ? STOP : 0) | (is_due ? SAVE : 0);
 }
 
+static void switch_trace(struct rank *rank)
+{
+    if (!rank->row)
+        return;
+    rank->row->step = rank->step;
+    trace_switch(rank->trace,
+                 rank->step >= rank->window.begin && rank->step < rank->window.end);
+}
+
 static enum status one_step(struct rank *rank)
 {
     const struct batch *batch;
     struct exec_result result;
     const double begin = clock_seconds();
 
+    switch_trace(rank);
+    const int64_t traced = trace_begin(rank->row);
     TRY(loader_next(rank->loader, &batch));
+    trace_end(rank->row, traced, TRACE_WAIT, "wait for a batch", NULL);
     rank->load += clock_seconds() - begin;
     exec_say(rank->exec, wishes(rank));
+    const int64_t step_traced = trace_begin(rank->row);
     TRY(exec_step(rank->exec, batch, &result));
+    trace_end(rank->row, step_traced, TRACE_STEP, "step", NULL);
     rank->heard = result.heard;
     loader_done(rank->loader, batch);
     if (!isfinite(result.loss))
@@ -319,9 +378,9 @@ static enum status after_step(struct rank *rank, bool *stop)
                             rate_of(rank, &rank->interval));
         if (number == rank->run->first_step + 1)
             rank->result.first_step_s = clock_seconds() - rank->job->began;
-        if (number % (uint64_t)s->log_every == 0 || is_last)
-            TRY(tell_interval(rank));
     }
+    if (number % (uint64_t)s->log_every == 0 || is_last)
+        TRY(tell_interval(rank));
     rank->result.train_loss = mean_loss(&rank->epoch);
     rank->result.train_accuracy = mean_accuracy(rank, &rank->epoch);
     const bool evaluates =
@@ -380,6 +439,34 @@ static void tell_plan(struct rank *rank)
     strbuf_release(&plan);
 }
 
+static enum status start_trace(struct rank *rank)
+{
+    const struct settings *s = &rank->job->settings;
+
+    if (!s->trace)
+        return STATUS_OK;
+    TRY(trace_window_read(s->trace_steps, rank->run->first_step,
+                          (uint64_t)rank->job->total_steps, &rank->window));
+    TRY(trace_create(&rank->trace));
+    return trace_add_row(rank->trace, "loop", 0, &rank->row);
+}
+
+/* A trace that cannot be written is no reason to lose a run's results; a lost rank is. */
+static enum status write_trace(struct rank *rank)
+{
+    char *path;
+
+    if (!rank->trace)
+        return STATUS_OK;
+    TRY(file_join(rank->job->settings.out, FOLDER_TRACE, &path));
+    enum status status = trace_file_write(rank->trace, rank->transport, path);
+    mem_free(path);
+    if (status == STATUS_OK || status == STATUS_PEER_LOST)
+        return status;
+    log_line(LOG_WARNING, "no trace: %s", status_message());
+    return STATUS_OK;
+}
+
 static enum status start_rank(struct rank *rank)
 {
     struct job *job = rank->job;
@@ -394,6 +481,7 @@ static enum status start_rank(struct rank *rank)
         .seed = s->seed,
         .choices = job->choices,
         .optim = job->optim,
+        .stall_timeout = s->stall_timeout,
     };
     struct exec_config config = exec;
     struct loader_config loader = {
@@ -406,10 +494,13 @@ static enum status start_rank(struct rank *rank)
         .end_step = (uint64_t)job->total_steps,
     };
 
+    TRY(start_trace(rank));
     TRY(comm_create(rank->transport, NULL, &rank->comm));
     TRY(balance_measure(job, rank->comm));
     config.comm = rank->comm;
+    config.trace = loader.trace = rank->trace;
     TRY(exec_create(&config, &rank->exec));
+    TRY(watch_create(rank->transport, exec_lanes(rank->exec), &rank->watch));
     TRY(load_params(rank));
     loader.first_shard = exec_first_shard(rank->exec);
     loader.n_shards = exec_shard_count(rank->exec);
@@ -427,7 +518,7 @@ static int64_t peak_bytes(void)
 }
 
 /* Rank 0 writes what is known at the end. */
-static enum status finish(struct rank *rank, const struct rank_times *times)
+static enum status finish(struct rank *rank, struct rank_times *times)
 {
     struct shared *shared = rank->run->shared;
     struct train_result *r = &rank->result;
@@ -443,8 +534,12 @@ static enum status finish(struct rank *rank, const struct rank_times *times)
                           : NAN;
     snprintf(r->folder, sizeof r->folder, "%s", s->out);
     for (int i = 0; i < s->ranks; i++) {
+        const struct watch_rank watched = watch_rank(rank->watch, i);
         if (times[i].peak_bytes > r->peak_bytes)
             r->peak_bytes = times[i].peak_bytes;
+        times[i].hidden = watched.hidden;
+        times[i].made_wait = watched.made_wait;
+        times[i].bytes = watched.bytes;
     }
     shared->result = *r;
     TRY(write_reconstructions(rank->job, rank->exec));
@@ -486,6 +581,8 @@ static enum status run_rank(struct rank *rank)
         .total = clock_seconds() - rank->began,
         .peak_bytes = peak_bytes(),
     };
+    TRY(write_trace(rank));
+    TRY(watch_collect(rank->watch, rank->exec, rank->load));
     struct rank_times *all;
     TRY(mem_alloc((size_t)comm_size(rank->comm), sizeof *all, &all));
     status = comm_all_gather(rank->comm, &own, all, sizeof own / sizeof(int64_t), DTYPE_I64);
@@ -523,6 +620,8 @@ static enum status rank_body(struct transport *transport, void *arg)
     weights_copy_destroy(rank.copy);
     loader_destroy(rank.loader);
     exec_destroy(rank.exec);
+    watch_destroy(rank.watch);
+    trace_destroy(rank.trace);
     comm_destroy(rank.comm);
     return status;
 }

@@ -86,6 +86,9 @@ const struct setting settings_table[] = {
     { "dense", 0, NULL,
       "update all rows of embeddings in each step, not those alone that occur", "Distribution",
       SETTING_SWITCH, FIELD(dense), 0, 0 },
+    { "stall-timeout", 0, "SECONDS",
+      "give up on a rank that others have waited for so long; 0: never", "Distribution",
+      SETTING_NUMBER, FIELD(stall_timeout), 0, 1e9 },
     { "exact", 0, NULL, "no kernels that round more than plain sums do (winograd)",
       "Distribution", SETTING_SWITCH, FIELD(exact), 0, 0 },
 
@@ -137,6 +140,10 @@ const struct setting settings_table[] = {
     { "checkpoint-every", 0, "STEPS", "steps between checkpoints; 0: every epoch and minute",
       "Results", SETTING_INTEGER, FIELD(checkpoint_every), 0, HUGE_COUNT },
     { "keep", 0, "N", "checkpoints kept", "Results", SETTING_INTEGER, FIELD(keep), 1, 1e6 },
+    { "trace", 0, NULL, "write trace.json: what every thread of every rank did when", "Results",
+      SETTING_SWITCH, FIELD(trace), 0, 0 },
+    { "trace-steps", 0, "A:B", "steps of the trace; default: ten, after the first ten",
+      "Results", SETTING_TEXT, FIELD(trace_steps), 0, 0 },
     { NULL, 0, NULL, NULL, NULL, SETTING_TEXT, 0, 0, 0, 0 },
 };
 /* clang-format on */
@@ -164,6 +171,7 @@ void settings_init(struct settings *settings)
         .log_every = 50,
         .eval_every = 1,
         .keep = 2,
+        .stall_timeout = 600,
     };
     for (int i = 0; i < MODEL_OPTIONS; i++)
         settings->options[i] = NAN;

@@ -55,6 +55,9 @@ struct settings {
     bool factors;                  /* exchange factors of gradients where they are smaller */
     bool dense;                    /* gradients of embeddings have all rows */
     double bucket_mib;             /* 0 picks */
+    bool trace;                    /* writes trace.json */
+    char trace_steps[64];          /* "A:B"; "" picks */
+    double stall_timeout;          /* seconds; 0: ranks wait for others for ever */
     char init[SETTINGS_TEXT];      /* safetensors file with initial weights, or "" */
     char out[SETTINGS_TEXT];       /* run folder; "" makes a new one under runs/ */
     char
