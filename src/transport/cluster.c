@@ -31,9 +31,9 @@ static const struct dialect dialects[] = {
     { STARTER_MPICH, "mpiexec of MPICH", "PMI_RANK", "PMI_RANK", "PMI_SIZE", NULL,
       "MPI_LOCALRANKID", "MPI_LOCALNRANKS" },
     { STARTER_PMIX, "a starter that speaks PMIx", "PMIX_NAMESPACE", "PMIX_RANK",
-      "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_LOCALID", NULL },
+      "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", NULL, NULL },
     { STARTER_SLURM, "srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
-      "SLURM_NTASKS", "SLURM_LOCALID", NULL },
+      "SLURM_NTASKS", NULL, NULL },
 };
 enum { DIALECTS = sizeof dialects / sizeof *dialects };
 
@@ -57,12 +57,17 @@ static enum status read_number(const struct environment *environment, const char
     return STATUS_OK;
 }
 
-/* How many tasks of a step of Slurm are on this machine. */
-static enum status read_slurm_share(const struct environment *environment, struct cluster *c)
+/* Where on this machine a task of Slurm is: for ranks that srun started, whichever way they find
+ * each other. */
+static enum status read_slurm_place(const struct environment *environment, struct cluster *c)
 {
     const char *tasks = look_up(environment, "SLURM_STEP_TASKS_PER_NODE");
-    int node;
+    int task, node;
 
+    TRY(read_number(environment, "SLURM_PROCID", HOSTS_MAX, -1, &task));
+    if (task != c->rank)
+        return STATUS_OK;
+    TRY(read_number(environment, "SLURM_LOCALID", HOSTS_MAX, -1, &c->local_rank));
     TRY(read_number(environment, "SLURM_NODEID", HOSTS_MAX, -1, &node));
     if (!tasks || node < 0)
         return STATUS_OK;
@@ -89,16 +94,16 @@ static enum status read_dialect(const struct environment *environment, const str
     if (size_name)
         TRY(read_number(environment, size_name, HOSTS_MAX, 0, &c->size));
     TRY(read_number(environment, d->local_rank, HOSTS_MAX, -1, &c->local_rank));
-    if (d->local_size)
-        TRY(read_number(environment, d->local_size, HOSTS_MAX, 0, &c->local_size));
-    else
-        TRY(read_slurm_share(environment, c));
+    TRY(read_number(environment, d->local_size, HOSTS_MAX, 0, &c->local_size));
+    if (c->local_rank < 0)
+        TRY(read_slurm_place(environment, c));
     if (c->size && c->rank >= c->size)
         return FAIL(STATUS_USAGE, "the environment has %s=%d and %s=%d: ranks begin with 0",
                     d->rank, c->rank, size_name, c->size);
     if (c->local_size && c->local_rank >= c->local_size)
-        return FAIL(STATUS_USAGE, "the environment has %s=%d, but %d tasks are on this machine",
-                    d->local_rank, c->local_rank, c->local_size);
+        return FAIL(STATUS_USAGE,
+                    "the environment says rank %d of this machine, which has %d of them",
+                    c->local_rank, c->local_size);
     return STATUS_OK;
 }
 
