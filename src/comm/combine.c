@@ -16,28 +16,7 @@
 #include <string.h>
 
 #include "comm/algorithm.h"
-
-/* Compiled for several instruction sets, chosen at start. The choice runs before a sanitizer
- * is ready, so not with one. */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                     \
-    __has_feature(memory_sanitizer)
-#define WITH_SANITIZER
-#endif
-#endif
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) &&         \
-    !defined(__SANITIZE_THREAD__) && !defined(WITH_SANITIZER)
-#define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define WIDEST
-#endif
-
-/* Says that iterations are independent although out may be left or right. */
-#if defined(__clang__)
-#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define INDEPENDENT _Pragma("GCC ivdep")
-#endif
+#include "comm/wide.h"
 
 #define SUM(l, r) ((l) + (r))
 #define MAX(l, r) ((l) > (r) ? (l) : (r))
