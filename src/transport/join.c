@@ -889,6 +889,9 @@ enum status join_ranks(const struct launch_config *config, launch_body *body, vo
     struct world *world;
 
     TRY(world_open(&world));
+    if (config->size != world->size)
+        return FAIL(STATUS_USAGE, "%d ranks are asked for, but %d processes were started",
+                    config->size, world->size);
     TRY(mem_alloc(1, sizeof(*joined), &joined));
     joined->link.ops = &mpi_ops;
     joined->world = world;

@@ -340,7 +340,7 @@ enum status launch_ranks(const struct launch_config *config, launch_body *body, 
     if (config->size == 1)
         return run_alone(config, body, arg);
     if (launch_world(&rank, &size)) {
-        if (config->size == size)
+        if (config->size == size || size == 0)
             return join_ranks(config, body, arg);
         return FAIL(STATUS_USAGE, "%d ranks are asked for, but %d processes were started",
                     config->size, size);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* world.c - was this process started by mpirun, mpiexec or srun, and by whose? Then the plug-in
- * for that MPI library is found and opened.
+/* world.c - the plug-in for the MPI library whose starter started this process (cluster.h says
+ * which) is found and opened.
  *
  * Only the environment is looked at before that: a program that runs on its own never touches
  * MPI, and needs none.
@@ -14,17 +14,17 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What tells a launcher. The first row whose two variables are there decides. */
-static const struct launcher {
-    const char *name, *rank, *size;
-    const char *libraries[2]; /* plug-ins that can talk to it, the likeliest first */
-} launchers[] = {
-    { "Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", { "openmpi" } },
-    { "mpiexec", "PMI_RANK", "PMI_SIZE", { "mpich" } },
-    { "srun", "PMIX_RANK", "SLURM_STEP_NUM_TASKS", { "openmpi", "mpich" } },
-    { "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", { NULL } },
+#include "transport/cluster.h"
+
+enum { N_LIBRARIES = 2 };
+
+/* Plug-ins that can talk to a starter, the likeliest first. */
+static const char *const libraries_of[][N_LIBRARIES] = {
+    [STARTER_OPENMPI] = { "openmpi" },
+    [STARTER_MPICH] = { "mpich" },
+    [STARTER_PMIX] = { "openmpi", "mpich" },
+    [STARTER_SLURM] = { NULL },
 };
-enum { N_LAUNCHERS = sizeof(launchers) / sizeof(launchers[0]) };
 
 static const struct package {
     const char *library, *name;
@@ -32,40 +32,25 @@ static const struct package {
 
 static struct world the_world = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* The environment ---------------------------------------------------------------------------- */
-
-static int number_in(const char *variable)
-{
-    const char *text = getenv(variable);
-    char *end;
-
-    if (!text || !*text)
-        return -1;
-    const long number = strtol(text, &end, 10);
-    return *end || number < 0 || number > INT_MAX ? -1 : (int)number;
-}
-
-static const struct launcher *find_launcher(void)
+/* Is this process one of several, and not told to be alone? */
+static bool find_cluster(struct cluster *out)
 {
     const char *wish = getenv("TUTTI_MPI");
 
     if (wish && strcmp(wish, "off") == 0)
-        return NULL;
-    for (int i = 0; i < N_LAUNCHERS; i++) {
-        if (number_in(launchers[i].rank) >= 0 && number_in(launchers[i].size) > 1)
-            return &launchers[i];
-    }
-    return NULL;
+        return false;
+    return cluster_discover(&cluster_environment, out) == STATUS_OK &&
+           out->starter != STARTER_NONE && out->size != 1;
 }
 
 bool launch_world(int *out_rank, int *out_size)
 {
-    const struct launcher *launcher = find_launcher();
+    struct cluster cluster;
 
-    if (!launcher)
+    if (!find_cluster(&cluster))
         return false;
-    *out_rank = number_in(launcher->rank);
-    *out_size = number_in(launcher->size);
+    *out_rank = cluster.rank;
+    *out_size = cluster.size;
     return true;
 }
 
@@ -128,10 +113,12 @@ static const char *package_of(const char *library)
     return library;
 }
 
-static enum status open_plugin(const struct launcher *launcher, void **out)
+static enum status open_plugin(const struct cluster *cluster, void **out)
 {
+    const char *const starter = cluster_starter_name(cluster->starter);
     const char *wish = getenv("TUTTI_MPI");
-    const char *libraries[2] = { launcher->libraries[0], launcher->libraries[1] };
+    const char *libraries[N_LIBRARIES] = { libraries_of[cluster->starter][0],
+                                           libraries_of[cluster->starter][1] };
     char reason[512] = "";
 
     if (wish && strchr(wish, '/')) {
@@ -143,22 +130,23 @@ static enum status open_plugin(const struct launcher *launcher, void **out)
         libraries[1] = NULL;
     }
     if (!libraries[0])
-        return FAIL(STATUS_UNSUPPORTED,
-                    "srun started %d tasks that know nothing of each other: use srun "
-                    "--mpi=pmix with Open MPI or srun --mpi=pmi2 with MPICH",
-                    number_in(launcher->size));
-    for (int i = 0; i < 2 && libraries[i]; i++) {
+        return FAIL(
+            STATUS_USAGE,
+            "%s started %d tasks that cannot find each other: use srun --mpi=pmix (Open "
+            "MPI) or srun --mpi=pmi2 (MPICH)",
+            starter, cluster->size);
+    for (int i = 0; i < N_LIBRARIES && libraries[i]; i++) {
         *out = open_library(libraries[i], reason, sizeof(reason));
         if (*out)
             return STATUS_OK;
     }
     if (*reason)
         return FAIL(STATUS_NOT_FOUND, "%s started this process, but its MPI cannot be used: %s",
-                    launcher->name, reason);
+                    starter, reason);
     return FAIL(STATUS_NOT_FOUND,
                 "%s started this process, but there is no tutti-mpi-%s.so beside the program: "
                 "install %s and build again",
-                launcher->name, libraries[0], package_of(libraries[0]));
+                starter, libraries[0], package_of(libraries[0]));
 }
 
 static void leave(void)
@@ -167,22 +155,22 @@ static void leave(void)
         the_world.face->close();
 }
 
-static enum status join_world(const struct launcher *launcher)
+static enum status join_world(const struct cluster *cluster)
 {
     char text[MPI_FACE_TEXT] = "";
     void *plugin;
 
-    TRY(open_plugin(launcher, &plugin));
+    TRY(open_plugin(cluster, &plugin));
     const struct mpi_face *face = dlsym(plugin, MPI_FACE_NAME);
     if (!face || face->version != MPI_FACE_VERSION)
         return FAIL(STATUS_MISMATCH, "the MPI plug-in is of another build than the program");
     if (face->open(&the_world.rank, &the_world.size, text) != 0)
         return FAIL(STATUS_IO, "MPI: %s", text);
-    if (the_world.size != number_in(launcher->size))
+    if (cluster->size > 0 && the_world.size != cluster->size)
         return FAIL(STATUS_MISMATCH,
                     "%s started %d processes, but MPI knows of %d: it is another MPI than the "
                     "plug-in was built for (TUTTI_MPI=openmpi or mpich chooses one)",
-                    launcher->name, number_in(launcher->size), the_world.size);
+                    cluster_starter_name(cluster->starter), cluster->size, the_world.size);
     the_world.face = face;
     (void)atexit(leave);
     return STATUS_OK;
@@ -190,11 +178,11 @@ static enum status join_world(const struct launcher *launcher)
 
 enum status world_open(struct world **out)
 {
-    const struct launcher *launcher = find_launcher();
+    struct cluster cluster;
 
-    BUG_ON(!launcher);
+    BUG_ON(!find_cluster(&cluster));
     if (!the_world.face)
-        TRY(join_world(launcher));
+        TRY(join_world(&cluster));
     *out = &the_world;
     return STATUS_OK;
 }
@@ -231,10 +219,10 @@ bool launch_reports(enum status status)
         const struct launch_config config = { .size = size };
 
         (void)snprintf(text, sizeof(text), "%s", status_message());
-        if (launch_ranks(&config, fail_body, &failure) == STATUS_OK || !world_is_open()) {
-            (void)status_set(status, text);
-            return rank == 0; /* MPI itself is the matter, and the same everywhere */
-        }
+        if (launch_ranks(&config, fail_body, &failure) == status)
+            (void)status_set(status, text); /* its own, as it was */
+        if (!world_is_open()) /* MPI itself is the matter, and the same everywhere */
+            return rank == 0;
     }
     return join_reports();
 }
