@@ -21,6 +21,7 @@
 #include "train/classes.h"
 #include "train/folder.h"
 #include "train/reconstruct.h"
+#include "train/same.h"
 #include "train/samples.h"
 #include "train/trace_file.h"
 #include "train/watch.h"
@@ -494,6 +495,9 @@ static enum status start_rank(struct rank *rank)
         .end_step = (uint64_t)job->total_steps,
     };
 
+    int world_rank, world_size;
+    if (launch_world(&world_rank, &world_size)) /* not forked: each has files of its own */
+        TRY(same_check(job, rank->run->first_step, rank->transport));
     TRY(start_trace(rank));
     TRY(comm_create(rank->transport, NULL, &rank->comm));
     TRY(balance_measure(job, rank->comm));

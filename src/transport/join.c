@@ -790,12 +790,11 @@ static bool is_there(const struct joined *joined, int rank)
            transport_node_of(joined->transport, lost);
 }
 
-/* The lowest rank that is there reports; the others leave it time to. */
-static bool is_reporter(const struct joined *joined)
+/* The lowest rank that is there reports, unless it is the one that the others lost. */
+static bool is_reporter(const struct joined *joined, enum status own)
 {
-    if (joined->rank == 0)
-        return true;
-    clock_sleep_ms(LINGER_MS);
+    if (joined->region->failed_rank == joined->rank && own == STATUS_PEER_LOST)
+        return false;
     for (int rank = 0; rank < joined->rank; rank++) {
         if (is_there(joined, rank))
             return false;
@@ -851,9 +850,11 @@ static enum status end(struct joined *joined, enum status own)
     tell(joined, &control);
     wait_for_others(joined);
     const bool failed = region_has_failed(joined->region);
-    the_rank_reports = failed ? is_reporter(joined) : joined->rank == 0;
-    if (failed && !the_rank_reports)
+    the_rank_reports = failed ? is_reporter(joined, own) : joined->rank == 0;
+    if (failed && !the_rank_reports) { /* after the one that reports */
+        clock_sleep_ms(LINGER_MS);
         kill_stopped(joined);
+    }
     joined->world->is_lost |= failed;
     return outcome(joined, own, text);
 }

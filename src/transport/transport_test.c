@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/test.h"
+#include "transport/agree.h"
 
 enum { MOST_RANKS = 8, TEXT_BYTES = 256 };
 
@@ -522,6 +523,49 @@ static void test_counter_wraps_around(void)
     CHECK(transport_reached(&counter, UINT32_MAX));
 }
 
+/* Agreement -------------------------------------------------------------------------------- */
+
+/* differs: the fact in which the last rank differs; 2: in how many it has. */
+static enum status agree_body(struct transport *transport, void *arg)
+{
+    const int differs = *(const int *)arg;
+    const bool is_last = transport_rank(transport) == transport_size(transport) - 1;
+    struct agree_fact facts[3] = { { "program", "1234" }, { "data", "5678" }, { "more", "" } };
+
+    if (is_last && differs >= 0 && differs < 2)
+        (void)snprintf(facts[differs].text, AGREE_TEXT, "%s", "other");
+    return agree(transport, facts, is_last && differs == 2 ? 3 : 2);
+}
+
+static void test_ranks_that_differ_are_named(void)
+{
+    static const char *const texts[] = {
+        "rank 3 has another program than rank 0: other, not 1234",
+        "rank 3 has another data than rank 0: other, not 5678",
+        "rank 3 has another program than rank 0",
+    };
+
+    for (int differs = -1; differs < 3; differs++) {
+        struct rank ranks[4];
+        run_each_on(2, 4, agree_body, &differs, ranks);
+        for (int i = 0; i < 4; i++) {
+            CHECK_INT(differs < 0 ? STATUS_OK : STATUS_MISMATCH, ranks[i].status);
+            if (differs >= 0)
+                CHECK_TEXT(texts[differs], ranks[i].text);
+        }
+    }
+}
+
+static void test_program_has_a_hash(void)
+{
+    char once[AGREE_TEXT], again[AGREE_TEXT];
+
+    CHECK_OK(agree_program(once));
+    CHECK_OK(agree_program(again));
+    CHECK_INT(64, strlen(once));
+    CHECK_TEXT(once, again);
+}
+
 /* Failure ---------------------------------------------------------------------------------- */
 
 /* Rank 0 gives up while the others wait, each in another way. */
@@ -685,6 +729,8 @@ const struct test tests[] = {
       .run = test_sharing_different_sizes_is_a_mismatch },
     { .name = "sharing too much is refused", .run = test_sharing_too_much_is_refused },
     { .name = "counter wraps around", .run = test_counter_wraps_around },
+    { .name = "ranks that differ are named", .run = test_ranks_that_differ_are_named },
+    { .name = "program has a hash", .run = test_program_has_a_hash },
     { .name = "abort wakes all", .run = test_abort_wakes_all },
     { .name = "a wait gives up in its time", .run = test_a_wait_gives_up_in_its_time },
     { .name = "abort reaches all nodes", .run = test_abort_reaches_all_nodes },

@@ -14,9 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "transport/cluster.h"
 
-enum { N_LIBRARIES = 2 };
+enum { N_LIBRARIES = 2, PRINTING_MS = 100 };
 
 /* Plug-ins that can talk to a starter, the likeliest first. */
 static const char *const libraries_of[][N_LIBRARIES] = {
@@ -149,9 +150,13 @@ static enum status open_plugin(const struct cluster *cluster, void **out)
                 starter, libraries[0], package_of(libraries[0]));
 }
 
+/* After a failure MPI could wait for ever for the lost. What was printed has to reach the
+ * starter, which drops what it has not read when it ends the job. */
 static void leave(void)
 {
-    if (!the_world.is_lost)
+    if (the_world.is_lost)
+        clock_sleep_ms(PRINTING_MS);
+    else
         the_world.face->close();
 }
 
