@@ -57,7 +57,7 @@ static void fetch_for_update(const struct exec *exec, size_t at, size_t count)
 }
 
 /* Between parameters a bucket has gaps, which stay zero; in an arena they are what was there before. */
-static void clear_gaps(const struct exec *exec, int b, float *gradients)
+void reduce_clear_gaps(const struct exec *exec, int b, float *gradients)
 {
     for (int i = 0; i < exec->n_params; i++) {
         const struct value *param = exec->params[i];
@@ -360,7 +360,7 @@ void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
 
     if (exec->buckets.pass) {
         float *passing = (float *)(lane->arena + lane->plan->gradients[b]);
-        clear_gaps(exec, b, passing);
+        reduce_clear_gaps(exec, b, passing);
         work.passing = passing;
     }
     run_work(&work);

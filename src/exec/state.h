@@ -369,6 +369,8 @@ int64_t reduce_stretches(const struct exec *exec, int b);
 void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
                          enum reduce_what what, const float *sum,
                          const struct kernel_update_step *numbers);
+/* Makes what lies between the gradients of a bucket zero. */
+void reduce_clear_gaps(const struct exec *exec, int b, float *gradients);
 /* The factor by which gradients are scaled so that their norm is not over the limit; all squares
  * are there. */
 float reduce_clip_scale(const struct exec *exec);
