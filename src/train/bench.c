@@ -172,6 +172,7 @@ static enum status start_measurer(struct measurer *m, struct comm *comm)
         .seed = s->seed,
         .choices = job->choices,
         .optim = job->optim,
+        .compress = job->compress,
         .stall_timeout = s->stall_timeout,
     };
 

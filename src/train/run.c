@@ -467,6 +467,24 @@ static enum status write_trace(struct rank *rank)
     return STATUS_OK;
 }
 
+static enum status check_nodes(const struct rank *rank)
+{
+    const struct settings *s = &rank->job->settings;
+    const int nodes = transport_nodes(rank->transport);
+
+    if (nodes > 1 && !s->flat && !rank->job->strategy->many_nodes)
+        return FAIL(STATUS_USAGE,
+                    "strategy %s is for one machine, the ranks are on %d: use --strategy "
+                    "multiworker",
+                    rank->job->strategy->name, nodes);
+    if (nodes == 1 && *s->compress)
+        return FAIL(STATUS_USAGE,
+                    "--compress %s: all ranks are on one machine, where nothing is sent: add "
+                    "--flat",
+                    s->compress);
+    return STATUS_OK;
+}
+
 static enum status start_rank(struct rank *rank)
 {
     struct job *job = rank->job;
@@ -481,6 +499,7 @@ static enum status start_rank(struct rank *rank)
         .seed = s->seed,
         .choices = job->choices,
         .optim = job->optim,
+        .compress = job->compress,
         .stall_timeout = s->stall_timeout,
     };
     struct exec_config config = exec;
@@ -494,6 +513,7 @@ static enum status start_rank(struct rank *rank)
         .end_step = (uint64_t)job->total_steps,
     };
 
+    TRY(check_nodes(rank));
     TRY(start_trace(rank));
     TRY(comm_create(rank->transport, NULL, &rank->comm));
     TRY(balance_measure(job, rank->comm));
