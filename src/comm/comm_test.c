@@ -558,6 +558,10 @@ static enum status measure_body(struct comm *comm, void *arg)
         TRY(comm_measure_briefly(comm, comm_measured_ops[i], 10000, 0.001, &result));
         if (!(result.us_median > 0) || result.us_p90 < result.us_median)
             return FAIL(STATUS_CORRUPT, "median %g p90 %g", result.us_median, result.us_p90);
+        if (result.bytes_sent > 2 * result.optimum + 100 ||
+            result.bytes_sent < result.optimum - 1)
+            return FAIL(STATUS_CORRUPT, "%s: %g bytes sent, optimum %g", comm_measured_ops[i],
+                        result.bytes_sent, result.optimum);
     }
     return STATUS_OK;
 }
@@ -566,6 +570,7 @@ static void test_measure(void)
 {
     CHECK_OK(comm_testing_threads(3, NULL, measure_body, NULL));
     CHECK_OK(comm_testing_threads(1, NULL, measure_body, NULL));
+    CHECK_OK(comm_testing_threads(4, "direct", measure_body, NULL));
 }
 
 /* Disagreement ------------------------------------------------------------------------------
