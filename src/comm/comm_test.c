@@ -559,7 +559,7 @@ static enum status measure_body(struct comm *comm, void *arg)
         if (!(result.us_median > 0) || result.us_p90 < result.us_median)
             return FAIL(STATUS_CORRUPT, "median %g p90 %g", result.us_median, result.us_p90);
         if (result.bytes_sent > 2 * result.optimum + 100 ||
-            result.bytes_sent < result.optimum - 1)
+            result.bytes_sent < 0.99 * result.optimum)
             return FAIL(STATUS_CORRUPT, "%s: %g bytes sent, optimum %g", comm_measured_ops[i],
                         result.bytes_sent, result.optimum);
     }
