@@ -127,8 +127,8 @@ static enum status count_bytes(struct comm *comm, int op, char *data, char *more
     const uint64_t before = comm_bytes_sent(comm);
 
     TRY(call_once(comm, op, data, more, count));
-    *out =
-        op == PING ? (double)(count * sizeof(float)) : (double)(comm_bytes_sent(comm) - before);
+    *out = op == PING ? optimum_of(op, comm_size(comm), (double)(count * sizeof(float)))
+                      : (double)(comm_bytes_sent(comm) - before);
     return comm_all_reduce(comm, out, 1, DTYPE_F64, COMM_OP_MAX);
 }
 
@@ -156,7 +156,7 @@ static enum status measure(struct comm *comm, int op, char *data, char *more, si
         qsort(times, (size_t)n, sizeof(*times), compare_doubles);
         result[0] = times[n / 2] / 1000;
         result[1] = times[n * 9 / 10] / 1000;
-        status = comm_broadcast(comm, result, 2, DTYPE_F64, 0);
+        status = comm_all_reduce(comm, result, 2, DTYPE_F64, COMM_OP_MAX);
     }
     mem_free(times);
     TRY(status);
@@ -170,15 +170,34 @@ static enum status measure(struct comm *comm, int op, char *data, char *more, si
     return STATUS_OK;
 }
 
+static int op_of(const char *name)
+{
+    int op = 0;
+
+    while (comm_measured_ops[op] && strcmp(comm_measured_ops[op], name) != 0)
+        op++;
+    return op;
+}
+
+bool comm_measures(const struct comm *comm, const char *name, size_t bytes)
+{
+    static const enum comm_kind kinds[] = { [ALL_REDUCE] = COMM_ALL_REDUCE,
+                                            [ALL_REDUCE_PRIVATE] = COMM_ALL_REDUCE,
+                                            [REDUCE_SCATTER] = COMM_REDUCE_SCATTER,
+                                            [ALL_GATHER] = COMM_ALL_GATHER,
+                                            [BROADCAST] = COMM_BROADCAST };
+    const int op = op_of(name);
+
+    return !comm->forced || op >= BARRIER || comm_can_run(comm, comm->forced, kinds[op], bytes);
+}
+
 enum status comm_measure_briefly(struct comm *comm, const char *name, size_t bytes,
                                  double seconds, struct comm_measurement *out)
 {
     const size_t count = bytes / sizeof(float);
     char *data, *more = NULL, *private_data = NULL;
-    int op = 0;
+    const int op = op_of(name);
 
-    while (comm_measured_ops[op] && strcmp(comm_measured_ops[op], name) != 0)
-        op++;
     if (!comm_measured_ops[op])
         return FAIL(STATUS_USAGE, "there is no collective %s to measure", name);
 

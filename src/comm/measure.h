@@ -3,11 +3,13 @@
 #ifndef COMM_MEASURE_H
 #define COMM_MEASURE_H
 
+#include <stdbool.h>
+
 #include "comm/codec.h"
 #include "comm/comm.h"
 
 struct comm_measurement {
-    double us_median, us_p90; /* of one call, on rank 0 */
+    double us_median, us_p90; /* of one call, on the rank where it takes longest */
     const char *algorithm;    /* "" for barrier and ping */
     int iterations;
     double bytes_sent; /* by the rank that sent most, in one call */
@@ -26,6 +28,10 @@ MUST_CHECK enum status comm_measure(struct comm *comm, const char *op, size_t by
 /* The same in about so many seconds; at least five calls. */
 MUST_CHECK enum status comm_measure_briefly(struct comm *comm, const char *op, size_t bytes,
                                             double seconds, struct comm_measurement *out);
+
+/* Does the algorithm that comm_create was told do that call itself, not another in its place?
+ * True if it was told none. */
+bool comm_measures(const struct comm *comm, const char *op, size_t bytes);
 
 struct codec_measurement {
     double encode_us, decode_us; /* medians of all rounds of a step */
