@@ -160,7 +160,9 @@ static enum status measure_algorithm(const struct comm_bench *bench,
     struct comm *comm;
 
     TRY(comm_create(transport, algorithm, &comm));
-    const enum status status = measure_all(bench, comm);
+    enum status status = algorithm ? STATUS_OK : comm_probe_network(comm);
+    if (status == STATUS_OK)
+        status = measure_all(bench, comm);
     comm_destroy(comm);
     return status;
 }

@@ -9,7 +9,7 @@
 #include "comm/comm.h"
 
 struct comm_measurement {
-    double us_median, us_p90; /* of one call, on the rank where it takes longest */
+    double us_median, us_p90; /* of one call, on rank 0; a broadcast: on the slowest rank */
     const char *algorithm;    /* "" for barrier and ping */
     int iterations;
     double bytes_sent; /* by the rank that sent most, in one call */
@@ -32,6 +32,10 @@ MUST_CHECK enum status comm_measure_briefly(struct comm *comm, const char *op, s
 /* Does the algorithm that comm_create was told do that call itself, not another in its place?
  * True if it was told none. */
 bool comm_measures(const struct comm *comm, const char *op, size_t bytes);
+
+/* Collective: measures how long messages take, between nodes if there are several, and sets
+ * comm_set_network's latency and bytes accordingly; the same on every rank. Some milliseconds. */
+MUST_CHECK enum status comm_probe_network(struct comm *comm);
 
 struct codec_measurement {
     double encode_us, decode_us; /* medians of all rounds of a step */
