@@ -216,7 +216,8 @@ static enum status measure_codecs(const struct comm_bench *bench, int nodes)
 enum status cli_bench_comm(const struct bench_comm_flags *flags, bool json,
                            struct settings *settings, const struct args *elsewhere)
 {
-    const struct launch_config config = { .size = (int)settings->ranks };
+    const struct launch_config config = { .size = (int)settings->ranks,
+                                          .flat = settings->flat };
     struct comm_bench bench = { .json = json };
 
     TRY(read_sizes(flags->sizes, &bench));

@@ -15,6 +15,7 @@
 #include "comm/comm_testing.h"
 #include "data/data_testing.h"
 #include "data/dataset.h"
+#include "exec/state.h"
 #include "graph/build.h"
 #include "model/model.h"
 #include "pass/strategy.h"
@@ -28,6 +29,7 @@ struct setup {
     int64_t batch, shards, bucket_bytes;
     int ranks, threads;
     int nodes;                   /* machines that the ranks are on; 0: one */
+    const char *compress;        /* NULL: not */
     int64_t rows[RANKS_MAX + 1]; /* of ranks, if the last is not 0 */
     bool recompute;
     bool factors;   /* exchanged instead of gradients, where they are smaller */
@@ -135,6 +137,15 @@ static void release_job(struct job *job)
     kernel_choices_destroy(job->choices);
 }
 
+static struct codec_config compress_of(const struct setup *setup)
+{
+    struct codec_config config = { 0 };
+
+    if (setup->compress)
+        CHECK_OK(codec_parse(setup->compress, &config));
+    return config;
+}
+
 static struct exec_config config_of(const struct job *job, struct comm *comm)
 {
     return (struct exec_config){
@@ -148,6 +159,7 @@ static struct exec_config config_of(const struct job *job, struct comm *comm)
         .seed = 11,
         .choices = job->choices,
         .optim = job->optim,
+        .compress = compress_of(job->setup),
     };
 }
 
@@ -228,6 +240,21 @@ static void hash_state(const struct exec *exec, char out[65])
     sha256_end_hex(&hash, out);
 }
 
+/* What lies between parameters stays zero. */
+static enum status check_gaps(const struct exec *exec)
+{
+    for (int p = 0; p < exec->n_params; p++) {
+        const struct value *param = exec->params[p];
+        const int64_t begin = exec->buckets.begin[plan_bucket_of(param->flat)] + param->offset;
+        for (int64_t i = shape_count(&param->shape); i % 16 != 0; i++) {
+            if (exec->param[begin + i] != 0)
+                return FAIL(STATUS_MISMATCH, "%g lies behind %s",
+                            (double)exec->param[begin + i], param->name);
+        }
+    }
+    return STATUS_OK;
+}
+
 static enum status train(const struct job *job, struct exec *exec, struct comm *comm,
                          struct outcome *out)
 {
@@ -239,6 +266,8 @@ static enum status train(const struct job *job, struct exec *exec, struct comm *
         status = make_batch(job->setup, exec, s, &batches[s]);
     if (status == STATUS_OK)
         status = run_steps(job, exec, comm, batches, out);
+    if (status == STATUS_OK)
+        status = check_gaps(exec);
     for (int s = 0; s < STEPS_MAX; s++)
         free_batch(batches[s]);
     TRY(status);
@@ -470,6 +499,26 @@ static void test_weights_do_not_depend_on_nodes(void)
     }
 }
 
+/* All ranks have the same weights, whatever was left unsent; and the loss falls as it does without. */
+static void test_compressed_gradients_train(void)
+{
+    static const char *const names[] = { "bf16", "int8", "topk:0.05", "onebit", "powersgd:2" };
+    struct setup setup = usual;
+
+    setup.shards = 4;
+    setup.n_steps = STEPS_MAX;
+    for (int s = 0; s < STEPS_MAX; s++)
+        setup.samples[s] = setup.batch;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        setup.compress = names[i];
+        for (setup.nodes = 2; setup.nodes <= 4; setup.nodes++) {
+            setup.max_norm = setup.nodes == 3 ? 5 : 0;
+            const struct outcome end = run_on(&setup, 4, 1, NULL);
+            CHECK(end.steps[STEPS_MAX - 1].loss < 0.8 * end.steps[0].loss);
+        }
+    }
+}
+
 static void test_threads_share_ops_where_shards_are_few(void)
 {
     struct setup setup = usual;
@@ -489,6 +538,25 @@ static void test_threads_share_ops_where_shards_are_few(void)
     CHECK_INT(1, ranks.lanes);
     check_same(&setup, &one_lane, &lanes);
     check_same(&setup, &one_lane, &ranks);
+}
+
+/* A norm that is never reached changes nothing, but gradients stay until all are known. */
+static void test_gradients_that_pass_give_the_bits_of_those_that_stay(void)
+{
+    static const char *const models[] = { "mlp", "cnn", "normed" };
+
+    for (int m = 0; m < 3; m++) {
+        struct setup setup = usual;
+        setup.model = models[m];
+        setup.optimizer = m == 1 ? "adam" : "sgd";
+        setup.shards = 1;
+        const struct outcome passing = run_on(&setup, 1, 1, NULL);
+        const struct outcome shared = run_on(&setup, 1, 2, NULL);
+        check_same(&setup, &passing, &shared);
+        setup.max_norm = 1e30F;
+        const struct outcome staying = run_on(&setup, 1, 1, NULL);
+        check_same(&setup, &passing, &staying);
+    }
 }
 
 /* fc1.bias begins with 3, fc1.weight around -2. */
@@ -1022,8 +1090,11 @@ const struct test tests[] = {
       .property = test_bits_do_not_depend_on_how_many_shards_ranks_have },
     { .name = "rows of shards that do not fit are refused",
       .run = test_rows_of_shards_that_do_not_fit_are_refused },
+    { .name = "compressed gradients train", .run = test_compressed_gradients_train },
     { .name = "threads share ops where shards are few",
       .run = test_threads_share_ops_where_shards_are_few },
+    { .name = "gradients that pass give the bits of those that stay",
+      .run = test_gradients_that_pass_give_the_bits_of_those_that_stay },
     { .name = "parameters begin around their initial value",
       .run = test_parameters_begin_around_their_initial_value },
     { .name = "training learns", .run = test_training_learns },
