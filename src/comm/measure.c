@@ -227,8 +227,9 @@ enum status comm_measure(struct comm *comm, const char *op, size_t bytes,
 
 /* The network ----------------------------------------------------------------------------- */
 
-/* Half the time of a message there and back, the least of some: what disturbs only adds. */
-static enum status probe(struct comm *comm, int peer, char *data, size_t bytes, double *out_us)
+/* The time of `n` messages there and one back, the least of some: what disturbs only adds. */
+static enum status probe(struct comm *comm, int peer, char *data, size_t bytes, int n,
+                         double *out_us)
 {
     const int times = 10;
     double least = 0;
@@ -236,14 +237,17 @@ static enum status probe(struct comm *comm, int peer, char *data, size_t bytes, 
     for (int i = 0; i < times; i++) {
         const int64_t start = clock_ns();
 
-        if (comm->rank == 0) {
-            TRY(comm_send(comm, peer, data, bytes));
-            TRY(comm_receive(comm, peer, data, bytes));
-        } else if (comm->rank == peer) {
-            TRY(comm_receive(comm, 0, data, bytes));
-            TRY(comm_send(comm, 0, data, bytes));
+        for (int at = 0; at < n; at++) {
+            if (comm->rank == 0)
+                TRY(comm_send(comm, peer, data, bytes));
+            else if (comm->rank == peer)
+                TRY(comm_receive(comm, 0, data, bytes));
         }
-        const double took = (double)(clock_ns() - start) / 2000;
+        if (comm->rank == 0)
+            TRY(comm_receive(comm, peer, data, bytes));
+        else if (comm->rank == peer)
+            TRY(comm_send(comm, 0, data, bytes));
+        const double took = (double)(clock_ns() - start) / 1000;
         least = i == 0 || took < least ? took : least;
     }
     *out_us = least;
@@ -254,13 +258,17 @@ static enum status probe_all(struct comm *comm, char *data, size_t bytes)
 {
     const bool has_nodes = comm->shape.nodes > 1;
     const int peer = has_nodes ? transport_node_first(comm->transport, 1) : 1;
-    double us[2] = { 0, 0 };
+    const int many = 17;
+    double us[3] = { 0 }; /* a small message, a long one, many small ones */
 
-    TRY(probe(comm, peer, data, sizeof(float), &us[0]));
-    TRY(probe(comm, peer, data, bytes, &us[1]));
-    TRY(comm_broadcast(comm, us, 2, DTYPE_F64, 0));
-    const double rate = (double)bytes / (us[1] > us[0] ? us[1] - us[0] : 0.001);
-    comm->network.latency_us = us[0];
+    TRY(probe(comm, peer, data, sizeof(float), 1, &us[0]));
+    TRY(probe(comm, peer, data, bytes, 1, &us[1]));
+    TRY(probe(comm, peer, data, sizeof(float), many, &us[2]));
+    TRY(comm_broadcast(comm, us, 3, DTYPE_F64, 0));
+    const double way = us[0] / 2, more = (us[1] - us[0]) / 2;
+    const double rate = (double)bytes / (more > 0.001 ? more : 0.001);
+    comm->network.latency_us = way;
+    comm->network.message_us = us[2] > us[0] ? (us[2] - us[0]) / (many - 1) : 0;
     if (has_nodes)
         comm->network.wire_bytes_per_us = rate;
     else

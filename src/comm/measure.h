@@ -34,7 +34,7 @@ MUST_CHECK enum status comm_measure_briefly(struct comm *comm, const char *op, s
 bool comm_measures(const struct comm *comm, const char *op, size_t bytes);
 
 /* Collective: measures how long messages take, between nodes if there are several, and sets
- * comm_set_network's latency and bytes accordingly; the same on every rank. Some milliseconds. */
+ * comm_network accordingly; the same on every rank. Some milliseconds. */
 MUST_CHECK enum status comm_probe_network(struct comm *comm);
 
 struct codec_measurement {
