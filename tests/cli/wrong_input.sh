@@ -42,6 +42,9 @@ refused 1 'no/mpirun: there is no such program' "$tutti" train mlp --hosts a,b -
 refused 1 'needs mpirun, which is not installed' env PATH=/nowhere "$tutti" bench train mlp --hosts a,b
 refused 2 'takes no --hosts' "$tutti" bench tune mlp --hosts a,b
 refused 2 'at most 256' "$tutti" bench comm --hosts 'n[1-300]'
+refused 2 'there are small shared direct' "$tutti" bench comm --algorithm fast
+refused 2 'did you mean topk' "$tutti" bench comm --codec topj
+refused 2 'the rank is a whole number from 1 to 64' "$tutti" bench comm --codec powersgd:0
 refused 2 'OMPI_COMM_WORLD_RANK=x' env OMPI_COMM_WORLD_RANK=x "$tutti" train mlp
 refused 2 '-n 3, but mpiexec of MPICH started 2' env PMI_RANK=0 PMI_SIZE=2 "$tutti" train mlp -n 3
 refused 2 'use srun --mpi=pmix' env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 "$tutti" bench comm
