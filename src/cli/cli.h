@@ -64,6 +64,10 @@ void cli_print_settings(const char *const *allowed);
 MUST_CHECK enum status cli_bench_data(const struct args *args);
 void cli_bench_data_help(void);
 
+/* tutti bench scale: likewise. */
+MUST_CHECK enum status cli_bench_scale(const struct args *args);
+void cli_bench_scale_help(void);
+
 /* A model by name, or compiled and loaded from a C file. *out stays valid until the end. */
 MUST_CHECK enum status cli_find_model(const char *name, const struct model **out);
 

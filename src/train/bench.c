@@ -134,7 +134,7 @@ static void tell_ranks(struct bench *bench, struct watch *watch, double seconds,
 
     bench->comm_share = mine.comm / seconds;
     bench->wait_share = mine.wait / seconds;
-    bench->hidden_share = all.hidden_share;
+    bench->hidden_share = ranks > 1 ? all.hidden_share : NAN;
     bench->bytes = all.bytes / (double)steps / ranks;
     for (int r = 0; r < ranks; r++) {
         const struct watch_rank rank = watch_rank(watch, r);

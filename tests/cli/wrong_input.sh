@@ -31,6 +31,14 @@ refused 2 'takes no value' "$tutti" train mlp --shuffle=yes
 refused 2 'crop 28 leaves nothing of images of 28x28' "$tutti" train cnn --crop 28
 refused 2 'cutout 29 is larger than images of 28x28' "$tutti" train cnn --flip --cutout 29
 refused 2 'must lie between' "$tutti" train cnn --loader-threads 65
+refused 2 'A:B traces steps' "$tutti" train mlp --trace --trace-steps 20:10
+refused 2 'needs --trace' "$tutti" train mlp --trace-steps 1:2
+refused 2 'must lie between' "$tutti" train mlp --stall-timeout -1
+refused 2 'needs a model' "$tutti" bench scale
+refused 2 'one of them' "$tutti" bench scale mlp --weak --strong
+refused 2 '2 is there twice' "$tutti" bench scale mlp --ranks 1,2,2
+refused 2 'from 1 to 256' "$tutti" bench scale mlp --ranks 0,1
+refused 2 'whole number up to 256' "$tutti" bench scale mlp --ranks 1,many
 refused 2 'needs a data set' "$tutti" bench data
 refused 2 'unknown flag --lr' "$tutti" bench data fashion-mnist --lr 1
 refused 2 '0 windows' "$tutti" bench data fashion-mnist --windows 0
