@@ -267,7 +267,7 @@ static void test_lanes_are_traced_and_bits_stay(void)
     CHECK_TEXT(job.hash, traced.hash);
     for (int r = 0; r < traced.ranks; r++) {
         CHECK(strstr(traced.trace[r], "\"name\": \"fc1\", \"cat\": \"compute\""));
-        CHECK(strstr(traced.trace[r], "\"name\": \"clip and update\""));
+        CHECK(strstr(traced.trace[r], "\"name\": \"update by norms\""));
         CHECK(strstr(traced.trace[r], "\"name\": \"sum\", \"cat\": \"communication\""));
         CHECK(strstr(traced.trace[r], "bucket 0 ("));
         CHECK(strstr(traced.trace[r], "lane 1"));

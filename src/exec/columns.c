@@ -42,6 +42,8 @@ enum status columns_find(struct exec *exec, int bucket)
     const struct value *input = graph_roles((struct graph *)graph)->input;
     struct factored *f = &exec->factored[bucket];
 
+    if (exec->nodes > 1) /* the other nodes' samples are not here in forward */
+        return STATUS_OK;
     for (int n = 0; n < graph_node_count(graph); n++) {
         const struct node *node = graph_node(graph, n);
         if (node->op != &op_linear || plan_bucket_of(node->in[1]->flat) != bucket ||

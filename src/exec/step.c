@@ -35,11 +35,12 @@ void lane_run(struct lane *lane, const struct instruction *instruction,
 static enum status await_params(struct lane *lane, uint64_t buckets)
 {
     struct exec *exec = lane->exec;
-    const uint32_t target = exec->steps * (uint32_t)exec->all_lanes;
 
-    for (; buckets; buckets &= buckets - 1)
-        TRY(exec_wait(exec, lane, &exec->done[__builtin_ctzll(buckets)], target,
+    for (; buckets; buckets &= buckets - 1) {
+        const int b = __builtin_ctzll(buckets);
+        TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * exec->done_each[b],
                       "all_gather of parameters"));
+    }
     return STATUS_OK;
 }
 
@@ -54,7 +55,7 @@ static void add_along_tree(struct lane *lane, const struct tree_stack *stack, ui
         float *left = lane->gradients + (size_t)(sums.count - 2) * exec->vector;
         for (uint64_t left_over = buckets; left_over; left_over &= left_over - 1) {
             const int b = __builtin_ctzll(left_over);
-            if (exec->factored[b].is_used || exec->row_sums[b].is_used)
+            if (bucket_is_gathered(exec, b))
                 continue; /* it has no gradient of its own */
             const size_t at = (size_t)exec->buckets.begin[b];
             const size_t count = (size_t)exec->buckets.begin[b + 1] - at;
@@ -241,6 +242,20 @@ static enum status check_lengths(const struct exec *exec, const struct batch *ba
     return STATUS_OK;
 }
 
+void exec_say(struct exec *exec, uint32_t bits)
+{
+    exec->says = bits;
+}
+
+static uint32_t heard(const struct exec *exec)
+{
+    uint32_t bits = 0;
+
+    for (int r = 0; r < exec->ranks; r++)
+        bits |= exec->flags[exec->steps % 2 * (uint32_t)exec->ranks + (uint32_t)r];
+    return bits;
+}
+
 enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_result *out)
 {
     const int64_t shards = exec->config.shards;
@@ -254,18 +269,26 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     exec->batch = batch;
     exec->step = batch->step;
     exec->numbers = optim_step(&exec->config.optim, batch->step);
+    exec->flags[exec->steps % 2 * (uint32_t)exec->ranks + (uint32_t)exec->rank] = exec->says;
+    exec->says = 0;
+    if (exec->wire)
+        TRY(wire_begin(exec, extents_of(batch, (batch->samples + shards - 1) / shards)));
     transport_note(exec->transport, batch->step, "forward and backward");
     const enum status status = exec_on_lanes(exec, run_step);
     exec->batch = NULL;
     TRY(status);
     exec->columns_taken = exec->has_columns;
 
-    /* Every lane of every rank had announced its gradients, so all losses are there. */
+    /* Every lane of every rank of this node had announced its gradients, so their losses are there. */
+    if (exec->nodes > 1)
+        TRY(exec_wait(exec, &exec->lanes[0], exec->exchanged, exec->steps + 1,
+                      "all_reduce of the loss"));
     const size_t slot = (size_t)(exec->steps % 2) * (size_t)shards;
     *out = (struct exec_result){ .loss = tree_sum(exec->losses + slot, shards),
                                  .correct = tree_sum(exec->corrects + slot, shards),
                                  .samples = batch->samples,
-                                 .weight = batch->weight };
+                                 .weight = batch->weight,
+                                 .heard = heard(exec) };
     exec->steps++;
     return STATUS_OK;
 }

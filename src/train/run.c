@@ -2,12 +2,10 @@
 /* run.c - the loop: what every rank does from the first step to the last.
  *
  * All ranks walk through the same steps and take the same decisions. Those that depend on time or
- * on signals are taken by rank 0 before a step and read by the others after it: the step itself
- * orders the two. Rank 0 alone writes files.
+ * on signals are said before a step and heard by all after it (exec_say). Rank 0 alone writes files.
  */
 #include <math.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,13 +29,10 @@
 
 enum { STOP = 1, SAVE = 2, CHECKPOINT_SECONDS = 60 };
 
-/* Memory that supervisor and ranks share, made before they part. */
+/* Memory that supervisor and rank 0 share, made before they part. */
 struct shared {
-    _Atomic uint64_t order;     /* step * 4 + STOP and SAVE, for after that step */
-    atomic_bool stop_wanted;    /* some rank was told to stop */
-    struct train_result result; /* written by rank 0 */
+    struct train_result result;
     bool stopped;
-    struct rank_times times[]; /* one a rank */
 };
 
 /* What a run knows before it starts, the same on every rank. */
@@ -75,6 +70,7 @@ struct rank {
     double began, load, saved_at;
     struct exec_times interval_times;
     double interval_load;
+    uint32_t heard; /* with the last step: STOP, SAVE */
     struct train_result result;
 };
 
@@ -132,7 +128,7 @@ static enum status save(struct rank *rank)
     char *folder, augment[AUGMENT_TEXT];
     struct strbuf state;
 
-    TRY(exec_settle(rank->exec));
+    TRY(exec_collect(rank->exec));
     if (rank->is_first)
         weights_copy_take(rank->copy, rank->exec);
     TRY(exec_settle(rank->exec)); /* from here on the others may go on */
@@ -194,6 +190,7 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
         .wait_share = NAN,
         .load_share = NAN,
         .hidden_share = NAN,
+        .wire_share = NAN,
         .bytes_sent = NAN,
         .slowest_rank = NAN,
         .slowest_share = NAN,
@@ -245,6 +242,8 @@ static enum status tell_interval(struct rank *rank)
         m.comm_share = (now.comm - then->comm) / span;
         m.wait_share = (now.wait - then->wait) / span;
         m.load_share = (rank->load - rank->interval_load) / rank->interval.seconds;
+        if (transport_nodes(rank->transport) > 1)
+            m.wire_share = (now.wire - then->wire) / rank->interval.seconds;
     }
     add_all_ranks(rank, &m);
     rank->interval_times = now;
@@ -314,22 +313,13 @@ static enum status evaluate(struct rank *rank)
 
 /* The loop ----------------------------------------------------------------------------- */
 
-/* Rank 0's decision for after this step, before the step. */
-static void give_order(struct rank *rank)
+/* What is to be done after this step, by this rank's knowledge: any may be told to stop. */
+static uint32_t wishes(const struct rank *rank)
 {
-    struct shared *shared = rank->run->shared;
-    uint64_t order = rank->step * 4;
+    const bool is_due = rank->is_first && !rank->job->settings.checkpoint_every &&
+                        clock_seconds() - rank->saved_at > CHECKPOINT_SECONDS;
 
-    if (stop_signal)
-        atomic_store(&shared->stop_wanted, true);
-    if (!rank->is_first)
-        return;
-    if (atomic_load(&shared->stop_wanted))
-        order |= STOP;
-    if (!rank->job->settings.checkpoint_every &&
-        clock_seconds() - rank->saved_at > CHECKPOINT_SECONDS)
-        order |= SAVE;
-    atomic_store(&shared->order, order);
+    return (stop_signal ? STOP : 0) | (is_due ? SAVE : 0);
 }
 
 static void switch_trace(struct rank *rank)
@@ -352,10 +342,11 @@ static enum status one_step(struct rank *rank)
     TRY(loader_next(rank->loader, &batch));
     trace_end(rank->row, traced, TRACE_WAIT, "wait for a batch", NULL);
     rank->load += clock_seconds() - begin;
-    give_order(rank);
+    exec_say(rank->exec, wishes(rank));
     const int64_t step_traced = trace_begin(rank->row);
     TRY(exec_step(rank->exec, batch, &result));
     trace_end(rank->row, step_traced, TRACE_STEP, "step", NULL);
+    rank->heard = result.heard;
     loader_done(rank->loader, batch);
     if (!isfinite(result.loss))
         return FAIL(STATUS_MISMATCH,
@@ -380,10 +371,8 @@ static enum status after_step(struct rank *rank, bool *stop)
     const bool is_last = (int64_t)number == rank->job->total_steps;
     const bool ends_epoch = number % (uint64_t)rank->job->steps_per_epoch == 0;
     const int64_t epoch = (int64_t)number / rank->job->steps_per_epoch;
-    const uint64_t order = atomic_load(&rank->run->shared->order);
-    const unsigned mine = order / 4 == rank->step ? (unsigned)(order % 4) : 0;
 
-    *stop = mine & STOP;
+    *stop = rank->heard & STOP;
     if (rank->is_first) {
         if (rank->run->hooks->progress)
             progress_update(&rank->progress, number,
@@ -404,7 +393,7 @@ static enum status after_step(struct rank *rank, bool *stop)
     if (ends_epoch)
         rank->epoch = (struct tally){ 0 };
     const bool saves = s->checkpoint_every ? number % (uint64_t)s->checkpoint_every == 0
-                                           : ends_epoch || (mine & SAVE);
+                                           : ends_epoch || (rank->heard & SAVE);
     if (saves || is_last || *stop)
         TRY(save(rank));
     return STATUS_OK;
@@ -436,7 +425,7 @@ static enum status load_params(struct rank *rank)
                          checkpoint_optimizer(run->checkpoint)));
     else if (rank->is_first)
         TRY(weights_load(rank->exec, run->init, NULL));
-    return exec_settle(rank->exec);
+    return exec_publish(rank->exec);
 }
 
 /* Which kernel runs what, for who wants to know (TUTTI_LOG=debug). */
@@ -483,7 +472,7 @@ static enum status write_trace(struct rank *rank)
 
 static enum status start_rank(struct rank *rank)
 {
-    const struct job *job = rank->job;
+    struct job *job = rank->job;
     const struct settings *s = &job->settings;
     const struct exec_config exec = {
         .train = job->graph,
@@ -491,6 +480,7 @@ static enum status start_rank(struct rank *rank)
         .threads = (int)s->threads,
         .shards = s->shards,
         .batch = s->batch,
+        .rows = job->balance.is_used ? job->balance.rows : NULL,
         .seed = s->seed,
         .choices = job->choices,
         .optim = job->optim,
@@ -509,6 +499,7 @@ static enum status start_rank(struct rank *rank)
 
     TRY(start_trace(rank));
     TRY(comm_create(rank->transport, NULL, &rank->comm));
+    TRY(balance_measure(job, rank->comm));
     config.comm = rank->comm;
     config.trace = loader.trace = rank->trace;
     TRY(exec_create(&config, &rank->exec));
@@ -530,7 +521,7 @@ static int64_t peak_bytes(void)
 }
 
 /* Rank 0 writes what is known at the end. */
-static enum status finish(struct rank *rank)
+static enum status finish(struct rank *rank, struct rank_times *times)
 {
     struct shared *shared = rank->run->shared;
     struct train_result *r = &rank->result;
@@ -547,18 +538,19 @@ static enum status finish(struct rank *rank)
     snprintf(r->folder, sizeof r->folder, "%s", s->out);
     for (int i = 0; i < s->ranks; i++) {
         const struct watch_rank watched = watch_rank(rank->watch, i);
-        if (shared->times[i].peak_bytes > r->peak_bytes)
-            r->peak_bytes = shared->times[i].peak_bytes;
-        shared->times[i].hidden = watched.hidden;
-        shared->times[i].made_wait = watched.made_wait;
-        shared->times[i].bytes = watched.bytes;
+        if (times[i].peak_bytes > r->peak_bytes)
+            r->peak_bytes = times[i].peak_bytes;
+        times[i].wire = watched.wire;
+        times[i].hidden = watched.hidden;
+        times[i].made_wait = watched.made_wait;
+        times[i].bytes = watched.bytes;
     }
     shared->result = *r;
     TRY(write_reconstructions(rank->job, rank->exec));
     struct train_classes classes;
     TRY(classes_take(rank->exec, rank->job->test, &classes));
     enum status status = folder_write_summary(rank->job, shared->stopped ? "stopped" : "done",
-                                              r, &classes, rank->samples, shared->times);
+                                              r, &classes, rank->samples, times);
     train_classes_release(&classes);
     return status;
 }
@@ -584,7 +576,7 @@ static enum status run_rank(struct rank *rank)
 
     const struct exec_times times = exec_times(rank->exec);
     const int lanes = exec_lanes(rank->exec);
-    rank->run->shared->times[transport_rank(rank->transport)] = (struct rank_times){
+    const struct rank_times own = {
         .compute = times.compute / lanes,
         .comm = times.comm / lanes,
         .wait = times.wait / lanes,
@@ -595,8 +587,13 @@ static enum status run_rank(struct rank *rank)
     };
     TRY(write_trace(rank));
     TRY(watch_collect(rank->watch, rank->exec, rank->load));
-    TRY(exec_settle(rank->exec)); /* everybody's times are there */
-    return rank->is_first ? finish(rank) : STATUS_OK;
+    struct rank_times *all;
+    TRY(mem_alloc((size_t)comm_size(rank->comm), sizeof *all, &all));
+    status = comm_all_gather(rank->comm, &own, all, sizeof own / sizeof(int64_t), DTYPE_I64);
+    if (status == STATUS_OK && rank->is_first)
+        status = finish(rank, all);
+    mem_free(all);
+    return status;
 }
 
 static enum status rank_body(struct transport *transport, void *arg)
@@ -650,13 +647,12 @@ static enum status open_init(struct run *run)
 static enum status launch(struct run *run, struct train_result *out)
 {
     const struct settings *s = &run->job->settings;
-    const size_t bytes = sizeof *run->shared + (size_t)s->ranks * sizeof(struct rank_times);
+    const size_t bytes = sizeof *run->shared;
     const struct launch_config config = { .size = (int)s->ranks };
 
     run->shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (run->shared == MAP_FAILED)
         return FAIL(STATUS_NO_MEMORY, "%zu bytes of shared memory are refused", bytes);
-    atomic_store(&run->shared->order, UINT64_MAX);
     enum status status = launch_ranks(&config, rank_body, run);
     if (status == STATUS_OK) {
         *out = run->shared->result;
@@ -806,5 +802,6 @@ enum status train_read_settings(const char *folder, struct settings *out)
     if (strlen(folder) >= sizeof out->out)
         return FAIL(STATUS_USAGE, "%s: the path is too long", folder);
     snprintf(out->out, sizeof out->out, "%s", folder);
+    out->accumulate = 0; /* the shards that came of it are there */
     return STATUS_OK;
 }
