@@ -28,8 +28,8 @@
 struct arrival {
     _Atomic int64_t at;     /* clock_ns */
     _Atomic uint32_t times; /* so far */
-    _Atomic int32_t
-        rank; /* that is charged: the lane's own; who a wire waits for or waited for */
+    _Atomic int32_t awaits; /* of a wire that has not come: the rank it waits for */
+    _Atomic int32_t rank;   /* that is charged: the lane's own; whose message came last */
 };
 
 /* Single counters, in a row: reduced, evaluated, settled, gathered, joined, exchanged, directed. */
@@ -107,7 +107,7 @@ void wire_raise(struct exec *exec, struct transport_counter *counter, int rank)
 
 void wire_expects(struct exec *exec, const struct transport_counter *counter, int rank)
 {
-    atomic_store_explicit(&arrival_of_wire(exec, counter)->rank, rank, memory_order_relaxed);
+    atomic_store_explicit(&arrival_of_wire(exec, counter)->awaits, rank, memory_order_relaxed);
 }
 
 /* Names ---------------------------------------------------------------------------------- */
@@ -321,30 +321,40 @@ static struct missing find_missing(const struct exec *exec,
     }
     for (int w = 0; w < raisers.wires && missing.count == 0; w++) {
         const struct arrival *wire = &all[exec->all_lanes + w];
-        const int rank = atomic_load_explicit(&wire->rank, memory_order_relaxed);
+        const int rank = atomic_load_explicit(&wire->awaits, memory_order_relaxed);
         if (!has_come(wire, rounds))
             add_missing(&missing, rank, true);
     }
     return missing;
 }
 
-/* A wire that waits for lanes of this node: those that have not come to any bucket. */
-static struct missing find_missing_lanes(const struct exec *exec)
+/* The same, looking behind a wire that waits for lanes of this node: those that have not come to some
+ * bucket. */
+static struct missing find_cause(const struct exec *exec,
+                                 const struct transport_counter *counter, uint32_t target)
 {
-    struct missing missing = { 0 };
+    struct missing missing = find_missing(exec, counter, target);
 
+    if (missing.count == 0 || missing.first >= 0)
+        return missing;
+    missing.count = 0;
     for (int b = 0; b < exec->buckets.count && missing.count == 0; b++)
         missing = find_missing(exec, &exec->ready[b], (exec->steps + 1) * exec->ready_each[b]);
     return missing;
 }
 
-/* The bucket whose update a counter is about, or NULL. */
+/* The bucket whose update a counter is about, or NULL; losses of other nodes come after buckets, so it is
+ * the first that is not done. */
 static const char *updated_bucket(const struct exec *exec,
                                   const struct transport_counter *counter)
 {
-    const bool is_done = counter >= exec->done && counter < exec->done + exec->buckets.count;
-
-    return is_done ? exec->bucket_names[counter - exec->done] : NULL;
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const uint32_t target = (exec->steps + 1) * exec->done_each[b];
+        if (counter == &exec->done[b] ||
+            (counter == exec->exchanged && !transport_reached(&exec->done[b], target)))
+            return exec->bucket_names[b];
+    }
+    return NULL;
 }
 
 /* Ends the job with the name of the rank that has not come. */
@@ -378,17 +388,15 @@ static enum status wait_or_name(struct exec *exec, struct transport_counter *cou
     TRY(transport_wait_within(exec->transport, counter, target, timeout_ns, what, &reached));
     if (reached)
         return STATUS_OK;
-    struct missing missing = find_missing(exec, counter, target);
+    struct missing missing = find_cause(exec, counter, target);
     if (missing.count == 0 || missing.far) {
         TRY(transport_wait_within(exec->transport, counter, target, timeout_ns / 4 + LATER_NS,
                                   what, &reached));
         if (reached)
             return STATUS_OK;
-        missing = find_missing(exec, counter, target);
+        missing = find_cause(exec, counter, target);
     }
     if (missing.count == 0 || missing.first < 0)
-        missing = find_missing_lanes(exec);
-    if (missing.count == 0)
         return transport_wait(exec->transport, counter, target, what);
     return name_missing(exec, counter, missing, what);
 }

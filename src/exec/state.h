@@ -245,8 +245,8 @@ void account_destroy(struct exec *exec);
 void lane_raise(struct lane *lane, struct transport_counter *counter, uint32_t by);
 /* The same for this rank's wire: what came from `rank` came last. */
 void wire_raise(struct exec *exec, struct transport_counter *counter, int rank);
-/* The wire has waited long for something from `rank` before it can raise the counter; -1: from lanes of
- * this node. */
+/* The wire waits for something from `rank` before it can raise the counter; -1: from lanes of this
+ * node. */
 void wire_expects(struct exec *exec, const struct transport_counter *counter, int rank);
 /* Waits, counting the time and for whom; `what` lives until the trace is printed. */
 MUST_CHECK enum status exec_wait(struct exec *exec, struct lane *lane,

@@ -474,7 +474,7 @@ static struct transport_counter *counter_of(const struct wire *wire, const struc
     return counters[item->kind];
 }
 
-/* Nothing has moved for long: whom each item waits for is told to who waits for the item. */
+/* Whom each item waits for is told to who waits for the item. */
 static void tell_expectations(const struct wire *wire)
 {
     for (int i = 0; i < wire->n_items; i++) {
@@ -603,6 +603,7 @@ static enum status move_on(struct wire *wire, struct item *item, bool *moved)
     if (item->stage == WAITING && is_announced(wire, item)) {
         TRY(begin_item(wire, item));
         item->stage = item->kind == ITEM_BUCKET ? RECEIVING : SHARING;
+        wire_expects(exec, counter_of(wire, item), awaited_by(item));
     }
     if (item->stage == RECEIVING) {
         TRY(are_over(wire, &item->needed, &over));
@@ -645,6 +646,7 @@ static enum status run_items(struct wire *wire)
 
     for (int i = 0; i < wire->n_items; i++)
         wire->items[i].stage = WAITING;
+    tell_expectations(wire);
     while (left > 0) {
         bool any = false;
         left = 0;
