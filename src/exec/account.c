@@ -309,6 +309,7 @@ static struct missing find_missing(const struct exec *exec,
                                    const struct transport_counter *counter, uint32_t target)
 {
     const struct raisers raisers = raisers_of(exec, counter);
+    BUG_ON(raisers.each == 0);
     const uint32_t rounds = target / raisers.each;
     struct arrival *all = arrivals_at(exec, counter);
     struct missing missing = { 0 };

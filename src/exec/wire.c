@@ -464,13 +464,16 @@ static int awaited_by(const struct item *item)
 static struct transport_counter *counter_of(const struct wire *wire, const struct item *item)
 {
     struct exec *exec = wire->exec;
-    struct transport_counter *const counters[] = { [ITEM_LOSSES] = exec->exchanged,
-                                                   [ITEM_TABLE] = &exec->met[item->number],
-                                                   [ITEM_BUCKET] = &exec->done[item->number],
-                                                   [ITEM_RECORDS] = &exec->ready[item->number],
-                                                   [ITEM_NORMS] = exec->reduced,
-                                                   [ITEM_MOVES] = exec->directed };
+    struct transport_counter *const counters[ITEM_KINDS] = {
+        [ITEM_LOSSES] = exec->exchanged,
+        [ITEM_TABLE] = &exec->met[item->number],
+        [ITEM_BUCKET] = &exec->done[item->number],
+        [ITEM_RECORDS] = &exec->ready[item->number],
+        [ITEM_NORMS] = exec->reduced,
+        [ITEM_MOVES] = exec->directed
+    };
 
+    BUG_ON(item->kind >= ITEM_KINDS);
     return counters[item->kind];
 }
 
