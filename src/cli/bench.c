@@ -33,30 +33,50 @@ static const struct flag flags[] = {
 
 /* What changes the work that is measured. */
 static const char *const allowed[] = {
-    "batch",        "seed",
-    "strategy",     "split",
-    "sync",         "meet",
-    "ranks",        "threads",
-    "shards",       "device",
-    "bucket-mib",   "recompute",
-    "factors",      "kernels",
-    "optimizer",    "lr",
-    "momentum",     "nesterov",
-    "weight-decay", "beta1",
-    "beta2",        "epsilon",
-    "clip",         "label-smoothing",
-    "exact",        "sync-batch-norm",
-    "vocab",        "length",
-    "dense",        "trace",
-    "trace-steps",  "stall-timeout",
-    "out",          NULL,
+    "batch",
+    "seed",
+    "strategy",
+    "split",
+    "sync",
+    "meet",
+    "ranks",
+    "threads",
+    "hosts",
+    "launch-agent",
+    "mpirun",
+    "shards",
+    "device",
+    "bucket-mib",
+    "recompute",
+    "factors",
+    "kernels",
+    "optimizer",
+    "lr",
+    "momentum",
+    "nesterov",
+    "weight-decay",
+    "beta1",
+    "beta2",
+    "epsilon",
+    "clip",
+    "label-smoothing",
+    "exact",
+    "sync-batch-norm",
+    "vocab",
+    "length",
+    "dense",
+    "trace",
+    "trace-steps",
+    "stall-timeout",
+    "out",
+    NULL,
 };
 
 static void help(void)
 {
     puts("\n  bench train MODEL     training steps on a made-up batch in place\n"
          "  bench scale MODEL     the same on several numbers of ranks: how training scales\n"
-         "  bench comm            collectives between ranks of this machine\n"
+         "  bench comm            collectives between ranks\n"
          "  bench kernel \"TEXT\"   every kernel for one problem, such as\n"
          "                        \"linear 32x784 250x784 250 relu\"\n"
          "  bench tune MODEL      measure the kernels a model needs, write the user's table\n"
@@ -107,7 +127,9 @@ static void print_train(const struct job *job, const struct bench_result *r)
         printf("  trace in %s/trace.json\n", *s->out ? s->out : ".");
 }
 
-static enum status bench_train(struct settings *settings)
+/* elsewhere: the arguments, if the ranks are to be started by mpirun; else NULL. */
+static enum status bench_train(struct settings *settings, const struct cluster *cluster,
+                               const struct args *elsewhere)
 {
     const struct model *model;
     struct bench_result result;
@@ -118,8 +140,12 @@ static enum status bench_train(struct settings *settings)
         TRY(cli_whole_number("windows", windows, 1000, &n));
     TRY(cli_find_model(settings->model, &model));
     TRY(job_create(settings, model, JOB_GRAPH, &job));
+    if (elsewhere) {
+        job_destroy(job);
+        return cli_start_elsewhere("bench", elsewhere, settings);
+    }
     enum status status = train_bench(job, n ? (int)n : 1, &result);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK && cluster->rank == 0)
         print_train(job, &result);
     job_destroy(job);
     return status;
@@ -203,7 +229,7 @@ static enum status comm_body(struct transport *transport, void *arg)
     return status;
 }
 
-static enum status bench_comm(const struct settings *settings)
+static enum status bench_comm(struct settings *settings, const struct args *elsewhere)
 {
     const struct launch_config config = { .size = (int)settings->ranks };
     struct comm_bench bench = { .n_bytes = 0 };
@@ -214,6 +240,8 @@ static enum status bench_comm(const struct settings *settings)
         known = strcmp(comm_algorithm_name(comm_algorithms[i]), algorithm) == 0;
     if (!known)
         return FAIL(STATUS_USAGE, "--algorithm %s: there is none of that name", algorithm);
+    if (elsewhere)
+        return cli_start_elsewhere("bench", elsewhere, settings);
     return launch_ranks(&config, comm_body, &bench);
 }
 
@@ -286,6 +314,7 @@ static const char *find_subject(const struct args *args)
 static enum status run(const struct args *args)
 {
     struct settings settings;
+    struct cluster cluster;
     const char *words[2];
     struct parse parse = {
         .args = args,
@@ -301,10 +330,13 @@ static enum status run(const struct args *args)
     if (strcmp(find_subject(args), "scale") == 0)
         return cli_bench_scale(args);
     settings_init(&settings);
+    TRY(cli_join(&settings, &cluster));
     TRY(cli_parse(&parse));
+    TRY(cli_place(&settings, &cluster));
     const char *what = parse.n_words ? words[0] : "";
+    const struct args *elsewhere = cli_is_elsewhere(&settings, &cluster) ? args : NULL;
     if (strcmp(what, "comm") == 0 && parse.n_words == 1)
-        return bench_comm(&settings);
+        return bench_comm(&settings, elsewhere);
     if (strcmp(what, "comm") == 0)
         return FAIL(STATUS_USAGE, "bench comm takes no model");
     if (strcmp(what, "train") != 0 && strcmp(what, "tune") != 0 && strcmp(what, "kernel") != 0)
@@ -313,10 +345,13 @@ static enum status run(const struct args *args)
     if (parse.n_words < 2)
         return FAIL(STATUS_USAGE, "bench %s needs a %s", what,
                     strcmp(what, "kernel") == 0 ? "problem" : "model");
+    if (elsewhere && strcmp(what, "train") != 0)
+        return FAIL(STATUS_USAGE, "bench %s measures this machine: it takes no --hosts", what);
     if (strcmp(what, "kernel") == 0)
         return bench_kernel(words[1]);
     snprintf(settings.model, sizeof settings.model, "%s", words[1]);
-    return strcmp(what, "train") == 0 ? bench_train(&settings) : bench_tune(&settings);
+    return strcmp(what, "train") == 0 ? bench_train(&settings, &cluster, elsewhere)
+                                      : bench_tune(&settings);
 }
 
 const struct command command_bench = {

@@ -212,16 +212,16 @@ void lane_end_step(struct lane *lane)
     lane->times.compute += now - lane->step_began - other;
 }
 
-struct comm_span lane_begin_comm(struct lane *lane)
+struct span lane_begin_comm(struct lane *lane)
 {
     struct overlap *overlap = &lane->exec->overlap;
     const int64_t now = clock_ns();
 
     overlap_leave(overlap, now);
-    return (struct comm_span){ now, overlap_computed(overlap, now), trace_begin(lane->trace) };
+    return (struct span){ now, overlap_computed(overlap, now), trace_begin(lane->trace) };
 }
 
-void lane_end_comm(struct lane *lane, struct comm_span span, const char *name, const char *of)
+void lane_end_comm(struct lane *lane, struct span span, const char *name, const char *of)
 {
     struct overlap *overlap = &lane->exec->overlap;
     const int64_t now = clock_ns();
@@ -427,14 +427,12 @@ enum status exec_wait(struct exec *exec, struct lane *lane, struct transport_cou
 
 /* Measurements ------------------------------------------------------------------------- */
 
-static struct wire_times wire_times_now(const struct exec *exec)
-{
-    return exec->wire ? wire_times(exec) : (struct wire_times){ 0 };
-}
-
 struct exec_times exec_times(const struct exec *exec)
 {
-    struct exec_times total = { 0 };
+    const struct times wire = wire_times(exec);
+    struct exec_times total = { .wire = (double)wire.comm * 1e-9,
+                                .wire_hidden = (double)wire.hidden * 1e-9,
+                                .bytes = (double)wire.bytes };
 
     for (int i = 0; i < exec->n_lanes; i++) {
         const struct times *times = &exec->lanes[i].times;
@@ -445,10 +443,6 @@ struct exec_times exec_times(const struct exec *exec)
         total.evaluate += (double)times->evaluate * 1e-9;
         total.bytes += (double)times->bytes;
     }
-    const struct wire_times wire = wire_times_now(exec);
-    total.wire = (double)(wire.busy - exec->wire_before.busy) * 1e-9;
-    total.wire_hidden = (double)(wire.hidden - exec->wire_before.hidden) * 1e-9;
-    total.bytes += (double)(wire.bytes - exec->wire_before.bytes);
     return total;
 }
 
@@ -463,7 +457,7 @@ void exec_waited_for(const struct exec *exec, double *out)
 
 void exec_reset_times(struct exec *exec)
 {
-    exec->wire_before = wire_times_now(exec);
+    wire_forget_times(exec);
     for (int i = 0; i < exec->n_lanes; i++) {
         exec->lanes[i].times = (struct times){ 0 };
         for (int r = 0; r < exec->ranks; r++)

@@ -8,7 +8,8 @@
  *   losses        two steps' worth (even, odd) of one loss and one count a shard
  *   parameters    one flat vector: bucket 0, bucket 1, ...
  *   state         one such vector a state of the optimizer
- *   gradients     of every lane of every rank: one such vector a partial sum it may hold
+ *   gradients     of every lane of every rank: one such vector a partial sum it may hold; none if there
+ *                 is one shard and no clipping: buckets pass through the lane's arena then (plan.h)
  *   tables        of every gather: what each shard gives to all in the middle of a step (gather.c)
  *   records       of every shard: the factors of gradients that are not summed but made from them, and the
  *                 ids and dy of tables
@@ -51,15 +52,8 @@ struct overlap {
     int64_t computed;     /* nanoseconds, until there was none last */
 };
 
-/* Of a wire, since it was made. */
-struct wire_times {
-    int64_t busy,
-        hidden;    /* nanoseconds: transfers under way; while a lane of this rank computed */
-    int64_t bytes; /* sent */
-};
-
 /* Communication that goes on. */
-struct comm_span {
+struct span {
     int64_t begin, computed, traced;
 };
 
@@ -126,6 +120,7 @@ struct lane {
     char *arena;
     size_t arena_bytes;
     char *bases[BASE_COUNT];
+    const struct plan *plan;       /* of the shard that runs now or ran last */
     struct plan *plans[PLANS_MAX]; /* for training, one for each extents */
     int n_plans;
     struct plan *eval_plans[PLANS_MAX];
@@ -205,7 +200,6 @@ struct exec {
     void *arrivals;          /* account.c */
 
     struct overlap overlap;
-    struct wire_times wire_before;      /* when times were reset */
     char (*bucket_names)[ACCOUNT_NAME]; /* "bucket 3 (fc1.weight and 1 more)" */
     char (*reduce_names)[ACCOUNT_NAME]; /* "reduce_scatter of " and that */
     char (*rank_names)[16];
@@ -256,8 +250,8 @@ MUST_CHECK enum status exec_wait(struct exec *exec, struct lane *lane,
 void lane_begin_step(struct lane *lane);
 void lane_end_step(struct lane *lane);
 /* Communication within a step; name and `of` as trace.h has them. */
-struct comm_span lane_begin_comm(struct lane *lane);
-void lane_end_comm(struct lane *lane, struct comm_span span, const char *name, const char *of);
+struct span lane_begin_comm(struct lane *lane);
+void lane_end_comm(struct lane *lane, struct span span, const char *name, const char *of);
 /* A thread that communicates beside the lanes asks how long lanes had computed when it began, and
  * when it ended: the difference was hidden. Enter and leave are for lanes. */
 int64_t overlap_computed(struct overlap *overlap, int64_t now);
@@ -396,9 +390,11 @@ static inline bool bucket_is_gathered(const struct exec *exec, int b)
 MUST_CHECK enum status wire_create(struct exec *exec);
 MUST_CHECK enum status wire_start(struct exec *exec);
 void wire_destroy(struct exec *exec);
-struct wire_times wire_times(const struct exec *exec);
 /* The step that exec is about begins. */
 MUST_CHECK enum status wire_begin(struct exec *exec, struct extents extents);
+/* Communication of the wire, and what of it was hidden, since the last wire_forget_times. */
+struct times wire_times(const struct exec *exec);
+void wire_forget_times(struct exec *exec);
 /* Collective: returns when every node has called it. */
 MUST_CHECK enum status wire_barrier(struct exec *exec);
 /* Collective, on a settled exec: node 0's parameters and state go to all. */

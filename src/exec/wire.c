@@ -74,7 +74,7 @@ struct item {
 };
 
 /* Elements of a flat vector. */
-struct span {
+struct slice {
     size_t at, count;
 };
 
@@ -115,14 +115,12 @@ struct wire {
     uint32_t steps;
     uint64_t number;
     struct kernel_update_step numbers;
-    _Atomic int64_t bytes_sent;
-
-    /* Accounts */
     struct trace_row *rows[CHANNELS];
     bool is_taken[CHANNELS];
-    int under_way; /* items */
-    int64_t since, computed_then;
-    _Atomic int64_t busy, hidden;
+    /* Transfers are under way since then; 0: none. How long lanes had computed by then. */
+    int64_t busy_since, computed;
+    struct times known,
+        forgotten; /* of steps that are over, since wire_start and wire_forget_times; by lock */
 };
 
 /* Who owns what ---------------------------------------------------------------------------- */
@@ -156,7 +154,7 @@ static void owned_stretches(const struct wire *wire, int b, int node, int rail, 
     *end = (owner + 1) * count / owners;
 }
 
-static struct span owned_span(const struct wire *wire, int b, int node, int rail)
+static struct slice owned_slice(const struct wire *wire, int b, int node, int rail)
 {
     const size_t first = (size_t)wire->exec->buckets.begin[b];
     const size_t last = (size_t)wire->exec->buckets.begin[b + 1];
@@ -165,8 +163,8 @@ static struct span owned_span(const struct wire *wire, int b, int node, int rail
     owned_stretches(wire, b, node, rail, &begin, &end);
     const size_t at = first + (size_t)begin * TREE_STRETCH;
     const size_t stop = first + (size_t)end * TREE_STRETCH;
-    return at >= last ? (struct span){ last, 0 }
-                      : (struct span){ at, (stop < last ? stop : last) - at };
+    return at >= last ? (struct slice){ last, 0 }
+                      : (struct slice){ at, (stop < last ? stop : last) - at };
 }
 
 /* Transfers -------------------------------------------------------------------------------- */
@@ -183,7 +181,7 @@ static enum status start(struct wire *wire, struct transfers *list, bool sends, 
     list->left++;
     if (!sends)
         return transport_start_receive(transport, peer, tag, data, bytes, request);
-    wire->bytes_sent += (int64_t)bytes;
+    wire->lane.times.bytes += (int64_t)bytes;
     return transport_start_send(transport, peer, tag, data, bytes, request);
 }
 
@@ -237,8 +235,8 @@ static enum status swap_parcels(struct wire *wire, struct item *item, int64_t co
 
 /* Sums ------------------------------------------------------------------------------------- */
 
-/* Makes this node's partial sum p of a span, if it does not lie there already; returns its vector. */
-static float *make_sum(struct wire *wire, int p, struct span span)
+/* Makes this node's partial sum p of a slice, if it does not lie there already; returns its vector. */
+static float *make_sum(struct wire *wire, int p, struct slice slice)
 {
     const struct exec *exec = wire->exec;
     const struct tree_part *parts = &exec->parts[wire->own_parts];
@@ -246,13 +244,13 @@ static float *make_sum(struct wire *wire, int p, struct span span)
     if (wire->n_own_parts == wire->n_own) /* the lanes' own */
         return (float *)parts[p].data;
     float *sum = wire->sums + (size_t)p * exec->vector;
-    for (size_t done = 0; done < span.count; done += TREE_STRETCH) {
-        const size_t left = span.count - done;
+    for (size_t done = 0; done < slice.count; done += TREE_STRETCH) {
+        const size_t left = slice.count - done;
         const size_t count = left < TREE_STRETCH ? left : TREE_STRETCH;
         const float *from =
             tree_combine_node(parts, wire->n_own_parts, exec->config.shards, wire->own[p],
-                              span.at + done, count, wire->scratch);
-        memcpy(sum + span.at + done, from, count * sizeof *sum);
+                              slice.at + done, count, wire->scratch);
+        memcpy(sum + slice.at + done, from, count * sizeof *sum);
     }
     return sum;
 }
@@ -261,13 +259,13 @@ static enum status begin_bucket(struct wire *wire, struct item *item)
 {
     const struct exec *exec = wire->exec;
     const int b = item->number;
-    const struct span own = owned_span(wire, b, exec->node, wire->rail);
+    const struct slice own = owned_slice(wire, b, exec->node, wire->rail);
 
     for (int node = 0; node < exec->nodes; node++) {
         if (node == exec->node)
             continue;
         const int peer = peer_of(wire, node);
-        const struct span theirs = owned_span(wire, b, node, wire->rail);
+        const struct slice theirs = owned_slice(wire, b, node, wire->rail);
         for (int p = 0; p < wire->n_of[node]; p++)
             TRY(start(wire, &item->needed, false, peer, item->tag,
                       (float *)exec->parts[wire->first_of[node] + p].data + own.at,
@@ -292,7 +290,7 @@ static void work_on_own(struct wire *wire, int b, enum reduce_what what)
 static enum status share_params(struct wire *wire, struct item *item)
 {
     const struct exec *exec = wire->exec;
-    const struct span own = owned_span(wire, item->number, exec->node, wire->rail);
+    const struct slice own = owned_slice(wire, item->number, exec->node, wire->rail);
 
     for (int node = 0; node < exec->nodes; node++) {
         if (node != exec->node)
@@ -395,22 +393,16 @@ static enum status begin_records(struct wire *wire, struct item *item)
     return STATUS_OK;
 }
 
-/* Accounts ----------------------------------------------------------------------------------- */
+/* Who looks on ------------------------------------------------------------------------------- */
 
-/* An item is under way: from its first transfer to its last. */
-static void begin_account(struct wire *wire, struct item *item)
+/* A row of the trace for an item, from its first transfer to its last. */
+static void take_channel(struct wire *wire, struct item *item)
 {
-    struct overlap *overlap = &wire->exec->overlap;
-
-    if (wire->under_way++ == 0) {
-        wire->since = clock_ns();
-        wire->computed_then = overlap_computed(overlap, wire->since);
-    }
+    item->traced = 0;
     for (item->channel = 0; item->channel < CHANNELS; item->channel++) {
         if (!wire->is_taken[item->channel])
             break;
     }
-    item->traced = 0;
     if (item->channel == CHANNELS || !wire->rows[item->channel])
         return;
     wire->is_taken[item->channel] = true;
@@ -425,25 +417,13 @@ static const char *bucket_of(const struct wire *wire, const struct item *item)
     return is_bucket ? wire->exec->bucket_names[item->number] : NULL;
 }
 
-static void end_account(struct wire *wire, struct item *item)
+static void leave_channel(struct wire *wire, struct item *item)
 {
-    const int64_t now = clock_ns();
-
-    if (--wire->under_way == 0) {
-        wire->busy += now - wire->since;
-        wire->hidden += overlap_computed(&wire->exec->overlap, now) - wire->computed_then;
-    }
     if (item->channel == CHANNELS || !wire->rows[item->channel])
         return;
     wire->is_taken[item->channel] = false;
     trace_end(wire->rows[item->channel], item->traced, TRACE_COMM, item_names[item->kind],
               bucket_of(wire, item));
-}
-
-struct wire_times wire_times(const struct exec *exec)
-{
-    const struct wire *wire = exec->wire;
-    return (struct wire_times){ wire->busy, wire->hidden, wire->bytes_sent };
 }
 
 /* A peer that the item waits for; -1: it has not begun, or waits for its own node. */
@@ -470,7 +450,7 @@ static struct transport_counter *counter_of(const struct wire *wire, const struc
         [ITEM_BUCKET] = &exec->done[item->number],
         [ITEM_RECORDS] = &exec->ready[item->number],
         [ITEM_NORMS] = exec->reduced,
-        [ITEM_MOVES] = exec->directed
+        [ITEM_MOVES] = exec->directed,
     };
 
     BUG_ON(item->kind >= ITEM_KINDS);
@@ -531,7 +511,7 @@ static enum status begin_item(struct wire *wire, struct item *item)
 {
     item->needed.count = item->needed.left = item->others.count = item->others.left = 0;
     item->needed.last = item->others.last = -1;
-    begin_account(wire, item);
+    take_channel(wire, item);
     switch (item->kind) {
     case ITEM_BUCKET:
         exec_meet(wire->exec, "wire");
@@ -552,12 +532,13 @@ static enum status begin_item(struct wire *wire, struct item *item)
     return STATUS_OK;
 }
 
+/* All transfers are over. */
 static void end_item(struct wire *wire, struct item *item)
 {
     const int last = item->others.last >= 0 ? item->others.last : item->needed.last;
 
     exec_meet(wire->exec, "arrived");
-    end_account(wire, item);
+    leave_channel(wire, item);
     wire_raise(wire->exec, counter_of(wire, item), last >= 0 ? last : wire->exec->rank);
 }
 
@@ -642,6 +623,22 @@ static void stand_back(int idle)
     nanosleep(&nap, NULL);
 }
 
+/* Communication is what time there are transfers under way; hidden, what lanes compute meanwhile. */
+static void account(struct wire *wire, bool is_busy)
+{
+    struct overlap *overlap = &wire->exec->overlap;
+
+    if (is_busy == (wire->busy_since != 0))
+        return;
+    const int64_t now = clock_ns(), computed = overlap_computed(overlap, now);
+    if (!is_busy) {
+        wire->lane.times.comm += now - wire->busy_since;
+        wire->lane.times.hidden += computed - wire->computed;
+    }
+    wire->busy_since = is_busy ? now : 0;
+    wire->computed = computed;
+}
+
 static enum status run_items(struct wire *wire)
 {
     struct transport *transport = wire->exec->transport;
@@ -651,7 +648,7 @@ static enum status run_items(struct wire *wire)
         wire->items[i].stage = WAITING;
     tell_expectations(wire);
     while (left > 0) {
-        bool any = false;
+        bool any = false, is_busy = false;
         left = 0;
         /* From the last to the first: what the next forward needs first goes first. */
         for (int i = wire->n_items - 1; i >= 0; i--) {
@@ -661,7 +658,9 @@ static enum status run_items(struct wire *wire)
             TRY(move_on(wire, &wire->items[i], &moved));
             any |= moved;
             left += wire->items[i].stage != FINISHED;
+            is_busy |= wire->items[i].stage > WAITING && wire->items[i].stage < FINISHED;
         }
+        account(wire, is_busy);
         idle = any ? 0 : idle + 1;
         if (!any) {
             TRY(transport_check(transport));
@@ -704,6 +703,9 @@ static void *run_wire(void *arg)
     while (status == STATUS_OK && take_step(wire)) {
         status = run_items(wire);
         wire->steps++;
+        pthread_mutex_lock(&wire->lock);
+        wire->known = wire->lane.times;
+        pthread_mutex_unlock(&wire->lock);
     }
     if (status != STATUS_OK)
         transport_abort(wire->exec->transport, status_message());
@@ -734,6 +736,31 @@ enum status wire_begin(struct exec *exec, struct extents extents)
     pthread_cond_broadcast(&wire->changed);
     pthread_mutex_unlock(&wire->lock);
     return transport_check(exec->transport);
+}
+
+struct times wire_times(const struct exec *exec)
+{
+    struct wire *wire = exec->wire;
+
+    if (!wire)
+        return (struct times){ 0 };
+    pthread_mutex_lock(&wire->lock);
+    const struct times times = { .comm = wire->known.comm - wire->forgotten.comm,
+                                 .hidden = wire->known.hidden - wire->forgotten.hidden,
+                                 .bytes = wire->known.bytes - wire->forgotten.bytes };
+    pthread_mutex_unlock(&wire->lock);
+    return times;
+}
+
+void wire_forget_times(struct exec *exec)
+{
+    struct wire *wire = exec->wire;
+
+    if (!wire)
+        return;
+    pthread_mutex_lock(&wire->lock);
+    wire->forgotten = wire->known;
+    pthread_mutex_unlock(&wire->lock);
 }
 
 /* Making it -------------------------------------------------------------------------------- */
@@ -903,13 +930,13 @@ enum status wire_start(struct exec *exec)
                   &wire->lane.columns));
     TRY(mem_alloc(1, reduce_scratch(&wire->lane), &wire->lane.scratch));
     TRY(mem_alloc(TREE_SCRATCH, sizeof *wire->scratch, &wire->scratch));
+    TRY(place_sums(wire));
+    TRY(share_requests(wire));
     for (int i = 0; i < CHANNELS; i++) {
         char name[32];
         snprintf(name, sizeof name, "wire %d", i);
         TRY(trace_add_row(exec->config.trace, name, 0, &wire->rows[i]));
     }
-    TRY(place_sums(wire));
-    TRY(share_requests(wire));
     if (pthread_create(&wire->thread, NULL, run_wire, wire) != 0)
         return FAIL(STATUS_NO_MEMORY, "a thread for messages to other machines is refused");
     wire->is_started = true;
@@ -973,13 +1000,14 @@ enum status wire_publish(struct exec *exec)
         for (int b = 0; b < exec->buckets.count; b++) {
             for (int rail = 0; rail < exec->wire->rails; rail++) {
                 const size_t begin = (size_t)exec->buckets.begin[b];
-                const struct span span =
+                const struct slice slice =
                     bucket_is_gathered(exec, b)
-                        ? (struct span){ begin,
-                                         rail ? 0 : (size_t)exec->buckets.begin[b + 1] - begin }
-                        : owned_span(exec->wire, b, node, rail);
+                        ? (struct slice){ begin,
+                                          rail ? 0
+                                               : (size_t)exec->buckets.begin[b + 1] - begin }
+                        : owned_slice(exec->wire, b, node, rail);
                 for (int i = 0; i < exec->n_states; i++)
-                    TRY(move(exec, 0, to, exec->state[i] + span.at, span.count));
+                    TRY(move(exec, 0, to, exec->state[i] + slice.at, slice.count));
             }
         }
     }
@@ -993,9 +1021,9 @@ enum status wire_collect(struct exec *exec)
         for (int b = 0; b < exec->buckets.count; b++) {
             for (int rail = 0; rail < exec->wire->rails && !bucket_is_gathered(exec, b);
                  rail++) {
-                const struct span span = owned_span(exec->wire, b, node, rail);
+                const struct slice slice = owned_slice(exec->wire, b, node, rail);
                 for (int i = 0; i < exec->n_states; i++)
-                    TRY(move(exec, from, 0, exec->state[i] + span.at, span.count));
+                    TRY(move(exec, from, 0, exec->state[i] + slice.at, slice.count));
             }
         }
     }
