@@ -404,6 +404,7 @@ enum status cli_bench_scale(const struct args *args)
 {
     static struct scale scale;
     struct settings settings;
+    struct cluster cluster;
     const char *words[2];
     struct parse parse = {
         .args = args,
@@ -415,6 +416,12 @@ enum status cli_bench_scale(const struct args *args)
     };
 
     settings_init(&settings);
+    TRY(cli_join(&settings, &cluster));
+    if (cluster.starter != STARTER_NONE)
+        return FAIL(STATUS_USAGE,
+                    "bench scale starts ranks of this machine itself: under %s measure each "
+                    "number of ranks with bench train",
+                    cluster_starter_name(cluster.starter));
     TRY(cli_parse(&parse));
     if (parse.n_words < 2)
         return FAIL(STATUS_USAGE, "bench scale needs a model");

@@ -20,9 +20,10 @@ struct job {
     int64_t bucket_bytes;
     float max_norm;
     bool factors;
-    int late;     /* rank that is late at every bucket by late_ms */
-    int late_ms;  /* -1: it never comes */
-    double stall; /* seconds */
+    const char *point; /* where a rank is late; NULL: at every bucket */
+    int late;          /* rank that is late at every bucket by late_ms */
+    int late_ms;       /* -1: it never comes */
+    double stall;      /* seconds */
     bool traces;
     struct graph *train;
     struct kernel_choices *choices;
@@ -75,7 +76,8 @@ static void come_late(void *arg, const char *point)
     struct place *place = arg;
     const struct job *job = place->job;
 
-    if (comm_rank(place->comm) != job->late || strcmp(point, "ready") != 0)
+    if (comm_rank(place->comm) != job->late ||
+        strcmp(point, job->point ? job->point : "ready") != 0)
         return;
     if (job->late_ms >= 0)
         clock_sleep_ms(job->late_ms);
@@ -329,6 +331,23 @@ static void test_a_rank_of_another_machine_that_does_not_come_is_named(void)
     }
 }
 
+static void test_a_rank_of_another_machine_is_named_between_steps_too(void)
+{
+    static struct job job = { .ranks = 2,
+                              .nodes = 2,
+                              .threads = 1,
+                              .n_steps = 2,
+                              .point = "settle",
+                              .late = 1,
+                              .late_ms = -1,
+                              .stall = 0.3 };
+
+    make_job(&job);
+    CHECK_STATUS(STATUS_PEER_LOST, run(&job));
+    CHECK_MESSAGE("rank 1 has sent nothing to rank 0");
+    release_job(&job);
+}
+
 /* All nodes together send 2 (N - 1) times the vector, besides losses. */
 static void test_machines_send_each_other_as_much_as_an_optimal_all_reduce(void)
 {
@@ -390,6 +409,8 @@ const struct test tests[] = {
       .run = test_a_wait_for_another_machine_is_charged_to_its_rank },
     { .name = "a rank of another machine that does not come is named",
       .run = test_a_rank_of_another_machine_that_does_not_come_is_named },
+    { .name = "a rank of another machine is named between steps, too",
+      .run = test_a_rank_of_another_machine_is_named_between_steps_too },
     { .name = "machines send each other as much as an optimal all_reduce",
       .run = test_machines_send_each_other_as_much_as_an_optimal_all_reduce },
     { .name = "the wire is traced and may be hidden",

@@ -371,6 +371,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     exec->transport = comm_transport(config->comm);
     exec->rank = comm_rank(config->comm);
     exec->ranks = comm_size(config->comm);
+    transport_set_patience(exec->transport, config->stall_timeout);
     exec->node = transport_node_of(exec->transport, exec->rank);
     exec->nodes = transport_nodes(exec->transport);
     enum status status = read_params(exec);

@@ -167,7 +167,7 @@ static enum status write_trace(const struct measurer *m)
 
     if (!m->trace)
         return STATUS_OK;
-    if (*s->out)
+    if (*s->out && transport_rank(m->transport) == 0)
         TRY(file_make_folder(s->out));
     TRY(file_join(*s->out ? s->out : ".", FOLDER_TRACE, &path));
     enum status status = trace_file_write(m->trace, m->transport, path);

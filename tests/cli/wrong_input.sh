@@ -39,6 +39,7 @@ refused 2 'one of them' "$tutti" bench scale mlp --weak --strong
 refused 2 '2 is there twice' "$tutti" bench scale mlp --ranks 1,2,2
 refused 2 'from 1 to 256' "$tutti" bench scale mlp --ranks 0,1
 refused 2 'whole number up to 256' "$tutti" bench scale mlp --ranks 1,many
+refused 2 'ranks of this machine itself' env PMI_RANK=0 PMI_SIZE=2 "$tutti" bench scale mlp
 refused 2 'begins with a letter' "$tutti" train mlp --hosts a,,b
 refused 2 'a number of ranks follows' "$tutti" train mlp --hosts a:two
 refused 2 '4 ranks do not fit the hosts: they have 3 slots' "$tutti" train mlp -n 4 --hosts a:2,b:1
