@@ -47,8 +47,6 @@ MUST_CHECK enum status job_model_config(const struct settings *settings,
 /* The table of kernel choices: the one named, or the user's own, whose path is put in if there is
  * one. */
 MUST_CHECK enum status job_load_choices(struct settings *settings, struct kernel_choices **out);
-/* Processors that this process may use. */
-int job_cores(void);
 
 /* Does the model predict tokens, so that its loss is a mean over them? */
 static inline bool job_predicts_tokens(const struct job *job)

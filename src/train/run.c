@@ -190,6 +190,7 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
         .wait_share = NAN,
         .load_share = NAN,
         .hidden_share = NAN,
+        .wire_share = NAN,
         .bytes_sent = NAN,
         .slowest_rank = NAN,
         .slowest_share = NAN,
@@ -241,6 +242,8 @@ static enum status tell_interval(struct rank *rank)
         m.comm_share = (now.comm - then->comm) / span;
         m.wait_share = (now.wait - then->wait) / span;
         m.load_share = (rank->load - rank->interval_load) / rank->interval.seconds;
+        if (transport_nodes(rank->transport) > 1)
+            m.wire_share = (now.wire - then->wire) / rank->interval.seconds;
     }
     add_all_ranks(rank, &m);
     rank->interval_times = now;
@@ -557,6 +560,7 @@ static enum status finish(struct rank *rank, struct rank_times *times)
         const struct watch_rank watched = watch_rank(rank->watch, i);
         if (times[i].peak_bytes > r->peak_bytes)
             r->peak_bytes = times[i].peak_bytes;
+        times[i].wire = watched.wire;
         times[i].hidden = watched.hidden;
         times[i].made_wait = watched.made_wait;
         times[i].bytes = watched.bytes;
