@@ -46,7 +46,9 @@ static const char *const allowed[] = {
     "clip",         "label-smoothing",
     "exact",        "sync-batch-norm",
     "vocab",        "length",
-    "dense",        NULL,
+    "dense",        "accumulate",
+    "balance",      "trust",
+    "adapt-all",    NULL,
 };
 
 static void help(void)
