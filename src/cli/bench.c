@@ -32,29 +32,53 @@ static const struct flag flags[] = {
 
 /* What changes the work that is measured. */
 static const char *const allowed[] = {
-    "batch",        "seed",
-    "strategy",     "split",
-    "sync",         "meet",
-    "ranks",        "threads",
-    "shards",       "device",
-    "bucket-mib",   "recompute",
-    "factors",      "kernels",
-    "optimizer",    "lr",
-    "momentum",     "nesterov",
-    "weight-decay", "beta1",
-    "beta2",        "epsilon",
-    "clip",         "label-smoothing",
-    "exact",        "sync-batch-norm",
-    "vocab",        "length",
-    "dense",        "accumulate",
-    "balance",      "trust",
-    "adapt-all",    NULL,
+    "batch",
+    "seed",
+    "strategy",
+    "split",
+    "sync",
+    "meet",
+    "ranks",
+    "threads",
+    "hosts",
+    "launch-agent",
+    "mpirun",
+    "shards",
+    "device",
+    "bucket-mib",
+    "recompute",
+    "factors",
+    "kernels",
+    "optimizer",
+    "lr",
+    "momentum",
+    "nesterov",
+    "weight-decay",
+    "beta1",
+    "beta2",
+    "epsilon",
+    "clip",
+    "label-smoothing",
+    "exact",
+    "sync-batch-norm",
+    "vocab",
+    "length",
+    "dense",
+    "accumulate",
+    "balance",
+    "trust",
+    "adapt-all",
+    "trace",
+    "trace-steps",
+    "stall-timeout",
+    "out",
+    NULL,
 };
 
 static void help(void)
 {
     puts("\n  bench train MODEL     training steps on a made-up batch in place\n"
-         "  bench comm            collectives between ranks of this machine\n"
+         "  bench comm            collectives between ranks\n"
          "  bench kernel \"TEXT\"   every kernel for one problem, such as\n"
          "                        \"linear 32x784 250x784 250 relu\"\n"
          "  bench tune MODEL      measure the kernels a model needs, write the user's table\n"
@@ -77,11 +101,13 @@ static void print_train(const struct job *job, const struct bench_result *r)
                "\"isa\": \"%s\", \"samples_per_s\": %.2f, \"step_ms\": %.5f, \"step_ms_p10\": "
                "%.5f, "
                "\"step_ms_p90\": %.5f, \"gflop_per_s\": %.2f, \"comm_share\": %.4f, "
-               "\"wait_share\": %.4f, \"peak_bytes\": %lld}\n",
+               "\"wait_share\": %.4f, \"hidden_share\": %.4f, \"bytes_per_step\": %.0f, "
+               "\"peak_bytes\": %lld}\n",
                s->model, (long long)s->batch, (long long)s->ranks, (long long)s->threads,
                (long long)s->shards, s->strategy, s->device, kernel_isa(), r->samples_per_s,
                r->step_ms, r->step_ms_p10, r->step_ms_p90, r->flops / r->step_ms * 1e-6,
-               r->comm_share, r->wait_share, (long long)r->peak_bytes);
+               r->comm_share, r->wait_share, isnan(r->hidden_share) ? 0 : r->hidden_share,
+               r->bytes_per_step, (long long)r->peak_bytes);
         return;
     }
     printf("%s batch %lld, %s, %lld x %lld threads, %lld shards, %s:\n", s->model,
@@ -91,11 +117,20 @@ static void print_train(const struct job *job, const struct bench_result *r)
            cli_human(r->samples_per_s, rate), r->step_ms, r->step_ms_p10, r->step_ms_p90,
            cli_human(r->flops / r->step_ms * 1e3, flops),
            cli_human((double)r->peak_bytes, bytes));
-    printf("  sums and updates %.1f%%, waiting %.1f%%\n", 100 * r->comm_share,
+    printf("  sums and updates %.1f%%, waiting %.1f%%", 100 * r->comm_share,
            100 * r->wait_share);
+    if (s->ranks > 1)
+        printf(", %sB a step and rank (%.2f of an all_reduce's), %.0f%% of sums hidden",
+               cli_human(r->bytes_per_step, bytes), r->bytes_per_step / r->bytes_optimum,
+               isnan(r->hidden_share) ? 0 : 100 * r->hidden_share);
+    printf("\n");
+    if (s->trace)
+        printf("  trace in %s/trace.json\n", *s->out ? s->out : ".");
 }
 
-static enum status bench_train(struct settings *settings)
+/* elsewhere: the arguments, if the ranks are to be started by mpirun; else NULL. */
+static enum status bench_train(struct settings *settings, const struct cluster *cluster,
+                               const struct args *elsewhere)
 {
     const struct model *model;
     struct bench_result result;
@@ -106,8 +141,12 @@ static enum status bench_train(struct settings *settings)
         TRY(cli_whole_number("windows", windows, 1000, &n));
     TRY(cli_find_model(settings->model, &model));
     TRY(job_create(settings, model, JOB_GRAPH, &job));
+    if (elsewhere) {
+        job_destroy(job);
+        return cli_start_elsewhere("bench", elsewhere, settings);
+    }
     enum status status = train_bench(job, n ? (int)n : 1, &result);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK && cluster->rank == 0)
         print_train(job, &result);
     job_destroy(job);
     return status;
@@ -191,7 +230,7 @@ static enum status comm_body(struct transport *transport, void *arg)
     return status;
 }
 
-static enum status bench_comm(const struct settings *settings)
+static enum status bench_comm(struct settings *settings, const struct args *elsewhere)
 {
     const struct launch_config config = { .size = (int)settings->ranks };
     struct comm_bench bench = { .n_bytes = 0 };
@@ -202,6 +241,8 @@ static enum status bench_comm(const struct settings *settings)
         known = strcmp(comm_algorithm_name(comm_algorithms[i]), algorithm) == 0;
     if (!known)
         return FAIL(STATUS_USAGE, "--algorithm %s: there is none of that name", algorithm);
+    if (elsewhere)
+        return cli_start_elsewhere("bench", elsewhere, settings);
     return launch_ranks(&config, comm_body, &bench);
 }
 
@@ -274,6 +315,7 @@ static bool is_data(const struct args *args)
 static enum status run(const struct args *args)
 {
     struct settings settings;
+    struct cluster cluster;
     const char *words[2];
     struct parse parse = {
         .args = args,
@@ -287,10 +329,13 @@ static enum status run(const struct args *args)
     if (is_data(args))
         return cli_bench_data(args);
     settings_init(&settings);
+    TRY(cli_join(&settings, &cluster));
     TRY(cli_parse(&parse));
+    TRY(cli_place(&settings, &cluster));
     const char *what = parse.n_words ? words[0] : "";
+    const struct args *elsewhere = cli_is_elsewhere(&settings, &cluster) ? args : NULL;
     if (strcmp(what, "comm") == 0 && parse.n_words == 1)
-        return bench_comm(&settings);
+        return bench_comm(&settings, elsewhere);
     if (strcmp(what, "comm") == 0)
         return FAIL(STATUS_USAGE, "bench comm takes no model");
     if (strcmp(what, "train") != 0 && strcmp(what, "tune") != 0 && strcmp(what, "kernel") != 0)
@@ -299,10 +344,13 @@ static enum status run(const struct args *args)
     if (parse.n_words < 2)
         return FAIL(STATUS_USAGE, "bench %s needs a %s", what,
                     strcmp(what, "kernel") == 0 ? "problem" : "model");
+    if (elsewhere && strcmp(what, "train") != 0)
+        return FAIL(STATUS_USAGE, "bench %s measures this machine: it takes no --hosts", what);
     if (strcmp(what, "kernel") == 0)
         return bench_kernel(words[1]);
     snprintf(settings.model, sizeof settings.model, "%s", words[1]);
-    return strcmp(what, "train") == 0 ? bench_train(&settings) : bench_tune(&settings);
+    return strcmp(what, "train") == 0 ? bench_train(&settings, &cluster, elsewhere)
+                                      : bench_tune(&settings);
 }
 
 const struct command command_bench = {

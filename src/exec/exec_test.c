@@ -10,10 +10,12 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/sha256.h"
 #include "base/test.h"
 #include "comm/comm_testing.h"
 #include "data/data_testing.h"
 #include "data/dataset.h"
+#include "exec/state.h"
 #include "graph/build.h"
 #include "model/model.h"
 #include "pass/strategy.h"
@@ -26,6 +28,7 @@ struct setup {
     float max_norm;
     int64_t batch, shards, bucket_bytes;
     int ranks, threads;
+    int nodes;                   /* machines that the ranks are on; 0: one */
     int64_t rows[RANKS_MAX + 1]; /* of ranks, if the last is not 0 */
     bool recompute;
     bool factors;   /* exchanged instead of gradients, where they are smaller */
@@ -36,6 +39,7 @@ struct setup {
 
 struct outcome {
     char hash[65];
+    char state_hash[65]; /* of rank 0 */
     struct exec_result steps[STEPS_MAX];
     struct exec_result evaluation;
     int64_t confusion[CLASSES * CLASSES];
@@ -208,6 +212,38 @@ static enum status run_steps(const struct job *job, struct exec *exec, struct co
     return comm_barrier(comm);
 }
 
+/* Of the optimizer's state of all parameters. */
+static void hash_state(const struct exec *exec, char out[65])
+{
+    static float plain[1 << 20];
+    struct sha256 hash;
+
+    sha256_init(&hash);
+    for (int p = 0; p < exec_param_count(exec); p++) {
+        for (int state = 0; state < exec_state_count(exec, p); state++) {
+            exec_get(exec, p, state, plain);
+            sha256_add(&hash, plain,
+                       (size_t)shape_count(&exec_param(exec, p)->shape) * sizeof *plain);
+        }
+    }
+    sha256_end_hex(&hash, out);
+}
+
+/* What lies between parameters stays zero. */
+static enum status check_gaps(const struct exec *exec)
+{
+    for (int p = 0; p < exec->n_params; p++) {
+        const struct value *param = exec->params[p];
+        const int64_t begin = exec->buckets.begin[plan_bucket_of(param->flat)] + param->offset;
+        for (int64_t i = shape_count(&param->shape); i % 16 != 0; i++) {
+            if (exec->param[begin + i] != 0)
+                return FAIL(STATUS_MISMATCH, "%g lies behind %s",
+                            (double)exec->param[begin + i], param->name);
+        }
+    }
+    return STATUS_OK;
+}
+
 static enum status train(const struct job *job, struct exec *exec, struct comm *comm,
                          struct outcome *out)
 {
@@ -219,9 +255,15 @@ static enum status train(const struct job *job, struct exec *exec, struct comm *
         status = make_batch(job->setup, exec, s, &batches[s]);
     if (status == STATUS_OK)
         status = run_steps(job, exec, comm, batches, out);
+    if (status == STATUS_OK)
+        status = check_gaps(exec);
     for (int s = 0; s < STEPS_MAX; s++)
         free_batch(batches[s]);
-    return status == STATUS_OK ? exec_hash(exec, out->hash) : status;
+    TRY(status);
+    TRY(exec_collect(exec));
+    if (comm_rank(comm) == 0)
+        hash_state(exec, out->state_hash);
+    return exec_hash(exec, out->hash);
 }
 
 static enum status run_rank(struct comm *comm, void *arg)
@@ -255,15 +297,18 @@ static void check_same(const struct setup *setup, const struct outcome *a,
     bool same = strcmp(a->hash, b->hash) == 0 && same_result(&a->evaluation, &b->evaluation) &&
                 memcmp(a->confusion, b->confusion, sizeof a->confusion) == 0;
 
+    if (*a->state_hash && *b->state_hash)
+        same = same && strcmp(a->state_hash, b->state_hash) == 0;
+
     for (int s = 0; s < setup->n_steps; s++)
         same = same && same_result(&a->steps[s], &b->steps[s]);
     if (!same)
         test_fail(__FILE__, __LINE__,
                   "%s, %s, clip %g, batch %lld, shards %lld, buckets of %lld: "
-                  "%d ranks of %d threads%s differ: %s, loss %.9g and %.9g",
+                  "%d ranks of %d threads on %d nodes%s differ: %s, loss %.9g and %.9g",
                   setup->model, setup->optimizer, (double)setup->max_norm,
                   (long long)setup->batch, (long long)setup->shards,
-                  (long long)setup->bucket_bytes, setup->ranks, setup->threads,
+                  (long long)setup->bucket_bytes, setup->ranks, setup->threads, setup->nodes,
                   setup->factors ? " with factors" : "", b->hash, a->steps[0].loss,
                   b->steps[0].loss);
 }
@@ -275,7 +320,8 @@ static struct outcome run(const struct setup *setup, const struct dataset *datas
 
     make_job(setup, &job);
     job.dataset = dataset;
-    CHECK_OK(comm_testing_threads(setup->ranks, NULL, run_rank, &job));
+    CHECK_OK(comm_testing_nodes(setup->ranks, setup->nodes ? setup->nodes : 1, NULL, run_rank,
+                                &job));
     for (int r = 1; r < setup->ranks; r++)
         check_same(setup, &job.outcomes[0], &job.outcomes[r]);
     release_job(&job);
@@ -405,8 +451,41 @@ static void test_any_setup_gives_the_same_bits_on_any_ranks(struct rng *rng)
     setup.threads = 1 + (int)rng_below(rng, 3);
     setup.factors = rng_below(rng, 2);
     setup.recompute = rng_below(rng, 2);
+    setup.nodes = 1 + (int)rng_below(rng, (uint64_t)setup.ranks);
     const struct outcome other = run(&setup, NULL);
     check_same(&setup, &alone, &other);
+}
+
+static void test_weights_do_not_depend_on_nodes(void)
+{
+    static const struct {
+        const char *model, *optimizer;
+        float max_norm;
+        bool factors;
+    } cases[] = {
+        { "mlp", "adamw", 0, false },
+        { "mlp", "sgd", 0.5F, false }, /* squares are exchanged */
+        { "mlp", "adam", 0, true },    /* so are factors */
+        { "normed", "sgd", 0, false }, /* has averages */
+        { "mlp", "lars", 0, false },   /* norms of each parameter */
+        { "mlp", "lamb", 0.5F, false } /* and of directions */
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct setup setup = usual;
+        setup.model = cases[i].model;
+        setup.optimizer = cases[i].optimizer;
+        setup.max_norm = cases[i].max_norm;
+        setup.factors = cases[i].factors;
+        setup.shards = 6;
+        const struct outcome alone = run_on(&setup, 1, 1, NULL);
+        for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
+            for (setup.nodes = 2; setup.nodes <= ranks; setup.nodes++) {
+                const struct outcome other = run_on(&setup, ranks, 1 + ranks % 2, NULL);
+                check_same(&setup, &alone, &other);
+            }
+        }
+    }
 }
 
 static void test_threads_share_ops_where_shards_are_few(void)
@@ -428,6 +507,25 @@ static void test_threads_share_ops_where_shards_are_few(void)
     CHECK_INT(1, ranks.lanes);
     check_same(&setup, &one_lane, &lanes);
     check_same(&setup, &one_lane, &ranks);
+}
+
+/* A norm that is never reached changes nothing, but gradients stay until all are known. */
+static void test_gradients_that_pass_give_the_bits_of_those_that_stay(void)
+{
+    static const char *const models[] = { "mlp", "cnn", "normed" };
+
+    for (int m = 0; m < 3; m++) {
+        struct setup setup = usual;
+        setup.model = models[m];
+        setup.optimizer = m == 1 ? "adam" : "sgd";
+        setup.shards = 1;
+        const struct outcome passing = run_on(&setup, 1, 1, NULL);
+        const struct outcome shared = run_on(&setup, 1, 2, NULL);
+        check_same(&setup, &passing, &shared);
+        setup.max_norm = 1e30F;
+        const struct outcome staying = run_on(&setup, 1, 1, NULL);
+        check_same(&setup, &passing, &staying);
+    }
 }
 
 /* fc1.bias begins with 3, fc1.weight around -2. */
@@ -569,9 +667,12 @@ static void test_evaluation_gives_the_same_bits_on_any_ranks(void)
         CHECK_INT(counts[i], alone.evaluation.samples);
         CHECK(alone.evaluation.loss > 0 && alone.evaluation.correct <= (double)counts[i]);
         for (int ranks = 1; ranks <= 3; ranks++) {
-            const struct outcome other = run_on(&setup, ranks, 2, dataset);
-            check_same(&setup, &alone, &other);
+            for (setup.nodes = 1; setup.nodes <= ranks; setup.nodes++) {
+                const struct outcome other = run_on(&setup, ranks, 2, dataset);
+                check_same(&setup, &alone, &other);
+            }
         }
+        setup.nodes = 1;
         dataset_close(dataset);
     }
 }
@@ -771,7 +872,7 @@ static enum status set_and_get(struct comm *comm, void *arg)
                     plain[i] = (float)(i + 7 * p + 3 * state);
                 exec_set(exec, p, state, plain);
             }
-            status = exec_settle(exec);
+            status = exec_publish(exec);
             exec_get(exec, p, state, mine);
             for (int64_t i = 0; i < count; i++)
                 same = same && mine[i] == (float)(i + 7 * p + 3 * state);
@@ -877,6 +978,7 @@ static void test_synchronized_batch_norm_does_not_depend_on_ranks(void)
                 continue;
             for (int more = 1; more <= 2; more++) {
                 setup.recompute = more == 2;
+                setup.nodes = more == 2 && ranks > 1 ? 2 : 1;
                 const struct outcome other =
                     run_on(&setup, ranks, more * (int)(shards[i] / ranks), NULL);
                 CHECK_INT(shards[i] / ranks, other.lanes);
@@ -952,12 +1054,15 @@ const struct test tests[] = {
       .run = test_weights_do_not_depend_on_ranks_and_threads },
     { .name = "any setup gives the same bits on any ranks",
       .property = test_any_setup_gives_the_same_bits_on_any_ranks },
+    { .name = "weights do not depend on nodes", .run = test_weights_do_not_depend_on_nodes },
     { .name = "bits do not depend on how many shards ranks have",
       .property = test_bits_do_not_depend_on_how_many_shards_ranks_have },
     { .name = "rows of shards that do not fit are refused",
       .run = test_rows_of_shards_that_do_not_fit_are_refused },
     { .name = "threads share ops where shards are few",
       .run = test_threads_share_ops_where_shards_are_few },
+    { .name = "gradients that pass give the bits of those that stay",
+      .run = test_gradients_that_pass_give_the_bits_of_those_that_stay },
     { .name = "parameters begin around their initial value",
       .run = test_parameters_begin_around_their_initial_value },
     { .name = "training learns", .run = test_training_learns },

@@ -14,6 +14,7 @@
 #include "base/suggest.h"
 #include "exec/exec.h"
 #include "graph/op.h"
+#include "train/trace_file.h"
 
 enum { LARGE_PARAMETERS = 32 << 20, BASE_BATCH = 256 };
 
@@ -376,10 +377,20 @@ static void make_up_text(struct job *job)
     }
 }
 
+static enum status check_trace(const struct settings *s)
+{
+    struct trace_window window;
+
+    if (*s->trace_steps && !s->trace)
+        return FAIL(STATUS_USAGE, "--trace-steps %s needs --trace", s->trace_steps);
+    return trace_window_read(s->trace_steps, 0, 0, &window);
+}
+
 static enum status fill_job(struct job *job, const struct model *model, enum job_use use,
                             const char *after)
 {
     TRY(pick_model(job, model));
+    TRY(check_trace(&job->settings));
     TRY(pick_strategy(job));
     TRY(pick_optimizer(job));
     TRY(job_load_choices(&job->settings, &job->choices));

@@ -59,6 +59,12 @@ const struct setting settings_table[] = {
       0 },
     { "ranks", 'n', "RANKS", "worker processes", "Distribution", SETTING_INTEGER, FIELD(ranks),
       1, 256 },
+    { "hosts", 0, "LIST|FILE", "machines to run on: a,b:2, n[1-4]; a file has a slash; slurm",
+      "Distribution", SETTING_TEXT, FIELD(hosts), 0, 0 },
+    { "launch-agent", 0, "PROGRAM", "with --hosts: runs a command on a machine, instead of ssh",
+      "Distribution", SETTING_TEXT, FIELD(launch_agent), 0, 0 },
+    { "mpirun", 0, "PROGRAM", "with --hosts: Open MPI's mpirun or MPICH's mpiexec",
+      "Distribution", SETTING_TEXT, FIELD(mpirun), 0, 0 },
     { "threads", 0, "T", "threads a rank; 0: cores / ranks", "Distribution", SETTING_INTEGER,
       FIELD(threads), 0, 1024 },
     { "loader-threads", 0, "N",
@@ -86,6 +92,9 @@ const struct setting settings_table[] = {
     { "dense", 0, NULL,
       "update all rows of embeddings in each step, not those alone that occur", "Distribution",
       SETTING_SWITCH, FIELD(dense), 0, 0 },
+    { "stall-timeout", 0, "SECONDS",
+      "give up on a rank that others have waited for so long; 0: never", "Distribution",
+      SETTING_NUMBER, FIELD(stall_timeout), 0, 1e9 },
     { "exact", 0, NULL, "no kernels that round more than plain sums do (winograd)",
       "Distribution", SETTING_SWITCH, FIELD(exact), 0, 0 },
 
@@ -137,6 +146,10 @@ const struct setting settings_table[] = {
     { "checkpoint-every", 0, "STEPS", "steps between checkpoints; 0: every epoch and minute",
       "Results", SETTING_INTEGER, FIELD(checkpoint_every), 0, HUGE_COUNT },
     { "keep", 0, "N", "checkpoints kept", "Results", SETTING_INTEGER, FIELD(keep), 1, 1e6 },
+    { "trace", 0, NULL, "write trace.json: what every thread of every rank did when", "Results",
+      SETTING_SWITCH, FIELD(trace), 0, 0 },
+    { "trace-steps", 0, "A:B", "steps of the trace; default: ten, after the first ten",
+      "Results", SETTING_TEXT, FIELD(trace_steps), 0, 0 },
     { NULL, 0, NULL, NULL, NULL, SETTING_TEXT, 0, 0, 0, 0 },
 };
 /* clang-format on */
@@ -164,6 +177,7 @@ void settings_init(struct settings *settings)
         .log_every = 50,
         .eval_every = 1,
         .keep = 2,
+        .stall_timeout = 600,
     };
     for (int i = 0; i < MODEL_OPTIONS; i++)
         settings->options[i] = NAN;

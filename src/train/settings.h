@@ -25,8 +25,10 @@ struct settings {
     char device[32];
     int64_t ranks, threads, shards; /* 0 picks */
     int64_t accumulate; /* shards that a thread has one after the other; 0: not given */
-    char balance[SETTINGS_TEXT];      /* "": ranks have as many shards; auto; or weights */
-    int64_t batch, epochs, steps;     /* steps 0: epochs decide */
+    char balance[SETTINGS_TEXT];  /* "": ranks have as many shards; auto; or weights */
+    int64_t batch, epochs, steps; /* steps 0: epochs decide */
+    char hosts[SETTINGS_TEXT]; /* machines to run on: a list, a file, "slurm"; "": this one */
+    char launch_agent[SETTINGS_TEXT], mpirun[SETTINGS_TEXT]; /* programs; "": ssh, mpirun */
     int64_t limit;                    /* samples used of each split; 0 is all */
     char tokenizer[SETTINGS_TEXT];    /* of text; "" is the data set's usual */
     int64_t min_count, vocab, length; /* of text; 0 picks */
@@ -55,6 +57,9 @@ struct settings {
     bool factors;                  /* exchange factors of gradients where they are smaller */
     bool dense;                    /* gradients of embeddings have all rows */
     double bucket_mib;             /* 0 picks */
+    bool trace;                    /* writes trace.json */
+    char trace_steps[64];          /* "A:B"; "" picks */
+    double stall_timeout;          /* seconds; 0: ranks wait for others for ever */
     char init[SETTINGS_TEXT];      /* safetensors file with initial weights, or "" */
     char out[SETTINGS_TEXT];       /* run folder; "" makes a new one under runs/ */
     char

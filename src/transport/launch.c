@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,7 +27,6 @@ enum {
     DEFAULT_GRACE_MS = 5000,
     CALM_MS = 1000, /* how often to look when nothing is the matter */
     TENSE_MS = 50,  /* and while a rank is stopped or the job has failed */
-    WHAT_BYTES = 128,
 };
 
 struct child {
@@ -40,6 +38,7 @@ struct child {
 struct supervisor {
     struct region *region;
     int size, stuck_ms, grace_ms;
+    bool is_flat;
     struct child children[REGION_RANKS];
     sigset_t signals; /* that it takes */
     sigset_t old_mask;
@@ -58,51 +57,14 @@ static void signal_name(int number, char *out, size_t bytes)
     (void)snprintf(out, bytes, name ? "signal %d (SIG%s)" : "signal %d", number, name);
 }
 
-/* Copies a rank's note. Its address should be valid here too, but a supervisor that dies of a
- * bad one would take the whole job with it; so the kernel does the reading, through a pipe. */
-static void copy_note(const char *note, char *out, size_t bytes)
-{
-    int ends[2];
-    size_t length = 0;
-
-    out[0] = '\0';
-    if (!note || pipe(ends) != 0)
-        return;
-    while (length < bytes - 1) {
-        const size_t page_left = REGION_PAGE - ((uintptr_t)note + length) % REGION_PAGE;
-        const size_t wanted = bytes - 1 - length < page_left ? bytes - 1 - length : page_left;
-        /* Not by write(): a sanitizer would look at the bytes behind the text. */
-        if (syscall(SYS_write, ends[1], note + length, wanted) != (long)wanted ||
-            read(ends[0], out + length, wanted) != (ssize_t)wanted)
-            break;
-        const bool whole = memchr(out + length, '\0', wanted) != NULL;
-        length += wanted;
-        if (whole)
-            break;
-    }
-    out[length] = '\0';
-    (void)close(ends[0]);
-    (void)close(ends[1]);
-    for (char *at = out; *at; at++) {
-        if ((unsigned char)*at < ' ')
-            *at = '?';
-    }
-}
-
 /* "rank 2 (pid 4711) FATE at step 12 in all_reduce" becomes the failure of the job. */
 static void lose_rank(struct supervisor *s, int rank, const char *fate)
 {
-    const struct rank_slot *slot = &s->region->slots[rank];
-    const char *note = atomic_load_explicit(&slot->what, memory_order_acquire);
-    char text[REGION_TEXT], what[WHAT_BYTES], place[WHAT_BYTES + 64] = "";
+    char text[REGION_TEXT], note[2 * TRANSPORT_NOTE];
 
-    copy_note(note, what, sizeof(what));
-    if (note)
-        (void)snprintf(place, sizeof(place), " at step %llu in %s",
-                       (unsigned long long)atomic_load(&slot->step),
-                       what[0] ? what : "an unknown place");
+    region_note(s->region, rank, note, sizeof(note));
     (void)snprintf(text, sizeof(text), "rank %d (pid %d) %s%s", rank,
-                   (int)s->children[rank].pid, fate, place);
+                   (int)s->children[rank].pid, fate, note);
     region_fail(s->region, rank, text);
 }
 
@@ -123,11 +85,23 @@ static bool is_failure(enum status status)
     return status != STATUS_OK && status != STATUS_STOPPED;
 }
 
-static enum status run_body(struct region *region, int rank, launch_body *body, void *arg)
+static enum status run_body(struct region *region, int rank, bool is_flat, launch_body *body,
+                            void *arg)
 {
+    const int size = region->size;
+    int node_first[REGION_RANKS + 1] = { 0, size };
+    struct place place = {
+        .rank = rank, .name = "shm", .n_nodes = 1, .node_first = node_first
+    };
     struct transport *transport;
 
-    TRY(region_attach(region, rank, "shm", &transport));
+    if (is_flat && size > 1) {
+        place.n_nodes = size;
+        place.is_flat = true;
+        for (int node = 0; node <= size; node++)
+            node_first[node] = node;
+    }
+    TRY(region_attach(region, &place, &transport));
     const enum status status = body(transport, arg);
     region_detach(transport);
     return status;
@@ -143,7 +117,7 @@ __attribute__((noreturn)) static void run_rank(struct supervisor *s, int rank, p
     (void)sigaction(SIGCHLD, &s->old_child_action, NULL);
     (void)sigprocmask(SIG_SETMASK, &s->old_mask, NULL);
 
-    const enum status status = run_body(s->region, rank, body, arg);
+    const enum status status = run_body(s->region, rank, s->is_flat, body, arg);
     char text[REGION_TEXT];
 
     name_rank(rank, status == STATUS_OK ? "" : status_message(), text, sizeof(text));
@@ -357,7 +331,7 @@ static enum status run_alone(const struct launch_config *config, launch_body *bo
     struct region *region;
 
     TRY(region_create(1, config->shared_bytes, &region));
-    const enum status status = run_body(region, 0, body, arg);
+    const enum status status = run_body(region, 0, false, body, arg);
     region_destroy(region);
     return status;
 }
@@ -366,6 +340,7 @@ enum status launch_ranks(const struct launch_config *config, launch_body *body, 
 {
     struct supervisor s = {
         .size = config->size,
+        .is_flat = config->flat,
         .stuck_ms = config->stuck_ms > 0 ? config->stuck_ms : DEFAULT_STUCK_MS,
         .grace_ms = config->grace_ms > 0 ? config->grace_ms : DEFAULT_GRACE_MS,
     };

@@ -9,6 +9,7 @@
 #ifndef TRANSPORT_LAUNCH_H
 #define TRANSPORT_LAUNCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -19,6 +20,7 @@ typedef enum status launch_body(struct transport *transport, void *arg);
 
 struct launch_config {
     int size;            /* ranks; 1 runs the body in this process, no fork */
+    bool flat;           /* every rank is a node of its own, though all are on this machine */
     size_t shared_bytes; /* address space for transport_share; 0 picks half of the memory */
     int stuck_ms;        /* a stopped rank is declared lost after this; 0 is 2000 */
     int grace_ms;        /* ranks still there this long after a failure are killed; 0 is 5000 */

@@ -127,6 +127,44 @@ static void test_all_ranks_run_and_succeed(void)
     drop_shared(shared);
 }
 
+/* Every rank sees memory of its own, and the others by messages alone. */
+static enum status flat_body(struct transport *transport, void *arg)
+{
+    const int rank = transport_rank(transport), size = transport_size(transport);
+    _Atomic int *number;
+    void *memory;
+
+    if (transport_nodes(transport) != size || transport_shares_memory(transport) != (size == 1))
+        return FAIL(STATUS_CORRUPT, "%d nodes", transport_nodes(transport));
+    for (int peer = 0; peer < size; peer++) {
+        if (transport_node_of(transport, peer) != peer ||
+            transport_node_first(transport, peer) != peer ||
+            transport_node_size(transport, peer) != 1)
+            return FAIL(STATUS_CORRUPT, "rank %d is on another node", peer);
+    }
+    TRY(transport_share(transport, sizeof(*number) * (size_t)(rank + 1), &memory));
+    number = memory;
+    TRY(sum_body(transport, arg)); /* all have theirs */
+    atomic_fetch_add(number, 1 + rank);
+    TRY(sum_body(transport, arg)); /* all have added */
+    if (atomic_load(number) != 1 + rank)
+        return FAIL(STATUS_CORRUPT, "another rank has added to the own memory");
+    return transport_is_shared(transport, memory, 4) ? STATUS_OK
+                                                     : FAIL(STATUS_CORRUPT, "not shared");
+}
+
+static void test_flat_ranks_are_nodes(void)
+{
+    struct shared *shared = make_shared();
+
+    for (int size = 1; size <= 3; size++) {
+        const struct launch_config config = { .size = size, .flat = true };
+        CHECK_OK(launch_ranks(&config, flat_body, shared));
+        check_no_children();
+    }
+    drop_shared(shared);
+}
+
 static enum status fail_body(struct transport *transport, void *arg)
 {
     if (transport_rank(transport) == 1) {
@@ -257,24 +295,28 @@ static void test_killed_rank_is_named_to_all_at_once(void)
     drop_shared(shared);
 }
 
-static enum status bad_note_body(struct transport *transport, void *arg)
+static enum status own_note_body(struct transport *transport, void *arg)
 {
-    void *mine = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *mine = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (transport_rank(transport) == 0) {
+        (void)snprintf(mine, 100, "%s",
+                       "all_gather of\nfifty-one bytes that do not all fit 01");
         transport_note(transport, 1, mine); /* not mapped in the supervisor */
         (void)raise(SIGTERM);
     }
     return wait_until_lost(transport, arg);
 }
 
-static void test_supervisor_survives_a_bad_note(void)
+static void test_note_in_memory_of_the_rank_is_read(void)
 {
     const struct launch_config config = { .size = 2 };
     struct shared *shared = make_shared();
 
-    CHECK_STATUS(STATUS_PEER_LOST, launch_ranks(&config, bad_note_body, shared));
-    CHECK_MESSAGE("was killed by signal 15 (SIGTERM) at step 1 in ");
+    CHECK_STATUS(STATUS_PEER_LOST, launch_ranks(&config, own_note_body, shared));
+    CHECK_MESSAGE("was killed by signal 15 (SIGTERM) at step 1 in "
+                  "all_gather of?fifty-one bytes that do not all f");
+    CHECK(strlen(strstr(status_message(), "all_")) == TRANSPORT_NOTE - 1);
     drop_shared(shared);
 }
 
@@ -481,6 +523,7 @@ static void test_ranks_die_with_the_supervisor(void)
 
 const struct test tests[] = {
     { .name = "all ranks run and succeed", .run = test_all_ranks_run_and_succeed },
+    { .name = "flat ranks are nodes", .run = test_flat_ranks_are_nodes },
     { .name = "failure of a rank arrives", .run = test_failure_of_a_rank_arrives },
     { .name = "one rank runs without a fork", .run = test_one_rank_runs_without_a_fork },
     { .name = "waiting for a rank that has ended fails",
@@ -490,7 +533,8 @@ const struct test tests[] = {
     { .name = "rank that exits is named", .run = test_rank_that_exits_is_named },
     { .name = "killed rank is named to all at once",
       .run = test_killed_rank_is_named_to_all_at_once },
-    { .name = "supervisor survives a bad note", .run = test_supervisor_survives_a_bad_note },
+    { .name = "note in memory of the rank is read",
+      .run = test_note_in_memory_of_the_rank_is_read },
     { .name = "stopped rank is lost", .run = test_stopped_rank_is_lost },
     { .name = "rank that goes on is not lost", .run = test_rank_that_goes_on_is_not_lost },
     { .name = "ranks that do not end are killed",

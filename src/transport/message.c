@@ -7,8 +7,11 @@
  * for that tag, else into memory of its own, kept until someone asks. So a message
  * of one tag never blocks one of another.
  *
- * Two ranks may send each other more than a ring holds before either receives: a
- * sender that finds no room takes in what has arrived for its own rank, from every peer.
+ * Sends of a pair stand in a line; whoever has time writes what there is room for. Nobody waits
+ * here. Who waits calls message_test again and again, and that moves all that its rank has
+ * under way, so any number of requests may cross each other. A sender that finds no room also
+ * takes in what has arrived for its own rank, asked for or not: two ranks may send each
+ * other more than a ring holds before either receives.
  *
  * Whoever changes a ring raises the other rank's bell. A waiter reads its bell, looks
  * at the rings, and sleeps only while the bell has not changed since.
@@ -28,43 +31,28 @@ struct message {
     struct message *next;
     size_t length;
     uint32_t tag;
-    bool done; /* all of it is here */
     char data[];
-};
-
-/* A receive that waits; lives on the stack of its caller, listed in struct incoming. */
-struct posted {
-    struct posted *next;
-    void *data;
-    size_t bytes, length; /* asked for; of the message that came */
-    uint32_t tag;
-    bool done; /* all of it is here, or it has another length */
 };
 
 static const size_t kept_maximum = (size_t)1 << 30; /* unasked bytes kept a peer */
 
 enum status message_init(struct transport *transport)
 {
-    const size_t size = (size_t)transport->size;
+    const size_t size = (size_t)transport->region->size;
 
     TRY(mem_alloc(size, sizeof(*transport->incoming), &transport->incoming));
-    const enum status status =
-        mem_alloc(size, sizeof(*transport->send_lock), &transport->send_lock);
-    if (status != STATUS_OK) {
-        mem_free(transport->incoming);
-        return status;
-    }
-    for (size_t peer = 0; peer < size; peer++) {
-        pthread_mutex_init(&transport->incoming[peer].lock, NULL);
-        pthread_mutex_init(&transport->send_lock[peer], NULL);
-    }
+    for (size_t at = 0; at < size; at++)
+        pthread_mutex_init(&transport->incoming[at].lock, NULL);
+    TRY(mem_alloc(size, sizeof(*transport->outgoing), &transport->outgoing));
+    for (size_t at = 0; at < size; at++)
+        pthread_mutex_init(&transport->outgoing[at].lock, NULL);
     return STATUS_OK;
 }
 
 void message_release(struct transport *transport)
 {
-    for (int peer = 0; peer < transport->size; peer++) {
-        struct incoming *in = &transport->incoming[peer];
+    for (int at = 0; transport->incoming && at < transport->region->size; at++) {
+        struct incoming *in = &transport->incoming[at];
 
         while (in->first) {
             struct message *next = in->first->next;
@@ -72,10 +60,41 @@ void message_release(struct transport *transport)
             in->first = next;
         }
         pthread_mutex_destroy(&in->lock);
-        pthread_mutex_destroy(&transport->send_lock[peer]);
     }
-    mem_free(transport->send_lock);
+    for (int at = 0; transport->outgoing && at < transport->region->size; at++)
+        pthread_mutex_destroy(&transport->outgoing[at].lock);
+    mem_free(transport->outgoing);
     mem_free(transport->incoming);
+}
+
+static struct incoming *incoming_of(const struct transport *transport, int peer)
+{
+    return &transport->incoming[peer - transport->region->first];
+}
+
+static struct outgoing *outgoing_of(const struct transport *transport, int peer)
+{
+    return &transport->outgoing[peer - transport->region->first];
+}
+
+/* Lists of requests ----------------------------------------------------------------------- */
+
+static void append(struct transport_request **list, struct transport_request *request)
+{
+    while (*list)
+        list = &(*list)->next;
+    request->next = NULL;
+    *list = request;
+}
+
+static void take_out(struct transport_request **list, const struct transport_request *request)
+{
+    for (; *list; list = &(*list)->next) {
+        if (*list == request) {
+            *list = request->next;
+            return;
+        }
+    }
 }
 
 /* The ring's bytes ---------------------------------------------------------------------- */
@@ -124,35 +143,36 @@ static void remove_kept(struct incoming *in, struct message *message)
     mem_free(message);
 }
 
-static void remove_posted(struct incoming *in, const struct posted *posted)
+static void finish_receive(struct transport *transport, struct transport_request *request,
+                           size_t length)
 {
-    for (struct posted **at = &in->posted; *at; at = &(*at)->next) {
-        if (*at == posted) {
-            *at = posted->next;
-            return;
-        }
-    }
+    request->length = length;
+    request->done = true;
+    atomic_fetch_sub_explicit(&transport->n_receives, 1, memory_order_relaxed);
 }
 
-/* The first waiting receive of that tag, told of the message's length; NULL if there is none
- * or its length differs (then it fails and the message is kept). */
-static struct posted *take_posted(struct incoming *in, const struct header *header)
+/* The first waiting receive of that tag; NULL if there is none, or its length differs (then it
+ * is over and the message is kept). */
+static struct transport_request *take_posted(struct transport *transport, struct incoming *in,
+                                             const struct header *header)
 {
-    for (struct posted *posted = in->posted; posted; posted = posted->next) {
-        if (posted->tag != header->tag)
-            continue;
-        remove_posted(in, posted);
-        posted->length = header->length;
-        posted->done = posted->bytes != posted->length;
-        return posted->done ? NULL : posted;
-    }
+    struct transport_request *request = in->posted;
+
+    while (request && request->tag != header->tag)
+        request = request->next;
+    if (!request)
+        return NULL;
+    take_out(&in->posted, request);
+    if (request->bytes == header->length)
+        return request;
+    finish_receive(transport, request, header->length);
     return NULL;
 }
 
 static enum status keep(struct transport *transport, int peer, const struct header *header,
                         struct message **out)
 {
-    struct incoming *in = &transport->incoming[peer];
+    struct incoming *in = incoming_of(transport, peer);
 
     if (header->length > kept_maximum - in->kept_bytes)
         return FAIL(STATUS_NO_MEMORY,
@@ -172,28 +192,35 @@ static enum status keep(struct transport *transport, int peer, const struct head
 static enum status begin_message(struct transport *transport, int peer,
                                  const struct header *header)
 {
-    struct incoming *in = &transport->incoming[peer];
-    struct posted *posted = take_posted(in, header);
+    struct incoming *in = incoming_of(transport, peer);
 
-    if (posted) {
-        in->target = posted->data;
-        in->done = &posted->done;
+    in->message = NULL;
+    in->request = take_posted(transport, in, header);
+    if (in->request) {
+        in->target = in->request->data;
     } else {
-        struct message *message;
-        TRY(keep(transport, peer, header, &message));
-        in->target = message->data;
-        in->done = &message->done;
+        TRY(keep(transport, peer, header, &in->message));
+        in->target = in->message->data;
     }
     in->left = header->length;
     in->arriving = true;
     return STATUS_OK;
 }
 
+static void end_message(struct transport *transport, struct incoming *in)
+{
+    if (in->request)
+        finish_receive(transport, in->request, in->request->bytes);
+    in->request = NULL;
+    in->message = NULL;
+    in->arriving = false;
+}
+
 /* Takes all that peer's ring holds; the caller holds the lock. *out_moved: anything taken. */
 static enum status take_in(struct transport *transport, int peer, bool *out_moved)
 {
     struct region *region = transport->region;
-    struct incoming *in = &transport->incoming[peer];
+    struct incoming *in = incoming_of(transport, peer);
     struct ring *ring = region_ring(region, peer, transport->rank);
     const uint32_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
     const uint32_t start = atomic_load_explicit(&ring->read, memory_order_relaxed);
@@ -217,191 +244,238 @@ static enum status take_in(struct transport *transport, int peer, bool *out_move
         at += (uint32_t)bytes;
         in->target += bytes;
         in->left -= bytes;
-        if (in->left == 0) {
-            *in->done = true;
-            in->arriving = false;
-        } else if (bytes == 0) {
+        if (in->left == 0)
+            end_message(transport, in);
+        else if (bytes == 0)
             break;
-        }
     }
-    *out_moved = at != start;
     if (at != start) {
+        *out_moved = true;
         atomic_store_explicit(&ring->read, at, memory_order_release);
-        transport_raise(&region->slots[peer].bell, 1);
+        transport_raise(&region_slot(region, peer)->bell, 1);
     }
     return status;
 }
 
-/* What a sender without room does: takes in from every peer that no other thread serves. */
-static enum status take_in_all(struct transport *transport, bool *out_moved)
+/* From every peer that no other thread serves; asked_only: from those with a receive posted. */
+static enum status take_in_all(struct transport *transport, bool asked_only, bool *out_moved)
 {
+    const int first = transport->region->first;
     enum status status = STATUS_OK;
 
-    *out_moved = false;
-    for (int peer = 0; peer < transport->size && status == STATUS_OK; peer++) {
-        struct incoming *in = &transport->incoming[peer];
-        bool moved = false;
+    for (int at = 0; at < transport->region->size && status == STATUS_OK; at++) {
+        struct incoming *in = &transport->incoming[at];
 
         if (pthread_mutex_trylock(&in->lock) != 0)
             continue;
-        status = take_in(transport, peer, &moved);
+        if (!asked_only || in->posted || in->request)
+            status = take_in(transport, first + at, out_moved);
         pthread_mutex_unlock(&in->lock);
-        *out_moved |= moved;
     }
     return status;
 }
 
 /* Sending ------------------------------------------------------------------------------- */
 
-/* Writes between `least` and `most` bytes as soon as there is room for the least. */
-static enum status put_some(struct transport *transport, int peer, const void *data,
-                            size_t least, size_t most, size_t *out_bytes)
+/* Writes the next piece of a send: its header if that is still to come, and then bytes. False
+ * if there is no room. */
+static bool put_piece(struct transport *transport, struct transport_request *request)
 {
     struct region *region = transport->region;
-    struct ring *ring = region_ring(region, transport->rank, peer);
-    struct transport_counter *bell = &region->slots[transport->rank].bell;
+    struct ring *ring = region_ring(region, transport->rank, request->peer);
+    const size_t piece = region->ring_bytes / 4; /* so that both ends copy at once */
+    const uint32_t read = atomic_load_explicit(&ring->read, memory_order_acquire);
+    const uint32_t written = atomic_load_explicit(&ring->written, memory_order_relaxed);
+    size_t room = region->ring_bytes - (written - read);
+    uint32_t at = written;
 
-    for (;;) {
-        const uint32_t seen = atomic_load_explicit(&bell->value, memory_order_acquire);
-        const bool ended = region_has_ended(region, peer);
-        const uint32_t read = atomic_load_explicit(&ring->read, memory_order_acquire);
-        const uint32_t written = atomic_load_explicit(&ring->written, memory_order_relaxed);
-        const size_t room = region->ring_bytes - (written - read);
-
-        if (room >= least) {
-            *out_bytes = room < most ? room : most;
-            ring_put(ring, region->ring_bytes, written, data, *out_bytes);
-            atomic_store_explicit(&ring->written, written + (uint32_t)*out_bytes,
-                                  memory_order_release);
-            transport_raise(&region->slots[peer].bell, 1);
-            return STATUS_OK;
-        }
-        if (ended)
-            return FAIL(STATUS_PEER_LOST, "rank %d has ended while rank %d sends to it", peer,
-                        transport->rank);
-        bool moved;
-        TRY(take_in_all(transport, &moved));
-        if (!moved)
-            TRY(transport_wait(transport, bell, seen + 1, "send"));
+    if (room < sizeof(struct header)) /* then it waits for more than a few bytes anyway */
+        return false;
+    if (!request->handle[0]) {
+        const struct header header = { .length = request->bytes, .tag = request->tag };
+        ring_put(ring, region->ring_bytes, at, &header, sizeof(header));
+        at += (uint32_t)sizeof(header);
+        room -= sizeof(header);
+        request->handle[0] = 1;
     }
+    size_t bytes = request->bytes - request->moved;
+    bytes = bytes < room ? bytes : room;
+    bytes = bytes < piece ? bytes : piece;
+    ring_put(ring, region->ring_bytes, at, request->data + request->moved, bytes);
+    request->moved += bytes;
+    atomic_store_explicit(&ring->written, at + (uint32_t)bytes, memory_order_release);
+    transport_raise(&region_slot(region, request->peer)->bell, 1);
+    return true;
 }
 
-static enum status send_locked(struct transport *transport, int peer, uint32_t tag,
-                               const char *data, size_t bytes)
+/* Writes what there is room for; the caller holds the lock. */
+static void put_all(struct transport *transport, struct outgoing *out, bool *out_moved)
 {
-    const struct header header = { .length = bytes, .tag = tag };
-    const size_t piece = transport->region->ring_bytes / 4; /* so that both ends copy at once */
-    size_t done;
+    while (out->first && put_piece(transport, out->first)) {
+        struct transport_request *request = out->first;
 
-    TRY(put_some(transport, peer, &header, sizeof(header), sizeof(header), &done));
-    while (bytes > 0) {
-        TRY(put_some(transport, peer, data, 1, bytes < piece ? bytes : piece, &done));
-        data += done;
-        bytes -= done;
-    }
-    return STATUS_OK;
-}
-
-static enum status check_peer(const struct transport *transport, int peer)
-{
-    if (peer < 0 || peer >= transport->size)
-        return FAIL(STATUS_USAGE, "rank %d is not between 0 and %d", peer, transport->size - 1);
-    return STATUS_OK;
-}
-
-enum status transport_send(struct transport *transport, int peer, uint32_t tag,
-                           const void *data, size_t bytes)
-{
-    TRY(check_peer(transport, peer));
-    pthread_mutex_lock(&transport->send_lock[peer]);
-    const enum status status = send_locked(transport, peer, tag, data, bytes);
-    pthread_mutex_unlock(&transport->send_lock[peer]);
-    return status;
-}
-
-/* Receiving ------------------------------------------------------------------------------ */
-
-/* Takes in until *done, letting go of the lock while it waits. */
-static enum status take_in_until(struct transport *transport, int peer, const bool *done)
-{
-    struct region *region = transport->region;
-    struct incoming *in = &transport->incoming[peer];
-    struct transport_counter *bell = &region->slots[transport->rank].bell;
-
-    for (;;) {
-        const uint32_t seen = atomic_load_explicit(&bell->value, memory_order_acquire);
-        const bool ended = region_has_ended(region, peer);
-        bool moved = false;
-
-        if (*done)
-            return STATUS_OK;
-        TRY(take_in(transport, peer, &moved));
-        if (*done)
-            return STATUS_OK;
-        if (moved)
+        *out_moved = true;
+        if (request->moved < request->bytes)
             continue;
-        if (ended)
-            return FAIL(STATUS_PEER_LOST,
-                        "rank %d has ended while rank %d waits for a message from it", peer,
-                        transport->rank);
-        pthread_mutex_unlock(&in->lock);
-        const enum status status = transport_wait(transport, bell, seen + 1, "receive");
-        pthread_mutex_lock(&in->lock);
-        if (status != STATUS_OK)
-            return status;
+        out->first = request->next;
+        request->done = true;
+        atomic_fetch_sub_explicit(&transport->n_sends, 1, memory_order_relaxed);
     }
 }
 
-static enum status other_length(const struct transport *transport, int peer, size_t sent,
-                                size_t asked)
-{
-    return FAIL(STATUS_MISMATCH,
-                "rank %d sent a message of %zu bytes while rank %d expected %zu bytes", peer,
-                sent, transport->rank, asked);
-}
+/* Requests ------------------------------------------------------------------------------ */
 
-static enum status receive_kept(struct transport *transport, int peer, struct message *message,
-                                void *data, size_t bytes)
+static enum status start_send(struct transport *transport, struct transport_request *request)
 {
-    if (message->length != bytes)
-        return other_length(transport, peer, message->length, bytes);
-    TRY(take_in_until(transport, peer, &message->done));
-    memcpy(data, message->data, bytes);
-    remove_kept(&transport->incoming[peer], message);
+    struct outgoing *out = outgoing_of(transport, request->peer);
+    bool moved, broken;
+
+    request->handle[0] = 0; /* the header is to come */
+    pthread_mutex_lock(&out->lock);
+    broken = out->broken;
+    if (!broken) {
+        append(&out->first, request);
+        atomic_fetch_add_explicit(&transport->n_sends, 1, memory_order_relaxed);
+        put_all(transport, out, &moved);
+    }
+    pthread_mutex_unlock(&out->lock);
+    if (broken)
+        return FAIL(STATUS_PEER_LOST, "a message to rank %d was cut short", request->peer);
     return STATUS_OK;
 }
 
-static enum status receive_locked(struct transport *transport, int peer, uint32_t tag,
-                                  void *data, size_t bytes)
+/* Lets the receive have what is kept: all of it, or what has arrived and then the rest. */
+static void receive_kept(struct transport *transport, struct incoming *in,
+                         struct message *message, struct transport_request *request)
 {
-    struct incoming *in = &transport->incoming[peer];
-    struct message *message = find_kept(in, tag);
-    struct posted posted = { .data = data, .bytes = bytes, .tag = tag };
-    struct posted **end = &in->posted;
+    const bool is_arriving = in->message == message;
+    const size_t here = is_arriving ? message->length - in->left : message->length;
 
-    if (message)
-        return receive_kept(transport, peer, message, data, bytes);
-    while (*end)
-        end = &(*end)->next;
-    *end = &posted;
-    const enum status status = take_in_until(transport, peer, &posted.done);
-    remove_posted(in, &posted);
-    if (status != STATUS_OK && in->arriving && in->done == &posted.done)
-        in->broken = true; /* the peer is gone: nothing may follow into `data` */
-    if (status == STATUS_OK && posted.length != bytes)
-        return other_length(transport, peer, posted.length, bytes);
-    return status;
+    if (message->length != request->bytes) {
+        finish_receive(transport, request, message->length);
+        return;
+    }
+    memcpy(request->data, message->data, here);
+    remove_kept(in, message);
+    if (is_arriving) {
+        in->message = NULL;
+        in->request = request;
+        in->target = request->data + here;
+    } else {
+        finish_receive(transport, request, here);
+    }
 }
 
-enum status transport_receive(struct transport *transport, int peer, uint32_t tag, void *data,
-                              size_t bytes)
+static void start_receive(struct transport *transport, struct transport_request *request)
 {
-    struct incoming *in;
+    struct incoming *in = incoming_of(transport, request->peer);
 
-    TRY(check_peer(transport, peer));
-    in = &transport->incoming[peer];
+    atomic_fetch_add_explicit(&transport->n_receives, 1, memory_order_relaxed);
     pthread_mutex_lock(&in->lock);
-    const enum status status = receive_locked(transport, peer, tag, data, bytes);
+    struct message *message = find_kept(in, request->tag);
+    if (message)
+        receive_kept(transport, in, message, request);
+    else
+        append(&in->posted, request);
     pthread_mutex_unlock(&in->lock);
-    return status;
+}
+
+enum status message_start(struct transport *transport, struct transport_request *request)
+{
+    if (request->kind == REQUEST_SEND)
+        return start_send(transport, request);
+    start_receive(transport, request);
+    return STATUS_OK;
+}
+
+static enum status test_receive(struct transport *transport, struct transport_request *request,
+                                bool *out_done, bool *out_moved)
+{
+    struct incoming *in = incoming_of(transport, request->peer);
+    enum status status = STATUS_OK;
+
+    pthread_mutex_lock(&in->lock);
+    if (!request->done)
+        status = take_in(transport, request->peer, out_moved);
+    *out_done = request->done;
+    pthread_mutex_unlock(&in->lock);
+    return *out_done ? STATUS_OK : status;
+}
+
+static enum status test_send(struct transport *transport, struct transport_request *request,
+                             bool *out_done, bool *out_moved)
+{
+    struct outgoing *out = outgoing_of(transport, request->peer);
+
+    pthread_mutex_lock(&out->lock);
+    put_all(transport, out, out_moved);
+    *out_done = request->done;
+    pthread_mutex_unlock(&out->lock);
+    if (*out_done || *out_moved)
+        return STATUS_OK;
+    return take_in_all(transport, false, out_moved);
+}
+
+enum status message_progress(struct transport *transport, bool *out_moved)
+{
+    const int n_sends = atomic_load_explicit(&transport->n_sends, memory_order_relaxed);
+
+    for (int at = 0; n_sends > 0 && at < transport->region->size; at++) {
+        struct outgoing *out = &transport->outgoing[at];
+
+        if (pthread_mutex_trylock(&out->lock) != 0)
+            continue;
+        put_all(transport, out, out_moved);
+        pthread_mutex_unlock(&out->lock);
+    }
+    if (atomic_load_explicit(&transport->n_receives, memory_order_relaxed) == 0)
+        return STATUS_OK;
+    return take_in_all(transport, true, out_moved);
+}
+
+enum status message_test(struct transport *transport, struct transport_request *request,
+                         bool *out_done, bool *out_moved)
+{
+    const bool ended = region_has_ended(transport->region, request->peer);
+    const bool sends = request->kind == REQUEST_SEND;
+
+    *out_moved = false;
+    TRY((sends ? test_send : test_receive)(transport, request, out_done, out_moved));
+    if (*out_done || *out_moved)
+        return STATUS_OK;
+    const int others = atomic_load_explicit(&transport->n_sends, memory_order_relaxed) +
+                       atomic_load_explicit(&transport->n_receives, memory_order_relaxed);
+    if (others > 1)
+        TRY(message_progress(transport, out_moved));
+    if (*out_moved || !ended)
+        return STATUS_OK;
+    return FAIL(STATUS_PEER_LOST,
+                sends ? "rank %d has ended while rank %d sends to it"
+                      : "rank %d has ended while rank %d waits for a message from it",
+                request->peer, transport->rank);
+}
+
+void message_cancel(struct transport *transport, struct transport_request *request)
+{
+    if (request->kind == REQUEST_SEND) {
+        struct outgoing *out = outgoing_of(transport, request->peer);
+
+        pthread_mutex_lock(&out->lock);
+        if (!request->done) {
+            out->broken |= request->handle[0] != 0; /* the peer waits for the rest */
+            take_out(&out->first, request);
+            atomic_fetch_sub_explicit(&transport->n_sends, 1, memory_order_relaxed);
+        }
+        pthread_mutex_unlock(&out->lock);
+    } else {
+        struct incoming *in = incoming_of(transport, request->peer);
+
+        pthread_mutex_lock(&in->lock);
+        if (!request->done) {
+            in->broken |= in->request == request; /* nothing may follow into its data */
+            take_out(&in->posted, request);
+            atomic_fetch_sub_explicit(&transport->n_receives, 1, memory_order_relaxed);
+        }
+        pthread_mutex_unlock(&in->lock);
+    }
 }

@@ -40,9 +40,20 @@ static size_t rings_start(const struct region *region)
     return sizeof(struct region) + (size_t)region->size * sizeof(struct rank_slot);
 }
 
+bool region_holds(const struct region *region, int rank)
+{
+    return rank >= region->first && rank - region->first < region->size;
+}
+
+struct rank_slot *region_slot(struct region *region, int rank)
+{
+    return &region->slots[rank - region->first];
+}
+
 struct ring *region_ring(struct region *region, int from, int to)
 {
-    const size_t at = (size_t)from * (size_t)region->size + (size_t)to;
+    const size_t at =
+        (size_t)(from - region->first) * (size_t)region->size + (size_t)(to - region->first);
 
     return (struct ring *)((char *)region + rings_start(region) + at * ring_stride(region));
 }
@@ -93,24 +104,58 @@ void region_destroy(struct region *region)
         munmap(region, region->bytes);
 }
 
-enum status region_attach(struct region *region, int rank, const char *name,
+static enum status set_nodes(struct transport *transport, const struct place *place)
+{
+    const size_t count = (size_t)place->n_nodes + 1;
+
+    TRY(mem_alloc(count, sizeof(int), &transport->node_first));
+    memcpy(transport->node_first, place->node_first, count * sizeof(int));
+    transport->n_nodes = place->n_nodes;
+    transport->size = place->node_first[place->n_nodes];
+    transport->node = transport_node_of(transport, place->rank);
+    return STATUS_OK;
+}
+
+/* A flat rank's memory is its own, like that of a rank on another machine. */
+static enum status set_heap(struct transport *transport, bool is_flat)
+{
+    struct region *region = transport->region;
+
+    transport->heap_bytes = region->bytes - region->heap_start;
+    transport->heap = (char *)region + region->heap_start;
+    if (!is_flat)
+        return STATUS_OK;
+    void *memory = mmap(NULL, transport->heap_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return FAIL(STATUS_NO_MEMORY, "cannot map %zu bytes: %s", transport->heap_bytes,
+                    strerror(errno));
+    transport->heap = memory;
+    transport->owns_heap = true;
+    return STATUS_OK;
+}
+
+enum status region_attach(struct region *region, const struct place *place,
                           struct transport **out)
 {
     struct transport *transport;
 
     TRY(mem_alloc(1, sizeof(*transport), &transport));
     transport->region = region;
-    transport->name = name;
-    transport->rank = rank;
-    transport->size = region->size;
-    transport->heap_used = region->heap_start;
-    transport_set_waiters(transport, region->size);
-
-    const enum status status = message_init(transport);
+    transport->name = place->name;
+    transport->rank = place->rank;
+    transport->link = place->link;
+    pthread_mutex_init(&transport->left.lock, NULL);
+    enum status status = message_init(transport);
+    if (status == STATUS_OK)
+        status = set_nodes(transport, place);
+    if (status == STATUS_OK)
+        status = set_heap(transport, place->is_flat);
     if (status != STATUS_OK) {
-        mem_free(transport);
+        region_detach(transport);
         return status;
     }
+    transport_set_waiters(transport, region->size);
     *out = transport;
     return STATUS_OK;
 }
@@ -119,7 +164,12 @@ void region_detach(struct transport *transport)
 {
     if (!transport)
         return;
+    request_release(transport);
     message_release(transport);
+    pthread_mutex_destroy(&transport->left.lock);
+    if (transport->owns_heap)
+        munmap(transport->heap, transport->heap_bytes);
+    mem_free(transport->node_first);
     mem_free(transport);
 }
 
@@ -162,7 +212,7 @@ const char *region_failure(struct region *region)
 
 void region_end(struct region *region, int rank, enum status status, const char *text)
 {
-    struct rank_slot *slot = &region->slots[rank];
+    struct rank_slot *slot = region_slot(region, rank);
 
     slot->status = status;
     (void)snprintf(slot->text, sizeof(slot->text), "%s", text);
@@ -172,7 +222,9 @@ void region_end(struct region *region, int rank, enum status status, const char 
 
 bool region_has_ended(const struct region *region, int rank)
 {
-    return atomic_load_explicit(&region->slots[rank].state, memory_order_acquire) == RANK_ENDED;
+    const struct rank_slot *slot = &region->slots[rank - region->first];
+
+    return atomic_load_explicit(&slot->state, memory_order_acquire) == RANK_ENDED;
 }
 
 /* Public functions --------------------------------------------------------------------- */
@@ -192,6 +244,35 @@ int transport_size(const struct transport *transport)
     return transport->size;
 }
 
+int transport_nodes(const struct transport *transport)
+{
+    return transport->n_nodes;
+}
+
+int transport_node_of(const struct transport *transport, int rank)
+{
+    int low = 0, high = transport->n_nodes - 1;
+
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (transport->node_first[middle] <= rank)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+int transport_node_first(const struct transport *transport, int node)
+{
+    return transport->node_first[node];
+}
+
+int transport_node_size(const struct transport *transport, int node)
+{
+    return transport->node_first[node + 1] - transport->node_first[node];
+}
+
 uint32_t transport_new_tags(struct transport *transport, uint32_t count)
 {
     const uint32_t first = transport->next_tag;
@@ -202,57 +283,93 @@ uint32_t transport_new_tags(struct transport *transport, uint32_t count)
 
 bool transport_shares_memory(const struct transport *transport)
 {
-    (void)transport;
-    return true;
+    return transport->n_nodes == 1;
 }
 
 bool transport_is_shared(const struct transport *transport, const void *data, size_t bytes)
 {
-    const uintptr_t at = (uintptr_t)data, start = (uintptr_t)transport->region;
+    const uintptr_t at = (uintptr_t)data, start = (uintptr_t)transport->heap;
 
-    return at >= start && at - start <= transport->region->bytes &&
-           bytes <= transport->region->bytes - (at - start);
+    return at >= start && at - start <= transport->heap_bytes &&
+           bytes <= transport->heap_bytes - (at - start);
 }
 
-/* Every rank works out the address by itself: all make the same calls. A rank is at most one
- * call ahead of another, so two remembered sizes are enough to compare. */
-enum status transport_share(struct transport *transport, size_t bytes, void **out)
+/* Waits until all ranks of the node have made this call, and compares. A rank is at most one
+ * call ahead of another, so two remembered sizes are enough. */
+static enum status join_share(struct transport *transport, size_t bytes)
 {
     struct region *region = transport->region;
+    const int first = transport_node_first(transport, transport->node);
+    const int size = transport_node_size(transport, transport->node);
     const uint32_t call = transport->shares++;
 
-    region->slots[transport->rank].share_bytes[call % 2] = bytes;
+    if (size == 1)
+        return STATUS_OK;
+    region_slot(region, transport->rank)->share_bytes[call % 2] = bytes;
     transport_raise(&region->share_joined, 1);
-    TRY(transport_wait(transport, &region->share_joined, (call + 1) * (uint32_t)transport->size,
-                       "share"));
-    for (int rank = 0; rank < transport->size; rank++) {
-        const uint64_t theirs = region->slots[rank].share_bytes[call % 2];
-        const uint64_t first = region->slots[0].share_bytes[call % 2];
-        if (theirs != first)
+    TRY(transport_wait(transport, &region->share_joined, (call + 1) * (uint32_t)size, "share"));
+    for (int rank = first; rank < first + size; rank++) {
+        const uint64_t theirs = region_slot(region, rank)->share_bytes[call % 2];
+        const uint64_t asked = region_slot(region, first)->share_bytes[call % 2];
+        if (theirs != asked)
             return FAIL(STATUS_MISMATCH,
-                        "rank %d shares %llu bytes while rank 0 shares %llu bytes", rank,
-                        (unsigned long long)theirs, (unsigned long long)first);
+                        "rank %d shares %llu bytes while rank %d shares %llu bytes", rank,
+                        (unsigned long long)theirs, first, (unsigned long long)asked);
     }
-    const size_t room = region->bytes - transport->heap_used;
+    return STATUS_OK;
+}
+
+/* Every rank works out the address by itself: all make the same calls. */
+enum status transport_share(struct transport *transport, size_t bytes, void **out)
+{
+    TRY(join_share(transport, bytes));
+    const size_t room = transport->heap_bytes - transport->heap_used;
     if (bytes > room)
         return FAIL(STATUS_NO_MEMORY, "%zu bytes of shared memory asked for, %zu left", bytes,
                     room);
-    *out = (char *)region + transport->heap_used;
+    *out = transport->heap + transport->heap_used;
     transport->heap_used += round_up(bytes, REGION_PAGE);
     return STATUS_OK;
 }
 
+/* The text goes word by word: who reads it while it changes, which takes a rank that dies at
+ * that moment, sees a mixture, but nothing else. */
 void transport_note(struct transport *transport, uint64_t step, const char *what)
 {
-    struct rank_slot *slot = &transport->region->slots[transport->rank];
+    struct rank_slot *slot = region_slot(transport->region, transport->rank);
+    uint64_t words[TRANSPORT_NOTE / 8] = { 0 };
 
+    memcpy(words, what, strnlen(what, TRANSPORT_NOTE - 1));
+    for (size_t i = 0; i < TRANSPORT_NOTE / 8; i++)
+        atomic_store_explicit(&slot->what[i], words[i], memory_order_relaxed);
     atomic_store_explicit(&slot->step, step, memory_order_relaxed);
-    atomic_store_explicit(&slot->what, what, memory_order_release);
+}
+
+void region_note(struct region *region, int rank, char *out, size_t bytes)
+{
+    struct rank_slot *slot = region_slot(region, rank);
+    uint64_t words[TRANSPORT_NOTE / 8];
+    char what[TRANSPORT_NOTE];
+
+    for (size_t i = 0; i < TRANSPORT_NOTE / 8; i++)
+        words[i] = atomic_load_explicit(&slot->what[i], memory_order_relaxed);
+    memcpy(what, words, sizeof(what));
+    what[TRANSPORT_NOTE - 1] = '\0';
+    for (char *at = what; *at; at++) {
+        if ((unsigned char)*at < ' ')
+            *at = '?';
+    }
+    out[0] = '\0';
+    if (what[0])
+        (void)snprintf(out, bytes, " at step %llu in %s",
+                       (unsigned long long)atomic_load(&slot->step), what);
 }
 
 void transport_abort(struct transport *transport, const char *text)
 {
     region_fail(transport->region, transport->rank, text);
+    if (transport->link)
+        transport->link->ops->fail(transport->link, transport->rank, text);
 }
 
 enum status transport_check(struct transport *transport)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* region.h - private: what the memory shared by the ranks of a job holds, and a rank's end of
+/* region.h - private: what the memory shared by the ranks of a node holds, and a rank's end of
  * it.
  *
  *   +--------+-----------------+----------------------------+------------------------+
@@ -7,7 +7,8 @@
  *   +--------+-----------------+----------------------------+------------------------+
  *
  * The mapping is anonymous and made before the fork, so that every rank sees it at the same
- * address and nothing of it has a name that could be left behind. Every word that two ranks
+ * address and nothing of it has a name that could be left behind. Rank numbers in arguments are
+ * those of the job; the region's own begin at `first`. Every word that two ranks
  * touch is an atomic, or is written before and read after an atomic that orders it.
  */
 #ifndef TRANSPORT_REGION_H
@@ -16,6 +17,7 @@
 #include <pthread.h>
 #include <stdalign.h>
 
+#include "transport/link.h"
 #include "transport/transport.h"
 
 enum {
@@ -37,7 +39,7 @@ struct rank_slot {
     alignas(REGION_LINE) struct transport_counter bell;
     /* Written by the rank for the others' messages. */
     alignas(REGION_LINE) _Atomic uint64_t step;
-    _Atomic(const char *) what; /* NULL before the first transport_note */
+    _Atomic uint64_t what[TRANSPORT_NOTE / 8]; /* text; "" before the first transport_note */
     _Atomic int pid;
     _Atomic int state;       /* enum rank_state */
     uint64_t share_bytes[2]; /* of this rank's last two calls of transport_share */
@@ -49,7 +51,8 @@ enum { FAILED_NO, FAILED_WRITING, FAILED_YES };
 
 struct region {
     size_t bytes, heap_start, ring_bytes;
-    int size, cores; /* ranks; processors the job may use */
+    int first, size; /* ranks [first, first + size) of the job */
+    int cores;       /* processors they may use */
 
     _Atomic int failed; /* FAILED_…: who moves it from NO to WRITING writes the next two */
     int failed_rank;
@@ -69,37 +72,75 @@ struct ring {
 /* One rank's receiving side of a pair; see message.c. Guarded by lock. */
 struct incoming {
     pthread_mutex_t lock;
-    struct message *first, *last; /* arrived before anyone asked, in order */
-    struct posted *posted;        /* asked for, not yet arrived, in order */
-    size_t kept_bytes;            /* in first…last */
-    /* The message that is arriving. */
+    struct message *first, *last;     /* arrived before anyone asked, in order */
+    struct transport_request *posted; /* asked for, not yet arrived, in order */
+    size_t kept_bytes;                /* in first…last */
+    /* The message that is arriving: into one of these two. */
     bool arriving;
+    struct transport_request *request;
+    struct message *message;
     char *target;
     size_t left;
-    bool *done;  /* set when left becomes 0 */
     bool broken; /* a receive gave up half-way; the rest has nowhere to go */
+};
+
+/* And its sending side. Guarded by lock. */
+struct outgoing {
+    pthread_mutex_t lock;
+    struct transport_request *first; /* in order; the first may be half-way */
+    bool broken;                     /* a send gave up half-way */
+};
+
+/* Sends over the link whose callers did not wait; see request.c. Guarded by lock. */
+struct left_sends {
+    pthread_mutex_t lock;
+    struct left_send *first;
+    size_t bytes;
+    _Atomic int count;
 };
 
 struct transport {
     struct region *region;
     const char *name;
     int rank, size;
+    int n_nodes, node; /* and the own */
+    int *node_first;   /* [n_nodes + 1] */
+    struct link *link; /* to ranks outside the region; NULL if there are none */
+    char *heap;        /* of transport_share */
+    size_t heap_bytes, heap_used;
+    bool owns_heap;          /* else it is the region's */
     _Atomic bool may_spin;   /* a core for every waiter */
     _Atomic int32_t spin_ns; /* how long; see wait.c */
     uint32_t next_tag;
-    uint32_t shares;            /* calls of transport_share so far */
-    size_t heap_used;           /* bytes from the region's start */
-    pthread_mutex_t *send_lock; /* one a peer */
-    struct incoming *incoming;  /* one a peer */
+    uint32_t shares;                 /* calls of transport_share so far */
+    struct outgoing *outgoing;       /* one a rank of the region */
+    struct incoming *incoming;       /* one a rank of the region */
+    _Atomic int n_sends, n_receives; /* requests under way over rings */
+    struct left_sends left;
+    void *owner; /* what inproc.c made it with */
 };
 
 /* Maps the memory of a job. bytes: heap; 0 picks half of the machine's memory. */
 MUST_CHECK enum status region_create(int size, size_t bytes, struct region **out);
 void region_destroy(struct region *region); /* NULL is allowed */
 struct ring *region_ring(struct region *region, int from, int to);
+bool region_holds(const struct region *region, int rank);
+struct rank_slot *region_slot(struct region *region, int rank);
+/* What a rank noted last, as " at step 12 in all_reduce"; "" if nothing. */
+void region_note(struct region *region, int rank, char *out, size_t bytes);
+
+/* A rank's place in its job. */
+struct place {
+    int rank;
+    const char *name;
+    int n_nodes;
+    const int *node_first; /* [n_nodes + 1]; copied */
+    struct link *link;     /* borrowed; NULL if the region holds all ranks */
+    bool is_flat;          /* each rank is a node, though the region holds all of them */
+};
 
 /* Makes rank's end. The region must outlive it. */
-MUST_CHECK enum status region_attach(struct region *region, int rank, const char *name,
+MUST_CHECK enum status region_attach(struct region *region, const struct place *place,
                                      struct transport **out);
 void region_detach(struct transport *transport); /* NULL is allowed */
 
@@ -112,8 +153,22 @@ const char *region_failure(struct region *region);
 void region_end(struct region *region, int rank, enum status status, const char *text);
 bool region_has_ended(const struct region *region, int rank);
 
-/* message.c */
+/* message.c: requests between ranks of the region. */
 MUST_CHECK enum status message_init(struct transport *transport);
 void message_release(struct transport *transport);
+MUST_CHECK enum status message_start(struct transport *transport,
+                                     struct transport_request *request);
+/* Moves it, and others of this rank; *out_moved says whether anything moved. */
+MUST_CHECK enum status message_test(struct transport *transport,
+                                    struct transport_request *request, bool *out_done,
+                                    bool *out_moved);
+/* Moves whatever this rank has under way. */
+MUST_CHECK enum status message_progress(struct transport *transport, bool *out_moved);
+void message_cancel(struct transport *transport, struct transport_request *request);
+
+/* request.c */
+/* Waits until what transport_send left under way has gone. */
+MUST_CHECK enum status request_flush(struct transport *transport);
+void request_release(struct transport *transport);
 
 #endif /* TRANSPORT_REGION_H */

@@ -2,12 +2,12 @@
 /* transport.h - bytes between the ranks of one job.
  *
  * A transport is one rank's end of the wire. It moves tagged messages between
- * pairs of ranks, and where ranks share memory ("inproc": threads of one process,
- * "shm": processes of one machine) it also hands out memory that all of them see
- * at the same address, and counters to wait on.
+ * pairs of ranks. The ranks of a job are on one or more nodes (machines, or what is
+ * treated as one): those of a node are in a row, and the transport hands out memory
+ * that all of them see at the same address, and counters to wait on.
  *
- * Threads: send, receive and wait may be called from several threads of a rank at
- *          once, for different peers or counters.
+ * Threads: send, receive, wait and requests may be used from several threads of a rank at
+ *          once, for different peers, tags or counters; a request by one thread at a time.
  * Errors:  STATUS_PEER_LOST once a rank died, is stuck or someone called
  *          transport_abort; the text names the rank and what it was doing
  *          ("rank 2 (pid 4711) was killed by signal 9 at step 12 in all_reduce of bucket 0").
@@ -31,23 +31,65 @@ const char *transport_name(const struct transport *transport); /* "inproc", "shm
 int transport_rank(const struct transport *transport);
 int transport_size(const struct transport *transport);
 
+int transport_nodes(const struct transport *transport);
+int transport_node_of(const struct transport *transport, int rank);
+/* Node `node` has the ranks [first, first + size). */
+int transport_node_first(const struct transport *transport, int node);
+int transport_node_size(const struct transport *transport, int node);
+
 /* Messages between a pair arrive in order per tag. send may return before the peer receives.
  * receive fails with STATUS_MISMATCH if the message has another length. */
 MUST_CHECK enum status transport_send(struct transport *transport, int peer, uint32_t tag,
                                       const void *data, size_t bytes);
 MUST_CHECK enum status transport_receive(struct transport *transport, int peer, uint32_t tag,
                                          void *data, size_t bytes);
+
+/* A message that is on its way. The caller's memory, zeroed before its first use; what is in
+ * it is the transport's. Neither it nor the data may move or be freed before it is done. */
+struct transport_request {
+    struct transport_request *next;
+    char *data;
+    size_t bytes, moved;
+    size_t length;      /* of the message that came */
+    uint64_t handle[2]; /* the link's */
+    int peer;
+    uint32_t tag;
+    int kind; /* 0: none, or over */
+    bool done;
+};
+
+/* Begin and return at once. Sends to a peer with a tag arrive in the order of the calls, and
+ * receives are served in that order. Any number may be under way, in both directions. */
+MUST_CHECK enum status transport_start_send(struct transport *transport, int peer, uint32_t tag,
+                                            const void *data, size_t bytes,
+                                            struct transport_request *request);
+MUST_CHECK enum status transport_start_receive(struct transport *transport, int peer,
+                                               uint32_t tag, void *data, size_t bytes,
+                                               struct transport_request *request);
+/* Is it done? Moves what can be moved without waiting. A failure is that of transport_send and
+ * transport_receive; the request is over then. So is one that is done, or was never begun: it
+ * is done each time it is asked about. */
+MUST_CHECK enum status transport_test(struct transport *transport,
+                                      struct transport_request *request, bool *out_done);
+/* Waits until it is done; other requests of this rank move on meanwhile. */
+MUST_CHECK enum status transport_wait_for(struct transport *transport,
+                                          struct transport_request *request, const char *what);
+/* Lets go of a request because its job is given up: data and request may be freed then. The
+ * peer gets the message no more. Nothing happens to one that is over. */
+void transport_cancel(struct transport *transport, struct transport_request *request);
+
 /* `count` tags that no earlier call gave out; ranks that make the same calls get the same. */
 uint32_t transport_new_tags(struct transport *transport, uint32_t count);
 
 /* Shared memory ------------------------------------------------------------------------ */
 
+/* Are all ranks of the job on one node? What follows concerns the ranks of the own node. */
 bool transport_shares_memory(const struct transport *transport);
-/* Collective: every rank makes the same calls in the same order with the same size, and gets
- * the same block: zeroed, aligned to 4096, at the same address on every rank. Lives until the
- * job ends. Blocks until all ranks have called. */
+/* Collective: every rank of the node makes the same calls in the same order with the same
+ * size, and gets the same block: zeroed, aligned to 4096, at the same address on every rank.
+ * Lives until the job ends. Blocks until all ranks of the node have called. */
 MUST_CHECK enum status transport_share(struct transport *transport, size_t bytes, void **out);
-/* Does all of it lie in memory that every rank sees? */
+/* Does all of it lie in memory that every rank of the node sees? */
 bool transport_is_shared(const struct transport *transport, const void *data, size_t bytes);
 
 /* A number that ranks raise and wait for; lives in shared memory, zero at first, one cache
@@ -66,20 +108,25 @@ bool transport_reached(const struct transport_counter *counter, uint32_t target)
 MUST_CHECK enum status transport_wait(struct transport *transport,
                                       struct transport_counter *counter, uint32_t target,
                                       const char *what);
+/* The same, but gives up when so many nanoseconds were waited; time in which the whole job was
+ * stopped does not count. */
+MUST_CHECK enum status transport_wait_within(struct transport *transport,
+                                             struct transport_counter *counter, uint32_t target,
+                                             int64_t ns, const char *what, bool *out_reached);
 /* The same for a counter that only `rank` raises: fails also if that rank's body has returned.
  */
 MUST_CHECK enum status transport_wait_rank(struct transport *transport,
                                            struct transport_counter *counter, uint32_t target,
                                            int rank, const char *what);
-/* How many threads of the whole job may want to run at once; the number of ranks unless set.
- * With fewer cores than that this rank never spins. */
+/* How many threads of this node's ranks may want to run at once; the number of its ranks unless
+ * set. With fewer cores than that this rank never spins. */
 void transport_set_waiters(struct transport *transport, int waiters);
 
 /* Failure and stop --------------------------------------------------------------------- */
 
-/* What this rank is doing now, for other ranks' messages: step and a name that stays valid
- * (a literal or memory that lives as long as the job and is the same in every rank's address
- * space after fork). Cheap: two stores. */
+/* What this rank is doing now, for other ranks' messages: the step and a text, of which up to
+ * TRANSPORT_NOTE - 1 bytes are kept. Cheap: a few stores. */
+enum { TRANSPORT_NOTE = 48 };
 void transport_note(struct transport *transport, uint64_t step, const char *what);
 /* Ends the job for every rank with this rank's text. */
 void transport_abort(struct transport *transport, const char *text);
@@ -90,6 +137,10 @@ MUST_CHECK enum status transport_check(struct transport *transport);
 
 /* Makes `size` ends joined to each other; ends[r] is rank r's. For tests and for one rank. */
 MUST_CHECK enum status transport_inproc_create(int size, struct transport **ends);
+/* The same on `nodes` pretended nodes, as equal as can be: each has shared memory of its own, and
+ * what goes between them goes through a link, as between machines. */
+MUST_CHECK enum status transport_inproc_create_nodes(int size, int nodes,
+                                                     struct transport **ends);
 /* Destroys all ends made together; no rank may be using them. */
 void transport_inproc_destroy(struct transport **ends, int size);
 

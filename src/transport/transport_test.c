@@ -34,11 +34,11 @@ static void *run_thread(void *arg)
 }
 
 /* Runs the body on every rank and leaves what became of each in ranks. */
-static void run_each(int size, rank_body *body, void *arg, struct rank *ranks)
+static void run_each_on(int nodes, int size, rank_body *body, void *arg, struct rank *ranks)
 {
     struct transport *ends[MOST_RANKS];
 
-    CHECK_OK(transport_inproc_create(size, ends));
+    CHECK_OK(transport_inproc_create_nodes(size, nodes, ends));
     for (int i = 0; i < size; i++) {
         ranks[i] = (struct rank){ .transport = ends[i], .body = body, .arg = arg };
         CHECK(pthread_create(&ranks[i].thread, NULL, run_thread, &ranks[i]) == 0);
@@ -48,15 +48,25 @@ static void run_each(int size, rank_body *body, void *arg, struct rank *ranks)
     transport_inproc_destroy(ends, size);
 }
 
-static void run(int size, rank_body *body, void *arg)
+static void run_each(int size, rank_body *body, void *arg, struct rank *ranks)
+{
+    run_each_on(1, size, body, arg, ranks);
+}
+
+static void run_on(int nodes, int size, rank_body *body, void *arg)
 {
     struct rank ranks[MOST_RANKS];
 
-    run_each(size, body, arg, ranks);
+    run_each_on(nodes, size, body, arg, ranks);
     for (int i = 0; i < size; i++) {
         if (ranks[i].status != STATUS_OK)
             test_fail(__FILE__, __LINE__, "rank %d: %s", i, ranks[i].text);
     }
+}
+
+static void run(int size, rank_body *body, void *arg)
+{
+    run_on(1, size, body, arg);
 }
 
 /* Messages ------------------------------------------------------------------------------- */
@@ -123,7 +133,9 @@ static void test_messages_keep_order_per_tag(struct rng *rng)
                            .n_messages = 1 + (int)rng_below(rng, 10),
                            .longest = rng_below(rng, 3000) };
 
-    run(1 + (int)rng_below(rng, 4), storm_body, &storm);
+    const int size = 1 + (int)rng_below(rng, 4);
+
+    run_on(1 + (int)rng_below(rng, (uint64_t)size), size, storm_body, &storm);
 }
 
 static enum status swap_body(struct transport *transport, void *arg)
@@ -153,6 +165,7 @@ static void test_both_send_more_than_a_ring_at_once(void)
     size_t bytes = 5 << 20;
 
     run(2, swap_body, &bytes);
+    run_on(2, 2, swap_body, &bytes);
 }
 
 static enum status length_body(struct transport *transport, void *arg)
@@ -173,6 +186,29 @@ static enum status length_body(struct transport *transport, void *arg)
 static void test_another_length_is_a_mismatch(void)
 {
     run(2, length_body, NULL);
+}
+
+static enum status longer_body(struct transport *transport, void *arg)
+{
+    char data[16] = "", byte = 1;
+
+    (void)arg;
+    if (transport_rank(transport) == 0) {
+        TRY(transport_send(transport, 1, 1, data, 16));
+        return transport_send(transport, 1, 1, &byte, 1);
+    }
+    if (transport_receive(transport, 0, 1, data, 12) != STATUS_MISMATCH)
+        return FAIL(STATUS_CORRUPT, "a message of another length was taken");
+    if (!strstr(status_message(), "16 bytes"))
+        return FAIL(STATUS_CORRUPT, "text: %s", status_message());
+    byte = 0;
+    TRY(transport_receive(transport, 0, 1, &byte, 1));
+    return byte == 1 ? STATUS_OK : FAIL(STATUS_CORRUPT, "the next message differs");
+}
+
+static void test_another_length_is_a_mismatch_over_a_link(void)
+{
+    run_on(2, 2, longer_body, NULL);
 }
 
 static enum status bad_peer_body(struct transport *transport, void *arg)
@@ -241,6 +277,130 @@ static void test_two_threads_of_a_rank_use_two_tags(void)
     run(2, threads_body, NULL);
 }
 
+/* Requests --------------------------------------------------------------------------------- */
+
+enum { N_CROSSING = 5 };
+
+static uint8_t byte_of(int from, int to, int number)
+{
+    return (uint8_t)(1 + from * 31 + to * 7 + number);
+}
+
+/* Every rank begins sends to all ranks and receives from all, long and short in turns, and
+ * asks for them in an order of its own. */
+static enum status crossing_body(struct transport *transport, void *arg)
+{
+    const size_t longest = *(const size_t *)arg;
+    const int rank = transport_rank(transport), size = transport_size(transport);
+    struct transport_request requests[2][MOST_RANKS][N_CROSSING];
+    uint8_t *out, *in;
+
+    TRY(mem_alloc((size_t)size * N_CROSSING * longest, 1, &out));
+    TRY(mem_alloc((size_t)size * N_CROSSING * longest, 1, &in));
+    for (int peer = 0; peer < size; peer++) {
+        for (int i = 0; i < N_CROSSING; i++) {
+            const size_t at = (size_t)(peer * N_CROSSING + i) * longest;
+            const size_t bytes = i % 2 ? 10 : longest;
+            memset(out + at, byte_of(rank, peer, i), bytes);
+            TRY(transport_start_send(transport, peer, 3, out + at, bytes,
+                                     &requests[0][peer][i]));
+        }
+    }
+    for (int peer = size - 1; peer >= 0; peer--) {
+        for (int i = 0; i < N_CROSSING; i++) {
+            const size_t at = (size_t)(peer * N_CROSSING + i) * longest;
+            TRY(transport_start_receive(transport, peer, 3, in + at, i % 2 ? 10 : longest,
+                                        &requests[1][peer][i]));
+        }
+    }
+    for (int i = N_CROSSING - 1; i >= 0; i--) {
+        for (int at = 0; at < size; at++) {
+            const int peer = (at + rank) % size;
+            bool done = false;
+            TRY(transport_wait_for(transport, &requests[rank % 2][peer][i], "test"));
+            while (!done)
+                TRY(transport_test(transport, &requests[1 - rank % 2][peer][i], &done));
+        }
+    }
+    for (int peer = 0; peer < size; peer++) {
+        for (int i = 0; i < N_CROSSING; i++) {
+            const uint8_t *data = in + (size_t)(peer * N_CROSSING + i) * longest;
+            for (size_t at = 0; at < (i % 2 ? 10 : longest); at++) {
+                if (data[at] != byte_of(peer, rank, i))
+                    return FAIL(STATUS_CORRUPT, "message %d of rank %d differs", i, peer);
+            }
+        }
+    }
+    mem_free(out);
+    mem_free(in);
+    return STATUS_OK;
+}
+
+static void test_requests_cross_each_other(void)
+{
+    size_t longest = 700001; /* more than a ring */
+
+    run(1, crossing_body, &longest);
+    run(3, crossing_body, &longest);
+    run_on(3, 3, crossing_body, &longest);
+    run_on(2, 5, crossing_body, &longest);
+}
+
+/* A receive that is begun while its message is arriving gets what came and then the rest. */
+static enum status late_body(struct transport *transport, void *arg)
+{
+    const size_t bytes = 1 << 20;
+    struct transport_request request;
+    bool done = false;
+    uint8_t *data;
+    char byte = 0;
+
+    (void)arg;
+    TRY(mem_alloc(bytes, 1, &data));
+    if (transport_rank(transport) == 0) {
+        memset(data, 9, bytes);
+        TRY(transport_start_send(transport, 1, 1, data, bytes, &request));
+        TRY(transport_receive(transport, 1, 2, &byte, 1));
+        TRY(transport_wait_for(transport, &request, "test"));
+    } else {
+        /* Nothing is sent with tag 7: this takes in the first bytes of the message. */
+        TRY(transport_start_receive(transport, 0, 7, &byte, 1, &request));
+        TRY(transport_test(transport, &request, &done));
+        transport_cancel(transport, &request);
+        TRY(transport_send(transport, 0, 2, &byte, 1));
+        TRY(transport_receive(transport, 0, 1, data, bytes));
+        for (size_t i = 0; i < bytes; i++) {
+            if (data[i] != 9)
+                return FAIL(STATUS_CORRUPT, "byte %zu is %d", i, data[i]);
+        }
+    }
+    mem_free(data);
+    return STATUS_OK;
+}
+
+static void test_receive_takes_over_a_message_that_is_arriving(void)
+{
+    run(2, late_body, NULL);
+    run_on(2, 2, late_body, NULL);
+}
+
+static enum status never_begun_body(struct transport *transport, void *arg)
+{
+    struct transport_request request = { 0 };
+    bool done = false;
+
+    (void)arg;
+    TRY(transport_test(transport, &request, &done));
+    TRY(transport_wait_for(transport, &request, "test"));
+    transport_cancel(transport, &request);
+    return done ? STATUS_OK : FAIL(STATUS_CORRUPT, "not done");
+}
+
+static void test_request_that_was_never_begun_is_done(void)
+{
+    run(1, never_begun_body, NULL);
+}
+
 /* Shared memory ---------------------------------------------------------------------------- */
 
 static enum status share_body(struct transport *transport, void *arg)
@@ -275,6 +435,43 @@ static void test_shared_block_is_the_same_for_all(void)
 
     for (int size = 1; size <= 5; size++)
         run(size, share_body, addresses);
+}
+
+/* Five ranks on two nodes: 0 and 1, 2 to 4. */
+static enum status nodes_body(struct transport *transport, void *arg)
+{
+    const int rank = transport_rank(transport), node = rank < 2 ? 0 : 1;
+    const int first = node * 2, size = 2 + node;
+    struct transport_counter *counter;
+    void *memory;
+
+    (void)arg;
+    if (transport_size(transport) != 5 || transport_nodes(transport) != 2 ||
+        transport_node_of(transport, rank) != node || transport_node_of(transport, 1) != 0 ||
+        transport_node_of(transport, 4) != 1 ||
+        transport_node_first(transport, node) != first ||
+        transport_node_size(transport, node) != size || transport_shares_memory(transport))
+        return FAIL(STATUS_CORRUPT, "rank %d is at another place", rank);
+    TRY(transport_share(transport, sizeof(*counter) + (size_t)node, &memory));
+    counter = memory;
+    transport_raise(counter, 1);
+    TRY(transport_wait(transport, counter, (uint32_t)size, "test"));
+    for (int peer = 0; peer < 5; peer++) /* nobody raises it any more */
+        TRY(transport_send(transport, peer, 1, &rank, sizeof(rank)));
+    for (int peer = 0; peer < 5; peer++) {
+        int theirs;
+        TRY(transport_receive(transport, peer, 1, &theirs, sizeof(theirs)));
+        if (theirs != peer)
+            return FAIL(STATUS_CORRUPT, "rank %d says that it is %d", peer, theirs);
+    }
+    return atomic_load(&counter->value) == (uint32_t)size
+               ? STATUS_OK
+               : FAIL(STATUS_CORRUPT, "the nodes share memory");
+}
+
+static void test_nodes_share_memory_within(void)
+{
+    run_on(2, 5, nodes_body, NULL);
 }
 
 static enum status share_differently_body(struct transport *transport, void *arg)
@@ -365,24 +562,104 @@ static void test_abort_wakes_all(void)
     CHECK(clock_ns() - start < 2000000000);
 }
 
+static void test_a_wait_gives_up_in_its_time(void)
+{
+    static struct transport_counter counter;
+    struct transport *ends[1];
+    bool reached;
+
+    CHECK_OK(transport_inproc_create(1, ends));
+    const int64_t start = clock_ns();
+    CHECK_OK(transport_wait_within(ends[0], &counter, 1, 60000000, "test", &reached));
+    CHECK(!reached);
+    CHECK(clock_ns() - start >= 60000000);
+    CHECK(clock_ns() - start < 2000000000);
+    transport_raise(&counter, 1);
+    CHECK_OK(transport_wait_within(ends[0], &counter, 1, 1, "test", &reached));
+    CHECK(reached);
+    transport_inproc_destroy(ends, 1);
+}
+
+/* The same on two nodes; ranks 1 to 4 wait for what another node has, rank 5 within its own. */
+static enum status abort_nodes_body(struct transport *transport, void *arg)
+{
+    const int rank = transport_rank(transport);
+    const size_t bytes = 1 << 20;
+    struct transport_request request;
+    struct transport_counter *counter;
+    bool done = false;
+    void *memory;
+    char *data;
+    enum status status;
+
+    (void)arg;
+    TRY(transport_share(transport, sizeof(*counter), &memory));
+    counter = memory;
+    if (rank == 0) {
+        clock_sleep_ms(20);
+        transport_abort(transport, "rank 0 gave up");
+        return transport_check(transport);
+    }
+    TRY(mem_alloc(bytes, 1, &data));
+    if (rank == 1) {
+        status = transport_receive(transport, 5, 5, data, bytes);
+    } else if (rank == 2) { /* leaves requests in both directions */
+        TRY(transport_send(transport, 4, 5, data, bytes));
+        TRY(transport_start_send(transport, 4, 5, data, bytes, &request));
+        status = transport_receive(transport, 5, 5, data + 1, 10);
+        transport_cancel(transport, &request);
+    } else if (rank == 3) {
+        TRY(transport_start_send(transport, 0, 5, data, bytes, &request));
+        status = transport_wait_for(transport, &request, "test");
+    } else if (rank == 4) {
+        TRY(transport_start_receive(transport, 0, 5, data, bytes, &request));
+        do
+            status = transport_test(transport, &request, &done);
+        while (status == STATUS_OK && !done);
+    } else {
+        status = transport_wait(transport, counter, 1, "test");
+    }
+    mem_free(data);
+    return status;
+}
+
+static void test_abort_reaches_all_nodes(void)
+{
+    struct rank ranks[6];
+    const int64_t start = clock_ns();
+
+    run_each_on(2, 6, abort_nodes_body, NULL, ranks);
+    for (int i = 0; i < 6; i++) {
+        CHECK_INT(STATUS_PEER_LOST, ranks[i].status);
+        CHECK_TEXT("rank 0 gave up", ranks[i].text);
+    }
+    CHECK(clock_ns() - start < 2000000000);
+}
+
 static void test_size_is_checked(void)
 {
     struct transport *ends[1];
 
     CHECK_STATUS(STATUS_USAGE, transport_inproc_create(0, ends));
     CHECK_STATUS(STATUS_USAGE, transport_inproc_create(100000, ends));
+    CHECK_STATUS(STATUS_USAGE, transport_inproc_create_nodes(1, 0, ends));
+    CHECK_STATUS(STATUS_USAGE, transport_inproc_create_nodes(1, 2, ends));
 }
 
 static void test_refused_memory_leaks_nothing(void)
 {
     struct transport *ends[3];
 
-    for (uint64_t nth = 1; nth <= 9; nth++) {
+    const uint64_t before = mem_count();
+    CHECK_OK(transport_inproc_create_nodes(3, 2, ends));
+    const uint64_t n_made = mem_count() - before;
+    transport_inproc_destroy(ends, 3);
+    for (uint64_t nth = 1; nth <= n_made; nth++) {
         mem_fail_at(nth);
-        CHECK_STATUS(STATUS_NO_MEMORY, transport_inproc_create(3, ends));
+        CHECK_STATUS(STATUS_NO_MEMORY, transport_inproc_create_nodes(3, 2, ends));
     }
     mem_fail_at(0);
-    CHECK_OK(transport_inproc_create(3, ends));
+    CHECK_OK(transport_inproc_create_nodes(3, 2, ends));
     transport_inproc_destroy(ends, 3);
 }
 
@@ -391,9 +668,17 @@ const struct test tests[] = {
     { .name = "both send more than a ring at once",
       .run = test_both_send_more_than_a_ring_at_once },
     { .name = "another length is a mismatch", .run = test_another_length_is_a_mismatch },
+    { .name = "another length is a mismatch over a link",
+      .run = test_another_length_is_a_mismatch_over_a_link },
     { .name = "unknown peer is refused", .run = test_unknown_peer_is_refused },
     { .name = "two threads of a rank use two tags",
       .run = test_two_threads_of_a_rank_use_two_tags },
+    { .name = "requests cross each other", .run = test_requests_cross_each_other },
+    { .name = "receive takes over a message that is arriving",
+      .run = test_receive_takes_over_a_message_that_is_arriving },
+    { .name = "request that was never begun is done",
+      .run = test_request_that_was_never_begun_is_done },
+    { .name = "nodes share memory within", .run = test_nodes_share_memory_within },
     { .name = "shared block is the same for all",
       .run = test_shared_block_is_the_same_for_all },
     { .name = "sharing different sizes is a mismatch",
@@ -401,6 +686,8 @@ const struct test tests[] = {
     { .name = "sharing too much is refused", .run = test_sharing_too_much_is_refused },
     { .name = "counter wraps around", .run = test_counter_wraps_around },
     { .name = "abort wakes all", .run = test_abort_wakes_all },
+    { .name = "a wait gives up in its time", .run = test_a_wait_gives_up_in_its_time },
+    { .name = "abort reaches all nodes", .run = test_abort_reaches_all_nodes },
     { .name = "size is checked", .run = test_size_is_checked },
     { .name = "refused memory leaks nothing", .run = test_refused_memory_leaks_nothing },
     { 0 },
