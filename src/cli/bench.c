@@ -69,6 +69,10 @@ static const char *const allowed[] = {
     "trace",
     "trace-steps",
     "stall-timeout",
+    "accumulate",
+    "balance",
+    "trust",
+    "adapt-all",
     "out",
     NULL,
 };

@@ -105,7 +105,7 @@ const struct setting settings_table[] = {
 
     { "optimizer", 0, "NAME", "sgd, adam, adamw, lars or lamb; default: the model's usual",
       "Optimizer", SETTING_TEXT, FIELD(optimizer), 0, 0 },
-    { "lr", 0, "RATE", "learning rate; sgd 0.05, adam, adamw 0.001, lars 10, lamb 0.002",
+    { "lr", 0, "RATE", "learning rate; sgd 0.05, adam, adamw 0.001, lars 2, lamb 0.005",
       "Optimizer", SETTING_NUMBER, FIELD(lr), 0, 1e6 },
     { "momentum", 0, "M", "sgd, lars: 0.9", "Optimizer", SETTING_NUMBER, FIELD(momentum), 0,
       1 },
