@@ -64,6 +64,10 @@ static const char *const allowed[] = {
     "vocab",
     "length",
     "dense",
+    "trace",
+    "trace-steps",
+    "stall-timeout",
+    "out",
     NULL,
 };
 
@@ -93,11 +97,13 @@ static void print_train(const struct job *job, const struct bench_result *r)
                "\"isa\": \"%s\", \"samples_per_s\": %.2f, \"step_ms\": %.5f, \"step_ms_p10\": "
                "%.5f, "
                "\"step_ms_p90\": %.5f, \"gflop_per_s\": %.2f, \"comm_share\": %.4f, "
-               "\"wait_share\": %.4f, \"peak_bytes\": %lld}\n",
+               "\"wait_share\": %.4f, \"hidden_share\": %.4f, \"bytes_per_step\": %.0f, "
+               "\"peak_bytes\": %lld}\n",
                s->model, (long long)s->batch, (long long)s->ranks, (long long)s->threads,
                (long long)s->shards, s->strategy, s->device, kernel_isa(), r->samples_per_s,
                r->step_ms, r->step_ms_p10, r->step_ms_p90, r->flops / r->step_ms * 1e-6,
-               r->comm_share, r->wait_share, (long long)r->peak_bytes);
+               r->comm_share, r->wait_share, isnan(r->hidden_share) ? 0 : r->hidden_share,
+               r->bytes_per_step, (long long)r->peak_bytes);
         return;
     }
     printf("%s batch %lld, %s, %lld x %lld threads, %lld shards, %s:\n", s->model,
@@ -107,8 +113,15 @@ static void print_train(const struct job *job, const struct bench_result *r)
            cli_human(r->samples_per_s, rate), r->step_ms, r->step_ms_p10, r->step_ms_p90,
            cli_human(r->flops / r->step_ms * 1e3, flops),
            cli_human((double)r->peak_bytes, bytes));
-    printf("  sums and updates %.1f%%, waiting %.1f%%\n", 100 * r->comm_share,
+    printf("  sums and updates %.1f%%, waiting %.1f%%", 100 * r->comm_share,
            100 * r->wait_share);
+    if (s->ranks > 1)
+        printf(", %sB a step and rank (%.2f of an all_reduce's), %.0f%% of sums hidden",
+               cli_human(r->bytes_per_step, bytes), r->bytes_per_step / r->bytes_optimum,
+               isnan(r->hidden_share) ? 0 : 100 * r->hidden_share);
+    printf("\n");
+    if (s->trace)
+        printf("  trace in %s/trace.json\n", *s->out ? s->out : ".");
 }
 
 /* elsewhere: the arguments, if the ranks are to be started by mpirun; else NULL. */

@@ -64,13 +64,19 @@ static enum status outcome(const struct rank *ranks, int size)
 enum status comm_testing_threads(int size, const char *algorithm, comm_testing_body *body,
                                  void *arg)
 {
+    return comm_testing_nodes(size, 1, algorithm, body, arg);
+}
+
+enum status comm_testing_nodes(int size, int nodes, const char *algorithm,
+                               comm_testing_body *body, void *arg)
+{
     const struct job job = { algorithm, body, arg };
     struct transport *ends[MOST_RANKS];
     struct rank *ranks;
 
     BUG_ON(size > MOST_RANKS);
     TRY(mem_alloc((size_t)size, sizeof(*ranks), &ranks));
-    enum status status = transport_inproc_create(size, ends);
+    enum status status = transport_inproc_create_nodes(size, nodes, ends);
     if (status != STATUS_OK) {
         mem_free(ranks);
         return status;

@@ -112,6 +112,24 @@ enum status exec_init_params(struct exec *exec)
         }
         mem_free(plain);
     }
+    return exec_publish(exec);
+}
+
+enum status exec_publish(struct exec *exec)
+{
+    TRY(exec_settle(exec));
+    if (exec->nodes == 1)
+        return STATUS_OK;
+    TRY(wire_publish(exec));
+    return exec_settle(exec);
+}
+
+enum status exec_collect(struct exec *exec)
+{
+    TRY(exec_settle(exec));
+    if (exec->nodes == 1)
+        return STATUS_OK;
+    TRY(wire_collect(exec));
     return exec_settle(exec);
 }
 
@@ -120,14 +138,15 @@ enum status exec_settle(struct exec *exec)
     struct lane *lane = &exec->lanes[0];
 
     for (int b = 0; b < exec->buckets.count; b++)
-        TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * (uint32_t)exec->all_lanes,
+        TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * exec->done_each[b],
                       "all_gather of parameters"));
     columns_return(exec);
     exec_meet(exec, "settle");
     exec->settles++;
-    transport_raise(exec->settled, 1);
-    return exec_wait(exec, lane, exec->settled, exec->settles * (uint32_t)exec->ranks,
-                     "barrier");
+    lane_raise(lane, exec->settled, 1);
+    const int ranks = transport_node_size(exec->transport, exec->node);
+    TRY(exec_wait(exec, lane, exec->settled, exec->settles * (uint32_t)ranks, "barrier"));
+    return exec->nodes > 1 ? wire_barrier(exec) : STATUS_OK;
 }
 
 enum status exec_hash(const struct exec *exec, char out[65])

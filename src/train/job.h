@@ -8,6 +8,7 @@
 #include "data/text.h"
 #include "kernel/kernel.h"
 #include "pass/strategy.h"
+#include "train/balance.h"
 #include "train/train.h"
 
 struct job {
@@ -25,6 +26,7 @@ struct job {
     struct augment augment;
     int64_t steps_per_epoch, total_steps;
     struct graph *graph, *eval_graph;
+    struct balance balance;
     double began; /* clock_seconds at creation */
 };
 

@@ -108,6 +108,11 @@ bool transport_reached(const struct transport_counter *counter, uint32_t target)
 MUST_CHECK enum status transport_wait(struct transport *transport,
                                       struct transport_counter *counter, uint32_t target,
                                       const char *what);
+/* The same, but gives up when so many nanoseconds were waited; time in which the whole job was
+ * stopped does not count. */
+MUST_CHECK enum status transport_wait_within(struct transport *transport,
+                                             struct transport_counter *counter, uint32_t target,
+                                             int64_t ns, const char *what, bool *out_reached);
 /* The same for a counter that only `rank` raises: fails also if that rank's body has returned.
  */
 MUST_CHECK enum status transport_wait_rank(struct transport *transport,

@@ -562,6 +562,24 @@ static void test_abort_wakes_all(void)
     CHECK(clock_ns() - start < 2000000000);
 }
 
+static void test_a_wait_gives_up_in_its_time(void)
+{
+    static struct transport_counter counter;
+    struct transport *ends[1];
+    bool reached;
+
+    CHECK_OK(transport_inproc_create(1, ends));
+    const int64_t start = clock_ns();
+    CHECK_OK(transport_wait_within(ends[0], &counter, 1, 60000000, "test", &reached));
+    CHECK(!reached);
+    CHECK(clock_ns() - start >= 60000000);
+    CHECK(clock_ns() - start < 2000000000);
+    transport_raise(&counter, 1);
+    CHECK_OK(transport_wait_within(ends[0], &counter, 1, 1, "test", &reached));
+    CHECK(reached);
+    transport_inproc_destroy(ends, 1);
+}
+
 /* The same on two nodes; ranks 1 to 4 wait for what another node has, rank 5 within its own. */
 static enum status abort_nodes_body(struct transport *transport, void *arg)
 {
@@ -668,6 +686,7 @@ const struct test tests[] = {
     { .name = "sharing too much is refused", .run = test_sharing_too_much_is_refused },
     { .name = "counter wraps around", .run = test_counter_wraps_around },
     { .name = "abort wakes all", .run = test_abort_wakes_all },
+    { .name = "a wait gives up in its time", .run = test_a_wait_gives_up_in_its_time },
     { .name = "abort reaches all nodes", .run = test_abort_reaches_all_nodes },
     { .name = "size is checked", .run = test_size_is_checked },
     { .name = "refused memory leaks nothing", .run = test_refused_memory_leaks_nothing },
