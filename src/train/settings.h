@@ -29,8 +29,6 @@ struct settings {
     int64_t batch, epochs, steps; /* steps 0: epochs decide */
     char hosts[SETTINGS_TEXT]; /* machines to run on: a list, a file, "slurm"; "": this one */
     char launch_agent[SETTINGS_TEXT], mpirun[SETTINGS_TEXT]; /* programs; "": ssh, mpirun */
-    int64_t ranks, threads, shards;                          /* 0 picks */
-    int64_t batch, epochs, steps;                            /* steps 0: epochs decide */
     int64_t limit;                    /* samples used of each split; 0 is all */
     char tokenizer[SETTINGS_TEXT];    /* of text; "" is the data set's usual */
     int64_t min_count, vocab, length; /* of text; 0 picks */
