@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# faults.sh - a rank that mpirun started is killed or stopped at any moment: the others say which, and end.
+# faults.sh - a rank that mpirun started is killed or stopped at any moment: the others know which, and end.
 #
 # TUTTI_FAULTS is how often (4); TUTTI_FAULTS_SEED repeats a sequence.
 . "$(dirname "$0")/lib.sh"
@@ -40,26 +40,33 @@ host_flags() { # HOSTS
     esac
 }
 
-# ended NAME RANKS VICTIM LIMIT_MS: every other rank said soon which one it was and failed; nothing is left
+# ended NAME RANKS VICTIM LIMIT_MS: which rank it was is said in time, by one or more of the others and by none wrongly;
+# all of them fail soon after, and nothing is left
 ended() {
-    local name=$1 ranks=$2 victim=$3 limit=$4 rank code at
+    local name=$1 ranks=$2 victim=$3 limit=$4 rank code at said=0
     wait $pid
     code=$?
     [ $code != 0 ] || complain "$name: mpirun exits with 0"
     for rank in $(seq 0 $((ranks - 1))); do
         [ "$rank" != "$victim" ] || continue
-        code="" at=""
-        read -r code at <"$name.notes/end.$rank"
-        if [ -z "$code" ]; then
-            complain "$name: rank $rank did not end by itself: $(cat "$name.notes/err.$rank")"
+        if [ -s "$name.notes/err.$rank" ]; then
+            said=$((said + 1))
+            at=$(stat -c %.6Y "$name.notes/err.$rank")
+            at=$(((${at/./} - done_at) / 1000))
+            [ $at -lt "$limit" ] || complain "$name: rank $rank said it after $at ms"
+            grep -q "^tutti: .*rank $victim\b" "$name.notes/err.$rank" ||
+                complain "$name: rank $rank does not name rank $victim: $(cat "$name.notes/err.$rank")"
+        fi
+        if ! [ -e "$name.notes/end.$rank" ]; then
+            complain "$name: rank $rank did not end by itself"
             continue
         fi
-        [ "$code" = 1 ] || complain "$name: rank $rank exits with $code: $(cat "$name.notes/err.$rank")"
+        read -r code at <"$name.notes/end.$rank"
         at=$(((at - done_at) / 1000))
-        [ $at -lt "$limit" ] || complain "$name: rank $rank took $at ms"
-        grep -q "^tutti: .*rank $victim\b" "$name.notes/err.$rank" ||
-            complain "$name: rank $rank does not name rank $victim: $(cat "$name.notes/err.$rank")"
-    done 2>/dev/null
+        [ "$code" = 1 ] || complain "$name: rank $rank exits with $code"
+        [ $at -lt $((limit + 1500)) ] || complain "$name: rank $rank ended after $at ms"
+    done
+    [ $said -gt 0 ] || complain "$name: no rank says what happened: $(cat "$name.out")"
     nothing_left "$name"
 }
 
