@@ -270,22 +270,33 @@ class TextCNN(nn.Module):
 
 
 class Seq2Seq(nn.Module):
-    """Two LSTMs of two layers: the first reads a sentence, the second begins with its states and, given
-    the translation so far, says the next word."""
+    """Two LSTMs or GRUs of two layers: the first reads a sentence, the second begins with its states and,
+    given the translation so far, says the next word. With `padded`, a source is over where its ids are
+    below 0; without, there are none such."""
 
-    def __init__(self, source=8000, target=6000, width=256, hidden=512, layers=2, dropout=0.5):
+    def __init__(self, source=8000, target=6000, width=256, hidden=512, layers=2, dropout=0.5,
+                 cell=nn.LSTM, padded=False):
         super().__init__()
+        self.padded = padded
         self.encoder_embedding = nn.Embedding(source, width)
         self.decoder_embedding = nn.Embedding(target, width)
         options = dict(num_layers=layers, dropout=dropout, batch_first=True)
-        self.encoder = nn.LSTM(width, hidden, **options)
-        self.decoder = nn.LSTM(width, hidden, **options)
+        self.encoder = cell(width, hidden, **options)
+        self.decoder = cell(width, hidden, **options)
         self.fc = nn.Linear(hidden, target)
         self.dropout = nn.Dropout(dropout)
 
+    def read(self, source):
+        if not self.padded:
+            return self.dropout(self.encoder_embedding(source))
+        words = self.dropout(self.encoder_embedding(source.clamp(min=0)))
+        return nn.utils.rnn.pack_padded_sequence(words, (source >= 0).sum(1), batch_first=True,
+                                                 enforce_sorted=False)
+
     def forward(self, source, target):
-        _, state = self.encoder(self.dropout(self.encoder_embedding(source)))
-        words, _ = self.decoder(self.dropout(self.decoder_embedding(target)), state)
+        _, state = self.encoder(self.read(source))
+        known = target.clamp(min=0) if self.padded else target
+        words, _ = self.decoder(self.dropout(self.decoder_embedding(known)), state)
         return self.fc(words)
 
 

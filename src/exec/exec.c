@@ -275,7 +275,8 @@ static void lay_out(struct exec *exec, struct carver *carver)
         int64_t first, count;
 
         lane_row(exec, number, &first, &count);
-        const int buffers = tree_buffers(exec->config.shards, first, count);
+        const int buffers =
+            exec->buckets.pass ? 0 : tree_buffers(exec->config.shards, first, count);
         float *gradients = carve(carver, (size_t)buffers * exec->vector, sizeof(float));
         if (!carver->base)
             continue;
@@ -340,6 +341,8 @@ static enum status make_lanes(struct exec *exec)
             pool_run(lane->pool, flush_denormals, NULL);
         }
     }
+    /* One shard alone, and the norm of all gradients need not be known: decision 0019. */
+    exec->buckets.pass = exec->config.shards == 1 && !norms_are_used(exec);
     return exec->n_lanes > 1 ? pool_create(exec->n_lanes, &exec->lanes_pool) : STATUS_OK;
 }
 

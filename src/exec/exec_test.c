@@ -15,6 +15,7 @@
 #include "comm/comm_testing.h"
 #include "data/data_testing.h"
 #include "data/dataset.h"
+#include "exec/state.h"
 #include "graph/build.h"
 #include "model/model.h"
 #include "pass/strategy.h"
@@ -228,6 +229,21 @@ static void hash_state(const struct exec *exec, char out[65])
     sha256_end_hex(&hash, out);
 }
 
+/* What lies between parameters stays zero. */
+static enum status check_gaps(const struct exec *exec)
+{
+    for (int p = 0; p < exec->n_params; p++) {
+        const struct value *param = exec->params[p];
+        const int64_t begin = exec->buckets.begin[plan_bucket_of(param->flat)] + param->offset;
+        for (int64_t i = shape_count(&param->shape); i % 16 != 0; i++) {
+            if (exec->param[begin + i] != 0)
+                return FAIL(STATUS_MISMATCH, "%g lies behind %s",
+                            (double)exec->param[begin + i], param->name);
+        }
+    }
+    return STATUS_OK;
+}
+
 static enum status train(const struct job *job, struct exec *exec, struct comm *comm,
                          struct outcome *out)
 {
@@ -239,6 +255,8 @@ static enum status train(const struct job *job, struct exec *exec, struct comm *
         status = make_batch(job->setup, exec, s, &batches[s]);
     if (status == STATUS_OK)
         status = run_steps(job, exec, comm, batches, out);
+    if (status == STATUS_OK)
+        status = check_gaps(exec);
     for (int s = 0; s < STEPS_MAX; s++)
         free_batch(batches[s]);
     TRY(status);
@@ -489,6 +507,25 @@ static void test_threads_share_ops_where_shards_are_few(void)
     CHECK_INT(1, ranks.lanes);
     check_same(&setup, &one_lane, &lanes);
     check_same(&setup, &one_lane, &ranks);
+}
+
+/* A norm that is never reached changes nothing, but gradients stay until all are known. */
+static void test_gradients_that_pass_give_the_bits_of_those_that_stay(void)
+{
+    static const char *const models[] = { "mlp", "cnn", "normed" };
+
+    for (int m = 0; m < 3; m++) {
+        struct setup setup = usual;
+        setup.model = models[m];
+        setup.optimizer = m == 1 ? "adam" : "sgd";
+        setup.shards = 1;
+        const struct outcome passing = run_on(&setup, 1, 1, NULL);
+        const struct outcome shared = run_on(&setup, 1, 2, NULL);
+        check_same(&setup, &passing, &shared);
+        setup.max_norm = 1e30F;
+        const struct outcome staying = run_on(&setup, 1, 1, NULL);
+        check_same(&setup, &passing, &staying);
+    }
 }
 
 /* fc1.bias begins with 3, fc1.weight around -2. */
@@ -1024,6 +1061,8 @@ const struct test tests[] = {
       .run = test_rows_of_shards_that_do_not_fit_are_refused },
     { .name = "threads share ops where shards are few",
       .run = test_threads_share_ops_where_shards_are_few },
+    { .name = "gradients that pass give the bits of those that stay",
+      .run = test_gradients_that_pass_give_the_bits_of_those_that_stay },
     { .name = "parameters begin around their initial value",
       .run = test_parameters_begin_around_their_initial_value },
     { .name = "training learns", .run = test_training_learns },

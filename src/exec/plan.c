@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* plan.c - compiles the shard part of a graph for a shard of given extents.
  *
- * Buffers are placed in running order: at each instruction the outputs and the scratch take the
- * lowest gap between the buffers alive at that moment; a buffer dies after its last reader. Views
- * share their source's buffer; an elementwise op writes over an input that dies with it.
+ * At each instruction the outputs and the scratch take a block of the arena, which dies after its last
+ * reader; place.c says where blocks lie when all lives are known. Views share their source's block; an
+ * elementwise op writes over an input that dies with it. Where gradients pass (plan_buckets.pass), a
+ * bucket of them is such a block, too.
  */
 #include "exec/plan.h"
 
@@ -11,9 +12,11 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "exec/place.h"
 #include "graph/op.h"
 
-enum { ALIGN = 64 };
+/* While a plan is made, an offset in the arena is a block's number and an offset in that block. */
+enum { ALIGN = 64, BLOCK_SHIFT = 40 };
 
 /* Where a value lies, while the plan is made. */
 struct place {
@@ -22,11 +25,6 @@ struct place {
     int root;     /* value whose buffer this one is (itself, unless a view) */
     int last_use; /* instruction number; of the root */
     size_t bytes;
-};
-
-struct block { /* a piece of the arena that is taken now */
-    size_t begin, end;
-    int until; /* last instruction that needs it */
 };
 
 struct maker {
@@ -38,10 +36,12 @@ struct maker {
     const struct plan_given *given;
     int n_given;
     struct shape *shapes;
-    struct place *places; /* by value id */
-    struct block *blocks;
+    struct place *places;       /* by value id */
+    struct place_block *blocks; /* of the arena */
     int n_blocks;
-    size_t arena_bytes;
+    int updated[GRAPH_NODE_IN];    /* of a bucket: the instruction after which it is updated */
+    bool has_place[GRAPH_NODE_IN]; /* of a bucket whose gradients lie in the arena: already */
+    size_t gradients[GRAPH_NODE_IN]; /* then where */
 };
 
 int plan_bucket_of(const struct value *flat)
@@ -73,29 +73,26 @@ static bool is_instruction(const struct maker *maker, const struct node *node)
     return true;
 }
 
-/* Takes the lowest gap of `bytes` for instructions [now, until]. */
+/* A block of the arena for instructions [now, until]. */
 static size_t take(struct maker *maker, size_t bytes, int now, int until)
 {
-    size_t at = 0;
-    int i, kept = 0;
+    maker->blocks[maker->n_blocks] = (struct place_block){
+        .bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN, .first = now, .last = until
+    };
+    return (size_t)maker->n_blocks++ << BLOCK_SHIFT;
+}
 
-    for (i = 0; i < maker->n_blocks; i++) { /* let go of what nobody needs any more */
-        if (maker->blocks[i].until >= now)
-            maker->blocks[kept++] = maker->blocks[i];
-    }
-    maker->n_blocks = kept;
-    bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    for (i = 0; i < maker->n_blocks && maker->blocks[i].begin < at + bytes; i++) {
-        if (maker->blocks[i].end > at)
-            at = maker->blocks[i].end;
-    }
-    memmove(&maker->blocks[i + 1], &maker->blocks[i],
-            (size_t)(maker->n_blocks - i) * sizeof *maker->blocks);
-    maker->blocks[i] = (struct block){ at, at + bytes, until };
-    maker->n_blocks++;
-    if (at + bytes > maker->arena_bytes)
-        maker->arena_bytes = at + bytes;
-    return at;
+/* Blocks have their places now: from a block's number to an address. */
+static void settle(const struct maker *maker, size_t *offset)
+{
+    *offset =
+        maker->blocks[*offset >> BLOCK_SHIFT].at + (*offset & (((size_t)1 << BLOCK_SHIFT) - 1));
+}
+
+static void settle_operand(const struct maker *maker, struct operand *operand)
+{
+    if (operand->base == BASE_ARENA)
+        settle(maker, &operand->offset);
 }
 
 /* What shards give each other lies where all see it. */
@@ -241,6 +238,66 @@ static int overwritten(const struct node *node)
     return extended > 0 && node->n_in > extended ? extended : -1;
 }
 
+/* Buckets (bits) whose parameters the node reads, or whose gradients or factors of them it writes. */
+static uint64_t buckets_touched(const struct node *node, const struct plan_factors *factors)
+{
+    uint64_t touched = 0;
+
+    for (int i = 0; i < node->n_in; i++) {
+        if (node->in[i]->kind == VALUE_PARAM && node->in[i]->flat)
+            touched |= UINT64_C(1) << plan_bucket_of(node->in[i]->flat);
+    }
+    for (int i = 0; i < node->n_out; i++) {
+        if (node->out[i]->flat)
+            touched |= UINT64_C(1) << plan_bucket_of(node->out[i]->flat);
+        for (int f = 0; f < factors->count; f++) {
+            if (factors->item[f].value == node->out[i])
+                touched |= factors->item[f].buckets;
+        }
+    }
+    return touched;
+}
+
+/* Buckets are updated in their order, each after the last instruction that touches it. */
+static void find_updates(struct maker *maker)
+{
+    int number = 0;
+
+    for (int n = 0; n < graph_node_count(maker->graph); n++) {
+        const struct node *node = graph_node(maker->graph, n);
+        if (!is_instruction(maker, node))
+            continue;
+        for (uint64_t left = buckets_touched(node, maker->factors); left; left &= left - 1)
+            maker->updated[__builtin_ctzll(left)] = number;
+        number++;
+    }
+    for (int b = 1; b < maker->buckets->count; b++) {
+        if (maker->updated[b] < maker->updated[b - 1])
+            maker->updated[b] = maker->updated[b - 1];
+    }
+}
+
+/* Turns a place in the flat vector of gradients into one in the arena, where its bucket is from now
+ * to its update. */
+static void pass_bucket(struct maker *maker, struct operand *operand, int number)
+{
+    const struct plan_buckets *buckets = maker->buckets;
+    const size_t element = operand->offset / sizeof(float);
+    int b = 0;
+
+    if (operand->base != BASE_GRAD || !buckets->pass)
+        return;
+    while ((size_t)buckets->begin[b + 1] <= element)
+        b++;
+    const size_t begin = (size_t)buckets->begin[b] * sizeof(float);
+    if (!maker->has_place[b]) {
+        const size_t bytes = (size_t)buckets->begin[b + 1] * sizeof(float) - begin;
+        maker->has_place[b] = true;
+        maker->gradients[b] = take(maker, bytes, number, maker->updated[b]);
+    }
+    *operand = (struct operand){ BASE_ARENA, maker->gradients[b] + operand->offset - begin };
+}
+
 static void place_outputs(struct maker *maker, const struct node *node, int number)
 {
     const int over = overwritten(node);
@@ -256,10 +313,7 @@ static void place_outputs(struct maker *maker, const struct node *node, int numb
         if (i == node->op->overwrites && over >= 0 && source->operand.base == BASE_ARENA &&
             source->last_use == number && source->bytes == out->bytes) {
             out->operand = source->operand;
-            for (int b = 0; b < maker->n_blocks; b++) {
-                if (maker->blocks[b].begin == out->operand.offset)
-                    maker->blocks[b].until = until;
-            }
+            maker->blocks[out->operand.offset >> BLOCK_SHIFT].last = until;
         } else {
             out->operand.base = BASE_ARENA;
             out->operand.offset = take(maker, out->bytes, number, until);
@@ -292,11 +346,16 @@ static enum status make_instruction(struct maker *maker, const struct node *node
     TRY(kernel_choose(choices, problem, &out->kernel));
     place_outputs(maker, node, number);
     const size_t scratch = out->kernel->scratch_bytes ? out->kernel->scratch_bytes(problem) : 0;
+    out->has_scratch = scratch > 0;
     out->scratch = scratch ? take(maker, scratch, number, number) : 0;
     for (int i = 0; i < node->n_in; i++)
         out->in[i] = maker->places[maker->places[node->in[i]->id].root].operand;
     for (int i = 0; i < node->n_out; i++)
         out->out[i] = maker->places[node->out[i]->id].operand;
+    for (int i = 0; i < node->n_out; i++)
+        pass_bucket(maker, &out->out[i], number);
+    for (int i = 0; i < node->n_in; i++)
+        pass_bucket(maker, &out->in[i], number);
     if (out->kernel->prepare)
         TRY(out->kernel->prepare(problem, &out->state));
     return STATUS_OK;
@@ -368,12 +427,35 @@ static void mark_gathers(struct plan *plan, const struct plan_gathers *gathers)
     }
 }
 
+/* Places all blocks and turns what the plan has of them into addresses. */
+static enum status settle_plan(struct maker *maker, struct plan *plan)
+{
+    TRY(place_blocks(maker->blocks, maker->n_blocks, &plan->arena_bytes));
+    for (int n = 0; n < plan->n_instructions; n++) {
+        struct instruction *made = &plan->instructions[n];
+        for (int i = 0; i < made->problem.n_in; i++)
+            settle_operand(maker, &made->in[i]);
+        for (int i = 0; i < made->problem.n_out; i++)
+            settle_operand(maker, &made->out[i]);
+        if (made->has_scratch)
+            settle(maker, &made->scratch);
+    }
+    for (int b = 0; b < maker->buckets->count; b++) {
+        if (maker->has_place[b])
+            settle(maker, &plan->gradients[b]);
+    }
+    if (plan->output_floats)
+        settle_operand(maker, &plan->output);
+    return STATUS_OK;
+}
+
 static enum status make_plan(struct maker *maker, const struct kernel_choices *choices,
                              struct plan *plan)
 {
     TRY(graph_infer(maker->graph, plan->extents, maker->shapes));
     TRY(place_given(maker));
     find_last_uses(maker);
+    find_updates(maker);
     for (int n = 0; n < graph_node_count(maker->graph); n++) {
         const struct node *node = graph_node(maker->graph, n);
         if (!is_instruction(maker, node))
@@ -394,8 +476,8 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
         plan->output = maker->places[maker->places[output->id].root].operand;
         plan->output_floats = shape_count(shape) / shape->dim[0];
     }
-    plan->arena_bytes = maker->arena_bytes;
-    return STATUS_OK;
+    memcpy(plan->gradients, maker->gradients, sizeof plan->gradients);
+    return settle_plan(maker, plan);
 }
 
 /* Makes the plan of a maker that knows its graph and what is given. */
@@ -414,7 +496,8 @@ static enum status create(struct maker *maker, struct extents extents,
     if (status == STATUS_OK)
         status = mem_alloc(n_values + 1, sizeof *maker->places, &maker->places);
     if (status == STATUS_OK)
-        status = mem_alloc(2 * n_nodes + n_values + 2, sizeof *maker->blocks, &maker->blocks);
+        status = mem_alloc(2 * n_nodes + n_values + GRAPH_NODE_IN, sizeof *maker->blocks,
+                           &maker->blocks);
     if (status == STATUS_OK) {
         plan->extents = extents;
         status = make_plan(maker, choices, plan);

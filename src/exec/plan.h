@@ -13,7 +13,7 @@
 enum base {
     BASE_ARENA,
     BASE_PARAM,   /* all buckets' parameters, one after the other */
-    BASE_GRAD,    /* likewise: the gradients of the shard that runs */
+    BASE_GRAD,    /* likewise: the gradients of the shard that runs, unless buckets pass */
     BASE_INPUT,   /* the shard's samples */
     BASE_SECOND,  /* what its decoder sees */
     BASE_TARGET,  /* and labels */
@@ -34,7 +34,8 @@ struct instruction {
     const struct kernel *kernel;
     struct kernel_problem problem;
     struct operand in[KERNEL_IN], out[KERNEL_OUT];
-    size_t scratch;  /* offset in the arena */
+    size_t scratch; /* offset in the arena, if it has any */
+    bool has_scratch;
     void *state;     /* of the kernel, for this call site */
     uint64_t before; /* buckets (bits) that this is the first to read parameters or write
                       * gradients of */
@@ -51,12 +52,16 @@ struct plan {
     struct operand output; /* the graph's, if it has one: whole after an evaluation */
     int64_t output_floats; /* of a sample of it */
     size_t arena_bytes;
+    size_t gradients[GRAPH_NODE_IN]; /* with plan_buckets.pass: of each bucket, in the arena */
 };
 
 /* Where bucket b begins in the flat vectors, in elements; bucket_begin[n_buckets] is the end. */
 struct plan_buckets {
     int count;
     int64_t begin[GRAPH_NODE_IN + 1];
+    /* Nobody but the lane reads its gradients, and it updates by a bucket as soon as that and all before
+     * it are final: they lie in the arena, from the first that is written to the update. */
+    bool pass;
 };
 
 /* Values that other lanes read as factors of a gradient, so that they lie where all can. */

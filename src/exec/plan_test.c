@@ -64,6 +64,20 @@ static int span_of_input(const struct plan *plan, const struct span *spans, int 
     return -1;
 }
 
+/* The last instruction before which a gradient in the arena may not be written over: that after which
+ * its bucket and all before it are announced. */
+static int last_of_gradient(const struct plan *plan, int bucket)
+{
+    const uint64_t buckets = ((UINT64_C(1) << bucket) - 1) * 2 + 1;
+    int last = -1;
+
+    for (int n = 0; n < plan->n_instructions; n++) {
+        if (plan->instructions[n].after & buckets)
+            last = n;
+    }
+    return last;
+}
+
 static int collect_spans(const struct plan *plan, struct span *spans)
 {
     int count = 0;
@@ -83,12 +97,14 @@ static int collect_spans(const struct plan *plan, struct span *spans)
             const struct op *op = made->node->op;
             const bool over = i == op->overwrites && (op->may_overwrite || extended > 0) &&
                               first_input >= 0 && spans[first_input].last == n;
+            const struct value *out = made->node->out[i];
             spans[count++] = (struct span){
-                .value = made->node->out[i],
+                .value = out,
                 .begin = made->out[i].offset,
                 .end = made->out[i].offset + bytes_of(&made->problem.out[i]),
                 .first = n,
-                .last = last_use(plan, made->node->out[i], n),
+                .last = out->flat ? last_of_gradient(plan, plan_bucket_of(out->flat))
+                                  : last_use(plan, out, n),
                 .after = over ? first_input : -1,
             };
         }
@@ -159,6 +175,25 @@ static void check_buckets(const struct plan *plan, int n_buckets)
     }
 }
 
+/* A gradient lies where its bucket does. */
+static void check_gradients(const struct plan *plan, const struct plan_buckets *buckets)
+{
+    for (int n = 0; n < plan->n_instructions; n++) {
+        const struct instruction *i = &plan->instructions[n];
+        for (int k = 0; k < i->node->n_out; k++) {
+            const struct value *out = i->node->out[k];
+            if (!out->flat)
+                continue;
+            const int b = plan_bucket_of(out->flat);
+            const size_t in_bucket = (size_t)out->offset * sizeof(float);
+            CHECK_INT(buckets->pass ? BASE_ARENA : BASE_GRAD, i->out[k].base);
+            CHECK_INT(in_bucket + (buckets->pass ? plan->gradients[b]
+                                                 : (size_t)buckets->begin[b] * sizeof(float)),
+                      i->out[k].offset);
+        }
+    }
+}
+
 static struct graph *training_graph(const struct model *model, int64_t bucket_bytes)
 {
     struct pass_config config = {
@@ -218,15 +253,17 @@ static void test_buffers_needed_at_once_lie_apart(struct rng *rng)
     const int64_t rows = 1 + (int64_t)rng_below(rng, 40);
     struct graph *train = training_graph(model, (int64_t)rng_below(rng, 100000));
     struct graph *eval = evaluation_graph(model);
-    const struct plan_buckets buckets = buckets_of(train);
+    struct plan_buckets buckets = buckets_of(train);
     struct plan *plan;
 
+    buckets.pass = rng_below(rng, 2) == 1;
     CHECK_OK(kernel_choices_load(NULL, &choices));
     CHECK_OK(plan_create(train, train, extents_of(train, rows), &buckets, &no_factors,
                          &no_gathers, choices, &plan));
     CHECK_INT(rows, plan->extents.rows);
     check_plan(plan);
     check_buckets(plan, buckets.count);
+    check_gradients(plan, &buckets);
     plan_destroy(plan);
     CHECK_OK(plan_create(eval, train, extents_of(eval, rows), &buckets, &no_factors,
                          &no_gathers, choices, &plan));

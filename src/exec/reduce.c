@@ -56,6 +56,19 @@ static void fetch_for_update(const struct exec *exec, size_t at, size_t count)
     kernel_fetch_to_write(vectors, 1 + exec->n_states, at, count);
 }
 
+/* Between parameters a bucket has gaps, which stay zero; in an arena they are what was there before. */
+static void clear_gaps(const struct exec *exec, int b, float *gradients)
+{
+    for (int i = 0; i < exec->n_params; i++) {
+        const struct value *param = exec->params[i];
+        if (plan_bucket_of(param->flat) != b)
+            continue;
+        const int64_t count = shape_count(&param->shape);
+        for (int64_t at = count; at % 16 != 0; at++)
+            gradients[param->offset + at] = 0;
+    }
+}
+
 /* Asks for all lanes' gradients of [at, at + count). */
 static void fetch_parts(const struct exec *exec, size_t at, size_t count)
 {
@@ -75,6 +88,7 @@ struct work {
     int threads;                     /* that share them */
     size_t scratch;                  /* bytes of scratch of a thread */
     const struct factored *factored; /* or NULL */
+    const float *passing;            /* the bucket's gradients, if they lie in the arena */
 };
 
 /* The later phases of a stretch whose sum was kept. */
@@ -112,8 +126,9 @@ static void do_stretch(const struct work *work, int64_t number, float *scratch,
         fetch_parts(exec, at + TREE_STRETCH, TREE_STRETCH);
         fetch_for_update(exec, at + TREE_STRETCH, TREE_STRETCH);
     }
-    const float *sum =
-        tree_combine(exec->parts, exec->n_parts, exec->config.shards, at, count, scratch);
+    const float *sum = work->passing ? work->passing + (at - (size_t)work->s.begin)
+                                     : tree_combine(exec->parts, exec->n_parts,
+                                                    exec->config.shards, at, count, scratch);
     if (work->what == SUM_AND_UPDATE)
         update_stretch(exec, work->bucket, sum, at, count, &work->numbers);
     else
@@ -341,6 +356,11 @@ void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
                          .begin = begin,
                          .end = end };
 
+    if (exec->buckets.pass) {
+        float *passing = (float *)(lane->arena + lane->plan->gradients[b]);
+        clear_gaps(exec, b, passing);
+        work.passing = passing;
+    }
     run_work(&work);
 }
 

@@ -8,7 +8,8 @@
  *   losses        two steps' worth (even, odd) of one loss and one count a shard
  *   parameters    one flat vector: bucket 0, bucket 1, ...
  *   state         one such vector a state of the optimizer
- *   gradients     of every lane of every rank: one such vector a partial sum it may hold
+ *   gradients     of every lane of every rank: one such vector a partial sum it may hold; none if there
+ *                 is one shard and no clipping: buckets pass through the lane's arena then (plan.h)
  *   tables        of every gather: what each shard gives to all in the middle of a step (gather.c)
  *   records       of every shard: the factors of gradients that are not summed but made from them, and the
  *                 ids and dy of tables
@@ -119,6 +120,7 @@ struct lane {
     char *arena;
     size_t arena_bytes;
     char *bases[BASE_COUNT];
+    const struct plan *plan;       /* of the shard that runs now or ran last */
     struct plan *plans[PLANS_MAX]; /* for training, one for each extents */
     int n_plans;
     struct plan *eval_plans[PLANS_MAX];

@@ -176,6 +176,7 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
     lane->bases[BASE_TABLE] = exec->tables;
 
     if (samples.rows == 0) {
+        BUG_ON(exec->buckets.pass); /* a step has samples */
         /* The others may still be reading these buffers for the last step. */
         TRY(await_params(lane, all));
         run_empty_shard(lane);
@@ -184,6 +185,7 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
             announce(lane, all);
     } else {
         const struct plan *plan = lane_plan(lane, extents_of(batch, samples.rows), false);
+        lane->plan = plan;
         for (int i = 0; i < plan->n_instructions; i++) {
             const struct instruction *next = &plan->instructions[i];
             if (next->before)

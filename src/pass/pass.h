@@ -33,8 +33,8 @@ struct pass {
     MUST_CHECK enum status (*run)(struct graph *graph, const struct pass_config *config);
 };
 
-extern const struct pass pass_fuse, pass_sync_norm, pass_autodiff, pass_recompute, pass_bucket,
-    pass_split_batch, pass_update, pass_mirror;
+extern const struct pass pass_fuse, pass_sync_norm, pass_autodiff, pass_delay, pass_recompute,
+    pass_bucket, pass_split_batch, pass_update, pass_mirror;
 
 /* Runs `passes` (ended by NULL) in order, verifying after each; stops after the pass named `last`
  * unless that is NULL. */

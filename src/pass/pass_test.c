@@ -361,7 +361,47 @@ static void test_recomputing_meets_nobody_again(void)
     graph_destroy(graph);
 }
 
+static int place_of(const struct graph *graph, const struct node *wanted)
+{
+    int n = 0;
+
+    while (graph_node(graph, n) != wanted)
+        n++;
+    return n;
+}
+
+/* The table's gradient that the loss makes, of a GPT whose table is large or small beside its logits. */
+static int steps_to_the_addition(int64_t vocab)
+{
+    const struct model *model = model_find("gpt");
+    struct model_config model_config = model_defaults(model);
+    const struct pass_config config = config_for(1, 0);
+    struct graph *graph;
+
+    model_config.batch = config.batch;
+    model_config.vocab[0] = vocab;
+    model_config.length[0] = 8;
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("single")->passes, &config, "delay"));
+    const struct node *addition = graph_find_value(graph, "wte.weight")->gradient->maker;
+    CHECK(addition->op == &op_embedding_grad && addition->n_in == 3);
+    const int steps = place_of(graph, addition) - place_of(graph, addition->in[2]->maker);
+    graph_destroy(graph);
+    return steps;
+}
+
+static void test_a_tied_tables_gradient_is_made_late_if_it_is_large(void)
+{
+    const int64_t width = 384, rows = config_for(1, 0).batch / config_for(1, 0).shards * 8;
+
+    CHECK(rows < width); /* logits of a shard are smaller than the table */
+    CHECK_INT(1, steps_to_the_addition(5000));
+    CHECK(steps_to_the_addition(20) > 10); /* but then what goes into the layer counts */
+}
+
 const struct test tests[] = {
+    { .name = "a tied table's gradient is made late if it is large",
+      .run = test_a_tied_tables_gradient_is_made_late_if_it_is_large },
     { .name = "fusion leaves no bias, relu or pool of the cnn",
       .run = test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn },
     { .name = "fusion leaves no sequence of filters in memory",

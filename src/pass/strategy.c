@@ -10,6 +10,7 @@ static const struct pass *const single_passes[] = {
     &pass_fuse,      /* first, so that fused ops are differentiated as one */
     &pass_sync_norm, /* statistics of all shards, if asked: they must be differentiated as such */
     &pass_autodiff,    /* gradients of what is left */
+    &pass_delay,       /* as late as memory gains by it */
     &pass_recompute,   /* what backward need not find, if asked */
     &pass_bucket,      /* they get their places in flat ranges */
     &pass_split_batch, /* one shard's graph, and the sums over shards */
@@ -17,17 +18,22 @@ static const struct pass *const single_passes[] = {
     NULL,
 };
 
-static const struct pass *const mirrored_passes[] = {
-    &pass_fuse,
-    &pass_sync_norm,
-    &pass_autodiff,
-    &pass_recompute,
-    &pass_bucket,
-    &pass_split_batch,
-    &pass_update,
-    &pass_mirror, /* last: it turns a whole step for one device into each rank's */
-    NULL,
-};
+static const struct
+    pass
+        *const
+            mirrored_passes
+                [] = {
+                    &pass_fuse,
+                    &pass_sync_norm,
+                    &pass_autodiff,
+                    &pass_delay,
+                    &pass_recompute,
+                    &pass_bucket,
+                    &pass_split_batch,
+                    &pass_update,
+                    &pass_mirror, /* last: it turns a whole step for one device into each rank's */
+                    NULL,
+                };
 
 static const struct strategy single = {
     .name = "single",

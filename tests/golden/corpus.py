@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""A small labelled text that golden trainings of text use: made of nothing but a seed, so that the test
-and the script that makes the goldens have the same. Not a program.
+"""Small texts that golden trainings of text use: made of nothing but a seed, so that the test and the
+script that makes the goldens have the same. Not a program.
 
 Documents have 3 to 24 words of 200; those of class 1 draw from the second half more often. Classes
-take turns, so that the order of training is that of the file."""
+take turns, so that the order of training is that of the file. Pairs are sentences of 2 to 19 words and
+what another language makes of them: each word has its own there, some are left out, and the order is
+the other way round."""
 import collections
+import os
 
 DOCUMENTS, WORDS, MOST = 320, 200, 24
+PAIRS, PAIR_WORDS, PAIR_MOST = 320, 60, 19
+SPECIALS = 3  # of a vocabulary of pairs: <unk>, <bos>, <eos>
 
 
 def numbers(seed):
@@ -35,15 +40,37 @@ def documents():
     return result
 
 
-def write(path):
-    with open(path, "w") as out:
-        out.writelines(f"{label}\t{' '.join(words)}\n" for label, words in documents())
+def pairs():
+    """(words, words of the other language) of each."""
+    draw = numbers(21)
+    result = []
+    for _ in range(PAIRS):
+        chosen = [min(next(draw) % PAIR_WORDS, next(draw) % PAIR_WORDS)
+                  for _ in range(2 + next(draw) % (PAIR_MOST - 1))]
+        said = [(7 * n + 3) % PAIR_WORDS for n in reversed(chosen) if next(draw) % 4]
+        result.append(([word(n) for n in chosen], [word(n) for n in said or [0]]))
+    return result
 
 
-def ids(documents):
-    """Documents as lists of numbers, and how many numbers there are: 0 is <unk>, then words by
-    count, those of equal count by their bytes."""
-    counts = collections.Counter(w for _, words in documents for w in words)
+def write_documents(folder):
+    os.mkdir(folder)
+    for split in ("train", "test"):
+        with open(f"{folder}/{split}.tsv", "w") as out:
+            out.writelines(f"{label}\t{' '.join(words)}\n" for label, words in documents())
+
+
+def write_pairs(folder):
+    os.mkdir(folder)
+    for split in ("train", "val", "test"):
+        for side, language in enumerate(("de", "en")):
+            with open(f"{folder}/{split}.{language}", "w") as out:
+                out.writelines(" ".join(pair[side]) + "\n" for pair in pairs())
+
+
+def ids(texts, specials=1):
+    """Texts, each a list of words, as lists of numbers, and how many numbers there are: first specials,
+    of which 0 is <unk>, then words by count, those of equal count by their bytes."""
+    counts = collections.Counter(w for words in texts for w in words)
     order = sorted(counts, key=lambda w: (-counts[w], w))
-    number = {w: i + 1 for i, w in enumerate(order)}
-    return [[number[w] for w in words] for _, words in documents], len(order) + 1
+    number = {w: i + specials for i, w in enumerate(order)}
+    return [[number[w] for w in words] for words in texts], len(order) + specials

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Trains models with PyTorch from tutti's initial weights, on tutti's batches, and writes what came
 of it beside this file: losses.json has mlp and cnn, vision.json the vision zoo, text.json classifiers
-of text. README.md says what is in them.
+of text and translation. README.md says what is in them.
 
   make_goldens.py [NAME ...]            writes; NAME is `losses` or a model of the other files
   make_goldens.py --check [NAME ...]    compares with the files instead

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Text classifiers in PyTorch on the documents of corpus.py: losses of 20 steps of SGD with momentum, with
-dense updates and with such that leave rows of the embedding alone which do not occur, and the gradients of
-the first step. README.md says what is in text.json. Not a program; make_goldens.py uses it."""
-import functools
+"""Models of text in PyTorch on the texts of corpus.py: losses of 20 steps of SGD with momentum, with
+dense updates and with such that leave rows of the embeddings alone which do not occur, and the gradients
+of the first step. README.md says what is in text.json. Not a program; make_goldens.py uses it."""
 import sys
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 import corpus
@@ -17,77 +17,125 @@ import vision
 
 STEPS, BATCH, SEED, MOMENTUM = 20, 16, 7, 0.9
 NUDGES = 6
+WIDTH, HIDDEN = 24, 40  # of translations
 
 
 class Run(NamedTuple):
     model: str
     rate: float
+    words: tuple  # how the program is asked for it
+    data: str     # its texts
 
 
-RUNS = (Run("nbow", 0.5), Run("textcnn", 0.05))
-MODELS = {"nbow": functools.partial(models.NBoW, padded=True),
-          "textcnn": functools.partial(models.TextCNN, padded=True)}
+SMALL = ("--hidden", str(HIDDEN), "--embedding", str(WIDTH), "--dropout", "0", "--min-count", "1")
+RUNS = (Run("nbow", 0.5, ("nbow",), "documents"),
+        Run("textcnn", 0.05, ("textcnn", "--dropout", "0"), "documents"),
+        Run("seq2seq", 1.0, ("seq2seq", *SMALL), "pairs"),
+        Run("seq2seq-gru", 1.0, ("seq2seq", "--cell", "gru", *SMALL), "pairs"))
+CELLS = {"seq2seq": nn.LSTM, "seq2seq-gru": nn.GRU}
 
 
-def batches():
-    """Ids (BATCH, T) and labels of each step; T is a multiple of 4, and -1 fills the rest."""
+class Step(NamedTuple):
+    inputs: tuple
+    target: torch.Tensor
+    seen: dict  # name of a table -> the ids that occur
+
+
+def padded(rows):
+    """Rows (N, T), filled up with -1; T is a multiple of 4."""
+    length = -(-max(map(len, rows)) // 4) * 4
+    return torch.tensor([row + [-1] * (length - len(row)) for row in rows])
+
+
+def document_steps():
+    """Each step, and how many ids there are."""
     documents = corpus.documents()
-    numbers, vocab = corpus.ids(documents)
-    result = []
+    numbers, vocab = corpus.ids([words for _, words in documents])
+    steps = []
     for step in range(STEPS):
         part = slice(step * BATCH, (step + 1) * BATCH)
-        length = -(-max(map(len, numbers[part])) // 4) * 4
-        rows = [n + [-1] * (length - len(n)) for n in numbers[part]]
-        result.append((torch.tensor(rows), torch.tensor([label for label, _ in documents[part]])))
-    return result, vocab
+        ids = padded(numbers[part])
+        labels = torch.tensor([label for label, _ in documents[part]])
+        steps.append(Step((ids,), labels, {"embedding.weight": ids}))
+    return steps, (vocab,)
+
+
+def pair_steps():
+    """The same of pairs: the decoder sees <bos> and the target, and is to say the target and <eos>."""
+    unknown, begin, end = range(corpus.SPECIALS)
+    sources, vocab = corpus.ids([source for source, _ in corpus.pairs()], corpus.SPECIALS)
+    targets, target_vocab = corpus.ids([target for _, target in corpus.pairs()], corpus.SPECIALS)
+    steps = []
+    for step in range(STEPS):
+        part = slice(step * BATCH, (step + 1) * BATCH)
+        source, seen = padded(sources[part]), padded([[begin] + t for t in targets[part]])
+        steps.append(Step((source, seen), padded([t + [end] for t in targets[part]]),
+                          {"encoder_embedding.weight": source, "decoder_embedding.weight": seen}))
+    return steps, (vocab, target_vocab)
+
+
+STEPS_OF = {"documents": document_steps, "pairs": pair_steps}
 
 
 def begin_ranges(net):
-    """Name -> (center, bound): as start.initial_ranges, but words in +-1."""
-    return {**start.initial_ranges(net), "embedding.weight": (0, 1)}
+    """Name -> (center, bound): as start.initial_ranges, but words in +-1, and recurrent layers as
+    PyTorch draws them."""
+    ranges = start.initial_ranges(net)
+    for name in ranges:
+        if name.endswith("embedding.weight"):
+            ranges[name] = (0, 1)
+        elif name.startswith(("encoder.", "decoder.")):
+            ranges[name] = (0, float(np.float32(1 / HIDDEN ** 0.5)))
+    return ranges
 
 
-def make_net(run, vocab):
-    net = MODELS[run.model](vocab)
+def make_net(run, vocabs):
+    if run.model in CELLS:
+        return models.Seq2Seq(*vocabs, WIDTH, HIDDEN, dropout=0, cell=CELLS[run.model], padded=True)
+    net = {"nbow": models.NBoW, "textcnn": models.TextCNN}[run.model](*vocabs, padded=True)
     for module in net.modules():
-        if isinstance(module, torch.nn.Dropout):
+        if isinstance(module, nn.Dropout):
             module.p = 0
     return net
 
 
 @torch.no_grad()
-def update(net, momenta, rate, ids, lazy):
+def update(net, momenta, rate, seen, lazy):
     for name, p in net.named_parameters():
-        rows = torch.unique(ids[ids >= 0]) if lazy and name == "embedding.weight" else slice(None)
+        rows = torch.unique(seen[name][seen[name] >= 0]) if lazy and name in seen else slice(None)
         momenta[name][rows] = MOMENTUM * momenta[name][rows] + p.grad[rows]
         p[rows] -= rate * momenta[name][rows]
 
 
+def loss_of(net, step):
+    said = net(*step.inputs)
+    return F.cross_entropy(said.flatten(0, -2), step.target.flatten(), ignore_index=-1)
+
+
 def train(run, dtype, lazy=False, nudge=None):
     """Losses, and the gradients of the first step."""
-    steps, vocab = batches()
-    net = make_net(run, vocab)
+    steps, vocabs = STEPS_OF[run.data]()
+    net = make_net(run, vocabs)
     weights = start.drawn_weights(net, begin_ranges(net), SEED)
     start.load(net, weights if nudge is None else start.nudged(weights, nudge))
     net.to(dtype)
     momenta = {k: torch.zeros_like(p) for k, p in net.named_parameters()}
     losses, gradients = [], {}
-    for step, (ids, labels) in enumerate(steps):
+    for number, step in enumerate(steps):
         net.zero_grad()
-        loss = F.cross_entropy(net(ids), labels)
+        loss = loss_of(net, step)
         loss.backward()
         losses.append(loss.item())
-        if step == 0:
+        if number == 0:
             gradients = {k: p.grad.double().numpy().copy() for k, p in net.named_parameters()}
-        update(net, momenta, run.rate, ids, lazy)
+        update(net, momenta, run.rate, step.seen, lazy)
     return np.array(losses), gradients
 
 
 def golden_run(run):
     losses, gradients = train(run, torch.float64)
     lazy, _ = train(run, torch.float64, lazy=True)
-    _, vocab = batches()
-    net = make_net(run, vocab)
+    net = make_net(run, STEPS_OF[run.data]()[1])
     numbers = {k: i for i, k in enumerate(net.state_dict())}
     most = 0.0
     for nudge in (None, *range(NUDGES)):
@@ -98,7 +146,7 @@ def golden_run(run):
           f"them by {most:.1e}", flush=True)
     if most > vision.TENSOR_TOLERANCE:
         sys.exit(f"make_goldens: {run.model}: rounding alone moves losses or gradients")
-    return {"lr": run.rate, "losses": [vision.digits(v) for v in losses],
+    return {"words": run.words, "data": run.data, "lr": run.rate, "losses": [vision.digits(v) for v in losses],
             "lazy_losses": [vision.digits(v) for v in lazy],
             "gradients": vision.printed(gradients, numbers, vision.scales(gradients)),
             "counts": [], "begin": {"seed": SEED},
