@@ -67,7 +67,10 @@ static enum status pick_strategy(struct job *job)
     const char *names[64] = { NULL };
 
     if (!*s->strategy)
-        snprintf(s->strategy, sizeof s->strategy, "%s", s->ranks > 1 ? "mirrored" : "single");
+        snprintf(s->strategy, sizeof s->strategy, "%s",
+                 s->ranks == 1 ? "single"
+                 : s->flat     ? "multiworker"
+                               : "mirrored");
     job->strategy = strategy_find(s->strategy);
     for (int i = 0; strategy_table[i] && i < 63; i++)
         names[i] = strategy_table[i]->name;

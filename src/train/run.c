@@ -640,11 +640,19 @@ static enum status open_init(struct run *run)
     return STATUS_OK;
 }
 
+/* Does this process look after the run's folder? Of those that mpirun started, the first. */
+static bool keeps_folder(void)
+{
+    int rank, size;
+
+    return !launch_world(&rank, &size) || rank == 0;
+}
+
 static enum status launch(struct run *run, struct train_result *out)
 {
     const struct settings *s = &run->job->settings;
     const size_t bytes = sizeof *run->shared;
-    const struct launch_config config = { .size = (int)s->ranks };
+    const struct launch_config config = { .size = (int)s->ranks, .flat = s->flat };
 
     run->shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (run->shared == MAP_FAILED)
@@ -659,6 +667,8 @@ static enum status launch(struct run *run, struct train_result *out)
                           (long long)out->steps, (long long)run->job->total_steps, s->out);
     }
     munmap(run->shared, bytes);
+    if (!keeps_folder())
+        return status;
 
     /* The last files are worth having, their absence is no reason to fail; and where the run failed,
      * the reason for that is worth more than what became of them. */
@@ -684,7 +694,7 @@ enum status train_run(struct job *job, const struct train_hooks *hooks,
     struct run run = { .job = job, .hooks = hooks };
 
     enum status status = open_init(&run);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK && keeps_folder())
         status = folder_create(job, hooks);
     if (status == STATUS_OK)
         status = launch(&run, out);
@@ -739,7 +749,7 @@ static enum status resume_from(struct run *run)
     mem_free(folder);
     if (status == STATUS_NOT_FOUND) { /* it died before its first checkpoint: begin again */
         TRY(open_init(run));
-        return folder_continue(run->job, run->hooks, 0);
+        return keeps_folder() ? folder_continue(run->job, run->hooks, 0) : STATUS_OK;
     }
     TRY(status);
     TRY(read_state(run));
@@ -752,7 +762,7 @@ static enum status resume_from(struct run *run)
                     run->job->settings.out, (long long)run->job->total_steps);
     log_line(LOG_INFO, "resuming at step %llu from %s", (unsigned long long)run->first_step,
              checkpoint_path(run->checkpoint));
-    return folder_continue(run->job, run->hooks, run->first_step);
+    return keeps_folder() ? folder_continue(run->job, run->hooks, run->first_step) : STATUS_OK;
 }
 
 enum status train_resume(struct job *job, const struct train_hooks *hooks,

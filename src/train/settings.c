@@ -59,6 +59,8 @@ const struct setting settings_table[] = {
       0 },
     { "ranks", 'n', "RANKS", "worker processes", "Distribution", SETTING_INTEGER, FIELD(ranks),
       1, 256 },
+    { "flat", 0, NULL, "ranks share no memory, as if each were on a machine of its own",
+      "Distribution", SETTING_SWITCH, FIELD(flat), 0, 0 },
     { "hosts", 0, "LIST|FILE", "machines to run on: a,b:2, n[1-4]; a file has a slash; slurm",
       "Distribution", SETTING_TEXT, FIELD(hosts), 0, 0 },
     { "launch-agent", 0, "PROGRAM", "with --hosts: runs a command on a machine, instead of ssh",

@@ -24,6 +24,7 @@ struct settings {
     char strategy[32], split[64], sync[64], meet[64]; /* "" is not given */
     char device[32];
     int64_t ranks, threads, shards; /* 0 picks */
+    bool flat;                      /* every rank is a node */
     int64_t accumulate; /* shards that a thread has one after the other; 0: not given */
     char balance[SETTINGS_TEXT];  /* "": ranks have as many shards; auto; or weights */
     int64_t batch, epochs, steps; /* steps 0: epochs decide */

@@ -69,7 +69,7 @@ static enum status look_after_left(struct transport *transport)
 }
 
 /* Moves what this rank has under way, whoever asked for it. */
-static enum status progress(struct transport *transport)
+enum status request_progress(struct transport *transport)
 {
     bool moved = false;
 
@@ -122,7 +122,7 @@ static enum status look(struct transport *transport, struct transport_request *r
         return differs ? other_length(transport, request) : STATUS_OK;
     }
     if (transport->link)
-        TRY(progress(transport));
+        TRY(request_progress(transport));
     return failed && !*out_moved ? transport_check(transport) : STATUS_OK;
 }
 
@@ -290,7 +290,7 @@ enum status request_flush(struct transport *transport)
     const int64_t start_ns = clock_ns();
 
     while (has_link_work(transport)) {
-        TRY(progress(transport));
+        TRY(request_progress(transport));
         TRY(transport_check(transport));
         pause_for(start_ns);
     }
