@@ -70,15 +70,16 @@ add_host() {
     echo "10.77.0.$2 $1" >>"$work/hosts"
 }
 # make_entrance: $work/on HOST COMMAND... runs a command on a host; $work/agent does for mpirun, which quotes it for a
-# shell. UCX takes all hosts of one kernel for one machine, so it is told to use the wire.
+# shell. UCX takes all hosts of one kernel for one machine, but for what goes by System V's shared memory, of which
+# each has its own: so it is told to use that, and the wire.
 make_entrance() {
     cat >"$work/on" <<END
 #!/usr/bin/env bash
 host=\$1
 shift
-exec nsenter --net="/run/netns/\$host" unshare --uts --mount bash -c '
+exec nsenter --net="/run/netns/\$host" unshare --uts --mount --ipc bash -c '
     hostname "\$0" && mount -t tmpfs none /dev/shm && mount --bind "$work/hosts" /etc/hosts &&
-        UCX_TLS=tcp,self UCX_NET_DEVICES=eth0 TMPDIR="$work/tmp-\$0" exec "\$@"' "\$host" "\$@"
+        UCX_TLS=tcp,self,sysv UCX_NET_DEVICES=eth0 TMPDIR="$work/tmp-\$0" exec "\$@"' "\$host" "\$@"
 END
     cat >"$work/agent" <<END
 #!/usr/bin/env bash
