@@ -263,8 +263,9 @@ static void lay_out(struct exec *exec, struct carver *carver)
         exec->state[i] = carve(carver, exec->vector, sizeof(float));
     exec->records = carve(carver, shards, exec->record);
     exec->tables = carve(carver, 1, exec->tables_bytes);
-    if (norms_are_used(exec)) {
+    if (norms_are_used(exec) || exec->config.compress.codec)
         exec->sum = carve(carver, exec->vector, sizeof(float));
+    if (norms_are_used(exec)) {
         exec->norms.gradients = carve(carver, pieces, sizeof(double));
         exec->norms.params = carve(carver, pieces, sizeof(double));
         exec->norms.moves = carve(carver, pieces, sizeof(double));
@@ -355,8 +356,9 @@ static void count_raises(struct exec *exec)
     for (int b = 0; b < exec->buckets.count; b++) {
         const bool is_gathered = bucket_is_gathered(exec, b);
         exec->ready_each[b] = lanes + (exec->nodes > 1 && is_gathered);
-        exec->done_each[b] =
-            exec->nodes > 1 && !is_gathered ? (uint32_t)wire_rails(exec) : lanes;
+        exec->done_each[b] = bucket_is_compressed(exec, b)     ? 1
+                             : exec->nodes > 1 && !is_gathered ? (uint32_t)wire_rails(exec)
+                                                               : lanes;
     }
 }
 

@@ -20,6 +20,7 @@
 
 #include "base/status.h"
 #include "base/trace.h"
+#include "comm/codec.h"
 #include "comm/comm.h"
 #include "data/loader.h"
 #include "data/source.h"
@@ -41,7 +42,8 @@ struct exec_config {
     uint64_t seed;
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;
-    struct trace *trace; /* each lane has a row in it; borrowed; NULL: none */
+    struct codec_config compress; /* of gradients between machines; codec NULL: none */
+    struct trace *trace;          /* each lane has a row in it; borrowed; NULL: none */
     double
         stall_timeout; /* seconds that a wait may take before who is missing is named; 0: any */
     /* For tests of faults: called with a name at every point where ranks meet. NULL: none. */
@@ -102,7 +104,11 @@ int exec_param_count(const struct exec *exec);
 const struct value *exec_param(const struct exec *exec, int i);
 int exec_state_count(const struct exec *exec,
                      int param); /* state vectors; an average has none */
-const char *exec_state_name(const struct exec *exec, int state);
+enum { EXEC_STATE_NAME = 32 };
+void exec_state_name(const struct exec *exec, int state, char out[EXEC_STATE_NAME]);
+/* The optimizer's, which come first. Behind them, where gradients are compressed, comes what is kept for
+ * that: "compress_basis", and an error for each node: "compress_error_0"... */
+int exec_own_states(const struct exec *exec);
 
 /* Collective: initial values from the seed. */
 MUST_CHECK enum status exec_init_params(struct exec *exec);

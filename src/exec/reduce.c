@@ -57,7 +57,7 @@ static void fetch_for_update(const struct exec *exec, size_t at, size_t count)
 }
 
 /* Between parameters a bucket has gaps, which stay zero; in an arena they are what was there before. */
-static void clear_gaps(const struct exec *exec, int b, float *gradients)
+void reduce_clear_gaps(const struct exec *exec, int b, float *gradients)
 {
     for (int i = 0; i < exec->n_params; i++) {
         const struct value *param = exec->params[i];
@@ -345,11 +345,13 @@ static void run_work(struct work *work)
 }
 
 void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
-                         enum reduce_what what, const struct kernel_update_step *numbers)
+                         enum reduce_what what, const float *sum,
+                         const struct kernel_update_step *numbers)
 {
     const struct exec *exec = lane->exec;
     struct work work = { .lane = lane,
                          .bucket = b,
+                         .passing = sum,
                          .what = what,
                          .s = stretches_of(exec, b),
                          .numbers = *numbers,
@@ -358,7 +360,7 @@ void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
 
     if (exec->buckets.pass) {
         float *passing = (float *)(lane->arena + lane->plan->gradients[b]);
-        clear_gaps(exec, b, passing);
+        reduce_clear_gaps(exec, b, passing);
         work.passing = passing;
     }
     run_work(&work);
@@ -382,7 +384,7 @@ static void work_on_bucket(struct lane *lane, int b, enum reduce_what what,
     } else {
         const int64_t count = reduce_stretches(exec, b);
         reduce_stretches_of(lane, b, lane->number * count / exec->all_lanes,
-                            (lane->number + 1) * count / exec->all_lanes, what, numbers);
+                            (lane->number + 1) * count / exec->all_lanes, what, NULL, numbers);
     }
 }
 
