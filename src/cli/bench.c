@@ -32,13 +32,13 @@ static const struct flag flags[] = {
 
 /* What changes the work that is measured. */
 static const char *const allowed[] = {
-    "batch",     "seed",    "strategy",   "split",           "sync",         "meet",
-    "ranks",     "flat",    "threads",    "hosts",           "launch-agent", "mpirun",
-    "shards",    "device",  "bucket-mib", "recompute",       "factors",      "kernels",
-    "optimizer", "lr",      "momentum",   "nesterov",        "weight-decay", "beta1",
-    "beta2",     "epsilon", "clip",       "label-smoothing", "exact",        "sync-batch-norm",
-    "vocab",     "length",  "dense",      "trace",           "trace-steps",  "stall-timeout",
-    "out",       NULL,
+    "batch",      "seed",    "strategy",   "split",           "sync",         "meet",
+    "ranks",      "flat",    "threads",    "hosts",           "launch-agent", "mpirun",
+    "shards",     "device",  "bucket-mib", "recompute",       "factors",      "kernels",
+    "optimizer",  "lr",      "momentum",   "nesterov",        "weight-decay", "beta1",
+    "beta2",      "epsilon", "clip",       "label-smoothing", "exact",        "sync-batch-norm",
+    "vocab",      "length",  "dense",      "trace",           "trace-steps",  "stall-timeout",
+    "lost-after", "out",     NULL,
 };
 
 static void help(void)
@@ -199,7 +199,8 @@ static enum status comm_body(struct transport *transport, void *arg)
 static enum status bench_comm(struct settings *settings, const struct args *elsewhere)
 {
     const struct launch_config config = { .size = (int)settings->ranks,
-                                          .flat = settings->flat };
+                                          .flat = settings->flat,
+                                          .stuck_ms = (int)(1000 * settings->lost_after) };
     struct comm_bench bench = { .n_bytes = 0 };
 
     TRY(read_lists(&bench));

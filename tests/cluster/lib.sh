@@ -44,6 +44,9 @@ need_mpi() {
 }
 build=${3:-$(dirname "$tutti")}
 
+# The machine may be busy with other things; scripts that are about something else have patience.
+patient="--lost-after 30"
+
 # reference DIR ARGUMENTS...: a run on one process, to compare others with
 reference() {
     local dir=$1

@@ -13,7 +13,7 @@ train() { # RANKS DIR ARGUMENTS...
     local ranks=$1 dir=$2
     shift 2
     "$work/on" alpha "$tutti" train "$@" -n "$ranks" --hosts alpha,beta --mpirun $starter --launch-agent "$work/agent" \
-        --threads 1 --quiet --out "$dir" || complain "$kind, $ranks ranks on two hosts: $*"
+        --threads 1 --quiet $patient --out "$dir" || complain "$kind, $ranks ranks on two hosts: $*"
 }
 
 mlp=(mlp --limit 600 --epochs 1 --batch 60 --shards 4 --seed 7)

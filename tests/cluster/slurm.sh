@@ -74,7 +74,7 @@ fi
 train() { # "-N NODES -n TASKS" DIR ARGUMENTS...
     local shape=$1 dir=$2
     shift 2
-    srun $shape --mpi=$mpi --quiet --time=1 "$tutti" train "$@" --threads 1 --quiet --out "$work/$dir" ||
+    srun $shape --mpi=$mpi --quiet --time=1 "$tutti" train "$@" --threads 1 --quiet $patient --out "$work/$dir" ||
         complain "srun $shape --mpi=$mpi: $*"
 }
 mlp=(mlp --limit 600 --epochs 1 --batch 60 --shards 4 --seed 7)
@@ -91,6 +91,6 @@ grep -q 'use srun --mpi=pmix' err.txt || complain "srun --mpi=none: $(cat err.tx
 
 # From inside an allocation, tutti starts mpirun on its nodes.
 salloc --quiet -N 2 -n 2 --time=1 "$work/on" alpha "$tutti" train "${mlp[@]}" --hosts slurm --mpirun $starter \
-    --launch-agent "$work/agent" --threads 1 --quiet --out "$work/mlp-slurm" || complain "--hosts slurm"
+    --launch-agent "$work/agent" --threads 1 --quiet $patient --out "$work/mlp-slurm" || complain "--hosts slurm"
 same "--hosts slurm, $kind" mlp-1 mlp-slurm
 finish
