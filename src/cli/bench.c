@@ -69,6 +69,7 @@ static const char *const allowed[] = {
     "trace",
     "trace-steps",
     "stall-timeout",
+    "lost-after",
     "accumulate",
     "balance",
     "trust",
