@@ -43,6 +43,10 @@ static const struct rule rules[] = {
     { "linear", 64, 0, 256, "amx" },
     { "linear_grad_input", 64, 0, 256, "amx" },
     { "linear_grad_weight", 64, 0, 256, "amx" },
+    { "lstm", 128, 0, 16384, "amx" }, /* here rows times units, below rows times gates */
+    { "gru", 128, 0, 16384, "amx" },
+    { "lstm_grad", 128, 0, 65536, "amx" },
+    { "gru_grad", 128, 0, 49152, "amx" },
     { "linear", 256, 0, 1024, "own" },
     { "linear", 4096, 0, 24, "own" },
     { "linear", 384, 0, 32, "onednn" },

@@ -71,16 +71,8 @@ size_t amx_scratch_bytes(const struct gemm *gemm)
     return a_bytes(&plan) + b_bytes(&plan) * (size_t)at_most(GEMM_TASKS, plan.panels);
 }
 
-/* Packs 16 lines from `line` of a matrix for the 32 steps from k0. Lines and steps lie line_step and
- * k_step apart, one of which is 1. */
-struct side {
-    const float *from;
-    int64_t line_step, k_step, n_lines;
-    bool is_b; /* pairs of steps are a register's rows, not its columns */
-};
-
-static void pack_lines(const struct side *side, int64_t line, int64_t k0, int64_t k,
-                       uint16_t *to)
+void amx_pack_lines(const struct amx_side *side, int64_t line, int64_t k0, int64_t k,
+                    uint16_t *to)
 {
     const int64_t lines = at_most(side->n_lines - line, SIXTEEN);
     const int64_t first = at_most(k - k0, SIXTEEN), second = k - k0 - first;
@@ -108,12 +100,12 @@ static void pack_lines(const struct side *side, int64_t line, int64_t k0, int64_
 }
 
 /* 32 lines from `line`, all steps of the block. */
-static void pack_side(const struct plan *plan, const struct side *side, int64_t line,
+static void pack_side(const struct plan *plan, const struct amx_side *side, int64_t line,
                       uint16_t *to)
 {
     for (int64_t s = plan->step; s < plan->step + plan->n_steps; s++, to += AMX_PACKED) {
-        pack_lines(side, line, s * AMX_STEP, plan->g->k, to);
-        pack_lines(side, line + SIXTEEN, s * AMX_STEP, plan->g->k, to + 512);
+        amx_pack_lines(side, line, s * AMX_STEP, plan->g->k, to);
+        amx_pack_lines(side, line + SIXTEEN, s * AMX_STEP, plan->g->k, to + 512);
     }
 }
 
@@ -121,7 +113,7 @@ static void pack_a(void *arg, size_t i)
 {
     const struct plan *plan = arg;
     const struct gemm *g = plan->g;
-    const struct side side = { g->a, g->a_row, g->a_column, g->m, false };
+    const struct amx_side side = { g->a, g->a_row, g->a_column, g->m, false };
 
     pack_side(plan, &side, (plan->tile + (int64_t)i) * AMX_SIDE,
               plan->a_pack + (ptrdiff_t)i * plan->n_steps * AMX_PACKED);
@@ -135,7 +127,28 @@ static void bend(float *c, int64_t c_row, int64_t rows, int64_t columns)
     }
 }
 
-/* The block of C at (row, column): whole ones in place, others by way of a copy. */
+void amx_block(const uint16_t *a, const uint16_t *b, int64_t steps, enum amx_begin begin,
+               const float *bias, float *c, int64_t c_row, int64_t rows, int64_t columns)
+{
+    _Alignas(64) float copy[AMX_SIDE * AMX_SIDE], some[AMX_SIDE];
+    const size_t bytes = (size_t)columns * sizeof(float);
+
+    if (rows == AMX_SIDE && columns == AMX_SIDE) {
+        amx_multiply(a, b, steps, begin, bias, c, c_row);
+        return;
+    }
+    memset(copy, 0, sizeof copy);
+    memset(some, 0, sizeof some);
+    for (int64_t i = 0; i < rows && begin == AMX_ADD; i++)
+        memcpy(copy + i * AMX_SIDE, c + i * c_row, bytes);
+    if (begin == AMX_BIAS)
+        memcpy(some, bias, bytes);
+    amx_multiply(a, b, steps, begin, some, copy, AMX_SIDE);
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(c + i * c_row, copy + i * AMX_SIDE, bytes);
+}
+
+/* The block of C at (row, column). */
 static void multiply_block(const struct plan *plan, const uint16_t *a, const uint16_t *b,
                            int64_t row, int64_t column)
 {
@@ -145,22 +158,10 @@ static void multiply_block(const struct plan *plan, const uint16_t *a, const uin
     const enum amx_begin begin = plan->step > 0 || g->accumulate ? AMX_ADD
                                  : g->bias != NULL               ? AMX_BIAS
                                                                  : AMX_ZERO;
-    const float *bias = g->bias != NULL ? g->bias + column : NULL;
     float *c = g->c + row * g->c_row + column;
 
-    if (rows == AMX_SIDE && columns == AMX_SIDE) {
-        amx_multiply(a, b, plan->n_steps, begin, bias, c, g->c_row);
-    } else {
-        _Alignas(64) float copy[AMX_SIDE * AMX_SIDE] = { 0 }, some[AMX_SIDE] = { 0 };
-        const size_t bytes = (size_t)columns * sizeof(float);
-        for (int64_t i = 0; i < rows && begin == AMX_ADD; i++)
-            memcpy(copy + i * AMX_SIDE, c + i * g->c_row, bytes);
-        if (bias != NULL)
-            memcpy(some, bias, bytes);
-        amx_multiply(a, b, plan->n_steps, begin, some, copy, AMX_SIDE);
-        for (int64_t i = 0; i < rows; i++)
-            memcpy(c + i * g->c_row, copy + i * AMX_SIDE, bytes);
-    }
+    amx_block(a, b, plan->n_steps, begin, begin == AMX_BIAS ? g->bias + column : NULL, c,
+              g->c_row, rows, columns);
     if (g->relu && plan->step + plan->n_steps == plan->steps)
         bend(c, g->c_row, rows, columns);
 }
@@ -170,7 +171,7 @@ static void run_task(void *arg, size_t i)
 {
     const struct plan *plan = arg;
     const struct gemm *g = plan->g;
-    const struct side side = { g->b, g->b_column, g->b_row, g->n, true };
+    const struct amx_side side = { g->b, g->b_column, g->b_row, g->n, true };
     const ptrdiff_t packed = plan->n_steps * AMX_PACKED;
     uint16_t *b_pack = plan->b_pack + i * (b_bytes(plan) / sizeof *b_pack);
     int64_t panel;

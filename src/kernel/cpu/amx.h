@@ -51,7 +51,22 @@ void amx_pack(const struct amx_lines *lines, uint16_t *to);
 void amx_multiply(const uint16_t *a, const uint16_t *b, int64_t steps, enum amx_begin begin,
                   const float *bias, float *c, int64_t c_row);
 
-/* As gemm_run and gemm_scratch_bytes; b_packed is not for these. */
+/* A matrix whose lines are rows of A or columns of B. Lines and steps lie line_step and k_step apart, one
+ * of which is 1. */
+struct amx_side {
+    const float *from;
+    int64_t line_step, k_step, n_lines;
+    bool is_b; /* pairs of steps are a register's rows, not its columns */
+};
+
+/* Packs 16 lines from `line` for the 32 steps from k0 of k; what is beyond either end is zero. */
+void amx_pack_lines(const struct amx_side *side, int64_t line, int64_t k0, int64_t k,
+                    uint16_t *to);
+/* amx_multiply for a block of which so many rows and columns are there. */
+void amx_block(const uint16_t *a, const uint16_t *b, int64_t steps, enum amx_begin begin,
+               const float *bias, float *c, int64_t c_row, int64_t rows, int64_t columns);
+
+/* As gemm_run and gemm_scratch_bytes. B is not packed, and C has either a bias or what it is added to. */
 size_t amx_scratch_bytes(const struct gemm *gemm);
 void amx_run(const struct gemm *gemm, struct pool *pool, void *scratch);
 

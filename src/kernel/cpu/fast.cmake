@@ -42,7 +42,7 @@ if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TUTTI_FUZZ)
         target_compile_options(kernel_tile_amx PRIVATE ${tile_optimization} -mavx2 -mfma -mavx512f
             -mavx512vl -mavx512dq -mavx512bw -mamx-tile -mamx-bf16)
         target_link_libraries(kernel_tile_amx PRIVATE warnings)
-        target_sources(kernel PRIVATE cpu/amx.c $<TARGET_OBJECTS:kernel_tile_amx>)
+        target_sources(kernel PRIVATE cpu/amx.c cpu/packed_amx.c $<TARGET_OBJECTS:kernel_tile_amx>)
         target_compile_definitions(kernel PRIVATE HAVE_AMX)
     endif ()
 endif ()
