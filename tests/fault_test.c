@@ -91,6 +91,8 @@ struct victim {
     struct kernel_choices *choices;
     const char *kind; /* of meeting that is looked at; NULL: every one */
     int rank, point;  /* who dies, at which of its meetings; point -1: nobody */
+    bool loops;       /* instead of dying it computes for ever */
+    double stall_timeout;
     int seen, me;
 };
 
@@ -100,8 +102,11 @@ static void die_at_point(void *arg, const char *point)
 
     if (victim->kind && strcmp(victim->kind, point) != 0)
         return;
-    if (victim->me == victim->rank && victim->seen++ == victim->point)
-        kill(getpid(), SIGKILL);
+    if (victim->me != victim->rank || victim->seen++ != victim->point)
+        return;
+    for (volatile unsigned turns = 0; victim->loops; turns++)
+        ;
+    kill(getpid(), SIGKILL);
 }
 
 static enum status train_a_little(struct transport *transport, void *arg)
@@ -116,6 +121,7 @@ static enum status train_a_little(struct transport *transport, void *arg)
         .seed = 3,
         .choices = victim->choices,
         .optim = victim->optim,
+        .stall_timeout = victim->stall_timeout,
         .at_meeting = die_at_point,
         .at_meeting_arg = victim,
     };
@@ -218,6 +224,42 @@ static void test_a_rank_that_dies_anywhere_is_named_on_every_rank(void)
     CHECK(kill_everywhere(&victim) > 3 * 10);
 }
 
+/* The others name it within their timeout; the supervisor ends it. */
+static void test_a_rank_that_loops_is_named_with_collective_tensor_and_step(void)
+{
+    static const struct {
+        const char *kind, *what;
+    } places[] = {
+        { "ready", "rank 1 has not come to reduce_scatter of bucket 0 (" },
+        { "done", "rank 1 has not come to all_gather of parameters, bucket 0 (" },
+        { "reduced", "rank 1 has not come to all_reduce of the gradient's norm at step 0" },
+        { "evaluated", "rank 1 has not come to all_reduce of the evaluation" },
+        { "settle", "rank 1 has not come to barrier" },
+    };
+    const struct launch_config launch = { .size = RANKS, .grace_ms = 100 };
+    struct victim victim = { .shards = 4, .batch = 8, .rank = -1, .point = -1 };
+
+    prepare(&victim, model_find("mlp"), false);
+    victim.rank = 1;
+    victim.point = 0;
+    victim.loops = true;
+    victim.stall_timeout = 0.3;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        struct victim looping = victim;
+        looping.kind = places[i].kind;
+        const double began = clock_seconds();
+        CHECK_STATUS(STATUS_PEER_LOST, launch_ranks(&launch, train_a_little, &looping));
+        CHECK_MESSAGE(places[i].what);
+        CHECK_MESSAGE("(--stall-timeout)");
+        CHECK(clock_seconds() - began < 4);
+    }
+    CHECK(waitpid(-1, NULL, WNOHANG) < 0); /* no child is left */
+    graph_destroy(victim.graph);
+    graph_destroy(victim.eval);
+    dataset_close(victim.data);
+    kernel_choices_destroy(victim.choices);
+}
+
 /* Images with one batch norm. */
 static void build_normed(struct graph *graph, const struct model_config *config,
                          struct value *input, struct value *target)
@@ -245,6 +287,8 @@ const struct test tests[] = {
       .run = test_refused_memory_is_reported_wherever_it_happens },
     { .name = "a rank that dies anywhere is named on every rank",
       .run = test_a_rank_that_dies_anywhere_is_named_on_every_rank },
+    { .name = "a rank that loops is named with collective, tensor and step",
+      .run = test_a_rank_that_loops_is_named_with_collective_tensor_and_step },
     { .name = "a rank that dies at a gather is named on every rank",
       .run = test_a_rank_that_dies_at_a_gather_is_named_on_every_rank },
     { 0 },

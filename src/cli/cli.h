@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "data/dataset.h"
 #include "train/settings.h"
+#include "transport/cluster.h"
 
 /* The arguments after the command's name. */
 struct args {
@@ -63,6 +64,27 @@ void cli_print_settings(const char *const *allowed);
 /* tutti bench data: a command of its own in all but name. */
 MUST_CHECK enum status cli_bench_data(const struct args *args);
 void cli_bench_data_help(void);
+
+/* tutti bench comm. Lists of names or numbers, separated by commas; NULL: the usual ones. */
+struct bench_comm_flags {
+    const char *sizes, *ops, *algorithms, *codecs;
+};
+/* elsewhere: the arguments, if the ranks are to be started by mpirun; else NULL. */
+MUST_CHECK enum status cli_bench_comm(const struct bench_comm_flags *flags, bool json,
+                                      struct settings *settings, const struct args *elsewhere);
+/* tutti bench scale: likewise. */
+MUST_CHECK enum status cli_bench_scale(const struct args *args);
+void cli_bench_scale_help(void);
+
+/* Ranks on other machines, for commands that start ranks. Before flags are read: who started this
+ * process; the number of ranks is that of the job. */
+MUST_CHECK enum status cli_join(struct settings *settings, struct cluster *cluster);
+/* After: --hosts and -n go together, and with who started us; ranks and threads are decided. */
+MUST_CHECK enum status cli_place(struct settings *settings, const struct cluster *cluster);
+/* Are the ranks to be started by mpirun? Then the process becomes it: `name` is the command's. */
+bool cli_is_elsewhere(const struct settings *settings, const struct cluster *cluster);
+MUST_CHECK enum status cli_start_elsewhere(const char *name, const struct args *args,
+                                           struct settings *settings);
 
 /* A model by name, or compiled and loaded from a C file. *out stays valid until the end. */
 MUST_CHECK enum status cli_find_model(const char *name, const struct model **out);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/suggest.h"
 #include "cli/cli.h"
+#include "transport/launch.h"
 #include "tutti.h"
 
 static const struct command *const commands[] = {
@@ -108,6 +109,7 @@ int main(int argc, char **argv)
     }
     if (status == STATUS_OK)
         return 0;
-    fprintf(stderr, "tutti: %s\n", status_message());
+    if (launch_reports(status)) /* of several ranks one does */
+        fprintf(stderr, "tutti: %s\n", status_message());
     return status == STATUS_USAGE ? 2 : 1;
 }

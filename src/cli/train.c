@@ -132,12 +132,15 @@ static enum status run(const struct args *args)
     };
     const struct model *model = NULL;
     struct train_result result = { 0 };
+    struct cluster cluster;
     struct strbuf command;
     struct job *job;
 
     settings_init(&settings);
     TRY(read_resumed(args, &settings));
+    TRY(cli_join(&settings, &cluster));
     TRY(cli_parse(&parse));
+    TRY(cli_place(&settings, &cluster));
     if (resume && parse.n_words)
         return FAIL(STATUS_USAGE, "--resume goes on with the model of %s: name none", resume);
     if (resume && strcmp(settings.out, resume) != 0)
@@ -150,6 +153,12 @@ static enum status run(const struct args *args)
     TRY(cli_find_model(settings.model, &model));
     TRY(keep_path(&settings));
     TRY(job_create(&settings, model, resume ? JOB_CONTINUE : JOB_TRAIN, &job));
+    if (cli_is_elsewhere(&settings, &cluster)) {
+        job_destroy(job); /* nothing is wrong with it, as far as can be seen from here */
+        return cli_start_elsewhere("train", args, &settings);
+    }
+    quiet |= cluster.rank > 0; /* rank 0 speaks for all */
+    json &= cluster.rank == 0;
 
     strbuf_init(&command, 1 << 20);
     command_line(args, &command);

@@ -43,11 +43,11 @@ struct comm_posting {
 };
 
 enum {
-    COMM_SMALL_BYTES = 2048,       /* largest payload of a slot */
-    COMM_PIECE_BYTES = 256 << 10,  /* staged through shared memory at once */
-    COMM_BLOCK_BYTES = 8 << 10,    /* summed at once: stays in the first-level cache */
-    COMM_MESSAGE_BYTES = 32 << 10, /* largest message of comm_exchange; rings hold more */
-    COMM_DEPTH = 16,               /* levels of the tree of sums: log2 of the most ranks */
+    COMM_SMALL_BYTES = 2048,      /* largest payload of a slot */
+    COMM_PIECE_BYTES = 256 << 10, /* staged through shared memory at once */
+    COMM_BLOCK_BYTES = 8 << 10,   /* summed at once: stays in the first-level cache */
+    COMM_HOP_BYTES = 64 << 10,    /* passed on at once along a chain */
+    COMM_DEPTH = 16,              /* levels of the tree of sums: log2 of the most ranks */
 };
 
 struct comm_slot {
@@ -55,23 +55,44 @@ struct comm_slot {
     char payload[COMM_SMALL_BYTES];   /* what does not fit into the line */
 };
 
+/* Where the ranks of a group are. */
+struct comm_shape {
+    int size, nodes;
+    int local;    /* ranks of the largest node */
+    int partials; /* most partial sums of a node; 1 where its ranks are a subtree */
+};
+
+/* The sum of a subtree of the tree, over ranks [begin, begin + length) as far as they exist. */
+struct comm_partial {
+    int begin, length;
+    const void *data;
+};
+
 /* One thread. */
 struct comm {
     struct transport *transport;
     int rank, size;
+    int first, local; /* the own node's ranks: [first, first + local) */
+    struct comm_shape shape;
+    struct comm_network network;
     uint32_t tag; /* of comm_send; the next one is for collectives */
     bool by_messages;
     const struct comm_algorithm *forced; /* NULL: choose */
-    const struct comm_algorithm *last;   /* of the last all_reduce */
+    const struct comm_algorithm *last;   /* of the last collective that moved data */
+    size_t logged[COMM_KINDS];           /* size that was logged last */
     size_t small_bytes, piece_bytes;     /* limits; tests make them small */
+    uint64_t bytes_sent;                 /* comm_bytes_sent */
 
     uint32_t calls, syncs;          /* collectives entered; comm_syncs passed */
     struct comm_slot *board;        /* shared: [2][size] */
-    struct transport_counter *done; /* shared: [size], raised by comm_sync */
-    char *scratch;                  /* shared: [size][2][COMM_PIECE_BYTES] */
+    struct transport_counter *done; /* shared in the node: [local], raised by comm_sync */
+    char *scratch;                  /* shared in the node: [local][2][COMM_PIECE_BYTES] */
     void **sources;                 /* [size]: all ranks' data in the call just entered */
     bool all_shared;                /* do all of them lie in shared memory? */
 
+    struct comm_partial *partials;      /* [size]: those of all nodes */
+    struct transport_request *requests; /* [n_requests] messages under way */
+    int n_requests, max_requests;
     char *blocks; /* COMM_DEPTH blocks for sums */
     char *heap;   /* comm_heap */
     size_t heap_bytes;
@@ -88,10 +109,11 @@ struct comm_algorithm {
     bool by_messages;                                       /* needs no shared memory */
     bool (*can_run)(const struct comm *comm, size_t bytes); /* bytes: one rank's data */
     comm_run_fn *run[COMM_KINDS]; /* NULL: another algorithm does that */
-    struct comm_cost (*cost)(int size, size_t bytes);
+    struct comm_cost (*cost)(enum comm_kind kind, const struct comm_shape *shape, size_t bytes);
 };
 
-extern const struct comm_algorithm comm_small, comm_shared, comm_direct, comm_halving;
+extern const struct comm_algorithm comm_small, comm_shared, comm_direct, comm_ring, comm_tree,
+    comm_halving, comm_hierarchical;
 
 /* enter.c ------------------------------------------------------------------------------ */
 
@@ -102,7 +124,7 @@ MUST_CHECK enum status comm_enter(struct comm *comm, const struct comm_call *cal
                                   const void *data, size_t data_bytes, const void *payload,
                                   size_t payload_bytes);
 const void *comm_payload(const struct comm *comm, int rank, size_t payload_bytes);
-/* Returns when all ranks have called it; inside a collective on shared memory. */
+/* Returns when all ranks of the node have called it; inside a collective. */
 MUST_CHECK enum status comm_sync(struct comm *comm, const struct comm_call *call);
 const char *comm_kind_name(enum comm_kind kind);
 
@@ -120,6 +142,13 @@ void comm_combine_tree(const struct comm_call *call, const void *const *sources,
 void comm_combine_tree_all(const struct comm_call *call, void *const *vectors, int size,
                            size_t offset, size_t count, char *blocks);
 
+/* The largest subtrees that together hold the ranks [first, first + count) of `size`, from left to
+ * right; data is not set. Returns how many; out has room for 2 * COMM_DEPTH. */
+int comm_partials(int size, int first, int count, struct comm_partial *out);
+/* out[i] = the tree sum of partial sums that together hold all ranks. */
+void comm_combine_partials(const struct comm_call *call, const struct comm_partial *partials,
+                           int n, int size, size_t count, char *blocks, void *out);
+
 /* comm.c ------------------------------------------------------------------------------- */
 
 /* Elements of part `at` of `parts`; begins at a cache line if the vector does. */
@@ -130,9 +159,23 @@ struct comm_part comm_part_at(size_t count, size_t elem, int parts, int at);
 
 /* Private memory, kept until a larger one is asked for. */
 MUST_CHECK enum status comm_heap(struct comm *comm, size_t bytes, void *out);
-/* Sends to one rank and receives from one, in messages small enough never to block both. */
-MUST_CHECK enum status comm_exchange(struct comm *comm, int to, const void *out,
-                                     size_t out_bytes, int from, void *in, size_t in_bytes);
+/* Messages of a collective; any number may be under way, those of no bytes are left out. After
+ * a failure of one of these nothing is under way. */
+MUST_CHECK enum status comm_start_send(struct comm *comm, int peer, const void *data,
+                                       size_t bytes);
+MUST_CHECK enum status comm_start_receive(struct comm *comm, int peer, void *data,
+                                          size_t bytes);
+/* Waits for all of them. */
+MUST_CHECK enum status comm_finish(struct comm *comm, const struct comm_call *call);
+/* Sends to one rank and receives from one. */
+MUST_CHECK enum status comm_exchange(struct comm *comm, const struct comm_call *call, int to,
+                                     const void *out, size_t out_bytes, int from, void *in,
+                                     size_t in_bytes);
+/* Is it of the communicator's kind, and does it do that call? bytes: one rank's data. */
+bool comm_can_run(const struct comm *comm, const struct comm_algorithm *algorithm,
+                  enum comm_kind kind, size_t bytes);
+/* ceil(log2(n)) */
+int comm_levels(int n);
 /* For tests: other limits, the same on every rank, at most the constants above. */
 void comm_set_limits(struct comm *comm, size_t small_bytes, size_t piece_bytes);
 

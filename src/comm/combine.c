@@ -16,28 +16,7 @@
 #include <string.h>
 
 #include "comm/algorithm.h"
-
-/* Compiled for several instruction sets, chosen at start. The choice runs before a sanitizer
- * is ready, so not with one. */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                     \
-    __has_feature(memory_sanitizer)
-#define WITH_SANITIZER
-#endif
-#endif
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) &&         \
-    !defined(__SANITIZE_THREAD__) && !defined(WITH_SANITIZER)
-#define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define WIDEST
-#endif
-
-/* Says that iterations are independent although out may be left or right. */
-#if defined(__clang__)
-#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define INDEPENDENT _Pragma("GCC ivdep")
-#endif
+#include "comm/wide.h"
 
 #define SUM(l, r) ((l) + (r))
 #define MAX(l, r) ((l) > (r) ? (l) : (r))
@@ -138,6 +117,17 @@ static void combine_both(const struct comm_call *call, void *left, void *right, 
     }
 }
 
+/* The tree -------------------------------------------------------------------------------- */
+
+static int padded(int size)
+{
+    int width = 1;
+
+    while (width < size)
+        width *= 2;
+    return width;
+}
+
 /* One block of the tree. */
 struct tree {
     const struct comm_call *call;
@@ -167,11 +157,8 @@ static const void *sum_block(const struct comm_call *call, const void *const *so
                              size_t offset, size_t count, char *blocks)
 {
     const struct tree tree = { call, sources, size, offset, count };
-    int width = 1;
 
-    while (width < size)
-        width *= 2;
-    return node(&tree, 0, width, blocks);
+    return node(&tree, 0, padded(size), blocks);
 }
 
 void comm_combine_tree(const struct comm_call *call, const void *const *sources, int size,
@@ -206,5 +193,63 @@ void comm_combine_tree_all(const struct comm_call *call, void *const *vectors, i
         const void *sum = sum_block(call, sources, size, here, n, blocks);
         for (int i = 0; i < size; i++)
             memmove((char *)vectors[i] + here, sum, n * elem);
+    }
+}
+
+/* Partial sums ---------------------------------------------------------------------------- */
+
+int comm_partials(int size, int first, int count, struct comm_partial *out)
+{
+    /* At the right edge a subtree may reach over leaves that do not exist. */
+    const int end = first + count == size ? padded(size) : first + count;
+    int n = 0;
+
+    for (int begin = first; begin < first + count;) {
+        int length = 1;
+
+        while (begin % (2 * length) == 0 && begin + 2 * length <= end)
+            length *= 2;
+        out[n++] = (struct comm_partial){ .begin = begin, .length = length };
+        begin += length;
+    }
+    return n;
+}
+
+struct rest { /* what is left of the tree above partial sums */
+    const struct comm_call *call;
+    const struct comm_partial *partials;
+    int n, size;
+    size_t offset, count; /* bytes, elements */
+};
+
+/* As node() above. */
+static const void *rest_node(const struct rest *rest, int lo, int width, char *blocks)
+{
+    const int half = width / 2;
+
+    for (int i = 0; i < rest->n; i++) {
+        if (rest->partials[i].begin == lo && rest->partials[i].length == width)
+            return (const char *)rest->partials[i].data + rest->offset;
+    }
+    BUG_ON(half == 0);
+    const void *left = rest_node(rest, lo, half, blocks);
+    if (lo + half >= rest->size)
+        return left;
+    const void *right = rest_node(rest, lo + half, half, blocks + COMM_BLOCK_BYTES);
+    comm_combine(rest->call, blocks, left, right, rest->count);
+    return blocks;
+}
+
+void comm_combine_partials(const struct comm_call *call, const struct comm_partial *partials,
+                           int n, int size, size_t count, char *blocks, void *out)
+{
+    const size_t elem = dtype_size(call->dtype), step = COMM_BLOCK_BYTES / elem;
+
+    for (size_t at = 0; at < count; at += step) {
+        const size_t here = count - at < step ? count - at : step;
+        const struct rest rest = { call, partials, n, size, at * elem, here };
+        const void *sum = rest_node(&rest, 0, padded(size), blocks);
+
+        memmove((char *)out + at * elem, sum, here * elem);
     }
 }

@@ -5,12 +5,19 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "comm/algorithm.h"
 
-/* In order of preference among those that can run. */
-const struct comm_algorithm *const comm_algorithms[] = { &comm_small, &comm_shared,
-                                                         &comm_direct, &comm_halving, NULL };
+/* Of equally good ones the first. */
+const struct comm_algorithm *const comm_algorithms[] = {
+    &comm_small, &comm_shared,  &comm_direct,       &comm_ring,
+    &comm_tree,  &comm_halving, &comm_hierarchical, NULL,
+};
+
+/* What is usual: messages through memory, and between machines by a good Ethernet. */
+static const struct comm_network memory_network = { 2, 0.7, 4000, 4000 };
+static const struct comm_network wire_network = { 25, 3, 4000, 1200 };
 
 /* Life ----------------------------------------------------------------------------------- */
 
@@ -23,20 +30,42 @@ static int index_of(const char *name)
     return comm_algorithms[at] ? at : -1;
 }
 
-/* Lays out the shared memory: board, counters, scratch. */
+/* Lays out the memory that the node's ranks share: board if these are all, counters, scratch. */
 static enum status share_board(struct comm *comm)
 {
-    const size_t size = (size_t)comm->size;
-    const size_t board = 2 * size * sizeof(struct comm_slot);
-    const size_t counters = size * sizeof(struct transport_counter);
+    const size_t local = (size_t)comm->local;
+    const bool are_all = transport_shares_memory(comm->transport);
+    const size_t board = are_all ? 2 * local * sizeof(struct comm_slot) : 0;
+    const size_t counters = local * sizeof(struct transport_counter);
     void *memory;
 
     TRY(transport_share(comm->transport, board + counters, &memory));
-    comm->board = memory;
+    comm->board = are_all ? memory : NULL;
     comm->done = (void *)((char *)memory + board);
-    TRY(transport_share(comm->transport, size * 2 * COMM_PIECE_BYTES, &memory));
+    TRY(transport_share(comm->transport, local * 2 * COMM_PIECE_BYTES, &memory));
     comm->scratch = memory;
     return STATUS_OK;
+}
+
+static void find_shape(struct comm *comm)
+{
+    const struct transport *transport = comm->transport;
+    struct comm_shape *shape = &comm->shape;
+    const int own = transport_node_of(transport, comm->rank);
+
+    comm->first = transport_node_first(transport, own);
+    comm->local = transport_node_size(transport, own);
+    *shape = (struct comm_shape){ .size = comm->size, .nodes = transport_nodes(transport) };
+    for (int node = 0; node < shape->nodes; node++) {
+        struct comm_partial partials[2 * COMM_DEPTH];
+        const int local = transport_node_size(transport, node);
+        const int n =
+            comm_partials(comm->size, transport_node_first(transport, node), local, partials);
+
+        shape->local = local > shape->local ? local : shape->local;
+        shape->partials = n > shape->partials ? n : shape->partials;
+    }
+    comm->network = shape->nodes > 1 ? wire_network : memory_network;
 }
 
 static enum status prepare(struct comm *comm, int forced)
@@ -44,8 +73,12 @@ static enum status prepare(struct comm *comm, int forced)
     const struct comm_call call = { .kind = COMM_CREATE, .root = forced };
 
     TRY(mem_alloc((size_t)comm->size, sizeof(*comm->sources), &comm->sources));
+    TRY(mem_alloc((size_t)comm->size, sizeof(*comm->partials), &comm->partials));
+    comm->max_requests = 2 * comm->size;
+    TRY(mem_alloc((size_t)comm->max_requests, sizeof(*comm->requests), &comm->requests));
     TRY(mem_alloc(COMM_DEPTH, COMM_BLOCK_BYTES, &comm->blocks));
-    if (transport_shares_memory(comm->transport))
+    find_shape(comm);
+    if (transport_shares_memory(comm->transport) || comm->shape.local > 1)
         TRY(share_board(comm));
     comm->by_messages = !comm->board;
     TRY(comm_enter(comm, &call, NULL, 0, NULL, 0));
@@ -88,6 +121,8 @@ void comm_destroy(struct comm *comm)
     if (!comm)
         return;
     mem_free(comm->heap);
+    mem_free(comm->requests);
+    mem_free(comm->partials);
     mem_free(comm->blocks);
     mem_free(comm->sources);
     mem_free(comm);
@@ -133,26 +168,72 @@ enum status comm_heap(struct comm *comm, size_t bytes, void *out)
     return STATUS_OK;
 }
 
-enum status comm_exchange(struct comm *comm, int to, const void *out, size_t out_bytes,
-                          int from, void *in, size_t in_bytes)
+static void cancel_all(struct comm *comm)
 {
-    size_t sent = 0, received = 0;
+    for (int i = 0; i < comm->n_requests; i++)
+        transport_cancel(comm->transport, &comm->requests[i]);
+    comm->n_requests = 0;
+}
 
-    while (sent < out_bytes || received < in_bytes) {
-        const size_t out_left = out_bytes - sent, in_left = in_bytes - received;
-        const size_t n_out = out_left < COMM_MESSAGE_BYTES ? out_left : COMM_MESSAGE_BYTES;
-        const size_t n_in = in_left < COMM_MESSAGE_BYTES ? in_left : COMM_MESSAGE_BYTES;
+/* Room for the most messages that an algorithm has under way, so that they never move. */
+static struct transport_request *new_request(struct comm *comm)
+{
+    BUG_ON(comm->n_requests == comm->max_requests);
+    return &comm->requests[comm->n_requests++];
+}
 
-        if (n_out > 0)
-            TRY(transport_send(comm->transport, to, comm->tag + 1, (const char *)out + sent,
-                               n_out));
-        if (n_in > 0)
-            TRY(transport_receive(comm->transport, from, comm->tag + 1, (char *)in + received,
-                                  n_in));
-        sent += n_out;
-        received += n_in;
-    }
-    return STATUS_OK;
+enum status comm_start_send(struct comm *comm, int peer, const void *data, size_t bytes)
+{
+    if (bytes == 0)
+        return STATUS_OK;
+    comm->bytes_sent += bytes;
+    const enum status status = transport_start_send(comm->transport, peer, comm->tag + 1, data,
+                                                    bytes, new_request(comm));
+    if (status != STATUS_OK)
+        cancel_all(comm);
+    return status;
+}
+
+enum status comm_start_receive(struct comm *comm, int peer, void *data, size_t bytes)
+{
+    if (bytes == 0)
+        return STATUS_OK;
+    const enum status status = transport_start_receive(comm->transport, peer, comm->tag + 1,
+                                                       data, bytes, new_request(comm));
+    if (status != STATUS_OK)
+        cancel_all(comm);
+    return status;
+}
+
+enum status comm_finish(struct comm *comm, const struct comm_call *call)
+{
+    enum status status = STATUS_OK;
+
+    for (int i = 0; i < comm->n_requests && status == STATUS_OK; i++)
+        status =
+            transport_wait_for(comm->transport, &comm->requests[i], comm_kind_name(call->kind));
+    if (status != STATUS_OK)
+        cancel_all(comm);
+    comm->n_requests = 0;
+    return status;
+}
+
+enum status comm_exchange(struct comm *comm, const struct comm_call *call, int to,
+                          const void *out, size_t out_bytes, int from, void *in,
+                          size_t in_bytes)
+{
+    TRY(comm_start_receive(comm, from, in, in_bytes));
+    TRY(comm_start_send(comm, to, out, out_bytes));
+    return comm_finish(comm, call);
+}
+
+int comm_levels(int n)
+{
+    int levels = 0;
+
+    while (1 << levels < n)
+        levels++;
+    return levels;
 }
 
 void comm_set_limits(struct comm *comm, size_t small_bytes, size_t piece_bytes)
@@ -165,24 +246,59 @@ void comm_set_limits(struct comm *comm, size_t small_bytes, size_t piece_bytes)
 
 /* Running -------------------------------------------------------------------------------- */
 
-static bool can_run(const struct comm *comm, const struct comm_algorithm *algorithm,
-                    enum comm_kind kind, size_t bytes)
+bool comm_can_run(const struct comm *comm, const struct comm_algorithm *algorithm,
+                  enum comm_kind kind, size_t bytes)
 {
     return algorithm->by_messages == comm->by_messages && algorithm->run[kind] &&
            algorithm->can_run(comm, bytes);
 }
 
-/* The forced one if it can, else the first of the table that can; one always can. */
+static double time_of(const struct comm *comm, const struct comm_cost *cost)
+{
+    const struct comm_network *network = &comm->network;
+
+    return cost->steps * network->latency_us + cost->messages * network->message_us +
+           cost->bytes / network->local_bytes_per_us + cost->wire / network->wire_bytes_per_us;
+}
+
+/* The forced one if it can. Else on shared memory the first that can: which data is little was
+ * measured. Else the one whose messages take least time. One always can. */
 static const struct comm_algorithm *choose(const struct comm *comm, enum comm_kind kind,
                                            size_t bytes)
 {
-    int at = 0;
+    const struct comm_algorithm *best = NULL;
+    double least = 0;
 
-    if (comm->forced && can_run(comm, comm->forced, kind, bytes))
+    if (comm->forced && comm_can_run(comm, comm->forced, kind, bytes))
         return comm->forced;
-    while (!can_run(comm, comm_algorithms[at], kind, bytes))
-        at++;
-    return comm_algorithms[at];
+    for (int at = 0; comm_algorithms[at]; at++) {
+        const struct comm_algorithm *algorithm = comm_algorithms[at];
+
+        if (!comm_can_run(comm, algorithm, kind, bytes))
+            continue;
+        if (!comm->by_messages)
+            return algorithm;
+        const struct comm_cost cost = algorithm->cost(kind, &comm->shape, bytes);
+        const double time = time_of(comm, &cost);
+        if (!best || time < least) {
+            best = algorithm;
+            least = time;
+        }
+    }
+    return best;
+}
+
+/* Once for each size in a row. */
+static void log_choice(struct comm *comm, enum comm_kind kind, size_t bytes,
+                       const struct comm_algorithm *algorithm)
+{
+    if (comm->rank != 0 || comm->logged[kind] == bytes + 1)
+        return;
+    comm->logged[kind] = bytes + 1;
+    const struct comm_cost cost = algorithm->cost(kind, &comm->shape, bytes);
+    log_line(LOG_DEBUG, "%s of %zu bytes by %d ranks on %d nodes: %s, about %.1f us",
+             comm_kind_name(kind), bytes, comm->size, comm->shape.nodes, algorithm->name,
+             time_of(comm, &cost));
 }
 
 /* parts: how many times `count` elements one rank brings. */
@@ -195,12 +311,13 @@ static enum status run(struct comm *comm, const struct comm_call *call, size_t p
         return FAIL(STATUS_USAGE, "%llu elements are too many",
                     (unsigned long long)call->count);
     const size_t bytes = call->count * elem * parts;
-    const struct comm_algorithm *algorithm = choose(comm, call->kind, bytes);
 
-    if (call->kind == COMM_ALL_REDUCE)
-        comm->last = algorithm;
+    comm->last = choose(comm, call->kind, bytes);
+    log_choice(comm, call->kind, bytes, comm->last);
+    if (!comm->by_messages)
+        comm->bytes_sent += (uint64_t)comm->last->cost(call->kind, &comm->shape, bytes).bytes;
     if (comm->size > 1)
-        return algorithm->run[call->kind](comm, call, in, out);
+        return comm->last->run[call->kind](comm, call, in, out);
     if (in != out && bytes > 0)
         memmove(out, in, bytes);
     return STATUS_OK;
@@ -306,12 +423,31 @@ const char *comm_algorithm_summary(const struct comm_algorithm *algorithm)
 }
 
 struct comm_cost comm_algorithm_cost(const struct comm_algorithm *algorithm, int size,
-                                     size_t bytes)
+                                     int nodes, size_t bytes)
 {
-    return algorithm->cost(size, bytes);
+    const struct comm_shape shape = { size, nodes, (size + nodes - 1) / nodes, 1 };
+
+    if (!algorithm->run[COMM_ALL_REDUCE])
+        return (struct comm_cost){ 0 };
+    return algorithm->cost(COMM_ALL_REDUCE, &shape, bytes);
 }
 
 const char *comm_last_algorithm(const struct comm *comm)
 {
     return comm->last ? comm->last->name : "none";
+}
+
+const struct comm_network *comm_network(const struct comm *comm)
+{
+    return &comm->network;
+}
+
+void comm_set_network(struct comm *comm, const struct comm_network *network)
+{
+    comm->network = *network;
+}
+
+uint64_t comm_bytes_sent(const struct comm *comm)
+{
+    return comm->bytes_sent;
 }

@@ -61,18 +61,36 @@ MUST_CHECK enum status comm_receive(struct comm *comm, int peer, void *data, siz
  * collectives on it copy nothing. STATUS_UNSUPPORTED where the transport shares no memory. */
 MUST_CHECK enum status comm_share(struct comm *comm, size_t bytes, void **out);
 
-/* One row of the table of algorithms. */
+/* What an algorithm takes on its longest way. */
 struct comm_cost {
-    double steps, bytes; /* rounds; bytes each rank sends or reads from others */
+    double steps;    /* that wait for each other */
+    double messages; /* of one rank */
+    double bytes;    /* that one rank sends, or reads from others */
+    double wire;     /* bytes that leave a node, all its ranks together */
 };
+/* How long that is: steps * latency + messages * message + bytes / local + wire / wire. */
+struct comm_network {
+    double latency_us, message_us;
+    double local_bytes_per_us, wire_bytes_per_us;
+};
+/* Begins with what is usual for the transport; the same on every rank. Decides which algorithm
+ * sends a call's messages. */
+const struct comm_network *comm_network(const struct comm *comm);
+void comm_set_network(struct comm *comm, const struct comm_network *network);
+
+/* One row of the table of algorithms. */
 struct comm_algorithm;
 extern const struct comm_algorithm *const comm_algorithms[]; /* ended by NULL */
 const char *comm_algorithm_name(const struct comm_algorithm *algorithm);
 const char *comm_algorithm_summary(const struct comm_algorithm *algorithm);
-/* Cost of an all_reduce of `bytes` in a group of `size`. */
+/* Cost of an all_reduce of `bytes` in a group of `size` on `nodes` nodes; of one that is no
+ * all_reduce, all numbers are 0. */
 struct comm_cost comm_algorithm_cost(const struct comm_algorithm *algorithm, int size,
-                                     size_t bytes);
-/* Name of the algorithm that the last all_reduce used. */
+                                     int nodes, size_t bytes);
+/* Name of the algorithm that the last all_reduce, reduce_scatter, all_gather or broadcast used;
+ * "none" before the first. */
 const char *comm_last_algorithm(const struct comm *comm);
+/* Bytes of data that this rank has sent so far, or read from and written to others' memory. */
+uint64_t comm_bytes_sent(const struct comm *comm);
 
 #endif /* COMM_COMM_H */

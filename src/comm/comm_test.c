@@ -20,7 +20,7 @@
 
 enum { SMALL = 64, PIECE = 1024 }; /* limits under which short vectors take every path */
 
-static const int group_sizes[] = { 1, 2, 3, 4, 5, 8 };
+static const int group_sizes[] = { 1, 2, 3, 4, 5, 8 }; /* of processes */
 static const enum dtype reducible[] = { DTYPE_F32, DTYPE_F64, DTYPE_I32, DTYPE_I64 };
 
 /* The serial reference ------------------------------------------------------------------- */
@@ -253,7 +253,8 @@ static enum status try_all(struct comm *comm, void *arg)
 static void test_agrees_with_serial(struct rng *rng)
 {
     static const size_t counts[] = { 0, 1, 2, 3, 16, 17, 31, 61, 127, 256, 257, 1009, 2048 };
-    const int size = group_sizes[rng_below(rng, 6)];
+    const int size = 1 + (int)rng_below(rng, 9);
+    const int nodes = 1 + (int)rng_below(rng, (uint64_t)size);
     struct trial trial = { .seed = rng_u64(rng),
                            .count = counts[rng_below(rng, 13)],
                            .dtype = (enum dtype)rng_below(rng, DTYPE_COUNT),
@@ -268,6 +269,13 @@ static void test_agrees_with_serial(struct rng *rng)
         CHECK_OK(comm_testing_threads(size, comm_algorithm_name(comm_algorithms[i]), try_all,
                                       &trial));
     CHECK_OK(comm_testing_threads(size, NULL, try_all, &trial));
+    trial.is_shared = false;
+    for (int i = 0; comm_algorithms[i]; i++) {
+        if (comm_algorithms[i]->by_messages)
+            CHECK_OK(comm_testing_nodes(size, nodes, comm_algorithm_name(comm_algorithms[i]),
+                                        try_all, &trial));
+    }
+    CHECK_OK(comm_testing_nodes(size, nodes, NULL, try_all, &trial));
     end_trial(&trial);
 }
 
@@ -450,13 +458,119 @@ static void test_choice_and_refusals(void)
 static void test_costs(void)
 {
     for (int i = 0; comm_algorithms[i]; i++) {
-        const struct comm_cost one = comm_algorithm_cost(comm_algorithms[i], 1, 1000);
-        const struct comm_cost four = comm_algorithm_cost(comm_algorithms[i], 4, 1000);
+        const struct comm_cost one = comm_algorithm_cost(comm_algorithms[i], 1, 1, 1000);
+        const struct comm_cost four = comm_algorithm_cost(comm_algorithms[i], 4, 1, 1000);
+        const struct comm_cost two_nodes = comm_algorithm_cost(comm_algorithms[i], 4, 2, 1000);
 
-        CHECK(one.bytes == 0);
+        if (!comm_algorithms[i]->run[COMM_ALL_REDUCE])
+            continue;
+        CHECK(one.bytes == 0 && one.wire == 0);
         CHECK(four.steps >= 1 && four.bytes >= 1500);
+        CHECK(!comm_algorithms[i]->by_messages || two_nodes.wire >= 1000);
         CHECK(comm_algorithm_summary(comm_algorithms[i])[0] != '\0');
     }
+}
+
+/* What a rank expects to have sent in an all_reduce, and by what. */
+struct sent {
+    const char *algorithm;
+    size_t count;
+    double most; /* bytes, of those of one vector */
+};
+
+static enum status sent_body(struct comm *comm, void *arg)
+{
+    const struct sent *sent = arg;
+    float *data;
+
+    TRY(mem_alloc(sent->count, sizeof(*data), &data));
+    const uint64_t before = comm_bytes_sent(comm);
+    const enum status status = comm_all_reduce(comm, data, sent->count, DTYPE_F32, COMM_OP_SUM);
+    const double bytes = (double)(comm_bytes_sent(comm) - before);
+    mem_free(data);
+    TRY(status);
+    if (strcmp(comm_last_algorithm(comm), sent->algorithm) != 0)
+        return FAIL(STATUS_CORRUPT, "%s ran", comm_last_algorithm(comm));
+    if (bytes > 1.01 * sent->most * (double)sent->count * sizeof(float))
+        return FAIL(STATUS_CORRUPT, "%s of %d ranks: %.0f bytes of %zu elements",
+                    sent->algorithm, comm_size(comm), bytes, sent->count);
+    return STATUS_OK;
+}
+
+/* Within 1 % of the least that is possible: 2 (p-1)/p of the vector. */
+static void test_bytes_sent(void)
+{
+    for (int size = 2; size <= 9; size++) {
+        struct sent sent = { "direct", 60000, 2.0 * (size - 1) / size };
+
+        CHECK_OK(comm_testing_threads(size, "direct", sent_body, &sent));
+        sent.algorithm = "shared";
+        CHECK_OK(comm_testing_threads(size, NULL, sent_body, &sent));
+        sent.algorithm = "halving";
+        if ((size & (size - 1)) == 0)
+            CHECK_OK(comm_testing_threads(size, "halving", sent_body, &sent));
+    }
+    for (int nodes = 2; nodes <= 4; nodes++) { /* of two ranks, which share what goes out */
+        struct sent sent = { "hierarchical", 60000, 2.0 * (nodes - 1) / nodes / 2 };
+        CHECK_OK(comm_testing_nodes(2 * nodes, nodes, "hierarchical", sent_body, &sent));
+    }
+}
+
+/* By the usual network: little data goes straight, much data by the algorithm that sends least
+ * out of a node. */
+static void test_choice_by_cost(void)
+{
+    struct sent little = { "direct", 2, 4 }, much = { "hierarchical", 300000, 2 };
+
+    CHECK_OK(comm_testing_nodes(4, 4, NULL, sent_body, &little));
+    CHECK_OK(comm_testing_nodes(4, 2, NULL, sent_body, &much));
+    CHECK_OK(comm_testing_nodes(6, 2, NULL, sent_body, &much));
+    much.algorithm = "direct";
+    CHECK_OK(comm_testing_nodes(3, 3, NULL, sent_body, &much));
+}
+
+static enum status network_body(struct comm *comm, void *arg)
+{
+    struct comm_network network = *comm_network(comm);
+    struct sent *sent = arg;
+
+    network.latency_us = 0; /* and messages cost much */
+    network.message_us = 100;
+    comm_set_network(comm, &network);
+    return sent_body(comm, sent);
+}
+
+static void test_choice_by_another_network(void)
+{
+    struct sent sent = { "halving", 2, 4 };
+
+    CHECK_OK(comm_testing_nodes(8, 8, NULL, network_body, &sent));
+    sent.algorithm = "tree";
+    CHECK_OK(comm_testing_nodes(9, 9, NULL, network_body, &sent));
+}
+
+static enum status probe_body(struct comm *comm, void *arg)
+{
+    const struct comm_network before = *comm_network(comm);
+
+    (void)arg;
+    TRY(comm_probe_network(comm));
+    const struct comm_network *now = comm_network(comm);
+    const double sent[2] = { now->latency_us, now->wire_bytes_per_us };
+    double given[2] = { sent[0], sent[1] };
+    TRY(comm_broadcast(comm, given, 2, DTYPE_F64, comm_size(comm) - 1));
+    if (given[0] != sent[0] || given[1] != sent[1])
+        return FAIL(STATUS_CORRUPT, "ranks have another network");
+    if (now->latency_us == before.latency_us || !(now->latency_us > 0) ||
+        !(now->wire_bytes_per_us > 0))
+        return FAIL(STATUS_CORRUPT, "latency %g", now->latency_us);
+    return STATUS_OK;
+}
+
+static void test_probe(void)
+{
+    CHECK_OK(comm_testing_nodes(4, 2, NULL, probe_body, NULL));
+    CHECK_OK(comm_testing_nodes(3, 1, "direct", probe_body, NULL));
 }
 
 static enum status measure_body(struct comm *comm, void *arg)
@@ -468,6 +582,10 @@ static enum status measure_body(struct comm *comm, void *arg)
         TRY(comm_measure_briefly(comm, comm_measured_ops[i], 10000, 0.001, &result));
         if (!(result.us_median > 0) || result.us_p90 < result.us_median)
             return FAIL(STATUS_CORRUPT, "median %g p90 %g", result.us_median, result.us_p90);
+        if (result.bytes_sent > 2 * result.optimum + 100 ||
+            result.bytes_sent < 0.99 * result.optimum)
+            return FAIL(STATUS_CORRUPT, "%s: %g bytes sent, optimum %g", comm_measured_ops[i],
+                        result.bytes_sent, result.optimum);
     }
     return STATUS_OK;
 }
@@ -476,6 +594,7 @@ static void test_measure(void)
 {
     CHECK_OK(comm_testing_threads(3, NULL, measure_body, NULL));
     CHECK_OK(comm_testing_threads(1, NULL, measure_body, NULL));
+    CHECK_OK(comm_testing_threads(4, "direct", measure_body, NULL));
 }
 
 /* Disagreement ------------------------------------------------------------------------------
@@ -695,6 +814,10 @@ const struct test tests[] = {
     { .name = "two communicators", .run = test_two_communicators },
     { .name = "choice and refusals", .run = test_choice_and_refusals },
     { .name = "costs", .run = test_costs },
+    { .name = "bytes sent", .run = test_bytes_sent },
+    { .name = "choice by cost", .run = test_choice_by_cost },
+    { .name = "choice by another network", .run = test_choice_by_another_network },
+    { .name = "probe of the network", .run = test_probe },
     { .name = "measure", .run = test_measure },
     { .name = "disagreement is named to all", .run = test_disagreement_is_named_to_all },
     { .name = "rank 0 at odds", .run = test_rank_0_at_odds },

@@ -61,8 +61,8 @@ static enum status outcome(const struct rank *ranks, int size)
     return worst ? status_set(worst->status, worst->text) : STATUS_OK;
 }
 
-enum status comm_testing_threads(int size, const char *algorithm, comm_testing_body *body,
-                                 void *arg)
+enum status comm_testing_nodes(int size, int nodes, const char *algorithm,
+                               comm_testing_body *body, void *arg)
 {
     const struct job job = { algorithm, body, arg };
     struct transport *ends[MOST_RANKS];
@@ -70,7 +70,8 @@ enum status comm_testing_threads(int size, const char *algorithm, comm_testing_b
 
     BUG_ON(size > MOST_RANKS);
     TRY(mem_alloc((size_t)size, sizeof(*ranks), &ranks));
-    enum status status = transport_inproc_create(size, ends);
+    enum status status = nodes > 1 ? transport_inproc_create_nodes(size, nodes, ends)
+                                   : transport_inproc_create(size, ends);
     if (status != STATUS_OK) {
         mem_free(ranks);
         return status;
@@ -86,6 +87,12 @@ enum status comm_testing_threads(int size, const char *algorithm, comm_testing_b
     transport_inproc_destroy(ends, size);
     mem_free(ranks);
     return status;
+}
+
+enum status comm_testing_threads(int size, const char *algorithm, comm_testing_body *body,
+                                 void *arg)
+{
+    return comm_testing_nodes(size, 1, algorithm, body, arg);
 }
 
 enum status comm_testing_processes(int size, const char *algorithm, comm_testing_body *body,

@@ -13,6 +13,9 @@ typedef enum status comm_testing_body(struct comm *comm, void *arg);
  * number) that failed by itself, else of the first that lost a peer. */
 MUST_CHECK enum status comm_testing_threads(int size, const char *algorithm,
                                             comm_testing_body *body, void *arg);
+/* The same on several pretended nodes, which share no memory. */
+MUST_CHECK enum status comm_testing_nodes(int size, int nodes, const char *algorithm,
+                                          comm_testing_body *body, void *arg);
 /* The same as processes. What the body writes to memory is lost with its process. */
 MUST_CHECK enum status comm_testing_processes(int size, const char *algorithm,
                                               comm_testing_body *body, void *arg);

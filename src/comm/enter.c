@@ -152,11 +152,11 @@ enum status comm_sync(struct comm *comm, const struct comm_call *call)
 {
     const uint32_t target = ++comm->syncs;
 
-    transport_raise(&comm->done[comm->rank], 1);
-    for (int rank = 0; rank < comm->size; rank++) {
+    transport_raise(&comm->done[comm->rank - comm->first], 1);
+    for (int rank = comm->first; rank < comm->first + comm->local; rank++) {
         if (rank != comm->rank)
-            TRY(transport_wait_rank(comm->transport, &comm->done[rank], target, rank,
-                                    comm_kind_name(call->kind)));
+            TRY(transport_wait_rank(comm->transport, &comm->done[rank - comm->first], target,
+                                    rank, comm_kind_name(call->kind)));
     }
     return STATUS_OK;
 }

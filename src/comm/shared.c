@@ -188,9 +188,16 @@ static enum status broadcast(struct comm *comm, const struct comm_call *call, co
     return comm_sync(comm, call);
 }
 
-static struct comm_cost cost(int size, size_t bytes)
+static struct comm_cost cost(enum comm_kind kind, const struct comm_shape *shape, size_t bytes)
 {
-    return (struct comm_cost){ .steps = 2, .bytes = 2.0 * (double)bytes * (size - 1) / size };
+    const double others = shape->size - 1, n = (double)bytes;
+    const double moved = kind == COMM_ALL_REDUCE       ? 2 * n * others / shape->size
+                         : kind == COMM_REDUCE_SCATTER ? n * others / shape->size
+                         : kind == COMM_ALL_GATHER     ? n * others
+                         : others > 0                  ? n
+                                                       : 0;
+
+    return (struct comm_cost){ .steps = 2, .bytes = moved };
 }
 
 const struct comm_algorithm comm_shared = {

@@ -73,9 +73,14 @@ static enum status broadcast(struct comm *comm, const struct comm_call *call, co
     return STATUS_OK;
 }
 
-static struct comm_cost cost(int size, size_t bytes)
+static struct comm_cost cost(enum comm_kind kind, const struct comm_shape *shape, size_t bytes)
 {
-    return (struct comm_cost){ .steps = 1, .bytes = (double)bytes * (size - 1) };
+    const double others = shape->size - 1, n = (double)bytes;
+    const double read = kind == COMM_REDUCE_SCATTER ? n * others / shape->size
+                        : kind == COMM_BROADCAST    ? (others > 0 ? n : 0)
+                                                    : n * others;
+
+    return (struct comm_cost){ .steps = 1, .bytes = read };
 }
 
 const struct comm_algorithm comm_small = {

@@ -23,10 +23,11 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { DEPTH_LEAST = 2, DEPTH_MOST = 16, AHEAD_BYTES = 8 << 20 };
-enum { READERS_PICKED = 4, WINDOW = 16 };
+enum { READERS_PICKED = 4, WINDOW = 16, READ_EVENTS = 4096 };
 
 struct slot {
     struct batch batch;
@@ -38,6 +39,7 @@ struct reader {
     struct loader *loader;
     int number;
     uint8_t *scratch; /* for augmentation */
+    struct trace_row *trace;
     pthread_t thread;
 };
 
@@ -152,9 +154,13 @@ static void fill(const struct reader *reader, const struct slot *slot)
 {
     const struct batch *batch = &slot->batch;
     const struct source_how how = how_in(reader, batch->epoch);
+    const int64_t begin = trace_begin(reader->trace);
 
     source_read(reader->loader->config.source, &how, slot->index, batch->rows, batch->length,
                 batch->x, batch->x2, batch->y);
+    if (begin)
+        reader->trace->step = batch->step;
+    trace_end(reader->trace, begin, TRACE_LOAD, "read a batch", NULL);
 }
 
 /* Makes the batch, and full ones that waited for it, ready. */
@@ -305,10 +311,14 @@ static enum status make_readers(struct loader *loader)
     loader->n_active = config->threads ? loader->n_readers : 1;
     TRY(mem_alloc((size_t)loader->n_readers, sizeof *loader->readers, &loader->readers));
     TRY(mem_alloc((size_t)loader->n_readers, bytes, &loader->scratch));
-    for (int i = 0; i < loader->n_readers; i++)
+    for (int i = 0; i < loader->n_readers; i++) {
+        char name[32];
         loader->readers[i] = (struct reader){ .loader = loader,
                                               .number = i,
                                               .scratch = loader->scratch + (size_t)i * bytes };
+        snprintf(name, sizeof name, "loader %d", i);
+        TRY(trace_add_row(config->trace, name, READ_EVENTS, &loader->readers[i].trace));
+    }
     return STATUS_OK;
 }
 

@@ -12,6 +12,7 @@
 #define DATA_LOADER_H
 
 #include "base/status.h"
+#include "base/trace.h"
 #include "data/sampler.h"
 #include "data/source.h"
 
@@ -28,6 +29,7 @@ struct loader_config {
     struct augment augment;        /* with the sampler's seed; all zero: none */
     int depth;                     /* batches ahead; 0 picks */
     int threads;                   /* that read; 0: 1, and more while the user has to wait */
+    struct trace *trace;           /* each of them has a row in it; borrowed; NULL: none */
 };
 
 /* This rank's part of one step. */

@@ -42,6 +42,8 @@ enum status columns_find(struct exec *exec, int bucket)
     const struct value *input = graph_roles((struct graph *)graph)->input;
     struct factored *f = &exec->factored[bucket];
 
+    if (exec->nodes > 1) /* the other nodes' samples are not here in forward */
+        return STATUS_OK;
     for (int n = 0; n < graph_node_count(graph); n++) {
         const struct node *node = graph_node(graph, n);
         if (node->op != &op_linear || plan_bucket_of(node->in[1]->flat) != bucket ||
@@ -157,6 +159,7 @@ static void run_columns(struct lane *lane, int b)
     const struct columns *own = &lane->columns[b];
     const int64_t shards = exec->config.shards, samples = exec->batch->samples;
     struct kernel_columns columns = columns_of(exec, b, own);
+    const int64_t begin = trace_begin(lane->trace);
 
     for (int64_t v = 0; v < shards; v++) {
         char *record = exec->records + (size_t)v * exec->record;
@@ -166,6 +169,7 @@ static void run_columns(struct lane *lane, int b)
         columns.y = (float *)(record + f->y) + own->first;
         kernel_columns_run(&columns, lane->pool, lane->scratch);
     }
+    trace_end(lane->trace, begin, TRACE_COMPUTE, f->forward->name, "columns");
 }
 
 enum status lane_join(struct lane *lane)
@@ -178,13 +182,13 @@ enum status lane_join(struct lane *lane)
     if (!exec->columns_taken)
         move_columns(lane, false);
     exec_meet(exec, "gathered");
-    transport_raise(exec->gathered, 1);
+    lane_raise(lane, exec->gathered, 1);
     TRY(exec_wait(exec, lane, exec->gathered, target, "all_gather of samples"));
     for (int b = 0; b < exec->buckets.count; b++) {
         if (exec->factored[b].forward && lane->columns[b].count > 0)
             run_columns(lane, b);
     }
     exec_meet(exec, "joined");
-    transport_raise(exec->joined, 1);
+    lane_raise(lane, exec->joined, 1);
     return exec_wait(exec, lane, exec->joined, target, "all_gather of a layer's columns");
 }

@@ -173,7 +173,7 @@ static void run_batches(struct lane *lane)
     int64_t index[EVAL_ROWS];
 
     for (int64_t b = exec->eval_begin; b < exec->eval_end; b++) {
-        if (b % exec->all_lanes != lane->number)
+        if (b % exec->job_lanes != exec->first_lane + lane->number)
             continue;
         const int64_t rows = batch_samples(exec, exec->eval_data, b, index);
         lane->bases[BASE_LOSS] = (char *)&exec->eval_losses[b];
@@ -291,6 +291,43 @@ static enum status prepare_batches(struct exec *exec, const struct source *sourc
     return STATUS_OK;
 }
 
+/* Which node has evaluated a batch, and a sample of one. */
+static int maker_of_batch(const struct exec *exec, size_t b)
+{
+    const int lane = (int)(b % (size_t)exec->job_lanes);
+    return transport_node_of(exec->transport, lane / exec->n_lanes);
+}
+
+static int maker_of_sample(const struct exec *exec, size_t at)
+{
+    return maker_of_batch(exec, at / (size_t)rows_at_once(exec, exec->eval_data));
+}
+
+/* What other nodes have evaluated comes here. Answers stand by the number of a sample, which need not be
+ * its place in the order of evaluation: those are put in that order for the way. */
+static enum status merge_results(struct exec *exec, int64_t n_batches)
+{
+    const struct source *source = exec->eval_data;
+    const int64_t samples = exec->classes ? source_count(source) : 0;
+    struct answer *ordered;
+
+    TRY(wire_merge(exec, exec->eval_losses, (size_t)n_batches, sizeof *exec->eval_losses,
+                   maker_of_batch));
+    TRY(wire_merge(exec, exec->eval_corrects, (size_t)n_batches, sizeof *exec->eval_corrects,
+                   maker_of_batch));
+    if (samples == 0)
+        return STATUS_OK;
+    TRY(mem_alloc((size_t)samples, sizeof *ordered, &ordered));
+    for (int64_t i = 0; i < samples; i++)
+        ordered[i] = exec->eval_answers[source_at(source, i)];
+    enum status status =
+        wire_merge(exec, ordered, (size_t)samples, sizeof *ordered, maker_of_sample);
+    for (int64_t i = 0; status == STATUS_OK && i < samples; i++)
+        exec->eval_answers[source_at(source, i)] = ordered[i];
+    mem_free(ordered);
+    return status;
+}
+
 enum status exec_evaluate(struct exec *exec, const struct source *source,
                           struct exec_result *out)
 {
@@ -307,11 +344,16 @@ enum status exec_evaluate(struct exec *exec, const struct source *source,
         TRY(exec_on_lanes(exec, run_batches));
     }
     exec_meet(exec, "evaluated");
-    transport_raise(exec->evaluated, (uint32_t)exec->n_lanes);
+    lane_raise(&exec->lanes[0], exec->evaluated, (uint32_t)exec->n_lanes);
     exec->evaluations++;
     TRY(exec_wait(exec, &exec->lanes[0], exec->evaluated,
                   exec->evaluations * (uint32_t)exec->all_lanes,
                   "all_reduce of the evaluation"));
+    if (exec->nodes > 1) {
+        if (exec->rank == transport_node_first(exec->transport, exec->node))
+            TRY(merge_results(exec, n_batches));
+        TRY(exec_settle(exec)); /* the node's first rank has brought it */
+    }
     for (int64_t b = 0; b < n_batches; b++) {
         result.loss += (double)exec->eval_losses[b];
         result.correct += (double)exec->eval_corrects[b];

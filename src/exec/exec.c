@@ -13,20 +13,27 @@
 #include "kernel/float_mode.h"
 #include "pass/pass.h"
 
-/* Which shards a part of the job has: [number * shards / parts, (number + 1) * shards / parts). */
+/* Which shards a part has of a row: [number * shards / parts, (number + 1) * shards / parts). */
 static int64_t row_begin(int64_t shards, int64_t parts, int64_t number)
 {
     return number * shards / parts;
 }
 
+/* The first shard of a rank; of the rank after the last: how many there are. */
+static int64_t rank_begin(const struct exec *exec, int rank)
+{
+    return exec->config.rows ? exec->config.rows[rank]
+                             : row_begin(exec->config.shards, exec->ranks, rank);
+}
+
 int64_t exec_first_shard(const struct exec *exec)
 {
-    return row_begin(exec->config.shards, exec->ranks, exec->rank);
+    return rank_begin(exec, exec->rank);
 }
 
 int64_t exec_shard_count(const struct exec *exec)
 {
-    return row_begin(exec->config.shards, exec->ranks, exec->rank + 1) - exec_first_shard(exec);
+    return rank_begin(exec, exec->rank + 1) - exec_first_shard(exec);
 }
 
 int exec_lanes(const struct exec *exec)
@@ -36,18 +43,58 @@ int exec_lanes(const struct exec *exec)
 
 /* One a thread if there are shards for all of them on every rank; else one a shard, and threads share
  * its work. */
-int exec_lanes_of(int64_t shards, int ranks, int threads)
+static int lanes_for(int64_t fewest, int threads)
 {
-    const int64_t fewest = shards / ranks;
     return threads <= fewest ? threads : fewest > 1 ? (int)fewest : 1;
 }
 
-/* Shards of lane `number` of all. */
+int exec_lanes_of(int64_t shards, int ranks, int threads)
+{
+    return lanes_for(shards / ranks, threads);
+}
+
+/* Shards of the rank that has fewest. */
+static int64_t fewest_shards(const struct exec *exec)
+{
+    int64_t fewest = exec->config.shards;
+
+    for (int r = 0; r < exec->ranks; r++) {
+        const int64_t mine = rank_begin(exec, r + 1) - rank_begin(exec, r);
+        fewest = mine < fewest ? mine : fewest;
+    }
+    return fewest;
+}
+
+static enum status check_rows(const struct exec *exec)
+{
+    const struct exec_config *config = &exec->config;
+
+    if (config->shards < exec->ranks)
+        return FAIL(STATUS_USAGE, "%lld shards are fewer than %d ranks: raise --shards",
+                    (long long)config->shards, exec->ranks);
+    if (rank_begin(exec, 0) != 0 || rank_begin(exec, exec->ranks) != config->shards ||
+        fewest_shards(exec) < 1)
+        return FAIL(STATUS_USAGE, "%lld shards are not given to %d ranks in rows",
+                    (long long)config->shards, exec->ranks);
+    return STATUS_OK;
+}
+
+void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *count)
+{
+    const int rank = transport_node_first(exec->transport, node);
+    const int end = rank + transport_node_size(exec->transport, node);
+
+    *first = rank_begin(exec, rank);
+    *count = rank_begin(exec, end) - *first;
+}
+
+/* Shards of lane `number` of this node. */
 static void lane_row(const struct exec *exec, int number, int64_t *first, int64_t *count)
 {
+    number += exec->first_lane;
     const int rank = number / exec->n_lanes, lane = number % exec->n_lanes;
-    const int64_t begin = row_begin(exec->config.shards, exec->ranks, rank);
-    const int64_t mine = row_begin(exec->config.shards, exec->ranks, rank + 1) - begin;
+    const int64_t begin = rank_begin(exec, rank);
+    const int64_t mine = rank_begin(exec, rank + 1) - begin;
 
     *first = begin + row_begin(mine, exec->n_lanes, lane);
     *count = begin + row_begin(mine, exec->n_lanes, lane + 1) - *first;
@@ -150,6 +197,10 @@ static enum status read_step_nodes(struct exec *exec)
             across = true;
         } else if (node->op == &op_clip_norm) {
             exec->clips = true;
+        } else if (node->op == &op_trust_ratio) {
+            exec->adapts = true;
+        } else if (node->op == &op_lamb_direction) {
+            exec->directs = true;
         } else if (kernel_update_find(node->op->name)) {
             struct update *update = &exec->updates[node->attrs.bucket];
             update->kernel = kernel_update_find(node->op->name);
@@ -191,16 +242,20 @@ static void lay_out(struct exec *exec, struct carver *carver)
 {
     const size_t buckets = (size_t)exec->buckets.count;
     const size_t shards = (size_t)exec->config.shards;
-    const size_t stretches = exec->vector / TREE_STRETCH + buckets + 1;
+    const size_t pieces = (size_t)exec->norms.count;
 
     exec->ready = carve(carver, buckets, sizeof *exec->ready);
     exec->done = carve(carver, buckets, sizeof *exec->done);
     exec->met = carve(carver, (size_t)exec->gathers.count, sizeof *exec->met);
-    exec->reduced = carve(carver, 5, sizeof *exec->reduced);
+    exec->reduced = carve(carver, 7, sizeof *exec->reduced);
     exec->evaluated = exec->reduced + 1;
     exec->settled = exec->reduced + 2;
     exec->gathered = exec->reduced + 3;
     exec->joined = exec->reduced + 4;
+    exec->exchanged = exec->reduced + 5;
+    exec->directed = exec->reduced + 6;
+    exec->flags = carve(carver, 2 * (size_t)exec->ranks, sizeof *exec->flags);
+    exec->arrivals = carve(carver, 1, account_bytes(exec));
     exec->losses = carve(carver, 2 * shards, sizeof(float));
     exec->corrects = carve(carver, 2 * shards, sizeof(float));
     exec->param = carve(carver, exec->vector, sizeof(float));
@@ -208,11 +263,14 @@ static void lay_out(struct exec *exec, struct carver *carver)
         exec->state[i] = carve(carver, exec->vector, sizeof(float));
     exec->records = carve(carver, shards, exec->record);
     exec->tables = carve(carver, 1, exec->tables_bytes);
-    if (exec->clips) {
+    if (norms_are_used(exec) || exec->config.compress.codec)
         exec->sum = carve(carver, exec->vector, sizeof(float));
-        exec->squares = carve(carver, stretches, sizeof(double));
+    if (norms_are_used(exec)) {
+        exec->norms.gradients = carve(carver, pieces, sizeof(double));
+        exec->norms.params = carve(carver, pieces, sizeof(double));
+        exec->norms.moves = carve(carver, pieces, sizeof(double));
     }
-    exec->n_parts = 0;
+    exec->n_parts = exec->own_parts = 0;
     for (int number = 0; number < exec->all_lanes; number++) {
         struct tree_stack stack;
         int64_t first, count;
@@ -223,7 +281,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
         float *gradients = carve(carver, (size_t)buffers * exec->vector, sizeof(float));
         if (!carver->base)
             continue;
-        if (number / exec->n_lanes == exec->rank)
+        if ((exec->first_lane + number) / exec->n_lanes == exec->rank)
             exec->lanes[number % exec->n_lanes].gradients = gradients;
         tree_stack_init(&stack, exec->config.shards);
         for (int64_t v = first; v < first + count; v++) {
@@ -231,6 +289,8 @@ static void lay_out(struct exec *exec, struct carver *carver)
             while (tree_stack_can_add(&stack))
                 tree_stack_add(&stack);
         }
+        exec->own_parts +=
+            (exec->first_lane + number) / exec->n_lanes == exec->rank ? stack.count : 0;
         for (int i = 0; i < stack.count; i++)
             exec->parts[exec->n_parts++] =
                 (struct tree_part){ stack.node[i], gradients + (size_t)i * exec->vector };
@@ -241,13 +301,11 @@ static enum status share_memory(struct exec *exec)
 {
     struct carver carver = { 0 };
 
-    if (!transport_shares_memory(exec->transport))
-        return FAIL(STATUS_UNSUPPORTED, "transport %s shares no memory between ranks",
-                    transport_name(exec->transport));
     lay_out(exec, &carver);
     exec->shared_bytes = carver.used;
     TRY(transport_share(exec->transport, carver.used, &exec->shared));
-    TRY(mem_alloc((size_t)exec->all_lanes * 2 * TREE_DEPTH, sizeof *exec->parts, &exec->parts));
+    TRY(mem_alloc((size_t)(exec->all_lanes + exec->nodes) * 2 * TREE_DEPTH, sizeof *exec->parts,
+                  &exec->parts));
     carver = (struct carver){ .base = exec->shared };
     lay_out(exec, &carver);
     return STATUS_OK;
@@ -263,17 +321,19 @@ static void flush_denormals(void *arg, int index)
 
 static enum status make_lanes(struct exec *exec)
 {
-    exec->n_lanes = exec_lanes_of(exec->config.shards, exec->ranks, exec->config.threads);
-    exec->all_lanes = exec->n_lanes * exec->ranks;
-    if (exec->all_lanes > LANES_MAX)
-        return FAIL(STATUS_USAGE, "%d lanes are more than %d", exec->all_lanes, LANES_MAX);
+    exec->n_lanes = lanes_for(fewest_shards(exec), exec->config.threads);
+    exec->all_lanes = exec->n_lanes * transport_node_size(exec->transport, exec->node);
+    exec->first_lane = exec->n_lanes * transport_node_first(exec->transport, exec->node);
+    exec->job_lanes = exec->n_lanes * exec->ranks;
+    if (exec->job_lanes > LANES_MAX)
+        return FAIL(STATUS_USAGE, "%d lanes are more than %d", exec->job_lanes, LANES_MAX);
     const int helpers = exec->config.threads / exec->n_lanes; /* threads of a lane */
     const size_t join = columns_scratch(exec);
     TRY(mem_alloc((size_t)exec->n_lanes, sizeof *exec->lanes, &exec->lanes));
     for (int i = 0; i < exec->n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         lane->exec = exec;
-        lane->number = exec->rank * exec->n_lanes + i;
+        lane->number = exec->rank * exec->n_lanes + i - exec->first_lane;
         lane_row(exec, lane->number, &lane->first, &lane->count);
         TRY(columns_create(lane));
         const size_t reduce = (size_t)helpers * reduce_scratch(lane);
@@ -284,8 +344,23 @@ static enum status make_lanes(struct exec *exec)
         }
     }
     /* One shard alone, and the norm of all gradients need not be known: decision 0019. */
-    exec->buckets.pass = exec->config.shards == 1 && !exec->clips;
+    exec->buckets.pass = exec->config.shards == 1 && !norms_are_used(exec);
     return exec->n_lanes > 1 ? pool_create(exec->n_lanes, &exec->lanes_pool) : STATUS_OK;
+}
+
+/* Who raises what: lanes, and the wires of this node for what they bring or do. */
+static void count_raises(struct exec *exec)
+{
+    const uint32_t lanes = (uint32_t)exec->all_lanes;
+
+    exec->met_each = lanes + (exec->nodes > 1);
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const bool is_gathered = bucket_is_gathered(exec, b);
+        exec->ready_each[b] = lanes + (exec->nodes > 1 && is_gathered);
+        exec->done_each[b] = bucket_is_compressed(exec, b)     ? 1
+                             : exec->nodes > 1 && !is_gathered ? (uint32_t)wire_rails(exec)
+                                                               : lanes;
+    }
 }
 
 enum status exec_create(const struct exec_config *config, struct exec **out)
@@ -294,25 +369,37 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
 
     TRY(mem_alloc(1, sizeof *exec, &exec));
     exec->config = *config;
+    pthread_mutex_init(&exec->overlap.lock, NULL);
     exec->transport = comm_transport(config->comm);
     exec->rank = comm_rank(config->comm);
     exec->ranks = comm_size(config->comm);
+    transport_set_patience(exec->transport, config->stall_timeout);
+    exec->node = transport_node_of(exec->transport, exec->rank);
+    exec->nodes = transport_nodes(exec->transport);
     enum status status = read_params(exec);
     if (status == STATUS_OK)
         status = read_step_nodes(exec);
-    if (status == STATUS_OK && config->shards < exec->ranks)
-        status = FAIL(STATUS_USAGE, "%lld shards are fewer than %d ranks: raise --shards",
-                      (long long)config->shards, exec->ranks);
+    if (status == STATUS_OK)
+        status = check_rows(exec);
     if (status == STATUS_OK)
         status = gathers_find(exec);
+    if (status == STATUS_OK)
+        status = norms_create(exec);
     if (status == STATUS_OK)
         status = make_lanes(exec);
     if (status == STATUS_OK)
         status = gathers_check(exec);
+    if (status == STATUS_OK && exec->nodes > 1)
+        status = wire_create(exec);
+    if (status == STATUS_OK)
+        status = account_create(exec);
     if (status == STATUS_OK) {
-        transport_set_waiters(exec->transport, exec->all_lanes);
+        count_raises(exec);
+        transport_set_waiters(exec->transport, exec->all_lanes + (exec->wire != NULL));
         status = share_memory(exec);
     }
+    if (status == STATUS_OK && exec->wire)
+        status = wire_start(exec);
     if (status == STATUS_OK && config->batch >= config->shards) {
         struct extents extents = graph_extents(config->train);
         extents.rows = config->batch / config->shards;
@@ -337,7 +424,10 @@ void exec_destroy(struct exec *exec)
 {
     if (!exec)
         return;
+    wire_destroy(exec);
     pool_destroy(exec->lanes_pool);
+    account_destroy(exec);
+    pthread_mutex_destroy(&exec->overlap.lock);
     for (int i = 0; exec->lanes && i < exec->n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         for (int p = 0; p < lane->n_plans; p++)
@@ -357,6 +447,7 @@ void exec_destroy(struct exec *exec)
     mem_free(exec->largest);
     mem_free(exec->parts);
     mem_free(exec->gathers.item);
+    norms_destroy(exec);
     mem_free(exec->confusion);
     mem_free(exec);
 }
@@ -466,19 +557,6 @@ void exec_meet(struct exec *exec, const char *point)
         exec->config.at_meeting(exec->config.at_meeting_arg, point);
 }
 
-enum status exec_wait(struct exec *exec, struct lane *lane, struct transport_counter *counter,
-                      uint32_t target, const char *what)
-{
-    if (transport_reached(counter, target))
-        return STATUS_OK;
-    if (lane->number % exec->n_lanes == 0)
-        transport_note(exec->transport, exec->step, what);
-    const int64_t begin = clock_ns();
-    enum status status = transport_wait(exec->transport, counter, target, what);
-    lane->times.wait += clock_ns() - begin;
-    return status;
-}
-
 struct lanes_call {
     struct exec *exec;
     void (*fn)(struct lane *lane);
@@ -513,26 +591,6 @@ enum status exec_on_lanes(struct exec *exec, void (*fn)(struct lane *lane))
 }
 
 /* Measurements ------------------------------------------------------------------------- */
-
-struct exec_times exec_times(const struct exec *exec)
-{
-    struct exec_times total = { 0 };
-
-    for (int i = 0; i < exec->n_lanes; i++) {
-        const struct times *times = &exec->lanes[i].times;
-        total.compute += (double)times->compute * 1e-9;
-        total.comm += (double)times->comm * 1e-9;
-        total.wait += (double)times->wait * 1e-9;
-        total.evaluate += (double)times->evaluate * 1e-9;
-    }
-    return total;
-}
-
-void exec_reset_times(struct exec *exec)
-{
-    for (int i = 0; i < exec->n_lanes; i++)
-        exec->lanes[i].times = (struct times){ 0 };
-}
 
 struct exec_memory exec_memory(const struct exec *exec)
 {

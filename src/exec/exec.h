@@ -19,6 +19,8 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/trace.h"
+#include "comm/codec.h"
 #include "comm/comm.h"
 #include "data/loader.h"
 #include "data/source.h"
@@ -34,9 +36,16 @@ struct exec_config {
     struct comm *comm;         /* borrowed */
     int threads;
     int64_t shards, batch; /* of the whole job; batch 0: evaluations alone, no steps */
+    /* Rank r has shards [rows[r], rows[r + 1]), one at least; borrowed while exec lives. NULL: all
+     * ranks have as many, or one more than others. Bits do not depend on it. */
+    const int64_t *rows;
     uint64_t seed;
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;
+    struct codec_config compress; /* of gradients between machines; codec NULL: none */
+    struct trace *trace;          /* each lane has a row in it; borrowed; NULL: none */
+    double
+        stall_timeout; /* seconds that a wait may take before who is missing is named; 0: any */
     /* For tests of faults: called with a name at every point where ranks meet. NULL: none. */
     void (*at_meeting)(void *arg, const char *point);
     void *at_meeting_arg;
@@ -50,6 +59,7 @@ struct exec_result {
     double loss, correct; /* of the whole step or data set: mean loss; labels met */
     int64_t samples;
     int64_t weight; /* labels that count: one a sample, or those of tokens */
+    uint32_t heard; /* exec_step: what ranks said */
     int64_t top5;   /* exec_evaluate: samples whose label has one of the five largest logits */
 };
 
@@ -76,6 +86,10 @@ MUST_CHECK enum status exec_predict(struct exec *exec, const struct source *sour
 /* Collective: waits until every update so far is visible here. */
 MUST_CHECK enum status exec_settle(struct exec *exec);
 
+/* What this rank tells all others with its next step; exec_result.heard has what all said, added bit by
+ * bit. 0 unless set again for each step. */
+void exec_say(struct exec *exec, uint32_t bits);
+
 /* This rank's shards, in a row. */
 int64_t exec_first_shard(const struct exec *exec);
 int64_t exec_shard_count(const struct exec *exec);
@@ -90,12 +104,20 @@ int exec_param_count(const struct exec *exec);
 const struct value *exec_param(const struct exec *exec, int i);
 int exec_state_count(const struct exec *exec,
                      int param); /* state vectors; an average has none */
-const char *exec_state_name(const struct exec *exec, int state);
+enum { EXEC_STATE_NAME = 32 };
+void exec_state_name(const struct exec *exec, int state, char out[EXEC_STATE_NAME]);
+/* The optimizer's, which come first. Behind them, where gradients are compressed, comes what is kept for
+ * that: "compress_basis", and an error for each node: "compress_error_0"... */
+int exec_own_states(const struct exec *exec);
 
 /* Collective: initial values from the seed. */
 MUST_CHECK enum status exec_init_params(struct exec *exec);
-/* Copies between plain row-major memory and the parameter (state -1) or its state. Call on a
- * settled exec; set on one rank, then exec_settle on all. */
+/* Collective: exec_settle; and parameters and state that rank 0 has set are on every machine. */
+MUST_CHECK enum status exec_publish(struct exec *exec);
+/* Collective: exec_settle; and rank 0 sees all state. */
+MUST_CHECK enum status exec_collect(struct exec *exec);
+/* Copies between plain row-major memory and the parameter (state -1) or its state. Get after
+ * exec_collect on rank 0; set there, then exec_publish on all. */
 void exec_get(const struct exec *exec, int param, int state, float *out);
 void exec_set(struct exec *exec, int param, int state, const float *plain);
 /* SHA-256 over names, shapes and plain contents of all parameters, as 64 digits. */
@@ -106,8 +128,13 @@ MUST_CHECK enum status exec_hash(const struct exec *exec, char out[65]);
 /* Seconds of this rank's lanes, added up, since the last call of exec_reset_times. */
 struct exec_times {
     double compute, comm, wait, evaluate;
+    double hidden;            /* part of comm while a lane of this rank computed */
+    double wire, wire_hidden; /* the same of its wire to other machines: not of a lane */
+    double bytes; /* that this rank sent to others, or read from what others have written */
 };
 struct exec_times exec_times(const struct exec *exec);
+/* Part of the wait by the rank that came last: out[r] seconds for rank r, as many as there are ranks. */
+void exec_waited_for(const struct exec *exec, double *out);
 void exec_reset_times(struct exec *exec);
 
 /* Bytes: activations of one lane, and what all ranks of this machine share. */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/sha256.h"
 #include "base/test.h"
 #include "comm/comm_testing.h"
 #include "data/data_testing.h"
@@ -27,6 +28,9 @@ struct setup {
     float max_norm;
     int64_t batch, shards, bucket_bytes;
     int ranks, threads;
+    int nodes;                   /* machines that the ranks are on; 0: one */
+    const char *compress;        /* NULL: not */
+    int64_t rows[RANKS_MAX + 1]; /* of ranks, if the last is not 0 */
     bool recompute;
     bool factors;   /* exchanged instead of gradients, where they are smaller */
     bool sync_norm; /* batch statistics of the whole step */
@@ -36,6 +40,7 @@ struct setup {
 
 struct outcome {
     char hash[65];
+    char state_hash[65]; /* of rank 0 */
     struct exec_result steps[STEPS_MAX];
     struct exec_result evaluation;
     int64_t confusion[CLASSES * CLASSES];
@@ -132,6 +137,15 @@ static void release_job(struct job *job)
     kernel_choices_destroy(job->choices);
 }
 
+static struct codec_config compress_of(const struct setup *setup)
+{
+    struct codec_config config = { 0 };
+
+    if (setup->compress)
+        CHECK_OK(codec_parse(setup->compress, &config));
+    return config;
+}
+
 static struct exec_config config_of(const struct job *job, struct comm *comm)
 {
     return (struct exec_config){
@@ -141,9 +155,11 @@ static struct exec_config config_of(const struct job *job, struct comm *comm)
         .threads = job->setup->threads,
         .shards = job->setup->shards,
         .batch = job->setup->batch,
+        .rows = job->setup->rows[job->setup->ranks] ? job->setup->rows : NULL,
         .seed = 11,
         .choices = job->choices,
         .optim = job->optim,
+        .compress = compress_of(job->setup),
     };
 }
 
@@ -207,6 +223,23 @@ static enum status run_steps(const struct job *job, struct exec *exec, struct co
     return comm_barrier(comm);
 }
 
+/* Of the optimizer's state of all parameters. */
+static void hash_state(const struct exec *exec, char out[65])
+{
+    static float plain[1 << 20];
+    struct sha256 hash;
+
+    sha256_init(&hash);
+    for (int p = 0; p < exec_param_count(exec); p++) {
+        for (int state = 0; state < exec_state_count(exec, p); state++) {
+            exec_get(exec, p, state, plain);
+            sha256_add(&hash, plain,
+                       (size_t)shape_count(&exec_param(exec, p)->shape) * sizeof *plain);
+        }
+    }
+    sha256_end_hex(&hash, out);
+}
+
 /* What lies between parameters stays zero. */
 static enum status check_gaps(const struct exec *exec)
 {
@@ -237,7 +270,11 @@ static enum status train(const struct job *job, struct exec *exec, struct comm *
         status = check_gaps(exec);
     for (int s = 0; s < STEPS_MAX; s++)
         free_batch(batches[s]);
-    return status == STATUS_OK ? exec_hash(exec, out->hash) : status;
+    TRY(status);
+    TRY(exec_collect(exec));
+    if (comm_rank(comm) == 0)
+        hash_state(exec, out->state_hash);
+    return exec_hash(exec, out->hash);
 }
 
 static enum status run_rank(struct comm *comm, void *arg)
@@ -271,15 +308,18 @@ static void check_same(const struct setup *setup, const struct outcome *a,
     bool same = strcmp(a->hash, b->hash) == 0 && same_result(&a->evaluation, &b->evaluation) &&
                 memcmp(a->confusion, b->confusion, sizeof a->confusion) == 0;
 
+    if (*a->state_hash && *b->state_hash)
+        same = same && strcmp(a->state_hash, b->state_hash) == 0;
+
     for (int s = 0; s < setup->n_steps; s++)
         same = same && same_result(&a->steps[s], &b->steps[s]);
     if (!same)
         test_fail(__FILE__, __LINE__,
                   "%s, %s, clip %g, batch %lld, shards %lld, buckets of %lld: "
-                  "%d ranks of %d threads%s differ: %s, loss %.9g and %.9g",
+                  "%d ranks of %d threads on %d nodes%s differ: %s, loss %.9g and %.9g",
                   setup->model, setup->optimizer, (double)setup->max_norm,
                   (long long)setup->batch, (long long)setup->shards,
-                  (long long)setup->bucket_bytes, setup->ranks, setup->threads,
+                  (long long)setup->bucket_bytes, setup->ranks, setup->threads, setup->nodes,
                   setup->factors ? " with factors" : "", b->hash, a->steps[0].loss,
                   b->steps[0].loss);
 }
@@ -291,7 +331,8 @@ static struct outcome run(const struct setup *setup, const struct dataset *datas
 
     make_job(setup, &job);
     job.dataset = dataset;
-    CHECK_OK(comm_testing_threads(setup->ranks, NULL, run_rank, &job));
+    CHECK_OK(comm_testing_nodes(setup->ranks, setup->nodes ? setup->nodes : 1, NULL, run_rank,
+                                &job));
     for (int r = 1; r < setup->ranks; r++)
         check_same(setup, &job.outcomes[0], &job.outcomes[r]);
     release_job(&job);
@@ -339,14 +380,72 @@ static void test_weights_do_not_depend_on_ranks_and_threads(void)
     }
 }
 
+static void draw_rows(struct rng *rng, struct setup *setup)
+{
+    for (int r = 1; r < setup->ranks; r++) {
+        const int64_t left = setup->shards - setup->rows[r - 1] - (setup->ranks - r);
+        setup->rows[r] = setup->rows[r - 1] + 1 + (int64_t)rng_below(rng, (uint64_t)left);
+    }
+    setup->rows[setup->ranks] = setup->shards;
+}
+
+/* Also with batch norm, and with factors and columns that belong to lanes. */
+static void test_bits_do_not_depend_on_how_many_shards_ranks_have(struct rng *rng)
+{
+    static const char *const models[] = { "mlp", "normed" };
+    struct setup setup = usual;
+
+    setup.model = models[rng_below(rng, 2)];
+    setup.shards = 2 + (int64_t)rng_below(rng, 10);
+    setup.batch = setup.shards * 3;
+    for (int s = 0; s < setup.n_steps; s++)
+        setup.samples[s] = 1 + (int64_t)rng_below(rng, (uint64_t)setup.batch);
+    const struct outcome alone = run_on(&setup, 1, 1, NULL);
+
+    setup.ranks = 2 + (int)rng_below(rng, setup.shards < RANKS_MAX ? (uint64_t)setup.shards - 1
+                                                                   : RANKS_MAX - 1);
+    setup.threads = 1 + (int)rng_below(rng, 3);
+    setup.factors = rng_below(rng, 2);
+    draw_rows(rng, &setup);
+    const struct outcome other = run(&setup, NULL);
+    check_same(&setup, &alone, &other);
+}
+
+static enum status refuse_rows(struct comm *comm, void *arg)
+{
+    const struct exec_config config = config_of(arg, comm);
+    struct exec *exec;
+
+    CHECK_STATUS(STATUS_USAGE, exec_create(&config, &exec));
+    CHECK_MESSAGE("not given to 2 ranks in rows");
+    return STATUS_OK;
+}
+
+static void test_rows_of_shards_that_do_not_fit_are_refused(void)
+{
+    static const int64_t wrong[][3] = { { 1, 2, 4 }, { 0, 0, 4 }, { 0, 4, 4 }, { 0, 2, 5 } };
+    static struct job job;
+    struct setup setup = usual;
+
+    setup.shards = 4;
+    setup.ranks = 2;
+    setup.threads = 1;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        memcpy(setup.rows, wrong[i], sizeof wrong[i]);
+        make_job(&setup, &job);
+        CHECK_OK(comm_testing_threads(2, NULL, refuse_rows, &job));
+        release_job(&job);
+    }
+}
+
 static void test_any_setup_gives_the_same_bits_on_any_ranks(struct rng *rng)
 {
     static const char *const models[] = { "mlp", "cnn" };
-    static const char *const optimizers[] = { "sgd", "adam", "adamw" };
+    static const char *const optimizers[] = { "sgd", "adam", "adamw", "lars", "lamb" };
     const int64_t shards = 1 + (int64_t)rng_below(rng, 9);
     struct setup setup = {
         .model = models[rng_below(rng, 8) == 0],
-        .optimizer = optimizers[rng_below(rng, 3)],
+        .optimizer = optimizers[rng_below(rng, 5)],
         .max_norm = rng_below(rng, 2) ? 0.5F : 0,
         .batch = shards * (1 + (int64_t)rng_below(rng, 3)),
         .shards = shards,
@@ -363,8 +462,61 @@ static void test_any_setup_gives_the_same_bits_on_any_ranks(struct rng *rng)
     setup.threads = 1 + (int)rng_below(rng, 3);
     setup.factors = rng_below(rng, 2);
     setup.recompute = rng_below(rng, 2);
+    setup.nodes = 1 + (int)rng_below(rng, (uint64_t)setup.ranks);
     const struct outcome other = run(&setup, NULL);
     check_same(&setup, &alone, &other);
+}
+
+static void test_weights_do_not_depend_on_nodes(void)
+{
+    static const struct {
+        const char *model, *optimizer;
+        float max_norm;
+        bool factors;
+    } cases[] = {
+        { "mlp", "adamw", 0, false },
+        { "mlp", "sgd", 0.5F, false }, /* squares are exchanged */
+        { "mlp", "adam", 0, true },    /* so are factors */
+        { "normed", "sgd", 0, false }, /* has averages */
+        { "mlp", "lars", 0, false },   /* norms of each parameter */
+        { "mlp", "lamb", 0.5F, false } /* and of directions */
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct setup setup = usual;
+        setup.model = cases[i].model;
+        setup.optimizer = cases[i].optimizer;
+        setup.max_norm = cases[i].max_norm;
+        setup.factors = cases[i].factors;
+        setup.shards = 6;
+        const struct outcome alone = run_on(&setup, 1, 1, NULL);
+        for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
+            for (setup.nodes = 2; setup.nodes <= ranks; setup.nodes++) {
+                const struct outcome other = run_on(&setup, ranks, 1 + ranks % 2, NULL);
+                check_same(&setup, &alone, &other);
+            }
+        }
+    }
+}
+
+/* All ranks have the same weights, whatever was left unsent; and the loss falls as it does without. */
+static void test_compressed_gradients_train(void)
+{
+    static const char *const names[] = { "bf16", "int8", "topk:0.05", "onebit", "powersgd:2" };
+    struct setup setup = usual;
+
+    setup.shards = 4;
+    setup.n_steps = STEPS_MAX;
+    for (int s = 0; s < STEPS_MAX; s++)
+        setup.samples[s] = setup.batch;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        setup.compress = names[i];
+        for (setup.nodes = 2; setup.nodes <= 4; setup.nodes++) {
+            setup.max_norm = setup.nodes == 3 ? 5 : 0;
+            const struct outcome end = run_on(&setup, 4, 1, NULL);
+            CHECK(end.steps[STEPS_MAX - 1].loss < 0.8 * end.steps[0].loss);
+        }
+    }
 }
 
 static void test_threads_share_ops_where_shards_are_few(void)
@@ -546,9 +698,12 @@ static void test_evaluation_gives_the_same_bits_on_any_ranks(void)
         CHECK_INT(counts[i], alone.evaluation.samples);
         CHECK(alone.evaluation.loss > 0 && alone.evaluation.correct <= (double)counts[i]);
         for (int ranks = 1; ranks <= 3; ranks++) {
-            const struct outcome other = run_on(&setup, ranks, 2, dataset);
-            check_same(&setup, &alone, &other);
+            for (setup.nodes = 1; setup.nodes <= ranks; setup.nodes++) {
+                const struct outcome other = run_on(&setup, ranks, 2, dataset);
+                check_same(&setup, &alone, &other);
+            }
         }
+        setup.nodes = 1;
         dataset_close(dataset);
     }
 }
@@ -748,7 +903,7 @@ static enum status set_and_get(struct comm *comm, void *arg)
                     plain[i] = (float)(i + 7 * p + 3 * state);
                 exec_set(exec, p, state, plain);
             }
-            status = exec_settle(exec);
+            status = exec_publish(exec);
             exec_get(exec, p, state, mine);
             for (int64_t i = 0; i < count; i++)
                 same = same && mine[i] == (float)(i + 7 * p + 3 * state);
@@ -854,6 +1009,7 @@ static void test_synchronized_batch_norm_does_not_depend_on_ranks(void)
                 continue;
             for (int more = 1; more <= 2; more++) {
                 setup.recompute = more == 2;
+                setup.nodes = more == 2 && ranks > 1 ? 2 : 1;
                 const struct outcome other =
                     run_on(&setup, ranks, more * (int)(shards[i] / ranks), NULL);
                 CHECK_INT(shards[i] / ranks, other.lanes);
@@ -929,6 +1085,12 @@ const struct test tests[] = {
       .run = test_weights_do_not_depend_on_ranks_and_threads },
     { .name = "any setup gives the same bits on any ranks",
       .property = test_any_setup_gives_the_same_bits_on_any_ranks },
+    { .name = "weights do not depend on nodes", .run = test_weights_do_not_depend_on_nodes },
+    { .name = "bits do not depend on how many shards ranks have",
+      .property = test_bits_do_not_depend_on_how_many_shards_ranks_have },
+    { .name = "rows of shards that do not fit are refused",
+      .run = test_rows_of_shards_that_do_not_fit_are_refused },
+    { .name = "compressed gradients train", .run = test_compressed_gradients_train },
     { .name = "threads share ops where shards are few",
       .run = test_threads_share_ops_where_shards_are_few },
     { .name = "gradients that pass give the bits of those that stay",

@@ -58,7 +58,7 @@ enum status gathers_find(struct exec *exec)
 
 enum status gathers_check(const struct exec *exec)
 {
-    if (exec->gathers.count == 0 || exec->all_lanes == exec->config.shards)
+    if (exec->gathers.count == 0 || exec->job_lanes == exec->config.shards)
         return STATUS_OK;
     return FAIL(
         STATUS_USAGE,
@@ -73,7 +73,7 @@ void lane_give_table(struct lane *lane, int g)
     struct exec *exec = lane->exec;
 
     exec_meet(exec, "met");
-    transport_raise(&exec->met[g], 1);
+    lane_raise(lane, &exec->met[g], 1);
 }
 
 void lane_give_empty_tables(struct lane *lane)
@@ -91,7 +91,7 @@ void lane_give_empty_tables(struct lane *lane)
 enum status lane_await_tables(struct lane *lane, int end)
 {
     struct exec *exec = lane->exec;
-    const uint32_t target = (exec->steps + 1) * (uint32_t)exec->all_lanes;
+    const uint32_t target = (exec->steps + 1) * exec->met_each;
 
     for (; lane->next_gather < end; lane->next_gather++)
         TRY(exec_wait(exec, lane, &exec->met[lane->next_gather], target,

@@ -23,18 +23,37 @@ const struct value *exec_param(const struct exec *exec, int i)
 
 int exec_state_count(const struct exec *exec, int param)
 {
-    return exec->params[param]->kind == VALUE_PARAM ? exec->n_states : 0;
+    const struct value *value = exec->params[param];
+
+    if (value->kind != VALUE_PARAM)
+        return 0;
+    return exec->n_states +
+           (bucket_is_compressed(exec, plan_bucket_of(value->flat)) ? wire_states(exec) : 0);
 }
 
-const char *exec_state_name(const struct exec *exec, int state)
+void exec_state_name(const struct exec *exec, int state, char out[EXEC_STATE_NAME])
 {
-    return exec->config.optim.optimizer->state_names[state];
+    const int node = state - exec->n_states - WIRE_BASIS - 1;
+
+    if (state < exec->n_states)
+        snprintf(out, EXEC_STATE_NAME, "%s", exec->config.optim.optimizer->state_names[state]);
+    else if (node < 0)
+        snprintf(out, EXEC_STATE_NAME, "compress_basis");
+    else
+        snprintf(out, EXEC_STATE_NAME, "compress_error_%d", node);
+}
+
+int exec_own_states(const struct exec *exec)
+{
+    return exec->n_states;
 }
 
 static float *place_of(const struct exec *exec, int param, int state)
 {
     const struct value *value = exec->params[param];
-    float *vector = state < 0 ? exec->param : exec->state[state];
+    float *vector = state < 0                ? exec->param
+                    : state < exec->n_states ? exec->state[state]
+                                             : wire_state(exec, state - exec->n_states);
     return vector + exec->buckets.begin[plan_bucket_of(value->flat)] + value->offset;
 }
 
@@ -100,6 +119,15 @@ static int64_t largest_param(const struct exec *exec)
     return largest;
 }
 
+static enum status publish(struct exec *exec, bool with_state)
+{
+    TRY(exec_settle(exec));
+    if (exec->nodes == 1)
+        return STATUS_OK;
+    TRY(wire_publish(exec, with_state));
+    return exec_settle(exec);
+}
+
 enum status exec_init_params(struct exec *exec)
 {
     if (exec->rank == 0) {
@@ -112,6 +140,20 @@ enum status exec_init_params(struct exec *exec)
         }
         mem_free(plain);
     }
+    return publish(exec, false);
+}
+
+enum status exec_publish(struct exec *exec)
+{
+    return publish(exec, true);
+}
+
+enum status exec_collect(struct exec *exec)
+{
+    TRY(exec_settle(exec));
+    if (exec->nodes == 1)
+        return STATUS_OK;
+    TRY(wire_collect(exec));
     return exec_settle(exec);
 }
 
@@ -120,14 +162,15 @@ enum status exec_settle(struct exec *exec)
     struct lane *lane = &exec->lanes[0];
 
     for (int b = 0; b < exec->buckets.count; b++)
-        TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * (uint32_t)exec->all_lanes,
+        TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * exec->done_each[b],
                       "all_gather of parameters"));
     columns_return(exec);
     exec_meet(exec, "settle");
     exec->settles++;
-    transport_raise(exec->settled, 1);
-    return exec_wait(exec, lane, exec->settled, exec->settles * (uint32_t)exec->ranks,
-                     "barrier");
+    lane_raise(lane, exec->settled, 1);
+    const int ranks = transport_node_size(exec->transport, exec->node);
+    TRY(exec_wait(exec, lane, exec->settled, exec->settles * (uint32_t)ranks, "barrier"));
+    return exec->nodes > 1 ? wire_barrier(exec) : STATUS_OK;
 }
 
 enum status exec_hash(const struct exec *exec, char out[65])

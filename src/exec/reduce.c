@@ -7,15 +7,13 @@
  * A bucket that is one linear layer may be made from factors instead: a few rows of its gradient at
  * a time, of all columns or of those that belong to the lane (columns.c).
  * A table of which some rows occur is worked on row by row (rows.c).
- * With clipping the sum is stored with a sum of squares a stretch; when every lane has done
- * that, everybody adds the squares in the same order and then updates.
+ * Where norms must be known before the update (clipping, LARS, LAMB) the sum is kept with sums of
+ * squares; when every lane has done that, everybody adds the squares in the same order and then updates
+ * (norms.c).
  *
  * Cost for a vector of M bytes, p lanes, k partial sums: a lane reads k*M/p, and reads and writes
  * M/p of parameters and of each state.
  */
-#include <math.h>
-
-#include "base/clock.h"
 #include "exec/state.h"
 #include "kernel/factor.h"
 
@@ -32,13 +30,9 @@ static struct stretches stretches_of(const struct exec *exec, int b)
     return s;
 }
 
-/* Stretches of buckets before b: where b's sums of squares begin. */
-static int64_t stretches_before(const struct exec *exec, int b)
+int64_t reduce_stretches(const struct exec *exec, int b)
 {
-    int64_t count = 0;
-    for (int i = 0; i < b; i++)
-        count += stretches_of(exec, i).count;
-    return count;
+    return stretches_of(exec, b).count;
 }
 
 static void update_stretch(const struct exec *exec, int b, const float *gradient, size_t at,
@@ -63,7 +57,7 @@ static void fetch_for_update(const struct exec *exec, size_t at, size_t count)
 }
 
 /* Between parameters a bucket has gaps, which stay zero; in an arena they are what was there before. */
-static void clear_gaps(const struct exec *exec, int b, float *gradients)
+void reduce_clear_gaps(const struct exec *exec, int b, float *gradients)
 {
     for (int i = 0; i < exec->n_params; i++) {
         const struct value *param = exec->params[i];
@@ -84,14 +78,11 @@ static void fetch_parts(const struct exec *exec, size_t at, size_t count)
     }
 }
 
-enum what { SUM_AND_UPDATE, SUM_AND_SQUARE, UPDATE };
-
 struct work {
     struct lane *lane;
     int bucket;
-    enum what what;
+    enum reduce_what what;
     struct stretches s;
-    int64_t squares; /* where the bucket's sums of squares begin */
     struct kernel_update_step numbers;
     int64_t begin, end;              /* stretches of this lane */
     int threads;                     /* that share them */
@@ -100,15 +91,34 @@ struct work {
     const float *passing;            /* the bucket's gradients, if they lie in the arena */
 };
 
-static void do_stretch(const struct work *work, int64_t number, float *scratch)
+/* The later phases of a stretch whose sum was kept. */
+static void do_kept_stretch(const struct work *work, const struct stretch *stretch,
+                            struct trusted *trusted)
+{
+    struct exec *exec = work->lane->exec;
+    const bool is_average = exec->updates[work->bucket].is_average;
+
+    if (work->what == DIRECT && !is_average)
+        norms_direct(exec, stretch, &work->numbers);
+    else if (work->what == UPDATE && exec->adapts && !is_average)
+        norms_update(exec, stretch, trusted, &work->numbers);
+    else if (work->what == UPDATE)
+        update_stretch(exec, work->bucket, exec->sum + stretch->at, stretch->at, stretch->count,
+                       &work->numbers);
+}
+
+static void do_stretch(const struct work *work, int64_t number, float *scratch,
+                       struct trusted *trusted)
 {
     struct exec *exec = work->lane->exec;
     const size_t at = (size_t)(work->s.begin + number * TREE_STRETCH);
     const size_t left = (size_t)work->s.end - at;
     const size_t count = left < TREE_STRETCH ? left : TREE_STRETCH;
 
-    if (work->what == UPDATE) {
-        update_stretch(exec, work->bucket, exec->sum + at, at, count, &work->numbers);
+    const struct stretch stretch = { work->bucket, number, at, count };
+
+    if (work->what == DIRECT || work->what == UPDATE) {
+        do_kept_stretch(work, &stretch, trusted);
         return;
     }
     /* The next stretch comes while this one is worked on. */
@@ -119,14 +129,10 @@ static void do_stretch(const struct work *work, int64_t number, float *scratch)
     const float *sum = work->passing ? work->passing + (at - (size_t)work->s.begin)
                                      : tree_combine(exec->parts, exec->n_parts,
                                                     exec->config.shards, at, count, scratch);
-    if (work->what == SUM_AND_UPDATE) {
+    if (work->what == SUM_AND_UPDATE)
         update_stretch(exec, work->bucket, sum, at, count, &work->numbers);
-        return;
-    }
-    for (size_t i = 0; i < count; i++)
-        exec->sum[at + i] = sum[i];
-    exec->squares[work->squares + number] =
-        exec->updates[work->bucket].is_average ? 0 : kernel_sum_squares(sum, count);
+    else
+        norms_keep(exec, &stretch, sum, &work->numbers);
 }
 
 /* One thread's share of a lane's stretches. */
@@ -134,10 +140,11 @@ static void do_share(void *arg, size_t i)
 {
     const struct work *work = arg;
     const int64_t mine = (int64_t)i, count = work->end - work->begin;
+    struct trusted trusted = { .param = -1 };
 
     for (int64_t n = mine * count / work->threads; n < (mine + 1) * count / work->threads; n++)
         do_stretch(work, work->begin + n,
-                   (float *)((char *)work->lane->scratch + i * work->scratch));
+                   (float *)((char *)work->lane->scratch + i * work->scratch), &trusted);
 }
 
 /* Gradients made from factors --------------------------------------------------------------- */
@@ -327,102 +334,219 @@ static void share_pieces(const struct lane *lane, struct work *work)
 
 /* Work of a lane --------------------------------------------------------------------------- */
 
-static void work_on_bucket(struct lane *lane, int b, enum what what,
+static void run_work(struct work *work)
+{
+    struct lane *lane = work->lane;
+
+    work->threads = lane->pool ? pool_size(lane->pool) : 1;
+    work->scratch = reduce_scratch(lane);
+    pool_for(lane->pool, (size_t)work->threads, work->factored ? do_factored_share : do_share,
+             work);
+}
+
+void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
+                         enum reduce_what what, const float *sum,
+                         const struct kernel_update_step *numbers)
+{
+    const struct exec *exec = lane->exec;
+    struct work work = { .lane = lane,
+                         .bucket = b,
+                         .passing = sum,
+                         .what = what,
+                         .s = stretches_of(exec, b),
+                         .numbers = *numbers,
+                         .begin = begin,
+                         .end = end };
+
+    if (exec->buckets.pass) {
+        float *passing = (float *)(lane->arena + lane->plan->gradients[b]);
+        reduce_clear_gaps(exec, b, passing);
+        work.passing = passing;
+    }
+    run_work(&work);
+}
+
+static void work_on_bucket(struct lane *lane, int b, enum reduce_what what,
                            const struct kernel_update_step *numbers)
 {
     const struct exec *exec = lane->exec;
 
     if (exec->row_sums[b].is_used) {
         rows_update(lane, b, numbers);
-        return;
-    }
-    struct work work = { .lane = lane,
-                         .bucket = b,
-                         .what = what,
-                         .s = stretches_of(exec, b),
-                         .squares = exec->clips ? stretches_before(exec, b) : 0,
-                         .numbers = *numbers };
-
-    if (exec->factored[b].is_used) {
-        work.factored = &exec->factored[b];
+    } else if (exec->factored[b].is_used) {
+        struct work work = { .lane = lane,
+                             .bucket = b,
+                             .s = stretches_of(exec, b),
+                             .numbers = *numbers,
+                             .factored = &exec->factored[b] };
         share_pieces(lane, &work);
+        run_work(&work);
     } else {
-        work.begin = lane->number * work.s.count / exec->all_lanes;
-        work.end = (lane->number + 1) * work.s.count / exec->all_lanes;
+        const int64_t count = reduce_stretches(exec, b);
+        reduce_stretches_of(lane, b, lane->number * count / exec->all_lanes,
+                            (lane->number + 1) * count / exec->all_lanes, what, NULL, numbers);
     }
-    if (exec->buckets.pass && !work.factored) {
-        float *passing = (float *)(lane->arena + lane->plan->gradients[b]);
-        clear_gaps(exec, b, passing);
-        work.passing = passing;
-    }
-    work.threads = lane->pool ? pool_size(lane->pool) : 1;
-    work.scratch = reduce_scratch(lane);
-    pool_for(lane->pool, (size_t)work.threads, work.factored ? do_factored_share : do_share,
-             &work);
 }
 
-static enum status clip_and_update(struct lane *lane)
+/* As PyTorch's clip_grad_norm_ has it. */
+float reduce_clip_scale(const struct exec *exec)
+{
+    const double most = (double)exec->config.optim.attrs.max_norm;
+    const double factor = most / (norms_of_all(exec) + 1e-6);
+
+    return factor < 1 ? (float)factor : 1;
+}
+
+/* All lanes have written their squares: says so and waits for the others. */
+static enum status meet_norms(struct lane *lane, struct transport_counter *counter,
+                              const char *point, const char *what)
+{
+    struct exec *exec = lane->exec;
+
+    exec_meet(exec, point);
+    lane_raise(lane, counter, 1);
+    return exec_wait(exec, lane, counter, (exec->steps + 1) * (uint32_t)exec->all_lanes, what);
+}
+
+static enum status update_by_norms(struct lane *lane)
 {
     struct exec *exec = lane->exec;
     struct kernel_update_step numbers = exec->numbers;
-    const int64_t n_squares = stretches_before(exec, exec->buckets.count);
-    double squares = 0;
 
-    exec_meet(exec, "reduced");
-    transport_raise(exec->reduced, 1);
-    TRY(exec_wait(exec, lane, exec->reduced, (exec->steps + 1) * (uint32_t)exec->all_lanes,
-                  "all_reduce of the gradient's norm"));
-    const int64_t start = clock_ns();
-    for (int64_t i = 0; i < n_squares; i++)
-        squares += exec->squares[i];
-    const double norm = sqrt(squares);
-    const double most = (double)exec->config.optim.attrs.max_norm;
-    /* As PyTorch's clip_grad_norm_ has it. */
-    const double factor = most / (norm + 1e-6);
-    numbers.scale = factor < 1 ? (float)factor : 1;
+    TRY(meet_norms(lane, exec->reduced, "reduced", "all_reduce of the gradient's norm"));
+    struct span span = lane_begin_comm(lane);
+    if (exec->clips)
+        numbers.scale = reduce_clip_scale(exec);
+    if (exec->clips && exec->directs) {
+        for (int b = 0; b < exec->buckets.count; b++)
+            work_on_bucket(lane, b, DIRECT, &numbers);
+        lane_end_comm(lane, span, "directions", NULL);
+        TRY(meet_norms(lane, exec->directed, "directed", "all_reduce of directions' norms"));
+        span = lane_begin_comm(lane);
+    }
     for (int b = 0; b < exec->buckets.count; b++) {
         work_on_bucket(lane, b, UPDATE, &numbers);
         exec_meet(exec, "done");
-        transport_raise(&exec->done[b], 1);
+        lane_raise(lane, &exec->done[b], 1);
     }
-    lane->times.comm += clock_ns() - start;
+    lane_end_comm(lane, span, "update by norms", NULL);
     return STATUS_OK;
 }
 
-/* Names for messages: literals, so that every rank's process can read them. */
-static const char *bucket_text(int b)
+/* Bytes between ranks ---------------------------------------------------------------------- */
+
+/* Of `count` things in a row shared out among all lanes: those of this rank's. */
+static int64_t share_of_rank(const struct exec *exec, int64_t count)
 {
-    static const char *const names[] = {
-        "reduce_scatter of bucket 0", "reduce_scatter of bucket 1",
-        "reduce_scatter of bucket 2", "reduce_scatter of bucket 3",
-        "reduce_scatter of bucket 4", "reduce_scatter of bucket 5",
-        "reduce_scatter of bucket 6", "reduce_scatter of bucket 7",
-    };
-    return b < 8 ? names[b] : "reduce_scatter of bucket 8 or later";
+    const int64_t first = (int64_t)exec->rank * exec->n_lanes;
+    return (first + exec->n_lanes) * count / exec->all_lanes - first * count / exec->all_lanes;
+}
+
+/* Elements of a bucket that this rank's lanes update. */
+static int64_t elements_of_rank(const struct exec *exec, struct stretches s)
+{
+    const int64_t first = (int64_t)exec->rank * exec->n_lanes;
+    const int64_t begin = first * s.count / exec->all_lanes * TREE_STRETCH;
+    const int64_t end = (first + exec->n_lanes) * s.count / exec->all_lanes * TREE_STRETCH;
+    const int64_t count = s.end - s.begin;
+
+    return (end < count ? end : count) - (begin < count ? begin : count);
+}
+
+/* Floats of a factored bucket that come from other ranks: x and dy of their samples, then either the
+ * weights that they update or, where columns belong to lanes, their columns of y. */
+static int64_t floats_of_factors(const struct exec *exec, const struct factored *f)
+{
+    const int64_t shards = exec->config.shards, samples = exec->batch->samples;
+    const int64_t first = exec_first_shard(exec);
+    const int64_t own = sampler_shard_begin(samples, shards, first + exec_shard_count(exec)) -
+                        sampler_shard_begin(samples, shards, first);
+    const int64_t others = samples - own;
+
+    if (!f->forward) {
+        const int64_t rows = share_of_rank(exec, f->k);
+        return others * (rows + f->n) + (f->k - rows) * f->n;
+    }
+    const int64_t columns = share_of_rank(exec, f->n);
+    return others * (f->k + columns) + own * (f->n - columns);
+}
+
+/* Of a table: other shards' dy of this rank's rows, and the rows that they have updated and this one
+ * looks up. */
+static int64_t floats_of_rows(const struct exec *exec, int b)
+{
+    const int64_t first = exec_first_shard(exec), end = first + exec_shard_count(exec);
+    const int64_t width = exec->row_sums[b].width;
+    int64_t floats = 0;
+
+    for (int64_t v = 0; v < exec->config.shards; v++) {
+        const int64_t entries = rows_entries(exec, b, v);
+        const int64_t own_rows = entries * width / exec->ranks;
+        /* An id with its place is two numbers. */
+        floats += v < first || v >= end ? 2 * entries + own_rows : entries * width - own_rows;
+    }
+    return floats;
+}
+
+/* What this rank reads in a step of bucket b that other ranks have written. */
+static int64_t bytes_of_bucket(const struct exec *exec, int b)
+{
+    const struct stretches s = stretches_of(exec, b);
+    int64_t floats;
+
+    if (exec->ranks == 1 || exec->nodes > 1) /* of several machines the wire counts */
+        return 0;
+    if (exec->factored[b].is_used) {
+        floats = floats_of_factors(exec, &exec->factored[b]);
+    } else if (exec->row_sums[b].is_used) {
+        floats = floats_of_rows(exec, b);
+    } else { /* their partial sums of what it updates, and what they update */
+        const int64_t own = elements_of_rank(exec, s);
+        floats = own * (exec->n_parts - exec->own_parts) + (s.end - s.begin - own);
+    }
+    return floats * (int64_t)sizeof(float);
+}
+
+/* Sums and updates this lane's part of a bucket that is ready. */
+static void reduce_bucket(struct lane *lane, int b)
+{
+    struct exec *exec = lane->exec;
+    const bool keeps = norms_are_used(exec);
+    /* Making a gradient is no communication. */
+    const bool makes = bucket_is_gathered(exec, b);
+    const struct span span =
+        makes ? (struct span){ .traced = trace_begin(lane->trace) } : lane_begin_comm(lane);
+
+    work_on_bucket(lane, b, keeps ? SUM_AND_KEEP : SUM_AND_UPDATE, &exec->numbers);
+    if (!keeps) {
+        exec_meet(exec, "done");
+        lane_raise(lane, &exec->done[b], 1);
+    }
+    if (makes)
+        trace_end(lane->trace, span.traced, TRACE_COMPUTE, "gradient and update",
+                  exec->bucket_names[b]);
+    else
+        lane_end_comm(lane, span, keeps ? "sum" : "sum and update", exec->bucket_names[b]);
+    if (lane == exec->lanes)
+        lane->times.bytes += bytes_of_bucket(exec, b);
 }
 
 enum status lane_reduce(struct lane *lane, bool all)
 {
     struct exec *exec = lane->exec;
-    const uint32_t target = (exec->steps + 1) * (uint32_t)exec->all_lanes;
 
     for (; lane->next_bucket < exec->buckets.count; lane->next_bucket++) {
         const int b = lane->next_bucket;
+        const uint32_t target = (exec->steps + 1) * exec->ready_each[b];
+        if (exec->wire && !bucket_is_gathered(exec, b))
+            continue; /* the wire sums and updates it */
         if (!transport_reached(&exec->ready[b], target)) {
             if (!all)
                 return STATUS_OK;
             exec_meet(exec, "wait");
-            TRY(exec_wait(exec, lane, &exec->ready[b], target, bucket_text(b)));
+            TRY(exec_wait(exec, lane, &exec->ready[b], target, exec->reduce_names[b]));
         }
-        const int64_t begin = clock_ns();
-        work_on_bucket(lane, b, exec->clips ? SUM_AND_SQUARE : SUM_AND_UPDATE, &exec->numbers);
-        if (!exec->clips) {
-            exec_meet(exec, "done");
-            transport_raise(&exec->done[b], 1);
-        }
-        /* Making a gradient is no communication. */
-        if (!exec->factored[b].is_used && !exec->row_sums[b].is_used)
-            lane->times.comm += clock_ns() - begin;
+        reduce_bucket(lane, b);
     }
-    return all && exec->clips ? clip_and_update(lane) : STATUS_OK;
+    return all && norms_are_used(exec) && !exec->wire ? update_by_norms(lane) : STATUS_OK;
 }

@@ -72,6 +72,11 @@ void rows_leave_empty(const struct lane *lane, int b)
     memset(lane->bases[BASE_FACTOR] + r->begin, 0, (ROWS_BLOCKS + 1) * sizeof(int32_t));
 }
 
+int64_t rows_entries(const struct exec *exec, int b, int64_t shard)
+{
+    return list_of(exec, &exec->row_sums[b], shard).begin[ROWS_BLOCKS];
+}
+
 /* Ranges ----------------------------------------------------------------------------------- */
 
 /* First of pairs[low..high) whose id is not below `id`. */

@@ -4,6 +4,7 @@
  * Shared memory of the job, the same on every rank:
  *
  *   counters      ready[b], done[b] of each bucket, met[g] of each gather, reduced, evaluated
+ *   arrivals      of every lane at every counter: when, and how often (account.c)
  *   losses        two steps' worth (even, odd) of one loss and one count a shard
  *   parameters    one flat vector: bucket 0, bucket 1, ...
  *   state         one such vector a state of the optimizer
@@ -12,17 +13,22 @@
  *   tables        of every gather: what each shard gives to all in the middle of a step (gather.c)
  *   records       of every shard: the factors of gradients that are not summed but made from them, and the
  *                 ids and dy of tables
- *   sum, squares  with clipping: the summed gradient, and a sum of squares a stretch
+ *   sum, squares  with clipping, LARS and LAMB: the summed gradient, and sums of squares (norms.c)
  *
  * A layer whose columns belong to lanes (columns.c) has its weight, and the weight's state, with
  * the lanes from the first step after a settle until the next; the flat vectors are then stale.
  *
+ * Of a job on several machines (nodes) each has such a block: parameters and state whole, gradients
+ * of its own lanes, records and tables of all shards. A rank's wire (wire.c) brings what the others have.
+ *
  * Who may write what: a lane its own gradients until it raises ready[b]; after all lanes have, each
  * lane its own part of bucket b's parameters, state and sum, until it raises done[b]. Counters
- * only grow; step s is awaited as s times the number of lanes.
+ * only grow; step s is awaited as s times the number of those that raise them.
  */
 #ifndef EXEC_STATE_H
 #define EXEC_STATE_H
+
+#include <pthread.h>
 
 #include "base/pool.h"
 #include "exec/exec.h"
@@ -30,10 +36,25 @@
 #include "exec/tree.h"
 #include "transport/transport.h"
 
-enum { PLANS_MAX = 64, EVAL_ROWS = EXEC_PREDICT, LANES_MAX = 1024 };
+enum { ACCOUNT_NAME = 96, PLANS_MAX = 64, EVAL_ROWS = EXEC_PREDICT, LANES_MAX = 1024 };
 
 struct times {
     int64_t compute, comm, wait, evaluate; /* nanoseconds */
+    int64_t hidden;                        /* part of comm */
+    int64_t bytes;                         /* from and to other ranks */
+};
+
+/* For how long at least one lane of this rank has computed. Any thread. */
+struct overlap {
+    pthread_mutex_t lock; /* a leaf; guards all below */
+    int computing;        /* lanes */
+    int64_t since;        /* the first of them began */
+    int64_t computed;     /* nanoseconds, until there was none last */
+};
+
+/* Communication that goes on. */
+struct span {
+    int64_t begin, computed, traced;
 };
 
 /* How a bucket is updated. */
@@ -68,6 +89,23 @@ struct columns {
     float *state[KERNEL_STATES];
 };
 
+/* What a parameter has of a stretch (norms.c). */
+struct piece {
+    int param;
+    int64_t stretch;  /* of all buckets */
+    size_t at, count; /* of the flat vector */
+};
+
+/* Sums of squares before an update; what there is of them, clips, adapts and directs say. */
+struct norms {
+    struct piece *pieces; /* in the order of the flat vector */
+    int64_t count;
+    int64_t *of_stretch; /* the first piece of each; one more: the end */
+    int64_t *of_param;   /* the first piece of each that is trained */
+    /* Shared memory, one number a piece: of the summed gradient, of the parameter, of LAMB's directions. */
+    double *gradients, *params, *moves;
+};
+
 /* What a classifier says of a sample. */
 struct answer {
     int32_t class; /* the first of the largest logits */
@@ -77,7 +115,7 @@ struct answer {
 /* One thread of this rank that runs whole shards. */
 struct lane {
     struct exec *exec;
-    int number;           /* among all lanes of all ranks */
+    int number;           /* among all lanes of this node */
     int64_t first, count; /* its shards */
     char *arena;
     size_t arena_bytes;
@@ -97,6 +135,11 @@ struct lane {
     int32_t *eval_x2, *eval_y;
     size_t eval_bytes[SOURCE_PARTS]; /* of a sample, in these */
     struct times times;
+    int64_t *waited_for;     /* nanoseconds of times.wait by the rank that came last */
+    struct trace_row *trace; /* NULL: not traced */
+    bool computes;           /* in a step, and neither waits nor communicates */
+    int64_t step_began;
+    struct times step_times; /* as they were then */
     enum status status;
     char failure[256];
 };
@@ -104,13 +147,22 @@ struct lane {
 struct exec {
     struct exec_config config;
     struct transport *transport;
-    int rank, ranks;
-    int n_lanes, all_lanes;  /* of this rank, of all ranks */
+    int rank, ranks;        /* of the job */
+    int node, nodes;        /* machines */
+    int n_lanes, all_lanes; /* of this rank, of all ranks of this node */
+    int first_lane,
+        job_lanes; /* this node's first lane among those of the job, and how many these are */
+    struct wire *wire; /* to other nodes, or NULL */
+    /* How often a step raises a bucket's counters, and those of gathers. */
+    uint32_t ready_each[GRAPH_NODE_IN], done_each[GRAPH_NODE_IN], met_each;
     struct pool *lanes_pool; /* runs the lanes, if there are several */
     struct plan_buckets buckets;
     size_t vector;                        /* elements of a flat vector, all buckets */
     struct update updates[GRAPH_NODE_IN]; /* one a bucket */
-    bool clips;
+    bool clips;                           /* the norm of all gradients is needed */
+    bool adapts;                          /* and so are those of each parameter (LARS, LAMB) */
+    bool directs; /* which is moved along a direction, not the gradient (LAMB) */
+    struct norms norms;
     struct factored factored[GRAPH_NODE_IN]; /* one a bucket */
     struct row_sum row_sums[GRAPH_NODE_IN];  /* one a bucket */
     struct plan_factors factors;
@@ -129,20 +181,28 @@ struct exec {
     void *shared;
     size_t shared_bytes;
     struct transport_counter *met; /* one a gather */
-    struct transport_counter *ready, *done, *reduced, *evaluated, *settled, *gathered, *joined;
+    struct transport_counter *ready, *done, *reduced, *evaluated, *settled, *gathered, *joined,
+        *directed;
+    struct transport_counter *exchanged; /* the other nodes' losses have come */
+    uint32_t *flags;          /* [2][ranks]: what ranks say to each other with a step */
     float *losses, *corrects; /* [2][shards] */
     float *param;
     float *state[KERNEL_STATES];
     char *records; /* every shard's factors */
     char *tables;  /* of every gather, every shard's */
     float *sum;
-    double *squares; /* one a stretch of the flat vector */
     float *eval_losses,
         *eval_corrects;          /* one an evaluation batch; shared, made when first needed */
     struct answer *eval_answers; /* likewise, one a sample; NULL: the model has no classes */
     int64_t eval_capacity;
-    struct tree_part *parts; /* of all lanes; same addresses everywhere */
-    int n_parts;
+    struct tree_part *parts; /* of all lanes, in the order of shards, and of other nodes */
+    int n_parts, own_parts;  /* own: of this rank's lanes */
+    void *arrivals;          /* account.c */
+
+    struct overlap overlap;
+    char (*bucket_names)[ACCOUNT_NAME]; /* "bucket 3 (fc1.weight and 1 more)" */
+    char (*reduce_names)[ACCOUNT_NAME]; /* "reduce_scatter of " and that */
+    char (*rank_names)[16];
 
     struct lane *lanes;
     size_t arena_bytes; /* of a lane's arena as it is now */
@@ -150,6 +210,8 @@ struct exec {
     uint32_t evaluations, settles;
     bool has_columns;   /* some layer's columns belong to lanes */
     bool columns_taken; /* the lanes' columns are newer than the flat vectors */
+
+    uint32_t says; /* exec_say */
 
     /* The step that runs now */
     const struct batch *batch; /* NULL between steps: the caller's again */
@@ -167,10 +229,35 @@ struct exec {
     int classes;        /* logits a sample; 0: no classifier */
 };
 
-/* Waits, counting the time; `what` must be a literal (see transport_note). */
+/* Accounts -------------------------------------------------------------------------------- */
+
+/* Of shared memory, for the lanes' arrivals. */
+size_t account_bytes(const struct exec *exec);
+MUST_CHECK enum status account_create(struct exec *exec);
+void account_destroy(struct exec *exec);
+/* Raises a counter of exec's, noting when this lane came. */
+void lane_raise(struct lane *lane, struct transport_counter *counter, uint32_t by);
+/* The same for this rank's wire: what came from `rank` came last. */
+void wire_raise(struct exec *exec, struct transport_counter *counter, int rank);
+/* The wire waits for something from `rank` before it can raise the counter; -1: from lanes of this
+ * node. */
+void wire_expects(struct exec *exec, const struct transport_counter *counter, int rank);
+/* Waits, counting the time and for whom; `what` lives until the trace is printed. */
 MUST_CHECK enum status exec_wait(struct exec *exec, struct lane *lane,
                                  struct transport_counter *counter, uint32_t target,
                                  const char *what);
+/* A lane computes from begin to end of a step but where it waits or communicates. */
+void lane_begin_step(struct lane *lane);
+void lane_end_step(struct lane *lane);
+/* Communication within a step; name and `of` as trace.h has them. */
+struct span lane_begin_comm(struct lane *lane);
+void lane_end_comm(struct lane *lane, struct span span, const char *name, const char *of);
+/* A thread that communicates beside the lanes asks how long lanes had computed when it began, and
+ * when it ended: the difference was hidden. Enter and leave are for lanes. */
+int64_t overlap_computed(struct overlap *overlap, int64_t now);
+void overlap_enter(struct overlap *overlap, int64_t now);
+void overlap_leave(struct overlap *overlap, int64_t now);
+
 /* For tests of faults. */
 void exec_meet(struct exec *exec, const char *point);
 /* Runs a function on every lane and gives the first failure. */
@@ -198,6 +285,9 @@ MUST_CHECK enum status lane_join(struct lane *lane);
 /* Puts the lanes' columns of this rank back to the flat vectors. */
 void columns_return(struct exec *exec);
 
+/* Shards [first, first + count) of a node. */
+void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *count);
+
 /* Gives a place in every shard's record to a value; one that serves several buckets has one. */
 MUST_CHECK enum status exec_place_factor(struct exec *exec, const struct value *value,
                                          int bucket, size_t *out_offset);
@@ -212,6 +302,8 @@ MUST_CHECK enum status rows_find(struct exec *exec, const struct node *node);
 void rows_leave_empty(const struct lane *lane, int b);
 /* Bytes of scratch that a thread needs for rows_update. */
 size_t rows_scratch(const struct exec *exec);
+/* How many rows of a shard's ids there are in bucket b, those that occur twice counted twice. */
+int64_t rows_entries(const struct exec *exec, int b, int64_t shard);
 /* Sums and updates this lane's range of the rows of bucket b that occur. */
 void rows_update(struct lane *lane, int b, const struct kernel_update_step *numbers);
 
@@ -228,6 +320,44 @@ void lane_give_empty_tables(struct lane *lane);
 /* Waits until every lane has given its tables of the gathers below `end`. */
 MUST_CHECK enum status lane_await_tables(struct lane *lane, int end);
 
+/* Norms -------------------------------------------------------------------------------------- */
+
+/* A stretch of a bucket. */
+struct stretch {
+    int bucket;
+    int64_t number;   /* in the bucket */
+    size_t at, count; /* of the flat vector */
+};
+struct piece_range {
+    int64_t begin, end;
+};
+
+static inline bool norms_are_used(const struct exec *exec)
+{
+    return exec->clips || exec->adapts;
+}
+MUST_CHECK enum status norms_create(struct exec *exec);
+void norms_destroy(struct exec *exec);
+/* Where the arrays of squares have stretches [first, end) of bucket b. */
+struct piece_range norms_pieces(const struct exec *exec, int b, int64_t first, int64_t end);
+
+/* The first phase: keeps a stretch's summed gradient, or its direction, and the squares. */
+void norms_keep(struct exec *exec, const struct stretch *stretch, const float *sum,
+                const struct kernel_update_step *numbers);
+/* LAMB with clipping, between the two: makes directions of what was kept. */
+void norms_direct(struct exec *exec, const struct stretch *stretch,
+                  const struct kernel_update_step *numbers);
+/* When all squares of gradients are there: the norm of all together. */
+double norms_of_all(const struct exec *exec);
+/* The last trust ratio that was worked out: param -1 at first. */
+struct trusted {
+    int param;
+    float ratio;
+};
+/* The last phase of what adapts: updates a stretch, each parameter with its own ratio. */
+void norms_update(struct exec *exec, const struct stretch *stretch, struct trusted *trusted,
+                  const struct kernel_update_step *numbers);
+
 /* Reduction ------------------------------------------------------------------------------- */
 
 /* Bytes of scratch that a thread needs for lane_reduce. */
@@ -235,5 +365,55 @@ size_t reduce_scratch(const struct lane *lane);
 /* Sums and updates this lane's part of the buckets, in order, as far as they are ready; with
  * `all` it waits for those that are not. */
 MUST_CHECK enum status lane_reduce(struct lane *lane, bool all);
+
+enum reduce_what { SUM_AND_UPDATE, SUM_AND_KEEP, DIRECT, UPDATE };
+/* Stretches of bucket b. */
+int64_t reduce_stretches(const struct exec *exec, int b);
+/* Works on stretches [begin, end) of a bucket that has a gradient. sum: the bucket's, if it is made
+ * already; else NULL. */
+void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
+                         enum reduce_what what, const float *sum,
+                         const struct kernel_update_step *numbers);
+/* Makes what lies between the gradients of a bucket zero. */
+void reduce_clear_gaps(const struct exec *exec, int b, float *gradients);
+/* The factor by which gradients are scaled so that their norm is not over the limit; all squares
+ * are there. */
+float reduce_clip_scale(const struct exec *exec);
+
+/* Other nodes ----------------------------------------------------------------------------- */
+
+/* Ranks of a node that talk to other nodes: its first ones. */
+int wire_rails(const struct exec *exec);
+/* Is bucket b made of what every shard gives, not of gradients that are summed? */
+static inline bool bucket_is_gathered(const struct exec *exec, int b)
+{
+    return exec->factored[b].is_used || exec->row_sums[b].is_used;
+}
+/* Does its gradient go to other nodes compressed? Then all nodes update all of it. */
+bool bucket_is_compressed(const struct exec *exec, int b);
+/* Makes what a rank needs to talk to other nodes, before the shared memory is laid out; wire_start begins
+ * to. */
+MUST_CHECK enum status wire_create(struct exec *exec);
+MUST_CHECK enum status wire_start(struct exec *exec);
+void wire_destroy(struct exec *exec);
+/* The step that exec is about begins. */
+MUST_CHECK enum status wire_begin(struct exec *exec, struct extents extents);
+/* Communication of the wire, and what of it was hidden, since the last wire_forget_times. */
+struct times wire_times(const struct exec *exec);
+void wire_forget_times(struct exec *exec);
+/* What is kept for compression, as states behind the optimizer's: one vector each, on rank 0. */
+enum { WIRE_BASIS /* the first; errors of nodes follow */ };
+int wire_states(const struct exec *exec);
+float *wire_state(const struct exec *exec, int state);
+/* Collective: returns when every node has called it. */
+MUST_CHECK enum status wire_barrier(struct exec *exec);
+/* Collective, on a settled exec: node 0's parameters, and state, go to all. */
+MUST_CHECK enum status wire_publish(struct exec *exec, bool with_state);
+/* Collective, on a settled exec: the state that other nodes own comes to node 0. */
+MUST_CHECK enum status wire_collect(struct exec *exec);
+/* Called by the first rank of each node: it gets the entries of `array` that other nodes have made. `maker`
+ * tells which node made which. */
+MUST_CHECK enum status wire_merge(struct exec *exec, void *array, size_t count, size_t bytes,
+                                  int (*maker)(const struct exec *exec, size_t entry));
 
 #endif /* EXEC_STATE_H */

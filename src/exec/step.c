@@ -8,7 +8,6 @@
  */
 #include <string.h>
 
-#include "base/clock.h"
 #include "exec/state.h"
 
 void lane_run(struct lane *lane, const struct instruction *instruction,
@@ -26,18 +25,22 @@ void lane_run(struct lane *lane, const struct instruction *instruction,
         call.in[i] = lane->bases[instruction->in[i].base] + instruction->in[i].offset;
     for (int i = 0; i < instruction->problem.n_out; i++)
         call.out[i] = lane->bases[instruction->out[i].base] + instruction->out[i].offset;
+    const int64_t begin = trace_begin(lane->trace);
     instruction->kernel->run(&call);
+    trace_end(lane->trace, begin, TRACE_COMPUTE, instruction->node->name,
+              instruction->kernel->name);
 }
 
 /* Waits until the last step's update of these buckets is visible. */
 static enum status await_params(struct lane *lane, uint64_t buckets)
 {
     struct exec *exec = lane->exec;
-    const uint32_t target = exec->steps * (uint32_t)exec->all_lanes;
 
-    for (; buckets; buckets &= buckets - 1)
-        TRY(exec_wait(exec, lane, &exec->done[__builtin_ctzll(buckets)], target,
+    for (; buckets; buckets &= buckets - 1) {
+        const int b = __builtin_ctzll(buckets);
+        TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * exec->done_each[b],
                       "all_gather of parameters"));
+    }
     return STATUS_OK;
 }
 
@@ -46,12 +49,13 @@ static void add_along_tree(struct lane *lane, const struct tree_stack *stack, ui
 {
     const struct exec *exec = lane->exec;
     struct tree_stack sums = *stack;
+    const int64_t begin = tree_stack_can_add(&sums) ? trace_begin(lane->trace) : 0;
 
     while (tree_stack_can_add(&sums)) {
         float *left = lane->gradients + (size_t)(sums.count - 2) * exec->vector;
         for (uint64_t left_over = buckets; left_over; left_over &= left_over - 1) {
             const int b = __builtin_ctzll(left_over);
-            if (exec->factored[b].is_used || exec->row_sums[b].is_used)
+            if (bucket_is_gathered(exec, b))
                 continue; /* it has no gradient of its own */
             const size_t at = (size_t)exec->buckets.begin[b];
             const size_t count = (size_t)exec->buckets.begin[b + 1] - at;
@@ -59,6 +63,7 @@ static void add_along_tree(struct lane *lane, const struct tree_stack *stack, ui
         }
         tree_stack_add(&sums);
     }
+    trace_end(lane->trace, begin, TRACE_COMPUTE, "add to the lane's sum", NULL);
 }
 
 /* A shard without samples: its gradients and losses are zero. */
@@ -85,7 +90,7 @@ static void announce(struct lane *lane, uint64_t buckets)
 
     for (; buckets; buckets &= buckets - 1) {
         exec_meet(exec, "ready");
-        transport_raise(&exec->ready[__builtin_ctzll(buckets)], 1);
+        lane_raise(lane, &exec->ready[__builtin_ctzll(buckets)], 1);
     }
 }
 
@@ -221,12 +226,9 @@ static enum status run_shards(struct lane *lane)
 
 static void run_step(struct lane *lane)
 {
-    const struct times before = lane->times;
-    const int64_t begin = clock_ns();
-
+    lane_begin_step(lane);
     lane->status = run_shards(lane);
-    const int64_t other = lane->times.comm - before.comm + (lane->times.wait - before.wait);
-    lane->times.compute += clock_ns() - begin - other;
+    lane_end_step(lane);
 }
 
 /* Records have room for the longest sequences that the model is made for. */
@@ -242,6 +244,20 @@ static enum status check_lengths(const struct exec *exec, const struct batch *ba
     return STATUS_OK;
 }
 
+void exec_say(struct exec *exec, uint32_t bits)
+{
+    exec->says = bits;
+}
+
+static uint32_t heard(const struct exec *exec)
+{
+    uint32_t bits = 0;
+
+    for (int r = 0; r < exec->ranks; r++)
+        bits |= exec->flags[exec->steps % 2 * (uint32_t)exec->ranks + (uint32_t)r];
+    return bits;
+}
+
 enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_result *out)
 {
     const int64_t shards = exec->config.shards;
@@ -255,18 +271,26 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     exec->batch = batch;
     exec->step = batch->step;
     exec->numbers = optim_step(&exec->config.optim, batch->step);
+    exec->flags[exec->steps % 2 * (uint32_t)exec->ranks + (uint32_t)exec->rank] = exec->says;
+    exec->says = 0;
+    if (exec->wire)
+        TRY(wire_begin(exec, extents_of(batch, (batch->samples + shards - 1) / shards)));
     transport_note(exec->transport, batch->step, "forward and backward");
     const enum status status = exec_on_lanes(exec, run_step);
     exec->batch = NULL;
     TRY(status);
     exec->columns_taken = exec->has_columns;
 
-    /* Every lane of every rank had announced its gradients, so all losses are there. */
+    /* Every lane of every rank of this node had announced its gradients, so their losses are there. */
+    if (exec->nodes > 1)
+        TRY(exec_wait(exec, &exec->lanes[0], exec->exchanged, exec->steps + 1,
+                      "all_reduce of the loss"));
     const size_t slot = (size_t)(exec->steps % 2) * (size_t)shards;
     *out = (struct exec_result){ .loss = tree_sum(exec->losses + slot, shards),
                                  .correct = tree_sum(exec->corrects + slot, shards),
                                  .samples = batch->samples,
-                                 .weight = batch->weight };
+                                 .weight = batch->weight,
+                                 .heard = heard(exec) };
     exec->steps++;
     return STATUS_OK;
 }

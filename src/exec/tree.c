@@ -119,6 +119,14 @@ const float *tree_combine(const struct tree_part *parts, int n_parts, int64_t sh
     return combine_node(&c, 0, padded(shards), 0);
 }
 
+const float *tree_combine_node(const struct tree_part *parts, int n_parts, int64_t shards,
+                               struct tree_node node, size_t at, size_t count, float *scratch)
+{
+    const struct combine c = { parts, n_parts, shards, at, count, scratch };
+
+    return combine_node(&c, node.begin, node.length, 0);
+}
+
 static double sum_node(const float *numbers, int64_t count, int64_t begin, int64_t length)
 {
     if (length == 1)

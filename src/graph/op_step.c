@@ -163,7 +163,9 @@ static double flops_update(const struct node *node, const struct shape *const *i
                            const struct shape *out)
 {
     (void)in;
-    const int each = node->op == &op_adam_update ? 12 : node->op == &op_sgd_update ? 6 : 3;
+    const bool is_adam = node->op == &op_adam_update || node->op == &op_lamb_direction;
+    const bool is_sgd = node->op == &op_sgd_update || node->op == &op_lars_update;
+    const int each = is_adam ? 12 : is_sgd ? 6 : 3;
     return (double)shape_count(&out[0]) * each;
 }
 
@@ -184,6 +186,78 @@ const struct op op_adam_update = {
     .summary = "Adam, or AdamW with decoupled decay",
     .min_in = 4,
     .max_in = 5,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_update,
+    .flops = flops_update,
+};
+
+/* Inputs: parameters, gradients or directions, then the factor of clip_norm if there is one.
+ * attrs.sample: as many as there are parameters in the bucket, each of which gets a ratio. */
+static enum status infer_trust(const struct node *node, struct op_shapes *s)
+{
+    if (!shape_equal(s->in[0], s->in[1]))
+        return FAIL(STATUS_USAGE, "parameters and gradients of different lengths");
+    if (node->attrs.sample.rank != 1 ||
+        shape_count(&node->attrs.sample) > shape_count(s->in[0]))
+        return FAIL(STATUS_USAGE, "more parameters than the bucket has numbers");
+    s->out[0] = node->attrs.sample;
+    return STATUS_OK;
+}
+
+static double flops_trust(const struct node *node, const struct shape *const *in,
+                          const struct shape *out)
+{
+    (void)node, (void)out;
+    return 4.0 * (double)shape_count(in[0]);
+}
+
+const struct op op_trust_ratio = {
+    .name = "trust_ratio",
+    .summary = "a factor a parameter: its norm over that of what moves it",
+    .min_in = 2,
+    .max_in = 3,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_trust,
+    .flops = flops_trust,
+};
+
+/* Inputs: parameters, gradients, momentum if there is any, trust ratios, then the factor of
+ * clip_norm if there is one. */
+const struct op op_lars_update = {
+    .name = "lars_update",
+    .summary = "SGD whose rate each parameter's norms scale (LARS)",
+    .min_in = 3,
+    .max_in = 5,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_update,
+    .flops = flops_update,
+};
+
+/* Inputs: parameters, gradients, m, v, then the factor of clip_norm if there is one. */
+const struct op op_lamb_direction = {
+    .name = "lamb_direction",
+    .summary = "where Adam with decoupled decay would go, before any rate (LAMB)",
+    .min_in = 4,
+    .max_in = 5,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_update,
+    .flops = flops_update,
+};
+
+/* Inputs: parameters, directions, trust ratios. */
+const struct op op_lamb_update = {
+    .name = "lamb_update",
+    .summary = "goes along the direction, as far as the rate and the trust ratios say (LAMB)",
+    .min_in = 3,
+    .max_in = 3,
     .min_out = 1,
     .max_out = 1,
     .split = { SPLIT_WHOLE },

@@ -95,6 +95,10 @@ const struct op *const graph_ops[] = {
     &op_clip_norm,
     &op_sgd_update,
     &op_adam_update,
+    &op_lars_update,
+    &op_lamb_update,
+    &op_lamb_direction,
+    &op_trust_ratio,
     &op_average_update,
     NULL,
 };

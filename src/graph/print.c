@@ -74,10 +74,13 @@ void graph_print_attrs(const struct node *node, struct strbuf *out)
     print_float(out, "epsilon", a->epsilon);
     print_float(out, "smoothing", a->smoothing);
     print_float(out, "max_norm", a->max_norm);
+    print_float(out, "trust", a->trust);
     if (a->nesterov)
         strbuf_add(out, " nesterov");
     if (a->decoupled)
         strbuf_add(out, " decoupled");
+    if (a->adapts_all)
+        strbuf_add(out, " adapts_all");
 }
 
 void graph_print_text(const struct graph *graph, struct strbuf *out)

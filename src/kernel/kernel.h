@@ -152,7 +152,7 @@
  *                       -> dgates, dstate, dkeys, dmemory, dquery (N,T,A), dv (A); gradients of the
  *                       weights are those of linear layers, of before, context and before
  *   sgd_update          see kernel/update.h (runs over flat ranges)
- *   adam_update         likewise
+ *   adam_update, lars_update, lamb_direction, lamb_update   likewise
  *
  * Cross entropies with smoothing s: the label's class weighs 1-s+s/c, every other s/c.
  * loss is the sum over the rows of this call times step->inv_batch; gradients of a

@@ -42,12 +42,36 @@ static void run_average(float *param, const float *grad, float *const state[KERN
     code()->average(param, grad, state, count, attrs, step);
 }
 
+static void run_lars(float *param, const float *grad, float *const state[KERNEL_STATES],
+                     size_t count, const struct attrs *attrs,
+                     const struct kernel_update_step *step)
+{
+    code()->lars(param, grad, state, count, attrs, step);
+}
+
+static void run_lamb(float *param, const float *grad, float *const state[KERNEL_STATES],
+                     size_t count, const struct attrs *attrs,
+                     const struct kernel_update_step *step)
+{
+    code()->lamb(param, grad, state, count, attrs, step);
+}
+
+static void run_lamb_direction(const float *param, const float *grad,
+                               float *const state[KERNEL_STATES], float *out, size_t count,
+                               const struct attrs *attrs, const struct kernel_update_step *step)
+{
+    code()->lamb_direction(param, grad, state, out, count, attrs, step);
+}
+
 const struct kernel_update *kernel_update_find(const char *op)
 {
     static const struct kernel_update updates[] = {
-        { "sgd_update", 1, run_sgd, reference_sgd_update },
-        { "adam_update", 2, run_adam, reference_adam_update },
-        { "average_update", 0, run_average, reference_average_update },
+        { "sgd_update", 1, run_sgd, reference_sgd_update, NULL, NULL },
+        { "adam_update", 2, run_adam, reference_adam_update, NULL, NULL },
+        { "average_update", 0, run_average, reference_average_update, NULL, NULL },
+        { "lars_update", 1, run_lars, reference_lars_update, NULL, NULL },
+        { "lamb_update", 2, run_lamb, reference_lamb_update, run_lamb_direction,
+          reference_lamb_direction },
     };
 
     for (size_t i = 0; i < sizeof updates / sizeof updates[0]; i++) {

@@ -25,6 +25,7 @@ struct kernel_update_step {
     float correction1; /* Adam: 1 / (1 - beta1^t) */
     float correction2; /* Adam: 1 / (1 - beta2^t) */
     int first;         /* SGD: momentum starts as the gradient itself (PyTorch) */
+    float trust; /* LARS, LAMB: trust ratio of the parameter that the range is a part of */
 };
 
 /* Updates param[0..count) from grad and the states, in place.
@@ -34,16 +35,29 @@ struct kernel_update_step {
  * touched. average: param = momentum*grad + (1-momentum)*param: a running average of what grad
  * saw; scale and learning rate do not matter. adam: g = scale*grad (+ weight_decay*param unless decoupled); decoupled: param -=
  * lr*weight_decay*param first; m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g*g; param -=
- * lr*correction1*m / (sqrt(v*correction2) + epsilon). */
+ * lr*correction1*m / (sqrt(v*correction2) + epsilon).
+ *
+ * lars (You, Gitman, Ginsburg 2017, with PyTorch's momentum): as sgd with trust*g for g, so that
+ *   trust 1 is sgd. lamb: grad is what kernel_direction_fn made; param -= lr*trust*grad, and the state
+ * is left alone. */
 typedef void kernel_update_fn(float *param, const float *grad,
                               float *const state[KERNEL_STATES], size_t count,
                               const struct attrs *attrs, const struct kernel_update_step *step);
 
+/* LAMB's first half (You et al. 2019): m and v as adam has them, and
+ * out = correction1*m / (sqrt(v*correction2) + epsilon) + weight_decay*param. out may be grad. */
+typedef void kernel_direction_fn(const float *param, const float *grad,
+                                 float *const state[KERNEL_STATES], float *out, size_t count,
+                                 const struct attrs *attrs,
+                                 const struct kernel_update_step *step);
+
 struct kernel_update {
-    const char *op;        /* "sgd_update", "adam_update", "average_update" */
+    const char *op;        /* "sgd_update", "adam_update", "average_update", ... */
     int n_states;          /* vectors of state; sgd with momentum 0 uses none of its one */
     kernel_update_fn *run; /* fastest of this processor */
     kernel_update_fn *reference; /* plain C, the same bits */
+    /* What makes `grad` of the gradient and the state, and its reference; NULL: it is the gradient. */
+    kernel_direction_fn *direct, *direct_reference;
 };
 
 /* NULL if there is none of that name. */

@@ -32,7 +32,8 @@ static void random_update(struct rng *rng, struct attrs *attrs, struct kernel_up
                                          .scale = rng_below(rng, 2) == 0 ? 1 : rng_float(rng),
                                          .correction1 = 10,
                                          .correction2 = 1000,
-                                         .first = (int)rng_below(rng, 2) };
+                                         .first = (int)rng_below(rng, 2),
+                                         .trust = rng_below(rng, 4) == 0 ? 1 : rng_float(rng) };
 }
 
 static void run_update(kernel_update_fn *update, float data[VECTORS][VECTOR], size_t from,
@@ -46,12 +47,13 @@ static void run_update(kernel_update_fn *update, float data[VECTORS][VECTOR], si
 
 static void updates_give_the_bits_of_the_reference_however_cut(struct rng *rng)
 {
-    static const char *const ops[] = { "sgd_update", "adam_update", "average_update" };
+    static const char *const ops[] = { "sgd_update", "adam_update", "average_update",
+                                       "lars_update", "lamb_update" };
     float whole[VECTORS][VECTOR], expected[VECTORS][VECTOR], cut[VECTORS][VECTOR];
     struct attrs attrs;
     struct kernel_update_step step;
 
-    for (int o = 0; o < 3; o++) {
+    for (size_t o = 0; o < sizeof ops / sizeof *ops; o++) {
         const struct kernel_update *update = kernel_update_find(ops[o]);
         const size_t count = rng_below(rng, VECTOR + 1);
         const size_t middle = rng_below(rng, count / 16 + 1) * 16;
@@ -70,6 +72,30 @@ static void updates_give_the_bits_of_the_reference_however_cut(struct rng *rng)
         CHECK(memcmp(expected, cut, sizeof cut) == 0);
     }
     CHECK(kernel_update_find("lion_update") == NULL);
+}
+
+static void directions_give_the_bits_of_the_reference_however_cut(struct rng *rng)
+{
+    const struct kernel_update *lamb = kernel_update_find("lamb_update");
+    float whole[VECTORS][VECTOR], expected[VECTORS][VECTOR], out[VECTOR] = { 0 };
+    const size_t count = rng_below(rng, VECTOR + 1);
+    const size_t middle = rng_below(rng, count / 16 + 1) * 16;
+    struct attrs attrs;
+    struct kernel_update_step step;
+
+    random_update(rng, &attrs, &step);
+    fill_vectors(rng, whole);
+    memcpy(expected, whole, sizeof whole);
+    float *const expected_state[KERNEL_STATES] = { expected[2], expected[3] };
+    lamb->direct_reference(expected[0], expected[1], expected_state, expected[1], count, &attrs,
+                           &step);
+    float *const left[KERNEL_STATES] = { whole[2], whole[3] };
+    float *const right[KERNEL_STATES] = { whole[2] + middle, whole[3] + middle };
+    lamb->direct(whole[0], whole[1], left, out, middle, &attrs, &step);
+    lamb->direct(whole[0] + middle, whole[1] + middle, right, whole[1] + middle, count - middle,
+                 &attrs, &step);
+    memcpy(whole[1], out, middle * sizeof *out);
+    CHECK(memcmp(expected, whole, sizeof whole) == 0);
 }
 
 /* PyTorch 2's torch.optim on one parameter of 1.0 with gradients 0.5, 0.25. */
@@ -97,6 +123,27 @@ static void updates_follow_their_formulas(void)
     step.correction2 = 1000;
     kernel_update_find("adam_update")->run(&param, &grad, state, 1, &adam, &step);
     CHECK_CLOSE(0.99 - 0.1, param, 1e-5); /* a first step of Adam has length lr */
+
+    /* LARS with trust 0.5: g = 0.5 * (0.5 + 0.1), m = g; then g = 0.5 * (0.25 + 0.097). */
+    param = 1;
+    step.first = 1;
+    step.trust = 0.5f;
+    kernel_update_find("lars_update")->run(&param, &grad, state, 1, &sgd, &step);
+    CHECK_CLOSE(0.97, param, 1e-6);
+    step.first = 0;
+    grad = 0.25f;
+    kernel_update_find("lars_update")->run(&param, &grad, state, 1, &sgd, &step);
+    CHECK_CLOSE(0.97 - 0.1 * (0.9 * 0.3 + 0.1735), param, 1e-6);
+
+    /* LAMB: a first direction of Adam is 1 long; decay of 0.1 comes to it, then lr and trust. */
+    param = 1;
+    m = v = 0;
+    grad = 0.5f;
+    kernel_update_find("lamb_update")->direct(&param, &grad, state, &grad, 1, &adam, &step);
+    CHECK_CLOSE(1.1, grad, 1e-5);
+    CHECK_CLOSE(0.05, m, 1e-6);
+    kernel_update_find("lamb_update")->run(&param, &grad, state, 1, &adam, &step);
+    CHECK_CLOSE(1 - 0.1 * 0.5 * 1.1, param, 1e-5);
 
     param = 2;
     grad = 12;
@@ -130,6 +177,8 @@ const struct test tests[] = {
     { .name = "updates follow their formulas", .run = updates_follow_their_formulas },
     { .name = "updates give the bits of the reference however cut",
       .property = updates_give_the_bits_of_the_reference_however_cut },
+    { .name = "directions give the bits of the reference however cut",
+      .property = directions_give_the_bits_of_the_reference_however_cut },
     { .name = "sums do not depend on the instruction set",
       .property = sums_do_not_depend_on_the_instruction_set },
     { 0 },

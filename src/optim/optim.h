@@ -8,6 +8,7 @@
 #ifndef OPTIM_OPTIM_H
 #define OPTIM_OPTIM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -33,8 +34,9 @@ struct schedule {
     double final_lr; /* cosine ends here */
     double gamma;    /* step: factor every `every` steps */
     uint64_t every;
-    uint64_t warmup; /* steps of linear rise from lr/warmup to lr */
-    uint64_t total;  /* steps of the whole run (cosine) */
+    uint64_t warmup; /* steps of linear rise from start_lr to lr; the first is one up already */
+    double start_lr;
+    uint64_t total; /* steps of the whole run (cosine) */
 };
 MUST_CHECK enum status schedule_parse(const char *name, enum schedule_kind *out);
 const char *schedule_name(enum schedule_kind kind);
@@ -49,6 +51,11 @@ struct optim_config {
 
 /* How many state vectors the update really keeps: SGD without momentum keeps none. */
 int optim_states(const struct optim_config *config);
+bool optim_has_momentum(const struct optimizer *optimizer); /* as sgd has it; not adam's */
+/* Does each parameter have a trust ratio, made of norms (LARS, LAMB)? */
+bool optim_adapts(const struct optimizer *optimizer);
+/* Must a norm be known before anything is updated: of all gradients, or of each parameter's? */
+bool optim_needs_norms(const struct optim_config *config);
 /* Adds the update of one bucket: flat parameters, their summed gradients, a state each. `scale` is
  * the factor that clips, or NULL. Returns the new parameters, or NULL (see graph_status). */
 struct value *optim_add_update(struct graph *graph, const struct optim_config *config,

@@ -12,6 +12,7 @@ static void test_schedules_take_known_values(void)
     const struct schedule cosine = {
         .kind = SCHEDULE_COSINE, .lr = 1, .final_lr = 0.2, .warmup = 4, .total = 104
     };
+    const struct schedule gradual = { .lr = 0.9, .start_lr = 0.1, .warmup = 4 };
 
     CHECK_CLOSE(0.1, schedule_lr(&constant, 12345), 1e-15);
     CHECK_CLOSE(1, schedule_lr(&steps, 9), 1e-15);
@@ -19,6 +20,10 @@ static void test_schedules_take_known_values(void)
     CHECK_CLOSE(0.25, schedule_lr(&steps, 29), 1e-15);
     CHECK_CLOSE(0.25, schedule_lr(&cosine, 0), 1e-15); /* warm-up: 1/4, 2/4, ... */
     CHECK_CLOSE(1, schedule_lr(&cosine, 3), 1e-15);
+    CHECK_CLOSE(0.3, schedule_lr(&gradual, 0), 1e-15); /* from 0.1 in four steps of 0.2 */
+    CHECK_CLOSE(0.7, schedule_lr(&gradual, 2), 1e-15);
+    CHECK_CLOSE(0.9, schedule_lr(&gradual, 3), 1e-15);
+    CHECK_CLOSE(0.9, schedule_lr(&gradual, 4), 1e-15);
     CHECK_CLOSE(1, schedule_lr(&cosine, 4), 1e-15);
     CHECK_CLOSE(0.6, schedule_lr(&cosine, 54), 1e-12);
     CHECK_CLOSE(0.2, schedule_lr(&cosine, 104), 1e-12);
@@ -58,6 +63,10 @@ static void test_sgd_without_momentum_keeps_no_state(void)
     CHECK_INT(1, optim_states(&config));
     config.attrs.momentum = 0;
     CHECK_INT(0, optim_states(&config));
+    config.optimizer = optim_find("lars");
+    CHECK_INT(0, optim_states(&config));
+    config.optimizer = optim_find("lamb");
+    CHECK_INT(2, optim_states(&config));
 }
 
 const struct test tests[] = {

@@ -28,7 +28,8 @@ double schedule_lr(const struct schedule *schedule, uint64_t step)
     const double pi = 3.14159265358979323846;
 
     if (step < schedule->warmup)
-        return schedule->lr * (double)(step + 1) / (double)schedule->warmup;
+        return schedule->start_lr + (schedule->lr - schedule->start_lr) * (double)(step + 1) /
+                                        (double)schedule->warmup;
     switch (schedule->kind) {
     case SCHEDULE_STEP: {
         const uint64_t times = schedule->every ? step / schedule->every : 0;

@@ -80,8 +80,8 @@ static bool reads_samples(const struct node *gradient)
 bool pass_is_factored(const struct node *gradient, const struct pass_config *config)
 {
     if (gradient->op != &op_linear_grad_weight || gradient->in[0]->shape.rank > 2 ||
-        !config->factors || config->optim.attrs.max_norm > 0)
-        return false; /* clipping needs the norm of the sum before anything is updated */
+        !config->factors || optim_needs_norms(&config->optim))
+        return false; /* the norm of the sum comes before any update */
     const int64_t k = gradient->in[0]->shape.dim[1], n = gradient->in[1]->shape.dim[1];
     /* Shards of many rows may have other kernels for the whole gradient, with other bits. */
     if (config->batch / config->shards >= 256)
@@ -93,9 +93,9 @@ bool pass_is_factored(const struct node *gradient, const struct pass_config *con
 
 bool pass_has_rows(const struct node *gradient, const struct pass_config *config)
 {
-    /* Clipping needs the norm of all gradients before anything is updated. */
+    /* Clipping, LARS and LAMB need norms of whole gradients before anything is updated. */
     return gradient->op == &op_embedding_grad && gradient->n_in == 2 && !config->dense &&
-           !(config->optim.attrs.max_norm > 0);
+           !optim_needs_norms(&config->optim);
 }
 
 /* Is the gradient one that has a bucket of its own? */

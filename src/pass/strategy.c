@@ -56,7 +56,19 @@ static const struct strategy mirrored = {
     .passes = mirrored_passes,
 };
 
-const struct strategy *const strategy_table[] = { &single, &mirrored, NULL };
+static const struct strategy multiworker = {
+    .name = "multiworker",
+    .summary = "ranks of many machines, gradients summed every step, within a machine first",
+    .known_as = "TF MultiWorkerMirroredStrategy, PyTorch DDP, Horovod",
+    .split = "dp=n",
+    .sync = "step",
+    .meet = "allreduce",
+    .many_ranks = true,
+    .many_nodes = true,
+    .passes = mirrored_passes,
+};
+
+const struct strategy *const strategy_table[] = { &single, &mirrored, &multiworker, NULL };
 
 const struct strategy *strategy_find(const char *name)
 {

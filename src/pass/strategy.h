@@ -13,6 +13,7 @@ struct strategy {
     const char *name, *summary, *known_as;
     const char *split, *sync, *meet; /* as printed; "n" stands for the number of ranks */
     bool many_ranks;                 /* runs on more than one rank */
+    bool many_nodes;                 /* and on more than one machine */
     const struct pass *const *passes;
 };
 

@@ -52,6 +52,8 @@ struct attrs {
     float smoothing;              /* cross-entropy: the share of the labels spread evenly */
     int nesterov, decoupled;      /* SGD: Nesterov's form; Adam: AdamW's decay */
     float max_norm;               /* clipping; 0 is off */
+    float trust;                  /* LARS: the trust coefficient */
+    int adapts_all;               /* LARS, LAMB: biases and norms have a trust ratio, too */
     int bucket;                   /* collectives and updates: which flat range */
     int64_t rows;                 /* embedding_grad, rows_sort: of the table */
     int by_sample;                /* rows_sort: dy has a row a sample, not an id */

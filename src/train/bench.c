@@ -14,10 +14,13 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/rng.h"
 #include "exec/exec.h"
 #include "kernel/measure.h"
+#include "train/folder.h"
 #include "train/job.h"
+#include "train/made_up.h"
+#include "train/trace_file.h"
+#include "train/watch.h"
 #include "transport/launch.h"
 
 enum { WINDOWS_MAX = 1024 };
@@ -27,7 +30,20 @@ struct bench { /* shared by the ranks */
     int windows;
     double times[WINDOWS_MAX]; /* seconds a step, of rank 0 */
     double comm_share, wait_share;
-    int64_t peak_bytes[1024];
+    double hidden_share, bytes, bytes_optimum;
+    double rank_wait[BENCH_RANKS], rank_made_wait[BENCH_RANKS];
+    int64_t peak_bytes;
+};
+
+/* What a rank has while it measures. */
+struct measurer {
+    struct bench *bench;
+    struct transport *transport;
+    struct comm *comm;
+    struct exec *exec;
+    struct batch batch;
+    struct trace *trace; /* or NULL */
+    struct trace_window window;
     int64_t steps_per_window; /* rank 0 decides */
 };
 
@@ -37,147 +53,179 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static enum status make_numbers(struct rng *rng, size_t count, int64_t below, int32_t **out)
-{
-    TRY(mem_alloc(count, sizeof **out, out));
-    for (size_t i = 0; i < count; i++)
-        (*out)[i] = below ? (int32_t)rng_below(rng, (uint64_t)below) : 0;
-    return STATUS_OK;
-}
-
-/* Random tokens and labels. */
-static enum status make_text(const struct job *job, struct rng *rng, struct batch *out)
-{
-    const struct model_config *config = &job->model_config;
-    const bool pairs = job->model->task == MODEL_TRANSLATION;
-    const bool tokens = job_predicts_tokens(job);
-    const size_t rows = (size_t)out->rows;
-    const size_t labels = tokens ? (size_t)config->length[pairs] : 1;
-    int32_t *x = NULL;
-
-    out->length[0] = config->length[0];
-    out->length[1] = pairs ? config->length[1] : 0;
-    out->weight = out->samples * (int64_t)labels;
-    enum status status =
-        make_numbers(rng, rows * (size_t)config->length[0], config->vocab[0], &x);
-    out->x = x;
-    if (status == STATUS_OK && pairs)
-        status = make_numbers(rng, rows * labels, config->vocab[1], &out->x2);
-    if (status == STATUS_OK)
-        status = make_numbers(rng, rows * labels,
-                              tokens ? config->vocab[pairs] : config->classes, &out->y);
-    return status;
-}
-
-/* Normal samples and random labels, the same on every rank. */
+/* This rank's rows of a made-up step. */
 static enum status make_batch(const struct job *job, const struct exec *exec, struct batch *out)
 {
     const struct settings *s = &job->settings;
-    const struct shape *sample = &job->model_config.sample;
     const int64_t first = sampler_shard_begin(s->batch, s->shards, exec_first_shard(exec));
     const int64_t end = sampler_shard_begin(s->batch, s->shards,
                                             exec_first_shard(exec) + exec_shard_count(exec));
-    const size_t floats = (size_t)shape_count(sample), rows = (size_t)(end - first);
-    struct rng rng;
-    float *x = NULL;
 
-    *out = (struct batch){
-        .samples = s->batch, .weight = s->batch, .first = first, .rows = end - first
-    };
-    rng_init(&rng, 1, (uint64_t)first);
-    if (job->model->task != MODEL_IMAGES)
-        return make_text(job, &rng, out);
-    TRY(mem_alloc(rows * floats, sizeof(float), &x));
-    out->x = x;
-    for (size_t i = 0; i < rows * floats; i++)
-        x[i] = (float)rng_normal(&rng);
-    return make_numbers(&rng, rows, job->model_config.classes, &out->y);
+    return made_up_batch(job, s->batch, first, end - first, out);
 }
 
-static enum status run_window(struct exec *exec, struct batch *batch, int64_t steps,
-                              double *out_seconds)
+static enum status run_window(struct measurer *m, int64_t steps, double *out_seconds)
 {
+    struct batch *batch = &m->batch;
     struct exec_result result;
     const double begin = clock_seconds();
 
     for (int64_t i = 0; i < steps; i++) {
-        TRY(exec_step(exec, batch, &result));
+        trace_switch(m->trace, batch->step >= m->window.begin && batch->step < m->window.end);
+        TRY(exec_step(m->exec, batch, &result));
         batch->step++;
     }
-    TRY(exec_settle(exec));
+    TRY(exec_settle(m->exec));
     *out_seconds = (clock_seconds() - begin) / (double)steps;
     return STATUS_OK;
 }
 
-static enum status measure(struct bench *bench, struct exec *exec, int rank,
-                           struct batch *batch)
+/* Bytes that a rank sends at least in a step, if every parameter's gradient is summed: each node, or each
+ * rank of one node, sends all parts but its own to their owners, and its own to all. */
+static double optimal_bytes(const struct job *job, int nodes)
 {
+    const double ranks = (double)job->settings.ranks, parts = nodes > 1 ? nodes : ranks;
+    const double bytes = 4 * (double)graph_param_count(job->graph);
+
+    return ranks > 1 ? 2 * (parts - 1) * bytes / ranks : NAN;
+}
+
+/* Rank 0 tells what the ranks did in `seconds`. */
+static void tell_ranks(struct bench *bench, int nodes, struct watch *watch, double seconds,
+                       int64_t steps)
+{
+    const int ranks = (int)bench->job->settings.ranks;
+    const struct watch_interval all = watch_next(watch, seconds);
+    const struct watch_rank mine = watch_rank(watch, 0);
+
+    bench->comm_share = mine.comm / seconds;
+    bench->wait_share = mine.wait / seconds;
+    bench->hidden_share = ranks > 1 ? all.hidden_share : NAN;
+    bench->bytes = all.bytes / (double)steps / ranks;
+    bench->bytes_optimum = optimal_bytes(bench->job, nodes);
+    for (int r = 0; r < ranks; r++) {
+        const struct watch_rank rank = watch_rank(watch, r);
+        bench->rank_wait[r] = rank.wait / seconds;
+        bench->rank_made_wait[r] = ranks > 1 ? rank.made_wait / seconds / (ranks - 1) : 0;
+    }
+}
+
+static enum status measure_windows(struct measurer *m, struct watch *watch)
+{
+    struct bench *bench = m->bench;
+    const int rank = transport_rank(m->transport);
     double seconds;
 
-    TRY(run_window(exec, batch, 2, &seconds));
-    TRY(run_window(exec, batch, 3, &seconds));
-    if (rank == 0) {
-        const double steps = 0.25 / seconds;
-        bench->steps_per_window = steps < 1 ? 1 : (int64_t)steps;
-    }
-    TRY(exec_settle(exec));
-    TRY(run_window(exec, batch, bench->steps_per_window, &seconds)); /* warm */
-    exec_reset_times(exec);
+    exec_reset_times(m->exec);
+    const uint64_t first = m->batch.step;
     const double begin = clock_seconds();
     for (int i = 0; i < bench->windows; i++) {
-        TRY(run_window(exec, batch, bench->steps_per_window, &seconds));
+        TRY(run_window(m, m->steps_per_window, &seconds));
         if (rank == 0)
             bench->times[i] = seconds;
     }
-    if (rank == 0) {
-        const struct exec_times times = exec_times(exec);
-        const double span = (clock_seconds() - begin) * exec_lanes(exec);
-        bench->comm_share = times.comm / span;
-        bench->wait_share = times.wait / span;
-    }
-    struct rusage usage;
-    bench->peak_bytes[rank] =
-        getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
-    return exec_settle(exec);
+    TRY(watch_collect(watch, m->exec, 0));
+    if (rank == 0)
+        tell_ranks(bench, transport_nodes(m->transport), watch, clock_seconds() - begin,
+                   (int64_t)(m->batch.step - first));
+    return STATUS_OK;
 }
 
-static enum status bench_body(struct transport *transport, void *arg)
+/* Of the rank that has taken most. */
+static enum status measure_memory(struct measurer *m)
 {
-    struct bench *bench = arg;
-    const struct job *job = bench->job;
+    struct rusage usage;
+    int64_t bytes = getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+
+    TRY(comm_all_reduce(m->comm, &bytes, 1, DTYPE_I64, COMM_OP_MAX));
+    if (transport_rank(m->transport) == 0)
+        m->bench->peak_bytes = bytes;
+    return exec_settle(m->exec);
+}
+
+static enum status measure(struct measurer *m)
+{
+    struct watch *watch;
+    double seconds;
+
+    TRY(run_window(m, 2, &seconds));
+    TRY(run_window(m, 3, &seconds));
+    m->steps_per_window = 0.25 / seconds < 1 ? 1 : (int64_t)(0.25 / seconds);
+    TRY(comm_broadcast(m->comm, &m->steps_per_window, 1, DTYPE_I64, 0));
+    TRY(run_window(m, m->steps_per_window, &seconds)); /* warm */
+    TRY(watch_create(m->transport, exec_lanes(m->exec), &watch));
+    const enum status status = measure_windows(m, watch);
+    watch_destroy(watch);
+    TRY(status);
+    return measure_memory(m);
+}
+
+static enum status write_trace(const struct measurer *m)
+{
+    const struct settings *s = &m->bench->job->settings;
+    char *path;
+
+    if (!m->trace)
+        return STATUS_OK;
+    if (*s->out && transport_rank(m->transport) == 0)
+        TRY(file_make_folder(s->out));
+    TRY(file_join(*s->out ? s->out : ".", FOLDER_TRACE, &path));
+    enum status status = trace_file_write(m->trace, m->transport, path);
+    mem_free(path);
+    return status;
+}
+
+static enum status start_measurer(struct measurer *m)
+{
+    struct job *job = m->bench->job;
     const struct settings *s = &job->settings;
     struct exec_config config = {
         .train = job->graph,
+        .comm = m->comm,
         .threads = (int)s->threads,
         .shards = s->shards,
         .batch = s->batch,
         .seed = s->seed,
         .choices = job->choices,
         .optim = job->optim,
+        .compress = job->compress,
+        .stall_timeout = s->stall_timeout,
     };
-    struct exec *exec = NULL;
-    struct batch batch = { 0 };
 
-    enum status status = comm_create(transport, NULL, &config.comm);
+    TRY(balance_measure(job, m->comm));
+    config.rows = job->balance.is_used ? job->balance.rows : NULL;
+    if (s->trace) {
+        TRY(trace_window_read(s->trace_steps, 0, UINT64_MAX, &m->window));
+        TRY(trace_create(&m->trace));
+    }
+    config.trace = m->trace;
+    TRY(exec_create(&config, &m->exec));
+    TRY(exec_init_params(m->exec));
+    return make_batch(job, m->exec, &m->batch);
+}
+
+static enum status bench_body(struct transport *transport, void *arg)
+{
+    struct measurer m = { .bench = arg, .transport = transport };
+
+    enum status status = comm_create(transport, NULL, &m.comm);
     if (status == STATUS_OK)
-        status = exec_create(&config, &exec);
+        status = start_measurer(&m);
     if (status == STATUS_OK)
-        status = exec_init_params(exec);
+        status = measure(&m);
     if (status == STATUS_OK)
-        status = make_batch(job, exec, &batch);
-    if (status == STATUS_OK)
-        status = measure(bench, exec, transport_rank(transport), &batch);
-    mem_free(batch.x);
-    mem_free(batch.x2);
-    mem_free(batch.y);
-    exec_destroy(exec);
-    comm_destroy(config.comm);
+        status = write_trace(&m);
+    made_up_release(&m.batch);
+    exec_destroy(m.exec);
+    trace_destroy(m.trace);
+    comm_destroy(m.comm);
     return status;
 }
 
 enum status train_bench(struct job *job, int windows, struct bench_result *out)
 {
-    const struct launch_config config = { .size = (int)job->settings.ranks };
+    const struct launch_config config = { .size = (int)job->settings.ranks,
+                                          .flat = job->settings.flat };
     struct bench *bench =
         mmap(NULL, sizeof *bench, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
@@ -199,11 +247,13 @@ enum status train_bench(struct job *job, int windows, struct bench_result *out)
                      (double)job->settings.shards,
             .comm_share = bench->comm_share,
             .wait_share = bench->wait_share,
+            .hidden_share = bench->hidden_share,
+            .bytes_per_step = bench->bytes,
+            .bytes_optimum = bench->bytes_optimum,
+            .peak_bytes = bench->peak_bytes,
         };
-        for (int i = 0; i < job->settings.ranks; i++) {
-            if (bench->peak_bytes[i] > out->peak_bytes)
-                out->peak_bytes = bench->peak_bytes[i];
-        }
+        memcpy(out->rank_wait, bench->rank_wait, sizeof out->rank_wait);
+        memcpy(out->rank_made_wait, bench->rank_made_wait, sizeof out->rank_made_wait);
     }
     munmap(bench, sizeof *bench);
     return status;

@@ -37,6 +37,10 @@ static void add_config(const struct job *job, const struct train_hooks *hooks,
     strbuf_printf(text, "{\n  \"format\": 1,\n  \"tutti\": \"%s\",\n  ", TUTTI_VERSION);
     settings_print(s, text);
     strbuf_printf(text, ",\n  \"total_steps\": %lld", (long long)job->total_steps);
+    if (s->scale_lr) {
+        strbuf_add(text, ",\n  \"scaled_lr\": ");
+        strbuf_add_number(text, job->optim.schedule.lr);
+    }
     strbuf_printf(text, ",\n  \"parameters\": %lld", (long long)graph_param_count(job->graph));
     strbuf_printf(
         text, ",\n  \"distribution\": {\"split\": \"%s\", \"sync\": \"%s\", \"meet\": \"%s\"}",
@@ -93,9 +97,10 @@ static void pick_folder(struct job *job)
 
 enum status folder_create(struct job *job, const struct train_hooks *hooks)
 {
-    static const char *const old[] = { "metrics.jsonl",  "summary.json", "report.html",
-                                       "graph.svg",      "checkpoint",   FOLDER_RECONSTRUCTIONS,
-                                       FOLDER_VOCABULARY };
+    static const char *const old[] = { "metrics.jsonl",        "summary.json",
+                                       "report.html",          "graph.svg",
+                                       "checkpoint",           FOLDER_TRACE,
+                                       FOLDER_RECONSTRUCTIONS, FOLDER_VOCABULARY };
     char *path;
 
     if (!*job->settings.out)
@@ -241,6 +246,11 @@ enum status folder_add_metrics(const struct job *job, const struct train_hooks *
     add_member(&line, "comm_share", m->comm_share);
     add_member(&line, "wait_share", m->wait_share);
     add_member(&line, "load_share", m->load_share);
+    add_member(&line, "wire_share", m->wire_share);
+    add_member(&line, "hidden_share", m->hidden_share);
+    add_member(&line, "bytes_sent", m->bytes_sent);
+    add_member(&line, "slowest_rank", m->slowest_rank);
+    add_member(&line, "slowest_share", m->slowest_share);
     strbuf_add(&line, "}\n");
     enum status status = folder_add_line(job, hooks, &line);
     strbuf_release(&line);
@@ -258,8 +268,34 @@ static void add_rank(struct strbuf *text, int rank, const struct rank_times *t)
     add_member(text, "load_s", t->load);
     add_member(text, "eval_s", t->evaluate);
     add_member(text, "other_s", other > 0 ? other : 0);
+    add_member(text, "wire_s", t->wire > 0 ? t->wire : NAN);
+    add_member(text, "hidden_share",
+               t->comm + t->wire > 0 ? t->hidden / (t->comm + t->wire) : NAN);
+    add_member(text, "bytes_sent", t->bytes);
+    add_member(text, "made_wait_s", t->made_wait);
     add_member(text, "peak_bytes", (double)t->peak_bytes);
     strbuf_add(text, "}");
+}
+
+/* Which ranks had how many shards, and why. */
+static void add_balance(struct strbuf *text, const struct job *job)
+{
+    const struct balance *balance = &job->balance;
+    const int ranks = (int)job->settings.ranks;
+
+    if (!balance->is_used)
+        return;
+    strbuf_printf(text, ",\n  \"balance\": {\"measured\": %s, \"weights\": [",
+                  balance->is_measured ? "true" : "false");
+    for (int r = 0; r < ranks; r++) {
+        strbuf_add(text, r ? ", " : "");
+        strbuf_add_number(text, balance->weights[r]);
+    }
+    strbuf_add(text, "], \"shards\": [");
+    for (int r = 0; r < ranks; r++)
+        strbuf_printf(text, "%s%lld", r ? ", " : "",
+                      (long long)(balance->rows[r + 1] - balance->rows[r]));
+    strbuf_add(text, "]}");
 }
 
 enum status folder_write_summary(const struct job *job, const char *status,
@@ -297,6 +333,7 @@ enum status folder_write_summary(const struct job *job, const char *status,
     add_member(&text, "perplexity", r->perplexity);
     train_print_classes(classes, ",\n  ", &text);
     add_member(&text, "peak_bytes", (double)r->peak_bytes);
+    add_balance(&text, job);
     strbuf_printf(&text, ",\n  \"weights_sha256\": \"%s\",\n  \"rank_times\": [",
                   r->weights_sha256);
     for (int i = 0; i < s->ranks; i++)

@@ -15,6 +15,10 @@ struct tally {
 
 struct rank_times {
     double compute, comm, wait, load, evaluate, total;
+    double wire;      /* of transfers under way to and from other machines; not of a lane */
+    double hidden;    /* part of comm and wire */
+    double made_wait; /* what other ranks waited for this one, added up */
+    double bytes;     /* moved between this rank and others */
     int64_t peak_bytes;
 };
 
@@ -25,11 +29,16 @@ struct metrics {      /* one line; NaN members are left out */
     int64_t samples;
     double train_loss, train_accuracy, val_loss, val_accuracy, val_top5, lr, seconds,
         epoch_seconds, eval_seconds, samples_per_s, comm_share, wait_share, load_share;
+    double hidden_share, bytes_sent, slowest_rank, slowest_share; /* of all ranks */
+    double wire_share; /* of several machines: time with transfers under way, of rank 0 */
     double perplexity, tokens_per_s; /* of models that predict tokens */
 };
 
 /* Samples of the test split above what a model without classes makes of them. */
 #define FOLDER_RECONSTRUCTIONS "reconstructions.png"
+
+/* What every thread did when (trace_file.h). */
+#define FOLDER_TRACE "trace.json"
 
 /* The run's vocabularies (data/vocab.h), by which others understand its numbers. */
 #define FOLDER_VOCABULARY "vocabulary.txt"

@@ -14,8 +14,10 @@
 #include "base/suggest.h"
 #include "exec/exec.h"
 #include "graph/op.h"
+#include "train/trace_file.h"
+#include "transport/launch.h"
 
-enum { LARGE_PARAMETERS = 32 << 20 };
+enum { LARGE_PARAMETERS = 32 << 20, BASE_BATCH = 256 };
 
 int job_cores(void)
 {
@@ -65,8 +67,21 @@ static enum status pick_strategy(struct job *job)
     struct settings *s = &job->settings;
     const char *names[64] = { NULL };
 
+    if (*s->compress) {
+        int rank, size;
+        if (codec_parse(s->compress, &job->compress) != STATUS_OK)
+            return FAIL(STATUS_USAGE, "--compress %s", status_message());
+        if (s->ranks == 1)
+            return FAIL(STATUS_USAGE, "--compress %s: one rank sends nothing: use -n 2 or more",
+                        s->compress);
+        /* Within a machine nothing is sent either, unless its ranks are made to. */
+        s->flat |= !launch_world(&rank, &size);
+    }
     if (!*s->strategy)
-        snprintf(s->strategy, sizeof s->strategy, "%s", s->ranks > 1 ? "mirrored" : "single");
+        snprintf(s->strategy, sizeof s->strategy, "%s",
+                 s->ranks == 1 ? "single"
+                 : s->flat     ? "multiworker"
+                               : "mirrored");
     job->strategy = strategy_find(s->strategy);
     for (int i = 0; strategy_table[i] && i < 63; i++)
         names[i] = strategy_table[i]->name;
@@ -94,6 +109,29 @@ static enum status check_sync_norm(const struct settings *s)
                 (long long)(s->ranks * s->threads));
 }
 
+/* Ranks of uneven speed have rows of shards that are uneven. */
+static enum status pick_balance(struct job *job)
+{
+    const struct settings *s = &job->settings;
+    struct balance *balance = &job->balance;
+
+    TRY(balance_parse(s->balance, (int)s->ranks, balance));
+    if (!balance->is_used)
+        return STATUS_OK;
+    if (s->sync_batch_norm)
+        return FAIL(STATUS_USAGE,
+                    "--balance and --sync-batch-norm: shards that meet need one thread each, "
+                    "so no rank can have more");
+    if (s->ranks > 1 && s->shards == s->ranks)
+        return FAIL(STATUS_USAGE,
+                    "--balance: with %lld shards each of %lld ranks has one: use --shards %lld",
+                    (long long)s->shards, (long long)s->ranks, (long long)(8 * s->ranks));
+    if (s->shards % s->threads == 0 && s->shards / s->threads >= s->ranks)
+        balance->grain = s->threads;
+    balance_share(balance, s->shards, (int)s->ranks);
+    return STATUS_OK;
+}
+
 /* Does an op of the model look at several samples at once? */
 static bool looks_across_samples(const struct graph *graph)
 {
@@ -119,15 +157,25 @@ static enum status pick_shards(struct job *job)
 
     if (!s->threads)
         s->threads = job_cores() / s->ranks > 1 ? job_cores() / s->ranks : 1;
+    if (s->shards && s->accumulate)
+        return FAIL(STATUS_USAGE,
+                    "--accumulate %lld and --shards %lld: both say how many shards a step has; "
+                    "leave one out",
+                    (long long)s->accumulate, (long long)s->shards);
     if (!s->shards) {
         const bool own = looks_across_samples(job->graph) && !s->sync_batch_norm;
         int64_t threads = own || is_large(job->graph) ? 1 : s->threads;
+        const int64_t times = s->accumulate ? s->accumulate : 1;
         if (s->batch % s->ranks)
             return FAIL(STATUS_USAGE, "--batch %lld is not divisible by %lld ranks",
                         (long long)s->batch, (long long)s->ranks);
-        while (s->batch % (s->ranks * threads))
+        if (s->batch % (s->ranks * times))
+            return FAIL(STATUS_USAGE,
+                        "--batch %lld is not divisible by %lld ranks times --accumulate %lld",
+                        (long long)s->batch, (long long)s->ranks, (long long)times);
+        while (s->batch % (s->ranks * times * threads))
             threads--;
-        s->shards = s->ranks * threads;
+        s->shards = s->ranks * times * threads;
     }
     if (s->shards < s->ranks)
         return FAIL(STATUS_USAGE, "--shards %lld: each of %lld ranks needs one at least",
@@ -135,7 +183,8 @@ static enum status pick_shards(struct job *job)
     if (s->batch % s->shards)
         return FAIL(STATUS_USAGE, "--batch %lld is not divisible into %lld shards",
                     (long long)s->batch, (long long)s->shards);
-    return check_sync_norm(s);
+    TRY(check_sync_norm(s));
+    return pick_balance(job);
 }
 
 static float given(double setting, float otherwise)
@@ -149,6 +198,63 @@ static double as_written(float number)
     char text[32];
     snprintf(text, sizeof text, "%.6g", (double)number);
     return strtod(text, NULL);
+}
+
+/* What belongs to other optimizers is refused. */
+static enum status check_options(const struct settings *s, const struct optim_config *o)
+{
+    const bool has_momentum = optim_has_momentum(o->optimizer);
+
+    if (!has_momentum && (!isnan(s->momentum) || s->nesterov))
+        return FAIL(STATUS_USAGE, "--momentum and --nesterov belong to sgd and lars, not to %s",
+                    s->optimizer);
+    if (has_momentum && (!isnan(s->beta1) || !isnan(s->beta2) || !isnan(s->epsilon)))
+        return FAIL(STATUS_USAGE,
+                    "--beta1, --beta2 and --epsilon belong to adam, adamw and lamb, not to %s",
+                    s->optimizer);
+    if (s->nesterov && o->attrs.momentum == 0)
+        return FAIL(STATUS_USAGE, "--nesterov needs --momentum above 0");
+    if (!isnan(s->trust) && o->optimizer->op != &op_lars_update)
+        return FAIL(STATUS_USAGE, "--trust belongs to lars, not to %s", s->optimizer);
+    if (s->adapt_all && !optim_adapts(o->optimizer))
+        return FAIL(STATUS_USAGE, "--adapt-all belongs to lars and lamb, not to %s",
+                    s->optimizer);
+    return STATUS_OK;
+}
+
+/* By how much rates are larger than given: linear scaling (Goyal et al. 2017). */
+static enum status pick_scale(struct settings *s, double *out)
+{
+    *out = 1;
+    if (!s->scale_lr && s->base_batch)
+        return FAIL(STATUS_USAGE, "--base-batch %lld: rates are scaled by --scale-lr alone",
+                    (long long)s->base_batch);
+    if (!s->scale_lr)
+        return STATUS_OK;
+    s->base_batch = s->base_batch ? s->base_batch : BASE_BATCH;
+    *out = (double)s->batch / (double)s->base_batch;
+    return STATUS_OK;
+}
+
+static enum status pick_schedule(struct job *job)
+{
+    struct settings *s = &job->settings;
+    struct schedule *schedule = &job->optim.schedule;
+    double scale;
+
+    TRY(pick_scale(s, &scale));
+    *schedule = (struct schedule){
+        .lr = scale * s->lr,
+        .start_lr = scale > 1 ? s->lr : 0, /* gradual warm-up begins where one machine would */
+        .final_lr = scale * s->final_lr,
+        .gamma = s->gamma,
+        .every = (uint64_t)s->decay_every,
+        .warmup = (uint64_t)s->warmup,
+    };
+    TRY(schedule_parse(s->schedule, &schedule->kind));
+    if (schedule->kind == SCHEDULE_STEP && !s->decay_every)
+        return FAIL(STATUS_USAGE, "--schedule step needs --decay-every STEPS");
+    return STATUS_OK;
 }
 
 static enum status pick_optimizer(struct job *job)
@@ -172,34 +278,20 @@ static enum status pick_optimizer(struct job *job)
     o->attrs.beta1 = given(s->beta1, d->beta1);
     o->attrs.beta2 = given(s->beta2, d->beta2);
     o->attrs.epsilon = given(s->epsilon, d->epsilon);
+    o->attrs.trust = given(s->trust, d->trust);
+    o->attrs.adapts_all = s->adapt_all;
     o->attrs.nesterov = s->nesterov;
     o->attrs.max_norm = (float)s->clip;
-    const bool is_sgd = o->optimizer->op == &op_sgd_update;
-    if (!is_sgd && (!isnan(s->momentum) || s->nesterov))
-        return FAIL(STATUS_USAGE, "--momentum and --nesterov belong to sgd, not to %s",
-                    s->optimizer);
-    if (is_sgd && (!isnan(s->beta1) || !isnan(s->beta2) || !isnan(s->epsilon)))
-        return FAIL(STATUS_USAGE, "--beta1, --beta2 and --epsilon belong to adam, not to sgd");
-    if (s->nesterov && o->attrs.momentum == 0)
-        return FAIL(STATUS_USAGE, "--nesterov needs --momentum above 0");
+    TRY(check_options(s, o));
     /* What was picked is what config.json says. */
     s->lr = isnan(s->lr) ? o->optimizer->default_lr : s->lr;
     s->weight_decay =
         isnan(s->weight_decay) ? as_written(o->attrs.weight_decay) : s->weight_decay;
-    if (is_sgd && isnan(s->momentum))
+    if (optim_has_momentum(o->optimizer) && isnan(s->momentum))
         s->momentum = as_written(o->attrs.momentum);
-
-    o->schedule = (struct schedule){
-        .lr = s->lr,
-        .final_lr = s->final_lr,
-        .gamma = s->gamma,
-        .every = (uint64_t)s->decay_every,
-        .warmup = (uint64_t)s->warmup,
-    };
-    TRY(schedule_parse(s->schedule, &o->schedule.kind));
-    if (o->schedule.kind == SCHEDULE_STEP && !s->decay_every)
-        return FAIL(STATUS_USAGE, "--schedule step needs --decay-every STEPS");
-    return STATUS_OK;
+    if (o->optimizer->op == &op_lars_update && isnan(s->trust))
+        s->trust = as_written(o->attrs.trust);
+    return pick_schedule(job);
 }
 
 static enum status count_steps(struct job *job)
@@ -299,10 +391,20 @@ static void make_up_text(struct job *job)
     }
 }
 
+static enum status check_trace(const struct settings *s)
+{
+    struct trace_window window;
+
+    if (*s->trace_steps && !s->trace)
+        return FAIL(STATUS_USAGE, "--trace-steps %s needs --trace", s->trace_steps);
+    return trace_window_read(s->trace_steps, 0, 0, &window);
+}
+
 static enum status fill_job(struct job *job, const struct model *model, enum job_use use,
                             const char *after)
 {
     TRY(pick_model(job, model));
+    TRY(check_trace(&job->settings));
     TRY(pick_strategy(job));
     TRY(pick_optimizer(job));
     TRY(job_load_choices(&job->settings, &job->choices));

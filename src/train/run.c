@@ -2,12 +2,10 @@
 /* run.c - the loop: what every rank does from the first step to the last.
  *
  * All ranks walk through the same steps and take the same decisions. Those that depend on time or
- * on signals are taken by rank 0 before a step and read by the others after it: the step itself
- * orders the two. Rank 0 alone writes files.
+ * on signals are said before a step and heard by all after it (exec_say). Rank 0 alone writes files.
  */
 #include <math.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,18 +22,17 @@
 #include "train/folder.h"
 #include "train/reconstruct.h"
 #include "train/samples.h"
+#include "train/trace_file.h"
+#include "train/watch.h"
 #include "train/weights.h"
 #include "transport/launch.h"
 
 enum { STOP = 1, SAVE = 2, CHECKPOINT_SECONDS = 60 };
 
-/* Memory that supervisor and ranks share, made before they part. */
+/* Memory that supervisor and rank 0 share, made before they part. */
 struct shared {
-    _Atomic uint64_t order;     /* step * 4 + STOP and SAVE, for after that step */
-    atomic_bool stop_wanted;    /* some rank was told to stop */
-    struct train_result result; /* written by rank 0 */
+    struct train_result result;
     bool stopped;
-    struct rank_times times[]; /* one a rank */
 };
 
 /* What a run knows before it starts, the same on every rank. */
@@ -60,6 +57,10 @@ struct rank {
     struct exec *exec;
     struct loader *loader;
     struct weights_copy *copy; /* rank 0 */
+    struct watch *watch;
+    struct trace *trace; /* NULL: none */
+    struct trace_row *row;
+    struct trace_window window;
     struct progress progress;
     bool is_first;
     uint64_t step;   /* the step that runs */
@@ -69,6 +70,7 @@ struct rank {
     double began, load, saved_at;
     struct exec_times interval_times;
     double interval_load;
+    uint32_t heard; /* with the last step: STOP, SAVE */
     struct train_result result;
 };
 
@@ -122,10 +124,11 @@ static double tokens_per_s(const struct rank *rank, const struct tally *t)
 static enum status save(struct rank *rank)
 {
     const struct settings *s = &rank->job->settings;
+    const int64_t traced = trace_begin_rare(rank->row);
     char *folder, augment[AUGMENT_TEXT];
     struct strbuf state;
 
-    TRY(exec_settle(rank->exec));
+    TRY(exec_collect(rank->exec));
     if (rank->is_first)
         weights_copy_take(rank->copy, rank->exec);
     TRY(exec_settle(rank->exec)); /* from here on the others may go on */
@@ -158,6 +161,7 @@ static enum status save(struct rank *rank)
         mem_free(folder);
     }
     strbuf_release(&state);
+    trace_end(rank->row, traced, TRACE_CHECKPOINT, "write a checkpoint", NULL);
     return status;
 }
 
@@ -185,11 +189,46 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
         .comm_share = NAN,
         .wait_share = NAN,
         .load_share = NAN,
+        .hidden_share = NAN,
+        .wire_share = NAN,
+        .bytes_sent = NAN,
+        .slowest_rank = NAN,
+        .slowest_share = NAN,
     };
 }
 
+/* What all ranks together did since the last line. */
+static void add_all_ranks(struct rank *rank, struct metrics *m)
+{
+    const struct watch_interval all = watch_next(rank->watch, rank->interval.seconds);
+    const int straggler = watch_straggler(rank->watch);
+    char text[160];
+
+    if (rank->job->settings.ranks == 1)
+        return;
+    m->hidden_share = all.hidden_share;
+    m->bytes_sent = all.bytes;
+    if (all.slowest >= 0) {
+        m->slowest_rank = all.slowest;
+        m->slowest_share = all.slowest_share;
+    }
+    if (straggler < 0)
+        return;
+    snprintf(text, sizeof text,
+             "rank %d is slower than the others: they wait for it %.0f%% of the time",
+             straggler, 100 * all.slowest_share);
+    if (rank->run->hooks->progress)
+        progress_note(&rank->progress, text);
+    else
+        log_line(LOG_WARNING, "%s", text);
+}
+
+/* Collective; rank 0 writes the line. */
 static enum status tell_interval(struct rank *rank)
 {
+    TRY(watch_collect(rank->watch, rank->exec, rank->load));
+    if (!rank->is_first)
+        return STATUS_OK;
     const struct exec_times now = exec_times(rank->exec), *then = &rank->interval_times;
     const double span = rank->interval.seconds * exec_lanes(rank->exec);
     struct metrics m = metrics_now(rank, "train");
@@ -203,7 +242,10 @@ static enum status tell_interval(struct rank *rank)
         m.comm_share = (now.comm - then->comm) / span;
         m.wait_share = (now.wait - then->wait) / span;
         m.load_share = (rank->load - rank->interval_load) / rank->interval.seconds;
+        if (transport_nodes(rank->transport) > 1)
+            m.wire_share = (now.wire - then->wire) / rank->interval.seconds;
     }
+    add_all_ranks(rank, &m);
     rank->interval_times = now;
     rank->interval_load = rank->load;
     rank->interval = (struct tally){ 0 };
@@ -237,8 +279,10 @@ static enum status evaluate(struct rank *rank)
     struct metrics m = metrics_now(rank, "eval");
     struct exec_result result;
     const double begin = clock_seconds();
+    const int64_t traced = trace_begin_rare(rank->row);
 
     TRY(exec_evaluate(rank->exec, rank->job->test, &result));
+    trace_end(rank->row, traced, TRACE_EVALUATE, "evaluate", NULL);
     m.eval_seconds = clock_seconds() - begin;
     m.train_loss = mean_loss(&rank->epoch);
     m.train_accuracy = mean_accuracy(rank, &rank->epoch);
@@ -269,22 +313,22 @@ static enum status evaluate(struct rank *rank)
 
 /* The loop ----------------------------------------------------------------------------- */
 
-/* Rank 0's decision for after this step, before the step. */
-static void give_order(struct rank *rank)
+/* What is to be done after this step, by this rank's knowledge: any may be told to stop. */
+static uint32_t wishes(const struct rank *rank)
 {
-    struct shared *shared = rank->run->shared;
-    uint64_t order = rank->step * 4;
+    const bool is_due = rank->is_first && !rank->job->settings.checkpoint_every &&
+                        clock_seconds() - rank->saved_at > CHECKPOINT_SECONDS;
 
-    if (stop_signal)
-        atomic_store(&shared->stop_wanted, true);
-    if (!rank->is_first)
+    return (stop_signal ? STOP : 0) | (is_due ? SAVE : 0);
+}
+
+static void switch_trace(struct rank *rank)
+{
+    if (!rank->row)
         return;
-    if (atomic_load(&shared->stop_wanted))
-        order |= STOP;
-    if (!rank->job->settings.checkpoint_every &&
-        clock_seconds() - rank->saved_at > CHECKPOINT_SECONDS)
-        order |= SAVE;
-    atomic_store(&shared->order, order);
+    rank->row->step = rank->step;
+    trace_switch(rank->trace,
+                 rank->step >= rank->window.begin && rank->step < rank->window.end);
 }
 
 static enum status one_step(struct rank *rank)
@@ -293,10 +337,16 @@ static enum status one_step(struct rank *rank)
     struct exec_result result;
     const double begin = clock_seconds();
 
+    switch_trace(rank);
+    const int64_t traced = trace_begin(rank->row);
     TRY(loader_next(rank->loader, &batch));
+    trace_end(rank->row, traced, TRACE_WAIT, "wait for a batch", NULL);
     rank->load += clock_seconds() - begin;
-    give_order(rank);
+    exec_say(rank->exec, wishes(rank));
+    const int64_t step_traced = trace_begin(rank->row);
     TRY(exec_step(rank->exec, batch, &result));
+    trace_end(rank->row, step_traced, TRACE_STEP, "step", NULL);
+    rank->heard = result.heard;
     loader_done(rank->loader, batch);
     if (!isfinite(result.loss))
         return FAIL(STATUS_MISMATCH,
@@ -321,10 +371,8 @@ static enum status after_step(struct rank *rank, bool *stop)
     const bool is_last = (int64_t)number == rank->job->total_steps;
     const bool ends_epoch = number % (uint64_t)rank->job->steps_per_epoch == 0;
     const int64_t epoch = (int64_t)number / rank->job->steps_per_epoch;
-    const uint64_t order = atomic_load(&rank->run->shared->order);
-    const unsigned mine = order / 4 == rank->step ? (unsigned)(order % 4) : 0;
 
-    *stop = mine & STOP;
+    *stop = rank->heard & STOP;
     if (rank->is_first) {
         if (rank->run->hooks->progress)
             progress_update(&rank->progress, number,
@@ -333,9 +381,9 @@ static enum status after_step(struct rank *rank, bool *stop)
                             rate_of(rank, &rank->interval));
         if (number == rank->run->first_step + 1)
             rank->result.first_step_s = clock_seconds() - rank->job->began;
-        if (number % (uint64_t)s->log_every == 0 || is_last)
-            TRY(tell_interval(rank));
     }
+    if (number % (uint64_t)s->log_every == 0 || is_last)
+        TRY(tell_interval(rank));
     rank->result.train_loss = mean_loss(&rank->epoch);
     rank->result.train_accuracy = mean_accuracy(rank, &rank->epoch);
     const bool evaluates =
@@ -345,7 +393,7 @@ static enum status after_step(struct rank *rank, bool *stop)
     if (ends_epoch)
         rank->epoch = (struct tally){ 0 };
     const bool saves = s->checkpoint_every ? number % (uint64_t)s->checkpoint_every == 0
-                                           : ends_epoch || (mine & SAVE);
+                                           : ends_epoch || (rank->heard & SAVE);
     if (saves || is_last || *stop)
         TRY(save(rank));
     return STATUS_OK;
@@ -377,7 +425,7 @@ static enum status load_params(struct rank *rank)
                          checkpoint_optimizer(run->checkpoint)));
     else if (rank->is_first)
         TRY(weights_load(rank->exec, run->init, NULL));
-    return exec_settle(rank->exec);
+    return exec_publish(rank->exec);
 }
 
 /* Which kernel runs what, for who wants to know (TUTTI_LOG=debug). */
@@ -394,9 +442,55 @@ static void tell_plan(struct rank *rank)
     strbuf_release(&plan);
 }
 
+static enum status start_trace(struct rank *rank)
+{
+    const struct settings *s = &rank->job->settings;
+
+    if (!s->trace)
+        return STATUS_OK;
+    TRY(trace_window_read(s->trace_steps, rank->run->first_step,
+                          (uint64_t)rank->job->total_steps, &rank->window));
+    TRY(trace_create(&rank->trace));
+    return trace_add_row(rank->trace, "loop", 0, &rank->row);
+}
+
+/* A trace that cannot be written is no reason to lose a run's results; a lost rank is. */
+static enum status write_trace(struct rank *rank)
+{
+    char *path;
+
+    if (!rank->trace)
+        return STATUS_OK;
+    TRY(file_join(rank->job->settings.out, FOLDER_TRACE, &path));
+    enum status status = trace_file_write(rank->trace, rank->transport, path);
+    mem_free(path);
+    if (status == STATUS_OK || status == STATUS_PEER_LOST)
+        return status;
+    log_line(LOG_WARNING, "no trace: %s", status_message());
+    return STATUS_OK;
+}
+
+static enum status check_nodes(const struct rank *rank)
+{
+    const struct settings *s = &rank->job->settings;
+    const int nodes = transport_nodes(rank->transport);
+
+    if (nodes > 1 && !s->flat && !rank->job->strategy->many_nodes)
+        return FAIL(STATUS_USAGE,
+                    "strategy %s is for one machine, the ranks are on %d: use --strategy "
+                    "multiworker",
+                    rank->job->strategy->name, nodes);
+    if (nodes == 1 && *s->compress)
+        return FAIL(STATUS_USAGE,
+                    "--compress %s: all ranks are on one machine, where nothing is sent: add "
+                    "--flat",
+                    s->compress);
+    return STATUS_OK;
+}
+
 static enum status start_rank(struct rank *rank)
 {
-    const struct job *job = rank->job;
+    struct job *job = rank->job;
     const struct settings *s = &job->settings;
     const struct exec_config exec = {
         .train = job->graph,
@@ -404,9 +498,12 @@ static enum status start_rank(struct rank *rank)
         .threads = (int)s->threads,
         .shards = s->shards,
         .batch = s->batch,
+        .rows = job->balance.is_used ? job->balance.rows : NULL,
         .seed = s->seed,
         .choices = job->choices,
         .optim = job->optim,
+        .compress = job->compress,
+        .stall_timeout = s->stall_timeout,
     };
     struct exec_config config = exec;
     struct loader_config loader = {
@@ -419,9 +516,14 @@ static enum status start_rank(struct rank *rank)
         .end_step = (uint64_t)job->total_steps,
     };
 
+    TRY(check_nodes(rank));
+    TRY(start_trace(rank));
     TRY(comm_create(rank->transport, NULL, &rank->comm));
+    TRY(balance_measure(job, rank->comm));
     config.comm = rank->comm;
+    config.trace = loader.trace = rank->trace;
     TRY(exec_create(&config, &rank->exec));
+    TRY(watch_create(rank->transport, exec_lanes(rank->exec), &rank->watch));
     TRY(load_params(rank));
     loader.first_shard = exec_first_shard(rank->exec);
     loader.n_shards = exec_shard_count(rank->exec);
@@ -439,7 +541,7 @@ static int64_t peak_bytes(void)
 }
 
 /* Rank 0 writes what is known at the end. */
-static enum status finish(struct rank *rank)
+static enum status finish(struct rank *rank, struct rank_times *times)
 {
     struct shared *shared = rank->run->shared;
     struct train_result *r = &rank->result;
@@ -455,15 +557,20 @@ static enum status finish(struct rank *rank)
                           : NAN;
     snprintf(r->folder, sizeof r->folder, "%s", s->out);
     for (int i = 0; i < s->ranks; i++) {
-        if (shared->times[i].peak_bytes > r->peak_bytes)
-            r->peak_bytes = shared->times[i].peak_bytes;
+        const struct watch_rank watched = watch_rank(rank->watch, i);
+        if (times[i].peak_bytes > r->peak_bytes)
+            r->peak_bytes = times[i].peak_bytes;
+        times[i].wire = watched.wire;
+        times[i].hidden = watched.hidden;
+        times[i].made_wait = watched.made_wait;
+        times[i].bytes = watched.bytes;
     }
     shared->result = *r;
     TRY(write_reconstructions(rank->job, rank->exec));
     struct train_classes classes;
     TRY(classes_take(rank->exec, rank->job->test, &classes));
     enum status status = folder_write_summary(rank->job, shared->stopped ? "stopped" : "done",
-                                              r, &classes, rank->samples, shared->times);
+                                              r, &classes, rank->samples, times);
     train_classes_release(&classes);
     return status;
 }
@@ -489,7 +596,7 @@ static enum status run_rank(struct rank *rank)
 
     const struct exec_times times = exec_times(rank->exec);
     const int lanes = exec_lanes(rank->exec);
-    rank->run->shared->times[transport_rank(rank->transport)] = (struct rank_times){
+    const struct rank_times own = {
         .compute = times.compute / lanes,
         .comm = times.comm / lanes,
         .wait = times.wait / lanes,
@@ -498,8 +605,15 @@ static enum status run_rank(struct rank *rank)
         .total = clock_seconds() - rank->began,
         .peak_bytes = peak_bytes(),
     };
-    TRY(exec_settle(rank->exec)); /* everybody's times are there */
-    return rank->is_first ? finish(rank) : STATUS_OK;
+    TRY(write_trace(rank));
+    TRY(watch_collect(rank->watch, rank->exec, rank->load));
+    struct rank_times *all;
+    TRY(mem_alloc((size_t)comm_size(rank->comm), sizeof *all, &all));
+    status = comm_all_gather(rank->comm, &own, all, sizeof own / sizeof(int64_t), DTYPE_I64);
+    if (status == STATUS_OK && rank->is_first)
+        status = finish(rank, all);
+    mem_free(all);
+    return status;
 }
 
 static enum status rank_body(struct transport *transport, void *arg)
@@ -530,6 +644,8 @@ static enum status rank_body(struct transport *transport, void *arg)
     weights_copy_destroy(rank.copy);
     loader_destroy(rank.loader);
     exec_destroy(rank.exec);
+    watch_destroy(rank.watch);
+    trace_destroy(rank.trace);
     comm_destroy(rank.comm);
     return status;
 }
@@ -548,16 +664,23 @@ static enum status open_init(struct run *run)
     return STATUS_OK;
 }
 
+/* Does this process look after the run's folder? Of those that mpirun started, the first. */
+static bool keeps_folder(void)
+{
+    int rank, size;
+
+    return !launch_world(&rank, &size) || rank == 0;
+}
+
 static enum status launch(struct run *run, struct train_result *out)
 {
     const struct settings *s = &run->job->settings;
-    const size_t bytes = sizeof *run->shared + (size_t)s->ranks * sizeof(struct rank_times);
-    const struct launch_config config = { .size = (int)s->ranks };
+    const size_t bytes = sizeof *run->shared;
+    const struct launch_config config = { .size = (int)s->ranks, .flat = s->flat };
 
     run->shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (run->shared == MAP_FAILED)
         return FAIL(STATUS_NO_MEMORY, "%zu bytes of shared memory are refused", bytes);
-    atomic_store(&run->shared->order, UINT64_MAX);
     enum status status = launch_ranks(&config, rank_body, run);
     if (status == STATUS_OK) {
         *out = run->shared->result;
@@ -568,6 +691,8 @@ static enum status launch(struct run *run, struct train_result *out)
                           (long long)out->steps, (long long)run->job->total_steps, s->out);
     }
     munmap(run->shared, bytes);
+    if (!keeps_folder())
+        return status;
 
     /* The last files are worth having, their absence is no reason to fail; and where the run failed,
      * the reason for that is worth more than what became of them. */
@@ -593,7 +718,7 @@ enum status train_run(struct job *job, const struct train_hooks *hooks,
     struct run run = { .job = job, .hooks = hooks };
 
     enum status status = open_init(&run);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK && keeps_folder())
         status = folder_create(job, hooks);
     if (status == STATUS_OK)
         status = launch(&run, out);
@@ -648,7 +773,7 @@ static enum status resume_from(struct run *run)
     mem_free(folder);
     if (status == STATUS_NOT_FOUND) { /* it died before its first checkpoint: begin again */
         TRY(open_init(run));
-        return folder_continue(run->job, run->hooks, 0);
+        return keeps_folder() ? folder_continue(run->job, run->hooks, 0) : STATUS_OK;
     }
     TRY(status);
     TRY(read_state(run));
@@ -661,7 +786,7 @@ static enum status resume_from(struct run *run)
                     run->job->settings.out, (long long)run->job->total_steps);
     log_line(LOG_INFO, "resuming at step %llu from %s", (unsigned long long)run->first_step,
              checkpoint_path(run->checkpoint));
-    return folder_continue(run->job, run->hooks, run->first_step);
+    return keeps_folder() ? folder_continue(run->job, run->hooks, run->first_step) : STATUS_OK;
 }
 
 enum status train_resume(struct job *job, const struct train_hooks *hooks,
@@ -707,5 +832,6 @@ enum status train_read_settings(const char *folder, struct settings *out)
     if (strlen(folder) >= sizeof out->out)
         return FAIL(STATUS_USAGE, "%s: the path is too long", folder);
     snprintf(out->out, sizeof out->out, "%s", folder);
+    out->accumulate = 0; /* the shards that came of it are there */
     return STATUS_OK;
 }

@@ -23,8 +23,14 @@ struct settings {
     char data[SETTINGS_TEXT];  /* "" is the model's usual */
     char strategy[32], split[64], sync[64], meet[64]; /* "" is not given */
     char device[32];
-    int64_t ranks, threads, shards;   /* 0 picks */
-    int64_t batch, epochs, steps;     /* steps 0: epochs decide */
+    int64_t ranks, threads, shards; /* 0 picks */
+    bool flat;                      /* every rank is a node */
+    int64_t accumulate; /* shards that a thread has one after the other; 0: not given */
+    char compress[SETTINGS_TEXT]; /* gradients between machines; "": not */
+    char balance[SETTINGS_TEXT];  /* "": ranks have as many shards; auto; or weights */
+    int64_t batch, epochs, steps; /* steps 0: epochs decide */
+    char hosts[SETTINGS_TEXT]; /* machines to run on: a list, a file, "slurm"; "": this one */
+    char launch_agent[SETTINGS_TEXT], mpirun[SETTINGS_TEXT]; /* programs; "": ssh, mpirun */
     int64_t limit;                    /* samples used of each split; 0 is all */
     char tokenizer[SETTINGS_TEXT];    /* of text; "" is the data set's usual */
     int64_t min_count, vocab, length; /* of text; 0 picks */
@@ -32,6 +38,10 @@ struct settings {
     double lr;                        /* NaN here and below: the optimizer's default */
     double momentum, weight_decay, beta1, beta2, epsilon;
     bool nesterov;
+    double trust;       /* of LARS */
+    bool adapt_all;     /* LARS, LAMB: biases and norms, too */
+    bool scale_lr;      /* rates are for base_batch samples a step */
+    int64_t base_batch; /* 0 picks, if rates are scaled */
     double gamma, final_lr;
     int64_t decay_every, warmup; /* steps */
     double clip;                 /* 0 is off */
@@ -49,6 +59,9 @@ struct settings {
     bool factors;                  /* exchange factors of gradients where they are smaller */
     bool dense;                    /* gradients of embeddings have all rows */
     double bucket_mib;             /* 0 picks */
+    bool trace;                    /* writes trace.json */
+    char trace_steps[64];          /* "A:B"; "" picks */
+    double stall_timeout;          /* seconds; 0: ranks wait for others for ever */
     char init[SETTINGS_TEXT];      /* safetensors file with initial weights, or "" */
     char out[SETTINGS_TEXT];       /* run folder; "" makes a new one under runs/ */
     char

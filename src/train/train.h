@@ -42,6 +42,8 @@ const struct model *job_model(const struct job *job);
 /* What a rank runs, after the strategy's passes. */
 const struct graph *job_graph(const struct job *job);
 int64_t job_total_steps(const struct job *job);
+/* Processors that this process may use. */
+int job_cores(void);
 
 /* How a run tells what it does. */
 struct train_hooks {
@@ -108,13 +110,21 @@ MUST_CHECK enum status train_evaluate(struct job *job,
 
 /* Measuring ---------------------------------------------------------------------------- */
 
+enum { BENCH_RANKS = 256 };
+
 struct bench_result {
     double samples_per_s, step_ms, step_ms_p10, step_ms_p90; /* medians over windows */
     int64_t peak_bytes;                                      /* of the largest rank */
     double flops; /* of a step, forward, backward and update */
     double comm_share, wait_share;
+    double hidden_share;   /* of all ranks' communication; NaN if there is none */
+    double bytes_per_step; /* that a rank sends or reads from others, on average */
+    double bytes_optimum;  /* that an all_reduce of all parameters sends; NaN: one rank */
+    /* Of each rank: the share of its time that it waits, and that the others wait for it. */
+    double rank_wait[BENCH_RANKS], rank_made_wait[BENCH_RANKS];
 };
-/* Steps on one synthetic batch already in place, in windows of about 0.25 s. */
+/* Steps on one synthetic batch already in place, in windows of about 0.25 s. With settings.trace writes
+ * trace.json to settings.out, or to the current folder. */
 MUST_CHECK enum status train_bench(struct job *job, int windows, struct bench_result *out);
 
 /* Measures every kernel that can run each of the job's problems and writes the fastest to `path`;

@@ -155,8 +155,12 @@ static enum status fill_meeting(struct meeting *meeting)
         const int first = node * meeting->size / meeting->n_nodes;
         const int end = (node + 1) * meeting->size / meeting->n_nodes;
         meeting->node_first[node + 1] = end;
-        TRY(region_create(end - first, heap_bytes, &meeting->regions[node]));
-        meeting->regions[node]->first = first;
+        const struct region_config config = { .first = first,
+                                              .size = end - first,
+                                              .job_size = meeting->size,
+                                              .bytes = heap_bytes,
+                                              .fd = -1 };
+        TRY(region_create_as(&config, &meeting->regions[node]));
     }
     for (int rank = 0; rank < meeting->size; rank++)
         meeting->links[rank] =

@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "transport/region.h"
+#include "transport/world.h"
 
 enum {
     DEFAULT_STUCK_MS = 2000,
@@ -70,8 +71,7 @@ static void lose_rank(struct supervisor *s, int rank, const char *fate)
 
 /* A rank ------------------------------------------------------------------------------- */
 
-/* Text of a rank's own failure, naming the rank if it does not name one already. */
-static void name_rank(int rank, const char *text, char *out, size_t bytes)
+void launch_name_rank(int rank, const char *text, char *out, size_t bytes)
 {
     if (strncmp(text, "rank ", 5) == 0)
         (void)snprintf(out, bytes, "%s", text);
@@ -79,8 +79,7 @@ static void name_rank(int rank, const char *text, char *out, size_t bytes)
         (void)snprintf(out, bytes, "rank %d: %s", rank, text);
 }
 
-/* A stop on request is no failure of the job: the other ranks stop by themselves. */
-static bool is_failure(enum status status)
+bool launch_is_failure(enum status status)
 {
     return status != STATUS_OK && status != STATUS_STOPPED;
 }
@@ -120,9 +119,9 @@ __attribute__((noreturn)) static void run_rank(struct supervisor *s, int rank, p
     const enum status status = run_body(s->region, rank, s->is_flat, body, arg);
     char text[REGION_TEXT];
 
-    name_rank(rank, status == STATUS_OK ? "" : status_message(), text, sizeof(text));
+    launch_name_rank(rank, status == STATUS_OK ? "" : status_message(), text, sizeof(text));
     (void)fflush(NULL);
-    if (is_failure(status))
+    if (launch_is_failure(status))
         region_fail(s->region, rank, text);
     region_end(s->region, rank, status, text);
     _exit(status == STATUS_OK ? 0 : 1);
@@ -293,27 +292,18 @@ static void look_after(struct supervisor *s)
     }
 }
 
-/* A rank whose body returned `status`, or -1. */
-static int find_ended(const struct supervisor *s, enum status status)
-{
-    for (int rank = 0; rank < s->size; rank++) {
-        if (region_has_ended(s->region, rank) && s->region->slots[rank].status == (int)status)
-            return rank;
-    }
-    return -1;
-}
-
 /* What the job as a whole came to. */
 static enum status outcome(struct supervisor *s)
 {
     struct region *region = s->region;
-    const int stopped = find_ended(s, STATUS_STOPPED);
+    const int stopped = region_stopped(region);
 
     if (region_has_failed(region)) {
         const char *text = region_failure(region);
         const int rank = region->failed_rank;
         const struct rank_slot *slot = &region->slots[rank];
-        const bool failed_itself = region_has_ended(region, rank) && is_failure(slot->status);
+        const bool failed_itself =
+            region_has_ended(region, rank) && launch_is_failure(slot->status);
 
         if (s->death_signal != 0 && s->got_stop[s->death_signal])
             return FAIL(STATUS_STOPPED, "stopped by SIG%s", sigabbrev_np(s->death_signal));
@@ -345,8 +335,16 @@ enum status launch_ranks(const struct launch_config *config, launch_body *body, 
         .grace_ms = config->grace_ms > 0 ? config->grace_ms : DEFAULT_GRACE_MS,
     };
 
+    int rank, size;
+
     if (config->size == 1)
         return run_alone(config, body, arg);
+    if (launch_world(&rank, &size)) {
+        if (config->size == size || size == 0)
+            return join_ranks(config, body, arg);
+        return FAIL(STATUS_USAGE, "%d ranks are asked for, but %d processes were started",
+                    config->size, size);
+    }
     TRY(region_create(config->size, config->shared_bytes, &s.region));
     take_signals(&s);
     start_all(&s, body, arg);

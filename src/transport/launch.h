@@ -5,6 +5,10 @@
  * memory is anonymous, mapped before the fork: when the last process is gone,
  * however it went, nothing is left. Every rank dies with the supervisor.
  * Call it before starting threads.
+ *
+ * A process that mpirun, mpiexec or srun started together with others is a rank already: it
+ * joins them, by MPI, and runs the body itself. The ranks are numbered anew, so that those
+ * of a machine are in a row; rank 0 is the same.
  */
 #ifndef TRANSPORT_LAUNCH_H
 #define TRANSPORT_LAUNCH_H
@@ -26,7 +30,17 @@ struct launch_config {
     int grace_ms;        /* ranks still there this long after a failure are killed; 0 is 5000 */
 };
 
-/* Returns when every rank has ended. Status and text: of the first rank that failed by itself;
+/* Was this process started by mpirun, mpiexec or srun as one of several? Says so by looking at
+ * the environment alone. *out_rank is 0 in the process that will be rank 0. */
+bool launch_world(int *out_rank, int *out_size);
+
+/* Shall this process print its failure? Of a job's processes one does. Where the failure came
+ * before launch_ranks, the others are told of it first: they may be waiting for this one.
+ * status_message() is the text to print. */
+bool launch_reports(enum status status);
+
+/* In such a job size is that of the job, or 1: then the body runs in this process alone.
+ * Returns when every rank has ended. Status and text: of the first rank that failed by itself;
  * one that died by a signal gives STATUS_PEER_LOST and a text that names it. SIGINT and SIGTERM
  * reach every rank (a rank decides what to do with them); the supervisor waits for the ranks.
  */

@@ -58,44 +58,90 @@ struct ring *region_ring(struct region *region, int from, int to)
     return (struct ring *)((char *)region + rings_start(region) + at * ring_stride(region));
 }
 
-enum status region_create(int size, size_t bytes, struct region **out)
+static size_t far_offset(const struct region *region)
 {
-    const bool may_shrink = bytes == 0;
-    struct region layout = { .size = size,
-                             .ring_bytes = size > MANY_RANKS ? RING_BYTES_MANY : RING_BYTES };
-    void *memory;
-    size_t total;
+    const size_t n_rings = (size_t)region->size * (size_t)region->size;
 
-    if (size < 1 || size > REGION_RANKS)
-        return FAIL(STATUS_USAGE, "%d ranks are not between 1 and %d", size, REGION_RANKS);
+    return round_up(rings_start(region) + n_rings * ring_stride(region), REGION_LINE);
+}
+
+static void *map(const struct region_config *config, size_t bytes)
+{
+    const int flags = MAP_SHARED | MAP_NORESERVE | (config->fd < 0 ? MAP_ANONYMOUS : 0) |
+                      (config->address ? MAP_FIXED_NOREPLACE : 0);
+
+    if (config->fd >= 0 && ftruncate(config->fd, (off_t)bytes) != 0)
+        return MAP_FAILED;
+    return mmap(config->address, bytes, PROT_READ | PROT_WRITE, flags, config->fd, 0);
+}
+
+enum status region_create_as(const struct region_config *config, struct region **out)
+{
+    size_t bytes = config->bytes;
+    const bool may_shrink = bytes == 0;
+    struct region layout = {
+        .first = config->first,
+        .size = config->size,
+        .job_size = config->job_size,
+        .ring_bytes = config->size > MANY_RANKS ? RING_BYTES_MANY : RING_BYTES,
+        .cores = usable_cores(),
+    };
+    void *memory;
+
+    if (config->size < 1 || config->size > REGION_RANKS)
+        return FAIL(STATUS_USAGE, "%d ranks are not between 1 and %d", config->size,
+                    REGION_RANKS);
     if (bytes == 0)
         bytes = (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE);
     if (bytes > SIZE_MAX / 4)
         return FAIL(STATUS_NO_MEMORY, "%zu bytes of shared memory are too many", bytes);
+    layout.far_start = far_offset(&layout);
     layout.heap_start = round_up(
-        rings_start(&layout) + (size_t)size * (size_t)size * ring_stride(&layout), REGION_PAGE);
-
+        layout.far_start + (size_t)config->job_size * sizeof(struct far_rank), REGION_PAGE);
     for (;;) {
-        total = layout.heap_start + round_up(bytes, REGION_PAGE);
-        memory = mmap(NULL, total, PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        layout.bytes = layout.heap_start + round_up(bytes, REGION_PAGE);
+        memory = map(config, layout.bytes);
         if (memory != MAP_FAILED)
             break;
-        if (!may_shrink || bytes / 2 < smallest_heap)
-            return FAIL(STATUS_NO_MEMORY, "cannot map %zu bytes of shared memory: %s", total,
-                        strerror(errno));
+        if (!may_shrink || bytes / 2 < smallest_heap || errno == EEXIST)
+            return FAIL(STATUS_NO_MEMORY, "cannot map %zu bytes of shared memory: %s",
+                        layout.bytes, strerror(errno));
         bytes /= 2; /* an address space limit, or memory is not overcommitted */
     }
-    (void)madvise(memory, total, MADV_HUGEPAGE); /* a wish: many kernels have it off for this */
+    (void)madvise(memory, layout.bytes, MADV_HUGEPAGE); /* a wish: often it is off for this */
 
     struct region *region = memory;
-    region->bytes = total;
+    region->bytes = layout.bytes;
+    region->far_start = layout.far_start;
     region->heap_start = layout.heap_start;
     region->ring_bytes = layout.ring_bytes;
-    region->size = size;
-    region->cores = usable_cores();
+    region->first = layout.first;
+    region->size = layout.size;
+    region->job_size = layout.job_size;
+    region->cores = layout.cores;
     *out = region;
     return STATUS_OK;
+}
+
+enum status region_create(int size, size_t bytes, struct region **out)
+{
+    const struct region_config config = {
+        .size = size, .job_size = size, .bytes = bytes, .fd = -1
+    };
+
+    return region_create_as(&config, out);
+}
+
+struct region *region_open(int fd, void *address, size_t bytes)
+{
+    void *memory = mmap(address, bytes, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, fd, 0);
+
+    if (memory == address)
+        return memory;
+    if (memory != MAP_FAILED) /* a kernel that does not know the flag took it as a wish */
+        munmap(memory, bytes);
+    return NULL;
 }
 
 void region_destroy(struct region *region)
@@ -216,15 +262,44 @@ void region_end(struct region *region, int rank, enum status status, const char 
 
     slot->status = status;
     (void)snprintf(slot->text, sizeof(slot->text), "%s", text);
-    atomic_store_explicit(&slot->state, RANK_ENDED, memory_order_release);
+    atomic_store_explicit(&slot->state, status == STATUS_STOPPED ? RANK_STOPPED : RANK_ENDED,
+                          memory_order_release);
     ring_bells(region);
+}
+
+static struct far_rank *far_ranks(const struct region *region)
+{
+    return (struct far_rank *)((char *)region + region->far_start);
+}
+
+void region_end_far(struct region *region, int rank, enum status status)
+{
+    atomic_store_explicit(&far_ranks(region)[rank].state,
+                          status == STATUS_STOPPED ? RANK_STOPPED : RANK_ENDED,
+                          memory_order_release);
+    ring_bells(region);
+}
+
+static enum rank_state state_of(const struct region *region, int rank)
+{
+    if (!region_holds(region, rank))
+        return atomic_load_explicit(&far_ranks(region)[rank].state, memory_order_acquire);
+    return atomic_load_explicit(&region->slots[rank - region->first].state,
+                                memory_order_acquire);
 }
 
 bool region_has_ended(const struct region *region, int rank)
 {
-    const struct rank_slot *slot = &region->slots[rank - region->first];
+    return state_of(region, rank) != RANK_RUNNING;
+}
 
-    return atomic_load_explicit(&slot->state, memory_order_acquire) == RANK_ENDED;
+int region_stopped(const struct region *region)
+{
+    for (int rank = 0; rank < region->job_size; rank++) {
+        if (state_of(region, rank) == RANK_STOPPED)
+            return rank;
+    }
+    return -1;
 }
 
 /* Public functions --------------------------------------------------------------------- */

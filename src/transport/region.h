@@ -2,12 +2,13 @@
 /* region.h - private: what the memory shared by the ranks of a node holds, and a rank's end of
  * it.
  *
- *   +--------+-----------------+----------------------------+------------------------+
- *   | region | slot of rank 0… | ring 0->0, 0->1, …, n->n    | heap of transport_share |
- *   +--------+-----------------+----------------------------+------------------------+
+ *   +--------+-----------------+--------------------------+-----------+------+
+ *   | region | slot of rank 0… | ring 0->0, 0->1, …, n->n | far ranks | heap |
+ *   +--------+-----------------+--------------------------+-----------+------+
  *
- * The mapping is anonymous and made before the fork, so that every rank sees it at the same
- * address and nothing of it has a name that could be left behind. Rank numbers in arguments are
+ * Every rank sees it at the same address. The mapping is anonymous and made before the fork, or
+ * of a file in memory that its ranks open through the one that made it: nothing of it has
+ * a name that could be left behind. Rank numbers in arguments are
  * those of the job; the region's own begin at `first`. Every word that two ranks
  * touch is an atomic, or is written before and read after an atomic that orders it.
  */
@@ -29,7 +30,8 @@ enum {
 
 enum rank_state {
     RANK_RUNNING,
-    RANK_ENDED, /* its body returned: nothing will come from it any more */
+    RANK_ENDED,   /* its body returned: nothing will come from it any more */
+    RANK_STOPPED, /* the same, because it was asked to stop */
 };
 
 /* What the others know of one rank. */
@@ -49,10 +51,16 @@ struct rank_slot {
 
 enum { FAILED_NO, FAILED_WRITING, FAILED_YES };
 
+/* Of a rank on another node; written by this node's first rank. */
+struct far_rank {
+    _Atomic int state; /* enum rank_state */
+};
+
 struct region {
-    size_t bytes, heap_start, ring_bytes;
+    size_t bytes, far_start, heap_start, ring_bytes;
     int first, size; /* ranks [first, first + size) of the job */
-    int cores;       /* processors they may use */
+    int job_size;    /* ranks of the job */
+    int cores;       /* processors of this node that they may use */
 
     _Atomic int failed; /* FAILED_…: who moves it from NO to WRITING writes the next two */
     int failed_rank;
@@ -108,9 +116,10 @@ struct transport {
     struct link *link; /* to ranks outside the region; NULL if there are none */
     char *heap;        /* of transport_share */
     size_t heap_bytes, heap_used;
-    bool owns_heap;          /* else it is the region's */
-    _Atomic bool may_spin;   /* a core for every waiter */
-    _Atomic int32_t spin_ns; /* how long; see wait.c */
+    bool owns_heap;              /* else it is the region's */
+    _Atomic bool may_spin;       /* a core for every waiter */
+    _Atomic int32_t spin_ns;     /* how long; see wait.c */
+    _Atomic int64_t patience_ns; /* for messages; 0: any */
     uint32_t next_tag;
     uint32_t shares;                 /* calls of transport_share so far */
     struct outgoing *outgoing;       /* one a rank of the region */
@@ -122,6 +131,17 @@ struct transport {
 
 /* Maps the memory of a job. bytes: heap; 0 picks half of the machine's memory. */
 MUST_CHECK enum status region_create(int size, size_t bytes, struct region **out);
+
+struct region_config {
+    int first, size, job_size;
+    size_t bytes; /* heap; 0 picks half of the machine's memory */
+    int fd; /* of an empty file in memory, or -1 for memory of this process and its forks */
+    void *address; /* where, or NULL for anywhere */
+};
+MUST_CHECK enum status region_create_as(const struct region_config *config,
+                                        struct region **out);
+/* Maps what another process made of that file, at the same address; NULL if that is taken. */
+struct region *region_open(int fd, void *address, size_t bytes);
 void region_destroy(struct region *region); /* NULL is allowed */
 struct ring *region_ring(struct region *region, int from, int to);
 bool region_holds(const struct region *region, int rank);
@@ -151,7 +171,11 @@ bool region_has_failed(const struct region *region);
 const char *region_failure(struct region *region);
 /* Marks rank's body as returned. */
 void region_end(struct region *region, int rank, enum status status, const char *text);
+/* The same of a rank on another node. */
+void region_end_far(struct region *region, int rank, enum status status);
 bool region_has_ended(const struct region *region, int rank);
+/* A rank that ended because it was asked to stop, or -1. */
+int region_stopped(const struct region *region);
 
 /* message.c: requests between ranks of the region. */
 MUST_CHECK enum status message_init(struct transport *transport);
@@ -167,6 +191,8 @@ MUST_CHECK enum status message_progress(struct transport *transport, bool *out_m
 void message_cancel(struct transport *transport, struct transport_request *request);
 
 /* request.c */
+/* Moves what this rank has under way, whoever asked for it. */
+MUST_CHECK enum status request_progress(struct transport *transport);
 /* Waits until what transport_send left under way has gone. */
 MUST_CHECK enum status request_flush(struct transport *transport);
 void request_release(struct transport *transport);

@@ -116,10 +116,16 @@ static void sleep_slice(struct transport_counter *counter, uint32_t target)
     atomic_fetch_sub(&counter->sleepers, 1);
 }
 
-enum status transport_wait_rank(struct transport *transport, struct transport_counter *counter,
-                                uint32_t target, int rank, const char *what)
+/* Waits for a counter of `rank` (-1: of all), or until so many nanoseconds were waited. What one
+ * slice takes is bounded: if it is long, the process was stopped. */
+static enum status wait_for(struct transport *transport, struct transport_counter *counter,
+                            uint32_t target, int rank, int64_t most_ns, const char *what,
+                            bool *out_reached)
 {
     const struct region *region = transport->region;
+    int64_t waited_ns = 0, last_ns = clock_ns();
+
+    *out_reached = true;
 
     if (transport_reached(counter, target))
         return STATUS_OK;
@@ -140,8 +146,29 @@ enum status transport_wait_rank(struct transport *transport, struct transport_co
         if (ended)
             return FAIL(STATUS_PEER_LOST, "rank %d has ended while rank %d waits for it in %s",
                         rank, transport->rank, what);
+        if (waited_ns >= most_ns) {
+            *out_reached = false;
+            return STATUS_OK;
+        }
         sleep_slice(counter, target);
+        const int64_t now_ns = clock_ns(), passed_ns = now_ns - last_ns;
+        waited_ns += passed_ns < 5 * SLICE_NS ? passed_ns : 5 * SLICE_NS;
+        last_ns = now_ns;
     }
+}
+
+enum status transport_wait_rank(struct transport *transport, struct transport_counter *counter,
+                                uint32_t target, int rank, const char *what)
+{
+    bool reached;
+    return wait_for(transport, counter, target, rank, INT64_MAX, what, &reached);
+}
+
+enum status transport_wait_within(struct transport *transport,
+                                  struct transport_counter *counter, uint32_t target,
+                                  int64_t ns, const char *what, bool *out_reached)
+{
+    return wait_for(transport, counter, target, -1, ns, what, out_reached);
 }
 
 enum status transport_wait(struct transport *transport, struct transport_counter *counter,

@@ -100,5 +100,7 @@ void reference_attend_grad(const struct kernel_call *call);
 size_t reference_attend_grad_scratch(const struct kernel_problem *problem);
 
 kernel_update_fn reference_sgd_update, reference_adam_update, reference_average_update;
+kernel_update_fn reference_lars_update, reference_lamb_update;
+kernel_direction_fn reference_lamb_direction;
 
 #endif /* KERNEL_CPU_REFERENCE_H */

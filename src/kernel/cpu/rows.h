@@ -50,7 +50,8 @@ extern const struct kernel kernel_sequence_rows_avx512[];
 
 /* What kernel/update.h offers, likewise compiled once for each instruction set. */
 struct kernel_update_code {
-    kernel_update_fn *sgd, *adam, *average;
+    kernel_update_fn *sgd, *adam, *average, *lars, *lamb;
+    kernel_direction_fn *lamb_direction;
     void (*add)(float *out, const float *a, const float *b, size_t count);
     double (*sum_squares)(const float *data, size_t count);
     void (*fetch_to_write)(float *const *vectors, int n_vectors, size_t at, size_t count);

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: MIT */
+/* account.c - where the time of lanes goes, and because of whom.
+ *
+ * Before a lane raises a counter it notes in shared memory when it came and how often it has been
+ * there. Who had to wait looks at these notes afterwards: the lane that came last was waited for, and
+ * its rank is charged with the whole wait. While the notes of a meeting are read nobody can write the next
+ * ones of step counters (ARCHITECTURE.md, "Who waits for what"); a barrier's may be a round ahead, which
+ * can charge the wrong rank with a microsecond and no more.
+ *
+ * A wait that takes longer than the stall timeout ends the job: the lanes that have been there less
+ * often than this one have not come, and their rank is named.
+ *
+ * Hidden is communication that ran while a lane of this rank computed. `struct overlap` keeps how
+ * long at least one lane has computed, C(t); a span of communication [a, b] was hidden for
+ * C(b) - C(a).
+ *
+ * Of several nodes each has counters of its own. What comes from other nodes is announced by a rank's
+ * wire, which has an arrival of its own and charges the rank whose message came last: on a node of
+ * several ranks the one that carried it, who may have waited for another there.
+ */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "exec/state.h"
+
+/* One an arrival of a lane, or of a rank's wire, at a counter; that thread alone writes it. */
+struct arrival {
+    _Atomic int64_t at;     /* clock_ns */
+    _Atomic uint32_t times; /* so far */
+    _Atomic int32_t awaits; /* of a wire that has not come: the rank it waits for */
+    _Atomic int32_t rank;   /* that is charged: the lane's own; whose message came last */
+};
+
+/* Single counters, in a row: reduced, evaluated, settled, gathered, joined, exchanged, directed. */
+enum { SINGLES = 7, LATER_NS = 200 * 1000 * 1000 };
+
+/* Of a counter: this node's lanes, then its ranks' wires. */
+static size_t slots(const struct exec *exec)
+{
+    return (size_t)(exec->all_lanes + transport_node_size(exec->transport, exec->node));
+}
+
+size_t account_bytes(const struct exec *exec)
+{
+    const size_t counters =
+        2 * (size_t)exec->buckets.count + (size_t)exec->gathers.count + SINGLES;
+    return counters * slots(exec) * sizeof(struct arrival);
+}
+
+/* Number of a counter among all, in the order ready, done, met, the single ones. */
+static size_t number_of(const struct exec *exec, const struct transport_counter *counter)
+{
+    const struct {
+        const struct transport_counter *first;
+        int count;
+    } rows[] = {
+        { exec->ready, exec->buckets.count },
+        { exec->done, exec->buckets.count },
+        { exec->met, exec->gathers.count },
+        { exec->reduced, SINGLES },
+    };
+    size_t before = 0;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (counter >= rows[i].first && counter < rows[i].first + rows[i].count)
+            return before + (size_t)(counter - rows[i].first);
+        before += (size_t)rows[i].count;
+    }
+    BUG_ON(true);
+    return 0;
+}
+
+static struct arrival *arrivals_at(const struct exec *exec,
+                                   const struct transport_counter *counter)
+{
+    return (struct arrival *)exec->arrivals + number_of(exec, counter) * slots(exec);
+}
+
+static void note_arrival(struct arrival *arrival, int rank)
+{
+    const uint32_t times = atomic_load_explicit(&arrival->times, memory_order_relaxed);
+
+    atomic_store_explicit(&arrival->at, clock_ns(), memory_order_relaxed);
+    atomic_store_explicit(&arrival->rank, rank, memory_order_relaxed);
+    atomic_store_explicit(&arrival->times, times + 1, memory_order_relaxed);
+}
+
+void lane_raise(struct lane *lane, struct transport_counter *counter, uint32_t by)
+{
+    note_arrival(arrivals_at(lane->exec, counter) + lane->number, lane->exec->rank);
+    transport_raise(counter, by);
+}
+
+static struct arrival *arrival_of_wire(const struct exec *exec,
+                                       const struct transport_counter *counter)
+{
+    const int first = transport_node_first(exec->transport, exec->node);
+    return arrivals_at(exec, counter) + exec->all_lanes + (exec->rank - first);
+}
+
+void wire_raise(struct exec *exec, struct transport_counter *counter, int rank)
+{
+    note_arrival(arrival_of_wire(exec, counter), rank);
+    transport_raise(counter, 1);
+}
+
+void wire_expects(struct exec *exec, const struct transport_counter *counter, int rank)
+{
+    atomic_store_explicit(&arrival_of_wire(exec, counter)->awaits, rank, memory_order_relaxed);
+}
+
+/* Names ---------------------------------------------------------------------------------- */
+
+/* "bucket 3 (fc1.weight and 1 more)" */
+static void name_bucket(const struct exec *exec, int b, char out[ACCOUNT_NAME])
+{
+    const char *first = NULL;
+    int count = 0;
+
+    for (int i = 0; i < exec->n_params; i++) {
+        if (plan_bucket_of(exec->params[i]->flat) != b)
+            continue;
+        first = first ? first : exec->params[i]->name;
+        count++;
+    }
+    if (count > 1)
+        (void)snprintf(out, ACCOUNT_NAME, "bucket %d (%.48s and %d more)", b, first, count - 1);
+    else
+        (void)snprintf(out, ACCOUNT_NAME, "bucket %d (%.48s)", b, first ? first : "empty");
+}
+
+enum status account_create(struct exec *exec)
+{
+    TRY(mem_alloc((size_t)exec->buckets.count + 1, sizeof *exec->bucket_names,
+                  &exec->bucket_names));
+    TRY(mem_alloc((size_t)exec->ranks, sizeof *exec->rank_names, &exec->rank_names));
+    TRY(mem_alloc((size_t)exec->buckets.count + 1, sizeof *exec->reduce_names,
+                  &exec->reduce_names));
+    for (int b = 0; b < exec->buckets.count; b++) {
+        name_bucket(exec, b, exec->bucket_names[b]);
+        (void)snprintf(exec->reduce_names[b], ACCOUNT_NAME, "reduce_scatter of %.76s",
+                       exec->bucket_names[b]);
+    }
+    for (int r = 0; r < exec->ranks; r++)
+        (void)snprintf(exec->rank_names[r], sizeof *exec->rank_names, "rank %d", r);
+    for (int i = 0; i < exec->n_lanes; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "lane %d", i);
+        TRY(mem_alloc((size_t)exec->ranks, sizeof *exec->lanes[i].waited_for,
+                      &exec->lanes[i].waited_for));
+        TRY(trace_add_row(exec->config.trace, name, 0, &exec->lanes[i].trace));
+    }
+    return STATUS_OK;
+}
+
+void account_destroy(struct exec *exec)
+{
+    for (int i = 0; exec->lanes && i < exec->n_lanes; i++)
+        mem_free(exec->lanes[i].waited_for);
+    mem_free(exec->bucket_names);
+    mem_free(exec->reduce_names);
+    mem_free(exec->rank_names);
+}
+
+/* Communication that is hidden ------------------------------------------------------------ */
+
+void overlap_enter(struct overlap *overlap, int64_t now)
+{
+    pthread_mutex_lock(&overlap->lock);
+    if (overlap->computing++ == 0)
+        overlap->since = now;
+    pthread_mutex_unlock(&overlap->lock);
+}
+
+void overlap_leave(struct overlap *overlap, int64_t now)
+{
+    pthread_mutex_lock(&overlap->lock);
+    if (--overlap->computing == 0 && now > overlap->since)
+        overlap->computed += now - overlap->since;
+    pthread_mutex_unlock(&overlap->lock);
+}
+
+int64_t overlap_computed(struct overlap *overlap, int64_t now)
+{
+    pthread_mutex_lock(&overlap->lock);
+    const int64_t running =
+        overlap->computing > 0 && now > overlap->since ? now - overlap->since : 0;
+    const int64_t computed = overlap->computed + running;
+    pthread_mutex_unlock(&overlap->lock);
+    return computed;
+}
+
+void lane_begin_step(struct lane *lane)
+{
+    lane->step_began = clock_ns();
+    lane->step_times = lane->times;
+    lane->computes = true;
+    overlap_enter(&lane->exec->overlap, lane->step_began);
+    if (lane->trace)
+        lane->trace->step = lane->exec->step;
+}
+
+void lane_end_step(struct lane *lane)
+{
+    const struct times *before = &lane->step_times;
+    const int64_t now = clock_ns();
+
+    lane->computes = false;
+    overlap_leave(&lane->exec->overlap, now);
+    const int64_t other = lane->times.comm - before->comm + (lane->times.wait - before->wait);
+    lane->times.compute += now - lane->step_began - other;
+}
+
+struct span lane_begin_comm(struct lane *lane)
+{
+    struct overlap *overlap = &lane->exec->overlap;
+    const int64_t now = clock_ns();
+
+    overlap_leave(overlap, now);
+    return (struct span){ now, overlap_computed(overlap, now), trace_begin(lane->trace) };
+}
+
+void lane_end_comm(struct lane *lane, struct span span, const char *name, const char *of)
+{
+    struct overlap *overlap = &lane->exec->overlap;
+    const int64_t now = clock_ns();
+
+    lane->times.comm += now - span.begin;
+    lane->times.hidden += overlap_computed(overlap, now) - span.computed;
+    overlap_enter(overlap, now);
+    trace_end(lane->trace, span.traced, TRACE_COMM, name, of);
+}
+
+/* Waiting ---------------------------------------------------------------------------------- */
+
+/* The rank to charge: that of the thread that came last to the counter. */
+static int last_at(const struct exec *exec, const struct transport_counter *counter)
+{
+    struct arrival *all = arrivals_at(exec, counter);
+    int64_t latest = 0;
+    int last = exec->rank;
+
+    for (size_t i = 0; i < slots(exec); i++) {
+        const int64_t at = atomic_load_explicit(&all[i].at, memory_order_relaxed);
+        if (at > latest) {
+            latest = at;
+            last = atomic_load_explicit(&all[i].rank, memory_order_relaxed);
+        }
+    }
+    return last;
+}
+
+/* Who raises a counter, and how often a round. */
+struct raisers {
+    int lanes, stride, wires; /* lanes 0, stride, ... below `lanes`; the first ranks' wires */
+    uint32_t each;            /* a round adds so much */
+};
+
+static struct raisers raisers_of(const struct exec *exec,
+                                 const struct transport_counter *counter)
+{
+    const int lanes = exec->all_lanes, rails = exec->nodes > 1 ? wire_rails(exec) : 0;
+    const struct raisers by_wires = { 0, 1, rails, (uint32_t)rails };
+    const struct raisers by_lanes = { lanes, 1, 0, (uint32_t)lanes };
+    const struct raisers by_both = { lanes, 1, 1, (uint32_t)lanes + 1 };
+    const size_t number = number_of(exec, counter), buckets = (size_t)exec->buckets.count;
+
+    if (counter == exec->settled)
+        return (struct raisers){ lanes, exec->n_lanes, 0, (uint32_t)(lanes / exec->n_lanes) };
+    if (counter == exec->evaluated)
+        return (struct raisers){ lanes, exec->n_lanes, 0, (uint32_t)lanes };
+    if (counter == exec->exchanged)
+        return (struct raisers){ 0, 1, 1, 1 };
+    if (exec->nodes == 1 || counter == exec->gathered || counter == exec->joined)
+        return by_lanes;
+    if (number < 2 * buckets) {
+        const bool is_gathered = bucket_is_gathered(exec, (int)(number % buckets));
+        if (number < buckets)
+            return is_gathered ? by_both : by_lanes;
+        return is_gathered ? by_lanes : by_wires;
+    }
+    return number < 2 * buckets + (size_t)exec->gathers.count ? by_both : by_wires;
+}
+
+static bool has_come(const struct arrival *arrival, uint32_t rounds)
+{
+    const uint32_t times = atomic_load_explicit(&arrival->times, memory_order_relaxed);
+    return (int32_t)(times - rounds) >= 0;
+}
+
+/* Ranks that have not come to a counter for the round that ends with target. */
+struct missing {
+    int first, count; /* the lowest of them; 0: none */
+    bool far;         /* it is on another node, so that its own may know better */
+};
+
+static void add_missing(struct missing *missing, int rank, bool far)
+{
+    if (missing->count > 0 && missing->first == rank)
+        return;
+    if (missing->count++ == 0) {
+        missing->first = rank;
+        missing->far = far;
+    }
+}
+
+static struct missing find_missing(const struct exec *exec,
+                                   const struct transport_counter *counter, uint32_t target)
+{
+    const struct raisers raisers = raisers_of(exec, counter);
+    BUG_ON(raisers.each == 0);
+    const uint32_t rounds = target / raisers.each;
+    struct arrival *all = arrivals_at(exec, counter);
+    struct missing missing = { 0 };
+    int last = -1;
+
+    for (int l = 0; l < raisers.lanes; l += raisers.stride) {
+        const int rank = (exec->first_lane + l) / exec->n_lanes;
+        if (!has_come(&all[l], rounds) && rank != last)
+            add_missing(&missing, last = rank, false);
+    }
+    for (int w = 0; w < raisers.wires && missing.count == 0; w++) {
+        const struct arrival *wire = &all[exec->all_lanes + w];
+        const int rank = atomic_load_explicit(&wire->awaits, memory_order_relaxed);
+        if (!has_come(wire, rounds))
+            add_missing(&missing, rank, true);
+    }
+    return missing;
+}
+
+/* The same, looking behind a wire that waits for lanes of this node: those that have not come to some
+ * bucket. */
+static struct missing find_cause(const struct exec *exec,
+                                 const struct transport_counter *counter, uint32_t target)
+{
+    struct missing missing = find_missing(exec, counter, target);
+
+    if (missing.count == 0 || missing.first >= 0)
+        return missing;
+    missing.count = 0;
+    for (int b = 0; b < exec->buckets.count && missing.count == 0; b++)
+        missing = find_missing(exec, &exec->ready[b], (exec->steps + 1) * exec->ready_each[b]);
+    return missing;
+}
+
+/* The bucket whose update a counter is about, or NULL; losses of other nodes come after buckets, so it is
+ * the first that is not done. */
+static const char *updated_bucket(const struct exec *exec,
+                                  const struct transport_counter *counter)
+{
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const uint32_t target = (exec->steps + 1) * exec->done_each[b];
+        if (counter == &exec->done[b] ||
+            (counter == exec->exchanged && !transport_reached(&exec->done[b], target)))
+            return exec->bucket_names[b];
+    }
+    return NULL;
+}
+
+/* Ends the job with the name of the rank that has not come. */
+static enum status name_missing(struct exec *exec, const struct transport_counter *counter,
+                                struct missing missing, const char *what)
+{
+    const char *bucket = updated_bucket(exec, counter);
+    char more[48] = "", text[400];
+
+    if (missing.count > 1)
+        (void)snprintf(more, sizeof more, " and %d more", missing.count - 1);
+    (void)snprintf(text, sizeof text,
+                   "rank %d%s has not come to %s%s%s at step %llu: the others waited for %.15g "
+                   "s (--stall-timeout)",
+                   missing.first, more, what, bucket ? ", " : "", bucket ? bucket : "",
+                   (unsigned long long)exec->step, exec->config.stall_timeout);
+    transport_abort(exec->transport, text);
+    return transport_check(exec->transport);
+}
+
+/* Who is on another node is named a while later: who waits there may know better which of its ranks it
+ * is. */
+static enum status wait_or_name(struct exec *exec, struct transport_counter *counter,
+                                uint32_t target, const char *what)
+{
+    const int64_t timeout_ns = (int64_t)(exec->config.stall_timeout * 1e9);
+    bool reached;
+
+    if (timeout_ns <= 0)
+        return transport_wait(exec->transport, counter, target, what);
+    TRY(transport_wait_within(exec->transport, counter, target, timeout_ns, what, &reached));
+    if (reached)
+        return STATUS_OK;
+    struct missing missing = find_cause(exec, counter, target);
+    if (missing.count == 0 || missing.far) {
+        TRY(transport_wait_within(exec->transport, counter, target, timeout_ns / 4 + LATER_NS,
+                                  what, &reached));
+        if (reached)
+            return STATUS_OK;
+        missing = find_cause(exec, counter, target);
+    }
+    if (missing.count == 0 || missing.first < 0)
+        return transport_wait(exec->transport, counter, target, what);
+    return name_missing(exec, counter, missing, what);
+}
+
+enum status exec_wait(struct exec *exec, struct lane *lane, struct transport_counter *counter,
+                      uint32_t target, const char *what)
+{
+    if (transport_reached(counter, target))
+        return STATUS_OK;
+    if (lane == exec->lanes)
+        transport_note(exec->transport, exec->step, what);
+    const int64_t traced = trace_begin(lane->trace), begin = clock_ns();
+    if (lane->computes)
+        overlap_leave(&exec->overlap, begin);
+    const enum status status = wait_or_name(exec, counter, target, what);
+    const int64_t end = clock_ns();
+    if (lane->computes)
+        overlap_enter(&exec->overlap, end);
+    lane->times.wait += end - begin;
+    if (status != STATUS_OK)
+        return status;
+    const int last = last_at(exec, counter);
+    lane->waited_for[last] += end - begin;
+    trace_end(lane->trace, traced, TRACE_WAIT, what, exec->rank_names[last]);
+    return STATUS_OK;
+}
+
+/* Measurements ------------------------------------------------------------------------- */
+
+struct exec_times exec_times(const struct exec *exec)
+{
+    const struct times wire = wire_times(exec);
+    struct exec_times total = { .wire = (double)wire.comm * 1e-9,
+                                .wire_hidden = (double)wire.hidden * 1e-9,
+                                .bytes = (double)wire.bytes };
+
+    for (int i = 0; i < exec->n_lanes; i++) {
+        const struct times *times = &exec->lanes[i].times;
+        total.compute += (double)times->compute * 1e-9;
+        total.comm += (double)times->comm * 1e-9;
+        total.hidden += (double)times->hidden * 1e-9;
+        total.wait += (double)times->wait * 1e-9;
+        total.evaluate += (double)times->evaluate * 1e-9;
+        total.bytes += (double)times->bytes;
+    }
+    return total;
+}
+
+void exec_waited_for(const struct exec *exec, double *out)
+{
+    for (int r = 0; r < exec->ranks; r++) {
+        out[r] = 0;
+        for (int i = 0; i < exec->n_lanes; i++)
+            out[r] += (double)exec->lanes[i].waited_for[r] * 1e-9;
+    }
+}
+
+void exec_reset_times(struct exec *exec)
+{
+    wire_forget_times(exec);
+    for (int i = 0; i < exec->n_lanes; i++) {
+        exec->lanes[i].times = (struct times){ 0 };
+        for (int r = 0; r < exec->ranks; r++)
+            exec->lanes[i].waited_for[r] = 0;
+    }
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/* norms.c - norms that must be known before anything is updated: for clipping, LARS and LAMB.
+ *
+ * Clipping needs the norm of all gradients, LARS that of each parameter and of its gradient, LAMB that
+ * of each parameter and of the direction in which Adam would move it. A norm is made of sums of squares
+ * of *pieces*: what a parameter has of a stretch, which is what one lane works on at once.
+ *
+ *   stretches   |-------|-------|-------|
+ *   parameters  aaaaaaaaabbbbbbbbbbbccc..
+ *   pieces       0       1 2     3  4          a: 0 1   b: 2 3   c: 4
+ *
+ * A step has two phases then. In the first the summed gradient is kept (exec->sum), and who has a
+ * stretch writes the squares of its pieces to arrays that all lanes see. When every lane has done
+ * so, each adds the squares that it needs, from the first piece to the last, and updates. With LAMB and
+ * clipping there is a phase between the two: directions are those of clipped gradients.
+ *
+ * Pieces follow from the layout of buckets, and their sums from sums along the tree, so bits do
+ * not depend on lanes or ranks. Stretches in a row have pieces in a row: who owns such stretches
+ * writes one range of each array (norms_pieces), and no one else does. Running averages have
+ * none.
+ */
+#include <math.h>
+
+#include "base/mem.h"
+#include "exec/state.h"
+
+static int64_t stretches_of(const struct exec *exec, int b)
+{
+    const int64_t count = exec->buckets.begin[b + 1] - exec->buckets.begin[b];
+    return (count + TREE_STRETCH - 1) / TREE_STRETCH;
+}
+
+/* Stretches of buckets before b. */
+static int64_t stretches_before(const struct exec *exec, int b)
+{
+    int64_t count = 0;
+    for (int i = 0; i < b; i++)
+        count += stretches_of(exec, i);
+    return count;
+}
+
+/* Pieces of one parameter, which begins at `offset` of bucket b. */
+static void add_pieces(struct exec *exec, int b, int param, int64_t offset, int64_t length)
+{
+    struct norms *norms = &exec->norms;
+
+    norms->of_param[param] = norms->count;
+    for (int64_t at = offset; at < offset + length;) {
+        const int64_t stretch = at / TREE_STRETCH, end = (stretch + 1) * TREE_STRETCH;
+        const int64_t count = (end < offset + length ? end : offset + length) - at;
+        norms->pieces[norms->count++] =
+            (struct piece){ .param = param,
+                            .stretch = stretches_before(exec, b) + stretch,
+                            .at = (size_t)(exec->buckets.begin[b] + at),
+                            .count = (size_t)count };
+        at += count;
+    }
+}
+
+enum status norms_create(struct exec *exec)
+{
+    struct norms *norms = &exec->norms;
+    const int64_t stretches = stretches_before(exec, exec->buckets.count);
+    const size_t params = (size_t)exec->n_params;
+    const size_t most = (size_t)stretches + params; /* a parameter cuts one stretch more */
+
+    if (!norms_are_used(exec))
+        return STATUS_OK;
+    TRY(mem_alloc(most + 1, sizeof *norms->pieces, &norms->pieces));
+    TRY(mem_alloc((size_t)stretches + 1, sizeof *norms->of_stretch, &norms->of_stretch));
+    TRY(mem_alloc(params + 1, sizeof *norms->of_param, &norms->of_param));
+    for (int b = 0; b < exec->buckets.count; b++) {
+        for (int p = 0; p < exec->n_params && !exec->updates[b].is_average; p++) {
+            const struct value *value = exec->params[p];
+            if (plan_bucket_of(value->flat) == b)
+                add_pieces(exec, b, p, value->offset, shape_count(&value->shape));
+        }
+    }
+    for (int64_t s = 0, i = 0; s <= stretches; s++) {
+        while (i < norms->count && norms->pieces[i].stretch < s)
+            i++;
+        norms->of_stretch[s] = i;
+    }
+    return STATUS_OK;
+}
+
+void norms_destroy(struct exec *exec)
+{
+    mem_free(exec->norms.pieces);
+    mem_free(exec->norms.of_stretch);
+    mem_free(exec->norms.of_param);
+}
+
+struct piece_range norms_pieces(const struct exec *exec, int b, int64_t first, int64_t end)
+{
+    const int64_t before = stretches_before(exec, b);
+
+    return (struct piece_range){ exec->norms.of_stretch[before + first],
+                                 exec->norms.of_stretch[before + end] };
+}
+
+/* The first phase ---------------------------------------------------------------------------- */
+
+static struct piece_range pieces_of(const struct exec *exec, const struct stretch *stretch)
+{
+    return norms_pieces(exec, stretch->bucket, stretch->number, stretch->number + 1);
+}
+
+/* Sums of squares of a stretch's pieces of a flat vector. */
+static void take_squares(const struct exec *exec, const struct stretch *stretch,
+                         const float *vector, double *out)
+{
+    const struct piece_range range = pieces_of(exec, stretch);
+
+    for (int64_t i = range.begin; i < range.end; i++) {
+        const struct piece *piece = &exec->norms.pieces[i];
+        out[i] = kernel_sum_squares(vector + piece->at, piece->count);
+    }
+}
+
+/* Biases and norms, which have one extent, are left as they are: no decay and a ratio of 1. */
+static bool is_adapted(const struct exec *exec, int param, const struct attrs *attrs)
+{
+    return attrs->adapts_all || exec->params[param]->shape.rank > 1;
+}
+
+static struct attrs attrs_of(const struct exec *exec, const struct stretch *stretch, int param)
+{
+    struct attrs attrs = exec->updates[stretch->bucket].attrs;
+
+    if (!is_adapted(exec, param, &attrs))
+        attrs.weight_decay = 0;
+    return attrs;
+}
+
+static void states_at(const struct exec *exec, size_t at, float *out[KERNEL_STATES])
+{
+    for (int i = 0; i < exec->n_states; i++)
+        out[i] = exec->state[i] + at;
+}
+
+void norms_direct(struct exec *exec, const struct stretch *stretch,
+                  const struct kernel_update_step *numbers)
+{
+    const struct piece_range range = pieces_of(exec, stretch);
+
+    for (int64_t i = range.begin; i < range.end; i++) {
+        const struct piece *piece = &exec->norms.pieces[i];
+        const struct attrs attrs = attrs_of(exec, stretch, piece->param);
+        float *state[KERNEL_STATES] = { NULL }, *sum = exec->sum + piece->at;
+
+        states_at(exec, piece->at, state);
+        exec->updates[stretch->bucket].kernel->direct(exec->param + piece->at, sum, state, sum,
+                                                      piece->count, &attrs, numbers);
+    }
+    take_squares(exec, stretch, exec->sum, exec->norms.moves);
+}
+
+void norms_keep(struct exec *exec, const struct stretch *stretch, const float *sum,
+                const struct kernel_update_step *numbers)
+{
+    float *kept = exec->sum + stretch->at;
+
+    for (size_t i = 0; i < stretch->count; i++)
+        kept[i] = sum[i];
+    if (exec->adapts)
+        take_squares(exec, stretch, exec->param, exec->norms.params);
+    if (exec->directs && !exec->clips)
+        norms_direct(exec, stretch, numbers);
+    else
+        take_squares(exec, stretch, exec->sum, exec->norms.gradients);
+}
+
+/* The last phase ----------------------------------------------------------------------------- */
+
+double norms_of_all(const struct exec *exec)
+{
+    double squares = 0;
+
+    for (int64_t i = 0; i < exec->norms.count; i++)
+        squares += exec->norms.gradients[i];
+    return sqrt(squares);
+}
+
+static double norm_of(const struct exec *exec, const double *squares, int param)
+{
+    const struct norms *norms = &exec->norms;
+    double sum = 0;
+
+    for (int64_t i = norms->of_param[param];
+         i < norms->count && norms->pieces[i].param == param; i++)
+        sum += squares[i];
+    return sqrt(sum);
+}
+
+/* LARS: trust ||w|| / (||g|| + decay ||w||), of the clipped gradient; LAMB: ||w|| / ||direction||. Where
+ * a norm is 0 there is nothing to go by, and the ratio is 1. */
+static float trust_of(const struct exec *exec, int param, const struct attrs *attrs,
+                      const struct kernel_update_step *numbers)
+{
+    const struct norms *norms = &exec->norms;
+
+    if (!is_adapted(exec, param, attrs))
+        return 1;
+    const double weight = norm_of(exec, norms->params, param);
+    double moves = 0, trust = 1;
+    if (exec->directs) {
+        moves = norm_of(exec, norms->moves, param);
+    } else {
+        moves = (double)numbers->scale * norm_of(exec, norms->gradients, param);
+        trust = (double)attrs->trust;
+        if (moves > 0)
+            moves += (double)attrs->weight_decay * weight;
+    }
+    return weight > 0 && moves > 0 ? (float)(trust * weight / moves) : 1;
+}
+
+void norms_update(struct exec *exec, const struct stretch *stretch, struct trusted *trusted,
+                  const struct kernel_update_step *numbers)
+{
+    const struct update *update = &exec->updates[stretch->bucket];
+    struct kernel_update_step own = *numbers;
+    const struct piece_range range = pieces_of(exec, stretch);
+
+    for (int64_t i = range.begin; i < range.end; i++) {
+        const struct piece *piece = &exec->norms.pieces[i];
+        const struct attrs attrs = attrs_of(exec, stretch, piece->param);
+        float *state[KERNEL_STATES] = { NULL };
+
+        if (trusted->param != piece->param)
+            *trusted =
+                (struct trusted){ piece->param, trust_of(exec, piece->param, &attrs, numbers) };
+        own.trust = trusted->ratio;
+        states_at(exec, piece->at, state);
+        update->kernel->run(exec->param + piece->at, exec->sum + piece->at, state, piece->count,
+                            &attrs, &own);
+    }
+}

@@ -1,0 +1,693 @@
+/* SPDX-License-Identifier: MIT */
+/* wire.c - what a rank does so that a step spans several machines (nodes).
+ *
+ * Within a node lanes meet in shared memory. What the nodes owe each other is carried by a thread of
+ * its own, the wire, on the first ranks of every node: its rails. Rail l of a node talks to the rails l of the
+ * others. A step is a list of items, each with a small state of its own; the wire goes round and moves on
+ * what can be moved, so that no order of arrival can block it and many transfers are under way at once.
+ *
+ *   bucket   all lanes of the node announced it: sums of what other nodes own are sent to them and theirs
+ *            of what this one owns received; the latter are added along the tree, and this part of the parameters
+ *            updated; parts go to all nodes; done[b]. Of n bytes a node sends 2 n (N-1)/N. State is touched
+ *            by its owner alone.
+ *   records  of a bucket that is made from what all shards give (factors, rows): this node's go to all nodes and
+ *            theirs come here; ready[b], and lanes proceed as on one machine.
+ *   table    of a gather: likewise; met[g].
+ *   losses   of shards and what ranks say: likewise; exchanged.
+ *   norms    where norms are needed before an update (norms.c): sums of squares likewise, between the sums and
+ *            the updates; reduced. And again for norms of directions; directed.
+ *
+ * A node's row of shards need not be a subtree: it sends one partial sum for each largest subtree in it, and
+ * the owner adds all nodes' along what is left of the tree (tree.h): bits do not depend on nodes.
+ *
+ * Cost of a bucket of n bytes, N nodes of W rails: a rail sends and receives 2 n (N-1) / (N W), if rows are
+ * subtrees; 2 (N-1) messages each way.
+ *
+ * Order: the wire raises done, ready, met after its sends of the item are complete, so that what they read
+ * may be written again by who waits for these counters, as on one machine.
+ */
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "exec/wire.h"
+#include "kernel/float_mode.h"
+
+static const char *const item_names[ITEM_KINDS] = {
+    "losses", "batch statistics", "sums and parameters", "records", "norms", "norms of moves",
+};
+enum { LONG_IDLE = 1100 }; /* rounds, some 40 ms */
+
+/* Who owns what ---------------------------------------------------------------------------- */
+
+/* All nodes of one size: every rank talks; else the first one of each. */
+int wire_rails(const struct exec *exec)
+{
+    const int size = transport_node_size(exec->transport, 0);
+
+    for (int node = 1; node < exec->nodes; node++) {
+        if (transport_node_size(exec->transport, node) != size)
+            return 1;
+    }
+    return size;
+}
+
+int wire_peer(const struct wire *wire, int node)
+{
+    return transport_node_first(wire->exec->transport, node) + wire->rail;
+}
+
+/* The stretches of bucket b that rail `rail` of a node owns. */
+void wire_stretches(const struct wire *wire, int b, int node, int rail, int64_t *begin,
+                    int64_t *end)
+{
+    const int64_t count = reduce_stretches(wire->exec, b);
+    const int64_t owner = (int64_t)node * wire->rails + rail;
+    const int64_t owners = (int64_t)wire->exec->nodes * wire->rails;
+
+    *begin = owner * count / owners;
+    *end = (owner + 1) * count / owners;
+}
+
+struct slice wire_slice(const struct wire *wire, int b, int node, int rail)
+{
+    const size_t first = (size_t)wire->exec->buckets.begin[b];
+    const size_t last = (size_t)wire->exec->buckets.begin[b + 1];
+    int64_t begin, end;
+
+    wire_stretches(wire, b, node, rail, &begin, &end);
+    const size_t at = first + (size_t)begin * TREE_STRETCH;
+    const size_t stop = first + (size_t)end * TREE_STRETCH;
+    return at >= last ? (struct slice){ last, 0 }
+                      : (struct slice){ at, (stop < last ? stop : last) - at };
+}
+
+/* Transfers -------------------------------------------------------------------------------- */
+
+enum status wire_transfer(struct wire *wire, struct transfers *list, bool sends, int peer,
+                          uint32_t tag, void *data, size_t bytes)
+{
+    struct transport *transport = wire->exec->transport;
+
+    if (bytes == 0)
+        return STATUS_OK;
+    struct transport_request *request = &list->request[list->count];
+    list->is_done[list->count++] = false;
+    list->left++;
+    if (!sends)
+        return transport_start_receive(transport, peer, tag, data, bytes, request);
+    wire->lane.times.bytes += (int64_t)bytes;
+    return transport_start_send(transport, peer, tag, data, bytes, request);
+}
+
+static enum status are_over(struct wire *wire, struct transfers *list, bool *over)
+{
+    for (int i = 0; i < list->count && list->left > 0; i++) {
+        const int peer = list->request[i].peer;
+        if (list->is_done[i])
+            continue;
+        TRY(transport_test(wire->exec->transport, &list->request[i], &list->is_done[i]));
+        list->left -= list->is_done[i];
+        list->last = list->is_done[i] ? peer : list->last;
+    }
+    *over = list->left == 0;
+    return STATUS_OK;
+}
+
+static void give_up(struct wire *wire, struct transfers *list)
+{
+    for (int i = 0; i < list->count; i++)
+        transport_cancel(wire->exec->transport, &list->request[i]);
+}
+
+/* This node's parcel goes to every other node, theirs come to where `place` says. */
+struct parcel {
+    char *data;
+    size_t bytes;
+};
+typedef struct parcel place_fn(const struct wire *wire, const struct item *item, int node,
+                               int64_t which);
+
+static enum status swap_parcels(struct wire *wire, struct item *item, int64_t count,
+                                place_fn *place)
+{
+    const struct exec *exec = wire->exec;
+
+    for (int node = 0; node < exec->nodes; node++) {
+        if (node == exec->node)
+            continue;
+        for (int64_t i = 0; i < count; i++) {
+            const struct parcel theirs = place(wire, item, node, i);
+            const struct parcel ours = place(wire, item, exec->node, i);
+            TRY(wire_transfer(wire, &item->others, false, wire_peer(wire, node), item->tag,
+                              theirs.data, theirs.bytes));
+            TRY(wire_transfer(wire, &item->others, true, wire_peer(wire, node), item->tag,
+                              ours.data, ours.bytes));
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Sums ------------------------------------------------------------------------------------- */
+
+/* Makes this node's partial sum p of a slice, if it does not lie there already; returns its vector. */
+float *wire_make_sum(struct wire *wire, int p, struct slice slice)
+{
+    const struct exec *exec = wire->exec;
+    const struct tree_part *parts = &exec->parts[wire->own_parts];
+
+    if (wire->n_own_parts == wire->n_own) /* the lanes' own */
+        return (float *)parts[p].data;
+    float *sum = wire->sums + (size_t)p * exec->vector;
+    for (size_t done = 0; done < slice.count; done += TREE_STRETCH) {
+        const size_t left = slice.count - done;
+        const size_t count = left < TREE_STRETCH ? left : TREE_STRETCH;
+        const float *from =
+            tree_combine_node(parts, wire->n_own_parts, exec->config.shards, wire->own[p],
+                              slice.at + done, count, wire->scratch);
+        memcpy(sum + slice.at + done, from, count * sizeof *sum);
+    }
+    return sum;
+}
+
+static enum status begin_bucket(struct wire *wire, struct item *item)
+{
+    const struct exec *exec = wire->exec;
+    const int b = item->number;
+    const struct slice own = wire_slice(wire, b, exec->node, wire->rail);
+
+    for (int node = 0; node < exec->nodes; node++) {
+        if (node == exec->node)
+            continue;
+        const int peer = wire_peer(wire, node);
+        const struct slice theirs = wire_slice(wire, b, node, wire->rail);
+        for (int p = 0; p < wire->n_of[node]; p++)
+            TRY(wire_transfer(wire, &item->needed, false, peer, item->tag,
+                              (float *)exec->parts[wire->first_of[node] + p].data + own.at,
+                              own.count * sizeof(float)));
+        TRY(wire_transfer(wire, &item->others, false, peer, item->tag + 1,
+                          exec->param + theirs.at, theirs.count * sizeof(float)));
+        for (int p = 0; p < wire->n_own && theirs.count > 0; p++)
+            TRY(wire_transfer(wire, &item->others, true, peer, item->tag,
+                              wire_make_sum(wire, p, theirs) + theirs.at,
+                              theirs.count * sizeof(float)));
+    }
+    return STATUS_OK;
+}
+
+static void work_on_own(struct wire *wire, int b, enum reduce_what what)
+{
+    int64_t begin, end;
+
+    const struct exec *exec = wire->exec;
+
+    if (bucket_is_compressed(exec, b)) {
+        reduce_stretches_of(&wire->lane, b, 0, reduce_stretches(exec, b), what,
+                            exec->sum + exec->buckets.begin[b], &wire->numbers);
+        return;
+    }
+    wire_stretches(wire, b, exec->node, wire->rail, &begin, &end);
+    reduce_stretches_of(&wire->lane, b, begin, end, what, NULL, &wire->numbers);
+}
+
+static enum status share_params(struct wire *wire, struct item *item)
+{
+    const struct exec *exec = wire->exec;
+    const struct slice own = wire_slice(wire, item->number, exec->node, wire->rail);
+
+    if (bucket_is_compressed(exec, item->number)) /* all have updated it */
+        return STATUS_OK;
+    for (int node = 0; node < exec->nodes; node++) {
+        if (node != exec->node)
+            TRY(wire_transfer(wire, &item->others, true, wire_peer(wire, node), item->tag + 1,
+                              exec->param + own.at, own.count * sizeof(float)));
+    }
+    return STATUS_OK;
+}
+
+/* What is gathered ----------------------------------------------------------------- */
+
+static struct parcel place_of_losses(const struct wire *wire, const struct item *item, int node,
+                                     int64_t which)
+{
+    const struct exec *exec = wire->exec;
+    const size_t slot = wire->steps % 2;
+    int64_t first, count;
+
+    (void)item;
+    if (which == 2) {
+        const size_t rank = (size_t)transport_node_first(exec->transport, node);
+        return (struct parcel){ (char *)(exec->flags + slot * (size_t)exec->ranks + rank),
+                                (size_t)transport_node_size(exec->transport, node) *
+                                    sizeof *exec->flags };
+    }
+    exec_node_row(exec, node, &first, &count);
+    float *numbers = which == 0 ? exec->losses : exec->corrects;
+    return (struct parcel){ (char *)(numbers + slot * (size_t)exec->config.shards + first),
+                            (size_t)count * sizeof *numbers };
+}
+
+static struct parcel place_of_table(const struct wire *wire, const struct item *item, int node,
+                                    int64_t which)
+{
+    const struct exec *exec = wire->exec;
+    const struct plan_gather *gather = &exec->gathers.item[item->number];
+    int64_t first, count;
+
+    (void)which;
+    exec_node_row(exec, node, &first, &count);
+    return (struct parcel){ exec->tables + gather->offset + (size_t)first * gather->bytes,
+                            (size_t)count * gather->bytes };
+}
+
+static struct parcel place_of_squares(const struct wire *wire, const struct item *item,
+                                      int node, int64_t which)
+{
+    const struct exec *exec = wire->exec;
+    const int b = (int)which / SQUARES;
+    const bool early = item->kind == ITEM_NORMS, late = exec->clips && exec->directs;
+    double *const arrays[SQUARES] = {
+        early && (exec->clips || !exec->directs) ? exec->norms.gradients : NULL,
+        early && exec->adapts ? exec->norms.params : NULL,
+        exec->directs && early != late ? exec->norms.moves : NULL,
+    };
+    double *array = arrays[which % SQUARES];
+    int64_t begin, end;
+
+    if (!array)
+        return (struct parcel){ NULL, 0 };
+    wire_stretches(wire, b, node, wire->rail, &begin, &end);
+    const struct piece_range range = norms_pieces(exec, b, begin, end);
+    return (struct parcel){ (char *)(array + range.begin),
+                            (size_t)(range.end - range.begin) * sizeof *array };
+}
+
+/* Does a factor travel with bucket b? With the first one that it serves: lanes take buckets in order. */
+static bool travels_with(const struct plan_factor *factor, int b)
+{
+    return factor->buckets && __builtin_ctzll(factor->buckets) == b;
+}
+
+static enum status begin_records(struct wire *wire, struct item *item)
+{
+    const struct exec *exec = wire->exec;
+
+    for (int i = 0; i < exec->factors.count; i++) {
+        const struct plan_factor *factor = &exec->factors.item[i];
+        const struct value *value = factor->value;
+        if (!travels_with(factor, item->number))
+            continue;
+        const size_t bytes =
+            (size_t)shape_count(&wire->shapes[value->id]) * dtype_size(value->dtype);
+        for (int64_t v = 0; v < exec->config.shards; v++) {
+            char *data = exec->records + (size_t)v * exec->record + factor->offset;
+            for (int node = 0; node < exec->nodes; node++) {
+                int64_t first, count;
+                exec_node_row(exec, node, &first, &count);
+                const bool has_it = v >= first && v < first + count;
+                exec_node_row(exec, exec->node, &first, &count);
+                const bool is_own = v >= first && v < first + count;
+                if (node != exec->node && (has_it || is_own))
+                    TRY(wire_transfer(wire, &item->others, is_own, wire_peer(wire, node),
+                                      item->tag, data, bytes));
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Who looks on ------------------------------------------------------------------------------- */
+
+/* A row of the trace for an item, from its first transfer to its last. */
+static void take_channel(struct wire *wire, struct item *item)
+{
+    item->traced = 0;
+    for (item->channel = 0; item->channel < CHANNELS; item->channel++) {
+        if (!wire->is_taken[item->channel])
+            break;
+    }
+    if (item->channel == CHANNELS || !wire->rows[item->channel])
+        return;
+    wire->is_taken[item->channel] = true;
+    wire->rows[item->channel]->step = wire->number;
+    item->traced = trace_begin(wire->rows[item->channel]);
+}
+
+/* Its bucket, or NULL. */
+static const char *bucket_of(const struct wire *wire, const struct item *item)
+{
+    const bool is_bucket = item->kind == ITEM_BUCKET || item->kind == ITEM_RECORDS;
+    return is_bucket ? wire->exec->bucket_names[item->number] : NULL;
+}
+
+static void leave_channel(struct wire *wire, struct item *item)
+{
+    if (item->channel == CHANNELS || !wire->rows[item->channel])
+        return;
+    wire->is_taken[item->channel] = false;
+    trace_end(wire->rows[item->channel], item->traced, TRACE_COMM, item_names[item->kind],
+              bucket_of(wire, item));
+}
+
+/* A peer that the item waits for; -1: it has not begun, or waits for its own node. */
+static int awaited_by(const struct item *item)
+{
+    const struct transfers *const lists[] = { &item->needed, &item->others };
+
+    for (int l = 0; l < 2 && item->stage != WAITING; l++) {
+        for (int i = 0; i < lists[l]->count && lists[l]->left > 0; i++) {
+            if (!lists[l]->is_done[i])
+                return lists[l]->request[i].peer;
+        }
+    }
+    return -1;
+}
+
+/* What is raised when all transfers are over. */
+static struct transport_counter *counter_of(const struct wire *wire, const struct item *item)
+{
+    struct exec *exec = wire->exec;
+    struct transport_counter *const counters[ITEM_KINDS] = {
+        [ITEM_LOSSES] = exec->exchanged,
+        [ITEM_TABLE] = &exec->met[item->number],
+        [ITEM_BUCKET] = &exec->done[item->number],
+        [ITEM_RECORDS] = &exec->ready[item->number],
+        [ITEM_NORMS] = exec->reduced,
+        [ITEM_MOVES] = exec->directed,
+    };
+
+    BUG_ON(item->kind >= ITEM_KINDS);
+    return counters[item->kind];
+}
+
+/* Whom each item waits for is told to who waits for the item. */
+static void tell_expectations(const struct wire *wire)
+{
+    for (int i = 0; i < wire->n_items; i++) {
+        const struct item *item = &wire->items[i];
+        if (item->stage != FINISHED)
+            wire_expects(wire->exec, counter_of(wire, item), awaited_by(item));
+    }
+}
+
+/* A step ----------------------------------------------------------------------------------- */
+
+static bool all_are_at(const struct wire *wire, enum stage stage)
+{
+    for (int i = 0; i < wire->n_items; i++) {
+        if (wire->items[i].kind == ITEM_BUCKET && wire->items[i].stage < stage)
+            return false;
+    }
+    return true;
+}
+
+/* Have the lanes of this node done what the item waits for? */
+static bool is_announced(const struct wire *wire, const struct item *item)
+{
+    const struct exec *exec = wire->exec;
+    const uint32_t lanes = (uint32_t)exec->all_lanes;
+    const int i = item->number;
+
+    switch (item->kind) {
+    case ITEM_TABLE:
+        return transport_reached(&exec->met[i], wire->steps * exec->met_each + lanes);
+    case ITEM_BUCKET:
+    case ITEM_RECORDS:
+        return transport_reached(&exec->ready[i], wire->steps * exec->ready_each[i] + lanes);
+    case ITEM_LOSSES:
+        for (int b = 0; b < exec->buckets.count; b++) {
+            if (!transport_reached(&exec->ready[b], wire->steps * exec->ready_each[b] + lanes))
+                return false;
+        }
+        return true;
+    case ITEM_NORMS:
+        return all_are_at(wire, KEPT);
+    case ITEM_MOVES:
+        return all_are_at(wire, DIRECTED);
+    case ITEM_KINDS:
+        break;
+    }
+    return false;
+}
+
+static enum status begin_item(struct wire *wire, struct item *item)
+{
+    item->needed.count = item->needed.left = item->others.count = item->others.left = 0;
+    item->needed.last = item->others.last = -1;
+    take_channel(wire, item);
+    switch (item->kind) {
+    case ITEM_BUCKET:
+        exec_meet(wire->exec, "wire");
+        return wire_has_codec(wire, item->number) ? wire_codec_begin(wire, item)
+                                                  : begin_bucket(wire, item);
+    case ITEM_RECORDS:
+        return begin_records(wire, item);
+    case ITEM_TABLE:
+        return swap_parcels(wire, item, 1, place_of_table);
+    case ITEM_LOSSES:
+        return swap_parcels(wire, item, 3, place_of_losses);
+    case ITEM_NORMS:
+    case ITEM_MOVES:
+        if (wire->exec->config.compress.codec) /* every node has all of them */
+            return STATUS_OK;
+        return swap_parcels(wire, item, SQUARES * (int64_t)wire->exec->buckets.count,
+                            place_of_squares);
+    case ITEM_KINDS:
+        break;
+    }
+    return STATUS_OK;
+}
+
+/* All transfers are over. */
+static void end_item(struct wire *wire, struct item *item)
+{
+    const int last = item->others.last >= 0 ? item->others.last : item->needed.last;
+
+    exec_meet(wire->exec, "arrived");
+    leave_channel(wire, item);
+    wire_raise(wire->exec, counter_of(wire, item), last >= 0 ? last : wire->exec->rank);
+}
+
+/* Works on this rail's part of an item's bucket; the trace shows it within the item. */
+static void update_own(struct wire *wire, struct item *item, enum reduce_what what,
+                       const char *name)
+{
+    struct trace_row *row = item->channel < CHANNELS ? wire->rows[item->channel] : NULL;
+    const int64_t traced = item->traced ? trace_begin(row) : 0;
+
+    work_on_own(wire, item->number, what);
+    trace_end(row, traced, TRACE_COMM, name, bucket_of(wire, item));
+}
+
+/* Are the squares of all nodes here, and those of this node's other rails? */
+static bool are_here(const struct wire *wire, const struct transport_counter *counter)
+{
+    return transport_reached(counter, (wire->steps + 1) * (uint32_t)wire->rails);
+}
+
+static enum status go_by_norms(struct wire *wire, struct item *item)
+{
+    struct exec *exec = wire->exec;
+
+    if (!are_here(wire, item->stage == KEPT ? exec->reduced : exec->directed))
+        return STATUS_OK;
+    if (item->stage == KEPT && exec->clips)
+        wire->numbers.scale = reduce_clip_scale(exec);
+    if (item->stage == KEPT && exec->clips && exec->directs) {
+        update_own(wire, item, DIRECT, "directions");
+        item->stage = DIRECTED;
+        return STATUS_OK;
+    }
+    update_own(wire, item, UPDATE, "update");
+    item->stage = SHARING;
+    return share_params(wire, item);
+}
+
+/* Moves an item on as far as it goes; says whether it did. */
+static enum status move_on(struct wire *wire, struct item *item, bool *moved)
+{
+    struct exec *exec = wire->exec;
+    const enum stage before = item->stage;
+    bool over = false;
+
+    if (item->stage == WAITING && is_announced(wire, item)) {
+        TRY(begin_item(wire, item));
+        item->stage = item->kind == ITEM_BUCKET ? RECEIVING : SHARING;
+        wire_expects(exec, counter_of(wire, item), awaited_by(item));
+    }
+    if (item->stage == RECEIVING) {
+        TRY(are_over(wire, &item->needed, &over));
+        if (over && wire_has_codec(wire, item->number))
+            TRY(wire_codec_arrived(wire, item, &over));
+        if (over) {
+            item->stage = norms_are_used(exec) ? KEPT : SHARING;
+            update_own(wire, item, item->stage == KEPT ? SUM_AND_KEEP : SUM_AND_UPDATE,
+                       "sum and update");
+            if (item->stage == SHARING)
+                TRY(share_params(wire, item));
+        }
+    }
+    if (item->stage == KEPT || item->stage == DIRECTED)
+        TRY(go_by_norms(wire, item));
+    if (item->stage == SHARING) {
+        TRY(are_over(wire, &item->others, &over));
+        if (over) {
+            end_item(wire, item);
+            item->stage = FINISHED;
+        }
+    }
+    *moved = item->stage != before;
+    return STATUS_OK;
+}
+
+/* Nothing moved: others shall have the core. */
+static void stand_back(int idle)
+{
+    if (idle < 64) {
+        sched_yield();
+        return;
+    }
+    const struct timespec nap = { .tv_nsec = idle < 1024 ? 20000 : 200000 };
+    nanosleep(&nap, NULL);
+}
+
+/* Communication is what time there are transfers under way; hidden, what lanes compute meanwhile. */
+static void account(struct wire *wire, bool is_busy)
+{
+    struct overlap *overlap = &wire->exec->overlap;
+
+    if (is_busy == (wire->busy_since != 0))
+        return;
+    const int64_t now = clock_ns(), computed = overlap_computed(overlap, now);
+    if (!is_busy) {
+        wire->lane.times.comm += now - wire->busy_since;
+        wire->lane.times.hidden += computed - wire->computed;
+    }
+    wire->busy_since = is_busy ? now : 0;
+    wire->computed = computed;
+}
+
+static enum status run_items(struct wire *wire)
+{
+    struct transport *transport = wire->exec->transport;
+    int left = wire->n_items, idle = 0;
+
+    for (int i = 0; i < wire->n_items; i++)
+        wire->items[i].stage = WAITING;
+    tell_expectations(wire);
+    while (left > 0) {
+        bool any = false, is_busy = false;
+        left = 0;
+        /* From the last to the first: what the next forward needs first goes first. */
+        for (int i = wire->n_items - 1; i >= 0; i--) {
+            bool moved = false;
+            if (wire->items[i].stage == FINISHED)
+                continue;
+            TRY(move_on(wire, &wire->items[i], &moved));
+            any |= moved;
+            left += wire->items[i].stage != FINISHED;
+            is_busy |= wire->items[i].stage > WAITING && wire->items[i].stage < FINISHED;
+        }
+        account(wire, is_busy);
+        idle = any ? 0 : idle + 1;
+        if (!any) {
+            TRY(transport_check(transport));
+            if (idle % LONG_IDLE == 0)
+                tell_expectations(wire);
+            stand_back(idle);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* The thread ------------------------------------------------------------------------------- */
+
+static bool take_step(struct wire *wire)
+{
+    pthread_mutex_lock(&wire->lock);
+    while (!wire->is_given && !wire->ends)
+        pthread_cond_wait(&wire->changed, &wire->lock);
+    const bool there_is = wire->is_given;
+    if (there_is) {
+        wire->number = wire->given_number;
+        wire->numbers = wire->given_numbers;
+        wire->is_given = false;
+        if (!extents_equal(wire->extents, wire->given_extents) &&
+            graph_infer(wire->exec->config.train, wire->given_extents, wire->shapes) ==
+                STATUS_OK)
+            wire->extents = wire->given_extents;
+    }
+    pthread_cond_broadcast(&wire->changed);
+    pthread_mutex_unlock(&wire->lock);
+    return there_is;
+}
+
+void *wire_run(void *arg)
+{
+    struct wire *wire = arg;
+
+    kernel_flush_denormals();
+    enum status status = STATUS_OK;
+    while (status == STATUS_OK && take_step(wire)) {
+        status = run_items(wire);
+        wire->steps++;
+        pthread_mutex_lock(&wire->lock);
+        wire->known = wire->lane.times;
+        pthread_mutex_unlock(&wire->lock);
+    }
+    if (status != STATUS_OK)
+        transport_abort(wire->exec->transport, status_message());
+    for (int i = 0; i < wire->n_items; i++) {
+        give_up(wire, &wire->items[i].needed);
+        give_up(wire, &wire->items[i].others);
+    }
+    return NULL;
+}
+
+enum status wire_begin(struct exec *exec, struct extents extents)
+{
+    struct wire *wire = exec->wire;
+
+    if (wire->rail >= wire->rails)
+        return STATUS_OK;
+    pthread_mutex_lock(&wire->lock);
+    while (wire->is_given && transport_check(exec->transport) == STATUS_OK) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec++;
+        pthread_cond_timedwait(&wire->changed, &wire->lock, &until);
+    }
+    wire->given_extents = extents;
+    wire->given_number = exec->step;
+    wire->given_numbers = exec->numbers;
+    wire->is_given = true;
+    pthread_cond_broadcast(&wire->changed);
+    pthread_mutex_unlock(&wire->lock);
+    return transport_check(exec->transport);
+}
+
+struct times wire_times(const struct exec *exec)
+{
+    struct wire *wire = exec->wire;
+
+    if (!wire)
+        return (struct times){ 0 };
+    pthread_mutex_lock(&wire->lock);
+    const struct times times = { .comm = wire->known.comm - wire->forgotten.comm,
+                                 .hidden = wire->known.hidden - wire->forgotten.hidden,
+                                 .bytes = wire->known.bytes - wire->forgotten.bytes };
+    pthread_mutex_unlock(&wire->lock);
+    return times;
+}
+
+void wire_forget_times(struct exec *exec)
+{
+    struct wire *wire = exec->wire;
+
+    if (!wire)
+        return;
+    pthread_mutex_lock(&wire->lock);
+    wire->forgotten = wire->known;
+    pthread_mutex_unlock(&wire->lock);
+}

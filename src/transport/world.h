@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* world.h - private: the MPI job that this process was started in.
+ *
+ * MPI can be joined once in the life of a process, so there is one world; it stays joined until
+ * the process ends.
+ */
+#ifndef TRANSPORT_WORLD_H
+#define TRANSPORT_WORLD_H
+
+#include <pthread.h>
+
+#include "transport/launch.h"
+#include "transport/mpi/face.h"
+
+struct world {
+    const struct mpi_face *face;
+    int rank, size;       /* MPI's */
+    pthread_mutex_t lock; /* around every call of face */
+    bool is_lost;         /* the job failed: leave without a word */
+};
+
+/* Opens the plug-in that fits what started us, and joins; the same world each time. */
+MUST_CHECK enum status world_open(struct world **out);
+/* Has world_open succeeded before? */
+bool world_is_open(void);
+
+/* launch.c */
+/* Text of a rank's own failure, naming the rank if it does not name one already. */
+void launch_name_rank(int rank, const char *text, char *out, size_t bytes);
+/* A stop on request is no failure of the job: the other ranks stop by themselves. */
+bool launch_is_failure(enum status status);
+
+/* join.c: what launch_ranks does in such a job. */
+MUST_CHECK enum status join_ranks(const struct launch_config *config, launch_body *body,
+                                  void *arg);
+/* Does the rank that this process was in the last job report its failure? */
+bool join_reports(void);
+
+#endif /* TRANSPORT_WORLD_H */
