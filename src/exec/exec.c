@@ -263,8 +263,9 @@ static void lay_out(struct exec *exec, struct carver *carver)
         exec->state[i] = carve(carver, exec->vector, sizeof(float));
     exec->records = carve(carver, shards, exec->record);
     exec->tables = carve(carver, 1, exec->tables_bytes);
-    if (norms_are_used(exec)) {
+    if (norms_are_used(exec) || exec->config.compress.codec)
         exec->sum = carve(carver, exec->vector, sizeof(float));
+    if (norms_are_used(exec)) {
         exec->norms.gradients = carve(carver, pieces, sizeof(double));
         exec->norms.params = carve(carver, pieces, sizeof(double));
         exec->norms.moves = carve(carver, pieces, sizeof(double));
@@ -288,7 +289,8 @@ static void lay_out(struct exec *exec, struct carver *carver)
             while (tree_stack_can_add(&stack))
                 tree_stack_add(&stack);
         }
-        exec->own_parts += number / exec->n_lanes == exec->rank ? stack.count : 0;
+        exec->own_parts +=
+            (exec->first_lane + number) / exec->n_lanes == exec->rank ? stack.count : 0;
         for (int i = 0; i < stack.count; i++)
             exec->parts[exec->n_parts++] =
                 (struct tree_part){ stack.node[i], gradients + (size_t)i * exec->vector };
@@ -355,8 +357,9 @@ static void count_raises(struct exec *exec)
     for (int b = 0; b < exec->buckets.count; b++) {
         const bool is_gathered = bucket_is_gathered(exec, b);
         exec->ready_each[b] = lanes + (exec->nodes > 1 && is_gathered);
-        exec->done_each[b] =
-            exec->nodes > 1 && !is_gathered ? (uint32_t)wire_rails(exec) : lanes;
+        exec->done_each[b] = bucket_is_compressed(exec, b)     ? 1
+                             : exec->nodes > 1 && !is_gathered ? (uint32_t)wire_rails(exec)
+                                                               : lanes;
     }
 }
 
@@ -370,6 +373,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     exec->transport = comm_transport(config->comm);
     exec->rank = comm_rank(config->comm);
     exec->ranks = comm_size(config->comm);
+    transport_set_patience(exec->transport, config->stall_timeout);
     exec->node = transport_node_of(exec->transport, exec->rank);
     exec->nodes = transport_nodes(exec->transport);
     enum status status = read_params(exec);

@@ -20,6 +20,7 @@
 
 #include "base/status.h"
 #include "base/trace.h"
+#include "comm/codec.h"
 #include "comm/comm.h"
 #include "data/loader.h"
 #include "data/source.h"
@@ -41,7 +42,8 @@ struct exec_config {
     uint64_t seed;
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;
-    struct trace *trace; /* each lane has a row in it; borrowed; NULL: none */
+    struct codec_config compress; /* of gradients between machines; codec NULL: none */
+    struct trace *trace;          /* each lane has a row in it; borrowed; NULL: none */
     double
         stall_timeout; /* seconds that a wait may take before who is missing is named; 0: any */
     /* For tests of faults: called with a name at every point where ranks meet. NULL: none. */
@@ -102,7 +104,11 @@ int exec_param_count(const struct exec *exec);
 const struct value *exec_param(const struct exec *exec, int i);
 int exec_state_count(const struct exec *exec,
                      int param); /* state vectors; an average has none */
-const char *exec_state_name(const struct exec *exec, int state);
+enum { EXEC_STATE_NAME = 32 };
+void exec_state_name(const struct exec *exec, int state, char out[EXEC_STATE_NAME]);
+/* The optimizer's, which come first. Behind them, where gradients are compressed, comes what is kept for
+ * that: "compress_basis", and an error for each node: "compress_error_0"... */
+int exec_own_states(const struct exec *exec);
 
 /* Collective: initial values from the seed. */
 MUST_CHECK enum status exec_init_params(struct exec *exec);
@@ -122,8 +128,9 @@ MUST_CHECK enum status exec_hash(const struct exec *exec, char out[65]);
 /* Seconds of this rank's lanes, added up, since the last call of exec_reset_times. */
 struct exec_times {
     double compute, comm, wait, evaluate;
-    double hidden; /* part of comm while a lane of this rank computed */
-    double bytes;  /* that this rank sent to others, or read from what others have written */
+    double hidden;            /* part of comm while a lane of this rank computed */
+    double wire, wire_hidden; /* the same of its wire to other machines: not of a lane */
+    double bytes; /* that this rank sent to others, or read from what others have written */
 };
 struct exec_times exec_times(const struct exec *exec);
 /* Part of the wait by the rank that came last: out[r] seconds for rank r, as many as there are ranks. */

@@ -29,6 +29,7 @@ struct setup {
     int64_t batch, shards, bucket_bytes;
     int ranks, threads;
     int nodes;                   /* machines that the ranks are on; 0: one */
+    const char *compress;        /* NULL: not */
     int64_t rows[RANKS_MAX + 1]; /* of ranks, if the last is not 0 */
     bool recompute;
     bool factors;   /* exchanged instead of gradients, where they are smaller */
@@ -136,6 +137,15 @@ static void release_job(struct job *job)
     kernel_choices_destroy(job->choices);
 }
 
+static struct codec_config compress_of(const struct setup *setup)
+{
+    struct codec_config config = { 0 };
+
+    if (setup->compress)
+        CHECK_OK(codec_parse(setup->compress, &config));
+    return config;
+}
+
 static struct exec_config config_of(const struct job *job, struct comm *comm)
 {
     return (struct exec_config){
@@ -149,6 +159,7 @@ static struct exec_config config_of(const struct job *job, struct comm *comm)
         .seed = 11,
         .choices = job->choices,
         .optim = job->optim,
+        .compress = compress_of(job->setup),
     };
 }
 
@@ -484,6 +495,26 @@ static void test_weights_do_not_depend_on_nodes(void)
                 const struct outcome other = run_on(&setup, ranks, 1 + ranks % 2, NULL);
                 check_same(&setup, &alone, &other);
             }
+        }
+    }
+}
+
+/* All ranks have the same weights, whatever was left unsent; and the loss falls as it does without. */
+static void test_compressed_gradients_train(void)
+{
+    static const char *const names[] = { "bf16", "int8", "topk:0.05", "onebit", "powersgd:2" };
+    struct setup setup = usual;
+
+    setup.shards = 4;
+    setup.n_steps = STEPS_MAX;
+    for (int s = 0; s < STEPS_MAX; s++)
+        setup.samples[s] = setup.batch;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        setup.compress = names[i];
+        for (setup.nodes = 2; setup.nodes <= 4; setup.nodes++) {
+            setup.max_norm = setup.nodes == 3 ? 5 : 0;
+            const struct outcome end = run_on(&setup, 4, 1, NULL);
+            CHECK(end.steps[STEPS_MAX - 1].loss < 0.8 * end.steps[0].loss);
         }
     }
 }
@@ -1059,6 +1090,7 @@ const struct test tests[] = {
       .property = test_bits_do_not_depend_on_how_many_shards_ranks_have },
     { .name = "rows of shards that do not fit are refused",
       .run = test_rows_of_shards_that_do_not_fit_are_refused },
+    { .name = "compressed gradients train", .run = test_compressed_gradients_train },
     { .name = "threads share ops where shards are few",
       .run = test_threads_share_ops_where_shards_are_few },
     { .name = "gradients that pass give the bits of those that stay",

@@ -23,18 +23,37 @@ const struct value *exec_param(const struct exec *exec, int i)
 
 int exec_state_count(const struct exec *exec, int param)
 {
-    return exec->params[param]->kind == VALUE_PARAM ? exec->n_states : 0;
+    const struct value *value = exec->params[param];
+
+    if (value->kind != VALUE_PARAM)
+        return 0;
+    return exec->n_states +
+           (bucket_is_compressed(exec, plan_bucket_of(value->flat)) ? wire_states(exec) : 0);
 }
 
-const char *exec_state_name(const struct exec *exec, int state)
+void exec_state_name(const struct exec *exec, int state, char out[EXEC_STATE_NAME])
 {
-    return exec->config.optim.optimizer->state_names[state];
+    const int node = state - exec->n_states - WIRE_BASIS - 1;
+
+    if (state < exec->n_states)
+        snprintf(out, EXEC_STATE_NAME, "%s", exec->config.optim.optimizer->state_names[state]);
+    else if (node < 0)
+        snprintf(out, EXEC_STATE_NAME, "compress_basis");
+    else
+        snprintf(out, EXEC_STATE_NAME, "compress_error_%d", node);
+}
+
+int exec_own_states(const struct exec *exec)
+{
+    return exec->n_states;
 }
 
 static float *place_of(const struct exec *exec, int param, int state)
 {
     const struct value *value = exec->params[param];
-    float *vector = state < 0 ? exec->param : exec->state[state];
+    float *vector = state < 0                ? exec->param
+                    : state < exec->n_states ? exec->state[state]
+                                             : wire_state(exec, state - exec->n_states);
     return vector + exec->buckets.begin[plan_bucket_of(value->flat)] + value->offset;
 }
 
@@ -100,6 +119,15 @@ static int64_t largest_param(const struct exec *exec)
     return largest;
 }
 
+static enum status publish(struct exec *exec, bool with_state)
+{
+    TRY(exec_settle(exec));
+    if (exec->nodes == 1)
+        return STATUS_OK;
+    TRY(wire_publish(exec, with_state));
+    return exec_settle(exec);
+}
+
 enum status exec_init_params(struct exec *exec)
 {
     if (exec->rank == 0) {
@@ -112,16 +140,12 @@ enum status exec_init_params(struct exec *exec)
         }
         mem_free(plain);
     }
-    return exec_publish(exec);
+    return publish(exec, false);
 }
 
 enum status exec_publish(struct exec *exec)
 {
-    TRY(exec_settle(exec));
-    if (exec->nodes == 1)
-        return STATUS_OK;
-    TRY(wire_publish(exec));
-    return exec_settle(exec);
+    return publish(exec, true);
 }
 
 enum status exec_collect(struct exec *exec)

@@ -237,6 +237,11 @@ MUST_CHECK enum status account_create(struct exec *exec);
 void account_destroy(struct exec *exec);
 /* Raises a counter of exec's, noting when this lane came. */
 void lane_raise(struct lane *lane, struct transport_counter *counter, uint32_t by);
+/* The same for this rank's wire: what came from `rank` came last. */
+void wire_raise(struct exec *exec, struct transport_counter *counter, int rank);
+/* The wire waits for something from `rank` before it can raise the counter; -1: from lanes of this
+ * node. */
+void wire_expects(struct exec *exec, const struct transport_counter *counter, int rank);
 /* Waits, counting the time and for whom; `what` lives until the trace is printed. */
 MUST_CHECK enum status exec_wait(struct exec *exec, struct lane *lane,
                                  struct transport_counter *counter, uint32_t target,
@@ -364,9 +369,13 @@ MUST_CHECK enum status lane_reduce(struct lane *lane, bool all);
 enum reduce_what { SUM_AND_UPDATE, SUM_AND_KEEP, DIRECT, UPDATE };
 /* Stretches of bucket b. */
 int64_t reduce_stretches(const struct exec *exec, int b);
-/* Works on stretches [begin, end) of a bucket that has a gradient. */
+/* Works on stretches [begin, end) of a bucket that has a gradient. sum: the bucket's, if it is made
+ * already; else NULL. */
 void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
-                         enum reduce_what what, const struct kernel_update_step *numbers);
+                         enum reduce_what what, const float *sum,
+                         const struct kernel_update_step *numbers);
+/* Makes what lies between the gradients of a bucket zero. */
+void reduce_clear_gaps(const struct exec *exec, int b, float *gradients);
 /* The factor by which gradients are scaled so that their norm is not over the limit; all squares
  * are there. */
 float reduce_clip_scale(const struct exec *exec);
@@ -380,6 +389,8 @@ static inline bool bucket_is_gathered(const struct exec *exec, int b)
 {
     return exec->factored[b].is_used || exec->row_sums[b].is_used;
 }
+/* Does its gradient go to other nodes compressed? Then all nodes update all of it. */
+bool bucket_is_compressed(const struct exec *exec, int b);
 /* Makes what a rank needs to talk to other nodes, before the shared memory is laid out; wire_start begins
  * to. */
 MUST_CHECK enum status wire_create(struct exec *exec);
@@ -390,10 +401,14 @@ MUST_CHECK enum status wire_begin(struct exec *exec, struct extents extents);
 /* Communication of the wire, and what of it was hidden, since the last wire_forget_times. */
 struct times wire_times(const struct exec *exec);
 void wire_forget_times(struct exec *exec);
+/* What is kept for compression, as states behind the optimizer's: one vector each, on rank 0. */
+enum { WIRE_BASIS /* the first; errors of nodes follow */ };
+int wire_states(const struct exec *exec);
+float *wire_state(const struct exec *exec, int state);
 /* Collective: returns when every node has called it. */
 MUST_CHECK enum status wire_barrier(struct exec *exec);
-/* Collective, on a settled exec: node 0's parameters and state go to all. */
-MUST_CHECK enum status wire_publish(struct exec *exec);
+/* Collective, on a settled exec: node 0's parameters, and state, go to all. */
+MUST_CHECK enum status wire_publish(struct exec *exec, bool with_state);
 /* Collective, on a settled exec: the state that other nodes own comes to node 0. */
 MUST_CHECK enum status wire_collect(struct exec *exec);
 /* Called by the first rank of each node: it gets the entries of `array` that other nodes have made. `maker`

@@ -26,92 +26,18 @@
  * Order: the wire raises done, ready, met after its sends of the item are complete, so that what they read
  * may be written again by who waits for these counters, as on one machine.
  */
-#include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/mem.h"
-#include "exec/state.h"
+#include "exec/wire.h"
 #include "kernel/float_mode.h"
 
-enum item_kind {
-    ITEM_LOSSES,
-    ITEM_TABLE,
-    ITEM_BUCKET,
-    ITEM_RECORDS,
-    ITEM_NORMS,
-    ITEM_MOVES,
-    ITEM_KINDS
+static const char *const item_names[ITEM_KINDS] = {
+    "losses", "batch statistics", "sums and parameters", "records", "norms", "norms of moves",
 };
-enum stage { WAITING, RECEIVING, KEPT, DIRECTED, SHARING, FINISHED };
-
-/* Transfers under way. */
-struct transfers {
-    struct transport_request *request;
-    bool *is_done;
-    int count, left;
-};
-
-struct item {
-    enum item_kind kind;
-    int number; /* of the bucket or gather */
-    enum stage stage;
-    uint32_t tag;            /* and the next one */
-    struct transfers needed; /* what must come before the item moves on */
-    struct transfers others; /* what must be over at its end */
-};
-
-/* Elements of a flat vector. */
-struct slice {
-    size_t at, count;
-};
-
-struct wire {
-    struct exec *exec;
-    int rail, rails;
-    struct lane lane; /* for sums and updates: no shards of its own */
-    struct item *items;
-    int n_items;
-    struct transport_request *requests; /* of all items */
-    bool *is_done;
-
-    /* Partial sums: this node's parts are exec->parts[own_parts.. + n_own_parts). */
-    int own_parts, n_own_parts;
-    struct tree_node own[2 * TREE_DEPTH]; /* of this node's row */
-    int n_own;
-    int *n_of;     /* partial sums of each node */
-    int *first_of; /* where they begin in exec->parts */
-    float *
-        sums; /* own partial sums of what others own, and others' of what this rail owns: flat vectors, of
-                       which what is not needed is never touched */
-    size_t sums_bytes;
-    float *scratch;
-    struct shape *shapes; /* of the step's values, for the size of records */
-    struct extents extents;
-
-    /* The step to do, given by the rank's own thread */
-    pthread_t thread;
-    bool is_started;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool is_given, ends; /* guarded by lock */
-    struct extents given_extents;
-    uint64_t given_number;
-    struct kernel_update_step given_numbers;
-
-    /* The step that is being done */
-    uint32_t steps;
-    uint64_t number;
-    struct kernel_update_step numbers;
-    /* Transfers are under way since then; 0: none. How long lanes had computed by then. */
-    int64_t busy_since, computed, traced;
-    struct times known,
-        forgotten; /* of steps that are over, since wire_start and wire_forget_times; by lock */
-};
+enum { LONG_IDLE = 1100 }; /* rounds, some 40 ms */
 
 /* Who owns what ---------------------------------------------------------------------------- */
 
@@ -127,14 +53,14 @@ int wire_rails(const struct exec *exec)
     return size;
 }
 
-static int peer_of(const struct wire *wire, int node)
+int wire_peer(const struct wire *wire, int node)
 {
     return transport_node_first(wire->exec->transport, node) + wire->rail;
 }
 
 /* The stretches of bucket b that rail `rail` of a node owns. */
-static void owned_stretches(const struct wire *wire, int b, int node, int rail, int64_t *begin,
-                            int64_t *end)
+void wire_stretches(const struct wire *wire, int b, int node, int rail, int64_t *begin,
+                    int64_t *end)
 {
     const int64_t count = reduce_stretches(wire->exec, b);
     const int64_t owner = (int64_t)node * wire->rails + rail;
@@ -144,13 +70,13 @@ static void owned_stretches(const struct wire *wire, int b, int node, int rail, 
     *end = (owner + 1) * count / owners;
 }
 
-static struct slice owned_slice(const struct wire *wire, int b, int node, int rail)
+struct slice wire_slice(const struct wire *wire, int b, int node, int rail)
 {
     const size_t first = (size_t)wire->exec->buckets.begin[b];
     const size_t last = (size_t)wire->exec->buckets.begin[b + 1];
     int64_t begin, end;
 
-    owned_stretches(wire, b, node, rail, &begin, &end);
+    wire_stretches(wire, b, node, rail, &begin, &end);
     const size_t at = first + (size_t)begin * TREE_STRETCH;
     const size_t stop = first + (size_t)end * TREE_STRETCH;
     return at >= last ? (struct slice){ last, 0 }
@@ -159,8 +85,8 @@ static struct slice owned_slice(const struct wire *wire, int b, int node, int ra
 
 /* Transfers -------------------------------------------------------------------------------- */
 
-static enum status start(struct wire *wire, struct transfers *list, bool sends, int peer,
-                         uint32_t tag, void *data, size_t bytes)
+enum status wire_transfer(struct wire *wire, struct transfers *list, bool sends, int peer,
+                          uint32_t tag, void *data, size_t bytes)
 {
     struct transport *transport = wire->exec->transport;
 
@@ -178,10 +104,12 @@ static enum status start(struct wire *wire, struct transfers *list, bool sends, 
 static enum status are_over(struct wire *wire, struct transfers *list, bool *over)
 {
     for (int i = 0; i < list->count && list->left > 0; i++) {
+        const int peer = list->request[i].peer;
         if (list->is_done[i])
             continue;
         TRY(transport_test(wire->exec->transport, &list->request[i], &list->is_done[i]));
         list->left -= list->is_done[i];
+        list->last = list->is_done[i] ? peer : list->last;
     }
     *over = list->left == 0;
     return STATUS_OK;
@@ -212,10 +140,10 @@ static enum status swap_parcels(struct wire *wire, struct item *item, int64_t co
         for (int64_t i = 0; i < count; i++) {
             const struct parcel theirs = place(wire, item, node, i);
             const struct parcel ours = place(wire, item, exec->node, i);
-            TRY(start(wire, &item->others, false, peer_of(wire, node), item->tag, theirs.data,
-                      theirs.bytes));
-            TRY(start(wire, &item->others, true, peer_of(wire, node), item->tag, ours.data,
-                      ours.bytes));
+            TRY(wire_transfer(wire, &item->others, false, wire_peer(wire, node), item->tag,
+                              theirs.data, theirs.bytes));
+            TRY(wire_transfer(wire, &item->others, true, wire_peer(wire, node), item->tag,
+                              ours.data, ours.bytes));
         }
     }
     return STATUS_OK;
@@ -224,7 +152,7 @@ static enum status swap_parcels(struct wire *wire, struct item *item, int64_t co
 /* Sums ------------------------------------------------------------------------------------- */
 
 /* Makes this node's partial sum p of a slice, if it does not lie there already; returns its vector. */
-static float *make_sum(struct wire *wire, int p, struct slice slice)
+float *wire_make_sum(struct wire *wire, int p, struct slice slice)
 {
     const struct exec *exec = wire->exec;
     const struct tree_part *parts = &exec->parts[wire->own_parts];
@@ -247,22 +175,23 @@ static enum status begin_bucket(struct wire *wire, struct item *item)
 {
     const struct exec *exec = wire->exec;
     const int b = item->number;
-    const struct slice own = owned_slice(wire, b, exec->node, wire->rail);
+    const struct slice own = wire_slice(wire, b, exec->node, wire->rail);
 
     for (int node = 0; node < exec->nodes; node++) {
         if (node == exec->node)
             continue;
-        const int peer = peer_of(wire, node);
-        const struct slice theirs = owned_slice(wire, b, node, wire->rail);
+        const int peer = wire_peer(wire, node);
+        const struct slice theirs = wire_slice(wire, b, node, wire->rail);
         for (int p = 0; p < wire->n_of[node]; p++)
-            TRY(start(wire, &item->needed, false, peer, item->tag,
-                      (float *)exec->parts[wire->first_of[node] + p].data + own.at,
-                      own.count * sizeof(float)));
-        TRY(start(wire, &item->others, false, peer, item->tag + 1, exec->param + theirs.at,
-                  theirs.count * sizeof(float)));
+            TRY(wire_transfer(wire, &item->needed, false, peer, item->tag,
+                              (float *)exec->parts[wire->first_of[node] + p].data + own.at,
+                              own.count * sizeof(float)));
+        TRY(wire_transfer(wire, &item->others, false, peer, item->tag + 1,
+                          exec->param + theirs.at, theirs.count * sizeof(float)));
         for (int p = 0; p < wire->n_own && theirs.count > 0; p++)
-            TRY(start(wire, &item->others, true, peer, item->tag,
-                      make_sum(wire, p, theirs) + theirs.at, theirs.count * sizeof(float)));
+            TRY(wire_transfer(wire, &item->others, true, peer, item->tag,
+                              wire_make_sum(wire, p, theirs) + theirs.at,
+                              theirs.count * sizeof(float)));
     }
     return STATUS_OK;
 }
@@ -271,19 +200,28 @@ static void work_on_own(struct wire *wire, int b, enum reduce_what what)
 {
     int64_t begin, end;
 
-    owned_stretches(wire, b, wire->exec->node, wire->rail, &begin, &end);
-    reduce_stretches_of(&wire->lane, b, begin, end, what, &wire->numbers);
+    const struct exec *exec = wire->exec;
+
+    if (bucket_is_compressed(exec, b)) {
+        reduce_stretches_of(&wire->lane, b, 0, reduce_stretches(exec, b), what,
+                            exec->sum + exec->buckets.begin[b], &wire->numbers);
+        return;
+    }
+    wire_stretches(wire, b, exec->node, wire->rail, &begin, &end);
+    reduce_stretches_of(&wire->lane, b, begin, end, what, NULL, &wire->numbers);
 }
 
 static enum status share_params(struct wire *wire, struct item *item)
 {
     const struct exec *exec = wire->exec;
-    const struct slice own = owned_slice(wire, item->number, exec->node, wire->rail);
+    const struct slice own = wire_slice(wire, item->number, exec->node, wire->rail);
 
+    if (bucket_is_compressed(exec, item->number)) /* all have updated it */
+        return STATUS_OK;
     for (int node = 0; node < exec->nodes; node++) {
         if (node != exec->node)
-            TRY(start(wire, &item->others, true, peer_of(wire, node), item->tag + 1,
-                      exec->param + own.at, own.count * sizeof(float)));
+            TRY(wire_transfer(wire, &item->others, true, wire_peer(wire, node), item->tag + 1,
+                              exec->param + own.at, own.count * sizeof(float)));
     }
     return STATUS_OK;
 }
@@ -323,8 +261,6 @@ static struct parcel place_of_table(const struct wire *wire, const struct item *
                             (size_t)count * gather->bytes };
 }
 
-/* Arrays of norms.c: of gradients, parameters and directions. */
-enum { SQUARES = 3 };
 static struct parcel place_of_squares(const struct wire *wire, const struct item *item,
                                       int node, int64_t which)
 {
@@ -341,7 +277,7 @@ static struct parcel place_of_squares(const struct wire *wire, const struct item
 
     if (!array)
         return (struct parcel){ NULL, 0 };
-    owned_stretches(wire, b, node, wire->rail, &begin, &end);
+    wire_stretches(wire, b, node, wire->rail, &begin, &end);
     const struct piece_range range = norms_pieces(exec, b, begin, end);
     return (struct parcel){ (char *)(array + range.begin),
                             (size_t)(range.end - range.begin) * sizeof *array };
@@ -373,12 +309,86 @@ static enum status begin_records(struct wire *wire, struct item *item)
                 exec_node_row(exec, exec->node, &first, &count);
                 const bool is_own = v >= first && v < first + count;
                 if (node != exec->node && (has_it || is_own))
-                    TRY(start(wire, &item->others, is_own, peer_of(wire, node), item->tag, data,
-                              bytes));
+                    TRY(wire_transfer(wire, &item->others, is_own, wire_peer(wire, node),
+                                      item->tag, data, bytes));
             }
         }
     }
     return STATUS_OK;
+}
+
+/* Who looks on ------------------------------------------------------------------------------- */
+
+/* A row of the trace for an item, from its first transfer to its last. */
+static void take_channel(struct wire *wire, struct item *item)
+{
+    item->traced = 0;
+    for (item->channel = 0; item->channel < CHANNELS; item->channel++) {
+        if (!wire->is_taken[item->channel])
+            break;
+    }
+    if (item->channel == CHANNELS || !wire->rows[item->channel])
+        return;
+    wire->is_taken[item->channel] = true;
+    wire->rows[item->channel]->step = wire->number;
+    item->traced = trace_begin(wire->rows[item->channel]);
+}
+
+/* Its bucket, or NULL. */
+static const char *bucket_of(const struct wire *wire, const struct item *item)
+{
+    const bool is_bucket = item->kind == ITEM_BUCKET || item->kind == ITEM_RECORDS;
+    return is_bucket ? wire->exec->bucket_names[item->number] : NULL;
+}
+
+static void leave_channel(struct wire *wire, struct item *item)
+{
+    if (item->channel == CHANNELS || !wire->rows[item->channel])
+        return;
+    wire->is_taken[item->channel] = false;
+    trace_end(wire->rows[item->channel], item->traced, TRACE_COMM, item_names[item->kind],
+              bucket_of(wire, item));
+}
+
+/* A peer that the item waits for; -1: it has not begun, or waits for its own node. */
+static int awaited_by(const struct item *item)
+{
+    const struct transfers *const lists[] = { &item->needed, &item->others };
+
+    for (int l = 0; l < 2 && item->stage != WAITING; l++) {
+        for (int i = 0; i < lists[l]->count && lists[l]->left > 0; i++) {
+            if (!lists[l]->is_done[i])
+                return lists[l]->request[i].peer;
+        }
+    }
+    return -1;
+}
+
+/* What is raised when all transfers are over. */
+static struct transport_counter *counter_of(const struct wire *wire, const struct item *item)
+{
+    struct exec *exec = wire->exec;
+    struct transport_counter *const counters[ITEM_KINDS] = {
+        [ITEM_LOSSES] = exec->exchanged,
+        [ITEM_TABLE] = &exec->met[item->number],
+        [ITEM_BUCKET] = &exec->done[item->number],
+        [ITEM_RECORDS] = &exec->ready[item->number],
+        [ITEM_NORMS] = exec->reduced,
+        [ITEM_MOVES] = exec->directed,
+    };
+
+    BUG_ON(item->kind >= ITEM_KINDS);
+    return counters[item->kind];
+}
+
+/* Whom each item waits for is told to who waits for the item. */
+static void tell_expectations(const struct wire *wire)
+{
+    for (int i = 0; i < wire->n_items; i++) {
+        const struct item *item = &wire->items[i];
+        if (item->stage != FINISHED)
+            wire_expects(wire->exec, counter_of(wire, item), awaited_by(item));
+    }
 }
 
 /* A step ----------------------------------------------------------------------------------- */
@@ -424,10 +434,13 @@ static bool is_announced(const struct wire *wire, const struct item *item)
 static enum status begin_item(struct wire *wire, struct item *item)
 {
     item->needed.count = item->needed.left = item->others.count = item->others.left = 0;
+    item->needed.last = item->others.last = -1;
+    take_channel(wire, item);
     switch (item->kind) {
     case ITEM_BUCKET:
         exec_meet(wire->exec, "wire");
-        return begin_bucket(wire, item);
+        return wire_has_codec(wire, item->number) ? wire_codec_begin(wire, item)
+                                                  : begin_bucket(wire, item);
     case ITEM_RECORDS:
         return begin_records(wire, item);
     case ITEM_TABLE:
@@ -436,6 +449,8 @@ static enum status begin_item(struct wire *wire, struct item *item)
         return swap_parcels(wire, item, 3, place_of_losses);
     case ITEM_NORMS:
     case ITEM_MOVES:
+        if (wire->exec->config.compress.codec) /* every node has all of them */
+            return STATUS_OK;
         return swap_parcels(wire, item, SQUARES * (int64_t)wire->exec->buckets.count,
                             place_of_squares);
     case ITEM_KINDS:
@@ -447,16 +462,22 @@ static enum status begin_item(struct wire *wire, struct item *item)
 /* All transfers are over. */
 static void end_item(struct wire *wire, struct item *item)
 {
-    struct exec *exec = wire->exec;
-    struct transport_counter *const counters[] = { [ITEM_LOSSES] = exec->exchanged,
-                                                   [ITEM_TABLE] = &exec->met[item->number],
-                                                   [ITEM_BUCKET] = &exec->done[item->number],
-                                                   [ITEM_RECORDS] = &exec->ready[item->number],
-                                                   [ITEM_NORMS] = exec->reduced,
-                                                   [ITEM_MOVES] = exec->directed };
+    const int last = item->others.last >= 0 ? item->others.last : item->needed.last;
 
-    exec_meet(exec, "arrived");
-    transport_raise(counters[item->kind], 1);
+    exec_meet(wire->exec, "arrived");
+    leave_channel(wire, item);
+    wire_raise(wire->exec, counter_of(wire, item), last >= 0 ? last : wire->exec->rank);
+}
+
+/* Works on this rail's part of an item's bucket; the trace shows it within the item. */
+static void update_own(struct wire *wire, struct item *item, enum reduce_what what,
+                       const char *name)
+{
+    struct trace_row *row = item->channel < CHANNELS ? wire->rows[item->channel] : NULL;
+    const int64_t traced = item->traced ? trace_begin(row) : 0;
+
+    work_on_own(wire, item->number, what);
+    trace_end(row, traced, TRACE_COMM, name, bucket_of(wire, item));
 }
 
 /* Are the squares of all nodes here, and those of this node's other rails? */
@@ -474,11 +495,11 @@ static enum status go_by_norms(struct wire *wire, struct item *item)
     if (item->stage == KEPT && exec->clips)
         wire->numbers.scale = reduce_clip_scale(exec);
     if (item->stage == KEPT && exec->clips && exec->directs) {
-        work_on_own(wire, item->number, DIRECT);
+        update_own(wire, item, DIRECT, "directions");
         item->stage = DIRECTED;
         return STATUS_OK;
     }
-    work_on_own(wire, item->number, UPDATE);
+    update_own(wire, item, UPDATE, "update");
     item->stage = SHARING;
     return share_params(wire, item);
 }
@@ -493,13 +514,16 @@ static enum status move_on(struct wire *wire, struct item *item, bool *moved)
     if (item->stage == WAITING && is_announced(wire, item)) {
         TRY(begin_item(wire, item));
         item->stage = item->kind == ITEM_BUCKET ? RECEIVING : SHARING;
+        wire_expects(exec, counter_of(wire, item), awaited_by(item));
     }
     if (item->stage == RECEIVING) {
         TRY(are_over(wire, &item->needed, &over));
+        if (over && wire_has_codec(wire, item->number))
+            TRY(wire_codec_arrived(wire, item, &over));
         if (over) {
             item->stage = norms_are_used(exec) ? KEPT : SHARING;
-            work_on_own(wire, item->number,
-                        item->stage == KEPT ? SUM_AND_KEEP : SUM_AND_UPDATE);
+            update_own(wire, item, item->stage == KEPT ? SUM_AND_KEEP : SUM_AND_UPDATE,
+                       "sum and update");
             if (item->stage == SHARING)
                 TRY(share_params(wire, item));
         }
@@ -539,10 +563,8 @@ static void account(struct wire *wire, bool is_busy)
     if (!is_busy) {
         wire->lane.times.comm += now - wire->busy_since;
         wire->lane.times.hidden += computed - wire->computed;
-        trace_end(wire->lane.trace, wire->traced, TRACE_COMM, "transfers", NULL);
     }
     wire->busy_since = is_busy ? now : 0;
-    wire->traced = trace_begin(wire->lane.trace);
     wire->computed = computed;
 }
 
@@ -553,6 +575,7 @@ static enum status run_items(struct wire *wire)
 
     for (int i = 0; i < wire->n_items; i++)
         wire->items[i].stage = WAITING;
+    tell_expectations(wire);
     while (left > 0) {
         bool any = false, is_busy = false;
         left = 0;
@@ -570,6 +593,8 @@ static enum status run_items(struct wire *wire)
         idle = any ? 0 : idle + 1;
         if (!any) {
             TRY(transport_check(transport));
+            if (idle % LONG_IDLE == 0)
+                tell_expectations(wire);
             stand_back(idle);
         }
     }
@@ -598,15 +623,13 @@ static bool take_step(struct wire *wire)
     return there_is;
 }
 
-static void *run_wire(void *arg)
+void *wire_run(void *arg)
 {
     struct wire *wire = arg;
 
     kernel_flush_denormals();
     enum status status = STATUS_OK;
     while (status == STATUS_OK && take_step(wire)) {
-        if (wire->lane.trace)
-            wire->lane.trace->step = wire->number;
         status = run_items(wire);
         wire->steps++;
         pthread_mutex_lock(&wire->lock);
@@ -667,296 +690,4 @@ void wire_forget_times(struct exec *exec)
     pthread_mutex_lock(&wire->lock);
     wire->forgotten = wire->known;
     pthread_mutex_unlock(&wire->lock);
-}
-
-/* Making it -------------------------------------------------------------------------------- */
-
-static int partial_sums(const struct exec *exec, int node, struct tree_node *out)
-{
-    struct tree_stack stack;
-    int64_t first, count;
-
-    exec_node_row(exec, node, &first, &count);
-    tree_stack_init(&stack, exec->config.shards);
-    for (int64_t v = first; v < first + count; v++) {
-        tree_stack_push(&stack, v);
-        while (tree_stack_can_add(&stack))
-            tree_stack_add(&stack);
-    }
-    for (int i = 0; i < stack.count; i++)
-        out[i] = stack.node[i];
-    return stack.count;
-}
-
-static void add_item(struct wire *wire, enum item_kind kind, int number)
-{
-    wire->items[wire->n_items++] = (struct item){ .kind = kind, .number = number };
-}
-
-/* In the order of need, the least urgent first: see run_items. */
-static void list_items(struct wire *wire)
-{
-    const struct exec *exec = wire->exec;
-    const bool is_first = wire->rail == 0;
-
-    for (int b = 0; b < exec->buckets.count; b++) {
-        if (!bucket_is_gathered(exec, b))
-            add_item(wire, ITEM_BUCKET, b);
-        else if (is_first)
-            add_item(wire, ITEM_RECORDS, b);
-    }
-    if (norms_are_used(exec))
-        add_item(wire, ITEM_NORMS, 0);
-    if (exec->clips && exec->directs)
-        add_item(wire, ITEM_MOVES, 0);
-    if (is_first) {
-        add_item(wire, ITEM_LOSSES, 0);
-        for (int g = 0; g < exec->gathers.count; g++)
-            add_item(wire, ITEM_TABLE, g);
-    }
-}
-
-/* Most transfers of an item: those that must come, and the others. */
-static int most_needed(const struct wire *wire)
-{
-    int count = 0;
-
-    for (int node = 0; node < wire->exec->nodes; node++)
-        count += wire->n_of[node];
-    return count;
-}
-
-static int most_others(const struct wire *wire)
-{
-    const struct exec *exec = wire->exec;
-    const int sums = (wire->n_own + 2) * exec->nodes;
-    const int records = (int)exec->config.shards * (exec->factors.count + 1) * exec->nodes;
-    const int pieces = 2 * exec->nodes * (SQUARES * exec->buckets.count + 3);
-
-    return (sums > records ? sums : records) + pieces;
-}
-
-static enum status share_requests(struct wire *wire)
-{
-    const int needed = most_needed(wire), others = most_others(wire);
-    const size_t all = (size_t)(needed + others) * (size_t)wire->n_items;
-    size_t used = 0;
-
-    TRY(mem_alloc(all + 1, sizeof *wire->requests, &wire->requests));
-    TRY(mem_alloc(all + 1, sizeof *wire->is_done, &wire->is_done));
-    for (int i = 0; i < wire->n_items; i++) {
-        struct item *item = &wire->items[i];
-        item->needed = (struct transfers){ wire->requests + used, wire->is_done + used, 0, 0 };
-        used += (size_t)needed;
-        item->others = (struct transfers){ wire->requests + used, wire->is_done + used, 0, 0 };
-        used += (size_t)others;
-    }
-    return STATUS_OK;
-}
-
-enum status wire_create(struct exec *exec)
-{
-    struct wire *wire;
-
-    TRY(mem_alloc(1, sizeof *wire, &wire));
-    exec->wire = wire;
-    wire->exec = exec;
-    wire->rail = exec->rank - transport_node_first(exec->transport, exec->node);
-    wire->rails = wire_rails(exec);
-    wire->lane = (struct lane){ .exec = exec };
-    pthread_mutex_init(&wire->lock, NULL);
-    pthread_cond_init(&wire->changed, NULL);
-    TRY(mem_alloc((size_t)exec->nodes, sizeof *wire->n_of, &wire->n_of));
-    TRY(mem_alloc((size_t)exec->nodes, sizeof *wire->first_of, &wire->first_of));
-    TRY(mem_alloc((size_t)graph_value_count(exec->config.train) + 1, sizeof *wire->shapes,
-                  &wire->shapes));
-    TRY(mem_alloc((size_t)(exec->buckets.count + exec->gathers.count + ITEM_KINDS),
-                  sizeof *wire->items, &wire->items));
-    list_items(wire);
-    /* Every rank takes as many tags, whatever its items are. */
-    const uint32_t slots = (uint32_t)(exec->buckets.count + exec->gathers.count + 2);
-    const uint32_t tags = transport_new_tags(exec->transport, 2 * ITEM_KINDS * slots);
-    for (int i = 0; i < wire->n_items; i++)
-        wire->items[i].tag = tags + 2 * ((uint32_t)wire->items[i].kind * slots +
-                                         (uint32_t)wire->items[i].number);
-    return STATUS_OK;
-}
-
-/* All nodes' partial sums in the order of shards: exec->parts has this node's. */
-static enum status place_sums(struct wire *wire)
-{
-    struct exec *exec = wire->exec;
-    struct tree_node nodes[2 * TREE_DEPTH];
-    size_t vectors = 0;
-
-    wire->n_own = partial_sums(exec, exec->node, wire->own);
-    wire->n_own_parts = exec->n_parts;
-    for (int node = 0; node < exec->nodes; node++) {
-        wire->n_of[node] = partial_sums(exec, node, nodes);
-        vectors += (size_t)wire->n_of[node];
-    }
-    wire->sums_bytes = vectors * exec->vector * sizeof(float);
-    void *memory = mmap(NULL, wire->sums_bytes + 1, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
-        return FAIL(STATUS_NO_MEMORY, "%zu bytes for sums are refused", wire->sums_bytes);
-    wire->sums = memory;
-    float *next = wire->sums + (size_t)wire->n_own * exec->vector;
-
-    struct tree_part *own = exec->parts, *all;
-    TRY(mem_alloc((size_t)(exec->n_parts + (int)vectors + 1), sizeof *all, &all));
-    int count = 0;
-    for (int node = 0; node < exec->nodes; node++) {
-        wire->first_of[node] = count;
-        if (node == exec->node) {
-            wire->own_parts = count;
-            memcpy(all + count, own, (size_t)exec->n_parts * sizeof *all);
-            count += exec->n_parts;
-            continue;
-        }
-        partial_sums(exec, node, nodes);
-        for (int p = 0; p < wire->n_of[node]; p++, next += exec->vector)
-            all[count++] = (struct tree_part){ nodes[p], next };
-    }
-    mem_free(own);
-    exec->parts = all;
-    exec->n_parts = count;
-    return STATUS_OK;
-}
-
-enum status wire_start(struct exec *exec)
-{
-    struct wire *wire = exec->wire;
-
-    if (wire->rail >= wire->rails || exec->config.batch == 0)
-        return STATUS_OK;
-    TRY(mem_alloc((size_t)exec->buckets.count + 1, sizeof *wire->lane.columns,
-                  &wire->lane.columns));
-    TRY(mem_alloc(1, reduce_scratch(&wire->lane), &wire->lane.scratch));
-    TRY(mem_alloc(TREE_SCRATCH, sizeof *wire->scratch, &wire->scratch));
-    TRY(place_sums(wire));
-    TRY(share_requests(wire));
-    TRY(trace_add_row(exec->config.trace, "wire", 0, &wire->lane.trace));
-    if (pthread_create(&wire->thread, NULL, run_wire, wire) != 0)
-        return FAIL(STATUS_NO_MEMORY, "a thread for messages to other machines is refused");
-    wire->is_started = true;
-    return STATUS_OK;
-}
-
-void wire_destroy(struct exec *exec)
-{
-    struct wire *wire = exec->wire;
-
-    if (!wire)
-        return;
-    if (wire->is_started) {
-        pthread_mutex_lock(&wire->lock);
-        wire->ends = true;
-        pthread_cond_broadcast(&wire->changed);
-        pthread_mutex_unlock(&wire->lock);
-        pthread_join(wire->thread, NULL);
-    }
-    pthread_mutex_destroy(&wire->lock);
-    pthread_cond_destroy(&wire->changed);
-    if (wire->sums)
-        munmap(wire->sums, wire->sums_bytes + 1);
-    mem_free(wire->lane.columns);
-    mem_free(wire->lane.scratch);
-    mem_free(wire->scratch);
-    mem_free(wire->requests);
-    mem_free(wire->is_done);
-    mem_free(wire->items);
-    mem_free(wire->shapes);
-    mem_free(wire->n_of);
-    mem_free(wire->first_of);
-    mem_free(wire);
-    exec->wire = NULL;
-}
-
-/* Between steps, by the rank's own thread ---------------------------------------------------- */
-
-enum status wire_barrier(struct exec *exec)
-{
-    return comm_barrier(exec->config.comm);
-}
-
-/* Moves floats from one rank to another; both call it. */
-static enum status move(struct exec *exec, int from, int to, float *data, size_t count)
-{
-    if (count == 0 || from == to)
-        return STATUS_OK;
-    if (exec->rank == from)
-        return comm_send(exec->config.comm, to, data, count * sizeof *data);
-    if (exec->rank == to)
-        return comm_receive(exec->config.comm, from, data, count * sizeof *data);
-    return STATUS_OK;
-}
-
-enum status wire_publish(struct exec *exec)
-{
-    for (int node = 1; node < exec->nodes; node++) {
-        const int to = transport_node_first(exec->transport, node);
-        TRY(move(exec, 0, to, exec->param, exec->vector));
-        for (int b = 0; b < exec->buckets.count; b++) {
-            for (int rail = 0; rail < exec->wire->rails; rail++) {
-                const size_t begin = (size_t)exec->buckets.begin[b];
-                const struct slice slice =
-                    bucket_is_gathered(exec, b)
-                        ? (struct slice){ begin,
-                                          rail ? 0
-                                               : (size_t)exec->buckets.begin[b + 1] - begin }
-                        : owned_slice(exec->wire, b, node, rail);
-                for (int i = 0; i < exec->n_states; i++)
-                    TRY(move(exec, 0, to, exec->state[i] + slice.at, slice.count));
-            }
-        }
-    }
-    return STATUS_OK;
-}
-
-enum status wire_collect(struct exec *exec)
-{
-    for (int node = 1; node < exec->nodes; node++) {
-        const int from = transport_node_first(exec->transport, node);
-        for (int b = 0; b < exec->buckets.count; b++) {
-            for (int rail = 0; rail < exec->wire->rails && !bucket_is_gathered(exec, b);
-                 rail++) {
-                const struct slice slice = owned_slice(exec->wire, b, node, rail);
-                for (int i = 0; i < exec->n_states; i++)
-                    TRY(move(exec, from, 0, exec->state[i] + slice.at, slice.count));
-            }
-        }
-    }
-    return STATUS_OK;
-}
-
-enum status wire_merge(struct exec *exec, void *array, size_t count, size_t bytes,
-                       int (*maker)(const struct exec *exec, size_t entry))
-{
-    char *arrived;
-
-    TRY(mem_alloc(count + 1, bytes, &arrived));
-    enum status status = STATUS_OK;
-    for (int a = 0; a < exec->nodes && status == STATUS_OK; a++) {
-        for (int b = a + 1; b < exec->nodes && status == STATUS_OK; b++) {
-            if (a != exec->node && b != exec->node)
-                continue;
-            const int other = a == exec->node ? b : a;
-            const int peer = transport_node_first(exec->transport, other);
-            struct comm *comm = exec->config.comm;
-
-            if (a == exec->node)
-                status = comm_send(comm, peer, array, count * bytes);
-            if (status == STATUS_OK)
-                status = comm_receive(comm, peer, arrived, count * bytes);
-            if (status == STATUS_OK && b == exec->node)
-                status = comm_send(comm, peer, array, count * bytes);
-            for (size_t i = 0; status == STATUS_OK && i < count; i++) {
-                if (maker(exec, i) == other)
-                    memcpy((char *)array + i * bytes, arrived + i * bytes, bytes);
-            }
-        }
-    }
-    mem_free(arrived);
-    return status;
 }

@@ -44,8 +44,9 @@ enum status weights_copy_create(const struct exec *exec, struct weights_copy **o
         copy->weights[i] = (struct safetensors_entry){ value->name, DTYPE_F32, saved, next };
         next += count;
         for (int k = 0; k < exec_state_count(exec, i); k++) {
-            const char *name =
-                arena_printf(copy->arena, "%s.%s", value->name, exec_state_name(exec, k));
+            char state[EXEC_STATE_NAME];
+            exec_state_name(exec, k, state);
+            const char *name = arena_printf(copy->arena, "%s.%s", value->name, state);
             if (!name)
                 status = STATUS_NO_MEMORY;
             copy->optimizer[copy->n_states++] =
@@ -144,6 +145,63 @@ enum status weights_check(const struct graph *graph, const struct safetensors *f
     return STATUS_OK;
 }
 
+static const struct safetensors_entry *find_state(const struct exec *exec,
+                                                  const struct safetensors *file, int param,
+                                                  int state, char *name, size_t size)
+{
+    char text[EXEC_STATE_NAME];
+
+    exec_state_name(exec, state, text);
+    snprintf(name, size, "%s.%s", exec_param(exec, param)->name, text);
+    return safetensors_find(file, name);
+}
+
+/* What is read from a file need not be aligned. */
+static float float_at(const void *data, int64_t i)
+{
+    float number;
+
+    memcpy(&number, (const char *)data + i * (int64_t)sizeof number, sizeof number);
+    return number;
+}
+
+/* What compression kept of a parameter, if the file has it: errors of as many nodes as there are now; else
+ * their sum goes to the first, so that what was not sent yet is sent by somebody. */
+static enum status load_errors(struct exec *exec, const struct safetensors *file, int param)
+{
+    const struct value *value = exec_param(exec, param);
+    const int basis = exec_own_states(exec), first = basis + 1;
+    const int64_t count = shape_count(&value->shape);
+    const struct safetensors_entry *entry;
+    char name[512];
+    int saved = 0;
+    float *sum;
+
+    if (exec_state_count(exec, param) <= basis)
+        return STATUS_OK;
+    TRY(mem_alloc((size_t)count, sizeof *sum, &sum));
+    enum status status = STATUS_OK;
+    while (status == STATUS_OK &&
+           (entry = find_state(exec, file, param, first + saved, name, sizeof name))) {
+        status = check_entry(entry, name, value);
+        for (int64_t i = 0; status == STATUS_OK && i < count; i++)
+            sum[i] += float_at(entry->data, i);
+        saved++;
+    }
+    const bool as_many = first + saved == exec_state_count(exec, param);
+    for (int k = first; status == STATUS_OK && as_many && k < first + saved; k++)
+        exec_set(exec, param, k, find_state(exec, file, param, k, name, sizeof name)->data);
+    if (status == STATUS_OK && !as_many)
+        exec_set(exec, param, first, sum);
+    entry = find_state(exec, file, param, basis, name, sizeof name);
+    if (status == STATUS_OK && entry)
+        status = check_entry(entry, name, value);
+    if (status == STATUS_OK && entry)
+        exec_set(exec, param, basis, entry->data);
+    mem_free(sum);
+    return status;
+}
+
 enum status weights_load(struct exec *exec, const struct safetensors *weights,
                          const struct safetensors *optimizer)
 {
@@ -153,13 +211,15 @@ enum status weights_load(struct exec *exec, const struct safetensors *weights,
 
         TRY(check_entry(entry, value->name, value));
         exec_set(exec, i, -1, entry->data);
-        for (int k = 0; optimizer && k < exec_state_count(exec, i); k++) {
+        for (int k = 0; optimizer && k < exec_own_states(exec) && k < exec_state_count(exec, i);
+             k++) {
             char name[512];
-            snprintf(name, sizeof name, "%s.%s", value->name, exec_state_name(exec, k));
-            entry = safetensors_find(optimizer, name);
+            entry = find_state(exec, optimizer, i, k, name, sizeof name);
             TRY(check_entry(entry, name, value));
             exec_set(exec, i, k, entry->data);
         }
+        if (optimizer)
+            TRY(load_errors(exec, optimizer, i));
     }
     return STATUS_OK;
 }

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/* wire.h - what a wire keeps (wire.c says what it is). Private to the files of its name. */
+#ifndef EXEC_WIRE_H
+#define EXEC_WIRE_H
+
+#include <pthread.h>
+
+#include "comm/codec.h"
+#include "exec/state.h"
+
+enum item_kind {
+    ITEM_LOSSES,
+    ITEM_TABLE,
+    ITEM_BUCKET,
+    ITEM_RECORDS,
+    ITEM_NORMS,
+    ITEM_MOVES,
+    ITEM_KINDS
+};
+enum { CHANNELS = 8 }; /* rows of the trace: transfers that overlap stand in different ones */
+enum stage { WAITING, RECEIVING, KEPT, DIRECTED, SHARING, FINISHED };
+
+/* Transfers under way. */
+struct transfers {
+    struct transport_request *request;
+    bool *is_done;
+    int count, left;
+    int last; /* peer of the one that was over last; -1: none */
+};
+
+struct item {
+    enum item_kind kind;
+    int number; /* of the bucket or gather */
+    enum stage stage;
+    uint32_t tag;            /* and the next one */
+    struct transfers needed; /* what must come before the item moves on */
+    struct transfers others; /* what must be over at its end */
+    int channel;             /* row of the trace; CHANNELS: none */
+    int64_t traced;
+};
+
+/* Elements of a flat vector. */
+struct slice {
+    size_t at, count;
+};
+
+struct wire {
+    struct exec *exec;
+    int rail, rails;
+    struct lane lane; /* for sums and updates: no shards of its own */
+    struct item *items;
+    int n_items;
+    struct transport_request *requests; /* of all items */
+    bool *is_done;
+
+    /* Partial sums: this node's parts are exec->parts[own_parts.. + n_own_parts). */
+    int own_parts, n_own_parts;
+    struct tree_node own[2 * TREE_DEPTH]; /* of this node's row */
+    int n_own;
+    int *n_of;     /* partial sums of each node */
+    int *first_of; /* where they begin in exec->parts */
+    float *
+        sums; /* own partial sums of what others own, and others' of what this rail owns: flat vectors, of
+                       which what is not needed is never touched */
+    size_t sums_bytes;
+    float *scratch;
+    float *
+        states; /* rank 0: wire_states vectors, for checkpoints; never touched unless one is made */
+    size_t states_bytes;
+    struct wire_codec **codecs; /* one a bucket; NULL: none, or another rail's */
+    struct shape *shapes;       /* of the step's values, for the size of records */
+    struct extents extents;
+
+    /* The step to do, given by the rank's own thread */
+    pthread_t thread;
+    bool is_started;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_given, ends; /* guarded by lock */
+    struct extents given_extents;
+    uint64_t given_number;
+    struct kernel_update_step given_numbers;
+
+    /* The step that is being done */
+    uint32_t steps;
+    uint64_t number;
+    struct kernel_update_step numbers;
+    struct trace_row *rows[CHANNELS];
+    bool is_taken[CHANNELS];
+    /* Transfers are under way since then; 0: none. How long lanes had computed by then. */
+    int64_t busy_since, computed;
+    struct times known,
+        forgotten; /* of steps that are over, since wire_start and wire_forget_times; by lock */
+};
+
+/* Arrays of norms.c that are exchanged: of gradients, parameters and directions. */
+enum { SQUARES = 3 };
+
+int wire_peer(const struct wire *wire, int node);
+/* The stretches of bucket b that rail `rail` of a node owns, and the elements they are. */
+void wire_stretches(const struct wire *wire, int b, int node, int rail, int64_t *begin,
+                    int64_t *end);
+struct slice wire_slice(const struct wire *wire, int b, int node, int rail);
+/* This node's partial sum p of a slice, made if it does not lie there already; returns its vector. */
+float *wire_make_sum(struct wire *wire, int p, struct slice slice);
+/* Begins a transfer, which joins the list. */
+MUST_CHECK enum status wire_transfer(struct wire *wire, struct transfers *list, bool sends,
+                                     int peer, uint32_t tag, void *data, size_t bytes);
+/* The thread's function: arg is the wire. */
+void *wire_run(void *arg);
+
+/* wire_codec.c: buckets whose gradients are compressed ------------------------------------- */
+
+/* Is bucket b compressed by this rail? */
+bool wire_has_codec(const struct wire *wire, int b);
+/* The rail that has a compressed bucket. */
+int wire_codec_rail(const struct exec *exec, int b);
+/* NULL: not this rail's. */
+struct codec_state *wire_codec_state(const struct wire *wire, int b);
+MUST_CHECK enum status wire_codecs_create(struct wire *wire);
+void wire_codecs_destroy(struct wire *wire);
+/* All lanes announced the bucket: its first payload is on its way. */
+MUST_CHECK enum status wire_codec_begin(struct wire *wire, struct item *item);
+/* All payloads of a round are there: decodes; says whether that was the last round. */
+MUST_CHECK enum status wire_codec_arrived(struct wire *wire, struct item *item, bool *is_last);
+
+#endif /* EXEC_WIRE_H */

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT */
+/* wire_codec.c - buckets whose gradients go to other machines compressed (comm/codec.h).
+ *
+ * A compressed bucket belongs to one rail of a node. When all lanes have announced it, the rail adds the node's
+ * partial sums, encodes, and swaps payloads with the same rail of every node; all decode all payloads in the
+ * order of nodes, so that all have the same sum, and update the whole bucket. What a node could not send stays
+ * with it (error feedback) and is part of a checkpoint: state of rank 0's that comes from all nodes
+ * (wire_between.c). Running averages, factors and rows go as they are.
+ *
+ * Cost of a bucket whose payload has c bytes: a node sends (N-1) c, and decodes N c.
+ */
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/mem.h"
+#include "exec/wire.h"
+
+/* What a rail keeps of a compressed bucket. */
+struct wire_codec {
+    struct codec_state *state;
+    int round;
+    char *payloads;       /* of each round, of every node */
+    const void **arrived; /* of one round */
+    size_t *bytes;
+};
+
+bool bucket_is_compressed(const struct exec *exec, int b)
+{
+    return exec->nodes > 1 && exec->config.compress.codec && !bucket_is_gathered(exec, b) &&
+           !exec->updates[b].is_average;
+}
+
+bool wire_has_codec(const struct wire *wire, int b)
+{
+    return bucket_is_compressed(wire->exec, b) && wire_codec_rail(wire->exec, b) == wire->rail;
+}
+
+int wire_codec_rail(const struct exec *exec, int b)
+{
+    return b % wire_rails(exec);
+}
+
+struct codec_state *wire_codec_state(const struct wire *wire, int b)
+{
+    return wire->codecs && wire->codecs[b] ? wire->codecs[b]->state : NULL;
+}
+
+/* Making ----------------------------------------------------------------------------------- */
+
+/* A parameter as its rows lie in memory: weights have their outputs innermost. */
+static struct codec_matrix matrix_of(const struct value *value)
+{
+    const struct shape *shape = &value->shape;
+    const bool is_plain = value->layout == LAYOUT_PLAIN || value->is_turned;
+    const size_t cols = (size_t)(is_plain ? shape->dim[shape->rank - 1] : shape->dim[0]);
+
+    return (struct codec_matrix){ .offset = (size_t)value->offset,
+                                  .rows = (size_t)shape_count(shape) / cols,
+                                  .cols = cols };
+}
+
+static enum status create_state(const struct wire *wire, int b, struct wire_codec *codec)
+{
+    const struct exec *exec = wire->exec;
+    const size_t count = (size_t)(exec->buckets.begin[b + 1] - exec->buckets.begin[b]);
+    struct codec_config config = exec->config.compress;
+    struct codec_matrix *matrices;
+    size_t n_matrices = 0;
+
+    config.seed = exec->config.seed + (uint64_t)b;
+    TRY(mem_alloc((size_t)exec->n_params + 1, sizeof *matrices, &matrices));
+    for (int i = 0; i < exec->n_params; i++) { /* in the model's order: that of offsets */
+        const struct value *value = exec->params[i];
+        if (plan_bucket_of(value->flat) == b && value->shape.rank > 1)
+            matrices[n_matrices++] = matrix_of(value);
+    }
+    const struct codec_layout layout = { matrices, n_matrices };
+    const enum status status = codec_create(&config, &layout, count, &codec->state);
+    mem_free(matrices);
+    return status;
+}
+
+/* From one node's payload to the next: payloads are aligned. */
+static size_t stride_of(const struct wire_codec *codec, int round)
+{
+    return (codec_max_bytes(codec->state, round) + 63) / 64 * 64;
+}
+
+/* Where a round's payloads begin. */
+static char *payloads_of(const struct wire *wire, const struct wire_codec *codec, int round)
+{
+    char *at = codec->payloads;
+
+    for (int r = 0; r < round; r++)
+        at += (size_t)wire->exec->nodes * stride_of(codec, r);
+    return at;
+}
+
+static enum status create(struct wire *wire, int b)
+{
+    const size_t nodes = (size_t)wire->exec->nodes;
+    struct wire_codec *codec;
+    size_t bytes = 0;
+
+    TRY(mem_alloc(1, sizeof *codec, &codec));
+    wire->codecs[b] = codec;
+    TRY(create_state(wire, b, codec));
+    for (int r = 0; r < codec_rounds(codec->state); r++)
+        bytes += nodes * stride_of(codec, r);
+    TRY(mem_alloc(bytes + 1, 1, &codec->payloads));
+    TRY(mem_alloc(nodes, sizeof *codec->arrived, &codec->arrived));
+    return mem_alloc(nodes, sizeof *codec->bytes, &codec->bytes);
+}
+
+enum status wire_codecs_create(struct wire *wire)
+{
+    const struct exec *exec = wire->exec;
+
+    TRY(mem_alloc((size_t)exec->buckets.count + 1, sizeof *wire->codecs, &wire->codecs));
+    for (int b = 0; b < exec->buckets.count; b++) {
+        if (wire_has_codec(wire, b))
+            TRY(create(wire, b));
+    }
+    return STATUS_OK;
+}
+
+void wire_codecs_destroy(struct wire *wire)
+{
+    for (int b = 0; wire->codecs && b < wire->exec->buckets.count; b++) {
+        struct wire_codec *codec = wire->codecs[b];
+        if (!codec)
+            continue;
+        codec_destroy(codec->state);
+        mem_free(codec->payloads);
+        mem_free(codec->arrived);
+        mem_free(codec->bytes);
+        mem_free(codec);
+    }
+    mem_free(wire->codecs);
+}
+
+/* A step ----------------------------------------------------------------------------------- */
+
+/* This node's gradient of the bucket: all its partial sums, in the place where the sum of all nodes will be. */
+static void add_partial_sums(struct wire *wire, int b)
+{
+    const struct exec *exec = wire->exec;
+    const size_t at = (size_t)exec->buckets.begin[b];
+    const struct slice whole = { at, (size_t)exec->buckets.begin[b + 1] - at };
+
+    for (int p = 0; p < wire->n_own; p++) {
+        const float *sum = wire_make_sum(wire, p, whole) + at;
+        if (p == 0)
+            memcpy(exec->sum + at, sum, whole.count * sizeof *sum);
+        else
+            kernel_add(exec->sum + at, exec->sum + at, sum, whole.count);
+    }
+}
+
+static enum status send_round(struct wire *wire, struct item *item, struct wire_codec *codec)
+{
+    const struct exec *exec = wire->exec;
+    const size_t bytes = codec_max_bytes(codec->state, codec->round);
+    char *payloads = payloads_of(wire, codec, codec->round);
+    const size_t stride = stride_of(codec, codec->round);
+    char *own = payloads + (size_t)exec->node * stride;
+    const uint32_t tag = item->tag + (uint32_t)codec->round;
+
+    item->needed.count = item->needed.left = 0;
+    codec_encode(codec->state, codec->round, exec->sum + exec->buckets.begin[item->number],
+                 own);
+    for (int node = 0; node < exec->nodes; node++) {
+        codec->arrived[node] = payloads + (size_t)node * stride;
+        codec->bytes[node] = bytes;
+        if (node == exec->node)
+            continue;
+        TRY(wire_transfer(wire, &item->needed, false, wire_peer(wire, node), tag,
+                          payloads + (size_t)node * stride, bytes));
+        TRY(wire_transfer(wire, &item->others, true, wire_peer(wire, node), tag, own, bytes));
+    }
+    return STATUS_OK;
+}
+
+enum status wire_codec_begin(struct wire *wire, struct item *item)
+{
+    struct wire_codec *codec = wire->codecs[item->number];
+
+    codec->round = 0;
+    add_partial_sums(wire, item->number);
+    return send_round(wire, item, codec);
+}
+
+enum status wire_codec_arrived(struct wire *wire, struct item *item, bool *is_last)
+{
+    const struct exec *exec = wire->exec;
+    struct wire_codec *codec = wire->codecs[item->number];
+
+    *is_last = codec->round + 1 == codec_rounds(codec->state);
+    TRY(codec_decode(codec->state, codec->round, codec->arrived, codec->bytes, exec->nodes,
+                     *is_last ? exec->sum + exec->buckets.begin[item->number] : NULL));
+    if (*is_last) {
+        reduce_clear_gaps(exec, item->number, exec->sum + exec->buckets.begin[item->number]);
+        return STATUS_OK;
+    }
+    codec->round++;
+    return send_round(wire, item, codec);
+}
