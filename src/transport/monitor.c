@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: MIT */
+/* monitor.c - how a rank of an MPI job learns that another is gone.
+ *
+ * Every rank has a monitor, a thread. It looks whether ranks of its node are gone or stopped, and
+ * says to the first rank of every other node that its own is there. Those note who has been
+ * silent for too long. Whoever learns of a failure puts it into the region, where every waiter
+ * of the node looks, and tells the first ranks of the other nodes. Bodies that end are made known
+ * the same way.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "transport/joined.h"
+
+enum {
+    TICK_MS = 20,     /* how often a monitor looks for messages */
+    BUSY_TICK_MS = 5, /* and with requests under way, which MPI moves only when it is called */
+    WATCH_MS = 100,   /* how often at the ranks of its node */
+    BEAT_MS = 200,    /* how often it tells that it is there */
+    HURRY_MS = 700,   /* after a hint: how long a far rank may be silent, or nothing be known */
+    HINT_MS = 5000,   /* how long a hint holds */
+};
+
+/* A message to the first rank of another node. */
+struct notice {
+    struct notice *next;
+    struct mpi_message message;
+    struct control control;
+};
+
+/* A launcher that has lost a process signals the others before it kills them: Open MPI's by
+ * SIGCONT at once and SIGTERM a second later, MPICH's, told to keep them, by SIGUSR1. */
+static const int hints[] = { SIGCONT, SIGUSR1, SIGTERM };
+_Static_assert(sizeof(hints) / sizeof(hints[0]) == JOINED_HINTS, "as many as are kept");
+static volatile sig_atomic_t got_hint, got_term;
+
+static void note_hint(int number)
+{
+    got_hint = 1;
+    if (number == SIGTERM)
+        got_term = 1;
+}
+
+/* Takes those signals that would do as they do by default. */
+static void take_hints(struct sigaction *old)
+{
+    const struct sigaction note = { .sa_handler = note_hint, .sa_flags = SA_RESTART };
+
+    got_hint = got_term = 0;
+    for (int i = 0; i < JOINED_HINTS; i++) {
+        (void)sigaction(hints[i], NULL, &old[i]);
+        if (old[i].sa_handler == SIG_DFL)
+            (void)sigaction(hints[i], &note, NULL);
+    }
+}
+
+static void give_back_hints(const struct sigaction *old)
+{
+    for (int i = 0; i < JOINED_HINTS; i++)
+        (void)sigaction(hints[i], &old[i], NULL);
+}
+
+/* Telling other nodes -------------------------------------------------------------------------- */
+
+/* To the first rank of every other node. What cannot be sent is not: that node is gone. */
+static void tell(struct joined *joined, const struct control *control)
+{
+    const size_t bytes = offsetof(struct control, text) + strlen(control->text) + 1;
+    char text[MPI_FACE_TEXT];
+
+    for (int node = 0; node < joined->n_nodes; node++) {
+        const int to = joined->peers[joined->node_first[node]].mpi_rank;
+        struct notice *notice;
+
+        if (node == joined->node || mem_alloc(1, sizeof(*notice), &notice) != STATUS_OK)
+            continue;
+        memcpy(&notice->control, control, bytes);
+        pthread_mutex_lock(&joined->world->lock);
+        if (joined->world->face->send(MPI_CHANNEL_CONTROL, to, 0, &notice->control, bytes,
+                                      &notice->message, text) == 0) {
+            notice->next = joined->notices;
+            joined->notices = notice;
+            notice = NULL;
+        }
+        pthread_mutex_unlock(&joined->world->lock);
+        mem_free(notice);
+    }
+}
+
+static void tell_failure(struct joined *joined)
+{
+    struct control control = { .kind = CONTROL_FAILED };
+
+    (void)snprintf(control.text, sizeof(control.text), "%s", region_failure(joined->region));
+    control.rank = joined->region->failed_rank;
+    tell(joined, &control);
+}
+
+/* Forgets notices that have gone; how many have not. The caller has the lock. */
+static int forget_notices(struct joined *joined)
+{
+    int n_left = 0;
+
+    for (struct notice **at = &joined->notices; *at;) {
+        struct notice *notice = *at;
+        char text[MPI_FACE_TEXT];
+        size_t bytes;
+        int done = 0;
+
+        if (joined->world->face->test(&notice->message, &done, &bytes, text) != 0 || done) {
+            *at = notice->next;
+            mem_free(notice);
+        } else {
+            at = &notice->next;
+            n_left++;
+        }
+    }
+    return n_left;
+}
+
+/* Hearing from other nodes ---------------------------------------------------------------------- */
+
+static void take_control(struct joined *joined, const struct control *control)
+{
+    if (control->rank < 0 || control->rank >= joined->size)
+        return;
+    joined->peers[control->rank].heard_ms = joined_now_ms();
+    if (control->kind == CONTROL_FAILED)
+        region_fail(joined->region, control->rank, control->text);
+    else if (control->kind == CONTROL_ENDED)
+        region_end_far(joined->region, control->rank, control->status);
+}
+
+/* Begins to listen; the caller has the lock. */
+static int listen_again(struct joined *joined, char *text)
+{
+    memset(&joined->control, 0, sizeof(joined->control));
+    return joined->world->face->receive(MPI_CHANNEL_CONTROL, MPI_FACE_ANY, 0, &joined->control,
+                                        sizeof(joined->control) - 1, &joined->control_message,
+                                        text);
+}
+
+static void listen_once(struct joined *joined)
+{
+    char text[MPI_FACE_TEXT];
+    size_t bytes;
+    int done = 1;
+
+    pthread_mutex_lock(&joined->world->lock);
+    (void)forget_notices(joined);
+    while (done) {
+        done = 0;
+        if (joined->world->face->test(&joined->control_message, &done, &bytes, text) != 0)
+            break;
+        if (done) {
+            take_control(joined, &joined->control);
+            if (listen_again(joined, text) != 0)
+                break;
+        }
+    }
+    pthread_mutex_unlock(&joined->world->lock);
+}
+
+/* The monitor ----------------------------------------------------------------------------------- */
+
+static void lose(struct joined *joined, int rank, const char *fate)
+{
+    const struct peer *peer = &joined->peers[rank];
+    char text[REGION_TEXT], note[2 * TRANSPORT_NOTE] = "";
+
+    if (region_holds(joined->region, rank))
+        region_note(joined->region, rank, note, sizeof(note));
+    (void)snprintf(text, sizeof(text), "rank %d (pid %d on %s) %s%s", rank, peer->pid,
+                   peer->host, fate, note);
+    region_fail(joined->region, rank, text);
+}
+
+char monitor_state_of(int pid)
+{
+    char path[64], line[512] = "";
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 'X';
+    const ssize_t length = read(fd, line, sizeof(line) - 1);
+    (void)close(fd);
+    const char *after_name = length > 0 ? strrchr(line, ')') : NULL;
+    return after_name && after_name[1] == ' ' ? after_name[2] : 'X';
+}
+
+/* passed_ms is bounded, so that a stop of the whole job does not count. */
+static void watch(struct joined *joined, int rank, int64_t passed_ms)
+{
+    struct peer *peer = &joined->peers[rank];
+    char fate[64];
+
+    if (region_has_ended(joined->region, rank))
+        return;
+    const char state = monitor_state_of(peer->pid);
+    if (state == 'X' || state == 'Z') {
+        lose(joined, rank, "died");
+        return;
+    }
+    peer->stopped_ms = state == 'T' ? peer->stopped_ms + passed_ms : 0;
+    if (peer->stopped_ms < joined->stuck_ms * 6 / 10)
+        return;
+    (void)snprintf(fate, sizeof(fate), "has been stopped for %lld ms",
+                   (long long)peer->stopped_ms);
+    lose(joined, rank, fate);
+}
+
+/* The at-th rank that this one watches, or -1. */
+static int watched_rank(const struct joined *joined, int at)
+{
+    const int first = joined->region->first, size = joined->region->size;
+
+    return at + 1 < size ? first + (joined->rank - first + at + 1) % size : -1;
+}
+
+static void watch_node(struct joined *joined, int64_t passed_ms)
+{
+    if (passed_ms > 2 * WATCH_MS)
+        passed_ms = 2 * WATCH_MS;
+    for (int at = 0; at < JOINED_WATCHED && watched_rank(joined, at) >= 0; at++)
+        watch(joined, watched_rank(joined, at), passed_ms);
+}
+
+/* Where the kernel can tell at once that a process ends, it shall: a launcher may leave no more
+ * than some milliseconds. Else watch_node notices. */
+static void begin_watching(struct joined *joined)
+{
+    for (int at = 0; at < JOINED_WATCHED; at++) {
+        const int rank = watched_rank(joined, at);
+
+        joined->watched[at] = (struct pollfd){ .fd = -1, .events = POLLIN };
+        if (rank >= 0)
+            joined->watched[at].fd = (int)syscall(SYS_pidfd_open, joined->peers[rank].pid, 0);
+    }
+}
+
+static void stop_watching(struct joined *joined, int at)
+{
+    if (joined->watched[at].fd >= 0)
+        (void)close(joined->watched[at].fd);
+    joined->watched[at].fd = -1;
+}
+
+/* Sleeps until a watched rank is gone, or for that long. */
+static void sleep_watching(struct joined *joined, int ms)
+{
+    if (poll(joined->watched, JOINED_WATCHED, ms) <= 0)
+        return;
+    for (int at = 0; at < JOINED_WATCHED; at++) {
+        if (joined->watched[at].fd < 0 || joined->watched[at].revents == 0)
+            continue;
+        watch(joined, watched_rank(joined, at), 0);
+        stop_watching(joined, at);
+    }
+}
+
+/* Who of the other nodes has been silent? Time in which this monitor was not running does not
+ * count either. */
+static void check_far(struct joined *joined, int64_t passed_ms)
+{
+    const int64_t limit_ms = got_hint ? HURRY_MS : joined->stuck_ms * 7 / 10;
+    char fate[64];
+
+    for (int rank = 0; rank < joined->size; rank++) {
+        struct peer *peer = &joined->peers[rank];
+
+        if (region_holds(joined->region, rank) || region_has_ended(joined->region, rank))
+            continue;
+        if (passed_ms > 3 * WATCH_MS)
+            peer->heard_ms += passed_ms;
+        const int64_t silent_ms = joined_now_ms() - peer->heard_ms;
+        if (silent_ms < limit_ms)
+            continue;
+        (void)snprintf(fate, sizeof(fate), "has not been heard of for %lld ms",
+                       (long long)silent_ms);
+        lose(joined, rank, fate);
+    }
+}
+
+/* A hint that nothing came of is forgotten: the job may have been stopped and continued. */
+static void forget_hint(int64_t *since_ms)
+{
+    if (!got_hint)
+        *since_ms = 0;
+    else if (*since_ms == 0)
+        *since_ms = joined_now_ms();
+    else if (joined_now_ms() - *since_ms > HINT_MS)
+        got_hint = 0;
+}
+
+/* SIGTERM that nothing explains was meant for this rank. */
+static void heed_term(struct joined *joined, int64_t *since_ms)
+{
+    char text[REGION_TEXT];
+
+    if (!got_term)
+        return;
+    if (*since_ms == 0)
+        *since_ms = joined_now_ms();
+    if (joined_now_ms() - *since_ms < HURRY_MS)
+        return;
+    (void)snprintf(text, sizeof(text), "rank %d (pid %d on %s) was ended by SIGTERM",
+                   joined->rank, (int)getpid(), joined->peers[joined->rank].host);
+    region_fail(joined->region, joined->rank, text);
+}
+
+static void *run_monitor(void *arg)
+{
+    struct joined *joined = arg;
+    const struct control beat = { .kind = CONTROL_BEAT, .rank = joined->rank };
+    int64_t watched_ms = joined_now_ms(), beaten_ms = 0, term_ms = 0, hint_ms = 0;
+
+    begin_watching(joined);
+    while (!atomic_load(&joined->is_ending)) {
+        const int64_t at_ms = joined_now_ms();
+
+        if (joined->n_nodes > 1)
+            listen_once(joined);
+        if (at_ms - watched_ms >= WATCH_MS) {
+            watch_node(joined, at_ms - watched_ms);
+            if (joined_is_first_of_node(joined))
+                check_far(joined, at_ms - watched_ms);
+            watched_ms = at_ms;
+        }
+        heed_term(joined, &term_ms);
+        forget_hint(&hint_ms);
+        if (region_has_failed(joined->region) && !atomic_load(&joined->has_told)) {
+            tell_failure(joined);
+            atomic_store(&joined->has_told, true);
+        }
+        if (at_ms - beaten_ms >= BEAT_MS) {
+            beaten_ms = at_ms;
+            tell(joined, &beat);
+        }
+        sleep_watching(joined, atomic_load_explicit(&joined->n_open, memory_order_relaxed) > 0
+                                   ? BUSY_TICK_MS
+                                   : TICK_MS);
+    }
+    for (int at = 0; at < JOINED_WATCHED; at++)
+        stop_watching(joined, at);
+    return NULL;
+}
+
+/* For join.c ------------------------------------------------------------------------------------ */
+
+enum status monitor_begin(struct joined *joined)
+{
+    char text[MPI_FACE_TEXT];
+
+    if (joined->n_nodes > 1) {
+        if (listen_again(joined, text) != 0)
+            return joined_mpi_failed(text);
+        joined->is_listening = true;
+    }
+    take_hints(joined->old);
+    const int error = pthread_create(&joined->monitor, NULL, run_monitor, joined);
+    joined->monitor_runs = error == 0;
+    return error == 0 ? STATUS_OK : FAIL(STATUS_IO, "no thread: %s", strerror(error));
+}
+
+void monitor_end(struct joined *joined)
+{
+    if (joined->monitor_runs) {
+        atomic_store(&joined->is_ending, true);
+        pthread_join(joined->monitor, NULL);
+        give_back_hints(joined->old);
+    }
+    if (joined->is_listening && !joined->world->is_lost)
+        joined->world->face->cancel(&joined->control_message);
+}
+
+void monitor_tell_end(struct joined *joined, enum status status)
+{
+    const struct control control = { .kind = CONTROL_ENDED,
+                                     .rank = joined->rank,
+                                     .status = status };
+
+    tell(joined, &control);
+}
+
+bool monitor_has_told(struct joined *joined)
+{
+    if (joined->n_nodes == 1)
+        return true;
+    if (region_has_failed(joined->region) && !atomic_load(&joined->has_told))
+        return false;
+    pthread_mutex_lock(&joined->world->lock);
+    const int n_left = forget_notices(joined);
+    pthread_mutex_unlock(&joined->world->lock);
+    return n_left == 0;
+}
