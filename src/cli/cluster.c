@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "train/job.h"
+#include "transport/launch.h"
 #include "transport/mpirun.h"
 
 enum { HOST_FILE_BYTES = 1 << 20, WORDS_MAX = 512, RANKS_MAX = 256 };
@@ -29,6 +30,11 @@ enum status cli_join(struct settings *settings, struct cluster *cluster)
                     "srun started %d tasks that cannot find each other: use srun --mpi=pmix "
                     "(Open MPI) or srun --mpi=pmi2 (MPICH)",
                     cluster->size);
+    if (cluster->size == 0) { /* its starter does not say */
+        TRY(launch_size(&cluster->size));
+        if (cluster->size == 1)
+            *cluster = (struct cluster){ STARTER_NONE, 0, 1, 0, 1 };
+    }
     if (cluster->size > RANKS_MAX)
         return FAIL(STATUS_USAGE, "%s started %d ranks: at most %d are supported",
                     cluster_starter_name(cluster->starter), cluster->size, RANKS_MAX);

@@ -12,7 +12,8 @@
  *              SLURM_NODEID, SLURM_STEP_TASKS_PER_NODE
  *
  * The first in this order wins: a starter inside another's job knows more of it. A step of
- * Slurm is told by SLURM_STEP_NUM_TASKS, as a batch script has a SLURM_PROCID too.
+ * Slurm is told by SLURM_STEP_NUM_TASKS, as a batch script has a SLURM_PROCID too. TUTTI_MPI=off
+ * makes a process of a job one by itself.
  */
 #ifndef TRANSPORT_CLUSTER_H
 #define TRANSPORT_CLUSTER_H

@@ -54,6 +54,9 @@ static const struct example examples[] = {
     { { "SLURM_STEP_NUM_TASKS=1", "SLURM_PROCID=0", NULL }, { STARTER_NONE, 0, 1, 0, 1 } },
     { { "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1", NULL },
       { STARTER_NONE, 0, 1, 0, 1 } },
+    /* Told to be alone. */
+    { { "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "TUTTI_MPI=off", NULL },
+      { STARTER_NONE, 0, 1, 0, 1 } },
 };
 
 static struct environment environment_of(const char *const *variables)

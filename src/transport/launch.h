@@ -31,8 +31,12 @@ struct launch_config {
 };
 
 /* Was this process started by mpirun, mpiexec or srun as one of several? Says so by looking at
- * the environment alone. *out_rank is 0 in the process that will be rank 0. */
+ * the environment alone. *out_rank is 0 in the process that will be rank 0; *out_size may be 0 before
+ * launch_size: not said. */
 bool launch_world(int *out_rank, int *out_size);
+
+/* How many there are, 1 if it is alone. Where the environment does not say, MPI is asked. */
+MUST_CHECK enum status launch_size(int *out_size);
 
 /* Shall this process print its failure? Of a job's processes one does. Where the failure came
  * before launch_ranks, the others are told of it first: they may be waiting for this one.

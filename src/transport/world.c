@@ -33,15 +33,14 @@ static const struct package {
 
 static struct world the_world = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* Is this process one of several, and not told to be alone? */
+/* Is this process one of several? */
 static bool find_cluster(struct cluster *out)
 {
-    const char *wish = getenv("TUTTI_MPI");
-
-    if (wish && strcmp(wish, "off") == 0)
+    if (cluster_discover(&cluster_environment, out) != STATUS_OK)
         return false;
-    return cluster_discover(&cluster_environment, out) == STATUS_OK &&
-           out->starter != STARTER_NONE && out->size != 1;
+    if (out->size == 0 && the_world.face) /* the starter does not say; MPI did */
+        out->size = the_world.size;
+    return out->starter != STARTER_NONE && out->size != 1;
 }
 
 bool launch_world(int *out_rank, int *out_size)
@@ -189,6 +188,20 @@ enum status world_open(struct world **out)
     if (!the_world.face)
         TRY(join_world(&cluster));
     *out = &the_world;
+    return STATUS_OK;
+}
+
+enum status launch_size(int *out_size)
+{
+    struct cluster cluster;
+    struct world *world;
+
+    *out_size = 1;
+    if (!find_cluster(&cluster))
+        return STATUS_OK;
+    if (cluster.size == 0)
+        TRY(world_open(&world));
+    *out_size = cluster.size ? cluster.size : the_world.size;
     return STATUS_OK;
 }
 
