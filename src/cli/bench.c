@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* bench.c - tutti bench train|kernel|tune; bench comm is in bench_comm.c, bench data in
- * bench_data.c */
+ * bench_data.c, bench scale in bench_scale.c */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -32,18 +32,51 @@ static const struct flag flags[] = {
 
 /* What changes the work that is measured. */
 static const char *const allowed[] = {
-    "batch",     "seed",    "strategy",   "split",           "sync",         "meet",
-    "ranks",     "flat",    "threads",    "hosts",           "launch-agent", "mpirun",
-    "shards",    "device",  "bucket-mib", "recompute",       "factors",      "kernels",
-    "optimizer", "lr",      "momentum",   "nesterov",        "weight-decay", "beta1",
-    "beta2",     "epsilon", "clip",       "label-smoothing", "exact",        "sync-batch-norm",
-    "vocab",     "length",  "dense",      "trace",           "trace-steps",  "stall-timeout",
-    "out",       NULL,
+    "batch",
+    "seed",
+    "strategy",
+    "split",
+    "sync",
+    "meet",
+    "ranks",
+    "flat",
+    "compress",
+    "threads",
+    "hosts",
+    "launch-agent",
+    "mpirun",
+    "shards",
+    "device",
+    "bucket-mib",
+    "recompute",
+    "factors",
+    "kernels",
+    "optimizer",
+    "lr",
+    "momentum",
+    "nesterov",
+    "weight-decay",
+    "beta1",
+    "beta2",
+    "epsilon",
+    "clip",
+    "label-smoothing",
+    "exact",
+    "sync-batch-norm",
+    "vocab",
+    "length",
+    "dense",
+    "trace",
+    "trace-steps",
+    "stall-timeout",
+    "out",
+    NULL,
 };
 
 static void help(void)
 {
     puts("\n  bench train MODEL     training steps on a made-up batch in place\n"
+         "  bench scale MODEL     the same on several numbers of ranks: how training scales\n"
          "  bench comm            collectives between ranks\n"
          "  bench kernel \"TEXT\"   every kernel for one problem, such as\n"
          "                        \"linear 32x784 250x784 250 relu\"\n"
@@ -52,6 +85,7 @@ static void help(void)
     cli_print_settings(allowed);
     cli_print_flags("Measurement", flags);
     cli_bench_data_help();
+    cli_bench_scale_help();
 }
 
 /* train --------------------------------------------------------------------------------- */
@@ -170,18 +204,18 @@ static enum status bench_tune(struct settings *settings)
 }
 
 /* What is to be measured is the first word that can be. */
-static bool is_data(const struct args *args)
+static const char *find_subject(const struct args *args)
 {
-    static const char *const others[] = { "train", "comm", "kernel", "tune" };
+    static const char *const subjects[] = {
+        "train", "comm", "kernel", "tune", "data", "scale"
+    };
 
     for (int i = 0; i < args->count; i++) {
-        if (strcmp(args->word[i], "data") == 0)
-            return true;
-        for (size_t j = 0; j < sizeof others / sizeof *others; j++)
-            if (strcmp(args->word[i], others[j]) == 0)
-                return false;
+        for (size_t j = 0; j < sizeof subjects / sizeof *subjects; j++)
+            if (strcmp(args->word[i], subjects[j]) == 0)
+                return subjects[j];
     }
-    return false;
+    return "";
 }
 
 static enum status run(const struct args *args)
@@ -198,8 +232,10 @@ static enum status run(const struct args *args)
         .max_words = 2,
     };
 
-    if (is_data(args))
+    if (strcmp(find_subject(args), "data") == 0)
         return cli_bench_data(args);
+    if (strcmp(find_subject(args), "scale") == 0)
+        return cli_bench_scale(args);
     settings_init(&settings);
     TRY(cli_join(&settings, &cluster));
     TRY(cli_parse(&parse));
@@ -211,8 +247,8 @@ static enum status run(const struct args *args)
     if (strcmp(what, "comm") == 0)
         return FAIL(STATUS_USAGE, "bench comm takes no model");
     if (strcmp(what, "train") != 0 && strcmp(what, "tune") != 0 && strcmp(what, "kernel") != 0)
-        return FAIL(STATUS_USAGE, "bench %s%smeasures train, comm, kernel, tune or data", what,
-                    *what ? ": " : "");
+        return FAIL(STATUS_USAGE, "bench %s%smeasures train, scale, comm, kernel, tune or data",
+                    what, *what ? ": " : "");
     if (parse.n_words < 2)
         return FAIL(STATUS_USAGE, "bench %s needs a %s", what,
                     strcmp(what, "kernel") == 0 ? "problem" : "model");
@@ -227,8 +263,9 @@ static enum status run(const struct args *args)
 
 const struct command command_bench = {
     .name = "bench",
-    .usage = "bench train MODEL | comm | kernel PROBLEM | tune MODEL | data NAME [FLAGS]",
-    .summary = "measure training, collectives, kernels or reading",
+    .usage = "bench train MODEL | scale MODEL | comm | kernel PROBLEM | tune MODEL | data NAME "
+             "[FLAGS]",
+    .summary = "measure training, its scaling, collectives, kernels or reading",
     .run = run,
     .help = help,
 };

@@ -198,8 +198,10 @@ enum status wire_codec_arrived(struct wire *wire, struct item *item, bool *is_la
     *is_last = codec->round + 1 == codec_rounds(codec->state);
     TRY(codec_decode(codec->state, codec->round, codec->arrived, codec->bytes, exec->nodes,
                      *is_last ? exec->sum + exec->buckets.begin[item->number] : NULL));
-    if (*is_last)
+    if (*is_last) {
+        reduce_clear_gaps(exec, item->number, exec->sum + exec->buckets.begin[item->number]);
         return STATUS_OK;
+    }
     codec->round++;
     return send_round(wire, item, codec);
 }

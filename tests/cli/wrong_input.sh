@@ -31,6 +31,15 @@ refused 2 'takes no value' "$tutti" train mlp --shuffle=yes
 refused 2 'crop 28 leaves nothing of images of 28x28' "$tutti" train cnn --crop 28
 refused 2 'cutout 29 is larger than images of 28x28' "$tutti" train cnn --flip --cutout 29
 refused 2 'must lie between' "$tutti" train cnn --loader-threads 65
+refused 2 'A:B traces steps' "$tutti" train mlp --trace --trace-steps 20:10
+refused 2 'needs --trace' "$tutti" train mlp --trace-steps 1:2
+refused 2 'must lie between' "$tutti" train mlp --stall-timeout -1
+refused 2 'needs a model' "$tutti" bench scale
+refused 2 'one of them' "$tutti" bench scale mlp --weak --strong
+refused 2 '2 is there twice' "$tutti" bench scale mlp --ranks 1,2,2
+refused 2 'from 1 to 256' "$tutti" bench scale mlp --ranks 0,1
+refused 2 'whole number up to 256' "$tutti" bench scale mlp --ranks 1,many
+refused 2 'ranks of this machine itself' env PMI_RANK=0 PMI_SIZE=2 "$tutti" bench scale mlp
 refused 2 'begins with a letter' "$tutti" train mlp --hosts a,,b
 refused 2 'a number of ranks follows' "$tutti" train mlp --hosts a:two
 refused 2 '4 ranks do not fit the hosts: they have 3 slots' "$tutti" train mlp -n 4 --hosts a:2,b:1
