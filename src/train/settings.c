@@ -61,6 +61,9 @@ const struct setting settings_table[] = {
       1, 256 },
     { "flat", 0, NULL, "ranks share no memory, as if each were on a machine of its own",
       "Distribution", SETTING_SWITCH, FIELD(flat), 0, 0 },
+    { "compress", 0, "CODEC",
+      "gradients between machines: bf16, int8, topk:0.01, onebit, powersgd:4", "Distribution",
+      SETTING_TEXT, FIELD(compress), 0, 0 },
     { "hosts", 0, "LIST|FILE", "machines to run on: a,b:2, n[1-4]; a file has a slash; slurm",
       "Distribution", SETTING_TEXT, FIELD(hosts), 0, 0 },
     { "launch-agent", 0, "PROGRAM", "with --hosts: runs a command on a machine, instead of ssh",
@@ -94,6 +97,9 @@ const struct setting settings_table[] = {
     { "dense", 0, NULL,
       "update all rows of embeddings in each step, not those alone that occur", "Distribution",
       SETTING_SWITCH, FIELD(dense), 0, 0 },
+    { "lost-after", 0, "SECONDS",
+      "a rank that stands still, or a machine that is silent, for so long is lost",
+      "Distribution", SETTING_NUMBER, FIELD(lost_after), 0.5, 1e6 },
     { "stall-timeout", 0, "SECONDS",
       "give up on a rank that others have waited for so long; 0: never", "Distribution",
       SETTING_NUMBER, FIELD(stall_timeout), 0, 1e9 },
@@ -179,6 +185,7 @@ void settings_init(struct settings *settings)
         .log_every = 50,
         .eval_every = 1,
         .keep = 2,
+        .lost_after = 2,
         .stall_timeout = 600,
     };
     for (int i = 0; i < MODEL_OPTIONS; i++)

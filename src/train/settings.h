@@ -26,6 +26,7 @@ struct settings {
     int64_t ranks, threads, shards; /* 0 picks */
     bool flat;                      /* every rank is a node */
     int64_t accumulate; /* shards that a thread has one after the other; 0: not given */
+    char compress[SETTINGS_TEXT]; /* gradients between machines; "": not */
     char balance[SETTINGS_TEXT];  /* "": ranks have as many shards; auto; or weights */
     int64_t batch, epochs, steps; /* steps 0: epochs decide */
     char hosts[SETTINGS_TEXT]; /* machines to run on: a list, a file, "slurm"; "": this one */
@@ -60,6 +61,7 @@ struct settings {
     double bucket_mib;             /* 0 picks */
     bool trace;                    /* writes trace.json */
     char trace_steps[64];          /* "A:B"; "" picks */
+    double lost_after;             /* seconds: launch_config.stuck_ms */
     double stall_timeout;          /* seconds; 0: ranks wait for others for ever */
     char init[SETTINGS_TEXT];      /* safetensors file with initial weights, or "" */
     char out[SETTINGS_TEXT];       /* run folder; "" makes a new one under runs/ */

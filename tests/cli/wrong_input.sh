@@ -43,6 +43,15 @@ refused 2 'takes no value' "$tutti" train mlp --shuffle=yes
 refused 2 'crop 28 leaves nothing of images of 28x28' "$tutti" train cnn --crop 28
 refused 2 'cutout 29 is larger than images of 28x28' "$tutti" train cnn --flip --cutout 29
 refused 2 'must lie between' "$tutti" train cnn --loader-threads 65
+refused 2 'A:B traces steps' "$tutti" train mlp --trace --trace-steps 20:10
+refused 2 'needs --trace' "$tutti" train mlp --trace-steps 1:2
+refused 2 'must lie between' "$tutti" train mlp --stall-timeout -1
+refused 2 'needs a model' "$tutti" bench scale
+refused 2 'one of them' "$tutti" bench scale mlp --weak --strong
+refused 2 '2 is there twice' "$tutti" bench scale mlp --ranks 1,2,2
+refused 2 'from 1 to 256' "$tutti" bench scale mlp --ranks 0,1
+refused 2 'whole number up to 256' "$tutti" bench scale mlp --ranks 1,many
+refused 2 'ranks of this machine itself' env PMI_RANK=0 PMI_SIZE=2 "$tutti" bench scale mlp
 refused 2 'begins with a letter' "$tutti" train mlp --hosts a,,b
 refused 2 'a number of ranks follows' "$tutti" train mlp --hosts a:two
 refused 2 '4 ranks do not fit the hosts: they have 3 slots' "$tutti" train mlp -n 4 --hosts a:2,b:1
@@ -54,6 +63,9 @@ refused 1 'no/mpirun: there is no such program' "$tutti" train mlp --hosts a,b -
 refused 1 'needs mpirun, which is not installed' env PATH=/nowhere "$tutti" bench train mlp --hosts a,b
 refused 2 'takes no --hosts' "$tutti" bench tune mlp --hosts a,b
 refused 2 'at most 256' "$tutti" bench comm --hosts 'n[1-300]'
+refused 2 'there are small shared direct' "$tutti" bench comm --algorithm fast
+refused 2 'did you mean topk' "$tutti" bench comm --codec topj
+refused 2 'the rank is a whole number from 1 to 64' "$tutti" bench comm --codec powersgd:0
 refused 2 'OMPI_COMM_WORLD_RANK=x' env OMPI_COMM_WORLD_RANK=x "$tutti" train mlp
 refused 2 '-n 3, but mpiexec of MPICH started 2' env PMI_RANK=0 PMI_SIZE=2 "$tutti" train mlp -n 3
 refused 2 'use srun --mpi=pmix' env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 "$tutti" bench comm
