@@ -97,8 +97,8 @@ END
 limit_wires() {
     local host
     for host in $(ip netns list | sed 's/ .*//'); do
-        tc qdisc replace dev "wire-$host" root "$@" 2>tc.err && tc -n "$host" qdisc replace dev eth0 root "$@" 2>tc.err ||
-            return 1
+        tc qdisc replace dev "wire-$host" root "$@" 2>tc.err &&
+            tc -n "$host" qdisc replace dev eth0 root "$@" 2>tc.err || return 1
     done
 }
 free_wires() {
@@ -127,7 +127,9 @@ sent_by() { awk -v name="wire-$1:" '$1 == name { print $2 }' /proc/net/dev; }
 # What is left -----------------------------------------------------------------------------
 
 # The processes of the room are the script's own and, for a moment, those that end.
-others() { ps -e -o pid=,ppid=,stat=,args= | awk -v me=$$ '$1 != me && $2 != me && $3 !~ /^Z/ && !/ps -e/ && !/awk -v/'; }
+others() {
+    ps -e -o pid=,ppid=,stat=,args= | awk -v me=$$ '$1 != me && $2 != me && $3 !~ /^Z/ && !/ps -e/ && !/awk -v/'
+}
 nothing_left() { # TEXT
     local tries=100
     while [ -n "$(others)" ] && [ $tries -gt 0 ]; do
