@@ -2,6 +2,7 @@
 /* peak.c - chains of fused multiply-adds in registers. */
 #include "kernels/peak.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -55,7 +56,8 @@ __attribute__((target("avx2,fma"))) static float run_avx2(void)
 double peak_gflops(const char *isa)
 {
 #ifdef __x86_64__
-    const int lanes = strcmp(isa, "avx512") == 0 ? 16 : strcmp(isa, "avx2") == 0 ? 8 : 0;
+    const bool wide = strcmp(isa, "avx512") == 0 || strcmp(isa, "amx") == 0;
+    const int lanes = wide ? 16 : strcmp(isa, "avx2") == 0 ? 8 : 0;
     static volatile float sink; /* keeps the chains */
     double best = 0;
 

@@ -3,7 +3,8 @@
 #ifndef BENCH_KERNELS_PEAK_H
 #define BENCH_KERNELS_PEAK_H
 
-/* GFLOP/s of independent chains in registers for "avx512", "avx2"; 0 for others. About 5 ms. */
+/* GFLOP/s of independent chains in registers for "avx512", "amx" (which has the same
+ * multiply-adds), "avx2"; 0 for others. About 5 ms. */
 double peak_gflops(const char *isa);
 
 #endif /* BENCH_KERNELS_PEAK_H */

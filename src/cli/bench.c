@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* bench.c - tutti bench train|comm|kernel|tune; bench data is in bench_data.c */
+/* bench.c - tutti bench train|kernel|tune; bench comm is in bench_comm.c, bench data in
+ * bench_data.c, bench scale in bench_scale.c */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,39 +12,76 @@
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "cli/cli.h"
-#include "comm/comm.h"
-#include "comm/measure.h"
 #include "kernel/measure.h"
 #include "train/train.h"
-#include "transport/launch.h"
 
 static bool json;
-static const char *windows, *sizes, *ops, *path, *algorithm;
+static const char *windows, *path;
+static struct bench_comm_flags comm;
 
 static const struct flag flags[] = {
     { "json", NULL, "a JSON object a line", &json, NULL },
     { "windows", "N", "bench train: windows of a quarter of a second (15)", NULL, &windows },
-    { "bytes", "B,B,...", "bench comm: sizes", NULL, &sizes },
-    { "op", "NAME,...", "bench comm: collectives (all_reduce)", NULL, &ops },
-    { "algorithm", "NAME", "bench comm: use this one", NULL, &algorithm },
+    { "bytes", "B,B,...", "bench comm: sizes", NULL, &comm.sizes },
+    { "op", "NAME,...", "bench comm: collectives (all_reduce)", NULL, &comm.ops },
+    { "algorithm", "NAME,...|all", "bench comm: use these", NULL, &comm.algorithms },
+    { "codec", "NAME,...|all", "bench comm: time codecs instead", NULL, &comm.codecs },
     { "write", "FILE", "bench tune: where the table goes", NULL, &path },
     { 0 },
 };
 
 /* What changes the work that is measured. */
 static const char *const allowed[] = {
-    "batch",      "seed",    "strategy",   "split",           "sync",         "meet",
-    "ranks",      "flat",    "threads",    "hosts",           "launch-agent", "mpirun",
-    "shards",     "device",  "bucket-mib", "recompute",       "factors",      "kernels",
-    "optimizer",  "lr",      "momentum",   "nesterov",        "weight-decay", "beta1",
-    "beta2",      "epsilon", "clip",       "label-smoothing", "exact",        "sync-batch-norm",
-    "vocab",      "length",  "dense",      "trace",           "trace-steps",  "stall-timeout",
-    "lost-after", "out",     NULL,
+    "batch",
+    "seed",
+    "strategy",
+    "split",
+    "sync",
+    "meet",
+    "ranks",
+    "flat",
+    "compress",
+    "threads",
+    "hosts",
+    "launch-agent",
+    "mpirun",
+    "shards",
+    "device",
+    "bucket-mib",
+    "recompute",
+    "factors",
+    "kernels",
+    "optimizer",
+    "lr",
+    "momentum",
+    "nesterov",
+    "weight-decay",
+    "beta1",
+    "beta2",
+    "epsilon",
+    "clip",
+    "label-smoothing",
+    "exact",
+    "sync-batch-norm",
+    "vocab",
+    "length",
+    "dense",
+    "trace",
+    "trace-steps",
+    "stall-timeout",
+    "lost-after",
+    "accumulate",
+    "balance",
+    "trust",
+    "adapt-all",
+    "out",
+    NULL,
 };
 
 static void help(void)
 {
     puts("\n  bench train MODEL     training steps on a made-up batch in place\n"
+         "  bench scale MODEL     the same on several numbers of ranks: how training scales\n"
          "  bench comm            collectives between ranks\n"
          "  bench kernel \"TEXT\"   every kernel for one problem, such as\n"
          "                        \"linear 32x784 250x784 250 relu\"\n"
@@ -52,6 +90,7 @@ static void help(void)
     cli_print_settings(allowed);
     cli_print_flags("Measurement", flags);
     cli_bench_data_help();
+    cli_bench_scale_help();
 }
 
 /* train --------------------------------------------------------------------------------- */
@@ -118,102 +157,6 @@ static enum status bench_train(struct settings *settings, const struct cluster *
     return status;
 }
 
-/* comm ---------------------------------------------------------------------------------- */
-
-enum { SIZES_MAX = 64, OPS_MAX = 16 };
-
-struct comm_bench {
-    size_t bytes[SIZES_MAX];
-    int n_bytes;
-    char ops[OPS_MAX][32];
-    int n_ops;
-};
-
-static enum status read_lists(struct comm_bench *bench)
-{
-    static const size_t usual[] = { 8,       1 << 10, 8 << 10,  64 << 10, 256 << 10,
-                                    1 << 20, 4 << 20, 16 << 20, 64 << 20 };
-    char list[4096], *rest = list, *item;
-
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        bench->bytes[bench->n_bytes++] = usual[i];
-    if (sizes) {
-        bench->n_bytes = 0;
-        snprintf(list, sizeof list, "%s", sizes);
-        while ((item = strsep(&rest, ",")) && bench->n_bytes < SIZES_MAX) {
-            long long number;
-            TRY(cli_whole_number("bytes", item, (long long)1 << 34, &number));
-            if (number % 4)
-                return FAIL(STATUS_USAGE, "--bytes %s: a multiple of 4, sums are of f32", item);
-            bench->bytes[bench->n_bytes++] = (size_t)number;
-        }
-    }
-    snprintf(list, sizeof list, "%s", ops ? ops : "all_reduce");
-    rest = list;
-    while ((item = strsep(&rest, ",")) && bench->n_ops < OPS_MAX) {
-        bool known = false;
-        for (int i = 0; comm_measured_ops[i]; i++)
-            known |= strcmp(comm_measured_ops[i], item) == 0;
-        if (!known) {
-            char names[256] = "";
-            for (int i = 0; comm_measured_ops[i]; i++)
-                snprintf(names + strlen(names), sizeof names - strlen(names), " %s",
-                         comm_measured_ops[i]);
-            return FAIL(STATUS_USAGE, "--op %s: there are%s", item, names);
-        }
-        snprintf(bench->ops[bench->n_ops++], 32, "%s", item);
-    }
-    return STATUS_OK;
-}
-
-static enum status comm_body(struct transport *transport, void *arg)
-{
-    const struct comm_bench *bench = arg;
-    struct comm *comm;
-
-    TRY(comm_create(transport, algorithm, &comm));
-    enum status status = STATUS_OK;
-    for (int o = 0; o < bench->n_ops && status == STATUS_OK; o++) {
-        for (int i = 0; i < bench->n_bytes && status == STATUS_OK; i++) {
-            struct comm_measurement m;
-            status = comm_measure(comm, bench->ops[o], bench->bytes[i], &m);
-            if (status != STATUS_OK || comm_rank(comm) != 0)
-                continue;
-            if (json)
-                printf("{\"bench\": \"comm\", \"op\": \"%s\", \"transport\": \"%s\", "
-                       "\"algorithm\": \"%s\", \"bytes\": %zu, \"ranks\": %d, \"us\": %.3f, "
-                       "\"us_p90\": %.3f}\n",
-                       bench->ops[o], transport_name(transport), m.algorithm, bench->bytes[i],
-                       comm_size(comm), m.us_median, m.us_p90);
-            else
-                printf("%-16s %12zu bytes  %12.2f us  (p90 %.2f)  %7.2f GB/s  %s\n",
-                       bench->ops[o], bench->bytes[i], m.us_median, m.us_p90,
-                       (double)bench->bytes[i] / m.us_median * 1e-3, m.algorithm);
-            fflush(stdout);
-        }
-    }
-    comm_destroy(comm);
-    return status;
-}
-
-static enum status bench_comm(struct settings *settings, const struct args *elsewhere)
-{
-    const struct launch_config config = { .size = (int)settings->ranks,
-                                          .flat = settings->flat,
-                                          .stuck_ms = (int)(1000 * settings->lost_after) };
-    struct comm_bench bench = { .n_bytes = 0 };
-
-    TRY(read_lists(&bench));
-    bool known = !algorithm;
-    for (int i = 0; comm_algorithms[i] && !known; i++)
-        known = strcmp(comm_algorithm_name(comm_algorithms[i]), algorithm) == 0;
-    if (!known)
-        return FAIL(STATUS_USAGE, "--algorithm %s: there is none of that name", algorithm);
-    if (elsewhere)
-        return cli_start_elsewhere("bench", elsewhere, settings);
-    return launch_ranks(&config, comm_body, &bench);
-}
-
 /* kernel and tune ----------------------------------------------------------------------- */
 
 static enum status bench_kernel(const char *text)
@@ -266,18 +209,18 @@ static enum status bench_tune(struct settings *settings)
 }
 
 /* What is to be measured is the first word that can be. */
-static bool is_data(const struct args *args)
+static const char *find_subject(const struct args *args)
 {
-    static const char *const others[] = { "train", "comm", "kernel", "tune" };
+    static const char *const subjects[] = {
+        "train", "comm", "kernel", "tune", "data", "scale"
+    };
 
     for (int i = 0; i < args->count; i++) {
-        if (strcmp(args->word[i], "data") == 0)
-            return true;
-        for (size_t j = 0; j < sizeof others / sizeof *others; j++)
-            if (strcmp(args->word[i], others[j]) == 0)
-                return false;
+        for (size_t j = 0; j < sizeof subjects / sizeof *subjects; j++)
+            if (strcmp(args->word[i], subjects[j]) == 0)
+                return subjects[j];
     }
-    return false;
+    return "";
 }
 
 static enum status run(const struct args *args)
@@ -294,8 +237,10 @@ static enum status run(const struct args *args)
         .max_words = 2,
     };
 
-    if (is_data(args))
+    if (strcmp(find_subject(args), "data") == 0)
         return cli_bench_data(args);
+    if (strcmp(find_subject(args), "scale") == 0)
+        return cli_bench_scale(args);
     settings_init(&settings);
     TRY(cli_join(&settings, &cluster));
     TRY(cli_parse(&parse));
@@ -303,12 +248,12 @@ static enum status run(const struct args *args)
     const char *what = parse.n_words ? words[0] : "";
     const struct args *elsewhere = cli_is_elsewhere(&settings, &cluster) ? args : NULL;
     if (strcmp(what, "comm") == 0 && parse.n_words == 1)
-        return bench_comm(&settings, elsewhere);
+        return cli_bench_comm(&comm, json, &settings, elsewhere);
     if (strcmp(what, "comm") == 0)
         return FAIL(STATUS_USAGE, "bench comm takes no model");
     if (strcmp(what, "train") != 0 && strcmp(what, "tune") != 0 && strcmp(what, "kernel") != 0)
-        return FAIL(STATUS_USAGE, "bench %s%smeasures train, comm, kernel, tune or data", what,
-                    *what ? ": " : "");
+        return FAIL(STATUS_USAGE, "bench %s%smeasures train, scale, comm, kernel, tune or data",
+                    what, *what ? ": " : "");
     if (parse.n_words < 2)
         return FAIL(STATUS_USAGE, "bench %s needs a %s", what,
                     strcmp(what, "kernel") == 0 ? "problem" : "model");
@@ -323,8 +268,9 @@ static enum status run(const struct args *args)
 
 const struct command command_bench = {
     .name = "bench",
-    .usage = "bench train MODEL | comm | kernel PROBLEM | tune MODEL | data NAME [FLAGS]",
-    .summary = "measure training, collectives, kernels or reading",
+    .usage = "bench train MODEL | scale MODEL | comm | kernel PROBLEM | tune MODEL | data NAME "
+             "[FLAGS]",
+    .summary = "measure training, its scaling, collectives, kernels or reading",
     .run = run,
     .help = help,
 };

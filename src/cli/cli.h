@@ -65,6 +65,17 @@ void cli_print_settings(const char *const *allowed);
 MUST_CHECK enum status cli_bench_data(const struct args *args);
 void cli_bench_data_help(void);
 
+/* tutti bench comm. Lists of names or numbers, separated by commas; NULL: the usual ones. */
+struct bench_comm_flags {
+    const char *sizes, *ops, *algorithms, *codecs;
+};
+/* elsewhere: the arguments, if the ranks are to be started by mpirun; else NULL. */
+MUST_CHECK enum status cli_bench_comm(const struct bench_comm_flags *flags, bool json,
+                                      struct settings *settings, const struct args *elsewhere);
+/* tutti bench scale: likewise. */
+MUST_CHECK enum status cli_bench_scale(const struct args *args);
+void cli_bench_scale_help(void);
+
 /* Ranks on other machines, for commands that start ranks. Before flags are read: who started this
  * process; the number of ranks is that of the job. */
 MUST_CHECK enum status cli_join(struct settings *settings, struct cluster *cluster);

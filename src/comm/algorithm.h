@@ -171,6 +171,9 @@ MUST_CHECK enum status comm_finish(struct comm *comm, const struct comm_call *ca
 MUST_CHECK enum status comm_exchange(struct comm *comm, const struct comm_call *call, int to,
                                      const void *out, size_t out_bytes, int from, void *in,
                                      size_t in_bytes);
+/* Is it of the communicator's kind, and does it do that call? bytes: one rank's data. */
+bool comm_can_run(const struct comm *comm, const struct comm_algorithm *algorithm,
+                  enum comm_kind kind, size_t bytes);
 /* ceil(log2(n)) */
 int comm_levels(int n);
 /* For tests: other limits, the same on every rank, at most the constants above. */

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/test.h"
+#include "comm/measure.h"
 
 enum { MOST_NODES = 4, MOST_ROUNDS = 2 };
 
@@ -542,6 +543,19 @@ static void test_bytes(void)
     }
 }
 
+static void test_measure(void)
+{
+    for (int at = 0; texts[at]; at++) {
+        const struct codec_config config = parsed(texts[at]);
+        struct codec_measurement result;
+
+        CHECK_OK(codec_measure(&config, 40000, 3, 0.001, &result));
+        CHECK(result.encode_us > 0 && result.decode_us > 0);
+        CHECK(result.payload_bytes > 0 && result.payload_bytes <= 60004);
+        CHECK_STATUS(STATUS_USAGE, codec_measure(&config, 40000, 0, 0.001, &result));
+    }
+}
+
 /* Refusals ----------------------------------------------------------------------------- */
 
 static void test_names(void)
@@ -695,6 +709,7 @@ const struct test tests[] = {
     { .name = "powersgd known", .run = test_powersgd_known },
     { .name = "powersgd finds the largest", .run = test_powersgd_finds_the_largest },
     { .name = "bytes as predicted", .run = test_bytes },
+    { .name = "measure", .run = test_measure },
     { .name = "names", .run = test_names },
     { .name = "damage is refused", .run = test_damage_is_refused },
     { .name = "other lengths are refused", .run = test_other_lengths_are_refused },

@@ -246,8 +246,8 @@ void comm_set_limits(struct comm *comm, size_t small_bytes, size_t piece_bytes)
 
 /* Running -------------------------------------------------------------------------------- */
 
-static bool can_run(const struct comm *comm, const struct comm_algorithm *algorithm,
-                    enum comm_kind kind, size_t bytes)
+bool comm_can_run(const struct comm *comm, const struct comm_algorithm *algorithm,
+                  enum comm_kind kind, size_t bytes)
 {
     return algorithm->by_messages == comm->by_messages && algorithm->run[kind] &&
            algorithm->can_run(comm, bytes);
@@ -269,12 +269,12 @@ static const struct comm_algorithm *choose(const struct comm *comm, enum comm_ki
     const struct comm_algorithm *best = NULL;
     double least = 0;
 
-    if (comm->forced && can_run(comm, comm->forced, kind, bytes))
+    if (comm->forced && comm_can_run(comm, comm->forced, kind, bytes))
         return comm->forced;
     for (int at = 0; comm_algorithms[at]; at++) {
         const struct comm_algorithm *algorithm = comm_algorithms[at];
 
-        if (!can_run(comm, algorithm, kind, bytes))
+        if (!comm_can_run(comm, algorithm, kind, bytes))
             continue;
         if (!comm->by_messages)
             return algorithm;

@@ -549,6 +549,30 @@ static void test_choice_by_another_network(void)
     CHECK_OK(comm_testing_nodes(9, 9, NULL, network_body, &sent));
 }
 
+static enum status probe_body(struct comm *comm, void *arg)
+{
+    const struct comm_network before = *comm_network(comm);
+
+    (void)arg;
+    TRY(comm_probe_network(comm));
+    const struct comm_network *now = comm_network(comm);
+    const double sent[2] = { now->latency_us, now->wire_bytes_per_us };
+    double given[2] = { sent[0], sent[1] };
+    TRY(comm_broadcast(comm, given, 2, DTYPE_F64, comm_size(comm) - 1));
+    if (given[0] != sent[0] || given[1] != sent[1])
+        return FAIL(STATUS_CORRUPT, "ranks have another network");
+    if (now->latency_us == before.latency_us || !(now->latency_us > 0) ||
+        !(now->wire_bytes_per_us > 0))
+        return FAIL(STATUS_CORRUPT, "latency %g", now->latency_us);
+    return STATUS_OK;
+}
+
+static void test_probe(void)
+{
+    CHECK_OK(comm_testing_nodes(4, 2, NULL, probe_body, NULL));
+    CHECK_OK(comm_testing_nodes(3, 1, "direct", probe_body, NULL));
+}
+
 static enum status measure_body(struct comm *comm, void *arg)
 {
     struct comm_measurement result;
@@ -558,6 +582,10 @@ static enum status measure_body(struct comm *comm, void *arg)
         TRY(comm_measure_briefly(comm, comm_measured_ops[i], 10000, 0.001, &result));
         if (!(result.us_median > 0) || result.us_p90 < result.us_median)
             return FAIL(STATUS_CORRUPT, "median %g p90 %g", result.us_median, result.us_p90);
+        if (result.bytes_sent > 2 * result.optimum + 100 ||
+            result.bytes_sent < 0.99 * result.optimum)
+            return FAIL(STATUS_CORRUPT, "%s: %g bytes sent, optimum %g", comm_measured_ops[i],
+                        result.bytes_sent, result.optimum);
     }
     return STATUS_OK;
 }
@@ -566,6 +594,7 @@ static void test_measure(void)
 {
     CHECK_OK(comm_testing_threads(3, NULL, measure_body, NULL));
     CHECK_OK(comm_testing_threads(1, NULL, measure_body, NULL));
+    CHECK_OK(comm_testing_threads(4, "direct", measure_body, NULL));
 }
 
 /* Disagreement ------------------------------------------------------------------------------
@@ -788,6 +817,7 @@ const struct test tests[] = {
     { .name = "bytes sent", .run = test_bytes_sent },
     { .name = "choice by cost", .run = test_choice_by_cost },
     { .name = "choice by another network", .run = test_choice_by_another_network },
+    { .name = "probe of the network", .run = test_probe },
     { .name = "measure", .run = test_measure },
     { .name = "disagreement is named to all", .run = test_disagreement_is_named_to_all },
     { .name = "rank 0 at odds", .run = test_rank_0_at_odds },

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* measure.h - how long a collective takes here. */
+/* measure.h - how long a collective takes here, and a codec. */
 #ifndef COMM_MEASURE_H
 #define COMM_MEASURE_H
 
+#include <stdbool.h>
+
+#include "comm/codec.h"
 #include "comm/comm.h"
 
 struct comm_measurement {
-    double us_median, us_p90; /* of one call, on rank 0 */
-    const char *algorithm;    /* of all_reduce; "" for the others */
+    double us_median, us_p90; /* of one call, on rank 0; a broadcast: on the slowest rank */
+    const char *algorithm;    /* "" for barrier and ping */
     int iterations;
+    double bytes_sent; /* by the rank that sent most, in one call */
+    double optimum;    /* the least that such a call can do with */
 };
 
 /* Names for comm_measure, ended by NULL. */
@@ -23,5 +28,22 @@ MUST_CHECK enum status comm_measure(struct comm *comm, const char *op, size_t by
 /* The same in about so many seconds; at least five calls. */
 MUST_CHECK enum status comm_measure_briefly(struct comm *comm, const char *op, size_t bytes,
                                             double seconds, struct comm_measurement *out);
+
+/* Does the algorithm that comm_create was told do that call itself, not another in its place?
+ * True if it was told none. */
+bool comm_measures(const struct comm *comm, const char *op, size_t bytes);
+
+/* Collective: measures how long messages take, between nodes if there are several, and sets
+ * comm_network accordingly; the same on every rank. Some milliseconds. */
+MUST_CHECK enum status comm_probe_network(struct comm *comm);
+
+struct codec_measurement {
+    double encode_us, decode_us; /* medians of all rounds of a step */
+    size_t payload_bytes;        /* that a node sends in a step */
+};
+/* Encodes a gradient of `bytes` bytes and decodes payloads of `nodes` nodes, for about so many
+ * seconds; here, on one core. powersgd sees it as one matrix, about square. */
+MUST_CHECK enum status codec_measure(const struct codec_config *config, size_t bytes, int nodes,
+                                     double seconds, struct codec_measurement *out);
 
 #endif /* COMM_MEASURE_H */

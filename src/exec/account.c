@@ -13,6 +13,10 @@
  * Hidden is communication that ran while a lane of this rank computed. `struct overlap` keeps how
  * long at least one lane has computed, C(t); a span of communication [a, b] was hidden for
  * C(b) - C(a).
+ *
+ * Of several nodes each has counters of its own. What comes from other nodes is announced by a rank's
+ * wire, which has an arrival of its own and charges the rank whose message came last: on a node of
+ * several ranks the one that carried it, who may have waited for another there.
  */
 #include <stdio.h>
 
@@ -20,22 +24,28 @@
 #include "base/mem.h"
 #include "exec/state.h"
 
-/* One an arrival of a lane at a counter; the lane alone writes it. */
+/* One an arrival of a lane, or of a rank's wire, at a counter; that thread alone writes it. */
 struct arrival {
     _Atomic int64_t at;     /* clock_ns */
     _Atomic uint32_t times; /* so far */
+    _Atomic int32_t awaits; /* of a wire that has not come: the rank it waits for */
+    _Atomic int32_t rank;   /* that is charged: the lane's own; whose message came last */
 };
 
-enum {
-    SINGLES =
-        7 /* reduced, evaluated, settled, gathered, joined, exchanged, directed: in a row */
-};
+/* Single counters, in a row: reduced, evaluated, settled, gathered, joined, exchanged, directed. */
+enum { SINGLES = 7, LATER_NS = 200 * 1000 * 1000 };
+
+/* Of a counter: this node's lanes, then its ranks' wires. */
+static size_t slots(const struct exec *exec)
+{
+    return (size_t)(exec->all_lanes + transport_node_size(exec->transport, exec->node));
+}
 
 size_t account_bytes(const struct exec *exec)
 {
     const size_t counters =
         2 * (size_t)exec->buckets.count + (size_t)exec->gathers.count + SINGLES;
-    return counters * (size_t)exec->all_lanes * sizeof(struct arrival);
+    return counters * slots(exec) * sizeof(struct arrival);
 }
 
 /* Number of a counter among all, in the order ready, done, met, the single ones. */
@@ -61,22 +71,43 @@ static size_t number_of(const struct exec *exec, const struct transport_counter 
     return 0;
 }
 
-/* Of all lanes, in the order of their numbers. */
 static struct arrival *arrivals_at(const struct exec *exec,
                                    const struct transport_counter *counter)
 {
-    return (struct arrival *)exec->arrivals +
-           number_of(exec, counter) * (size_t)exec->all_lanes;
+    return (struct arrival *)exec->arrivals + number_of(exec, counter) * slots(exec);
+}
+
+static void note_arrival(struct arrival *arrival, int rank)
+{
+    const uint32_t times = atomic_load_explicit(&arrival->times, memory_order_relaxed);
+
+    atomic_store_explicit(&arrival->at, clock_ns(), memory_order_relaxed);
+    atomic_store_explicit(&arrival->rank, rank, memory_order_relaxed);
+    atomic_store_explicit(&arrival->times, times + 1, memory_order_relaxed);
 }
 
 void lane_raise(struct lane *lane, struct transport_counter *counter, uint32_t by)
 {
-    struct arrival *mine = arrivals_at(lane->exec, counter) + lane->number;
-    const uint32_t times = atomic_load_explicit(&mine->times, memory_order_relaxed);
-
-    atomic_store_explicit(&mine->at, clock_ns(), memory_order_relaxed);
-    atomic_store_explicit(&mine->times, times + 1, memory_order_relaxed);
+    note_arrival(arrivals_at(lane->exec, counter) + lane->number, lane->exec->rank);
     transport_raise(counter, by);
+}
+
+static struct arrival *arrival_of_wire(const struct exec *exec,
+                                       const struct transport_counter *counter)
+{
+    const int first = transport_node_first(exec->transport, exec->node);
+    return arrivals_at(exec, counter) + exec->all_lanes + (exec->rank - first);
+}
+
+void wire_raise(struct exec *exec, struct transport_counter *counter, int rank)
+{
+    note_arrival(arrival_of_wire(exec, counter), rank);
+    transport_raise(counter, 1);
+}
+
+void wire_expects(struct exec *exec, const struct transport_counter *counter, int rank)
+{
+    atomic_store_explicit(&arrival_of_wire(exec, counter)->awaits, rank, memory_order_relaxed);
 }
 
 /* Names ---------------------------------------------------------------------------------- */
@@ -203,85 +234,172 @@ void lane_end_comm(struct lane *lane, struct span span, const char *name, const 
 
 /* Waiting ---------------------------------------------------------------------------------- */
 
-/* The rank whose lane came last to the counter. */
+/* The rank to charge: that of the thread that came last to the counter. */
 static int last_at(const struct exec *exec, const struct transport_counter *counter)
 {
     struct arrival *all = arrivals_at(exec, counter);
-    int64_t latest = INT64_MIN;
-    int last = 0;
+    int64_t latest = 0;
+    int last = exec->rank;
 
-    for (int lane = 0; lane < exec->all_lanes; lane++) {
-        const int64_t at = atomic_load_explicit(&all[lane].at, memory_order_relaxed);
+    for (size_t i = 0; i < slots(exec); i++) {
+        const int64_t at = atomic_load_explicit(&all[i].at, memory_order_relaxed);
         if (at > latest) {
             latest = at;
-            last = lane;
+            last = atomic_load_explicit(&all[i].rank, memory_order_relaxed);
         }
     }
-    return (exec->first_lane + last) / exec->n_lanes;
+    return last;
 }
 
-/* The bucket whose update a counter is about, or NULL. */
+/* Who raises a counter, and how often a round. */
+struct raisers {
+    int lanes, stride, wires; /* lanes 0, stride, ... below `lanes`; the first ranks' wires */
+    uint32_t each;            /* a round adds so much */
+};
+
+static struct raisers raisers_of(const struct exec *exec,
+                                 const struct transport_counter *counter)
+{
+    const int lanes = exec->all_lanes, rails = exec->nodes > 1 ? wire_rails(exec) : 0;
+    const struct raisers by_wires = { 0, 1, rails, (uint32_t)rails };
+    const struct raisers by_lanes = { lanes, 1, 0, (uint32_t)lanes };
+    const struct raisers by_both = { lanes, 1, 1, (uint32_t)lanes + 1 };
+    const size_t number = number_of(exec, counter), buckets = (size_t)exec->buckets.count;
+
+    if (counter == exec->settled)
+        return (struct raisers){ lanes, exec->n_lanes, 0, (uint32_t)(lanes / exec->n_lanes) };
+    if (counter == exec->evaluated)
+        return (struct raisers){ lanes, exec->n_lanes, 0, (uint32_t)lanes };
+    if (counter == exec->exchanged)
+        return (struct raisers){ 0, 1, 1, 1 };
+    if (exec->nodes == 1 || counter == exec->gathered || counter == exec->joined)
+        return by_lanes;
+    if (number < 2 * buckets) {
+        const bool is_gathered = bucket_is_gathered(exec, (int)(number % buckets));
+        if (number < buckets)
+            return is_gathered ? by_both : by_lanes;
+        return is_gathered ? by_lanes : by_wires;
+    }
+    return number < 2 * buckets + (size_t)exec->gathers.count ? by_both : by_wires;
+}
+
+static bool has_come(const struct arrival *arrival, uint32_t rounds)
+{
+    const uint32_t times = atomic_load_explicit(&arrival->times, memory_order_relaxed);
+    return (int32_t)(times - rounds) >= 0;
+}
+
+/* Ranks that have not come to a counter for the round that ends with target. */
+struct missing {
+    int first, count; /* the lowest of them; 0: none */
+    bool far;         /* it is on another node, so that its own may know better */
+};
+
+static void add_missing(struct missing *missing, int rank, bool far)
+{
+    if (missing->count > 0 && missing->first == rank)
+        return;
+    if (missing->count++ == 0) {
+        missing->first = rank;
+        missing->far = far;
+    }
+}
+
+static struct missing find_missing(const struct exec *exec,
+                                   const struct transport_counter *counter, uint32_t target)
+{
+    const struct raisers raisers = raisers_of(exec, counter);
+    BUG_ON(raisers.each == 0);
+    const uint32_t rounds = target / raisers.each;
+    struct arrival *all = arrivals_at(exec, counter);
+    struct missing missing = { 0 };
+    int last = -1;
+
+    for (int l = 0; l < raisers.lanes; l += raisers.stride) {
+        const int rank = (exec->first_lane + l) / exec->n_lanes;
+        if (!has_come(&all[l], rounds) && rank != last)
+            add_missing(&missing, last = rank, false);
+    }
+    for (int w = 0; w < raisers.wires && missing.count == 0; w++) {
+        const struct arrival *wire = &all[exec->all_lanes + w];
+        const int rank = atomic_load_explicit(&wire->awaits, memory_order_relaxed);
+        if (!has_come(wire, rounds))
+            add_missing(&missing, rank, true);
+    }
+    return missing;
+}
+
+/* The same, looking behind a wire that waits for lanes of this node: those that have not come to some
+ * bucket. */
+static struct missing find_cause(const struct exec *exec,
+                                 const struct transport_counter *counter, uint32_t target)
+{
+    struct missing missing = find_missing(exec, counter, target);
+
+    if (missing.count == 0 || missing.first >= 0)
+        return missing;
+    missing.count = 0;
+    for (int b = 0; b < exec->buckets.count && missing.count == 0; b++)
+        missing = find_missing(exec, &exec->ready[b], (exec->steps + 1) * exec->ready_each[b]);
+    return missing;
+}
+
+/* The bucket whose update a counter is about, or NULL; losses of other nodes come after buckets, so it is
+ * the first that is not done. */
 static const char *updated_bucket(const struct exec *exec,
                                   const struct transport_counter *counter)
 {
-    const bool is_done = counter >= exec->done && counter < exec->done + exec->buckets.count;
-
-    return is_done ? exec->bucket_names[counter - exec->done] : NULL;
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const uint32_t target = (exec->steps + 1) * exec->done_each[b];
+        if (counter == &exec->done[b] ||
+            (counter == exec->exchanged && !transport_reached(&exec->done[b], target)))
+            return exec->bucket_names[b];
+    }
+    return NULL;
 }
 
-static bool has_come(const struct arrival *lane, const struct arrival *self)
+/* Ends the job with the name of the rank that has not come. */
+static enum status name_missing(struct exec *exec, const struct transport_counter *counter,
+                                struct missing missing, const char *what)
 {
-    const uint32_t theirs = atomic_load_explicit(&lane->times, memory_order_relaxed);
-    const uint32_t ours = atomic_load_explicit(&self->times, memory_order_relaxed);
-    return (int32_t)(theirs - ours) >= 0;
-}
-
-/* Ends the job with the name of the first rank that has not come. A rank's first lane comes for all of
- * them to an evaluation's end and a barrier, and to all else as every other does. */
-static enum status name_missing(struct exec *exec, const struct lane *lane,
-                                const struct transport_counter *counter, const char *what)
-{
-    const struct arrival *all = arrivals_at(exec, counter);
-    const int stride =
-        counter == exec->settled || counter == exec->evaluated ? exec->n_lanes : 1;
     const char *bucket = updated_bucket(exec, counter);
-    int missing = -1, ranks = 0;
     char more[48] = "", text[400];
 
-    for (int l = 0, last = -1; l < exec->all_lanes; l += stride) {
-        const int rank = (exec->first_lane + l) / exec->n_lanes;
-        if (has_come(&all[l], &all[lane->number]) || rank == last)
-            continue;
-        missing = missing < 0 ? rank : missing;
-        last = rank;
-        ranks++;
-    }
-    if (ranks > 1)
-        (void)snprintf(more, sizeof more, " and %d more", ranks - 1);
-    if (missing < 0) /* it came just now, too late for this wait but not for the next */
-        missing = last_at(exec, counter);
-    (void)snprintf(
-        text, sizeof text,
-        "rank %d%s has not come to %s%s%s at step %llu: the others waited for %.15g s "
-        "(--stall-timeout)",
-        missing, more, what, bucket ? ", " : "", bucket ? bucket : "",
-        (unsigned long long)exec->step, exec->config.stall_timeout);
+    if (missing.count > 1)
+        (void)snprintf(more, sizeof more, " and %d more", missing.count - 1);
+    (void)snprintf(text, sizeof text,
+                   "rank %d%s has not come to %s%s%s at step %llu: the others waited for %.15g "
+                   "s (--stall-timeout)",
+                   missing.first, more, what, bucket ? ", " : "", bucket ? bucket : "",
+                   (unsigned long long)exec->step, exec->config.stall_timeout);
     transport_abort(exec->transport, text);
     return transport_check(exec->transport);
 }
 
-static enum status wait_or_name(struct exec *exec, const struct lane *lane,
-                                struct transport_counter *counter, uint32_t target,
-                                const char *what)
+/* Who is on another node is named a while later: who waits there may know better which of its ranks it
+ * is. */
+static enum status wait_or_name(struct exec *exec, struct transport_counter *counter,
+                                uint32_t target, const char *what)
 {
-    const double timeout = exec->config.stall_timeout;
+    const int64_t timeout_ns = (int64_t)(exec->config.stall_timeout * 1e9);
     bool reached;
 
-    if (!(timeout > 0))
+    if (timeout_ns <= 0)
         return transport_wait(exec->transport, counter, target, what);
-    TRY(transport_wait_within(exec->transport, counter, target, (int64_t)(timeout * 1e9), what,
-                              &reached));
-    return reached ? STATUS_OK : name_missing(exec, lane, counter, what);
+    TRY(transport_wait_within(exec->transport, counter, target, timeout_ns, what, &reached));
+    if (reached)
+        return STATUS_OK;
+    struct missing missing = find_cause(exec, counter, target);
+    if (missing.count == 0 || missing.far) {
+        TRY(transport_wait_within(exec->transport, counter, target, timeout_ns / 4 + LATER_NS,
+                                  what, &reached));
+        if (reached)
+            return STATUS_OK;
+        missing = find_cause(exec, counter, target);
+    }
+    if (missing.count == 0 || missing.first < 0)
+        return transport_wait(exec->transport, counter, target, what);
+    return name_missing(exec, counter, missing, what);
 }
 
 enum status exec_wait(struct exec *exec, struct lane *lane, struct transport_counter *counter,
@@ -289,12 +407,12 @@ enum status exec_wait(struct exec *exec, struct lane *lane, struct transport_cou
 {
     if (transport_reached(counter, target))
         return STATUS_OK;
-    if (lane->number % exec->n_lanes == 0)
+    if (lane == exec->lanes)
         transport_note(exec->transport, exec->step, what);
     const int64_t traced = trace_begin(lane->trace), begin = clock_ns();
     if (lane->computes)
         overlap_leave(&exec->overlap, begin);
-    const enum status status = wait_or_name(exec, lane, counter, target, what);
+    const enum status status = wait_or_name(exec, counter, target, what);
     const int64_t end = clock_ns();
     if (lane->computes)
         overlap_enter(&exec->overlap, end);
@@ -312,8 +430,8 @@ enum status exec_wait(struct exec *exec, struct lane *lane, struct transport_cou
 struct exec_times exec_times(const struct exec *exec)
 {
     const struct times wire = wire_times(exec);
-    struct exec_times total = { .comm = (double)wire.comm * 1e-9,
-                                .hidden = (double)wire.hidden * 1e-9,
+    struct exec_times total = { .wire = (double)wire.comm * 1e-9,
+                                .wire_hidden = (double)wire.hidden * 1e-9,
                                 .bytes = (double)wire.bytes };
 
     for (int i = 0; i < exec->n_lanes; i++) {

@@ -289,7 +289,8 @@ static void lay_out(struct exec *exec, struct carver *carver)
             while (tree_stack_can_add(&stack))
                 tree_stack_add(&stack);
         }
-        exec->own_parts += number / exec->n_lanes == exec->rank ? stack.count : 0;
+        exec->own_parts +=
+            (exec->first_lane + number) / exec->n_lanes == exec->rank ? stack.count : 0;
         for (int i = 0; i < stack.count; i++)
             exec->parts[exec->n_parts++] =
                 (struct tree_part){ stack.node[i], gradients + (size_t)i * exec->vector };
@@ -372,6 +373,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     exec->transport = comm_transport(config->comm);
     exec->rank = comm_rank(config->comm);
     exec->ranks = comm_size(config->comm);
+    transport_set_patience(exec->transport, config->stall_timeout);
     exec->node = transport_node_of(exec->transport, exec->rank);
     exec->nodes = transport_nodes(exec->transport);
     enum status status = read_params(exec);

@@ -128,8 +128,9 @@ MUST_CHECK enum status exec_hash(const struct exec *exec, char out[65]);
 /* Seconds of this rank's lanes, added up, since the last call of exec_reset_times. */
 struct exec_times {
     double compute, comm, wait, evaluate;
-    double hidden; /* part of comm while a lane of this rank computed */
-    double bytes;  /* that this rank sent to others, or read from what others have written */
+    double hidden;            /* part of comm while a lane of this rank computed */
+    double wire, wire_hidden; /* the same of its wire to other machines: not of a lane */
+    double bytes; /* that this rank sent to others, or read from what others have written */
 };
 struct exec_times exec_times(const struct exec *exec);
 /* Part of the wait by the rank that came last: out[r] seconds for rank r, as many as there are ranks. */

@@ -429,7 +429,7 @@ static enum status update_by_norms(struct lane *lane)
         exec_meet(exec, "done");
         lane_raise(lane, &exec->done[b], 1);
     }
-    lane_end_comm(lane, span, "clip and update", NULL);
+    lane_end_comm(lane, span, "update by norms", NULL);
     return STATUS_OK;
 }
 
@@ -494,7 +494,7 @@ static int64_t bytes_of_bucket(const struct exec *exec, int b)
     const struct stretches s = stretches_of(exec, b);
     int64_t floats;
 
-    if (exec->ranks == 1)
+    if (exec->ranks == 1 || exec->nodes > 1) /* of several machines the wire counts */
         return 0;
     if (exec->factored[b].is_used) {
         floats = floats_of_factors(exec, &exec->factored[b]);
@@ -512,7 +512,6 @@ static void reduce_bucket(struct lane *lane, int b)
 {
     struct exec *exec = lane->exec;
     const bool keeps = norms_are_used(exec);
-    const char *name = keeps ? "sum" : "sum and update";
     /* Making a gradient is no communication. */
     const bool makes = bucket_is_gathered(exec, b);
     const struct span span =
@@ -527,7 +526,7 @@ static void reduce_bucket(struct lane *lane, int b)
         trace_end(lane->trace, span.traced, TRACE_COMPUTE, "gradient and update",
                   exec->bucket_names[b]);
     else
-        lane_end_comm(lane, span, name, exec->bucket_names[b]);
+        lane_end_comm(lane, span, keeps ? "sum" : "sum and update", exec->bucket_names[b]);
     if (lane == exec->lanes)
         lane->times.bytes += bytes_of_bucket(exec, b);
 }

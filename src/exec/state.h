@@ -237,6 +237,11 @@ MUST_CHECK enum status account_create(struct exec *exec);
 void account_destroy(struct exec *exec);
 /* Raises a counter of exec's, noting when this lane came. */
 void lane_raise(struct lane *lane, struct transport_counter *counter, uint32_t by);
+/* The same for this rank's wire: what came from `rank` came last. */
+void wire_raise(struct exec *exec, struct transport_counter *counter, int rank);
+/* The wire waits for something from `rank` before it can raise the counter; -1: from lanes of this
+ * node. */
+void wire_expects(struct exec *exec, const struct transport_counter *counter, int rank);
 /* Waits, counting the time and for whom; `what` lives until the trace is printed. */
 MUST_CHECK enum status exec_wait(struct exec *exec, struct lane *lane,
                                  struct transport_counter *counter, uint32_t target,

@@ -34,6 +34,11 @@
 #include "exec/wire.h"
 #include "kernel/float_mode.h"
 
+static const char *const item_names[ITEM_KINDS] = {
+    "losses", "batch statistics", "sums and parameters", "records", "norms", "norms of moves",
+};
+enum { LONG_IDLE = 1100 }; /* rounds, some 40 ms */
+
 /* Who owns what ---------------------------------------------------------------------------- */
 
 /* All nodes of one size: every rank talks; else the first one of each. */
@@ -99,10 +104,12 @@ enum status wire_transfer(struct wire *wire, struct transfers *list, bool sends,
 static enum status are_over(struct wire *wire, struct transfers *list, bool *over)
 {
     for (int i = 0; i < list->count && list->left > 0; i++) {
+        const int peer = list->request[i].peer;
         if (list->is_done[i])
             continue;
         TRY(transport_test(wire->exec->transport, &list->request[i], &list->is_done[i]));
         list->left -= list->is_done[i];
+        list->last = list->is_done[i] ? peer : list->last;
     }
     *over = list->left == 0;
     return STATUS_OK;
@@ -310,6 +317,80 @@ static enum status begin_records(struct wire *wire, struct item *item)
     return STATUS_OK;
 }
 
+/* Who looks on ------------------------------------------------------------------------------- */
+
+/* A row of the trace for an item, from its first transfer to its last. */
+static void take_channel(struct wire *wire, struct item *item)
+{
+    item->traced = 0;
+    for (item->channel = 0; item->channel < CHANNELS; item->channel++) {
+        if (!wire->is_taken[item->channel])
+            break;
+    }
+    if (item->channel == CHANNELS || !wire->rows[item->channel])
+        return;
+    wire->is_taken[item->channel] = true;
+    wire->rows[item->channel]->step = wire->number;
+    item->traced = trace_begin(wire->rows[item->channel]);
+}
+
+/* Its bucket, or NULL. */
+static const char *bucket_of(const struct wire *wire, const struct item *item)
+{
+    const bool is_bucket = item->kind == ITEM_BUCKET || item->kind == ITEM_RECORDS;
+    return is_bucket ? wire->exec->bucket_names[item->number] : NULL;
+}
+
+static void leave_channel(struct wire *wire, struct item *item)
+{
+    if (item->channel == CHANNELS || !wire->rows[item->channel])
+        return;
+    wire->is_taken[item->channel] = false;
+    trace_end(wire->rows[item->channel], item->traced, TRACE_COMM, item_names[item->kind],
+              bucket_of(wire, item));
+}
+
+/* A peer that the item waits for; -1: it has not begun, or waits for its own node. */
+static int awaited_by(const struct item *item)
+{
+    const struct transfers *const lists[] = { &item->needed, &item->others };
+
+    for (int l = 0; l < 2 && item->stage != WAITING; l++) {
+        for (int i = 0; i < lists[l]->count && lists[l]->left > 0; i++) {
+            if (!lists[l]->is_done[i])
+                return lists[l]->request[i].peer;
+        }
+    }
+    return -1;
+}
+
+/* What is raised when all transfers are over. */
+static struct transport_counter *counter_of(const struct wire *wire, const struct item *item)
+{
+    struct exec *exec = wire->exec;
+    struct transport_counter *const counters[ITEM_KINDS] = {
+        [ITEM_LOSSES] = exec->exchanged,
+        [ITEM_TABLE] = &exec->met[item->number],
+        [ITEM_BUCKET] = &exec->done[item->number],
+        [ITEM_RECORDS] = &exec->ready[item->number],
+        [ITEM_NORMS] = exec->reduced,
+        [ITEM_MOVES] = exec->directed,
+    };
+
+    BUG_ON(item->kind >= ITEM_KINDS);
+    return counters[item->kind];
+}
+
+/* Whom each item waits for is told to who waits for the item. */
+static void tell_expectations(const struct wire *wire)
+{
+    for (int i = 0; i < wire->n_items; i++) {
+        const struct item *item = &wire->items[i];
+        if (item->stage != FINISHED)
+            wire_expects(wire->exec, counter_of(wire, item), awaited_by(item));
+    }
+}
+
 /* A step ----------------------------------------------------------------------------------- */
 
 static bool all_are_at(const struct wire *wire, enum stage stage)
@@ -353,6 +434,8 @@ static bool is_announced(const struct wire *wire, const struct item *item)
 static enum status begin_item(struct wire *wire, struct item *item)
 {
     item->needed.count = item->needed.left = item->others.count = item->others.left = 0;
+    item->needed.last = item->others.last = -1;
+    take_channel(wire, item);
     switch (item->kind) {
     case ITEM_BUCKET:
         exec_meet(wire->exec, "wire");
@@ -379,16 +462,22 @@ static enum status begin_item(struct wire *wire, struct item *item)
 /* All transfers are over. */
 static void end_item(struct wire *wire, struct item *item)
 {
-    struct exec *exec = wire->exec;
-    struct transport_counter *const counters[] = { [ITEM_LOSSES] = exec->exchanged,
-                                                   [ITEM_TABLE] = &exec->met[item->number],
-                                                   [ITEM_BUCKET] = &exec->done[item->number],
-                                                   [ITEM_RECORDS] = &exec->ready[item->number],
-                                                   [ITEM_NORMS] = exec->reduced,
-                                                   [ITEM_MOVES] = exec->directed };
+    const int last = item->others.last >= 0 ? item->others.last : item->needed.last;
 
-    exec_meet(exec, "arrived");
-    transport_raise(counters[item->kind], 1);
+    exec_meet(wire->exec, "arrived");
+    leave_channel(wire, item);
+    wire_raise(wire->exec, counter_of(wire, item), last >= 0 ? last : wire->exec->rank);
+}
+
+/* Works on this rail's part of an item's bucket; the trace shows it within the item. */
+static void update_own(struct wire *wire, struct item *item, enum reduce_what what,
+                       const char *name)
+{
+    struct trace_row *row = item->channel < CHANNELS ? wire->rows[item->channel] : NULL;
+    const int64_t traced = item->traced ? trace_begin(row) : 0;
+
+    work_on_own(wire, item->number, what);
+    trace_end(row, traced, TRACE_COMM, name, bucket_of(wire, item));
 }
 
 /* Are the squares of all nodes here, and those of this node's other rails? */
@@ -406,11 +495,11 @@ static enum status go_by_norms(struct wire *wire, struct item *item)
     if (item->stage == KEPT && exec->clips)
         wire->numbers.scale = reduce_clip_scale(exec);
     if (item->stage == KEPT && exec->clips && exec->directs) {
-        work_on_own(wire, item->number, DIRECT);
+        update_own(wire, item, DIRECT, "directions");
         item->stage = DIRECTED;
         return STATUS_OK;
     }
-    work_on_own(wire, item->number, UPDATE);
+    update_own(wire, item, UPDATE, "update");
     item->stage = SHARING;
     return share_params(wire, item);
 }
@@ -425,6 +514,7 @@ static enum status move_on(struct wire *wire, struct item *item, bool *moved)
     if (item->stage == WAITING && is_announced(wire, item)) {
         TRY(begin_item(wire, item));
         item->stage = item->kind == ITEM_BUCKET ? RECEIVING : SHARING;
+        wire_expects(exec, counter_of(wire, item), awaited_by(item));
     }
     if (item->stage == RECEIVING) {
         TRY(are_over(wire, &item->needed, &over));
@@ -432,8 +522,8 @@ static enum status move_on(struct wire *wire, struct item *item, bool *moved)
             TRY(wire_codec_arrived(wire, item, &over));
         if (over) {
             item->stage = norms_are_used(exec) ? KEPT : SHARING;
-            work_on_own(wire, item->number,
-                        item->stage == KEPT ? SUM_AND_KEEP : SUM_AND_UPDATE);
+            update_own(wire, item, item->stage == KEPT ? SUM_AND_KEEP : SUM_AND_UPDATE,
+                       "sum and update");
             if (item->stage == SHARING)
                 TRY(share_params(wire, item));
         }
@@ -473,10 +563,8 @@ static void account(struct wire *wire, bool is_busy)
     if (!is_busy) {
         wire->lane.times.comm += now - wire->busy_since;
         wire->lane.times.hidden += computed - wire->computed;
-        trace_end(wire->lane.trace, wire->traced, TRACE_COMM, "transfers", NULL);
     }
     wire->busy_since = is_busy ? now : 0;
-    wire->traced = trace_begin(wire->lane.trace);
     wire->computed = computed;
 }
 
@@ -487,6 +575,7 @@ static enum status run_items(struct wire *wire)
 
     for (int i = 0; i < wire->n_items; i++)
         wire->items[i].stage = WAITING;
+    tell_expectations(wire);
     while (left > 0) {
         bool any = false, is_busy = false;
         left = 0;
@@ -504,6 +593,8 @@ static enum status run_items(struct wire *wire)
         idle = any ? 0 : idle + 1;
         if (!any) {
             TRY(transport_check(transport));
+            if (idle % LONG_IDLE == 0)
+                tell_expectations(wire);
             stand_back(idle);
         }
     }
@@ -539,8 +630,6 @@ void *wire_run(void *arg)
     kernel_flush_denormals();
     enum status status = STATUS_OK;
     while (status == STATUS_OK && take_step(wire)) {
-        if (wire->lane.trace)
-            wire->lane.trace->step = wire->number;
         status = run_items(wire);
         wire->steps++;
         pthread_mutex_lock(&wire->lock);

@@ -17,6 +17,7 @@ enum item_kind {
     ITEM_MOVES,
     ITEM_KINDS
 };
+enum { CHANNELS = 8 }; /* rows of the trace: transfers that overlap stand in different ones */
 enum stage { WAITING, RECEIVING, KEPT, DIRECTED, SHARING, FINISHED };
 
 /* Transfers under way. */
@@ -24,6 +25,7 @@ struct transfers {
     struct transport_request *request;
     bool *is_done;
     int count, left;
+    int last; /* peer of the one that was over last; -1: none */
 };
 
 struct item {
@@ -33,6 +35,8 @@ struct item {
     uint32_t tag;            /* and the next one */
     struct transfers needed; /* what must come before the item moves on */
     struct transfers others; /* what must be over at its end */
+    int channel;             /* row of the trace; CHANNELS: none */
+    int64_t traced;
 };
 
 /* Elements of a flat vector. */
@@ -81,8 +85,10 @@ struct wire {
     uint32_t steps;
     uint64_t number;
     struct kernel_update_step numbers;
+    struct trace_row *rows[CHANNELS];
+    bool is_taken[CHANNELS];
     /* Transfers are under way since then; 0: none. How long lanes had computed by then. */
-    int64_t busy_since, computed, traced;
+    int64_t busy_since, computed;
     struct times known,
         forgotten; /* of steps that are over, since wire_start and wire_forget_times; by lock */
 };

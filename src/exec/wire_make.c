@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* wire_make.c - making a wire: its items, tags, requests and room for sums. */
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -84,9 +85,11 @@ static enum status share_requests(struct wire *wire)
     TRY(mem_alloc(all + 1, sizeof *wire->is_done, &wire->is_done));
     for (int i = 0; i < wire->n_items; i++) {
         struct item *item = &wire->items[i];
-        item->needed = (struct transfers){ wire->requests + used, wire->is_done + used, 0, 0 };
+        item->needed =
+            (struct transfers){ wire->requests + used, wire->is_done + used, 0, 0, -1 };
         used += (size_t)needed;
-        item->others = (struct transfers){ wire->requests + used, wire->is_done + used, 0, 0 };
+        item->others =
+            (struct transfers){ wire->requests + used, wire->is_done + used, 0, 0, -1 };
         used += (size_t)others;
     }
     return STATUS_OK;
@@ -192,7 +195,11 @@ enum status wire_start(struct exec *exec)
     TRY(share_requests(wire));
     TRY(wire_codecs_create(wire));
     TRY(place_states(wire));
-    TRY(trace_add_row(exec->config.trace, "wire", 0, &wire->lane.trace));
+    for (int i = 0; i < CHANNELS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "wire %d", i);
+        TRY(trace_add_row(exec->config.trace, name, 0, &wire->rows[i]));
+    }
     if (pthread_create(&wire->thread, NULL, wire_run, wire) != 0)
         return FAIL(STATUS_NO_MEMORY, "a thread for messages to other machines is refused");
     wire->is_started = true;

@@ -30,7 +30,8 @@ enum { FILE_MAX = 16 << 20 };
  * more. With few channels oneDNN takes 0.4 to 0.8 of the time of our own. Of matrix products our
  * own are as quick as oneDNN's or quicker (0.85 to 1.03 of its time), but where few rows meet large
  * weights and packing these is not worth it: there oneDNN takes 0.8 to 0.95 (0.45 for a gradient of
- * 4096 x 4096 from 32 rows). */
+ * 4096 x 4096 from 32 rows). Products by AMX take 0.55 to 0.65 of the time of our own from 256 rows
+ * on; fewer may be made from factors (pass/bucket.c), whose bits are those of our own. */
 struct rule {
     const char *op;
     int64_t channels_from, channels_below; /* the fewer of input and output; 0: no limit */
@@ -39,6 +40,13 @@ struct rule {
 };
 
 static const struct rule rules[] = {
+    { "linear", 64, 0, 256, "amx" },
+    { "linear_grad_input", 64, 0, 256, "amx" },
+    { "linear_grad_weight", 64, 0, 256, "amx" },
+    { "lstm", 128, 0, 16384, "amx" }, /* here rows times units, below rows times gates */
+    { "gru", 128, 0, 16384, "amx" },
+    { "lstm_grad", 128, 0, 65536, "amx" },
+    { "gru_grad", 128, 0, 49152, "amx" },
     { "linear", 256, 0, 1024, "own" },
     { "linear", 4096, 0, 24, "own" },
     { "linear", 384, 0, 32, "onednn" },
@@ -162,7 +170,7 @@ static enum status read_line(const char *path, const char *key, const struct jso
 static bool is_isa(const char *name)
 {
     return strcmp(name, "generic") == 0 || strcmp(name, "avx2") == 0 ||
-           strcmp(name, "avx512") == 0;
+           strcmp(name, "avx512") == 0 || strcmp(name, "amx") == 0;
 }
 
 static enum status read_lines(const char *path, const struct json_value *root,
@@ -172,7 +180,7 @@ static enum status read_lines(const char *path, const struct json_value *root,
     const struct json_value *lines = json_get(root, "choices");
 
     if (isa == NULL || !is_isa(isa))
-        return FAIL(STATUS_CORRUPT, "%s: \"isa\" is not generic, avx2 or avx512", path);
+        return FAIL(STATUS_CORRUPT, "%s: \"isa\" is not generic, avx2, avx512 or amx", path);
     if (lines == NULL || lines->kind != JSON_OBJECT)
         return FAIL(STATUS_CORRUPT, "%s: \"choices\" is not an object", path);
     if (strcmp(isa, kernel_isa()) != 0) {

@@ -10,17 +10,17 @@
 #ifdef __x86_64__
 #define PER_ISA(rows)                                                                          \
     {                                                                                          \
-        rows##_generic, rows##_avx2, rows##_avx512                                             \
+        rows##_generic, rows##_avx2, rows##_avx512, rows##_avx512                              \
     }
 #else
 #define PER_ISA(rows)                                                                          \
     {                                                                                          \
-        rows##_generic, rows##_generic, rows##_generic                                         \
+        rows##_generic, rows##_generic, rows##_generic, rows##_generic                         \
     }
 #endif
 #define ANY_ISA(rows)                                                                          \
     {                                                                                          \
-        rows, rows, rows                                                                       \
+        rows, rows, rows, rows                                                                 \
     }
 
 static const struct kernel *const parts[][PROCESSOR_COUNT] = {

@@ -214,7 +214,7 @@ struct kernel_call {
 
 struct kernel {
     const char *op;
-    const char *name; /* "reference", "own", "winograd", "onednn", "openblas" */
+    const char *name; /* "reference", "own", "amx", "winograd", "onednn", "openblas" */
     /* Can this kernel solve the problem, on this processor? NULL: every legal problem. */
     bool (*can_run)(const struct kernel_problem *problem);
     /* Bytes of scratch a call needs. NULL: none. */
@@ -236,7 +236,7 @@ const struct kernel *kernel_at(size_t i);
 /* By op and name; NULL if there is none. */
 const struct kernel *kernel_find(const char *op, const char *name);
 
-/* "avx512", "avx2" or "generic": what this processor offers, or less if TUTTI_ISA says so. */
+/* "amx", "avx512", "avx2" or "generic": what this processor offers, or less if TUTTI_ISA says so. */
 const char *kernel_isa(void);
 
 /* The problem in one line, the key of the table of choices: op, shapes of the inputs, "->" and

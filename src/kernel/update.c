@@ -12,7 +12,8 @@ static const struct kernel_update_code *code(void)
 {
 #ifdef __x86_64__
     static const struct kernel_update_code *const codes[PROCESSOR_COUNT] = {
-        &kernel_update_code_generic, &kernel_update_code_avx2, &kernel_update_code_avx512
+        &kernel_update_code_generic, &kernel_update_code_avx2, &kernel_update_code_avx512,
+        &kernel_update_code_avx512
     };
     return codes[processor_current()];
 #else

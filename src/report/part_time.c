@@ -95,6 +95,24 @@ static void write_shares(struct report *report)
     part_lines(report, &plot, series, 3);
 }
 
+/* Where some was hidden; on shared memory with a lane a rank none ever is. */
+static void write_hidden(struct report *report)
+{
+    const struct run *run = report->run;
+    struct plot_series series[] = {
+        part_series(&run->train, RUN_SECONDS, RUN_HIDDEN_SHARE, NULL, PART_GREEN, PLOT_NOISY),
+    };
+    const struct plot plot = { .title = "Communication hidden behind computing",
+                               .x = part_time_axis(run),
+                               .y = { .format = NUMBER_PERCENT, .from_zero = true } };
+    bool any = false;
+
+    for (size_t i = 0; i < series[0].count; i++)
+        any |= series[0].y[i] > 0;
+    if (any)
+        part_lines(report, &plot, series, 1);
+}
+
 /* What ranks spend time on; in stacking order. */
 static const struct {
     const char *key, *name;
@@ -168,6 +186,74 @@ static void write_rank_bars(struct report *report, const struct json_value *rank
     page_plot_end(report->out);
 }
 
+/* Does any rank have such a number? */
+static bool ranks_have(const struct json_value *ranks, const char *key)
+{
+    for (size_t i = 0; i < ranks->count; i++) {
+        if (isfinite(json_number(&ranks->items[i], key, NAN)))
+            return true;
+    }
+    return false;
+}
+
+/* Who the others waited for: of several ranks alone. */
+static void write_made_wait(struct report *report, const struct json_value *ranks)
+{
+    char texts[RANK_BARS][NUMBER_TEXT];
+    const char *categories[RANK_BARS];
+    double values[RANK_BARS];
+    static const char *const names[] = { "others waited" };
+    static const int colours[] = { PART_ORANGE };
+    const size_t count = ranks->count < RANK_BARS ? ranks->count : RANK_BARS;
+
+    if (count < 2 || !ranks_have(ranks, "made_wait_s"))
+        return;
+    for (size_t i = 0; i < count; i++) {
+        const double seconds = json_number(&ranks->items[i], "made_wait_s", 0);
+        print_rank(texts[i], &ranks->items[i], i);
+        categories[i] = texts[i];
+        values[i] = isfinite(seconds) && seconds > 0 ? fmin(seconds, 1e300) : 0;
+    }
+    const struct plot_bars bars = { .categories = categories,
+                                    .n_categories = count,
+                                    .names = names,
+                                    .colours = colours,
+                                    .n_series = 1,
+                                    .values = values,
+                                    .horizontal = true,
+                                    .tell = true };
+    const struct plot plot = { .title = "Whom the other ranks waited for",
+                               .x = { .label = "seconds, of all others together" } };
+    page_plot_begin(report->out, false);
+    plot_bars(report->out, &plot, &bars);
+    page_plot_end(report->out);
+}
+
+/* What else a rank's row may tell; a column that no rank has is left out. */
+static const struct {
+    const char *key, *name;
+    enum { CELL_SHARE, CELL_BYTES, CELL_SECONDS } kind;
+} extras[] = {
+    { "hidden_share", "hidden", CELL_SHARE },
+    { "bytes_sent", "sent", CELL_BYTES },
+    { "made_wait_s", "others waited", CELL_SECONDS },
+};
+enum { EXTRAS = sizeof extras / sizeof *extras };
+
+static void write_extra(struct report *report, const struct json_value *rank, int e)
+{
+    const double value = json_number(rank, extras[e].key, NAN);
+    char text[NUMBER_TEXT];
+
+    if (extras[e].kind == CELL_BYTES)
+        number_bytes(text, value);
+    else if (extras[e].kind == CELL_SECONDS)
+        number_duration(text, value);
+    else
+        number_print(text, value, NUMBER_PERCENT, 0);
+    strbuf_printf(report->out, "<td>%s</td>", text);
+}
+
 static void write_rank_table(struct report *report, const struct json_value *ranks)
 {
     double shares[USES], seconds;
@@ -177,6 +263,10 @@ static void write_rank_table(struct report *report, const struct json_value *ran
                             "<tr><th>rank</th>");
     for (int u = 0; u < USES; u++)
         strbuf_printf(report->out, "<th>%s</th>", uses[u].name);
+    for (int e = 0; e < EXTRAS; e++) {
+        if (ranks_have(ranks, extras[e].key))
+            strbuf_printf(report->out, "<th>%s</th>", extras[e].name);
+    }
     strbuf_add(report->out, "<th>time</th></tr>\n");
     for (size_t i = 0; i < ranks->count && i < PART_ROWS; i++) {
         read_rank(&ranks->items[i], shares, &seconds);
@@ -184,6 +274,10 @@ static void write_rank_table(struct report *report, const struct json_value *ran
                       (long long)json_integer(&ranks->items[i], "rank", (int64_t)i));
         for (int u = 0; u < USES; u++)
             part_cell(report, shares[u], NUMBER_PERCENT);
+        for (int e = 0; e < EXTRAS; e++) {
+            if (ranks_have(ranks, extras[e].key))
+                write_extra(report, &ranks->items[i], e);
+        }
         number_duration(text, seconds);
         strbuf_printf(report->out, "<td>%s</td></tr>\n", text);
     }
@@ -215,7 +309,10 @@ void part_time(struct report *report)
     write_throughput(report);
     if (ranks)
         write_rank_bars(report, ranks);
+    if (ranks)
+        write_made_wait(report, ranks);
     write_shares(report);
+    write_hidden(report);
     page_plots_end(report->out);
     if (ranks)
         write_rank_table(report, ranks);

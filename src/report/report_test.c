@@ -32,7 +32,9 @@ static const char summary[] =
     "\"weights_sha256\":\"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\","
     "\"peak_bytes\":104857600,\"parameters\":206922,\"rank_times\":[{\"rank\":0,\"compute_s\":"
     "20,"
-    "\"comm_s\":2,\"wait_s\":1,\"load_s\":0.5,\"eval_s\":1,\"other_s\":0},{\"rank\":1,"
+    "\"comm_s\":2,\"wait_s\":1,\"load_s\":0.5,\"eval_s\":1,\"other_s\":0,\"hidden_share\":0.25,"
+    "\"bytes_sent\":2097152,"
+    "\"made_wait_s\":5},{\"rank\":1,"
     "\"compute_s\":15,\"comm_s\":2,\"wait_s\":5,\"load_s\":0.5,\"eval_s\":1,\"other_s\":1.5}]}";
 
 static const char train_line[] =
@@ -140,6 +142,8 @@ static void test_a_whole_run_has_all_parts(void)
         "aria-label=\"Throughput\"",
         "aria-label=\"Learning rate\"",
         "aria-label=\"Where the time went\"",
+        "aria-label=\"Whom the other ranks waited for\"",
+        "<td>25.00%</td><td>2 MiB</td><td>5.00 s</td>",
         "aria-label=\"Time not spent computing\"",
         "<td>81.63%</td>", /* compute of rank 0: 20 of 24.5 s */
         "<dt>optimizer.nested.deep</dt><dd>yes</dd>",

@@ -36,6 +36,7 @@ static const char *const column_names[RUN_COLUMNS] = {
     [RUN_TOKENS_PER_S] = "tokens_per_s",
     [RUN_PERPLEXITY] = "perplexity",
     [RUN_BLEU] = "bleu",
+    [RUN_HIDDEN_SHARE] = "hidden_share",
 };
 
 /* The text of a file of the folder, and when it was written; *out stays NULL if it is absent

@@ -36,6 +36,7 @@ enum run_column {
     RUN_TOKENS_PER_S,
     RUN_PERPLEXITY,
     RUN_BLEU,
+    RUN_HIDDEN_SHARE,
     RUN_COLUMNS,
 };
 

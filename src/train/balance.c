@@ -61,7 +61,7 @@ enum status balance_parse(const char *text, int ranks, struct balance *out)
 void balance_share(struct balance *balance, int64_t shards, int ranks)
 {
     const int64_t grain = balance->grain;
-    int64_t counts[BALANCE_RANKS];
+    int64_t counts[BALANCE_RANKS] = { 0 };
 
     for (int r = 0; r < ranks; r++)
         counts[r] = grain;

@@ -30,20 +30,21 @@ struct bench { /* shared by the ranks */
     int windows;
     double times[WINDOWS_MAX]; /* seconds a step, of rank 0 */
     double comm_share, wait_share;
-    double hidden_share, bytes;
+    double hidden_share, bytes, bytes_optimum;
     double rank_wait[BENCH_RANKS], rank_made_wait[BENCH_RANKS];
-    int64_t peak_bytes[BENCH_RANKS];
-    int64_t steps_per_window; /* rank 0 decides */
+    int64_t peak_bytes;
 };
 
 /* What a rank has while it measures. */
 struct measurer {
     struct bench *bench;
     struct transport *transport;
+    struct comm *comm;
     struct exec *exec;
     struct batch batch;
     struct trace *trace; /* or NULL */
     struct trace_window window;
+    int64_t steps_per_window; /* rank 0 decides */
 };
 
 static int compare_doubles(const void *a, const void *b)
@@ -79,8 +80,19 @@ static enum status run_window(struct measurer *m, int64_t steps, double *out_sec
     return STATUS_OK;
 }
 
+/* Bytes that a rank sends at least in a step, if every parameter's gradient is summed: each node, or each
+ * rank of one node, sends all parts but its own to their owners, and its own to all. */
+static double optimal_bytes(const struct job *job, int nodes)
+{
+    const double ranks = (double)job->settings.ranks, parts = nodes > 1 ? nodes : ranks;
+    const double bytes = 4 * (double)graph_param_count(job->graph);
+
+    return ranks > 1 ? 2 * (parts - 1) * bytes / ranks : NAN;
+}
+
 /* Rank 0 tells what the ranks did in `seconds`. */
-static void tell_ranks(struct bench *bench, struct watch *watch, double seconds, int64_t steps)
+static void tell_ranks(struct bench *bench, int nodes, struct watch *watch, double seconds,
+                       int64_t steps)
 {
     const int ranks = (int)bench->job->settings.ranks;
     const struct watch_interval all = watch_next(watch, seconds);
@@ -88,8 +100,9 @@ static void tell_ranks(struct bench *bench, struct watch *watch, double seconds,
 
     bench->comm_share = mine.comm / seconds;
     bench->wait_share = mine.wait / seconds;
-    bench->hidden_share = all.hidden_share;
+    bench->hidden_share = ranks > 1 ? all.hidden_share : NAN;
     bench->bytes = all.bytes / (double)steps / ranks;
+    bench->bytes_optimum = optimal_bytes(bench->job, nodes);
     for (int r = 0; r < ranks; r++) {
         const struct watch_rank rank = watch_rank(watch, r);
         bench->rank_wait[r] = rank.wait / seconds;
@@ -107,39 +120,44 @@ static enum status measure_windows(struct measurer *m, struct watch *watch)
     const uint64_t first = m->batch.step;
     const double begin = clock_seconds();
     for (int i = 0; i < bench->windows; i++) {
-        TRY(run_window(m, bench->steps_per_window, &seconds));
+        TRY(run_window(m, m->steps_per_window, &seconds));
         if (rank == 0)
             bench->times[i] = seconds;
     }
     TRY(watch_collect(watch, m->exec, 0));
     if (rank == 0)
-        tell_ranks(bench, watch, clock_seconds() - begin, (int64_t)(m->batch.step - first));
+        tell_ranks(bench, transport_nodes(m->transport), watch, clock_seconds() - begin,
+                   (int64_t)(m->batch.step - first));
     return STATUS_OK;
+}
+
+/* Of the rank that has taken most. */
+static enum status measure_memory(struct measurer *m)
+{
+    struct rusage usage;
+    int64_t bytes = getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+
+    TRY(comm_all_reduce(m->comm, &bytes, 1, DTYPE_I64, COMM_OP_MAX));
+    if (transport_rank(m->transport) == 0)
+        m->bench->peak_bytes = bytes;
+    return exec_settle(m->exec);
 }
 
 static enum status measure(struct measurer *m)
 {
-    struct bench *bench = m->bench;
-    const int rank = transport_rank(m->transport);
     struct watch *watch;
     double seconds;
 
     TRY(run_window(m, 2, &seconds));
     TRY(run_window(m, 3, &seconds));
-    if (rank == 0) {
-        const double steps = 0.25 / seconds;
-        bench->steps_per_window = steps < 1 ? 1 : (int64_t)steps;
-    }
-    TRY(exec_settle(m->exec));
-    TRY(run_window(m, bench->steps_per_window, &seconds)); /* warm */
+    m->steps_per_window = 0.25 / seconds < 1 ? 1 : (int64_t)(0.25 / seconds);
+    TRY(comm_broadcast(m->comm, &m->steps_per_window, 1, DTYPE_I64, 0));
+    TRY(run_window(m, m->steps_per_window, &seconds)); /* warm */
     TRY(watch_create(m->transport, exec_lanes(m->exec), &watch));
     const enum status status = measure_windows(m, watch);
     watch_destroy(watch);
     TRY(status);
-    struct rusage usage;
-    bench->peak_bytes[rank] =
-        getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
-    return exec_settle(m->exec);
+    return measure_memory(m);
 }
 
 static enum status write_trace(const struct measurer *m)
@@ -149,7 +167,7 @@ static enum status write_trace(const struct measurer *m)
 
     if (!m->trace)
         return STATUS_OK;
-    if (*s->out)
+    if (*s->out && transport_rank(m->transport) == 0)
         TRY(file_make_folder(s->out));
     TRY(file_join(*s->out ? s->out : ".", FOLDER_TRACE, &path));
     enum status status = trace_file_write(m->trace, m->transport, path);
@@ -157,24 +175,25 @@ static enum status write_trace(const struct measurer *m)
     return status;
 }
 
-static enum status start_measurer(struct measurer *m, struct comm *comm)
+static enum status start_measurer(struct measurer *m)
 {
     struct job *job = m->bench->job;
-    TRY(balance_measure(job, comm));
     const struct settings *s = &job->settings;
     struct exec_config config = {
         .train = job->graph,
-        .comm = comm,
+        .comm = m->comm,
         .threads = (int)s->threads,
         .shards = s->shards,
         .batch = s->batch,
-        .rows = job->balance.is_used ? job->balance.rows : NULL,
         .seed = s->seed,
         .choices = job->choices,
         .optim = job->optim,
+        .compress = job->compress,
         .stall_timeout = s->stall_timeout,
     };
 
+    TRY(balance_measure(job, m->comm));
+    config.rows = job->balance.is_used ? job->balance.rows : NULL;
     if (s->trace) {
         TRY(trace_window_read(s->trace_steps, 0, UINT64_MAX, &m->window));
         TRY(trace_create(&m->trace));
@@ -188,11 +207,10 @@ static enum status start_measurer(struct measurer *m, struct comm *comm)
 static enum status bench_body(struct transport *transport, void *arg)
 {
     struct measurer m = { .bench = arg, .transport = transport };
-    struct comm *comm = NULL;
 
-    enum status status = comm_create(transport, NULL, &comm);
+    enum status status = comm_create(transport, NULL, &m.comm);
     if (status == STATUS_OK)
-        status = start_measurer(&m, comm);
+        status = start_measurer(&m);
     if (status == STATUS_OK)
         status = measure(&m);
     if (status == STATUS_OK)
@@ -200,18 +218,8 @@ static enum status bench_body(struct transport *transport, void *arg)
     made_up_release(&m.batch);
     exec_destroy(m.exec);
     trace_destroy(m.trace);
-    comm_destroy(comm);
+    comm_destroy(m.comm);
     return status;
-}
-
-/* Bytes that each rank sends at least in a step, if every parameter's gradient is summed: each of its
- * parts goes to its owner, and comes back. */
-static double optimal_bytes(const struct job *job)
-{
-    const double ranks = (double)job->settings.ranks;
-    const double bytes = 4 * (double)graph_param_count(job->graph);
-
-    return ranks > 1 ? 2 * (ranks - 1) / ranks * bytes : NAN;
 }
 
 enum status train_bench(struct job *job, int windows, struct bench_result *out)
@@ -242,14 +250,11 @@ enum status train_bench(struct job *job, int windows, struct bench_result *out)
             .wait_share = bench->wait_share,
             .hidden_share = bench->hidden_share,
             .bytes_per_step = bench->bytes,
-            .bytes_optimum = optimal_bytes(job),
+            .bytes_optimum = bench->bytes_optimum,
+            .peak_bytes = bench->peak_bytes,
         };
         memcpy(out->rank_wait, bench->rank_wait, sizeof out->rank_wait);
         memcpy(out->rank_made_wait, bench->rank_made_wait, sizeof out->rank_made_wait);
-        for (int i = 0; i < job->settings.ranks; i++) {
-            if (bench->peak_bytes[i] > out->peak_bytes)
-                out->peak_bytes = bench->peak_bytes[i];
-        }
     }
     munmap(bench, sizeof *bench);
     return status;

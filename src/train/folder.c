@@ -246,6 +246,7 @@ enum status folder_add_metrics(const struct job *job, const struct train_hooks *
     add_member(&line, "comm_share", m->comm_share);
     add_member(&line, "wait_share", m->wait_share);
     add_member(&line, "load_share", m->load_share);
+    add_member(&line, "wire_share", m->wire_share);
     add_member(&line, "hidden_share", m->hidden_share);
     add_member(&line, "bytes_sent", m->bytes_sent);
     add_member(&line, "slowest_rank", m->slowest_rank);
@@ -267,7 +268,9 @@ static void add_rank(struct strbuf *text, int rank, const struct rank_times *t)
     add_member(text, "load_s", t->load);
     add_member(text, "eval_s", t->evaluate);
     add_member(text, "other_s", other > 0 ? other : 0);
-    add_member(text, "hidden_share", t->comm > 0 ? t->hidden / t->comm : NAN);
+    add_member(text, "wire_s", t->wire > 0 ? t->wire : NAN);
+    add_member(text, "hidden_share",
+               t->comm + t->wire > 0 ? t->hidden / (t->comm + t->wire) : NAN);
     add_member(text, "bytes_sent", t->bytes);
     add_member(text, "made_wait_s", t->made_wait);
     add_member(text, "peak_bytes", (double)t->peak_bytes);

@@ -15,7 +15,8 @@ struct tally {
 
 struct rank_times {
     double compute, comm, wait, load, evaluate, total;
-    double hidden;    /* part of comm */
+    double wire;      /* of transfers under way to and from other machines; not of a lane */
+    double hidden;    /* part of comm and wire */
     double made_wait; /* what other ranks waited for this one, added up */
     double bytes;     /* moved between this rank and others */
     int64_t peak_bytes;
@@ -29,6 +30,7 @@ struct metrics {      /* one line; NaN members are left out */
     double train_loss, train_accuracy, val_loss, val_accuracy, val_top5, lr, seconds,
         epoch_seconds, eval_seconds, samples_per_s, comm_share, wait_share, load_share;
     double hidden_share, bytes_sent, slowest_rank, slowest_share; /* of all ranks */
+    double wire_share; /* of several machines: time with transfers under way, of rank 0 */
     double perplexity, tokens_per_s; /* of models that predict tokens */
 };
 

@@ -15,6 +15,7 @@
 #include "exec/exec.h"
 #include "graph/op.h"
 #include "train/trace_file.h"
+#include "transport/launch.h"
 
 enum { LARGE_PARAMETERS = 32 << 20, BASE_BATCH = 256 };
 
@@ -66,6 +67,16 @@ static enum status pick_strategy(struct job *job)
     struct settings *s = &job->settings;
     const char *names[64] = { NULL };
 
+    if (*s->compress) {
+        int rank, size;
+        if (codec_parse(s->compress, &job->compress) != STATUS_OK)
+            return FAIL(STATUS_USAGE, "--compress %s", status_message());
+        if (s->ranks == 1)
+            return FAIL(STATUS_USAGE, "--compress %s: one rank sends nothing: use -n 2 or more",
+                        s->compress);
+        /* Within a machine nothing is sent either, unless its ranks are made to. */
+        s->flat |= !launch_world(&rank, &size);
+    }
     if (!*s->strategy)
         snprintf(s->strategy, sizeof s->strategy, "%s",
                  s->ranks == 1 ? "single"

@@ -3,6 +3,7 @@
 #ifndef TRAIN_JOB_H
 #define TRAIN_JOB_H
 
+#include "comm/codec.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
 #include "data/text.h"
@@ -17,6 +18,7 @@ struct job {
     struct model_config model_config;
     const struct strategy *strategy;
     struct optim_config optim;
+    struct codec_config compress; /* codec NULL: gradients go as they are */
     struct kernel_choices *choices;
     const struct source *train, *test;          /* NULL for JOB_GRAPH */
     struct dataset *train_images, *test_images; /* what they are made of, or NULL */
@@ -45,8 +47,6 @@ MUST_CHECK enum status job_model_config(const struct settings *settings,
 /* The table of kernel choices: the one named, or the user's own, whose path is put in if there is
  * one. */
 MUST_CHECK enum status job_load_choices(struct settings *settings, struct kernel_choices **out);
-/* Processors that this process may use. */
-int job_cores(void);
 
 /* Does the model predict tokens, so that its loss is a mean over them? */
 static inline bool job_predicts_tokens(const struct job *job)

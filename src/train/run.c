@@ -190,6 +190,7 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
         .wait_share = NAN,
         .load_share = NAN,
         .hidden_share = NAN,
+        .wire_share = NAN,
         .bytes_sent = NAN,
         .slowest_rank = NAN,
         .slowest_share = NAN,
@@ -241,6 +242,8 @@ static enum status tell_interval(struct rank *rank)
         m.comm_share = (now.comm - then->comm) / span;
         m.wait_share = (now.wait - then->wait) / span;
         m.load_share = (rank->load - rank->interval_load) / rank->interval.seconds;
+        if (transport_nodes(rank->transport) > 1)
+            m.wire_share = (now.wire - then->wire) / rank->interval.seconds;
     }
     add_all_ranks(rank, &m);
     rank->interval_times = now;
@@ -467,6 +470,24 @@ static enum status write_trace(struct rank *rank)
     return STATUS_OK;
 }
 
+static enum status check_nodes(const struct rank *rank)
+{
+    const struct settings *s = &rank->job->settings;
+    const int nodes = transport_nodes(rank->transport);
+
+    if (nodes > 1 && !s->flat && !rank->job->strategy->many_nodes)
+        return FAIL(STATUS_USAGE,
+                    "strategy %s is for one machine, the ranks are on %d: use --strategy "
+                    "multiworker",
+                    rank->job->strategy->name, nodes);
+    if (nodes == 1 && *s->compress)
+        return FAIL(STATUS_USAGE,
+                    "--compress %s: all ranks are on one machine, where nothing is sent: add "
+                    "--flat",
+                    s->compress);
+    return STATUS_OK;
+}
+
 static enum status start_rank(struct rank *rank)
 {
     struct job *job = rank->job;
@@ -481,6 +502,7 @@ static enum status start_rank(struct rank *rank)
         .seed = s->seed,
         .choices = job->choices,
         .optim = job->optim,
+        .compress = job->compress,
         .stall_timeout = s->stall_timeout,
     };
     struct exec_config config = exec;
@@ -494,6 +516,7 @@ static enum status start_rank(struct rank *rank)
         .end_step = (uint64_t)job->total_steps,
     };
 
+    TRY(check_nodes(rank));
     TRY(start_trace(rank));
     TRY(comm_create(rank->transport, NULL, &rank->comm));
     TRY(balance_measure(job, rank->comm));
@@ -537,6 +560,7 @@ static enum status finish(struct rank *rank, struct rank_times *times)
         const struct watch_rank watched = watch_rank(rank->watch, i);
         if (times[i].peak_bytes > r->peak_bytes)
             r->peak_bytes = times[i].peak_bytes;
+        times[i].wire = watched.wire;
         times[i].hidden = watched.hidden;
         times[i].made_wait = watched.made_wait;
         times[i].bytes = watched.bytes;

@@ -61,6 +61,9 @@ const struct setting settings_table[] = {
       1, 256 },
     { "flat", 0, NULL, "ranks share no memory, as if each were on a machine of its own",
       "Distribution", SETTING_SWITCH, FIELD(flat), 0, 0 },
+    { "compress", 0, "CODEC",
+      "gradients between machines: bf16, int8, topk:0.01, onebit, powersgd:4", "Distribution",
+      SETTING_TEXT, FIELD(compress), 0, 0 },
     { "hosts", 0, "LIST|FILE", "machines to run on: a,b:2, n[1-4]; a file has a slash; slurm",
       "Distribution", SETTING_TEXT, FIELD(hosts), 0, 0 },
     { "launch-agent", 0, "PROGRAM", "with --hosts: runs a command on a machine, instead of ssh",
@@ -105,7 +108,7 @@ const struct setting settings_table[] = {
 
     { "optimizer", 0, "NAME", "sgd, adam, adamw, lars or lamb; default: the model's usual",
       "Optimizer", SETTING_TEXT, FIELD(optimizer), 0, 0 },
-    { "lr", 0, "RATE", "learning rate; sgd 0.05, adam, adamw 0.001, lars 10, lamb 0.002",
+    { "lr", 0, "RATE", "learning rate; sgd 0.05, adam, adamw 0.001, lars 2, lamb 0.005",
       "Optimizer", SETTING_NUMBER, FIELD(lr), 0, 1e6 },
     { "momentum", 0, "M", "sgd, lars: 0.9", "Optimizer", SETTING_NUMBER, FIELD(momentum), 0,
       1 },

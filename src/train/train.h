@@ -42,6 +42,8 @@ const struct model *job_model(const struct job *job);
 /* What a rank runs, after the strategy's passes. */
 const struct graph *job_graph(const struct job *job);
 int64_t job_total_steps(const struct job *job);
+/* Processors that this process may use. */
+int job_cores(void);
 
 /* How a run tells what it does. */
 struct train_hooks {
@@ -117,8 +119,7 @@ struct bench_result {
     double comm_share, wait_share;
     double hidden_share;   /* of all ranks' communication; NaN if there is none */
     double bytes_per_step; /* that a rank sends or reads from others, on average */
-    /* Of what an all_reduce of all parameters sends at least; NaN for one rank. */
-    double bytes_optimum;
+    double bytes_optimum;  /* that an all_reduce of all parameters sends; NaN: one rank */
     /* Of each rank: the share of its time that it waits, and that the others wait for it. */
     double rank_wait[BENCH_RANKS], rank_made_wait[BENCH_RANKS];
 };

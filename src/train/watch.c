@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 
-enum { INTERVALS = 4, NUMBERS = 7 };
+enum { INTERVALS = 4, NUMBERS = 8 };
 
 static const double least_share = 0.1, least_ratio = 3;
 
@@ -87,8 +87,13 @@ enum status watch_bring(struct watch *watch, const struct exec_times *t,
 {
     const double lanes = watch->lanes;
     const double sums[NUMBERS] = {
-        t->compute / lanes, t->comm / lanes,     t->hidden / lanes,
-        t->wait / lanes,    t->evaluate / lanes, load,
+        t->compute / lanes,
+        t->comm / lanes,
+        t->wait / lanes,
+        t->evaluate / lanes,
+        load,
+        t->wire,
+        t->hidden / lanes + t->wire_hidden,
         t->bytes,
     };
     const size_t bytes = length_of(watch) * sizeof(double);
@@ -109,7 +114,7 @@ enum status watch_bring(struct watch *watch, const struct exec_times *t,
 static struct watch_rank rank_in(const struct watch *watch, const double *numbers, int rank)
 {
     const double *n = numbers + (size_t)rank * length_of(watch);
-    struct watch_rank out = { n[0], n[1], n[2], n[3], n[4], n[5], n[6], 0 };
+    struct watch_rank out = { n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], 0 };
 
     for (int r = 0; r < watch->ranks; r++) {
         if (r != rank)
@@ -142,7 +147,7 @@ struct watch_interval watch_next(struct watch *watch, double seconds)
         const struct watch_rank now = rank_in(watch, watch->numbers, r);
         const struct watch_rank then = rank_in(watch, watch->before, r);
         const double made_wait = now.made_wait - then.made_wait;
-        comm += now.comm - then.comm;
+        comm += now.comm - then.comm + now.wire - then.wire;
         hidden += now.hidden - then.hidden;
         out.bytes += now.bytes - then.bytes;
         if (made_wait > most) {

@@ -17,14 +17,16 @@ struct watch;
 
 /* Of one rank, in seconds of a lane: sums of its lanes over their number. */
 struct watch_rank {
-    double compute, comm, hidden, wait, evaluate, load;
+    double compute, comm, wait, evaluate, load;
+    double wire;   /* transfers to and from other machines were under way */
+    double hidden; /* part of comm and wire while a lane computed */
     double bytes;
     double made_wait; /* what other ranks together waited for this one */
 };
 
 /* A stretch of steps, over all ranks; NaN where there is nothing to say. */
 struct watch_interval {
-    double hidden_share; /* of communication */
+    double hidden_share; /* of communication, the wire's included */
     double bytes;
     int slowest;          /* the rank that others waited for most; -1: none */
     double slowest_share; /* of the time, on average over the others */

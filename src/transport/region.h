@@ -116,9 +116,10 @@ struct transport {
     struct link *link; /* to ranks outside the region; NULL if there are none */
     char *heap;        /* of transport_share */
     size_t heap_bytes, heap_used;
-    bool owns_heap;          /* else it is the region's */
-    _Atomic bool may_spin;   /* a core for every waiter */
-    _Atomic int32_t spin_ns; /* how long; see wait.c */
+    bool owns_heap;              /* else it is the region's */
+    _Atomic bool may_spin;       /* a core for every waiter */
+    _Atomic int32_t spin_ns;     /* how long; see wait.c */
+    _Atomic int64_t patience_ns; /* for messages; 0: any */
     uint32_t next_tag;
     uint32_t shares;                 /* calls of transport_share so far */
     struct outgoing *outgoing;       /* one a rank of the region */

@@ -7,6 +7,7 @@
  * calls, so that two ranks may send to each other before either receives.
  */
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -14,7 +15,7 @@
 #include "base/mem.h"
 #include "transport/region.h"
 
-enum { YIELD_NS = 2 * 1000 * 1000, NAP_NS = 50 * 1000 };
+enum { YIELD_NS = 2 * 1000 * 1000, NAP_NS = 50 * 1000, SLICE_NS = 100 * 1000 * 1000 };
 
 static const size_t left_maximum = (size_t)256 << 20; /* bytes of sends left to themselves */
 
@@ -157,12 +158,65 @@ static bool has_link_work(const struct transport *transport)
     return atomic_load_explicit(&transport->left.count, memory_order_relaxed) > 0;
 }
 
+void transport_set_patience(struct transport *transport, double seconds)
+{
+    atomic_store_explicit(&transport->patience_ns, (int64_t)(seconds * 1e9),
+                          memory_order_relaxed);
+}
+
+/* Ends the job because the peer neither sends nor takes what this rank waits for. */
+static enum status lose_patience(struct transport *transport,
+                                 const struct transport_request *request, const char *what,
+                                 int64_t patience_ns)
+{
+    char text[REGION_TEXT], note[REGION_TEXT / 2] = "";
+
+    if (is_in_region(transport, request->peer))
+        region_note(transport->region, request->peer, note, sizeof(note));
+    (void)snprintf(
+        text, sizeof(text), "rank %d has %s rank %d in %s for %.15g s (--stall-timeout)%s%s",
+        request->peer, request->kind == REQUEST_SEND ? "taken nothing from" : "sent nothing to",
+        transport->rank, what, (double)patience_ns * 1e-9, *note ? ": it was last seen" : "",
+        note);
+    transport_abort(transport, text);
+    return transport_check(transport);
+}
+
+/* How long nothing has moved. What is between two looks is bounded: if it is long, the process was
+ * stopped. */
+struct patience {
+    int64_t waited_ns, last_ns;
+};
+
+static void count_wait(struct patience *patience, bool moved)
+{
+    const int64_t now_ns = clock_ns(), passed_ns = now_ns - patience->last_ns;
+
+    patience->last_ns = now_ns;
+    patience->waited_ns =
+        moved ? 0 : patience->waited_ns + (passed_ns < SLICE_NS ? passed_ns : SLICE_NS);
+}
+
+/* Waits until it rings, or for a while if patience may end. */
+static enum status wait_for_bell(struct transport *transport, struct transport_counter *bell,
+                                 uint32_t target, const char *what)
+{
+    bool rang;
+
+    if (atomic_load_explicit(&transport->patience_ns, memory_order_relaxed) == 0)
+        return transport_wait(transport, bell, target, what);
+    return transport_wait_within(transport, bell, target, SLICE_NS, what, &rang);
+}
+
 static enum status wait_until_done(struct transport *transport,
                                    struct transport_request *request, const char *what)
 {
     struct transport_counter *bell = &region_slot(transport->region, transport->rank)->bell;
     const bool sleeps = is_in_region(transport, request->peer);
+    const int64_t patience_ns =
+        atomic_load_explicit(&transport->patience_ns, memory_order_relaxed);
     const int64_t start_ns = clock_ns();
+    struct patience patience = { .last_ns = start_ns };
 
     for (;;) {
         const uint32_t seen = atomic_load_explicit(&bell->value, memory_order_acquire);
@@ -171,10 +225,14 @@ static enum status wait_until_done(struct transport *transport,
         TRY(look(transport, request, &done, &moved));
         if (done)
             return STATUS_OK;
+        if (patience_ns > 0)
+            count_wait(&patience, moved);
         if (moved)
             continue;
+        if (patience.waited_ns > patience_ns)
+            return lose_patience(transport, request, what, patience_ns);
         if (sleeps && !has_link_work(transport))
-            TRY(transport_wait(transport, bell, seen + 1, what));
+            TRY(wait_for_bell(transport, bell, seen + 1, what));
         else
             pause_for(start_ns);
     }

@@ -74,6 +74,10 @@ MUST_CHECK enum status transport_test(struct transport *transport,
 /* Waits until it is done; other requests of this rank move on meanwhile. */
 MUST_CHECK enum status transport_wait_for(struct transport *transport,
                                           struct transport_request *request, const char *what);
+/* From now on waiting for one message, in send, receive and wait_for, fails after so many seconds with
+ * STATUS_PEER_LOST, for all ranks, and names the peer; 0: never. Time in which the whole job was
+ * stopped does not count. */
+void transport_set_patience(struct transport *transport, double seconds);
 /* Lets go of a request because its job is given up: data and request may be freed then. The
  * peer gets the message no more. Nothing happens to one that is over. */
 void transport_cancel(struct transport *transport, struct transport_request *request);

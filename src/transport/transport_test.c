@@ -636,6 +636,50 @@ static void test_abort_reaches_all_nodes(void)
     CHECK(clock_ns() - start < 2000000000);
 }
 
+/* Rank 1 neither sends nor takes. */
+static enum status be_patient(struct transport *transport, void *arg)
+{
+    const bool sends = *(const bool *)arg;
+    const size_t bytes = (size_t)4 << 20; /* more than rings and links take in advance */
+    struct transport_request request;
+    char *data;
+
+    if (transport_rank(transport) == 1) {
+        while (transport_check(transport) == STATUS_OK)
+            clock_sleep_ms(1);
+        return transport_check(transport);
+    }
+    TRY(mem_alloc(bytes, 1, &data));
+    transport_set_patience(transport, 0.1);
+    enum status status = sends
+                             ? transport_start_send(transport, 1, 5, data, bytes, &request)
+                             : transport_start_receive(transport, 1, 5, data, bytes, &request);
+    if (status == STATUS_OK)
+        status = transport_wait_for(transport, &request, "test");
+    mem_free(data);
+    return status;
+}
+
+static void test_a_peer_that_is_silent_for_too_long_is_named(void)
+{
+    for (int nodes = 1; nodes <= 2; nodes++) {
+        for (int sends = 0; sends < 2; sends++) {
+            struct rank ranks[2];
+            bool arg = sends;
+            const int64_t start = clock_ns();
+
+            run_each_on(nodes, 2, be_patient, &arg, ranks);
+            for (int i = 0; i < 2; i++) {
+                CHECK_INT(STATUS_PEER_LOST, ranks[i].status);
+                CHECK(strstr(ranks[i].text, sends
+                                                ? "rank 1 has taken nothing from rank 0 in test"
+                                                : "rank 1 has sent nothing to rank 0 in test"));
+            }
+            CHECK(clock_ns() - start < 2000000000);
+        }
+    }
+}
+
 static void test_size_is_checked(void)
 {
     struct transport *ends[1];
@@ -688,6 +732,8 @@ const struct test tests[] = {
     { .name = "abort wakes all", .run = test_abort_wakes_all },
     { .name = "a wait gives up in its time", .run = test_a_wait_gives_up_in_its_time },
     { .name = "abort reaches all nodes", .run = test_abort_reaches_all_nodes },
+    { .name = "a peer that is silent for too long is named",
+      .run = test_a_peer_that_is_silent_for_too_long_is_named },
     { .name = "size is checked", .run = test_size_is_checked },
     { .name = "refused memory leaks nothing", .run = test_refused_memory_leaks_nothing },
     { 0 },

@@ -51,10 +51,42 @@ works "$tutti" bench train mlp --batch 64 --threads 1 --windows 1 --json
 for key in model batch ranks threads device samples_per_s step_ms step_ms_p10 step_ms_p90 peak_bytes; do
     says "\"$key\""
 done
+works "$tutti" bench train mlp -n 2 --threads 1 --windows 1 --trace --out traced && says 'traced/trace.json'
+works "$tutti" bench scale mlp --ranks 2,1 --threads 1 --rounds 1 --windows 1 --out scaling && says 'weak scaling' && says efficiency
+grep -q 'Bytes of a step and rank' scaling/scale.html || complain "scale.html has no plot"
+works "$tutti" bench scale mlp --ranks 1,2 --strong --rounds 1 --windows 1 --json
+python3 - <<'PY' || complain "bench scale --json"
+import json
+lines = [json.loads(line) for line in open("out.txt")]
+assert [l["ranks"] for l in lines if l["bench"] == "scale"] == [1, 2]
+assert lines[0]["efficiency"] == 1 and lines[0]["batch"] == lines[1]["batch"] == 64
+assert len(lines[1]["rank_wait"]) == len(lines[1]["rank_made_wait"]) == 2 and lines[1]["bytes_per_step"] > 0
+PY
+works "$tutti" train cnn --steps 6 --limit 400 -n 2 --threads 1 --trace --trace-steps 2:5 --log-every 2 --out seen
+python3 - <<'PY' || complain "trace.json"
+import json
+trace = json.load(open("seen/trace.json"))
+events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+assert {e["pid"] for e in events} == {0, 1}
+assert {"compute", "communication", "step", "evaluation", "checkpoint"} <= {e["cat"] for e in events}
+steps = {e["args"]["step"] for e in events if e["cat"] == "compute"}
+assert steps == {2, 3, 4}, steps
+assert all("kernel" in e["args"] for e in events if e["cat"] == "compute" and e["name"].startswith("conv"))
+for rank in (0, 1): # events of a lane follow each other
+    lane = sorted((e["ts"], e["dur"]) for e in events if e["pid"] == rank and e["tid"] == 1 and e["cat"] != "wait")
+    assert all(a[0] + a[1] <= b[0] + 0.002 for a, b in zip(lane, lane[1:])), rank
+metrics = [json.loads(line) for line in open("seen/metrics.jsonl")]
+assert all("hidden_share" in m and m["bytes_sent"] > 0 for m in metrics if m["kind"] == "train")
+ranks = json.load(open("seen/summary.json"))["rank_times"]
+assert len(ranks) == 2 and all(r["made_wait_s"] >= 0 and r["bytes_sent"] > 0 for r in ranks)
+assert "Whom the other ranks waited for" in open("seen/report.html").read()
+PY
 works "$tutti" bench comm -n 2 --bytes 8,4096 --json
-for key in op transport algorithm bytes ranks us us_p90; do
+for key in op transport algorithm bytes ranks nodes us us_p90 bytes_sent optimum; do
     says "\"$key\""
 done
+works "$tutti" bench comm -n 2 --bytes 4096 --op all_reduce,broadcast --algorithm all
+works "$tutti" bench comm -n 2 --bytes 65536 --codec all
 works "$tutti" bench data fashion-mnist --batch 100 --crop 4 --flip --cutout 8 --threads 2 --windows 1 --json
 for key in data batch threads crop flip cutout samples_per_s samples_per_s_p10 samples_per_s_p90 mb_per_s floor_samples_per_s floor_mb_per_s; do
     says "\"$key\""

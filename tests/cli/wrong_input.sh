@@ -21,6 +21,18 @@ refused 2 'not divisible' "$tutti" train mlp --batch 64 --shards 3
 refused 2 'each of 4 ranks' "$tutti" train mlp --batch 64 -n 4 --shards 2
 refused 2 'did you mean adam' "$tutti" train mlp --optimizer adm
 refused 2 'belong to sgd' "$tutti" train mlp --optimizer adam --momentum 0.9
+refused 2 'belong to adam, adamw and lamb, not to lars' "$tutti" train mlp --optimizer lars --beta1 0.8
+refused 2 'belong to sgd and lars, not to lamb' "$tutti" train mlp --optimizer lamb --nesterov
+refused 2 'belongs to lars, not to lamb' "$tutti" train mlp --optimizer lamb --trust 0.1
+refused 2 'belongs to lars and lamb, not to sgd' "$tutti" train mlp --optimizer sgd --adapt-all
+refused 2 'scaled by --scale-lr alone' "$tutti" train mlp --base-batch 128
+refused 2 'must lie between' "$tutti" train mlp --scale-lr --base-batch -1
+refused 2 'leave one out' "$tutti" train mlp --accumulate 2 --shards 4
+refused 2 'not divisible by 2 ranks times --accumulate 3' "$tutti" train mlp -n 2 --accumulate 3 --batch 64
+refused 2 '3 numbers for 2 ranks' "$tutti" train mlp -n 2 --shards 8 --balance 2,1,1
+refused 2 'a number above 0 for each rank' "$tutti" train mlp -n 2 --shards 8 --balance 2,0
+refused 2 'use --shards 16' "$tutti" train mlp -n 2 --threads 1 --balance auto
+refused 2 'balance and --sync-batch-norm' "$tutti" train resnet18 --data fashion-mnist -n 2 --threads 1 --sync-batch-norm --balance auto
 refused 2 'needs --decay-every' "$tutti" train mlp --schedule step
 refused 2 'unknown schedule' "$tutti" train mlp --schedule polynomial
 refused 2 'use --shards 2$' "$tutti" train resnet18 --data fashion-mnist --sync-batch-norm --threads 2 --shards 4
@@ -31,6 +43,15 @@ refused 2 'takes no value' "$tutti" train mlp --shuffle=yes
 refused 2 'crop 28 leaves nothing of images of 28x28' "$tutti" train cnn --crop 28
 refused 2 'cutout 29 is larger than images of 28x28' "$tutti" train cnn --flip --cutout 29
 refused 2 'must lie between' "$tutti" train cnn --loader-threads 65
+refused 2 'A:B traces steps' "$tutti" train mlp --trace --trace-steps 20:10
+refused 2 'needs --trace' "$tutti" train mlp --trace-steps 1:2
+refused 2 'must lie between' "$tutti" train mlp --stall-timeout -1
+refused 2 'needs a model' "$tutti" bench scale
+refused 2 'one of them' "$tutti" bench scale mlp --weak --strong
+refused 2 '2 is there twice' "$tutti" bench scale mlp --ranks 1,2,2
+refused 2 'from 1 to 256' "$tutti" bench scale mlp --ranks 0,1
+refused 2 'whole number up to 256' "$tutti" bench scale mlp --ranks 1,many
+refused 2 'ranks of this machine itself' env PMI_RANK=0 PMI_SIZE=2 "$tutti" bench scale mlp
 refused 2 'begins with a letter' "$tutti" train mlp --hosts a,,b
 refused 2 'a number of ranks follows' "$tutti" train mlp --hosts a:two
 refused 2 '4 ranks do not fit the hosts: they have 3 slots' "$tutti" train mlp -n 4 --hosts a:2,b:1
@@ -42,6 +63,9 @@ refused 1 'no/mpirun: there is no such program' "$tutti" train mlp --hosts a,b -
 refused 1 'needs mpirun, which is not installed' env PATH=/nowhere "$tutti" bench train mlp --hosts a,b
 refused 2 'takes no --hosts' "$tutti" bench tune mlp --hosts a,b
 refused 2 'at most 256' "$tutti" bench comm --hosts 'n[1-300]'
+refused 2 'there are small shared direct' "$tutti" bench comm --algorithm fast
+refused 2 'did you mean topk' "$tutti" bench comm --codec topj
+refused 2 'the rank is a whole number from 1 to 64' "$tutti" bench comm --codec powersgd:0
 refused 2 'OMPI_COMM_WORLD_RANK=x' env OMPI_COMM_WORLD_RANK=x "$tutti" train mlp
 refused 2 '-n 3, but mpiexec of MPICH started 2' env PMI_RANK=0 PMI_SIZE=2 "$tutti" train mlp -n 3
 refused 2 'use srun --mpi=pmix' env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 "$tutti" bench comm

@@ -32,6 +32,7 @@ enum { BLOCK = 48, ROWS = 6, SLOTS = 8 };
 const struct attention_isa *attention_current(void)
 {
     switch (processor_current()) {
+    case PROCESSOR_AMX:
     case PROCESSOR_AVX512:
         return &attention_avx512;
     case PROCESSOR_AVX2:

@@ -9,13 +9,14 @@
 
 #include "kernel/cpu/conv.h"
 #include "kernel/cpu/grey.h"
+#include "kernel/cpu/processor.h"
 #include "kernel/cpu/rows.h"
 
 enum { PARTS = 16, SIDE = 3, TAPS = 9, GROUP_PLACES = 512 };
 
 static const struct grey_isa *current(void)
 {
-    return strcmp(kernel_isa(), "avx512") == 0 ? &grey_avx512 : &grey_avx2;
+    return processor_current() >= PROCESSOR_AVX512 ? &grey_avx512 : &grey_avx2;
 }
 
 struct job {

@@ -15,6 +15,7 @@
 
 #include "kernel/cpu/conv.h"
 #include "kernel/cpu/finish.h"
+#include "kernel/cpu/processor.h"
 #include "kernel/cpu/rows.h"
 
 enum { FINISH_FLOATS = 16 << 10 /* of a task */ };
@@ -53,7 +54,7 @@ static struct derived derive(const struct kernel *rows, const struct kernel_prob
 
 static const struct finish_isa *finish_current(void)
 {
-    return strcmp(kernel_isa(), "avx512") == 0 ? &finish_avx512 : &finish_avx2;
+    return processor_current() >= PROCESSOR_AVX512 ? &finish_avx512 : &finish_avx2;
 }
 
 struct finishing {

@@ -14,17 +14,18 @@
 
 #include "kernel/cpu/depthwise.h"
 #include "kernel/cpu/gemm.h"
+#include "kernel/cpu/processor.h"
 #include "kernel/cpu/rows.h"
 
 enum { PARTS = 16, TASK_ELEMENTS = 32 << 10 };
 
 static const struct depthwise_isa *current(void)
 {
-    const char *isa = kernel_isa();
+    const enum processor processor = processor_current();
 
-    return strcmp(isa, "avx512") == 0 ? &depthwise_avx512
-           : strcmp(isa, "avx2") == 0 ? &depthwise_avx2
-                                      : NULL;
+    return processor >= PROCESSOR_AVX512 ? &depthwise_avx512
+           : processor == PROCESSOR_AVX2 ? &depthwise_avx2
+                                         : NULL;
 }
 
 static bool can_run(const struct kernel_problem *problem)

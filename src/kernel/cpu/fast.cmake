@@ -33,6 +33,18 @@ if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TUTTI_FUZZ)
         cpu/depthwise.c cpu/conv_matrix.c cpu/conv_grey.c
         cpu/conv_transpose.c cpu/conv1d.c cpu/recurrent.c cpu/packed.c cpu/attention.c cpu/attend.c)
     target_compile_definitions(kernel PRIVATE HAVE_FAST)
+    # Tile registers need a compiler that knows them.
+    include(CheckCCompilerFlag)
+    check_c_compiler_flag("-mamx-tile -mamx-bf16" TUTTI_HAS_AMX)
+    if (TUTTI_HAS_AMX)
+        add_library(kernel_tile_amx OBJECT cpu/amx_tile.c)
+        target_include_directories(kernel_tile_amx PRIVATE ${PROJECT_SOURCE_DIR}/src)
+        target_compile_options(kernel_tile_amx PRIVATE ${tile_optimization} -mavx2 -mfma -mavx512f
+            -mavx512vl -mavx512dq -mavx512bw -mamx-tile -mamx-bf16)
+        target_link_libraries(kernel_tile_amx PRIVATE warnings)
+        target_sources(kernel PRIVATE cpu/amx.c cpu/packed_amx.c $<TARGET_OBJECTS:kernel_tile_amx>)
+        target_compile_definitions(kernel PRIVATE HAVE_AMX)
+    endif ()
 endif ()
 
 # oneDNN shares work by OpenMP, of which only the number of threads is set.
@@ -66,6 +78,9 @@ if (BUILD_TESTING AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         target_compile_definitions(recurrent_test PRIVATE GOLDEN="${PROJECT_SOURCE_DIR}/tests/golden")
     endif ()
     unit_test(kernel cpu/gemm_test.c m)
+    if (TUTTI_HAS_AMX AND TARGET gemm_test)
+        target_compile_definitions(gemm_test PRIVATE HAVE_AMX)
+    endif ()
     # Sanitized, kernel_test looks at both instruction sets; these take minutes there.
     set(tests_avx2 recurrent_test)
     if (NOT TUTTI_SANITIZE)

@@ -17,7 +17,7 @@
 
 #include <string.h>
 
-#include "kernel/kernel.h"
+#include "kernel/cpu/processor.h"
 
 enum {
     PACK_B_BYTES = 640 << 10, /* packed panels of B that are used together */
@@ -38,11 +38,11 @@ enum {
 
 const struct tile_isa *tile_current(void)
 {
-    const char *isa = kernel_isa();
+    const enum processor processor = processor_current();
 
-    return strcmp(isa, "avx512") == 0 ? &tile_avx512
-           : strcmp(isa, "avx2") == 0 ? &tile_avx2
-                                      : NULL;
+    return processor >= PROCESSOR_AVX512 ? &tile_avx512
+           : processor == PROCESSOR_AVX2 ? &tile_avx2
+                                         : NULL;
 }
 
 /* Eighths of the cycles that a step of a tile takes: multiply-adds, loads or latency,

@@ -9,6 +9,10 @@
 
 #include "base/mem.h"
 #include "base/test.h"
+#ifdef HAVE_AMX
+#include "kernel/cpu/amx.h"
+#include "kernel/cpu/processor.h"
+#endif
 
 enum { GUARD = 16 }; /* floats after C that stay as they are */
 
@@ -191,7 +195,116 @@ static void large_products_have_the_promised_bits(void)
     }
 }
 
+/* By AMX ------------------------------------------------------------------------------- */
+
+#ifdef HAVE_AMX
+/* Runs it on a copy of C, which is given back. */
+static float *run_amx(const struct matrices *x, struct gemm g, struct pool *pool)
+{
+    const size_t bytes = (size_t)x->c_count * sizeof(float);
+    void *scratch;
+
+    CHECK_OK(mem_alloc(1, bytes, &g.c));
+    memcpy(g.c, x->c, bytes);
+    g.b_sums = NULL;
+    CHECK_OK(mem_alloc(1, amx_scratch_bytes(&g), &scratch));
+    amx_run(&g, pool, scratch);
+    mem_free(scratch);
+    return g.c;
+}
+
+/* The mean error over the norm of what is summed, before anything is bent. */
+static double mean_error(const struct gemm *g, const float *old, const float *made)
+{
+    double errors = 0;
+
+    for (int64_t i = 0; i < g->m; i++) {
+        for (int64_t j = 0; j < g->n; j++) {
+            const double begin = g->accumulate ? (double)old[i * g->c_row + j]
+                                 : g->bias     ? (double)g->bias[j]
+                                               : 0;
+            double sum = begin, squares = begin * begin;
+            for (int64_t t = 0; t < g->k; t++) {
+                const double product = (double)g->a[i * g->a_row + t * g->a_column] *
+                                       (double)g->b[t * g->b_row + j * g->b_column];
+                sum += product;
+                squares += product * product;
+            }
+            if (g->relu && sum < 0)
+                sum = 0;
+            errors += fabs(sum - (double)made[i * g->c_row + j]) / sqrt(squares);
+        }
+    }
+    return errors / (double)(g->m * g->n);
+}
+
+static void check_amx(struct rng *rng, const int64_t size[3])
+{
+    struct matrices x = { 0 };
+    struct pool *pool;
+
+    make_matrices(rng, size, &x);
+    if (x.gemm.accumulate)
+        x.gemm.bias = NULL; /* one of them */
+    const size_t bytes = (size_t)x.c_count * sizeof(float);
+    float *alone = run_amx(&x, x.gemm, NULL);
+    const double error = mean_error(&x.gemm, x.c, alone);
+    if (!(error < 4e-7)) /* a chain of multiply-adds: 2e-7 to 3e-7 */
+        test_fail(__FILE__, __LINE__, "%lldx%lldx%lld: mean error %.1e", (long long)size[0],
+                  (long long)size[1], (long long)size[2], error);
+    for (int64_t i = 0; i < x.gemm.m; i++)
+        CHECK(memcmp(alone + i * x.gemm.c_row + x.gemm.n, x.c + i * x.gemm.c_row + x.gemm.n,
+                     (size_t)(x.gemm.c_row - x.gemm.n) * sizeof(float)) == 0);
+    CHECK(memcmp(alone + x.c_count - GUARD, x.c + x.c_count - GUARD, GUARD * sizeof(float)) ==
+          0);
+
+    CHECK_OK(pool_create(3, &pool));
+    float *shared = run_amx(&x, x.gemm, pool);
+    CHECK(memcmp(alone, shared, bytes) == 0);
+    mem_free(shared);
+    pool_destroy(pool);
+
+    struct gemm fewer = x.gemm; /* a row's bits do not hang on the others */
+    fewer.m = 1 + (int64_t)rng_below(rng, (uint64_t)fewer.m);
+    float *some_rows = run_amx(&x, fewer, NULL);
+    for (int64_t i = 0; i < fewer.m; i++)
+        CHECK(memcmp(alone + i * fewer.c_row, some_rows + i * fewer.c_row,
+                     (size_t)fewer.n * sizeof(float)) == 0);
+    mem_free(some_rows);
+    mem_free(alone);
+    drop_matrices(&x);
+}
+
+static void products_by_amx_are_as_exact_as_others(struct rng *rng)
+{
+    if (processor_current() < PROCESSOR_AMX)
+        test_skip("this processor has no AMX");
+    check_amx(rng, (const int64_t[]){ some(rng, 70), some(rng, 100), some(rng, 150) });
+}
+
+/* More than a block of rows, of steps and a group of panels. */
+static void large_products_by_amx_are_as_exact_as_others(void)
+{
+    static const int64_t sizes[][3] = { { 100, 300, 1100 },
+                                        { 1700, 40, 530 },
+                                        { 33, 900, 512 } };
+    struct rng rng;
+
+    if (processor_current() < PROCESSOR_AMX)
+        test_skip("this processor has no AMX");
+    rng_init(&rng, 2, 0);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        check_amx(&rng, sizes[i]);
+}
+#endif
+
 const struct test tests[] = {
+#ifdef HAVE_AMX
+    { .name = "products by AMX are as exact as others",
+      .property = products_by_amx_are_as_exact_as_others },
+    { .name = "large products by AMX are as exact as others",
+      .run = large_products_by_amx_are_as_exact_as_others },
+#endif
     { .name = "small products have the promised bits",
       .property = small_products_have_the_promised_bits },
     { .name = "large products have the promised bits",

@@ -9,11 +9,16 @@
  *                  small m: dx^T = W dy^T, A = W by rows, B = dy^T, and the result, smaller
  *                  than W, is transposed instead. Both sum over n in the same order.
  *
- * A weight that lies plain is [n][k]: y and dx change places, and dW^T = dy^T x.
+ * A weight that lies plain is [n][k]: y and dx change places, and dW^T = dy^T x. "amx" has the same
+ * products by tile registers (amx.h).
  */
 #include <string.h>
 
+#ifdef HAVE_AMX
+#include "kernel/cpu/amx.h"
+#endif
 #include "kernel/cpu/gemm.h"
+#include "kernel/cpu/processor.h"
 #include "kernel/cpu/rows.h"
 
 enum { SMALL_M = 64, STRIP = 48 /* rows of dx^T made at once */ };
@@ -173,7 +178,7 @@ static size_t forward_scratch(const struct kernel_problem *problem)
     return product_scratch(problem, &gemm);
 }
 
-static void forward_run(const struct kernel_call *call)
+static struct gemm forward_of(const struct kernel_call *call)
 {
     struct gemm gemm = forward_gemm(call->problem);
 
@@ -181,6 +186,13 @@ static void forward_run(const struct kernel_call *call)
     gemm.b = call->in[1];
     gemm.bias = call->problem->n_in > 2 ? call->in[2] : NULL;
     gemm.c = call->out[0];
+    return gemm;
+}
+
+static void forward_run(const struct kernel_call *call)
+{
+    const struct gemm gemm = forward_of(call);
+
     run_product(call, &gemm);
 }
 
@@ -210,13 +222,20 @@ static size_t input_scratch(const struct kernel_problem *problem)
     return product_scratch(problem, &gemm);
 }
 
-static void input_run(const struct kernel_call *call)
+static struct gemm input_of(const struct kernel_call *call)
 {
     struct gemm gemm = input_gemm(call->problem);
 
     gemm.a = call->in[0];
     gemm.b = call->in[1];
     gemm.c = call->out[0];
+    return gemm;
+}
+
+static void input_run(const struct kernel_call *call)
+{
+    const struct gemm gemm = input_of(call);
+
     run_product(call, &gemm);
 }
 
@@ -247,21 +266,87 @@ static size_t weight_scratch(const struct kernel_problem *problem)
     return gemm_scratch_bytes(tile_current(), &gemm);
 }
 
-static void weight_run(const struct kernel_call *call)
+static struct gemm weight_of(const struct kernel_call *call)
 {
-    const struct tile_isa *isa = tile_current();
     const bool plain = call->problem->out[0].layout == LAYOUT_PLAIN;
     struct gemm gemm = weight_gemm(call->problem);
 
     gemm.a = call->in[plain ? 1 : 0];
     gemm.b = call->in[plain ? 0 : 1];
     gemm.c = call->out[0];
+    return gemm;
+}
+
+static void weight_run(const struct kernel_call *call)
+{
+    const struct tile_isa *isa = tile_current();
+    const bool plain = call->problem->out[0].layout == LAYOUT_PLAIN;
+    struct gemm gemm = weight_of(call);
+
     if (call->problem->n_out > 1 && !plain)
         gemm.b_sums = call->out[1];
     gemm_run(isa, &gemm, call->pool, call->scratch);
     if (call->problem->n_out > 1 && plain)
         gemm_column_sums(isa, gemm.a, gemm.m, gemm.k, gemm.m, call->pool, call->out[1]);
 }
+
+/* By AMX ------------------------------------------------------------------------------- */
+
+#ifdef HAVE_AMX
+static bool amx_can_run(const struct kernel_problem *problem)
+{
+    bool is_empty = false;
+
+    for (int i = 0; i < problem->n_in; i++)
+        is_empty |= shape_count(&problem->in[i].shape) == 0;
+    return processor_current() >= PROCESSOR_AMX && is_f32(problem) && !is_empty;
+}
+
+static size_t amx_forward_scratch(const struct kernel_problem *problem)
+{
+    const struct gemm gemm = forward_gemm(problem);
+
+    return amx_scratch_bytes(&gemm);
+}
+
+static void amx_forward_run(const struct kernel_call *call)
+{
+    const struct gemm gemm = forward_of(call);
+
+    amx_run(&gemm, call->pool, call->scratch);
+}
+
+static size_t amx_input_scratch(const struct kernel_problem *problem)
+{
+    const struct gemm gemm = input_gemm(problem);
+
+    return amx_scratch_bytes(&gemm);
+}
+
+static void amx_input_run(const struct kernel_call *call)
+{
+    const struct gemm gemm = input_of(call);
+
+    amx_run(&gemm, call->pool, call->scratch);
+}
+
+static size_t amx_weight_scratch(const struct kernel_problem *problem)
+{
+    const struct gemm gemm = weight_gemm(problem);
+
+    return amx_scratch_bytes(&gemm);
+}
+
+static void amx_weight_run(const struct kernel_call *call)
+{
+    const int64_t n = call->problem->out[0].shape.dim[0];
+    const struct gemm gemm = weight_of(call);
+
+    amx_run(&gemm, call->pool, call->scratch);
+    if (call->problem->n_out > 1)
+        gemm_column_sums(tile_current(), call->in[1], n, gemm.k, n, call->pool, call->out[1]);
+}
+#endif
 
 const struct kernel kernel_linear_rows[] = {
     { .op = "linear",
@@ -279,5 +364,22 @@ const struct kernel kernel_linear_rows[] = {
       .can_run = can_run,
       .scratch_bytes = weight_scratch,
       .run = weight_run },
+#ifdef HAVE_AMX
+    { .op = "linear",
+      .name = "amx",
+      .can_run = amx_can_run,
+      .scratch_bytes = amx_forward_scratch,
+      .run = amx_forward_run },
+    { .op = "linear_grad_input",
+      .name = "amx",
+      .can_run = amx_can_run,
+      .scratch_bytes = amx_input_scratch,
+      .run = amx_input_run },
+    { .op = "linear_grad_weight",
+      .name = "amx",
+      .can_run = amx_can_run,
+      .scratch_bytes = amx_weight_scratch,
+      .run = amx_weight_run },
+#endif
     { 0 },
 };

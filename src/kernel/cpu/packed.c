@@ -29,6 +29,10 @@ static int64_t vectors_of(const struct packed *packed)
 
 int64_t packed_floats(const struct packed *packed)
 {
+#ifdef HAVE_AMX
+    if (packed->by_amx)
+        return packed_amx_floats(packed);
+#endif
     return vectors_of(packed) * packed->isa->lanes * packed->depth;
 }
 
@@ -92,6 +96,12 @@ void packed_fill(const struct packed *packed, const float *b, struct pool *pool)
 {
     struct filling filling = { packed, b };
 
+#ifdef HAVE_AMX
+    if (packed->by_amx) {
+        packed_amx_fill(packed, b, pool);
+        return;
+    }
+#endif
     pool_for(pool, (size_t)packed->n_panels, fill_panel, &filling);
 }
 
@@ -158,6 +168,12 @@ void packed_multiply(const struct packed *packed, const float *a, int64_t a_row,
 {
     const int64_t columns = packed_columns(packed);
 
+#ifdef HAVE_AMX
+    if (packed->by_amx) {
+        packed_amx_multiply(packed, a, a_row, rows, c, c_row, accumulate);
+        return;
+    }
+#endif
     for (int64_t p = 0; p < packed->n_panels; p++) {
         int64_t width;
         const int64_t first = panel_at(packed, p, &width), left = columns - first;

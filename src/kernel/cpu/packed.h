@@ -33,7 +33,8 @@ struct packed {
     int64_t depth, columns;
     int64_t n_gates; /* PACKED_GATES */
     int64_t n_panels;
-    float *panels; /* the caller's, packed_floats() of them */
+    bool by_amx;   /* to be set by the caller before anything else: other bits, see amx.h */
+    float *panels; /* the caller's, packed_floats() of them, aligned to 64 bytes */
 };
 
 /* `rows` is about how many are multiplied at once: it decides the panels' width, and no bits. */
@@ -47,5 +48,11 @@ void packed_fill(const struct packed *packed, const float *b, struct pool *pool)
 /* Rows of A and C are a_row and c_row apart. With `accumulate`, what C holds is added. */
 void packed_multiply(const struct packed *packed, const float *a, int64_t a_row, int64_t rows,
                      float *c, int64_t c_row, bool accumulate);
+
+/* The same by AMX: what these call if by_amx is set. */
+int64_t packed_amx_floats(const struct packed *packed);
+void packed_amx_fill(const struct packed *packed, const float *b, struct pool *pool);
+void packed_amx_multiply(const struct packed *packed, const float *a, int64_t a_row,
+                         int64_t rows, float *c, int64_t c_row, bool accumulate);
 
 #endif /* KERNEL_CPU_PACKED_H */

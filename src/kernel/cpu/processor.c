@@ -9,6 +9,29 @@
 
 #include "base/log.h"
 
+#if defined(__x86_64__) && defined(HAVE_AMX)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Does the processor have AMX for bf16, and does the system let this process use it? Linux asks for
+ * permission first, as the registers make a thread's state larger. */
+static bool offers_amx(void)
+{
+    enum { REQUEST = 0x1023, TILE_DATA = 18 };   /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+    const unsigned wanted = 1U << 22 | 1U << 24; /* AMX-BF16, AMX-TILE */
+    unsigned a, b, c, d;
+
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & wanted) == wanted &&
+           syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+}
+#else
+static bool offers_amx(void)
+{
+    return false;
+}
+#endif
+
 static enum processor offered(void)
 {
 #ifdef __x86_64__
@@ -19,7 +42,7 @@ static enum processor offered(void)
         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (avx2)
-        return avx512 ? PROCESSOR_AVX512 : PROCESSOR_AVX2;
+        return !avx512 ? PROCESSOR_AVX2 : offers_amx() ? PROCESSOR_AMX : PROCESSOR_AVX512;
 #endif
     return PROCESSOR_GENERIC;
 }
@@ -37,7 +60,7 @@ static enum processor allowed(void)
         if (strcmp(wanted, processor_name(processor)) == 0)
             return processor < most ? processor : most;
     }
-    log_line(LOG_WARNING, "TUTTI_ISA %s is none of generic avx2 avx512, using %s", wanted,
+    log_line(LOG_WARNING, "TUTTI_ISA %s is none of generic avx2 avx512 amx, using %s", wanted,
              processor_name(most));
     return most;
 }
@@ -56,7 +79,7 @@ enum processor processor_current(void)
 
 const char *processor_name(enum processor processor)
 {
-    static const char *const names[PROCESSOR_COUNT] = { "generic", "avx2", "avx512" };
+    static const char *const names[PROCESSOR_COUNT] = { "generic", "avx2", "avx512", "amx" };
 
     return names[processor];
 }

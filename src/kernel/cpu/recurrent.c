@@ -16,6 +16,7 @@
 #include "kernel/cpu/recurrent_steps.h"
 
 #include "kernel/cpu/packed.h"
+#include "kernel/cpu/processor.h"
 #include "kernel/cpu/rows.h"
 
 enum { PART_ROWS = 8 /* rows of a thread, at least */ };
@@ -54,23 +55,29 @@ int64_t recurrent_parts(int64_t rows, struct pool *pool)
 
 /* Forward ------------------------------------------------------------------------------ */
 
-static struct layer forward_layer(const struct kernel_problem *problem)
+static struct layer forward_layer(const struct kernel_problem *problem, bool by_amx)
 {
     struct layer layer = { .cell = cell_current(), .r = recurrent_of(problem) };
     const struct recurrent *r = &layer.r;
 
     layer.weight = packed_of(tile_current(), PACKED_GATES, r->units, r->gates,
                              r->gates / r->units, r->rows);
+    layer.weight.by_amx = by_amx;
     layer.work_row = packed_columns(&layer.weight);
     return layer;
 }
 
-static size_t forward_scratch(const struct kernel_problem *problem)
+static size_t forward_bytes(const struct kernel_problem *problem, bool by_amx)
 {
-    const struct layer layer = forward_layer(problem);
+    const struct layer layer = forward_layer(problem, by_amx);
 
     return (size_t)(packed_floats(&layer.weight) + layer.r.rows * layer.work_row) *
            sizeof(float);
+}
+
+static size_t forward_scratch(const struct kernel_problem *problem)
+{
+    return forward_bytes(problem, false);
 }
 
 void recurrent_set_first(const struct recurrent *r, const struct kernel_call *call, int64_t row)
@@ -159,9 +166,9 @@ static void run_forward_part(void *arg, size_t i)
         run_step(layer, row, rows, t);
 }
 
-static void forward_run(const struct kernel_call *call)
+static void run_forward(const struct kernel_call *call, bool by_amx)
 {
-    struct layer layer = forward_layer(call->problem);
+    struct layer layer = forward_layer(call->problem, by_amx);
 
     layer.call = call;
     layer.weight.panels = call->scratch;
@@ -171,14 +178,20 @@ static void forward_run(const struct kernel_call *call)
     pool_for(call->pool, (size_t)layer.n_parts, run_forward_part, &layer);
 }
 
+static void forward_run(const struct kernel_call *call)
+{
+    run_forward(call, false);
+}
+
 /* Backward ----------------------------------------------------------------------------- */
 
-static struct layer backward_layer(const struct kernel_problem *problem)
+static struct layer backward_layer(const struct kernel_problem *problem, bool by_amx)
 {
     struct layer layer = { .cell = cell_current(), .r = recurrent_of(problem) };
     const struct recurrent *r = &layer.r;
 
     layer.weight = packed_of(tile_current(), PACKED_TURNED, r->gates, r->units, 0, r->rows);
+    layer.weight.by_amx = by_amx;
     return layer;
 }
 
@@ -187,12 +200,17 @@ static bool wants_state(const struct kernel_problem *problem)
     return problem->n_out > recurrent_dstate(problem);
 }
 
-static size_t backward_scratch(const struct kernel_problem *problem)
+static size_t backward_bytes(const struct kernel_problem *problem, bool by_amx)
 {
-    const struct layer layer = backward_layer(problem);
+    const struct layer layer = backward_layer(problem, by_amx);
     const int64_t state = wants_state(problem) ? 0 : layer.r.rows * layer.r.state_row;
 
     return (size_t)(packed_floats(&layer.weight) + state) * sizeof(float);
+}
+
+static size_t backward_scratch(const struct kernel_problem *problem)
+{
+    return backward_bytes(problem, false);
 }
 
 struct cell_grad recurrent_grad(const struct recurrent *r, const struct kernel_call *call,
@@ -257,9 +275,9 @@ static void run_backward_part(void *arg, size_t i)
     }
 }
 
-static void backward_run(const struct kernel_call *call)
+static void run_backward(const struct kernel_call *call, bool by_amx)
 {
-    struct layer layer = backward_layer(call->problem);
+    struct layer layer = backward_layer(call->problem, by_amx);
 
     layer.call = call;
     layer.weight.panels = call->scratch;
@@ -270,6 +288,41 @@ static void backward_run(const struct kernel_call *call)
     packed_fill(&layer.weight, call->in[RECURRENT_GRAD_WEIGHT], call->pool);
     pool_for(call->pool, (size_t)layer.n_parts, run_backward_part, &layer);
 }
+
+static void backward_run(const struct kernel_call *call)
+{
+    run_backward(call, false);
+}
+
+/* By AMX ------------------------------------------------------------------------------- */
+
+#ifdef HAVE_AMX
+static bool amx_can_run(const struct kernel_problem *problem)
+{
+    (void)problem;
+    return processor_current() >= PROCESSOR_AMX;
+}
+
+static size_t amx_forward_scratch(const struct kernel_problem *problem)
+{
+    return forward_bytes(problem, true);
+}
+
+static void amx_forward_run(const struct kernel_call *call)
+{
+    run_forward(call, true);
+}
+
+static size_t amx_backward_scratch(const struct kernel_problem *problem)
+{
+    return backward_bytes(problem, true);
+}
+
+static void amx_backward_run(const struct kernel_call *call)
+{
+    run_backward(call, true);
+}
+#endif
 
 const struct kernel kernel_recurrent_rows[] = {
     { .op = "lstm",
@@ -292,5 +345,27 @@ const struct kernel kernel_recurrent_rows[] = {
       .can_run = can_run,
       .scratch_bytes = backward_scratch,
       .run = backward_run },
+#ifdef HAVE_AMX
+    { .op = "lstm",
+      .name = "amx",
+      .can_run = amx_can_run,
+      .scratch_bytes = amx_forward_scratch,
+      .run = amx_forward_run },
+    { .op = "gru",
+      .name = "amx",
+      .can_run = amx_can_run,
+      .scratch_bytes = amx_forward_scratch,
+      .run = amx_forward_run },
+    { .op = "lstm_grad",
+      .name = "amx",
+      .can_run = amx_can_run,
+      .scratch_bytes = amx_backward_scratch,
+      .run = amx_backward_run },
+    { .op = "gru_grad",
+      .name = "amx",
+      .can_run = amx_can_run,
+      .scratch_bytes = amx_backward_scratch,
+      .run = amx_backward_run },
+#endif
     { 0 },
 };

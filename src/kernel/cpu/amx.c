@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+/* amx.c - the linear layer and its gradients by AMX (amx.h).
+ *
+ *   blocks of rows of A and of the shared dimension, some 4 MiB packed: all threads pack it
+ *     groups of panels of B, 32 columns each, some 700 KiB packed: a thread packs what it uses next
+ *       32 rows of A, which come from the third cache once a group
+ *         panels: 32 x 32 of C, kept in tile registers through the block
+ *
+ * The sum so far of an element of C goes on through all blocks, so its bits depend on neither their
+ * sizes nor on who computes it.
+ */
+#include "kernel/cpu/amx.h"
+
+#include <string.h>
+
+#include "kernel/cpu/processor.h"
+#include "kernel/cpu/rows.h"
+
+enum {
+    DEPTH_STEPS = 16,     /* of a block, at most: 512 of the shared dimension */
+    A_BYTES = 4608 << 10, /* of a block of A, packed */
+    B_BYTES = 768 << 10,  /* of a group of B, packed */
+    SIXTEEN = 16,
+    STEP_BYTES = AMX_PACKED * 2,
+};
+
+static int64_t at_most(int64_t value, int64_t most)
+{
+    return value < most ? value : most;
+}
+
+struct plan {
+    const struct gemm *g;
+    int64_t steps;              /* of the shared dimension */
+    int64_t block_steps;        /* of a block, at most */
+    int64_t row_tiles, panels;  /* of C */
+    int64_t block_tiles, group; /* of a block, of a group, at most */
+    uint16_t *a_pack, *b_pack;  /* b_pack: of the first task */
+    /* The block that is worked on */
+    int64_t step, n_steps, tile, n_tiles, n_tasks;
+};
+
+static struct plan make_plan(const struct gemm *g)
+{
+    struct plan plan = { .g = g, .steps = gemm_ceil(g->k, AMX_STEP) };
+
+    plan.row_tiles = gemm_ceil(g->m, AMX_SIDE);
+    plan.panels = gemm_ceil(g->n, AMX_SIDE);
+    plan.block_steps = gemm_ceil(plan.steps, gemm_ceil(plan.steps, DEPTH_STEPS));
+    plan.block_tiles = at_most(plan.row_tiles, A_BYTES / (plan.block_steps * STEP_BYTES));
+    plan.group = at_most(plan.panels, B_BYTES / (plan.block_steps * STEP_BYTES));
+    return plan;
+}
+
+static size_t a_bytes(const struct plan *plan)
+{
+    return (size_t)(plan->block_tiles * plan->block_steps * STEP_BYTES);
+}
+
+static size_t b_bytes(const struct plan *plan)
+{
+    return (size_t)(plan->group * plan->block_steps * STEP_BYTES);
+}
+
+size_t amx_scratch_bytes(const struct gemm *gemm)
+{
+    if (gemm->m == 0 || gemm->n == 0 || gemm->k == 0)
+        return 0;
+    const struct plan plan = make_plan(gemm);
+
+    return a_bytes(&plan) + b_bytes(&plan) * (size_t)at_most(GEMM_TASKS, plan.panels);
+}
+
+void amx_pack_lines(const struct amx_side *side, int64_t line, int64_t k0, int64_t k,
+                    uint16_t *to)
+{
+    const int64_t lines = at_most(side->n_lines - line, SIXTEEN);
+    const int64_t first = at_most(k - k0, SIXTEEN), second = k - k0 - first;
+    const float *from = side->from + line * side->line_step + k0 * side->k_step;
+    const bool by_lines = side->k_step == 1; /* a row as it lies is a line */
+    struct amx_lines rows = {
+        .first = from,
+        .row = by_lines ? side->line_step : side->k_step,
+        .n_first = (int)(by_lines ? lines : first),
+        .columns_first = (int)(by_lines ? first : lines),
+        .turn = by_lines == side->is_b,
+    };
+
+    if (lines <= 0) {
+        for (int part = 0; part < AMX_PARTS; part++)
+            memset(to + (ptrdiff_t)part * 2 * 512, 0, 512 * sizeof *to);
+        return;
+    }
+    rows.second = second > 0 ? from + SIXTEEN * side->k_step : from;
+    rows.n_second = (int)(by_lines ? lines : at_most(second, SIXTEEN));
+    rows.columns_second = (int)(by_lines ? at_most(second, SIXTEEN) : lines);
+    if (second <= 0)
+        rows.n_second = rows.columns_second = 0;
+    amx_pack(&rows, to);
+}
+
+/* 32 lines from `line`, all steps of the block. */
+static void pack_side(const struct plan *plan, const struct amx_side *side, int64_t line,
+                      uint16_t *to)
+{
+    for (int64_t s = plan->step; s < plan->step + plan->n_steps; s++, to += AMX_PACKED) {
+        amx_pack_lines(side, line, s * AMX_STEP, plan->g->k, to);
+        amx_pack_lines(side, line + SIXTEEN, s * AMX_STEP, plan->g->k, to + 512);
+    }
+}
+
+static void pack_a(void *arg, size_t i)
+{
+    const struct plan *plan = arg;
+    const struct gemm *g = plan->g;
+    const struct amx_side side = { g->a, g->a_row, g->a_column, g->m, false };
+
+    pack_side(plan, &side, (plan->tile + (int64_t)i) * AMX_SIDE,
+              plan->a_pack + (ptrdiff_t)i * plan->n_steps * AMX_PACKED);
+}
+
+static void bend(float *c, int64_t c_row, int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++, c += c_row) {
+        for (int64_t j = 0; j < columns; j++)
+            c[j] = c[j] > 0 ? c[j] : 0;
+    }
+}
+
+void amx_block(const uint16_t *a, const uint16_t *b, int64_t steps, enum amx_begin begin,
+               const float *bias, float *c, int64_t c_row, int64_t rows, int64_t columns)
+{
+    _Alignas(64) float copy[AMX_SIDE * AMX_SIDE], some[AMX_SIDE];
+    const size_t bytes = (size_t)columns * sizeof(float);
+
+    if (rows == AMX_SIDE && columns == AMX_SIDE) {
+        amx_multiply(a, b, steps, begin, bias, c, c_row);
+        return;
+    }
+    memset(copy, 0, sizeof copy);
+    memset(some, 0, sizeof some);
+    for (int64_t i = 0; i < rows && begin == AMX_ADD; i++)
+        memcpy(copy + i * AMX_SIDE, c + i * c_row, bytes);
+    if (begin == AMX_BIAS)
+        memcpy(some, bias, bytes);
+    amx_multiply(a, b, steps, begin, some, copy, AMX_SIDE);
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(c + i * c_row, copy + i * AMX_SIDE, bytes);
+}
+
+/* The block of C at (row, column). */
+static void multiply_block(const struct plan *plan, const uint16_t *a, const uint16_t *b,
+                           int64_t row, int64_t column)
+{
+    const struct gemm *g = plan->g;
+    const int64_t rows = at_most(g->m - row, AMX_SIDE),
+                  columns = at_most(g->n - column, AMX_SIDE);
+    const enum amx_begin begin = plan->step > 0 || g->accumulate ? AMX_ADD
+                                 : g->bias != NULL               ? AMX_BIAS
+                                                                 : AMX_ZERO;
+    float *c = g->c + row * g->c_row + column;
+
+    amx_block(a, b, plan->n_steps, begin, begin == AMX_BIAS ? g->bias + column : NULL, c,
+              g->c_row, rows, columns);
+    if (g->relu && plan->step + plan->n_steps == plan->steps)
+        bend(c, g->c_row, rows, columns);
+}
+
+/* The panels of one task. */
+static void run_task(void *arg, size_t i)
+{
+    const struct plan *plan = arg;
+    const struct gemm *g = plan->g;
+    const struct amx_side side = { g->b, g->b_column, g->b_row, g->n, true };
+    const ptrdiff_t packed = plan->n_steps * AMX_PACKED;
+    uint16_t *b_pack = plan->b_pack + i * (b_bytes(plan) / sizeof *b_pack);
+    int64_t panel;
+    const int64_t count = gemm_part(plan->panels, plan->n_tasks, (int64_t)i, &panel);
+    const int64_t end = panel + count;
+
+    amx_begin();
+    for (int64_t n; panel < end; panel += n) {
+        n = at_most(end - panel, plan->group);
+        for (int64_t p = 0; p < n; p++)
+            pack_side(plan, &side, (panel + p) * AMX_SIDE, b_pack + p * packed);
+        for (int64_t t = 0; t < plan->n_tiles; t++) {
+            for (int64_t p = 0; p < n; p++)
+                multiply_block(plan, plan->a_pack + t * packed, b_pack + p * packed,
+                               (plan->tile + t) * AMX_SIDE, (panel + p) * AMX_SIDE);
+        }
+    }
+    amx_end();
+}
+
+void amx_run(const struct gemm *gemm, struct pool *pool, void *scratch)
+{
+    struct plan plan = make_plan(gemm);
+    const int64_t threads = pool == NULL ? 1 : pool_size(pool);
+    const int64_t n_blocks = gemm_ceil(plan.steps, plan.block_steps);
+    const int64_t n_row_blocks = gemm_ceil(plan.row_tiles, plan.block_tiles);
+
+    plan.a_pack = scratch;
+    plan.b_pack = plan.a_pack + a_bytes(&plan) / sizeof *plan.a_pack;
+    plan.n_tasks = at_most(threads == 1 ? 1 : at_most(2 * threads, GEMM_TASKS), plan.panels);
+    for (int64_t r = 0; r < n_row_blocks; r++) {
+        plan.n_tiles = gemm_part(plan.row_tiles, n_row_blocks, r, &plan.tile);
+        for (int64_t b = 0; b < n_blocks; b++) {
+            plan.n_steps = gemm_part(plan.steps, n_blocks, b, &plan.step);
+            pool_for(pool, (size_t)plan.n_tiles, pack_a, &plan);
+            pool_for(pool, (size_t)plan.n_tasks, run_task, &plan);
+        }
+    }
+}
