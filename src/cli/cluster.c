@@ -86,6 +86,13 @@ static enum status place(struct settings *settings, struct hosts *out)
     return status;
 }
 
+/* Ranks that may be on several machines have the strategy for that, unless told otherwise. */
+static void prefer_multiworker(struct settings *settings)
+{
+    if (!*settings->strategy && settings->ranks > 1)
+        snprintf(settings->strategy, sizeof settings->strategy, "multiworker");
+}
+
 enum status cli_place(struct settings *settings, const struct cluster *cluster)
 {
     struct hosts hosts;
@@ -98,6 +105,7 @@ enum status cli_place(struct settings *settings, const struct cluster *cluster)
             return STATUS_OK;
         TRY(place(settings, &hosts));
         hosts_release(&hosts);
+        prefer_multiworker(settings);
         return STATUS_OK;
     }
     if (cluster->size && settings->ranks != cluster->size)
@@ -107,6 +115,7 @@ enum status cli_place(struct settings *settings, const struct cluster *cluster)
     if (!settings->threads && cluster->local_size)
         settings->threads =
             job_cores() > cluster->local_size ? job_cores() / cluster->local_size : 1;
+    prefer_multiworker(settings);
     return STATUS_OK;
 }
 

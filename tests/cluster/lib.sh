@@ -97,8 +97,8 @@ END
 limit_wires() {
     local host
     for host in $(ip netns list | sed 's/ .*//'); do
-        tc qdisc replace dev "wire-$host" root "$@" 2>tc.err && tc -n "$host" qdisc replace dev eth0 root "$@" 2>tc.err ||
-            return 1
+        tc qdisc replace dev "wire-$host" root "$@" 2>tc.err &&
+            tc -n "$host" qdisc replace dev eth0 root "$@" 2>tc.err || return 1
     done
 }
 free_wires() {
@@ -126,14 +126,13 @@ sent_by() { awk -v name="wire-$1:" '$1 == name { print $2 }' /proc/net/dev; }
 
 # What is left -----------------------------------------------------------------------------
 
-# The processes of the room are the script's own and, for a moment, those that end.
-others() { ps -e -o pid=,ppid=,stat=,args= | awk -v me=$$ '$1 != me && $2 != me && $3 !~ /^Z/ && !/ps -e/ && !/awk -v/'; }
+# Processes of the room but this script, which is its first, and what it runs to find out.
+others() { ps -e -o pid=,stat=,args= | awk '$1 != 1 && $2 !~ /^Z/ && !/ps -e -o|awk .*ps -e/ && !/'"${0##*/}"'/'; }
 nothing_left() { # TEXT
-    local tries=100
-    while [ -n "$(others)" ] && [ $tries -gt 0 ]; do
+    local until=$((SECONDS + 6))
+    while [ -n "$(others)" ] && [ $SECONDS -lt $until ]; do
         sleep 0.05
-        tries=$((tries - 1))
     done
-    [ $tries -gt 0 ] || complain "$1: left: $(others)"
+    [ -z "$(others)" ] || complain "$1: left: $(others)"
     [ -z "$(ls -A /dev/shm)" ] || complain "$1: shared memory is left: $(ls -A /dev/shm)"
 }

@@ -14,7 +14,7 @@ wait $pid
 code=$?
 echo "$code ${EPOCHREALTIME/./}" >"$folder/end.tmp.$rank"
 mv "$folder/end.tmp.$rank" "$folder/end.$rank"
-for _ in $(seq 100); do
+for _ in $(seq 600); do
     [ "$(ls "$folder"/end.[0-9]* | wc -l)" -ge "$(cat "$folder/expected" 2>/dev/null || echo 1000)" ] && break
     sleep 0.05
 done

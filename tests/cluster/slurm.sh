@@ -85,7 +85,8 @@ train "-N 2 -n 4" mlp-2x2 "${mlp[@]}"
 same "mlp by srun, $kind" mlp-1 mlp-2 mlp-1x2 mlp-2x2
 
 # Tasks that cannot find each other say so.
-srun -n 2 --mpi=none --quiet --time=1 "$tutti" train "${mlp[@]}" --out "$work/no" 2>err.txt && complain "srun --mpi=none"
+srun -n 2 --mpi=none --quiet --time=1 "$tutti" train "${mlp[@]}" --out "$work/no" 2>err.txt &&
+    complain "srun --mpi=none"
 grep -q 'use srun --mpi=pmix' err.txt || complain "srun --mpi=none: $(cat err.txt)"
 [ ! -e no ] || complain "a refused run left a folder"
 
