@@ -83,7 +83,8 @@ train rows-1-5 "${rows[@]}" -n 2 --balance 1,5
 train rows-of-3 "${rows[@]}" -n 3 --balance 1,0.5,3
 train rows-auto "${rows[@]}" -n 3 --balance auto
 train rows-threads mlp --limit 500 --epochs 1 --batch 48 --shards 12 --threads 2 -n 2 --balance 2,1
-same "uneven rows of shards" rows-one rows-2-1 rows-1-5 rows-of-3 rows-auto rows-threads
+train rows-flat "${rows[@]}" -n 3 --flat --strategy multiworker --balance 1,2,1
+same "uneven rows of shards" rows-one rows-2-1 rows-1-5 rows-of-3 rows-auto rows-threads rows-flat
 grep -q '"balance": {"measured": false, "weights": \[2, 1\], "shards": \[8, 4\]}' rows-2-1/summary.json ||
     complain "rows-2-1: $(grep balance rows-2-1/summary.json)"
 grep -q '"measured": true, "weights": \[[0-9.e+]*, [0-9.e+]*, [0-9.e+]*\]' rows-auto/summary.json ||
