@@ -225,6 +225,23 @@ static void test_dense_sums_move_as_many_bytes_as_an_optimal_all_reduce(void)
     }
 }
 
+static void test_factors_move_fewer_bytes(void)
+{
+    static struct job dense = { .ranks = 2, .threads = 1, .n_steps = 2, .late = -1 };
+    static struct job factored;
+
+    factored = dense;
+    factored.factors = true;
+    make_job(&dense);
+    make_job(&factored);
+    CHECK_OK(run(&dense));
+    CHECK_OK(run(&factored));
+    CHECK(factored.times[0].bytes > 0);
+    CHECK(factored.times[0].bytes < 0.8 * dense.times[0].bytes);
+    release_job(&dense);
+    release_job(&factored);
+}
+
 static void test_what_one_lane_sums_while_another_computes_is_hidden(void)
 {
     struct overlap overlap = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -401,6 +418,7 @@ const struct test tests[] = {
       .run = test_a_late_rank_is_in_time_for_a_long_timeout },
     { .name = "dense sums move as many bytes as an optimal all_reduce",
       .run = test_dense_sums_move_as_many_bytes_as_an_optimal_all_reduce },
+    { .name = "factors move fewer bytes", .run = test_factors_move_fewer_bytes },
     { .name = "what one lane sums while another computes is hidden",
       .run = test_what_one_lane_sums_while_another_computes_is_hidden },
     { .name = "hidden communication is a part of communication",

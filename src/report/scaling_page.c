@@ -38,10 +38,20 @@ static void write_header(const struct maker *maker)
                   (long long)(s->weak ? first->batch / first->ranks : first->batch));
 }
 
+/* The most ranks that have a core for every thread; the most at all if none has. */
+static const struct scaling_point *main_point(const struct scaling *s)
+{
+    for (size_t i = s->count; i > 0; i--) {
+        if (!s->points[i - 1].oversubscribed)
+            return &s->points[i - 1];
+    }
+    return &s->points[s->count - 1];
+}
+
 static void write_cards(const struct maker *maker)
 {
     const struct scaling *s = maker->scaling;
-    const struct scaling_point *last = &s->points[s->count - 1];
+    const struct scaling_point *last = main_point(s);
     char figure[NUMBER_TEXT], remark[96];
 
     page_cards_begin(maker->out);
@@ -123,7 +133,7 @@ static void write_efficiency(const struct maker *maker)
           .y = inside,
           .count = maker->count,
           .colour = BLUE,
-          .tell_last = true },
+          .tell_last = !any },
         { .name = "more threads than cores",
           .x = maker->ranks,
           .y = beyond,
@@ -291,8 +301,8 @@ static void write_page(const struct maker *maker)
     if (beyond > 0) {
         snprintf(
             note, sizeof note,
-            "%d of %zu points (*) have more threads than this machine's %d cores: ranks share "
-            "them in turns. They are left out of the fit.",
+            "Points with * (%d of %zu) have more threads than this machine's %d cores, which "
+            "ranks share in turns. They are left out of the fit.",
             beyond, s->count, s->cores);
         page_note(maker->out, note);
     }
