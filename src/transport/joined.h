@@ -21,8 +21,9 @@ struct peer {
     int mpi_rank, pid;
     char host[JOINED_HOST];
     /* The monitor's alone: */
-    int64_t heard_ms;   /* when a far rank was heard of last */
-    int64_t stopped_ms; /* how long a near one has been stopped */
+    int64_t heard_ms;              /* when a far rank was heard of last, */
+    char note[2 * TRANSPORT_NOTE]; /* and what it was doing then */
+    int64_t stopped_ms;            /* how long a near one has been stopped */
 };
 
 /* What ranks tell the first ranks of other nodes. */

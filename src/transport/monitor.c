@@ -128,8 +128,11 @@ static void take_control(struct joined *joined, const struct control *control)
 {
     if (control->rank < 0 || control->rank >= joined->size)
         return;
-    joined->peers[control->rank].heard_ms = joined_now_ms();
-    if (control->kind == CONTROL_FAILED)
+    struct peer *peer = &joined->peers[control->rank];
+    peer->heard_ms = joined_now_ms();
+    if (control->kind == CONTROL_BEAT)
+        memcpy(peer->note, control->text, sizeof(peer->note) - 1);
+    else if (control->kind == CONTROL_FAILED)
         region_fail(joined->region, control->rank, control->text);
     else if (control->kind == CONTROL_ENDED)
         region_end_far(joined->region, control->rank, control->status);
@@ -170,10 +173,12 @@ static void listen_once(struct joined *joined)
 static void lose(struct joined *joined, int rank, const char *fate)
 {
     const struct peer *peer = &joined->peers[rank];
-    char text[REGION_TEXT], note[2 * TRANSPORT_NOTE] = "";
+    char text[REGION_TEXT], note[sizeof(peer->note)];
 
     if (region_holds(joined->region, rank))
         region_note(joined->region, rank, note, sizeof(note));
+    else
+        memcpy(note, peer->note, sizeof(note));
     (void)snprintf(text, sizeof(text), "rank %d (pid %d on %s) %s%s", rank, peer->pid,
                    peer->host, fate, note);
     region_fail(joined->region, rank, text);
@@ -316,7 +321,7 @@ static void heed_term(struct joined *joined, int64_t *since_ms)
 static void *run_monitor(void *arg)
 {
     struct joined *joined = arg;
-    const struct control beat = { .kind = CONTROL_BEAT, .rank = joined->rank };
+    struct control beat = { .kind = CONTROL_BEAT, .rank = joined->rank };
     int64_t watched_ms = joined_now_ms(), beaten_ms = 0, term_ms = 0, hint_ms = 0;
 
     begin_watching(joined);
@@ -339,6 +344,7 @@ static void *run_monitor(void *arg)
         }
         if (at_ms - beaten_ms >= BEAT_MS) {
             beaten_ms = at_ms;
+            region_note(joined->region, joined->rank, beat.text, 2 * TRANSPORT_NOTE);
             tell(joined, &beat);
         }
         sleep_watching(joined, atomic_load_explicit(&joined->n_open, memory_order_relaxed) > 0

@@ -32,5 +32,17 @@ $starter -n 2 "$tutti" bench comm $patient --bytes 1024,65536 --json >comm.txt |
 $starter -n 2 "$tutti" train "${mlp[@]}" -n 3 --out no 2>err.txt && complain "-n 3 under mpirun -n 2"
 grep -q -- '-n 3, but .* started 2' err.txt || complain "-n 3: $(cat err.txt)"
 [ ! -e no ] || complain "a refused run left a folder"
+
+# Ranks that differ are named, and nothing is trained.
+differs() { # TEXT, THEN ARGUMENTS OF RANK 1
+    local text=$1
+    shift
+    $starter -n 1 "$tutti" train "${mlp[@]}" --threads 1 $patient --out differ-$# --overwrite \
+        : -n 1 "$tutti" train "$@" --threads 1 $patient --out differ-$# --overwrite 2>err.txt &&
+        complain "ranks that differ went on: $*"
+    [ "$(grep -c "tutti: rank 1 has another $text" err.txt)" = 1 ] || complain "$text: $(cat err.txt)"
+}
+differs "lr than rank 0: 0.25, not 0.05" "${mlp[@]}" --lr 0.25
+differs "model than rank 0" cnn "${mlp[@]:1}"
 nothing_left "$kind"
 finish

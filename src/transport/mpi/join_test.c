@@ -130,6 +130,7 @@ static void test_killed_rank_is_named(void)
     CHECK(run_job(&launchers[OPEN_MPI], "3", "kill", "0", "flat", out) != 0);
     check_output(out, "rank 1: reports peer lost rank 0 (pid ");
     check_output(out, ") has not been heard of for ");
+    check_output(out, " in exchange\n");
     CHECK_INT(1, count(out, "reports"));
 }
 
