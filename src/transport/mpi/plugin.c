@@ -7,9 +7,12 @@
  */
 #include <limits.h>
 #include <mpi.h>
+#include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "transport/mpi/face.h"
 
@@ -65,26 +68,43 @@ static int open_world(int *out_rank, int *out_size, char *text)
 
 #ifdef MPICH_NAME
 /* MPI_Finalize of MPICH over UCX and TCP may wait for ever: to close a connection takes the help
- * of its other end, which helps no more once it has closed its own. A process that ends without
- * it is fine with hydra and Slurm. So all meet, for not longer than LEAVE_MS, and a little later,
- * when what was on its way has come, they end. */
+ * of its other end, which helps no more once it has closed its own and waits for the starter. So
+ * all meet, for not longer than LEAVE_MS; what is on its way gets DRAIN_MS to come; and hydra is
+ * told, in PMI's words, that this process may end. Slurm does not ask. */
+static void tell_hydra(void)
+{
+    static const char words[] = "cmd=finalize\n";
+    const char *descriptor = getenv("PMI_FD");
+    char answer[64];
+
+    if (!descriptor || !getenv("MPI_LOCALRANKID"))
+        return;
+    struct pollfd end = { .fd = (int)strtol(descriptor, NULL, 10), .events = POLLIN };
+    if (write(end.fd, words, sizeof words - 1) == (ssize_t)(sizeof words - 1) &&
+        poll(&end, 1, LEAVE_MS) == 1 && read(end.fd, answer, sizeof answer) <= 0)
+        return; /* it is gone: nobody is left to be told */
+}
+
 static void close_world(void)
 {
     const struct timespec millisecond = { .tv_nsec = 1000000 };
-    MPI_Request request;
     int is_done = 0, ignored;
+    MPI_Request request;
 
-    if (!is_own || MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS)
+    if (!is_own)
         return;
+    if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS)
+        is_done = 1;
     for (int ms = 0; ms < LEAVE_MS && !is_done; ms++) {
         if (MPI_Test(&request, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-            return;
+            break;
         (void)nanosleep(&millisecond, NULL);
     }
     for (int ms = 0; ms < DRAIN_MS; ms++) {
         (void)MPI_Iprobe(MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, &ignored, MPI_STATUS_IGNORE);
         (void)nanosleep(&millisecond, NULL);
     }
+    tell_hydra();
 }
 #else
 static void close_world(void)
