@@ -53,6 +53,15 @@ limit_ms() {
 ended() {
     local name=$1 ranks=$2 victim=$3 limit rank code at said=0
     limit=$(limit_ms "$2")
+    for _ in $(seq $((limit / 1000 + 40))); do
+        kill -0 $pid 2>/dev/null || break
+        sleep 1 &
+        wait -n $pid $!
+    done
+    if kill -0 $pid 2>/dev/null; then
+        complain "$name: mpirun does not end: $(others)"
+        kill -KILL $(others | awk '{ print $1 }') 2>/dev/null
+    fi
     wait $pid
     code=$?
     [ $code != 0 ] || complain "$name: mpirun exits with 0"
@@ -89,7 +98,7 @@ for i in $(seq "$times"); do
     name=fault-$i-$signal-$victim-of-$ranks${hosts:+-hosts}
     start "$name" $ranks "$hosts" || continue
     sleep 0.$(printf '%03d' $((RANDOM % 500)))
-    if [ $signal = KILL ]; then echo $ranks; else echo $((ranks - 1)); fi >"$name.notes/expected"
+    echo $victim >"$name.notes/victim"
     done_at=${EPOCHREALTIME/./}
     kill -$signal "$(cat "$name.notes/pid.$victim")"
     ended "$name" $ranks $victim

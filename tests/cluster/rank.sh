@@ -2,11 +2,12 @@
 # rank.sh FOLDER COMMAND... - runs a rank and notes in FOLDER its process (pid.RANK), what it said (err.RANK), how and
 # when it ended (end.RANK).
 #
-# mpirun ends all ranks as soon as one is gone. They are to find out by themselves: so this stays until as many have
-# ended as FOLDER/expected says, or some seconds have passed.
+# mpirun ends all ranks as soon as one is gone. They are to find out by themselves: so this stays until all but the
+# one that FOLDER/victim names have ended, or some seconds have passed.
 folder=$1
 shift
 rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
+size=${OMPI_COMM_WORLD_SIZE:-$PMI_SIZE}
 "$@" 2>"$folder/err.$rank" &
 pid=$!
 echo $pid >"$folder/pid.$rank"
@@ -15,7 +16,8 @@ code=$?
 echo "$code ${EPOCHREALTIME/./}" >"$folder/end.tmp.$rank"
 mv "$folder/end.tmp.$rank" "$folder/end.$rank"
 for _ in $(seq 600); do
-    [ "$(ls "$folder"/end.[0-9]* | wc -l)" -ge "$(cat "$folder/expected" 2>/dev/null || echo 1000)" ] && break
+    victim=$(cat "$folder/victim" 2>/dev/null || echo none)
+    [ "$(ls "$folder"/end.[0-9]* | grep -cv "end.$victim\$")" -ge $((size - 1)) ] && break
     sleep 0.05
 done
 exit $code
