@@ -170,7 +170,7 @@ static void prepare(struct victim *victim, const struct model *model, bool sync_
     CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &victim->data));
     config.sample = dataset_sample(victim->data);
     config.batch = victim->batch;
-    passes.optim.optimizer = optim_find("sgd");
+    passes.optim.optimizer = optim_find("lamb");
     passes.optim.attrs = passes.optim.optimizer->defaults;
     passes.optim.attrs.max_norm = 1; /* so that every kind of meeting happens */
     passes.optim.schedule.lr = 0.01;
@@ -233,6 +233,7 @@ static void test_a_rank_that_loops_is_named_with_collective_tensor_and_step(void
         { "ready", "rank 1 has not come to reduce_scatter of bucket 0 (" },
         { "done", "rank 1 has not come to all_gather of parameters, bucket 0 (" },
         { "reduced", "rank 1 has not come to all_reduce of the gradient's norm at step 0" },
+        { "directed", "rank 1 has not come to all_reduce of directions' norms at step 0" },
         { "evaluated", "rank 1 has not come to all_reduce of the evaluation" },
         { "settle", "rank 1 has not come to barrier" },
     };

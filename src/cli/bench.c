@@ -69,6 +69,11 @@ static const char *const allowed[] = {
     "trace",
     "trace-steps",
     "stall-timeout",
+    "lost-after",
+    "accumulate",
+    "balance",
+    "trust",
+    "adapt-all",
     "out",
     NULL,
 };

@@ -217,7 +217,8 @@ enum status cli_bench_comm(const struct bench_comm_flags *flags, bool json,
                            struct settings *settings, const struct args *elsewhere)
 {
     const struct launch_config config = { .size = (int)settings->ranks,
-                                          .flat = settings->flat };
+                                          .flat = settings->flat,
+                                          .stuck_ms = (int)(1000 * settings->lost_after) };
     struct comm_bench bench = { .json = json };
 
     TRY(read_sizes(flags->sizes, &bench));

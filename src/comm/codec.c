@@ -169,8 +169,14 @@ enum status codec_decode(struct codec_state *state, int round, const void *const
     return STATUS_OK;
 }
 
-WIDEST void codec_add(float *restrict error, const float *restrict gradient, size_t count)
+WIDEST static void add_gradient(float *restrict error, const float *restrict gradient,
+                                size_t count)
 {
     for (size_t i = 0; i < count; i++)
         error[i] += gradient[i];
+}
+
+void codec_add(float *restrict error, const float *restrict gradient, size_t count)
+{
+    add_gradient(error, gradient, count);
 }

@@ -30,8 +30,8 @@ static inline float widened(uint16_t x)
     return result;
 }
 
-WIDEST static void encode_all(const float *restrict gradient, float *restrict error,
-                              uint16_t *restrict to, size_t count)
+WIDEST static void bf16_encode(const float *restrict gradient, float *restrict error,
+                               uint16_t *restrict to, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const float x = error[i] + gradient[i];
@@ -41,14 +41,13 @@ WIDEST static void encode_all(const float *restrict gradient, float *restrict er
     }
 }
 
-WIDEST static void decode_first(const uint16_t *restrict from, float *restrict sum,
-                                size_t count)
+WIDEST static void bf16_first(const uint16_t *restrict from, float *restrict sum, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         sum[i] = widened(from[i]);
 }
 
-WIDEST static void decode_next(const uint16_t *restrict from, float *restrict sum, size_t count)
+WIDEST static void bf16_next(const uint16_t *restrict from, float *restrict sum, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         sum[i] += widened(from[i]);
@@ -63,7 +62,7 @@ static size_t bytes(const struct codec_state *state, int round)
 static void encode(struct codec_state *state, int round, const float *gradient, void *payload)
 {
     (void)round;
-    encode_all(gradient, state->error, payload, state->count);
+    bf16_encode(gradient, state->error, payload, state->count);
 }
 
 static void decode(struct codec_state *state, int round, const void *const payloads[], int n,
@@ -73,9 +72,9 @@ static void decode(struct codec_state *state, int round, const void *const paylo
     for (size_t at = 0; at < state->count; at += CODEC_STRETCH) {
         const size_t count = codec_smaller(CODEC_STRETCH, state->count - at);
 
-        decode_first((const uint16_t *)payloads[0] + at, sum + at, count);
+        bf16_first((const uint16_t *)payloads[0] + at, sum + at, count);
         for (int node = 1; node < n; node++)
-            decode_next((const uint16_t *)payloads[node] + at, sum + at, count);
+            bf16_next((const uint16_t *)payloads[node] + at, sum + at, count);
     }
 }
 

@@ -34,8 +34,8 @@ WIDEST static float largest(const float *restrict x, size_t count)
 }
 
 /* Adding 1.5 * 2^23 leaves the nearest whole number in the last bits of the sum. */
-WIDEST static void encode_block(float *restrict error, int8_t *restrict to, size_t count,
-                                float inverse, float scale)
+WIDEST static void int8_encode(float *restrict error, int8_t *restrict to, size_t count,
+                               float inverse, float scale)
 {
     const float magic = 0x1.8p23f;
 
@@ -49,15 +49,15 @@ WIDEST static void encode_block(float *restrict error, int8_t *restrict to, size
     }
 }
 
-WIDEST static void decode_first(const int8_t *restrict from, float *restrict sum, size_t count,
-                                float scale)
+WIDEST static void int8_first(const int8_t *restrict from, float *restrict sum, size_t count,
+                              float scale)
 {
     for (size_t i = 0; i < count; i++)
         sum[i] = (float)from[i] * scale;
 }
 
-WIDEST static void decode_next(const int8_t *restrict from, float *restrict sum, size_t count,
-                               float scale)
+WIDEST static void int8_next(const int8_t *restrict from, float *restrict sum, size_t count,
+                             float scale)
 {
     for (size_t i = 0; i < count; i++)
         sum[i] += (float)from[i] * scale;
@@ -90,7 +90,7 @@ static void encode(struct codec_state *state, int round, const float *gradient, 
         const float most = largest(error, count);
         const bool is_zero = most < least_magnitude; /* a NaN is not */
         *scales = is_zero ? 0 : most / 127;
-        encode_block(error, to + at, count, is_zero ? 0 : 127 / most, *scales);
+        int8_encode(error, to + at, count, is_zero ? 0 : 127 / most, *scales);
     }
 }
 
@@ -107,7 +107,7 @@ static void decode(struct codec_state *state, int round, const void *const paylo
             const float *scales = payloads[node];
             const int8_t *from = (const void *)(scales + n_blocks);
 
-            (node == 0 ? decode_first : decode_next)(from + at, sum + at, count, scales[block]);
+            (node == 0 ? int8_first : int8_next)(from + at, sum + at, count, scales[block]);
         }
     }
 }

@@ -85,7 +85,8 @@ WIDEST static void pack(const float *restrict x, uint32_t *restrict to, size_t n
     }
 }
 
-WIDEST static void take_away(float *restrict error, size_t count, float below, float above)
+WIDEST static void take_means_away(float *restrict error, size_t count, float below,
+                                   float above)
 {
     for (size_t i = 0; i < count; i++)
         error[i] -= error[i] < 0 ? below : above;
@@ -150,7 +151,7 @@ static void encode(struct codec_state *state, int round, const float *gradient, 
         codec_add(error, gradient + at, count);
         find_means(error, count, means);
         pack_all(error, count, words + at / WORD);
-        take_away(error, count, means[0], means[1]);
+        take_means_away(error, count, means[0], means[1]);
     }
 }
 

@@ -151,7 +151,7 @@ WIDEST static void scale_row(float *restrict out, const float *restrict q, float
         out[i] = p * q[i];
 }
 
-WIDEST static void take_away(float *restrict out, const float *restrict row, size_t count)
+WIDEST static void take_row_away(float *restrict out, const float *restrict row, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         out[i] -= row[i];
@@ -173,7 +173,7 @@ static void expand(const struct thin *thin, const float *p, const float *q, floa
                 (k == 0 ? scale_row : add_row)(sum, q + k * thin->cols + at,
                                                p[row * thin->rank + k], count);
             if (is_difference)
-                take_away(to, line, count);
+                take_row_away(to, line, count);
         }
     }
 }

@@ -33,9 +33,13 @@ struct codec_state {
     const struct codec *codec;
     struct codec_config config;
     size_t count;
-    float *error;              /* [count]; within a step gradient + error */
-    size_t block;              /* int8, onebit: elements with one scale */
-    size_t n_sent;             /* topk */
+    float *error;    /* [count]; within a step gradient + error */
+    size_t block;    /* int8, onebit: elements with one scale */
+    size_t n_sent;   /* topk, and what follows */
+    uint32_t guess;  /* magnitude that what is sent may have at least; 0: none */
+    uint32_t *noted; /* [max_noted] places of elements of that magnitude */
+    size_t max_noted;
+    float margin;              /* the guess as a share of the last threshold */
     struct low_rank *low_rank; /* powersgd */
 };
 

@@ -447,6 +447,87 @@ static void test_topk_known(void)
         CHECK(sum[i] == expected[i] && error[i] == given[i] - expected[i]);
 }
 
+/* What topk has to send, by sorting: larger ones first, of equal ones the first. */
+static bool comes_before(const float *x, size_t a, size_t b)
+{
+    const float left = fabsf(x[a]), right = fabsf(x[b]);
+
+    return left > right || (left == right && a < b);
+}
+
+static void choose_largest(const float *x, size_t count, size_t n, bool *is_sent)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t before = 0;
+        for (size_t j = 0; j < count; j++)
+            before += comes_before(x, j, i);
+        is_sent[i] = before < n;
+    }
+}
+
+/* Over steps whose gradients change size suddenly and slowly, and with many equal elements: the
+ * threshold of the step before helps, hinders, or is of no use. */
+static void test_topk_sends_the_largest(struct rng *rng)
+{
+    enum { COUNT = 700 };
+    const struct codec_config config = parsed("topk:0.02");
+    float gradient[COUNT], whole[COUNT] = { 0 };
+    const float *gradients[] = { gradient };
+    bool is_sent[COUNT];
+    struct job job;
+
+    begin_job(&job, &config, NULL, COUNT, 1);
+    for (int time = 0; time < 12; time++) {
+        const float scale = rng_below(rng, 4) == 0 ? powf(10, 4 * rng_float(rng) - 2) : 1;
+        const bool is_coarse = rng_below(rng, 3) == 0;
+
+        for (size_t i = 0; i < COUNT; i++) {
+            const float number = (float)rng_normal(rng);
+            gradient[i] = scale * (is_coarse ? roundf(number) : number);
+            whole[i] += gradient[i];
+        }
+        step(&job, gradients);
+        choose_largest(whole, COUNT, 14, is_sent);
+        for (size_t i = 0; i < COUNT; i++) {
+            CHECK(job.sums[0][i] == (is_sent[i] ? whole[i] : 0));
+            whole[i] = is_sent[i] ? 0 : whole[i];
+        }
+    }
+    end_job(&job);
+}
+
+/* Suddenly everything is larger than the threshold of the step before: the result is that of a
+ * state that has none. */
+static void test_topk_after_a_jump(void)
+{
+    enum { COUNT = 40000 };
+    const struct codec_config config = parsed("topk:0.001");
+    const float scales[] = { 1, 1, 1000, 0.001f, 1 };
+    float *gradient;
+    struct job job, other;
+    struct rng rng;
+
+    rng_init(&rng, 11, 11);
+    CHECK_OK(mem_alloc(COUNT, sizeof(float), &gradient));
+    begin_job(&job, &config, NULL, COUNT, 1);
+    for (size_t time = 0; time < sizeof(scales) / sizeof(scales[0]); time++) {
+        const float *gradients[] = { gradient };
+
+        for (size_t i = 0; i < COUNT; i++)
+            gradient[i] = scales[time] * (float)rng_normal(&rng);
+        begin_job(&other, &config, NULL, COUNT, 1);
+        copy_state(job.states[0], other.states[0]);
+        step(&job, gradients);
+        step(&other, gradients);
+        CHECK(memcmp(job.sums[0], other.sums[0], COUNT * sizeof(float)) == 0);
+        CHECK(memcmp(error_of(job.states[0]), error_of(other.states[0]),
+                     COUNT * sizeof(float)) == 0);
+        end_job(&other);
+    }
+    end_job(&job);
+    mem_free(gradient);
+}
+
 static void test_onebit_known(void)
 {
     const float given[] = { 3, -1, 5, -2 };
@@ -705,6 +786,8 @@ const struct test tests[] = {
     { .name = "bf16 known", .run = test_bf16_known },
     { .name = "int8 known", .run = test_int8_known },
     { .name = "topk known", .run = test_topk_known },
+    { .name = "topk sends the largest", .property = test_topk_sends_the_largest },
+    { .name = "topk after a jump", .run = test_topk_after_a_jump },
     { .name = "onebit known", .run = test_onebit_known },
     { .name = "powersgd known", .run = test_powersgd_known },
     { .name = "powersgd finds the largest", .run = test_powersgd_finds_the_largest },

@@ -12,6 +12,11 @@
  *   3  count lower digits of those with both
  *   4  send what is larger than the number found, and as many equal ones as are still missing
  *
+ * From one step to the next that number changes little. So with the first pass the places of
+ * elements that nearly reach the last one are noted; if these are k or more, but not too many, all
+ * that is sent is among them, and counting and sending look at nothing else. The result is the
+ * same either way.
+ *
  * Payload: how many elements of each 65536 are sent (4 bytes each), the elements (4 bytes), and
  * where they are within their 65536 (2 bytes), in ascending order. What was sent leaves the
  * error, which for these elements is 0.
@@ -19,6 +24,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "comm/codec_row.h"
 #include "comm/wide.h"
 
@@ -56,21 +62,19 @@ WIDEST static size_t skip_small(const float *restrict x, size_t at, size_t end, 
 
 /* Two tables in turn: neighbours often have the same digit, and an addition to the same place
  * waits for the one before. */
-static void count_upper(struct codec_state *state, const float *gradient, uint32_t *digits)
+static void count_upper(const struct codec_state *state, uint32_t *digits)
 {
-    static _Thread_local uint32_t tables[2][UPPER_DIGITS];
+    uint32_t other[UPPER_DIGITS] = { 0 };
 
-    memset(tables, 0, sizeof(tables));
-    for (size_t at = 0; at < state->count; at += CODEC_STRETCH) {
-        const size_t count = codec_smaller(CODEC_STRETCH, state->count - at);
-        const float *x = state->error + at;
-
-        codec_add(state->error + at, gradient + at, count);
-        for (size_t i = 0; i < count; i++)
-            tables[i % 2][magnitude(x[i]) >> UPPER_SHIFT]++;
+    memset(digits, 0, sizeof(other));
+    for (size_t i = 0; i + 1 < state->count; i += 2) {
+        digits[magnitude(state->error[i]) >> UPPER_SHIFT]++;
+        other[magnitude(state->error[i + 1]) >> UPPER_SHIFT]++;
     }
+    if (state->count % 2 == 1)
+        digits[magnitude(state->error[state->count - 1]) >> UPPER_SHIFT]++;
     for (int digit = 0; digit < UPPER_DIGITS; digit++)
-        digits[digit] = tables[0][digit] + tables[1][digit];
+        digits[digit] += other[digit];
 }
 
 /* Of the elements that begin with `prefix` above `shift` + 10 bits, counts the next digits. */
@@ -92,6 +96,21 @@ static void count_next(const struct codec_state *state, uint32_t prefix, int shi
     }
 }
 
+/* The same of the n noted elements; of all of them if nothing is above the digit. */
+static void count_noted(const struct codec_state *state, size_t n, uint32_t prefix, int shift,
+                        uint32_t *digits)
+{
+    const int above = shift == UPPER_SHIFT ? 31 : shift + MIDDLE_SHIFT;
+    const uint32_t n_digits = shift == UPPER_SHIFT ? UPPER_DIGITS : DIGITS;
+
+    memset(digits, 0, n_digits * sizeof(*digits));
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t bits = magnitude(state->error[state->noted[i]]);
+        if (bits >> above == prefix)
+            digits[bits >> shift & (n_digits - 1)]++;
+    }
+}
+
 /* The digit with which, counted from the largest, `wanted` elements are reached; those with
  * larger digits are taken off `wanted`. */
 static uint32_t find_digit(const uint32_t *digits, uint32_t n_digits, size_t *wanted)
@@ -107,17 +126,80 @@ static uint32_t find_digit(const uint32_t *digits, uint32_t n_digits, size_t *wa
 }
 
 /* The magnitude of the k-th largest element; *ties: how many of that magnitude are sent. */
-static uint32_t find_threshold(struct codec_state *state, const float *gradient, size_t *ties)
+static uint32_t find_threshold(const struct codec_state *state, size_t *ties)
 {
     uint32_t digits[UPPER_DIGITS], prefix;
 
     *ties = state->n_sent;
-    count_upper(state, gradient, digits);
+    count_upper(state, digits);
     prefix = find_digit(digits, UPPER_DIGITS, ties);
     count_next(state, prefix, MIDDLE_SHIFT, digits);
     prefix = prefix << MIDDLE_SHIFT | find_digit(digits, DIGITS, ties);
     count_next(state, prefix, 0, digits);
     return prefix << MIDDLE_SHIFT | find_digit(digits, DIGITS, ties);
+}
+
+/* The same among n noted elements. */
+static uint32_t find_noted_threshold(const struct codec_state *state, size_t n, size_t *ties)
+{
+    uint32_t digits[UPPER_DIGITS], prefix;
+
+    *ties = state->n_sent;
+    count_noted(state, n, 0, UPPER_SHIFT, digits);
+    prefix = find_digit(digits, UPPER_DIGITS, ties);
+    count_noted(state, n, prefix, MIDDLE_SHIFT, digits);
+    prefix = prefix << MIDDLE_SHIFT | find_digit(digits, DIGITS, ties);
+    count_noted(state, n, prefix, 0, digits);
+    return prefix << MIDDLE_SHIFT | find_digit(digits, DIGITS, ties);
+}
+
+/* Notes which elements of [at, end) have at least that magnitude, behind n others; there is room
+ * for all. */
+static size_t note_large(struct codec_state *state, size_t at, size_t end, uint32_t least,
+                         size_t n)
+{
+    while ((at = skip_small(state->error, at, end, least)) < end) {
+        const size_t stop = codec_smaller(at + LANES, end);
+
+        for (; at < stop; at++) {
+            state->noted[n] = (uint32_t)at;
+            n += magnitude(state->error[at]) >= least;
+        }
+    }
+    return n;
+}
+
+/* Adds the gradient and notes large elements. Returns how many; 0 if these are not all, or fewer
+ * than are sent. The next guess is nearer to the threshold after too many, and farther after too
+ * few. */
+static size_t add_and_note(struct codec_state *state, const float *gradient)
+{
+    bool has_room = state->guess > 0;
+    size_t n = 0;
+
+    for (size_t at = 0; at < state->count; at += CODEC_STRETCH) {
+        const size_t count = codec_smaller(CODEC_STRETCH, state->count - at);
+
+        codec_add(state->error + at, gradient + at, count);
+        has_room = has_room && n + count < state->max_noted;
+        if (has_room)
+            n = note_large(state, at, at + count, state->guess, n);
+    }
+    if (has_room && n >= state->n_sent)
+        return n;
+    if (state->guess > 0)
+        state->margin =
+            has_room ? fmaxf(0.5f, state->margin - 0.1f) : fminf(0.95f, state->margin + 0.05f);
+    return 0;
+}
+
+/* That share of a magnitude; 0, which is no guess, of one that is not finite. */
+static uint32_t share_of(uint32_t threshold, float share)
+{
+    float number;
+
+    memcpy(&number, &threshold, sizeof(number));
+    return threshold < 0x7f800000 ? magnitude(share * number) : 0;
 }
 
 /* The payload -------------------------------------------------------------------------- */
@@ -144,46 +226,60 @@ static size_t bytes(const struct codec_state *state, int round)
            state->n_sent * (sizeof(float) + sizeof(uint16_t));
 }
 
-/* Sends what a group has; returns how many elements. */
-static uint32_t send_group(float *error, size_t count, uint32_t threshold, size_t *ties,
-                           float *values, uint16_t *places)
+/* Takes an element of at least the threshold into the payload, and out of the error. */
+static inline void send_one(float *error, size_t place, uint32_t threshold, size_t *ties,
+                            struct parts *to)
 {
-    uint32_t n = 0;
+    const uint32_t bits = magnitude(*error);
+
+    if (bits < threshold || (bits == threshold && *ties == 0))
+        return;
+    *ties -= bits == threshold;
+    *to->values++ = *error;
+    *to->places++ = (uint16_t)(place % GROUP);
+    to->counts[place / GROUP]++;
+    *error = 0;
+}
+
+static void send_all(struct codec_state *state, uint32_t threshold, size_t ties,
+                     struct parts *to)
+{
     size_t at = 0;
 
-    while ((at = skip_small(error, at, count, threshold)) < count) {
-        const size_t end = codec_smaller(at + LANES, count);
+    while ((at = skip_small(state->error, at, state->count, threshold)) < state->count) {
+        const size_t end = codec_smaller(at + LANES, state->count);
 
-        for (; at < end; at++) {
-            const uint32_t bits = magnitude(error[at]);
-            if (bits < threshold || (bits == threshold && *ties == 0))
-                continue;
-            *ties -= bits == threshold;
-            values[n] = error[at];
-            places[n++] = (uint16_t)at;
-            error[at] = 0;
-        }
+        for (; at < end; at++)
+            send_one(&state->error[at], at, threshold, &ties, to);
     }
-    return n;
+}
+
+static void send_noted(struct codec_state *state, size_t n, uint32_t threshold, size_t ties,
+                       struct parts *to)
+{
+    for (size_t i = 0; i < n; i++)
+        send_one(&state->error[state->noted[i]], state->noted[i], threshold, &ties, to);
 }
 
 static void encode(struct codec_state *state, int round, const float *gradient, void *payload)
 {
     struct parts parts = lay_out(state, payload);
+    uint32_t threshold;
     size_t ties;
 
     (void)round;
     if (state->count == 0)
         return;
-    const uint32_t threshold = find_threshold(state, gradient, &ties);
-    for (size_t at = 0; at < state->count; at += GROUP, parts.counts++) {
-        const uint32_t n =
-            send_group(state->error + at, codec_smaller(GROUP, state->count - at), threshold,
-                       &ties, parts.values, parts.places);
-        *parts.counts = n;
-        parts.values += n;
-        parts.places += n;
+    memset(parts.counts, 0, codec_blocks(state->count, GROUP) * sizeof(uint32_t));
+    const size_t n = add_and_note(state, gradient);
+    if (n > 0) {
+        threshold = find_noted_threshold(state, n, &ties);
+        send_noted(state, n, threshold, ties, &parts);
+    } else {
+        threshold = find_threshold(state, &ties);
+        send_all(state, threshold, ties, &parts);
     }
+    state->guess = share_of(threshold, state->margin);
 }
 
 static enum status check(const struct codec_state *state, const void *payload)
@@ -239,7 +335,14 @@ static enum status create(struct codec_state *state, const struct codec_layout *
     (void)layout;
     BUG_ON(state->count > UINT32_MAX);
     state->n_sent = codec_smaller((size_t)wanted, state->count);
-    return STATUS_OK;
+    state->max_noted = codec_smaller(4 * state->n_sent, state->count) + 2 * CODEC_STRETCH;
+    state->margin = 0.85f;
+    return mem_alloc(state->max_noted, sizeof(*state->noted), &state->noted);
+}
+
+static void release(struct codec_state *state)
+{
+    mem_free(state->noted);
 }
 
 const struct codec codec_topk = {
@@ -248,6 +351,7 @@ const struct codec codec_topk = {
     .amount = { "share", 0.01, 1e-6, 1, false },
     .rounds = 1,
     .create = create,
+    .release = release,
     .bytes = bytes,
     .encode = encode,
     .check = check,

@@ -3,7 +3,8 @@
  *
  * WIDEST before a function has it compiled for each of them; which one runs is chosen at
  * start. Such functions hold operations element by element, or sums whose order is written
- * out, so that the bits do not depend on the choice.
+ * out, so that the bits do not depend on the choice. They are static, and no two files have one
+ * of the same name: clang makes symbols of them that all files see.
  */
 #ifndef COMM_WIDE_H
 #define COMM_WIDE_H

@@ -405,6 +405,7 @@ static void test_bits_do_not_depend_on_how_many_shards_ranks_have(struct rng *rn
     setup.ranks = 2 + (int)rng_below(rng, setup.shards < RANKS_MAX ? (uint64_t)setup.shards - 1
                                                                    : RANKS_MAX - 1);
     setup.threads = 1 + (int)rng_below(rng, 3);
+    setup.nodes = 1 + (int)rng_below(rng, (uint64_t)setup.ranks);
     setup.factors = rng_below(rng, 2);
     draw_rows(rng, &setup);
     const struct outcome other = run(&setup, NULL);

@@ -50,7 +50,7 @@ static const struct optimizer lars = {
     .n_states = 1,
     .state_names = { "momentum" },
     .defaults = { .momentum = 0.9F, .weight_decay = 1e-4F, .trust = 1e-3F },
-    .default_lr = 10,
+    .default_lr = 2,
 };
 
 static const struct optimizer lamb = {
@@ -64,7 +64,7 @@ static const struct optimizer lamb = {
                   .epsilon = 1e-6F,
                   .weight_decay = 0.01F,
                   .decoupled = 1 },
-    .default_lr = 2e-3,
+    .default_lr = 5e-3,
 };
 
 const struct optimizer *const optim_table[] = { &sgd, &adam, &adamw, &lars, &lamb, NULL };

@@ -164,6 +164,52 @@ static void test_clipping_looks_at_every_bucket(void)
     graph_destroy(graph);
 }
 
+static struct graph *graph_with(const char *optimizer, const char *model_name)
+{
+    const struct model *model = model_find(model_name);
+    struct model_config model_config = model_defaults(model);
+    struct pass_config config = config_for(2, 1);
+    struct graph *graph;
+
+    config.factors = true;
+    config.optim.optimizer = optim_find(optimizer);
+    config.optim.attrs = config.optim.optimizer->defaults;
+    model_config.batch = config.batch;
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("mirrored")->passes, &config, NULL));
+    return graph;
+}
+
+/* A ratio a parameter, of what the ranks have summed; nothing is made from factors or rows. */
+static void test_lars_and_lamb_have_a_trust_ratio_a_parameter(void)
+{
+    static const char *const names[] = { "lars", "lamb" };
+
+    for (int i = 0; i < 2; i++) {
+        struct graph *graph = graph_with(names[i], "mlp");
+        const int buckets = pass_bucket_count(graph);
+        int64_t ratios = 0, params = 0;
+
+        for (int n = 0; n < graph_node_count(graph); n++) {
+            const struct node *node = graph_node(graph, n);
+            if (node->op != &op_trust_ratio)
+                continue;
+            ratios += shape_count(&node->out[0]->shape);
+            CHECK(node->in[1]->maker->op == (i == 0 ? &op_reduce_scatter : &op_lamb_direction));
+        }
+        for (int v = 0; v < graph_value_count(graph); v++)
+            params += graph_value(graph, v)->kind == VALUE_PARAM;
+        CHECK_INT(params, ratios);
+        CHECK_INT(buckets, count_op(graph, i == 0 ? &op_lars_update : &op_lamb_update));
+        CHECK_INT(buckets, count_op(graph, &op_all_gather));
+        CHECK_INT(0, count_op(graph, &op_factor_sum));
+        graph_destroy(graph);
+        graph = graph_with(names[i], "nbow");
+        CHECK_INT(0, count_op(graph, &op_row_sum));
+        graph_destroy(graph);
+    }
+}
+
 static void test_a_batch_that_does_not_divide_is_refused(void)
 {
     const struct model *model = model_find("mlp");
@@ -415,6 +461,8 @@ const struct test tests[] = {
     { .name = "clipping needs gradients of all rows",
       .run = test_clipping_needs_gradients_of_all_rows },
     { .name = "clipping looks at every bucket", .run = test_clipping_looks_at_every_bucket },
+    { .name = "lars and lamb have a trust ratio a parameter",
+      .run = test_lars_and_lamb_have_a_trust_ratio_a_parameter },
     { .name = "a batch that does not divide is refused",
       .run = test_a_batch_that_does_not_divide_is_refused },
     { .name = "impossible strategies are refused with the reason",

@@ -20,8 +20,9 @@
 #include "train/job.h"
 #include "train/made_up.h"
 
-enum { STEPS_LEAST = 3, STEPS_MOST = 15 };
-static const double ENOUGH_SECONDS = 0.4;
+/* Long enough to see a processor that is lent for a share of each tenth of a second. */
+enum { STEPS_LEAST = 3 };
+static const double ENOUGH_SECONDS = 0.5;
 
 static bool is_auto(const char *text)
 {
@@ -61,7 +62,7 @@ enum status balance_parse(const char *text, int ranks, struct balance *out)
 void balance_share(struct balance *balance, int64_t shards, int ranks)
 {
     const int64_t grain = balance->grain;
-    int64_t counts[BALANCE_RANKS];
+    int64_t counts[BALANCE_RANKS] = { 0 };
 
     for (int r = 0; r < ranks; r++)
         counts[r] = grain;
@@ -81,29 +82,20 @@ void balance_share(struct balance *balance, int64_t shards, int ranks)
 
 /* Measuring ---------------------------------------------------------------------------------- */
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The median over steps of the seconds that a lane computes for a shard. */
+/* The seconds that a lane computes for a shard: a mean, as a slow machine may be one that pauses. */
 static enum status time_steps(struct exec *exec, struct batch *batch, double *out)
 {
-    double times[STEPS_MOST], began = clock_seconds();
     struct exec_result result;
     int count = 0;
 
     TRY(exec_step(exec, batch, &result)); /* plans, first touch of memory */
-    while (count < STEPS_MOST &&
-           (count < STEPS_LEAST || clock_seconds() - began < ENOUGH_SECONDS)) {
+    exec_reset_times(exec);
+    for (const double began = clock_seconds();
+         count < STEPS_LEAST || clock_seconds() - began < ENOUGH_SECONDS; count++) {
         batch->step++;
-        exec_reset_times(exec);
         TRY(exec_step(exec, batch, &result));
-        times[count++] = exec_times(exec).compute / exec_lanes(exec);
     }
-    qsort(times, (size_t)count, sizeof *times, compare_doubles);
-    *out = times[count / 2];
+    *out = exec_times(exec).compute / exec_lanes(exec) / count;
     return STATUS_OK;
 }
 

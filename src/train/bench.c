@@ -225,7 +225,8 @@ static enum status bench_body(struct transport *transport, void *arg)
 enum status train_bench(struct job *job, int windows, struct bench_result *out)
 {
     const struct launch_config config = { .size = (int)job->settings.ranks,
-                                          .flat = job->settings.flat };
+                                          .flat = job->settings.flat,
+                                          .stuck_ms = (int)(1000 * job->settings.lost_after) };
     struct bench *bench =
         mmap(NULL, sizeof *bench, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 

@@ -676,7 +676,9 @@ static enum status launch(struct run *run, struct train_result *out)
 {
     const struct settings *s = &run->job->settings;
     const size_t bytes = sizeof *run->shared;
-    const struct launch_config config = { .size = (int)s->ranks, .flat = s->flat };
+    const struct launch_config config = { .size = (int)s->ranks,
+                                          .flat = s->flat,
+                                          .stuck_ms = (int)(1000 * s->lost_after) };
 
     run->shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (run->shared == MAP_FAILED)

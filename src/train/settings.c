@@ -97,6 +97,9 @@ const struct setting settings_table[] = {
     { "dense", 0, NULL,
       "update all rows of embeddings in each step, not those alone that occur", "Distribution",
       SETTING_SWITCH, FIELD(dense), 0, 0 },
+    { "lost-after", 0, "SECONDS",
+      "a rank that stands still, or a machine that is silent, for so long is lost",
+      "Distribution", SETTING_NUMBER, FIELD(lost_after), 0.5, 1e6 },
     { "stall-timeout", 0, "SECONDS",
       "give up on a rank that others have waited for so long; 0: never", "Distribution",
       SETTING_NUMBER, FIELD(stall_timeout), 0, 1e9 },
@@ -105,7 +108,7 @@ const struct setting settings_table[] = {
 
     { "optimizer", 0, "NAME", "sgd, adam, adamw, lars or lamb; default: the model's usual",
       "Optimizer", SETTING_TEXT, FIELD(optimizer), 0, 0 },
-    { "lr", 0, "RATE", "learning rate; sgd 0.05, adam, adamw 0.001, lars 10, lamb 0.002",
+    { "lr", 0, "RATE", "learning rate; sgd 0.05, adam, adamw 0.001, lars 2, lamb 0.005",
       "Optimizer", SETTING_NUMBER, FIELD(lr), 0, 1e6 },
     { "momentum", 0, "M", "sgd, lars: 0.9", "Optimizer", SETTING_NUMBER, FIELD(momentum), 0,
       1 },
@@ -182,6 +185,7 @@ void settings_init(struct settings *settings)
         .log_every = 50,
         .eval_every = 1,
         .keep = 2,
+        .lost_after = 2,
         .stall_timeout = 600,
     };
     for (int i = 0; i < MODEL_OPTIONS; i++)

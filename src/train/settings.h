@@ -61,6 +61,7 @@ struct settings {
     double bucket_mib;             /* 0 picks */
     bool trace;                    /* writes trace.json */
     char trace_steps[64];          /* "A:B"; "" picks */
+    double lost_after;             /* seconds: launch_config.stuck_ms */
     double stall_timeout;          /* seconds; 0: ranks wait for others for ever */
     char init[SETTINGS_TEXT];      /* safetensors file with initial weights, or "" */
     char out[SETTINGS_TEXT];       /* run folder; "" makes a new one under runs/ */

@@ -39,6 +39,14 @@ for part in 'Samples of each class' 'Pixel values' 'Ankle boot' '<td>0.2860</td>
     grep -q -- "$part" page.html || complain "page.html has no $part"
 done
 works "$tutti" graph mlp && says sgd_update
+works "$tutti" graph mlp --optimizer lamb && says 'trust_ratio(' && says 'lamb_direction('
+# Linear scaling: from the rate of the base batch in equal steps to that of this one.
+works "$tutti" train mlp --limit 600 --batch 60 --lr 0.01 --scale-lr --base-batch 15 --warmup 4 --log-every 1 --steps 5 \
+    --quiet --out scaled
+[ "$(sed -n 's/.*"lr": \([0-9.]*\).*/\1/p' scaled/metrics.jsonl | tr '\n' ' ')" = "0.0175 0.025 0.0325 0.04 0.04 " ] ||
+    complain "rates of --scale-lr: $(grep -o '"lr": [0-9.]*' scaled/metrics.jsonl)"
+grep -q '"scaled_lr": 0.04,' scaled/config.json || complain "config.json has no scaled rate"
+grep -q 'scaled_lr' scaled/report.html || complain "report.html has no scaled rate"
 works "$tutti" graph mlp --after model && says 'softmax_cross_entropy'
 works "$tutti" graph cnn --strategy mirrored -n 2 --format dot && says digraph
 works "$tutti" graph cnn --strategy mirrored -n 2 --format svg && says '<svg'

@@ -28,6 +28,20 @@ done
 train cnn-1x2 "${cnn[@]}" --threads 2
 same "cnn, 8 shards, adamw, clip" cnn-1 cnn-2 cnn-3 cnn-4 cnn-1x2
 
+# Norms of each parameter come before its update; of LAMB's directions after clipping.
+for optimizer in "lars --nesterov" "lamb --clip 0.5" "lamb --adapt-all"; do
+    read -ra adapted <<<"$optimizer"
+    name=${optimizer// /}
+    for n in 1 2 3; do
+        limit=600 train $name-$n cnn --epochs 1 --batch 120 --shards 6 --threads 1 -n $n --optimizer "${adapted[@]}"
+    done
+    limit=600 train $name-1x3 cnn --epochs 1 --batch 120 --shards 6 --threads 3 --optimizer "${adapted[@]}"
+    limit=600 train $name-one cnn --epochs 1 --batch 128 --shards 1 --threads 1 --optimizer "${adapted[@]}"
+    limit=600 train $name-one-3 cnn --epochs 1 --batch 128 --shards 1 --threads 3 --optimizer "${adapted[@]}"
+    same "cnn, 6 shards, $optimizer" $name-1 $name-2 $name-3 $name-1x3
+    same "cnn, one shard, $optimizer" $name-one $name-one-3
+done
+
 # Augmentation follows the sample, not who reads it.
 augmented=(cnn --epochs 1 --batch 128 --shards 4 --crop 4 --flip --cutout 8)
 for n in 1 2 4; do

@@ -13,8 +13,10 @@ for run in golden["runs"]:
     name = run["model"] + "-" + run["optimizer"]
     flags = ["--no-shuffle", "--steps", str(golden["steps"]), "--batch", str(golden["batch"]), "--seed", str(golden["seed"]),
              "--log-every", "1", "--optimizer", run["optimizer"], "--lr", str(run["lr"]), "--weight-decay", str(run["weight_decay"])]
-    if run["optimizer"] == "sgd":
+    if "momentum" in run:
         flags += ["--momentum", str(run["momentum"])]
+    if "trust" in run:
+        flags += ["--trust", str(run["trust"])]
     if run["model"] == "cnn":
         flags += ["--dropout", "0"]
     subprocess.run([tutti, "train", run["model"], *flags, "--quiet", "--out", name], check=True)

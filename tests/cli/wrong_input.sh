@@ -21,6 +21,18 @@ refused 2 'not divisible' "$tutti" train mlp --batch 64 --shards 3
 refused 2 'each of 4 ranks' "$tutti" train mlp --batch 64 -n 4 --shards 2
 refused 2 'did you mean adam' "$tutti" train mlp --optimizer adm
 refused 2 'belong to sgd' "$tutti" train mlp --optimizer adam --momentum 0.9
+refused 2 'belong to adam, adamw and lamb, not to lars' "$tutti" train mlp --optimizer lars --beta1 0.8
+refused 2 'belong to sgd and lars, not to lamb' "$tutti" train mlp --optimizer lamb --nesterov
+refused 2 'belongs to lars, not to lamb' "$tutti" train mlp --optimizer lamb --trust 0.1
+refused 2 'belongs to lars and lamb, not to sgd' "$tutti" train mlp --optimizer sgd --adapt-all
+refused 2 'scaled by --scale-lr alone' "$tutti" train mlp --base-batch 128
+refused 2 'must lie between' "$tutti" train mlp --scale-lr --base-batch -1
+refused 2 'leave one out' "$tutti" train mlp --accumulate 2 --shards 4
+refused 2 'not divisible by 2 ranks times --accumulate 3' "$tutti" train mlp -n 2 --accumulate 3 --batch 64
+refused 2 '3 numbers for 2 ranks' "$tutti" train mlp -n 2 --shards 8 --balance 2,1,1
+refused 2 'a number above 0 for each rank' "$tutti" train mlp -n 2 --shards 8 --balance 2,0
+refused 2 'use --shards 16' "$tutti" train mlp -n 2 --threads 1 --balance auto
+refused 2 'balance and --sync-batch-norm' "$tutti" train resnet18 --data fashion-mnist -n 2 --threads 1 --sync-batch-norm --balance auto
 refused 2 'needs --decay-every' "$tutti" train mlp --schedule step
 refused 2 'unknown schedule' "$tutti" train mlp --schedule polynomial
 refused 2 'use --shards 2$' "$tutti" train resnet18 --data fashion-mnist --sync-batch-norm --threads 2 --shards 4

@@ -21,6 +21,7 @@ import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "bench" / "peers"))
+import adaptive  # noqa: E402
 import models  # noqa: E402
 import start  # noqa: E402
 import text  # noqa: E402
@@ -32,9 +33,12 @@ BATCH = 64
 OPTIMIZERS = {
     "sgd": (torch.optim.SGD, {"momentum": 0.9, "weight_decay": 5e-4}),
     "adamw": (torch.optim.AdamW, {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}),
+    "lars": (adaptive.LARS, {"momentum": 0.9, "weight_decay": 1e-4, "trust": 1e-3}),
+    "lamb": (adaptive.LAMB, {"betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.01}),
 }
 # cnn's rates are low so that its losses do not hang on rounding; README.md has the numbers.
-RUNS = (("mlp", "sgd", 0.05), ("mlp", "adamw", 1e-3), ("cnn", "sgd", 3e-3), ("cnn", "adamw", 1e-4))
+RUNS = (("mlp", "sgd", 0.05), ("mlp", "adamw", 1e-3), ("cnn", "sgd", 3e-3), ("cnn", "adamw", 1e-4),
+        ("mlp", "lars", 2), ("mlp", "lamb", 5e-3), ("cnn", "lars", 0.05), ("cnn", "lamb", 5e-4))
 NUDGES = 6        # trainings from weights one unit in the last place away
 TOLERANCE = 1e-5  # how far losses in float64, after a nudge or of another machine may be
 

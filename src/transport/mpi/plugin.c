@@ -9,10 +9,11 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "transport/mpi/face.h"
 
-enum { N_CHANNELS = 2, BLOCK_BYTES = 1 << 20 };
+enum { N_CHANNELS = 2, BLOCK_BYTES = 1 << 20, LEAVE_MS = 2000, DRAIN_MS = 30 };
 
 _Static_assert(sizeof(MPI_Request) <= sizeof(uint64_t), "a request fits a handle");
 
@@ -62,11 +63,36 @@ static int open_world(int *out_rank, int *out_size, char *text)
     return check(MPI_Comm_size(MPI_COMM_WORLD, out_size), "MPI_Comm_size", text);
 }
 
+#ifdef MPICH_NAME
+/* MPI_Finalize of MPICH over UCX and TCP may wait for ever: to close a connection takes the help
+ * of its other end, which helps no more once it has closed its own. A process that ends without
+ * it is fine with hydra and Slurm. So all meet, for not longer than LEAVE_MS, and a little later,
+ * when what was on its way has come, they end. */
+static void close_world(void)
+{
+    const struct timespec millisecond = { .tv_nsec = 1000000 };
+    MPI_Request request;
+    int is_done = 0, ignored;
+
+    if (!is_own || MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS)
+        return;
+    for (int ms = 0; ms < LEAVE_MS && !is_done; ms++) {
+        if (MPI_Test(&request, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return;
+        (void)nanosleep(&millisecond, NULL);
+    }
+    for (int ms = 0; ms < DRAIN_MS; ms++) {
+        (void)MPI_Iprobe(MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, &ignored, MPI_STATUS_IGNORE);
+        (void)nanosleep(&millisecond, NULL);
+    }
+}
+#else
 static void close_world(void)
 {
     if (is_own)
         (void)MPI_Finalize();
 }
+#endif
 
 /* Those of an earlier job stay: beats that nobody received may be on their way in them, and the
  * library would take them for messages of a new communicator in the same place. */

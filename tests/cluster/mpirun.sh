@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# mpirun.sh - ranks that mpirun starts on this machine have the weights of one process.
+. "$(dirname "$0")/lib.sh"
+need_data fashion-mnist
+need_mpi
+
+train() { # RANKS DIR ARGUMENTS...
+    local ranks=$1 dir=$2
+    shift 2
+    $starter -n "$ranks" "$tutti" train "$@" --threads 1 --quiet $patient --out "$dir" || complain "$kind -n $ranks: $*"
+}
+
+mlp=(mlp --limit 600 --epochs 1 --batch 60 --shards 4 --seed 7)
+reference mlp-1 "${mlp[@]}"
+cnn=(cnn --limit 256 --epochs 1 --batch 64 --shards 4 --seed 7 --optimizer adamw --clip 0.5)
+reference cnn-1 "${cnn[@]}"
+for n in 2 4; do
+    train $n mlp-$n "${mlp[@]}"
+    train $n cnn-$n "${cnn[@]}"
+done
+same "mlp, 4 shards, $kind" mlp-1 mlp-2 mlp-4
+same "cnn, 4 shards, $kind" cnn-1 cnn-2 cnn-4
+
+# tutti starts mpirun itself.
+"$tutti" train "${mlp[@]}" -n 2 --hosts localhost --mpirun $starter $patient --threads 1 --quiet --out mlp-hosts ||
+    complain "--hosts localhost"
+same "--hosts localhost" mlp-1 mlp-hosts
+
+# One of the ranks speaks.
+$starter -n 2 "$tutti" bench comm $patient --bytes 1024,65536 --json >comm.txt || complain "bench comm"
+[ "$(grep -c '"ranks": 2' comm.txt)" = 2 ] || complain "bench comm: $(cat comm.txt)"
+$starter -n 2 "$tutti" train "${mlp[@]}" -n 3 --out no 2>err.txt && complain "-n 3 under mpirun -n 2"
+grep -q -- '-n 3, but .* started 2' err.txt || complain "-n 3: $(cat err.txt)"
+[ ! -e no ] || complain "a refused run left a folder"
+nothing_left "$kind"
+finish

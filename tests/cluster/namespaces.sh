@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# namespaces.sh - two hosts with a network between them, quick or slow, have the weights of one process.
+. "$(dirname "$0")/lib.sh"
+need_data fashion-mnist
+need_mpi
+add_bridge
+add_host alpha 1
+add_host beta 2
+make_entrance
+
+# From alpha, as people do: tutti starts mpirun, which reaches the hosts by the agent.
+train() { # RANKS DIR ARGUMENTS...
+    local ranks=$1 dir=$2
+    shift 2
+    "$work/on" alpha "$tutti" train "$@" -n "$ranks" --hosts alpha,beta --mpirun $starter --launch-agent "$work/agent" \
+        --threads 1 --quiet $patient --out "$dir" || complain "$kind, $ranks ranks on two hosts: $*"
+}
+
+mlp=(mlp --limit 600 --epochs 1 --batch 60 --shards 4 --seed 7)
+reference mlp-1 "${mlp[@]}"
+cnn=(cnn --limit 256 --epochs 1 --batch 64 --shards 4 --seed 7 --optimizer adamw --clip 0.5)
+reference cnn-1 "${cnn[@]}"
+for n in 2 4; do
+    train $n mlp-$n "${mlp[@]}"
+    train $n cnn-$n "${cnn[@]}"
+done
+same "mlp on two hosts, $kind" mlp-1 mlp-2 mlp-4
+same "cnn on two hosts, $kind" cnn-1 cnn-2 cnn-4
+[ "$(sent_by beta)" -gt 1000000 ] || complain "beta sent $(sent_by beta) bytes: the ranks did not talk over the wire"
+
+if limit_wires tbf rate 200mbit burst 64kbit latency 50ms; then
+    train 4 mlp-slow "${mlp[@]}"
+    same "a wire of 200 Mbit/s, $kind" mlp-1 mlp-slow
+    free_wires
+else
+    echo "note: no rate limit here: $(cat tc.err)"
+fi
+nothing_left "$kind"
+if lengthen_wire beta 1000; then # two milliseconds there and back
+    train 4 mlp-long "${mlp[@]}"
+    same "a wire of a millisecond, $kind" mlp-1 mlp-long
+else
+    complain "the wire cannot be made longer: $(cat delay-beta.out)"
+fi
+finish
