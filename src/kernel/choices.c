@@ -40,9 +40,9 @@ struct rule {
 };
 
 static const struct rule rules[] = {
-    { "linear", 64, 0, 256, "amx" },
-    { "linear_grad_input", 64, 0, 256, "amx" },
-    { "linear_grad_weight", 64, 0, 256, "amx" },
+    { "linear", 256, 0, 256, "amx" },
+    { "linear_grad_input", 256, 0, 256, "amx" },
+    { "linear_grad_weight", 256, 0, 256, "amx" },
     { "lstm", 128, 0, 16384, "amx" }, /* here rows times units, below rows times gates */
     { "gru", 128, 0, 16384, "amx" },
     { "lstm_grad", 128, 0, 65536, "amx" },
