@@ -190,6 +190,17 @@ enum status wire_codec_begin(struct wire *wire, struct item *item)
     return send_round(wire, item, codec);
 }
 
+/* What a codec makes of the gaps between parameters is nobody's: neither sum nor error, which is saved by
+ * parameters. */
+static void clear_gaps(const struct exec *exec, int b, struct codec_state *state)
+{
+    struct codec_vector vectors[CODEC_VECTORS];
+
+    reduce_clear_gaps(exec, b, exec->sum + exec->buckets.begin[b]);
+    if (codec_vectors(state, vectors) > 0)
+        reduce_clear_gaps(exec, b, vectors[0].data);
+}
+
 enum status wire_codec_arrived(struct wire *wire, struct item *item, bool *is_last)
 {
     const struct exec *exec = wire->exec;
@@ -199,7 +210,7 @@ enum status wire_codec_arrived(struct wire *wire, struct item *item, bool *is_la
     TRY(codec_decode(codec->state, codec->round, codec->arrived, codec->bytes, exec->nodes,
                      *is_last ? exec->sum + exec->buckets.begin[item->number] : NULL));
     if (*is_last) {
-        reduce_clear_gaps(exec, item->number, exec->sum + exec->buckets.begin[item->number]);
+        clear_gaps(exec, item->number, codec->state);
         return STATUS_OK;
     }
     codec->round++;

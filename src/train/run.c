@@ -579,6 +579,32 @@ static enum status finish(struct rank *rank, struct rank_times *times)
     return status;
 }
 
+/* Every machine has parameters of its own: at the end they must be the same. */
+static enum status check_copies(struct rank *rank)
+{
+    enum { HASH = 64 };
+    const int size = comm_size(rank->comm), own = comm_rank(rank->comm);
+    char hash[HASH + 1] = "", *all;
+
+    if (transport_nodes(rank->transport) == 1)
+        return STATUS_OK;
+    const int node = transport_node_of(rank->transport, own);
+    if (transport_node_first(rank->transport, node) == own)
+        TRY(exec_hash(rank->exec, hash));
+    TRY(mem_alloc((size_t)size, HASH, &all));
+    enum status status =
+        comm_all_gather(rank->comm, hash, all, HASH / sizeof(int64_t), DTYPE_I64);
+    for (int r = 0; r < size && status == STATUS_OK; r++) {
+        const char *theirs = all + (size_t)r * HASH;
+        if (*theirs && memcmp(theirs, all, HASH) != 0)
+            status = FAIL(STATUS_MISMATCH,
+                          "rank %d has other weights (%.16s) than rank 0 (%.16s) at the end", r,
+                          theirs, all);
+    }
+    mem_free(all);
+    return status;
+}
+
 static enum status run_rank(struct rank *rank)
 {
     struct progress_config progress = {
@@ -609,6 +635,7 @@ static enum status run_rank(struct rank *rank)
         .total = clock_seconds() - rank->began,
         .peak_bytes = peak_bytes(),
     };
+    TRY(check_copies(rank));
     TRY(write_trace(rank));
     TRY(watch_collect(rank->watch, rank->exec, rank->load));
     struct rank_times *all;

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# nodes.sh - ranks that share no memory: the bits of one process, for every kind of model; compressed gradients.
+. "$(dirname "$0")/lib.sh"
+need_data fashion-mnist
+
+train() { # DIR ARGUMENTS...
+    local dir=$1
+    shift
+    "$tutti" train --threads 1 --seed 7 --quiet "$@" --out "$dir" || complain "train $*"
+}
+
+cnn=(cnn --limit 600 --batch 60 --shards 4 --optimizer adamw --clip 0.5 --epochs 1)
+train cnn-1 "${cnn[@]}"
+for n in 2 3 4; do
+    train cnn-$n "${cnn[@]}" -n $n --flat
+done
+same "cnn on nodes" cnn-1 cnn-2 cnn-3 cnn-4
+accuracy() { grep -o '"val_accuracy": [0-9.]*' "$1/summary.json"; }
+[ "$(accuracy cnn-1)" = "$(accuracy cnn-3)" ] || complain "evaluation differs: $(accuracy cnn-1), $(accuracy cnn-3)"
+
+# Averages, and statistics of all shards in the middle of a step.
+for sync in --no-sync-batch-norm --sync-batch-norm; do
+    normed=(resnet18 --width 4 --data fashion-mnist --limit 64 --epochs 1 --batch 32 --shards 4 $sync)
+    train normed$sync-1 "${normed[@]}" --threads 4
+    train normed$sync-2 "${normed[@]}" --threads 2 -n 2 --flat
+    same "resnet18 on nodes, $sync" normed$sync-1 normed$sync-2
+done
+
+# Stopped on nodes, a run goes on in one process, and the other way round.
+train half "${cnn[@]}" --steps 5 -n 2 --flat
+"$tutti" train --resume half --steps 10 -n 1 --no-flat --quiet || complain "resume on one rank"
+same "cnn, 5 steps on nodes and 5 on one rank" cnn-1 half
+train other "${cnn[@]}" --steps 5
+"$tutti" train --resume other --steps 10 --strategy multiworker -n 4 --flat --quiet || complain "resume on nodes"
+same "cnn, 5 steps on one rank and 5 on nodes" cnn-1 other
+
+# Tables of embeddings give their rows.
+if "$tutti" data info shakespeare >/dev/null 2>&1; then
+    gpt=(gpt --data shakespeare --width 32 --layers 1 --heads 2 --length 32 --batch 8 --shards 4 --steps 4)
+    train gpt-1 "${gpt[@]}"
+    train gpt-4 "${gpt[@]}" -n 4 --flat
+    same "gpt on nodes" gpt-1 gpt-4
+fi
+
+# Compressed: all ranks have the same weights, which a run checks at its end; what was not sent is part of a checkpoint.
+train plain mlp --limit 640 --batch 64 --shards 4 --steps 10
+for codec in bf16 int8 topk:0.05 onebit powersgd:2; do
+    small=(mlp --limit 640 --batch 64 --shards 4 --compress $codec -n 2)
+    train whole-$codec "${small[@]}" --steps 10
+    train half-$codec "${small[@]}" --steps 5
+    "$tutti" train --resume half-$codec --steps 10 --quiet || complain "resume with $codec"
+    same "$codec, resumed" whole-$codec half-$codec
+    [ "$(hash whole-$codec)" != "$(hash plain)" ] || complain "$codec makes no difference"
+done
+"$tutti" train --resume half-topk:0.05 --steps 12 -n 4 --quiet || complain "resume with other nodes"
+finish
