@@ -78,7 +78,8 @@ static void test_printing_and_reading_gives_the_same(struct rng *rng)
         if (row->kind == SETTING_SWITCH)
             snprintf(number, sizeof number, "%s", rng_below(rng, 2) ? "true" : "false");
         else if (row->kind == SETTING_NUMBER)
-            snprintf(number, sizeof number, "%.9g", (double)rng_float(rng));
+            snprintf(number, sizeof number, "%.9g",
+                     (row->minimum > 0 ? row->minimum : 0) + (double)rng_float(rng));
         else if (row->kind == SETTING_UNSIGNED)
             snprintf(number, sizeof number, "%llu", (unsigned long long)rng_u64(rng));
         else

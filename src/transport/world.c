@@ -237,9 +237,10 @@ bool launch_reports(enum status status)
         const struct launch_config config = { .size = size };
 
         (void)snprintf(text, sizeof(text), "%s", status_message());
-        if (launch_ranks(&config, fail_body, &failure) == status)
-            (void)status_set(status, text); /* its own, as it was */
-        if (!world_is_open()) /* MPI itself is the matter, and the same everywhere */
+        const enum status told = launch_ranks(&config, fail_body, &failure);
+        (void)status_set(status,
+                         text); /* its own, as it was, also where nobody could be told */
+        if (told != status || !world_is_open())
             return rank == 0;
     }
     return join_reports();

@@ -51,7 +51,6 @@ refused 2 'one of them' "$tutti" bench scale mlp --weak --strong
 refused 2 '2 is there twice' "$tutti" bench scale mlp --ranks 1,2,2
 refused 2 'from 1 to 256' "$tutti" bench scale mlp --ranks 0,1
 refused 2 'whole number up to 256' "$tutti" bench scale mlp --ranks 1,many
-refused 2 'ranks of this machine itself' env PMI_RANK=0 PMI_SIZE=2 "$tutti" bench scale mlp
 refused 2 'begins with a letter' "$tutti" train mlp --hosts a,,b
 refused 2 'a number of ranks follows' "$tutti" train mlp --hosts a:two
 refused 2 '4 ranks do not fit the hosts: they have 3 slots' "$tutti" train mlp -n 4 --hosts a:2,b:1
@@ -67,7 +66,10 @@ refused 2 'there are small shared direct' "$tutti" bench comm --algorithm fast
 refused 2 'did you mean topk' "$tutti" bench comm --codec topj
 refused 2 'the rank is a whole number from 1 to 64' "$tutti" bench comm --codec powersgd:0
 refused 2 'OMPI_COMM_WORLD_RANK=x' env OMPI_COMM_WORLD_RANK=x "$tutti" train mlp
-refused 2 '-n 3, but mpiexec of MPICH started 2' env PMI_RANK=0 PMI_SIZE=2 "$tutti" train mlp -n 3
+if ! grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$3/CMakeCache.txt"; then # MPI's libraries are not clean under sanitizers
+    refused 2 'ranks of this machine itself' env PMI_RANK=0 PMI_SIZE=2 "$tutti" bench scale mlp
+    refused 2 '-n 3, but mpiexec of MPICH started 2' env PMI_RANK=0 PMI_SIZE=2 "$tutti" train mlp -n 3
+fi
 refused 2 'use srun --mpi=pmix' env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 "$tutti" bench comm
 refused 2 'needs a data set' "$tutti" bench data
 refused 2 'unknown flag --lr' "$tutti" bench data fashion-mnist --lr 1
