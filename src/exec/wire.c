@@ -634,6 +634,8 @@ void *wire_run(void *arg)
         wire->steps++;
         pthread_mutex_lock(&wire->lock);
         wire->known = wire->lane.times;
+        wire->is_running = wire->is_given;
+        pthread_cond_broadcast(&wire->changed);
         pthread_mutex_unlock(&wire->lock);
     }
     if (status != STATUS_OK)
@@ -645,6 +647,29 @@ void *wire_run(void *arg)
     return NULL;
 }
 
+/* With the lock: until the thread has changed something, or for a while. */
+static void await_change(struct wire *wire)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 100000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    pthread_cond_timedwait(&wire->changed, &wire->lock, &until);
+}
+
+enum status wire_rest(struct wire *wire)
+{
+    pthread_mutex_lock(&wire->lock);
+    while (wire->is_running && transport_check(wire->exec->transport) == STATUS_OK)
+        await_change(wire);
+    pthread_mutex_unlock(&wire->lock);
+    return transport_check(wire->exec->transport);
+}
+
 enum status wire_begin(struct exec *exec, struct extents extents)
 {
     struct wire *wire = exec->wire;
@@ -652,16 +677,12 @@ enum status wire_begin(struct exec *exec, struct extents extents)
     if (wire->rail >= wire->rails)
         return STATUS_OK;
     pthread_mutex_lock(&wire->lock);
-    while (wire->is_given && transport_check(exec->transport) == STATUS_OK) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec++;
-        pthread_cond_timedwait(&wire->changed, &wire->lock, &until);
-    }
+    while (wire->is_given && transport_check(exec->transport) == STATUS_OK)
+        await_change(wire);
     wire->given_extents = extents;
     wire->given_number = exec->step;
     wire->given_numbers = exec->numbers;
-    wire->is_given = true;
+    wire->is_given = wire->is_running = true;
     pthread_cond_broadcast(&wire->changed);
     pthread_mutex_unlock(&wire->lock);
     return transport_check(exec->transport);

@@ -76,7 +76,8 @@ struct wire {
     bool is_started;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool is_given, ends; /* guarded by lock */
+    bool is_given, is_running,
+        ends; /* guarded by lock; running: a step was given and is not over */
     struct extents given_extents;
     uint64_t given_number;
     struct kernel_update_step given_numbers;
@@ -106,6 +107,8 @@ float *wire_make_sum(struct wire *wire, int p, struct slice slice);
 /* Begins a transfer, which joins the list. */
 MUST_CHECK enum status wire_transfer(struct wire *wire, struct transfers *list, bool sends,
                                      int peer, uint32_t tag, void *data, size_t bytes);
+/* Waits until no step is under way. */
+MUST_CHECK enum status wire_rest(struct wire *wire);
 /* The thread's function: arg is the wire. */
 void *wire_run(void *arg);
 

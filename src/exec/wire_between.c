@@ -8,6 +8,7 @@
 
 enum status wire_barrier(struct exec *exec)
 {
+    TRY(wire_rest(exec->wire));
     return comm_barrier(exec->config.comm);
 }
 
