@@ -198,9 +198,8 @@ static enum status begin_bucket(struct wire *wire, struct item *item)
 
 static void work_on_own(struct wire *wire, int b, enum reduce_what what)
 {
-    int64_t begin, end;
-
     const struct exec *exec = wire->exec;
+    int64_t begin, end;
 
     if (bucket_is_compressed(exec, b)) {
         reduce_stretches_of(&wire->lane, b, 0, reduce_stretches(exec, b), what,
@@ -612,15 +611,22 @@ static bool take_step(struct wire *wire)
     if (there_is) {
         wire->number = wire->given_number;
         wire->numbers = wire->given_numbers;
+        wire->wanted = wire->given_extents;
         wire->is_given = false;
-        if (!extents_equal(wire->extents, wire->given_extents) &&
-            graph_infer(wire->exec->config.train, wire->given_extents, wire->shapes) ==
-                STATUS_OK)
-            wire->extents = wire->given_extents;
     }
     pthread_cond_broadcast(&wire->changed);
     pthread_mutex_unlock(&wire->lock);
     return there_is;
+}
+
+/* The sizes of what travels in this step. */
+static enum status measure_step(struct wire *wire)
+{
+    if (extents_equal(wire->extents, wire->wanted))
+        return STATUS_OK;
+    TRY(graph_infer(wire->exec->config.train, wire->wanted, wire->shapes));
+    wire->extents = wire->wanted;
+    return STATUS_OK;
 }
 
 void *wire_run(void *arg)
@@ -630,7 +636,9 @@ void *wire_run(void *arg)
     kernel_flush_denormals();
     enum status status = STATUS_OK;
     while (status == STATUS_OK && take_step(wire)) {
-        status = run_items(wire);
+        status = measure_step(wire);
+        if (status == STATUS_OK)
+            status = run_items(wire);
         wire->steps++;
         pthread_mutex_lock(&wire->lock);
         wire->known = wire->lane.times;

@@ -67,9 +67,9 @@ struct wire {
     float *
         states; /* rank 0: wire_states vectors, for checkpoints; never touched unless one is made */
     size_t states_bytes;
-    struct wire_codec **codecs; /* one a bucket; NULL: none, or another rail's */
-    struct shape *shapes;       /* of the step's values, for the size of records */
-    struct extents extents;
+    struct wire_codec **codecs;     /* one a bucket; NULL: none, or another rail's */
+    struct shape *shapes;           /* of the step's values, for the size of records */
+    struct extents extents, wanted; /* what shapes are of; the step's */
 
     /* The step to do, given by the rank's own thread */
     pthread_t thread;

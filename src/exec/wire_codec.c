@@ -10,7 +10,6 @@
  * Cost of a bucket whose payload has c bytes: a node sends (N-1) c, and decodes N c.
  */
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/mem.h"
 #include "exec/wire.h"

@@ -192,6 +192,7 @@ static enum status start_measurer(struct measurer *m)
         .stall_timeout = s->stall_timeout,
     };
 
+    TRY(job_check_nodes(job, m->transport));
     TRY(balance_measure(job, m->comm));
     config.rows = job->balance.is_used ? job->balance.rows : NULL;
     if (s->trace) {

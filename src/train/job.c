@@ -70,7 +70,7 @@ static enum status pick_strategy(struct job *job)
     if (*s->compress) {
         int rank, size;
         if (codec_parse(s->compress, &job->compress) != STATUS_OK)
-            return FAIL(STATUS_USAGE, "--compress %s", status_message());
+            return FAIL(STATUS_USAGE, "--compress: %s", status_message());
         if (s->ranks == 1)
             return FAIL(STATUS_USAGE, "--compress %s: one rank sends nothing: use -n 2 or more",
                         s->compress);
@@ -478,4 +478,22 @@ const struct graph *job_graph(const struct job *job)
 int64_t job_total_steps(const struct job *job)
 {
     return job->total_steps;
+}
+
+enum status job_check_nodes(const struct job *job, const struct transport *transport)
+{
+    const struct settings *s = &job->settings;
+    const int nodes = transport_nodes(transport);
+
+    if (nodes > 1 && !s->flat && !job->strategy->many_nodes)
+        return FAIL(STATUS_USAGE,
+                    "strategy %s is for one machine, the ranks are on %d: use --strategy "
+                    "multiworker",
+                    job->strategy->name, nodes);
+    if (nodes == 1 && *s->compress)
+        return FAIL(STATUS_USAGE,
+                    "--compress %s: all ranks are on one machine, where nothing is sent: add "
+                    "--flat",
+                    s->compress);
+    return STATUS_OK;
 }

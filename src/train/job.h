@@ -41,6 +41,10 @@ MUST_CHECK enum status job_open_test_text(struct job *job);
 /* Puts the vocabularies into the run's folder, if there are any. */
 MUST_CHECK enum status job_save_vocab(const struct job *job);
 
+/* Refuses machines that the strategy is not for, and compression where nothing is sent. By every rank. */
+MUST_CHECK enum status job_check_nodes(const struct job *job,
+                                       const struct transport *transport);
+
 /* What settings say of the model: its options; not what its data say. */
 MUST_CHECK enum status job_model_config(const struct settings *settings,
                                         const struct model *model, struct model_config *out);

@@ -213,7 +213,10 @@ static void add_all_ranks(struct rank *rank, struct metrics *m)
         m->slowest_rank = all.slowest;
         m->slowest_share = all.slowest_share;
     }
-    if (straggler < 0)
+    /* Ranks that share cores are slow in turns; that is no news. */
+    const struct settings *s = &rank->job->settings;
+    if (straggler < 0 ||
+        (transport_nodes(rank->transport) == 1 && s->ranks * s->threads > job_cores()))
         return;
     snprintf(text, sizeof text,
              "rank %d is slower than the others: they wait for it %.0f%% of the time",
@@ -471,24 +474,6 @@ static enum status write_trace(struct rank *rank)
     return STATUS_OK;
 }
 
-static enum status check_nodes(const struct rank *rank)
-{
-    const struct settings *s = &rank->job->settings;
-    const int nodes = transport_nodes(rank->transport);
-
-    if (nodes > 1 && !s->flat && !rank->job->strategy->many_nodes)
-        return FAIL(STATUS_USAGE,
-                    "strategy %s is for one machine, the ranks are on %d: use --strategy "
-                    "multiworker",
-                    rank->job->strategy->name, nodes);
-    if (nodes == 1 && *s->compress)
-        return FAIL(STATUS_USAGE,
-                    "--compress %s: all ranks are on one machine, where nothing is sent: add "
-                    "--flat",
-                    s->compress);
-    return STATUS_OK;
-}
-
 static enum status start_rank(struct rank *rank)
 {
     struct job *job = rank->job;
@@ -517,7 +502,7 @@ static enum status start_rank(struct rank *rank)
         .end_step = (uint64_t)job->total_steps,
     };
 
-    TRY(check_nodes(rank));
+    TRY(job_check_nodes(rank->job, rank->transport));
     int world_rank, world_size;
     if (launch_world(&world_rank, &world_size)) /* not forked: each has files of its own */
         TRY(same_check(job, rank->run->first_step, rank->transport));
