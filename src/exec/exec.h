@@ -52,6 +52,9 @@ struct exec_config {
      * ranks have as many, or one more than others. Bits do not depend on it. */
     const int64_t *rows;
     struct exec_part part; /* for one rank, without sync_norm's gathers */
+    /* Of parts: joins executors with the same parameters that share the work of an evaluation, which is
+     * collective then. Borrowed; NULL: this one does it all. */
+    struct comm *evaluators;
     uint64_t seed;
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;
@@ -134,6 +137,14 @@ MUST_CHECK enum status exec_collect(struct exec *exec);
  * exec_collect on rank 0; set there, then exec_publish on all. */
 void exec_get(const struct exec *exec, int param, int state, float *out);
 void exec_set(struct exec *exec, int param, int state, const float *plain);
+/* The flat vector of parameters (state -1) or of a state of the optimizer. Settle first. */
+float *exec_vector(struct exec *exec, int state);
+/* Its elements; what no parameter has is zero. A parameter's are in a row, from exec_place on. */
+size_t exec_vector_length(const struct exec *exec);
+size_t exec_place(const struct exec *exec, int param);
+/* As exec_get and exec_set, of a vector that is laid out like these. */
+void exec_get_from(const struct exec *exec, int param, const float *vector, float *out);
+void exec_set_in(const struct exec *exec, int param, float *vector, const float *plain);
 /* SHA-256 over names, shapes and plain contents of all parameters, as 64 digits. */
 MUST_CHECK enum status exec_hash(const struct exec *exec, char out[65]);
 
