@@ -23,17 +23,17 @@ static int64_t row_begin(int64_t shards, int64_t parts, int64_t number)
 static int64_t rank_begin(const struct exec *exec, int rank)
 {
     return exec->config.rows ? exec->config.rows[rank]
-                             : row_begin(exec->config.shards, exec->ranks, rank);
+                             : row_begin(exec->shards, exec->ranks, rank);
 }
 
 int64_t exec_first_shard(const struct exec *exec)
 {
-    return rank_begin(exec, exec->rank);
+    return exec->first_shard + rank_begin(exec, exec->rank);
 }
 
 int64_t exec_shard_count(const struct exec *exec)
 {
-    return rank_begin(exec, exec->rank + 1) - exec_first_shard(exec);
+    return rank_begin(exec, exec->rank + 1) - rank_begin(exec, exec->rank);
 }
 
 int exec_lanes(const struct exec *exec)
@@ -56,7 +56,7 @@ int exec_lanes_of(int64_t shards, int ranks, int threads)
 /* Shards of the rank that has fewest. */
 static int64_t fewest_shards(const struct exec *exec)
 {
-    int64_t fewest = exec->config.shards;
+    int64_t fewest = exec->shards;
 
     for (int r = 0; r < exec->ranks; r++) {
         const int64_t mine = rank_begin(exec, r + 1) - rank_begin(exec, r);
@@ -69,14 +69,45 @@ static enum status check_rows(const struct exec *exec)
 {
     const struct exec_config *config = &exec->config;
 
-    if (config->shards < exec->ranks)
+    if (exec->shards < exec->ranks)
         return FAIL(STATUS_USAGE, "%lld shards are fewer than %d ranks: raise --shards",
-                    (long long)config->shards, exec->ranks);
-    if (rank_begin(exec, 0) != 0 || rank_begin(exec, exec->ranks) != config->shards ||
+                    (long long)exec->shards, exec->ranks);
+    if (rank_begin(exec, 0) != 0 || rank_begin(exec, exec->ranks) != exec->shards ||
         fewest_shards(exec) < 1)
         return FAIL(STATUS_USAGE, "%lld shards are not given to %d ranks in rows",
-                    (long long)config->shards, exec->ranks);
+                    (long long)exec->shards, exec->ranks);
+    if (config->part.count && exec->ranks > 1)
+        return FAIL(STATUS_USAGE, "a part of a job is for one rank, there are %d", exec->ranks);
+    if (exec->first_shard < 0 || exec->shards < 1 ||
+        exec->first_shard + exec->shards > config->shards)
+        return FAIL(STATUS_USAGE, "shards %lld to %lld are no part of %lld",
+                    (long long)exec->first_shard, (long long)(exec->first_shard + exec->shards),
+                    (long long)config->shards);
+    if (exec->tree_shards > exec->shards)
+        return FAIL(STATUS_UNSUPPORTED, "there is nobody to add what other parts have");
     return STATUS_OK;
+}
+
+/* Which shards these ranks run, and along which tree. */
+static void find_part(struct exec *exec)
+{
+    const struct exec_part *part = &exec->config.part;
+    const bool is_whole = part->count == 0;
+
+    exec->shards = is_whole ? exec->config.shards : part->count;
+    exec->first_shard = is_whole ? 0 : part->first;
+    exec->tree_first = part->with_others ? exec->first_shard : 0;
+    exec->tree_shards = part->with_others ? exec->config.shards : exec->shards;
+}
+
+struct samples exec_samples(const struct exec *exec, int64_t v)
+{
+    const int64_t count = exec->batch->samples, shards = exec->config.shards;
+    const int64_t begin = sampler_shard_begin(count, shards, exec->first_shard + v);
+
+    return (struct samples){
+        begin, sampler_shard_begin(count, shards, exec->first_shard + v + 1) - begin
+    };
 }
 
 void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *count)
@@ -241,7 +272,7 @@ static void *carve(struct carver *carver, size_t count, size_t size)
 static void lay_out(struct exec *exec, struct carver *carver)
 {
     const size_t buckets = (size_t)exec->buckets.count;
-    const size_t shards = (size_t)exec->config.shards;
+    const size_t shards = (size_t)exec->shards;
     const size_t pieces = (size_t)exec->norms.count;
 
     exec->ready = carve(carver, buckets, sizeof *exec->ready);
@@ -276,16 +307,17 @@ static void lay_out(struct exec *exec, struct carver *carver)
         int64_t first, count;
 
         lane_row(exec, number, &first, &count);
-        const int buffers =
-            exec->buckets.pass ? 0 : tree_buffers(exec->config.shards, first, count);
+        const int buffers = exec->buckets.pass ? 0
+                                               : tree_buffers(exec->tree_shards,
+                                                              exec->tree_first + first, count);
         float *gradients = carve(carver, (size_t)buffers * exec->vector, sizeof(float));
         if (!carver->base)
             continue;
         if ((exec->first_lane + number) / exec->n_lanes == exec->rank)
             exec->lanes[number % exec->n_lanes].gradients = gradients;
-        tree_stack_init(&stack, exec->config.shards);
+        tree_stack_init(&stack, exec->tree_shards);
         for (int64_t v = first; v < first + count; v++) {
-            tree_stack_push(&stack, v);
+            tree_stack_push(&stack, exec->tree_first + v);
             while (tree_stack_can_add(&stack))
                 tree_stack_add(&stack);
         }
@@ -344,7 +376,7 @@ static enum status make_lanes(struct exec *exec)
         }
     }
     /* One shard alone, and the norm of all gradients need not be known: decision 0019. */
-    exec->buckets.pass = exec->config.shards == 1 && !norms_are_used(exec);
+    exec->buckets.pass = exec->tree_shards == 1 && !norms_are_used(exec);
     return exec->n_lanes > 1 ? pool_create(exec->n_lanes, &exec->lanes_pool) : STATUS_OK;
 }
 
@@ -373,6 +405,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     exec->transport = comm_transport(config->comm);
     exec->rank = comm_rank(config->comm);
     exec->ranks = comm_size(config->comm);
+    find_part(exec);
     transport_set_patience(exec->transport, config->stall_timeout);
     exec->node = transport_node_of(exec->transport, exec->rank);
     exec->nodes = transport_nodes(exec->transport);

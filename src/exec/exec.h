@@ -30,6 +30,18 @@
 
 struct exec;
 
+/* Of a job's shards those that a private executor runs: one of a single rank inside a rank of the job,
+ * with parameters and steps of its own. All else that depends on samples is as in the job: which there
+ * are, the rows of a shard, random numbers. */
+struct exec_part {
+    int64_t first, count; /* shards; count 0: all of them */
+    /* Alone (false): the part is a step of its own. Its shards have a tree of their own, and gradients
+     * and losses are means over its samples; a step in which it has none changes nothing.
+     * With others: partial sums are those of the tree over all shards, and means are over the whole
+     * step; somebody else adds what the other parts have. */
+    bool with_others;
+};
+
 struct exec_config {
     const struct graph *train; /* after a strategy's passes; borrowed while exec lives */
     const struct graph *eval;  /* after pass_evaluation, or NULL */
@@ -39,6 +51,7 @@ struct exec_config {
     /* Rank r has shards [rows[r], rows[r + 1]), one at least; borrowed while exec lives. NULL: all
      * ranks have as many, or one more than others. Bits do not depend on it. */
     const int64_t *rows;
+    struct exec_part part; /* for one rank, without sync_norm's gathers */
     uint64_t seed;
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;
@@ -56,7 +69,8 @@ MUST_CHECK enum status exec_create(const struct exec_config *config, struct exec
 void exec_destroy(struct exec *exec); /* NULL is allowed */
 
 struct exec_result {
-    double loss, correct; /* of the whole step or data set: mean loss; labels met */
+    double loss,
+        correct; /* of the whole step (a part alone: its own) or data set: mean loss; labels met */
     int64_t samples;
     int64_t weight; /* labels that count: one a sample, or those of tokens */
     uint32_t heard; /* exec_step: what ranks said */
@@ -90,7 +104,7 @@ MUST_CHECK enum status exec_settle(struct exec *exec);
  * bit. 0 unless set again for each step. */
 void exec_say(struct exec *exec, uint32_t bits);
 
-/* This rank's shards, in a row. */
+/* This rank's shards, in a row, as the job numbers them. */
 int64_t exec_first_shard(const struct exec *exec);
 int64_t exec_shard_count(const struct exec *exec);
 int exec_lanes(const struct exec *exec);

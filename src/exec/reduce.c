@@ -128,7 +128,7 @@ static void do_stretch(const struct work *work, int64_t number, float *scratch,
     }
     const float *sum = work->passing ? work->passing + (at - (size_t)work->s.begin)
                                      : tree_combine(exec->parts, exec->n_parts,
-                                                    exec->config.shards, at, count, scratch);
+                                                    exec->tree_shards, at, count, scratch);
     if (work->what == SUM_AND_UPDATE)
         update_stretch(exec, work->bucket, sum, at, count, &work->numbers);
     else
@@ -213,7 +213,7 @@ size_t reduce_scratch(const struct lane *lane)
 static void sum_from_factors(const struct exec *exec, const struct factored *f,
                              struct width width, int64_t first, int64_t count, float *scratch)
 {
-    const int64_t shards = exec->config.shards, samples = exec->batch->samples;
+    const int64_t shards = exec->shards;
     const int64_t piece = piece_floats(f, width.stride);
     const size_t floats = (size_t)(count ? count * width.stride : f->n);
     float *left_over = scratch + tree_buffers(shards, 0, shards) * piece;
@@ -226,8 +226,7 @@ static void sum_from_factors(const struct exec *exec, const struct factored *f,
         const struct kernel_factors factors = {
             .x = (const float *)(record + f->x),
             .dy = (const float *)(record + f->dy),
-            .m = sampler_shard_begin(samples, shards, v + 1) -
-                 sampler_shard_begin(samples, shards, v),
+            .m = exec_samples(exec, v).rows,
             .k = f->k,
             .n = f->n,
         };
@@ -250,13 +249,10 @@ static void sum_from_factors(const struct exec *exec, const struct factored *f,
 static void fetch_factors(const struct exec *exec, const struct factored *f, int64_t first,
                           int64_t count)
 {
-    const int64_t shards = exec->config.shards, samples = exec->batch->samples;
-
-    for (int64_t v = 0; v < shards; v++) {
+    for (int64_t v = 0; v < exec->shards; v++) {
         const char *record = exec->records + (size_t)v * exec->record;
         const float *x = (const float *)(record + f->x) + first;
-        const int64_t rows = sampler_shard_begin(samples, shards, v + 1) -
-                             sampler_shard_begin(samples, shards, v);
+        const int64_t rows = exec_samples(exec, v).rows;
         for (int64_t i = 0; i < rows; i++, x += f->k) {
             for (int64_t j = 0; j < count; j += 16)
                 __builtin_prefetch(x + j, 0, 3);

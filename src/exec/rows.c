@@ -109,7 +109,7 @@ static int64_t entries_below(const struct exec *exec, const struct row_sum *r, i
 {
     int64_t entries = 0;
 
-    for (int64_t v = 0; v < exec->config.shards; v++) {
+    for (int64_t v = 0; v < exec->shards; v++) {
         const struct list list = list_of(exec, r, v);
         entries +=
             first_from(list.pairs, list.begin[k], list.begin[k + 1], end) - list.begin[k];
@@ -121,7 +121,7 @@ static int64_t entries_of(const struct exec *exec, const struct row_sum *r, int6
 {
     int64_t entries = 0;
 
-    for (int64_t v = 0; v < exec->config.shards; v++) {
+    for (int64_t v = 0; v < exec->shards; v++) {
         const struct list list = list_of(exec, r, v);
         entries += list.begin[k + 1] - list.begin[k];
     }
@@ -189,7 +189,7 @@ static size_t row_floats(const struct row_sum *r)
 
 size_t rows_scratch(const struct exec *exec)
 {
-    const size_t shards = (size_t)exec->config.shards;
+    const size_t shards = (size_t)exec->shards;
     size_t most = 0;
 
     for (int b = 0; b < exec->buckets.count; b++) {
@@ -309,7 +309,7 @@ static void walk(const struct work *work, const struct room *room, struct sums *
 {
     const struct exec *exec = work->lane->exec;
     const struct update *update = &exec->updates[work->bucket];
-    const int64_t shards = exec->config.shards;
+    const int64_t shards = exec->shards;
     const struct table table = table_of(exec, work->bucket);
     struct fetched fetched;
 
@@ -346,7 +346,7 @@ static void do_range(void *arg, size_t i)
     const struct work *work = arg;
     const struct exec *exec = work->lane->exec;
     const struct row_sum *r = &exec->row_sums[work->bucket];
-    const int64_t shards = exec->config.shards, part = work->first + (int64_t)i;
+    const int64_t shards = exec->shards, part = work->first + (int64_t)i;
     const int64_t begin = cut_at(exec, r, work->cost * part / work->parts);
     const int64_t end = part + 1 == work->parts
                             ? r->rows

@@ -147,9 +147,12 @@ struct lane {
 struct exec {
     struct exec_config config;
     struct transport *transport;
-    int rank, ranks;        /* of the job */
-    int node, nodes;        /* machines */
-    int n_lanes, all_lanes; /* of this rank, of all ranks of this node */
+    int rank, ranks;                 /* of the job */
+    int node, nodes;                 /* machines */
+    int64_t shards;                  /* that these ranks run, numbered from 0 */
+    int64_t first_shard;             /* what the job calls the first of them */
+    int64_t tree_first, tree_shards; /* the tree calls it so, and has so many */
+    int n_lanes, all_lanes;          /* of this rank, of all ranks of this node */
     int first_lane,
         job_lanes; /* this node's first lane among those of the job, and how many these are */
     struct wire *wire; /* to other nodes, or NULL */
@@ -284,6 +287,12 @@ size_t columns_scratch(const struct exec *exec);
 MUST_CHECK enum status lane_join(struct lane *lane);
 /* Puts the lanes' columns of this rank back to the flat vectors. */
 void columns_return(struct exec *exec);
+
+/* The samples of shard v: how many, where in the step that runs they begin. */
+struct samples {
+    int64_t begin, rows;
+};
+struct samples exec_samples(const struct exec *exec, int64_t v);
 
 /* Shards [first, first + count) of a node. */
 void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *count);
