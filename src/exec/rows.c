@@ -199,40 +199,6 @@ size_t rows_scratch(const struct exec *exec)
     return most == 0 ? 0 : TREE_DEPTH * most * sizeof(float) + shards * ROOM_BYTES;
 }
 
-/* Levels above the leaves at which two shards come together. */
-static int meeting(int64_t a, int64_t b)
-{
-    return a == b ? 0 : 64 - __builtin_clzll((unsigned long long)(a ^ b));
-}
-
-/* Partial sums of one row, from left to right, each with some shard that it is the sum of. */
-struct sums {
-    float *data;
-    size_t floats, width;
-    int64_t shard[TREE_DEPTH];
-    int count;
-};
-
-static void add_last_two(struct sums *sums)
-{
-    float *left = sums->data + (size_t)(sums->count - 2) * sums->floats;
-
-    kernel_add(left, left, left + sums->floats, sums->width);
-    sums->count--;
-}
-
-/* Room for the sum of a shard to the right of all there are: first what meets below is added. */
-static float *push(struct sums *sums, int64_t shard)
-{
-    while (sums->count > 1 &&
-           meeting(sums->shard[sums->count - 2], sums->shard[sums->count - 1]) <
-               meeting(sums->shard[sums->count - 1], shard))
-        add_last_two(sums);
-    BUG_ON(sums->count == TREE_DEPTH);
-    sums->shard[sums->count] = shard;
-    return sums->data + (size_t)sums->count++ * sums->floats;
-}
-
 /* A table and its state, which a row of has the same place in. */
 struct table {
     float *vectors[1 + KERNEL_STATES];
@@ -291,7 +257,7 @@ static struct kernel_row_list take_run(const struct table *table, struct cursor 
 
 /* The sum over all lists, each of its own shard, along the tree: at the beginning of sums->data. */
 static void sum_lists(const struct kernel_row_list *lists, const int64_t *shards, int count,
-                      struct sums *sums)
+                      struct tree_sums *sums)
 {
     if (count <= 2) {
         kernel_sum_rows(lists, count, sums->width, sums->data);
@@ -299,13 +265,12 @@ static void sum_lists(const struct kernel_row_list *lists, const int64_t *shards
     }
     sums->count = 0;
     for (int i = 0; i < count; i++)
-        kernel_sum_rows(&lists[i], 1, sums->width, push(sums, shards[i]));
-    while (sums->count > 1)
-        add_last_two(sums);
+        kernel_sum_rows(&lists[i], 1, sums->width, tree_sums_push(sums, shards[i]));
+    tree_sums_end(sums);
 }
 
 /* Sums and updates the rows of all ids in the cursors' lists. */
-static void walk(const struct work *work, const struct room *room, struct sums *sums)
+static void walk(const struct work *work, const struct room *room, struct tree_sums *sums)
 {
     const struct exec *exec = work->lane->exec;
     const struct update *update = &exec->updates[work->bucket];
@@ -352,9 +317,10 @@ static void do_range(void *arg, size_t i)
                             ? r->rows
                             : cut_at(exec, r, work->cost * (part + 1) / work->parts);
     const int64_t length = block_length(r);
-    struct sums sums = { .data = (float *)((char *)work->lane->scratch + i * work->scratch),
-                         .floats = row_floats(r),
-                         .width = (size_t)r->width };
+    struct tree_sums sums = { .data =
+                                  (float *)((char *)work->lane->scratch + i * work->scratch),
+                              .floats = row_floats(r),
+                              .width = (size_t)r->width };
     struct room room = { .cursors = (struct cursor *)(sums.data + TREE_DEPTH * sums.floats) };
 
     if (begin >= end)

@@ -33,7 +33,7 @@
 #include "base/pool.h"
 #include "exec/exec.h"
 #include "exec/plan.h"
-#include "exec/tree.h"
+#include "kernel/tree.h"
 #include "transport/transport.h"
 
 enum { ACCOUNT_NAME = 96, PLANS_MAX = 64, EVAL_ROWS = EXEC_PREDICT, LANES_MAX = 1024 };
