@@ -57,6 +57,12 @@ static float *place_of(const struct exec *exec, int param, int state)
     return vector + exec->buckets.begin[plan_bucket_of(value->flat)] + value->offset;
 }
 
+float *exec_vector(struct exec *exec, int state)
+{
+    BUG_ON(state >= exec->n_states);
+    return state < 0 ? exec->param : exec->state[state];
+}
+
 /* What lies in memory as files have it needs no other order: a turned weight is that. */
 static enum layout file_layout(const struct value *value)
 {
@@ -161,9 +167,13 @@ enum status exec_settle(struct exec *exec)
 {
     struct lane *lane = &exec->lanes[0];
 
-    for (int b = 0; b < exec->buckets.count; b++)
-        TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * exec->done_each[b],
-                      "all_gather of parameters"));
+    for (int b = 0; b < exec->buckets.count; b++) {
+        if (exec->remote)
+            TRY(remote_await(lane, b));
+        else
+            TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * exec->done_each[b],
+                          "all_gather of parameters"));
+    }
     columns_return(exec);
     exec_meet(exec, "settle");
     exec->settles++;
