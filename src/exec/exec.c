@@ -83,7 +83,10 @@ static enum status check_rows(const struct exec *exec)
         return FAIL(STATUS_USAGE, "shards %lld to %lld are no part of %lld",
                     (long long)exec->first_shard, (long long)(exec->first_shard + exec->shards),
                     (long long)config->shards);
-    if (exec->tree_shards > exec->shards)
+    if (config->remote && exec->ranks > 1)
+        return FAIL(STATUS_USAGE, "an executor with servers is for one rank, there are %d",
+                    exec->ranks);
+    if (exec->tree_shards > exec->shards && !config->remote)
         return FAIL(STATUS_UNSUPPORTED, "there is nobody to add what other parts have");
     return STATUS_OK;
 }
@@ -143,11 +146,12 @@ static enum status read_params(struct exec *exec)
         if (kind == VALUE_PARAM || kind == VALUE_AVERAGE)
             exec->params[exec->n_params++] = graph_value(graph, i);
     }
-    exec->buckets.count = pass_bucket_count(graph);
-    for (int b = 0; b < exec->buckets.count; b++) {
-        const int64_t count = shape_count(&pass_bucket_value(graph, b, "param")->shape);
-        exec->buckets.begin[b + 1] = exec->buckets.begin[b] + count;
-    }
+    struct vectors vectors;
+    TRY(vectors_read(graph, &exec->config.optim, &vectors));
+    exec->buckets.count = vectors.count;
+    memcpy(exec->buckets.begin, vectors.begin, sizeof vectors.begin);
+    memcpy(exec->updates, vectors.buckets, sizeof vectors.buckets);
+    exec->n_states = vectors.n_states;
     exec->vector = (size_t)exec->buckets.begin[exec->buckets.count];
     if (exec->config.batch == 0) /* no step, so no shapes */
         return STATUS_OK;
@@ -211,8 +215,7 @@ static enum status read_factored(struct exec *exec, const struct node *node)
 /* The part of the graph that runs once a step must be one of the forms that lane_reduce runs. */
 static enum status read_step_nodes(struct exec *exec)
 {
-    bool across = false;
-    int n_updates = 0;
+    bool across = false, pushes = false;
 
     for (int n = 0; n < graph_node_count(exec->config.train); n++) {
         const struct node *node = graph_node(exec->config.train, n);
@@ -232,25 +235,20 @@ static enum status read_step_nodes(struct exec *exec)
             exec->adapts = true;
         } else if (node->op == &op_lamb_direction) {
             exec->directs = true;
-        } else if (kernel_update_find(node->op->name)) {
-            struct update *update = &exec->updates[node->attrs.bucket];
-            update->kernel = kernel_update_find(node->op->name);
-            update->attrs = node->attrs;
-            update->is_average = node->op == &op_average_update;
-            n_updates++;
+        } else if (node->op == &op_push) {
+            pushes = true;
         } else if (node->op == &op_all_reduce &&
                    node->in[0]->maker->in[0]->kind == VALUE_FLAT) {
             return FAIL(STATUS_UNSUPPORTED,
                         "node %s: whole buckets are not reduced to every rank", node->name);
         }
     }
-    if (n_updates != exec->buckets.count)
-        return FAIL(STATUS_MISMATCH, "graph %s has %d updates of %d buckets",
-                    graph_name(exec->config.train), n_updates, exec->buckets.count);
     if (exec->ranks > 1 && !across)
         return FAIL(STATUS_MISMATCH, "graph %s is for one rank, there are %d",
                     graph_name(exec->config.train), exec->ranks);
-    exec->n_states = optim_states(&exec->config.optim);
+    if (pushes != (exec->config.remote != NULL) && exec->config.batch > 0)
+        return FAIL(STATUS_MISMATCH, "graph %s is %s servers", graph_name(exec->config.train),
+                    pushes ? "for a job with" : "for a job without");
     return STATUS_OK;
 }
 
@@ -269,7 +267,25 @@ static void *carve(struct carver *carver, size_t count, size_t size)
     return piece;
 }
 
-static void lay_out(struct exec *exec, struct carver *carver)
+/* What goes to servers: sums over this executor's lanes, in memory that they see, and rows of tables. */
+static void lay_out_given(struct exec *exec, struct carver *carver, struct carver *given)
+{
+    struct remote *remote = exec->remote;
+
+    for (int i = 0; i < remote->n_sums && !remote->is_direct; i++)
+        remote->data[i] = carve(given, exec->vector, sizeof(float));
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const struct row_sum *r = &exec->row_sums[b];
+        if (!r->is_used)
+            continue;
+        const size_t most = (size_t)(exec->shards * r->most);
+        remote->ids[b] = carve(carver, most, sizeof(int32_t));
+        remote->rows[b] = carve(carver, most * (size_t)r->width, sizeof(float));
+    }
+}
+
+/* given: of sums that go to servers. */
+static void lay_out(struct exec *exec, struct carver *carver, struct carver *given)
 {
     const size_t buckets = (size_t)exec->buckets.count;
     const size_t shards = (size_t)exec->shards;
@@ -301,6 +317,10 @@ static void lay_out(struct exec *exec, struct carver *carver)
         exec->norms.params = carve(carver, pieces, sizeof(double));
         exec->norms.moves = carve(carver, pieces, sizeof(double));
     }
+    if (exec->remote)
+        lay_out_given(exec, carver, given);
+    if (!exec->remote || !exec->remote->is_direct)
+        given = carver; /* gradients stay here */
     exec->n_parts = exec->own_parts = 0;
     for (int number = 0; number < exec->all_lanes; number++) {
         struct tree_stack stack;
@@ -310,7 +330,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
         const int buffers = exec->buckets.pass ? 0
                                                : tree_buffers(exec->tree_shards,
                                                               exec->tree_first + first, count);
-        float *gradients = carve(carver, (size_t)buffers * exec->vector, sizeof(float));
+        float *gradients = carve(given, (size_t)buffers * exec->vector, sizeof(float));
         if (!carver->base)
             continue;
         if ((exec->first_lane + number) / exec->n_lanes == exec->rank)
@@ -331,15 +351,21 @@ static void lay_out(struct exec *exec, struct carver *carver)
 
 static enum status share_memory(struct exec *exec)
 {
-    struct carver carver = { 0 };
+    struct carver carver = { 0 }, given = { 0 };
 
-    lay_out(exec, &carver);
-    exec->shared_bytes = carver.used;
+    lay_out(exec, &carver, &given);
+    exec->shared_bytes = carver.used + given.used;
     TRY(transport_share(exec->transport, carver.used, &exec->shared));
+    void *memory = NULL;
+    if (exec->remote)
+        TRY(exec->config.remote->memory(exec->config.remote->arg, given.used, &memory));
     TRY(mem_alloc((size_t)(exec->all_lanes + exec->nodes) * 2 * TREE_DEPTH, sizeof *exec->parts,
                   &exec->parts));
     carver = (struct carver){ .base = exec->shared };
-    lay_out(exec, &carver);
+    given = (struct carver){ .base = memory };
+    lay_out(exec, &carver, &given);
+    if (exec->remote)
+        remote_start(exec);
     return STATUS_OK;
 }
 
@@ -376,7 +402,8 @@ static enum status make_lanes(struct exec *exec)
         }
     }
     /* One shard alone, and the norm of all gradients need not be known: decision 0019. */
-    exec->buckets.pass = exec->tree_shards == 1 && !norms_are_used(exec);
+    exec->buckets.pass =
+        exec->tree_shards == 1 && !norms_are_used(exec) && !exec->config.remote;
     return exec->n_lanes > 1 ? pool_create(exec->n_lanes, &exec->lanes_pool) : STATUS_OK;
 }
 
@@ -424,6 +451,8 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         status = gathers_check(exec);
     if (status == STATUS_OK && exec->nodes > 1)
         status = wire_create(exec);
+    if (status == STATUS_OK && config->remote)
+        status = remote_create(exec);
     if (status == STATUS_OK)
         status = account_create(exec);
     if (status == STATUS_OK) {
@@ -458,6 +487,7 @@ void exec_destroy(struct exec *exec)
     if (!exec)
         return;
     wire_destroy(exec);
+    remote_destroy(exec);
     pool_destroy(exec->lanes_pool);
     account_destroy(exec);
     pthread_mutex_destroy(&exec->overlap.lock);

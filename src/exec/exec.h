@@ -26,6 +26,7 @@
 #include "data/source.h"
 #include "graph/graph.h"
 #include "kernel/kernel.h"
+#include "kernel/tree.h"
 #include "optim/optim.h"
 
 struct exec;
@@ -42,6 +43,33 @@ struct exec_part {
     bool with_others;
 };
 
+/* Who keeps the parameters, if it is not the executor itself: servers (pass/serve.c). A private executor
+ * gives them the sums of its gradients, bucket by bucket while backward runs, and reads a
+ * bucket's parameters when they have come, while forward runs. Whoever is behind these functions has
+ * exec_vector's memory in between: of a bucket that was given, the sums and the parameters are
+ * theirs until `await` has returned. */
+struct exec_rows {
+    struct tree_node node; /* of the tree over shards, whose sum it is */
+    const int32_t *ids;    /* ascending */
+    const float *rows;     /* as wide as the table's */
+    int64_t count;
+};
+struct exec_remote {
+    void *arg;
+    /* By exec_create, once: memory for what is given, zeroed, aligned to 64, as long as the executor
+     * lives. */
+    MUST_CHECK enum status (*memory)(void *arg, size_t bytes, void **out);
+    /* The sums of a bucket's gradients are final (exec_sums). By the lane that came last; returns soon. */
+    MUST_CHECK enum status (*give)(void *arg, int bucket);
+    /* The same of a table (vectors.h): of each of the sums, the rows that occur. The lists are read before
+     * it returns. */
+    MUST_CHECK enum status (*give_rows)(void *arg, int bucket, const struct exec_rows *lists,
+                                        int n_lists);
+    /* Waits until the parameters are those for the next step. By every lane, and again when they are
+     * there. */
+    MUST_CHECK enum status (*await)(void *arg, int bucket);
+};
+
 struct exec_config {
     const struct graph *train; /* after a strategy's passes; borrowed while exec lives */
     const struct graph *eval;  /* after pass_evaluation, or NULL */
@@ -51,7 +79,8 @@ struct exec_config {
     /* Rank r has shards [rows[r], rows[r + 1]), one at least; borrowed while exec lives. NULL: all
      * ranks have as many, or one more than others. Bits do not depend on it. */
     const int64_t *rows;
-    struct exec_part part; /* for one rank, without sync_norm's gathers */
+    struct exec_part part;            /* for one rank, without sync_norm's gathers */
+    const struct exec_remote *remote; /* borrowed; for one rank; NULL: none */
     /* Of parts: joins executors with the same parameters that share the work of an evaluation, which is
      * collective then. Borrowed; NULL: this one does it all. */
     struct comm *evaluators;
@@ -137,7 +166,7 @@ MUST_CHECK enum status exec_collect(struct exec *exec);
  * exec_collect on rank 0; set there, then exec_publish on all. */
 void exec_get(const struct exec *exec, int param, int state, float *out);
 void exec_set(struct exec *exec, int param, int state, const float *plain);
-/* The flat vector of parameters (state -1) or of a state of the optimizer. Settle first. */
+/* The flat vector of parameters (state -1) or of a state of the optimizer, as vectors.h has it. */
 float *exec_vector(struct exec *exec, int state);
 /* Its elements; what no parameter has is zero. A parameter's are in a row, from exec_place on. */
 size_t exec_vector_length(const struct exec *exec);
@@ -145,6 +174,11 @@ size_t exec_place(const struct exec *exec, int param);
 /* As exec_get and exec_set, of a vector that is laid out like these. */
 void exec_get_from(const struct exec *exec, int param, const float *vector, float *out);
 void exec_set_in(const struct exec *exec, int param, float *vector, const float *plain);
+/* What is given to servers: how many sums, in the order of shards, and flat vectors of them; what these
+ * have of tables means nothing. 0 without exec_remote. */
+int exec_sums(const struct exec *exec, const struct tree_part **out);
+/* Leaves of the tree that these are of. */
+int64_t exec_tree_shards(const struct exec *exec);
 /* SHA-256 over names, shapes and plain contents of all parameters, as 64 digits. */
 MUST_CHECK enum status exec_hash(const struct exec *exec, char out[65]);
 

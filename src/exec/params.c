@@ -194,9 +194,13 @@ enum status exec_settle(struct exec *exec)
 {
     struct lane *lane = &exec->lanes[0];
 
-    for (int b = 0; b < exec->buckets.count; b++)
-        TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * exec->done_each[b],
-                      "all_gather of parameters"));
+    for (int b = 0; b < exec->buckets.count; b++) {
+        if (exec->remote)
+            TRY(remote_await(lane, b));
+        else
+            TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * exec->done_each[b],
+                          "all_gather of parameters"));
+    }
     columns_return(exec);
     exec_meet(exec, "settle");
     exec->settles++;

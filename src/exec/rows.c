@@ -60,6 +60,8 @@ enum status rows_find(struct exec *exec, const struct node *node)
     r->is_used = true;
     r->rows = node->attrs.rows;
     r->width = node->in[2]->shape.dim[node->in[2]->shape.rank - 1];
+    if (exec->largest)
+        r->most = shape_count(&exec->largest[exec_source_of(node->in[0])->id]) / 2;
     TRY(exec_place_factor(exec, node->in[0], b, &r->order));
     TRY(exec_place_factor(exec, node->in[1], b, &r->begin));
     return exec_place_factor(exec, node->in[2], b, &r->dy);
@@ -170,6 +172,19 @@ struct work {
         first;      /* the range of ids is cut into so many; those of this lane begin here */
     int64_t cost;   /* of the whole */
     size_t scratch; /* bytes of a thread */
+    bool gives;     /* sums go to exec->remote, not to an update */
+};
+
+/* What a thread works on: ids [begin, end) of shards [from, to). */
+struct span_of_ids {
+    int64_t begin, end, from, to;
+};
+
+/* Where sums are put that go to servers. */
+struct given {
+    int32_t *ids;
+    float *rows;
+    int64_t count;
 };
 
 /* A thread's room to work in; all of it one a shard. */
@@ -197,40 +212,6 @@ size_t rows_scratch(const struct exec *exec)
             most = row_floats(&exec->row_sums[b]);
     }
     return most == 0 ? 0 : TREE_DEPTH * most * sizeof(float) + shards * ROOM_BYTES;
-}
-
-/* Levels above the leaves at which two shards come together. */
-static int meeting(int64_t a, int64_t b)
-{
-    return a == b ? 0 : 64 - __builtin_clzll((unsigned long long)(a ^ b));
-}
-
-/* Partial sums of one row, from left to right, each with some shard that it is the sum of. */
-struct sums {
-    float *data;
-    size_t floats, width;
-    int64_t shard[TREE_DEPTH];
-    int count;
-};
-
-static void add_last_two(struct sums *sums)
-{
-    float *left = sums->data + (size_t)(sums->count - 2) * sums->floats;
-
-    kernel_add(left, left, left + sums->floats, sums->width);
-    sums->count--;
-}
-
-/* Room for the sum of a shard to the right of all there are: first what meets below is added. */
-static float *push(struct sums *sums, int64_t shard)
-{
-    while (sums->count > 1 &&
-           meeting(sums->shard[sums->count - 2], sums->shard[sums->count - 1]) <
-               meeting(sums->shard[sums->count - 1], shard))
-        add_last_two(sums);
-    BUG_ON(sums->count == TREE_DEPTH);
-    sums->shard[sums->count] = shard;
-    return sums->data + (size_t)sums->count++ * sums->floats;
 }
 
 /* A table and its state, which a row of has the same place in. */
@@ -291,7 +272,7 @@ static struct kernel_row_list take_run(const struct table *table, struct cursor 
 
 /* The sum over all lists, each of its own shard, along the tree: at the beginning of sums->data. */
 static void sum_lists(const struct kernel_row_list *lists, const int64_t *shards, int count,
-                      struct sums *sums)
+                      struct tree_sums *sums)
 {
     if (count <= 2) {
         kernel_sum_rows(lists, count, sums->width, sums->data);
@@ -299,44 +280,107 @@ static void sum_lists(const struct kernel_row_list *lists, const int64_t *shards
     }
     sums->count = 0;
     for (int i = 0; i < count; i++)
-        kernel_sum_rows(&lists[i], 1, sums->width, push(sums, shards[i]));
-    while (sums->count > 1)
-        add_last_two(sums);
+        kernel_sum_rows(&lists[i], 1, sums->width, tree_sums_push(sums, shards[i]));
+    tree_sums_end(sums);
 }
 
-/* Sums and updates the rows of all ids in the cursors' lists. */
-static void walk(const struct work *work, const struct room *room, struct sums *sums)
+static void put(struct given *given, int32_t id, const struct tree_sums *sums)
+{
+    given->ids[given->count] = id;
+    memcpy(given->rows + (size_t)given->count * sums->width, sums->data,
+           sums->width * sizeof(float));
+    given->count++;
+}
+
+/* Sums the rows of all ids in the cursors' lists, of shards [from, to), and updates them or gives
+ * them. */
+static void walk(const struct work *work, const struct room *room, int64_t from, int64_t to,
+                 struct tree_sums *sums, struct given *given)
 {
     const struct exec *exec = work->lane->exec;
-    const struct update *update = &exec->updates[work->bucket];
-    const int64_t shards = exec->shards;
-    const struct table table = table_of(exec, work->bucket);
+    const struct bucket *update = &exec->updates[work->bucket];
+    struct table table = table_of(exec, work->bucket);
     struct fetched fetched;
 
+    if (given)
+        table.n_vectors = 0; /* nothing of it is touched */
     memset(&fetched, -1, sizeof fetched);
     for (;;) {
         float *state[KERNEL_STATES] = { NULL };
         int32_t id = INT32_MAX;
         int count = 0;
 
-        for (int64_t v = 0; v < shards; v++)
+        for (int64_t v = from; v < to; v++)
             id = room->heads[v] < id ? room->heads[v] : id;
         if (id == INT32_MAX)
             return;
-        for (int64_t v = 0; v < shards; v++) {
+        for (int64_t v = from; v < to; v++) {
             struct cursor *cursor = &room->cursors[v];
             if (room->heads[v] != id)
                 continue;
             room->lists[count] = take_run(&table, cursor, &fetched);
-            room->shards[count++] = v;
+            room->shards[count++] = exec->tree_first + v;
             room->heads[v] = cursor->next < cursor->end ? cursor->next->id : INT32_MAX;
         }
         sum_lists(room->lists, room->shards, count, sums);
+        if (given) {
+            put(given, id, sums);
+            continue;
+        }
         const size_t at = (size_t)id * table.width;
         for (int i = 0; i < exec->n_states; i++)
             state[i] = table.vectors[1 + i] + at;
         update->kernel->run(table.vectors[0] + at, sums->data, state, table.width,
                             &update->attrs, work->numbers);
+    }
+}
+
+/* Sets cursors to the ids of a span; returns how many pairs of its shards come before. */
+static int64_t set_cursors(const struct exec *exec, const struct row_sum *r,
+                           const struct span_of_ids *span, const struct room *room)
+{
+    const int64_t length = block_length(r);
+    const int64_t first = span->begin / length, last = (span->end - 1) / length;
+    int64_t before = 0;
+
+    for (int64_t v = span->from; v < span->to; v++) {
+        const struct list list = list_of(exec, r, v);
+        struct cursor *cursor = &room->cursors[v];
+
+        cursor->dy = list.dy;
+        cursor->next = list.pairs + first_from(list.pairs, list.begin[first],
+                                               list.begin[first + 1], span->begin);
+        cursor->end = list.pairs +
+                      first_from(list.pairs, list.begin[last], list.begin[last + 1], span->end);
+        room->heads[v] = cursor->next < cursor->end ? cursor->next->id : INT32_MAX;
+        before += cursor->next - list.pairs;
+    }
+    return before;
+}
+
+/* Puts together what one thread has of every sum: each at as many rows from the sum's first as there
+ * are pairs before, so that no two threads' places meet. */
+static void give_range(const struct work *work, struct span_of_ids span, int64_t thread,
+                       const struct room *room, struct tree_sums *sums)
+{
+    const struct exec *exec = work->lane->exec;
+    const struct row_sum *r = &exec->row_sums[work->bucket];
+    struct remote *remote = exec->remote;
+
+    for (int i = 0; i < remote->n_sums; i++) {
+        struct row_range *range = &remote->ranges[work->bucket][i * work->parts + thread];
+        span.from = remote->sums[i].node.begin - exec->tree_first;
+        span.to = span.from + remote->sums[i].node.length;
+        span.to = span.to < exec->shards ? span.to : exec->shards;
+        *range = (struct row_range){ 0 };
+        if (span.begin >= span.end)
+            continue;
+        range->at = set_cursors(exec, r, &span, room);
+        const int64_t at = span.from * r->most + range->at;
+        struct given given = { remote->ids[work->bucket] + at,
+                               remote->rows[work->bucket] + at * r->width, 0 };
+        walk(work, room, span.from, span.to, sums, &given);
+        range->count = given.count;
     }
 }
 
@@ -347,37 +391,31 @@ static void do_range(void *arg, size_t i)
     const struct exec *exec = work->lane->exec;
     const struct row_sum *r = &exec->row_sums[work->bucket];
     const int64_t shards = exec->shards, part = work->first + (int64_t)i;
-    const int64_t begin = cut_at(exec, r, work->cost * part / work->parts);
-    const int64_t end = part + 1 == work->parts
-                            ? r->rows
-                            : cut_at(exec, r, work->cost * (part + 1) / work->parts);
-    const int64_t length = block_length(r);
-    struct sums sums = { .data = (float *)((char *)work->lane->scratch + i * work->scratch),
-                         .floats = row_floats(r),
-                         .width = (size_t)r->width };
+    const struct span_of_ids span = {
+        .begin = cut_at(exec, r, work->cost * part / work->parts),
+        .end = part + 1 == work->parts ? r->rows
+                                       : cut_at(exec, r, work->cost * (part + 1) / work->parts),
+        .to = shards,
+    };
+    struct tree_sums sums = { .data =
+                                  (float *)((char *)work->lane->scratch + i * work->scratch),
+                              .floats = row_floats(r),
+                              .width = (size_t)r->width };
     struct room room = { .cursors = (struct cursor *)(sums.data + TREE_DEPTH * sums.floats) };
 
-    if (begin >= end)
-        return;
     room.lists = (struct kernel_row_list *)(room.cursors + shards);
     room.shards = (int64_t *)(room.lists + shards);
     room.heads = (int32_t *)(room.shards + shards);
-    for (int64_t v = 0; v < shards; v++) {
-        const struct list list = list_of(exec, r, v);
-        const int64_t first = begin / length, last = (end - 1) / length;
-        struct cursor *cursor = &room.cursors[v];
-
-        cursor->dy = list.dy;
-        cursor->next = list.pairs +
-                       first_from(list.pairs, list.begin[first], list.begin[first + 1], begin);
-        cursor->end =
-            list.pairs + first_from(list.pairs, list.begin[last], list.begin[last + 1], end);
-        room.heads[v] = cursor->next < cursor->end ? cursor->next->id : INT32_MAX;
+    if (work->gives) {
+        give_range(work, span, part, &room, &sums);
+    } else if (span.begin < span.end) {
+        (void)set_cursors(exec, r, &span, &room);
+        walk(work, &room, 0, shards, &sums, NULL);
     }
-    walk(work, &room, &sums);
 }
 
-void rows_update(struct lane *lane, int b, const struct kernel_update_step *numbers)
+/* numbers: NULL where sums go to servers. */
+static void work_on_rows(struct lane *lane, int b, const struct kernel_update_step *numbers)
 {
     const struct exec *exec = lane->exec;
     const struct row_sum *r = &exec->row_sums[b];
@@ -387,9 +425,50 @@ void rows_update(struct lane *lane, int b, const struct kernel_update_step *numb
                          .numbers = numbers,
                          .parts = (int64_t)exec->all_lanes * threads,
                          .first = (int64_t)lane->number * threads,
-                         .scratch = reduce_scratch(lane) };
+                         .scratch = reduce_scratch(lane),
+                         .gives = numbers == NULL };
 
     for (int64_t k = 0; k < ROWS_BLOCKS; k++)
         work.cost += cost_of(exec, entries_of(exec, r, k), block_length(r));
     pool_for(lane->pool, (size_t)threads, do_range, &work);
+}
+
+void rows_update(struct lane *lane, int b, const struct kernel_update_step *numbers)
+{
+    work_on_rows(lane, b, numbers);
+}
+
+/* Servers ---------------------------------------------------------------------------------- */
+
+int rows_threads(const struct exec *exec)
+{
+    const struct lane *lane = exec->lanes;
+
+    return exec->all_lanes * (lane->pool ? pool_size(lane->pool) : 1);
+}
+
+void rows_give(struct lane *lane, int b)
+{
+    work_on_rows(lane, b, NULL);
+}
+
+struct exec_rows rows_join(struct exec *exec, int b, int sum)
+{
+    const struct row_sum *r = &exec->row_sums[b];
+    const int threads = rows_threads(exec);
+    const struct tree_node node = exec->remote->sums[sum].node;
+    const struct row_range *ranges = exec->remote->ranges[b] + (ptrdiff_t)sum * threads;
+    const int64_t first = (node.begin - exec->tree_first) * r->most;
+    int32_t *ids = exec->remote->ids[b] + first;
+    float *rows = exec->remote->rows[b] + first * r->width;
+    int64_t count = 0;
+
+    for (int i = 0; i < threads; count += ranges[i++].count) {
+        if (ranges[i].at == count || ranges[i].count == 0)
+            continue;
+        memmove(ids + count, ids + ranges[i].at, (size_t)ranges[i].count * sizeof *ids);
+        memmove(rows + count * r->width, rows + ranges[i].at * r->width,
+                (size_t)(ranges[i].count * r->width) * sizeof *rows);
+    }
+    return (struct exec_rows){ node, ids, rows, count };
 }

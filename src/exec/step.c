@@ -38,6 +38,10 @@ static enum status await_params(struct lane *lane, uint64_t buckets)
 
     for (; buckets; buckets &= buckets - 1) {
         const int b = __builtin_ctzll(buckets);
+        if (exec->remote) {
+            TRY(remote_await(lane, b));
+            continue;
+        }
         TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * exec->done_each[b],
                       "all_gather of parameters"));
     }
@@ -84,14 +88,18 @@ static void run_empty_shard(struct lane *lane)
     *(float *)lane->bases[BASE_CORRECT] = 0;
 }
 
-static void announce(struct lane *lane, uint64_t buckets)
+static enum status announce(struct lane *lane, uint64_t buckets)
 {
     struct exec *exec = lane->exec;
 
     for (; buckets; buckets &= buckets - 1) {
+        const int b = __builtin_ctzll(buckets);
         exec_meet(exec, "ready");
-        lane_raise(lane, &exec->ready[__builtin_ctzll(buckets)], 1);
+        lane_raise(lane, &exec->ready[b], 1);
+        if (remote_is_direct(exec, b))
+            TRY(remote_arrive(lane, b));
     }
+    return STATUS_OK;
 }
 
 /* A shard of so many rows of the step; sequences are as long as the step's longest. */
@@ -182,7 +190,7 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
         run_empty_shard(lane);
         add_along_tree(lane, stack, all);
         if (is_last)
-            announce(lane, all);
+            TRY(announce(lane, all));
     } else {
         const struct plan *plan = lane_plan(lane, extents_of(batch, samples.rows), false);
         lane->plan = plan;
@@ -198,7 +206,7 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
             if (next->after) {
                 add_along_tree(lane, stack, next->after);
                 if (is_last) {
-                    announce(lane, next->after);
+                    TRY(announce(lane, next->after));
                     TRY(lane_reduce(lane, false));
                 }
             }
@@ -267,7 +275,7 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
         .samples = is_alone(exec) ? batch->rows : batch->samples,
         .weight = is_alone(exec) ? batch->own_weight : batch->weight,
     };
-    if (is_alone(exec) && batch->rows == 0) {
+    if (is_alone(exec) && batch->rows == 0 && !exec->remote) {
         out->heard = exec->says;
         exec->says = 0;
         return STATUS_OK;

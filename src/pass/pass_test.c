@@ -101,6 +101,58 @@ static void test_mirroring_adds_collectives_and_nothing_else(void)
     graph_destroy(mirrored);
 }
 
+static const struct pass *const serving[] = { &pass_serve, NULL };
+
+/* What a worker of several, with servers, runs. */
+static struct graph *served(const char *model)
+{
+    const struct pass_config config = config_for(2, 0);
+    struct graph *graph = graph_after(model, "single", 2, 0);
+
+    CHECK_OK(pass_run(graph, serving, &config, NULL));
+    return graph;
+}
+
+static void test_serving_puts_updates_between_push_and_pull(void)
+{
+    struct graph *single = graph_after("nbow", "single", 1, 0);
+    struct graph *graph = served("nbow");
+    const int buckets = pass_bucket_count(single);
+    int rows = 0;
+
+    CHECK_INT(graph_node_count(single) + 2 * buckets, graph_node_count(graph));
+    CHECK_INT(buckets, count_op(graph, &op_push));
+    CHECK_INT(buckets, count_op(graph, &op_pull));
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_push)
+            rows += node->in[0]->form == VALUE_ROWS && node->out[0]->form == VALUE_ROWS;
+        if (node->op != &op_pull)
+            continue;
+        CHECK(node->in[0]->maker->op == &op_sgd_update);
+        CHECK(node->in[0]->maker->in[1]->maker->op == &op_push);
+        CHECK_INT(node->attrs.bucket, node->in[0]->maker->in[1]->maker->attrs.bucket);
+    }
+    CHECK_INT(1, rows);
+    graph_destroy(single);
+    graph_destroy(graph);
+}
+
+static void test_serving_refuses_what_needs_all_gradients(void)
+{
+    struct pass_config config = config_for(2, 0);
+    struct graph *graph = graph_after("mlp", "single", 2, 0);
+
+    config.optim.attrs.max_norm = 1;
+    CHECK_STATUS(STATUS_USAGE, pass_run(graph, serving, &config, NULL));
+    CHECK_MESSAGE("--clip 1");
+    config.optim.attrs.max_norm = 0;
+    config.optim.optimizer = optim_find("lamb");
+    CHECK_STATUS(STATUS_USAGE, pass_run(graph, serving, &config, NULL));
+    CHECK_MESSAGE("lamb");
+    graph_destroy(graph);
+}
+
 /* The node of an op that a graph has once. */
 static const struct node *only(const struct graph *graph, const struct op *op)
 {
@@ -443,6 +495,10 @@ const struct test tests[] = {
       .run = test_a_single_step_has_one_update_a_bucket },
     { .name = "mirroring adds collectives and nothing else",
       .run = test_mirroring_adds_collectives_and_nothing_else },
+    { .name = "serving puts updates between push and pull",
+      .run = test_serving_puts_updates_between_push_and_pull },
+    { .name = "serving refuses what needs all gradients",
+      .run = test_serving_refuses_what_needs_all_gradients },
     { .name = "a table has a gradient of rows and a bucket of its own",
       .run = test_a_table_has_a_gradient_of_rows_and_a_bucket_of_its_own },
     { .name = "clipping needs gradients of all rows",

@@ -19,7 +19,7 @@ static int64_t bounded(double steps, double least, double most)
 {
     const double limited = fmin(fmax(fmax(steps, least), 1), fmin(most, INTERVAL_MOST));
 
-    return (int64_t)ceil(limited);
+    return (int64_t)round(limited);
 }
 
 static void smooth(double *old, double seen)
