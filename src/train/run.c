@@ -88,6 +88,7 @@ struct rank {
     struct tally interval, epoch;
     double began, load, saved_at;
     struct exec_times interval_times;
+    struct slow_steps slow_steps; /* with --slow */
     double interval_load;
     uint32_t heard; /* with the last step: STOP, SAVE */
     bool meets;     /* workers with executors of their own have met after this step */
@@ -486,16 +487,17 @@ static enum status run_step(struct rank *rank, const struct batch *batch,
 {
     const struct slow *slow = &rank->job->slow;
     const int own = comm_rank(rank->comm);
-    const double before = slow->rank == own ? exec_times(rank->exec).compute : 0;
+    const bool sleeps = slow_is(slow, own);
+    const double before = sleeps ? exec_times(rank->exec).compute : 0;
 
     if (rank->own.local)
         transport_note(rank->transport, rank->step, "a step of its own");
     else
         exec_say(rank->exec, wishes(rank));
     TRY(exec_step(rank->exec, batch, out));
-    if (slow->rank == own)
-        slow_down(slow, own,
-                  (exec_times(rank->exec).compute - before) / exec_lanes(rank->exec));
+    if (sleeps)
+        slow_down(slow, own, (exec_times(rank->exec).compute - before) / exec_lanes(rank->exec),
+                  &rank->slow_steps);
     return STATUS_OK;
 }
 
