@@ -84,6 +84,12 @@ static enum status check_private(const struct job *job)
             return FAIL(STATUS_USAGE, "--%s and strategy %s: %s", rules[i].flag,
                         job->strategy->name, rules[i].why);
     }
+    if (job->axes.sync != SYNC_LOCAL &&
+        (s->local_after || s->outer_lr != 1 || s->outer_momentum != 0))
+        return FAIL(STATUS_USAGE,
+                    "--local-after, --outer-lr and --outer-momentum belong to --sync local:H, "
+                    "not to strategy %s",
+                    job->strategy->name);
     return STATUS_OK;
 }
 
@@ -117,6 +123,7 @@ static enum status pick_strategy(struct job *job)
         return FAIL(STATUS_USAGE, "strategy %s: this build cannot run it yet: %s",
                     job->strategy->name, "tutti strategies lists those that it can");
     TRY(check_private(job));
+    TRY(slow_parse(s->slow, (int)s->ranks, &job->slow));
     if (strcmp(s->device, "cpu") != 0)
         return FAIL(STATUS_USAGE, "--device %s: this build has the device cpu alone",
                     s->device);
@@ -373,6 +380,10 @@ static enum status make_graphs(struct job *job, const char *after)
         TRY(check_has_norm(job));
     if (after && strcmp(after, "model") == 0)
         return STATUS_OK;
+    if (s->local_after && !after) { /* before that step the job is as multiworker has it */
+        TRY(model_build(job->model, &job->model_config, &job->sync_graph));
+        TRY(pass_run(job->sync_graph, strategy_find("multiworker")->passes, &config, NULL));
+    }
     TRY(pass_run(job->graph, job->strategy->passes, &config, after));
     eval_config.batch = 1;
     eval_config.training = false;
@@ -483,6 +494,7 @@ void job_destroy(struct job *job)
         return;
     graph_destroy(job->graph);
     graph_destroy(job->eval_graph);
+    graph_destroy(job->sync_graph);
     job_close_data(job);
     kernel_choices_destroy(job->choices);
     mem_free(job);

@@ -10,6 +10,7 @@
 #include "kernel/kernel.h"
 #include "pass/strategy.h"
 #include "train/balance.h"
+#include "train/slow.h"
 #include "train/train.h"
 
 struct job {
@@ -29,7 +30,9 @@ struct job {
     struct augment augment;
     int64_t steps_per_epoch, total_steps;
     struct graph *graph, *eval_graph;
+    struct graph *sync_graph; /* sync local: of the steps before --local-after, or NULL */
     struct balance balance;
+    struct slow slow;
     double began; /* clock_seconds at creation */
 };
 
