@@ -169,8 +169,9 @@ static enum status start_command(struct ps_client *client, enum command command)
         return begin(client);
     case COMMAND_TICK:
         return send_tick(client);
-    case COMMAND_MEET:
-        return say(client, FRAME_MEET, 0);
+    case COMMAND_MEET: /* go_to_meeting */
+        client->has_met = false;
+        return STATUS_OK;
     case COMMAND_GET:
         for (int i = 0; i < client->slices->count; i++)
             TRY(ask_slice(client, i));
@@ -184,6 +185,20 @@ static enum status start_command(struct ps_client *client, enum command command)
         break;
     }
     return STATUS_OK;
+}
+
+/* Says that it has come once all that it pushed is acknowledged: servers that are lost meanwhile take nothing
+ * with them. */
+static enum status go_to_meeting(struct ps_client *client)
+{
+    if (client->running != COMMAND_MEET || client->has_met)
+        return STATUS_OK;
+    for (int i = 0; i < client->slices->count; i++) {
+        if (client->wanted[i].wish != WISH_NONE)
+            return STATUS_OK;
+    }
+    client->has_met = true;
+    return say(client, FRAME_MEET, 0);
 }
 
 static bool all_answered(const struct ps_client *client)
@@ -212,6 +227,7 @@ static bool is_complete(const struct ps_client *client)
     case COMMAND_LEAVE:
         return all_idle(client);
     case COMMAND_MEET:
+        return client->has_met && all_answered(client);
     case COMMAND_ASK:
         return all_answered(client);
     case COMMAND_GET:
@@ -445,6 +461,7 @@ static enum status push_bucket(struct ps_client *client, int b)
     client->buckets[b].missing = end - first;
     for (int i = first; i < end; i++) {
         client->wanted[i].wish = WISH_PUSH;
+        client->wanted[i].clock = atomic_load_explicit(&client->clock, memory_order_relaxed);
         TRY(move_push(client, i));
         TRY(line_send(&client->lines[client->wanted[i].server], &moved));
         bytes += bytes_of_push(client, i);
@@ -503,6 +520,7 @@ static enum status look_once(struct ps_client *client, bool *out_moved)
                      out_moved)); /* what was pushed before the command goes before it */
     if (command != COMMAND_NONE)
         TRY(start_command(client, command));
+    TRY(go_to_meeting(client));
     for (int s = 0; s < servers; s++)
         TRY(line_send(&client->lines[s], out_moved));
     end_command(client);

@@ -18,7 +18,8 @@ enum wish { WISH_NONE, WISH_PULL, WISH_PUSH };
 
 struct wanted {
     enum wish wish;
-    int server; /* that serves it now */
+    int server;     /* that serves it now */
+    uint64_t clock; /* of the push: the worker may have ticked it */
 };
 
 struct bucket {
@@ -76,6 +77,7 @@ struct ps_client {
 
     /* The thread's own */
     enum command running; /* of which the end has not come */
+    bool has_met;         /* MEET is said */
     bool *answered;       /* [servers]: MEET, ASK */
     int64_t *left;        /* [slices]: elements that GET lacks */
     struct ps_stats *coming;

@@ -210,7 +210,7 @@ enum status move_push(struct ps_client *client, int number)
     if (!is_near)
         TRY(slice->is_table ? send_lists(client, number) : send_nodes(client, number));
     TRY(client_job(client, server, FRAME_PUSH, number, &job));
-    job->head.clock = atomic_load_explicit(&client->clock, memory_order_relaxed);
+    job->head.clock = client->wanted[number].clock;
     return STATUS_OK;
 }
 

@@ -3,11 +3,13 @@
 #include "ps/ps_testing.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/test.h"
 #include "graph/op.h"
 #include "kernel/float_mode.h"
 
@@ -55,6 +57,20 @@ void toy_make(struct toy *toy, struct rng *rng, int buckets, const char *optimiz
                                              .updates = toy->updates,
                                              .n_states = optim_states(&toy->config.optim) };
     toy_share(toy, 1, 1);
+}
+
+void toy_make_whole(struct toy *toy, struct rng *rng, int workers)
+{
+    toy_make(toy, rng, 1 + (int)rng_below(rng, 3), "sgd");
+    toy->config.optim.attrs.momentum = 0;
+    toy->config.layout.n_states = 0;
+    toy->config.optim.schedule.lr = workers;
+    for (int b = 0; b < toy->config.layout.buckets; b++) {
+        toy->updates[b] = (struct ps_update){ .kernel = kernel_update_find("sgd_update"),
+                                              .attrs = toy->config.optim.attrs };
+    }
+    toy_share(toy, workers, workers);
+    toy->is_whole = true;
 }
 
 int64_t toy_vector(const struct toy *toy)
@@ -203,6 +219,27 @@ void toy_release(struct toy *toy)
     toy->expected = NULL;
 }
 
+void toy_check_all_applied(const struct toy *toy, const float *final)
+{
+    for (int b = 0; b < toy->config.layout.buckets; b++) {
+        const struct ps_table *table = &toy->tables[b];
+        for (int64_t at = toy->begin[b]; at < toy->begin[b + 1]; at++) {
+            const int64_t row = table->width ? (at - toy->begin[b]) / table->width : 0;
+            float expected = toy_initial(toy, at);
+            for (uint64_t i = 0; i < toy->clocks * (uint64_t)toy->config.workers; i++) {
+                const int64_t w = (int64_t)(i / toy->clocks);
+                const uint64_t c = i % toy->clocks;
+                if (!table->width || (row < table->rows && toy_has_row(toy, w, c, row)))
+                    expected -= toy_gradient(toy, w, c, at);
+            }
+            if (expected != final[at])
+                test_fail(__FILE__, __LINE__, "bucket %d, element %lld: %.9g instead of %.9g",
+                          b, (long long)(at - toy->begin[b]), (double) final[at],
+                          (double)expected);
+        }
+    }
+}
+
 /* A worker -------------------------------------------------------------------------------------------- */
 
 struct worker {
@@ -329,6 +366,10 @@ static enum status run_clock(struct worker *worker, uint64_t clock)
     }
     if (toy->most_delay_us > 0)
         (void)usleep(draw(toy, 3, clock, worker->number, 0) % (uint32_t)toy->most_delay_us);
+    if (toy->dies > 0 && toy->dies == worker->number && clock == toy->dies_at)
+        (void)raise(SIGKILL);
+    if (toy->slow_us > 0 && toy->slow == worker->number)
+        (void)usleep((useconds_t)toy->slow_us);
     for (int b = buckets - 1; b >= 0; b--) {
         if (toy->tables[b].width > 0) {
             TRY(push_rows(worker, b, clock));
@@ -344,12 +385,11 @@ static enum status run_clocks(struct worker *worker)
 {
     const struct toy *toy = worker->toy;
     const int number = worker->number;
-    const uint64_t end = toy->stop_at ? toy->stop_at(toy, number) : toy->clocks;
     const struct ps_tick tick = { .loss = number + 1, .samples = 1, .bits = 1U << number };
     struct ps_heard heard = { .clock = toy->step };
     uint64_t passed = 0;
 
-    while (heard.clock < toy->step + end) {
+    while (heard.clock < toy->step + toy->clocks) {
         const uint64_t clock = heard.clock;
         TRY(run_clock(worker, clock));
         TRY(ps_tick(worker->client, &tick, &heard));
@@ -461,7 +501,7 @@ static void *run_rank(void *arg)
 {
     struct rank *rank = arg;
 
-    rank->status = toy_rank(rank->transport, rank->toy);
+    rank->status = (rank->toy->body ? rank->toy->body : toy_rank)(rank->transport, rank->toy);
     if (rank->status != STATUS_OK) {
         (void)snprintf(rank->text, sizeof(rank->text), "%s", status_message());
         transport_abort(rank->transport, rank->text);

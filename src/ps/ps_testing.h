@@ -26,12 +26,19 @@ struct toy {
     struct ps_stats *stats;   /* of worker 0 at the end; NULL: not wanted */
     float *final;             /* parameters at the end, by worker 0; NULL: not wanted */
     _Atomic uint64_t *ticked; /* clocks of each worker; NULL: not wanted */
-    uint64_t (*stop_at)(const struct toy *toy,
-                        int worker); /* clocks of a worker that stops early */
+    int slow, slow_us;        /* this worker is so much slower a clock */
+    int dies;                 /* this worker, if it is not 0, kills itself in clock dies_at */
+    uint64_t dies_at;
+    enum status (*body)(struct transport *transport, void *arg); /* of a rank, NULL: toy_rank */
 };
 
 /* Random buckets, some of them tables; `buckets` at most TOY_BUCKETS. */
 void toy_make(struct toy *toy, struct rng *rng, int buckets, const char *optimizer);
+/* SGD without momentum, rates that are powers of two, whole gradients, a shard a worker: pushes that are applied
+ * one by one, in any order, give the same numbers; workers is a power of two. */
+void toy_make_whole(struct toy *toy, struct rng *rng, int workers);
+/* Checks that every push of such a job was applied once, none twice. */
+void toy_check_all_applied(const struct toy *toy, const float *final);
 /* Equal rows of shards for these workers. */
 void toy_share(struct toy *toy, int workers, int64_t shards);
 int64_t toy_vector(const struct toy *toy);

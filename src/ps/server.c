@@ -4,6 +4,7 @@
  * A frame that makes no sense in the state that things are in is refused and counted, like one that is not
  * legal at all; nothing is done about it. Whoever sent it will miss an answer, and be named by whoever waits.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -127,14 +128,15 @@ static void record_spread(struct server *server)
     if (server->spread_count++ % server->spread_every != 0)
         return;
     for (int w = 0; w < server->config.workers; w++) {
+        const struct member *member = &server->members[w];
         if (!policy_is_active(server, w))
             continue;
-        const uint64_t given = server->members[w].given;
-        spread.low = given < spread.low ? given : spread.low;
-        spread.high = given > spread.high ? given : spread.high;
+        spread.low = member->ticked < spread.low ? member->ticked : spread.low;
+        spread.high = member->given > spread.high ? member->given : spread.high;
     }
     if (spread.low == UINT64_MAX)
         return;
+    spread.high = spread.high > spread.low ? spread.high : spread.low;
     spread.seconds = (double)(now - server->first_tick_ns) * 1e-9;
     if (stats->n_spread == PS_SPREAD) {
         for (int i = 0; i < PS_SPREAD / 2; i++)
@@ -259,7 +261,9 @@ static enum status hear_begin(struct server *server, int worker, uint64_t step)
         struct held *held = &server->held[i];
         if (worker == 0)
             held->clock = step;
-        held->seats[worker].applied = step;
+        /* A copy may have come with more. */
+        if (held->seats[worker].applied < step)
+            held->seats[worker].applied = step;
     }
     if (worker == 0)
         server->clock = step;
@@ -474,6 +478,15 @@ static void lose(struct server *server, int rank)
         copy_lose(server, rank - server->config.workers);
 }
 
+static bool is_over(const struct server *server)
+{
+    for (int w = 0; w < server->config.workers; w++) {
+        if (!server->members[w].is_gone)
+            return false;
+    }
+    return true;
+}
+
 /* Everything that one rank has said. */
 static enum status take_frames(struct server *server, int rank)
 {
@@ -483,7 +496,9 @@ static enum status take_frames(struct server *server, int rank)
     const void *payload;
     bool came;
 
-    if (!line->is_open)
+    /* Copies are of what worker 0 has put: that comes first. */
+    if (!line->is_open ||
+        (rank >= workers && !server->members[0].has_begun && !is_over(server)))
         return STATUS_OK;
     for (;;) {
         TRY(line_receive(line, &frame, &payload, &came));
@@ -557,15 +572,6 @@ static enum status look_once(struct server *server)
     return STATUS_OK;
 }
 
-static bool is_over(const struct server *server)
-{
-    for (int w = 0; w < server->config.workers; w++) {
-        if (!server->members[w].is_gone)
-            return false;
-    }
-    return true;
-}
-
 /* Servers wait for each other's last word: one that has gone hears nothing. */
 static enum status close_lines(struct server *server)
 {
@@ -603,7 +609,7 @@ static enum status serve(struct server *server)
         if (server->moved)
             continue;
         const int64_t idle = clock_ns();
-        transport_note(transport, server->clock, "parameter server");
+        transport_note(transport, server->clock, server->name);
         TRY(transport_wait_bell(transport, seen, look_again_ns, "workers"));
         const int64_t now = clock_ns();
         stats->busy += (double)(idle - since) * 1e-9;
@@ -712,6 +718,7 @@ static enum status fill_server(struct server *server)
 
     server->number = server->rank - server->config.workers;
     server->spread_every = 1;
+    (void)snprintf(server->name, sizeof(server->name), "parameter server %d", server->number);
     server->was_lead = is_lead(server);
     TRY(block_create(slices, &server->block));
     TRY(mem_alloc((size_t)server->config.workers, sizeof(*server->members), &server->members));

@@ -73,6 +73,7 @@ struct server {
     struct slices *slices;
     struct block block;
     int number, rank;
+    char name[TRANSPORT_NOTE]; /* for messages */
     struct line
         *lines; /* one a rank; those to servers that neither copies to nor from are not open */
     struct held *held;
