@@ -81,7 +81,8 @@ static enum status agree(const struct job *job, struct transport *transport,
         out->tables[b] = (struct ps_table){ .rows = bucket->rows, .width = bucket->width };
         if (bucket->width)
             out->tables[b].most = most_rows(job, bucket);
-        out->updates[b] = (struct ps_update){ bucket->kernel, bucket->attrs, bucket->is_average };
+        out->updates[b] =
+            (struct ps_update){ bucket->kernel, bucket->attrs, bucket->is_average };
     }
     for (int w = 0; w <= s->ranks; w++)
         out->rows[w] = first_shard(job, w);
@@ -295,9 +296,8 @@ struct served_times served_times(const struct served *served)
 {
     const struct ps_times times = ps_times(served->client);
 
-    return (struct served_times){ .tick = served->tick,
-                                  .move = times.move,
-                                  .bytes = times.bytes };
+    return (
+        struct served_times){ .tick = served->tick, .move = times.move, .bytes = times.bytes };
 }
 
 enum status served_stats(struct served *served, struct ps_stats *out)
