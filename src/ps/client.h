@@ -99,6 +99,21 @@ void move_scatter(const struct slices *slices, int slice, const float *values, i
 MUST_CHECK enum status move_stage_rows(struct ps_client *client, int bucket,
                                        const struct ps_rows *lists, int n_lists);
 
+/* talk.c */
+void *client_run(void *arg); /* the thread; arg is the client */
+
+/* command.c */
+MUST_CHECK enum status command_start(struct ps_client *client, enum command command);
+/* Has what the running command is about come to its end? */
+bool command_is_complete(const struct ps_client *client);
+/* Says that this worker has come to the meeting once all that it pushed is acknowledged: servers that are lost
+ * meanwhile take nothing with them. */
+MUST_CHECK enum status command_meet(struct ps_client *client);
+/* Asks for values of a slice, before the first clock; for a whole slice or its state. */
+MUST_CHECK enum status command_pull(struct ps_client *client, int slice);
+MUST_CHECK enum status command_get(struct ps_client *client, int slice);
+/* Is the server there? */
+bool client_hears(const struct ps_client *client, int server);
 MUST_CHECK enum status client_job(struct ps_client *client, int server, enum frame_kind kind,
                                   int slice, struct job **out);
 

@@ -71,10 +71,13 @@ int64_t frame_rows(const struct slice *slice, int vectors)
     return FRAME_PAYLOAD / ((int64_t)sizeof(float) * (1 + vectors * slice->width));
 }
 
-/* Bytes that the payload must have; -1 if the numbers it depends on are out of range. */
-static int64_t payload_bytes(const struct slices *slices, const struct frame *frame)
+int64_t frame_payload(const struct slices *slices, const struct frame *frame)
 {
+    if (frame->kind == 0 || frame->kind >= FRAME_KINDS)
+        return -1;
     const struct rule *rule = &rules[frame->kind];
+    if (rule->has_slice && (frame->slice < 0 || frame->slice >= slices->count))
+        return -1;
     const struct slice *slice = rule->has_slice ? &slices->slice[frame->slice] : NULL;
     const int64_t end = slice ? slice->count : 0;
 
@@ -161,7 +164,7 @@ enum status frame_check(const struct slices *slices, int from_worker, const void
                     slices->count);
     if (!has_good_part(slices, from_worker, out))
         return FAIL(STATUS_CORRUPT, "a %s frame of part %d", rule->name, out->part);
-    const int64_t expected = payload_bytes(slices, out);
+    const int64_t expected = frame_payload(slices, out);
     if (expected < 0 || (uint64_t)expected != out->bytes || bytes != sizeof(*out) + out->bytes)
         return FAIL(STATUS_CORRUPT, "a %s frame of %zu bytes, at %lld, of %lld", rule->name,
                     bytes, (long long)out->at, (long long)out->count);

@@ -101,6 +101,8 @@ struct frame_heard {
  * the sender's number, or -1 if it is a server. *out is written in any case where there is a header. */
 MUST_CHECK enum status frame_check(const struct slices *slices, int from_worker,
                                    const void *message, size_t bytes, struct frame *out);
+/* Bytes that the payload must have; -1 if the numbers it depends on are out of range. */
+int64_t frame_payload(const struct slices *slices, const struct frame *frame);
 const char *frame_name(uint32_t kind);
 /* Do frames of this kind go as small ones? */
 bool frame_is_small(uint32_t kind);

@@ -8,13 +8,15 @@
 
 static const char *const optimizers[] = { "sgd", "adam" };
 
-static void make_random(struct toy *toy, struct rng *rng)
+static void make_random(struct toy *toy, struct rng *rng, enum ps_policy policy)
 {
     toy_make(toy, rng, 1 + (int)rng_below(rng, TOY_BUCKETS), optimizers[rng_below(rng, 2)]);
     const int workers = 1 + (int)rng_below(rng, 5);
     toy_share(toy, workers, workers + (int64_t)rng_below(rng, TOY_SHARDS - 5));
     toy->lanes = 1 + (int)rng_below(rng, 3);
     toy->uses_room = rng_below(rng, 2);
+    toy->config.policy = policy;
+    toy->config.bound = 2;
     toy->config.servers = 1 + (int)rng_below(rng, 4);
     toy->config.replicas = toy->config.servers > 1 ? 1 + (int)rng_below(rng, 2) : 1;
     toy->step = rng_below(rng, 2) * 5;
@@ -35,7 +37,7 @@ static void test_steps_have_the_bits_of_one_rank(struct rng *rng)
 {
     struct toy toy;
 
-    make_random(&toy, rng);
+    make_random(&toy, rng, PS_STEP);
     CHECK_OK(toy_expect(&toy));
     CHECK_OK(toy_run(&toy, random_nodes(&toy, rng)));
     toy_release(&toy);
@@ -45,10 +47,8 @@ static void test_async_with_one_worker_is_single(struct rng *rng)
 {
     struct toy toy;
 
-    make_random(&toy, rng);
+    make_random(&toy, rng, rng_below(rng, 2) ? PS_ASYNC : PS_BOUNDED);
     toy_share(&toy, 1, 1 + (int64_t)rng_below(rng, 8));
-    toy.config.policy = rng_below(rng, 2) ? PS_ASYNC : PS_BOUNDED;
-    toy.config.bound = 2;
     CHECK_OK(toy_expect(&toy));
     CHECK_OK(toy_run(&toy, random_nodes(&toy, rng)));
     toy_release(&toy);
@@ -226,6 +226,112 @@ static void test_exchanges_are_those_worked_out_by_hand(void)
     }
 }
 
+/* Several workers that exchange what they like: what the center has moved is the sum of what they were told. */
+struct exchanges {
+    double *told[TOY_WORKERS];
+    float *center;
+};
+static struct exchanges exchanges;
+
+static enum status exchange_all(struct ps_client *client, const struct toy *toy, int worker,
+                                float *x, float *d)
+{
+    const int64_t vector = toy_vector(toy);
+    const struct tree_part part = { { 0, 1 }, x };
+    const struct ps_memory memory = { .params = d, .parts = &part, .n_parts = 1, .shards = 1 };
+    struct ps_heard heard;
+
+    TRY(ps_attach(client, &memory));
+    for (int64_t at = 0; at < vector; at++)
+        x[at] = toy_initial(toy, at);
+    if (worker == 0)
+        TRY(ps_put(client, -1, x));
+    TRY(ps_begin(client, 0));
+    for (uint64_t c = 0; c < toy->clocks; c++) {
+        for (int b = 0; b < toy->config.layout.buckets; b++)
+            TRY(ps_await(client, b));
+        for (int64_t at = 0; at < vector; at++) {
+            if (c > 0)
+                exchanges.told[worker][at] += (double)d[at];
+            x[at] += toy_gradient(toy, worker, c, at) - (c > 0 ? d[at] : 0);
+        }
+        for (int b = 0; b < toy->config.layout.buckets; b++)
+            TRY(ps_push(client, b));
+        TRY(ps_tick(client, &(struct ps_tick){ 0 }, &heard));
+    }
+    TRY(ps_meet(client));
+    for (int64_t at = 0; at < vector; at++)
+        exchanges.told[worker][at] += (double)d[at];
+    return worker == 0 ? ps_get(client, -1, exchanges.center) : STATUS_OK;
+}
+
+static enum status center_body(struct transport *transport, void *arg)
+{
+    const struct toy *toy = arg;
+    struct ps_config config = toy->config;
+    const int rank = transport_rank(transport);
+    struct ps_client *client;
+    float *x, *d;
+
+    config.transport = transport;
+    if (rank >= config.workers)
+        return ps_serve(&config, NULL);
+    TRY(mem_alloc((size_t)toy_vector(toy), sizeof(float), &x));
+    TRY(mem_alloc((size_t)toy_vector(toy), sizeof(float), &d));
+    TRY(ps_join(&config, &client));
+    const enum status status = exchange_all(client, toy, rank, x, d);
+    ps_leave(client);
+    mem_free(x);
+    mem_free(d);
+    return status;
+}
+
+static void test_the_center_moves_by_what_workers_are_told(struct rng *rng)
+{
+    struct toy toy;
+
+    make_random(&toy, rng, PS_CENTER);
+    toy.config.alpha = rng_below(rng, 4) ? 0.3 : 0;
+    toy.body = center_body;
+    const size_t vector = (size_t)toy_vector(&toy);
+    CHECK_OK(mem_alloc(vector, sizeof(float), &exchanges.center));
+    for (int w = 0; w < toy.config.workers; w++)
+        CHECK_OK(mem_alloc(vector, sizeof(double), &exchanges.told[w]));
+    CHECK_OK(toy_run(&toy, random_nodes(&toy, rng)));
+    for (size_t at = 0; at < vector; at++) {
+        double expected = (double)toy_initial(&toy, (int64_t)at);
+        for (int w = 0; w < toy.config.workers; w++)
+            expected += exchanges.told[w][at];
+        CHECK_CLOSE(expected, exchanges.center[at], toy.config.alpha > 0 ? 1e-5 : 0);
+    }
+    for (int w = 0; w < toy.config.workers; w++)
+        mem_free(exchanges.told[w]);
+    mem_free(exchanges.center);
+}
+
+/* Memory ----------------------------------------------------------------------------------------------- */
+
+static void test_clocks_allocate_nothing(void)
+{
+    for (int policy = PS_STEP; policy <= PS_BOUNDED; policy++) {
+        uint64_t allocations[2] = { 0 };
+        struct toy toy;
+        struct rng rng;
+
+        rng_init(&rng, 4, 4);
+        toy_make(&toy, &rng, TOY_BUCKETS, "adam");
+        toy_share(&toy, 3, 7);
+        toy.config.servers = 2;
+        toy.config.replicas = 2;
+        toy.config.policy = (enum ps_policy)policy;
+        toy.config.bound = 2;
+        toy.clocks = 12;
+        toy.allocations = allocations;
+        CHECK_OK(toy_run(&toy, 1));
+        CHECK_INT(allocations[0], allocations[1]);
+    }
+}
+
 /* Wrong input ------------------------------------------------------------------------------------------ */
 
 static void check_refused(const struct toy *toy, const char *text)
@@ -279,6 +385,9 @@ const struct test tests[] = {
     { "impossible jobs are refused", .run = test_impossible_jobs_are_refused },
     { "exchanges are those worked out by hand",
       .run = test_exchanges_are_those_worked_out_by_hand },
+    { "clocks allocate nothing", .run = test_clocks_allocate_nothing },
+    { "the center moves by what workers are told",
+      .property = test_the_center_moves_by_what_workers_are_told },
     { "clocks stay within the bound", .run = test_clocks_stay_within_the_bound },
     { "backup workers are left behind", .run = test_backup_workers_are_left_behind },
     { "async applies every push once", .property = test_async_applies_every_push_once },

@@ -26,8 +26,10 @@ struct toy {
     struct ps_stats *stats;   /* of worker 0 at the end; NULL: not wanted */
     float *final;             /* parameters at the end, by worker 0; NULL: not wanted */
     _Atomic uint64_t *ticked; /* clocks of each worker; NULL: not wanted */
-    int slow, slow_us;        /* this worker is so much slower a clock */
-    int dies;                 /* this worker, if it is not 0, kills itself in clock dies_at */
+    uint64_t
+        *allocations;  /* [2]: of the process when worker 0 has ticked two clocks, and all */
+    int slow, slow_us; /* this worker is so much slower a clock */
+    int dies;          /* this worker, if it is not 0, kills itself in clock dies_at */
     uint64_t dies_at;
     enum status (*body)(struct transport *transport, void *arg); /* of a rank, NULL: toy_rank */
 };

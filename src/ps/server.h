@@ -130,6 +130,28 @@ MUST_CHECK enum status copy_hear(struct server *server, struct held *held,
 /* Draws the conclusions from the loss of a server. */
 void copy_lose(struct server *server, int lost);
 
+/* tick.c */
+MUST_CHECK enum status tick_hear(struct server *server, int worker, const struct frame *frame,
+                                 const void *payload);
+/* Answers ticks whose round is over. */
+MUST_CHECK enum status tick_end_rounds(struct server *server);
+/* Is this the server that answers? */
+bool tick_is_lead(const struct server *server);
+/* Completes server->stats. */
+void tick_close_stats(struct server *server);
+
+/* hear.c */
+/* A legal frame of a rank. If it makes no sense now it is counted, and that is all. */
+MUST_CHECK enum status server_hear(struct server *server, int rank, const struct frame *frame,
+                                   const void *payload);
+/* The worker is gone: it said so, or is lost. */
+void server_leave(struct server *server, int worker, bool is_lost);
+
+/* server.c */
+MUST_CHECK enum status server_create(const struct ps_config *config, struct server **out);
+void server_destroy(struct server *server); /* NULL is allowed */
+/* Takes what has come and does what can be done; server->moved says whether that was anything. */
+MUST_CHECK enum status server_look(struct server *server);
 /* A job on a line; STATUS_CORRUPT if the peer has so much to come that it cannot be right. */
 MUST_CHECK enum status server_job(struct server *server, int rank, enum frame_kind kind,
                                   int slice, struct job **out);

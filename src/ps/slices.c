@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 
-enum { LARGE_PART = 4 }; /* a bucket is large from this part of a server's share on */
+enum { LARGE_PART = 8 }; /* a bucket is large from this part of a server's share on */
 
 static int64_t round_up(int64_t number, int64_t unit)
 {

@@ -23,9 +23,11 @@ struct served {
     struct agreement agreement;
     struct ps_client *client; /* when joined */
     struct exec *exec;
+    bool has_begun;
     struct exec_remote remote;
-    struct ps_tick heard; /* of all clocks, at the last tick */
-    double tick;          /* seconds */
+    struct ps_tick heard;  /* of all clocks, at the last tick */
+    double tick;           /* seconds */
+    struct ps_stats stats; /* worker 0, after served_meet */
 };
 
 /* The job as servers see it -------------------------------------------------------------- */
@@ -172,7 +174,10 @@ static enum status push_rows(void *arg, int bucket, const struct exec_rows *list
 
 static enum status await(void *arg, int bucket)
 {
-    return ps_await(((struct served *)arg)->client, bucket);
+    struct served *served = arg;
+
+    /* Before training begins parameters are what the worker sets. */
+    return served->has_begun ? ps_await(served->client, bucket) : STATUS_OK;
 }
 
 /* Workers -------------------------------------------------------------------------------- */
@@ -237,6 +242,7 @@ enum status served_begin(struct served *served, struct exec *exec, uint64_t step
     TRY(ps_attach(served->client, &memory));
     if (transport_rank(served->agreement.config.transport) == 0)
         TRY(put_all(served));
+    served->has_begun = true;
     return ps_begin(served->client, step);
 }
 
@@ -289,7 +295,10 @@ enum status served_collect(struct served *served)
 enum status served_meet(struct served *served)
 {
     TRY(exec_settle(served->exec));
-    return ps_meet(served->client);
+    TRY(ps_meet(served->client));
+    return transport_rank(served->agreement.config.transport) == 0
+               ? ps_collect(served->client, &served->stats)
+               : STATUS_OK;
 }
 
 struct served_times served_times(const struct served *served)
@@ -300,7 +309,77 @@ struct served_times served_times(const struct served *served)
         struct served_times){ .tick = served->tick, .move = times.move, .bytes = times.bytes };
 }
 
-enum status served_stats(struct served *served, struct ps_stats *out)
+bool served_has_lost(const struct served *served, int w)
 {
-    return ps_collect(served->client, out);
+    return served->stats.lost[w];
+}
+
+/* Summary -------------------------------------------------------------------------------- */
+
+static void print_servers(const struct ps_stats *stats, int first, struct strbuf *out)
+{
+    strbuf_add(out, ",\n  \"servers\": [");
+    for (int i = 0; i < stats->servers; i++) {
+        const struct ps_server_stats *server = &stats->server[i];
+        strbuf_printf(out, "%s\n    {\"rank\": %d, \"busy_s\": ", i ? "," : "", first + i);
+        strbuf_add_number(out, server->busy);
+        strbuf_add(out, ", \"idle_s\": ");
+        strbuf_add_number(out, server->idle);
+        strbuf_printf(out,
+                      ", \"elements\": %lld, \"updates\": %lld, \"bytes_in\": %lld, "
+                      "\"bytes_out\": %lld, \"dropped\": %lld, \"refused\": %lld}",
+                      (long long)server->elements, (long long)server->updates,
+                      (long long)server->bytes_in, (long long)server->bytes_out,
+                      (long long)server->dropped, (long long)server->refused);
+    }
+    strbuf_add(out, "\n  ]");
+}
+
+static void print_workers(const struct ps_stats *stats, struct strbuf *out)
+{
+    strbuf_add(out, ",\n  \"workers\": [");
+    for (int w = 0; w < stats->workers; w++) {
+        strbuf_printf(out, "%s\n    {\"rank\": %d, \"steps\": %llu, \"wait_s\": ", w ? "," : "",
+                      w, (unsigned long long)stats->clock[w]);
+        strbuf_add_number(out, stats->wait[w]);
+        strbuf_printf(out, ", \"lost\": %s}", stats->lost[w] ? "true" : "false");
+    }
+    strbuf_add(out, "\n  ]");
+}
+
+/* How many gradients met parameters that so many updates by others had changed. */
+static void print_staleness(const struct ps_stats *stats, struct strbuf *out)
+{
+    int count = PS_STALE;
+
+    while (count > 1 && stats->stale[count - 1] == 0)
+        count--;
+    strbuf_add(out, ",\n  \"staleness\": [");
+    for (int i = 0; i < count; i++)
+        strbuf_printf(out, "%s%lld", i ? ", " : "", (long long)stats->stale[i]);
+    strbuf_add(out, "]");
+}
+
+/* Seconds, steps of the slowest and of the fastest worker. */
+static void print_spread(const struct ps_stats *stats, struct strbuf *out)
+{
+    strbuf_printf(out, ",\n  \"largest_spread\": %llu,\n  \"clocks\": [",
+                  (unsigned long long)stats->largest_spread);
+    for (int i = 0; i < stats->n_spread; i++) {
+        strbuf_add(out, i ? ", [" : "[");
+        strbuf_add_number(out, stats->spread[i].seconds);
+        strbuf_printf(out, ", %llu, %llu]", (unsigned long long)stats->spread[i].low,
+                      (unsigned long long)stats->spread[i].high);
+    }
+    strbuf_add(out, "]");
+}
+
+void served_print(const struct served *served, struct strbuf *out)
+{
+    const struct ps_stats *stats = &served->stats;
+
+    print_servers(stats, served->agreement.config.workers, out);
+    print_workers(stats, out);
+    print_staleness(stats, out);
+    print_spread(stats, out);
 }

@@ -63,7 +63,9 @@ struct served_times {
     double bytes; /* of these */
 };
 struct served_times served_times(const struct served *served);
-/* What servers and workers did, as known now; worker 0. */
-MUST_CHECK enum status served_stats(struct served *served, struct ps_stats *out);
+/* Has worker w been lost on the way? As known after served_meet. */
+bool served_has_lost(const struct served *served, int w);
+/* What servers and workers did, as members of summary.json (docs/formats.md); worker 0, after served_meet. */
+void served_print(const struct served *served, struct strbuf *out);
 
 #endif /* TRAIN_SERVED_H */

@@ -26,6 +26,9 @@ struct settings {
     int64_t ranks, threads, shards; /* 0 picks */
     bool flat;                      /* every rank is a node */
     int64_t accumulate; /* shards that a thread has one after the other; 0: not given */
+    int64_t backup;     /* with servers: workers of a step that are not waited for */
+    int64_t replicas;   /* with servers: how many have each slice */
+    bool staleness_lr;  /* with servers: late gradients count less */
     char compress[SETTINGS_TEXT];    /* gradients between machines; "": not */
     char balance[SETTINGS_TEXT];     /* "": ranks have as many shards; auto; or weights */
     int64_t local_after;             /* sync local: steps that are synchronous before */
