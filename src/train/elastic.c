@@ -174,6 +174,7 @@ static enum status end_exchange(struct elastic *elastic, double lr)
 enum status elastic_after(struct elastic *elastic, const struct exec_result *result,
                           double seconds, double lr)
 {
+    elastic->seen.is_new = false;
     elastic->since.loss += result->loss * (double)result->weight;
     elastic->since.correct += result->correct;
     elastic->since.samples += result->samples;
