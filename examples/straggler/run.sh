@@ -3,14 +3,14 @@
 # run.sh [TUTTI [FOLDER]] - one of four workers is four times as slow: what becomes of each way to synchronize?
 #
 # Runs every mode without and with a slow worker, one after the other, and writes FOLDER/straggler.md and
-# FOLDER/straggler.html (page.py). With fewer cores than workers and a server give ALL=8: then all workers sleep most of
-# the time, and the rest shows what as many machines would do.
+# FOLDER/straggler.html (page.py). With fewer cores than workers and a server give ALL=8, or MODEL=mlp ALL=100 on a busy
+# machine: then all workers sleep most of the time, and the rest shows what as many machines would do.
 set -euo pipefail
 tutti=$(realpath "${1:-build/tutti}")
 out=${2:-runs/straggler}
 here=$(cd "$(dirname "$0")" && pwd)
 steps=${STEPS:-1500} all=${ALL:-1}
-common=(cnn --data fashion-mnist -n 4 --threads 1 --batch 128 --lr 0.02 --steps "$steps" --log-every 20 --seed 7 --quiet)
+common=("${MODEL:-cnn}" --data fashion-mnist -n 4 --threads 1 --batch 128 --lr 0.02 --steps "$steps" --log-every 10 --seed 7 --quiet)
 mkdir -p "$out"
 
 # NAME FLAGS...: as the command line has them.
