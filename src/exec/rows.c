@@ -31,14 +31,9 @@ enum {
     LINE = 16 /* floats */
 };
 
-/* An id and its row of dy, as rows_sort gives them. */
-struct pair {
-    int32_t id, row;
-};
-
 /* What one shard gives to a bucket. */
 struct list {
-    const struct pair *pairs;
+    const struct rows_pair *pairs;
     const int32_t *begin; /* of each block of ids */
     const float *dy;
 };
@@ -47,7 +42,7 @@ static struct list list_of(const struct exec *exec, const struct row_sum *r, int
 {
     const char *record = exec->records + (size_t)shard * exec->record;
 
-    return (struct list){ (const struct pair *)(record + r->order),
+    return (struct list){ (const struct rows_pair *)(record + r->order),
                           (const int32_t *)(record + r->begin),
                           (const float *)(record + r->dy) };
 }
@@ -58,6 +53,7 @@ enum status rows_find(struct exec *exec, const struct node *node)
     struct row_sum *r = &exec->row_sums[b];
 
     r->is_used = true;
+    r->is_served = node->attrs.served && exec->nodes > 1;
     r->rows = node->attrs.rows;
     r->width = node->in[2]->shape.dim[node->in[2]->shape.rank - 1];
     TRY(exec_place_factor(exec, node->in[0], b, &r->order));
@@ -80,7 +76,7 @@ int64_t rows_entries(const struct exec *exec, int b, int64_t shard)
 /* Ranges ----------------------------------------------------------------------------------- */
 
 /* First of pairs[low..high) whose id is not below `id`. */
-static int32_t first_from(const struct pair *pairs, int32_t low, int32_t high, int64_t id)
+static int32_t first_from(const struct rows_pair *pairs, int32_t low, int32_t high, int64_t id)
 {
     while (low < high) {
         const int32_t middle = low + (high - low) / 2;
@@ -158,8 +154,9 @@ static int64_t cut_at(const struct exec *exec, const struct row_sum *r, int64_t 
 
 /* A shard's list while it is walked. */
 struct cursor {
-    const struct pair *next, *end;
+    const struct rows_pair *next, *end;
     const float *dy;
+    int64_t shard; /* that it is of */
 };
 
 struct work {
@@ -259,14 +256,14 @@ struct fetched {
 };
 
 /* The end of the pairs of the first one's id. Asks for rows of the table on the way. */
-static const struct pair *run_end(const struct table *table, const struct cursor *cursor,
+static const struct rows_pair *run_end(const struct table *table, const struct cursor *cursor,
                                   struct fetched *fetched)
 {
-    const struct pair *pair = cursor->next;
+    const struct rows_pair *pair = cursor->next;
     const int32_t id = pair->id;
 
     for (; pair < cursor->end && pair->id == id; pair++) {
-        const struct pair *ahead = pair + FETCH_AHEAD;
+        const struct rows_pair *ahead = pair + FETCH_AHEAD;
         if (ahead < cursor->end && fetched->id[(uint32_t)ahead->id % NOTES] != ahead->id) {
             fetched->id[(uint32_t)ahead->id % NOTES] = ahead->id;
             kernel_fetch_to_write(table->vectors, table->n_vectors,
@@ -280,7 +277,7 @@ static const struct pair *run_end(const struct table *table, const struct cursor
 static struct kernel_row_list take_run(const struct table *table, struct cursor *cursor,
                                        struct fetched *fetched)
 {
-    const struct pair *begin = cursor->next;
+    const struct rows_pair *begin = cursor->next;
 
     cursor->next = run_end(table, cursor, fetched);
     return (struct kernel_row_list){ .table = cursor->dy,
@@ -304,40 +301,77 @@ static void sum_lists(const struct kernel_row_list *lists, const int64_t *shards
         add_last_two(sums);
 }
 
-/* Sums and updates the rows of all ids in the cursors' lists. */
-static void walk(const struct work *work, const struct room *room, struct sums *sums)
-{
-    const struct exec *exec = work->lane->exec;
-    const struct update *update = &exec->updates[work->bucket];
-    const int64_t shards = exec->config.shards;
-    const struct table table = table_of(exec, work->bucket);
+/* Lists that are walked together, each of its own shard or subtree of shards. */
+struct walk {
+    int64_t lists;
+    struct room room;
+    struct sums sums;
+    struct table table;
     struct fetched fetched;
+};
 
-    memset(&fetched, -1, sizeof fetched);
-    for (;;) {
-        float *state[KERNEL_STATES] = { NULL };
-        int32_t id = INT32_MAX;
-        int count = 0;
+/* Room for a walk in a thread's scratch. */
+static void walk_init(struct walk *walk, const struct exec *exec, int b, int64_t lists,
+                      void *scratch)
+{
+    const struct row_sum *r = &exec->row_sums[b];
 
-        for (int64_t v = 0; v < shards; v++)
-            id = room->heads[v] < id ? room->heads[v] : id;
-        if (id == INT32_MAX)
-            return;
-        for (int64_t v = 0; v < shards; v++) {
-            struct cursor *cursor = &room->cursors[v];
-            if (room->heads[v] != id)
-                continue;
-            room->lists[count] = take_run(&table, cursor, &fetched);
-            room->shards[count++] = v;
-            room->heads[v] = cursor->next < cursor->end ? cursor->next->id : INT32_MAX;
-        }
-        sum_lists(room->lists, room->shards, count, sums);
-        const size_t at = (size_t)id * table.width;
-        for (int i = 0; i < exec->n_states; i++)
-            state[i] = table.vectors[1 + i] + at;
-        update->kernel->run(table.vectors[0] + at, sums->data, state, table.width,
-                            &update->attrs, work->numbers);
+    walk->lists = lists;
+    walk->sums = (struct sums){ .data = scratch,
+                                .floats = row_floats(r),
+                                .width = (size_t)r->width };
+    walk->table = table_of(exec, b);
+    walk->room.cursors = (struct cursor *)(walk->sums.data + TREE_DEPTH * walk->sums.floats);
+    walk->room.lists = (struct kernel_row_list *)(walk->room.cursors + lists);
+    walk->room.shards = (int64_t *)(walk->room.lists + lists);
+    walk->room.heads = (int32_t *)(walk->room.shards + lists);
+    memset(&walk->fetched, -1, sizeof walk->fetched);
+}
+
+static void walk_set(struct walk *walk, int64_t i, int64_t shard, struct cursor cursor)
+{
+    walk->room.cursors[i] = cursor;
+    walk->room.cursors[i].shard = shard;
+    walk->room.heads[i] = cursor.next < cursor.end ? cursor.next->id : INT32_MAX;
+}
+
+/* The lowest id that is left; its sum is at the beginning of sums.data. False: there is none. */
+static bool walk_on(struct walk *walk, int32_t *out_id)
+{
+    const struct room *room = &walk->room;
+    int32_t id = INT32_MAX;
+    int count = 0;
+
+    for (int64_t i = 0; i < walk->lists; i++)
+        id = room->heads[i] < id ? room->heads[i] : id;
+    *out_id = id;
+    if (id == INT32_MAX)
+        return false;
+    for (int64_t i = 0; i < walk->lists; i++) {
+        struct cursor *cursor = &room->cursors[i];
+        if (room->heads[i] != id)
+            continue;
+        room->lists[count] = take_run(&walk->table, cursor, &walk->fetched);
+        room->shards[count++] = cursor->shard;
+        room->heads[i] = cursor->next < cursor->end ? cursor->next->id : INT32_MAX;
     }
+    sum_lists(room->lists, room->shards, count, &walk->sums);
+    return true;
+}
+
+/* Updates a row of the table and of its state by the sum that a walk came to. */
+static void update_row(const struct exec *exec, int b, const struct walk *walk, int32_t id,
+                       const struct kernel_update_step *numbers)
+{
+    const struct update *update = &exec->updates[b];
+    const struct table *table = &walk->table;
+    const size_t at = (size_t)id * table->width;
+    float *state[KERNEL_STATES] = { NULL };
+
+    for (int i = 0; i < exec->n_states; i++)
+        state[i] = table->vectors[1 + i] + at;
+    update->kernel->run(table->vectors[0] + at, walk->sums.data, state, table->width,
+                        &update->attrs, numbers);
 }
 
 /* One thread's range of ids. */
@@ -352,29 +386,27 @@ static void do_range(void *arg, size_t i)
                             ? r->rows
                             : cut_at(exec, r, work->cost * (part + 1) / work->parts);
     const int64_t length = block_length(r);
-    struct sums sums = { .data = (float *)((char *)work->lane->scratch + i * work->scratch),
-                         .floats = row_floats(r),
-                         .width = (size_t)r->width };
-    struct room room = { .cursors = (struct cursor *)(sums.data + TREE_DEPTH * sums.floats) };
+    struct walk walk;
+    int32_t id;
 
     if (begin >= end)
         return;
-    room.lists = (struct kernel_row_list *)(room.cursors + shards);
-    room.shards = (int64_t *)(room.lists + shards);
-    room.heads = (int32_t *)(room.shards + shards);
+    walk_init(&walk, exec, work->bucket, shards,
+              (char *)work->lane->scratch + i * work->scratch);
     for (int64_t v = 0; v < shards; v++) {
         const struct list list = list_of(exec, r, v);
         const int64_t first = begin / length, last = (end - 1) / length;
-        struct cursor *cursor = &room.cursors[v];
-
-        cursor->dy = list.dy;
-        cursor->next = list.pairs +
-                       first_from(list.pairs, list.begin[first], list.begin[first + 1], begin);
-        cursor->end =
-            list.pairs + first_from(list.pairs, list.begin[last], list.begin[last + 1], end);
-        room.heads[v] = cursor->next < cursor->end ? cursor->next->id : INT32_MAX;
+        const struct cursor cursor = {
+            .next = list.pairs +
+                    first_from(list.pairs, list.begin[first], list.begin[first + 1], begin),
+            .end = list.pairs +
+                   first_from(list.pairs, list.begin[last], list.begin[last + 1], end),
+            .dy = list.dy,
+        };
+        walk_set(&walk, v, v, cursor);
     }
-    walk(work, &room, &sums);
+    while (walk_on(&walk, &id))
+        update_row(exec, work->bucket, &walk, id, work->numbers);
 }
 
 void rows_update(struct lane *lane, int b, const struct kernel_update_step *numbers)
@@ -392,4 +424,57 @@ void rows_update(struct lane *lane, int b, const struct kernel_update_step *numb
     for (int64_t k = 0; k < ROWS_BLOCKS; k++)
         work.cost += cost_of(exec, entries_of(exec, r, k), block_length(r));
     pool_for(lane->pool, (size_t)threads, do_range, &work);
+}
+
+/* Rows that have an owner ------------------------------------------------------------------- */
+
+void rows_merge(struct lane *lane, int b, struct tree_node shards, int owners,
+                struct rows_packet *out)
+{
+    const struct exec *exec = lane->exec;
+    const struct row_sum *r = &exec->row_sums[b];
+    const int64_t end = shards.begin + shards.length;
+    const int64_t count =
+        (end < exec->config.shards ? end : exec->config.shards) - shards.begin;
+    struct walk walk;
+    int32_t id;
+
+    walk_init(&walk, exec, b, count, lane->scratch);
+    for (int64_t i = 0; i < count; i++) {
+        const struct list list = list_of(exec, r, shards.begin + i);
+        walk_set(&walk, i, shards.begin + i,
+                 (struct cursor){ .next = list.pairs,
+                                  .end = list.pairs + list.begin[ROWS_BLOCKS],
+                                  .dy = list.dy });
+    }
+    while (walk_on(&walk, &id)) {
+        struct rows_packet *packet = &out[id % owners];
+        const int64_t n = packet->count++;
+        packet->pairs[n] = (struct rows_pair){ .id = id, .row = (int32_t)n };
+        memcpy(packet->rows + n * r->width, walk.sums.data, walk.sums.width * sizeof(float));
+    }
+}
+
+void rows_update_packets(struct lane *lane, int b, const struct rows_packet *packets, int count,
+                         const struct kernel_update_step *numbers, struct rows_packet *out)
+{
+    const struct exec *exec = lane->exec;
+    struct walk walk;
+    int32_t id;
+
+    walk_init(&walk, exec, b, count, lane->scratch);
+    for (int i = 0; i < count; i++)
+        walk_set(&walk, i, packets[i].shard,
+                 (struct cursor){ .next = packets[i].pairs,
+                                  .end = packets[i].pairs + packets[i].count,
+                                  .dy = packets[i].rows });
+    out->count = 0;
+    while (walk_on(&walk, &id)) {
+        const int64_t n = out->count++;
+        update_row(exec, b, &walk, id, numbers);
+        out->pairs[n] = (struct rows_pair){ .id = id, .row = (int32_t)n };
+        memcpy(out->rows + n * (int64_t)walk.table.width,
+               walk.table.vectors[0] + (size_t)id * walk.table.width,
+               walk.table.width * sizeof(float));
+    }
 }

@@ -35,6 +35,12 @@ static const struct
                     NULL,
                 };
 
+static const struct pass *const parallax_passes[] = {
+    &pass_fuse,     &pass_sync_norm, &pass_autodiff, &pass_delay,       &pass_recompute,
+    &pass_parallax, /* before buckets: what has rows has a bucket of its own */
+    &pass_bucket,   &pass_split_batch, &pass_update, &pass_mirror, NULL,
+};
+
 static const struct strategy single = {
     .name = "single",
     .summary = "one process, as many threads as you like",
@@ -68,7 +74,19 @@ static const struct strategy multiworker = {
     .passes = mirrored_passes,
 };
 
-const struct strategy *const strategy_table[] = { &single, &mirrored, &multiworker, NULL };
+static const struct strategy parallax = {
+    .name = "parallax",
+    .summary = "ranks of many machines; each table's gradient goes the cheapest way, rows to their owners",
+    .known_as = "Parallax, AutoDist",
+    .split = "dp=n",
+    .sync = "step",
+    .meet = "parallax",
+    .many_ranks = true,
+    .many_nodes = true,
+    .passes = parallax_passes,
+};
+
+const struct strategy *const strategy_table[] = { &single, &mirrored, &multiworker, &parallax, NULL };
 
 const struct strategy *strategy_find(const char *name)
 {
