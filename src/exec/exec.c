@@ -357,10 +357,9 @@ static void count_raises(struct exec *exec)
     for (int b = 0; b < exec->buckets.count; b++) {
         const bool is_gathered = bucket_is_gathered(exec, b);
         exec->ready_each[b] = lanes + (exec->nodes > 1 && is_gathered);
-        exec->done_each[b] =
-            bucket_is_compressed(exec, b) || bucket_is_served(exec, b) ? 1
-            : exec->nodes > 1 && !is_gathered ? (uint32_t)wire_rails(exec)
-                                              : lanes;
+        exec->done_each[b] = bucket_is_compressed(exec, b) || bucket_is_served(exec, b) ? 1
+                             : exec->nodes > 1 && !is_gathered ? (uint32_t)wire_rails(exec)
+                                                               : lanes;
     }
 }
 

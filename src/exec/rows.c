@@ -257,7 +257,7 @@ struct fetched {
 
 /* The end of the pairs of the first one's id. Asks for rows of the table on the way. */
 static const struct rows_pair *run_end(const struct table *table, const struct cursor *cursor,
-                                  struct fetched *fetched)
+                                       struct fetched *fetched)
 {
     const struct rows_pair *pair = cursor->next;
     const int32_t id = pair->id;
@@ -317,9 +317,8 @@ static void walk_init(struct walk *walk, const struct exec *exec, int b, int64_t
     const struct row_sum *r = &exec->row_sums[b];
 
     walk->lists = lists;
-    walk->sums = (struct sums){ .data = scratch,
-                                .floats = row_floats(r),
-                                .width = (size_t)r->width };
+    walk->sums =
+        (struct sums){ .data = scratch, .floats = row_floats(r), .width = (size_t)r->width };
     walk->table = table_of(exec, b);
     walk->room.cursors = (struct cursor *)(walk->sums.data + TREE_DEPTH * walk->sums.floats);
     walk->room.lists = (struct kernel_row_list *)(walk->room.cursors + lists);

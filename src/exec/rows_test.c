@@ -22,9 +22,9 @@ struct setup {
     bool dense;
     int64_t batch, shards;
     int ranks, threads;
-    int nodes;          /* 0: one */
-    enum pass_way way;  /* between them */
-    int64_t used; /* ids that occur are below this */
+    int nodes;         /* 0: one */
+    enum pass_way way; /* between them */
+    int64_t used;      /* ids that occur are below this */
     int n_steps;
     int64_t samples[STEPS_MAX], length[STEPS_MAX]; /* of each step */
 };
@@ -32,7 +32,7 @@ struct setup {
 struct outcome {
     char hash[65];
     double loss[STEPS_MAX];
-    double states; /* the optimizer's, of all tables: a sum that tells them apart */
+    double states;        /* the optimizer's, of all tables: a sum that tells them apart */
     uint64_t allocations; /* after the second step, which has met all shapes */
 };
 

@@ -35,7 +35,8 @@
 #include "kernel/float_mode.h"
 
 static const char *const item_names[ITEM_KINDS] = {
-    "losses", "batch statistics", "sums and parameters", "records", "rows", "norms", "norms of moves",
+    "losses", "batch statistics", "sums and parameters", "records", "rows",
+    "norms",  "norms of moves",
 };
 enum { LONG_IDLE = 1100 }; /* rounds, some 40 ms */
 
@@ -336,8 +337,8 @@ static void take_channel(struct wire *wire, struct item *item)
 /* Its bucket, or NULL. */
 static const char *bucket_of(const struct wire *wire, const struct item *item)
 {
-    const bool is_bucket = item->kind == ITEM_BUCKET || item->kind == ITEM_RECORDS ||
-                           item->kind == ITEM_SERVED;
+    const bool is_bucket =
+        item->kind == ITEM_BUCKET || item->kind == ITEM_RECORDS || item->kind == ITEM_SERVED;
     return is_bucket ? wire->exec->bucket_names[item->number] : NULL;
 }
 

@@ -58,9 +58,9 @@ struct wire {
     int own_parts, n_own_parts;
     struct tree_node own[2 * TREE_DEPTH]; /* of this node's row */
     int n_own;
-    int *n_of;     /* partial sums of each node */
+    int *n_of;                 /* partial sums of each node */
     struct tree_node *part_of; /* what they are the sums over, of all nodes in their order */
-    int *first_of; /* where they begin in exec->parts */
+    int *first_of;             /* where they begin in exec->parts */
     float *
         sums; /* own partial sums of what others own, and others' of what this rail owns: flat vectors, of
                        which what is not needed is never touched */

@@ -25,8 +25,9 @@ struct wire_rows {
     int round;
     int64_t most; /* rows that a packet may have */
     int n_packets;
-    struct rows_packet *own;   /* [own part][node]: what this node sends to each */
-    struct rows_packet *heard; /* of what this node owns: [part of all nodes], its own among them */
+    struct rows_packet *own; /* [own part][node]: what this node sends to each */
+    struct rows_packet
+        *heard; /* of what this node owns: [part of all nodes], its own among them */
     struct rows_packet *fresh; /* [node]: new rows that it sent; its own at this node's place */
     int64_t *own_counts;       /* [node][own part]: messages of their own, like the next two */
     int64_t *heard_counts, *fresh_counts;
@@ -296,9 +297,9 @@ static enum status take_fresh(struct wire *wire, struct item *item)
 
 enum status wire_rows_arrived(struct wire *wire, struct item *item, bool *is_last)
 {
-    static enum status (*const rounds[])(struct wire *wire, struct item *item) = {
-        receive_rows, update_rows, receive_fresh, take_fresh
-    };
+    static enum status (*const rounds[])(struct wire * wire,
+                                         struct item * item) = { receive_rows, update_rows,
+                                                                 receive_fresh, take_fresh };
     const int round = wire->served[item->number]->round++;
 
     item->needed.count = item->needed.left = 0;
@@ -321,13 +322,12 @@ enum status wire_rows_collect(struct exec *exec, int b, int node, int from)
     for (int k = 0; k < exec->n_states && status == STATUS_OK; k++) {
         float *state = exec->state[k] + exec->buckets.begin[b];
         for (size_t i = 0; i < count && exec->rank == from; i++)
-            memcpy(packed + i * width,
-                   state + ((size_t)node + i * (size_t)exec->nodes) * width,
+            memcpy(packed + i * width, state + ((size_t)node + i * (size_t)exec->nodes) * width,
                    width * sizeof *packed);
-        status = exec->rank == from ? comm_send(exec->config.comm, 0, packed,
-                                                count * width * sizeof *packed)
-                                    : comm_receive(exec->config.comm, from, packed,
-                                                   count * width * sizeof *packed);
+        status =
+            exec->rank == from
+                ? comm_send(exec->config.comm, 0, packed, count * width * sizeof *packed)
+                : comm_receive(exec->config.comm, from, packed, count * width * sizeof *packed);
         for (size_t i = 0; i < count && exec->rank == 0 && status == STATUS_OK; i++)
             memcpy(state + ((size_t)node + i * (size_t)exec->nodes) * width, packed + i * width,
                    width * sizeof *packed);

@@ -36,9 +36,9 @@ static const struct
                 };
 
 static const struct pass *const parallax_passes[] = {
-    &pass_fuse,     &pass_sync_norm, &pass_autodiff, &pass_delay,       &pass_recompute,
+    &pass_fuse,     &pass_sync_norm,   &pass_autodiff, &pass_delay,  &pass_recompute,
     &pass_parallax, /* before buckets: what has rows has a bucket of its own */
-    &pass_bucket,   &pass_split_batch, &pass_update, &pass_mirror, NULL,
+    &pass_bucket,   &pass_split_batch, &pass_update,   &pass_mirror, NULL,
 };
 
 static const struct strategy single = {
@@ -76,7 +76,8 @@ static const struct strategy multiworker = {
 
 static const struct strategy parallax = {
     .name = "parallax",
-    .summary = "ranks of many machines; each table's gradient goes the cheapest way, rows to their owners",
+    .summary = "ranks of many machines; each table's gradient goes the cheapest way, rows to "
+               "their owners",
     .known_as = "Parallax, AutoDist",
     .split = "dp=n",
     .sync = "step",
@@ -86,7 +87,8 @@ static const struct strategy parallax = {
     .passes = parallax_passes,
 };
 
-const struct strategy *const strategy_table[] = { &single, &mirrored, &multiworker, &parallax, NULL };
+const struct strategy *const strategy_table[] = { &single, &mirrored, &multiworker, &parallax,
+                                                  NULL };
 
 const struct strategy *strategy_find(const char *name)
 {
@@ -95,6 +97,15 @@ const struct strategy *strategy_find(const char *name)
             return strategy_table[i];
     }
     return NULL;
+}
+
+bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass)
+{
+    for (int i = 0; strategy->passes[i]; i++) {
+        if (strategy->passes[i] == pass)
+            return true;
+    }
+    return false;
 }
 
 static enum status check_axis(const struct strategy *strategy, const char *axis,

@@ -19,6 +19,7 @@ struct strategy {
 
 extern const struct strategy *const strategy_table[];   /* ended by NULL */
 const struct strategy *strategy_find(const char *name); /* NULL if unknown */
+bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass);
 
 /* Refuses what the strategy cannot do: ranks it does not take, and a split, sync or meet (NULL:
  * not given) other than its own; the text says why. */

@@ -59,7 +59,7 @@ struct attrs {
     int64_t rows;                 /* embedding_grad, rows_sort: of the table */
     bool served;    /* embedding_grad, row_sum: goes to the nodes that own its rows */
     bool densified; /* embedding_grad: has all rows, though few occur */
-    int by_sample;                /* rows_sort: dy has a row a sample, not an id */
+    int by_sample;  /* rows_sort: dy has a row a sample, not an id */
 };
 
 #ifdef __cplusplus

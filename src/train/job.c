@@ -89,6 +89,12 @@ static enum status pick_strategy(struct job *job)
         return unknown("strategy", s->strategy, names, "tutti strategies");
     TRY(strategy_check(job->strategy, (int)s->ranks, *s->split ? s->split : NULL,
                        *s->sync ? s->sync : NULL, *s->meet ? s->meet : NULL));
+    TRY(parallax_parse(s->tables, (int)s->ranks, &job->parallax));
+    if (*s->tables && !strategy_has_pass(job->strategy, &pass_parallax))
+        return FAIL(STATUS_USAGE,
+                    "--tables %s: strategy %s has one way for tables alone: use "
+                    "--strategy parallax",
+                    s->tables, job->strategy->name);
     if (strcmp(s->device, "cpu") != 0)
         return FAIL(STATUS_USAGE, "--device %s: this build has the device cpu alone",
                     s->device);
@@ -324,7 +330,8 @@ static enum status check_has_norm(const struct job *job)
     return FAIL(STATUS_USAGE, "--sync-batch-norm: %s has no batch norm", job->settings.model);
 }
 
-static enum status make_graphs(struct job *job, const char *after)
+/* The graph of a step, after the strategy's passes or those up to one. */
+static enum status make_step(struct job *job, const char *after)
 {
     const struct settings *s = &job->settings;
     const struct pass_config config = {
@@ -337,19 +344,39 @@ static enum status make_graphs(struct job *job, const char *after)
         .recompute = s->recompute,
         .sync_norm = s->sync_batch_norm,
         .optim = job->optim,
+        .network = job->parallax.network,
+        .tables = job->parallax.tables,
+        .n_tables = job->parallax.n_tables,
+        .way = job->parallax.way,
+        .choices = &job->parallax.chosen,
     };
+
+    job->parallax.chosen.count = 0;
+    return pass_run(job->graph, job->strategy->passes, &config, after);
+}
+
+static enum status make_graphs(struct job *job, const char *after)
+{
     const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
     struct model_config eval_config = job->model_config;
 
-    if (s->sync_batch_norm)
+    if (job->settings.sync_batch_norm)
         TRY(check_has_norm(job));
     if (after && strcmp(after, "model") == 0)
         return STATUS_OK;
-    TRY(pass_run(job->graph, job->strategy->passes, &config, after));
+    TRY(make_step(job, after));
     eval_config.batch = 1;
     eval_config.training = false;
     TRY(model_build(job->model, &eval_config, &job->eval_graph));
     return pass_run(job->eval_graph, pass_evaluation, &whole, NULL);
+}
+
+enum status job_remake_graph(struct job *job)
+{
+    graph_destroy(job->graph);
+    job->graph = NULL;
+    TRY(model_build(job->model, &job->model_config, &job->graph));
+    return make_step(job, NULL);
 }
 
 enum status job_load_choices(struct settings *s, struct kernel_choices **out)

@@ -508,7 +508,9 @@ static enum status start_rank(struct rank *rank)
         TRY(same_check(job, rank->run->first_step, rank->transport));
     TRY(start_trace(rank));
     TRY(comm_create(rank->transport, NULL, &rank->comm));
+    TRY(parallax_measure(job, rank->transport, rank->comm));
     TRY(balance_measure(job, rank->comm));
+    config.train = job->graph;
     config.comm = rank->comm;
     config.trace = loader.trace = rank->trace;
     TRY(exec_create(&config, &rank->exec));
@@ -545,6 +547,7 @@ static enum status finish(struct rank *rank, struct rank_times *times)
                           ? (double)rank->tokens / (clock_seconds() - rank->began)
                           : NAN;
     snprintf(r->folder, sizeof r->folder, "%s", s->out);
+    parallax_print(rank->job, r->tables, sizeof r->tables);
     for (int i = 0; i < s->ranks; i++) {
         const struct watch_rank watched = watch_rank(rank->watch, i);
         if (times[i].peak_bytes > r->peak_bytes)

@@ -26,6 +26,7 @@ struct settings {
     int64_t ranks, threads, shards; /* 0 picks */
     bool flat;                      /* every rank is a node */
     int64_t accumulate; /* shards that a thread has one after the other; 0: not given */
+    char tables[16];    /* the way of tables of embeddings between machines; "" is not given */
     char compress[SETTINGS_TEXT]; /* gradients between machines; "": not */
     char balance[SETTINGS_TEXT];  /* "": ranks have as many shards; auto; or weights */
     int64_t batch, epochs, steps; /* steps 0: epochs decide */
