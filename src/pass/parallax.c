@@ -9,7 +9,7 @@
  * Of a table of R rows of w floats, of which a step looks up u different rows on a node, U on all N, a node
  * receives, and works through in memory,
  *
- *   dense    2 (N-1)/N R w              floats: sums, then parameters           R w, several times
+ *   dense    2 (N-1)/N R w              floats: sums, then parameters           R w, several times; own p rows
  *   gather   (N-1) (2 p + d w)          p ids with places, d rows of dy         all nodes' p rows, U updates
  *   serve    (N-1)/N (u + U) (w + 2)    sums, then new rows, with ids           own p rows, U/N updates
  *
@@ -46,7 +46,7 @@ static struct volume volume_of(enum pass_way way, const struct counts *c, int no
     switch (way) {
     case PASS_DENSE:
         return (struct volume){ 2 * (n - 1), 2 * share * c->rows * row,
-                                (3 + 4 / n) * c->rows * row };
+                                (3 + 4 / n) * c->rows * row + c->places * row };
     case PASS_GATHER:
         return (struct volume){ 3 * share * (double)shards,
                                 (n - 1) * (8 * c->places + row * c->gradient_rows),

@@ -153,6 +153,54 @@ static void test_serving_refuses_what_needs_all_gradients(void)
     graph_destroy(graph);
 }
 
+/* The way that parallax picks for the table of nbow: 25000 rows of 100. */
+static enum pass_way way_of_table(struct pass_network network, struct pass_table table,
+                                  enum pass_way forced, int *pushes)
+{
+    const struct model *model = model_find("nbow");
+    struct model_config model_config = model_defaults(model);
+    struct pass_config config = config_for(network.nodes, 0);
+    struct pass_choices choices = { .count = 0 };
+    struct graph *graph;
+
+    config.shards = config.batch;
+    config.optim.attrs.momentum = 0;
+    config.network = network;
+    config.tables = &table;
+    config.n_tables = 1;
+    config.way = forced;
+    config.choices = &choices;
+    model_config.batch = config.batch;
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("parallax")->passes, &config, NULL));
+    *pushes = count_op(graph, &op_push);
+    CHECK_INT(*pushes, count_op(graph, &op_pull));
+    graph_destroy(graph);
+    return choices.count == 1 ? choices.item[0].way : PASS_WAYS;
+}
+
+static void test_parallax_takes_the_cheapest_way(void)
+{
+    const struct pass_network slow = { 2, 1e-5, 1e8 }, many = { 64, 1e-6, 1e8 };
+    const struct pass_network alone = { 1, 1e-5, 1e8 };
+    /* Few places: what rows are made from is small. The same words again and again: rows are. */
+    const struct pass_table few = { "embedding.weight", 1000, 400, 600 };
+    const struct pass_table again = { "embedding.weight", 1e6, 100, 120 };
+    const struct pass_table all = { "embedding.weight", 1e7, 25000, 25000 };
+    int pushes;
+
+    CHECK_INT(PASS_GATHER, way_of_table(slow, few, PASS_WAYS, &pushes));
+    CHECK_INT(0, pushes);
+    CHECK_INT(PASS_SERVE, way_of_table(slow, again, PASS_WAYS, &pushes));
+    CHECK_INT(1, pushes);
+    CHECK_INT(PASS_SERVE, way_of_table(many, again, PASS_WAYS, &pushes));
+    CHECK_INT(PASS_DENSE, way_of_table(slow, all, PASS_WAYS, &pushes));
+    CHECK_INT(0, pushes);
+    CHECK_INT(PASS_SERVE, way_of_table(slow, all, PASS_SERVE, &pushes));
+    CHECK_INT(1, pushes);
+    CHECK_INT(PASS_WAYS, way_of_table(alone, again, PASS_WAYS, &pushes)); /* no choice */
+}
+
 /* The node of an op that a graph has once. */
 static const struct node *only(const struct graph *graph, const struct op *op)
 {
@@ -512,6 +560,7 @@ const struct test tests[] = {
       .run = test_serving_puts_updates_between_push_and_pull },
     { .name = "serving refuses what needs all gradients",
       .run = test_serving_refuses_what_needs_all_gradients },
+    { .name = "parallax takes the cheapest way", .run = test_parallax_takes_the_cheapest_way },
     { .name = "a table has a gradient of rows and a bucket of its own",
       .run = test_a_table_has_a_gradient_of_rows_and_a_bucket_of_its_own },
     { .name = "clipping needs gradients of all rows",
