@@ -324,19 +324,6 @@ static void test_a_batch_that_does_not_divide_is_refused(void)
     graph_destroy(graph);
 }
 
-static void test_impossible_strategies_are_refused_with_the_reason(void)
-{
-    CHECK_STATUS(STATUS_USAGE, strategy_check(strategy_find("single"), 2, NULL, NULL, NULL));
-    CHECK_MESSAGE("mirrored");
-    CHECK_STATUS(STATUS_USAGE,
-                 strategy_check(strategy_find("mirrored"), 2, NULL, "async", NULL));
-    CHECK_MESSAGE("step");
-    CHECK_STATUS(STATUS_USAGE, strategy_check(strategy_find("mirrored"), 0, NULL, NULL, NULL));
-    CHECK_OK(strategy_check(strategy_find("mirrored"), 2, "dp=2", "step", "allreduce"));
-    CHECK_STATUS(STATUS_USAGE,
-                 strategy_check(strategy_find("mirrored"), 2, "dp=4", NULL, NULL));
-}
-
 static void test_verification_names_a_broken_node(void)
 {
     struct graph *graph = graph_after("mlp", "single", 1, 0);
@@ -570,8 +557,6 @@ const struct test tests[] = {
       .run = test_lars_and_lamb_have_a_trust_ratio_a_parameter },
     { .name = "a batch that does not divide is refused",
       .run = test_a_batch_that_does_not_divide_is_refused },
-    { .name = "impossible strategies are refused with the reason",
-      .run = test_impossible_strategies_are_refused_with_the_reason },
     { .name = "fusion joins residual and activation to batch norm",
       .run = test_fusion_joins_residual_and_activation_to_batch_norm },
     { .name = "batch norm is split by shards", .run = test_batch_norm_is_split_by_shards },

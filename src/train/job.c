@@ -62,6 +62,31 @@ static enum status pick_model(struct job *job, const struct model *model)
     return job_model_config(&job->settings, job->model, &job->model_config);
 }
 
+/* What is about one sum a step has no meaning for workers that have parameters of their own. */
+static enum status check_private(const struct job *job)
+{
+    const struct settings *s = &job->settings;
+    const bool steps_alone = job->axes.sync != SYNC_STEP;
+    const struct {
+        bool is_refused;
+        const char *flag, *why;
+    } rules[] = {
+        { *s->compress && axes_are_private(&job->axes), "compress",
+          "gradients are not summed between machines" },
+        { s->sync_batch_norm && axes_are_private(&job->axes), "sync-batch-norm",
+          "workers do not wait for each other in the middle of a step" },
+        { *s->balance && steps_alone, "balance",
+          "workers do not wait for each other, so a slow one needs no smaller part" },
+    };
+
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        if (rules[i].is_refused)
+            return FAIL(STATUS_USAGE, "--%s and strategy %s: %s", rules[i].flag,
+                        job->strategy->name, rules[i].why);
+    }
+    return STATUS_OK;
+}
+
 static enum status pick_strategy(struct job *job)
 {
     struct settings *s = &job->settings;
@@ -77,23 +102,26 @@ static enum status pick_strategy(struct job *job)
         /* Within a machine nothing is sent either, unless its ranks are made to. */
         s->flat |= !launch_world(&rank, &size);
     }
+    const char *sync = *s->sync ? s->sync : NULL, *meet = *s->meet ? s->meet : NULL;
     if (!*s->strategy)
         snprintf(s->strategy, sizeof s->strategy, "%s",
-                 s->ranks == 1 ? "single"
-                 : s->flat     ? "multiworker"
-                               : "mirrored");
+                 strategy_pick((int)s->ranks, s->flat, sync, meet)->name);
     job->strategy = strategy_find(s->strategy);
     for (int i = 0; strategy_table[i] && i < 63; i++)
         names[i] = strategy_table[i]->name;
     if (!job->strategy)
         return unknown("strategy", s->strategy, names, "tutti strategies");
-    TRY(strategy_check(job->strategy, (int)s->ranks, *s->split ? s->split : NULL,
-                       *s->sync ? s->sync : NULL, *s->meet ? s->meet : NULL));
+    TRY(strategy_check(job->strategy, (int)s->ranks, *s->split ? s->split : NULL, sync, meet,
+                       &job->axes));
+    if (!job->strategy->passes)
+        return FAIL(STATUS_USAGE, "strategy %s: this build cannot run it yet: %s",
+                    job->strategy->name, "tutti strategies lists those that it can");
+    TRY(check_private(job));
     TRY(parallax_parse(s->tables, (int)s->ranks, &job->parallax));
     if (*s->tables && !strategy_has_pass(job->strategy, &pass_parallax))
         return FAIL(STATUS_USAGE,
-                    "--tables %s: strategy %s has one way for tables alone: use "
-                    "--strategy parallax",
+                    "--tables %s: strategy %s has one way for tables alone: use --strategy "
+                    "parallax",
                     s->tables, job->strategy->name);
     if (strcmp(s->device, "cpu") != 0)
         return FAIL(STATUS_USAGE, "--device %s: this build has the device cpu alone",

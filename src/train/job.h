@@ -18,6 +18,7 @@ struct job {
     const struct model *model;
     struct model_config model_config;
     const struct strategy *strategy;
+    struct axes axes;
     struct optim_config optim;
     struct codec_config compress; /* codec NULL: gradients go as they are */
     struct kernel_choices *choices;
