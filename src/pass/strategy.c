@@ -177,6 +177,7 @@ static const struct strategy localsgd = {
     .meets = MEET(ALLREDUCE),
     .many_ranks = true,
     .many_nodes = true,
+    .passes = single_passes, /* a worker's own step; averages are between steps */
 };
 
 const struct strategy *const strategy_table[] = {

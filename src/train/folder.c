@@ -251,6 +251,8 @@ enum status folder_add_metrics(const struct job *job, const struct train_hooks *
     add_member(&line, "bytes_sent", m->bytes_sent);
     add_member(&line, "slowest_rank", m->slowest_rank);
     add_member(&line, "slowest_share", m->slowest_share);
+    add_member(&line, "sync_interval", m->sync_interval);
+    add_member(&line, "param_variance", m->param_variance);
     strbuf_add(&line, "}\n");
     enum status status = folder_add_line(job, hooks, &line);
     strbuf_release(&line);

@@ -22,9 +22,11 @@ static int64_t bounded(double steps, double least, double most)
     return (int64_t)round(limited);
 }
 
+/* What could not be measured changes nothing. */
 static void smooth(double *old, double seen)
 {
-    *old += newest * (seen - *old);
+    if (seen > 0)
+        *old += newest * (seen - *old);
 }
 
 void interval_next(struct interval *interval, const struct interval_seen *seen)

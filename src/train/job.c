@@ -84,6 +84,12 @@ static enum status check_private(const struct job *job)
             return FAIL(STATUS_USAGE, "--%s and strategy %s: %s", rules[i].flag,
                         job->strategy->name, rules[i].why);
     }
+    if (job->axes.sync != SYNC_LOCAL &&
+        (s->local_after || s->outer_lr != 1 || s->outer_momentum != 0))
+        return FAIL(STATUS_USAGE,
+                    "--local-after, --outer-lr and --outer-momentum belong to --sync local:H, "
+                    "not to strategy %s",
+                    job->strategy->name);
     return STATUS_OK;
 }
 
@@ -123,6 +129,7 @@ static enum status pick_strategy(struct job *job)
                     "--tables %s: strategy %s has one way for tables alone: use --strategy "
                     "parallax",
                     s->tables, job->strategy->name);
+    TRY(slow_parse(s->slow, (int)s->ranks, &job->slow));
     if (strcmp(s->device, "cpu") != 0)
         return FAIL(STATUS_USAGE, "--device %s: this build has the device cpu alone",
                     s->device);
@@ -358,8 +365,9 @@ static enum status check_has_norm(const struct job *job)
     return FAIL(STATUS_USAGE, "--sync-batch-norm: %s has no batch norm", job->settings.model);
 }
 
-/* The graph of a step, after the strategy's passes or those up to one. */
-static enum status make_step(struct job *job, const char *after)
+/* Runs passes on a graph of a step, up to one if it is named. */
+static enum status run_passes(struct job *job, struct graph *graph,
+                              const struct pass *const *passes, const char *after)
 {
     const struct settings *s = &job->settings;
     const struct pass_config config = {
@@ -380,7 +388,7 @@ static enum status make_step(struct job *job, const char *after)
     };
 
     job->parallax.chosen.count = 0;
-    return pass_run(job->graph, job->strategy->passes, &config, after);
+    return pass_run(graph, passes, &config, after);
 }
 
 static enum status make_graphs(struct job *job, const char *after)
@@ -392,7 +400,12 @@ static enum status make_graphs(struct job *job, const char *after)
         TRY(check_has_norm(job));
     if (after && strcmp(after, "model") == 0)
         return STATUS_OK;
-    TRY(make_step(job, after));
+    if (job->settings.local_after &&
+        !after) { /* before that step the job is as multiworker has it */
+        TRY(model_build(job->model, &job->model_config, &job->sync_graph));
+        TRY(run_passes(job, job->sync_graph, strategy_find("multiworker")->passes, NULL));
+    }
+    TRY(run_passes(job, job->graph, job->strategy->passes, after));
     eval_config.batch = 1;
     eval_config.training = false;
     TRY(model_build(job->model, &eval_config, &job->eval_graph));
@@ -404,7 +417,7 @@ enum status job_remake_graph(struct job *job)
     graph_destroy(job->graph);
     job->graph = NULL;
     TRY(model_build(job->model, &job->model_config, &job->graph));
-    return make_step(job, NULL);
+    return run_passes(job, job->graph, job->strategy->passes, NULL);
 }
 
 enum status job_load_choices(struct settings *s, struct kernel_choices **out)
@@ -510,6 +523,7 @@ void job_destroy(struct job *job)
         return;
     graph_destroy(job->graph);
     graph_destroy(job->eval_graph);
+    graph_destroy(job->sync_graph);
     job_close_data(job);
     kernel_choices_destroy(job->choices);
     mem_free(job);

@@ -11,6 +11,7 @@
 #include "pass/strategy.h"
 #include "train/balance.h"
 #include "train/parallax.h"
+#include "train/slow.h"
 #include "train/train.h"
 
 struct job {
@@ -30,8 +31,10 @@ struct job {
     struct augment augment;
     int64_t steps_per_epoch, total_steps;
     struct graph *graph, *eval_graph;
+    struct graph *sync_graph; /* sync local: of the steps before --local-after, or NULL */
     struct balance balance;
     struct parallax parallax;
+    struct slow slow;
     double began; /* clock_seconds at creation */
 };
 

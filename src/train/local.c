@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 /* What a worker tells the others at a meeting. */
@@ -30,12 +32,12 @@ struct local {
     bool mean_is_heap; /* else shared with the ranks of the machine */
     float *anchor, *momentum; /* outer optimizer: parameters of the last meeting; NULL: none */
     struct interval interval;
-    uint64_t next; /* meeting, in steps done */
-    bool is_fresh; /* no step since the last meeting */
+    uint64_t next;    /* meeting, in steps done */
+    int64_t meetings; /* so far */
+    bool is_fresh;    /* no step since the last meeting */
     bool is_lent;
     struct tally since; /* of the steps since the last meeting; seconds are theirs alone */
     int64_t steps_since;
-    double met_at;
     struct said *all; /* of each worker */
     double comm, wait;
     double *waited_for;
@@ -129,7 +131,6 @@ void local_resume(struct local *local, uint64_t number)
                local->length * sizeof(float));
     plan_next(local, number);
     local->is_fresh = true;
-    local->met_at = clock_seconds();
 }
 
 bool local_step(struct local *local, uint64_t number, const struct exec_result *result,
@@ -198,19 +199,18 @@ static void take_outer_step(struct local *local)
     memcpy(local->anchor, local->mean, local->length * sizeof(float));
 }
 
-/* Who came last made the others wait. */
-static void account(struct local *local, double sum_s)
+/* Who waited least for the sum came last, and the others for that one. */
+static void account(struct local *local)
 {
-    const double own = local->all[local->rank].busy;
+    const double own = local->all[local->rank].sum_s;
     int last = 0;
 
     for (int r = 1; r < local->size; r++)
-        last = local->all[r].busy > local->all[last].busy ? r : last;
-    const double late = local->all[last].busy - own;
-    const double waited = late < sum_s ? late : sum_s;
-    local->wait += waited;
-    local->waited_for[last] += waited;
-    local->comm += sum_s - waited;
+        last = local->all[r].sum_s < local->all[last].sum_s ? r : last;
+    const double least = local->all[last].sum_s;
+    local->comm += least;
+    local->wait += own - least;
+    local->waited_for[last] += own - least;
 }
 
 static struct local_met look_back(struct local *local, double lr)
@@ -229,7 +229,8 @@ static struct local_met look_back(struct local *local, double lr)
         spread += said->spread;
     }
     met.variance = spread / local->size / (double)local->trained;
-    if (local->config.axes->is_auto && local->size > 1 && local->steps_since > 0) {
+    /* The first meeting of a session is the first use of its memory: its time says nothing. */
+    if (local->config.axes->is_auto && local->size > 1 && local->meetings > 0) {
         const struct interval_seen seen = {
             .comm_s = met.comm_s,
             .step_s = met.step_s,
@@ -250,10 +251,8 @@ enum status local_meet(struct local *local, uint64_t number, double lr, uint32_t
     const double begin = clock_seconds();
 
     TRY(make_mean(local));
-    const double sum_s = clock_seconds() - begin;
     const struct said mine = {
-        .busy = begin - local->met_at,
-        .sum_s = sum_s,
+        .sum_s = clock_seconds() - begin,
         .loss = local->since.loss,
         .weight = (double)local->since.weight,
         .step_s = local->steps_since ? local->since.seconds / (double)local->steps_since : 0,
@@ -264,13 +263,13 @@ enum status local_meet(struct local *local, uint64_t number, double lr, uint32_t
         take_outer_step(local);
     memcpy(exec_vector(local->config.exec, -1), local->mean, local->length * sizeof(float));
     TRY(comm_all_gather(local->config.comm, &mine, local->all, SAID, DTYPE_F64));
-    account(local, sum_s);
+    account(local);
     *out = look_back(local, lr);
     local->since = (struct tally){ 0 };
     local->steps_since = 0;
     local->is_fresh = true;
+    local->meetings++;
     plan_next(local, number);
-    local->met_at = clock_seconds();
     return STATUS_OK;
 }
 
@@ -332,7 +331,67 @@ float *local_momentum(const struct local *local)
     return local->momentum;
 }
 
-struct interval *local_interval(struct local *local)
+const struct interval *local_interval(const struct local *local)
 {
     return &local->interval;
+}
+
+/* Checkpoints ----------------------------------------------------------------------------------- */
+
+/* What an interval that is chosen has learned. */
+static const struct {
+    const char *name;
+    size_t offset;
+} numbers[] = {
+    { "sync_first_comm_s", offsetof(struct interval, first.comm_s) },
+    { "sync_first_step_s", offsetof(struct interval, first.step_s) },
+    { "sync_first_growth", offsetof(struct interval, first.growth) },
+    { "sync_first_loss", offsetof(struct interval, first.loss) },
+    { "sync_first_lr", offsetof(struct interval, first.lr) },
+    { "sync_comm_s", offsetof(struct interval, last.comm_s) },
+    { "sync_step_s", offsetof(struct interval, last.step_s) },
+    { "sync_growth", offsetof(struct interval, last.growth) },
+    { "sync_loss", offsetof(struct interval, last.loss) },
+    { "sync_lr", offsetof(struct interval, last.lr) },
+};
+
+void local_print(const struct local *local, struct strbuf *out)
+{
+    strbuf_printf(out, ", \"workers\": %d", local->size);
+    if (!local->config.axes->is_auto)
+        return;
+    strbuf_printf(out, ", \"sync_interval\": %lld, \"sync_base\": %lld",
+                  (long long)local->interval.now, (long long)local->interval.base);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        double number;
+        memcpy(&number, (const char *)&local->interval + numbers[i].offset, sizeof number);
+        strbuf_printf(out, ", \"%s\": ", numbers[i].name);
+        strbuf_add_number(out, number);
+    }
+}
+
+enum status local_read(struct local *local, const char *text)
+{
+    struct interval *interval = &local->interval;
+    struct json *json;
+
+    TRY(json_parse(text, strlen(text), &json));
+    const struct json_value *state = json_root(json);
+    const int64_t workers = json_integer(state, "workers", local->size);
+    if (workers != local->size && local->rank == 0)
+        log_line(LOG_WARNING,
+                 "saved by %lld workers, now there are %d: those that had none go on with the "
+                 "optimizer's state of worker 0",
+                 (long long)workers, local->size);
+    if (local->config.axes->is_auto) {
+        const int64_t now = json_integer(state, "sync_interval", interval->now);
+        interval->now = now >= 1 && now <= INTERVAL_MOST ? now : interval->now;
+        interval->base = json_integer(state, "sync_base", 0);
+        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+            const double number = json_number(state, numbers[i].name, 0);
+            memcpy((char *)interval + numbers[i].offset, &number, sizeof number);
+        }
+    }
+    json_destroy(json);
+    return STATUS_OK;
 }

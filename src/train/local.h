@@ -69,10 +69,13 @@ struct local_times {
 struct local_times local_times(const struct local *local);
 
 /* For checkpoints, which are made after a meeting: the outer optimizer's momentum, laid out as exec_vector is, or
- * NULL; and when the next meeting is. */
+ * NULL; and what the next interval depends on, as members of a JSON object: `, "workers": 4, ...`. */
 float *local_momentum(const struct local *local);
-struct interval *local_interval(struct local *local);
-/* Workers go on from a checkpoint: parameters are there, and what the two above give was set. */
+void local_print(const struct local *local, struct strbuf *out);
+/* Reads the same from an object that may have them. */
+MUST_CHECK enum status local_read(struct local *local, const char *text);
+const struct interval *local_interval(const struct local *local);
+/* Workers go on after so many steps with the parameters that are there now. */
 void local_resume(struct local *local, uint64_t number);
 
 #endif /* TRAIN_LOCAL_H */
