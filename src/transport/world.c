@@ -14,10 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "transport/cluster.h"
+#include "transport/guard.h"
 
-enum { N_LIBRARIES = 2, PRINTING_MS = 100 };
+enum { N_LIBRARIES = 2 };
 
 /* Plug-ins that can talk to a starter, the likeliest first. */
 static const char *const libraries_of[][N_LIBRARIES] = {
@@ -149,13 +149,10 @@ static enum status open_plugin(const struct cluster *cluster, void **out)
                 starter, libraries[0], package_of(libraries[0]));
 }
 
-/* After a failure MPI could wait for ever for the lost. What was printed has to reach the
- * starter, which drops what it has not read when it ends the job. */
+/* After a failure MPI could wait for ever for the lost. */
 static void leave(void)
 {
-    if (the_world.is_lost)
-        clock_sleep_ms(PRINTING_MS);
-    else
+    if (!the_world.is_lost)
         the_world.face->close();
 }
 
@@ -164,6 +161,7 @@ static enum status join_world(const struct cluster *cluster)
     char text[MPI_FACE_TEXT] = "";
     void *plugin;
 
+    TRY(guard_begin());
     TRY(open_plugin(cluster, &plugin));
     const struct mpi_face *face = dlsym(plugin, MPI_FACE_NAME);
     if (!face || face->version != MPI_FACE_VERSION)
