@@ -10,6 +10,7 @@
 #include "kernel/kernel.h"
 #include "pass/strategy.h"
 #include "train/balance.h"
+#include "train/rails.h"
 #include "train/train.h"
 
 struct job {
@@ -29,7 +30,8 @@ struct job {
     int64_t steps_per_epoch, total_steps;
     struct graph *graph, *eval_graph;
     struct balance balance;
-    double began; /* clock_seconds at creation */
+    struct rails rails; /* known once ranks have met */
+    double began;       /* clock_seconds at creation */
 };
 
 /* Opens the data that settings name, as the model needs it: sets train, test and what of the model's

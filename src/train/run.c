@@ -509,6 +509,8 @@ static enum status start_rank(struct rank *rank)
     TRY(start_trace(rank));
     TRY(comm_create(rank->transport, NULL, &rank->comm));
     TRY(balance_measure(job, rank->comm));
+    TRY(rails_choose(s->rails, job->graph, rank->comm, &job->rails));
+    config.leaders = job->rails.count == 1;
     config.comm = rank->comm;
     config.trace = loader.trace = rank->trace;
     TRY(exec_create(&config, &rank->exec));

@@ -39,6 +39,7 @@ struct offer {
 };
 
 static bool the_rank_reports = true; /* of the last job; read after it */
+static bool has_begun;
 
 /* Numbers ------------------------------------------------------------------------------------- */
 
@@ -367,6 +368,11 @@ static void release(struct joined *joined)
     }
 }
 
+bool join_has_begun(void)
+{
+    return has_begun;
+}
+
 bool join_reports(void)
 {
     return the_rank_reports;
@@ -388,6 +394,7 @@ enum status join_ranks(const struct launch_config *config, launch_body *body, vo
     joined->stuck_ms = config->stuck_ms > 0 ? config->stuck_ms : DEFAULT_STUCK_MS;
     the_rank_reports = world->rank == 0;
     enum status status = begin(joined, config);
+    has_begun |= status == STATUS_OK;
     if (status == STATUS_OK)
         status = end(joined, body(joined->transport, arg));
     else

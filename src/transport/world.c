@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "transport/cluster.h"
 #include "transport/guard.h"
 
@@ -156,6 +157,21 @@ static void leave(void)
         the_world.face->close();
 }
 
+/* Every process says so as soon as it has joined, whatever it joined for: so that all are at the same
+ * meeting, those too that have only come to tell of a failure. */
+static enum status hear_threads(const struct mpi_face *face, const struct cluster *cluster)
+{
+    const int mine = cluster_threads(cluster);
+    char text[MPI_FACE_TEXT] = "";
+    int *all;
+
+    TRY(mem_alloc((size_t)the_world.size, sizeof(*all), &all));
+    const int failed = face->gather(&mine, sizeof(mine), all, text);
+    the_world.first_threads = all[0];
+    mem_free(all);
+    return failed ? FAIL(STATUS_IO, "MPI: %s", text) : STATUS_OK;
+}
+
 static enum status join_world(const struct cluster *cluster)
 {
     char text[MPI_FACE_TEXT] = "";
@@ -173,6 +189,7 @@ static enum status join_world(const struct cluster *cluster)
                     "%s started %d processes, but MPI knows of %d: it is another MPI than the "
                     "plug-in was built for (TUTTI_MPI=openmpi or mpich chooses one)",
                     cluster_starter_name(cluster->starter), cluster->size, the_world.size);
+    TRY(hear_threads(face, cluster));
     the_world.face = face;
     (void)atexit(leave);
     return STATUS_OK;
@@ -203,9 +220,15 @@ enum status launch_size(int *out_size)
     return STATUS_OK;
 }
 
-bool world_is_open(void)
+enum status launch_first_threads(int *out_threads)
 {
-    return the_world.face != NULL;
+    struct cluster cluster;
+    struct world *world;
+
+    BUG_ON(!find_cluster(&cluster));
+    TRY(world_open(&world));
+    *out_threads = world->first_threads;
+    return STATUS_OK;
 }
 
 /* Failure before the job began ----------------------------------------------------------------- */
@@ -230,7 +253,7 @@ bool launch_reports(enum status status)
 
     if (!launch_world(&rank, &size))
         return true;
-    if (!world_is_open()) {
+    if (!join_has_begun()) {
         struct failure failure = { status, text };
         const struct launch_config config = { .size = size };
 
@@ -238,7 +261,7 @@ bool launch_reports(enum status status)
         const enum status told = launch_ranks(&config, fail_body, &failure);
         (void)status_set(status,
                          text); /* its own, as it was, also where nobody could be told */
-        if (told != status || !world_is_open())
+        if (told != status || !join_has_begun())
             return rank == 0;
     }
     return join_reports();
