@@ -7,6 +7,8 @@
 #include "base/mem.h"
 #include "exec/wire.h"
 
+enum { FLYING_MOST = 4 << 20 }; /* enough for any link to be busy */
+
 static int partial_sums(const struct exec *exec, int node, struct tree_node *out)
 {
     struct tree_stack stack;
@@ -87,14 +89,19 @@ static enum status share_requests(struct wire *wire)
     size_t used = 0;
 
     TRY(mem_alloc(all + 1, sizeof *wire->requests, &wire->requests));
-    TRY(mem_alloc(all + 1, sizeof *wire->is_done, &wire->is_done));
+    TRY(mem_alloc(2 * all + 2, sizeof *wire->is_done, &wire->is_done));
+    bool *is_counted = wire->is_done + all + 1;
     for (int i = 0; i < wire->n_items; i++) {
         struct item *item = &wire->items[i];
-        item->needed =
-            (struct transfers){ wire->requests + used, wire->is_done + used, 0, 0, -1 };
+        item->needed = (struct transfers){ .request = wire->requests + used,
+                                           .is_done = wire->is_done + used,
+                                           .is_counted = is_counted + used,
+                                           .last = -1 };
         used += (size_t)needed;
-        item->others =
-            (struct transfers){ wire->requests + used, wire->is_done + used, 0, 0, -1 };
+        item->others = (struct transfers){ .request = wire->requests + used,
+                                           .is_done = wire->is_done + used,
+                                           .is_counted = is_counted + used,
+                                           .last = -1 };
         used += (size_t)others;
     }
     return STATUS_OK;
@@ -109,6 +116,7 @@ enum status wire_create(struct exec *exec)
     wire->exec = exec;
     wire->rail = exec->rank - transport_node_first(exec->transport, exec->node);
     wire->rails = wire_rails(exec);
+    wire->flying_most = exec->config.flying_bytes ? exec->config.flying_bytes : FLYING_MOST;
     wire->lane = (struct lane){ .exec = exec };
     pthread_mutex_init(&wire->lock, NULL);
     pthread_cond_init(&wire->changed, NULL);
