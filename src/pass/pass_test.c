@@ -135,6 +135,24 @@ static void test_mirroring_adds_collectives_and_nothing_else(void)
     graph_destroy(mirrored);
 }
 
+static void test_workers_that_train_alone_meet_after_updates(void)
+{
+    struct graph *single = graph_after("resnet18", "single", 1, 0);
+    struct graph *graph = graph_after("resnet18", "localsgd", 2, 0);
+    const int buckets = pass_bucket_count(single);
+
+    CHECK_INT(graph_node_count(single) + buckets, graph_node_count(graph));
+    CHECK_INT(buckets, count_op(graph, &op_worker_mean)); /* running averages, too */
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_worker_mean)
+            CHECK(node->in[0]->maker->op == &op_sgd_update ||
+                  node->in[0]->maker->op == &op_average_update);
+    }
+    graph_destroy(single);
+    graph_destroy(graph);
+}
+
 static const struct pass *const serving[] = { &pass_serve, NULL };
 
 /* What a worker of several, with servers, runs. */
@@ -567,6 +585,8 @@ static void test_a_tied_tables_gradient_is_made_late_if_it_is_large(void)
 }
 
 const struct test tests[] = {
+    { .name = "workers that train alone meet after updates",
+      .run = test_workers_that_train_alone_meet_after_updates },
     { .name = "a tied table's gradient is made late if it is large",
       .run = test_a_tied_tables_gradient_is_made_late_if_it_is_large },
     { .name = "fusion leaves no bias, relu or pool of the cnn",
