@@ -11,7 +11,7 @@ train() { # DIR ARGUMENTS...
 }
 
 # Uneven shards at the end of an epoch, dropout, AdamW; 1, 2 and 3 servers, with and without shared memory.
-cnn=(cnn --limit 300 --batch 60 --shards 4 --optimizer adamw --schedule cosine --epochs 1)
+cnn=(cnn --limit 300 --batch 60 --shards 4 --optimizer adamw --epochs 1)
 train cnn-1 "${cnn[@]}"
 train cnn-mirrored "${cnn[@]}" -n 2
 train cnn-2-1 "${cnn[@]}" -n 2 --strategy ps
