@@ -124,6 +124,19 @@ static enum status count_workers(struct settings *settings, const struct cluster
     return STATUS_OK;
 }
 
+/* Machines may have different numbers of cores, or of ranks: each has its own threads, but a step has the
+ * shards that rank 0 would choose. */
+static enum status pick_threads(struct settings *settings, const struct cluster *cluster)
+{
+    int first = 0;
+
+    if (!settings->shards)
+        TRY(launch_first_threads(&first));
+    settings->shard_threads = first;
+    settings->threads = cluster_threads(cluster);
+    return STATUS_OK;
+}
+
 enum status cli_place(struct settings *settings, const struct cluster *cluster)
 {
     struct hosts hosts;
@@ -141,8 +154,7 @@ enum status cli_place(struct settings *settings, const struct cluster *cluster)
     }
     TRY(count_workers(settings, cluster));
     if (!settings->threads && cluster->local_size)
-        settings->threads =
-            job_cores() > cluster->local_size ? job_cores() / cluster->local_size : 1;
+        TRY(pick_threads(settings, cluster));
     prefer_many_machines(settings);
     return STATUS_OK;
 }

@@ -226,7 +226,7 @@ static enum status read_step_nodes(struct exec *exec)
             across |= node->in[0]->maker && node->in[0]->maker->op == &op_all_gather;
         } else if (node->op == &op_row_sum) {
             TRY(rows_find(exec, node));
-            across |= node->in[0]->maker->op == &op_all_gather;
+            across |= node->in[0]->maker->op == &op_all_gather || node->attrs.served;
         } else if (node->op == &op_reduce_scatter) {
             across = true;
         } else if (node->op == &op_clip_norm) {
@@ -236,7 +236,7 @@ static enum status read_step_nodes(struct exec *exec)
         } else if (node->op == &op_lamb_direction) {
             exec->directs = true;
         } else if (node->op == &op_push) {
-            pushes = true;
+            pushes |= !node->in[0]->maker->attrs.served; /* else it goes to other ranks */
         } else if (node->op == &op_all_reduce &&
                    node->in[0]->maker->in[0]->kind == VALUE_FLAT) {
             return FAIL(STATUS_UNSUPPORTED,
@@ -416,7 +416,7 @@ static void count_raises(struct exec *exec)
     for (int b = 0; b < exec->buckets.count; b++) {
         const bool is_gathered = bucket_is_gathered(exec, b);
         exec->ready_each[b] = lanes + (exec->nodes > 1 && is_gathered);
-        exec->done_each[b] = bucket_is_compressed(exec, b)     ? 1
+        exec->done_each[b] = bucket_is_compressed(exec, b) || bucket_is_served(exec, b) ? 1
                              : exec->nodes > 1 && !is_gathered ? (uint32_t)wire_rails(exec)
                                                                : lanes;
     }

@@ -88,7 +88,10 @@ struct exec_config {
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;
     struct codec_config compress; /* of gradients between machines; codec NULL: none */
-    struct trace *trace;          /* each lane has a row in it; borrowed; NULL: none */
+    bool leaders; /* one rank of each machine talks to others, though all could */
+    size_t
+        flying_bytes; /* of buckets that machines send at once, but for one message; 0: 4 MiB */
+    struct trace *trace; /* each lane has a row in it; borrowed; NULL: none */
     double
         stall_timeout; /* seconds that a wait may take before who is missing is named; 0: any */
     /* For tests of faults: called with a name at every point where ranks meet. NULL: none. */

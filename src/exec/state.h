@@ -71,6 +71,7 @@ struct factored {
 /* A bucket that holds a table of which a step touches some rows (rows.c). */
 struct row_sum {
     bool is_used;
+    bool is_served;          /* by the nodes that own its rows (wire_rows.c) */
     int64_t rows, width;     /* of the table */
     int64_t most;            /* ids of a shard, at most */
     size_t order, begin, dy; /* bytes, in a shard's record */
@@ -334,6 +335,25 @@ struct exec_rows rows_join(struct exec *exec, int b, int sum);
 /* Threads of all lanes that put rows together. */
 int rows_threads(const struct exec *exec);
 
+/* An id and its row of what goes with it, as rows_sort gives them. */
+struct rows_pair {
+    int32_t id, row;
+};
+/* Rows in ascending order of their ids, each once. */
+struct rows_packet {
+    struct rows_pair *pairs;
+    float *rows;
+    int64_t count;
+    int64_t shard; /* one of those that they are the sums over */
+};
+/* The sums over some shards, all in memory, of the rows of bucket b that occur, added to the packet of their
+ * owner: id modulo owners. */
+void rows_merge(struct lane *lane, int b, struct tree_node shards, int owners,
+                struct rows_packet *out);
+/* Adds packets of all shards along the tree and updates the table by that; gives the new rows. */
+void rows_update_packets(struct lane *lane, int b, const struct rows_packet *packets, int count,
+                         const struct kernel_update_step *numbers, struct rows_packet *out);
+
 /* Meetings in the middle of a step --------------------------------------------------------- */
 
 /* Finds the graph's gathers and gives them their places. */
@@ -433,7 +453,13 @@ int wire_rails(const struct exec *exec);
 /* Is bucket b made of what every shard gives, not of gradients that are summed? */
 static inline bool bucket_is_gathered(const struct exec *exec, int b)
 {
-    return exec->factored[b].is_used || exec->row_sums[b].is_used;
+    return exec->factored[b].is_used ||
+           (exec->row_sums[b].is_used && !exec->row_sums[b].is_served);
+}
+/* Is bucket b a table whose rows go to the nodes that own them? */
+static inline bool bucket_is_served(const struct exec *exec, int b)
+{
+    return exec->row_sums[b].is_served;
 }
 /* Does its gradient go to other nodes compressed? Then all nodes update all of it. */
 bool bucket_is_compressed(const struct exec *exec, int b);

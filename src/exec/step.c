@@ -59,7 +59,7 @@ static void add_along_tree(struct lane *lane, const struct tree_stack *stack, ui
         float *left = lane->gradients + (size_t)(sums.count - 2) * exec->vector;
         for (uint64_t left_over = buckets; left_over; left_over &= left_over - 1) {
             const int b = __builtin_ctzll(left_over);
-            if (bucket_is_gathered(exec, b))
+            if (bucket_is_gathered(exec, b) || bucket_is_served(exec, b))
                 continue; /* it has no gradient of its own */
             const size_t at = (size_t)exec->buckets.begin[b];
             const size_t count = (size_t)exec->buckets.begin[b + 1] - at;

@@ -167,7 +167,10 @@ enum status axes_read_meet(const char *text, struct axes *out)
     static const struct {
         const char *name;
         enum axes_meet meet;
-    } words[] = { { "none", MEET_NONE }, { "allreduce", MEET_ALLREDUCE } };
+    } words[] = { { "none", MEET_NONE },
+                  { "allreduce", MEET_ALLREDUCE },
+                  { "central", MEET_CENTRAL },
+                  { "parallax", MEET_PARALLAX } };
     const char *rest = after_word(text, "ps");
     long long servers = 1;
 
@@ -179,7 +182,8 @@ enum status axes_read_meet(const char *text, struct axes *out)
         }
     }
     if (!rest)
-        return FAIL(STATUS_USAGE, "--meet %s: must be allreduce or ps:S", text);
+        return FAIL(STATUS_USAGE, "--meet %s: must be allreduce, ps:S, central or parallax",
+                    text);
     if (*rest && (!take_number(&rest, 1, AXES_SERVERS, &servers) || *rest))
         return FAIL(STATUS_USAGE, "--meet %s: must be ps:S, servers from 1 to %d", text,
                     AXES_SERVERS);

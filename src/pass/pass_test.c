@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* pass_test.c - what the passes make of a model's graph. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/test.h"
@@ -87,6 +88,39 @@ static void test_a_single_step_has_one_update_a_bucket(void)
     graph_destroy(graph);
 }
 
+/* So that its exchange begins early; where there are few it would only be one more. */
+static void test_the_first_of_many_buckets_is_small(void)
+{
+    struct pass_config config = config_for(1, 0);
+    int64_t count[2];
+
+    for (int i = 0; i < 2; i++) { /* a model of a hundred layers, in many buckets and in few */
+        struct graph *graph;
+        struct value *x;
+
+        config.bucket_bytes = i == 0 ? 16 << 10 : 1 << 20;
+        CHECK_OK(graph_create("a hundred layers", &graph));
+        x = graph_input(graph, "x", DTYPE_F32, shape_2(config.batch, 16));
+        for (int layer = 0; layer < 100; layer++) {
+            char name[16];
+            snprintf(name, sizeof name, "fc%d", layer);
+            x = build_linear(graph, name, x, 16);
+        }
+        build_classifier_loss(graph, x,
+                              graph_input(graph, "labels", DTYPE_I32, shape_1(config.batch)));
+        CHECK_OK(pass_autodiff.run(graph, &config));
+        CHECK_OK(pass_bucket.run(graph, &config));
+        count[0] = shape_count(&pass_bucket_value(graph, 0, "param")->shape);
+        if (i == 0) {
+            count[1] = shape_count(&pass_bucket_value(graph, 1, "param")->shape);
+            CHECK(count[0] * 4 <= config.bucket_bytes / 8 && count[1] > 4 * count[0]);
+        } else {
+            CHECK_INT(1, pass_bucket_count(graph));
+        }
+        graph_destroy(graph);
+    }
+}
+
 static void test_mirroring_adds_collectives_and_nothing_else(void)
 {
     struct graph *single = graph_after("cnn", "single", 1, 0);
@@ -169,6 +203,54 @@ static void test_serving_refuses_what_needs_all_gradients(void)
     CHECK_STATUS(STATUS_USAGE, pass_run(graph, serving, &config, NULL));
     CHECK_MESSAGE("lamb");
     graph_destroy(graph);
+}
+
+/* The way that parallax picks for the table of nbow: 25000 rows of 100. */
+static enum pass_way way_of_table(struct pass_network network, struct pass_table table,
+                                  enum pass_way forced, int *pushes)
+{
+    const struct model *model = model_find("nbow");
+    struct model_config model_config = model_defaults(model);
+    struct pass_config config = config_for(network.nodes, 0);
+    struct pass_choices choices = { .count = 0 };
+    struct graph *graph;
+
+    config.shards = config.batch;
+    config.optim.attrs.momentum = 0;
+    config.network = network;
+    config.tables = &table;
+    config.n_tables = 1;
+    config.way = forced;
+    config.choices = &choices;
+    model_config.batch = config.batch;
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("parallax")->passes, &config, NULL));
+    *pushes = count_op(graph, &op_push);
+    CHECK_INT(*pushes, count_op(graph, &op_pull));
+    graph_destroy(graph);
+    return choices.count == 1 ? choices.item[0].way : PASS_WAYS;
+}
+
+static void test_parallax_takes_the_cheapest_way(void)
+{
+    const struct pass_network slow = { 2, 1e-5, 1e8 }, many = { 64, 1e-6, 1e8 };
+    const struct pass_network alone = { 1, 1e-5, 1e8 };
+    /* Few places: what rows are made from is small. The same words again and again: rows are. */
+    const struct pass_table few = { "embedding.weight", 1000, 400, 600 };
+    const struct pass_table again = { "embedding.weight", 1e6, 100, 120 };
+    const struct pass_table all = { "embedding.weight", 1e7, 25000, 25000 };
+    int pushes;
+
+    CHECK_INT(PASS_GATHER, way_of_table(slow, few, PASS_WAYS, &pushes));
+    CHECK_INT(0, pushes);
+    CHECK_INT(PASS_SERVE, way_of_table(slow, again, PASS_WAYS, &pushes));
+    CHECK_INT(1, pushes);
+    CHECK_INT(PASS_SERVE, way_of_table(many, again, PASS_WAYS, &pushes));
+    CHECK_INT(PASS_DENSE, way_of_table(slow, all, PASS_WAYS, &pushes));
+    CHECK_INT(0, pushes);
+    CHECK_INT(PASS_SERVE, way_of_table(slow, all, PASS_SERVE, &pushes));
+    CHECK_INT(1, pushes);
+    CHECK_INT(PASS_WAYS, way_of_table(alone, again, PASS_WAYS, &pushes)); /* no choice */
 }
 
 /* The node of an op that a graph has once. */
@@ -511,6 +593,8 @@ const struct test tests[] = {
       .run = test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn },
     { .name = "fusion leaves no sequence of filters in memory",
       .run = test_fusion_leaves_no_sequence_of_filters_in_memory },
+    { .name = "the first of many buckets is small",
+      .run = test_the_first_of_many_buckets_is_small },
     { .name = "a single step has one update a bucket",
       .run = test_a_single_step_has_one_update_a_bucket },
     { .name = "mirroring adds collectives and nothing else",
@@ -519,6 +603,7 @@ const struct test tests[] = {
       .run = test_serving_puts_updates_between_push_and_pull },
     { .name = "serving refuses what needs all gradients",
       .run = test_serving_refuses_what_needs_all_gradients },
+    { .name = "parallax takes the cheapest way", .run = test_parallax_takes_the_cheapest_way },
     { .name = "a table has a gradient of rows and a bucket of its own",
       .run = test_a_table_has_a_gradient_of_rows_and_a_bucket_of_its_own },
     { .name = "clipping needs gradients of all rows",

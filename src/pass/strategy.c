@@ -55,6 +55,11 @@ static const struct pass *const served_passes[] = {
     NULL,
 };
 
+static const struct pass *const parallax_passes[] = {
+    &pass_fuse,     &pass_sync_norm,   &pass_autodiff, &pass_delay,  &pass_recompute,
+    &pass_parallax, /* before buckets: what has rows has a bucket of its own */
+    &pass_bucket,   &pass_split_batch, &pass_update,   &pass_mirror, NULL,
+};
 #define SYNC(kind) (1U << SYNC_##kind)
 #define MEET(kind) (1U << MEET_##kind)
 
@@ -95,6 +100,36 @@ static const struct strategy multiworker = {
     .many_ranks = true,
     .many_nodes = true,
     .passes = mirrored_passes,
+};
+
+/* Parameters and their state exist once a machine anyway, and lanes of all ranks reduce gradients into them. */
+static const struct strategy central = {
+    .name = "central",
+    .summary = "ranks of one machine, one copy of the parameters that all of them map and "
+               "update in parts",
+    .known_as = "TF CentralStorageStrategy",
+    .split = "dp=n",
+    .sync = "step",
+    .meet = "central",
+    .syncs = SYNC(STEP),
+    .meets = MEET(CENTRAL),
+    .many_ranks = true,
+    .passes = mirrored_passes,
+};
+
+static const struct strategy parallax = {
+    .name = "parallax",
+    .summary = "ranks of many machines; each table's gradient goes the cheapest way, rows to "
+               "their owners",
+    .known_as = "Parallax, AutoDist",
+    .split = "dp=n",
+    .sync = "step",
+    .meet = "parallax",
+    .syncs = SYNC(STEP),
+    .meets = MEET(PARALLAX),
+    .many_ranks = true,
+    .many_nodes = true,
+    .passes = parallax_passes,
 };
 
 static const struct strategy ps = {
@@ -168,7 +203,8 @@ static const struct strategy localsgd = {
 };
 
 const struct strategy *const strategy_table[] = {
-    &single, &mirrored, &multiworker, &ps, &asgd, &ssp, &easgd, &localsgd, NULL,
+    &single, &mirrored, &multiworker, &central,  &parallax, &ps,
+    &asgd,   &ssp,      &easgd,       &localsgd, NULL,
 };
 
 const struct strategy *strategy_find(const char *name)
@@ -178,6 +214,15 @@ const struct strategy *strategy_find(const char *name)
             return strategy_table[i];
     }
     return NULL;
+}
+
+bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass)
+{
+    for (int i = 0; strategy->passes && strategy->passes[i]; i++) {
+        if (strategy->passes[i] == pass)
+            return true;
+    }
+    return false;
 }
 
 const struct strategy *strategy_pick(int ranks, bool apart, const char *sync, const char *meet)
@@ -190,8 +235,8 @@ const struct strategy *strategy_pick(int ranks, bool apart, const char *sync, co
                 return strategy_table[i];
         }
     }
-    if (meet && axes_read_meet(meet, &axes) == STATUS_OK && axes.meet == MEET_PS)
-        return &ps;
+    if (meet && axes_read_meet(meet, &axes) == STATUS_OK && axes.meet > MEET_ALLREDUCE)
+        return axes.meet == MEET_PS ? &ps : axes.meet == MEET_CENTRAL ? &central : &parallax;
     return ranks == 1 ? &single : apart ? &multiworker : &mirrored;
 }
 

@@ -10,7 +10,7 @@
 #include "pass/pass.h"
 
 enum axes_sync { SYNC_STEP, SYNC_ASYNC, SYNC_BOUNDED, SYNC_ELASTIC, SYNC_LOCAL };
-enum axes_meet { MEET_NONE, MEET_ALLREDUCE, MEET_PS };
+enum axes_meet { MEET_NONE, MEET_ALLREDUCE, MEET_PS, MEET_CENTRAL, MEET_PARALLAX };
 
 /* The three choices as read from their texts: nobody else reads those. */
 struct axes {
@@ -41,6 +41,7 @@ struct strategy {
 
 extern const struct strategy *const strategy_table[];   /* ended by NULL */
 const struct strategy *strategy_find(const char *name); /* NULL if unknown */
+bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass);
 /* The preset for a --sync and a --meet (NULL: not given) without --strategy, on so many ranks that are on
  * one machine, or apart. What cannot be read is left for strategy_check to refuse. */
 const struct strategy *strategy_pick(int ranks, bool apart, const char *sync, const char *meet);

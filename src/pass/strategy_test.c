@@ -94,7 +94,7 @@ static void test_what_is_impossible_is_refused_with_the_reason(void)
         { "asgd", 2, NULL, NULL, "allreduce", "only servers" },
         { "asgd", 2, NULL, NULL, "ps:0", "servers from 1" },
         { "asgd", 2, NULL, NULL, "ps:two", "servers from 1" },
-        { "asgd", 2, NULL, NULL, "somewhere", "allreduce or ps:S" },
+        { "asgd", 2, NULL, NULL, "somewhere", "allreduce, ps:S, central or parallax" },
         { "easgd", 2, NULL, "elastic:0", NULL, "steps from 1 on" },
         { "easgd", 2, NULL, "elastic:4,", NULL, "0 to 1" },
         { "easgd", 2, NULL, "elastic:4,1.5", NULL, "0 to 1" },

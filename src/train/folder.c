@@ -281,6 +281,24 @@ static void add_rank(struct strbuf *text, int rank, const struct rank_times *t)
     strbuf_add(text, "}");
 }
 
+/* Who talked between machines, and why. */
+static void add_rails(struct strbuf *text, const struct job *job)
+{
+    const struct rails *rails = &job->rails;
+
+    if (rails->count == 0)
+        return;
+    strbuf_printf(text, ",\n  \"rails\": {\"ranks\": %d, \"measured\": %s", rails->count,
+                  rails->is_measured ? "true" : "false");
+    if (rails->is_measured) {
+        strbuf_add(text, ", \"leaders_ms\": ");
+        strbuf_add_number(text, rails->leaders_ms);
+        strbuf_add(text, ", \"pairs_ms\": ");
+        strbuf_add_number(text, rails->pairs_ms);
+    }
+    strbuf_add(text, "}");
+}
+
 /* Which ranks had how many shards, and why. */
 static void add_balance(struct strbuf *text, const struct job *job)
 {
@@ -299,6 +317,34 @@ static void add_balance(struct strbuf *text, const struct job *job)
     for (int r = 0; r < ranks; r++)
         strbuf_printf(text, "%s%lld", r ? ", " : "",
                       (long long)(balance->rows[r + 1] - balance->rows[r]));
+    strbuf_add(text, "]}");
+}
+
+/* Which way each table's gradient went, and by what that was decided. */
+static void add_parallax(struct strbuf *text, const struct job *job)
+{
+    const struct parallax *p = &job->parallax;
+
+    if (p->chosen.count == 0)
+        return;
+    strbuf_printf(text, ",\n  \"parallax\": {\"nodes\": %d", p->network.nodes);
+    add_member(text, "latency_s", p->network.latency);
+    add_member(text, "bytes_per_s", p->network.bandwidth);
+    strbuf_add(text, ", \"tables\": [");
+    for (int i = 0; i < p->chosen.count; i++) {
+        const struct pass_choice *c = &p->chosen.item[i];
+        strbuf_printf(text, "%s\n    {\"name\": \"%s\", \"way\": \"%s\"", i ? "," : "", c->name,
+                      pass_way_names[c->way]);
+        for (int way = 0; way < PASS_WAYS; way++) {
+            char name[32];
+            snprintf(name, sizeof name, "%s_s", pass_way_names[way]);
+            add_member(text, name, c->seconds[way]);
+        }
+        add_member(text, "rows", c->rows);
+        add_member(text, "rows_of_step", c->on_all);
+        add_member(text, "rows_of_node", c->on_node);
+        strbuf_add(text, "}");
+    }
     strbuf_add(text, "]}");
 }
 
@@ -338,6 +384,8 @@ enum status folder_write_summary(const struct job *job, const char *status,
     train_print_classes(classes, ",\n  ", &text);
     add_member(&text, "peak_bytes", (double)r->peak_bytes);
     add_balance(&text, job);
+    add_parallax(&text, job);
+    add_rails(&text, job);
     strbuf_printf(&text, ",\n  \"weights_sha256\": \"%s\",\n  \"rank_times\": [",
                   r->weights_sha256);
     for (int i = 0; i < s->ranks; i++)

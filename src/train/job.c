@@ -118,6 +118,7 @@ static enum status pick_strategy(struct job *job)
         s->flat |= !launch_world(&rank, &size);
     }
     const char *sync = *s->sync ? s->sync : NULL, *meet = *s->meet ? s->meet : NULL;
+    TRY(rails_check(s->rails));
     if (!*s->strategy)
         snprintf(s->strategy, sizeof s->strategy, "%s",
                  strategy_pick((int)s->ranks, s->flat, sync, meet)->name);
@@ -132,6 +133,12 @@ static enum status pick_strategy(struct job *job)
         return FAIL(STATUS_USAGE, "strategy %s: this build cannot run it yet: %s",
                     job->strategy->name, "tutti strategies lists those that it can");
     TRY(check_private(job));
+    TRY(parallax_parse(s->tables, (int)s->ranks, &job->parallax));
+    if (*s->tables && !strategy_has_pass(job->strategy, &pass_parallax))
+        return FAIL(STATUS_USAGE,
+                    "--tables %s: strategy %s has one way for tables alone: use --strategy "
+                    "parallax",
+                    s->tables, job->strategy->name);
     TRY(slow_parse(s->slow, (int)s->ranks, &job->slow));
     if (strcmp(s->device, "cpu") != 0)
         return FAIL(STATUS_USAGE, "--device %s: this build has the device cpu alone",
@@ -208,7 +215,8 @@ static enum status pick_shards(struct job *job)
                     (long long)s->accumulate, (long long)s->shards);
     if (!s->shards) {
         const bool own = looks_across_samples(job->graph) && !s->sync_batch_norm;
-        int64_t threads = own || is_large(job->graph) ? 1 : s->threads;
+        const int64_t usual = s->shard_threads ? s->shard_threads : s->threads;
+        int64_t threads = own || is_large(job->graph) ? 1 : usual;
         const int64_t times = s->accumulate ? s->accumulate : 1;
         if (s->batch % s->ranks)
             return FAIL(STATUS_USAGE, "--batch %lld is not divisible by %lld ranks",
@@ -368,7 +376,9 @@ static enum status check_has_norm(const struct job *job)
     return FAIL(STATUS_USAGE, "--sync-batch-norm: %s has no batch norm", job->settings.model);
 }
 
-static enum status make_graphs(struct job *job, const char *after)
+/* Runs passes on a graph of a step, up to one if it is named. */
+static enum status run_passes(struct job *job, struct graph *graph,
+                              const struct pass *const *passes, const char *after)
 {
     const struct settings *s = &job->settings;
     const struct pass_config config = {
@@ -381,23 +391,44 @@ static enum status make_graphs(struct job *job, const char *after)
         .recompute = s->recompute,
         .sync_norm = s->sync_batch_norm,
         .optim = job->optim,
+        .network = job->parallax.network,
+        .tables = job->parallax.tables,
+        .n_tables = job->parallax.n_tables,
+        .way = job->parallax.way,
+        .choices = &job->parallax.chosen,
     };
+
+    job->parallax.chosen.count = 0;
+    return pass_run(graph, passes, &config, after);
+}
+
+static enum status make_graphs(struct job *job, const char *after)
+{
     const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
     struct model_config eval_config = job->model_config;
 
-    if (s->sync_batch_norm)
+    if (job->settings.sync_batch_norm)
         TRY(check_has_norm(job));
     if (after && strcmp(after, "model") == 0)
         return STATUS_OK;
-    if (s->local_after && !after) { /* before that step the job is as multiworker has it */
+    if (job->settings.local_after &&
+        !after) { /* before that step the job is as multiworker has it */
         TRY(model_build(job->model, &job->model_config, &job->sync_graph));
-        TRY(pass_run(job->sync_graph, strategy_find("multiworker")->passes, &config, NULL));
+        TRY(run_passes(job, job->sync_graph, strategy_find("multiworker")->passes, NULL));
     }
-    TRY(pass_run(job->graph, job->strategy->passes, &config, after));
+    TRY(run_passes(job, job->graph, job->strategy->passes, after));
     eval_config.batch = 1;
     eval_config.training = false;
     TRY(model_build(job->model, &eval_config, &job->eval_graph));
     return pass_run(job->eval_graph, pass_evaluation, &whole, NULL);
+}
+
+enum status job_remake_graph(struct job *job)
+{
+    graph_destroy(job->graph);
+    job->graph = NULL;
+    TRY(model_build(job->model, &job->model_config, &job->graph));
+    return run_passes(job, job->graph, job->strategy->passes, NULL);
 }
 
 enum status job_load_choices(struct settings *s, struct kernel_choices **out)

@@ -10,6 +10,8 @@
 #include "kernel/kernel.h"
 #include "pass/strategy.h"
 #include "train/balance.h"
+#include "train/parallax.h"
+#include "train/rails.h"
 #include "train/slow.h"
 #include "train/train.h"
 
@@ -32,8 +34,10 @@ struct job {
     struct graph *graph, *eval_graph;
     struct graph *sync_graph; /* sync local: of the steps before --local-after, or NULL */
     struct balance balance;
+    struct parallax parallax;
     struct slow slow;
-    double began; /* clock_seconds at creation */
+    struct rails rails; /* known once ranks have met */
+    double began;       /* clock_seconds at creation */
 };
 
 /* Opens the data that settings name, as the model needs it: sets train, test and what of the model's
@@ -44,6 +48,9 @@ void job_close_data(struct job *job);
 MUST_CHECK enum status job_open_test_text(struct job *job);
 /* Puts the vocabularies into the run's folder, if there are any. */
 MUST_CHECK enum status job_save_vocab(const struct job *job);
+
+/* Makes the graph of a step again, as job->parallax is now. */
+MUST_CHECK enum status job_remake_graph(struct job *job);
 
 /* Refuses machines that the strategy is not for, and compression where nothing is sent. By every rank. */
 MUST_CHECK enum status job_check_nodes(const struct job *job,

@@ -701,6 +701,7 @@ static struct exec_config exec_config_of(const struct rank *rank)
         .choices = job->choices,
         .optim = job->optim,
         .compress = job->compress,
+        .leaders = job->rails.count == 1,
         .trace = rank->trace,
         .stall_timeout = s->stall_timeout,
     };
@@ -939,7 +940,10 @@ static enum status make_exec(struct rank *rank)
     if (rank->job->axes.servers)
         return make_served(rank);
     TRY(comm_create(rank->transport, NULL, &rank->comm));
+    TRY(parallax_measure(rank->job, rank->comm));
     TRY(balance_measure(rank->job, rank->comm));
+    TRY(rails_choose(rank->job->settings.rails, rank->job->graph, rank->comm,
+                     &rank->job->rails));
     if (!is_together(rank->job, rank->run->first_step)) {
         TRY(make_own(rank));
     } else {
@@ -998,6 +1002,7 @@ static enum status finish(struct rank *rank, struct rank_times *times)
                           ? (double)rank->tokens / (clock_seconds() - rank->began)
                           : NAN;
     snprintf(r->folder, sizeof r->folder, "%s", s->out);
+    parallax_print(rank->job, r->tables, sizeof r->tables);
     for (int i = 0; i < s->ranks; i++) {
         if (times[i].peak_bytes > r->peak_bytes)
             r->peak_bytes = times[i].peak_bytes;
