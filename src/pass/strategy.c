@@ -43,6 +43,12 @@ static const struct
                     NULL,
                 };
 
+static const struct pass *const elastic_passes[] = {
+    &pass_fuse,   &pass_autodiff, &pass_delay, &pass_recompute, &pass_bucket, &pass_split_batch,
+    &pass_update, &pass_elastic, /* a worker's own step, and where it meets the center */
+    NULL,
+};
+
 static const struct pass *const served_passes[] = {
     &pass_fuse,   &pass_autodiff, &pass_delay, &pass_recompute, &pass_bucket, &pass_split_batch,
     &pass_update, &pass_serve, /* last: it gives the update of a whole step to servers */
@@ -179,6 +185,7 @@ static const struct strategy easgd = {
     .meets = MEET(PS),
     .many_ranks = true,
     .many_nodes = true,
+    .passes = elastic_passes,
 };
 
 static const struct strategy localsgd = {

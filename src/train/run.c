@@ -97,6 +97,7 @@ struct rank {
     struct tally interval, epoch;
     double began, load, saved_at;
     struct exec_times interval_times;
+    struct slow_steps slow_steps; /* with --slow */
     double interval_load;
     uint32_t heard; /* with the last step: STOP, SAVE */
     bool meets;     /* workers with executors of their own have met after this step */
@@ -172,6 +173,16 @@ static enum status take_workers(struct rank *rank)
     return STATUS_OK;
 }
 
+/* With servers: what they have comes to worker 0; of a center, until served_give_back. */
+static enum status bring(struct rank *rank)
+{
+    struct served *served = rank->own.served;
+
+    if (!served)
+        return STATUS_OK;
+    return served_seen(served) ? served_lend_center(served) : served_collect(served);
+}
+
 static enum status save(struct rank *rank)
 {
     const struct settings *s = &rank->job->settings;
@@ -181,10 +192,11 @@ static enum status save(struct rank *rank)
 
     struct tally epoch = rank->epoch;
     TRY(exec_collect(rank->exec));
-    if (rank->own.served)
-        TRY(served_collect(rank->own.served));
+    TRY(bring(rank));
     if (rank->is_first)
         weights_copy_take(rank->copy, rank->exec);
+    if (rank->own.served)
+        served_give_back(rank->own.served);
     if (rank->own.local) {
         TRY(local_sum(rank->own.local, &epoch));
         TRY(take_workers(rank));
@@ -338,6 +350,11 @@ static void add_served(struct rank *rank, struct metrics *m)
     }
     m->bytes_sent = now.bytes - then.bytes;
     m->clock_spread = own->spread;
+    const struct elastic_seen *seen = served_seen(own->served);
+    if (seen) {
+        m->sync_interval = (double)seen->interval;
+        m->param_variance = seen->distance;
+    }
     own->served_times = now;
 }
 
@@ -445,6 +462,12 @@ static enum status evaluate_these(struct rank *rank)
 
 static enum status evaluate(struct rank *rank)
 {
+    if (rank->own.served) {
+        TRY(served_lend_center(rank->own.served));
+        TRY(evaluate_these(rank));
+        served_give_back(rank->own.served);
+        return STATUS_OK;
+    }
     if (!rank->own.local)
         return evaluate_these(rank);
     TRY(local_lend_mean(rank->own.local));
@@ -473,17 +496,17 @@ static void switch_trace(struct rank *rank)
                  rank->step >= rank->window.begin && rank->step < rank->window.end);
 }
 
-/* "averages are 20 steps apart now: one takes 1.20 ms, a step 0.84 ms, the variance is 3.1e-07" */
-static void tell_new_interval(struct rank *rank)
+/* "averages are 20 steps apart now: one takes 1.20 ms, the variance of parameters is 3.1e-07" */
+static void tell_new_interval(struct rank *rank, const char *what, int64_t interval,
+                              double seconds, double variance)
 {
-    const struct local_met *met = &rank->own.met;
     char text[200];
 
     snprintf(text, sizeof text,
-             "step %llu: averages are %lld steps apart now: one takes %.2f ms, a step %.2f ms, "
-             "the variance among workers is %.2g",
-             (unsigned long long)rank->step + 1, (long long)met->interval, 1e3 * met->comm_s,
-             1e3 * met->step_s, met->variance);
+             "step %llu: %s are %lld steps apart now: one takes %.2f ms, the variance of "
+             "parameters is %.2g",
+             (unsigned long long)rank->step + 1, what, (long long)interval, 1e3 * seconds,
+             variance);
     if (rank->run->hooks->progress)
         progress_note(&rank->progress, text);
     else
@@ -508,7 +531,8 @@ static enum status meet_if_due(struct rank *rank, const struct exec_result *resu
     TRY(local_meet(local, number, lr, wishes(rank), &rank->own.met));
     rank->heard = rank->own.met.heard;
     if (rank->is_first && rank->own.met.is_new)
-        tell_new_interval(rank);
+        tell_new_interval(rank, "averages", rank->own.met.interval, rank->own.met.comm_s,
+                          rank->own.met.variance);
     return STATUS_OK;
 }
 
@@ -518,16 +542,19 @@ static enum status run_step(struct rank *rank, const struct batch *batch,
 {
     const struct slow *slow = &rank->job->slow;
     const int own = transport_rank(rank->transport);
-    const double before = slow->rank == own ? exec_times(rank->exec).compute : 0;
+    const bool sleeps = slow_is(slow, own);
+    const double before = sleeps ? exec_times(rank->exec).compute : 0;
 
+    if (rank->own.served)
+        TRY(served_before(rank->own.served, rank->step, wishes(rank) & STOP));
     if (rank->own.local || rank->own.served)
         transport_note(rank->transport, rank->step, "a step of its own");
     else
         exec_say(rank->exec, wishes(rank));
     TRY(exec_step(rank->exec, batch, out));
-    if (slow->rank == own)
-        slow_down(slow, own,
-                  (exec_times(rank->exec).compute - before) / exec_lanes(rank->exec));
+    if (sleeps)
+        slow_down(slow, own, (exec_times(rank->exec).compute - before) / exec_lanes(rank->exec),
+                  &rank->slow_steps);
     return STATUS_OK;
 }
 
@@ -546,6 +573,9 @@ static enum status tick(struct rank *rank, const struct batch *batch,
     *result = heard.result;
     rank->heard = heard.result.heard | (wish & SAVE);
     rank->own.spread = (double)(heard.high - heard.low);
+    const struct elastic_seen *seen = served_seen(rank->own.served);
+    if (seen && seen->is_new && rank->is_first)
+        tell_new_interval(rank, "exchanges", seen->interval, seen->comm_s, seen->distance);
     rank->next = heard.next;
     return STATUS_OK;
 }

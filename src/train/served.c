@@ -25,6 +25,11 @@ struct served {
     struct exec *exec;
     bool has_begun;
     struct exec_remote remote;
+    struct elastic *elastic;   /* with a center */
+    struct elastic_seen seen;  /* what it says */
+    struct ps_heard exchanged; /* of the exchange before this step */
+    bool has_exchanged;        /* there was one */
+    double step_began;
     struct ps_tick heard;  /* of all clocks, at the last tick */
     double tick;           /* seconds */
     struct ps_stats stats; /* worker 0, after served_meet */
@@ -201,17 +206,23 @@ enum status served_create(const struct job *job, struct transport *transport,
     return STATUS_OK;
 }
 
+static bool has_center(const struct served *served)
+{
+    return served->agreement.config.policy == PS_CENTER;
+}
+
 void served_destroy(struct served *served)
 {
     if (!served)
         return;
+    elastic_destroy(served->elastic);
     ps_leave(served->client);
     mem_free(served);
 }
 
 const struct exec_remote *served_remote(const struct served *served)
 {
-    return &served->remote;
+    return has_center(served) ? NULL : &served->remote;
 }
 
 struct exec_part served_part(const struct served *served)
@@ -232,12 +243,30 @@ static enum status put_all(struct served *served)
     return STATUS_OK;
 }
 
+/* Exchanges with a center have nothing to do with the executor's steps, so nobody has joined so far. */
+static enum status begin_exchanges(struct served *served, uint64_t step)
+{
+    struct ps_config *config = &served->agreement.config;
+    struct elastic_config elastic = { .axes = &served->job->axes,
+                                      .exec = served->exec,
+                                      .buckets = served->agreement.vectors.count,
+                                      .is_first = transport_rank(config->transport) == 0 };
+
+    config->room = elastic_room(served->exec);
+    TRY(ps_join(config, &served->client));
+    elastic.client = served->client;
+    TRY(elastic_create(&elastic, step, &served->elastic));
+    served->has_begun = true;
+    return STATUS_OK;
+}
+
 enum status served_begin(struct served *served, struct exec *exec, uint64_t step)
 {
+    served->exec = exec;
+    if (has_center(served))
+        return begin_exchanges(served, step);
     struct ps_memory memory = { .params = exec_vector(exec, -1),
                                 .shards = exec_tree_shards(exec) };
-
-    served->exec = exec;
     memory.n_parts = exec_sums(exec, &memory.parts);
     TRY(ps_attach(served->client, &memory));
     if (transport_rank(served->agreement.config.transport) == 0)
@@ -260,10 +289,46 @@ static struct exec_result news(const struct ps_tick *now, const struct ps_tick *
     };
 }
 
+enum status served_before(struct served *served, uint64_t step, uint32_t says)
+{
+    const double begin = clock_seconds();
+
+    if (!has_center(served))
+        return STATUS_OK;
+    TRY(elastic_before(served->elastic, step, says, &served->has_exchanged,
+                       &served->exchanged));
+    served->step_began = clock_seconds();
+    served->tick += served->step_began - begin;
+    return STATUS_OK;
+}
+
+/* Clocks of a center count exchanges. */
+static enum status end_own_step(struct served *served, const struct batch *batch,
+                                const struct exec_result *own, struct served_heard *out)
+{
+    const double lr = schedule_lr(&served->job->optim.schedule, batch->step);
+    const double begin = clock_seconds();
+
+    TRY(elastic_after(served->elastic, own, begin - served->step_began, lr));
+    served->tick += clock_seconds() - begin;
+    *out = (struct served_heard){ .next = batch->step + 1 };
+    if (!served->has_exchanged)
+        return STATUS_OK;
+    const uint64_t apart = (uint64_t)elastic_seen(served->elastic).interval;
+    out->result = news(&served->exchanged.all, &served->heard);
+    out->low = served->exchanged.low * apart;
+    out->high = served->exchanged.high * apart;
+    served->heard = served->exchanged.all;
+    return STATUS_OK;
+}
+
 enum status served_tick(struct served *served, const struct batch *batch,
                         const struct exec_result *own, uint32_t says, struct served_heard *out)
 {
     static const struct ps_tick nothing;
+
+    if (has_center(served))
+        return end_own_step(served, batch, own, out);
     const struct ps_tick tick = { .loss = own->loss * (double)own->weight,
                                   .correct = own->correct,
                                   .samples = batch->rows,
@@ -287,9 +352,30 @@ enum status served_tick(struct served *served, const struct batch *batch,
 
 enum status served_collect(struct served *served)
 {
-    for (int state = -1; state < served->agreement.vectors.n_states; state++)
+    const int states = has_center(served) ? 0 : served->agreement.vectors.n_states;
+
+    for (int state = -1; state < states; state++)
         TRY(ps_get(served->client, state, exec_vector(served->exec, state)));
     return STATUS_OK;
+}
+
+enum status served_lend_center(struct served *served)
+{
+    return has_center(served) ? elastic_lend_center(served->elastic) : STATUS_OK;
+}
+
+void served_give_back(struct served *served)
+{
+    if (has_center(served))
+        elastic_give_back(served->elastic);
+}
+
+const struct elastic_seen *served_seen(struct served *served)
+{
+    if (!has_center(served))
+        return NULL;
+    served->seen = elastic_seen(served->elastic);
+    return &served->seen;
 }
 
 enum status served_meet(struct served *served)

@@ -14,6 +14,7 @@
 
 #include "exec/exec.h"
 #include "ps/ps.h"
+#include "train/elastic.h"
 #include "train/job.h"
 
 struct served;
@@ -31,12 +32,16 @@ MUST_CHECK enum status served_create(const struct job *job, struct transport *tr
                                      struct served **out);
 /* Says goodbye to the servers. Before exec_destroy. NULL is allowed. */
 void served_destroy(struct served *served);
-/* For the executor that the worker makes: who it gives gradients to, and its shards. */
+/* For the executor that the worker makes: who it gives gradients to (NULL: with a center it updates by itself),
+ * and its shards. */
 const struct exec_remote *served_remote(const struct served *served);
 struct exec_part served_part(const struct served *served);
 
 /* The executor has its first parameters, the same on every worker: training begins with `step`. */
 MUST_CHECK enum status served_begin(struct served *served, struct exec *exec, uint64_t step);
+
+/* With a center, before a step: exchanges with it if that is due (elastic.h). says: bits that all workers hear. */
+MUST_CHECK enum status served_before(struct served *served, uint64_t step, uint32_t says);
 
 /* What a worker hears when it ends a step. */
 struct served_heard {
@@ -46,13 +51,20 @@ struct served_heard {
     uint64_t next;      /* step to go on with: this and 1, or more if it came too late */
     uint64_t low, high; /* steps done by the slowest and by the fastest worker */
 };
-/* Ends a step of which the executor says `own`; says: bits that all workers hear. */
+/* Ends a step of which the executor says `own`; says: bits that all workers hear. With a center what was heard is
+ * that of the exchange before the step, if there was one. */
 MUST_CHECK enum status served_tick(struct served *served, const struct batch *batch,
                                    const struct exec_result *own, uint32_t says,
                                    struct served_heard *out);
 
 /* Brings the servers' parameters and state into the executor: for checkpoints, on worker 0. Between steps. */
 MUST_CHECK enum status served_collect(struct served *served);
+/* With a center: from lend to give_back the executor has it instead of the worker's parameters; else nothing
+ * happens, as the executor has what servers have. Between steps. */
+MUST_CHECK enum status served_lend_center(struct served *served);
+void served_give_back(struct served *served);
+/* With a center: what exchanges showed; else NULL. */
+const struct elastic_seen *served_seen(struct served *served);
 /* All workers come here after their last step; then nothing changes any more. */
 MUST_CHECK enum status served_meet(struct served *served);
 

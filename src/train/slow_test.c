@@ -7,17 +7,27 @@
 
 static void test_texts_are_read_or_refused(void)
 {
-    static const char *const wrong[] = {
-        "rank=2",           "rank=2,factor=",   "rank=x,factor=2",   "factor=2,rank=1",
-        "rank=4,factor=2",  "rank=-1,factor=2", "rank=1,factor=0.5", "rank=1,factor=nan",
-        "rank=1,factor=2x", "rank=1,factor=1e9"
-    };
+    static const char *const wrong[] = { "rank=2",
+                                         "rank=2,factor=",
+                                         "rank=x,factor=2",
+                                         "factor=2,rank=1",
+                                         "rank=4,factor=2",
+                                         "rank=-1,factor=2",
+                                         "rank=1,factor=0.5",
+                                         "rank=1,factor=nan",
+                                         "rank=1,factor=2x",
+                                         "rank=1,factor=2,all=",
+                                         "rank=1,factor=2,all=0",
+                                         "rank=1,factor=2,all=2x",
+                                         "rank=1,factor=1e9" };
     struct slow slow;
 
     CHECK_OK(slow_parse("", 4, &slow));
     CHECK(slow.rank == -1);
     CHECK_OK(slow_parse("rank=2,factor=4.5", 4, &slow));
-    CHECK(slow.rank == 2 && slow.factor == 4.5);
+    CHECK(slow.rank == 2 && slow.factor == 4.5 && slow.all == 1);
+    CHECK_OK(slow_parse("rank=2,factor=1,all=8", 4, &slow));
+    CHECK(slow.rank == 2 && slow.all == 8 && slow_is(&slow, 0));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         CHECK_STATUS(STATUS_USAGE, slow_parse(wrong[i], 4, &slow));
         CHECK_MESSAGE("--slow");
@@ -27,14 +37,26 @@ static void test_texts_are_read_or_refused(void)
 
 static void test_one_rank_sleeps_for_the_rest(void)
 {
-    const struct slow slow = { .rank = 1, .factor = 4 };
+    const struct slow slow = { .rank = 1, .factor = 4, .all = 1 };
+    const struct slow all = { .rank = 1, .factor = 2, .all = 2 };
+    struct slow_steps steps = { 0 };
     double begin = clock_seconds();
 
-    slow_down(&slow, 1, 0.01);
+    slow_down(&slow, 1, 0.01, &steps);
     CHECK(clock_seconds() - begin >= 0.03);
     begin = clock_seconds();
-    slow_down(&slow, 0, 10);
+    slow_down(&slow, 0, 0.01, &steps);
     CHECK(clock_seconds() - begin < 5);
+    CHECK(slow_is(&slow, 1) && !slow_is(&slow, 0));
+    begin = clock_seconds();
+    slow_down(&all, 0, 0.01, &steps);
+    CHECK(clock_seconds() - begin >= 0.01);
+    begin = clock_seconds();
+    slow_down(&all, 1, 0.01, &steps);
+    CHECK(clock_seconds() - begin >= 0.03);
+    begin = clock_seconds();
+    slow_down(&all, 1, 100, &steps); /* one of five */
+    CHECK(clock_seconds() - begin < 50);
 }
 
 const struct test tests[] = {

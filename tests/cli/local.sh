@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# local.sh - workers that average now and then: the same bits however they reach each other, and after a stop.
+# local.sh - workers that average now and then, or meet a center: the same bits however they reach each other, and
+# after a stop.
 . "$(dirname "$0")/lib.sh"
 need_data fashion-mnist
 
@@ -67,6 +68,18 @@ fi
 train mirrored "${mlp[@]}" --steps 8 -n 2
 train before "${mlp[@]}" --steps 8 -n 2 --sync local:4 --local-after 8
 same "local after the end" mirrored before
+
+# A worker and a center: the same bits however they reach each other; two workers end, and go on from the center.
+elastic=("${mlp[@]}" --steps 20 --sync elastic:4)
+train center "${elastic[@]}"
+train center-flat "${elastic[@]}" --flat --meet ps:2
+same "one worker and its center" center center-flat
+train pulled "${elastic[@]}" -n 2
+"$tutti" eval pulled --json >eval.json || complain eval
+[ "$(loss pulled/summary.json)" = "$(loss eval.json)" ] ||
+    complain "eval says $(loss eval.json), the center had $(loss pulled/summary.json)"
+"$tutti" train --resume pulled --steps 30 --quiet || complain "resume with a center"
+[ "$(hash pulled)" != "$(hash center)" ] || complain "two workers have the center of one"
 
 # Stopped by a signal, at a meeting; the chosen interval is told and goes on.
 TUTTI_LOG=info "$tutti" train "${mlp[@]}" --steps 100000 -n 2 --sync local:auto --quiet --out stopped 2>stopped.err &
