@@ -13,14 +13,17 @@ static enum status failure(const struct ps_client *client)
     return status_set(client->status, client->text);
 }
 
-/* Hands a command over and waits, if asked, until it is done. */
-static enum status command(struct ps_client *client, enum command what, bool waits)
+/* Hands a command over, with what a tick says, and waits, if asked, until it is done. */
+static enum status hand(struct ps_client *client, enum command what, const struct said *tick,
+                        bool waits)
 {
     enum status status = STATUS_OK;
 
     pthread_mutex_lock(&client->lock);
     while ((status = failure(client)) == STATUS_OK && client->command != COMMAND_NONE)
         pthread_cond_wait(&client->changed, &client->lock);
+    if (tick)
+        client->said = *tick;
     client->command = what;
     client->is_done = false;
     pthread_mutex_unlock(&client->lock);
@@ -32,6 +35,11 @@ static enum status command(struct ps_client *client, enum command what, bool wai
         pthread_cond_wait(&client->changed, &client->lock);
     pthread_mutex_unlock(&client->lock);
     return status;
+}
+
+static enum status command(struct ps_client *client, enum command what)
+{
+    return hand(client, what, NULL, true);
 }
 
 static void count_wait(struct ps_client *client, int64_t began)
@@ -50,12 +58,20 @@ static bool has_arrived(const struct ps_client *client, int bucket)
 
 /* Public functions -------------------------------------------------------------------------------------------------------- */
 
+static void hand_over(struct ps_client *client, int bucket)
+{
+    const uint64_t clock = atomic_load_explicit(&client->clock, memory_order_relaxed);
+
+    atomic_store_explicit(&client->buckets[bucket].clock, clock, memory_order_relaxed);
+    atomic_fetch_add_explicit(&client->buckets[bucket].pushed, 1, memory_order_release);
+    transport_ring(client->config.transport);
+}
+
 enum status ps_push(struct ps_client *client, int bucket)
 {
     if (client->slices->slice[client->slices->of_bucket[bucket]].is_table)
         return FAIL(STATUS_USAGE, "bucket %d is a table: its rows are pushed", bucket);
-    atomic_fetch_add_explicit(&client->buckets[bucket].pushed, 1, memory_order_release);
-    transport_ring(client->config.transport);
+    hand_over(client, bucket);
     return STATUS_OK;
 }
 
@@ -65,8 +81,7 @@ enum status ps_push_rows(struct ps_client *client, int bucket, const struct ps_r
     if (!client->slices->slice[client->slices->of_bucket[bucket]].is_table)
         return FAIL(STATUS_USAGE, "bucket %d is no table", bucket);
     TRY(move_stage_rows(client, bucket, lists, n_lists));
-    atomic_fetch_add_explicit(&client->buckets[bucket].pushed, 1, memory_order_release);
-    transport_ring(client->config.transport);
+    hand_over(client, bucket);
     return STATUS_OK;
 }
 
@@ -89,14 +104,11 @@ enum status ps_tick(struct ps_client *client, const struct ps_tick *tick, struct
 {
     const uint64_t clock = atomic_load_explicit(&client->clock, memory_order_relaxed);
     const bool waits = client->config.policy == PS_STEP;
+    const struct said said = { *tick, clock };
     const int64_t began = clock_ns();
     enum status status = STATUS_OK;
 
-    pthread_mutex_lock(&client->lock);
-    client->said = *tick;
-    pthread_mutex_unlock(&client->lock);
-    TRY(command(client, COMMAND_TICK,
-                true)); /* the thread has taken it, and knows this clock */
+    TRY(hand(client, COMMAND_TICK, &said, false));
     pthread_mutex_lock(&client->lock);
     while (waits && client->heard_clock <= clock && (status = failure(client)) == STATUS_OK)
         pthread_cond_wait(&client->changed, &client->lock);
@@ -117,7 +129,7 @@ enum status ps_begin(struct ps_client *client, uint64_t step)
     pthread_mutex_lock(&client->lock);
     client->heard_clock = step;
     pthread_mutex_unlock(&client->lock);
-    return command(client, COMMAND_BEGIN, true);
+    return command(client, COMMAND_BEGIN);
 }
 
 enum status ps_put(struct ps_client *client, int state, const float *vector)
@@ -126,7 +138,7 @@ enum status ps_put(struct ps_client *client, int state, const float *vector)
         return STATUS_OK; /* PS_CENTER: servers have none */
     client->state = state;
     client->source = vector;
-    return command(client, COMMAND_PUT, true);
+    return command(client, COMMAND_PUT);
 }
 
 enum status ps_get(struct ps_client *client, int state, float *vector)
@@ -135,18 +147,18 @@ enum status ps_get(struct ps_client *client, int state, float *vector)
         return FAIL(STATUS_USAGE, "servers have no state %d", state);
     client->state = state;
     client->target = vector;
-    return command(client, COMMAND_GET, true);
+    return command(client, COMMAND_GET);
 }
 
 enum status ps_meet(struct ps_client *client)
 {
-    return command(client, COMMAND_MEET, true);
+    return command(client, COMMAND_MEET);
 }
 
 enum status ps_collect(struct ps_client *client, struct ps_stats *out)
 {
     client->stats = out;
-    return command(client, COMMAND_ASK, true);
+    return command(client, COMMAND_ASK);
 }
 
 struct ps_times ps_times(const struct ps_client *client)
@@ -186,7 +198,7 @@ enum status ps_attach(struct ps_client *client, const struct ps_memory *memory)
                     (long long)client->slices->leaves[client->worker]);
     client->memory = *memory;
     client->in_place = are_seen(client, memory);
-    return command(client, COMMAND_HELLO, true);
+    return command(client, COMMAND_HELLO);
 }
 
 /* Making one --------------------------------------------------------------------------------------------------------------- */
@@ -280,6 +292,6 @@ void ps_leave(struct ps_client *client)
 {
     if (!client)
         return;
-    (void)command(client, COMMAND_LEAVE, true);
+    (void)command(client, COMMAND_LEAVE);
     destroy(client);
 }

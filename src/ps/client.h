@@ -24,6 +24,7 @@ struct wanted {
 
 struct bucket {
     _Atomic uint32_t pushed;  /* rounds; by who pushes */
+    _Atomic uint64_t clock;   /* of the last push; written before it is counted */
     uint32_t handled;         /* by the client's thread */
     _Atomic uint32_t arrived; /* rounds whose values have come */
     int missing;              /* slices whose values have not */
@@ -39,6 +40,12 @@ enum command {
     COMMAND_GET,
     COMMAND_ASK,
     COMMAND_LEAVE,
+};
+
+/* What a worker says with a tick, and the clock that it ends. */
+struct said {
+    struct ps_tick tick;
+    uint64_t clock;
 };
 
 struct ps_client {
@@ -65,9 +72,9 @@ struct ps_client {
     enum command command; /* handed over; NONE when the thread has taken it */
     enum status status;   /* the thread's failure */
     char text[512];
-    bool is_done;   /* the command is */
-    bool has_ended; /* the thread */
-    struct ps_tick said;
+    bool is_done;     /* the command is */
+    bool has_ended;   /* the thread */
+    struct said said; /* of a tick that is handed over */
     struct ps_heard heard;
     uint64_t heard_clock; /* the last one said */
     int state;            /* of put and get */
@@ -77,9 +84,10 @@ struct ps_client {
 
     /* The thread's own */
     enum command running; /* of which the end has not come */
-    bool has_met;         /* MEET is said */
-    bool *answered;       /* [servers]: MEET, ASK */
-    int64_t *left;        /* [slices]: elements that GET lacks */
+    struct said saying;
+    bool has_met;   /* MEET is said */
+    bool *answered; /* [servers]: MEET, ASK */
+    int64_t *left;  /* [slices]: elements that GET lacks */
     struct ps_stats *coming;
 };
 

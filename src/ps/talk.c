@@ -229,7 +229,8 @@ static enum status push_bucket(struct ps_client *client, int b)
     client->buckets[b].missing = end - first;
     for (int i = first; i < end; i++) {
         client->wanted[i].wish = WISH_PUSH;
-        client->wanted[i].clock = atomic_load_explicit(&client->clock, memory_order_relaxed);
+        client->wanted[i].clock =
+            atomic_load_explicit(&client->buckets[b].clock, memory_order_relaxed);
         TRY(move_push(client, i));
         TRY(line_send(&client->lines[client->wanted[i].server], &moved));
         bytes += bytes_of_push(client, i);
@@ -256,6 +257,9 @@ static enum command take_command(struct ps_client *client)
     pthread_mutex_lock(&client->lock);
     const enum command command = client->command;
     client->command = COMMAND_NONE;
+    client->saying = client->said;
+    if (command != COMMAND_NONE)
+        pthread_cond_broadcast(&client->changed);
     pthread_mutex_unlock(&client->lock);
     return command;
 }
@@ -265,7 +269,7 @@ static void end_command(struct ps_client *client)
     if (client->running == COMMAND_NONE || !command_is_complete(client))
         return;
     pthread_mutex_lock(&client->lock);
-    client->is_done = true;
+    client->is_done = client->command == COMMAND_NONE; /* else the next one is here already */
     client->has_ended = client->running == COMMAND_LEAVE;
     client->running = COMMAND_NONE;
     pthread_cond_broadcast(&client->changed);

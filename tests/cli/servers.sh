@@ -85,6 +85,23 @@ kill -KILL "$(pgrep -P $pid | tail -n 1)"
 wait $pid && complain "a run without its server ends with 0"
 grep -q 'rank 1 .*serv.*: go on from step [0-9]* with tutti train --resume lost' err.txt || complain "lost: $(cat err.txt)"
 
+# With two replicas nothing is lost with a server; a worker that dies leaves others that do not wait for it.
+killed() { # DIR RANK ARGUMENTS...
+    local dir=$1 rank=$2 pid
+    shift 2
+    "$tutti" train "${cnn[@]}" --threads 1 --seed 7 --quiet --checkpoint-every 2 "$@" --out "$dir" 2>err.txt &
+    pid=$!
+    until ls -d "$dir"/checkpoint/step-000000000??? >/dev/null 2>&1 || ! kill -0 $pid; do :; done
+    kill -KILL "$(pgrep -P $pid | sed -n $((rank + 1))p)"
+    wait $pid || complain "$dir: $(cat err.txt)"
+    grep -q "rank $rank .*: the others go on" err.txt || complain "$dir: nobody says that rank $rank is lost: $(cat err.txt)"
+}
+killed replicated 2 --steps 25 -n 2 --meet ps:2 --replicas 2
+train unharmed "${cnn[@]}" --steps 25
+same "a server of two was killed" unharmed replicated
+killed deserted 1 --steps 25 -n 2 --strategy asgd
+grep -q '"rank": 1, .*"lost": true' deserted/summary.json || complain "a lost worker is not in summary.json"
+
 # What is drawn, and what is refused.
 "$tutti" graph nbow --strategy ps -n 2 >graph.txt && grep -q 'push(' graph.txt || complain "no push in the graph"
 "$tutti" graph nbow --strategy ps -n 2 --format svg >graph.svg && grep -q 'pull' graph.svg || complain "no pull in the picture"
