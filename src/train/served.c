@@ -49,8 +49,10 @@ static enum ps_policy policy_of(const struct axes *axes)
 /* Worker w's first shard, as exec_create shares them out. */
 static int64_t first_shard(const struct job *job, int w)
 {
-    return job->balance.is_used ? job->balance.rows[w]
-                                : w * job->settings.shards / job->settings.ranks;
+    const int64_t workers = job->settings.ranks;
+
+    BUG_ON(workers < 1);
+    return job->balance.is_used ? job->balance.rows[w] : w * job->settings.shards / workers;
 }
 
 /* Lists of rows that a row of `count` shards makes at most: one a node of the tree. */
@@ -421,12 +423,15 @@ static void print_servers(const struct ps_stats *stats, int first, struct strbuf
     strbuf_add(out, "\n  ]");
 }
 
-static void print_workers(const struct ps_stats *stats, struct strbuf *out)
+/* With a center clocks are exchanges. */
+static void print_workers(const struct ps_stats *stats, bool exchanges, struct strbuf *out)
 {
+    const char *clocks = exchanges ? "exchanges" : "steps";
+
     strbuf_add(out, ",\n  \"workers\": [");
     for (int w = 0; w < stats->workers; w++) {
-        strbuf_printf(out, "%s\n    {\"rank\": %d, \"steps\": %llu, \"wait_s\": ", w ? "," : "",
-                      w, (unsigned long long)stats->clock[w]);
+        strbuf_printf(out, "%s\n    {\"rank\": %d, \"%s\": %llu, \"wait_s\": ", w ? "," : "", w,
+                      clocks, (unsigned long long)stats->clock[w]);
         strbuf_add_number(out, stats->wait[w]);
         strbuf_printf(out, ", \"lost\": %s}", stats->lost[w] ? "true" : "false");
     }
@@ -465,7 +470,7 @@ void served_print(const struct served *served, struct strbuf *out)
     const struct ps_stats *stats = &served->stats;
 
     print_servers(stats, served->agreement.config.workers, out);
-    print_workers(stats, out);
+    print_workers(stats, has_center(served), out);
     print_staleness(stats, out);
     print_spread(stats, out);
 }
