@@ -224,7 +224,7 @@ void transport_inproc_lose(struct transport *end)
     char text[64];
 
     (void)snprintf(text, sizeof(text), "rank %d was lost", end->rank);
-    BUG_ON(!region_lose(end->region, end->rank, text));
+    BUG_ON(!region_give_up(end->region, end->rank, text));
     for (int node = 0; node < meeting->n_nodes; node++) {
         if (!region_holds(meeting->regions[node], end->rank))
             region_lose_far(meeting->regions[node], end->rank);

@@ -68,7 +68,7 @@ static bool lose_rank(struct supervisor *s, int rank, const char *fate)
     region_note(s->region, rank, note, sizeof(note));
     (void)snprintf(text, sizeof(text), "rank %d (pid %d) %s%s", rank,
                    (int)s->children[rank].pid, fate, note);
-    if (!region_has_failed(s->region) && region_lose(s->region, rank, text)) {
+    if (!region_has_failed(s->region) && region_give_up(s->region, rank, text)) {
         log_line(LOG_WARNING, "%s: the others go on", text);
         return false;
     }
@@ -245,7 +245,7 @@ static void look_after_stopped(struct supervisor *s, int64_t passed_ms)
         if (!child->alive || !child->stopped)
             continue;
         child->stopped_ms += passed_ms < 2 * TENSE_MS ? passed_ms : 2 * TENSE_MS;
-        if (child->stopped_ms < s->stuck_ms && !failed)
+        if (child->stopped_ms < s->stuck_ms * 8 / 10 && !failed) /* known by the deadline */
             continue;
         (void)snprintf(fate, sizeof(fate), "has been stopped for %lld ms",
                        (long long)child->stopped_ms);

@@ -63,10 +63,11 @@ struct region {
     int first, size; /* ranks [first, first + size) of the job */
     int job_size;    /* ranks of the job */
     int cores;       /* processors of this node that they may use */
-    bool can_lose;   /* somebody notices that a rank died and says so with region_lose */
+    bool can_lose;   /* somebody notices that a rank died and says so with region_give_up */
 
-    _Atomic int failed; /* FAILED_…: who moves it from NO to WRITING writes the next two */
+    _Atomic int failed; /* FAILED_…: who moves it from NO to WRITING writes the next */
     int failed_rank;
+    bool failed_is_loss; /* others lost that rank; else it said so itself */
     char failed_text[REGION_TEXT];
 
     alignas(REGION_LINE) struct transport_counter share_joined;
@@ -169,13 +170,15 @@ void region_detach(struct transport *transport); /* NULL is allowed */
 
 /* Declares the job failed because of `rank`; only the first call counts. */
 void region_fail(struct region *region, int rank, const char *text);
+/* The same where the rank did not say so itself: others found it dead, stopped or silent. */
+void region_lose(struct region *region, int rank, const char *text);
 bool region_has_failed(const struct region *region);
 /* The text of the failure; only if the region has failed. */
 const char *region_failure(struct region *region);
 /* Marks rank's body as returned. */
 void region_end(struct region *region, int rank, enum status status, const char *text);
 /* Marks rank as dead, with how it died, if the job can do without it; false if it cannot. */
-bool region_lose(struct region *region, int rank, const char *text);
+bool region_give_up(struct region *region, int rank, const char *text);
 /* The same of a rank on another node. */
 void region_lose_far(struct region *region, int rank);
 void region_end_far(struct region *region, int rank, enum status status);
