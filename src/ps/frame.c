@@ -96,8 +96,9 @@ int64_t frame_payload(const struct slices *slices, const struct frame *frame)
     case ROWS:
     case COPIED_ROWS: {
         const int vectors = rule->payload == ROWS ? 1 : 1 + slices->config.layout.n_states;
-        if (!slice->is_table || frame->count < 1 || frame->count > frame_rows(slice, vectors) ||
-            frame->at < 0 || frame->at > slice->most + slice->rows)
+        if (!slice || !slice->is_table || frame->count < 1 ||
+            frame->count > frame_rows(slice, vectors) || frame->at < 0 ||
+            frame->at > slice->most + slice->rows)
             return -1;
         return frame->count * (int64_t)sizeof(float) * (1 + vectors * slice->width);
     }

@@ -189,7 +189,7 @@ static void model_step(const struct toy *toy, struct model *model, uint64_t cloc
 enum status toy_expect(struct toy *toy)
 {
     const size_t vector = (size_t)toy_vector(toy);
-    struct model model = { NULL };
+    struct model model = { .param = NULL };
 
     TRY(mem_alloc(toy->clocks + 1, sizeof(float *), &toy->expected));
     for (uint64_t c = 0; c <= toy->clocks; c++)

@@ -287,8 +287,9 @@ static enum status fill_server(struct server *server)
     const enum status status = transport_set_expendable(server->config.transport);
     if (status != STATUS_UNSUPPORTED)
         return status;
-    return FAIL(status, "--replicas 2: a job that mpirun or srun started does not survive the loss "
-                        "of a server, so a second copy is of no use: leave it out");
+    return FAIL(status,
+                "--replicas 2: a job that mpirun or srun started does not survive the loss "
+                "of a server, so a second copy is of no use: leave it out");
 }
 
 void server_destroy(struct server *server)

@@ -472,9 +472,10 @@ void region_note(struct region *region, int rank, char *out, size_t bytes)
 enum status transport_set_expendable(struct transport *transport)
 {
     if (!transport->region->can_lose)
-        return FAIL(STATUS_UNSUPPORTED,
-                    "a job that mpirun or srun started does not survive the loss of a rank: MPI "
-                    "ends all of it");
+        return FAIL(
+            STATUS_UNSUPPORTED,
+            "a job that mpirun or srun started does not survive the loss of a rank: MPI "
+            "ends all of it");
     atomic_store_explicit(&region_slot(transport->region, transport->rank)->expendable, true,
                           memory_order_release);
     return STATUS_OK;

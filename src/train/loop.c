@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/* loop.c - what every rank does from the first step to the last.
+ *
+ * All ranks walk through the same steps and take the same decisions. Those that depend on time or
+ * on signals are said before a step and heard by all after it (exec_say). Rank 0 alone writes files.
+ *
+ * Workers that average now and then (local.h) have an executor each. They hear each other when they meet, so
+ * stops and checkpoints wait for that; what is evaluated is the mean of them, whenever it is due.
+ *
+ * With parameter servers (served.h) a rank is a server, which only serves, or a worker with an executor of its own:
+ * worker 0 alone tells, evaluates and saves what the servers have, and all meet at the end.
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "train/rank.h"
+
+enum { CHECKPOINT_SECONDS = 60 };
+
+static volatile sig_atomic_t stop_signal;
+
+void rank_note_signal(int number)
+{
+    stop_signal = number;
+    /* A second one ends the process at once. */
+    signal(number, SIG_DFL);
+}
+
+void rank_forget_signals(void)
+{
+    stop_signal = 0;
+}
+
+/* What is to be done after this step, by this rank's knowledge: any may be told to stop. */
+static uint32_t wishes(const struct rank *rank)
+{
+    const bool is_due = rank->is_first && !rank->job->settings.checkpoint_every &&
+                        clock_seconds() - rank->saved_at > CHECKPOINT_SECONDS;
+
+    return (stop_signal ? STOP : 0) | (is_due ? SAVE : 0);
+}
+
+static void switch_trace(struct rank *rank)
+{
+    if (!rank->row)
+        return;
+    rank->row->step = rank->step;
+    trace_switch(rank->trace,
+                 rank->step >= rank->window.begin && rank->step < rank->window.end);
+}
+
+/* "averages are 20 steps apart now: one takes 1.20 ms, the variance of parameters is 3.1e-07" */
+static void tell_new_interval(struct rank *rank, const char *what, int64_t interval,
+                              double seconds, double variance)
+{
+    char text[200];
+
+    snprintf(text, sizeof text,
+             "step %llu: %s are %lld steps apart now: one takes %.2f ms, the variance of "
+             "parameters is %.2g",
+             (unsigned long long)rank->step + 1, what, (long long)interval, 1e3 * seconds,
+             variance);
+    if (rank->run->hooks->progress)
+        progress_note(&rank->progress, text);
+    else
+        log_line(LOG_INFO, "%s", text);
+}
+
+/* Workers with executors of their own meet when it is time, and at the end. */
+static enum status meet_if_due(struct rank *rank, const struct exec_result *result,
+                               double seconds)
+{
+    struct local *local = rank->own.local;
+    const uint64_t number = rank->step + 1;
+
+    if (!local)
+        return STATUS_OK;
+    rank->meets =
+        local_step(local, number, result, seconds) || (int64_t)number == rank->job->total_steps;
+    rank->heard = 0;
+    if (!rank->meets)
+        return STATUS_OK;
+    const double lr = schedule_lr(&rank->job->optim.schedule, rank->step);
+    TRY(local_meet(local, number, lr, wishes(rank), &rank->own.met));
+    rank->heard = rank->own.met.heard;
+    if (rank->is_first && rank->own.met.is_new)
+        tell_new_interval(rank, "averages", rank->own.met.interval, rank->own.met.comm_s,
+                          rank->own.met.variance);
+    return STATUS_OK;
+}
+
+/* The step, and with --slow a rank's sleep after it. */
+static enum status run_step(struct rank *rank, const struct batch *batch,
+                            struct exec_result *out)
+{
+    const struct slow *slow = &rank->job->slow;
+    const int own = transport_rank(rank->transport);
+    const bool sleeps = slow_is(slow, own);
+    const double before = sleeps ? exec_times(rank->exec).compute : 0;
+
+    if (rank->own.served)
+        TRY(served_before(rank->own.served, rank->step, wishes(rank) & STOP));
+    if (rank->own.local || rank->own.served)
+        transport_note(rank->transport, rank->step, "a step of its own");
+    else
+        exec_say(rank->exec, wishes(rank));
+    TRY(exec_step(rank->exec, batch, out));
+    if (sleeps)
+        slow_down(slow, own, (exec_times(rank->exec).compute - before) / exec_lanes(rank->exec),
+                  &rank->slow_steps);
+    return STATUS_OK;
+}
+
+/* With servers: ends a step. The loss of all workers comes in the place of this one's, as far as it was heard.
+ * That it is time for a checkpoint worker 0 tells nobody. */
+static enum status tick(struct rank *rank, const struct batch *batch,
+                        struct exec_result *result)
+{
+    const uint32_t wish = wishes(rank);
+    struct served_heard heard;
+
+    rank->next = rank->step + 1;
+    if (!rank->own.served)
+        return STATUS_OK;
+    TRY(served_tick(rank->own.served, batch, result, wish & STOP, &heard));
+    *result = heard.result;
+    rank->heard = heard.result.heard | (wish & SAVE);
+    rank->own.spread = (double)(heard.high - heard.low);
+    const struct elastic_seen *seen = served_seen(rank->own.served);
+    if (seen && seen->is_new && rank->is_first)
+        tell_new_interval(rank, "exchanges", seen->interval, seen->comm_s, seen->distance);
+    rank->next = heard.next;
+    return STATUS_OK;
+}
+
+static enum status one_step(struct rank *rank)
+{
+    const struct batch *batch;
+    struct exec_result result;
+    const double begin = clock_seconds();
+
+    switch_trace(rank);
+    const int64_t traced = trace_begin(rank->row);
+    TRY(loader_next(rank->loader, &batch));
+    trace_end(rank->row, traced, TRACE_WAIT, "wait for a batch", NULL);
+    rank->load += clock_seconds() - begin;
+    const int64_t step_traced = trace_begin(rank->row);
+    TRY(run_step(rank, batch, &result));
+    trace_end(rank->row, step_traced, TRACE_STEP, "step", NULL);
+    rank->heard = result.heard;
+    rank->samples += batch->samples;
+    rank->tokens += batch->weight;
+    if (!isfinite(result.loss))
+        return FAIL(STATUS_MISMATCH,
+                    "the loss is not a finite number at step %llu: lower --lr, or "
+                    "use --clip 1 or --warmup",
+                    (unsigned long long)rank->step);
+    TRY(tick(rank, batch, &result));
+    loader_done(rank->loader, batch);
+    TRY(meet_if_due(rank, &result, clock_seconds() - begin));
+    const double seconds = clock_seconds() - begin;
+    rank->interval.seconds += seconds;
+    rank->epoch.seconds += seconds;
+    rank_add(&rank->interval, &result);
+    rank_add(&rank->epoch, &result);
+    return STATUS_OK;
+}
+
+/* A step that the others did without this worker, which came too late: it leaves its samples out. */
+static enum status skip_step(struct rank *rank)
+{
+    const struct batch *batch;
+
+    TRY(loader_next(rank->loader, &batch));
+    rank->samples += batch->samples;
+    rank->tokens += batch->weight;
+    loader_done(rank->loader, batch);
+    return STATUS_OK;
+}
+
+/* The last step of a worker with servers is done: when all have come, what the servers have is the result. */
+static enum status meet_at_servers(struct rank *rank)
+{
+    TRY(served_meet(rank->own.served));
+    return rank->is_first ? served_collect(rank->own.served) : STATUS_OK;
+}
+
+/* What is due after a step, the same on every rank; with servers it is all worker 0's. */
+static enum status after_step(struct rank *rank, bool *stop)
+{
+    const struct settings *s = &rank->job->settings;
+    const uint64_t number = rank->step + 1;
+    const bool is_last = (int64_t)number == rank->job->total_steps;
+    const bool ends_epoch = number % (uint64_t)rank->job->steps_per_epoch == 0;
+    const int64_t epoch = (int64_t)number / rank->job->steps_per_epoch;
+
+    *stop = rank->heard & STOP;
+    if (rank->own.served && (is_last || *stop))
+        TRY(meet_at_servers(rank));
+    if (rank->own.served && !rank->is_first)
+        return STATUS_OK;
+    if (rank->is_first) {
+        if (rank->run->hooks->progress)
+            progress_update(
+                &rank->progress, number, (double)number / (double)rank->job->steps_per_epoch,
+                rank_mean_loss(&rank->interval), rank_mean_accuracy(rank, &rank->interval),
+                rank_rate(rank, &rank->interval));
+        if (number == rank->run->first_step + 1)
+            rank->result.first_step_s = clock_seconds() - rank->job->began;
+    }
+    if (number % (uint64_t)s->log_every == 0 || is_last)
+        TRY(rank_tell_interval(rank));
+    rank->result.train_loss = rank_mean_loss(&rank->epoch);
+    rank->result.train_accuracy = rank_mean_accuracy(rank, &rank->epoch);
+    const bool evaluates =
+        is_last || (ends_epoch && s->eval_every && epoch % s->eval_every == 0);
+    if (evaluates && !*stop)
+        TRY(rank_evaluate(rank));
+    if (ends_epoch)
+        rank->epoch = (struct tally){ 0 };
+    const bool saves = s->checkpoint_every ? number % (uint64_t)s->checkpoint_every == 0
+                                           : ends_epoch || (rank->heard & SAVE);
+    rank->is_owed |= saves;
+    if ((rank->is_owed && (rank->meets || !rank->own.local)) || is_last || *stop)
+        TRY(rank_save(rank));
+    return STATUS_OK;
+}
+
+enum status rank_run_steps(struct rank *rank)
+{
+    bool stop = false;
+
+    for (rank->step = rank->run->first_step;
+         (int64_t)rank->step < rank->job->total_steps && !stop; rank->step++) {
+        if (!rank->own.local && !rank_is_together(rank->job, rank->step))
+            TRY(rank_part(rank));
+        if (rank->step < rank->next)
+            TRY(skip_step(rank));
+        else
+            TRY(one_step(rank));
+        TRY(after_step(rank, &stop));
+    }
+    rank->run->shared->stopped |= stop && rank->is_first;
+    return exec_settle(rank->exec);
+}

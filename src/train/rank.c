@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: MIT */
+/* rank.c - a rank from start to end: its executor and loader, its steps, what is known then. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "train/classes.h"
+#include "train/rank.h"
+#include "train/reconstruct.h"
+#include "train/same.h"
+#include "transport/launch.h"
+
+/* What a worker has of its own in a checkpoint. */
+static enum status load_own(struct rank *rank)
+{
+    const struct run *run = rank->run;
+    struct local *local = rank->own.local;
+
+    if (run->checkpoint) {
+        TRY(weights_load_worker(rank->exec, checkpoint_optimizer(run->checkpoint),
+                                comm_rank(rank->comm), local_momentum(local)));
+        TRY(local_read(local, checkpoint_state(run->checkpoint)));
+    }
+    if (!rank->is_first)
+        rank->epoch = (struct tally){ 0 }; /* rank 0 has what all did */
+    local_resume(local, run->first_step);
+    rank->own.met.interval = local_interval(local)->now;
+    return STATUS_OK;
+}
+
+static enum status load_params(struct rank *rank)
+{
+    const struct run *run = rank->run;
+    const bool loads = rank->is_first || rank->own.local || rank->own.served;
+
+    if (!run->checkpoint && !run->init)
+        TRY(exec_init_params(rank->exec));
+    else if (loads && run->checkpoint)
+        TRY(weights_load(rank->exec, checkpoint_weights(run->checkpoint),
+                         checkpoint_optimizer(run->checkpoint)));
+    else if (loads)
+        TRY(weights_load(rank->exec, run->init, NULL));
+    TRY(exec_publish(rank->exec));
+    if (rank->own.served)
+        return served_begin(rank->own.served, rank->exec, run->first_step);
+    return rank->own.local ? load_own(rank) : STATUS_OK;
+}
+
+/* Which kernel runs what, for who wants to know (TUTTI_LOG=debug). */
+static void tell_plan(struct rank *rank)
+{
+    struct strbuf plan;
+
+    strbuf_init(&plan, 1 << 20);
+    const struct settings *s = &rank->job->settings;
+    if (exec_print_plan(rank->exec, s->batch / s->shards, &plan) == STATUS_OK) {
+        for (char *rest = plan.text, *line; (line = strsep(&rest, "\n")) && *line;)
+            log_line(LOG_DEBUG, "%s", line);
+    }
+    strbuf_release(&plan);
+}
+
+static enum status start_trace(struct rank *rank)
+{
+    const struct settings *s = &rank->job->settings;
+
+    if (!s->trace)
+        return STATUS_OK;
+    TRY(trace_window_read(s->trace_steps, rank->run->first_step,
+                          (uint64_t)rank->job->total_steps, &rank->window));
+    TRY(trace_create(&rank->trace));
+    return trace_add_row(rank->trace, "loop", 0, &rank->row);
+}
+
+/* A trace that cannot be written is no reason to lose a run's results; a lost rank is. */
+static enum status write_trace(struct rank *rank)
+{
+    char *path;
+
+    if (!rank->trace)
+        return STATUS_OK;
+    TRY(file_join(rank->job->settings.out, FOLDER_TRACE, &path));
+    enum status status = trace_file_write(rank->trace, rank->transport, path);
+    mem_free(path);
+    if (status == STATUS_OK || status == STATUS_PEER_LOST)
+        return status;
+    log_line(LOG_WARNING, "no trace: %s", status_message());
+    return STATUS_OK;
+}
+
+/* What all ranks, servers too, have to agree on before anything else. */
+static enum status check_job(struct rank *rank)
+{
+    int world_rank, world_size;
+
+    TRY(job_check_nodes(rank->job, rank->transport));
+    if (!launch_world(&world_rank, &world_size))
+        return STATUS_OK;
+    /* Not forked: each has files of its own. */
+    return same_check(rank->job, rank->run->first_step, rank->transport);
+}
+
+/* The executor, and what joins it with others. */
+static enum status make_exec(struct rank *rank)
+{
+    if (rank->job->axes.servers)
+        return rank_make_served(rank);
+    TRY(comm_create(rank->transport, NULL, &rank->comm));
+    TRY(parallax_measure(rank->job, rank->comm));
+    TRY(balance_measure(rank->job, rank->comm));
+    TRY(rails_choose(rank->job->settings.rails, rank->job->graph, rank->comm,
+                     &rank->job->rails));
+    if (rank_is_together(rank->job, rank->run->first_step))
+        TRY(rank_make_together(rank));
+    else
+        TRY(rank_make_own(rank));
+    return watch_create(rank->transport, exec_lanes(rank->exec), &rank->watch);
+}
+
+static enum status start_rank(struct rank *rank)
+{
+    struct job *job = rank->job;
+    const struct settings *s = &job->settings;
+    struct loader_config loader = {
+        .source = job->train,
+        .sampler = job->sampler,
+        .augment = job->augment,
+        .threads = (int)s->loader_threads,
+        .shards = s->shards,
+        .first_step = rank->run->first_step,
+        .end_step = (uint64_t)job->total_steps,
+    };
+
+    TRY(check_job(rank));
+    TRY(start_trace(rank));
+    loader.trace = rank->trace;
+    TRY(make_exec(rank));
+    TRY(load_params(rank));
+    loader.first_shard = exec_first_shard(rank->exec);
+    loader.n_shards = exec_shard_count(rank->exec);
+    TRY(loader_create(&loader, &rank->loader));
+    if (rank->is_first)
+        tell_plan(rank);
+    return rank_make_copy(rank);
+}
+
+static int64_t peak_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+}
+
+/* Rank 0 writes what is known at the end. */
+static enum status finish(struct rank *rank, struct rank_times *times)
+{
+    struct shared *shared = rank->run->shared;
+    struct train_result *r = &rank->result;
+    const struct settings *s = &rank->job->settings;
+
+    TRY(exec_hash(rank->exec, r->weights_sha256));
+    r->steps = (int64_t)rank->step;
+    r->seconds = rank_seconds(rank);
+    r->samples_per_s =
+        (double)(rank->samples - rank->run->samples_before) / (clock_seconds() - rank->began);
+    r->tokens_per_s = job_predicts_tokens(rank->job)
+                          ? (double)rank->tokens / (clock_seconds() - rank->began)
+                          : NAN;
+    snprintf(r->folder, sizeof r->folder, "%s", s->out);
+    parallax_print(rank->job, r->tables, sizeof r->tables);
+    for (int i = 0; i < s->ranks; i++) {
+        if (times[i].peak_bytes > r->peak_bytes)
+            r->peak_bytes = times[i].peak_bytes;
+        if (!rank->watch)
+            continue;
+        const struct watch_rank watched = watch_rank(rank->watch, i);
+        times[i].wire = watched.wire;
+        times[i].hidden = watched.hidden;
+        times[i].made_wait = watched.made_wait;
+        times[i].bytes = watched.bytes;
+    }
+    shared->result = *r;
+    TRY(write_reconstructions(rank->job, rank->exec));
+    struct train_classes classes;
+    TRY(classes_take(rank->exec, rank->job->test, &classes));
+    struct strbuf more;
+    strbuf_init(&more, 1 << 20);
+    if (rank->own.served)
+        served_print(rank->own.served, &more);
+    enum status status = strbuf_status(&more);
+    if (status == STATUS_OK)
+        status = folder_write_summary(rank->job, shared->stopped ? "stopped" : "done", r,
+                                      &classes, rank->samples, times, more.text);
+    strbuf_release(&more);
+    train_classes_release(&classes);
+    return status;
+}
+
+/* Every rank's times to rank 0. With servers a worker that is lost has none. */
+static enum status gather_times(struct rank *rank, const struct rank_times *own,
+                                struct rank_times *all)
+{
+    const uint32_t tag = rank->own.tag;
+
+    if (!rank->own.served)
+        return comm_all_gather(rank->comm, own, all, sizeof *own / sizeof(int64_t), DTYPE_I64);
+    if (!rank->is_first)
+        return transport_send(rank->transport, 0, tag, own, sizeof *own);
+    all[0] = *own;
+    for (int w = 1; w < rank->job->settings.ranks; w++) {
+        if (!served_has_lost(rank->own.served, w))
+            TRY(transport_receive(rank->transport, w, tag, &all[w], sizeof *own));
+    }
+    return STATUS_OK;
+}
+
+/* Every machine has parameters of its own, or every worker: at the end they must be the same. */
+static enum status check_copies(struct rank *rank)
+{
+    enum { HASH = 64 };
+    char hash[HASH + 1] = "", *all;
+
+    if ((transport_nodes(rank->transport) == 1 && !rank->own.local) || rank->own.served)
+        return STATUS_OK;
+    const int size = comm_size(rank->comm), own = comm_rank(rank->comm);
+    const int node = transport_node_of(rank->transport, own);
+    if (transport_node_first(rank->transport, node) == own || rank->own.local)
+        TRY(exec_hash(rank->exec, hash));
+    TRY(mem_alloc((size_t)size, HASH, &all));
+    enum status status =
+        comm_all_gather(rank->comm, hash, all, HASH / sizeof(int64_t), DTYPE_I64);
+    for (int r = 0; r < size && status == STATUS_OK; r++) {
+        const char *theirs = all + (size_t)r * HASH;
+        if (*theirs && memcmp(theirs, all, HASH) != 0)
+            status = FAIL(STATUS_MISMATCH,
+                          "rank %d has other weights (%.16s) than rank 0 (%.16s) at the end", r,
+                          theirs, all);
+    }
+    mem_free(all);
+    return status;
+}
+
+/* Seconds of this rank. What a client of servers does is no work of a lane's, but for ticks. */
+static struct rank_times times_of(const struct rank *rank)
+{
+    const struct exec_times times = rank_times(rank);
+    const int lanes = exec_lanes(rank->exec);
+    struct rank_times own = {
+        .compute = times.compute / lanes,
+        .comm = times.comm / lanes,
+        .wait = times.wait / lanes,
+        .load = rank->load,
+        .evaluate = times.evaluate / lanes,
+        .total = clock_seconds() - rank->began,
+        .peak_bytes = peak_bytes(),
+    };
+
+    if (rank->own.served) {
+        const struct served_times served = served_times(rank->own.served);
+        own.wait += served.tick;
+        own.wire = served.move;
+        own.bytes = served.bytes;
+    }
+    return own;
+}
+
+static enum status run_rank(struct rank *rank)
+{
+    struct progress_config progress = {
+        .counts_tokens = job_predicts_tokens(rank->job),
+        .total = (uint64_t)rank->job->total_steps,
+        .start = rank->run->first_step,
+        .epochs = (double)rank->job->total_steps / (double)rank->job->steps_per_epoch,
+    };
+
+    TRY(start_rank(rank));
+    rank->began = rank->saved_at = clock_seconds();
+    const bool shows = rank->is_first && rank->run->hooks->progress;
+    if (shows)
+        progress_begin(&rank->progress, &progress);
+    enum status status = rank_run_steps(rank);
+    if (shows)
+        progress_end(&rank->progress);
+    TRY(status);
+
+    const struct rank_times own = times_of(rank);
+    TRY(check_copies(rank));
+    if (!rank->own.served)
+        TRY(write_trace(rank));
+    TRY(rank_collect_times(rank));
+    struct rank_times *all;
+    TRY(mem_alloc((size_t)rank->job->settings.ranks, sizeof *all, &all));
+    status = gather_times(rank, &own, all);
+    if (status == STATUS_OK && rank->is_first)
+        status = finish(rank, all);
+    mem_free(all);
+    if (status != STATUS_OK || !rank->own.served)
+        return status;
+    served_destroy(rank->own.served); /* servers write no trace before all workers have left */
+    rank->own.served = NULL;
+    return write_trace(rank);
+}
+
+/* A server has nothing but what ps/ makes; its part of a trace is empty. */
+static enum status run_server(struct rank *rank)
+{
+    TRY(check_job(rank));
+    TRY(start_trace(rank));
+    transport_note(rank->transport, rank->run->first_step, "serving parameters");
+    TRY(served_serve(rank->job, rank->transport));
+    return write_trace(rank);
+}
+
+enum status rank_body(struct transport *transport, void *arg)
+{
+    struct run *run = arg;
+    struct sigaction note = { .sa_handler = rank_note_signal }, old_int, old_term;
+    struct rank rank = {
+        .run = run,
+        .job = run->job,
+        .transport = transport,
+        .is_first = transport_rank(transport) == 0,
+        .samples = run->samples_before,
+        .epoch = run->epoch,
+        .result = { .train_loss = NAN,
+                    .train_accuracy = NAN,
+                    .val_loss = NAN,
+                    .val_accuracy = NAN,
+                    .val_top5 = NAN,
+                    .perplexity = NAN },
+    };
+
+    rank_forget_signals();
+    sigaction(SIGINT, &note, &old_int);
+    sigaction(SIGTERM, &note, &old_term);
+    if (run->job->axes.servers)
+        rank.own.tag = transport_new_tags(transport, 1);
+    const bool serves = served_is_server(run->job, transport);
+    enum status status = serves ? run_server(&rank) : run_rank(&rank);
+    sigaction(SIGINT, &old_int, NULL);
+    sigaction(SIGTERM, &old_term, NULL);
+    weights_copy_destroy(rank.copy);
+    loader_destroy(rank.loader);
+    served_destroy(rank.own.served);
+    exec_destroy(rank.exec);
+    rank_release_own(&rank.own);
+    watch_destroy(rank.watch);
+    trace_destroy(rank.trace);
+    comm_destroy(rank.comm);
+    return status;
+}
