@@ -84,10 +84,11 @@ void amx_pack_lines(const struct amx_side *side, int64_t line, int64_t k0, int64
         .n_first = (int)(by_lines ? lines : first),
         .columns_first = (int)(by_lines ? first : lines),
         .turn = by_lines == side->is_b,
+        .is_short = side->is_short,
     };
 
-    if (lines <= 0) {
-        for (int part = 0; part < AMX_PARTS; part++)
+    if (lines <= 0 || first <= 0) {
+        for (int part = 0; part < (side->is_short ? 2 : AMX_PARTS); part++)
             memset(to + (ptrdiff_t)part * 2 * 512, 0, 512 * sizeof *to);
         return;
     }
@@ -113,7 +114,7 @@ static void pack_a(void *arg, size_t i)
 {
     const struct plan *plan = arg;
     const struct gemm *g = plan->g;
-    const struct amx_side side = { g->a, g->a_row, g->a_column, g->m, false };
+    const struct amx_side side = { g->a, g->a_row, g->a_column, g->m, false, false };
 
     pack_side(plan, &side, (plan->tile + (int64_t)i) * AMX_SIDE,
               plan->a_pack + (ptrdiff_t)i * plan->n_steps * AMX_PACKED);
@@ -127,25 +128,37 @@ static void bend(float *c, int64_t c_row, int64_t rows, int64_t columns)
     }
 }
 
-void amx_block(const uint16_t *a, const uint16_t *b, int64_t steps, enum amx_begin begin,
-               const float *bias, float *c, int64_t c_row, int64_t rows, int64_t columns)
+void amx_multiply_some(const struct amx_product *product, int64_t rows, int64_t columns)
 {
     _Alignas(64) float copy[AMX_SIDE * AMX_SIDE], some[AMX_SIDE];
     const size_t bytes = (size_t)columns * sizeof(float);
+    struct amx_product p = *product;
 
     if (rows == AMX_SIDE && columns == AMX_SIDE) {
-        amx_multiply(a, b, steps, begin, bias, c, c_row);
+        amx_multiply_stretches(product);
         return;
     }
     memset(copy, 0, sizeof copy);
     memset(some, 0, sizeof some);
-    for (int64_t i = 0; i < rows && begin == AMX_ADD; i++)
-        memcpy(copy + i * AMX_SIDE, c + i * c_row, bytes);
-    if (begin == AMX_BIAS)
-        memcpy(some, bias, bytes);
-    amx_multiply(a, b, steps, begin, some, copy, AMX_SIDE);
+    for (int64_t i = 0; i < rows && p.begin == AMX_ADD; i++)
+        memcpy(copy + i * AMX_SIDE, p.c + i * p.c_row, bytes);
+    if (p.begin == AMX_BIAS)
+        memcpy(some, p.bias, bytes);
+    p.bias = some;
+    p.c = copy;
+    p.c_row = AMX_SIDE;
+    amx_multiply_stretches(&p);
     for (int64_t i = 0; i < rows; i++)
-        memcpy(c + i * c_row, copy + i * AMX_SIDE, bytes);
+        memcpy(product->c + i * product->c_row, copy + i * AMX_SIDE, bytes);
+}
+
+void amx_block(const uint16_t *a, const uint16_t *b, int64_t steps, enum amx_begin begin,
+               const float *bias, float *c, int64_t c_row, int64_t rows, int64_t columns)
+{
+    const struct amx_stretch stretch = { a, b, steps, AMX_PACKED, AMX_PACKED };
+    const struct amx_product product = { &stretch, 1, false, begin, bias, c, c_row };
+
+    amx_multiply_some(&product, rows, columns);
 }
 
 /* The block of C at (row, column). */
@@ -171,7 +184,7 @@ static void run_task(void *arg, size_t i)
 {
     const struct plan *plan = arg;
     const struct gemm *g = plan->g;
-    const struct amx_side side = { g->b, g->b_column, g->b_row, g->n, true };
+    const struct amx_side side = { g->b, g->b_column, g->b_row, g->n, true, false };
     const ptrdiff_t packed = plan->n_steps * AMX_PACKED;
     uint16_t *b_pack = plan->b_pack + i * (b_bytes(plan) / sizeof *b_pack);
     int64_t panel;
