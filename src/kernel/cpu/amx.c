@@ -156,7 +156,7 @@ void amx_block(const uint16_t *a, const uint16_t *b, int64_t steps, enum amx_beg
                const float *bias, float *c, int64_t c_row, int64_t rows, int64_t columns)
 {
     const struct amx_stretch stretch = { a, b, steps, AMX_PACKED, AMX_PACKED };
-    const struct amx_product product = { &stretch, 1, false, begin, bias, c, c_row };
+    const struct amx_product product = { &stretch, 1, false, false, begin, bias, c, c_row };
 
     amx_multiply_some(&product, rows, columns);
 }

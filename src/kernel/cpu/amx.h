@@ -61,6 +61,7 @@ struct amx_product {
     const struct amx_stretch *stretches;
     int n_stretches;
     bool is_short; /* packed as two parts */
+    bool is_far;   /* C is probably in no near cache */
     enum amx_begin begin;
     const float *bias; /* 32 */
     float *c;
@@ -70,6 +71,9 @@ struct amx_product {
 void amx_multiply_stretches(const struct amx_product *product);
 /* The same for a block of which so many rows and columns are there. */
 void amx_multiply_some(const struct amx_product *product, int64_t rows, int64_t columns);
+
+/* Adds a block of 32 by 32, of which so many rows and columns are there, to a matrix. */
+void amx_add(const float *block, int64_t rows, int64_t columns, float *to, int64_t to_row);
 
 /* Writes 512 bf16 of each part, which lie 2 * 512 apart. */
 void amx_pack(const struct amx_lines *lines, uint16_t *to);

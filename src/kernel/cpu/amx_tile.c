@@ -106,6 +106,15 @@ static inline void add_short_stretch(const struct amx_stretch *stretch)
     }
 }
 
+/* Asks for C's lines: stores to lines that are not there would wait for one another at the end. */
+static inline void fetch_to_write(const float *c, int64_t c_row)
+{
+    for (int i = 0; i < 2 * SIXTEEN; i++, c += c_row) {
+        __builtin_prefetch(c, 1, 3);
+        __builtin_prefetch(c + SIXTEEN, 1, 3);
+    }
+}
+
 void amx_multiply_stretches(const struct amx_product *product)
 {
     const size_t bytes = (size_t)product->c_row * sizeof(float);
@@ -113,6 +122,8 @@ void amx_multiply_stretches(const struct amx_product *product)
 
     __asm__ volatile("" ::: "memory"); /* the intrinsics do not say that they read and write */
     begin_block(product, below, bytes);
+    if (product->is_far && product->begin != AMX_ADD)
+        fetch_to_write(c, product->c_row);
     for (int i = 0; i < product->n_stretches; i++) {
         if (product->is_short)
             add_short_stretch(&product->stretches[i]);
@@ -124,6 +135,14 @@ void amx_multiply_stretches(const struct amx_product *product)
     _tile_stored(2, below, bytes);
     _tile_stored(3, below + SIXTEEN, bytes);
     __asm__ volatile("" ::: "memory");
+}
+
+void amx_add(const float *block, int64_t rows, int64_t columns, float *to, int64_t to_row)
+{
+    for (int64_t i = 0; i < rows; i++, block += 2 * SIXTEEN, to += to_row) {
+        for (int64_t j = 0; j < columns; j++)
+            to[j] += block[j];
+    }
 }
 
 /* Packing ------------------------------------------------------------------------------- */

@@ -298,6 +298,7 @@ static void run_row(const struct work *work, int64_t row, int64_t panel)
     struct amx_product product = {
         .stretches = stretches,
         .is_short = plan->is_short,
+        .is_far = true,
         .begin = work->chunk > 0      ? AMX_ADD
                  : plan->bias != NULL ? AMX_BIAS
                                       : AMX_ZERO,

@@ -12,6 +12,8 @@
  */
 #include "kernel/cpu/conv_amx.h"
 
+#include <string.h>
+
 enum {
     PIECE_PIXELS = 64, /* of dy in a piece, about */
     MOST_ROWS = 64,    /* of a piece, at most */
@@ -152,18 +154,6 @@ static int64_t inside(int64_t t, int64_t stride, int64_t pad, int64_t source, in
         0, at_most(out, source + pad > t ? (source - 1 + pad - t) / stride + 1 : 0) - *first);
 }
 
-/* dw of the block at `to`, from or with the sum of a piece. */
-static void add_block(const struct plan *plan, const float *sum, int64_t rows, int64_t columns,
-                      float *to)
-{
-    const bool is_first = plan->image + plan->row == 0;
-
-    for (int64_t i = 0; i < rows; i++, sum += AMX_SIDE, to += plan->conv.o) {
-        for (int64_t j = 0; j < columns; j++)
-            to[j] = is_first ? sum[j] : to[j] + sum[j];
-    }
-}
-
 /* Adds the piece to all blocks of one row of taps: of `c_block` by `o_block`. */
 static void add_piece(void *arg, size_t task)
 {
@@ -203,8 +193,8 @@ static void add_piece(void *arg, size_t task)
             };
         }
         amx_multiply_stretches(&product);
-        add_block(plan, sum, at_most(AMX_SIDE, c->c - channel), at_most(AMX_SIDE, c->o - out),
-                  plan->dw + ((ky * c->kw + kx) * c->c + channel) * c->o + out);
+        amx_add(sum, at_most(AMX_SIDE, c->c - channel), at_most(AMX_SIDE, c->o - out),
+                plan->dw + ((ky * c->kw + kx) * c->c + channel) * c->o + out, c->o);
     }
     amx_end();
 }
@@ -217,6 +207,7 @@ void conv_amx_weight_run(const struct kernel_call *call, bool is_short)
     plan.x = call->in[0];
     plan.dy = call->in[1];
     plan.dw = call->out[0];
+    memset(plan.dw, 0, (size_t)(c->kh * c->kw * c->c * c->o) * sizeof(float));
     plan.x_pack = call->scratch;
     plan.dy_pack = plan.x_pack + x_steps(&plan) * plan.step;
     for (; plan.image < c->n; plan.image += AMX_SIDE) {

@@ -40,7 +40,7 @@ if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TUTTI_FUZZ)
         add_library(kernel_tile_amx OBJECT cpu/amx_tile.c)
         target_include_directories(kernel_tile_amx PRIVATE ${PROJECT_SOURCE_DIR}/src)
         target_compile_options(kernel_tile_amx PRIVATE ${tile_optimization} -mavx2 -mfma -mavx512f
-            -mavx512vl -mavx512dq -mavx512bw -mamx-tile -mamx-bf16)
+            -mavx512vl -mavx512dq -mavx512bw -mamx-tile -mamx-bf16 -mprfchw)
         target_link_libraries(kernel_tile_amx PRIVATE warnings)
         target_sources(kernel PRIVATE cpu/amx.c cpu/packed_amx.c cpu/conv_amx.c
             cpu/conv_amx_weight.c cpu/conv_amx_rows.c $<TARGET_OBJECTS:kernel_tile_amx>)
