@@ -38,10 +38,11 @@ struct plan {
     int64_t x_rows;             /* of x that a full piece needs, at most */
     const float *x, *dy;
     float *dw;
-    uint16_t *x_pack, *dy_pack; /* [block of channels][row of the piece][pixel] */
+    uint16_t *x_pack,
+        *dy_pack; /* [block of channels][row][pixel]; row r of x lies at r % x_rows */
     /* The piece that is worked on. */
     int64_t image, n_images, row, n_rows;
-    int64_t x_row, n_x_rows; /* of x */
+    int64_t x_row, n_x_rows; /* of x, that are to be packed: rows before are there */
 };
 
 static struct plan plan_of(const struct kernel_problem *problem, bool is_short)
@@ -114,10 +115,10 @@ static void pack_piece(void *arg, size_t task)
     const int64_t of_x = plan->n_x_rows * plan->c_blocks, i = (int64_t)task;
 
     if (i < of_x) {
-        const int64_t row = i / plan->c_blocks, block = i % plan->c_blocks;
+        const int64_t row = plan->x_row + i / plan->c_blocks, block = i % plan->c_blocks;
         const int64_t image_floats = c->h * c->w * c->c;
         const struct line line = {
-            .from = plan->x + plan->image * image_floats + (plan->x_row + row) * c->w * c->c,
+            .from = plan->x + plan->image * image_floats + row * c->w * c->c,
             .image_floats = image_floats,
             .channels = c->c,
             .columns = c->w,
@@ -125,9 +126,10 @@ static void pack_piece(void *arg, size_t task)
             .stride = c->sw,
             .taps = c->kw,
         };
-        if ((plan->x_row + row + c->ph) % c->sh < c->kh)
+        if ((row + c->ph) % c->sh < c->kh)
             pack_row(plan, &line, block * AMX_SIDE,
-                     plan->x_pack + (block * plan->x_rows + row) * c->w * plan->step);
+                     plan->x_pack +
+                         (block * plan->x_rows + row % plan->x_rows) * c->w * plan->step);
         return;
     }
     const int64_t row = (i - of_x) / plan->o_blocks, block = (i - of_x) % plan->o_blocks;
@@ -185,7 +187,7 @@ static void add_piece(void *arg, size_t task)
             if (row < 0 || row >= c->h)
                 continue;
             stretches[product.n_stretches++] = (struct amx_stretch){
-                .a = x + ((row - plan->x_row) * c->w + first * c->sw - c->pw + kx) * plan->step,
+                .a = x + (row % plan->x_rows * c->w + first * c->sw - c->pw + kx) * plan->step,
                 .b = dy + (r * c->ow + first) * plan->step,
                 .steps = n,
                 .a_step = c->sw * plan->step,
@@ -212,9 +214,10 @@ void conv_amx_weight_run(const struct kernel_call *call, bool is_short)
     plan.dy_pack = plan.x_pack + x_steps(&plan) * plan.step;
     for (; plan.image < c->n; plan.image += AMX_SIDE) {
         plan.n_images = at_most(AMX_SIDE, c->n - plan.image);
+        plan.x_row = plan.n_x_rows = 0;
         for (plan.row = 0; plan.row < c->oh; plan.row += plan.rows) {
             plan.n_rows = at_most(plan.rows, c->oh - plan.row);
-            plan.x_row = at_least(0, plan.row * c->sh - c->ph);
+            plan.x_row = at_least(plan.x_row + plan.n_x_rows, plan.row * c->sh - c->ph);
             const int64_t end =
                 at_most(c->h, (plan.row + plan.n_rows - 1) * c->sh - c->ph + c->kh);
             plan.n_x_rows = at_least(0, end - plan.x_row);
