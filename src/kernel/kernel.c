@@ -39,6 +39,9 @@ static const struct kernel *const parts[][PROCESSOR_COUNT] = {
     ANY_ISA(kernel_recurrent_rows),      ANY_ISA(kernel_attention_rows),
     ANY_ISA(kernel_attend_rows),
 #endif
+#ifdef HAVE_AMX
+    ANY_ISA(kernel_conv_amx_rows),
+#endif
 #ifdef HAVE_ONEDNN
     ANY_ISA(kernel_onednn_rows),
 #endif

@@ -214,7 +214,7 @@ struct kernel_call {
 
 struct kernel {
     const char *op;
-    const char *name; /* "reference", "own", "amx", "winograd", "onednn", "openblas" */
+    const char *name; /* "reference", "own", "amx", "winograd", "onednn", ... */
     /* Can this kernel solve the problem, on this processor? NULL: every legal problem. */
     bool (*can_run)(const struct kernel_problem *problem);
     /* Bytes of scratch a call needs. NULL: none. */

@@ -109,8 +109,8 @@ static void compare_kernels(const struct kernel *reference,
     kernel_trial_destroy(expected);
 }
 
-/* On whole numbers, sums and products are exact: all must agree exactly but what divides, and so
- * does Winograd's convolution. */
+/* On whole numbers, sums and products are exact, of bf16, too: all must agree exactly but what divides, and
+ * so does Winograd's convolution. */
 static void kernels_agree_on_whole_numbers(struct rng *rng)
 {
     const struct kernel *reference, *kernel;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* amx.c - the linear layer and its gradients by AMX (amx.h).
  *
- *   blocks of rows of A and of the shared dimension, some 4 MiB packed: all threads pack it
- *     groups of panels of B, 32 columns each, some 700 KiB packed: a thread packs what it uses next
- *       32 rows of A, which come from the third cache once a group
- *         panels: 32 x 32 of C, kept in tile registers through the block
+ * Of A and B the one with fewer lines (rows of A, columns of B) is `kept`, the other one passes:
+ *
+ *   blocks of what is kept and of the shared dimension, some 4 MiB packed: all threads pack it
+ *     groups of what passes, some 700 KiB packed: a thread packs what it uses next, in L2
+ *       32 lines of what is kept, which come from the third cache once a group
+ *         32 lines of the group: 32 x 32 of C, held in tile registers through the block
  *
  * The sum so far of an element of C goes on through all blocks, so its bits depend on neither their
  * sizes nor on who computes it.
@@ -17,9 +19,9 @@
 #include "kernel/cpu/rows.h"
 
 enum {
-    DEPTH_STEPS = 16,     /* of a block, at most: 512 of the shared dimension */
-    A_BYTES = 4608 << 10, /* of a block of A, packed */
-    B_BYTES = 768 << 10,  /* of a group of B, packed */
+    DEPTH_STEPS = 16,        /* of a block, at most: 512 of the shared dimension */
+    KEPT_BYTES = 4608 << 10, /* of a block, packed */
+    GROUP_BYTES = 768 << 10, /* of a group, packed */
     SIXTEEN = 16,
     STEP_BYTES = AMX_PACKED * 2,
 };
@@ -31,33 +33,41 @@ static int64_t at_most(int64_t value, int64_t most)
 
 struct plan {
     const struct gemm *g;
-    int64_t steps;              /* of the shared dimension */
-    int64_t block_steps;        /* of a block, at most */
-    int64_t row_tiles, panels;  /* of C */
-    int64_t block_tiles, group; /* of a block, of a group, at most */
-    uint16_t *a_pack, *b_pack;  /* b_pack: of the first task */
+    struct amx_side kept, passing;
+    int64_t steps;                    /* of the shared dimension */
+    int64_t block_steps;              /* of a block, at most */
+    int64_t n_kept, n_passing;        /* 32 lines each */
+    int64_t block_tiles, group;       /* of a block, of a group, at most */
+    uint16_t *kept_pack, *group_pack; /* group_pack: of the first task */
     /* The block that is worked on */
     int64_t step, n_steps, tile, n_tiles, n_tasks;
 };
 
 static struct plan make_plan(const struct gemm *g)
 {
-    struct plan plan = { .g = g, .steps = gemm_ceil(g->k, AMX_STEP) };
+    const struct amx_side a = { g->a, g->a_row, g->a_column, g->m, false, false };
+    const struct amx_side b = { g->b, g->b_column, g->b_row, g->n, true, false };
+    struct plan plan = {
+        .g = g,
+        .kept = g->m > g->n ? b : a,
+        .passing = g->m > g->n ? a : b,
+        .steps = gemm_ceil(g->k, AMX_STEP),
+    };
 
-    plan.row_tiles = gemm_ceil(g->m, AMX_SIDE);
-    plan.panels = gemm_ceil(g->n, AMX_SIDE);
+    plan.n_kept = gemm_ceil(plan.kept.n_lines, AMX_SIDE);
+    plan.n_passing = gemm_ceil(plan.passing.n_lines, AMX_SIDE);
     plan.block_steps = gemm_ceil(plan.steps, gemm_ceil(plan.steps, DEPTH_STEPS));
-    plan.block_tiles = at_most(plan.row_tiles, A_BYTES / (plan.block_steps * STEP_BYTES));
-    plan.group = at_most(plan.panels, B_BYTES / (plan.block_steps * STEP_BYTES));
+    plan.block_tiles = at_most(plan.n_kept, KEPT_BYTES / (plan.block_steps * STEP_BYTES));
+    plan.group = at_most(plan.n_passing, GROUP_BYTES / (plan.block_steps * STEP_BYTES));
     return plan;
 }
 
-static size_t a_bytes(const struct plan *plan)
+static size_t kept_bytes(const struct plan *plan)
 {
     return (size_t)(plan->block_tiles * plan->block_steps * STEP_BYTES);
 }
 
-static size_t b_bytes(const struct plan *plan)
+static size_t group_bytes(const struct plan *plan)
 {
     return (size_t)(plan->group * plan->block_steps * STEP_BYTES);
 }
@@ -68,7 +78,7 @@ size_t amx_scratch_bytes(const struct gemm *gemm)
         return 0;
     const struct plan plan = make_plan(gemm);
 
-    return a_bytes(&plan) + b_bytes(&plan) * (size_t)at_most(GEMM_TASKS, plan.panels);
+    return kept_bytes(&plan) + group_bytes(&plan) * (size_t)at_most(GEMM_TASKS, plan.n_passing);
 }
 
 void amx_pack_lines(const struct amx_side *side, int64_t line, int64_t k0, int64_t k,
@@ -84,10 +94,11 @@ void amx_pack_lines(const struct amx_side *side, int64_t line, int64_t k0, int64
         .n_first = (int)(by_lines ? lines : first),
         .columns_first = (int)(by_lines ? first : lines),
         .turn = by_lines == side->is_b,
+        .is_short = side->is_short,
     };
 
-    if (lines <= 0) {
-        for (int part = 0; part < AMX_PARTS; part++)
+    if (lines <= 0 || first <= 0) {
+        for (int part = 0; part < (side->is_short ? 2 : AMX_PARTS); part++)
             memset(to + (ptrdiff_t)part * 2 * 512, 0, 512 * sizeof *to);
         return;
     }
@@ -109,14 +120,12 @@ static void pack_side(const struct plan *plan, const struct amx_side *side, int6
     }
 }
 
-static void pack_a(void *arg, size_t i)
+static void pack_kept(void *arg, size_t i)
 {
     const struct plan *plan = arg;
-    const struct gemm *g = plan->g;
-    const struct amx_side side = { g->a, g->a_row, g->a_column, g->m, false };
 
-    pack_side(plan, &side, (plan->tile + (int64_t)i) * AMX_SIDE,
-              plan->a_pack + (ptrdiff_t)i * plan->n_steps * AMX_PACKED);
+    pack_side(plan, &plan->kept, (plan->tile + (int64_t)i) * AMX_SIDE,
+              plan->kept_pack + (ptrdiff_t)i * plan->n_steps * AMX_PACKED);
 }
 
 static void bend(float *c, int64_t c_row, int64_t rows, int64_t columns)
@@ -127,25 +136,37 @@ static void bend(float *c, int64_t c_row, int64_t rows, int64_t columns)
     }
 }
 
-void amx_block(const uint16_t *a, const uint16_t *b, int64_t steps, enum amx_begin begin,
-               const float *bias, float *c, int64_t c_row, int64_t rows, int64_t columns)
+void amx_multiply_some(const struct amx_product *product, int64_t rows, int64_t columns)
 {
     _Alignas(64) float copy[AMX_SIDE * AMX_SIDE], some[AMX_SIDE];
     const size_t bytes = (size_t)columns * sizeof(float);
+    struct amx_product p = *product;
 
     if (rows == AMX_SIDE && columns == AMX_SIDE) {
-        amx_multiply(a, b, steps, begin, bias, c, c_row);
+        amx_multiply_stretches(product);
         return;
     }
     memset(copy, 0, sizeof copy);
     memset(some, 0, sizeof some);
-    for (int64_t i = 0; i < rows && begin == AMX_ADD; i++)
-        memcpy(copy + i * AMX_SIDE, c + i * c_row, bytes);
-    if (begin == AMX_BIAS)
-        memcpy(some, bias, bytes);
-    amx_multiply(a, b, steps, begin, some, copy, AMX_SIDE);
+    for (int64_t i = 0; i < rows && p.begin == AMX_ADD; i++)
+        memcpy(copy + i * AMX_SIDE, p.c + i * p.c_row, bytes);
+    if (p.begin == AMX_BIAS)
+        memcpy(some, p.bias, bytes);
+    p.bias = some;
+    p.c = copy;
+    p.c_row = AMX_SIDE;
+    amx_multiply_stretches(&p);
     for (int64_t i = 0; i < rows; i++)
-        memcpy(c + i * c_row, copy + i * AMX_SIDE, bytes);
+        memcpy(product->c + i * product->c_row, copy + i * AMX_SIDE, bytes);
+}
+
+void amx_block(const uint16_t *a, const uint16_t *b, int64_t steps, enum amx_begin begin,
+               const float *bias, float *c, int64_t c_row, int64_t rows, int64_t columns)
+{
+    const struct amx_stretch stretch = { a, b, steps, AMX_PACKED, AMX_PACKED };
+    const struct amx_product product = { &stretch, 1, false, true, begin, bias, c, c_row };
+
+    amx_multiply_some(&product, rows, columns);
 }
 
 /* The block of C at (row, column). */
@@ -166,27 +187,32 @@ static void multiply_block(const struct plan *plan, const uint16_t *a, const uin
         bend(c, g->c_row, rows, columns);
 }
 
-/* The panels of one task. */
+/* The lines of one task: those that pass. */
 static void run_task(void *arg, size_t i)
 {
     const struct plan *plan = arg;
-    const struct gemm *g = plan->g;
-    const struct amx_side side = { g->b, g->b_column, g->b_row, g->n, true };
+    const bool keeps_b = plan->kept.is_b;
     const ptrdiff_t packed = plan->n_steps * AMX_PACKED;
-    uint16_t *b_pack = plan->b_pack + i * (b_bytes(plan) / sizeof *b_pack);
-    int64_t panel;
-    const int64_t count = gemm_part(plan->panels, plan->n_tasks, (int64_t)i, &panel);
-    const int64_t end = panel + count;
+    uint16_t *group = plan->group_pack + i * (group_bytes(plan) / sizeof *group);
+    int64_t at;
+    const int64_t count = gemm_part(plan->n_passing, plan->n_tasks, (int64_t)i, &at);
+    const int64_t end = at + count;
 
     amx_begin();
-    for (int64_t n; panel < end; panel += n) {
-        n = at_most(end - panel, plan->group);
+    for (int64_t n; at < end; at += n) {
+        n = at_most(end - at, plan->group);
         for (int64_t p = 0; p < n; p++)
-            pack_side(plan, &side, (panel + p) * AMX_SIDE, b_pack + p * packed);
+            pack_side(plan, &plan->passing, (at + p) * AMX_SIDE, group + p * packed);
         for (int64_t t = 0; t < plan->n_tiles; t++) {
-            for (int64_t p = 0; p < n; p++)
-                multiply_block(plan, plan->a_pack + t * packed, b_pack + p * packed,
-                               (plan->tile + t) * AMX_SIDE, (panel + p) * AMX_SIDE);
+            const uint16_t *kept = plan->kept_pack + t * packed;
+            const int64_t line = (plan->tile + t) * AMX_SIDE;
+            for (int64_t p = 0; p < n; p++) {
+                const uint16_t *passing = group + p * packed;
+                if (keeps_b)
+                    multiply_block(plan, passing, kept, (at + p) * AMX_SIDE, line);
+                else
+                    multiply_block(plan, kept, passing, line, (at + p) * AMX_SIDE);
+            }
         }
     }
     amx_end();
@@ -197,16 +223,16 @@ void amx_run(const struct gemm *gemm, struct pool *pool, void *scratch)
     struct plan plan = make_plan(gemm);
     const int64_t threads = pool == NULL ? 1 : pool_size(pool);
     const int64_t n_blocks = gemm_ceil(plan.steps, plan.block_steps);
-    const int64_t n_row_blocks = gemm_ceil(plan.row_tiles, plan.block_tiles);
+    const int64_t n_kept_blocks = gemm_ceil(plan.n_kept, plan.block_tiles);
 
-    plan.a_pack = scratch;
-    plan.b_pack = plan.a_pack + a_bytes(&plan) / sizeof *plan.a_pack;
-    plan.n_tasks = at_most(threads == 1 ? 1 : at_most(2 * threads, GEMM_TASKS), plan.panels);
-    for (int64_t r = 0; r < n_row_blocks; r++) {
-        plan.n_tiles = gemm_part(plan.row_tiles, n_row_blocks, r, &plan.tile);
+    plan.kept_pack = scratch;
+    plan.group_pack = plan.kept_pack + kept_bytes(&plan) / sizeof *plan.kept_pack;
+    plan.n_tasks = at_most(threads == 1 ? 1 : at_most(2 * threads, GEMM_TASKS), plan.n_passing);
+    for (int64_t r = 0; r < n_kept_blocks; r++) {
+        plan.n_tiles = gemm_part(plan.n_kept, n_kept_blocks, r, &plan.tile);
         for (int64_t b = 0; b < n_blocks; b++) {
             plan.n_steps = gemm_part(plan.steps, n_blocks, b, &plan.step);
-            pool_for(pool, (size_t)plan.n_tiles, pack_a, &plan);
+            pool_for(pool, (size_t)plan.n_tiles, pack_kept, &plan);
             pool_for(pool, (size_t)plan.n_tasks, run_task, &plan);
         }
     }

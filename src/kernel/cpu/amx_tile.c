@@ -50,30 +50,31 @@ void amx_end(void)
         _tile_dpbf16ps(3, 5, 7);                                                               \
     } while (0)
 
-void amx_multiply(const uint16_t *a, const uint16_t *b, int64_t steps, enum amx_begin begin,
-                  const float *bias, float *c, int64_t c_row)
+static inline void begin_block(const struct amx_product *p, float *below, size_t bytes)
 {
-    const size_t bytes = (size_t)c_row * sizeof(float);
-    float *below = c + SIXTEEN * c_row;
-
-    __asm__ volatile("" ::: "memory"); /* the intrinsics do not say that they read and write */
-    if (begin == AMX_ADD) {
-        _tile_loadd(0, c, bytes);
-        _tile_loadd(1, c + SIXTEEN, bytes);
+    if (p->begin == AMX_ADD) {
+        _tile_loadd(0, p->c, bytes);
+        _tile_loadd(1, p->c + SIXTEEN, bytes);
         _tile_loadd(2, below, bytes);
         _tile_loadd(3, below + SIXTEEN, bytes);
-    } else if (begin == AMX_BIAS) { /* the same row 16 times */
-        _tile_loadd(0, bias, 0);
-        _tile_loadd(1, bias + SIXTEEN, 0);
-        _tile_loadd(2, bias, 0);
-        _tile_loadd(3, bias + SIXTEEN, 0);
+    } else if (p->begin == AMX_BIAS) { /* the same row 16 times */
+        _tile_loadd(0, p->bias, 0);
+        _tile_loadd(1, p->bias + SIXTEEN, 0);
+        _tile_loadd(2, p->bias, 0);
+        _tile_loadd(3, p->bias + SIXTEEN, 0);
     } else {
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
     }
-    for (int64_t i = 0; i < steps; i++, a += AMX_PACKED, b += AMX_PACKED) {
+}
+
+static inline void add_stretch(const struct amx_stretch *stretch)
+{
+    const uint16_t *a = stretch->a, *b = stretch->b;
+
+    for (int64_t i = 0; i < stretch->steps; i++, a += stretch->a_step, b += stretch->b_step) {
         LOAD_A(a, 0);
         LOAD_B(b, 2);
         MULTIPLY();
@@ -88,11 +89,60 @@ void amx_multiply(const uint16_t *a, const uint16_t *b, int64_t steps, enum amx_
         LOAD_A(a, 0);
         MULTIPLY();
     }
+}
+
+static inline void add_short_stretch(const struct amx_stretch *stretch)
+{
+    const uint16_t *a = stretch->a, *b = stretch->b;
+
+    for (int64_t i = 0; i < stretch->steps; i++, a += stretch->a_step, b += stretch->b_step) {
+        LOAD_A(a, 1);
+        LOAD_B(b, 0);
+        MULTIPLY();
+        LOAD_A(a, 0);
+        MULTIPLY();
+        LOAD_B(b, 1);
+        MULTIPLY();
+    }
+}
+
+/* Asks for C's lines: stores to lines that are not there would wait for one another at the end. */
+static inline void fetch_to_write(const float *c, int64_t c_row)
+{
+    for (int i = 0; i < 2 * SIXTEEN; i++, c += c_row) {
+        __builtin_prefetch(c, 1, 3);
+        __builtin_prefetch(c + SIXTEEN, 1, 3);
+    }
+}
+
+void amx_multiply_stretches(const struct amx_product *product)
+{
+    const size_t bytes = (size_t)product->c_row * sizeof(float);
+    float *c = product->c, *below = c + SIXTEEN * product->c_row;
+
+    __asm__ volatile("" ::: "memory"); /* the intrinsics do not say that they read and write */
+    begin_block(product, below, bytes);
+    if (product->is_far && product->begin != AMX_ADD)
+        fetch_to_write(c, product->c_row);
+    for (int i = 0; i < product->n_stretches; i++) {
+        if (product->is_short)
+            add_short_stretch(&product->stretches[i]);
+        else
+            add_stretch(&product->stretches[i]);
+    }
     _tile_stored(0, c, bytes);
     _tile_stored(1, c + SIXTEEN, bytes);
     _tile_stored(2, below, bytes);
     _tile_stored(3, below + SIXTEEN, bytes);
     __asm__ volatile("" ::: "memory");
+}
+
+void amx_add(const float *block, int64_t rows, int64_t columns, float *to, int64_t to_row)
+{
+    for (int64_t i = 0; i < rows; i++, block += 2 * SIXTEEN, to += to_row) {
+        for (int64_t j = 0; j < columns; j++)
+            to[j] += block[j];
+    }
 }
 
 /* Packing ------------------------------------------------------------------------------- */
@@ -161,7 +211,7 @@ static inline void store_pairs(uint16_t *to, __m512 low, __m512 high)
 }
 
 /* Line i of a register of each part, from its steps 0 to 15 and 16 to 31. */
-static inline void store_line(__m512 p, __m512 q, uint16_t *to)
+static inline void store_line(__m512 p, __m512 q, bool is_short, uint16_t *to)
 {
     const __m512 p1 = rounded(p), q1 = rounded(q);
     const __m512 p_left = _mm512_sub_ps(p, p1), q_left = _mm512_sub_ps(q, q1);
@@ -169,7 +219,8 @@ static inline void store_line(__m512 p, __m512 q, uint16_t *to)
 
     store_pairs(to, p1, q1);
     store_pairs(to + 2 * REGISTER, p2, q2);
-    store_pairs(to + 4 * REGISTER, _mm512_sub_ps(p_left, p2), _mm512_sub_ps(q_left, q2));
+    if (!is_short)
+        store_pairs(to + 4 * REGISTER, _mm512_sub_ps(p_left, p2), _mm512_sub_ps(q_left, q2));
 }
 
 /* The same with rows and columns exchanged. */
@@ -189,7 +240,7 @@ static void pack_turned(const struct amx_lines *lines, uint16_t *to)
     transpose(q);
 #pragma GCC unroll 16
     for (int i = 0; i < SIXTEEN; i++)
-        store_line(p[i], q[i], to + (ptrdiff_t)i * 2 * SIXTEEN);
+        store_line(p[i], q[i], lines->is_short, to + (ptrdiff_t)i * 2 * SIXTEEN);
 }
 
 void amx_pack(const struct amx_lines *lines, uint16_t *to)
@@ -203,5 +254,6 @@ void amx_pack(const struct amx_lines *lines, uint16_t *to)
     }
     for (int i = 0; i < SIXTEEN; i++, to += 2 * SIXTEEN)
         store_line(load_row(lines->first, lines->row, lines->n_first, first, i),
-                   load_row(lines->second, lines->row, lines->n_second, second, i), to);
+                   load_row(lines->second, lines->row, lines->n_second, second, i),
+                   lines->is_short, to);
 }

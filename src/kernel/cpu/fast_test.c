@@ -212,6 +212,9 @@ static struct kernel_tensor tensor_of(enum layout layout, struct shape shape)
 /* The tables that hold `op`, from all rows of this build. */
 static const struct kernel *const tables[] = {
     kernel_linear_rows,   kernel_conv_rows, kernel_conv_pool_rows,
+#ifdef HAVE_AMX
+    kernel_conv_amx_rows,
+#endif
 #ifdef HAVE_ONEDNN
     kernel_onednn_rows,
 #endif
@@ -219,6 +222,11 @@ static const struct kernel *const tables[] = {
     kernel_openblas_rows,
 #endif
 };
+
+static bool is_rough(const struct kernel *kernel)
+{
+    return strcmp(kernel->name, "winograd") == 0 || strcmp(kernel->name, "amx_pairs") == 0;
+}
 
 /* slack: how much more than plain sums a kernel may be off. */
 typedef void check_fn(const struct kernel_problem *problem, struct buffer *out, double slack,
@@ -234,7 +242,7 @@ static void check_kernels(const struct kernel_problem *problem, struct value *co
                 (kernel->can_run != NULL && !kernel->can_run(problem)))
                 continue;
             run_all(kernel, problem, in, out);
-            check(problem, out, strcmp(kernel->name, "winograd") == 0 ? 30 : 1, arg);
+            check(problem, out, is_rough(kernel) ? 30 : 1, arg);
             for (int i = 0; i < problem->n_out; i++)
                 mem_free(out[i].block);
         }
@@ -822,6 +830,28 @@ static void test_large_convolution_agrees_with_plain_sums(void)
           .sw = 2,
           .ph = 1,
           .pw = 1 },
+        { .n = 40, /* more than one block of images and chunk of channels by AMX */
+          .c = 300,
+          .h = 3,
+          .w = 4,
+          .o = 35,
+          .kh = 3,
+          .kw = 3,
+          .sh = 1,
+          .sw = 1,
+          .ph = 1,
+          .pw = 1 },
+        { .n = 33,
+          .c = 40,
+          .h = 9,
+          .w = 7,
+          .o = 70,
+          .kh = 1,
+          .kw = 1,
+          .sh = 2,
+          .sw = 3,
+          .ph = 0,
+          .pw = 0 },
     };
     struct rng rng;
 

@@ -92,7 +92,7 @@ void packed_amx_multiply(const struct packed *packed, const float *a, int64_t a_
                          int64_t rows, float *c, int64_t c_row, bool accumulate)
 {
     _Alignas(64) uint16_t a_pack[TILES * STEPS * AMX_PACKED];
-    const struct amx_side side = { a, a_row, 1, rows, false };
+    const struct amx_side side = { a, a_row, 1, rows, false, false };
     const int64_t steps = steps_of(packed), columns = packed_columns(packed);
     const int64_t n_panels = gemm_ceil(registers_of(packed), 2);
 

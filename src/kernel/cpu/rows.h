@@ -71,6 +71,7 @@ extern const struct kernel kernel_conv_pool_rows[];   /* windows of 2x2 */
 extern const struct kernel kernel_depthwise_rows[];   /* a group a channel */
 extern const struct kernel kernel_conv_matrix_rows[]; /* 1x1, and the whole image */
 extern const struct kernel kernel_conv_grey_rows[];   /* 3x3 over one channel */
+extern const struct kernel kernel_conv_amx_rows[];    /* by tile registers */
 extern const struct kernel kernel_conv_transpose_rows[];
 extern const struct kernel kernel_recurrent_rows[]; /* LSTM and GRU over sequences */
 extern const struct kernel kernel_attend_rows[];    /* LSTM that attends to a source */
