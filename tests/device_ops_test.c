@@ -66,7 +66,8 @@ static void check(const struct device_place *place, const struct graph *graph,
     struct kernel_trial *expected = trial_of(node, &problem, *rng);
     struct kernel_trial *actual = trial_of(node, &problem, *rng);
     kernel_trial_run(expected);
-    CHECK_OK(device_testing_run(place, kernel, kernel_trial_call(actual), DEVICE_ONCE));
+    CHECK_OK(
+        device_testing_run(place, kernel, &problem, kernel_trial_call(actual), DEVICE_ONCE));
     for (int i = 0; i < problem.n_out; i++) {
         const double difference = kernel_trial_difference(expected, actual, i);
         if (!(difference <= tolerance_of(&problem))) {

@@ -3,7 +3,7 @@
  *
  *     device_lab [--device NAME] [part of a problem's line | a problem's line ...]
  *
- * One line a problem: microseconds of a run (median of graphs of 20, so launches follow each other without the
+ * One line a problem, in f32 and then in mixed precision: microseconds of a run (median of graphs of 20, so launches follow each other without the
  * host), the rate at which it reads its inputs and writes its outputs once with its share of what a large copy
  * reaches on the same device, and for products the rate of their operations. What fits the device's cache may pass
  * the copy. First come the ceilings: a copy of 1 GiB counting both ways, and a large product of f32.
@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "kernel/device_testing.h"
 #include "kernel/measure.h"
+#include "kernel/precision.h"
 
 /* Lines as kernel_parse reads them, by model. A line that begins with # is a heading. */
 static const char *const problems[] = {
@@ -77,8 +78,8 @@ static const char *const problems[] = {
     "attention 8x1024x2304 heads 12 causal",
     "attention_grad 8x1024x768 8x1024x2304 8x1024x768 8x1024x12 -> 8x1024x2304 heads 12 causal",
     "attention_step 8x1x2304 8x1024x1536 8 heads 12",
-    "token_cross_entropy 8192x50257 8192",
-    "token_cross_entropy_grad 8192x50257 8192x1 8192 -> 8192x50257",
+    "token_cross_entropy 1024x50257 1024",
+    "token_cross_entropy_grad 1024x50257 1024x1 1024 -> 1024x50257",
     "embedding 8x1024 50257x768",
     "embedding_grad 8x1024x768 8x1024 -> 50257x768",
     "add_positions 8x1024x768 1024x768",
@@ -142,9 +143,10 @@ static double flops_of(const struct kernel_problem *p)
 }
 
 static enum status time_problem(const struct device_place *place,
-                                const struct kernel_problem *problem, double *out_seconds)
+                                const struct kernel_problem *problem,
+                                const struct kernel_problem *there, double *out_seconds)
 {
-    const struct kernel *kernel = device_kernel(place->face, problem);
+    const struct kernel *kernel = device_kernel(place->face, there);
     struct kernel_trial *trial;
 
     if (!kernel)
@@ -152,7 +154,7 @@ static enum status time_problem(const struct device_place *place,
     TRY(kernel_trial_create(kernel_find(problem->op, "reference"), problem, KERNEL_FILL_NORMAL,
                             1, &trial));
     const enum status status =
-        device_testing_time(place, kernel, kernel_trial_call(trial), out_seconds);
+        device_testing_time(place, kernel, there, kernel_trial_call(trial), out_seconds);
     kernel_trial_destroy(trial);
     return status;
 }
@@ -186,21 +188,35 @@ static enum status copy_rate(const struct device_place *place, double *out)
     return STATUS_OK;
 }
 
+/* One column of numbers: of f32, or of mixed precision. */
+static enum status report_one(const struct device_place *place,
+                              const struct kernel_problem *problem,
+                              const struct kernel_problem *there, double copy)
+{
+    double seconds;
+
+    TRY(time_problem(place, problem, there, &seconds));
+    const double rate = bytes_of(there) / seconds, flops = flops_of(there);
+    printf("%9.1f us %5.0f GB/s %3.0f%%", seconds * 1e6, rate / 1e9, 100 * rate / copy);
+    if (flops > 0)
+        printf(" %6.1f TF/s", flops / seconds * 1e-12);
+    else
+        printf(" %11s", "");
+    return STATUS_OK;
+}
+
 static enum status report(const struct device_place *place, const char *line, double copy)
 {
-    struct kernel_problem problem;
-    double seconds;
+    struct kernel_problem problem, there;
 
     TRY(kernel_parse(line, &problem));
     if (strcmp(problem.op, "dropout") == 0)
         problem.attrs.rate = 0.5F;
-    TRY(time_problem(place, &problem, &seconds));
-    const double rate = bytes_of(&problem) / seconds, flops = flops_of(&problem);
-    printf("%9.1f us %6.0f GB/s %4.0f%%", seconds * 1e6, rate / 1e9, 100 * rate / copy);
-    if (flops > 0)
-        printf(" %7.2f TFLOP/s", flops / seconds * 1e-12);
-    else
-        printf(" %15s", "");
+    there = problem;
+    kernel_as_bf16(&there);
+    TRY(report_one(place, &problem, &problem, copy));
+    printf(" |");
+    TRY(report_one(place, &problem, &there, copy));
     printf("  %s\n", line);
     return STATUS_OK;
 }

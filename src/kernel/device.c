@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kernel/device_rows.h"
+#include "kernel/precision.h"
 
 struct device {
     int number;
@@ -190,6 +191,8 @@ static void update(const char *op, const struct device_range *range, const struc
 {
     kernel_update_find(op)->run(range->param, range->grad, range->state, range->count, attrs,
                                 step);
+    for (size_t i = 0; range->half && i < range->count; i++)
+        range->half[i] = kernel_to_bf16(range->param[i]);
 }
 
 #define UPDATE(op)                                                                             \
@@ -231,6 +234,20 @@ static void cpu_add(struct device_stream *stream, float *out, const float *a, co
     kernel_add(out, a, b, count);
 }
 
+static void cpu_convert(struct device_stream *stream, void *to, enum dtype to_dtype,
+                        const void *from, enum dtype from_dtype, size_t count)
+{
+    (void)stream;
+    for (size_t i = 0; i < count; i++) {
+        const float x = from_dtype == DTYPE_BF16 ? kernel_from_bf16(((const uint16_t *)from)[i])
+                                                 : ((const float *)from)[i];
+        if (to_dtype == DTYPE_BF16)
+            ((uint16_t *)to)[i] = kernel_to_bf16(x);
+        else
+            ((float *)to)[i] = x;
+    }
+}
+
 static void cpu_sum_squares(struct device_stream *stream, const float *data, size_t count,
                             double *out, void *scratch)
 {
@@ -257,6 +274,7 @@ const struct device_face device_cpu = {
     .kernel_at = kernel_at,
     .updates = cpu_updates,
     .add = cpu_add,
+    .convert = cpu_convert,
     .sum_squares = cpu_sum_squares,
     .sum_squares_bytes = cpu_sum_squares_bytes,
 };

@@ -89,6 +89,8 @@ struct device_range {
     const float *grad;
     float *state[DEVICE_STATES];
     float *out; /* lamb_direction: what it makes; may be grad */
+    uint16_t
+        *half; /* the new param in bf16, for kernels that compute with it; NULL: not wanted */
     size_t count;
 };
 
@@ -118,6 +120,9 @@ struct device_face {
     /* out[i] = a[i] + b[i]; out may be a or b. */
     void (*add)(struct device_stream *stream, float *out, const float *a, const float *b,
                 size_t count);
+    /* Elements of one type, f32 or bf16, to the other, to the nearest. */
+    void (*convert)(struct device_stream *stream, void *to, enum dtype to_dtype,
+                    const void *from, enum dtype from_dtype, size_t count);
     /* Sum of squares in double, by a fixed order of additions; scratch of sum_squares_bytes. */
     void (*sum_squares)(struct device_stream *stream, const float *data, size_t count,
                         double *out, void *scratch);

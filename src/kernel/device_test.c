@@ -4,6 +4,7 @@
  *
  * Tests of the GPU walk the CPU's table of references, so an op that has no kernel on the device is found.
  */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "kernel/device_testing.h"
 #include "kernel/kernel_testing.h"
 #include "kernel/measure.h"
+#include "kernel/precision.h"
 
 enum { COUNT = 5000, SEEDS_OF_CPU = 3 };
 
@@ -87,10 +89,11 @@ static size_t bytes_of(const struct kernel_tensor *tensor)
 
 /* Another way of running gives the same bytes. */
 static void check_same(const struct device_place *place, const struct kernel *kernel,
-                       const struct kernel_problem *problem, struct kernel_trial *once,
-                       struct kernel_trial *again, enum device_way way)
+                       const struct kernel_problem *there, const struct kernel_problem *problem,
+                       struct kernel_trial *once, struct kernel_trial *again,
+                       enum device_way way)
 {
-    if (device_testing_run(place, kernel, kernel_trial_call(again), way) != STATUS_OK)
+    if (device_testing_run(place, kernel, there, kernel_trial_call(again), way) != STATUS_OK)
         complain(problem, "way %d: %s", (int)way, status_message());
     for (int i = 0; i < problem->n_out; i++) {
         if (memcmp(kernel_trial_call(once)->out[i], kernel_trial_call(again)->out[i],
@@ -126,34 +129,51 @@ static bool may_be_in_place(const char *op)
     return false;
 }
 
+/* In mixed precision both sides see inputs that bf16 can hold. */
+static void round_inputs(const struct kernel_problem *there, struct kernel_trial *trial)
+{
+    const struct kernel_call *call = kernel_trial_call(trial);
+
+    for (int i = 0; i < there->n_in; i++) {
+        const int64_t count = shape_count(&there->in[i].shape);
+        float *data;
+        memcpy(&data, &call->in[i], sizeof data); /* the trial's own buffer */
+        for (int64_t k = 0; there->in[i].dtype == DTYPE_BF16 && k < count; k++)
+            data[k] = kernel_from_bf16(kernel_to_bf16(data[k]));
+    }
+}
+
 /* One problem on a device, in every way, against the reference. */
 static void compare(const struct device_place *place, const struct kernel_problem *problem,
-                    enum kernel_fill fill, double tolerance, uint64_t seed)
+                    const struct kernel_problem *there, enum kernel_fill fill, double tolerance,
+                    uint64_t seed)
 {
     const struct kernel *reference = kernel_find(problem->op, "reference");
-    const struct kernel *kernel = device_kernel(place->face, problem);
-    struct kernel_trial *expected, *actual, *again;
+    const struct kernel *kernel = device_kernel(place->face, there);
+    struct kernel_trial *trials[3];
 
-    if (!kernel)
-        test_fail(__FILE__, __LINE__, "%s has no kernel for %s", place->face->name,
-                  problem->op);
-    CHECK_OK(kernel_trial_create(reference, problem, fill, seed, &expected));
-    CHECK_OK(kernel_trial_create(reference, problem, fill, seed, &actual));
-    CHECK_OK(kernel_trial_create(reference, problem, fill, seed, &again));
+    if (!kernel) {
+        complain(problem, "%s has no kernel", place->face->name);
+        return;
+    }
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(kernel_trial_create(reference, problem, fill, seed, &trials[i]));
+        round_inputs(there, trials[i]);
+    }
+    struct kernel_trial *expected = trials[0], *actual = trials[1], *again = trials[2];
     kernel_trial_run(expected);
-    if (device_testing_run(place, kernel, kernel_trial_call(actual), DEVICE_ONCE) ==
+    if (device_testing_run(place, kernel, there, kernel_trial_call(actual), DEVICE_ONCE) ==
         STATUS_OK) {
         check_close(problem, expected, actual, tolerance);
-        check_same(place, kernel, problem, actual, again, DEVICE_TWICE);
-        check_same(place, kernel, problem, actual, again, DEVICE_GRAPH);
+        check_same(place, kernel, there, problem, actual, again, DEVICE_TWICE);
+        check_same(place, kernel, there, problem, actual, again, DEVICE_GRAPH);
         if (may_be_in_place(problem->op))
-            check_same(place, kernel, problem, actual, again, DEVICE_IN_PLACE);
+            check_same(place, kernel, there, problem, actual, again, DEVICE_IN_PLACE);
     } else {
         complain(problem, "%s", status_message());
     }
-    kernel_trial_destroy(again);
-    kernel_trial_destroy(actual);
-    kernel_trial_destroy(expected);
+    for (int i = 0; i < 3; i++)
+        kernel_trial_destroy(trials[i]);
 }
 
 static void compare_all(const struct device_place *place, struct rng *rng,
@@ -165,7 +185,8 @@ static void compare_all(const struct device_place *place, struct rng *rng,
         struct kernel_problem problem;
 
         kernel_testing_problem(rng, reference->op, &problem);
-        compare(place, &problem, fill, kernel_testing_tolerance(&problem), rng_u64(rng));
+        compare(place, &problem, &problem, fill, kernel_testing_tolerance(&problem),
+                rng_u64(rng));
     }
     check_none_bad();
 }
@@ -223,10 +244,77 @@ static void devices_agree_on_whole_numbers(struct rng *rng)
         struct kernel_problem problem;
         kernel_testing_problem(rng, ops[i], &problem);
         const bool divides = problem.attrs.activation == ACTIVATION_SIGMOID;
-        compare(gpu(), &problem, KERNEL_FILL_WHOLE,
+        compare(gpu(), &problem, &problem, KERNEL_FILL_WHOLE,
                 divides ? kernel_testing_tolerance(&problem) : 0, rng_u64(rng));
     }
     check_none_bad();
+}
+
+/* Results are rounded to bf16 once, or twice where a bias comes after a product; sums are f32. */
+static double mixed_tolerance(const struct kernel_problem *problem)
+{
+    const double rounding =
+        strncmp(problem->op, "linear", 6) == 0 || strncmp(problem->op, "conv", 4) == 0
+            ? 1.0 / 128
+            : 1.0 / 256;
+    const double tolerance = kernel_testing_tolerance(problem);
+
+    return tolerance > rounding ? tolerance : rounding;
+}
+
+static void compare_mixed(const struct device_place *place,
+                          const struct kernel_problem *problem, uint64_t seed)
+{
+    struct kernel_problem there = *problem;
+
+    kernel_as_bf16(&there);
+    compare(place, problem, &there, KERNEL_FILL_NORMAL, mixed_tolerance(problem), seed);
+}
+
+static void mixed_precision_agrees_to_rounding(struct rng *rng)
+{
+    const struct kernel *reference;
+
+    for (size_t i = 0; (reference = reference_at(i)) != NULL; i++) {
+        struct kernel_problem problem;
+        kernel_testing_problem(rng, reference->op, &problem);
+        compare_mixed(gpu(), &problem, rng_u64(rng));
+    }
+    check_none_bad();
+}
+
+static void large_problems_agree_in_mixed_precision(void)
+{
+    const struct device_place *place = gpu();
+
+    for (size_t i = 0; kernel_testing_large[i]; i++) {
+        struct kernel_problem problem;
+        CHECK_OK(kernel_parse(kernel_testing_large[i], &problem));
+        compare_mixed(place, &problem, i);
+    }
+    check_none_bad();
+}
+
+/* What is bf16 and what is not, of some ops. */
+static void mixed_precision_keeps_sums_wide(void)
+{
+    struct kernel_problem p;
+
+    CHECK_OK(kernel_parse("linear_grad_weight 64x784 64x250 -> 250x784 250", &p));
+    kernel_as_bf16(&p);
+    CHECK(p.in[0].dtype == DTYPE_BF16 && p.in[1].dtype == DTYPE_BF16);
+    CHECK(p.out[0].dtype == DTYPE_F32 && p.out[1].dtype == DTYPE_F32);
+    CHECK_OK(kernel_parse("batch_norm 16x24x33x31 24 24 relu6", &p));
+    kernel_as_bf16(&p);
+    CHECK(p.in[0].dtype == DTYPE_BF16 && p.in[1].dtype == DTYPE_F32);
+    CHECK(p.out[0].dtype == DTYPE_BF16 && p.out[1].dtype == DTYPE_F32);
+    CHECK_OK(kernel_parse("gru 33x7x195 195x65 195 33x7 33x65", &p));
+    kernel_as_bf16(&p);
+    CHECK(p.in[0].dtype == DTYPE_F32 && p.in[3].dtype == DTYPE_I32);
+    CHECK(kernel_from_bf16(kernel_to_bf16(1.00390625F)) == 1); /* a tie, to even */
+    CHECK(kernel_from_bf16(kernel_to_bf16(-3.5F)) == -3.5F);
+    CHECK(isnan(kernel_from_bf16(kernel_to_bf16(NAN))));
+    CHECK(isinf(kernel_from_bf16(kernel_to_bf16(INFINITY))));
 }
 
 static void devices_agree_on_large_problems(void)
@@ -238,7 +326,8 @@ static void devices_agree_on_large_problems(void)
         CHECK_OK(kernel_parse(kernel_testing_large[i], &problem));
         if (strcmp(problem.op, "dropout") == 0)
             problem.attrs.rate = 0.5F;
-        compare(place, &problem, KERNEL_FILL_NORMAL, kernel_testing_tolerance(&problem), i);
+        compare(place, &problem, &problem, KERNEL_FILL_NORMAL,
+                kernel_testing_tolerance(&problem), i);
     }
     check_none_bad();
 }
@@ -247,6 +336,7 @@ static void devices_agree_on_large_problems(void)
 
 struct vectors {
     float param[COUNT], grad[COUNT], state[DEVICE_STATES][COUNT], out[COUNT];
+    uint16_t half[COUNT];
 };
 
 static void fill(struct vectors *v, struct rng *rng)
@@ -257,13 +347,18 @@ static void fill(struct vectors *v, struct rng *rng)
         v->state[0][i] = rng_float(rng) - 0.5F;
         v->state[1][i] = rng_float(rng);
         v->out[i] = 0;
+        v->half[i] = 0;
     }
 }
 
 static struct device_range range_of(struct vectors *v, size_t count)
 {
-    return (
-        struct device_range){ v->param, v->grad, { v->state[0], v->state[1] }, v->out, count };
+    return (struct device_range){ .param = v->param,
+                                  .grad = v->grad,
+                                  .state = { v->state[0], v->state[1] },
+                                  .out = v->out,
+                                  .half = v->half,
+                                  .count = count };
 }
 
 static void draw_step(struct rng *rng, struct attrs *attrs, struct kernel_update_step *step)
@@ -302,6 +397,7 @@ static void update_there(const struct device_place *place, const char *op, struc
         { (float *)((char *)there + offsetof(struct vectors, state)),
           (float *)((char *)there + offsetof(struct vectors, state)) + COUNT },
         (float *)((char *)there + offsetof(struct vectors, out)),
+        (uint16_t *)((char *)there + offsetof(struct vectors, half)),
         count,
     };
     device_update(place->face, op)->run(place->stream, &range, attrs, step_there);
@@ -334,16 +430,18 @@ static void updates_have_the_bits_of_the_cpu(struct rng *rng)
     }
 }
 
-static void sums_of_squares_agree(struct rng *rng)
+static void sums_and_conversions_agree(struct rng *rng)
 {
     const struct device_place *place = gpu();
     const struct device_memory_ops *memory = place->face->memory;
     const size_t count = 1 + rng_below(rng, 100000);
-    float *data, *data_there;
+    float *data, *back, *data_there;
     double *sum_there, sums[2];
-    void *scratch;
+    void *scratch, *half;
 
     CHECK_OK(mem_alloc(count, sizeof *data, &data));
+    CHECK_OK(mem_alloc(count, sizeof *back, &back));
+    CHECK_OK(memory->create(place->device, count * sizeof(uint16_t), &half));
     for (size_t i = 0; i < count; i++)
         data[i] = rng_float(rng) - 0.5F;
     CHECK_OK(memory->create(place->device, count * sizeof *data, (void **)&data_there));
@@ -361,6 +459,15 @@ static void sums_of_squares_agree(struct rng *rng)
     CHECK_OK(memory->copy(place->stream, data, data_there, count * sizeof *data));
     CHECK_OK(place->face->stream->wait(place->stream));
     CHECK_CLOSE(4 * sums[0], kernel_sum_squares(data, count), 1e-12);
+    place->face->convert(place->stream, half, DTYPE_BF16, data_there, DTYPE_F32, count);
+    place->face->convert(place->stream, data_there, DTYPE_F32, half, DTYPE_BF16, count);
+    for (size_t i = 0; i < count; i++)
+        data[i] = kernel_from_bf16(kernel_to_bf16(data[i]));
+    CHECK_OK(memory->copy(place->stream, back, data_there, count * sizeof *back));
+    CHECK_OK(place->face->stream->wait(place->stream));
+    CHECK(memcmp(data, back, count * sizeof *data) == 0);
+    memory->destroy(place->device, half);
+    mem_free(back);
     memory->destroy(place->device, scratch);
     memory->destroy(place->device, sum_there);
     memory->destroy(place->device, data_there);
@@ -452,9 +559,14 @@ const struct test tests[] = {
       .run = memory_that_is_not_there_is_refused },
     { .name = "updates have the bits of the cpu",
       .property = updates_have_the_bits_of_the_cpu },
-    { .name = "sums of squares agree", .property = sums_of_squares_agree },
+    { .name = "sums and conversions agree", .property = sums_and_conversions_agree },
     { .name = "devices agree on whole numbers", .property = devices_agree_on_whole_numbers },
     { .name = "devices agree on any numbers", .property = devices_agree_on_any_numbers },
+    { .name = "mixed precision keeps sums wide", .run = mixed_precision_keeps_sums_wide },
+    { .name = "mixed precision agrees to rounding",
+      .property = mixed_precision_agrees_to_rounding },
+    { .name = "large problems agree in mixed precision",
+      .run = large_problems_agree_in_mixed_precision },
     { .name = "devices agree on large problems", .run = devices_agree_on_large_problems },
     { 0 },
 };

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernel/precision.h"
 
 enum { GUARD_BYTES = 256, GUARD = 0xA5, POISON = 0xFB, PLACES = KERNEL_IN + KERNEL_OUT + 2 };
 enum { TIMES = 7, RUNS = 20 };
@@ -74,6 +75,35 @@ static enum status add_buffer(struct trial *trial, size_t bytes, const void *con
     return STATUS_OK;
 }
 
+/* An input's contents as the device has them; *out_made is to be freed. */
+static enum status contents_of(const struct kernel_tensor *there, enum dtype here,
+                               const void *data, void **out_made)
+{
+    const size_t count = (size_t)shape_count(&there->shape);
+
+    *out_made = NULL;
+    if (there->dtype == here)
+        return STATUS_OK;
+    TRY(mem_alloc(count, sizeof(uint16_t), out_made));
+    for (size_t i = 0; i < count; i++)
+        ((uint16_t *)*out_made)[i] = kernel_to_bf16(((const float *)data)[i]);
+    return STATUS_OK;
+}
+
+static enum status add_input(struct trial *trial, const struct kernel_call *host, int i)
+{
+    const struct kernel_tensor *there = &trial->problem.in[i];
+    void *made, *memory;
+
+    TRY(contents_of(there, host->problem->in[i].dtype, host->in[i], &made));
+    const enum status status =
+        add_buffer(trial, bytes_of(there), made ? made : host->in[i], &memory);
+    mem_free(made);
+    if (status == STATUS_OK)
+        trial->call.in[i] = memory;
+    return status;
+}
+
 static enum status set_up(struct trial *trial, const struct kernel_call *host)
 {
     const char *guard = getenv("TUTTI_TEST_GUARD");
@@ -83,10 +113,8 @@ static enum status set_up(struct trial *trial, const struct kernel_call *host)
     trial->guard = guard && strcmp(guard, "0") == 0 ? 0 : GUARD_BYTES;
     trial->call.problem = problem;
     trial->call.stream = trial->place->stream;
-    for (int i = 0; i < problem->n_in; i++) {
-        TRY(add_buffer(trial, bytes_of(&problem->in[i]), host->in[i], &memory));
-        trial->call.in[i] = memory;
-    }
+    for (int i = 0; i < problem->n_in; i++)
+        TRY(add_input(trial, host, i));
     for (int i = 0; i < problem->n_out; i++)
         TRY(add_buffer(trial, bytes_of(&problem->out[i]), NULL, &trial->call.out[i]));
     TRY(add_buffer(trial, sizeof *host->step, host->step, &memory));
@@ -151,8 +179,23 @@ static bool is_intact(const struct trial *trial, const struct buffer *b, const u
     return may_change || memcmp(now, b->image, b->bytes + 2 * trial->guard) == 0;
 }
 
-/* Brings one buffer back; `out` NULL: it only has to be intact. */
-static enum status bring_back(const struct trial *trial, int number, bool may_change, void *out)
+/* A result of `bytes` bytes to where the host has it, bf16 as the f32 that it is. */
+static void hand_out(const struct trial *trial, const struct kernel_call *host, int output,
+                     const uint8_t *data, size_t bytes)
+{
+    float *out = host->out[output];
+
+    if (trial->problem.out[output].dtype == host->problem->out[output].dtype) {
+        memcpy(host->out[output], data, bytes);
+        return;
+    }
+    for (size_t i = 0; i < bytes / sizeof(uint16_t); i++)
+        out[i] = kernel_from_bf16(((const uint16_t *)data)[i]);
+}
+
+/* Brings one buffer back; it is `output`, or -1: it only has to be intact. */
+static enum status bring_back(const struct trial *trial, const struct kernel_call *host,
+                              int number, bool may_change, int output)
 {
     const struct device_place *p = trial->place;
     const struct buffer *b = &trial->buffers[number];
@@ -166,8 +209,8 @@ static enum status bring_back(const struct trial *trial, int number, bool may_ch
     if (status == STATUS_OK && !is_intact(trial, b, now, may_change))
         status = FAIL(STATUS_CORRUPT, "%s of %s wrote beside its outputs, at buffer %d",
                       trial->kernel->name, trial->problem.op, number);
-    if (status == STATUS_OK && out)
-        memcpy(out, now + trial->guard, b->bytes);
+    if (status == STATUS_OK && output >= 0)
+        hand_out(trial, host, output, now + trial->guard, b->bytes);
     mem_free(now);
     return status;
 }
@@ -185,18 +228,19 @@ static enum status run_trial(struct trial *trial, const struct kernel_call *host
         const bool is_out = i >= n_in && i < n_in + n_out;
         const bool shared = way == DEVICE_IN_PLACE && i == 0;
         const bool is_scratch = i > n_in + n_out;
-        void *out = is_out && !(way == DEVICE_IN_PLACE && i == n_in) ? host->out[i - n_in]
-                    : shared                                         ? host->out[0]
-                                                                     : NULL;
-        TRY(bring_back(trial, i, is_out || shared || is_scratch, out));
+        const int output = is_out && !(way == DEVICE_IN_PLACE && i == n_in) ? i - n_in
+                           : shared                                         ? 0
+                                                                            : -1;
+        TRY(bring_back(trial, host, i, is_out || shared || is_scratch, output));
     }
     return STATUS_OK;
 }
 
 enum status device_testing_run(const struct device_place *place, const struct kernel *kernel,
+                               const struct kernel_problem *there,
                                const struct kernel_call *host, enum device_way way)
 {
-    struct trial trial = { .place = place, .kernel = kernel, .problem = *host->problem };
+    struct trial trial = { .place = place, .kernel = kernel, .problem = *there };
     const enum status status = run_trial(&trial, host, way);
 
     tear_down(&trial);
@@ -249,9 +293,10 @@ static enum status time_trial(struct trial *trial, const struct kernel_call *hos
 }
 
 enum status device_testing_time(const struct device_place *place, const struct kernel *kernel,
+                                const struct kernel_problem *there,
                                 const struct kernel_call *host, double *out_seconds)
 {
-    struct trial trial = { .place = place, .kernel = kernel, .problem = *host->problem };
+    struct trial trial = { .place = place, .kernel = kernel, .problem = *there };
     struct device_event *events[2] = { NULL };
     struct device_graph *graph = NULL;
     enum status status = place->face->stream->event_create(place->device, &events[0]);

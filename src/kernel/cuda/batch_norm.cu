@@ -166,7 +166,7 @@ __global__ void normalize_images(struct normalize n, const T *x, const T *residu
 
     if (i >= n.count)
         return;
-    const unsigned c = (unsigned)(i % n.channels);
+    const unsigned c = (unsigned)left_over(i, n.channels);
     const float rstd =
         n.is_variance ? (float)(1 / sqrt((double)n.spread[c] + (double)n.epsilon)) : n.spread[c];
     float sum = fmaf((number(x[i]) - n.mean[c]) * rstd, n.gamma[c], n.beta[c]);
@@ -183,7 +183,7 @@ __global__ void normalize_fours(struct normalize n, const T *x, const T *residua
 
     if (i >= n.count)
         return;
-    const unsigned c = (unsigned)(i % n.channels);
+    const unsigned c = (unsigned)left_over(i, n.channels);
     const four<T> in = *(const four<T> *)(x + i);
     four<T> more = in, out;
     if (residual)
@@ -408,7 +408,7 @@ template <class T>
 __global__ void spread(struct slopes<T> s, const float *gamma, const double *means, T *dx,
                        int64_t count)
 {
-    const int64_t i = thread_number(), c = i % s.channels;
+    const int64_t i = thread_number(), c = left_over(i, s.channels);
 
     if (i >= count)
         return;

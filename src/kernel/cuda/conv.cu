@@ -76,35 +76,36 @@ static bool is_depthwise(const struct conv *g)
 }
 
 /* The gradient of y, as it is or as a max pool of the windows side by side left it. */
-struct gradient {
-    const float *dy;
+template <class T> struct gradient {
+    const T *dy;
     const uint8_t *index; /* NULL: not pooled */
     int window[2], ph, pw;
 
     __device__ float at(const struct conv &g, int n, int u, int v, int o) const
     {
         if (index == NULL)
-            return dy[(((int64_t)n * g.oh + u) * g.ow + v) * g.o + o];
+            return number(dy[(((int64_t)n * g.oh + u) * g.ow + v) * g.o + o]);
         const int row = u / window[0], column = v / window[1];
         if (row >= ph || column >= pw)
             return 0;
         const int64_t i = (((int64_t)n * ph + row) * pw + column) * g.o + o;
-        return index[i] == u % window[0] * window[1] + v % window[1] ? dy[i] : 0;
+        return index[i] == u % window[0] * window[1] + v % window[1] ? number(dy[i]) : 0;
     }
 };
 
-static struct gradient plain_gradient(const void *dy)
+template <class T> static struct gradient<T> plain_gradient(const void *dy)
 {
-    struct gradient d = {};
+    struct gradient<T> d = {};
 
-    d.dy = (const float *)dy;
+    d.dy = (const T *)dy;
     return d;
 }
 
-static struct gradient pooled_gradient(const struct kernel_problem *p, const struct conv *g,
-                                       const void *dy, const void *index)
+template <class T>
+static struct gradient<T> pooled_gradient(const struct kernel_problem *p, const struct conv *g,
+                                          const void *dy, const void *index)
 {
-    struct gradient d = plain_gradient(dy);
+    struct gradient<T> d = plain_gradient<T>(dy);
 
     d.index = (const uint8_t *)index;
     d.window[0] = p->attrs.window[0];
@@ -126,20 +127,22 @@ struct tap {
 
 __device__ __forceinline__ struct pixel pixel_of(int64_t at, int64_t count, int height, int width)
 {
-    const int column = (int)(at % width);
-    const int64_t rest = at / width;
-    const struct pixel p = { at < count ? (int)(rest / height) : -1, (int)(rest % height), column };
+    const int64_t rest = divided(at, width);
+    const struct pixel p = { at < count ? (int)divided(rest, height) : -1,
+                             (int)left_over(rest, height), (int)(at - rest * width) };
     return p;
 }
 
 __device__ __forceinline__ struct tap tap_of(int64_t k, int64_t end, int kw, int channels)
 {
-    const int at = (int)(k / channels);
-    const struct tap t = { k < end ? at / kw : -1, at % kw, (int)(k % channels) };
+    const int at = (int)divided(k, channels);
+    const struct tap t = { k < end ? at / kw : -1, at % kw,
+                           (int)(k - (int64_t)at * channels) };
     return t;
 }
 
-struct forward {
+/* Y: the type of y, which a pool of windows reads in float. */
+template <class T, class Y> struct forward {
     enum { A_ALONG_K = true, B_ALONG_K = false };
     typedef struct pixel m_state;
     typedef struct tap ak_state;
@@ -147,8 +150,9 @@ struct forward {
     typedef int64_t bk_state;
     int64_t m, n;
     struct conv g;
-    const float *x, *w, *bias;
-    float *y;
+    const T *x, *w;
+    const float *bias;
+    Y *y;
     enum activation activation;
     int group;
 
@@ -180,8 +184,8 @@ struct forward {
         const int row = p.row + t.r, column = p.column + t.s;
         if (p.image < 0 || t.r < 0 || row < 0 || row >= g.h || column < 0 || column >= g.w)
             return 0;
-        return x[(((int64_t)p.image * g.h + row) * g.w + column) * g.c + group * g.c_group +
-                 t.channel];
+        return number(x[(((int64_t)p.image * g.h + row) * g.w + column) * g.c +
+                        group * g.c_group + t.channel]);
     }
     __device__ n_state b_n(int64_t at) const
     {
@@ -193,36 +197,70 @@ struct forward {
     }
     __device__ float b(n_state o, bk_state k) const
     {
-        return o < 0 || k < 0 ? 0 : w[k * g.o + o];
+        return o < 0 || k < 0 ? 0 : number(w[k * g.o + o]);
     }
     __device__ void store(int64_t at, int64_t column, float sum) const
     {
         const int o = group * g.o_group + (int)column;
-        y[at * g.o + o] = activate(activation, bias ? sum + bias[o] : sum);
+        put(&y[at * g.o + o], activate(activation, bias ? sum + bias[o] : sum));
     }
 };
 
-__global__ void forward_depthwise(struct conv g, const float *x, const float *w,
-                                  const float *bias, enum activation activation, float *y,
-                                  int64_t count)
+template <class T, class Y>
+__global__ void forward_depthwise(struct conv g, const T *x, const T *w, const float *bias,
+                                  enum activation activation, Y *y, int64_t count)
 {
     const int64_t i = thread_number();
 
     if (i >= count)
         return;
-    const int c = (int)(i % g.c);
-    const struct pixel p = pixel_of(i / g.c, count, g.oh, g.ow);
+    const int c = (int)left_over(i, g.c);
+    const struct pixel p = pixel_of(divided(i, g.c), count, g.oh, g.ow);
     float sum = bias ? bias[c] : 0;
     for (int r = 0; r < g.kh; r++) {
         const int row = p.row * g.stride[0] - g.pad[0] + r;
         for (int s = 0; s < g.kw && row >= 0 && row < g.h; s++) {
             const int column = p.column * g.stride[1] - g.pad[1] + s;
             if (column >= 0 && column < g.w)
-                sum = fmaf(x[(((int64_t)p.image * g.h + row) * g.w + column) * g.c + c],
-                           w[(r * g.kw + s) * g.c + c], sum);
+                sum = fmaf(number(x[(((int64_t)p.image * g.h + row) * g.w + column) * g.c + c]),
+                           number(w[(r * g.kw + s) * g.c + c]), sum);
         }
     }
-    y[i] = activate(activation, sum);
+    put(&y[i], activate(activation, sum));
+}
+
+/* The same for channels in fours, which are read at once. */
+template <class T, class Y>
+__global__ void forward_fours(struct conv g, const T *x, const T *w, const float *bias,
+                              enum activation activation, Y *y, int64_t count)
+{
+    const int64_t i = thread_number() * AT_ONCE;
+
+    if (i >= count)
+        return;
+    const int c = (int)left_over(i, g.c);
+    const struct pixel p = pixel_of(divided(i, g.c), count, g.oh, g.ow);
+    float sums[AT_ONCE];
+    for (int k = 0; k < AT_ONCE; k++)
+        sums[k] = bias ? bias[c + k] : 0;
+    for (int r = 0; r < g.kh; r++) {
+        const int row = p.row * g.stride[0] - g.pad[0] + r;
+        for (int s = 0; s < g.kw && row >= 0 && row < g.h; s++) {
+            const int column = p.column * g.stride[1] - g.pad[1] + s;
+            if (column < 0 || column >= g.w)
+                continue;
+            const four<T> in = *(const four<T> *)&x[(((int64_t)p.image * g.h + row) * g.w + column) *
+                                                        g.c + c];
+            const four<T> tap = *(const four<T> *)&w[(r * g.kw + s) * g.c + c];
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++)
+                sums[k] = fmaf(number(in.x[k]), number(tap.x[k]), sums[k]);
+        }
+    }
+    four<Y> out;
+    for (int k = 0; k < AT_ONCE; k++)
+        put(&out.x[k], activate(activation, sums[k]));
+    *(four<Y> *)&y[i] = out;
 }
 
 struct layer {
@@ -231,22 +269,30 @@ struct layer {
     enum activation activation;
 };
 
+template <class T, class Y>
 static void run_forward(const struct conv *g, const struct layer *l, struct device_stream *stream)
 {
     if (is_depthwise(g)) {
         const int64_t count = y_pixels(g) * g->o;
-        forward_depthwise<<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
-            *g, (const float *)l->x, (const float *)l->w, (const float *)l->bias, l->activation,
-            (float *)l->y, count);
+        if (g->c % AT_ONCE == 0 && is_aligned((const T *)l->x) && is_aligned((const T *)l->w) &&
+            is_aligned((Y *)l->y))
+            forward_fours<T, Y>
+                <<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream->cuda>>>(
+                    *g, (const T *)l->x, (const T *)l->w, (const float *)l->bias, l->activation,
+                    (Y *)l->y, count);
+        else
+            forward_depthwise<T, Y><<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
+                *g, (const T *)l->x, (const T *)l->w, (const float *)l->bias, l->activation,
+                (Y *)l->y, count);
     } else {
-        struct forward f = {};
+        struct forward<T, Y> f = {};
         f.m = y_pixels(g);
         f.n = g->o_group;
         f.g = *g;
-        f.x = (const float *)l->x;
-        f.w = (const float *)l->w;
+        f.x = (const T *)l->x;
+        f.w = (const T *)l->w;
         f.bias = (const float *)l->bias;
-        f.y = (float *)l->y;
+        f.y = (Y *)l->y;
         f.activation = l->activation;
         run_product(f, g->groups, stream);
     }
@@ -255,7 +301,7 @@ static void run_forward(const struct conv *g, const struct layer *l, struct devi
 
 /* Input's gradient: m a pixel of x, n an input channel of a group, k a tap and an output channel */
 
-struct backward {
+template <class T> struct backward {
     enum { A_ALONG_K = true, B_ALONG_K = true };
     typedef struct pixel m_state;
     typedef struct tap ak_state;
@@ -263,9 +309,10 @@ struct backward {
     typedef struct tap bk_state;
     int64_t m, n;
     struct conv g;
-    struct gradient dy;
-    const float *w, *bias;
-    float *dx;
+    struct gradient<T> dy;
+    const T *w;
+    const float *bias;
+    T *dx;
     enum activation activation;
     int group;
 
@@ -313,53 +360,91 @@ struct backward {
     {
         return c < 0 || t.r < 0
                    ? 0
-                   : w[((int64_t)(t.r * g.kw + t.s) * g.c_group + c) * g.o + group * g.o_group +
-                       t.channel];
+                   : number(w[((int64_t)(t.r * g.kw + t.s) * g.c_group + c) * g.o +
+                              group * g.o_group + t.channel]);
     }
     __device__ void store(int64_t at, int64_t column, float sum) const
     {
         const int c = group * g.c_group + (int)column;
-        dx[at * g.c + c] = activate(activation, bias ? sum + bias[c] : sum);
+        put(&dx[at * g.c + c], activate(activation, bias ? sum + bias[c] : sum));
     }
 };
 
-__global__ void backward_depthwise(struct conv g, struct gradient dy, const float *w, float *dx,
+template <class T>
+__global__ void backward_depthwise(struct conv g, struct gradient<T> dy, const T *w, T *dx,
                                    int64_t count)
 {
     const int64_t i = thread_number();
 
     if (i >= count)
         return;
-    const int c = (int)(i % g.c);
-    const struct pixel p = pixel_of(i / g.c, count, g.h, g.w);
+    const int c = (int)left_over(i, g.c);
+    const struct pixel p = pixel_of(divided(i, g.c), count, g.h, g.w);
     float sum = 0;
     for (int r = 0; r < g.kh; r++) {
         const int down = p.row + g.pad[0] - r, u = down / g.stride[0];
         for (int s = 0; s < g.kw && down >= 0 && down % g.stride[0] == 0 && u < g.oh; s++) {
             const int right = p.column + g.pad[1] - s, v = right / g.stride[1];
             if (right >= 0 && right % g.stride[1] == 0 && v < g.ow)
-                sum = fmaf(dy.at(g, p.image, u, v, c), w[(r * g.kw + s) * g.c + c], sum);
+                sum = fmaf(dy.at(g, p.image, u, v, c), number(w[(r * g.kw + s) * g.c + c]), sum);
         }
     }
-    dx[i] = sum;
+    put(&dx[i], sum);
 }
 
-static void run_backward(const struct conv *g, struct gradient dy, const struct layer *l,
+/* The same for channels in fours, of a gradient that no pool left. */
+template <class T>
+__global__ void backward_fours(struct conv g, const T *dy, const T *w, T *dx, int64_t count)
+{
+    const int64_t i = thread_number() * AT_ONCE;
+
+    if (i >= count)
+        return;
+    const int c = (int)left_over(i, g.c);
+    const struct pixel p = pixel_of(divided(i, g.c), count, g.h, g.w);
+    float sums[AT_ONCE] = { 0 };
+    for (int r = 0; r < g.kh; r++) {
+        const int down = p.row + g.pad[0] - r, u = down / g.stride[0];
+        for (int s = 0; s < g.kw && down >= 0 && u * g.stride[0] == down && u < g.oh; s++) {
+            const int right = p.column + g.pad[1] - s, v = right / g.stride[1];
+            if (right < 0 || v * g.stride[1] != right || v >= g.ow)
+                continue;
+            const four<T> flow =
+                *(const four<T> *)&dy[(((int64_t)p.image * g.oh + u) * g.ow + v) * g.o + c];
+            const four<T> tap = *(const four<T> *)&w[(r * g.kw + s) * g.c + c];
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++)
+                sums[k] = fmaf(number(flow.x[k]), number(tap.x[k]), sums[k]);
+        }
+    }
+    four<T> out;
+    for (int k = 0; k < AT_ONCE; k++)
+        put(&out.x[k], sums[k]);
+    *(four<T> *)&dx[i] = out;
+}
+
+template <class T>
+static void run_backward(const struct conv *g, struct gradient<T> dy, const struct layer *l,
                          struct device_stream *stream)
 {
     if (is_depthwise(g)) {
         const int64_t count = x_pixels(g) * g->c;
-        backward_depthwise<<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
-            *g, dy, (const float *)l->w, (float *)l->y, count);
+        if (g->c % AT_ONCE == 0 && dy.index == NULL && is_aligned(dy.dy) &&
+            is_aligned((const T *)l->w) && is_aligned((T *)l->y))
+            backward_fours<T><<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream->cuda>>>(
+                *g, dy.dy, (const T *)l->w, (T *)l->y, count);
+        else
+            backward_depthwise<T><<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
+                *g, dy, (const T *)l->w, (T *)l->y, count);
     } else {
-        struct backward b = {};
+        struct backward<T> b = {};
         b.m = x_pixels(g);
         b.n = g->c_group;
         b.g = *g;
         b.dy = dy;
-        b.w = (const float *)l->w;
+        b.w = (const T *)l->w;
         b.bias = (const float *)l->bias;
-        b.dx = (float *)l->y;
+        b.dx = (T *)l->y;
         b.activation = l->activation;
         run_product(b, g->groups, stream);
     }
@@ -386,7 +471,7 @@ static int64_t weights_of(const struct conv *g)
     return (int64_t)g->kh * g->kw * g->c_group * g->o;
 }
 
-struct weights {
+template <class T> struct weights {
     enum { A_ALONG_K = false, B_ALONG_K = false };
     typedef struct tap m_state;
     typedef struct pixel ak_state;
@@ -394,8 +479,8 @@ struct weights {
     typedef struct pixel bk_state;
     int64_t m, n, splits, pixels;
     struct conv g;
-    const float *x;
-    struct gradient dy;
+    const T *x;
+    struct gradient<T> dy;
     float *dw; /* of each part */
     int group, split;
 
@@ -426,8 +511,8 @@ struct weights {
         const int column = p.column * g.stride[1] - g.pad[1] + t.s;
         if (p.image < 0 || t.r < 0 || row < 0 || row >= g.h || column < 0 || column >= g.w)
             return 0;
-        return x[(((int64_t)p.image * g.h + row) * g.w + column) * g.c + group * g.c_group +
-                 t.channel];
+        return number(x[(((int64_t)p.image * g.h + row) * g.w + column) * g.c +
+                        group * g.c_group + t.channel]);
     }
     __device__ n_state b_n(int64_t at) const
     {
@@ -460,10 +545,10 @@ __global__ void add_splits(const float *parts, int64_t splits, int64_t count, fl
 }
 
 /* Depthwise: a column is a tap and a channel, a row a pixel of y. */
-struct add_depthwise {
+template <class T> struct add_depthwise {
     struct conv g;
-    const float *x;
-    struct gradient dy;
+    const T *x;
+    struct gradient<T> dy;
     __device__ void operator()(int64_t at, int64_t column, double sums[1]) const
     {
         const struct pixel p = pixel_of(at, INT64_MAX, g.oh, g.ow);
@@ -471,10 +556,48 @@ struct add_depthwise {
         const int row = p.row * g.stride[0] - g.pad[0] + tap / g.kw;
         const int at_column = p.column * g.stride[1] - g.pad[1] + tap % g.kw;
         if (row >= 0 && row < g.h && at_column >= 0 && at_column < g.w)
-            sums[0] = fma((double)x[(((int64_t)p.image * g.h + row) * g.w + at_column) * g.c + c],
+            sums[0] = fma((double)number(x[(((int64_t)p.image * g.h + row) * g.w + at_column) * g.c + c]),
                           (double)dy.at(g, p.image, p.row, p.column, c), sums[0]);
     }
 };
+
+/* Windows of 3 x 3: a column is a channel and has nine sums, so dy is read once. */
+enum { NINE = 9 };
+
+template <class T> struct add_nine {
+    struct conv g;
+    const T *x;
+    struct gradient<T> dy;
+    __device__ void operator()(int64_t at, int64_t c, double sums[NINE]) const
+    {
+        const struct pixel p = pixel_of(at, INT64_MAX, g.oh, g.ow);
+        const double d = (double)dy.at(g, p.image, p.row, p.column, (int)c);
+#pragma unroll
+        for (int tap = 0; tap < NINE; tap++) {
+            const int row = p.row * g.stride[0] - g.pad[0] + tap / 3;
+            const int column = p.column * g.stride[1] - g.pad[1] + tap % 3;
+            if (row >= 0 && row < g.h && column >= 0 && column < g.w)
+                sums[tap] = fma((double)number(x[(((int64_t)p.image * g.h + row) * g.w + column) *
+                                                     g.c + c]),
+                                d, sums[tap]);
+        }
+    }
+};
+
+struct give_nine {
+    float *dw;
+    int64_t channels;
+    __device__ void operator()(int64_t c, const double sums[NINE]) const
+    {
+        for (int tap = 0; tap < NINE; tap++)
+            dw[tap * channels + c] = (float)sums[tap];
+    }
+};
+
+static bool has_nine(const struct conv *g)
+{
+    return g->kh == 3 && g->kw == 3;
+}
 
 struct give_weight {
     float *dw;
@@ -485,15 +608,15 @@ struct give_weight {
 };
 
 /* The bias's: all of dy, or of a pool what it sends somewhere. */
-struct add_pooled {
-    const float *dy;
+template <class T> struct add_pooled {
+    const T *dy;
     const uint8_t *index;
     int64_t columns;
     __device__ void operator()(int64_t row, int64_t column, double sums[1]) const
     {
         const int64_t i = row * columns + column;
         if (index[i] != 255)
-            sums[0] += (double)dy[i];
+            sums[0] += (double)number(dy[i]);
     }
 };
 
@@ -505,7 +628,8 @@ static size_t up(size_t bytes)
 static size_t weights_scratch_of(const struct conv *g)
 {
     if (is_depthwise(g))
-        return up(column_scratch(y_pixels(g), weights_of(g), 1));
+        return up(has_nine(g) ? column_scratch(y_pixels(g), g->c, NINE)
+                              : column_scratch(y_pixels(g), weights_of(g), 1));
     return splits_of(g) > 1 ? up((size_t)(splits_of(g) * weights_of(g)) * sizeof(float)) : 0;
 }
 
@@ -515,23 +639,28 @@ static size_t grad_weight_bytes(const struct conv *g, int64_t rows, int64_t colu
     return weights_scratch_of(g) + column_scratch(rows, columns, 1);
 }
 
-static void run_weights(const struct conv *g, const void *x, struct gradient dy, void *dw,
+template <class T>
+static void run_weights(const struct conv *g, const void *x, struct gradient<T> dy, void *dw,
                         void *scratch, struct device_stream *stream)
 {
     const int64_t splits = splits_of(g);
 
-    if (is_depthwise(g)) {
-        const struct add_depthwise add = { *g, (const float *)x, dy };
+    if (is_depthwise(g) && has_nine(g)) {
+        const struct add_nine<T> add = { *g, (const T *)x, dy };
+        sum_columns<NINE>(stream, add, give_nine{ (float *)dw, g->c }, y_pixels(g), g->c,
+                          scratch);
+    } else if (is_depthwise(g)) {
+        const struct add_depthwise<T> add = { *g, (const T *)x, dy };
         sum_columns<1>(stream, add, give_weight{ (float *)dw }, y_pixels(g), weights_of(g),
                        scratch);
     } else {
-        struct weights s = {};
+        struct weights<T> s = {};
         s.m = (int64_t)g->kh * g->kw * g->c_group;
         s.n = g->o_group;
         s.splits = splits;
         s.pixels = y_pixels(g);
         s.g = *g;
-        s.x = (const float *)x;
+        s.x = (const T *)x;
         s.dy = dy;
         s.dw = (float *)(splits > 1 ? scratch : dw);
         run_product(s, g->groups * splits, stream);
@@ -542,10 +671,11 @@ static void run_weights(const struct conv *g, const void *x, struct gradient dy,
     stream_check(stream, "conv2d_grad_weight");
 }
 
-static void run_pooled_bias(const struct kernel_call *call, struct gradient dy, int64_t rows,
+template <class T>
+static void run_pooled_bias(const struct kernel_call *call, struct gradient<T> dy, int64_t rows,
                             int64_t columns, void *db, void *scratch)
 {
-    const struct add_pooled add = { dy.dy, dy.index, columns };
+    const struct add_pooled<T> add = { dy.dy, dy.index, columns };
 
     sum_columns<1>(call->stream, add, give_weight{ (float *)db }, rows, columns, scratch);
     stream_check(call->stream, "conv2d_grad_weight");
@@ -553,23 +683,33 @@ static void run_pooled_bias(const struct kernel_call *call, struct gradient dy, 
 
 /* The ops ------------------------------------------------------------------------------ */
 
-static void run_conv2d(const struct kernel_call *call)
+template <class T> static void launch_conv2d(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct conv g = conv2d_of(p, &p->in[0].shape, &p->in[1].shape);
     const struct layer l = { call->in[0], call->in[1], p->n_in > 2 ? call->in[2] : NULL,
                              call->out[0], p->attrs.activation };
 
-    run_forward(&g, &l, call->stream);
+    run_forward<T, T>(&g, &l, call->stream);
 }
 
-static void run_conv2d_grad_input(const struct kernel_call *call)
+static void run_conv2d(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_conv2d, call);
+}
+
+template <class T> static void launch_conv2d_grad_input(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct conv g = conv2d_of(p, &p->out[0].shape, &p->in[1].shape);
     const struct layer l = { NULL, call->in[1], NULL, call->out[0], ACTIVATION_NONE };
 
-    run_backward(&g, plain_gradient(call->in[0]), &l, call->stream);
+    run_backward(&g, plain_gradient<T>(call->in[0]), &l, call->stream);
+}
+
+static void run_conv2d_grad_input(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_conv2d_grad_input, call);
 }
 
 static size_t conv2d_grad_weight_scratch(const struct kernel_problem *p)
@@ -578,26 +718,36 @@ static size_t conv2d_grad_weight_scratch(const struct kernel_problem *p)
     return grad_weight_bytes(&g, y_pixels(&g), g.o);
 }
 
-static void run_conv2d_grad_weight(const struct kernel_call *call)
+template <class T> static void launch_conv2d_grad_weight(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct conv g = conv2d_of(p, &p->in[0].shape, &p->out[0].shape);
 
-    run_weights(&g, call->in[0], plain_gradient(call->in[1]), call->out[0], call->scratch,
+    run_weights(&g, call->in[0], plain_gradient<T>(call->in[1]), call->out[0], call->scratch,
                 call->stream);
     if (p->n_out > 1)
-        column_sums(call->stream, call->in[1], DTYPE_F32, y_pixels(&g), g.o,
+        column_sums(call->stream, call->in[1], p->in[1].dtype, y_pixels(&g), g.o,
                     (float *)call->out[1], (char *)call->scratch + weights_scratch_of(&g));
 }
 
-static void run_conv2d_transpose(const struct kernel_call *call)
+static void run_conv2d_grad_weight(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_conv2d_grad_weight, call);
+}
+
+template <class T> static void launch_conv2d_transpose(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct conv g = conv2d_of(p, &p->out[0].shape, &p->in[1].shape);
     const struct layer l = { NULL, call->in[1], p->n_in > 2 ? call->in[2] : NULL, call->out[0],
                              p->attrs.activation };
 
-    run_backward(&g, plain_gradient(call->in[0]), &l, call->stream);
+    run_backward(&g, plain_gradient<T>(call->in[0]), &l, call->stream);
+}
+
+static void run_conv2d_transpose(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_conv2d_transpose, call);
 }
 
 static size_t transpose_grad_weight_scratch(const struct kernel_problem *p)
@@ -606,20 +756,26 @@ static size_t transpose_grad_weight_scratch(const struct kernel_problem *p)
     return grad_weight_bytes(&g, x_pixels(&g), g.c);
 }
 
-static void run_conv2d_transpose_grad_weight(const struct kernel_call *call)
+template <class T> static void launch_conv2d_transpose_grad_weight(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct conv g = conv2d_of(p, &p->in[1].shape, &p->out[0].shape);
 
-    run_weights(&g, call->in[1], plain_gradient(call->in[0]), call->out[0], call->scratch,
+    run_weights(&g, call->in[1], plain_gradient<T>(call->in[0]), call->out[0], call->scratch,
                 call->stream);
     if (p->n_out > 1)
-        column_sums(call->stream, call->in[1], DTYPE_F32, x_pixels(&g), g.c,
+        column_sums(call->stream, call->in[1], p->in[1].dtype, x_pixels(&g), g.c,
                     (float *)call->out[1], (char *)call->scratch + weights_scratch_of(&g));
 }
 
+static void run_conv2d_transpose_grad_weight(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_conv2d_transpose_grad_weight, call);
+}
+
 /* A max pool of windows side by side over what the convolution left in scratch. */
-__global__ void pool_windows(struct conv g, int wh, int ww, const float *x, bool relu, float *y,
+template <class T>
+__global__ void pool_windows(struct conv g, int wh, int ww, const float *x, bool relu, T *y,
                              uint8_t *index)
 {
     const int ph = g.oh / wh, pw = g.ow / ww;
@@ -629,8 +785,8 @@ __global__ void pool_windows(struct conv g, int wh, int ww, const float *x, bool
 
     if (i >= count)
         return;
-    const int o = (int)(i % g.o);
-    const struct pixel p = pixel_of(i / g.o, count, ph, pw);
+    const int o = (int)left_over(i, g.o);
+    const struct pixel p = pixel_of(divided(i, g.o), count, ph, pw);
     for (int at = 0; at < wh * ww; at++) {
         const int row = p.row * wh + at / ww, column = p.column * ww + at % ww;
         const float value = x[(((int64_t)p.image * g.oh + row) * g.ow + column) * g.o + o];
@@ -643,7 +799,7 @@ __global__ void pool_windows(struct conv g, int wh, int ww, const float *x, bool
         best = 0;
         place = 255;
     }
-    y[i] = best;
+    put(&y[i], best);
     index[i] = (uint8_t)place;
 }
 
@@ -653,7 +809,7 @@ static size_t conv2d_pool_scratch(const struct kernel_problem *p)
     return (size_t)(y_pixels(&g) * g.o) * sizeof(float);
 }
 
-static void run_conv2d_pool(const struct kernel_call *call)
+template <class T> static void launch_conv2d_pool(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct conv g = conv2d_of(p, &p->in[0].shape, &p->in[1].shape);
@@ -661,20 +817,30 @@ static void run_conv2d_pool(const struct kernel_call *call)
                              call->scratch, ACTIVATION_NONE };
     const int64_t count = shape_count(&p->out[0].shape);
 
-    run_forward(&g, &l, call->stream);
-    pool_windows<<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
+    run_forward<T, float>(&g, &l, call->stream);
+    pool_windows<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
         g, p->attrs.window[0], p->attrs.window[1], (const float *)call->scratch,
-        p->attrs.activation == ACTIVATION_RELU, (float *)call->out[0], (uint8_t *)call->out[1]);
+        p->attrs.activation == ACTIVATION_RELU, (T *)call->out[0], (uint8_t *)call->out[1]);
     stream_check(call->stream, "conv2d_pool");
 }
 
-static void run_conv2d_pool_grad_input(const struct kernel_call *call)
+static void run_conv2d_pool(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_conv2d_pool, call);
+}
+
+template <class T> static void launch_conv2d_pool_grad_input(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct conv g = conv2d_of(p, &p->out[0].shape, &p->in[2].shape);
     const struct layer l = { NULL, call->in[2], NULL, call->out[0], ACTIVATION_NONE };
 
-    run_backward(&g, pooled_gradient(p, &g, call->in[0], call->in[1]), &l, call->stream);
+    run_backward(&g, pooled_gradient<T>(p, &g, call->in[0], call->in[1]), &l, call->stream);
+}
+
+static void run_conv2d_pool_grad_input(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_conv2d_pool_grad_input, call);
 }
 
 static int64_t pooled_rows(const struct kernel_problem *p)
@@ -688,11 +854,11 @@ static size_t pool_grad_weight_scratch(const struct kernel_problem *p)
     return grad_weight_bytes(&g, pooled_rows(p), g.o);
 }
 
-static void run_conv2d_pool_grad_weight(const struct kernel_call *call)
+template <class T> static void launch_conv2d_pool_grad_weight(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct conv g = conv2d_of(p, &p->in[0].shape, &p->out[0].shape);
-    const struct gradient dy = pooled_gradient(p, &g, call->in[1], call->in[2]);
+    const struct gradient<T> dy = pooled_gradient<T>(p, &g, call->in[1], call->in[2]);
 
     run_weights(&g, call->in[0], dy, call->out[0], call->scratch, call->stream);
     if (p->n_out > 1)
@@ -700,25 +866,40 @@ static void run_conv2d_pool_grad_weight(const struct kernel_call *call)
                         (char *)call->scratch + weights_scratch_of(&g));
 }
 
+static void run_conv2d_pool_grad_weight(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_conv2d_pool_grad_weight, call);
+}
+
 /* Sequences ---------------------------------------------------------------------------- */
 
-static void run_conv1d(const struct kernel_call *call)
+template <class T> static void launch_conv1d(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct conv g = conv1d_of(&p->in[0].shape, &p->in[1].shape);
     const struct layer l = { call->in[0], call->in[1], p->n_in > 2 ? call->in[2] : NULL,
                              call->out[0], p->attrs.activation };
 
-    run_forward(&g, &l, call->stream);
+    run_forward<T, T>(&g, &l, call->stream);
 }
 
-static void run_conv1d_grad_input(const struct kernel_call *call)
+static void run_conv1d(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_conv1d, call);
+}
+
+template <class T> static void launch_conv1d_grad_input(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct conv g = conv1d_of(&p->out[0].shape, &p->in[1].shape);
     const struct layer l = { NULL, call->in[1], NULL, call->out[0], ACTIVATION_NONE };
 
-    run_backward(&g, plain_gradient(call->in[0]), &l, call->stream);
+    run_backward(&g, plain_gradient<T>(call->in[0]), &l, call->stream);
+}
+
+static void run_conv1d_grad_input(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_conv1d_grad_input, call);
 }
 
 static size_t conv1d_grad_weight_scratch(const struct kernel_problem *p)
@@ -727,22 +908,28 @@ static size_t conv1d_grad_weight_scratch(const struct kernel_problem *p)
     return grad_weight_bytes(&g, y_pixels(&g), g.o);
 }
 
-static void run_conv1d_grad_weight(const struct kernel_call *call)
+template <class T> static void launch_conv1d_grad_weight(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct conv g = conv1d_of(&p->in[0].shape, &p->out[0].shape);
 
-    run_weights(&g, call->in[0], plain_gradient(call->in[1]), call->out[0], call->scratch,
+    run_weights(&g, call->in[0], plain_gradient<T>(call->in[1]), call->out[0], call->scratch,
                 call->stream);
     if (p->n_out > 1)
-        column_sums(call->stream, call->in[1], DTYPE_F32, y_pixels(&g), g.o,
+        column_sums(call->stream, call->in[1], p->in[1].dtype, y_pixels(&g), g.o,
                     (float *)call->out[1], (char *)call->scratch + weights_scratch_of(&g));
+}
+
+static void run_conv1d_grad_weight(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_conv1d_grad_weight, call);
 }
 
 /* The first largest over the places of what the convolution left in scratch, before the bias; -1 if none
  * is a number, or relu leaves nothing. */
+template <class T>
 __global__ void largest_place(struct conv g, const float *sums, const float *bias, bool relu,
-                              float *y, int32_t *index)
+                              T *y, int32_t *index)
 {
     const int64_t i = thread_number();
     float largest = -INFINITY;
@@ -763,7 +950,7 @@ __global__ void largest_place(struct conv g, const float *sums, const float *bia
         value = value <= 0 ? 0 : value;
         place = -1;
     }
-    y[i] = value;
+    put(&y[i], value);
     index[i] = place;
 }
 
@@ -773,22 +960,28 @@ static size_t conv1d_max_scratch(const struct kernel_problem *p)
     return (size_t)(y_pixels(&g) * g.o) * sizeof(float);
 }
 
-static void run_conv1d_max(const struct kernel_call *call)
+template <class T> static void launch_conv1d_max(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct conv g = conv1d_of(&p->in[0].shape, &p->in[1].shape);
     const struct layer l = { call->in[0], call->in[1], NULL, call->scratch, ACTIVATION_NONE };
 
-    run_forward(&g, &l, call->stream);
-    largest_place<<<blocks_of((int64_t)g.n * g.o, WARP), WARP, 0, stream_of(call)>>>(
+    run_forward<T, float>(&g, &l, call->stream);
+    largest_place<T><<<blocks_of((int64_t)g.n * g.o, WARP), WARP, 0, stream_of(call)>>>(
         g, (const float *)call->scratch, p->n_in > 2 ? (const float *)call->in[2] : NULL,
-        p->attrs.activation == ACTIVATION_RELU, (float *)call->out[0], (int32_t *)call->out[1]);
+        p->attrs.activation == ACTIVATION_RELU, (T *)call->out[0], (int32_t *)call->out[1]);
     stream_check(call->stream, "conv1d_max");
 }
 
+static void run_conv1d_max(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_conv1d_max, call);
+}
+
 /* A thread has one element of dx: all channels whose window at the largest place covers it. */
-__global__ void send_back_largest(struct conv g, const float *dy, const int32_t *index,
-                                  const float *w, const float *base, float *dx)
+template <class T>
+__global__ void send_back_largest(struct conv g, const T *dy, const int32_t *index, const T *w,
+                                  const T *base, T *dx)
 {
     const int64_t i = thread_number();
 
@@ -796,31 +989,37 @@ __global__ void send_back_largest(struct conv g, const float *dy, const int32_t 
         return;
     const int c = (int)(i % g.c), t = (int)(i / g.c % g.w);
     const int64_t n = i / g.c / g.w;
-    float sum = base ? base[i] : 0;
+    float sum = base ? number(base[i]) : 0;
     for (int o = 0; o < g.o; o++) {
         const int place = index[n * g.o + o], tap = t - place;
         if (place >= 0 && tap >= 0 && tap < g.kw)
-            sum = fmaf(dy[n * g.o + o], w[((int64_t)tap * g.c + c) * g.o + o], sum);
+            sum = fmaf(number(dy[n * g.o + o]), number(w[((int64_t)tap * g.c + c) * g.o + o]),
+                       sum);
     }
-    dx[i] = sum;
+    put(&dx[i], sum);
 }
 
-static void run_conv1d_max_grad_input(const struct kernel_call *call)
+template <class T> static void launch_conv1d_max_grad_input(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct conv g = conv1d_of(&p->out[0].shape, &p->in[2].shape);
     const int64_t count = shape_count(&p->out[0].shape);
 
-    send_back_largest<<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
-        g, (const float *)call->in[0], (const int32_t *)call->in[1], (const float *)call->in[2],
-        p->n_in > 4 ? (const float *)call->in[4] : NULL, (float *)call->out[0]);
+    send_back_largest<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
+        g, (const T *)call->in[0], (const int32_t *)call->in[1], (const T *)call->in[2],
+        p->n_in > 4 ? (const T *)call->in[4] : NULL, (T *)call->out[0]);
     stream_check(call->stream, "conv1d_max_grad_input");
 }
 
+static void run_conv1d_max_grad_input(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_conv1d_max_grad_input, call);
+}
+
 /* Rows are samples, columns taps, channels and filters: dw; the bias's has a column a filter. */
-struct add_largest {
+template <class T> struct add_largest {
     struct conv g;
-    const float *x, *dy;
+    const T *x, *dy;
     const int32_t *index;
     __device__ void operator()(int64_t n, int64_t column, double sums[1]) const
     {
@@ -828,19 +1027,19 @@ struct add_largest {
         const int c = (int)(rest % g.c), tap = (int)(rest / g.c);
         const int place = index[n * g.o + o];
         if (place >= 0 && place + tap < g.w)
-            sums[0] = fma((double)dy[n * g.o + o], (double)x[(n * g.w + place + tap) * g.c + c],
-                          sums[0]);
+            sums[0] = fma((double)number(dy[n * g.o + o]),
+                          (double)number(x[(n * g.w + place + tap) * g.c + c]), sums[0]);
     }
 };
 
-struct add_largest_bias {
-    const float *dy;
+template <class T> struct add_largest_bias {
+    const T *dy;
     const int32_t *index;
     int64_t columns;
     __device__ void operator()(int64_t n, int64_t o, double sums[1]) const
     {
         if (index[n * columns + o] >= 0)
-            sums[0] += (double)dy[n * columns + o];
+            sums[0] += (double)number(dy[n * columns + o]);
     }
 };
 
@@ -855,22 +1054,27 @@ static size_t conv1d_max_grad_weight_scratch(const struct kernel_problem *p)
     return max_weight_bytes(&g) + column_scratch(g.n, g.o, 1);
 }
 
-static void run_conv1d_max_grad_weight(const struct kernel_call *call)
+template <class T> static void launch_conv1d_max_grad_weight(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct conv g = conv1d_of(&p->in[0].shape, &p->out[0].shape);
-    const float *dy = (const float *)call->in[1];
+    const T *dy = (const T *)call->in[1];
     const int32_t *index = (const int32_t *)call->in[2];
-    const struct add_largest add = { g, (const float *)call->in[0], dy, index };
+    const struct add_largest<T> add = { g, (const T *)call->in[0], dy, index };
 
     sum_columns<1>(call->stream, add, give_weight{ (float *)call->out[0] }, g.n, weights_of(&g),
                    call->scratch);
     if (p->n_out > 1) {
-        const struct add_largest_bias bias = { dy, index, g.o };
+        const struct add_largest_bias<T> bias = { dy, index, g.o };
         sum_columns<1>(call->stream, bias, give_weight{ (float *)call->out[1] }, g.n, g.o,
                        (char *)call->scratch + max_weight_bytes(&g));
     }
     stream_check(call->stream, "conv1d_max_grad_weight");
+}
+
+static void run_conv1d_max_grad_weight(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_conv1d_max_grad_weight, call);
 }
 
 #define ROW(op, scratch, run)                                                                  \

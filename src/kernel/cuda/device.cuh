@@ -28,6 +28,16 @@ __device__ __forceinline__ int64_t thread_number()
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
 }
 
+/* Of numbers that 32 bits can hold, as nearly all are, division takes a fraction of the time. */
+__device__ __forceinline__ int64_t divided(int64_t i, int64_t by)
+{
+    return (i | by) >> 32 == 0 ? (int64_t)((uint32_t)i / (uint32_t)by) : i / by;
+}
+__device__ __forceinline__ int64_t left_over(int64_t i, int64_t by)
+{
+    return (i | by) >> 32 == 0 ? (int64_t)((uint32_t)i % (uint32_t)by) : i % by;
+}
+
 /* Elements ----------------------------------------------------------------------------- */
 
 __device__ __forceinline__ float number(float x)

@@ -5,7 +5,9 @@
  * inputs once and writes its output once. Where the CPU's reference works in float, the same operations in the
  * same order give its bits.
  */
+#include "kernel/cuda/across.h"
 #include "kernel/cuda/device.cuh"
+#include "kernel/cuda/gemm.h"
 
 /* Maps --------------------------------------------------------------------------------- */
 
@@ -113,7 +115,7 @@ __global__ void bias(const T *x, const float *b, T *y, int64_t count, unsigned c
     const int64_t i = thread_number();
 
     if (i < count)
-        put(&y[i], number(x[i]) + b[i % columns]);
+        put(&y[i], number(x[i]) + b[left_over(i, columns)]);
 }
 
 template <class T> static void launch_bias(const struct kernel_call *call)
@@ -129,6 +131,35 @@ template <class T> static void launch_bias(const struct kernel_call *call)
 static void run_bias(const struct kernel_call *call)
 {
     BY_TYPE(call->problem->in[0], launch_bias, call);
+}
+
+template <class T>
+__global__ void finish(T *c, int64_t c_row, int64_t rows, int64_t columns, const float *b,
+                       bool relu)
+{
+    const int64_t i = thread_number();
+
+    if (i >= rows * columns)
+        return;
+    const int64_t row = divided(i, columns), column = i - row * columns;
+    T *to = &c[row * c_row + column];
+    const float sum = b ? number(*to) + b[column] : number(*to);
+    put(to, relu && sum < 0 ? 0.0F : sum);
+}
+
+void gemm_finish(struct device_stream *stream, const struct gemm_form *form,
+                 const struct gemm_data *data)
+{
+    const unsigned blocks = blocks_of(form->m * form->n, THREADS);
+    const float *bias = form->with_bias ? (const float *)data->bias : NULL;
+
+    if (form->into == DTYPE_BF16)
+        finish<bf16><<<blocks, THREADS, 0, stream->cuda>>>((bf16 *)data->c, form->c_row, form->m,
+                                                           form->n, bias, form->relu);
+    else
+        finish<float><<<blocks, THREADS, 0, stream->cuda>>>((float *)data->c, form->c_row,
+                                                            form->m, form->n, bias, form->relu);
+    stream_check(stream, "linear");
 }
 
 template <class T>
@@ -183,7 +214,8 @@ struct dropout {
 template <class T>
 __global__ void drop(struct dropout d, const T *x, T *y, const struct kernel_step *step)
 {
-    const int64_t at = thread_number(), row = at / d.blocks, block = at % d.blocks;
+    const int64_t at = thread_number(), row = divided(at, d.blocks);
+    const int64_t block = at - row * d.blocks;
 
     if (row >= d.rows)
         return;
@@ -269,8 +301,8 @@ __global__ void reorder(struct strides s, const T *x, T *y, int64_t count)
     if (i >= count)
         return;
     for (int d = s.rank - 1; d >= 0; d--) {
-        from += rest % s.dim[d] * s.from[d];
-        rest /= s.dim[d];
+        from += left_over(rest, s.dim[d]) * s.from[d];
+        rest = divided(rest, s.dim[d]);
     }
     y[i] = x[from];
 }
@@ -289,6 +321,51 @@ static void run_reorder(const struct kernel_call *call)
     BY_TYPE(call->problem->in[0], launch_reorder, call);
 }
 
+/* Across: tiles of 32 x 32 through shared memory, so that both sides go along rows. */
+
+enum { ACROSS = 32, ACROSS_ROWS = 8 };
+
+template <class T, class U>
+__global__ void across(T *to, const U *from, int64_t rows, int64_t columns)
+{
+    __shared__ float part[ACROSS][ACROSS + 1];
+    const int64_t row0 = (int64_t)blockIdx.y * ACROSS, column0 = (int64_t)blockIdx.x * ACROSS;
+
+    for (int i = threadIdx.y; i < ACROSS; i += ACROSS_ROWS) {
+        if (row0 + i < rows && column0 + threadIdx.x < columns)
+            part[i][threadIdx.x] = number(from[(row0 + i) * columns + column0 + threadIdx.x]);
+    }
+    __syncthreads();
+    for (int i = threadIdx.y; i < ACROSS; i += ACROSS_ROWS) {
+        if (column0 + i < columns && row0 + threadIdx.x < rows)
+            put(&to[(column0 + i) * rows + row0 + threadIdx.x], part[threadIdx.x][i]);
+    }
+}
+
+template <class T, class U>
+static void run_across(struct device_stream *stream, void *to, const void *from, int64_t rows,
+                       int64_t columns)
+{
+    const dim3 grid(blocks_of(columns, ACROSS), blocks_of(rows, ACROSS));
+
+    across<T, U><<<grid, dim3(ACROSS, ACROSS_ROWS), 0, stream->cuda>>>((T *)to, (const U *)from,
+                                                                       rows, columns);
+    stream_check(stream, "across");
+}
+
+void turn_across(struct device_stream *stream, void *to, enum dtype to_dtype, const void *from,
+                 enum dtype from_dtype, int64_t rows, int64_t columns)
+{
+    if (to_dtype == DTYPE_BF16 && from_dtype == DTYPE_BF16)
+        run_across<bf16, bf16>(stream, to, from, rows, columns);
+    else if (to_dtype == DTYPE_BF16)
+        run_across<bf16, float>(stream, to, from, rows, columns);
+    else if (from_dtype == DTYPE_BF16)
+        run_across<float, bf16>(stream, to, from, rows, columns);
+    else
+        run_across<float, float>(stream, to, from, rows, columns);
+}
+
 /* Columns put together and taken apart: rows of one matrix into rows of another ----------- */
 
 template <class T>
@@ -297,8 +374,10 @@ __global__ void copy_columns(const T *x, int64_t x_row, T *y, int64_t y_row, int
 {
     const int64_t i = thread_number();
 
-    if (i < rows * columns)
-        y[i / columns * y_row + i % columns] = x[i / columns * x_row + i % columns];
+    if (i >= rows * columns)
+        return;
+    const int64_t row = divided(i, columns), column = i - row * columns;
+    y[row * y_row + column] = x[row * x_row + column];
 }
 
 template <class T> static void launch_concat(const struct kernel_call *call)
@@ -357,13 +436,15 @@ template <class T>
 __global__ void add_positions(struct positions s, const T *x, const T *table,
                               const int32_t *first, T *y)
 {
-    const int64_t i = thread_number(), token = i / s.features, n = token / s.tokens;
+    const int64_t i = thread_number(), token = divided(i, s.features);
+    const int64_t n = divided(token, s.tokens);
 
     if (n >= s.sequences)
         return;
-    const int64_t place = token % s.tokens % s.period + (first ? first[n] : 0);
+    const int64_t place =
+        left_over(token - n * s.tokens, s.period) + (first ? first[n] : 0);
     const int64_t row = place >= s.rows ? s.rows - 1 : place;
-    put(&y[i], number(x[i]) + number(table[row * s.features + i % s.features]));
+    put(&y[i], number(x[i]) + number(table[row * s.features + i - token * s.features]));
 }
 
 template <class T> static void launch_add_positions(const struct kernel_call *call)

@@ -24,8 +24,10 @@ __global__ void embedding(const int32_t *ids, const T *table, T *y, int64_t coun
 {
     const int64_t i = thread_number();
 
-    if (i < count * columns)
-        put(&y[i], number_of(table, rows, columns, ids[i / columns], i % columns));
+    if (i >= count * columns)
+        return;
+    const int64_t at = divided(i, columns);
+    put(&y[i], number_of(table, rows, columns, ids[at], i - at * columns));
 }
 
 template <class T> static void launch_embedding(const struct kernel_call *call)

@@ -17,7 +17,9 @@ struct gemm {
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algorithm;
     size_t scratch;
-    bool adds, with_bias;
+    struct gemm_form form;
+    bool
+        finishes; /* bias and relu are a launch of their own, as cuBLASLt has no way for both */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -46,38 +48,58 @@ static enum status make_handle(void)
     return status;
 }
 
-size_t gemm_scratch(const struct gemm_form *form)
+/* Of cuBLASLt's own. */
+static size_t workspace_of(const struct gemm_form *form)
 {
     const double work = (double)form->m * (double)form->n * (double)form->k;
 
     return work < 1e6 ? 0 : work < 1e9 ? (size_t)4 << 20 : (size_t)32 << 20;
 }
 
+/* After that, a bias in bf16. */
+size_t gemm_scratch(const struct gemm_form *form)
+{
+    const bool converts = form->with_bias && form->into == DTYPE_BF16;
+
+    return workspace_of(form) +
+           (converts ? ((size_t)form->n * sizeof(uint16_t) + 255) / 256 * 256 : 0);
+}
+
+static cudaDataType_t type_of(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
 /* A matrix of `rows` rows as it lies, `row` elements apart. */
-static enum status describe(int64_t rows, int64_t columns, int64_t row,
+static enum status describe(int64_t rows, int64_t columns, int64_t row, enum dtype dtype,
                             cublasLtMatrixLayout_t *out)
 {
-    TRY_BLAS(
-        cublasLtMatrixLayoutCreate(out, CUDA_R_32F, (uint64_t)columns, (uint64_t)rows, row));
+    TRY_BLAS(cublasLtMatrixLayoutCreate(out, type_of(dtype), (uint64_t)columns, (uint64_t)rows,
+                                        row));
     return STATUS_OK;
 }
 
 static enum status set_epilogue(struct gemm *gemm, const struct gemm_form *form)
 {
+    const cudaDataType_t bias = type_of(form->into); /* cuBLASLt's are of c's type */
     const cublasLtEpilogue_t epilogue =
-        form->with_bias ? (form->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
-        : form->relu    ? CUBLASLT_EPILOGUE_RELU
-                        : CUBLASLT_EPILOGUE_DEFAULT;
+        gemm->finishes    ? CUBLASLT_EPILOGUE_DEFAULT
+        : form->with_bias ? (form->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
+        : form->relu      ? CUBLASLT_EPILOGUE_RELU
+                          : CUBLASLT_EPILOGUE_DEFAULT;
 
     TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->product, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                             &epilogue, sizeof epilogue));
+    if (form->with_bias && !gemm->finishes)
+        TRY_BLAS(cublasLtMatmulDescSetAttribute(
+            gemm->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias));
     return STATUS_OK;
 }
 
 static enum status limit(cublasLtMatmulPreference_t preference, const struct gemm_form *form)
 {
     const uint32_t align = form->align ? (uint32_t)form->align : 64;
-    const size_t scratch = gemm_scratch(form);
+    const size_t scratch = workspace_of(form);
     const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE |
                              CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
                              CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
@@ -119,23 +141,35 @@ static enum status plan(struct gemm *gemm, const struct gemm_form *form)
     const cublasOperation_t b = form->a_across ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasLtMatmulPreference_t preference;
 
-    gemm->adds = form->adds;
-    gemm->with_bias = form->with_bias;
+    gemm->form = *form;
     TRY_BLAS(cublasLtMatmulDescCreate(&gemm->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->product, CUBLASLT_MATMUL_DESC_TRANSA, &a,
                                             sizeof a));
     TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->product, CUBLASLT_MATMUL_DESC_TRANSB, &b,
                                             sizeof b));
     TRY(set_epilogue(gemm, form));
-    TRY(form->b_across ? describe(form->n, form->k, form->b_row, &gemm->a)
-                       : describe(form->k, form->n, form->b_row, &gemm->a));
-    TRY(form->a_across ? describe(form->k, form->m, form->a_row, &gemm->b)
-                       : describe(form->m, form->k, form->a_row, &gemm->b));
-    TRY(describe(form->m, form->n, form->c_row, &gemm->c));
+    TRY(form->b_across ? describe(form->n, form->k, form->b_row, form->of, &gemm->a)
+                       : describe(form->k, form->n, form->b_row, form->of, &gemm->a));
+    TRY(form->a_across ? describe(form->k, form->m, form->a_row, form->of, &gemm->b)
+                       : describe(form->m, form->k, form->a_row, form->of, &gemm->b));
+    TRY(describe(form->m, form->n, form->c_row, form->into, &gemm->c));
     TRY_BLAS(cublasLtMatmulPreferenceCreate(&preference));
     const enum status status = ask(gemm, preference, form);
     (void)cublasLtMatmulPreferenceDestroy(preference);
     return status;
+}
+
+static void forget(struct gemm *gemm)
+{
+    if (gemm->product)
+        (void)cublasLtMatmulDescDestroy(gemm->product);
+    if (gemm->a)
+        (void)cublasLtMatrixLayoutDestroy(gemm->a);
+    if (gemm->b)
+        (void)cublasLtMatrixLayoutDestroy(gemm->b);
+    if (gemm->c)
+        (void)cublasLtMatrixLayoutDestroy(gemm->c);
+    *gemm = (struct gemm){ .product = NULL };
 }
 
 enum status gemm_create(const struct gemm_form *form, struct gemm **out)
@@ -144,7 +178,13 @@ enum status gemm_create(const struct gemm_form *form, struct gemm **out)
 
     TRY(make_handle());
     TRY(mem_alloc(1, sizeof *gemm, &gemm));
-    const enum status status = plan(gemm, form);
+    enum status status = plan(gemm, form);
+    if (status != STATUS_OK &&
+        (form->with_bias || form->relu)) { /* without an epilogue, then */
+        forget(gemm);
+        gemm->finishes = true;
+        status = plan(gemm, form);
+    }
     if (status != STATUS_OK) {
         gemm_destroy(gemm);
         return status;
@@ -157,32 +197,35 @@ void gemm_destroy(struct gemm *gemm)
 {
     if (gemm == NULL)
         return;
-    if (gemm->product)
-        (void)cublasLtMatmulDescDestroy(gemm->product);
-    if (gemm->a)
-        (void)cublasLtMatrixLayoutDestroy(gemm->a);
-    if (gemm->b)
-        (void)cublasLtMatrixLayoutDestroy(gemm->b);
-    if (gemm->c)
-        (void)cublasLtMatrixLayoutDestroy(gemm->c);
+    forget(gemm);
     mem_free(gemm);
 }
 
 void gemm_run(const struct gemm *gemm, struct device_stream *stream,
               const struct gemm_data *data)
 {
-    const float one = 1, beta = gemm->adds ? 1 : 0;
+    const float one = 1, beta = gemm->form.adds ? 1 : 0;
     cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
 
-    if (gemm->with_bias) /* a pointer is copied when the product is enqueued */
+    if (gemm->form.with_bias && !gemm->finishes) {
+        const void *bias = data->bias;
+        if (gemm->form.into == DTYPE_BF16) {
+            void *half = (char *)data->scratch + workspace_of(&gemm->form);
+            cuda_convert(stream, half, DTYPE_BF16, bias, DTYPE_F32, (size_t)gemm->form.n);
+            bias = half;
+        }
+        /* The pointer is copied when the product is enqueued. */
         result = cublasLtMatmulDescSetAttribute(
-            gemm->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &data->bias, sizeof data->bias);
+            gemm->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    }
     if (result == CUBLAS_STATUS_SUCCESS)
         result = cublasLtMatmul(the_handle, gemm->product, &one, data->b, gemm->a, data->a,
                                 gemm->b, &beta, data->c, gemm->c, data->c, gemm->c,
                                 &gemm->algorithm, data->scratch, gemm->scratch, stream->cuda);
     if (result != CUBLAS_STATUS_SUCCESS)
         stream_note(stream, "cublasLtMatmul", cublasLtGetStatusString(result));
+    if (gemm->finishes)
+        gemm_finish(stream, &gemm->form, data);
 }
 
 /* Linear layers: x (m,k), y (m,n), w as (k,n), or plain as (n,k) -------------------------- */
@@ -201,7 +244,9 @@ static struct gemm_form linear_form(const struct kernel_problem *p)
                                .c_row = n,
                                .b_across = plain,
                                .with_bias = p->n_in > 2,
-                               .relu = p->attrs.activation == ACTIVATION_RELU };
+                               .relu = p->attrs.activation == ACTIVATION_RELU,
+                               .of = p->in[0].dtype,
+                               .into = p->out[0].dtype };
 }
 
 static struct gemm_form grad_input_form(const struct kernel_problem *p)
@@ -216,7 +261,9 @@ static struct gemm_form grad_input_form(const struct kernel_problem *p)
                                .a_row = n,
                                .b_row = plain ? k : n,
                                .c_row = k,
-                               .b_across = !plain };
+                               .b_across = !plain,
+                               .of = p->in[0].dtype,
+                               .into = p->out[0].dtype };
 }
 
 /* dw (k,n) = x' dy; plain (n,k) = dy' x. */
@@ -232,7 +279,9 @@ static struct gemm_form grad_weight_form(const struct kernel_problem *p)
                                .a_row = plain ? n : k,
                                .b_row = plain ? k : n,
                                .c_row = plain ? k : n,
-                               .a_across = true };
+                               .a_across = true,
+                               .of = p->in[0].dtype,
+                               .into = p->out[0].dtype };
 }
 
 static size_t linear_scratch(const struct kernel_problem *p)

@@ -2,7 +2,8 @@
 /* loss.cu - losses, their gradients, and accuracy.
  *
  * A block a row makes what the row adds to the loss, or whether its first largest is the label; one block
- * then adds the rows, each thread every 1024th, in double. Cross entropy reads logits once from memory.
+ * then adds the rows, each thread every 1024th, in double. Cross entropy goes along the logits once, keeping the
+ * largest and the sum of exponentials around it.
  */
 #include "kernel/cuda/device.cuh"
 
@@ -56,7 +57,7 @@ __global__ void cross_entropy(struct classes c, const T *logits, const int32_t *
     const int64_t row = blockIdx.x;
     const int32_t label = labels[row];
     const T *x = logits + row * c.count;
-    float largest = -INFINITY, sum = 0, all = 0;
+    float own = -INFINITY, sum = 0, all = 0;
 
     if (c.leaves_out && label < 0) {
         if (threadIdx.x == 0) {
@@ -65,15 +66,19 @@ __global__ void cross_entropy(struct classes c, const T *logits, const int32_t *
         }
         return;
     }
-    for (int64_t j = threadIdx.x; j < c.count; j += blockDim.x)
-        largest = fmaxf(largest, number(x[j]));
-    largest = block_max(largest);
     for (int64_t j = threadIdx.x; j < c.count; j += blockDim.x) {
-        sum += expf(number(x[j]) - largest);
-        all += number(x[j]) - largest;
+        const float at = number(x[j]);
+        if (at > own) {
+            sum = sum * expf(own - at) + 1;
+            own = at;
+        } else if (at != -INFINITY) { /* what is no number makes the sum none */
+            sum += expf(at - own);
+        }
+        all += at;
     }
-    sum = block_sum(sum);
-    all = block_sum(all);
+    const float largest = block_max(own);
+    sum = block_sum(sum != 0 ? sum * expf(own - largest) : 0.0F);
+    const double total = block_sum((double)all) - (double)largest * (double)c.count;
     for (int64_t j = threadIdx.x; probs && j < c.count; j += blockDim.x)
         put(&probs[row * c.count + j], expf(number(x[j]) - largest) / sum);
     if (threadIdx.x != 0)
@@ -81,7 +86,7 @@ __global__ void cross_entropy(struct classes c, const T *logits, const int32_t *
     const double log_of_sum = log((double)sum), smoothing = (double)c.smoothing;
     losses[row] = label >= 0 && label < c.count
                       ? log_of_sum - (1 - smoothing) * (double)(number(x[label]) - largest) -
-                            smoothing / (double)c.count * (double)all
+                            smoothing / (double)c.count * total
                       : (double)NAN;
     if (lse)
         lse[row] = (float)((double)largest + log_of_sum);
@@ -118,9 +123,11 @@ __global__ void cross_entropy_grad(struct classes c, const T *probs, const int32
 {
     const int64_t i = thread_number();
 
-    if (i < count)
-        put(&dlogits[i], (number(probs[i]) - target_of(c, i % c.count, labels[i / c.count])) *
-                             step->inv_batch);
+    if (i >= count)
+        return;
+    const int64_t row = divided(i, c.count);
+    put(&dlogits[i],
+        (number(probs[i]) - target_of(c, i - row * c.count, labels[row])) * step->inv_batch);
 }
 
 template <class T> static void launch_cross_entropy_grad(const struct kernel_call *call)
@@ -138,28 +145,35 @@ static void run_cross_entropy_grad(const struct kernel_call *call)
     BY_TYPE(call->problem->in[0], launch_cross_entropy_grad, call);
 }
 
+/* Rows are long: a block has a stretch of one, so nobody divides. */
 template <class T>
 __global__ void token_grad(struct classes c, const T *logits, const float *lse,
-                           const int32_t *labels, T *dlogits, int64_t count,
-                           const struct kernel_step *step)
+                           const int32_t *labels, T *dlogits, const struct kernel_step *step)
 {
-    const int64_t i = thread_number();
-
-    if (i >= count)
-        return;
-    const int64_t row = i / c.count;
+    const int64_t row = blockIdx.x;
+    const int64_t begin = ((int64_t)blockIdx.y * AT_ONCE) * THREADS + threadIdx.x;
     const int32_t label = labels[row];
-    const float share = expf(number(logits[i]) - lse[row]);
-    put(&dlogits[i], label < 0 ? 0.0F : (share - target_of(c, i % c.count, label)) * step->inv_batch);
+    const float shift = lse[row], factor = step->inv_batch;
+
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+        const int64_t j = begin + k * THREADS, i = row * c.count + j;
+        if (j < c.count)
+            put(&dlogits[i], label < 0 ? 0.0F
+                                       : (expf(number(logits[i]) - shift) -
+                                          target_of(c, j, label)) *
+                                             factor);
+    }
 }
 
 template <class T> static void launch_token_grad(const struct kernel_call *call)
 {
-    const int64_t count = shape_count(&call->problem->in[0].shape);
+    const int64_t *dim = call->problem->in[0].shape.dim;
+    const dim3 grid((unsigned)dim[0], blocks_of(dim[1], THREADS * AT_ONCE));
 
-    token_grad<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
+    token_grad<T><<<grid, THREADS, 0, stream_of(call)>>>(
         classes_of(call->problem, true), (const T *)call->in[0], (const float *)call->in[1],
-        (const int32_t *)call->in[2], (T *)call->out[0], count, call->step);
+        (const int32_t *)call->in[2], (T *)call->out[0], call->step);
     stream_check(call->stream, call->problem->op);
 }
 

@@ -393,7 +393,11 @@ static const struct device_graph_ops graph_ops = {
 
 /* The table ---------------------------------------------------------------------------- */
 
+/* Of several rows of an op the first that can run is taken. */
 static const struct kernel *const parts[] = {
+#ifdef HAVE_CUDNN
+    cuda_cudnn_rows,
+#endif
     cuda_elementwise_rows, cuda_linear_rows,     cuda_conv_rows, cuda_pool_rows,
     cuda_norm_rows,        cuda_batch_norm_rows, cuda_loss_rows, cuda_embedding_rows,
     cuda_attention_rows,   cuda_recurrent_rows,
@@ -423,6 +427,7 @@ static const struct device_face face = {
     .kernel_at = cuda_kernel_at,
     .updates = cuda_updates,
     .add = cuda_add,
+    .convert = cuda_convert,
     .sum_squares = cuda_sum_squares,
     .sum_squares_bytes = cuda_sum_squares_bytes,
 };

@@ -37,9 +37,10 @@ struct element {
 
 __device__ __forceinline__ struct element element_of(int64_t i, int height, int width, int channels)
 {
-    const struct element e = { (int)(i / channels / width / height),
-                               (int)(i / channels / width % height),
-                               (int)(i / channels % width), (int)(i % channels) };
+    const int64_t pixel = divided(i, channels), line = divided(pixel, width);
+    const int n = (int)divided(line, height);
+    const struct element e = { n, (int)(line - (int64_t)n * height), (int)(pixel - line * width),
+                               (int)(i - pixel * channels) };
     return e;
 }
 

@@ -441,9 +441,15 @@ static void attend_grad(const struct kernel_call *call)
                 call->out[ATTEND_DSCORE], places.rest);
 }
 
+/* States go through many steps: f32 alone. */
+static bool is_f32(const struct kernel_problem *problem)
+{
+    return problem->in[0].dtype == DTYPE_F32;
+}
+
 #define ROW(name_of_op, kind)                                                                  \
     {                                                                                          \
-        .op = name_of_op, .name = "own", .scratch_bytes = kind##_scratch,                      \
+        .op = name_of_op, .name = "own", .can_run = is_f32, .scratch_bytes = kind##_scratch,   \
         .prepare = kind##_prepare, .release = release, .run = kind                             \
     }
 const struct kernel cuda_recurrent_rows[] = {

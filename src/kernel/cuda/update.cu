@@ -11,6 +11,7 @@ struct range {
     float *param;
     const float *grad;
     float *m, *v, *out;
+    bf16 *half;
     size_t count;
 };
 
@@ -105,16 +106,31 @@ __global__ void update(F f, struct range r, struct rates a, const struct kernel_
     const struct kernel_update_step s = *step;
     const size_t i = (size_t)thread_number();
 
-    if (i < r.count)
-        f(r, a, s, i);
+    if (i >= r.count)
+        return;
+    f(r, a, s, i);
+    if (r.half)
+        put(&r.half[i], r.param[i]);
 }
+
+template <class F> struct makes_param {
+    enum { YES = true };
+};
+template <> struct makes_param<lamb_direct> {
+    enum { YES = false };
+};
 
 template <class F>
 static void run_update(struct device_stream *stream, const struct device_range *range,
                        const struct attrs *attrs, const struct kernel_update_step *step)
 {
-    const struct range r = { range->param,    range->grad, range->state[0],
-                             range->state[1], range->out,  range->count };
+    const struct range r = { range->param,
+                             range->grad,
+                             range->state[0],
+                             range->state[1],
+                             range->out,
+                             makes_param<F>::YES ? (bf16 *)range->half : NULL,
+                             range->count };
     const struct rates a = { attrs->momentum, attrs->weight_decay,  attrs->beta1,
                              attrs->beta2,    attrs->epsilon,       attrs->nesterov != 0,
                              attrs->decoupled != 0 };
@@ -151,6 +167,37 @@ void cuda_add(struct device_stream *stream, float *out, const float *a, const fl
     add_vectors<<<blocks_of((int64_t)count, THREADS), THREADS, 0, stream->cuda>>>(out, a, b,
                                                                                   count);
     stream_check(stream, "add");
+}
+
+template <class T, class U> __global__ void convert(T *to, const U *from, size_t count)
+{
+    const size_t i = (size_t)thread_number();
+
+    if (i < count)
+        put(&to[i], number(from[i]));
+}
+
+template <class T, class U>
+static void run_convert(struct device_stream *stream, void *to, const void *from, size_t count)
+{
+    convert<T, U><<<blocks_of((int64_t)count, THREADS), THREADS, 0, stream->cuda>>>(
+        (T *)to, (const U *)from, count);
+    stream_check(stream, "convert");
+}
+
+void cuda_convert(struct device_stream *stream, void *to, enum dtype to_dtype, const void *from,
+                  enum dtype from_dtype, size_t count)
+{
+    if (count == 0)
+        return;
+    if (to_dtype == DTYPE_BF16 && from_dtype == DTYPE_BF16)
+        run_convert<bf16, bf16>(stream, to, from, count);
+    else if (to_dtype == DTYPE_BF16)
+        run_convert<bf16, float>(stream, to, from, count);
+    else if (from_dtype == DTYPE_BF16)
+        run_convert<float, bf16>(stream, to, from, count);
+    else
+        run_convert<float, float>(stream, to, from, count);
 }
 
 enum { SQUARES_PARTS = 1024, SQUARES_OF = 4096 };
