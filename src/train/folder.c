@@ -44,7 +44,8 @@ static void add_config(const struct job *job, const struct train_hooks *hooks,
     strbuf_printf(text, ",\n  \"parameters\": %lld", (long long)graph_param_count(job->graph));
     strbuf_printf(
         text, ",\n  \"distribution\": {\"split\": \"%s\", \"sync\": \"%s\", \"meet\": \"%s\"}",
-        split, job->strategy->sync, job->strategy->meet);
+        split, *s->sync ? s->sync : job->strategy->sync,
+        *s->meet ? s->meet : job->strategy->meet);
     strbuf_printf(text,
                   ",\n  \"bits\": {\"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", "
                   "\"shards\": %lld",
@@ -251,6 +252,9 @@ enum status folder_add_metrics(const struct job *job, const struct train_hooks *
     add_member(&line, "bytes_sent", m->bytes_sent);
     add_member(&line, "slowest_rank", m->slowest_rank);
     add_member(&line, "slowest_share", m->slowest_share);
+    add_member(&line, "sync_interval", m->sync_interval);
+    add_member(&line, "param_variance", m->param_variance);
+    add_member(&line, "clock_spread", m->clock_spread);
     strbuf_add(&line, "}\n");
     enum status status = folder_add_line(job, hooks, &line);
     strbuf_release(&line);
@@ -277,6 +281,24 @@ static void add_rank(struct strbuf *text, int rank, const struct rank_times *t)
     strbuf_add(text, "}");
 }
 
+/* Who talked between machines, and why. */
+static void add_rails(struct strbuf *text, const struct job *job)
+{
+    const struct rails *rails = &job->rails;
+
+    if (rails->count == 0)
+        return;
+    strbuf_printf(text, ",\n  \"rails\": {\"ranks\": %d, \"measured\": %s", rails->count,
+                  rails->is_measured ? "true" : "false");
+    if (rails->is_measured) {
+        strbuf_add(text, ", \"leaders_ms\": ");
+        strbuf_add_number(text, rails->leaders_ms);
+        strbuf_add(text, ", \"pairs_ms\": ");
+        strbuf_add_number(text, rails->pairs_ms);
+    }
+    strbuf_add(text, "}");
+}
+
 /* Which ranks had how many shards, and why. */
 static void add_balance(struct strbuf *text, const struct job *job)
 {
@@ -298,10 +320,38 @@ static void add_balance(struct strbuf *text, const struct job *job)
     strbuf_add(text, "]}");
 }
 
+/* Which way each table's gradient went, and by what that was decided. */
+static void add_parallax(struct strbuf *text, const struct job *job)
+{
+    const struct parallax *p = &job->parallax;
+
+    if (p->chosen.count == 0)
+        return;
+    strbuf_printf(text, ",\n  \"parallax\": {\"nodes\": %d", p->network.nodes);
+    add_member(text, "latency_s", p->network.latency);
+    add_member(text, "bytes_per_s", p->network.bandwidth);
+    strbuf_add(text, ", \"tables\": [");
+    for (int i = 0; i < p->chosen.count; i++) {
+        const struct pass_choice *c = &p->chosen.item[i];
+        strbuf_printf(text, "%s\n    {\"name\": \"%s\", \"way\": \"%s\"", i ? "," : "", c->name,
+                      pass_way_names[c->way]);
+        for (int way = 0; way < PASS_WAYS; way++) {
+            char name[32];
+            snprintf(name, sizeof name, "%s_s", pass_way_names[way]);
+            add_member(text, name, c->seconds[way]);
+        }
+        add_member(text, "rows", c->rows);
+        add_member(text, "rows_of_step", c->on_all);
+        add_member(text, "rows_of_node", c->on_node);
+        strbuf_add(text, "}");
+    }
+    strbuf_add(text, "]}");
+}
+
 enum status folder_write_summary(const struct job *job, const char *status,
                                  const struct train_result *r,
                                  const struct train_classes *classes, int64_t samples,
-                                 const struct rank_times *times)
+                                 const struct rank_times *times, const char *more)
 {
     const struct settings *s = &job->settings;
     struct strbuf text;
@@ -334,11 +384,13 @@ enum status folder_write_summary(const struct job *job, const char *status,
     train_print_classes(classes, ",\n  ", &text);
     add_member(&text, "peak_bytes", (double)r->peak_bytes);
     add_balance(&text, job);
+    add_parallax(&text, job);
+    add_rails(&text, job);
     strbuf_printf(&text, ",\n  \"weights_sha256\": \"%s\",\n  \"rank_times\": [",
                   r->weights_sha256);
     for (int i = 0; i < s->ranks; i++)
         add_rank(&text, i, &times[i]);
-    strbuf_add(&text, "\n  ]\n}\n");
+    strbuf_printf(&text, "\n  ]%s\n}\n", more);
     enum status result = replace_in(s->out, "summary.json", &text);
     strbuf_release(&text);
     return result;

@@ -3,6 +3,12 @@
  *
  * All ranks walk through the same steps and take the same decisions. Those that depend on time or
  * on signals are said before a step and heard by all after it (exec_say). Rank 0 alone writes files.
+ *
+ * Workers that average now and then (local.h) have an executor each. They hear each other when they meet, so
+ * stops and checkpoints wait for that; what is evaluated is the mean of them, whenever it is due.
+ *
+ * With parameter servers (served.h) a rank is a server, which only serves, or a worker with an executor of its own:
+ * worker 0 alone tells, evaluates and saves what the servers have, and all meet at the end.
  */
 #include <math.h>
 #include <signal.h>
@@ -20,9 +26,11 @@
 #include "report/report.h"
 #include "train/classes.h"
 #include "train/folder.h"
+#include "train/local.h"
 #include "train/reconstruct.h"
 #include "train/same.h"
 #include "train/samples.h"
+#include "train/served.h"
 #include "train/trace_file.h"
 #include "train/watch.h"
 #include "train/weights.h"
@@ -49,13 +57,31 @@ struct run {
     int64_t samples_before;
 };
 
+/* What a rank has beside that as a worker with an executor of its own. */
+struct own {
+    struct local *local;  /* NULL: it has none, or not yet */
+    struct local_met met; /* the last meeting */
+    struct transport *transport;
+    struct comm *comm;
+    struct exec *together;          /* all ranks' executor until then, or NULL */
+    struct exec_times times_before; /* of that */
+    double *waited_for;             /* of each rank: what is told, and what that had */
+    double *waited_before;
+    float *vector;                    /* rank 0: of another worker */
+    struct served *served;            /* with servers; else NULL */
+    struct served_times served_times; /* at the last line of metrics */
+    double spread; /* with servers: steps between the fastest and the slowest worker */
+    uint32_t tag;  /* for what workers tell worker 0 at the end */
+};
+
 /* What a rank has while it runs. */
 struct rank {
     const struct run *run;
     struct job *job;
     struct transport *transport;
-    struct comm *comm;
+    struct comm *comm; /* of all ranks; NULL with servers */
     struct exec *exec;
+    struct own own; /* exec is a private one, if local or served is there */
     struct loader *loader;
     struct weights_copy *copy; /* rank 0 */
     struct watch *watch;
@@ -65,6 +91,7 @@ struct rank {
     struct progress progress;
     bool is_first;
     uint64_t step;   /* the step that runs */
+    uint64_t next;   /* that this rank takes part in */
     int64_t samples; /* seen in the whole run */
     int64_t tokens;  /* labels that counted, of this session */
     struct tally interval, epoch;
@@ -72,6 +99,8 @@ struct rank {
     struct exec_times interval_times;
     double interval_load;
     uint32_t heard; /* with the last step: STOP, SAVE */
+    bool meets;     /* workers with executors of their own have met after this step */
+    bool is_owed;   /* a checkpoint, as soon as they do */
     struct train_result result;
 };
 
@@ -122,6 +151,27 @@ static double tokens_per_s(const struct rank *rank, const struct tally *t)
 
 /* Saving ------------------------------------------------------------------------------- */
 
+/* Every other worker's state of the optimizer comes to rank 0. */
+static enum status take_workers(struct rank *rank)
+{
+    const size_t bytes = exec_vector_length(rank->exec) * sizeof(float);
+    const float *outer = local_momentum(rank->own.local);
+
+    if (rank->is_first && outer)
+        weights_copy_take_outer(rank->copy, rank->exec, outer);
+    for (int w = 1; w < comm_size(rank->comm); w++) {
+        for (int k = 0; k < exec_own_states(rank->exec); k++) {
+            if (comm_rank(rank->comm) == w)
+                TRY(comm_send(rank->comm, 0, exec_vector(rank->exec, k), bytes));
+            if (!rank->is_first)
+                continue;
+            TRY(comm_receive(rank->comm, w, rank->own.vector, bytes));
+            weights_copy_take_state(rank->copy, rank->exec, w, k, rank->own.vector);
+        }
+    }
+    return STATUS_OK;
+}
+
 static enum status save(struct rank *rank)
 {
     const struct settings *s = &rank->job->settings;
@@ -129,11 +179,19 @@ static enum status save(struct rank *rank)
     char *folder, augment[AUGMENT_TEXT];
     struct strbuf state;
 
+    struct tally epoch = rank->epoch;
     TRY(exec_collect(rank->exec));
+    if (rank->own.served)
+        TRY(served_collect(rank->own.served));
     if (rank->is_first)
         weights_copy_take(rank->copy, rank->exec);
+    if (rank->own.local) {
+        TRY(local_sum(rank->own.local, &epoch));
+        TRY(take_workers(rank));
+    }
     TRY(exec_settle(rank->exec)); /* from here on the others may go on */
     rank->saved_at = clock_seconds();
+    rank->is_owed = false;
     if (!rank->is_first)
         return STATUS_OK;
 
@@ -142,12 +200,14 @@ static enum status save(struct rank *rank)
                   (unsigned long long)rank->step + 1, (long long)rank->samples);
     strbuf_add_number(&state, seconds_of_run(rank));
     strbuf_printf(&state, ", \"epoch_samples\": %lld, \"epoch_weight\": %lld, \"epoch_loss\": ",
-                  (long long)rank->epoch.samples, (long long)rank->epoch.weight);
-    strbuf_add_number(&state, rank->epoch.loss);
+                  (long long)epoch.samples, (long long)epoch.weight);
+    strbuf_add_number(&state, epoch.loss);
     strbuf_add(&state, ", \"epoch_correct\": ");
-    strbuf_add_number(&state, rank->epoch.correct);
+    strbuf_add_number(&state, epoch.correct);
     strbuf_add(&state, ", \"epoch_seconds\": ");
-    strbuf_add_number(&state, rank->epoch.seconds);
+    strbuf_add_number(&state, epoch.seconds);
+    if (rank->own.local)
+        local_print(rank->own.local, &state);
     strbuf_printf(&state,
                   ", \"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", "
                   "\"augment\": \"%s\"}",
@@ -195,7 +255,46 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
         .bytes_sent = NAN,
         .slowest_rank = NAN,
         .slowest_share = NAN,
+        .sync_interval = NAN,
+        .param_variance = NAN,
+        .clock_spread = NAN,
     };
+}
+
+/* Sums of this rank's lanes so far, what they had before they parted from others and meetings included. */
+static struct exec_times times_now(const struct rank *rank)
+{
+    const struct exec_times *before = &rank->own.times_before;
+    struct exec_times t = exec_times(rank->exec);
+
+    if (!rank->own.local)
+        return t;
+    const struct local_times met = local_times(rank->own.local);
+    t.compute += before->compute;
+    t.comm += before->comm + met.comm * exec_lanes(rank->exec);
+    t.wait += before->wait + met.wait * exec_lanes(rank->exec);
+    t.evaluate += before->evaluate;
+    t.hidden += before->hidden;
+    t.wire += before->wire;
+    t.wire_hidden += before->wire_hidden;
+    t.bytes += before->bytes + met.bytes;
+    return t;
+}
+
+/* Collective: rank 0 learns what all ranks' time went to. */
+static enum status collect_times(struct rank *rank)
+{
+    const struct own *own = &rank->own;
+
+    if (own->served)
+        return STATUS_OK; /* nobody waits for the others to tell */
+    if (!own->local)
+        return watch_collect(rank->watch, rank->exec, rank->load);
+    const struct exec_times times = times_now(rank);
+    const struct local_times met = local_times(own->local);
+    for (int r = 0; r < comm_size(rank->comm); r++)
+        own->waited_for[r] = own->waited_before[r] + met.waited_for[r] * exec_lanes(rank->exec);
+    return watch_bring(rank->watch, &times, own->waited_for, rank->load);
 }
 
 /* What all ranks together did since the last line. */
@@ -227,13 +326,32 @@ static void add_all_ranks(struct rank *rank, struct metrics *m)
         log_line(LOG_WARNING, "%s", text);
 }
 
-/* Collective; rank 0 writes the line. */
+/* What a worker's end of the servers did since the last line. */
+static void add_served(struct rank *rank, struct metrics *m)
+{
+    struct own *own = &rank->own;
+    const struct served_times now = served_times(own->served), then = own->served_times;
+
+    if (rank->interval.seconds > 0) {
+        m->wait_share += (now.tick - then.tick) / rank->interval.seconds;
+        m->wire_share = (now.move - then.move) / rank->interval.seconds;
+    }
+    m->bytes_sent = now.bytes - then.bytes;
+    m->clock_spread = own->spread;
+    own->served_times = now;
+}
+
+/* Collective, but with servers; rank 0 writes the line. */
 static enum status tell_interval(struct rank *rank)
 {
-    TRY(watch_collect(rank->watch, rank->exec, rank->load));
-    if (!rank->is_first)
+    TRY(collect_times(rank));
+    if (rank->own.local)
+        TRY(local_sum(rank->own.local, &rank->interval));
+    if (!rank->is_first) {
+        rank->interval = (struct tally){ 0 };
         return STATUS_OK;
-    const struct exec_times now = exec_times(rank->exec), *then = &rank->interval_times;
+    }
+    const struct exec_times now = times_now(rank), *then = &rank->interval_times;
     const double span = rank->interval.seconds * exec_lanes(rank->exec);
     struct metrics m = metrics_now(rank, "train");
 
@@ -249,7 +367,14 @@ static enum status tell_interval(struct rank *rank)
         if (transport_nodes(rank->transport) > 1)
             m.wire_share = (now.wire - then->wire) / rank->interval.seconds;
     }
-    add_all_ranks(rank, &m);
+    if (rank->own.served)
+        add_served(rank, &m);
+    else
+        add_all_ranks(rank, &m);
+    if (rank->own.local) {
+        m.sync_interval = (double)rank->own.met.interval;
+        m.param_variance = rank->own.met.variance;
+    }
     rank->interval_times = now;
     rank->interval_load = rank->load;
     rank->interval = (struct tally){ 0 };
@@ -278,9 +403,11 @@ static void note_evaluation(struct rank *rank, const struct metrics *m)
     progress_note(&rank->progress, text);
 }
 
-static enum status evaluate(struct rank *rank)
+/* With the parameters that the executor has now. */
+static enum status evaluate_these(struct rank *rank)
 {
     struct metrics m = metrics_now(rank, "eval");
+    struct tally epoch = rank->epoch;
     struct exec_result result;
     const double begin = clock_seconds();
     const int64_t traced = trace_begin_rare(rank->row);
@@ -288,8 +415,10 @@ static enum status evaluate(struct rank *rank)
     TRY(exec_evaluate(rank->exec, rank->job->test, &result));
     trace_end(rank->row, traced, TRACE_EVALUATE, "evaluate", NULL);
     m.eval_seconds = clock_seconds() - begin;
-    m.train_loss = mean_loss(&rank->epoch);
-    m.train_accuracy = mean_accuracy(rank, &rank->epoch);
+    if (rank->own.local)
+        TRY(local_sum(rank->own.local, &epoch));
+    m.train_loss = rank->result.train_loss = mean_loss(&epoch);
+    m.train_accuracy = rank->result.train_accuracy = mean_accuracy(rank, &epoch);
     if (result.samples) {
         m.val_loss = result.loss;
         m.val_accuracy = graph_roles(rank->job->eval_graph)->correct
@@ -299,10 +428,9 @@ static enum status evaluate(struct rank *rank)
         m.val_top5 = classes_top5(rank->exec, &result);
     }
     m.seconds = seconds_of_run(rank);
-    m.epoch_seconds = rank->epoch.seconds;
-    m.samples_per_s =
-        rank->epoch.seconds > 0 ? (double)rank->epoch.samples / rank->epoch.seconds : NAN;
-    m.tokens_per_s = tokens_per_s(rank, &rank->epoch);
+    m.epoch_seconds = epoch.seconds;
+    m.samples_per_s = epoch.seconds > 0 ? (double)epoch.samples / epoch.seconds : NAN;
+    m.tokens_per_s = tokens_per_s(rank, &epoch);
     rank->result.perplexity = m.perplexity;
     rank->result.val_loss = m.val_loss;
     rank->result.val_accuracy = m.val_accuracy;
@@ -313,6 +441,16 @@ static enum status evaluate(struct rank *rank)
         note_evaluation(rank, &m);
     TRY(folder_add_metrics(rank->job, rank->run->hooks, &m));
     return samples_add(rank->job, rank->exec, rank->run->hooks, m.step, m.epoch);
+}
+
+static enum status evaluate(struct rank *rank)
+{
+    if (!rank->own.local)
+        return evaluate_these(rank);
+    TRY(local_lend_mean(rank->own.local));
+    TRY(evaluate_these(rank));
+    local_give_back(rank->own.local);
+    return STATUS_OK;
 }
 
 /* The loop ----------------------------------------------------------------------------- */
@@ -335,6 +473,83 @@ static void switch_trace(struct rank *rank)
                  rank->step >= rank->window.begin && rank->step < rank->window.end);
 }
 
+/* "averages are 20 steps apart now: one takes 1.20 ms, a step 0.84 ms, the variance is 3.1e-07" */
+static void tell_new_interval(struct rank *rank)
+{
+    const struct local_met *met = &rank->own.met;
+    char text[200];
+
+    snprintf(text, sizeof text,
+             "step %llu: averages are %lld steps apart now: one takes %.2f ms, a step %.2f ms, "
+             "the variance among workers is %.2g",
+             (unsigned long long)rank->step + 1, (long long)met->interval, 1e3 * met->comm_s,
+             1e3 * met->step_s, met->variance);
+    if (rank->run->hooks->progress)
+        progress_note(&rank->progress, text);
+    else
+        log_line(LOG_INFO, "%s", text);
+}
+
+/* Workers with executors of their own meet when it is time, and at the end. */
+static enum status meet_if_due(struct rank *rank, const struct exec_result *result,
+                               double seconds)
+{
+    struct local *local = rank->own.local;
+    const uint64_t number = rank->step + 1;
+
+    if (!local)
+        return STATUS_OK;
+    rank->meets =
+        local_step(local, number, result, seconds) || (int64_t)number == rank->job->total_steps;
+    rank->heard = 0;
+    if (!rank->meets)
+        return STATUS_OK;
+    const double lr = schedule_lr(&rank->job->optim.schedule, rank->step);
+    TRY(local_meet(local, number, lr, wishes(rank), &rank->own.met));
+    rank->heard = rank->own.met.heard;
+    if (rank->is_first && rank->own.met.is_new)
+        tell_new_interval(rank);
+    return STATUS_OK;
+}
+
+/* The step, and with --slow a rank's sleep after it. */
+static enum status run_step(struct rank *rank, const struct batch *batch,
+                            struct exec_result *out)
+{
+    const struct slow *slow = &rank->job->slow;
+    const int own = transport_rank(rank->transport);
+    const double before = slow->rank == own ? exec_times(rank->exec).compute : 0;
+
+    if (rank->own.local || rank->own.served)
+        transport_note(rank->transport, rank->step, "a step of its own");
+    else
+        exec_say(rank->exec, wishes(rank));
+    TRY(exec_step(rank->exec, batch, out));
+    if (slow->rank == own)
+        slow_down(slow, own,
+                  (exec_times(rank->exec).compute - before) / exec_lanes(rank->exec));
+    return STATUS_OK;
+}
+
+/* With servers: ends a step. The loss of all workers comes in the place of this one's, as far as it was heard.
+ * That it is time for a checkpoint worker 0 tells nobody. */
+static enum status tick(struct rank *rank, const struct batch *batch,
+                        struct exec_result *result)
+{
+    const uint32_t wish = wishes(rank);
+    struct served_heard heard;
+
+    rank->next = rank->step + 1;
+    if (!rank->own.served)
+        return STATUS_OK;
+    TRY(served_tick(rank->own.served, batch, result, wish & STOP, &heard));
+    *result = heard.result;
+    rank->heard = heard.result.heard | (wish & SAVE);
+    rank->own.spread = (double)(heard.high - heard.low);
+    rank->next = heard.next;
+    return STATUS_OK;
+}
+
 static enum status one_step(struct rank *rank)
 {
     const struct batch *batch;
@@ -346,20 +561,21 @@ static enum status one_step(struct rank *rank)
     TRY(loader_next(rank->loader, &batch));
     trace_end(rank->row, traced, TRACE_WAIT, "wait for a batch", NULL);
     rank->load += clock_seconds() - begin;
-    exec_say(rank->exec, wishes(rank));
     const int64_t step_traced = trace_begin(rank->row);
-    TRY(exec_step(rank->exec, batch, &result));
+    TRY(run_step(rank, batch, &result));
     trace_end(rank->row, step_traced, TRACE_STEP, "step", NULL);
     rank->heard = result.heard;
-    loader_done(rank->loader, batch);
+    rank->samples += batch->samples;
+    rank->tokens += batch->weight;
     if (!isfinite(result.loss))
         return FAIL(STATUS_MISMATCH,
                     "the loss is not a finite number at step %llu: lower --lr, or "
                     "use --clip 1 or --warmup",
                     (unsigned long long)rank->step);
+    TRY(tick(rank, batch, &result));
+    loader_done(rank->loader, batch);
+    TRY(meet_if_due(rank, &result, clock_seconds() - begin));
     const double seconds = clock_seconds() - begin;
-    rank->samples += result.samples;
-    rank->tokens += result.weight;
     rank->interval.seconds += seconds;
     rank->epoch.seconds += seconds;
     add_to(&rank->interval, &result);
@@ -367,7 +583,26 @@ static enum status one_step(struct rank *rank)
     return STATUS_OK;
 }
 
-/* What is due after a step, the same on every rank. */
+/* A step that the others did without this worker, which came too late: it leaves its samples out. */
+static enum status skip_step(struct rank *rank)
+{
+    const struct batch *batch;
+
+    TRY(loader_next(rank->loader, &batch));
+    rank->samples += batch->samples;
+    rank->tokens += batch->weight;
+    loader_done(rank->loader, batch);
+    return STATUS_OK;
+}
+
+/* The last step of a worker with servers is done: when all have come, what the servers have is the result. */
+static enum status meet_at_servers(struct rank *rank)
+{
+    TRY(served_meet(rank->own.served));
+    return rank->is_first ? served_collect(rank->own.served) : STATUS_OK;
+}
+
+/* What is due after a step, the same on every rank; with servers it is all worker 0's. */
 static enum status after_step(struct rank *rank, bool *stop)
 {
     const struct settings *s = &rank->job->settings;
@@ -377,6 +612,10 @@ static enum status after_step(struct rank *rank, bool *stop)
     const int64_t epoch = (int64_t)number / rank->job->steps_per_epoch;
 
     *stop = rank->heard & STOP;
+    if (rank->own.served && (is_last || *stop))
+        TRY(meet_at_servers(rank));
+    if (rank->own.served && !rank->is_first)
+        return STATUS_OK;
     if (rank->is_first) {
         if (rank->run->hooks->progress)
             progress_update(&rank->progress, number,
@@ -398,9 +637,161 @@ static enum status after_step(struct rank *rank, bool *stop)
         rank->epoch = (struct tally){ 0 };
     const bool saves = s->checkpoint_every ? number % (uint64_t)s->checkpoint_every == 0
                                            : ends_epoch || (rank->heard & SAVE);
-    if (saves || is_last || *stop)
+    rank->is_owed |= saves;
+    if ((rank->is_owed && (rank->meets || !rank->own.local)) || is_last || *stop)
         TRY(save(rank));
     return STATUS_OK;
+}
+
+static bool is_local(const struct job *job)
+{
+    return job->axes.sync == SYNC_LOCAL;
+}
+
+/* Is this a step before workers train alone? */
+static bool is_together(const struct job *job, uint64_t step)
+{
+    return !is_local(job) || step < (uint64_t)job->settings.local_after;
+}
+
+static struct exec_config exec_config_of(const struct rank *rank)
+{
+    const struct job *job = rank->job;
+    const struct settings *s = &job->settings;
+
+    return (struct exec_config){
+        .train = job->sync_graph ? job->sync_graph : job->graph,
+        .eval = job->eval_graph,
+        .comm = rank->comm,
+        .threads = (int)s->threads,
+        .shards = s->shards,
+        .batch = s->batch,
+        .rows = job->balance.is_used ? job->balance.rows : NULL,
+        .seed = s->seed,
+        .choices = job->choices,
+        .optim = job->optim,
+        .compress = job->compress,
+        .leaders = job->rails.count == 1,
+        .trace = rank->trace,
+        .stall_timeout = s->stall_timeout,
+    };
+}
+
+/* An executor of its own for this rank's shards, and what it averages by. */
+static enum status make_own(struct rank *rank)
+{
+    struct own *own = &rank->own;
+    const struct settings *s = &rank->job->settings;
+    const int64_t ranks = comm_size(rank->comm), number = comm_rank(rank->comm);
+    struct exec_config config = exec_config_of(rank);
+
+    TRY(transport_inproc_create(1, &own->transport));
+    TRY(comm_create(own->transport, NULL, &own->comm));
+    config.train = rank->job->graph;
+    config.comm = own->comm;
+    config.part.first = number * s->shards / ranks;
+    config.part.count = (number + 1) * s->shards / ranks - config.part.first;
+    config.evaluators = ranks > 1 ? rank->comm : NULL;
+    TRY(exec_create(&config, &rank->exec));
+    const struct local_config local = { .axes = &rank->job->axes,
+                                        .comm = rank->comm,
+                                        .exec = rank->exec,
+                                        .shards = s->shards,
+                                        .outer_lr = s->outer_lr,
+                                        .outer_momentum = s->outer_momentum };
+    TRY(local_create(&local, &own->local));
+    TRY(mem_alloc((size_t)ranks, sizeof(double), &own->waited_for));
+    TRY(mem_alloc((size_t)ranks, sizeof(double), &own->waited_before));
+    return rank->is_first
+               ? mem_alloc(exec_vector_length(rank->exec), sizeof(float), &own->vector)
+               : STATUS_OK;
+}
+
+/* An executor of its own that gives its sums to servers. */
+static enum status make_served(struct rank *rank)
+{
+    struct own *own = &rank->own;
+    struct exec_config config = exec_config_of(rank);
+
+    TRY(transport_inproc_create(1, &own->transport));
+    TRY(comm_create(own->transport, NULL, &own->comm));
+    TRY(served_create(rank->job, rank->transport, &own->served));
+    config.comm = own->comm;
+    config.rows = NULL;
+    config.part = served_part(own->served);
+    config.remote = served_remote(own->served);
+    return exec_create(&config, &rank->exec);
+}
+
+static void release_own(struct own *own)
+{
+    local_destroy(own->local);
+    exec_destroy(own->together);
+    comm_destroy(own->comm);
+    if (own->transport)
+        transport_inproc_destroy(&own->transport, 1);
+    mem_free(own->waited_for);
+    mem_free(own->waited_before);
+    mem_free(own->vector);
+}
+
+static enum status make_copy(struct rank *rank)
+{
+    const struct weights_extra extra = {
+        .workers = rank->own.local ? comm_size(rank->comm) : 1,
+        .has_outer = rank->own.local && local_momentum(rank->own.local),
+    };
+
+    weights_copy_destroy(rank->copy);
+    rank->copy = NULL;
+    return rank->is_first ? weights_copy_create(rank->exec, extra, &rank->copy) : STATUS_OK;
+}
+
+/* Parameters and state of an executor of all ranks go to every worker's own. */
+static enum status hand_over(struct rank *rank, struct exec *from)
+{
+    enum status status = STATUS_OK;
+
+    for (int i = 0; i < exec_param_count(from) && status == STATUS_OK; i++) {
+        const size_t count = (size_t)shape_count(&exec_param(from, i)->shape);
+        float *plain;
+        TRY(mem_alloc(count, sizeof *plain, &plain));
+        for (int k = -1; k < exec_state_count(from, i) && status == STATUS_OK; k++) {
+            if (rank->is_first)
+                exec_get(from, i, k, plain);
+            status = comm_broadcast(rank->comm, plain, count, DTYPE_F32, 0);
+            if (status == STATUS_OK)
+                exec_set(rank->exec, i, k, plain);
+        }
+        mem_free(plain);
+    }
+    return status;
+}
+
+/* Workers part: from this step on each has an executor of its own. */
+static enum status part(struct rank *rank)
+{
+    struct own *own = &rank->own;
+
+    TRY(exec_collect(rank->exec));
+    own->together = rank->exec;
+    rank->exec = NULL;
+    TRY(make_own(rank));
+    own->times_before = exec_times(own->together);
+    exec_waited_for(own->together, own->waited_before);
+    TRY(hand_over(rank, own->together));
+    TRY(exec_settle(own->together)); /* nobody looks at its memory any more */
+    exec_destroy(own->together);
+    own->together = NULL;
+    TRY(exec_publish(rank->exec));
+    local_resume(own->local, rank->step);
+    own->met.interval = local_interval(own->local)->now;
+    if (rank->is_first)
+        log_line(LOG_INFO, "step %llu: workers train alone from here on",
+                 (unsigned long long)rank->step);
+    else
+        rank->epoch = (struct tally){ 0 }; /* what all did is counted by rank 0 */
+    return make_copy(rank);
 }
 
 static enum status run_steps(struct rank *rank)
@@ -409,7 +800,12 @@ static enum status run_steps(struct rank *rank)
 
     for (rank->step = rank->run->first_step;
          (int64_t)rank->step < rank->job->total_steps && !stop; rank->step++) {
-        TRY(one_step(rank));
+        if (is_local(rank->job) && !rank->own.local && !is_together(rank->job, rank->step))
+            TRY(part(rank));
+        if (rank->step < rank->next)
+            TRY(skip_step(rank));
+        else
+            TRY(one_step(rank));
         TRY(after_step(rank, &stop));
     }
     rank->run->shared->stopped |= stop && rank->is_first;
@@ -418,18 +814,40 @@ static enum status run_steps(struct rank *rank)
 
 /* A rank from start to end -------------------------------------------------------------- */
 
+/* What a worker has of its own in a checkpoint. */
+static enum status load_own(struct rank *rank)
+{
+    const struct run *run = rank->run;
+    struct local *local = rank->own.local;
+
+    if (run->checkpoint) {
+        TRY(weights_load_worker(rank->exec, checkpoint_optimizer(run->checkpoint),
+                                comm_rank(rank->comm), local_momentum(local)));
+        TRY(local_read(local, checkpoint_state(run->checkpoint)));
+    }
+    if (!rank->is_first)
+        rank->epoch = (struct tally){ 0 }; /* rank 0 has what all did */
+    local_resume(local, run->first_step);
+    rank->own.met.interval = local_interval(local)->now;
+    return STATUS_OK;
+}
+
 static enum status load_params(struct rank *rank)
 {
     const struct run *run = rank->run;
+    const bool loads = rank->is_first || rank->own.local || rank->own.served;
 
     if (!run->checkpoint && !run->init)
-        return exec_init_params(rank->exec);
-    if (rank->is_first && run->checkpoint)
+        TRY(exec_init_params(rank->exec));
+    else if (loads && run->checkpoint)
         TRY(weights_load(rank->exec, checkpoint_weights(run->checkpoint),
                          checkpoint_optimizer(run->checkpoint)));
-    else if (rank->is_first)
+    else if (loads)
         TRY(weights_load(rank->exec, run->init, NULL));
-    return exec_publish(rank->exec);
+    TRY(exec_publish(rank->exec));
+    if (rank->own.served)
+        return served_begin(rank->own.served, rank->exec, run->first_step);
+    return rank->own.local ? load_own(rank) : STATUS_OK;
 }
 
 /* Which kernel runs what, for who wants to know (TUTTI_LOG=debug). */
@@ -474,24 +892,41 @@ static enum status write_trace(struct rank *rank)
     return STATUS_OK;
 }
 
+/* What all ranks, servers too, have to agree on before anything else. */
+static enum status check_job(struct rank *rank)
+{
+    int world_rank, world_size;
+
+    TRY(job_check_nodes(rank->job, rank->transport));
+    if (!launch_world(&world_rank, &world_size))
+        return STATUS_OK;
+    /* Not forked: each has files of its own. */
+    return same_check(rank->job, rank->run->first_step, rank->transport);
+}
+
+/* The executor, and what joins it with others. */
+static enum status make_exec(struct rank *rank)
+{
+    if (rank->job->axes.servers)
+        return make_served(rank);
+    TRY(comm_create(rank->transport, NULL, &rank->comm));
+    TRY(parallax_measure(rank->job, rank->comm));
+    TRY(balance_measure(rank->job, rank->comm));
+    TRY(rails_choose(rank->job->settings.rails, rank->job->graph, rank->comm,
+                     &rank->job->rails));
+    if (!is_together(rank->job, rank->run->first_step)) {
+        TRY(make_own(rank));
+    } else {
+        const struct exec_config config = exec_config_of(rank);
+        TRY(exec_create(&config, &rank->exec));
+    }
+    return watch_create(rank->transport, exec_lanes(rank->exec), &rank->watch);
+}
+
 static enum status start_rank(struct rank *rank)
 {
     struct job *job = rank->job;
     const struct settings *s = &job->settings;
-    const struct exec_config exec = {
-        .train = job->graph,
-        .eval = job->eval_graph,
-        .threads = (int)s->threads,
-        .shards = s->shards,
-        .batch = s->batch,
-        .rows = job->balance.is_used ? job->balance.rows : NULL,
-        .seed = s->seed,
-        .choices = job->choices,
-        .optim = job->optim,
-        .compress = job->compress,
-        .stall_timeout = s->stall_timeout,
-    };
-    struct exec_config config = exec;
     struct loader_config loader = {
         .source = job->train,
         .sampler = job->sampler,
@@ -502,25 +937,17 @@ static enum status start_rank(struct rank *rank)
         .end_step = (uint64_t)job->total_steps,
     };
 
-    TRY(job_check_nodes(rank->job, rank->transport));
-    int world_rank, world_size;
-    if (launch_world(&world_rank, &world_size)) /* not forked: each has files of its own */
-        TRY(same_check(job, rank->run->first_step, rank->transport));
+    TRY(check_job(rank));
     TRY(start_trace(rank));
-    TRY(comm_create(rank->transport, NULL, &rank->comm));
-    TRY(balance_measure(job, rank->comm));
-    config.comm = rank->comm;
-    config.trace = loader.trace = rank->trace;
-    TRY(exec_create(&config, &rank->exec));
-    TRY(watch_create(rank->transport, exec_lanes(rank->exec), &rank->watch));
+    loader.trace = rank->trace;
+    TRY(make_exec(rank));
     TRY(load_params(rank));
     loader.first_shard = exec_first_shard(rank->exec);
     loader.n_shards = exec_shard_count(rank->exec);
     TRY(loader_create(&loader, &rank->loader));
-    if (!rank->is_first)
-        return STATUS_OK;
-    tell_plan(rank);
-    return weights_copy_create(rank->exec, &rank->copy);
+    if (rank->is_first)
+        tell_plan(rank);
+    return make_copy(rank);
 }
 
 static int64_t peak_bytes(void)
@@ -545,10 +972,13 @@ static enum status finish(struct rank *rank, struct rank_times *times)
                           ? (double)rank->tokens / (clock_seconds() - rank->began)
                           : NAN;
     snprintf(r->folder, sizeof r->folder, "%s", s->out);
+    parallax_print(rank->job, r->tables, sizeof r->tables);
     for (int i = 0; i < s->ranks; i++) {
-        const struct watch_rank watched = watch_rank(rank->watch, i);
         if (times[i].peak_bytes > r->peak_bytes)
             r->peak_bytes = times[i].peak_bytes;
+        if (!rank->watch)
+            continue;
+        const struct watch_rank watched = watch_rank(rank->watch, i);
         times[i].wire = watched.wire;
         times[i].hidden = watched.hidden;
         times[i].made_wait = watched.made_wait;
@@ -558,23 +988,48 @@ static enum status finish(struct rank *rank, struct rank_times *times)
     TRY(write_reconstructions(rank->job, rank->exec));
     struct train_classes classes;
     TRY(classes_take(rank->exec, rank->job->test, &classes));
-    enum status status = folder_write_summary(rank->job, shared->stopped ? "stopped" : "done",
-                                              r, &classes, rank->samples, times);
+    struct strbuf more;
+    strbuf_init(&more, 1 << 20);
+    if (rank->own.served)
+        served_print(rank->own.served, &more);
+    enum status status = strbuf_status(&more);
+    if (status == STATUS_OK)
+        status = folder_write_summary(rank->job, shared->stopped ? "stopped" : "done", r,
+                                      &classes, rank->samples, times, more.text);
+    strbuf_release(&more);
     train_classes_release(&classes);
     return status;
 }
 
-/* Every machine has parameters of its own: at the end they must be the same. */
+/* Every rank's times to rank 0. With servers a worker that is lost has none. */
+static enum status gather_times(struct rank *rank, const struct rank_times *own,
+                                struct rank_times *all)
+{
+    const uint32_t tag = rank->own.tag;
+
+    if (!rank->own.served)
+        return comm_all_gather(rank->comm, own, all, sizeof *own / sizeof(int64_t), DTYPE_I64);
+    if (!rank->is_first)
+        return transport_send(rank->transport, 0, tag, own, sizeof *own);
+    all[0] = *own;
+    for (int w = 1; w < rank->job->settings.ranks; w++) {
+        if (!served_has_lost(rank->own.served, w))
+            TRY(transport_receive(rank->transport, w, tag, &all[w], sizeof *own));
+    }
+    return STATUS_OK;
+}
+
+/* Every machine has parameters of its own, or every worker: at the end they must be the same. */
 static enum status check_copies(struct rank *rank)
 {
     enum { HASH = 64 };
-    const int size = comm_size(rank->comm), own = comm_rank(rank->comm);
     char hash[HASH + 1] = "", *all;
 
-    if (transport_nodes(rank->transport) == 1)
+    if ((transport_nodes(rank->transport) == 1 && !rank->own.local) || rank->own.served)
         return STATUS_OK;
+    const int size = comm_size(rank->comm), own = comm_rank(rank->comm);
     const int node = transport_node_of(rank->transport, own);
-    if (transport_node_first(rank->transport, node) == own)
+    if (transport_node_first(rank->transport, node) == own || rank->own.local)
         TRY(exec_hash(rank->exec, hash));
     TRY(mem_alloc((size_t)size, HASH, &all));
     enum status status =
@@ -588,6 +1043,30 @@ static enum status check_copies(struct rank *rank)
     }
     mem_free(all);
     return status;
+}
+
+/* Seconds of this rank. What a client of servers does is no work of a lane's, but for ticks. */
+static struct rank_times times_of(const struct rank *rank)
+{
+    const struct exec_times times = times_now(rank);
+    const int lanes = exec_lanes(rank->exec);
+    struct rank_times own = {
+        .compute = times.compute / lanes,
+        .comm = times.comm / lanes,
+        .wait = times.wait / lanes,
+        .load = rank->load,
+        .evaluate = times.evaluate / lanes,
+        .total = clock_seconds() - rank->began,
+        .peak_bytes = peak_bytes(),
+    };
+
+    if (rank->own.served) {
+        const struct served_times served = served_times(rank->own.served);
+        own.wait += served.tick;
+        own.wire = served.move;
+        own.bytes = served.bytes;
+    }
+    return own;
 }
 
 static enum status run_rank(struct rank *rank)
@@ -609,27 +1088,32 @@ static enum status run_rank(struct rank *rank)
         progress_end(&rank->progress);
     TRY(status);
 
-    const struct exec_times times = exec_times(rank->exec);
-    const int lanes = exec_lanes(rank->exec);
-    const struct rank_times own = {
-        .compute = times.compute / lanes,
-        .comm = times.comm / lanes,
-        .wait = times.wait / lanes,
-        .load = rank->load,
-        .evaluate = times.evaluate / lanes,
-        .total = clock_seconds() - rank->began,
-        .peak_bytes = peak_bytes(),
-    };
+    const struct rank_times own = times_of(rank);
     TRY(check_copies(rank));
-    TRY(write_trace(rank));
-    TRY(watch_collect(rank->watch, rank->exec, rank->load));
+    if (!rank->own.served)
+        TRY(write_trace(rank));
+    TRY(collect_times(rank));
     struct rank_times *all;
-    TRY(mem_alloc((size_t)comm_size(rank->comm), sizeof *all, &all));
-    status = comm_all_gather(rank->comm, &own, all, sizeof own / sizeof(int64_t), DTYPE_I64);
+    TRY(mem_alloc((size_t)rank->job->settings.ranks, sizeof *all, &all));
+    status = gather_times(rank, &own, all);
     if (status == STATUS_OK && rank->is_first)
         status = finish(rank, all);
     mem_free(all);
-    return status;
+    if (status != STATUS_OK || !rank->own.served)
+        return status;
+    served_destroy(rank->own.served); /* servers write no trace before all workers have left */
+    rank->own.served = NULL;
+    return write_trace(rank);
+}
+
+/* A server has nothing but what ps/ makes; its part of a trace is empty. */
+static enum status run_server(struct rank *rank)
+{
+    TRY(check_job(rank));
+    TRY(start_trace(rank));
+    transport_note(rank->transport, rank->run->first_step, "serving parameters");
+    TRY(served_serve(rank->job, rank->transport));
+    return write_trace(rank);
 }
 
 static enum status rank_body(struct transport *transport, void *arg)
@@ -654,12 +1138,17 @@ static enum status rank_body(struct transport *transport, void *arg)
     stop_signal = 0;
     sigaction(SIGINT, &note, &old_int);
     sigaction(SIGTERM, &note, &old_term);
-    enum status status = run_rank(&rank);
+    if (run->job->axes.servers)
+        rank.own.tag = transport_new_tags(transport, 1);
+    const bool serves = served_is_server(run->job, transport);
+    enum status status = serves ? run_server(&rank) : run_rank(&rank);
     sigaction(SIGINT, &old_int, NULL);
     sigaction(SIGTERM, &old_term, NULL);
     weights_copy_destroy(rank.copy);
     loader_destroy(rank.loader);
+    served_destroy(rank.own.served);
     exec_destroy(rank.exec);
+    release_own(&rank.own);
     watch_destroy(rank.watch);
     trace_destroy(rank.trace);
     comm_destroy(rank.comm);
@@ -688,11 +1177,32 @@ static bool keeps_folder(void)
     return !launch_world(&rank, &size) || rank == 0;
 }
 
+/* With a rank of a job with servers parameters may be lost: says what there is to go on from. */
+static enum status name_checkpoint(const struct job *job, enum status status)
+{
+    char reason[256], *folder;
+    struct checkpoint *checkpoint;
+
+    if (status != STATUS_PEER_LOST || !job->axes.servers)
+        return status;
+    snprintf(reason, sizeof reason, "%s", status_message());
+    TRY(file_join(job->settings.out, "checkpoint", &folder));
+    const enum status loaded = checkpoint_load(folder, &checkpoint);
+    mem_free(folder);
+    if (loaded != STATUS_OK)
+        return FAIL(status, "%s: there is no checkpoint yet, begin again with --resume %s",
+                    reason, job->settings.out);
+    const uint64_t step = checkpoint_step(checkpoint);
+    checkpoint_close(checkpoint);
+    return FAIL(status, "%s: go on from step %llu with tutti train --resume %s", reason,
+                (unsigned long long)step, job->settings.out);
+}
+
 static enum status launch(struct run *run, struct train_result *out)
 {
     const struct settings *s = &run->job->settings;
     const size_t bytes = sizeof *run->shared;
-    const struct launch_config config = { .size = (int)s->ranks,
+    const struct launch_config config = { .size = (int)s->ranks + run->job->axes.servers,
                                           .flat = s->flat,
                                           .stuck_ms = (int)(1000 * s->lost_after) };
 
@@ -711,6 +1221,7 @@ static enum status launch(struct run *run, struct train_result *out)
     munmap(run->shared, bytes);
     if (!keeps_folder())
         return status;
+    status = name_checkpoint(run->job, status);
 
     /* The last files are worth having, their absence is no reason to fail; and where the run failed,
      * the reason for that is worth more than what became of them. */
