@@ -63,7 +63,8 @@ template <int DC, int R> struct tile {
     enum { B = SIDE * R, D = SIDE * DC, W = D + 1, PW = B + 1 };
 
     template <class T>
-    __device__ static void load(float *to, const T *from, int row0, int row, const struct heads &h)
+    __device__ static void load(float *to, const T *from, int row0, int row,
+                                const struct heads &h)
     {
         for (int i = threadIdx.x; i < B * D; i += TILE_THREADS) {
             const int r = i / D, d = i % D;
@@ -123,8 +124,8 @@ template <int DC, int R> struct tile {
 
     /* Writes rows of a tile's sums, times a factor for each. */
     template <class T>
-    __device__ static void store(T *to, const float sums[R][DC], const float factor[R], int row0,
-                                 int row, const struct heads &h)
+    __device__ static void store(T *to, const float sums[R][DC], const float factor[R],
+                                 int row0, int row, const struct heads &h)
     {
         const int tx = threadIdx.x % SIDE, ty = threadIdx.x / SIDE;
 
@@ -235,16 +236,17 @@ struct rows_of_weights {
 };
 
 /* p and ds of query i and key j, from their score and dp. */
-__device__ __forceinline__ float weight_of(const struct heads &h, const struct rows_of_weights &w,
-                                           int n, int head, int i, int j, float score)
+__device__ __forceinline__ float weight_of(const struct heads &h,
+                                           const struct rows_of_weights &w, int n, int head,
+                                           int i, int j, float score)
 {
     if (!sees(h, n, i, j))
         return 0;
     return expf(score * h.scale - w.lse[((int64_t)n * h.tokens + i) * h.heads + head]);
 }
 
-__device__ __forceinline__ float delta_of(const struct heads &h, const struct rows_of_weights &w,
-                                          int n, int head, int i)
+__device__ __forceinline__ float
+delta_of(const struct heads &h, const struct rows_of_weights &w, int n, int head, int i)
 {
     return i < h.tokens ? w.delta[((int64_t)n * h.tokens + i) * h.heads + head] : 0;
 }
@@ -341,7 +343,8 @@ __global__ void __launch_bounds__(TILE_THREADS)
 template <class F>
 static void allow_shared(const struct kernel_call *call, F *function, size_t bytes)
 {
-    if (cudaFuncSetAttribute((const void *)function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    if (cudaFuncSetAttribute((const void *)function,
+                             cudaFuncAttributeMaxDynamicSharedMemorySize,
                              (int)bytes) != cudaSuccess)
         stream_check(call->stream, "attention");
 }
@@ -366,16 +369,17 @@ static void launch_grads(const struct kernel_call *call, const struct heads &h)
     const size_t tiles = 4 * tile::B * tile::W * sizeof(float);
     const size_t weights = tile::B * tile::PW * sizeof(float);
     const dim3 grid(blocks_of(h.tokens, tile::B), (unsigned)h.sequences, (unsigned)h.heads);
-    const struct rows_of_weights w = { (const float *)call->in[3], (const float *)call->scratch };
+    const struct rows_of_weights w = { (const float *)call->in[3],
+                                       (const float *)call->scratch };
     const T *dy = (const T *)call->in[0], *qkv = (const T *)call->in[1];
     T *dqkv = (T *)call->out[0];
 
     allow_shared(call, key_grad<T, DC, R>, tiles + 2 * weights);
     allow_shared(call, query_grad<T, DC, R>, tiles + weights);
-    key_grad<T, DC, R><<<grid, TILE_THREADS, tiles + 2 * weights, stream_of(call)>>>(h, w, dy, qkv,
-                                                                                    dqkv);
-    query_grad<T, DC, R><<<grid, TILE_THREADS, tiles + weights, stream_of(call)>>>(h, w, dy, qkv,
-                                                                                  dqkv);
+    key_grad<T, DC, R>
+        <<<grid, TILE_THREADS, tiles + 2 * weights, stream_of(call)>>>(h, w, dy, qkv, dqkv);
+    query_grad<T, DC, R>
+        <<<grid, TILE_THREADS, tiles + weights, stream_of(call)>>>(h, w, dy, qkv, dqkv);
     stream_check(call->stream, "attention_grad");
 }
 

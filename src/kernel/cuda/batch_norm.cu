@@ -151,7 +151,8 @@ struct finish_stats {
 
 /* y of numbers that are the same at all places of a channel. */
 struct normalize {
-    const float *gamma, *beta, *mean, *spread; /* spread: rstd, or with is_variance the variance */
+    const float *gamma, *beta, *mean,
+        *spread; /* spread: rstd, or with is_variance the variance */
     bool is_variance;
     float epsilon;
     enum activation activation;
@@ -167,8 +168,9 @@ __global__ void normalize_images(struct normalize n, const T *x, const T *residu
     if (i >= n.count)
         return;
     const unsigned c = (unsigned)left_over(i, n.channels);
-    const float rstd =
-        n.is_variance ? (float)(1 / sqrt((double)n.spread[c] + (double)n.epsilon)) : n.spread[c];
+    const float rstd = n.is_variance
+                           ? (float)(1 / sqrt((double)n.spread[c] + (double)n.epsilon))
+                           : n.spread[c];
     float sum = fmaf((number(x[i]) - n.mean[c]) * rstd, n.gamma[c], n.beta[c]);
     if (residual)
         sum += number(residual[i]);
@@ -189,10 +191,11 @@ __global__ void normalize_fours(struct normalize n, const T *x, const T *residua
     if (residual)
         more = *(const four<T> *)(residual + i);
     for (int k = 0; k < AT_ONCE; k++) {
-        const float rstd =
-            n.is_variance ? (float)(1 / sqrt((double)n.spread[c + k] + (double)n.epsilon))
-                          : n.spread[c + k];
-        float sum = fmaf((number(in.x[k]) - n.mean[c + k]) * rstd, n.gamma[c + k], n.beta[c + k]);
+        const float rstd = n.is_variance
+                               ? (float)(1 / sqrt((double)n.spread[c + k] + (double)n.epsilon))
+                               : n.spread[c + k];
+        float sum =
+            fmaf((number(in.x[k]) - n.mean[c + k]) * rstd, n.gamma[c + k], n.beta[c + k]);
         if (residual)
             sum += number(more.x[k]);
         put(&out.x[k], activate(n.activation, sum));
@@ -205,16 +208,16 @@ static void launch_normalize(const struct kernel_call *call, struct normalize n,
                              const void *residual, void *y)
 {
     const T *x = (const T *)call->in[0], *more = (const T *)residual;
-    const bool wide = n.channels % AT_ONCE == 0 && is_aligned(x) && is_aligned((T *)y) &&
-                      is_aligned(more);
+    const bool wide =
+        n.channels % AT_ONCE == 0 && is_aligned(x) && is_aligned((T *)y) && is_aligned(more);
 
     if (wide)
         normalize_fours<T>
-            <<<blocks_of(n.count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(
-                n, x, more, (T *)y);
+            <<<blocks_of(n.count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(n, x, more,
+                                                                                     (T *)y);
     else
-        normalize_images<T><<<blocks_of(n.count, THREADS), THREADS, 0, stream_of(call)>>>(
-            n, x, more, (T *)y);
+        normalize_images<T>
+            <<<blocks_of(n.count, THREADS), THREADS, 0, stream_of(call)>>>(n, x, more, (T *)y);
     stream_check(call->stream, call->problem->op);
 }
 
@@ -313,8 +316,8 @@ enum { LEVELS = 32 };
 
 /* A thread a channel. Subtrees of equal size are joined as soon as both are there: the order of the tree.
  */
-__global__ void join_shards(const float *all, const float *own, int64_t shards, int64_t channels,
-                            struct give_moments out)
+__global__ void join_shards(const float *all, const float *own, int64_t shards,
+                            int64_t channels, struct give_moments out)
 {
     const int64_t c = thread_number();
     struct moments stack[LEVELS];
@@ -417,6 +420,31 @@ __global__ void spread(struct slopes<T> s, const float *gamma, const double *mea
                          s.normalized(i, c) * (float)means[s.channels + c]));
 }
 
+/* The same for channels in fours. */
+template <class T>
+__global__ void spread_fours(struct slopes<T> s, const float *gamma, const double *means, T *dx,
+                             int64_t count)
+{
+    const int64_t i = thread_number() * AT_ONCE, c = left_over(i, s.channels);
+
+    if (i >= count)
+        return;
+    const four<T> dy = *(const four<T> *)(s.dy + i), x = *(const four<T> *)(s.x + i);
+    four<T> y = dy, out;
+    if (s.y)
+        y = *(const four<T> *)(s.y + i);
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+        const float rstd = s.saved[s.channels + c + k], scale = gamma[c + k] * rstd;
+        const float d =
+            !s.y || lets_through(s.activation, number(y.x[k])) ? number(dy.x[k]) : 0;
+        const float at = (number(x.x[k]) - s.saved[c + k]) * rstd;
+        put(&out.x[k],
+            scale * (d - (float)means[c + k] - at * (float)means[s.channels + c + k]));
+    }
+    *(four<T> *)(dx + i) = out;
+}
+
 template <class T>
 static void launch_spread(const struct kernel_call *call, struct slopes<T> s, const void *gamma,
                           const double *means)
@@ -425,15 +453,20 @@ static void launch_spread(const struct kernel_call *call, struct slopes<T> s, co
     const int64_t count = e.places * e.channels;
 
     s.dresidual = NULL;
-    spread<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
-        s, (const float *)gamma, means, (T *)call->out[0], count);
+    if (e.channels % AT_ONCE == 0 && is_aligned(s.dy) && is_aligned(s.x) && is_aligned(s.y) &&
+        is_aligned((T *)call->out[0]))
+        spread_fours<T><<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(
+            s, (const float *)gamma, means, (T *)call->out[0], count);
+    else
+        spread<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
+            s, (const float *)gamma, means, (T *)call->out[0], count);
     stream_check(call->stream, call->problem->op);
 }
 
 template <class T>
-static struct slopes<T> slopes_of(const struct kernel_call *call, int saved, int y)
-{
-    struct slopes<T> s = {};
+static struct slopes<T> slopes_of(const struct kernel_call *call, int saved, int y) {
+    struct slopes<T> s = {
+    };
 
     s.dy = (const T *)call->in[0];
     s.x = (const T *)call->in[1];
@@ -445,7 +478,8 @@ static struct slopes<T> slopes_of(const struct kernel_call *call, int saved, int
 }
 
 /* Scratch: the means, then partial sums. */
-static size_t grad_scratch(const struct kernel_problem *p)
+static size_t
+grad_scratch(const struct kernel_problem *p)
 {
     return sums_scratch(p) + (size_t)(2 * p->in[0].shape.dim[1]) * sizeof(double);
 }
@@ -455,8 +489,9 @@ template <class T> static void launch_grad(const struct kernel_call *call)
     const struct extents_of_images e = extents_of(call->problem);
     struct slopes<T> s = slopes_of<T>(call, 3, 4);
     double *means = (double *)call->scratch;
-    const struct finish_slopes finish = { (float *)call->out[1], (float *)call->out[2], NULL,
-                                          means, e.channels, e.places };
+    const struct finish_slopes finish = {
+        (float *)call->out[1], (float *)call->out[2], NULL, means, e.channels, e.places
+    };
 
     s.dresidual = call->problem->n_out > 3 ? (T *)call->out[3] : NULL;
     sum_columns<2>(call->stream, s, finish, e.places, e.channels, means + 2 * e.channels);
@@ -472,8 +507,12 @@ template <class T> static void launch_grad_sums(const struct kernel_call *call)
 {
     const struct extents_of_images e = extents_of(call->problem);
     struct slopes<T> s = slopes_of<T>(call, 2, 3);
-    const struct finish_slopes finish = { (float *)call->out[0], (float *)call->out[1],
-                                          (float *)call->out[2], NULL, e.channels, e.places };
+    const struct finish_slopes finish = { (float *)call->out[0],
+                                          (float *)call->out[1],
+                                          (float *)call->out[2],
+                                          NULL,
+                                          e.channels,
+                                          e.places };
 
     s.dresidual = call->problem->n_out > 3 ? (T *)call->out[3] : NULL;
     sum_columns<2>(call->stream, s, finish, e.places, e.channels, call->scratch);
@@ -525,7 +564,7 @@ static void run_batch_norm_grad_spread(const struct kernel_call *call)
 
 #define ROW(op, scratch)                                                                       \
     {                                                                                          \
-        #op, "own", NULL, scratch, NULL, NULL, run_##op                                        \
+#op, "own", NULL, scratch, NULL, NULL, run_##op                                        \
     }
 extern "C" const struct kernel cuda_batch_norm_rows[] = {
     ROW(bias_grad, bias_grad_scratch),

@@ -75,7 +75,8 @@ __global__ void step_rows(struct cell_at a, struct cell_forward f)
 void cell_step(struct device_stream *stream, const struct cell_at *at,
                const struct cell_forward *cell)
 {
-    step_rows<<<blocks_of(at->rows * at->units, THREADS), THREADS, 0, stream->cuda>>>(*at, *cell);
+    step_rows<<<blocks_of(at->rows * at->units, THREADS), THREADS, 0, stream->cuda>>>(*at,
+                                                                                      *cell);
     stream_check(stream, "recurrent");
 }
 
@@ -123,8 +124,8 @@ __global__ void step_rows_back(struct cell_at a, struct cell_backward b)
 void cell_step_back(struct device_stream *stream, const struct cell_at *at,
                     const struct cell_backward *cell)
 {
-    step_rows_back<<<blocks_of(at->rows * at->units, THREADS), THREADS, 0, stream->cuda>>>(*at,
-                                                                                          *cell);
+    step_rows_back<<<blocks_of(at->rows * at->units, THREADS), THREADS, 0, stream->cuda>>>(
+        *at, *cell);
     stream_check(stream, "recurrent");
 }
 

@@ -49,10 +49,12 @@ template <int K, class F>
 __global__ void sum_parts(F f, int64_t rows, int64_t columns, int64_t parts, double *partial)
 {
     const int64_t column = (int64_t)blockIdx.x * COLUMN_WIDTH + threadIdx.x;
-    const int64_t part = blockIdx.y, begin = rows * part / parts, end = rows * (part + 1) / parts;
+    const int64_t part = blockIdx.y, begin = rows * part / parts,
+                  end = rows * (part + 1) / parts;
     double sums[K] = { 0 };
 
     if (column < columns) {
+#pragma unroll 4 /* so that several rows are on their way */
         for (int64_t row = begin + threadIdx.y; row < end; row += COLUMN_DEPTH)
             f(row, column, sums);
     }
@@ -88,10 +90,10 @@ static void sum_columns(struct device_stream *stream, F f, G finish, int64_t row
     const dim3 block(COLUMN_WIDTH, COLUMN_DEPTH);
     const dim3 grid(blocks_of(columns, COLUMN_WIDTH), (unsigned)parts);
 
-    sum_parts<K, F><<<grid, block, 0, stream->cuda>>>(f, rows, columns, parts,
-                                                      (double *)scratch);
-    finish_parts<K, G><<<grid.x, block, 0, stream->cuda>>>(finish, columns, parts,
-                                                           (const double *)scratch);
+    sum_parts<K, F>
+        <<<grid, block, 0, stream->cuda>>>(f, rows, columns, parts, (double *)scratch);
+    finish_parts<K, G>
+        <<<grid.x, block, 0, stream->cuda>>>(finish, columns, parts, (const double *)scratch);
 }
 
 #endif /* KERNEL_CUDA_COLUMN_CUH */

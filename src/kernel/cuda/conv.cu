@@ -93,9 +93,9 @@ template <class T> struct gradient {
     }
 };
 
-template <class T> static struct gradient<T> plain_gradient(const void *dy)
-{
-    struct gradient<T> d = {};
+template <class T> static struct gradient<T> plain_gradient(const void *dy) {
+    struct gradient<T> d = {
+    };
 
     d.dy = (const T *)dy;
     return d;
@@ -103,8 +103,7 @@ template <class T> static struct gradient<T> plain_gradient(const void *dy)
 
 template <class T>
 static struct gradient<T> pooled_gradient(const struct kernel_problem *p, const struct conv *g,
-                                          const void *dy, const void *index)
-{
+                                          const void *dy, const void *index) {
     struct gradient<T> d = plain_gradient<T>(dy);
 
     d.index = (const uint8_t *)index;
@@ -125,7 +124,8 @@ struct tap {
     int r, s, channel; /* r < 0: past the end */
 };
 
-__device__ __forceinline__ struct pixel pixel_of(int64_t at, int64_t count, int height, int width)
+__device__ __forceinline__ struct pixel pixel_of(int64_t at, int64_t count, int height,
+                                                 int width)
 {
     const int64_t rest = divided(at, width);
     const struct pixel p = { at < count ? (int)divided(rest, height) : -1,
@@ -136,8 +136,7 @@ __device__ __forceinline__ struct pixel pixel_of(int64_t at, int64_t count, int 
 __device__ __forceinline__ struct tap tap_of(int64_t k, int64_t end, int kw, int channels)
 {
     const int at = (int)divided(k, channels);
-    const struct tap t = { k < end ? at / kw : -1, at % kw,
-                           (int)(k - (int64_t)at * channels) };
+    const struct tap t = { k < end ? at / kw : -1, at % kw, (int)(k - (int64_t)at * channels) };
     return t;
 }
 
@@ -249,8 +248,8 @@ __global__ void forward_fours(struct conv g, const T *x, const T *w, const float
             const int column = p.column * g.stride[1] - g.pad[1] + s;
             if (column < 0 || column >= g.w)
                 continue;
-            const four<T> in = *(const four<T> *)&x[(((int64_t)p.image * g.h + row) * g.w + column) *
-                                                        g.c + c];
+            const four<T> in =
+                *(const four<T> *)&x[(((int64_t)p.image * g.h + row) * g.w + column) * g.c + c];
             const four<T> tap = *(const four<T> *)&w[(r * g.kw + s) * g.c + c];
 #pragma unroll
             for (int k = 0; k < AT_ONCE; k++)
@@ -270,7 +269,8 @@ struct layer {
 };
 
 template <class T, class Y>
-static void run_forward(const struct conv *g, const struct layer *l, struct device_stream *stream)
+static void run_forward(const struct conv *g, const struct layer *l,
+                        struct device_stream *stream)
 {
     if (is_depthwise(g)) {
         const int64_t count = y_pixels(g) * g->o;
@@ -285,7 +285,8 @@ static void run_forward(const struct conv *g, const struct layer *l, struct devi
                 *g, (const T *)l->x, (const T *)l->w, (const float *)l->bias, l->activation,
                 (Y *)l->y, count);
     } else {
-        struct forward<T, Y> f = {};
+        struct forward<T, Y> f = {
+        };
         f.m = y_pixels(g);
         f.n = g->o_group;
         f.g = *g;
@@ -346,7 +347,8 @@ template <class T> struct backward {
             right % g.stride[1] != 0)
             return 0;
         const int u = down / g.stride[0], v = right / g.stride[1];
-        return u < g.oh && v < g.ow ? dy.at(g, p.image, u, v, group * g.o_group + t.channel) : 0;
+        return u < g.oh && v < g.ow ? dy.at(g, p.image, u, v, group * g.o_group + t.channel)
+                                    : 0;
     }
     __device__ n_state b_n(int64_t at) const
     {
@@ -358,10 +360,9 @@ template <class T> struct backward {
     }
     __device__ float b(n_state c, bk_state t) const
     {
-        return c < 0 || t.r < 0
-                   ? 0
-                   : number(w[((int64_t)(t.r * g.kw + t.s) * g.c_group + c) * g.o +
-                              group * g.o_group + t.channel]);
+        return c < 0 || t.r < 0 ? 0
+                                : number(w[((int64_t)(t.r * g.kw + t.s) * g.c_group + c) * g.o +
+                                           group * g.o_group + t.channel]);
     }
     __device__ void store(int64_t at, int64_t column, float sum) const
     {
@@ -386,7 +387,8 @@ __global__ void backward_depthwise(struct conv g, struct gradient<T> dy, const T
         for (int s = 0; s < g.kw && down >= 0 && down % g.stride[0] == 0 && u < g.oh; s++) {
             const int right = p.column + g.pad[1] - s, v = right / g.stride[1];
             if (right >= 0 && right % g.stride[1] == 0 && v < g.ow)
-                sum = fmaf(dy.at(g, p.image, u, v, c), number(w[(r * g.kw + s) * g.c + c]), sum);
+                sum =
+                    fmaf(dy.at(g, p.image, u, v, c), number(w[(r * g.kw + s) * g.c + c]), sum);
         }
     }
     put(&dx[i], sum);
@@ -431,13 +433,15 @@ static void run_backward(const struct conv *g, struct gradient<T> dy, const stru
         const int64_t count = x_pixels(g) * g->c;
         if (g->c % AT_ONCE == 0 && dy.index == NULL && is_aligned(dy.dy) &&
             is_aligned((const T *)l->w) && is_aligned((T *)l->y))
-            backward_fours<T><<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream->cuda>>>(
-                *g, dy.dy, (const T *)l->w, (T *)l->y, count);
+            backward_fours<T>
+                <<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream->cuda>>>(
+                    *g, dy.dy, (const T *)l->w, (T *)l->y, count);
         else
             backward_depthwise<T><<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
                 *g, dy, (const T *)l->w, (T *)l->y, count);
     } else {
-        struct backward<T> b = {};
+        struct backward<T> b = {
+        };
         b.m = x_pixels(g);
         b.n = g->c_group;
         b.g = *g;
@@ -556,8 +560,9 @@ template <class T> struct add_depthwise {
         const int row = p.row * g.stride[0] - g.pad[0] + tap / g.kw;
         const int at_column = p.column * g.stride[1] - g.pad[1] + tap % g.kw;
         if (row >= 0 && row < g.h && at_column >= 0 && at_column < g.w)
-            sums[0] = fma((double)number(x[(((int64_t)p.image * g.h + row) * g.w + at_column) * g.c + c]),
-                          (double)dy.at(g, p.image, p.row, p.column, c), sums[0]);
+            sums[0] = fma(
+                (double)number(x[(((int64_t)p.image * g.h + row) * g.w + at_column) * g.c + c]),
+                (double)dy.at(g, p.image, p.row, p.column, c), sums[0]);
     }
 };
 
@@ -577,9 +582,10 @@ template <class T> struct add_nine {
             const int row = p.row * g.stride[0] - g.pad[0] + tap / 3;
             const int column = p.column * g.stride[1] - g.pad[1] + tap % 3;
             if (row >= 0 && row < g.h && column >= 0 && column < g.w)
-                sums[tap] = fma((double)number(x[(((int64_t)p.image * g.h + row) * g.w + column) *
-                                                     g.c + c]),
-                                d, sums[tap]);
+                sums[tap] =
+                    fma((double)number(
+                            x[(((int64_t)p.image * g.h + row) * g.w + column) * g.c + c]),
+                        d, sums[tap]);
         }
     }
 };
@@ -646,15 +652,20 @@ static void run_weights(const struct conv *g, const void *x, struct gradient<T> 
     const int64_t splits = splits_of(g);
 
     if (is_depthwise(g) && has_nine(g)) {
-        const struct add_nine<T> add = { *g, (const T *)x, dy };
+        const struct add_nine<T> add = {
+            *g, (const T *)x, dy
+        };
         sum_columns<NINE>(stream, add, give_nine{ (float *)dw, g->c }, y_pixels(g), g->c,
                           scratch);
     } else if (is_depthwise(g)) {
-        const struct add_depthwise<T> add = { *g, (const T *)x, dy };
+        const struct add_depthwise<T> add = {
+            *g, (const T *)x, dy
+        };
         sum_columns<1>(stream, add, give_weight{ (float *)dw }, y_pixels(g), weights_of(g),
                        scratch);
     } else {
-        struct weights<T> s = {};
+        struct weights<T> s = {
+        };
         s.m = (int64_t)g->kh * g->kw * g->c_group;
         s.n = g->o_group;
         s.splits = splits;
@@ -675,7 +686,9 @@ template <class T>
 static void run_pooled_bias(const struct kernel_call *call, struct gradient<T> dy, int64_t rows,
                             int64_t columns, void *db, void *scratch)
 {
-    const struct add_pooled<T> add = { dy.dy, dy.index, columns };
+    const struct add_pooled<T> add = {
+        dy.dy, dy.index, columns
+    };
 
     sum_columns<1>(call->stream, add, give_weight{ (float *)db }, rows, columns, scratch);
     stream_check(call->stream, "conv2d_grad_weight");
@@ -756,7 +769,8 @@ static size_t transpose_grad_weight_scratch(const struct kernel_problem *p)
     return grad_weight_bytes(&g, x_pixels(&g), g.c);
 }
 
-template <class T> static void launch_conv2d_transpose_grad_weight(const struct kernel_call *call)
+template <class T>
+static void launch_conv2d_transpose_grad_weight(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct conv g = conv2d_of(p, &p->in[1].shape, &p->out[0].shape);
@@ -1060,12 +1074,16 @@ template <class T> static void launch_conv1d_max_grad_weight(const struct kernel
     const struct conv g = conv1d_of(&p->in[0].shape, &p->out[0].shape);
     const T *dy = (const T *)call->in[1];
     const int32_t *index = (const int32_t *)call->in[2];
-    const struct add_largest<T> add = { g, (const T *)call->in[0], dy, index };
+    const struct add_largest<T> add = {
+        g, (const T *)call->in[0], dy, index
+    };
 
     sum_columns<1>(call->stream, add, give_weight{ (float *)call->out[0] }, g.n, weights_of(&g),
                    call->scratch);
     if (p->n_out > 1) {
-        const struct add_largest_bias<T> bias = { dy, index, g.o };
+        const struct add_largest_bias<T> bias = {
+            dy, index, g.o
+        };
         sum_columns<1>(call->stream, bias, give_weight{ (float *)call->out[1] }, g.n, g.o,
                        (char *)call->scratch + max_weight_bytes(&g));
     }

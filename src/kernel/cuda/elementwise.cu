@@ -88,7 +88,7 @@ __device__ __forceinline__ float gelu_tanh_slope(float x)
 MAP(add, true, a + b)
 MAP(relu, false, a < 0 ? 0 : a)
 MAP(relu_grad, true, b > 0 ? a : 0)
-MAP(relu6, false, a < 0 ? 0 : a > 6 ? 6 : a)
+MAP(relu6, false, a<0 ? 0 : a> 6 ? 6 : a)
 MAP(relu6_grad, true, b > 0 && b < 6 ? a : 0)
 MAP(sigmoid, false, sigmoid_of(a))
 MAP(sigmoid_grad, true, a *(b *(1 - b)))
@@ -154,8 +154,8 @@ void gemm_finish(struct device_stream *stream, const struct gemm_form *form,
     const float *bias = form->with_bias ? (const float *)data->bias : NULL;
 
     if (form->into == DTYPE_BF16)
-        finish<bf16><<<blocks, THREADS, 0, stream->cuda>>>((bf16 *)data->c, form->c_row, form->m,
-                                                           form->n, bias, form->relu);
+        finish<bf16><<<blocks, THREADS, 0, stream->cuda>>>((bf16 *)data->c, form->c_row,
+                                                           form->m, form->n, bias, form->relu);
     else
         finish<float><<<blocks, THREADS, 0, stream->cuda>>>((float *)data->c, form->c_row,
                                                             form->m, form->n, bias, form->relu);
@@ -220,8 +220,9 @@ __global__ void drop(struct dropout d, const T *x, T *y, const struct kernel_ste
     if (row >= d.rows)
         return;
     const uint64_t position = step->first_sample + (uint64_t)row;
-    const uint4 words = philox(step->seed, make_uint4((uint32_t)block, d.stream, (uint32_t)position,
-                                                      (uint32_t)(position >> 32)));
+    const uint4 words =
+        philox(step->seed, make_uint4((uint32_t)block, d.stream, (uint32_t)position,
+                                      (uint32_t)(position >> 32)));
     const uint32_t word[4] = { words.x, words.y, words.z, words.w };
     for (int i = 0; i < 4; i++) {
         const int64_t e = 4 * block + i;
@@ -238,9 +239,10 @@ template <class T> static void launch_dropout(const struct kernel_call *call)
     const struct kernel_problem *p = call->problem;
     const int64_t rows = p->in[0].shape.dim[0];
     const int64_t columns = shape_count(&p->in[0].shape) / rows;
-    const struct dropout d = { rows,          columns,
-                               (columns + 3) / 4, p->attrs.rate,
-                               1 / (1 - p->attrs.rate), p->attrs.stream };
+    const struct dropout d = {
+        rows,           columns, (columns + 3) / 4, p->attrs.rate, 1 / (1 - p->attrs.rate),
+        p->attrs.stream
+    };
 
     drop<T><<<blocks_of(rows * d.blocks, THREADS), THREADS, 0, stream_of(call)>>>(
         d, (const T *)call->in[0], (T *)call->out[0], call->step);
@@ -292,8 +294,7 @@ static struct strides strides_of(const struct kernel_problem *p)
     return s;
 }
 
-template <class T>
-__global__ void reorder(struct strides s, const T *x, T *y, int64_t count)
+template <class T> __global__ void reorder(struct strides s, const T *x, T *y, int64_t count)
 {
     const int64_t i = thread_number();
     int64_t rest = i, from = 0;
@@ -441,8 +442,7 @@ __global__ void add_positions(struct positions s, const T *x, const T *table,
 
     if (n >= s.sequences)
         return;
-    const int64_t place =
-        left_over(token - n * s.tokens, s.period) + (first ? first[n] : 0);
+    const int64_t place = left_over(token - n * s.tokens, s.period) + (first ? first[n] : 0);
     const int64_t row = place >= s.rows ? s.rows - 1 : place;
     put(&y[i], number(x[i]) + number(table[row * s.features + i - token * s.features]));
 }
@@ -495,15 +495,29 @@ static void run_positions_grad(const struct kernel_call *call)
 
 #define ROW(op)                                                                                \
     {                                                                                          \
-        #op, "own", NULL, NULL, NULL, NULL, run_##op                                           \
+#op, "own", NULL, NULL, NULL, NULL, run_##op                                           \
     }
 extern "C" const struct kernel cuda_elementwise_rows[] = {
-    ROW(add),          ROW(relu),      ROW(relu_grad),
-    ROW(relu6),        ROW(relu6_grad), ROW(sigmoid),
-    ROW(sigmoid_grad), ROW(tanh),      ROW(tanh_grad),
-    ROW(gelu),         ROW(gelu_grad), ROW(gelu_tanh),
-    ROW(gelu_tanh_grad), ROW(bias),    ROW(mse_grad),
-    ROW(dropout),      ROW(reorder),   ROW(concat),
-    ROW(columns),      ROW(add_positions), ROW(positions_grad),
+    ROW(add),
+    ROW(relu),
+    ROW(relu_grad),
+    ROW(relu6),
+    ROW(relu6_grad),
+    ROW(sigmoid),
+    ROW(sigmoid_grad),
+    ROW(tanh),
+    ROW(tanh_grad),
+    ROW(gelu),
+    ROW(gelu_grad),
+    ROW(gelu_tanh),
+    ROW(gelu_tanh_grad),
+    ROW(bias),
+    ROW(mse_grad),
+    ROW(dropout),
+    ROW(reorder),
+    ROW(concat),
+    ROW(columns),
+    ROW(add_positions),
+    ROW(positions_grad),
     { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
 };

@@ -36,8 +36,8 @@ template <class T> static void launch_embedding(const struct kernel_call *call)
     const int64_t count = shape_count(&p->in[0].shape), *table = p->in[1].shape.dim;
 
     embedding<T><<<blocks_of(count * table[1], THREADS), THREADS, 0, stream_of(call)>>>(
-        (const int32_t *)call->in[0], (const T *)call->in[1], (T *)call->out[0], count, table[0],
-        table[1]);
+        (const int32_t *)call->in[0], (const T *)call->in[1], (T *)call->out[0], count,
+        table[0], table[1]);
     stream_check(call->stream, "embedding");
 }
 
@@ -262,7 +262,7 @@ static const uint2 *sort_ids(const struct kernel_call *call, const int32_t *ids,
         count_digits<<<tiles, DIGITS, 0, stream_of(call)>>>(from, count, 8 * pass, counts);
         sum_before<<<1, 1024, 0, stream_of(call)>>>(counts, (int64_t)tiles * DIGITS);
         send_pairs<<<tiles, SORT_WARPS * WARP, 0, stream_of(call)>>>(from, count, 8 * pass,
-                                                                    counts, to);
+                                                                     counts, to);
         from = to;
         to = other;
     }
@@ -328,7 +328,8 @@ __global__ void add_rows(const uint2 *pairs, int64_t count, const T *dy, int64_t
                          const float *base, float *dw)
 {
     const uint32_t row = blockIdx.x;
-    const int64_t begin = first_from(pairs, count, row), end = first_from(pairs, count, row + 1);
+    const int64_t begin = first_from(pairs, count, row),
+                  end = first_from(pairs, count, row + 1);
 
     for (int64_t j = threadIdx.x; j < columns; j += blockDim.x) {
         float sum = base ? base[row * columns + j] : 0;
@@ -373,7 +374,7 @@ static void run_embedding_grad(const struct kernel_call *call)
 
 #define ROW(op, scratch)                                                                       \
     {                                                                                          \
-        #op, "own", NULL, scratch, NULL, NULL, run_##op                                        \
+#op, "own", NULL, scratch, NULL, NULL, run_##op                                        \
     }
 extern "C" const struct kernel cuda_embedding_rows[] = {
     ROW(embedding, NULL),

@@ -24,9 +24,8 @@ __global__ void add_parts(const double *parts, int64_t count, double factor,
 
 static void finish_loss(const struct kernel_call *call, int64_t count, double factor)
 {
-    add_parts<<<1, SUM_THREADS, 0, stream_of(call)>>>((const double *)call->scratch, count,
-                                                      factor, call->step,
-                                                      (float *)call->out[0]);
+    add_parts<<<1, SUM_THREADS, 0, stream_of(call)>>>(
+        (const double *)call->scratch, count, factor, call->step, (float *)call->out[0]);
     stream_check(call->stream, call->problem->op);
 }
 
@@ -51,8 +50,8 @@ static struct classes classes_of(const struct kernel_problem *p, bool tokens)
 
 /* probs or lse is NULL. */
 template <class T>
-__global__ void cross_entropy(struct classes c, const T *logits, const int32_t *labels, T *probs,
-                              float *lse, double *losses)
+__global__ void cross_entropy(struct classes c, const T *logits, const int32_t *labels,
+                              T *probs, float *lse, double *losses)
 {
     const int64_t row = blockIdx.x;
     const int32_t label = labels[row];
@@ -159,10 +158,10 @@ __global__ void token_grad(struct classes c, const T *logits, const float *lse,
     for (int k = 0; k < AT_ONCE; k++) {
         const int64_t j = begin + k * THREADS, i = row * c.count + j;
         if (j < c.count)
-            put(&dlogits[i], label < 0 ? 0.0F
-                                       : (expf(number(logits[i]) - shift) -
-                                          target_of(c, j, label)) *
-                                             factor);
+            put(&dlogits[i],
+                label < 0
+                    ? 0.0F
+                    : (expf(number(logits[i]) - shift) - target_of(c, j, label)) * factor);
     }
 }
 
@@ -206,7 +205,8 @@ __device__ static struct place warp_larger(struct place p)
 }
 
 template <class T>
-__global__ void is_correct(const T *logits, const int32_t *labels, int64_t classes, int *correct)
+__global__ void is_correct(const T *logits, const int32_t *labels, int64_t classes,
+                           int *correct)
 {
     __shared__ struct place parts[WARP];
     const T *x = logits + blockIdx.x * classes;

@@ -7,8 +7,8 @@
 #include "kernel/cuda/column.cuh"
 
 template <class T>
-__global__ void layer_norm(const T *x, const float *gamma, const float *beta, T *y, float *saved,
-                           int64_t features, float epsilon)
+__global__ void layer_norm(const T *x, const float *gamma, const float *beta, T *y,
+                           float *saved, int64_t features, float epsilon)
 {
     const int64_t row = blockIdx.x;
     float sum = 0, squares = 0;
@@ -32,13 +32,59 @@ __global__ void layer_norm(const T *x, const float *gamma, const float *beta, T 
     }
 }
 
+enum { KEPT = 8 }; /* elements of a row that a thread keeps */
+
+/* The same for rows that the threads can keep: x is read once. */
+template <class T>
+__global__ void layer_norm_kept(const T *x, const float *gamma, const float *beta, T *y,
+                                float *saved, int features, float epsilon)
+{
+    const int64_t row = blockIdx.x;
+    float own[KEPT], sum = 0, squares = 0;
+
+    x += row * features;
+    y += row * features;
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const int j = (int)threadIdx.x + k * (int)blockDim.x;
+        own[k] = j < features ? number(x[j]) : 0;
+        sum += own[k];
+    }
+    const float mean = block_sum(sum) / (float)features;
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const int j = (int)threadIdx.x + k * (int)blockDim.x;
+        const float apart = j < features ? own[k] - mean : 0;
+        squares = fmaf(apart, apart, squares);
+    }
+    const float variance = block_sum(squares) / (float)features;
+    const float rstd = (float)(1 / sqrt((double)variance + (double)epsilon));
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const int j = (int)threadIdx.x + k * (int)blockDim.x;
+        if (j < features)
+            put(&y[j], fmaf((own[k] - mean) * rstd, gamma[j], beta[j]));
+    }
+    if (threadIdx.x == 0) {
+        saved[2 * row] = mean;
+        saved[2 * row + 1] = rstd;
+    }
+}
+
 template <class T> static void launch_layer_norm(const struct kernel_call *call)
 {
     const int64_t *dim = call->problem->in[0].shape.dim;
+    const unsigned threads = dim[1] <= KEPT * 128 ? 128 : threads_for(dim[1]);
 
-    layer_norm<T><<<(unsigned)dim[0], threads_for(dim[1]), 0, stream_of(call)>>>(
-        (const T *)call->in[0], (const float *)call->in[1], (const float *)call->in[2],
-        (T *)call->out[0], (float *)call->out[1], dim[1], call->problem->attrs.epsilon);
+    if (dim[1] <= (int64_t)KEPT * threads)
+        layer_norm_kept<T><<<(unsigned)dim[0], threads, 0, stream_of(call)>>>(
+            (const T *)call->in[0], (const float *)call->in[1], (const float *)call->in[2],
+            (T *)call->out[0], (float *)call->out[1], (int)dim[1],
+            call->problem->attrs.epsilon);
+    else
+        layer_norm<T><<<(unsigned)dim[0], threads, 0, stream_of(call)>>>(
+            (const T *)call->in[0], (const float *)call->in[1], (const float *)call->in[2],
+            (T *)call->out[0], (float *)call->out[1], dim[1], call->problem->attrs.epsilon);
     stream_check(call->stream, "layer_norm");
 }
 
@@ -103,7 +149,9 @@ template <class T> static void launch_layer_norm_grad(const struct kernel_call *
     const int64_t *dim = call->problem->in[0].shape.dim;
     const T *dy = (const T *)call->in[0], *x = (const T *)call->in[1];
     const float *saved = (const float *)call->in[3];
-    const struct add_layer_slopes<T> slopes = { dy, x, saved, dim[1] };
+    const struct add_layer_slopes<T> slopes = {
+        dy, x, saved, dim[1]
+    };
     const struct give_layer_slopes give = { (float *)call->out[1], (float *)call->out[2] };
 
     layer_norm_grad<T><<<(unsigned)dim[0], threads_for(dim[1]), 0, stream_of(call)>>>(
@@ -178,12 +226,9 @@ static void run_softmax_grad(const struct kernel_call *call)
 
 #define ROW(op, scratch)                                                                       \
     {                                                                                          \
-        #op, "own", NULL, scratch, NULL, NULL, run_##op                                        \
+#op, "own", NULL, scratch, NULL, NULL, run_##op                                        \
     }
 extern "C" const struct kernel cuda_norm_rows[] = {
-    ROW(layer_norm, NULL),
-    ROW(layer_norm_grad, layer_norm_grad_scratch),
-    ROW(softmax, NULL),
-    ROW(softmax_grad, NULL),
-    { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
+    ROW(layer_norm, NULL),   ROW(layer_norm_grad, layer_norm_grad_scratch), ROW(softmax, NULL),
+    ROW(softmax_grad, NULL), { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
 };

@@ -35,12 +35,13 @@ struct element {
     int n, row, column, c;
 };
 
-__device__ __forceinline__ struct element element_of(int64_t i, int height, int width, int channels)
+__device__ __forceinline__ struct element element_of(int64_t i, int height, int width,
+                                                     int channels)
 {
     const int64_t pixel = divided(i, channels), line = divided(pixel, width);
     const int n = (int)divided(line, height);
-    const struct element e = { n, (int)(line - (int64_t)n * height), (int)(pixel - line * width),
-                               (int)(i - pixel * channels) };
+    const struct element e = { n, (int)(line - (int64_t)n * height),
+                               (int)(pixel - line * width), (int)(i - pixel * channels) };
     return e;
 }
 
@@ -148,7 +149,8 @@ template <class T> __global__ void avg_pool(struct windows g, const T *x, T *y, 
 
     if (i >= count)
         return;
-    under(g, element_of(i, g.oh, g.ow, g.c), [&](int64_t from, int) { sum += number(x[from]); });
+    under(g, element_of(i, g.oh, g.ow, g.c),
+          [&](int64_t from, int) { sum += number(x[from]); });
     put(&y[i], sum / (float)(g.window[0] * g.window[1]));
 }
 
@@ -271,9 +273,14 @@ static void run_max_over_time_grad(const struct kernel_call *call)
 
 #define ROW(op)                                                                                \
     {                                                                                          \
-        #op, "own", NULL, NULL, NULL, NULL, run_##op                                           \
+#op, "own", NULL, NULL, NULL, NULL, run_##op                                           \
     }
 extern "C" const struct kernel cuda_pool_rows[] = {
-    ROW(max_pool),      ROW(max_pool_grad),      ROW(avg_pool), ROW(avg_pool_grad),
-    ROW(max_over_time), ROW(max_over_time_grad), { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
+    ROW(max_pool),
+    ROW(max_pool_grad),
+    ROW(avg_pool),
+    ROW(avg_pool_grad),
+    ROW(max_over_time),
+    ROW(max_over_time_grad),
+    { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
 };

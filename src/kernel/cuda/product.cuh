@@ -41,8 +41,10 @@ __global__ void __launch_bounds__(PRODUCT_THREADS) product(P p)
     const int64_t begin = p.k_begin(), end = p.k_end();
 
     /* Along k a thread has one k and several lines; else one line and several k. */
-    const int a_k = P::A_ALONG_K ? t % PRODUCT_K : t / BM, a_m = P::A_ALONG_K ? t / PRODUCT_K : t % BM;
-    const int b_k = P::B_ALONG_K ? t % PRODUCT_K : t / BN, b_n = P::B_ALONG_K ? t / PRODUCT_K : t % BN;
+    const int a_k = P::A_ALONG_K ? t % PRODUCT_K : t / BM,
+              a_m = P::A_ALONG_K ? t / PRODUCT_K : t % BM;
+    const int b_k = P::B_ALONG_K ? t % PRODUCT_K : t / BN,
+              b_n = P::B_ALONG_K ? t / PRODUCT_K : t % BN;
     typename P::m_state rows[P::A_ALONG_K ? (int)A_EACH : 1];
     typename P::n_state columns[P::B_ALONG_K ? (int)B_EACH : 1];
 #pragma unroll

@@ -101,7 +101,8 @@ struct lamb {
 };
 
 template <class F>
-__global__ void update(F f, struct range r, struct rates a, const struct kernel_update_step *step)
+__global__ void update(F f, struct range r, struct rates a,
+                       const struct kernel_update_step *step)
 {
     const struct kernel_update_step s = *step;
     const size_t i = (size_t)thread_number();
@@ -124,28 +125,28 @@ template <class F>
 static void run_update(struct device_stream *stream, const struct device_range *range,
                        const struct attrs *attrs, const struct kernel_update_step *step)
 {
-    const struct range r = { range->param,
-                             range->grad,
-                             range->state[0],
-                             range->state[1],
-                             range->out,
-                             makes_param<F>::YES ? (bf16 *)range->half : NULL,
+    const struct range r = { range->param,    range->grad,
+                             range->state[0], range->state[1],
+                             range->out,      makes_param<F>::YES ? (bf16 *)range->half : NULL,
                              range->count };
-    const struct rates a = { attrs->momentum, attrs->weight_decay,  attrs->beta1,
-                             attrs->beta2,    attrs->epsilon,       attrs->nesterov != 0,
+    const struct rates a = { attrs->momentum,      attrs->weight_decay, attrs->beta1,
+                             attrs->beta2,         attrs->epsilon,      attrs->nesterov != 0,
                              attrs->decoupled != 0 };
 
     if (range->count == 0)
         return;
-    update<F><<<blocks_of((int64_t)range->count, THREADS), THREADS, 0, stream->cuda>>>(F(), r, a,
-                                                                                      step);
+    update<F><<<blocks_of((int64_t)range->count, THREADS), THREADS, 0, stream->cuda>>>(F(), r,
+                                                                                       a, step);
     stream_check(stream, "update");
 }
 
 extern "C" const struct device_update cuda_updates[] = {
-    { "sgd_update", run_update<sgd> },         { "adam_update", run_update<adam> },
-    { "average_update", run_update<average> }, { "lars_update", run_update<lars> },
-    { "lamb_update", run_update<lamb> },       { "lamb_direction", run_update<lamb_direct> },
+    { "sgd_update", run_update<sgd> },
+    { "adam_update", run_update<adam> },
+    { "average_update", run_update<average> },
+    { "lars_update", run_update<lars> },
+    { "lamb_update", run_update<lamb> },
+    { "lamb_direction", run_update<lamb_direct> },
     { NULL, NULL },
 };
 
@@ -236,8 +237,8 @@ size_t cuda_sum_squares_bytes(size_t count)
     return (size_t)squares_parts(count) * sizeof(double);
 }
 
-void cuda_sum_squares(struct device_stream *stream, const float *data, size_t count, double *out,
-                      void *scratch)
+void cuda_sum_squares(struct device_stream *stream, const float *data, size_t count,
+                      double *out, void *scratch)
 {
     const int64_t parts = squares_parts(count);
 
