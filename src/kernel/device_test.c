@@ -250,13 +250,14 @@ static void devices_agree_on_whole_numbers(struct rng *rng)
     check_none_bad();
 }
 
-/* Results are rounded to bf16 once, or twice where a bias comes after a product; sums are f32. */
+/* Results are rounded to bf16 once, or twice where a bias comes after a product or weights before one; sums are
+ * f32. */
 static double mixed_tolerance(const struct kernel_problem *problem)
 {
-    const double rounding =
-        strncmp(problem->op, "linear", 6) == 0 || strncmp(problem->op, "conv", 4) == 0
-            ? 1.0 / 128
-            : 1.0 / 256;
+    const bool twice = strncmp(problem->op, "linear", 6) == 0 ||
+                       strncmp(problem->op, "conv", 4) == 0 ||
+                       strncmp(problem->op, "attention", 9) == 0;
+    const double rounding = twice ? 1.0 / 128 : 1.0 / 256;
     const double tolerance = kernel_testing_tolerance(problem);
 
     return tolerance > rounding ? tolerance : rounding;

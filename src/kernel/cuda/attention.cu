@@ -8,55 +8,9 @@
  * by tiles of keys, then dq by tiles of queries; each adds in the order of the tiles. Numbers are f32 in
  * shared memory, products are of f32.
  */
-#include <float.h>
-
-#include "kernel/cuda/device.cuh"
+#include "kernel/cuda/attention.cuh"
 
 enum { SIDE = 16, TILE_THREADS = SIDE * SIDE, HEAD_MAX = 256 };
-
-struct heads {
-    int sequences, tokens, heads, size;
-    int row, out_row; /* elements from token to token: of qkv, of y */
-    bool causal;
-    float scale;
-    const int32_t *ids; /* or NULL */
-};
-
-static struct heads heads_of(const struct kernel_problem *p, const struct shape *qkv,
-                             const void *ids)
-{
-    struct heads h = {};
-
-    h.sequences = (int)qkv->dim[0];
-    h.tokens = (int)qkv->dim[1];
-    h.heads = p->attrs.heads;
-    h.row = (int)qkv->dim[2];
-    h.out_row = h.row / 3;
-    h.size = h.out_row / h.heads;
-    h.causal = p->attrs.causal != 0;
-    h.scale = (float)(1 / sqrt((double)h.size));
-    h.ids = (const int32_t *)ids;
-    return h;
-}
-
-/* Where a head's queries, keys (1) or values (2) begin, and its part of y. */
-template <class T>
-__device__ __forceinline__ T *part_of(const struct heads &h, T *qkv, int n, int head, int part)
-{
-    return qkv + (int64_t)n * h.tokens * h.row + part * h.out_row + head * h.size;
-}
-
-template <class T>
-__device__ __forceinline__ T *output_of(const struct heads &h, T *y, int n, int head)
-{
-    return y + (int64_t)n * h.tokens * h.out_row + head * h.size;
-}
-
-__device__ __forceinline__ bool sees(const struct heads &h, int n, int i, int j)
-{
-    return i < h.tokens && j < h.tokens && !(h.causal && j > i) &&
-           !(h.ids && h.ids[(int64_t)n * h.tokens + j] < 0);
-}
 
 /* A tile has rows of W numbers, of which the last one is never looked at: it keeps banks apart. */
 template <int DC, int R> struct tile {
@@ -214,43 +168,6 @@ __global__ void __launch_bounds__(TILE_THREADS)
 
 /* Gradients ---------------------------------------------------------------------------- */
 
-/* delta = dy y of each token and head: a warp each. */
-template <class T>
-__global__ void make_deltas(struct heads h, const T *dy, const T *y, float *delta)
-{
-    const int64_t at = thread_number() / WARP;
-    const int lane = threadIdx.x % WARP;
-    float sum = 0;
-
-    if (at >= (int64_t)h.sequences * h.tokens * h.heads)
-        return;
-    for (int d = lane; d < h.size; d += WARP)
-        sum = fmaf(number(dy[at * h.size + d]), number(y[at * h.size + d]), sum);
-    sum = warp_sum(sum);
-    if (lane == 0)
-        delta[at] = sum;
-}
-
-struct rows_of_weights {
-    const float *lse, *delta;
-};
-
-/* p and ds of query i and key j, from their score and dp. */
-__device__ __forceinline__ float weight_of(const struct heads &h,
-                                           const struct rows_of_weights &w, int n, int head,
-                                           int i, int j, float score)
-{
-    if (!sees(h, n, i, j))
-        return 0;
-    return expf(score * h.scale - w.lse[((int64_t)n * h.tokens + i) * h.heads + head]);
-}
-
-__device__ __forceinline__ float
-delta_of(const struct heads &h, const struct rows_of_weights &w, int n, int head, int i)
-{
-    return i < h.tokens ? w.delta[((int64_t)n * h.tokens + i) * h.heads + head] : 0;
-}
-
 /* dk and dv of a tile of keys. Rows of the tiles of weights are keys. */
 template <class T, int DC, int R>
 __global__ void __launch_bounds__(TILE_THREADS)
@@ -340,15 +257,6 @@ __global__ void __launch_bounds__(TILE_THREADS)
 
 /* Launches ----------------------------------------------------------------------------- */
 
-template <class F>
-static void allow_shared(const struct kernel_call *call, F *function, size_t bytes)
-{
-    if (cudaFuncSetAttribute((const void *)function,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)bytes) != cudaSuccess)
-        stream_check(call->stream, "attention");
-}
-
 template <class T, int DC, int R>
 static void launch_attend(const struct kernel_call *call, const struct heads &h)
 {
@@ -396,11 +304,6 @@ static void launch_grads(const struct kernel_call *call, const struct heads &h)
             LAUNCH<T, 16, 2>(call, h);                                                         \
     } while (0)
 
-static int64_t size_of_heads(const struct kernel_problem *p, int qkv)
-{
-    return p->in[qkv].shape.dim[2] / 3 / p->attrs.heads;
-}
-
 static bool attention_can_run(const struct kernel_problem *p)
 {
     return size_of_heads(p, 0) <= HEAD_MAX;
@@ -424,19 +327,12 @@ static bool attention_grad_can_run(const struct kernel_problem *p)
     return size_of_heads(p, 1) <= HEAD_MAX;
 }
 
-static size_t attention_grad_scratch(const struct kernel_problem *p)
-{
-    return (size_t)shape_count(&p->in[3].shape) * sizeof(float);
-}
-
 template <class T> static void launch_attention_grad(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct heads h = heads_of(p, &p->in[1].shape, p->n_in > 4 ? call->in[4] : NULL);
-    const int64_t rows = (int64_t)h.sequences * h.tokens * h.heads;
 
-    make_deltas<T><<<blocks_of(rows, THREADS / WARP), THREADS, 0, stream_of(call)>>>(
-        h, (const T *)call->in[0], (const T *)call->in[2], (float *)call->scratch);
+    run_deltas<T>(call, h);
     BY_SIZE(T, launch_grads, call, h);
 }
 
