@@ -36,7 +36,7 @@ struct conv {
 };
 
 struct plan {
-    struct conv conv;               /* zeroed, so that plans are compared as bytes */
+    struct conv conv;
     cudnnBackendDescriptor_t cudnn; /* NULL: there is no way */
     int64_t workspace;
     struct plan *next;
@@ -279,6 +279,15 @@ static enum status choose(struct pile *pile, struct plan *plan)
     return STATUS_OK;
 }
 
+static bool is_same(const struct conv *a, const struct conv *b)
+{
+    return a->kind == b->kind && a->n == b->n && a->c == b->c && a->h == b->h && a->w == b->w &&
+           a->o == b->o && a->kh == b->kh && a->kw == b->kw && a->oh == b->oh &&
+           a->ow == b->ow && a->stride[0] == b->stride[0] && a->stride[1] == b->stride[1] &&
+           a->pad[0] == b->pad[0] && a->pad[1] == b->pad[1] && a->dtype == b->dtype &&
+           a->into == b->into;
+}
+
 /* Under the lock. NULL: no memory, or no cuDNN. */
 static const struct plan *plan_for(const struct conv *conv)
 {
@@ -286,14 +295,14 @@ static const struct plan *plan_for(const struct conv *conv)
     struct plan *plan;
 
     for (plan = the_plans; plan != NULL; plan = plan->next) {
-        if (memcmp(&plan->conv, conv, sizeof *conv) == 0)
+        if (is_same(&plan->conv, conv))
             return plan;
     }
     if (the_handle == NULL && cudnnCreate(&the_handle) != CUDNN_STATUS_SUCCESS)
         return NULL;
     if (mem_alloc(1, sizeof *plan, &plan) != STATUS_OK)
         return NULL;
-    memcpy(&plan->conv, conv, sizeof *conv);
+    plan->conv = *conv;
     (void)choose(&pile, plan); /* what went wrong leaves no plan, and another kernel runs */
     drop(&pile);
     plan->next = the_plans;
@@ -388,7 +397,6 @@ static void conv_of(const struct kernel_problem *p, struct conv *out)
     const int64_t *x = tensor_at(p, part->x)->shape.dim, *w = tensor_at(p, part->w)->shape.dim;
     const int64_t *y = tensor_at(p, part->y)->shape.dim;
 
-    memset(out, 0, sizeof *out);
     out->kind = part->kind;
     out->n = x[0];
     out->c = x[1];

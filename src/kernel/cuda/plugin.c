@@ -111,7 +111,7 @@ static enum status count_devices(int *out)
 
 static enum status check_number(int number)
 {
-    int count;
+    int count = 0;
 
     TRY(count_devices(&count));
     if (number < 0 || number >= count)
