@@ -51,7 +51,7 @@ static inline void _skip(const char *file, int line)
     longjmp(alone_leave, ALONE_SKIPPED);
 }
 
-static inline int _cmocka_run_group_tests(const char *name, const struct CMUnitTest *tests,
+static inline int _cmocka_run_group_tests(const char *name, const struct CMUnitTest *picked,
                                           size_t count, void *set_up, void *tear_down)
 {
     static const char *const said[] = { "      OK", "  FAILED", " SKIPPED" };
@@ -60,12 +60,12 @@ static inline int _cmocka_run_group_tests(const char *name, const struct CMUnitT
     (void)set_up;
     (void)tear_down;
     for (volatile size_t i = 0; i < count; i++) {
-        void *state = tests[i].initial_state;
+        void *state = picked[i].initial_state;
         const int how = setjmp(alone_leave);
         if (how == 0)
-            tests[i].test_func(&state);
-        (void)tests[i].teardown_func(&state);
-        (void)printf("[ %s ] %s\n", said[how], tests[i].name);
+            picked[i].test_func(&state);
+        (void)picked[i].teardown_func(&state);
+        (void)printf("[ %s ] %s\n", said[how], picked[i].name);
         (void)fflush(stdout);
         failed += how == ALONE_FAILED;
     }
