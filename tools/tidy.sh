@@ -3,7 +3,10 @@
 # Its analyzer follows calls only with `deep`, which takes five times as long.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# Sources of the plug-in for CUDA only where the toolkit is, so that they are compiled.
+without='_test(ing)?\.c'
+grep -q kernel/cuda/plugin.c "$1/compile_commands.json" || without="$without|kernel/cuda/"
 how=(--extra-arg=-Xclang --extra-arg=-analyzer-config --extra-arg=-Xclang --extra-arg=mode=shallow)
 [ "${2:-}" != deep ] || how=()
-git ls-files 'src/*.c' | grep -vE '_test(ing)?\.c' |
+git ls-files 'src/*.c' | grep -vE "$without" |
     xargs -P "$(nproc)" -n 8 clang-tidy --quiet -p "$1" "${how[@]}" 2>/dev/null

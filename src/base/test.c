@@ -15,7 +15,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#ifdef HAVE_CMOCKA
 #include <cmocka.h>
+#else
+#include "base/test_alone.h"
+#endif
 
 enum { EXIT_WRONG_USE = 2, EXIT_SKIPPED = 77, DEFAULT_SEEDS = 100, PATH_BYTES = 1024 };
 

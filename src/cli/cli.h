@@ -24,7 +24,8 @@ struct command {
 };
 
 extern const struct command command_train, command_eval, command_generate, command_graph,
-    command_bench, command_data, command_models, command_strategies, command_report;
+    command_bench, command_data, command_models, command_strategies, command_report,
+    command_devices;
 
 /* A flag that belongs to one command, besides the settings. */
 struct flag {

@@ -202,6 +202,8 @@ struct kernel_step {
     float inv_batch;       /* 1 / samples of the whole step */
 };
 
+struct device_stream; /* device.h */
+
 struct kernel_call {
     const struct kernel_problem *problem;
     const void *in[KERNEL_IN];
@@ -210,6 +212,7 @@ struct kernel_call {
     void *state;       /* what prepare made, or NULL */
     struct pool *pool; /* threads to share the work, or NULL: run in this thread alone */
     const struct kernel_step *step;
+    struct device_stream *stream; /* on a device: what to run on; NULL on the CPU */
 };
 
 struct kernel {

@@ -174,139 +174,6 @@ static void drop_pools(void)
         pool_destroy(pools[n]);
 }
 
-/* Problems as large as pools are meant for, where tasks are many. */
-static const char *const large[] = {
-    "linear 64x784 250x784 250 relu",
-    "linear_grad_input 64x250 250x784 -> 64x784",
-    "linear_grad_weight 64x784 64x250 -> 250x784 250",
-    "linear 500x96 300x96 300 relu",
-    "linear_grad_input 200x300 300x500 -> 200x500",
-    "linear_grad_weight 3000x40 3000x70 -> 70x40 70",
-    "linear_grad_weight 300x200 300x300 -> 300x200 300",
-    "linear 40x300 700x300 plain",
-    "linear 150x300 257x300 257 plain relu",
-    "linear_grad_input 150x257 257x300 -> 150x300 plain",
-    "linear_grad_weight 150x300 150x257 -> 257x300 257 plain",
-    "conv2d 12x16x28x28 32x16x3x3 32 stride 2x2 pad 1x1 relu",
-    "conv2d_grad_input 12x32x14x14 32x16x3x3 -> 12x16x28x28 stride 2x2 pad 1x1",
-    "conv2d_grad_weight 12x16x28x28 12x32x14x14 -> 32x16x3x3 32 stride 2x2 pad 1x1",
-    "conv2d_grad_weight 70x20x13x13 70x36x13x13 -> 36x20x3x3 36 stride 1x1 pad 1x1",
-    "conv2d_grad_weight 40x130x4x4 40x70x4x4 -> 70x130x3x3 stride 1x1 pad 1x1",
-    "conv2d 8x6x14x14 16x6x5x5 16 stride 1x1 pad 2x2 relu",
-    "conv2d_grad_input 8x16x14x14 16x6x5x5 -> 8x6x14x14 stride 1x1 pad 2x2",
-    "conv2d_grad_weight 8x6x14x14 8x16x14x14 -> 16x6x5x5 16 stride 1x1 pad 2x2",
-    "conv2d 8x40x15x15 40x1x3x3 40 stride 1x1 pad 1x1 groups 40 relu6",
-    "conv2d 8x40x15x15 40x1x3x3 40 stride 2x2 pad 1x1 groups 40 relu",
-    "conv2d 8x40x15x15 20x10x3x3 20 stride 1x1 pad 1x1 groups 4",
-    "conv2d_grad_input 8x40x15x15 40x1x3x3 -> 8x40x15x15 stride 1x1 pad 1x1 groups 40",
-    "conv2d_grad_input 8x40x8x8 40x1x3x3 -> 8x40x15x15 stride 2x2 pad 1x1 groups 40",
-    "conv2d_grad_weight 8x40x15x15 8x40x15x15 -> 40x1x3x3 40 stride 1x1 pad 1x1 groups 40",
-    "conv2d_grad_weight 8x40x15x15 8x40x8x8 -> 40x1x3x3 stride 2x2 pad 1x1 groups 40",
-    "conv2d 8x24x32x32 40x24x1x1 40 stride 1x1 relu",
-    "conv2d_grad_input 8x40x32x32 40x24x1x1 -> 8x24x32x32 stride 1x1",
-    "conv2d_grad_weight 8x24x32x32 8x40x32x32 -> 40x24x1x1 40 stride 1x1",
-    "conv2d 32x1x28x28 20x1x3x3 20 stride 2x2 pad 1x1 relu6",
-    "conv2d_grad_weight 32x1x28x28 32x20x14x14 -> 20x1x3x3 20 stride 2x2 pad 1x1",
-    "conv2d_transpose 8x32x7x7 32x16x3x3 16 stride 2x2 pad 1x1 extent 14x14 relu",
-    "conv2d_transpose 8x16x14x14 16x1x3x3 1 stride 2x2 pad 1x1 extent 28x28 sigmoid",
-    "conv2d_transpose_grad_input 8x16x14x14 32x16x3x3 -> 8x32x7x7 stride 2x2 pad 1x1",
-    "conv2d_transpose_grad_weight 8x32x7x7 8x16x14x14 -> 32x16x3x3 16 stride 2x2 pad 1x1",
-    "conv2d_pool 8x6x14x14 16x6x5x5 16 stride 1x1 pad 2x2 window 2x2 relu",
-    "conv2d_pool_grad_input 8x16x7x7 8x16x7x7 16x6x5x5 -> 8x6x14x14 stride 1x1 pad 2x2 window "
-    "2x2",
-    "conv2d_pool_grad_weight 8x6x14x14 8x16x7x7 8x16x7x7 -> 16x6x5x5 16 stride 1x1 pad 2x2 "
-    "window 2x2",
-    "conv1d 6x70x40 30x40x4 30 relu",
-    "conv1d_grad_input 6x67x30 30x40x4 6x70x40 -> 6x70x40",
-    "conv1d_grad_weight 6x70x40 6x67x30 -> 30x40x4 30 extent 4x0",
-    "conv1d_max 20x70x40 100x40x4 100 relu",
-    "conv1d_max_grad_input 20x100 20x100 100x40x4 20x70x40 20x70x40 -> 20x70x40",
-    "conv1d_max_grad_weight 20x70x40 20x100 20x100 -> 100x40x4 100 extent 4x0",
-    "max_over_time 20x70x100",
-    "max_over_time_grad 20x100 20x100 20x70x100 -> 20x70x100",
-    "concat 300x1001 300x17 300x100",
-    "columns 300x1001 extent 17x500",
-    "max_pool 32x64x28x28 stride 2x2 window 2x2",
-    "max_pool 8x32x29x29 stride 2x2 pad 1x1 window 3x3",
-    "max_pool_grad 32x64x14x14 32x64x14x14 -> 32x64x28x28 stride 2x2 window 2x2",
-    "max_pool_grad 8x32x15x15 8x32x15x15 -> 8x32x29x29 stride 2x2 pad 1x1 window 3x3",
-    "avg_pool 32x512x7x7 stride 7x7 window 7x7",
-    "avg_pool_grad 32x512x1x1 -> 32x512x7x7 stride 7x7 window 7x7",
-    "bias 25088x64 64",
-    "bias_grad 25088x64 -> 64",
-    "bias_grad 4096x6 -> 6",
-    "bias_grad 512x4099 -> 4099",
-    "relu 300x1001",
-    "relu_grad 300x1001 300x1001 -> 300x1001",
-    "add 300x1001 300x1001",
-    "relu6 300x1001",
-    "relu6_grad 300x1001 300x1001 -> 300x1001",
-    "sigmoid 300x1001",
-    "sigmoid_grad 300x1001 300x1001 -> 300x1001",
-    "tanh 300x1001",
-    "tanh_grad 300x1001 300x1001 -> 300x1001",
-    "gelu 300x1001",
-    "gelu_grad 300x1001 300x1001 -> 300x1001",
-    "gelu_tanh 300x1001",
-    "gelu_tanh_grad 300x1001 300x1001 -> 300x1001",
-    "layer_norm 700x384 384 384",
-    "layer_norm 300x1001 1001 1001",
-    "layer_norm_grad 700x384 700x384 384 700x2 -> 700x384 384 384",
-    "layer_norm_grad 300x1001 300x1001 1001 300x2 -> 300x1001 1001 1001",
-    "softmax 300x1001",
-    "softmax_grad 300x1001 300x1001 -> 300x1001",
-    "add_positions 7x100x96 120x96",
-    "positions_grad 7x100x96 -> 120x96 extent 120x0",
-    "attention 3x70x384 heads 2 causal",
-    "attention 2x130x192 2x130 heads 4",
-    "attention_grad 3x70x128 3x70x384 3x70x128 3x70x2 -> 3x70x384 heads 2 causal",
-    "attention_grad 2x130x64 2x130x192 2x130x64 2x130x4 2x130 -> 2x130x192 heads 4",
-    "attention_step 3x1x384 3x200x256 3 heads 2",
-    "attention_step 2x40x192 2x64x128 2 heads 4",
-    "batch_norm 16x24x33x31 24 24 relu6",
-    "batch_norm 16x64x16x16 64 64 16x64x16x16 relu",
-    "batch_norm 64x325x4x4 325 325",
-    "batch_norm_grad 16x24x33x31 16x24x33x31 24 2x24 16x24x33x31 -> 16x24x33x31 24 24 relu6",
-    "batch_norm_grad 16x64x16x16 16x64x16x16 64 2x64 16x64x16x16 -> 16x64x16x16 64 64 "
-    "16x64x16x16 relu",
-    "batch_norm_grad 64x325x4x4 64x325x4x4 325 2x325 -> 64x325x4x4 325 325",
-    "batch_norm_apply 16x24x33x31 24 24 24 24 16x24x33x31 relu6",
-    "batch_norm_stats 16x24x33x31",
-    "batch_norm_join 65x3x512 3x512",
-    "batch_norm_normalize 16x64x16x16 64 64 2x64 16x64x16x16 relu",
-    "batch_norm_grad_sums 16x24x33x31 16x24x33x31 2x24 16x24x33x31 -> 24 24 3x24 relu6",
-    "batch_norm_grad_sums 16x64x16x16 16x64x16x16 2x64 16x64x16x16 -> 64 64 3x64 16x64x16x16 "
-    "relu",
-    "batch_norm_grad_spread 16x24x33x31 16x24x33x31 24 2x24 4x3x24 16x24x33x31 -> 16x24x33x31 "
-    "relu6",
-    "batch_norm_grad_spread 64x325x4x4 64x325x4x4 325 2x325 3x3x325 -> 64x325x4x4",
-    "reorder 32x64x7x7 nhwc plain",
-    "reorder 32x64x7x7 plain nhwc",
-    "dropout 300x1001",
-    "softmax_cross_entropy 300x1001 300",
-    "softmax_cross_entropy_grad 300x1001 300 -> 300x1001",
-    "mse 300x1001 300x1001",
-    "mse_grad 300x1001 300x1001 -> 300x1001",
-    "accuracy 300x1001 300",
-    "lstm 33x7x260 260x65 260 33x7 33x130",
-    "lstm_attend 33x7x260 260x65 260 33x7 33x130 260x50 70x65 70 33x11x70 33x11x50 33x11",
-    "lstm_attend_grad 33x7x260 260x65 33x7 33x7x65 260x50 70x65 70 33x11x70 33x11x50 33x7x70 "
-    "33x7x11 33x7x65 -> 33x7x260 33x130 33x11x70 33x11x50 33x7x70 70",
-    "lstm_grad 33x7x260 260x65 33x7 33x7x65 33x7x65 33x130 -> 33x7x260 33x130",
-    "gru 33x7x195 195x65 195 33x7 33x65",
-    "gru_grad 33x7x195 195x65 33x7 33x7x65 33x7x65 33x7x65 33x65 -> 33x7x195 33x7x195 33x65",
-    "token_cross_entropy 300x1001 300",
-    "token_cross_entropy_grad 300x1001 300x1 300 -> 300x1001",
-    "token_accuracy 300x1001 300",
-    "embedding 32x100 500x100",
-    "embedding_grad 32x100x100 32x100 -> 500x100",
-    "embedding_grad 64x70 64x200 333x70 -> 333x70",
-    "embedding_mean 128x64 500x100",
-    "embedding_mean_grad 512x100 512x64 -> 512x100",
-    "rows_sort 256x256 rows 25000 by_sample",
-    "rows_sort 100x250 rows 70000",
-};
-
 static void check_pools(const struct kernel_problem *problem, uint64_t seed)
 {
     const struct kernel *kernel;
@@ -329,10 +196,10 @@ static void check_pools(const struct kernel_problem *problem, uint64_t seed)
 static void pools_do_not_change_bits(void)
 {
     make_pools();
-    for (size_t i = 0; i < sizeof large / sizeof large[0]; i++) {
+    for (size_t i = 0; kernel_testing_large[i]; i++) {
         struct kernel_problem problem;
 
-        CHECK_OK(kernel_parse(large[i], &problem));
+        CHECK_OK(kernel_parse(kernel_testing_large[i], &problem));
         if (strcmp(problem.op, "dropout") == 0)
             problem.attrs.rate = 0.5f;
         check_pools(&problem, i);
@@ -342,10 +209,10 @@ static void pools_do_not_change_bits(void)
 
 static void large_problems_agree_with_the_reference(void)
 {
-    for (size_t i = 0; i < sizeof large / sizeof large[0]; i++) {
+    for (size_t i = 0; kernel_testing_large[i]; i++) {
         struct kernel_problem problem;
 
-        CHECK_OK(kernel_parse(large[i], &problem));
+        CHECK_OK(kernel_parse(kernel_testing_large[i], &problem));
         compare_kernels(kernel_find(problem.op, "reference"), &problem, i);
     }
 }

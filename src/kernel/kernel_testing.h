@@ -11,6 +11,9 @@
  * and less than 1e6 multiply-adds. */
 void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_problem *out);
 
+/* Problems as large as pools are meant for, where tasks are many; ended by NULL. */
+extern const char *const kernel_testing_large[];
+
 /* How far a kernel of this op may be from the reference (kernel_trial_difference) on inputs
  * that are not whole numbers; 0: the same values. */
 double kernel_testing_tolerance(const struct kernel_problem *problem);

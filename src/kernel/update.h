@@ -16,6 +16,10 @@
 
 #include "tensor/attr.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { KERNEL_STATES = 2 };
 
 /* One step's numbers, worked out in double by the optimizer and rounded once. */
@@ -81,5 +85,9 @@ void kernel_fetch_to_write(float *const *vectors, int n_vectors, size_t at, size
 void kernel_add(float *out, const float *a, const float *b, size_t count);
 /* Sum of squares in double of data[0..count), by a fixed order of additions. */
 double kernel_sum_squares(const float *data, size_t count);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif /* KERNEL_UPDATE_H */

@@ -141,8 +141,13 @@ static enum status pick_strategy(struct job *job)
                     s->tables, job->strategy->name);
     TRY(slow_parse(s->slow, (int)s->ranks, &job->slow));
     if (strcmp(s->device, "cpu") != 0)
-        return FAIL(STATUS_USAGE, "--device %s: this build has the device cpu alone",
-                    s->device);
+        return FAIL(
+            STATUS_USAGE,
+            strcmp(s->device, "cuda") == 0
+                ? "--device %s: training runs on the device cpu alone as yet"
+                : "--device %s: there is none of that name; training runs on the device "
+                  "cpu",
+            s->device);
     return STATUS_OK;
 }
 

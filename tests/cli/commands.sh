@@ -9,7 +9,7 @@ says() { grep -q -- "$1" out.txt || complain "no '$1' in: $(head -c 600 out.txt)
 works "$tutti" --version
 works "$tutti" --help
 says 'tutti COMMAND'
-for command in train eval generate graph bench report models strategies data; do
+for command in train eval generate graph bench report models strategies data devices; do
     works "$tutti" "$command" --help
     says usage:
     works "$tutti" help "$command"
@@ -30,6 +30,8 @@ assert 2.5 < m["training_flops"] / m["flops"] < 3.2
 assert [l["from"] for l in m["layers"][1:]] == [[i] for i in range(len(m["layers"]) - 1)]
 PY
 works "$tutti" strategies && says mirrored
+works "$tutti" devices && says "^cpu   0  .* cores" && says "^cuda  "
+works env TUTTI_CUDA=/nowhere/tutti-cuda.so "$tutti" devices && says "^cuda  -  TUTTI_CUDA: /nowhere"
 works "$tutti" data list && says fashion-mnist
 works "$tutti" data info fashion-mnist && says 'Ankle boot'
 works "$tutti" data info fashion-mnist --report && says '^fashion-mnist.html$'

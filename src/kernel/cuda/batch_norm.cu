@@ -1,0 +1,580 @@
+/* SPDX-License-Identifier: MIT */
+/* batch_norm.cu - batch normalization with residual and activation, whole and in parts, and sums of
+ * columns.
+ *
+ * Images are matrices of `places` rows and a column a channel. Forward: sums of x and its squares in double
+ * (x is read once), what a channel needs from them, then y (x is read again). Backward: the sums of d, dy
+ * through the activation, and of d times normalized x, then dx.
+ */
+#include "kernel/cuda/column.cuh"
+#include "kernel/cuda/column_sums.h"
+
+/* Sums of columns ---------------------------------------------------------------------- */
+
+template <class T> struct add_column {
+    const T *x;
+    int64_t columns;
+    __device__ void operator()(int64_t row, int64_t column, double sums[1]) const
+    {
+        sums[0] += (double)number(x[row * columns + column]);
+    }
+};
+
+struct give_column {
+    float *out;
+    __device__ void operator()(int64_t column, const double sums[1]) const
+    {
+        out[column] = (float)sums[0];
+    }
+};
+
+size_t column_sums_scratch(int64_t rows, int64_t columns)
+{
+    return column_scratch(rows, columns, 1);
+}
+
+void column_sums(struct device_stream *stream, const void *x, enum dtype dtype, int64_t rows,
+                 int64_t columns, float *out, void *scratch)
+{
+    const struct give_column give = { out };
+
+    if (dtype == DTYPE_BF16)
+        sum_columns<1>(stream, add_column<bf16>{ (const bf16 *)x, columns }, give, rows,
+                       columns, scratch);
+    else
+        sum_columns<1>(stream, add_column<float>{ (const float *)x, columns }, give, rows,
+                       columns, scratch);
+    stream_check(stream, "column_sums");
+}
+
+/* Rows and columns of bias_grad's dy: channels of images are innermost. */
+static void matrix_of(const struct kernel_tensor *dy, int64_t *rows, int64_t *columns)
+{
+    const struct shape *shape = &dy->shape;
+
+    *columns = shape->dim[dy->layout == LAYOUT_NHWC ? 1 : shape->rank - 1];
+    *rows = shape_count(shape) / *columns;
+}
+
+static size_t bias_grad_scratch(const struct kernel_problem *p)
+{
+    int64_t rows, columns;
+
+    matrix_of(&p->in[0], &rows, &columns);
+    return column_scratch(rows, columns, 1);
+}
+
+static void run_bias_grad(const struct kernel_call *call)
+{
+    int64_t rows, columns;
+
+    matrix_of(&call->problem->in[0], &rows, &columns);
+    column_sums(call->stream, call->in[0], call->problem->in[0].dtype, rows, columns,
+                (float *)call->out[0], call->scratch);
+}
+
+/* Forward ------------------------------------------------------------------------------ */
+
+struct extents_of_images {
+    int64_t images, places, channels;
+};
+
+static struct extents_of_images extents_of(const struct kernel_problem *p)
+{
+    const struct shape *shape = &p->in[0].shape;
+    const struct extents_of_images e = { shape->dim[0], shape_count(shape) / shape->dim[1],
+                                         shape->dim[1] };
+    return e;
+}
+
+template <class T> struct add_moments {
+    const T *x;
+    int64_t channels;
+    __device__ void operator()(int64_t row, int64_t c, double sums[2]) const
+    {
+        const double value = (double)number(x[row * channels + c]);
+        sums[0] += value;
+        sums[1] = fma(value, value, sums[1]);
+    }
+};
+
+struct moments {
+    double n, mean, squares; /* squares around the mean */
+};
+
+__device__ static struct moments moments_of(double n, const double sums[2])
+{
+    const double mean = sums[0] / n, squares = sums[1] - sums[0] * mean;
+    const struct moments m = { n, mean, squares > 0 ? squares : 0 };
+    return m;
+}
+
+/* Where saved, seen_mean and seen_variance go. */
+struct give_moments {
+    float *saved, *seen_mean, *seen_variance;
+    int64_t channels;
+    float epsilon;
+    __device__ void give(int64_t c, struct moments m, double share) const
+    {
+        const double rstd = 1 / sqrt(m.squares / m.n + (double)epsilon);
+
+        saved[c] = (float)m.mean;
+        saved[channels + c] = (float)rstd;
+        seen_mean[c] = (float)(m.mean * share);
+        seen_variance[c] = (float)(m.squares / (m.n > 1 ? m.n - 1 : 1) * share);
+    }
+};
+
+/* At a channel's end: of batch_norm, with the share that this call has of the step. */
+struct finish_norm {
+    struct give_moments out;
+    double places, images;
+    const struct kernel_step *step;
+    __device__ void operator()(int64_t c, const double sums[2]) const
+    {
+        out.give(c, moments_of(places, sums), images * (double)step->inv_batch);
+    }
+};
+
+struct finish_stats {
+    float *stats;
+    double places;
+    int64_t channels;
+    __device__ void operator()(int64_t c, const double sums[2]) const
+    {
+        const struct moments m = moments_of(places, sums);
+        stats[c] = (float)m.mean;
+        stats[channels + c] = (float)m.squares;
+        stats[2 * channels + c] = (float)m.n;
+    }
+};
+
+/* y of numbers that are the same at all places of a channel. */
+struct normalize {
+    const float *gamma, *beta, *mean,
+        *spread; /* spread: rstd, or with is_variance the variance */
+    bool is_variance;
+    float epsilon;
+    enum activation activation;
+    int64_t count;
+    unsigned channels;
+};
+
+template <class T>
+__global__ void normalize_images(struct normalize n, const T *x, const T *residual, T *y)
+{
+    const int64_t i = thread_number();
+
+    if (i >= n.count)
+        return;
+    const unsigned c = (unsigned)left_over(i, n.channels);
+    const float rstd = n.is_variance
+                           ? (float)(1 / sqrt((double)n.spread[c] + (double)n.epsilon))
+                           : n.spread[c];
+    float sum = fmaf((number(x[i]) - n.mean[c]) * rstd, n.gamma[c], n.beta[c]);
+    if (residual)
+        sum += number(residual[i]);
+    put(&y[i], activate(n.activation, sum));
+}
+
+/* The same for channels in fours. */
+template <class T>
+__global__ void normalize_fours(struct normalize n, const T *x, const T *residual, T *y)
+{
+    const int64_t i = thread_number() * AT_ONCE;
+
+    if (i >= n.count)
+        return;
+    const unsigned c = (unsigned)left_over(i, n.channels);
+    const four<T> in = *(const four<T> *)(x + i);
+    four<T> more = in, out;
+    if (residual)
+        more = *(const four<T> *)(residual + i);
+    for (int k = 0; k < AT_ONCE; k++) {
+        const float rstd = n.is_variance
+                               ? (float)(1 / sqrt((double)n.spread[c + k] + (double)n.epsilon))
+                               : n.spread[c + k];
+        float sum =
+            fmaf((number(in.x[k]) - n.mean[c + k]) * rstd, n.gamma[c + k], n.beta[c + k]);
+        if (residual)
+            sum += number(more.x[k]);
+        put(&out.x[k], activate(n.activation, sum));
+    }
+    *(four<T> *)(y + i) = out;
+}
+
+template <class T>
+static void launch_normalize(const struct kernel_call *call, struct normalize n,
+                             const void *residual, void *y)
+{
+    const T *x = (const T *)call->in[0], *more = (const T *)residual;
+    const bool wide =
+        n.channels % AT_ONCE == 0 && is_aligned(x) && is_aligned((T *)y) && is_aligned(more);
+
+    if (wide)
+        normalize_fours<T>
+            <<<blocks_of(n.count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(n, x, more,
+                                                                                     (T *)y);
+    else
+        normalize_images<T>
+            <<<blocks_of(n.count, THREADS), THREADS, 0, stream_of(call)>>>(n, x, more, (T *)y);
+    stream_check(call->stream, call->problem->op);
+}
+
+static void run_normalize_of(const struct kernel_call *call, struct normalize n,
+                             const void *residual)
+{
+    const struct extents_of_images e = extents_of(call->problem);
+
+    n.gamma = (const float *)call->in[1];
+    n.beta = (const float *)call->in[2];
+    n.epsilon = call->problem->attrs.epsilon;
+    n.activation = call->problem->attrs.activation;
+    n.count = e.places * e.channels;
+    n.channels = (unsigned)e.channels;
+    if (call->problem->in[0].dtype == DTYPE_BF16)
+        launch_normalize<bf16>(call, n, residual, call->out[0]);
+    else
+        launch_normalize<float>(call, n, residual, call->out[0]);
+}
+
+static size_t sums_scratch(const struct kernel_problem *p)
+{
+    const struct extents_of_images e = extents_of(p);
+    return column_scratch(e.places, e.channels, 2);
+}
+
+template <class G> static void run_moments(const struct kernel_call *call, G finish)
+{
+    const struct extents_of_images e = extents_of(call->problem);
+
+    if (call->problem->in[0].dtype == DTYPE_BF16)
+        sum_columns<2>(call->stream, add_moments<bf16>{ (const bf16 *)call->in[0], e.channels },
+                       finish, e.places, e.channels, call->scratch);
+    else
+        sum_columns<2>(call->stream,
+                       add_moments<float>{ (const float *)call->in[0], e.channels }, finish,
+                       e.places, e.channels, call->scratch);
+    stream_check(call->stream, call->problem->op);
+}
+
+static void run_batch_norm(const struct kernel_call *call)
+{
+    const struct extents_of_images e = extents_of(call->problem);
+    float *saved = (float *)call->out[1];
+    const struct give_moments out = { saved, (float *)call->out[2], (float *)call->out[3],
+                                      e.channels, call->problem->attrs.epsilon };
+    const struct finish_norm finish = { out, (double)e.places, (double)e.images, call->step };
+    struct normalize n = {};
+
+    run_moments(call, finish);
+    n.mean = saved;
+    n.spread = saved + e.channels;
+    run_normalize_of(call, n, call->problem->n_in > 3 ? call->in[3] : NULL);
+}
+
+static void run_batch_norm_stats(const struct kernel_call *call)
+{
+    const struct extents_of_images e = extents_of(call->problem);
+    const struct finish_stats finish = { (float *)call->out[0], (double)e.places, e.channels };
+
+    run_moments(call, finish);
+}
+
+static void run_batch_norm_apply(const struct kernel_call *call)
+{
+    struct normalize n = {};
+
+    n.mean = (const float *)call->in[3];
+    n.spread = (const float *)call->in[4];
+    n.is_variance = true;
+    run_normalize_of(call, n, call->problem->n_in > 5 ? call->in[5] : NULL);
+}
+
+static void run_batch_norm_normalize(const struct kernel_call *call)
+{
+    struct normalize n = {};
+
+    n.mean = (const float *)call->in[3];
+    n.spread = n.mean + call->problem->in[0].shape.dim[1];
+    run_normalize_of(call, n, call->problem->n_in > 4 ? call->in[4] : NULL);
+}
+
+/* Moments of both (Chan, Golub and LeVeque 1983). */
+__device__ static struct moments join(struct moments a, struct moments b)
+{
+    const double n = a.n + b.n, delta = b.mean - a.mean;
+
+    if (b.n == 0)
+        return a;
+    const struct moments m = { n, a.mean + delta * b.n / n,
+                               a.squares + b.squares + delta * delta * a.n * b.n / n };
+    return m;
+}
+
+enum { LEVELS = 32 };
+
+/* A thread a channel. Subtrees of equal size are joined as soon as both are there: the order of the tree.
+ */
+__global__ void join_shards(const float *all, const float *own, int64_t shards,
+                            int64_t channels, struct give_moments out)
+{
+    const int64_t c = thread_number();
+    struct moments stack[LEVELS];
+    int depth = 0;
+
+    if (c >= channels)
+        return;
+    for (int64_t v = 0; v < shards; v++) {
+        const float *stats = all + v * 3 * channels + c;
+        struct moments m = { (double)stats[2 * channels], (double)stats[0],
+                             (double)stats[channels] };
+        for (int64_t joined = v + 1; joined % 2 == 0; joined /= 2)
+            m = join(stack[--depth], m);
+        stack[depth++] = m;
+    }
+    struct moments m = stack[--depth];
+    while (depth > 0)
+        m = join(stack[--depth], m);
+    out.give(c, m, (double)own[2 * channels + c] / m.n);
+}
+
+static void run_batch_norm_join(const struct kernel_call *call)
+{
+    const struct shape *all = &call->problem->in[0].shape;
+    const struct give_moments out = { (float *)call->out[0], (float *)call->out[1],
+                                      (float *)call->out[2], all->dim[2],
+                                      call->problem->attrs.epsilon };
+
+    join_shards<<<blocks_of(all->dim[2], WARP), WARP, 0, stream_of(call)>>>(
+        (const float *)call->in[0], (const float *)call->in[1], all->dim[0], all->dim[2], out);
+    stream_check(call->stream, "batch_norm_join");
+}
+
+/* Backward ----------------------------------------------------------------------------- */
+
+__device__ __forceinline__ bool lets_through(enum activation activation, float y)
+{
+    return activation == ACTIVATION_NONE || (y > 0 && (activation == ACTIVATION_RELU || y < 6));
+}
+
+/* What a gradient is made of; y and dresidual may be NULL. */
+template <class T> struct slopes {
+    const T *dy, *x, *y;
+    const float *saved;
+    T *dresidual;
+    int64_t channels;
+    enum activation activation;
+
+    __device__ float through(int64_t i) const
+    {
+        return !y || lets_through(activation, number(y[i])) ? number(dy[i]) : 0;
+    }
+    __device__ float normalized(int64_t i, int64_t c) const
+    {
+        return (number(x[i]) - saved[c]) * saved[channels + c];
+    }
+    __device__ void operator()(int64_t row, int64_t c, double sums[2]) const
+    {
+        const int64_t i = row * channels + c;
+        const float d = through(i);
+        sums[0] += (double)d;
+        sums[1] = fma((double)d, (double)normalized(i, c), sums[1]);
+        if (dresidual)
+            put(&dresidual[i], d);
+    }
+};
+
+/* dgamma, dbeta; of batch_norm_grad_sums also the table for all shards; both sums for spread. */
+struct finish_slopes {
+    float *dgamma, *dbeta, *table;
+    double *sums_of; /* or NULL */
+    int64_t channels, places;
+    __device__ void operator()(int64_t c, const double sums[2]) const
+    {
+        dgamma[c] = (float)sums[1];
+        dbeta[c] = (float)sums[0];
+        if (sums_of) {
+            sums_of[c] = sums[0] / (double)places;
+            sums_of[channels + c] = sums[1] / (double)places;
+        }
+        if (table) {
+            table[c] = (float)sums[1];
+            table[channels + c] = (float)sums[0];
+            table[2 * channels + c] = (float)places;
+        }
+    }
+};
+
+/* means: of d, then of d times normalized x, a channel each. */
+template <class T>
+__global__ void spread(struct slopes<T> s, const float *gamma, const double *means, T *dx,
+                       int64_t count)
+{
+    const int64_t i = thread_number(), c = left_over(i, s.channels);
+
+    if (i >= count)
+        return;
+    const float scale = gamma[c] * s.saved[s.channels + c];
+    put(&dx[i], scale * (s.through(i) - (float)means[c] -
+                         s.normalized(i, c) * (float)means[s.channels + c]));
+}
+
+/* The same for channels in fours. */
+template <class T>
+__global__ void spread_fours(struct slopes<T> s, const float *gamma, const double *means, T *dx,
+                             int64_t count)
+{
+    const int64_t i = thread_number() * AT_ONCE, c = left_over(i, s.channels);
+
+    if (i >= count)
+        return;
+    const four<T> dy = *(const four<T> *)(s.dy + i), x = *(const four<T> *)(s.x + i);
+    four<T> y = dy, out;
+    if (s.y)
+        y = *(const four<T> *)(s.y + i);
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+        const float rstd = s.saved[s.channels + c + k], scale = gamma[c + k] * rstd;
+        const float d =
+            !s.y || lets_through(s.activation, number(y.x[k])) ? number(dy.x[k]) : 0;
+        const float at = (number(x.x[k]) - s.saved[c + k]) * rstd;
+        put(&out.x[k],
+            scale * (d - (float)means[c + k] - at * (float)means[s.channels + c + k]));
+    }
+    *(four<T> *)(dx + i) = out;
+}
+
+template <class T>
+static void launch_spread(const struct kernel_call *call, struct slopes<T> s, const void *gamma,
+                          const double *means)
+{
+    const struct extents_of_images e = extents_of(call->problem);
+    const int64_t count = e.places * e.channels;
+
+    s.dresidual = NULL;
+    if (e.channels % AT_ONCE == 0 && is_aligned(s.dy) && is_aligned(s.x) && is_aligned(s.y) &&
+        is_aligned((T *)call->out[0]))
+        spread_fours<T><<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(
+            s, (const float *)gamma, means, (T *)call->out[0], count);
+    else
+        spread<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
+            s, (const float *)gamma, means, (T *)call->out[0], count);
+    stream_check(call->stream, call->problem->op);
+}
+
+template <class T>
+static struct slopes<T> slopes_of(const struct kernel_call *call, int saved, int y) {
+    struct slopes<T> s = {
+    };
+
+    s.dy = (const T *)call->in[0];
+    s.x = (const T *)call->in[1];
+    s.saved = (const float *)call->in[saved];
+    s.y = call->problem->n_in > y ? (const T *)call->in[y] : NULL;
+    s.channels = call->problem->in[0].shape.dim[1];
+    s.activation = call->problem->attrs.activation;
+    return s;
+}
+
+/* Scratch: the means, then partial sums. */
+static size_t
+grad_scratch(const struct kernel_problem *p)
+{
+    return sums_scratch(p) + (size_t)(2 * p->in[0].shape.dim[1]) * sizeof(double);
+}
+
+template <class T> static void launch_grad(const struct kernel_call *call)
+{
+    const struct extents_of_images e = extents_of(call->problem);
+    struct slopes<T> s = slopes_of<T>(call, 3, 4);
+    double *means = (double *)call->scratch;
+    const struct finish_slopes finish = {
+        (float *)call->out[1], (float *)call->out[2], NULL, means, e.channels, e.places
+    };
+
+    s.dresidual = call->problem->n_out > 3 ? (T *)call->out[3] : NULL;
+    sum_columns<2>(call->stream, s, finish, e.places, e.channels, means + 2 * e.channels);
+    launch_spread<T>(call, s, call->in[2], means);
+}
+
+static void run_batch_norm_grad(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_grad, call);
+}
+
+template <class T> static void launch_grad_sums(const struct kernel_call *call)
+{
+    const struct extents_of_images e = extents_of(call->problem);
+    struct slopes<T> s = slopes_of<T>(call, 2, 3);
+    const struct finish_slopes finish = { (float *)call->out[0],
+                                          (float *)call->out[1],
+                                          (float *)call->out[2],
+                                          NULL,
+                                          e.channels,
+                                          e.places };
+
+    s.dresidual = call->problem->n_out > 3 ? (T *)call->out[3] : NULL;
+    sum_columns<2>(call->stream, s, finish, e.places, e.channels, call->scratch);
+    stream_check(call->stream, "batch_norm_grad_sums");
+}
+
+static void run_batch_norm_grad_sums(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_grad_sums, call);
+}
+
+/* Means over all shards, from their tables. */
+__global__ void join_sums(const float *all, int64_t shards, int64_t channels, double *means)
+{
+    const int64_t c = thread_number();
+    double sum = 0, product = 0, n = 0;
+
+    if (c >= channels)
+        return;
+    for (int64_t v = 0; v < shards; v++) {
+        const float *table = all + v * 3 * channels + c;
+        product += (double)table[0];
+        sum += (double)table[channels];
+        n += (double)table[2 * channels];
+    }
+    means[c] = sum / n;
+    means[channels + c] = product / n;
+}
+
+static size_t spread_scratch(const struct kernel_problem *p)
+{
+    return (size_t)(2 * p->in[0].shape.dim[1]) * sizeof(double);
+}
+
+template <class T> static void launch_grad_spread(const struct kernel_call *call)
+{
+    const int64_t channels = call->problem->in[0].shape.dim[1];
+    double *means = (double *)call->scratch;
+
+    join_sums<<<blocks_of(channels, WARP), WARP, 0, stream_of(call)>>>(
+        (const float *)call->in[4], call->problem->in[4].shape.dim[0], channels, means);
+    launch_spread<T>(call, slopes_of<T>(call, 3, 5), call->in[2], means);
+}
+
+static void run_batch_norm_grad_spread(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_grad_spread, call);
+}
+
+#define ROW(op, scratch)                                                                       \
+    {                                                                                          \
+#op, "own", NULL, scratch, NULL, NULL, run_##op                                        \
+    }
+extern "C" const struct kernel cuda_batch_norm_rows[] = {
+    ROW(bias_grad, bias_grad_scratch),
+    ROW(batch_norm, sums_scratch),
+    ROW(batch_norm_grad, grad_scratch),
+    ROW(batch_norm_apply, NULL),
+    ROW(batch_norm_stats, sums_scratch),
+    ROW(batch_norm_join, NULL),
+    ROW(batch_norm_normalize, NULL),
+    ROW(batch_norm_grad_sums, sums_scratch),
+    ROW(batch_norm_grad_spread, spread_scratch),
+    { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
+};

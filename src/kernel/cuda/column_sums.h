@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* column_sums.h - private to the plug-in: sums over the rows of a matrix. */
+#ifndef KERNEL_CUDA_COLUMN_SUMS_H
+#define KERNEL_CUDA_COLUMN_SUMS_H
+
+#include "kernel/cuda/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* out[j] = sum over i of x[i][j], in double, in an order that the extents fix. */
+void column_sums(struct device_stream *stream, const void *x, enum dtype dtype, int64_t rows,
+                 int64_t columns, float *out, void *scratch);
+size_t column_sums_scratch(int64_t rows, int64_t columns);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* KERNEL_CUDA_COLUMN_SUMS_H */

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* cuda.h - private to the plug-in: streams, failures of CUDA, and the arrays of rows. */
+#ifndef KERNEL_CUDA_CUDA_H
+#define KERNEL_CUDA_CUDA_H
+
+#include <cuda_runtime_api.h>
+
+#include "kernel/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct device_stream {
+    cudaStream_t cuda;
+    struct device *device;
+    enum status status; /* of the first thing that could not be enqueued */
+    char text[256];
+};
+
+/* Keeps what failed to be enqueued until somebody waits. `what` is a constant. */
+void stream_note(struct device_stream *stream, const char *what, const char *reason);
+/* The launch before this went well, or is noted. */
+void stream_check(struct device_stream *stream, const char *what);
+
+static inline cudaStream_t stream_of(const struct kernel_call *call)
+{
+    return call->stream->cuda;
+}
+
+/* Fails with CUDA's text. */
+#define TRY_CUDA(call)                                                                         \
+    do {                                                                                       \
+        const cudaError_t try_error_ = (call);                                                 \
+        if (try_error_ != cudaSuccess)                                                         \
+            return cuda_failed(try_error_, __FILE__, __LINE__, #call);                         \
+    } while (0)
+enum status cuda_failed(cudaError_t error, const char *file, int line, const char *call);
+
+/* Rows, each array ended by a NULL op. */
+extern const struct kernel cuda_cudnn_rows[], cuda_attention_mma_rows[],
+    cuda_elementwise_rows[], cuda_linear_rows[], cuda_conv_rows[], cuda_pool_rows[],
+    cuda_norm_rows[], cuda_batch_norm_rows[], cuda_loss_rows[], cuda_embedding_rows[],
+    cuda_attention_rows[], cuda_recurrent_rows[];
+extern const struct device_update cuda_updates[];
+void cuda_add(struct device_stream *stream, float *out, const float *a, const float *b,
+              size_t count);
+void cuda_convert(struct device_stream *stream, void *to, enum dtype to_dtype, const void *from,
+                  enum dtype from_dtype, size_t count);
+void cuda_sum_squares(struct device_stream *stream, const float *data, size_t count,
+                      double *out, void *scratch);
+size_t cuda_sum_squares_bytes(size_t count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* KERNEL_CUDA_CUDA_H */

@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: MIT */
+/* cudnn.c - convolutions in mixed precision by cuDNN's graph interface.
+ *
+ * One operation a graph: a convolution, or the gradient of its input or of its weights, of images with channels
+ * innermost, bf16 with f32 sums. cuDNN wants filters as (O, kh, kw, C), tutti's lie (kh, kw, C, O): they are turned
+ * across in scratch before, or after, which is little beside the images. Gradients of weights are wanted in f32;
+ * where cuDNN has no engine for that they are rounded to bf16 once, at the end. Of cuDNN's proposals the first is
+ * taken that adds plainly and in a fixed order: no Winograd, no FFT, nothing nondeterministic, nothing that is
+ * compiled first. Nothing is timed, so the choice is the same for one version and device. Plans are kept for the life
+ * of the process, as can_run and scratch_bytes ask for them, too. f32 has kernels of its own: cuDNN's engines do not
+ * say which of them compute in less.
+ */
+#include <pthread.h>
+#include <string.h>
+
+#include <cudnn.h>
+
+#include "base/mem.h"
+#include "kernel/cuda/across.h"
+#include "kernel/cuda/column_sums.h"
+#include "kernel/cuda/gemm.h"
+
+/* cuDNN 9.8 and older need the handle in descriptors; newer ones call that deprecated. */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+enum kind { KIND_FORWARD, KIND_INPUT, KIND_WEIGHT };
+enum { ID_X = 'x', ID_W = 'w', ID_Y = 'y', PROPOSALS = 16, ALIGN = 16 };
+static const int64_t WORKSPACE_MAX = (int64_t)512 << 20;
+
+/* The convolution that makes y of x, whichever of the three is wanted. */
+struct conv {
+    enum kind kind;
+    int64_t n, c, h, w, o, kh, kw, oh, ow;
+    int64_t stride[2], pad[2];
+    enum dtype dtype, into; /* of the operands; of the result */
+};
+
+struct plan {
+    struct conv conv;
+    cudnnBackendDescriptor_t cudnn; /* NULL: there is no way */
+    int64_t workspace;
+    struct plan *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static cudnnHandle_t the_handle; /* guarded by lock, as the plans are */
+static struct plan *the_plans;
+
+#define TRY_DNN(call)                                                                          \
+    do {                                                                                       \
+        const cudnnStatus_t try_dnn_ = (call);                                                 \
+        if (try_dnn_ != CUDNN_STATUS_SUCCESS)                                                  \
+            return FAIL(STATUS_UNSUPPORTED, "cudnn: %s: %s", cudnnGetErrorString(try_dnn_),    \
+                        #call);                                                                \
+    } while (0)
+
+/* Descriptors -------------------------------------------------------------------------- */
+
+/* Those of one plan under way, to be destroyed together. */
+struct pile {
+    cudnnBackendDescriptor_t item[8 + 2 * PROPOSALS];
+    int count;
+};
+
+static enum status make(struct pile *pile, cudnnBackendDescriptorType_t type,
+                        cudnnBackendDescriptor_t *out)
+{
+    TRY_DNN(cudnnBackendCreateDescriptor(type, out));
+    pile->item[pile->count++] = *out;
+    return STATUS_OK;
+}
+
+static void drop(struct pile *pile)
+{
+    while (pile->count > 0)
+        (void)cudnnBackendDestroyDescriptor(pile->item[--pile->count]);
+}
+
+static enum status set(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
+                       cudnnBackendAttributeType_t type, int64_t count, const void *value)
+{
+    TRY_DNN(cudnnBackendSetAttribute(descriptor, name, type, count, value));
+    return STATUS_OK;
+}
+
+static enum status finish(cudnnBackendDescriptor_t descriptor)
+{
+    TRY_DNN(cudnnBackendFinalize(descriptor));
+    return STATUS_OK;
+}
+
+/* A tensor of these extents, the second of which is innermost in memory. */
+static enum status make_tensor(struct pile *pile, int64_t id, enum dtype dtype,
+                               const int64_t dim[4], cudnnBackendDescriptor_t *out)
+{
+    const int64_t strides[4] = { dim[1] * dim[2] * dim[3], 1, dim[1] * dim[3], dim[1] };
+    const cudnnDataType_t type = dtype == DTYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+    const int64_t align = ALIGN;
+
+    TRY(make(pile, CUDNN_BACKEND_TENSOR_DESCRIPTOR, out));
+    TRY(set(*out, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
+    TRY(set(*out, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim));
+    TRY(set(*out, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides));
+    TRY(set(*out, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id));
+    TRY(set(*out, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &align));
+    return finish(*out);
+}
+
+static enum status make_windows(struct pile *pile, const struct conv *c,
+                                cudnnBackendDescriptor_t *out)
+{
+    const int64_t dims = 2, apart[2] = { 1, 1 };
+    const cudnnDataType_t sums = CUDNN_DATA_FLOAT;
+    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+
+    TRY(make(pile, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, out));
+    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims));
+    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums));
+    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode));
+    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, apart));
+    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, c->stride));
+    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, c->pad));
+    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, c->pad));
+    return finish(*out);
+}
+
+/* Names of an operation's parts, by kind. */
+static const struct {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendAttributeName_t x, w, y, windows, alpha, beta;
+} operations[] = {
+    [KIND_FORWARD] = { CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA },
+    [KIND_INPUT] = { CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA },
+    [KIND_WEIGHT] = { CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA },
+};
+
+static enum status make_graph(struct pile *pile, const struct conv *c,
+                              cudnnBackendDescriptor_t *out)
+{
+    const int64_t x_dim[4] = { c->n, c->c, c->h, c->w },
+                  y_dim[4] = { c->n, c->o, c->oh, c->ow };
+    const int64_t w_dim[4] = { c->o, c->c, c->kh, c->kw };
+    const enum dtype x_type = c->kind == KIND_INPUT ? c->into : c->dtype;
+    const enum dtype w_type = c->kind == KIND_WEIGHT ? c->into : c->dtype;
+    const enum dtype y_type = c->kind == KIND_FORWARD ? c->into : c->dtype;
+    const cudnnBackendAttributeType_t part = CUDNN_TYPE_BACKEND_DESCRIPTOR;
+    const float one = 1, zero = 0;
+    cudnnBackendDescriptor_t x, w, y, windows, operation;
+
+    TRY(make_tensor(pile, ID_X, x_type, x_dim, &x));
+    TRY(make_tensor(pile, ID_W, w_type, w_dim, &w));
+    TRY(make_tensor(pile, ID_Y, y_type, y_dim, &y));
+    TRY(make_windows(pile, c, &windows));
+    TRY(make(pile, operations[c->kind].type, &operation));
+    TRY(set(operation, operations[c->kind].x, part, 1, &x));
+    TRY(set(operation, operations[c->kind].w, part, 1, &w));
+    TRY(set(operation, operations[c->kind].y, part, 1, &y));
+    TRY(set(operation, operations[c->kind].windows, part, 1, &windows));
+    TRY(set(operation, operations[c->kind].alpha, CUDNN_TYPE_FLOAT, 1, &one));
+    TRY(set(operation, operations[c->kind].beta, CUDNN_TYPE_FLOAT, 1, &zero));
+    TRY(finish(operation));
+    TRY(make(pile, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, out));
+    TRY(set(*out, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &the_handle));
+    TRY(set(*out, CUDNN_ATTR_OPERATIONGRAPH_OPS, part, 1, &operation));
+    return finish(*out);
+}
+
+/* Plans -------------------------------------------------------------------------------- */
+
+/* Is an engine's code part of cuDNN? Compiling takes a second and more a plan. */
+static bool is_compiled(cudnnBackendDescriptor_t engine)
+{
+    cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+    int64_t count = 0;
+
+    if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
+                                 CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT,
+                                 &count, notes) != CUDNN_STATUS_SUCCESS)
+        return false;
+    for (int64_t i = 0; i < count; i++) {
+        if (notes[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION)
+            return false;
+    }
+    return true;
+}
+
+/* Does an engine add plainly, in an order of its own? */
+static bool is_wanted(cudnnBackendDescriptor_t config)
+{
+    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    cudnnBackendDescriptor_t engine;
+    int64_t count = 0;
+    bool wanted = false;
+
+    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) !=
+        CUDNN_STATUS_SUCCESS)
+        return false;
+    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
+                                 &engine) == CUDNN_STATUS_SUCCESS &&
+        cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                 CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
+                                 &count, notes) == CUDNN_STATUS_SUCCESS) {
+        wanted = is_compiled(engine);
+        for (int64_t i = 0; i < count; i++) {
+            wanted = wanted && (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
+                                notes[i] == CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP);
+        }
+    }
+    (void)cudnnBackendDestroyDescriptor(engine);
+    return wanted;
+}
+
+/* A plan of a proposal, if it is one that works. */
+static bool take(cudnnBackendDescriptor_t config, struct plan *plan)
+{
+    cudnnBackendDescriptor_t made;
+    int64_t count = 0;
+
+    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &made) !=
+        CUDNN_STATUS_SUCCESS)
+        return false;
+    if (cudnnBackendSetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                                 &the_handle) == CUDNN_STATUS_SUCCESS &&
+        cudnnBackendSetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                                 &config) == CUDNN_STATUS_SUCCESS &&
+        cudnnBackendFinalize(made) == CUDNN_STATUS_SUCCESS &&
+        cudnnBackendGetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                 CUDNN_TYPE_INT64, 1, &count,
+                                 &plan->workspace) == CUDNN_STATUS_SUCCESS &&
+        plan->workspace <= WORKSPACE_MAX) {
+        plan->cudnn = made;
+        return true;
+    }
+    (void)cudnnBackendDestroyDescriptor(made);
+    return false;
+}
+
+static enum status choose(struct pile *pile, struct plan *plan)
+{
+    const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
+    cudnnBackendDescriptor_t graph, heuristics, configs[PROPOSALS];
+    int64_t count = 0;
+
+    TRY(make_graph(pile, &plan->conv, &graph));
+    TRY(make(pile, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heuristics));
+    TRY(set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+            &graph));
+    TRY(set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode));
+    TRY(finish(heuristics));
+    for (int i = 0; i < PROPOSALS; i++)
+        TRY(make(pile, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i]));
+    TRY_DNN(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, PROPOSALS, &count,
+                                     configs));
+    for (int64_t i = 0; i < count && i < PROPOSALS; i++) {
+        if (is_wanted(configs[i]) && take(configs[i], plan))
+            break;
+    }
+    return STATUS_OK;
+}
+
+static bool is_same(const struct conv *a, const struct conv *b)
+{
+    return a->kind == b->kind && a->n == b->n && a->c == b->c && a->h == b->h && a->w == b->w &&
+           a->o == b->o && a->kh == b->kh && a->kw == b->kw && a->oh == b->oh &&
+           a->ow == b->ow && a->stride[0] == b->stride[0] && a->stride[1] == b->stride[1] &&
+           a->pad[0] == b->pad[0] && a->pad[1] == b->pad[1] && a->dtype == b->dtype &&
+           a->into == b->into;
+}
+
+/* Under the lock. NULL: no memory, or no cuDNN. */
+static const struct plan *plan_for(const struct conv *conv)
+{
+    struct pile pile = { .count = 0 };
+    struct plan *plan;
+
+    for (plan = the_plans; plan != NULL; plan = plan->next) {
+        if (is_same(&plan->conv, conv))
+            return plan;
+    }
+    if (the_handle == NULL && cudnnCreate(&the_handle) != CUDNN_STATUS_SUCCESS)
+        return NULL;
+    if (mem_alloc(1, sizeof *plan, &plan) != STATUS_OK)
+        return NULL;
+    plan->conv = *conv;
+    (void)choose(&pile, plan); /* what went wrong leaves no plan, and another kernel runs */
+    drop(&pile);
+    plan->next = the_plans;
+    the_plans = plan;
+    return plan;
+}
+
+/* The plan, and *conv what it computes: a weight's gradient in bf16 where there is no other way. */
+static const struct plan *find_plan(struct conv *conv)
+{
+    pthread_mutex_lock(&lock);
+    const struct plan *plan = plan_for(conv);
+    if (conv->kind == KIND_WEIGHT && plan && !plan->cudnn) {
+        conv->into = DTYPE_BF16;
+        plan = plan_for(conv);
+    }
+    pthread_mutex_unlock(&lock);
+    return plan && plan->cudnn ? plan : NULL;
+}
+
+/* Runs a plan; the handle has one stream at a time. */
+static void execute(const struct kernel_call *call, const struct plan *plan, const void *x,
+                    const void *w, const void *y, void *workspace)
+{
+    const int64_t ids[3] = { ID_X, ID_W, ID_Y };
+    const void *const data[3] = { x, w, y };
+    cudnnBackendDescriptor_t pack = NULL;
+    cudnnStatus_t status =
+        cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
+
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
+                                          CUDNN_TYPE_INT64, 3, ids);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+                                          CUDNN_TYPE_VOID_PTR, 3, data);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
+                                          CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnnBackendFinalize(pack);
+    pthread_mutex_lock(&lock);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnnSetStream(the_handle, call->stream->cuda);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnnBackendExecute(the_handle, plan->cudnn, pack);
+    pthread_mutex_unlock(&lock);
+    if (status != CUDNN_STATUS_SUCCESS)
+        stream_note(call->stream, "cudnn", cudnnGetErrorString(status));
+    if (pack != NULL)
+        (void)cudnnBackendDestroyDescriptor(pack);
+}
+
+/* The ops ------------------------------------------------------------------------------ */
+
+/* Which tensors of a problem are x, w and y of the convolution; negative: of the outputs. */
+struct parts {
+    const char *op;
+    enum kind kind;
+    int x, w, y;
+    int bias; /* which of x and y a bias, or its gradient, goes along: 'x' or 'y' */
+};
+
+enum { OUTPUT = -1 };
+
+static const struct parts parts[] = {
+    { "conv2d", KIND_FORWARD, 0, 1, OUTPUT, 'y' },
+    { "conv2d_grad_input", KIND_INPUT, OUTPUT, 1, 0, 0 },
+    { "conv2d_grad_weight", KIND_WEIGHT, 0, OUTPUT, 1, 'y' },
+    { "conv2d_transpose", KIND_INPUT, OUTPUT, 1, 0, 'x' },
+    { "conv2d_transpose_grad_input", KIND_FORWARD, 0, 1, OUTPUT, 0 },
+    { "conv2d_transpose_grad_weight", KIND_WEIGHT, 1, OUTPUT, 0, 'x' },
+};
+
+static const struct parts *parts_of(const struct kernel_problem *p)
+{
+    size_t i = 0;
+
+    while (strcmp(parts[i].op, p->op) != 0)
+        i++;
+    return &parts[i];
+}
+
+static const struct kernel_tensor *tensor_at(const struct kernel_problem *p, int at)
+{
+    return at == OUTPUT ? &p->out[0] : &p->in[at];
+}
+
+static void conv_of(const struct kernel_problem *p, struct conv *out)
+{
+    const struct parts *part = parts_of(p);
+    const int64_t *x = tensor_at(p, part->x)->shape.dim, *w = tensor_at(p, part->w)->shape.dim;
+    const int64_t *y = tensor_at(p, part->y)->shape.dim;
+
+    out->kind = part->kind;
+    out->n = x[0];
+    out->c = x[1];
+    out->h = x[2];
+    out->w = x[3];
+    out->o = w[0];
+    out->kh = w[2];
+    out->kw = w[3];
+    out->oh = y[2];
+    out->ow = y[3];
+    for (int i = 0; i < 2; i++) {
+        out->stride[i] = p->attrs.stride[i];
+        out->pad[i] = p->attrs.pad[i];
+    }
+    out->dtype = p->in[0].dtype;
+    out->into = p->out[0].dtype;
+}
+
+/* Channels in eights feed tensor cores; what is small is not worth two launches more. */
+static bool can_run(const struct kernel_problem *p)
+{
+    struct conv conv;
+
+    if (p->in[0].dtype != DTYPE_BF16 || p->attrs.groups > 1 ||
+        p->attrs.activation > ACTIVATION_RELU)
+        return false;
+    conv_of(p, &conv);
+    const double work = (double)conv.n * (double)conv.oh * (double)conv.ow * (double)conv.o *
+                        (double)conv.c * (double)conv.kh * (double)conv.kw;
+    return conv.c % 8 == 0 && conv.o % 8 == 0 && work >= 1e5 && find_plan(&conv) != NULL;
+}
+
+static size_t up(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+static size_t filter_bytes(const struct conv *c)
+{
+    const enum dtype dtype = c->kind == KIND_WEIGHT ? c->into : c->dtype;
+
+    return up((size_t)(c->o * c->c * c->kh * c->kw) *
+              (dtype == DTYPE_BF16 ? sizeof(uint16_t) : sizeof(float)));
+}
+
+/* Rows and columns of what a bias goes along. */
+static void bias_extents(const struct conv *c, int along, int64_t *rows, int64_t *columns)
+{
+    *rows = along == 'x' ? c->n * c->h * c->w : c->n * c->oh * c->ow;
+    *columns = along == 'x' ? c->c : c->o;
+}
+
+/* The filter, turned, then the workspace; a bias's gradient comes after both are done with. */
+static size_t scratch_bytes(const struct kernel_problem *p)
+{
+    struct conv conv;
+    int64_t rows, columns;
+
+    conv_of(p, &conv);
+    const struct plan *plan = find_plan(&conv);
+    bias_extents(&conv, parts_of(p)->bias, &rows, &columns);
+    const size_t sums =
+        conv.kind == KIND_WEIGHT && p->n_out > 1 ? column_sums_scratch(rows, columns) : 0;
+    const size_t own = filter_bytes(&conv) + (plan ? (size_t)plan->workspace : 0);
+    return own > sums ? own : sums;
+}
+
+static void run(const struct kernel_call *call)
+{
+    const struct kernel_problem *p = call->problem;
+    const struct parts *part = parts_of(p);
+    struct conv conv;
+
+    conv_of(p, &conv);
+    const struct plan *plan = find_plan(&conv);
+    const int64_t taps = conv.kh * conv.kw * conv.c;
+    const void *data[3] = { part->x == OUTPUT ? call->out[0] : call->in[part->x], call->scratch,
+                            part->y == OUTPUT ? call->out[0] : call->in[part->y] };
+    void *const workspace = (char *)call->scratch + filter_bytes(&conv);
+
+    if (plan == NULL) {
+        stream_note(call->stream, p->op, "cudnn has no plan");
+        return;
+    }
+    if (conv.kind != KIND_WEIGHT)
+        turn_across(call->stream, call->scratch, conv.dtype, call->in[part->w], conv.dtype,
+                    taps, conv.o);
+    execute(call, plan, data[0], data[1], data[2], workspace);
+    if (conv.kind == KIND_WEIGHT)
+        turn_across(call->stream, call->out[0], p->out[0].dtype, call->scratch, conv.into,
+                    conv.o, taps);
+
+    int64_t rows, columns;
+    bias_extents(&conv, part->bias, &rows, &columns);
+    if (conv.kind == KIND_WEIGHT && p->n_out > 1)
+        column_sums(call->stream, call->in[1], p->in[1].dtype, rows, columns, call->out[1],
+                    call->scratch);
+    else if (conv.kind != KIND_WEIGHT &&
+             (p->n_in > 2 || p->attrs.activation == ACTIVATION_RELU)) {
+        const struct gemm_form form = { .m = rows,
+                                        .n = columns,
+                                        .c_row = columns,
+                                        .with_bias = p->n_in > 2,
+                                        .relu = p->attrs.activation == ACTIVATION_RELU,
+                                        .into = conv.into };
+        const struct gemm_data finished = { .bias = call->in[2], .c = call->out[0] };
+        gemm_finish(call->stream, &form, &finished);
+    }
+}
+
+#define ROW(name_of_op)                                                                        \
+    {                                                                                          \
+        .op = name_of_op, .name = "cudnn", .can_run = can_run, .scratch_bytes = scratch_bytes, \
+        .run = run                                                                             \
+    }
+const struct kernel cuda_cudnn_rows[] = {
+    ROW("conv2d"),
+    ROW("conv2d_grad_input"),
+    ROW("conv2d_grad_weight"),
+    ROW("conv2d_transpose"),
+    ROW("conv2d_transpose_grad_input"),
+    ROW("conv2d_transpose_grad_weight"),
+    { 0 },
+};

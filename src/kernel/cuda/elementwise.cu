@@ -1,0 +1,523 @@
+/* SPDX-License-Identifier: MIT */
+/* elementwise.cu - ops that look at one element at a time: memory bounds them.
+ *
+ * A thread has four elements, read and written at once where buffers and counts allow it. Each op reads its
+ * inputs once and writes its output once. Where the CPU's reference works in float, the same operations in the
+ * same order give its bits.
+ */
+#include "kernel/cuda/across.h"
+#include "kernel/cuda/device.cuh"
+#include "kernel/cuda/gemm.h"
+
+/* Maps --------------------------------------------------------------------------------- */
+
+template <class T, class F, bool TWO>
+__global__ void map(F f, const T *a, const T *b, T *y, int64_t count, bool wide)
+{
+    const int64_t at = thread_number() * AT_ONCE;
+
+    if (wide && at + AT_ONCE <= count) {
+        const four<T> p = *(const four<T> *)(a + at);
+        const four<T> q = TWO ? *(const four<T> *)(b + at) : p;
+        four<T> r;
+        for (int i = 0; i < AT_ONCE; i++)
+            put(&r.x[i], f(number(p.x[i]), number(q.x[i])));
+        *(four<T> *)(y + at) = r;
+        return;
+    }
+    for (int64_t i = at; i < count && i < at + AT_ONCE; i++)
+        put(&y[i], f(number(a[i]), TWO ? number(b[i]) : 0.0F));
+}
+
+template <class T, class F, bool TWO> static void run_map(const struct kernel_call *call, F f)
+{
+    const int64_t count = shape_count(&call->problem->in[0].shape);
+    const T *a = (const T *)call->in[0], *b = TWO ? (const T *)call->in[1] : NULL;
+    T *y = (T *)call->out[0];
+    const bool wide = is_aligned(a) && is_aligned(y) && (!TWO || is_aligned(b));
+
+    map<T, F, TWO><<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(
+        f, a, b, y, count, wide);
+    stream_check(call->stream, call->problem->op);
+}
+
+template <class F, bool TWO> static void by_type(const struct kernel_call *call, F f)
+{
+    if (call->problem->in[0].dtype == DTYPE_BF16)
+        run_map<bf16, F, TWO>(call, f);
+    else
+        run_map<float, F, TWO>(call, f);
+}
+
+/* An op: its name, how many inputs, and y of a and b. */
+#define MAP(op, TWO, expression)                                                               \
+    struct f_##op {                                                                            \
+        __device__ float operator()(float a, float b) const                                    \
+        {                                                                                      \
+            (void)b;                                                                           \
+            return expression;                                                                 \
+        }                                                                                      \
+    };                                                                                         \
+    static void run_##op(const struct kernel_call *call)                                       \
+    {                                                                                          \
+        by_type<f_##op, TWO>(call, f_##op());                                                  \
+    }
+
+__device__ __forceinline__ float normal_distribution(float x)
+{
+    return 0.5F * erfcf(-x * 0.70710678F);
+}
+
+/* 1 / (1 + exp(-2u)) of gelu_tanh. */
+__device__ __forceinline__ float gelu_share(float x)
+{
+    return 1 / (1 + expf(-1.59576912F * (x + 0.044715F * x * x * x)));
+}
+
+__device__ __forceinline__ float gelu_slope(float x)
+{
+    return normal_distribution(x) + x * 0.39894228F * expf(-0.5F * x * x);
+}
+
+__device__ __forceinline__ float gelu_tanh_slope(float x)
+{
+    const float share = gelu_share(x);
+    return share + x * share * (1 - share) * 1.59576912F * (1 + 3 * 0.044715F * x * x);
+}
+
+MAP(add, true, a + b)
+MAP(relu, false, a < 0 ? 0 : a)
+MAP(relu_grad, true, b > 0 ? a : 0)
+MAP(relu6, false, a<0 ? 0 : a> 6 ? 6 : a)
+MAP(relu6_grad, true, b > 0 && b < 6 ? a : 0)
+MAP(sigmoid, false, sigmoid_of(a))
+MAP(sigmoid_grad, true, a *(b *(1 - b)))
+MAP(tanh, false, tanhf(a))
+MAP(tanh_grad, true, a *(1 - b * b))
+MAP(gelu, false, a *normal_distribution(a))
+MAP(gelu_grad, true, a *gelu_slope(b))
+MAP(gelu_tanh, false, a *gelu_share(a))
+MAP(gelu_tanh_grad, true, a *gelu_tanh_slope(b))
+
+/* Bias, and the gradient of a squared difference ---------------------------------------- */
+
+/* Extent of the innermost dimension in memory. */
+static int64_t columns_of(const struct kernel_tensor *tensor)
+{
+    const struct shape *shape = &tensor->shape;
+
+    return shape->dim[tensor->layout == LAYOUT_NHWC ? 1 : shape->rank - 1];
+}
+
+template <class T>
+__global__ void bias(const T *x, const float *b, T *y, int64_t count, unsigned columns)
+{
+    const int64_t i = thread_number();
+
+    if (i < count)
+        put(&y[i], number(x[i]) + b[left_over(i, columns)]);
+}
+
+template <class T> static void launch_bias(const struct kernel_call *call)
+{
+    const int64_t count = shape_count(&call->problem->in[0].shape);
+
+    bias<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
+        (const T *)call->in[0], (const float *)call->in[1], (T *)call->out[0], count,
+        (unsigned)columns_of(&call->problem->in[0]));
+    stream_check(call->stream, "bias");
+}
+
+static void run_bias(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_bias, call);
+}
+
+template <class T>
+__global__ void finish(T *c, int64_t c_row, int64_t rows, int64_t columns, const float *b,
+                       bool relu)
+{
+    const int64_t i = thread_number();
+
+    if (i >= rows * columns)
+        return;
+    const int64_t row = divided(i, columns), column = i - row * columns;
+    T *to = &c[row * c_row + column];
+    const float sum = b ? number(*to) + b[column] : number(*to);
+    put(to, relu && sum < 0 ? 0.0F : sum);
+}
+
+void gemm_finish(struct device_stream *stream, const struct gemm_form *form,
+                 const struct gemm_data *data)
+{
+    const unsigned blocks = blocks_of(form->m * form->n, THREADS);
+    const float *bias = form->with_bias ? (const float *)data->bias : NULL;
+
+    if (form->into == DTYPE_BF16)
+        finish<bf16><<<blocks, THREADS, 0, stream->cuda>>>((bf16 *)data->c, form->c_row,
+                                                           form->m, form->n, bias, form->relu);
+    else
+        finish<float><<<blocks, THREADS, 0, stream->cuda>>>((float *)data->c, form->c_row,
+                                                            form->m, form->n, bias, form->relu);
+    stream_check(stream, "linear");
+}
+
+template <class T>
+__global__ void mse_grad(const T *x, const T *target, T *dx, int64_t count, double columns,
+                         const struct kernel_step *step)
+{
+    const float factor = (float)(2.0 * (double)step->inv_batch / columns);
+    const int64_t i = thread_number();
+
+    if (i < count)
+        put(&dx[i], (number(x[i]) - number(target[i])) * factor);
+}
+
+template <class T> static void launch_mse_grad(const struct kernel_call *call)
+{
+    const struct shape *shape = &call->problem->in[0].shape;
+    const int64_t count = shape_count(shape);
+
+    mse_grad<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
+        (const T *)call->in[0], (const T *)call->in[1], (T *)call->out[0], count,
+        (double)(count / shape->dim[0]), call->step);
+    stream_check(call->stream, "mse_grad");
+}
+
+static void run_mse_grad(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_mse_grad, call);
+}
+
+/* Dropout: a thread has the four elements of one block of random words ------------------- */
+
+__device__ static uint4 philox(uint64_t key, uint4 x)
+{
+    uint32_t key0 = (uint32_t)key, key1 = (uint32_t)(key >> 32);
+
+    for (int round = 0; round < 10; round++) {
+        const uint64_t a = (uint64_t)0xd2511f53U * x.x, b = (uint64_t)0xcd9e8d57U * x.z;
+        x = make_uint4((uint32_t)(b >> 32) ^ x.y ^ key0, (uint32_t)b,
+                       (uint32_t)(a >> 32) ^ x.w ^ key1, (uint32_t)a);
+        key0 += 0x9e3779b9U;
+        key1 += 0xbb67ae85U;
+    }
+    return x;
+}
+
+struct dropout {
+    int64_t rows, columns, blocks; /* blocks of a row */
+    float rate, scale;
+    uint32_t stream;
+};
+
+template <class T>
+__global__ void drop(struct dropout d, const T *x, T *y, const struct kernel_step *step)
+{
+    const int64_t at = thread_number(), row = divided(at, d.blocks);
+    const int64_t block = at - row * d.blocks;
+
+    if (row >= d.rows)
+        return;
+    const uint64_t position = step->first_sample + (uint64_t)row;
+    const uint4 words =
+        philox(step->seed, make_uint4((uint32_t)block, d.stream, (uint32_t)position,
+                                      (uint32_t)(position >> 32)));
+    const uint32_t word[4] = { words.x, words.y, words.z, words.w };
+    for (int i = 0; i < 4; i++) {
+        const int64_t e = 4 * block + i;
+        if (e < d.columns) {
+            const bool kept = (float)(word[i] >> 8) * 0x1p-24F >= d.rate;
+            put(&y[row * d.columns + e],
+                kept ? number(x[row * d.columns + e]) * d.scale : 0.0F);
+        }
+    }
+}
+
+template <class T> static void launch_dropout(const struct kernel_call *call)
+{
+    const struct kernel_problem *p = call->problem;
+    const int64_t rows = p->in[0].shape.dim[0];
+    const int64_t columns = shape_count(&p->in[0].shape) / rows;
+    const struct dropout d = {
+        rows,           columns, (columns + 3) / 4, p->attrs.rate, 1 / (1 - p->attrs.rate),
+        p->attrs.stream
+    };
+
+    drop<T><<<blocks_of(rows * d.blocks, THREADS), THREADS, 0, stream_of(call)>>>(
+        d, (const T *)call->in[0], (T *)call->out[0], call->step);
+    stream_check(call->stream, "dropout");
+}
+
+static void run_dropout(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_dropout, call);
+}
+
+/* Reorder ------------------------------------------------------------------------------ */
+
+struct strides {
+    int rank;
+    int64_t dim[SHAPE_MAX], from[SHAPE_MAX]; /* by y's axes, outermost first */
+};
+
+static void axes_of(const struct kernel_tensor *tensor, int axes[SHAPE_MAX])
+{
+    static const int nhwc[] = { 0, 2, 3, 1 }, hwio[] = { 2, 3, 1, 0 }, io[] = { 1, 0 };
+    const int *named = tensor->layout == LAYOUT_NHWC   ? nhwc
+                       : tensor->layout == LAYOUT_HWIO ? hwio
+                       : tensor->layout == LAYOUT_IO   ? io
+                                                       : NULL;
+
+    for (int i = 0; i < tensor->shape.rank; i++)
+        axes[i] = named ? named[i] : i;
+}
+
+/* x's strides by the axes of the shape. */
+static struct strides strides_of(const struct kernel_problem *p)
+{
+    const struct shape *shape = &p->in[0].shape;
+    struct strides s = { shape->rank, { 0 }, { 0 } };
+    int x[SHAPE_MAX], y[SHAPE_MAX];
+    int64_t stride[SHAPE_MAX], apart = 1;
+
+    axes_of(&p->in[0], x);
+    axes_of(&p->out[0], y);
+    for (int i = shape->rank - 1; i >= 0; i--) {
+        stride[x[i]] = apart;
+        apart *= shape->dim[x[i]];
+    }
+    for (int i = 0; i < shape->rank; i++) {
+        s.dim[i] = shape->dim[y[i]];
+        s.from[i] = stride[y[i]];
+    }
+    return s;
+}
+
+template <class T> __global__ void reorder(struct strides s, const T *x, T *y, int64_t count)
+{
+    const int64_t i = thread_number();
+    int64_t rest = i, from = 0;
+
+    if (i >= count)
+        return;
+    for (int d = s.rank - 1; d >= 0; d--) {
+        from += left_over(rest, s.dim[d]) * s.from[d];
+        rest = divided(rest, s.dim[d]);
+    }
+    y[i] = x[from];
+}
+
+template <class T> static void launch_reorder(const struct kernel_call *call)
+{
+    const int64_t count = shape_count(&call->problem->in[0].shape);
+
+    reorder<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
+        strides_of(call->problem), (const T *)call->in[0], (T *)call->out[0], count);
+    stream_check(call->stream, "reorder");
+}
+
+static void run_reorder(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_reorder, call);
+}
+
+/* Across: tiles of 32 x 32 through shared memory, so that both sides go along rows. */
+
+enum { ACROSS = 32, ACROSS_ROWS = 8 };
+
+template <class T, class U>
+__global__ void across(T *to, const U *from, int64_t rows, int64_t columns)
+{
+    __shared__ float part[ACROSS][ACROSS + 1];
+    const int64_t row0 = (int64_t)blockIdx.y * ACROSS, column0 = (int64_t)blockIdx.x * ACROSS;
+
+    for (int i = threadIdx.y; i < ACROSS; i += ACROSS_ROWS) {
+        if (row0 + i < rows && column0 + threadIdx.x < columns)
+            part[i][threadIdx.x] = number(from[(row0 + i) * columns + column0 + threadIdx.x]);
+    }
+    __syncthreads();
+    for (int i = threadIdx.y; i < ACROSS; i += ACROSS_ROWS) {
+        if (column0 + i < columns && row0 + threadIdx.x < rows)
+            put(&to[(column0 + i) * rows + row0 + threadIdx.x], part[threadIdx.x][i]);
+    }
+}
+
+template <class T, class U>
+static void run_across(struct device_stream *stream, void *to, const void *from, int64_t rows,
+                       int64_t columns)
+{
+    const dim3 grid(blocks_of(columns, ACROSS), blocks_of(rows, ACROSS));
+
+    across<T, U><<<grid, dim3(ACROSS, ACROSS_ROWS), 0, stream->cuda>>>((T *)to, (const U *)from,
+                                                                       rows, columns);
+    stream_check(stream, "across");
+}
+
+void turn_across(struct device_stream *stream, void *to, enum dtype to_dtype, const void *from,
+                 enum dtype from_dtype, int64_t rows, int64_t columns)
+{
+    if (to_dtype == DTYPE_BF16 && from_dtype == DTYPE_BF16)
+        run_across<bf16, bf16>(stream, to, from, rows, columns);
+    else if (to_dtype == DTYPE_BF16)
+        run_across<bf16, float>(stream, to, from, rows, columns);
+    else if (from_dtype == DTYPE_BF16)
+        run_across<float, bf16>(stream, to, from, rows, columns);
+    else
+        run_across<float, float>(stream, to, from, rows, columns);
+}
+
+/* Columns put together and taken apart: rows of one matrix into rows of another ----------- */
+
+template <class T>
+__global__ void copy_columns(const T *x, int64_t x_row, T *y, int64_t y_row, int64_t rows,
+                             int64_t columns)
+{
+    const int64_t i = thread_number();
+
+    if (i >= rows * columns)
+        return;
+    const int64_t row = divided(i, columns), column = i - row * columns;
+    y[row * y_row + column] = x[row * x_row + column];
+}
+
+template <class T> static void launch_concat(const struct kernel_call *call)
+{
+    const struct kernel_problem *p = call->problem;
+    const int64_t rows = p->out[0].shape.dim[0], width = p->out[0].shape.dim[1];
+    T *y = (T *)call->out[0];
+
+    for (int i = 0; i < p->n_in; i++) {
+        const int64_t columns = p->in[i].shape.dim[1];
+        copy_columns<T><<<blocks_of(rows * columns, THREADS), THREADS, 0, stream_of(call)>>>(
+            (const T *)call->in[i], columns, y, width, rows, columns);
+        y += columns;
+    }
+    stream_check(call->stream, "concat");
+}
+
+static void run_concat(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_concat, call);
+}
+
+template <class T> static void launch_columns(const struct kernel_call *call)
+{
+    const struct kernel_problem *p = call->problem;
+    const int64_t rows = p->out[0].shape.dim[0], columns = p->out[0].shape.dim[1];
+
+    copy_columns<T><<<blocks_of(rows * columns, THREADS), THREADS, 0, stream_of(call)>>>(
+        (const T *)call->in[0] + p->attrs.extent[0], p->in[0].shape.dim[1], (T *)call->out[0],
+        columns, rows, columns);
+    stream_check(call->stream, "columns");
+}
+
+static void run_columns(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_columns, call);
+}
+
+/* Positions ---------------------------------------------------------------------------- */
+
+struct positions {
+    int64_t sequences, tokens, features, rows, period;
+};
+
+static struct positions positions_of(const struct kernel_problem *p, const struct shape *table)
+{
+    const struct shape *x = &p->in[0].shape;
+    struct positions s = { x->dim[0], x->dim[1], x->dim[2], table->dim[0], p->attrs.period };
+
+    if (s.period == 0)
+        s.period = s.tokens;
+    return s;
+}
+
+template <class T>
+__global__ void add_positions(struct positions s, const T *x, const T *table,
+                              const int32_t *first, T *y)
+{
+    const int64_t i = thread_number(), token = divided(i, s.features);
+    const int64_t n = divided(token, s.tokens);
+
+    if (n >= s.sequences)
+        return;
+    const int64_t place = left_over(token - n * s.tokens, s.period) + (first ? first[n] : 0);
+    const int64_t row = place >= s.rows ? s.rows - 1 : place;
+    put(&y[i], number(x[i]) + number(table[row * s.features + i - token * s.features]));
+}
+
+template <class T> static void launch_add_positions(const struct kernel_call *call)
+{
+    const struct kernel_problem *p = call->problem;
+    const int64_t count = shape_count(&p->in[0].shape);
+
+    add_positions<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
+        positions_of(p, &p->in[1].shape), (const T *)call->in[0], (const T *)call->in[1],
+        p->n_in > 2 ? (const int32_t *)call->in[2] : NULL, (T *)call->out[0]);
+    stream_check(call->stream, "add_positions");
+}
+
+static void run_add_positions(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_add_positions, call);
+}
+
+/* A thread adds one number of the table's gradient over the sequences. */
+template <class T> __global__ void positions_grad(struct positions s, const T *dy, float *dp)
+{
+    const int64_t i = thread_number(), row = i / s.features;
+    double sum = 0;
+
+    if (row >= s.rows)
+        return;
+    for (int64_t n = 0; row < s.period && n < s.sequences; n++) {
+        for (int64_t t = row; t < s.tokens; t += s.period)
+            sum += (double)number(dy[(n * s.tokens + t) * s.features + i % s.features]);
+    }
+    dp[i] = (float)sum;
+}
+
+template <class T> static void launch_positions_grad(const struct kernel_call *call)
+{
+    const struct kernel_problem *p = call->problem;
+    const int64_t count = shape_count(&p->out[0].shape);
+
+    positions_grad<T><<<blocks_of(count, WARP), WARP, 0, stream_of(call)>>>(
+        positions_of(p, &p->out[0].shape), (const T *)call->in[0], (float *)call->out[0]);
+    stream_check(call->stream, "positions_grad");
+}
+
+static void run_positions_grad(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_positions_grad, call);
+}
+
+#define ROW(op)                                                                                \
+    {                                                                                          \
+#op, "own", NULL, NULL, NULL, NULL, run_##op                                           \
+    }
+extern "C" const struct kernel cuda_elementwise_rows[] = {
+    ROW(add),
+    ROW(relu),
+    ROW(relu_grad),
+    ROW(relu6),
+    ROW(relu6_grad),
+    ROW(sigmoid),
+    ROW(sigmoid_grad),
+    ROW(tanh),
+    ROW(tanh_grad),
+    ROW(gelu),
+    ROW(gelu_grad),
+    ROW(gelu_tanh),
+    ROW(gelu_tanh_grad),
+    ROW(bias),
+    ROW(mse_grad),
+    ROW(dropout),
+    ROW(reorder),
+    ROW(concat),
+    ROW(columns),
+    ROW(add_positions),
+    ROW(positions_grad),
+    { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
+};

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: MIT */
+/* gemm.c - plans of cuBLASLt, and the linear layers, which are nothing else.
+ *
+ * cuBLASLt's matrices are column-major: a row-major c = a b is its c' = b' a', so its A is our b and its
+ * B our a, and its rows are our columns. An epilogue's bias goes along its rows, as a layer's does.
+ */
+#include "kernel/cuda/gemm.h"
+
+#include <cublasLt.h>
+#include <pthread.h>
+
+#include "base/mem.h"
+#include "kernel/cuda/column_sums.h"
+
+struct gemm {
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t scratch;
+    struct gemm_form form;
+    bool
+        finishes; /* bias and relu are a launch of their own, as cuBLASLt has no way for both */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static cublasLtHandle_t the_handle; /* one a process, made when first needed; guarded by lock */
+
+#define TRY_BLAS(call)                                                                         \
+    do {                                                                                       \
+        const cublasStatus_t try_blas_ = (call);                                               \
+        if (try_blas_ != CUBLAS_STATUS_SUCCESS)                                                \
+            return FAIL(STATUS_IO, "cublasLt: %s: %s", cublasLtGetStatusString(try_blas_),     \
+                        #call);                                                                \
+    } while (0)
+
+static enum status make_handle(void)
+{
+    enum status status = STATUS_OK;
+
+    pthread_mutex_lock(&lock);
+    if (the_handle == NULL) {
+        const cublasStatus_t result = cublasLtCreate(&the_handle);
+        if (result != CUBLAS_STATUS_SUCCESS)
+            status = FAIL(STATUS_IO, "cublasLt: %s: cublasLtCreate",
+                          cublasLtGetStatusString(result));
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* Of cuBLASLt's own. */
+static size_t workspace_of(const struct gemm_form *form)
+{
+    const double work = (double)form->m * (double)form->n * (double)form->k;
+
+    return work < 1e6 ? 0 : work < 1e9 ? (size_t)4 << 20 : (size_t)32 << 20;
+}
+
+/* After that, a bias in bf16. */
+size_t gemm_scratch(const struct gemm_form *form)
+{
+    const bool converts = form->with_bias && form->into == DTYPE_BF16;
+
+    return workspace_of(form) +
+           (converts ? ((size_t)form->n * sizeof(uint16_t) + 255) / 256 * 256 : 0);
+}
+
+static cudaDataType_t type_of(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+/* A matrix of `rows` rows as it lies, `row` elements apart. */
+static enum status describe(int64_t rows, int64_t columns, int64_t row, enum dtype dtype,
+                            cublasLtMatrixLayout_t *out)
+{
+    TRY_BLAS(cublasLtMatrixLayoutCreate(out, type_of(dtype), (uint64_t)columns, (uint64_t)rows,
+                                        row));
+    return STATUS_OK;
+}
+
+static enum status set_epilogue(struct gemm *gemm, const struct gemm_form *form)
+{
+    const cudaDataType_t bias = type_of(form->into); /* cuBLASLt's are of c's type */
+    const cublasLtEpilogue_t epilogue =
+        gemm->finishes    ? CUBLASLT_EPILOGUE_DEFAULT
+        : form->with_bias ? (form->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
+        : form->relu      ? CUBLASLT_EPILOGUE_RELU
+                          : CUBLASLT_EPILOGUE_DEFAULT;
+
+    TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->product, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                            &epilogue, sizeof epilogue));
+    if (form->with_bias && !gemm->finishes)
+        TRY_BLAS(cublasLtMatmulDescSetAttribute(
+            gemm->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias));
+    return STATUS_OK;
+}
+
+static enum status limit(cublasLtMatmulPreference_t preference, const struct gemm_form *form)
+{
+    const uint32_t align = form->align ? (uint32_t)form->align : 64;
+    const size_t scratch = workspace_of(form);
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE |
+                             CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+                             CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES
+    };
+
+    TRY_BLAS(cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &scratch, sizeof scratch));
+    TRY_BLAS(cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes));
+    for (size_t i = 0; i < sizeof alignments / sizeof alignments[0]; i++)
+        TRY_BLAS(cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &align,
+                                                      sizeof align));
+    return STATUS_OK;
+}
+
+static enum status ask(struct gemm *gemm, cublasLtMatmulPreference_t preference,
+                       const struct gemm_form *form)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    int count = 0;
+
+    TRY(limit(preference, form));
+    TRY_BLAS(cublasLtMatmulAlgoGetHeuristic(the_handle, gemm->product, gemm->a, gemm->b,
+                                            gemm->c, gemm->c, preference, 1, &result, &count));
+    if (count < 1)
+        return FAIL(STATUS_UNSUPPORTED, "cublasLt knows no way for %lld x %lld x %lld",
+                    (long long)form->m, (long long)form->n, (long long)form->k);
+    gemm->algorithm = result.algo;
+    gemm->scratch = result.workspaceSize;
+    return STATUS_OK;
+}
+
+static enum status plan(struct gemm *gemm, const struct gemm_form *form)
+{
+    const cublasOperation_t a = form->b_across ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t b = form->a_across ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtMatmulPreference_t preference;
+
+    gemm->form = *form;
+    TRY_BLAS(cublasLtMatmulDescCreate(&gemm->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->product, CUBLASLT_MATMUL_DESC_TRANSA, &a,
+                                            sizeof a));
+    TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->product, CUBLASLT_MATMUL_DESC_TRANSB, &b,
+                                            sizeof b));
+    TRY(set_epilogue(gemm, form));
+    TRY(form->b_across ? describe(form->n, form->k, form->b_row, form->of, &gemm->a)
+                       : describe(form->k, form->n, form->b_row, form->of, &gemm->a));
+    TRY(form->a_across ? describe(form->k, form->m, form->a_row, form->of, &gemm->b)
+                       : describe(form->m, form->k, form->a_row, form->of, &gemm->b));
+    TRY(describe(form->m, form->n, form->c_row, form->into, &gemm->c));
+    TRY_BLAS(cublasLtMatmulPreferenceCreate(&preference));
+    const enum status status = ask(gemm, preference, form);
+    (void)cublasLtMatmulPreferenceDestroy(preference);
+    return status;
+}
+
+static void forget(struct gemm *gemm)
+{
+    if (gemm->product)
+        (void)cublasLtMatmulDescDestroy(gemm->product);
+    if (gemm->a)
+        (void)cublasLtMatrixLayoutDestroy(gemm->a);
+    if (gemm->b)
+        (void)cublasLtMatrixLayoutDestroy(gemm->b);
+    if (gemm->c)
+        (void)cublasLtMatrixLayoutDestroy(gemm->c);
+    *gemm = (struct gemm){ .product = NULL };
+}
+
+enum status gemm_create(const struct gemm_form *form, struct gemm **out)
+{
+    struct gemm *gemm;
+
+    TRY(make_handle());
+    TRY(mem_alloc(1, sizeof *gemm, &gemm));
+    enum status status = plan(gemm, form);
+    if (status != STATUS_OK &&
+        (form->with_bias || form->relu)) { /* without an epilogue, then */
+        forget(gemm);
+        gemm->finishes = true;
+        status = plan(gemm, form);
+    }
+    if (status != STATUS_OK) {
+        gemm_destroy(gemm);
+        return status;
+    }
+    *out = gemm;
+    return STATUS_OK;
+}
+
+void gemm_destroy(struct gemm *gemm)
+{
+    if (gemm == NULL)
+        return;
+    forget(gemm);
+    mem_free(gemm);
+}
+
+void gemm_run(const struct gemm *gemm, struct device_stream *stream,
+              const struct gemm_data *data)
+{
+    const float one = 1, beta = gemm->form.adds ? 1 : 0;
+    cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
+
+    if (gemm->form.with_bias && !gemm->finishes) {
+        const void *bias = data->bias;
+        if (gemm->form.into == DTYPE_BF16) {
+            void *half = (char *)data->scratch + workspace_of(&gemm->form);
+            cuda_convert(stream, half, DTYPE_BF16, bias, DTYPE_F32, (size_t)gemm->form.n);
+            bias = half;
+        }
+        /* The pointer is copied when the product is enqueued. */
+        result = cublasLtMatmulDescSetAttribute(
+            gemm->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    }
+    if (result == CUBLAS_STATUS_SUCCESS)
+        result = cublasLtMatmul(the_handle, gemm->product, &one, data->b, gemm->a, data->a,
+                                gemm->b, &beta, data->c, gemm->c, data->c, gemm->c,
+                                &gemm->algorithm, data->scratch, gemm->scratch, stream->cuda);
+    if (result != CUBLAS_STATUS_SUCCESS)
+        stream_note(stream, "cublasLtMatmul", cublasLtGetStatusString(result));
+    if (gemm->finishes)
+        gemm_finish(stream, &gemm->form, data);
+}
+
+/* Linear layers: x (m,k), y (m,n), w as (k,n), or plain as (n,k) -------------------------- */
+
+static struct gemm_form linear_form(const struct kernel_problem *p)
+{
+    const int64_t m = p->in[0].shape.dim[0], k = p->in[0].shape.dim[1];
+    const int64_t n = p->out[0].shape.dim[1];
+    const bool plain = p->in[1].layout == LAYOUT_PLAIN;
+
+    return (struct gemm_form){ .m = m,
+                               .n = n,
+                               .k = k,
+                               .a_row = k,
+                               .b_row = plain ? k : n,
+                               .c_row = n,
+                               .b_across = plain,
+                               .with_bias = p->n_in > 2,
+                               .relu = p->attrs.activation == ACTIVATION_RELU,
+                               .of = p->in[0].dtype,
+                               .into = p->out[0].dtype };
+}
+
+static struct gemm_form grad_input_form(const struct kernel_problem *p)
+{
+    const int64_t m = p->in[0].shape.dim[0], n = p->in[0].shape.dim[1];
+    const int64_t k = p->out[0].shape.dim[1];
+    const bool plain = p->in[1].layout == LAYOUT_PLAIN;
+
+    return (struct gemm_form){ .m = m,
+                               .n = k,
+                               .k = n,
+                               .a_row = n,
+                               .b_row = plain ? k : n,
+                               .c_row = k,
+                               .b_across = !plain,
+                               .of = p->in[0].dtype,
+                               .into = p->out[0].dtype };
+}
+
+/* dw (k,n) = x' dy; plain (n,k) = dy' x. */
+static struct gemm_form grad_weight_form(const struct kernel_problem *p)
+{
+    const int64_t m = p->in[0].shape.dim[0], k = p->in[0].shape.dim[1];
+    const int64_t n = p->in[1].shape.dim[1];
+    const bool plain = p->out[0].layout == LAYOUT_PLAIN;
+
+    return (struct gemm_form){ .m = plain ? n : k,
+                               .n = plain ? k : n,
+                               .k = m,
+                               .a_row = plain ? n : k,
+                               .b_row = plain ? k : n,
+                               .c_row = plain ? k : n,
+                               .a_across = true,
+                               .of = p->in[0].dtype,
+                               .into = p->out[0].dtype };
+}
+
+static size_t linear_scratch(const struct kernel_problem *p)
+{
+    const struct gemm_form form = linear_form(p);
+    return gemm_scratch(&form);
+}
+
+static enum status linear_prepare(const struct kernel_problem *p, void **out)
+{
+    const struct gemm_form form = linear_form(p);
+    return gemm_create(&form, (struct gemm **)out);
+}
+
+static void release(void *state)
+{
+    gemm_destroy(state);
+}
+
+static void linear(const struct kernel_call *call)
+{
+    const struct gemm_data data = { .a = call->in[0],
+                                    .b = call->in[1],
+                                    .bias = call->problem->n_in > 2 ? call->in[2] : NULL,
+                                    .c = call->out[0],
+                                    .scratch = call->scratch };
+    gemm_run(call->state, call->stream, &data);
+}
+
+static size_t grad_input_scratch(const struct kernel_problem *p)
+{
+    const struct gemm_form form = grad_input_form(p);
+    return gemm_scratch(&form);
+}
+
+static enum status grad_input_prepare(const struct kernel_problem *p, void **out)
+{
+    const struct gemm_form form = grad_input_form(p);
+    return gemm_create(&form, (struct gemm **)out);
+}
+
+/* The product's scratch, and after it that of the bias's sum. */
+static size_t grad_weight_scratch(const struct kernel_problem *p)
+{
+    const struct gemm_form form = grad_weight_form(p);
+    const size_t sums =
+        p->n_out > 1 ? column_sums_scratch(p->in[1].shape.dim[0], p->in[1].shape.dim[1]) : 0;
+
+    return gemm_scratch(&form) + sums;
+}
+
+static enum status grad_weight_prepare(const struct kernel_problem *p, void **out)
+{
+    const struct gemm_form form = grad_weight_form(p);
+    return gemm_create(&form, (struct gemm **)out);
+}
+
+static void grad_weight(const struct kernel_call *call)
+{
+    const struct kernel_problem *p = call->problem;
+    const bool plain = p->out[0].layout == LAYOUT_PLAIN;
+    const struct gemm_form form = grad_weight_form(p);
+    const struct gemm_data data = { .a = call->in[plain ? 1 : 0],
+                                    .b = call->in[plain ? 0 : 1],
+                                    .c = call->out[0],
+                                    .scratch = call->scratch };
+
+    gemm_run(call->state, call->stream, &data);
+    if (p->n_out > 1)
+        column_sums(call->stream, call->in[1], p->in[1].dtype, p->in[1].shape.dim[0],
+                    p->in[1].shape.dim[1], call->out[1],
+                    (char *)call->scratch + gemm_scratch(&form));
+}
+
+const struct kernel cuda_linear_rows[] = {
+    { .op = "linear",
+      .name = "cublaslt",
+      .scratch_bytes = linear_scratch,
+      .prepare = linear_prepare,
+      .release = release,
+      .run = linear },
+    { .op = "linear_grad_input",
+      .name = "cublaslt",
+      .scratch_bytes = grad_input_scratch,
+      .prepare = grad_input_prepare,
+      .release = release,
+      .run = linear },
+    { .op = "linear_grad_weight",
+      .name = "cublaslt",
+      .scratch_bytes = grad_weight_scratch,
+      .prepare = grad_weight_prepare,
+      .release = release,
+      .run = grad_weight },
+    { 0 },
+};

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT */
+/* loss.cu - losses, their gradients, and accuracy.
+ *
+ * A block a row makes what the row adds to the loss, or whether its first largest is the label; one block
+ * then adds the rows, each thread every 1024th, in double. Cross entropy goes along the logits once, keeping the
+ * largest and the sum of exponentials around it.
+ */
+#include "kernel/cuda/device.cuh"
+
+enum { SUM_THREADS = 1024, SUM_PARTS = 1024 };
+
+/* One block: out = factor * sum of parts, times the step's inv_batch. */
+__global__ void add_parts(const double *parts, int64_t count, double factor,
+                          const struct kernel_step *step, float *out)
+{
+    double sum = 0;
+
+    for (int64_t i = threadIdx.x; i < count; i += SUM_THREADS)
+        sum += parts[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        *out = (float)(sum * factor * (double)step->inv_batch);
+}
+
+static void finish_loss(const struct kernel_call *call, int64_t count, double factor)
+{
+    add_parts<<<1, SUM_THREADS, 0, stream_of(call)>>>(
+        (const double *)call->scratch, count, factor, call->step, (float *)call->out[0]);
+    stream_check(call->stream, call->problem->op);
+}
+
+static size_t row_scratch(const struct kernel_problem *p)
+{
+    return (size_t)p->in[0].shape.dim[0] * sizeof(double);
+}
+
+/* Cross entropy ------------------------------------------------------------------------ */
+
+struct classes {
+    int64_t count;
+    float smoothing;
+    bool leaves_out; /* rows whose label is below 0 */
+};
+
+static struct classes classes_of(const struct kernel_problem *p, bool tokens)
+{
+    const struct classes c = { p->in[0].shape.dim[1], p->attrs.smoothing, tokens };
+    return c;
+}
+
+/* probs or lse is NULL. */
+template <class T>
+__global__ void cross_entropy(struct classes c, const T *logits, const int32_t *labels,
+                              T *probs, float *lse, double *losses)
+{
+    const int64_t row = blockIdx.x;
+    const int32_t label = labels[row];
+    const T *x = logits + row * c.count;
+    float own = -INFINITY, sum = 0, all = 0;
+
+    if (c.leaves_out && label < 0) {
+        if (threadIdx.x == 0) {
+            losses[row] = 0;
+            lse[row] = 0;
+        }
+        return;
+    }
+    for (int64_t j = threadIdx.x; j < c.count; j += blockDim.x) {
+        const float at = number(x[j]);
+        if (at > own) {
+            sum = sum * expf(own - at) + 1;
+            own = at;
+        } else if (at != -INFINITY) { /* what is no number makes the sum none */
+            sum += expf(at - own);
+        }
+        all += at;
+    }
+    const float largest = block_max(own);
+    sum = block_sum(sum != 0 ? sum * expf(own - largest) : 0.0F);
+    const double total = block_sum((double)all) - (double)largest * (double)c.count;
+    for (int64_t j = threadIdx.x; probs && j < c.count; j += blockDim.x)
+        put(&probs[row * c.count + j], expf(number(x[j]) - largest) / sum);
+    if (threadIdx.x != 0)
+        return;
+    const double log_of_sum = log((double)sum), smoothing = (double)c.smoothing;
+    losses[row] = label >= 0 && label < c.count
+                      ? log_of_sum - (1 - smoothing) * (double)(number(x[label]) - largest) -
+                            smoothing / (double)c.count * total
+                      : (double)NAN;
+    if (lse)
+        lse[row] = (float)((double)largest + log_of_sum);
+}
+
+template <class T> static void launch_cross_entropy(const struct kernel_call *call)
+{
+    const struct kernel_problem *p = call->problem;
+    const bool tokens = strncmp(p->op, "token_", 6) == 0;
+    const int64_t rows = p->in[0].shape.dim[0];
+
+    cross_entropy<T>
+        <<<(unsigned)rows, threads_for(p->in[0].shape.dim[1]), 0, stream_of(call)>>>(
+            classes_of(p, tokens), (const T *)call->in[0], (const int32_t *)call->in[1],
+            tokens ? NULL : (T *)call->out[1], tokens ? (float *)call->out[1] : NULL,
+            (double *)call->scratch);
+    finish_loss(call, rows, 1);
+}
+
+static void run_cross_entropy(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_cross_entropy, call);
+}
+
+__device__ __forceinline__ float target_of(struct classes c, int64_t j, int32_t label)
+{
+    const float spread = c.smoothing / (float)c.count;
+    return j == label ? 1 - c.smoothing + spread : spread;
+}
+
+template <class T>
+__global__ void cross_entropy_grad(struct classes c, const T *probs, const int32_t *labels,
+                                   T *dlogits, int64_t count, const struct kernel_step *step)
+{
+    const int64_t i = thread_number();
+
+    if (i >= count)
+        return;
+    const int64_t row = divided(i, c.count);
+    put(&dlogits[i],
+        (number(probs[i]) - target_of(c, i - row * c.count, labels[row])) * step->inv_batch);
+}
+
+template <class T> static void launch_cross_entropy_grad(const struct kernel_call *call)
+{
+    const int64_t count = shape_count(&call->problem->in[0].shape);
+
+    cross_entropy_grad<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
+        classes_of(call->problem, false), (const T *)call->in[0], (const int32_t *)call->in[1],
+        (T *)call->out[0], count, call->step);
+    stream_check(call->stream, call->problem->op);
+}
+
+static void run_cross_entropy_grad(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_cross_entropy_grad, call);
+}
+
+/* Rows are long: a block has a stretch of one, so nobody divides. */
+template <class T>
+__global__ void token_grad(struct classes c, const T *logits, const float *lse,
+                           const int32_t *labels, T *dlogits, const struct kernel_step *step)
+{
+    const int64_t row = blockIdx.x;
+    const int64_t begin = ((int64_t)blockIdx.y * AT_ONCE) * THREADS + threadIdx.x;
+    const int32_t label = labels[row];
+    const float shift = lse[row], factor = step->inv_batch;
+
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+        const int64_t j = begin + k * THREADS, i = row * c.count + j;
+        if (j < c.count)
+            put(&dlogits[i],
+                label < 0
+                    ? 0.0F
+                    : (expf(number(logits[i]) - shift) - target_of(c, j, label)) * factor);
+    }
+}
+
+template <class T> static void launch_token_grad(const struct kernel_call *call)
+{
+    const int64_t *dim = call->problem->in[0].shape.dim;
+    const dim3 grid((unsigned)dim[0], blocks_of(dim[1], THREADS * AT_ONCE));
+
+    token_grad<T><<<grid, THREADS, 0, stream_of(call)>>>(
+        classes_of(call->problem, true), (const T *)call->in[0], (const float *)call->in[1],
+        (const int32_t *)call->in[2], (T *)call->out[0], call->step);
+    stream_check(call->stream, call->problem->op);
+}
+
+static void run_token_grad(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_token_grad, call);
+}
+
+/* Accuracy ----------------------------------------------------------------------------- */
+
+/* The first largest of a row: of two equal ones the one before. */
+struct place {
+    float x;
+    int at;
+};
+
+__device__ __forceinline__ struct place larger(struct place a, struct place b)
+{
+    return b.x > a.x || (b.x == a.x && b.at < a.at) ? b : a;
+}
+
+__device__ static struct place warp_larger(struct place p)
+{
+    for (int apart = WARP / 2; apart > 0; apart /= 2) {
+        const struct place other = { __shfl_xor_sync(0xffffffffU, p.x, apart),
+                                     __shfl_xor_sync(0xffffffffU, p.at, apart) };
+        p = larger(p, other);
+    }
+    return p;
+}
+
+template <class T>
+__global__ void is_correct(const T *logits, const int32_t *labels, int64_t classes,
+                           int *correct)
+{
+    __shared__ struct place parts[WARP];
+    const T *x = logits + blockIdx.x * classes;
+    struct place best = { -INFINITY, INT_MAX };
+
+    for (int64_t j = threadIdx.x; j < classes; j += blockDim.x) {
+        if (number(x[j]) > best.x) {
+            best.x = number(x[j]);
+            best.at = (int)j;
+        }
+    }
+    best = warp_larger(best);
+    if (threadIdx.x % WARP == 0)
+        parts[threadIdx.x / WARP] = best;
+    __syncthreads();
+    if (threadIdx.x >= WARP)
+        return;
+    const struct place none = { -INFINITY, INT_MAX };
+    best = warp_larger(threadIdx.x < blockDim.x / WARP ? parts[threadIdx.x] : none);
+    if (threadIdx.x == 0) { /* nothing is larger than what is no number at the beginning */
+        const int first = best.at == INT_MAX || isnan(number(x[0])) ? 0 : best.at;
+        correct[blockIdx.x] = first == labels[blockIdx.x];
+    }
+}
+
+__global__ void add_correct(const int *correct, int64_t rows, void *out, bool whole)
+{
+    int sum = 0;
+
+    for (int64_t i = threadIdx.x; i < rows; i += SUM_THREADS)
+        sum += correct[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0 && whole)
+        *(int32_t *)out = sum;
+    else if (threadIdx.x == 0)
+        *(float *)out = (float)sum;
+}
+
+template <class T> static void launch_accuracy(const struct kernel_call *call)
+{
+    const int64_t *dim = call->problem->in[0].shape.dim;
+
+    is_correct<T><<<(unsigned)dim[0], threads_for(dim[1]), 0, stream_of(call)>>>(
+        (const T *)call->in[0], (const int32_t *)call->in[1], dim[1], (int *)call->scratch);
+    add_correct<<<1, SUM_THREADS, 0, stream_of(call)>>>(
+        (const int *)call->scratch, dim[0], call->out[0],
+        call->problem->out[0].dtype == DTYPE_I32);
+    stream_check(call->stream, call->problem->op);
+}
+
+static void run_accuracy(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_accuracy, call);
+}
+
+/* Squared difference ------------------------------------------------------------------- */
+
+static int64_t mse_parts(int64_t count)
+{
+    const int64_t parts = (count + 4095) / 4096;
+    return parts < SUM_PARTS ? parts : SUM_PARTS;
+}
+
+static size_t mse_scratch(const struct kernel_problem *p)
+{
+    return (size_t)mse_parts(shape_count(&p->in[0].shape)) * sizeof(double);
+}
+
+template <class T>
+__global__ void mse(const T *x, const T *target, int64_t count, double *parts)
+{
+    double sum = 0;
+
+    for (int64_t i = thread_number(); i < count; i += (int64_t)gridDim.x * THREADS) {
+        const double apart = (double)number(x[i]) - (double)number(target[i]);
+        sum = fma(apart, apart, sum);
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        parts[blockIdx.x] = sum;
+}
+
+template <class T> static void launch_mse(const struct kernel_call *call)
+{
+    const struct shape *shape = &call->problem->in[0].shape;
+    const int64_t count = shape_count(shape), parts = mse_parts(count);
+
+    mse<T><<<(unsigned)parts, THREADS, 0, stream_of(call)>>>(
+        (const T *)call->in[0], (const T *)call->in[1], count, (double *)call->scratch);
+    finish_loss(call, parts, (double)shape->dim[0] / (double)count);
+}
+
+static void run_mse(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_mse, call);
+}
+
+#define ROW(op, scratch, run)                                                                  \
+    {                                                                                          \
+        op, "own", NULL, scratch, NULL, NULL, run                                              \
+    }
+extern "C" const struct kernel cuda_loss_rows[] = {
+    ROW("softmax_cross_entropy", row_scratch, run_cross_entropy),
+    ROW("softmax_cross_entropy_grad", NULL, run_cross_entropy_grad),
+    ROW("token_cross_entropy", row_scratch, run_cross_entropy),
+    ROW("token_cross_entropy_grad", NULL, run_token_grad),
+    ROW("accuracy", row_scratch, run_accuracy),
+    ROW("token_accuracy", row_scratch, run_accuracy),
+    ROW("mse", mse_scratch, run_mse),
+    { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
+};

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: MIT */
+/* plugin.c - the plug-in's side of face.h: devices, memory, streams, events and graphs of CUDA.
+ *
+ * The CUDA runtime is linked in and itself opens the driver, so that the plug-in opens on machines that
+ * have none, and says so.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernel/cuda/cuda.h"
+#include "kernel/cuda/face.h"
+
+static const struct cuda_host *the_host;
+
+/* What the plug-in's own sources call of base/ ------------------------------------------ */
+
+enum status status_fail(enum status status, const char *file, int line, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    the_host->fail(status, file, line, text);
+    return status;
+}
+
+void status_bug(const char *file, int line, const char *condition)
+{
+    the_host->bug(file, line, condition);
+    __builtin_unreachable();
+}
+
+enum status mem_alloc(size_t count, size_t size, void *out)
+{
+    return the_host->mem_alloc(count, size, out);
+}
+
+void mem_free(void *block)
+{
+    the_host->mem_free(block);
+}
+
+/* Failures ----------------------------------------------------------------------------- */
+
+enum status cuda_failed(cudaError_t error, const char *file, int line, const char *call)
+{
+    const enum status status =
+        error == cudaErrorMemoryAllocation ? STATUS_NO_MEMORY : STATUS_IO;
+
+    (void)cudaGetLastError(); /* what can be forgotten is */
+    return status_fail(status, file, line, "cuda: %s: %.*s", cudaGetErrorString(error),
+                       (int)strcspn(call, "("), call);
+}
+
+void stream_note(struct device_stream *stream, const char *what, const char *reason)
+{
+    if (stream->status != STATUS_OK)
+        return;
+    stream->status = STATUS_IO;
+    (void)snprintf(stream->text, sizeof stream->text, "cuda: %s: %s", what, reason);
+}
+
+void stream_check(struct device_stream *stream, const char *what)
+{
+    const cudaError_t error = cudaGetLastError();
+
+    if (error != cudaSuccess)
+        stream_note(stream, what, cudaGetErrorString(error));
+}
+
+static enum status noted(struct device_stream *stream)
+{
+    const enum status status = stream->status;
+
+    stream->status = STATUS_OK;
+    return status == STATUS_OK ? STATUS_OK : FAIL(status, "%s", stream->text);
+}
+
+/* Devices ------------------------------------------------------------------------------ */
+
+struct device {
+    int number;
+};
+
+static enum status count_devices(int *out)
+{
+    int count = 0, driver = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+        return FAIL(STATUS_UNSUPPORTED, "cuda: this machine has no NVIDIA driver");
+    if (error == cudaErrorInsufficientDriver)
+        return FAIL(
+            STATUS_UNSUPPORTED,
+            "cuda: the driver knows CUDA %d.%d, this build needs %d.%d: install a newer "
+            "driver",
+            driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+            CUDART_VERSION % 1000 / 10);
+    if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
+        return FAIL(STATUS_UNSUPPORTED, "cuda: there is a driver but no GPU");
+    TRY_CUDA(error);
+    *out = count;
+    return STATUS_OK;
+}
+
+static enum status check_number(int number)
+{
+    int count = 0;
+
+    TRY(count_devices(&count));
+    if (number < 0 || number >= count)
+        return FAIL(STATUS_NOT_FOUND, "cuda: there is no device %d: this machine has %d",
+                    number, count);
+    return STATUS_OK;
+}
+
+static enum status describe(int number, struct device_info *out)
+{
+    struct device_info info = { .memory = 0 };
+    struct cudaDeviceProp p;
+    size_t free_bytes, bytes;
+    int driver;
+
+    TRY(check_number(number));
+    TRY_CUDA(cudaGetDeviceProperties(&p, number));
+    TRY_CUDA(cudaDriverGetVersion(&driver));
+    TRY_CUDA(cudaSetDevice(number));
+    TRY_CUDA(cudaMemGetInfo(&free_bytes, &bytes));
+    (void)snprintf(info.name, sizeof info.name, "%.100s", p.name);
+    (void)snprintf(info.driver, sizeof info.driver,
+                   "driver for CUDA %d.%d, built with %d.%d, compute capability %d.%d",
+                   driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                   CUDART_VERSION % 1000 / 10, p.major, p.minor);
+    info.memory = bytes;
+    info.free_memory = free_bytes;
+    info.units = p.multiProcessorCount;
+    *out = info;
+    return STATUS_OK;
+}
+
+static enum status open_device(int number, struct device **out)
+{
+    struct cudaDeviceProp p;
+    struct device *device;
+
+    TRY(check_number(number));
+    TRY_CUDA(cudaGetDeviceProperties(&p, number));
+    if (p.major < 8)
+        return FAIL(STATUS_UNSUPPORTED,
+                    "cuda: %s has compute capability %d.%d, this build needs 8.0", p.name,
+                    p.major, p.minor);
+    TRY_CUDA(cudaSetDevice(number));
+    TRY_CUDA(cudaFree(NULL)); /* makes the context, or says why it cannot be made */
+    TRY(mem_alloc(1, sizeof *device, &device));
+    device->number = number;
+    *out = device;
+    return STATUS_OK;
+}
+
+static void close_device(struct device *device)
+{
+    mem_free(device);
+}
+
+/* Memory ------------------------------------------------------------------------------- */
+
+static enum status memory_create(struct device *device, size_t bytes, void **out)
+{
+    size_t free_bytes = 0, all = 0;
+
+    TRY_CUDA(cudaSetDevice(device->number));
+    const cudaError_t error = cudaMalloc(out, bytes ? bytes : 1);
+    if (error != cudaErrorMemoryAllocation) {
+        TRY_CUDA(error);
+        return STATUS_OK;
+    }
+    (void)cudaGetLastError();
+    (void)cudaMemGetInfo(&free_bytes, &all);
+    return FAIL(STATUS_NO_MEMORY,
+                "cuda: %zu MiB were asked for, %zu of %zu MiB are free: use a smaller --batch",
+                bytes >> 20, free_bytes >> 20, all >> 20);
+}
+
+static void memory_destroy(struct device *device, void *memory)
+{
+    (void)device;
+    (void)cudaFree(memory);
+}
+
+static enum status memory_create_host(struct device *device, size_t bytes, void **out)
+{
+    TRY_CUDA(cudaSetDevice(device->number));
+    TRY_CUDA(cudaMallocHost(out, bytes ? bytes : 1));
+    return STATUS_OK;
+}
+
+static void memory_destroy_host(struct device *device, void *memory)
+{
+    (void)device;
+    (void)cudaFreeHost(memory);
+}
+
+static enum status memory_copy(struct device_stream *stream, void *to, const void *from,
+                               size_t bytes)
+{
+    TRY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream->cuda));
+    return STATUS_OK;
+}
+
+static enum status memory_fill(struct device_stream *stream, void *to, uint8_t byte,
+                               size_t bytes)
+{
+    TRY_CUDA(cudaMemsetAsync(to, byte, bytes, stream->cuda));
+    return STATUS_OK;
+}
+
+static const struct device_memory_ops memory_ops = {
+    .create = memory_create,
+    .destroy = memory_destroy,
+    .create_host = memory_create_host,
+    .destroy_host = memory_destroy_host,
+    .copy = memory_copy,
+    .fill = memory_fill,
+};
+
+/* Streams and events ------------------------------------------------------------------- */
+
+struct device_event {
+    cudaEvent_t cuda;
+};
+
+static enum status stream_create(struct device *device, struct device_stream **out)
+{
+    struct device_stream *stream;
+    cudaStream_t cuda;
+
+    TRY_CUDA(cudaSetDevice(device->number));
+    TRY_CUDA(cudaStreamCreateWithFlags(&cuda, cudaStreamNonBlocking));
+    const enum status status = mem_alloc(1, sizeof *stream, &stream);
+    if (status != STATUS_OK) {
+        (void)cudaStreamDestroy(cuda);
+        return status;
+    }
+    stream->cuda = cuda;
+    stream->device = device;
+    *out = stream;
+    return STATUS_OK;
+}
+
+static void stream_destroy(struct device_stream *stream)
+{
+    if (stream == NULL)
+        return;
+    (void)cudaStreamDestroy(stream->cuda);
+    mem_free(stream);
+}
+
+static enum status stream_wait(struct device_stream *stream)
+{
+    const cudaError_t error = cudaStreamSynchronize(stream->cuda);
+
+    TRY(noted(stream)); /* what could not be enqueued comes first */
+    TRY_CUDA(error);
+    return STATUS_OK;
+}
+
+static enum status event_create(struct device *device, struct device_event **out)
+{
+    struct device_event *event;
+    cudaEvent_t cuda;
+
+    TRY_CUDA(cudaSetDevice(device->number));
+    TRY_CUDA(cudaEventCreate(&cuda));
+    const enum status status = mem_alloc(1, sizeof *event, &event);
+    if (status != STATUS_OK) {
+        (void)cudaEventDestroy(cuda);
+        return status;
+    }
+    event->cuda = cuda;
+    *out = event;
+    return STATUS_OK;
+}
+
+static void event_destroy(struct device_event *event)
+{
+    if (event == NULL)
+        return;
+    (void)cudaEventDestroy(event->cuda);
+    mem_free(event);
+}
+
+static enum status record(struct device_stream *stream, struct device_event *event)
+{
+    TRY_CUDA(cudaEventRecord(event->cuda, stream->cuda));
+    return STATUS_OK;
+}
+
+static enum status wait_event(struct device_stream *stream, struct device_event *event)
+{
+    TRY_CUDA(cudaStreamWaitEvent(stream->cuda, event->cuda, 0));
+    return STATUS_OK;
+}
+
+static enum status elapsed(struct device_event *begin, struct device_event *end, double *out_ms)
+{
+    float ms;
+
+    TRY_CUDA(cudaEventElapsedTime(&ms, begin->cuda, end->cuda));
+    *out_ms = (double)ms;
+    return STATUS_OK;
+}
+
+static const struct device_stream_ops stream_ops = {
+    .create = stream_create,
+    .destroy = stream_destroy,
+    .wait = stream_wait,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .record = record,
+    .wait_event = wait_event,
+    .elapsed = elapsed,
+};
+
+/* Graphs ------------------------------------------------------------------------------- */
+
+struct device_graph {
+    cudaGraphExec_t cuda;
+};
+
+static enum status graph_begin(struct device_stream *stream)
+{
+    TRY_CUDA(cudaStreamBeginCapture(stream->cuda, cudaStreamCaptureModeThreadLocal));
+    return STATUS_OK;
+}
+
+static enum status instantiate(cudaGraph_t captured, struct device_graph **out)
+{
+    struct device_graph *graph;
+    cudaGraphExec_t exec;
+
+    TRY_CUDA(cudaGraphInstantiate(&exec, captured, 0));
+    const enum status status = mem_alloc(1, sizeof *graph, &graph);
+    if (status != STATUS_OK) {
+        (void)cudaGraphExecDestroy(exec);
+        return status;
+    }
+    graph->cuda = exec;
+    *out = graph;
+    return STATUS_OK;
+}
+
+static enum status graph_end(struct device_stream *stream, struct device_graph **out)
+{
+    cudaGraph_t captured = NULL;
+    const cudaError_t error = cudaStreamEndCapture(stream->cuda, &captured);
+    enum status status = noted(stream);
+
+    if (status == STATUS_OK && error != cudaSuccess)
+        status = cuda_failed(error, __FILE__, __LINE__, "cudaStreamEndCapture");
+    if (status == STATUS_OK)
+        status = instantiate(captured, out);
+    if (captured != NULL)
+        (void)cudaGraphDestroy(captured);
+    return status;
+}
+
+static enum status graph_launch(struct device_graph *graph, struct device_stream *stream)
+{
+    TRY_CUDA(cudaGraphLaunch(graph->cuda, stream->cuda));
+    return STATUS_OK;
+}
+
+static void graph_destroy(struct device_graph *graph)
+{
+    if (graph == NULL)
+        return;
+    (void)cudaGraphExecDestroy(graph->cuda);
+    mem_free(graph);
+}
+
+static const struct device_graph_ops graph_ops = {
+    .begin = graph_begin,
+    .end = graph_end,
+    .launch = graph_launch,
+    .destroy = graph_destroy,
+};
+
+/* The table ---------------------------------------------------------------------------- */
+
+/* Of several rows of an op the first that can run is taken. */
+static const struct kernel *const parts[] = {
+#ifdef HAVE_CUDNN
+    cuda_cudnn_rows,
+#endif
+    cuda_attention_mma_rows, cuda_elementwise_rows, cuda_linear_rows,     cuda_conv_rows,
+    cuda_pool_rows,          cuda_norm_rows,        cuda_batch_norm_rows, cuda_loss_rows,
+    cuda_embedding_rows,     cuda_attention_rows,   cuda_recurrent_rows,
+};
+
+static const struct kernel *cuda_kernel_at(size_t i)
+{
+    for (size_t part = 0; part < sizeof parts / sizeof parts[0]; part++) {
+        for (const struct kernel *row = parts[part]; row->op != NULL; row++) {
+            if (i-- == 0)
+                return row;
+        }
+    }
+    return NULL;
+}
+
+static const struct device_face face = {
+    .version = DEVICE_VERSION,
+    .name = "cuda",
+    .count = count_devices,
+    .describe = describe,
+    .open = open_device,
+    .close = close_device,
+    .memory = &memory_ops,
+    .stream = &stream_ops,
+    .graph = &graph_ops,
+    .kernel_at = cuda_kernel_at,
+    .updates = cuda_updates,
+    .add = cuda_add,
+    .convert = cuda_convert,
+    .sum_squares = cuda_sum_squares,
+    .sum_squares_bytes = cuda_sum_squares_bytes,
+};
+
+__attribute__((visibility("default"))) cuda_face_fn tutti_cuda_face;
+const struct device_face *tutti_cuda_face(const struct cuda_host *host, uint32_t version,
+                                          size_t bytes)
+{
+    if (version != DEVICE_VERSION || bytes != sizeof face)
+        return NULL;
+    the_host = host;
+    return &face;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/* update.cu - the optimizers' updates and sums over flat ranges, a launch each.
+ *
+ * The same operations in the same order as cpu/reference_update.c, which without contraction are the same
+ * bits. The numbers of a step are read from memory, so that a captured launch has those of its step. Adam
+ * reads four vectors and writes three.
+ */
+#include "kernel/cuda/device.cuh"
+
+struct range {
+    float *param;
+    const float *grad;
+    float *m, *v, *out;
+    bf16 *half;
+    size_t count;
+};
+
+/* What of attrs an update looks at. */
+struct rates {
+    float momentum, weight_decay, beta1, beta2, epsilon;
+    bool nesterov, decoupled;
+};
+
+__device__ __forceinline__ float momentum_of(float g, const struct range &r,
+                                             const struct rates &a, bool first, size_t i)
+{
+    if (a.momentum == 0)
+        return g;
+    const float m = first ? g : a.momentum * r.m[i] + g;
+    r.m[i] = m;
+    return a.nesterov ? g + a.momentum * m : m;
+}
+
+struct sgd {
+    __device__ void operator()(const struct range &r, const struct rates &a,
+                               const struct kernel_update_step &s, size_t i) const
+    {
+        const float g = s.scale * r.grad[i] + a.weight_decay * r.param[i];
+        r.param[i] = r.param[i] - s.lr * momentum_of(g, r, a, s.first, i);
+    }
+};
+
+struct lars {
+    __device__ void operator()(const struct range &r, const struct rates &a,
+                               const struct kernel_update_step &s, size_t i) const
+    {
+        const float g = s.trust * (s.scale * r.grad[i] + a.weight_decay * r.param[i]);
+        r.param[i] = r.param[i] - s.lr * momentum_of(g, r, a, s.first, i);
+    }
+};
+
+struct adam {
+    __device__ void operator()(const struct range &r, const struct rates &a,
+                               const struct kernel_update_step &s, size_t i) const
+    {
+        const float rest1 = 1 - a.beta1, rest2 = 1 - a.beta2, rate = s.lr * s.correction1;
+        float p = r.param[i], g = s.scale * r.grad[i];
+
+        if (a.decoupled)
+            p = p - s.lr * a.weight_decay * p;
+        else
+            g = g + a.weight_decay * p;
+        const float m = a.beta1 * r.m[i] + rest1 * g;
+        const float v = a.beta2 * r.v[i] + rest2 * g * g;
+        r.m[i] = m;
+        r.v[i] = v;
+        r.param[i] = p - rate * m / (sqrtf(v * s.correction2) + a.epsilon);
+    }
+};
+
+struct average {
+    __device__ void operator()(const struct range &r, const struct rates &a,
+                               const struct kernel_update_step &, size_t i) const
+    {
+        r.param[i] = a.momentum * r.grad[i] + (1 - a.momentum) * r.param[i];
+    }
+};
+
+struct lamb_direct {
+    __device__ void operator()(const struct range &r, const struct rates &a,
+                               const struct kernel_update_step &s, size_t i) const
+    {
+        const float rest1 = 1 - a.beta1, rest2 = 1 - a.beta2, g = s.scale * r.grad[i];
+        const float m = a.beta1 * r.m[i] + rest1 * g;
+        const float v = a.beta2 * r.v[i] + rest2 * g * g;
+
+        r.m[i] = m;
+        r.v[i] = v;
+        r.out[i] = s.correction1 * m / (sqrtf(v * s.correction2) + a.epsilon) +
+                   a.weight_decay * r.param[i];
+    }
+};
+
+struct lamb {
+    __device__ void operator()(const struct range &r, const struct rates &,
+                               const struct kernel_update_step &s, size_t i) const
+    {
+        const float rate = s.lr * s.trust;
+        r.param[i] = r.param[i] - rate * r.grad[i];
+    }
+};
+
+template <class F>
+__global__ void update(F f, struct range r, struct rates a,
+                       const struct kernel_update_step *step)
+{
+    const struct kernel_update_step s = *step;
+    const size_t i = (size_t)thread_number();
+
+    if (i >= r.count)
+        return;
+    f(r, a, s, i);
+    if (r.half)
+        put(&r.half[i], r.param[i]);
+}
+
+template <class F> struct makes_param {
+    enum { YES = true };
+};
+template <> struct makes_param<lamb_direct> {
+    enum { YES = false };
+};
+
+template <class F>
+static void run_update(struct device_stream *stream, const struct device_range *range,
+                       const struct attrs *attrs, const struct kernel_update_step *step)
+{
+    const struct range r = { range->param,    range->grad,
+                             range->state[0], range->state[1],
+                             range->out,      makes_param<F>::YES ? (bf16 *)range->half : NULL,
+                             range->count };
+    const struct rates a = { attrs->momentum,      attrs->weight_decay, attrs->beta1,
+                             attrs->beta2,         attrs->epsilon,      attrs->nesterov != 0,
+                             attrs->decoupled != 0 };
+
+    if (range->count == 0)
+        return;
+    update<F><<<blocks_of((int64_t)range->count, THREADS), THREADS, 0, stream->cuda>>>(F(), r,
+                                                                                       a, step);
+    stream_check(stream, "update");
+}
+
+extern "C" const struct device_update cuda_updates[] = {
+    { "sgd_update", run_update<sgd> },
+    { "adam_update", run_update<adam> },
+    { "average_update", run_update<average> },
+    { "lars_update", run_update<lars> },
+    { "lamb_update", run_update<lamb> },
+    { "lamb_direction", run_update<lamb_direct> },
+    { NULL, NULL },
+};
+
+/* Sums --------------------------------------------------------------------------------- */
+
+__global__ void add_vectors(float *out, const float *a, const float *b, size_t count)
+{
+    const size_t i = (size_t)thread_number();
+
+    if (i < count)
+        out[i] = a[i] + b[i];
+}
+
+void cuda_add(struct device_stream *stream, float *out, const float *a, const float *b,
+              size_t count)
+{
+    if (count == 0)
+        return;
+    add_vectors<<<blocks_of((int64_t)count, THREADS), THREADS, 0, stream->cuda>>>(out, a, b,
+                                                                                  count);
+    stream_check(stream, "add");
+}
+
+template <class T, class U> __global__ void convert(T *to, const U *from, size_t count)
+{
+    const size_t i = (size_t)thread_number();
+
+    if (i < count)
+        put(&to[i], number(from[i]));
+}
+
+template <class T, class U>
+static void run_convert(struct device_stream *stream, void *to, const void *from, size_t count)
+{
+    convert<T, U><<<blocks_of((int64_t)count, THREADS), THREADS, 0, stream->cuda>>>(
+        (T *)to, (const U *)from, count);
+    stream_check(stream, "convert");
+}
+
+void cuda_convert(struct device_stream *stream, void *to, enum dtype to_dtype, const void *from,
+                  enum dtype from_dtype, size_t count)
+{
+    if (count == 0)
+        return;
+    if (to_dtype == DTYPE_BF16 && from_dtype == DTYPE_BF16)
+        run_convert<bf16, bf16>(stream, to, from, count);
+    else if (to_dtype == DTYPE_BF16)
+        run_convert<bf16, float>(stream, to, from, count);
+    else if (from_dtype == DTYPE_BF16)
+        run_convert<float, bf16>(stream, to, from, count);
+    else
+        run_convert<float, float>(stream, to, from, count);
+}
+
+enum { SQUARES_PARTS = 1024, SQUARES_OF = 4096 };
+
+/* How many blocks a sum has. */
+static int64_t squares_parts(size_t count)
+{
+    const int64_t parts = ((int64_t)count + SQUARES_OF - 1) / SQUARES_OF;
+    return parts < 1 ? 1 : parts < SQUARES_PARTS ? parts : SQUARES_PARTS;
+}
+
+__global__ void sum_squares(const float *data, size_t count, double *parts)
+{
+    double sum = 0;
+
+    for (size_t i = (size_t)thread_number(); i < count; i += (size_t)gridDim.x * THREADS)
+        sum = fma((double)data[i], (double)data[i], sum);
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        parts[blockIdx.x] = sum;
+}
+
+__global__ void add_squares(const double *parts, int64_t count, double *out)
+{
+    double sum = 0;
+
+    for (int64_t i = threadIdx.x; i < count; i += THREADS)
+        sum += parts[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        *out = sum;
+}
+
+size_t cuda_sum_squares_bytes(size_t count)
+{
+    return (size_t)squares_parts(count) * sizeof(double);
+}
+
+void cuda_sum_squares(struct device_stream *stream, const float *data, size_t count,
+                      double *out, void *scratch)
+{
+    const int64_t parts = squares_parts(count);
+
+    sum_squares<<<(unsigned)parts, THREADS, 0, stream->cuda>>>(data, count, (double *)scratch);
+    add_squares<<<1, THREADS, 0, stream->cuda>>>((const double *)scratch, parts, out);
+    stream_check(stream, "sum_squares");
+}

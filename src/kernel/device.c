@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+/* device.c - the table of devices, and the CPU as one of them: what is put on a stream is done. */
+#include "kernel/device.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kernel/device_rows.h"
+#include "kernel/precision.h"
+
+struct device {
+    int number;
+};
+
+struct device_stream {
+    struct device *device;
+};
+
+struct device_event {
+    int64_t ns;
+};
+
+/* The CPU ------------------------------------------------------------------------------ */
+
+static enum status cpu_count(int *out)
+{
+    *out = 1;
+    return STATUS_OK;
+}
+
+static uint64_t pages(int name)
+{
+    const long count = sysconf(name), bytes = sysconf(_SC_PAGESIZE);
+
+    return count > 0 && bytes > 0 ? (uint64_t)count * (uint64_t)bytes : 0;
+}
+
+/* Cuts a line of /proc/cpuinfo to what stands behind the colon. */
+static bool read_model(const char *line, char out[DEVICE_TEXT])
+{
+    const char *colon = strchr(line, ':');
+
+    if (strncmp(line, "model name", 10) != 0 || !colon || colon[1] == '\0')
+        return false;
+    (void)snprintf(out, DEVICE_TEXT, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
+    return true;
+}
+
+static enum status cpu_describe(int number, struct device_info *out)
+{
+    struct device_info info = { .memory = pages(_SC_PHYS_PAGES),
+                                .free_memory = pages(_SC_AVPHYS_PAGES),
+                                .units = (int)sysconf(_SC_NPROCESSORS_ONLN) };
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    char line[2 * DEVICE_TEXT];
+
+    if (number != 0)
+        return FAIL(STATUS_NOT_FOUND, "there is one cpu, number 0, not %d", number);
+    (void)snprintf(info.name, sizeof info.name, "processor");
+    while (file && fgets(line, sizeof line, file) && !read_model(line, info.name))
+        continue;
+    if (file)
+        (void)fclose(file);
+    (void)snprintf(info.driver, sizeof info.driver, "%s", kernel_isa());
+    *out = info;
+    return STATUS_OK;
+}
+
+static enum status cpu_open(int number, struct device **out)
+{
+    struct device *device;
+
+    if (number != 0)
+        return FAIL(STATUS_NOT_FOUND, "there is one cpu, number 0, not %d", number);
+    TRY(mem_alloc(1, sizeof *device, &device));
+    *out = device;
+    return STATUS_OK;
+}
+
+static void cpu_close(struct device *device)
+{
+    mem_free(device);
+}
+
+static enum status cpu_memory_create(struct device *device, size_t bytes, void **out)
+{
+    (void)device;
+    return mem_alloc(bytes, 1, out);
+}
+
+static void cpu_memory_destroy(struct device *device, void *memory)
+{
+    (void)device;
+    mem_free(memory);
+}
+
+static enum status cpu_copy(struct device_stream *stream, void *to, const void *from,
+                            size_t bytes)
+{
+    (void)stream;
+    memmove(to, from, bytes);
+    return STATUS_OK;
+}
+
+static enum status cpu_fill(struct device_stream *stream, void *to, uint8_t byte, size_t bytes)
+{
+    (void)stream;
+    memset(to, byte, bytes);
+    return STATUS_OK;
+}
+
+static enum status cpu_stream_create(struct device *device, struct device_stream **out)
+{
+    struct device_stream *stream;
+
+    TRY(mem_alloc(1, sizeof *stream, &stream));
+    stream->device = device;
+    *out = stream;
+    return STATUS_OK;
+}
+
+static void cpu_stream_destroy(struct device_stream *stream)
+{
+    mem_free(stream);
+}
+
+static enum status cpu_stream_wait(struct device_stream *stream)
+{
+    (void)stream;
+    return STATUS_OK;
+}
+
+static enum status cpu_event_create(struct device *device, struct device_event **out)
+{
+    (void)device;
+    return mem_alloc(1, sizeof **out, out);
+}
+
+static void cpu_event_destroy(struct device_event *event)
+{
+    mem_free(event);
+}
+
+static enum status cpu_record(struct device_stream *stream, struct device_event *event)
+{
+    (void)stream;
+    event->ns = clock_ns();
+    return STATUS_OK;
+}
+
+static enum status cpu_wait_event(struct device_stream *stream, struct device_event *event)
+{
+    (void)stream;
+    (void)event;
+    return STATUS_OK;
+}
+
+static enum status cpu_elapsed(struct device_event *begin, struct device_event *end,
+                               double *out_ms)
+{
+    *out_ms = (double)(end->ns - begin->ns) * 1e-6;
+    return STATUS_OK;
+}
+
+static const struct device_memory_ops cpu_memory = {
+    .create = cpu_memory_create,
+    .destroy = cpu_memory_destroy,
+    .create_host = cpu_memory_create,
+    .destroy_host = cpu_memory_destroy,
+    .copy = cpu_copy,
+    .fill = cpu_fill,
+};
+
+static const struct device_stream_ops cpu_stream = {
+    .create = cpu_stream_create,
+    .destroy = cpu_stream_destroy,
+    .wait = cpu_stream_wait,
+    .event_create = cpu_event_create,
+    .event_destroy = cpu_event_destroy,
+    .record = cpu_record,
+    .wait_event = cpu_wait_event,
+    .elapsed = cpu_elapsed,
+};
+
+/* Updates: those of update.h, a function of this form each. */
+static void update(const char *op, const struct device_range *range, const struct attrs *attrs,
+                   const struct kernel_update_step *step)
+{
+    kernel_update_find(op)->run(range->param, range->grad, range->state, range->count, attrs,
+                                step);
+    for (size_t i = 0; range->half && i < range->count; i++)
+        range->half[i] = kernel_to_bf16(range->param[i]);
+}
+
+#define UPDATE(op)                                                                             \
+    static void cpu_##op(struct device_stream *stream, const struct device_range *range,       \
+                         const struct attrs *attrs, const struct kernel_update_step *step)     \
+    {                                                                                          \
+        (void)stream;                                                                          \
+        update(#op, range, attrs, step);                                                       \
+    }
+UPDATE(sgd_update)
+UPDATE(adam_update)
+UPDATE(average_update)
+UPDATE(lars_update)
+UPDATE(lamb_update)
+
+static void cpu_lamb_direction(struct device_stream *stream, const struct device_range *range,
+                               const struct attrs *attrs, const struct kernel_update_step *step)
+{
+    (void)stream;
+    kernel_update_find("lamb_update")
+        ->direct(range->param, range->grad, range->state, range->out, range->count, attrs,
+                 step);
+}
+
+static const struct device_update cpu_updates[] = {
+    { "sgd_update", cpu_sgd_update },
+    { "adam_update", cpu_adam_update },
+    { "average_update", cpu_average_update },
+    { "lars_update", cpu_lars_update },
+    { "lamb_update", cpu_lamb_update },
+    { "lamb_direction", cpu_lamb_direction },
+    { NULL, NULL },
+};
+
+static void cpu_add(struct device_stream *stream, float *out, const float *a, const float *b,
+                    size_t count)
+{
+    (void)stream;
+    kernel_add(out, a, b, count);
+}
+
+static void cpu_convert(struct device_stream *stream, void *to, enum dtype to_dtype,
+                        const void *from, enum dtype from_dtype, size_t count)
+{
+    (void)stream;
+    for (size_t i = 0; i < count; i++) {
+        const float x = from_dtype == DTYPE_BF16 ? kernel_from_bf16(((const uint16_t *)from)[i])
+                                                 : ((const float *)from)[i];
+        if (to_dtype == DTYPE_BF16)
+            ((uint16_t *)to)[i] = kernel_to_bf16(x);
+        else
+            ((float *)to)[i] = x;
+    }
+}
+
+static void cpu_sum_squares(struct device_stream *stream, const float *data, size_t count,
+                            double *out, void *scratch)
+{
+    (void)stream;
+    (void)scratch;
+    *out = kernel_sum_squares(data, count);
+}
+
+static size_t cpu_sum_squares_bytes(size_t count)
+{
+    (void)count;
+    return 0;
+}
+
+const struct device_face device_cpu = {
+    .version = DEVICE_VERSION,
+    .name = "cpu",
+    .count = cpu_count,
+    .describe = cpu_describe,
+    .open = cpu_open,
+    .close = cpu_close,
+    .memory = &cpu_memory,
+    .stream = &cpu_stream,
+    .kernel_at = kernel_at,
+    .updates = cpu_updates,
+    .add = cpu_add,
+    .convert = cpu_convert,
+    .sum_squares = cpu_sum_squares,
+    .sum_squares_bytes = cpu_sum_squares_bytes,
+};
+
+/* The table ---------------------------------------------------------------------------- */
+
+const char *const device_names[] = { "cpu", "cuda", NULL };
+
+enum status device_find(const char *name, const struct device_face **out)
+{
+    if (strcmp(name, "cpu") == 0) {
+        *out = &device_cpu;
+        return STATUS_OK;
+    }
+    if (strcmp(name, "cuda") == 0)
+        return device_find_cuda(out);
+    return FAIL(STATUS_USAGE, "unknown device %s: cpu or cuda", name);
+}
+
+const struct kernel *device_kernel(const struct device_face *face,
+                                   const struct kernel_problem *problem)
+{
+    const struct kernel *kernel;
+
+    for (size_t i = 0; (kernel = face->kernel_at(i)) != NULL; i++) {
+        if (strcmp(kernel->op, problem->op) == 0 &&
+            (kernel->can_run == NULL || kernel->can_run(problem)))
+            return kernel;
+    }
+    return NULL;
+}
+
+const struct device_update *device_update(const struct device_face *face, const char *op)
+{
+    for (const struct device_update *row = face->updates; row->op != NULL; row++) {
+        if (strcmp(row->op, op) == 0)
+            return row;
+    }
+    return NULL;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/* device_rows.h - private: the devices that device.c lists. */
+#ifndef KERNEL_DEVICE_ROWS_H
+#define KERNEL_DEVICE_ROWS_H
+
+#include "kernel/device.h"
+
+extern const struct device_face device_cpu;
+
+/* Opens the plug-in, once, and asks for neither driver nor GPU. */
+MUST_CHECK enum status device_load_cuda(const struct device_face **out);
+/* The same, of a machine that has both. */
+MUST_CHECK enum status device_find_cuda(const struct device_face **out);
+
+#endif /* KERNEL_DEVICE_ROWS_H */

@@ -1,0 +1,573 @@
+/* SPDX-License-Identifier: MIT */
+/* device_test.c - devices: the CPU behind the face, the plug-in without a GPU, and, where there is one, every
+ * kernel and update of CUDA against the CPU's reference.
+ *
+ * Tests of the GPU walk the CPU's table of references, so an op that has no kernel on the device is found.
+ */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/test.h"
+#include "kernel/device_rows.h"
+#include "kernel/device_testing.h"
+#include "kernel/kernel_testing.h"
+#include "kernel/measure.h"
+#include "kernel/precision.h"
+
+enum { COUNT = 5000, SEEDS_OF_CPU = 3 };
+
+static const char *const update_ops[] = { "sgd_update",  "adam_update", "average_update",
+                                          "lars_update", "lamb_update", "lamb_direction" };
+
+static const struct kernel *reference_at(size_t i)
+{
+    const struct kernel *kernel;
+
+    for (size_t at = 0; (kernel = kernel_at(at)) != NULL; at++) {
+        if (strcmp(kernel->name, "reference") == 0 && i-- == 0)
+            return kernel;
+    }
+    return NULL;
+}
+
+/* Device 0 of CUDA, opened once; the test is skipped if there is none. */
+static const struct device_place *gpu(void)
+{
+    static struct device_place place;
+
+    if (!place.face && device_place_open("cuda", &place) != STATUS_OK)
+        test_skip(status_message());
+    return &place;
+}
+
+/* Kernels ------------------------------------------------------------------------------ */
+
+/* Differences are counted, so that one run on a machine that is seldom there names them all. */
+static int n_bad;
+
+PRINTF_LIKE(2, 3)
+static void complain(const struct kernel_problem *problem, const char *format, ...)
+{
+    char text[KERNEL_TEXT];
+    va_list args;
+
+    n_bad++;
+    va_start(args, format);
+    (void)vfprintf(stderr, format, args);
+    va_end(args);
+    (void)fprintf(stderr, ": \"%s\"\n", kernel_print(problem, text));
+}
+
+static void check_none_bad(void)
+{
+    const int bad = n_bad;
+
+    n_bad = 0;
+    if (bad)
+        test_fail(__FILE__, __LINE__, "%d kernels do not agree", bad);
+}
+
+static void check_close(const struct kernel_problem *problem, struct kernel_trial *expected,
+                        struct kernel_trial *actual, double tolerance)
+{
+    for (int i = 0; i < problem->n_out; i++) {
+        const double difference = kernel_trial_difference(expected, actual, i);
+        const bool bytes = problem->out[i].dtype != DTYPE_F32 && tolerance > 0;
+        if (!(difference <= (bytes ? 0.01 : tolerance)))
+            complain(problem, "differs from the reference by %g in output %d", difference, i);
+    }
+}
+
+static size_t bytes_of(const struct kernel_tensor *tensor)
+{
+    return (size_t)shape_count(&tensor->shape) * dtype_size(tensor->dtype);
+}
+
+/* Another way of running gives the same bytes. */
+static void check_same(const struct device_place *place, const struct kernel *kernel,
+                       const struct kernel_problem *there, const struct kernel_problem *problem,
+                       struct kernel_trial *once, struct kernel_trial *again,
+                       enum device_way way)
+{
+    if (device_testing_run(place, kernel, there, kernel_trial_call(again), way) != STATUS_OK)
+        complain(problem, "way %d: %s", (int)way, status_message());
+    for (int i = 0; i < problem->n_out; i++) {
+        if (memcmp(kernel_trial_call(once)->out[i], kernel_trial_call(again)->out[i],
+                   bytes_of(&problem->out[i])) != 0)
+            complain(problem, "way %d changes output %d", (int)way, i);
+    }
+}
+
+static bool may_be_in_place(const char *op)
+{
+    static const char *const ops[] = { "bias",
+                                       "relu",
+                                       "relu_grad",
+                                       "add",
+                                       "dropout",
+                                       "relu6_grad",
+                                       "sigmoid",
+                                       "sigmoid_grad",
+                                       "relu6",
+                                       "add_positions",
+                                       "tanh",
+                                       "tanh_grad",
+                                       "gelu",
+                                       "gelu_grad",
+                                       "gelu_tanh",
+                                       "gelu_tanh_grad",
+                                       "token_cross_entropy_grad" };
+
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        if (strcmp(op, ops[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* In mixed precision both sides see inputs that bf16 can hold. */
+static void round_inputs(const struct kernel_problem *there, struct kernel_trial *trial)
+{
+    const struct kernel_call *call = kernel_trial_call(trial);
+
+    for (int i = 0; i < there->n_in; i++) {
+        const int64_t count = shape_count(&there->in[i].shape);
+        float *data;
+        memcpy(&data, &call->in[i], sizeof data); /* the trial's own buffer */
+        for (int64_t k = 0; there->in[i].dtype == DTYPE_BF16 && k < count; k++)
+            data[k] = kernel_from_bf16(kernel_to_bf16(data[k]));
+    }
+}
+
+/* One problem on a device, in every way, against the reference. */
+static void compare(const struct device_place *place, const struct kernel_problem *problem,
+                    const struct kernel_problem *there, enum kernel_fill fill, double tolerance,
+                    uint64_t seed)
+{
+    const struct kernel *reference = kernel_find(problem->op, "reference");
+    const struct kernel *kernel = device_kernel(place->face, there);
+    struct kernel_trial *trials[3];
+
+    if (!kernel) {
+        complain(problem, "%s has no kernel", place->face->name);
+        return;
+    }
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(kernel_trial_create(reference, problem, fill, seed, &trials[i]));
+        round_inputs(there, trials[i]);
+    }
+    struct kernel_trial *expected = trials[0], *actual = trials[1], *again = trials[2];
+    kernel_trial_run(expected);
+    if (device_testing_run(place, kernel, there, kernel_trial_call(actual), DEVICE_ONCE) ==
+        STATUS_OK) {
+        check_close(problem, expected, actual, tolerance);
+        check_same(place, kernel, there, problem, actual, again, DEVICE_TWICE);
+        check_same(place, kernel, there, problem, actual, again, DEVICE_GRAPH);
+        if (may_be_in_place(problem->op))
+            check_same(place, kernel, there, problem, actual, again, DEVICE_IN_PLACE);
+    } else {
+        complain(problem, "%s", status_message());
+    }
+    for (int i = 0; i < 3; i++)
+        kernel_trial_destroy(trials[i]);
+}
+
+static void compare_all(const struct device_place *place, struct rng *rng,
+                        enum kernel_fill fill)
+{
+    const struct kernel *reference;
+
+    for (size_t i = 0; (reference = reference_at(i)) != NULL; i++) {
+        struct kernel_problem problem;
+
+        kernel_testing_problem(rng, reference->op, &problem);
+        compare(place, &problem, &problem, fill, kernel_testing_tolerance(&problem),
+                rng_u64(rng));
+    }
+    check_none_bad();
+}
+
+static void the_cpu_is_a_device(void)
+{
+    struct device_place place;
+    struct device_info info;
+
+    CHECK_OK(device_place_open("cpu", &place));
+    CHECK_OK(place.face->describe(0, &info));
+    CHECK(info.units > 0 && info.memory > 0 && info.name[0] != '\0');
+    CHECK_STATUS(STATUS_NOT_FOUND, place.face->describe(1, &info));
+    for (uint64_t seed = 0; seed < SEEDS_OF_CPU; seed++) {
+        struct rng rng;
+        rng_init(&rng, seed, 0);
+        compare_all(&place, &rng, KERNEL_FILL_NORMAL);
+    }
+    device_place_close(&place);
+}
+
+static void devices_agree_on_any_numbers(struct rng *rng)
+{
+    compare_all(gpu(), rng, KERNEL_FILL_NORMAL);
+}
+
+/* Sums of whole numbers are exact: what does not divide has to be, too. */
+static void devices_agree_on_whole_numbers(struct rng *rng)
+{
+    static const char *const ops[] = {
+        "linear",
+        "linear_grad_input",
+        "linear_grad_weight",
+        "conv2d",
+        "conv2d_grad_input",
+        "conv2d_grad_weight",
+        "conv2d_pool",
+        "conv2d_pool_grad_input",
+        "conv2d_pool_grad_weight",
+        "conv2d_transpose",
+        "conv2d_transpose_grad_input",
+        "conv2d_transpose_grad_weight",
+        "conv1d",
+        "conv1d_grad_input",
+        "conv1d_grad_weight",
+        "conv1d_max",
+        "conv1d_max_grad_input",
+        "conv1d_max_grad_weight",
+        "bias_grad",
+        "embedding_grad",
+        "positions_grad",
+    };
+
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        struct kernel_problem problem;
+        kernel_testing_problem(rng, ops[i], &problem);
+        const bool divides = problem.attrs.activation == ACTIVATION_SIGMOID;
+        compare(gpu(), &problem, &problem, KERNEL_FILL_WHOLE,
+                divides ? kernel_testing_tolerance(&problem) : 0, rng_u64(rng));
+    }
+    check_none_bad();
+}
+
+/* Results are rounded to bf16 once, or twice where a bias comes after a product or weights before one; sums are
+ * f32. */
+static double mixed_tolerance(const struct kernel_problem *problem)
+{
+    const bool twice = strncmp(problem->op, "linear", 6) == 0 ||
+                       strncmp(problem->op, "conv", 4) == 0 ||
+                       strncmp(problem->op, "attention", 9) == 0;
+    const double rounding = twice ? 1.0 / 128 : 1.0 / 256;
+    const double tolerance = kernel_testing_tolerance(problem);
+
+    return tolerance > rounding ? tolerance : rounding;
+}
+
+static void compare_mixed(const struct device_place *place,
+                          const struct kernel_problem *problem, uint64_t seed)
+{
+    struct kernel_problem there = *problem;
+
+    kernel_as_bf16(&there);
+    compare(place, problem, &there, KERNEL_FILL_NORMAL, mixed_tolerance(problem), seed);
+}
+
+static void mixed_precision_agrees_to_rounding(struct rng *rng)
+{
+    const struct kernel *reference;
+
+    for (size_t i = 0; (reference = reference_at(i)) != NULL; i++) {
+        struct kernel_problem problem;
+        kernel_testing_problem(rng, reference->op, &problem);
+        compare_mixed(gpu(), &problem, rng_u64(rng));
+    }
+    check_none_bad();
+}
+
+static void large_problems_agree_in_mixed_precision(void)
+{
+    const struct device_place *place = gpu();
+
+    for (size_t i = 0; kernel_testing_large[i]; i++) {
+        struct kernel_problem problem;
+        CHECK_OK(kernel_parse(kernel_testing_large[i], &problem));
+        compare_mixed(place, &problem, i);
+    }
+    check_none_bad();
+}
+
+/* What is bf16 and what is not, of some ops. */
+static void mixed_precision_keeps_sums_wide(void)
+{
+    struct kernel_problem p;
+
+    CHECK_OK(kernel_parse("linear_grad_weight 64x784 64x250 -> 250x784 250", &p));
+    kernel_as_bf16(&p);
+    CHECK(p.in[0].dtype == DTYPE_BF16 && p.in[1].dtype == DTYPE_BF16);
+    CHECK(p.out[0].dtype == DTYPE_F32 && p.out[1].dtype == DTYPE_F32);
+    CHECK_OK(kernel_parse("batch_norm 16x24x33x31 24 24 relu6", &p));
+    kernel_as_bf16(&p);
+    CHECK(p.in[0].dtype == DTYPE_BF16 && p.in[1].dtype == DTYPE_F32);
+    CHECK(p.out[0].dtype == DTYPE_BF16 && p.out[1].dtype == DTYPE_F32);
+    CHECK_OK(kernel_parse("gru 33x7x195 195x65 195 33x7 33x65", &p));
+    kernel_as_bf16(&p);
+    CHECK(p.in[0].dtype == DTYPE_F32 && p.in[3].dtype == DTYPE_I32);
+    CHECK(kernel_from_bf16(kernel_to_bf16(1.00390625F)) == 1); /* a tie, to even */
+    CHECK(kernel_from_bf16(kernel_to_bf16(-3.5F)) == -3.5F);
+    CHECK(isnan(kernel_from_bf16(kernel_to_bf16(NAN))));
+    CHECK(isinf(kernel_from_bf16(kernel_to_bf16(INFINITY))));
+}
+
+static void devices_agree_on_large_problems(void)
+{
+    const struct device_place *place = gpu();
+
+    for (size_t i = 0; kernel_testing_large[i]; i++) {
+        struct kernel_problem problem;
+        CHECK_OK(kernel_parse(kernel_testing_large[i], &problem));
+        if (strcmp(problem.op, "dropout") == 0)
+            problem.attrs.rate = 0.5F;
+        compare(place, &problem, &problem, KERNEL_FILL_NORMAL,
+                kernel_testing_tolerance(&problem), i);
+    }
+    check_none_bad();
+}
+
+/* Updates ------------------------------------------------------------------------------ */
+
+struct vectors {
+    float param[COUNT], grad[COUNT], state[DEVICE_STATES][COUNT], out[COUNT];
+    uint16_t half[COUNT];
+};
+
+static void fill(struct vectors *v, struct rng *rng)
+{
+    for (int i = 0; i < COUNT; i++) {
+        v->param[i] = rng_float(rng) - 0.5F;
+        v->grad[i] = rng_float(rng) - 0.5F;
+        v->state[0][i] = rng_float(rng) - 0.5F;
+        v->state[1][i] = rng_float(rng);
+        v->out[i] = 0;
+        v->half[i] = 0;
+    }
+}
+
+static struct device_range range_of(struct vectors *v, size_t count)
+{
+    return (struct device_range){ .param = v->param,
+                                  .grad = v->grad,
+                                  .state = { v->state[0], v->state[1] },
+                                  .out = v->out,
+                                  .half = v->half,
+                                  .count = count };
+}
+
+static void draw_step(struct rng *rng, struct attrs *attrs, struct kernel_update_step *step)
+{
+    *attrs = (struct attrs){ .momentum = rng_below(rng, 2) ? rng_float(rng) : 0,
+                             .weight_decay = rng_float(rng) / 100,
+                             .beta1 = 0.9F,
+                             .beta2 = 0.999F,
+                             .epsilon = 1e-8F,
+                             .nesterov = (int)rng_below(rng, 2),
+                             .decoupled = (int)rng_below(rng, 2) };
+    *step = (struct kernel_update_step){ .lr = rng_float(rng) / 10,
+                                         .scale = rng_below(rng, 2) ? 1 : rng_float(rng),
+                                         .correction1 = 1 + rng_float(rng),
+                                         .correction2 = 1 + rng_float(rng),
+                                         .first = (int)rng_below(rng, 2),
+                                         .trust = rng_float(rng) };
+}
+
+/* Runs an update in the device's memory and brings the vectors back. */
+static void update_there(const struct device_place *place, const char *op, struct vectors *v,
+                         size_t count, const struct attrs *attrs,
+                         const struct kernel_update_step *step)
+{
+    const struct device_memory_ops *memory = place->face->memory;
+    struct vectors *there;
+    struct kernel_update_step *step_there;
+
+    CHECK_OK(memory->create(place->device, sizeof *there, (void **)&there));
+    CHECK_OK(memory->create(place->device, sizeof *step, (void **)&step_there));
+    CHECK_OK(memory->copy(place->stream, there, v, sizeof *v));
+    CHECK_OK(memory->copy(place->stream, step_there, step, sizeof *step));
+    const struct device_range range = {
+        (float *)((char *)there + offsetof(struct vectors, param)),
+        (float *)((char *)there + offsetof(struct vectors, grad)),
+        { (float *)((char *)there + offsetof(struct vectors, state)),
+          (float *)((char *)there + offsetof(struct vectors, state)) + COUNT },
+        (float *)((char *)there + offsetof(struct vectors, out)),
+        (uint16_t *)((char *)there + offsetof(struct vectors, half)),
+        count,
+    };
+    device_update(place->face, op)->run(place->stream, &range, attrs, step_there);
+    CHECK_OK(memory->copy(place->stream, v, there, sizeof *v));
+    CHECK_OK(place->face->stream->wait(place->stream));
+    memory->destroy(place->device, step_there);
+    memory->destroy(place->device, there);
+}
+
+/* The same bits as the CPU's: updates are elementwise, without a sum. */
+static void updates_have_the_bits_of_the_cpu(struct rng *rng)
+{
+    const struct device_place *place = gpu();
+    const struct device_face *cpu;
+    static struct vectors expected, actual;
+    struct kernel_update_step step;
+    struct attrs attrs;
+
+    CHECK_OK(device_find("cpu", &cpu));
+    for (size_t i = 0; i < sizeof update_ops / sizeof update_ops[0]; i++) {
+        const size_t count = 1 + rng_below(rng, COUNT);
+        fill(&expected, rng);
+        actual = expected;
+        draw_step(rng, &attrs, &step);
+        const struct device_range range = range_of(&expected, count);
+        device_update(cpu, update_ops[i])->run(NULL, &range, &attrs, &step);
+        update_there(place, update_ops[i], &actual, count, &attrs, &step);
+        if (memcmp(&expected, &actual, sizeof expected) != 0)
+            test_fail(__FILE__, __LINE__, "%s has other bits than on the cpu", update_ops[i]);
+    }
+}
+
+static void sums_and_conversions_agree(struct rng *rng)
+{
+    const struct device_place *place = gpu();
+    const struct device_memory_ops *memory = place->face->memory;
+    const size_t count = 1 + rng_below(rng, 100000);
+    float *data, *back, *data_there;
+    double *sum_there, sums[2];
+    void *scratch, *half;
+
+    CHECK_OK(mem_alloc(count, sizeof *data, &data));
+    CHECK_OK(mem_alloc(count, sizeof *back, &back));
+    CHECK_OK(memory->create(place->device, count * sizeof(uint16_t), &half));
+    for (size_t i = 0; i < count; i++)
+        data[i] = rng_float(rng) - 0.5F;
+    CHECK_OK(memory->create(place->device, count * sizeof *data, (void **)&data_there));
+    CHECK_OK(memory->create(place->device, sizeof *sum_there, (void **)&sum_there));
+    CHECK_OK(memory->create(place->device, place->face->sum_squares_bytes(count), &scratch));
+    CHECK_OK(memory->copy(place->stream, data_there, data, count * sizeof *data));
+    for (int i = 0; i < 2; i++) {
+        place->face->sum_squares(place->stream, data_there, count, sum_there, scratch);
+        CHECK_OK(memory->copy(place->stream, &sums[i], sum_there, sizeof sums[i]));
+        CHECK_OK(place->face->stream->wait(place->stream));
+    }
+    CHECK_CLOSE(kernel_sum_squares(data, count), sums[0], 1e-12);
+    CHECK(memcmp(&sums[0], &sums[1], sizeof sums[0]) == 0);
+    place->face->add(place->stream, data_there, data_there, data_there, count);
+    CHECK_OK(memory->copy(place->stream, data, data_there, count * sizeof *data));
+    CHECK_OK(place->face->stream->wait(place->stream));
+    CHECK_CLOSE(4 * sums[0], kernel_sum_squares(data, count), 1e-12);
+    place->face->convert(place->stream, half, DTYPE_BF16, data_there, DTYPE_F32, count);
+    place->face->convert(place->stream, data_there, DTYPE_F32, half, DTYPE_BF16, count);
+    for (size_t i = 0; i < count; i++)
+        data[i] = kernel_from_bf16(kernel_to_bf16(data[i]));
+    CHECK_OK(memory->copy(place->stream, back, data_there, count * sizeof *back));
+    CHECK_OK(place->face->stream->wait(place->stream));
+    CHECK(memcmp(data, back, count * sizeof *data) == 0);
+    memory->destroy(place->device, half);
+    mem_free(back);
+    memory->destroy(place->device, scratch);
+    memory->destroy(place->device, sum_there);
+    memory->destroy(place->device, data_there);
+    mem_free(data);
+}
+
+/* The table ---------------------------------------------------------------------------- */
+
+static void what_is_no_device_is_refused(void)
+{
+    const struct device_face *face;
+
+    CHECK_STATUS(STATUS_USAGE, device_find("tpu", &face));
+    CHECK_MESSAGE("unknown device tpu");
+    CHECK_OK(device_find("cpu", &face));
+    CHECK_TEXT("cpu", face->name);
+}
+
+static void a_plugin_that_is_not_there_is_named(void)
+{
+    const struct device_face *face;
+
+    CHECK(setenv("TUTTI_CUDA", "/nowhere/tutti-cuda.so", 1) == 0);
+    CHECK_STATUS(STATUS_NOT_FOUND, device_find("cuda", &face));
+    CHECK_MESSAGE("/nowhere/tutti-cuda.so");
+    CHECK(unsetenv("TUTTI_CUDA") == 0);
+}
+
+/* Opened without a driver: the rows are there all the same. */
+static void every_op_has_a_row_in_the_plugin(void)
+{
+    const struct device_face *face;
+    const struct kernel *reference;
+
+    if (device_load_cuda(&face) != STATUS_OK)
+        test_skip(status_message());
+    CHECK_TEXT("cuda", face->name);
+    for (size_t i = 0; (reference = reference_at(i)) != NULL; i++) {
+        bool found = false;
+        const struct kernel *kernel;
+        for (size_t k = 0; (kernel = face->kernel_at(k)) != NULL; k++)
+            found = found || strcmp(kernel->op, reference->op) == 0;
+        if (!found)
+            test_fail(__FILE__, __LINE__, "%s has no kernel of CUDA", reference->op);
+    }
+    for (size_t i = 0; i < sizeof update_ops / sizeof update_ops[0]; i++)
+        CHECK(device_update(face, update_ops[i]) != NULL);
+    CHECK(device_update(face, "no_update") == NULL);
+}
+
+static void a_machine_without_a_gpu_says_so(void)
+{
+    const struct device_face *face;
+    struct device *device;
+    int count;
+
+    if (device_load_cuda(&face) != STATUS_OK)
+        test_skip(status_message());
+    if (face->count(&count) == STATUS_OK) {
+        CHECK(count > 0);
+        CHECK_STATUS(STATUS_NOT_FOUND, face->open(count, &device));
+        CHECK_MESSAGE("there is no device");
+        return;
+    }
+    CHECK_MESSAGE("cuda: ");
+    CHECK_STATUS(STATUS_UNSUPPORTED, device_find("cuda", &face));
+}
+
+static void memory_that_is_not_there_is_refused(void)
+{
+    const struct device_place *place = gpu();
+    void *memory;
+
+    CHECK_STATUS(STATUS_NO_MEMORY,
+                 place->face->memory->create(place->device, (size_t)1 << 45, &memory));
+    CHECK_MESSAGE("MiB are free");
+    CHECK_OK(place->face->memory->create_host(place->device, 100, &memory));
+    place->face->memory->destroy_host(place->device, memory);
+}
+
+const struct test tests[] = {
+    { .name = "what is no device is refused", .run = what_is_no_device_is_refused },
+    { .name = "a plug-in that is not there is named",
+      .run = a_plugin_that_is_not_there_is_named },
+    { .name = "every op has a row in the plug-in", .run = every_op_has_a_row_in_the_plugin },
+    { .name = "a machine without a GPU says so", .run = a_machine_without_a_gpu_says_so },
+    { .name = "the cpu is a device", .run = the_cpu_is_a_device },
+    { .name = "memory that is not there is refused",
+      .run = memory_that_is_not_there_is_refused },
+    { .name = "updates have the bits of the cpu",
+      .property = updates_have_the_bits_of_the_cpu },
+    { .name = "sums and conversions agree", .property = sums_and_conversions_agree },
+    { .name = "devices agree on whole numbers", .property = devices_agree_on_whole_numbers },
+    { .name = "devices agree on any numbers", .property = devices_agree_on_any_numbers },
+    { .name = "mixed precision keeps sums wide", .run = mixed_precision_keeps_sums_wide },
+    { .name = "mixed precision agrees to rounding",
+      .property = mixed_precision_agrees_to_rounding },
+    { .name = "large problems agree in mixed precision",
+      .run = large_problems_agree_in_mixed_precision },
+    { .name = "devices agree on large problems", .run = devices_agree_on_large_problems },
+    { 0 },
+};

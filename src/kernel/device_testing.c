@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT */
+/* device_testing.c - buffers with guards in a device's memory around one call of a kernel. */
+#include "kernel/device_testing.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernel/precision.h"
+
+enum { GUARD_BYTES = 256, GUARD = 0xA5, POISON = 0xFB, PLACES = KERNEL_IN + KERNEL_OUT + 2 };
+enum { TIMES = 7, RUNS = 20 };
+
+enum status device_place_open(const char *name, struct device_place *out)
+{
+    struct device_place place;
+
+    TRY(device_find(name, &place.face));
+    TRY(place.face->open(0, &place.device));
+    const enum status status = place.face->stream->create(place.device, &place.stream);
+    if (status != STATUS_OK) {
+        place.face->close(place.device);
+        return status;
+    }
+    *out = place;
+    return STATUS_OK;
+}
+
+void device_place_close(struct device_place *place)
+{
+    place->face->stream->destroy(place->stream);
+    place->face->close(place->device);
+}
+
+/* A buffer and what the host thinks is in it. */
+struct buffer {
+    char *block;    /* on the device: guard, contents, guard */
+    uint8_t *image; /* the same here, as it was filled */
+    size_t bytes;
+};
+
+struct trial {
+    const struct device_place *place;
+    const struct kernel *kernel;
+    struct kernel_problem problem;
+    struct kernel_call call; /* pointers of the device */
+    struct buffer buffers[PLACES];
+    int n_buffers;
+    size_t guard;
+};
+
+static size_t bytes_of(const struct kernel_tensor *tensor)
+{
+    return (size_t)shape_count(&tensor->shape) * dtype_size(tensor->dtype);
+}
+
+/* contents NULL: poison. */
+static enum status add_buffer(struct trial *trial, size_t bytes, const void *contents,
+                              void **out)
+{
+    const struct device_place *p = trial->place;
+    struct buffer *b = &trial->buffers[trial->n_buffers++];
+    const size_t all = bytes + 2 * trial->guard;
+
+    b->bytes = bytes;
+    TRY(mem_alloc(all, 1, &b->image));
+    memset(b->image, GUARD, all);
+    if (contents)
+        memcpy(b->image + trial->guard, contents, bytes);
+    else
+        memset(b->image + trial->guard, POISON, bytes);
+    TRY(p->face->memory->create(p->device, all, (void **)&b->block));
+    TRY(p->face->memory->copy(p->stream, b->block, b->image, all));
+    *out = b->block + trial->guard;
+    return STATUS_OK;
+}
+
+/* An input's contents as the device has them; *out_made is to be freed. */
+static enum status contents_of(const struct kernel_tensor *there, enum dtype here,
+                               const void *data, void **out_made)
+{
+    const size_t count = (size_t)shape_count(&there->shape);
+
+    *out_made = NULL;
+    if (there->dtype == here)
+        return STATUS_OK;
+    TRY(mem_alloc(count, sizeof(uint16_t), out_made));
+    for (size_t i = 0; i < count; i++)
+        ((uint16_t *)*out_made)[i] = kernel_to_bf16(((const float *)data)[i]);
+    return STATUS_OK;
+}
+
+static enum status add_input(struct trial *trial, const struct kernel_call *host, int i)
+{
+    const struct kernel_tensor *there = &trial->problem.in[i];
+    void *made, *memory;
+
+    TRY(contents_of(there, host->problem->in[i].dtype, host->in[i], &made));
+    const enum status status =
+        add_buffer(trial, bytes_of(there), made ? made : host->in[i], &memory);
+    mem_free(made);
+    if (status == STATUS_OK)
+        trial->call.in[i] = memory;
+    return status;
+}
+
+static enum status set_up(struct trial *trial, const struct kernel_call *host)
+{
+    const char *guard = getenv("TUTTI_TEST_GUARD");
+    const struct kernel_problem *problem = &trial->problem;
+    void *memory;
+
+    trial->guard = guard && strcmp(guard, "0") == 0 ? 0 : GUARD_BYTES;
+    trial->call.problem = problem;
+    trial->call.stream = trial->place->stream;
+    for (int i = 0; i < problem->n_in; i++)
+        TRY(add_input(trial, host, i));
+    for (int i = 0; i < problem->n_out; i++)
+        TRY(add_buffer(trial, bytes_of(&problem->out[i]), NULL, &trial->call.out[i]));
+    TRY(add_buffer(trial, sizeof *host->step, host->step, &memory));
+    trial->call.step = memory;
+    if (trial->kernel->scratch_bytes)
+        TRY(add_buffer(trial, trial->kernel->scratch_bytes(problem), NULL,
+                       &trial->call.scratch));
+    if (trial->kernel->prepare)
+        TRY(trial->kernel->prepare(problem, &trial->call.state));
+    return trial->place->face->stream->wait(trial->place->stream);
+}
+
+static void tear_down(struct trial *trial)
+{
+    const struct device_place *p = trial->place;
+
+    if (trial->call.state && trial->kernel->release)
+        trial->kernel->release(trial->call.state);
+    for (int i = 0; i < trial->n_buffers; i++) {
+        if (trial->buffers[i].block)
+            p->face->memory->destroy(p->device, trial->buffers[i].block);
+        mem_free(trial->buffers[i].image);
+    }
+}
+
+static enum status capture(struct trial *trial, int runs, struct device_graph **out)
+{
+    const struct device_place *p = trial->place;
+
+    TRY(p->face->graph->begin(p->stream));
+    for (int i = 0; i < runs; i++)
+        trial->kernel->run(&trial->call);
+    return p->face->graph->end(p->stream, out);
+}
+
+static enum status run_way(struct trial *trial, enum device_way way)
+{
+    const struct device_place *p = trial->place;
+    struct device_graph *graph = NULL;
+
+    if (way == DEVICE_GRAPH && p->face->graph) {
+        TRY(capture(trial, 1, &graph));
+        enum status status = p->face->graph->launch(graph, p->stream);
+        if (status == STATUS_OK)
+            status = p->face->stream->wait(p->stream);
+        p->face->graph->destroy(graph);
+        return status;
+    }
+    for (int i = 0; i < (way == DEVICE_TWICE ? 2 : 1); i++)
+        trial->kernel->run(&trial->call);
+    return p->face->stream->wait(p->stream);
+}
+
+/* Has what may not change stayed as it was? `now` is the whole block. */
+static bool is_intact(const struct trial *trial, const struct buffer *b, const uint8_t *now,
+                      bool may_change)
+{
+    if (memcmp(now, b->image, trial->guard) != 0 ||
+        memcmp(now + trial->guard + b->bytes, b->image + trial->guard + b->bytes,
+               trial->guard) != 0)
+        return false;
+    return may_change || memcmp(now, b->image, b->bytes + 2 * trial->guard) == 0;
+}
+
+/* A result of `bytes` bytes to where the host has it, bf16 as the f32 that it is. */
+static void hand_out(const struct trial *trial, const struct kernel_call *host, int output,
+                     const uint8_t *data, size_t bytes)
+{
+    float *out = host->out[output];
+
+    if (trial->problem.out[output].dtype == host->problem->out[output].dtype) {
+        memcpy(host->out[output], data, bytes);
+        return;
+    }
+    for (size_t i = 0; i < bytes / sizeof(uint16_t); i++)
+        out[i] = kernel_from_bf16(((const uint16_t *)data)[i]);
+}
+
+/* Brings one buffer back; it is `output`, or -1: it only has to be intact. */
+static enum status bring_back(const struct trial *trial, const struct kernel_call *host,
+                              int number, bool may_change, int output)
+{
+    const struct device_place *p = trial->place;
+    const struct buffer *b = &trial->buffers[number];
+    const size_t all = b->bytes + 2 * trial->guard;
+    uint8_t *now;
+
+    TRY(mem_alloc(all, 1, &now));
+    enum status status = p->face->memory->copy(p->stream, now, b->block, all);
+    if (status == STATUS_OK)
+        status = p->face->stream->wait(p->stream);
+    if (status == STATUS_OK && !is_intact(trial, b, now, may_change))
+        status = FAIL(STATUS_CORRUPT, "%s of %s wrote beside its outputs, at buffer %d",
+                      trial->kernel->name, trial->problem.op, number);
+    if (status == STATUS_OK && output >= 0)
+        hand_out(trial, host, output, now + trial->guard, b->bytes);
+    mem_free(now);
+    return status;
+}
+
+static enum status run_trial(struct trial *trial, const struct kernel_call *host,
+                             enum device_way way)
+{
+    const int n_in = trial->problem.n_in, n_out = trial->problem.n_out;
+
+    TRY(set_up(trial, host));
+    if (way == DEVICE_IN_PLACE)
+        trial->call.out[0] = trial->buffers[0].block + trial->guard;
+    TRY(run_way(trial, way));
+    for (int i = 0; i < trial->n_buffers; i++) {
+        const bool is_out = i >= n_in && i < n_in + n_out;
+        const bool shared = way == DEVICE_IN_PLACE && i == 0;
+        const bool is_scratch = i > n_in + n_out;
+        const int output = is_out && !(way == DEVICE_IN_PLACE && i == n_in) ? i - n_in
+                           : shared                                         ? 0
+                                                                            : -1;
+        TRY(bring_back(trial, host, i, is_out || shared || is_scratch, output));
+    }
+    return STATUS_OK;
+}
+
+enum status device_testing_run(const struct device_place *place, const struct kernel *kernel,
+                               const struct kernel_problem *there,
+                               const struct kernel_call *host, enum device_way way)
+{
+    struct trial trial = { .place = place, .kernel = kernel, .problem = *there };
+    const enum status status = run_trial(&trial, host, way);
+
+    tear_down(&trial);
+    return status;
+}
+
+/* Time --------------------------------------------------------------------------------- */
+
+static int compare_numbers(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Milliseconds of a run: of a graph of several, or of several in turn. */
+static enum status time_runs(struct trial *trial, struct device_graph *graph,
+                             struct device_event *const events[2], double *out_ms)
+{
+    const struct device_place *p = trial->place;
+
+    TRY(p->face->stream->record(p->stream, events[0]));
+    if (graph)
+        TRY(p->face->graph->launch(graph, p->stream));
+    for (int i = 0; !graph && i < RUNS; i++)
+        trial->kernel->run(&trial->call);
+    TRY(p->face->stream->record(p->stream, events[1]));
+    TRY(p->face->stream->wait(p->stream));
+    TRY(p->face->stream->elapsed(events[0], events[1], out_ms));
+    *out_ms /= RUNS;
+    return STATUS_OK;
+}
+
+static enum status time_trial(struct trial *trial, const struct kernel_call *host,
+                              struct device_event *const events[2], struct device_graph **graph,
+                              double *out_seconds)
+{
+    double ms[TIMES];
+
+    TRY(set_up(trial, host));
+    TRY(run_way(trial, DEVICE_ONCE));
+    if (trial->place->face->graph)
+        TRY(capture(trial, RUNS, graph));
+    TRY(time_runs(trial, *graph, events, &ms[0]));
+    for (int i = 0; i < TIMES; i++)
+        TRY(time_runs(trial, *graph, events, &ms[i]));
+    qsort(ms, TIMES, sizeof ms[0], compare_numbers);
+    *out_seconds = ms[TIMES / 2] * 1e-3;
+    return STATUS_OK;
+}
+
+enum status device_testing_time(const struct device_place *place, const struct kernel *kernel,
+                                const struct kernel_problem *there,
+                                const struct kernel_call *host, double *out_seconds)
+{
+    struct trial trial = { .place = place, .kernel = kernel, .problem = *there };
+    struct device_event *events[2] = { NULL };
+    struct device_graph *graph = NULL;
+    enum status status = place->face->stream->event_create(place->device, &events[0]);
+
+    if (status == STATUS_OK)
+        status = place->face->stream->event_create(place->device, &events[1]);
+    if (status == STATUS_OK)
+        status = time_trial(&trial, host, events, &graph, out_seconds);
+    if (graph)
+        place->face->graph->destroy(graph);
+    for (int i = 0; i < 2; i++) {
+        if (events[i])
+            place->face->stream->event_destroy(events[i]);
+    }
+    tear_down(&trial);
+    return status;
+}

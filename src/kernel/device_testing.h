@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* device_testing.h - a device's kernels tried out: calls with pointers of the host are run in the device's
+ * memory, every buffer between guard bytes. */
+#ifndef KERNEL_DEVICE_TESTING_H
+#define KERNEL_DEVICE_TESTING_H
+
+#include "kernel/device.h"
+
+/* A device that tests run on. */
+struct device_place {
+    const struct device_face *face;
+    struct device *device;
+    struct device_stream *stream;
+};
+
+/* Opens device 0 of that name. */
+MUST_CHECK enum status device_place_open(const char *name, struct device_place *out);
+void device_place_close(struct device_place *place);
+
+/* How a call is run. */
+enum device_way {
+    DEVICE_ONCE,
+    DEVICE_TWICE,    /* the second run is looked at */
+    DEVICE_GRAPH,    /* captured and launched */
+    DEVICE_IN_PLACE, /* output 0 is input 0's buffer */
+};
+
+/* Copies the call's inputs to the device, runs `kernel` there and copies its outputs back to where the call has
+ * them. `there` is the problem that the device solves: the call's, or that in mixed precision, whose elements are
+ * converted on the way. Fails if anything beside the outputs was written, or the inputs. TUTTI_TEST_GUARD=0 leaves the
+ * guards away, so that a checker of the device's own sees where buffers end. */
+MUST_CHECK enum status device_testing_run(const struct device_place *place,
+                                          const struct kernel *kernel,
+                                          const struct kernel_problem *there,
+                                          const struct kernel_call *host, enum device_way way);
+
+/* Median seconds of a run, by events around graphs of several; random inputs. */
+MUST_CHECK enum status device_testing_time(const struct device_place *place,
+                                           const struct kernel *kernel,
+                                           const struct kernel_problem *there,
+                                           const struct kernel_call *host, double *out_seconds);
+
+#endif /* KERNEL_DEVICE_TESTING_H */
