@@ -84,7 +84,10 @@ struct ps_config {
     bool
         staleness_lr; /* PS_ASYNC, PS_BOUNDED: a push that k others overtook counts 1/(1+k) at most */
     double alpha; /* PS_CENTER */
-    size_t room;  /* bytes of shared memory that this worker wants for itself: ps_room */
+    /* Seconds that others may wait for a worker, or a worker for servers, before it is named and the job
+     * ends; 0: any. */
+    double stall_timeout;
+    size_t room; /* bytes of shared memory that this worker wants for itself: ps_room */
     /* For tests of faults: called with a name where ranks meet. NULL: none. */
     void (*at_meeting)(void *arg, const char *point);
     void *at_meeting_arg;

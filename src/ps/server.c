@@ -148,6 +148,24 @@ static enum status close_lines(struct server *server)
     return STATUS_OK;
 }
 
+/* Nothing moves. What passes between two looks is bounded: if it is long, the job was stopped. */
+static enum status count_still(struct server *server, int64_t ns)
+{
+    const double most = server->config.stall_timeout;
+
+    server->still_ns += ns < 2 * look_again_ns ? ns : 2 * look_again_ns;
+    if (most == 0 || (double)server->still_ns * 1e-9 < most)
+        return STATUS_OK;
+    const int worker = policy_awaited(server);
+    if (worker < 0)
+        return STATUS_OK;
+    return FAIL(
+        STATUS_PEER_LOST,
+        "rank %d has pushed nothing for %.15g s (--stall-timeout), and others wait for its "
+        "clock %llu",
+        worker, most, (unsigned long long)server->members[worker].ticked);
+}
+
 static enum status serve(struct server *server)
 {
     struct transport *transport = server->config.transport;
@@ -157,8 +175,10 @@ static enum status serve(struct server *server)
     while (!is_over(server)) {
         const uint32_t seen = transport_bell(transport);
         TRY(server_look(server));
-        if (server->moved)
+        if (server->moved) {
+            server->still_ns = 0;
             continue;
+        }
         const int64_t idle = clock_ns();
         transport_note(transport, server->clock, server->name);
         TRY(transport_wait_bell(transport, seen, look_again_ns, "workers"));
@@ -166,6 +186,7 @@ static enum status serve(struct server *server)
         stats->busy += (double)(idle - since) * 1e-9;
         stats->idle += (double)(now - idle) * 1e-9;
         since = now;
+        TRY(count_still(server, now - idle));
     }
     return close_lines(server);
 }
