@@ -106,7 +106,7 @@ struct ps_spread {  /* clocks that workers are at, at one moment */
     uint64_t low, high;
 };
 struct ps_server_stats {
-    double busy, idle; /* seconds */
+    double busy, idle; /* seconds: of a core that it used; that it waited */
     int64_t bytes_in,
         bytes_out;    /* gradients that it read, values that it or workers brought from it */
     int64_t updates;  /* of slices */
