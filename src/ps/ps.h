@@ -170,8 +170,8 @@ MUST_CHECK enum status ps_push(struct ps_client *client, int bucket);
 
 /* Rows of a table's gradient, merged along the tree inside one of its nodes; ids ascend and are unique. */
 struct ps_rows {
-    struct tree_node
-        node; /* as in ps_memory; lists are given from left to right and cover its row */
+    /* As in ps_memory: one list for each largest node in the worker's row, from left to right. */
+    struct tree_node node;
     const int32_t *ids;
     const float *rows; /* count * width */
     int64_t count;
