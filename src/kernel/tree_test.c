@@ -75,7 +75,55 @@ static void test_losses_are_summed_along_the_tree(void)
     CHECK(tree_sum(numbers, 0) == 0);
 }
 
+/* The same with leaves left out; *out_any: there is one. */
+static float serial_some(float data[MAX_SHARDS][COUNT], const bool *is_there, int64_t shards,
+                         size_t at, int64_t begin, int64_t length, bool *out_any)
+{
+    bool has_left, has_right;
+
+    *out_any = false;
+    if (begin >= shards)
+        return 0;
+    if (length == 1) {
+        *out_any = is_there[begin];
+        return data[begin][at];
+    }
+    const float left = serial_some(data, is_there, shards, at, begin, length / 2, &has_left);
+    const float right =
+        serial_some(data, is_there, shards, at, begin + length / 2, length / 2, &has_right);
+    *out_any = has_left || has_right;
+    return has_left && has_right ? left + right : has_left ? left : right;
+}
+
+static void test_missing_parts_are_left_out(struct rng *rng)
+{
+    static float data[MAX_SHARDS][COUNT];
+    static float scratch[TREE_SCRATCH];
+    const int64_t shards = 1 + (int64_t)rng_below(rng, MAX_SHARDS);
+    struct tree_part parts[MAX_SHARDS];
+    bool is_there[MAX_SHARDS];
+    int n_parts = 0;
+    int64_t size = 1;
+
+    while (size < shards)
+        size *= 2;
+    for (int64_t v = 0; v < shards; v++) {
+        for (int i = 0; i < COUNT; i++)
+            data[v][i] = (rng_float(rng) - 0.5F) * (float)(1 << rng_below(rng, 20));
+        is_there[v] = v == shards - 1 || rng_below(rng, 2);
+        if (is_there[v])
+            parts[n_parts++] = (struct tree_part){ { v, 1 }, data[v] };
+    }
+    const float *sum = tree_combine_some(parts, n_parts, shards, 0, COUNT, scratch);
+    for (size_t i = 0; i < COUNT; i++) {
+        bool any;
+        const float expected = serial_some(data, is_there, shards, i, 0, size, &any);
+        CHECK(any && memcmp(&expected, &sum[i], sizeof expected) == 0);
+    }
+}
+
 const struct test tests[] = {
+    { .name = "missing parts are left out", .property = test_missing_parts_are_left_out },
     { .name = "any cut into rows gives the tree sum",
       .property = test_any_cut_into_rows_gives_the_tree_sum },
     { .name = "aligned rows hold one partial sum",

@@ -2,6 +2,8 @@
 /* client.c - a worker's end of the servers: what the worker's threads call. */
 #include "ps/client.h"
 
+#include <time.h>
+
 #include "base/clock.h"
 #include "base/mem.h"
 
@@ -13,15 +15,46 @@ static enum status failure(const struct ps_client *client)
     return status_set(client->status, client->text);
 }
 
+/* How long somebody has waited. Time in which the job was stopped does not count. */
+struct patience {
+    int64_t waited_ns, last_ns;
+};
+
+/* With the lock: until the thread has changed something, or for a while. Servers name a worker that stalls; one
+ * that is silent itself is noticed here, some seconds later. */
+static enum status wait_for_change(struct ps_client *client, struct patience *patience,
+                                   const char *what)
+{
+    const int64_t now = clock_ns(), slice_ns = 100 * 1000 * 1000;
+    const int64_t passed = patience->last_ns ? now - patience->last_ns : 0;
+    const double most = client->config.stall_timeout;
+    struct timespec until;
+
+    patience->last_ns = now;
+    patience->waited_ns += passed < 2 * slice_ns ? passed : 2 * slice_ns;
+    if (most > 0 && (double)patience->waited_ns * 1e-9 > most + 5)
+        return FAIL(
+            STATUS_PEER_LOST,
+            "rank %d has waited %.15g s (--stall-timeout) for %s from parameter servers",
+            client->worker, most, what);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (until.tv_nsec + slice_ns) / 1000000000;
+    until.tv_nsec = (until.tv_nsec + slice_ns) % 1000000000;
+    pthread_cond_timedwait(&client->changed, &client->lock, &until);
+    return failure(client);
+}
+
 /* Hands a command over, with what a tick says, and waits, if asked, until it is done. */
 static enum status hand(struct ps_client *client, enum command what, const struct said *tick,
                         bool waits)
 {
-    enum status status = STATUS_OK;
+    struct patience patience = { 0 };
+    enum status status;
 
     pthread_mutex_lock(&client->lock);
-    while ((status = failure(client)) == STATUS_OK && client->command != COMMAND_NONE)
-        pthread_cond_wait(&client->changed, &client->lock);
+    status = failure(client);
+    while (status == STATUS_OK && client->command != COMMAND_NONE)
+        status = wait_for_change(client, &patience, "a word");
     if (tick)
         client->said = *tick;
     client->command = what;
@@ -31,8 +64,9 @@ static enum status hand(struct ps_client *client, enum command what, const struc
     if (!waits || status != STATUS_OK)
         return status;
     pthread_mutex_lock(&client->lock);
-    while ((status = failure(client)) == STATUS_OK && !client->is_done)
-        pthread_cond_wait(&client->changed, &client->lock);
+    status = failure(client);
+    while (status == STATUS_OK && !client->is_done)
+        status = wait_for_change(client, &patience, "an answer");
     pthread_mutex_unlock(&client->lock);
     return status;
 }
@@ -87,14 +121,16 @@ enum status ps_push_rows(struct ps_client *client, int bucket, const struct ps_r
 
 enum status ps_await(struct ps_client *client, int bucket)
 {
-    enum status status = STATUS_OK;
+    struct patience patience = { 0 };
+    enum status status;
 
     if (has_arrived(client, bucket))
         return STATUS_OK;
     const int64_t began = clock_ns();
     pthread_mutex_lock(&client->lock);
-    while (!has_arrived(client, bucket) && (status = failure(client)) == STATUS_OK)
-        pthread_cond_wait(&client->changed, &client->lock);
+    status = failure(client);
+    while (!has_arrived(client, bucket) && status == STATUS_OK)
+        status = wait_for_change(client, &patience, "values");
     pthread_mutex_unlock(&client->lock);
     count_wait(client, began);
     return status;
@@ -106,12 +142,14 @@ enum status ps_tick(struct ps_client *client, const struct ps_tick *tick, struct
     const bool waits = client->config.policy == PS_STEP;
     const struct said said = { *tick, clock };
     const int64_t began = clock_ns();
-    enum status status = STATUS_OK;
+    struct patience patience = { 0 };
+    enum status status;
 
     TRY(hand(client, COMMAND_TICK, &said, false));
     pthread_mutex_lock(&client->lock);
-    while (waits && client->heard_clock <= clock && (status = failure(client)) == STATUS_OK)
-        pthread_cond_wait(&client->changed, &client->lock);
+    status = failure(client);
+    while (waits && client->heard_clock <= clock && status == STATUS_OK)
+        status = wait_for_change(client, &patience, "the others' ticks");
     *out = client->heard;
     pthread_mutex_unlock(&client->lock);
     TRY(status);

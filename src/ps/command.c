@@ -80,19 +80,39 @@ static int64_t fill_put(void *arg, const struct job *job, struct frame *head, vo
     return job->at + head->count;
 }
 
-static enum status send_vector(struct ps_client *client)
+/* Before worker 0 has begun a server does not touch its values: who shares its memory may write them. */
+static void write_slice(const struct ps_client *client, int server, int slice)
+{
+    const struct slices *slices = client->slices;
+    char *area = block_server(&client->block, slices_rank(slices, server));
+    float *to = client->state < 0 ? slices_param(slices, area, server, slice)
+                                  : slices_state(slices, area, server, slice, client->state);
+
+    move_gather(slices, slice, client->source, 0, slices->slice[slice].count, to);
+}
+
+static enum status put_slice(struct ps_client *client, int server, int slice)
 {
     struct job *job;
 
+    if (block_has(&client->block, slices_rank(client->slices, server))) {
+        write_slice(client, server, slice);
+        return STATUS_OK;
+    }
+    TRY(client_job(client, server, FRAME_PUT, slice, &job));
+    job->head.part = client->state;
+    job->fill = fill_put;
+    job->arg = client;
+    job->end = client->slices->slice[slice].count;
+    return STATUS_OK;
+}
+
+static enum status put_vector(struct ps_client *client)
+{
     for (int i = 0; i < client->slices->count; i++) {
         for (int s = 0; s < client->config.servers; s++) {
-            if (!slices_holds(client->slices, s, i))
-                continue;
-            TRY(client_job(client, s, FRAME_PUT, i, &job));
-            job->head.part = client->state;
-            job->fill = fill_put;
-            job->arg = client;
-            job->end = client->slices->slice[i].count;
+            if (slices_holds(client->slices, s, i))
+                TRY(put_slice(client, s, i));
         }
     }
     return STATUS_OK;
@@ -154,7 +174,7 @@ enum status command_start(struct ps_client *client, enum command command)
     case COMMAND_HELLO:
         return send_hello(client);
     case COMMAND_PUT:
-        return send_vector(client);
+        return put_vector(client);
     case COMMAND_BEGIN:
         return begin(client);
     case COMMAND_TICK:

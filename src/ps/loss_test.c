@@ -140,7 +140,27 @@ static void test_a_server_without_replica_is_named(void)
     CHECK_MESSAGE("parameter server 1");
 }
 
+static void test_a_worker_that_stalls_is_named(void)
+{
+    struct toy toy;
+    struct victim victim = { .toy = &toy, .server = -1 };
+    struct rng rng;
+
+    rng_init(&rng, 6, 6);
+    make(&toy, &rng, 2);
+    toy.config.replicas = 1;
+    toy.config.stall_timeout = 0.3;
+    toy.slow = 1;
+    toy.slow_us = 60 * 1000 * 1000;
+    const struct launch_config launch = { .size = toy.config.workers + toy.config.servers,
+                                          .grace_ms = 100,
+                                          .shared_bytes = (size_t)256 << 20 };
+    CHECK_STATUS(STATUS_PEER_LOST, launch_ranks(&launch, rank_body, &victim));
+    CHECK_MESSAGE("rank 1 has pushed nothing for 0.3 s");
+}
+
 const struct test tests[] = {
+    { "a worker that stalls is named", .run = test_a_worker_that_stalls_is_named },
     { "a server without replica is named", .run = test_a_server_without_replica_is_named },
     { "a killed server loses no push", .property = test_a_killed_server_loses_no_push },
     { "a killed worker leaves the others", .property = test_a_killed_worker_leaves_the_others },

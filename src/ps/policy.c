@@ -164,6 +164,26 @@ static const struct policy {
 
 /* Giving ------------------------------------------------------------------------------------------------ */
 
+int policy_awaited(const struct server *server)
+{
+    for (int i = 0; i < server->n_held; i++) {
+        const struct held *held = &server->held[i];
+        bool others_wait = false;
+
+        for (int w = 0; w < server->config.workers; w++)
+            others_wait |=
+                held->is_mine && (held->seats[w].is_pending || held->seats[w].is_owed);
+        for (int w = 0; others_wait && w < server->config.workers; w++) {
+            const struct seat *seat = &held->seats[w];
+            const bool is_last = server->config.policy == PS_STEP ||
+                                 server->members[w].ticked == policy_slowest(server);
+            if (policy_is_active(server, w) && !seat->is_pending && !seat->is_owed && is_last)
+                return w;
+        }
+    }
+    return -1;
+}
+
 static bool is_read(const struct server *server, const struct held *held)
 {
     for (int w = 0; w < server->config.workers; w++) {

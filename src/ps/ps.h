@@ -84,7 +84,10 @@ struct ps_config {
     bool
         staleness_lr; /* PS_ASYNC, PS_BOUNDED: a push that k others overtook counts 1/(1+k) at most */
     double alpha; /* PS_CENTER */
-    size_t room;  /* bytes of shared memory that this worker wants for itself: ps_room */
+    /* Seconds that others may wait for a worker, or a worker for servers, before it is named and the job
+     * ends; 0: any. */
+    double stall_timeout;
+    size_t room; /* bytes of shared memory that this worker wants for itself: ps_room */
     /* For tests of faults: called with a name where ranks meet. NULL: none. */
     void (*at_meeting)(void *arg, const char *point);
     void *at_meeting_arg;
@@ -103,7 +106,7 @@ struct ps_spread {  /* clocks that workers are at, at one moment */
     uint64_t low, high;
 };
 struct ps_server_stats {
-    double busy, idle; /* seconds */
+    double busy, idle; /* seconds: of a core that it used; that it waited */
     int64_t bytes_in,
         bytes_out;    /* gradients that it read, values that it or workers brought from it */
     int64_t updates;  /* of slices */

@@ -2,6 +2,7 @@
 /* server.c - a server's life: takes frames from workers and other servers, in turn, until all workers have left. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -148,24 +149,54 @@ static enum status close_lines(struct server *server)
     return STATUS_OK;
 }
 
+/* Nothing moves. What passes between two looks is bounded: if it is long, the job was stopped. */
+static enum status count_still(struct server *server, int64_t ns)
+{
+    const double most = server->config.stall_timeout;
+
+    server->still_ns += ns < 2 * look_again_ns ? ns : 2 * look_again_ns;
+    if (most == 0 || (double)server->still_ns * 1e-9 < most)
+        return STATUS_OK;
+    const int worker = policy_awaited(server);
+    if (worker < 0)
+        return STATUS_OK;
+    return FAIL(
+        STATUS_PEER_LOST,
+        "rank %d has pushed nothing for %.15g s (--stall-timeout), and others wait for its "
+        "clock %llu",
+        worker, most, (unsigned long long)server->members[worker].ticked);
+}
+
+/* Of this thread: waiting for a core is not work. */
+static double cpu_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 static enum status serve(struct server *server)
 {
     struct transport *transport = server->config.transport;
     struct ps_server_stats *stats = &server->stats.server[server->number];
-    int64_t since = clock_ns();
+    double since = cpu_seconds();
 
     while (!is_over(server)) {
         const uint32_t seen = transport_bell(transport);
         TRY(server_look(server));
-        if (server->moved)
+        if (server->moved) {
+            server->still_ns = 0;
             continue;
+        }
         const int64_t idle = clock_ns();
+        stats->busy += cpu_seconds() - since;
         transport_note(transport, server->clock, server->name);
         TRY(transport_wait_bell(transport, seen, look_again_ns, "workers"));
-        const int64_t now = clock_ns();
-        stats->busy += (double)(idle - since) * 1e-9;
-        stats->idle += (double)(now - idle) * 1e-9;
-        since = now;
+        const int64_t waited = clock_ns() - idle;
+        stats->idle += (double)waited * 1e-9;
+        since = cpu_seconds();
+        TRY(count_still(server, waited));
     }
     return close_lines(server);
 }

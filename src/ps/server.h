@@ -90,7 +90,8 @@ struct server {
     struct cursor *cursors;
     struct ps_stats stats;
     int64_t first_tick_ns, spread_every, spread_count;
-    bool moved; /* since the last look */
+    bool moved;       /* since the last look */
+    int64_t still_ns; /* for how long nothing has */
 };
 
 /* apply.c */
@@ -120,6 +121,9 @@ bool policy_is_active(const struct server *server, int worker);
 /* How many of them a step waits for. */
 int policy_quorum(const struct server *server);
 uint64_t policy_slowest(const struct server *server);
+/* A worker that others wait for: of a step that they have pushed, or the slowest beyond the bound; -1: nobody
+ * waits. */
+int policy_awaited(const struct server *server);
 
 /* copy.c */
 /* Tells the partner of an update that a push of `worker` (-1: several) brought. */

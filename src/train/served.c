@@ -113,6 +113,7 @@ static enum status agree(const struct job *job, struct transport *transport,
         .backup = (int)s->backup,
         .staleness_lr = s->staleness_lr,
         .alpha = job->axes.alpha,
+        .stall_timeout = s->stall_timeout,
     };
     return STATUS_OK;
 }
