@@ -19,9 +19,12 @@ def lines_of(run):
 
 
 def rate_of(run, batch):
-    """Steps of the whole batch a second, over all workers: median of the intervals after the first."""
-    rates = [m["samples_per_s"] for m in lines_of(run) if m["kind"] == "train" and "samples_per_s" in m]
-    return statistics.median(rates[1:] or rates) / batch
+    """Steps of the whole batch a second, over all workers, but for the first interval and the last, in which worker 0
+    waits for the others' end. What workers that do not wait have done comes in lumps, so it is a mean."""
+    lines = [m for m in lines_of(run) if m["kind"] == "train" and "samples_per_s" in m][:-1]
+    spans = [b["seconds"] - a["seconds"] for a, b in zip(lines, lines[1:])]
+    done = sum(m["samples_per_s"] * s for m, s in zip(lines[1:], spans))
+    return done / sum(spans) / batch
 
 
 def row_of(folder, mode):
