@@ -8,10 +8,13 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "exec/pages.h"
 #include "exec/state.h"
 #include "graph/op.h"
 #include "kernel/float_mode.h"
 #include "pass/pass.h"
+
+enum { WINDOW_LEAST = 1 << 20 };
 
 /* Which shards a part has of a row: [number * shards / parts, (number + 1) * shards / parts). */
 static int64_t row_begin(int64_t shards, int64_t parts, int64_t number)
@@ -246,6 +249,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
 
     exec->ready = carve(carver, buckets, sizeof *exec->ready);
     exec->done = carve(carver, buckets, sizeof *exec->done);
+    exec->summed = carve(carver, buckets, sizeof *exec->summed);
     exec->met = carve(carver, (size_t)exec->gathers.count, sizeof *exec->met);
     exec->reduced = carve(carver, 7, sizeof *exec->reduced);
     exec->evaluated = exec->reduced + 1;
@@ -281,8 +285,10 @@ static void lay_out(struct exec *exec, struct carver *carver)
         float *gradients = carve(carver, (size_t)buffers * exec->vector, sizeof(float));
         if (!carver->base)
             continue;
-        if ((exec->first_lane + number) / exec->n_lanes == exec->rank)
+        if ((exec->first_lane + number) / exec->n_lanes == exec->rank) {
             exec->lanes[number % exec->n_lanes].gradients = gradients;
+            exec->lanes[number % exec->n_lanes].n_buffers = buffers;
+        }
         tree_stack_init(&stack, exec->config.shards);
         for (int64_t v = first; v < first + count; v++) {
             tree_stack_push(&stack, v);
@@ -308,6 +314,8 @@ static enum status share_memory(struct exec *exec)
                   &exec->parts));
     carver = (struct carver){ .base = exec->shared };
     lay_out(exec, &carver);
+    if (exec->config.zero >= 2)
+        pages_keep_small(exec->shared, exec->shared_bytes);
     return STATUS_OK;
 }
 
@@ -354,6 +362,7 @@ static void count_raises(struct exec *exec)
     const uint32_t lanes = (uint32_t)exec->all_lanes;
 
     exec->met_each = lanes + (exec->nodes > 1);
+    exec->summed_each = exec->nodes > 1 ? (uint32_t)wire_rails(exec) : lanes;
     for (int b = 0; b < exec->buckets.count; b++) {
         const bool is_gathered = bucket_is_gathered(exec, b);
         exec->ready_each[b] = lanes + (exec->nodes > 1 && is_gathered);
@@ -361,6 +370,17 @@ static void count_raises(struct exec *exec)
                              : exec->nodes > 1 && !is_gathered ? (uint32_t)wire_rails(exec)
                                                                : lanes;
     }
+}
+
+/* What is given back, and how much may be under way: about two buckets. */
+static void find_window(struct exec *exec)
+{
+    const size_t some = exec->vector * sizeof(float) / 32;
+
+    exec->window = exec->config.window   ? exec->config.window
+                   : some > WINDOW_LEAST ? some
+                                         : WINDOW_LEAST;
+    exec->releases = exec->config.zero >= 2 && !exec->buckets.pass;
 }
 
 enum status exec_create(const struct exec_config *config, struct exec **out)
@@ -395,6 +415,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         status = account_create(exec);
     if (status == STATUS_OK) {
         count_raises(exec);
+        find_window(exec);
         transport_set_waiters(exec->transport, exec->all_lanes + (exec->wire != NULL));
         status = share_memory(exec);
     }

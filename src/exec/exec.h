@@ -43,7 +43,11 @@ struct exec_config {
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;
     struct codec_config compress; /* of gradients between machines; codec NULL: none */
-    struct trace *trace;          /* each lane has a row in it; borrowed; NULL: none */
+    /* From 1 on checkpoints go by groups (exec_collect_group); from 2 on memory of gradients is given back
+     * as soon as they are summed. That parameters are held in parts, zero=3, the graph says. */
+    int zero;
+    size_t window;       /* bytes of gradients or parameters that are under way then; 0 picks */
+    struct trace *trace; /* each lane has a row in it; borrowed; NULL: none */
     double
         stall_timeout; /* seconds that a wait may take before who is missing is named; 0: any */
     /* For tests of faults: called with a name at every point where ranks meet. NULL: none. */

@@ -34,6 +34,7 @@ struct setup {
     bool recompute;
     bool factors;   /* exchanged instead of gradients, where they are smaller */
     bool sync_norm; /* batch statistics of the whole step */
+    int zero;       /* what is given back in between */
     int n_steps;
     int64_t samples[STEPS_MAX]; /* of each step */
 };
@@ -160,6 +161,8 @@ static struct exec_config config_of(const struct job *job, struct comm *comm)
         .choices = job->choices,
         .optim = job->optim,
         .compress = compress_of(job->setup),
+        .zero = job->setup->zero,
+        .window = job->setup->zero ? 1 : 0, /* as little as there can be */
     };
 }
 
@@ -314,14 +317,14 @@ static void check_same(const struct setup *setup, const struct outcome *a,
     for (int s = 0; s < setup->n_steps; s++)
         same = same && same_result(&a->steps[s], &b->steps[s]);
     if (!same)
-        test_fail(__FILE__, __LINE__,
-                  "%s, %s, clip %g, batch %lld, shards %lld, buckets of %lld: "
-                  "%d ranks of %d threads on %d nodes%s differ: %s, loss %.9g and %.9g",
-                  setup->model, setup->optimizer, (double)setup->max_norm,
-                  (long long)setup->batch, (long long)setup->shards,
-                  (long long)setup->bucket_bytes, setup->ranks, setup->threads, setup->nodes,
-                  setup->factors ? " with factors" : "", b->hash, a->steps[0].loss,
-                  b->steps[0].loss);
+        test_fail(
+            __FILE__, __LINE__,
+            "%s, %s, clip %g, batch %lld, shards %lld, buckets of %lld: "
+            "%d ranks of %d threads on %d nodes%s, zero %d, differ: %s, loss %.9g and %.9g",
+            setup->model, setup->optimizer, (double)setup->max_norm, (long long)setup->batch,
+            (long long)setup->shards, (long long)setup->bucket_bytes, setup->ranks,
+            setup->threads, setup->nodes, setup->factors ? " with factors" : "", setup->zero,
+            b->hash, a->steps[0].loss, b->steps[0].loss);
 }
 
 /* Runs on the ranks and threads of the setup; all ranks must say the same. */
@@ -406,7 +409,8 @@ static void test_bits_do_not_depend_on_how_many_shards_ranks_have(struct rng *rn
                                                                    : RANKS_MAX - 1);
     setup.threads = 1 + (int)rng_below(rng, 3);
     setup.nodes = 1 + (int)rng_below(rng, (uint64_t)setup.ranks);
-    setup.factors = rng_below(rng, 2);
+    setup.zero = (int)rng_below(rng, 4);
+    setup.factors = setup.zero == 0 && rng_below(rng, 2);
     draw_rows(rng, &setup);
     const struct outcome other = run(&setup, NULL);
     check_same(&setup, &alone, &other);
@@ -461,7 +465,8 @@ static void test_any_setup_gives_the_same_bits_on_any_ranks(struct rng *rng)
 
     setup.ranks = 1 + (int)rng_below(rng, shards < RANKS_MAX ? (uint64_t)shards : RANKS_MAX);
     setup.threads = 1 + (int)rng_below(rng, 3);
-    setup.factors = rng_below(rng, 2);
+    setup.zero = (int)rng_below(rng, 4);
+    setup.factors = setup.zero == 0 && rng_below(rng, 2);
     setup.recompute = rng_below(rng, 2);
     setup.nodes = 1 + (int)rng_below(rng, (uint64_t)setup.ranks);
     const struct outcome other = run(&setup, NULL);
@@ -493,6 +498,7 @@ static void test_weights_do_not_depend_on_nodes(void)
         const struct outcome alone = run_on(&setup, 1, 1, NULL);
         for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
             for (setup.nodes = 2; setup.nodes <= ranks; setup.nodes++) {
+                setup.zero = setup.factors ? 0 : (ranks + setup.nodes) % 4;
                 const struct outcome other = run_on(&setup, ranks, 1 + ranks % 2, NULL);
                 check_same(&setup, &alone, &other);
             }

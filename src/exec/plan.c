@@ -366,7 +366,7 @@ static void mark_buckets(struct plan *plan, const struct plan_buckets *buckets,
                          const struct plan_factors *factors)
 {
     for (int b = 0; b < buckets->count; b++) {
-        int first = -1, last = -1;
+        int first = -1, last = -1, written = -1;
         for (int n = 0; n < plan->n_instructions; n++) {
             const struct node *node = plan->instructions[n].node;
             for (int i = 0; i < node->n_in; i++) {
@@ -379,6 +379,7 @@ static void mark_buckets(struct plan *plan, const struct plan_buckets *buckets,
             for (int i = 0; i < node->n_out; i++) {
                 if (node->out[i]->flat && plan_bucket_of(node->out[i]->flat) == b) {
                     first = first < 0 ? n : first; /* averages are written and never read */
+                    written = written < 0 ? n : written;
                     last = n;
                 }
                 for (int f = 0; f < factors->count; f++) {
@@ -395,6 +396,8 @@ static void mark_buckets(struct plan *plan, const struct plan_buckets *buckets,
             plan->instructions[first].before |= UINT64_C(1) << b;
         if (last >= 0)
             plan->instructions[last].after |= UINT64_C(1) << b;
+        if (written >= 0)
+            plan->instructions[written].begins |= UINT64_C(1) << b;
     }
 }
 

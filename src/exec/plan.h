@@ -40,9 +40,10 @@ struct instruction {
     uint64_t before; /* buckets (bits) that this is the first to read parameters or write
                       * gradients of */
     uint64_t
-        after;  /* buckets whose gradients are final, and parameters no longer read, after it */
-    int awaits; /* gathers below this number must have met before it */
-    int fills;  /* 1 + number of the gather that it makes this shard's table of; 0: none */
+        after; /* buckets whose gradients are final, and parameters no longer read, after it */
+    uint64_t begins; /* buckets that this is the first to write gradients of */
+    int awaits;      /* gathers below this number must have met before it */
+    int fills;       /* 1 + number of the gather that it makes this shard's table of; 0: none */
 };
 
 struct plan {

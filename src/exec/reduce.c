@@ -518,6 +518,8 @@ static void reduce_bucket(struct lane *lane, int b)
         makes ? (struct span){ .traced = trace_begin(lane->trace) } : lane_begin_comm(lane);
 
     work_on_bucket(lane, b, keeps ? SUM_AND_KEEP : SUM_AND_UPDATE, &exec->numbers);
+    if (exec->releases && !makes)
+        lane_raise(lane, &exec->summed[b], 1);
     if (!keeps) {
         exec_meet(exec, "done");
         lane_raise(lane, &exec->done[b], 1);
@@ -531,7 +533,7 @@ static void reduce_bucket(struct lane *lane, int b)
         lane->times.bytes += bytes_of_bucket(exec, b);
 }
 
-enum status lane_reduce(struct lane *lane, bool all)
+enum status lane_reduce_below(struct lane *lane, int end)
 {
     struct exec *exec = lane->exec;
 
@@ -541,12 +543,20 @@ enum status lane_reduce(struct lane *lane, bool all)
         if (exec->wire && !bucket_is_gathered(exec, b))
             continue; /* the wire sums and updates it */
         if (!transport_reached(&exec->ready[b], target)) {
-            if (!all)
+            if (b >= end)
                 return STATUS_OK;
             exec_meet(exec, "wait");
             TRY(exec_wait(exec, lane, &exec->ready[b], target, exec->reduce_names[b]));
         }
         reduce_bucket(lane, b);
     }
+    return STATUS_OK;
+}
+
+enum status lane_reduce(struct lane *lane, bool all)
+{
+    const struct exec *exec = lane->exec;
+
+    TRY(lane_reduce_below(lane, all ? exec->buckets.count : 0));
     return all && norms_are_used(exec) && !exec->wire ? update_by_norms(lane) : STATUS_OK;
 }

@@ -3,7 +3,7 @@
  *
  * Shared memory of the job, the same on every rank:
  *
- *   counters      ready[b], done[b] of each bucket, met[g] of each gather, reduced, evaluated
+ *   counters      ready[b], summed[b], done[b] of each bucket, met[g] of each gather, reduced, evaluated
  *   arrivals      of every lane at every counter: when, and how often (account.c)
  *   losses        two steps' worth (even, odd) of one loss and one count a shard
  *   parameters    one flat vector: bucket 0, bucket 1, ...
@@ -127,11 +127,15 @@ struct lane {
     int n_eval_plans;
     struct columns *columns; /* one a bucket */
     float *gradients;        /* its buffers: buffer i at gradients + i * exec->vector */
-    struct pool *pool;       /* threads that share each op's work, or NULL */
-    float *scratch;          /* reduce_scratch bytes for each of its threads */
-    int next_bucket;         /* buckets below this are summed and updated in this step */
-    int next_gather;         /* gathers below this have met in this step */
-    void *eval_x;            /* EVAL_ROWS samples: their parts as source.h has them */
+    int n_buffers;
+    struct pool *pool;   /* threads that share each op's work, or NULL */
+    float *scratch;      /* reduce_scratch bytes for each of its threads */
+    int next_bucket;     /* buckets below this are summed and updated in this step */
+    int next_gather;     /* gathers below this have met in this step */
+    uint64_t announced;  /* buckets of this step */
+    uint64_t unreleased; /* buckets announced whose memory is not given back yet (release.c) */
+    uint32_t summed_when[GRAPH_NODE_IN]; /* these: what summed[b] is when nobody reads it */
+    void *eval_x; /* EVAL_ROWS samples: their parts as source.h has them */
     int32_t *eval_x2, *eval_y;
     size_t eval_bytes[SOURCE_PARTS]; /* of a sample, in these */
     struct times times;
@@ -154,7 +158,9 @@ struct exec {
         job_lanes; /* this node's first lane among those of the job, and how many these are */
     struct wire *wire; /* to other nodes, or NULL */
     /* How often a step raises a bucket's counters, and those of gathers. */
-    uint32_t ready_each[GRAPH_NODE_IN], done_each[GRAPH_NODE_IN], met_each;
+    uint32_t ready_each[GRAPH_NODE_IN], done_each[GRAPH_NODE_IN], met_each, summed_each;
+    bool releases; /* gradients give their memory back (release.c) */
+    size_t window; /* bytes of gradients, or of parameters, that are under way at once */
     struct pool *lanes_pool; /* runs the lanes, if there are several */
     struct plan_buckets buckets;
     size_t vector;                        /* elements of a flat vector, all buckets */
@@ -180,7 +186,8 @@ struct exec {
     /* Shared memory */
     void *shared;
     size_t shared_bytes;
-    struct transport_counter *met; /* one a gather */
+    struct transport_counter *met;    /* one a gather */
+    struct transport_counter *summed; /* one a bucket: nobody reads its gradients any more */
     struct transport_counter *ready, *done, *reduced, *evaluated, *settled, *gathered, *joined,
         *directed;
     struct transport_counter *exchanged; /* the other nodes' losses have come */
@@ -365,6 +372,8 @@ size_t reduce_scratch(const struct lane *lane);
 /* Sums and updates this lane's part of the buckets, in order, as far as they are ready; with
  * `all` it waits for those that are not. */
 MUST_CHECK enum status lane_reduce(struct lane *lane, bool all);
+/* The same, waiting for the buckets below `end`. */
+MUST_CHECK enum status lane_reduce_below(struct lane *lane, int end);
 
 enum reduce_what { SUM_AND_UPDATE, SUM_AND_KEEP, DIRECT, UPDATE };
 /* Stretches of bucket b. */
@@ -379,6 +388,17 @@ void reduce_clear_gaps(const struct exec *exec, int b, float *gradients);
 /* The factor by which gradients are scaled so that their norm is not over the limit; all squares
  * are there. */
 float reduce_clip_scale(const struct exec *exec);
+
+/* Memory of gradients (release.c) ---------------------------------------------------------- */
+
+/* This lane has announced bucket b. */
+void release_announced(struct lane *lane, int b);
+/* Gives back the gradients of b that were announced last, if that has not been done: all have summed them. */
+void release_bucket(struct lane *lane, int b);
+/* The same of every bucket that is summed by now. */
+void release_summed(struct lane *lane);
+/* Before the gradients of these buckets are written: waits until few others are under way. */
+MUST_CHECK enum status release_make_room(struct lane *lane, uint64_t begins);
 
 /* Other nodes ----------------------------------------------------------------------------- */
 

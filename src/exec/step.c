@@ -40,6 +40,7 @@ static enum status await_params(struct lane *lane, uint64_t buckets)
         const int b = __builtin_ctzll(buckets);
         TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * exec->done_each[b],
                       "all_gather of parameters"));
+        release_bucket(lane, b); /* what is left of the last step */
     }
     return STATUS_OK;
 }
@@ -88,9 +89,12 @@ static void announce(struct lane *lane, uint64_t buckets)
 {
     struct exec *exec = lane->exec;
 
+    lane->announced |= buckets;
     for (; buckets; buckets &= buckets - 1) {
+        const int b = __builtin_ctzll(buckets);
         exec_meet(exec, "ready");
-        lane_raise(lane, &exec->ready[__builtin_ctzll(buckets)], 1);
+        lane_raise(lane, &exec->ready[b], 1);
+        release_announced(lane, b);
     }
 }
 
@@ -192,6 +196,8 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
                 TRY(await_params(lane, next->before));
             if (next->awaits)
                 TRY(lane_await_tables(lane, next->awaits));
+            if (next->begins)
+                TRY(release_make_room(lane, next->begins));
             lane_run(lane, next, &step);
             if (next->fills)
                 lane_give_table(lane, next->fills - 1);
@@ -200,6 +206,7 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
                 if (is_last) {
                     announce(lane, next->after);
                     TRY(lane_reduce(lane, false));
+                    release_summed(lane);
                 }
             }
         }
@@ -215,13 +222,16 @@ static enum status run_shards(struct lane *lane)
 
     lane->next_bucket = 0;
     lane->next_gather = 0;
+    lane->announced = 0;
     tree_stack_init(&stack, lane->exec->config.shards);
     for (int64_t v = lane->first; v < lane->first + lane->count; v++)
         TRY(copy_input_factor(lane, v));
     TRY(lane_join(lane));
     for (int64_t v = lane->first; v < lane->first + lane->count; v++)
         TRY(run_shard(lane, v, &stack));
-    return lane_reduce(lane, true);
+    TRY(lane_reduce(lane, true));
+    release_summed(lane);
+    return STATUS_OK;
 }
 
 static void run_step(struct lane *lane)

@@ -31,6 +31,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "exec/pages.h"
 #include "exec/wire.h"
 #include "kernel/float_mode.h"
 
@@ -186,7 +187,7 @@ static enum status begin_bucket(struct wire *wire, struct item *item)
             TRY(wire_transfer(wire, &item->needed, false, peer, item->tag,
                               (float *)exec->parts[wire->first_of[node] + p].data + own.at,
                               own.count * sizeof(float)));
-        TRY(wire_transfer(wire, &item->others, false, peer, item->tag + 1,
+        TRY(wire_transfer(wire, &item->params, false, peer, item->tag + 1,
                           exec->param + theirs.at, theirs.count * sizeof(float)));
         for (int p = 0; p < wire->n_own && theirs.count > 0; p++)
             TRY(wire_transfer(wire, &item->others, true, peer, item->tag,
@@ -194,6 +195,30 @@ static enum status begin_bucket(struct wire *wire, struct item *item)
                               theirs.count * sizeof(float)));
     }
     return STATUS_OK;
+}
+
+/* Elements of a vector are read no more. */
+static void release_slice(float *vector, struct slice slice)
+{
+    pages_release(vector + slice.at, slice.count * sizeof *vector);
+}
+
+/* The memory of partial sums of a bucket: those made here for others, and those that came. */
+static void release_sums(struct wire *wire, int b)
+{
+    const struct exec *exec = wire->exec;
+    const bool makes = wire->n_own_parts != wire->n_own;
+
+    for (int node = 0; node < exec->nodes; node++) {
+        if (node == exec->node)
+            continue;
+        for (int p = 0; p < wire->n_own && makes; p++)
+            release_slice(wire->sums + (size_t)p * exec->vector,
+                          wire_slice(wire, b, node, wire->rail));
+        for (int p = 0; p < wire->n_of[node]; p++)
+            release_slice((float *)exec->parts[wire->first_of[node] + p].data,
+                          wire_slice(wire, b, exec->node, wire->rail));
+    }
 }
 
 static void work_on_own(struct wire *wire, int b, enum reduce_what what)
@@ -219,7 +244,7 @@ static enum status share_params(struct wire *wire, struct item *item)
         return STATUS_OK;
     for (int node = 0; node < exec->nodes; node++) {
         if (node != exec->node)
-            TRY(wire_transfer(wire, &item->others, true, wire_peer(wire, node), item->tag + 1,
+            TRY(wire_transfer(wire, &item->params, true, wire_peer(wire, node), item->tag + 1,
                               exec->param + own.at, own.count * sizeof(float)));
     }
     return STATUS_OK;
@@ -352,9 +377,9 @@ static void leave_channel(struct wire *wire, struct item *item)
 /* A peer that the item waits for; -1: it has not begun, or waits for its own node. */
 static int awaited_by(const struct item *item)
 {
-    const struct transfers *const lists[] = { &item->needed, &item->others };
+    const struct transfers *const lists[] = { &item->needed, &item->others, &item->params };
 
-    for (int l = 0; l < 2 && item->stage != WAITING; l++) {
+    for (int l = 0; l < 3 && item->stage != WAITING; l++) {
         for (int i = 0; i < lists[l]->count && lists[l]->left > 0; i++) {
             if (!lists[l]->is_done[i])
                 return lists[l]->request[i].peer;
@@ -430,10 +455,18 @@ static bool is_announced(const struct wire *wire, const struct item *item)
     return false;
 }
 
+static void forget_transfers(struct transfers *list)
+{
+    list->count = list->left = 0;
+    list->last = -1;
+}
+
 static enum status begin_item(struct wire *wire, struct item *item)
 {
-    item->needed.count = item->needed.left = item->others.count = item->others.left = 0;
-    item->needed.last = item->others.last = -1;
+    forget_transfers(&item->needed);
+    forget_transfers(&item->others);
+    forget_transfers(&item->params);
+    item->is_summed = false;
     take_channel(wire, item);
     switch (item->kind) {
     case ITEM_BUCKET:
@@ -461,7 +494,9 @@ static enum status begin_item(struct wire *wire, struct item *item)
 /* All transfers are over. */
 static void end_item(struct wire *wire, struct item *item)
 {
-    const int last = item->others.last >= 0 ? item->others.last : item->needed.last;
+    const int last = item->params.last >= 0   ? item->params.last
+                     : item->others.last >= 0 ? item->others.last
+                                              : item->needed.last;
 
     exec_meet(wire->exec, "arrived");
     leave_channel(wire, item);
@@ -503,6 +538,23 @@ static enum status go_by_norms(struct wire *wire, struct item *item)
     return share_params(wire, item);
 }
 
+/* The bucket is summed here; when others have its sums, too, its gradients are read no more. */
+static enum status let_go_of_gradients(struct wire *wire, struct item *item)
+{
+    struct exec *exec = wire->exec;
+    bool over;
+
+    if (!exec->releases || item->is_summed || item->kind != ITEM_BUCKET)
+        return STATUS_OK;
+    TRY(are_over(wire, &item->others, &over));
+    if (!over)
+        return STATUS_OK;
+    release_sums(wire, item->number);
+    item->is_summed = true;
+    wire_raise(exec, &exec->summed[item->number], exec->rank);
+    return STATUS_OK;
+}
+
 /* Moves an item on as far as it goes; says whether it did. */
 static enum status move_on(struct wire *wire, struct item *item, bool *moved)
 {
@@ -529,9 +581,13 @@ static enum status move_on(struct wire *wire, struct item *item, bool *moved)
     }
     if (item->stage == KEPT || item->stage == DIRECTED)
         TRY(go_by_norms(wire, item));
+    if (item->stage >= KEPT && item->stage < FINISHED)
+        TRY(let_go_of_gradients(wire, item));
     if (item->stage == SHARING) {
+        bool is_shared;
         TRY(are_over(wire, &item->others, &over));
-        if (over) {
+        TRY(are_over(wire, &item->params, &is_shared));
+        if (over && is_shared) {
             end_item(wire, item);
             item->stage = FINISHED;
         }
@@ -651,6 +707,7 @@ void *wire_run(void *arg)
     for (int i = 0; i < wire->n_items; i++) {
         give_up(wire, &wire->items[i].needed);
         give_up(wire, &wire->items[i].others);
+        give_up(wire, &wire->items[i].params);
     }
     return NULL;
 }

@@ -35,6 +35,8 @@ struct item {
     uint32_t tag;            /* and the next one */
     struct transfers needed; /* what must come before the item moves on */
     struct transfers others; /* what must be over at its end */
+    struct transfers params; /* likewise: updated parts of a bucket */
+    bool is_summed;          /* nobody reads the bucket's gradients any more, and all know */
     int channel;             /* row of the trace; CHANNELS: none */
     int64_t traced;
 };

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/mem.h"
+#include "exec/pages.h"
 #include "exec/wire.h"
 
 static int partial_sums(const struct exec *exec, int node, struct tree_node *out)
@@ -78,7 +79,8 @@ static int most_others(const struct wire *wire)
 static enum status share_requests(struct wire *wire)
 {
     const int needed = most_needed(wire), others = most_others(wire);
-    const size_t all = (size_t)(needed + others) * (size_t)wire->n_items;
+    const int params = 2 * wire->exec->nodes;
+    const size_t all = (size_t)(needed + others + params) * (size_t)wire->n_items;
     size_t used = 0;
 
     TRY(mem_alloc(all + 1, sizeof *wire->requests, &wire->requests));
@@ -91,6 +93,9 @@ static enum status share_requests(struct wire *wire)
         item->others =
             (struct transfers){ wire->requests + used, wire->is_done + used, 0, 0, -1 };
         used += (size_t)others;
+        item->params =
+            (struct transfers){ wire->requests + used, wire->is_done + used, 0, 0, -1 };
+        used += (size_t)params;
     }
     return STATUS_OK;
 }
@@ -142,6 +147,8 @@ static enum status place_sums(struct wire *wire)
     if (memory == MAP_FAILED)
         return FAIL(STATUS_NO_MEMORY, "%zu bytes for sums are refused", wire->sums_bytes);
     wire->sums = memory;
+    if (exec->releases)
+        pages_keep_small(memory, wire->sums_bytes);
     float *next = wire->sums + (size_t)wire->n_own * exec->vector;
 
     struct tree_part *own = exec->parts, *all;
