@@ -91,16 +91,20 @@ void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *c
     *count = rank_begin(exec, end) - *first;
 }
 
-/* Shards of lane `number` of this node. */
-static void lane_row(const struct exec *exec, int number, int64_t *first, int64_t *count)
+void exec_lane_row(const struct exec *exec, int number, int64_t *first, int64_t *count)
 {
-    number += exec->first_lane;
     const int rank = number / exec->n_lanes, lane = number % exec->n_lanes;
     const int64_t begin = rank_begin(exec, rank);
     const int64_t mine = rank_begin(exec, rank + 1) - begin;
 
     *first = begin + row_begin(mine, exec->n_lanes, lane);
     *count = begin + row_begin(mine, exec->n_lanes, lane + 1) - *first;
+}
+
+/* Shards of lane `number` of this node. */
+static void lane_row(const struct exec *exec, int number, int64_t *first, int64_t *count)
+{
+    exec_lane_row(exec, exec->first_lane + number, first, count);
 }
 
 /* Reading the graph -------------------------------------------------------------------- */
@@ -180,6 +184,14 @@ static enum status read_factored(struct exec *exec, const struct node *node)
     return columns_find(exec, b);
 }
 
+/* Parameters that are gathered before they are read. One node has them all; and without steps there are no
+ * wires. */
+static void read_held(struct exec *exec, const struct node *node)
+{
+    if (exec->nodes > 1 && exec->config.batch > 0)
+        exec->hold.buckets |= UINT64_C(1) << node->attrs.bucket;
+}
+
 /* The part of the graph that runs once a step must be one of the forms that lane_reduce runs. */
 static enum status read_step_nodes(struct exec *exec)
 {
@@ -198,6 +210,8 @@ static enum status read_step_nodes(struct exec *exec)
             across |= node->in[0]->maker->op == &op_all_gather;
         } else if (node->op == &op_reduce_scatter) {
             across = true;
+        } else if (node->op == &op_all_gather && node->in[0]->kind == VALUE_FLAT) {
+            read_held(exec, node);
         } else if (node->op == &op_clip_norm) {
             exec->clips = true;
         } else if (node->op == &op_trust_ratio) {
@@ -250,6 +264,9 @@ static void lay_out(struct exec *exec, struct carver *carver)
     exec->ready = carve(carver, buckets, sizeof *exec->ready);
     exec->done = carve(carver, buckets, sizeof *exec->done);
     exec->summed = carve(carver, buckets, sizeof *exec->summed);
+    exec->hold.held = carve(carver, buckets, sizeof *exec->hold.held);
+    exec->hold.left = carve(carver, buckets, sizeof *exec->hold.left);
+    exec->hold.furthest = carve(carver, 1, sizeof *exec->hold.furthest);
     exec->met = carve(carver, (size_t)exec->gathers.count, sizeof *exec->met);
     exec->reduced = carve(carver, 7, sizeof *exec->reduced);
     exec->evaluated = exec->reduced + 1;
@@ -381,6 +398,7 @@ static void find_window(struct exec *exec)
                    : some > WINDOW_LEAST ? some
                                          : WINDOW_LEAST;
     exec->releases = exec->config.zero >= 2 && !exec->buckets.pass;
+    exec->buckets.held = exec->hold.buckets;
 }
 
 enum status exec_create(const struct exec_config *config, struct exec **out)
@@ -416,6 +434,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     if (status == STATUS_OK) {
         count_raises(exec);
         find_window(exec);
+        hold_find(exec);
         transport_set_waiters(exec->transport, exec->all_lanes + (exec->wire != NULL));
         status = share_memory(exec);
     }

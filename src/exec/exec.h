@@ -118,14 +118,28 @@ int exec_own_states(const struct exec *exec);
 MUST_CHECK enum status exec_init_params(struct exec *exec);
 /* Collective: exec_settle; and parameters and state that rank 0 has set are on every machine. */
 MUST_CHECK enum status exec_publish(struct exec *exec);
-/* Collective: exec_settle; and rank 0 sees all state. */
+/* Collective: exec_settle; and rank 0 sees all state, and all parameters. */
 MUST_CHECK enum status exec_collect(struct exec *exec);
+/* The same of one group of parameters after the other, for who has no room for all of them at once: on a settled
+ * exec, and exec_settle afterwards. What a machine does not keep is forgotten on rank 0 by publish, and
+ * by exec_forget_group, which is not collective. */
+int exec_group_count(const struct exec *exec);
+int exec_group_of(const struct exec *exec, int param);
+MUST_CHECK enum status exec_publish_group(struct exec *exec, int group);
+MUST_CHECK enum status exec_collect_group(struct exec *exec, int group);
+void exec_forget_group(struct exec *exec, int group);
+/* Does each machine keep a part of the parameters alone (zero=3)? Then this is collective: rank 0 has all of them
+ * until exec_part, for exec_predict and others who read them there. Else nothing happens. */
+bool exec_is_in_parts(const struct exec *exec);
+MUST_CHECK enum status exec_join(struct exec *exec);
+MUST_CHECK enum status exec_part(struct exec *exec);
 /* Copies between plain row-major memory and the parameter (state -1) or its state. Get after
  * exec_collect on rank 0; set there, then exec_publish on all. */
 void exec_get(const struct exec *exec, int param, int state, float *out);
 void exec_set(struct exec *exec, int param, int state, const float *plain);
-/* SHA-256 over names, shapes and plain contents of all parameters, as 64 digits. */
-MUST_CHECK enum status exec_hash(const struct exec *exec, char out[65]);
+/* SHA-256 over names, shapes and plain contents of all parameters, as 64 digits. Collective, on a settled
+ * exec, where parameters are in parts; else of this rank's machine. */
+MUST_CHECK enum status exec_hash(struct exec *exec, char out[65]);
 
 /* Measurements ------------------------------------------------------------------------- */
 

@@ -8,6 +8,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/sha256.h"
@@ -113,7 +115,8 @@ static void make_job(const struct setup *setup, struct job *job)
                                   .bucket_bytes = setup->bucket_bytes,
                                   .recompute = setup->recompute,
                                   .factors = setup->factors,
-                                  .sync_norm = setup->sync_norm };
+                                  .sync_norm = setup->sync_norm,
+                                  .zero = setup->zero };
     const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
     const char *strategy = setup->ranks > 1 ? "mirrored" : "single";
 
@@ -506,6 +509,115 @@ static void test_weights_do_not_depend_on_nodes(void)
     }
 }
 
+/* Rounds of several shards, lanes with fewer, threads that share an op, several ranks a node. */
+static void test_zero_gives_the_bits_of_one_rank(void)
+{
+    static const struct {
+        const char *model, *optimizer;
+        float max_norm;
+        int64_t shards;
+        int ranks, threads, nodes;
+    } cases[] = {
+        { "mlp", "adamw", 0, 4, 4, 1, 4 },    /* one shard a lane: nobody may run ahead */
+        { "cnn", "adam", 0, 4, 2, 1, 2 },     /* two rounds */
+        { "mlp", "sgd", 0.5F, 7, 3, 2, 3 },   /* lanes of one round, and of two */
+        { "normed", "sgd", 0, 4, 4, 2, 2 },   /* two ranks a node; averages */
+        { "mlp", "lamb", 0.5F, 3, 3, 2, 3 },  /* threads share an op */
+        { "mlp", "lars", 0, 8, 4, 2, 3 },     /* nodes of different sizes: one rail */
+        { "normed", "adamw", 0, 4, 4, 1, 1 }, /* one machine */
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct setup setup = usual;
+        setup.model = cases[i].model;
+        setup.optimizer = cases[i].optimizer;
+        setup.max_norm = cases[i].max_norm;
+        setup.shards = cases[i].shards;
+        setup.batch = cases[i].shards * 3;
+        setup.samples[0] = setup.samples[1] = setup.samples[4] = setup.batch;
+        setup.samples[2] = setup.batch - 2;
+        setup.samples[3] = 2; /* some shards have none, and so do some nodes */
+        const struct outcome alone = run_on(&setup, 1, 1, NULL);
+        setup.nodes = cases[i].nodes;
+        for (setup.zero = 1; setup.zero <= 3; setup.zero++) {
+            const struct outcome other = run_on(&setup, cases[i].ranks, cases[i].threads, NULL);
+            check_same(&setup, &alone, &other);
+        }
+    }
+}
+
+/* Whole pages of a part of a vector that are resident. */
+static size_t resident_pages(float *vector, size_t begin, size_t end)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = ((uintptr_t)(vector + begin) + page - 1) / page * page;
+    const uintptr_t last = (uintptr_t)(vector + end) / page * page;
+    unsigned char is_there[1024];
+    size_t count = 0;
+
+    CHECK(first < last && (last - first) / page <= sizeof is_there);
+    CHECK(mincore((void *)first, last - first, is_there) == 0);
+    for (size_t i = 0; i < (last - first) / page; i++)
+        count += is_there[i] & 1;
+    return count;
+}
+
+/* Between steps a node has its part of parameters and state, and no gradients; rank 0 gets all of them when it
+ * asks, and forgets them again. Bucket by bucket: the whole pages between parts. */
+static enum status look_at_memory(struct comm *comm, void *arg)
+{
+    const struct job *job = arg;
+    const struct exec_config config = config_of(job, comm);
+    const int zero = job->setup->zero;
+    struct outcome outcome = { 0 };
+    struct exec *exec;
+
+    TRY(exec_create(&config, &exec));
+    TRY(train(job, exec, comm, &outcome));
+    CHECK(exec_is_in_parts(exec) == (zero == 3));
+    TRY(exec_settle(exec));
+    for (int b = 0; b < exec->buckets.count; b++)
+        exec_forget_group(exec, b); /* what train() has collected */
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const size_t begin = (size_t)exec->buckets.begin[b];
+        const size_t end = (size_t)exec->buckets.begin[b + 1];
+        if (end - begin < (size_t)8 * TREE_STRETCH) /* too small to have pages in the middle */
+            continue;
+        const size_t half = begin + (end - begin) / 2;
+        const bool is_first = exec->node == 0;
+        const size_t own = resident_pages(exec->param, is_first ? begin : half + TREE_STRETCH,
+                                          is_first ? half - TREE_STRETCH : end);
+        const size_t other = resident_pages(exec->param, is_first ? half + TREE_STRETCH : begin,
+                                            is_first ? end : half - TREE_STRETCH);
+        const size_t state =
+            resident_pages(exec->state[0], is_first ? half + TREE_STRETCH : begin,
+                           is_first ? end : half - TREE_STRETCH);
+        CHECK(own > 0);
+        CHECK(zero == 3 ? other == 0 : other > 0);
+        CHECK_INT(0, state);
+    }
+    TRY(comm_barrier(comm));
+    exec_destroy(exec);
+    return STATUS_OK;
+}
+
+static void test_memory_is_there_only_while_it_is_needed(void)
+{
+    static struct job job;
+
+    for (int zero = 1; zero <= 3; zero++) {
+        struct setup setup = usual;
+        setup.shards = setup.ranks = setup.nodes = 2;
+        setup.threads = 1;
+        setup.zero = zero;
+        setup.optimizer = "adam";
+        setup.bucket_bytes = 128 << 10;
+        make_job(&setup, &job);
+        CHECK_OK(comm_testing_nodes(2, 2, NULL, look_at_memory, &job));
+        release_job(&job);
+    }
+}
+
 /* All ranks have the same weights, whatever was left unsent; and the loss falls as it does without. */
 static void test_compressed_gradients_train(void)
 {
@@ -706,11 +818,13 @@ static void test_evaluation_gives_the_same_bits_on_any_ranks(void)
         CHECK(alone.evaluation.loss > 0 && alone.evaluation.correct <= (double)counts[i]);
         for (int ranks = 1; ranks <= 3; ranks++) {
             for (setup.nodes = 1; setup.nodes <= ranks; setup.nodes++) {
+                setup.zero = ranks == 3 ? 3 : 0;
                 const struct outcome other = run_on(&setup, ranks, 2, dataset);
                 check_same(&setup, &alone, &other);
             }
         }
         setup.nodes = 1;
+        setup.zero = 0;
         dataset_close(dataset);
     }
 }
@@ -1017,6 +1131,7 @@ static void test_synchronized_batch_norm_does_not_depend_on_ranks(void)
             for (int more = 1; more <= 2; more++) {
                 setup.recompute = more == 2;
                 setup.nodes = more == 2 && ranks > 1 ? 2 : 1;
+                setup.zero = more == 2 ? 3 : 0;
                 const struct outcome other =
                     run_on(&setup, ranks, more * (int)(shards[i] / ranks), NULL);
                 CHECK_INT(shards[i] / ranks, other.lanes);
@@ -1093,6 +1208,9 @@ const struct test tests[] = {
     { .name = "any setup gives the same bits on any ranks",
       .property = test_any_setup_gives_the_same_bits_on_any_ranks },
     { .name = "weights do not depend on nodes", .run = test_weights_do_not_depend_on_nodes },
+    { .name = "zero gives the bits of one rank", .run = test_zero_gives_the_bits_of_one_rank },
+    { .name = "memory is there only while it is needed",
+      .run = test_memory_is_there_only_while_it_is_needed },
     { .name = "bits do not depend on how many shards ranks have",
       .property = test_bits_do_not_depend_on_how_many_shards_ranks_have },
     { .name = "rows of shards that do not fit are refused",

@@ -32,6 +32,7 @@
 
 #include "base/pool.h"
 #include "exec/exec.h"
+#include "exec/hold.h"
 #include "exec/plan.h"
 #include "exec/tree.h"
 #include "transport/transport.h"
@@ -134,6 +135,7 @@ struct lane {
     int next_gather;     /* gathers below this have met in this step */
     uint64_t announced;  /* buckets of this step */
     uint64_t unreleased; /* buckets announced whose memory is not given back yet (release.c) */
+    int round;           /* of the walk (hold.h) */
     uint32_t summed_when[GRAPH_NODE_IN]; /* these: what summed[b] is when nobody reads it */
     void *eval_x; /* EVAL_ROWS samples: their parts as source.h has them */
     int32_t *eval_x2, *eval_y;
@@ -179,6 +181,7 @@ struct exec {
     struct plan_gathers gathers;
     size_t tables_bytes; /* of all gathers */
     int n_states;
+    struct hold hold; /* parameters that are held in parts */
 
     int n_params;
     const struct value **params;
@@ -292,7 +295,8 @@ MUST_CHECK enum status lane_join(struct lane *lane);
 /* Puts the lanes' columns of this rank back to the flat vectors. */
 void columns_return(struct exec *exec);
 
-/* Shards [first, first + count) of a node. */
+/* Shards [first, first + count) of a lane of the job, and of a node. */
+void exec_lane_row(const struct exec *exec, int lane, int64_t *first, int64_t *count);
 void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *count);
 
 /* Gives a place in every shard's record to a value; one that serves several buckets has one. */
@@ -409,6 +413,11 @@ static inline bool bucket_is_gathered(const struct exec *exec, int b)
 {
     return exec->factored[b].is_used || exec->row_sums[b].is_used;
 }
+/* Does a node hold its part of the parameters alone, but while they are read? */
+static inline bool bucket_is_held(const struct exec *exec, int b)
+{
+    return exec->hold.buckets >> b & 1;
+}
 /* Does its gradient go to other nodes compressed? Then all nodes update all of it. */
 bool bucket_is_compressed(const struct exec *exec, int b);
 /* Makes what a rank needs to talk to other nodes, before the shared memory is laid out; wire_start begins
@@ -427,10 +436,16 @@ int wire_states(const struct exec *exec);
 float *wire_state(const struct exec *exec, int state);
 /* Collective: returns when every node has called it. */
 MUST_CHECK enum status wire_barrier(struct exec *exec);
-/* Collective, on a settled exec: node 0's parameters, and state, go to all. */
-MUST_CHECK enum status wire_publish(struct exec *exec, bool with_state);
-/* Collective, on a settled exec: the state that other nodes own comes to node 0. */
-MUST_CHECK enum status wire_collect(struct exec *exec);
+/* What goes between node 0 and the others. */
+enum { MOVE_PARAMS = 1, MOVE_STATES = 2 };
+/* Collective, on a settled exec: node 0's parameters and state of bucket b go to all, and what others own
+ * comes to node 0. */
+MUST_CHECK enum status wire_publish(struct exec *exec, int b, int what);
+MUST_CHECK enum status wire_collect(struct exec *exec, int b, int what);
+/* Node 0 forgets what of bucket b others own. */
+void wire_forget(struct exec *exec, int b);
+/* Likewise: what is kept for compression. */
+MUST_CHECK enum status wire_move_vectors(struct exec *exec, bool publishes);
 /* Called by the first rank of each node: it gets the entries of `array` that other nodes have made. `maker`
  * tells which node made which. */
 MUST_CHECK enum status wire_merge(struct exec *exec, void *array, size_t count, size_t bytes,

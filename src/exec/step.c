@@ -190,15 +190,20 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
     } else {
         const struct plan *plan = lane_plan(lane, extents_of(batch, samples.rows), false);
         lane->plan = plan;
+        hold_enter_round(lane, v - lane->first);
         for (int i = 0; i < plan->n_instructions; i++) {
             const struct instruction *next = &plan->instructions[i];
             if (next->before)
                 TRY(await_params(lane, next->before));
+            if (next->takes)
+                TRY(hold_take(lane, next->takes, i >= plan->n_forward));
             if (next->awaits)
                 TRY(lane_await_tables(lane, next->awaits));
             if (next->begins)
                 TRY(release_make_room(lane, next->begins));
             lane_run(lane, next, &step);
+            if (next->leaves)
+                hold_leave(lane, next->leaves);
             if (next->fills)
                 lane_give_table(lane, next->fills - 1);
             if (next->after) {
@@ -283,12 +288,14 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     exec->numbers = optim_step(&exec->config.optim, batch->step);
     exec->flags[exec->steps % 2 * (uint32_t)exec->ranks + (uint32_t)exec->rank] = exec->says;
     exec->says = 0;
+    hold_begin(exec, &(struct hold_walk){ .samples = batch->samples });
     if (exec->wire)
         TRY(wire_begin(exec, extents_of(batch, (batch->samples + shards - 1) / shards)));
     transport_note(exec->transport, batch->step, "forward and backward");
     const enum status status = exec_on_lanes(exec, run_step);
     exec->batch = NULL;
     TRY(status);
+    hold_end(exec);
     exec->columns_taken = exec->has_columns;
 
     /* Every lane of every rank of this node had announced its gradients, so their losses are there. */

@@ -15,6 +15,7 @@ enum item_kind {
     ITEM_RECORDS,
     ITEM_NORMS,
     ITEM_MOVES,
+    ITEM_HOLD,
     ITEM_KINDS
 };
 enum { CHANNELS = 8 }; /* rows of the trace: transfers that overlap stand in different ones */
@@ -46,6 +47,8 @@ struct slice {
     size_t at, count;
 };
 
+struct wire_holding;
+
 struct wire {
     struct exec *exec;
     int rail, rails;
@@ -70,6 +73,7 @@ struct wire {
         states; /* rank 0: wire_states vectors, for checkpoints; never touched unless one is made */
     size_t states_bytes;
     struct wire_codec **codecs;     /* one a bucket; NULL: none, or another rail's */
+    struct wire_holding *holdings;  /* one a bucket; NULL: no parameters are held in parts */
     struct shape *shapes;           /* of the step's values, for the size of records */
     struct extents extents, wanted; /* what shapes are of; the step's */
 
@@ -81,11 +85,14 @@ struct wire {
     bool is_given, is_running,
         ends; /* guarded by lock; running: a step was given and is not over */
     struct extents given_extents;
+    struct hold_walk given_walk;
     uint64_t given_number;
     struct kernel_update_step given_numbers;
 
-    /* The step that is being done */
+    /* The step, or evaluation, that is being done */
     uint32_t steps;
+    uint64_t walks; /* steps and evaluations */
+    struct hold_walk walk;
     uint64_t number;
     struct kernel_update_step numbers;
     struct trace_row *rows[CHANNELS];
@@ -109,6 +116,13 @@ float *wire_make_sum(struct wire *wire, int p, struct slice slice);
 /* Begins a transfer, which joins the list. */
 MUST_CHECK enum status wire_transfer(struct wire *wire, struct transfers *list, bool sends,
                                      int peer, uint32_t tag, void *data, size_t bytes);
+/* Are they? Moves on those that are not. */
+MUST_CHECK enum status wire_are_over(struct wire *wire, struct transfers *list, bool *over);
+/* The item begins anew. */
+void wire_forget_transfers(struct item *item);
+/* A row of the trace for an item, from its first transfer to its last. */
+void wire_take_channel(struct wire *wire, struct item *item);
+void wire_leave_channel(struct wire *wire, struct item *item);
 /* Waits until no step is under way. */
 MUST_CHECK enum status wire_rest(struct wire *wire);
 /* The thread's function: arg is the wire. */
@@ -128,5 +142,16 @@ void wire_codecs_destroy(struct wire *wire);
 MUST_CHECK enum status wire_codec_begin(struct wire *wire, struct item *item);
 /* All payloads of a round are there: decodes; says whether that was the last round. */
 MUST_CHECK enum status wire_codec_arrived(struct wire *wire, struct item *item, bool *is_last);
+
+/* wire_hold.c: parameters that are held in parts -------------------------------------------- */
+
+MUST_CHECK enum status wire_hold_create(struct wire *wire);
+void wire_hold_destroy(struct wire *wire);
+/* The walk begins; an item of its moves on; nothing will. */
+MUST_CHECK enum status wire_hold_begin(struct wire *wire);
+MUST_CHECK enum status wire_hold_move(struct wire *wire, struct item *item, bool *moved);
+void wire_hold_give_up(struct wire *wire);
+/* Is nothing of bucket b asked for or given any more in this step? */
+bool wire_hold_is_over(const struct wire *wire, int b);
 
 #endif /* EXEC_WIRE_H */

@@ -54,6 +54,8 @@ static void list_items(struct wire *wire)
         for (int g = 0; g < exec->gathers.count; g++)
             add_item(wire, ITEM_TABLE, g);
     }
+    for (uint64_t left = exec->hold.buckets; left; left &= left - 1)
+        add_item(wire, ITEM_HOLD, __builtin_ctzll(left));
 }
 
 /* Most transfers of an item: those that must come, and the others. */
@@ -116,7 +118,7 @@ enum status wire_create(struct exec *exec)
     TRY(mem_alloc((size_t)exec->nodes, sizeof *wire->first_of, &wire->first_of));
     TRY(mem_alloc((size_t)graph_value_count(exec->config.train) + 1, sizeof *wire->shapes,
                   &wire->shapes));
-    TRY(mem_alloc((size_t)(exec->buckets.count + exec->gathers.count + ITEM_KINDS),
+    TRY(mem_alloc((size_t)(2 * exec->buckets.count + exec->gathers.count + ITEM_KINDS),
                   sizeof *wire->items, &wire->items));
     list_items(wire);
     /* Every rank takes as many tags, whatever its items are. */
@@ -201,6 +203,7 @@ enum status wire_start(struct exec *exec)
     TRY(place_sums(wire));
     TRY(share_requests(wire));
     TRY(wire_codecs_create(wire));
+    TRY(wire_hold_create(wire));
     TRY(place_states(wire));
     for (int i = 0; i < CHANNELS; i++) {
         char name[32];
@@ -233,6 +236,7 @@ void wire_destroy(struct exec *exec)
     if (wire->states)
         munmap(wire->states, wire->states_bytes);
     wire_codecs_destroy(wire);
+    wire_hold_destroy(wire);
     mem_free(wire->lane.columns);
     mem_free(wire->lane.scratch);
     mem_free(wire->scratch);

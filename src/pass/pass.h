@@ -24,6 +24,7 @@ struct pass_config {
     bool dense;     /* gradients of embeddings have all rows, not those alone that occur */
     bool recompute; /* make activations again for backward instead of keeping them */
     bool sync_norm; /* batch statistics of the whole step, not of each shard */
+    int zero;       /* 3: parameters are held in parts */
     struct optim_config optim;
 };
 
@@ -34,7 +35,7 @@ struct pass {
 };
 
 extern const struct pass pass_fuse, pass_sync_norm, pass_autodiff, pass_delay, pass_recompute,
-    pass_bucket, pass_split_batch, pass_update, pass_mirror;
+    pass_bucket, pass_split_batch, pass_update, pass_mirror, pass_zero;
 
 /* Runs `passes` (ended by NULL) in order, verifying after each; stops after the pass named `last`
  * unless that is NULL. */

@@ -31,7 +31,8 @@ static const struct
                     &pass_bucket,
                     &pass_split_batch,
                     &pass_update,
-                    &pass_mirror, /* last: it turns a whole step for one device into each rank's */
+                    &pass_mirror, /* a whole step for one device becomes each rank's */
+                    &pass_zero,   /* last: parameters in parts, if asked */
                     NULL,
                 };
 
