@@ -86,7 +86,7 @@ enum status release_make_room(struct lane *lane, uint64_t begins)
 {
     struct exec *exec = lane->exec;
 
-    if (!exec->releases || exec->job_lanes != exec->config.shards)
+    if (!exec->releases || exec->job_lanes != exec->shards)
         return STATUS_OK;
     release_summed(lane);
     while (bytes_of_all(exec, lane->unreleased | begins) > exec->window) {

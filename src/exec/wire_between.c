@@ -28,7 +28,8 @@ static enum status move(struct exec *exec, int from, int to, float *data, size_t
 /* Does node 0 have to hear of it from the others, and they have a part of their own? */
 static bool has_parts(const struct exec *exec, int b)
 {
-    return !bucket_is_gathered(exec, b) && !bucket_is_compressed(exec, b);
+    return !bucket_is_gathered(exec, b) && !bucket_is_compressed(exec, b) &&
+           !bucket_is_served(exec, b);
 }
 
 static struct slice whole_bucket(const struct exec *exec, int b)
@@ -68,6 +69,8 @@ enum status wire_collect(struct exec *exec, int b, int what)
         const int from = transport_node_first(exec->transport, node);
         if (what & MOVE_PARAMS && bucket_is_held(exec, b))
             TRY(move_part(exec, b, node, from, 0, exec->param, false));
+        if (what & MOVE_STATES && bucket_is_served(exec, b))
+            TRY(wire_rows_collect(exec, b, node, from));
         for (int i = 0; i < exec->n_states && what & MOVE_STATES && has_parts(exec, b); i++)
             TRY(move_part(exec, b, node, from, 0, exec->state[i], false));
     }

@@ -193,7 +193,9 @@ static enum status start_measurer(struct measurer *m)
     };
 
     TRY(job_check_nodes(job, m->transport));
+    TRY(parallax_measure(job, m->transport, m->comm));
     TRY(balance_measure(job, m->comm));
+    config.train = job->graph;
     config.rows = job->balance.is_used ? job->balance.rows : NULL;
     if (s->trace) {
         TRY(trace_window_read(s->trace_steps, 0, UINT64_MAX, &m->window));
