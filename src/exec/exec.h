@@ -172,7 +172,8 @@ MUST_CHECK enum status exec_collect(struct exec *exec);
 int exec_group_count(const struct exec *exec);
 int exec_group_of(const struct exec *exec, int param);
 MUST_CHECK enum status exec_publish_group(struct exec *exec, int group);
-MUST_CHECK enum status exec_collect_group(struct exec *exec, int group);
+enum { EXEC_PARAMS = 1, EXEC_STATES = 2 };
+MUST_CHECK enum status exec_collect_group(struct exec *exec, int group, int what);
 void exec_forget_group(struct exec *exec, int group);
 /* Does each machine keep a part of the parameters alone (zero=3)? Then this is collective: rank 0 has all of them
  * until exec_make_parts, for exec_predict and others who read them there. Else nothing happens. */

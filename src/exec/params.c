@@ -173,12 +173,12 @@ static enum status publish_group(struct exec *exec, int group, int what)
 
 enum status exec_publish_group(struct exec *exec, int group)
 {
-    return publish_group(exec, group, MOVE_PARAMS | MOVE_STATES);
+    return publish_group(exec, group, EXEC_PARAMS | EXEC_STATES);
 }
 
-enum status exec_collect_group(struct exec *exec, int group)
+enum status exec_collect_group(struct exec *exec, int group, int what)
 {
-    return exec->nodes == 1 ? STATUS_OK : wire_collect(exec, group, MOVE_PARAMS | MOVE_STATES);
+    return exec->nodes == 1 ? STATUS_OK : wire_collect(exec, group, what);
 }
 
 void exec_forget_group(struct exec *exec, int group)
@@ -202,7 +202,7 @@ enum status exec_init_params(struct exec *exec)
             draw(exec->config.seed, i, value, shape_count(&value->shape), plain);
             exec_set(exec, i, -1, plain);
         }
-        status = publish_group(exec, g, MOVE_PARAMS);
+        status = publish_group(exec, g, EXEC_PARAMS);
     }
     mem_free(plain);
     TRY(status);
@@ -226,7 +226,7 @@ enum status exec_collect(struct exec *exec)
     if (exec->nodes == 1)
         return STATUS_OK;
     for (int g = 0; g < exec->buckets.count; g++)
-        TRY(exec_collect_group(exec, g));
+        TRY(exec_collect_group(exec, g, EXEC_PARAMS | EXEC_STATES));
     TRY(wire_move_vectors(exec, false));
     return exec_settle(exec);
 }
@@ -242,7 +242,7 @@ enum status exec_make_whole(struct exec *exec)
         return STATUS_OK;
     TRY(exec_settle(exec));
     for (int g = 0; g < exec->buckets.count; g++)
-        TRY(wire_collect(exec, g, MOVE_PARAMS));
+        TRY(wire_collect(exec, g, EXEC_PARAMS));
     return exec_settle(exec);
 }
 
@@ -300,7 +300,7 @@ static enum status hash_params(struct exec *exec, float *plain, struct sha256 *h
         if (in_parts && next != group) {
             if (group >= 0)
                 exec_forget_group(exec, group);
-            TRY(wire_collect(exec, next, MOVE_PARAMS));
+            TRY(wire_collect(exec, next, EXEC_PARAMS));
             group = next;
         }
         if (!in_parts || exec->rank == 0)

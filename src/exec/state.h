@@ -508,8 +508,6 @@ int wire_states(const struct exec *exec);
 float *wire_state(const struct exec *exec, int state);
 /* Collective: returns when every node has called it. */
 MUST_CHECK enum status wire_barrier(struct exec *exec);
-/* What goes between node 0 and the others. */
-enum { MOVE_PARAMS = 1, MOVE_STATES = 2 };
 /* Collective, on a settled exec: node 0's parameters and state of bucket b go to all, and what others own
  * comes to node 0. */
 MUST_CHECK enum status wire_publish(struct exec *exec, int b, int what);

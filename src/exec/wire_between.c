@@ -55,9 +55,9 @@ enum status wire_publish(struct exec *exec, int b, int what)
 {
     for (int node = 1; node < exec->nodes; node++) {
         const int to = transport_node_first(exec->transport, node);
-        if (what & MOVE_PARAMS)
+        if (what & EXEC_PARAMS)
             TRY(move_part(exec, b, node, 0, to, exec->param, !bucket_is_held(exec, b)));
-        for (int i = 0; i < exec->n_states && what & MOVE_STATES; i++)
+        for (int i = 0; i < exec->n_states && what & EXEC_STATES; i++)
             TRY(move_part(exec, b, node, 0, to, exec->state[i], !has_parts(exec, b)));
     }
     return STATUS_OK;
@@ -67,11 +67,11 @@ enum status wire_collect(struct exec *exec, int b, int what)
 {
     for (int node = 1; node < exec->nodes; node++) {
         const int from = transport_node_first(exec->transport, node);
-        if (what & MOVE_PARAMS && bucket_is_held(exec, b))
+        if (what & EXEC_PARAMS && bucket_is_held(exec, b))
             TRY(move_part(exec, b, node, from, 0, exec->param, false));
-        if (what & MOVE_STATES && bucket_is_served(exec, b))
+        if (what & EXEC_STATES && bucket_is_served(exec, b))
             TRY(wire_rows_collect(exec, b, node, from));
-        for (int i = 0; i < exec->n_states && what & MOVE_STATES && has_parts(exec, b); i++)
+        for (int i = 0; i < exec->n_states && what & EXEC_STATES && has_parts(exec, b); i++)
             TRY(move_part(exec, b, node, from, 0, exec->state[i], false));
     }
     return STATUS_OK;

@@ -142,6 +142,13 @@ static double tokens_per_s(const struct rank *rank, const struct tally *t)
 
 /* Saving ------------------------------------------------------------------------------- */
 
+/* Where machines hold state in parts no rank has room for a copy of all: checkpoints are written while parts
+ * come, and everybody waits for it. */
+static bool streams(const struct rank *rank)
+{
+    return rank->job->axes.zero > 0;
+}
+
 /* Every other worker's state of the optimizer comes to rank 0. */
 static enum status take_workers(struct rank *rank)
 {
@@ -163,14 +170,70 @@ static enum status take_workers(struct rank *rank)
     return STATUS_OK;
 }
 
-static enum status save(struct rank *rank)
+/* What is saved beside tensors. */
+static enum status print_state(const struct rank *rank, const struct tally *epoch,
+                               struct strbuf *state)
+{
+    char augment[AUGMENT_TEXT];
+
+    strbuf_printf(state, "{\"step\": %llu, \"samples\": %lld, \"seconds\": ",
+                  (unsigned long long)rank->step + 1, (long long)rank->samples);
+    strbuf_add_number(state, seconds_of_run(rank));
+    strbuf_printf(state, ", \"epoch_samples\": %lld, \"epoch_weight\": %lld, \"epoch_loss\": ",
+                  (long long)epoch->samples, (long long)epoch->weight);
+    strbuf_add_number(state, epoch->loss);
+    strbuf_add(state, ", \"epoch_correct\": ");
+    strbuf_add_number(state, epoch->correct);
+    strbuf_add(state, ", \"epoch_seconds\": ");
+    strbuf_add_number(state, epoch->seconds);
+    if (rank->own.local)
+        local_print(rank->own.local, state);
+    strbuf_printf(state,
+                  ", \"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", "
+                  "\"augment\": \"%s\"}",
+                  kernel_isa(), kernel_choices_hash(rank->job->choices),
+                  rank->job->train->fingerprint, augment_print(&rank->job->augment, augment));
+    return strbuf_status(state);
+}
+
+/* Rank 0 writes; tensors that stream come from the others meanwhile. */
+static enum status write_checkpoint(struct rank *rank, const struct tally *epoch)
 {
     const struct settings *s = &rank->job->settings;
-    const int64_t traced = trace_begin_rare(rank->row);
-    char *folder, augment[AUGMENT_TEXT];
+    const uint64_t step = rank->step + 1;
     struct strbuf state;
+    char *folder;
 
+    strbuf_init(&state, 64 << 10);
+    enum status status = print_state(rank, epoch, &state);
+    if (status == STATUS_OK)
+        status = file_join(s->out, "checkpoint", &folder);
+    if (status == STATUS_OK) {
+        status =
+            streams(rank)
+                ? weights_stream(rank->copy, rank->exec, folder, step, state.text, (int)s->keep)
+                : weights_copy_save(rank->copy, folder, step, state.text, (int)s->keep);
+        mem_free(folder);
+    }
+    strbuf_release(&state);
+    return status;
+}
+
+static enum status save(struct rank *rank)
+{
+    const int64_t traced = trace_begin_rare(rank->row);
     struct tally epoch = rank->epoch;
+
+    rank->is_owed = false;
+    if (streams(rank)) {
+        TRY(exec_settle(rank->exec));
+        TRY(rank->is_first ? write_checkpoint(rank, &epoch)
+                           : weights_stream(NULL, rank->exec, NULL, 0, NULL, 0));
+        TRY(exec_settle(rank->exec));
+        rank->saved_at = clock_seconds();
+        trace_end(rank->row, traced, TRACE_CHECKPOINT, "write a checkpoint", NULL);
+        return STATUS_OK;
+    }
     TRY(exec_collect(rank->exec));
     if (rank->is_first)
         weights_copy_take(rank->copy, rank->exec);
@@ -180,37 +243,9 @@ static enum status save(struct rank *rank)
     }
     TRY(exec_settle(rank->exec)); /* from here on the others may go on */
     rank->saved_at = clock_seconds();
-    rank->is_owed = false;
     if (!rank->is_first)
         return STATUS_OK;
-
-    strbuf_init(&state, 64 << 10);
-    strbuf_printf(&state, "{\"step\": %llu, \"samples\": %lld, \"seconds\": ",
-                  (unsigned long long)rank->step + 1, (long long)rank->samples);
-    strbuf_add_number(&state, seconds_of_run(rank));
-    strbuf_printf(&state, ", \"epoch_samples\": %lld, \"epoch_weight\": %lld, \"epoch_loss\": ",
-                  (long long)epoch.samples, (long long)epoch.weight);
-    strbuf_add_number(&state, epoch.loss);
-    strbuf_add(&state, ", \"epoch_correct\": ");
-    strbuf_add_number(&state, epoch.correct);
-    strbuf_add(&state, ", \"epoch_seconds\": ");
-    strbuf_add_number(&state, epoch.seconds);
-    if (rank->own.local)
-        local_print(rank->own.local, &state);
-    strbuf_printf(&state,
-                  ", \"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", "
-                  "\"augment\": \"%s\"}",
-                  kernel_isa(), kernel_choices_hash(rank->job->choices),
-                  rank->job->train->fingerprint, augment_print(&rank->job->augment, augment));
-    enum status status = strbuf_status(&state);
-    if (status == STATUS_OK)
-        status = file_join(s->out, "checkpoint", &folder);
-    if (status == STATUS_OK) {
-        status =
-            weights_copy_save(rank->copy, folder, rank->step + 1, state.text, (int)s->keep);
-        mem_free(folder);
-    }
-    strbuf_release(&state);
+    const enum status status = write_checkpoint(rank, &epoch);
     trace_end(rank->row, traced, TRACE_CHECKPOINT, "write a checkpoint", NULL);
     return status;
 }
@@ -371,6 +406,22 @@ static void note_evaluation(struct rank *rank, const struct metrics *m)
     progress_note(&rank->progress, text);
 }
 
+/* Rank 0 writes, and lets the model speak, for which it needs all parameters. */
+static enum status tell_evaluation(struct rank *rank, const struct metrics *m)
+{
+    const bool speaks = samples_are_made(rank->job);
+
+    if (rank->is_first && rank->run->hooks->progress)
+        note_evaluation(rank, m);
+    if (rank->is_first)
+        TRY(folder_add_metrics(rank->job, rank->run->hooks, m));
+    if (speaks)
+        TRY(exec_make_whole(rank->exec));
+    if (speaks && rank->is_first)
+        TRY(samples_add(rank->job, rank->exec, rank->run->hooks, m->step, m->epoch));
+    return speaks ? exec_make_parts(rank->exec) : STATUS_OK;
+}
+
 /* With the parameters that the executor has now. */
 static enum status evaluate_these(struct rank *rank)
 {
@@ -403,12 +454,7 @@ static enum status evaluate_these(struct rank *rank)
     rank->result.val_loss = m.val_loss;
     rank->result.val_accuracy = m.val_accuracy;
     rank->result.val_top5 = m.val_top5;
-    if (!rank->is_first)
-        return STATUS_OK;
-    if (rank->run->hooks->progress)
-        note_evaluation(rank, &m);
-    TRY(folder_add_metrics(rank->job, rank->run->hooks, &m));
-    return samples_add(rank->job, rank->exec, rank->run->hooks, m.step, m.epoch);
+    return tell_evaluation(rank, &m);
 }
 
 static enum status evaluate(struct rank *rank)
@@ -596,6 +642,7 @@ static struct exec_config exec_config_of(const struct rank *rank)
         .choices = job->choices,
         .optim = job->optim,
         .compress = job->compress,
+        .zero = job->axes.zero,
         .trace = rank->trace,
         .stall_timeout = s->stall_timeout,
     };
@@ -648,6 +695,7 @@ static enum status make_copy(struct rank *rank)
     const struct weights_extra extra = {
         .workers = rank->own.local ? comm_size(rank->comm) : 1,
         .has_outer = rank->own.local && local_momentum(rank->own.local),
+        .streams = streams(rank),
     };
 
     weights_copy_destroy(rank->copy);
@@ -737,18 +785,35 @@ static enum status load_own(struct rank *rank)
     return STATUS_OK;
 }
 
+/* What the run goes on from, or begins with; group by group where machines hold parts. */
+static enum status load_saved(struct rank *rank)
+{
+    const struct run *run = rank->run;
+    const struct safetensors *weights =
+        run->checkpoint ? checkpoint_weights(run->checkpoint) : run->init;
+    const struct safetensors *optimizer =
+        run->checkpoint ? checkpoint_optimizer(run->checkpoint) : NULL;
+    const bool loads = rank->is_first || rank->own.local;
+
+    if (!streams(rank)) {
+        if (loads)
+            TRY(weights_load(rank->exec, weights, optimizer));
+        return exec_publish(rank->exec);
+    }
+    TRY(exec_settle(rank->exec));
+    for (int g = 0; g < exec_group_count(rank->exec); g++) {
+        if (loads)
+            TRY(weights_load_group(rank->exec, weights, optimizer, g));
+        TRY(exec_publish_group(rank->exec, g));
+    }
+    return exec_settle(rank->exec);
+}
+
 static enum status load_params(struct rank *rank)
 {
     const struct run *run = rank->run;
 
-    if (!run->checkpoint && !run->init)
-        TRY(exec_init_params(rank->exec));
-    else if ((rank->is_first || rank->own.local) && run->checkpoint)
-        TRY(weights_load(rank->exec, checkpoint_weights(run->checkpoint),
-                         checkpoint_optimizer(run->checkpoint)));
-    else if (rank->is_first || rank->own.local)
-        TRY(weights_load(rank->exec, run->init, NULL));
-    TRY(exec_publish(rank->exec));
+    TRY(run->checkpoint || run->init ? load_saved(rank) : exec_init_params(rank->exec));
     return rank->own.local ? load_own(rank) : STATUS_OK;
 }
 
@@ -846,7 +911,6 @@ static enum status finish(struct rank *rank, struct rank_times *times)
     struct train_result *r = &rank->result;
     const struct settings *s = &rank->job->settings;
 
-    TRY(exec_hash(rank->exec, r->weights_sha256));
     r->steps = (int64_t)rank->step;
     r->seconds = seconds_of_run(rank);
     r->samples_per_s =
@@ -875,17 +939,17 @@ static enum status finish(struct rank *rank, struct rank_times *times)
     return status;
 }
 
-/* Every machine has parameters of its own, or every worker: at the end they must be the same. */
-static enum status check_copies(struct rank *rank)
+/* The hash of the weights. Every machine has parameters of its own, or every worker: at the end they must be the
+ * same. */
+static enum status hash_copies(struct rank *rank)
 {
     enum { HASH = 64 };
     const int size = comm_size(rank->comm), own = comm_rank(rank->comm);
-    char hash[HASH + 1] = "", *all;
-
-    if (transport_nodes(rank->transport) == 1 && !rank->own.local)
-        return STATUS_OK;
     const int node = transport_node_of(rank->transport, own);
-    if (transport_node_first(rank->transport, node) == own || rank->own.local)
+    const bool has_copy = transport_node_first(rank->transport, node) == own || rank->own.local;
+    char *hash = rank->result.weights_sha256, *all;
+
+    if (has_copy || exec_is_in_parts(rank->exec))
         TRY(exec_hash(rank->exec, hash));
     TRY(mem_alloc((size_t)size, HASH, &all));
     enum status status =
@@ -931,12 +995,14 @@ static enum status run_rank(struct rank *rank)
         .total = clock_seconds() - rank->began,
         .peak_bytes = peak_bytes(),
     };
-    TRY(check_copies(rank));
+    TRY(hash_copies(rank));
     TRY(write_trace(rank));
     TRY(collect_times(rank));
     struct rank_times *all;
     TRY(mem_alloc((size_t)comm_size(rank->comm), sizeof *all, &all));
     status = comm_all_gather(rank->comm, &own, all, sizeof own / sizeof(int64_t), DTYPE_I64);
+    if (status == STATUS_OK && reconstructions_are_made(rank->job))
+        status = exec_make_whole(rank->exec); /* rank 0 looks at outputs */
     if (status == STATUS_OK && rank->is_first)
         status = finish(rank, all);
     mem_free(all);
