@@ -692,10 +692,3 @@ enum status exec_on_lanes(struct exec *exec, void (*fn)(struct lane *lane))
     }
     return STATUS_OK;
 }
-
-/* Measurements ------------------------------------------------------------------------- */
-
-struct exec_memory exec_memory(const struct exec *exec)
-{
-    return (struct exec_memory){ .arena = exec->arena_bytes, .shared = exec->shared_bytes };
-}

@@ -215,9 +215,14 @@ struct exec_times exec_times(const struct exec *exec);
 void exec_waited_for(const struct exec *exec, double *out);
 void exec_reset_times(struct exec *exec);
 
-/* Bytes: activations of one lane, and what all ranks of this machine share. */
+/* Bytes. */
 struct exec_memory {
-    size_t arena, shared;
+    size_t arena,
+        shared; /* activations of one lane; addresses that all ranks of this machine share */
+    /* What will be resident of this rank at most while it trains (memory.c). */
+    size_t params, gradients, state, activations, other;
+    /* What comes to rank 0 by exec_collect, and by exec_make_whole, that was not there. */
+    size_t collected, joined;
 };
 struct exec_memory exec_memory(const struct exec *exec);
 /* Which kernel runs each node of a shard of `rows`, one line a node. */

@@ -74,6 +74,12 @@ static void put_in_order(const struct exec *exec, const struct readers *readers,
             order->bucket[order->count++] = same;
         }
     }
+    for (int b = 0; b < n; b++) {
+        order->until[b] = 0;
+        while (order->until[b] < order->count &&
+               readers->first[order->bucket[order->until[b]]] <= readers->last[b])
+            order->until[b]++;
+    }
 }
 
 static size_t bytes_of(const struct exec *exec, int b)

@@ -33,7 +33,8 @@ enum hold_kind { HOLD_FORWARD, HOLD_BACKWARD, HOLD_EVALUATION, HOLD_KINDS };
 struct hold_order {
     int count;
     int bucket[GRAPH_NODE_IN];
-    int at[GRAPH_NODE_IN]; /* of a bucket in that order; -1: not used */
+    int at[GRAPH_NODE_IN];    /* of a bucket in that order; -1: not used */
+    int until[GRAPH_NODE_IN]; /* it is read until a lane comes to this place */
 };
 
 struct hold_walk {

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -24,6 +23,7 @@
 #include "train/classes.h"
 #include "train/folder.h"
 #include "train/local.h"
+#include "train/memory.h"
 #include "train/reconstruct.h"
 #include "train/same.h"
 #include "train/samples.h"
@@ -92,6 +92,8 @@ struct rank {
     uint32_t heard; /* with the last step: STOP, SAVE */
     bool meets;     /* workers with executors of their own have met after this step */
     bool is_owed;   /* a checkpoint, as soon as they do */
+    struct memory_mark memory;
+    int64_t predicted_bytes;
     struct train_result result;
 };
 
@@ -898,12 +900,6 @@ static enum status start_rank(struct rank *rank)
     return make_copy(rank);
 }
 
-static int64_t peak_bytes(void)
-{
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
-}
-
 /* Rank 0 writes what is known at the end. */
 static enum status finish(struct rank *rank, struct rank_times *times)
 {
@@ -924,6 +920,10 @@ static enum status finish(struct rank *rank, struct rank_times *times)
         const struct watch_rank watched = watch_rank(rank->watch, i);
         if (times[i].peak_bytes > r->peak_bytes)
             r->peak_bytes = times[i].peak_bytes;
+        if (times[i].training_bytes > r->training_bytes)
+            r->training_bytes = times[i].training_bytes;
+        if (times[i].predicted_bytes > r->predicted_bytes)
+            r->predicted_bytes = times[i].predicted_bytes;
         times[i].wire = watched.wire;
         times[i].hidden = watched.hidden;
         times[i].made_wait = watched.made_wait;
@@ -974,11 +974,19 @@ static enum status run_rank(struct rank *rank)
         .epochs = (double)rank->job->total_steps / (double)rank->job->steps_per_epoch,
     };
 
+    memory_begin(&rank->memory);
     TRY(start_rank(rank));
+    rank->predicted_bytes = memory_predict(
+        rank->exec, (struct memory_use){ .is_first = rank->is_first,
+                                         .streams = streams(rank),
+                                         .speaks = samples_are_made(rank->job) });
     rank->began = rank->saved_at = clock_seconds();
     const bool shows = rank->is_first && rank->run->hooks->progress;
+    char text[MEMORY_TEXT];
     if (shows)
         progress_begin(&rank->progress, &progress);
+    if (shows)
+        progress_note(&rank->progress, memory_print(rank->exec, rank->job->axes.zero, text));
     enum status status = run_steps(rank);
     if (shows)
         progress_end(&rank->progress);
@@ -993,7 +1001,9 @@ static enum status run_rank(struct rank *rank)
         .load = rank->load,
         .evaluate = times.evaluate / lanes,
         .total = clock_seconds() - rank->began,
-        .peak_bytes = peak_bytes(),
+        .peak_bytes = memory_peak(),
+        .training_bytes = memory_grown(&rank->memory),
+        .predicted_bytes = rank->predicted_bytes,
     };
     TRY(hash_copies(rank));
     TRY(write_trace(rank));
