@@ -51,6 +51,24 @@ train auto-3 conv_autoencoder --limit 32 --batch 16 --shards 2 --steps 2 -n 2 --
 same "autoencoder" auto auto-3
 cmp -s auto/reconstructions.png auto-3/reconstructions.png || complain "reconstructions differ"
 
+# A rank that dies while others wait for its parts: named, and nobody is left; the last checkpoint is good.
+"$tutti" train cnn --limit 640 --batch 16 --shards 4 --epochs 500 --checkpoint-every 5 --threads 1 --quiet -n 4 --flat \
+    --strategy zero --out killed 2>killed.err &
+pid=$!
+for _ in $(seq 500); do
+    [ -n "$(ls killed/checkpoint 2>/dev/null)" ] && break
+    sleep 0.02
+done
+ranks=($(pgrep -P $pid))
+kill -KILL "${ranks[2]}"
+wait $pid && complain "a run without rank 2 went on"
+grep -q 'rank 2 .*signal 9' killed.err || complain "rank 2 is not named: $(cat killed.err)"
+for rank in "${ranks[@]}"; do
+    ! grep -q '^State:.[^ZX]' "/proc/$rank/status" 2>/dev/null || complain "rank process $rank is left"
+done
+step=$(ls killed/checkpoint | sort | tail -1 | grep -o '[1-9][0-9]*$')
+resume killed --steps $((step + 1)) -n 1 --no-flat --strategy single
+
 refused 2 "use -n 4" "$tutti" train cnn -n 2 --split dp=4,zero=3
 refused 2 "whole number from 0 to 3" "$tutti" train cnn -n 2 --split dp=2,zero=4
 refused 2 "use --strategy zero" "$tutti" train cnn --split dp=1,zero=2
