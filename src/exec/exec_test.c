@@ -577,11 +577,12 @@ static enum status look_at_memory(struct comm *comm, void *arg)
     CHECK(exec_is_in_parts(exec) == (zero == 3));
     TRY(exec_settle(exec));
     for (int b = 0; b < exec->buckets.count; b++)
-        exec_forget_group(exec, b); /* what train() has collected */
+        exec_forget_group(exec, b);  /* what train() has collected */
+    release_summed(&exec->lanes[0]); /* what came too late for its step */
     for (int b = 0; b < exec->buckets.count; b++) {
         const size_t begin = (size_t)exec->buckets.begin[b];
         const size_t end = (size_t)exec->buckets.begin[b + 1];
-        if (end - begin < (size_t)8 * TREE_STRETCH) /* too small to have pages in the middle */
+        if (end - begin < (size_t)6 * TREE_STRETCH) /* too small to have pages in the middle */
             continue;
         const size_t half = begin + (end - begin) / 2;
         const bool is_first = exec->node == 0;
@@ -592,7 +593,9 @@ static enum status look_at_memory(struct comm *comm, void *arg)
         const size_t state =
             resident_pages(exec->state[0], is_first ? half + TREE_STRETCH : begin,
                            is_first ? end : half - TREE_STRETCH);
+        const size_t gradients = resident_pages(exec->lanes[0].gradients, begin, end);
         CHECK(own > 0);
+        CHECK(zero == 1 ? gradients > 0 : gradients == 0);
         CHECK(zero == 3 ? other == 0 : other > 0);
         CHECK_INT(0, state);
     }
