@@ -97,6 +97,19 @@ static void prefer_many_machines(struct settings *s)
                      ->name);
 }
 
+/* Machines may have different numbers of cores, or of ranks: each has its own threads, but a step has the
+ * shards that rank 0 would choose. */
+static enum status pick_threads(struct settings *settings, const struct cluster *cluster)
+{
+    int first = 0;
+
+    if (!settings->shards)
+        TRY(launch_first_threads(&first));
+    settings->shard_threads = first;
+    settings->threads = cluster_threads(cluster);
+    return STATUS_OK;
+}
+
 enum status cli_place(struct settings *settings, const struct cluster *cluster)
 {
     struct hosts hosts;
@@ -117,8 +130,7 @@ enum status cli_place(struct settings *settings, const struct cluster *cluster)
                     (long long)settings->ranks, cluster_starter_name(cluster->starter),
                     cluster->size);
     if (!settings->threads && cluster->local_size)
-        settings->threads =
-            job_cores() > cluster->local_size ? job_cores() / cluster->local_size : 1;
+        TRY(pick_threads(settings, cluster));
     prefer_many_machines(settings);
     return STATUS_OK;
 }

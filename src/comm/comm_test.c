@@ -17,6 +17,7 @@
 #include "comm/algorithm.h"
 #include "comm/comm_testing.h"
 #include "comm/measure.h"
+#include "comm/probe.h"
 
 enum { SMALL = 64, PIECE = 1024 }; /* limits under which short vectors take every path */
 
@@ -803,7 +804,34 @@ static void test_no_allocation_after_the_first_round(void)
     CHECK_OK(comm_testing_processes(2, NULL, count_body, NULL));
 }
 
+static enum status probe_on_one_rank(struct comm *comm, void *arg)
+{
+    double seen[4];
+
+    (void)arg;
+    for (int rails = 1; rails <= 2; rails++) {
+        struct probe probe = { -1, -1 };
+        TRY(probe_nodes(comm, rails, &probe));
+        if (!(probe.us >= 0 && probe.us_per_byte >= 0 && probe_us(&probe, 1e6) > 0))
+            return FAIL(STATUS_CORRUPT, "%g us and %g a byte", probe.us, probe.us_per_byte);
+        const double mine = probe_us(&probe, 4096);
+        TRY(comm_all_gather(comm, &mine, seen, 1, DTYPE_F64));
+        for (int rank = 0; rank < comm_size(comm); rank++) {
+            if (seen[rank] != mine)
+                return FAIL(STATUS_CORRUPT, "%g, rank %d has %g", mine, rank, seen[rank]);
+        }
+    }
+    return STATUS_OK;
+}
+
+static void test_a_probe_is_the_same_on_every_rank(void)
+{
+    CHECK_OK(comm_testing_nodes(4, 2, NULL, probe_on_one_rank, NULL));
+}
+
 const struct test tests[] = {
+    { .name = "a probe is the same on every rank",
+      .run = test_a_probe_is_the_same_on_every_rank },
     { .name = "agrees with serial", .property = test_agrees_with_serial },
     { .name = "agrees with serial between processes",
       .run = test_agrees_with_serial_between_processes },

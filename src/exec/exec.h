@@ -91,7 +91,10 @@ struct exec_config {
     /* From 1 on checkpoints go by groups (exec_collect_group); from 2 on memory of gradients is given back
      * as soon as they are summed. That parameters are held in parts, zero=3, the graph says. */
     int zero;
-    size_t window;       /* bytes of gradients or parameters that are under way then; 0 picks */
+    size_t window; /* bytes of gradients or parameters that are under way then; 0 picks */
+    bool leaders;  /* one rank of each machine talks to others, though all could */
+    size_t
+        flying_bytes; /* of buckets that machines send at once, but for one message; 0: 4 MiB */
     struct trace *trace; /* each lane has a row in it; borrowed; NULL: none */
     double
         stall_timeout; /* seconds that a wait may take before who is missing is named; 0: any */

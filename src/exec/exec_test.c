@@ -31,6 +31,8 @@ struct setup {
     int64_t batch, shards, bucket_bytes;
     int ranks, threads;
     int nodes;                   /* machines that the ranks are on; 0: one */
+    bool leaders;                /* though all ranks could talk */
+    size_t flying_bytes;         /* that machines send at once; 0: the default */
     const char *compress;        /* NULL: not */
     int64_t rows[RANKS_MAX + 1]; /* of ranks, if the last is not 0 */
     bool recompute;
@@ -166,6 +168,8 @@ static struct exec_config config_of(const struct job *job, struct comm *comm)
         .compress = compress_of(job->setup),
         .zero = job->setup->zero,
         .window = job->setup->zero ? 1 : 0, /* as little as there can be */
+        .leaders = job->setup->leaders,
+        .flying_bytes = job->setup->flying_bytes,
     };
 }
 
@@ -472,6 +476,8 @@ static void test_any_setup_gives_the_same_bits_on_any_ranks(struct rng *rng)
     setup.factors = setup.zero == 0 && rng_below(rng, 2);
     setup.recompute = rng_below(rng, 2);
     setup.nodes = 1 + (int)rng_below(rng, (uint64_t)setup.ranks);
+    setup.leaders = rng_below(rng, 2);
+    setup.flying_bytes = rng_below(rng, 2) ? 1 + rng_below(rng, 4096) : 0;
     const struct outcome other = run(&setup, NULL);
     check_same(&setup, &alone, &other);
 }
@@ -502,10 +508,15 @@ static void test_weights_do_not_depend_on_nodes(void)
         for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
             for (setup.nodes = 2; setup.nodes <= ranks; setup.nodes++) {
                 setup.zero = setup.factors ? 0 : (ranks + setup.nodes) % 4;
+                setup.flying_bytes = setup.nodes % 2 == 0 ? 64 : 0;
                 const struct outcome other = run_on(&setup, ranks, 1 + ranks % 2, NULL);
                 check_same(&setup, &alone, &other);
             }
         }
+        setup.nodes = 2; /* of two ranks each, of which one talks */
+        setup.leaders = true;
+        const struct outcome led = run_on(&setup, 4, 1, NULL);
+        check_same(&setup, &alone, &led);
     }
 }
 

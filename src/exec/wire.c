@@ -25,9 +25,14 @@
  * Cost of a bucket of n bytes, N nodes of W rails: a rail sends and receives 2 n (N-1) / (N W), if rows are
  * subtrees; 2 (N-1) messages each way.
  *
+ * What the next forward needs first goes first. Backward finishes it last, so on a slow link it would stand behind
+ * all the rest: sends of buckets are begun only while few bytes are under way, the most urgent ones first. Receives are
+ * never held back, so that every send that has begun comes to its end.
+ *
  * Order: the wire raises done, ready, met after its sends of the item are complete, so that what they read
  * may be written again by who waits for these counters, as on one machine.
  */
+#include <limits.h>
 #include <sched.h>
 #include <string.h>
 #include <time.h>
@@ -45,7 +50,7 @@ enum { LONG_IDLE = 1100 }; /* rounds, some 40 ms */
 
 /* Who owns what ---------------------------------------------------------------------------- */
 
-/* All nodes of one size: every rank talks; else the first one of each. */
+/* All nodes of one size: every rank talks, unless told otherwise; else the first one of each. */
 int wire_rails(const struct exec *exec)
 {
     const int size = transport_node_size(exec->transport, 0);
@@ -54,7 +59,7 @@ int wire_rails(const struct exec *exec)
         if (transport_node_size(exec->transport, node) != size)
             return 1;
     }
-    return size;
+    return exec->config.leaders ? 1 : size;
 }
 
 int wire_peer(const struct wire *wire, int node)
@@ -89,6 +94,13 @@ struct slice wire_slice(const struct wire *wire, int b, int node, int rail)
 
 /* Transfers -------------------------------------------------------------------------------- */
 
+static struct transport_request *add_request(struct transfers *list)
+{
+    list->is_done[list->count] = list->is_counted[list->count] = false;
+    list->left++;
+    return &list->request[list->count++];
+}
+
 enum status wire_transfer(struct wire *wire, struct transfers *list, bool sends, int peer,
                           uint32_t tag, void *data, size_t bytes)
 {
@@ -96,23 +108,54 @@ enum status wire_transfer(struct wire *wire, struct transfers *list, bool sends,
 
     if (bytes == 0)
         return STATUS_OK;
-    struct transport_request *request = &list->request[list->count];
-    list->is_done[list->count++] = false;
-    list->left++;
+    struct transport_request *request = add_request(list);
     if (!sends)
         return transport_start_receive(transport, peer, tag, data, bytes, request);
     wire->lane.times.bytes += (int64_t)bytes;
     return transport_start_send(transport, peer, tag, data, bytes, request);
 }
 
+/* Begins the sends of an item that were held back, in their order, as far as there is room. */
+static enum status send_held(struct wire *wire, struct item *item)
+{
+    struct transfers *list = &item->others;
+
+    for (; list->held < list->count; list->held++) {
+        struct transport_request *request = &list->request[list->held];
+        if (!list->is_counted[list->held])
+            continue;
+        if (wire->flying > 0 && wire->flying + request->bytes > wire->flying_most)
+            return STATUS_OK;
+        wire->flying += request->bytes;
+        wire->lane.times.bytes += (int64_t)request->bytes;
+        TRY(transport_start_send(wire->exec->transport, request->peer, request->tag,
+                                 request->data, request->bytes, request));
+    }
+    return STATUS_OK;
+}
+
+/* A send of an item's bucket: it begins now or later. */
+static enum status send_bucket(struct wire *wire, struct item *item, int peer, uint32_t tag,
+                               void *data, size_t bytes)
+{
+    if (bytes == 0)
+        return STATUS_OK;
+    *add_request(&item->others) =
+        (struct transport_request){ .peer = peer, .tag = tag, .data = data, .bytes = bytes };
+    item->others.is_counted[item->others.count - 1] = true;
+    return send_held(wire, item);
+}
+
 enum status wire_are_over(struct wire *wire, struct transfers *list, bool *over)
 {
     for (int i = 0; i < list->count && list->left > 0; i++) {
         const int peer = list->request[i].peer;
-        if (list->is_done[i])
+        const bool is_held = list->is_counted[i] && i >= list->held;
+        if (list->is_done[i] || is_held)
             continue;
         TRY(transport_test(wire->exec->transport, &list->request[i], &list->is_done[i]));
         list->left -= list->is_done[i];
+        wire->flying -= list->is_done[i] && list->is_counted[i] ? list->request[i].bytes : 0;
         list->last = list->is_done[i] ? peer : list->last;
     }
     *over = list->left == 0;
@@ -194,10 +237,11 @@ static enum status begin_bucket(struct wire *wire, struct item *item)
             TRY(wire_transfer(wire, &item->params, false, peer, item->tag + 1,
                               exec->param + theirs.at, theirs.count * sizeof(float)));
         for (int p = 0; p < wire->n_own && theirs.count > 0; p++)
-            TRY(wire_transfer(wire, &item->others, true, peer, item->tag,
-                              wire_make_sum(wire, p, theirs) + theirs.at,
-                              theirs.count * sizeof(float)));
+            TRY(send_bucket(wire, item, peer, item->tag,
+                            wire_make_sum(wire, p, theirs) + theirs.at,
+                            theirs.count * sizeof(float)));
     }
+    item->n_sums = item->others.count;
     return STATUS_OK;
 }
 
@@ -250,8 +294,8 @@ static enum status share_params(struct wire *wire, struct item *item)
         return STATUS_OK;
     for (int node = 0; node < exec->nodes; node++) {
         if (node != exec->node)
-            TRY(wire_transfer(wire, &item->params, true, wire_peer(wire, node), item->tag + 1,
-                              exec->param + own.at, own.count * sizeof(float)));
+            TRY(send_bucket(wire, item, wire_peer(wire, node), item->tag + 1,
+                            exec->param + own.at, own.count * sizeof(float)));
     }
     return STATUS_OK;
 }
@@ -483,6 +527,8 @@ void wire_forget_transfers(struct item *item)
 static enum status begin_item(struct wire *wire, struct item *item)
 {
     wire_forget_transfers(item);
+    const bool may_hold = item->kind == ITEM_BUCKET && !wire_has_codec(wire, item->number);
+    item->others.held = may_hold ? 0 : INT_MAX;
     item->is_summed = false;
     wire_take_channel(wire, item);
     switch (item->kind) {
@@ -559,13 +605,17 @@ static enum status go_by_norms(struct wire *wire, struct item *item)
     return share_params(wire, item);
 }
 
-/* The bucket is summed here, and others have its sums, too: its gradients are read no more. */
+/* The bucket is summed here; when others have its sums, too, its gradients are read no more. */
 static void let_go_of_gradients(struct wire *wire, struct item *item)
 {
     struct exec *exec = wire->exec;
 
     if (!exec->releases || item->is_summed || item->kind != ITEM_BUCKET)
         return;
+    for (int i = 0; i < item->n_sums; i++) {
+        if (!item->others.is_done[i])
+            return;
+    }
     release_sums(wire, item->number);
     item->is_summed = true;
     wire_raise(exec, &exec->summed[item->number], exec->rank);
@@ -590,6 +640,10 @@ static enum status move_on(struct wire *wire, struct item *item, bool *moved)
             item->kind == ITEM_BUCKET || item->kind == ITEM_SERVED ? RECEIVING : SHARING;
         wire_expects(exec, counter_of(wire, item), awaited_by(item));
     }
+    if (item->stage > WAITING && wire->holds) { /* room is made by what has gone */
+        TRY(wire_are_over(wire, &item->others, &over));
+        TRY(send_held(wire, item));
+    }
     if (item->stage == RECEIVING) {
         TRY(wire_are_over(wire, &item->needed, &over));
         if (over && item->kind == ITEM_SERVED)
@@ -610,8 +664,7 @@ static enum status move_on(struct wire *wire, struct item *item, bool *moved)
         TRY(go_by_norms(wire, item));
     if (item->stage >= KEPT && item->stage < FINISHED) {
         TRY(wire_are_over(wire, &item->others, &over));
-        if (over)
-            let_go_of_gradients(wire, item);
+        let_go_of_gradients(wire, item);
     }
     if (item->stage == SHARING && over) {
         TRY(wire_are_over(wire, &item->params, &over));
@@ -663,7 +716,7 @@ static enum status run_items(struct wire *wire)
     TRY(wire_hold_begin(wire));
     tell_expectations(wire);
     while (left > 0) {
-        bool any = false, is_busy = false;
+        bool any = false, is_busy = false, holds = false;
         left = 0;
         /* From the last to the first: what the next forward needs first goes first. */
         for (int i = wire->n_items - 1; i >= 0; i--) {
@@ -674,7 +727,10 @@ static enum status run_items(struct wire *wire)
             any |= moved;
             left += wire->items[i].stage != FINISHED;
             is_busy |= wire->items[i].stage > WAITING && wire->items[i].stage < FINISHED;
+            holds |= wire->items[i].stage > WAITING &&
+                     wire->items[i].others.held < wire->items[i].others.count;
         }
+        wire->holds = holds;
         account(wire, is_busy);
         idle = any ? 0 : idle + 1;
         if (!any) {

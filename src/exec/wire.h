@@ -27,7 +27,9 @@ struct transfers {
     struct transport_request *request;
     bool *is_done;
     int count, left;
-    int last; /* peer of the one that was over last; -1: none */
+    bool *is_counted; /* sends of buckets */
+    int held;         /* those from here on have not begun */
+    int last;         /* peer of the one that was over last; -1: none */
 };
 
 struct item {
@@ -37,7 +39,8 @@ struct item {
     uint32_t tag;            /* and the next one */
     struct transfers needed; /* what must come before the item moves on */
     struct transfers others; /* what must be over at its end */
-    struct transfers params; /* likewise: updated parts of a bucket */
+    struct transfers params; /* likewise: others' updated parts of a bucket */
+    int n_sums;              /* the first of `others` send sums of gradients */
     bool is_summed;          /* nobody reads the bucket's gradients any more, and all know */
     int channel;             /* row of the trace; CHANNELS: none */
     int64_t traced;
@@ -102,6 +105,9 @@ struct wire {
     bool is_taken[CHANNELS];
     /* Transfers are under way since then; 0: none. How long lanes had computed by then. */
     int64_t busy_since, computed;
+    size_t flying;      /* bytes of sends of buckets that are under way */
+    size_t flying_most; /* others are begun only if they are no more together */
+    bool holds;         /* some wait for that */
     struct times known,
         forgotten; /* of steps that are over, since wire_start and wire_forget_times; by lock */
 };
@@ -116,7 +122,7 @@ void wire_stretches(const struct wire *wire, int b, int node, int rail, int64_t 
 struct slice wire_slice(const struct wire *wire, int b, int node, int rail);
 /* This node's partial sum p of a slice, made if it does not lie there already; returns its vector. */
 float *wire_make_sum(struct wire *wire, int p, struct slice slice);
-/* Begins a transfer, which joins the list. */
+/* Begins a transfer, which joins the list. Not so a send that is held back (wire.c says why). */
 MUST_CHECK enum status wire_transfer(struct wire *wire, struct transfers *list, bool sends,
                                      int peer, uint32_t tag, void *data, size_t bytes);
 /* Are they? Moves on those that are not. */

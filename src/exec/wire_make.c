@@ -8,6 +8,8 @@
 #include "exec/pages.h"
 #include "exec/wire.h"
 
+enum { FLYING_MOST = 4 << 20 }; /* enough for any link to be busy */
+
 static int partial_sums(const struct exec *exec, int node, struct tree_node *out)
 {
     struct tree_stack stack;
@@ -86,22 +88,29 @@ static int most_others(const struct wire *wire)
 static enum status share_requests(struct wire *wire)
 {
     const int needed = most_needed(wire), others = most_others(wire);
-    const int params = 2 * wire->exec->nodes;
+    const int params = wire->exec->nodes;
     const size_t all = (size_t)(needed + others + params) * (size_t)wire->n_items;
     size_t used = 0;
 
     TRY(mem_alloc(all + 1, sizeof *wire->requests, &wire->requests));
-    TRY(mem_alloc(all + 1, sizeof *wire->is_done, &wire->is_done));
+    TRY(mem_alloc(2 * all + 2, sizeof *wire->is_done, &wire->is_done));
+    bool *is_counted = wire->is_done + all + 1;
     for (int i = 0; i < wire->n_items; i++) {
         struct item *item = &wire->items[i];
-        item->needed =
-            (struct transfers){ wire->requests + used, wire->is_done + used, 0, 0, -1 };
+        item->needed = (struct transfers){ .request = wire->requests + used,
+                                           .is_done = wire->is_done + used,
+                                           .is_counted = is_counted + used,
+                                           .last = -1 };
         used += (size_t)needed;
-        item->others =
-            (struct transfers){ wire->requests + used, wire->is_done + used, 0, 0, -1 };
+        item->others = (struct transfers){ .request = wire->requests + used,
+                                           .is_done = wire->is_done + used,
+                                           .is_counted = is_counted + used,
+                                           .last = -1 };
         used += (size_t)others;
-        item->params =
-            (struct transfers){ wire->requests + used, wire->is_done + used, 0, 0, -1 };
+        item->params = (struct transfers){ .request = wire->requests + used,
+                                           .is_done = wire->is_done + used,
+                                           .is_counted = is_counted + used,
+                                           .last = -1 };
         used += (size_t)params;
     }
     return STATUS_OK;
@@ -116,6 +125,10 @@ enum status wire_create(struct exec *exec)
     wire->exec = exec;
     wire->rail = exec->rank - transport_node_first(exec->transport, exec->node);
     wire->rails = wire_rails(exec);
+    wire->flying_most = exec->config.flying_bytes ? exec->config.flying_bytes : FLYING_MOST;
+    /* Lanes that wait for sums (release.c) bound what flies; who waits for them must not be held back. */
+    if (exec->config.zero >= 2)
+        wire->flying_most = SIZE_MAX;
     wire->lane = (struct lane){ .exec = exec };
     pthread_mutex_init(&wire->lock, NULL);
     pthread_cond_init(&wire->changed, NULL);

@@ -94,6 +94,8 @@ const struct op *const graph_ops[] = {
     &op_all_gather,
     &op_push,
     &op_pull,
+    &op_worker_mean,
+    &op_center_pull,
     &op_clip_norm,
     &op_sgd_update,
     &op_adam_update,

@@ -6,7 +6,8 @@
  * order: bucket 0 is complete first. Inside a bucket parameters stand in the model's order, each at
  * a multiple of 16 elements; the gaps stay zero. Where borders fall depends on the model alone,
  * never on ranks; buckets are made larger
- * than asked if there would be too many. After: every parameter and its gradient lies in "bucketN.param" and "bucketN.grad".
+ * than asked if there would be too many. Of many buckets the first is an eighth of the others, so that
+ * its way to other ranks begins early. After: every parameter and its gradient lies in "bucketN.param" and "bucketN.grad".
  *
  * Running averages, and what a step sees of them, are laid out in the same way, in buckets of their
  * own before all others: forward completes them.
@@ -18,7 +19,7 @@
 #include "graph/op.h"
 #include "pass/pass.h"
 
-enum { ALIGN = 16, DEFAULT_BYTES = 512 << 10 };
+enum { ALIGN = 16, DEFAULT_BYTES = 512 << 10, FIRST_PART = 8, MANY = 4 };
 static const int64_t MOST_BYTES = (int64_t)1 << 40;
 
 static int64_t aligned(int64_t count)
@@ -126,6 +127,17 @@ static int values_of(const struct graph *graph, enum value_kind kind, struct val
     return n;
 }
 
+/* Bytes of the bucket that ends before `end` of n values, at most: the one that is complete first has
+ * less, if it is one of many. */
+static int64_t room(struct value *const *values, int end, int n, int64_t most)
+{
+    const bool is_first = end == n && values[0]->kind == VALUE_PARAM;
+
+    if (is_first && group_count(values, 0, n - 1) * (int64_t)sizeof(float) > MANY * most)
+        return most / FIRST_PART;
+    return most;
+}
+
 /* First of the values of the bucket that ends before `end`, of at most `most` bytes. */
 static int bucket_begin(struct value *const *values, int end, const struct pass_config *config,
                         int64_t most)
@@ -150,7 +162,8 @@ static int count_buckets(struct value *const *values, int n, const struct pass_c
 {
     int count = 0;
 
-    for (int end = n; end > 0; end = bucket_begin(values, end, config, most))
+    for (int end = n; end > 0;
+         end = bucket_begin(values, end, config, room(values, end, n, most)))
         count++;
     return count;
 }
@@ -160,7 +173,7 @@ static enum status fill_buckets(struct graph *graph, struct value *const *values
                                 const struct pass_config *config, int64_t most, int *bucket)
 {
     for (int end = n; end > 0;) {
-        const int first = bucket_begin(values, end, config, most);
+        const int first = bucket_begin(values, end, config, room(values, end, n, most));
         TRY(fill_bucket(graph, values, first, end, (*bucket)++));
         end = first;
     }

@@ -72,7 +72,7 @@ struct pass {
 
 extern const struct pass pass_fuse, pass_sync_norm, pass_autodiff, pass_delay, pass_recompute,
     pass_bucket, pass_split_batch, pass_update, pass_mirror, pass_zero, pass_serve,
-    pass_parallax;
+    pass_average, pass_elastic, pass_parallax;
 
 /* Runs `passes` (ended by NULL) in order, verifying after each; stops after the pass named `last`
  * unless that is NULL. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* pass_test.c - what the passes make of a model's graph. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/test.h"
@@ -87,6 +88,39 @@ static void test_a_single_step_has_one_update_a_bucket(void)
     graph_destroy(graph);
 }
 
+/* So that its exchange begins early; where there are few it would only be one more. */
+static void test_the_first_of_many_buckets_is_small(void)
+{
+    struct pass_config config = config_for(1, 0);
+    int64_t count[2];
+
+    for (int i = 0; i < 2; i++) { /* a model of a hundred layers, in many buckets and in few */
+        struct graph *graph;
+        struct value *x;
+
+        config.bucket_bytes = i == 0 ? 16 << 10 : 1 << 20;
+        CHECK_OK(graph_create("a hundred layers", &graph));
+        x = graph_input(graph, "x", DTYPE_F32, shape_2(config.batch, 16));
+        for (int layer = 0; layer < 100; layer++) {
+            char name[16];
+            snprintf(name, sizeof name, "fc%d", layer);
+            x = build_linear(graph, name, x, 16);
+        }
+        build_classifier_loss(graph, x,
+                              graph_input(graph, "labels", DTYPE_I32, shape_1(config.batch)));
+        CHECK_OK(pass_autodiff.run(graph, &config));
+        CHECK_OK(pass_bucket.run(graph, &config));
+        count[0] = shape_count(&pass_bucket_value(graph, 0, "param")->shape);
+        if (i == 0) {
+            count[1] = shape_count(&pass_bucket_value(graph, 1, "param")->shape);
+            CHECK(count[0] * 4 <= config.bucket_bytes / 8 && count[1] > 4 * count[0]);
+        } else {
+            CHECK_INT(1, pass_bucket_count(graph));
+        }
+        graph_destroy(graph);
+    }
+}
+
 static void test_mirroring_adds_collectives_and_nothing_else(void)
 {
     struct graph *single = graph_after("cnn", "single", 1, 0);
@@ -99,6 +133,24 @@ static void test_mirroring_adds_collectives_and_nothing_else(void)
     CHECK_INT(graph_node_count(single) + 2 * buckets + 2, graph_node_count(mirrored));
     graph_destroy(single);
     graph_destroy(mirrored);
+}
+
+static void test_workers_that_train_alone_meet_after_updates(void)
+{
+    struct graph *single = graph_after("resnet18", "single", 1, 0);
+    struct graph *graph = graph_after("resnet18", "localsgd", 2, 0);
+    const int buckets = pass_bucket_count(single);
+
+    CHECK_INT(graph_node_count(single) + buckets, graph_node_count(graph));
+    CHECK_INT(buckets, count_op(graph, &op_worker_mean)); /* running averages, too */
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_worker_mean)
+            CHECK(node->in[0]->maker->op == &op_sgd_update ||
+                  node->in[0]->maker->op == &op_average_update);
+    }
+    graph_destroy(single);
+    graph_destroy(graph);
 }
 
 static const struct pass *const serving[] = { &pass_serve, NULL };
@@ -603,12 +655,16 @@ static void test_a_tied_tables_gradient_is_made_late_if_it_is_large(void)
 }
 
 const struct test tests[] = {
+    { .name = "workers that train alone meet after updates",
+      .run = test_workers_that_train_alone_meet_after_updates },
     { .name = "a tied table's gradient is made late if it is large",
       .run = test_a_tied_tables_gradient_is_made_late_if_it_is_large },
     { .name = "fusion leaves no bias, relu or pool of the cnn",
       .run = test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn },
     { .name = "fusion leaves no sequence of filters in memory",
       .run = test_fusion_leaves_no_sequence_of_filters_in_memory },
+    { .name = "the first of many buckets is small",
+      .run = test_the_first_of_many_buckets_is_small },
     { .name = "a single step has one update a bucket",
       .run = test_a_single_step_has_one_update_a_bucket },
     { .name = "mirroring adds collectives and nothing else",

@@ -20,6 +20,12 @@ static const struct pass *const single_passes[] = {
     NULL,
 };
 
+static const struct pass *const local_passes[] = {
+    &pass_fuse,   &pass_autodiff, &pass_delay, &pass_recompute, &pass_bucket, &pass_split_batch,
+    &pass_update, &pass_average, /* a worker's own step, and where it meets others */
+    NULL,
+};
+
 static const struct
     pass
         *const
@@ -193,7 +199,7 @@ static const struct strategy localsgd = {
     .meets = MEET(ALLREDUCE),
     .many_ranks = true,
     .many_nodes = true,
-    .passes = single_passes, /* a worker's own step; averages are between steps */
+    .passes = local_passes,
 };
 
 const struct strategy *const strategy_table[] = {

@@ -281,6 +281,24 @@ static void add_rank(struct strbuf *text, int rank, const struct rank_times *t)
     strbuf_add(text, "}");
 }
 
+/* Who talked between machines, and why. */
+static void add_rails(struct strbuf *text, const struct job *job)
+{
+    const struct rails *rails = &job->rails;
+
+    if (rails->count == 0)
+        return;
+    strbuf_printf(text, ",\n  \"rails\": {\"ranks\": %d, \"measured\": %s", rails->count,
+                  rails->is_measured ? "true" : "false");
+    if (rails->is_measured) {
+        strbuf_add(text, ", \"leaders_ms\": ");
+        strbuf_add_number(text, rails->leaders_ms);
+        strbuf_add(text, ", \"pairs_ms\": ");
+        strbuf_add_number(text, rails->pairs_ms);
+    }
+    strbuf_add(text, "}");
+}
+
 /* Which ranks had how many shards, and why. */
 static void add_balance(struct strbuf *text, const struct job *job)
 {
@@ -370,6 +388,7 @@ enum status folder_write_summary(const struct job *job, const char *status,
     add_member(&text, "predicted_bytes", (double)r->predicted_bytes);
     add_balance(&text, job);
     add_parallax(&text, job);
+    add_rails(&text, job);
     strbuf_printf(&text, ",\n  \"weights_sha256\": \"%s\",\n  \"rank_times\": [",
                   r->weights_sha256);
     for (int i = 0; i < s->ranks; i++)

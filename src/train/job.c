@@ -109,6 +109,7 @@ static enum status pick_strategy(struct job *job)
         s->flat |= !launch_world(&rank, &size);
     }
     const char *sync = *s->sync ? s->sync : NULL, *meet = *s->meet ? s->meet : NULL;
+    TRY(rails_check(s->rails));
     if (!*s->strategy)
         snprintf(s->strategy, sizeof s->strategy, "%s",
                  strategy_pick((int)s->ranks, s->flat, sync, meet)->name);
@@ -210,7 +211,8 @@ static enum status pick_shards(struct job *job)
                     (long long)s->accumulate, (long long)s->shards);
     if (!s->shards) {
         const bool own = looks_across_samples(job->graph) && !s->sync_batch_norm;
-        int64_t threads = own || is_large(job->graph) ? 1 : s->threads;
+        const int64_t usual = s->shard_threads ? s->shard_threads : s->threads;
+        int64_t threads = own || is_large(job->graph) ? 1 : usual;
         const int64_t times = s->accumulate ? s->accumulate : 1;
         if (s->batch % s->ranks)
             return FAIL(STATUS_USAGE, "--batch %lld is not divisible by %lld ranks",

@@ -11,6 +11,7 @@
 #include "pass/strategy.h"
 #include "train/balance.h"
 #include "train/parallax.h"
+#include "train/rails.h"
 #include "train/slow.h"
 #include "train/train.h"
 
@@ -35,7 +36,8 @@ struct job {
     struct balance balance;
     struct parallax parallax;
     struct slow slow;
-    double began; /* clock_seconds at creation */
+    struct rails rails; /* known once ranks have met */
+    double began;       /* clock_seconds at creation */
 };
 
 /* Opens the data that settings name, as the model needs it: sets train, test and what of the model's

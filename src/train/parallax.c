@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /* parallax.c - measures what the strategy parallax decides by.
  *
- * Ids are counted in some of the batches that training will see. The network is timed between the first ranks of
- * two machines, by small messages there and back and by large ones: the best of some, as others may use it, too.
+ * Ids are counted in some of the batches that training will see; messages between machines are timed
+ * (comm/probe.h).
  */
 #include "train/parallax.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/strbuf.h"
+#include "comm/probe.h"
 #include "graph/op.h"
 #include "pass/strategy.h"
 #include "train/job.h"
 #include "train/made_up.h"
 
-enum { COUNTED_STEPS = 4, ROUNDS = 12, LARGE = 1 << 20 };
+enum { COUNTED_STEPS = 4 };
 
 enum status parallax_parse(const char *text, int ranks, struct parallax *out)
 {
@@ -140,47 +140,6 @@ static enum status count_tables(struct job *job)
     return status;
 }
 
-/* Network ------------------------------------------------------------------------------------ */
-
-/* Seconds for a message of so many bytes to a peer and back, the best of some. */
-static enum status time_messages(struct comm *comm, int peer, bool begins, char *data,
-                                 size_t bytes, double *out)
-{
-    *out = 1;
-    for (int i = 0; i < ROUNDS; i++) {
-        const double began = clock_seconds();
-        if (begins)
-            TRY(comm_send(comm, peer, data, bytes));
-        TRY(comm_receive(comm, peer, data, bytes));
-        if (!begins)
-            TRY(comm_send(comm, peer, data, bytes));
-        const double took = clock_seconds() - began;
-        *out = took < *out ? took : *out;
-    }
-    return STATUS_OK;
-}
-
-static enum status time_network(struct transport *transport, struct comm *comm,
-                                struct pass_network *out)
-{
-    const int other = transport_node_first(transport, 1);
-    const bool is_first = comm_rank(comm) == 0;
-    double small, large;
-    char *data;
-
-    if (!is_first && comm_rank(comm) != other)
-        return STATUS_OK;
-    TRY(mem_alloc(1, LARGE, &data));
-    enum status status = time_messages(comm, is_first ? other : 0, is_first, data, 8, &small);
-    if (status == STATUS_OK)
-        status = time_messages(comm, is_first ? other : 0, is_first, data, LARGE, &large);
-    mem_free(data);
-    TRY(status);
-    out->latency = small / 2;
-    out->bandwidth = LARGE / (large > small ? (large - small) / 2 : 1e-9);
-    return STATUS_OK;
-}
-
 /* The decision ------------------------------------------------------------------------------- */
 
 static void tell(const struct job *job)
@@ -216,21 +175,24 @@ void parallax_print(const struct job *job, char *out, size_t size)
     strbuf_release(&text);
 }
 
-enum status parallax_measure(struct job *job, struct transport *transport, struct comm *comm)
+enum status parallax_measure(struct job *job, struct comm *comm)
 {
     struct parallax *p = &job->parallax;
+    struct probe probe;
 
     if (!strategy_has_pass(job->strategy, &pass_parallax))
         return STATUS_OK;
-    p->network.nodes = transport_nodes(transport);
+    p->network.nodes = transport_nodes(comm_transport(comm));
     if (p->network.nodes == 1) {
         log_line(LOG_INFO, "parallax: one machine, whose ranks share all tables");
         return job_remake_graph(job);
     }
-    TRY(time_network(transport, comm, &p->network));
+    TRY(probe_nodes(comm, 1, &probe));
+    p->network.latency = 1e-6 * probe.us;
+    p->network.bandwidth =
+        1e6 * (p->network.nodes - 1) / (probe.us_per_byte > 1e-6 ? probe.us_per_byte : 1e-6);
     if (comm_rank(comm) == 0)
         TRY(count_tables(job));
-    TRY(comm_broadcast(comm, &p->network, sizeof p->network / sizeof(int64_t), DTYPE_I64, 0));
     TRY(comm_broadcast(comm, p->tables, sizeof p->tables / (sizeof(int64_t)), DTYPE_I64, 0));
     int64_t n_tables = p->n_tables;
     TRY(comm_broadcast(comm, &n_tables, 1, DTYPE_I64, 0));

@@ -5,7 +5,6 @@
 
 #include "comm/comm.h"
 #include "pass/pass.h"
-#include "transport/transport.h"
 
 struct job;
 
@@ -23,8 +22,7 @@ struct parallax {
 MUST_CHECK enum status parallax_parse(const char *text, int ranks, struct parallax *out);
 /* Collective, before exec_create: if the job's strategy is parallax, measures the network between its machines and
  * counts rows in the data; every rank then makes its graph again by what rank 0 found. */
-MUST_CHECK enum status parallax_measure(struct job *job, struct transport *transport,
-                                        struct comm *comm);
+MUST_CHECK enum status parallax_measure(struct job *job, struct comm *comm);
 
 /* What was decided, in a line. */
 void parallax_print(const struct job *job, char *out, size_t size);

@@ -645,6 +645,7 @@ static struct exec_config exec_config_of(const struct rank *rank)
         .optim = job->optim,
         .compress = job->compress,
         .zero = job->axes.zero,
+        .leaders = job->rails.count == 1,
         .trace = rank->trace,
         .stall_timeout = s->stall_timeout,
     };
@@ -881,8 +882,9 @@ static enum status start_rank(struct rank *rank)
         TRY(same_check(job, rank->run->first_step, rank->transport));
     TRY(start_trace(rank));
     TRY(comm_create(rank->transport, NULL, &rank->comm));
-    TRY(parallax_measure(job, rank->transport, rank->comm));
+    TRY(parallax_measure(job, rank->comm));
     TRY(balance_measure(job, rank->comm));
+    TRY(rails_choose(s->rails, job->graph, rank->comm, &job->rails));
     loader.trace = rank->trace;
     if (is_together(job, rank->run->first_step)) {
         const struct exec_config config = exec_config_of(rank);

@@ -24,10 +24,12 @@ struct settings {
     char strategy[32], split[64], sync[64], meet[64]; /* "" is not given */
     char device[32];
     int64_t ranks, threads, shards; /* 0 picks */
+    int64_t shard_threads;          /* of which shards are picked; 0: threads. No flag */
     bool flat;                      /* every rank is a node */
     int64_t accumulate; /* shards that a thread has one after the other; 0: not given */
     char tables[16];    /* the way of tables of embeddings between machines; "" is not given */
     char compress[SETTINGS_TEXT];    /* gradients between machines; "": not */
+    char rails[32];                  /* who talks between them: leaders, pairs; "": measured */
     char balance[SETTINGS_TEXT];     /* "": ranks have as many shards; auto; or weights */
     int64_t local_after;             /* sync local: steps that are synchronous before */
     double outer_lr, outer_momentum; /* sync local: of the outer optimizer; 1 and 0: none */

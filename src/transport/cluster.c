@@ -2,6 +2,7 @@
 /* cluster.c - reads what starters say, from a table of which variables they use. */
 #include "transport/cluster.h"
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,6 +127,15 @@ enum status cluster_discover(const struct environment *environment, struct clust
         return STATUS_OK;
     }
     return STATUS_OK;
+}
+
+int cluster_threads(const struct cluster *cluster)
+{
+    const int ranks = cluster->local_size ? cluster->local_size : cluster->size;
+    cpu_set_t set;
+    const int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+
+    return ranks > 0 && cores > ranks ? cores / ranks : 1;
 }
 
 enum starter cluster_starter(const struct environment *environment)

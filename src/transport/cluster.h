@@ -48,6 +48,9 @@ struct cluster {
 MUST_CHECK enum status cluster_discover(const struct environment *environment,
                                         struct cluster *out);
 
+/* Threads for each rank of this machine: its processors, divided by those ranks, one at least. */
+int cluster_threads(const struct cluster *cluster);
+
 /* The same in a word, STARTER_NONE where the variables make no sense. */
 enum starter cluster_starter(const struct environment *environment);
 const char *cluster_starter_name(enum starter starter); /* as people call it: "mpirun" */

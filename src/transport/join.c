@@ -14,13 +14,12 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "transport/guard.h"
 #include "transport/joined.h"
 
 enum {
     DEFAULT_STUCK_MS = 2000,
-    TELL_MS = 1000, /* how long a rank stays to tell others of a failure */
-    NEAR_MS = 1500, /* and how long to see the one that reports gone, */
-    FAR_MS = 500,   /* or, where it cannot be seen, for that to happen */
+    TELL_MS = 300, /* how long a rank stays to tell others of a failure */
     N_ADDRESSES = 8,
 };
 
@@ -40,6 +39,7 @@ struct offer {
 };
 
 static bool the_rank_reports = true; /* of the last job; read after it */
+static bool has_begun;
 
 /* Numbers ------------------------------------------------------------------------------------- */
 
@@ -248,6 +248,7 @@ static enum status begin(struct joined *joined, const struct launch_config *conf
     };
     atomic_store(&region_slot(joined->region, joined->rank)->pid, (int)getpid());
     TRY(region_attach(joined->region, &place, &joined->transport));
+    guard_set_deadline(joined->stuck_ms);
     return monitor_begin(joined);
 }
 
@@ -296,28 +297,15 @@ static int find_reporter(const struct joined *joined, enum status own)
     return is_lost ? -1 : joined->rank;
 }
 
-/* Starters kill who is left when the first leaves: let that be the one that reports. */
-static void stay_for(const struct joined *joined, int reporter)
+/* Of a rank that was lost every other one reports: nobody else may have seen it. What a rank
+ * failed of itself, and a stop, is said once. */
+static bool reports(const struct joined *joined, enum status own)
 {
-    const bool is_near = reporter >= 0 && region_holds(joined->region, reporter);
-    const int64_t end = joined_now_ms() + (is_near ? NEAR_MS : FAR_MS);
-
-    while (joined_now_ms() < end) {
-        if (is_near && strchr("XZ", monitor_state_of(joined->peers[reporter].pid)))
-            return;
-        clock_sleep_ms(10);
-    }
-}
-
-/* Launchers wait for ranks that are stopped. */
-static void kill_stopped(const struct joined *joined)
-{
-    const struct region *region = joined->region;
-
-    for (int rank = region->first; rank < region->first + region->size; rank++) {
-        if (rank != joined->rank && monitor_state_of(joined->peers[rank].pid) == 'T')
-            (void)kill(joined->peers[rank].pid, SIGKILL);
-    }
+    if (!region_has_failed(joined->region))
+        return joined->rank == 0;
+    if (joined->region->failed_is_loss)
+        return joined->region->failed_rank != joined->rank;
+    return find_reporter(joined, own) == joined->rank;
 }
 
 /* What the job as a whole came to; own: what this rank's body returned. */
@@ -328,6 +316,9 @@ static enum status outcome(const struct joined *joined, enum status own, const c
     if (region_has_failed(joined->region)) {
         if (launch_is_failure(own) && own != STATUS_PEER_LOST)
             return status_set(own, text);
+        if (joined->region->failed_is_loss)
+            return FAIL(STATUS_PEER_LOST, "rank %d: %s", joined->rank,
+                        region_failure(joined->region));
         return status_set(STATUS_PEER_LOST, region_failure(joined->region));
     }
     if (own == STATUS_STOPPED)
@@ -354,14 +345,11 @@ static enum status end(struct joined *joined, enum status own)
     region_end(joined->region, joined->rank, own, text);
     monitor_tell_end(joined, own);
     wait_for_others(joined);
-    const bool failed = region_has_failed(joined->region);
-    const int reporter = failed ? find_reporter(joined, own) : 0;
-    the_rank_reports = reporter == joined->rank;
-    if (failed && !the_rank_reports) {
-        stay_for(joined, reporter);
-        kill_stopped(joined);
+    the_rank_reports = reports(joined, own);
+    if (region_has_failed(joined->region)) {
+        joined->world->is_lost = true;
+        guard_note_failure();
     }
-    joined->world->is_lost |= failed;
     return outcome(joined, own, text);
 }
 
@@ -371,12 +359,18 @@ static void release(struct joined *joined)
 {
     monitor_end(joined);
     if (!joined->world->is_lost) {
+        guard_set_deadline(0);
         region_detach(joined->transport);
         region_destroy(joined->region);
         mem_free(joined->peers);
         mem_free(joined->node_first);
         mem_free(joined);
     }
+}
+
+bool join_has_begun(void)
+{
+    return has_begun;
 }
 
 bool join_reports(void)
@@ -400,6 +394,7 @@ enum status join_ranks(const struct launch_config *config, launch_body *body, vo
     joined->stuck_ms = config->stuck_ms > 0 ? config->stuck_ms : DEFAULT_STUCK_MS;
     the_rank_reports = world->rank == 0;
     enum status status = begin(joined, config);
+    has_begun |= status == STATUS_OK;
     if (status == STATUS_OK)
         status = end(joined, body(joined->transport, arg));
     else

@@ -13,7 +13,7 @@
 enum {
     JOINED_HOST = 64,   /* bytes of a machine's name */
     JOINED_WATCHED = 8, /* ranks of its node that a monitor looks at */
-    JOINED_HINTS = 3,   /* signals of starters that it heeds */
+    JOINED_HINTS = 4,   /* signals that it heeds */
 };
 
 /* What is known of a rank. */
@@ -30,7 +30,8 @@ struct peer {
 enum control_kind { CONTROL_BEAT, CONTROL_FAILED, CONTROL_ENDED };
 
 struct control {
-    int32_t kind, rank, status;
+    int32_t kind, rank;
+    int32_t status; /* of a body that ended; of a failure: STATUS_PEER_LOST if it is a loss */
     char text[REGION_TEXT];
 };
 

@@ -38,7 +38,12 @@ bool launch_world(int *out_rank, int *out_size);
 /* How many there are, 1 if it is alone. Where the environment does not say, MPI is asked. */
 MUST_CHECK enum status launch_size(int *out_size);
 
-/* Shall this process print its failure? Of a job's processes one does. Where the failure came
+/* Threads that rank 0 has room for, on its machine: what depends on that by default has to be the same
+ * everywhere. Joins the others; only for a process that was started as one of several. */
+MUST_CHECK enum status launch_first_threads(int *out_threads);
+
+/* Shall this process print its failure? Of a job's processes one does; of a rank
+ * that was lost every other. Where the failure came
  * before launch_ranks, the others are told of it first: they may be waiting for this one.
  * status_message() is the text to print. */
 bool launch_reports(enum status status);

@@ -28,13 +28,15 @@ enum {
 /* A message to the first rank of another node. */
 struct notice {
     struct notice *next;
+    int to; /* of MPI's ranks */
     struct mpi_message message;
     struct control control;
 };
 
 /* A launcher that has lost a process signals the others before it kills them: Open MPI's by
- * SIGCONT at once and SIGTERM a second later, MPICH's, told to keep them, by SIGUSR1. */
-static const int hints[] = { SIGCONT, SIGUSR1, SIGTERM };
+ * SIGCONT at once and SIGTERM a second later, MPICH's, told to keep them, by SIGUSR1. The kernel
+ * does by SIGPIPE, if MPI writes to the lost process by a socket. */
+static const int hints[] = { SIGCONT, SIGUSR1, SIGTERM, SIGPIPE };
 _Static_assert(sizeof(hints) / sizeof(hints[0]) == JOINED_HINTS, "as many as are kept");
 static volatile sig_atomic_t got_hint, got_term;
 
@@ -78,6 +80,7 @@ static void tell(struct joined *joined, const struct control *control)
 
         if (node == joined->node || mem_alloc(1, sizeof(*notice), &notice) != STATUS_OK)
             continue;
+        notice->to = to;
         memcpy(&notice->control, control, bytes);
         pthread_mutex_lock(&joined->world->lock);
         if (joined->world->face->send(MPI_CHANNEL_CONTROL, to, 0, &notice->control, bytes,
@@ -97,12 +100,17 @@ static void tell_failure(struct joined *joined)
 
     (void)snprintf(control.text, sizeof(control.text), "%s", region_failure(joined->region));
     control.rank = joined->region->failed_rank;
+    control.status = joined->region->failed_is_loss ? STATUS_PEER_LOST : STATUS_OK;
     tell(joined, &control);
 }
 
-/* Forgets notices that have gone; how many have not. The caller has the lock. */
+/* Forgets notices that have gone; how many have not, but for those to the rank that the job has
+ * lost. The caller has the lock. */
 static int forget_notices(struct joined *joined)
 {
+    const int lost = region_has_failed(joined->region)
+                         ? joined->peers[joined->region->failed_rank].mpi_rank
+                         : -1;
     int n_left = 0;
 
     for (struct notice **at = &joined->notices; *at;) {
@@ -116,7 +124,7 @@ static int forget_notices(struct joined *joined)
             mem_free(notice);
         } else {
             at = &notice->next;
-            n_left++;
+            n_left += notice->to != lost;
         }
     }
     return n_left;
@@ -132,6 +140,8 @@ static void take_control(struct joined *joined, const struct control *control)
     peer->heard_ms = joined_now_ms();
     if (control->kind == CONTROL_BEAT)
         memcpy(peer->note, control->text, sizeof(peer->note) - 1);
+    else if (control->kind == CONTROL_FAILED && control->status == STATUS_PEER_LOST)
+        region_lose(joined->region, control->rank, control->text);
     else if (control->kind == CONTROL_FAILED)
         region_fail(joined->region, control->rank, control->text);
     else if (control->kind == CONTROL_ENDED)
@@ -181,7 +191,7 @@ static void lose(struct joined *joined, int rank, const char *fate)
         memcpy(note, peer->note, sizeof(note));
     (void)snprintf(text, sizeof(text), "rank %d (pid %d on %s) %s%s", rank, peer->pid,
                    peer->host, fate, note);
-    region_fail(joined->region, rank, text);
+    region_lose(joined->region, rank, text);
 }
 
 char monitor_state_of(int pid)

@@ -228,16 +228,27 @@ static void ring_bells(struct region *region)
         transport_raise(&region->slots[rank].bell, 1);
 }
 
-void region_fail(struct region *region, int rank, const char *text)
+static void declare_failed(struct region *region, int rank, const char *text, bool is_loss)
 {
     int expected = FAILED_NO;
 
     if (!atomic_compare_exchange_strong(&region->failed, &expected, FAILED_WRITING))
         return;
     region->failed_rank = rank;
+    region->failed_is_loss = is_loss;
     (void)snprintf(region->failed_text, sizeof(region->failed_text), "%s", text);
     atomic_store_explicit(&region->failed, FAILED_YES, memory_order_release);
     ring_bells(region);
+}
+
+void region_fail(struct region *region, int rank, const char *text)
+{
+    declare_failed(region, rank, text, false);
+}
+
+void region_lose(struct region *region, int rank, const char *text)
+{
+    declare_failed(region, rank, text, true);
 }
 
 bool region_has_failed(const struct region *region)

@@ -62,8 +62,9 @@ struct region {
     int job_size;    /* ranks of the job */
     int cores;       /* processors of this node that they may use */
 
-    _Atomic int failed; /* FAILED_…: who moves it from NO to WRITING writes the next two */
+    _Atomic int failed; /* FAILED_…: who moves it from NO to WRITING writes the next */
     int failed_rank;
+    bool failed_is_loss; /* others lost that rank; else it said so itself */
     char failed_text[REGION_TEXT];
 
     alignas(REGION_LINE) struct transport_counter share_joined;
@@ -166,6 +167,8 @@ void region_detach(struct transport *transport); /* NULL is allowed */
 
 /* Declares the job failed because of `rank`; only the first call counts. */
 void region_fail(struct region *region, int rank, const char *text);
+/* The same where the rank did not say so itself: others found it dead, stopped or silent. */
+void region_lose(struct region *region, int rank, const char *text);
 bool region_has_failed(const struct region *region);
 /* The text of the failure; only if the region has failed. */
 const char *region_failure(struct region *region);

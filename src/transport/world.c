@@ -14,10 +14,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "base/mem.h"
 #include "transport/cluster.h"
+#include "transport/guard.h"
 
-enum { N_LIBRARIES = 2, PRINTING_MS = 100 };
+enum { N_LIBRARIES = 2 };
 
 /* Plug-ins that can talk to a starter, the likeliest first. */
 static const char *const libraries_of[][N_LIBRARIES] = {
@@ -149,14 +150,26 @@ static enum status open_plugin(const struct cluster *cluster, void **out)
                 starter, libraries[0], package_of(libraries[0]));
 }
 
-/* After a failure MPI could wait for ever for the lost. What was printed has to reach the
- * starter, which drops what it has not read when it ends the job. */
+/* After a failure MPI could wait for ever for the lost. */
 static void leave(void)
 {
-    if (the_world.is_lost)
-        clock_sleep_ms(PRINTING_MS);
-    else
+    if (!the_world.is_lost)
         the_world.face->close();
+}
+
+/* Every process says so as soon as it has joined, whatever it joined for: so that all are at the same
+ * meeting, those too that have only come to tell of a failure. */
+static enum status hear_threads(const struct mpi_face *face, const struct cluster *cluster)
+{
+    const int mine = cluster_threads(cluster);
+    char text[MPI_FACE_TEXT] = "";
+    int *all;
+
+    TRY(mem_alloc((size_t)the_world.size, sizeof(*all), &all));
+    const int failed = face->gather(&mine, sizeof(mine), all, text);
+    the_world.first_threads = all[0];
+    mem_free(all);
+    return failed ? FAIL(STATUS_IO, "MPI: %s", text) : STATUS_OK;
 }
 
 static enum status join_world(const struct cluster *cluster)
@@ -164,6 +177,7 @@ static enum status join_world(const struct cluster *cluster)
     char text[MPI_FACE_TEXT] = "";
     void *plugin;
 
+    TRY(guard_begin());
     TRY(open_plugin(cluster, &plugin));
     const struct mpi_face *face = dlsym(plugin, MPI_FACE_NAME);
     if (!face || face->version != MPI_FACE_VERSION)
@@ -175,6 +189,7 @@ static enum status join_world(const struct cluster *cluster)
                     "%s started %d processes, but MPI knows of %d: it is another MPI than the "
                     "plug-in was built for (TUTTI_MPI=openmpi or mpich chooses one)",
                     cluster_starter_name(cluster->starter), cluster->size, the_world.size);
+    TRY(hear_threads(face, cluster));
     the_world.face = face;
     (void)atexit(leave);
     return STATUS_OK;
@@ -205,9 +220,15 @@ enum status launch_size(int *out_size)
     return STATUS_OK;
 }
 
-bool world_is_open(void)
+enum status launch_first_threads(int *out_threads)
 {
-    return the_world.face != NULL;
+    struct cluster cluster;
+    struct world *world;
+
+    BUG_ON(!find_cluster(&cluster));
+    TRY(world_open(&world));
+    *out_threads = world->first_threads;
+    return STATUS_OK;
 }
 
 /* Failure before the job began ----------------------------------------------------------------- */
@@ -232,7 +253,7 @@ bool launch_reports(enum status status)
 
     if (!launch_world(&rank, &size))
         return true;
-    if (!world_is_open()) {
+    if (!join_has_begun()) {
         struct failure failure = { status, text };
         const struct launch_config config = { .size = size };
 
@@ -240,7 +261,7 @@ bool launch_reports(enum status status)
         const enum status told = launch_ranks(&config, fail_body, &failure);
         (void)status_set(status,
                          text); /* its own, as it was, also where nobody could be told */
-        if (told != status || !world_is_open())
+        if (told != status || !join_has_begun())
             return rank == 0;
     }
     return join_reports();

@@ -17,12 +17,11 @@ struct world {
     int rank, size;       /* MPI's */
     pthread_mutex_t lock; /* around every call of face */
     bool is_lost;         /* the job failed: leave without a word */
+    int first_threads;    /* that rank 0 of MPI's has room for */
 };
 
 /* Opens the plug-in that fits what started us, and joins; the same world each time. */
 MUST_CHECK enum status world_open(struct world **out);
-/* Has world_open succeeded before? */
-bool world_is_open(void);
 
 /* launch.c */
 /* Text of a rank's own failure, naming the rank if it does not name one already. */
@@ -33,6 +32,8 @@ bool launch_is_failure(enum status status);
 /* join.c: what launch_ranks does in such a job. */
 MUST_CHECK enum status join_ranks(const struct launch_config *config, launch_body *body,
                                   void *arg);
+/* Has it ever begun a job? Then a failure is told in it. */
+bool join_has_begun(void);
 /* Does the rank that this process was in the last job report its failure? */
 bool join_reports(void);
 

@@ -6,8 +6,9 @@ need_data fashion-mnist
 shared_before=$(ls /dev/shm 2>/dev/null | sort)
 # A zombie that nobody has waited for yet is dead.
 alive() { grep -q '^State:.[^ZX]' "/proc/$1/status" 2>/dev/null; }
-start() { # NAME RANKS
-    "$tutti" train mlp --epochs 200 --seed 7 --strategy mirrored -n "$2" --threads 1 --quiet --out "$1" 2>"$1.err" &
+start() { # NAME RANKS ARGUMENTS...
+    "$tutti" train mlp --epochs 200 --seed 7 --strategy mirrored -n "$2" "${@:3}" --threads 1 --quiet --out "$1" \
+        2>"$1.err" &
     pid=$!
     for _ in $(seq 500); do
         [ -s "$1/metrics.jsonl" ] && break
@@ -48,6 +49,32 @@ sleep 0.5
 for rank in "${ranks[@]}"; do
     ! alive "$rank" || complain "rank $rank outlived its supervisor"
 done
+
+# Any rank at any moment, TUTTI_FAULTS times; TUTTI_FAULTS_SEED repeats a sequence. The last checkpoint is good.
+RANDOM=${TUTTI_FAULTS_SEED:-$$}
+seed=${TUTTI_FAULTS_SEED:-$$}
+slowest=0
+for i in $(seq "${TUTTI_FAULTS:-2}"); do
+    n=$((2 + 2 * (RANDOM % 2)))
+    flat=$([ $((RANDOM % 2)) = 0 ] || echo --flat)
+    victim=$((RANDOM % n))
+    signal=$([ $((RANDOM % 2)) = 0 ] && echo KILL || echo STOP)
+    name=any-$seed-$i-$signal-$victim-of-$n$flat
+    start "$name" $n $flat --checkpoint-every 20 --log-every 10
+    sleep 0.$(printf '%03d' $((RANDOM % 500)))
+    began=${EPOCHREALTIME/./}
+    kill -$signal "${ranks[victim]}"
+    ended "$name" "^tutti: rank $victim (pid ${ranks[victim]}) \(was killed\|has been stopped\)"
+    said=$(stat -c %.6Y "$name.err")
+    said=$(((${said/./} - began) / 1000))
+    [ $said -lt 2500 ] || complain "$name: said after $said ms"
+    [ $said -lt $slowest ] || slowest=$said
+    reached=$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' "$name/metrics.jsonl" | tail -1)
+    "$tutti" train --resume "$name" -n 1 --strategy single --threads 1 --steps $((reached + 40)) --quiet 2>err.txt ||
+        complain "$name: resume: $(cat err.txt)"
+    rm -rf "$name"
+done
+echo "${TUTTI_FAULTS:-2} faults, the last word after $slowest ms"
 
 # A full disk: the last good checkpoint stays.
 mkdir disk

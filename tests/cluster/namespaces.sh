@@ -9,12 +9,13 @@ add_host beta 2
 make_entrance
 
 # From alpha, as people do: tutti starts mpirun, which reaches the hosts by the agent.
-train() { # RANKS DIR ARGUMENTS...
-    local ranks=$1 dir=$2
-    shift 2
-    "$work/on" alpha "$tutti" train "$@" -n "$ranks" --hosts alpha,beta --mpirun $starter --launch-agent "$work/agent" \
-        --threads 1 --quiet $patient --out "$dir" || complain "$kind, $ranks ranks on two hosts: $*"
+train_on() { # HOSTS RANKS DIR ARGUMENTS...
+    local hosts=$1 ranks=$2 dir=$3
+    shift 3
+    "$work/on" alpha "$tutti" train "$@" -n "$ranks" --hosts "$hosts" --mpirun $starter --launch-agent "$work/agent" \
+        --quiet $patient --out "$dir" || complain "$kind, $ranks ranks on $hosts: $*"
 }
+train() { train_on alpha,beta "$@" --threads 1; }
 
 mlp=(mlp --limit 600 --epochs 1 --batch 60 --shards 4 --seed 7)
 reference mlp-1 "${mlp[@]}"
@@ -26,6 +27,17 @@ for n in 2 4; do
 done
 same "mlp on two hosts, $kind" mlp-1 mlp-2 mlp-4
 same "cnn on two hosts, $kind" cnn-1 cnn-2 cnn-4
+grep -q '"rails": {"ranks": [12], "measured": true, "leaders_ms": ' mlp-4/summary.json ||
+    complain "$kind: who talks was not measured: $(cat mlp-4/summary.json)"
+train 4 mlp-leaders "${mlp[@]}" --rails leaders
+same "one rank of each host talks, $kind" mlp-1 mlp-leaders
+grep -q '"rails": {"ranks": 1, "measured": false}' mlp-leaders/summary.json || complain "$kind: --rails leaders"
+
+# Hosts with one and two ranks have different numbers of threads, and the same shards.
+train_on alpha:1,beta:2 3 mlp-uneven "${mlp[@]:0:7}" --seed 7
+shards=$(sed -n 's/.*"shards": \([0-9]*\).*/\1/p' mlp-uneven/summary.json | head -1)
+reference mlp-even "${mlp[@]:0:7}" --seed 7 --shards "$shards"
+same "one rank on a host, two on the other, $kind" mlp-even mlp-uneven
 [ "$(sent_by beta)" -gt 1000000 ] || complain "beta sent $(sent_by beta) bytes: the ranks did not talk over the wire"
 
 if limit_wires tbf rate 200mbit burst 64kbit latency 50ms; then

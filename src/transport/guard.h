@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* guard.h - private: stands between a rank and the mpirun, mpiexec or srun that started it.
+ *
+ * Starters end a whole job as soon as one of its processes is gone: MPICH's within milliseconds,
+ * before anyone could say which it was and why. And they wait for ever for one that is stopped.
+ * So the process that was started stays behind as guard and its child is the rank: the guard of
+ * a rank that was lost leaves the others the time to find out and to report, and ends a rank that
+ * stays stopped. It needs no network and no other process of the machine.
+ *
+ * Threads: the process has one when guard_begin is called.
+ */
+#ifndef TRANSPORT_GUARD_H
+#define TRANSPORT_GUARD_H
+
+#include "base/status.h"
+
+/* Forks and returns in the child, once MPI is about to be joined; the rank dies with its guard.
+ * The parent does not return: it ends as the child did. Called again it does nothing. */
+MUST_CHECK enum status guard_begin(void);
+
+/* A job is under way: a rank that is stopped for so long is killed, and where the rank dies the
+ * guard stays for as long and some more. 0: none is. */
+void guard_set_deadline(int stuck_ms);
+
+/* The job failed: the guard leaves the other ranks a moment after this one has exited. */
+void guard_note_failure(void);
+
+#endif /* TRANSPORT_GUARD_H */
