@@ -28,7 +28,7 @@ static void find_readers(const struct exec *exec, const struct graph *graph,
 
     for (int b = 0; b < GRAPH_NODE_IN; b++)
         out->first[b] = out->last[b] = -1;
-    for (int n = 0; n < graph_node_count(graph); n++) {
+    for (int n = 0; graph && n < graph_node_count(graph); n++) {
         const struct node *node = graph_node(graph, n);
         if (node->op->split[0] == SPLIT_WHOLE)
             continue;
@@ -129,11 +129,11 @@ void hold_find(struct exec *exec)
     struct hold *hold = &exec->hold;
     struct readers readers[HOLD_KINDS];
 
+    if (!hold->buckets)
+        return;
     for (int kind = 0; kind < HOLD_KINDS; kind++) {
         const struct graph *graph =
             kind == HOLD_EVALUATION ? exec->config.eval : exec->config.train;
-        if (!graph)
-            continue;
         find_readers(exec, graph, (enum hold_kind)kind, &readers[kind]);
         put_in_order(exec, &readers[kind], &hold->orders[kind]);
     }
