@@ -29,9 +29,7 @@ static struct graph *graph_after(const struct model *model, const struct strateg
     config.optim.attrs = config.optim.optimizer->defaults;
     config.optim.attrs.max_norm = max_norm;
     config.zero = strategy->zero;
-    /* Of some layers; as train/job.c has it. */
-    config.factors =
-        max_norm == 0 && config.zero == 0 && !strategy_has_pass(strategy, &pass_serve);
+    config.factors = max_norm == 0 && config.zero == 0; /* of some layers */
     model_config.batch = config.batch;
     CHECK_OK(model_build(model, &model_config, &graph));
     CHECK_OK(pass_run(graph, strategy->passes, &config, last));
