@@ -522,13 +522,14 @@ void wire_forget_transfers(struct item *item)
     forget(&item->needed);
     forget(&item->others);
     forget(&item->params);
+    item->others.held = INT_MAX; /* nothing is held back */
 }
 
 static enum status begin_item(struct wire *wire, struct item *item)
 {
     wire_forget_transfers(item);
-    const bool may_hold = item->kind == ITEM_BUCKET && !wire_has_codec(wire, item->number);
-    item->others.held = may_hold ? 0 : INT_MAX;
+    if (item->kind == ITEM_BUCKET && !wire_has_codec(wire, item->number))
+        item->others.held = 0;
     item->is_summed = false;
     wire_take_channel(wire, item);
     switch (item->kind) {
