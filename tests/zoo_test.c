@@ -38,7 +38,9 @@ static struct graph *graph_after(const struct model *model, const struct strateg
     config.optim.optimizer = optim_find(optimizer);
     config.optim.attrs = config.optim.optimizer->defaults;
     config.optim.attrs.max_norm = max_norm;
-    config.factors = max_norm == 0 && !serves(strategy); /* of some layers */
+    config.zero = strategy->zero;
+    config.factors =
+        max_norm == 0 && !serves(strategy) && config.zero == 0; /* of some layers */
     model_config.batch = config.batch;
     CHECK_OK(model_build(model, &model_config, &graph));
     CHECK_OK(pass_run(graph, strategy->passes, &config, last));
@@ -51,7 +53,8 @@ static bool is_seen(int s)
     if (!strategy_table[s]->passes)
         return true;
     for (int before = 0; before < s; before++) {
-        if (strategy_table[before]->passes == strategy_table[s]->passes)
+        if (strategy_table[before]->passes == strategy_table[s]->passes &&
+            strategy_table[before]->zero == strategy_table[s]->zero)
             return true;
     }
     return false;

@@ -45,7 +45,7 @@ static void command_line(const struct args *args, struct strbuf *out)
 static void print_result(const struct job *job, const struct train_result *r)
 {
     const struct settings *s = job_settings(job);
-    char rate[32], bytes[32];
+    char rate[32], bytes[32], predicted[32], training[32];
 
     printf("%s on %s, %s, %lld x %lld threads: ", s->model, s->data, s->strategy,
            (long long)s->ranks, (long long)s->threads);
@@ -58,9 +58,12 @@ static void print_result(const struct job *job, const struct train_result *r)
     if (!isnan(r->perplexity))
         printf("perplexity %.2f, ", r->perplexity);
     const bool tokens = !isnan(r->tokens_per_s);
-    printf("%lld steps in %.1f s, %s %s/s, %sB\n", (long long)r->steps, r->seconds,
+    printf("%lld steps in %.1f s, %s %s/s, %sB (training %sB, predicted %sB)\n",
+           (long long)r->steps, r->seconds,
            cli_human(tokens ? r->tokens_per_s : r->samples_per_s, rate),
-           tokens ? "tokens" : "samples", cli_human((double)r->peak_bytes, bytes));
+           tokens ? "tokens" : "samples", cli_human((double)r->peak_bytes, bytes),
+           cli_human((double)r->training_bytes, training),
+           cli_human((double)r->predicted_bytes, predicted));
     if (*r->tables)
         printf("tables   %s\n", r->tables);
     printf("weights  %s\nreport   %s/report.html\n", r->weights_sha256, r->folder);
@@ -92,7 +95,9 @@ static void print_json(const struct train_result *r)
     add_number(&line, "samples_per_s", r->samples_per_s);
     add_number(&line, "tokens_per_s", r->tokens_per_s);
     add_number(&line, "first_step_s", r->first_step_s);
-    strbuf_printf(&line, ", \"peak_bytes\": %lld}\n", (long long)r->peak_bytes);
+    strbuf_printf(
+        &line, ", \"peak_bytes\": %lld, \"training_bytes\": %lld, \"predicted_bytes\": %lld}\n",
+        (long long)r->peak_bytes, (long long)r->training_bytes, (long long)r->predicted_bytes);
     fputs(line.text, stdout);
     strbuf_release(&line);
 }

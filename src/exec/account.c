@@ -44,21 +44,20 @@ static size_t slots(const struct exec *exec)
 size_t account_bytes(const struct exec *exec)
 {
     const size_t counters =
-        2 * (size_t)exec->buckets.count + (size_t)exec->gathers.count + SINGLES;
+        4 * (size_t)exec->buckets.count + (size_t)exec->gathers.count + SINGLES;
     return counters * slots(exec) * sizeof(struct arrival);
 }
 
-/* Number of a counter among all, in the order ready, done, met, the single ones. */
+/* Number of a counter among all, in the order ready, done, met, the single ones, summed, held. */
 static size_t number_of(const struct exec *exec, const struct transport_counter *counter)
 {
     const struct {
         const struct transport_counter *first;
         int count;
     } rows[] = {
-        { exec->ready, exec->buckets.count },
-        { exec->done, exec->buckets.count },
-        { exec->met, exec->gathers.count },
-        { exec->reduced, SINGLES },
+        { exec->ready, exec->buckets.count },  { exec->done, exec->buckets.count },
+        { exec->met, exec->gathers.count },    { exec->reduced, SINGLES },
+        { exec->summed, exec->buckets.count }, { exec->hold.held, exec->buckets.count },
     };
     size_t before = 0;
 
@@ -274,6 +273,8 @@ static struct raisers raisers_of(const struct exec *exec,
         return (struct raisers){ 0, 1, 1, 1 };
     if (exec->nodes == 1 || counter == exec->gathered || counter == exec->joined)
         return by_lanes;
+    if (number >= 2 * buckets + (size_t)exec->gathers.count + SINGLES) /* summed, held */
+        return by_wires;
     if (number < 2 * buckets) {
         const int b = (int)(number % buckets);
         const bool is_gathered = bucket_is_gathered(exec, b);
@@ -354,7 +355,7 @@ static const char *updated_bucket(const struct exec *exec,
 {
     for (int b = 0; b < exec->buckets.count; b++) {
         const uint32_t target = (exec->steps + 1) * exec->done_each[b];
-        if (counter == &exec->done[b] ||
+        if (counter == &exec->done[b] || counter == &exec->hold.held[b] ||
             (counter == exec->exchanged && !transport_reached(&exec->done[b], target)))
             return exec->bucket_names[b];
     }

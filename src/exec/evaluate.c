@@ -82,7 +82,7 @@ static struct extents extents_of(const struct source *source, const int64_t *ind
     return extents;
 }
 
-/* Reads the samples and runs the forward graph on them. */
+/* Reads the samples and runs the forward graph on them; NULL: the lane has failed. */
 static const struct plan *run_samples(struct lane *lane, const int64_t *index, int64_t rows)
 {
     const struct source *source = lane->exec->eval_data;
@@ -95,8 +95,16 @@ static const struct plan *run_samples(struct lane *lane, const int64_t *index, i
     lane->bases[BASE_INPUT] = (char *)lane->eval_x;
     lane->bases[BASE_SECOND] = (char *)lane->eval_x2;
     lane->bases[BASE_TARGET] = (char *)lane->eval_y;
-    for (int i = 0; i < plan->n_instructions; i++)
-        lane_run(lane, &plan->instructions[i], &step);
+    for (int i = 0; i < plan->n_instructions; i++) {
+        const struct instruction *next = &plan->instructions[i];
+        if (next->takes)
+            lane->status = hold_take(lane, next->takes, false);
+        if (lane->status != STATUS_OK)
+            return NULL;
+        lane_run(lane, next, &step);
+        if (next->leaves)
+            hold_leave(lane, next->leaves);
+    }
     return plan;
 }
 
@@ -182,7 +190,7 @@ static void run_batches(struct lane *lane)
 {
     struct exec *exec = lane->exec;
     const int64_t begin = clock_ns();
-    int64_t index[EVAL_ROWS];
+    int64_t index[EVAL_ROWS], round = 0;
 
     for (int64_t b = exec->eval_begin; b < exec->eval_end; b++) {
         if (!is_mine(lane, b))
@@ -190,7 +198,10 @@ static void run_batches(struct lane *lane)
         const int64_t rows = batch_samples(exec, exec->eval_data, b, index);
         lane->bases[BASE_LOSS] = (char *)&exec->eval_losses[b];
         lane->bases[BASE_CORRECT] = (char *)&exec->eval_corrects[b];
+        hold_enter_round(lane, round++);
         const struct plan *plan = run_samples(lane, index, rows);
+        if (!plan)
+            return;
         if (exec->classes)
             note_answers(lane, plan, index);
         for (int64_t i = 0; exec->eval_outputs && i < rows; i++)
@@ -340,6 +351,17 @@ static enum status merge_results(struct exec *exec, int64_t n_batches)
     return status;
 }
 
+/* Parameters that are held in parts come while lanes go through the batches that are evaluated now. */
+static enum status begin_walk(struct exec *exec)
+{
+    if (!exec->hold.buckets)
+        return STATUS_OK;
+    hold_begin(exec, &(struct hold_walk){ .is_evaluation = true,
+                                          .begin = exec->eval_begin,
+                                          .end = exec->eval_end });
+    return wire_begin(exec, (struct extents){ 0 });
+}
+
 /* Of parts that share the work: what each has made comes to all. What another one makes is zero until
  * then. */
 static void forget_results(struct exec *exec, int64_t n_batches)
@@ -379,7 +401,9 @@ enum status exec_evaluate(struct exec *exec, const struct source *source,
     for (exec->eval_begin = 0; exec->eval_begin < n_batches;
          exec->eval_begin = exec->eval_end) {
         TRY(prepare_batches(exec, source));
+        TRY(begin_walk(exec));
         TRY(exec_on_lanes(exec, run_batches));
+        hold_end(exec);
     }
     exec_meet(exec, "evaluated");
     lane_raise(&exec->lanes[0], exec->evaluated, (uint32_t)exec->n_lanes);
@@ -427,6 +451,7 @@ static void predict(struct lane *lane)
     lane->bases[BASE_LOSS] = (char *)lane->scratch; /* nobody asks for these */
     lane->bases[BASE_CORRECT] = (char *)(lane->scratch + 1);
     const struct plan *plan = run_samples(lane, exec->predict_index, exec->predict_count);
+    BUG_ON(!plan); /* nothing is waited for */
     for (int64_t i = 0; i < exec->predict_count; i++)
         copy_output(lane, plan, i, exec->predict_out + i * output_floats(exec));
 }

@@ -8,10 +8,13 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "exec/pages.h"
 #include "exec/state.h"
 #include "graph/op.h"
 #include "kernel/float_mode.h"
 #include "pass/pass.h"
+
+enum { WINDOW_LEAST = 1 << 20 };
 
 /* Which shards a part has of a row: [number * shards / parts, (number + 1) * shards / parts). */
 static int64_t row_begin(int64_t shards, int64_t parts, int64_t number)
@@ -122,16 +125,20 @@ void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *c
     *count = rank_begin(exec, end) - *first;
 }
 
-/* Shards of lane `number` of this node. */
-static void lane_row(const struct exec *exec, int number, int64_t *first, int64_t *count)
+void exec_lane_row(const struct exec *exec, int number, int64_t *first, int64_t *count)
 {
-    number += exec->first_lane;
     const int rank = number / exec->n_lanes, lane = number % exec->n_lanes;
     const int64_t begin = rank_begin(exec, rank);
     const int64_t mine = rank_begin(exec, rank + 1) - begin;
 
     *first = begin + row_begin(mine, exec->n_lanes, lane);
     *count = begin + row_begin(mine, exec->n_lanes, lane + 1) - *first;
+}
+
+/* Shards of lane `number` of this node. */
+static void lane_row(const struct exec *exec, int number, int64_t *first, int64_t *count)
+{
+    exec_lane_row(exec, exec->first_lane + number, first, count);
 }
 
 /* Reading the graph -------------------------------------------------------------------- */
@@ -212,6 +219,14 @@ static enum status read_factored(struct exec *exec, const struct node *node)
     return columns_find(exec, b);
 }
 
+/* Parameters that are gathered before they are read. One node has them all; and without steps there are no
+ * wires. */
+static void read_held(struct exec *exec, const struct node *node)
+{
+    if (exec->nodes > 1 && exec->config.batch > 0)
+        exec->hold.buckets |= UINT64_C(1) << node->attrs.bucket;
+}
+
 /* The part of the graph that runs once a step must be one of the forms that lane_reduce runs. */
 static enum status read_step_nodes(struct exec *exec)
 {
@@ -229,6 +244,8 @@ static enum status read_step_nodes(struct exec *exec)
             across |= node->in[0]->maker->op == &op_all_gather || node->attrs.served;
         } else if (node->op == &op_reduce_scatter) {
             across = true;
+        } else if (node->op == &op_all_gather && node->phase < PHASE_REDUCE) {
+            read_held(exec, node);
         } else if (node->op == &op_clip_norm) {
             exec->clips = true;
         } else if (node->op == &op_trust_ratio) {
@@ -293,6 +310,10 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
 
     exec->ready = carve(carver, buckets, sizeof *exec->ready);
     exec->done = carve(carver, buckets, sizeof *exec->done);
+    exec->summed = carve(carver, buckets, sizeof *exec->summed);
+    exec->hold.held = carve(carver, buckets, sizeof *exec->hold.held);
+    exec->hold.left = carve(carver, buckets, sizeof *exec->hold.left);
+    exec->hold.furthest = carve(carver, 1, sizeof *exec->hold.furthest);
     exec->met = carve(carver, (size_t)exec->gathers.count, sizeof *exec->met);
     exec->reduced = carve(carver, 7, sizeof *exec->reduced);
     exec->evaluated = exec->reduced + 1;
@@ -333,8 +354,10 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
         float *gradients = carve(given, (size_t)buffers * exec->vector, sizeof(float));
         if (!carver->base)
             continue;
-        if ((exec->first_lane + number) / exec->n_lanes == exec->rank)
+        if ((exec->first_lane + number) / exec->n_lanes == exec->rank) {
             exec->lanes[number % exec->n_lanes].gradients = gradients;
+            exec->lanes[number % exec->n_lanes].n_buffers = buffers;
+        }
         tree_stack_init(&stack, exec->tree_shards);
         for (int64_t v = first; v < first + count; v++) {
             tree_stack_push(&stack, exec->tree_first + v);
@@ -364,6 +387,8 @@ static enum status share_memory(struct exec *exec)
     carver = (struct carver){ .base = exec->shared };
     given = (struct carver){ .base = memory };
     lay_out(exec, &carver, &given);
+    if (exec->config.zero >= 2)
+        pages_keep_small(exec->shared, exec->shared_bytes);
     if (exec->remote)
         remote_start(exec);
     return STATUS_OK;
@@ -413,6 +438,7 @@ static void count_raises(struct exec *exec)
     const uint32_t lanes = (uint32_t)exec->all_lanes;
 
     exec->met_each = lanes + (exec->nodes > 1);
+    exec->summed_each = exec->nodes > 1 ? (uint32_t)wire_rails(exec) : lanes;
     for (int b = 0; b < exec->buckets.count; b++) {
         const bool is_gathered = bucket_is_gathered(exec, b);
         exec->ready_each[b] = lanes + (exec->nodes > 1 && is_gathered);
@@ -420,6 +446,18 @@ static void count_raises(struct exec *exec)
                              : exec->nodes > 1 && !is_gathered ? (uint32_t)wire_rails(exec)
                                                                : lanes;
     }
+}
+
+/* What is given back, and how much may be under way: about two buckets. */
+static void find_window(struct exec *exec)
+{
+    const size_t some = exec->vector * sizeof(float) / 32;
+
+    exec->window = exec->config.window   ? exec->config.window
+                   : some > WINDOW_LEAST ? some
+                                         : WINDOW_LEAST;
+    exec->releases = exec->config.zero >= 2 && !exec->buckets.pass;
+    exec->buckets.held = exec->hold.buckets;
 }
 
 enum status exec_create(const struct exec_config *config, struct exec **out)
@@ -457,6 +495,8 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         status = account_create(exec);
     if (status == STATUS_OK) {
         count_raises(exec);
+        find_window(exec);
+        hold_find(exec);
         transport_set_waiters(exec->transport, exec->all_lanes + (exec->wire != NULL));
         status = share_memory(exec);
     }
@@ -651,11 +691,4 @@ enum status exec_on_lanes(struct exec *exec, void (*fn)(struct lane *lane))
             return status_set(exec->lanes[i].status, exec->lanes[i].failure);
     }
     return STATUS_OK;
-}
-
-/* Measurements ------------------------------------------------------------------------- */
-
-struct exec_memory exec_memory(const struct exec *exec)
-{
-    return (struct exec_memory){ .arena = exec->arena_bytes, .shared = exec->shared_bytes };
 }

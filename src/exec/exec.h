@@ -88,7 +88,11 @@ struct exec_config {
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;
     struct codec_config compress; /* of gradients between machines; codec NULL: none */
-    bool leaders; /* one rank of each machine talks to others, though all could */
+    /* From 1 on checkpoints go by groups (exec_collect_group); from 2 on memory of gradients is given back
+     * as soon as they are summed. That parameters are held in parts, zero=3, the graph says. */
+    int zero;
+    size_t window; /* bytes of gradients or parameters that are under way then; 0 picks */
+    bool leaders;  /* one rank of each machine talks to others, though all could */
     size_t
         flying_bytes; /* of buckets that machines send at once, but for one message; 0: 4 MiB */
     struct trace *trace; /* each lane has a row in it; borrowed; NULL: none */
@@ -163,8 +167,22 @@ int exec_own_states(const struct exec *exec);
 MUST_CHECK enum status exec_init_params(struct exec *exec);
 /* Collective: exec_settle; and parameters and state that rank 0 has set are on every machine. */
 MUST_CHECK enum status exec_publish(struct exec *exec);
-/* Collective: exec_settle; and rank 0 sees all state. */
+/* Collective: exec_settle; and rank 0 sees all state, and all parameters. */
 MUST_CHECK enum status exec_collect(struct exec *exec);
+/* The same of one group of parameters after the other, for who has no room for all of them at once: on a settled
+ * exec, and exec_settle afterwards. What a machine does not keep is forgotten on rank 0 by publish, and
+ * by exec_forget_group, which is not collective. */
+int exec_group_count(const struct exec *exec);
+int exec_group_of(const struct exec *exec, int param);
+MUST_CHECK enum status exec_publish_group(struct exec *exec, int group);
+enum { EXEC_PARAMS = 1, EXEC_STATES = 2 };
+MUST_CHECK enum status exec_collect_group(struct exec *exec, int group, int what);
+void exec_forget_group(struct exec *exec, int group);
+/* Does each machine keep a part of the parameters alone (zero=3)? Then this is collective: rank 0 has all of them
+ * until exec_make_parts, for exec_predict and others who read them there. Else nothing happens. */
+bool exec_is_in_parts(const struct exec *exec);
+MUST_CHECK enum status exec_make_whole(struct exec *exec);
+MUST_CHECK enum status exec_make_parts(struct exec *exec);
 /* Copies between plain row-major memory and the parameter (state -1) or its state. Get after
  * exec_collect on rank 0; set there, then exec_publish on all. */
 void exec_get(const struct exec *exec, int param, int state, float *out);
@@ -182,8 +200,9 @@ void exec_set_in(const struct exec *exec, int param, float *vector, const float 
 int exec_sums(const struct exec *exec, const struct tree_part **out);
 /* Leaves of the tree that these are of. */
 int64_t exec_tree_shards(const struct exec *exec);
-/* SHA-256 over names, shapes and plain contents of all parameters, as 64 digits. */
-MUST_CHECK enum status exec_hash(const struct exec *exec, char out[65]);
+/* SHA-256 over names, shapes and plain contents of all parameters, as 64 digits. Collective, on a settled
+ * exec, where parameters are in parts; else of this rank's machine. */
+MUST_CHECK enum status exec_hash(struct exec *exec, char out[65]);
 
 /* Measurements ------------------------------------------------------------------------- */
 
@@ -199,9 +218,14 @@ struct exec_times exec_times(const struct exec *exec);
 void exec_waited_for(const struct exec *exec, double *out);
 void exec_reset_times(struct exec *exec);
 
-/* Bytes: activations of one lane, and what all ranks of this machine share. */
+/* Bytes. */
 struct exec_memory {
-    size_t arena, shared;
+    size_t arena,
+        shared; /* activations of one lane; addresses that all ranks of this machine share */
+    /* What will be resident of this rank at most while it trains (memory.c). */
+    size_t params, gradients, state, activations, other;
+    /* What comes to rank 0 by exec_collect, and by exec_make_whole, that was not there. */
+    size_t collected, joined;
 };
 struct exec_memory exec_memory(const struct exec *exec);
 /* Which kernel runs each node of a shard of `rows`, one line a node. */

@@ -8,6 +8,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/sha256.h"
@@ -36,6 +38,7 @@ struct setup {
     bool recompute;
     bool factors;   /* exchanged instead of gradients, where they are smaller */
     bool sync_norm; /* batch statistics of the whole step */
+    int zero;       /* what is given back in between */
     int n_steps;
     int64_t samples[STEPS_MAX]; /* of each step */
 };
@@ -114,7 +117,8 @@ static void make_job(const struct setup *setup, struct job *job)
                                   .bucket_bytes = setup->bucket_bytes,
                                   .recompute = setup->recompute,
                                   .factors = setup->factors,
-                                  .sync_norm = setup->sync_norm };
+                                  .sync_norm = setup->sync_norm,
+                                  .zero = setup->zero };
     const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
     const char *strategy = setup->ranks > 1 ? "mirrored" : "single";
 
@@ -162,6 +166,8 @@ static struct exec_config config_of(const struct job *job, struct comm *comm)
         .choices = job->choices,
         .optim = job->optim,
         .compress = compress_of(job->setup),
+        .zero = job->setup->zero,
+        .window = job->setup->zero ? 1 : 0, /* as little as there can be */
         .leaders = job->setup->leaders,
         .flying_bytes = job->setup->flying_bytes,
     };
@@ -318,14 +324,14 @@ static void check_same(const struct setup *setup, const struct outcome *a,
     for (int s = 0; s < setup->n_steps; s++)
         same = same && same_result(&a->steps[s], &b->steps[s]);
     if (!same)
-        test_fail(__FILE__, __LINE__,
-                  "%s, %s, clip %g, batch %lld, shards %lld, buckets of %lld: "
-                  "%d ranks of %d threads on %d nodes%s differ: %s, loss %.9g and %.9g",
-                  setup->model, setup->optimizer, (double)setup->max_norm,
-                  (long long)setup->batch, (long long)setup->shards,
-                  (long long)setup->bucket_bytes, setup->ranks, setup->threads, setup->nodes,
-                  setup->factors ? " with factors" : "", b->hash, a->steps[0].loss,
-                  b->steps[0].loss);
+        test_fail(
+            __FILE__, __LINE__,
+            "%s, %s, clip %g, batch %lld, shards %lld, buckets of %lld: "
+            "%d ranks of %d threads on %d nodes%s, zero %d, differ: %s, loss %.9g and %.9g",
+            setup->model, setup->optimizer, (double)setup->max_norm, (long long)setup->batch,
+            (long long)setup->shards, (long long)setup->bucket_bytes, setup->ranks,
+            setup->threads, setup->nodes, setup->factors ? " with factors" : "", setup->zero,
+            b->hash, a->steps[0].loss, b->steps[0].loss);
 }
 
 /* Runs on the ranks and threads of the setup; all ranks must say the same. */
@@ -410,7 +416,8 @@ static void test_bits_do_not_depend_on_how_many_shards_ranks_have(struct rng *rn
                                                                    : RANKS_MAX - 1);
     setup.threads = 1 + (int)rng_below(rng, 3);
     setup.nodes = 1 + (int)rng_below(rng, (uint64_t)setup.ranks);
-    setup.factors = rng_below(rng, 2);
+    setup.zero = (int)rng_below(rng, 4);
+    setup.factors = setup.zero == 0 && rng_below(rng, 2);
     draw_rows(rng, &setup);
     const struct outcome other = run(&setup, NULL);
     check_same(&setup, &alone, &other);
@@ -465,7 +472,8 @@ static void test_any_setup_gives_the_same_bits_on_any_ranks(struct rng *rng)
 
     setup.ranks = 1 + (int)rng_below(rng, shards < RANKS_MAX ? (uint64_t)shards : RANKS_MAX);
     setup.threads = 1 + (int)rng_below(rng, 3);
-    setup.factors = rng_below(rng, 2);
+    setup.zero = (int)rng_below(rng, 4);
+    setup.factors = setup.zero == 0 && rng_below(rng, 2);
     setup.recompute = rng_below(rng, 2);
     setup.nodes = 1 + (int)rng_below(rng, (uint64_t)setup.ranks);
     setup.leaders = rng_below(rng, 2);
@@ -499,6 +507,7 @@ static void test_weights_do_not_depend_on_nodes(void)
         const struct outcome alone = run_on(&setup, 1, 1, NULL);
         for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
             for (setup.nodes = 2; setup.nodes <= ranks; setup.nodes++) {
+                setup.zero = setup.factors ? 0 : (ranks + setup.nodes) % 4;
                 setup.flying_bytes = setup.nodes % 2 == 0 ? 64 : 0;
                 const struct outcome other = run_on(&setup, ranks, 1 + ranks % 2, NULL);
                 check_same(&setup, &alone, &other);
@@ -508,6 +517,118 @@ static void test_weights_do_not_depend_on_nodes(void)
         setup.leaders = true;
         const struct outcome led = run_on(&setup, 4, 1, NULL);
         check_same(&setup, &alone, &led);
+    }
+}
+
+/* Rounds of several shards, lanes with fewer, threads that share an op, several ranks a node. */
+static void test_zero_gives_the_bits_of_one_rank(void)
+{
+    static const struct {
+        const char *model, *optimizer;
+        float max_norm;
+        int64_t shards;
+        int ranks, threads, nodes;
+    } cases[] = {
+        { "mlp", "adamw", 0, 4, 4, 1, 4 },    /* one shard a lane: nobody may run ahead */
+        { "cnn", "adam", 0, 4, 2, 1, 2 },     /* two rounds */
+        { "mlp", "sgd", 0.5F, 7, 3, 2, 3 },   /* lanes of one round, and of two */
+        { "normed", "sgd", 0, 4, 4, 2, 2 },   /* two ranks a node; averages */
+        { "mlp", "lamb", 0.5F, 3, 3, 2, 3 },  /* threads share an op */
+        { "mlp", "lars", 0, 8, 4, 2, 3 },     /* nodes of different sizes: one rail */
+        { "normed", "adamw", 0, 4, 4, 1, 1 }, /* one machine */
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct setup setup = usual;
+        setup.model = cases[i].model;
+        setup.optimizer = cases[i].optimizer;
+        setup.max_norm = cases[i].max_norm;
+        setup.shards = cases[i].shards;
+        setup.batch = cases[i].shards * 3;
+        setup.samples[0] = setup.samples[1] = setup.samples[4] = setup.batch;
+        setup.samples[2] = setup.batch - 2;
+        setup.samples[3] = 2; /* some shards have none, and so do some nodes */
+        const struct outcome alone = run_on(&setup, 1, 1, NULL);
+        setup.nodes = cases[i].nodes;
+        for (setup.zero = 1; setup.zero <= 3; setup.zero++) {
+            const struct outcome other = run_on(&setup, cases[i].ranks, cases[i].threads, NULL);
+            check_same(&setup, &alone, &other);
+        }
+    }
+}
+
+/* Whole pages of a part of a vector that are resident. */
+static size_t resident_pages(float *vector, size_t begin, size_t end)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = ((uintptr_t)(vector + begin) + page - 1) / page * page;
+    const uintptr_t last = (uintptr_t)(vector + end) / page * page;
+    unsigned char is_there[1024];
+    size_t count = 0;
+
+    CHECK(first < last && (last - first) / page <= sizeof is_there);
+    CHECK(mincore((void *)first, last - first, is_there) == 0);
+    for (size_t i = 0; i < (last - first) / page; i++)
+        count += is_there[i] & 1;
+    return count;
+}
+
+/* Between steps a node has its part of parameters and state, and no gradients; rank 0 gets all of them when it
+ * asks, and forgets them again. Bucket by bucket: the whole pages between parts. */
+static enum status look_at_memory(struct comm *comm, void *arg)
+{
+    const struct job *job = arg;
+    const struct exec_config config = config_of(job, comm);
+    const int zero = job->setup->zero;
+    struct outcome outcome = { 0 };
+    struct exec *exec;
+
+    TRY(exec_create(&config, &exec));
+    TRY(train(job, exec, comm, &outcome));
+    CHECK(exec_is_in_parts(exec) == (zero == 3));
+    TRY(exec_settle(exec));
+    for (int b = 0; b < exec->buckets.count; b++)
+        exec_forget_group(exec, b);  /* what train() has collected */
+    release_summed(&exec->lanes[0]); /* what came too late for its step */
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const size_t begin = (size_t)exec->buckets.begin[b];
+        const size_t end = (size_t)exec->buckets.begin[b + 1];
+        if (end - begin < (size_t)6 * TREE_STRETCH) /* too small to have pages in the middle */
+            continue;
+        const size_t half = begin + (end - begin) / 2;
+        const bool is_first = exec->node == 0;
+        const size_t own = resident_pages(exec->param, is_first ? begin : half + TREE_STRETCH,
+                                          is_first ? half - TREE_STRETCH : end);
+        const size_t other = resident_pages(exec->param, is_first ? half + TREE_STRETCH : begin,
+                                            is_first ? end : half - TREE_STRETCH);
+        const size_t state =
+            resident_pages(exec->state[0], is_first ? half + TREE_STRETCH : begin,
+                           is_first ? end : half - TREE_STRETCH);
+        const size_t gradients = resident_pages(exec->lanes[0].gradients, begin, end);
+        CHECK(own > 0);
+        CHECK(zero == 1 ? gradients > 0 : gradients == 0);
+        CHECK(zero == 3 ? other == 0 : other > 0);
+        CHECK_INT(0, state);
+    }
+    TRY(comm_barrier(comm));
+    exec_destroy(exec);
+    return STATUS_OK;
+}
+
+static void test_memory_is_there_only_while_it_is_needed(void)
+{
+    static struct job job;
+
+    for (int zero = 1; zero <= 3; zero++) {
+        struct setup setup = usual;
+        setup.shards = setup.ranks = setup.nodes = 2;
+        setup.threads = 1;
+        setup.zero = zero;
+        setup.optimizer = "adam";
+        setup.bucket_bytes = 128 << 10;
+        make_job(&setup, &job);
+        CHECK_OK(comm_testing_nodes(2, 2, NULL, look_at_memory, &job));
+        release_job(&job);
     }
 }
 
@@ -711,11 +832,13 @@ static void test_evaluation_gives_the_same_bits_on_any_ranks(void)
         CHECK(alone.evaluation.loss > 0 && alone.evaluation.correct <= (double)counts[i]);
         for (int ranks = 1; ranks <= 3; ranks++) {
             for (setup.nodes = 1; setup.nodes <= ranks; setup.nodes++) {
+                setup.zero = ranks == 3 ? 3 : 0;
                 const struct outcome other = run_on(&setup, ranks, 2, dataset);
                 check_same(&setup, &alone, &other);
             }
         }
         setup.nodes = 1;
+        setup.zero = 0;
         dataset_close(dataset);
     }
 }
@@ -1022,6 +1145,7 @@ static void test_synchronized_batch_norm_does_not_depend_on_ranks(void)
             for (int more = 1; more <= 2; more++) {
                 setup.recompute = more == 2;
                 setup.nodes = more == 2 && ranks > 1 ? 2 : 1;
+                setup.zero = more == 2 ? 3 : 0;
                 const struct outcome other =
                     run_on(&setup, ranks, more * (int)(shards[i] / ranks), NULL);
                 CHECK_INT(shards[i] / ranks, other.lanes);
@@ -1098,6 +1222,9 @@ const struct test tests[] = {
     { .name = "any setup gives the same bits on any ranks",
       .property = test_any_setup_gives_the_same_bits_on_any_ranks },
     { .name = "weights do not depend on nodes", .run = test_weights_do_not_depend_on_nodes },
+    { .name = "zero gives the bits of one rank", .run = test_zero_gives_the_bits_of_one_rank },
+    { .name = "memory is there only while it is needed",
+      .run = test_memory_is_there_only_while_it_is_needed },
     { .name = "bits do not depend on how many shards ranks have",
       .property = test_bits_do_not_depend_on_how_many_shards_ranks_have },
     { .name = "rows of shards that do not fit are refused",

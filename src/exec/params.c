@@ -152,33 +152,72 @@ static int64_t largest_param(const struct exec *exec)
     return largest;
 }
 
-static enum status publish(struct exec *exec, bool with_state)
+int exec_group_count(const struct exec *exec)
 {
-    TRY(exec_settle(exec));
+    return exec->buckets.count;
+}
+
+int exec_group_of(const struct exec *exec, int param)
+{
+    return plan_bucket_of(exec->params[param]->flat);
+}
+
+static enum status publish_group(struct exec *exec, int group, int what)
+{
     if (exec->nodes == 1)
         return STATUS_OK;
-    TRY(wire_publish(exec, with_state));
-    return exec_settle(exec);
+    TRY(wire_publish(exec, group, what));
+    exec_forget_group(exec, group);
+    return STATUS_OK;
+}
+
+enum status exec_publish_group(struct exec *exec, int group)
+{
+    return publish_group(exec, group, EXEC_PARAMS | EXEC_STATES);
+}
+
+enum status exec_collect_group(struct exec *exec, int group, int what)
+{
+    return exec->nodes == 1 ? STATUS_OK : wire_collect(exec, group, what);
+}
+
+void exec_forget_group(struct exec *exec, int group)
+{
+    if (exec->rank == 0 && exec->nodes > 1)
+        wire_forget(exec, group);
 }
 
 enum status exec_init_params(struct exec *exec)
 {
-    if (exec->rank == 0) {
-        float *plain;
-        TRY(mem_alloc((size_t)largest_param(exec), sizeof *plain, &plain));
-        for (int i = 0; i < exec->n_params; i++) {
+    float *plain;
+
+    TRY(exec_settle(exec));
+    TRY(mem_alloc((size_t)largest_param(exec), sizeof *plain, &plain));
+    enum status status = STATUS_OK;
+    for (int g = 0; g < exec->buckets.count && status == STATUS_OK; g++) {
+        for (int i = 0; i < exec->n_params && exec->rank == 0; i++) {
             const struct value *value = exec->params[i];
+            if (exec_group_of(exec, i) != g)
+                continue;
             draw(exec->config.seed, i, value, shape_count(&value->shape), plain);
             exec_set(exec, i, -1, plain);
         }
-        mem_free(plain);
+        status = publish_group(exec, g, EXEC_PARAMS);
     }
-    return publish(exec, false);
+    mem_free(plain);
+    TRY(status);
+    return exec_settle(exec);
 }
 
 enum status exec_publish(struct exec *exec)
 {
-    return publish(exec, true);
+    TRY(exec_settle(exec));
+    if (exec->nodes == 1)
+        return STATUS_OK;
+    for (int g = 0; g < exec->buckets.count; g++)
+        TRY(exec_publish_group(exec, g));
+    TRY(wire_move_vectors(exec, true));
+    return exec_settle(exec);
 }
 
 enum status exec_collect(struct exec *exec)
@@ -186,7 +225,33 @@ enum status exec_collect(struct exec *exec)
     TRY(exec_settle(exec));
     if (exec->nodes == 1)
         return STATUS_OK;
-    TRY(wire_collect(exec));
+    for (int g = 0; g < exec->buckets.count; g++)
+        TRY(exec_collect_group(exec, g, EXEC_PARAMS | EXEC_STATES));
+    TRY(wire_move_vectors(exec, false));
+    return exec_settle(exec);
+}
+
+bool exec_is_in_parts(const struct exec *exec)
+{
+    return exec->hold.buckets != 0;
+}
+
+enum status exec_make_whole(struct exec *exec)
+{
+    if (!exec_is_in_parts(exec))
+        return STATUS_OK;
+    TRY(exec_settle(exec));
+    for (int g = 0; g < exec->buckets.count; g++)
+        TRY(wire_collect(exec, g, EXEC_PARAMS));
+    return exec_settle(exec);
+}
+
+enum status exec_make_parts(struct exec *exec)
+{
+    if (!exec_is_in_parts(exec))
+        return STATUS_OK;
+    for (int g = 0; g < exec->buckets.count; g++)
+        exec_forget_group(exec, g);
     return exec_settle(exec);
 }
 
@@ -210,24 +275,53 @@ enum status exec_settle(struct exec *exec)
     return exec->nodes > 1 ? wire_barrier(exec) : STATUS_OK;
 }
 
-enum status exec_hash(const struct exec *exec, char out[65])
+/* Adds a parameter to the hash, as files hold it. */
+static void hash_param(const struct exec *exec, int i, float *plain, struct sha256 *hash)
 {
+    const struct value *value = exec->params[i];
+    const struct shape saved = graph_saved_shape(value);
+    char text[256], shape[SHAPE_TEXT];
+    const int length =
+        snprintf(text, sizeof text, "%s %s\n", value->name, shape_print(&saved, shape));
+
+    sha256_add(hash, text, (size_t)length);
+    exec_get(exec, i, -1, plain);
+    sha256_add(hash, plain, (size_t)shape_count(&value->shape) * sizeof *plain);
+}
+
+/* In the model's order, in which the parameters of a group stand together. */
+static enum status hash_params(struct exec *exec, float *plain, struct sha256 *hash)
+{
+    const bool in_parts = exec_is_in_parts(exec);
+    int group = -1;
+
+    for (int i = 0; i < exec->n_params; i++) {
+        const int next = exec_group_of(exec, i);
+        if (in_parts && next != group) {
+            if (group >= 0)
+                exec_forget_group(exec, group);
+            TRY(wire_collect(exec, next, EXEC_PARAMS));
+            group = next;
+        }
+        if (!in_parts || exec->rank == 0)
+            hash_param(exec, i, plain, hash);
+    }
+    return in_parts ? exec_make_parts(exec) : STATUS_OK;
+}
+
+enum status exec_hash(struct exec *exec, char out[65])
+{
+    enum { DIGITS = 64 };
     struct sha256 hash;
     float *plain;
 
     TRY(mem_alloc((size_t)largest_param(exec), sizeof *plain, &plain));
     sha256_init(&hash);
-    for (int i = 0; i < exec->n_params; i++) {
-        const struct value *value = exec->params[i];
-        char text[256], shape[SHAPE_TEXT];
-        const struct shape saved = graph_saved_shape(value);
-        const int length =
-            snprintf(text, sizeof text, "%s %s\n", value->name, shape_print(&saved, shape));
-        sha256_add(&hash, text, (size_t)length);
-        exec_get(exec, i, -1, plain);
-        sha256_add(&hash, plain, (size_t)shape_count(&value->shape) * sizeof *plain);
-    }
-    sha256_end_hex(&hash, out);
+    const enum status status = hash_params(exec, plain, &hash);
     mem_free(plain);
+    TRY(status);
+    sha256_end_hex(&hash, out);
+    if (exec_is_in_parts(exec))
+        TRY(comm_broadcast(exec->config.comm, out, DIGITS / sizeof(int64_t), DTYPE_I64, 0));
     return STATUS_OK;
 }

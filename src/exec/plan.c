@@ -366,7 +366,7 @@ static void mark_buckets(struct plan *plan, const struct plan_buckets *buckets,
                          const struct plan_factors *factors)
 {
     for (int b = 0; b < buckets->count; b++) {
-        int first = -1, last = -1;
+        int first = -1, last = -1, written = -1;
         for (int n = 0; n < plan->n_instructions; n++) {
             const struct node *node = plan->instructions[n].node;
             for (int i = 0; i < node->n_in; i++) {
@@ -379,6 +379,7 @@ static void mark_buckets(struct plan *plan, const struct plan_buckets *buckets,
             for (int i = 0; i < node->n_out; i++) {
                 if (node->out[i]->flat && plan_bucket_of(node->out[i]->flat) == b) {
                     first = first < 0 ? n : first; /* averages are written and never read */
+                    written = written < 0 ? n : written;
                     last = n;
                 }
                 for (int f = 0; f < factors->count; f++) {
@@ -395,6 +396,50 @@ static void mark_buckets(struct plan *plan, const struct plan_buckets *buckets,
             plan->instructions[first].before |= UINT64_C(1) << b;
         if (last >= 0)
             plan->instructions[last].after |= UINT64_C(1) << b;
+        if (written >= 0)
+            plan->instructions[written].begins |= UINT64_C(1) << b;
+    }
+}
+
+uint64_t plan_reads(const struct node *node, const struct graph *places_of)
+{
+    uint64_t buckets = 0;
+
+    for (int i = 0; i < node->n_in; i++) {
+        const struct value *in = node->in[i];
+        while (in->maker && in->maker->op->is_view)
+            in = in->maker->in[0];
+        if (in->kind == VALUE_PARAM && !in->flat)
+            in = graph_find_value(places_of, in->name);
+        if (in && in->kind == VALUE_PARAM && in->flat)
+            buckets |= UINT64_C(1) << plan_bucket_of(in->flat);
+    }
+    return buckets;
+}
+
+/* Where buckets that are held in parts are first and last read, in forward and in backward. */
+static void mark_held(struct plan *plan, const struct maker *maker)
+{
+    plan->n_forward = 0;
+    while (plan->n_forward < plan->n_instructions &&
+           plan->instructions[plan->n_forward].node->phase == PHASE_FORWARD)
+        plan->n_forward++;
+    for (uint64_t left = maker->buckets->held; left; left &= left - 1) {
+        const uint64_t bit = left & -left;
+        int last = -1;
+        for (int n = 0; n < plan->n_instructions; n++) {
+            struct instruction *next = &plan->instructions[n];
+            if (n == plan->n_forward)
+                last = -1; /* backward begins */
+            if (!(plan_reads(next->node, maker->places_of) & bit))
+                continue;
+            if (last < 0)
+                next->takes |= bit;
+            else
+                plan->instructions[last].leaves &= ~bit;
+            next->leaves |= bit;
+            last = n;
+        }
     }
 }
 
@@ -470,6 +515,7 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
     }
     mark_buckets(plan, maker->buckets, maker->factors);
     mark_gathers(plan, maker->gathers);
+    mark_held(plan, maker);
     const struct value *output = graph_roles((struct graph *)maker->graph)->output;
     if (output) {
         const struct shape *shape = &maker->shapes[output->id];

@@ -40,7 +40,11 @@ struct instruction {
     uint64_t before; /* buckets (bits) that this is the first to read parameters or write
                       * gradients of */
     uint64_t
-        after;  /* buckets whose gradients are final, and parameters no longer read, after it */
+        after; /* buckets whose gradients are final, and parameters no longer read, after it */
+    uint64_t begins; /* buckets that this is the first to write gradients of */
+    /* Buckets that are held in parts: this is the first, and the last, to read parameters of them in forward or
+     * in backward. */
+    uint64_t takes, leaves;
     int awaits; /* gathers below this number must have met before it */
     int fills;  /* 1 + number of the gather that it makes this shard's table of; 0: none */
 };
@@ -49,6 +53,7 @@ struct plan {
     struct extents extents;
     int n_instructions;
     struct instruction *instructions;
+    int n_forward;         /* those before backward */
     struct operand output; /* the graph's, if it has one: whole after an evaluation */
     int64_t output_floats; /* of a sample of it */
     size_t arena_bytes;
@@ -62,6 +67,8 @@ struct plan_buckets {
     /* Nobody but the lane reads its gradients, and it updates by a bucket as soon as that and all before
      * it are final: they lie in the arena, from the first that is written to the update. */
     bool pass;
+    uint64_t
+        held; /* buckets (bits) whose parameters are here only while they are read (hold.h) */
 };
 
 /* Values that other lanes read as factors of a gradient, so that they lie where all can. */
@@ -109,6 +116,8 @@ MUST_CHECK enum status plan_create_given(const struct graph *graph, struct exten
                                          struct plan **out);
 void plan_destroy(struct plan *plan); /* NULL is allowed */
 
+/* The buckets (bits) whose parameters a node reads; places_of as in plan_create. */
+uint64_t plan_reads(const struct node *node, const struct graph *places_of);
 /* Number of the bucket that a flat value "bucketN...." belongs to. */
 int plan_bucket_of(const struct value *flat);
 

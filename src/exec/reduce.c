@@ -525,6 +525,8 @@ static enum status reduce_bucket(struct lane *lane, int b)
                    : keeps ? SUM_AND_KEEP
                            : SUM_AND_UPDATE,
                    &exec->numbers);
+    if (exec->releases && !makes)
+        lane_raise(lane, &exec->summed[b], 1);
     if (!keeps && !gives) {
         exec_meet(exec, "done");
         lane_raise(lane, &exec->done[b], 1);
@@ -540,7 +542,7 @@ static enum status reduce_bucket(struct lane *lane, int b)
     return gives ? remote_arrive(lane, b) : STATUS_OK;
 }
 
-enum status lane_reduce(struct lane *lane, bool all)
+enum status lane_reduce_below(struct lane *lane, int end)
 {
     struct exec *exec = lane->exec;
 
@@ -552,12 +554,20 @@ enum status lane_reduce(struct lane *lane, bool all)
         if (remote_is_direct(exec, b))
             continue; /* it went when it was announced */
         if (!transport_reached(&exec->ready[b], target)) {
-            if (!all)
+            if (b >= end)
                 return STATUS_OK;
             exec_meet(exec, "wait");
             TRY(exec_wait(exec, lane, &exec->ready[b], target, exec->reduce_names[b]));
         }
         TRY(reduce_bucket(lane, b));
     }
+    return STATUS_OK;
+}
+
+enum status lane_reduce(struct lane *lane, bool all)
+{
+    const struct exec *exec = lane->exec;
+
+    TRY(lane_reduce_below(lane, all ? exec->buckets.count : 0));
     return all && norms_are_used(exec) && !exec->wire ? update_by_norms(lane) : STATUS_OK;
 }

@@ -3,7 +3,7 @@
  *
  * Shared memory of the job, the same on every rank:
  *
- *   counters      ready[b], done[b] of each bucket, met[g] of each gather, reduced, evaluated
+ *   counters      ready[b], summed[b], done[b] of each bucket, met[g] of each gather, reduced, evaluated
  *   arrivals      of every lane at every counter: when, and how often (account.c)
  *   losses        two steps' worth (even, odd) of one loss and one count a shard
  *   parameters    one flat vector: bucket 0, bucket 1, ...
@@ -32,6 +32,7 @@
 
 #include "base/pool.h"
 #include "exec/exec.h"
+#include "exec/hold.h"
 #include "exec/plan.h"
 #include "exec/vectors.h"
 #include "kernel/tree.h"
@@ -140,11 +141,16 @@ struct lane {
     int n_eval_plans;
     struct columns *columns; /* one a bucket */
     float *gradients;        /* its buffers: buffer i at gradients + i * exec->vector */
-    struct pool *pool;       /* threads that share each op's work, or NULL */
-    float *scratch;          /* reduce_scratch bytes for each of its threads */
-    int next_bucket;         /* buckets below this are summed and updated in this step */
-    int next_gather;         /* gathers below this have met in this step */
-    void *eval_x;            /* EVAL_ROWS samples: their parts as source.h has them */
+    int n_buffers;
+    struct pool *pool;   /* threads that share each op's work, or NULL */
+    float *scratch;      /* reduce_scratch bytes for each of its threads */
+    int next_bucket;     /* buckets below this are summed and updated in this step */
+    int next_gather;     /* gathers below this have met in this step */
+    uint64_t announced;  /* buckets of this step */
+    uint64_t unreleased; /* buckets announced whose memory is not given back yet (release.c) */
+    int round;           /* of the walk (hold.h) */
+    uint32_t summed_when[GRAPH_NODE_IN]; /* these: what summed[b] is when nobody reads it */
+    void *eval_x; /* EVAL_ROWS samples: their parts as source.h has them */
     int32_t *eval_x2, *eval_y;
     size_t eval_bytes[SOURCE_PARTS]; /* of a sample, in these */
     struct times times;
@@ -171,7 +177,9 @@ struct exec {
     struct wire *wire;     /* to other nodes, or NULL */
     struct remote *remote; /* what goes to servers, or NULL */
     /* How often a step raises a bucket's counters, and those of gathers. */
-    uint32_t ready_each[GRAPH_NODE_IN], done_each[GRAPH_NODE_IN], met_each;
+    uint32_t ready_each[GRAPH_NODE_IN], done_each[GRAPH_NODE_IN], met_each, summed_each;
+    bool releases; /* gradients give their memory back (release.c) */
+    size_t window; /* bytes of gradients, or of parameters, that are under way at once */
     struct pool *lanes_pool; /* runs the lanes, if there are several */
     struct plan_buckets buckets;
     size_t vector;                        /* elements of a flat vector, all buckets */
@@ -190,6 +198,7 @@ struct exec {
     struct plan_gathers gathers;
     size_t tables_bytes; /* of all gathers */
     int n_states;
+    struct hold hold; /* parameters that are held in parts */
 
     int n_params;
     const struct value **params;
@@ -197,7 +206,8 @@ struct exec {
     /* Shared memory */
     void *shared;
     size_t shared_bytes;
-    struct transport_counter *met; /* one a gather */
+    struct transport_counter *met;    /* one a gather */
+    struct transport_counter *summed; /* one a bucket: nobody reads its gradients any more */
     struct transport_counter *ready, *done, *reduced, *evaluated, *settled, *gathered, *joined,
         *directed;
     struct transport_counter *exchanged; /* the other nodes' losses have come */
@@ -308,7 +318,8 @@ struct samples {
 };
 struct samples exec_samples(const struct exec *exec, int64_t v);
 
-/* Shards [first, first + count) of a node. */
+/* Shards [first, first + count) of a lane of the job, and of a node. */
+void exec_lane_row(const struct exec *exec, int lane, int64_t *first, int64_t *count);
 void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *count);
 
 /* Gives a place in every shard's record to a value; one that serves several buckets has one. */
@@ -412,6 +423,8 @@ size_t reduce_scratch(const struct lane *lane);
 /* Sums and updates this lane's part of the buckets, in order, as far as they are ready; with
  * `all` it waits for those that are not. */
 MUST_CHECK enum status lane_reduce(struct lane *lane, bool all);
+/* The same, waiting for the buckets below `end`. */
+MUST_CHECK enum status lane_reduce_below(struct lane *lane, int end);
 
 enum reduce_what { SUM_AND_UPDATE, SUM_AND_KEEP, SUM_AND_GIVE, DIRECT, UPDATE };
 /* Stretches of bucket b. */
@@ -426,6 +439,17 @@ void reduce_clear_gaps(const struct exec *exec, int b, float *gradients);
 /* The factor by which gradients are scaled so that their norm is not over the limit; all squares
  * are there. */
 float reduce_clip_scale(const struct exec *exec);
+
+/* Memory of gradients (release.c) ---------------------------------------------------------- */
+
+/* This lane has announced bucket b. */
+void release_announced(struct lane *lane, int b);
+/* Gives back the gradients of b that were announced last, if that has not been done: all have summed them. */
+void release_bucket(struct lane *lane, int b);
+/* The same of every bucket that is summed by now. */
+void release_summed(struct lane *lane);
+/* Before the gradients of these buckets are written: waits until few others are under way. */
+MUST_CHECK enum status release_make_room(struct lane *lane, uint64_t begins);
 
 /* Servers --------------------------------------------------------------------------------- */
 
@@ -461,6 +485,11 @@ static inline bool bucket_is_served(const struct exec *exec, int b)
 {
     return exec->row_sums[b].is_served;
 }
+/* Does a node hold its part of the parameters alone, but while they are read? */
+static inline bool bucket_is_held(const struct exec *exec, int b)
+{
+    return exec->hold.buckets >> b & 1;
+}
 /* Does its gradient go to other nodes compressed? Then all nodes update all of it. */
 bool bucket_is_compressed(const struct exec *exec, int b);
 /* Makes what a rank needs to talk to other nodes, before the shared memory is laid out; wire_start begins
@@ -479,10 +508,14 @@ int wire_states(const struct exec *exec);
 float *wire_state(const struct exec *exec, int state);
 /* Collective: returns when every node has called it. */
 MUST_CHECK enum status wire_barrier(struct exec *exec);
-/* Collective, on a settled exec: node 0's parameters, and state, go to all. */
-MUST_CHECK enum status wire_publish(struct exec *exec, bool with_state);
-/* Collective, on a settled exec: the state that other nodes own comes to node 0. */
-MUST_CHECK enum status wire_collect(struct exec *exec);
+/* Collective, on a settled exec: node 0's parameters and state of bucket b go to all, and what others own
+ * comes to node 0. */
+MUST_CHECK enum status wire_publish(struct exec *exec, int b, int what);
+MUST_CHECK enum status wire_collect(struct exec *exec, int b, int what);
+/* Node 0 forgets what of bucket b others own. */
+void wire_forget(struct exec *exec, int b);
+/* Likewise: what is kept for compression. */
+MUST_CHECK enum status wire_move_vectors(struct exec *exec, bool publishes);
 /* Called by the first rank of each node: it gets the entries of `array` that other nodes have made. `maker`
  * tells which node made which. */
 MUST_CHECK enum status wire_merge(struct exec *exec, void *array, size_t count, size_t bytes,

@@ -44,6 +44,7 @@ static enum status await_params(struct lane *lane, uint64_t buckets)
         }
         TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * exec->done_each[b],
                       "all_gather of parameters"));
+        release_bucket(lane, b); /* what is left of the last step */
     }
     return STATUS_OK;
 }
@@ -92,10 +93,12 @@ static enum status announce(struct lane *lane, uint64_t buckets)
 {
     struct exec *exec = lane->exec;
 
+    lane->announced |= buckets;
     for (; buckets; buckets &= buckets - 1) {
         const int b = __builtin_ctzll(buckets);
         exec_meet(exec, "ready");
         lane_raise(lane, &exec->ready[b], 1);
+        release_announced(lane, b);
         if (remote_is_direct(exec, b))
             TRY(remote_arrive(lane, b));
     }
@@ -194,13 +197,20 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
     } else {
         const struct plan *plan = lane_plan(lane, extents_of(batch, samples.rows), false);
         lane->plan = plan;
+        hold_enter_round(lane, v - lane->first);
         for (int i = 0; i < plan->n_instructions; i++) {
             const struct instruction *next = &plan->instructions[i];
             if (next->before)
                 TRY(await_params(lane, next->before));
+            if (next->takes)
+                TRY(hold_take(lane, next->takes, i >= plan->n_forward));
             if (next->awaits)
                 TRY(lane_await_tables(lane, next->awaits));
+            if (next->begins)
+                TRY(release_make_room(lane, next->begins));
             lane_run(lane, next, &step);
+            if (next->leaves)
+                hold_leave(lane, next->leaves);
             if (next->fills)
                 lane_give_table(lane, next->fills - 1);
             if (next->after) {
@@ -208,6 +218,7 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
                 if (is_last) {
                     TRY(announce(lane, next->after));
                     TRY(lane_reduce(lane, false));
+                    release_summed(lane);
                 }
             }
         }
@@ -223,13 +234,16 @@ static enum status run_shards(struct lane *lane)
 
     lane->next_bucket = 0;
     lane->next_gather = 0;
+    lane->announced = 0;
     tree_stack_init(&stack, lane->exec->tree_shards);
     for (int64_t v = lane->first; v < lane->first + lane->count; v++)
         TRY(copy_input_factor(lane, v));
     TRY(lane_join(lane));
     for (int64_t v = lane->first; v < lane->first + lane->count; v++)
         TRY(run_shard(lane, v, &stack));
-    return lane_reduce(lane, true);
+    TRY(lane_reduce(lane, true));
+    release_summed(lane);
+    return STATUS_OK;
 }
 
 static void run_step(struct lane *lane)
@@ -290,12 +304,14 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     exec->numbers = optim_step(&exec->config.optim, batch->step);
     exec->flags[exec->steps % 2 * (uint32_t)exec->ranks + (uint32_t)exec->rank] = exec->says;
     exec->says = 0;
+    hold_begin(exec, &(struct hold_walk){ .samples = batch->samples });
     if (exec->wire)
         TRY(wire_begin(exec, extents_of(batch, (batch->samples + shards - 1) / shards)));
     transport_note(exec->transport, batch->step, "forward and backward");
     const enum status status = exec_on_lanes(exec, run_step);
     exec->batch = NULL;
     TRY(status);
+    hold_end(exec);
     exec->columns_taken = exec->has_columns;
 
     /* Every lane of every rank of this node had announced its gradients, so their losses are there. */

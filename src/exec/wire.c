@@ -14,6 +14,8 @@
  *            theirs come here; ready[b], and lanes proceed as on one machine.
  *   table    of a gather: likewise; met[g].
  *   losses   of shards and what ranks say: likewise; exchanged.
+ *   hold     of a bucket that nodes hold in parts (wire_hold.c): the others' come before forward and backward, and
+ *            are released again; then a bucket's parts go to nobody.
  *   norms    where norms are needed before an update (norms.c): sums of squares likewise, between the sums and
  *            the updates; reduced. And again for norms of directions; directed.
  *
@@ -36,12 +38,13 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "exec/pages.h"
 #include "exec/wire.h"
 #include "kernel/float_mode.h"
 
 static const char *const item_names[ITEM_KINDS] = {
     "losses", "batch statistics", "sums and parameters", "records", "rows",
-    "norms",  "norms of moves",
+    "norms",  "norms of moves",   "parameters",
 };
 enum { LONG_IDLE = 1100 }; /* rounds, some 40 ms */
 
@@ -143,7 +146,7 @@ static enum status send_bucket(struct wire *wire, struct item *item, int peer, u
     return send_held(wire, item);
 }
 
-static enum status are_over(struct wire *wire, struct transfers *list, bool *over)
+enum status wire_are_over(struct wire *wire, struct transfers *list, bool *over)
 {
     for (int i = 0; i < list->count && list->left > 0; i++) {
         const int peer = list->request[i].peer;
@@ -230,14 +233,40 @@ static enum status begin_bucket(struct wire *wire, struct item *item)
             TRY(wire_transfer(wire, &item->needed, false, peer, item->tag,
                               (float *)exec->parts[wire->first_of[node] + p].data + own.at,
                               own.count * sizeof(float)));
-        TRY(wire_transfer(wire, &item->others, false, peer, item->tag + 1,
-                          exec->param + theirs.at, theirs.count * sizeof(float)));
+        if (!bucket_is_held(exec, b)) /* else nobody sends them */
+            TRY(wire_transfer(wire, &item->params, false, peer, item->tag + 1,
+                              exec->param + theirs.at, theirs.count * sizeof(float)));
         for (int p = 0; p < wire->n_own && theirs.count > 0; p++)
             TRY(send_bucket(wire, item, peer, item->tag,
                             wire_make_sum(wire, p, theirs) + theirs.at,
                             theirs.count * sizeof(float)));
     }
+    item->n_sums = item->others.count;
     return STATUS_OK;
+}
+
+/* Elements of a vector are read no more. */
+static void release_slice(float *vector, struct slice slice)
+{
+    pages_release(vector + slice.at, slice.count * sizeof *vector);
+}
+
+/* The memory of partial sums of a bucket: those made here for others, and those that came. */
+static void release_sums(struct wire *wire, int b)
+{
+    const struct exec *exec = wire->exec;
+    const bool makes = wire->n_own_parts != wire->n_own;
+
+    for (int node = 0; node < exec->nodes; node++) {
+        if (node == exec->node)
+            continue;
+        for (int p = 0; p < wire->n_own && makes; p++)
+            release_slice(wire->sums + (size_t)p * exec->vector,
+                          wire_slice(wire, b, node, wire->rail));
+        for (int p = 0; p < wire->n_of[node]; p++)
+            release_slice((float *)exec->parts[wire->first_of[node] + p].data,
+                          wire_slice(wire, b, exec->node, wire->rail));
+    }
 }
 
 static void work_on_own(struct wire *wire, int b, enum reduce_what what)
@@ -260,6 +289,8 @@ static enum status share_params(struct wire *wire, struct item *item)
     const struct slice own = wire_slice(wire, item->number, exec->node, wire->rail);
 
     if (bucket_is_compressed(exec, item->number)) /* all have updated it */
+        return STATUS_OK;
+    if (bucket_is_held(exec, item->number)) /* who reads it will ask for it */
         return STATUS_OK;
     for (int node = 0; node < exec->nodes; node++) {
         if (node != exec->node)
@@ -363,7 +394,7 @@ static enum status begin_records(struct wire *wire, struct item *item)
 /* Who looks on ------------------------------------------------------------------------------- */
 
 /* A row of the trace for an item, from its first transfer to its last. */
-static void take_channel(struct wire *wire, struct item *item)
+void wire_take_channel(struct wire *wire, struct item *item)
 {
     item->traced = 0;
     for (item->channel = 0; item->channel < CHANNELS; item->channel++) {
@@ -380,12 +411,12 @@ static void take_channel(struct wire *wire, struct item *item)
 /* Its bucket, or NULL. */
 static const char *bucket_of(const struct wire *wire, const struct item *item)
 {
-    const bool is_bucket =
-        item->kind == ITEM_BUCKET || item->kind == ITEM_RECORDS || item->kind == ITEM_SERVED;
+    const bool is_bucket = item->kind == ITEM_BUCKET || item->kind == ITEM_RECORDS ||
+                           item->kind == ITEM_SERVED || item->kind == ITEM_HOLD;
     return is_bucket ? wire->exec->bucket_names[item->number] : NULL;
 }
 
-static void leave_channel(struct wire *wire, struct item *item)
+void wire_leave_channel(struct wire *wire, struct item *item)
 {
     if (item->channel == CHANNELS || !wire->rows[item->channel])
         return;
@@ -397,9 +428,9 @@ static void leave_channel(struct wire *wire, struct item *item)
 /* A peer that the item waits for; -1: it has not begun, or waits for its own node. */
 static int awaited_by(const struct item *item)
 {
-    const struct transfers *const lists[] = { &item->needed, &item->others };
+    const struct transfers *const lists[] = { &item->needed, &item->others, &item->params };
 
-    for (int l = 0; l < 2 && item->stage != WAITING; l++) {
+    for (int l = 0; l < 3 && item->stage != WAITING; l++) {
         for (int i = 0; i < lists[l]->count && lists[l]->left > 0; i++) {
             if (!lists[l]->is_done[i])
                 return lists[l]->request[i].peer;
@@ -420,6 +451,7 @@ static struct transport_counter *counter_of(const struct wire *wire, const struc
         [ITEM_SERVED] = &exec->done[item->number],
         [ITEM_NORMS] = exec->reduced,
         [ITEM_MOVES] = exec->directed,
+        [ITEM_HOLD] = &exec->hold.held[item->number],
     };
 
     BUG_ON(item->kind >= ITEM_KINDS);
@@ -460,7 +492,8 @@ static bool is_announced(const struct wire *wire, const struct item *item)
     case ITEM_BUCKET:
     case ITEM_RECORDS:
     case ITEM_SERVED:
-        return transport_reached(&exec->ready[i], wire->steps * exec->ready_each[i] + lanes);
+        return wire_hold_is_over(wire, i) &&
+               transport_reached(&exec->ready[i], wire->steps * exec->ready_each[i] + lanes);
     case ITEM_LOSSES:
         for (int b = 0; b < exec->buckets.count; b++) {
             if (!transport_reached(&exec->ready[b], wire->steps * exec->ready_each[b] + lanes))
@@ -471,19 +504,34 @@ static bool is_announced(const struct wire *wire, const struct item *item)
         return all_are_at(wire, KEPT);
     case ITEM_MOVES:
         return all_are_at(wire, DIRECTED);
+    case ITEM_HOLD:
     case ITEM_KINDS:
         break;
     }
     return false;
 }
 
+static void forget(struct transfers *list)
+{
+    list->count = list->left = 0;
+    list->last = -1;
+}
+
+void wire_forget_transfers(struct item *item)
+{
+    forget(&item->needed);
+    forget(&item->others);
+    forget(&item->params);
+    item->others.held = INT_MAX; /* nothing is held back */
+}
+
 static enum status begin_item(struct wire *wire, struct item *item)
 {
-    item->needed.count = item->needed.left = item->others.count = item->others.left = 0;
-    const bool may_hold = item->kind == ITEM_BUCKET && !wire_has_codec(wire, item->number);
-    item->others.held = may_hold ? 0 : INT_MAX;
-    item->needed.last = item->others.last = -1;
-    take_channel(wire, item);
+    wire_forget_transfers(item);
+    if (item->kind == ITEM_BUCKET && !wire_has_codec(wire, item->number))
+        item->others.held = 0;
+    item->is_summed = false;
+    wire_take_channel(wire, item);
     switch (item->kind) {
     case ITEM_BUCKET:
         exec_meet(wire->exec, "wire");
@@ -504,6 +552,7 @@ static enum status begin_item(struct wire *wire, struct item *item)
             return STATUS_OK;
         return swap_parcels(wire, item, SQUARES * (int64_t)wire->exec->buckets.count,
                             place_of_squares);
+    case ITEM_HOLD:
     case ITEM_KINDS:
         break;
     }
@@ -513,10 +562,12 @@ static enum status begin_item(struct wire *wire, struct item *item)
 /* All transfers are over. */
 static void end_item(struct wire *wire, struct item *item)
 {
-    const int last = item->others.last >= 0 ? item->others.last : item->needed.last;
+    const int last = item->params.last >= 0   ? item->params.last
+                     : item->others.last >= 0 ? item->others.last
+                                              : item->needed.last;
 
     exec_meet(wire->exec, "arrived");
-    leave_channel(wire, item);
+    wire_leave_channel(wire, item);
     wire_raise(wire->exec, counter_of(wire, item), last >= 0 ? last : wire->exec->rank);
 }
 
@@ -555,6 +606,22 @@ static enum status go_by_norms(struct wire *wire, struct item *item)
     return share_params(wire, item);
 }
 
+/* The bucket is summed here; when others have its sums, too, its gradients are read no more. */
+static void let_go_of_gradients(struct wire *wire, struct item *item)
+{
+    struct exec *exec = wire->exec;
+
+    if (!exec->releases || item->is_summed || item->kind != ITEM_BUCKET)
+        return;
+    for (int i = 0; i < item->n_sums; i++) {
+        if (!item->others.is_done[i])
+            return;
+    }
+    release_sums(wire, item->number);
+    item->is_summed = true;
+    wire_raise(exec, &exec->summed[item->number], exec->rank);
+}
+
 /* Moves an item on as far as it goes; says whether it did. */
 static enum status move_on(struct wire *wire, struct item *item, bool *moved)
 {
@@ -562,6 +629,12 @@ static enum status move_on(struct wire *wire, struct item *item, bool *moved)
     const enum stage before = item->stage;
     bool over = false;
 
+    if (item->kind == ITEM_HOLD) {
+        TRY(wire_hold_move(wire, item, moved));
+        if (*moved)
+            wire_expects(exec, counter_of(wire, item), awaited_by(item));
+        return STATUS_OK;
+    }
     if (item->stage == WAITING && is_announced(wire, item)) {
         TRY(begin_item(wire, item));
         item->stage =
@@ -569,11 +642,11 @@ static enum status move_on(struct wire *wire, struct item *item, bool *moved)
         wire_expects(exec, counter_of(wire, item), awaited_by(item));
     }
     if (item->stage > WAITING && wire->holds) { /* room is made by what has gone */
-        TRY(are_over(wire, &item->others, &over));
+        TRY(wire_are_over(wire, &item->others, &over));
         TRY(send_held(wire, item));
     }
     if (item->stage == RECEIVING) {
-        TRY(are_over(wire, &item->needed, &over));
+        TRY(wire_are_over(wire, &item->needed, &over));
         if (over && item->kind == ITEM_SERVED)
             TRY(wire_rows_arrived(wire, item, &over));
         else if (over && wire_has_codec(wire, item->number))
@@ -590,8 +663,12 @@ static enum status move_on(struct wire *wire, struct item *item, bool *moved)
     }
     if (item->stage == KEPT || item->stage == DIRECTED)
         TRY(go_by_norms(wire, item));
-    if (item->stage == SHARING) {
-        TRY(are_over(wire, &item->others, &over));
+    if (item->stage >= KEPT && item->stage < FINISHED) {
+        TRY(wire_are_over(wire, &item->others, &over));
+        let_go_of_gradients(wire, item);
+    }
+    if (item->stage == SHARING && over) {
+        TRY(wire_are_over(wire, &item->params, &over));
         if (over) {
             end_item(wire, item);
             item->stage = FINISHED;
@@ -633,8 +710,11 @@ static enum status run_items(struct wire *wire)
     struct transport *transport = wire->exec->transport;
     int left = wire->n_items, idle = 0;
 
-    for (int i = 0; i < wire->n_items; i++)
-        wire->items[i].stage = WAITING;
+    for (int i = 0; i < wire->n_items; i++) {
+        const bool is_part = !wire->walk.is_evaluation || wire->items[i].kind == ITEM_HOLD;
+        wire->items[i].stage = is_part ? WAITING : FINISHED;
+    }
+    TRY(wire_hold_begin(wire));
     tell_expectations(wire);
     while (left > 0) {
         bool any = false, is_busy = false, holds = false;
@@ -676,6 +756,7 @@ static bool take_step(struct wire *wire)
         wire->number = wire->given_number;
         wire->numbers = wire->given_numbers;
         wire->wanted = wire->given_extents;
+        wire->walk = wire->given_walk;
         wire->is_given = false;
     }
     pthread_cond_broadcast(&wire->changed);
@@ -686,7 +767,7 @@ static bool take_step(struct wire *wire)
 /* The sizes of what travels in this step. */
 static enum status measure_step(struct wire *wire)
 {
-    if (extents_equal(wire->extents, wire->wanted))
+    if (wire->walk.is_evaluation || extents_equal(wire->extents, wire->wanted))
         return STATUS_OK;
     TRY(graph_infer(wire->exec->config.train, wire->wanted, wire->shapes));
     wire->extents = wire->wanted;
@@ -703,7 +784,8 @@ void *wire_run(void *arg)
         status = measure_step(wire);
         if (status == STATUS_OK)
             status = run_items(wire);
-        wire->steps++;
+        wire->steps += !wire->walk.is_evaluation;
+        wire->walks++;
         pthread_mutex_lock(&wire->lock);
         wire->known = wire->lane.times;
         wire->is_running = wire->is_given;
@@ -715,7 +797,9 @@ void *wire_run(void *arg)
     for (int i = 0; i < wire->n_items; i++) {
         give_up(wire, &wire->items[i].needed);
         give_up(wire, &wire->items[i].others);
+        give_up(wire, &wire->items[i].params);
     }
+    wire_hold_give_up(wire);
     return NULL;
 }
 
@@ -752,6 +836,7 @@ enum status wire_begin(struct exec *exec, struct extents extents)
     while (wire->is_given && transport_check(exec->transport) == STATUS_OK)
         await_change(wire);
     wire->given_extents = extents;
+    wire->given_walk = exec->hold.walk;
     wire->given_number = exec->step;
     wire->given_numbers = exec->numbers;
     wire->is_given = wire->is_running = true;

@@ -16,6 +16,7 @@ enum item_kind {
     ITEM_SERVED,
     ITEM_NORMS,
     ITEM_MOVES,
+    ITEM_HOLD,
     ITEM_KINDS
 };
 enum { CHANNELS = 8 }; /* rows of the trace: transfers that overlap stand in different ones */
@@ -38,6 +39,9 @@ struct item {
     uint32_t tag;            /* and the next one */
     struct transfers needed; /* what must come before the item moves on */
     struct transfers others; /* what must be over at its end */
+    struct transfers params; /* likewise: others' updated parts of a bucket */
+    int n_sums;              /* the first of `others` send sums of gradients */
+    bool is_summed;          /* nobody reads the bucket's gradients any more, and all know */
     int channel;             /* row of the trace; CHANNELS: none */
     int64_t traced;
 };
@@ -46,6 +50,8 @@ struct item {
 struct slice {
     size_t at, count;
 };
+
+struct wire_holding;
 
 struct wire {
     struct exec *exec;
@@ -73,6 +79,7 @@ struct wire {
     size_t states_bytes;
     struct wire_codec **codecs;     /* one a bucket; NULL: none, or another rail's */
     struct wire_rows **served;      /* one a bucket; NULL: not served; the first rail's alone */
+    struct wire_holding *holdings;  /* one a bucket; NULL: no parameters are held in parts */
     struct shape *shapes;           /* of the step's values, for the size of records */
     struct extents extents, wanted; /* what shapes are of; the step's */
 
@@ -84,11 +91,14 @@ struct wire {
     bool is_given, is_running,
         ends; /* guarded by lock; running: a step was given and is not over */
     struct extents given_extents;
+    struct hold_walk given_walk;
     uint64_t given_number;
     struct kernel_update_step given_numbers;
 
-    /* The step that is being done */
+    /* The step, or evaluation, that is being done */
     uint32_t steps;
+    uint64_t walks; /* steps and evaluations */
+    struct hold_walk walk;
     uint64_t number;
     struct kernel_update_step numbers;
     struct trace_row *rows[CHANNELS];
@@ -115,6 +125,13 @@ float *wire_make_sum(struct wire *wire, int p, struct slice slice);
 /* Begins a transfer, which joins the list. Not so a send that is held back (wire.c says why). */
 MUST_CHECK enum status wire_transfer(struct wire *wire, struct transfers *list, bool sends,
                                      int peer, uint32_t tag, void *data, size_t bytes);
+/* Are they? Moves on those that are not. */
+MUST_CHECK enum status wire_are_over(struct wire *wire, struct transfers *list, bool *over);
+/* The item begins anew. */
+void wire_forget_transfers(struct item *item);
+/* A row of the trace for an item, from its first transfer to its last. */
+void wire_take_channel(struct wire *wire, struct item *item);
+void wire_leave_channel(struct wire *wire, struct item *item);
 /* Waits until no step is under way. */
 MUST_CHECK enum status wire_rest(struct wire *wire);
 /* The thread's function: arg is the wire. */
@@ -134,6 +151,17 @@ void wire_codecs_destroy(struct wire *wire);
 MUST_CHECK enum status wire_codec_begin(struct wire *wire, struct item *item);
 /* All payloads of a round are there: decodes; says whether that was the last round. */
 MUST_CHECK enum status wire_codec_arrived(struct wire *wire, struct item *item, bool *is_last);
+
+/* wire_hold.c: parameters that are held in parts -------------------------------------------- */
+
+MUST_CHECK enum status wire_hold_create(struct wire *wire);
+void wire_hold_destroy(struct wire *wire);
+/* The walk begins; an item of its moves on; nothing will. */
+MUST_CHECK enum status wire_hold_begin(struct wire *wire);
+MUST_CHECK enum status wire_hold_move(struct wire *wire, struct item *item, bool *moved);
+void wire_hold_give_up(struct wire *wire);
+/* Is nothing of bucket b asked for or given any more in this step? */
+bool wire_hold_is_over(const struct wire *wire, int b);
 
 /* wire_rows.c: tables whose rows belong to nodes -------------------------------------------- */
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "exec/pages.h"
 #include "exec/wire.h"
 
 enum status wire_barrier(struct exec *exec)
@@ -24,36 +25,72 @@ static enum status move(struct exec *exec, int from, int to, float *data, size_t
     return STATUS_OK;
 }
 
-/* State of bucket b that a rail of a node owns: all of it where every node updates everything, given to its
- * first rail. */
-static struct slice state_slice(const struct exec *exec, int b, int node, int rail)
+/* Does node 0 have to hear of it from the others, and they have a part of their own? */
+static bool has_parts(const struct exec *exec, int b)
 {
-    const size_t begin = (size_t)exec->buckets.begin[b];
-    const size_t count = (size_t)exec->buckets.begin[b + 1] - begin;
-
-    if (!bucket_is_gathered(exec, b) && !bucket_is_compressed(exec, b) &&
-        !bucket_is_served(exec, b))
-        return wire_slice(exec->wire, b, node, rail);
-    return (struct slice){ begin, rail == 0 ? count : 0 };
+    return !bucket_is_gathered(exec, b) && !bucket_is_compressed(exec, b) &&
+           !bucket_is_served(exec, b);
 }
 
-/* The state that a node owns goes from one rank to another. */
-static enum status move_states(struct exec *exec, int node, int from, int to)
+static struct slice whole_bucket(const struct exec *exec, int b)
 {
-    for (int b = 0; b < exec->buckets.count; b++) {
-        if (to == 0 && (bucket_is_gathered(exec, b) || bucket_is_compressed(exec, b)))
-            continue; /* it is there */
-        if (to == 0 && bucket_is_served(exec, b)) {
-            TRY(wire_rows_collect(exec, b, node, from));
-            continue;
-        }
-        for (int rail = 0; rail < exec->wire->rails; rail++) {
-            const struct slice slice = state_slice(exec, b, node, rail);
-            for (int i = 0; i < exec->n_states; i++)
-                TRY(move(exec, from, to, exec->state[i] + slice.at, slice.count));
-        }
+    const size_t begin = (size_t)exec->buckets.begin[b];
+
+    return (struct slice){ begin, (size_t)exec->buckets.begin[b + 1] - begin };
+}
+
+/* What a node has of bucket b in a vector goes from one rank to another: its parts, or all. */
+static enum status move_part(struct exec *exec, int b, int node, int from, int to,
+                             float *vector, bool is_whole)
+{
+    for (int rail = 0; rail < (is_whole ? 1 : exec->wire->rails); rail++) {
+        const struct slice slice =
+            is_whole ? whole_bucket(exec, b) : wire_slice(exec->wire, b, node, rail);
+        TRY(move(exec, from, to, vector + slice.at, slice.count));
     }
     return STATUS_OK;
+}
+
+enum status wire_publish(struct exec *exec, int b, int what)
+{
+    for (int node = 1; node < exec->nodes; node++) {
+        const int to = transport_node_first(exec->transport, node);
+        if (what & EXEC_PARAMS)
+            TRY(move_part(exec, b, node, 0, to, exec->param, !bucket_is_held(exec, b)));
+        for (int i = 0; i < exec->n_states && what & EXEC_STATES; i++)
+            TRY(move_part(exec, b, node, 0, to, exec->state[i], !has_parts(exec, b)));
+    }
+    return STATUS_OK;
+}
+
+enum status wire_collect(struct exec *exec, int b, int what)
+{
+    for (int node = 1; node < exec->nodes; node++) {
+        const int from = transport_node_first(exec->transport, node);
+        if (what & EXEC_PARAMS && bucket_is_held(exec, b))
+            TRY(move_part(exec, b, node, from, 0, exec->param, false));
+        if (what & EXEC_STATES && bucket_is_served(exec, b))
+            TRY(wire_rows_collect(exec, b, node, from));
+        for (int i = 0; i < exec->n_states && what & EXEC_STATES && has_parts(exec, b); i++)
+            TRY(move_part(exec, b, node, from, 0, exec->state[i], false));
+    }
+    return STATUS_OK;
+}
+
+void wire_forget(struct exec *exec, int b)
+{
+    /* Node 0 owns the first stretches. */
+    const struct slice all = whole_bucket(exec, b);
+    const struct slice last = wire_slice(exec->wire, b, 0, exec->wire->rails - 1);
+    const size_t end = last.at + last.count;
+    const size_t bytes = (all.at + all.count - end) * sizeof(float);
+
+    if (exec->node != 0)
+        return;
+    if (bucket_is_held(exec, b))
+        pages_release(exec->param + end, bytes);
+    for (int i = 0; i < exec->n_states && has_parts(exec, b); i++)
+        pages_release(exec->state[i] + end, bytes);
 }
 
 /* What is kept for compression ----------------------------------------------------------- */
@@ -105,7 +142,7 @@ static enum status move_vector(struct exec *exec, int b, int node, int which, bo
     return status;
 }
 
-static enum status move_vectors(struct exec *exec, bool publishes)
+enum status wire_move_vectors(struct exec *exec, bool publishes)
 {
     for (int b = 0; b < exec->buckets.count; b++) {
         if (!bucket_is_compressed(exec, b) || exec->config.batch == 0)
@@ -117,24 +154,6 @@ static enum status move_vectors(struct exec *exec, bool publishes)
         }
     }
     return STATUS_OK;
-}
-
-enum status wire_publish(struct exec *exec, bool with_state)
-{
-    for (int node = 1; node < exec->nodes; node++) {
-        const int to = transport_node_first(exec->transport, node);
-        TRY(move(exec, 0, to, exec->param, exec->vector));
-        if (with_state)
-            TRY(move_states(exec, node, 0, to));
-    }
-    return with_state ? move_vectors(exec, true) : STATUS_OK;
-}
-
-enum status wire_collect(struct exec *exec)
-{
-    for (int node = 1; node < exec->nodes; node++)
-        TRY(move_states(exec, node, transport_node_first(exec->transport, node), 0));
-    return move_vectors(exec, false);
 }
 
 enum status wire_merge(struct exec *exec, void *array, size_t count, size_t bytes,

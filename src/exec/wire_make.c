@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/mem.h"
+#include "exec/pages.h"
 #include "exec/wire.h"
 
 enum { FLYING_MOST = 4 << 20 }; /* enough for any link to be busy */
@@ -60,6 +61,8 @@ static void list_items(struct wire *wire)
         for (int g = 0; g < exec->gathers.count; g++)
             add_item(wire, ITEM_TABLE, g);
     }
+    for (uint64_t left = exec->hold.buckets; left; left &= left - 1)
+        add_item(wire, ITEM_HOLD, __builtin_ctzll(left));
 }
 
 /* Most transfers of an item: those that must come, and the others. */
@@ -85,7 +88,8 @@ static int most_others(const struct wire *wire)
 static enum status share_requests(struct wire *wire)
 {
     const int needed = most_needed(wire), others = most_others(wire);
-    const size_t all = (size_t)(needed + others) * (size_t)wire->n_items;
+    const int params = wire->exec->nodes;
+    const size_t all = (size_t)(needed + others + params) * (size_t)wire->n_items;
     size_t used = 0;
 
     TRY(mem_alloc(all + 1, sizeof *wire->requests, &wire->requests));
@@ -103,6 +107,11 @@ static enum status share_requests(struct wire *wire)
                                            .is_counted = is_counted + used,
                                            .last = -1 };
         used += (size_t)others;
+        item->params = (struct transfers){ .request = wire->requests + used,
+                                           .is_done = wire->is_done + used,
+                                           .is_counted = is_counted + used,
+                                           .last = -1 };
+        used += (size_t)params;
     }
     return STATUS_OK;
 }
@@ -117,6 +126,9 @@ enum status wire_create(struct exec *exec)
     wire->rail = exec->rank - transport_node_first(exec->transport, exec->node);
     wire->rails = wire_rails(exec);
     wire->flying_most = exec->config.flying_bytes ? exec->config.flying_bytes : FLYING_MOST;
+    /* Lanes that wait for sums (release.c) bound what flies; who waits for them must not be held back. */
+    if (exec->config.zero >= 2)
+        wire->flying_most = SIZE_MAX;
     wire->lane = (struct lane){ .exec = exec };
     pthread_mutex_init(&wire->lock, NULL);
     pthread_cond_init(&wire->changed, NULL);
@@ -124,7 +136,7 @@ enum status wire_create(struct exec *exec)
     TRY(mem_alloc((size_t)exec->nodes, sizeof *wire->first_of, &wire->first_of));
     TRY(mem_alloc((size_t)graph_value_count(exec->config.train) + 1, sizeof *wire->shapes,
                   &wire->shapes));
-    TRY(mem_alloc((size_t)(exec->buckets.count + exec->gathers.count + ITEM_KINDS),
+    TRY(mem_alloc((size_t)(2 * exec->buckets.count + exec->gathers.count + ITEM_KINDS),
                   sizeof *wire->items, &wire->items));
     list_items(wire);
     /* Every rank takes as many tags, whatever its items are. */
@@ -160,6 +172,8 @@ static enum status place_sums(struct wire *wire)
     if (memory == MAP_FAILED)
         return FAIL(STATUS_NO_MEMORY, "%zu bytes for sums are refused", wire->sums_bytes);
     wire->sums = memory;
+    if (exec->releases)
+        pages_keep_small(memory, wire->sums_bytes);
     float *next = wire->sums + (size_t)wire->n_own * exec->vector;
 
     struct tree_part *own = exec->parts, *all;
@@ -212,6 +226,7 @@ enum status wire_start(struct exec *exec)
     TRY(place_sums(wire));
     TRY(share_requests(wire));
     TRY(wire_codecs_create(wire));
+    TRY(wire_hold_create(wire));
     TRY(wire_rows_create(wire));
     TRY(place_states(wire));
     for (int i = 0; i < CHANNELS; i++) {
@@ -245,6 +260,7 @@ void wire_destroy(struct exec *exec)
     if (wire->states)
         munmap(wire->states, wire->states_bytes);
     wire_codecs_destroy(wire);
+    wire_hold_destroy(wire);
     wire_rows_destroy(wire);
     mem_free(wire->part_of);
     mem_free(wire->lane.columns);

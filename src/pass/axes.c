@@ -41,6 +41,7 @@ static const struct split_key {
     int least, most;
 } split_keys[] = {
     { "dp", offsetof(struct axes, dp), 1, 256 },
+    { "zero", offsetof(struct axes, zero), 0, 3 },
 };
 enum { SPLIT_KEYS = sizeof split_keys / sizeof *split_keys };
 
@@ -66,7 +67,7 @@ enum status axes_read_split(const char *text, struct axes *out)
         const int i = take_key(&rest);
         long long number;
         if (i < 0)
-            return FAIL(STATUS_USAGE, "--split %s: must be like dp=4", text);
+            return FAIL(STATUS_USAGE, "--split %s: must be like dp=4 or dp=4,zero=3", text);
         if (seen & 1U << i)
             return FAIL(STATUS_USAGE, "--split %s: %s is given twice", text,
                         split_keys[i].name);

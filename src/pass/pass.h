@@ -53,6 +53,7 @@ struct pass_config {
     bool dense;     /* gradients of embeddings have all rows, not those alone that occur */
     bool recompute; /* make activations again for backward instead of keeping them */
     bool sync_norm; /* batch statistics of the whole step, not of each shard */
+    int zero;       /* 3: parameters are held in parts */
     struct optim_config optim;
 
     /* For parallax */
@@ -70,8 +71,8 @@ struct pass {
 };
 
 extern const struct pass pass_fuse, pass_sync_norm, pass_autodiff, pass_delay, pass_recompute,
-    pass_bucket, pass_split_batch, pass_update, pass_mirror, pass_serve, pass_average,
-    pass_elastic, pass_parallax;
+    pass_bucket, pass_split_batch, pass_update, pass_mirror, pass_zero, pass_serve,
+    pass_average, pass_elastic, pass_parallax;
 
 /* Runs `passes` (ended by NULL) in order, verifying after each; stops after the pass named `last`
  * unless that is NULL. */

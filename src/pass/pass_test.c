@@ -376,6 +376,76 @@ static void test_a_batch_that_does_not_divide_is_refused(void)
     graph_destroy(graph);
 }
 
+/* A place in the order. */
+static int order_of(const struct graph *graph, const struct node *wanted)
+{
+    int n = 0;
+
+    while (graph_node(graph, n) != wanted)
+        n++;
+    return n;
+}
+
+/* The first node of a phase that reads a bucket's parameters; NULL: none. */
+static const struct node *first_reader(const struct graph *graph, int bucket, enum phase phase)
+{
+    const struct value *flat = pass_bucket_value(graph, bucket, "param");
+
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        for (int i = 0; node->phase == phase && i < node->n_in; i++) {
+            if (node->in[i]->kind == VALUE_PARAM && node->in[i]->flat == flat)
+                return node;
+        }
+    }
+    return NULL;
+}
+
+/* Each bucket is gathered just before its first reader in forward and in backward, and nowhere else; averages are
+ * not. */
+static void test_zero_gathers_before_first_readers(void)
+{
+    const struct model *model = model_find("resnet18");
+    struct model_config model_config = model_defaults(model);
+    struct pass_config config = config_for(4, 0);
+    struct graph *graph;
+    int gathers = 0;
+
+    config.zero = 3;
+    config.factors = false;
+    model_config.batch = config.batch;
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("zero")->passes, &config, NULL));
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op != &op_all_gather)
+            continue;
+        const bool is_average = pass_bucket_is_average(graph, node->attrs.bucket);
+        CHECK(is_average == (node->phase == PHASE_UPDATE));
+        if (is_average)
+            continue;
+        const struct node *reader = first_reader(graph, node->attrs.bucket, node->phase);
+        int next = n;
+        while (graph_node(graph, next)->op == &op_all_gather)
+            next++;
+        CHECK(reader && order_of(graph, reader) == next);
+        gathers++;
+    }
+    int readers = 0;
+    for (int b = 0; b < pass_bucket_count(graph); b++)
+        readers += (first_reader(graph, b, PHASE_FORWARD) != NULL) +
+                   (first_reader(graph, b, PHASE_BACKWARD) != NULL);
+    CHECK(gathers > 10);
+    CHECK_INT(readers, gathers);
+    graph_destroy(graph);
+
+    config.zero = 2; /* as without */
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("zero")->passes, &config, NULL));
+    CHECK_INT(pass_bucket_count(graph), count_op(graph, &op_all_gather));
+    graph_destroy(graph);
+}
+
 static void test_verification_names_a_broken_node(void)
 {
     struct graph *graph = graph_after("mlp", "single", 1, 0);
@@ -621,6 +691,8 @@ const struct test tests[] = {
     { .name = "synchronized batch norm of the input meets once",
       .run = test_synchronized_batch_norm_of_the_input_meets_once },
     { .name = "recomputing meets nobody again", .run = test_recomputing_meets_nobody_again },
+    { .name = "zero gathers before first readers",
+      .run = test_zero_gathers_before_first_readers },
     { .name = "verification names a broken node",
       .run = test_verification_names_a_broken_node },
     { 0 },

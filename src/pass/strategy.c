@@ -39,7 +39,8 @@ static const struct
                     &pass_bucket,
                     &pass_split_batch,
                     &pass_update,
-                    &pass_mirror, /* last: it turns a whole step for one device into each rank's */
+                    &pass_mirror, /* a whole step for one device becomes each rank's */
+                    &pass_zero,   /* last: parameters in parts, if asked */
                     NULL,
                 };
 
@@ -103,6 +104,21 @@ static const struct strategy multiworker = {
 };
 
 /* Parameters and their state exist once a machine anyway, and lanes of all ranks reduce gradients into them. */
+static const struct strategy zero = {
+    .name = "zero",
+    .summary = "as multiworker, but machines hold state, gradients and parameters in parts",
+    .known_as = "ZeRO, FSDP; zero=1 state, zero=2 gradients, zero=3 parameters, too",
+    .split = "dp=n,zero=3",
+    .sync = "step",
+    .meet = "allreduce",
+    .syncs = SYNC(STEP),
+    .meets = MEET(ALLREDUCE),
+    .zero = 3,
+    .many_ranks = true,
+    .many_nodes = true,
+    .passes = mirrored_passes,
+};
+
 static const struct strategy central = {
     .name = "central",
     .summary = "ranks of one machine, one copy of the parameters that all of them map and "
@@ -203,8 +219,8 @@ static const struct strategy localsgd = {
 };
 
 const struct strategy *const strategy_table[] = {
-    &single, &mirrored, &multiworker, &central,  &parallax, &ps,
-    &asgd,   &ssp,      &easgd,       &localsgd, NULL,
+    &single, &mirrored, &multiworker, &zero,  &central,  &parallax,
+    &ps,     &asgd,     &ssp,         &easgd, &localsgd, NULL,
 };
 
 const struct strategy *strategy_find(const char *name)
@@ -283,7 +299,7 @@ static enum status refuse_axis(const struct strategy *strategy, const char *axis
 enum status strategy_check(const struct strategy *strategy, int ranks, const char *split,
                            const char *sync, const char *meet, struct axes *out)
 {
-    struct axes axes = { .dp = ranks, .alpha = NAN };
+    struct axes axes = { .dp = ranks, .zero = strategy->zero, .alpha = NAN };
     const char *sync_is = sync ? sync : strategy->sync;
     const char *meet_is = meet ? meet : strategy->meet;
 
@@ -298,6 +314,10 @@ enum status strategy_check(const struct strategy *strategy, int ranks, const cha
     if (axes.dp != ranks)
         return FAIL(STATUS_USAGE, "--split %s: there are %d ranks: use -n %d", split, ranks,
                     axes.dp);
+    if (axes.zero > 0 && !strategy_has_pass(strategy, &pass_zero))
+        return FAIL(STATUS_USAGE,
+                    "--split %s: strategy %s holds nothing in parts: use --strategy zero",
+                    split, strategy->name);
     TRY(axes_read_sync(sync_is, &axes));
     TRY(axes_read_meet(meet_is, &axes));
     if (!(strategy->syncs & 1U << axes.sync))

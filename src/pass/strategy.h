@@ -14,7 +14,8 @@ enum axes_meet { MEET_NONE, MEET_ALLREDUCE, MEET_PS, MEET_CENTRAL, MEET_PARALLAX
 
 /* The three choices as read from their texts: nobody else reads those. */
 struct axes {
-    int dp; /* split: data-parallel workers */
+    int dp;   /* split: data-parallel workers */
+    int zero; /* what they hold in parts: 1 state, 2 and gradients, 3 and parameters */
     enum axes_sync sync;
     int bound;        /* bounded:K */
     int64_t interval; /* local:H, elastic:T: steps; with is_auto the first */
@@ -34,6 +35,7 @@ struct strategy {
     const char *name, *summary, *known_as;
     const char *split, *sync, *meet; /* as printed; "n" stands for the number of ranks */
     unsigned syncs, meets; /* that it may be refined to: bits 1 << SYNC_..., MEET_... */
+    int zero;              /* unless --split says otherwise */
     bool many_ranks;       /* runs on more than one rank */
     bool many_nodes;       /* and on more than one machine */
     const struct pass *const *passes; /* NULL: it has a name, and no way to run it yet */

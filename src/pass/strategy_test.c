@@ -50,6 +50,18 @@ static void test_what_is_given_is_read(void)
     axes = axes_of("mirrored", 2, NULL, NULL);
     CHECK(!axes_are_private(&axes));
     CHECK_OK(strategy_check(strategy_find("mirrored"), 2, "dp=2", "step", "allreduce", &axes));
+    CHECK_INT(0, axes.zero);
+    CHECK_OK(strategy_check(strategy_find("mirrored"), 2, "zero=2,dp=2", NULL, NULL, &axes));
+    CHECK_INT(2, axes.zero);
+    CHECK_INT(3, axes_of("zero", 4, NULL, NULL).zero);
+    CHECK_OK(strategy_check(strategy_find("zero"), 4, "zero=1", NULL, NULL, &axes));
+    CHECK(axes.zero == 1 && axes.dp == 4);
+    CHECK_STATUS(STATUS_USAGE,
+                 strategy_check(strategy_find("zero"), 4, "dp=4,zero=4", NULL, NULL, &axes));
+    CHECK_MESSAGE("from 0 to 3");
+    CHECK_STATUS(STATUS_USAGE,
+                 strategy_check(strategy_find("ps"), 4, "dp=4,zero=1", NULL, NULL, &axes));
+    CHECK_MESSAGE("use --strategy zero");
 }
 
 static void test_a_preset_is_picked_from_the_axes(void)

@@ -123,7 +123,8 @@ static enum status check_metadata(const struct safetensors_pair *metadata, size_
     return STATUS_OK;
 }
 
-static enum status check_entries(const struct safetensors_entry *entries, size_t count)
+static enum status check_entries(const struct safetensors_entry *entries, size_t count,
+                                 const struct safetensors_source *source)
 {
     const struct safetensors_entry **by_name;
     enum status status = STATUS_OK;
@@ -138,7 +139,7 @@ static enum status check_entries(const struct safetensors_entry *entries, size_t
             return FAIL(STATUS_USAGE, "a tensor may not be named %s", metadata_key);
         if (!count_bytes(&entry->shape, entry->dtype, &bytes))
             return FAIL(STATUS_USAGE, "tensor \"%.200s\" has an impossible shape", entry->name);
-        BUG_ON(!entry->data && bytes > 0);
+        BUG_ON(!source && !entry->data && bytes > 0);
     }
 
     TRY(list_entries(entries, count, &by_name));
@@ -210,7 +211,8 @@ static enum status add_hashed(struct file_writer *writer, struct sha256 *hash, c
 
 static enum status write_parts(struct file_writer *writer, struct sha256 *hash,
                                const struct strbuf *header,
-                               const struct safetensors_entry *entries, size_t n_entries)
+                               const struct safetensors_entry *entries, size_t n_entries,
+                               const struct safetensors_source *source)
 {
     uint8_t length[LENGTH_BYTES];
 
@@ -218,8 +220,12 @@ static enum status write_parts(struct file_writer *writer, struct sha256 *hash,
         length[i] = (uint8_t)((uint64_t)header->length >> (8 * i));
     TRY(add_hashed(writer, hash, length, sizeof length));
     TRY(add_hashed(writer, hash, header->text, header->length));
-    for (size_t i = 0; i < n_entries; i++)
-        TRY(add_hashed(writer, hash, entries[i].data, entry_bytes(&entries[i])));
+    for (size_t i = 0; i < n_entries; i++) {
+        const void *data = entries[i].data;
+        if (source)
+            TRY(source->read(source->arg, &entries[i], &data));
+        TRY(add_hashed(writer, hash, data, entry_bytes(&entries[i])));
+    }
     return STATUS_OK;
 }
 
@@ -227,12 +233,21 @@ enum status safetensors_write(const char *path, const struct safetensors_entry *
                               size_t n_entries, const struct safetensors_pair *metadata,
                               size_t n_metadata, char out_sha256[SHA256_HEX])
 {
+    return safetensors_write_from(path, entries, n_entries, metadata, n_metadata, NULL,
+                                  out_sha256);
+}
+
+enum status safetensors_write_from(const char *path, const struct safetensors_entry *entries,
+                                   size_t n_entries, const struct safetensors_pair *metadata,
+                                   size_t n_metadata, const struct safetensors_source *source,
+                                   char out_sha256[SHA256_HEX])
+{
     struct file_writer writer;
     struct strbuf header;
     struct sha256 hash;
 
     TRY(check_metadata(metadata, n_metadata));
-    TRY(check_entries(entries, n_entries));
+    TRY(check_entries(entries, n_entries, source));
 
     strbuf_init(&header, HEADER_MAX);
     enum status status = print_header(&header, entries, n_entries, metadata, n_metadata);
@@ -243,7 +258,7 @@ enum status safetensors_write(const char *path, const struct safetensors_entry *
         goto release_header;
 
     sha256_init(&hash);
-    status = write_parts(&writer, &hash, &header, entries, n_entries);
+    status = write_parts(&writer, &hash, &header, entries, n_entries, source);
     if (status == STATUS_OK)
         status = file_writer_commit(&writer);
     else

@@ -38,6 +38,19 @@ MUST_CHECK enum status safetensors_write(const char *path,
                                          const struct safetensors_pair *metadata,
                                          size_t n_metadata, char out_sha256[65]);
 
+/* The same where the data of an entry comes when its turn is: `read` is called for each, in order, and what
+ * it gives is used before the next call. The entries' own data is not looked at. */
+struct safetensors_source {
+    MUST_CHECK enum status (*read)(void *arg, const struct safetensors_entry *entry,
+                                   const void **out_data);
+    void *arg;
+};
+MUST_CHECK enum status
+safetensors_write_from(const char *path, const struct safetensors_entry *entries,
+                       size_t n_entries, const struct safetensors_pair *metadata,
+                       size_t n_metadata, const struct safetensors_source *source,
+                       char out_sha256[65]);
+
 struct safetensors; /* an open file */
 
 /* STATUS_CORRUPT for what breaks the format, STATUS_UNSUPPORTED for an element type or a rank

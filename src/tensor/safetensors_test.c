@@ -151,6 +151,53 @@ static void test_golden_bytes_are_written(void)
     CHECK_TEXT(expected, sha256);
 }
 
+/* Gives the data of one entry after the other from the same memory; fails at entry `fails`. */
+struct reading {
+    const struct safetensors_entry *next;
+    size_t left;
+    char memory[1024];
+};
+
+static enum status read_next(void *arg, const struct safetensors_entry *entry,
+                             const void **out_data)
+{
+    struct reading *reading = arg;
+    const struct safetensors_entry *given = reading->next++;
+
+    CHECK_TEXT(given->name, entry->name);
+    if (reading->left-- == 0)
+        return FAIL(STATUS_IO, "no more");
+    const size_t bytes = (size_t)shape_count(&given->shape) * dtype_size(given->dtype);
+    CHECK(bytes <= sizeof reading->memory);
+    memcpy(reading->memory, given->data, bytes);
+    *out_data = reading->memory;
+    return STATUS_OK;
+}
+
+static void test_data_may_come_when_its_turn_is(void)
+{
+    struct safetensors_entry empty[5];
+    struct reading reading = { .next = reference_entries, .left = 5 };
+    const struct safetensors_source source = { read_next, &reading };
+    char *text;
+    size_t length;
+
+    memcpy(empty, reference_entries, sizeof empty);
+    for (int i = 0; i < 5; i++)
+        empty[i].data = NULL;
+    CHECK_OK(
+        safetensors_write_from(path_of("b"), empty, 5, reference_metadata, 1, &source, NULL));
+    CHECK_OK(file_read(path_of("b"), MAX_FILE, &text, &length));
+    CHECK_INT(sizeof ours - 1, length);
+    CHECK(memcmp(ours, text, length) == 0);
+    mem_free(text);
+
+    reading = (struct reading){ .next = reference_entries, .left = 3 };
+    CHECK_STATUS(STATUS_IO, safetensors_write_from(path_of("c"), empty, 5, reference_metadata,
+                                                   1, &source, NULL));
+    CHECK(!file_exists(path_of("c")));
+}
+
 static void test_a_file_without_tensors_works(void)
 {
     struct safetensors *file;
@@ -529,6 +576,7 @@ const struct test tests[] = {
     { .name = "a file of the reference implementation reads",
       .run = test_a_file_of_the_reference_implementation_reads },
     { .name = "golden bytes are written", .run = test_golden_bytes_are_written },
+    { .name = "data may come when its turn is", .run = test_data_may_come_when_its_turn_is },
     { .name = "a file without tensors works", .run = test_a_file_without_tensors_works },
     { .name = "random entries read back", .property = test_random_entries_read_back },
     { .name = "every truncation is refused", .run = test_every_truncation_is_refused },

@@ -189,6 +189,7 @@ static enum status start_measurer(struct measurer *m)
         .choices = job->choices,
         .optim = job->optim,
         .compress = job->compress,
+        .zero = job->axes.zero,
         .stall_timeout = s->stall_timeout,
     };
 

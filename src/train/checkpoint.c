@@ -285,13 +285,14 @@ static enum status make_folder(const char *folder)
 }
 
 static enum status write_tensors(const char *path, const struct safetensors_entry *entries,
-                                 size_t count, struct digest *out)
+                                 size_t count, const struct safetensors_source *source,
+                                 struct digest *out)
 {
     /* What Hugging Face's loaders ask for; it says whose conventions the names follow. */
     static const struct safetensors_pair metadata[] = { { "format", "pt" } };
     struct stat about;
 
-    TRY(safetensors_write(path, entries, count, metadata, 1, out->sha256));
+    TRY(safetensors_write_from(path, entries, count, metadata, 1, source, out->sha256));
     if (stat(path, &about) != 0)
         return fail_with_errno("examine", path);
     out->bytes = (uint64_t)about.st_size;
@@ -320,10 +321,12 @@ static enum status write_part(const char *folder, enum part part,
     TRY(file_join(folder, part_names[part], &path));
     switch (part) {
     case PART_WEIGHTS:
-        status = write_tensors(path, contents->weights, contents->n_weights, out);
+        status =
+            write_tensors(path, contents->weights, contents->n_weights, contents->source, out);
         break;
     case PART_OPTIMIZER:
-        status = write_tensors(path, contents->optimizer, contents->n_optimizer, out);
+        status = write_tensors(path, contents->optimizer, contents->n_optimizer,
+                               contents->source, out);
         break;
     case PART_STATE:
         status = write_state(path, contents->state, out);

@@ -31,6 +31,8 @@ struct checkpoint_contents {
     const struct safetensors_entry *optimizer;
     size_t n_optimizer;
     const char *state; /* a JSON object */
+    /* Where the entries' data comes from: first all weights', then the optimizer's; NULL: they have it. */
+    const struct safetensors_source *source;
 };
 
 /* folder: the run's checkpoint folder, made if absent. keep >= 1. On failure nothing of the new

@@ -278,6 +278,8 @@ static void add_rank(struct strbuf *text, int rank, const struct rank_times *t)
     add_member(text, "bytes_sent", t->bytes);
     add_member(text, "made_wait_s", t->made_wait);
     add_member(text, "peak_bytes", (double)t->peak_bytes);
+    add_member(text, "training_bytes", (double)t->training_bytes);
+    add_member(text, "predicted_bytes", (double)t->predicted_bytes);
     strbuf_add(text, "}");
 }
 
@@ -382,7 +384,10 @@ enum status folder_write_summary(const struct job *job, const char *status,
     add_member(&text, "val_top5_accuracy", r->val_top5);
     add_member(&text, "perplexity", r->perplexity);
     train_print_classes(classes, ",\n  ", &text);
+    add_member(&text, "zero", (double)job->axes.zero);
     add_member(&text, "peak_bytes", (double)r->peak_bytes);
+    add_member(&text, "training_bytes", (double)r->training_bytes);
+    add_member(&text, "predicted_bytes", (double)r->predicted_bytes);
     add_balance(&text, job);
     add_parallax(&text, job);
     add_rails(&text, job);

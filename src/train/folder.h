@@ -19,7 +19,7 @@ struct rank_times {
     double hidden;    /* part of comm and wire */
     double made_wait; /* what other ranks waited for this one, added up */
     double bytes;     /* moved between this rank and others */
-    int64_t peak_bytes;
+    int64_t peak_bytes, training_bytes, predicted_bytes; /* memory.h */
 };
 
 struct metrics {      /* one line; NaN members are left out */

@@ -133,6 +133,11 @@ static enum status pick_strategy(struct job *job)
         return FAIL(STATUS_USAGE, "strategy %s: this build cannot run it yet: %s",
                     job->strategy->name, "tutti strategies lists those that it can");
     TRY(check_private(job));
+    if (*s->compress && job->axes.zero > 0)
+        return FAIL(STATUS_USAGE,
+                    "--compress %s and zero=%d: of compressed gradients every machine updates "
+                    "everything, so none holds a part",
+                    s->compress, job->axes.zero);
     TRY(parallax_parse(s->tables, (int)s->ranks, &job->parallax));
     if (*s->tables && !strategy_has_pass(job->strategy, &pass_parallax))
         return FAIL(STATUS_USAGE,
@@ -391,10 +396,12 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .shards = s->shards,
         .ranks = (int)s->ranks,
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
-        .factors = s->factors && job->axes.meet != MEET_PS, /* servers take gradients alone */
+        /* Servers take gradients alone, and layers made from factors would be whole on every machine. */
+        .factors = s->factors && job->axes.meet != MEET_PS && job->axes.zero == 0,
         .dense = s->dense,
         .recompute = s->recompute,
         .sync_norm = s->sync_batch_norm,
+        .zero = job->axes.zero,
         .optim = job->optim,
         .network = job->parallax.network,
         .tables = job->parallax.tables,

@@ -26,6 +26,7 @@ static struct exec_config exec_config_of(const struct rank *rank)
         .choices = job->choices,
         .optim = job->optim,
         .compress = job->compress,
+        .zero = job->axes.zero,
         .leaders = job->rails.count == 1,
         .trace = rank->trace,
         .stall_timeout = s->stall_timeout,
@@ -102,6 +103,7 @@ enum status rank_make_copy(struct rank *rank)
     const struct weights_extra extra = {
         .workers = rank->own.local ? comm_size(rank->comm) : 1,
         .has_outer = rank->own.local && local_momentum(rank->own.local),
+        .streams = rank_streams(rank),
     };
 
     weights_copy_destroy(rank->copy);

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -14,6 +13,7 @@
 #include "train/rank.h"
 #include "train/reconstruct.h"
 #include "train/same.h"
+#include "train/samples.h"
 #include "transport/launch.h"
 
 /* What a worker has of its own in a checkpoint. */
@@ -34,19 +34,35 @@ static enum status load_own(struct rank *rank)
     return STATUS_OK;
 }
 
+/* What the run goes on from, or begins with; group by group where machines hold parts. */
+static enum status load_saved(struct rank *rank)
+{
+    const struct run *run = rank->run;
+    const struct safetensors *weights =
+        run->checkpoint ? checkpoint_weights(run->checkpoint) : run->init;
+    const struct safetensors *optimizer =
+        run->checkpoint ? checkpoint_optimizer(run->checkpoint) : NULL;
+    const bool loads = rank->is_first || rank->own.local || rank->own.served;
+
+    if (!rank_streams(rank)) {
+        if (loads)
+            TRY(weights_load(rank->exec, weights, optimizer));
+        return exec_publish(rank->exec);
+    }
+    TRY(exec_settle(rank->exec));
+    for (int g = 0; g < exec_group_count(rank->exec); g++) {
+        if (loads)
+            TRY(weights_load_group(rank->exec, weights, optimizer, g));
+        TRY(exec_publish_group(rank->exec, g));
+    }
+    return exec_settle(rank->exec);
+}
+
 static enum status load_params(struct rank *rank)
 {
     const struct run *run = rank->run;
-    const bool loads = rank->is_first || rank->own.local || rank->own.served;
 
-    if (!run->checkpoint && !run->init)
-        TRY(exec_init_params(rank->exec));
-    else if (loads && run->checkpoint)
-        TRY(weights_load(rank->exec, checkpoint_weights(run->checkpoint),
-                         checkpoint_optimizer(run->checkpoint)));
-    else if (loads)
-        TRY(weights_load(rank->exec, run->init, NULL));
-    TRY(exec_publish(rank->exec));
+    TRY(run->checkpoint || run->init ? load_saved(rank) : exec_init_params(rank->exec));
     if (rank->own.served)
         return served_begin(rank->own.served, rank->exec, run->first_step);
     return rank->own.local ? load_own(rank) : STATUS_OK;
@@ -150,12 +166,6 @@ static enum status start_rank(struct rank *rank)
     return rank_make_copy(rank);
 }
 
-static int64_t peak_bytes(void)
-{
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
-}
-
 /* Rank 0 writes what is known at the end. */
 static enum status finish(struct rank *rank, struct rank_times *times)
 {
@@ -163,7 +173,6 @@ static enum status finish(struct rank *rank, struct rank_times *times)
     struct train_result *r = &rank->result;
     const struct settings *s = &rank->job->settings;
 
-    TRY(exec_hash(rank->exec, r->weights_sha256));
     r->steps = (int64_t)rank->step;
     r->seconds = rank_seconds(rank);
     r->samples_per_s =
@@ -176,6 +185,10 @@ static enum status finish(struct rank *rank, struct rank_times *times)
     for (int i = 0; i < s->ranks; i++) {
         if (times[i].peak_bytes > r->peak_bytes)
             r->peak_bytes = times[i].peak_bytes;
+        if (times[i].training_bytes > r->training_bytes)
+            r->training_bytes = times[i].training_bytes;
+        if (times[i].predicted_bytes > r->predicted_bytes)
+            r->predicted_bytes = times[i].predicted_bytes;
         if (!rank->watch)
             continue;
         const struct watch_rank watched = watch_rank(rank->watch, i);
@@ -219,17 +232,20 @@ static enum status gather_times(struct rank *rank, const struct rank_times *own,
     return STATUS_OK;
 }
 
-/* Every machine has parameters of its own, or every worker: at the end they must be the same. */
-static enum status check_copies(struct rank *rank)
+/* The hash of the weights. Every machine has parameters of its own, or every worker: at the end they must be the
+ * same. */
+static enum status hash_copies(struct rank *rank)
 {
     enum { HASH = 64 };
-    char hash[HASH + 1] = "", *all;
+    char *hash = rank->result.weights_sha256, *all;
 
-    if ((transport_nodes(rank->transport) == 1 && !rank->own.local) || rank->own.served)
-        return STATUS_OK;
+    if (rank->own.served) /* worker 0 has what servers have */
+        return rank->is_first ? exec_hash(rank->exec, hash) : STATUS_OK;
     const int size = comm_size(rank->comm), own = comm_rank(rank->comm);
     const int node = transport_node_of(rank->transport, own);
-    if (transport_node_first(rank->transport, node) == own || rank->own.local)
+    const bool has_copy = transport_node_first(rank->transport, node) == own || rank->own.local;
+
+    if (has_copy || exec_is_in_parts(rank->exec))
         TRY(exec_hash(rank->exec, hash));
     TRY(mem_alloc((size_t)size, HASH, &all));
     enum status status =
@@ -257,7 +273,9 @@ static struct rank_times times_of(const struct rank *rank)
         .load = rank->load,
         .evaluate = times.evaluate / lanes,
         .total = clock_seconds() - rank->began,
-        .peak_bytes = peak_bytes(),
+        .peak_bytes = memory_peak(),
+        .training_bytes = memory_grown(&rank->memory),
+        .predicted_bytes = rank->predicted_bytes,
     };
 
     if (rank->own.served) {
@@ -278,24 +296,34 @@ static enum status run_rank(struct rank *rank)
         .epochs = (double)rank->job->total_steps / (double)rank->job->steps_per_epoch,
     };
 
+    memory_begin(&rank->memory);
     TRY(start_rank(rank));
+    rank->predicted_bytes = memory_predict(
+        rank->exec, (struct memory_use){ .is_first = rank->is_first,
+                                         .streams = rank_streams(rank),
+                                         .speaks = samples_are_made(rank->job) });
     rank->began = rank->saved_at = clock_seconds();
     const bool shows = rank->is_first && rank->run->hooks->progress;
+    char text[MEMORY_TEXT];
     if (shows)
         progress_begin(&rank->progress, &progress);
+    if (shows)
+        progress_note(&rank->progress, memory_print(rank->exec, rank->job->axes.zero, text));
     enum status status = rank_run_steps(rank);
     if (shows)
         progress_end(&rank->progress);
     TRY(status);
 
     const struct rank_times own = times_of(rank);
-    TRY(check_copies(rank));
+    TRY(hash_copies(rank));
     if (!rank->own.served)
         TRY(write_trace(rank));
     TRY(rank_collect_times(rank));
     struct rank_times *all;
     TRY(mem_alloc((size_t)rank->job->settings.ranks, sizeof *all, &all));
     status = gather_times(rank, &own, all);
+    if (status == STATUS_OK && reconstructions_are_made(rank->job))
+        status = exec_make_whole(rank->exec); /* rank 0 looks at outputs */
     if (status == STATUS_OK && rank->is_first)
         status = finish(rank, all);
     mem_free(all);

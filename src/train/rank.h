@@ -12,6 +12,7 @@
 #include "train/checkpoint.h"
 #include "train/folder.h"
 #include "train/local.h"
+#include "train/memory.h"
 #include "train/served.h"
 #include "train/slow.h"
 #include "train/trace_file.h"
@@ -85,6 +86,8 @@ struct rank {
     uint32_t heard; /* with the last step: STOP, SAVE */
     bool meets;     /* workers with executors of their own have met after this step */
     bool is_owed;   /* a checkpoint, as soon as they do */
+    struct memory_mark memory;
+    int64_t predicted_bytes;
     struct train_result result;
 };
 
@@ -110,6 +113,13 @@ void rank_release_own(struct own *own);
 MUST_CHECK enum status rank_make_copy(struct rank *rank);
 /* Workers part: from this step on each has an executor of its own. */
 MUST_CHECK enum status rank_part(struct rank *rank);
+
+/* Where machines hold state in parts no rank has room for a copy of all: checkpoints are written while parts
+ * come, and everybody waits for it. */
+static inline bool rank_streams(const struct rank *rank)
+{
+    return rank->job->axes.zero > 0;
+}
 
 /* tell.c: seconds of the run so far, earlier sessions included. */
 double rank_seconds(const struct rank *rank);

@@ -126,12 +126,16 @@ static bool is_reconstruction(const struct graph_roles *roles)
            shape_count(in) / in->dim[0] == shape_count(out) / out->dim[0];
 }
 
+bool reconstructions_are_made(const struct job *job)
+{
+    return is_reconstruction(graph_roles(job->eval_graph));
+}
+
 enum status write_reconstructions(const struct job *job, struct exec *exec)
 {
-    const struct graph_roles *roles = graph_roles(job->eval_graph);
     int64_t index[COLUMNS] = { 0 };
 
-    if (!is_reconstruction(roles))
+    if (!reconstructions_are_made(job))
         return STATUS_OK;
     const struct shape sample = dataset_sample(job->test_images);
     const int columns = pick_samples(job->test_images, index);

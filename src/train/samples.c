@@ -181,15 +181,21 @@ static enum status say(const struct job *job, const struct exec *exec, const str
     return status;
 }
 
+bool samples_are_made(const struct job *job)
+{
+    const enum model_task task = job->model->task;
+
+    return job->test_text && (task == MODEL_NEXT_TOKEN || task == MODEL_TRANSLATION) &&
+           source_count(text_as_source(job->test_text)) > 0;
+}
+
 enum status samples_add(const struct job *job, const struct exec *exec,
                         const struct train_hooks *hooks, uint64_t step, double epoch)
 {
     const struct text *text = job->test_text;
-    const enum model_task task = job->model->task;
     struct strbuf line;
 
-    if (!text || (task != MODEL_NEXT_TOKEN && task != MODEL_TRANSLATION) ||
-        source_count(text_as_source(text)) == 0)
+    if (!samples_are_made(job))
         return STATUS_OK;
     strbuf_init(&line, LINE_MOST);
     strbuf_printf(

@@ -6,6 +6,8 @@
 #include "exec/exec.h"
 #include "train/job.h"
 
+/* Is it a model that samples_add has something to say of? */
+bool samples_are_made(const struct job *job);
 /* Lets the model go on from the beginning of the text held out, or translate its first pairs, and
  * adds a line of kind "sample" to metrics.jsonl (docs/formats.md). Nothing for a model that does
  * neither. On rank 0, on a settled exec, while no rank trains. */

@@ -51,8 +51,8 @@ const struct setting settings_table[] = {
 
     { "strategy", 0, "NAME", "how training is distributed: see tutti strategies",
       "Distribution", SETTING_TEXT, FIELD(strategy), 0, 0 },
-    { "split", 0, "dp=N", "how the work is divided", "Distribution", SETTING_TEXT, FIELD(split),
-      0, 0 },
+    { "split", 0, "dp=N,zero=K", "how the work is divided, and what is held in parts",
+      "Distribution", SETTING_TEXT, FIELD(split), 0, 0 },
     { "sync", 0, "WHEN", "when copies must agree", "Distribution", SETTING_TEXT, FIELD(sync), 0,
       0 },
     { "meet", 0, "WHERE", "where copies meet", "Distribution", SETTING_TEXT, FIELD(meet), 0,

@@ -80,14 +80,70 @@ static enum status bring(struct rank *rank)
     return served_seen(served) ? served_lend_center(served) : served_collect(served);
 }
 
-enum status rank_save(struct rank *rank)
+/* What is saved beside tensors. */
+static enum status print_state(const struct rank *rank, const struct tally *epoch,
+                               struct strbuf *state)
+{
+    char augment[AUGMENT_TEXT];
+
+    strbuf_printf(state, "{\"step\": %llu, \"samples\": %lld, \"seconds\": ",
+                  (unsigned long long)rank->step + 1, (long long)rank->samples);
+    strbuf_add_number(state, rank_seconds(rank));
+    strbuf_printf(state, ", \"epoch_samples\": %lld, \"epoch_weight\": %lld, \"epoch_loss\": ",
+                  (long long)epoch->samples, (long long)epoch->weight);
+    strbuf_add_number(state, epoch->loss);
+    strbuf_add(state, ", \"epoch_correct\": ");
+    strbuf_add_number(state, epoch->correct);
+    strbuf_add(state, ", \"epoch_seconds\": ");
+    strbuf_add_number(state, epoch->seconds);
+    if (rank->own.local)
+        local_print(rank->own.local, state);
+    strbuf_printf(state,
+                  ", \"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", "
+                  "\"augment\": \"%s\"}",
+                  kernel_isa(), kernel_choices_hash(rank->job->choices),
+                  rank->job->train->fingerprint, augment_print(&rank->job->augment, augment));
+    return strbuf_status(state);
+}
+
+/* Rank 0 writes; tensors that stream come from the others meanwhile. */
+static enum status write_checkpoint(struct rank *rank, const struct tally *epoch)
 {
     const struct settings *s = &rank->job->settings;
-    const int64_t traced = trace_begin_rare(rank->row);
-    char *folder, augment[AUGMENT_TEXT];
+    const uint64_t step = rank->step + 1;
     struct strbuf state;
+    char *folder;
 
+    strbuf_init(&state, 64 << 10);
+    enum status status = print_state(rank, epoch, &state);
+    if (status == STATUS_OK)
+        status = file_join(s->out, "checkpoint", &folder);
+    if (status == STATUS_OK) {
+        status =
+            rank_streams(rank)
+                ? weights_stream(rank->copy, rank->exec, folder, step, state.text, (int)s->keep)
+                : weights_copy_save(rank->copy, folder, step, state.text, (int)s->keep);
+        mem_free(folder);
+    }
+    strbuf_release(&state);
+    return status;
+}
+
+enum status rank_save(struct rank *rank)
+{
+    const int64_t traced = trace_begin_rare(rank->row);
     struct tally epoch = rank->epoch;
+
+    rank->is_owed = false;
+    if (rank_streams(rank)) {
+        TRY(exec_settle(rank->exec));
+        TRY(rank->is_first ? write_checkpoint(rank, &epoch)
+                           : weights_stream(NULL, rank->exec, NULL, 0, NULL, 0));
+        TRY(exec_settle(rank->exec));
+        rank->saved_at = clock_seconds();
+        trace_end(rank->row, traced, TRACE_CHECKPOINT, "write a checkpoint", NULL);
+        return STATUS_OK;
+    }
     TRY(exec_collect(rank->exec));
     TRY(bring(rank));
     if (rank->is_first)
@@ -100,37 +156,9 @@ enum status rank_save(struct rank *rank)
     }
     TRY(exec_settle(rank->exec)); /* from here on the others may go on */
     rank->saved_at = clock_seconds();
-    rank->is_owed = false;
     if (!rank->is_first)
         return STATUS_OK;
-
-    strbuf_init(&state, 64 << 10);
-    strbuf_printf(&state, "{\"step\": %llu, \"samples\": %lld, \"seconds\": ",
-                  (unsigned long long)rank->step + 1, (long long)rank->samples);
-    strbuf_add_number(&state, rank_seconds(rank));
-    strbuf_printf(&state, ", \"epoch_samples\": %lld, \"epoch_weight\": %lld, \"epoch_loss\": ",
-                  (long long)epoch.samples, (long long)epoch.weight);
-    strbuf_add_number(&state, epoch.loss);
-    strbuf_add(&state, ", \"epoch_correct\": ");
-    strbuf_add_number(&state, epoch.correct);
-    strbuf_add(&state, ", \"epoch_seconds\": ");
-    strbuf_add_number(&state, epoch.seconds);
-    if (rank->own.local)
-        local_print(rank->own.local, &state);
-    strbuf_printf(&state,
-                  ", \"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", "
-                  "\"augment\": \"%s\"}",
-                  kernel_isa(), kernel_choices_hash(rank->job->choices),
-                  rank->job->train->fingerprint, augment_print(&rank->job->augment, augment));
-    enum status status = strbuf_status(&state);
-    if (status == STATUS_OK)
-        status = file_join(s->out, "checkpoint", &folder);
-    if (status == STATUS_OK) {
-        status =
-            weights_copy_save(rank->copy, folder, rank->step + 1, state.text, (int)s->keep);
-        mem_free(folder);
-    }
-    strbuf_release(&state);
+    const enum status status = write_checkpoint(rank, &epoch);
     trace_end(rank->row, traced, TRACE_CHECKPOINT, "write a checkpoint", NULL);
     return status;
 }
@@ -317,6 +345,22 @@ static void note_evaluation(struct rank *rank, const struct metrics *m)
     progress_note(&rank->progress, text);
 }
 
+/* Rank 0 writes, and lets the model speak, for which it needs all parameters. */
+static enum status tell_evaluation(struct rank *rank, const struct metrics *m)
+{
+    const bool speaks = samples_are_made(rank->job);
+
+    if (rank->is_first && rank->run->hooks->progress)
+        note_evaluation(rank, m);
+    if (rank->is_first)
+        TRY(folder_add_metrics(rank->job, rank->run->hooks, m));
+    if (speaks)
+        TRY(exec_make_whole(rank->exec));
+    if (speaks && rank->is_first)
+        TRY(samples_add(rank->job, rank->exec, rank->run->hooks, m->step, m->epoch));
+    return speaks ? exec_make_parts(rank->exec) : STATUS_OK;
+}
+
 /* With the parameters that the executor has now. */
 static enum status evaluate_these(struct rank *rank)
 {
@@ -349,12 +393,7 @@ static enum status evaluate_these(struct rank *rank)
     rank->result.val_loss = m.val_loss;
     rank->result.val_accuracy = m.val_accuracy;
     rank->result.val_top5 = m.val_top5;
-    if (!rank->is_first)
-        return STATUS_OK;
-    if (rank->run->hooks->progress)
-        note_evaluation(rank, &m);
-    TRY(folder_add_metrics(rank->job, rank->run->hooks, &m));
-    return samples_add(rank->job, rank->exec, rank->run->hooks, m.step, m.epoch);
+    return tell_evaluation(rank, &m);
 }
 
 enum status rank_evaluate(struct rank *rank)

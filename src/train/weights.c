@@ -17,9 +17,10 @@ struct weights_copy {
     struct arena *arena;                           /* names */
     int n_params, n_states;                        /* tensors */
     struct safetensors_entry *weights, *optimizer; /* data point into `numbers` */
-    float *numbers;
-    int own_states;   /* tensors of one worker */
-    int outer_states; /* tensors of the outer momentum */
+    float *numbers;                                /* NULL: they stream */
+    float *plain;                                  /* then one tensor of them */
+    int own_states;                                /* tensors of one worker */
+    int outer_states;                              /* tensors of the outer momentum */
 };
 
 static int outer_count(const struct exec *exec, int param)
@@ -40,7 +41,8 @@ static enum status add_state(struct weights_copy *copy, const struct value *valu
         return STATUS_NO_MEMORY;
     copy->optimizer[copy->n_states++] =
         (struct safetensors_entry){ name, DTYPE_F32, saved, *next };
-    *next += shape_count(&saved);
+    if (*next)
+        *next += shape_count(&saved);
     return STATUS_OK;
 }
 
@@ -64,7 +66,8 @@ static enum status fill_copy(struct weights_copy *copy, const struct exec *exec,
         const struct value *value = exec_param(exec, i);
         const struct shape saved = graph_saved_shape(value);
         copy->weights[i] = (struct safetensors_entry){ value->name, DTYPE_F32, saved, next };
-        next += shape_count(&saved);
+        if (next)
+            next += shape_count(&saved);
         TRY(add_states(copy, exec, i, 0, &next));
     }
     for (int w = 1; w < extra.workers; w++) {
@@ -83,15 +86,16 @@ enum status weights_copy_create(const struct exec *exec, struct weights_extra ex
 {
     const int n_params = exec_param_count(exec);
     struct weights_copy *copy;
-    int64_t total = 0;
+    int64_t total = 0, largest = 0;
 
     TRY(mem_alloc(1, sizeof *copy, &copy));
     copy->n_params = n_params;
     for (int i = 0; i < n_params; i++) {
+        const int64_t count = shape_count(&exec_param(exec, i)->shape);
+        largest = count > largest ? count : largest;
         const int states = exec_state_count(exec, i);
         const int outer = extra.has_outer ? outer_count(exec, i) : 0;
-        total += shape_count(&exec_param(exec, i)->shape) *
-                 (1 + (int64_t)states * extra.workers + outer);
+        total += count * (1 + (int64_t)states * extra.workers + outer);
         copy->own_states += states;
         copy->outer_states += outer;
     }
@@ -102,7 +106,8 @@ enum status weights_copy_create(const struct exec *exec, struct weights_extra ex
     if (status == STATUS_OK)
         status = mem_alloc((size_t)n_states, sizeof *copy->optimizer, &copy->optimizer);
     if (status == STATUS_OK)
-        status = mem_alloc((size_t)total, sizeof(float), &copy->numbers);
+        status = extra.streams ? mem_alloc((size_t)largest, sizeof(float), &copy->plain)
+                               : mem_alloc((size_t)total, sizeof(float), &copy->numbers);
     if (status == STATUS_OK)
         status = fill_copy(copy, exec, extra);
     if (status != STATUS_OK) {
@@ -149,8 +154,9 @@ void weights_copy_take_outer(struct weights_copy *copy, const struct exec *exec,
     }
 }
 
-enum status weights_copy_save(const struct weights_copy *copy, const char *folder,
-                              uint64_t step, const char *state, int keep)
+static enum status write_copy(const struct weights_copy *copy, const char *folder,
+                              uint64_t step, const char *state, int keep,
+                              const struct safetensors_source *source)
 {
     const struct checkpoint_contents contents = {
         .step = step,
@@ -159,8 +165,89 @@ enum status weights_copy_save(const struct weights_copy *copy, const char *folde
         .optimizer = copy->optimizer,
         .n_optimizer = (size_t)copy->n_states,
         .state = state,
+        .source = source,
     };
     return checkpoint_save(folder, &contents, keep);
+}
+
+enum status weights_copy_save(const struct weights_copy *copy, const char *folder,
+                              uint64_t step, const char *state, int keep)
+{
+    return write_copy(copy, folder, step, state, keep, NULL);
+}
+
+/* Streaming ------------------------------------------------------------------------------- */
+
+/* What rank 0 has of other machines at the moment. All ranks move on in the same way. */
+struct stream {
+    struct weights_copy *copy;
+    struct exec *exec;
+    int group, what; /* group -1: none */
+};
+
+static enum status bring(struct stream *stream, int group, int what)
+{
+    if (stream->group == group && stream->what == what)
+        return STATUS_OK;
+    if (stream->group >= 0)
+        exec_forget_group(stream->exec, stream->group);
+    stream->group = group;
+    stream->what = what;
+    return group < 0 ? STATUS_OK : exec_collect_group(stream->exec, group, what);
+}
+
+/* The parameter and state of an entry of the optimizer's part. */
+static void find_param(const struct stream *stream, const struct safetensors_entry *entry,
+                       int *out_param, int *out_state)
+{
+    int left = (int)(entry - stream->copy->optimizer);
+
+    *out_param = 0;
+    while (left >= exec_state_count(stream->exec, *out_param))
+        left -= exec_state_count(stream->exec, (*out_param)++);
+    *out_state = left;
+}
+
+static enum status read_entry(void *arg, const struct safetensors_entry *entry,
+                              const void **out_data)
+{
+    struct stream *stream = arg;
+    const struct safetensors_entry *weights = stream->copy->weights;
+    const bool is_weight = entry >= weights && entry < weights + stream->copy->n_params;
+    int param = is_weight ? (int)(entry - weights) : 0, state = -1;
+
+    if (!is_weight)
+        find_param(stream, entry, &param, &state);
+    TRY(bring(stream, exec_group_of(stream->exec, param),
+              is_weight ? EXEC_PARAMS : EXEC_STATES));
+    exec_get(stream->exec, param, state, stream->copy->plain);
+    *out_data = stream->copy->plain;
+    return STATUS_OK;
+}
+
+/* What the others do meanwhile. */
+static enum status follow(struct stream *stream)
+{
+    for (int what = EXEC_PARAMS; what <= EXEC_STATES; what++) {
+        for (int i = 0; i < exec_param_count(stream->exec); i++) {
+            if (what == EXEC_PARAMS || exec_state_count(stream->exec, i) > 0)
+                TRY(bring(stream, exec_group_of(stream->exec, i), what));
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status weights_stream(struct weights_copy *copy, struct exec *exec, const char *folder,
+                           uint64_t step, const char *state, int keep)
+{
+    struct stream stream = { .copy = copy, .exec = exec, .group = -1 };
+    const struct safetensors_source source = { read_entry, &stream };
+
+    if (copy)
+        TRY(write_copy(copy, folder, step, state, keep, &source));
+    else
+        TRY(follow(&stream));
+    return bring(&stream, -1, 0);
 }
 
 void weights_copy_destroy(struct weights_copy *copy)
@@ -171,6 +258,7 @@ void weights_copy_destroy(struct weights_copy *copy)
     mem_free(copy->weights);
     mem_free(copy->optimizer);
     mem_free(copy->numbers);
+    mem_free(copy->plain);
     mem_free(copy);
 }
 
@@ -277,25 +365,39 @@ static enum status load_errors(struct exec *exec, const struct safetensors *file
     return status;
 }
 
+static enum status load_param(struct exec *exec, const struct safetensors *weights,
+                              const struct safetensors *optimizer, int i)
+{
+    const struct value *value = exec_param(exec, i);
+    const struct safetensors_entry *entry = names_find(weights, value->name);
+
+    TRY(check_entry(entry, value->name, value));
+    exec_set(exec, i, -1, entry->data);
+    for (int k = 0; optimizer && k < exec_own_states(exec) && k < exec_state_count(exec, i);
+         k++) {
+        char name[512];
+        entry = find_state(exec, optimizer, i, k, name, sizeof name);
+        TRY(check_entry(entry, name, value));
+        exec_set(exec, i, k, entry->data);
+    }
+    return optimizer ? load_errors(exec, optimizer, i) : STATUS_OK;
+}
+
+enum status weights_load_group(struct exec *exec, const struct safetensors *weights,
+                               const struct safetensors *optimizer, int group)
+{
+    for (int i = 0; i < exec_param_count(exec); i++) {
+        if (exec_group_of(exec, i) == group)
+            TRY(load_param(exec, weights, optimizer, i));
+    }
+    return STATUS_OK;
+}
+
 enum status weights_load(struct exec *exec, const struct safetensors *weights,
                          const struct safetensors *optimizer)
 {
-    for (int i = 0; i < exec_param_count(exec); i++) {
-        const struct value *value = exec_param(exec, i);
-        const struct safetensors_entry *entry = names_find(weights, value->name);
-
-        TRY(check_entry(entry, value->name, value));
-        exec_set(exec, i, -1, entry->data);
-        for (int k = 0; optimizer && k < exec_own_states(exec) && k < exec_state_count(exec, i);
-             k++) {
-            char name[512];
-            entry = find_state(exec, optimizer, i, k, name, sizeof name);
-            TRY(check_entry(entry, name, value));
-            exec_set(exec, i, k, entry->data);
-        }
-        if (optimizer)
-            TRY(load_errors(exec, optimizer, i));
-    }
+    for (int i = 0; i < exec_param_count(exec); i++)
+        TRY(load_param(exec, weights, optimizer, i));
     return STATUS_OK;
 }
 

@@ -13,6 +13,7 @@ struct weights_copy;
 struct weights_extra {
     int workers; /* 1: state is the job's */
     bool has_outer;
+    bool streams; /* nothing is copied: numbers come group by group while they are written */
 };
 MUST_CHECK enum status weights_copy_create(const struct exec *exec, struct weights_extra extra,
                                            struct weights_copy **out);
@@ -25,6 +26,11 @@ void weights_copy_take_outer(struct weights_copy *copy, const struct exec *exec,
                              const float *vector);
 MUST_CHECK enum status weights_copy_save(const struct weights_copy *copy, const char *folder,
                                          uint64_t step, const char *state, int keep);
+/* Of one that streams instead of take and save: collective, on a settled executor; rank 0 writes and has the copy,
+ * the others pass NULL. */
+MUST_CHECK enum status weights_stream(struct weights_copy *copy, struct exec *exec,
+                                      const char *folder, uint64_t step, const char *state,
+                                      int keep);
 void weights_copy_destroy(struct weights_copy *copy); /* NULL is allowed */
 
 /* Does the file hold every parameter and running average of the graph, with its shape, as f32, and
@@ -34,6 +40,9 @@ MUST_CHECK enum status weights_check(const struct graph *graph, const struct saf
  * settle afterwards. */
 MUST_CHECK enum status weights_load(struct exec *exec, const struct safetensors *weights,
                                     const struct safetensors *optimizer);
+/* The same of the parameters of one group. */
+MUST_CHECK enum status weights_load_group(struct exec *exec, const struct safetensors *weights,
+                                          const struct safetensors *optimizer, int group);
 /* What a worker with state of its own finds of it behind weights_load: its own state if the file has it, else
  * that of worker 0 stays; the outer momentum goes to a vector like exec_vector's (NULL: there is none). */
 MUST_CHECK enum status weights_load_worker(struct exec *exec,

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/* release.c - gradients that are resident only while they are under way (zero=2).
+ *
+ * A lane's gradients of a bucket are read by others from ready[b] to summed[b]: lanes of the node that
+ * add them up, or wires that send them. Then the lane gives their memory back. So that no more
+ * than a window of them is resident however far ahead of the others a lane is, it stops before it writes
+ * the next bucket until enough of those that it has announced are summed:
+ *
+ *   backward   [ b0 ]ready [ b1 ]ready [ b2 ] waits for summed[b0] [ b3 ]ready ...
+ *
+ * Why that cannot block: lanes announce buckets in the order of the graph, which all share. One that stops
+ * waits for buckets that it has announced; the lane that has come least far has all of its own
+ * announced by everybody, so it goes on. On one node lanes sum in the order of numbers, so one waits for
+ * those alone that have no smaller one open.
+ *
+ * Where lanes run several shards one after the other, sums of earlier ones wait in the buffers for
+ * the later: all of them are resident until the last shard is through, and nobody stops.
+ */
+#include "exec/pages.h"
+#include "exec/state.h"
+
+static size_t bytes_of(const struct exec *exec, int b)
+{
+    return (size_t)(exec->buckets.begin[b + 1] - exec->buckets.begin[b]) * sizeof(float);
+}
+
+static size_t bytes_of_all(const struct exec *exec, uint64_t buckets)
+{
+    size_t bytes = 0;
+
+    for (; buckets; buckets &= buckets - 1)
+        bytes += bytes_of(exec, __builtin_ctzll(buckets));
+    return bytes;
+}
+
+void release_announced(struct lane *lane, int b)
+{
+    const struct exec *exec = lane->exec;
+
+    if (!exec->releases || bucket_is_gathered(exec, b))
+        return;
+    lane->unreleased |= UINT64_C(1) << b;
+    lane->summed_when[b] = (exec->steps + 1) * exec->summed_each;
+}
+
+void release_bucket(struct lane *lane, int b)
+{
+    const struct exec *exec = lane->exec;
+
+    if (!(lane->unreleased >> b & 1))
+        return;
+    lane->unreleased &= ~(UINT64_C(1) << b);
+    for (int i = 0; i < lane->n_buffers; i++)
+        pages_release(lane->gradients + (size_t)i * exec->vector + exec->buckets.begin[b],
+                      bytes_of(exec, b));
+}
+
+void release_summed(struct lane *lane)
+{
+    for (uint64_t left = lane->unreleased; left; left &= left - 1) {
+        const int b = __builtin_ctzll(left);
+        if (transport_reached(&lane->exec->summed[b], lane->summed_when[b]))
+            release_bucket(lane, b);
+    }
+}
+
+/* Of the buckets announced, the first that a lane may wait for; -1: none. */
+static int first_to_wait_for(const struct lane *lane)
+{
+    const struct exec *exec = lane->exec;
+    const uint64_t announced = lane->unreleased;
+
+    if (!announced)
+        return -1;
+    const int b = __builtin_ctzll(announced);
+    if (exec->wire || lane->next_bucket > b)
+        return b;
+    for (int before = lane->next_bucket; before < b; before++) {
+        if (!(lane->announced >> before & 1))
+            return -1;
+    }
+    return b;
+}
+
+enum status release_make_room(struct lane *lane, uint64_t begins)
+{
+    struct exec *exec = lane->exec;
+
+    if (!exec->releases || exec->job_lanes != exec->shards)
+        return STATUS_OK;
+    release_summed(lane);
+    while (bytes_of_all(exec, lane->unreleased | begins) > exec->window) {
+        const int b = first_to_wait_for(lane);
+        if (b < 0)
+            break;
+        if (!exec->wire)
+            TRY(lane_reduce_below(lane, b + 1));
+        TRY(exec_wait(exec, lane, &exec->summed[b], lane->summed_when[b],
+                      exec->reduce_names[b]));
+        release_bucket(lane, b);
+    }
+    return STATUS_OK;
+}
