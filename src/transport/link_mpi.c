@@ -15,6 +15,12 @@ static struct mpi_message *message_of(struct transport_request *request)
     return (struct mpi_message *)request->handle;
 }
 
+static void count_open(struct joined *joined, int peer, int more)
+{
+    atomic_fetch_add_explicit(&joined->n_open, more, memory_order_relaxed);
+    atomic_fetch_add_explicit(&joined->peers[peer].n_open, more, memory_order_relaxed);
+}
+
 /* An error of MPI is most often a rank that is gone: its monitor will say which. */
 static enum status explain(struct joined *joined, const char *text)
 {
@@ -34,6 +40,7 @@ static enum status link_start(struct link *link, struct transport_request *reque
     char text[MPI_FACE_TEXT];
     int failed;
 
+    count_open(joined, request->peer, 1);
     pthread_mutex_lock(&joined->world->lock);
     if (request->kind == REQUEST_SEND)
         failed = face->send(MPI_CHANNEL_DATA, peer, request->tag, request->data, request->bytes,
@@ -42,10 +49,7 @@ static enum status link_start(struct link *link, struct transport_request *reque
         failed = face->receive(MPI_CHANNEL_DATA, peer, request->tag, request->data,
                                request->bytes, message_of(request), text);
     pthread_mutex_unlock(&joined->world->lock);
-    if (failed)
-        return explain(joined, text);
-    atomic_fetch_add_explicit(&joined->n_open, 1, memory_order_relaxed);
-    return STATUS_OK;
+    return failed ? explain(joined, text) : STATUS_OK;
 }
 
 static enum status link_test(struct link *link, struct transport_request *request,
@@ -65,7 +69,7 @@ static enum status link_test(struct link *link, struct transport_request *reques
     *out_done = done;
     if (done) {
         request->length = bytes;
-        atomic_fetch_sub_explicit(&joined->n_open, 1, memory_order_relaxed);
+        count_open(joined, request->peer, -1);
         return STATUS_OK;
     }
     if (!ended) /* `moved` is when it was seen to have ended, as it is of no other use here */
@@ -90,7 +94,7 @@ static void link_cancel(struct link *link, struct transport_request *request)
         joined->world->face->cancel(message_of(request));
         pthread_mutex_unlock(&joined->world->lock);
     }
-    atomic_fetch_sub_explicit(&joined->n_open, 1, memory_order_relaxed);
+    count_open(joined, request->peer, -1);
 }
 
 /* The monitor will tell: it looks every few milliseconds. */

@@ -23,6 +23,7 @@ enum {
     BEAT_MS = 200,    /* how often it tells that it is there */
     HURRY_MS = 700,   /* after a hint: how long a far rank may be silent, or nothing be known */
     HINT_MS = 5000,   /* how long a hint holds */
+    DEAF_MS = 300,    /* without MPI: how long others have to tell which rank was lost */
 };
 
 /* A message to the first rank of another node. */
@@ -167,8 +168,10 @@ static void listen_once(struct joined *joined)
     (void)forget_notices(joined);
     while (done) {
         done = 0;
-        if (joined->world->face->test(&joined->control_message, &done, &bytes, text) != 0)
+        if (joined->world->face->test(&joined->control_message, &done, &bytes, text) != 0) {
+            joined->deaf_ms = joined->deaf_ms ? joined->deaf_ms : joined_now_ms();
             break;
+        }
         if (done) {
             take_control(joined, &joined->control);
             if (listen_again(joined, text) != 0)
@@ -301,6 +304,24 @@ static void check_far(struct joined *joined, int64_t passed_ms)
     }
 }
 
+/* MPI gave up, as a peer was gone while it sent. If none of the node knows which, it is most likely one that
+ * this rank has to do with just now. */
+static void check_deaf(struct joined *joined)
+{
+    int likely = -1;
+
+    if (joined->deaf_ms == 0 || joined_now_ms() - joined->deaf_ms < DEAF_MS)
+        return;
+    for (int rank = joined->size - 1; rank >= 0; rank--) {
+        if (region_holds(joined->region, rank) || region_has_ended(joined->region, rank))
+            continue;
+        if (likely < 0 || atomic_load(&joined->peers[rank].n_open) > 0)
+            likely = rank;
+    }
+    if (likely >= 0)
+        lose(joined, likely, "cannot be reached any more");
+}
+
 /* A hint that nothing came of is forgotten: the job may have been stopped and continued. */
 static void forget_hint(int64_t *since_ms)
 {
@@ -342,7 +363,9 @@ static void *run_monitor(void *arg)
             listen_once(joined);
         if (at_ms - watched_ms >= WATCH_MS) {
             watch_node(joined, at_ms - watched_ms);
-            if (joined_is_first_of_node(joined))
+            if (joined->deaf_ms)
+                check_deaf(joined);
+            else if (joined_is_first_of_node(joined))
                 check_far(joined, at_ms - watched_ms);
             watched_ms = at_ms;
         }
