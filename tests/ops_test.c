@@ -30,7 +30,8 @@ static const struct op *const step_ops[] = {
     &op_shard_sum,   &op_all_reduce,     &op_reduce_scatter, &op_all_gather,
     &op_clip_norm,   &op_factor_sum,     &op_row_sum,        &op_sgd_update,
     &op_adam_update, &op_average_update, &op_shard_gather,   &op_lars_update,
-    &op_lamb_update, &op_lamb_direction, &op_trust_ratio,
+    &op_lamb_update, &op_lamb_direction, &op_trust_ratio,    &op_push,
+    &op_pull,        &op_worker_mean,    &op_center_pull,
 };
 
 static bool is_step_op(const struct op *op)

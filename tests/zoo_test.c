@@ -35,9 +35,11 @@ static struct graph *graph_after(const struct model *model, const struct strateg
     return graph;
 }
 
-/* Is there a strategy before this one with the same passes? */
+/* Has it no passes, or is there a strategy before this one with the same? */
 static bool is_seen(int s)
 {
+    if (!strategy_table[s]->passes)
+        return true;
     for (int before = 0; before < s; before++) {
         if (strategy_table[before]->passes == strategy_table[s]->passes)
             return true;
@@ -49,7 +51,7 @@ static void test_every_pass_leaves_a_graph_that_can_be_drawn(void)
 {
     for (int m = 0; model_table[m]; m++) {
         for (int s = 0; strategy_table[s]; s++) {
-            for (int p = 0; strategy_table[s]->passes[p] && !is_seen(s); p++) {
+            for (int p = 0; !is_seen(s) && strategy_table[s]->passes[p]; p++) {
                 struct graph *graph = graph_after(model_table[m], strategy_table[s], "sgd", 0,
                                                   strategy_table[s]->passes[p]->name);
                 CHECK(draw_testing_check(graph) > 0);
@@ -76,6 +78,8 @@ static void test_clipping_and_other_optimizers_can_be_drawn(void)
 static void test_the_mlps_graphs_are_as_stored(void)
 {
     for (int s = 0; strategy_table[s]; s++) {
+        if (!strategy_table[s]->passes)
+            continue;
         struct graph *graph = graph_after(model_find("mlp"), strategy_table[s], "sgd", 0, NULL);
         struct strbuf text;
         char path[1024], *stored;

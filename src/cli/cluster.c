@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "pass/strategy.h"
 #include "train/job.h"
 #include "transport/launch.h"
 #include "transport/mpirun.h"
@@ -87,10 +88,13 @@ static enum status place(struct settings *settings, struct hosts *out)
 }
 
 /* Ranks that may be on several machines have the strategy for that, unless told otherwise. */
-static void prefer_multiworker(struct settings *settings)
+static void prefer_many_machines(struct settings *s)
 {
-    if (!*settings->strategy && settings->ranks > 1)
-        snprintf(settings->strategy, sizeof settings->strategy, "multiworker");
+    if (!*s->strategy && s->ranks > 1)
+        snprintf(s->strategy, sizeof s->strategy, "%s",
+                 strategy_pick((int)s->ranks, true, *s->sync ? s->sync : NULL,
+                               *s->meet ? s->meet : NULL)
+                     ->name);
 }
 
 /* Machines may have different numbers of cores, or of ranks: each has its own threads, but a step has the
@@ -118,7 +122,7 @@ enum status cli_place(struct settings *settings, const struct cluster *cluster)
             return STATUS_OK;
         TRY(place(settings, &hosts));
         hosts_release(&hosts);
-        prefer_multiworker(settings);
+        prefer_many_machines(settings);
         return STATUS_OK;
     }
     if (cluster->size && settings->ranks != cluster->size)
@@ -127,7 +131,7 @@ enum status cli_place(struct settings *settings, const struct cluster *cluster)
                     cluster->size);
     if (!settings->threads && cluster->local_size)
         TRY(pick_threads(settings, cluster));
-    prefer_multiworker(settings);
+    prefer_many_machines(settings);
     return STATUS_OK;
 }
 

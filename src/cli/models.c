@@ -334,12 +334,14 @@ static enum status run_strategies(const struct args *args)
     struct parse parse = { .args = args };
 
     TRY(cli_parse(&parse));
-    printf("%-10s %-6s %-6s %-10s %s\n", "strategy", "split", "sync", "meet", "what it is");
+    printf("%-11s %-6s %-10s %-10s %s\n", "strategy", "split", "sync", "meet", "what it is");
     for (int i = 0; strategy_table[i]; i++) {
         const struct strategy *s = strategy_table[i];
-        printf("%-10s %-6s %-6s %-10s %s\n%35s known as %s\n", s->name, s->split, s->sync,
+        if (!s->passes)
+            continue;
+        printf("%-11s %-6s %-10s %-10s %s\n%40s known as %s\n", s->name, s->split, s->sync,
                s->meet, s->summary, "", s->known_as);
-        printf("%35s passes:", "");
+        printf("%40s passes:", "");
         for (int p = 0; s->passes[p]; p++)
             printf(" %s", s->passes[p]->name);
         printf("\n");

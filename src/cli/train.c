@@ -61,6 +61,8 @@ static void print_result(const struct job *job, const struct train_result *r)
     printf("%lld steps in %.1f s, %s %s/s, %sB\n", (long long)r->steps, r->seconds,
            cli_human(tokens ? r->tokens_per_s : r->samples_per_s, rate),
            tokens ? "tokens" : "samples", cli_human((double)r->peak_bytes, bytes));
+    if (*r->tables)
+        printf("tables   %s\n", r->tables);
     printf("weights  %s\nreport   %s/report.html\n", r->weights_sha256, r->folder);
 }
 

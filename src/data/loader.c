@@ -147,6 +147,10 @@ static void look_up(const struct reader *reader, uint64_t number)
     const struct source_how how = how_in(reader, step.epoch);
     source_extents(source, step.index, step.samples, batch->length);
     batch->weight = source_weight(source, &how, step.index, step.samples);
+    batch->own_weight =
+        batch->rows == batch->samples
+            ? batch->weight
+            : source_weight(source, &how, step.index + batch->first, batch->rows);
 }
 
 /* The slot is the reader's; no lock is held. */

@@ -36,10 +36,11 @@ struct loader_config {
 struct batch {
     uint64_t step;
     int64_t epoch;
-    int64_t samples; /* of the whole step */
-    int64_t first;   /* position in the step of row 0 */
-    int64_t rows;    /* rows of this rank; may be 0 */
-    int64_t weight;  /* labels of the whole step that count: its samples, or tokens */
+    int64_t samples;    /* of the whole step */
+    int64_t first;      /* position in the step of row 0 */
+    int64_t rows;       /* rows of this rank; may be 0 */
+    int64_t weight;     /* labels of the whole step that count: its samples, or tokens */
+    int64_t own_weight; /* those of this rank's rows */
     /* Of sequences: how long all of the step are, on every rank. */
     int64_t length[SOURCE_SEQUENCES];
     void *x;     /* rows x (H, W, C) floats, or rows x length[0] ids (int32_t) */

@@ -275,9 +275,12 @@ static struct raisers raisers_of(const struct exec *exec,
     if (exec->nodes == 1 || counter == exec->gathered || counter == exec->joined)
         return by_lanes;
     if (number < 2 * buckets) {
-        const bool is_gathered = bucket_is_gathered(exec, (int)(number % buckets));
+        const int b = (int)(number % buckets);
+        const bool is_gathered = bucket_is_gathered(exec, b);
         if (number < buckets)
             return is_gathered ? by_both : by_lanes;
+        if (bucket_is_served(exec, b))
+            return (struct raisers){ 0, 1, 1, 1 };
         return is_gathered ? by_lanes : by_wires;
     }
     return number < 2 * buckets + (size_t)exec->gathers.count ? by_both : by_wires;

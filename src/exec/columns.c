@@ -157,14 +157,12 @@ static void run_columns(struct lane *lane, int b)
     const struct exec *exec = lane->exec;
     const struct factored *f = &exec->factored[b];
     const struct columns *own = &lane->columns[b];
-    const int64_t shards = exec->config.shards, samples = exec->batch->samples;
     struct kernel_columns columns = columns_of(exec, b, own);
     const int64_t begin = trace_begin(lane->trace);
 
-    for (int64_t v = 0; v < shards; v++) {
+    for (int64_t v = 0; v < exec->shards; v++) {
         char *record = exec->records + (size_t)v * exec->record;
-        columns.m = sampler_shard_begin(samples, shards, v + 1) -
-                    sampler_shard_begin(samples, shards, v);
+        columns.m = exec_samples(exec, v).rows;
         columns.x = (const float *)(record + f->x);
         columns.y = (float *)(record + f->y) + own->first;
         kernel_columns_run(&columns, lane->pool, lane->scratch);

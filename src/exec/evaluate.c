@@ -166,6 +166,18 @@ static int64_t batch_samples(const struct exec *exec, const struct source *sourc
     return rows;
 }
 
+/* Of parts that share the work, batches first go around among them. */
+static bool is_mine(const struct lane *lane, int64_t b)
+{
+    const struct exec *exec = lane->exec;
+    const struct comm *parts = exec->config.evaluators;
+
+    if (parts && b % comm_size(parts) != comm_rank(parts))
+        return false;
+    return (parts ? b / comm_size(parts) : b) % exec->job_lanes ==
+           exec->first_lane + lane->number;
+}
+
 static void run_batches(struct lane *lane)
 {
     struct exec *exec = lane->exec;
@@ -173,7 +185,7 @@ static void run_batches(struct lane *lane)
     int64_t index[EVAL_ROWS];
 
     for (int64_t b = exec->eval_begin; b < exec->eval_end; b++) {
-        if (b % exec->job_lanes != exec->first_lane + lane->number)
+        if (!is_mine(lane, b))
             continue;
         const int64_t rows = batch_samples(exec, exec->eval_data, b, index);
         lane->bases[BASE_LOSS] = (char *)&exec->eval_losses[b];
@@ -328,6 +340,30 @@ static enum status merge_results(struct exec *exec, int64_t n_batches)
     return status;
 }
 
+/* Of parts that share the work: what each has made comes to all. What another one makes is zero until
+ * then. */
+static void forget_results(struct exec *exec, int64_t n_batches)
+{
+    const size_t samples = exec->classes ? (size_t)source_count(exec->eval_data) : 0;
+
+    memset(exec->eval_losses, 0, (size_t)n_batches * sizeof *exec->eval_losses);
+    memset(exec->eval_corrects, 0, (size_t)n_batches * sizeof *exec->eval_corrects);
+    if (samples)
+        memset(exec->eval_answers, 0, samples * sizeof *exec->eval_answers);
+}
+
+static enum status join_results(struct exec *exec, int64_t n_batches)
+{
+    struct comm *parts = exec->config.evaluators;
+    const size_t samples = exec->classes ? (size_t)source_count(exec->eval_data) : 0;
+
+    TRY(comm_all_reduce(parts, exec->eval_losses, (size_t)n_batches, DTYPE_F32, COMM_OP_SUM));
+    TRY(comm_all_reduce(parts, exec->eval_corrects, (size_t)n_batches, DTYPE_F32, COMM_OP_SUM));
+    return comm_all_reduce(parts, exec->eval_answers,
+                           samples * (sizeof(struct answer) / sizeof(int32_t)), DTYPE_I32,
+                           COMM_OP_SUM);
+}
+
 enum status exec_evaluate(struct exec *exec, const struct source *source,
                           struct exec_result *out)
 {
@@ -338,6 +374,8 @@ enum status exec_evaluate(struct exec *exec, const struct source *source,
     TRY(exec_settle(exec));
     TRY(make_room(exec, source, n_batches));
     exec->eval_data = source;
+    if (exec->config.evaluators)
+        forget_results(exec, n_batches);
     for (exec->eval_begin = 0; exec->eval_begin < n_batches;
          exec->eval_begin = exec->eval_end) {
         TRY(prepare_batches(exec, source));
@@ -354,6 +392,8 @@ enum status exec_evaluate(struct exec *exec, const struct source *source,
             TRY(merge_results(exec, n_batches));
         TRY(exec_settle(exec)); /* the node's first rank has brought it */
     }
+    if (exec->config.evaluators)
+        TRY(join_results(exec, n_batches));
     for (int64_t b = 0; b < n_batches; b++) {
         result.loss += (double)exec->eval_losses[b];
         result.correct += (double)exec->eval_corrects[b];

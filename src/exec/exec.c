@@ -23,17 +23,17 @@ static int64_t row_begin(int64_t shards, int64_t parts, int64_t number)
 static int64_t rank_begin(const struct exec *exec, int rank)
 {
     return exec->config.rows ? exec->config.rows[rank]
-                             : row_begin(exec->config.shards, exec->ranks, rank);
+                             : row_begin(exec->shards, exec->ranks, rank);
 }
 
 int64_t exec_first_shard(const struct exec *exec)
 {
-    return rank_begin(exec, exec->rank);
+    return exec->first_shard + rank_begin(exec, exec->rank);
 }
 
 int64_t exec_shard_count(const struct exec *exec)
 {
-    return rank_begin(exec, exec->rank + 1) - exec_first_shard(exec);
+    return rank_begin(exec, exec->rank + 1) - rank_begin(exec, exec->rank);
 }
 
 int exec_lanes(const struct exec *exec)
@@ -56,7 +56,7 @@ int exec_lanes_of(int64_t shards, int ranks, int threads)
 /* Shards of the rank that has fewest. */
 static int64_t fewest_shards(const struct exec *exec)
 {
-    int64_t fewest = exec->config.shards;
+    int64_t fewest = exec->shards;
 
     for (int r = 0; r < exec->ranks; r++) {
         const int64_t mine = rank_begin(exec, r + 1) - rank_begin(exec, r);
@@ -69,14 +69,48 @@ static enum status check_rows(const struct exec *exec)
 {
     const struct exec_config *config = &exec->config;
 
-    if (config->shards < exec->ranks)
+    if (exec->shards < exec->ranks)
         return FAIL(STATUS_USAGE, "%lld shards are fewer than %d ranks: raise --shards",
-                    (long long)config->shards, exec->ranks);
-    if (rank_begin(exec, 0) != 0 || rank_begin(exec, exec->ranks) != config->shards ||
+                    (long long)exec->shards, exec->ranks);
+    if (rank_begin(exec, 0) != 0 || rank_begin(exec, exec->ranks) != exec->shards ||
         fewest_shards(exec) < 1)
         return FAIL(STATUS_USAGE, "%lld shards are not given to %d ranks in rows",
-                    (long long)config->shards, exec->ranks);
+                    (long long)exec->shards, exec->ranks);
+    if (config->part.count && exec->ranks > 1)
+        return FAIL(STATUS_USAGE, "a part of a job is for one rank, there are %d", exec->ranks);
+    if (exec->first_shard < 0 || exec->shards < 1 ||
+        exec->first_shard + exec->shards > config->shards)
+        return FAIL(STATUS_USAGE, "shards %lld to %lld are no part of %lld",
+                    (long long)exec->first_shard, (long long)(exec->first_shard + exec->shards),
+                    (long long)config->shards);
+    if (config->remote && exec->ranks > 1)
+        return FAIL(STATUS_USAGE, "an executor with servers is for one rank, there are %d",
+                    exec->ranks);
+    if (exec->tree_shards > exec->shards && !config->remote)
+        return FAIL(STATUS_UNSUPPORTED, "there is nobody to add what other parts have");
     return STATUS_OK;
+}
+
+/* Which shards these ranks run, and along which tree. */
+static void find_part(struct exec *exec)
+{
+    const struct exec_part *part = &exec->config.part;
+    const bool is_whole = part->count == 0;
+
+    exec->shards = is_whole ? exec->config.shards : part->count;
+    exec->first_shard = is_whole ? 0 : part->first;
+    exec->tree_first = part->with_others ? exec->first_shard : 0;
+    exec->tree_shards = part->with_others ? exec->config.shards : exec->shards;
+}
+
+struct samples exec_samples(const struct exec *exec, int64_t v)
+{
+    const int64_t count = exec->batch->samples, shards = exec->config.shards;
+    const int64_t begin = sampler_shard_begin(count, shards, exec->first_shard + v);
+
+    return (struct samples){
+        begin, sampler_shard_begin(count, shards, exec->first_shard + v + 1) - begin
+    };
 }
 
 void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *count)
@@ -112,11 +146,12 @@ static enum status read_params(struct exec *exec)
         if (kind == VALUE_PARAM || kind == VALUE_AVERAGE)
             exec->params[exec->n_params++] = graph_value(graph, i);
     }
-    exec->buckets.count = pass_bucket_count(graph);
-    for (int b = 0; b < exec->buckets.count; b++) {
-        const int64_t count = shape_count(&pass_bucket_value(graph, b, "param")->shape);
-        exec->buckets.begin[b + 1] = exec->buckets.begin[b] + count;
-    }
+    struct vectors vectors;
+    TRY(vectors_read(graph, &exec->config.optim, &vectors));
+    exec->buckets.count = vectors.count;
+    memcpy(exec->buckets.begin, vectors.begin, sizeof vectors.begin);
+    memcpy(exec->updates, vectors.buckets, sizeof vectors.buckets);
+    exec->n_states = vectors.n_states;
     exec->vector = (size_t)exec->buckets.begin[exec->buckets.count];
     if (exec->config.batch == 0) /* no step, so no shapes */
         return STATUS_OK;
@@ -180,8 +215,7 @@ static enum status read_factored(struct exec *exec, const struct node *node)
 /* The part of the graph that runs once a step must be one of the forms that lane_reduce runs. */
 static enum status read_step_nodes(struct exec *exec)
 {
-    bool across = false;
-    int n_updates = 0;
+    bool across = false, pushes = false;
 
     for (int n = 0; n < graph_node_count(exec->config.train); n++) {
         const struct node *node = graph_node(exec->config.train, n);
@@ -192,7 +226,7 @@ static enum status read_step_nodes(struct exec *exec)
             across |= node->in[0]->maker && node->in[0]->maker->op == &op_all_gather;
         } else if (node->op == &op_row_sum) {
             TRY(rows_find(exec, node));
-            across |= node->in[0]->maker->op == &op_all_gather;
+            across |= node->in[0]->maker->op == &op_all_gather || node->attrs.served;
         } else if (node->op == &op_reduce_scatter) {
             across = true;
         } else if (node->op == &op_clip_norm) {
@@ -201,25 +235,20 @@ static enum status read_step_nodes(struct exec *exec)
             exec->adapts = true;
         } else if (node->op == &op_lamb_direction) {
             exec->directs = true;
-        } else if (kernel_update_find(node->op->name)) {
-            struct update *update = &exec->updates[node->attrs.bucket];
-            update->kernel = kernel_update_find(node->op->name);
-            update->attrs = node->attrs;
-            update->is_average = node->op == &op_average_update;
-            n_updates++;
+        } else if (node->op == &op_push) {
+            pushes |= !node->in[0]->maker->attrs.served; /* else it goes to other ranks */
         } else if (node->op == &op_all_reduce &&
                    node->in[0]->maker->in[0]->kind == VALUE_FLAT) {
             return FAIL(STATUS_UNSUPPORTED,
                         "node %s: whole buckets are not reduced to every rank", node->name);
         }
     }
-    if (n_updates != exec->buckets.count)
-        return FAIL(STATUS_MISMATCH, "graph %s has %d updates of %d buckets",
-                    graph_name(exec->config.train), n_updates, exec->buckets.count);
     if (exec->ranks > 1 && !across)
         return FAIL(STATUS_MISMATCH, "graph %s is for one rank, there are %d",
                     graph_name(exec->config.train), exec->ranks);
-    exec->n_states = optim_states(&exec->config.optim);
+    if (pushes != (exec->config.remote != NULL) && exec->config.batch > 0)
+        return FAIL(STATUS_MISMATCH, "graph %s is %s servers", graph_name(exec->config.train),
+                    pushes ? "for a job with" : "for a job without");
     return STATUS_OK;
 }
 
@@ -238,10 +267,28 @@ static void *carve(struct carver *carver, size_t count, size_t size)
     return piece;
 }
 
-static void lay_out(struct exec *exec, struct carver *carver)
+/* What goes to servers: sums over this executor's lanes, in memory that they see, and rows of tables. */
+static void lay_out_given(struct exec *exec, struct carver *carver, struct carver *given)
+{
+    struct remote *remote = exec->remote;
+
+    for (int i = 0; i < remote->n_sums && !remote->is_direct; i++)
+        remote->data[i] = carve(given, exec->vector, sizeof(float));
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const struct row_sum *r = &exec->row_sums[b];
+        if (!r->is_used)
+            continue;
+        const size_t most = (size_t)(exec->shards * r->most);
+        remote->ids[b] = carve(carver, most, sizeof(int32_t));
+        remote->rows[b] = carve(carver, most * (size_t)r->width, sizeof(float));
+    }
+}
+
+/* given: of sums that go to servers. */
+static void lay_out(struct exec *exec, struct carver *carver, struct carver *given)
 {
     const size_t buckets = (size_t)exec->buckets.count;
-    const size_t shards = (size_t)exec->config.shards;
+    const size_t shards = (size_t)exec->shards;
     const size_t pieces = (size_t)exec->norms.count;
 
     exec->ready = carve(carver, buckets, sizeof *exec->ready);
@@ -270,22 +317,27 @@ static void lay_out(struct exec *exec, struct carver *carver)
         exec->norms.params = carve(carver, pieces, sizeof(double));
         exec->norms.moves = carve(carver, pieces, sizeof(double));
     }
+    if (exec->remote)
+        lay_out_given(exec, carver, given);
+    if (!exec->remote || !exec->remote->is_direct)
+        given = carver; /* gradients stay here */
     exec->n_parts = exec->own_parts = 0;
     for (int number = 0; number < exec->all_lanes; number++) {
         struct tree_stack stack;
         int64_t first, count;
 
         lane_row(exec, number, &first, &count);
-        const int buffers =
-            exec->buckets.pass ? 0 : tree_buffers(exec->config.shards, first, count);
-        float *gradients = carve(carver, (size_t)buffers * exec->vector, sizeof(float));
+        const int buffers = exec->buckets.pass ? 0
+                                               : tree_buffers(exec->tree_shards,
+                                                              exec->tree_first + first, count);
+        float *gradients = carve(given, (size_t)buffers * exec->vector, sizeof(float));
         if (!carver->base)
             continue;
         if ((exec->first_lane + number) / exec->n_lanes == exec->rank)
             exec->lanes[number % exec->n_lanes].gradients = gradients;
-        tree_stack_init(&stack, exec->config.shards);
+        tree_stack_init(&stack, exec->tree_shards);
         for (int64_t v = first; v < first + count; v++) {
-            tree_stack_push(&stack, v);
+            tree_stack_push(&stack, exec->tree_first + v);
             while (tree_stack_can_add(&stack))
                 tree_stack_add(&stack);
         }
@@ -299,15 +351,21 @@ static void lay_out(struct exec *exec, struct carver *carver)
 
 static enum status share_memory(struct exec *exec)
 {
-    struct carver carver = { 0 };
+    struct carver carver = { 0 }, given = { 0 };
 
-    lay_out(exec, &carver);
-    exec->shared_bytes = carver.used;
+    lay_out(exec, &carver, &given);
+    exec->shared_bytes = carver.used + given.used;
     TRY(transport_share(exec->transport, carver.used, &exec->shared));
+    void *memory = NULL;
+    if (exec->remote)
+        TRY(exec->config.remote->memory(exec->config.remote->arg, given.used, &memory));
     TRY(mem_alloc((size_t)(exec->all_lanes + exec->nodes) * 2 * TREE_DEPTH, sizeof *exec->parts,
                   &exec->parts));
     carver = (struct carver){ .base = exec->shared };
-    lay_out(exec, &carver);
+    given = (struct carver){ .base = memory };
+    lay_out(exec, &carver, &given);
+    if (exec->remote)
+        remote_start(exec);
     return STATUS_OK;
 }
 
@@ -344,7 +402,8 @@ static enum status make_lanes(struct exec *exec)
         }
     }
     /* One shard alone, and the norm of all gradients need not be known: decision 0019. */
-    exec->buckets.pass = exec->config.shards == 1 && !norms_are_used(exec);
+    exec->buckets.pass =
+        exec->tree_shards == 1 && !norms_are_used(exec) && !exec->config.remote;
     return exec->n_lanes > 1 ? pool_create(exec->n_lanes, &exec->lanes_pool) : STATUS_OK;
 }
 
@@ -357,7 +416,7 @@ static void count_raises(struct exec *exec)
     for (int b = 0; b < exec->buckets.count; b++) {
         const bool is_gathered = bucket_is_gathered(exec, b);
         exec->ready_each[b] = lanes + (exec->nodes > 1 && is_gathered);
-        exec->done_each[b] = bucket_is_compressed(exec, b)     ? 1
+        exec->done_each[b] = bucket_is_compressed(exec, b) || bucket_is_served(exec, b) ? 1
                              : exec->nodes > 1 && !is_gathered ? (uint32_t)wire_rails(exec)
                                                                : lanes;
     }
@@ -373,6 +432,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     exec->transport = comm_transport(config->comm);
     exec->rank = comm_rank(config->comm);
     exec->ranks = comm_size(config->comm);
+    find_part(exec);
     transport_set_patience(exec->transport, config->stall_timeout);
     exec->node = transport_node_of(exec->transport, exec->rank);
     exec->nodes = transport_nodes(exec->transport);
@@ -391,6 +451,8 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         status = gathers_check(exec);
     if (status == STATUS_OK && exec->nodes > 1)
         status = wire_create(exec);
+    if (status == STATUS_OK && config->remote)
+        status = remote_create(exec);
     if (status == STATUS_OK)
         status = account_create(exec);
     if (status == STATUS_OK) {
@@ -425,6 +487,7 @@ void exec_destroy(struct exec *exec)
     if (!exec)
         return;
     wire_destroy(exec);
+    remote_destroy(exec);
     pool_destroy(exec->lanes_pool);
     account_destroy(exec);
     pthread_mutex_destroy(&exec->overlap.lock);

@@ -26,9 +26,49 @@
 #include "data/source.h"
 #include "graph/graph.h"
 #include "kernel/kernel.h"
+#include "kernel/tree.h"
 #include "optim/optim.h"
 
 struct exec;
+
+/* Of a job's shards those that a private executor runs: one of a single rank inside a rank of the job,
+ * with parameters and steps of its own. All else that depends on samples is as in the job: which there
+ * are, the rows of a shard, random numbers. */
+struct exec_part {
+    int64_t first, count; /* shards; count 0: all of them */
+    /* Alone (false): the part is a step of its own. Its shards have a tree of their own, and gradients
+     * and losses are means over its samples; a step in which it has none changes nothing.
+     * With others: partial sums are those of the tree over all shards, and means are over the whole
+     * step; somebody else adds what the other parts have. */
+    bool with_others;
+};
+
+/* Who keeps the parameters, if it is not the executor itself: servers (pass/serve.c). A private executor
+ * gives them the sums of its gradients, bucket by bucket while backward runs, and reads a
+ * bucket's parameters when they have come, while forward runs. Whoever is behind these functions has
+ * exec_vector's memory in between: of a bucket that was given, the sums and the parameters are
+ * theirs until `await` has returned. */
+struct exec_rows {
+    struct tree_node node; /* of the tree over shards, whose sum it is */
+    const int32_t *ids;    /* ascending */
+    const float *rows;     /* as wide as the table's */
+    int64_t count;
+};
+struct exec_remote {
+    void *arg;
+    /* By exec_create, once: memory for what is given, zeroed, aligned to 64, as long as the executor
+     * lives. */
+    MUST_CHECK enum status (*memory)(void *arg, size_t bytes, void **out);
+    /* The sums of a bucket's gradients are final (exec_sums). By the lane that came last; returns soon. */
+    MUST_CHECK enum status (*give)(void *arg, int bucket);
+    /* The same of a table (vectors.h): of each of the sums, the rows that occur. The lists are read before
+     * it returns. */
+    MUST_CHECK enum status (*give_rows)(void *arg, int bucket, const struct exec_rows *lists,
+                                        int n_lists);
+    /* Waits until the parameters are those for the next step. By every lane, and again when they are
+     * there. */
+    MUST_CHECK enum status (*await)(void *arg, int bucket);
+};
 
 struct exec_config {
     const struct graph *train; /* after a strategy's passes; borrowed while exec lives */
@@ -39,6 +79,11 @@ struct exec_config {
     /* Rank r has shards [rows[r], rows[r + 1]), one at least; borrowed while exec lives. NULL: all
      * ranks have as many, or one more than others. Bits do not depend on it. */
     const int64_t *rows;
+    struct exec_part part;            /* for one rank, without sync_norm's gathers */
+    const struct exec_remote *remote; /* borrowed; for one rank; NULL: none */
+    /* Of parts: joins executors with the same parameters that share the work of an evaluation, which is
+     * collective then. Borrowed; NULL: this one does it all. */
+    struct comm *evaluators;
     uint64_t seed;
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;
@@ -59,7 +104,8 @@ MUST_CHECK enum status exec_create(const struct exec_config *config, struct exec
 void exec_destroy(struct exec *exec); /* NULL is allowed */
 
 struct exec_result {
-    double loss, correct; /* of the whole step or data set: mean loss; labels met */
+    double loss,
+        correct; /* of the whole step (a part alone: its own) or data set: mean loss; labels met */
     int64_t samples;
     int64_t weight; /* labels that count: one a sample, or those of tokens */
     uint32_t heard; /* exec_step: what ranks said */
@@ -93,7 +139,7 @@ MUST_CHECK enum status exec_settle(struct exec *exec);
  * bit. 0 unless set again for each step. */
 void exec_say(struct exec *exec, uint32_t bits);
 
-/* This rank's shards, in a row. */
+/* This rank's shards, in a row, as the job numbers them. */
 int64_t exec_first_shard(const struct exec *exec);
 int64_t exec_shard_count(const struct exec *exec);
 int exec_lanes(const struct exec *exec);
@@ -123,6 +169,19 @@ MUST_CHECK enum status exec_collect(struct exec *exec);
  * exec_collect on rank 0; set there, then exec_publish on all. */
 void exec_get(const struct exec *exec, int param, int state, float *out);
 void exec_set(struct exec *exec, int param, int state, const float *plain);
+/* The flat vector of parameters (state -1) or of a state of the optimizer, as vectors.h has it. */
+float *exec_vector(struct exec *exec, int state);
+/* Its elements; what no parameter has is zero. A parameter's are in a row, from exec_place on. */
+size_t exec_vector_length(const struct exec *exec);
+size_t exec_place(const struct exec *exec, int param);
+/* As exec_get and exec_set, of a vector that is laid out like these. */
+void exec_get_from(const struct exec *exec, int param, const float *vector, float *out);
+void exec_set_in(const struct exec *exec, int param, float *vector, const float *plain);
+/* What is given to servers: how many sums, in the order of shards, and flat vectors of them; what these
+ * have of tables means nothing. 0 without exec_remote. */
+int exec_sums(const struct exec *exec, const struct tree_part **out);
+/* Leaves of the tree that these are of. */
+int64_t exec_tree_shards(const struct exec *exec);
 /* SHA-256 over names, shapes and plain contents of all parameters, as 64 digits. */
 MUST_CHECK enum status exec_hash(const struct exec *exec, char out[65]);
 

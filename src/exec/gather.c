@@ -44,11 +44,10 @@ enum status gathers_find(struct exec *exec)
             continue;
         const struct value *own = node->in[0];
         const size_t bytes = (size_t)shape_count(&own->shape) * dtype_size(own->dtype);
-        const size_t all = (size_t)exec->config.shards * bytes;
-        if (node->attrs.shards != exec->config.shards)
+        const size_t all = (size_t)exec->shards * bytes;
+        if (node->attrs.shards != exec->shards)
             return FAIL(STATUS_MISMATCH, "node %s gathers %lld shards, there are %lld",
-                        node->name, (long long)node->attrs.shards,
-                        (long long)exec->config.shards);
+                        node->name, (long long)node->attrs.shards, (long long)exec->shards);
         gathers->item[gathers->count++] =
             (struct plan_gather){ .node = node, .offset = exec->tables_bytes, .bytes = bytes };
         exec->tables_bytes += (all + LINE - 1) / LINE * LINE;
@@ -58,13 +57,13 @@ enum status gathers_find(struct exec *exec)
 
 enum status gathers_check(const struct exec *exec)
 {
-    if (exec->gathers.count == 0 || exec->job_lanes == exec->config.shards)
+    if (exec->gathers.count == 0 || exec->job_lanes == exec->shards)
         return STATUS_OK;
     return FAIL(
         STATUS_USAGE,
         "--sync-batch-norm needs one shard a thread: %lld shards on %d x %d threads: use "
         "--shards %d",
-        (long long)exec->config.shards, exec->ranks, exec->config.threads,
+        (long long)exec->shards, exec->ranks, exec->config.threads,
         exec->ranks * exec->config.threads);
 }
 

@@ -218,7 +218,7 @@ static float trust_of(const struct exec *exec, int param, const struct attrs *at
 void norms_update(struct exec *exec, const struct stretch *stretch, struct trusted *trusted,
                   const struct kernel_update_step *numbers)
 {
-    const struct update *update = &exec->updates[stretch->bucket];
+    const struct bucket *update = &exec->updates[stretch->bucket];
     struct kernel_update_step own = *numbers;
     const struct piece_range range = pieces_of(exec, stretch);
 

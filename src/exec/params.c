@@ -48,13 +48,30 @@ int exec_own_states(const struct exec *exec)
     return exec->n_states;
 }
 
-static float *place_of(const struct exec *exec, int param, int state)
+size_t exec_vector_length(const struct exec *exec)
+{
+    return exec->vector;
+}
+
+size_t exec_place(const struct exec *exec, int param)
 {
     const struct value *value = exec->params[param];
+
+    return (size_t)(exec->buckets.begin[plan_bucket_of(value->flat)] + value->offset);
+}
+
+static float *place_of(const struct exec *exec, int param, int state)
+{
     float *vector = state < 0                ? exec->param
                     : state < exec->n_states ? exec->state[state]
                                              : wire_state(exec, state - exec->n_states);
-    return vector + exec->buckets.begin[plan_bucket_of(value->flat)] + value->offset;
+    return vector + exec_place(exec, param);
+}
+
+float *exec_vector(struct exec *exec, int state)
+{
+    BUG_ON(state >= exec->n_states);
+    return state < 0 ? exec->param : exec->state[state];
 }
 
 /* What lies in memory as files have it needs no other order: a turned weight is that. */
@@ -63,18 +80,34 @@ static enum layout file_layout(const struct value *value)
     return value->is_turned ? LAYOUT_PLAIN : value->layout;
 }
 
+static void to_plain(const struct value *value, const float *place, float *out)
+{
+    layout_to_plain(file_layout(value), &value->shape, sizeof(float), place, out);
+}
+
+static void from_plain(const struct value *value, const float *plain, float *place)
+{
+    layout_from_plain(file_layout(value), &value->shape, sizeof(float), plain, place);
+}
+
 void exec_get(const struct exec *exec, int param, int state, float *out)
 {
-    const struct value *value = exec->params[param];
-    layout_to_plain(file_layout(value), &value->shape, sizeof(float),
-                    place_of(exec, param, state), out);
+    to_plain(exec->params[param], place_of(exec, param, state), out);
 }
 
 void exec_set(struct exec *exec, int param, int state, const float *plain)
 {
-    const struct value *value = exec->params[param];
-    layout_from_plain(file_layout(value), &value->shape, sizeof(float), plain,
-                      place_of(exec, param, state));
+    from_plain(exec->params[param], plain, place_of(exec, param, state));
+}
+
+void exec_get_from(const struct exec *exec, int param, const float *vector, float *out)
+{
+    to_plain(exec->params[param], vector + exec_place(exec, param), out);
+}
+
+void exec_set_in(const struct exec *exec, int param, float *vector, const float *plain)
+{
+    from_plain(exec->params[param], plain, vector + exec_place(exec, param));
 }
 
 /* Two normal numbers from two words (Box and Muller, in double). */
@@ -161,9 +194,13 @@ enum status exec_settle(struct exec *exec)
 {
     struct lane *lane = &exec->lanes[0];
 
-    for (int b = 0; b < exec->buckets.count; b++)
-        TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * exec->done_each[b],
-                      "all_gather of parameters"));
+    for (int b = 0; b < exec->buckets.count; b++) {
+        if (exec->remote)
+            TRY(remote_await(lane, b));
+        else
+            TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * exec->done_each[b],
+                          "all_gather of parameters"));
+    }
     columns_return(exec);
     exec_meet(exec, "settle");
     exec->settles++;

@@ -38,7 +38,7 @@ int64_t reduce_stretches(const struct exec *exec, int b)
 static void update_stretch(const struct exec *exec, int b, const float *gradient, size_t at,
                            size_t count, const struct kernel_update_step *numbers)
 {
-    const struct update *update = &exec->updates[b];
+    const struct bucket *update = &exec->updates[b];
     float *state[KERNEL_STATES] = { NULL };
 
     for (int i = 0; i < exec->n_states; i++)
@@ -121,6 +121,11 @@ static void do_stretch(const struct work *work, int64_t number, float *scratch,
         do_kept_stretch(work, &stretch, trusted);
         return;
     }
+    if (work->what == SUM_AND_GIVE) {
+        fetch_parts(exec, at + TREE_STRETCH, left > 2 * TREE_STRETCH ? TREE_STRETCH : 0);
+        remote_sum(exec, at, count, scratch);
+        return;
+    }
     /* The next stretch comes while this one is worked on. */
     if (left > 2 * TREE_STRETCH) {
         fetch_parts(exec, at + TREE_STRETCH, TREE_STRETCH);
@@ -128,7 +133,7 @@ static void do_stretch(const struct work *work, int64_t number, float *scratch,
     }
     const float *sum = work->passing ? work->passing + (at - (size_t)work->s.begin)
                                      : tree_combine(exec->parts, exec->n_parts,
-                                                    exec->config.shards, at, count, scratch);
+                                                    exec->tree_shards, at, count, scratch);
     if (work->what == SUM_AND_UPDATE)
         update_stretch(exec, work->bucket, sum, at, count, &work->numbers);
     else
@@ -213,7 +218,7 @@ size_t reduce_scratch(const struct lane *lane)
 static void sum_from_factors(const struct exec *exec, const struct factored *f,
                              struct width width, int64_t first, int64_t count, float *scratch)
 {
-    const int64_t shards = exec->config.shards, samples = exec->batch->samples;
+    const int64_t shards = exec->shards;
     const int64_t piece = piece_floats(f, width.stride);
     const size_t floats = (size_t)(count ? count * width.stride : f->n);
     float *left_over = scratch + tree_buffers(shards, 0, shards) * piece;
@@ -226,8 +231,7 @@ static void sum_from_factors(const struct exec *exec, const struct factored *f,
         const struct kernel_factors factors = {
             .x = (const float *)(record + f->x),
             .dy = (const float *)(record + f->dy),
-            .m = sampler_shard_begin(samples, shards, v + 1) -
-                 sampler_shard_begin(samples, shards, v),
+            .m = exec_samples(exec, v).rows,
             .k = f->k,
             .n = f->n,
         };
@@ -250,13 +254,10 @@ static void sum_from_factors(const struct exec *exec, const struct factored *f,
 static void fetch_factors(const struct exec *exec, const struct factored *f, int64_t first,
                           int64_t count)
 {
-    const int64_t shards = exec->config.shards, samples = exec->batch->samples;
-
-    for (int64_t v = 0; v < shards; v++) {
+    for (int64_t v = 0; v < exec->shards; v++) {
         const char *record = exec->records + (size_t)v * exec->record;
         const float *x = (const float *)(record + f->x) + first;
-        const int64_t rows = sampler_shard_begin(samples, shards, v + 1) -
-                             sampler_shard_begin(samples, shards, v);
+        const int64_t rows = exec_samples(exec, v).rows;
         for (int64_t i = 0; i < rows; i++, x += f->k) {
             for (int64_t j = 0; j < count; j += 16)
                 __builtin_prefetch(x + j, 0, 3);
@@ -281,7 +282,7 @@ static void update_rows(const struct work *work, int64_t first, int64_t count,
     }
     for (int i = 0; i < exec->n_states; i++)
         state[i] = own->state[i] + first * own->stride;
-    const struct update *update = &exec->updates[work->bucket];
+    const struct bucket *update = &exec->updates[work->bucket];
     update->kernel->run(own->param + first * own->stride, gradient, state,
                         (size_t)(count * own->stride), &update->attrs, &work->numbers);
 }
@@ -371,7 +372,9 @@ static void work_on_bucket(struct lane *lane, int b, enum reduce_what what,
 {
     const struct exec *exec = lane->exec;
 
-    if (exec->row_sums[b].is_used) {
+    if (exec->row_sums[b].is_used && what == SUM_AND_GIVE) {
+        rows_give(lane, b);
+    } else if (exec->row_sums[b].is_used) {
         rows_update(lane, b, numbers);
     } else if (exec->factored[b].is_used) {
         struct work work = { .lane = lane,
@@ -507,18 +510,22 @@ static int64_t bytes_of_bucket(const struct exec *exec, int b)
     return floats * (int64_t)sizeof(float);
 }
 
-/* Sums and updates this lane's part of a bucket that is ready. */
-static void reduce_bucket(struct lane *lane, int b)
+/* Sums this lane's part of a bucket that is ready, and updates it or gives it to servers. */
+static enum status reduce_bucket(struct lane *lane, int b)
 {
     struct exec *exec = lane->exec;
-    const bool keeps = norms_are_used(exec);
+    const bool keeps = norms_are_used(exec), gives = exec->remote != NULL;
     /* Making a gradient is no communication. */
     const bool makes = bucket_is_gathered(exec, b);
     const struct span span =
         makes ? (struct span){ .traced = trace_begin(lane->trace) } : lane_begin_comm(lane);
 
-    work_on_bucket(lane, b, keeps ? SUM_AND_KEEP : SUM_AND_UPDATE, &exec->numbers);
-    if (!keeps) {
+    work_on_bucket(lane, b,
+                   gives   ? SUM_AND_GIVE
+                   : keeps ? SUM_AND_KEEP
+                           : SUM_AND_UPDATE,
+                   &exec->numbers);
+    if (!keeps && !gives) {
         exec_meet(exec, "done");
         lane_raise(lane, &exec->done[b], 1);
     }
@@ -526,9 +533,11 @@ static void reduce_bucket(struct lane *lane, int b)
         trace_end(lane->trace, span.traced, TRACE_COMPUTE, "gradient and update",
                   exec->bucket_names[b]);
     else
-        lane_end_comm(lane, span, keeps ? "sum" : "sum and update", exec->bucket_names[b]);
+        lane_end_comm(lane, span, keeps || gives ? "sum" : "sum and update",
+                      exec->bucket_names[b]);
     if (lane == exec->lanes)
         lane->times.bytes += bytes_of_bucket(exec, b);
+    return gives ? remote_arrive(lane, b) : STATUS_OK;
 }
 
 enum status lane_reduce(struct lane *lane, bool all)
@@ -540,13 +549,15 @@ enum status lane_reduce(struct lane *lane, bool all)
         const uint32_t target = (exec->steps + 1) * exec->ready_each[b];
         if (exec->wire && !bucket_is_gathered(exec, b))
             continue; /* the wire sums and updates it */
+        if (remote_is_direct(exec, b))
+            continue; /* it went when it was announced */
         if (!transport_reached(&exec->ready[b], target)) {
             if (!all)
                 return STATUS_OK;
             exec_meet(exec, "wait");
             TRY(exec_wait(exec, lane, &exec->ready[b], target, exec->reduce_names[b]));
         }
-        reduce_bucket(lane, b);
+        TRY(reduce_bucket(lane, b));
     }
     return all && norms_are_used(exec) && !exec->wire ? update_by_norms(lane) : STATUS_OK;
 }

@@ -31,14 +31,9 @@ enum {
     LINE = 16 /* floats */
 };
 
-/* An id and its row of dy, as rows_sort gives them. */
-struct pair {
-    int32_t id, row;
-};
-
 /* What one shard gives to a bucket. */
 struct list {
-    const struct pair *pairs;
+    const struct rows_pair *pairs;
     const int32_t *begin; /* of each block of ids */
     const float *dy;
 };
@@ -47,7 +42,7 @@ static struct list list_of(const struct exec *exec, const struct row_sum *r, int
 {
     const char *record = exec->records + (size_t)shard * exec->record;
 
-    return (struct list){ (const struct pair *)(record + r->order),
+    return (struct list){ (const struct rows_pair *)(record + r->order),
                           (const int32_t *)(record + r->begin),
                           (const float *)(record + r->dy) };
 }
@@ -58,8 +53,11 @@ enum status rows_find(struct exec *exec, const struct node *node)
     struct row_sum *r = &exec->row_sums[b];
 
     r->is_used = true;
+    r->is_served = node->attrs.served && exec->nodes > 1;
     r->rows = node->attrs.rows;
     r->width = node->in[2]->shape.dim[node->in[2]->shape.rank - 1];
+    if (exec->largest)
+        r->most = shape_count(&exec->largest[exec_source_of(node->in[0])->id]) / 2;
     TRY(exec_place_factor(exec, node->in[0], b, &r->order));
     TRY(exec_place_factor(exec, node->in[1], b, &r->begin));
     return exec_place_factor(exec, node->in[2], b, &r->dy);
@@ -80,7 +78,7 @@ int64_t rows_entries(const struct exec *exec, int b, int64_t shard)
 /* Ranges ----------------------------------------------------------------------------------- */
 
 /* First of pairs[low..high) whose id is not below `id`. */
-static int32_t first_from(const struct pair *pairs, int32_t low, int32_t high, int64_t id)
+static int32_t first_from(const struct rows_pair *pairs, int32_t low, int32_t high, int64_t id)
 {
     while (low < high) {
         const int32_t middle = low + (high - low) / 2;
@@ -109,7 +107,7 @@ static int64_t entries_below(const struct exec *exec, const struct row_sum *r, i
 {
     int64_t entries = 0;
 
-    for (int64_t v = 0; v < exec->config.shards; v++) {
+    for (int64_t v = 0; v < exec->shards; v++) {
         const struct list list = list_of(exec, r, v);
         entries +=
             first_from(list.pairs, list.begin[k], list.begin[k + 1], end) - list.begin[k];
@@ -121,7 +119,7 @@ static int64_t entries_of(const struct exec *exec, const struct row_sum *r, int6
 {
     int64_t entries = 0;
 
-    for (int64_t v = 0; v < exec->config.shards; v++) {
+    for (int64_t v = 0; v < exec->shards; v++) {
         const struct list list = list_of(exec, r, v);
         entries += list.begin[k + 1] - list.begin[k];
     }
@@ -158,8 +156,9 @@ static int64_t cut_at(const struct exec *exec, const struct row_sum *r, int64_t 
 
 /* A shard's list while it is walked. */
 struct cursor {
-    const struct pair *next, *end;
+    const struct rows_pair *next, *end;
     const float *dy;
+    int64_t shard; /* that it is of, or one of those */
 };
 
 struct work {
@@ -170,6 +169,19 @@ struct work {
         first;      /* the range of ids is cut into so many; those of this lane begin here */
     int64_t cost;   /* of the whole */
     size_t scratch; /* bytes of a thread */
+    bool gives;     /* sums go to exec->remote, not to an update */
+};
+
+/* What a thread works on: ids [begin, end) of shards [from, to). */
+struct span_of_ids {
+    int64_t begin, end, from, to;
+};
+
+/* Where sums are put that go to servers. */
+struct given {
+    int32_t *ids;
+    float *rows;
+    int64_t count;
 };
 
 /* A thread's room to work in; all of it one a shard. */
@@ -189,7 +201,7 @@ static size_t row_floats(const struct row_sum *r)
 
 size_t rows_scratch(const struct exec *exec)
 {
-    const size_t shards = (size_t)exec->config.shards;
+    const size_t shards = (size_t)exec->shards;
     size_t most = 0;
 
     for (int b = 0; b < exec->buckets.count; b++) {
@@ -197,40 +209,6 @@ size_t rows_scratch(const struct exec *exec)
             most = row_floats(&exec->row_sums[b]);
     }
     return most == 0 ? 0 : TREE_DEPTH * most * sizeof(float) + shards * ROOM_BYTES;
-}
-
-/* Levels above the leaves at which two shards come together. */
-static int meeting(int64_t a, int64_t b)
-{
-    return a == b ? 0 : 64 - __builtin_clzll((unsigned long long)(a ^ b));
-}
-
-/* Partial sums of one row, from left to right, each with some shard that it is the sum of. */
-struct sums {
-    float *data;
-    size_t floats, width;
-    int64_t shard[TREE_DEPTH];
-    int count;
-};
-
-static void add_last_two(struct sums *sums)
-{
-    float *left = sums->data + (size_t)(sums->count - 2) * sums->floats;
-
-    kernel_add(left, left, left + sums->floats, sums->width);
-    sums->count--;
-}
-
-/* Room for the sum of a shard to the right of all there are: first what meets below is added. */
-static float *push(struct sums *sums, int64_t shard)
-{
-    while (sums->count > 1 &&
-           meeting(sums->shard[sums->count - 2], sums->shard[sums->count - 1]) <
-               meeting(sums->shard[sums->count - 1], shard))
-        add_last_two(sums);
-    BUG_ON(sums->count == TREE_DEPTH);
-    sums->shard[sums->count] = shard;
-    return sums->data + (size_t)sums->count++ * sums->floats;
 }
 
 /* A table and its state, which a row of has the same place in. */
@@ -259,14 +237,14 @@ struct fetched {
 };
 
 /* The end of the pairs of the first one's id. Asks for rows of the table on the way. */
-static const struct pair *run_end(const struct table *table, const struct cursor *cursor,
-                                  struct fetched *fetched)
+static const struct rows_pair *run_end(const struct table *table, const struct cursor *cursor,
+                                       struct fetched *fetched)
 {
-    const struct pair *pair = cursor->next;
+    const struct rows_pair *pair = cursor->next;
     const int32_t id = pair->id;
 
     for (; pair < cursor->end && pair->id == id; pair++) {
-        const struct pair *ahead = pair + FETCH_AHEAD;
+        const struct rows_pair *ahead = pair + FETCH_AHEAD;
         if (ahead < cursor->end && fetched->id[(uint32_t)ahead->id % NOTES] != ahead->id) {
             fetched->id[(uint32_t)ahead->id % NOTES] = ahead->id;
             kernel_fetch_to_write(table->vectors, table->n_vectors,
@@ -280,7 +258,7 @@ static const struct pair *run_end(const struct table *table, const struct cursor
 static struct kernel_row_list take_run(const struct table *table, struct cursor *cursor,
                                        struct fetched *fetched)
 {
-    const struct pair *begin = cursor->next;
+    const struct rows_pair *begin = cursor->next;
 
     cursor->next = run_end(table, cursor, fetched);
     return (struct kernel_row_list){ .table = cursor->dy,
@@ -291,7 +269,7 @@ static struct kernel_row_list take_run(const struct table *table, struct cursor 
 
 /* The sum over all lists, each of its own shard, along the tree: at the beginning of sums->data. */
 static void sum_lists(const struct kernel_row_list *lists, const int64_t *shards, int count,
-                      struct sums *sums)
+                      struct tree_sums *sums)
 {
     if (count <= 2) {
         kernel_sum_rows(lists, count, sums->width, sums->data);
@@ -299,44 +277,145 @@ static void sum_lists(const struct kernel_row_list *lists, const int64_t *shards
     }
     sums->count = 0;
     for (int i = 0; i < count; i++)
-        kernel_sum_rows(&lists[i], 1, sums->width, push(sums, shards[i]));
-    while (sums->count > 1)
-        add_last_two(sums);
+        kernel_sum_rows(&lists[i], 1, sums->width, tree_sums_push(sums, shards[i]));
+    tree_sums_end(sums);
 }
 
-/* Sums and updates the rows of all ids in the cursors' lists. */
-static void walk(const struct work *work, const struct room *room, struct sums *sums)
+static void put(struct given *given, int32_t id, const struct tree_sums *sums)
+{
+    given->ids[given->count] = id;
+    memcpy(given->rows + (size_t)given->count * sums->width, sums->data,
+           sums->width * sizeof(float));
+    given->count++;
+}
+
+/* Lists that are walked together, each of its own shard or subtree of shards. */
+struct walk {
+    int64_t lists;
+    struct room room;
+    struct tree_sums sums;
+    struct table table;
+    struct fetched fetched;
+};
+
+/* Room for a walk over so many lists at most in a thread's scratch. */
+static void walk_init(struct walk *walk, const struct exec *exec, int b, int64_t lists,
+                      void *scratch)
+{
+    const struct row_sum *r = &exec->row_sums[b];
+
+    walk->lists = 0;
+    walk->sums = (struct tree_sums){ .data = scratch,
+                                     .floats = row_floats(r),
+                                     .width = (size_t)r->width };
+    walk->table = table_of(exec, b);
+    walk->room.cursors = (struct cursor *)(walk->sums.data + TREE_DEPTH * walk->sums.floats);
+    walk->room.lists = (struct kernel_row_list *)(walk->room.cursors + lists);
+    walk->room.shards = (int64_t *)(walk->room.lists + lists);
+    walk->room.heads = (int32_t *)(walk->room.shards + lists);
+    memset(&walk->fetched, -1, sizeof walk->fetched);
+}
+
+/* One more list, to the right of those there are. */
+static void walk_add(struct walk *walk, struct cursor cursor)
+{
+    walk->room.cursors[walk->lists] = cursor;
+    walk->room.heads[walk->lists++] = cursor.next < cursor.end ? cursor.next->id : INT32_MAX;
+}
+
+/* The lowest id that is left; its sum is at the beginning of sums.data. False: there is none. */
+static bool walk_on(struct walk *walk, int32_t *out_id)
+{
+    const struct room *room = &walk->room;
+    int32_t id = INT32_MAX;
+    int count = 0;
+
+    for (int64_t i = 0; i < walk->lists; i++)
+        id = room->heads[i] < id ? room->heads[i] : id;
+    *out_id = id;
+    if (id == INT32_MAX)
+        return false;
+    for (int64_t i = 0; i < walk->lists; i++) {
+        struct cursor *cursor = &room->cursors[i];
+        if (room->heads[i] != id)
+            continue;
+        room->lists[count] = take_run(&walk->table, cursor, &walk->fetched);
+        room->shards[count++] = cursor->shard;
+        room->heads[i] = cursor->next < cursor->end ? cursor->next->id : INT32_MAX;
+    }
+    sum_lists(room->lists, room->shards, count, &walk->sums);
+    return true;
+}
+
+/* Updates a row of the table and of its state by the sum that a walk came to. */
+static void update_row(const struct exec *exec, int b, const struct walk *walk, int32_t id,
+                       const struct kernel_update_step *numbers)
+{
+    const struct bucket *update = &exec->updates[b];
+    const struct table *table = &walk->table;
+    const size_t at = (size_t)id * table->width;
+    float *state[KERNEL_STATES] = { NULL };
+
+    for (int i = 0; i < exec->n_states; i++)
+        state[i] = table->vectors[1 + i] + at;
+    update->kernel->run(table->vectors[0] + at, walk->sums.data, state, table->width,
+                        &update->attrs, numbers);
+}
+
+/* Adds the ids of a span; returns how many pairs of its shards come before. */
+static int64_t walk_add_span(struct walk *walk, const struct exec *exec, int b,
+                             const struct span_of_ids *span)
+{
+    const struct row_sum *r = &exec->row_sums[b];
+    const int64_t length = block_length(r);
+    const int64_t first = span->begin / length, last = (span->end - 1) / length;
+    int64_t before = 0;
+
+    for (int64_t v = span->from; v < span->to; v++) {
+        const struct list list = list_of(exec, r, v);
+        const struct cursor cursor = {
+            .next = list.pairs + first_from(list.pairs, list.begin[first],
+                                            list.begin[first + 1], span->begin),
+            .end = list.pairs +
+                   first_from(list.pairs, list.begin[last], list.begin[last + 1], span->end),
+            .dy = list.dy,
+            .shard = exec->tree_first + v,
+        };
+        walk_add(walk, cursor);
+        before += cursor.next - list.pairs;
+    }
+    return before;
+}
+
+/* Puts together what one thread has of every sum: each at as many rows from the sum's first as there
+ * are pairs before, so that no two threads' places meet. */
+static void give_range(const struct work *work, struct span_of_ids span, int64_t thread,
+                       void *scratch)
 {
     const struct exec *exec = work->lane->exec;
-    const struct update *update = &exec->updates[work->bucket];
-    const int64_t shards = exec->config.shards;
-    const struct table table = table_of(exec, work->bucket);
-    struct fetched fetched;
+    const struct row_sum *r = &exec->row_sums[work->bucket];
+    struct remote *remote = exec->remote;
 
-    memset(&fetched, -1, sizeof fetched);
-    for (;;) {
-        float *state[KERNEL_STATES] = { NULL };
-        int32_t id = INT32_MAX;
-        int count = 0;
+    for (int i = 0; i < remote->n_sums; i++) {
+        struct row_range *range = &remote->ranges[work->bucket][i * work->parts + thread];
+        struct walk walk;
+        int32_t id;
 
-        for (int64_t v = 0; v < shards; v++)
-            id = room->heads[v] < id ? room->heads[v] : id;
-        if (id == INT32_MAX)
-            return;
-        for (int64_t v = 0; v < shards; v++) {
-            struct cursor *cursor = &room->cursors[v];
-            if (room->heads[v] != id)
-                continue;
-            room->lists[count] = take_run(&table, cursor, &fetched);
-            room->shards[count++] = v;
-            room->heads[v] = cursor->next < cursor->end ? cursor->next->id : INT32_MAX;
-        }
-        sum_lists(room->lists, room->shards, count, sums);
-        const size_t at = (size_t)id * table.width;
-        for (int i = 0; i < exec->n_states; i++)
-            state[i] = table.vectors[1 + i] + at;
-        update->kernel->run(table.vectors[0] + at, sums->data, state, table.width,
-                            &update->attrs, work->numbers);
+        span.from = remote->sums[i].node.begin - exec->tree_first;
+        span.to = span.from + remote->sums[i].node.length;
+        span.to = span.to < exec->shards ? span.to : exec->shards;
+        *range = (struct row_range){ 0 };
+        if (span.begin >= span.end)
+            continue;
+        walk_init(&walk, exec, work->bucket, exec->shards, scratch);
+        walk.table.n_vectors = 0; /* nothing of it is touched */
+        range->at = walk_add_span(&walk, exec, work->bucket, &span);
+        const int64_t at = span.from * r->most + range->at;
+        struct given given = { remote->ids[work->bucket] + at,
+                               remote->rows[work->bucket] + at * r->width, 0 };
+        while (walk_on(&walk, &id))
+            put(&given, id, &walk.sums);
+        range->count = given.count;
     }
 }
 
@@ -346,38 +425,31 @@ static void do_range(void *arg, size_t i)
     const struct work *work = arg;
     const struct exec *exec = work->lane->exec;
     const struct row_sum *r = &exec->row_sums[work->bucket];
-    const int64_t shards = exec->config.shards, part = work->first + (int64_t)i;
-    const int64_t begin = cut_at(exec, r, work->cost * part / work->parts);
-    const int64_t end = part + 1 == work->parts
-                            ? r->rows
-                            : cut_at(exec, r, work->cost * (part + 1) / work->parts);
-    const int64_t length = block_length(r);
-    struct sums sums = { .data = (float *)((char *)work->lane->scratch + i * work->scratch),
-                         .floats = row_floats(r),
-                         .width = (size_t)r->width };
-    struct room room = { .cursors = (struct cursor *)(sums.data + TREE_DEPTH * sums.floats) };
+    const int64_t part = work->first + (int64_t)i;
+    const struct span_of_ids span = {
+        .begin = cut_at(exec, r, work->cost * part / work->parts),
+        .end = part + 1 == work->parts ? r->rows
+                                       : cut_at(exec, r, work->cost * (part + 1) / work->parts),
+        .to = exec->shards,
+    };
+    void *scratch = (char *)work->lane->scratch + i * work->scratch;
+    struct walk walk;
+    int32_t id;
 
-    if (begin >= end)
+    if (work->gives) {
+        give_range(work, span, part, scratch);
         return;
-    room.lists = (struct kernel_row_list *)(room.cursors + shards);
-    room.shards = (int64_t *)(room.lists + shards);
-    room.heads = (int32_t *)(room.shards + shards);
-    for (int64_t v = 0; v < shards; v++) {
-        const struct list list = list_of(exec, r, v);
-        const int64_t first = begin / length, last = (end - 1) / length;
-        struct cursor *cursor = &room.cursors[v];
-
-        cursor->dy = list.dy;
-        cursor->next = list.pairs +
-                       first_from(list.pairs, list.begin[first], list.begin[first + 1], begin);
-        cursor->end =
-            list.pairs + first_from(list.pairs, list.begin[last], list.begin[last + 1], end);
-        room.heads[v] = cursor->next < cursor->end ? cursor->next->id : INT32_MAX;
     }
-    walk(work, &room, &sums);
+    if (span.begin >= span.end)
+        return;
+    walk_init(&walk, exec, work->bucket, exec->shards, scratch);
+    (void)walk_add_span(&walk, exec, work->bucket, &span);
+    while (walk_on(&walk, &id))
+        update_row(exec, work->bucket, &walk, id, work->numbers);
 }
 
-void rows_update(struct lane *lane, int b, const struct kernel_update_step *numbers)
+/* numbers: NULL where sums go to servers. */
+static void work_on_rows(struct lane *lane, int b, const struct kernel_update_step *numbers)
 {
     const struct exec *exec = lane->exec;
     const struct row_sum *r = &exec->row_sums[b];
@@ -387,9 +459,99 @@ void rows_update(struct lane *lane, int b, const struct kernel_update_step *numb
                          .numbers = numbers,
                          .parts = (int64_t)exec->all_lanes * threads,
                          .first = (int64_t)lane->number * threads,
-                         .scratch = reduce_scratch(lane) };
+                         .scratch = reduce_scratch(lane),
+                         .gives = numbers == NULL };
 
     for (int64_t k = 0; k < ROWS_BLOCKS; k++)
         work.cost += cost_of(exec, entries_of(exec, r, k), block_length(r));
     pool_for(lane->pool, (size_t)threads, do_range, &work);
+}
+
+void rows_update(struct lane *lane, int b, const struct kernel_update_step *numbers)
+{
+    work_on_rows(lane, b, numbers);
+}
+
+/* Servers ---------------------------------------------------------------------------------- */
+
+int rows_threads(const struct exec *exec)
+{
+    const struct lane *lane = exec->lanes;
+
+    return exec->all_lanes * (lane->pool ? pool_size(lane->pool) : 1);
+}
+
+void rows_give(struct lane *lane, int b)
+{
+    work_on_rows(lane, b, NULL);
+}
+
+struct exec_rows rows_join(struct exec *exec, int b, int sum)
+{
+    const struct row_sum *r = &exec->row_sums[b];
+    const int threads = rows_threads(exec);
+    const struct tree_node node = exec->remote->sums[sum].node;
+    const struct row_range *ranges = exec->remote->ranges[b] + (ptrdiff_t)sum * threads;
+    const int64_t first = (node.begin - exec->tree_first) * r->most;
+    int32_t *ids = exec->remote->ids[b] + first;
+    float *rows = exec->remote->rows[b] + first * r->width;
+    int64_t count = 0;
+
+    for (int i = 0; i < threads; count += ranges[i++].count) {
+        if (ranges[i].at == count || ranges[i].count == 0)
+            continue;
+        memmove(ids + count, ids + ranges[i].at, (size_t)ranges[i].count * sizeof *ids);
+        memmove(rows + count * r->width, rows + ranges[i].at * r->width,
+                (size_t)(ranges[i].count * r->width) * sizeof *rows);
+    }
+    return (struct exec_rows){ node, ids, rows, count };
+}
+
+/* Rows that have an owner ------------------------------------------------------------------- */
+
+void rows_merge(struct lane *lane, int b, struct tree_node shards, int owners,
+                struct rows_packet *out)
+{
+    const struct exec *exec = lane->exec;
+    const struct row_sum *r = &exec->row_sums[b];
+    const int64_t end = shards.begin + shards.length;
+    const struct span_of_ids span = { .end = r->rows,
+                                      .from = shards.begin,
+                                      .to = end < exec->shards ? end : exec->shards };
+    struct walk walk;
+    int32_t id;
+
+    walk_init(&walk, exec, b, exec->shards, lane->scratch);
+    walk.table.n_vectors = 0; /* nothing of it is touched */
+    (void)walk_add_span(&walk, exec, b, &span);
+    while (walk_on(&walk, &id)) {
+        struct rows_packet *packet = &out[id % owners];
+        const int64_t n = packet->count++;
+        packet->pairs[n] = (struct rows_pair){ .id = id, .row = (int32_t)n };
+        memcpy(packet->rows + n * r->width, walk.sums.data, walk.sums.width * sizeof(float));
+    }
+}
+
+void rows_update_packets(struct lane *lane, int b, const struct rows_packet *packets, int count,
+                         const struct kernel_update_step *numbers, struct rows_packet *out)
+{
+    const struct exec *exec = lane->exec;
+    struct walk walk;
+    int32_t id;
+
+    walk_init(&walk, exec, b, exec->shards, lane->scratch);
+    for (int i = 0; i < count; i++)
+        walk_add(&walk, (struct cursor){ .next = packets[i].pairs,
+                                         .end = packets[i].pairs + packets[i].count,
+                                         .dy = packets[i].rows,
+                                         .shard = packets[i].shard });
+    out->count = 0;
+    while (walk_on(&walk, &id)) {
+        const int64_t n = out->count++;
+        update_row(exec, b, &walk, id, numbers);
+        out->pairs[n] = (struct rows_pair){ .id = id, .row = (int32_t)n };
+        memcpy(out->rows + n * (int64_t)walk.table.width,
+               walk.table.vectors[0] + (size_t)id * walk.table.width,
+               walk.table.width * sizeof(float));
+    }
 }

@@ -22,7 +22,9 @@ struct setup {
     bool dense;
     int64_t batch, shards;
     int ranks, threads;
-    int64_t used; /* ids that occur are below this */
+    int nodes;         /* 0: one */
+    enum pass_way way; /* between them */
+    int64_t used;      /* ids that occur are below this */
     int n_steps;
     int64_t samples[STEPS_MAX], length[STEPS_MAX]; /* of each step */
 };
@@ -30,6 +32,7 @@ struct setup {
 struct outcome {
     char hash[65];
     double loss[STEPS_MAX];
+    double states;        /* the optimizer's, of all tables: a sum that tells them apart */
     uint64_t allocations; /* after the second step, which has met all shapes */
 };
 
@@ -116,8 +119,12 @@ static void make_job(const struct setup *setup, struct job *job)
     struct pass_config config = { .batch = setup->batch,
                                   .shards = setup->shards,
                                   .ranks = setup->ranks,
-                                  .dense = setup->dense };
-    const char *strategy = setup->ranks > 1 ? "mirrored" : "single";
+                                  .dense = setup->dense,
+                                  .network = { setup->nodes, 1e-5, 1e8 },
+                                  .way = setup->way };
+    const char *strategy = setup->nodes > 1   ? "parallax"
+                           : setup->ranks > 1 ? "mirrored"
+                                              : "single";
 
     *job = (struct job){ .setup = setup };
     job->optim.optimizer = optim_find(setup->optimizer);
@@ -182,6 +189,23 @@ static void free_batch(struct batch *batch)
     mem_free(batch->y);
 }
 
+static enum status sum_states(const struct exec *exec, double *out)
+{
+    float *plain;
+
+    for (int p = 0; p < exec_param_count(exec); p++) {
+        const int64_t count = shape_count(&exec_param(exec, p)->shape);
+        TRY(mem_alloc((size_t)count, sizeof *plain, &plain));
+        for (int k = 0; k < exec_state_count(exec, p); k++) {
+            exec_get(exec, p, k, plain);
+            for (int64_t i = 0; i < count; i++)
+                *out += (double)plain[i] * (double)(1 + i % 97);
+        }
+        mem_free(plain);
+    }
+    return STATUS_OK;
+}
+
 static enum status train(const struct job *job, struct exec *exec, struct comm *comm,
                          struct outcome *out)
 {
@@ -205,7 +229,9 @@ static enum status train(const struct job *job, struct exec *exec, struct comm *
             job->look(exec, s);
         }
     }
-    TRY(exec_settle(exec));
+    TRY(exec_collect(exec));
+    if (comm_rank(comm) == 0)
+        TRY(sum_states(exec, &out->states));
     return exec_hash(exec, out->hash);
 }
 
@@ -237,9 +263,14 @@ static struct outcome run_looking(const struct setup *setup,
 
     make_job(setup, &job);
     job.look = look;
-    CHECK_OK(comm_testing_threads(setup->ranks, NULL, run_rank, &job));
+    if (setup->nodes > 1)
+        CHECK_OK(comm_testing_nodes(setup->ranks, setup->nodes, NULL, run_rank, &job));
+    else
+        CHECK_OK(comm_testing_threads(setup->ranks, NULL, run_rank, &job));
     graph_destroy(job.graph);
     kernel_choices_destroy(job.choices);
+    for (int r = 1; r < setup->ranks && setup->nodes > 1; r++)
+        CHECK_TEXT(job.outcomes[0].hash, job.outcomes[r].hash);
     return job.outcomes[0];
 }
 
@@ -253,7 +284,8 @@ static struct outcome run(struct setup setup, int ranks, int threads)
 static void check_same(const struct setup *setup, const char *what, const struct outcome *a,
                        const struct outcome *b)
 {
-    if (strcmp(a->hash, b->hash) != 0 || memcmp(a->loss, b->loss, sizeof a->loss) != 0)
+    if (strcmp(a->hash, b->hash) != 0 || memcmp(a->loss, b->loss, sizeof a->loss) != 0 ||
+        a->states != b->states)
         test_fail(__FILE__, __LINE__, "%s, %s, %lld shards: %s differ, loss %.9g and %.9g",
                   setup->model, setup->optimizer, (long long)setup->shards, what, a->loss[1],
                   b->loss[1]);
@@ -294,6 +326,28 @@ static void test_weights_do_not_depend_on_ranks_and_threads(void)
     }
 }
 
+static void test_weights_do_not_depend_on_the_way_between_machines(void)
+{
+    static const char *const names[] = { "tokens", "bag", "tied" };
+    static const int64_t shards[] = { 4, 6, 8 };
+
+    for (size_t m = 0; m < 3; m++) {
+        for (size_t i = 0; i < 3; i++) {
+            struct setup setup = usual;
+            setup.model = names[m];
+            setup.shards = shards[i];
+            const struct outcome alone = run(setup, 1, 1);
+            for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
+                for (setup.way = PASS_GATHER; setup.way <= PASS_SERVE; setup.way++) {
+                    setup.nodes = ranks == 4 && i == 1 ? 2 : ranks;
+                    const struct outcome other = run(setup, ranks, 1 + (int)(i % 2));
+                    check_same(&setup, pass_way_names[setup.way], &alone, &other);
+                }
+            }
+        }
+    }
+}
+
 static void test_any_setup_gives_the_same_bits_on_any_ranks(struct rng *rng)
 {
     static const char *const names[] = { "tokens", "bag" };
@@ -315,10 +369,12 @@ static void test_any_setup_gives_the_same_bits_on_any_ranks(struct rng *rng)
         setup.length[s] = 1 + (int64_t)rng_below(rng, LENGTH);
     }
     const struct outcome alone = run(setup, 1, 1);
-    const struct outcome other =
-        run(setup, 1 + (int)rng_below(rng, shards < RANKS_MAX ? (uint64_t)shards : RANKS_MAX),
-            1 + (int)rng_below(rng, 3));
-    check_same(&setup, "ranks and threads", &alone, &other);
+    const int ranks =
+        1 + (int)rng_below(rng, shards < RANKS_MAX ? (uint64_t)shards : RANKS_MAX);
+    setup.nodes = rng_below(rng, 2) ? 1 + (int)rng_below(rng, (uint64_t)ranks) : 1;
+    setup.way = rng_below(rng, 2) ? PASS_SERVE : PASS_WAYS;
+    const struct outcome other = run(setup, ranks, 1 + (int)rng_below(rng, 3));
+    check_same(&setup, "ranks, nodes and threads", &alone, &other);
 }
 
 /* Without momentum and decay a row without gradient does not change in the dense form, and in Adam's
@@ -451,6 +507,8 @@ static void test_sequences_beyond_the_models_length_are_refused(void)
 const struct test tests[] = {
     { .name = "weights do not depend on ranks and threads",
       .run = test_weights_do_not_depend_on_ranks_and_threads },
+    { .name = "weights do not depend on the way between machines",
+      .run = test_weights_do_not_depend_on_the_way_between_machines },
     { .name = "any setup gives the same bits on any ranks",
       .property = test_any_setup_gives_the_same_bits_on_any_ranks },
     { .name = "sums are those of the dense form",

@@ -33,7 +33,8 @@
 #include "base/pool.h"
 #include "exec/exec.h"
 #include "exec/plan.h"
-#include "exec/tree.h"
+#include "exec/vectors.h"
+#include "kernel/tree.h"
 #include "transport/transport.h"
 
 enum { ACCOUNT_NAME = 96, PLANS_MAX = 64, EVAL_ROWS = EXEC_PREDICT, LANES_MAX = 1024 };
@@ -57,13 +58,6 @@ struct span {
     int64_t begin, computed, traced;
 };
 
-/* How a bucket is updated. */
-struct update {
-    const struct kernel_update *kernel;
-    struct attrs attrs;
-    bool is_average; /* not trained: has no state and no part in the gradient's norm */
-};
-
 /* A bucket that holds one linear layer, whose gradient is made from factors. */
 struct factored {
     bool is_used;
@@ -77,8 +71,27 @@ struct factored {
 /* A bucket that holds a table of which a step touches some rows (rows.c). */
 struct row_sum {
     bool is_used;
+    bool is_served;          /* by the nodes that own its rows (wire_rows.c) */
     int64_t rows, width;     /* of the table */
+    int64_t most;            /* ids of a shard, at most */
     size_t order, begin, dy; /* bytes, in a shard's record */
+};
+
+/* What of the rows that occur one thread has put together for servers. */
+struct row_range {
+    int64_t at, count; /* rows, from the sum's first */
+};
+
+/* What goes to servers. */
+struct remote {
+    int n_sums;
+    struct tree_part sums[2 * TREE_DEPTH];
+    bool is_direct;              /* the sums are the lanes' partial sums themselves */
+    float *data[2 * TREE_DEPTH]; /* else: where they are put together */
+    int32_t *ids[GRAPH_NODE_IN]; /* of each table: of each shard its most, and their rows */
+    float *rows[GRAPH_NODE_IN];
+    struct row_range *ranges[GRAPH_NODE_IN]; /* of each sum, of each thread */
+    _Atomic uint32_t arrived[GRAPH_NODE_IN]; /* lanes, since creation */
 };
 
 /* A lane's columns of such a layer's weight: k rows, `stride` apart, in memory that no other lane
@@ -147,18 +160,22 @@ struct lane {
 struct exec {
     struct exec_config config;
     struct transport *transport;
-    int rank, ranks;        /* of the job */
-    int node, nodes;        /* machines */
-    int n_lanes, all_lanes; /* of this rank, of all ranks of this node */
+    int rank, ranks;                 /* of the job */
+    int node, nodes;                 /* machines */
+    int64_t shards;                  /* that these ranks run, numbered from 0 */
+    int64_t first_shard;             /* what the job calls the first of them */
+    int64_t tree_first, tree_shards; /* the tree calls it so, and has so many */
+    int n_lanes, all_lanes;          /* of this rank, of all ranks of this node */
     int first_lane,
         job_lanes; /* this node's first lane among those of the job, and how many these are */
-    struct wire *wire; /* to other nodes, or NULL */
+    struct wire *wire;     /* to other nodes, or NULL */
+    struct remote *remote; /* what goes to servers, or NULL */
     /* How often a step raises a bucket's counters, and those of gathers. */
     uint32_t ready_each[GRAPH_NODE_IN], done_each[GRAPH_NODE_IN], met_each;
     struct pool *lanes_pool; /* runs the lanes, if there are several */
     struct plan_buckets buckets;
     size_t vector;                        /* elements of a flat vector, all buckets */
-    struct update updates[GRAPH_NODE_IN]; /* one a bucket */
+    struct bucket updates[GRAPH_NODE_IN]; /* one a bucket */
     bool clips;                           /* the norm of all gradients is needed */
     bool adapts;                          /* and so are those of each parameter (LARS, LAMB) */
     bool directs; /* which is moved along a direction, not the gradient (LAMB) */
@@ -285,6 +302,12 @@ MUST_CHECK enum status lane_join(struct lane *lane);
 /* Puts the lanes' columns of this rank back to the flat vectors. */
 void columns_return(struct exec *exec);
 
+/* The samples of shard v: how many, where in the step that runs they begin. */
+struct samples {
+    int64_t begin, rows;
+};
+struct samples exec_samples(const struct exec *exec, int64_t v);
+
 /* Shards [first, first + count) of a node. */
 void exec_node_row(const struct exec *exec, int node, int64_t *first, int64_t *count);
 
@@ -306,6 +329,30 @@ size_t rows_scratch(const struct exec *exec);
 int64_t rows_entries(const struct exec *exec, int b, int64_t shard);
 /* Sums and updates this lane's range of the rows of bucket b that occur. */
 void rows_update(struct lane *lane, int b, const struct kernel_update_step *numbers);
+/* Sums them into exec->remote; when every lane has, rows_join closes the gaps of a sum's list. */
+void rows_give(struct lane *lane, int b);
+struct exec_rows rows_join(struct exec *exec, int b, int sum);
+/* Threads of all lanes that put rows together. */
+int rows_threads(const struct exec *exec);
+
+/* An id and its row of what goes with it, as rows_sort gives them. */
+struct rows_pair {
+    int32_t id, row;
+};
+/* Rows in ascending order of their ids, each once. */
+struct rows_packet {
+    struct rows_pair *pairs;
+    float *rows;
+    int64_t count;
+    int64_t shard; /* one of those that they are the sums over */
+};
+/* The sums over some shards, all in memory, of the rows of bucket b that occur, added to the packet of their
+ * owner: id modulo owners. */
+void rows_merge(struct lane *lane, int b, struct tree_node shards, int owners,
+                struct rows_packet *out);
+/* Adds packets of all shards along the tree and updates the table by that; gives the new rows. */
+void rows_update_packets(struct lane *lane, int b, const struct rows_packet *packets, int count,
+                         const struct kernel_update_step *numbers, struct rows_packet *out);
 
 /* Meetings in the middle of a step --------------------------------------------------------- */
 
@@ -366,7 +413,7 @@ size_t reduce_scratch(const struct lane *lane);
  * `all` it waits for those that are not. */
 MUST_CHECK enum status lane_reduce(struct lane *lane, bool all);
 
-enum reduce_what { SUM_AND_UPDATE, SUM_AND_KEEP, DIRECT, UPDATE };
+enum reduce_what { SUM_AND_UPDATE, SUM_AND_KEEP, SUM_AND_GIVE, DIRECT, UPDATE };
 /* Stretches of bucket b. */
 int64_t reduce_stretches(const struct exec *exec, int b);
 /* Works on stretches [begin, end) of a bucket that has a gradient. sum: the bucket's, if it is made
@@ -380,6 +427,25 @@ void reduce_clear_gaps(const struct exec *exec, int b, float *gradients);
  * are there. */
 float reduce_clip_scale(const struct exec *exec);
 
+/* Servers --------------------------------------------------------------------------------- */
+
+/* Makes what is needed to give sums to servers, when lanes have their rows. */
+MUST_CHECK enum status remote_create(struct exec *exec);
+void remote_destroy(struct exec *exec);
+/* The parts that lanes hold have their places. */
+void remote_start(struct exec *exec);
+/* Is bucket b given as soon as all lanes have announced it? */
+static inline bool remote_is_direct(const struct exec *exec, int b)
+{
+    return exec->remote && exec->remote->is_direct && !exec->row_sums[b].is_used;
+}
+/* Puts the sums of [at, at + count) together. */
+void remote_sum(struct exec *exec, size_t at, size_t count, float *scratch);
+/* This lane has done what it does for bucket b; the last one gives it. */
+MUST_CHECK enum status remote_arrive(struct lane *lane, int b);
+/* Waits for the bucket's parameters. */
+MUST_CHECK enum status remote_await(struct lane *lane, int b);
+
 /* Other nodes ----------------------------------------------------------------------------- */
 
 /* Ranks of a node that talk to other nodes: its first ones. */
@@ -387,7 +453,13 @@ int wire_rails(const struct exec *exec);
 /* Is bucket b made of what every shard gives, not of gradients that are summed? */
 static inline bool bucket_is_gathered(const struct exec *exec, int b)
 {
-    return exec->factored[b].is_used || exec->row_sums[b].is_used;
+    return exec->factored[b].is_used ||
+           (exec->row_sums[b].is_used && !exec->row_sums[b].is_served);
+}
+/* Is bucket b a table whose rows go to the nodes that own them? */
+static inline bool bucket_is_served(const struct exec *exec, int b)
+{
+    return exec->row_sums[b].is_served;
 }
 /* Does its gradient go to other nodes compressed? Then all nodes update all of it. */
 bool bucket_is_compressed(const struct exec *exec, int b);

@@ -38,6 +38,10 @@ static enum status await_params(struct lane *lane, uint64_t buckets)
 
     for (; buckets; buckets &= buckets - 1) {
         const int b = __builtin_ctzll(buckets);
+        if (exec->remote) {
+            TRY(remote_await(lane, b));
+            continue;
+        }
         TRY(exec_wait(exec, lane, &exec->done[b], exec->steps * exec->done_each[b],
                       "all_gather of parameters"));
     }
@@ -55,7 +59,7 @@ static void add_along_tree(struct lane *lane, const struct tree_stack *stack, ui
         float *left = lane->gradients + (size_t)(sums.count - 2) * exec->vector;
         for (uint64_t left_over = buckets; left_over; left_over &= left_over - 1) {
             const int b = __builtin_ctzll(left_over);
-            if (bucket_is_gathered(exec, b))
+            if (bucket_is_gathered(exec, b) || bucket_is_served(exec, b))
                 continue; /* it has no gradient of its own */
             const size_t at = (size_t)exec->buckets.begin[b];
             const size_t count = (size_t)exec->buckets.begin[b + 1] - at;
@@ -84,33 +88,24 @@ static void run_empty_shard(struct lane *lane)
     *(float *)lane->bases[BASE_CORRECT] = 0;
 }
 
-static void announce(struct lane *lane, uint64_t buckets)
+static enum status announce(struct lane *lane, uint64_t buckets)
 {
     struct exec *exec = lane->exec;
 
     for (; buckets; buckets &= buckets - 1) {
+        const int b = __builtin_ctzll(buckets);
         exec_meet(exec, "ready");
-        lane_raise(lane, &exec->ready[__builtin_ctzll(buckets)], 1);
+        lane_raise(lane, &exec->ready[b], 1);
+        if (remote_is_direct(exec, b))
+            TRY(remote_arrive(lane, b));
     }
+    return STATUS_OK;
 }
 
 /* A shard of so many rows of the step; sequences are as long as the step's longest. */
 static struct extents extents_of(const struct batch *batch, int64_t rows)
 {
     return (struct extents){ .rows = rows, .length = { batch->length[0], batch->length[1] } };
-}
-
-/* The samples of a shard: how many, where in the step they begin. */
-struct samples {
-    int64_t begin, rows;
-};
-
-static struct samples samples_of(const struct exec *exec, int64_t v)
-{
-    const int64_t count = exec->batch->samples, shards = exec->config.shards;
-    const int64_t begin = sampler_shard_begin(count, shards, v);
-
-    return (struct samples){ begin, sampler_shard_begin(count, shards, v + 1) - begin };
 }
 
 /* Numbers, floats or ids, that a sample of this step has of an input. */
@@ -134,7 +129,7 @@ static enum status copy_input_factor(struct lane *lane, int64_t v)
 {
     const struct exec *exec = lane->exec;
     const struct value *input = graph_roles((struct graph *)exec->config.train)->input;
-    const struct samples samples = samples_of(exec, v);
+    const struct samples samples = exec_samples(exec, v);
 
     for (int i = 0; i < exec->factors.count; i++) {
         const struct plan_factor *factor = &exec->factors.item[i];
@@ -148,12 +143,25 @@ static enum status copy_input_factor(struct lane *lane, int64_t v)
     return STATUS_OK;
 }
 
+static bool is_alone(const struct exec *exec)
+{
+    return exec->config.part.count && !exec->config.part.with_others;
+}
+
+/* What means of the step that runs are divided by. */
+static int64_t step_weight(const struct exec *exec)
+{
+    const int64_t weight = is_alone(exec) ? exec->batch->own_weight : exec->batch->weight;
+
+    return weight > 0 ? weight : 1; /* without labels that count all sums are zero */
+}
+
 static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *stack)
 {
     struct exec *exec = lane->exec;
     const struct batch *batch = exec->batch;
     const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
-    const struct samples samples = samples_of(exec, v);
+    const struct samples samples = exec_samples(exec, v);
     const int64_t at = samples.begin - batch->first;
     const bool is_last = v == lane->first + lane->count - 1;
     const uint64_t all =
@@ -161,10 +169,10 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
     const struct kernel_step step = {
         .seed = exec->config.seed,
         .first_sample = batch->step * (uint64_t)exec->config.batch + (uint64_t)samples.begin,
-        .inv_batch = (float)(1.0 / (double)batch->weight),
+        .inv_batch = (float)(1.0 / (double)step_weight(exec)),
     };
-    const size_t slot = (size_t)(exec->steps % 2) * (size_t)exec->config.shards + (size_t)v;
-    const int buffer = tree_stack_push(stack, v);
+    const size_t slot = (size_t)(exec->steps % 2) * (size_t)exec->shards + (size_t)v;
+    const int buffer = tree_stack_push(stack, exec->tree_first + v);
 
     lane->bases[BASE_GRAD] = (char *)(lane->gradients + (size_t)buffer * exec->vector);
     lane->bases[BASE_INPUT] = row_of(roles->input, batch, batch->x, at);
@@ -182,7 +190,7 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
         run_empty_shard(lane);
         add_along_tree(lane, stack, all);
         if (is_last)
-            announce(lane, all);
+            TRY(announce(lane, all));
     } else {
         const struct plan *plan = lane_plan(lane, extents_of(batch, samples.rows), false);
         lane->plan = plan;
@@ -198,7 +206,7 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
             if (next->after) {
                 add_along_tree(lane, stack, next->after);
                 if (is_last) {
-                    announce(lane, next->after);
+                    TRY(announce(lane, next->after));
                     TRY(lane_reduce(lane, false));
                 }
             }
@@ -215,7 +223,7 @@ static enum status run_shards(struct lane *lane)
 
     lane->next_bucket = 0;
     lane->next_gather = 0;
-    tree_stack_init(&stack, lane->exec->config.shards);
+    tree_stack_init(&stack, lane->exec->tree_shards);
     for (int64_t v = lane->first; v < lane->first + lane->count; v++)
         TRY(copy_input_factor(lane, v));
     TRY(lane_join(lane));
@@ -263,6 +271,15 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     const int64_t shards = exec->config.shards;
 
     TRY(check_lengths(exec, batch));
+    *out = (struct exec_result){
+        .samples = is_alone(exec) ? batch->rows : batch->samples,
+        .weight = is_alone(exec) ? batch->own_weight : batch->weight,
+    };
+    if (is_alone(exec) && batch->rows == 0 && !exec->remote) {
+        out->heard = exec->says;
+        exec->says = 0;
+        return STATUS_OK;
+    }
 
     /* Plans for this step's shard sizes: the smallest and the largest differ by one row. */
     TRY(exec_prepare(exec, extents_of(batch, batch->samples / shards), false));
@@ -285,12 +302,10 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     if (exec->nodes > 1)
         TRY(exec_wait(exec, &exec->lanes[0], exec->exchanged, exec->steps + 1,
                       "all_reduce of the loss"));
-    const size_t slot = (size_t)(exec->steps % 2) * (size_t)shards;
-    *out = (struct exec_result){ .loss = tree_sum(exec->losses + slot, shards),
-                                 .correct = tree_sum(exec->corrects + slot, shards),
-                                 .samples = batch->samples,
-                                 .weight = batch->weight,
-                                 .heard = heard(exec) };
+    const size_t slot = (size_t)(exec->steps % 2) * (size_t)exec->shards;
+    out->loss = tree_sum(exec->losses + slot, exec->shards);
+    out->correct = tree_sum(exec->corrects + slot, exec->shards);
+    out->heard = heard(exec);
     exec->steps++;
     return STATUS_OK;
 }

@@ -40,7 +40,8 @@
 #include "kernel/float_mode.h"
 
 static const char *const item_names[ITEM_KINDS] = {
-    "losses", "batch statistics", "sums and parameters", "records", "norms", "norms of moves",
+    "losses", "batch statistics", "sums and parameters", "records", "rows",
+    "norms",  "norms of moves",
 };
 enum { LONG_IDLE = 1100 }; /* rounds, some 40 ms */
 
@@ -379,7 +380,8 @@ static void take_channel(struct wire *wire, struct item *item)
 /* Its bucket, or NULL. */
 static const char *bucket_of(const struct wire *wire, const struct item *item)
 {
-    const bool is_bucket = item->kind == ITEM_BUCKET || item->kind == ITEM_RECORDS;
+    const bool is_bucket =
+        item->kind == ITEM_BUCKET || item->kind == ITEM_RECORDS || item->kind == ITEM_SERVED;
     return is_bucket ? wire->exec->bucket_names[item->number] : NULL;
 }
 
@@ -415,6 +417,7 @@ static struct transport_counter *counter_of(const struct wire *wire, const struc
         [ITEM_TABLE] = &exec->met[item->number],
         [ITEM_BUCKET] = &exec->done[item->number],
         [ITEM_RECORDS] = &exec->ready[item->number],
+        [ITEM_SERVED] = &exec->done[item->number],
         [ITEM_NORMS] = exec->reduced,
         [ITEM_MOVES] = exec->directed,
     };
@@ -456,6 +459,7 @@ static bool is_announced(const struct wire *wire, const struct item *item)
         return transport_reached(&exec->met[i], wire->steps * exec->met_each + lanes);
     case ITEM_BUCKET:
     case ITEM_RECORDS:
+    case ITEM_SERVED:
         return transport_reached(&exec->ready[i], wire->steps * exec->ready_each[i] + lanes);
     case ITEM_LOSSES:
         for (int b = 0; b < exec->buckets.count; b++) {
@@ -487,6 +491,9 @@ static enum status begin_item(struct wire *wire, struct item *item)
                                                   : begin_bucket(wire, item);
     case ITEM_RECORDS:
         return begin_records(wire, item);
+    case ITEM_SERVED:
+        exec_meet(wire->exec, "wire");
+        return wire_rows_begin(wire, item);
     case ITEM_TABLE:
         return swap_parcels(wire, item, 1, place_of_table);
     case ITEM_LOSSES:
@@ -557,7 +564,8 @@ static enum status move_on(struct wire *wire, struct item *item, bool *moved)
 
     if (item->stage == WAITING && is_announced(wire, item)) {
         TRY(begin_item(wire, item));
-        item->stage = item->kind == ITEM_BUCKET ? RECEIVING : SHARING;
+        item->stage =
+            item->kind == ITEM_BUCKET || item->kind == ITEM_SERVED ? RECEIVING : SHARING;
         wire_expects(exec, counter_of(wire, item), awaited_by(item));
     }
     if (item->stage > WAITING && wire->holds) { /* room is made by what has gone */
@@ -566,9 +574,13 @@ static enum status move_on(struct wire *wire, struct item *item, bool *moved)
     }
     if (item->stage == RECEIVING) {
         TRY(are_over(wire, &item->needed, &over));
-        if (over && wire_has_codec(wire, item->number))
+        if (over && item->kind == ITEM_SERVED)
+            TRY(wire_rows_arrived(wire, item, &over));
+        else if (over && wire_has_codec(wire, item->number))
             TRY(wire_codec_arrived(wire, item, &over));
-        if (over) {
+        if (over && item->kind == ITEM_SERVED) {
+            item->stage = SHARING;
+        } else if (over) {
             item->stage = norms_are_used(exec) ? KEPT : SHARING;
             update_own(wire, item, item->stage == KEPT ? SUM_AND_KEEP : SUM_AND_UPDATE,
                        "sum and update");

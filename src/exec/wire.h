@@ -13,6 +13,7 @@ enum item_kind {
     ITEM_TABLE,
     ITEM_BUCKET,
     ITEM_RECORDS,
+    ITEM_SERVED,
     ITEM_NORMS,
     ITEM_MOVES,
     ITEM_KINDS
@@ -59,8 +60,9 @@ struct wire {
     int own_parts, n_own_parts;
     struct tree_node own[2 * TREE_DEPTH]; /* of this node's row */
     int n_own;
-    int *n_of;     /* partial sums of each node */
-    int *first_of; /* where they begin in exec->parts */
+    int *n_of;                 /* partial sums of each node */
+    struct tree_node *part_of; /* what they are the sums over, of all nodes in their order */
+    int *first_of;             /* where they begin in exec->parts */
     float *
         sums; /* own partial sums of what others own, and others' of what this rail owns: flat vectors, of
                        which what is not needed is never touched */
@@ -70,6 +72,7 @@ struct wire {
         states; /* rank 0: wire_states vectors, for checkpoints; never touched unless one is made */
     size_t states_bytes;
     struct wire_codec **codecs;     /* one a bucket; NULL: none, or another rail's */
+    struct wire_rows **served;      /* one a bucket; NULL: not served; the first rail's alone */
     struct shape *shapes;           /* of the step's values, for the size of records */
     struct extents extents, wanted; /* what shapes are of; the step's */
 
@@ -131,5 +134,16 @@ void wire_codecs_destroy(struct wire *wire);
 MUST_CHECK enum status wire_codec_begin(struct wire *wire, struct item *item);
 /* All payloads of a round are there: decodes; says whether that was the last round. */
 MUST_CHECK enum status wire_codec_arrived(struct wire *wire, struct item *item, bool *is_last);
+
+/* wire_rows.c: tables whose rows belong to nodes -------------------------------------------- */
+
+MUST_CHECK enum status wire_rows_create(struct wire *wire);
+void wire_rows_destroy(struct wire *wire);
+/* All lanes announced the table: what others own of it is on its way. */
+MUST_CHECK enum status wire_rows_begin(struct wire *wire, struct item *item);
+/* All messages of a round are there; says whether that was the last round. */
+MUST_CHECK enum status wire_rows_arrived(struct wire *wire, struct item *item, bool *is_last);
+/* Collective: the state of the rows that a node owns goes from its first rank to rank 0. */
+MUST_CHECK enum status wire_rows_collect(struct exec *exec, int b, int node, int from);
 
 #endif /* EXEC_WIRE_H */

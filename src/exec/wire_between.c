@@ -31,7 +31,8 @@ static struct slice state_slice(const struct exec *exec, int b, int node, int ra
     const size_t begin = (size_t)exec->buckets.begin[b];
     const size_t count = (size_t)exec->buckets.begin[b + 1] - begin;
 
-    if (!bucket_is_gathered(exec, b) && !bucket_is_compressed(exec, b))
+    if (!bucket_is_gathered(exec, b) && !bucket_is_compressed(exec, b) &&
+        !bucket_is_served(exec, b))
         return wire_slice(exec->wire, b, node, rail);
     return (struct slice){ begin, rail == 0 ? count : 0 };
 }
@@ -42,6 +43,10 @@ static enum status move_states(struct exec *exec, int node, int from, int to)
     for (int b = 0; b < exec->buckets.count; b++) {
         if (to == 0 && (bucket_is_gathered(exec, b) || bucket_is_compressed(exec, b)))
             continue; /* it is there */
+        if (to == 0 && bucket_is_served(exec, b)) {
+            TRY(wire_rows_collect(exec, b, node, from));
+            continue;
+        }
         for (int rail = 0; rail < exec->wire->rails; rail++) {
             const struct slice slice = state_slice(exec, b, node, rail);
             for (int i = 0; i < exec->n_states; i++)

@@ -26,7 +26,7 @@ struct wire_codec {
 bool bucket_is_compressed(const struct exec *exec, int b)
 {
     return exec->nodes > 1 && exec->config.compress.codec && !bucket_is_gathered(exec, b) &&
-           !exec->updates[b].is_average;
+           !bucket_is_served(exec, b) && !exec->updates[b].is_average;
 }
 
 bool wire_has_codec(const struct wire *wire, int b)

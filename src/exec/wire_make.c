@@ -38,6 +38,11 @@ static void list_items(struct wire *wire)
     const bool is_first = wire->rail == 0;
 
     for (int b = 0; b < exec->buckets.count; b++) {
+        if (bucket_is_served(exec, b)) {
+            if (is_first)
+                add_item(wire, ITEM_SERVED, b);
+            continue;
+        }
         if (!bucket_is_gathered(exec, b) &&
             (!bucket_is_compressed(exec, b) || wire_has_codec(wire, b)))
             add_item(wire, ITEM_BUCKET, b);
@@ -64,13 +69,13 @@ static int most_needed(const struct wire *wire)
 
     for (int node = 0; node < wire->exec->nodes; node++)
         count += wire->n_of[node];
-    return count > wire->exec->nodes ? count : wire->exec->nodes;
+    return 2 * (count > wire->exec->nodes ? count : wire->exec->nodes); /* rows: two a sum */
 }
 
 static int most_others(const struct wire *wire)
 {
     const struct exec *exec = wire->exec;
-    const int sums = (wire->n_own + 4) * exec->nodes; /* or payloads of rounds */
+    const int sums = (2 * wire->n_own + 6) * exec->nodes; /* or payloads of rounds, or rows */
     const int records = (int)exec->config.shards * (exec->factors.count + 1) * exec->nodes;
     const int pieces = 2 * exec->nodes * (SQUARES * exec->buckets.count + 3);
 
@@ -144,6 +149,11 @@ static enum status place_sums(struct wire *wire)
         wire->n_of[node] = partial_sums(exec, node, nodes);
         vectors += (size_t)wire->n_of[node];
     }
+    TRY(mem_alloc(vectors, sizeof *wire->part_of, &wire->part_of));
+    for (int node = 0, at = 0; node < exec->nodes; at += wire->n_of[node], node++) {
+        partial_sums(exec, node, nodes);
+        memcpy(wire->part_of + at, nodes, (size_t)wire->n_of[node] * sizeof *nodes);
+    }
     wire->sums_bytes = vectors * exec->vector * sizeof(float);
     void *memory = mmap(NULL, wire->sums_bytes + 1, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -202,6 +212,7 @@ enum status wire_start(struct exec *exec)
     TRY(place_sums(wire));
     TRY(share_requests(wire));
     TRY(wire_codecs_create(wire));
+    TRY(wire_rows_create(wire));
     TRY(place_states(wire));
     for (int i = 0; i < CHANNELS; i++) {
         char name[32];
@@ -234,6 +245,8 @@ void wire_destroy(struct exec *exec)
     if (wire->states)
         munmap(wire->states, wire->states_bytes);
     wire_codecs_destroy(wire);
+    wire_rows_destroy(wire);
+    mem_free(wire->part_of);
     mem_free(wire->lane.columns);
     mem_free(wire->lane.scratch);
     mem_free(wire->scratch);

@@ -185,7 +185,8 @@ static void begin_text(struct strbuf *out, const char *class, double x, double y
 static bool is_collective(const struct op *op)
 {
     return op == &op_shard_sum || op == &op_factor_sum || op == &op_row_sum ||
-           op == &op_all_reduce || op == &op_reduce_scatter || op == &op_all_gather;
+           op == &op_all_reduce || op == &op_reduce_scatter || op == &op_all_gather ||
+           op == &op_push || op == &op_pull || op == &op_worker_mean || op == &op_center_pull;
 }
 
 /* Collectives are of the colour of reduction, whenever they run. */

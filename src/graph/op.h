@@ -92,7 +92,7 @@ extern const struct op op_lstm, op_lstm_grad, op_gru, op_gru_grad, op_lstm_atten
 extern const struct op op_sgd_update, op_adam_update, op_average_update, op_clip_norm;
 extern const struct op op_lars_update, op_lamb_update, op_lamb_direction, op_trust_ratio;
 extern const struct op op_shard_sum, op_factor_sum, op_row_sum, op_all_reduce,
-    op_reduce_scatter, op_all_gather;
+    op_reduce_scatter, op_all_gather, op_push, op_pull, op_worker_mean, op_center_pull;
 
 /* How output i of a node, of this shape, lies in memory. */
 enum layout op_output_layout(const struct node *node, int i, const struct shape *shape);

@@ -129,6 +129,53 @@ const struct op op_all_gather = {
     .infer = infer_first,
 };
 
+/* A bucket's gradients, or the rows of a table's, as one worker has summed them; what comes out is what
+ * the update on the servers sees. */
+const struct op op_push = {
+    .name = "push",
+    .summary = "a worker's sum to the servers, which have the sum of all or take it by itself",
+    .min_in = 1,
+    .max_in = 1,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_first,
+};
+
+const struct op op_pull = {
+    .name = "pull",
+    .summary = "parameters as the servers have them to a worker",
+    .min_in = 1,
+    .max_in = 1,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_first,
+};
+
+/* Between steps, every so many; else what comes in goes out. */
+const struct op op_worker_mean = {
+    .name = "worker_mean",
+    .summary = "the mean of all workers' parameters to every one, when they meet",
+    .min_in = 1,
+    .max_in = 1,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_first,
+};
+
+const struct op op_center_pull = {
+    .name = "center_pull",
+    .summary = "a part of the way to the servers' center, which moves as far, when they meet",
+    .min_in = 1,
+    .max_in = 1,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_first,
+};
+
 /* All buckets in, one factor out: min(1, max_norm / norm). */
 static enum status infer_clip(const struct node *node, struct op_shapes *s)
 {

@@ -64,6 +64,8 @@ void graph_print_attrs(const struct node *node, struct strbuf *out)
         strbuf_printf(out, " activation=%s", activation_name(a->activation));
     if (a->rows)
         strbuf_printf(out, " rows=%lld", (long long)a->rows);
+    if (a->served)
+        strbuf_add(out, " served");
     if (a->by_sample)
         strbuf_add(out, " by_sample");
     print_float(out, "rate", a->rate);

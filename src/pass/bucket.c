@@ -96,7 +96,7 @@ bool pass_has_rows(const struct node *gradient, const struct pass_config *config
 {
     /* Clipping, LARS and LAMB need norms of whole gradients before anything is updated. */
     return gradient->op == &op_embedding_grad && gradient->n_in == 2 && !config->dense &&
-           !optim_needs_norms(&config->optim);
+           !gradient->attrs.densified && !optim_needs_norms(&config->optim);
 }
 
 /* Is the gradient one that has a bucket of its own? */

@@ -11,7 +11,8 @@
  *
  * A gradient that is made from its factors is not reduced at all: the factors go to every rank, and
  * each makes the whole sum of its part: all_gather, all_gather -> factor_sum -> update -> all_gather. So do
- * the sorted ids and dy of a gradient that has rows, to row_sum.
+ * the sorted ids and dy of a gradient that has rows, to row_sum; or else, where the rows are served
+ * (place.c), each rank's sum goes to those who own the rows: row_sum -> push -> update -> pull.
  */
 #include <stdio.h>
 
@@ -29,6 +30,16 @@ static struct node *make(struct graph *graph, const struct op *op, struct value 
     return graph_add(graph, op, name, &value, 1, &attrs);
 }
 
+/* Does an update see what was pushed? */
+static bool is_pushed(const struct node *update)
+{
+    for (int i = 0; i < update->n_in; i++) {
+        if (update->in[i]->maker && update->in[i]->maker->op == &op_push)
+            return true;
+    }
+    return false;
+}
+
 static enum status run_mirror(struct graph *graph, const struct pass_config *config)
 {
     const int n_before = graph_node_count(graph);
@@ -43,7 +54,7 @@ static enum status run_mirror(struct graph *graph, const struct pass_config *con
         struct node *node = graph_node(graph, n);
         struct node *more = NULL;
 
-        if (node->op == &op_factor_sum || node->op == &op_row_sum) {
+        if (node->op == &op_factor_sum || (node->op == &op_row_sum && !node->attrs.served)) {
             /* What it is made from goes to every rank, and each makes its part. */
             graph_set_phase(graph, PHASE_REDUCE);
             for (int i = 0; i < node->n_in; i++) {
@@ -66,9 +77,20 @@ static enum status run_mirror(struct graph *graph, const struct pass_config *con
                 return graph_status(graph);
             graph_replace(graph, sum, more->out[0]);
             more->in[0] = sum;
+        } else if (node->op == &op_row_sum && node->attrs.served) {
+            struct value *sum = node->out[0];
+            graph_set_phase(graph, PHASE_REDUCE);
+            more = make(graph, &op_push, sum, "push", node->attrs.bucket);
+            if (!more)
+                return graph_status(graph);
+            more->out[0]->form = sum->form;
+            graph_replace(graph, sum, more->out[0]);
+            more->in[0] = sum;
         } else if (node->op == config->optim.optimizer->op || node->op == &op_average_update) {
             graph_set_phase(graph, PHASE_UPDATE);
-            more = make(graph, &op_all_gather, node->out[0], "all", node->attrs.bucket);
+            more = is_pushed(node)
+                       ? make(graph, &op_pull, node->out[0], "pull", node->attrs.bucket)
+                       : make(graph, &op_all_gather, node->out[0], "all", node->attrs.bucket);
         }
         TRY(graph_status(graph));
         if (more)

@@ -16,6 +16,35 @@
 
 enum { PASS_BUCKETS = GRAPH_NODE_IN };
 
+/* Ways of a table's gradient between machines: all rows, summed in parts; or what the rows that occur are made
+ * from, to all; or these rows, to the machines that own them. */
+enum pass_way { PASS_DENSE, PASS_GATHER, PASS_SERVE, PASS_WAYS };
+extern const char *const pass_way_names[PASS_WAYS];
+
+/* What is known of a table: ids that a step looks up in it, on average, and different ones among them. */
+struct pass_table {
+    char name[64]; /* of the parameter */
+    double places, on_node, on_all;
+};
+
+/* What parallax picked, for people. */
+struct pass_choice {
+    char name[64];
+    enum pass_way way;
+    double seconds[PASS_WAYS]; /* that each would take a step */
+    double rows, on_node, on_all;
+};
+enum { PASS_CHOICES = 16 };
+struct pass_choices {
+    struct pass_choice item[PASS_CHOICES];
+    int count;
+};
+
+struct pass_network {
+    int nodes;                 /* machines */
+    double latency, bandwidth; /* of a message in seconds, bytes a second */
+};
+
 struct pass_config {
     int64_t batch, shards; /* samples a step; logical shards of the whole job */
     int ranks;
@@ -25,6 +54,13 @@ struct pass_config {
     bool recompute; /* make activations again for backward instead of keeping them */
     bool sync_norm; /* batch statistics of the whole step, not of each shard */
     struct optim_config optim;
+
+    /* For parallax */
+    struct pass_network network;
+    const struct pass_table *tables; /* where nothing is known, every id is another */
+    int n_tables;
+    enum pass_way way;            /* of all tables; PASS_WAYS: the cheapest */
+    struct pass_choices *choices; /* added to, or NULL */
 };
 
 struct pass {
@@ -34,7 +70,8 @@ struct pass {
 };
 
 extern const struct pass pass_fuse, pass_sync_norm, pass_autodiff, pass_delay, pass_recompute,
-    pass_bucket, pass_split_batch, pass_update, pass_mirror;
+    pass_bucket, pass_split_batch, pass_update, pass_mirror, pass_serve, pass_average,
+    pass_elastic, pass_parallax;
 
 /* Runs `passes` (ended by NULL) in order, verifying after each; stops after the pass named `last`
  * unless that is NULL. */

@@ -135,6 +135,124 @@ static void test_mirroring_adds_collectives_and_nothing_else(void)
     graph_destroy(mirrored);
 }
 
+static void test_workers_that_train_alone_meet_after_updates(void)
+{
+    struct graph *single = graph_after("resnet18", "single", 1, 0);
+    struct graph *graph = graph_after("resnet18", "localsgd", 2, 0);
+    const int buckets = pass_bucket_count(single);
+
+    CHECK_INT(graph_node_count(single) + buckets, graph_node_count(graph));
+    CHECK_INT(buckets, count_op(graph, &op_worker_mean)); /* running averages, too */
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_worker_mean)
+            CHECK(node->in[0]->maker->op == &op_sgd_update ||
+                  node->in[0]->maker->op == &op_average_update);
+    }
+    graph_destroy(single);
+    graph_destroy(graph);
+}
+
+static const struct pass *const serving[] = { &pass_serve, NULL };
+
+/* What a worker of several, with servers, runs. */
+static struct graph *served(const char *model)
+{
+    const struct pass_config config = config_for(2, 0);
+    struct graph *graph = graph_after(model, "single", 2, 0);
+
+    CHECK_OK(pass_run(graph, serving, &config, NULL));
+    return graph;
+}
+
+static void test_serving_puts_updates_between_push_and_pull(void)
+{
+    struct graph *single = graph_after("nbow", "single", 1, 0);
+    struct graph *graph = served("nbow");
+    const int buckets = pass_bucket_count(single);
+    int rows = 0;
+
+    CHECK_INT(graph_node_count(single) + 2 * buckets, graph_node_count(graph));
+    CHECK_INT(buckets, count_op(graph, &op_push));
+    CHECK_INT(buckets, count_op(graph, &op_pull));
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_push)
+            rows += node->in[0]->form == VALUE_ROWS && node->out[0]->form == VALUE_ROWS;
+        if (node->op != &op_pull)
+            continue;
+        CHECK(node->in[0]->maker->op == &op_sgd_update);
+        CHECK(node->in[0]->maker->in[1]->maker->op == &op_push);
+        CHECK_INT(node->attrs.bucket, node->in[0]->maker->in[1]->maker->attrs.bucket);
+    }
+    CHECK_INT(1, rows);
+    graph_destroy(single);
+    graph_destroy(graph);
+}
+
+static void test_serving_refuses_what_needs_all_gradients(void)
+{
+    struct pass_config config = config_for(2, 0);
+    struct graph *graph = graph_after("mlp", "single", 2, 0);
+
+    config.optim.attrs.max_norm = 1;
+    CHECK_STATUS(STATUS_USAGE, pass_run(graph, serving, &config, NULL));
+    CHECK_MESSAGE("--clip 1");
+    config.optim.attrs.max_norm = 0;
+    config.optim.optimizer = optim_find("lamb");
+    CHECK_STATUS(STATUS_USAGE, pass_run(graph, serving, &config, NULL));
+    CHECK_MESSAGE("lamb");
+    graph_destroy(graph);
+}
+
+/* The way that parallax picks for the table of nbow: 25000 rows of 100. */
+static enum pass_way way_of_table(struct pass_network network, struct pass_table table,
+                                  enum pass_way forced, int *pushes)
+{
+    const struct model *model = model_find("nbow");
+    struct model_config model_config = model_defaults(model);
+    struct pass_config config = config_for(network.nodes, 0);
+    struct pass_choices choices = { .count = 0 };
+    struct graph *graph;
+
+    config.shards = config.batch;
+    config.optim.attrs.momentum = 0;
+    config.network = network;
+    config.tables = &table;
+    config.n_tables = 1;
+    config.way = forced;
+    config.choices = &choices;
+    model_config.batch = config.batch;
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("parallax")->passes, &config, NULL));
+    *pushes = count_op(graph, &op_push);
+    CHECK_INT(*pushes, count_op(graph, &op_pull));
+    graph_destroy(graph);
+    return choices.count == 1 ? choices.item[0].way : PASS_WAYS;
+}
+
+static void test_parallax_takes_the_cheapest_way(void)
+{
+    const struct pass_network slow = { 2, 1e-5, 1e8 }, many = { 64, 1e-6, 1e8 };
+    const struct pass_network alone = { 1, 1e-5, 1e8 };
+    /* Few places: what rows are made from is small. The same words again and again: rows are. */
+    const struct pass_table few = { "embedding.weight", 1000, 400, 600 };
+    const struct pass_table again = { "embedding.weight", 1e6, 100, 120 };
+    const struct pass_table all = { "embedding.weight", 1e7, 25000, 25000 };
+    int pushes;
+
+    CHECK_INT(PASS_GATHER, way_of_table(slow, few, PASS_WAYS, &pushes));
+    CHECK_INT(0, pushes);
+    CHECK_INT(PASS_SERVE, way_of_table(slow, again, PASS_WAYS, &pushes));
+    CHECK_INT(1, pushes);
+    CHECK_INT(PASS_SERVE, way_of_table(many, again, PASS_WAYS, &pushes));
+    CHECK_INT(PASS_DENSE, way_of_table(slow, all, PASS_WAYS, &pushes));
+    CHECK_INT(0, pushes);
+    CHECK_INT(PASS_SERVE, way_of_table(slow, all, PASS_SERVE, &pushes));
+    CHECK_INT(1, pushes);
+    CHECK_INT(PASS_WAYS, way_of_table(alone, again, PASS_WAYS, &pushes)); /* no choice */
+}
+
 /* The node of an op that a graph has once. */
 static const struct node *only(const struct graph *graph, const struct op *op)
 {
@@ -256,19 +374,6 @@ static void test_a_batch_that_does_not_divide_is_refused(void)
     CHECK_STATUS(STATUS_USAGE, pass_run(graph, strategy_find("single")->passes, &config, NULL));
     CHECK_MESSAGE("not divisible");
     graph_destroy(graph);
-}
-
-static void test_impossible_strategies_are_refused_with_the_reason(void)
-{
-    CHECK_STATUS(STATUS_USAGE, strategy_check(strategy_find("single"), 2, NULL, NULL, NULL));
-    CHECK_MESSAGE("mirrored");
-    CHECK_STATUS(STATUS_USAGE,
-                 strategy_check(strategy_find("mirrored"), 2, NULL, "async", NULL));
-    CHECK_MESSAGE("step");
-    CHECK_STATUS(STATUS_USAGE, strategy_check(strategy_find("mirrored"), 0, NULL, NULL, NULL));
-    CHECK_OK(strategy_check(strategy_find("mirrored"), 2, "dp=2", "step", "allreduce"));
-    CHECK_STATUS(STATUS_USAGE,
-                 strategy_check(strategy_find("mirrored"), 2, "dp=4", NULL, NULL));
 }
 
 static void test_verification_names_a_broken_node(void)
@@ -480,6 +585,8 @@ static void test_a_tied_tables_gradient_is_made_late_if_it_is_large(void)
 }
 
 const struct test tests[] = {
+    { .name = "workers that train alone meet after updates",
+      .run = test_workers_that_train_alone_meet_after_updates },
     { .name = "a tied table's gradient is made late if it is large",
       .run = test_a_tied_tables_gradient_is_made_late_if_it_is_large },
     { .name = "fusion leaves no bias, relu or pool of the cnn",
@@ -492,6 +599,11 @@ const struct test tests[] = {
       .run = test_a_single_step_has_one_update_a_bucket },
     { .name = "mirroring adds collectives and nothing else",
       .run = test_mirroring_adds_collectives_and_nothing_else },
+    { .name = "serving puts updates between push and pull",
+      .run = test_serving_puts_updates_between_push_and_pull },
+    { .name = "serving refuses what needs all gradients",
+      .run = test_serving_refuses_what_needs_all_gradients },
+    { .name = "parallax takes the cheapest way", .run = test_parallax_takes_the_cheapest_way },
     { .name = "a table has a gradient of rows and a bucket of its own",
       .run = test_a_table_has_a_gradient_of_rows_and_a_bucket_of_its_own },
     { .name = "clipping needs gradients of all rows",
@@ -501,8 +613,6 @@ const struct test tests[] = {
       .run = test_lars_and_lamb_have_a_trust_ratio_a_parameter },
     { .name = "a batch that does not divide is refused",
       .run = test_a_batch_that_does_not_divide_is_refused },
-    { .name = "impossible strategies are refused with the reason",
-      .run = test_impossible_strategies_are_refused_with_the_reason },
     { .name = "fusion joins residual and activation to batch norm",
       .run = test_fusion_joins_residual_and_activation_to_batch_norm },
     { .name = "batch norm is split by shards", .run = test_batch_norm_is_split_by_shards },

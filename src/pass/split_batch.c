@@ -116,7 +116,8 @@ static enum status add_row_sum(struct graph *graph, struct node *gradient, struc
                                       .by_sample = dy->shape.rank == 2 };
     const struct attrs attrs = { .bucket = bucket,
                                  .sample = grad->shape,
-                                 .rows = gradient->attrs.rows };
+                                 .rows = gradient->attrs.rows,
+                                 .served = gradient->attrs.served };
     char name[96];
 
     graph_set_phase(graph, PHASE_BACKWARD);

@@ -2,9 +2,11 @@
 /* strategy.c - the presets, each a list of passes read top to bottom. */
 #include "pass/strategy.h"
 
+#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "pass/axes.h"
 
 static const struct pass *const single_passes[] = {
     &pass_fuse,      /* first, so that fused ops are differentiated as one */
@@ -15,6 +17,12 @@ static const struct pass *const single_passes[] = {
     &pass_bucket,      /* they get their places in flat ranges */
     &pass_split_batch, /* one shard's graph, and the sums over shards */
     &pass_update,      /* the whole step for one device */
+    NULL,
+};
+
+static const struct pass *const local_passes[] = {
+    &pass_fuse,   &pass_autodiff, &pass_delay, &pass_recompute, &pass_bucket, &pass_split_batch,
+    &pass_update, &pass_average, /* a worker's own step, and where it meets others */
     NULL,
 };
 
@@ -35,6 +43,14 @@ static const struct
                     NULL,
                 };
 
+static const struct pass *const parallax_passes[] = {
+    &pass_fuse,     &pass_sync_norm,   &pass_autodiff, &pass_delay,  &pass_recompute,
+    &pass_parallax, /* before buckets: what has rows has a bucket of its own */
+    &pass_bucket,   &pass_split_batch, &pass_update,   &pass_mirror, NULL,
+};
+#define SYNC(kind) (1U << SYNC_##kind)
+#define MEET(kind) (1U << MEET_##kind)
+
 static const struct strategy single = {
     .name = "single",
     .summary = "one process, as many threads as you like",
@@ -42,6 +58,8 @@ static const struct strategy single = {
     .split = "dp=1",
     .sync = "step",
     .meet = "none",
+    .syncs = SYNC(STEP),
+    .meets = MEET(NONE),
     .passes = single_passes,
 };
 
@@ -52,6 +70,8 @@ static const struct strategy mirrored = {
     .split = "dp=n",
     .sync = "step",
     .meet = "allreduce",
+    .syncs = SYNC(STEP),
+    .meets = MEET(ALLREDUCE),
     .many_ranks = true,
     .passes = mirrored_passes,
 };
@@ -63,12 +83,113 @@ static const struct strategy multiworker = {
     .split = "dp=n",
     .sync = "step",
     .meet = "allreduce",
+    .syncs = SYNC(STEP),
+    .meets = MEET(ALLREDUCE),
     .many_ranks = true,
     .many_nodes = true,
     .passes = mirrored_passes,
 };
 
-const struct strategy *const strategy_table[] = { &single, &mirrored, &multiworker, NULL };
+/* Parameters and their state exist once a machine anyway, and lanes of all ranks reduce gradients into them. */
+static const struct strategy central = {
+    .name = "central",
+    .summary = "ranks of one machine, one copy of the parameters that all of them map and "
+               "update in parts",
+    .known_as = "TF CentralStorageStrategy",
+    .split = "dp=n",
+    .sync = "step",
+    .meet = "central",
+    .syncs = SYNC(STEP),
+    .meets = MEET(CENTRAL),
+    .many_ranks = true,
+    .passes = mirrored_passes,
+};
+
+static const struct strategy parallax = {
+    .name = "parallax",
+    .summary = "ranks of many machines; each table's gradient goes the cheapest way, rows to "
+               "their owners",
+    .known_as = "Parallax, AutoDist",
+    .split = "dp=n",
+    .sync = "step",
+    .meet = "parallax",
+    .syncs = SYNC(STEP),
+    .meets = MEET(PARALLAX),
+    .many_ranks = true,
+    .many_nodes = true,
+    .passes = parallax_passes,
+};
+
+static const struct strategy ps = {
+    .name = "ps",
+    .summary = "servers sum the workers' gradients and update, every step",
+    .known_as = "TF ParameterServerStrategy, DistBelief, ps-lite",
+    .split = "dp=n",
+    .sync = "step",
+    .meet = "ps:1",
+    .syncs = SYNC(STEP) | SYNC(ASYNC) | SYNC(BOUNDED),
+    .meets = MEET(PS),
+    .many_ranks = true,
+    .many_nodes = true,
+};
+
+static const struct strategy asgd = {
+    .name = "asgd",
+    .summary = "servers update whenever a worker pushes; nobody waits",
+    .known_as = "Downpour SGD, Hogwild across processes",
+    .split = "dp=n",
+    .sync = "async",
+    .meet = "ps:1",
+    .syncs = SYNC(ASYNC),
+    .meets = MEET(PS),
+    .many_ranks = true,
+    .many_nodes = true,
+};
+
+static const struct strategy ssp = {
+    .name = "ssp",
+    .summary = "as asgd, but no worker is more than K steps ahead of the slowest",
+    .known_as = "stale synchronous parallel",
+    .split = "dp=n",
+    .sync = "bounded:3",
+    .meet = "ps:1",
+    .syncs = SYNC(BOUNDED),
+    .meets = MEET(PS),
+    .many_ranks = true,
+    .many_nodes = true,
+};
+
+static const struct strategy easgd = {
+    .name = "easgd",
+    .summary = "workers train alone and are pulled to a center, which is pulled to them",
+    .known_as = "elastic averaging SGD, EAMSGD with momentum",
+    .split = "dp=n",
+    .sync = "elastic:10",
+    .meet = "ps:1",
+    .syncs = SYNC(ELASTIC),
+    .meets = MEET(PS),
+    .many_ranks = true,
+    .many_nodes = true,
+};
+
+static const struct strategy localsgd = {
+    .name = "localsgd",
+    .summary = "workers train alone and take the average of all every H steps",
+    .known_as = "local SGD, post-local SGD, DiLoCo",
+    .split = "dp=n",
+    .sync = "local:10",
+    .meet = "allreduce",
+    .syncs = SYNC(LOCAL),
+    .meets = MEET(ALLREDUCE),
+    .many_ranks = true,
+    .many_nodes = true,
+    .passes = local_passes,
+};
+
+const struct strategy *const strategy_table[] = {
+    &single, &mirrored, &multiworker, &central,  &parallax, &ps,
+    &asgd,   &ssp,      &easgd,       &localsgd, NULL,
+};
 
 const struct strategy *strategy_find(const char *name)
 {
@@ -79,19 +200,65 @@ const struct strategy *strategy_find(const char *name)
     return NULL;
 }
 
-static enum status check_axis(const struct strategy *strategy, const char *axis,
-                              const char *own, const char *asked)
+bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass)
 {
-    if (!asked || strcmp(asked, own) == 0)
-        return STATUS_OK;
+    for (int i = 0; strategy->passes && strategy->passes[i]; i++) {
+        if (strategy->passes[i] == pass)
+            return true;
+    }
+    return false;
+}
+
+const struct strategy *strategy_pick(int ranks, bool apart, const char *sync, const char *meet)
+{
+    struct axes axes = { 0 };
+
+    if (sync && axes_read_sync(sync, &axes) == STATUS_OK && axes.sync != SYNC_STEP) {
+        for (int i = 0; strategy_table[i]; i++) {
+            if (strategy_table[i]->syncs == 1U << axes.sync)
+                return strategy_table[i];
+        }
+    }
+    if (meet && axes_read_meet(meet, &axes) == STATUS_OK && axes.meet > MEET_ALLREDUCE)
+        return axes.meet == MEET_PS ? &ps : axes.meet == MEET_CENTRAL ? &central : &parallax;
+    return ranks == 1 ? &single : apart ? &multiworker : &mirrored;
+}
+
+/* Combinations that nothing can run, whatever the preset; the preset's own are none of them. */
+static enum status check_together(const struct axes *axes, const char *sync, const char *meet)
+{
+    const bool alone =
+        axes->sync == SYNC_ASYNC || axes->sync == SYNC_BOUNDED || axes->sync == SYNC_ELASTIC;
+
+    if (alone && axes->meet != MEET_PS)
+        return FAIL(STATUS_USAGE,
+                    "--sync %s --meet %s: only servers can be met at any time: use --meet ps:1",
+                    sync, meet);
+    if (axes->sync == SYNC_LOCAL && axes->meet == MEET_PS)
+        return FAIL(STATUS_USAGE,
+                    "--sync %s --meet %s: workers average among themselves, servers would have "
+                    "nothing to do: use --meet allreduce, or --sync elastic:T",
+                    sync, meet);
+    return STATUS_OK;
+}
+
+/* What a preset is not for: names the preset that is. */
+static enum status refuse_axis(const struct strategy *strategy, const char *axis,
+                               const char *asked, const char *own, const struct strategy *other)
+{
+    if (other && other != strategy)
+        return FAIL(STATUS_USAGE, "--%s %s: strategy %s works with %s %s: use --strategy %s",
+                    axis, asked, strategy->name, axis, own, other->name);
     return FAIL(STATUS_USAGE, "--%s %s: strategy %s works with %s %s alone", axis, asked,
                 strategy->name, axis, own);
 }
 
 enum status strategy_check(const struct strategy *strategy, int ranks, const char *split,
-                           const char *sync, const char *meet)
+                           const char *sync, const char *meet, struct axes *out)
 {
-    char own_split[32];
+    struct axes axes = { .dp = ranks, .alpha = NAN };
+    const char *sync_is = sync ? sync : strategy->sync;
+    const char *meet_is = meet ? meet : strategy->meet;
 
     if (ranks < 1)
         return FAIL(STATUS_USAGE, "-n %d: at least one rank is needed", ranks);
@@ -99,8 +266,23 @@ enum status strategy_check(const struct strategy *strategy, int ranks, const cha
         return FAIL(STATUS_USAGE,
                     "strategy %s runs on one rank, not on %d: use --strategy mirrored",
                     strategy->name, ranks);
-    snprintf(own_split, sizeof own_split, "dp=%d", ranks);
-    TRY(check_axis(strategy, "split", own_split, split));
-    TRY(check_axis(strategy, "sync", strategy->sync, sync));
-    return check_axis(strategy, "meet", strategy->meet, meet);
+    if (split)
+        TRY(axes_read_split(split, &axes));
+    if (axes.dp != ranks)
+        return FAIL(STATUS_USAGE, "--split %s: there are %d ranks: use -n %d", split, ranks,
+                    axes.dp);
+    TRY(axes_read_sync(sync_is, &axes));
+    TRY(axes_read_meet(meet_is, &axes));
+    if (!(strategy->syncs & 1U << axes.sync))
+        return refuse_axis(strategy, "sync", sync_is, strategy->sync,
+                           strategy_pick(ranks, strategy->many_nodes, sync, meet));
+    TRY(check_together(&axes, sync_is, meet_is));
+    if (!(strategy->meets & 1U << axes.meet))
+        return refuse_axis(strategy, "meet", meet_is, strategy->meet,
+                           strategy_pick(ranks, strategy->many_nodes, sync, meet));
+    /* As Zhang, Choromanska and LeCun 2015 have it: beta = 0.9, shared out among the workers. */
+    if (axes.sync == SYNC_ELASTIC && isnan(axes.alpha))
+        axes.alpha = 0.9 / ranks;
+    *out = axes;
+    return STATUS_OK;
 }

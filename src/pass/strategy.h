@@ -9,20 +9,47 @@
 
 #include "pass/pass.h"
 
+enum axes_sync { SYNC_STEP, SYNC_ASYNC, SYNC_BOUNDED, SYNC_ELASTIC, SYNC_LOCAL };
+enum axes_meet { MEET_NONE, MEET_ALLREDUCE, MEET_PS, MEET_CENTRAL, MEET_PARALLAX };
+
+/* The three choices as read from their texts: nobody else reads those. */
+struct axes {
+    int dp; /* split: data-parallel workers */
+    enum axes_sync sync;
+    int bound;        /* bounded:K */
+    int64_t interval; /* local:H, elastic:T: steps; with is_auto the first */
+    bool is_auto;     /* local:auto, elastic:auto: the interval is chosen while training */
+    double alpha;     /* elastic:T,ALPHA: how far an exchange pulls together */
+    enum axes_meet meet;
+    int servers; /* ps:S: ranks behind the workers'; else 0 */
+};
+
+/* Does every worker have parameters and steps of its own, so that it runs a private executor? */
+static inline bool axes_are_private(const struct axes *axes)
+{
+    return axes->sync != SYNC_STEP || axes->meet == MEET_PS;
+}
+
 struct strategy {
     const char *name, *summary, *known_as;
     const char *split, *sync, *meet; /* as printed; "n" stands for the number of ranks */
-    bool many_ranks;                 /* runs on more than one rank */
-    bool many_nodes;                 /* and on more than one machine */
-    const struct pass *const *passes;
+    unsigned syncs, meets; /* that it may be refined to: bits 1 << SYNC_..., MEET_... */
+    bool many_ranks;       /* runs on more than one rank */
+    bool many_nodes;       /* and on more than one machine */
+    const struct pass *const *passes; /* NULL: it has a name, and no way to run it yet */
 };
 
 extern const struct strategy *const strategy_table[];   /* ended by NULL */
 const struct strategy *strategy_find(const char *name); /* NULL if unknown */
+bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass);
+/* The preset for a --sync and a --meet (NULL: not given) without --strategy, on so many ranks that are on
+ * one machine, or apart. What cannot be read is left for strategy_check to refuse. */
+const struct strategy *strategy_pick(int ranks, bool apart, const char *sync, const char *meet);
 
-/* Refuses what the strategy cannot do: ranks it does not take, and a split, sync or meet (NULL:
- * not given) other than its own; the text says why. */
+/* Refuses what the strategy cannot do: ranks it does not take, a split, sync or meet (NULL: not
+ * given: its own) that cannot be read or does not go with the others; the text says why. */
 MUST_CHECK enum status strategy_check(const struct strategy *strategy, int ranks,
-                                      const char *split, const char *sync, const char *meet);
+                                      const char *split, const char *sync, const char *meet,
+                                      struct axes *out);
 
 #endif /* PASS_STRATEGY_H */

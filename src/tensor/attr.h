@@ -7,6 +7,7 @@
 #ifndef TENSOR_ATTR_H
 #define TENSOR_ATTR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "tensor/shape.h"
@@ -56,7 +57,9 @@ struct attrs {
     int adapts_all;               /* LARS, LAMB: biases and norms have a trust ratio, too */
     int bucket;                   /* collectives and updates: which flat range */
     int64_t rows;                 /* embedding_grad, rows_sort: of the table */
-    int by_sample;                /* rows_sort: dy has a row a sample, not an id */
+    bool served;    /* embedding_grad, row_sum: goes to the nodes that own its rows */
+    bool densified; /* embedding_grad: has all rows, though few occur */
+    int by_sample;  /* rows_sort: dy has a row a sample, not an id */
 };
 
 #ifdef __cplusplus

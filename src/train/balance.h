@@ -2,7 +2,7 @@
 /* balance.h - how many shards each rank has, by its speed. Private to train/.
  *
  * On machines of uneven speed a step takes as long as the slowest rank's shards. Ranks have shards in a
- * row; how many is free, and changes no bit (exec/tree.h).
+ * row; how many is free, and changes no bit (kernel/tree.h).
  */
 #ifndef TRAIN_BALANCE_H
 #define TRAIN_BALANCE_H

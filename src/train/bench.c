@@ -193,7 +193,9 @@ static enum status start_measurer(struct measurer *m)
     };
 
     TRY(job_check_nodes(job, m->transport));
+    TRY(parallax_measure(job, m->comm));
     TRY(balance_measure(job, m->comm));
+    config.train = job->graph;
     TRY(rails_choose(s->rails, job->graph, m->comm, &job->rails));
     config.leaders = job->rails.count == 1;
     config.rows = job->balance.is_used ? job->balance.rows : NULL;
@@ -230,6 +232,11 @@ enum status train_bench(struct job *job, int windows, struct bench_result *out)
     const struct launch_config config = { .size = (int)job->settings.ranks,
                                           .flat = job->settings.flat,
                                           .stuck_ms = (int)(1000 * job->settings.lost_after) };
+    if (axes_are_private(&job->axes))
+        return FAIL(STATUS_USAGE,
+                    "strategy %s: its workers do not make steps together, which are what is "
+                    "measured: tutti train tells their samples a second",
+                    job->strategy->name);
     struct bench *bench =
         mmap(NULL, sizeof *bench, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 

@@ -251,6 +251,8 @@ enum status folder_add_metrics(const struct job *job, const struct train_hooks *
     add_member(&line, "bytes_sent", m->bytes_sent);
     add_member(&line, "slowest_rank", m->slowest_rank);
     add_member(&line, "slowest_share", m->slowest_share);
+    add_member(&line, "sync_interval", m->sync_interval);
+    add_member(&line, "param_variance", m->param_variance);
     strbuf_add(&line, "}\n");
     enum status status = folder_add_line(job, hooks, &line);
     strbuf_release(&line);
@@ -316,6 +318,34 @@ static void add_balance(struct strbuf *text, const struct job *job)
     strbuf_add(text, "]}");
 }
 
+/* Which way each table's gradient went, and by what that was decided. */
+static void add_parallax(struct strbuf *text, const struct job *job)
+{
+    const struct parallax *p = &job->parallax;
+
+    if (p->chosen.count == 0)
+        return;
+    strbuf_printf(text, ",\n  \"parallax\": {\"nodes\": %d", p->network.nodes);
+    add_member(text, "latency_s", p->network.latency);
+    add_member(text, "bytes_per_s", p->network.bandwidth);
+    strbuf_add(text, ", \"tables\": [");
+    for (int i = 0; i < p->chosen.count; i++) {
+        const struct pass_choice *c = &p->chosen.item[i];
+        strbuf_printf(text, "%s\n    {\"name\": \"%s\", \"way\": \"%s\"", i ? "," : "", c->name,
+                      pass_way_names[c->way]);
+        for (int way = 0; way < PASS_WAYS; way++) {
+            char name[32];
+            snprintf(name, sizeof name, "%s_s", pass_way_names[way]);
+            add_member(text, name, c->seconds[way]);
+        }
+        add_member(text, "rows", c->rows);
+        add_member(text, "rows_of_step", c->on_all);
+        add_member(text, "rows_of_node", c->on_node);
+        strbuf_add(text, "}");
+    }
+    strbuf_add(text, "]}");
+}
+
 enum status folder_write_summary(const struct job *job, const char *status,
                                  const struct train_result *r,
                                  const struct train_classes *classes, int64_t samples,
@@ -352,6 +382,7 @@ enum status folder_write_summary(const struct job *job, const char *status,
     train_print_classes(classes, ",\n  ", &text);
     add_member(&text, "peak_bytes", (double)r->peak_bytes);
     add_balance(&text, job);
+    add_parallax(&text, job);
     add_rails(&text, job);
     strbuf_printf(&text, ",\n  \"weights_sha256\": \"%s\",\n  \"rank_times\": [",
                   r->weights_sha256);

@@ -31,7 +31,8 @@ struct metrics {      /* one line; NaN members are left out */
         epoch_seconds, eval_seconds, samples_per_s, comm_share, wait_share, load_share;
     double hidden_share, bytes_sent, slowest_rank, slowest_share; /* of all ranks */
     double wire_share; /* of several machines: time with transfers under way, of rank 0 */
-    double perplexity, tokens_per_s; /* of models that predict tokens */
+    double perplexity, tokens_per_s;      /* of models that predict tokens */
+    double sync_interval, param_variance; /* of workers that average now and then */
 };
 
 /* Samples of the test split above what a model without classes makes of them. */

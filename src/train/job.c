@@ -62,6 +62,37 @@ static enum status pick_model(struct job *job, const struct model *model)
     return job_model_config(&job->settings, job->model, &job->model_config);
 }
 
+/* What is about one sum a step has no meaning for workers that have parameters of their own. */
+static enum status check_private(const struct job *job)
+{
+    const struct settings *s = &job->settings;
+    const bool steps_alone = job->axes.sync != SYNC_STEP;
+    const struct {
+        bool is_refused;
+        const char *flag, *why;
+    } rules[] = {
+        { *s->compress && axes_are_private(&job->axes), "compress",
+          "gradients are not summed between machines" },
+        { s->sync_batch_norm && axes_are_private(&job->axes), "sync-batch-norm",
+          "workers do not wait for each other in the middle of a step" },
+        { *s->balance && steps_alone, "balance",
+          "workers do not wait for each other, so a slow one needs no smaller part" },
+    };
+
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        if (rules[i].is_refused)
+            return FAIL(STATUS_USAGE, "--%s and strategy %s: %s", rules[i].flag,
+                        job->strategy->name, rules[i].why);
+    }
+    if (job->axes.sync != SYNC_LOCAL &&
+        (s->local_after || s->outer_lr != 1 || s->outer_momentum != 0))
+        return FAIL(STATUS_USAGE,
+                    "--local-after, --outer-lr and --outer-momentum belong to --sync local:H, "
+                    "not to strategy %s",
+                    job->strategy->name);
+    return STATUS_OK;
+}
+
 static enum status pick_strategy(struct job *job)
 {
     struct settings *s = &job->settings;
@@ -77,19 +108,29 @@ static enum status pick_strategy(struct job *job)
         /* Within a machine nothing is sent either, unless its ranks are made to. */
         s->flat |= !launch_world(&rank, &size);
     }
+    const char *sync = *s->sync ? s->sync : NULL, *meet = *s->meet ? s->meet : NULL;
     TRY(rails_check(s->rails));
     if (!*s->strategy)
         snprintf(s->strategy, sizeof s->strategy, "%s",
-                 s->ranks == 1 ? "single"
-                 : s->flat     ? "multiworker"
-                               : "mirrored");
+                 strategy_pick((int)s->ranks, s->flat, sync, meet)->name);
     job->strategy = strategy_find(s->strategy);
     for (int i = 0; strategy_table[i] && i < 63; i++)
         names[i] = strategy_table[i]->name;
     if (!job->strategy)
         return unknown("strategy", s->strategy, names, "tutti strategies");
-    TRY(strategy_check(job->strategy, (int)s->ranks, *s->split ? s->split : NULL,
-                       *s->sync ? s->sync : NULL, *s->meet ? s->meet : NULL));
+    TRY(strategy_check(job->strategy, (int)s->ranks, *s->split ? s->split : NULL, sync, meet,
+                       &job->axes));
+    if (!job->strategy->passes)
+        return FAIL(STATUS_USAGE, "strategy %s: this build cannot run it yet: %s",
+                    job->strategy->name, "tutti strategies lists those that it can");
+    TRY(check_private(job));
+    TRY(parallax_parse(s->tables, (int)s->ranks, &job->parallax));
+    if (*s->tables && !strategy_has_pass(job->strategy, &pass_parallax))
+        return FAIL(STATUS_USAGE,
+                    "--tables %s: strategy %s has one way for tables alone: use --strategy "
+                    "parallax",
+                    s->tables, job->strategy->name);
+    TRY(slow_parse(s->slow, (int)s->ranks, &job->slow));
     if (strcmp(s->device, "cpu") != 0)
         return FAIL(STATUS_USAGE, "--device %s: this build has the device cpu alone",
                     s->device);
@@ -326,7 +367,9 @@ static enum status check_has_norm(const struct job *job)
     return FAIL(STATUS_USAGE, "--sync-batch-norm: %s has no batch norm", job->settings.model);
 }
 
-static enum status make_graphs(struct job *job, const char *after)
+/* Runs passes on a graph of a step, up to one if it is named. */
+static enum status run_passes(struct job *job, struct graph *graph,
+                              const struct pass *const *passes, const char *after)
 {
     const struct settings *s = &job->settings;
     const struct pass_config config = {
@@ -339,19 +382,44 @@ static enum status make_graphs(struct job *job, const char *after)
         .recompute = s->recompute,
         .sync_norm = s->sync_batch_norm,
         .optim = job->optim,
+        .network = job->parallax.network,
+        .tables = job->parallax.tables,
+        .n_tables = job->parallax.n_tables,
+        .way = job->parallax.way,
+        .choices = &job->parallax.chosen,
     };
+
+    job->parallax.chosen.count = 0;
+    return pass_run(graph, passes, &config, after);
+}
+
+static enum status make_graphs(struct job *job, const char *after)
+{
     const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
     struct model_config eval_config = job->model_config;
 
-    if (s->sync_batch_norm)
+    if (job->settings.sync_batch_norm)
         TRY(check_has_norm(job));
     if (after && strcmp(after, "model") == 0)
         return STATUS_OK;
-    TRY(pass_run(job->graph, job->strategy->passes, &config, after));
+    if (job->settings.local_after &&
+        !after) { /* before that step the job is as multiworker has it */
+        TRY(model_build(job->model, &job->model_config, &job->sync_graph));
+        TRY(run_passes(job, job->sync_graph, strategy_find("multiworker")->passes, NULL));
+    }
+    TRY(run_passes(job, job->graph, job->strategy->passes, after));
     eval_config.batch = 1;
     eval_config.training = false;
     TRY(model_build(job->model, &eval_config, &job->eval_graph));
     return pass_run(job->eval_graph, pass_evaluation, &whole, NULL);
+}
+
+enum status job_remake_graph(struct job *job)
+{
+    graph_destroy(job->graph);
+    job->graph = NULL;
+    TRY(model_build(job->model, &job->model_config, &job->graph));
+    return run_passes(job, job->graph, job->strategy->passes, NULL);
 }
 
 enum status job_load_choices(struct settings *s, struct kernel_choices **out)
@@ -457,6 +525,7 @@ void job_destroy(struct job *job)
         return;
     graph_destroy(job->graph);
     graph_destroy(job->eval_graph);
+    graph_destroy(job->sync_graph);
     job_close_data(job);
     kernel_choices_destroy(job->choices);
     mem_free(job);

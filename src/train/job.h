@@ -10,7 +10,9 @@
 #include "kernel/kernel.h"
 #include "pass/strategy.h"
 #include "train/balance.h"
+#include "train/parallax.h"
 #include "train/rails.h"
+#include "train/slow.h"
 #include "train/train.h"
 
 struct job {
@@ -18,6 +20,7 @@ struct job {
     const struct model *model;
     struct model_config model_config;
     const struct strategy *strategy;
+    struct axes axes;
     struct optim_config optim;
     struct codec_config compress; /* codec NULL: gradients go as they are */
     struct kernel_choices *choices;
@@ -29,7 +32,10 @@ struct job {
     struct augment augment;
     int64_t steps_per_epoch, total_steps;
     struct graph *graph, *eval_graph;
+    struct graph *sync_graph; /* sync local: of the steps before --local-after, or NULL */
     struct balance balance;
+    struct parallax parallax;
+    struct slow slow;
     struct rails rails; /* known once ranks have met */
     double began;       /* clock_seconds at creation */
 };
@@ -42,6 +48,9 @@ void job_close_data(struct job *job);
 MUST_CHECK enum status job_open_test_text(struct job *job);
 /* Puts the vocabularies into the run's folder, if there are any. */
 MUST_CHECK enum status job_save_vocab(const struct job *job);
+
+/* Makes the graph of a step again, as job->parallax is now. */
+MUST_CHECK enum status job_remake_graph(struct job *job);
 
 /* Refuses machines that the strategy is not for, and compression where nothing is sent. By every rank. */
 MUST_CHECK enum status job_check_nodes(const struct job *job,

@@ -26,6 +26,7 @@ static enum status make_text(const struct job *job, struct rng *rng, struct batc
     out->length[0] = config->length[0];
     out->length[1] = pairs ? config->length[1] : 0;
     out->weight = out->samples * (int64_t)labels;
+    out->own_weight = out->rows * (int64_t)labels;
     enum status status =
         make_numbers(rng, rows * (size_t)config->length[0], config->vocab[0], &x);
     out->x = x;
@@ -44,8 +45,9 @@ enum status made_up_batch(const struct job *job, int64_t samples, int64_t first,
     struct rng rng;
     float *x = NULL;
 
-    *out =
-        (struct batch){ .samples = samples, .weight = samples, .first = first, .rows = rows };
+    *out = (struct batch){
+        .samples = samples, .weight = samples, .own_weight = rows, .first = first, .rows = rows
+    };
     rng_init(&rng, 1, (uint64_t)first);
     if (job->model->task != MODEL_IMAGES)
         return make_text(job, &rng, out);

@@ -3,6 +3,9 @@
  *
  * All ranks walk through the same steps and take the same decisions. Those that depend on time or
  * on signals are said before a step and heard by all after it (exec_say). Rank 0 alone writes files.
+ *
+ * Workers that average now and then (local.h) have an executor each. They hear each other when they meet, so
+ * stops and checkpoints wait for that; what is evaluated is the mean of them, whenever it is due.
  */
 #include <math.h>
 #include <signal.h>
@@ -20,6 +23,7 @@
 #include "report/report.h"
 #include "train/classes.h"
 #include "train/folder.h"
+#include "train/local.h"
 #include "train/reconstruct.h"
 #include "train/same.h"
 #include "train/samples.h"
@@ -49,6 +53,19 @@ struct run {
     int64_t samples_before;
 };
 
+/* What a rank has beside that as a worker with an executor of its own. */
+struct own {
+    struct local *local;  /* NULL: it has none, or not yet */
+    struct local_met met; /* the last meeting */
+    struct transport *transport;
+    struct comm *comm;
+    struct exec *together;          /* all ranks' executor until then, or NULL */
+    struct exec_times times_before; /* of that */
+    double *waited_for;             /* of each rank: what is told, and what that had */
+    double *waited_before;
+    float *vector; /* rank 0: of another worker */
+};
+
 /* What a rank has while it runs. */
 struct rank {
     const struct run *run;
@@ -56,6 +73,7 @@ struct rank {
     struct transport *transport;
     struct comm *comm;
     struct exec *exec;
+    struct own own; /* exec is a private one, if local is there */
     struct loader *loader;
     struct weights_copy *copy; /* rank 0 */
     struct watch *watch;
@@ -72,6 +90,8 @@ struct rank {
     struct exec_times interval_times;
     double interval_load;
     uint32_t heard; /* with the last step: STOP, SAVE */
+    bool meets;     /* workers with executors of their own have met after this step */
+    bool is_owed;   /* a checkpoint, as soon as they do */
     struct train_result result;
 };
 
@@ -122,6 +142,27 @@ static double tokens_per_s(const struct rank *rank, const struct tally *t)
 
 /* Saving ------------------------------------------------------------------------------- */
 
+/* Every other worker's state of the optimizer comes to rank 0. */
+static enum status take_workers(struct rank *rank)
+{
+    const size_t bytes = exec_vector_length(rank->exec) * sizeof(float);
+    const float *outer = local_momentum(rank->own.local);
+
+    if (rank->is_first && outer)
+        weights_copy_take_outer(rank->copy, rank->exec, outer);
+    for (int w = 1; w < comm_size(rank->comm); w++) {
+        for (int k = 0; k < exec_own_states(rank->exec); k++) {
+            if (comm_rank(rank->comm) == w)
+                TRY(comm_send(rank->comm, 0, exec_vector(rank->exec, k), bytes));
+            if (!rank->is_first)
+                continue;
+            TRY(comm_receive(rank->comm, w, rank->own.vector, bytes));
+            weights_copy_take_state(rank->copy, rank->exec, w, k, rank->own.vector);
+        }
+    }
+    return STATUS_OK;
+}
+
 static enum status save(struct rank *rank)
 {
     const struct settings *s = &rank->job->settings;
@@ -129,11 +170,17 @@ static enum status save(struct rank *rank)
     char *folder, augment[AUGMENT_TEXT];
     struct strbuf state;
 
+    struct tally epoch = rank->epoch;
     TRY(exec_collect(rank->exec));
     if (rank->is_first)
         weights_copy_take(rank->copy, rank->exec);
+    if (rank->own.local) {
+        TRY(local_sum(rank->own.local, &epoch));
+        TRY(take_workers(rank));
+    }
     TRY(exec_settle(rank->exec)); /* from here on the others may go on */
     rank->saved_at = clock_seconds();
+    rank->is_owed = false;
     if (!rank->is_first)
         return STATUS_OK;
 
@@ -142,12 +189,14 @@ static enum status save(struct rank *rank)
                   (unsigned long long)rank->step + 1, (long long)rank->samples);
     strbuf_add_number(&state, seconds_of_run(rank));
     strbuf_printf(&state, ", \"epoch_samples\": %lld, \"epoch_weight\": %lld, \"epoch_loss\": ",
-                  (long long)rank->epoch.samples, (long long)rank->epoch.weight);
-    strbuf_add_number(&state, rank->epoch.loss);
+                  (long long)epoch.samples, (long long)epoch.weight);
+    strbuf_add_number(&state, epoch.loss);
     strbuf_add(&state, ", \"epoch_correct\": ");
-    strbuf_add_number(&state, rank->epoch.correct);
+    strbuf_add_number(&state, epoch.correct);
     strbuf_add(&state, ", \"epoch_seconds\": ");
-    strbuf_add_number(&state, rank->epoch.seconds);
+    strbuf_add_number(&state, epoch.seconds);
+    if (rank->own.local)
+        local_print(rank->own.local, &state);
     strbuf_printf(&state,
                   ", \"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", "
                   "\"augment\": \"%s\"}",
@@ -195,7 +244,43 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
         .bytes_sent = NAN,
         .slowest_rank = NAN,
         .slowest_share = NAN,
+        .sync_interval = NAN,
+        .param_variance = NAN,
     };
+}
+
+/* Sums of this rank's lanes so far, what they had before they parted from others and meetings included. */
+static struct exec_times times_now(const struct rank *rank)
+{
+    const struct exec_times *before = &rank->own.times_before;
+    struct exec_times t = exec_times(rank->exec);
+
+    if (!rank->own.local)
+        return t;
+    const struct local_times met = local_times(rank->own.local);
+    t.compute += before->compute;
+    t.comm += before->comm + met.comm * exec_lanes(rank->exec);
+    t.wait += before->wait + met.wait * exec_lanes(rank->exec);
+    t.evaluate += before->evaluate;
+    t.hidden += before->hidden;
+    t.wire += before->wire;
+    t.wire_hidden += before->wire_hidden;
+    t.bytes += before->bytes + met.bytes;
+    return t;
+}
+
+/* Collective: rank 0 learns what all ranks' time went to. */
+static enum status collect_times(struct rank *rank)
+{
+    const struct own *own = &rank->own;
+
+    if (!own->local)
+        return watch_collect(rank->watch, rank->exec, rank->load);
+    const struct exec_times times = times_now(rank);
+    const struct local_times met = local_times(own->local);
+    for (int r = 0; r < comm_size(rank->comm); r++)
+        own->waited_for[r] = own->waited_before[r] + met.waited_for[r] * exec_lanes(rank->exec);
+    return watch_bring(rank->watch, &times, own->waited_for, rank->load);
 }
 
 /* What all ranks together did since the last line. */
@@ -230,10 +315,14 @@ static void add_all_ranks(struct rank *rank, struct metrics *m)
 /* Collective; rank 0 writes the line. */
 static enum status tell_interval(struct rank *rank)
 {
-    TRY(watch_collect(rank->watch, rank->exec, rank->load));
-    if (!rank->is_first)
+    TRY(collect_times(rank));
+    if (rank->own.local)
+        TRY(local_sum(rank->own.local, &rank->interval));
+    if (!rank->is_first) {
+        rank->interval = (struct tally){ 0 };
         return STATUS_OK;
-    const struct exec_times now = exec_times(rank->exec), *then = &rank->interval_times;
+    }
+    const struct exec_times now = times_now(rank), *then = &rank->interval_times;
     const double span = rank->interval.seconds * exec_lanes(rank->exec);
     struct metrics m = metrics_now(rank, "train");
 
@@ -250,6 +339,10 @@ static enum status tell_interval(struct rank *rank)
             m.wire_share = (now.wire - then->wire) / rank->interval.seconds;
     }
     add_all_ranks(rank, &m);
+    if (rank->own.local) {
+        m.sync_interval = (double)rank->own.met.interval;
+        m.param_variance = rank->own.met.variance;
+    }
     rank->interval_times = now;
     rank->interval_load = rank->load;
     rank->interval = (struct tally){ 0 };
@@ -278,9 +371,11 @@ static void note_evaluation(struct rank *rank, const struct metrics *m)
     progress_note(&rank->progress, text);
 }
 
-static enum status evaluate(struct rank *rank)
+/* With the parameters that the executor has now. */
+static enum status evaluate_these(struct rank *rank)
 {
     struct metrics m = metrics_now(rank, "eval");
+    struct tally epoch = rank->epoch;
     struct exec_result result;
     const double begin = clock_seconds();
     const int64_t traced = trace_begin_rare(rank->row);
@@ -288,8 +383,10 @@ static enum status evaluate(struct rank *rank)
     TRY(exec_evaluate(rank->exec, rank->job->test, &result));
     trace_end(rank->row, traced, TRACE_EVALUATE, "evaluate", NULL);
     m.eval_seconds = clock_seconds() - begin;
-    m.train_loss = mean_loss(&rank->epoch);
-    m.train_accuracy = mean_accuracy(rank, &rank->epoch);
+    if (rank->own.local)
+        TRY(local_sum(rank->own.local, &epoch));
+    m.train_loss = rank->result.train_loss = mean_loss(&epoch);
+    m.train_accuracy = rank->result.train_accuracy = mean_accuracy(rank, &epoch);
     if (result.samples) {
         m.val_loss = result.loss;
         m.val_accuracy = graph_roles(rank->job->eval_graph)->correct
@@ -299,10 +396,9 @@ static enum status evaluate(struct rank *rank)
         m.val_top5 = classes_top5(rank->exec, &result);
     }
     m.seconds = seconds_of_run(rank);
-    m.epoch_seconds = rank->epoch.seconds;
-    m.samples_per_s =
-        rank->epoch.seconds > 0 ? (double)rank->epoch.samples / rank->epoch.seconds : NAN;
-    m.tokens_per_s = tokens_per_s(rank, &rank->epoch);
+    m.epoch_seconds = epoch.seconds;
+    m.samples_per_s = epoch.seconds > 0 ? (double)epoch.samples / epoch.seconds : NAN;
+    m.tokens_per_s = tokens_per_s(rank, &epoch);
     rank->result.perplexity = m.perplexity;
     rank->result.val_loss = m.val_loss;
     rank->result.val_accuracy = m.val_accuracy;
@@ -313,6 +409,16 @@ static enum status evaluate(struct rank *rank)
         note_evaluation(rank, &m);
     TRY(folder_add_metrics(rank->job, rank->run->hooks, &m));
     return samples_add(rank->job, rank->exec, rank->run->hooks, m.step, m.epoch);
+}
+
+static enum status evaluate(struct rank *rank)
+{
+    if (!rank->own.local)
+        return evaluate_these(rank);
+    TRY(local_lend_mean(rank->own.local));
+    TRY(evaluate_these(rank));
+    local_give_back(rank->own.local);
+    return STATUS_OK;
 }
 
 /* The loop ----------------------------------------------------------------------------- */
@@ -335,6 +441,64 @@ static void switch_trace(struct rank *rank)
                  rank->step >= rank->window.begin && rank->step < rank->window.end);
 }
 
+/* "averages are 20 steps apart now: one takes 1.20 ms, a step 0.84 ms, the variance is 3.1e-07" */
+static void tell_new_interval(struct rank *rank)
+{
+    const struct local_met *met = &rank->own.met;
+    char text[200];
+
+    snprintf(text, sizeof text,
+             "step %llu: averages are %lld steps apart now: one takes %.2f ms, a step %.2f ms, "
+             "the variance among workers is %.2g",
+             (unsigned long long)rank->step + 1, (long long)met->interval, 1e3 * met->comm_s,
+             1e3 * met->step_s, met->variance);
+    if (rank->run->hooks->progress)
+        progress_note(&rank->progress, text);
+    else
+        log_line(LOG_INFO, "%s", text);
+}
+
+/* Workers with executors of their own meet when it is time, and at the end. */
+static enum status meet_if_due(struct rank *rank, const struct exec_result *result,
+                               double seconds)
+{
+    struct local *local = rank->own.local;
+    const uint64_t number = rank->step + 1;
+
+    if (!local)
+        return STATUS_OK;
+    rank->meets =
+        local_step(local, number, result, seconds) || (int64_t)number == rank->job->total_steps;
+    rank->heard = 0;
+    if (!rank->meets)
+        return STATUS_OK;
+    const double lr = schedule_lr(&rank->job->optim.schedule, rank->step);
+    TRY(local_meet(local, number, lr, wishes(rank), &rank->own.met));
+    rank->heard = rank->own.met.heard;
+    if (rank->is_first && rank->own.met.is_new)
+        tell_new_interval(rank);
+    return STATUS_OK;
+}
+
+/* The step, and with --slow a rank's sleep after it. */
+static enum status run_step(struct rank *rank, const struct batch *batch,
+                            struct exec_result *out)
+{
+    const struct slow *slow = &rank->job->slow;
+    const int own = comm_rank(rank->comm);
+    const double before = slow->rank == own ? exec_times(rank->exec).compute : 0;
+
+    if (rank->own.local)
+        transport_note(rank->transport, rank->step, "a step of its own");
+    else
+        exec_say(rank->exec, wishes(rank));
+    TRY(exec_step(rank->exec, batch, out));
+    if (slow->rank == own)
+        slow_down(slow, own,
+                  (exec_times(rank->exec).compute - before) / exec_lanes(rank->exec));
+    return STATUS_OK;
+}
+
 static enum status one_step(struct rank *rank)
 {
     const struct batch *batch;
@@ -346,20 +510,20 @@ static enum status one_step(struct rank *rank)
     TRY(loader_next(rank->loader, &batch));
     trace_end(rank->row, traced, TRACE_WAIT, "wait for a batch", NULL);
     rank->load += clock_seconds() - begin;
-    exec_say(rank->exec, wishes(rank));
     const int64_t step_traced = trace_begin(rank->row);
-    TRY(exec_step(rank->exec, batch, &result));
+    TRY(run_step(rank, batch, &result));
     trace_end(rank->row, step_traced, TRACE_STEP, "step", NULL);
     rank->heard = result.heard;
+    rank->samples += batch->samples;
+    rank->tokens += batch->weight;
     loader_done(rank->loader, batch);
     if (!isfinite(result.loss))
         return FAIL(STATUS_MISMATCH,
                     "the loss is not a finite number at step %llu: lower --lr, or "
                     "use --clip 1 or --warmup",
                     (unsigned long long)rank->step);
+    TRY(meet_if_due(rank, &result, clock_seconds() - begin));
     const double seconds = clock_seconds() - begin;
-    rank->samples += result.samples;
-    rank->tokens += result.weight;
     rank->interval.seconds += seconds;
     rank->epoch.seconds += seconds;
     add_to(&rank->interval, &result);
@@ -398,9 +562,145 @@ static enum status after_step(struct rank *rank, bool *stop)
         rank->epoch = (struct tally){ 0 };
     const bool saves = s->checkpoint_every ? number % (uint64_t)s->checkpoint_every == 0
                                            : ends_epoch || (rank->heard & SAVE);
-    if (saves || is_last || *stop)
+    rank->is_owed |= saves;
+    if ((rank->is_owed && (rank->meets || !rank->own.local)) || is_last || *stop)
         TRY(save(rank));
     return STATUS_OK;
+}
+
+static bool is_local(const struct job *job)
+{
+    return job->axes.sync == SYNC_LOCAL;
+}
+
+/* Is this a step before workers train alone? */
+static bool is_together(const struct job *job, uint64_t step)
+{
+    return !is_local(job) || step < (uint64_t)job->settings.local_after;
+}
+
+static struct exec_config exec_config_of(const struct rank *rank)
+{
+    const struct job *job = rank->job;
+    const struct settings *s = &job->settings;
+
+    return (struct exec_config){
+        .train = job->sync_graph ? job->sync_graph : job->graph,
+        .eval = job->eval_graph,
+        .comm = rank->comm,
+        .threads = (int)s->threads,
+        .shards = s->shards,
+        .batch = s->batch,
+        .rows = job->balance.is_used ? job->balance.rows : NULL,
+        .seed = s->seed,
+        .choices = job->choices,
+        .optim = job->optim,
+        .compress = job->compress,
+        .leaders = job->rails.count == 1,
+        .trace = rank->trace,
+        .stall_timeout = s->stall_timeout,
+    };
+}
+
+/* An executor of its own for this rank's shards, and what it averages by. */
+static enum status make_own(struct rank *rank)
+{
+    struct own *own = &rank->own;
+    const struct settings *s = &rank->job->settings;
+    const int64_t ranks = comm_size(rank->comm), number = comm_rank(rank->comm);
+    struct exec_config config = exec_config_of(rank);
+
+    TRY(transport_inproc_create(1, &own->transport));
+    TRY(comm_create(own->transport, NULL, &own->comm));
+    config.train = rank->job->graph;
+    config.comm = own->comm;
+    config.part.first = number * s->shards / ranks;
+    config.part.count = (number + 1) * s->shards / ranks - config.part.first;
+    config.evaluators = ranks > 1 ? rank->comm : NULL;
+    TRY(exec_create(&config, &rank->exec));
+    const struct local_config local = { .axes = &rank->job->axes,
+                                        .comm = rank->comm,
+                                        .exec = rank->exec,
+                                        .shards = s->shards,
+                                        .outer_lr = s->outer_lr,
+                                        .outer_momentum = s->outer_momentum };
+    TRY(local_create(&local, &own->local));
+    TRY(mem_alloc((size_t)ranks, sizeof(double), &own->waited_for));
+    TRY(mem_alloc((size_t)ranks, sizeof(double), &own->waited_before));
+    return rank->is_first
+               ? mem_alloc(exec_vector_length(rank->exec), sizeof(float), &own->vector)
+               : STATUS_OK;
+}
+
+static void release_own(struct own *own)
+{
+    local_destroy(own->local);
+    exec_destroy(own->together);
+    comm_destroy(own->comm);
+    if (own->transport)
+        transport_inproc_destroy(&own->transport, 1);
+    mem_free(own->waited_for);
+    mem_free(own->waited_before);
+    mem_free(own->vector);
+}
+
+static enum status make_copy(struct rank *rank)
+{
+    const struct weights_extra extra = {
+        .workers = rank->own.local ? comm_size(rank->comm) : 1,
+        .has_outer = rank->own.local && local_momentum(rank->own.local),
+    };
+
+    weights_copy_destroy(rank->copy);
+    rank->copy = NULL;
+    return rank->is_first ? weights_copy_create(rank->exec, extra, &rank->copy) : STATUS_OK;
+}
+
+/* Parameters and state of an executor of all ranks go to every worker's own. */
+static enum status hand_over(struct rank *rank, struct exec *from)
+{
+    enum status status = STATUS_OK;
+
+    for (int i = 0; i < exec_param_count(from) && status == STATUS_OK; i++) {
+        const size_t count = (size_t)shape_count(&exec_param(from, i)->shape);
+        float *plain;
+        TRY(mem_alloc(count, sizeof *plain, &plain));
+        for (int k = -1; k < exec_state_count(from, i) && status == STATUS_OK; k++) {
+            if (rank->is_first)
+                exec_get(from, i, k, plain);
+            status = comm_broadcast(rank->comm, plain, count, DTYPE_F32, 0);
+            if (status == STATUS_OK)
+                exec_set(rank->exec, i, k, plain);
+        }
+        mem_free(plain);
+    }
+    return status;
+}
+
+/* Workers part: from this step on each has an executor of its own. */
+static enum status part(struct rank *rank)
+{
+    struct own *own = &rank->own;
+
+    TRY(exec_collect(rank->exec));
+    own->together = rank->exec;
+    rank->exec = NULL;
+    TRY(make_own(rank));
+    own->times_before = exec_times(own->together);
+    exec_waited_for(own->together, own->waited_before);
+    TRY(hand_over(rank, own->together));
+    TRY(exec_settle(own->together)); /* nobody looks at its memory any more */
+    exec_destroy(own->together);
+    own->together = NULL;
+    TRY(exec_publish(rank->exec));
+    local_resume(own->local, rank->step);
+    own->met.interval = local_interval(own->local)->now;
+    if (rank->is_first)
+        log_line(LOG_INFO, "step %llu: workers train alone from here on",
+                 (unsigned long long)rank->step);
+    else
+        rank->epoch = (struct tally){ 0 }; /* what all did is counted by rank 0 */
+    return make_copy(rank);
 }
 
 static enum status run_steps(struct rank *rank)
@@ -409,6 +709,8 @@ static enum status run_steps(struct rank *rank)
 
     for (rank->step = rank->run->first_step;
          (int64_t)rank->step < rank->job->total_steps && !stop; rank->step++) {
+        if (is_local(rank->job) && !rank->own.local && !is_together(rank->job, rank->step))
+            TRY(part(rank));
         TRY(one_step(rank));
         TRY(after_step(rank, &stop));
     }
@@ -418,18 +720,37 @@ static enum status run_steps(struct rank *rank)
 
 /* A rank from start to end -------------------------------------------------------------- */
 
+/* What a worker has of its own in a checkpoint. */
+static enum status load_own(struct rank *rank)
+{
+    const struct run *run = rank->run;
+    struct local *local = rank->own.local;
+
+    if (run->checkpoint) {
+        TRY(weights_load_worker(rank->exec, checkpoint_optimizer(run->checkpoint),
+                                comm_rank(rank->comm), local_momentum(local)));
+        TRY(local_read(local, checkpoint_state(run->checkpoint)));
+    }
+    if (!rank->is_first)
+        rank->epoch = (struct tally){ 0 }; /* rank 0 has what all did */
+    local_resume(local, run->first_step);
+    rank->own.met.interval = local_interval(local)->now;
+    return STATUS_OK;
+}
+
 static enum status load_params(struct rank *rank)
 {
     const struct run *run = rank->run;
 
     if (!run->checkpoint && !run->init)
-        return exec_init_params(rank->exec);
-    if (rank->is_first && run->checkpoint)
+        TRY(exec_init_params(rank->exec));
+    else if ((rank->is_first || rank->own.local) && run->checkpoint)
         TRY(weights_load(rank->exec, checkpoint_weights(run->checkpoint),
                          checkpoint_optimizer(run->checkpoint)));
-    else if (rank->is_first)
+    else if (rank->is_first || rank->own.local)
         TRY(weights_load(rank->exec, run->init, NULL));
-    return exec_publish(rank->exec);
+    TRY(exec_publish(rank->exec));
+    return rank->own.local ? load_own(rank) : STATUS_OK;
 }
 
 /* Which kernel runs what, for who wants to know (TUTTI_LOG=debug). */
@@ -478,20 +799,6 @@ static enum status start_rank(struct rank *rank)
 {
     struct job *job = rank->job;
     const struct settings *s = &job->settings;
-    const struct exec_config exec = {
-        .train = job->graph,
-        .eval = job->eval_graph,
-        .threads = (int)s->threads,
-        .shards = s->shards,
-        .batch = s->batch,
-        .rows = job->balance.is_used ? job->balance.rows : NULL,
-        .seed = s->seed,
-        .choices = job->choices,
-        .optim = job->optim,
-        .compress = job->compress,
-        .stall_timeout = s->stall_timeout,
-    };
-    struct exec_config config = exec;
     struct loader_config loader = {
         .source = job->train,
         .sampler = job->sampler,
@@ -508,21 +815,24 @@ static enum status start_rank(struct rank *rank)
         TRY(same_check(job, rank->run->first_step, rank->transport));
     TRY(start_trace(rank));
     TRY(comm_create(rank->transport, NULL, &rank->comm));
+    TRY(parallax_measure(job, rank->comm));
     TRY(balance_measure(job, rank->comm));
     TRY(rails_choose(s->rails, job->graph, rank->comm, &job->rails));
-    config.leaders = job->rails.count == 1;
-    config.comm = rank->comm;
-    config.trace = loader.trace = rank->trace;
-    TRY(exec_create(&config, &rank->exec));
+    loader.trace = rank->trace;
+    if (is_together(job, rank->run->first_step)) {
+        const struct exec_config config = exec_config_of(rank);
+        TRY(exec_create(&config, &rank->exec));
+    } else {
+        TRY(make_own(rank));
+    }
     TRY(watch_create(rank->transport, exec_lanes(rank->exec), &rank->watch));
     TRY(load_params(rank));
     loader.first_shard = exec_first_shard(rank->exec);
     loader.n_shards = exec_shard_count(rank->exec);
     TRY(loader_create(&loader, &rank->loader));
-    if (!rank->is_first)
-        return STATUS_OK;
-    tell_plan(rank);
-    return weights_copy_create(rank->exec, &rank->copy);
+    if (rank->is_first)
+        tell_plan(rank);
+    return make_copy(rank);
 }
 
 static int64_t peak_bytes(void)
@@ -547,6 +857,7 @@ static enum status finish(struct rank *rank, struct rank_times *times)
                           ? (double)rank->tokens / (clock_seconds() - rank->began)
                           : NAN;
     snprintf(r->folder, sizeof r->folder, "%s", s->out);
+    parallax_print(rank->job, r->tables, sizeof r->tables);
     for (int i = 0; i < s->ranks; i++) {
         const struct watch_rank watched = watch_rank(rank->watch, i);
         if (times[i].peak_bytes > r->peak_bytes)
@@ -566,17 +877,17 @@ static enum status finish(struct rank *rank, struct rank_times *times)
     return status;
 }
 
-/* Every machine has parameters of its own: at the end they must be the same. */
+/* Every machine has parameters of its own, or every worker: at the end they must be the same. */
 static enum status check_copies(struct rank *rank)
 {
     enum { HASH = 64 };
     const int size = comm_size(rank->comm), own = comm_rank(rank->comm);
     char hash[HASH + 1] = "", *all;
 
-    if (transport_nodes(rank->transport) == 1)
+    if (transport_nodes(rank->transport) == 1 && !rank->own.local)
         return STATUS_OK;
     const int node = transport_node_of(rank->transport, own);
-    if (transport_node_first(rank->transport, node) == own)
+    if (transport_node_first(rank->transport, node) == own || rank->own.local)
         TRY(exec_hash(rank->exec, hash));
     TRY(mem_alloc((size_t)size, HASH, &all));
     enum status status =
@@ -611,7 +922,7 @@ static enum status run_rank(struct rank *rank)
         progress_end(&rank->progress);
     TRY(status);
 
-    const struct exec_times times = exec_times(rank->exec);
+    const struct exec_times times = times_now(rank);
     const int lanes = exec_lanes(rank->exec);
     const struct rank_times own = {
         .compute = times.compute / lanes,
@@ -624,7 +935,7 @@ static enum status run_rank(struct rank *rank)
     };
     TRY(check_copies(rank));
     TRY(write_trace(rank));
-    TRY(watch_collect(rank->watch, rank->exec, rank->load));
+    TRY(collect_times(rank));
     struct rank_times *all;
     TRY(mem_alloc((size_t)comm_size(rank->comm), sizeof *all, &all));
     status = comm_all_gather(rank->comm, &own, all, sizeof own / sizeof(int64_t), DTYPE_I64);
@@ -662,6 +973,7 @@ static enum status rank_body(struct transport *transport, void *arg)
     weights_copy_destroy(rank.copy);
     loader_destroy(rank.loader);
     exec_destroy(rank.exec);
+    release_own(&rank.own);
     watch_destroy(rank.watch);
     trace_destroy(rank.trace);
     comm_destroy(rank.comm);

@@ -27,10 +27,14 @@ struct settings {
     int64_t shard_threads;          /* of which shards are picked; 0: threads. No flag */
     bool flat;                      /* every rank is a node */
     int64_t accumulate; /* shards that a thread has one after the other; 0: not given */
-    char compress[SETTINGS_TEXT]; /* gradients between machines; "": not */
-    char rails[32];               /* who talks between them: leaders, pairs; "": measured */
-    char balance[SETTINGS_TEXT];  /* "": ranks have as many shards; auto; or weights */
-    int64_t batch, epochs, steps; /* steps 0: epochs decide */
+    char tables[16];    /* the way of tables of embeddings between machines; "" is not given */
+    char compress[SETTINGS_TEXT];    /* gradients between machines; "": not */
+    char rails[32];                  /* who talks between them: leaders, pairs; "": measured */
+    char balance[SETTINGS_TEXT];     /* "": ranks have as many shards; auto; or weights */
+    int64_t local_after;             /* sync local: steps that are synchronous before */
+    double outer_lr, outer_momentum; /* sync local: of the outer optimizer; 1 and 0: none */
+    char slow[64];                   /* rank=R,factor=F; "": none */
+    int64_t batch, epochs, steps;    /* steps 0: epochs decide */
     char hosts[SETTINGS_TEXT]; /* machines to run on: a list, a file, "slurm"; "": this one */
     char launch_agent[SETTINGS_TEXT], mpirun[SETTINGS_TEXT]; /* programs; "": ssh, mpirun */
     int64_t limit;                    /* samples used of each split; 0 is all */

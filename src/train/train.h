@@ -64,6 +64,7 @@ struct train_result {
     double seconds, samples_per_s,
         first_step_s; /* first_step_s: from the call to step 1 done */
     int64_t steps, peak_bytes;
+    char tables[512]; /* parallax: the way of each table, for people; else "" */
 };
 
 /* What an evaluation counted, class by class. */

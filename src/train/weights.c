@@ -9,26 +9,93 @@
 #include "base/mem.h"
 #include "exec/names.h"
 
+static const char outer_name[] = "outer_momentum";
+
+/* Tensors of the optimizer's part: of each parameter the state of worker 0, then of each parameter the
+ * states of worker 1, ..., then the outer momentum. */
 struct weights_copy {
     struct arena *arena;                           /* names */
     int n_params, n_states;                        /* tensors */
     struct safetensors_entry *weights, *optimizer; /* data point into `numbers` */
     float *numbers;
+    int own_states;   /* tensors of one worker */
+    int outer_states; /* tensors of the outer momentum */
 };
 
-enum status weights_copy_create(const struct exec *exec, struct weights_copy **out)
+static int outer_count(const struct exec *exec, int param)
+{
+    return exec_param(exec, param)->kind == VALUE_PARAM;
+}
+
+/* Adds an entry of the optimizer's part; its numbers are at *next. */
+static enum status add_state(struct weights_copy *copy, const struct value *value,
+                             const char *state, int worker, float **next)
+{
+    const struct shape saved = graph_saved_shape(value);
+    const char *name =
+        worker ? arena_printf(copy->arena, "%s.%s.worker%d", value->name, state, worker)
+               : arena_printf(copy->arena, "%s.%s", value->name, state);
+
+    if (!name)
+        return STATUS_NO_MEMORY;
+    copy->optimizer[copy->n_states++] =
+        (struct safetensors_entry){ name, DTYPE_F32, saved, *next };
+    *next += shape_count(&saved);
+    return STATUS_OK;
+}
+
+static enum status add_states(struct weights_copy *copy, const struct exec *exec, int param,
+                              int worker, float **next)
+{
+    for (int k = 0; k < exec_state_count(exec, param); k++) {
+        char state[EXEC_STATE_NAME];
+        exec_state_name(exec, k, state);
+        TRY(add_state(copy, exec_param(exec, param), state, worker, next));
+    }
+    return STATUS_OK;
+}
+
+static enum status fill_copy(struct weights_copy *copy, const struct exec *exec,
+                             struct weights_extra extra)
+{
+    float *next = copy->numbers;
+
+    for (int i = 0; i < copy->n_params; i++) {
+        const struct value *value = exec_param(exec, i);
+        const struct shape saved = graph_saved_shape(value);
+        copy->weights[i] = (struct safetensors_entry){ value->name, DTYPE_F32, saved, next };
+        next += shape_count(&saved);
+        TRY(add_states(copy, exec, i, 0, &next));
+    }
+    for (int w = 1; w < extra.workers; w++) {
+        for (int i = 0; i < copy->n_params; i++)
+            TRY(add_states(copy, exec, i, w, &next));
+    }
+    for (int i = 0; extra.has_outer && i < copy->n_params; i++) {
+        if (outer_count(exec, i))
+            TRY(add_state(copy, exec_param(exec, i), outer_name, 0, &next));
+    }
+    return STATUS_OK;
+}
+
+enum status weights_copy_create(const struct exec *exec, struct weights_extra extra,
+                                struct weights_copy **out)
 {
     const int n_params = exec_param_count(exec);
     struct weights_copy *copy;
     int64_t total = 0;
-    int n_states = 0;
 
     TRY(mem_alloc(1, sizeof *copy, &copy));
     copy->n_params = n_params;
     for (int i = 0; i < n_params; i++) {
-        total += shape_count(&exec_param(exec, i)->shape) * (1 + exec_state_count(exec, i));
-        n_states += exec_state_count(exec, i);
+        const int states = exec_state_count(exec, i);
+        const int outer = extra.has_outer ? outer_count(exec, i) : 0;
+        total += shape_count(&exec_param(exec, i)->shape) *
+                 (1 + (int64_t)states * extra.workers + outer);
+        copy->own_states += states;
+        copy->outer_states += outer;
     }
+    const int n_states = copy->own_states * extra.workers + copy->outer_states;
     enum status status = arena_create(&copy->arena);
     if (status == STATUS_OK)
         status = mem_alloc((size_t)n_params, sizeof *copy->weights, &copy->weights);
@@ -36,24 +103,8 @@ enum status weights_copy_create(const struct exec *exec, struct weights_copy **o
         status = mem_alloc((size_t)n_states, sizeof *copy->optimizer, &copy->optimizer);
     if (status == STATUS_OK)
         status = mem_alloc((size_t)total, sizeof(float), &copy->numbers);
-    float *next = copy->numbers;
-    for (int i = 0; i < n_params && status == STATUS_OK; i++) {
-        const struct value *value = exec_param(exec, i);
-        const struct shape saved = graph_saved_shape(value);
-        const int64_t count = shape_count(&saved);
-        copy->weights[i] = (struct safetensors_entry){ value->name, DTYPE_F32, saved, next };
-        next += count;
-        for (int k = 0; k < exec_state_count(exec, i); k++) {
-            char state[EXEC_STATE_NAME];
-            exec_state_name(exec, k, state);
-            const char *name = arena_printf(copy->arena, "%s.%s", value->name, state);
-            if (!name)
-                status = STATUS_NO_MEMORY;
-            copy->optimizer[copy->n_states++] =
-                (struct safetensors_entry){ name, DTYPE_F32, saved, next };
-            next += count;
-        }
-    }
+    if (status == STATUS_OK)
+        status = fill_copy(copy, exec, extra);
     if (status != STATUS_OK) {
         weights_copy_destroy(copy);
         return status;
@@ -71,6 +122,30 @@ void weights_copy_take(struct weights_copy *copy, const struct exec *exec)
             exec_get(exec, i, k, next);
             next += shape_count(&copy->weights[i].shape);
         }
+    }
+}
+
+void weights_copy_take_state(struct weights_copy *copy, const struct exec *exec, int worker,
+                             int state, const float *vector)
+{
+    const struct safetensors_entry *entry = copy->optimizer + worker * copy->own_states;
+
+    for (int i = 0; i < copy->n_params; i++) {
+        if (state < exec_state_count(exec, i))
+            exec_get_from(exec, i, vector, (float *)entry[state].data);
+        entry += exec_state_count(exec, i);
+    }
+}
+
+void weights_copy_take_outer(struct weights_copy *copy, const struct exec *exec,
+                             const float *vector)
+{
+    const struct safetensors_entry *entry =
+        copy->optimizer + copy->n_states - copy->outer_states;
+
+    for (int i = 0; i < copy->n_params; i++) {
+        if (outer_count(exec, i))
+            exec_get_from(exec, i, vector, (float *)(entry++)->data);
     }
 }
 
@@ -220,6 +295,42 @@ enum status weights_load(struct exec *exec, const struct safetensors *weights,
         }
         if (optimizer)
             TRY(load_errors(exec, optimizer, i));
+    }
+    return STATUS_OK;
+}
+
+static enum status load_own_state(struct exec *exec, const struct safetensors *file, int param,
+                                  int worker)
+{
+    const struct value *value = exec_param(exec, param);
+
+    for (int k = 0; k < exec_own_states(exec) && k < exec_state_count(exec, param); k++) {
+        char name[512], state[EXEC_STATE_NAME];
+        exec_state_name(exec, k, state);
+        snprintf(name, sizeof name, "%s.%s.worker%d", value->name, state, worker);
+        const struct safetensors_entry *entry = safetensors_find(file, name);
+        if (!entry)
+            continue;
+        TRY(check_entry(entry, name, value));
+        exec_set(exec, param, k, entry->data);
+    }
+    return STATUS_OK;
+}
+
+enum status weights_load_worker(struct exec *exec, const struct safetensors *optimizer,
+                                int worker, float *outer)
+{
+    for (int i = 0; i < exec_param_count(exec); i++) {
+        const struct value *value = exec_param(exec, i);
+        char name[512];
+
+        TRY(load_own_state(exec, optimizer, i, worker));
+        snprintf(name, sizeof name, "%s.%s", value->name, outer_name);
+        const struct safetensors_entry *entry = safetensors_find(optimizer, name);
+        if (!outer || !entry)
+            continue;
+        TRY(check_entry(entry, name, value));
+        exec_set_in(exec, i, outer, entry->data);
     }
     return STATUS_OK;
 }

@@ -8,9 +8,21 @@
 
 /* A copy of everything in plain order, so that training may go on while it is written. */
 struct weights_copy;
-MUST_CHECK enum status weights_copy_create(const struct exec *exec, struct weights_copy **out);
+/* Of a job whose workers have state of their own the optimizer's part holds that of worker 0 as usual and of
+ * each other one, "NAME.momentum.worker1"; and with an outer optimizer "NAME.outer_momentum". */
+struct weights_extra {
+    int workers; /* 1: state is the job's */
+    bool has_outer;
+};
+MUST_CHECK enum status weights_copy_create(const struct exec *exec, struct weights_extra extra,
+                                           struct weights_copy **out);
 /* Takes the copy; call on a settled executor. Allocates nothing. */
 void weights_copy_take(struct weights_copy *copy, const struct exec *exec);
+/* State of another worker, and the outer momentum, from vectors like exec_vector's. */
+void weights_copy_take_state(struct weights_copy *copy, const struct exec *exec, int worker,
+                             int state, const float *vector);
+void weights_copy_take_outer(struct weights_copy *copy, const struct exec *exec,
+                             const float *vector);
 MUST_CHECK enum status weights_copy_save(const struct weights_copy *copy, const char *folder,
                                          uint64_t step, const char *state, int keep);
 void weights_copy_destroy(struct weights_copy *copy); /* NULL is allowed */
@@ -22,5 +34,10 @@ MUST_CHECK enum status weights_check(const struct graph *graph, const struct saf
  * settle afterwards. */
 MUST_CHECK enum status weights_load(struct exec *exec, const struct safetensors *weights,
                                     const struct safetensors *optimizer);
+/* What a worker with state of its own finds of it behind weights_load: its own state if the file has it, else
+ * that of worker 0 stays; the outer momentum goes to a vector like exec_vector's (NULL: there is none). */
+MUST_CHECK enum status weights_load_worker(struct exec *exec,
+                                           const struct safetensors *optimizer, int worker,
+                                           float *outer);
 
 #endif /* TRAIN_WEIGHTS_H */

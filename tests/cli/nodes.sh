@@ -42,6 +42,17 @@ if "$tutti" data info shakespeare >/dev/null 2>&1; then
     same "gpt on nodes" gpt-1 gpt-4
 fi
 
+# ... on every way between machines.
+if "$tutti" data info multi30k >/dev/null 2>&1; then
+    translation=(seq2seq --data multi30k --limit 256 --hidden 16 --embedding 12 --batch 48 --shards 6 --steps 6)
+    train rows-1 "${translation[@]}"
+    train rows-gather "${translation[@]}" --strategy parallax -n 2 --flat --tables gather
+    train rows-serve "${translation[@]}" --strategy parallax -n 3 --flat --tables serve --steps 3
+    "$tutti" train --resume rows-serve --steps 6 -n 2 --quiet || complain "resume with served rows"
+    same "tables of seq2seq on nodes" rows-1 rows-gather rows-serve
+    grep -q '"way": "serve"' rows-serve/summary.json || complain "the summary does not say how rows went"
+fi
+
 # Compressed: all ranks have the same weights, which a run checks at its end; what was not sent is part of a checkpoint.
 train plain mlp --limit 640 --batch 64 --shards 4 --steps 10
 for codec in bf16 int8 topk:0.05 onebit powersgd:2; do

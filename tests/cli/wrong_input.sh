@@ -39,6 +39,14 @@ refused 2 'use --shards 2$' "$tutti" train resnet18 --data fashion-mnist --sync-
 refused 2 'mlp has no batch norm' "$tutti" train mlp --sync-batch-norm
 refused 2 'device cpu' "$tutti" train mlp --device cuda
 refused 2 'works with sync step' "$tutti" train mlp --strategy mirrored -n 2 --sync async
+refused 2 'K steps from 0 on' "$tutti" train mlp -n 2 --sync bounded:-1
+refused 2 'use --meet allreduce' "$tutti" train mlp -n 2 --sync local:4 --meet ps:1
+refused 2 'compress and strategy localsgd' "$tutti" train mlp -n 2 --sync local:4 --compress bf16
+refused 2 'do not wait for each other' "$tutti" train resnet18 --data fashion-mnist -n 2 --sync local:4 --sync-batch-norm
+refused 2 'balance and strategy localsgd' "$tutti" train mlp -n 2 --shards 8 --sync local:4 --balance 2,1
+refused 2 'belong to --sync local:H' "$tutti" train mlp -n 2 --outer-lr 0.7
+refused 2 'there are ranks 0 to 1' "$tutti" train mlp -n 2 --slow rank=2,factor=4
+refused 2 'like rank=2,factor=4' "$tutti" train mlp -n 2 --slow 2
 refused 2 'takes no value' "$tutti" train mlp --shuffle=yes
 refused 2 'crop 28 leaves nothing of images of 28x28' "$tutti" train cnn --crop 28
 refused 2 'cutout 29 is larger than images of 28x28' "$tutti" train cnn --flip --cutout 29

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/test.h"
-#include "exec/tree.h"
+#include "kernel/tree.h"
 
 enum { MAX_SHARDS = 24, COUNT = 33 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* tree.c - sums along the tree of shards. */
-#include "exec/tree.h"
+/* tree.c - sums along the tree of shards: of vectors, of rows that occur, of losses. */
+#include "kernel/tree.h"
 
 #include "base/status.h"
 #include "kernel/update.h"
@@ -125,6 +125,40 @@ const float *tree_combine_node(const struct tree_part *parts, int n_parts, int64
     const struct combine c = { parts, n_parts, shards, at, count, scratch };
 
     return combine_node(&c, node.begin, node.length, 0);
+}
+
+/* Rows that some shards have -------------------------------------------------------------- */
+
+/* Levels above the leaves at which two shards come together. */
+static int meeting(int64_t a, int64_t b)
+{
+    return a == b ? 0 : 64 - __builtin_clzll((unsigned long long)(a ^ b));
+}
+
+static void add_last_two(struct tree_sums *sums)
+{
+    float *left = sums->data + (size_t)(sums->count - 2) * sums->floats;
+
+    kernel_add(left, left, left + sums->floats, sums->width);
+    sums->count--;
+}
+
+/* Each partial sum is known by some shard that it is the sum of; what meets below is added first. */
+float *tree_sums_push(struct tree_sums *sums, int64_t shard)
+{
+    while (sums->count > 1 &&
+           meeting(sums->shard[sums->count - 2], sums->shard[sums->count - 1]) <
+               meeting(sums->shard[sums->count - 1], shard))
+        add_last_two(sums);
+    BUG_ON(sums->count == TREE_DEPTH);
+    sums->shard[sums->count] = shard;
+    return sums->data + (size_t)sums->count++ * sums->floats;
+}
+
+void tree_sums_end(struct tree_sums *sums)
+{
+    while (sums->count > 1)
+        add_last_two(sums);
 }
 
 static double sum_node(const float *numbers, int64_t count, int64_t begin, int64_t length)

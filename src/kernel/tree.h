@@ -8,10 +8,10 @@
  *   V = 8, three lanes of 3, 3 and 2 shards hold   [0,2) [2,3) | [3,4) [4,6) | [6,8)
  *
  * and the partial sums of all lanes are combined along what is left of the tree. The order of
- * additions is that of the whole tree, whatever the rows are. Private to exec/.
+ * additions is that of the whole tree, whatever the rows are.
  */
-#ifndef EXEC_TREE_H
-#define EXEC_TREE_H
+#ifndef KERNEL_TREE_H
+#define KERNEL_TREE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,7 +55,22 @@ const float *tree_combine(const struct tree_part *parts, int n_parts, int64_t sh
 const float *tree_combine_node(const struct tree_part *parts, int n_parts, int64_t shards,
                                struct tree_node node, size_t at, size_t count, float *scratch);
 
+/* Sums of one row of a table that some shards have and others do not, given from left to right: what
+ * a shard without the row would add is left out, which is as good as adding its zero where sums begin
+ * with +0. */
+struct tree_sums {
+    float *data;          /* TREE_DEPTH rows of `floats` */
+    size_t floats, width; /* of which `width` are added */
+    int64_t shard[TREE_DEPTH];
+    int count;
+};
+/* Room for the sum of a shard, or of a node of the tree that begins with it, to the right of all there
+ * are. */
+float *tree_sums_push(struct tree_sums *sums, int64_t shard);
+/* Adds what is left: the whole sum lies at the beginning of data. */
+void tree_sums_end(struct tree_sums *sums);
+
 /* The same tree over `count` numbers in double: for losses. */
 double tree_sum(const float *numbers, int64_t count);
 
-#endif /* EXEC_TREE_H */
+#endif /* KERNEL_TREE_H */

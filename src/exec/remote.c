@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/* remote.c - gives sums of gradients to servers, and waits for the parameters that they make of them.
+ *
+ * An executor's lanes hold partial sums along the tree, as many as their rows make. What goes to
+ * servers are the sums that the whole row makes, which are fewer:
+ *
+ *   V = 8, shards [2, 6) on lanes of two   hold [2,4) | [4,6)   and give [2,4) [4,6)
+ *   V = 8, shards [0, 4) on lanes of two   hold [0,2) | [2,4)   and give [0,4)
+ *
+ * In the first case lanes' sums go as they lie, when the last lane has announced the bucket. In the
+ * second every lane adds a part of the bucket, as it does before an update (reduce.c), and the last to
+ * be ready gives it. Rows of tables are put together likewise (rows.c).
+ */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "exec/state.h"
+
+/* The nodes of the tree that a row of shards makes. */
+static int nodes_of(const struct exec *exec, int64_t first, int64_t count,
+                    struct tree_node out[2 * TREE_DEPTH])
+{
+    struct tree_stack stack;
+
+    tree_stack_init(&stack, exec->tree_shards);
+    for (int64_t v = first; v < first + count; v++) {
+        tree_stack_push(&stack, exec->tree_first + v);
+        while (tree_stack_can_add(&stack))
+            tree_stack_add(&stack);
+    }
+    memcpy(out, stack.node, (size_t)stack.count * sizeof *out);
+    return stack.count;
+}
+
+enum status remote_create(struct exec *exec)
+{
+    struct tree_node nodes[2 * TREE_DEPTH];
+    int n_parts = 0;
+
+    if (exec->gathers.count > 0)
+        return FAIL(
+            STATUS_USAGE,
+            "--sync-batch-norm: workers with servers do not meet in the middle of a step");
+    TRY(mem_alloc(1, sizeof *exec->remote, &exec->remote));
+    struct remote *remote = exec->remote;
+    for (int i = 0; i < exec->n_lanes; i++)
+        n_parts += nodes_of(exec, exec->lanes[i].first, exec->lanes[i].count, nodes);
+    remote->n_sums = nodes_of(exec, 0, exec->shards, nodes);
+    for (int i = 0; i < remote->n_sums; i++)
+        remote->sums[i].node = nodes[i];
+    remote->is_direct = n_parts == remote->n_sums;
+    for (int b = 0; b < exec->buckets.count; b++) {
+        if (exec->row_sums[b].is_used)
+            TRY(mem_alloc((size_t)(remote->n_sums * rows_threads(exec)),
+                          sizeof *remote->ranges[b], &remote->ranges[b]));
+    }
+    return STATUS_OK;
+}
+
+void remote_destroy(struct exec *exec)
+{
+    for (int b = 0; exec->remote && b < exec->buckets.count; b++)
+        mem_free(exec->remote->ranges[b]);
+    mem_free(exec->remote);
+}
+
+void remote_start(struct exec *exec)
+{
+    struct remote *remote = exec->remote;
+
+    for (int i = 0; i < remote->n_sums; i++)
+        remote->sums[i].data = remote->is_direct ? exec->parts[i].data : remote->data[i];
+}
+
+int exec_sums(const struct exec *exec, const struct tree_part **out)
+{
+    *out = exec->remote ? exec->remote->sums : NULL;
+    return exec->remote ? exec->remote->n_sums : 0;
+}
+
+int64_t exec_tree_shards(const struct exec *exec)
+{
+    return exec->tree_shards;
+}
+
+void remote_sum(struct exec *exec, size_t at, size_t count, float *scratch)
+{
+    const struct remote *remote = exec->remote;
+
+    for (int i = 0; i < remote->n_sums; i++) {
+        const float *sum = tree_combine_node(exec->parts, exec->n_parts, exec->tree_shards,
+                                             remote->sums[i].node, at, count, scratch);
+        memcpy(remote->data[i] + at, sum, count * sizeof *sum);
+    }
+}
+
+static enum status give_rows(struct exec *exec, int b)
+{
+    const struct exec_remote *to = exec->config.remote;
+    const struct remote *remote = exec->remote;
+    struct exec_rows lists[2 * TREE_DEPTH];
+
+    for (int i = 0; i < remote->n_sums; i++)
+        lists[i] = rows_join(exec, b, i);
+    return to->give_rows(to->arg, b, lists, remote->n_sums);
+}
+
+static enum status give(struct exec *exec, int b)
+{
+    const struct exec_remote *to = exec->config.remote;
+
+    return exec->row_sums[b].is_used ? give_rows(exec, b) : to->give(to->arg, b);
+}
+
+enum status remote_arrive(struct lane *lane, int b)
+{
+    struct exec *exec = lane->exec;
+    const uint32_t lanes = (uint32_t)exec->all_lanes;
+    const uint32_t came =
+        atomic_fetch_add_explicit(&exec->remote->arrived[b], 1, memory_order_acq_rel) + 1;
+
+    if (came % lanes != 0)
+        return STATUS_OK;
+    exec_meet(exec, "give");
+    const struct span span = lane_begin_comm(lane);
+    const enum status status = give(exec, b);
+    lane_end_comm(lane, span, "push", exec->bucket_names[b]);
+    return status;
+}
+
+enum status remote_await(struct lane *lane, int b)
+{
+    struct exec *exec = lane->exec;
+    const struct exec_remote *from = exec->config.remote;
+
+    if (exec->steps == 0)
+        return STATUS_OK; /* the caller has set them */
+    exec_meet(exec, "await");
+    const int64_t traced = trace_begin(lane->trace), begin = clock_ns();
+    if (lane->computes)
+        overlap_leave(&exec->overlap, begin);
+    const enum status status = from->await(from->arg, b);
+    const int64_t end = clock_ns();
+    if (lane->computes)
+        overlap_enter(&exec->overlap, end);
+    lane->times.wait += end - begin;
+    trace_end(lane->trace, traced, TRACE_WAIT, "pull", exec->bucket_names[b]);
+    return status;
+}

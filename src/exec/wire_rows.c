@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: MIT */
+/* wire_rows.c - tables whose rows belong to nodes, each its server (the served values of Parallax).
+ *
+ * Row i belongs to node i modulo N. When all lanes of a node have announced the table, its first rank adds the
+ * rows of its shards, those that occur alone, and sends each owner its own; the owner adds what all nodes sent
+ * along the tree of shards, updates rows and state, and sends the new rows to all. A message that says how many
+ * rows come goes before them.
+ *
+ *   round 0   numbers of rows from all    1   the rows: sum, update, send      2, 3   the same for new rows
+ *
+ * Low ids occur most: taking them in turn gives every node as many rows to update, within a few, whatever the
+ * text is, so that there is no number of partitions to choose.
+ *
+ * Cost: of u rows that occur on a node and U on all, a node sends and receives (N-1)/N u, and sends
+ * (N-1) U/N, receives the rest; 6 (N-1) messages each way.
+ */
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/mem.h"
+#include "exec/wire.h"
+
+/* What the first rank of a node keeps for a table that is served. */
+struct wire_rows {
+    int round;
+    int64_t most; /* rows that a packet may have */
+    int n_packets;
+    struct rows_packet *own; /* [own part][node]: what this node sends to each */
+    struct rows_packet
+        *heard; /* of what this node owns: [part of all nodes], its own among them */
+    struct rows_packet *fresh; /* [node]: new rows that it sent; its own at this node's place */
+    int64_t *own_counts;       /* [node][own part]: messages of their own, like the next two */
+    int64_t *heard_counts, *fresh_counts;
+    char *memory;
+    size_t bytes;
+};
+
+/* Making ----------------------------------------------------------------------------------- */
+
+/* Rows of a table that node `node` owns. */
+static int64_t rows_owned(const struct exec *exec, const struct row_sum *r, int node)
+{
+    return (r->rows - node + exec->nodes - 1) / exec->nodes;
+}
+
+/* Packets are as large as they can ever be, in memory of which what is not needed is never touched. */
+static void place_packet(struct wire_rows *rows, const struct row_sum *r,
+                         struct rows_packet *packet, size_t *used)
+{
+    const size_t most = (size_t)rows->most, width = (size_t)r->width;
+
+    if (rows->memory) {
+        packet->pairs = (struct rows_pair *)(rows->memory + *used);
+        packet->rows = (float *)(rows->memory + *used + most * sizeof(struct rows_pair));
+    }
+    *used += most * (sizeof(struct rows_pair) + width * sizeof(float));
+    *used = (*used + 63) / 64 * 64;
+}
+
+static void place_packets(const struct wire *wire, struct wire_rows *rows,
+                          const struct row_sum *r)
+{
+    const struct exec *exec = wire->exec;
+
+    rows->bytes = 0;
+    for (int i = 0; i < exec->nodes * wire->n_own; i++)
+        place_packet(rows, r, &rows->own[i], &rows->bytes);
+    for (int i = 0; i < rows->n_packets; i++)
+        place_packet(rows, r, &rows->heard[i], &rows->bytes);
+    for (int i = 0; i < exec->nodes; i++)
+        place_packet(rows, r, &rows->fresh[i], &rows->bytes);
+}
+
+static enum status create_rows(struct wire *wire, int b)
+{
+    const struct exec *exec = wire->exec;
+    const struct row_sum *r = &exec->row_sums[b];
+    const size_t nodes = (size_t)exec->nodes, own = nodes * (size_t)wire->n_own;
+    struct wire_rows *rows;
+
+    TRY(mem_alloc(1, sizeof *rows, &rows));
+    wire->served[b] = rows;
+    for (int node = 0; node < exec->nodes; node++)
+        rows->n_packets += wire->n_of[node];
+    rows->most = rows_owned(exec, r, 0);
+    TRY(mem_alloc(own, sizeof *rows->own, &rows->own));
+    TRY(mem_alloc(own, sizeof *rows->own_counts, &rows->own_counts));
+    TRY(mem_alloc((size_t)rows->n_packets, sizeof *rows->heard, &rows->heard));
+    TRY(mem_alloc((size_t)rows->n_packets, sizeof *rows->heard_counts, &rows->heard_counts));
+    TRY(mem_alloc(nodes, sizeof *rows->fresh, &rows->fresh));
+    TRY(mem_alloc(nodes, sizeof *rows->fresh_counts, &rows->fresh_counts));
+    place_packets(wire, rows, r);
+    void *memory = mmap(NULL, rows->bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return FAIL(STATUS_NO_MEMORY, "%zu bytes for rows of tables are refused", rows->bytes);
+    rows->memory = memory;
+    place_packets(wire, rows, r);
+    return STATUS_OK;
+}
+
+enum status wire_rows_create(struct wire *wire)
+{
+    const int buckets = wire->exec->buckets.count;
+
+    if (wire->rail != 0)
+        return STATUS_OK;
+    TRY(mem_alloc((size_t)buckets + 1, sizeof(struct wire_rows *), &wire->served));
+    for (int b = 0; b < buckets; b++) {
+        if (bucket_is_served(wire->exec, b))
+            TRY(create_rows(wire, b));
+    }
+    return STATUS_OK;
+}
+
+void wire_rows_destroy(struct wire *wire)
+{
+    for (int b = 0; wire->served && b < wire->exec->buckets.count; b++) {
+        struct wire_rows *rows = wire->served[b];
+        if (!rows)
+            continue;
+        if (rows->memory)
+            munmap(rows->memory, rows->bytes);
+        mem_free(rows->own);
+        mem_free(rows->own_counts);
+        mem_free(rows->heard);
+        mem_free(rows->heard_counts);
+        mem_free(rows->fresh);
+        mem_free(rows->fresh_counts);
+        mem_free(rows);
+    }
+    mem_free(wire->served);
+}
+
+/* Packets ---------------------------------------------------------------------------------- */
+
+/* The two messages of a packet that has rows; both ends know how many. */
+static enum status transfer_packet(struct wire *wire, struct transfers *list, bool sends,
+                                   int node, uint32_t tag, struct rows_packet *packet,
+                                   int64_t width)
+{
+    const size_t count = (size_t)packet->count;
+    const int peer = wire_peer(wire, node);
+
+    TRY(wire_transfer(wire, list, sends, peer, tag, packet->pairs,
+                      count * sizeof *packet->pairs));
+    return wire_transfer(wire, list, sends, peer, tag, packet->rows,
+                         count * (size_t)width * sizeof(float));
+}
+
+/* Takes a number that another node sent. */
+static enum status take_count(const struct wire_rows *rows, int64_t count, int node,
+                              struct rows_packet *packet)
+{
+    if (count < 0 || count > rows->most)
+        return FAIL(STATUS_CORRUPT, "node %d says that %lld rows come, at most %lld can", node,
+                    (long long)count, (long long)rows->most);
+    packet->count = count;
+    return STATUS_OK;
+}
+
+/* Rows must be this node's, in order, each once: they are places in memory. */
+static enum status check_packet(const struct exec *exec, const struct row_sum *r, int from,
+                                int owner, const struct rows_packet *packet)
+{
+    int32_t last = -1;
+
+    for (int64_t i = 0; i < packet->count; i++) {
+        const struct rows_pair pair = packet->pairs[i];
+        if (pair.id <= last || pair.id >= r->rows || pair.id % exec->nodes != owner ||
+            pair.row != i)
+            return FAIL(STATUS_CORRUPT, "node %d sent row %d in the place of another", from,
+                        pair.id);
+        last = pair.id;
+    }
+    return STATUS_OK;
+}
+
+/* Rounds ----------------------------------------------------------------------------------- */
+
+enum status wire_rows_begin(struct wire *wire, struct item *item)
+{
+    struct wire_rows *rows = wire->served[item->number];
+    const struct exec *exec = wire->exec;
+    const int64_t width = exec->row_sums[item->number].width;
+
+    rows->round = 0;
+    for (int i = 0; i < exec->nodes * wire->n_own; i++)
+        rows->own[i].count = 0;
+    for (int p = 0; p < wire->n_own; p++) {
+        struct rows_packet *packets = rows->own + (size_t)p * (size_t)exec->nodes;
+        rows_merge(&wire->lane, item->number, wire->own[p], exec->nodes, packets);
+        for (int node = 0; node < exec->nodes; node++)
+            rows->own_counts[node * wire->n_own + p] = packets[node].count;
+    }
+    for (int node = 0, at = 0; node < exec->nodes; at += wire->n_of[node], node++) {
+        if (node == exec->node)
+            continue;
+        TRY(wire_transfer(wire, &item->needed, false, wire_peer(wire, node), item->tag,
+                          rows->heard_counts + at,
+                          (size_t)wire->n_of[node] * sizeof *rows->heard_counts));
+        TRY(wire_transfer(wire, &item->others, true, wire_peer(wire, node), item->tag,
+                          rows->own_counts + (size_t)node * (size_t)wire->n_own,
+                          (size_t)wire->n_own * sizeof *rows->own_counts));
+        for (int p = 0; p < wire->n_own; p++)
+            TRY(transfer_packet(wire, &item->others, true, node, item->tag,
+                                &rows->own[p * exec->nodes + node], width));
+    }
+    return STATUS_OK;
+}
+
+/* Numbers of rows from all: now the rows. */
+static enum status receive_rows(struct wire *wire, struct item *item)
+{
+    struct wire_rows *rows = wire->served[item->number];
+    const struct exec *exec = wire->exec;
+    const int64_t width = exec->row_sums[item->number].width;
+
+    for (int node = 0, at = 0; node < exec->nodes; at += wire->n_of[node], node++) {
+        for (int p = 0; p < wire->n_of[node] && node != exec->node; p++) {
+            TRY(take_count(rows, rows->heard_counts[at + p], node, &rows->heard[at + p]));
+            TRY(transfer_packet(wire, &item->needed, false, node, item->tag,
+                                &rows->heard[at + p], width));
+        }
+    }
+    return STATUS_OK;
+}
+
+/* The rows of all: sums and updates those that this node owns, and sends the new ones. */
+static enum status update_rows(struct wire *wire, struct item *item)
+{
+    struct wire_rows *rows = wire->served[item->number];
+    const struct exec *exec = wire->exec;
+    const struct row_sum *r = &exec->row_sums[item->number];
+    struct rows_packet *fresh = &rows->fresh[exec->node];
+
+    for (int node = 0, at = 0; node < exec->nodes; at += wire->n_of[node], node++) {
+        for (int p = 0; p < wire->n_of[node]; p++) {
+            if (node == exec->node)
+                rows->heard[at + p] = rows->own[p * exec->nodes + node];
+            else
+                TRY(check_packet(exec, r, node, exec->node, &rows->heard[at + p]));
+            rows->heard[at + p].shard = wire->part_of[at + p].begin;
+        }
+    }
+    rows_update_packets(&wire->lane, item->number, rows->heard, rows->n_packets, &wire->numbers,
+                        fresh);
+    rows->fresh_counts[exec->node] = fresh->count;
+    for (int node = 0; node < exec->nodes; node++) {
+        const int peer = wire_peer(wire, node);
+        if (node == exec->node)
+            continue;
+        TRY(wire_transfer(wire, &item->needed, false, peer, item->tag + 1,
+                          &rows->fresh_counts[node], sizeof *rows->fresh_counts));
+        TRY(wire_transfer(wire, &item->others, true, peer, item->tag + 1,
+                          &rows->fresh_counts[exec->node], sizeof *rows->fresh_counts));
+        TRY(transfer_packet(wire, &item->others, true, node, item->tag + 1, fresh, r->width));
+    }
+    return STATUS_OK;
+}
+
+static enum status receive_fresh(struct wire *wire, struct item *item)
+{
+    struct wire_rows *rows = wire->served[item->number];
+    const struct exec *exec = wire->exec;
+    const int64_t width = exec->row_sums[item->number].width;
+
+    for (int node = 0; node < exec->nodes; node++) {
+        if (node == exec->node)
+            continue;
+        TRY(take_count(rows, rows->fresh_counts[node], node, &rows->fresh[node]));
+        TRY(transfer_packet(wire, &item->needed, false, node, item->tag + 1, &rows->fresh[node],
+                            width));
+    }
+    return STATUS_OK;
+}
+
+/* New rows go to their places. */
+static enum status take_fresh(struct wire *wire, struct item *item)
+{
+    struct wire_rows *rows = wire->served[item->number];
+    const struct exec *exec = wire->exec;
+    const struct row_sum *r = &exec->row_sums[item->number];
+    float *table = exec->param + exec->buckets.begin[item->number];
+
+    for (int node = 0; node < exec->nodes; node++) {
+        const struct rows_packet *fresh = &rows->fresh[node];
+        if (node == exec->node)
+            continue;
+        TRY(check_packet(exec, r, node, node, fresh));
+        for (int64_t i = 0; i < fresh->count; i++)
+            memcpy(table + fresh->pairs[i].id * r->width, fresh->rows + i * r->width,
+                   (size_t)r->width * sizeof(float));
+    }
+    return STATUS_OK;
+}
+
+enum status wire_rows_arrived(struct wire *wire, struct item *item, bool *is_last)
+{
+    static enum status (*const rounds[])(struct wire * wire,
+                                         struct item * item) = { receive_rows, update_rows,
+                                                                 receive_fresh, take_fresh };
+    const int round = wire->served[item->number]->round++;
+
+    item->needed.count = item->needed.left = 0;
+    *is_last = round == 3;
+    return rounds[round](wire, item);
+}
+
+/* Between steps ---------------------------------------------------------------------------- */
+
+enum status wire_rows_collect(struct exec *exec, int b, int node, int from)
+{
+    const struct row_sum *r = &exec->row_sums[b];
+    const size_t width = (size_t)r->width, count = (size_t)rows_owned(exec, r, node);
+    float *packed;
+
+    if (exec->rank != 0 && exec->rank != from)
+        return STATUS_OK;
+    TRY(mem_alloc(count * width + 1, sizeof *packed, &packed));
+    enum status status = STATUS_OK;
+    for (int k = 0; k < exec->n_states && status == STATUS_OK; k++) {
+        float *state = exec->state[k] + exec->buckets.begin[b];
+        for (size_t i = 0; i < count && exec->rank == from; i++)
+            memcpy(packed + i * width, state + ((size_t)node + i * (size_t)exec->nodes) * width,
+                   width * sizeof *packed);
+        status =
+            exec->rank == from
+                ? comm_send(exec->config.comm, 0, packed, count * width * sizeof *packed)
+                : comm_receive(exec->config.comm, from, packed, count * width * sizeof *packed);
+        for (size_t i = 0; i < count && exec->rank == 0 && status == STATUS_OK; i++)
+            memcpy(state + ((size_t)node + i * (size_t)exec->nodes) * width, packed + i * width,
+                   width * sizeof *packed);
+    }
+    mem_free(packed);
+    return status;
+}

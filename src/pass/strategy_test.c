@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+/* strategy_test.c - texts of split, sync and meet are read, or refused with the reason. */
+#include "pass/strategy.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/test.h"
+
+static struct axes axes_of(const char *strategy, int ranks, const char *sync, const char *meet)
+{
+    struct axes axes;
+
+    CHECK_OK(strategy_check(strategy_find(strategy), ranks, NULL, sync, meet, &axes));
+    return axes;
+}
+
+static void test_presets_are_what_their_texts_say(void)
+{
+    for (int i = 0; strategy_table[i]; i++) {
+        const struct strategy *s = strategy_table[i];
+        const struct axes axes = axes_of(s->name, 1, NULL, NULL);
+        const struct axes given = axes_of(s->name, 1, s->sync, s->meet);
+
+        CHECK(memcmp(&axes.sync, &given.sync, sizeof axes.sync) == 0);
+        CHECK(s->syncs >> axes.sync & 1 && s->meets >> axes.meet & 1);
+        CHECK(axes.meet == given.meet && axes.servers == given.servers && axes.dp == 1);
+        CHECK(axes.interval == given.interval && axes.bound == given.bound);
+        CHECK((axes.servers > 0) == (axes.meet == MEET_PS));
+    }
+}
+
+static void test_what_is_given_is_read(void)
+{
+    struct axes axes = axes_of("ssp", 4, "bounded:0", "ps:3");
+
+    CHECK(axes.sync == SYNC_BOUNDED && axes.bound == 0 && axes.servers == 3 && axes.dp == 4);
+    axes = axes_of("easgd", 4, "elastic:100,0.25", NULL);
+    CHECK(axes.sync == SYNC_ELASTIC && axes.interval == 100 && axes.alpha == 0.25);
+    axes = axes_of("easgd", 3, NULL, "ps");
+    CHECK(fabs(axes.alpha - 0.3) < 1e-12 && axes.servers == 1 && !axes.is_auto);
+    axes = axes_of("easgd", 3, "elastic:auto,0", NULL);
+    CHECK(axes.is_auto && axes.alpha == 0 && axes.interval > 0);
+    axes = axes_of("localsgd", 2, "local:auto", NULL);
+    CHECK(axes.sync == SYNC_LOCAL && axes.is_auto && axes.meet == MEET_ALLREDUCE);
+    axes = axes_of("localsgd", 2, "local:1", NULL);
+    CHECK(axes.interval == 1 && axes_are_private(&axes));
+    axes = axes_of("ps", 2, NULL, NULL);
+    CHECK(axes.sync == SYNC_STEP && axes_are_private(&axes));
+    axes = axes_of("mirrored", 2, NULL, NULL);
+    CHECK(!axes_are_private(&axes));
+    CHECK_OK(strategy_check(strategy_find("mirrored"), 2, "dp=2", "step", "allreduce", &axes));
+}
+
+static void test_a_preset_is_picked_from_the_axes(void)
+{
+    CHECK_TEXT("single", strategy_pick(1, false, NULL, NULL)->name);
+    CHECK_TEXT("mirrored", strategy_pick(2, false, "step", "allreduce")->name);
+    CHECK_TEXT("multiworker", strategy_pick(2, true, NULL, NULL)->name);
+    CHECK_TEXT("ps", strategy_pick(2, false, NULL, "ps:2")->name);
+    CHECK_TEXT("ps", strategy_pick(2, false, "step", "ps:2")->name);
+    CHECK_TEXT("asgd", strategy_pick(2, false, "async", NULL)->name);
+    CHECK_TEXT("ssp", strategy_pick(2, true, "bounded:2", "ps:1")->name);
+    CHECK_TEXT("easgd", strategy_pick(1, false, "elastic:4", NULL)->name);
+    CHECK_TEXT("localsgd", strategy_pick(1, false, "local:auto", NULL)->name);
+    CHECK_TEXT("mirrored", strategy_pick(2, false, "now and then", NULL)->name);
+}
+
+static void test_what_is_impossible_is_refused_with_the_reason(void)
+{
+    static const struct {
+        const char *strategy;
+        int ranks;
+        const char *split, *sync, *meet, *text;
+    } cases[] = {
+        { "single", 2, NULL, NULL, NULL, "mirrored" },
+        { "mirrored", 0, NULL, NULL, NULL, "at least one" },
+        { "mirrored", 2, "dp=4", NULL, NULL, "use -n 4" },
+        { "mirrored", 2, "dp=0", NULL, NULL, "from 1 to 256" },
+        { "mirrored", 2, "dp=2,dp=2", NULL, NULL, "twice" },
+        { "mirrored", 2, "dp", NULL, NULL, "like dp=4" },
+        { "mirrored", 2, "dp=2,", NULL, NULL, "like dp=4" },
+        { "mirrored", 2, "dp=2x", NULL, NULL, "whole number" },
+        { "mirrored", 2, NULL, "async", "ps:1", "works with sync step: use --strategy asgd" },
+        { "mirrored", 2, NULL, "async", NULL, "works with sync step: use --strategy asgd" },
+        { "mirrored", 2, NULL, NULL, "ps:2", "use --strategy ps" },
+        { "mirrored", 2, NULL, "local:4", NULL, "use --strategy localsgd" },
+        { "ssp", 2, NULL, "bounded:-1", NULL, "K steps from 0 on" },
+        { "ssp", 2, NULL, "bounded", NULL, "bounded:K" },
+        { "ssp", 2, NULL, "bounded:2x", NULL, "bounded:K" },
+        { "ssp", 2, NULL, "bounded:99999999999999999999", NULL, "bounded:K" },
+        { "ssp", 2, NULL, "step", NULL, "works with sync bounded:3" },
+        { "asgd", 2, NULL, "async:3", NULL, "must be async" },
+        { "asgd", 2, NULL, NULL, "allreduce", "only servers" },
+        { "asgd", 2, NULL, NULL, "ps:0", "servers from 1" },
+        { "asgd", 2, NULL, NULL, "ps:two", "servers from 1" },
+        { "asgd", 2, NULL, NULL, "somewhere", "allreduce, ps:S, central or parallax" },
+        { "easgd", 2, NULL, "elastic:0", NULL, "steps from 1 on" },
+        { "easgd", 2, NULL, "elastic:4,", NULL, "0 to 1" },
+        { "easgd", 2, NULL, "elastic:4,1.5", NULL, "0 to 1" },
+        { "easgd", 2, NULL, "elastic:4,nan", NULL, "0 to 1" },
+        { "easgd", 2, NULL, "elastic:4,0.5x", NULL, "0 to 1" },
+        { "localsgd", 2, NULL, "local:0", NULL, "steps from 1 on" },
+        { "localsgd", 2, NULL, "local:automatic", NULL, "local:H" },
+        { "localsgd", 2, NULL, NULL, "ps:1", "use --meet allreduce" },
+        { "localsgd", 2, NULL, NULL, "none", "works with meet allreduce" },
+        { "localsgd", 2, NULL, "now and then", NULL, "must be step, async" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct axes axes = { .dp = -7 };
+        CHECK_STATUS(STATUS_USAGE,
+                     strategy_check(strategy_find(cases[i].strategy), cases[i].ranks,
+                                    cases[i].split, cases[i].sync, cases[i].meet, &axes));
+        CHECK_MESSAGE(cases[i].text);
+        CHECK(axes.dp == -7);
+    }
+}
+
+const struct test tests[] = {
+    { .name = "presets are what their texts say",
+      .run = test_presets_are_what_their_texts_say },
+    { .name = "what is given is read", .run = test_what_is_given_is_read },
+    { .name = "a preset is picked from the axes",
+      .run = test_a_preset_is_picked_from_the_axes },
+    { .name = "what is impossible is refused with the reason",
+      .run = test_what_is_impossible_is_refused_with_the_reason },
+    { 0 },
+};

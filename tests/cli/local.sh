@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# local.sh - workers that average now and then: the same bits however they reach each other, and after a stop.
+. "$(dirname "$0")/lib.sh"
+need_data fashion-mnist
+
+mlp=(mlp --limit 600 --batch 60 --shards 4 --threads 1 --seed 7)
+train() { # DIR ARGUMENTS...
+    local dir=$1
+    shift
+    "$tutti" train --quiet "$@" --out "$dir" || complain "train $*"
+}
+
+# One worker is single; two have one result over shared memory and over messages.
+train single "${mlp[@]}" --steps 20
+train one "${mlp[@]}" --steps 20 --sync local:3
+same "one worker" single one
+for optimizer in sgd adam; do
+    train shared-$optimizer "${mlp[@]}" --steps 20 -n 2 --optimizer $optimizer --sync local:5
+    train flat-$optimizer "${mlp[@]}" --steps 20 -n 2 --optimizer $optimizer --sync local:5 --flat
+    same "two workers, $optimizer" shared-$optimizer flat-$optimizer
+done
+[ "$(hash shared-sgd)" != "$(hash single)" ] || complain "two workers have the bits of one"
+
+# Evaluations change nothing, and are those of the mean.
+train looked "${mlp[@]}" --steps 20 -n 2 --optimizer adam --sync local:5 --eval-every 0 --log-every 3
+same "evaluations and metrics" shared-adam looked
+"$tutti" eval shared-adam --json >eval.json || complain eval
+loss() { grep -o '"val_loss": [0-9.e-]*' "$1"; }
+[ "$(loss shared-adam/summary.json)" = "$(loss eval.json)" ] ||
+    complain "eval says $(loss eval.json), the run $(loss shared-adam/summary.json)"
+
+# Each worker's state is in the checkpoint, and what the outer optimizer keeps.
+for how in "--optimizer adam" "--outer-lr 0.7 --outer-momentum 0.9" "--local-after 7 --flat"; do
+    rm -rf whole half
+    train whole "${mlp[@]}" --steps 20 -n 2 $how --sync local:5
+    train half "${mlp[@]}" --steps 10 -n 2 $how --sync local:5
+    "$tutti" train --resume half --steps 20 --quiet || complain "resume with $how"
+    same "10 steps and 10 with $how" whole half
+done
+
+# Before --local-after it is mirrored.
+train mirrored "${mlp[@]}" --steps 8 -n 2
+train before "${mlp[@]}" --steps 8 -n 2 --sync local:4 --local-after 8
+same "local after the end" mirrored before
+
+# Stopped by a signal, at a meeting; the chosen interval is told and goes on.
+TUTTI_LOG=info "$tutti" train "${mlp[@]}" --steps 100000 -n 2 --sync local:auto --quiet --out stopped 2>stopped.err &
+pid=$!
+for _ in $(seq 300); do
+    grep -q sync_interval stopped/metrics.jsonl 2>/dev/null && break
+    sleep 0.02
+done
+kill -INT $pid
+wait $pid && complain "a stopped run exits 0"
+grep -q 'continue with' stopped.err || complain "stop: $(cat stopped.err)"
+grep -q 'sync_base' stopped/checkpoint/*/state.json || complain "the interval is not in the checkpoint"
+step=$(grep -o '"steps": [0-9]*' stopped/summary.json | grep -o '[0-9]*$')
+"$tutti" train --resume stopped --steps $((step + 20)) --quiet || complain "resume of a stopped run"
+finish
