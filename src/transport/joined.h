@@ -20,7 +20,6 @@ enum {
 struct peer {
     int mpi_rank, pid;
     char host[JOINED_HOST];
-    _Atomic int n_open; /* requests over the link */
     /* The monitor's alone: */
     int64_t heard_ms;              /* when a far rank was heard of last, */
     char note[2 * TRANSPORT_NOTE]; /* and what it was doing then */
@@ -45,14 +44,13 @@ struct joined {
     int *node_first;    /* [n_nodes + 1] */
     struct peer *peers; /* by rank */
     int stuck_ms;
-    _Atomic int n_open;                    /* requests over the link, to all of them */
+    _Atomic int n_open;                    /* requests over the link */
     struct pollfd watched[JOINED_WATCHED]; /* the ranks of the node that come next; -1: not */
     struct sigaction old[JOINED_HINTS];
     pthread_t monitor;
     bool monitor_runs, is_listening;
     _Atomic bool is_ending;
     _Atomic bool has_told; /* of the failure */
-    int64_t deaf_ms;       /* since when MPI can be called no more; 0: it can. The monitor's */
     /* Guarded by world->lock: */
     struct notice *notices;
     struct mpi_message control_message;

@@ -15,12 +15,6 @@ static struct mpi_message *message_of(struct transport_request *request)
     return (struct mpi_message *)request->handle;
 }
 
-static void count_open(struct joined *joined, int peer, int more)
-{
-    atomic_fetch_add_explicit(&joined->n_open, more, memory_order_relaxed);
-    atomic_fetch_add_explicit(&joined->peers[peer].n_open, more, memory_order_relaxed);
-}
-
 /* An error of MPI is most often a rank that is gone: its monitor will say which. */
 static enum status explain(struct joined *joined, const char *text)
 {
@@ -40,16 +34,18 @@ static enum status link_start(struct link *link, struct transport_request *reque
     char text[MPI_FACE_TEXT];
     int failed;
 
-    count_open(joined, request->peer, 1);
-    pthread_mutex_lock(&joined->world->lock);
+    world_lock(joined->world);
     if (request->kind == REQUEST_SEND)
         failed = face->send(MPI_CHANNEL_DATA, peer, request->tag, request->data, request->bytes,
                             message_of(request), text);
     else
         failed = face->receive(MPI_CHANNEL_DATA, peer, request->tag, request->data,
                                request->bytes, message_of(request), text);
-    pthread_mutex_unlock(&joined->world->lock);
-    return failed ? explain(joined, text) : STATUS_OK;
+    world_unlock(joined->world);
+    if (failed)
+        return explain(joined, text);
+    atomic_fetch_add_explicit(&joined->n_open, 1, memory_order_relaxed);
+    return STATUS_OK;
 }
 
 static enum status link_test(struct link *link, struct transport_request *request,
@@ -61,15 +57,15 @@ static enum status link_test(struct link *link, struct transport_request *reques
     size_t bytes = 0;
     int done = 0;
 
-    pthread_mutex_lock(&joined->world->lock);
+    world_lock(joined->world);
     const int failed = joined->world->face->test(message_of(request), &done, &bytes, text);
-    pthread_mutex_unlock(&joined->world->lock);
+    world_unlock(joined->world);
     if (failed)
         return explain(joined, text);
     *out_done = done;
     if (done) {
         request->length = bytes;
-        count_open(joined, request->peer, -1);
+        atomic_fetch_sub_explicit(&joined->n_open, 1, memory_order_relaxed);
         return STATUS_OK;
     }
     if (!ended) /* `moved` is when it was seen to have ended, as it is of no other use here */
@@ -90,11 +86,11 @@ static void link_cancel(struct link *link, struct transport_request *request)
     struct joined *joined = (struct joined *)link;
 
     if (request->kind == REQUEST_RECEIVE) {
-        pthread_mutex_lock(&joined->world->lock);
+        world_lock(joined->world);
         joined->world->face->cancel(message_of(request));
-        pthread_mutex_unlock(&joined->world->lock);
+        world_unlock(joined->world);
     }
-    count_open(joined, request->peer, -1);
+    atomic_fetch_sub_explicit(&joined->n_open, 1, memory_order_relaxed);
 }
 
 /* The monitor will tell: it looks every few milliseconds. */

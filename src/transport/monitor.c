@@ -23,7 +23,6 @@ enum {
     BEAT_MS = 200,    /* how often it tells that it is there */
     HURRY_MS = 700,   /* after a hint: how long a far rank may be silent, or nothing be known */
     HINT_MS = 5000,   /* how long a hint holds */
-    DEAF_MS = 300,    /* without MPI: how long others have to tell which rank was lost */
 };
 
 /* A message to the first rank of another node. */
@@ -83,14 +82,14 @@ static void tell(struct joined *joined, const struct control *control)
             continue;
         notice->to = to;
         memcpy(&notice->control, control, bytes);
-        pthread_mutex_lock(&joined->world->lock);
+        world_lock_first(joined->world);
         if (joined->world->face->send(MPI_CHANNEL_CONTROL, to, 0, &notice->control, bytes,
                                       &notice->message, text) == 0) {
             notice->next = joined->notices;
             joined->notices = notice;
             notice = NULL;
         }
-        pthread_mutex_unlock(&joined->world->lock);
+        world_unlock(joined->world);
         mem_free(notice);
     }
 }
@@ -164,21 +163,19 @@ static void listen_once(struct joined *joined)
     size_t bytes;
     int done = 1;
 
-    pthread_mutex_lock(&joined->world->lock);
+    world_lock_first(joined->world);
     (void)forget_notices(joined);
     while (done) {
         done = 0;
-        if (joined->world->face->test(&joined->control_message, &done, &bytes, text) != 0) {
-            joined->deaf_ms = joined->deaf_ms ? joined->deaf_ms : joined_now_ms();
+        if (joined->world->face->test(&joined->control_message, &done, &bytes, text) != 0)
             break;
-        }
         if (done) {
             take_control(joined, &joined->control);
             if (listen_again(joined, text) != 0)
                 break;
         }
     }
-    pthread_mutex_unlock(&joined->world->lock);
+    world_unlock(joined->world);
 }
 
 /* The monitor ----------------------------------------------------------------------------------- */
@@ -304,24 +301,6 @@ static void check_far(struct joined *joined, int64_t passed_ms)
     }
 }
 
-/* MPI gave up, as a peer was gone while it sent. If none of the node knows which, it is most likely one that
- * this rank has to do with just now. */
-static void check_deaf(struct joined *joined)
-{
-    int likely = -1;
-
-    if (joined->deaf_ms == 0 || joined_now_ms() - joined->deaf_ms < DEAF_MS)
-        return;
-    for (int rank = joined->size - 1; rank >= 0; rank--) {
-        if (region_holds(joined->region, rank) || region_has_ended(joined->region, rank))
-            continue;
-        if (likely < 0 || atomic_load(&joined->peers[rank].n_open) > 0)
-            likely = rank;
-    }
-    if (likely >= 0)
-        lose(joined, likely, "cannot be reached any more");
-}
-
 /* A hint that nothing came of is forgotten: the job may have been stopped and continued. */
 static void forget_hint(int64_t *since_ms)
 {
@@ -363,9 +342,7 @@ static void *run_monitor(void *arg)
             listen_once(joined);
         if (at_ms - watched_ms >= WATCH_MS) {
             watch_node(joined, at_ms - watched_ms);
-            if (joined->deaf_ms)
-                check_deaf(joined);
-            else if (joined_is_first_of_node(joined))
+            if (joined_is_first_of_node(joined))
                 check_far(joined, at_ms - watched_ms);
             watched_ms = at_ms;
         }
@@ -432,8 +409,8 @@ bool monitor_has_told(struct joined *joined)
         return true;
     if (region_has_failed(joined->region) && !atomic_load(&joined->has_told))
         return false;
-    pthread_mutex_lock(&joined->world->lock);
+    world_lock_first(joined->world);
     const int n_left = forget_notices(joined);
-    pthread_mutex_unlock(&joined->world->lock);
+    world_unlock(joined->world);
     return n_left == 0;
 }

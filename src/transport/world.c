@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,25 @@ static const struct package {
 } packages[] = { { "openmpi", "libopenmpi-dev" }, { "mpich", "libmpich-dev" } };
 
 static struct world the_world = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+void world_lock(struct world *world)
+{
+    while (atomic_load_explicit(&world->monitor_waits, memory_order_relaxed))
+        (void)sched_yield();
+    pthread_mutex_lock(&world->lock);
+}
+
+void world_lock_first(struct world *world)
+{
+    atomic_store_explicit(&world->monitor_waits, true, memory_order_relaxed);
+    pthread_mutex_lock(&world->lock);
+    atomic_store_explicit(&world->monitor_waits, false, memory_order_relaxed);
+}
+
+void world_unlock(struct world *world)
+{
+    pthread_mutex_unlock(&world->lock);
+}
 
 /* Is this process one of several? */
 static bool find_cluster(struct cluster *out)

@@ -8,7 +8,6 @@
 #include <limits.h>
 #include <mpi.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,37 +38,6 @@ static int check(int code, const char *call, char *text)
     (void)snprintf(text, MPI_FACE_TEXT, "%s failed: %.400s", call, reason);
     return 1;
 }
-
-/* A broken connection ------------------------------------------------------------------------ */
-
-/* Open MPI ends the process, whatever its error handlers say, if a peer goes away in the middle of a
- * send to it. It does so by a function of its own, whose name is found here first, as this plug-in is
- * opened before its library. We leave its call by a jump and make no other: this rank shall tell
- * which one was lost before it ends. */
-static _Thread_local jmp_buf before_call;
-static _Thread_local int is_calling;
-static int is_broken; /* guarded by the caller's lock */
-
-static int say_broken(char *text)
-{
-    is_calling = 0;
-    (void)snprintf(text, MPI_FACE_TEXT, "%s", "the connection to another process broke");
-    return 1;
-}
-
-#ifdef OPEN_MPI
-void ompi_rte_abort(int code, char *format, ...);
-__attribute__((visibility("default"), noreturn)) void ompi_rte_abort(int code, char *format,
-                                                                     ...)
-{
-    (void)code;
-    (void)format;
-    is_broken = 1;
-    if (is_calling)
-        longjmp(before_call, 1);
-    _exit(1); /* ranks have not met yet: the starter tells what it sees */
-}
-#endif
 
 /* Life -------------------------------------------------------------------------------------- */
 
@@ -233,8 +201,8 @@ static MPI_Request load(const struct mpi_message *message)
 }
 
 /* NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): requests are waited for by `test` */
-static int start_send_now(enum mpi_channel channel, int peer, uint32_t tag, const void *data,
-                          size_t bytes, struct mpi_message *message, char *text)
+static int start_send(enum mpi_channel channel, int peer, uint32_t tag, const void *data,
+                      size_t bytes, struct mpi_message *message, char *text)
 {
     MPI_Request request;
     MPI_Datatype type;
@@ -252,8 +220,8 @@ static int start_send_now(enum mpi_channel channel, int peer, uint32_t tag, cons
     return failed;
 }
 
-static int start_receive_now(enum mpi_channel channel, int peer, uint32_t tag, void *data,
-                             size_t bytes, struct mpi_message *message, char *text)
+static int start_receive(enum mpi_channel channel, int peer, uint32_t tag, void *data,
+                         size_t bytes, struct mpi_message *message, char *text)
 {
     MPI_Request request;
     MPI_Datatype type;
@@ -274,7 +242,7 @@ static int start_receive_now(enum mpi_channel channel, int peer, uint32_t tag, v
 
 /* NOLINTEND(clang-analyzer-optin.mpi.MPI-Checker) */
 
-static int test_now(struct mpi_message *message, int *out_done, size_t *out_bytes, char *text)
+static int test(struct mpi_message *message, int *out_done, size_t *out_bytes, char *text)
 {
     MPI_Request request = load(message);
     MPI_Status status;
@@ -297,43 +265,11 @@ static int test_now(struct mpi_message *message, int *out_done, size_t *out_byte
     return 0;
 }
 
-static int start_send(enum mpi_channel channel, int peer, uint32_t tag, const void *data,
-                      size_t bytes, struct mpi_message *message, char *text)
-{
-    if (is_broken || setjmp(before_call) != 0)
-        return say_broken(text);
-    is_calling = 1;
-    const int failed = start_send_now(channel, peer, tag, data, bytes, message, text);
-    is_calling = 0;
-    return failed;
-}
-
-static int start_receive(enum mpi_channel channel, int peer, uint32_t tag, void *data,
-                         size_t bytes, struct mpi_message *message, char *text)
-{
-    if (is_broken || setjmp(before_call) != 0)
-        return say_broken(text);
-    is_calling = 1;
-    const int failed = start_receive_now(channel, peer, tag, data, bytes, message, text);
-    is_calling = 0;
-    return failed;
-}
-
-static int test(struct mpi_message *message, int *out_done, size_t *out_bytes, char *text)
-{
-    if (is_broken || setjmp(before_call) != 0)
-        return say_broken(text);
-    is_calling = 1;
-    const int failed = test_now(message, out_done, out_bytes, text);
-    is_calling = 0;
-    return failed;
-}
-
 static void cancel(struct mpi_message *message)
 {
     MPI_Request request = load(message);
 
-    if (is_broken || request == MPI_REQUEST_NULL)
+    if (request == MPI_REQUEST_NULL)
         return;
     (void)MPI_Cancel(&request);
     (void)MPI_Request_free(&request);
