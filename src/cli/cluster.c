@@ -71,13 +71,22 @@ static enum status read_hosts(const char *text, struct hosts *out)
     return status;
 }
 
+/* Ranks that are no workers: servers come behind them. */
+static int servers_of(const struct settings *s)
+{
+    return strategy_servers(*s->strategy ? s->strategy : NULL, *s->sync ? s->sync : NULL,
+                            *s->meet ? s->meet : NULL);
+}
+
 /* The machines with their ranks. One rank is what is meant if -n is not given. */
 static enum status place(struct settings *settings, struct hosts *out)
 {
+    const int servers = servers_of(settings);
+
     TRY(read_hosts(settings->hosts, out));
-    if (settings->ranks == 1)
-        settings->ranks = hosts_room(out);
-    enum status status = hosts_assign(out, (int)settings->ranks);
+    if (settings->ranks == 1 && hosts_room(out) > servers)
+        settings->ranks = hosts_room(out) - servers;
+    enum status status = hosts_assign(out, (int)settings->ranks + servers);
     if (status == STATUS_OK && settings->ranks > RANKS_MAX)
         status =
             FAIL(STATUS_USAGE, "--hosts %.200s has room for %lld ranks: at most %d, say -n",
@@ -95,6 +104,24 @@ static void prefer_many_machines(struct settings *s)
                  strategy_pick((int)s->ranks, true, *s->sync ? s->sync : NULL,
                                *s->meet ? s->meet : NULL)
                      ->name);
+}
+
+/* Of the ranks that were started the last are servers; -n may say how many others there are. */
+static enum status count_workers(struct settings *settings, const struct cluster *cluster)
+{
+    const int servers = servers_of(settings), workers = cluster->size - servers;
+
+    if (!cluster->size)
+        return STATUS_OK;
+    if (workers < 1)
+        return FAIL(STATUS_USAGE, "%s started %d ranks, of which %d are servers: start more",
+                    cluster_starter_name(cluster->starter), cluster->size, servers);
+    if (settings->ranks != cluster->size && settings->ranks != workers)
+        return FAIL(STATUS_USAGE, "-n %lld, but %s started %d ranks%s: leave -n out",
+                    (long long)settings->ranks, cluster_starter_name(cluster->starter),
+                    cluster->size, servers ? ", servers included" : "");
+    settings->ranks = workers;
+    return STATUS_OK;
 }
 
 /* Machines may have different numbers of cores, or of ranks: each has its own threads, but a step has the
@@ -125,10 +152,7 @@ enum status cli_place(struct settings *settings, const struct cluster *cluster)
         prefer_many_machines(settings);
         return STATUS_OK;
     }
-    if (cluster->size && settings->ranks != cluster->size)
-        return FAIL(STATUS_USAGE, "-n %lld, but %s started %d ranks: leave -n out",
-                    (long long)settings->ranks, cluster_starter_name(cluster->starter),
-                    cluster->size);
+    TRY(count_workers(settings, cluster));
     if (!settings->threads && cluster->local_size)
         TRY(pick_threads(settings, cluster));
     prefer_many_machines(settings);

@@ -162,6 +162,24 @@ static enum status print_text(const struct job *job, const char *of,
     return print_classes(classes);
 }
 
+/* However the run was distributed, it is evaluated by one process. */
+static void be_one_rank(struct settings *settings)
+{
+    static const char *const usual[] = {
+        "ranks",          "threads", "shards",   "strategy", "split",        "sync",
+        "meet",           "balance", "compress", "flat",     "local-after",  "outer-lr",
+        "outer-momentum", "slow",    "backup",   "replicas", "staleness-lr",
+    };
+    struct settings defaults;
+
+    settings_init(&defaults);
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        const struct setting *setting = settings_find(usual[i]);
+        memcpy((char *)settings + setting->offset, (char *)&defaults + setting->offset,
+               setting->size);
+    }
+}
+
 /* The settings of the run in folder `word`; with --weights `word` may be a model. */
 static enum status read_run(const char *word, struct settings *settings)
 {
@@ -170,10 +188,7 @@ static enum status read_run(const char *word, struct settings *settings)
         return STATUS_OK;
     }
     TRY(train_read_settings(word, settings));
-    settings->threads = 0;
-    settings->ranks = 1;
-    settings->shards = 0;
-    settings->strategy[0] = settings->split[0] = '\0';
+    be_one_rank(settings);
     return STATUS_OK;
 }
 

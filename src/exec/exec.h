@@ -66,7 +66,7 @@ struct exec_remote {
     MUST_CHECK enum status (*give_rows)(void *arg, int bucket, const struct exec_rows *lists,
                                         int n_lists);
     /* Waits until the parameters are those for the next step. By every lane, and again when they are
-     * there. */
+     * there; also before anything was given, when they are the caller's. */
     MUST_CHECK enum status (*await)(void *arg, int bucket);
 };
 

@@ -74,6 +74,7 @@ struct combine {
     int64_t shards;
     size_t at, count;
     float *scratch;
+    bool may_miss; /* leaves that no part has */
 };
 
 /* Sum over the leaves of [begin, begin + length); NULL if all are absent. Level counts scratch. */
@@ -88,6 +89,8 @@ static const float *combine_node(const struct combine *c, int64_t begin, int64_t
             part.length <= length)
             return c->parts[i].data + c->at;
     }
+    if (length == 1 && c->may_miss)
+        return NULL;
     BUG_ON(length == 1 || level >= TREE_DEPTH);
     const float *left = combine_node(c, begin, length / 2, level + 1);
     /* The left sum may lie in scratch of the level below: keep it before the right one comes. */
@@ -99,8 +102,8 @@ static const float *combine_node(const struct combine *c, int64_t begin, int64_t
         left = mine;
     }
     right = combine_node(c, begin + length / 2, length / 2, level + 1);
-    if (!right)
-        return left;
+    if (!right || !left)
+        return right ? right : left;
     kernel_add(mine, left, right, c->count);
     return mine;
 }
@@ -108,7 +111,7 @@ static const float *combine_node(const struct combine *c, int64_t begin, int64_t
 const float *tree_combine(const struct tree_part *parts, int n_parts, int64_t shards, size_t at,
                           size_t count, float *scratch)
 {
-    const struct combine c = { parts, n_parts, shards, at, count, scratch };
+    const struct combine c = { parts, n_parts, shards, at, count, scratch, false };
 
     if (n_parts == 1)
         return parts[0].data + at;
@@ -119,10 +122,18 @@ const float *tree_combine(const struct tree_part *parts, int n_parts, int64_t sh
     return combine_node(&c, 0, padded(shards), 0);
 }
 
+const float *tree_combine_some(const struct tree_part *parts, int n_parts, int64_t shards,
+                               size_t at, size_t count, float *scratch)
+{
+    const struct combine c = { parts, n_parts, shards, at, count, scratch, true };
+
+    return combine_node(&c, 0, padded(shards), 0);
+}
+
 const float *tree_combine_node(const struct tree_part *parts, int n_parts, int64_t shards,
                                struct tree_node node, size_t at, size_t count, float *scratch)
 {
-    const struct combine c = { parts, n_parts, shards, at, count, scratch };
+    const struct combine c = { parts, n_parts, shards, at, count, scratch, false };
 
     return combine_node(&c, node.begin, node.length, 0);
 }

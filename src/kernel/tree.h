@@ -51,6 +51,10 @@ enum { TREE_STRETCH = 2048, TREE_SCRATCH = TREE_STRETCH * TREE_DEPTH };
 const float *tree_combine(const struct tree_part *parts, int n_parts, int64_t shards, size_t at,
                           size_t count, float *scratch);
 
+/* The same where leaves may be missing: they are left out like those beyond the last. */
+const float *tree_combine_some(const struct tree_part *parts, int n_parts, int64_t shards,
+                               size_t at, size_t count, float *scratch);
+
 /* The sum over one node of the tree, all of whose leaves are in `parts`. */
 const float *tree_combine_node(const struct tree_part *parts, int n_parts, int64_t shards,
                                struct tree_node node, size_t at, size_t count, float *scratch);

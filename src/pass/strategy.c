@@ -43,6 +43,12 @@ static const struct
                     NULL,
                 };
 
+static const struct pass *const served_passes[] = {
+    &pass_fuse,   &pass_autodiff, &pass_delay, &pass_recompute, &pass_bucket, &pass_split_batch,
+    &pass_update, &pass_serve, /* last: it gives the update of a whole step to servers */
+    NULL,
+};
+
 static const struct pass *const parallax_passes[] = {
     &pass_fuse,     &pass_sync_norm,   &pass_autodiff, &pass_delay,  &pass_recompute,
     &pass_parallax, /* before buckets: what has rows has a bucket of its own */
@@ -131,6 +137,7 @@ static const struct strategy ps = {
     .meets = MEET(PS),
     .many_ranks = true,
     .many_nodes = true,
+    .passes = served_passes,
 };
 
 static const struct strategy asgd = {
@@ -144,6 +151,7 @@ static const struct strategy asgd = {
     .meets = MEET(PS),
     .many_ranks = true,
     .many_nodes = true,
+    .passes = served_passes,
 };
 
 static const struct strategy ssp = {
@@ -157,6 +165,7 @@ static const struct strategy ssp = {
     .meets = MEET(PS),
     .many_ranks = true,
     .many_nodes = true,
+    .passes = served_passes,
 };
 
 static const struct strategy easgd = {
@@ -222,6 +231,17 @@ const struct strategy *strategy_pick(int ranks, bool apart, const char *sync, co
     if (meet && axes_read_meet(meet, &axes) == STATUS_OK && axes.meet > MEET_ALLREDUCE)
         return axes.meet == MEET_PS ? &ps : axes.meet == MEET_CENTRAL ? &central : &parallax;
     return ranks == 1 ? &single : apart ? &multiworker : &mirrored;
+}
+
+int strategy_servers(const char *strategy, const char *sync, const char *meet)
+{
+    const struct strategy *preset =
+        strategy ? strategy_find(strategy) : strategy_pick(1, false, sync, meet);
+    struct axes axes = { 0 };
+
+    if (!preset || axes_read_meet(meet ? meet : preset->meet, &axes) != STATUS_OK)
+        return 0;
+    return axes.servers;
 }
 
 /* Combinations that nothing can run, whatever the preset; the preset's own are none of them. */

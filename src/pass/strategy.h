@@ -46,6 +46,10 @@ bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass)
  * one machine, or apart. What cannot be read is left for strategy_check to refuse. */
 const struct strategy *strategy_pick(int ranks, bool apart, const char *sync, const char *meet);
 
+/* Server ranks behind the workers' that a job with these texts has (NULL: not given); 0 also where
+ * they cannot be read, which strategy_check refuses. */
+int strategy_servers(const char *strategy, const char *sync, const char *meet);
+
 /* Refuses what the strategy cannot do: ranks it does not take, a split, sync or meet (NULL: not
  * given: its own) that cannot be read or does not go with the others; the text says why. */
 MUST_CHECK enum status strategy_check(const struct strategy *strategy, int ranks,

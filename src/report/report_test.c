@@ -171,6 +171,39 @@ static void test_a_whole_run_has_all_parts(void)
     mem_free(page);
 }
 
+static void test_servers_have_a_part(void)
+{
+    static const char *const expected[] = {
+        "Parameter servers",
+        "aria-label=\"How late gradients came\"",
+        "0: 75.00%", /* under the pointer */
+        "aria-label=\"How long workers waited\"",
+        "aria-label=\"How far workers were apart\"",
+        "<tr><td>rank 2</td><td>1.5k</td><td>40</td><td>25.00%</td><td>1 MiB</td>",
+    };
+
+    put("config.json", config);
+    put("summary.json",
+        "{\"status\":\"done\",\"servers\":[{\"rank\":2,\"busy_s\":1,\"idle_s\":3,"
+        "\"elements\":1500,\"updates\":40,\"bytes_in\":1048576,\"bytes_out\":2097152,"
+        "\"dropped\":1,\"refused\":0}],\"workers\":[{\"rank\":0,\"steps\":20,\"wait_s\":0.5,"
+        "\"lost\":false},{\"rank\":1,\"steps\":20,\"wait_s\":1.5,\"lost\":true}],"
+        "\"staleness\":[30,10],\"largest_spread\":2,\"clocks\":[[0.1,0,1],[0.2,3,5]]}");
+    char *page = make_page();
+    page_testing_check(page);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        check_has(page, expected[i]);
+    mem_free(page);
+
+    /* Whatever there is instead of numbers. */
+    put("summary.json",
+        "{\"servers\":[5,null,{\"busy_s\":-1e400}],\"workers\":[[],{}],"
+        "\"staleness\":[\"<b>\",-3,1e308,1e308],\"clocks\":[3,[1,2],[\"a\",1,2]]}");
+    page = make_page();
+    page_testing_check(page);
+    mem_free(page);
+}
+
 static void test_each_file_may_be_missing(void)
 {
     for (int present = 1; present < 8; present++) {
@@ -504,6 +537,7 @@ static void test_every_allocation_may_fail(void)
 
 const struct test tests[] = {
     { .name = "a whole run has all parts", .run = test_a_whole_run_has_all_parts },
+    { .name = "servers have a part", .run = test_servers_have_a_part },
     { .name = "each file may be missing", .run = test_each_file_may_be_missing },
     { .name = "a folder without a run is refused",
       .run = test_a_folder_without_a_run_is_refused },

@@ -44,7 +44,8 @@ static void add_config(const struct job *job, const struct train_hooks *hooks,
     strbuf_printf(text, ",\n  \"parameters\": %lld", (long long)graph_param_count(job->graph));
     strbuf_printf(
         text, ",\n  \"distribution\": {\"split\": \"%s\", \"sync\": \"%s\", \"meet\": \"%s\"}",
-        split, job->strategy->sync, job->strategy->meet);
+        split, *s->sync ? s->sync : job->strategy->sync,
+        *s->meet ? s->meet : job->strategy->meet);
     strbuf_printf(text,
                   ",\n  \"bits\": {\"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", "
                   "\"shards\": %lld",
@@ -253,6 +254,7 @@ enum status folder_add_metrics(const struct job *job, const struct train_hooks *
     add_member(&line, "slowest_share", m->slowest_share);
     add_member(&line, "sync_interval", m->sync_interval);
     add_member(&line, "param_variance", m->param_variance);
+    add_member(&line, "clock_spread", m->clock_spread);
     strbuf_add(&line, "}\n");
     enum status status = folder_add_line(job, hooks, &line);
     strbuf_release(&line);
@@ -349,7 +351,7 @@ static void add_parallax(struct strbuf *text, const struct job *job)
 enum status folder_write_summary(const struct job *job, const char *status,
                                  const struct train_result *r,
                                  const struct train_classes *classes, int64_t samples,
-                                 const struct rank_times *times)
+                                 const struct rank_times *times, const char *more)
 {
     const struct settings *s = &job->settings;
     struct strbuf text;
@@ -388,7 +390,7 @@ enum status folder_write_summary(const struct job *job, const char *status,
                   r->weights_sha256);
     for (int i = 0; i < s->ranks; i++)
         add_rank(&text, i, &times[i]);
-    strbuf_add(&text, "\n  ]\n}\n");
+    strbuf_printf(&text, "\n  ]%s\n}\n", more);
     enum status result = replace_in(s->out, "summary.json", &text);
     strbuf_release(&text);
     return result;

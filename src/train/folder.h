@@ -33,6 +33,7 @@ struct metrics {      /* one line; NaN members are left out */
     double wire_share; /* of several machines: time with transfers under way, of rank 0 */
     double perplexity, tokens_per_s;      /* of models that predict tokens */
     double sync_interval, param_variance; /* of workers that average now and then */
+    double clock_spread; /* with servers: steps between the fastest and the slowest worker */
 };
 
 /* Samples of the test split above what a model without classes makes of them. */
@@ -59,10 +60,12 @@ MUST_CHECK enum status folder_add_line(const struct job *job, const struct train
 MUST_CHECK enum status folder_add_metrics(const struct job *job,
                                           const struct train_hooks *hooks,
                                           const struct metrics *metrics);
+/* more: further members, each after a comma. */
 MUST_CHECK enum status folder_write_summary(const struct job *job, const char *status,
                                             const struct train_result *result,
                                             const struct train_classes *classes,
-                                            int64_t samples, const struct rank_times *times);
+                                            int64_t samples, const struct rank_times *times,
+                                            const char *more);
 /* A picture beside them, replaced as a whole. */
 MUST_CHECK enum status folder_write_picture(const struct job *job, const char *name,
                                             const struct strbuf *png);

@@ -14,6 +14,7 @@
 #include "base/suggest.h"
 #include "exec/exec.h"
 #include "graph/op.h"
+#include "train/served.h"
 #include "train/trace_file.h"
 #include "transport/launch.h"
 
@@ -77,6 +78,14 @@ static enum status check_private(const struct job *job)
           "workers do not wait for each other in the middle of a step" },
         { *s->balance && steps_alone, "balance",
           "workers do not wait for each other, so a slow one needs no smaller part" },
+        { strcmp(s->balance, "auto") == 0 && job->axes.servers, "balance auto",
+          "workers do not meet before they begin, to compare their speed: give weights" },
+        { s->backup && !job->axes.servers, "backup",
+          "only servers can go on without a rank: use --meet ps:1" },
+        { s->replicas > 1 && !job->axes.servers, "replicas",
+          "there are no servers: use --meet ps:2" },
+        { s->staleness_lr && (!job->axes.servers || !steps_alone), "staleness-lr",
+          "no gradient is late: use --sync async or bounded:K" },
     };
 
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
@@ -377,7 +386,7 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .shards = s->shards,
         .ranks = (int)s->ranks,
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
-        .factors = s->factors,
+        .factors = s->factors && job->axes.meet != MEET_PS, /* servers take gradients alone */
         .dense = s->dense,
         .recompute = s->recompute,
         .sync_norm = s->sync_batch_norm,
@@ -487,7 +496,8 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     TRY(pick_shards(job));
     TRY(count_steps(job));
     TRY(check_pass_name(job, after));
-    return make_graphs(job, after);
+    TRY(make_graphs(job, after));
+    return job->axes.servers && !after ? served_check(job) : STATUS_OK;
 }
 
 static enum status create(const struct settings *settings, const struct model *model,

@@ -6,6 +6,9 @@
  *
  * Workers that average now and then (local.h) have an executor each. They hear each other when they meet, so
  * stops and checkpoints wait for that; what is evaluated is the mean of them, whenever it is due.
+ *
+ * With parameter servers (served.h) a rank is a server, which only serves, or a worker with an executor of its own:
+ * worker 0 alone tells, evaluates and saves what the servers have, and all meet at the end.
  */
 #include <math.h>
 #include <signal.h>
@@ -27,6 +30,7 @@
 #include "train/reconstruct.h"
 #include "train/same.h"
 #include "train/samples.h"
+#include "train/served.h"
 #include "train/trace_file.h"
 #include "train/watch.h"
 #include "train/weights.h"
@@ -63,7 +67,11 @@ struct own {
     struct exec_times times_before; /* of that */
     double *waited_for;             /* of each rank: what is told, and what that had */
     double *waited_before;
-    float *vector; /* rank 0: of another worker */
+    float *vector;                    /* rank 0: of another worker */
+    struct served *served;            /* with servers; else NULL */
+    struct served_times served_times; /* at the last line of metrics */
+    double spread; /* with servers: steps between the fastest and the slowest worker */
+    uint32_t tag;  /* for what workers tell worker 0 at the end */
 };
 
 /* What a rank has while it runs. */
@@ -71,9 +79,9 @@ struct rank {
     const struct run *run;
     struct job *job;
     struct transport *transport;
-    struct comm *comm;
+    struct comm *comm; /* of all ranks; NULL with servers */
     struct exec *exec;
-    struct own own; /* exec is a private one, if local is there */
+    struct own own; /* exec is a private one, if local or served is there */
     struct loader *loader;
     struct weights_copy *copy; /* rank 0 */
     struct watch *watch;
@@ -83,6 +91,7 @@ struct rank {
     struct progress progress;
     bool is_first;
     uint64_t step;   /* the step that runs */
+    uint64_t next;   /* that this rank takes part in */
     int64_t samples; /* seen in the whole run */
     int64_t tokens;  /* labels that counted, of this session */
     struct tally interval, epoch;
@@ -172,6 +181,8 @@ static enum status save(struct rank *rank)
 
     struct tally epoch = rank->epoch;
     TRY(exec_collect(rank->exec));
+    if (rank->own.served)
+        TRY(served_collect(rank->own.served));
     if (rank->is_first)
         weights_copy_take(rank->copy, rank->exec);
     if (rank->own.local) {
@@ -246,6 +257,7 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
         .slowest_share = NAN,
         .sync_interval = NAN,
         .param_variance = NAN,
+        .clock_spread = NAN,
     };
 }
 
@@ -274,6 +286,8 @@ static enum status collect_times(struct rank *rank)
 {
     const struct own *own = &rank->own;
 
+    if (own->served)
+        return STATUS_OK; /* nobody waits for the others to tell */
     if (!own->local)
         return watch_collect(rank->watch, rank->exec, rank->load);
     const struct exec_times times = times_now(rank);
@@ -312,7 +326,22 @@ static void add_all_ranks(struct rank *rank, struct metrics *m)
         log_line(LOG_WARNING, "%s", text);
 }
 
-/* Collective; rank 0 writes the line. */
+/* What a worker's end of the servers did since the last line. */
+static void add_served(struct rank *rank, struct metrics *m)
+{
+    struct own *own = &rank->own;
+    const struct served_times now = served_times(own->served), then = own->served_times;
+
+    if (rank->interval.seconds > 0) {
+        m->wait_share += (now.tick - then.tick) / rank->interval.seconds;
+        m->wire_share = (now.move - then.move) / rank->interval.seconds;
+    }
+    m->bytes_sent = now.bytes - then.bytes;
+    m->clock_spread = own->spread;
+    own->served_times = now;
+}
+
+/* Collective, but with servers; rank 0 writes the line. */
 static enum status tell_interval(struct rank *rank)
 {
     TRY(collect_times(rank));
@@ -338,7 +367,10 @@ static enum status tell_interval(struct rank *rank)
         if (transport_nodes(rank->transport) > 1)
             m.wire_share = (now.wire - then->wire) / rank->interval.seconds;
     }
-    add_all_ranks(rank, &m);
+    if (rank->own.served)
+        add_served(rank, &m);
+    else
+        add_all_ranks(rank, &m);
     if (rank->own.local) {
         m.sync_interval = (double)rank->own.met.interval;
         m.param_variance = rank->own.met.variance;
@@ -485,10 +517,10 @@ static enum status run_step(struct rank *rank, const struct batch *batch,
                             struct exec_result *out)
 {
     const struct slow *slow = &rank->job->slow;
-    const int own = comm_rank(rank->comm);
+    const int own = transport_rank(rank->transport);
     const double before = slow->rank == own ? exec_times(rank->exec).compute : 0;
 
-    if (rank->own.local)
+    if (rank->own.local || rank->own.served)
         transport_note(rank->transport, rank->step, "a step of its own");
     else
         exec_say(rank->exec, wishes(rank));
@@ -496,6 +528,25 @@ static enum status run_step(struct rank *rank, const struct batch *batch,
     if (slow->rank == own)
         slow_down(slow, own,
                   (exec_times(rank->exec).compute - before) / exec_lanes(rank->exec));
+    return STATUS_OK;
+}
+
+/* With servers: ends a step. The loss of all workers comes in the place of this one's, as far as it was heard.
+ * That it is time for a checkpoint worker 0 tells nobody. */
+static enum status tick(struct rank *rank, const struct batch *batch,
+                        struct exec_result *result)
+{
+    const uint32_t wish = wishes(rank);
+    struct served_heard heard;
+
+    rank->next = rank->step + 1;
+    if (!rank->own.served)
+        return STATUS_OK;
+    TRY(served_tick(rank->own.served, batch, result, wish & STOP, &heard));
+    *result = heard.result;
+    rank->heard = heard.result.heard | (wish & SAVE);
+    rank->own.spread = (double)(heard.high - heard.low);
+    rank->next = heard.next;
     return STATUS_OK;
 }
 
@@ -516,12 +567,13 @@ static enum status one_step(struct rank *rank)
     rank->heard = result.heard;
     rank->samples += batch->samples;
     rank->tokens += batch->weight;
-    loader_done(rank->loader, batch);
     if (!isfinite(result.loss))
         return FAIL(STATUS_MISMATCH,
                     "the loss is not a finite number at step %llu: lower --lr, or "
                     "use --clip 1 or --warmup",
                     (unsigned long long)rank->step);
+    TRY(tick(rank, batch, &result));
+    loader_done(rank->loader, batch);
     TRY(meet_if_due(rank, &result, clock_seconds() - begin));
     const double seconds = clock_seconds() - begin;
     rank->interval.seconds += seconds;
@@ -531,7 +583,26 @@ static enum status one_step(struct rank *rank)
     return STATUS_OK;
 }
 
-/* What is due after a step, the same on every rank. */
+/* A step that the others did without this worker, which came too late: it leaves its samples out. */
+static enum status skip_step(struct rank *rank)
+{
+    const struct batch *batch;
+
+    TRY(loader_next(rank->loader, &batch));
+    rank->samples += batch->samples;
+    rank->tokens += batch->weight;
+    loader_done(rank->loader, batch);
+    return STATUS_OK;
+}
+
+/* The last step of a worker with servers is done: when all have come, what the servers have is the result. */
+static enum status meet_at_servers(struct rank *rank)
+{
+    TRY(served_meet(rank->own.served));
+    return rank->is_first ? served_collect(rank->own.served) : STATUS_OK;
+}
+
+/* What is due after a step, the same on every rank; with servers it is all worker 0's. */
 static enum status after_step(struct rank *rank, bool *stop)
 {
     const struct settings *s = &rank->job->settings;
@@ -541,6 +612,10 @@ static enum status after_step(struct rank *rank, bool *stop)
     const int64_t epoch = (int64_t)number / rank->job->steps_per_epoch;
 
     *stop = rank->heard & STOP;
+    if (rank->own.served && (is_last || *stop))
+        TRY(meet_at_servers(rank));
+    if (rank->own.served && !rank->is_first)
+        return STATUS_OK;
     if (rank->is_first) {
         if (rank->run->hooks->progress)
             progress_update(&rank->progress, number,
@@ -632,6 +707,22 @@ static enum status make_own(struct rank *rank)
                : STATUS_OK;
 }
 
+/* An executor of its own that gives its sums to servers. */
+static enum status make_served(struct rank *rank)
+{
+    struct own *own = &rank->own;
+    struct exec_config config = exec_config_of(rank);
+
+    TRY(transport_inproc_create(1, &own->transport));
+    TRY(comm_create(own->transport, NULL, &own->comm));
+    TRY(served_create(rank->job, rank->transport, &own->served));
+    config.comm = own->comm;
+    config.rows = NULL;
+    config.part = served_part(own->served);
+    config.remote = served_remote(own->served);
+    return exec_create(&config, &rank->exec);
+}
+
 static void release_own(struct own *own)
 {
     local_destroy(own->local);
@@ -711,7 +802,10 @@ static enum status run_steps(struct rank *rank)
          (int64_t)rank->step < rank->job->total_steps && !stop; rank->step++) {
         if (is_local(rank->job) && !rank->own.local && !is_together(rank->job, rank->step))
             TRY(part(rank));
-        TRY(one_step(rank));
+        if (rank->step < rank->next)
+            TRY(skip_step(rank));
+        else
+            TRY(one_step(rank));
         TRY(after_step(rank, &stop));
     }
     rank->run->shared->stopped |= stop && rank->is_first;
@@ -741,15 +835,18 @@ static enum status load_own(struct rank *rank)
 static enum status load_params(struct rank *rank)
 {
     const struct run *run = rank->run;
+    const bool loads = rank->is_first || rank->own.local || rank->own.served;
 
     if (!run->checkpoint && !run->init)
         TRY(exec_init_params(rank->exec));
-    else if ((rank->is_first || rank->own.local) && run->checkpoint)
+    else if (loads && run->checkpoint)
         TRY(weights_load(rank->exec, checkpoint_weights(run->checkpoint),
                          checkpoint_optimizer(run->checkpoint)));
-    else if (rank->is_first || rank->own.local)
+    else if (loads)
         TRY(weights_load(rank->exec, run->init, NULL));
     TRY(exec_publish(rank->exec));
+    if (rank->own.served)
+        return served_begin(rank->own.served, rank->exec, run->first_step);
     return rank->own.local ? load_own(rank) : STATUS_OK;
 }
 
@@ -795,6 +892,37 @@ static enum status write_trace(struct rank *rank)
     return STATUS_OK;
 }
 
+/* What all ranks, servers too, have to agree on before anything else. */
+static enum status check_job(struct rank *rank)
+{
+    int world_rank, world_size;
+
+    TRY(job_check_nodes(rank->job, rank->transport));
+    if (!launch_world(&world_rank, &world_size))
+        return STATUS_OK;
+    /* Not forked: each has files of its own. */
+    return same_check(rank->job, rank->run->first_step, rank->transport);
+}
+
+/* The executor, and what joins it with others. */
+static enum status make_exec(struct rank *rank)
+{
+    if (rank->job->axes.servers)
+        return make_served(rank);
+    TRY(comm_create(rank->transport, NULL, &rank->comm));
+    TRY(parallax_measure(rank->job, rank->comm));
+    TRY(balance_measure(rank->job, rank->comm));
+    TRY(rails_choose(rank->job->settings.rails, rank->job->graph, rank->comm,
+                     &rank->job->rails));
+    if (!is_together(rank->job, rank->run->first_step)) {
+        TRY(make_own(rank));
+    } else {
+        const struct exec_config config = exec_config_of(rank);
+        TRY(exec_create(&config, &rank->exec));
+    }
+    return watch_create(rank->transport, exec_lanes(rank->exec), &rank->watch);
+}
+
 static enum status start_rank(struct rank *rank)
 {
     struct job *job = rank->job;
@@ -809,23 +937,10 @@ static enum status start_rank(struct rank *rank)
         .end_step = (uint64_t)job->total_steps,
     };
 
-    TRY(job_check_nodes(rank->job, rank->transport));
-    int world_rank, world_size;
-    if (launch_world(&world_rank, &world_size)) /* not forked: each has files of its own */
-        TRY(same_check(job, rank->run->first_step, rank->transport));
+    TRY(check_job(rank));
     TRY(start_trace(rank));
-    TRY(comm_create(rank->transport, NULL, &rank->comm));
-    TRY(parallax_measure(job, rank->comm));
-    TRY(balance_measure(job, rank->comm));
-    TRY(rails_choose(s->rails, job->graph, rank->comm, &job->rails));
     loader.trace = rank->trace;
-    if (is_together(job, rank->run->first_step)) {
-        const struct exec_config config = exec_config_of(rank);
-        TRY(exec_create(&config, &rank->exec));
-    } else {
-        TRY(make_own(rank));
-    }
-    TRY(watch_create(rank->transport, exec_lanes(rank->exec), &rank->watch));
+    TRY(make_exec(rank));
     TRY(load_params(rank));
     loader.first_shard = exec_first_shard(rank->exec);
     loader.n_shards = exec_shard_count(rank->exec);
@@ -859,9 +974,11 @@ static enum status finish(struct rank *rank, struct rank_times *times)
     snprintf(r->folder, sizeof r->folder, "%s", s->out);
     parallax_print(rank->job, r->tables, sizeof r->tables);
     for (int i = 0; i < s->ranks; i++) {
-        const struct watch_rank watched = watch_rank(rank->watch, i);
         if (times[i].peak_bytes > r->peak_bytes)
             r->peak_bytes = times[i].peak_bytes;
+        if (!rank->watch)
+            continue;
+        const struct watch_rank watched = watch_rank(rank->watch, i);
         times[i].wire = watched.wire;
         times[i].hidden = watched.hidden;
         times[i].made_wait = watched.made_wait;
@@ -871,21 +988,46 @@ static enum status finish(struct rank *rank, struct rank_times *times)
     TRY(write_reconstructions(rank->job, rank->exec));
     struct train_classes classes;
     TRY(classes_take(rank->exec, rank->job->test, &classes));
-    enum status status = folder_write_summary(rank->job, shared->stopped ? "stopped" : "done",
-                                              r, &classes, rank->samples, times);
+    struct strbuf more;
+    strbuf_init(&more, 1 << 20);
+    if (rank->own.served)
+        served_print(rank->own.served, &more);
+    enum status status = strbuf_status(&more);
+    if (status == STATUS_OK)
+        status = folder_write_summary(rank->job, shared->stopped ? "stopped" : "done", r,
+                                      &classes, rank->samples, times, more.text);
+    strbuf_release(&more);
     train_classes_release(&classes);
     return status;
+}
+
+/* Every rank's times to rank 0. With servers a worker that is lost has none. */
+static enum status gather_times(struct rank *rank, const struct rank_times *own,
+                                struct rank_times *all)
+{
+    const uint32_t tag = rank->own.tag;
+
+    if (!rank->own.served)
+        return comm_all_gather(rank->comm, own, all, sizeof *own / sizeof(int64_t), DTYPE_I64);
+    if (!rank->is_first)
+        return transport_send(rank->transport, 0, tag, own, sizeof *own);
+    all[0] = *own;
+    for (int w = 1; w < rank->job->settings.ranks; w++) {
+        if (!served_has_lost(rank->own.served, w))
+            TRY(transport_receive(rank->transport, w, tag, &all[w], sizeof *own));
+    }
+    return STATUS_OK;
 }
 
 /* Every machine has parameters of its own, or every worker: at the end they must be the same. */
 static enum status check_copies(struct rank *rank)
 {
     enum { HASH = 64 };
-    const int size = comm_size(rank->comm), own = comm_rank(rank->comm);
     char hash[HASH + 1] = "", *all;
 
-    if (transport_nodes(rank->transport) == 1 && !rank->own.local)
+    if ((transport_nodes(rank->transport) == 1 && !rank->own.local) || rank->own.served)
         return STATUS_OK;
+    const int size = comm_size(rank->comm), own = comm_rank(rank->comm);
     const int node = transport_node_of(rank->transport, own);
     if (transport_node_first(rank->transport, node) == own || rank->own.local)
         TRY(exec_hash(rank->exec, hash));
@@ -901,6 +1043,30 @@ static enum status check_copies(struct rank *rank)
     }
     mem_free(all);
     return status;
+}
+
+/* Seconds of this rank. What a client of servers does is no work of a lane's, but for ticks. */
+static struct rank_times times_of(const struct rank *rank)
+{
+    const struct exec_times times = times_now(rank);
+    const int lanes = exec_lanes(rank->exec);
+    struct rank_times own = {
+        .compute = times.compute / lanes,
+        .comm = times.comm / lanes,
+        .wait = times.wait / lanes,
+        .load = rank->load,
+        .evaluate = times.evaluate / lanes,
+        .total = clock_seconds() - rank->began,
+        .peak_bytes = peak_bytes(),
+    };
+
+    if (rank->own.served) {
+        const struct served_times served = served_times(rank->own.served);
+        own.wait += served.tick;
+        own.wire = served.move;
+        own.bytes = served.bytes;
+    }
+    return own;
 }
 
 static enum status run_rank(struct rank *rank)
@@ -922,27 +1088,32 @@ static enum status run_rank(struct rank *rank)
         progress_end(&rank->progress);
     TRY(status);
 
-    const struct exec_times times = times_now(rank);
-    const int lanes = exec_lanes(rank->exec);
-    const struct rank_times own = {
-        .compute = times.compute / lanes,
-        .comm = times.comm / lanes,
-        .wait = times.wait / lanes,
-        .load = rank->load,
-        .evaluate = times.evaluate / lanes,
-        .total = clock_seconds() - rank->began,
-        .peak_bytes = peak_bytes(),
-    };
+    const struct rank_times own = times_of(rank);
     TRY(check_copies(rank));
-    TRY(write_trace(rank));
+    if (!rank->own.served)
+        TRY(write_trace(rank));
     TRY(collect_times(rank));
     struct rank_times *all;
-    TRY(mem_alloc((size_t)comm_size(rank->comm), sizeof *all, &all));
-    status = comm_all_gather(rank->comm, &own, all, sizeof own / sizeof(int64_t), DTYPE_I64);
+    TRY(mem_alloc((size_t)rank->job->settings.ranks, sizeof *all, &all));
+    status = gather_times(rank, &own, all);
     if (status == STATUS_OK && rank->is_first)
         status = finish(rank, all);
     mem_free(all);
-    return status;
+    if (status != STATUS_OK || !rank->own.served)
+        return status;
+    served_destroy(rank->own.served); /* servers write no trace before all workers have left */
+    rank->own.served = NULL;
+    return write_trace(rank);
+}
+
+/* A server has nothing but what ps/ makes; its part of a trace is empty. */
+static enum status run_server(struct rank *rank)
+{
+    TRY(check_job(rank));
+    TRY(start_trace(rank));
+    transport_note(rank->transport, rank->run->first_step, "serving parameters");
+    TRY(served_serve(rank->job, rank->transport));
+    return write_trace(rank);
 }
 
 static enum status rank_body(struct transport *transport, void *arg)
@@ -967,11 +1138,15 @@ static enum status rank_body(struct transport *transport, void *arg)
     stop_signal = 0;
     sigaction(SIGINT, &note, &old_int);
     sigaction(SIGTERM, &note, &old_term);
-    enum status status = run_rank(&rank);
+    if (run->job->axes.servers)
+        rank.own.tag = transport_new_tags(transport, 1);
+    const bool serves = served_is_server(run->job, transport);
+    enum status status = serves ? run_server(&rank) : run_rank(&rank);
     sigaction(SIGINT, &old_int, NULL);
     sigaction(SIGTERM, &old_term, NULL);
     weights_copy_destroy(rank.copy);
     loader_destroy(rank.loader);
+    served_destroy(rank.own.served);
     exec_destroy(rank.exec);
     release_own(&rank.own);
     watch_destroy(rank.watch);
@@ -1002,11 +1177,32 @@ static bool keeps_folder(void)
     return !launch_world(&rank, &size) || rank == 0;
 }
 
+/* With a rank of a job with servers parameters may be lost: says what there is to go on from. */
+static enum status name_checkpoint(const struct job *job, enum status status)
+{
+    char reason[256], *folder;
+    struct checkpoint *checkpoint;
+
+    if (status != STATUS_PEER_LOST || !job->axes.servers)
+        return status;
+    snprintf(reason, sizeof reason, "%s", status_message());
+    TRY(file_join(job->settings.out, "checkpoint", &folder));
+    const enum status loaded = checkpoint_load(folder, &checkpoint);
+    mem_free(folder);
+    if (loaded != STATUS_OK)
+        return FAIL(status, "%s: there is no checkpoint yet, begin again with --resume %s",
+                    reason, job->settings.out);
+    const uint64_t step = checkpoint_step(checkpoint);
+    checkpoint_close(checkpoint);
+    return FAIL(status, "%s: go on from step %llu with tutti train --resume %s", reason,
+                (unsigned long long)step, job->settings.out);
+}
+
 static enum status launch(struct run *run, struct train_result *out)
 {
     const struct settings *s = &run->job->settings;
     const size_t bytes = sizeof *run->shared;
-    const struct launch_config config = { .size = (int)s->ranks,
+    const struct launch_config config = { .size = (int)s->ranks + run->job->axes.servers,
                                           .flat = s->flat,
                                           .stuck_ms = (int)(1000 * s->lost_after) };
 
@@ -1025,6 +1221,7 @@ static enum status launch(struct run *run, struct train_result *out)
     munmap(run->shared, bytes);
     if (!keeps_folder())
         return status;
+    status = name_checkpoint(run->job, status);
 
     /* The last files are worth having, their absence is no reason to fail; and where the run failed,
      * the reason for that is worth more than what became of them. */

@@ -6,6 +6,7 @@
  * counterpart. Whoever comes second copies the bytes, so a send is done when it is received:
  * a link that holds nothing back is the strictest one to test with.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -161,6 +162,7 @@ static enum status fill_meeting(struct meeting *meeting)
                                               .bytes = heap_bytes,
                                               .fd = -1 };
         TRY(region_create_as(&config, &meeting->regions[node]));
+        meeting->regions[node]->can_lose = true;
     }
     for (int rank = 0; rank < meeting->size; rank++)
         meeting->links[rank] =
@@ -214,6 +216,19 @@ enum status transport_inproc_create_nodes(int size, int nodes, struct transport 
 enum status transport_inproc_create(int size, struct transport **ends)
 {
     return transport_inproc_create_nodes(size, 1, ends);
+}
+
+void transport_inproc_lose(struct transport *end)
+{
+    const struct meeting *meeting = end->owner;
+    char text[64];
+
+    (void)snprintf(text, sizeof(text), "rank %d was lost", end->rank);
+    BUG_ON(!region_give_up(end->region, end->rank, text));
+    for (int node = 0; node < meeting->n_nodes; node++) {
+        if (!region_holds(meeting->regions[node], end->rank))
+            region_lose_far(meeting->regions[node], end->rank);
+    }
 }
 
 void transport_inproc_destroy(struct transport **ends, int size)

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "transport/region.h"
 #include "transport/world.h"
 
@@ -58,15 +59,21 @@ static void signal_name(int number, char *out, size_t bytes)
     (void)snprintf(out, bytes, name ? "signal %d (SIG%s)" : "signal %d", number, name);
 }
 
-/* "rank 2 (pid 4711) FATE at step 12 in all_reduce" becomes the failure of the job. */
-static void lose_rank(struct supervisor *s, int rank, const char *fate)
+/* "rank 2 (pid 4711) FATE at step 12 in all_reduce" becomes the failure of the job, unless it can do
+ * without the rank. True if it cannot. */
+static bool lose_rank(struct supervisor *s, int rank, const char *fate)
 {
     char text[REGION_TEXT], note[2 * TRANSPORT_NOTE];
 
     region_note(s->region, rank, note, sizeof(note));
     (void)snprintf(text, sizeof(text), "rank %d (pid %d) %s%s", rank,
                    (int)s->children[rank].pid, fate, note);
+    if (!region_has_failed(s->region) && region_give_up(s->region, rank, text)) {
+        log_line(LOG_WARNING, "%s: the others go on", text);
+        return false;
+    }
     region_fail(s->region, rank, text);
+    return true;
 }
 
 /* A rank ------------------------------------------------------------------------------- */
@@ -202,12 +209,11 @@ static void note_change(struct supervisor *s, int rank, int wait_status)
 
         signal_name(number, name, sizeof(name));
         (void)snprintf(fate, sizeof(fate), "was killed by %s", name);
-        lose_rank(s, rank, fate);
-        if (!failed_before)
+        if (lose_rank(s, rank, fate) && !failed_before)
             s->death_signal = number;
     } else { /* someone called exit */
         (void)snprintf(fate, sizeof(fate), "exited with code %d", WEXITSTATUS(wait_status));
-        lose_rank(s, rank, fate);
+        (void)lose_rank(s, rank, fate);
     }
 }
 
@@ -243,8 +249,8 @@ static void look_after_stopped(struct supervisor *s, int64_t passed_ms)
             continue;
         (void)snprintf(fate, sizeof(fate), "has been stopped for %lld ms",
                        (long long)child->stopped_ms);
-        lose_rank(s, rank, fate);
-        (void)kill(child->pid, SIGKILL);
+        (void)kill(child->pid, SIGKILL); /* first: others may go on with what it had */
+        (void)lose_rank(s, rank, fate);
     }
 }
 
@@ -346,6 +352,7 @@ enum status launch_ranks(const struct launch_config *config, launch_body *body, 
                     config->size, size);
     }
     TRY(region_create(config->size, config->shared_bytes, &s.region));
+    s.region->can_lose = true;
     take_signals(&s);
     start_all(&s, body, arg);
     look_after(&s);

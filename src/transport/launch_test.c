@@ -521,7 +521,56 @@ static void test_ranks_die_with_the_supervisor(void)
     drop_shared(shared);
 }
 
+/* Ranks that may be lost ------------------------------------------------------------------------ */
+
+/* Rank 1 sends a word and dies; the others hear the word, learn of its death and go on. */
+static enum status expendable_body(struct transport *transport, void *arg)
+{
+    struct shared *shared = arg;
+    const int rank = transport_rank(transport);
+    const char *text;
+    int word = 7;
+
+    if (rank == 1) {
+        TRY(transport_set_expendable(transport));
+        TRY(transport_send(transport, 0, 0, &word, sizeof(word)));
+        (void)kill(getpid(), SIGKILL);
+    }
+    while (!transport_lost(transport, 1, &text)) {
+        const uint32_t seen = transport_bell(transport);
+        if (!transport_lost(transport, 1, NULL))
+            TRY(transport_wait_bell(transport, seen, 1000000000, "a loss"));
+    }
+    (void)snprintf(shared->text[rank], sizeof(shared->text[0]), "%s", text);
+    if (rank == 0) {
+        TRY(transport_receive(transport, 1, 0, &word, sizeof(word)));
+        if (transport_receive(transport, 1, 0, &word, sizeof(word)) != STATUS_PEER_LOST)
+            return FAIL(STATUS_CORRUPT, "a dead rank sends");
+        TRY(transport_send(transport, 2, 0, &word, sizeof(word)));
+    } else {
+        TRY(transport_receive(transport, 0, 0, &word, sizeof(word)));
+    }
+    atomic_fetch_add(&shared->n_done, word);
+    return transport_check(transport);
+}
+
+static void test_the_job_outlives_an_expendable_rank(void)
+{
+    for (int flat = 0; flat < 2; flat++) {
+        struct shared *shared = make_shared();
+        const struct launch_config config = { .size = 3, .flat = flat };
+
+        CHECK_OK(launch_ranks(&config, expendable_body, shared));
+        CHECK_INT(2 * 7, atomic_load(&shared->n_done));
+        CHECK(strstr(shared->text[2], "rank 1 (pid ") && strstr(shared->text[2], "signal 9"));
+        check_no_children();
+        drop_shared(shared);
+    }
+}
+
 const struct test tests[] = {
+    { .name = "the job outlives an expendable rank",
+      .run = test_the_job_outlives_an_expendable_rank },
     { .name = "all ranks run and succeed", .run = test_all_ranks_run_and_succeed },
     { .name = "flat ranks are nodes", .run = test_flat_ranks_are_nodes },
     { .name = "failure of a rank arrives", .run = test_failure_of_a_rank_arrives },

@@ -151,6 +151,11 @@ static void finish_receive(struct transport *transport, struct transport_request
     atomic_fetch_sub_explicit(&transport->n_receives, 1, memory_order_relaxed);
 }
 
+static bool fits(const struct transport_request *request, size_t length)
+{
+    return length == request->bytes || (request->may_be_shorter && length < request->bytes);
+}
+
 /* The first waiting receive of that tag; NULL if there is none, or its length differs (then it
  * is over and the message is kept). */
 static struct transport_request *take_posted(struct transport *transport, struct incoming *in,
@@ -163,8 +168,10 @@ static struct transport_request *take_posted(struct transport *transport, struct
     if (!request)
         return NULL;
     take_out(&in->posted, request);
-    if (request->bytes == header->length)
+    if (fits(request, header->length)) {
+        request->length = header->length;
         return request;
+    }
     finish_receive(transport, request, header->length);
     return NULL;
 }
@@ -210,7 +217,7 @@ static enum status begin_message(struct transport *transport, int peer,
 static void end_message(struct transport *transport, struct incoming *in)
 {
     if (in->request)
-        finish_receive(transport, in->request, in->request->bytes);
+        finish_receive(transport, in->request, in->request->length);
     in->request = NULL;
     in->message = NULL;
     in->arriving = false;
@@ -268,7 +275,8 @@ static enum status take_in_all(struct transport *transport, bool asked_only, boo
 
         if (pthread_mutex_trylock(&in->lock) != 0)
             continue;
-        if (!asked_only || in->posted || in->request)
+        /* What a dead rank left half-way concerns only who asks for it. */
+        if (!in->broken && (!asked_only || in->posted || in->request))
             status = take_in(transport, first + at, out_moved);
         pthread_mutex_unlock(&in->lock);
     }
@@ -351,10 +359,11 @@ static void receive_kept(struct transport *transport, struct incoming *in,
     const bool is_arriving = in->message == message;
     const size_t here = is_arriving ? message->length - in->left : message->length;
 
-    if (message->length != request->bytes) {
+    if (!fits(request, message->length)) {
         finish_receive(transport, request, message->length);
         return;
     }
+    request->length = message->length;
     memcpy(request->data, message->data, here);
     remove_kept(in, message);
     if (is_arriving) {

@@ -278,6 +278,18 @@ void region_end(struct region *region, int rank, enum status status, const char 
     ring_bells(region);
 }
 
+bool region_give_up(struct region *region, int rank, const char *text)
+{
+    struct rank_slot *slot = region_slot(region, rank);
+
+    if (!atomic_load_explicit(&slot->expendable, memory_order_acquire))
+        return false;
+    (void)snprintf(slot->text, sizeof(slot->text), "%s", text);
+    atomic_store_explicit(&slot->state, RANK_LOST, memory_order_release);
+    ring_bells(region);
+    return true;
+}
+
 static struct far_rank *far_ranks(const struct region *region)
 {
     return (struct far_rank *)((char *)region + region->far_start);
@@ -288,6 +300,12 @@ void region_end_far(struct region *region, int rank, enum status status)
     atomic_store_explicit(&far_ranks(region)[rank].state,
                           status == STATUS_STOPPED ? RANK_STOPPED : RANK_ENDED,
                           memory_order_release);
+    ring_bells(region);
+}
+
+void region_lose_far(struct region *region, int rank)
+{
+    atomic_store_explicit(&far_ranks(region)[rank].state, RANK_LOST, memory_order_release);
     ring_bells(region);
 }
 
@@ -449,6 +467,29 @@ void region_note(struct region *region, int rank, char *out, size_t bytes)
     if (what[0])
         (void)snprintf(out, bytes, " at step %llu in %s",
                        (unsigned long long)atomic_load(&slot->step), what);
+}
+
+enum status transport_set_expendable(struct transport *transport)
+{
+    if (!transport->region->can_lose)
+        return FAIL(
+            STATUS_UNSUPPORTED,
+            "a job under MPI does not survive the loss of a rank: MPI ends all of it. Start "
+            "the ranks without mpirun or srun, or resume from a checkpoint");
+    atomic_store_explicit(&region_slot(transport->region, transport->rank)->expendable, true,
+                          memory_order_release);
+    return STATUS_OK;
+}
+
+bool transport_lost(const struct transport *transport, int rank, const char **out_text)
+{
+    const bool is_lost = state_of(transport->region, rank) == RANK_LOST;
+
+    if (out_text)
+        *out_text = is_lost && region_holds(transport->region, rank)
+                        ? region_slot(transport->region, rank)->text
+                        : "";
+    return is_lost;
 }
 
 void transport_abort(struct transport *transport, const char *text)

@@ -32,6 +32,7 @@ enum rank_state {
     RANK_RUNNING,
     RANK_ENDED,   /* its body returned: nothing will come from it any more */
     RANK_STOPPED, /* the same, because it was asked to stop */
+    RANK_LOST,    /* it died, and the job goes on */
 };
 
 /* What the others know of one rank. */
@@ -44,6 +45,7 @@ struct rank_slot {
     _Atomic uint64_t what[TRANSPORT_NOTE / 8]; /* text; "" before the first transport_note */
     _Atomic int pid;
     _Atomic int state;       /* enum rank_state */
+    _Atomic bool expendable; /* its death is not the job's */
     uint64_t share_bytes[2]; /* of this rank's last two calls of transport_share */
     int status;              /* what its body returned; valid once state is RANK_ENDED */
     char text[REGION_TEXT];  /* and the text with it */
@@ -61,6 +63,7 @@ struct region {
     int first, size; /* ranks [first, first + size) of the job */
     int job_size;    /* ranks of the job */
     int cores;       /* processors of this node that they may use */
+    bool can_lose;   /* somebody notices that a rank died and says so with region_give_up */
 
     _Atomic int failed; /* FAILED_…: who moves it from NO to WRITING writes the next */
     int failed_rank;
@@ -174,7 +177,10 @@ bool region_has_failed(const struct region *region);
 const char *region_failure(struct region *region);
 /* Marks rank's body as returned. */
 void region_end(struct region *region, int rank, enum status status, const char *text);
+/* Marks rank as dead, with how it died, if the job can do without it; false if it cannot. */
+bool region_give_up(struct region *region, int rank, const char *text);
 /* The same of a rank on another node. */
+void region_lose_far(struct region *region, int rank);
 void region_end_far(struct region *region, int rank, enum status status);
 bool region_has_ended(const struct region *region, int rank);
 /* A rank that ended because it was asked to stop, or -1. */

@@ -117,8 +117,9 @@ static enum status look(struct transport *transport, struct transport_request *r
         TRY(transport->link->ops->test(transport->link, request, out_done));
     }
     if (*out_done) {
-        const bool differs =
-            request->kind == REQUEST_RECEIVE && request->length != request->bytes;
+        const bool differs = request->kind == REQUEST_RECEIVE &&
+                             request->length != request->bytes &&
+                             !(request->may_be_shorter && request->length < request->bytes);
         request->kind = REQUEST_NONE;
         return differs ? other_length(transport, request) : STATUS_OK;
     }
@@ -249,6 +250,31 @@ enum status transport_wait_for(struct transport *transport, struct transport_req
     return status;
 }
 
+uint32_t transport_bell(const struct transport *transport)
+{
+    return atomic_load_explicit(&region_slot(transport->region, transport->rank)->bell.value,
+                                memory_order_acquire);
+}
+
+void transport_ring(struct transport *transport)
+{
+    transport_raise(&region_slot(transport->region, transport->rank)->bell, 1);
+}
+
+enum status transport_wait_bell(struct transport *transport, uint32_t seen, int64_t ns,
+                                const char *what)
+{
+    struct transport_counter *bell = &region_slot(transport->region, transport->rank)->bell;
+    const struct timespec nap = { .tv_nsec = NAP_NS };
+    bool rang;
+
+    if (!transport->link)
+        return transport_wait_within(transport, bell, seen + 1, ns, what, &rang);
+    if (!transport_reached(bell, seen + 1))
+        (void)nanosleep(&nap, NULL);
+    return transport_check(transport);
+}
+
 void transport_cancel(struct transport *transport, struct transport_request *request)
 {
     if (request->kind == REQUEST_NONE)
@@ -281,6 +307,22 @@ enum status transport_start_receive(struct transport *transport, int peer, uint3
     *request = (struct transport_request){
         .kind = REQUEST_RECEIVE, .peer = peer, .tag = tag, .data = data, .bytes = bytes
     };
+    const enum status status = start(transport, request);
+    if (status != STATUS_OK)
+        request->kind = REQUEST_NONE;
+    return status;
+}
+
+enum status transport_start_receive_most(struct transport *transport, int peer, uint32_t tag,
+                                         void *data, size_t bytes,
+                                         struct transport_request *request)
+{
+    *request = (struct transport_request){ .kind = REQUEST_RECEIVE,
+                                           .peer = peer,
+                                           .tag = tag,
+                                           .data = data,
+                                           .bytes = bytes,
+                                           .may_be_shorter = true };
     const enum status status = start(transport, request);
     if (status != STATUS_OK)
         request->kind = REQUEST_NONE;

@@ -56,6 +56,7 @@ struct transport_request {
     uint32_t tag;
     int kind; /* 0: none, or over */
     bool done;
+    bool may_be_shorter; /* a receive: the message has `bytes` at most */
 };
 
 /* Begin and return at once. Sends to a peer with a tag arrive in the order of the calls, and
@@ -66,6 +67,10 @@ MUST_CHECK enum status transport_start_send(struct transport *transport, int pee
 MUST_CHECK enum status transport_start_receive(struct transport *transport, int peer,
                                                uint32_t tag, void *data, size_t bytes,
                                                struct transport_request *request);
+/* The same for a message of at most `bytes`; once it is done, request->length says how many came. */
+MUST_CHECK enum status transport_start_receive_most(struct transport *transport, int peer,
+                                                    uint32_t tag, void *data, size_t bytes,
+                                                    struct transport_request *request);
 /* Is it done? Moves what can be moved without waiting. A failure is that of transport_send and
  * transport_receive; the request is over then. So is one that is done, or was never begun: it
  * is done each time it is asked about. */
@@ -74,6 +79,14 @@ MUST_CHECK enum status transport_test(struct transport *transport,
 /* Waits until it is done; other requests of this rank move on meanwhile. */
 MUST_CHECK enum status transport_wait_for(struct transport *transport,
                                           struct transport_request *request, const char *what);
+/* For who has many requests: transport_bell gives a number; after that it looks at all of them, and if
+ * none moved it waits until the number has changed, which it does when something may have moved, or until
+ * so many nanoseconds have passed. Where messages come over a link it returns sooner, to look again.
+ * transport_ring changes the number of the own rank, to wake its other threads. */
+uint32_t transport_bell(const struct transport *transport);
+void transport_ring(struct transport *transport);
+MUST_CHECK enum status transport_wait_bell(struct transport *transport, uint32_t seen,
+                                           int64_t ns, const char *what);
 /* From now on waiting for one message, in send, receive and wait_for, fails after so many seconds with
  * STATUS_PEER_LOST, for all ranks, and names the peer; 0: never. Time in which the whole job was
  * stopped does not count. */
@@ -137,6 +150,15 @@ void transport_abort(struct transport *transport, const char *text);
 /* Has the job failed? STATUS_OK or STATUS_PEER_LOST with the text. */
 MUST_CHECK enum status transport_check(struct transport *transport);
 
+/* From now on the death of this rank is not the failure of the job: others go on and learn of it from
+ * transport_lost. Call it after the last call that all ranks make together: those would wait for it.
+ * STATUS_UNSUPPORTED under MPI, which ends all when one is gone. */
+MUST_CHECK enum status transport_set_expendable(struct transport *transport);
+/* Did such a rank die? Its bell has rung for all then. What is asked of it, or sent to it, fails with
+ * STATUS_PEER_LOST; what it had sent can still be received. out_text (may be NULL): how it died, "" if that
+ * is not known here. */
+bool transport_lost(const struct transport *transport, int rank, const char **out_text);
+
 /* Threads of one process as ranks ------------------------------------------------------ */
 
 /* Makes `size` ends joined to each other; ends[r] is rank r's. For tests and for one rank. */
@@ -145,6 +167,8 @@ MUST_CHECK enum status transport_inproc_create(int size, struct transport **ends
  * what goes between them goes through a link, as between machines. */
 MUST_CHECK enum status transport_inproc_create_nodes(int size, int nodes,
                                                      struct transport **ends);
+/* As if this rank had died, after transport_set_expendable; its thread makes no further call. */
+void transport_inproc_lose(struct transport *end);
 /* Destroys all ends made together; no rank may be using them. */
 void transport_inproc_destroy(struct transport **ends, int size);
 

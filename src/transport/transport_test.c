@@ -751,7 +751,100 @@ static void test_refused_memory_leaks_nothing(void)
     transport_inproc_destroy(ends, 3);
 }
 
+/* Messages of unknown length, and a bell ---------------------------------------------------------- */
+
+enum { MOST = 3000, SHORTER = 20 };
+
+static enum status send_shorter(struct transport *transport)
+{
+    char data[MOST + 1] = { 0 };
+
+    for (int i = 0; i < SHORTER; i++) {
+        data[0] = (char)i;
+        TRY(transport_send(transport, 1, 5, data,
+                           (size_t)(i * MOST / (SHORTER - 1)) + (i == 0)));
+    }
+    return transport_send(transport, 1, 6, data, MOST + 1);
+}
+
+/* Takes them as they come, waiting for its bell in between. */
+static enum status shorter_body(struct transport *transport, void *arg)
+{
+    struct transport_request request;
+    char data[MOST];
+    bool done;
+
+    (void)arg;
+    if (transport_rank(transport) == 0)
+        return send_shorter(transport);
+    for (int i = 0; i < SHORTER; i++) {
+        TRY(transport_start_receive_most(transport, 0, 5, data, MOST, &request));
+        for (;;) {
+            const uint32_t seen = transport_bell(transport);
+            TRY(transport_test(transport, &request, &done));
+            if (done)
+                break;
+            TRY(transport_wait_bell(transport, seen, 1000000000, "a message"));
+        }
+        if (request.length != (size_t)(i * MOST / (SHORTER - 1)) + (i == 0) || data[0] != i)
+            return FAIL(STATUS_CORRUPT, "message %d has %zu bytes", i, request.length);
+    }
+    TRY(transport_start_receive_most(transport, 0, 6, data, MOST, &request));
+    const enum status status = transport_wait_for(transport, &request, "too much");
+    return status == STATUS_MISMATCH ? STATUS_OK : FAIL(STATUS_CORRUPT, "too much was taken");
+}
+
+static void test_a_receive_may_ask_for_at_most(void)
+{
+    run_on(1, 2, shorter_body, NULL);
+    run_on(2, 2, shorter_body, NULL);
+}
+
+/* A thread of the rank sleeps until another rings. */
+static void *ring_later(void *arg)
+{
+    clock_sleep_ms(5);
+    transport_ring(arg);
+    return NULL;
+}
+
+static void test_a_rank_rings_its_own_bell(void)
+{
+    struct transport *end;
+    pthread_t thread;
+
+    CHECK_OK(transport_inproc_create(1, &end));
+    const uint32_t seen = transport_bell(end);
+    const int64_t began = clock_ns();
+    CHECK(pthread_create(&thread, NULL, ring_later, end) == 0);
+    CHECK_OK(transport_wait_bell(end, seen, (int64_t)60 * 1000000000, "the bell"));
+    CHECK(clock_ns() - began < (int64_t)30 * 1000000000);
+    CHECK(transport_bell(end) != seen);
+    pthread_join(thread, NULL);
+    transport_inproc_destroy(&end, 1);
+}
+
+static void test_threads_may_be_lost(void)
+{
+    for (int nodes = 1; nodes <= 2; nodes++) {
+        struct transport *ends[2];
+        const char *text;
+
+        CHECK_OK(transport_inproc_create_nodes(2, nodes, ends));
+        CHECK_OK(transport_set_expendable(ends[1]));
+        CHECK(!transport_lost(ends[0], 1, &text) && !*text);
+        transport_inproc_lose(ends[1]);
+        CHECK(transport_lost(ends[0], 1, NULL));
+        CHECK(!transport_lost(ends[0], 0, NULL));
+        CHECK_OK(transport_check(ends[0]));
+        transport_inproc_destroy(ends, 2);
+    }
+}
+
 const struct test tests[] = {
+    { .name = "a receive may ask for at most", .run = test_a_receive_may_ask_for_at_most },
+    { .name = "a rank rings its own bell", .run = test_a_rank_rings_its_own_bell },
+    { .name = "threads may be lost", .run = test_threads_may_be_lost },
     { .name = "messages keep order per tag", .property = test_messages_keep_order_per_tag },
     { .name = "both send more than a ring at once",
       .run = test_both_send_more_than_a_ring_at_once },

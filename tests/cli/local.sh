@@ -38,6 +38,31 @@ for how in "--optimizer adam" "--outer-lr 0.7 --outer-momentum 0.9" "--local-aft
     same "10 steps and 10 with $how" whole half
 done
 
+# Losses are PyTorch's.
+if command -v python3 >/dev/null; then
+    python3 - "$tutti" "$root/tests/golden/local.json" <<'PY' || complain "losses differ from PyTorch's"
+import json, subprocess, sys
+tutti, path = sys.argv[1:]
+golden = json.load(open(path))
+worst = 0
+for number, run in enumerate(golden["runs"]):
+    flags = ["--no-shuffle", "--limit", "768", "--steps", str(golden["steps"]), "--batch", str(golden["batch"]),
+             "--seed", str(golden["seed"]), "-n", str(golden["workers"]), "--threads", "1", "--log-every", "1",
+             "--sync", f"local:{golden['interval']}", "--optimizer", run["optimizer"], "--lr", str(run["lr"]),
+             "--outer-lr", str(run["outer_lr"]), "--outer-momentum", str(run["outer_momentum"])]
+    if "momentum" in run:
+        flags += ["--momentum", str(run["momentum"]), "--weight-decay", "0"]
+    out = f"golden-{number}"
+    subprocess.run([tutti, "train", "mlp", *flags, "--quiet", "--out", out], check=True)
+    lines = [json.loads(line) for line in open(out + "/metrics.jsonl")]
+    ours = [line["train_loss"] for line in lines if line["kind"] == "train"]
+    assert len(ours) == len(run["losses"]), (out, len(ours))
+    worst = max(worst, max(abs(a - b) / abs(b) for a, b in zip(ours, run["losses"])))
+print(f"largest relative difference to PyTorch {worst:.1e}")
+sys.exit(worst > 1e-4)
+PY
+fi
+
 # Before --local-after it is mirrored.
 train mirrored "${mlp[@]}" --steps 8 -n 2
 train before "${mlp[@]}" --steps 8 -n 2 --sync local:4 --local-after 8

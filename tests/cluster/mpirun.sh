@@ -21,6 +21,10 @@ done
 same "mlp, 4 shards, $kind" mlp-1 mlp-2 mlp-4
 same "cnn, 4 shards, $kind" cnn-1 cnn-2 cnn-4
 
+# The last ranks are servers.
+train 4 mlp-served "${mlp[@]}" --meet ps:2
+same "two workers and two servers, $kind" mlp-1 mlp-served
+
 # tutti starts mpirun itself.
 "$tutti" train "${mlp[@]}" -n 2 --hosts localhost --mpirun $starter $patient --threads 1 --quiet --out mlp-hosts ||
     complain "--hosts localhost"

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/* client.c - a worker's end of the servers: what the worker's threads call. */
+#include "ps/client.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+/* With the lock: did the thread fail? */
+static enum status failure(const struct ps_client *client)
+{
+    if (client->status == STATUS_OK)
+        return STATUS_OK;
+    return status_set(client->status, client->text);
+}
+
+/* Hands a command over and waits, if asked, until it is done. */
+static enum status command(struct ps_client *client, enum command what, bool waits)
+{
+    enum status status = STATUS_OK;
+
+    pthread_mutex_lock(&client->lock);
+    while ((status = failure(client)) == STATUS_OK && client->command != COMMAND_NONE)
+        pthread_cond_wait(&client->changed, &client->lock);
+    client->command = what;
+    client->is_done = false;
+    pthread_mutex_unlock(&client->lock);
+    transport_ring(client->config.transport);
+    if (!waits || status != STATUS_OK)
+        return status;
+    pthread_mutex_lock(&client->lock);
+    while ((status = failure(client)) == STATUS_OK && !client->is_done)
+        pthread_cond_wait(&client->changed, &client->lock);
+    pthread_mutex_unlock(&client->lock);
+    return status;
+}
+
+static void count_wait(struct ps_client *client, int64_t began)
+{
+    atomic_fetch_add_explicit(&client->wait_ns, clock_ns() - began, memory_order_relaxed);
+}
+
+static bool has_arrived(const struct ps_client *client, int bucket)
+{
+    const uint32_t round = atomic_load_explicit(&client->round, memory_order_relaxed);
+
+    return (int32_t)(atomic_load_explicit(&client->buckets[bucket].arrived,
+                                          memory_order_acquire) -
+                     (round + 1)) >= 0;
+}
+
+/* Public functions -------------------------------------------------------------------------------------------------------- */
+
+enum status ps_push(struct ps_client *client, int bucket)
+{
+    if (client->slices->slice[client->slices->of_bucket[bucket]].is_table)
+        return FAIL(STATUS_USAGE, "bucket %d is a table: its rows are pushed", bucket);
+    atomic_fetch_add_explicit(&client->buckets[bucket].pushed, 1, memory_order_release);
+    transport_ring(client->config.transport);
+    return STATUS_OK;
+}
+
+enum status ps_push_rows(struct ps_client *client, int bucket, const struct ps_rows *lists,
+                         int n_lists)
+{
+    if (!client->slices->slice[client->slices->of_bucket[bucket]].is_table)
+        return FAIL(STATUS_USAGE, "bucket %d is no table", bucket);
+    TRY(move_stage_rows(client, bucket, lists, n_lists));
+    atomic_fetch_add_explicit(&client->buckets[bucket].pushed, 1, memory_order_release);
+    transport_ring(client->config.transport);
+    return STATUS_OK;
+}
+
+enum status ps_await(struct ps_client *client, int bucket)
+{
+    enum status status = STATUS_OK;
+
+    if (has_arrived(client, bucket))
+        return STATUS_OK;
+    const int64_t began = clock_ns();
+    pthread_mutex_lock(&client->lock);
+    while (!has_arrived(client, bucket) && (status = failure(client)) == STATUS_OK)
+        pthread_cond_wait(&client->changed, &client->lock);
+    pthread_mutex_unlock(&client->lock);
+    count_wait(client, began);
+    return status;
+}
+
+enum status ps_tick(struct ps_client *client, const struct ps_tick *tick, struct ps_heard *out)
+{
+    const uint64_t clock = atomic_load_explicit(&client->clock, memory_order_relaxed);
+    const bool waits = client->config.policy == PS_STEP;
+    const int64_t began = clock_ns();
+    enum status status = STATUS_OK;
+
+    pthread_mutex_lock(&client->lock);
+    client->said = *tick;
+    pthread_mutex_unlock(&client->lock);
+    TRY(command(client, COMMAND_TICK,
+                true)); /* the thread has taken it, and knows this clock */
+    pthread_mutex_lock(&client->lock);
+    while (waits && client->heard_clock <= clock && (status = failure(client)) == STATUS_OK)
+        pthread_cond_wait(&client->changed, &client->lock);
+    *out = client->heard;
+    pthread_mutex_unlock(&client->lock);
+    TRY(status);
+    if (!waits)
+        out->clock = clock + 1;
+    atomic_store_explicit(&client->clock, out->clock, memory_order_relaxed);
+    atomic_fetch_add_explicit(&client->round, 1, memory_order_relaxed);
+    count_wait(client, began);
+    return STATUS_OK;
+}
+
+enum status ps_begin(struct ps_client *client, uint64_t step)
+{
+    atomic_store_explicit(&client->clock, step, memory_order_relaxed);
+    pthread_mutex_lock(&client->lock);
+    client->heard_clock = step;
+    pthread_mutex_unlock(&client->lock);
+    return command(client, COMMAND_BEGIN, true);
+}
+
+enum status ps_put(struct ps_client *client, int state, const float *vector)
+{
+    if (state >= client->slices->config.layout.n_states)
+        return STATUS_OK; /* PS_CENTER: servers have none */
+    client->state = state;
+    client->source = vector;
+    return command(client, COMMAND_PUT, true);
+}
+
+enum status ps_get(struct ps_client *client, int state, float *vector)
+{
+    if (state >= client->slices->config.layout.n_states)
+        return FAIL(STATUS_USAGE, "servers have no state %d", state);
+    client->state = state;
+    client->target = vector;
+    return command(client, COMMAND_GET, true);
+}
+
+enum status ps_meet(struct ps_client *client)
+{
+    return command(client, COMMAND_MEET, true);
+}
+
+enum status ps_collect(struct ps_client *client, struct ps_stats *out)
+{
+    client->stats = out;
+    return command(client, COMMAND_ASK, true);
+}
+
+struct ps_times ps_times(const struct ps_client *client)
+{
+    return (struct ps_times){
+        .wait = (double)atomic_load_explicit(&client->wait_ns, memory_order_relaxed) * 1e-9,
+        .move = (double)atomic_load_explicit(&client->move_ns, memory_order_relaxed) * 1e-9,
+        .bytes = (double)atomic_load_explicit(&client->bytes, memory_order_relaxed),
+    };
+}
+
+void *ps_room(struct ps_client *client)
+{
+    return block_room(&client->block, client->worker);
+}
+
+/* Are all partial sums where servers of this node see them? */
+static bool are_seen(const struct ps_client *client, const struct ps_memory *memory)
+{
+    const uintptr_t begin = (uintptr_t)client->block.base;
+    const size_t bytes = (size_t)client->slices->vector * sizeof(float);
+
+    for (int i = 0; i < memory->n_parts; i++) {
+        const uintptr_t at = (uintptr_t)memory->parts[i].data;
+        if (at < begin || at - begin > client->block.bytes ||
+            client->block.bytes - (at - begin) < bytes)
+            return false;
+    }
+    return memory->n_parts <= FRAME_PARTS;
+}
+
+enum status ps_attach(struct ps_client *client, const struct ps_memory *memory)
+{
+    if (memory->shards != client->slices->leaves[client->worker])
+        return FAIL(STATUS_MISMATCH, "sums over %lld shards for a tree of %lld",
+                    (long long)memory->shards,
+                    (long long)client->slices->leaves[client->worker]);
+    client->memory = *memory;
+    client->in_place = are_seen(client, memory);
+    return command(client, COMMAND_HELLO, true);
+}
+
+/* Making one --------------------------------------------------------------------------------------------------------------- */
+
+static enum status start_thread(struct ps_client *client)
+{
+    if (pthread_create(&client->thread, NULL, client_run, client) != 0)
+        return FAIL(STATUS_NO_MEMORY, "cannot start a thread for parameter servers");
+    client->has_thread = true;
+    return STATUS_OK;
+}
+
+static enum status fill_client(struct ps_client *client)
+{
+    struct slices *slices = client->slices;
+    const size_t n = (size_t)slices->count, servers = (size_t)client->config.servers;
+    struct transport *transport = client->config.transport;
+
+    TRY(block_create(slices, &client->block));
+    TRY(mem_alloc(servers, sizeof(*client->lines), &client->lines));
+    TRY(mem_alloc(servers, sizeof(bool), &client->is_lost));
+    TRY(mem_alloc(servers, sizeof(bool), &client->answered));
+    TRY(mem_alloc(n, sizeof(*client->wanted), &client->wanted));
+    TRY(mem_alloc(n, sizeof(*client->left), &client->left));
+    TRY(mem_alloc((size_t)client->config.layout.buckets, sizeof(*client->buckets),
+                  &client->buckets));
+    TRY(mem_alloc(TREE_SCRATCH, sizeof(float), &client->scratch));
+    TRY(mem_alloc(1, sizeof(*client->coming), &client->coming));
+    for (size_t i = 0; i < n; i++)
+        client->wanted[i].server = slices->slice[i].server;
+    const uint32_t tag = transport_new_tags(transport, 2);
+    for (int s = 0; s < client->config.servers; s++)
+        TRY(line_open(&client->lines[s], slices, slices_rank(slices, s), tag,
+                      line_smalls(slices)));
+    /* Worker 0 has the run's folder: nobody goes on without it. */
+    if (client->config.policy != PS_STEP && client->worker > 0) {
+        const enum status status = transport_set_expendable(transport);
+        if (status != STATUS_UNSUPPORTED)
+            TRY(status);
+    }
+    return start_thread(client);
+}
+
+static void destroy(struct ps_client *client)
+{
+    if (client->has_thread)
+        pthread_join(client->thread, NULL);
+    for (int s = 0; client->lines && s < client->config.servers; s++)
+        line_close(&client->lines[s]);
+    pthread_cond_destroy(&client->changed);
+    pthread_mutex_destroy(&client->lock);
+    mem_free(client->lines);
+    mem_free(client->is_lost);
+    mem_free(client->answered);
+    mem_free(client->wanted);
+    mem_free(client->left);
+    mem_free(client->buckets);
+    mem_free(client->scratch);
+    mem_free(client->coming);
+    block_release(&client->block);
+    slices_destroy(client->slices);
+    mem_free(client);
+}
+
+enum status ps_join(const struct ps_config *config, struct ps_client **out)
+{
+    struct ps_client *client;
+    struct slices *slices;
+
+    TRY(slices_create(config, &slices));
+    const enum status made = mem_alloc(1, sizeof(*client), &client);
+    if (made != STATUS_OK) {
+        slices_destroy(slices);
+        return made;
+    }
+    client->slices = slices;
+    client->config = *config;
+    client->worker = transport_rank(config->transport);
+    pthread_mutex_init(&client->lock, NULL);
+    pthread_cond_init(&client->changed, NULL);
+    const enum status status = fill_client(client);
+    if (status != STATUS_OK) {
+        destroy(client);
+        return status;
+    }
+    *out = client;
+    return STATUS_OK;
+}
+
+void ps_leave(struct ps_client *client)
+{
+    if (!client)
+        return;
+    (void)command(client, COMMAND_LEAVE, true);
+    destroy(client);
+}

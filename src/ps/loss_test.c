@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/* loss_test.c - servers and workers that are killed, as real processes. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/test.h"
+#include "ps/ps_testing.h"
+#include "transport/launch.h"
+
+/* What the ranks and the test share. */
+struct shared {
+    struct ps_stats stats;
+    _Atomic uint64_t ticked[TOY_WORKERS];
+    float final[1 << 16];
+};
+
+static struct shared *make_shared(void)
+{
+    void *memory = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    CHECK(memory != MAP_FAILED);
+    return memory;
+}
+
+/* A job of which one server dies at its nth meeting. */
+struct victim {
+    struct toy *toy;
+    int server, meetings; /* server: its rank */
+};
+
+static void die_at_meeting(void *arg, const char *point)
+{
+    struct victim *victim = arg;
+
+    (void)point;
+    if (--victim->meetings == 0)
+        (void)kill(getpid(), SIGKILL);
+}
+
+static enum status rank_body(struct transport *transport, void *arg)
+{
+    struct victim *victim = arg;
+
+    if (transport_rank(transport) == victim->server) {
+        victim->toy->config.at_meeting = die_at_meeting;
+        victim->toy->config.at_meeting_arg = victim;
+    }
+    return toy_rank(transport, victim->toy);
+}
+
+static void make(struct toy *toy, struct rng *rng, int workers)
+{
+    toy_make_whole(toy, rng, workers);
+    toy->config.servers = 2 + (int)rng_below(rng, 2);
+    toy->config.replicas = 2;
+    toy->clocks = 8;
+    while (ps_check(&toy->config) != STATUS_OK) {
+        toy_make_whole(toy, rng, workers);
+        toy->config.servers = 2;
+        toy->config.replicas = 2;
+        toy->clocks = 8;
+    }
+}
+
+static const enum ps_policy policies[] = { PS_STEP, PS_ASYNC, PS_BOUNDED };
+
+static void test_a_killed_server_loses_no_push(struct rng *rng)
+{
+    struct shared *shared = make_shared();
+    struct toy toy;
+    struct victim victim = { .toy = &toy };
+
+    make(&toy, rng, 1 << rng_below(rng, 3));
+    toy.config.policy = policies[rng_below(rng, 3)];
+    toy.config.bound = 2;
+    if (toy.config.policy == PS_STEP) {
+        toy.config.optim.schedule.lr = 1;
+        CHECK_OK(toy_expect(&toy));
+    }
+    toy.stats = &shared->stats;
+    toy.final = shared->final;
+    toy.ticked = shared->ticked;
+    toy.uses_room = rng_below(rng, 2);
+    victim.server = toy.config.workers + (int)rng_below(rng, (uint64_t)toy.config.servers);
+    victim.meetings = 1 + (int)rng_below(rng, 200);
+    const struct launch_config launch = { .size = toy.config.workers + toy.config.servers,
+                                          .flat = rng_below(rng, 2),
+                                          .shared_bytes = (size_t)256 << 20 };
+    CHECK_OK(launch_ranks(&launch, rank_body, &victim));
+    for (int w = 0; w < toy.config.workers; w++)
+        CHECK_INT(toy.clocks, shared->ticked[w]);
+    toy_check_all_applied(&toy, shared->final);
+    toy_release(&toy);
+    munmap(shared, sizeof(*shared));
+}
+
+static void test_a_killed_worker_leaves_the_others(struct rng *rng)
+{
+    struct shared *shared = make_shared();
+    struct toy toy;
+    struct victim victim = { .toy = &toy, .server = -1 };
+
+    make(&toy, rng, 4);
+    toy.config.replicas = 1;
+    toy.config.policy = rng_below(rng, 2) ? PS_ASYNC : PS_BOUNDED;
+    toy.config.bound = 1;
+    toy.stats = &shared->stats;
+    toy.ticked = shared->ticked;
+    toy.dies = 1 + (int)rng_below(rng, 3);
+    toy.dies_at = rng_below(rng, toy.clocks);
+    const struct launch_config launch = { .size = toy.config.workers + toy.config.servers,
+                                          .flat = rng_below(rng, 2),
+                                          .shared_bytes = (size_t)256 << 20 };
+    CHECK_OK(launch_ranks(&launch, rank_body, &victim));
+    for (int w = 0; w < toy.config.workers; w++) {
+        CHECK_INT(w == toy.dies ? toy.dies_at : toy.clocks, shared->ticked[w]);
+        CHECK(shared->stats.lost[w] == (w == toy.dies));
+    }
+    munmap(shared, sizeof(*shared));
+}
+
+static void test_a_server_without_replica_is_named(void)
+{
+    struct toy toy;
+    struct victim victim = { .toy = &toy, .meetings = 9 };
+    struct rng rng;
+
+    rng_init(&rng, 5, 5);
+    make(&toy, &rng, 2);
+    toy.config.replicas = 1;
+    victim.server = 3;
+    const struct launch_config launch = { .size = toy.config.workers + toy.config.servers,
+                                          .shared_bytes = (size_t)256 << 20 };
+    CHECK_STATUS(STATUS_PEER_LOST, launch_ranks(&launch, rank_body, &victim));
+    CHECK_MESSAGE("rank 3");
+    CHECK_MESSAGE("parameter server 1");
+}
+
+const struct test tests[] = {
+    { "a server without replica is named", .run = test_a_server_without_replica_is_named },
+    { "a killed server loses no push", .property = test_a_killed_server_loses_no_push },
+    { "a killed worker leaves the others", .property = test_a_killed_worker_leaves_the_others },
+    { 0 },
+};

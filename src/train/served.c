@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: MIT */
+/* served.c - joins a worker's executor with a client of the parameter servers. */
+#include "train/served.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "exec/vectors.h"
+#include "train/folder.h"
+
+/* What servers and workers agree on, made from the job alone, so that all have the same. */
+struct agreement {
+    struct vectors vectors;
+    struct ps_table tables[GRAPH_NODE_IN];
+    struct ps_update updates[GRAPH_NODE_IN];
+    int64_t rows[PS_WORKERS + 1];
+    struct ps_config config;
+};
+
+struct served {
+    const struct job *job;
+    struct agreement agreement;
+    struct ps_client *client; /* when joined */
+    struct exec *exec;
+    bool has_begun;
+    struct exec_remote remote;
+    struct ps_tick heard;  /* of all clocks, at the last tick */
+    double tick;           /* seconds */
+    struct ps_stats stats; /* worker 0, after served_meet */
+};
+
+/* The job as servers see it -------------------------------------------------------------- */
+
+static enum ps_policy policy_of(const struct axes *axes)
+{
+    if (axes->sync == SYNC_STEP || (axes->sync == SYNC_BOUNDED && axes->bound == 0))
+        return PS_STEP; /* nobody begins a step before all have ended the last */
+    return axes->sync == SYNC_ASYNC     ? PS_ASYNC
+           : axes->sync == SYNC_BOUNDED ? PS_BOUNDED
+                                        : PS_CENTER;
+}
+
+/* Worker w's first shard, as exec_create shares them out. */
+static int64_t first_shard(const struct job *job, int w)
+{
+    return job->balance.is_used ? job->balance.rows[w]
+                                : w * job->settings.shards / job->settings.ranks;
+}
+
+/* Lists of rows that a row of `count` shards makes at most: one a node of the tree. */
+static int64_t lists_of(int64_t count)
+{
+    int64_t lists = 1;
+
+    for (; count > 1; count = (count + 1) / 2)
+        lists += 2;
+    return lists;
+}
+
+/* Rows of a table that a worker pushes at most. */
+static int64_t most_rows(const struct job *job, const struct bucket *bucket)
+{
+    int64_t shards = 0;
+
+    for (int w = 0; w < job->settings.ranks; w++) {
+        const int64_t own = first_shard(job, w + 1) - first_shard(job, w);
+        shards = own > shards ? own : shards;
+    }
+    const int64_t by_ids = bucket->most * shards, by_rows = bucket->rows * lists_of(shards);
+    return by_ids < by_rows ? by_ids : by_rows;
+}
+
+static enum status agree(const struct job *job, struct transport *transport,
+                         struct agreement *out)
+{
+    const struct settings *s = &job->settings;
+    struct vectors *vectors = &out->vectors;
+
+    TRY(vectors_read(job->graph, &job->optim, vectors));
+    for (int b = 0; b < vectors->count; b++) {
+        const struct bucket *bucket = &vectors->buckets[b];
+        out->tables[b] = (struct ps_table){ .rows = bucket->rows, .width = bucket->width };
+        if (bucket->width)
+            out->tables[b].most = most_rows(job, bucket);
+        out->updates[b] =
+            (struct ps_update){ bucket->kernel, bucket->attrs, bucket->is_average };
+    }
+    for (int w = 0; w <= s->ranks; w++)
+        out->rows[w] = first_shard(job, w);
+    out->config = (struct ps_config){
+        .transport = transport,
+        .workers = (int)s->ranks,
+        .servers = job->axes.servers,
+        .replicas = (int)s->replicas,
+        .layout = { .buckets = vectors->count,
+                    .begin = vectors->begin,
+                    .tables = out->tables,
+                    .updates = out->updates,
+                    .n_states = vectors->n_states },
+        .optim = job->optim,
+        .shards = s->shards,
+        .rows = out->rows,
+        .policy = policy_of(&job->axes),
+        .bound = job->axes.bound,
+        .backup = (int)s->backup,
+        .staleness_lr = s->staleness_lr,
+        .alpha = job->axes.alpha,
+    };
+    return STATUS_OK;
+}
+
+enum status served_check(const struct job *job)
+{
+    struct agreement *agreement;
+
+    if (job->settings.ranks > PS_WORKERS)
+        return FAIL(STATUS_USAGE, "-n %lld: at most %d workers have servers",
+                    (long long)job->settings.ranks, PS_WORKERS);
+    TRY(mem_alloc(1, sizeof *agreement, &agreement));
+    enum status status = agree(job, NULL, agreement);
+    if (status == STATUS_OK)
+        status = ps_check(&agreement->config);
+    mem_free(agreement);
+    return status;
+}
+
+/* Servers -------------------------------------------------------------------------------- */
+
+bool served_is_server(const struct job *job, const struct transport *transport)
+{
+    return transport_rank(transport) >= job->settings.ranks;
+}
+
+enum status served_serve(const struct job *job, struct transport *transport)
+{
+    struct agreement *agreement;
+
+    TRY(mem_alloc(1, sizeof *agreement, &agreement));
+    enum status status = agree(job, transport, agreement);
+    if (status == STATUS_OK)
+        status = ps_serve(&agreement->config, NULL);
+    mem_free(agreement);
+    return status;
+}
+
+/* Between executor and client ------------------------------------------------------------ */
+
+/* The executor says how much memory servers should see, so it is only now that the worker can join them. */
+static enum status join(void *arg, size_t bytes, void **out)
+{
+    struct served *served = arg;
+
+    served->agreement.config.room = bytes;
+    TRY(ps_join(&served->agreement.config, &served->client));
+    *out = ps_room(served->client);
+    return STATUS_OK;
+}
+
+static enum status push(void *arg, int bucket)
+{
+    return ps_push(((struct served *)arg)->client, bucket);
+}
+
+static enum status push_rows(void *arg, int bucket, const struct exec_rows *lists, int n_lists)
+{
+    struct ps_rows same[2 * TREE_DEPTH];
+
+    for (int i = 0; i < n_lists; i++)
+        same[i] =
+            (struct ps_rows){ lists[i].node, lists[i].ids, lists[i].rows, lists[i].count };
+    return ps_push_rows(((struct served *)arg)->client, bucket, same, n_lists);
+}
+
+static enum status await(void *arg, int bucket)
+{
+    struct served *served = arg;
+
+    /* Before training begins parameters are what the worker sets. */
+    return served->has_begun ? ps_await(served->client, bucket) : STATUS_OK;
+}
+
+/* Workers -------------------------------------------------------------------------------- */
+
+enum status served_create(const struct job *job, struct transport *transport,
+                          struct served **out)
+{
+    struct served *served;
+
+    TRY(mem_alloc(1, sizeof *served, &served));
+    served->job = job;
+    enum status status = agree(job, transport, &served->agreement);
+    if (status != STATUS_OK) {
+        mem_free(served);
+        return status;
+    }
+    served->remote = (struct exec_remote){
+        .arg = served, .memory = join, .give = push, .give_rows = push_rows, .await = await
+    };
+    *out = served;
+    return STATUS_OK;
+}
+
+void served_destroy(struct served *served)
+{
+    if (!served)
+        return;
+    ps_leave(served->client);
+    mem_free(served);
+}
+
+const struct exec_remote *served_remote(const struct served *served)
+{
+    return &served->remote;
+}
+
+struct exec_part served_part(const struct served *served)
+{
+    const struct ps_config *config = &served->agreement.config;
+    const int64_t *row = config->rows + transport_rank(config->transport);
+
+    return (struct exec_part){ .first = row[0],
+                               .count = row[1] - row[0],
+                               .with_others = config->policy == PS_STEP };
+}
+
+/* Worker 0's parameters and state are everybody's. */
+static enum status put_all(struct served *served)
+{
+    for (int state = -1; state < served->agreement.vectors.n_states; state++)
+        TRY(ps_put(served->client, state, exec_vector(served->exec, state)));
+    return STATUS_OK;
+}
+
+enum status served_begin(struct served *served, struct exec *exec, uint64_t step)
+{
+    struct ps_memory memory = { .params = exec_vector(exec, -1),
+                                .shards = exec_tree_shards(exec) };
+
+    served->exec = exec;
+    memory.n_parts = exec_sums(exec, &memory.parts);
+    TRY(ps_attach(served->client, &memory));
+    if (transport_rank(served->agreement.config.transport) == 0)
+        TRY(put_all(served));
+    served->has_begun = true;
+    return ps_begin(served->client, step);
+}
+
+/* What is new of a sum that grows. */
+static struct exec_result news(const struct ps_tick *now, const struct ps_tick *then)
+{
+    const int64_t weight = now->weight - then->weight;
+
+    return (struct exec_result){
+        .loss = weight > 0 ? (now->loss - then->loss) / (double)weight : 0,
+        .correct = now->correct - then->correct,
+        .samples = now->samples - then->samples,
+        .weight = weight,
+        .heard = now->bits,
+    };
+}
+
+enum status served_tick(struct served *served, const struct batch *batch,
+                        const struct exec_result *own, uint32_t says, struct served_heard *out)
+{
+    static const struct ps_tick nothing;
+    const struct ps_tick tick = { .loss = own->loss * (double)own->weight,
+                                  .correct = own->correct,
+                                  .samples = batch->rows,
+                                  .weight = batch->own_weight,
+                                  .bits = says };
+    const double begin = clock_seconds();
+    struct ps_heard heard;
+
+    TRY(ps_tick(served->client, &tick, &heard));
+    served->tick += clock_seconds() - begin;
+    const bool is_step = served->agreement.config.policy == PS_STEP;
+    *out = (struct served_heard){
+        .result = is_step ? news(&heard.sum, &nothing) : news(&heard.all, &served->heard),
+        .next = heard.clock,
+        .low = heard.low,
+        .high = heard.high,
+    };
+    served->heard = heard.all;
+    return STATUS_OK;
+}
+
+enum status served_collect(struct served *served)
+{
+    for (int state = -1; state < served->agreement.vectors.n_states; state++)
+        TRY(ps_get(served->client, state, exec_vector(served->exec, state)));
+    return STATUS_OK;
+}
+
+enum status served_meet(struct served *served)
+{
+    TRY(exec_settle(served->exec));
+    TRY(ps_meet(served->client));
+    return transport_rank(served->agreement.config.transport) == 0
+               ? ps_collect(served->client, &served->stats)
+               : STATUS_OK;
+}
+
+struct served_times served_times(const struct served *served)
+{
+    const struct ps_times times = ps_times(served->client);
+
+    return (
+        struct served_times){ .tick = served->tick, .move = times.move, .bytes = times.bytes };
+}
+
+bool served_has_lost(const struct served *served, int w)
+{
+    return served->stats.lost[w];
+}
+
+/* Summary -------------------------------------------------------------------------------- */
+
+static void print_servers(const struct ps_stats *stats, int first, struct strbuf *out)
+{
+    strbuf_add(out, ",\n  \"servers\": [");
+    for (int i = 0; i < stats->servers; i++) {
+        const struct ps_server_stats *server = &stats->server[i];
+        strbuf_printf(out, "%s\n    {\"rank\": %d, \"busy_s\": ", i ? "," : "", first + i);
+        strbuf_add_number(out, server->busy);
+        strbuf_add(out, ", \"idle_s\": ");
+        strbuf_add_number(out, server->idle);
+        strbuf_printf(out,
+                      ", \"elements\": %lld, \"updates\": %lld, \"bytes_in\": %lld, "
+                      "\"bytes_out\": %lld, \"dropped\": %lld, \"refused\": %lld}",
+                      (long long)server->elements, (long long)server->updates,
+                      (long long)server->bytes_in, (long long)server->bytes_out,
+                      (long long)server->dropped, (long long)server->refused);
+    }
+    strbuf_add(out, "\n  ]");
+}
+
+static void print_workers(const struct ps_stats *stats, struct strbuf *out)
+{
+    strbuf_add(out, ",\n  \"workers\": [");
+    for (int w = 0; w < stats->workers; w++) {
+        strbuf_printf(out, "%s\n    {\"rank\": %d, \"steps\": %llu, \"wait_s\": ", w ? "," : "",
+                      w, (unsigned long long)stats->clock[w]);
+        strbuf_add_number(out, stats->wait[w]);
+        strbuf_printf(out, ", \"lost\": %s}", stats->lost[w] ? "true" : "false");
+    }
+    strbuf_add(out, "\n  ]");
+}
+
+/* How many gradients met parameters that so many updates by others had changed. */
+static void print_staleness(const struct ps_stats *stats, struct strbuf *out)
+{
+    int count = PS_STALE;
+
+    while (count > 1 && stats->stale[count - 1] == 0)
+        count--;
+    strbuf_add(out, ",\n  \"staleness\": [");
+    for (int i = 0; i < count; i++)
+        strbuf_printf(out, "%s%lld", i ? ", " : "", (long long)stats->stale[i]);
+    strbuf_add(out, "]");
+}
+
+/* Seconds, steps of the slowest and of the fastest worker. */
+static void print_spread(const struct ps_stats *stats, struct strbuf *out)
+{
+    strbuf_printf(out, ",\n  \"largest_spread\": %llu,\n  \"clocks\": [",
+                  (unsigned long long)stats->largest_spread);
+    for (int i = 0; i < stats->n_spread; i++) {
+        strbuf_add(out, i ? ", [" : "[");
+        strbuf_add_number(out, stats->spread[i].seconds);
+        strbuf_printf(out, ", %llu, %llu]", (unsigned long long)stats->spread[i].low,
+                      (unsigned long long)stats->spread[i].high);
+    }
+    strbuf_add(out, "]");
+}
+
+void served_print(const struct served *served, struct strbuf *out)
+{
+    const struct ps_stats *stats = &served->stats;
+
+    print_servers(stats, served->agreement.config.workers, out);
+    print_workers(stats, out);
+    print_staleness(stats, out);
+    print_spread(stats, out);
+}

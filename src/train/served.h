@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* served.h - a rank of a job with parameter servers: what it is to the servers, or they to it. Private to
+ * train/.
+ *
+ * Workers are the first ranks of the job, servers its last. A worker has an executor of its own for its shards,
+ * which gives gradients to a client of ps/ and gets parameters from it (exec_remote); this joins the two.
+ * Everything that a worker hears of others comes with a tick, once a step.
+ *
+ * Threads: one, but for what the executor's lanes call.
+ * Errors:  as ps.h has them. A lost server's text also says what to resume from.
+ */
+#ifndef TRAIN_SERVED_H
+#define TRAIN_SERVED_H
+
+#include "exec/exec.h"
+#include "ps/ps.h"
+#include "train/job.h"
+
+struct served;
+
+/* Finds out what ps_check refuses, before anything starts. */
+MUST_CHECK enum status served_check(const struct job *job);
+
+/* Is this rank of the job a server? */
+bool served_is_server(const struct job *job, const struct transport *transport);
+/* A server's whole life. */
+MUST_CHECK enum status served_serve(const struct job *job, struct transport *transport);
+
+/* A worker. Job and transport are borrowed. It joins the others when exec_create asks for memory. */
+MUST_CHECK enum status served_create(const struct job *job, struct transport *transport,
+                                     struct served **out);
+/* Says goodbye to the servers. Before exec_destroy. NULL is allowed. */
+void served_destroy(struct served *served);
+/* For the executor that the worker makes: who it gives gradients to, and its shards. */
+const struct exec_remote *served_remote(const struct served *served);
+struct exec_part served_part(const struct served *served);
+
+/* The executor has its first parameters, the same on every worker: training begins with `step`. */
+MUST_CHECK enum status served_begin(struct served *served, struct exec *exec, uint64_t step);
+
+/* What a worker hears when it ends a step. */
+struct served_heard {
+    /* Loss, labels and weight: of all workers in this step, or, where they do not wait for each other, what
+     * was heard since the last tick. */
+    struct exec_result result;
+    uint64_t next;      /* step to go on with: this and 1, or more if it came too late */
+    uint64_t low, high; /* steps done by the slowest and by the fastest worker */
+};
+/* Ends a step of which the executor says `own`; says: bits that all workers hear. */
+MUST_CHECK enum status served_tick(struct served *served, const struct batch *batch,
+                                   const struct exec_result *own, uint32_t says,
+                                   struct served_heard *out);
+
+/* Brings the servers' parameters and state into the executor: for checkpoints, on worker 0. Between steps. */
+MUST_CHECK enum status served_collect(struct served *served);
+/* All workers come here after their last step; then nothing changes any more. */
+MUST_CHECK enum status served_meet(struct served *served);
+
+/* Seconds and bytes so far. */
+struct served_times {
+    double tick;  /* the loop waited for others at ticks */
+    double move;  /* the client's thread moved gradients and values */
+    double bytes; /* of these */
+};
+struct served_times served_times(const struct served *served);
+/* Has worker w been lost on the way? As known after served_meet. */
+bool served_has_lost(const struct served *served, int w);
+/* What servers and workers did, as members of summary.json (docs/formats.md); worker 0, after served_meet. */
+void served_print(const struct served *served, struct strbuf *out);
+
+#endif /* TRAIN_SERVED_H */

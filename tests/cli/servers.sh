@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# servers.sh - parameter servers: the bits of one process where workers wait for each other, and of one worker whatever
+# it does; checkpoints, stops, loss of a server; what is refused.
+. "$(dirname "$0")/lib.sh"
+need_data fashion-mnist
+
+train() { # DIR ARGUMENTS...
+    local dir=$1
+    shift
+    "$tutti" train --threads 1 --seed 7 --quiet "$@" --out "$dir" || complain "train $*"
+}
+
+# Uneven shards at the end of an epoch, dropout, AdamW; 1, 2 and 3 servers, with and without shared memory.
+cnn=(cnn --limit 300 --batch 60 --shards 4 --optimizer adamw --epochs 1)
+train cnn-1 "${cnn[@]}"
+train cnn-mirrored "${cnn[@]}" -n 2
+train cnn-2-1 "${cnn[@]}" -n 2 --strategy ps
+train cnn-3-2 "${cnn[@]}" -n 3 --meet ps:2 --threads 2
+train cnn-2-3 "${cnn[@]}" -n 2 --meet ps:3 --sync bounded:0
+train cnn-flat "${cnn[@]}" -n 2 --meet ps:2 --flat
+same "cnn with servers" cnn-1 cnn-mirrored cnn-2-1 cnn-3-2 cnn-2-3 cnn-flat
+accuracy() { grep -o '"val_accuracy": [0-9.]*' "$1/summary.json"; }
+[ "$(accuracy cnn-1)" = "$(accuracy cnn-3-2)" ] || complain "evaluation differs: $(accuracy cnn-1), $(accuracy cnn-3-2)"
+for what in '"servers": \[' '"staleness": \[' '"clocks": \['; do
+    grep -q "$what" cnn-2-1/summary.json || complain "no $what in summary.json"
+done
+grep -q 'Parameter servers' cnn-2-1/report.html || complain "no servers in report.html"
+
+# Running averages, and texts: rows of tables.
+train normed-1 resnet18 --width 4 --data fashion-mnist --limit 64 --epochs 1 --batch 32 --shards 4
+train normed-2 resnet18 --width 4 --data fashion-mnist --limit 64 --epochs 1 --batch 32 --shards 4 -n 2 --strategy ps
+same "resnet18 with a server" normed-1 normed-2
+mkdir documents pairs
+for split in train test; do
+    awk 'BEGIN { s = 9; for (i = 0; i < 90; i++) { printf "%s\t%d\t%d\t", i % 2 ? "pos" : "neg", i % 10, i
+        for (n = 2 + i % 9; n > 0; n--) { s = (s * 16807) % 2147483647; printf "w%d ", s % 40 % (1 + s % 30) }; print "" } }' \
+        >documents/$split.tsv
+done
+for split in train val; do
+    cut -f 4 documents/train.tsv >pairs/$split.de
+    tac pairs/$split.de >pairs/$split.en
+done
+nbow=(nbow --data ./documents --batch 30 --epochs 1 --dim 20 --shards 6)
+seq2seq=(seq2seq --data ./pairs --batch 30 --epochs 1 --hidden 12 --embedding 8 --shards 3)
+train nbow-1 "${nbow[@]}"
+train nbow-2 "${nbow[@]}" -n 2 --meet ps:2
+train nbow-3 "${nbow[@]}" -n 3 --meet ps:3 --threads 2 --flat
+same "nbow with servers" nbow-1 nbow-2 nbow-3
+train seq2seq-1 "${seq2seq[@]}"
+train seq2seq-3 "${seq2seq[@]}" -n 3 --meet ps:2
+same "seq2seq with servers" seq2seq-1 seq2seq-3
+
+# One worker never has old parameters.
+train alone-async "${cnn[@]}" --sync async
+train alone-bounded "${cnn[@]}" --strategy ssp
+train alone-nbow "${nbow[@]}" --strategy asgd
+same "one worker" cnn-1 alone-async alone-bounded
+same "one worker, nbow" nbow-1 alone-nbow
+train async "${cnn[@]}" -n 2 --strategy asgd
+grep -q '"steps": 5' async/summary.json || complain "asgd did not do its steps"
+
+# Servers hold the state of the optimizer: it is in the checkpoint, which loads in any layout.
+train half "${cnn[@]}" --steps 3 -n 2 --strategy ps
+"$tutti" train --resume half --steps 5 --meet ps:2 --quiet || complain "resume with two servers"
+train whole "${cnn[@]}" --steps 5
+same "resumed with servers" whole half
+train other "${cnn[@]}" --steps 3 -n 2
+"$tutti" train --resume other --steps 5 --strategy ps --quiet || complain "resume with a server"
+same "resumed from ranks without servers" whole other
+"$tutti" eval whole >/dev/null && "$tutti" eval half >/dev/null || complain "eval"
+
+# A signal stops all workers after the same step; then all is saved.
+"$tutti" train "${cnn[@]}" --epochs 1000 -n 2 --strategy ps --threads 1 --quiet --log-every 1 --out stopped 2>err.txt &
+pid=$!
+until [ -s stopped/metrics.jsonl ] || ! kill -0 $pid; do :; done
+kill -TERM $pid
+wait $pid && complain "a stopped run ends with 0"
+grep -q 'continue with tutti train --resume stopped' err.txt || complain "stop: $(cat err.txt)"
+
+# A server that is lost is named, and what there is to go on from.
+"$tutti" train "${cnn[@]}" --epochs 1000 -n 1 --strategy ps --threads 1 --quiet --checkpoint-every 2 --out lost 2>err.txt &
+pid=$!
+until ls -d lost/checkpoint/step-000000000??? >/dev/null 2>&1 || ! kill -0 $pid; do :; done
+kill -KILL "$(pgrep -P $pid | tail -n 1)"
+wait $pid && complain "a run without its server ends with 0"
+grep -q 'rank 1 .*serv.*: go on from step [0-9]* with tutti train --resume lost' err.txt || complain "lost: $(cat err.txt)"
+
+# What is drawn, and what is refused.
+"$tutti" graph nbow --strategy ps -n 2 >graph.txt && grep -q 'push(' graph.txt || complain "no push in the graph"
+"$tutti" graph nbow --strategy ps -n 2 --format svg >graph.svg && grep -q 'pull' graph.svg || complain "no pull in the picture"
+no() { refused 2 "$1" "$tutti" train mlp --steps 1 --out never "${@:2}"; }
+no 'bounded:-1: must be' --sync bounded:-1
+no 'ps:0: must be' --meet ps:0
+no '65 servers are not between' --meet ps:65
+refused 2 '40 servers are more than' "$tutti" train nbow --data ./documents --dim 1 --batch 30 --steps 1 --meet ps:40 --out never
+no '--clip 1: no server' --strategy ps --clip 1
+no '--optimizer lamb: no server' --strategy asgd --optimizer lamb
+no '--backup and strategy mirrored' -n 2 --strategy mirrored --backup 1
+no '--replicas and strategy single' --replicas 2
+no '--staleness-lr and strategy ps: no gradient is late' --strategy ps --staleness-lr
+no '--balance auto' -n 2 --shards 4 --strategy ps --balance auto
+no '--sync-batch-norm' -n 2 --strategy ps --sync-batch-norm
+no '--compress' -n 2 --strategy ps --compress int8
+[ ! -e never ] || complain "a refused run left a folder"
+refused 2 'do not make steps together' "$tutti" bench train mlp -n 2 --strategy ps
+finish
