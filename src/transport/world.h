@@ -24,7 +24,9 @@ struct world {
 /* A thread that polls would take the lock again before one that sleeps for it has woken: on a busy machine a
  * monitor could starve, and a loss be noticed by nobody. So it goes first. */
 void world_lock(struct world *world);
-void world_lock_first(struct world *world); /* for the monitor */
+/* For the monitor. False if a call of MPI has not returned for a while: Open MPI's may never, if a peer goes
+ * away in the middle of a send to it. */
+MUST_CHECK bool world_lock_first(struct world *world);
 void world_unlock(struct world *world);
 
 /* Opens the plug-in that fits what started us, and joins; the same world each time. */
