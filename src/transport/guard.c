@@ -25,9 +25,11 @@
 #include "base/clock.h"
 
 enum {
-    TICK_MS = 100,  /* how often it looks while its rank is stopped */
-    CALM_MS = 1000, /* and while nothing is the matter */
-    REPORT_MS = 500 /* how long other ranks need to report what this one knows */
+    TICK_MS = 100,   /* how often it looks while its rank is stopped */
+    CALM_MS = 1000,  /* and while nothing is the matter */
+    REPORT_MS = 500, /* how long other ranks need to report what this one knows */
+    PATIENCE =
+        4 /* times the deadline: machines may be busy, and who has reported ends the job */
 };
 
 /* What a rank tells its guard; in memory that both have. */
@@ -52,7 +54,7 @@ static void leave_time(const struct word *word)
     if (atomic_load(&word->failed))
         clock_sleep_ms(REPORT_MS);
     else if (stuck_ms > 0)
-        clock_sleep_ms(stuck_ms + 2 * REPORT_MS);
+        clock_sleep_ms(PATIENCE * stuck_ms);
 }
 
 /* Ends as the rank did; a core was written by it, if at all. */

@@ -19,7 +19,7 @@
 MUST_CHECK enum status guard_begin(void);
 
 /* A job is under way: a rank that is stopped for so long is killed, and where the rank dies the
- * guard stays for as long and some more. 0: none is. */
+ * guard stays for longer than that. 0: none is. */
 void guard_set_deadline(int stuck_ms);
 
 /* The job failed: the guard leaves the other ranks a moment after this one has exited. */

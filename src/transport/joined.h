@@ -50,7 +50,8 @@ struct joined {
     pthread_t monitor;
     bool monitor_runs, is_listening;
     _Atomic bool is_ending;
-    _Atomic bool has_told; /* of the failure */
+    _Atomic bool has_told;  /* of the failure */
+    int64_t stuck_since_ms; /* a call of MPI has not returned since; 0: none. The monitor's */
     /* Guarded by world->lock: */
     struct notice *notices;
     struct mpi_message control_message;

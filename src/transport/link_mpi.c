@@ -34,14 +34,14 @@ static enum status link_start(struct link *link, struct transport_request *reque
     char text[MPI_FACE_TEXT];
     int failed;
 
-    pthread_mutex_lock(&joined->world->lock);
+    world_lock(joined->world);
     if (request->kind == REQUEST_SEND)
         failed = face->send(MPI_CHANNEL_DATA, peer, request->tag, request->data, request->bytes,
                             message_of(request), text);
     else
         failed = face->receive(MPI_CHANNEL_DATA, peer, request->tag, request->data,
                                request->bytes, message_of(request), text);
-    pthread_mutex_unlock(&joined->world->lock);
+    world_unlock(joined->world);
     if (failed)
         return explain(joined, text);
     atomic_fetch_add_explicit(&joined->n_open, 1, memory_order_relaxed);
@@ -57,9 +57,9 @@ static enum status link_test(struct link *link, struct transport_request *reques
     size_t bytes = 0;
     int done = 0;
 
-    pthread_mutex_lock(&joined->world->lock);
+    world_lock(joined->world);
     const int failed = joined->world->face->test(message_of(request), &done, &bytes, text);
-    pthread_mutex_unlock(&joined->world->lock);
+    world_unlock(joined->world);
     if (failed)
         return explain(joined, text);
     *out_done = done;
@@ -86,9 +86,9 @@ static void link_cancel(struct link *link, struct transport_request *request)
     struct joined *joined = (struct joined *)link;
 
     if (request->kind == REQUEST_RECEIVE) {
-        pthread_mutex_lock(&joined->world->lock);
+        world_lock(joined->world);
         joined->world->face->cancel(message_of(request));
-        pthread_mutex_unlock(&joined->world->lock);
+        world_unlock(joined->world);
     }
     atomic_fetch_sub_explicit(&joined->n_open, 1, memory_order_relaxed);
 }

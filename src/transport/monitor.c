@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "transport/guard.h"
 #include "transport/joined.h"
 
 enum {
@@ -82,14 +83,17 @@ static void tell(struct joined *joined, const struct control *control)
             continue;
         notice->to = to;
         memcpy(&notice->control, control, bytes);
-        pthread_mutex_lock(&joined->world->lock);
+        if (!world_lock_first(joined->world)) {
+            mem_free(notice);
+            continue;
+        }
         if (joined->world->face->send(MPI_CHANNEL_CONTROL, to, 0, &notice->control, bytes,
                                       &notice->message, text) == 0) {
             notice->next = joined->notices;
             joined->notices = notice;
             notice = NULL;
         }
-        pthread_mutex_unlock(&joined->world->lock);
+        world_unlock(joined->world);
         mem_free(notice);
     }
 }
@@ -163,7 +167,12 @@ static void listen_once(struct joined *joined)
     size_t bytes;
     int done = 1;
 
-    pthread_mutex_lock(&joined->world->lock);
+    if (!world_lock_first(joined->world)) {
+        if (joined->stuck_since_ms == 0)
+            joined->stuck_since_ms = joined_now_ms();
+        return;
+    }
+    joined->stuck_since_ms = 0;
     (void)forget_notices(joined);
     while (done) {
         done = 0;
@@ -175,7 +184,7 @@ static void listen_once(struct joined *joined)
                 break;
         }
     }
-    pthread_mutex_unlock(&joined->world->lock);
+    world_unlock(joined->world);
 }
 
 /* The monitor ----------------------------------------------------------------------------------- */
@@ -328,6 +337,19 @@ static void heed_term(struct joined *joined, int64_t *since_ms)
     region_fail(joined->region, joined->rank, text);
 }
 
+/* The job has failed and MPI does not return: the thread that called it never will, nor who waits for that
+ * thread. Nobody but this one can say why the rank ends, and end it. */
+static void end_stuck(struct joined *joined)
+{
+    if (joined->stuck_since_ms == 0 || !region_has_failed(joined->region) ||
+        joined_now_ms() - joined->stuck_since_ms < HURRY_MS)
+        return;
+    guard_note_failure();
+    (void)dprintf(STDERR_FILENO, "tutti: rank %d: %s\n", joined->rank,
+                  region_failure(joined->region));
+    _exit(1);
+}
+
 static void *run_monitor(void *arg)
 {
     struct joined *joined = arg;
@@ -346,13 +368,14 @@ static void *run_monitor(void *arg)
                 check_far(joined, at_ms - watched_ms);
             watched_ms = at_ms;
         }
+        end_stuck(joined);
         heed_term(joined, &term_ms);
         forget_hint(&hint_ms);
         if (region_has_failed(joined->region) && !atomic_load(&joined->has_told)) {
             tell_failure(joined);
             atomic_store(&joined->has_told, true);
         }
-        if (at_ms - beaten_ms >= BEAT_MS) {
+        if (at_ms - beaten_ms >= BEAT_MS && joined->stuck_since_ms == 0) {
             beaten_ms = at_ms;
             region_note(joined->region, joined->rank, beat.text, 2 * TRANSPORT_NOTE);
             tell(joined, &beat);
@@ -409,8 +432,9 @@ bool monitor_has_told(struct joined *joined)
         return true;
     if (region_has_failed(joined->region) && !atomic_load(&joined->has_told))
         return false;
-    pthread_mutex_lock(&joined->world->lock);
+    if (!world_lock_first(joined->world))
+        return false;
     const int n_left = forget_notices(joined);
-    pthread_mutex_unlock(&joined->world->lock);
+    world_unlock(joined->world);
     return n_left == 0;
 }

@@ -9,16 +9,18 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "transport/cluster.h"
 #include "transport/guard.h"
 
-enum { N_LIBRARIES = 2 };
+enum { N_LIBRARIES = 2, PATIENCE_NS = 100000000 };
 
 /* Plug-ins that can talk to a starter, the likeliest first. */
 static const char *const libraries_of[][N_LIBRARIES] = {
@@ -33,6 +35,34 @@ static const struct package {
 } packages[] = { { "openmpi", "libopenmpi-dev" }, { "mpich", "libmpich-dev" } };
 
 static struct world the_world = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+void world_lock(struct world *world)
+{
+    while (atomic_load_explicit(&world->monitor_waits, memory_order_relaxed))
+        (void)sched_yield();
+    pthread_mutex_lock(&world->lock);
+}
+
+bool world_lock_first(struct world *world)
+{
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += PATIENCE_NS;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    atomic_store_explicit(&world->monitor_waits, true, memory_order_relaxed);
+    const int error = pthread_mutex_clocklock(&world->lock, CLOCK_MONOTONIC, &until);
+    atomic_store_explicit(&world->monitor_waits, false, memory_order_relaxed);
+    return error == 0;
+}
+
+void world_unlock(struct world *world)
+{
+    pthread_mutex_unlock(&world->lock);
+}
 
 /* Is this process one of several? */
 static bool find_cluster(struct cluster *out)

@@ -14,11 +14,20 @@
 
 struct world {
     const struct mpi_face *face;
-    int rank, size;       /* MPI's */
-    pthread_mutex_t lock; /* around every call of face */
-    bool is_lost;         /* the job failed: leave without a word */
-    int first_threads;    /* that rank 0 of MPI's has room for */
+    int rank, size;             /* MPI's */
+    pthread_mutex_t lock;       /* around every call of face; by the functions below */
+    _Atomic bool monitor_waits; /* for the lock */
+    bool is_lost;               /* the job failed: leave without a word */
+    int first_threads;          /* that rank 0 of MPI's has room for */
 };
+
+/* A thread that polls would take the lock again before one that sleeps for it has woken: on a busy machine a
+ * monitor could starve, and a loss be noticed by nobody. So it goes first. */
+void world_lock(struct world *world);
+/* For the monitor. False if a call of MPI has not returned for a while: Open MPI's may never, if a peer goes
+ * away in the middle of a send to it. */
+MUST_CHECK bool world_lock_first(struct world *world);
+void world_unlock(struct world *world);
 
 /* Opens the plug-in that fits what started us, and joins; the same world each time. */
 MUST_CHECK enum status world_open(struct world **out);

@@ -23,7 +23,7 @@ ended() { # NAME PATTERN: exits with 1 soon, the message matches, no rank is lef
     local code=$?
     took=$(((${EPOCHREALTIME/./} - began) / 1000))
     [ $code = 1 ] || complain "$1: exit $code"
-    [ $took -lt 4000 ] || complain "$1: took $took ms"
+    [ $took -lt $((2 * $(limit_ms ${#ranks[@]}))) ] || complain "$1: took $took ms"
     grep -q "$2" "$1.err" || complain "$1: no '$2' in: $(cat "$1.err")"
     for rank in "${ranks[@]}"; do
         ! alive "$rank" || complain "$1: rank process $rank is left"
@@ -67,7 +67,7 @@ for i in $(seq "${TUTTI_FAULTS:-2}"); do
     ended "$name" "^tutti: rank $victim (pid ${ranks[victim]}) \(was killed\|has been stopped\)"
     said=$(stat -c %.6Y "$name.err")
     said=$(((${said/./} - began) / 1000))
-    [ $said -lt 2500 ] || complain "$name: said after $said ms"
+    [ $said -lt "$(limit_ms $n)" ] || complain "$name: said after $said ms"
     [ $said -lt $slowest ] || slowest=$said
     reached=$(sed -n 's/.*"step": \([0-9]*\).*/\1/p' "$name/metrics.jsonl" | tail -1)
     "$tutti" train --resume "$name" -n 1 --strategy single --threads 1 --steps $((reached + 40)) --quiet 2>err.txt ||

@@ -25,6 +25,13 @@ refused() {
     [ "$lines" = 1 ] || complain "$lines lines instead of one: $*: $(cat err.txt)"
     grep -q "^tutti: .*$pattern" err.txt || complain "no '$pattern': $*: $(cat err.txt)"
 }
+# limit_ms RANKS: two seconds, and more where others keep this machine busy
+limit_ms() {
+    local load rest busy
+    read -r load rest </proc/loadavg
+    busy=$(((10#${load/./} - 100 * $1) / (100 * $(nproc))))
+    echo $((2000 * (busy > 0 ? 1 + busy : 1)))
+}
 # same TEXT DIR DIR...: all runs have the same weights
 same() {
     local what=$1 first=$2 dir

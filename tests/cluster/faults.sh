@@ -40,14 +40,6 @@ host_flags() { # HOSTS
     esac
 }
 
-# limit_ms RANKS: two seconds, and more where others keep this machine busy
-limit_ms() {
-    local load rest busy
-    read -r load rest </proc/loadavg
-    busy=$(((10#${load/./} - 100 * $1) / (100 * $(nproc))))
-    echo $((2000 * (busy > 0 ? 1 + busy : 1)))
-}
-
 # ended NAME RANKS VICTIM STAYS: every other rank says in time which rank it was; all of them fail soon after, by
 # themselves where mpirun lets them; and nothing is left
 ended() {

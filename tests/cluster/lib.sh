@@ -22,7 +22,7 @@ enter_room() { # ARGUMENTS OF THE SCRIPT...
 }
 enter_room "$@"
 
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../cli/lib.sh"
 kind=${4:-openmpi}
 
@@ -129,10 +129,12 @@ sent_by() { awk -v name="wire-$1:" '$1 == name { print $2 }' /proc/net/dev; }
 # Processes of the room but this script, which is its first, and what it runs to find out.
 others() { ps -e -o pid=,stat=,args= | awk '$1 != 1 && $2 !~ /^Z/ && !/ps -e -o|awk .*ps -e/ && !/'"${0##*/}"'/'; }
 nothing_left() { # TEXT
-    local until=$((SECONDS + 6))
-    while [ -n "$(others)" ] && [ $SECONDS -lt $until ]; do
+    local until=$((SECONDS + 6)) left
+    left=$(others)
+    while [ -n "$left" ] && [ $SECONDS -lt $until ]; do
         sleep 0.05
+        left=$(others)
     done
-    [ -z "$(others)" ] || complain "$1: left: $(others)"
+    [ -z "$left" ] || complain "$1: left: $left"
     [ -z "$(ls -A /dev/shm)" ] || complain "$1: shared memory is left: $(ls -A /dev/shm)"
 }
