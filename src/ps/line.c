@@ -258,7 +258,13 @@ enum status line_receive(struct line *line, struct frame *out, const void **out_
         TRY(is_next(line, small, &is));
         if (!is) {
             slot = large;
-            TRY(is_next(line, large, &is));
+            const enum status status = is_next(line, large, &is);
+            if (status != STATUS_OK) { /* it has ended; its goodbye may have come since */
+                slot = small;
+                TRY(is_next(line, small, &is));
+                if (!is)
+                    return status;
+            }
         }
         if (!is) {
             line->is_lost = died;
