@@ -337,8 +337,6 @@ static enum status run_strategies(const struct args *args)
     printf("%-11s %-11s %-10s %-10s %s\n", "strategy", "split", "sync", "meet", "what it is");
     for (int i = 0; strategy_table[i]; i++) {
         const struct strategy *s = strategy_table[i];
-        if (!s->passes)
-            continue;
         printf("%-11s %-11s %-10s %-10s %s\n%45s known as %s\n", s->name, s->split, s->sync,
                s->meet, s->summary, "", s->known_as);
         printf("%45s passes:", "");

@@ -234,7 +234,7 @@ const struct strategy *strategy_find(const char *name)
 
 bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass)
 {
-    for (int i = 0; strategy->passes && strategy->passes[i]; i++) {
+    for (int i = 0; strategy->passes[i]; i++) {
         if (strategy->passes[i] == pass)
             return true;
     }

@@ -38,7 +38,7 @@ struct strategy {
     int zero;              /* unless --split says otherwise */
     bool many_ranks;       /* runs on more than one rank */
     bool many_nodes;       /* and on more than one machine */
-    const struct pass *const *passes; /* NULL: it has a name, and no way to run it yet */
+    const struct pass *const *passes; /* ended by NULL */
 };
 
 extern const struct strategy *const strategy_table[];   /* ended by NULL */

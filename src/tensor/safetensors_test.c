@@ -169,7 +169,8 @@ static enum status read_next(void *arg, const struct safetensors_entry *entry,
         return FAIL(STATUS_IO, "no more");
     const size_t bytes = (size_t)shape_count(&given->shape) * dtype_size(given->dtype);
     CHECK(bytes <= sizeof reading->memory);
-    memcpy(reading->memory, given->data, bytes);
+    if (bytes > 0)
+        memcpy(reading->memory, given->data, bytes);
     *out_data = reading->memory;
     return STATUS_OK;
 }

@@ -129,9 +129,6 @@ static enum status pick_strategy(struct job *job)
         return unknown("strategy", s->strategy, names, "tutti strategies");
     TRY(strategy_check(job->strategy, (int)s->ranks, *s->split ? s->split : NULL, sync, meet,
                        &job->axes));
-    if (!job->strategy->passes)
-        return FAIL(STATUS_USAGE, "strategy %s: this build cannot run it yet: %s",
-                    job->strategy->name, "tutti strategies lists those that it can");
     TRY(check_private(job));
     if (*s->compress && job->axes.zero > 0)
         return FAIL(STATUS_USAGE,
