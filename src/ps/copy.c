@@ -115,9 +115,9 @@ static void copy_near(struct server *server, struct held *held, int from, int64_
             v == 0 ? slices_param(server->slices, area, from, held->number)
                    : slices_state(server->slices, area, from, held->number, v - 1);
         float *mine = vector_of(held, v);
-        if (rows < 0)
+        if (!changed)
             memcpy(mine, theirs, (size_t)held->slice->count * sizeof(float));
-        for (int64_t i = 0; i < rows; i++) {
+        for (int64_t i = 0; changed && i < rows; i++) {
             const size_t at = (size_t)changed[i] * width;
             memcpy(mine + at, theirs + at, width * sizeof(float));
         }
