@@ -168,7 +168,7 @@ static void be_one_rank(struct settings *settings)
     static const char *const usual[] = {
         "ranks",          "threads", "shards",   "strategy", "split",        "sync",
         "meet",           "balance", "compress", "flat",     "local-after",  "outer-lr",
-        "outer-momentum", "slow",    "backup",   "replicas", "staleness-lr",
+        "outer-momentum", "slow",    "backup",   "replicas", "staleness-lr", "tables",
     };
     struct settings defaults;
 

@@ -50,6 +50,7 @@ if "$tutti" data info multi30k >/dev/null 2>&1; then
     train rows-serve "${translation[@]}" --strategy parallax -n 3 --flat --tables serve --steps 3
     "$tutti" train --resume rows-serve --steps 6 -n 2 --quiet || complain "resume with served rows"
     same "tables of seq2seq on nodes" rows-1 rows-gather rows-serve
+    "$tutti" eval rows-serve >/dev/null || complain "evaluation of a run with served rows"
     grep -q '"way": "serve"' rows-serve/summary.json || complain "the summary does not say how rows went"
 fi
 
