@@ -394,8 +394,11 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .ranks = (int)s->ranks,
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
         /* Servers take gradients alone, and layers made from factors would be whole on every machine. */
-        .factors = s->factors && job->axes.meet != MEET_PS && job->axes.zero == 0,
-        .dense = s->dense,
+        .factors =
+            s->factors && job->axes.meet != MEET_PS && job->axes.zero == 0 && !s->anchored,
+        .dense = s->dense || s->anchored,
+        .anchored = s->anchored,
+        .mu = (float)s->mu,
         .recompute = s->recompute,
         .sync_norm = s->sync_batch_norm,
         .zero = job->axes.zero,
