@@ -16,8 +16,8 @@
 #include "base/json.h"
 #include "graph/graph.h"
 
-enum { GRAPH_FILE_ITEMS = 1 << 16 };                 /* values and nodes */
-#define GRAPH_FILE_ELEMENTS ((int64_t)1 << 31)       /* of one sample's value; of all parameters */
+enum { GRAPH_FILE_ITEMS = 1 << 14 };           /* values and nodes */
+#define GRAPH_FILE_ELEMENTS ((int64_t)1 << 31) /* of one sample's value; of all parameters */
 
 struct graph_file_config {
     struct extents extents; /* of the graph that is made; lengths 0: those in the file */
