@@ -21,11 +21,12 @@ struct command {
     const char *name, *usage, *summary;
     enum status (*run)(const struct args *args);
     void (*help)(void);
+    const struct command *const *parts; /* commands of its own, ended by NULL; NULL: none */
 };
 
 extern const struct command command_train, command_eval, command_generate, command_graph,
     command_bench, command_data, command_models, command_strategies, command_report,
-    command_devices;
+    command_devices, command_fed;
 
 /* A flag that belongs to one command, besides the settings. */
 struct flag {
