@@ -10,7 +10,7 @@
  * A round has five stages; each is one task (bytes from the coordinator) and one answer (bytes to it):
  *
  *   stage        task                              answer
- *   KEYS         (empty)                           public keys of the round, signed
+ *   KEYS         its number in the round           public keys of the round, signed
  *   SHARES       roster: all keys                  shares of both secrets, encrypted for each other participant
  *   MASKED       boxes: shares for this one        the masked vector
  *   CONSISTENCY  survivors: who gave one           a signature of that set
@@ -33,7 +33,7 @@
 
 #include "base/pool.h"
 #include "base/status.h"
-#include "base/strbuf.h"
+#include "fed/wire.h"
 
 enum {
     SECAGG_SEED = 32,              /* bytes */
@@ -74,22 +74,21 @@ size_t secagg_answer_bytes(const struct secagg_config *config, enum secagg_stage
 size_t secagg_task_bytes(const struct secagg_config *config, enum secagg_stage stage,
                          uint32_t n, size_t proof);
 
-/* Who somebody is. The proof is for others' secagg_trust: a certificate, or nothing. */
+/* Who somebody is. The proof is for others' secagg_trust: a name that they know, or a certificate. */
 struct secagg_identity {
-    uint32_t client; /* its number in the federation, below 2^31 */
     uint8_t secret[SECAGG_SECRET];
     const void *proof; /* borrowed as long as the identity is used */
     size_t proof_bytes;
 };
-/* An identity's key pair from 32 secret bytes; its proof is empty. public_key may be NULL. */
-MUST_CHECK enum status secagg_identity_make(uint32_t client, const uint8_t seed[SECAGG_SEED],
-                                            struct secagg_identity *out,
+/* An identity's key pair from 32 secret bytes. */
+MUST_CHECK enum status secagg_identity_make(const uint8_t seed[SECAGG_SEED],
+                                            uint8_t secret[SECAGG_SECRET],
                                             uint8_t public_key[SECAGG_PUBLIC]);
 
-/* Whom to believe: the identity key of `client` according to `proof`, or a failure. A participant's own must not
- * depend on anything that the coordinator says. */
+/* Whom to believe: the identity key that `proof` stands for, or a failure if it is nobody enrolled. A participant's own must
+ * not depend on anything that the coordinator merely says. */
 struct secagg_trust {
-    enum status (*identify)(void *context, uint32_t client, const void *proof, size_t bytes,
+    enum status (*identify)(void *context, const void *proof, size_t bytes,
                             uint8_t public_key[SECAGG_PUBLIC]);
     void *context;
 };
@@ -118,7 +117,7 @@ void secagg_client_destroy(struct secagg_client *client); /* NULL is allowed; wi
 MUST_CHECK enum status secagg_client_answer(struct secagg_client *client,
                                             enum secagg_stage stage, const void *task,
                                             size_t bytes, const void *words, struct pool *pool,
-                                            struct strbuf *out);
+                                            struct fed_buffer *out);
 
 /* 32 secret bytes for `use` (a name, at most 16 characters) of this round: seeds of noise and of rounding, so that a vector that
  * is made again after a restart is the same. */
@@ -127,7 +126,7 @@ void secagg_client_derive(const struct secagg_client *client, const char *use,
 
 /* What must survive a restart; secret. Save it (mode 0600, whole or not at all) before an answer is sent. */
 MUST_CHECK enum status secagg_client_save(const struct secagg_client *client,
-                                          struct strbuf *out);
+                                          struct fed_buffer *out);
 /* The participant as it was; config, identity and trust are those it was created with, else STATUS_MISMATCH. */
 MUST_CHECK enum status secagg_client_load(const struct secagg_config *config,
                                           const struct secagg_identity *identity,
@@ -161,9 +160,10 @@ uint32_t secagg_server_count(const struct secagg_server *server, enum secagg_sta
 enum secagg_stage secagg_server_stage(const struct secagg_server *server);
 /* Ends the open stage and opens the next. STATUS_MISMATCH below the threshold: the round is lost. */
 MUST_CHECK enum status secagg_server_close(struct secagg_server *server);
-/* Adds the open stage's task for `client` to `out`. Only those who answered the stage before have one. */
+/* Adds the open stage's task for `client` to `out`. Only those who answered the stage before have one; of KEYS everybody
+ * has, and `client` becomes its number in the round: any below 2^31, one a participant. */
 MUST_CHECK enum status secagg_server_task(const struct secagg_server *server, uint32_t client,
-                                          struct strbuf *out);
+                                          struct fed_buffer *out);
 /* After UNMASK is closed: takes the masks away. words: count words, the sum modulo 2^bits over those who
  * answered MASKED. Fails (STATUS_MISMATCH) if shares contradict what their owner committed to: the sum is right or
  * there is none. pool may be NULL. */
