@@ -24,14 +24,11 @@ enum dp_place { DP_NONE, DP_CENTRAL, DP_DISTRIBUTED };
 
 struct dp_config {
     enum dp_place place;
-    double clip; /* of a participant's update; the first one if adaptive */
-    double
-        noise; /* multiplier: deviation over clip; of clip norm and update together if adaptive */
+    double clip;     /* of a participant's update; the first one if adaptive */
+    double noise;    /* multiplier: deviation over clip, of all releases of a round together */
     bool adaptive;   /* clip follows the quantile of norms (Andrew et al. 2021) */
     double quantile; /* in (0, 1); 0.5 is usual */
     double rate;     /* of clip's logarithm; 0.2 is usual */
-    double
-        bits; /* deviation of the noise in the count of norms below clip; participants / 20 is usual */
     double epsilon, delta; /* the budget; see accountant.h */
 };
 /* STATUS_USAGE with the reason. DP_NONE is always right. */
@@ -43,15 +40,18 @@ double dp_norm(const float *update, size_t count);
  * finite becomes zero. */
 double dp_clip(float *update, size_t count, double clip);
 
-/* Adaptive clipping. Each participant gives, beside its update, dp_bit: 1/2 if its norm was at most clip, else -1/2. The sum of
- * bits gets noise of deviation config->bits; then clip moves. */
+/* Adaptive clipping: each participant gives, beside its update, dp_bit: 1/2 if its norm was at most clip, else -1/2. The sum of
+ * bits gets noise, too; then clip moves towards the quantile. participants: by how many bits are divided. */
 float dp_bit(double norm, double clip);
 double dp_adapt(const struct dp_config *config, double clip, double bit_sum,
                 double participants);
-/* The multiplier of the update's own noise: config->noise, or more where bits spend a part of it. */
+/* The multipliers of the update's own noise and of the noise on bits (whose sensitivity is 1/2): together they cost what
+ * config->noise does. Without adaptive clipping config->noise and 0. Adaptive, bits have a tenth. */
 double dp_multiplier(const struct dp_config *config);
+double dp_bit_multiplier(const struct dp_config *config);
 
-/* Central: adds noise to sum[0..count) with sensitivity `clip` (of bits: 1/2) and multiplier `noise`. */
+/* Central: adds noise to sum[0..count) with sensitivity `clip` (of bits: 1/2) and multiplier `noise`.
+ * STATUS_MISMATCH if a value is not finite or far beyond what clipped updates add up to. */
 MUST_CHECK enum status dp_add(struct noise *source, double clip, double noise, double *sum,
                               size_t count);
 

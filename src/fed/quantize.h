@@ -4,7 +4,7 @@
  * A value is clipped to [-range, range], divided by `step` and rounded to a whole number q, which is kept modulo 2^bits. A sum
  * of up to `participants` of them is the whole number itself as long as it stays within half the ring either
  * way; quantize_init picks the finest step for which it must, and refuses what has too little room. With noise
- * on top (dp.h) room for 16 of its deviations is left too.
+ * on top (dp.h) room for 16 of its deviations is left too, and a step is no finer than noise.h can draw.
  *
  * Nearest rounding errs by at most step/2 a participant, always the same way for the same value; stochastic rounding by
  * less than step, and by nothing on average. Without a generator it is the nearest, ties to even.
