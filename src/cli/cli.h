@@ -27,6 +27,8 @@ struct command {
 extern const struct command command_train, command_eval, command_generate, command_graph,
     command_bench, command_data, command_models, command_strategies, command_report,
     command_devices, command_fed;
+/* Parts of command_fed, where it was built. */
+extern const struct command command_fed_keys;
 
 /* A flag that belongs to one command, besides the settings. */
 struct flag {

@@ -3,6 +3,7 @@
 #ifndef FED_GNUTLS_H
 #define FED_GNUTLS_H
 
+#include <gnutls/abstract.h>
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
 

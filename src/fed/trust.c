@@ -23,7 +23,7 @@ static const char *const role_names[FED_ROLES] = { "coordinator", "participant",
 
 const char *fed_role_name(enum fed_role role)
 {
-    return role_names[role];
+    return role < FED_ROLES ? role_names[role] : "nobody";
 }
 
 static bool is_letter_or_digit(char c)
@@ -264,13 +264,16 @@ static enum status read_serial(gnutls_x509_crt_t crt, char out[FED_SERIAL_TEXT])
 
 static enum status read_names(gnutls_x509_crt_t crt, struct fed_identity *who)
 {
-    char role[16];
-    size_t length = sizeof who->name;
+    char role[16], name[FED_NAME_MOST];
+    size_t length = sizeof name, second = 0;
 
-    if (gnutls_x509_crt_get_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, 0, who->name,
-                                      &length) < 0 ||
-        !fed_is_name(who->name))
+    if (gnutls_x509_crt_get_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, 0, name, &length) <
+            0 ||
+        gnutls_x509_crt_get_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 1, 0, NULL, &second) !=
+            GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE ||
+        !fed_is_name(name))
         return FAIL(STATUS_MISMATCH, "certificate: it names nobody of a federation");
+    memcpy(who->name, name, sizeof name);
     length = sizeof role;
     if (gnutls_x509_crt_get_dn_by_oid(crt, GNUTLS_OID_X520_ORGANIZATIONAL_UNIT_NAME, 0, 0, role,
                                       &length) < 0)
@@ -309,8 +312,8 @@ static void read_sign(gnutls_x509_crt_t crt, struct fed_identity *who)
 
 static enum status check_purpose(gnutls_x509_crt_t crt, const struct fed_identity *who)
 {
-    const char *purpose = who->role == FED_ROLE_COORDINATOR ? GNUTLS_KP_TLS_WWW_SERVER
-                                                            : GNUTLS_KP_TLS_WWW_CLIENT;
+    const char *purpose =
+        who->role == FED_ROLE_COORDINATOR ? GNUTLS_KP_TLS_WWW_SERVER : GNUTLS_KP_TLS_WWW_CLIENT;
 
     if (!gnutls_x509_crt_check_key_purpose(crt, purpose, 0))
         return FAIL(STATUS_MISMATCH, "certificate of %s: is not for a %s", who->name,
@@ -364,19 +367,17 @@ static enum status judge(struct fed_trust *trust, gnutls_x509_crt_t crt, time_t 
 enum status fed_trust_check(struct fed_trust *trust, const void *der, size_t length, time_t now,
                             struct fed_identity *out)
 {
-    struct fed_identity who = { 0 };
     gnutls_datum_t datum = { (void *)der, (unsigned)length };
     gnutls_x509_crt_t crt;
 
+    *out = (struct fed_identity){ .role = FED_ROLES };
     if (length > FED_CERTIFICATE_MOST)
         return FAIL(STATUS_CORRUPT, "certificate: %zu bytes are too many", length);
     TRY_GNUTLS(gnutls_x509_crt_init(&crt));
     const int code = gnutls_x509_crt_import(crt, &datum, GNUTLS_X509_FMT_DER);
     const enum status status =
         code < 0 ? FAIL(STATUS_CORRUPT, "certificate: %s", gnutls_strerror(code))
-                 : judge(trust, crt, now, &who);
+                 : judge(trust, crt, now, out);
     gnutls_x509_crt_deinit(crt);
-    if (status == STATUS_OK)
-        *out = who;
     return status;
 }
