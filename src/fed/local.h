@@ -21,12 +21,14 @@ struct fed_local;
 
 struct fed_job_config {
     const struct fed_terms *terms; /* borrowed as long as the job */
+    const struct model *model;     /* NULL: the one that terms->graph says */
+    const double *options;         /* of `model`; NULL: its defaults */
     const char *data; /* name or path; "": the model's usual; NULL: none, the shape alone */
     int64_t limit;    /* samples used of each split; 0: all */
     int64_t largest;  /* samples of one participant at most; 0: all */
 };
 
-/* Makes the model, from the terms' graph if they have one, and opens the data. */
+/* Makes the model and opens the data. */
 MUST_CHECK enum status fed_job_create(const struct fed_job_config *config,
                                       struct fed_job **out);
 void fed_job_destroy(struct fed_job *job); /* NULL is allowed */
