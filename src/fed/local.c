@@ -12,11 +12,13 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "exec/exec.h"
 #include "fed/algorithm.h"
 #include "model/file.h"
 #include "tensor/safetensors.h"
 #include "train/job.h"
+#include "train/weights.h"
 
 struct fed_job {
     struct job *job;
@@ -42,6 +44,8 @@ static void fill_settings(const struct fed_job_config *config, struct settings *
     s->batch = t->batch > 0 ? t->batch : config->largest > 0 ? config->largest : 1;
     s->lr = t->lr;
     s->momentum = t->momentum;
+    if (isnan(s->momentum) && optim_has_momentum(optim_find(t->optimizer)))
+        s->momentum = 0; /* rounds have an optimizer of their own */
     s->weight_decay = t->weight_decay;
     s->seed = t->seed;
     s->anchored = algorithm->is_anchored || algorithm->n_vectors > 1;
@@ -122,7 +126,7 @@ const struct source *fed_job_test(const struct fed_job *job)
     return job->job->test;
 }
 
-const struct job *fed_job_base(const struct fed_job *job)
+struct job *fed_job_base(const struct fed_job *job)
 {
     return job->job;
 }
@@ -434,6 +438,19 @@ enum status fed_local_save(struct fed_local *local, const float *parameters, con
     return status;
 }
 
+enum status fed_local_checkpoint(struct fed_local *local, const float *parameters,
+                                 const char *folder, uint64_t rounds)
+{
+    struct weights_copy *copy;
+
+    TRY(set_parameters(local, parameters));
+    TRY(weights_copy_create(local->exec, (struct weights_extra){ .workers = 1 }, &copy));
+    weights_copy_take(copy, local->exec);
+    const enum status status = weights_copy_save(copy, folder, rounds, "{}", 1);
+    weights_copy_destroy(copy);
+    return status;
+}
+
 /* Training --------------------------------------------------------------------------------------- */
 
 int64_t fed_local_steps(const struct fed_terms *terms, int64_t samples)
@@ -595,6 +612,25 @@ static enum status train_alone(void *arg, const struct fed_work *work, const flo
     return fed_local_train(alone->local, &alone->part, alone->number, work, shift, out, tally);
 }
 
+enum status fed_local_initial_head(struct fed_local *local, uint64_t seed, float *out)
+{
+    float *all;
+
+    TRY(mem_alloc(local->length, sizeof *all, &all));
+    const enum status status = fed_local_initial(local, seed, all);
+    if (status == STATUS_OK)
+        memcpy(out, all + local->length - local->head, local->head * sizeof *out);
+    mem_free(all);
+    return status;
+}
+
+static enum status initial_alone(void *arg, uint64_t seed, float *head)
+{
+    struct fed_alone *alone = arg;
+
+    return fed_local_initial_head(alone->local, seed, head);
+}
+
 static enum status evaluate_alone(void *arg, const float *parameters, struct fed_tally *tally)
 {
     struct fed_alone *alone = arg;
@@ -627,6 +663,7 @@ enum status fed_alone_create(const struct fed_job *job, struct fed_local *local,
                                          .length = local->length,
                                          .head = local->head,
                                          .train = train_alone,
+                                         .initial = initial_alone,
                                          .evaluate = evaluate_alone };
     return STATUS_OK;
 }

@@ -37,7 +37,7 @@ MUST_CHECK enum status fed_job_print_graph(const struct fed_job *job, char **out
 
 const struct source *fed_job_train(const struct fed_job *job); /* NULL: no data */
 const struct source *fed_job_test(const struct fed_job *job);
-const struct job *fed_job_base(const struct fed_job *job);
+struct job *fed_job_base(const struct fed_job *job);
 
 /* threads: that share each op. */
 MUST_CHECK enum status fed_local_create(const struct fed_job *job, int threads,
@@ -53,11 +53,17 @@ size_t fed_local_head(const struct fed_local *local);
 int fed_local_averages(const struct fed_local *local, const struct fed_range **out);
 /* Parameters as the seed makes them. */
 MUST_CHECK enum status fed_local_initial(struct fed_local *local, uint64_t seed, float *out);
+/* The last layer of them. */
+MUST_CHECK enum status fed_local_initial_head(struct fed_local *local, uint64_t seed,
+                                              float *out);
 /* SHA-256 of parameters under their names, as runs have it, and saving them as a checkpoint has them. */
 MUST_CHECK enum status fed_local_hash(struct fed_local *local, const float *parameters,
                                       char out[65]);
 MUST_CHECK enum status fed_local_save(struct fed_local *local, const float *parameters,
                                       const char *path);
+/* As a run's checkpoint in `folder`, after so many rounds. */
+MUST_CHECK enum status fed_local_checkpoint(struct fed_local *local, const float *parameters,
+                                            const char *folder, uint64_t rounds);
 
 /* Some samples of a source, as a source. */
 struct fed_part {

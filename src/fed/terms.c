@@ -324,6 +324,8 @@ static enum status check_pairs(const struct fed_terms *t)
         bool is_refused;
         const char *what, *why;
     } rules[] = {
+        { t->full_batch != (t->batch == 0), "--full-batch and --batch",
+          "all samples, or so many" },
         { t->epochs < 1 && t->steps < 1, "--epochs 0 and --steps 0", "nobody would train" },
         { t->secure && robust, "--secure and --aggregate",
           "of masked updates the server sees the sum alone, no median and no distances" },

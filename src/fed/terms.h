@@ -29,9 +29,10 @@ struct fed_terms {
     bool standardize; /* of tables: by statistics of all participants together */
     /* Local training. */
     int64_t batch;         /* 0: all samples of the participant */
+    bool full_batch;       /* says so */
     int64_t epochs, steps; /* a round; steps 0: epochs decide */
     char optimizer[FED_TEXT];
-    double lr, momentum, weight_decay; /* NaN: the optimizer's default */
+    double lr, momentum, weight_decay; /* NaN: the optimizer's default; momentum: none */
     double lr_decay;                   /* by which the rate is multiplied after every round */
     uint64_t seed;
     bool shuffle;
