@@ -5,6 +5,7 @@
 #ifdef HAVE_FED
 
 static const struct command *const parts[] = {
+    &command_fed_keys,
     NULL,
 };
 
