@@ -31,7 +31,7 @@ static const struct op *const step_ops[] = {
     &op_clip_norm,   &op_factor_sum,     &op_row_sum,        &op_sgd_update,
     &op_adam_update, &op_average_update, &op_shard_gather,   &op_lars_update,
     &op_lamb_update, &op_lamb_direction, &op_trust_ratio,    &op_push,
-    &op_pull,        &op_worker_mean,    &op_center_pull,
+    &op_pull,        &op_worker_mean,    &op_center_pull,    &op_anchor,
 };
 
 static bool is_step_op(const struct op *op)

@@ -90,7 +90,8 @@ bool cli_is_elsewhere(const struct settings *settings, const struct cluster *clu
 MUST_CHECK enum status cli_start_elsewhere(const char *name, const struct args *args,
                                            struct settings *settings);
 
-/* A model by name, or compiled and loaded from a C file. *out stays valid until the end. */
+/* A model by name, compiled and loaded from a C file, or read from a graph file (.json). *out stays valid
+ * until the end. */
 MUST_CHECK enum status cli_find_model(const char *name, const struct model **out);
 
 /* Writes the page about a data set (report/data_page.h). */

@@ -21,6 +21,7 @@
 #define FED_CLIENT_H
 
 #include "fed/message.h"
+#include "fed/secagg.h"
 #include "fed/terms.h"
 
 struct fed_client;
@@ -55,9 +56,9 @@ struct fed_client_config {
     /* Keeps the blob, durably. NULL: not (simulation: the engine itself lives on). */
     MUST_CHECK enum status (*save)(void *arg, const void *state, size_t length);
     MUST_CHECK enum status (*entropy)(void *arg, void *out, size_t bytes);
-    /* Secure rounds: the own key pair to sign with (Ed25519), and the others' public keys. */
-    const uint8_t *secret_key; /* 64 bytes; NULL: it takes part in no secure round */
-    bool (*identity)(void *arg, const char *client, uint8_t out[32]);
+    /* Secure rounds: who this is, and whom to believe (secagg.h). NULL: it takes part in none. */
+    const struct secagg_identity *identity;
+    const struct secagg_trust *trust;
 };
 
 MUST_CHECK enum status fed_client_create(const struct fed_client_config *config,

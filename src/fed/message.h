@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "comm/codec.h"
 #include "fed/wire.h"
 
 enum { FED_NAME = 64, FED_WHY = 256, FED_ABOUT = 1 << 16 };
@@ -90,6 +91,8 @@ struct fed_work {
     double clip;   /* of updates, with differential privacy; 0: none */
     uint64_t
         whole; /* samples of all that take part, where it is a gradient that is asked for; else 0 */
+    uint64_t
+        most; /* samples of the one that has most: what weights of a secure round are shares of */
     int n_vectors;
     float *vector[FED_VECTORS]; /* `length` each; borrowed from who reads */
     size_t length;
@@ -102,5 +105,24 @@ void fed_work_write(const struct fed_work *work, struct fed_buffer *out);
 MUST_CHECK enum status fed_work_read(const void *data, size_t bytes, size_t length,
                                      struct fed_work *out);
 void fed_work_release(struct fed_work *work);
+
+/* What a participant gives: vector 0 is its update (new - received parameters) or its gradient, 1 the change of its
+ * control variate (SCAFFOLD). */
+struct fed_update {
+    struct fed_tally tally;
+    int n_vectors;
+    float *vector[FED_VECTORS]; /* `length` each */
+    size_t length;
+};
+
+/* codec: of vector 0, whose error it keeps; NULL: as it is. */
+MUST_CHECK enum status fed_update_write(const struct fed_update *update,
+                                        struct codec_state *codec, struct fed_buffer *out);
+/* Allocates the vectors: fed_update_release. `codec` as it was written with, of the same length; `length` and
+ * `n_vectors` are what there must be. */
+MUST_CHECK enum status fed_update_read(const void *data, size_t bytes,
+                                       struct codec_state *codec, size_t length, int n_vectors,
+                                       struct fed_update *out);
+void fed_update_release(struct fed_update *update);
 
 #endif /* FED_MESSAGE_H */

@@ -54,6 +54,8 @@ struct pass_config {
     bool recompute; /* make activations again for backward instead of keeping them */
     bool sync_norm; /* batch statistics of the whole step, not of each shard */
     int zero;       /* 3: parameters are held in parts */
+    bool anchored;  /* updates see sum + mu (param - anchor) + shift */
+    float mu;
     struct optim_config optim;
 
     /* For parallax */
@@ -72,7 +74,7 @@ struct pass {
 
 extern const struct pass pass_fuse, pass_sync_norm, pass_autodiff, pass_delay, pass_recompute,
     pass_bucket, pass_split_batch, pass_update, pass_mirror, pass_zero, pass_serve,
-    pass_average, pass_elastic, pass_parallax;
+    pass_average, pass_elastic, pass_parallax, pass_anchor;
 
 /* Runs `passes` (ended by NULL) in order, verifying after each; stops after the pass named `last`
  * unless that is NULL. */

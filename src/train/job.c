@@ -14,6 +14,7 @@
 #include "base/suggest.h"
 #include "exec/exec.h"
 #include "graph/op.h"
+#include "model/file.h"
 #include "train/served.h"
 #include "train/trace_file.h"
 #include "transport/launch.h"
@@ -394,8 +395,11 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .ranks = (int)s->ranks,
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
         /* Servers take gradients alone, and layers made from factors would be whole on every machine. */
-        .factors = s->factors && job->axes.meet != MEET_PS && job->axes.zero == 0,
-        .dense = s->dense,
+        .factors =
+            s->factors && job->axes.meet != MEET_PS && job->axes.zero == 0 && !s->anchored,
+        .dense = s->dense || s->anchored,
+        .anchored = s->anchored,
+        .mu = (float)s->mu,
         .recompute = s->recompute,
         .sync_norm = s->sync_batch_norm,
         .zero = job->axes.zero,
@@ -535,7 +539,7 @@ enum status job_create(const struct settings *settings, const struct model *mode
 enum status job_create_after(const struct settings *settings, const struct model *model,
                              const char *after, struct job **out)
 {
-    return create(settings, model, JOB_GRAPH, after, out);
+    return create(settings, model, *settings->data ? JOB_TRAIN : JOB_GRAPH, after, out);
 }
 
 void job_destroy(struct job *job)
@@ -563,6 +567,11 @@ const struct model *job_model(const struct job *job)
 const struct graph *job_graph(const struct job *job)
 {
     return job->graph;
+}
+
+enum status job_print_model(const struct job *job, struct strbuf *out)
+{
+    return model_file_print(job->model, &job->model_config, out);
 }
 
 int64_t job_total_steps(const struct job *job)

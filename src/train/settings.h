@@ -25,7 +25,9 @@ struct settings {
     char device[32];
     int64_t ranks, threads, shards; /* 0 picks */
     int64_t shard_threads;          /* of which shards are picked; 0: threads. No flag */
-    bool flat;                      /* every rank is a node */
+    bool anchored; /* updates see sum + mu (param - anchor) + shift. No flag, nor has mu */
+    double mu;
+    bool flat;          /* every rank is a node */
     int64_t accumulate; /* shards that a thread has one after the other; 0: not given */
     int64_t backup;     /* with servers: workers of a step that are not waited for */
     int64_t replicas;   /* with servers: how many have each slice */

@@ -30,8 +30,8 @@ enum job_use {
  * settings->model up. Picks what settings leave open (threads, shards, data, rates). */
 MUST_CHECK enum status job_create(const struct settings *settings, const struct model *model,
                                   enum job_use use, struct job **out);
-/* The same for JOB_GRAPH, with the graph as it is after the pass named `after`; "model" is the graph
- * before the first. NULL: after all. */
+/* The same for JOB_GRAPH, or for JOB_TRAIN if settings name data, with the graph as it is after the
+ * pass named `after`; "model" is the graph before the first. NULL: after all. */
 MUST_CHECK enum status job_create_after(const struct settings *settings,
                                         const struct model *model, const char *after,
                                         struct job **out);
@@ -41,6 +41,8 @@ const struct settings *job_settings(const struct job *job); /* with everything p
 const struct model *job_model(const struct job *job);
 /* What a rank runs, after the strategy's passes. */
 const struct graph *job_graph(const struct job *job);
+/* Adds the graph file of the job's model (model/file.h), as its data make it. */
+MUST_CHECK enum status job_print_model(const struct job *job, struct strbuf *out);
 int64_t job_total_steps(const struct job *job);
 /* Processors that this process may use. */
 int job_cores(void);
