@@ -41,7 +41,7 @@ void cli_terms_init(struct cli_terms *terms)
     s->weight_decay = t->weight_decay;
     s->seed = t->seed;
     s->shuffle = t->shuffle;
-    snprintf(s->optimizer, sizeof s->optimizer, "%s", t->optimizer);
+    snprintf(s->optimizer, sizeof s->optimizer, "%.31s", t->optimizer);
 }
 
 void cli_terms_release(struct cli_terms *terms)
