@@ -279,8 +279,8 @@ static enum MHD_Result send_reply(struct MHD_Connection *mhd, struct connection 
         { "Cache-Control", "no-store" },
         { "X-Content-Type-Options", "nosniff" },
         { "Content-Security-Policy",
-          "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-          "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'" },
+          "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+          "frame-ancestors 'none'" },
         { "Referrer-Policy", "no-referrer" },
     };
     struct MHD_Response *response = MHD_create_response_from_buffer_with_free_callback(
@@ -294,6 +294,11 @@ static enum MHD_Result send_reply(struct MHD_Connection *mhd, struct connection 
         MHD_add_response_header(response, headers[i][0], headers[i][1]);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
                             reply->type ? reply->type : "application/octet-stream");
+    if (reply->refresh_s) {
+        char seconds[16];
+        snprintf(seconds, sizeof seconds, "%d", reply->refresh_s);
+        MHD_add_response_header(response, "Refresh", seconds);
+    }
     set_late(connection, deadline(connection->server, clock_ns(), reply->body.length));
     const enum MHD_Result result =
         MHD_queue_response(mhd, (unsigned)(reply->code ? reply->code : 200), response);

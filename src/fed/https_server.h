@@ -32,6 +32,7 @@ struct https_request {
 struct https_reply {
     int code;         /* of HTTP; 200 unless set */
     const char *type; /* of the body; application/octet-stream unless set */
+    int refresh_s;    /* a browser asks again after so long; 0: not */
     struct fed_buffer body;
 };
 

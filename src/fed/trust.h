@@ -50,7 +50,9 @@ MUST_CHECK enum status fed_trust_create(const char *authority_path, const char *
                                         struct fed_trust **out);
 void fed_trust_destroy(struct fed_trust *trust);
 
-/* Is this certificate (DER) the authority's, in date at `now`, not revoked? Then who it names. Refusals are
+#define FED_ANY_TIME ((time_t)-1)
+
+/* Is this certificate (DER) the authority's, in date at `now` (FED_ANY_TIME: whenever), not revoked? Then who it names. Refusals are
  * STATUS_MISMATCH with the reason; what is no certificate is STATUS_CORRUPT. Then *out has what was learnt before, for the
  * log: name "" and role FED_ROLES where the authority did not sign them. */
 MUST_CHECK enum status fed_trust_check(struct fed_trust *trust, const void *der, size_t length,
