@@ -62,6 +62,14 @@ static void tell(const struct coordinator *c, const char *format, ...)
     c->config->tell(c->config->arg, line);
 }
 
+void fed_draw_id(char out[FED_TEXT])
+{
+    uint8_t id[16];
+
+    randombytes_buf(id, sizeof id);
+    sodium_bin2hex(out, FED_TEXT, id, sizeof id);
+}
+
 /* What the engine asks of its surroundings ------------------------------------------------------ */
 
 static double now(void *arg)

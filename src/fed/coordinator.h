@@ -16,6 +16,9 @@
 #include "fed/server.h"
 #include "fed/store_sqlite.h"
 
+/* A new federation's id: 32 random hexadecimal digits. */
+void fed_draw_id(char out[FED_TEXT]);
+
 struct fed_coordinator_config {
     struct fed_server_config server; /* store, now, entropy and trust are filled in here */
     struct fed_sqlite *store;

@@ -38,7 +38,7 @@ static void print(const char *text, struct strbuf *page, struct strbuf *lines)
 static void test_everything_is_shown(void)
 {
     static const char *const parts[] = { "2 of 10",    "train, 1 lost",    "75%",
-                                         "KiB",   "of a budget of 8", "<svg",
+                                         "KiB",        "of a budget of 8", "<svg",
                                          ">Loss<",     ">Accuracy<",       "working",
                                          "1970-01-01", "&lt;script&gt;x" };
     struct strbuf page, lines;
