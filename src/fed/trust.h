@@ -17,9 +17,9 @@
 #include <time.h>
 
 #include "base/status.h"
+#include "fed/message.h"
 
 enum {
-    FED_NAME_MOST = 64,   /* with NUL */
     FED_SERIAL_TEXT = 48, /* hexadecimal, with NUL */
     FED_SIGN_PUBLIC = 32, /* Ed25519 */
     FED_SIGN_SEED = 32,
@@ -29,7 +29,7 @@ enum {
 enum fed_role { FED_ROLE_COORDINATOR, FED_ROLE_PARTICIPANT, FED_ROLE_VIEWER, FED_ROLES };
 
 struct fed_identity {
-    char name[FED_NAME_MOST];
+    char name[FED_NAME];
     enum fed_role role;
     char serial[FED_SERIAL_TEXT];
     time_t from, until;
@@ -38,9 +38,6 @@ struct fed_identity {
 };
 
 const char *fed_role_name(enum fed_role role);
-
-/* Names are made of a-z 0-9 - _ . and begin with a letter or digit. */
-bool fed_is_name(const char *name);
 
 struct fed_trust;
 
