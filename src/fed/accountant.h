@@ -2,7 +2,7 @@
 /* accountant.h - how much privacy rounds have spent, and the ledger that refuses one too many.
  *
  * Renyi differential privacy of the Gaussian mechanism on a random sample of participants, added over rounds order by
- * order, then converted to (epsilon, delta). Orders: 1.1 to 10.9 by tenths, 11 to 64, 80 to 1024.
+ * order, then converted to (epsilon, delta) at the best of them: 1.1 to 10.9 by tenths, 11 to 64, some up to 1024.
  *
  * Sampling is a part of what is claimed:
  *   POISSON  each participant takes part with probability q, by itself; adding or removing one (Mironov, Talwar, Zhang 2019)

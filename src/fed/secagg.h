@@ -10,7 +10,7 @@
  * A round has five stages; each is one task (bytes from the coordinator) and one answer (bytes to it):
  *
  *   stage        task                              answer
- *   KEYS         its number in the round           public keys of the round, signed
+ *   KEYS         number, participants, threshold   public keys of the round, signed
  *   SHARES       roster: all keys                  shares of both secrets, encrypted for each other participant
  *   MASKED       boxes: shares for this one        the masked vector
  *   CONSISTENCY  survivors: who gave one           a signature of that set
@@ -36,12 +36,13 @@
 #include "fed/wire.h"
 
 enum {
-    SECAGG_SEED = 32,              /* bytes */
-    SECAGG_PUBLIC = 32,            /* of an Ed25519 identity */
-    SECAGG_SECRET = 64,            /* the same, as libsodium keeps it: seed, then public key */
-    SECAGG_FEDERATION = 32,        /* a name of the federation and its terms: a hash */
-    SECAGG_PROOF = 4096,           /* of an identity, at most */
-    SECAGG_PARTICIPANTS = 1 << 14, /* of a round, at most */
+    SECAGG_SEED = 32,       /* bytes */
+    SECAGG_PUBLIC = 32,     /* of an Ed25519 identity */
+    SECAGG_SECRET = 64,     /* the same, as libsodium keeps it: seed, then public key */
+    SECAGG_FEDERATION = 32, /* a name of the federation and its terms: a hash */
+    SECAGG_PROOF = 4096,    /* of an identity, at most */
+    SECAGG_PARTICIPANTS =
+        1 << 12, /* of a round, at most; a coordinator keeps 100 bytes a pair */
 };
 
 enum secagg_stage {
@@ -58,15 +59,20 @@ const char *secagg_stage_name(enum secagg_stage stage);
 struct secagg_config {
     uint8_t federation[SECAGG_FEDERATION];
     uint64_t round;
-    uint32_t threshold; /* so many must reach the end; more than half of those who send keys */
     uint32_t participants; /* at most so many take part */
-    int bits;              /* of a word: 32 or 64 */
-    size_t count;          /* words of a vector */
+    uint32_t
+        threshold; /* so many must reach the end: more than half of participants, at least 2 */
+    int bits;      /* of a word: 32 or 64 */
+    size_t count;  /* words of a vector */
 };
 /* STATUS_USAGE with the reason if no round can be like this. */
 MUST_CHECK enum status secagg_check(const struct secagg_config *config);
 /* Two thirds, rounded up: withstands a coordinator in league with fewer than a third of n participants. */
 uint32_t secagg_default_threshold(uint32_t n);
+/* What the task of KEYS says, before it is believed: a participant compares it with what it demands, and makes its config of
+ * it. */
+MUST_CHECK enum status secagg_peek(const void *task, size_t bytes, uint32_t *participants,
+                                   uint32_t *threshold);
 /* Bytes of the longest answer and the longest task of a stage with n participants whose proofs have up to
  * `proof` bytes: limits for carriers. */
 size_t secagg_answer_bytes(const struct secagg_config *config, enum secagg_stage stage,
@@ -146,8 +152,7 @@ MUST_CHECK enum status secagg_server_create(const struct secagg_config *config,
 void secagg_server_destroy(struct secagg_server *server); /* NULL is allowed */
 
 /* Takes an answer of a participant. Only the open stage's are taken, of those who answered the one before; the same bytes
- * again are taken without effect, others refused. A masked vector is added at once and not kept. Checks all
- * that it can: a participant cannot spoil a round by nonsense that it could not also have trained. */
+ * again are taken without effect, others refused. A masked vector is added at once and not kept. */
 MUST_CHECK enum status secagg_server_hear(struct secagg_server *server, uint32_t client,
                                           enum secagg_stage stage, const void *answer,
                                           size_t bytes);
