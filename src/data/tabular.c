@@ -247,6 +247,14 @@ static enum status pick_schema(struct tabular *t, const char *path, const struct
         return STATUS_OK;
     if (config->schema)
         return schema_copy(config->schema, &t->schema);
+    const bool has_hints = (config->label && *config->label) ||
+                           (config->skip && *config->skip) ||
+                           (config->categories && *config->categories);
+    if (has_hints && place->info)
+        return FAIL(
+            STATUS_USAGE,
+            "--label, --skip-columns, --categories: what the columns of %s are is known",
+            place->info->name);
     if (place->info && place->info->table->schema)
         return tabular_known_schema(place->info->name, &t->schema);
     return schema_find(path, cells, &hints, &t->schema);

@@ -76,6 +76,8 @@ static enum status write_config(const struct job *job, const struct train_hooks 
     }
     if (status == STATUS_OK)
         status = job_save_vocab(job);
+    if (status == STATUS_OK)
+        status = job_save_table(job);
     strbuf_release(&text);
     return status;
 }
@@ -98,10 +100,10 @@ static void pick_folder(struct job *job)
 
 enum status folder_create(struct job *job, const struct train_hooks *hooks)
 {
-    static const char *const old[] = { "metrics.jsonl",        "summary.json",
-                                       "report.html",          "graph.svg",
-                                       "checkpoint",           FOLDER_TRACE,
-                                       FOLDER_RECONSTRUCTIONS, FOLDER_VOCABULARY };
+    static const char *const old[] = {
+        "metrics.jsonl", "summary.json",         "report.html",     "graph.svg", "checkpoint",
+        FOLDER_TRACE,    FOLDER_RECONSTRUCTIONS, FOLDER_VOCABULARY, FOLDER_TABLE
+    };
     char *path;
 
     if (!*job->settings.out)

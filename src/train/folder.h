@@ -44,6 +44,7 @@ struct metrics {      /* one line; NaN members are left out */
 
 /* The run's vocabularies (data/vocab.h), by which others understand its numbers. */
 #define FOLDER_VOCABULARY "vocabulary.txt"
+#define FOLDER_TABLE "table.json"
 
 /* Makes the folder of a new run with config.json and graph.svg; refuses one that holds a run
  * unless it may be overwritten. settings.out "" picks runs/MODEL-STRATEGY-TIME. */

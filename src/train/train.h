@@ -41,9 +41,19 @@ const struct settings *job_settings(const struct job *job); /* with everything p
 const struct model *job_model(const struct job *job);
 /* What a rank runs, after the strategy's passes. */
 const struct graph *job_graph(const struct job *job);
-/* Adds the graph file of the job's model (model/file.h), as its data make it. */
+/* Adds the graph file of the job's model (model/file.h), as its data make it, with the schema of a table. */
 MUST_CHECK enum status job_print_model(const struct job *job, struct strbuf *out);
 int64_t job_total_steps(const struct job *job);
+
+/* Of a job on a table: what it is standardized by, sums over rows in a flat vector (data/schema.h), so that those
+ * of several jobs whose tables have one schema can be added up. How many numbers; 0: it has no table. */
+int64_t job_statistics_count(const struct job *job);
+/* Those of the training samples numbered by index[0..count), or, with NULL, of all. */
+MUST_CHECK enum status job_statistics(const struct job *job, const int64_t *index,
+                                      int64_t count, float *out);
+/* Standardizes both splits by these from now on, not by the job's own. Not while others read. */
+void job_standardize(struct job *job, const float *statistics);
+
 /* Processors that this process may use. */
 int job_cores(void);
 
