@@ -27,8 +27,9 @@ struct metrics {      /* one line; NaN members are left out */
     uint64_t step;
     double epoch;
     int64_t samples;
-    double train_loss, train_accuracy, val_loss, val_accuracy, val_top5, lr, seconds,
-        epoch_seconds, eval_seconds, samples_per_s, comm_share, wait_share, load_share;
+    double train_loss, train_accuracy, val_loss, val_accuracy, val_top5, val_auc,
+        val_calibration_error, lr, seconds, epoch_seconds, eval_seconds, samples_per_s,
+        comm_share, wait_share, load_share;
     double hidden_share, bytes_sent, slowest_rank, slowest_share; /* of all ranks */
     double wire_share; /* of several machines: time with transfers under way, of rank 0 */
     double perplexity, tokens_per_s;      /* of models that predict tokens */

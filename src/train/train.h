@@ -16,6 +16,7 @@
 #include "graph/graph.h"
 #include "model/model.h"
 #include "pass/strategy.h"
+#include "train/quality.h"
 #include "train/settings.h"
 
 struct job;
@@ -70,9 +71,10 @@ struct train_result {
     char weights_sha256[65];
     double train_loss, train_accuracy, val_loss, val_accuracy; /* NaN where unknown */
     double val_top5; /* accuracy; NaN also where there are no more than five classes */
-    double perplexity, tokens_per_s; /* NaN where the model does not predict tokens */
-    double bleu;                     /* of an evaluation of one that translates; else NaN */
-    const char *bleu_signature;      /* how it was computed */
+    double val_auc, val_calibration_error; /* quality.h */
+    double perplexity, tokens_per_s;       /* NaN where the model does not predict tokens */
+    double bleu;                /* of an evaluation of one that translates; else NaN */
+    const char *bleu_signature; /* how it was computed */
     double seconds, samples_per_s,
         first_step_s; /* first_step_s: from the call to step 1 done */
     int64_t steps, peak_bytes;
@@ -85,6 +87,7 @@ struct train_classes {
     int count;                       /* 0: the model has none */
     const struct dataset_info *data; /* has their names; borrowed from the job */
     int64_t *confusion;              /* samples[label * count + answer] */
+    struct quality quality;          /* of the probabilities */
 };
 void train_classes_release(struct train_classes *classes);
 /* The class's name, or its number; `text` may be used for it. */
@@ -92,7 +95,7 @@ const char *train_class_name(const struct train_classes *classes, int class, cha
 /* Samples of the class, and the share of them that is right: NaN if there are none. */
 int64_t train_class_samples(const struct train_classes *classes, int class);
 double train_class_accuracy(const struct train_classes *classes, int class);
-/* Adds members class_names, class_accuracy and confusion (docs/formats.md), each after ", " or what
+/* Adds members class_names, class_accuracy, confusion and calibration (docs/formats.md), each after ", " or what
  * `between` is; nothing if there are no classes. */
 void train_print_classes(const struct train_classes *classes, const char *between,
                          struct strbuf *out);
