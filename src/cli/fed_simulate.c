@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "cli/fed_flags.h"
+#include "cli/fed.h"
 #include "fed/simulate.h"
 
 static bool json, overwrite, quiet;
@@ -33,9 +33,11 @@ static const struct flag own[] = {
 
 static void help(void)
 {
-    cli_fed_help(own);
+    cli_print_flags("Simulation", own);
+    cli_terms_help();
     puts("\nExamples\n"
-         "  tutti fed simulate mlp -p 100 --rounds 50 --per-round 10 --epochs 5 --batch 10 --lr 0.1\n"
+         "  tutti fed simulate mlp -p 100 --rounds 50 --per-round 10 --epochs 5 --batch 10 "
+         "--lr 0.1\n"
          "  tutti fed simulate mlp -p 100 --partition dirichlet:0.3 --algorithm scaffold\n"
          "  tutti fed simulate mlp -p 30 --secure --drop 0.1 --deadline 10");
 }
@@ -86,10 +88,14 @@ static void print_json(const struct fed_simulated *r)
         const char *name;
         double number;
     } numbers[] = {
-        { "val_accuracy", r->val_accuracy }, { "val_loss", r->val_loss },
-        { "train_loss", r->train_loss },     { "seconds", r->seconds },
-        { "bytes_in", r->bytes_in },         { "bytes_out", r->bytes_out },
-        { "epsilon", r->epsilon },           { "label_skew", r->skew },
+        { "val_accuracy", r->val_accuracy },
+        { "val_loss", r->val_loss },
+        { "train_loss", r->train_loss },
+        { "seconds", r->seconds },
+        { "bytes_in", r->bytes_in },
+        { "bytes_out", r->bytes_out },
+        { "epsilon", r->epsilon },
+        { "label_skew", r->skew },
         { "reached_in", r->reached >= 0 ? (double)r->reached : (double)NAN },
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -128,23 +134,31 @@ static enum status read_simulation(struct fed_simulation *simulation)
     TRY(take_number("drop", drop, 1, &simulation->drop));
     TRY(take_number("stop-at", stop_at, 1, &simulation->stop_at));
     if (simulation->terms->personal_head && !validation)
-        simulation->validation = 0.2; /* heads are each one's own: so is what they are tested on */
+        simulation->validation =
+            0.2; /* heads are each one's own: so is what they are tested on */
     return STATUS_OK;
 }
 
-static enum status simulate(const struct args *args, struct fed_terms *terms)
+static enum status simulate(const struct args *args, struct cli_terms *given)
 {
-    struct settings settings;
-    const struct model *model;
+    struct fed_terms *terms = &given->terms;
+    struct settings *settings = &given->settings;
+    struct fed_simulation simulation = { .terms = terms, .settings = settings };
     struct fed_simulated result;
-    struct fed_simulation simulation = { .terms = terms, .settings = &settings };
+    const char *words[1];
+    int n_words;
 
-    TRY(cli_fed_parse(args, own, terms, &settings, &model));
+    TRY(cli_terms_parse(given, args, own, words, 1, &n_words));
+    if (n_words != 1)
+        return FAIL(STATUS_USAGE, "which model? tutti models lists them");
+    snprintf(settings->model, sizeof settings->model, "%s", words[0]);
+    TRY(cli_find_model(settings->model, &simulation.model));
+    snprintf(terms->model, sizeof terms->model, "%.*s", FED_TEXT - 1, simulation.model->name);
+    TRY(fed_terms_check(terms));
     const struct train_hooks hooks = { .progress = !quiet && !json,
                                        .json = json,
                                        .overwrite = overwrite };
     simulation.hooks = &hooks;
-    simulation.model = model;
     TRY(read_simulation(&simulation));
     if (terms->minimum > simulation.participants)
         terms->minimum = simulation.participants;
@@ -160,14 +174,14 @@ static enum status simulate(const struct args *args, struct fed_terms *terms)
 
 static enum status run(const struct args *args)
 {
+    struct cli_terms terms;
     struct args words;
-    struct fed_terms terms;
 
-    fed_terms_init(&terms);
     TRY(take_letters(args, &words));
+    cli_terms_init(&terms);
     const enum status status = simulate(&words, &terms);
     mem_free(words.word);
-    fed_terms_release(&terms);
+    cli_terms_release(&terms);
     return status;
 }
 

@@ -38,7 +38,7 @@ static void fill_settings(const struct fed_job_config *config, struct settings *
     snprintf(s->model, sizeof s->model, "%s", config->model ? config->model->name : t->model);
     snprintf(s->data, sizeof s->data, "%s", config->data ? config->data : "");
     snprintf(s->strategy, sizeof s->strategy, "single");
-    snprintf(s->optimizer, sizeof s->optimizer, "%s", t->optimizer);
+    snprintf(s->optimizer, sizeof s->optimizer, "%.31s", t->optimizer);
     s->limit = config->limit;
     s->ranks = s->shards = s->threads = 1;
     s->batch = t->batch > 0 ? t->batch : config->largest > 0 ? config->largest : 1;

@@ -37,7 +37,7 @@ struct participant {
     struct fed_local *local; /* that it trains on now */
     struct secagg_identity identity;
     uint8_t public_key[SECAGG_PUBLIC];
-    uint64_t drawn;      /* blocks of entropy */
+    uint64_t drawn; /* blocks of entropy */
     int64_t silent; /* round in which it says nothing any more; -1: none */
 };
 

@@ -14,7 +14,7 @@
 #include "train/train.h"
 
 struct fed_simulation {
-    struct fed_terms *terms;   /* the graph is put in */
+    struct fed_terms *terms; /* the graph is put in */
     const struct model *model;
     const struct settings *settings; /* data, limit, options, out, threads, eval_every */
     const struct train_hooks *hooks;
@@ -28,15 +28,15 @@ struct fed_simulation {
 struct fed_simulated {
     char folder[SETTINGS_TEXT];
     char weights_sha256[65];
-    int64_t rounds, lost;            /* done; lost */
-    double val_loss, val_accuracy;   /* last */
+    int64_t rounds, lost;          /* done; lost */
+    double val_loss, val_accuracy; /* last */
     double train_loss;
     double seconds;
-    double bytes_in, bytes_out;      /* of the coordinator */
-    double epsilon;                  /* NaN: no differential privacy */
-    double skew;                     /* of labels; NaN: there are none */
-    int64_t reached;                 /* round of stop_at; -1: never */
-    char why[256];                   /* it ended before its rounds were done; "": not */
+    double bytes_in, bytes_out; /* of the coordinator */
+    double epsilon;             /* NaN: no differential privacy */
+    double skew;                /* of labels; NaN: there are none */
+    int64_t reached;            /* round of stop_at; -1: never */
+    char why[256];              /* it ended before its rounds were done; "": not */
 };
 
 MUST_CHECK enum status fed_simulate(const struct fed_simulation *simulation,

@@ -88,8 +88,8 @@ static enum status write_line(struct simulate_folder *folder, const struct json_
     struct strbuf line;
 
     strbuf_init(&line, 1 << 16);
-    strbuf_printf(&line, "{\"kind\": \"%s\", \"step\": %" PRId64 ", \"samples\": %" PRId64, kind,
-                  folder->so_far.rounds, folder->samples);
+    strbuf_printf(&line, "{\"kind\": \"%s\", \"step\": %" PRId64 ", \"samples\": %" PRId64,
+                  kind, folder->so_far.rounds, folder->samples);
     for (int i = 0; keys[i]; i++)
         add_member(&line, round, keys[i]);
     add_number(&line, "seconds", clock_seconds() - folder->began);
@@ -119,10 +119,17 @@ static void show_progress(const struct simulate_folder *folder, const char *lost
 
 static enum status tell_round(struct simulate_folder *folder, const struct json_value *round)
 {
-    static const char *const train_keys[] = { "participants",   "train_loss", "train_accuracy",
-                                              "update_norm",    "clip",       "epsilon",
-                                              "local_val_loss", "local_val_accuracy",
-                                              "bytes_in",       "bytes_out",  NULL };
+    static const char *const train_keys[] = { "participants",
+                                              "train_loss",
+                                              "train_accuracy",
+                                              "update_norm",
+                                              "clip",
+                                              "epsilon",
+                                              "local_val_loss",
+                                              "local_val_accuracy",
+                                              "bytes_in",
+                                              "bytes_out",
+                                              NULL };
     static const char *const eval_keys[] = { "val_loss", "val_accuracy", NULL };
     struct fed_simulated *s = &folder->so_far;
     const char *lost = json_text(round, "lost", NULL);
@@ -183,8 +190,8 @@ static enum status print_labels(struct simulate_folder *folder, struct strbuf *o
 {
     const struct source *train = fed_job_train(folder->fed);
     const int classes = train->info ? train->info->classes : 0;
-    const int shown = folder->parts->participants < PICTURED ? folder->parts->participants
-                                                             : PICTURED;
+    const int shown =
+        folder->parts->participants < PICTURED ? folder->parts->participants : PICTURED;
     int64_t *counts;
 
     if (classes < 1 || source_label(train, 0) < 0)
