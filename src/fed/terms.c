@@ -25,6 +25,7 @@ void fed_terms_init(struct fed_terms *terms)
         .momentum = NAN,
         .weight_decay = NAN,
         .lr_decay = 1,
+        .seed = 1, /* as train has it */
         .shuffle = true,
         .rounds = 10,
         .fraction = 1,
