@@ -331,6 +331,33 @@ const char *schema_feature_name(const struct schema *schema, int64_t feature, ch
     return text;
 }
 
+void schema_summarize(const struct schema *schema, int number, const float *statistics,
+                      struct schema_summary *out)
+{
+    static const char *const kinds[] = { [COLUMN_NUMBER] = "number",
+                                         [COLUMN_CATEGORY] = "category",
+                                         [COLUMN_SKIPPED] = "skipped",
+                                         [COLUMN_LABEL] = "label" };
+    const struct column *column = &schema->columns[number];
+    const float *sums = statistics + 1;
+
+    for (int i = 0; i < number; i++)
+        sums += statistics_of(&schema->columns[i]);
+    *out = (struct schema_summary){ .kind = kinds[column->kind],
+                                    .features = (int)features_of(column),
+                                    .mean = NAN,
+                                    .deviation = NAN };
+    if (column->kind == COLUMN_NUMBER && sums[0] > 0) {
+        const double mean = (double)sums[1] / (double)sums[0];
+        const double variance = (double)sums[2] / (double)sums[0] - mean * mean;
+        out->there = (double)sums[0];
+        out->mean = column->center + column->scale * mean;
+        out->deviation = column->scale * sqrt(variance > 0 ? variance : 0);
+    }
+    for (int i = 0; column->kind == COLUMN_CATEGORY && i < column->n_values; i++)
+        out->there += (double)sums[i];
+}
+
 int schema_classes(const struct schema *schema)
 {
     return schema->n_classes;
