@@ -512,7 +512,7 @@ static enum status set_member(const struct authority *authority, struct member *
 
 static enum status issued_path(const char *folder, const char *name, char **out)
 {
-    char *issued, file[FED_NAME_MOST + 8];
+    char *issued, file[FED_NAME + 8];
 
     TRY(file_join(folder, "issued", &issued));
     snprintf(file, sizeof file, "%s.pem", name);
@@ -560,7 +560,7 @@ static enum status issue(const struct authority *authority,
                          const struct fed_enrolment *enrolment, const char *folder)
 {
     struct member member = { 0 };
-    char file[FED_NAME_MOST + 16];
+    char file[FED_NAME + 16];
 
     TRY_GNUTLS(gnutls_x509_crt_init(&member.crt));
     enum status status = set_member(authority, &member, enrolment, folder);
@@ -577,11 +577,11 @@ static enum status issue(const struct authority *authority,
 
 static enum status check_name(const char *name)
 {
-    if (!fed_is_name(name))
+    if (!fed_name_is_good(name))
         return FAIL(
             STATUS_USAGE,
-            "%s: a name has up to %d of a-z 0-9 - _ . and begins with a letter or digit", name,
-            FED_NAME_MOST - 1);
+            "%s: a name has up to %d letters, digits, - _ . and begins with none of - .", name,
+            FED_NAME - 1);
     if (strcmp(name, FED_COORDINATOR) == 0 || strcmp(name, "issued") == 0)
         return FAIL(STATUS_USAGE, "%s: this name is taken", name);
     return STATUS_OK;
@@ -710,7 +710,7 @@ enum status fed_revoke(const char *folder, const char *name)
 /* List -------------------------------------------------------------------------------------------- */
 
 struct names {
-    char (*name)[FED_NAME_MOST];
+    char (*name)[FED_NAME];
     size_t count, room;
 };
 
@@ -719,7 +719,7 @@ static enum status add_name(struct names *names, const char *file)
 {
     const size_t length = strlen(file);
 
-    if (length <= 4 || length - 4 >= FED_NAME_MOST || strcmp(file + length - 4, ".pem") != 0)
+    if (length <= 4 || length - 4 >= FED_NAME || strcmp(file + length - 4, ".pem") != 0)
         return STATUS_OK;
     if (names->count == names->room) {
         const size_t room = names->room ? 2 * names->room : 16;

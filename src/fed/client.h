@@ -21,6 +21,7 @@
 #define FED_CLIENT_H
 
 #include "fed/message.h"
+#include "fed/secagg.h"
 #include "fed/terms.h"
 
 struct fed_client;
@@ -34,7 +35,9 @@ struct fed_trainer {
      * work->whole is not 0. shift: of the gradient of every step, as long as the vector; NULL: none. */
     MUST_CHECK enum status (*train)(void *arg, const struct fed_work *work, const float *shift,
                                     float *out, struct fed_tally *tally);
-    /* Loss and accuracy of parameters on local validation data: val_* of the tally. */
+    /* The last layer's parameters as the seed makes them; NULL: never asked for. */
+    MUST_CHECK enum status (*initial)(void *arg, uint64_t seed, float *head);
+    /* Loss and accuracy of parameters on local validation data: val_* of the tally. NULL: there is none. */
     MUST_CHECK enum status (*evaluate)(void *arg, const float *parameters,
                                        struct fed_tally *tally);
 };
@@ -55,9 +58,9 @@ struct fed_client_config {
     /* Keeps the blob, durably. NULL: not (simulation: the engine itself lives on). */
     MUST_CHECK enum status (*save)(void *arg, const void *state, size_t length);
     MUST_CHECK enum status (*entropy)(void *arg, void *out, size_t bytes);
-    /* Secure rounds: the own key pair to sign with (Ed25519), and the others' public keys. */
-    const uint8_t *secret_key; /* 64 bytes; NULL: it takes part in no secure round */
-    bool (*identity)(void *arg, const char *client, uint8_t out[32]);
+    /* Secure rounds: who this is, and whom to believe (secagg.h). NULL: it takes part in none. */
+    const struct secagg_identity *identity;
+    const struct secagg_trust *trust;
 };
 
 MUST_CHECK enum status fed_client_create(const struct fed_client_config *config,
@@ -76,6 +79,9 @@ MUST_CHECK enum status fed_client_next(struct fed_client *client, struct fed_ste
  * give up), is against the policy (STATUS_MISMATCH: leave), or training failed. */
 MUST_CHECK enum status fed_client_reply(struct fed_client *client, const void *reply,
                                         size_t length);
+
+/* Frees what it can make or get again, after a round: for who has many of them. */
+void fed_client_rest(struct fed_client *client);
 
 const struct fed_terms *fed_client_terms(const struct fed_client *client); /* NULL: not yet */
 int64_t fed_client_round(

@@ -21,12 +21,14 @@ struct fed_local;
 
 struct fed_job_config {
     const struct fed_terms *terms; /* borrowed as long as the job */
+    const struct model *model;     /* NULL: the one that terms->graph says */
+    const double *options;         /* of `model`; NULL: its defaults */
     const char *data; /* name or path; "": the model's usual; NULL: none, the shape alone */
     int64_t limit;    /* samples used of each split; 0: all */
     int64_t largest;  /* samples of one participant at most; 0: all */
 };
 
-/* Makes the model, from the terms' graph if they have one, and opens the data. */
+/* Makes the model and opens the data. */
 MUST_CHECK enum status fed_job_create(const struct fed_job_config *config,
                                       struct fed_job **out);
 void fed_job_destroy(struct fed_job *job); /* NULL is allowed */
@@ -35,7 +37,7 @@ MUST_CHECK enum status fed_job_print_graph(const struct fed_job *job, char **out
 
 const struct source *fed_job_train(const struct fed_job *job); /* NULL: no data */
 const struct source *fed_job_test(const struct fed_job *job);
-const struct job *fed_job_base(const struct fed_job *job);
+struct job *fed_job_base(const struct fed_job *job);
 
 /* threads: that share each op. */
 MUST_CHECK enum status fed_local_create(const struct fed_job *job, int threads,
@@ -51,11 +53,17 @@ size_t fed_local_head(const struct fed_local *local);
 int fed_local_averages(const struct fed_local *local, const struct fed_range **out);
 /* Parameters as the seed makes them. */
 MUST_CHECK enum status fed_local_initial(struct fed_local *local, uint64_t seed, float *out);
+/* The last layer of them. */
+MUST_CHECK enum status fed_local_initial_head(struct fed_local *local, uint64_t seed,
+                                              float *out);
 /* SHA-256 of parameters under their names, as runs have it, and saving them as a checkpoint has them. */
 MUST_CHECK enum status fed_local_hash(struct fed_local *local, const float *parameters,
                                       char out[65]);
 MUST_CHECK enum status fed_local_save(struct fed_local *local, const float *parameters,
                                       const char *path);
+/* As a run's checkpoint in `folder`, after so many rounds. */
+MUST_CHECK enum status fed_local_checkpoint(struct fed_local *local, const float *parameters,
+                                            const char *folder, uint64_t rounds);
 
 /* Some samples of a source, as a source. */
 struct fed_part {

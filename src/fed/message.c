@@ -162,8 +162,7 @@ void fed_work_write(const struct fed_work *work, struct fed_buffer *out)
 }
 
 /* `n` vectors of `length` floats from the reader. */
-static enum status take_vectors(struct fed_reader *reader, float *vector[FED_VECTORS], int n,
-                                size_t length)
+static enum status take_vectors(struct fed_reader *reader, float **vector, int n, size_t length)
 {
     for (int i = 0; i < n; i++) {
         TRY(mem_alloc(length, sizeof(float), &vector[i]));

@@ -17,7 +17,9 @@
 #include <stdbool.h>
 
 #include "base/strbuf.h"
+#include "fed/local.h"
 #include "fed/message.h"
+#include "fed/secagg.h"
 #include "fed/store.h"
 #include "fed/terms.h"
 
@@ -33,6 +35,8 @@ struct fed_server_config {
     size_t length;                 /* of the flat vector of parameters */
     const float *initial;          /* parameters of round 0; read by fed_server_create */
     size_t head; /* with personal_head: the last `head` elements stay with participants */
+    const struct fed_range *averages; /* stretches that are running averages; read by create */
+    int n_averages;
     struct fed_store store;
     void *arg;                /* of the functions below */
     double (*now)(void *arg); /* seconds, from any beginning, never back */
@@ -41,8 +45,8 @@ struct fed_server_config {
     /* Tests new parameters after a round. NULL: never. */
     MUST_CHECK enum status (*evaluate)(void *arg, int64_t round, const float *parameters,
                                        struct fed_score *out);
-    /* Public key by which a participant signs (secure rounds). false: not enrolled. */
-    bool (*identity)(void *arg, const char *client, uint8_t out[32]);
+    /* Secure rounds: whom to believe (secagg.h). NULL: there are none. */
+    const struct secagg_trust *trust;
 };
 
 /* Opens the store's state or begins a new one; refuses a store of another federation. */

@@ -25,6 +25,7 @@ void fed_terms_init(struct fed_terms *terms)
         .momentum = NAN,
         .weight_decay = NAN,
         .lr_decay = 1,
+        .seed = 1, /* as train has it */
         .shuffle = true,
         .rounds = 10,
         .fraction = 1,
@@ -44,8 +45,6 @@ void fed_terms_init(struct fed_terms *terms)
         .clip_lr = 0.2,
         .delta = 1e-5,
     };
-    for (int i = 0; i < MODEL_OPTIONS; i++)
-        terms->options[i] = NAN;
 }
 
 void fed_terms_release(struct fed_terms *terms)
@@ -189,12 +188,6 @@ void fed_terms_print(const struct fed_terms *terms, struct strbuf *out)
     }
     strbuf_add(out, ", \"table\": ");
     strbuf_add_json(out, terms->table);
-    strbuf_add(out, ", \"model_options\": [");
-    for (int i = 0; i < MODEL_OPTIONS; i++) {
-        strbuf_add(out, i ? ", " : "");
-        strbuf_add_number(out, terms->options[i]); /* null: the default */
-    }
-    strbuf_add(out, "]");
     if (terms->graph) {
         strbuf_add(out, ", \"graph\": ");
         strbuf_add_json(out, terms->graph);
@@ -229,27 +222,12 @@ static const struct fed_flag *flag_of_key(const char *key)
     return NULL;
 }
 
-static enum status read_options(struct fed_terms *terms, const struct json_value *member)
-{
-    if (member->kind != JSON_ARRAY || member->count != MODEL_OPTIONS)
-        return FAIL(STATUS_CORRUPT, "terms: model_options is no list of %d", MODEL_OPTIONS);
-    for (int i = 0; i < MODEL_OPTIONS; i++) {
-        const struct json_value *item = &member->items[i];
-        if (item->kind != JSON_NUMBER && item->kind != JSON_NULL)
-            return FAIL(STATUS_CORRUPT, "terms: model_options holds what is no number");
-        terms->options[i] = item->kind == JSON_NUMBER ? item->number : (double)NAN;
-    }
-    return STATUS_OK;
-}
-
 static enum status read_member(struct fed_terms *terms, const char *key,
                                const struct json_value *member)
 {
     const struct fed_flag *flag = flag_of_key(key);
     char text[64];
 
-    if (strcmp(key, "model_options") == 0)
-        return read_options(terms, member);
     if (strcmp(key, "table") == 0) {
         if (member->kind != JSON_STRING || strlen(member->text) >= sizeof terms->table)
             return FAIL(STATUS_CORRUPT, "terms: table is no text, or too long a one");
@@ -286,6 +264,8 @@ enum status fed_terms_read(const char *text, size_t length, struct fed_terms *ou
     for (size_t i = 0; status == STATUS_OK && i < root->count; i++)
         status = read_member(&terms, root->keys[i], &root->items[i]);
     json_destroy(json);
+    if (status == STATUS_OK && !terms.graph)
+        status = FAIL(STATUS_CORRUPT, "terms: they have no graph");
     if (status == STATUS_OK)
         status = fed_terms_check(&terms);
     if (status != STATUS_OK) {
@@ -345,6 +325,8 @@ static enum status check_pairs(const struct fed_terms *t)
         bool is_refused;
         const char *what, *why;
     } rules[] = {
+        { t->full_batch != (t->batch == 0), "--full-batch and --batch",
+          "all samples, or so many" },
         { t->epochs < 1 && t->steps < 1, "--epochs 0 and --steps 0", "nobody would train" },
         { t->secure && robust, "--secure and --aggregate",
           "of masked updates the server sees the sum alone, no median and no distances" },
@@ -389,7 +371,7 @@ static enum status check_pairs(const struct fed_terms *t)
 
 enum status fed_terms_check(const struct fed_terms *terms)
 {
-    if (!terms->graph && !*terms->model)
+    if (!*terms->model)
         return FAIL(STATUS_USAGE, "no model is named");
     TRY(check_names(terms));
     return check_pairs(terms);

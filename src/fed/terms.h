@@ -17,23 +17,22 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "base/strbuf.h"
-#include "model/model.h"
 
 enum { FED_TEXT = 64, FED_GRAPH_TEXT = 1 << 22 };
 
 struct fed_terms {
     char federation[FED_TEXT]; /* its id: 32 hexadecimal digits, drawn when it begins */
-    /* The model: a graph file's text (graph/file.h), never code. */
-    char *graph;                   /* owned; NULL: `model` is one of the zoo's */
-    char model[FED_TEXT];          /* its name */
-    double options[MODEL_OPTIONS]; /* the model's own; NaN: default */
+    /* The model: a graph file's text (model/file.h), never code. */
+    char *graph;          /* owned; NULL: not made yet */
+    char model[FED_TEXT]; /* its name, for people */
     char table[1024]; /* of tables: columns and label, a JSON text; "": the data set's own */
     bool standardize; /* of tables: by statistics of all participants together */
     /* Local training. */
     int64_t batch;         /* 0: all samples of the participant */
+    bool full_batch;       /* says so */
     int64_t epochs, steps; /* a round; steps 0: epochs decide */
     char optimizer[FED_TEXT];
-    double lr, momentum, weight_decay; /* NaN: the optimizer's default */
+    double lr, momentum, weight_decay; /* NaN: the optimizer's default; momentum: none */
     double lr_decay;                   /* by which the rate is multiplied after every round */
     uint64_t seed;
     bool shuffle;

@@ -17,9 +17,9 @@
 #include <time.h>
 
 #include "base/status.h"
+#include "fed/message.h"
 
 enum {
-    FED_NAME_MOST = 64,   /* with NUL */
     FED_SERIAL_TEXT = 48, /* hexadecimal, with NUL */
     FED_SIGN_PUBLIC = 32, /* Ed25519 */
     FED_SIGN_SEED = 32,
@@ -29,7 +29,7 @@ enum {
 enum fed_role { FED_ROLE_COORDINATOR, FED_ROLE_PARTICIPANT, FED_ROLE_VIEWER, FED_ROLES };
 
 struct fed_identity {
-    char name[FED_NAME_MOST];
+    char name[FED_NAME];
     enum fed_role role;
     char serial[FED_SERIAL_TEXT];
     time_t from, until;
@@ -39,9 +39,6 @@ struct fed_identity {
 
 const char *fed_role_name(enum fed_role role);
 
-/* Names are made of a-z 0-9 - _ . and begin with a letter or digit. */
-bool fed_is_name(const char *name);
-
 struct fed_trust;
 
 /* The authority's certificate, and its list of revoked ones (NULL: none). The list is read again whenever its
@@ -50,7 +47,9 @@ MUST_CHECK enum status fed_trust_create(const char *authority_path, const char *
                                         struct fed_trust **out);
 void fed_trust_destroy(struct fed_trust *trust);
 
-/* Is this certificate (DER) the authority's, in date at `now`, not revoked? Then who it names. Refusals are
+#define FED_ANY_TIME ((time_t)-1)
+
+/* Is this certificate (DER) the authority's, in date at `now` (FED_ANY_TIME: whenever), not revoked? Then who it names. Refusals are
  * STATUS_MISMATCH with the reason; what is no certificate is STATUS_CORRUPT. Then *out has what was learnt before, for the
  * log: name "" and role FED_ROLES where the authority did not sign them. */
 MUST_CHECK enum status fed_trust_check(struct fed_trust *trust, const void *der, size_t length,
