@@ -40,6 +40,12 @@ static void fill_settings(const struct fed_job_config *config, struct settings *
     snprintf(s->data, sizeof s->data, "%s", config->data ? config->data : "");
     snprintf(s->strategy, sizeof s->strategy, "single");
     snprintf(s->optimizer, sizeof s->optimizer, "%.31s", t->optimizer);
+    if (config->table) {
+        memcpy(s->label, config->table->label, sizeof s->label);
+        memcpy(s->skip_columns, config->table->skip_columns, sizeof s->skip_columns);
+        memcpy(s->categories, config->table->categories, sizeof s->categories);
+        memcpy(s->fold, config->table->fold, sizeof s->fold);
+    }
     s->limit = config->limit;
     s->ranks = s->shards = s->threads = 1;
     s->batch = t->batch > 0 ? t->batch : config->largest > 0 ? config->largest : 1;
