@@ -95,9 +95,10 @@ enum status model_file_print(const struct model *model, const struct model_confi
 
 static enum status check_members(const struct json_value *root)
 {
-    static const char *const members[] = { "format", "version", "task",        "classes",
-                                           "vocab",  "length",  "optimizer",   "data",
-                                           "table",  "graph",   "unit_pixels", NULL };
+    static const char *const members[] = { "format", "version",    "task",      "classes",
+                                           "vocab",  "length",     "optimizer", "data",
+                                           "table",  "statistics", "graph",     "unit_pixels",
+                                           NULL };
 
     if (root->kind != JSON_OBJECT || strcmp(json_text(root, "format", ""), format) != 0)
         return FAIL(STATUS_CORRUPT, "this is no graph file: its format is not \"%s\"", format);
