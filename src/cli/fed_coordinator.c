@@ -92,7 +92,6 @@ static enum status make_terms(struct session *s, struct fed_terms *out)
                                      .options = s->given.settings.options,
                                      .data = *s->given.settings.data ? s->given.settings.data
                                                                      : NULL,
-                                     .columns = &s->given.settings,
                                      .limit = s->given.settings.limit };
 
     TRY(cli_find_model(model_name, &model));
@@ -225,19 +224,6 @@ static enum status write_summary(struct session *s, struct fed_server *server)
     return STATUS_OK;
 }
 
-/* The model as a graph file, so that eval has all it needs: with the statistics of a table, if all gave them. */
-static enum status write_model(struct session *s, const struct fed_server *server)
-{
-    struct strbuf text;
-
-    strbuf_init(&text, FED_GRAPH_TEXT);
-    enum status status = fed_job_print_trained(s->job, fed_server_parameters(server), &text);
-    if (status == STATUS_OK)
-        status = write_file("model.json", &text);
-    strbuf_release(&text);
-    return status;
-}
-
 /* The folder has the model, the metrics of all rounds and a summary, however it ends. */
 static enum status write_results(void *arg, struct fed_server *server)
 {
@@ -248,7 +234,6 @@ static enum status write_results(void *arg, struct fed_server *server)
     const enum status status = fed_local_save(s->local, fed_server_parameters(server), path);
     mem_free(path);
     TRY(status);
-    TRY(write_model(s, server));
     TRY(write_metrics(s));
     return write_summary(s, server);
 }
@@ -280,17 +265,13 @@ static enum status number_of(const char *flag, const char *text, int usual, int 
 
 static enum status make_local(struct session *s)
 {
-    struct settings columns = s->given.settings;
     const struct fed_job_config config = { .terms = &s->terms,
-                                           .columns = &columns,
                                            .data = *s->given.settings.data
                                                        ? s->given.settings.data
                                                        : NULL,
                                            .limit = s->given.settings.limit };
     const int threads = s->given.settings.threads > 0 ? (int)s->given.settings.threads : 1;
 
-    /* The terms' graph says what columns are; these said it as the graph was made. */
-    *columns.label = *columns.skip_columns = *columns.categories = '\0';
     TRY(fed_job_create(&config, &s->job));
     TRY(fed_local_create(s->job, threads, &s->local));
     TRY(mem_alloc(fed_local_length(s->local), sizeof *s->initial, &s->initial));

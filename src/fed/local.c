@@ -15,7 +15,6 @@
 #include "base/rng.h"
 #include "exec/exec.h"
 #include "fed/algorithm.h"
-#include "fed/standard.h"
 #include "model/file.h"
 #include "tensor/safetensors.h"
 #include "train/job.h"
@@ -24,7 +23,6 @@
 struct fed_job {
     struct job *job;
     struct model_file *file; /* NULL: a model of the zoo */
-    struct fed_standard standard;
     const struct fed_terms *terms;
 };
 
@@ -41,12 +39,6 @@ static void fill_settings(const struct fed_job_config *config, struct settings *
     snprintf(s->data, sizeof s->data, "%s", config->data ? config->data : "");
     snprintf(s->strategy, sizeof s->strategy, "single");
     snprintf(s->optimizer, sizeof s->optimizer, "%.31s", t->optimizer);
-    if (config->columns) {
-        snprintf(s->label, sizeof s->label, "%s", config->columns->label);
-        snprintf(s->skip_columns, sizeof s->skip_columns, "%s", config->columns->skip_columns);
-        snprintf(s->categories, sizeof s->categories, "%s", config->columns->categories);
-        snprintf(s->fold, sizeof s->fold, "%s", config->columns->fold);
-    }
     s->limit = config->limit;
     s->ranks = s->shards = s->threads = 1;
     s->batch = t->batch > 0 ? t->batch : config->largest > 0 ? config->largest : 1;
@@ -92,9 +84,7 @@ enum status fed_job_create(const struct fed_job_config *config, struct fed_job *
 
     TRY(mem_alloc(1, sizeof *job, &job));
     job->terms = config->terms;
-    enum status status = fill_job(job, config);
-    if (status == STATUS_OK)
-        status = fed_standard_init(&job->standard, job->job, config->terms);
+    const enum status status = fill_job(job, config);
     if (status != STATUS_OK) {
         fed_job_destroy(job);
         return status;
@@ -107,7 +97,6 @@ void fed_job_destroy(struct fed_job *job)
 {
     if (!job)
         return;
-    fed_standard_release(&job->standard);
     job_destroy(job->job);
     model_file_destroy(job->file);
     mem_free(job);
@@ -118,19 +107,13 @@ enum status fed_job_print_graph(const struct fed_job *job, char **out)
     struct strbuf text;
 
     strbuf_init(&text, GRAPH_MOST);
-    enum status status = job_print_model(job->job, NULL, &text);
+    enum status status = model_file_print(job->job->model, &job->job->model_config, &text);
     if (status == STATUS_OK)
         status = strbuf_status(&text);
     if (status == STATUS_OK)
         status = mem_strdup(text.text, out);
     strbuf_release(&text);
     return status;
-}
-
-enum status fed_job_print_trained(const struct fed_job *job, const float *parameters,
-                                  struct strbuf *out)
-{
-    return job_print_model(job->job, job->standard.count ? parameters : NULL, out);
 }
 
 const struct source *fed_job_train(const struct fed_job *job)
@@ -258,7 +241,6 @@ void fed_part_init(struct fed_part *part, const struct source *whole, const int6
 
 struct fed_local {
     const struct fed_job *job;
-    struct fed_standard *standard;
     struct transport *transport;
     struct comm *comm;
     struct exec *exec;
@@ -306,9 +288,6 @@ static enum status lay_out(struct fed_local *local)
 
     TRY(mem_alloc((size_t)n + 1, sizeof *local->begin, &local->begin));
     TRY(mem_alloc((size_t)n + 1, sizeof *local->averages, &local->averages));
-    local->length = local->standard->count;
-    if (local->length > 0) /* means, whatever the algorithm does to parameters */
-        local->averages[local->n_averages++] = (struct fed_range){ 0, local->length };
     for (int i = 0; i < n; i++) {
         const struct value *param = exec_param(local->exec, i);
         const size_t count = (size_t)shape_count(&param->shape);
@@ -365,7 +344,6 @@ enum status fed_local_create(const struct fed_job *job, int threads, struct fed_
 
     TRY(mem_alloc(1, sizeof *local, &local));
     local->job = job;
-    local->standard = (struct fed_standard *)&job->standard; /* which has a lock of its own */
     enum status status = make_exec(local, threads);
     if (status == STATUS_OK)
         status = lay_out(local);
@@ -433,7 +411,6 @@ enum status fed_local_initial(struct fed_local *local, uint64_t seed, float *out
     TRY(exec_settle(local->exec));
     exec_begin_again(local->exec, seed, 1);
     TRY(exec_init_params(local->exec));
-    memset(out, 0, local->standard->count * sizeof *out);
     return get_parameters(local, out);
 }
 
@@ -603,20 +580,12 @@ enum status fed_local_train(struct fed_local *local, const struct fed_part *part
     if (is_gradient && !local->gradient)
         return FAIL(STATUS_MISMATCH, "a gradient is asked for, which the terms do not say");
     *tally = (struct fed_tally){ .samples = (uint64_t)source_count(&part->source) };
-    if (fed_standard_is_asked(local->standard, work)) {
-        tally->steps = 1;
-        return fed_standard_answer(local->standard, work, part->index,
-                                   source_count(&part->source), out);
-    }
-    TRY(fed_standard_apply(local->standard, work->vector[0]));
     TRY(set_parameters(local, work->vector[0]));
     exec_begin_again(local->exec, seed, work->lr);
     set_anchor(local, work->vector[0], shift);
     exec_keep_gradient(local->exec, is_gradient ? local->gradient : NULL);
     TRY(run_steps(local, part, work, seed, tally));
     TRY(take_result(local, is_gradient, out));
-    for (size_t i = 0; i < local->standard->count; i++)
-        out[i] = is_gradient ? 0 : work->vector[0][i];
     return check_finite(out, local->length);
 }
 
@@ -625,7 +594,6 @@ enum status fed_local_evaluate(struct fed_local *local, const struct source *sou
 {
     struct exec_result result;
 
-    TRY(fed_standard_apply(local->standard, parameters));
     TRY(set_parameters(local, parameters));
     TRY(exec_evaluate(local->exec, source, &result));
     tally->val_loss = result.loss * (double)result.weight;

@@ -24,10 +24,8 @@ struct fed_job_config {
     const struct model *model;     /* NULL: the one that terms->graph says */
     const double *options;         /* of `model`; NULL: its defaults */
     const char *data; /* name or path; "": the model's usual; NULL: none, the shape alone */
-    const struct settings
-        *columns;    /* of a table: label, skip_columns, categories, fold; NULL: none */
-    int64_t limit;   /* samples used of each split; 0: all */
-    int64_t largest; /* samples of one participant at most; 0: all */
+    int64_t limit;    /* samples used of each split; 0: all */
+    int64_t largest;  /* samples of one participant at most; 0: all */
 };
 
 /* Makes the model and opens the data. */
@@ -36,9 +34,6 @@ MUST_CHECK enum status fed_job_create(const struct fed_job_config *config,
 void fed_job_destroy(struct fed_job *job); /* NULL is allowed */
 /* The model as text, to become the terms' graph. */
 MUST_CHECK enum status fed_job_print_graph(const struct fed_job *job, char **out);
-/* The same with the statistics that trained parameters begin with, for who uses the model later. */
-MUST_CHECK enum status fed_job_print_trained(const struct fed_job *job, const float *parameters,
-                                             struct strbuf *out);
 
 const struct source *fed_job_train(const struct fed_job *job); /* NULL: no data */
 const struct source *fed_job_test(const struct fed_job *job);
@@ -49,7 +44,7 @@ MUST_CHECK enum status fed_local_create(const struct fed_job *job, int threads,
                                         struct fed_local **out);
 void fed_local_destroy(struct fed_local *local); /* NULL is allowed */
 
-/* The flat vector, which begins with statistics where terms say so (standard.h): its elements, those of the last layer, which come last, and stretches of it that are running averages. */
+/* The flat vector: its elements, those of the last layer, which come last, and stretches of it that are running averages. */
 struct fed_range {
     size_t begin, count;
 };

@@ -409,9 +409,7 @@ static enum status make_jobs(struct simulation *s)
                                   .model = config->model,
                                   .options = config->settings->options,
                                   .data = config->settings->data,
-                                  .columns = config->settings,
                                   .limit = config->settings->limit };
-    struct settings columns = *config->settings;
     int64_t largest = 0;
 
     TRY(fed_job_create(&job, &s->base));
@@ -422,9 +420,6 @@ static enum status make_jobs(struct simulation *s)
         const int64_t size = s->parts.begin[p + 1] - s->parts.begin[p];
         largest = size > largest ? size : largest;
     }
-    /* The graph says what columns are. */
-    *columns.label = *columns.skip_columns = *columns.categories = '\0';
-    job.columns = &columns;
     job.model = NULL;
     job.options = NULL;
     job.data = job_settings(fed_job_base(s->base))->data;

@@ -186,6 +186,8 @@ void fed_terms_print(const struct fed_terms *terms, struct strbuf *out)
         strbuf_printf(out, "%s\"%s\": ", flag == fed_flags ? "" : ", ", key);
         print_field(terms, flag, out);
     }
+    strbuf_add(out, ", \"table\": ");
+    strbuf_add_json(out, terms->table);
     if (terms->graph) {
         strbuf_add(out, ", \"graph\": ");
         strbuf_add_json(out, terms->graph);
@@ -226,6 +228,12 @@ static enum status read_member(struct fed_terms *terms, const char *key,
     const struct fed_flag *flag = flag_of_key(key);
     char text[64];
 
+    if (strcmp(key, "table") == 0) {
+        if (member->kind != JSON_STRING || strlen(member->text) >= sizeof terms->table)
+            return FAIL(STATUS_CORRUPT, "terms: table is no text, or too long a one");
+        snprintf(terms->table, sizeof terms->table, "%s", member->text);
+        return STATUS_OK;
+    }
     if (strcmp(key, "graph") == 0) {
         if (member->kind != JSON_STRING || strlen(member->text) > FED_GRAPH_TEXT)
             return FAIL(STATUS_CORRUPT, "terms: graph is no text, or too long a one");
@@ -327,11 +335,6 @@ static enum status check_pairs(const struct fed_terms *t)
         { t->secure && *t->compress, "--secure and --compress",
           "masked numbers look random and have no fewer bits" },
         { t->secure && t->bits != 32 && t->bits != 64, "--bits", "32 or 64" },
-        { t->standardize && algorithm->is_buffered, "--standardize and --algorithm fedbuff",
-          "statistics need a round that ends before others begin" },
-        { t->standardize && strncmp(t->compress, "topk", 4) == 0,
-          "--standardize and --compress",
-          "of statistics none may be left out: use bf16 or int8" },
         { algorithm->is_buffered && robust, "--algorithm fedbuff and --aggregate",
           "updates of different ages are not compared: use mean" },
         { algorithm->n_vectors > 1 && robust, "--algorithm scaffold and --aggregate",
