@@ -199,12 +199,9 @@ static void add_connection(struct https_server *server, struct MHD_Connection *m
 /* A handshake did not come as far as a certificate. */
 static void tell_handshake(struct connection *connection)
 {
-    const int last = (int)gnutls_handshake_get_last_in(connection->session);
-
     if (connection->late_ns == INT64_MAX) {
         tell(connection, "no handshake within the time for it");
-    } else if (last == GNUTLS_HANDSHAKE_CLIENT_HELLO ||
-               last == GNUTLS_HANDSHAKE_CERTIFICATE_PKT) {
+    } else if ((int)gnutls_handshake_get_last_in(connection->session) >= 0) {
         (void)gnutls_alert_send(connection->session, GNUTLS_AL_FATAL,
                                 GNUTLS_A_CERTIFICATE_REQUIRED);
         tell(connection, "no certificate, or a handshake that was broken off");
