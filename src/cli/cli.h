@@ -28,7 +28,7 @@ extern const struct command command_train, command_eval, command_generate, comma
     command_bench, command_data, command_models, command_strategies, command_report,
     command_devices, command_fed;
 /* Parts of command_fed, where it was built. */
-extern const struct command command_fed_coordinator, command_fed_join, command_fed_status,
+extern const struct command command_fed_simulate, command_fed_coordinator, command_fed_join, command_fed_status,
     command_fed_keys;
 
 /* A flag that belongs to one command, besides the settings. */
@@ -101,6 +101,8 @@ MUST_CHECK enum status cli_write_data_page(const struct dataset *train,
 
 /* tutti data info of text. */
 MUST_CHECK enum status cli_show_text(const char *name, bool json);
+/* tutti data info of a table. */
+MUST_CHECK enum status cli_show_table(const char *name, bool json);
 
 /* "222k", "1.2M", "64": returns `text`. */
 const char *cli_human(double number, char text[32]);

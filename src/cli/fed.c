@@ -5,7 +5,8 @@
 #ifdef HAVE_FED
 
 static const struct command *const parts[] = {
-    &command_fed_coordinator, &command_fed_join, &command_fed_status, &command_fed_keys, NULL,
+    &command_fed_simulate, &command_fed_coordinator, &command_fed_join,
+    &command_fed_status,   &command_fed_keys,        NULL,
 };
 
 static enum status run(const struct args *args)

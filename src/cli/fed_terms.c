@@ -6,15 +6,16 @@
 #include "cli/fed.h"
 
 /* Settings of training that local training has, too, and those of this process. */
-static const char *const allowed[] = { "data",  "limit",    "epochs",       "steps",
-                                       "batch", "seed",     "shuffle",      "optimizer",
-                                       "lr",    "momentum", "weight-decay", "threads",
-                                       "out",   NULL };
+static const char *const allowed[] = { "data",     "limit",        "epochs",
+                                       "steps",    "batch",        "seed",
+                                       "shuffle",  "optimizer",    "lr",
+                                       "momentum", "weight-decay", "threads",
+                                       "out",      "eval-every",   NULL };
 
 /* Those of them that are fields of the terms, too. */
 static void take_settings(const struct settings *s, struct fed_terms *t)
 {
-    t->batch = s->batch;
+    t->batch = t->full_batch ? 0 : s->batch;
     t->epochs = s->epochs;
     t->steps = s->steps;
     t->lr = s->lr;

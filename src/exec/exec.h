@@ -129,6 +129,9 @@ void exec_keep_outputs(struct exec *exec, float *out);
  * is the first of the largest logits. NULL before the first, and where the model has no classes.
  * Borrowed until the next. */
 const int64_t *exec_confusion(const struct exec *exec, int *out_classes);
+/* Its answer for a sample, and how sure it was: of two classes the logit of class 1 less that of class 0,
+ * of more the softmax of the answer's. */
+int32_t exec_answer(const struct exec *exec, int64_t sample, float *out_score);
 
 /* The output of some samples in plain row-major order, `count` at most EXEC_PREDICT. Not collective: on
  * a settled exec, while no rank trains. */

@@ -124,6 +124,7 @@ struct norms {
 struct answer {
     int32_t class; /* the first of the largest logits */
     int32_t place; /* of the label: how many logits come before its own */
+    float score;   /* see exec_answer */
 };
 
 /* One thread of this rank that runs whole shards. */

@@ -35,7 +35,13 @@ struct fed_trainer {
      * work->whole is not 0. shift: of the gradient of every step, as long as the vector; NULL: none. */
     MUST_CHECK enum status (*train)(void *arg, const struct fed_work *work, const float *shift,
                                     float *out, struct fed_tally *tally);
-    /* Loss and accuracy of parameters on local validation data: val_* of the tally. */
+    /* Tables: sums over rows, `statistics` numbers of them, and what standardizes by all participants'. NULL: no table. */
+    size_t statistics;
+    MUST_CHECK enum status (*sum_rows)(void *arg, float *out);
+    MUST_CHECK enum status (*standardize)(void *arg, const float *statistics);
+    /* The last layer's parameters as the seed makes them; NULL: never asked for. */
+    MUST_CHECK enum status (*initial)(void *arg, uint64_t seed, float *head);
+    /* Loss and accuracy of parameters on local validation data: val_* of the tally. NULL: there is none. */
     MUST_CHECK enum status (*evaluate)(void *arg, const float *parameters,
                                        struct fed_tally *tally);
 };
@@ -77,6 +83,9 @@ MUST_CHECK enum status fed_client_next(struct fed_client *client, struct fed_ste
  * give up), is against the policy (STATUS_MISMATCH: leave), or training failed. */
 MUST_CHECK enum status fed_client_reply(struct fed_client *client, const void *reply,
                                         size_t length);
+
+/* Frees what it can make or get again, after a round: for who has many of them. */
+void fed_client_rest(struct fed_client *client);
 
 const struct fed_terms *fed_client_terms(const struct fed_client *client); /* NULL: not yet */
 int64_t fed_client_round(

@@ -34,6 +34,8 @@ const struct fed_flag fed_flags[] = {
       rounds, FED_FLAG_INTEGER, FIELD(minimum), 1, 1 << 20 },
     { "deadline", "S", "seconds until a stage goes on without who is missing; 0: never", rounds,
       FED_FLAG_NUMBER, FIELD(deadline_s), 0, 1e6 },
+    { "full-batch", NULL, "local steps take all samples of a participant at once", rounds,
+      FED_FLAG_SWITCH, FIELD(full_batch), 0, 0 },
     { "lr-decay", "F", "factor of the local rate after every round", rounds, FED_FLAG_NUMBER,
       FIELD(lr_decay), 1e-6, 1 },
 

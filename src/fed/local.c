@@ -12,11 +12,14 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
+#include "data/schema.h"
 #include "exec/exec.h"
 #include "fed/algorithm.h"
 #include "model/file.h"
 #include "tensor/safetensors.h"
 #include "train/job.h"
+#include "train/weights.h"
 
 struct fed_job {
     struct job *job;
@@ -36,12 +39,14 @@ static void fill_settings(const struct fed_job_config *config, struct settings *
     snprintf(s->model, sizeof s->model, "%s", config->model ? config->model->name : t->model);
     snprintf(s->data, sizeof s->data, "%s", config->data ? config->data : "");
     snprintf(s->strategy, sizeof s->strategy, "single");
-    snprintf(s->optimizer, sizeof s->optimizer, "%s", t->optimizer);
+    snprintf(s->optimizer, sizeof s->optimizer, "%.31s", t->optimizer);
     s->limit = config->limit;
     s->ranks = s->shards = s->threads = 1;
     s->batch = t->batch > 0 ? t->batch : config->largest > 0 ? config->largest : 1;
     s->lr = t->lr;
     s->momentum = t->momentum;
+    if (isnan(s->momentum) && optim_has_momentum(optim_find(t->optimizer)))
+        s->momentum = 0; /* rounds have an optimizer of their own */
     s->weight_decay = t->weight_decay;
     s->seed = t->seed;
     s->anchored = algorithm->is_anchored || algorithm->n_vectors > 1;
@@ -103,13 +108,38 @@ enum status fed_job_print_graph(const struct fed_job *job, char **out)
     struct strbuf text;
 
     strbuf_init(&text, GRAPH_MOST);
-    enum status status = model_file_print(job->job->model, &job->job->model_config, &text);
+    enum status status = job_print_model(job->job, &text);
     if (status == STATUS_OK)
         status = strbuf_status(&text);
     if (status == STATUS_OK)
         status = mem_strdup(text.text, out);
     strbuf_release(&text);
     return status;
+}
+
+size_t fed_job_statistics(const struct fed_job *job)
+{
+    const struct json_value *table = job->job->model->table;
+    struct schema *schema;
+
+    if (job->job->train || !table)
+        return (size_t)job_statistics_count(job->job);
+    if (schema_read(table, &schema) != STATUS_OK) /* without data the model says it */
+        return 0;
+    const size_t count = (size_t)schema_statistics(schema);
+    schema_destroy(schema);
+    return count;
+}
+
+void fed_job_standardize(const struct fed_job *job, const float *statistics)
+{
+    job_standardize(job->job, statistics);
+}
+
+enum status fed_part_statistics(const struct fed_job *job, const struct fed_part *part,
+                                float *out)
+{
+    return job_statistics(job->job, part->index, source_count(&part->source), out);
 }
 
 const struct source *fed_job_train(const struct fed_job *job)
@@ -122,7 +152,7 @@ const struct source *fed_job_test(const struct fed_job *job)
     return job->job->test;
 }
 
-const struct job *fed_job_base(const struct fed_job *job)
+struct job *fed_job_base(const struct fed_job *job)
 {
     return job->job;
 }
@@ -434,6 +464,19 @@ enum status fed_local_save(struct fed_local *local, const float *parameters, con
     return status;
 }
 
+enum status fed_local_checkpoint(struct fed_local *local, const float *parameters,
+                                 const char *folder, uint64_t rounds)
+{
+    struct weights_copy *copy;
+
+    TRY(set_parameters(local, parameters));
+    TRY(weights_copy_create(local->exec, (struct weights_extra){ .workers = 1 }, &copy));
+    weights_copy_take(copy, local->exec);
+    const enum status status = weights_copy_save(copy, folder, rounds, "{}", 1);
+    weights_copy_destroy(copy);
+    return status;
+}
+
 /* Training --------------------------------------------------------------------------------------- */
 
 int64_t fed_local_steps(const struct fed_terms *terms, int64_t samples)
@@ -595,6 +638,40 @@ static enum status train_alone(void *arg, const struct fed_work *work, const flo
     return fed_local_train(alone->local, &alone->part, alone->number, work, shift, out, tally);
 }
 
+enum status fed_local_initial_head(struct fed_local *local, uint64_t seed, float *out)
+{
+    float *all;
+
+    TRY(mem_alloc(local->length, sizeof *all, &all));
+    const enum status status = fed_local_initial(local, seed, all);
+    if (status == STATUS_OK)
+        memcpy(out, all + local->length - local->head, local->head * sizeof *out);
+    mem_free(all);
+    return status;
+}
+
+static enum status sum_rows_alone(void *arg, float *out)
+{
+    struct fed_alone *alone = arg;
+
+    return fed_part_statistics(alone->local->job, &alone->part, out);
+}
+
+static enum status standardize_alone(void *arg, const float *statistics)
+{
+    struct fed_alone *alone = arg;
+
+    fed_job_standardize(alone->local->job, statistics);
+    return STATUS_OK;
+}
+
+static enum status initial_alone(void *arg, uint64_t seed, float *head)
+{
+    struct fed_alone *alone = arg;
+
+    return fed_local_initial_head(alone->local, seed, head);
+}
+
 static enum status evaluate_alone(void *arg, const float *parameters, struct fed_tally *tally)
 {
     struct fed_alone *alone = arg;
@@ -627,6 +704,10 @@ enum status fed_alone_create(const struct fed_job *job, struct fed_local *local,
                                          .length = local->length,
                                          .head = local->head,
                                          .train = train_alone,
+                                         .statistics = fed_job_statistics(job),
+                                         .sum_rows = sum_rows_alone,
+                                         .standardize = standardize_alone,
+                                         .initial = initial_alone,
                                          .evaluate = evaluate_alone };
     return STATUS_OK;
 }

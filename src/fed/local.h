@@ -35,9 +35,13 @@ void fed_job_destroy(struct fed_job *job); /* NULL is allowed */
 /* The model as text, to become the terms' graph. */
 MUST_CHECK enum status fed_job_print_graph(const struct fed_job *job, char **out);
 
+/* Of a table: how many numbers standardize it (0: it is none), and doing that, both splits. Not while others read. */
+size_t fed_job_statistics(const struct fed_job *job);
+void fed_job_standardize(const struct fed_job *job, const float *statistics);
+
 const struct source *fed_job_train(const struct fed_job *job); /* NULL: no data */
 const struct source *fed_job_test(const struct fed_job *job);
-const struct job *fed_job_base(const struct fed_job *job);
+struct job *fed_job_base(const struct fed_job *job);
 
 /* threads: that share each op. */
 MUST_CHECK enum status fed_local_create(const struct fed_job *job, int threads,
@@ -53,11 +57,17 @@ size_t fed_local_head(const struct fed_local *local);
 int fed_local_averages(const struct fed_local *local, const struct fed_range **out);
 /* Parameters as the seed makes them. */
 MUST_CHECK enum status fed_local_initial(struct fed_local *local, uint64_t seed, float *out);
+/* The last layer of them. */
+MUST_CHECK enum status fed_local_initial_head(struct fed_local *local, uint64_t seed,
+                                              float *out);
 /* SHA-256 of parameters under their names, as runs have it, and saving them as a checkpoint has them. */
 MUST_CHECK enum status fed_local_hash(struct fed_local *local, const float *parameters,
                                       char out[65]);
 MUST_CHECK enum status fed_local_save(struct fed_local *local, const float *parameters,
                                       const char *path);
+/* As a run's checkpoint in `folder`, after so many rounds. */
+MUST_CHECK enum status fed_local_checkpoint(struct fed_local *local, const float *parameters,
+                                            const char *folder, uint64_t rounds);
 
 /* Some samples of a source, as a source. */
 struct fed_part {
@@ -67,6 +77,10 @@ struct fed_part {
 };
 void fed_part_init(struct fed_part *part, const struct source *whole, const int64_t *index,
                    int64_t count);
+
+/* What these rows of the job's training split add to the numbers that standardize. */
+MUST_CHECK enum status fed_part_statistics(const struct fed_job *job,
+                                           const struct fed_part *part, float *out);
 
 /* As struct fed_trainer has it, on these samples. `number` is the participant's, and part of its random numbers. */
 MUST_CHECK enum status fed_local_train(struct fed_local *local, const struct fed_part *part,

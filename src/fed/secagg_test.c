@@ -342,6 +342,39 @@ static void test_a_short_or_foreign_roster_is_refused(void)
     end(&round);
 }
 
+/* One enrolled identity under two numbers would let the coordinator fill a roster with friends of its own. */
+static void test_nobody_takes_part_twice(void)
+{
+    static const uint8_t seed[SECAGG_SEED] = { 77 };
+    struct secagg_client *second;
+    struct round round;
+
+    begin(&round, 5, 4, 32, 4, 1);
+    struct secagg_federation *federation = &round.federation;
+    CHECK_OK(secagg_client_create(&federation->config, &federation->identities[1],
+                                  &federation->trust, seed, &second));
+    get_task(&round, 2);
+    CHECK_OK(secagg_client_answer(second, SECAGG_KEYS, round.task.data, round.task.length, NULL,
+                                  NULL, &round.answer));
+    uint8_t *keys;
+    const size_t bytes = round.answer.length;
+    CHECK_OK(mem_alloc(bytes, 1, &keys));
+    memcpy(keys, round.answer.data, bytes);
+    get_task(&round, 1);
+    CHECK_OK(answer(&round, 1));
+    CHECK_OK(hear(&round, 1));
+    CHECK_STATUS(STATUS_MISMATCH, secagg_server_hear(federation->server, federation->numbers[2],
+                                                     SECAGG_KEYS, keys, bytes));
+    CHECK_MESSAGE("is participant 4 already");
+    run_stages(&round, 1);
+    get_task(&round, 0);
+    memcpy(keys_in(&round, 2), keys, bytes);
+    check_refused(&round, "are the same");
+    mem_free(keys);
+    secagg_client_destroy(second);
+    end(&round);
+}
+
 /* Two halves are told different rosters, each with a threshold of true keys: they cannot read each other's boxes. */
 static void test_different_rosters_are_found_out(void)
 {
@@ -630,6 +663,60 @@ static void test_wrong_shares_are_noticed(void)
     }
 }
 
+/* All who help agree on another secret of one: weights add up to 1, so one more in each share is one more in the secret. */
+static void test_a_conspiracy_against_one_is_noticed(void)
+{
+    for (uint32_t victim = 0; victim < 4; victim += 3) { /* alive; dead */
+        struct round round;
+        uint32_t sum[4];
+
+        begin(&round, 4, 3, 32, 4, 1);
+        run_stages(&round, 2);
+        round.federation.gone[3] = true;
+        run_stages(&round, 2);
+        for (uint32_t i = 0; i < 3; i++) {
+            uint64_t limb;
+            get_task(&round, i);
+            CHECK_OK(answer(&round, i));
+            uint8_t *share = round.answer.data + 4 + victim * (4 + SHAMIR_SHARE) + 4 + 8;
+            memcpy(&limb, share, sizeof(limb));
+            limb++;
+            memcpy(share, &limb, sizeof(limb));
+            CHECK_OK(hear(&round, i));
+        }
+        CHECK_OK(secagg_server_close(round.federation.server));
+        CHECK_STATUS(STATUS_MISMATCH, secagg_server_sum(round.federation.server, NULL, sum));
+        CHECK_MESSAGE("committed to");
+        end(&round);
+    }
+}
+
+/* A seed of the own mask other than the one committed to: no sum. */
+static void test_a_wrong_commitment_is_noticed(void)
+{
+    struct round round;
+    uint32_t sum[4];
+
+    begin(&round, 4, 3, 32, 4, 1);
+    run_stages(&round, 1);
+    get_task(&round, 2);
+    CHECK_OK(answer(&round, 2));
+    round.answer.data[0] ^= 1;
+    CHECK_OK(hear(&round, 2));
+    for (uint32_t i = 0; i < 4; i++) {
+        if (i == 2)
+            continue;
+        get_task(&round, i);
+        CHECK_OK(answer(&round, i));
+        CHECK_OK(hear(&round, i));
+    }
+    CHECK_OK(secagg_server_close(round.federation.server));
+    run_stages(&round, 3);
+    CHECK_STATUS(STATUS_MISMATCH, secagg_server_sum(round.federation.server, NULL, sum));
+    CHECK_MESSAGE("participant 7 contradict");
+    end(&round);
+}
+
 /* Restarts --------------------------------------------------------------------------------- */
 
 /* Every participant is saved and loaded before every stage, and the coordinator hears all again. */
@@ -799,6 +886,7 @@ const struct test tests[] = {
     { "a substituted key is refused", test_a_substituted_key_is_refused, NULL },
     { "keys of another round are refused", test_keys_of_another_round_are_refused, NULL },
     { "a short or foreign roster is refused", test_a_short_or_foreign_roster_is_refused, NULL },
+    { "nobody takes part twice", test_nobody_takes_part_twice, NULL },
     { "different rosters are found out", test_different_rosters_are_found_out, NULL },
     { "damaged boxes are refused", test_damaged_boxes_are_refused, NULL },
     { "lies about survivors are refused", test_lies_about_survivors_are_refused, NULL },
@@ -809,6 +897,8 @@ const struct test tests[] = {
     { "one vector a round is masked", test_one_vector_a_round_is_masked, NULL },
     { "the coordinator checks answers", test_the_coordinator_checks_answers, NULL },
     { "wrong shares are noticed", test_wrong_shares_are_noticed, NULL },
+    { "a conspiracy against one is noticed", test_a_conspiracy_against_one_is_noticed, NULL },
+    { "a wrong commitment is noticed", test_a_wrong_commitment_is_noticed, NULL },
     { "a round survives restarts", test_a_round_survives_restarts, NULL },
     { "identities are those of RFC 8032", test_identities_are_those_of_rfc_8032, NULL },
     { "agreement is that of RFC 7748", test_agreement_is_that_of_rfc_7748, NULL },

@@ -27,7 +27,7 @@ struct fed_record {
 
 /* The end of a round. */
 struct fed_commit {
-    int64_t round;     /* rounds that are done, 1 after the first */
+    int64_t round;     /* rounds that are over, 1 after the first; lost ones count */
     const void *state; /* the engine's, opaque: model, optimizer, ledger */
     size_t state_length;
     const char
@@ -62,6 +62,8 @@ struct fed_memory_store;
 MUST_CHECK enum status fed_memory_store_create(struct fed_memory_store **out);
 void fed_memory_store_destroy(struct fed_memory_store *store); /* NULL is allowed */
 struct fed_store fed_memory_store(struct fed_memory_store *store);
+/* From now on records of rounds are not kept: for who never begins again. */
+void fed_memory_store_forget(struct fed_memory_store *store);
 /* For tests: lines of the audit so far, "ROUND CLIENT WHAT\n" each. */
 const char *fed_memory_store_audit(const struct fed_memory_store *store);
 

@@ -12,16 +12,13 @@
 
 extern const struct model model_mlp, model_cnn, model_lenet, model_vgg11, model_vgg11_bn,
     model_resnet18, model_mobilenet_v2, model_conv_autoencoder, model_nbow, model_gpt,
-    model_seq2seq, model_textcnn, model_bert;
+    model_seq2seq, model_textcnn, model_bert, model_logistic, model_tabular;
 
 const struct model *const model_table[] = {
-    &model_mlp,          &model_cnn,
-    &model_lenet,        &model_vgg11,
-    &model_vgg11_bn,     &model_resnet18,
-    &model_mobilenet_v2, &model_conv_autoencoder,
-    &model_nbow,         &model_textcnn,
-    &model_seq2seq,      &model_gpt,
-    &model_bert,         NULL,
+    &model_mlp,      &model_cnn,      &model_lenet,        &model_vgg11,
+    &model_vgg11_bn, &model_resnet18, &model_mobilenet_v2, &model_conv_autoencoder,
+    &model_nbow,     &model_textcnn,  &model_seq2seq,      &model_gpt,
+    &model_bert,     &model_logistic, &model_tabular,      NULL,
 };
 
 const struct model *model_find(const char *name)

@@ -26,6 +26,7 @@ enum model_task {
 };
 
 struct model_file;
+struct json_value;
 
 struct model_option {
     const char *name, *summary;
@@ -51,6 +52,7 @@ struct model_config {
     bool training;         /* false: no dropout, statistics as learnt */
     float label_smoothing; /* in training: share of a label that is spread evenly */
     double options[MODEL_OPTIONS]; /* in the order of the model's table */
+    const char *table; /* for files: JSON of what the columns of its table are, or NULL */
 };
 
 struct model {
@@ -68,6 +70,8 @@ struct model {
     void (*build)(struct graph *graph, const struct model_config *config, struct value *input,
                   struct value *target);
     const struct model_file *file; /* a model that was read (model/file.h), instead of build */
+    /* What the columns of its tables are (data/schema.h); NULL: as the data have them. */
+    const struct json_value *table;
 };
 
 extern const struct model *const model_table[];   /* ended by NULL */

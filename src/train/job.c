@@ -571,7 +571,16 @@ const struct graph *job_graph(const struct job *job)
 
 enum status job_print_model(const struct job *job, struct strbuf *out)
 {
-    return model_file_print(job->model, &job->model_config, out);
+    struct model_config config = job->model_config;
+    struct strbuf table;
+
+    strbuf_init(&table, MODEL_FILE_BYTES);
+    enum status status = job->train_table ? job_print_table(job, &table) : STATUS_OK;
+    config.table = job->train_table ? table.text : NULL;
+    if (status == STATUS_OK)
+        status = model_file_print(job->model, &config, out);
+    strbuf_release(&table);
+    return status;
 }
 
 int64_t job_total_steps(const struct job *job)

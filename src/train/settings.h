@@ -45,6 +45,9 @@ struct settings {
     int64_t limit;                    /* samples used of each split; 0 is all */
     char tokenizer[SETTINGS_TEXT];    /* of text; "" is the data set's usual */
     int64_t min_count, vocab, length; /* of text; 0 picks */
+    char label[SETTINGS_TEXT];        /* of tables: a column; "": the last */
+    char skip_columns[SETTINGS_TEXT], categories[SETTINGS_TEXT]; /* lists of columns */
+    char fold[32]; /* of tables: "K/N"; "": 1/5, unless a file is for testing */
     char optimizer[32], schedule[32]; /* optimizer "": the model's usual */
     double lr;                        /* NaN here and below: the optimizer's default */
     double momentum, weight_decay, beta1, beta2, epsilon;
