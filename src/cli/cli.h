@@ -101,6 +101,8 @@ MUST_CHECK enum status cli_write_data_page(const struct dataset *train,
 
 /* tutti data info of text. */
 MUST_CHECK enum status cli_show_text(const char *name, bool json);
+/* tutti data info of a table. */
+MUST_CHECK enum status cli_show_table(const char *name, bool json);
 
 /* "222k", "1.2M", "64": returns `text`. */
 const char *cli_human(double number, char text[32]);

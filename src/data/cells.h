@@ -18,6 +18,7 @@
 enum { CELLS_COLUMNS = 1 << 14, CELLS_NAME = 64 };
 #define CELLS_BYTES ((size_t)1 << 31) /* of a file */
 #define CELLS_MOST ((int64_t)1 << 27) /* cells */
+#define CELLS_NUMBER 1e25             /* larger ones are no numbers */
 
 struct cells {
     char *text; /* owned: what cells point into */
@@ -38,9 +39,11 @@ MUST_CHECK enum status libsvm_parse(const char *path, char *text, size_t length,
                                     struct cells *out);
 void cells_release(struct cells *cells);
 
+/* Refuses what is no text: zeros, bytes that are not UTF-8. */
+MUST_CHECK enum status cells_check_text(const char *path, const char *text, size_t length);
 /* Is it nothing, ?, NA, NaN or null? */
 bool cell_is_missing(const char *text);
-/* Decimal, finite, nothing after it. */
+/* Decimal, at most CELLS_NUMBER, nothing after it. */
 bool cell_number(const char *text, double *out);
 
 #endif /* DATA_CELLS_H */

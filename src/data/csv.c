@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "data/cells.h"
 
 bool cell_is_missing(const char *text)
@@ -27,7 +28,21 @@ bool cell_number(const char *text, double *out)
     if (!*text || text[strspn(text, "0123456789+-.eE")])
         return false;
     *out = strtod(text, &end);
-    return end != text && !*end && isfinite(*out);
+    return end != text && !*end && fabs(*out) <= CELLS_NUMBER;
+}
+
+enum status cells_check_text(const char *path, const char *text, size_t length)
+{
+    if (memchr(text, 0, length))
+        return FAIL(STATUS_CORRUPT, "%s: holds a zero byte: no text", path);
+    for (size_t at = 0; at < length;) {
+        const size_t bytes = utf8_span(text + at, length - at);
+        if (bytes == 0)
+            return FAIL(STATUS_CORRUPT,
+                        "%s: byte %zu is not UTF-8: convert the file with iconv", path, at);
+        at += bytes;
+    }
+    return STATUS_OK;
 }
 
 void cells_release(struct cells *cells)
@@ -252,9 +267,9 @@ enum status csv_parse(const char *path, char *text, size_t length, struct cells 
     struct reader reader = {
         .path = path, .at = text, .end = text + length, .line = 1, .cells = &cells
     };
-    enum status status = memchr(text, 0, length)
-                             ? FAIL(STATUS_CORRUPT, "%s: holds a zero byte: no text", path)
-                             : read_rows(&reader);
+    enum status status = cells_check_text(path, text, length);
+    if (status == STATUS_OK)
+        status = read_rows(&reader);
 
     if (status != STATUS_OK) {
         cells_release(&cells);

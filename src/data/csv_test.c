@@ -101,6 +101,8 @@ static void test_what_is_no_table_is_refused(void)
     CHECK_OK(mem_strdup("1,2\n3,4\n", &zero));
     zero[3] = '\0';
     CHECK_STATUS(STATUS_CORRUPT, csv_parse("t.csv", zero, 8, &cells));
+    CHECK_STATUS(STATUS_CORRUPT, parse("1,\xe9\n", &cells));
+    CHECK_MESSAGE("byte 2 is not UTF-8");
 }
 
 /* Cells of any bytes but zero, written in quotes, are read back. */
@@ -117,7 +119,7 @@ static void test_quoted_cells_are_read_back(struct rng *rng)
         const int length = (int)rng_below(rng, MOST + 1);
         strbuf_add(&text, i % COLUMNS ? ",\"" : "\"");
         for (int k = 0; k < length; k++) {
-            c[k] = (char)(1 + rng_below(rng, 255));
+            c[k] = (char)(1 + rng_below(rng, 126));
             if (rng_below(rng, 3) == 0)
                 c[k] = ",\"\n\r; "[rng_below(rng, 6)];
             strbuf_add_bytes(&text, &c[k], 1);

@@ -123,9 +123,9 @@ enum status libsvm_parse(const char *path, char *text, size_t length, int least,
 {
     struct cells cells = { .text = text, .columns = least + 1 };
     struct reader reader = { .path = path, .cells = &cells };
-    enum status status = memchr(text, 0, length)
-                             ? FAIL(STATUS_CORRUPT, "%s: holds a zero byte: no text", path)
-                             : read_lines(&reader, text);
+    enum status status = cells_check_text(path, text, length);
+    if (status == STATUS_OK)
+        status = read_lines(&reader, text);
 
     mem_free(reader.labels);
     mem_free(reader.pairs);

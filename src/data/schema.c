@@ -76,7 +76,8 @@ static enum status read_column(struct schema *schema, const struct json_value *o
     column->scale = json_number(object, "scale", 1);
     column->has_gaps = json_bool(object, "gaps", false);
     column->is_plain = json_bool(object, "plain", false);
-    if (!(fabs(column->center) < 1e30) || !(column->scale > 1e-30 && column->scale < 1e30))
+    if (!(fabs(column->center) <= CELLS_NUMBER) ||
+        !(column->scale >= SCHEMA_SCALE_LEAST && column->scale <= SCHEMA_SCALE_MOST))
         return FAIL(STATUS_CORRUPT, "center or scale of column %s makes no sense",
                     column->name);
     if (json_bool(object, "skip", false))
@@ -331,6 +332,33 @@ const char *schema_feature_name(const struct schema *schema, int64_t feature, ch
     return text;
 }
 
+void schema_summarize(const struct schema *schema, int number, const float *statistics,
+                      struct schema_summary *out)
+{
+    static const char *const kinds[] = { [COLUMN_NUMBER] = "number",
+                                         [COLUMN_CATEGORY] = "category",
+                                         [COLUMN_SKIPPED] = "skipped",
+                                         [COLUMN_LABEL] = "label" };
+    const struct column *column = &schema->columns[number];
+    const float *sums = statistics + 1;
+
+    for (int i = 0; i < number; i++)
+        sums += statistics_of(&schema->columns[i]);
+    *out = (struct schema_summary){ .kind = kinds[column->kind],
+                                    .features = (int)features_of(column),
+                                    .mean = NAN,
+                                    .deviation = NAN };
+    if (column->kind == COLUMN_NUMBER && sums[0] > 0) {
+        const double mean = (double)sums[1] / (double)sums[0];
+        const double variance = (double)sums[2] / (double)sums[0] - mean * mean;
+        out->there = (double)sums[0];
+        out->mean = column->center + column->scale * mean;
+        out->deviation = column->scale * sqrt(variance > 0 ? variance : 0);
+    }
+    for (int i = 0; column->kind == COLUMN_CATEGORY && i < column->n_values; i++)
+        out->there += (double)sums[i];
+}
+
 int schema_classes(const struct schema *schema)
 {
     return schema->n_classes;
@@ -400,7 +428,7 @@ enum status schema_value(const struct schema *schema, int number, const char *pa
         is_missing(column, cell))
         return STATUS_OK;
     if (column->kind == COLUMN_NUMBER) {
-        if (!cell_number(cell, &value) || !isfinite((float)value))
+        if (!cell_number(cell, &value))
             return FAIL(STATUS_CORRUPT, "%s:%lld: column %s: \"%.32s\" is no number", path,
                         (long long)line, column->name, cell);
         *out = (float)value;
@@ -429,9 +457,12 @@ enum status schema_label(const struct schema *schema, const char *path, int64_t 
                 (long long)line, schema->columns[schema->label].name, cell);
 }
 
+/* z, which a guess that is far off must not make endless. */
 static float scaled(const struct column *column, float value)
 {
-    return (float)(((double)value - column->center) / column->scale);
+    static const double most = 1e6;
+    const double z = ((double)value - column->center) / column->scale;
+    return (float)fmin(fmax(z, -most), most);
 }
 
 void schema_add_statistics(const struct schema *schema, const float *row, double *sums)

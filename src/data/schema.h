@@ -54,6 +54,16 @@ const char *schema_feature_name(const struct schema *schema, int64_t feature, ch
 int schema_classes(const struct schema *schema);
 const char *const *schema_class_names(const struct schema *schema);
 
+/* A column for people, as statistics have it. */
+struct schema_summary {
+    const char *kind; /* "number", "category", "skipped", "label" */
+    int features;
+    double there;           /* rows that have it */
+    double mean, deviation; /* of a number; else NaN */
+};
+void schema_summarize(const struct schema *schema, int column, const float *statistics,
+                      struct schema_summary *out);
+
 /* How many elements statistics have. */
 int64_t schema_statistics(const struct schema *schema);
 

@@ -153,8 +153,9 @@ static enum status look_at_column(struct schema *schema, const char *path,
                 squares += (value - column->center) * (value - column->center);
         }
         column->is_plain = is_plain;
-        if (squares > 0)
-            column->scale = sqrt(squares / (double)count);
+        const double deviation = sqrt(squares / (double)(count > 0 ? count : 1));
+        if (deviation > SCHEMA_SCALE_LEAST)
+            column->scale = deviation;
         if (count == 0)
             column->kind = COLUMN_SKIPPED;
         return STATUS_OK;

@@ -7,6 +7,9 @@
 #include "data/cells.h"
 #include "data/schema.h"
 
+#define SCHEMA_SCALE_LEAST 1e-20
+#define SCHEMA_SCALE_MOST 1e30
+
 enum column_kind { COLUMN_NUMBER, COLUMN_CATEGORY, COLUMN_SKIPPED, COLUMN_LABEL };
 
 struct column {

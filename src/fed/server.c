@@ -246,8 +246,9 @@ static const char *find_objection(const struct fed_server *server, const struct 
                                   const struct fed_message *message)
 {
     if (server->algorithm->is_buffered) {
-        if (message->round > server->round || message->stage != FED_TRAIN)
-            return "that round has not begun";
+        if (message->round > server->round || message->stage != FED_TRAIN ||
+            !server->is_running)
+            return "that round has not begun, or all are over";
         return message->round <= member->last_given ? "an update of that round was taken before"
                                                     : NULL;
     }
@@ -323,6 +324,8 @@ static enum status answer_give(struct fed_server *server, struct member *member,
     const bool counted = member->last_given == message->round && message->stage == FED_TRAIN;
     if (counted || (!server->secagg && is_same(member, message)))
         return reply_with(&ok, reply);
+    if (server->algorithm->is_buffered && !server->is_running && !fed_server_is_done(server))
+        server_begin_buffered(server); /* late ones count for the round that is next */
     const char *objection = find_objection(server, member, message);
     if (objection)
         return refuse(server, member->name, objection, reply);
