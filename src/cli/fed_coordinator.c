@@ -175,6 +175,14 @@ static enum status evaluate(void *arg, int64_t round, const float *parameters,
     return STATUS_OK;
 }
 
+static void standardize(void *arg, const float *statistics)
+{
+    const struct session *s = arg;
+
+    if (fed_job_test(s->job))
+        fed_job_standardize(s->job, statistics);
+}
+
 static enum status add_line(void *arg, const char *metrics)
 {
     strbuf_printf(arg, "%s\n", metrics);
@@ -305,6 +313,8 @@ static enum status coordinate(struct session *s)
                                     .initial = s->initial,
                                     .head = fed_local_head(s->local),
                                     .arg = s,
+                                    .statistics = fed_job_statistics(s->job),
+                                    .standardize = standardize,
                                     .evaluate = fed_job_test(s->job) ? evaluate : NULL };
     config.server.n_averages = fed_local_averages(s->local, &config.server.averages);
     fed_stop_begin();

@@ -56,6 +56,7 @@ static enum status write_state(const struct fed_client *client, struct fed_buffe
     put_optional(out, client->head, client->trainer.head);
     fed_put_u64(out, (uint64_t)client->secure_round);
     fed_put_u32(out, client->secure_participants);
+    fed_put_u8(out, client->secure_statistics);
     fed_buffer_init(&secagg, STATE_MOST);
     enum status status =
         client->secagg ? secagg_client_save(client->secagg, &secagg) : STATUS_OK;
@@ -131,6 +132,7 @@ static enum status load_state(struct fed_client *client)
     TRY(take_optional(&reader, &client->head, client->trainer.head));
     client->secure_round = (int64_t)fed_take_u64(&reader);
     client->secure_participants = fed_take_u32(&reader);
+    client->secure_statistics = fed_take_u8(&reader) != 0;
     const uint8_t *secagg = fed_take_bytes(&reader, &secagg_length);
     const uint8_t *message = fed_take_bytes(&reader, &message_length);
     TRY(fed_reader_end(&reader, "saved state"));
@@ -284,6 +286,43 @@ static enum status make_update(struct fed_client *client, const struct fed_work 
     return status;
 }
 
+/* Tables are standardized by what all have, once that is known. */
+static enum status standardize(struct fed_client *client, const struct fed_work *work)
+{
+    if (client->is_standardized || work->n_statistics == 0)
+        return STATUS_OK;
+    if (!client->trainer.standardize || client->trainer.statistics != work->n_statistics)
+        return FAIL(STATUS_MISMATCH, "the coordinator has %zu statistics, the data here %zu",
+                    work->n_statistics, client->trainer.statistics);
+    TRY(client->trainer.standardize(client->trainer.arg, work->statistics));
+    client->is_standardized = true;
+    return STATUS_OK;
+}
+
+enum status client_sum_rows(struct fed_client *client, struct fed_update *out)
+{
+    const struct fed_trainer *trainer = &client->trainer;
+
+    *out = (struct fed_update){ .n_vectors = 1, .length = trainer->statistics };
+    if (!client->terms.standardize || !trainer->sum_rows || trainer->statistics == 0)
+        return FAIL(STATUS_MISMATCH, "the coordinator asks for statistics, which the terms do "
+                                     "not say or the data here do not have");
+    TRY(mem_alloc(trainer->statistics, sizeof(float), &out->vector[0]));
+    out->tally.samples = client->config.samples;
+    return trainer->sum_rows(trainer->arg, out->vector[0]);
+}
+
+static enum status answer_statistics(struct fed_client *client, struct fed_buffer *out)
+{
+    struct fed_update update;
+
+    enum status status = client_sum_rows(client, &update);
+    if (status == STATUS_OK)
+        status = fed_update_write(&update, NULL, out);
+    fed_update_release(&update);
+    return status;
+}
+
 static enum status answer_plain(struct fed_client *client, const struct fed_work *work,
                                 struct fed_buffer *out)
 {
@@ -309,8 +348,10 @@ static enum status answer_training(struct fed_client *client, const struct fed_m
     struct fed_work work;
 
     TRY(fed_work_read(message->payload, message->payload_length, client->length, &work));
-    enum status status = STATUS_OK;
-    if (work.n_vectors != client->algorithm->n_vectors)
+    enum status status = standardize(client, &work);
+    if (status != STATUS_OK)
+        ;
+    else if (!work.asks_statistics && work.n_vectors != client->algorithm->n_vectors)
         status = FAIL(STATUS_MISMATCH, "the task has %d vectors, the terms say %d",
                       work.n_vectors, client->algorithm->n_vectors);
     else if (client->terms.secure && work.secure_length == 0)
@@ -318,6 +359,8 @@ static enum status answer_training(struct fed_client *client, const struct fed_m
                                        "terms say secure rounds");
     else if (client->terms.secure)
         status = client_secure_train(client, message->round, &work, out);
+    else if (work.asks_statistics)
+        status = answer_statistics(client, out);
     else
         status = answer_plain(client, &work, out);
     fed_work_release(&work);
@@ -370,7 +413,11 @@ static enum status take_end(struct fed_client *client, const struct fed_message 
     struct fed_work work;
 
     TRY(fed_work_read(message->payload, message->payload_length, client->length, &work));
-    const enum status status = take_parameters(client, work.vector[0]);
+    enum status status = standardize(client, &work);
+    if (status == STATUS_OK && work.asks_statistics)
+        status = FAIL(STATUS_CORRUPT, "the last message has no parameters");
+    if (status == STATUS_OK)
+        status = take_parameters(client, work.vector[0]);
     fed_work_release(&work);
     client->phase = PHASE_END;
     return status;

@@ -35,6 +35,10 @@ struct fed_trainer {
      * work->whole is not 0. shift: of the gradient of every step, as long as the vector; NULL: none. */
     MUST_CHECK enum status (*train)(void *arg, const struct fed_work *work, const float *shift,
                                     float *out, struct fed_tally *tally);
+    /* Tables: sums over rows, `statistics` numbers of them, and what standardizes by all participants'. NULL: no table. */
+    size_t statistics;
+    MUST_CHECK enum status (*sum_rows)(void *arg, float *out);
+    MUST_CHECK enum status (*standardize)(void *arg, const float *statistics);
     /* The last layer's parameters as the seed makes them; NULL: never asked for. */
     MUST_CHECK enum status (*initial)(void *arg, uint64_t seed, float *head);
     /* Loss and accuracy of parameters on local validation data: val_* of the tally. NULL: there is none. */

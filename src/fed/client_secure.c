@@ -8,29 +8,39 @@
 
 enum status client_secure_shape(struct fed_client *client)
 {
+    const size_t updates = client->secure_statistics
+                               ? client->trainer.statistics
+                               : (size_t)client->algorithm->n_vectors * client->length;
+
     return secure_shape(&client->terms, client->terms_hash, (uint64_t)client->secure_round,
-                        client->secure_participants, client->length, &client->shape);
+                        client->secure_participants, updates, &client->shape);
 }
 
 /* A new round has new secrets. */
-static enum status begin(struct fed_client *client, int64_t round, uint32_t participants)
+static enum status begin(struct fed_client *client, int64_t round,
+                         const struct secure_keys *keys)
 {
     uint8_t seed[SECAGG_SEED];
 
     if (round == client->secure_round && client->secagg) {
-        return participants == client->secure_participants
+        return keys->participants == client->secure_participants &&
+                       keys->asks_statistics == client->secure_statistics
                    ? STATUS_OK
                    : FAIL(STATUS_MISMATCH,
                           "the coordinator begins round %lld again, with %u "
                           "participants instead of %u",
-                          (long long)round, participants, client->secure_participants);
+                          (long long)round, keys->participants, client->secure_participants);
     }
     if (round <= client->secure_round)
         return FAIL(STATUS_MISMATCH, "the coordinator replays round %lld", (long long)round);
     secagg_client_destroy(client->secagg);
     client->secagg = NULL;
     client->secure_round = round;
-    client->secure_participants = participants;
+    client->secure_participants = keys->participants;
+    client->secure_statistics = keys->asks_statistics;
+    if (keys->asks_statistics && (!client->terms.standardize || !client->trainer.sum_rows))
+        return FAIL(STATUS_MISMATCH, "the coordinator asks for statistics, which the terms do "
+                                     "not say or the data here do not have");
     TRY(client_secure_shape(client));
     TRY(client->config.entropy(client->config.arg, seed, sizeof seed));
     return secagg_client_create(&client->shape.config, client->config.identity,
@@ -44,10 +54,9 @@ enum status client_secure_answer(struct fed_client *client, const struct fed_mes
     size_t bytes = message->payload_length;
 
     if (message->stage == FED_KEYS) {
-        uint32_t participants;
-        TRY(secure_take_keys(message->payload, message->payload_length, &participants, &task,
-                             &bytes));
-        TRY(begin(client, message->round, participants));
+        struct secure_keys keys;
+        TRY(secure_take_keys(message->payload, message->payload_length, &keys, &task, &bytes));
+        TRY(begin(client, message->round, &keys));
     }
     if (!client->secagg || message->round != client->secure_round)
         return FAIL(STATUS_MISMATCH, "%s of round %lld, whose keys were never asked for",
@@ -97,6 +106,17 @@ static void fill_vector(const struct fed_client *client, const struct fed_work *
         memcpy(out + client->length, update->vector[1], client->length * sizeof *out);
 }
 
+/* Sums over rows, as shares of the rows of the one that has most. */
+static void fill_statistics(const struct fed_client *client, const struct fed_work *work,
+                            const struct fed_update *update, float *out)
+{
+    const double most = (double)(work->most ? work->most : 1);
+
+    for (size_t i = 0; i < update->length; i++)
+        out[i] = (float)((double)update->vector[0][i] / most);
+    out[client->shape.updates + SECURE_WEIGHT] = (float)client->terms.range;
+}
+
 /* Words of the ring, with this participant's share of the noise. Rounding and noise come from the round's secret, so that a
  * vector that is made again is the same. */
 static void encode(const struct fed_client *client, const float *vector, void *words)
@@ -130,13 +150,21 @@ enum status client_secure_train(struct fed_client *client, int64_t round,
                     (long long)round);
     if (*client->terms.dp && !(work->clip > 0))
         return FAIL(STATUS_MISMATCH, "the coordinator clips updates to %g", work->clip);
-    enum status status = client_make_update(client, work, &update);
+    if (work->asks_statistics != client->secure_statistics)
+        return FAIL(STATUS_MISMATCH, "the coordinator asks for %s, its keys were for %s",
+                    work->asks_statistics ? "statistics" : "an update",
+                    client->secure_statistics ? "statistics" : "an update");
+    enum status status = work->asks_statistics ? client_sum_rows(client, &update)
+                                               : client_make_update(client, work, &update);
     if (status == STATUS_OK)
         status = mem_alloc(count, sizeof *vector, &vector);
     if (status == STATUS_OK)
         status = mem_alloc(count, (size_t)client->shape.config.bits / 8, &words);
     if (status == STATUS_OK) {
-        fill_vector(client, work, &update, vector);
+        if (work->asks_statistics)
+            fill_statistics(client, work, &update, vector);
+        else
+            fill_vector(client, work, &update, vector);
         encode(client, vector, words);
         status = secagg_client_answer(client->secagg, SECAGG_MASKED, work->secure,
                                       work->secure_length, words, NULL, out);

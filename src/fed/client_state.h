@@ -28,6 +28,7 @@ struct fed_client {
     float *old_error; /* of the codec, before the update that is under way */
     int64_t round;    /* of the last task; -1: none */
     struct fed_tally tally;
+    bool is_standardized;
     struct fed_buffer message; /* that is given until a reply came; empty: none */
     struct fed_buffer small;   /* hello, ask */
 
@@ -36,9 +37,12 @@ struct fed_client {
     struct secure_shape shape;
     int64_t secure_round; /* that it is of */
     uint32_t secure_participants;
+    bool secure_statistics; /* the round is the first, which is about statistics */
 };
 
-/* client.c: local training; the vectors of *out are allocated. */
+/* client.c: sums over rows as an update. */
+MUST_CHECK enum status client_sum_rows(struct fed_client *client, struct fed_update *out);
+/* Local training; the vectors of *out are allocated. */
 MUST_CHECK enum status client_make_update(struct fed_client *client,
                                           const struct fed_work *work, struct fed_update *out);
 

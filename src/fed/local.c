@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "data/schema.h"
 #include "exec/exec.h"
 #include "fed/algorithm.h"
 #include "fed/dp_sgd.h"
@@ -112,13 +113,38 @@ enum status fed_job_print_graph(const struct fed_job *job, char **out)
     struct strbuf text;
 
     strbuf_init(&text, GRAPH_MOST);
-    enum status status = model_file_print(job->job->model, &job->job->model_config, &text);
+    enum status status = job_print_model(job->job, &text);
     if (status == STATUS_OK)
         status = strbuf_status(&text);
     if (status == STATUS_OK)
         status = mem_strdup(text.text, out);
     strbuf_release(&text);
     return status;
+}
+
+size_t fed_job_statistics(const struct fed_job *job)
+{
+    const struct json_value *table = job->job->model->table;
+    struct schema *schema;
+
+    if (job->job->train || !table)
+        return (size_t)job_statistics_count(job->job);
+    if (schema_read(table, &schema) != STATUS_OK) /* without data the model says it */
+        return 0;
+    const size_t count = (size_t)schema_statistics(schema);
+    schema_destroy(schema);
+    return count;
+}
+
+void fed_job_standardize(const struct fed_job *job, const float *statistics)
+{
+    job_standardize(job->job, statistics);
+}
+
+enum status fed_part_statistics(const struct fed_job *job, const struct fed_part *part,
+                                float *out)
+{
+    return job_statistics(job->job, part->index, source_count(&part->source), out);
 }
 
 const struct source *fed_job_train(const struct fed_job *job)
@@ -643,6 +669,21 @@ enum status fed_local_initial_head(struct fed_local *local, uint64_t seed, float
     return status;
 }
 
+static enum status sum_rows_alone(void *arg, float *out)
+{
+    struct fed_alone *alone = arg;
+
+    return fed_part_statistics(alone->local->job, &alone->part, out);
+}
+
+static enum status standardize_alone(void *arg, const float *statistics)
+{
+    struct fed_alone *alone = arg;
+
+    fed_job_standardize(alone->local->job, statistics);
+    return STATUS_OK;
+}
+
 static enum status initial_alone(void *arg, uint64_t seed, float *head)
 {
     struct fed_alone *alone = arg;
@@ -682,6 +723,9 @@ enum status fed_alone_create(const struct fed_job *job, struct fed_local *local,
                                          .length = local->length,
                                          .head = local->head,
                                          .train = train_alone,
+                                         .statistics = fed_job_statistics(job),
+                                         .sum_rows = sum_rows_alone,
+                                         .standardize = standardize_alone,
                                          .initial = initial_alone,
                                          .evaluate = evaluate_alone };
     return STATUS_OK;

@@ -35,6 +35,10 @@ void fed_job_destroy(struct fed_job *job); /* NULL is allowed */
 /* The model as text, to become the terms' graph. */
 MUST_CHECK enum status fed_job_print_graph(const struct fed_job *job, char **out);
 
+/* Of a table: how many numbers standardize it (0: it is none), and doing that, both splits. Not while others read. */
+size_t fed_job_statistics(const struct fed_job *job);
+void fed_job_standardize(const struct fed_job *job, const float *statistics);
+
 const struct source *fed_job_train(const struct fed_job *job); /* NULL: no data */
 const struct source *fed_job_test(const struct fed_job *job);
 struct job *fed_job_base(const struct fed_job *job);
@@ -75,6 +79,10 @@ struct fed_part {
 };
 void fed_part_init(struct fed_part *part, const struct source *whole, const int64_t *index,
                    int64_t count);
+
+/* What these rows of the job's training split add to the numbers that standardize. */
+MUST_CHECK enum status fed_part_statistics(const struct fed_job *job,
+                                           const struct fed_part *part, float *out);
 
 /* As struct fed_trainer has it, on these samples. `number` is the participant's, and part of its random numbers. */
 MUST_CHECK enum status fed_local_train(struct fed_local *local, const struct fed_part *part,

@@ -158,6 +158,9 @@ void fed_work_write(const struct fed_work *work, struct fed_buffer *out)
     fed_put_u8(out, (uint8_t)work->n_vectors);
     for (int i = 0; i < work->n_vectors; i++)
         fed_put_floats(out, work->vector[i], work->length);
+    fed_put_u8(out, work->asks_statistics);
+    fed_put_u32(out, (uint32_t)work->n_statistics);
+    fed_put_floats(out, work->statistics, work->n_statistics);
     fed_put_bytes(out, work->secure, work->secure_length);
 }
 
@@ -168,6 +171,23 @@ static enum status take_vectors(struct fed_reader *reader, float **vector, int n
         TRY(mem_alloc(length, sizeof(float), &vector[i]));
         fed_take_floats(reader, vector[i], length);
     }
+    return STATUS_OK;
+}
+
+/* What standardizes tables, if there is something. */
+static enum status take_statistics(struct fed_reader *reader, struct fed_work *work)
+{
+    const uint8_t asks = fed_take_u8(reader);
+
+    work->asks_statistics = asks == 1;
+    work->n_statistics = fed_take_u32(reader);
+    if (asks > 1 || work->n_statistics * sizeof(float) > reader->length - reader->at)
+        reader->failed = true;
+    if (reader->failed)
+        return STATUS_OK;
+    if (work->n_statistics)
+        TRY(mem_alloc(work->n_statistics, sizeof(float), &work->statistics));
+    fed_take_floats(reader, work->statistics, work->n_statistics);
     return STATUS_OK;
 }
 
@@ -182,11 +202,13 @@ enum status fed_work_read(const void *data, size_t bytes, size_t length, struct 
     work.whole = fed_take_u64(&reader);
     work.most = fed_take_u64(&reader);
     work.n_vectors = fed_take_u8(&reader);
-    reader.failed |= work.lr <= 0 || work.clip < 0 || work.n_vectors < 1 ||
-                     work.n_vectors > FED_VECTORS ||
+    reader.failed |= work.lr <= 0 || work.clip < 0 || work.n_vectors > FED_VECTORS ||
                      bytes < (size_t)work.n_vectors * length * sizeof(float);
     enum status status =
         reader.failed ? STATUS_OK : take_vectors(&reader, work.vector, work.n_vectors, length);
+    if (status == STATUS_OK)
+        status = take_statistics(&reader, &work);
+    reader.failed |= (work.n_vectors == 0) != work.asks_statistics;
     if (status == STATUS_OK) {
         work.secure = fed_take_bytes(&reader, &work.secure_length);
         status = fed_reader_end(&reader, "task");
@@ -203,6 +225,7 @@ void fed_work_release(struct fed_work *work)
 {
     for (int i = 0; i < FED_VECTORS; i++)
         mem_free(work->vector[i]);
+    mem_free(work->statistics);
     *work = (struct fed_work){ 0 };
 }
 

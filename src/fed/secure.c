@@ -4,10 +4,8 @@
 
 #include <string.h>
 
-#include "fed/algorithm.h"
-
 enum status secure_shape(const struct fed_terms *terms, const uint8_t terms_hash[32],
-                         uint64_t round, uint32_t participants, size_t length,
+                         uint64_t round, uint32_t participants, size_t updates,
                          struct secure_shape *out)
 {
     struct secure_shape shape = {
@@ -16,7 +14,7 @@ enum status secure_shape(const struct fed_terms *terms, const uint8_t terms_hash
                                                   : secagg_default_threshold(participants),
                     .participants = participants,
                     .bits = (int)terms->bits },
-        .updates = (size_t)fed_algorithm_find(terms->algorithm)->n_vectors * length,
+        .updates = updates,
     };
     const bool distributed = strcmp(terms->dp, "distributed") == 0;
     const double noise = distributed ? terms->noise * terms->clip : 0;
@@ -32,20 +30,23 @@ enum status secure_shape(const struct fed_terms *terms, const uint8_t terms_hash
     return STATUS_OK;
 }
 
-void secure_put_keys(struct fed_buffer *out, uint32_t participants)
+void secure_put_keys(struct fed_buffer *out, const struct secure_keys *keys)
 {
-    fed_put_u32(out, participants);
+    fed_put_u32(out, keys->participants);
+    fed_put_u8(out, keys->asks_statistics);
 }
 
-enum status secure_take_keys(const void *task, size_t bytes, uint32_t *participants,
+enum status secure_take_keys(const void *task, size_t bytes, struct secure_keys *out,
                              const uint8_t **rest, size_t *rest_bytes)
 {
     struct fed_reader reader = fed_reader(task, bytes);
-    const uint32_t count = fed_take_u32(&reader);
+    const uint32_t participants = fed_take_u32(&reader);
+    const uint8_t asks_statistics = fed_take_u8(&reader);
 
-    if (reader.failed || count < 1 || count > SECAGG_PARTICIPANTS)
-        return FAIL(STATUS_CORRUPT, "keys: a round of %u participants", count);
-    *participants = count;
+    if (reader.failed || participants < 1 || participants > SECAGG_PARTICIPANTS ||
+        asks_statistics > 1)
+        return FAIL(STATUS_CORRUPT, "keys: a round of %u participants", participants);
+    *out = (struct secure_keys){ participants, asks_statistics == 1 };
     *rest = reader.data + reader.at;
     *rest_bytes = reader.length - reader.at;
     return STATUS_OK;

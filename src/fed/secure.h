@@ -33,14 +33,18 @@ struct secure_shape {
     size_t updates;        /* words before the extras */
 };
 
-/* length: of the vector that crosses; participants: of the round. */
+/* updates: numbers before the extras; participants: of the round. */
 MUST_CHECK enum status secure_shape(const struct fed_terms *terms, const uint8_t terms_hash[32],
-                                    uint64_t round, uint32_t participants, size_t length,
+                                    uint64_t round, uint32_t participants, size_t updates,
                                     struct secure_shape *out);
 
-/* The task of the stage keys: participants of the round, then secagg's. */
-void secure_put_keys(struct fed_buffer *out, uint32_t participants);
-MUST_CHECK enum status secure_take_keys(const void *task, size_t bytes, uint32_t *participants,
+/* The task of the stage keys: what the round is, then secagg's. */
+struct secure_keys {
+    uint32_t participants;
+    bool asks_statistics;
+};
+void secure_put_keys(struct fed_buffer *out, const struct secure_keys *keys);
+MUST_CHECK enum status secure_take_keys(const void *task, size_t bytes, struct secure_keys *out,
                                         const uint8_t **rest, size_t *rest_bytes);
 
 #endif /* FED_SECURE_H */

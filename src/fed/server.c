@@ -140,7 +140,8 @@ static enum status reply_payload(struct fed_message *message, const struct fed_b
 
 static size_t work_bytes(const struct fed_server *server)
 {
-    return (size_t)FED_VECTORS * server->length * sizeof(float) + (1 << 16);
+    return ((size_t)FED_VECTORS * server->length + server->n_statistics) * sizeof(float) +
+           (1 << 16);
 }
 
 size_t fed_server_message_limit(const struct fed_server *server)
@@ -180,7 +181,7 @@ static bool is_expected(const struct fed_server *server, const struct member *me
 {
     if (!server->is_running)
         return false;
-    if (server->algorithm->is_buffered)
+    if (server_is_buffered(server))
         return member->last_given < server->round && !member->gift;
     if (member->place < 0)
         return false;
@@ -193,7 +194,7 @@ static bool has_room(const struct fed_server *server, const struct member *membe
     const int64_t most = server->terms->per_round;
     int64_t away = 0;
 
-    if (!server->algorithm->is_buffered || !most || member->is_away)
+    if (!server_is_buffered(server) || !most || member->is_away)
         return true;
     for (int i = 0; i < server->n_members; i++)
         away += server->members[i].is_away && server_is_live(server, &server->members[i]);
@@ -245,7 +246,7 @@ static enum status keep_gift(struct member *member, int64_t round, const void *b
 static const char *find_objection(const struct fed_server *server, const struct member *member,
                                   const struct fed_message *message)
 {
-    if (server->algorithm->is_buffered) {
+    if (server_is_buffered(server)) {
         if (message->round > server->round || message->stage != FED_TRAIN ||
             !server->is_running)
             return "that round has not begun, or all are over";
@@ -294,8 +295,8 @@ static bool is_complete(const struct fed_server *server)
         return server_secure_is_complete(server);
     for (int i = 0; i < server->n_members; i++)
         gifts += server->members[i].gift != NULL;
-    return server->algorithm->is_buffered ? gifts >= server->terms->buffer
-                                          : gifts == server->n_cohort;
+    return server_is_buffered(server) ? gifts >= server->terms->buffer
+                                      : gifts == server->n_cohort;
 }
 
 static enum status close_stage(struct fed_server *server)
@@ -324,7 +325,7 @@ static enum status answer_give(struct fed_server *server, struct member *member,
     const bool counted = member->last_given == message->round && message->stage == FED_TRAIN;
     if (counted || (!server->secagg && is_same(member, message)))
         return reply_with(&ok, reply);
-    if (server->algorithm->is_buffered && !server->is_running && !fed_server_is_done(server))
+    if (server_is_buffered(server) && !server->is_running && !fed_server_is_done(server))
         server_begin_buffered(server); /* late ones count for the round that is next */
     const char *objection = find_objection(server, member, message);
     if (objection)
@@ -422,7 +423,7 @@ enum status fed_server_tick(struct fed_server *server)
     const double now = server->config.now(server->config.arg);
     const double deadline = server->terms->deadline_s;
 
-    if (!server->is_running || server->algorithm->is_buffered || deadline <= 0 ||
+    if (!server->is_running || server_is_buffered(server) || deadline <= 0 ||
         now - server->stage_since < deadline)
         return STATUS_OK;
     const uint8_t stage = (uint8_t)server->stage;
@@ -446,6 +447,11 @@ const char *fed_server_why(const struct fed_server *server)
 int64_t fed_server_round(const struct fed_server *server)
 {
     return server->round;
+}
+
+const float *fed_server_statistics(const struct fed_server *server)
+{
+    return server->statistics;
 }
 
 const float *fed_server_parameters(const struct fed_server *server)
@@ -525,7 +531,7 @@ static enum status visit_record(void *arg, const struct fed_record *record)
                                          .stage = (enum fed_stage)record->kind,
                                          .payload = reader.data + reader.at,
                                          .payload_length = reader.length - reader.at };
-    if (server->algorithm->is_buffered && !server->is_running)
+    if (server_is_buffered(server) && !server->is_running)
         server_begin_buffered(server);
     return take_gift(server, member, &message);
 }
@@ -598,6 +604,9 @@ static enum status fill(struct fed_server *server)
         return FAIL(STATUS_USAGE, "--personal-head: the model has no last layer to keep apart");
     if (server->terms->secure && !config->trust)
         return FAIL(STATUS_USAGE, "--secure: there are no identities to sign keys with");
+    if (server->terms->standardize && config->statistics == 0)
+        return FAIL(STATUS_USAGE, "--standardize: the data are no table");
+    server->n_statistics = server->terms->standardize ? config->statistics : 0;
     server->length = config->length - (server->terms->personal_head ? config->head : 0);
     server->algorithm = fed_algorithm_find(server->terms->algorithm);
     TRY(fed_aggregation_parse(server->terms->aggregate, &server->aggregation));
@@ -641,6 +650,7 @@ void fed_server_destroy(struct fed_server *server)
     mem_free(server->parameters);
     mem_free(server->control);
     mem_free(server->averages);
+    mem_free(server->statistics);
     mem_free(server->members);
     mem_free(server->cohort);
     mem_free(server);

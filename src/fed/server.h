@@ -37,6 +37,8 @@ struct fed_server_config {
     size_t head; /* with personal_head: the last `head` elements stay with participants */
     const struct fed_range *averages; /* stretches that are running averages; read by create */
     int n_averages;
+    size_t
+        statistics; /* numbers that tables are standardized by, if terms say so; 0: no tables */
     struct fed_store store;
     void *arg;                /* of the functions below */
     double (*now)(void *arg); /* seconds, from any beginning, never back */
@@ -45,6 +47,8 @@ struct fed_server_config {
     /* Tests new parameters after a round. NULL: never. */
     MUST_CHECK enum status (*evaluate)(void *arg, int64_t round, const float *parameters,
                                        struct fed_score *out);
+    /* The statistics of all tables are known; also when they are read back. NULL: nobody wants to know. */
+    void (*standardize)(void *arg, const float *statistics);
     /* Secure rounds: whom to believe (secagg.h). NULL: there are none. */
     const struct secagg_trust *trust;
 };
@@ -68,6 +72,8 @@ bool fed_server_is_done(const struct fed_server *server);
 const char *fed_server_why(const struct fed_server *server);
 int64_t fed_server_round(const struct fed_server *server); /* that runs; = rounds done */
 const float *fed_server_parameters(const struct fed_server *server); /* of the last commit */
+/* What tables are standardized by, added up over all participants; NULL: not known yet, or not asked for. */
+const float *fed_server_statistics(const struct fed_server *server);
 /* Bytes that a message may have at most: what the carrier limits bodies to. */
 size_t fed_server_message_limit(const struct fed_server *server);
 

@@ -27,6 +27,16 @@ int server_live(const struct fed_server *server)
     return live;
 }
 
+bool server_asks_statistics(const struct fed_server *server)
+{
+    return server->n_statistics > 0 && !server->statistics;
+}
+
+bool server_is_buffered(const struct fed_server *server)
+{
+    return server->algorithm->is_buffered && !server_asks_statistics(server);
+}
+
 /* Choosing -------------------------------------------------------------------------------------- */
 
 /* With differential privacy a fraction means that each takes part with this probability, by itself. */
@@ -39,6 +49,8 @@ static int cohort_size(const struct fed_server *server, int live)
 {
     const struct fed_terms *terms = server->terms;
 
+    if (server_asks_statistics(server)) /* all have a part in them */
+        return live;
     if (terms->per_round)
         return terms->per_round < live ? (int)terms->per_round : live;
     const int size = (int)ceil(terms->fraction * live);
@@ -139,7 +151,7 @@ enum status server_begin(struct fed_server *server)
 
     if (live < server->terms->minimum)
         return STATUS_OK;
-    if (server->algorithm->is_buffered) {
+    if (server_is_buffered(server)) {
         server_begin_buffered(server);
         return STATUS_OK;
     }
@@ -201,16 +213,30 @@ void server_fill_work(const struct fed_server *server, struct fed_work *work)
     work->most = most_samples(server, &work->whole);
     if (!fed_algorithm_asks_gradient(server->terms))
         work->whole = 0;
+    work->statistics = server->statistics;
+    work->n_statistics = server->statistics ? server->n_statistics : 0;
+    if (server->is_running && server_asks_statistics(server)) {
+        work->asks_statistics = true;
+        work->n_vectors = 0;
+    }
 }
 
 /* Aggregating ------------------------------------------------------------------------------------ */
+
+static enum status read_gift(struct fed_server *server, const void *bytes, size_t length,
+                             struct fed_update *out)
+{
+    if (server_asks_statistics(server))
+        return fed_update_read(bytes, length, NULL, server->n_statistics, 1, out);
+    return fed_update_read(bytes, length, server->codec, server->length,
+                           server->algorithm->n_vectors, out);
+}
 
 enum status server_check_gift(struct fed_server *server, const void *bytes, size_t length)
 {
     struct fed_update update;
 
-    TRY(fed_update_read(bytes, length, server->codec, server->length,
-                        server->algorithm->n_vectors, &update));
+    TRY(read_gift(server, bytes, length, &update));
     fed_update_release(&update);
     return STATUS_OK;
 }
@@ -298,8 +324,7 @@ static enum status take_all(struct taker *taker)
         struct fed_update update;
         if (!member->gift)
             continue;
-        TRY(fed_update_read(member->gift, member->gift_length, server->codec, server->length,
-                            server->algorithm->n_vectors, &update));
+        TRY(read_gift(server, member->gift, member->gift_length, &update));
         add_told(&taker->told, &update.tally, member->samples);
         const enum status status = taker->take(taker, member, &update);
         fed_update_release(&update);
@@ -470,6 +495,44 @@ static enum status end_gradients(struct fed_server *server)
     return status;
 }
 
+static enum status add_rows(struct taker *taker, const struct member *member,
+                            struct fed_update *update)
+{
+    (void)member;
+    fed_mean_add(&taker->mean, update->vector[0], 1);
+    return STATUS_OK;
+}
+
+static enum status end_statistics(struct fed_server *server)
+{
+    struct taker taker = { .take = add_rows, .server = server };
+
+    TRY(fed_mean_init(&taker.mean, server->n_statistics));
+    enum status status = take_all(&taker);
+    if (status == STATUS_OK)
+        status = server_take_statistics(server, taker.mean.sum, 1);
+    fed_mean_release(&taker.mean);
+    return status;
+}
+
+void server_tell_statistics(struct fed_server *server)
+{
+    const struct fed_server_config *config = &server->config;
+
+    if (server->statistics && config->standardize)
+        config->standardize(config->arg, server->statistics);
+}
+
+enum status server_take_statistics(struct fed_server *server, const double *values, double by)
+{
+    TRY(mem_alloc(server->n_statistics, sizeof *server->statistics, &server->statistics));
+    for (size_t i = 0; i < server->n_statistics; i++)
+        server->statistics[i] = (float)(values[i] * by);
+    server_tell_statistics(server);
+    TRY(server_audit(server, "", "has the statistics of %d participants", server->n_cohort));
+    return server_commit(server, NULL, NULL);
+}
+
 static int count_gifts(const struct fed_server *server)
 {
     int gifts = 0;
@@ -481,12 +544,11 @@ static int count_gifts(const struct fed_server *server)
 
 enum status server_lose(struct fed_server *server, const char *why)
 {
-    const struct round_score nothing = {
-        .loss = NAN, .accuracy = NAN, .val_loss = NAN, .val_accuracy = NAN, .norm = NAN
-    };
+    char kept[FED_WHY];
 
-    TRY(server_audit(server, "", "round %lld is lost: %.160s", (long long)server->round, why));
-    return server_commit(server, &nothing, why);
+    snprintf(kept, sizeof kept, "%s", why);
+    TRY(server_audit(server, "", "round %lld is lost: %.160s", (long long)server->round, kept));
+    return server_commit(server, NULL, kept);
 }
 
 enum status server_end_plain(struct fed_server *server)
@@ -496,10 +558,12 @@ enum status server_end_plain(struct fed_server *server)
     struct round_score score;
     float *update, *control = NULL;
 
-    if (!server->algorithm->is_buffered && gifts < (minimum < most ? minimum : most))
+    if (!server_is_buffered(server) && gifts < (minimum < most ? minimum : most))
         return server_lose(server, "too few participants gave an update in time");
     if (gifts == 0)
         return server_lose(server, "nobody gave an update in time");
+    if (server_asks_statistics(server))
+        return end_statistics(server);
     if (fed_algorithm_asks_gradient(server->terms))
         return end_gradients(server);
     TRY(mem_alloc(server->length, sizeof *update, &update));

@@ -15,8 +15,12 @@ _Static_assert((int)FED_KEYS == (int)SECAGG_KEYS && (int)FED_SHARES == (int)SECA
 
 enum status server_begin_secure(struct fed_server *server)
 {
+    const size_t updates = server_asks_statistics(server)
+                               ? server->n_statistics
+                               : (size_t)server->algorithm->n_vectors * server->length;
+
     TRY(secure_shape(server->terms, server->terms_hash, (uint64_t)server->round,
-                     (uint32_t)server->n_cohort, server->length, &server->shape));
+                     (uint32_t)server->n_cohort, updates, &server->shape));
     return secagg_server_create(&server->shape.config, server->config.trust, &server->secagg);
 }
 
@@ -45,8 +49,11 @@ enum status server_secure_task(struct fed_server *server, const struct member *m
 {
     if (server->stage == FED_TRAIN)
         return put_training(server, member, out);
-    if (server->stage == FED_KEYS)
-        secure_put_keys(out, (uint32_t)server->n_cohort);
+    if (server->stage == FED_KEYS) {
+        const struct secure_keys keys = { (uint32_t)server->n_cohort,
+                                          server_asks_statistics(server) };
+        secure_put_keys(out, &keys);
+    }
     return secagg_server_task(server->secagg, (uint32_t)member->place, out);
 }
 
@@ -143,6 +150,15 @@ static enum status move_by_sum(struct fed_server *server, double *values, float 
                        &score);
 }
 
+/* Sums over rows went as shares of the rows of the one that has most. */
+static enum status take_secure_statistics(struct fed_server *server, const double *values)
+{
+    struct fed_work work;
+
+    server_fill_work(server, &work);
+    return server_take_statistics(server, values, (double)work.most);
+}
+
 static enum status end_secure(struct fed_server *server)
 {
     const size_t count = server->shape.config.count;
@@ -161,7 +177,8 @@ static enum status end_secure(struct fed_server *server)
         status = server_lose(server, status_message());
     } else if (status == STATUS_OK) {
         quantize_decode(&server->shape.quantize, words, count, values);
-        status = move_by_sum(server, values, update);
+        status = server_asks_statistics(server) ? take_secure_statistics(server, values)
+                                                : move_by_sum(server, values, update);
     }
     mem_free(words);
     mem_free(values);

@@ -15,7 +15,8 @@ static const char magic[8] = "tfstate1";
 static size_t state_bytes(const struct fed_server *server)
 {
     return (server->config.length + (size_t)(FED_STATES + 2) * server->length) * sizeof(float) +
-           (size_t)server->n_members * (FED_NAME + 16) + server->ledger_text.length + 4096;
+           server->n_statistics * sizeof(float) + (size_t)server->n_members * (FED_NAME + 24) +
+           server->ledger_text.length + 4096;
 }
 
 static void write_state(const struct fed_server *server, struct fed_buffer *out)
@@ -33,6 +34,9 @@ static void write_state(const struct fed_server *server, struct fed_buffer *out)
         fed_put_floats(out, server->state[i], server->length);
     if (server->control)
         fed_put_floats(out, server->control, server->length);
+    fed_put_u8(out, server->statistics != NULL);
+    if (server->statistics)
+        fed_put_floats(out, server->statistics, server->n_statistics);
     fed_put_u32(out, (uint32_t)server->n_members);
     for (int i = 0; i < server->n_members; i++) {
         fed_put_text(out, server->members[i].name);
@@ -64,6 +68,10 @@ static enum status read_vectors(struct fed_server *server, struct fed_reader *re
         fed_take_floats(reader, server->state[i], server->length);
     if (server->control)
         fed_take_floats(reader, server->control, server->length);
+    if (fed_take_u8(reader)) {
+        TRY(mem_alloc(server->n_statistics, sizeof *server->statistics, &server->statistics));
+        fed_take_floats(reader, server->statistics, server->n_statistics);
+    }
     return reader->failed
                ? FAIL(STATUS_MISMATCH, "the store holds another model than the terms")
                : STATUS_OK;
@@ -113,6 +121,7 @@ enum status server_load(struct fed_server *server, const struct fed_commit *comm
     if (ledger_length)
         TRY(read_ledger(server, ledger, ledger_length));
     TRY(read_vectors(server, &reader));
+    server_tell_statistics(server);
     return read_members(server, &reader);
 }
 
@@ -124,17 +133,11 @@ static void add_number(struct strbuf *out, const char *key, double number)
     strbuf_add_number(out, number);
 }
 
-static void print_metrics(const struct fed_server *server, const struct round_score *score,
-                          const struct fed_score *own, const char *lost, struct strbuf *out)
+static void print_score(const struct fed_server *server, const struct round_score *score,
+                        const struct fed_score *own, struct strbuf *out)
 {
-    strbuf_printf(out,
-                  "{\"round\": %" PRId64 ", \"done\": %" PRId64
-                  ", \"participants\": %d, \"samples\": %" PRIu64,
-                  server->round, server->done, score->participants, score->samples);
-    if (lost) {
-        strbuf_add(out, ", \"lost\": ");
-        strbuf_add_json(out, lost);
-    }
+    strbuf_printf(out, ", \"participants\": %d, \"samples\": %" PRIu64, score->participants,
+                  score->samples);
     add_number(out, "train_loss", score->loss);
     add_number(out, "train_accuracy", score->accuracy);
     add_number(out, "val_loss", isfinite(own->loss) ? own->loss : score->val_loss);
@@ -145,6 +148,21 @@ static void print_metrics(const struct fed_server *server, const struct round_sc
     add_number(out, "update_norm", score->norm);
     if (*server->terms->dp)
         add_number(out, "clip", score->clip);
+}
+
+static void print_metrics(const struct fed_server *server, const struct round_score *score,
+                          const struct fed_score *own, const char *lost, struct strbuf *out)
+{
+    strbuf_printf(out, "{\"round\": %" PRId64 ", \"done\": %" PRId64, server->round,
+                  server->done);
+    if (score)
+        print_score(server, score, own, out);
+    else if (!lost)
+        strbuf_add(out, ", \"statistics\": true");
+    if (lost) {
+        strbuf_add(out, ", \"lost\": ");
+        strbuf_add_json(out, lost);
+    }
     if (server->ledger)
         add_number(out, "epsilon", ledger_epsilon(server->ledger, NULL));
     add_number(out, "bytes_in", server->round_in);
@@ -153,12 +171,12 @@ static void print_metrics(const struct fed_server *server, const struct round_sc
     strbuf_add(out, "}");
 }
 
-/* Nothing is left of the round that is over. */
-static void end_round(struct fed_server *server, bool lost)
+/* Nothing is left of the round that is over. moved: it was one of training, and not lost. */
+static void end_round(struct fed_server *server, bool moved)
 {
     for (int i = 0; i < server->n_members; i++) {
         struct member *member = &server->members[i];
-        if (member->gift && !lost)
+        if (member->gift && moved)
             member->last_given = member->gift_round;
         mem_free(member->gift);
         member->gift = NULL;
@@ -170,7 +188,7 @@ static void end_round(struct fed_server *server, bool lost)
     server->n_cohort = 0;
     server->is_running = false;
     server->round++;
-    server->done += !lost;
+    server->done += moved;
 }
 
 enum status server_commit(struct fed_server *server, const struct round_score *score,
@@ -181,8 +199,8 @@ enum status server_commit(struct fed_server *server, const struct round_score *s
     struct fed_buffer state;
     struct strbuf metrics;
 
-    end_round(server, lost != NULL);
-    if (config->evaluate && !lost)
+    end_round(server, score != NULL);
+    if (config->evaluate && score)
         TRY(config->evaluate(config->arg, server->done, server->parameters, &own));
     fed_buffer_init(&state, state_bytes(server));
     strbuf_init(&metrics, 1 << 16);

@@ -54,6 +54,8 @@ struct fed_server {
     float *state[FED_STATES];
     struct fed_range *averages;
     int n_averages;
+    float *statistics;   /* NULL: not known, or not asked for */
+    size_t n_statistics; /* 0: not asked for */
 
     struct member *members;
     int n_members, capacity;
@@ -108,6 +110,15 @@ MUST_CHECK enum status server_end_plain(struct fed_server *server);
 /* Moves the model by the mean of updates, and of changes of control variates. */
 MUST_CHECK enum status server_move(struct fed_server *server, const float *update,
                                    const float *control, struct round_score *score);
+/* Is it asynchronous: not one that is about statistics? */
+bool server_is_buffered(const struct fed_server *server);
+/* Is the round that runs, or comes next, about statistics? */
+bool server_asks_statistics(const struct fed_server *server);
+/* Who wants to know hears them. */
+void server_tell_statistics(struct fed_server *server);
+/* They are known: the sum of `values` times `by`. */
+MUST_CHECK enum status server_take_statistics(struct fed_server *server, const double *values,
+                                              double by);
 /* The round is lost: it changes nothing. */
 MUST_CHECK enum status server_lose(struct fed_server *server, const char *why);
 

@@ -132,6 +132,25 @@ static enum status train(void *arg, const struct fed_work *work, const float *sh
     return fed_local_train(p->local, &p->train, (uint64_t)p->number, work, shift, out, tally);
 }
 
+static enum status sum_rows(void *arg, float *out)
+{
+    struct participant *p = arg;
+
+    return fed_part_statistics(p->simulation->job, &p->train, out);
+}
+
+/* All have one table: it is standardized when the statistics are known, not by each. */
+static enum status standardize(void *arg, const float *statistics)
+{
+    (void)arg, (void)statistics;
+    return STATUS_OK;
+}
+
+static void standardize_all(void *arg, const float *statistics)
+{
+    fed_job_standardize(((struct simulation *)arg)->job, statistics);
+}
+
 static enum status initial(void *arg, uint64_t seed, float *head)
 {
     struct participant *p = arg;
@@ -157,6 +176,9 @@ static enum status open_trainer(void *arg, const struct fed_terms *terms,
                                  .length = fed_local_length(any),
                                  .head = fed_local_head(any),
                                  .train = train,
+                                 .statistics = fed_job_statistics(p->simulation->job),
+                                 .sum_rows = sum_rows,
+                                 .standardize = standardize,
                                  .initial = initial,
                                  .evaluate =
                                      source_count(&p->validation.source) ? validate : NULL };
@@ -478,11 +500,13 @@ static enum status make_server(struct simulation *s)
                                         .length = length,
                                         .initial = parameters,
                                         .head = fed_local_head(s->locals[0]),
+                                        .statistics = fed_job_statistics(s->job),
                                         .store = fed_memory_store(s->store),
                                         .arg = s,
                                         .now = now,
                                         .entropy = server_entropy,
                                         .evaluate = s->terms->personal_head ? NULL : evaluate,
+                                        .standardize = standardize_all,
                                         .trust = &s->trust };
     config.n_averages = fed_local_averages(s->locals[0], &config.averages);
     if (status == STATUS_OK)

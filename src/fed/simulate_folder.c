@@ -145,6 +145,8 @@ static enum status tell_round(struct simulate_folder *folder, const struct json_
     s->bytes_in += json_number(round, "bytes_in", 0);
     s->bytes_out += json_number(round, "bytes_out", 0);
     folder->samples += json_integer(round, "samples", 0);
+    if (json_bool(round, "statistics", false))
+        return STATUS_OK;
     show_progress(folder, lost);
     if (lost)
         return STATUS_OK;

@@ -187,8 +187,6 @@ void fed_terms_print(const struct fed_terms *terms, struct strbuf *out)
         strbuf_printf(out, "%s\"%s\": ", flag == fed_flags ? "" : ", ", key);
         print_field(terms, flag, out);
     }
-    strbuf_add(out, ", \"table\": ");
-    strbuf_add_json(out, terms->table);
     if (terms->graph) {
         strbuf_add(out, ", \"graph\": ");
         strbuf_add_json(out, terms->graph);
@@ -229,12 +227,6 @@ static enum status read_member(struct fed_terms *terms, const char *key,
     const struct fed_flag *flag = flag_of_key(key);
     char text[64];
 
-    if (strcmp(key, "table") == 0) {
-        if (member->kind != JSON_STRING || strlen(member->text) >= sizeof terms->table)
-            return FAIL(STATUS_CORRUPT, "terms: table is no text, or too long a one");
-        snprintf(terms->table, sizeof terms->table, "%s", member->text);
-        return STATUS_OK;
-    }
     if (strcmp(key, "graph") == 0) {
         if (member->kind != JSON_STRING || strlen(member->text) > FED_GRAPH_TEXT)
             return FAIL(STATUS_CORRUPT, "terms: graph is no text, or too long a one");
@@ -363,6 +355,8 @@ static enum status check_pairs(const struct fed_terms *t)
           "a single participant's share of the noise does not hide its update" },
         { distributed && t->clip_quantile > 0, "--dp distributed and --dp-quantile",
           "the clip is fixed where participants add the noise" },
+        { t->standardize && *t->dp, "--standardize and --dp",
+          "sums over rows would be told without noise" },
         { t->epsilon > 0 && !*t->dp, "--dp-budget needs --dp", "central or distributed" },
         { t->lr_decay < 1 && !isfinite(t->lr), "--lr-decay needs --lr", "to be a share of it" },
     };

@@ -25,8 +25,7 @@ struct fed_terms {
     /* The model: a graph file's text (model/file.h), never code. */
     char *graph;          /* owned; NULL: not made yet */
     char model[FED_TEXT]; /* its name, for people */
-    char table[1024]; /* of tables: columns and label, a JSON text; "": the data set's own */
-    bool standardize; /* of tables: by statistics of all participants together */
+    bool standardize;     /* of tables: by statistics of all participants together */
     /* Local training. */
     int64_t batch;         /* 0: all samples of the participant */
     bool full_batch;       /* says so */
