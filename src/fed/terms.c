@@ -357,6 +357,8 @@ static enum status check_pairs(const struct fed_terms *t)
           "the clip is fixed where participants add the noise" },
         { t->standardize && *t->dp, "--standardize and --dp",
           "sums over rows would be told without noise" },
+        { t->standardize && *t->dp_sgd, "--standardize and --dp-sgd",
+          "means and deviations of a table tell of single samples without noise" },
         { t->epsilon > 0 && !*t->dp, "--dp-budget needs --dp", "central or distributed" },
         { t->lr_decay < 1 && !isfinite(t->lr), "--lr-decay needs --lr", "to be a share of it" },
     };
