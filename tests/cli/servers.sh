@@ -83,20 +83,33 @@ wait $pid && complain "a run without its server ends with 0"
 grep -q 'rank 1 .*serv.*: go on from step [0-9]* with tutti train --resume lost' err.txt || complain "lost: $(cat err.txt)"
 
 # With two replicas nothing is lost with a server; a worker that dies leaves others that do not wait for it.
-killed() { # DIR RANK ARGUMENTS...
-    local dir=$1 rank=$2 pid
-    shift 2
+# TUTTI_FAULTS is how often a server is killed (1), at any moment; TUTTI_FAULTS_SEED repeats a sequence.
+killed() { # DIR RANK MILLISECONDS ARGUMENTS...
+    local dir=$1 rank=$2 late=$3 pid
+    shift 3
     "$tutti" train "${cnn[@]}" --threads 1 --seed 7 --quiet --checkpoint-every 2 "$@" --out "$dir" 2>err.txt &
     pid=$!
     until ls -d "$dir"/checkpoint/step-000000000??? >/dev/null 2>&1 || ! kill -0 $pid; do :; done
+    sleep "0.$(printf '%03d' "$late")"
     kill -KILL "$(pgrep -P $pid | sed -n $((rank + 1))p)"
     wait $pid || complain "$dir: $(cat err.txt)"
     grep -q "rank $rank .*: the others go on" err.txt || complain "$dir: nobody says that rank $rank is lost: $(cat err.txt)"
 }
-killed replicated 2 --steps 25 -n 2 --meet ps:2 --replicas 2
-train unharmed "${cnn[@]}" --steps 25
-same "a server of two was killed" unharmed replicated
-killed deserted 1 --steps 25 -n 2 --strategy asgd
+RANDOM=${TUTTI_FAULTS_SEED:-$$}
+echo "TUTTI_FAULTS_SEED=${TUTTI_FAULTS_SEED:-$$}"
+train unharmed "${cnn[@]}" --steps 200
+for i in $(seq "${TUTTI_FAULTS:-1}"); do
+    servers=$((2 + RANDOM % 2)) victim=$((2 + RANDOM % 2)) late=$((RANDOM % 100)) policy=$((RANDOM % 4))
+    if [ $policy != 0 ]; then # every push that was acknowledged is in the weights: they are those of an unharmed run
+        killed replicated $victim $late --steps 200 -n 2 --meet ps:$servers --replicas 2
+        same "server $victim of $servers was killed after $late ms" unharmed replicated
+    else
+        killed replicated $victim $late --steps 200 -n 2 --sync async --meet ps:$servers --replicas 2
+        [ "$(grep -c '"rank": [01], "steps": 200' replicated/summary.json)" = 2 ] || complain "async: steps of workers: $(cat replicated/summary.json)"
+    fi
+    rm -rf replicated
+done
+killed deserted 1 0 --steps 25 -n 2 --strategy asgd
 grep -q '"rank": 0, "steps": 25' deserted/summary.json && grep -q '"rank": 1, .*"lost": true' deserted/summary.json || complain "a lost worker is not in summary.json"
 
 # What is drawn, and what is refused.
