@@ -112,6 +112,10 @@ done
 killed deserted 1 0 --steps 25 -n 2 --strategy asgd
 grep -q '"rank": 0, "steps": 25' deserted/summary.json && grep -q '"rank": 1, .*"lost": true' deserted/summary.json || complain "a lost worker is not in summary.json"
 
+killed relieved 1 0 --steps 60 -n 2 --strategy asgd --spares 1
+grep -q 'rank 2 takes the place of rank 1 at step' err.txt || complain "no spare: $(cat err.txt)"
+grep -q '"rank": 2, "steps": 60, .*"spare": "used"' relieved/summary.json || complain "the spare is not in summary.json"
+
 # What is drawn, and what is refused.
 "$tutti" graph nbow --strategy ps -n 2 >graph.txt && grep -q 'push(' graph.txt || complain "no push in the graph"
 "$tutti" graph nbow --strategy ps -n 2 --format svg >graph.svg && grep -q 'pull' graph.svg || complain "no pull in the picture"
@@ -124,6 +128,9 @@ no '--clip 1: no server' --strategy ps --clip 1
 no '--optimizer lamb: no server' --strategy asgd --optimizer lamb
 no '--backup and strategy mirrored' -n 2 --strategy mirrored --backup 1
 no '--replicas and strategy single' --replicas 2
+no '--spares and strategy mirrored' -n 2 --spares 1
+no '--spares needs --sync async' -n 2 --strategy ps --spares 1
+no 'unequal parts' -n 2 --strategy asgd --shards 3 --batch 63 --spares 1
 no '--staleness-lr and strategy ps: no gradient is late' --strategy ps --staleness-lr
 no '--balance auto' -n 2 --shards 4 --strategy ps --balance auto
 no '--sync-batch-norm' -n 2 --strategy ps --sync-batch-norm
