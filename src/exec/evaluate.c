@@ -101,7 +101,9 @@ static const struct plan *run_samples(struct lane *lane, const int64_t *index, i
             lane->status = hold_take(lane, next->takes, false);
         if (lane->status != STATUS_OK)
             return NULL;
-        lane_run(lane, next, &step);
+        lane->status = lane_run(lane, next, &step);
+        if (lane->status != STATUS_OK)
+            return NULL;
         if (next->leaves)
             hold_leave(lane, next->leaves);
     }

@@ -487,6 +487,8 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         status = make_lanes(exec);
     if (status == STATUS_OK)
         status = gathers_check(exec);
+    if (status == STATUS_OK)
+        status = talk_create(exec);
     if (status == STATUS_OK && exec->nodes > 1)
         status = wire_create(exec);
     if (status == STATUS_OK && config->remote)
@@ -646,7 +648,9 @@ enum status exec_print_plan(struct exec *exec, int64_t rows, struct strbuf *out)
     const struct plan *plan = lane_plan(&exec->lanes[0], extents, false);
     for (int i = 0; i < plan->n_instructions; i++) {
         char text[KERNEL_TEXT];
-        strbuf_printf(out, "%-10s %s\n", plan->instructions[i].kernel->name,
+        strbuf_printf(out, "%-10s %s\n",
+                      plan->instructions[i].kernel ? plan->instructions[i].kernel->name
+                                                   : "talk",
                       kernel_print(&plan->instructions[i].problem, text));
     }
     return strbuf_status(out);

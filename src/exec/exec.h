@@ -84,6 +84,10 @@ struct exec_config {
     /* Of parts: joins executors with the same parameters that share the work of an evaluation, which is
      * collective then. Borrowed; NULL: this one does it all. */
     struct comm *evaluators;
+    /* Joins the ranks that share layers with this one, by their tp nodes (pass/tensor.c): its rank is
+     * the slice that this one has. Each of them has an executor of its own, over ranks that have the same
+     * slices, with as many lanes and the same shards. Borrowed; NULL: none. */
+    struct transport *tensor;
     uint64_t seed;
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;

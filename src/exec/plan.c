@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 #include "exec/place.h"
+#include "exec/talk.h"
 #include "graph/op.h"
 
 /* While a plan is made, an offset in the arena is a block's number and an offset in that block. */
@@ -343,9 +344,12 @@ static enum status make_instruction(struct maker *maker, const struct node *node
     }
     if (node->op->by_rows)
         kernel_as_matrices(problem);
-    TRY(kernel_choose(choices, problem, &out->kernel));
+    if (!node->op->talks)
+        TRY(kernel_choose(choices, problem, &out->kernel));
     place_outputs(maker, node, number);
-    const size_t scratch = out->kernel->scratch_bytes ? out->kernel->scratch_bytes(problem) : 0;
+    const size_t scratch = node->op->talks              ? talk_scratch(problem)
+                           : out->kernel->scratch_bytes ? out->kernel->scratch_bytes(problem)
+                                                        : 0;
     out->has_scratch = scratch > 0;
     out->scratch = scratch ? take(maker, scratch, number, number) : 0;
     for (int i = 0; i < node->n_in; i++)
@@ -356,7 +360,7 @@ static enum status make_instruction(struct maker *maker, const struct node *node
         pass_bucket(maker, &out->out[i], number);
     for (int i = 0; i < node->n_in; i++)
         pass_bucket(maker, &out->in[i], number);
-    if (out->kernel->prepare)
+    if (out->kernel && out->kernel->prepare)
         TRY(out->kernel->prepare(problem, &out->state));
     return STATUS_OK;
 }

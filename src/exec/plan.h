@@ -31,7 +31,7 @@ struct operand {
 
 struct instruction {
     const struct node *node;
-    const struct kernel *kernel;
+    const struct kernel *kernel; /* NULL: the lane does it by itself (talk.c) */
     struct kernel_problem problem;
     struct operand in[KERNEL_IN], out[KERNEL_OUT];
     size_t scratch; /* offset in the arena, if it has any */

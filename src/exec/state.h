@@ -34,6 +34,7 @@
 #include "exec/exec.h"
 #include "exec/hold.h"
 #include "exec/plan.h"
+#include "exec/talk.h"
 #include "exec/vectors.h"
 #include "kernel/tree.h"
 #include "transport/transport.h"
@@ -175,6 +176,7 @@ struct exec {
     int first_lane,
         job_lanes; /* this node's first lane among those of the job, and how many these are */
     struct wire *wire;     /* to other nodes, or NULL */
+    uint32_t tensor_tags;  /* of config.tensor: one a lane */
     struct remote *remote; /* what goes to servers, or NULL */
     /* How often a step raises a bucket's counters, and those of gathers. */
     uint32_t ready_each[GRAPH_NODE_IN], done_each[GRAPH_NODE_IN], met_each, summed_each;
@@ -295,9 +297,9 @@ MUST_CHECK enum status exec_prepare(struct exec *exec, struct extents extents, b
 /* This lane's plan for them. */
 const struct plan *lane_plan(const struct lane *lane, struct extents extents, bool evaluation);
 
-/* Runs one instruction of a plan. */
-void lane_run(struct lane *lane, const struct instruction *instruction,
-              const struct kernel_step *step);
+/* Runs one instruction of a plan. Only one that talks can fail. */
+MUST_CHECK enum status lane_run(struct lane *lane, const struct instruction *instruction,
+                                const struct kernel_step *step);
 
 /* Layers whose columns belong to lanes ------------------------------------------------------ */
 

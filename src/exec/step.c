@@ -10,8 +10,8 @@
 
 #include "exec/state.h"
 
-void lane_run(struct lane *lane, const struct instruction *instruction,
-              const struct kernel_step *step)
+enum status lane_run(struct lane *lane, const struct instruction *instruction,
+                     const struct kernel_step *step)
 {
     struct kernel_call call = {
         .problem = &instruction->problem,
@@ -25,10 +25,13 @@ void lane_run(struct lane *lane, const struct instruction *instruction,
         call.in[i] = lane->bases[instruction->in[i].base] + instruction->in[i].offset;
     for (int i = 0; i < instruction->problem.n_out; i++)
         call.out[i] = lane->bases[instruction->out[i].base] + instruction->out[i].offset;
+    if (!instruction->kernel)
+        return lane_talk(lane, &call);
     const int64_t begin = trace_begin(lane->trace);
     instruction->kernel->run(&call);
     trace_end(lane->trace, begin, TRACE_COMPUTE, instruction->node->name,
               instruction->kernel->name);
+    return STATUS_OK;
 }
 
 /* Waits until the last step's update of these buckets is visible. */
@@ -208,7 +211,7 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
                 TRY(lane_await_tables(lane, next->awaits));
             if (next->begins)
                 TRY(release_make_room(lane, next->begins));
-            lane_run(lane, next, &step);
+            TRY(lane_run(lane, next, &step));
             if (next->leaves)
                 hold_leave(lane, next->leaves);
             if (next->fills)

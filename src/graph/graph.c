@@ -195,6 +195,15 @@ struct shape graph_saved_shape(const struct value *value)
     return value->is_turned ? shape_2(s->dim[1], s->dim[0]) : *s;
 }
 
+struct shape_slice graph_saved_slice(const struct value *value)
+{
+    struct shape_slice slice = value->slice;
+
+    if (value->is_turned)
+        slice.axis = 1 - slice.axis;
+    return slice;
+}
+
 struct value *graph_average(struct graph *graph, const char *name, struct shape shape,
                             float initial)
 {
@@ -245,7 +254,8 @@ enum layout op_output_layout(const struct node *node, int i, const struct shape 
 {
     if (node->op == &op_reorder)
         return node->attrs.layout;
-    if (node->op->may_overwrite && i == node->op->overwrites)
+    if ((node->op->may_overwrite && i == node->op->overwrites) || node->op->talks ||
+        node->op == &op_tp_copy)
         return node->in[0]->layout;
     if (node->op == &op_linear_grad_weight && i == 0)
         return node->attrs.is_plain ? LAYOUT_PLAIN : LAYOUT_IO;

@@ -26,6 +26,7 @@
 #include "tensor/attr.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
+#include "tensor/slice.h"
 
 enum { GRAPH_IN = 12, GRAPH_OUT = 8, GRAPH_NODE_IN = 64 };
 
@@ -80,6 +81,8 @@ struct value {
     float init_bound;     /* VALUE_PARAM: ... plus a number uniform in +-bound */
     float init_deviation; /* VALUE_PARAM: ... plus a normal number of this deviation */
     bool is_turned;       /* VALUE_PARAM (out, in), LAYOUT_IO: files hold (in, out) */
+    struct shape_slice slice; /* what of it this rank has, where ranks share layers */
+    bool sums_gradient; /* VALUE_PARAM: each of these ranks has a summand of its gradient */
 };
 
 struct node {
@@ -114,8 +117,10 @@ struct value *graph_param_constant(struct graph *graph, const char *name, struct
 /* The rows of a table, each contiguous: an embedding. Normal numbers of a deviation. */
 struct value *graph_param_table(struct graph *graph, const char *name, struct shape shape,
                                 float deviation);
-/* What files call the shape of a parameter or an average. */
+/* What files call the shape of a parameter or an average, and what of that this rank has: all, if
+ * its count is 0. */
 struct shape graph_saved_shape(const struct value *value);
+struct shape_slice graph_saved_slice(const struct value *value);
 /* A running average; its `gradient` is set by the layer that sees what is averaged. */
 struct value *graph_average(struct graph *graph, const char *name, struct shape shape,
                             float initial);

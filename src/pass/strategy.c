@@ -9,7 +9,8 @@
 #include "pass/axes.h"
 
 static const struct pass *const single_passes[] = {
-    &pass_fuse,      /* first, so that fused ops are differentiated as one */
+    &pass_tensor,    /* layers that ranks share, if asked, while ops are simple */
+    &pass_fuse,      /* before autodiff, so that fused ops are differentiated as one */
     &pass_sync_norm, /* statistics of all shards, if asked: they must be differentiated as such */
     &pass_autodiff,    /* gradients of what is left */
     &pass_delay,       /* as late as memory gains by it */
@@ -26,23 +27,13 @@ static const struct pass *const local_passes[] = {
     NULL,
 };
 
-static const struct
-    pass
-        *const
-            mirrored_passes
-                [] = {
-                    &pass_fuse,
-                    &pass_sync_norm,
-                    &pass_autodiff,
-                    &pass_delay,
-                    &pass_recompute,
-                    &pass_bucket,
-                    &pass_split_batch,
-                    &pass_update,
-                    &pass_mirror, /* a whole step for one device becomes each rank's */
-                    &pass_zero,   /* last: parameters in parts, if asked */
-                    NULL,
-                };
+static const struct pass *const mirrored_passes[] = {
+    &pass_tensor, &pass_fuse,      &pass_sync_norm, &pass_autodiff,
+    &pass_delay,  &pass_recompute, &pass_bucket,    &pass_split_batch,
+    &pass_update, &pass_mirror, /* a whole step for one device becomes each rank's */
+    &pass_zero,                 /* last: parameters in parts, if asked */
+    NULL,
+};
 
 static const struct pass *const elastic_passes[] = {
     &pass_fuse,   &pass_autodiff, &pass_delay, &pass_recompute, &pass_bucket, &pass_split_batch,
