@@ -94,6 +94,8 @@ const struct op *const graph_ops[] = {
     &op_tp_ids,
     &op_tp_token_loss,
     &op_tp_token_accuracy,
+    &op_send,
+    &op_receive,
     &op_shard_sum,
     &op_factor_sum,
     &op_row_sum,

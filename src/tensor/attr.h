@@ -65,6 +65,9 @@ struct attrs {
         slice; /* what of a value this rank has, or is meant: ops between ranks that share
                            a layer; dropout: of x; cross-entropy of tokens: of the classes */
     int sums;  /* tp_gather: what flows back are summands, to be summed */
+    int peer,
+        slot; /* send, receive: the rank of the pipeline at the other end; number of the pair */
+    bool once; /* send, receive: of a parameter, once a step; else every shard */
 };
 
 #ifdef __cplusplus
