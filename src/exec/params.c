@@ -21,6 +21,11 @@ const struct value *exec_param(const struct exec *exec, int i)
     return exec->params[i];
 }
 
+int exec_param_number(const struct exec *exec, int i)
+{
+    return exec->param_numbers[i];
+}
+
 int exec_state_count(const struct exec *exec, int param)
 {
     const struct value *value = exec->params[param];
@@ -214,7 +219,7 @@ enum status exec_init_params(struct exec *exec)
             const struct value *value = exec->params[i];
             if (exec_group_of(exec, i) != g)
                 continue;
-            draw_param(exec->config.seed, i, value, plain);
+            draw_param(exec->config.seed, exec->param_numbers[i], value, plain);
             exec_set(exec, i, -1, plain);
         }
         status = publish_group(exec, g, EXEC_PARAMS);
@@ -290,18 +295,22 @@ enum status exec_settle(struct exec *exec)
     return exec->nodes > 1 ? wire_barrier(exec) : STATUS_OK;
 }
 
-/* Adds a parameter to the hash, as files hold it. */
-static void hash_param(const struct exec *exec, int i, float *plain, struct sha256 *hash)
+/* As files hold it. */
+void exec_hash_add(struct sha256 *hash, const struct value *value, const float *plain)
 {
-    const struct value *value = exec->params[i];
     const struct shape saved = graph_saved_shape(value);
     char text[256], shape[SHAPE_TEXT];
     const int length =
         snprintf(text, sizeof text, "%s %s\n", value->name, shape_print(&saved, shape));
 
     sha256_add(hash, text, (size_t)length);
-    exec_get(exec, i, -1, plain);
     sha256_add(hash, plain, (size_t)shape_count(&value->shape) * sizeof *plain);
+}
+
+static void hash_param(const struct exec *exec, int i, float *plain, struct sha256 *hash)
+{
+    exec_get(exec, i, -1, plain);
+    exec_hash_add(hash, exec->params[i], plain);
 }
 
 /* In the model's order, in which the parameters of a group stand together. */

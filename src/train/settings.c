@@ -51,8 +51,12 @@ const struct setting settings_table[] = {
 
     { "strategy", 0, "NAME", "how training is distributed: see tutti strategies",
       "Distribution", SETTING_TEXT, FIELD(strategy), 0, 0 },
-    { "split", 0, "dp=N,zero=K", "how the work is divided, and what is held in parts",
+    { "split", 0, "dp=N,pp=N,zero=K", "how the work is divided, and what is held in parts",
       "Distribution", SETTING_TEXT, FIELD(split), 0, 0 },
+    { "pipeline", 0, "ORDER", "of a pipeline: gpipe, 1f1b or interleaved:V", "Distribution",
+      SETTING_TEXT, FIELD(pipeline), 0, 0 },
+    { "cut", 0, "LAYERS", "of a pipeline: layers that its stages begin with, but the first",
+      "Distribution", SETTING_TEXT, FIELD(cut), 0, 0 },
     { "sync", 0, "WHEN", "when copies must agree", "Distribution", SETTING_TEXT, FIELD(sync), 0,
       0 },
     { "meet", 0, "WHERE", "where copies meet", "Distribution", SETTING_TEXT, FIELD(meet), 0,
