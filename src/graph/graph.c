@@ -207,6 +207,14 @@ struct shape_slice graph_saved_slice(const struct value *value)
     return slice;
 }
 
+struct shape graph_whole_shape(const struct value *value)
+{
+    const struct shape saved = graph_saved_shape(value);
+    const struct shape_slice slice = graph_saved_slice(value);
+
+    return slice_whole_shape(&slice, &saved);
+}
+
 struct value *graph_average(struct graph *graph, const char *name, struct shape shape,
                             float initial)
 {
@@ -530,8 +538,9 @@ int64_t graph_param_count(const struct graph *graph)
     int64_t count = 0;
 
     for (int i = 0; i < graph->n_values; i++) {
+        const struct shape whole = graph_whole_shape(graph->values[i]);
         if (graph->values[i]->kind == VALUE_PARAM)
-            count += shape_count(&graph->values[i]->shape);
+            count += shape_count(&whole);
     }
     return count;
 }

@@ -123,6 +123,8 @@ struct value *graph_param_table(struct graph *graph, const char *name, struct sh
  * its count is 0. */
 struct shape graph_saved_shape(const struct value *value);
 struct shape_slice graph_saved_slice(const struct value *value);
+/* The shape that files have: of the slices of all ranks together. */
+struct shape graph_whole_shape(const struct value *value);
 /* A running average; its `gradient` is set by the layer that sees what is averaged. */
 struct value *graph_average(struct graph *graph, const char *name, struct shape shape,
                             float initial);
@@ -184,7 +186,7 @@ MUST_CHECK enum status graph_infer(const struct graph *graph, struct extents ext
 MUST_CHECK enum status graph_verify(const struct graph *graph);
 
 /* Totals for `rows` samples of the lengths that the graph has now: floating-point operations,
- * parameters. */
+ * parameters (whole ones, where ranks have slices). */
 double graph_flops(const struct graph *graph, int64_t rows);
 double graph_node_flops(const struct node *node); /* for the rows that the graph has now */
 int64_t graph_param_count(const struct graph *graph);

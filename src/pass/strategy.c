@@ -245,14 +245,30 @@ static const struct strategy pipeline = {
     .passes = staged_passes,
 };
 
+static const struct strategy tensor = {
+    .name = "tensor",
+    .summary = "ranks share the work of each layer; each has slices of the parameters",
+    .known_as = "Megatron-LM",
+    .split = "tp=n",
+    .sync = "step",
+    .meet = "none",
+    .splits = AXIS_TP,
+    .syncs = SYNC(STEP),
+    .meets = MEET(NONE),
+    .many_ranks = true,
+    .many_nodes = true,
+    .passes = single_passes,
+};
+
 static const struct strategy hybrid = {
     .name = "hybrid",
-    .summary = "several pipelines, each on its own samples; stages sum their gradients",
+    .summary = "any product: groups of ranks share layers, or have some of them, on samples of "
+               "their own",
     .known_as = "DDP+DMP, 3D parallelism",
     .split = "dp=n/2,pp=2",
     .sync = "step",
     .meet = "allreduce",
-    .splits = AXIS_DP | AXIS_PP,
+    .splits = AXIS_DP | AXIS_TP | AXIS_PP,
     .syncs = SYNC(STEP),
     .meets = MEET(ALLREDUCE),
     .many_ranks = true,
@@ -261,8 +277,8 @@ static const struct strategy hybrid = {
 };
 
 const struct strategy *const strategy_table[] = {
-    &single, &mirrored, &multiworker, &zero,     &central,  &parallax, &ps,
-    &asgd,   &ssp,      &easgd,       &localsgd, &pipeline, &hybrid,   NULL,
+    &single, &mirrored, &multiworker, &zero,     &central, &parallax, &ps,  &asgd,
+    &ssp,    &easgd,    &localsgd,    &pipeline, &tensor,  &hybrid,   NULL,
 };
 
 const struct strategy *strategy_find(const char *name)

@@ -111,7 +111,7 @@ static enum status check_grid(struct job *job)
         bool is_refused;
         const char *flag, *why;
     } rules[] = {
-        { s->sync_batch_norm, "sync-batch-norm",
+        { s->sync_batch_norm && job->axes.pp > 1, "sync-batch-norm",
           "shards go through a pipeline one behind the other, so they cannot meet" },
         { s->clip > 0, "clip", "no rank has all gradients, whose norm would be needed" },
         { *s->balance, "balance", "ranks have layers, not a number of shards" },
@@ -120,6 +120,9 @@ static enum status check_grid(struct job *job)
           "stages hold parts of the model already: use zero=1" },
     };
 
+    if (s->sequence_parallel && job->axes.tp == 1)
+        return FAIL(STATUS_USAGE, "--sequence-parallel: no layers are shared: use --strategy "
+                                  "tensor, or --split with tp");
     TRY(strategy_read_pipeline(*s->pipeline ? s->pipeline : NULL, &job->axes));
     if (*s->cut && job->axes.pp == 1)
         return FAIL(STATUS_USAGE, "--cut %s: there is no pipeline: use --strategy pipeline",
@@ -447,6 +450,13 @@ static struct pass_pipeline pipeline_of(const struct job *job)
                                    .cut = *job->settings.cut ? job->settings.cut : NULL };
 }
 
+static struct pass_tensor tensor_of(const struct job *job)
+{
+    return (struct pass_tensor){ .count = job->axes.tp,
+                                 .index = job->place.tp,
+                                 .sequence = job->settings.sequence_parallel };
+}
+
 static enum status run_passes(struct job *job, struct graph *graph,
                               const struct pass *const *passes, const char *after)
 {
@@ -456,6 +466,7 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .shards = s->shards,
         .ranks = job->axes.dp,
         .pipeline = pipeline_of(job),
+        .tensor = tensor_of(job),
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
         /* Servers take gradients alone, and layers made from factors would be whole on every machine; in a grid all
          * are messages. */
@@ -483,6 +494,7 @@ static enum status make_eval_graph(struct job *job)
     struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
     struct model_config config = job->model_config;
 
+    whole.tensor = tensor_of(job);
     whole.pipeline = pipeline_of(job);
     whole.pipeline.like = job->graph;
     config.batch = 1;

@@ -51,7 +51,7 @@ const struct setting settings_table[] = {
 
     { "strategy", 0, "NAME", "how training is distributed: see tutti strategies",
       "Distribution", SETTING_TEXT, FIELD(strategy), 0, 0 },
-    { "split", 0, "dp=N,pp=N,zero=K", "how the work is divided, and what is held in parts",
+    { "split", 0, "dp=N,tp=N,pp=N,zero=K", "how the work is divided, and what is held in parts",
       "Distribution", SETTING_TEXT, FIELD(split), 0, 0 },
     { "pipeline", 0, "ORDER", "of a pipeline: gpipe, 1f1b or interleaved:V", "Distribution",
       SETTING_TEXT, FIELD(pipeline), 0, 0 },
@@ -110,6 +110,10 @@ const struct setting settings_table[] = {
       0, 0 },
     { "bucket-mib", 0, "M", "size of a gradient bucket; 0 picks", "Distribution",
       SETTING_NUMBER, FIELD(bucket_mib), 0, 1e6 },
+    { "sequence-parallel", 0, NULL,
+      "with tp: norms and dropouts between shared layers are shared, too, by places of "
+      "sequences",
+      "Distribution", SETTING_SWITCH, FIELD(sequence_parallel), 0, 0 },
     { "recompute", 0, NULL, "make activations again for backward: less memory, more time",
       "Distribution", SETTING_SWITCH, FIELD(recompute), 0, 0 },
     { "sync-batch-norm", 0, NULL,

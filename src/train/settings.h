@@ -65,6 +65,7 @@ struct settings {
     int64_t log_every, eval_every; /* steps; epochs (0: never) */
     int64_t checkpoint_every;      /* steps; 0: at the end of an epoch and once a minute */
     int64_t keep;                  /* checkpoints kept */
+    bool sequence_parallel;        /* with tp: places of sequences are shared between layers */
     bool recompute;                /* activations are made again for backward */
     bool sync_batch_norm;          /* batch statistics of the whole step, not of each shard */
     bool factors;                  /* exchange factors of gradients where they are smaller */
