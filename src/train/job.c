@@ -440,6 +440,22 @@ enum status job_remake_graph(struct job *job)
     return run_passes(job, job->graph, job->strategy->passes, NULL);
 }
 
+enum status job_make_graph(const struct job *job, const struct pass *const *passes,
+                           struct graph **out)
+{
+    struct job copy = *job; /* passes note what they chose */
+    struct graph *graph;
+
+    TRY(model_build(job->model, &job->model_config, &graph));
+    enum status status = run_passes(&copy, graph, passes, NULL);
+    if (status != STATUS_OK) {
+        graph_destroy(graph);
+        return status;
+    }
+    *out = graph;
+    return STATUS_OK;
+}
+
 enum status job_load_choices(struct settings *s, struct kernel_choices **out)
 {
     if (!*s->kernels) {
@@ -488,8 +504,18 @@ static enum status check_trace(const struct settings *s)
     return trace_window_read(s->trace_steps, 0, 0, &window);
 }
 
+/* Made without data: as another job is, or as large as settings say. */
+static void make_up_data(struct job *job, const struct job *like)
+{
+    if (like)
+        job->model_config = like->model_config;
+    else
+        make_up_text(job);
+}
+
+/* like: a job whose data it would have; NULL: none. */
 static enum status fill_job(struct job *job, const struct model *model, enum job_use use,
-                            const char *after)
+                            const char *after, const struct job *like)
 {
     TRY(pick_model(job, model));
     TRY(check_trace(&job->settings));
@@ -497,7 +523,7 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     TRY(pick_optimizer(job));
     TRY(job_load_choices(&job->settings, &job->choices));
     if (use == JOB_GRAPH)
-        make_up_text(job);
+        make_up_data(job, like);
     else
         TRY(job_open_data(job, use == JOB_CONTINUE));
     job->model_config.batch = job->settings.batch;
@@ -510,14 +536,15 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
 }
 
 static enum status create(const struct settings *settings, const struct model *model,
-                          enum job_use use, const char *after, struct job **out)
+                          enum job_use use, const char *after, const struct job *like,
+                          struct job **out)
 {
     struct job *job;
 
     TRY(mem_alloc(1, sizeof *job, &job));
     job->began = clock_seconds();
     job->settings = *settings;
-    enum status status = fill_job(job, model, use, after);
+    enum status status = fill_job(job, model, use, after, like);
     if (status != STATUS_OK) {
         job_destroy(job);
         return status;
@@ -529,13 +556,18 @@ static enum status create(const struct settings *settings, const struct model *m
 enum status job_create(const struct settings *settings, const struct model *model,
                        enum job_use use, struct job **out)
 {
-    return create(settings, model, use, NULL, out);
+    return create(settings, model, use, NULL, NULL, out);
+}
+
+enum status job_vary(const struct job *job, const struct settings *settings, struct job **out)
+{
+    return create(settings, job->model, JOB_GRAPH, NULL, job, out);
 }
 
 enum status job_create_after(const struct settings *settings, const struct model *model,
                              const char *after, struct job **out)
 {
-    return create(settings, model, JOB_GRAPH, after, out);
+    return create(settings, model, JOB_GRAPH, after, NULL, out);
 }
 
 void job_destroy(struct job *job)

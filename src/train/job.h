@@ -52,6 +52,13 @@ MUST_CHECK enum status job_save_vocab(const struct job *job);
 /* Makes the graph of a step again, as job->parallax is now. */
 MUST_CHECK enum status job_remake_graph(struct job *job);
 
+/* The graph of a step by other passes than the strategy's. */
+MUST_CHECK enum status job_make_graph(const struct job *job, const struct pass *const *passes,
+                                      struct graph **out);
+/* A job with other settings and the same model, made without data, as JOB_GRAPH is: to see whether there is one. */
+MUST_CHECK enum status job_vary(const struct job *job, const struct settings *settings,
+                                struct job **out);
+
 /* Refuses machines that the strategy is not for, and compression where nothing is sent. By every rank. */
 MUST_CHECK enum status job_check_nodes(const struct job *job,
                                        const struct transport *transport);
