@@ -18,6 +18,7 @@ struct graph {
     struct node **nodes;
     int n_nodes, max_nodes, next_node_id;
     enum phase phase;
+    int stage;
     struct graph_roles roles;
 };
 
@@ -26,6 +27,7 @@ enum status graph_create(const char *name, struct graph **out)
     struct graph *graph;
 
     TRY(mem_alloc(1, sizeof *graph, &graph));
+    graph->stage = -1;
     enum status status = arena_create(&graph->arena);
     if (status == STATUS_OK && !(graph->name = arena_strdup(graph->arena, name)))
         status = STATUS_NO_MEMORY;
@@ -115,6 +117,7 @@ static struct value *add_value(struct graph *graph, const char *name, enum value
         return NULL;
     }
     value->id = graph->n_values;
+    value->stage = -1;
     value->name = copy;
     value->kind = kind;
     value->dtype = dtype;
@@ -245,6 +248,8 @@ enum layout op_output_layout(const struct node *node, int i, const struct shape 
 {
     if (node->op == &op_reorder)
         return node->attrs.layout;
+    if (node->op->moves)
+        return node->in[0]->layout;
     if (node->op->may_overwrite && i == node->op->overwrites)
         return node->in[0]->layout;
     if (node->op == &op_linear_grad_weight && i == 0)
@@ -334,6 +339,7 @@ struct node *graph_add(struct graph *graph, const struct op *op, const char *nam
     node->op = op;
     node->attrs = attrs ? *attrs : no_attrs;
     node->phase = graph->phase;
+    node->stage = graph->stage;
     node->n_in = n_in;
     node->in = inputs;
     node->n_out =
@@ -365,6 +371,11 @@ struct value *graph_apply(struct graph *graph, const char *op, const char *name,
 void graph_set_phase(struct graph *graph, enum phase phase)
 {
     graph->phase = phase;
+}
+
+void graph_set_stage(struct graph *graph, int stage)
+{
+    graph->stage = stage;
 }
 
 void graph_replace(struct graph *graph, const struct value *old, struct value *by)

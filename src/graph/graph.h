@@ -80,6 +80,7 @@ struct value {
     float init_bound;     /* VALUE_PARAM: ... plus a number uniform in +-bound */
     float init_deviation; /* VALUE_PARAM: ... plus a normal number of this deviation */
     bool is_turned;       /* VALUE_PARAM (out, in), LAYOUT_IO: files hold (in, out) */
+    int stage;            /* VALUE_PARAM, VALUE_AVERAGE: that has it (pass/cut.c); -1: all */
 };
 
 struct node {
@@ -88,6 +89,7 @@ struct node {
     const struct op *op;
     struct attrs attrs;
     enum phase phase;
+    int stage; /* of a pipeline that runs it (pass/cut.c); -1: all */
     int n_in, n_out;
     struct value **in;
     struct value *out[GRAPH_OUT];
@@ -146,6 +148,8 @@ struct value *graph_apply(struct graph *graph, const char *op, const char *name,
                           const struct attrs *attrs);
 /* Nodes added from now on belong to this phase. */
 void graph_set_phase(struct graph *graph, enum phase phase);
+/* And to this stage of a pipeline; -1, as at first: to none. */
+void graph_set_stage(struct graph *graph, int stage);
 
 int graph_node_count(const struct graph *graph);
 struct node *graph_node(const struct graph *graph, int i); /* in running order */

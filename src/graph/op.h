@@ -43,6 +43,7 @@ struct op {
     bool any_dtype;  /* takes values of any type; output 0 has the type of input 0 */
     bool keeps_sums; /* linear in all inputs: of summands it makes a summand */
     bool meets;      /* all shards come together here, so it runs once a step: exec/ runs it */
+    bool moves;      /* to or from another rank, the same bytes: exec/ runs it */
 
     /* Fills out[] from in[], or fails with a text that says which extents do not fit. */
     MUST_CHECK enum status (*infer)(const struct node *node, struct op_shapes *shapes);
@@ -91,6 +92,7 @@ extern const struct op op_lstm, op_lstm_grad, op_gru, op_gru_grad, op_lstm_atten
     op_lstm_attend_grad;
 extern const struct op op_sgd_update, op_adam_update, op_average_update, op_clip_norm;
 extern const struct op op_lars_update, op_lamb_update, op_lamb_direction, op_trust_ratio;
+extern const struct op op_send, op_receive;
 extern const struct op op_shard_sum, op_factor_sum, op_row_sum, op_all_reduce,
     op_reduce_scatter, op_all_gather, op_push, op_pull, op_worker_mean, op_center_pull;
 

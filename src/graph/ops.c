@@ -86,6 +86,8 @@ const struct op *const graph_ops[] = {
     &op_gru_grad,
     &op_lstm_attend,
     &op_lstm_attend_grad,
+    &op_send,
+    &op_receive,
     &op_shard_sum,
     &op_factor_sum,
     &op_row_sum,

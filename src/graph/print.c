@@ -66,6 +66,10 @@ void graph_print_attrs(const struct node *node, struct strbuf *out)
         strbuf_printf(out, " rows=%lld", (long long)a->rows);
     if (a->served)
         strbuf_add(out, " served");
+    if (node->op->moves)
+        strbuf_printf(out, " %s=%d", node->op == &op_send ? "to" : "from", a->peer);
+    if (a->once)
+        strbuf_add(out, " once");
     if (a->by_sample)
         strbuf_add(out, " by_sample");
     print_float(out, "rate", a->rate);

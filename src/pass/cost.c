@@ -71,21 +71,23 @@ static bool divides(const struct op *op)
     return false;
 }
 
-/* A node of backward has the name of the node that it differentiates, or of one of its parameters; what has another
- * name follows the node before it. Backward goes from the last layer to the first. */
+/* A node of backward is called "d." and as the node that it differentiates, or as one of its parameters; what is called
+ * otherwise follows the node before it. Backward goes from the last layer to the first. */
 static int layer_differentiated(const struct reader *reader, const struct node *node,
                                 int before)
 {
+    const char *name = strncmp(node->name, "d.", 2) == 0 ? node->name + 2 : node->name;
+
     for (int n = graph_node_count(reader->graph) - 1; n >= 0; n--) {
         const struct node *forward = graph_node(reader->graph, n);
         const int layer = reader->layer_of[n];
         if (forward->phase != PHASE_FORWARD || layer < 0 || layer > before)
             continue;
-        if (strcmp(forward->name, node->name) == 0)
+        if (strcmp(forward->name, name) == 0)
             return layer;
         for (int i = 0; i < forward->n_in; i++) {
             if (forward->in[i]->kind == VALUE_PARAM &&
-                strcmp(forward->in[i]->name, node->name) == 0)
+                strcmp(forward->in[i]->name, name) == 0)
                 return layer;
         }
     }
@@ -288,7 +290,7 @@ static double layer_seconds(const struct cost_layer *layer)
     return layer->forward + layer->backward;
 }
 
-/* Can layers be cut such that no part takes longer than `most`? A part takes as many as it can, but leaves one for each
+/* Can layers be cut such that no piece takes longer than `most`? A piece takes as many as it can, but leaves one for each
  * that follows. */
 static bool can_cut(const struct cost_work *work, int parts, double most, int *begins)
 {
@@ -316,7 +318,7 @@ enum status cost_cut(const struct cost_work *work, int parts, int *begins)
     double low = 0, high = 0;
 
     if (parts > work->n_layers)
-        return FAIL(STATUS_USAGE, "%d parts of %d layers: each needs one at least", parts,
+        return FAIL(STATUS_USAGE, "%d pieces of %d layers: each needs one at least", parts,
                     work->n_layers);
     for (int l = 0; l < work->n_layers; l++)
         high += layer_seconds(&work->layers[l]);
@@ -514,15 +516,15 @@ static const struct cost_link *link_over(const struct cost_cluster *cluster, int
     return cluster->shares && apart <= cluster->ranks ? &cluster->within : &cluster->between;
 }
 
-struct part_sum {
+struct piece_sum {
     double forward, backward, params, kept, reduced;
     int n_reductions;
 };
 
-/* A part's layers as one rank of tp has them: what divides is divided, and every second one needs a sum over all. */
-static struct part_sum sum_part(const struct cost_work *work, int begin, int end, int tp)
+/* A piece's layers as one rank of tp has them: what divides is divided, and every second one needs a sum over all. */
+static struct piece_sum sum_piece(const struct cost_work *work, int begin, int end, int tp)
 {
-    struct part_sum sum = { 0 };
+    struct piece_sum sum = { 0 };
     int divided = 0;
 
     for (int l = begin; l < end; l++) {
@@ -544,12 +546,22 @@ static struct part_sum sum_part(const struct cost_work *work, int begin, int end
 static double open_shards(const struct cost_choice *choice, int s, double shards)
 {
     const double p = choice->pp, v = choice->chunks;
-    const double warm = choice->order == SIMULATE_GPIPE ? shards
-                        : choice->order == SIMULATE_1F1B
+    const double warm = choice->pipeline == PIPE_GPIPE ? shards
+                        : choice->pipeline == PIPE_1F1B
                             ? p - s
                             : (2 * (p - 1 - s) + (v - 1) * p + 1) / v;
 
     return fmin(warm, shards);
+}
+
+/* The pipeline that each of dp copies is. */
+static struct pipe_config pipe_of(const struct cost_work *work,
+                                  const struct cost_choice *choice)
+{
+    return (struct pipe_config){ .kind = choice->pipeline,
+                                 .stages = choice->pp,
+                                 .chunks = choice->chunks,
+                                 .shards = work->shards / choice->dp };
 }
 
 static enum status check_grid(const struct cost_work *work, const struct cost_choice *choice)
@@ -562,15 +574,13 @@ static enum status check_grid(const struct cost_work *work, const struct cost_ch
         return FAIL(STATUS_USAGE, "tp=%d: the model has nothing that a tensor split divides",
                     choice->tp);
     if (choice->pp * choice->chunks > work->n_layers)
-        return FAIL(STATUS_USAGE, "%d parts of %d layers: a stage needs one at least",
+        return FAIL(STATUS_USAGE, "%d pieces of %d layers: a stage needs one at least",
                     choice->pp * choice->chunks, work->n_layers);
     if (work->shards < choice->dp)
         return FAIL(STATUS_USAGE, "%lld shards for %d copies", (long long)work->shards,
                     choice->dp);
-    if (choice->chunks > 1 && work->shards / choice->dp % choice->pp)
-        return FAIL(STATUS_USAGE, "interleaved: %lld shards are no multiple of %d stages",
-                    (long long)(work->shards / choice->dp), choice->pp);
-    return STATUS_OK;
+    const struct pipe_config pipe = pipe_of(work, choice);
+    return choice->pp > 1 ? pipe_check(&pipe) : STATUS_OK;
 }
 
 struct grid {
@@ -578,17 +588,17 @@ struct grid {
     const struct cost_cluster *cluster;
     const struct cost_choice *choice;
     int *begins;
-    struct simulate_part *parts;
+    struct simulate_piece *pieces;
 };
 
-static void fill_part(const struct grid *grid, int part, struct cost_estimate *out)
+static void fill_piece(const struct grid *grid, int piece, struct cost_estimate *out)
 {
     const struct cost_work *work = grid->work;
     const struct cost_choice *choice = grid->choice;
     const struct cost_cluster *cluster = grid->cluster;
     const int parts = choice->pp * choice->chunks;
-    const int end = grid->begins[part + 1];
-    const struct part_sum sum = sum_part(work, grid->begins[part], end, choice->tp);
+    const int end = grid->begins[piece + 1];
+    const struct piece_sum sum = sum_piece(work, grid->begins[piece], end, choice->tp);
     const struct cost_link *tp_link = link_over(cluster, choice->tp);
     const struct cost_link *dp_link = link_over(cluster, choice->tp * choice->dp);
     const struct cost_link *pp_link = link_over(cluster, choice->tp * choice->dp * 2);
@@ -602,11 +612,11 @@ static void fill_part(const struct grid *grid, int part, struct cost_estimate *o
     const double shards = (double)work->shards / choice->dp;
     const double sums = (choice->zero == 3 ? 3 : 2) * sum.params;
     const int buckets = 1 + work->n_buckets / parts;
-    struct simulate_part *p = &grid->parts[part];
+    struct simulate_piece *p = &grid->pieces[piece];
 
     p->forward = (sum.forward + work->other / 3 / parts) * slow + reduce;
     p->backward = (sum.backward + work->other * 2 / 3 / parts) * slow + reduce;
-    p->out = part + 1 < parts ? send_seconds(pp_link, crossing) : 0;
+    p->out = piece + 1 < parts ? send_seconds(pp_link, crossing) : 0;
     p->sum = exchange_seconds(dp_link, choice->dp, sums, 2.0 * buckets);
     p->hidden = 1 - dp_link->cpu;
     p->update = sum.params * (work->add + work->update) / choice->dp * slow;
@@ -625,9 +635,9 @@ static void set_grid_memory(const struct grid *grid, struct cost_estimate *out)
     for (int s = 0; s < choice->pp; s++) {
         struct cost_estimate now = { 0 };
         double kept = 0, params = 0;
-        for (int part = s; part < choice->pp * choice->chunks; part += choice->pp) {
-            const struct part_sum sum =
-                sum_part(work, grid->begins[part], grid->begins[part + 1], choice->tp);
+        for (int piece = s; piece < choice->pp * choice->chunks; piece += choice->pp) {
+            const struct piece_sum sum =
+                sum_piece(work, grid->begins[piece], grid->begins[piece + 1], choice->tp);
             kept += sum.kept;
             params += sum.params;
         }
@@ -661,15 +671,18 @@ static enum status run_grid(struct grid *grid, struct cost_estimate *out,
     const struct cost_choice *choice = grid->choice;
     struct simulate_result result;
 
-    TRY(cost_cut(grid->work, choice->pp * choice->chunks, grid->begins));
-    for (int part = 0; part < choice->pp * choice->chunks; part++)
-        fill_part(grid, part, out);
-    const struct simulate_config config = { .order = choice->order,
-                                            .stages = choice->pp,
-                                            .chunks = choice->chunks,
-                                            .shards = grid->work->shards / choice->dp,
-                                            .at_once = at_once(grid),
-                                            .parts = grid->parts };
+    const struct simulate_config config = {
+        .pipe = pipe_of(grid->work, choice),
+        .at_once = at_once(grid),
+        .pieces = grid->pieces,
+    };
+    const int pieces = choice->pp * choice->chunks;
+    if (choice->begins)
+        memcpy(grid->begins, choice->begins, ((size_t)pieces + 1) * sizeof *grid->begins);
+    else
+        TRY(cost_cut(grid->work, pieces, grid->begins));
+    for (int piece = 0; piece < pieces; piece++)
+        fill_piece(grid, piece, out);
     TRY(simulate_run(&config, events != NULL, &result));
     out->seconds = result.seconds + grid->work->fixed;
     out->compute = result.busiest;
@@ -691,11 +704,11 @@ static enum status predict_grid(const struct cost_work *work,
     TRY(check_grid(work, choice));
     enum status status = mem_alloc(parts + 1, sizeof *grid.begins, &grid.begins);
     if (status == STATUS_OK)
-        status = mem_alloc(parts, sizeof *grid.parts, &grid.parts);
+        status = mem_alloc(parts, sizeof *grid.pieces, &grid.pieces);
     if (status == STATUS_OK)
         status = run_grid(&grid, out, events);
     mem_free(grid.begins);
-    mem_free(grid.parts);
+    mem_free(grid.pieces);
     return status;
 }
 

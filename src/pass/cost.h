@@ -93,8 +93,9 @@ struct cost_choice {
     int lanes;        /* of a rank: shards that run side by side */
     double
         team; /* of a grid: how many times as fast a rank's threads do a shard together as one does */
-    enum simulate_order order;
+    enum pipe_kind pipeline;
     int chunks;
+    const int *begins; /* first layer of each piece, and their number; NULL: balanced here (cost_cut) */
 };
 
 struct cost_estimate {
@@ -113,8 +114,8 @@ MUST_CHECK enum status cost_predict(const struct cost_work *work,
                                     const struct cost_choice *choice, struct cost_estimate *out,
                                     struct simulate_result *events);
 
-/* Cuts layers into parts whose slowest is as fast as can be: part i has layers [begins[i], begins[i + 1]). Each has one at
+/* Cuts layers into pieces whose slowest is as fast as can be: piece i has layers [begins[i], begins[i + 1]). Each has one at
  * least. */
-MUST_CHECK enum status cost_cut(const struct cost_work *work, int parts, int *begins);
+MUST_CHECK enum status cost_cut(const struct cost_work *work, int pieces, int *begins);
 
 #endif /* PASS_COST_H */

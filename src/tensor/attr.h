@@ -60,6 +60,9 @@ struct attrs {
     bool served;    /* embedding_grad, row_sum: goes to the nodes that own its rows */
     bool densified; /* embedding_grad: has all rows, though few occur */
     int by_sample;  /* rows_sort: dy has a row a sample, not an id */
+    int peer,
+        slot; /* send, receive: the rank of the pipeline at the other end; number of the pair */
+    bool once; /* send, receive: of a parameter, once a step; else every shard */
 };
 
 #ifdef __cplusplus

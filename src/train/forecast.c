@@ -238,9 +238,9 @@ static void add_grid(struct planner *p, const char *strategy, struct cost_choice
     row->choice.team = p->options->is_elsewhere ? 1 : 1 + TEAM * (threads - 1);
     if (choice.pp > 1 && choice.chunks > 1)
         snprintf(row->pipeline, sizeof row->pipeline, "%s:%d",
-                 simulate_order_names[choice.order], choice.chunks);
+                 pipe_kind_names[choice.pipeline], choice.chunks);
     else if (choice.pp > 1)
-        snprintf(row->pipeline, sizeof row->pipeline, "%s", simulate_order_names[choice.order]);
+        snprintf(row->pipeline, sizeof row->pipeline, "%s", pipe_kind_names[choice.pipeline]);
     int at = 0;
     const struct {
         const char *name;
@@ -253,7 +253,7 @@ static void add_grid(struct planner *p, const char *strategy, struct cost_choice
     }
 }
 
-static struct cost_choice grid_of(int dp, int tp, int pp, enum simulate_order order)
+static struct cost_choice grid_of(int dp, int tp, int pp, enum pipe_kind kind)
 {
     return (struct cost_choice){ .dp = dp,
                                  .tp = tp,
@@ -261,8 +261,8 @@ static struct cost_choice grid_of(int dp, int tp, int pp, enum simulate_order or
                                  .interval = 1,
                                  .lanes = 1,
                                  .team = 1,
-                                 .order = order,
-                                 .chunks = order == SIMULATE_INTERLEAVED ? 2 : 1 };
+                                 .pipeline = kind,
+                                 .chunks = kind == PIPE_INTERLEAVED ? 2 : 1 };
 }
 
 /* Every product dp x tp x pp of the ranks. A tensor split stays within a machine, where links are fast. */
@@ -270,19 +270,19 @@ static void add_grids(struct planner *p)
 {
     const int n = p->plan->ranks, most_tp = p->plan->machine.cluster.ranks;
 
-    for (int pp = 1; pp <= n && pp <= SIMULATE_STAGES && pp <= p->work.n_layers; pp++) {
+    for (int pp = 1; pp <= n && pp <= PIPE_STAGES && pp <= p->work.n_layers; pp++) {
         for (int tp = 1; n % pp == 0 && tp <= n / pp; tp++) {
             const int dp = n / pp / tp;
             const bool is_pure = dp == 1 && (tp == 1 || pp == 1);
             if (n % (pp * tp) || tp * pp == 1 || (tp > most_tp && !(is_pure && most_tp == 1)))
                 continue;
-            if (p->plan->n_rows + SIMULATE_ORDERS > MOST_ROWS)
+            if (p->plan->n_rows + PIPE_KINDS > MOST_ROWS)
                 return;
             if (pp == 1)
-                add_grid(p, is_pure ? "tensor" : "hybrid", grid_of(dp, tp, pp, SIMULATE_1F1B));
-            for (int order = 0; pp > 1 && order < SIMULATE_ORDERS; order++)
+                add_grid(p, is_pure ? "tensor" : "hybrid", grid_of(dp, tp, pp, PIPE_1F1B));
+            for (int kind = 0; pp > 1 && kind < PIPE_KINDS; kind++)
                 add_grid(p, is_pure ? "pipeline" : "hybrid",
-                         grid_of(dp, tp, pp, (enum simulate_order)order));
+                         grid_of(dp, tp, pp, (enum pipe_kind)kind));
         }
     }
 }

@@ -121,7 +121,8 @@ static enum status pick_strategy(struct job *job)
     TRY(rails_check(s->rails));
     if (!*s->strategy)
         snprintf(s->strategy, sizeof s->strategy, "%s",
-                 strategy_pick((int)s->ranks, s->flat, sync, meet)->name);
+                 strategy_pick((int)s->ranks, s->flat, *s->split ? s->split : NULL, sync, meet)
+                     ->name);
     job->strategy = strategy_find(s->strategy);
     for (int i = 0; strategy_table[i] && i < 63; i++)
         names[i] = strategy_table[i]->name;
