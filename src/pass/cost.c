@@ -86,8 +86,7 @@ static int layer_differentiated(const struct reader *reader, const struct node *
         if (strcmp(forward->name, name) == 0)
             return layer;
         for (int i = 0; i < forward->n_in; i++) {
-            if (forward->in[i]->kind == VALUE_PARAM &&
-                strcmp(forward->in[i]->name, name) == 0)
+            if (forward->in[i]->kind == VALUE_PARAM && strcmp(forward->in[i]->name, name) == 0)
                 return layer;
         }
     }
@@ -442,7 +441,7 @@ static void predict_reduced(const struct cost_work *work, const struct cost_clus
     if (nodes == 1) {
         out->compute += sum_seconds(work, params, lanes, lanes, cluster);
         out->bytes = 2 * (choice->dp - 1.0) / choice->dp * params;
-        out->seconds = out->compute + work->fixed;
+        out->seconds = out->compute;
         return;
     }
     double gathered = 0;
@@ -455,7 +454,7 @@ static void predict_reduced(const struct cost_work *work, const struct cost_clus
     const double wire =
         t.exchanges * (cluster->between.latency + (nodes - 1) * cluster->between.message) +
         t.bytes / cluster->between.bandwidth;
-    out->seconds = out->compute + work->fixed + exposed(work, cluster, wire);
+    out->seconds = out->compute + exposed(work, cluster, wire);
 }
 
 /* Workers have executors of their own; servers add and update. */
@@ -477,12 +476,12 @@ static void predict_served(const struct cost_work *work, const struct cost_clust
                           (is_here ? 0 : n * 2 * per_server / link->bandwidth);
     const double one = per_server * (work->add + work->update) / cluster->speed +
                        (is_here ? 0 : 2 * per_server / link->bandwidth);
-    const double each = out->compute + (given + taken) * cluster->crowding + work->fixed;
+    const double each = out->compute + (given + taken) * cluster->crowding;
 
     out->bytes = 2 * params;
     if (choice->interval > 1)
         out->seconds = out->compute + params * (work->add + work->update) / choice->lanes +
-                       (given + taken + one) / (double)choice->interval + work->fixed;
+                       (given + taken + one) / (double)choice->interval;
     else if (choice->waits)
         out->seconds = each + served * cluster->crowding;
     else /* the rate at which servers take pushes of all, if workers are faster */
@@ -503,9 +502,8 @@ static void predict_alone(const struct cost_work *work, const struct cost_cluste
     out->compute = ceil(v) * cost_shard_seconds(work) * cluster->crowding / cluster->speed +
                    sum_seconds(work, params, choice->lanes, choice->lanes, cluster);
     out->bytes = 2 * (n - 1) / n * params / (double)choice->interval;
-    out->seconds = out->compute + work->fixed +
-                   exchange_seconds(link, choice->dp, 2 * params, 2) * cluster->crowding /
-                       (double)choice->interval;
+    out->seconds = out->compute + exchange_seconds(link, choice->dp, 2 * params, 2) *
+                                      cluster->crowding / (double)choice->interval;
 }
 
 /* Grids ---------------------------------------------------------------------------------- */
@@ -591,6 +589,21 @@ struct grid {
     struct simulate_piece *pieces;
 };
 
+/* Stages that have a core at a time, where there are more threads than cores; 0: all. */
+static int at_once(const struct grid *grid)
+{
+    const double crowding = grid->cluster->crowding;
+    const int stages = (int)(grid->choice->pp / crowding);
+
+    return crowding > 1 ? (stages > 1 ? stages : 1) : 0;
+}
+
+/* How much longer a stage takes beside that: the ranks of a stage share cores among themselves. */
+static double crowding_of(const struct grid *grid)
+{
+    return at_once(grid) ? grid->cluster->crowding * at_once(grid) / grid->choice->pp : 1;
+}
+
 static void fill_piece(const struct grid *grid, int piece, struct cost_estimate *out)
 {
     const struct cost_work *work = grid->work;
@@ -602,7 +615,7 @@ static void fill_piece(const struct grid *grid, int piece, struct cost_estimate 
     const struct cost_link *tp_link = link_over(cluster, choice->tp);
     const struct cost_link *dp_link = link_over(cluster, choice->tp * choice->dp);
     const struct cost_link *pp_link = link_over(cluster, choice->tp * choice->dp * 2);
-    const double slow = 1 / (cluster->speed * choice->team);
+    const double slow = crowding_of(grid) / (cluster->speed * choice->team);
     const double reduce =
         sum.n_reductions
             ? exchange_seconds(tp_link, choice->tp, 2 * sum.reduced, 2.0 * sum.n_reductions) *
@@ -612,10 +625,11 @@ static void fill_piece(const struct grid *grid, int piece, struct cost_estimate 
     const double shards = (double)work->shards / choice->dp;
     const double sums = (choice->zero == 3 ? 3 : 2) * sum.params;
     const int buckets = 1 + work->n_buckets / parts;
+    const double other = work->other / parts / choice->tp;
     struct simulate_piece *p = &grid->pieces[piece];
 
-    p->forward = (sum.forward + work->other / 3 / parts) * slow + reduce;
-    p->backward = (sum.backward + work->other * 2 / 3 / parts) * slow + reduce;
+    p->forward = (sum.forward + other / 3) * slow + reduce;
+    p->backward = (sum.backward + other * 2 / 3) * slow + reduce;
     p->out = piece + 1 < parts ? send_seconds(pp_link, crossing) : 0;
     p->sum = exchange_seconds(dp_link, choice->dp, sums, 2.0 * buckets);
     p->hidden = 1 - dp_link->cpu;
@@ -656,15 +670,6 @@ static void set_grid_memory(const struct grid *grid, struct cost_estimate *out)
     }
 }
 
-/* Stages that have a core at a time, where there are more threads than cores. */
-static int at_once(const struct grid *grid)
-{
-    const double crowding = grid->cluster->crowding;
-    const int stages = (int)(grid->choice->pp / crowding);
-
-    return crowding > 1 ? (stages > 1 ? stages : 1) : 0;
-}
-
 static enum status run_grid(struct grid *grid, struct cost_estimate *out,
                             struct simulate_result *events)
 {
@@ -684,7 +689,7 @@ static enum status run_grid(struct grid *grid, struct cost_estimate *out,
     for (int piece = 0; piece < pieces; piece++)
         fill_piece(grid, piece, out);
     TRY(simulate_run(&config, events != NULL, &result));
-    out->seconds = result.seconds + grid->work->fixed;
+    out->seconds = result.seconds;
     out->compute = result.busiest;
     out->bubble = result.bubble;
     set_grid_memory(grid, out);

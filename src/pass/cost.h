@@ -39,7 +39,6 @@ struct cost_work {
     int n_layers, n_buckets, n_states;
     int64_t shards; /* of a step */
     double other;   /* seconds of a shard that no layer has */
-    double fixed;   /* seconds of a step beside its shards and its sums */
     double add,
         update; /* seconds a byte of parameters: a gradient is added; the optimizer moves them. One core */
     double transient; /* bytes of a lane's arena beside what is kept */
@@ -95,7 +94,8 @@ struct cost_choice {
         team; /* of a grid: how many times as fast a rank's threads do a shard together as one does */
     enum pipe_kind pipeline;
     int chunks;
-    const int *begins; /* first layer of each piece, and their number; NULL: balanced here (cost_cut) */
+    const int *
+        begins; /* first layer of each piece, and their number; NULL: balanced here (cost_cut) */
 };
 
 struct cost_estimate {

@@ -129,7 +129,8 @@ static void test_stages_have_the_bubble_and_a_share_of_memory(void)
     CHECK_CLOSE(11 * 6, out.seconds, 1e-2);
     CHECK_CLOSE(2e6, out.params, 1e-9);
     CHECK_CLOSE(2e6, out.state, 1e-9);
-    CHECK_CLOSE(4 * 2e5, out.activations, 1e-9); /* of the first stage, which has four shards under way */
+    CHECK_CLOSE(4 * 2e5, out.activations,
+                1e-9); /* of the first stage, which has four shards under way */
     choice.pipeline = PIPE_GPIPE;
     CHECK_CLOSE(8 * 2e5, predict(&work, &machine, choice).activations, 1e-9);
 }

@@ -28,8 +28,9 @@ struct simulation {
     int64_t count; /* actions of a stage */
     struct stage *stages;
     struct pipe_action *actions;
-    double *there[2]; /* forward, backward: when a piece's result of a shard is where it is needed; NaN: not yet */
-    double *cores;    /* [at_once] when each is free */
+    double *there
+        [2]; /* forward, backward: when a piece's result of a shard is where it is needed; NaN: not yet */
+    double *cores; /* [at_once] when each is free */
     struct simulate_result *out;
 };
 
@@ -171,8 +172,7 @@ static void sum_up(struct simulation *sim)
         out->pipeline = fmax(out->pipeline, stage->free);
         out->seconds = fmax(out->seconds, end);
     }
-    out->bubble =
-        out->pipeline > 0 ? 1 - busy / sim->config->pipe.stages / out->pipeline : 0;
+    out->bubble = out->pipeline > 0 ? 1 - busy / sim->config->pipe.stages / out->pipeline : 0;
 }
 
 static void go_through(struct simulation *sim)

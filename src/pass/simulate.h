@@ -18,15 +18,16 @@
 /* A piece of the model; as schedule.h numbers them. */
 struct simulate_piece {
     double forward, backward; /* seconds of a shard */
-    double out; /* seconds that what a shard gives to the next piece is under way; gradients back likewise */
-    double sum; /* seconds that sums of its gradients take, of which ... */
+    double
+        out; /* seconds that what a shard gives to the next piece is under way; gradients back likewise */
+    double sum;    /* seconds that sums of its gradients take, of which ... */
     double hidden; /* ... this share may go on while the stage computes something else */
     double update; /* seconds, when the stage's sums are there */
 };
 
 struct simulate_config {
     struct pipe_config pipe;
-    int at_once; /* stages that have a core at a time; 0: all */
+    int at_once;                         /* stages that have a core at a time; 0: all */
     const struct simulate_piece *pieces; /* stages * chunks */
 };
 
@@ -42,8 +43,8 @@ enum { SIMULATE_SUM = -1, SIMULATE_UPDATE = -2 };
 struct simulate_result {
     double seconds;
     double pipeline; /* until the last backward has ended */
-    double bubble;   /* share of that time in which stages have nothing to compute, on average */
-    double busiest;  /* seconds that the stage computes which has most to do */
+    double bubble;  /* share of that time in which stages have nothing to compute, on average */
+    double busiest; /* seconds that the stage computes which has most to do */
     struct simulate_event *events; /* a stage's in order; NULL unless asked for */
     int64_t n_events;
 };

@@ -11,7 +11,9 @@ enum { PIECES = 64 };
 static struct simulate_result run(struct pipe_config pipe, const struct simulate_piece *pieces,
                                   int at_once)
 {
-    const struct simulate_config config = { .pipe = pipe, .at_once = at_once, .pieces = pieces };
+    const struct simulate_config config = { .pipe = pipe,
+                                            .at_once = at_once,
+                                            .pieces = pieces };
     struct simulate_result result;
 
     CHECK_OK(simulate_run(&config, true, &result));

@@ -13,6 +13,7 @@
 #include "exec/profile.h"
 #include "train/forecast_measure.h"
 #include "train/job.h"
+#include "transport/launch.h"
 
 enum { MOST_ROWS = 512, MOST_POINTS = 32 };
 static const double SECONDS = 1; /* of measuring */
@@ -47,8 +48,14 @@ static enum status work_from(const struct planner *p, const struct measured *mea
         kept += out->layers[l].kept;
     out->add = unit;
     out->update = streams * unit;
+    /* Nodes that took longer while they were timed one by one than steps say are shorter by as much. */
+    const double timed = measured->step - measured->sums - measured->rest;
+    const double share = timed > 0 ? fmin(1 + measured->rest / timed, 1) : 1;
+    for (int l = 0; l < out->n_layers; l++) {
+        out->layers[l].forward *= fmax(share, 0);
+        out->layers[l].backward *= fmax(share, 0);
+    }
     out->other = fmax(measured->rest, 0);
-    out->fixed = fmin(measured->rest, 0);
     out->transient = fmax(measured->arena - kept, 0);
     return STATUS_OK;
 }
@@ -133,7 +140,7 @@ static enum status describe_here(struct planner *p)
         .shares = !s->flat,
         .crowding = fmax(threads / job_cores(), 1),
         .speed = 1,
-        .memory = machine_memory(ranks / nodes, (double)s->memory),
+        .memory = machine_memory(s->flat ? ranks : 1, (double)s->memory),
         .within = machine_usual_network,
         .between = machine_usual_network,
     };
@@ -237,8 +244,8 @@ static void add_grid(struct planner *p, const char *strategy, struct cost_choice
     row->choice = choice;
     row->choice.team = p->options->is_elsewhere ? 1 : 1 + TEAM * (threads - 1);
     if (choice.pp > 1 && choice.chunks > 1)
-        snprintf(row->pipeline, sizeof row->pipeline, "%s:%d",
-                 pipe_kind_names[choice.pipeline], choice.chunks);
+        snprintf(row->pipeline, sizeof row->pipeline, "%s:%d", pipe_kind_names[choice.pipeline],
+                 choice.chunks);
     else if (choice.pp > 1)
         snprintf(row->pipeline, sizeof row->pipeline, "%s", pipe_kind_names[choice.pipeline]);
     int at = 0;
@@ -302,10 +309,29 @@ static void add_rows(struct planner *p)
         add_grids(p);
 }
 
+/* The settings of a job that is distributed as the row says. */
+static enum status settings_for(const struct job *job, const struct forecast_row *row,
+                                struct settings *out)
+{
+    const struct setting *pipeline = settings_find("pipeline");
+    const int ranks = row->choice.dp * row->choice.tp * row->choice.pp;
+
+    *out = job->settings;
+    snprintf(out->strategy, sizeof out->strategy, "%s", row->strategy);
+    snprintf(out->split, sizeof out->split, "%s", row->split);
+    *out->sync = *out->meet = '\0';
+    out->accumulate = 0; /* the shards that came of it are there */
+    if (ranks != out->ranks) {
+        out->ranks = ranks;
+        out->threads = out->shards = 0;
+    }
+    return pipeline && *row->pipeline ? settings_set(out, pipeline, row->pipeline) : STATUS_OK;
+}
+
 /* Does the program have it, and does the job's other settings allow it? */
 static void try_row(const struct planner *p, struct forecast_row *row)
 {
-    struct settings settings = p->job->settings;
+    struct settings settings;
     struct job *job;
 
     if (!strategy_find(row->strategy)) {
@@ -314,14 +340,58 @@ static void try_row(const struct planner *p, struct forecast_row *row)
     }
     if (p->options->is_elsewhere || p->options->machine)
         return;
-    snprintf(settings.strategy, sizeof settings.strategy, "%s", row->strategy);
-    snprintf(settings.split, sizeof settings.split, "%s", row->split);
-    *settings.sync = *settings.meet = '\0';
-    settings.accumulate = 0; /* the shards that came of it are there */
-    if (job_vary(p->job, &settings, &job) != STATUS_OK)
+    if (settings_for(p->job, row, &settings) != STATUS_OK ||
+        job_vary(p->job, &settings, &job) != STATUS_OK)
         refuse(row, &row->runs, status_message());
     else
         job_destroy(job);
+}
+
+/* "1.2 GB", "340 MB": returns `text`. */
+static const char *bytes_text(double bytes, char text[32])
+{
+    snprintf(text, 32, bytes < 1e9 ? "%.3g MB" : "%.3g GB",
+             bytes * (bytes < 1e9 ? 1e-6 : 1e-9));
+    return text;
+}
+
+/* Cuts layers where the program does (pass/cut.c); begins[0] -1: it could not. */
+static void cut_layers(const struct planner *p, const struct cost_choice *choice, int *begins)
+{
+    static const struct pass *const passes[] = { &pass_fuse, &pass_cut, NULL };
+    const struct pass_config config = { .batch = p->job->settings.batch,
+                                        .shards = p->job->settings.shards,
+                                        .ranks = 1,
+                                        .optim = p->job->optim,
+                                        .pipeline = { .stages = choice->pp,
+                                                      .chunks = choice->chunks } };
+    struct graph *graph = NULL;
+
+    begins[0] = -1;
+    if (model_build(p->job->model, &p->job->model_config, &graph) != STATUS_OK)
+        return;
+    if (pass_run(graph, passes, &config, NULL) == STATUS_OK &&
+        graph_node_count(graph) == p->work.n_layers) {
+        for (int n = 0, piece = -1; n < p->work.n_layers; n++) {
+            if (graph_node(graph, n)->stage != piece)
+                begins[++piece] = n;
+        }
+        begins[choice->pp * choice->chunks] = p->work.n_layers;
+    }
+    graph_destroy(graph);
+}
+
+static enum status predict(const struct planner *p, struct cost_choice choice,
+                           struct cost_estimate *out, struct simulate_result *events)
+{
+    int begins[PIPE_STAGES * PIPE_CHUNKS + 1];
+
+    if (choice.pp > 1 && choice.pp * choice.chunks <= p->work.n_layers &&
+        !p->options->is_elsewhere) {
+        cut_layers(p, &choice, begins);
+        choice.begins = begins[0] < 0 ? NULL : begins;
+    }
+    return cost_predict(&p->work, &p->plan->machine.cluster, &choice, out, events);
 }
 
 static void predict_row(const struct planner *p, struct forecast_row *row)
@@ -331,14 +401,13 @@ static void predict_row(const struct planner *p, struct forecast_row *row)
 
     if (!row->is_legal)
         return;
-    if (cost_predict(&p->work, cluster, &row->choice, &row->cost, NULL) != STATUS_OK) {
+    if (predict(p, row->choice, &row->cost, NULL) != STATUS_OK) {
         refuse(row, &row->is_legal, status_message());
         return;
     }
     if (cluster->memory > 0 && row->cost.memory > cluster->memory) {
-        snprintf(needs, sizeof needs, "%.3g", row->cost.memory * 1e-9);
-        snprintf(has, sizeof has, "%.3g", cluster->memory * 1e-9);
-        snprintf(why, sizeof why, "does not fit: a rank needs %s GB and has %s GB", needs, has);
+        snprintf(why, sizeof why, "does not fit: a rank needs %s and has %s",
+                 bytes_text(row->cost.memory, needs), bytes_text(cluster->memory, has));
         refuse(row, &row->fits, why);
     }
     try_row(p, row);
@@ -458,8 +527,7 @@ static enum status draw_timeline(const struct planner *p)
     plan->timeline_row = chosen ? plan->chosen : fastest(plan, has_stages);
     if (plan->timeline_row < 0)
         return STATUS_OK;
-    return cost_predict(&p->work, &plan->machine.cluster,
-                        &plan->rows[plan->timeline_row].choice, &again, &plan->timeline);
+    return predict(p, plan->rows[plan->timeline_row].choice, &again, &plan->timeline);
 }
 
 /* Curves ---------------------------------------------------------------------------------- */
@@ -593,6 +661,28 @@ void forecast_destroy(struct forecast *plan)
     mem_free(plan);
 }
 
+/* Auto ------------------------------------------------------------------------------------ */
+
+enum status forecast_choose(const struct job *job, struct forecast_choice *out)
+{
+    int rank, size;
+    const struct forecast_options options = { .guess = launch_world(&rank, &size) };
+    struct forecast *forecast;
+
+    TRY(forecast_create(job, &options, &forecast));
+    enum status status = STATUS_OK;
+    if (forecast->chosen < 0) {
+        status = FAIL(STATUS_USAGE, "--strategy auto: %s", forecast->why);
+    } else {
+        const struct forecast_row *row = &forecast->rows[forecast->chosen];
+        snprintf(out->why, sizeof out->why, "%s", forecast->why);
+        out->seconds = row->cost.seconds;
+        status = settings_for(job, row, &out->settings);
+    }
+    forecast_destroy(forecast);
+    return status;
+}
+
 /* JSON ------------------------------------------------------------------------------------ */
 
 static void add_number(struct strbuf *out, const char *name, double number)
@@ -718,6 +808,22 @@ static double most_memory(const struct job *job, int lanes)
     return params * (4 + 4 * lanes + optim_states(&job->optim)) + lanes * values;
 }
 
+/* A step of as many samples in other shards. */
+static void cut_finer(struct cost_work *work, int64_t shards)
+{
+    const double share = (double)work->shards / (double)shards;
+
+    for (int l = 0; l < work->n_layers; l++) {
+        struct cost_layer *layer = &work->layers[l];
+        double *const sizes[] = { &layer->forward, &layer->backward, &layer->sums,
+                                  &layer->kept,    &layer->crossing, &layer->out };
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            *sizes[i] *= share;
+    }
+    work->transient *= share;
+    work->shards = shards;
+}
+
 /* Among the rows for so many ranks the fastest that fits; -1: none. */
 static enum status find_room(struct planner *p, int ranks, int *out)
 {
@@ -727,8 +833,11 @@ static enum status find_room(struct planner *p, int ranks, int *out)
     plan->ranks = ranks;
     plan->n_rows = 0;
     plan->machine.cluster.ranks = ranks;
-    plan->machine.cluster.memory = machine_memory(ranks, (double)s->memory);
-    p->work.shards = s->shards % ranks ? ranks : s->shards;
+    plan->machine.cluster.memory = machine_memory(s->flat ? ranks : 1, (double)s->memory);
+    if (p->work.shards % ranks)
+        cut_finer(&p->work, ranks);
+    p->lanes =
+        exec_lanes_of(p->work.shards, ranks, job_cores() / ranks > 1 ? job_cores() / ranks : 1);
     add_rows(p);
     for (int i = 0; i < plan->n_rows; i++)
         predict_row(p, &plan->rows[i]);
@@ -741,6 +850,7 @@ static enum status advise(struct planner *p, double needs)
 {
     const struct settings *s = &p->job->settings;
     const double has = p->plan->machine.cluster.memory;
+    char text[3][32];
 
     for (int ranks = (int)s->ranks; ranks <= 64; ranks *= 2) {
         int row;
@@ -749,17 +859,17 @@ static enum status advise(struct planner *p, double needs)
             continue;
         const struct forecast_row *found = &p->plan->rows[row];
         return FAIL(STATUS_NO_MEMORY,
-                    "%s with %s does not fit: a rank needs %.3g GB and has %.3g GB: use -n %d "
-                    "--strategy %s%s%s, %.3g GB a rank (tutti plan %s -n %d)",
-                    s->model, s->strategy, needs * 1e-9, has * 1e-9, ranks, found->strategy,
-                    *found->split ? " --split " : "", found->split, found->cost.memory * 1e-9,
-                    s->model, ranks);
+                    "%s with %s does not fit: a rank needs %s and has %s: use -n %d --strategy "
+                    "%s%s%s, which needs %s (tutti plan %s -n %d)",
+                    s->model, s->strategy, bytes_text(needs, text[0]), bytes_text(has, text[1]),
+                    ranks, found->strategy, *found->split ? " --split " : "", found->split,
+                    bytes_text(found->cost.memory, text[2]), s->model, ranks);
     }
-    return FAIL(STATUS_NO_MEMORY,
-                "%s with %s does not fit: a rank needs %.3g GB and has %.3g GB, and no way to "
-                "split it among up to 64 ranks does: try a smaller --batch, more --shards or "
-                "--recompute",
-                s->model, s->strategy, needs * 1e-9, has * 1e-9);
+    return FAIL(
+        STATUS_NO_MEMORY,
+        "%s with %s does not fit: a rank needs %s and has %s, and no way to split it "
+        "among up to 64 ranks does: try a smaller --batch, more --shards or --recompute",
+        s->model, s->strategy, bytes_text(needs, text[0]), bytes_text(has, text[1]));
 }
 
 /* Reads the job's work, with the arena that its plan will have. */
@@ -783,7 +893,10 @@ enum status forecast_check_memory(const struct job *job)
     static const struct forecast_options options = { .guess = true };
     const struct settings *s = &job->settings;
     const int lanes = exec_lanes_of(s->shards, (int)s->ranks, (int)s->threads);
-    const double has = machine_memory(s->flat ? 1 : (int)s->ranks, (double)s->memory);
+    int rank, size;
+    const bool is_here = !launch_world(&rank, &size) && !*s->hosts;
+    const double has =
+        machine_memory(is_here && s->flat ? (int)s->ranks : 1, (double)s->memory);
     struct forecast plan = { .ranks = (int)s->ranks,
                              .shards = s->shards,
                              .threads = (int)s->threads };

@@ -74,6 +74,15 @@ const char *forecast_name(const struct forecast_row *row, char text[128]);
 /* One JSON object. */
 void forecast_print_json(const struct forecast *plan, struct strbuf *out);
 
+/* What `auto` picks for such a job: settings that say so, why, and the time of a step. Measures, unless the job's ranks were
+ * started by others: these have to come to the same result. */
+struct forecast_choice {
+    struct settings settings;
+    char why[400];
+    double seconds;
+};
+MUST_CHECK enum status forecast_choose(const struct job *job, struct forecast_choice *out);
+
 /* Refuses a job whose ranks have no room for it, telling what would have. */
 MUST_CHECK enum status forecast_check_memory(const struct job *job);
 

@@ -14,6 +14,7 @@
 #include "base/suggest.h"
 #include "exec/exec.h"
 #include "graph/op.h"
+#include "train/forecast.h"
 #include "train/served.h"
 #include "train/trace_file.h"
 #include "transport/launch.h"
@@ -99,6 +100,20 @@ static enum status check_private(const struct job *job)
                     "--local-after, --outer-lr and --outer-momentum belong to --sync local:H, "
                     "not to strategy %s",
                     job->strategy->name);
+    return STATUS_OK;
+}
+
+/* Strategy auto begins with what it would be by default; what it is comes of that (adopt). */
+static enum status check_auto(struct settings *s)
+{
+    if (*s->split || *s->sync || *s->meet)
+        return FAIL(STATUS_USAGE,
+                    "--strategy auto and --%s: auto chooses how work is distributed: leave "
+                    "one of them out",
+                    *s->split  ? "split"
+                    : *s->sync ? "sync"
+                               : "meet");
+    *s->strategy = '\0';
     return STATUS_OK;
 }
 
@@ -536,6 +551,31 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     return job->axes.servers && !after ? served_check(job) : STATUS_OK;
 }
 
+/* Chooses the strategy and makes what depends on it again. */
+static enum status adopt(struct job *job, const char *after)
+{
+    struct forecast_choice choice;
+
+    if (job->settings.ranks == 1) {
+        snprintf(job->chosen, sizeof job->chosen, "%s: one rank is all there is",
+                 job->strategy->name);
+        return STATUS_OK;
+    }
+    TRY(forecast_choose(job, &choice));
+    job->settings = choice.settings;
+    snprintf(job->chosen, sizeof job->chosen, "%s", choice.why);
+    job->chosen_seconds = choice.seconds;
+    graph_destroy(job->graph);
+    graph_destroy(job->eval_graph);
+    graph_destroy(job->sync_graph);
+    job->graph = job->eval_graph = job->sync_graph = NULL;
+    TRY(pick_strategy(job));
+    TRY(model_build(job->model, &job->model_config, &job->graph));
+    TRY(pick_shards(job));
+    TRY(check_pass_name(job, after));
+    return make_graphs(job, after);
+}
+
 static enum status create(const struct settings *settings, const struct model *model,
                           enum job_use use, const char *after, const struct job *like,
                           struct job **out)
@@ -545,7 +585,14 @@ static enum status create(const struct settings *settings, const struct model *m
     TRY(mem_alloc(1, sizeof *job, &job));
     job->began = clock_seconds();
     job->settings = *settings;
-    enum status status = fill_job(job, model, use, after, like);
+    const bool is_auto = strcmp(settings->strategy, "auto") == 0;
+    enum status status = is_auto ? check_auto(&job->settings) : STATUS_OK;
+    if (status == STATUS_OK)
+        status = fill_job(job, model, use, is_auto ? NULL : after, like);
+    if (status == STATUS_OK && is_auto)
+        status = adopt(job, after);
+    if (status == STATUS_OK && use != JOB_GRAPH)
+        status = forecast_check_memory(job);
     if (status != STATUS_OK) {
         job_destroy(job);
         return status;
@@ -596,6 +643,11 @@ const struct model *job_model(const struct job *job)
 const struct graph *job_graph(const struct job *job)
 {
     return job->graph;
+}
+
+const char *job_chosen(const struct job *job)
+{
+    return job->chosen;
 }
 
 int64_t job_total_steps(const struct job *job)

@@ -36,8 +36,10 @@ struct job {
     struct balance balance;
     struct parallax parallax;
     struct slow slow;
-    struct rails rails; /* known once ranks have met */
-    double began;       /* clock_seconds at creation */
+    struct rails rails;    /* known once ranks have met */
+    double began;          /* clock_seconds at creation */
+    char chosen[400];      /* strategy auto: what was chosen, and why; else "" */
+    double chosen_seconds; /* and the step's time by the forecast */
 };
 
 /* Opens the data that settings name, as the model needs it: sets train, test and what of the model's

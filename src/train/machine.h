@@ -26,8 +26,8 @@ struct machine {
 MUST_CHECK enum status machine_load(const char *path, struct machine *out);
 MUST_CHECK enum status machine_parse(const char *text, size_t length, struct machine *out);
 
-/* Bytes that a process of this machine may use, where so many share it: the least of its memory, of limits on the
- * process, and of `most` unless that is 0. */
+/* Bytes that a process of this machine may use, where so many share it out among them: the least of its memory, of limits
+ * on the process, and of `most` unless that is 0. */
 double machine_memory(int ranks, double most);
 
 /* What messages between `ranks` processes of this machine take; starts them for some tenths of a second. */

@@ -42,6 +42,8 @@ const struct model *job_model(const struct job *job);
 /* What a rank runs, after the strategy's passes. */
 const struct graph *job_graph(const struct job *job);
 int64_t job_total_steps(const struct job *job);
+/* Strategy auto: what was chosen, and why; else "". */
+const char *job_chosen(const struct job *job);
 /* Processors that this process may use. */
 int job_cores(void);
 
