@@ -9,13 +9,32 @@
 
 static const char *format, *after;
 
-static const char *const allowed[] = {
-    "strategy", "split",      "sync",         "meet",       "ranks",
-    "threads",  "shards",     "batch",        "clip",       "optimizer",
-    "momentum", "bucket-mib", "recompute",    "factors",    "sync-batch-norm",
-    "vocab",    "length",     "dense",        "accumulate", "tables",
-    "backup",   "replicas",   "staleness-lr", NULL
-};
+static const char *const allowed[] = { "pipeline",
+                                       "cut",
+                                       "strategy",
+                                       "split",
+                                       "sync",
+                                       "meet",
+                                       "ranks",
+                                       "threads",
+                                       "shards",
+                                       "batch",
+                                       "clip",
+                                       "optimizer",
+                                       "momentum",
+                                       "bucket-mib",
+                                       "recompute",
+                                       "factors",
+                                       "sync-batch-norm",
+                                       "vocab",
+                                       "length",
+                                       "dense",
+                                       "accumulate",
+                                       "tables",
+                                       "backup",
+                                       "replicas",
+                                       "staleness-lr",
+                                       NULL };
 static const struct flag flags[] = {
     { "format", "text|dot|svg", "how to draw it (text)", NULL, &format },
     { "after", "PASS", "stop after this pass; model: before the first", NULL, &after },

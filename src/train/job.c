@@ -19,7 +19,7 @@
 #include "train/trace_file.h"
 #include "transport/launch.h"
 
-enum { LARGE_PARAMETERS = 32 << 20, BASE_BATCH = 256 };
+enum { LARGE_PARAMETERS = 32 << 20, BASE_BATCH = 256, PIPE_FILL = 4 };
 
 int job_cores(void)
 {
@@ -117,6 +117,39 @@ static enum status check_auto(struct settings *s)
     return STATUS_OK;
 }
 
+/* What a job whose ranks hold different parameters cannot do as yet, or never. */
+static enum status check_grid(struct job *job)
+{
+    const struct settings *s = &job->settings;
+    const bool is_grid = axes_are_a_grid(&job->axes);
+    const struct {
+        bool is_refused;
+        const char *flag, *why;
+    } rules[] = {
+        { s->sync_batch_norm && job->axes.pp > 1, "sync-batch-norm",
+          "shards go through a pipeline one behind the other, so they cannot meet" },
+        { s->clip > 0, "clip", "no rank has all gradients, whose norm would be needed" },
+        { *s->balance, "balance", "ranks have layers, not a number of shards" },
+        { *s->compress, "compress", "gradients of stages are summed as they are" },
+        { job->axes.zero > 1, "split zero=2 or zero=3",
+          "stages hold parts of the model already: use zero=1" },
+    };
+
+    if (s->sequence_parallel && job->axes.tp == 1)
+        return FAIL(STATUS_USAGE, "--sequence-parallel: no layers are shared: use --strategy "
+                                  "tensor, or --split with tp");
+    TRY(strategy_read_pipeline(*s->pipeline ? s->pipeline : NULL, &job->axes));
+    if (*s->cut && job->axes.pp == 1)
+        return FAIL(STATUS_USAGE, "--cut %s: there is no pipeline: use --strategy pipeline",
+                    s->cut);
+    for (size_t i = 0; is_grid && i < sizeof rules / sizeof *rules; i++) {
+        if (rules[i].is_refused)
+            return FAIL(STATUS_USAGE, "--%s and strategy %s: %s", rules[i].flag,
+                        job->strategy->name, rules[i].why);
+    }
+    return STATUS_OK;
+}
+
 static enum status pick_strategy(struct job *job)
 {
     struct settings *s = &job->settings;
@@ -146,6 +179,7 @@ static enum status pick_strategy(struct job *job)
     TRY(strategy_check(job->strategy, (int)s->ranks, *s->split ? s->split : NULL, sync, meet,
                        &job->axes));
     TRY(check_private(job));
+    TRY(check_grid(job));
     if (*s->compress && job->axes.zero > 0)
         return FAIL(STATUS_USAGE,
                     "--compress %s and zero=%d: of compressed gradients every machine updates "
@@ -222,12 +256,30 @@ static bool is_large(const struct graph *graph)
     return graph_param_count(graph) >= LARGE_PARAMETERS;
 }
 
+/* Every worker's shards must go through its pipeline. */
+static enum status check_pipeline(const struct job *job)
+{
+    const struct axes *axes = &job->axes;
+    const int64_t shards = job->settings.shards;
+
+    if (axes->pp == 1)
+        return STATUS_OK;
+    if (axes->chunks > 1 && shards % axes->dp)
+        return FAIL(STATUS_USAGE, "--shards %lld: %d pipelines with chunks need as many each",
+                    (long long)shards, axes->dp);
+    return pipe_check(&(struct pipe_config){ .kind = axes->pipeline,
+                                             .stages = axes->pp,
+                                             .chunks = axes->chunks,
+                                             .shards = shards / axes->dp });
+}
+
 /* A step's samples are cut into equal shards, at least one a rank. By default a shard a thread, unless shards are more than a matter of rounding: statistics of a batch are a
  * shard's own, and must not change with the number of threads. Then, and for large models, a
  * shard a rank. */
 static enum status pick_shards(struct job *job)
 {
     struct settings *s = &job->settings;
+    const int64_t workers = job->axes.dp; /* ranks that have samples of their own */
 
     if (!s->threads)
         s->threads = job_cores() / s->ranks > 1 ? job_cores() / s->ranks : 1;
@@ -239,26 +291,31 @@ static enum status pick_shards(struct job *job)
     if (!s->shards) {
         const bool own = looks_across_samples(job->graph) && !s->sync_batch_norm;
         const int64_t usual = s->shard_threads ? s->shard_threads : s->threads;
-        int64_t threads = own || is_large(job->graph) ? 1 : usual;
+        /* What goes through a pipeline: enough that its stages are seldom idle. */
+        int64_t threads = job->axes.pp > 1              ? PIPE_FILL * job->axes.pp
+                          : own || is_large(job->graph) ? 1
+                                                        : usual;
         const int64_t times = s->accumulate ? s->accumulate : 1;
-        if (s->batch % s->ranks)
+        if (s->batch % workers)
             return FAIL(STATUS_USAGE, "--batch %lld is not divisible by %lld ranks",
-                        (long long)s->batch, (long long)s->ranks);
-        if (s->batch % (s->ranks * times))
+                        (long long)s->batch, (long long)workers);
+        if (s->batch % (workers * times))
             return FAIL(STATUS_USAGE,
                         "--batch %lld is not divisible by %lld ranks times --accumulate %lld",
-                        (long long)s->batch, (long long)s->ranks, (long long)times);
-        while (s->batch % (s->ranks * times * threads))
+                        (long long)s->batch, (long long)workers, (long long)times);
+        while (s->batch % (workers * times * threads) ||
+               (job->axes.chunks > 1 && threads % job->axes.pp && threads > 1))
             threads--;
-        s->shards = s->ranks * times * threads;
+        s->shards = workers * times * threads;
     }
-    if (s->shards < s->ranks)
+    if (s->shards < workers)
         return FAIL(STATUS_USAGE, "--shards %lld: each of %lld ranks needs one at least",
-                    (long long)s->shards, (long long)s->ranks);
+                    (long long)s->shards, (long long)workers);
     if (s->batch % s->shards)
         return FAIL(STATUS_USAGE, "--batch %lld is not divisible into %lld shards",
                     (long long)s->batch, (long long)s->shards);
     TRY(check_sync_norm(s));
+    TRY(check_pipeline(job));
     return pick_balance(job);
 }
 
@@ -400,6 +457,21 @@ static enum status check_has_norm(const struct job *job)
 }
 
 /* Runs passes on a graph of a step, up to one if it is named. */
+static struct pass_pipeline pipeline_of(const struct job *job)
+{
+    return (struct pass_pipeline){ .stages = job->axes.pp,
+                                   .chunks = job->axes.chunks,
+                                   .own = job->place.pp,
+                                   .cut = *job->settings.cut ? job->settings.cut : NULL };
+}
+
+static struct pass_tensor tensor_of(const struct job *job)
+{
+    return (struct pass_tensor){ .count = job->axes.tp,
+                                 .index = job->place.tp,
+                                 .sequence = job->settings.sequence_parallel };
+}
+
 static enum status run_passes(struct job *job, struct graph *graph,
                               const struct pass *const *passes, const char *after)
 {
@@ -407,10 +479,14 @@ static enum status run_passes(struct job *job, struct graph *graph,
     const struct pass_config config = {
         .batch = s->batch,
         .shards = s->shards,
-        .ranks = (int)s->ranks,
+        .ranks = job->axes.dp,
+        .pipeline = pipeline_of(job),
+        .tensor = tensor_of(job),
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
-        /* Servers take gradients alone, and layers made from factors would be whole on every machine. */
-        .factors = s->factors && job->axes.meet != MEET_PS && job->axes.zero == 0,
+        /* Servers take gradients alone, and layers made from factors would be whole on every machine; in a grid all
+         * are messages. */
+        .factors = s->factors && job->axes.meet != MEET_PS && job->axes.zero == 0 &&
+                   !axes_are_a_grid(&job->axes),
         .dense = s->dense,
         .recompute = s->recompute,
         .sync_norm = s->sync_batch_norm,
@@ -427,11 +503,23 @@ static enum status run_passes(struct job *job, struct graph *graph,
     return pass_run(graph, passes, &config, after);
 }
 
+/* Forward alone; of a pipeline, with the layers of each stage where they are in the graph of the step. */
+static enum status make_eval_graph(struct job *job)
+{
+    struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
+    struct model_config config = job->model_config;
+
+    whole.tensor = tensor_of(job);
+    whole.pipeline = pipeline_of(job);
+    whole.pipeline.like = job->graph;
+    config.batch = 1;
+    config.training = false;
+    TRY(model_build(job->model, &config, &job->eval_graph));
+    return pass_run(job->eval_graph, pass_evaluation, &whole, NULL);
+}
+
 static enum status make_graphs(struct job *job, const char *after)
 {
-    const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
-    struct model_config eval_config = job->model_config;
-
     if (job->settings.sync_batch_norm)
         TRY(check_has_norm(job));
     if (after && strcmp(after, "model") == 0)
@@ -442,10 +530,16 @@ static enum status make_graphs(struct job *job, const char *after)
         TRY(run_passes(job, job->sync_graph, strategy_find("multiworker")->passes, NULL));
     }
     TRY(run_passes(job, job->graph, job->strategy->passes, after));
-    eval_config.batch = 1;
-    eval_config.training = false;
-    TRY(model_build(job->model, &eval_config, &job->eval_graph));
-    return pass_run(job->eval_graph, pass_evaluation, &whole, NULL);
+    return make_eval_graph(job);
+}
+
+enum status job_take_place(struct job *job, struct axes_place place)
+{
+    job->place = place;
+    graph_destroy(job->eval_graph);
+    job->eval_graph = NULL;
+    TRY(job_remake_graph(job));
+    return make_eval_graph(job);
 }
 
 enum status job_remake_graph(struct job *job)

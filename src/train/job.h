@@ -21,6 +21,7 @@ struct job {
     struct model_config model_config;
     const struct strategy *strategy;
     struct axes axes;
+    struct axes_place place; /* of this rank, once it has one: graphs are for it */
     struct optim_config optim;
     struct codec_config compress; /* codec NULL: gradients go as they are */
     struct kernel_choices *choices;
@@ -53,6 +54,8 @@ MUST_CHECK enum status job_save_vocab(const struct job *job);
 
 /* Makes the graph of a step again, as job->parallax is now. */
 MUST_CHECK enum status job_remake_graph(struct job *job);
+/* Of a grid: makes both graphs again for a rank at that place. */
+MUST_CHECK enum status job_take_place(struct job *job, struct axes_place place);
 
 /* The graph of a step by other passes than the strategy's. */
 MUST_CHECK enum status job_make_graph(const struct job *job, const struct pass *const *passes,

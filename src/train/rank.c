@@ -42,7 +42,8 @@ static enum status load_saved(struct rank *rank)
         run->checkpoint ? checkpoint_weights(run->checkpoint) : run->init;
     const struct safetensors *optimizer =
         run->checkpoint ? checkpoint_optimizer(run->checkpoint) : NULL;
-    const bool loads = rank->is_first || rank->own.local || rank->own.served;
+    const bool leads = rank->grid && grid_place(rank->grid).dp == 0;
+    const bool loads = rank->is_first || rank->own.local || rank->own.served || leads;
 
     if (!rank_streams(rank)) {
         if (loads)
@@ -128,6 +129,7 @@ static enum status make_exec(struct rank *rank)
     if (rank->job->axes.servers)
         return rank_make_served(rank);
     TRY(comm_create(rank->transport, NULL, &rank->comm));
+    TRY(grid_create(rank->job, rank->transport, &rank->grid));
     TRY(parallax_measure(rank->job, rank->comm));
     TRY(balance_measure(rank->job, rank->comm));
     TRY(rails_choose(rank->job->settings.rails, rank->job->graph, rank->comm,
@@ -198,7 +200,8 @@ static enum status finish(struct rank *rank, struct rank_times *times)
         times[i].bytes = watched.bytes;
     }
     shared->result = *r;
-    TRY(write_reconstructions(rank->job, rank->exec));
+    if (!rank->grid) /* no rank has all layers */
+        TRY(write_reconstructions(rank->job, rank->exec));
     struct train_classes classes;
     TRY(classes_take(rank->exec, rank->job->test, &classes));
     struct strbuf more;
@@ -241,6 +244,8 @@ static enum status hash_copies(struct rank *rank)
 
     if (rank->own.served) /* worker 0 has what servers have */
         return rank->is_first ? exec_hash(rank->exec, hash) : STATUS_OK;
+    if (rank->grid)
+        return grid_hash(rank->grid, rank->exec, hash);
     const int size = comm_size(rank->comm), own = comm_rank(rank->comm);
     const int node = transport_node_of(rank->transport, own);
     const bool has_copy = transport_node_first(rank->transport, node) == own || rank->own.local;
@@ -272,6 +277,7 @@ static struct rank_times times_of(const struct rank *rank)
         .wait = times.wait / lanes,
         .load = rank->load,
         .evaluate = times.evaluate / lanes,
+        .bubble = times.bubble / lanes,
         .total = clock_seconds() - rank->began,
         .peak_bytes = memory_peak(),
         .training_bytes = memory_grown(&rank->memory),
@@ -322,7 +328,7 @@ static enum status run_rank(struct rank *rank)
     struct rank_times *all;
     TRY(mem_alloc((size_t)rank->job->settings.ranks, sizeof *all, &all));
     status = gather_times(rank, &own, all);
-    if (status == STATUS_OK && reconstructions_are_made(rank->job))
+    if (status == STATUS_OK && reconstructions_are_made(rank->job) && !rank->grid)
         status = exec_make_whole(rank->exec); /* rank 0 looks at outputs */
     if (status == STATUS_OK && rank->is_first)
         status = finish(rank, all);
@@ -377,6 +383,7 @@ enum status rank_body(struct transport *transport, void *arg)
     served_destroy(rank.own.served);
     exec_destroy(rank.exec);
     rank_release_own(&rank.own);
+    grid_destroy(rank.grid);
     watch_destroy(rank.watch);
     trace_destroy(rank.trace);
     comm_destroy(rank.comm);

@@ -22,6 +22,8 @@ struct settings {
     char model[SETTINGS_TEXT]; /* a name of the zoo, or a path to a C file */
     char data[SETTINGS_TEXT];  /* "" is the model's usual */
     char strategy[32], split[64], sync[64], meet[64]; /* "" is not given */
+    char pipeline[32];       /* the order of shards in a pipeline; "" is not given */
+    char cut[SETTINGS_TEXT]; /* layers that its stages begin with; "": balanced */
     char device[32];
     int64_t ranks, threads, shards; /* 0 picks */
     int64_t shard_threads;          /* of which shards are picked; 0: threads. No flag */
@@ -63,6 +65,7 @@ struct settings {
     int64_t log_every, eval_every; /* steps; epochs (0: never) */
     int64_t checkpoint_every;      /* steps; 0: at the end of an epoch and once a minute */
     int64_t keep;                  /* checkpoints kept */
+    bool sequence_parallel;        /* with tp: places of sequences are shared between layers */
     bool recompute;                /* activations are made again for backward */
     bool sync_batch_norm;          /* batch statistics of the whole step, not of each shard */
     bool factors;                  /* exchange factors of gradients where they are smaller */

@@ -74,6 +74,11 @@ enum status transport_group_create(struct transport *job, const int *members, in
     return STATUS_OK;
 }
 
+int transport_job_rank(const struct transport *transport, int rank)
+{
+    return job_rank(transport, rank);
+}
+
 void transport_group_destroy(struct transport *group)
 {
     if (!group)

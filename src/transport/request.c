@@ -302,6 +302,7 @@ static enum status begin(struct transport *transport, struct transport_request *
         status = FAIL(STATUS_USAGE, "rank %d is not between 0 and %d", request->peer,
                       transport->size - 1);
     } else {
+        request->member = request->peer;
         request->peer = job_rank(transport, request->peer);
         status = start(transport->job, request);
     }

@@ -52,7 +52,8 @@ struct transport_request {
     size_t bytes, moved;
     size_t length;      /* of the message that came */
     uint64_t handle[2]; /* the link's */
-    int peer;
+    int peer;           /* as the job numbers it, once it is begun */
+    int member;         /* and as the group does that it was begun in */
     uint32_t tag;
     int kind; /* 0: none, or over */
     bool done;
@@ -107,6 +108,9 @@ uint32_t transport_new_tags(struct transport *transport, uint32_t count);
 MUST_CHECK enum status transport_group_create(struct transport *job, const int *members,
                                               int count, struct transport **out);
 void transport_group_destroy(struct transport *group); /* NULL is allowed */
+
+/* What the job calls a rank of this group; of the job itself, the same. For messages to people. */
+int transport_job_rank(const struct transport *transport, int rank);
 
 /* Shared memory ------------------------------------------------------------------------ */
 
