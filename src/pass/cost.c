@@ -414,6 +414,13 @@ static double sum_seconds(const struct cost_work *work, double bytes, double n, 
     return bytes * (work->add * n + work->update) / lanes * cluster->crowding / cluster->speed;
 }
 
+/* Of a shard, on a lane. */
+static double lane_seconds(const struct cost_work *work, const struct cost_cluster *cluster,
+                           const struct cost_choice *choice)
+{
+    return cost_shard_seconds(work) * cluster->crowding / (cluster->speed * choice->team);
+}
+
 /* What of the wire's time is not hidden behind the backward of the last shard. */
 static double exposed(const struct cost_work *work, const struct cost_cluster *cluster,
                       double wire)
@@ -437,7 +444,7 @@ static void predict_reduced(const struct cost_work *work, const struct cost_clus
     const double lanes = (double)choice->dp * choice->lanes / nodes;
     const struct traffic t = traffic_of(work, choice, nodes);
 
-    out->compute = ceil(v) * cost_shard_seconds(work) * cluster->crowding / cluster->speed;
+    out->compute = ceil(v) * lane_seconds(work, cluster, choice);
     if (nodes == 1) {
         out->compute += sum_seconds(work, params, lanes, lanes, cluster);
         out->bytes = 2 * (choice->dp - 1.0) / choice->dp * params;
@@ -468,7 +475,7 @@ static void predict_served(const struct cost_work *work, const struct cost_clust
         cluster->shares && cluster->nodes == 1 ? &cluster->within : &cluster->between;
     const bool is_here = link == &cluster->within;
 
-    out->compute = ceil(v) * cost_shard_seconds(work) * cluster->crowding / cluster->speed;
+    out->compute = ceil(v) * lane_seconds(work, cluster, choice);
     /* A worker reads or receives the new values; a server adds what all have given, or what one has. */
     const double given = is_here ? params * work->add : send_seconds(link, params);
     const double taken = is_here ? params * work->add : send_seconds(link, params);
@@ -499,7 +506,7 @@ static void predict_alone(const struct cost_work *work, const struct cost_cluste
     const struct cost_link *link =
         cluster->nodes > 1 || !cluster->shares ? &cluster->between : &cluster->within;
 
-    out->compute = ceil(v) * cost_shard_seconds(work) * cluster->crowding / cluster->speed +
+    out->compute = ceil(v) * lane_seconds(work, cluster, choice) +
                    sum_seconds(work, params, choice->lanes, choice->lanes, cluster);
     out->bytes = 2 * (n - 1) / n * params / (double)choice->interval;
     out->seconds = out->compute + exchange_seconds(link, choice->dp, 2 * params, 2) *
@@ -515,27 +522,35 @@ static const struct cost_link *link_over(const struct cost_cluster *cluster, int
 }
 
 struct piece_sum {
-    double forward, backward, params, kept, reduced;
-    int n_reductions;
+    double forward, backward, params, kept;
+    double reduced, n_reductions; /* bytes and exchanges of a shard, forward and backward */
 };
 
-/* A piece's layers as one rank of tp has them: what divides is divided, and every second one needs a sum over all. */
-static struct piece_sum sum_piece(const struct cost_work *work, int begin, int end, int tp)
+/* A piece's layers as one rank of tp has them. Where nothing else is known, what divides is divided, and every second of
+ * these needs a sum over all, forward and backward, which is two exchanges. */
+static struct piece_sum sum_piece(const struct cost_work *work, int begin, int end,
+                                  const struct cost_choice *choice)
 {
+    const struct cost_sharing *sharing = &choice->sharing;
+    const bool is_known = choice->tp > 1 && sharing->forward > 0;
     struct piece_sum sum = { 0 };
     int divided = 0;
 
     for (int l = begin; l < end; l++) {
         const struct cost_layer *layer = &work->layers[l];
-        const double share = layer->divides ? 1.0 / tp : 1;
-        sum.forward += share * layer->forward;
-        sum.backward += share * layer->backward;
-        sum.params += share * layer->params;
-        sum.kept += share * layer->kept;
-        if (tp > 1 && layer->divides && ++divided % 2 == 0) {
-            sum.reduced += layer->out;
-            sum.n_reductions++;
+        const double share = layer->divides ? 1.0 / choice->tp : 1;
+        sum.forward += (is_known ? sharing->forward : share) * layer->forward;
+        sum.backward += (is_known ? sharing->backward : share) * layer->backward;
+        sum.params += (is_known ? sharing->params : share) * layer->params;
+        sum.kept += (is_known ? sharing->forward : share) * layer->kept;
+        if (choice->tp > 1 && layer->divides && ++divided % 2 == 0) {
+            sum.reduced += 4 * layer->out;
+            sum.n_reductions += 4;
         }
+    }
+    if (is_known) {
+        sum.n_reductions = sharing->sums * (end - begin) / work->n_layers;
+        sum.reduced = sharing->bytes * (end - begin) / work->n_layers;
     }
     return sum;
 }
@@ -611,16 +626,13 @@ static void fill_piece(const struct grid *grid, int piece, struct cost_estimate 
     const struct cost_cluster *cluster = grid->cluster;
     const int parts = choice->pp * choice->chunks;
     const int end = grid->begins[piece + 1];
-    const struct piece_sum sum = sum_piece(work, grid->begins[piece], end, choice->tp);
+    const struct piece_sum sum = sum_piece(work, grid->begins[piece], end, choice);
     const struct cost_link *tp_link = link_over(cluster, choice->tp);
     const struct cost_link *dp_link = link_over(cluster, choice->tp * choice->dp);
     const struct cost_link *pp_link = link_over(cluster, choice->tp * choice->dp * 2);
     const double slow = crowding_of(grid) / (cluster->speed * choice->team);
     const double reduce =
-        sum.n_reductions
-            ? exchange_seconds(tp_link, choice->tp, 2 * sum.reduced, 2.0 * sum.n_reductions) *
-                  (tp_link->cpu > 0 ? cluster->crowding : 1)
-            : 0;
+        exchange_seconds(tp_link, choice->tp, sum.reduced, sum.n_reductions) / 2;
     const double crossing = end < work->n_layers ? work->layers[end - 1].crossing : 0;
     const double shards = (double)work->shards / choice->dp;
     const double sums = (choice->zero == 3 ? 3 : 2) * sum.params;
@@ -636,7 +648,7 @@ static void fill_piece(const struct grid *grid, int piece, struct cost_estimate 
     p->update = sum.params * (work->add + work->update) / choice->dp * slow;
     out->bytes =
         fmax(out->bytes, 2 * shards * crossing + (sums - sum.params) * (choice->dp > 1) +
-                             2 * shards * 2 * sum.reduced * (choice->tp - 1) / choice->tp);
+                             shards * sum.reduced * (choice->tp - 1) / choice->tp);
 }
 
 /* Of the stage that has most. */
@@ -651,7 +663,7 @@ static void set_grid_memory(const struct grid *grid, struct cost_estimate *out)
         double kept = 0, params = 0;
         for (int piece = s; piece < choice->pp * choice->chunks; piece += choice->pp) {
             const struct piece_sum sum =
-                sum_piece(work, grid->begins[piece], grid->begins[piece + 1], choice->tp);
+                sum_piece(work, grid->begins[piece], grid->begins[piece + 1], choice);
             kept += sum.kept;
             params += sum.params;
         }

@@ -84,6 +84,13 @@ struct cost_cluster {
 
 /* Choices -------------------------------------------------------------------------------- */
 
+/* Of a tensor split: what one rank has of the work and of the parameters, and what a shard's exchanges between the ranks are. Of all
+ * zeros: not known, then it follows from the layers that divide. */
+struct cost_sharing {
+    double forward, backward, params; /* shares */
+    double sums, bytes;               /* exchanges, and what they carry, forward and backward */
+};
+
 struct cost_choice {
     int dp, tp, pp, zero;
     int servers;      /* ranks behind the workers' */
@@ -92,6 +99,7 @@ struct cost_choice {
     int lanes;        /* of a rank: shards that run side by side */
     double
         team; /* of a grid: how many times as fast a rank's threads do a shard together as one does */
+    struct cost_sharing sharing;
     enum pipe_kind pipeline;
     int chunks;
     const int *

@@ -20,6 +20,8 @@ struct forecast_row {
     char strategy[32], split[48]; /* as flags take them; split "": the strategy's own */
     char pipeline[32];            /* schedule of its stages; "": none */
     struct cost_choice choice;
+    int64_t shards;            /* of a step: grids may have others */
+    int threads;               /* that share a shard */
     struct cost_estimate cost; /* valid if is_legal */
     bool is_legal;             /* the model and so many ranks allow it */
     bool runs; /* this program has it, and the job's other settings go with it */

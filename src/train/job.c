@@ -456,7 +456,6 @@ static enum status check_has_norm(const struct job *job)
     return FAIL(STATUS_USAGE, "--sync-batch-norm: %s has no batch norm", job->settings.model);
 }
 
-/* Runs passes on a graph of a step, up to one if it is named. */
 static struct pass_pipeline pipeline_of(const struct job *job)
 {
     return (struct pass_pipeline){ .stages = job->axes.pp,
@@ -472,6 +471,7 @@ static struct pass_tensor tensor_of(const struct job *job)
                                  .sequence = job->settings.sequence_parallel };
 }
 
+/* Runs passes on a graph of a step, up to one if it is named. */
 static enum status run_passes(struct job *job, struct graph *graph,
                               const struct pass *const *passes, const char *after)
 {
@@ -551,11 +551,15 @@ enum status job_remake_graph(struct job *job)
 }
 
 enum status job_make_graph(const struct job *job, const struct pass *const *passes,
-                           struct graph **out)
+                           int64_t shards, struct graph **out)
 {
     struct job copy = *job; /* passes note what they chose */
     struct graph *graph;
 
+    copy.settings.shards = shards;
+    copy.axes.dp = copy.axes.tp = copy.axes.pp = copy.axes.chunks = 1;
+    copy.axes.zero = 0;
+    copy.place = (struct axes_place){ 0 };
     TRY(model_build(job->model, &job->model_config, &graph));
     enum status status = run_passes(&copy, graph, passes, NULL);
     if (status != STATUS_OK) {
@@ -679,6 +683,7 @@ static enum status create(const struct settings *settings, const struct model *m
     TRY(mem_alloc(1, sizeof *job, &job));
     job->began = clock_seconds();
     job->settings = *settings;
+    job->has_shards = settings->shards || settings->accumulate;
     const bool is_auto = strcmp(settings->strategy, "auto") == 0;
     enum status status = is_auto ? check_auto(&job->settings) : STATUS_OK;
     if (status == STATUS_OK)

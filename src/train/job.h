@@ -39,6 +39,7 @@ struct job {
     struct slow slow;
     struct rails rails;    /* known once ranks have met */
     double began;          /* clock_seconds at creation */
+    bool has_shards;       /* settings said how many shards a step has */
     char chosen[400];      /* strategy auto: what was chosen, and why; else "" */
     double chosen_seconds; /* and the step's time by the forecast */
 };
@@ -57,9 +58,9 @@ MUST_CHECK enum status job_remake_graph(struct job *job);
 /* Of a grid: makes both graphs again for a rank at that place. */
 MUST_CHECK enum status job_take_place(struct job *job, struct axes_place place);
 
-/* The graph of a step by other passes than the strategy's. */
+/* The graph of a step on one rank by other passes than the strategy's, in so many shards. */
 MUST_CHECK enum status job_make_graph(const struct job *job, const struct pass *const *passes,
-                                      struct graph **out);
+                                      int64_t shards, struct graph **out);
 /* A job with other settings and the same model, made without data, as JOB_GRAPH is: to see whether there is one. */
 MUST_CHECK enum status job_vary(const struct job *job, const struct settings *settings,
                                 struct job **out);

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/* forecast_work.c - what a step costs the lanes that do it: measured on this machine, or guessed. */
+#include <math.h>
+
+#include "base/mem.h"
+#include "exec/exec.h"
+#include "exec/profile.h"
+#include "graph/op.h"
+#include "train/forecast_measure.h"
+#include "train/planner.h"
+
+static const double SECONDS = 1; /* of measuring */
+
+/* What was measured on so many lanes, for any number of them: a lane reads the gradients of all and moves its
+ * part of parameters and state. */
+static enum status work_from(const struct planner *p, const struct graph *graph,
+                             const struct measured *measured, int64_t shards,
+                             struct cost_work *out)
+{
+    const int states = optim_states(&p->job->optim);
+    const double lanes = measured->lanes, streams = 2 + 2 * states;
+
+    TRY(cost_read(graph, measured->nodes, shards, states, out));
+    const double unit = lanes * measured->sums / (cost_params(out) * (lanes + streams));
+    double kept = 0;
+    for (int l = 0; l < out->n_layers; l++)
+        kept += out->layers[l].kept;
+    out->add = unit;
+    out->update = streams * unit;
+    /* Nodes that took longer while they were timed one by one than steps say are shorter by as much. */
+    const double timed = measured->step - measured->sums - measured->rest;
+    const double share = timed > 0 ? fmin(1 + measured->rest / timed, 1) : 1;
+    for (int l = 0; l < out->n_layers; l++) {
+        out->layers[l].forward *= fmax(share, 0);
+        out->layers[l].backward *= fmax(share, 0);
+    }
+    out->other = fmax(measured->rest, 0);
+    out->transient = fmax(measured->arena - kept, 0);
+    return STATUS_OK;
+}
+
+static struct cost_rates rates_of(const struct planner *p)
+{
+    const struct machine *machine = &p->plan->machine;
+    struct cost_rates rates = cost_usual_rates;
+
+    if (machine->flops > 0) {
+        rates.bytes *= machine->flops / rates.flops;
+        rates.flops = machine->flops;
+    }
+    rates.bytes = machine->bytes > 0 ? machine->bytes : rates.bytes;
+    return rates;
+}
+
+/* Seconds of forward and of backward by guess; nodes that only move values between ranks are left out. */
+static enum status guess_phases(const struct planner *p, const struct graph *graph,
+                                double *forward, double *backward, double **out)
+{
+    const struct cost_rates rates = rates_of(p);
+    double *seconds;
+
+    TRY(mem_alloc((size_t)graph_node_count(graph) + 1, sizeof *seconds, &seconds));
+    cost_guess(graph, &rates, seconds);
+    *forward = *backward = 0;
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        *(node->phase == PHASE_FORWARD ? forward : backward) += seconds[n];
+    }
+    if (out)
+        *out = seconds;
+    else
+        mem_free(seconds);
+    return STATUS_OK;
+}
+
+static enum status measure(const struct planner *p, const struct graph *graph, int64_t shards,
+                           int lanes, int threads, struct cost_work *out)
+{
+    const double seconds = p->options->seconds > 0 ? p->options->seconds : SECONDS;
+    struct measured *measured;
+
+    TRY(measured_make(p->job, graph, p->job->settings.batch / shards, lanes, threads, seconds,
+                      &measured));
+    enum status status = work_from(p, graph, measured, shards, out);
+    measured_free(measured, graph);
+    p->plan->is_measured = true;
+    return status;
+}
+
+/* Lanes of so many threads that run side by side here. */
+static int lanes_here(const struct planner *p, int64_t shards, int threads)
+{
+    const int room = job_cores() / threads > 1 ? job_cores() / threads : 1;
+    const int64_t ranks = p->options->is_elsewhere ? 1 : p->plan->ranks;
+    const int each = p->plan->threads / threads > 1 ? p->plan->threads / threads : 1;
+    const int64_t wanted = ranks * each < shards ? ranks * each : shards;
+
+    return wanted < room ? (int)wanted : room;
+}
+
+/* What a lane has beside what is kept, by the plan that it would run; where there is none the guess stays. */
+static void plan_arena(const struct planner *p, const struct graph *graph,
+                       struct planner_work *w)
+{
+    size_t arena;
+    double kept = 0;
+
+    if (p->job->settings.sync_batch_norm ||
+        profile_arena(graph, p->job->settings.batch / w->shards, p->job->choices, &arena) !=
+            STATUS_OK)
+        return;
+    for (int l = 0; l < w->work.n_layers; l++)
+        kept += w->work.layers[l].kept;
+    w->work.transient = fmax((double)arena - kept, 0);
+}
+
+static enum status make_work(struct planner *p, const struct graph *graph,
+                             struct planner_work *w)
+{
+    const bool guesses = p->options->guess || p->plan->machine.flops > 0;
+    const struct cost_rates rates = rates_of(p);
+    double *seconds;
+
+    TRY(guess_phases(p, graph, &w->forward, &w->backward, &seconds));
+    enum status status =
+        guesses ? cost_read(graph, seconds, w->shards, optim_states(&p->job->optim), &w->work)
+                : measure(p, graph, w->shards, lanes_here(p, w->shards, w->threads), w->threads,
+                          &w->work);
+    mem_free(seconds);
+    TRY(status);
+    if (guesses) {
+        cost_guess_rest(&w->work, &rates);
+        plan_arena(p, graph, w);
+    }
+    w->params = (double)graph_param_count(graph);
+    return STATUS_OK;
+}
+
+enum status planner_work(struct planner *p, int64_t shards, int threads,
+                         const struct planner_work **out)
+{
+    const struct strategy *single = strategy_find("single");
+    struct graph *graph;
+
+    for (int i = 0; i < p->n_works; i++) {
+        if (p->works[i].shards == shards && p->works[i].threads == threads) {
+            *out = &p->works[i];
+            return STATUS_OK;
+        }
+    }
+    if (p->n_works == PLANNER_WORKS) { /* near enough: what differs is how samples are cut */
+        *out = &p->works[0];
+        return STATUS_OK;
+    }
+    struct planner_work *w = &p->works[p->n_works];
+    *w = (struct planner_work){ .shards = shards, .threads = threads };
+    TRY(job_make_graph(p->job, single->passes, shards, &graph));
+    for (int n = 0; n < graph_node_count(graph); n++)
+        p->looks_across |= graph_node(graph, n)->op->across_samples;
+    enum status status = make_work(p, graph, w);
+    graph_destroy(graph);
+    TRY(status);
+    p->n_works++;
+    *out = w;
+    return STATUS_OK;
+}
+
+enum status planner_first_work(struct planner *p)
+{
+    const struct settings *s = &p->job->settings;
+    const int threads = p->plan->threads / p->lanes > 1 ? p->plan->threads / p->lanes : 1;
+    const struct planner_work *first;
+    struct graph *graph;
+
+    TRY(planner_work(p, s->shards, threads, &first));
+    if (!p->plan->is_measured || lanes_here(p, s->shards, threads) <= p->lanes)
+        return STATUS_OK;
+    TRY(job_make_graph(p->job, strategy_find("single")->passes, s->shards, &graph));
+    enum status status = measure(p, graph, s->shards, p->lanes, threads, &p->alone);
+    graph_destroy(graph);
+    return status;
+}
+
+void planner_release(struct planner *p)
+{
+    for (int i = 0; i < p->n_works; i++)
+        cost_release(&p->works[i].work);
+    cost_release(&p->alone);
+}
+
+struct cost_sharing planner_sharing(const struct planner *p, const struct planner_work *whole,
+                                    const struct graph *graph)
+{
+    static const struct op *const sums[] = { &op_tp_sum, &op_tp_gather, &op_tp_sum_slice };
+    struct cost_sharing sharing = { 0 };
+    double forward, backward;
+
+    if (guess_phases(p, graph, &forward, &backward, NULL) != STATUS_OK)
+        return sharing;
+    sharing.forward = forward / whole->forward;
+    sharing.backward = backward / whole->backward;
+    sharing.params = (double)graph_param_count(graph) / whole->params;
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        const struct value *large = node->n_in > 0 ? node->in[0] : NULL;
+        for (size_t i = 0; large && i < sizeof sums / sizeof *sums; i++) {
+            if (node->op != sums[i])
+                continue;
+            if (shape_count(&node->out[0]->shape) > shape_count(&large->shape))
+                large = node->out[0];
+            sharing.sums += node->op == &op_tp_sum ? 2 : 1;
+            sharing.bytes +=
+                (node->op == &op_tp_sum ? 2 : 1) * 4.0 * (double)shape_count(&large->shape);
+        }
+    }
+    return sharing;
+}
