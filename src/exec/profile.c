@@ -9,9 +9,11 @@
 #include "base/mem.h"
 #include "exec/plan.h"
 #include "exec/state.h"
+#include "graph/op.h"
+#include "kernel/measure.h"
 #include "pass/pass.h"
 
-enum { MOST_STEPS = 64, WINDOWS = 5 };
+enum { MOST_STEPS = 64, WINDOWS = 5, RUNS = 3 };
 
 struct profiler {
     const struct profile_config *config;
@@ -201,6 +203,80 @@ void profile_release(struct profile *profile)
 {
     mem_free(profile->nodes);
     *profile = (struct profile){ 0 };
+}
+
+/* Kernels by themselves ------------------------------------------------------------------- */
+
+/* The median of some runs, after one that does not count. */
+static enum status time_kernel(const struct kernel_problem *problem,
+                               const struct kernel_choices *choices, double *out)
+{
+    const struct kernel *kernel;
+    struct kernel_trial *trial;
+    double runs[RUNS];
+
+    TRY(kernel_choose(choices, problem, &kernel));
+    TRY(kernel_trial_create(kernel, problem, KERNEL_FILL_NORMAL, 1, &trial));
+    kernel_trial_run(trial);
+    for (int i = 0; i < RUNS; i++) {
+        const double began = clock_seconds();
+        kernel_trial_run(trial);
+        runs[i] = clock_seconds() - began;
+    }
+    kernel_trial_destroy(trial);
+    *out = median(runs, RUNS);
+    return STATUS_OK;
+}
+
+/* The first node that asks the same: `n` itself, if none before it does. */
+static int first_like(const struct kernel_problem *problems, int n)
+{
+    int first = 0;
+
+    while (first < n && (problems[first].op != problems[n].op ||
+                         memcmp(&problems[first], &problems[n], sizeof *problems) != 0))
+        first++;
+    return first;
+}
+
+static enum status time_kernels(const struct graph *graph, const struct kernel_choices *choices,
+                                const struct shape *shapes, struct kernel_problem *problems,
+                                double *out)
+{
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        out[n] = 0;
+        if ((node->phase != PHASE_FORWARD && node->phase != PHASE_BACKWARD) ||
+            node->op->is_view || node->op->meets || node->op->talks || node->n_in > KERNEL_IN)
+            continue;
+        plan_problem(node, shapes, &problems[n]);
+        const int first = first_like(problems, n);
+        if (first < n)
+            out[n] = out[first];
+        else if (time_kernel(&problems[n], choices, &out[n]) != STATUS_OK)
+            out[n] = 0; /* the executor does it, not a kernel */
+    }
+    return STATUS_OK;
+}
+
+enum status profile_kernels(const struct graph *graph, const struct kernel_choices *choices,
+                            double *out)
+{
+    const int n_values = graph_value_count(graph);
+    struct kernel_problem *problems = NULL;
+    struct shape *shapes = NULL;
+
+    enum status status =
+        mem_alloc((size_t)graph_node_count(graph) + 1, sizeof *problems, &problems);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)n_values + 1, sizeof *shapes, &shapes);
+    for (int i = 0; status == STATUS_OK && i < n_values; i++)
+        shapes[i] = graph_value(graph, i)->shape;
+    if (status == STATUS_OK)
+        status = time_kernels(graph, choices, shapes, problems, out);
+    mem_free(problems);
+    mem_free(shapes);
+    return status;
 }
 
 enum status profile_arena(const struct graph *graph, int64_t rows,

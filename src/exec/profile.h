@@ -38,6 +38,11 @@ struct profile {
 MUST_CHECK enum status profile_run(const struct profile_config *config, struct profile *out);
 void profile_release(struct profile *profile);
 
+/* Seconds of each node of a graph's forward and backward, in running order, each kernel by itself on one thread: for
+ * graphs that need other ranks to run. What ranks do together, and what no kernel does, is 0. */
+MUST_CHECK enum status profile_kernels(const struct graph *graph,
+                                       const struct kernel_choices *choices, double *out);
+
 /* Bytes of activations that a lane needs for a shard of `rows`, without having them. */
 MUST_CHECK enum status profile_arena(const struct graph *graph, int64_t rows,
                                      const struct kernel_choices *choices, size_t *out);

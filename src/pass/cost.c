@@ -25,6 +25,9 @@
 /* Rates of one core of a machine of our time, for who cannot measure. */
 const struct cost_rates cost_usual_rates = { .flops = 5e10, .bytes = 8e9 };
 
+/* A page of 4096 bytes that is touched for the first time. */
+static const double PAGE_SECONDS = 0.7e-6 / 4096;
+
 /* Reading a graph ------------------------------------------------------------------------ */
 
 static double bytes_of(const struct value *value)
@@ -445,6 +448,8 @@ static void predict_reduced(const struct cost_work *work, const struct cost_clus
     const struct traffic t = traffic_of(work, choice, nodes);
 
     out->compute = ceil(v) * lane_seconds(work, cluster, choice);
+    if (choice->zero >= 2) /* pages of gradients are given back and come again */
+        out->compute += params * PAGE_SECONDS * cluster->crowding / cluster->speed;
     if (nodes == 1) {
         out->compute += sum_seconds(work, params, lanes, lanes, cluster);
         out->bytes = 2 * (choice->dp - 1.0) / choice->dp * params;

@@ -299,7 +299,7 @@ static enum status predict(const struct planner *p, const struct cost_work *work
 
 /* The work of the row's step, as the row's own job would have it: that may have other shards. */
 static enum status find_work(struct planner *p, struct forecast_row *row, const struct job *job,
-                             const struct planner_work **out)
+                             struct planner_work **out)
 {
     const struct settings *s = job ? &job->settings : &p->job->settings;
     struct cost_choice *choice = &row->choice;
@@ -313,9 +313,10 @@ static enum status find_work(struct planner *p, struct forecast_row *row, const 
     const int threads =
         (int)s->threads / choice->lanes > 1 ? (int)s->threads / choice->lanes : 1;
     choice->team = p->plan->is_measured ? 1 : 1 + TEAM * (threads - 1);
-    TRY(planner_work(p, s->shards, threads, out));
+    row->factors = job_has_factors(job ? job : p->job) && !is_a_grid(row);
+    TRY(planner_work(p, s->shards, threads, row->factors, out));
     if (job && choice->tp > 1 && choice->pp == 1)
-        choice->sharing = planner_sharing(p, *out, job_graph(job));
+        return planner_sharing(p, *out, job_graph(job), &choice->sharing);
     return STATUS_OK;
 }
 
@@ -331,7 +332,7 @@ static struct cost_work work_of_step(const struct planner *p, const struct plann
 static enum status predict_row(struct planner *p, struct forecast_row *row)
 {
     const struct cost_cluster *cluster = &p->plan->machine.cluster;
-    const struct planner_work *w;
+    struct planner_work *w;
     char why[160], needs[32], has[32];
     struct job *job;
 
@@ -476,7 +477,7 @@ static bool has_stages(const struct forecast_row *row)
 static enum status draw_timeline(struct planner *p)
 {
     struct forecast *plan = p->plan;
-    const struct planner_work *w;
+    struct planner_work *w;
     const bool chosen = plan->chosen >= 0 && has_stages(&plan->rows[plan->chosen]);
     struct cost_estimate again;
 
@@ -487,7 +488,7 @@ static enum status draw_timeline(struct planner *p)
     if (p->options->is_elsewhere)
         w = &p->works[0];
     else
-        TRY(planner_work(p, row->shards, row->threads, &w));
+        TRY(planner_work(p, row->shards, row->threads, row->factors, &w));
     const struct cost_work work = work_of_step(p, w);
     return predict(p, &work, row->choice, &again, &plan->timeline);
 }

@@ -22,6 +22,7 @@ struct forecast_row {
     struct cost_choice choice;
     int64_t shards;            /* of a step: grids may have others */
     int threads;               /* that share a shard */
+    bool factors;              /* gradients go as factors where those are smaller */
     struct cost_estimate cost; /* valid if is_legal */
     bool is_legal;             /* the model and so many ranks allow it */
     bool runs; /* this program has it, and the job's other settings go with it */

@@ -13,7 +13,8 @@ struct measured {
     double *nodes; /* seconds of each node of the graph, in running order */
 };
 
-/* Runs shards of `rows` samples on lanes side by side, in a process of its own, so that nothing of it stays in
+/* lanes 0: seconds of each kernel by itself instead (profile_kernels).
+ * Else runs shards of `rows` samples on lanes side by side, in a process of its own, so that nothing of it stays in
  * this one. Free with measured_free. */
 MUST_CHECK enum status measured_make(const struct job *job, const struct graph *graph,
                                      int64_t rows, int lanes, int threads, double seconds,

@@ -9,7 +9,7 @@
 static enum status predict_own(struct planner *p, struct cost_estimate *out)
 {
     const struct axes *axes = &p->job->axes;
-    const struct planner_work *w;
+    struct planner_work *w;
     const struct cost_choice choice = {
         .dp = axes->dp,
         .tp = axes->tp,
@@ -24,7 +24,7 @@ static enum status predict_own(struct planner *p, struct cost_estimate *out)
         .chunks = axes->chunks > 1 ? axes->chunks : 1,
     };
 
-    TRY(planner_work(p, p->job->settings.shards, 1, &w));
+    TRY(planner_work(p, p->job->settings.shards, 1, job_has_factors(p->job), &w));
     return cost_predict(&w->work, &p->plan->machine.cluster, &choice, out, NULL);
 }
 

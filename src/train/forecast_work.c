@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* forecast_work.c - what a step costs the lanes that do it: measured on this machine, or guessed. */
 #include <math.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "exec/exec.h"
@@ -52,25 +53,42 @@ static struct cost_rates rates_of(const struct planner *p)
     return rates;
 }
 
-/* Seconds of forward and of backward by guess; nodes that only move values between ranks are left out. */
-static enum status guess_phases(const struct planner *p, const struct graph *graph,
-                                double *forward, double *backward, double **out)
+static bool guesses(const struct planner *p)
+{
+    return p->options->guess || p->plan->machine.flops > 0;
+}
+
+/* Seconds of each node by itself, guessed or measured. */
+static enum status time_nodes(const struct planner *p, const struct graph *graph, double *out)
 {
     const struct cost_rates rates = rates_of(p);
+    struct measured *measured;
+
+    if (guesses(p)) {
+        cost_guess(graph, &rates, out);
+        return STATUS_OK;
+    }
+    TRY(measured_make(p->job, graph, 0, 0, 1, 0, &measured));
+    memcpy(out, measured->nodes, (size_t)graph_node_count(graph) * sizeof *out);
+    measured_free(measured, graph);
+    return STATUS_OK;
+}
+
+/* Of forward and of backward; nodes at which ranks meet are left out. */
+static enum status time_phases(const struct planner *p, const struct graph *graph,
+                               double *forward, double *backward)
+{
     double *seconds;
 
     TRY(mem_alloc((size_t)graph_node_count(graph) + 1, sizeof *seconds, &seconds));
-    cost_guess(graph, &rates, seconds);
+    enum status status = time_nodes(p, graph, seconds);
     *forward = *backward = 0;
-    for (int n = 0; n < graph_node_count(graph); n++) {
+    for (int n = 0; status == STATUS_OK && n < graph_node_count(graph); n++) {
         const struct node *node = graph_node(graph, n);
         *(node->phase == PHASE_FORWARD ? forward : backward) += seconds[n];
     }
-    if (out)
-        *out = seconds;
-    else
-        mem_free(seconds);
-    return STATUS_OK;
+    mem_free(seconds);
+    return status;
 }
 
 static enum status measure(const struct planner *p, const struct graph *graph, int64_t shards,
@@ -114,37 +132,42 @@ static void plan_arena(const struct planner *p, const struct graph *graph,
     w->work.transient = fmax((double)arena - kept, 0);
 }
 
-static enum status make_work(struct planner *p, const struct graph *graph,
-                             struct planner_work *w)
+static enum status guess_work(const struct planner *p, const struct graph *graph,
+                              struct planner_work *w)
 {
-    const bool guesses = p->options->guess || p->plan->machine.flops > 0;
     const struct cost_rates rates = rates_of(p);
     double *seconds;
 
-    TRY(guess_phases(p, graph, &w->forward, &w->backward, &seconds));
+    TRY(mem_alloc((size_t)graph_node_count(graph) + 1, sizeof *seconds, &seconds));
+    cost_guess(graph, &rates, seconds);
     enum status status =
-        guesses ? cost_read(graph, seconds, w->shards, optim_states(&p->job->optim), &w->work)
-                : measure(p, graph, w->shards, lanes_here(p, w->shards, w->threads), w->threads,
-                          &w->work);
+        cost_read(graph, seconds, w->shards, optim_states(&p->job->optim), &w->work);
     mem_free(seconds);
     TRY(status);
-    if (guesses) {
-        cost_guess_rest(&w->work, &rates);
-        plan_arena(p, graph, w);
-    }
-    w->params = (double)graph_param_count(graph);
+    cost_guess_rest(&w->work, &rates);
+    plan_arena(p, graph, w);
     return STATUS_OK;
 }
 
-enum status planner_work(struct planner *p, int64_t shards, int threads,
-                         const struct planner_work **out)
+static enum status make_work(const struct planner *p, const struct graph *graph,
+                             struct planner_work *w)
 {
-    const struct strategy *single = strategy_find("single");
+    w->params = (double)graph_param_count(graph);
+    if (guesses(p))
+        return guess_work(p, graph, w);
+    return measure(p, graph, w->shards, lanes_here(p, w->shards, w->threads), w->threads,
+                   &w->work);
+}
+
+enum status planner_work(struct planner *p, int64_t shards, int threads, bool factors,
+                         struct planner_work **out)
+{
     struct graph *graph;
 
     for (int i = 0; i < p->n_works; i++) {
-        if (p->works[i].shards == shards && p->works[i].threads == threads) {
-            *out = &p->works[i];
+        struct planner_work *w = &p->works[i];
+        if (w->shards == shards && w->threads == threads && w->factors == factors) {
+            *out = w;
             return STATUS_OK;
         }
     }
@@ -153,8 +176,8 @@ enum status planner_work(struct planner *p, int64_t shards, int threads,
         return STATUS_OK;
     }
     struct planner_work *w = &p->works[p->n_works];
-    *w = (struct planner_work){ .shards = shards, .threads = threads };
-    TRY(job_make_graph(p->job, single->passes, shards, &graph));
+    *w = (struct planner_work){ .shards = shards, .threads = threads, .factors = factors };
+    TRY(job_make_graph(p->job, shards, factors, &graph));
     for (int n = 0; n < graph_node_count(graph); n++)
         p->looks_across |= graph_node(graph, n)->op->across_samples;
     enum status status = make_work(p, graph, w);
@@ -169,13 +192,13 @@ enum status planner_first_work(struct planner *p)
 {
     const struct settings *s = &p->job->settings;
     const int threads = p->plan->threads / p->lanes > 1 ? p->plan->threads / p->lanes : 1;
-    const struct planner_work *first;
+    struct planner_work *first;
     struct graph *graph;
 
-    TRY(planner_work(p, s->shards, threads, &first));
+    TRY(planner_work(p, s->shards, threads, job_has_factors(p->job), &first));
     if (!p->plan->is_measured || lanes_here(p, s->shards, threads) <= p->lanes)
         return STATUS_OK;
-    TRY(job_make_graph(p->job, strategy_find("single")->passes, s->shards, &graph));
+    TRY(job_make_graph(p->job, s->shards, first->factors, &graph));
     enum status status = measure(p, graph, s->shards, p->lanes, threads, &p->alone);
     graph_destroy(graph);
     return status;
@@ -188,30 +211,43 @@ void planner_release(struct planner *p)
     cost_release(&p->alone);
 }
 
-struct cost_sharing planner_sharing(const struct planner *p, const struct planner_work *whole,
-                                    const struct graph *graph)
+/* Times of what is whole, once. */
+static enum status time_whole(const struct planner *p, struct planner_work *whole)
+{
+    struct graph *graph;
+
+    if (whole->forward > 0)
+        return STATUS_OK;
+    TRY(job_make_graph(p->job, whole->shards, whole->factors, &graph));
+    enum status status = time_phases(p, graph, &whole->forward, &whole->backward);
+    graph_destroy(graph);
+    return status;
+}
+
+enum status planner_sharing(const struct planner *p, struct planner_work *whole,
+                            const struct graph *graph, struct cost_sharing *out)
 {
     static const struct op *const sums[] = { &op_tp_sum, &op_tp_gather, &op_tp_sum_slice };
     struct cost_sharing sharing = { 0 };
     double forward, backward;
 
-    if (guess_phases(p, graph, &forward, &backward, NULL) != STATUS_OK)
-        return sharing;
+    TRY(time_whole(p, whole));
+    TRY(time_phases(p, graph, &forward, &backward));
     sharing.forward = forward / whole->forward;
     sharing.backward = backward / whole->backward;
     sharing.params = (double)graph_param_count(graph) / whole->params;
     for (int n = 0; n < graph_node_count(graph); n++) {
         const struct node *node = graph_node(graph, n);
-        const struct value *large = node->n_in > 0 ? node->in[0] : NULL;
-        for (size_t i = 0; large && i < sizeof sums / sizeof *sums; i++) {
+        for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
             if (node->op != sums[i])
                 continue;
-            if (shape_count(&node->out[0]->shape) > shape_count(&large->shape))
-                large = node->out[0];
-            sharing.sums += node->op == &op_tp_sum ? 2 : 1;
-            sharing.bytes +=
-                (node->op == &op_tp_sum ? 2 : 1) * 4.0 * (double)shape_count(&large->shape);
+            const int64_t in = shape_count(&node->in[0]->shape);
+            const int64_t made = shape_count(&node->out[0]->shape);
+            const int exchanges = node->op == &op_tp_sum ? 2 : 1;
+            sharing.sums += exchanges;
+            sharing.bytes += exchanges * 4.0 * (double)(in > made ? in : made);
         }
     }
-    return sharing;
+    *out = sharing;
+    return STATUS_OK;
 }

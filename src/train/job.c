@@ -471,6 +471,14 @@ static struct pass_tensor tensor_of(const struct job *job)
                                  .sequence = job->settings.sequence_parallel };
 }
 
+bool job_has_factors(const struct job *job)
+{
+    /* Servers take gradients alone, and layers made from factors would be whole on every machine; in a grid all
+     * are messages. */
+    return job->settings.factors && job->axes.meet != MEET_PS && job->axes.zero == 0 &&
+           !axes_are_a_grid(&job->axes);
+}
+
 /* Runs passes on a graph of a step, up to one if it is named. */
 static enum status run_passes(struct job *job, struct graph *graph,
                               const struct pass *const *passes, const char *after)
@@ -483,10 +491,7 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .pipeline = pipeline_of(job),
         .tensor = tensor_of(job),
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
-        /* Servers take gradients alone, and layers made from factors would be whole on every machine; in a grid all
-         * are messages. */
-        .factors = s->factors && job->axes.meet != MEET_PS && job->axes.zero == 0 &&
-                   !axes_are_a_grid(&job->axes),
+        .factors = job_has_factors(job),
         .dense = s->dense,
         .recompute = s->recompute,
         .sync_norm = s->sync_batch_norm,
@@ -550,18 +555,20 @@ enum status job_remake_graph(struct job *job)
     return run_passes(job, job->graph, job->strategy->passes, NULL);
 }
 
-enum status job_make_graph(const struct job *job, const struct pass *const *passes,
-                           int64_t shards, struct graph **out)
+enum status job_make_graph(const struct job *job, int64_t shards, bool factors,
+                           struct graph **out)
 {
     struct job copy = *job; /* passes note what they chose */
     struct graph *graph;
 
     copy.settings.shards = shards;
+    copy.settings.factors = factors;
+    copy.axes.meet = MEET_NONE;
     copy.axes.dp = copy.axes.tp = copy.axes.pp = copy.axes.chunks = 1;
     copy.axes.zero = 0;
     copy.place = (struct axes_place){ 0 };
     TRY(model_build(job->model, &job->model_config, &graph));
-    enum status status = run_passes(&copy, graph, passes, NULL);
+    enum status status = run_passes(&copy, graph, strategy_find("single")->passes, NULL);
     if (status != STATUS_OK) {
         graph_destroy(graph);
         return status;

@@ -58,9 +58,11 @@ MUST_CHECK enum status job_remake_graph(struct job *job);
 /* Of a grid: makes both graphs again for a rank at that place. */
 MUST_CHECK enum status job_take_place(struct job *job, struct axes_place place);
 
-/* The graph of a step on one rank by other passes than the strategy's, in so many shards. */
-MUST_CHECK enum status job_make_graph(const struct job *job, const struct pass *const *passes,
-                                      int64_t shards, struct graph **out);
+/* The graph of a step on one rank, in so many shards; factors as pass_config has it. */
+MUST_CHECK enum status job_make_graph(const struct job *job, int64_t shards, bool factors,
+                                      struct graph **out);
+/* Are gradients exchanged as factors where those are smaller? */
+bool job_has_factors(const struct job *job);
 /* A job with other settings and the same model, made without data, as JOB_GRAPH is: to see whether there is one. */
 MUST_CHECK enum status job_vary(const struct job *job, const struct settings *settings,
                                 struct job **out);

@@ -13,9 +13,11 @@ enum { PLANNER_WORKS = 8, PLANNER_ROWS = 512 };
 struct planner_work {
     int64_t shards;
     int threads;
+    bool factors; /* gradients as factors where those are smaller */
     struct cost_work work;
-    double forward, backward; /* seconds of a shard by cost_guess, whatever was measured */
-    double params;            /* numbers */
+    /* Of a shard, each node by itself: what a tensor split's are compared with. 0: not known yet. */
+    double forward, backward;
+    double params; /* numbers */
 };
 
 struct planner {
@@ -31,14 +33,14 @@ struct planner {
 
 /* The work of a step in so many shards: made, if it is not there yet. *out is valid until planner_release. */
 MUST_CHECK enum status planner_work(struct planner *p, int64_t shards, int threads,
-                                    const struct planner_work **out);
+                                    bool factors, struct planner_work **out);
 /* The first, and what one rank alone would take, if that is not the same. */
 MUST_CHECK enum status planner_first_work(struct planner *p);
 void planner_release(struct planner *p);
 
 /* How a graph after the tensor pass shares what one rank would do. */
-struct cost_sharing planner_sharing(const struct planner *p, const struct planner_work *whole,
-                                    const struct graph *graph);
+MUST_CHECK enum status planner_sharing(const struct planner *p, struct planner_work *whole,
+                                       const struct graph *graph, struct cost_sharing *out);
 
 /* All rows for plan->ranks ranks, with predictions. */
 MUST_CHECK enum status planner_fill_rows(struct planner *p);
