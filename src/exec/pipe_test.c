@@ -13,7 +13,14 @@
 #include "model/model.h"
 #include "pass/strategy.h"
 
-enum { SIDE = 6, PIXELS = SIDE * SIDE, CLASSES = 4, STEPS = 4, MAX_BATCH = 24, MOST_PARAMS = 32 };
+enum {
+    SIDE = 6,
+    PIXELS = SIDE * SIDE,
+    CLASSES = 4,
+    STEPS = 4,
+    MAX_BATCH = 24,
+    MOST_PARAMS = 32
+};
 
 /* A residual connection across layers, batch norms, dropout. */
 static void build_deep(struct graph *graph, const struct model_config *config,
@@ -57,9 +64,8 @@ static enum status make_graph(const struct trial *t, int stage, struct graph **o
                                   .optim = t->optim };
     struct model_config model = model_defaults(&deep);
 
-    config.pipeline = (struct pass_pipeline){ .stages = t->axes.pp,
-                                              .chunks = t->axes.chunks,
-                                              .own = stage };
+    config.pipeline =
+        (struct pass_pipeline){ .stages = t->axes.pp, .chunks = t->axes.chunks, .own = stage };
     model.sample = (struct shape){ 3, { 1, SIDE, SIDE } };
     model.classes = CLASSES;
     model.training = true;
@@ -202,7 +208,8 @@ static void run(struct trial *t)
     t->optim.attrs = t->optim.optimizer->defaults;
     t->optim.schedule = (struct schedule){ .kind = SCHEDULE_CONSTANT, .lr = 0.01 };
     CHECK_OK(kernel_choices_load(NULL, &t->choices));
-    CHECK_OK(comm_testing_nodes(t->axes.dp * t->axes.pp, t->nodes ? t->nodes : 1, NULL, body, t));
+    CHECK_OK(
+        comm_testing_nodes(t->axes.dp * t->axes.pp, t->nodes ? t->nodes : 1, NULL, body, t));
     kernel_choices_destroy(t->choices);
 }
 
@@ -221,8 +228,9 @@ static void test_pipelines_have_the_bits_of_one_rank(void)
         int dp, pp, chunks, nodes;
         enum pipe_kind kind;
     } rows[] = {
-        { 1, 2, 1, 1, PIPE_1F1B },  { 1, 3, 1, 1, PIPE_GPIPE },       { 1, 4, 1, 2, PIPE_1F1B },
-        { 2, 2, 1, 1, PIPE_1F1B },  { 1, 2, 2, 1, PIPE_INTERLEAVED }, { 2, 2, 2, 4, PIPE_INTERLEAVED },
+        { 1, 2, 1, 1, PIPE_1F1B },        { 1, 3, 1, 1, PIPE_GPIPE },
+        { 1, 4, 1, 2, PIPE_1F1B },        { 2, 2, 1, 1, PIPE_1F1B },
+        { 1, 2, 2, 1, PIPE_INTERLEAVED }, { 2, 2, 2, 4, PIPE_INTERLEAVED },
         { 2, 1, 1, 1, PIPE_GPIPE },
     };
     struct trial one = trial_of(1, 1, PIPE_1F1B, 1);

@@ -521,11 +521,34 @@ static void test_every_model_of_the_zoo(void)
     }
 }
 
+/* Small steps: this network's first gradients are large, and large steps make whatever differs by rounding
+ * differ more and more, also between two kernels on one rank (docs/decisions/0037-tensor.md). */
+static void test_losses_of_a_convolutional_network(void)
+{
+    struct setup setup = { .model = "resnet18",
+                           .side = 16,
+                           .tp = 2,
+                           .dp = 2,
+                           .threads = 1,
+                           .batch = 8,
+                           .shards = 2,
+                           .n_steps = 4,
+                           .lr = 0x1p-16 };
+
+    check_losses(&setup, NULL);
+    setup.tp = 4;
+    setup.dp = 1;
+    setup.shards = 1;
+    check_losses(&setup, NULL);
+}
+
 const struct test tests[] = {
     { .name = "a perceptron", .run = test_a_perceptron },
     { .name = "a transformer", .run = test_a_transformer },
     { .name = "places of sequences are shared", .run = test_places_of_sequences_are_shared },
     { .name = "options of a transformer", .run = test_options_of_a_transformer },
+    { .name = "losses of a convolutional network",
+      .run = test_losses_of_a_convolutional_network },
     { .name = "every model of the zoo", .run = test_every_model_of_the_zoo },
     { 0 },
 };

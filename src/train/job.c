@@ -415,6 +415,11 @@ static enum status pick_optimizer(struct job *job)
     o->attrs.nesterov = s->nesterov;
     o->attrs.max_norm = (float)s->clip;
     TRY(check_options(s, o));
+    if (optim_needs_norms(o) && job->axes.tp > 1)
+        return FAIL(STATUS_USAGE,
+                    "--optimizer %s and strategy %s: no rank has whole parameters, whose norms "
+                    "it needs: use adam or sgd",
+                    s->optimizer, job->strategy->name);
     /* What was picked is what config.json says. */
     s->lr = isnan(s->lr) ? o->optimizer->default_lr : s->lr;
     s->weight_decay =
