@@ -108,12 +108,19 @@ static size_t rows_to_draw(const struct plan_page *page, size_t out[ROWS])
     return count;
 }
 
+/* High enough that every bar has its name. */
+static int height_of(size_t count)
+{
+    return 110 + 20 * (int)count;
+}
+
 static void write_times(struct strbuf *out, const struct plan_page *page, const size_t *at,
                         size_t count)
 {
     static const char *const names[] = { "auto may pick it", "not without being asked for" };
     static const int colours[] = { BLUE, PLOT_GREY };
     const struct plot plot = { .title = "Predicted time of a step, ms",
+                               .height = height_of(count),
                                .x = { .from_zero = true } };
     const char *categories[ROWS];
     double values[2 * ROWS];
@@ -143,6 +150,7 @@ static void write_memory(struct strbuf *out, const struct plan_page *page, const
 {
     static const char *const names[] = { "parameters", "gradients", "state", "activations" };
     const struct plot plot = { .title = "Predicted memory of a rank, MB",
+                               .height = height_of(count),
                                .x = { .from_zero = true } };
     const char *categories[ROWS];
     double values[PLAN_PAGE_MEMORY * ROWS];
@@ -290,9 +298,9 @@ static void write_head(struct strbuf *out, const struct plan_page *page)
     strbuf_add(out, "<header><h1>Plan of ");
     strbuf_add_xml(out, page->model);
     strbuf_printf(
-        out,
-        "</h1><p>%lld samples a step on %d ranks of %d machines; times are %s.</p></header>\n",
+        out, "</h1><p>%lld samples a step on %d ranks of %d %s; times are %s.</p></header>\n",
         (long long)page->batch, page->ranks, page->nodes,
+        page->nodes == 1 ? "machine" : "machines",
         page->is_measured ? "predicted from nodes measured on this machine"
                           : "guessed by operations and bytes");
     page_note(out, page->why);

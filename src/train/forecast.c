@@ -411,20 +411,28 @@ static bool is_not_here(const struct forecast_row *row)
     return row->is_legal && row->is_exact && row->fits && !row->runs;
 }
 
+/* "12.3 ms", "1.4 s": returns `text`. */
+static const char *seconds_text(double seconds, char text[32])
+{
+    snprintf(text, 32, seconds < 1 ? "%.3g ms" : "%.3g s", seconds * (seconds < 1 ? 1e3 : 1));
+    return text;
+}
+
 /* Who would be faster than the chosen one, and why it is not chosen. */
 static int add_faster(const struct forecast *plan, int at,
                       bool (*is_so)(const struct forecast_row *row), char *text, int room)
 {
     const int row = fastest(plan, is_so);
-    char name[128];
+    char name[128], time[32];
 
     if (row < 0 ||
         (plan->chosen >= 0 &&
          plan->rows[row].cost.seconds > (1 - SAME) * plan->rows[plan->chosen].cost.seconds))
         return at;
-    const int more = snprintf(text + at, (size_t)(room - at), "; %s would take %.3g ms, but %s",
-                              forecast_name(&plan->rows[row], name),
-                              1e3 * plan->rows[row].cost.seconds, plan->rows[row].why);
+    const int more =
+        snprintf(text + at, (size_t)(room - at), "; %s would take %s, but %s",
+                 forecast_name(&plan->rows[row], name),
+                 seconds_text(plan->rows[row].cost.seconds, time), plan->rows[row].why);
     return at + more < room ? at + more : room - 1;
 }
 
@@ -432,7 +440,7 @@ static void explain(struct forecast *plan)
 {
     const int room = (int)sizeof plan->why;
     int at, count = 0;
-    char name[128];
+    char name[128], time[32];
 
     for (int i = 0; i < plan->n_rows; i++)
         count += can_be_chosen(&plan->rows[i]);
@@ -443,9 +451,10 @@ static void explain(struct forecast *plan)
     } else {
         const struct forecast_row *row = &plan->rows[plan->chosen];
         at = snprintf(plan->why, sizeof plan->why,
-                      "%s: %.3g ms a step is the least, or within %.0f%% of it and simpler, of "
+                      "%s: %s a step is the least, or within %.0f%% of it and simpler, of "
                       "%d that run, fit and keep the arithmetic of one device",
-                      forecast_name(row, name), 1e3 * row->cost.seconds, 100 * SAME, count);
+                      forecast_name(row, name), seconds_text(row->cost.seconds, time),
+                      100 * SAME, count);
     }
     at = add_faster(plan, at, is_too_large, plan->why, room);
     at = add_faster(plan, at, is_not_exact, plan->why, room);

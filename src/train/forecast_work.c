@@ -149,10 +149,22 @@ static enum status guess_work(const struct planner *p, const struct graph *graph
     return STATUS_OK;
 }
 
+/* Numbers of parameters that a rank has itself. */
+static double own_params(const struct graph *graph)
+{
+    double count = 0;
+
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        const struct value *value = graph_value(graph, i);
+        count += value->kind == VALUE_PARAM ? (double)shape_count(&value->shape) : 0;
+    }
+    return count;
+}
+
 static enum status make_work(const struct planner *p, const struct graph *graph,
                              struct planner_work *w)
 {
-    w->params = (double)graph_param_count(graph);
+    w->params = own_params(graph);
     if (guesses(p))
         return guess_work(p, graph, w);
     return measure(p, graph, w->shards, lanes_here(p, w->shards, w->threads), w->threads,
@@ -235,7 +247,7 @@ enum status planner_sharing(const struct planner *p, struct planner_work *whole,
     TRY(time_phases(p, graph, &forward, &backward));
     sharing.forward = forward / whole->forward;
     sharing.backward = backward / whole->backward;
-    sharing.params = (double)graph_param_count(graph) / whole->params;
+    sharing.params = own_params(graph) / whole->params;
     for (int n = 0; n < graph_node_count(graph); n++) {
         const struct node *node = graph_node(graph, n);
         for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
