@@ -228,33 +228,43 @@ static enum status time_kernel(const struct kernel_problem *problem,
     return STATUS_OK;
 }
 
-/* The first node that asks the same: `n` itself, if none before it does. */
-static int first_like(const struct kernel_problem *problems, int n)
+/* The first node whose problem reads the same: `n` itself, if none before it does. */
+static int first_like(char *const *problems, int n)
 {
     int first = 0;
 
-    while (first < n && (problems[first].op != problems[n].op ||
-                         memcmp(&problems[first], &problems[n], sizeof *problems) != 0))
+    while (first < n && !(problems[first] && strcmp(problems[first], problems[n]) == 0))
         first++;
     return first;
 }
 
+static enum status time_node(const struct node *node, const struct shape *shapes,
+                             const struct kernel_choices *choices, char **problems, int n,
+                             double *out)
+{
+    struct kernel_problem problem = { 0 };
+    char text[KERNEL_TEXT];
+
+    plan_problem(node, shapes, &problem);
+    TRY(mem_strdup(kernel_print(&problem, text), &problems[n]));
+    const int first = first_like(problems, n);
+    if (first < n)
+        out[n] = out[first];
+    else if (time_kernel(&problem, choices, &out[n]) != STATUS_OK)
+        out[n] = 0; /* the executor does it, not a kernel */
+    return STATUS_OK;
+}
+
 static enum status time_kernels(const struct graph *graph, const struct kernel_choices *choices,
-                                const struct shape *shapes, struct kernel_problem *problems,
-                                double *out)
+                                const struct shape *shapes, char **problems, double *out)
 {
     for (int n = 0; n < graph_node_count(graph); n++) {
         const struct node *node = graph_node(graph, n);
         out[n] = 0;
-        if ((node->phase != PHASE_FORWARD && node->phase != PHASE_BACKWARD) ||
-            node->op->is_view || node->op->meets || node->op->talks || node->n_in > KERNEL_IN)
-            continue;
-        plan_problem(node, shapes, &problems[n]);
-        const int first = first_like(problems, n);
-        if (first < n)
-            out[n] = out[first];
-        else if (time_kernel(&problems[n], choices, &out[n]) != STATUS_OK)
-            out[n] = 0; /* the executor does it, not a kernel */
+        if ((node->phase == PHASE_FORWARD || node->phase == PHASE_BACKWARD) &&
+            !node->op->is_view && !node->op->meets && !node->op->talks &&
+            node->n_in <= KERNEL_IN)
+            TRY(time_node(node, shapes, choices, problems, n, out));
     }
     return STATUS_OK;
 }
@@ -262,18 +272,19 @@ static enum status time_kernels(const struct graph *graph, const struct kernel_c
 enum status profile_kernels(const struct graph *graph, const struct kernel_choices *choices,
                             double *out)
 {
-    const int n_values = graph_value_count(graph);
-    struct kernel_problem *problems = NULL;
+    const int n_values = graph_value_count(graph), n_nodes = graph_node_count(graph);
+    char **problems = NULL;
     struct shape *shapes = NULL;
 
-    enum status status =
-        mem_alloc((size_t)graph_node_count(graph) + 1, sizeof *problems, &problems);
+    enum status status = mem_alloc((size_t)n_nodes + 1, sizeof *problems, &problems);
     if (status == STATUS_OK)
         status = mem_alloc((size_t)n_values + 1, sizeof *shapes, &shapes);
     for (int i = 0; status == STATUS_OK && i < n_values; i++)
         shapes[i] = graph_value(graph, i)->shape;
     if (status == STATUS_OK)
         status = time_kernels(graph, choices, shapes, problems, out);
+    for (int n = 0; problems && n < n_nodes; n++)
+        mem_free(problems[n]);
     mem_free(problems);
     mem_free(shapes);
     return status;

@@ -80,6 +80,12 @@ static void check_profile(int lanes, int threads, int64_t shards)
     }
     CHECK(profile.steps > 0 && profile.step > 0 && profile.sums > 0);
     CHECK_CLOSE(profile.step, nodes + profile.sums + profile.rest, 1e-9);
+    double *alone;
+    CHECK_OK(mem_alloc((size_t)graph_node_count(graph), sizeof *alone, &alone));
+    CHECK_OK(profile_kernels(graph, choices, alone));
+    for (int n = 0; n < graph_node_count(graph); n++)
+        CHECK((alone[n] > 0) == is_timed(graph_node(graph, n)));
+    mem_free(alone);
     CHECK_OK(profile_arena(graph, ROWS, choices, &arena));
     CHECK(arena > 0 && arena <= profile.arena);
     profile_release(&profile);
