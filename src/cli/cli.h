@@ -25,7 +25,7 @@ struct command {
 
 extern const struct command command_train, command_eval, command_generate, command_graph,
     command_bench, command_data, command_models, command_strategies, command_report,
-    command_devices, command_plan;
+    command_compare, command_devices, command_plan;
 
 /* A flag that belongs to one command, besides the settings. */
 struct flag {

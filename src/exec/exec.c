@@ -39,6 +39,13 @@ int64_t exec_shard_count(const struct exec *exec)
     return rank_begin(exec, exec->rank + 1) - rank_begin(exec, exec->rank);
 }
 
+void exec_move_part(struct exec *exec, int64_t first)
+{
+    BUG_ON(!exec->config.part.count || exec->config.part.with_others || first < 0 ||
+           first + exec->shards > exec->config.shards);
+    exec->config.part.first = exec->first_shard = first;
+}
+
 int exec_lanes(const struct exec *exec)
 {
     return exec->n_lanes;

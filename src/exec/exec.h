@@ -169,6 +169,8 @@ void exec_say(struct exec *exec, uint32_t bits);
 /* This rank's shards, in a row, as the job numbers them. */
 int64_t exec_first_shard(const struct exec *exec);
 int64_t exec_shard_count(const struct exec *exec);
+/* A part that is alone goes on with as many other shards of the job, the first of which is given. Between steps. */
+void exec_move_part(struct exec *exec, int64_t first);
 int exec_lanes(const struct exec *exec);
 /* Lanes that a rank would have. */
 int exec_lanes_of(int64_t shards, int ranks, int threads);

@@ -85,6 +85,8 @@ static enum status check_private(const struct job *job)
           "only servers can go on without a rank: use --meet ps:1" },
         { s->replicas > 1 && !job->axes.servers, "replicas",
           "there are no servers: use --meet ps:2" },
+        { s->spares && !job->axes.servers, "spares",
+          "nobody goes on without a worker: use --sync async" },
         { s->staleness_lr && (!job->axes.servers || !steps_alone), "staleness-lr",
           "no gradient is late: use --sync async or bounded:K" },
     };

@@ -69,6 +69,8 @@ const struct setting settings_table[] = {
       "Distribution", SETTING_INTEGER, FIELD(backup), 0, 255 },
     { "replicas", 0, "1|2", "with servers: how many of them have each slice of the parameters",
       "Distribution", SETTING_INTEGER, FIELD(replicas), 1, 2 },
+    { "spares", 0, "K", "with servers: K workers stand by for others that are lost",
+      "Distribution", SETTING_INTEGER, FIELD(spares), 0, 64 },
     { "staleness-lr", 0, NULL,
       "with servers: a gradient that k others overtook counts 1 / (1 + k)", "Distribution",
       SETTING_SWITCH, FIELD(staleness_lr), 0, 0 },

@@ -31,6 +31,7 @@ struct settings {
     int64_t accumulate; /* shards that a thread has one after the other; 0: not given */
     int64_t backup;     /* with servers: workers of a step that are not waited for */
     int64_t replicas;   /* with servers: how many have each slice */
+    int64_t spares;     /* with servers: workers that stand by */
     bool staleness_lr;  /* with servers: late gradients count less */
     char tables[16];    /* the way of tables of embeddings between machines; "" is not given */
     char compress[SETTINGS_TEXT];    /* gradients between machines; "": not */
