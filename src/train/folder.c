@@ -41,6 +41,13 @@ static void add_config(const struct job *job, const struct train_hooks *hooks,
         strbuf_add(text, ",\n  \"scaled_lr\": ");
         strbuf_add_number(text, job->optim.schedule.lr);
     }
+    if (*job->chosen) {
+        strbuf_add(text, ",\n  \"auto\": {\"why\": ");
+        strbuf_add_json(text, job->chosen);
+        strbuf_add(text, ", \"step_ms\": ");
+        strbuf_add_number(text, 1e3 * job->chosen_seconds);
+        strbuf_add(text, "}");
+    }
     strbuf_printf(text, ",\n  \"parameters\": %lld", (long long)graph_param_count(job->graph));
     strbuf_printf(
         text, ",\n  \"distribution\": {\"split\": \"%s\", \"sync\": \"%s\", \"meet\": \"%s\"}",

@@ -121,6 +121,9 @@ const struct setting settings_table[] = {
       0, 0 },
     { "bucket-mib", 0, "M", "size of a gradient bucket; 0 picks", "Distribution",
       SETTING_NUMBER, FIELD(bucket_mib), 0, 1e6 },
+    { "memory", 0, "BYTES",
+      "that a rank may need: what needs more is refused; 0: the machine's", "Distribution",
+      SETTING_INTEGER, FIELD(memory), 0, HUGE_COUNT },
     { "sequence-parallel", 0, NULL,
       "with tp: norms and dropouts between shared layers are shared, too, by places of "
       "sequences",

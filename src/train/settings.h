@@ -77,6 +77,7 @@ struct settings {
     bool factors;                  /* exchange factors of gradients where they are smaller */
     bool dense;                    /* gradients of embeddings have all rows */
     double bucket_mib;             /* 0 picks */
+    int64_t memory;                /* bytes that a rank may need; 0: what the machine has */
     bool trace;                    /* writes trace.json */
     char trace_steps[64];          /* "A:B"; "" picks */
     double lost_after;             /* seconds: launch_config.stuck_ms */
