@@ -23,7 +23,8 @@ enum status privacy_check(const struct exec *exec)
             STATUS_USAGE,
             "gradients of single samples need a shard each: %lld shards for a batch of %lld",
             (long long)exec->config.shards, (long long)exec->config.batch);
-    if (exec->ranks > 1 || exec->config.remote || exec->config.zero || exec->gathers.count > 0)
+    if (exec->ranks > 1 || exec->config.remote || exec->config.zero || exec->config.tensor ||
+        exec->config.pipeline.stages > 1 || exec->gathers.count > 0)
         return FAIL(STATUS_UNSUPPORTED,
                     "gradients of single samples are for one rank by itself");
     for (int b = 0; b < exec->buckets.count; b++) {
