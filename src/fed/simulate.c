@@ -431,6 +431,7 @@ static enum status make_jobs(struct simulation *s)
                                   .model = config->model,
                                   .options = config->settings->options,
                                   .data = config->settings->data,
+                                  .columns = config->settings,
                                   .limit = config->settings->limit };
     int64_t largest = 0;
 
