@@ -151,8 +151,7 @@ static bool is_alone(const struct exec *exec)
     return exec->config.part.count && !exec->config.part.with_others;
 }
 
-/* What means of the step that runs are divided by. */
-static int64_t step_weight(const struct exec *exec)
+int64_t exec_step_weight(const struct exec *exec)
 {
     const int64_t weight = is_alone(exec) ? exec->batch->own_weight : exec->batch->weight;
 
@@ -172,7 +171,7 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
     const struct kernel_step step = {
         .seed = exec->config.seed,
         .first_sample = batch->step * (uint64_t)exec->config.batch + (uint64_t)samples.begin,
-        .inv_batch = (float)(1.0 / (double)step_weight(exec)),
+        .inv_batch = (float)(1.0 / (double)exec_step_weight(exec)),
     };
     const size_t slot = (size_t)(exec->steps % 2) * (size_t)exec->shards + (size_t)v;
     const int buffer = tree_stack_push(stack, exec->tree_first + v);
@@ -213,7 +212,7 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
                 hold_leave(lane, next->leaves);
             if (next->fills)
                 lane_give_table(lane, next->fills - 1);
-            if (next->after) {
+            if (next->after && !exec->config.privacy) {
                 add_along_tree(lane, stack, next->after);
                 if (is_last) {
                     TRY(announce(lane, next->after));
@@ -221,6 +220,12 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
                     release_summed(lane);
                 }
             }
+        }
+        if (exec->config.privacy) { /* all of it is known now */
+            privacy_clip(lane, step.inv_batch);
+            add_along_tree(lane, stack, all);
+            if (is_last)
+                TRY(announce(lane, all));
         }
     }
     while (tree_stack_can_add(stack))

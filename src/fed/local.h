@@ -49,6 +49,8 @@ struct job *fed_job_base(const struct fed_job *job);
 MUST_CHECK enum status fed_local_create(const struct fed_job *job, int threads,
                                         struct fed_local **out);
 void fed_local_destroy(struct fed_local *local); /* NULL is allowed */
+/* Noise of --dp-sgd is drawn from this seed: for simulations alone. */
+void fed_local_simulate(struct fed_local *local, uint64_t seed);
 
 /* The flat vector: its elements, those of the last layer, which come last, and stretches of it that are running averages. */
 struct fed_range {

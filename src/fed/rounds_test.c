@@ -421,6 +421,61 @@ static void test_clients_refuse(void)
     federation_end(&federation);
 }
 
+/* Shares of noise are for the terms' clip: a coordinator that asks for longer updates is refused. */
+static void test_clips_beyond_the_noise_are_refused(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+    struct fed_message message = { .type = FED_TYPES };
+    struct fed_buffer reply, payload;
+    struct fed_work work;
+    struct fed_step step;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    snprintf(terms.dp, sizeof terms.dp, "distributed");
+    snprintf(terms.weighting, sizeof terms.weighting, "equal");
+    terms.clip = 1;
+    terms.noise = 1;
+    federation_begin(&federation, &terms, 4);
+    fed_buffer_init(&reply, 1 << 16);
+    fed_buffer_init(&payload, 1 << 16);
+    struct fed_client *client = federation.tested[0].client;
+    for (int i = 0; i < 100; i++) { /* until participant 0 is to train */
+        CHECK_OK(fed_client_next(client, &step));
+        if (step.what == FED_SEND) {
+            fed_buffer_clear(&reply);
+            CHECK_OK(fed_server_answer(federation.server, federation.tested[0].name,
+                                       step.message, step.length, &reply));
+            CHECK_OK(fed_message_read(reply.data, reply.length, &message));
+            if (message.type == FED_TASK && message.stage == FED_TRAIN)
+                break;
+            CHECK_OK(fed_client_reply(client, reply.data, reply.length));
+        }
+        for (int other = 1; other < 4; other++)
+            (void)federation_post(&federation, other);
+        CHECK_OK(fed_server_tick(federation.server));
+        federation.now++;
+    }
+    CHECK_INT(FED_TRAIN, message.stage);
+    CHECK_OK(fed_work_read(message.payload, message.payload_length, TESTED_LENGTH, &work));
+    CHECK(work.clip == 1);
+    work.clip = 1.5;
+    fed_work_write(&work, &payload);
+    message.payload = payload.data;
+    message.payload_length = payload.length;
+    struct fed_buffer lie;
+    fed_buffer_init(&lie, 1 << 16);
+    fed_message_write(&message, &lie);
+    CHECK_STATUS(STATUS_MISMATCH, fed_client_reply(client, lie.data, lie.length));
+    CHECK_MESSAGE("noise is for the terms' 1");
+    fed_work_release(&work);
+    fed_buffer_release(&lie);
+    fed_buffer_release(&reply);
+    fed_buffer_release(&payload);
+    federation_end(&federation);
+}
+
 static void test_buffered_rounds(void)
 {
     struct federation federation;
@@ -536,5 +591,6 @@ const struct test tests[] = {
     { .name = "a budget ends the rounds", .run = test_budget_ends_rounds },
     { .name = "a personal head stays", .run = test_head_stays },
     { .name = "one liar moves little", .run = test_one_liar },
+    { "clips beyond the noise are refused", test_clips_beyond_the_noise_are_refused, NULL },
     { 0 },
 };

@@ -23,6 +23,8 @@ struct fixture {
     float *initial;
 };
 
+static const char *dp_sgd = ""; /* of the terms of the fixtures that begin */
+
 static void begin(struct fixture *f, const char *algorithm, int64_t steps, double mu)
 {
     if (!test_data("fashion-mnist"))
@@ -34,6 +36,7 @@ static void begin(struct fixture *f, const char *algorithm, int64_t steps, doubl
     f->terms.steps = steps;
     f->terms.lr = LR;
     f->terms.mu = mu;
+    snprintf(f->terms.dp_sgd, sizeof f->terms.dp_sgd, "%s", dp_sgd);
     struct fed_job_config config = { .terms = &f->terms,
                                      .model = model_find("mlp"),
                                      .limit = SAMPLES };
@@ -191,6 +194,43 @@ static void test_plain_training(void)
     end(&f);
 }
 
+/* Length of the way from the initial parameters after one step, over the rate. */
+static double way_of(const char *text, bool simulated)
+{
+    struct fixture f;
+    double squares = 0;
+
+    dp_sgd = text;
+    begin(&f, "fedavg", 1, 0);
+    dp_sgd = "";
+    if (simulated)
+        fed_local_simulate(f.local, 9);
+    float *first = train(&f, NULL, 0), *again = train(&f, NULL, 0);
+    for (size_t i = 0; i < f.length; i++)
+        squares += pow((double)first[i] - (double)f.initial[i], 2);
+    CHECK((memcmp(first, again, f.length * sizeof *first) == 0) == simulated);
+    mem_free(first);
+    mem_free(again);
+    end(&f);
+    return sqrt(squares) / LR;
+}
+
+/* The mean of 16 clipped gradients is no longer than the clip; noise has its length, and is new for every training but a
+ * simulated one. */
+static void test_samples_are_private(void)
+{
+    const double free = way_of("100,0", true), clipped = way_of("0.01,0", true);
+
+    CHECK(free > 0.1);
+    CHECK(clipped > 0.001 && clipped <= 0.01);
+    struct fixture f;
+    begin(&f, "fedavg", 1, 0);
+    const double noise = 0.01 * 3 / 16 * sqrt((double)f.length);
+    end(&f);
+    CHECK_CLOSE(1, way_of("0.01,3", true) / noise, 0.05);
+    CHECK_CLOSE(1, way_of("0.01,3", false) / noise, 0.05);
+}
+
 const struct test tests[] = {
     { .name =
           "a round leaves nothing to the next; the last layer is the head; parts are sources",
@@ -198,5 +238,6 @@ const struct test tests[] = {
     { .name = "steps are shifted", .run = test_shift },
     { .name = "steps are drawn to where they began", .run = test_anchor },
     { .name = "an anchor without pull is none", .run = test_anchored_by_nothing },
+    { "gradients of samples are clipped and noisy", test_samples_are_private, NULL },
     { 0 },
 };
