@@ -120,7 +120,7 @@ enum status fed_job_print_graph(const struct fed_job *job, char **out)
     struct strbuf text;
 
     strbuf_init(&text, GRAPH_MOST);
-    enum status status = job_print_model(job->job, NULL, &text);
+    enum status status = job_print_model(job->job, &text);
     if (status == STATUS_OK)
         status = strbuf_status(&text);
     if (status == STATUS_OK)
