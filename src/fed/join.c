@@ -267,7 +267,7 @@ static void tell_round(const struct join *join, struct fed_tally *told)
 {
     const struct fed_tally *tally = fed_client_tally(join->client);
 
-    if (!tally || tally->seen <= 0 || memcmp(tally, told, sizeof *told) == 0)
+    if (!tally || tally->seen <= 0 || (tally->loss == told->loss && tally->seen == told->seen))
         return;
     *told = *tally;
     tell(join, "round %lld: %llu samples, loss %.4f",

@@ -41,12 +41,13 @@ static void fill_settings(const struct fed_job_config *config, struct settings *
     snprintf(s->data, sizeof s->data, "%s", config->data ? config->data : "");
     snprintf(s->strategy, sizeof s->strategy, "single");
     snprintf(s->optimizer, sizeof s->optimizer, "%.31s", t->optimizer);
-    if (config->table) {
-        memcpy(s->label, config->table->label, sizeof s->label);
-        memcpy(s->skip_columns, config->table->skip_columns, sizeof s->skip_columns);
-        memcpy(s->categories, config->table->categories, sizeof s->categories);
-        memcpy(s->fold, config->table->fold, sizeof s->fold);
+    if (config->columns && config->model) {
+        snprintf(s->label, sizeof s->label, "%s", config->columns->label);
+        snprintf(s->skip_columns, sizeof s->skip_columns, "%s", config->columns->skip_columns);
+        snprintf(s->categories, sizeof s->categories, "%s", config->columns->categories);
     }
+    if (config->columns)
+        snprintf(s->fold, sizeof s->fold, "%s", config->columns->fold);
     s->limit = config->limit;
     s->ranks = s->shards = s->threads = 1;
     s->batch = t->batch > 0 ? t->batch : config->largest > 0 ? config->largest : 1;
@@ -119,7 +120,7 @@ enum status fed_job_print_graph(const struct fed_job *job, char **out)
     struct strbuf text;
 
     strbuf_init(&text, GRAPH_MOST);
-    enum status status = job_print_model(job->job, NULL, &text);
+    enum status status = job_print_model(job->job, &text);
     if (status == STATUS_OK)
         status = strbuf_status(&text);
     if (status == STATUS_OK)
