@@ -36,6 +36,8 @@ static const char *const allowed[] = {
     "seed",
     "strategy",
     "split",
+    "pipeline",
+    "cut",
     "sync",
     "meet",
     "ranks",

@@ -26,7 +26,7 @@ struct command {
 
 extern const struct command command_train, command_eval, command_generate, command_graph,
     command_bench, command_data, command_models, command_strategies, command_report,
-    command_devices, command_fed;
+    command_compare, command_devices, command_plan, command_fed;
 /* Parts of command_fed, where it was built. */
 extern const struct command command_fed_simulate, command_fed_coordinator, command_fed_join,
     command_fed_status, command_fed_keys;

@@ -173,9 +173,10 @@ static enum status print_text(const struct job *job, const char *of,
 static void be_one_rank(struct settings *settings)
 {
     static const char *const usual[] = {
-        "ranks",          "threads", "shards",   "strategy", "split",        "sync",
-        "meet",           "balance", "compress", "flat",     "local-after",  "outer-lr",
-        "outer-momentum", "slow",    "backup",   "replicas", "staleness-lr", "tables",
+        "ranks",       "threads",      "shards",         "strategy", "split",
+        "sync",        "meet",         "balance",        "compress", "flat",
+        "local-after", "outer-lr",     "outer-momentum", "slow",     "backup",
+        "replicas",    "staleness-lr", "tables",         "pipeline", "cut",
     };
     struct settings defaults;
 

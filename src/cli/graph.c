@@ -9,13 +9,33 @@
 
 static const char *format, *after;
 
-static const char *const allowed[] = {
-    "strategy", "split",      "sync",         "meet",       "ranks",
-    "threads",  "shards",     "batch",        "clip",       "optimizer",
-    "momentum", "bucket-mib", "recompute",    "factors",    "sync-batch-norm",
-    "vocab",    "length",     "dense",        "accumulate", "tables",
-    "backup",   "replicas",   "staleness-lr", "data",       NULL
-};
+static const char *const allowed[] = { "pipeline",
+                                       "cut",
+                                       "strategy",
+                                       "split",
+                                       "sync",
+                                       "meet",
+                                       "ranks",
+                                       "threads",
+                                       "shards",
+                                       "batch",
+                                       "clip",
+                                       "optimizer",
+                                       "momentum",
+                                       "bucket-mib",
+                                       "recompute",
+                                       "factors",
+                                       "sync-batch-norm",
+                                       "vocab",
+                                       "length",
+                                       "dense",
+                                       "accumulate",
+                                       "tables",
+                                       "backup",
+                                       "replicas",
+                                       "staleness-lr",
+                                       "data",
+                                       NULL };
 static const struct flag flags[] = {
     { "format", "text|dot|svg|json",
       "how to draw it (text); json: a graph file, of the model itself", NULL, &format },

@@ -11,9 +11,13 @@
 #include "tutti.h"
 
 static const struct command *const commands[] = {
-    &command_train, &command_eval,    &command_generate, &command_graph,
-    &command_bench, &command_report,  &command_models,   &command_strategies,
-    &command_data,  &command_devices, &command_fed,      NULL,
+    &command_train,    &command_eval,
+    &command_generate, &command_graph,
+    &command_plan,     &command_bench,
+    &command_report,   &command_compare,
+    &command_models,   &command_strategies,
+    &command_data,     &command_devices,
+    &command_fed,      NULL,
 };
 
 static void print_usage(FILE *out)

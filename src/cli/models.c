@@ -346,6 +346,7 @@ static enum status run_strategies(const struct args *args)
             printf(" %s", s->passes[p]->name);
         printf("\n");
     }
+    puts("auto        picks the one that tutti plan MODEL -n RANKS predicts to be the fastest");
     puts("\ntutti graph MODEL --strategy NAME draws what a strategy makes of a model.");
     return STATUS_OK;
 }

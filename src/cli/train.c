@@ -170,6 +170,8 @@ static enum status run(const struct args *args)
     }
     quiet |= cluster.rank > 0; /* rank 0 speaks for all */
     json &= cluster.rank == 0;
+    if (!quiet && *job_chosen(job))
+        fprintf(stderr, "auto picks %s\n", job_chosen(job));
 
     strbuf_init(&command, 1 << 20);
     command_line(args, &command);

@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 #include "exec/place.h"
+#include "exec/talk.h"
 #include "graph/op.h"
 
 /* While a plan is made, an offset in the arena is a block's number and an offset in that block. */
@@ -55,15 +56,16 @@ static bool is_kept(const struct value *value)
     return value->kind == VALUE_PARAM || value->kind == VALUE_AVERAGE;
 }
 
-static bool is_shard_node(const struct node *node)
+static bool is_shard_node(const struct maker *maker, const struct node *node)
 {
-    return node->op->split[0] != SPLIT_WHOLE;
+    return node->op->split[0] != SPLIT_WHOLE &&
+           pass_is_local(&maker->buckets->pipeline, node->stage);
 }
 
 /* Is the node's work left to a plan? */
 static bool is_instruction(const struct maker *maker, const struct node *node)
 {
-    if (!is_shard_node(node) || node->op->is_view || node->op->meets)
+    if (!is_shard_node(maker, node) || node->op->is_view || node->op->meets)
         return false;
     for (int i = 0; i < maker->factors->count; i++) {
         const struct plan_factor *factor = &maker->factors->item[i];
@@ -172,6 +174,8 @@ static enum status place_given(struct maker *maker)
             place->operand.base = BASE_SECOND;
         } else if (value == roles->target) {
             place->operand.base = BASE_TARGET;
+        } else if (is_kept(value) && !pass_is_local(&maker->buckets->pipeline, value->stage)) {
+            place->known = false;
         } else if (is_kept(value)) {
             return FAIL(STATUS_MISMATCH, "parameter %s has no place", value->name);
         } else {
@@ -217,7 +221,7 @@ static void find_last_uses(struct maker *maker)
 
     for (int n = 0; n < graph_node_count(maker->graph); n++) {
         const struct node *node = graph_node(maker->graph, n);
-        if (!is_shard_node(node))
+        if (!is_shard_node(maker, node))
             continue;
         if (node->op->is_view)
             maker->places[node->out[0]->id].root = maker->places[node->in[0]->id].root;
@@ -279,7 +283,7 @@ static void find_updates(struct maker *maker)
 
 /* Turns a place in the flat vector of gradients into one in the arena, where its bucket is from now
  * to its update. */
-static void pass_bucket(struct maker *maker, struct operand *operand, int number)
+static void let_bucket_pass(struct maker *maker, struct operand *operand, int number)
 {
     const struct plan_buckets *buckets = maker->buckets;
     const size_t element = operand->offset / sizeof(float);
@@ -321,6 +325,53 @@ static void place_outputs(struct maker *maker, const struct node *node, int numb
     }
 }
 
+/* Something that goes to another stage, or comes from there: no kernel runs it. */
+static void make_move(struct maker *maker, const struct node *node, int number,
+                      struct plan *plan, struct instruction *out)
+{
+    const bool sends = node->op == &op_send;
+    struct place *place = &maker->places[node->out[0]->id];
+
+    out->node = node;
+    out->problem.n_in = out->problem.n_out = 1;
+    out->bytes = place->bytes;
+    out->number = sends ? plan->n_sends++ : plan->n_receives++;
+    out->in[0] = maker->places[maker->places[node->in[0]->id].root].operand;
+    if (sends && !node->attrs.once) {
+        place->operand = (struct operand){ BASE_OUTBOX, plan->outbox_bytes };
+        plan->outbox_bytes += (place->bytes + ALIGN - 1) / ALIGN * ALIGN;
+    } else if (node->attrs.once) {
+        place->operand = (struct operand){ BASE_KEPT, plan->kept_bytes };
+        plan->kept_bytes += sends ? 0 : (place->bytes + ALIGN - 1) / ALIGN * ALIGN;
+    } else if (!place->known) {
+        place->operand.base = BASE_ARENA;
+        place->operand.offset = take(maker, place->bytes, number,
+                                     place->last_use > number ? place->last_use : number);
+    }
+    place->known = true;
+    out->out[0] = place->operand;
+    let_bucket_pass(maker, &out->out[0], number);
+}
+
+void plan_problem(const struct node *node, const struct shape *shapes,
+                  struct kernel_problem *problem)
+{
+    problem->op = node->op->name;
+    problem->n_in = node->n_in;
+    problem->n_out = node->n_out;
+    problem->attrs = node->attrs;
+    for (int i = 0; i < node->n_in; i++) {
+        const struct value *in = node->in[i];
+        problem->in[i] = (struct kernel_tensor){ in->dtype, in->layout, shapes[in->id] };
+    }
+    for (int i = 0; i < node->n_out; i++) {
+        const struct value *made = node->out[i];
+        problem->out[i] = (struct kernel_tensor){ made->dtype, made->layout, shapes[made->id] };
+    }
+    if (node->op->by_rows)
+        kernel_as_matrices(problem);
+}
+
 static enum status make_instruction(struct maker *maker, const struct node *node, int number,
                                     const struct kernel_choices *choices,
                                     struct instruction *out)
@@ -328,24 +379,13 @@ static enum status make_instruction(struct maker *maker, const struct node *node
     struct kernel_problem *problem = &out->problem;
 
     out->node = node;
-    problem->op = node->op->name;
-    problem->n_in = node->n_in;
-    problem->n_out = node->n_out;
-    problem->attrs = node->attrs;
-    for (int i = 0; i < node->n_in; i++) {
-        const struct value *in = node->in[i];
-        problem->in[i] = (struct kernel_tensor){ in->dtype, in->layout, maker->shapes[in->id] };
-    }
-    for (int i = 0; i < node->n_out; i++) {
-        const struct value *made = node->out[i];
-        problem->out[i] =
-            (struct kernel_tensor){ made->dtype, made->layout, maker->shapes[made->id] };
-    }
-    if (node->op->by_rows)
-        kernel_as_matrices(problem);
-    TRY(kernel_choose(choices, problem, &out->kernel));
+    plan_problem(node, maker->shapes, problem);
+    if (!node->op->talks)
+        TRY(kernel_choose(choices, problem, &out->kernel));
     place_outputs(maker, node, number);
-    const size_t scratch = out->kernel->scratch_bytes ? out->kernel->scratch_bytes(problem) : 0;
+    const size_t scratch = node->op->talks              ? talk_scratch(problem)
+                           : out->kernel->scratch_bytes ? out->kernel->scratch_bytes(problem)
+                                                        : 0;
     out->has_scratch = scratch > 0;
     out->scratch = scratch ? take(maker, scratch, number, number) : 0;
     for (int i = 0; i < node->n_in; i++)
@@ -353,10 +393,10 @@ static enum status make_instruction(struct maker *maker, const struct node *node
     for (int i = 0; i < node->n_out; i++)
         out->out[i] = maker->places[node->out[i]->id].operand;
     for (int i = 0; i < node->n_out; i++)
-        pass_bucket(maker, &out->out[i], number);
+        let_bucket_pass(maker, &out->out[i], number);
     for (int i = 0; i < node->n_in; i++)
-        pass_bucket(maker, &out->in[i], number);
-    if (out->kernel->prepare)
+        let_bucket_pass(maker, &out->in[i], number);
+    if (out->kernel && out->kernel->prepare)
         TRY(out->kernel->prepare(problem, &out->state));
     return STATUS_OK;
 }
@@ -472,6 +512,29 @@ static void mark_gathers(struct plan *plan, const struct plan_gathers *gathers)
     }
 }
 
+/* Where each segment begins. */
+static void mark_segments(struct plan *plan, const struct pass_pipeline *pipeline)
+{
+    const int chunks = pipeline->chunks, segments = 2 * chunks;
+    int n = 0;
+
+    if (pipeline->stages < 2)
+        return;
+    while (n < plan->n_instructions && plan->instructions[n].node->attrs.once)
+        n++;
+    plan->segment[0] = n;
+    for (int s = 0; s < segments; s++) {
+        for (; n < plan->n_instructions; n++) {
+            const struct node *node = plan->instructions[n].node;
+            const int chunk = node->stage / pipeline->stages;
+            if (s != (node->phase == PHASE_FORWARD ? chunk : segments - 1 - chunk))
+                break;
+        }
+        plan->segment[s + 1] = n;
+    }
+    BUG_ON(n != plan->n_instructions);
+}
+
 /* Places all blocks and turns what the plan has of them into addresses. */
 static enum status settle_plan(struct maker *maker, struct plan *plan)
 {
@@ -507,6 +570,10 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
             continue;
         /* Counted before it is made whole, so that plan_destroy releases its state. */
         struct instruction *next = &plan->instructions[plan->n_instructions++];
+        if (node->op->moves) {
+            make_move(maker, node, plan->n_instructions - 1, plan, next);
+            continue;
+        }
         enum status status =
             make_instruction(maker, node, plan->n_instructions - 1, choices, next);
         if (status != STATUS_OK)
@@ -516,8 +583,10 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
     mark_buckets(plan, maker->buckets, maker->factors);
     mark_gathers(plan, maker->gathers);
     mark_held(plan, maker);
+    mark_segments(plan, &maker->buckets->pipeline);
     const struct value *output = graph_roles((struct graph *)maker->graph)->output;
-    if (output) {
+    if (output &&
+        pass_is_local(&maker->buckets->pipeline, output->maker ? output->maker->stage : -1)) {
         const struct shape *shape = &maker->shapes[output->id];
         plan->output = maker->places[maker->places[output->id].root].operand;
         plan->output_floats = shape_count(shape) / shape->dim[0];

@@ -17,6 +17,7 @@
 #include "exec/exec.h"
 #include "kernel/measure.h"
 #include "train/folder.h"
+#include "train/grid.h"
 #include "train/job.h"
 #include "train/made_up.h"
 #include "train/trace_file.h"
@@ -40,6 +41,7 @@ struct measurer {
     struct bench *bench;
     struct transport *transport;
     struct comm *comm;
+    struct grid *grid; /* or NULL */
     struct exec *exec;
     struct batch batch;
     struct trace *trace; /* or NULL */
@@ -124,7 +126,7 @@ static enum status measure_windows(struct measurer *m, struct watch *watch)
         if (rank == 0)
             bench->times[i] = seconds;
     }
-    TRY(watch_collect(watch, m->exec, 0));
+    TRY(grid_collect_times(m->grid, watch, m->exec, 0));
     if (rank == 0)
         tell_ranks(bench, transport_nodes(m->transport), watch, clock_seconds() - begin,
                    (int64_t)(m->batch.step - first));
@@ -194,6 +196,7 @@ static enum status start_measurer(struct measurer *m)
     };
 
     TRY(job_check_nodes(job, m->transport));
+    TRY(grid_create(job, m->transport, &m->grid));
     TRY(parallax_measure(job, m->comm));
     TRY(balance_measure(job, m->comm));
     config.train = job->graph;
@@ -205,6 +208,7 @@ static enum status start_measurer(struct measurer *m)
         TRY(trace_create(&m->trace));
     }
     config.trace = m->trace;
+    grid_configure(m->grid, &config);
     TRY(exec_create(&config, &m->exec));
     TRY(exec_init_params(m->exec));
     return make_batch(job, m->exec, &m->batch);
@@ -223,6 +227,7 @@ static enum status bench_body(struct transport *transport, void *arg)
         status = write_trace(&m);
     made_up_release(&m.batch);
     exec_destroy(m.exec);
+    grid_destroy(m.grid);
     trace_destroy(m.trace);
     comm_destroy(m.comm);
     return status;

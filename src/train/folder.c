@@ -41,6 +41,13 @@ static void add_config(const struct job *job, const struct train_hooks *hooks,
         strbuf_add(text, ",\n  \"scaled_lr\": ");
         strbuf_add_number(text, job->optim.schedule.lr);
     }
+    if (*job->chosen) {
+        strbuf_add(text, ",\n  \"auto\": {\"why\": ");
+        strbuf_add_json(text, job->chosen);
+        strbuf_add(text, ", \"step_ms\": ");
+        strbuf_add_number(text, 1e3 * job->chosen_seconds);
+        strbuf_add(text, "}");
+    }
     strbuf_printf(text, ",\n  \"parameters\": %lld", (long long)graph_param_count(job->graph));
     strbuf_printf(
         text, ",\n  \"distribution\": {\"split\": \"%s\", \"sync\": \"%s\", \"meet\": \"%s\"}",
@@ -250,6 +257,7 @@ enum status folder_add_metrics(const struct job *job, const struct train_hooks *
     add_member(&line, "perplexity", m->perplexity);
     add_member(&line, "comm_share", m->comm_share);
     add_member(&line, "wait_share", m->wait_share);
+    add_member(&line, "bubble_share", m->bubble_share);
     add_member(&line, "load_share", m->load_share);
     add_member(&line, "wire_share", m->wire_share);
     add_member(&line, "hidden_share", m->hidden_share);
@@ -281,6 +289,7 @@ static void add_rank(struct strbuf *text, int rank, const struct rank_times *t)
                t->comm + t->wire > 0 ? t->hidden / (t->comm + t->wire) : NAN);
     add_member(text, "bytes_sent", t->bytes);
     add_member(text, "made_wait_s", t->made_wait);
+    add_member(text, "bubble_s", t->bubble > 0 ? t->bubble : NAN);
     add_member(text, "peak_bytes", (double)t->peak_bytes);
     add_member(text, "training_bytes", (double)t->training_bytes);
     add_member(text, "predicted_bytes", (double)t->predicted_bytes);

@@ -22,6 +22,7 @@ struct job {
     struct model_config model_config;
     const struct strategy *strategy;
     struct axes axes;
+    struct axes_place place; /* of this rank, once it has one: graphs are for it */
     struct optim_config optim;
     struct codec_config compress; /* codec NULL: gradients go as they are */
     struct kernel_choices *choices;
@@ -40,8 +41,11 @@ struct job {
     struct balance balance;
     struct parallax parallax;
     struct slow slow;
-    struct rails rails; /* known once ranks have met */
-    double began;       /* clock_seconds at creation */
+    struct rails rails;    /* known once ranks have met */
+    double began;          /* clock_seconds at creation */
+    bool has_shards;       /* settings said how many shards a step has */
+    char chosen[400];      /* strategy auto: what was chosen, and why; else "" */
+    double chosen_seconds; /* and the step's time by the forecast */
 };
 
 /* Opens the data that settings name, as the model needs it: sets train, test and what of the model's
@@ -65,6 +69,17 @@ MUST_CHECK enum status job_print_table(const struct job *job, const float *given
 
 /* Makes the graph of a step again, as job->parallax is now. */
 MUST_CHECK enum status job_remake_graph(struct job *job);
+/* Of a grid: makes both graphs again for a rank at that place. */
+MUST_CHECK enum status job_take_place(struct job *job, struct axes_place place);
+
+/* The graph of a step on one rank, in so many shards; factors as pass_config has it. */
+MUST_CHECK enum status job_make_graph(const struct job *job, int64_t shards, bool factors,
+                                      struct graph **out);
+/* Are gradients exchanged as factors where those are smaller? */
+bool job_has_factors(const struct job *job);
+/* A job with other settings and the same model, made without data, as JOB_GRAPH is: to see whether there is one. */
+MUST_CHECK enum status job_vary(const struct job *job, const struct settings *settings,
+                                struct job **out);
 
 /* Refuses machines that the strategy is not for, and compression where nothing is sent. By every rank. */
 MUST_CHECK enum status job_check_nodes(const struct job *job,

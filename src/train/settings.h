@@ -22,6 +22,8 @@ struct settings {
     char model[SETTINGS_TEXT]; /* a name of the zoo, or a path to a C file */
     char data[SETTINGS_TEXT];  /* "" is the model's usual */
     char strategy[32], split[64], sync[64], meet[64]; /* "" is not given */
+    char pipeline[32];       /* the order of shards in a pipeline; "" is not given */
+    char cut[SETTINGS_TEXT]; /* layers that its stages begin with; "": balanced */
     char device[32];
     int64_t ranks, threads, shards; /* 0 picks */
     int64_t shard_threads;          /* of which shards are picked; 0: threads. No flag */
@@ -31,6 +33,7 @@ struct settings {
     int64_t accumulate; /* shards that a thread has one after the other; 0: not given */
     int64_t backup;     /* with servers: workers of a step that are not waited for */
     int64_t replicas;   /* with servers: how many have each slice */
+    int64_t spares;     /* with servers: workers that stand by */
     bool staleness_lr;  /* with servers: late gradients count less */
     char tables[16];    /* the way of tables of embeddings between machines; "" is not given */
     char compress[SETTINGS_TEXT];    /* gradients between machines; "": not */
@@ -68,11 +71,13 @@ struct settings {
     int64_t log_every, eval_every; /* steps; epochs (0: never) */
     int64_t checkpoint_every;      /* steps; 0: at the end of an epoch and once a minute */
     int64_t keep;                  /* checkpoints kept */
+    bool sequence_parallel;        /* with tp: places of sequences are shared between layers */
     bool recompute;                /* activations are made again for backward */
     bool sync_batch_norm;          /* batch statistics of the whole step, not of each shard */
     bool factors;                  /* exchange factors of gradients where they are smaller */
     bool dense;                    /* gradients of embeddings have all rows */
     double bucket_mib;             /* 0 picks */
+    int64_t memory;                /* bytes that a rank may need; 0: what the machine has */
     bool trace;                    /* writes trace.json */
     char trace_steps[64];          /* "A:B"; "" picks */
     double lost_after;             /* seconds: launch_config.stuck_ms */

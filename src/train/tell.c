@@ -138,6 +138,7 @@ enum status rank_save(struct rank *rank)
     if (rank_streams(rank)) {
         TRY(exec_settle(rank->exec));
         TRY(rank->is_first ? write_checkpoint(rank, &epoch)
+            : rank->grid   ? grid_serve(rank->grid, rank->exec)
                            : weights_stream(NULL, rank->exec, NULL, 0, NULL, 0));
         TRY(exec_settle(rank->exec));
         rank->saved_at = clock_seconds();
@@ -188,6 +189,7 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
         .perplexity = NAN,
         .comm_share = NAN,
         .wait_share = NAN,
+        .bubble_share = NAN,
         .load_share = NAN,
         .hidden_share = NAN,
         .wire_share = NAN,
@@ -228,7 +230,7 @@ enum status rank_collect_times(struct rank *rank)
     if (own->served)
         return STATUS_OK; /* nobody waits for the others to tell */
     if (!own->local)
-        return watch_collect(rank->watch, rank->exec, rank->load);
+        return grid_collect_times(rank->grid, rank->watch, rank->exec, rank->load);
     const struct exec_times times = rank_times(rank);
     const struct local_times met = local_times(own->local);
     for (int r = 0; r < comm_size(rank->comm); r++)
@@ -311,6 +313,8 @@ enum status rank_tell_interval(struct rank *rank)
         if (transport_nodes(rank->transport) > 1)
             m.wire_share = (now.wire - then->wire) / rank->interval.seconds;
     }
+    if (rank->grid && span > 0)
+        m.bubble_share = (now.bubble - then->bubble) / span;
     if (rank->own.served)
         add_served(rank, &m);
     else
@@ -350,7 +354,7 @@ static void note_evaluation(struct rank *rank, const struct metrics *m)
 /* Rank 0 writes, and lets the model speak, for which it needs all parameters. */
 static enum status tell_evaluation(struct rank *rank, const struct metrics *m)
 {
-    const bool speaks = samples_are_made(rank->job);
+    const bool speaks = samples_are_made(rank->job) && !rank->grid; /* no rank has all layers */
 
     if (rank->is_first && rank->run->hooks->progress)
         note_evaluation(rank, m);

@@ -58,6 +58,8 @@ MUST_CHECK enum status job_statistics(const struct job *job, const int64_t *inde
 /* Standardizes both splits by these from now on, not by the job's own. Not while others read. */
 void job_standardize(struct job *job, const float *statistics);
 
+/* Strategy auto: what was chosen, and why; else "". */
+const char *job_chosen(const struct job *job);
 /* Processors that this process may use. */
 int job_cores(void);
 
