@@ -90,6 +90,7 @@ static enum status make_terms(struct session *s, struct fed_terms *out)
     struct fed_job *job;
     struct fed_job_config config = { .terms = &s->given.terms,
                                      .options = s->given.settings.options,
+                                     .table = &s->given.settings,
                                      .data = *s->given.settings.data ? s->given.settings.data
                                                                      : NULL,
                                      .limit = s->given.settings.limit };
@@ -274,6 +275,7 @@ static enum status number_of(const char *flag, const char *text, int usual, int 
 static enum status make_local(struct session *s)
 {
     const struct fed_job_config config = { .terms = &s->terms,
+                                           .table = &s->given.settings,
                                            .data = *s->given.settings.data
                                                        ? s->given.settings.data
                                                        : NULL,

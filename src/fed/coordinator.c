@@ -337,7 +337,8 @@ static enum status serve(struct coordinator *c)
     for (;;) {
         TRY(tick(c, &round, &done, &all_know));
         if (done && end == 0) {
-            tell(c, "done: %s", fed_server_why(c->server));
+            tell(c, "done%s%s", *fed_server_why(c->server) ? ": " : "",
+                 fed_server_why(c->server));
             end = clock_seconds() + c->config->linger_s;
         }
         if (done && (all_know || clock_seconds() > end))

@@ -262,12 +262,14 @@ static enum status exchange(struct join *join, const struct fed_step *step)
     return status;
 }
 
-static void tell_round(const struct join *join)
+/* Says what was trained, once. */
+static void tell_round(const struct join *join, struct fed_tally *told)
 {
     const struct fed_tally *tally = fed_client_tally(join->client);
 
-    if (!tally || tally->seen <= 0)
+    if (!tally || tally->seen <= 0 || memcmp(tally, told, sizeof *told) == 0)
         return;
+    *told = *tally;
     tell(join, "round %lld: %llu samples, loss %.4f",
          (long long)fed_client_round(join->client) + 1, (unsigned long long)tally->samples,
          tally->loss / tally->seen);
@@ -275,7 +277,7 @@ static void tell_round(const struct join *join)
 
 static enum status take_part(struct join *join)
 {
-    int64_t round = fed_client_round(join->client);
+    struct fed_tally told = { 0 };
     struct fed_step step;
 
     for (;;) {
@@ -286,10 +288,7 @@ static enum status take_part(struct join *join)
             return FAIL(STATUS_STOPPED, "stopped; the same command goes on");
         if (step.what == FED_SEND)
             TRY(exchange(join, &step));
-        if (fed_client_round(join->client) != round) {
-            round = fed_client_round(join->client);
-            tell_round(join);
-        }
+        tell_round(join, &told);
     }
 }
 

@@ -41,6 +41,12 @@ static void fill_settings(const struct fed_job_config *config, struct settings *
     snprintf(s->data, sizeof s->data, "%s", config->data ? config->data : "");
     snprintf(s->strategy, sizeof s->strategy, "single");
     snprintf(s->optimizer, sizeof s->optimizer, "%.31s", t->optimizer);
+    if (config->table) {
+        memcpy(s->label, config->table->label, sizeof s->label);
+        memcpy(s->skip_columns, config->table->skip_columns, sizeof s->skip_columns);
+        memcpy(s->categories, config->table->categories, sizeof s->categories);
+        memcpy(s->fold, config->table->fold, sizeof s->fold);
+    }
     s->limit = config->limit;
     s->ranks = s->shards = s->threads = 1;
     s->batch = t->batch > 0 ? t->batch : config->largest > 0 ? config->largest : 1;
@@ -113,7 +119,7 @@ enum status fed_job_print_graph(const struct fed_job *job, char **out)
     struct strbuf text;
 
     strbuf_init(&text, GRAPH_MOST);
-    enum status status = job_print_model(job->job, &text);
+    enum status status = job_print_model(job->job, NULL, &text);
     if (status == STATUS_OK)
         status = strbuf_status(&text);
     if (status == STATUS_OK)

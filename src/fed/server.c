@@ -13,7 +13,7 @@
 #include "fed/server_state.h"
 
 enum { TERMS_MOST = FED_GRAPH_TEXT * 2, MEMBERS_MOST = 1 << 20 };
-static const double WAIT_S = 1; /* until a participant asks again */
+static const double WAIT_S = 0.25; /* until a participant asks again */
 
 enum status server_audit(struct fed_server *server, const char *client, const char *format, ...)
 {

@@ -418,12 +418,10 @@ static enum status end_robust(struct fed_server *server, float *update,
 enum status server_move(struct fed_server *server, const float *update, const float *control,
                         struct round_score *score)
 {
-    float *before = NULL;
+    float *before;
 
-    if (server->n_averages) {
-        TRY(mem_alloc(server->length, sizeof *before, &before));
-        memcpy(before, server->parameters, server->length * sizeof *before);
-    }
+    TRY(mem_alloc(server->length, sizeof *before, &before));
+    memcpy(before, server->parameters, server->length * sizeof *before);
     server->algorithm->apply(server->terms, fed_algorithm_lr(server->terms), update,
                              server->length, server->parameters, server->state);
     for (int i = 0; i < server->n_averages;

@@ -761,17 +761,20 @@ const struct graph *job_graph(const struct job *job)
     return job->graph;
 }
 
-enum status job_print_model(const struct job *job, struct strbuf *out)
+enum status job_print_model(const struct job *job, const float *statistics, struct strbuf *out)
 {
     struct model_config config = job->model_config;
-    struct strbuf table;
+    struct strbuf schema, numbers;
 
-    strbuf_init(&table, MODEL_FILE_BYTES);
-    enum status status = job->train_table ? job_print_table(job, &table) : STATUS_OK;
-    config.table = job->train_table ? table.text : NULL;
+    strbuf_init(&schema, MODEL_FILE_BYTES);
+    strbuf_init(&numbers, MODEL_FILE_BYTES);
+    enum status status = job_print_table(job, statistics, &schema, &numbers);
+    config.table = schema.length ? schema.text : NULL;
+    config.statistics = numbers.length ? numbers.text : NULL;
     if (status == STATUS_OK)
         status = model_file_print(job->model, &config, out);
-    strbuf_release(&table);
+    strbuf_release(&schema);
+    strbuf_release(&numbers);
     return status;
 }
 
