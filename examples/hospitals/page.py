@@ -94,7 +94,7 @@ def main():
     lines = [json.loads(line) for line in open(path)]
     folds = len({line["fold"] for line in lines})
     about = (f"Model {model}, {folds} folds of 920 patients of four hospitals, each tested once; means over folds ± one standard deviation. Federated: {rounds} rounds of "
-             f"{epochs} epochs over mutual TLS, the first for statistics, all by secure aggregation. Every way is tested on the same patients of all hospitals; a hospital alone standardizes by "
+             f"{epochs} epochs after one for statistics, over mutual TLS and by secure aggregation. Every way is tested on the same patients of all hospitals; a hospital alone standardizes by "
              "its own patients.")
     checks = list(verdicts(lines))
     with open("hospitals.md", "w") as out:

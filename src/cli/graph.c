@@ -66,7 +66,7 @@ static enum status print(const struct job *job)
 
     strbuf_init(&out, 256 << 20);
     if (is_format("json"))
-        status = job_print_model(job, NULL, &out);
+        status = job_print_model(job, &out);
     else if (!format || is_format("text"))
         graph_print_text(graph, &out);
     else if (is_format("dot"))

@@ -41,12 +41,13 @@ static void fill_settings(const struct fed_job_config *config, struct settings *
     snprintf(s->data, sizeof s->data, "%s", config->data ? config->data : "");
     snprintf(s->strategy, sizeof s->strategy, "single");
     snprintf(s->optimizer, sizeof s->optimizer, "%.31s", t->optimizer);
-    if (config->table) {
-        memcpy(s->label, config->table->label, sizeof s->label);
-        memcpy(s->skip_columns, config->table->skip_columns, sizeof s->skip_columns);
-        memcpy(s->categories, config->table->categories, sizeof s->categories);
-        memcpy(s->fold, config->table->fold, sizeof s->fold);
+    if (config->columns && config->model) {
+        snprintf(s->label, sizeof s->label, "%s", config->columns->label);
+        snprintf(s->skip_columns, sizeof s->skip_columns, "%s", config->columns->skip_columns);
+        snprintf(s->categories, sizeof s->categories, "%s", config->columns->categories);
     }
+    if (config->columns)
+        snprintf(s->fold, sizeof s->fold, "%s", config->columns->fold);
     s->limit = config->limit;
     s->ranks = s->shards = s->threads = 1;
     s->batch = t->batch > 0 ? t->batch : config->largest > 0 ? config->largest : 1;
@@ -119,7 +120,7 @@ enum status fed_job_print_graph(const struct fed_job *job, char **out)
     struct strbuf text;
 
     strbuf_init(&text, GRAPH_MOST);
-    enum status status = job_print_model(job->job, NULL, &text);
+    enum status status = job_print_model(job->job, &text);
     if (status == STATUS_OK)
         status = strbuf_status(&text);
     if (status == STATUS_OK)
@@ -507,6 +508,15 @@ int64_t fed_local_steps(const struct fed_terms *terms, int64_t samples)
     const int64_t per_epoch = (samples + batch - 1) / batch;
 
     return terms->steps ? terms->steps : terms->epochs * per_epoch;
+}
+
+/* Once an epoch, also in one that is not finished. */
+uint64_t fed_local_passes(const struct fed_terms *terms, int64_t samples)
+{
+    const int64_t batch = terms->batch > 0 ? terms->batch : samples;
+    const int64_t per_epoch = (samples + batch - 1) / batch;
+
+    return (uint64_t)((fed_local_steps(terms, samples) + per_epoch - 1) / per_epoch);
 }
 
 /* The numbers that a participant draws in a round, of no other. */

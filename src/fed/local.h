@@ -23,11 +23,11 @@ struct fed_job_config {
     const struct fed_terms *terms; /* borrowed as long as the job */
     const struct model *model;     /* NULL: the one that terms->graph says */
     const double *options;         /* of `model`; NULL: its defaults */
-    const struct settings
-        *table;       /* how a table is read: label, columns, fold; NULL: as the model says */
     const char *data; /* name or path; "": the model's usual; NULL: none, the shape alone */
     int64_t limit;    /* samples used of each split; 0: all */
-    int64_t largest;  /* samples of one participant at most; 0: all */
+    /* Of a table, from these: label, skip_columns and categories, which a graph file knows itself; fold. NULL: none. */
+    const struct settings *columns;
+    int64_t largest; /* samples of one participant at most; 0: all */
 };
 
 /* Makes the model and opens the data. */
@@ -94,6 +94,8 @@ MUST_CHECK enum status fed_local_evaluate(struct fed_local *local, const struct 
                                           const float *parameters, struct fed_tally *tally);
 /* Steps that training on so many samples takes. */
 int64_t fed_local_steps(const struct fed_terms *terms, int64_t samples);
+/* In how many of a round's steps one sample is, at most. */
+uint64_t fed_local_passes(const struct fed_terms *terms, int64_t samples);
 
 /* A trainer for a process with one participant: all samples of the job's training split, and its test split to validate
  * on. local and job outlive it. */

@@ -761,7 +761,13 @@ const struct graph *job_graph(const struct job *job)
     return job->graph;
 }
 
-enum status job_print_model(const struct job *job, const float *statistics, struct strbuf *out)
+enum status job_print_model(const struct job *job, struct strbuf *out)
+{
+    return job_print_trained(job, NULL, out);
+}
+
+enum status job_print_trained(const struct job *job, const float *statistics,
+                              struct strbuf *out)
 {
     struct model_config config = job->model_config;
     struct strbuf schema, numbers;
