@@ -663,6 +663,14 @@ enum status fed_local_evaluate(struct fed_local *local, const struct source *sou
     return STATUS_OK;
 }
 
+struct fed_local_times fed_local_times(const struct fed_local *local)
+{
+    const struct exec_times times = exec_times(local->exec);
+    const int lanes = exec_lanes(local->exec);
+
+    return (struct fed_local_times){ times.compute / lanes, times.evaluate / lanes };
+}
+
 /* One participant a process ----------------------------------------------------------------------- */
 
 static enum status train_alone(void *arg, const struct fed_work *work, const float *shift,

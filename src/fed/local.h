@@ -92,6 +92,11 @@ MUST_CHECK enum status fed_local_train(struct fed_local *local, const struct fed
                                        const float *shift, float *out, struct fed_tally *tally);
 MUST_CHECK enum status fed_local_evaluate(struct fed_local *local, const struct source *source,
                                           const float *parameters, struct fed_tally *tally);
+/* Seconds that its executor has computed and evaluated. */
+struct fed_local_times {
+    double compute, evaluate;
+};
+struct fed_local_times fed_local_times(const struct fed_local *local);
 /* Steps that training on so many samples takes. */
 int64_t fed_local_steps(const struct fed_terms *terms, int64_t samples);
 /* In how many of a round's steps one sample is, at most. */

@@ -476,6 +476,35 @@ static void test_clips_beyond_the_noise_are_refused(void)
     federation_end(&federation);
 }
 
+/* Control variates by hand: y = x - (g + c - c_i), c_i becomes g (option II with one step of rate 1). */
+static void test_control_variates(void)
+{
+    enum { N = 5, ROUNDS = 4 };
+    double x = 0, c = 0, own[N] = { 0 };
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    snprintf(terms.algorithm, sizeof terms.algorithm, "scaffold");
+    terms.rounds = ROUNDS;
+    federation_begin(&federation, &terms, N);
+    federation_run(&federation);
+    for (int r = 0; r < ROUNDS; r++) {
+        double move = 0, weight = 0, change = 0;
+        for (int i = 0; i < N; i++) {
+            const double step = (x - (i + 1)) / 4 + c - own[i];
+            move -= (i + 1) * step;
+            weight += i + 1;
+            change += step - c;
+            own[i] += step - c;
+        }
+        x += move / weight;
+        c += change / N;
+    }
+    CHECK_CLOSE(x, parameter(&federation), 1e-6);
+    federation_end(&federation);
+}
+
 static void test_buffered_rounds(void)
 {
     struct federation federation;
@@ -588,6 +617,7 @@ const struct test tests[] = {
       .run = test_secure_is_plain_within_steps },
     { .name = "one of five drops out at each stage", .run = test_secure_dropouts },
     { .name = "participants refuse what terms do not say", .run = test_clients_refuse },
+    { .name = "control variates are the paper's", .run = test_control_variates },
     { .name = "late updates count less", .run = test_buffered_rounds },
     { .name = "a budget ends the rounds", .run = test_budget_ends_rounds },
     { .name = "a personal head stays", .run = test_head_stays },

@@ -613,7 +613,7 @@ static enum status fill(struct fed_server *server)
     TRY(make_vectors(server));
     TRY(print_terms(server));
     TRY(server_start_privacy(server));
-    server->stage_since = server->round_since = config->now(config->arg);
+    server->stage_since = server->round_since = server->created = config->now(config->arg);
     return replay(server);
 }
 

@@ -12,6 +12,8 @@
 
 /* A participant that asked in this time is there. */
 static const double LIVE_S = 60;
+/* After a start those that were there before have so long to ask again before a round begins without them. */
+static const double GRACE_S = 3;
 
 bool server_is_live(const struct fed_server *server, const struct member *member)
 {
@@ -149,7 +151,8 @@ enum status server_begin(struct fed_server *server)
     const int live = server_live(server);
     struct fed_buffer bytes;
 
-    if (live < server->terms->minimum)
+    const double age = server->config.now(server->config.arg) - server->created;
+    if (live < server->terms->minimum || (live < server->n_members && age < GRACE_S))
         return STATUS_OK;
     if (server_is_buffered(server)) {
         server_begin_buffered(server);

@@ -574,7 +574,8 @@ static enum status run(struct simulation *s, struct fed_simulated *out)
         return status;
     }
     snprintf(out->why, sizeof out->why, "%s", fed_server_why(s->server));
-    return simulate_folder_end(s->folder, s->locals[0], fed_server_parameters(s->server), out);
+    return simulate_folder_end(s->folder, s->locals, s->n_locals,
+                               fed_server_parameters(s->server), out);
 }
 
 enum status fed_simulate(const struct fed_simulation *simulation, struct fed_simulated *out)
