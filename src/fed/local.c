@@ -510,6 +510,15 @@ int64_t fed_local_steps(const struct fed_terms *terms, int64_t samples)
     return terms->steps ? terms->steps : terms->epochs * per_epoch;
 }
 
+/* Once an epoch, also in one that is not finished. */
+uint64_t fed_local_passes(const struct fed_terms *terms, int64_t samples)
+{
+    const int64_t batch = terms->batch > 0 ? terms->batch : samples;
+    const int64_t per_epoch = (samples + batch - 1) / batch;
+
+    return (uint64_t)((fed_local_steps(terms, samples) + per_epoch - 1) / per_epoch);
+}
+
 /* The numbers that a participant draws in a round, of no other. */
 static uint64_t seed_of(uint64_t round, uint64_t number)
 {

@@ -99,6 +99,8 @@ struct fed_local_times {
 struct fed_local_times fed_local_times(const struct fed_local *local);
 /* Steps that training on so many samples takes. */
 int64_t fed_local_steps(const struct fed_terms *terms, int64_t samples);
+/* In how many of a round's steps one sample is, at most. */
+uint64_t fed_local_passes(const struct fed_terms *terms, int64_t samples);
 
 /* A trainer for a process with one participant: all samples of the job's training split, and its test split to validate
  * on. local and job outlive it. */

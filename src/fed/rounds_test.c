@@ -549,6 +549,7 @@ static void test_budget_ends_rounds(void)
     }
     CHECK(fed_server_is_done(federation.server));
     CHECK(strstr(fed_server_why(federation.server), "above the budget of 3"));
+    CHECK(strstr(fed_server_why(federation.server), "1000 rounds need --dp-noise 4"));
     CHECK(fed_server_round(federation.server) > 1);
     CHECK(fed_server_round(federation.server) < 30);
     federation_end(&federation);

@@ -253,6 +253,10 @@ static void test_samples_are_private(void)
     const double free = way_of("100,0", true), clipped = way_of("0.01,0", true);
 
     CHECK(free > 0.1);
+    const struct fed_terms epochs = { .batch = 10, .epochs = 3 },
+                           some = { .batch = 10, .steps = 4 };
+    CHECK_INT(3, fed_local_passes(&epochs, 25));
+    CHECK_INT(2, fed_local_passes(&some, 25)); /* of three steps an epoch */
     CHECK(clipped > 0.001 && clipped <= 0.01);
     struct fixture f;
     begin(&f, "fedavg", 1, 0);
