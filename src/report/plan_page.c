@@ -148,7 +148,8 @@ static void write_times(struct strbuf *out, const struct plan_page *page, const 
 static void write_memory(struct strbuf *out, const struct plan_page *page, const size_t *at,
                          size_t count)
 {
-    static const char *const names[] = { "parameters", "gradients", "state", "activations" };
+    static const char *const names[] = { "parameters", "gradients", "state", "activations",
+                                         "copy" };
     const struct plot plot = { .title = "Predicted memory of a rank, MB",
                                .height = height_of(count),
                                .x = { .from_zero = true } };

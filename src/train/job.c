@@ -704,8 +704,6 @@ static enum status create(const struct settings *settings, const struct model *m
         status = fill_job(job, model, use, is_auto ? NULL : after, like);
     if (status == STATUS_OK && is_auto)
         status = adopt(job, after);
-    if (status == STATUS_OK && use != JOB_GRAPH)
-        status = forecast_check_memory(job);
     if (status != STATUS_OK) {
         job_destroy(job);
         return status;
