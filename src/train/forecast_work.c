@@ -11,6 +11,8 @@
 #include "train/planner.h"
 
 static const double SECONDS = 1; /* of measuring */
+static const double LONG =
+    2; /* a step that takes so many seconds is measured in one form alone */
 
 /* What was measured on so many lanes, for any number of them: a lane reads the gradients of all and moves its
  * part of parameters and state. */
@@ -91,7 +93,7 @@ static enum status time_phases(const struct planner *p, const struct graph *grap
     return status;
 }
 
-static enum status measure(const struct planner *p, const struct graph *graph, int64_t shards,
+static enum status measure(struct planner *p, const struct graph *graph, int64_t shards,
                            int lanes, int threads, struct cost_work *out)
 {
     const double seconds = p->options->seconds > 0 ? p->options->seconds : SECONDS;
@@ -100,6 +102,7 @@ static enum status measure(const struct planner *p, const struct graph *graph, i
     TRY(measured_make(p->job, graph, p->job->settings.batch / shards, lanes, threads, seconds,
                       &measured));
     enum status status = work_from(p, graph, measured, shards, out);
+    p->step = p->plan->is_measured ? p->step : measured->step;
     measured_free(measured, graph);
     p->plan->is_measured = true;
     return status;
@@ -161,12 +164,38 @@ static double own_params(const struct graph *graph)
     return count;
 }
 
-static enum status make_work(const struct planner *p, const struct graph *graph,
+/* The first work in other shards, as if time and bytes were in proportion to samples. */
+static enum status derive_work(const struct planner *p, struct planner_work *w)
+{
+    const struct cost_work *first = &p->works[0].work;
+    const double share = (double)p->works[0].shards / (double)w->shards;
+    struct cost_layer *layers;
+
+    TRY(mem_alloc((size_t)first->n_layers, sizeof *layers, &layers));
+    for (int l = 0; l < first->n_layers; l++) {
+        struct cost_layer *layer = &layers[l];
+        double *const sizes[] = { &layer->forward, &layer->backward, &layer->sums,
+                                  &layer->kept,    &layer->crossing, &layer->out };
+        *layer = first->layers[l];
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            *sizes[i] *= share;
+    }
+    w->work = *first;
+    w->work.layers = layers;
+    w->work.shards = w->shards;
+    w->work.other *= share;
+    w->work.transient *= share;
+    return STATUS_OK;
+}
+
+static enum status make_work(struct planner *p, const struct graph *graph,
                              struct planner_work *w)
 {
     w->params = own_params(graph);
     if (guesses(p))
         return guess_work(p, graph, w);
+    if (p->step > LONG && p->works[0].threads == w->threads)
+        return derive_work(p, w);
     return measure(p, graph, w->shards, lanes_here(p, w->shards, w->threads), w->threads,
                    &w->work);
 }
@@ -208,7 +237,8 @@ enum status planner_first_work(struct planner *p)
     struct graph *graph;
 
     TRY(planner_work(p, s->shards, threads, job_has_factors(p->job), &first));
-    if (!p->plan->is_measured || lanes_here(p, s->shards, threads) <= p->lanes)
+    if (!p->plan->is_measured || p->step > LONG ||
+        lanes_here(p, s->shards, threads) <= p->lanes)
         return STATUS_OK;
     TRY(job_make_graph(p->job, s->shards, first->factors, &graph));
     enum status status = measure(p, graph, s->shards, p->lanes, threads, &p->alone);

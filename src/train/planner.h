@@ -25,6 +25,7 @@ struct planner {
     const struct forecast_options *options;
     struct planner_work works[PLANNER_WORKS]; /* the first is that of data-parallel ranks */
     int n_works;
+    double step;            /* seconds of the first's step as it was measured; 0: it was not */
     struct cost_work alone; /* the same with nothing beside it; no layers: it is the same */
     bool looks_across; /* some op looks at several samples: shards are more than rounding */
     int lanes;         /* of a data-parallel rank */
