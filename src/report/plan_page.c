@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "report/frame.h"
@@ -291,7 +292,7 @@ static void write_points(struct strbuf *out, const struct plan_page *page)
 
 static void write_head(struct strbuf *out, const struct plan_page *page)
 {
-    char title[200], text[NUMBER_TEXT];
+    char title[200], text[NUMBER_TEXT], name[64];
 
     snprintf(title, sizeof title, "Plan of %.80s on %d ranks \u2013 tutti", page->model,
              page->ranks);
@@ -310,7 +311,8 @@ static void write_head(struct strbuf *out, const struct plan_page *page)
         const struct plan_page_row *row = &page->rows[i];
         if (!row->is_chosen)
             continue;
-        page_card(out, "choice", row->name, NULL, row->why);
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(row->name, " "), row->name);
+        page_card(out, "choice", name, row->name + strlen(name), row->why);
         number_print(text, row->step_ms, NUMBER_PLAIN, 0);
         page_card(out, "step, ms", text, NULL, NULL);
         number_print(text, page->single_ms / row->step_ms, NUMBER_PLAIN, 0);

@@ -315,9 +315,15 @@ static enum status find_work(struct planner *p, struct forecast_row *row, const 
     choice->team = p->plan->is_measured ? 1 : 1 + TEAM * (threads - 1);
     row->factors = job_has_factors(job ? job : p->job) && !is_a_grid(row);
     TRY(planner_work(p, s->shards, threads, row->factors, out));
-    if (job && choice->tp > 1 && choice->pp == 1)
-        return planner_sharing(p, *out, job_graph(job), &choice->sharing);
     return STATUS_OK;
+}
+
+/* A tensor split that the model does not allow is none. */
+static void share_layers(struct planner *p, struct forecast_row *row, struct planner_work *w)
+{
+    if (row->choice.tp > 1 && strategy_find("tensor") &&
+        planner_share(p, row->choice.tp, w, &row->choice.sharing) != STATUS_OK)
+        refuse(row, &row->is_legal, status_message());
 }
 
 /* In a forecast for machines elsewhere there are as many of the job's steps side by side as ranks. */
@@ -342,9 +348,12 @@ static enum status predict_row(struct planner *p, struct forecast_row *row)
     enum status status = find_work(p, row, job, &w);
     job_destroy(job);
     TRY(status);
+    share_layers(p, row, w);
     const struct cost_work work = work_of_step(p, w);
     row->shards = work.shards;
     row->threads = w->threads;
+    if (!row->is_legal)
+        return STATUS_OK;
     if (predict(p, &work, row->choice, &row->cost, NULL) != STATUS_OK)
         refuse(row, &row->is_legal, status_message());
     else if (cluster->memory > 0 && row->cost.memory > cluster->memory) {

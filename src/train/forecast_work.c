@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* forecast_work.c - what a step costs the lanes that do it: measured on this machine, or guessed. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -266,8 +267,8 @@ static enum status time_whole(const struct planner *p, struct planner_work *whol
     return status;
 }
 
-enum status planner_sharing(const struct planner *p, struct planner_work *whole,
-                            const struct graph *graph, struct cost_sharing *out)
+static enum status compare_shared(const struct planner *p, struct planner_work *whole,
+                                  const struct graph *graph, struct cost_sharing *out)
 {
     static const struct op *const sums[] = { &op_tp_sum, &op_tp_gather, &op_tp_sum_slice };
     struct cost_sharing sharing = { 0 };
@@ -291,5 +292,45 @@ enum status planner_sharing(const struct planner *p, struct planner_work *whole,
         }
     }
     *out = sharing;
+    return STATUS_OK;
+}
+
+/* A job of ranks that share layers and nothing else. */
+static enum status try_sharing(const struct planner *p, int tp, struct planner_work *whole,
+                               struct cost_sharing *out)
+{
+    struct settings settings = p->job->settings;
+    struct job *job;
+
+    snprintf(settings.strategy, sizeof settings.strategy, "tensor");
+    *settings.split = *settings.sync = *settings.meet = '\0';
+    settings.ranks = tp;
+    settings.threads = 1;
+    settings.accumulate = 0;
+    settings.shards = whole->shards;
+    TRY(job_vary(p->job, &settings, &job));
+    enum status status = compare_shared(p, whole, job_graph(job), out);
+    job_destroy(job);
+    return status;
+}
+
+enum status planner_share(struct planner *p, int tp, struct planner_work *whole,
+                          struct cost_sharing *out)
+{
+    struct planner_shared *shared = p->shared;
+
+    while (shared < p->shared + p->n_shared &&
+           !(shared->tp == tp && shared->shards == whole->shards))
+        shared++;
+    if (shared == p->shared + p->n_shared) {
+        shared = &p->shared[p->n_shared < PLANNER_SHARED ? p->n_shared++ : PLANNER_SHARED - 1];
+        *shared = (struct planner_shared){ .tp = tp, .shards = whole->shards };
+        shared->status = try_sharing(p, tp, whole, &shared->sharing);
+        if (shared->status != STATUS_OK)
+            snprintf(shared->why, sizeof shared->why, "%s", status_message());
+    }
+    if (shared->status != STATUS_OK)
+        return FAIL(shared->status, "%s", shared->why);
+    *out = shared->sharing;
     return STATUS_OK;
 }
