@@ -12,7 +12,9 @@
 
 enum { MOST_POINTS = 32 };
 static const double SAME = 0.05; /* what differs by less is the same: measurements do, too */
-static const double TEAM = 0.8;  /* that each further thread adds to a shard's speed */
+static const double CLEARLY =
+    0.1;                        /* by how much a grid has to be faster than what is no grid */
+static const double TEAM = 0.8; /* that each further thread adds to a shard's speed */
 
 /* Machines -------------------------------------------------------------------------------- */
 
@@ -460,25 +462,34 @@ static void explain(struct forecast *plan)
     } else {
         const struct forecast_row *row = &plan->rows[plan->chosen];
         at = snprintf(plan->why, sizeof plan->why,
-                      "%s: %s a step is the least, or within %.0f%% of it and simpler, of "
-                      "%d that run, fit and keep the arithmetic of one device",
-                      forecast_name(row, name), seconds_text(row->cost.seconds, time),
-                      100 * SAME, count);
+                      "%s: %s a step is the least of %d ways that run, fit and keep the "
+                      "arithmetic of one device, or as good and simpler",
+                      forecast_name(row, name), seconds_text(row->cost.seconds, time), count);
     }
     at = add_faster(plan, at, is_too_large, plan->why, room);
     at = add_faster(plan, at, is_not_exact, plan->why, room);
     add_faster(plan, at, is_not_here, plan->why, room);
 }
 
-/* The first of those that are as fast as the fastest. */
+static bool is_whole(const struct forecast_row *row)
+{
+    return can_be_chosen(row) && !is_a_grid(row);
+}
+
+/* The first of those that are as fast as the fastest. Grids are predicted less surely, so they have to be clearly faster. */
 static void choose(struct forecast *plan)
 {
-    const int best = fastest(plan, can_be_chosen);
+    const int whole = fastest(plan, is_whole);
+    int best = fastest(plan, can_be_chosen);
 
+    if (whole >= 0 &&
+        plan->rows[best].cost.seconds > (1 - CLEARLY) * plan->rows[whole].cost.seconds)
+        best = whole;
     plan->chosen = best;
     for (int i = 0; best >= 0 && i < plan->n_rows; i++) {
-        if (can_be_chosen(&plan->rows[i]) &&
-            plan->rows[i].cost.seconds <= (1 + SAME) * plan->rows[best].cost.seconds) {
+        const struct forecast_row *row = &plan->rows[i];
+        if (can_be_chosen(row) && is_a_grid(row) == is_a_grid(&plan->rows[best]) &&
+            row->cost.seconds <= (1 + SAME) * plan->rows[best].cost.seconds) {
             plan->chosen = i;
             break;
         }

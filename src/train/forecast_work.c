@@ -15,6 +15,17 @@ static const double SECONDS = 1; /* of measuring */
 static const double LONG =
     2; /* a step that takes so many seconds is measured in one form alone */
 
+/* Does the executor make a layer for all shards at once (exec/columns.c)? It has no time of its own then. */
+static bool has_joint_layers(const struct graph *graph, const double *seconds)
+{
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_linear && node->phase == PHASE_FORWARD && seconds[n] <= 0)
+            return true;
+    }
+    return false;
+}
+
 /* What was measured on so many lanes, for any number of them: a lane reads the gradients of all and moves its
  * part of parameters and state. */
 static enum status work_from(const struct planner *p, const struct graph *graph,
@@ -31,14 +42,16 @@ static enum status work_from(const struct planner *p, const struct graph *graph,
         kept += out->layers[l].kept;
     out->add = unit;
     out->update = streams * unit;
-    /* Nodes that took longer while they were timed one by one than steps say are shorter by as much. */
+    /* What is left is made by all lanes together for each shard; else nodes have it, as waits do: whatever slows lanes
+     * that run side by side slows stages, too. */
     const double timed = measured->step - measured->sums - measured->rest;
-    const double share = timed > 0 ? fmin(1 + measured->rest / timed, 1) : 1;
+    const bool has_joint = has_joint_layers(graph, measured->nodes) && measured->rest > 0;
+    const double share = timed > 0 && !has_joint ? 1 + measured->rest / timed : 1;
     for (int l = 0; l < out->n_layers; l++) {
         out->layers[l].forward *= fmax(share, 0);
         out->layers[l].backward *= fmax(share, 0);
     }
-    out->other = fmax(measured->rest, 0);
+    out->other = has_joint ? measured->rest : 0;
     out->transient = fmax(measured->arena - kept, 0);
     return STATUS_OK;
 }
@@ -109,15 +122,14 @@ static enum status measure(struct planner *p, const struct graph *graph, int64_t
     return status;
 }
 
-/* Lanes of so many threads that run side by side here. */
-static int lanes_here(const struct planner *p, int64_t shards, int threads)
+/* Lanes of so many threads that run side by side here, whatever they are parts of. */
+static int lanes_here(const struct planner *p, int threads)
 {
     const int room = job_cores() / threads > 1 ? job_cores() / threads : 1;
     const int64_t ranks = p->options->is_elsewhere ? 1 : p->plan->ranks;
     const int each = p->plan->threads / threads > 1 ? p->plan->threads / threads : 1;
-    const int64_t wanted = ranks * each < shards ? ranks * each : shards;
 
-    return wanted < room ? (int)wanted : room;
+    return ranks * each < room ? (int)(ranks * each) : room;
 }
 
 /* What a lane has beside what is kept, by the plan that it would run; where there is none the guess stays. */
@@ -197,8 +209,7 @@ static enum status make_work(struct planner *p, const struct graph *graph,
         return guess_work(p, graph, w);
     if (p->step > LONG && p->works[0].threads == w->threads)
         return derive_work(p, w);
-    return measure(p, graph, w->shards, lanes_here(p, w->shards, w->threads), w->threads,
-                   &w->work);
+    return measure(p, graph, w->shards, lanes_here(p, w->threads), w->threads, &w->work);
 }
 
 enum status planner_work(struct planner *p, int64_t shards, int threads, bool factors,
@@ -238,8 +249,7 @@ enum status planner_first_work(struct planner *p)
     struct graph *graph;
 
     TRY(planner_work(p, s->shards, threads, job_has_factors(p->job), &first));
-    if (!p->plan->is_measured || p->step > LONG ||
-        lanes_here(p, s->shards, threads) <= p->lanes)
+    if (!p->plan->is_measured || p->step > LONG || lanes_here(p, threads) <= p->lanes)
         return STATUS_OK;
     TRY(job_make_graph(p->job, s->shards, first->factors, &graph));
     enum status status = measure(p, graph, s->shards, p->lanes, threads, &p->alone);
