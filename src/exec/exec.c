@@ -263,6 +263,9 @@ static enum status read_step_nodes(struct exec *exec)
             read_held(exec, node);
         } else if (node->op == &op_clip_norm) {
             exec->clips = true;
+        } else if (node->op == &op_anchor) {
+            exec->anchors = true;
+            exec->mu = node->attrs.weight_decay;
         } else if (node->op == &op_trust_ratio) {
             exec->adapts = true;
         } else if (node->op == &op_lamb_direction) {
@@ -344,6 +347,10 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
     exec->param = carve(carver, exec->vector, sizeof(float));
     for (int i = 0; i < exec->n_states; i++)
         exec->state[i] = carve(carver, exec->vector, sizeof(float));
+    if (exec->anchors) {
+        exec->anchor = carve(carver, exec->vector, sizeof(float));
+        exec->shift = carve(carver, exec->vector, sizeof(float));
+    }
     exec->records = carve(carver, shards, exec->record);
     exec->tables = carve(carver, 1, exec->tables_bytes);
     if (norms_are_used(exec) || exec->config.compress.codec)

@@ -127,6 +127,7 @@ struct norms {
 struct answer {
     int32_t class; /* the first of the largest logits */
     int32_t place; /* of the label: how many logits come before its own */
+    float score;   /* see exec_answer */
 };
 
 /* One thread of this rank that runs whole shards. */
@@ -194,6 +195,8 @@ struct exec {
     bool clips;                           /* the norm of all gradients is needed */
     bool adapts;                          /* and so are those of each parameter (LARS, LAMB) */
     bool directs; /* which is moved along a direction, not the gradient (LAMB) */
+    bool anchors; /* updates see sum + mu (param - anchor) + shift */
+    float mu;
     struct norms norms;
     struct factored factored[GRAPH_NODE_IN]; /* one a bucket */
     struct row_sum row_sums[GRAPH_NODE_IN];  /* one a bucket */
@@ -223,8 +226,10 @@ struct exec {
     float *losses, *corrects; /* [2][shards] */
     float *param;
     float *state[KERNEL_STATES];
-    char *records; /* every shard's factors */
-    char *tables;  /* of every gather, every shard's */
+    float *anchor, *shift; /* written between steps; NULL: the graph has none */
+    float *kept;           /* exec_keep_gradient, or NULL */
+    char *records;         /* every shard's factors */
+    char *tables;          /* of every gather, every shard's */
     float *sum;
     float *eval_losses,
         *eval_corrects;          /* one an evaluation batch; shared, made when first needed */

@@ -14,6 +14,7 @@
 #include "base/suggest.h"
 #include "exec/exec.h"
 #include "graph/op.h"
+#include "model/file.h"
 #include "train/forecast.h"
 #include "train/served.h"
 #include "train/trace_file.h"
@@ -483,7 +484,7 @@ bool job_has_factors(const struct job *job)
     /* Servers take gradients alone, and layers made from factors would be whole on every machine; in a grid all
      * are messages. */
     return job->settings.factors && job->axes.meet != MEET_PS && job->axes.zero == 0 &&
-           !axes_are_a_grid(&job->axes);
+           !axes_are_a_grid(&job->axes) && !job->settings.anchored;
 }
 
 /* Runs passes on a graph of a step, up to one if it is named. */
@@ -499,7 +500,9 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .tensor = tensor_of(job),
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
         .factors = job_has_factors(job),
-        .dense = s->dense,
+        .dense = s->dense || s->anchored,
+        .anchored = s->anchored,
+        .mu = (float)s->mu,
         .recompute = s->recompute,
         .sync_norm = s->sync_batch_norm,
         .zero = job->axes.zero,
@@ -726,7 +729,7 @@ enum status job_vary(const struct job *job, const struct settings *settings, str
 enum status job_create_after(const struct settings *settings, const struct model *model,
                              const char *after, struct job **out)
 {
-    return create(settings, model, JOB_GRAPH, after, NULL, out);
+    return create(settings, model, *settings->data ? JOB_TRAIN : JOB_GRAPH, after, NULL, out);
 }
 
 void job_destroy(struct job *job)
@@ -754,6 +757,20 @@ const struct model *job_model(const struct job *job)
 const struct graph *job_graph(const struct job *job)
 {
     return job->graph;
+}
+
+enum status job_print_model(const struct job *job, struct strbuf *out)
+{
+    struct model_config config = job->model_config;
+    struct strbuf table;
+
+    strbuf_init(&table, MODEL_FILE_BYTES);
+    enum status status = job->train_table ? job_print_table(job, &table) : STATUS_OK;
+    config.table = job->train_table ? table.text : NULL;
+    if (status == STATUS_OK)
+        status = model_file_print(job->model, &config, out);
+    strbuf_release(&table);
+    return status;
 }
 
 const char *job_chosen(const struct job *job)

@@ -6,6 +6,7 @@
 #include "comm/codec.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
+#include "data/tabular.h"
 #include "data/text.h"
 #include "kernel/kernel.h"
 #include "pass/strategy.h"
@@ -28,6 +29,9 @@ struct job {
     const struct source *train, *test;          /* NULL for JOB_GRAPH */
     struct dataset *train_images, *test_images; /* what they are made of, or NULL */
     struct text *train_text, *test_text, *unseen_text;
+    struct tabular *train_table, *test_table;
+    struct schema *schema; /* of the run that goes on, or of the model; NULL: the table's own */
+    float *statistics;     /* that the tables are standardized by */
     struct vocab *vocab[TEXT_SIDES]; /* of the run that goes on, or NULL */
     struct sampler_config sampler;
     struct augment augment;
@@ -52,6 +56,14 @@ void job_close_data(struct job *job);
 MUST_CHECK enum status job_open_test_text(struct job *job);
 /* Puts the vocabularies into the run's folder, if there are any. */
 MUST_CHECK enum status job_save_vocab(const struct job *job);
+
+/* The same for a table: has_table: with the schema and statistics of the run in settings.out. */
+MUST_CHECK enum status job_open_table(struct job *job, bool has_table);
+void job_close_table(struct job *job);
+/* Puts schema and statistics into the run's folder, if it has a table. */
+MUST_CHECK enum status job_save_table(const struct job *job);
+/* Adds the schema of the job's table as JSON. */
+MUST_CHECK enum status job_print_table(const struct job *job, struct strbuf *out);
 
 /* Makes the graph of a step again, as job->parallax is now. */
 MUST_CHECK enum status job_remake_graph(struct job *job);

@@ -391,6 +391,8 @@ enum status rank_body(struct transport *transport, void *arg)
                     .val_loss = NAN,
                     .val_accuracy = NAN,
                     .val_top5 = NAN,
+                    .val_auc = NAN,
+                    .val_calibration_error = NAN,
                     .perplexity = NAN },
     };
 

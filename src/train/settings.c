@@ -29,6 +29,15 @@ const struct setting settings_table[] = {
     { "length", 0, "N", "tokens of a sample at most; 0 picks", "Text", SETTING_INTEGER,
       FIELD(length), 0, 1e6 },
 
+    { "label", 0, "COLUMN", "the column to tell, by name or number; default: the last",
+      "Tables", SETTING_TEXT, FIELD(label), 0, 0 },
+    { "skip-columns", 0, "LIST", "columns that are no features: names or numbers, with commas",
+      "Tables", SETTING_TEXT, FIELD(skip_columns), 0, 0 },
+    { "categories", 0, "LIST", "columns whose numbers are names, not amounts", "Tables",
+      SETTING_TEXT, FIELD(categories), 0, 0 },
+    { "fold", 0, "K/N", "rows of fold K of N are for testing (1/5)", "Tables", SETTING_TEXT,
+      FIELD(fold), 0, 0 },
+
     { "epochs", 0, "E", "passes over the data", "How long", SETTING_INTEGER, FIELD(epochs), 1,
       1e9 },
     { "steps", 0, "K", "stop after K steps; 0: after the epochs", "How long", SETTING_INTEGER,
