@@ -450,6 +450,28 @@ enum status beside_tell_step(struct exec *exec, struct exec_result *result)
     return STATUS_OK;
 }
 
+/* A number of which one rank has all, and others 0, comes out as it was. */
+enum status beside_add(struct exec *exec, double *numbers, double *others, int count)
+{
+    struct transport *transport = exec->config.beside.transport;
+    const size_t bytes = (size_t)count * sizeof *numbers;
+    const uint32_t tag = exec->beside_tag + 1;
+    const int own = transport_rank(transport);
+
+    for (int r = 0; r < transport_size(transport); r++) {
+        if (r != own)
+            TRY(transport_send(transport, r, tag, numbers, bytes));
+    }
+    for (int r = 0; r < transport_size(transport); r++) {
+        if (r == own)
+            continue;
+        TRY(transport_receive(transport, r, tag, others, bytes));
+        for (int i = 0; i < count; i++)
+            numbers[i] += others[i];
+    }
+    return STATUS_OK;
+}
+
 enum status beside_tell(struct exec *exec, void *data, size_t bytes)
 {
     const struct exec_beside *beside = &exec->config.beside;

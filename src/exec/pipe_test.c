@@ -13,7 +13,14 @@
 #include "model/model.h"
 #include "pass/strategy.h"
 
-enum { SIDE = 6, PIXELS = SIDE * SIDE, CLASSES = 4, STEPS = 4, MAX_BATCH = 24, MOST_PARAMS = 32 };
+enum {
+    SIDE = 6,
+    PIXELS = SIDE * SIDE,
+    CLASSES = 4,
+    STEPS = 4,
+    MAX_BATCH = 24,
+    MOST_PARAMS = 32
+};
 
 /* A residual connection across layers, batch norms, dropout. */
 static void build_deep(struct graph *graph, const struct model_config *config,
@@ -39,6 +46,8 @@ struct trial {
     int nodes;
     int64_t batch, shards;
     bool recompute;
+    float max_norm;
+    const char *optimizer; /* NULL: adam */
     struct optim_config optim;
     struct kernel_choices *choices;
     double losses[STEPS];
@@ -57,9 +66,8 @@ static enum status make_graph(const struct trial *t, int stage, struct graph **o
                                   .optim = t->optim };
     struct model_config model = model_defaults(&deep);
 
-    config.pipeline = (struct pass_pipeline){ .stages = t->axes.pp,
-                                              .chunks = t->axes.chunks,
-                                              .own = stage };
+    config.pipeline =
+        (struct pass_pipeline){ .stages = t->axes.pp, .chunks = t->axes.chunks, .own = stage };
     model.sample = (struct shape){ 3, { 1, SIDE, SIDE } };
     model.classes = CLASSES;
     model.training = true;
@@ -198,11 +206,13 @@ static enum status body(struct comm *job, void *arg)
 
 static void run(struct trial *t)
 {
-    t->optim.optimizer = optim_find("adam");
+    t->optim.optimizer = optim_find(t->optimizer ? t->optimizer : "adam");
     t->optim.attrs = t->optim.optimizer->defaults;
+    t->optim.attrs.max_norm = t->max_norm;
     t->optim.schedule = (struct schedule){ .kind = SCHEDULE_CONSTANT, .lr = 0.01 };
     CHECK_OK(kernel_choices_load(NULL, &t->choices));
-    CHECK_OK(comm_testing_nodes(t->axes.dp * t->axes.pp, t->nodes ? t->nodes : 1, NULL, body, t));
+    CHECK_OK(
+        comm_testing_nodes(t->axes.dp * t->axes.pp, t->nodes ? t->nodes : 1, NULL, body, t));
     kernel_choices_destroy(t->choices);
 }
 
@@ -221,8 +231,9 @@ static void test_pipelines_have_the_bits_of_one_rank(void)
         int dp, pp, chunks, nodes;
         enum pipe_kind kind;
     } rows[] = {
-        { 1, 2, 1, 1, PIPE_1F1B },  { 1, 3, 1, 1, PIPE_GPIPE },       { 1, 4, 1, 2, PIPE_1F1B },
-        { 2, 2, 1, 1, PIPE_1F1B },  { 1, 2, 2, 1, PIPE_INTERLEAVED }, { 2, 2, 2, 4, PIPE_INTERLEAVED },
+        { 1, 2, 1, 1, PIPE_1F1B },        { 1, 3, 1, 1, PIPE_GPIPE },
+        { 1, 4, 1, 2, PIPE_1F1B },        { 2, 2, 1, 1, PIPE_1F1B },
+        { 1, 2, 2, 1, PIPE_INTERLEAVED }, { 2, 2, 2, 4, PIPE_INTERLEAVED },
         { 2, 1, 1, 1, PIPE_GPIPE },
     };
     struct trial one = trial_of(1, 1, PIPE_1F1B, 1);
@@ -253,7 +264,28 @@ static void test_one_shard_goes_through(void)
         CHECK(two.known[p] == one.known[p] && two.sums[p] == one.sums[p]);
 }
 
+static void test_norms_are_of_the_whole_model(void)
+{
+    static const char *const optimizers[] = { "sgd", "lars", "lamb" };
+
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        struct trial one = trial_of(1, 1, PIPE_1F1B, 1);
+        one.max_norm = 0.05F;
+        one.optimizer = optimizers[i];
+        run(&one);
+        for (int dp = 1; dp <= 2; dp++) {
+            struct trial t = trial_of(dp, 2, PIPE_1F1B, 1);
+            t.max_norm = 0.05F;
+            t.optimizer = optimizers[i];
+            run(&t);
+            for (int p = 0; p < MOST_PARAMS; p++)
+                CHECK(t.known[p] == one.known[p] && t.sums[p] == one.sums[p]);
+        }
+    }
+}
+
 const struct test tests[] = {
+    { .name = "norms are of the whole model", .run = test_norms_are_of_the_whole_model },
     { .name = "pipelines have the bits of one rank",
       .run = test_pipelines_have_the_bits_of_one_rank },
     { .name = "one shard goes through", .run = test_one_shard_goes_through },

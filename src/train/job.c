@@ -113,7 +113,6 @@ static enum status check_grid(struct job *job)
     } rules[] = {
         { s->sync_batch_norm, "sync-batch-norm",
           "shards go through a pipeline one behind the other, so they cannot meet" },
-        { s->clip > 0, "clip", "no rank has all gradients, whose norm would be needed" },
         { *s->balance, "balance", "ranks have layers, not a number of shards" },
         { *s->compress, "compress", "gradients of stages are summed as they are" },
         { job->axes.zero > 1, "split zero=2 or zero=3",

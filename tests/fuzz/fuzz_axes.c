@@ -18,7 +18,8 @@ static void check(const struct strategy *strategy, const char *split, const char
         BUG_ON(!*status_message());
         return;
     }
-    BUG_ON(axes.dp * axes.tp * axes.pp != RANKS || axes.chunks != 1 || axes.bound < 0 || axes.servers < 0);
+    BUG_ON(axes.dp * axes.tp * axes.pp != RANKS || axes.chunks != 1 || axes.bound < 0 ||
+           axes.servers < 0);
     BUG_ON((axes.meet == MEET_PS) != (axes.servers > 0));
     BUG_ON((axes.sync == SYNC_LOCAL || axes.sync == SYNC_ELASTIC) && axes.interval < 1);
     BUG_ON(axes.sync == SYNC_ELASTIC && !(axes.alpha >= 0 && axes.alpha <= 1));
