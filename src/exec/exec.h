@@ -101,6 +101,10 @@ struct exec_config {
     /* Of parts: joins executors with the same parameters that share the work of an evaluation, which is
      * collective then. Borrowed; NULL: this one does it all. */
     struct comm *evaluators;
+    /* Joins the ranks that share layers with this one, by their tp nodes (pass/tensor.c): its rank is
+     * the slice that this one has. Each of them has an executor of its own, over ranks that have the same
+     * slices, with as many lanes and the same shards. Borrowed; NULL: none. */
+    struct transport *tensor;
     struct exec_pipeline pipeline;
     struct exec_beside beside;
     uint64_t seed;
@@ -148,6 +152,9 @@ void exec_keep_outputs(struct exec *exec, float *out);
  * is the first of the largest logits. NULL before the first, and where the model has no classes.
  * Borrowed until the next. */
 const int64_t *exec_confusion(const struct exec *exec, int *out_classes);
+/* Its answer for a sample, and how sure it was: of two classes the logit of class 1 less that of class 0,
+ * of more the softmax of the answer's. */
+int32_t exec_answer(const struct exec *exec, int64_t sample, float *out_score);
 
 /* The output of some samples in plain row-major order, `count` at most EXEC_PREDICT. Not collective: on
  * a settled exec, while no rank trains. */
@@ -165,6 +172,8 @@ void exec_say(struct exec *exec, uint32_t bits);
 /* This rank's shards, in a row, as the job numbers them. */
 int64_t exec_first_shard(const struct exec *exec);
 int64_t exec_shard_count(const struct exec *exec);
+/* A part that is alone goes on with as many other shards of the job, the first of which is given. Between steps. */
+void exec_move_part(struct exec *exec, int64_t first);
 int exec_lanes(const struct exec *exec);
 /* Lanes that a rank would have. */
 int exec_lanes_of(int64_t shards, int ranks, int threads);
@@ -216,6 +225,17 @@ size_t exec_place(const struct exec *exec, int param);
 /* As exec_get and exec_set, of a vector that is laid out like these. */
 void exec_get_from(const struct exec *exec, int param, const float *vector, float *out);
 void exec_set_in(const struct exec *exec, int param, float *vector, const float *plain);
+/* Of a graph after pass_anchor: the flat vectors that updates are drawn to and shifted by. Written between steps;
+ * NULL: it has none. */
+float *exec_anchor(struct exec *exec);
+float *exec_shift(struct exec *exec);
+/* From now on a step also writes the sum of its gradients to `out`, a flat vector; NULL ends it. For a graph without
+ * factors and rows. */
+void exec_keep_gradient(struct exec *exec, float *out);
+/* The steps that follow are those of another training: its seed, a constant rate, and state as in the beginning.
+ * Numbers of steps begin again with 0. On a settled exec of one rank, whose gradients are not compressed and go to no
+ * server. */
+void exec_begin_again(struct exec *exec, uint64_t seed, double lr);
 /* What is given to servers: how many sums, in the order of shards, and flat vectors of them; what these
  * have of tables means nothing. 0 without exec_remote. */
 int exec_sums(const struct exec *exec, const struct tree_part **out);

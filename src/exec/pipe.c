@@ -227,7 +227,7 @@ static enum status post_receives(struct lane *lane, const struct plan *plan, int
 
     for (int i = begin; i < end; i++) {
         const struct instruction *move = &plan->instructions[i];
-        if (move->kernel)
+        if (!move->node->op->moves)
             break;
         if (move->node->op == &op_receive)
             TRY(transport_start_receive(lane->exec->config.pipeline.transport,
@@ -380,10 +380,7 @@ static enum status run_batch(struct lane *lane, const struct pipe_evaluation *e,
     TRY(post_receives(lane, plan, begin, end));
     for (int i = begin; i < end; i++) {
         const struct instruction *next = &plan->instructions[i];
-        if (next->kernel)
-            lane_run(lane, next, &step);
-        else
-            TRY(pipe_move(lane, next));
+        TRY(next->node->op->moves ? pipe_move(lane, next) : lane_run(lane, next, &step));
         TRY(pipe_progress(lane));
     }
     if (a->chunk == lane->exec->pipe->config.chunks - 1)

@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 #include "exec/place.h"
+#include "exec/talk.h"
 #include "graph/op.h"
 
 /* While a plan is made, an offset in the arena is a block's number and an offset in that block. */
@@ -352,6 +353,25 @@ static void make_move(struct maker *maker, const struct node *node, int number,
     let_bucket_pass(maker, &out->out[0], number);
 }
 
+void plan_problem(const struct node *node, const struct shape *shapes,
+                  struct kernel_problem *problem)
+{
+    problem->op = node->op->name;
+    problem->n_in = node->n_in;
+    problem->n_out = node->n_out;
+    problem->attrs = node->attrs;
+    for (int i = 0; i < node->n_in; i++) {
+        const struct value *in = node->in[i];
+        problem->in[i] = (struct kernel_tensor){ in->dtype, in->layout, shapes[in->id] };
+    }
+    for (int i = 0; i < node->n_out; i++) {
+        const struct value *made = node->out[i];
+        problem->out[i] = (struct kernel_tensor){ made->dtype, made->layout, shapes[made->id] };
+    }
+    if (node->op->by_rows)
+        kernel_as_matrices(problem);
+}
+
 static enum status make_instruction(struct maker *maker, const struct node *node, int number,
                                     const struct kernel_choices *choices,
                                     struct instruction *out)
@@ -359,24 +379,13 @@ static enum status make_instruction(struct maker *maker, const struct node *node
     struct kernel_problem *problem = &out->problem;
 
     out->node = node;
-    problem->op = node->op->name;
-    problem->n_in = node->n_in;
-    problem->n_out = node->n_out;
-    problem->attrs = node->attrs;
-    for (int i = 0; i < node->n_in; i++) {
-        const struct value *in = node->in[i];
-        problem->in[i] = (struct kernel_tensor){ in->dtype, in->layout, maker->shapes[in->id] };
-    }
-    for (int i = 0; i < node->n_out; i++) {
-        const struct value *made = node->out[i];
-        problem->out[i] =
-            (struct kernel_tensor){ made->dtype, made->layout, maker->shapes[made->id] };
-    }
-    if (node->op->by_rows)
-        kernel_as_matrices(problem);
-    TRY(kernel_choose(choices, problem, &out->kernel));
+    plan_problem(node, maker->shapes, problem);
+    if (!node->op->talks)
+        TRY(kernel_choose(choices, problem, &out->kernel));
     place_outputs(maker, node, number);
-    const size_t scratch = out->kernel->scratch_bytes ? out->kernel->scratch_bytes(problem) : 0;
+    const size_t scratch = node->op->talks              ? talk_scratch(problem)
+                           : out->kernel->scratch_bytes ? out->kernel->scratch_bytes(problem)
+                                                        : 0;
     out->has_scratch = scratch > 0;
     out->scratch = scratch ? take(maker, scratch, number, number) : 0;
     for (int i = 0; i < node->n_in; i++)
@@ -387,7 +396,7 @@ static enum status make_instruction(struct maker *maker, const struct node *node
         let_bucket_pass(maker, &out->out[i], number);
     for (int i = 0; i < node->n_in; i++)
         let_bucket_pass(maker, &out->in[i], number);
-    if (out->kernel->prepare)
+    if (out->kernel && out->kernel->prepare)
         TRY(out->kernel->prepare(problem, &out->state));
     return STATUS_OK;
 }

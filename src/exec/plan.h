@@ -35,7 +35,7 @@ struct operand {
 
 struct instruction {
     const struct node *node;
-    const struct kernel *kernel; /* NULL: it sends or receives (pipe.h) */
+    const struct kernel *kernel; /* NULL: it is between ranks (pipe.h, talk.h) */
     struct kernel_problem problem;
     struct operand in[KERNEL_IN], out[KERNEL_OUT];
     size_t scratch; /* offset in the arena, if it has any */
@@ -127,6 +127,10 @@ MUST_CHECK enum status plan_create_given(const struct graph *graph, struct exten
                                          const struct kernel_choices *choices,
                                          struct plan **out);
 void plan_destroy(struct plan *plan); /* NULL is allowed */
+
+/* What a node asks of a kernel, with shapes[value id]. */
+void plan_problem(const struct node *node, const struct shape *shapes,
+                  struct kernel_problem *problem);
 
 /* The buckets (bits) whose parameters a node reads; places_of as in plan_create. */
 uint64_t plan_reads(const struct node *node, const struct graph *places_of);

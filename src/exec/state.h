@@ -35,6 +35,7 @@
 #include "exec/hold.h"
 #include "exec/pipe.h"
 #include "exec/plan.h"
+#include "exec/talk.h"
 #include "exec/vectors.h"
 #include "kernel/tree.h"
 #include "transport/transport.h"
@@ -127,6 +128,7 @@ struct norms {
 struct answer {
     int32_t class; /* the first of the largest logits */
     int32_t place; /* of the label: how many logits come before its own */
+    float score;   /* see exec_answer */
 };
 
 /* One thread of this rank that runs whole shards. */
@@ -179,6 +181,7 @@ struct exec {
     int first_lane,
         job_lanes; /* this node's first lane among those of the job, and how many these are */
     struct wire *wire;     /* to other nodes, or NULL */
+    uint32_t tensor_tags;  /* of config.tensor: one a lane */
     struct remote *remote; /* what goes to servers, or NULL */
     struct pipe *pipe;     /* to other stages, or NULL */
     uint32_t beside_tag;   /* of what is told; the next is of what is added */
@@ -193,6 +196,8 @@ struct exec {
     bool clips;                           /* the norm of all gradients is needed */
     bool adapts;                          /* and so are those of each parameter (LARS, LAMB) */
     bool directs; /* which is moved along a direction, not the gradient (LAMB) */
+    bool anchors; /* updates see sum + mu (param - anchor) + shift */
+    float mu;
     struct norms norms;
     struct factored factored[GRAPH_NODE_IN]; /* one a bucket */
     struct row_sum row_sums[GRAPH_NODE_IN];  /* one a bucket */
@@ -223,8 +228,10 @@ struct exec {
     float *losses, *corrects; /* [2][shards] */
     float *param;
     float *state[KERNEL_STATES];
-    char *records; /* every shard's factors */
-    char *tables;  /* of every gather, every shard's */
+    float *anchor, *shift; /* written between steps; NULL: the graph has none */
+    float *kept;           /* exec_keep_gradient, or NULL */
+    char *records;         /* every shard's factors */
+    char *tables;          /* of every gather, every shard's */
     float *sum;
     float *eval_losses,
         *eval_corrects;          /* one an evaluation batch; shared, made when first needed */
@@ -320,9 +327,9 @@ MUST_CHECK enum status lane_leave_empty(struct lane *lane, uint64_t buckets, int
 /* Waits until the last step's update of these buckets is visible. */
 MUST_CHECK enum status lane_await_params(struct lane *lane, uint64_t buckets);
 
-/* Runs one instruction of a plan. */
-void lane_run(struct lane *lane, const struct instruction *instruction,
-              const struct kernel_step *step);
+/* Runs one instruction of a plan. Only one that talks can fail. */
+MUST_CHECK enum status lane_run(struct lane *lane, const struct instruction *instruction,
+                                const struct kernel_step *step);
 
 /* Layers whose columns belong to lanes ------------------------------------------------------ */
 

@@ -9,9 +9,10 @@
 #include <string.h>
 
 #include "exec/state.h"
+#include "graph/op.h"
 
-void lane_run(struct lane *lane, const struct instruction *instruction,
-              const struct kernel_step *step)
+enum status lane_run(struct lane *lane, const struct instruction *instruction,
+                     const struct kernel_step *step)
 {
     struct kernel_call call = {
         .problem = &instruction->problem,
@@ -25,10 +26,13 @@ void lane_run(struct lane *lane, const struct instruction *instruction,
         call.in[i] = lane->bases[instruction->in[i].base] + instruction->in[i].offset;
     for (int i = 0; i < instruction->problem.n_out; i++)
         call.out[i] = lane->bases[instruction->out[i].base] + instruction->out[i].offset;
+    if (!instruction->kernel)
+        return lane_talk(lane, &call);
     const int64_t begin = trace_begin(lane->trace);
     instruction->kernel->run(&call);
     trace_end(lane->trace, begin, TRACE_COMPUTE, instruction->node->name,
               instruction->kernel->name);
+    return STATUS_OK;
 }
 
 enum status lane_await_params(struct lane *lane, uint64_t buckets)
@@ -228,10 +232,7 @@ enum status lane_run_range(struct lane *lane, const struct plan *plan, int begin
             TRY(lane_await_tables(lane, next->awaits));
         if (next->begins)
             TRY(release_make_room(lane, next->begins));
-        if (next->kernel)
-            lane_run(lane, next, &step);
-        else
-            TRY(pipe_move(lane, next));
+        TRY(next->node->op->moves ? pipe_move(lane, next) : lane_run(lane, next, &step));
         if (lane->exec->pipe)
             TRY(pipe_progress(lane));
         if (next->leaves)

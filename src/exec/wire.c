@@ -128,7 +128,7 @@ static enum status send_held(struct wire *wire, struct item *item)
             return STATUS_OK;
         wire->flying += request->bytes;
         wire->lane.times.bytes += (int64_t)request->bytes;
-        TRY(transport_start_send(wire->exec->transport, request->peer, request->tag,
+        TRY(transport_start_send(wire->exec->transport, request->member, request->tag,
                                  request->data, request->bytes, request));
     }
     return STATUS_OK;

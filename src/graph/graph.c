@@ -198,6 +198,23 @@ struct shape graph_saved_shape(const struct value *value)
     return value->is_turned ? shape_2(s->dim[1], s->dim[0]) : *s;
 }
 
+struct shape_slice graph_saved_slice(const struct value *value)
+{
+    struct shape_slice slice = value->slice;
+
+    if (value->is_turned)
+        slice.axis = 1 - slice.axis;
+    return slice;
+}
+
+struct shape graph_whole_shape(const struct value *value)
+{
+    const struct shape saved = graph_saved_shape(value);
+    const struct shape_slice slice = graph_saved_slice(value);
+
+    return slice_whole_shape(&slice, &saved);
+}
+
 struct value *graph_average(struct graph *graph, const char *name, struct shape shape,
                             float initial)
 {
@@ -248,7 +265,7 @@ enum layout op_output_layout(const struct node *node, int i, const struct shape 
 {
     if (node->op == &op_reorder)
         return node->attrs.layout;
-    if (node->op->moves)
+    if (node->op->moves || node->op->talks || node->op == &op_tp_copy)
         return node->in[0]->layout;
     if (node->op->may_overwrite && i == node->op->overwrites)
         return node->in[0]->layout;
@@ -521,8 +538,9 @@ int64_t graph_param_count(const struct graph *graph)
     int64_t count = 0;
 
     for (int i = 0; i < graph->n_values; i++) {
+        const struct shape whole = graph_whole_shape(graph->values[i]);
         if (graph->values[i]->kind == VALUE_PARAM)
-            count += shape_count(&graph->values[i]->shape);
+            count += shape_count(&whole);
     }
     return count;
 }

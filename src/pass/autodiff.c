@@ -99,6 +99,11 @@ static enum status run_autodiff(struct graph *graph, const struct pass_config *c
             continue;
         if (!gradient[i])
             return FAIL(STATUS_USAGE, "parameter %s has no influence on the loss", value->name);
+        if (value->sums_gradient) { /* ranks that share the layer have summands (tensor.c) */
+            struct node *sum = graph_add(graph, &op_tp_sum, value->name, &gradient[i], 1, NULL);
+            TRY(graph_status(graph));
+            gradient[i] = sum->out[0];
+        }
         value->gradient = gradient[i];
     }
     return STATUS_OK;

@@ -9,7 +9,8 @@
 #include "pass/axes.h"
 
 static const struct pass *const single_passes[] = {
-    &pass_fuse,      /* first, so that fused ops are differentiated as one */
+    &pass_tensor,    /* layers that ranks share, if asked, while ops are simple */
+    &pass_fuse,      /* before autodiff, so that fused ops are differentiated as one */
     &pass_sync_norm, /* statistics of all shards, if asked: they must be differentiated as such */
     &pass_autodiff,    /* gradients of what is left */
     &pass_delay,       /* as late as memory gains by it */
@@ -17,6 +18,7 @@ static const struct pass *const single_passes[] = {
     &pass_bucket,      /* they get their places in flat ranges */
     &pass_split_batch, /* one shard's graph, and the sums over shards */
     &pass_update,      /* the whole step for one device */
+    &pass_anchor,      /* drawn to where it began, if asked */
     NULL,
 };
 
@@ -26,23 +28,13 @@ static const struct pass *const local_passes[] = {
     NULL,
 };
 
-static const struct
-    pass
-        *const
-            mirrored_passes
-                [] = {
-                    &pass_fuse,
-                    &pass_sync_norm,
-                    &pass_autodiff,
-                    &pass_delay,
-                    &pass_recompute,
-                    &pass_bucket,
-                    &pass_split_batch,
-                    &pass_update,
-                    &pass_mirror, /* a whole step for one device becomes each rank's */
-                    &pass_zero,   /* last: parameters in parts, if asked */
-                    NULL,
-                };
+static const struct pass *const mirrored_passes[] = {
+    &pass_tensor, &pass_fuse,      &pass_sync_norm, &pass_autodiff,
+    &pass_delay,  &pass_recompute, &pass_bucket,    &pass_split_batch,
+    &pass_update, &pass_mirror, /* a whole step for one device becomes each rank's */
+    &pass_zero,                 /* last: parameters in parts, if asked */
+    NULL,
+};
 
 static const struct pass *const elastic_passes[] = {
     &pass_fuse,   &pass_autodiff, &pass_delay, &pass_recompute, &pass_bucket, &pass_split_batch,
@@ -58,16 +50,23 @@ static const struct pass *const served_passes[] = {
 
 /* A pipeline's step; every rank has the whole graph, in which nodes belong to stages. */
 static const struct pass *const staged_passes[] = {
-    &pass_fuse,        &pass_cut, /* before autodiff: backward nodes belong to the stage of what they differentiate */
-    &pass_autodiff,    &pass_delay,  &pass_recompute,
+    &pass_tensor,
+    &pass_fuse,
+    &pass_cut, /* before autodiff: backward nodes belong to the stage of what they differentiate */
+    &pass_autodiff,
+    &pass_delay,
+    &pass_recompute,
     &pass_stage,  /* what goes from stage to stage */
     &pass_bucket, /* of this rank's stage alone, as is all below */
-    &pass_split_batch, &pass_update, NULL,
+    &pass_split_batch,
+    &pass_update,
+    NULL,
 };
 
 static const struct pass *const staged_mirrored_passes[] = {
-    &pass_fuse,   &pass_cut,         &pass_autodiff, &pass_delay,  &pass_recompute, &pass_stage,
-    &pass_bucket, &pass_split_batch, &pass_update,   &pass_mirror, &pass_zero,      NULL,
+    &pass_tensor,    &pass_fuse,  &pass_cut,    &pass_autodiff,    &pass_delay,
+    &pass_recompute, &pass_stage, &pass_bucket, &pass_split_batch, &pass_update,
+    &pass_mirror,    &pass_zero,  NULL,
 };
 
 static const struct pass *const parallax_passes[] = {
@@ -247,14 +246,30 @@ static const struct strategy pipeline = {
     .passes = staged_passes,
 };
 
+static const struct strategy tensor = {
+    .name = "tensor",
+    .summary = "ranks share the work of each layer; each has slices of the parameters",
+    .known_as = "Megatron-LM",
+    .split = "tp=n",
+    .sync = "step",
+    .meet = "none",
+    .splits = AXIS_TP,
+    .syncs = SYNC(STEP),
+    .meets = MEET(NONE),
+    .many_ranks = true,
+    .many_nodes = true,
+    .passes = single_passes,
+};
+
 static const struct strategy hybrid = {
     .name = "hybrid",
-    .summary = "several pipelines, each on its own samples; stages sum their gradients",
+    .summary = "any product: groups of ranks share layers, or have some of them, on samples of "
+               "their own",
     .known_as = "DDP+DMP, 3D parallelism",
     .split = "dp=n/2,pp=2",
     .sync = "step",
     .meet = "allreduce",
-    .splits = AXIS_DP | AXIS_PP,
+    .splits = AXIS_DP | AXIS_TP | AXIS_PP,
     .syncs = SYNC(STEP),
     .meets = MEET(ALLREDUCE),
     .many_ranks = true,
@@ -263,8 +278,8 @@ static const struct strategy hybrid = {
 };
 
 const struct strategy *const strategy_table[] = {
-    &single, &mirrored, &multiworker, &zero,     &central,  &parallax, &ps,
-    &asgd,   &ssp,      &easgd,       &localsgd, &pipeline, &hybrid,   NULL,
+    &single, &mirrored, &multiworker, &zero,     &central, &parallax, &ps,  &asgd,
+    &ssp,    &easgd,    &localsgd,    &pipeline, &tensor,  &hybrid,   NULL,
 };
 
 const struct strategy *strategy_find(const char *name)

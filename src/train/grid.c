@@ -19,11 +19,13 @@ struct grid {
     int rank;
     struct transport *transport; /* of all ranks */
     struct transport *same, *stages,
-        *beside;                  /* groups along dp, along pp, and along tp and pp */
+        *beside;              /* groups along dp, along pp, and along tp and pp */
+    struct transport *shared; /* group along tp */
+    uint32_t shared_tag;
     int same_members[AXES_RANKS]; /* the first of them, as the job calls them */
     struct comm *comm;            /* of `same` */
     uint32_t tag;                 /* of requests; the next is of tensors */
-    const struct value **params;
+    struct value *params; /* whole, as files have them, but for this rank's slice of each */
     int n_params;
     int group, what; /* that the executor has brought; group NOBODY: none */
 };
@@ -37,8 +39,11 @@ static enum status list_params(struct grid *grid)
     TRY(mem_alloc((size_t)graph_value_count(graph) + 1, sizeof *grid->params, &grid->params));
     for (int i = 0; i < graph_value_count(graph); i++) {
         const struct value *value = graph_value(graph, i);
-        if (value->kind == VALUE_PARAM || value->kind == VALUE_AVERAGE)
-            grid->params[grid->n_params++] = value;
+        if (value->kind != VALUE_PARAM && value->kind != VALUE_AVERAGE)
+            continue;
+        struct value *whole = &grid->params[grid->n_params++];
+        *whole = *value;
+        whole->shape = slice_whole_shape(&value->slice, &value->shape);
     }
     return STATUS_OK;
 }
@@ -54,6 +59,9 @@ static enum status make_groups(struct grid *grid)
     TRY(transport_group_create(grid->transport, members, n_stages, &grid->stages));
     const int n_beside = axes_group(axes, grid->rank, AXIS_TP | AXIS_PP, members);
     TRY(transport_group_create(grid->transport, members, n_beside, &grid->beside));
+    const int n_shared = axes_group(axes, grid->rank, AXIS_TP, members);
+    TRY(transport_group_create(grid->transport, members, n_shared, &grid->shared));
+    grid->shared_tag = transport_new_tags(grid->shared, 1);
     return comm_create(grid->same, NULL, &grid->comm);
 }
 
@@ -92,6 +100,7 @@ void grid_destroy(struct grid *grid)
     transport_group_destroy(grid->same);
     transport_group_destroy(grid->stages);
     transport_group_destroy(grid->beside);
+    transport_group_destroy(grid->shared);
     mem_free(grid->params);
     mem_free(grid);
 }
@@ -109,6 +118,7 @@ void grid_configure(const struct grid *grid, struct exec_config *config)
                                                .kind = axes->pipeline,
                                                .chunks = axes->chunks,
                                                .transport = grid->stages };
+    config->tensor = axes->tp > 1 ? grid->shared : NULL;
     config->beside =
         (struct exec_beside){ .transport = grid->beside, .teller = (axes->pp - 1) * axes->tp };
 }
@@ -139,12 +149,12 @@ int grid_param_count(const struct grid *grid)
 
 const struct value *grid_param(const struct grid *grid, int i)
 {
-    return grid->params[i];
+    return &grid->params[i];
 }
 
 int grid_state_count(const struct grid *grid, int i)
 {
-    return grid->params[i]->kind == VALUE_PARAM ? optim_states(&grid->job->optim) : 0;
+    return grid->params[i].kind == VALUE_PARAM ? optim_states(&grid->job->optim) : 0;
 }
 
 /* Tensors ------------------------------------------------------------------------------------ */
@@ -156,7 +166,7 @@ struct request {
 /* The stage that has a parameter. */
 static int holder_of(const struct grid *grid, int i)
 {
-    return grid->params[i]->stage < 0 ? 0 : grid->params[i]->stage % grid->job->axes.pp;
+    return grid->params[i].stage < 0 ? 0 : grid->params[i].stage % grid->job->axes.pp;
 }
 
 /* What the executor calls the model's parameter i. */
@@ -197,32 +207,74 @@ static enum status ask(const struct grid *grid, int stage, struct request reques
     return STATUS_OK;
 }
 
+/* What the rank at that place of tp has of a parameter, as files have it; its shape. */
+static struct shape_slice slice_at(const struct grid *grid, int i, int tp, struct shape *out)
+{
+    struct shape_slice slice = graph_saved_slice(&grid->params[i]);
+    const struct shape whole = graph_saved_shape(&grid->params[i]);
+
+    slice.index = tp;
+    *out = slice_shape(&slice, &whole);
+    return slice;
+}
+
+/* Ranks along tp that have something of a parameter to give: all, or the first has all of it. */
+static int givers_of(const struct grid *grid, int i)
+{
+    return grid->params[i].slice.count > 0 ? grid->params[i].slice.count : 1;
+}
+
+/* The slice of the rank at that place of a stage, into `part`. */
+static enum status fetch_slice(const struct grid *grid, struct exec *exec,
+                               struct request request, struct axes_place place, size_t count,
+                               float *part)
+{
+    const int rank = axes_rank_at(&grid->job->axes, place);
+
+    if (rank != grid->rank)
+        return transport_receive(grid->transport, rank, grid->tag + 1, part,
+                                 count * sizeof *part);
+    exec_get(exec, local_number(exec, request.param), request.state, part);
+    return STATUS_OK;
+}
+
 enum status grid_fetch(struct grid *grid, struct exec *exec, int i, int state, float *out)
 {
     const struct request request = { i, state };
     const int stage = holder_of(grid, i);
-    const size_t bytes = (size_t)shape_count(&grid->params[i]->shape) * sizeof *out;
+    enum status status = STATUS_OK;
+    float *part = out;
 
     TRY(ask(grid, stage, request));
-    if (stage != grid->place.pp)
-        return transport_receive(
-            grid->transport, axes_rank_at(&grid->job->axes, (struct axes_place){ .pp = stage }),
-            grid->tag + 1, out, bytes);
-    TRY(bring(grid, exec, request));
-    exec_get(exec, local_number(exec, i), state, out);
-    return STATUS_OK;
+    if (stage == grid->place.pp)
+        TRY(bring(grid, exec, request));
+    if (givers_of(grid, i) > 1)
+        TRY(mem_alloc((size_t)shape_count(&grid->params[i].shape), sizeof *part, &part));
+    for (int tp = 0; tp < givers_of(grid, i) && status == STATUS_OK; tp++) {
+        const struct axes_place place = { .tp = tp, .pp = stage };
+        struct shape shape;
+        const struct shape_slice slice = slice_at(grid, i, tp, &shape);
+        status = fetch_slice(grid, exec, request, place, (size_t)shape_count(&shape), part);
+        if (status == STATUS_OK && part != out)
+            slice_put(&slice, &shape, sizeof *part, part, out);
+    }
+    if (part != out)
+        mem_free(part);
+    return status;
 }
 
 /* The first of a group sends what rank 0 has asked for. */
 static enum status give(struct grid *grid, struct exec *exec, struct request request)
 {
-    const size_t count = (size_t)shape_count(&grid->params[request.param]->shape);
+    struct shape shape;
     float *plain;
 
     TRY(bring(grid, exec, request));
-    if (grid->place.dp > 0 || grid->place.tp > 0)
+    if (grid->place.dp > 0 || grid->place.tp >= givers_of(grid, request.param))
         return STATUS_OK;
-    TRY(mem_alloc(count, sizeof *plain, &plain));
+    slice_at(grid, request.param, grid->place.tp, &shape);
+    const size_t count = (size_t)shape_count(&shape);
+    TRY(mem_alloc(count + 1, sizeof *plain, &plain));
     exec_get(exec, local_number(exec, request.param), request.state, plain);
     const enum status status =
         transport_send(grid->transport, 0, grid->tag + 1, plain, count * sizeof *plain);
@@ -272,15 +324,55 @@ static enum status compare(const struct grid *grid, struct exec *exec)
     return status;
 }
 
+/* What is not cut, ranks that share layers must have alike. */
+static enum status hash_whole(const struct grid *grid, const struct exec *exec, char out[65])
+{
+    struct sha256 hash;
+
+    sha256_init(&hash);
+    for (int p = 0; p < exec_param_count(exec); p++) {
+        const struct value *value = exec_param(exec, p);
+        const size_t count = (size_t)shape_count(&value->shape);
+        float *plain;
+        if (grid->params[exec_param_number(exec, p)].slice.count > 0)
+            continue;
+        TRY(mem_alloc(count, sizeof *plain, &plain));
+        exec_get(exec, p, -1, plain);
+        exec_hash_add(&hash, value, plain);
+        mem_free(plain);
+    }
+    sha256_end_hex(&hash, out);
+    return STATUS_OK;
+}
+
+static enum status compare_shared(const struct grid *grid, const struct exec *exec)
+{
+    char own[65], theirs[65];
+
+    TRY(hash_whole(grid, exec, own));
+    for (int r = 0; r < transport_size(grid->shared); r++) {
+        if (r == grid->place.tp)
+            continue;
+        TRY(transport_send(grid->shared, r, grid->shared_tag, own, sizeof own));
+        TRY(transport_receive(grid->shared, r, grid->shared_tag, theirs, sizeof theirs));
+        if (memcmp(own, theirs, sizeof own) != 0)
+            return FAIL(STATUS_MISMATCH,
+                        "ranks %d and %d share layers, but what both have whole differs "
+                        "(%.16s, %.16s)",
+                        grid->rank, grid->rank + r - grid->place.tp, own, theirs);
+    }
+    return STATUS_OK;
+}
+
 static enum status hash_all(struct grid *grid, struct exec *exec, struct sha256 *hash)
 {
     float *plain;
 
     for (int i = 0; i < grid->n_params; i++) {
-        TRY(mem_alloc((size_t)shape_count(&grid->params[i]->shape), sizeof *plain, &plain));
+        TRY(mem_alloc((size_t)shape_count(&grid->params[i].shape), sizeof *plain, &plain));
         const enum status status = grid_fetch(grid, exec, i, -1, plain);
         if (status == STATUS_OK)
-            exec_hash_add(hash, grid->params[i], plain);
+            exec_hash_add(hash, &grid->params[i], plain);
         mem_free(plain);
         TRY(status);
     }
@@ -292,6 +384,7 @@ enum status grid_hash(struct grid *grid, struct exec *exec, char out[65])
     struct sha256 hash;
 
     TRY(compare(grid, exec));
+    TRY(compare_shared(grid, exec));
     if (grid->rank != 0)
         return grid_serve(grid, exec);
     sha256_init(&hash);

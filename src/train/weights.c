@@ -285,7 +285,7 @@ void weights_copy_destroy(struct weights_copy *copy)
 static enum status check_entry(const struct safetensors_entry *entry, const char *name,
                                const struct value *value)
 {
-    const struct shape shape = graph_saved_shape(value);
+    const struct shape shape = graph_whole_shape(value);
     char is[SHAPE_TEXT], wanted[SHAPE_TEXT];
 
     if (!entry)
@@ -385,6 +385,24 @@ static enum status load_errors(struct exec *exec, const struct safetensors *file
     return status;
 }
 
+/* Of a whole tensor, what the executor has of it. */
+static enum status set_own(struct exec *exec, int param, int state, const void *whole)
+{
+    const struct shape saved = graph_saved_shape(exec_param(exec, param));
+    const struct shape_slice slice = graph_saved_slice(exec_param(exec, param));
+    float *own;
+
+    if (slice.count == 0) {
+        exec_set(exec, param, state, whole);
+        return STATUS_OK;
+    }
+    TRY(mem_alloc((size_t)shape_count(&saved) + 1, sizeof *own, &own));
+    slice_cut(&slice, &saved, sizeof *own, whole, own);
+    exec_set(exec, param, state, own);
+    mem_free(own);
+    return STATUS_OK;
+}
+
 static enum status load_param(struct exec *exec, const struct safetensors *weights,
                               const struct safetensors *optimizer, int i)
 {
@@ -392,13 +410,13 @@ static enum status load_param(struct exec *exec, const struct safetensors *weigh
     const struct safetensors_entry *entry = names_find(weights, value->name);
 
     TRY(check_entry(entry, value->name, value));
-    exec_set(exec, i, -1, entry->data);
+    TRY(set_own(exec, i, -1, entry->data));
     for (int k = 0; optimizer && k < exec_own_states(exec) && k < exec_state_count(exec, i);
          k++) {
         char name[512];
         entry = find_state(exec, optimizer, i, k, name, sizeof name);
         TRY(check_entry(entry, name, value));
-        exec_set(exec, i, k, entry->data);
+        TRY(set_own(exec, i, k, entry->data));
     }
     return optimizer ? load_errors(exec, optimizer, i) : STATUS_OK;
 }
