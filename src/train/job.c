@@ -417,7 +417,7 @@ static enum status pick_optimizer(struct job *job)
     o->attrs.nesterov = s->nesterov;
     o->attrs.max_norm = (float)s->clip;
     TRY(check_options(s, o));
-    if (optim_needs_norms(o) && job->axes.tp > 1)
+    if (optim_adapts(o->optimizer) && job->axes.tp > 1)
         return FAIL(STATUS_USAGE,
                     "--optimizer %s and strategy %s: no rank has whole parameters, whose norms "
                     "it needs: use adam or sgd",
