@@ -94,6 +94,15 @@ enum status transport_group_create(struct transport *job, const int *members, in
     return STATUS_OK;
 }
 
+bool transport_is_one_machine(const struct transport *group)
+{
+    for (int r = 0; r < group->size; r++) {
+        if (!region_holds(group->region, job_rank(group, r)))
+            return false;
+    }
+    return true;
+}
+
 int transport_job_rank(const struct transport *transport, int rank)
 {
     return job_rank(transport, rank);

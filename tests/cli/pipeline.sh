@@ -73,6 +73,8 @@ for dir in cnn-gpipe cnn-grid; do
 done
 grep -q '"bubble_share"' gpt-3/metrics.jsonl || complain "metrics do not say how empty the pipeline was"
 grep -q '"bubble_s"' gpt-3/summary.json || complain "the summary does not"
+grep -q '"bubble_planned": 0.[0-9]*, "bubble_measured": 0' gpt-grid/summary.json || complain "no timeline"
+grep -q "The last step, as measured" gpt-grid/report.html || complain "the report draws no timeline"
 "$tutti" eval cnn-grid >/dev/null || complain "evaluation of a run with stages"
 
 # Any layout loads any other's checkpoint.
