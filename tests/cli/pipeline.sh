@@ -38,7 +38,7 @@ train cnn-1 "${cnn[@]}"
 pipeline cnn-gpipe "${cnn[@]}" -n 3 --pipeline gpipe
 pipeline cnn-chunks "${cnn[@]}" -n 2 --pipeline interleaved:2
 pipeline cnn-cut "${cnn[@]}" -n 2 --cut fc1 --recompute
-hybrid cnn-grid "${cnn[@]}" -n 4 --split pp=2,zero=1
+hybrid cnn-grid "${cnn[@]}" -n 4 --split pp=2,zero=2
 same "cnn" cnn-1 cnn-gpipe cnn-chunks cnn-cut cnn-grid
 
 # Skip connections and batch statistics.
