@@ -262,6 +262,15 @@ struct exec_times exec_times(const struct exec *exec);
 void exec_waited_for(const struct exec *exec, double *out);
 void exec_reset_times(struct exec *exec);
 
+/* Of a stage of a pipeline: what it did in the last step, one action after the other; 0: it is none. Seconds are those of
+ * clock_seconds; from `begin` on it had what it needs. Borrowed until the next step. */
+struct exec_action {
+    double begin, end;
+    int64_t shard;
+    int32_t chunk, is_backward;
+};
+int64_t exec_actions(const struct exec *exec, const struct exec_action **out);
+
 /* Bytes. */
 struct exec_memory {
     size_t arena,

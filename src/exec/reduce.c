@@ -412,12 +412,15 @@ static void work_on_bucket(struct lane *lane, int b, enum reduce_what what,
 }
 
 /* As PyTorch's clip_grad_norm_ has it. */
-float reduce_clip_scale(const struct exec *exec)
+enum status reduce_clip_scale(struct exec *exec, float *out)
 {
     const double most = (double)exec->config.optim.attrs.max_norm;
-    const double factor = most / (norms_of_all(exec) + 1e-6);
+    double norm;
 
-    return factor < 1 ? (float)factor : 1;
+    TRY(norms_of_all(exec, &norm));
+    const double factor = most / (norm + 1e-6);
+    *out = factor < 1 ? (float)factor : 1;
+    return STATUS_OK;
 }
 
 /* All lanes have written their squares: says so and waits for the others. */
@@ -439,7 +442,7 @@ static enum status update_by_norms(struct lane *lane)
     TRY(meet_norms(lane, exec->reduced, "reduced", "all_reduce of the gradient's norm"));
     struct span span = lane_begin_comm(lane);
     if (exec->clips)
-        numbers.scale = reduce_clip_scale(exec);
+        TRY(reduce_clip_scale(exec, &numbers.scale));
     if (exec->clips && exec->directs) {
         for (int b = 0; b < exec->buckets.count; b++)
             work_on_bucket(lane, b, DIRECT, &numbers);
