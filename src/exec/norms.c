@@ -173,13 +173,39 @@ void norms_keep(struct exec *exec, const struct stretch *stretch, const float *s
 
 /* The last phase ----------------------------------------------------------------------------- */
 
-double norms_of_all(const struct exec *exec)
+/* Squares of this rank's gradients; of a parameter that ranks share layers with have whole, the first of them counts
+ * it. */
+static double own_squares(const struct exec *exec)
 {
+    const bool is_first = !exec->config.tensor || transport_rank(exec->config.tensor) == 0;
     double squares = 0;
 
-    for (int64_t i = 0; i < exec->norms.count; i++)
-        squares += exec->norms.gradients[i];
-    return sqrt(squares);
+    for (int64_t i = 0; i < exec->norms.count; i++) {
+        if (is_first || exec->params[exec->norms.pieces[i].param]->slice.count > 0)
+            squares += exec->norms.gradients[i];
+    }
+    return squares;
+}
+
+double norms_of_all(const struct exec *exec)
+{
+    return sqrt(exec->config.tensor ? exec->norms.joined : own_squares(exec));
+}
+
+enum status norms_join(struct exec *exec, uint32_t step)
+{
+    struct transport *transport = exec->config.tensor;
+    double squares[TALK_RANKS] = { 0 }, sum = 0;
+
+    if (!transport || exec->norms.joined_in == step + 1)
+        return STATUS_OK;
+    squares[transport_rank(transport)] = own_squares(exec);
+    TRY(talk_share_numbers(exec, squares));
+    for (int r = 0; r < transport_size(transport); r++)
+        sum += squares[r];
+    exec->norms.joined = sum;
+    exec->norms.joined_in = step + 1;
+    return STATUS_OK;
 }
 
 static double norm_of(const struct exec *exec, const double *squares, int param)

@@ -417,6 +417,11 @@ static enum status update_by_norms(struct lane *lane)
     struct kernel_update_step numbers = exec->numbers;
 
     TRY(meet_norms(lane, exec->reduced, "reduced", "all_reduce of the gradient's norm"));
+    if (exec->config.tensor) { /* then nothing is directed */
+        if (lane == exec->lanes)
+            TRY(norms_join(exec, exec->steps));
+        TRY(meet_norms(lane, exec->directed, "directed", "norms of ranks that share layers"));
+    }
     struct span span = lane_begin_comm(lane);
     if (exec->clips)
         numbers.scale = reduce_clip_scale(exec);

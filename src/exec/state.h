@@ -121,6 +121,9 @@ struct norms {
     int64_t *of_param;   /* the first piece of each that is trained */
     /* Shared memory, one number a piece: of the summed gradient, of the parameter, of LAMB's directions. */
     double *gradients, *params, *moves;
+    /* Of ranks that share layers: squares of all gradients of all of them, and 1 + the step of that. */
+    double joined;
+    uint32_t joined_in;
 };
 
 /* What a classifier says of a sample. */
@@ -430,8 +433,10 @@ void norms_keep(struct exec *exec, const struct stretch *stretch, const float *s
 /* LAMB with clipping, between the two: makes directions of what was kept. */
 void norms_direct(struct exec *exec, const struct stretch *stretch,
                   const struct kernel_update_step *numbers);
-/* When all squares of gradients are there: the norm of all together. */
+/* When all squares of gradients are there: the norm of all together. Where ranks share layers, norms_join comes
+ * first in a step: collective over these, by one thread. */
 double norms_of_all(const struct exec *exec);
+MUST_CHECK enum status norms_join(struct exec *exec, uint32_t step);
 /* The last trust ratio that was worked out: param -1 at first. */
 struct trusted {
     int param;

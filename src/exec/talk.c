@@ -85,6 +85,7 @@ static void add_in_order(const float *const *summands, int n, float *out, size_t
 {
     float sum[BLOCK];
 
+    BUG_ON(!summands[0]);
     for (size_t at = 0; at < count; at += BLOCK) {
         const size_t length = count - at < BLOCK ? count - at : BLOCK;
         memcpy(sum, summands[0] + at, length * sizeof *sum);
@@ -106,7 +107,7 @@ static size_t part_begin(const struct talk *talk, size_t count, int r)
 /* Everybody gets all of it. */
 static enum status sum_short(const struct talk *talk, const float *x, size_t count, float *y)
 {
-    const float *summands[TALK_RANKS];
+    const float *summands[TALK_RANKS] = { NULL };
     struct pieces out = { 0 }, in = { 0 };
     float *scratch = talk->call->scratch;
 
@@ -126,7 +127,7 @@ static enum status sum_in_parts(const struct talk *talk, const float *x, size_t 
 {
     const size_t mine = part_begin(talk, count, talk->rank);
     const size_t own = part_begin(talk, count, talk->rank + 1) - mine;
-    const float *summands[TALK_RANKS];
+    const float *summands[TALK_RANKS] = { NULL };
     struct pieces parts = { 0 }, in = { 0 }, results = { 0 }, others = { 0 };
     float *scratch = talk->call->scratch;
 
@@ -235,7 +236,7 @@ static enum status run_sum_slice(const struct talk *talk)
     const struct kernel_problem *p = talk->call->problem;
     struct lying whole = lying_of(&p->in[0], &p->attrs.slice);
     const size_t own = (size_t)shape_count(&p->out[0].shape);
-    const float *summands[TALK_RANKS];
+    const float *summands[TALK_RANKS] = { NULL };
     struct pieces out = { 0 }, in = { 0 };
     float *scratch = talk->call->scratch;
 
@@ -537,6 +538,23 @@ static enum status compare(struct exec *exec)
     return STATUS_OK;
 }
 
+enum status talk_share_numbers(struct exec *exec, double *numbers)
+{
+    struct transport *transport = exec->config.tensor;
+    const uint32_t tag = exec->tensor_tags + (uint32_t)exec->n_lanes;
+    const int rank = transport_rank(transport);
+
+    for (int r = 0; r < transport_size(transport); r++) {
+        if (r != rank)
+            TRY(transport_send(transport, r, tag, &numbers[rank], sizeof *numbers));
+    }
+    for (int r = 0; r < transport_size(transport); r++) {
+        if (r != rank)
+            TRY(transport_receive(transport, r, tag, &numbers[r], sizeof *numbers));
+    }
+    return STATUS_OK;
+}
+
 enum status talk_create(struct exec *exec)
 {
     struct transport *transport = exec->config.tensor;
@@ -550,6 +568,8 @@ enum status talk_create(struct exec *exec)
     if (transport_size(transport) > TALK_RANKS)
         return FAIL(STATUS_USAGE, "tp=%d: at most %d ranks share layers",
                     transport_size(transport), TALK_RANKS);
-    exec->tensor_tags = transport_new_tags(transport, (uint32_t)exec->n_lanes);
+    if (exec->adapts)
+        return FAIL(STATUS_UNSUPPORTED, "norms of parameters that are cut are on no rank");
+    exec->tensor_tags = transport_new_tags(transport, (uint32_t)exec->n_lanes + 1);
     return compare(exec);
 }

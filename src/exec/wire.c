@@ -595,6 +595,7 @@ static enum status go_by_norms(struct wire *wire, struct item *item)
 
     if (!are_here(wire, item->stage == KEPT ? exec->reduced : exec->directed))
         return STATUS_OK;
+    TRY(norms_join(exec, wire->steps));
     if (item->stage == KEPT && exec->clips)
         wire->numbers.scale = reduce_clip_scale(exec);
     if (item->stage == KEPT && exec->clips && exec->directs) {

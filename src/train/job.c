@@ -113,7 +113,8 @@ static enum status check_grid(struct job *job)
     } rules[] = {
         { s->sync_batch_norm && job->axes.pp > 1, "sync-batch-norm",
           "shards go through a pipeline one behind the other, so they cannot meet" },
-        { s->clip > 0, "clip", "no rank has all gradients, whose norm would be needed" },
+        { s->clip > 0 && job->axes.pp > 1, "clip",
+          "no rank has all gradients, whose norm would be needed" },
         { *s->balance, "balance", "ranks have layers, not a number of shards" },
         { *s->compress, "compress", "gradients of stages are summed as they are" },
         { job->axes.zero > 1, "split zero=2 or zero=3",
@@ -400,7 +401,7 @@ static enum status pick_optimizer(struct job *job)
     o->attrs.nesterov = s->nesterov;
     o->attrs.max_norm = (float)s->clip;
     TRY(check_options(s, o));
-    if (optim_needs_norms(o) && job->axes.tp > 1)
+    if (optim_adapts(o->optimizer) && job->axes.tp > 1)
         return FAIL(STATUS_USAGE,
                     "--optimizer %s and strategy %s: no rank has whole parameters, whose norms "
                     "it needs: use adam or sgd",
