@@ -56,6 +56,7 @@ static const struct op *const step_ops[] = {
     &op_tp_ids,
     &op_tp_token_loss,
     &op_tp_token_accuracy,
+    &op_anchor,
 };
 
 static bool is_step_op(const struct op *op)

@@ -6,6 +6,7 @@
  * own; losses are added in the order of batches, so the result has the same bits on any number of
  * ranks. What is counted of answers is whole numbers.
  */
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -50,15 +51,28 @@ static int32_t place_of(const float *logits, int classes, int32_t label)
     return place;
 }
 
+/* How sure the answer is: see exec_answer. */
+static float score_of(const float *logits, int classes, int32_t answer)
+{
+    float sum = 0;
+
+    if (classes == 2)
+        return logits[1] - logits[0];
+    for (int c = 0; c < classes; c++)
+        sum += expf(logits[c] - logits[answer]);
+    return 1 / sum;
+}
+
 /* Most answers are right, which the place alone tells: the search is for the others. */
 static struct answer answer_of(const float *logits, int classes, int32_t label)
 {
-    struct answer answer = { label, classes };
+    struct answer answer = { .class = label, .place = classes };
 
     if (label >= 0 && label < classes)
         answer.place = place_of(logits, classes, label);
     if (answer.place > 0)
         answer.class = first_largest(logits, classes);
+    answer.score = score_of(logits, classes, answer.class);
     return answer;
 }
 
@@ -523,6 +537,12 @@ const int64_t *exec_confusion(const struct exec *exec, int *out_classes)
 {
     *out_classes = exec->classes;
     return exec->confusion;
+}
+
+int32_t exec_answer(const struct exec *exec, int64_t sample, float *out_score)
+{
+    *out_score = exec->eval_answers[sample].score;
+    return exec->eval_answers[sample].class;
 }
 
 /* Some samples -------------------------------------------------------------------------- */

@@ -39,6 +39,13 @@ int64_t exec_shard_count(const struct exec *exec)
     return rank_begin(exec, exec->rank + 1) - rank_begin(exec, exec->rank);
 }
 
+void exec_move_part(struct exec *exec, int64_t first)
+{
+    BUG_ON(!exec->config.part.count || exec->config.part.with_others || first < 0 ||
+           first + exec->shards > exec->config.shards);
+    exec->config.part.first = exec->first_shard = first;
+}
+
 int exec_lanes(const struct exec *exec)
 {
     return exec->n_lanes;
@@ -161,6 +168,7 @@ static enum status read_params(struct exec *exec)
         }
         number++;
     }
+    exec->n_model = number;
     struct vectors vectors;
     TRY(vectors_read(graph, &exec->config.optim, &vectors));
     exec->buckets.count = vectors.count;
@@ -256,6 +264,9 @@ static enum status read_step_nodes(struct exec *exec)
             read_held(exec, node);
         } else if (node->op == &op_clip_norm) {
             exec->clips = true;
+        } else if (node->op == &op_anchor) {
+            exec->anchors = true;
+            exec->mu = node->attrs.weight_decay;
         } else if (node->op == &op_trust_ratio) {
             exec->adapts = true;
         } else if (node->op == &op_lamb_direction) {
@@ -337,6 +348,10 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
     exec->param = carve(carver, exec->vector, sizeof(float));
     for (int i = 0; i < exec->n_states; i++)
         exec->state[i] = carve(carver, exec->vector, sizeof(float));
+    if (exec->anchors) {
+        exec->anchor = carve(carver, exec->vector, sizeof(float));
+        exec->shift = carve(carver, exec->vector, sizeof(float));
+    }
     exec->records = carve(carver, shards, exec->record);
     exec->tables = carve(carver, 1, exec->tables_bytes);
     if (norms_are_used(exec) || exec->config.compress.codec)
@@ -485,7 +500,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
                                                      .chunks = config->pipeline.chunks,
                                                      .own = config->pipeline.own };
     if (config->beside.transport)
-        exec->beside_tag = transport_new_tags(config->beside.transport, 1);
+        exec->beside_tag = transport_new_tags(config->beside.transport, 2);
     find_part(exec);
     transport_set_patience(exec->transport, config->stall_timeout);
     exec->node = transport_node_of(exec->transport, exec->rank);

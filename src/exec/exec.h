@@ -155,6 +155,9 @@ void exec_keep_outputs(struct exec *exec, float *out);
  * is the first of the largest logits. NULL before the first, and where the model has no classes.
  * Borrowed until the next. */
 const int64_t *exec_confusion(const struct exec *exec, int *out_classes);
+/* Its answer for a sample, and how sure it was: of two classes the logit of class 1 less that of class 0,
+ * of more the softmax of the answer's. */
+int32_t exec_answer(const struct exec *exec, int64_t sample, float *out_score);
 
 /* The output of some samples in plain row-major order, `count` at most EXEC_PREDICT. Not collective: on
  * a settled exec, while no rank trains. */
@@ -172,6 +175,8 @@ void exec_say(struct exec *exec, uint32_t bits);
 /* This rank's shards, in a row, as the job numbers them. */
 int64_t exec_first_shard(const struct exec *exec);
 int64_t exec_shard_count(const struct exec *exec);
+/* A part that is alone goes on with as many other shards of the job, the first of which is given. Between steps. */
+void exec_move_part(struct exec *exec, int64_t first);
 int exec_lanes(const struct exec *exec);
 /* For exec_config.tensor_memory: of a rank of so many lanes. */
 size_t exec_tensor_bytes(int lanes);
@@ -225,6 +230,17 @@ size_t exec_place(const struct exec *exec, int param);
 /* As exec_get and exec_set, of a vector that is laid out like these. */
 void exec_get_from(const struct exec *exec, int param, const float *vector, float *out);
 void exec_set_in(const struct exec *exec, int param, float *vector, const float *plain);
+/* Of a graph after pass_anchor: the flat vectors that updates are drawn to and shifted by. Written between steps;
+ * NULL: it has none. */
+float *exec_anchor(struct exec *exec);
+float *exec_shift(struct exec *exec);
+/* From now on a step also writes the sum of its gradients to `out`, a flat vector; NULL ends it. For a graph without
+ * factors and rows. */
+void exec_keep_gradient(struct exec *exec, float *out);
+/* The steps that follow are those of another training: its seed, a constant rate, and state as in the beginning.
+ * Numbers of steps begin again with 0. On a settled exec of one rank, whose gradients are not compressed and go to no
+ * server. */
+void exec_begin_again(struct exec *exec, uint64_t seed, double lr);
 /* What is given to servers: how many sums, in the order of shards, and flat vectors of them; what these
  * have of tables means nothing. 0 without exec_remote. */
 int exec_sums(const struct exec *exec, const struct tree_part **out);
@@ -250,6 +266,15 @@ struct exec_times exec_times(const struct exec *exec);
 /* Part of the wait by the rank that came last: out[r] seconds for rank r, as many as there are ranks. */
 void exec_waited_for(const struct exec *exec, double *out);
 void exec_reset_times(struct exec *exec);
+
+/* Of a stage of a pipeline: what it did in the last step, one action after the other; 0: it is none. Seconds are those of
+ * clock_seconds; from `begin` on it had what it needs. Borrowed until the next step. */
+struct exec_action {
+    double begin, end;
+    int64_t shard;
+    int32_t chunk, is_backward;
+};
+int64_t exec_actions(const struct exec *exec, const struct exec_action **out);
 
 /* Bytes. */
 struct exec_memory {

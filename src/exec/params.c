@@ -2,6 +2,7 @@
 /* params.c - parameters and optimizer state in and out of the flat vectors. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -348,4 +349,29 @@ enum status exec_hash(struct exec *exec, char out[65])
     if (exec_is_in_parts(exec))
         TRY(comm_broadcast(exec->config.comm, out, DIGITS / sizeof(int64_t), DTYPE_I64, 0));
     return STATUS_OK;
+}
+
+float *exec_anchor(struct exec *exec)
+{
+    return exec->anchor;
+}
+
+float *exec_shift(struct exec *exec)
+{
+    return exec->shift;
+}
+
+void exec_keep_gradient(struct exec *exec, float *out)
+{
+    exec->kept = out;
+}
+
+void exec_begin_again(struct exec *exec, uint64_t seed, double lr)
+{
+    BUG_ON(exec->remote || exec->config.compress.codec);
+    columns_return(exec);
+    exec->config.seed = seed;
+    exec->config.optim.schedule = (struct schedule){ .kind = SCHEDULE_CONSTANT, .lr = lr };
+    for (int i = 0; i < exec->n_states; i++)
+        memset(exec->state[i], 0, exec->vector * sizeof(float));
 }

@@ -353,6 +353,25 @@ static void make_move(struct maker *maker, const struct node *node, int number,
     let_bucket_pass(maker, &out->out[0], number);
 }
 
+void plan_problem(const struct node *node, const struct shape *shapes,
+                  struct kernel_problem *problem)
+{
+    problem->op = node->op->name;
+    problem->n_in = node->n_in;
+    problem->n_out = node->n_out;
+    problem->attrs = node->attrs;
+    for (int i = 0; i < node->n_in; i++) {
+        const struct value *in = node->in[i];
+        problem->in[i] = (struct kernel_tensor){ in->dtype, in->layout, shapes[in->id] };
+    }
+    for (int i = 0; i < node->n_out; i++) {
+        const struct value *made = node->out[i];
+        problem->out[i] = (struct kernel_tensor){ made->dtype, made->layout, shapes[made->id] };
+    }
+    if (node->op->by_rows)
+        kernel_as_matrices(problem);
+}
+
 static enum status make_instruction(struct maker *maker, const struct node *node, int number,
                                     const struct kernel_choices *choices,
                                     struct instruction *out)
@@ -360,21 +379,7 @@ static enum status make_instruction(struct maker *maker, const struct node *node
     struct kernel_problem *problem = &out->problem;
 
     out->node = node;
-    problem->op = node->op->name;
-    problem->n_in = node->n_in;
-    problem->n_out = node->n_out;
-    problem->attrs = node->attrs;
-    for (int i = 0; i < node->n_in; i++) {
-        const struct value *in = node->in[i];
-        problem->in[i] = (struct kernel_tensor){ in->dtype, in->layout, maker->shapes[in->id] };
-    }
-    for (int i = 0; i < node->n_out; i++) {
-        const struct value *made = node->out[i];
-        problem->out[i] =
-            (struct kernel_tensor){ made->dtype, made->layout, maker->shapes[made->id] };
-    }
-    if (node->op->by_rows)
-        kernel_as_matrices(problem);
+    plan_problem(node, maker->shapes, problem);
     if (!node->op->talks)
         TRY(kernel_choose(choices, problem, &out->kernel));
     place_outputs(maker, node, number);

@@ -128,6 +128,10 @@ MUST_CHECK enum status plan_create_given(const struct graph *graph, struct exten
                                          struct plan **out);
 void plan_destroy(struct plan *plan); /* NULL is allowed */
 
+/* What a node asks of a kernel, with shapes[value id]. */
+void plan_problem(const struct node *node, const struct shape *shapes,
+                  struct kernel_problem *problem);
+
 /* The buckets (bits) whose parameters a node reads; places_of as in plan_create. */
 uint64_t plan_reads(const struct node *node, const struct graph *places_of);
 /* Number of the bucket that a flat value "bucketN...." belongs to. */

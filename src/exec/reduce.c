@@ -14,6 +14,8 @@
  * Cost for a vector of M bytes, p lanes, k partial sums: a lane reads k*M/p, and reads and writes
  * M/p of parameters and of each state.
  */
+#include <string.h>
+
 #include "exec/state.h"
 #include "kernel/factor.h"
 
@@ -35,12 +37,30 @@ int64_t reduce_stretches(const struct exec *exec, int b)
     return stretches_of(exec, b).count;
 }
 
+/* What an anchored update sees instead of the sum of gradients. */
+static const float *draw_to_anchor(const struct exec *exec, const float *gradient, size_t at,
+                                   size_t count, float *out)
+{
+    const float *param = exec->param + at, *anchor = exec->anchor + at;
+    const float *shift = exec->shift + at;
+
+    for (size_t i = 0; i < count; i++)
+        out[i] = gradient[i] + exec->mu * (param[i] - anchor[i]) + shift[i];
+    return out;
+}
+
 static void update_stretch(const struct exec *exec, int b, const float *gradient, size_t at,
                            size_t count, const struct kernel_update_step *numbers)
 {
     const struct bucket *update = &exec->updates[b];
-    float *state[KERNEL_STATES] = { NULL };
+    float *state[KERNEL_STATES] = { NULL }, drawn[TREE_STRETCH];
 
+    if (exec->kept)
+        memcpy(exec->kept + at, gradient, count * sizeof *gradient);
+    if (exec->anchors && !update->is_average) {
+        BUG_ON(count > TREE_STRETCH); /* neither factors nor rows */
+        gradient = draw_to_anchor(exec, gradient, at, count, drawn);
+    }
     for (int i = 0; i < exec->n_states; i++)
         state[i] = exec->state[i] + at;
     update->kernel->run(exec->param + at, gradient, state, count, &update->attrs, numbers);
@@ -392,12 +412,15 @@ static void work_on_bucket(struct lane *lane, int b, enum reduce_what what,
 }
 
 /* As PyTorch's clip_grad_norm_ has it. */
-float reduce_clip_scale(const struct exec *exec)
+enum status reduce_clip_scale(struct exec *exec, float *out)
 {
     const double most = (double)exec->config.optim.attrs.max_norm;
-    const double factor = most / (norms_of_all(exec) + 1e-6);
+    double norm;
 
-    return factor < 1 ? (float)factor : 1;
+    TRY(norms_of_all(exec, &norm));
+    const double factor = most / (norm + 1e-6);
+    *out = factor < 1 ? (float)factor : 1;
+    return STATUS_OK;
 }
 
 /* All lanes have written their squares: says so and waits for the others. */
@@ -411,20 +434,30 @@ static enum status meet_norms(struct lane *lane, struct transport_counter *count
     return exec_wait(exec, lane, counter, (exec->steps + 1) * (uint32_t)exec->all_lanes, what);
 }
 
+/* Where ranks share layers one lane asks the others for their norms. Nothing is directed there, so that
+ * counter is free. */
+static enum status find_scale(struct lane *lane, float *out)
+{
+    struct exec *exec = lane->exec;
+
+    if (!exec->config.tensor)
+        return reduce_clip_scale(exec, out);
+    if (lane == exec->lanes)
+        TRY(reduce_clip_scale(exec, &exec->norms.scale));
+    TRY(meet_norms(lane, exec->directed, "directed", "norms of ranks that share layers"));
+    *out = exec->norms.scale;
+    return STATUS_OK;
+}
+
 static enum status update_by_norms(struct lane *lane)
 {
     struct exec *exec = lane->exec;
     struct kernel_update_step numbers = exec->numbers;
 
     TRY(meet_norms(lane, exec->reduced, "reduced", "all_reduce of the gradient's norm"));
-    if (exec->config.tensor) { /* then nothing is directed */
-        if (lane == exec->lanes)
-            TRY(norms_join(exec, exec->steps));
-        TRY(meet_norms(lane, exec->directed, "directed", "norms of ranks that share layers"));
-    }
-    struct span span = lane_begin_comm(lane);
     if (exec->clips)
-        numbers.scale = reduce_clip_scale(exec);
+        TRY(find_scale(lane, &numbers.scale));
+    struct span span = lane_begin_comm(lane);
     if (exec->clips && exec->directs) {
         for (int b = 0; b < exec->buckets.count; b++)
             work_on_bucket(lane, b, DIRECT, &numbers);

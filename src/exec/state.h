@@ -117,19 +117,19 @@ struct piece {
 struct norms {
     struct piece *pieces; /* in the order of the flat vector */
     int64_t count;
-    int64_t *of_stretch; /* the first piece of each; one more: the end */
-    int64_t *of_param;   /* the first piece of each that is trained */
+    int64_t *of_stretch;          /* the first piece of each; one more: the end */
+    int64_t *of_param;            /* the first piece of each that is trained */
+    double *of_model, *of_others; /* squares of all parameters of the model, of ranks beside */
     /* Shared memory, one number a piece: of the summed gradient, of the parameter, of LAMB's directions. */
     double *gradients, *params, *moves;
-    /* Of ranks that share layers: squares of all gradients of all of them, and 1 + the step of that. */
-    double joined;
-    uint32_t joined_in;
+    float scale; /* where ranks share layers: what one lane has found for all */
 };
 
 /* What a classifier says of a sample. */
 struct answer {
     int32_t class; /* the first of the largest logits */
     int32_t place; /* of the label: how many logits come before its own */
+    float score;   /* see exec_answer */
 };
 
 /* One thread of this rank that runs whole shards. */
@@ -186,7 +186,7 @@ struct exec {
     uint32_t tensor_tags;  /* of config.tensor: one a lane */
     struct remote *remote; /* what goes to servers, or NULL */
     struct pipe *pipe;     /* to other stages, or NULL */
-    uint32_t beside_tag;
+    uint32_t beside_tag;   /* of what is told; the next is of what is added */
     /* How often a step raises a bucket's counters, and those of gathers. */
     uint32_t ready_each[GRAPH_NODE_IN], done_each[GRAPH_NODE_IN], met_each, summed_each;
     bool releases; /* gradients give their memory back (release.c) */
@@ -198,6 +198,8 @@ struct exec {
     bool clips;                           /* the norm of all gradients is needed */
     bool adapts;                          /* and so are those of each parameter (LARS, LAMB) */
     bool directs; /* which is moved along a direction, not the gradient (LAMB) */
+    bool anchors; /* updates see sum + mu (param - anchor) + shift */
+    float mu;
     struct norms norms;
     struct factored factored[GRAPH_NODE_IN]; /* one a bucket */
     struct row_sum row_sums[GRAPH_NODE_IN];  /* one a bucket */
@@ -214,6 +216,7 @@ struct exec {
     int n_params;
     const struct value **params;
     int *param_numbers; /* of each in the whole model */
+    int n_model;        /* parameters and averages of that */
 
     /* Shared memory */
     void *shared;
@@ -227,8 +230,10 @@ struct exec {
     float *losses, *corrects; /* [2][shards] */
     float *param;
     float *state[KERNEL_STATES];
-    char *records; /* every shard's factors */
-    char *tables;  /* of every gather, every shard's */
+    float *anchor, *shift; /* written between steps; NULL: the graph has none */
+    float *kept;           /* exec_keep_gradient, or NULL */
+    char *records;         /* every shard's factors */
+    char *tables;          /* of every gather, every shard's */
     float *sum;
     float *eval_losses,
         *eval_corrects;          /* one an evaluation batch; shared, made when first needed */
@@ -434,10 +439,8 @@ void norms_keep(struct exec *exec, const struct stretch *stretch, const float *s
 /* LAMB with clipping, between the two: makes directions of what was kept. */
 void norms_direct(struct exec *exec, const struct stretch *stretch,
                   const struct kernel_update_step *numbers);
-/* When all squares of gradients are there: the norm of all together. Where ranks share layers, norms_join comes
- * first in a step: collective over these, by one thread. */
-double norms_of_all(const struct exec *exec);
-MUST_CHECK enum status norms_join(struct exec *exec, uint32_t step);
+/* When all squares of gradients are there: the norm of all together. */
+MUST_CHECK enum status norms_of_all(struct exec *exec, double *out);
 /* The last trust ratio that was worked out: param -1 at first. */
 struct trusted {
     int param;
@@ -468,8 +471,8 @@ void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
 /* Makes what lies between the gradients of a bucket zero. */
 void reduce_clear_gaps(const struct exec *exec, int b, float *gradients);
 /* The factor by which gradients are scaled so that their norm is not over the limit; all squares
- * are there. */
-float reduce_clip_scale(const struct exec *exec);
+ * are there. Where there are ranks beside it waits for them: once a step. */
+MUST_CHECK enum status reduce_clip_scale(struct exec *exec, float *out);
 
 /* Memory of gradients (release.c) ---------------------------------------------------------- */
 

@@ -547,23 +547,6 @@ static enum status compare(struct exec *exec)
     return STATUS_OK;
 }
 
-enum status talk_share_numbers(struct exec *exec, double *numbers)
-{
-    struct transport *transport = exec->config.tensor;
-    const uint32_t tag = exec->tensor_tags + (uint32_t)exec->n_lanes;
-    const int rank = transport_rank(transport);
-
-    for (int r = 0; r < transport_size(transport); r++) {
-        if (r != rank)
-            TRY(transport_send(transport, r, tag, &numbers[rank], sizeof *numbers));
-    }
-    for (int r = 0; r < transport_size(transport); r++) {
-        if (r != rank)
-            TRY(transport_receive(transport, r, tag, &numbers[r], sizeof *numbers));
-    }
-    return STATUS_OK;
-}
-
 enum status talk_create(struct exec *exec)
 {
     struct transport *transport = exec->config.tensor;
@@ -579,7 +562,7 @@ enum status talk_create(struct exec *exec)
                     transport_size(transport), TALK_RANKS);
     if (exec->adapts)
         return FAIL(STATUS_UNSUPPORTED, "norms of parameters that are cut are on no rank");
-    exec->tensor_tags = transport_new_tags(transport, (uint32_t)exec->n_lanes + 1);
+    exec->tensor_tags = transport_new_tags(transport, (uint32_t)exec->n_lanes);
     transport_set_waiters(transport, exec->n_lanes);
     return compare(exec);
 }

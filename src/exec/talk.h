@@ -19,8 +19,6 @@ enum { TALK_RANKS = 64 };
 size_t talk_scratch(const struct kernel_problem *problem);
 /* Collective over ranks that share layers: makes sure that they fit together. */
 MUST_CHECK enum status talk_create(struct exec *exec);
-/* Everybody's number, by rank; this rank's is there already. By one thread. */
-MUST_CHECK enum status talk_share_numbers(struct exec *exec, double *numbers);
 /* Runs an op between ranks; call->scratch has talk_scratch bytes. */
 MUST_CHECK enum status lane_talk(struct lane *lane, const struct kernel_call *call);
 

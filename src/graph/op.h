@@ -110,7 +110,8 @@ extern const struct op op_embedding, op_embedding_grad, op_embedding_mean,
     op_embedding_mean_grad, op_rows_sort;
 extern const struct op op_lstm, op_lstm_grad, op_gru, op_gru_grad, op_lstm_attend,
     op_lstm_attend_grad;
-extern const struct op op_sgd_update, op_adam_update, op_average_update, op_clip_norm;
+extern const struct op op_sgd_update, op_adam_update, op_average_update, op_clip_norm,
+    op_anchor;
 extern const struct op op_lars_update, op_lamb_update, op_lamb_direction, op_trust_ratio;
 extern const struct op op_send, op_receive;
 extern const struct op op_shard_sum, op_factor_sum, op_row_sum, op_all_reduce,

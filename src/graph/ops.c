@@ -107,6 +107,7 @@ const struct op *const graph_ops[] = {
     &op_worker_mean,
     &op_center_pull,
     &op_clip_norm,
+    &op_anchor,
     &op_sgd_update,
     &op_adam_update,
     &op_lars_update,

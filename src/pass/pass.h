@@ -77,6 +77,8 @@ struct pass_config {
     bool sync_norm; /* batch statistics of the whole step, not of each shard */
     int zero;       /* 3: parameters are held in parts */
     struct pass_tensor tensor;
+    bool anchored; /* updates see sum + mu (param - anchor) + shift */
+    float mu;
     struct optim_config optim;
 
     struct pass_pipeline pipeline;
@@ -97,7 +99,7 @@ struct pass {
 
 extern const struct pass pass_tensor, pass_fuse, pass_sync_norm, pass_autodiff, pass_delay,
     pass_recompute, pass_bucket, pass_split_batch, pass_update, pass_mirror, pass_zero,
-    pass_serve, pass_average, pass_elastic, pass_parallax, pass_cut, pass_stage;
+    pass_serve, pass_average, pass_elastic, pass_parallax, pass_cut, pass_stage, pass_anchor;
 
 /* Runs `passes` (ended by NULL) in order, verifying after each; stops after the pass named `last`
  * unless that is NULL. */

@@ -18,6 +18,7 @@ static const struct pass *const single_passes[] = {
     &pass_bucket,      /* they get their places in flat ranges */
     &pass_split_batch, /* one shard's graph, and the sums over shards */
     &pass_update,      /* the whole step for one device */
+    &pass_anchor,      /* drawn to where it began, if asked */
     NULL,
 };
 

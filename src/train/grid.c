@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/sha256.h"
+#include "train/timeline.h"
 
 enum { NOBODY = -1 };
 
@@ -21,7 +22,7 @@ struct grid {
     struct transport *same, *stages,
         *beside;              /* groups along dp, along pp, and along tp and pp */
     struct transport *shared; /* group along tp */
-    uint32_t shared_tag;
+    uint32_t shared_tag, stages_tag;
     char *memory;                 /* of ranks that share layers, or NULL */
     int same_members[AXES_RANKS]; /* the first of them, as the job calls them */
     struct comm *comm;            /* of `same` */
@@ -63,6 +64,7 @@ static enum status make_groups(struct grid *grid)
     const int n_shared = axes_group(axes, grid->rank, AXIS_TP, members);
     TRY(transport_group_create(grid->transport, members, n_shared, &grid->shared));
     grid->shared_tag = transport_new_tags(grid->shared, 1);
+    grid->stages_tag = transport_new_tags(grid->stages, 1);
     return comm_create(grid->same, NULL, &grid->comm);
 }
 
@@ -319,6 +321,19 @@ enum status grid_end(struct grid *grid, struct exec *exec)
 
     TRY(ask(grid, NOBODY, none));
     return bring(grid, exec, none);
+}
+
+enum status grid_print_timeline(const struct grid *grid, const struct exec *exec,
+                                struct strbuf *out)
+{
+    if (!grid || grid->job->axes.pp == 1 || grid->place.dp > 0 || grid->place.tp > 0)
+        return STATUS_OK;
+    const struct axes *axes = &grid->job->axes;
+    const struct pipe_config config = { .kind = axes->pipeline,
+                                        .stages = axes->pp,
+                                        .chunks = axes->chunks,
+                                        .shards = exec_shard_count(exec) };
+    return timeline_print(&config, grid->stages, grid->stages_tag, exec, out);
 }
 
 /* The hash ----------------------------------------------------------------------------------- */

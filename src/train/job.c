@@ -14,6 +14,8 @@
 #include "base/suggest.h"
 #include "exec/exec.h"
 #include "graph/op.h"
+#include "model/file.h"
+#include "train/forecast.h"
 #include "train/served.h"
 #include "train/trace_file.h"
 #include "transport/launch.h"
@@ -84,6 +86,8 @@ static enum status check_private(const struct job *job)
           "only servers can go on without a rank: use --meet ps:1" },
         { s->replicas > 1 && !job->axes.servers, "replicas",
           "there are no servers: use --meet ps:2" },
+        { s->spares && !job->axes.servers, "spares",
+          "nobody goes on without a worker: use --sync async" },
         { s->staleness_lr && (!job->axes.servers || !steps_alone), "staleness-lr",
           "no gradient is late: use --sync async or bounded:K" },
     };
@@ -102,6 +106,20 @@ static enum status check_private(const struct job *job)
     return STATUS_OK;
 }
 
+/* Strategy auto begins with what it would be by default; what it is comes of that (adopt). */
+static enum status check_auto(struct settings *s)
+{
+    if (*s->split || *s->sync || *s->meet)
+        return FAIL(STATUS_USAGE,
+                    "--strategy auto and --%s: auto chooses how work is distributed: leave "
+                    "one of them out",
+                    *s->split  ? "split"
+                    : *s->sync ? "sync"
+                               : "meet");
+    *s->strategy = '\0';
+    return STATUS_OK;
+}
+
 /* What a job whose ranks hold different parameters cannot do as yet, or never. */
 static enum status check_grid(struct job *job)
 {
@@ -113,8 +131,6 @@ static enum status check_grid(struct job *job)
     } rules[] = {
         { s->sync_batch_norm && job->axes.pp > 1, "sync-batch-norm",
           "shards go through a pipeline one behind the other, so they cannot meet" },
-        { s->clip > 0 && job->axes.pp > 1, "clip",
-          "no rank has all gradients, whose norm would be needed" },
         { *s->balance, "balance", "ranks have layers, not a number of shards" },
         { *s->compress, "compress", "gradients of stages are summed as they are" },
         { job->axes.zero > 1, "split zero=2 or zero=3",
@@ -447,7 +463,6 @@ static enum status check_has_norm(const struct job *job)
     return FAIL(STATUS_USAGE, "--sync-batch-norm: %s has no batch norm", job->settings.model);
 }
 
-/* Runs passes on a graph of a step, up to one if it is named. */
 static struct pass_pipeline pipeline_of(const struct job *job)
 {
     return (struct pass_pipeline){ .stages = job->axes.pp,
@@ -463,6 +478,15 @@ static struct pass_tensor tensor_of(const struct job *job)
                                  .sequence = job->settings.sequence_parallel };
 }
 
+bool job_has_factors(const struct job *job)
+{
+    /* Servers take gradients alone, and layers made from factors would be whole on every machine; in a grid all
+     * are messages. */
+    return job->settings.factors && job->axes.meet != MEET_PS && job->axes.zero == 0 &&
+           !axes_are_a_grid(&job->axes) && !job->settings.anchored;
+}
+
+/* Runs passes on a graph of a step, up to one if it is named. */
 static enum status run_passes(struct job *job, struct graph *graph,
                               const struct pass *const *passes, const char *after)
 {
@@ -474,11 +498,10 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .pipeline = pipeline_of(job),
         .tensor = tensor_of(job),
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
-        /* Servers take gradients alone, and layers made from factors would be whole on every machine; in a grid all
-         * are messages. */
-        .factors = s->factors && job->axes.meet != MEET_PS && job->axes.zero == 0 &&
-                   !axes_are_a_grid(&job->axes),
-        .dense = s->dense,
+        .factors = job_has_factors(job),
+        .dense = s->dense || s->anchored,
+        .anchored = s->anchored,
+        .mu = (float)s->mu,
         .recompute = s->recompute,
         .sync_norm = s->sync_batch_norm,
         .zero = job->axes.zero,
@@ -541,6 +564,28 @@ enum status job_remake_graph(struct job *job)
     return run_passes(job, job->graph, job->strategy->passes, NULL);
 }
 
+enum status job_make_graph(const struct job *job, int64_t shards, bool factors,
+                           struct graph **out)
+{
+    struct job copy = *job; /* passes note what they chose */
+    struct graph *graph;
+
+    copy.settings.shards = shards;
+    copy.settings.factors = factors;
+    copy.axes.meet = MEET_NONE;
+    copy.axes.dp = copy.axes.tp = copy.axes.pp = copy.axes.chunks = 1;
+    copy.axes.zero = 0;
+    copy.place = (struct axes_place){ 0 };
+    TRY(model_build(job->model, &job->model_config, &graph));
+    enum status status = run_passes(&copy, graph, strategy_find("single")->passes, NULL);
+    if (status != STATUS_OK) {
+        graph_destroy(graph);
+        return status;
+    }
+    *out = graph;
+    return STATUS_OK;
+}
+
 enum status job_load_choices(struct settings *s, struct kernel_choices **out)
 {
     if (!*s->kernels) {
@@ -589,8 +634,18 @@ static enum status check_trace(const struct settings *s)
     return trace_window_read(s->trace_steps, 0, 0, &window);
 }
 
+/* Made without data: as another job is, or as large as settings say. */
+static void make_up_data(struct job *job, const struct job *like)
+{
+    if (like)
+        job->model_config = like->model_config;
+    else
+        make_up_text(job);
+}
+
+/* like: a job whose data it would have; NULL: none. */
 static enum status fill_job(struct job *job, const struct model *model, enum job_use use,
-                            const char *after)
+                            const char *after, const struct job *like)
 {
     TRY(pick_model(job, model));
     TRY(check_trace(&job->settings));
@@ -598,7 +653,7 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     TRY(pick_optimizer(job));
     TRY(job_load_choices(&job->settings, &job->choices));
     if (use == JOB_GRAPH)
-        make_up_text(job);
+        make_up_data(job, like);
     else
         TRY(job_open_data(job, use == JOB_CONTINUE));
     job->model_config.batch = job->settings.batch;
@@ -610,15 +665,49 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     return job->axes.servers && !after ? served_check(job) : STATUS_OK;
 }
 
+/* Chooses the strategy and makes what depends on it again. */
+static enum status adopt(struct job *job, const char *after)
+{
+    struct forecast_choice choice;
+
+    if (job->settings.ranks == 1) {
+        snprintf(job->chosen, sizeof job->chosen, "%s: one rank is all there is",
+                 job->strategy->name);
+        return STATUS_OK;
+    }
+    TRY(forecast_choose(job, &choice));
+    job->settings = choice.settings;
+    snprintf(job->chosen, sizeof job->chosen, "%s", choice.why);
+    job->chosen_seconds = choice.seconds;
+    graph_destroy(job->graph);
+    graph_destroy(job->eval_graph);
+    graph_destroy(job->sync_graph);
+    job->graph = job->eval_graph = job->sync_graph = NULL;
+    TRY(pick_strategy(job));
+    TRY(model_build(job->model, &job->model_config, &job->graph));
+    TRY(pick_shards(job));
+    TRY(check_pass_name(job, after));
+    return make_graphs(job, after);
+}
+
 static enum status create(const struct settings *settings, const struct model *model,
-                          enum job_use use, const char *after, struct job **out)
+                          enum job_use use, const char *after, const struct job *like,
+                          struct job **out)
 {
     struct job *job;
 
     TRY(mem_alloc(1, sizeof *job, &job));
     job->began = clock_seconds();
     job->settings = *settings;
-    enum status status = fill_job(job, model, use, after);
+    job->has_shards = settings->shards || settings->accumulate;
+    const bool is_auto = strcmp(settings->strategy, "auto") == 0;
+    enum status status = is_auto ? check_auto(&job->settings) : STATUS_OK;
+    if (status == STATUS_OK)
+        status = fill_job(job, model, use, is_auto ? NULL : after, like);
+    if (status == STATUS_OK && is_auto)
+        status = adopt(job, after);
+    if (status == STATUS_OK && use != JOB_GRAPH)
+        status = forecast_check_memory(job);
     if (status != STATUS_OK) {
         job_destroy(job);
         return status;
@@ -630,13 +719,18 @@ static enum status create(const struct settings *settings, const struct model *m
 enum status job_create(const struct settings *settings, const struct model *model,
                        enum job_use use, struct job **out)
 {
-    return create(settings, model, use, NULL, out);
+    return create(settings, model, use, NULL, NULL, out);
+}
+
+enum status job_vary(const struct job *job, const struct settings *settings, struct job **out)
+{
+    return create(settings, job->model, JOB_GRAPH, NULL, job, out);
 }
 
 enum status job_create_after(const struct settings *settings, const struct model *model,
                              const char *after, struct job **out)
 {
-    return create(settings, model, JOB_GRAPH, after, out);
+    return create(settings, model, *settings->data ? JOB_TRAIN : JOB_GRAPH, after, NULL, out);
 }
 
 void job_destroy(struct job *job)
@@ -664,6 +758,25 @@ const struct model *job_model(const struct job *job)
 const struct graph *job_graph(const struct job *job)
 {
     return job->graph;
+}
+
+enum status job_print_model(const struct job *job, struct strbuf *out)
+{
+    struct model_config config = job->model_config;
+    struct strbuf table;
+
+    strbuf_init(&table, MODEL_FILE_BYTES);
+    enum status status = job->train_table ? job_print_table(job, &table) : STATUS_OK;
+    config.table = job->train_table ? table.text : NULL;
+    if (status == STATUS_OK)
+        status = model_file_print(job->model, &config, out);
+    strbuf_release(&table);
+    return status;
+}
+
+const char *job_chosen(const struct job *job)
+{
+    return job->chosen;
 }
 
 int64_t job_total_steps(const struct job *job)

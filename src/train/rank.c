@@ -65,7 +65,7 @@ static enum status load_params(struct rank *rank)
 
     TRY(run->checkpoint || run->init ? load_saved(rank) : exec_init_params(rank->exec));
     if (rank->own.served)
-        return served_begin(rank->own.served, rank->exec, run->first_step);
+        return served_begin(rank->own.served, rank->exec, run->first_step, &rank->begins);
     return rank->own.local ? load_own(rank) : STATUS_OK;
 }
 
@@ -141,6 +141,12 @@ static enum status make_exec(struct rank *rank)
     return watch_create(rank->transport, exec_lanes(rank->exec), &rank->watch);
 }
 
+/* A spare whose place nobody left empty. */
+static bool is_unneeded(const struct rank *rank)
+{
+    return rank->own.served && served_place(rank->own.served) < 0;
+}
+
 static enum status start_rank(struct rank *rank)
 {
     struct job *job = rank->job;
@@ -151,7 +157,6 @@ static enum status start_rank(struct rank *rank)
         .augment = job->augment,
         .threads = (int)s->loader_threads,
         .shards = s->shards,
-        .first_step = rank->run->first_step,
         .end_step = (uint64_t)job->total_steps,
     };
 
@@ -160,6 +165,9 @@ static enum status start_rank(struct rank *rank)
     loader.trace = rank->trace;
     TRY(make_exec(rank));
     TRY(load_params(rank));
+    if (is_unneeded(rank))
+        return STATUS_OK;
+    loader.first_step = rank->begins;
     loader.first_shard = exec_first_shard(rank->exec);
     loader.n_shards = exec_shard_count(rank->exec);
     TRY(loader_create(&loader, &rank->loader));
@@ -169,7 +177,7 @@ static enum status start_rank(struct rank *rank)
 }
 
 /* Rank 0 writes what is known at the end. */
-static enum status finish(struct rank *rank, struct rank_times *times)
+static enum status finish(struct rank *rank, struct rank_times *times, const char *timeline)
 {
     struct shared *shared = rank->run->shared;
     struct train_result *r = &rank->result;
@@ -208,6 +216,7 @@ static enum status finish(struct rank *rank, struct rank_times *times)
     strbuf_init(&more, 1 << 20);
     if (rank->own.served)
         served_print(rank->own.served, &more);
+    strbuf_add(&more, timeline);
     enum status status = strbuf_status(&more);
     if (status == STATUS_OK)
         status = folder_write_summary(rank->job, shared->stopped ? "stopped" : "done", r,
@@ -225,12 +234,22 @@ static enum status gather_times(struct rank *rank, const struct rank_times *own,
 
     if (!rank->own.served)
         return comm_all_gather(rank->comm, own, all, sizeof *own / sizeof(int64_t), DTYPE_I64);
-    if (!rank->is_first)
+    const struct served *served = rank->own.served;
+    const struct settings *s = &rank->job->settings;
+    int64_t place = served_place(served);
+
+    if (!rank->is_first) {
+        TRY(transport_send(rank->transport, 0, tag, &place, sizeof place));
         return transport_send(rank->transport, 0, tag, own, sizeof *own);
+    }
     all[0] = *own;
-    for (int w = 1; w < rank->job->settings.ranks; w++) {
-        if (!served_has_lost(rank->own.served, w))
-            TRY(transport_receive(rank->transport, w, tag, &all[w], sizeof *own));
+    for (int w = 1; w < s->ranks + s->spares; w++) {
+        if (!served_hears_from(served, w))
+            continue;
+        TRY(transport_receive(rank->transport, w, tag, &place, sizeof place));
+        if (place < 1 || place >= s->ranks)
+            return FAIL(STATUS_CORRUPT, "rank %d says it is worker %lld", w, (long long)place);
+        TRY(transport_receive(rank->transport, w, tag, &all[place], sizeof *own));
     }
     return STATUS_OK;
 }
@@ -293,6 +312,14 @@ static struct rank_times times_of(const struct rank *rank)
     return own;
 }
 
+/* Servers write no trace before all workers have left. */
+static enum status leave_servers(struct rank *rank)
+{
+    served_destroy(rank->own.served);
+    rank->own.served = NULL;
+    return write_trace(rank);
+}
+
 static enum status run_rank(struct rank *rank)
 {
     struct progress_config progress = {
@@ -304,6 +331,8 @@ static enum status run_rank(struct rank *rank)
 
     memory_begin(&rank->memory);
     TRY(start_rank(rank));
+    if (is_unneeded(rank))
+        return leave_servers(rank);
     rank->predicted_bytes = memory_predict(
         rank->exec, (struct memory_use){ .is_first = rank->is_first,
                                          .streams = rank_streams(rank),
@@ -330,14 +359,15 @@ static enum status run_rank(struct rank *rank)
     status = gather_times(rank, &own, all);
     if (status == STATUS_OK && reconstructions_are_made(rank->job) && !rank->grid)
         status = exec_make_whole(rank->exec); /* rank 0 looks at outputs */
+    struct strbuf timeline;
+    strbuf_init(&timeline, 1 << 20);
+    if (status == STATUS_OK)
+        status = grid_print_timeline(rank->grid, rank->exec, &timeline);
     if (status == STATUS_OK && rank->is_first)
-        status = finish(rank, all);
+        status = finish(rank, all, timeline.text);
+    strbuf_release(&timeline);
     mem_free(all);
-    if (status != STATUS_OK || !rank->own.served)
-        return status;
-    served_destroy(rank->own.served); /* servers write no trace before all workers have left */
-    rank->own.served = NULL;
-    return write_trace(rank);
+    return status != STATUS_OK || !rank->own.served ? status : leave_servers(rank);
 }
 
 /* A server has nothing but what ps/ makes; its part of a trace is empty. */
@@ -359,6 +389,7 @@ enum status rank_body(struct transport *transport, void *arg)
         .job = run->job,
         .transport = transport,
         .is_first = transport_rank(transport) == 0,
+        .begins = run->first_step,
         .samples = run->samples_before,
         .epoch = run->epoch,
         .result = { .train_loss = NAN,
@@ -366,6 +397,8 @@ enum status rank_body(struct transport *transport, void *arg)
                     .val_loss = NAN,
                     .val_accuracy = NAN,
                     .val_top5 = NAN,
+                    .val_auc = NAN,
+                    .val_calibration_error = NAN,
                     .perplexity = NAN },
     };
 

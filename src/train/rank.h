@@ -76,6 +76,7 @@ struct rank {
     struct trace_window window;
     struct progress progress;
     bool is_first;
+    uint64_t begins; /* its first step */
     uint64_t step;   /* the step that runs */
     uint64_t next;   /* that this rank takes part in */
     int64_t samples; /* seen in the whole run */

@@ -178,6 +178,8 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
         .val_loss = NAN,
         .val_accuracy = NAN,
         .val_top5 = NAN,
+        .val_auc = NAN,
+        .val_calibration_error = NAN,
         .lr = NAN,
         .seconds = rank_seconds(rank),
         .epoch_seconds = NAN,
@@ -365,6 +367,19 @@ static enum status tell_evaluation(struct rank *rank, const struct metrics *m)
     return speaks ? exec_make_parts(rank->exec) : STATUS_OK;
 }
 
+/* How well the probabilities of the last evaluation are; rank 0 tells it. */
+static enum status add_quality(const struct rank *rank, struct metrics *m)
+{
+    struct quality quality;
+
+    if (!rank->is_first)
+        return STATUS_OK;
+    TRY(classes_quality(rank->exec, rank->job->test, &quality));
+    m->val_auc = quality.auc;
+    m->val_calibration_error = quality.calibration_error;
+    return STATUS_OK;
+}
+
 /* With the parameters that the executor has now. */
 static enum status evaluate_these(struct rank *rank)
 {
@@ -388,6 +403,7 @@ static enum status evaluate_these(struct rank *rank)
                              : NAN;
         m.perplexity = job_predicts_tokens(rank->job) ? exp(m.val_loss) : NAN;
         m.val_top5 = classes_top5(rank->exec, &result);
+        TRY(add_quality(rank, &m));
     }
     m.seconds = rank_seconds(rank);
     m.epoch_seconds = epoch.seconds;
@@ -397,6 +413,8 @@ static enum status evaluate_these(struct rank *rank)
     rank->result.val_loss = m.val_loss;
     rank->result.val_accuracy = m.val_accuracy;
     rank->result.val_top5 = m.val_top5;
+    rank->result.val_auc = m.val_auc;
+    rank->result.val_calibration_error = m.val_calibration_error;
     return tell_evaluation(rank, &m);
 }
 
