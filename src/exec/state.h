@@ -122,6 +122,7 @@ struct norms {
     double *of_model, *of_others; /* squares of all parameters of the model, of ranks beside */
     /* Shared memory, one number a piece: of the summed gradient, of the parameter, of LAMB's directions. */
     double *gradients, *params, *moves;
+    float scale; /* where ranks share layers: what one lane has found for all */
 };
 
 /* What a classifier says of a sample. */
@@ -155,6 +156,7 @@ struct lane {
     uint64_t announced;  /* buckets of this step */
     uint64_t unreleased; /* buckets announced whose memory is not given back yet (release.c) */
     int round;           /* of the walk (hold.h) */
+    uint32_t said;       /* blocks, to ranks that share layers (talk_shared.c) */
     uint32_t summed_when[GRAPH_NODE_IN]; /* these: what summed[b] is when nobody reads it */
     void *eval_x; /* EVAL_ROWS samples: their parts as source.h has them */
     int32_t *eval_x2, *eval_y;
