@@ -636,6 +636,14 @@ static enum status check_trace(const struct settings *s)
     return trace_window_read(s->trace_steps, 0, 0, &window);
 }
 
+/* A cut by measured times becomes one by names. */
+static enum status pick_cut(struct job *job)
+{
+    if (strcmp(job->settings.cut, "measured") != 0 || job->axes.pp == 1)
+        return STATUS_OK;
+    return forecast_cut(job, job->settings.cut);
+}
+
 /* Made without data: as another job is, or as large as settings say. */
 static void make_up_data(struct job *job, const struct job *like)
 {
@@ -661,6 +669,7 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     job->model_config.batch = job->settings.batch;
     TRY(model_build(job->model, &job->model_config, &job->graph));
     TRY(pick_shards(job));
+    TRY(pick_cut(job));
     TRY(count_steps(job));
     TRY(check_pass_name(job, after));
     TRY(make_graphs(job, after));
@@ -688,6 +697,7 @@ static enum status adopt(struct job *job, const char *after)
     TRY(pick_strategy(job));
     TRY(model_build(job->model, &job->model_config, &job->graph));
     TRY(pick_shards(job));
+    TRY(pick_cut(job));
     TRY(check_pass_name(job, after));
     return make_graphs(job, after);
 }

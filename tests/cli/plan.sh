@@ -67,6 +67,12 @@ chosen=$(sed -n 's/.*"strategy": "\(.*\)",/\1/p' auto/config.json)
 [ -n "$chosen" ] && [ "$chosen" != auto ] || complain "config.json has strategy '$chosen'"
 "$tutti" train mlp --threads 1 --shards 2 --clip 1 --steps 3 --limit 512 --quiet --out single || complain "single"
 same "auto and single" single auto
+# A pipeline cut by measured times: the names of layers are kept, the bits are the same.
+"$tutti" train mlp -n 2 --threads 1 --strategy pipeline --cut measured --shards 2 --clip 0 --steps 3 --limit 512 --quiet --out cut ||
+    complain "cut measured"
+grep -q '"cut": "fc[123]"' cut/config.json || complain "the cut is $(grep '"cut"' cut/config.json)"
+"$tutti" train mlp --threads 1 --shards 2 --steps 3 --limit 512 --no-factors --quiet --out plain || complain "plain"
+same "a measured cut" plain cut
 refused 1 'does not fit: a rank needs .* use -n ' "$tutti" train mlp --threads 1 --memory 1.2e7 --batch 512 --steps 1
 refused 1 'no way to split it' "$tutti" train mlp --threads 1 --memory 1e3 --steps 1
 finish
