@@ -590,7 +590,7 @@ static enum status check_grid(const struct cost_work *work, const struct cost_ch
 
     for (int l = 0; l < work->n_layers; l++)
         divide += work->layers[l].divides;
-    if (choice->tp > 1 && divide < 2)
+    if (choice->tp > 1 && divide < 2 && choice->sharing.forward <= 0)
         return FAIL(STATUS_USAGE, "tp=%d: the model has nothing that a tensor split divides",
                     choice->tp);
     if (choice->pp * choice->chunks > work->n_layers)

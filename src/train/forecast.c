@@ -243,7 +243,7 @@ static void try_row(const struct planner *p, struct forecast_row *row, struct jo
 
     *out = NULL;
     if (!strategy_find(row->strategy)) {
-        refuse(row, &row->runs, "this program does not run it yet");
+        refuse(row, &row->runs, "this program does not run it");
         return;
     }
     if (!p->options->is_elsewhere && (settings_for(p, row, &settings) != STATUS_OK ||

@@ -111,8 +111,8 @@ enum status forecast_check_memory(const struct job *job)
                                                   .within = machine_usual_network,
                                                   .between = machine_usual_network };
     TRY(mem_alloc(PLANNER_ROWS, sizeof *plan.rows, &plan.rows));
-    enum status status = predict_own(&p, &needs);
-    if (status == STATUS_OK && needs.memory > has)
+    enum status status = STATUS_OK; /* what cannot be predicted is left to try */
+    if (predict_own(&p, &needs) == STATUS_OK && needs.memory > has)
         status = advise(&p, needs.memory);
     planner_release(&p);
     mem_free(plan.rows);
