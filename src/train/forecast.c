@@ -191,10 +191,8 @@ static void add_rows(struct planner *p)
 {
     for (int i = 0; strategy_table[i]; i++) {
         const struct strategy *strategy = strategy_table[i];
-        if (is_grid(strategy) ||
-            (p->plan->ranks > 1 &&
-             !strategy->many_ranks)) /* one rank: what others are compared with */
-            continue;
+        if (is_grid(strategy) || (p->plan->ranks > 1) != strategy->many_ranks)
+            continue; /* one rank has nobody to share with; several are compared with it */
         for (int zero = strategy->zero ? 1 : 0; zero <= strategy->zero; zero++)
             add_data_parallel(p, strategy, zero);
     }
@@ -461,10 +459,15 @@ static void explain(struct forecast *plan)
                       plan->ranks);
     } else {
         const struct forecast_row *row = &plan->rows[plan->chosen];
-        at = snprintf(plan->why, sizeof plan->why,
-                      "%s: %s a step is the least of %d ways that run, fit and keep the "
-                      "arithmetic of one device, or as good and simpler",
-                      forecast_name(row, name), seconds_text(row->cost.seconds, time), count);
+        seconds_text(row->cost.seconds, time);
+        if (count == 1)
+            at = snprintf(plan->why, sizeof plan->why, "%s: %s a step; there is no other way",
+                          forecast_name(row, name), time);
+        else
+            at = snprintf(plan->why, sizeof plan->why,
+                          "%s: %s a step is the least of %d ways that run, fit and keep the "
+                          "arithmetic of one device, or as good and simpler",
+                          forecast_name(row, name), time, count);
     }
     at = add_faster(plan, at, is_too_large, plan->why, room);
     at = add_faster(plan, at, is_not_exact, plan->why, room);

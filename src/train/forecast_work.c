@@ -219,7 +219,8 @@ enum status planner_work(struct planner *p, int64_t shards, int threads, bool fa
 
     for (int i = 0; i < p->n_works; i++) {
         struct planner_work *w = &p->works[i];
-        if (w->shards == shards && w->threads == threads && w->factors == factors) {
+        if (w->shards == shards && w->threads == threads &&
+            (w->factors == factors || !w->has_factors)) {
             *out = w;
             return STATUS_OK;
         }
@@ -231,8 +232,11 @@ enum status planner_work(struct planner *p, int64_t shards, int threads, bool fa
     struct planner_work *w = &p->works[p->n_works];
     *w = (struct planner_work){ .shards = shards, .threads = threads, .factors = factors };
     TRY(job_make_graph(p->job, shards, factors, &graph));
-    for (int n = 0; n < graph_node_count(graph); n++)
+    w->has_factors = !factors; /* without, they might be */
+    for (int n = 0; n < graph_node_count(graph); n++) {
         p->looks_across |= graph_node(graph, n)->op->across_samples;
+        w->has_factors |= graph_node(graph, n)->op == &op_factor_sum;
+    }
     enum status status = make_work(p, graph, w);
     graph_destroy(graph);
     TRY(status);

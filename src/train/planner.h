@@ -13,7 +13,8 @@ enum { PLANNER_WORKS = 8, PLANNER_ROWS = 512, PLANNER_SHARED = 16 };
 struct planner_work {
     int64_t shards;
     int threads;
-    bool factors; /* gradients as factors where those are smaller */
+    bool factors;     /* gradients as factors where those are smaller, */
+    bool has_factors; /* which some are */
     struct cost_work work;
     /* Of a shard, each node by itself: what a tensor split's are compared with. 0: not known yet. */
     double forward, backward;
