@@ -168,6 +168,7 @@ static enum status read_params(struct exec *exec)
         }
         number++;
     }
+    exec->n_model = number;
     struct vectors vectors;
     TRY(vectors_read(graph, &exec->config.optim, &vectors));
     exec->buckets.count = vectors.count;
@@ -499,7 +500,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
                                                      .chunks = config->pipeline.chunks,
                                                      .own = config->pipeline.own };
     if (config->beside.transport)
-        exec->beside_tag = transport_new_tags(config->beside.transport, 1);
+        exec->beside_tag = transport_new_tags(config->beside.transport, 2);
     find_part(exec);
     transport_set_patience(exec->transport, config->stall_timeout);
     exec->node = transport_node_of(exec->transport, exec->rank);
