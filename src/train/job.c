@@ -206,17 +206,19 @@ static enum status pick_strategy(struct job *job)
 }
 
 /* Shards that exchange statistics run at the same time: each needs a lane of its own. */
-static enum status check_sync_norm(const struct settings *s)
+static enum status check_sync_norm(const struct job *job)
 {
-    const int lanes = exec_lanes_of(s->shards, (int)s->ranks, (int)s->threads);
+    const struct settings *s = &job->settings;
+    const int workers = job->axes.dp; /* ranks that have shards of their own */
+    const int lanes = exec_lanes_of(s->shards, workers, (int)s->threads);
 
-    if (!s->sync_batch_norm || lanes * s->ranks == s->shards)
+    if (!s->sync_batch_norm || lanes * workers == s->shards)
         return STATUS_OK;
     return FAIL(STATUS_USAGE,
                 "--sync-batch-norm needs one shard a thread: %lld shards on %lld x %lld "
                 "threads: use --shards %lld",
-                (long long)s->shards, (long long)s->ranks, (long long)s->threads,
-                (long long)(s->ranks * s->threads));
+                (long long)s->shards, (long long)workers, (long long)s->threads,
+                (long long)(workers * s->threads));
 }
 
 /* Ranks of uneven speed have rows of shards that are uneven. */
@@ -316,7 +318,7 @@ static enum status pick_shards(struct job *job)
     if (s->batch % s->shards)
         return FAIL(STATUS_USAGE, "--batch %lld is not divisible into %lld shards",
                     (long long)s->batch, (long long)s->shards);
-    TRY(check_sync_norm(s));
+    TRY(check_sync_norm(job));
     TRY(check_pipeline(job));
     return pick_balance(job);
 }
