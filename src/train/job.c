@@ -190,7 +190,7 @@ static enum status pick_strategy(struct job *job)
                     "everything, so none holds a part",
                     s->compress, job->axes.zero);
     TRY(parallax_parse(s->tables, (int)s->ranks, &job->parallax));
-    if (*s->tables && !strategy_has_pass(job->strategy, &pass_parallax))
+    if (*s->tables && job->axes.meet != MEET_PARALLAX)
         return FAIL(STATUS_USAGE,
                     "--tables %s: strategy %s has one way for tables alone: use --strategy "
                     "parallax",
@@ -508,7 +508,8 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .sync_norm = s->sync_batch_norm,
         .zero = job->axes.zero,
         .optim = job->optim,
-        .network = job->parallax.network,
+        .network = job->axes.meet == MEET_PARALLAX ? job->parallax.network
+                                                   : (struct pass_network){ .nodes = 1 },
         .tables = job->parallax.tables,
         .n_tables = job->parallax.n_tables,
         .way = job->parallax.way,
