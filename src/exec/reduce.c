@@ -434,6 +434,22 @@ static enum status meet_norms(struct lane *lane, struct transport_counter *count
     return exec_wait(exec, lane, counter, (exec->steps + 1) * (uint32_t)exec->all_lanes, what);
 }
 
+/* Once a step of this rank: ranks beside are asked once. */
+static enum status scale_of_step(struct exec *exec, float *out)
+{
+    struct clip *clip = &exec->clip;
+    enum status status = STATUS_OK;
+
+    pthread_mutex_lock(&clip->lock);
+    if (clip->steps != exec->steps + 1)
+        status = reduce_clip_scale(exec, &clip->scale);
+    if (status == STATUS_OK)
+        clip->steps = exec->steps + 1;
+    *out = clip->scale;
+    pthread_mutex_unlock(&clip->lock);
+    return status;
+}
+
 static enum status update_by_norms(struct lane *lane)
 {
     struct exec *exec = lane->exec;
@@ -442,7 +458,7 @@ static enum status update_by_norms(struct lane *lane)
     TRY(meet_norms(lane, exec->reduced, "reduced", "all_reduce of the gradient's norm"));
     struct span span = lane_begin_comm(lane);
     if (exec->clips)
-        TRY(reduce_clip_scale(exec, &numbers.scale));
+        TRY(scale_of_step(exec, &numbers.scale));
     if (exec->clips && exec->directs) {
         for (int b = 0; b < exec->buckets.count; b++)
             work_on_bucket(lane, b, DIRECT, &numbers);

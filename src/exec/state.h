@@ -113,6 +113,13 @@ struct piece {
     size_t at, count; /* of the flat vector */
 };
 
+/* By how much gradients of a step are scaled, worked out by the first lane that asks. */
+struct clip {
+    pthread_mutex_t lock; /* before the transport's; guards all below */
+    uint32_t steps;       /* since creation, that one included */
+    float scale;
+};
+
 /* Sums of squares before an update; what there is of them, clips, adapts and directs say. */
 struct norms {
     struct piece *pieces; /* in the order of the flat vector */
@@ -199,6 +206,7 @@ struct exec {
     bool anchors; /* updates see sum + mu (param - anchor) + shift */
     float mu;
     struct norms norms;
+    struct clip clip;
     struct factored factored[GRAPH_NODE_IN]; /* one a bucket */
     struct row_sum row_sums[GRAPH_NODE_IN];  /* one a bucket */
     struct plan_factors factors;
