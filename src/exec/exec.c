@@ -493,6 +493,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     TRY(mem_alloc(1, sizeof *exec, &exec));
     exec->config = *config;
     pthread_mutex_init(&exec->overlap.lock, NULL);
+    pthread_mutex_init(&exec->clip.lock, NULL);
     exec->transport = comm_transport(config->comm);
     exec->rank = comm_rank(config->comm);
     exec->ranks = comm_size(config->comm);
@@ -567,6 +568,7 @@ void exec_destroy(struct exec *exec)
     pool_destroy(exec->lanes_pool);
     account_destroy(exec);
     pthread_mutex_destroy(&exec->overlap.lock);
+    pthread_mutex_destroy(&exec->clip.lock);
     for (int i = 0; exec->lanes && i < exec->n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         for (int p = 0; p < lane->n_plans; p++)

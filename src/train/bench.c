@@ -197,7 +197,8 @@ static enum status start_measurer(struct measurer *m)
 
     TRY(job_check_nodes(job, m->transport));
     TRY(grid_create(job, m->transport, &m->grid));
-    TRY(parallax_measure(job, m->comm));
+    if (!m->grid)
+        TRY(parallax_measure(job, m->comm));
     TRY(balance_measure(job, m->comm));
     config.train = job->graph;
     TRY(rails_choose(s->rails, job->graph, m->comm, &job->rails));

@@ -133,8 +133,10 @@ static enum status check_grid(struct job *job)
           "shards go through a pipeline one behind the other, so they cannot meet" },
         { *s->balance, "balance", "ranks have layers, not a number of shards" },
         { *s->compress, "compress", "gradients of stages are summed as they are" },
-        { job->axes.zero > 1, "split zero=2 or zero=3",
-          "stages hold parts of the model already: use zero=1" },
+        { job->axes.zero > 2 && job->axes.pp > 1, "split zero=3",
+          "shards of a pipeline read parameters at any time: use zero=2" },
+        { job->axes.zero > 1 && job->axes.tp > 1, "split zero=2 or zero=3",
+          "ranks hold parts of the layers already: use zero=1" },
     };
 
     if (s->sequence_parallel && job->axes.tp == 1)
@@ -188,7 +190,7 @@ static enum status pick_strategy(struct job *job)
                     "everything, so none holds a part",
                     s->compress, job->axes.zero);
     TRY(parallax_parse(s->tables, (int)s->ranks, &job->parallax));
-    if (*s->tables && !strategy_has_pass(job->strategy, &pass_parallax))
+    if (*s->tables && job->axes.meet != MEET_PARALLAX)
         return FAIL(STATUS_USAGE,
                     "--tables %s: strategy %s has one way for tables alone: use --strategy "
                     "parallax",
@@ -508,7 +510,8 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .sync_norm = s->sync_batch_norm,
         .zero = job->axes.zero,
         .optim = job->optim,
-        .network = job->parallax.network,
+        .network = job->axes.meet == MEET_PARALLAX ? job->parallax.network
+                                                   : (struct pass_network){ .nodes = 1 },
         .tables = job->parallax.tables,
         .n_tables = job->parallax.n_tables,
         .way = job->parallax.way,

@@ -130,7 +130,8 @@ static enum status make_exec(struct rank *rank)
         return rank_make_served(rank);
     TRY(comm_create(rank->transport, NULL, &rank->comm));
     TRY(grid_create(rank->job, rank->transport, &rank->grid));
-    TRY(parallax_measure(rank->job, rank->comm));
+    if (!rank->grid)
+        TRY(parallax_measure(rank->job, rank->comm));
     TRY(balance_measure(rank->job, rank->comm));
     TRY(rails_choose(rank->job->settings.rails, rank->job->graph, rank->comm,
                      &rank->job->rails));
