@@ -154,6 +154,9 @@ static void do_stretch(const struct work *work, int64_t number, float *scratch,
     const float *sum = work->passing ? work->passing + (at - (size_t)work->s.begin)
                                      : tree_combine(exec->parts, exec->n_parts,
                                                     exec->tree_shards, at, count, scratch);
+    float noised[TREE_STRETCH];
+    if (exec->config.privacy)
+        sum = privacy_noise(exec, work->bucket, sum, at, count, noised);
     if (work->what == SUM_AND_UPDATE)
         update_stretch(exec, work->bucket, sum, at, count, &work->numbers);
     else
