@@ -69,7 +69,7 @@ def table(rows):
 
 def bars(lines, name):
     """A bar a way, with a whisker of one deviation over folds."""
-    ways, low, width = ("pooled", "federated", "alone", *HOSPITALS), 0.4, 420
+    ways, low, width = ("pooled", "federated", "alone", *HOSPITALS), 0, 420
     x = lambda value: 170 + (max(low, min(1, value)) - low) / (1 - low) * (width - 170)
     parts = [f'<svg viewBox="0 0 {width + 60} {len(ways) * 30 + 50}" role="img" aria-label="{name}"><text x="0" y="16" class="title">{name} on all patients</text>']
     for i, who in enumerate(ways):

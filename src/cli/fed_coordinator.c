@@ -91,9 +91,9 @@ static enum status make_terms(struct session *s, struct fed_terms *out)
     struct fed_job *job;
     struct fed_job_config config = { .terms = &s->given.terms,
                                      .options = s->given.settings.options,
+                                     .table = &s->given.settings,
                                      .data = *s->given.settings.data ? s->given.settings.data
                                                                      : NULL,
-                                     .columns = &s->given.settings,
                                      .limit = s->given.settings.limit };
 
     TRY(cli_find_model(model_name, &model));
@@ -291,10 +291,10 @@ static enum status number_of(const char *flag, const char *text, int usual, int 
 static enum status make_local(struct session *s)
 {
     const struct fed_job_config config = { .terms = &s->terms,
+                                           .table = &s->given.settings,
                                            .data = *s->given.settings.data
                                                        ? s->given.settings.data
                                                        : NULL,
-                                           .columns = &s->given.settings,
                                            .limit = s->given.settings.limit };
     const int threads = s->given.settings.threads > 0 ? (int)s->given.settings.threads : 1;
 

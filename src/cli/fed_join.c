@@ -151,7 +151,7 @@ static enum status open_data(void *arg, const char *name, const struct fed_terms
     struct session *s = arg;
     const struct fed_job_config config = { .terms = terms,
                                            .data = s->settings.data,
-                                           .columns = &s->settings,
+                                           .table = &s->settings,
                                            .limit = s->settings.limit };
     const int threads = s->settings.threads > 0 ? (int)s->settings.threads : 1;
 

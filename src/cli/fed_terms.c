@@ -7,9 +7,9 @@
 
 /* Settings of training that local training has, too, and those of this process. */
 static const char *const allowed[] = {
-    "data",      "limit", "epochs",       "steps",        "batch",   "seed", "shuffle",
-    "optimizer", "lr",    "momentum",     "weight-decay", "threads", "out",  "eval-every",
-    "label",     "fold",  "skip-columns", "categories",   NULL
+    "data",      "limit",        "epochs",     "steps",        "batch",   "seed", "shuffle",
+    "optimizer", "lr",           "momentum",   "weight-decay", "threads", "out",  "eval-every",
+    "label",     "skip-columns", "categories", "fold",         NULL
 };
 
 /* Those of them that are fields of the terms, too. */

@@ -168,6 +168,7 @@ static enum status read_params(struct exec *exec)
         }
         number++;
     }
+    exec->n_model = number;
     struct vectors vectors;
     TRY(vectors_read(graph, &exec->config.optim, &vectors));
     exec->buckets.count = vectors.count;
@@ -492,6 +493,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     TRY(mem_alloc(1, sizeof *exec, &exec));
     exec->config = *config;
     pthread_mutex_init(&exec->overlap.lock, NULL);
+    pthread_mutex_init(&exec->clip.lock, NULL);
     exec->transport = comm_transport(config->comm);
     exec->rank = comm_rank(config->comm);
     exec->ranks = comm_size(config->comm);
@@ -499,7 +501,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
                                                      .chunks = config->pipeline.chunks,
                                                      .own = config->pipeline.own };
     if (config->beside.transport)
-        exec->beside_tag = transport_new_tags(config->beside.transport, 1);
+        exec->beside_tag = transport_new_tags(config->beside.transport, 2);
     find_part(exec);
     transport_set_patience(exec->transport, config->stall_timeout);
     exec->node = transport_node_of(exec->transport, exec->rank);
@@ -568,6 +570,7 @@ void exec_destroy(struct exec *exec)
     pool_destroy(exec->lanes_pool);
     account_destroy(exec);
     pthread_mutex_destroy(&exec->overlap.lock);
+    pthread_mutex_destroy(&exec->clip.lock);
     for (int i = 0; exec->lanes && i < exec->n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         for (int p = 0; p < lane->n_plans; p++)

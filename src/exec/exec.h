@@ -116,6 +116,9 @@ struct exec_config {
      * the slice that this one has. Each of them has an executor of its own, over ranks that have the same
      * slices, with as many lanes and the same shards. Borrowed; NULL: none. */
     struct transport *tensor;
+    /* Where these share memory: exec_tensor_bytes of it for each of them, in their order, zeroed, aligned to a
+     * page. Borrowed; NULL: they send messages. */
+    void *tensor_memory;
     struct exec_pipeline pipeline;
     struct exec_beside beside;
     uint64_t seed;
@@ -186,6 +189,8 @@ int64_t exec_shard_count(const struct exec *exec);
 /* A part that is alone goes on with as many other shards of the job, the first of which is given. Between steps. */
 void exec_move_part(struct exec *exec, int64_t first);
 int exec_lanes(const struct exec *exec);
+/* For exec_config.tensor_memory: of a rank of so many lanes. */
+size_t exec_tensor_bytes(int lanes);
 /* Lanes that a rank would have. */
 int exec_lanes_of(int64_t shards, int ranks, int threads);
 
@@ -272,6 +277,15 @@ struct exec_times exec_times(const struct exec *exec);
 /* Part of the wait by the rank that came last: out[r] seconds for rank r, as many as there are ranks. */
 void exec_waited_for(const struct exec *exec, double *out);
 void exec_reset_times(struct exec *exec);
+
+/* Of a stage of a pipeline: what it did in the last step, one action after the other; 0: it is none. Seconds are those of
+ * clock_seconds; from `begin` on it had what it needs. Borrowed until the next step. */
+struct exec_action {
+    double begin, end;
+    int64_t shard;
+    int32_t chunk, is_backward;
+};
+int64_t exec_actions(const struct exec *exec, const struct exec_action **out);
 
 /* Bytes. */
 struct exec_memory {

@@ -415,12 +415,15 @@ static void work_on_bucket(struct lane *lane, int b, enum reduce_what what,
 }
 
 /* As PyTorch's clip_grad_norm_ has it. */
-float reduce_clip_scale(const struct exec *exec)
+enum status reduce_clip_scale(struct exec *exec, float *out)
 {
     const double most = (double)exec->config.optim.attrs.max_norm;
-    const double factor = most / (norms_of_all(exec) + 1e-6);
+    double norm;
 
-    return factor < 1 ? (float)factor : 1;
+    TRY(norms_of_all(exec, &norm));
+    const double factor = most / (norm + 1e-6);
+    *out = factor < 1 ? (float)factor : 1;
+    return STATUS_OK;
 }
 
 /* All lanes have written their squares: says so and waits for the others. */
@@ -434,15 +437,31 @@ static enum status meet_norms(struct lane *lane, struct transport_counter *count
     return exec_wait(exec, lane, counter, (exec->steps + 1) * (uint32_t)exec->all_lanes, what);
 }
 
+/* Once a step of this rank: ranks beside are asked once. */
+static enum status scale_of_step(struct exec *exec, float *out)
+{
+    struct clip *clip = &exec->clip;
+    enum status status = STATUS_OK;
+
+    pthread_mutex_lock(&clip->lock);
+    if (clip->steps != exec->steps + 1)
+        status = reduce_clip_scale(exec, &clip->scale);
+    if (status == STATUS_OK)
+        clip->steps = exec->steps + 1;
+    *out = clip->scale;
+    pthread_mutex_unlock(&clip->lock);
+    return status;
+}
+
 static enum status update_by_norms(struct lane *lane)
 {
     struct exec *exec = lane->exec;
     struct kernel_update_step numbers = exec->numbers;
 
     TRY(meet_norms(lane, exec->reduced, "reduced", "all_reduce of the gradient's norm"));
-    struct span span = lane_begin_comm(lane);
     if (exec->clips)
-        numbers.scale = reduce_clip_scale(exec);
+        TRY(scale_of_step(exec, &numbers.scale));
+    struct span span = lane_begin_comm(lane);
     if (exec->clips && exec->directs) {
         for (int b = 0; b < exec->buckets.count; b++)
             work_on_bucket(lane, b, DIRECT, &numbers);

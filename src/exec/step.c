@@ -232,8 +232,6 @@ enum status lane_run_range(struct lane *lane, const struct plan *plan, int begin
         if (next->begins)
             TRY(release_make_room(lane, next->begins));
         TRY(next->node->op->moves ? pipe_move(lane, next) : lane_run(lane, next, &step));
-        if (lane->exec->pipe)
-            TRY(pipe_progress(lane));
         if (next->leaves)
             hold_leave(lane, next->leaves);
         if (next->fills)

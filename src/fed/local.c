@@ -41,13 +41,13 @@ static void fill_settings(const struct fed_job_config *config, struct settings *
     snprintf(s->data, sizeof s->data, "%s", config->data ? config->data : "");
     snprintf(s->strategy, sizeof s->strategy, "single");
     snprintf(s->optimizer, sizeof s->optimizer, "%.31s", t->optimizer);
-    if (config->columns && config->model) {
-        snprintf(s->label, sizeof s->label, "%s", config->columns->label);
-        snprintf(s->skip_columns, sizeof s->skip_columns, "%s", config->columns->skip_columns);
-        snprintf(s->categories, sizeof s->categories, "%s", config->columns->categories);
+    if (config->table && config->model) { /* else the model says what columns are */
+        memcpy(s->label, config->table->label, sizeof s->label);
+        memcpy(s->skip_columns, config->table->skip_columns, sizeof s->skip_columns);
+        memcpy(s->categories, config->table->categories, sizeof s->categories);
     }
-    if (config->columns)
-        snprintf(s->fold, sizeof s->fold, "%s", config->columns->fold);
+    if (config->table)
+        memcpy(s->fold, config->table->fold, sizeof s->fold);
     s->limit = config->limit;
     s->ranks = s->shards = s->threads = 1;
     s->batch = t->batch > 0 ? t->batch : config->largest > 0 ? config->largest : 1;

@@ -23,11 +23,11 @@ struct fed_job_config {
     const struct fed_terms *terms; /* borrowed as long as the job */
     const struct model *model;     /* NULL: the one that terms->graph says */
     const double *options;         /* of `model`; NULL: its defaults */
+    const struct settings
+        *table;       /* how a table is read: label, columns, fold; NULL: as usual */
     const char *data; /* name or path; "": the model's usual; NULL: none, the shape alone */
     int64_t limit;    /* samples used of each split; 0: all */
-    /* Of a table, from these: label, skip_columns and categories, which a graph file knows itself; fold. NULL: none. */
-    const struct settings *columns;
-    int64_t largest; /* samples of one participant at most; 0: all */
+    int64_t largest;  /* samples of one participant at most; 0: all */
 };
 
 /* Makes the model and opens the data. */

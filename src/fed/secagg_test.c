@@ -767,6 +767,40 @@ static void test_a_round_survives_restarts(void)
     end(&round);
 }
 
+static enum status run_whole(uint32_t *sum)
+{
+    static const uint32_t words[4] = { 1, 2, 3, 4 };
+    const void *const vectors[] = { words, words, words };
+    struct secagg_federation federation;
+    enum status status = STATUS_OK;
+
+    TRY(secagg_federation_create(3, 2, 32, 4, 1, &federation));
+    for (int stage = 0; stage < SECAGG_STAGES && status == STATUS_OK; stage++)
+        status = secagg_federation_stage(&federation, vectors, NULL);
+    if (status == STATUS_OK)
+        status = secagg_server_sum(federation.server, NULL, sum);
+    secagg_federation_destroy(&federation);
+    return status;
+}
+
+/* Whichever allocation fails, that is what is said, and nothing leaks (the address sanitizer looks). */
+static void test_every_allocation_may_fail(void)
+{
+    uint32_t sum[4];
+    int failed = 0;
+
+    for (;; failed++) {
+        mem_fail_at((uint64_t)failed + 1);
+        const enum status status = run_whole(sum);
+        mem_fail_at(0);
+        if (status == STATUS_OK)
+            break;
+        CHECK_INT(STATUS_NO_MEMORY, status);
+    }
+    CHECK(failed > 20);
+    CHECK_INT(12, sum[3]);
+}
+
 /* Primitives, through our wrappers ---------------------------------------------------------- */
 
 /* RFC 8032, 7.1, test 1: the key pair of a seed. */
@@ -900,6 +934,7 @@ const struct test tests[] = {
     { "a conspiracy against one is noticed", test_a_conspiracy_against_one_is_noticed, NULL },
     { "a wrong commitment is noticed", test_a_wrong_commitment_is_noticed, NULL },
     { "a round survives restarts", test_a_round_survives_restarts, NULL },
+    { "every allocation may fail", test_every_allocation_may_fail, NULL },
     { "identities are those of RFC 8032", test_identities_are_those_of_rfc_8032, NULL },
     { "agreement is that of RFC 7748", test_agreement_is_that_of_rfc_7748, NULL },
     { "impossible settings are refused", test_impossible_settings_are_refused, NULL },

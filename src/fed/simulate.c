@@ -430,8 +430,8 @@ static enum status make_jobs(struct simulation *s)
     struct fed_job_config job = { .terms = config->terms,
                                   .model = config->model,
                                   .options = config->settings->options,
+                                  .table = config->settings,
                                   .data = config->settings->data,
-                                  .columns = config->settings,
                                   .limit = config->settings->limit };
     int64_t largest = 0;
 

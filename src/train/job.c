@@ -131,11 +131,12 @@ static enum status check_grid(struct job *job)
     } rules[] = {
         { s->sync_batch_norm && job->axes.pp > 1, "sync-batch-norm",
           "shards go through a pipeline one behind the other, so they cannot meet" },
-        { s->clip > 0, "clip", "no rank has all gradients, whose norm would be needed" },
         { *s->balance, "balance", "ranks have layers, not a number of shards" },
         { *s->compress, "compress", "gradients of stages are summed as they are" },
-        { job->axes.zero > 1, "split zero=2 or zero=3",
-          "stages hold parts of the model already: use zero=1" },
+        { job->axes.zero > 2 && job->axes.pp > 1, "split zero=3",
+          "shards of a pipeline read parameters at any time: use zero=2" },
+        { job->axes.zero > 1 && job->axes.tp > 1, "split zero=2 or zero=3",
+          "ranks hold parts of the layers already: use zero=1" },
     };
 
     if (s->sequence_parallel && job->axes.tp == 1)
@@ -189,7 +190,7 @@ static enum status pick_strategy(struct job *job)
                     "everything, so none holds a part",
                     s->compress, job->axes.zero);
     TRY(parallax_parse(s->tables, (int)s->ranks, &job->parallax));
-    if (*s->tables && !strategy_has_pass(job->strategy, &pass_parallax))
+    if (*s->tables && job->axes.meet != MEET_PARALLAX)
         return FAIL(STATUS_USAGE,
                     "--tables %s: strategy %s has one way for tables alone: use --strategy "
                     "parallax",
@@ -207,17 +208,19 @@ static enum status pick_strategy(struct job *job)
 }
 
 /* Shards that exchange statistics run at the same time: each needs a lane of its own. */
-static enum status check_sync_norm(const struct settings *s)
+static enum status check_sync_norm(const struct job *job)
 {
-    const int lanes = exec_lanes_of(s->shards, (int)s->ranks, (int)s->threads);
+    const struct settings *s = &job->settings;
+    const int workers = job->axes.dp; /* ranks that have shards of their own */
+    const int lanes = exec_lanes_of(s->shards, workers, (int)s->threads);
 
-    if (!s->sync_batch_norm || lanes * s->ranks == s->shards)
+    if (!s->sync_batch_norm || lanes * workers == s->shards)
         return STATUS_OK;
     return FAIL(STATUS_USAGE,
                 "--sync-batch-norm needs one shard a thread: %lld shards on %lld x %lld "
                 "threads: use --shards %lld",
-                (long long)s->shards, (long long)s->ranks, (long long)s->threads,
-                (long long)(s->ranks * s->threads));
+                (long long)s->shards, (long long)workers, (long long)s->threads,
+                (long long)(workers * s->threads));
 }
 
 /* Ranks of uneven speed have rows of shards that are uneven. */
@@ -317,7 +320,7 @@ static enum status pick_shards(struct job *job)
     if (s->batch % s->shards)
         return FAIL(STATUS_USAGE, "--batch %lld is not divisible into %lld shards",
                     (long long)s->batch, (long long)s->shards);
-    TRY(check_sync_norm(s));
+    TRY(check_sync_norm(job));
     TRY(check_pipeline(job));
     return pick_balance(job);
 }
@@ -418,7 +421,7 @@ static enum status pick_optimizer(struct job *job)
     o->attrs.nesterov = s->nesterov;
     o->attrs.max_norm = (float)s->clip;
     TRY(check_options(s, o));
-    if (optim_needs_norms(o) && job->axes.tp > 1)
+    if (optim_adapts(o->optimizer) && job->axes.tp > 1)
         return FAIL(STATUS_USAGE,
                     "--optimizer %s and strategy %s: no rank has whole parameters, whose norms "
                     "it needs: use adam or sgd",
@@ -507,7 +510,8 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .sync_norm = s->sync_batch_norm,
         .zero = job->axes.zero,
         .optim = job->optim,
-        .network = job->parallax.network,
+        .network = job->axes.meet == MEET_PARALLAX ? job->parallax.network
+                                                   : (struct pass_network){ .nodes = 1 },
         .tables = job->parallax.tables,
         .n_tables = job->parallax.n_tables,
         .way = job->parallax.way,
@@ -635,6 +639,14 @@ static enum status check_trace(const struct settings *s)
     return trace_window_read(s->trace_steps, 0, 0, &window);
 }
 
+/* A cut by measured times becomes one by names. */
+static enum status pick_cut(struct job *job)
+{
+    if (strcmp(job->settings.cut, "measured") != 0 || job->axes.pp == 1)
+        return STATUS_OK;
+    return forecast_cut(job, job->settings.cut);
+}
+
 /* Made without data: as another job is, or as large as settings say. */
 static void make_up_data(struct job *job, const struct job *like)
 {
@@ -660,6 +672,7 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     job->model_config.batch = job->settings.batch;
     TRY(model_build(job->model, &job->model_config, &job->graph));
     TRY(pick_shards(job));
+    TRY(pick_cut(job));
     TRY(count_steps(job));
     TRY(check_pass_name(job, after));
     TRY(make_graphs(job, after));
@@ -687,6 +700,7 @@ static enum status adopt(struct job *job, const char *after)
     TRY(pick_strategy(job));
     TRY(model_build(job->model, &job->model_config, &job->graph));
     TRY(pick_shards(job));
+    TRY(pick_cut(job));
     TRY(check_pass_name(job, after));
     return make_graphs(job, after);
 }
@@ -707,8 +721,6 @@ static enum status create(const struct settings *settings, const struct model *m
         status = fill_job(job, model, use, is_auto ? NULL : after, like);
     if (status == STATUS_OK && is_auto)
         status = adopt(job, after);
-    if (status == STATUS_OK && use != JOB_GRAPH)
-        status = forecast_check_memory(job);
     if (status != STATUS_OK) {
         job_destroy(job);
         return status;
