@@ -381,6 +381,36 @@ static void test_secure_dropouts(void)
     }
 }
 
+/* The first round adds up what all have; tables are standardized by that, and training is as ever. */
+static void test_statistics(void)
+{
+    for (int secure = 0; secure < 2; secure++) {
+        struct federation federation;
+        struct fed_terms terms;
+        federation_terms(&terms);
+        terms.standardize = true;
+        terms.secure = secure;
+        terms.minimum = 5;
+        federation_begin(&federation, &terms, 5);
+        for (int turn = 0; turn < 400 && !fed_server_is_done(federation.server); turn++) {
+            federation_turn(&federation);
+            if (turn % 3 == 0)
+                federation_restart_server(&federation);
+        }
+        CHECK_INT(4, fed_server_round(federation.server)); /* it is a round of its own */
+        CHECK_CLOSE(after(0, 3, 5, false), parameter(&federation), secure ? 1e-5 : 1e-6);
+        for (int i = 0; i < 5; i++) {
+            const float *told = federation.tested[i].statistics;
+            CHECK_CLOSE(5, told[0], 1e-5);
+            CHECK_CLOSE(1 + 2 + 3 + 4 + 5, told[1], 1e-5);
+            CHECK_CLOSE((1 + 4 + 9 + 16 + 25) / 16.0, told[2], 1e-5);
+        }
+        CHECK(fed_server_statistics(federation.server)[0] ==
+              federation.tested[0].statistics[0]);
+        federation_end(&federation);
+    }
+}
+
 /* A coordinator that asks for an update in the clear where terms say secure rounds, or goes back. */
 static void test_clients_refuse(void)
 {
@@ -616,6 +646,7 @@ const struct test tests[] = {
     { .name = "secure rounds are plain ones but for steps",
       .run = test_secure_is_plain_within_steps },
     { .name = "one of five drops out at each stage", .run = test_secure_dropouts },
+    { .name = "statistics are added up first", .run = test_statistics },
     { .name = "participants refuse what terms do not say", .run = test_clients_refuse },
     { .name = "control variates are the paper's", .run = test_control_variates },
     { .name = "late updates count less", .run = test_buffered_rounds },

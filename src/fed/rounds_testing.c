@@ -77,6 +77,25 @@ static enum status train(void *arg, const struct fed_work *work, const float *sh
     return STATUS_OK;
 }
 
+/* One row a participant: 1, its goal, the goal's square. */
+static enum status sum_rows(void *arg, float *out)
+{
+    const float goal = (float)((struct tested *)arg)->number + 1;
+
+    out[0] = 1;
+    out[1] = goal;
+    out[2] = goal * goal / 16; /* sums of secure rounds have a range */
+    return STATUS_OK;
+}
+
+static enum status standardize(void *arg, const float *statistics)
+{
+    struct tested *tested = arg;
+
+    memcpy(tested->statistics, statistics, sizeof tested->statistics);
+    return STATUS_OK;
+}
+
 static enum status initial(void *arg, uint64_t seed, float *head)
 {
     (void)arg, (void)seed;
@@ -92,6 +111,9 @@ static enum status open_trainer(void *arg, const struct fed_terms *terms,
                                  .length = TESTED_LENGTH,
                                  .head = TESTED_HEAD,
                                  .train = train,
+                                 .statistics = TESTED_STATISTICS,
+                                 .sum_rows = sum_rows,
+                                 .standardize = standardize,
                                  .initial = initial };
     return STATUS_OK;
 }
@@ -126,6 +148,7 @@ static void make_server(struct federation *federation)
         .length = TESTED_LENGTH,
         .initial = zeros,
         .head = TESTED_HEAD,
+        .statistics = TESTED_STATISTICS,
         .store = fed_memory_store(federation->store),
         .arg = federation,
         .now = now,

@@ -6,7 +6,7 @@
 #include "fed/client.h"
 #include "fed/server.h"
 
-enum { TESTED_LENGTH = 24, TESTED_HEAD = 4, TESTED_MOST = 32 };
+enum { TESTED_STATISTICS = 3, TESTED_LENGTH = 24, TESTED_HEAD = 4, TESTED_MOST = 32 };
 
 struct federation;
 
@@ -19,7 +19,8 @@ struct tested {
     struct secagg_identity identity;
     uint8_t public_key[SECAGG_PUBLIC];
     uint64_t drawn;
-    bool is_silent; /* says nothing */
+    bool is_silent;                      /* says nothing */
+    float statistics[TESTED_STATISTICS]; /* that it was told to standardize by */
     /* The blob that was saved last. */
     void *state;
     size_t state_length;
