@@ -14,7 +14,8 @@
 static bool json;
 static const char *split, *weights, *outputs, *beam;
 
-static const char *const allowed[] = { "data", "threads", "limit", "kernels", "exact", NULL };
+static const char *const allowed[] = { "data",  "threads", "limit", "kernels",
+                                       "exact", "fold",    NULL };
 static const struct flag flags[] = {
     { "split", "NAME", "test, train or, of text, validation (test)", NULL, &split },
     { "weights", "FILE", "evaluate these (safetensors) instead of the checkpoint", NULL,

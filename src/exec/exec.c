@@ -453,8 +453,8 @@ static enum status make_lanes(struct exec *exec)
         }
     }
     /* One shard alone, and the norm of all gradients need not be known: decision 0019. */
-    exec->buckets.pass =
-        exec->tree_shards == 1 && !norms_are_used(exec) && !exec->config.remote;
+    exec->buckets.pass = exec->tree_shards == 1 && !norms_are_used(exec) &&
+                         !exec->config.remote && !exec->config.privacy;
     return exec->n_lanes > 1 ? pool_create(exec->n_lanes, &exec->lanes_pool) : STATUS_OK;
 }
 
@@ -513,6 +513,8 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         status = check_rows(exec);
     if (status == STATUS_OK)
         status = gathers_find(exec);
+    if (status == STATUS_OK)
+        status = privacy_check(exec);
     if (status == STATUS_OK)
         status = norms_create(exec);
     if (status == STATUS_OK)

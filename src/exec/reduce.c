@@ -154,6 +154,9 @@ static void do_stretch(const struct work *work, int64_t number, float *scratch,
     const float *sum = work->passing ? work->passing + (at - (size_t)work->s.begin)
                                      : tree_combine(exec->parts, exec->n_parts,
                                                     exec->tree_shards, at, count, scratch);
+    float noised[TREE_STRETCH];
+    if (exec->config.privacy)
+        sum = privacy_noise(exec, work->bucket, sum, at, count, noised);
     if (work->what == SUM_AND_UPDATE)
         update_stretch(exec, work->bucket, sum, at, count, &work->numbers);
     else
@@ -456,9 +459,9 @@ static enum status update_by_norms(struct lane *lane)
     struct kernel_update_step numbers = exec->numbers;
 
     TRY(meet_norms(lane, exec->reduced, "reduced", "all_reduce of the gradient's norm"));
-    struct span span = lane_begin_comm(lane);
     if (exec->clips)
         TRY(scale_of_step(exec, &numbers.scale));
+    struct span span = lane_begin_comm(lane);
     if (exec->clips && exec->directs) {
         for (int b = 0; b < exec->buckets.count; b++)
             work_on_bucket(lane, b, DIRECT, &numbers);

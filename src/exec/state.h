@@ -162,6 +162,7 @@ struct lane {
     uint64_t announced;  /* buckets of this step */
     uint64_t unreleased; /* buckets announced whose memory is not given back yet (release.c) */
     int round;           /* of the walk (hold.h) */
+    uint32_t said;       /* blocks, to ranks that share layers (talk_shared.c) */
     uint32_t summed_when[GRAPH_NODE_IN]; /* these: what summed[b] is when nobody reads it */
     void *eval_x; /* EVAL_ROWS samples: their parts as source.h has them */
     int32_t *eval_x2, *eval_y;
@@ -435,6 +436,17 @@ static inline bool norms_are_used(const struct exec *exec)
     return exec->clips || exec->adapts;
 }
 MUST_CHECK enum status norms_create(struct exec *exec);
+
+/* privacy.c: what config.privacy asks for. */
+MUST_CHECK enum status privacy_check(const struct exec *exec);
+/* Scales the gradients of the shard that ran last. */
+void privacy_clip(struct lane *lane, float inv_batch);
+/* A copy of elements [at, at + count) of the sum with noise, in `out`, which is returned. */
+const float *privacy_noise(const struct exec *exec, int bucket, const float *sum, size_t at,
+                           size_t count, float *out);
+/* What means of the step that runs are divided by. */
+int64_t exec_step_weight(const struct exec *exec);
+
 void norms_destroy(struct exec *exec);
 /* Where the arrays of squares have stretches [first, end) of bucket b. */
 struct piece_range norms_pieces(const struct exec *exec, int b, int64_t first, int64_t end);

@@ -23,6 +23,7 @@ struct grid {
         *beside;              /* groups along dp, along pp, and along tp and pp */
     struct transport *shared; /* group along tp */
     uint32_t shared_tag, stages_tag;
+    char *memory;                 /* of ranks that share layers, or NULL */
     int same_members[AXES_RANKS]; /* the first of them, as the job calls them */
     struct comm *comm;            /* of `same` */
     uint32_t tag;                 /* of requests; the next is of tensors */
@@ -67,6 +68,22 @@ static enum status make_groups(struct grid *grid)
     return comm_create(grid->same, NULL, &grid->comm);
 }
 
+/* Ranks that share layers are in a row; those of one machine talk through its memory. */
+static enum status share_memory(struct grid *grid)
+{
+    const struct settings *s = &grid->job->settings;
+    const int tp = grid->job->axes.tp, ranks = transport_size(grid->transport);
+    const size_t bytes =
+        exec_tensor_bytes(exec_lanes_of(s->shards, grid->job->axes.dp, (int)s->threads));
+    void *memory;
+
+    if (tp == 1 || !transport_shares_memory(grid->transport))
+        return STATUS_OK;
+    TRY(transport_share(grid->transport, (size_t)ranks * bytes, &memory));
+    grid->memory = (char *)memory + (size_t)(grid->rank / tp * tp) * bytes;
+    return STATUS_OK;
+}
+
 enum status grid_create(struct job *job, struct transport *transport, struct grid **out)
 {
     struct grid *grid;
@@ -88,6 +105,8 @@ enum status grid_create(struct job *job, struct transport *transport, struct gri
         status = parallax_measure(job, grid->comm);
     if (status == STATUS_OK)
         status = list_params(grid);
+    if (status == STATUS_OK)
+        status = share_memory(grid);
     if (status != STATUS_OK) {
         grid_destroy(grid);
         return status;
@@ -123,6 +142,7 @@ void grid_configure(const struct grid *grid, struct exec_config *config)
                                                .chunks = axes->chunks,
                                                .transport = grid->stages };
     config->tensor = axes->tp > 1 ? grid->shared : NULL;
+    config->tensor_memory = grid->memory;
     config->beside =
         (struct exec_beside){ .transport = grid->beside, .teller = (axes->pp - 1) * axes->tp };
 }

@@ -637,6 +637,14 @@ static enum status check_trace(const struct settings *s)
     return trace_window_read(s->trace_steps, 0, 0, &window);
 }
 
+/* A cut by measured times becomes one by names. */
+static enum status pick_cut(struct job *job)
+{
+    if (strcmp(job->settings.cut, "measured") != 0 || job->axes.pp == 1)
+        return STATUS_OK;
+    return forecast_cut(job, job->settings.cut);
+}
+
 /* Made without data: as another job is, or as large as settings say. */
 static void make_up_data(struct job *job, const struct job *like)
 {
@@ -662,6 +670,7 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     job->model_config.batch = job->settings.batch;
     TRY(model_build(job->model, &job->model_config, &job->graph));
     TRY(pick_shards(job));
+    TRY(pick_cut(job));
     TRY(count_steps(job));
     TRY(check_pass_name(job, after));
     TRY(make_graphs(job, after));
@@ -689,6 +698,7 @@ static enum status adopt(struct job *job, const char *after)
     TRY(pick_strategy(job));
     TRY(model_build(job->model, &job->model_config, &job->graph));
     TRY(pick_shards(job));
+    TRY(pick_cut(job));
     TRY(check_pass_name(job, after));
     return make_graphs(job, after);
 }
@@ -709,8 +719,6 @@ static enum status create(const struct settings *settings, const struct model *m
         status = fill_job(job, model, use, is_auto ? NULL : after, like);
     if (status == STATUS_OK && is_auto)
         status = adopt(job, after);
-    if (status == STATUS_OK && use != JOB_GRAPH)
-        status = forecast_check_memory(job);
     if (status != STATUS_OK) {
         job_destroy(job);
         return status;
@@ -765,15 +773,24 @@ const struct graph *job_graph(const struct job *job)
 
 enum status job_print_model(const struct job *job, struct strbuf *out)
 {
-    struct model_config config = job->model_config;
-    struct strbuf table;
+    return job_print_trained(job, NULL, out);
+}
 
-    strbuf_init(&table, MODEL_FILE_BYTES);
-    enum status status = job->train_table ? job_print_table(job, &table) : STATUS_OK;
-    config.table = job->train_table ? table.text : NULL;
+enum status job_print_trained(const struct job *job, const float *statistics,
+                              struct strbuf *out)
+{
+    struct model_config config = job->model_config;
+    struct strbuf schema, numbers;
+
+    strbuf_init(&schema, MODEL_FILE_BYTES);
+    strbuf_init(&numbers, MODEL_FILE_BYTES);
+    enum status status = job_print_table(job, statistics, &schema, &numbers);
+    config.table = schema.length ? schema.text : NULL;
+    config.statistics = numbers.length ? numbers.text : NULL;
     if (status == STATUS_OK)
         status = model_file_print(job->model, &config, out);
-    strbuf_release(&table);
+    strbuf_release(&schema);
+    strbuf_release(&numbers);
     return status;
 }
 
