@@ -178,6 +178,7 @@ struct exec_memory exec_memory(const struct exec *exec)
     memory.state = predict_state(exec);
     memory.activations = (size_t)exec->n_lanes * (size_t)pipe_arenas(exec) * exec->arena_bytes;
     memory.other = (size_t)exec->shards * exec->record / ranks + exec->tables_bytes;
+    memory.other += pipe_bytes(exec);
     predict_collected(exec, &memory);
     return memory;
 }
