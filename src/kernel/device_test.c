@@ -400,6 +400,8 @@ static void update_there(const struct device_place *place, const char *op, struc
         (float *)((char *)there + offsetof(struct vectors, out)),
         (uint16_t *)((char *)there + offsetof(struct vectors, half)),
         count,
+        NULL,
+        0,
     };
     device_update(place->face, op)->run(place->stream, &range, attrs, step_there);
     CHECK_OK(memory->copy(place->stream, v, there, sizeof *v));

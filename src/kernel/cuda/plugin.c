@@ -307,6 +307,12 @@ static enum status wait_event(struct device_stream *stream, struct device_event 
     return STATUS_OK;
 }
 
+static enum status event_wait(struct device_event *event)
+{
+    TRY_CUDA(cudaEventSynchronize(event->cuda));
+    return STATUS_OK;
+}
+
 static enum status elapsed(struct device_event *begin, struct device_event *end, double *out_ms)
 {
     float ms;
@@ -324,6 +330,7 @@ static const struct device_stream_ops stream_ops = {
     .event_destroy = event_destroy,
     .record = record,
     .wait_event = wait_event,
+    .event_wait = event_wait,
     .elapsed = elapsed,
 };
 
@@ -430,6 +437,9 @@ static const struct device_face face = {
     .convert = cuda_convert,
     .sum_squares = cuda_sum_squares,
     .sum_squares_bytes = cuda_sum_squares_bytes,
+    .clip = cuda_clip,
+    .trust = cuda_trust,
+    .mark_rows = cuda_mark_rows,
 };
 
 __attribute__((visibility("default"))) cuda_face_fn tutti_cuda_face;
