@@ -148,7 +148,8 @@ static void lay_out(struct exec *exec, struct carver *carver)
     side->half = side->config.precision == DTYPE_BF16 ? carve(carver, vector / 2) : NULL;
     for (int i = 0; i < exec->n_states && exec->config.batch; i++)
         side->state[i] = carve(carver, vector);
-    side->gradients = carve(carver, (size_t)buffers_of(exec) * vector);
+    side->n_buffers = buffers_of(exec);
+    side->gradients = carve(carver, (size_t)side->n_buffers * vector);
     side->all_marks = carver->base ? (uint8_t *)carver->base + carver->used : NULL;
     side->marks_bytes = carver->used;
     for (int b = 0; b < exec->buckets.count; b++)

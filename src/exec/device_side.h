@@ -75,7 +75,8 @@ struct device_side {
     size_t memory_bytes;
     float *param, *state[KERNEL_STATES];
     uint16_t *half;   /* the parameters in bf16; NULL: not computed with */
-    float *gradients; /* as many vectors as partial sums are held at once */
+    float *gradients; /* n_buffers vectors: partial sums that are held at once */
+    int n_buffers;
     uint8_t *marks[GRAPH_NODE_IN];
     size_t marks_bytes; /* of all, which lie in a row from the first one on */
     uint8_t *all_marks;

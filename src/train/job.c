@@ -14,6 +14,7 @@
 #include "base/suggest.h"
 #include "exec/exec.h"
 #include "graph/op.h"
+#include "train/on_device.h"
 #include "train/served.h"
 #include "train/trace_file.h"
 #include "transport/launch.h"
@@ -142,15 +143,7 @@ static enum status pick_strategy(struct job *job)
                     "parallax",
                     s->tables, job->strategy->name);
     TRY(slow_parse(s->slow, (int)s->ranks, &job->slow));
-    if (strcmp(s->device, "cpu") != 0)
-        return FAIL(
-            STATUS_USAGE,
-            strcmp(s->device, "cuda") == 0
-                ? "--device %s: training runs on the device cpu alone as yet"
-                : "--device %s: there is none of that name; training runs on the device "
-                  "cpu",
-            s->device);
-    return STATUS_OK;
+    return on_device_check(job);
 }
 
 /* Shards that exchange statistics run at the same time: each needs a lane of its own. */
@@ -208,7 +201,7 @@ static bool is_large(const struct graph *graph)
 
 /* A step's samples are cut into equal shards, at least one a rank. By default a shard a thread, unless shards are more than a matter of rounding: statistics of a batch are a
  * shard's own, and must not change with the number of threads. Then, and for large models, a
- * shard a rank. */
+ * shard a rank; on a device likewise, which has threads of its own. */
 static enum status pick_shards(struct job *job)
 {
     struct settings *s = &job->settings;
@@ -223,7 +216,7 @@ static enum status pick_shards(struct job *job)
     if (!s->shards) {
         const bool own = looks_across_samples(job->graph) && !s->sync_batch_norm;
         const int64_t usual = s->shard_threads ? s->shard_threads : s->threads;
-        int64_t threads = own || is_large(job->graph) ? 1 : usual;
+        int64_t threads = own || is_large(job->graph) || on_device(job) ? 1 : usual;
         const int64_t times = s->accumulate ? s->accumulate : 1;
         if (s->batch % s->ranks)
             return FAIL(STATUS_USAGE, "--batch %lld is not divisible by %lld ranks",
@@ -393,8 +386,10 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .shards = s->shards,
         .ranks = (int)s->ranks,
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
-        /* Servers take gradients alone, and layers made from factors would be whole on every machine. */
-        .factors = s->factors && job->axes.meet != MEET_PS && job->axes.zero == 0,
+        /* Servers take gradients alone, and layers made from factors would be whole on every machine. They
+         * save what ranks read of each other, which is nothing on a device. */
+        .factors =
+            s->factors && job->axes.meet != MEET_PS && job->axes.zero == 0 && !on_device(job),
         .dense = s->dense,
         .recompute = s->recompute,
         .sync_norm = s->sync_batch_norm,
@@ -494,6 +489,8 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     TRY(pick_model(job, model));
     TRY(check_trace(&job->settings));
     TRY(pick_strategy(job));
+    if (use != JOB_GRAPH)
+        TRY(on_device_find(job));
     TRY(pick_optimizer(job));
     TRY(job_load_choices(&job->settings, &job->choices));
     if (use == JOB_GRAPH)

@@ -63,7 +63,8 @@ struct rank {
     const struct run *run;
     struct job *job;
     struct transport *transport;
-    struct comm *comm; /* of all ranks; NULL with servers */
+    struct comm *comm;         /* of all ranks; NULL with servers */
+    struct exec_device device; /* that the executor runs on; zero: none */
     struct exec *exec;
     struct own own; /* exec is a private one, if local or served is there */
     struct loader *loader;
@@ -76,6 +77,7 @@ struct rank {
     bool is_first;
     uint64_t step;   /* the step that runs */
     uint64_t next;   /* that this rank takes part in */
+    uint64_t known;  /* the first step whose results are not known */
     int64_t samples; /* seen in the whole run */
     int64_t tokens;  /* labels that counted, of this session */
     struct tally interval, epoch;

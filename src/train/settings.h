@@ -23,6 +23,7 @@ struct settings {
     char data[SETTINGS_TEXT];  /* "" is the model's usual */
     char strategy[32], split[64], sync[64], meet[64]; /* "" is not given */
     char device[32];
+    char precision[16];             /* what kernels compute in; "": the device's usual */
     int64_t ranks, threads, shards; /* 0 picks */
     int64_t shard_threads;          /* of which shards are picked; 0: threads. No flag */
     bool flat;                      /* every rank is a node */
