@@ -129,7 +129,11 @@ static enum status run_steps(struct case_of *c, struct exec *exec)
 static enum status run_rank(struct comm *comm, void *arg)
 {
     struct case_of *c = arg;
-    struct pass_config config = { .batch = BATCH, .shards = c->shards, .ranks = 1 };
+    struct pass_config config = { .batch = BATCH,
+                                  .shards = c->shards,
+                                  .ranks = 1,
+                                  .apart =
+                                      c->device && strcmp(c->device->face->name, "cuda") == 0 };
     struct model_config model = config_of(c->model);
     struct exec_config exec_config = { .comm = comm,
                                        .threads = 1,

@@ -21,7 +21,7 @@
 #include "kernel/precision.h"
 
 /* While a plan is made, an offset in the arena is a block's number and an offset in that block. */
-enum { ALIGN = 64, BLOCK_SHIFT = 40 };
+enum { ALIGN = 64, DEVICE_ALIGN = 256, BLOCK_SHIFT = 40 };
 
 /* Where a value lies, while the plan is made. */
 struct place {
@@ -105,8 +105,11 @@ static bool is_instruction(const struct maker *maker, const struct node *node)
 /* A block of the arena for instructions [now, until]. */
 static size_t take(struct maker *maker, size_t bytes, int now, int until)
 {
+    const size_t align =
+        maker->target ? DEVICE_ALIGN : ALIGN; /* libraries' workspaces need it */
+
     maker->blocks[maker->n_blocks] = (struct place_block){
-        .bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN, .first = now, .last = until
+        .bytes = (bytes + align - 1) / align * align, .first = now, .last = until
     };
     return (size_t)maker->n_blocks++ << BLOCK_SHIFT;
 }

@@ -391,6 +391,7 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .factors =
             s->factors && job->axes.meet != MEET_PS && job->axes.zero == 0 && !on_device(job),
         .dense = s->dense,
+        .apart = on_device(job),
         .recompute = s->recompute,
         .sync_norm = s->sync_batch_norm,
         .zero = job->axes.zero,
@@ -408,7 +409,9 @@ static enum status run_passes(struct job *job, struct graph *graph,
 
 static enum status make_graphs(struct job *job, const char *after)
 {
-    const struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
+    const struct pass_config whole = {
+        .batch = 1, .shards = 1, .ranks = 1, .apart = on_device(job)
+    };
     struct model_config eval_config = job->model_config;
 
     if (job->settings.sync_batch_norm)

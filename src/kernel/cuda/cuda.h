@@ -45,6 +45,12 @@ extern const struct kernel cuda_cudnn_rows[], cuda_attention_mma_rows[],
 extern const struct device_update cuda_updates[];
 void cuda_add(struct device_stream *stream, float *out, const float *a, const float *b,
               size_t count);
+/* out[i] = parts[i] + parts[count + i] + ..., in that order. */
+void cuda_add_parts(struct device_stream *stream, float *out, const float *parts,
+                    size_t n_parts, size_t count);
+/* A matrix of bf16 with other distances between its rows; what is between them is not written. */
+void cuda_repack(struct device_stream *stream, void *to, int64_t to_row, const void *from,
+                 int64_t from_row, int64_t rows, int64_t columns);
 void cuda_convert(struct device_stream *stream, void *to, enum dtype to_dtype, const void *from,
                   enum dtype from_dtype, size_t count);
 void cuda_sum_squares(struct device_stream *stream, const float *data, size_t count,

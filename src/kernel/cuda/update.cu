@@ -173,6 +173,47 @@ void cuda_add(struct device_stream *stream, float *out, const float *a, const fl
     stream_check(stream, "add");
 }
 
+__global__ void add_up(float *out, const float *parts, size_t n_parts, size_t count)
+{
+    const size_t i = (size_t)thread_number();
+    float sum = 0;
+
+    if (i >= count)
+        return;
+    for (size_t part = 0; part < n_parts; part++)
+        sum += parts[part * count + i];
+    out[i] = sum;
+}
+
+void cuda_add_parts(struct device_stream *stream, float *out, const float *parts,
+                    size_t n_parts, size_t count)
+{
+    add_up<<<blocks_of((int64_t)count, THREADS), THREADS, 0, stream->cuda>>>(out, parts,
+                                                                             n_parts, count);
+    stream_check(stream, "add_parts");
+}
+
+/* A block has a stretch of one row. */
+__global__ void repack(bf16 *to, int64_t to_row, const bf16 *from, int64_t from_row,
+                       int64_t columns)
+{
+    const int64_t row = blockIdx.x;
+
+    for (int64_t j = (int64_t)blockIdx.y * blockDim.x + threadIdx.x; j < columns;
+         j += (int64_t)gridDim.y * blockDim.x)
+        to[row * to_row + j] = from[row * from_row + j];
+}
+
+void cuda_repack(struct device_stream *stream, void *to, int64_t to_row, const void *from,
+                 int64_t from_row, int64_t rows, int64_t columns)
+{
+    const dim3 grid((unsigned)rows, 4);
+
+    repack<<<grid, THREADS, 0, stream->cuda>>>((bf16 *)to, to_row, (const bf16 *)from, from_row,
+                                               columns);
+    stream_check(stream, "repack");
+}
+
 template <class T, class U> __global__ void convert(T *to, const U *from, size_t count)
 {
     const size_t i = (size_t)thread_number();
