@@ -167,7 +167,8 @@ static enum status run_rank(struct comm *comm, void *arg)
     return status;
 }
 
-/* Losses are those of lanes, within `tolerance` of them; 0: the same bits. */
+/* Losses are those of lanes, within `tolerance` of them, and later, when what was rounded has grown, ten times
+ * that; 0: the same bits. */
 static void check_model(struct case_of c, const struct exec_device *device, double tolerance)
 {
     struct case_of there = c;
@@ -185,7 +186,7 @@ static void check_model(struct case_of c, const struct exec_device *device, doub
                device->precision == DTYPE_BF16 ? "bf16" : "f32", there.loss[0],
                there.loss[STEPS - 1], c.loss[0], c.loss[STEPS - 1]);
     for (int s = 0; s < STEPS; s++) {
-        const double off = fabs(c.loss[s] - there.loss[s]);
+        const double off = fabs(c.loss[s] - there.loss[s]) / (s < STEPS / 2 ? 1 : 10);
         if (!(off <= tolerance * fabs(c.loss[s])))
             test_fail(__FILE__, __LINE__,
                       "%s, %s, %lld shards: step %d has a loss of %.9g, "
@@ -232,7 +233,7 @@ static void every_model_trains_in_bf16(void)
             const struct case_of c = { .model = model_table[i],
                                        .optimizer = usual ? usual : "sgd",
                                        .shards = i % 2 ? 2 : 1 };
-            check_model(c, &device, 0.06);
+            check_model(c, &device, 0.02);
         }
     }
     device.face->close(device.device);

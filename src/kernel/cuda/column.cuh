@@ -95,8 +95,9 @@ __global__ void sum_parts(F f, int64_t rows, int64_t columns, int64_t parts, dou
     }
 }
 
-/* The same with four columns a thread; blocks are lanes by as many rows as there are threads left. */
-template <int K, class F>
+/* The same with four columns a thread; blocks are lanes by as many rows as there are threads left. A thread's own sums are
+ * of type A: float for functors that need many of them, as its rows are few. */
+template <int K, class A, class F>
 __global__ void sum_parts_wide(F f, int64_t rows, int64_t columns, int64_t parts,
                                double *partial)
 {
@@ -104,16 +105,16 @@ __global__ void sum_parts_wide(F f, int64_t rows, int64_t columns, int64_t parts
     const int64_t column = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * AT_ONCE;
     const int64_t part = blockIdx.y, begin = rows * part / parts,
                   end = rows * (part + 1) / parts;
-    double sums[K][AT_ONCE] = {};
+    A sums[K][AT_ONCE] = {};
 
     if (column < columns) {
-#pragma unroll 4
+#pragma unroll(K > 4 ? 1 : 4)
         for (int64_t row = begin + threadIdx.y; row < end; row += blockDim.y)
             f.four(row, column, sums);
     }
     for (int k = 0; k < K; k++) {
         for (int j = 0; j < AT_ONCE; j++) {
-            all[threadIdx.y * blockDim.x + threadIdx.x] = sums[k][j];
+            all[threadIdx.y * blockDim.x + threadIdx.x] = (double)sums[k][j];
             __syncthreads();
             if (threadIdx.y == 0 && column < columns) {
                 double sum = 0;
@@ -164,7 +165,7 @@ static void sum_columns(struct device_stream *stream, F f, G finish, int64_t row
 }
 
 /* Four columns a thread: columns come in fours, and the functor's rows are aligned to that. */
-template <int K, class F, class G>
+template <int K, class A = double, class F, class G>
 static void sum_columns_wide(struct device_stream *stream, F f, G finish, int64_t rows,
                              int64_t columns, void *scratch)
 {
@@ -172,7 +173,7 @@ static void sum_columns_wide(struct device_stream *stream, F f, G finish, int64_
     const dim3 block((unsigned)lanes, (unsigned)(THREADS / lanes));
     const dim3 grid(blocks_of(columns, lanes * AT_ONCE), (unsigned)parts);
 
-    sum_parts_wide<K, F>
+    sum_parts_wide<K, A, F>
         <<<grid, block, 0, stream->cuda>>>(f, rows, columns, parts, (double *)scratch);
     finish_parts<K, G>
         <<<blocks_of(columns, COLUMN_WIDTH), dim3(COLUMN_WIDTH, finish_depth<K>::DEPTH), 0,

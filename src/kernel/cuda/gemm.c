@@ -90,17 +90,44 @@ static bool repacks_c(const struct gemm_form *form)
     return is_repacked(form, form->into, form->c_row) && !form->adds;
 }
 
+/* Then the extent along those rows is filled up, too, with zeros in b: an odd one has slow ways alone. */
+static bool repacks_b(const struct gemm_form *form)
+{
+    return repacks_c(form) ? form->b_across : repacks_a(form) && !form->a_across;
+}
+
 static int64_t rows_of_a(const struct gemm_form *form)
 {
     return form->a_across ? form->k : form->m;
 }
 
-static size_t repacked_bytes(int64_t rows, int64_t row)
+static int64_t rows_of_b(const struct gemm_form *form)
 {
-    return up((size_t)(rows * padded(row)) * sizeof(uint16_t));
+    return form->b_across ? form->n : form->k;
 }
 
-/* After that, a bias in bf16, or the products of parts; then copies of a and c. */
+static size_t repacked_bytes(int64_t rows, int64_t row)
+{
+    return up((size_t)(rows * row) * sizeof(uint16_t));
+}
+
+/* Bytes of the copies, 0 where there is none. */
+static size_t bytes_of_a(const struct gemm_form *form)
+{
+    return repacks_a(form) ? repacked_bytes(rows_of_a(form), padded(form->a_row)) : 0;
+}
+
+static size_t bytes_of_b(const struct gemm_form *form)
+{
+    return repacks_b(form) ? repacked_bytes(padded(rows_of_b(form)), form->b_row) : 0;
+}
+
+static size_t bytes_of_c(const struct gemm_form *form)
+{
+    return repacks_c(form) ? repacked_bytes(form->m, padded(form->c_row)) : 0;
+}
+
+/* After that, a bias in bf16, or the products of parts; then copies of a, b and c. */
 static size_t gemm_own_scratch(const struct gemm_form *form)
 {
     const bool converts = form->with_bias && form->into == DTYPE_BF16;
@@ -113,9 +140,7 @@ static size_t gemm_own_scratch(const struct gemm_form *form)
 
 size_t gemm_scratch(const struct gemm_form *form)
 {
-    return gemm_own_scratch(form) +
-           (repacks_a(form) ? repacked_bytes(rows_of_a(form), form->a_row) : 0) +
-           (repacks_c(form) ? repacked_bytes(form->m, form->c_row) : 0);
+    return gemm_own_scratch(form) + bytes_of_a(form) + bytes_of_b(form) + bytes_of_c(form);
 }
 
 static cudaDataType_t type_of(enum dtype dtype)
@@ -201,7 +226,10 @@ static enum status plan(struct gemm *gemm, const struct gemm_form *form)
 {
     const cublasOperation_t a = form->b_across ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t b = form->a_across ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const int64_t k = form->parts > 1 ? form->k / form->parts : form->k;
+    const bool fills = repacks_b(form);
+    const int64_t n = fills && repacks_c(form) ? padded(form->n) : form->n;
+    const int64_t all = fills && !repacks_c(form) ? padded(form->k) : form->k;
+    const int64_t k = form->parts > 1 ? all / form->parts : all;
     const int64_t a_row = repacks_a(form) ? padded(form->a_row) : form->a_row;
     const int64_t c_row = repacks_c(form) ? padded(form->c_row) : form->c_row;
     cublasLtMatmulPreference_t preference;
@@ -215,11 +243,11 @@ static enum status plan(struct gemm *gemm, const struct gemm_form *form)
     TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->product, CUBLASLT_MATMUL_DESC_TRANSB, &b,
                                             sizeof b));
     TRY(set_epilogue(gemm, form));
-    TRY(form->b_across ? describe(form->n, k, form->b_row, form->of, form->parts, &gemm->a)
-                       : describe(k, form->n, form->b_row, form->of, form->parts, &gemm->a));
+    TRY(form->b_across ? describe(n, k, form->b_row, form->of, form->parts, &gemm->a)
+                       : describe(k, n, form->b_row, form->of, form->parts, &gemm->a));
     TRY(form->a_across ? describe(k, form->m, a_row, form->of, form->parts, &gemm->b)
                        : describe(form->m, k, a_row, form->of, form->parts, &gemm->b));
-    TRY(describe(form->m, form->n, c_row, form->into, form->parts, &gemm->c));
+    TRY(describe(form->m, n, c_row, form->into, form->parts, &gemm->c));
     TRY_BLAS(cublasLtMatmulPreferenceCreate(&preference));
     const enum status status = ask(gemm, preference, form);
     (void)cublasLtMatmulPreferenceDestroy(preference);
@@ -274,20 +302,24 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
     const struct gemm_form *form = &gemm->form;
     const float one = 1, beta = form->adds ? 1 : 0;
     char *const copy_of_a = (char *)data->scratch + gemm_own_scratch(form);
-    char *const copy_of_c =
-        copy_of_a + (repacks_a(form) ? repacked_bytes(rows_of_a(form), form->a_row) : 0);
-    const void *a = data->a;
+    char *const copy_of_b = copy_of_a + bytes_of_a(form);
+    char *const copy_of_c = copy_of_b + bytes_of_b(form);
+    const void *a = data->a, *b = data->b;
     void *c = form->parts > 1   ? (char *)data->scratch + workspace_of(form)
               : repacks_c(form) ? copy_of_c
                                 : data->c;
     cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
 
     if (repacks_a(form)) {
-        cuda_repack(stream, copy_of_a, padded(form->a_row), data->a, form->a_row,
-                    rows_of_a(form), form->a_across ? form->m : form->k);
+        const int64_t rows = rows_of_a(form);
+        cuda_repack(stream, copy_of_a, padded(form->a_row), rows, data->a, form->a_row, rows);
         a = copy_of_a;
     }
-
+    if (repacks_b(form)) {
+        const int64_t rows = rows_of_b(form);
+        cuda_repack(stream, copy_of_b, form->b_row, padded(rows), data->b, form->b_row, rows);
+        b = copy_of_b;
+    }
     if (gemm->form.with_bias && !gemm->finishes) {
         const void *bias = data->bias;
         if (gemm->form.into == DTYPE_BF16) {
@@ -300,8 +332,8 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
             gemm->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
     }
     if (result == CUBLAS_STATUS_SUCCESS)
-        result = cublasLtMatmul(the_handle, gemm->product, &one, data->b, gemm->a, a, gemm->b,
-                                &beta, c, gemm->c, c, gemm->c, &gemm->algorithm, data->scratch,
+        result = cublasLtMatmul(the_handle, gemm->product, &one, b, gemm->a, a, gemm->b, &beta,
+                                c, gemm->c, c, gemm->c, &gemm->algorithm, data->scratch,
                                 gemm->scratch, stream->cuda);
     if (result != CUBLAS_STATUS_SUCCESS)
         stream_note(stream, "cublasLtMatmul", cublasLtGetStatusString(result));
@@ -309,7 +341,7 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
         cuda_add_parts(stream, data->c, (const float *)c, (size_t)form->parts,
                        (size_t)(form->m * form->n));
     else if (repacks_c(form))
-        cuda_repack(stream, data->c, form->c_row, c, padded(form->c_row), form->m, form->n);
+        cuda_repack(stream, data->c, form->c_row, form->m, c, padded(form->c_row), form->m);
     if (gemm->finishes)
         gemm_finish(stream, &gemm->form, data);
 }

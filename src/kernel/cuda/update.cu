@@ -195,22 +195,30 @@ void cuda_add_parts(struct device_stream *stream, float *out, const float *parts
 
 /* A block has a stretch of one row. */
 __global__ void repack(bf16 *to, int64_t to_row, const bf16 *from, int64_t from_row,
-                       int64_t columns)
+                       int64_t from_rows)
 {
-    const int64_t row = blockIdx.x;
+    const int64_t row = blockIdx.x, step = (int64_t)gridDim.y * blockDim.x;
+    const int64_t both = row < from_rows ? (from_row < to_row ? from_row : to_row) : 0;
 
-    for (int64_t j = (int64_t)blockIdx.y * blockDim.x + threadIdx.x; j < columns;
-         j += (int64_t)gridDim.y * blockDim.x)
-        to[row * to_row + j] = from[row * from_row + j];
+    for (int64_t j = (int64_t)blockIdx.y * blockDim.x + threadIdx.x; j < to_row;
+         j += 4 * step) {
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const int64_t at = j + k * step;
+            if (at < to_row)
+                to[row * to_row + at] =
+                    at < both ? from[row * from_row + at] : __float2bfloat16_rn(0.0F);
+        }
+    }
 }
 
-void cuda_repack(struct device_stream *stream, void *to, int64_t to_row, const void *from,
-                 int64_t from_row, int64_t rows, int64_t columns)
+void cuda_repack(struct device_stream *stream, void *to, int64_t to_row, int64_t to_rows,
+                 const void *from, int64_t from_row, int64_t from_rows)
 {
-    const dim3 grid((unsigned)rows, 4);
+    const dim3 grid((unsigned)to_rows, 4);
 
     repack<<<grid, THREADS, 0, stream->cuda>>>((bf16 *)to, to_row, (const bf16 *)from, from_row,
-                                               columns);
+                                               from_rows);
     stream_check(stream, "repack");
 }
 
