@@ -149,7 +149,7 @@ static enum status run_rank(struct comm *comm, void *arg)
     config.optim.attrs = config.optim.optimizer->defaults;
     config.optim.attrs.max_norm = c->max_norm;
     config.optim.schedule = (struct schedule){ .kind = SCHEDULE_CONSTANT,
-                                               .lr = config.optim.optimizer->default_lr / 4 };
+                                               .lr = config.optim.optimizer->default_lr / 64 };
     TRY(model_build(c->model, &model, &graph));
     TRY(pass_run(graph, strategy_find("single")->passes, &config, NULL));
     TRY(kernel_choices_load(NULL, &choices));

@@ -129,7 +129,7 @@ __global__ void sum_parts_wide(F f, int64_t rows, int64_t columns, int64_t parts
 
 /* Blocks have as many threads as their shared memory allows. */
 template <int K> struct finish_depth {
-    enum { DEPTH = K <= 4 ? FINISH_DEPTH : COLUMN_DEPTH };
+    enum { DEPTH = K <= 4 ? FINISH_DEPTH : FINISH_DEPTH / 2 };
 };
 
 template <int K, class F>
