@@ -9,7 +9,7 @@ target_link_libraries(libtutti PRIVATE train warnings)
 
 # The static one is the layers' archives joined.
 get_property(modules GLOBAL PROPERTY TUTTI_MODULES)
-list(REMOVE_ITEM modules cli)
+list(REMOVE_ITEM modules fed cli)
 set(script ${PROJECT_BINARY_DIR}/libtutti.ar)
 set(lines "create ${PROJECT_BINARY_DIR}/libtutti.a\n")
 foreach (module ${modules})

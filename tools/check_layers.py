@@ -9,8 +9,8 @@ LAYERS = ["base", "tensor transport report", "kernel graph data", "comm optim mo
 LEVEL = {name: n for n, line in enumerate(LAYERS) for name in line.split()}
 # Where headers of other projects may be included.
 HOMES = {"dnnl": "kernel/cpu", "cblas": "kernel/cpu", "mpi": "transport/mpi", "nccl": "comm/nccl", "cuda": "kernel/cuda",
-         "cudnn": "kernel/cuda", "cublas": "kernel/cuda", "zlib": "data", "curl/": "data", "png": "data", "jpeglib": "data",
-         "cmocka": "base"}
+         "cudnn": "kernel/cuda", "cublas": "kernel/cuda", "zlib": "data", "curl/": ("data", "fed"), "png": "data",
+         "jpeglib": "data", "cmocka": "base", "sodium": "fed", "sqlite3": "fed", "microhttpd": "fed", "gnutls/": "fed"}
 OWN = re.compile(r'^\s*#\s*include\s*"([a-z_0-9]+)/', re.M)
 FOREIGN = re.compile(r'^\s*#\s*include\s*<([^>]+)>', re.M)
 
@@ -27,7 +27,7 @@ def main(root):
         for header in FOREIGN.findall(text):
             for name, home in HOMES.items():
                 if header.startswith(name) and not str(relative).startswith(home):
-                    print(f"{path}: <{header}> belongs in {home}/")
+                    print(f"{path}: <{header}> belongs in {home if isinstance(home, str) else ' or '.join(home)}/")
                     bad = 1
         if re.search(r'#\s*include\s*"\.\.', text):
             print(f"{path}: includes are written from src/, never from ..")

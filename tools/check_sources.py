@@ -44,12 +44,12 @@ def main(root):
                     complain(f"{name}:{code.count(chr(10), 0, match.start()) + 1}: {match.group(1)} is banned here")
     manual = pathlib.Path(root, "docs/man/tutti.1")
     page = manual.read_text().replace("\\-", "-") if manual.exists() else ""
-    for name in ["src/train/settings.c", *tracked(root, "src/cli/*.c")]:
+    for name in ["src/train/settings.c", *tracked(root, "src/cli/*.c", "src/fed/flags.c")]:
         for flag in re.findall(r'^\s*\{ "([a-z][a-z0-9-]+)", (?:0|\'.\'|NULL|")', pathlib.Path(root, name).read_text(), re.M):
             if f"--{flag}" not in page:
                 complain(f"docs/man/tutti.1: --{flag} ({name}) is missing")
     for command in re.findall(r'\.name = "(\w+)",\n    \.usage', "".join(pathlib.Path(root, n).read_text() for n in tracked(root, "src/cli/*.c"))):
-        if f"tutti {command}" not in page:
+        if f"tutti {command}" not in page and f"tutti fed {command}" not in page:
             complain(f"docs/man/tutti.1: the command {command} is missing")
     return bad
 

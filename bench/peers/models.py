@@ -364,6 +364,33 @@ def image_case(make, batch=grey_images, loss=cross_entropy):
     return lambda: Case(make(), batch, loss, 1)
 
 
+class Logistic(nn.Module):
+    """Logistic regression of a table's rows."""
+
+    def __init__(self, inputs=32, classes=2):
+        super().__init__()
+        self.fc = nn.Linear(inputs, classes)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+class Tabular(nn.Module):
+    """A perceptron of a table's rows."""
+
+    def __init__(self, inputs=32, hidden=16, classes=2):
+        super().__init__()
+        self.fc1 = nn.Linear(inputs, hidden)
+        self.fc2 = nn.Linear(hidden, classes)
+
+    def forward(self, x):
+        return self.fc2(F.relu(self.fc1(x)))
+
+
+def table_rows(n, device="cpu"):
+    return torch.randn(n, 32, device=device), torch.randint(0, 2, (n,), device=device)
+
+
 ZOO = {
     "mlp": image_case(MLP),
     "cnn": image_case(CNN),
@@ -373,6 +400,8 @@ ZOO = {
     "resnet18": image_case(ResNet18, colour_images),
     "mobilenet_v2": image_case(MobileNetV2, colour_images),
     "conv_autoencoder": image_case(ConvAutoencoder, grey_pixels, mean_squares),
+    "logistic": image_case(Logistic, table_rows),
+    "tabular": image_case(Tabular, table_rows),
     "nbow": image_case(NBoW, texts),
     "textcnn": image_case(TextCNN, texts),
     "seq2seq": lambda: Case(Seq2Seq(), tokens((8000, 6000), 25), translate, 50),

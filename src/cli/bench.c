@@ -34,6 +34,7 @@ static const struct flag flags[] = {
 static const char *const allowed[] = {
     "batch",        "seed",
     "strategy",     "split",
+    "pipeline",     "cut",
     "sync",         "meet",
     "ranks",        "flat",
     "tables",       "compress",

@@ -34,6 +34,8 @@ static const char *const allowed[] = {
     "seed",
     "strategy",
     "split",
+    "pipeline",
+    "cut",
     "sync",
     "meet",
     "threads",

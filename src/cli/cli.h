@@ -21,11 +21,15 @@ struct command {
     const char *name, *usage, *summary;
     enum status (*run)(const struct args *args);
     void (*help)(void);
+    const struct command *const *parts; /* commands of its own, ended by NULL; NULL: none */
 };
 
 extern const struct command command_train, command_eval, command_generate, command_graph,
     command_bench, command_data, command_models, command_strategies, command_report,
-    command_devices;
+    command_compare, command_devices, command_plan, command_fed;
+/* Parts of command_fed, where it was built. */
+extern const struct command command_fed_simulate, command_fed_coordinator, command_fed_join,
+    command_fed_status, command_fed_keys;
 
 /* A flag that belongs to one command, besides the settings. */
 struct flag {
@@ -87,7 +91,8 @@ bool cli_is_elsewhere(const struct settings *settings, const struct cluster *clu
 MUST_CHECK enum status cli_start_elsewhere(const char *name, const struct args *args,
                                            struct settings *settings);
 
-/* A model by name, or compiled and loaded from a C file. *out stays valid until the end. */
+/* A model by name, compiled and loaded from a C file, or read from a graph file (.json). *out stays valid
+ * until the end. */
 MUST_CHECK enum status cli_find_model(const char *name, const struct model **out);
 
 /* Writes the page about a data set (report/data_page.h). */
@@ -96,6 +101,8 @@ MUST_CHECK enum status cli_write_data_page(const struct dataset *train,
 
 /* tutti data info of text. */
 MUST_CHECK enum status cli_show_text(const char *name, bool json);
+/* tutti data info of a table. */
+MUST_CHECK enum status cli_show_table(const char *name, bool json);
 
 /* "222k", "1.2M", "64": returns `text`. */
 const char *cli_human(double number, char text[32]);

@@ -101,8 +101,8 @@ static void prefer_many_machines(struct settings *s)
 {
     if (!*s->strategy && s->ranks > 1)
         snprintf(s->strategy, sizeof s->strategy, "%s",
-                 strategy_pick((int)s->ranks, true, *s->sync ? s->sync : NULL,
-                               *s->meet ? s->meet : NULL)
+                 strategy_pick((int)s->ranks, true, *s->split ? s->split : NULL,
+                               *s->sync ? s->sync : NULL, *s->meet ? s->meet : NULL)
                      ->name);
 }
 

@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "data/fetch.h"
 #include "data/search.h"
+#include "data/tabular.h"
 #include "data/text.h"
 
 static bool json, report;
@@ -30,7 +31,7 @@ static void help(void)
          "  data fetch NAME         download it from its public address, checked\n"
          "  data import PATH NAME   check a folder and copy it to where data lives\n\n"
          "Read are IDX, CIFAR's binary and NumPy files, and folders of PNG and JPEG images;\n"
-         "text with labels (.tsv), in two languages, or plain.\n"
+         "text with labels (.tsv), in two languages, or plain; tables (.csv, LIBSVM's .svm).\n"
          "Data sets are looked for in $TUTTI_DATA, ~/.local/share/tutti and "
          "/usr/share/datasets.");
     cli_print_flags("Flags", flags);
@@ -152,8 +153,13 @@ static enum status info(const char *name)
 {
     struct dataset *train, *test;
     enum text_kind kind;
-    bool is_text;
+    bool is_text, is_table;
 
+    TRY(tabular_is(name, &is_table));
+    if (is_table && report)
+        return FAIL(STATUS_USAGE, "%s: is a table, --report draws images", name);
+    if (is_table)
+        return cli_show_table(name, json);
     TRY(text_kind_of(name, &is_text, &kind));
     if (is_text && report)
         return FAIL(STATUS_USAGE, "%s: is text, --report draws images", name);

@@ -54,6 +54,8 @@ static enum status print_json(const char *of, const struct train_result *r,
     add_number(&line, "val_loss", r->val_loss);
     add_number(&line, "val_accuracy", r->val_accuracy);
     add_number(&line, "val_top5_accuracy", r->val_top5);
+    add_number(&line, "val_auc", r->val_auc);
+    add_number(&line, "val_calibration_error", r->val_calibration_error);
     add_number(&line, "perplexity", r->perplexity);
     add_number(&line, "tokens_per_s", r->tokens_per_s);
     add_number(&line, "bleu", r->bleu);
@@ -152,10 +154,14 @@ static enum status print_text(const struct job *job, const char *of,
         printf("accuracy %.2f%%, ", 100 * r->val_accuracy);
     if (!isnan(r->val_top5))
         printf("top-5 %.2f%%, ", 100 * r->val_top5);
+    if (!isnan(r->val_auc))
+        printf("AUC %.4f, ", r->val_auc);
     if (!isnan(r->bleu))
         printf("BLEU %.2f (%s), ", r->bleu, r->bleu_signature);
     if (!isnan(r->perplexity))
         printf("perplexity %.2f, ", r->perplexity);
+    if (!isnan(r->val_calibration_error))
+        printf("calibration error %.2f%%, ", 100 * r->val_calibration_error);
     printf("loss %.4f (%.2f s", r->val_loss, r->seconds);
     if (!isnan(r->tokens_per_s))
         printf(", %s tokens/s", cli_human(r->tokens_per_s, rate));
@@ -167,10 +173,10 @@ static enum status print_text(const struct job *job, const char *of,
 static void be_one_rank(struct settings *settings)
 {
     static const char *const usual[] = {
-        "ranks",       "threads",      "shards",         "strategy", "split",
-        "sync",        "meet",         "balance",        "compress", "flat",
-        "local-after", "outer-lr",     "outer-momentum", "slow",     "backup",
-        "replicas",    "staleness-lr", "tables",         "device",   "precision",
+        "ranks",          "threads", "shards",   "strategy",  "split",        "sync",
+        "meet",           "balance", "compress", "flat",      "local-after",  "outer-lr",
+        "outer-momentum", "slow",    "backup",   "replicas",  "staleness-lr", "tables",
+        "pipeline",       "cut",     "device",   "precision",
     };
     struct settings defaults;
 

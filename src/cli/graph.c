@@ -9,15 +9,36 @@
 
 static const char *format, *after;
 
-static const char *const allowed[] = {
-    "strategy", "split",      "sync",         "meet",       "ranks",
-    "threads",  "shards",     "batch",        "clip",       "optimizer",
-    "momentum", "bucket-mib", "recompute",    "factors",    "sync-batch-norm",
-    "vocab",    "length",     "dense",        "accumulate", "tables",
-    "backup",   "replicas",   "staleness-lr", NULL
-};
+static const char *const allowed[] = { "pipeline",
+                                       "cut",
+                                       "strategy",
+                                       "split",
+                                       "sync",
+                                       "meet",
+                                       "ranks",
+                                       "threads",
+                                       "shards",
+                                       "batch",
+                                       "clip",
+                                       "optimizer",
+                                       "momentum",
+                                       "bucket-mib",
+                                       "recompute",
+                                       "factors",
+                                       "sync-batch-norm",
+                                       "vocab",
+                                       "length",
+                                       "dense",
+                                       "accumulate",
+                                       "tables",
+                                       "backup",
+                                       "replicas",
+                                       "staleness-lr",
+                                       "data",
+                                       NULL };
 static const struct flag flags[] = {
-    { "format", "text|dot|svg", "how to draw it (text)", NULL, &format },
+    { "format", "text|dot|svg|json",
+      "how to draw it (text); json: a graph file, of the model itself", NULL, &format },
     { "after", "PASS", "stop after this pass; model: before the first", NULL, &after },
     { 0 },
 };
@@ -28,21 +49,32 @@ static void help(void)
     cli_print_flags("Picture", flags);
     puts("\nEvery rank of a data-parallel strategy runs the same graph.\n\nExamples\n"
          "  tutti graph mlp --after model\n"
-         "  tutti graph cnn --strategy mirrored -n 2 --format svg > cnn.svg");
+         "  tutti graph cnn --strategy mirrored -n 2 --format svg > cnn.svg\n"
+         "  tutti graph cnn --format json > cnn.json; tutti train cnn.json");
 }
 
-static enum status print(const struct graph *graph)
+static bool is_format(const char *name)
 {
+    return format && strcmp(format, name) == 0;
+}
+
+static enum status print(const struct job *job)
+{
+    const struct graph *graph = job_graph(job);
+    enum status status = STATUS_OK;
     struct strbuf out;
 
     strbuf_init(&out, 256 << 20);
-    if (!format || strcmp(format, "text") == 0)
+    if (is_format("json"))
+        status = job_print_model(job, &out);
+    else if (!format || is_format("text"))
         graph_print_text(graph, &out);
-    else if (strcmp(format, "dot") == 0)
+    else if (is_format("dot"))
         graph_print_dot(graph, &out);
     else
         graph_print_svg(graph, &out);
-    enum status status = strbuf_status(&out);
+    if (status == STATUS_OK)
+        status = strbuf_status(&out);
     if (status == STATUS_OK)
         fputs(out.text, stdout);
     strbuf_release(&out);
@@ -66,13 +98,17 @@ static enum status run(const struct args *args)
     TRY(cli_parse(&parse));
     if (!parse.n_words)
         return FAIL(STATUS_USAGE, "no model: tutti graph MODEL");
-    if (format && strcmp(format, "text") != 0 && strcmp(format, "dot") != 0 &&
-        strcmp(format, "svg") != 0)
-        return FAIL(STATUS_USAGE, "--format %s: text, dot or svg", format);
+    if (format && !is_format("text") && !is_format("dot") && !is_format("svg") &&
+        !is_format("json"))
+        return FAIL(STATUS_USAGE, "--format %s: text, dot, svg or json", format);
+    if (is_format("json") && after && strcmp(after, "model") != 0)
+        return FAIL(STATUS_USAGE,
+                    "--format json holds the model before the first pass: leave --after %s out",
+                    after);
     snprintf(settings.model, sizeof settings.model, "%s", words[0]);
     TRY(cli_find_model(settings.model, &model));
-    TRY(job_create_after(&settings, model, after, &job));
-    enum status status = print(job_graph(job));
+    TRY(job_create_after(&settings, model, is_format("json") ? "model" : after, &job));
+    enum status status = print(job);
     job_destroy(job);
     return status;
 }

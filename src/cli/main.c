@@ -11,17 +11,13 @@
 #include "tutti.h"
 
 static const struct command *const commands[] = {
-    &command_train,
-    &command_eval,
-    &command_generate,
-    &command_graph,
-    &command_bench,
-    &command_report,
-    &command_models,
-    &command_strategies,
-    &command_data,
-    &command_devices,
-    NULL,
+    &command_train,    &command_eval,
+    &command_generate, &command_graph,
+    &command_plan,     &command_bench,
+    &command_report,   &command_compare,
+    &command_models,   &command_strategies,
+    &command_data,     &command_devices,
+    &command_fed,      NULL,
 };
 
 static void print_usage(FILE *out)
@@ -38,25 +34,28 @@ static void print_usage(FILE *out)
           out);
 }
 
-static const struct command *find_command(const char *name)
+static const struct command *find_command(const struct command *const *table, const char *name)
 {
-    for (int i = 0; commands[i]; i++) {
-        if (strcmp(commands[i]->name, name) == 0)
-            return commands[i];
+    for (int i = 0; table[i]; i++) {
+        if (strcmp(table[i]->name, name) == 0)
+            return table[i];
     }
     return NULL;
 }
 
-static enum status unknown_command(const char *name)
+/* `above`: the command whose part it should be, or NULL. */
+static enum status unknown_command(const struct command *above, const char *name)
 {
+    const struct command *const *table = above ? above->parts : commands;
     const char *names[32] = { NULL };
 
-    for (int i = 0; commands[i]; i++)
-        names[i] = commands[i]->name;
+    for (int i = 0; table[i]; i++)
+        names[i] = table[i]->name;
     const char *near = suggest_nearest(name, names);
     if (near)
         return FAIL(STATUS_USAGE, "unknown command %s: did you mean %s?", name, near);
-    return FAIL(STATUS_USAGE, "unknown command %s: tutti --help lists them", name);
+    return FAIL(STATUS_USAGE, "unknown command %s: tutti %s%s--help lists them", name,
+                above ? above->name : "", above ? " " : "");
 }
 
 static bool asks_for_help(const struct args *args)
@@ -71,8 +70,30 @@ static bool asks_for_help(const struct args *args)
 static void print_command_help(const struct command *command)
 {
     printf("%s\n\nusage: tutti %s\n", command->summary, command->usage);
+    for (int i = 0; command->parts && command->parts[i]; i++)
+        printf("%s  %-11s %s\n", i ? "" : "\n", command->parts[i]->name,
+               command->parts[i]->summary);
     if (command->help)
         command->help();
+}
+
+/* The command that the first words name; *used of them. */
+static enum status choose_command(const struct args *words, const struct command **out,
+                                  int *used)
+{
+    const struct command *const *table = commands;
+
+    for (*used = 0, *out = NULL; table && *table && *used < words->count; ++*used) {
+        const char *name = words->word[*used];
+        if (*out && name[0] == '-')
+            return STATUS_OK;
+        const struct command *command = find_command(table, name);
+        if (!command)
+            return unknown_command(*out, name);
+        *out = command;
+        table = command->parts;
+    }
+    return STATUS_OK;
 }
 
 static enum status run(int argc, char **argv)
@@ -91,11 +112,12 @@ static enum status run(int argc, char **argv)
         print_usage(stdout);
         return STATUS_OK;
     }
-    const char *name = argv[wants_help ? 2 : 1];
-    const struct command *command = find_command(name);
-    if (!command)
-        return unknown_command(name);
-    const struct args args = { argc - 2, argv + 2 };
+    const int skip = wants_help ? 2 : 1;
+    const struct args words = { argc - skip, argv + skip };
+    const struct command *command;
+    int used;
+    TRY(choose_command(&words, &command, &used));
+    const struct args args = { words.count - used, words.word + used };
     if (wants_help || asks_for_help(&args)) {
         print_command_help(command);
         return STATUS_OK;

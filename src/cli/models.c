@@ -156,7 +156,9 @@ static void add_text(const struct known *known, struct strbuf *out)
 
     strbuf_printf(out, "%s: %s\n\n  data          %s (", model->name, model->summary,
                   model->data ? model->data : "-");
-    if (model->task == MODEL_IMAGES)
+    if (model->task == MODEL_TABLE)
+        strbuf_printf(out, "rows of %lld features", (long long)model->sample.dim[0]);
+    else if (model->task == MODEL_IMAGES)
         strbuf_printf(out, "samples of %s", shape_print(&model->sample, shape));
     else
         strbuf_printf(out, "%lld tokens of %lld", (long long)model->length[0],
@@ -344,6 +346,7 @@ static enum status run_strategies(const struct args *args)
             printf(" %s", s->passes[p]->name);
         printf("\n");
     }
+    puts("auto        picks the one that tutti plan MODEL -n RANKS predicts to be the fastest");
     puts("\ntutti graph MODEL --strategy NAME draws what a strategy makes of a model.");
     return STATUS_OK;
 }

@@ -53,6 +53,8 @@ static void print_result(const struct job *job, const struct train_result *r)
         printf("test accuracy %.2f%%, ", 100 * r->val_accuracy);
     if (!isnan(r->val_top5))
         printf("top-5 %.2f%%, ", 100 * r->val_top5);
+    if (!isnan(r->val_auc))
+        printf("AUC %.4f, ", r->val_auc);
     if (!isnan(r->val_loss))
         printf("test loss %.4f, ", r->val_loss);
     if (!isnan(r->perplexity))
@@ -89,6 +91,8 @@ static void print_json(const struct train_result *r)
                   (long long)r->steps);
     add_number(&line, "val_accuracy", r->val_accuracy);
     add_number(&line, "val_top5_accuracy", r->val_top5);
+    add_number(&line, "val_auc", r->val_auc);
+    add_number(&line, "val_calibration_error", r->val_calibration_error);
     add_number(&line, "val_loss", r->val_loss);
     add_number(&line, "perplexity", r->perplexity);
     add_number(&line, "seconds", r->seconds);
@@ -166,6 +170,8 @@ static enum status run(const struct args *args)
     }
     quiet |= cluster.rank > 0; /* rank 0 speaks for all */
     json &= cluster.rank == 0;
+    if (!quiet && *job_chosen(job))
+        fprintf(stderr, "auto picks %s\n", job_chosen(job));
 
     strbuf_init(&command, 1 << 20);
     command_line(args, &command);

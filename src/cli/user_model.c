@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* user_model.c - a model in a C file of the user's: compiled with the system's compiler, loaded. */
+/* user_model.c - models from files: in C, compiled with the system's compiler and loaded; or a graph. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <libgen.h>
@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/suggest.h"
 #include "cli/cli.h"
+#include "model/file.h"
 #include "train/library.h"
 
 /* Where tutti.h lies, seen from the program: beside its build folder, or installed. */
@@ -118,13 +119,37 @@ static enum status load_user_model(const char *source, const struct model **out)
     return STATUS_OK;
 }
 
+static enum status load_graph_file(const char *path, const struct model **out)
+{
+    static struct model_file *file; /* stays until the end */
+    size_t length;
+    char *text;
+
+    if (!file_exists(path))
+        return FAIL(STATUS_USAGE, "graph file %s is not there", path);
+    TRY(file_read(path, MODEL_FILE_BYTES, &text, &length));
+    enum status status = model_file_parse(text, length, &file);
+    mem_free(text);
+    if (status != STATUS_OK)
+        return FAIL(status, "%s: %s", path, status_message());
+    *out = model_file_model(file);
+    return STATUS_OK;
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t length = strlen(name), more = strlen(end);
+    return length > more && strcmp(name + length - more, end) == 0;
+}
+
 enum status cli_find_model(const char *name, const struct model **out)
 {
-    const size_t length = strlen(name);
     const char *names[64] = { NULL };
 
-    if (length > 2 && strcmp(name + length - 2, ".c") == 0)
+    if (ends_with(name, ".c"))
         return load_user_model(name, out);
+    if (ends_with(name, ".json"))
+        return load_graph_file(name, out);
     *out = model_find(name);
     if (*out)
         return STATUS_OK;

@@ -217,6 +217,9 @@ enum status dataset_open(const char *name, enum dataset_split split, struct data
     status = format_detect(dataset->folder, &format);
     if (status == STATUS_OK && format->text)
         status = FAIL(STATUS_USAGE, "%s: is text, not images", name);
+    if (status == STATUS_OK && format->is_table)
+        status = FAIL(STATUS_USAGE,
+                      "%s: is a table, not images: train logistic or tabular on it", name);
     if (status == STATUS_OK)
         status = format->open(dataset->folder, split, dataset->info, &dataset->data);
     if (status != STATUS_OK)

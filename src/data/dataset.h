@@ -20,6 +20,7 @@
 enum dataset_split { DATASET_TRAIN, DATASET_TEST };
 
 struct dataset_source; /* data/fetch.h */
+struct table_files;    /* data/table_format.h */
 
 /* What is known of a data set before its files are seen. One row each. */
 struct dataset_info {
@@ -27,13 +28,14 @@ struct dataset_info {
     const char *other_names[3]; /* that its folder may have too; ended by NULL */
     const char *format;         /* the usual one: "idx", ... */
     int64_t train_count, test_count;
-    struct shape sample; /* of one sample: C, H, W */
+    struct shape sample; /* of one sample: C, H, W; of a table: features */
     int classes;
     const char *const *class_names;      /* `classes` of them */
     float mean[3], deviation[3];         /* per channel, of pixels in [0, 1] */
     const char *tokenizer;               /* of text: its usual one; NULL: as text.h has it */
     const char *package;                 /* Debian's; NULL if there is none */
     const struct dataset_source *source; /* where it can be fetched; NULL if nowhere */
+    const struct table_files *table;     /* of a table (data/tabular.h); NULL: it is none */
 };
 extern const struct dataset_info *const dataset_table[]; /* ended by NULL */
 /* By its name or one of its other names; NULL if unknown. */

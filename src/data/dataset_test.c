@@ -302,6 +302,10 @@ static void test_every_row_is_complete(void)
             continue;
         CHECK(row->classes > 0);
         CHECK(row->train_count > 0 && row->test_count > 0);
+        if (row->table) {
+            CHECK_INT(1, row->sample.rank);
+            continue;
+        }
         CHECK_INT(3, row->sample.rank);
         CHECK(row->sample.dim[0] >= 1 && row->sample.dim[0] <= 3);
         for (int c = 0; c < row->sample.dim[0]; c++)

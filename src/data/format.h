@@ -44,6 +44,7 @@ struct format {
     const char *name;               /* as in struct dataset_info */
     const char *files;              /* what they are called, for messages */
     const struct text_format *text; /* NULL: images. Text has no `open` and `close` here */
+    bool is_table;                  /* nor have tables: data/tabular.h */
 
     /* Does the folder hold files under this format's names? Of text also: is it such a file? */
     bool (*probe)(const char *folder);

@@ -10,6 +10,7 @@
 #include "data/idx_folder.h"
 #include "data/image_folder.h"
 #include "data/npy_folder.h"
+#include "data/table_format.h"
 #include "data/text_format.h"
 
 #include <string.h>
@@ -245,14 +246,27 @@ static const struct dataset_info GPT2_BPE = {
 };
 
 const struct dataset_info *const dataset_table[] = {
-    &FASHION_MNIST, &MNIST,      &CIFAR_10, &CIFAR_100, &PNEUMONIA_MNIST, &IMDB, &MULTI30K,
-    &SHAKESPEARE,   &WIKITEXT_2, &GPT2_BPE, NULL,
+    &FASHION_MNIST,
+    &MNIST,
+    &CIFAR_10,
+    &CIFAR_100,
+    &PNEUMONIA_MNIST,
+    &IMDB,
+    &MULTI30K,
+    &SHAKESPEARE,
+    &WIKITEXT_2,
+    &GPT2_BPE,
+    &table_heart_disease,
+    &table_breast_cancer,
+    &table_a9a,
+    NULL,
 };
 
 /* The first that knows a folder's files is taken; any one file is plain text. */
 const struct format *const format_table[] = {
-    &format_idx, &format_cifar_10, &format_cifar_100, &format_npy,   &format_images,
-    &format_bpe, &format_tsv,      &format_parallel,  &format_plain, NULL,
+    &format_idx, &format_cifar_10, &format_cifar_100, &format_npy,
+    &format_csv, &format_libsvm,   &format_images,    &format_bpe,
+    &format_tsv, &format_parallel, &format_plain,     NULL,
 };
 
 static bool is_called(const struct dataset_info *info, const char *name)

@@ -89,7 +89,8 @@ static enum status find_files(struct text *text, const char *name)
     TRY(format_detect(text->folder, &format));
     if (!format->text || format->text->kind != task->kind)
         return FAIL(STATUS_USAGE, "%s: is %s; the model learns from %s", name,
-                    !format->text                         ? "a set of images"
+                    format->is_table                      ? "a table"
+                    : !format->text                       ? "a set of images"
                     : format->text->kind == TEXT_LABELLED ? "text with classes"
                     : format->text->kind == TEXT_PARALLEL ? "pairs of sentences"
                     : format->text->kind == TEXT_PLAIN    ? "running text"

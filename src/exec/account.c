@@ -142,7 +142,8 @@ enum status account_create(struct exec *exec)
                        exec->bucket_names[b]);
     }
     for (int r = 0; r < exec->ranks; r++)
-        (void)snprintf(exec->rank_names[r], sizeof *exec->rank_names, "rank %d", r);
+        (void)snprintf(exec->rank_names[r], sizeof *exec->rank_names, "rank %d",
+                       transport_job_rank(exec->transport, r));
     for (int i = 0; i < exec->n_lanes; i++) {
         char name[32];
         (void)snprintf(name, sizeof name, "lane %d", i);
@@ -374,8 +375,9 @@ static enum status name_missing(struct exec *exec, const struct transport_counte
     (void)snprintf(text, sizeof text,
                    "rank %d%s has not come to %s%s%s at step %llu: the others waited for %.15g "
                    "s (--stall-timeout)",
-                   missing.first, more, what, bucket ? ", " : "", bucket ? bucket : "",
-                   (unsigned long long)exec->step, exec->config.stall_timeout);
+                   transport_job_rank(exec->transport, missing.first), more, what,
+                   bucket ? ", " : "", bucket ? bucket : "", (unsigned long long)exec->step,
+                   exec->config.stall_timeout);
     transport_abort(exec->transport, text);
     return transport_check(exec->transport);
 }
@@ -429,6 +431,28 @@ enum status exec_wait(struct exec *exec, struct lane *lane, struct transport_cou
     return STATUS_OK;
 }
 
+enum status exec_wait_for_stage(struct lane *lane, struct transport_request *request, int stage)
+{
+    struct exec *exec = lane->exec;
+    struct transport *transport = exec->config.pipeline.transport;
+    bool done;
+
+    TRY(transport_test(transport, request, &done));
+    if (done)
+        return STATUS_OK;
+    const int64_t traced = trace_begin(lane->trace), begin = clock_ns();
+    if (lane->computes)
+        overlap_leave(&exec->overlap, begin);
+    const enum status status = transport_wait_for(transport, request, "the pipeline");
+    const int64_t end = clock_ns();
+    if (lane->computes)
+        overlap_enter(&exec->overlap, end);
+    lane->times.wait += end - begin;
+    lane->times.bubble += end - begin;
+    trace_end(lane->trace, traced, TRACE_WAIT, "bubble", pipe_stage_name(exec, stage));
+    return status;
+}
+
 /* Measurements ------------------------------------------------------------------------- */
 
 struct exec_times exec_times(const struct exec *exec)
@@ -444,6 +468,7 @@ struct exec_times exec_times(const struct exec *exec)
         total.comm += (double)times->comm * 1e-9;
         total.hidden += (double)times->hidden * 1e-9;
         total.wait += (double)times->wait * 1e-9;
+        total.bubble += (double)times->bubble * 1e-9;
         total.evaluate += (double)times->evaluate * 1e-9;
         total.bytes += (double)times->bytes;
     }

@@ -23,6 +23,13 @@ enum status device_check(const struct exec *exec)
     if (exec->ranks > 1)
         return FAIL(STATUS_UNSUPPORTED, "device %s: %d ranks do not share one yet: use -n 1",
                     name, exec->ranks);
+    if (exec->config.tensor || exec->config.pipeline.stages > 1 ||
+        exec->config.beside.transport)
+        return FAIL(STATUS_UNSUPPORTED,
+                    "device %s: layers are not split between ranks there yet", name);
+    if (exec->anchors)
+        return FAIL(STATUS_UNSUPPORTED,
+                    "device %s: updates are not drawn to an anchor there yet", name);
     if (exec->config.remote || exec->config.part.count)
         return FAIL(STATUS_UNSUPPORTED,
                     "device %s: workers with executors of their own do not run there yet",

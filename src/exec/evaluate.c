@@ -6,6 +6,7 @@
  * own; losses are added in the order of batches, so the result has the same bits on any number of
  * ranks. What is counted of answers is whole numbers.
  */
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -52,15 +53,28 @@ static int32_t place_of(const float *logits, int classes, int32_t label)
     return place;
 }
 
+/* How sure the answer is: see exec_answer. */
+static float score_of(const float *logits, int classes, int32_t answer)
+{
+    float sum = 0;
+
+    if (classes == 2)
+        return logits[1] - logits[0];
+    for (int c = 0; c < classes; c++)
+        sum += expf(logits[c] - logits[answer]);
+    return 1 / sum;
+}
+
 /* Most answers are right, which the place alone tells: the search is for the others. */
 static struct answer answer_of(const float *logits, int classes, int32_t label)
 {
-    struct answer answer = { label, classes };
+    struct answer answer = { .class = label, .place = classes };
 
     if (label >= 0 && label < classes)
         answer.place = place_of(logits, classes, label);
     if (answer.place > 0)
         answer.class = first_largest(logits, classes);
+    answer.score = score_of(logits, classes, answer.class);
     return answer;
 }
 
@@ -90,19 +104,26 @@ static bool wants_output(const struct exec *exec)
     return exec->classes || exec->eval_outputs || exec->predict_out;
 }
 
-/* Reads the samples and runs the forward graph on them; NULL: the lane has failed. */
-static const struct plan *run_samples(struct lane *lane, const int64_t *index, int64_t rows)
+/* Reads samples; gives the plan for them. */
+static const struct plan *read_samples(struct lane *lane, const int64_t *index, int64_t rows)
 {
     const struct source *source = lane->exec->eval_data;
     const struct extents extents = extents_of(source, index, rows);
-    const struct plan *plan = lane_plan(lane, extents, true);
-    const struct kernel_step step = { .seed = lane->exec->config.seed, .inv_batch = 1 };
 
     source_read(source, NULL, index, rows, extents.length, lane->eval_x, lane->eval_x2,
                 lane->eval_y);
     lane->bases[BASE_INPUT] = (char *)lane->eval_x;
     lane->bases[BASE_SECOND] = (char *)lane->eval_x2;
     lane->bases[BASE_TARGET] = (char *)lane->eval_y;
+    return lane_plan(lane, extents, true);
+}
+
+/* Reads the samples and runs the forward graph on them; NULL: the lane has failed. */
+static const struct plan *run_samples(struct lane *lane, const int64_t *index, int64_t rows)
+{
+    const struct plan *plan = read_samples(lane, index, rows);
+    const struct kernel_step step = { .seed = lane->exec->config.seed, .inv_batch = 1 };
+
     if (lane->exec->device) {
         lane->status = device_run_samples(lane, plan, &step, wants_output(lane->exec));
         return lane->status == STATUS_OK ? plan : NULL;
@@ -113,7 +134,9 @@ static const struct plan *run_samples(struct lane *lane, const int64_t *index, i
             lane->status = hold_take(lane, next->takes, false);
         if (lane->status != STATUS_OK)
             return NULL;
-        lane_run(lane, next, &step);
+        lane->status = lane_run(lane, next, &step);
+        if (lane->status != STATUS_OK)
+            return NULL;
         if (next->leaves)
             hold_leave(lane, next->leaves);
     }
@@ -198,6 +221,26 @@ static bool is_mine(const struct lane *lane, int64_t b)
            exec->first_lane + lane->number;
 }
 
+/* What a batch gives goes to its places. */
+static void point_to_results(struct lane *lane, int64_t b)
+{
+    lane->bases[BASE_LOSS] = (char *)&lane->exec->eval_losses[b];
+    lane->bases[BASE_CORRECT] = (char *)&lane->exec->eval_corrects[b];
+}
+
+/* A batch has run here, and the output is, too, unless another stage has it. */
+static void note_batch(const struct lane *lane, const struct plan *plan, const int64_t *index)
+{
+    const struct exec *exec = lane->exec;
+
+    if (!plan->output_floats)
+        return;
+    if (exec->classes)
+        note_answers(lane, plan, index);
+    for (int64_t i = 0; exec->eval_outputs && i < plan->extents.rows; i++)
+        copy_output(lane, plan, i, exec->eval_outputs + index[i] * output_floats(exec));
+}
+
 static void run_batches(struct lane *lane)
 {
     struct exec *exec = lane->exec;
@@ -208,18 +251,73 @@ static void run_batches(struct lane *lane)
         if (!is_mine(lane, b))
             continue;
         const int64_t rows = batch_samples(exec, exec->eval_data, b, index);
-        lane->bases[BASE_LOSS] = (char *)&exec->eval_losses[b];
-        lane->bases[BASE_CORRECT] = (char *)&exec->eval_corrects[b];
+        point_to_results(lane, b);
         hold_enter_round(lane, round++);
         const struct plan *plan = run_samples(lane, index, rows);
         if (!plan)
             return;
-        if (exec->classes)
-            note_answers(lane, plan, index);
-        for (int64_t i = 0; exec->eval_outputs && i < rows; i++)
-            copy_output(lane, plan, i, exec->eval_outputs + index[i] * output_floats(exec));
+        note_batch(lane, plan, index);
     }
     lane->times.evaluate += clock_ns() - begin;
+}
+
+/* In a pipeline --------------------------------------------------------------------------- */
+
+/* Batches of this lane from eval_begin on: how many there are before eval_end; which one is number i. */
+static int64_t count_mine(const struct lane *lane)
+{
+    int64_t count = 0;
+
+    for (int64_t b = lane->exec->eval_begin; b < lane->exec->eval_end; b++)
+        count += is_mine(lane, b);
+    return count;
+}
+
+static int64_t find_mine(const struct lane *lane, int64_t number)
+{
+    int64_t b = lane->exec->eval_begin;
+
+    for (; !is_mine(lane, b) || number-- > 0; b++)
+        ;
+    return b;
+}
+
+static const struct plan *begin_batch(struct lane *lane, int64_t number)
+{
+    const int64_t b = find_mine(lane, number);
+    int64_t index[EVAL_ROWS];
+    const int64_t rows = batch_samples(lane->exec, lane->exec->eval_data, b, index);
+
+    point_to_results(lane, b);
+    return read_samples(lane, index, rows);
+}
+
+static void end_batch(struct lane *lane, const struct plan *plan, int64_t number)
+{
+    int64_t index[EVAL_ROWS];
+
+    batch_samples(lane->exec, lane->exec->eval_data, find_mine(lane, number), index);
+    note_batch(lane, plan, index);
+}
+
+static void run_pipeline(struct lane *lane)
+{
+    const struct pipe_evaluation evaluation = { count_mine(lane), begin_batch, end_batch };
+    const int64_t begin = clock_ns();
+
+    lane->status = pipe_evaluate(lane, &evaluation);
+    lane->times.evaluate += clock_ns() - begin;
+}
+
+/* Stages before the last learn what it has found. */
+static enum status tell_results(struct exec *exec, int64_t n_batches)
+{
+    const size_t batches = (size_t)n_batches;
+    const size_t samples = exec->classes ? (size_t)source_count(exec->eval_data) : 0;
+
+    TRY(beside_tell(exec, exec->eval_losses, batches * sizeof *exec->eval_losses));
+    TRY(beside_tell(exec, exec->eval_corrects, batches * sizeof *exec->eval_corrects));
+    return beside_tell(exec, exec->eval_answers, samples * sizeof *exec->eval_answers);
 }
 
 /* Buffers for samples, made when they are first needed, and again for a source of longer ones. */
@@ -416,7 +514,7 @@ enum status exec_evaluate(struct exec *exec, const struct source *source,
          exec->eval_begin = exec->eval_end) {
         TRY(prepare_batches(exec, source));
         TRY(begin_walk(exec));
-        TRY(exec_on_lanes(exec, run_batches));
+        TRY(exec_on_lanes(exec, exec->pipe ? run_pipeline : run_batches));
         hold_end(exec);
     }
     exec_meet(exec, "evaluated");
@@ -432,6 +530,7 @@ enum status exec_evaluate(struct exec *exec, const struct source *source,
     }
     if (exec->config.evaluators)
         TRY(join_results(exec, n_batches));
+    TRY(tell_results(exec, n_batches));
     for (int64_t b = 0; b < n_batches; b++) {
         result.loss += (double)exec->eval_losses[b];
         result.correct += (double)exec->eval_corrects[b];
@@ -452,6 +551,12 @@ const int64_t *exec_confusion(const struct exec *exec, int *out_classes)
 {
     *out_classes = exec->classes;
     return exec->confusion;
+}
+
+int32_t exec_answer(const struct exec *exec, int64_t sample, float *out_score)
+{
+    *out_score = exec->eval_answers[sample].score;
+    return exec->eval_answers[sample].class;
 }
 
 /* Some samples -------------------------------------------------------------------------- */

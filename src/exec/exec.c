@@ -39,6 +39,13 @@ int64_t exec_shard_count(const struct exec *exec)
     return rank_begin(exec, exec->rank + 1) - rank_begin(exec, exec->rank);
 }
 
+void exec_move_part(struct exec *exec, int64_t first)
+{
+    BUG_ON(!exec->config.part.count || exec->config.part.with_others || first < 0 ||
+           first + exec->shards > exec->config.shards);
+    exec->config.part.first = exec->first_shard = first;
+}
+
 int exec_lanes(const struct exec *exec)
 {
     return exec->n_lanes;
@@ -146,12 +153,20 @@ static void lane_row(const struct exec *exec, int number, int64_t *first, int64_
 static enum status read_params(struct exec *exec)
 {
     const struct graph *graph = exec->config.train;
+    const size_t n_values = (size_t)graph_value_count(graph) + 1;
+    int number = 0;
 
-    TRY(mem_alloc((size_t)graph_value_count(graph) + 1, sizeof *exec->params, &exec->params));
+    TRY(mem_alloc(n_values, sizeof *exec->params, &exec->params));
+    TRY(mem_alloc(n_values, sizeof *exec->param_numbers, &exec->param_numbers));
     for (int i = 0; i < graph_value_count(graph); i++) {
-        const enum value_kind kind = graph_value(graph, i)->kind;
-        if (kind == VALUE_PARAM || kind == VALUE_AVERAGE)
-            exec->params[exec->n_params++] = graph_value(graph, i);
+        const struct value *value = graph_value(graph, i);
+        if (value->kind != VALUE_PARAM && value->kind != VALUE_AVERAGE)
+            continue;
+        if (pass_is_local(&exec->buckets.pipeline, value->stage)) {
+            exec->param_numbers[exec->n_params] = number;
+            exec->params[exec->n_params++] = value;
+        }
+        number++;
     }
     struct vectors vectors;
     TRY(vectors_read(graph, &exec->config.optim, &vectors));
@@ -248,6 +263,9 @@ static enum status read_step_nodes(struct exec *exec)
             read_held(exec, node);
         } else if (node->op == &op_clip_norm) {
             exec->clips = true;
+        } else if (node->op == &op_anchor) {
+            exec->anchors = true;
+            exec->mu = node->attrs.weight_decay;
         } else if (node->op == &op_trust_ratio) {
             exec->adapts = true;
         } else if (node->op == &op_lamb_direction) {
@@ -329,6 +347,10 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
     exec->param = carve(carver, exec->vector, sizeof(float));
     for (int i = 0; i < exec->n_states; i++)
         exec->state[i] = carve(carver, exec->vector, sizeof(float));
+    if (exec->anchors) {
+        exec->anchor = carve(carver, exec->vector, sizeof(float));
+        exec->shift = carve(carver, exec->vector, sizeof(float));
+    }
     exec->records = carve(carver, shards, exec->record);
     exec->tables = carve(carver, 1, exec->tables_bytes);
     if (norms_are_used(exec) || exec->config.compress.codec)
@@ -404,7 +426,10 @@ static void flush_denormals(void *arg, int index)
 
 static enum status make_lanes(struct exec *exec)
 {
-    exec->n_lanes = lanes_for(fewest_shards(exec), exec->config.threads);
+    /* A pipeline takes its shards one after the other; threads share each op. */
+    exec->n_lanes = exec->config.pipeline.stages > 1
+                        ? 1
+                        : lanes_for(fewest_shards(exec), exec->config.threads);
     exec->all_lanes = exec->n_lanes * transport_node_size(exec->transport, exec->node);
     exec->first_lane = exec->n_lanes * transport_node_first(exec->transport, exec->node);
     exec->job_lanes = exec->n_lanes * exec->ranks;
@@ -472,6 +497,11 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     exec->transport = comm_transport(config->comm);
     exec->rank = comm_rank(config->comm);
     exec->ranks = comm_size(config->comm);
+    exec->buckets.pipeline = (struct pass_pipeline){ .stages = config->pipeline.stages,
+                                                     .chunks = config->pipeline.chunks,
+                                                     .own = config->pipeline.own };
+    if (config->beside.transport)
+        exec->beside_tag = transport_new_tags(config->beside.transport, 1);
     find_part(exec);
     transport_set_patience(exec->transport, config->stall_timeout);
     exec->node = transport_node_of(exec->transport, exec->rank);
@@ -491,10 +521,14 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         status = make_lanes(exec);
     if (status == STATUS_OK)
         status = gathers_check(exec);
+    if (status == STATUS_OK)
+        status = talk_create(exec);
     if (status == STATUS_OK && exec->nodes > 1)
         status = wire_create(exec);
     if (status == STATUS_OK && config->remote)
         status = remote_create(exec);
+    if (status == STATUS_OK)
+        status = pipe_create(exec);
     if (status == STATUS_OK)
         status = account_create(exec);
     if (status == STATUS_OK) {
@@ -523,9 +557,9 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
 
 static void free_arena(struct lane *lane)
 {
-    if (lane->arena)
-        munmap(lane->arena, lane->arena_bytes);
-    lane->arena = NULL;
+    if (lane->arenas)
+        munmap(lane->arenas, lane->arena_bytes);
+    lane->arenas = lane->arena = NULL;
 }
 
 void exec_destroy(struct exec *exec)
@@ -535,6 +569,7 @@ void exec_destroy(struct exec *exec)
     wire_destroy(exec);
     remote_destroy(exec);
     device_destroy(exec);
+    pipe_destroy(exec);
     pool_destroy(exec->lanes_pool);
     account_destroy(exec);
     pthread_mutex_destroy(&exec->overlap.lock);
@@ -554,6 +589,7 @@ void exec_destroy(struct exec *exec)
     }
     mem_free(exec->lanes);
     mem_free(exec->params);
+    mem_free(exec->param_numbers);
     mem_free(exec->largest);
     mem_free(exec->parts);
     mem_free(exec->gathers.item);
@@ -580,9 +616,11 @@ const struct plan *lane_plan(const struct lane *lane, struct extents extents, bo
  * plan does not touch cost nothing. */
 static enum status grow_arenas(struct exec *exec, size_t bytes)
 {
-    bytes = (bytes + 4095) / 4096 * 4096;
-    if (bytes <= exec->arena_bytes)
+    const size_t each = (bytes + 4095) / 4096 * 4096;
+
+    if (each <= exec->arena_bytes)
         return STATUS_OK;
+    bytes = each * (size_t)pipe_arenas(exec);
     for (int i = 0; i < exec->n_lanes; i++) {
         struct lane *lane = &exec->lanes[i];
         void *arena =
@@ -591,12 +629,12 @@ static enum status grow_arenas(struct exec *exec, size_t bytes)
             return FAIL(STATUS_NO_MEMORY, "%zu bytes for activations are refused", bytes);
         madvise(arena, bytes, MADV_HUGEPAGE); /* only a hint */
         free_arena(lane);
-        lane->arena = arena;
+        lane->arenas = lane->arena = arena;
         lane->arena_bytes = bytes;
         lane->bases[BASE_ARENA] = arena;
         lane->bases[BASE_PARAM] = (char *)exec->param;
     }
-    exec->arena_bytes = bytes;
+    exec->arena_bytes = each;
     return STATUS_OK;
 }
 
@@ -648,8 +686,12 @@ enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluat
                 evaluation ? &no_gathers : &gathers, exec->config.choices, &plans[*n]));
         ++*n;
     }
-    const size_t bytes = lane_plan(&exec->lanes[0], extents, evaluation)->arena_bytes;
-    return exec->device ? device_grow(exec, bytes) : grow_arenas(exec, bytes);
+    const struct plan *plan = lane_plan(&exec->lanes[0], extents, evaluation);
+    if (exec->pipe)
+        TRY(pipe_prepare(exec, plan->outbox_bytes, plan->kept_bytes, plan->n_sends,
+                         plan->n_receives));
+    return exec->device ? device_grow(exec, plan->arena_bytes)
+                        : grow_arenas(exec, plan->arena_bytes);
 }
 
 enum status exec_print_plan(struct exec *exec, int64_t rows, struct strbuf *out)
@@ -660,6 +702,11 @@ enum status exec_print_plan(struct exec *exec, int64_t rows, struct strbuf *out)
     const struct plan *plan = lane_plan(&exec->lanes[0], extents, false);
     for (int i = 0; i < plan->n_instructions; i++) {
         char text[KERNEL_TEXT];
+        if (!plan->instructions[i].kernel) {
+            const struct node *move = plan->instructions[i].node;
+            strbuf_printf(out, "%-10s %s\n", move->op->name, move->name);
+            continue;
+        }
         strbuf_printf(out, "%-10s %s\n", plan->instructions[i].kernel->name,
                       kernel_print(&plan->instructions[i].problem, text));
     }

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/sha256.h"
 #include "base/status.h"
 #include "base/trace.h"
 #include "comm/codec.h"
@@ -28,6 +29,7 @@
 #include "kernel/device.h"
 #include "kernel/tree.h"
 #include "optim/optim.h"
+#include "pass/schedule.h"
 
 struct exec;
 
@@ -79,6 +81,21 @@ struct exec_device {
     bool same_batch;       /* every step has the samples of the first: for measurements */
 };
 
+/* A pipeline whose stages hold different parameters (pass/stage.c); stages below 2: none. The executor's ranks, those of
+ * `comm`, are then the ones that have the same stage. */
+struct exec_pipeline {
+    int stages, own; /* this rank's number */
+    enum pipe_kind kind;
+    int chunks;
+    struct transport *transport; /* joins the stages, in order; borrowed */
+};
+
+/* All ranks that work on the same samples as this one: of other stages, too. They tell each other how a step went. */
+struct exec_beside {
+    struct transport *transport; /* borrowed; NULL: there is none but this rank */
+    int teller;                  /* the one of them that knows losses and outputs */
+};
+
 struct exec_config {
     const struct graph *train; /* after a strategy's passes; borrowed while exec lives */
     const struct graph *eval;  /* after pass_evaluation, or NULL */
@@ -93,6 +110,12 @@ struct exec_config {
     /* Of parts: joins executors with the same parameters that share the work of an evaluation, which is
      * collective then. Borrowed; NULL: this one does it all. */
     struct comm *evaluators;
+    /* Joins the ranks that share layers with this one, by their tp nodes (pass/tensor.c): its rank is
+     * the slice that this one has. Each of them has an executor of its own, over ranks that have the same
+     * slices, with as many lanes and the same shards. Borrowed; NULL: none. */
+    struct transport *tensor;
+    struct exec_pipeline pipeline;
+    struct exec_beside beside;
     uint64_t seed;
     const struct exec_device *device;     /* NULL: this processor */
     const struct kernel_choices *choices; /* borrowed */
@@ -145,6 +168,9 @@ void exec_keep_outputs(struct exec *exec, float *out);
  * is the first of the largest logits. NULL before the first, and where the model has no classes.
  * Borrowed until the next. */
 const int64_t *exec_confusion(const struct exec *exec, int *out_classes);
+/* Its answer for a sample, and how sure it was: of two classes the logit of class 1 less that of class 0,
+ * of more the softmax of the answer's. */
+int32_t exec_answer(const struct exec *exec, int64_t sample, float *out_score);
 
 /* The output of some samples in plain row-major order, `count` at most EXEC_PREDICT. Not collective: on
  * a settled exec, while no rank trains. */
@@ -162,6 +188,8 @@ void exec_say(struct exec *exec, uint32_t bits);
 /* This rank's shards, in a row, as the job numbers them. */
 int64_t exec_first_shard(const struct exec *exec);
 int64_t exec_shard_count(const struct exec *exec);
+/* A part that is alone goes on with as many other shards of the job, the first of which is given. Between steps. */
+void exec_move_part(struct exec *exec, int64_t first);
 int exec_lanes(const struct exec *exec);
 /* Lanes that a rank would have. */
 int exec_lanes_of(int64_t shards, int ranks, int threads);
@@ -171,6 +199,8 @@ int exec_lanes_of(int64_t shards, int ranks, int threads);
 /* What is saved: parameters and running averages, in the model's order. */
 int exec_param_count(const struct exec *exec);
 const struct value *exec_param(const struct exec *exec, int i);
+/* Its number in the whole model, of which a stage of a pipeline has a part. */
+int exec_param_number(const struct exec *exec, int i);
 int exec_state_count(const struct exec *exec,
                      int param); /* state vectors; an average has none */
 enum { EXEC_STATE_NAME = 32 };
@@ -211,6 +241,17 @@ size_t exec_place(const struct exec *exec, int param);
 /* As exec_get and exec_set, of a vector that is laid out like these. */
 void exec_get_from(const struct exec *exec, int param, const float *vector, float *out);
 void exec_set_in(const struct exec *exec, int param, float *vector, const float *plain);
+/* Of a graph after pass_anchor: the flat vectors that updates are drawn to and shifted by. Written between steps;
+ * NULL: it has none. */
+float *exec_anchor(struct exec *exec);
+float *exec_shift(struct exec *exec);
+/* From now on a step also writes the sum of its gradients to `out`, a flat vector; NULL ends it. For a graph without
+ * factors and rows. */
+void exec_keep_gradient(struct exec *exec, float *out);
+/* The steps that follow are those of another training: its seed, a constant rate, and state as in the beginning.
+ * Numbers of steps begin again with 0. On a settled exec of one rank, whose gradients are not compressed and go to no
+ * server. */
+void exec_begin_again(struct exec *exec, uint64_t seed, double lr);
 /* What is given to servers: how many sums, in the order of shards, and flat vectors of them; what these
  * have of tables means nothing. 0 without exec_remote. */
 int exec_sums(const struct exec *exec, const struct tree_part **out);
@@ -219,6 +260,8 @@ int64_t exec_tree_shards(const struct exec *exec);
 /* SHA-256 over names, shapes and plain contents of all parameters, as 64 digits. Collective, on a settled
  * exec, where parameters are in parts; else of this rank's machine. */
 MUST_CHECK enum status exec_hash(struct exec *exec, char out[65]);
+/* Adds one parameter to such a hash: name, shape and plain contents. */
+void exec_hash_add(struct sha256 *hash, const struct value *value, const float *plain);
 
 /* Measurements ------------------------------------------------------------------------- */
 
@@ -227,6 +270,7 @@ struct exec_times {
     double compute, comm, wait, evaluate;
     double hidden;            /* part of comm while a lane of this rank computed */
     double wire, wire_hidden; /* the same of its wire to other machines: not of a lane */
+    double bubble;            /* part of wait: for other stages of a pipeline */
     double bytes; /* that this rank sent to others, or read from what others have written */
 };
 struct exec_times exec_times(const struct exec *exec);

@@ -196,7 +196,7 @@ struct exec_memory exec_memory(const struct exec *exec)
     memory.params = predict_params(exec);
     memory.gradients = predict_gradients(exec);
     memory.state = predict_state(exec);
-    memory.activations = (size_t)exec->n_lanes * exec->arena_bytes;
+    memory.activations = (size_t)exec->n_lanes * (size_t)pipe_arenas(exec) * exec->arena_bytes;
     memory.other = (size_t)exec->shards * exec->record / ranks + exec->tables_bytes;
     predict_collected(exec, &memory);
     return memory;

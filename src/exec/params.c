@@ -2,6 +2,7 @@
 /* params.c - parameters and optimizer state in and out of the flat vectors. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -19,6 +20,11 @@ int exec_param_count(const struct exec *exec)
 const struct value *exec_param(const struct exec *exec, int i)
 {
     return exec->params[i];
+}
+
+int exec_param_number(const struct exec *exec, int i)
+{
+    return exec->param_numbers[i];
 }
 
 int exec_state_count(const struct exec *exec, int param)
@@ -124,11 +130,14 @@ static void draw_normal(const uint32_t word[2], float out[2])
     out[1] = (float)(radius * sin(angle));
 }
 
-/* Element i of parameter p: word i%4 of Philox(seed, { i/4 low, i/4 high, p, INIT_STREAM }),
- * or a normal number made of the words of i%4/2. */
-static void draw(uint64_t seed, int p, const struct value *value, int64_t count, float *out)
+/* Elements [begin, begin + count) of parameter p. Element i: word i%4 of Philox(seed, { i/4 low, i/4
+ * high, p, INIT_STREAM }), or a normal number made of the words of i%4/2. */
+static void draw(uint64_t seed, int p, const struct value *value, int64_t begin, int64_t count,
+                 float *out)
 {
-    for (int64_t i = 0; i < count; i += 4) {
+    const int64_t end = begin + count;
+
+    for (int64_t i = begin / 4 * 4; i < end; i += 4) {
         const uint64_t block = (uint64_t)i / 4;
         const uint32_t counter[4] = { (uint32_t)block, (uint32_t)(block >> 32), (uint32_t)p,
                                       INIT_STREAM };
@@ -138,10 +147,22 @@ static void draw(uint64_t seed, int p, const struct value *value, int64_t count,
             draw_normal(words.word, normal);
             draw_normal(words.word + 2, normal + 2);
         }
-        for (int64_t j = 0; j < 4 && i + j < count; j++)
-            out[i + j] = value->initial +
-                         (2 * rng_to_float(words.word[j]) - 1) * value->init_bound +
-                         normal[j] * value->init_deviation;
+        for (int64_t j = i < begin ? begin - i : 0; j < 4 && i + j < end; j++)
+            out[i + j - begin] = value->initial +
+                                 (2 * rng_to_float(words.word[j]) - 1) * value->init_bound +
+                                 normal[j] * value->init_deviation;
+    }
+}
+
+/* A slice has what the whole parameter has there. */
+static void draw_param(uint64_t seed, int p, const struct value *value, float *out)
+{
+    const struct shape saved = graph_saved_shape(value);
+    const struct shape_slice slice = graph_saved_slice(value);
+
+    for (int64_t i = 0; i < slice_runs(&slice, &saved); i++) {
+        const struct slice_run run = slice_run(&slice, &saved, i);
+        draw(seed, p, value, run.whole, run.count, out + run.local);
     }
 }
 
@@ -203,7 +224,7 @@ enum status exec_init_params(struct exec *exec)
             const struct value *value = exec->params[i];
             if (exec_group_of(exec, i) != g)
                 continue;
-            draw(exec->config.seed, i, value, shape_count(&value->shape), plain);
+            draw_param(exec->config.seed, exec->param_numbers[i], value, plain);
             exec_set(exec, i, -1, plain);
         }
         status = publish_group(exec, g, EXEC_PARAMS);
@@ -283,18 +304,22 @@ enum status exec_settle(struct exec *exec)
     return exec->nodes > 1 ? wire_barrier(exec) : STATUS_OK;
 }
 
-/* Adds a parameter to the hash, as files hold it. */
-static void hash_param(const struct exec *exec, int i, float *plain, struct sha256 *hash)
+/* As files hold it. */
+void exec_hash_add(struct sha256 *hash, const struct value *value, const float *plain)
 {
-    const struct value *value = exec->params[i];
     const struct shape saved = graph_saved_shape(value);
     char text[256], shape[SHAPE_TEXT];
     const int length =
         snprintf(text, sizeof text, "%s %s\n", value->name, shape_print(&saved, shape));
 
     sha256_add(hash, text, (size_t)length);
-    exec_get(exec, i, -1, plain);
     sha256_add(hash, plain, (size_t)shape_count(&value->shape) * sizeof *plain);
+}
+
+static void hash_param(const struct exec *exec, int i, float *plain, struct sha256 *hash)
+{
+    exec_get(exec, i, -1, plain);
+    exec_hash_add(hash, exec->params[i], plain);
 }
 
 /* In the model's order, in which the parameters of a group stand together. */
@@ -334,4 +359,29 @@ enum status exec_hash(struct exec *exec, char out[65])
     if (exec_is_in_parts(exec))
         TRY(comm_broadcast(exec->config.comm, out, DIGITS / sizeof(int64_t), DTYPE_I64, 0));
     return STATUS_OK;
+}
+
+float *exec_anchor(struct exec *exec)
+{
+    return exec->anchor;
+}
+
+float *exec_shift(struct exec *exec)
+{
+    return exec->shift;
+}
+
+void exec_keep_gradient(struct exec *exec, float *out)
+{
+    exec->kept = out;
+}
+
+void exec_begin_again(struct exec *exec, uint64_t seed, double lr)
+{
+    BUG_ON(exec->remote || exec->config.compress.codec);
+    columns_return(exec);
+    exec->config.seed = seed;
+    exec->config.optim.schedule = (struct schedule){ .kind = SCHEDULE_CONSTANT, .lr = lr };
+    for (int i = 0; i < exec->n_states; i++)
+        memset(exec->state[i], 0, exec->vector * sizeof(float));
 }

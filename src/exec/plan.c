@@ -17,6 +17,7 @@
 
 #include "base/mem.h"
 #include "exec/place.h"
+#include "exec/talk.h"
 #include "graph/op.h"
 #include "kernel/precision.h"
 
@@ -82,15 +83,16 @@ static const struct value *ids_of(const struct node *row_sum)
     return row_sum->in[0]->maker->in[0]; /* rows_sort's */
 }
 
-static bool is_shard_node(const struct node *node)
+static bool is_shard_node(const struct maker *maker, const struct node *node)
 {
-    return node->op->split[0] != SPLIT_WHOLE;
+    return node->op->split[0] != SPLIT_WHOLE &&
+           pass_is_local(&maker->buckets->pipeline, node->stage);
 }
 
 /* Is the node's work left to a plan? */
 static bool is_instruction(const struct maker *maker, const struct node *node)
 {
-    if (!is_shard_node(node) || node->op->is_view || node->op->meets)
+    if (!is_shard_node(maker, node) || node->op->is_view || node->op->meets)
         return false;
     if (maker->target && node->op == &op_rows_sort)
         return false; /* add_row_gradients sorts */
@@ -204,6 +206,8 @@ static enum status place_given(struct maker *maker)
             place->operand.base = BASE_SECOND;
         } else if (value == roles->target) {
             place->operand.base = BASE_TARGET;
+        } else if (is_kept(value) && !pass_is_local(&maker->buckets->pipeline, value->stage)) {
+            place->known = false;
         } else if (is_kept(value)) {
             return FAIL(STATUS_MISMATCH, "parameter %s has no place", value->name);
         } else {
@@ -249,7 +253,7 @@ static void find_last_uses(struct maker *maker)
 
     for (int n = 0; n < graph_node_count(maker->graph); n++) {
         const struct node *node = graph_node(maker->graph, n);
-        if (!is_shard_node(node))
+        if (!is_shard_node(maker, node))
             continue;
         if (node->op->is_view)
             maker->places[node->out[0]->id].root = maker->places[node->in[0]->id].root;
@@ -316,7 +320,7 @@ static void find_updates(struct maker *maker)
 
 /* Turns a place in the flat vector of gradients into one in the arena, where its bucket is from now
  * to its update. */
-static void pass_bucket(struct maker *maker, struct operand *operand, int number)
+static void let_bucket_pass(struct maker *maker, struct operand *operand, int number)
 {
     const struct plan_buckets *buckets = maker->buckets;
     const size_t element = operand->offset / sizeof(float);
@@ -358,9 +362,36 @@ static void place_outputs(struct maker *maker, const struct node *node, int numb
     }
 }
 
-/* The node's problem, as the plan's device solves it. */
-static void fill_problem(const struct maker *maker, const struct node *node,
-                         struct kernel_problem *problem)
+/* Something that goes to another stage, or comes from there: no kernel runs it. */
+static void make_move(struct maker *maker, const struct node *node, int number,
+                      struct plan *plan, struct instruction *out)
+{
+    const bool sends = node->op == &op_send;
+    struct place *place = &maker->places[node->out[0]->id];
+
+    out->node = node;
+    out->problem.n_in = out->problem.n_out = 1;
+    out->bytes = place->bytes;
+    out->number = sends ? plan->n_sends++ : plan->n_receives++;
+    out->in[0] = maker->places[maker->places[node->in[0]->id].root].operand;
+    if (sends && !node->attrs.once) {
+        place->operand = (struct operand){ BASE_OUTBOX, plan->outbox_bytes };
+        plan->outbox_bytes += (place->bytes + ALIGN - 1) / ALIGN * ALIGN;
+    } else if (node->attrs.once) {
+        place->operand = (struct operand){ BASE_KEPT, plan->kept_bytes };
+        plan->kept_bytes += sends ? 0 : (place->bytes + ALIGN - 1) / ALIGN * ALIGN;
+    } else if (!place->known) {
+        place->operand.base = BASE_ARENA;
+        place->operand.offset = take(maker, place->bytes, number,
+                                     place->last_use > number ? place->last_use : number);
+    }
+    place->known = true;
+    out->out[0] = place->operand;
+    let_bucket_pass(maker, &out->out[0], number);
+}
+
+void plan_problem(const struct node *node, const struct shape *shapes,
+                  struct kernel_problem *problem)
 {
     problem->op = node->op->name;
     problem->n_in = node->n_in;
@@ -368,15 +399,21 @@ static void fill_problem(const struct maker *maker, const struct node *node,
     problem->attrs = node->attrs;
     for (int i = 0; i < node->n_in; i++) {
         const struct value *in = node->in[i];
-        problem->in[i] = (struct kernel_tensor){ in->dtype, in->layout, maker->shapes[in->id] };
+        problem->in[i] = (struct kernel_tensor){ in->dtype, in->layout, shapes[in->id] };
     }
     for (int i = 0; i < node->n_out; i++) {
         const struct value *made = node->out[i];
-        problem->out[i] =
-            (struct kernel_tensor){ made->dtype, made->layout, maker->shapes[made->id] };
+        problem->out[i] = (struct kernel_tensor){ made->dtype, made->layout, shapes[made->id] };
     }
     if (node->op->by_rows)
         kernel_as_matrices(problem);
+}
+
+/* The node's problem, as the plan's device solves it. */
+static void fill_problem(const struct maker *maker, const struct node *node,
+                         struct kernel_problem *problem)
+{
+    plan_problem(node, maker->shapes, problem);
     if (is_narrow(maker))
         kernel_as_bf16(problem);
 }
@@ -389,7 +426,7 @@ static void find_dtypes(struct maker *maker)
     for (int n = 0; n < graph_node_count(maker->graph) && is_narrow(maker); n++) {
         const struct node *node = graph_node(maker->graph, n);
         struct kernel_problem problem = { 0 };
-        if (!is_shard_node(node) || node->op->meets)
+        if (!is_shard_node(maker, node) || node->op->meets)
             continue;
         if (node->op->is_view) {
             maker->dtypes[node->out[0]->id] = maker->dtypes[node->in[0]->id];
@@ -445,7 +482,9 @@ static struct operand place_input(struct maker *maker, struct instruction *out,
 static void take_scratch(struct maker *maker, struct instruction *out, int number)
 {
     const struct kernel *kernel = out->kernel;
-    const size_t scratch = kernel->scratch_bytes ? kernel->scratch_bytes(&out->problem) : 0;
+    const size_t scratch = !kernel                 ? talk_scratch(&out->problem)
+                           : kernel->scratch_bytes ? kernel->scratch_bytes(&out->problem)
+                                                   : 0;
 
     out->has_scratch = scratch > 0;
     out->scratch = scratch ? take(maker, scratch, number, number) : 0;
@@ -459,7 +498,8 @@ static enum status make_instruction(struct maker *maker, const struct node *node
 
     out->node = node;
     fill_problem(maker, node, problem);
-    TRY(choose(maker, problem, choices, &out->kernel));
+    if (!node->op->talks)
+        TRY(choose(maker, problem, choices, &out->kernel));
     place_outputs(maker, node, number);
     take_scratch(maker, out, number);
     for (int i = 0; i < node->n_in; i++)
@@ -467,10 +507,10 @@ static enum status make_instruction(struct maker *maker, const struct node *node
     for (int i = 0; i < node->n_out; i++)
         out->out[i] = maker->places[node->out[i]->id].operand;
     for (int i = 0; i < node->n_out; i++)
-        pass_bucket(maker, &out->out[i], number);
+        let_bucket_pass(maker, &out->out[i], number);
     for (int i = 0; i < node->n_in; i++)
-        pass_bucket(maker, &out->in[i], number);
-    if (out->kernel->prepare)
+        let_bucket_pass(maker, &out->in[i], number);
+    if (out->kernel && out->kernel->prepare)
         TRY(out->kernel->prepare(problem, &out->state));
     return STATUS_OK;
 }
@@ -618,6 +658,29 @@ static void mark_gathers(struct plan *plan, const struct plan_gathers *gathers)
     }
 }
 
+/* Where each segment begins. */
+static void mark_segments(struct plan *plan, const struct pass_pipeline *pipeline)
+{
+    const int chunks = pipeline->chunks, segments = 2 * chunks;
+    int n = 0;
+
+    if (pipeline->stages < 2)
+        return;
+    while (n < plan->n_instructions && plan->instructions[n].node->attrs.once)
+        n++;
+    plan->segment[0] = n;
+    for (int s = 0; s < segments; s++) {
+        for (; n < plan->n_instructions; n++) {
+            const struct node *node = plan->instructions[n].node;
+            const int chunk = node->stage / pipeline->stages;
+            if (s != (node->phase == PHASE_FORWARD ? chunk : segments - 1 - chunk))
+                break;
+        }
+        plan->segment[s + 1] = n;
+    }
+    BUG_ON(n != plan->n_instructions);
+}
+
 /* Places all blocks and turns what the plan has of them into addresses. */
 static enum status settle_plan(struct maker *maker, struct plan *plan)
 {
@@ -652,6 +715,10 @@ static enum status add_instruction(struct maker *maker, const struct node *node,
     struct instruction *next = &plan->instructions[number];
     enum status status;
 
+    if (node->op->moves) {
+        make_move(maker, node, number, plan, next);
+        return STATUS_OK;
+    }
     next->converts = plan->converts ? plan->converts + maker->n_converts : NULL;
     if (node->op == &op_row_sum)
         status = make_row_gradient(maker, node, number, choices, next);
@@ -682,8 +749,10 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
     mark_buckets(plan, maker->buckets, maker->factors);
     mark_gathers(plan, maker->gathers);
     mark_held(plan, maker);
+    mark_segments(plan, &maker->buckets->pipeline);
     const struct value *output = graph_roles((struct graph *)maker->graph)->output;
-    if (output) {
+    if (output &&
+        pass_is_local(&maker->buckets->pipeline, output->maker ? output->maker->stage : -1)) {
         const struct shape *shape = &maker->shapes[output->id];
         plan->output = maker->places[maker->places[output->id].root].operand;
         plan->output_floats = shape_count(shape) / shape->dim[0];

@@ -8,6 +8,8 @@
 
 #include "graph/graph.h"
 #include "kernel/device.h"
+#include "pass/pass.h"
+#include "pass/schedule.h"
 
 /* What an operand's address is counted from; the lane keeps the addresses. */
 enum base {
@@ -21,6 +23,8 @@ enum base {
     BASE_CORRECT, /* one number */
     BASE_FACTOR,  /* the shard's factors of gradients, which every rank sees */
     BASE_TABLE,   /* what shards give each other in the middle of a step */
+    BASE_KEPT,    /* parameters of other stages, as they came at the beginning of the step */
+    BASE_OUTBOX,  /* what a shard sends to other stages (pipe.h) */
     BASE_HALF,    /* all parameters in bf16, in the order of BASE_PARAM; on a device */
     BASE_COUNT    /* from here on: the memory of plan_create_given's values */
 };
@@ -39,7 +43,7 @@ struct plan_convert {
 
 struct instruction {
     const struct node *node;
-    const struct kernel *kernel;
+    const struct kernel *kernel; /* NULL: it is between ranks (pipe.h, talk.h) */
     struct kernel_problem problem;
     struct operand in[KERNEL_IN], out[KERNEL_OUT];
     size_t scratch; /* offset in the arena, if it has any */
@@ -53,8 +57,10 @@ struct instruction {
     /* Buckets that are held in parts: this is the first, and the last, to read parameters of them in forward or
      * in backward. */
     uint64_t takes, leaves;
-    int awaits; /* gathers below this number must have met before it */
-    int fills;  /* 1 + number of the gather that it makes this shard's table of; 0: none */
+    int awaits;   /* gathers below this number must have met before it */
+    int fills;    /* 1 + number of the gather that it makes this shard's table of; 0: none */
+    size_t bytes; /* of what is sent or received */
+    int number;   /* among this plan's sends, or receives */
     struct plan_convert *converts; /* to be made first, on a device */
     int n_converts;
 };
@@ -69,6 +75,11 @@ struct plan {
     enum dtype output_dtype;
     struct plan_convert *converts; /* of all instructions */
     size_t arena_bytes;
+    /* Of a pipeline's stage: what is sent or received once a step comes first, then forward of chunk 0, 1, ..., then
+     * backward of the last, ..., 0. Segment s is instructions [segment[s], segment[s + 1]). */
+    int segment[2 * PIPE_CHUNKS + 1];
+    int n_sends, n_receives;
+    size_t outbox_bytes, kept_bytes;
     size_t gradients[GRAPH_NODE_IN]; /* with plan_buckets.pass: of each bucket, in the arena */
 };
 
@@ -79,6 +90,7 @@ struct plan_buckets {
     /* Nobody but the lane reads its gradients, and it updates by a bucket as soon as that and all before
      * it are final: they lie in the arena, from the first that is written to the update. */
     bool pass;
+    struct pass_pipeline pipeline; /* whose nodes are this rank's (pass_is_local) */
     uint64_t
         held; /* buckets (bits) whose parameters are here only while they are read (hold.h) */
 };
@@ -140,6 +152,10 @@ MUST_CHECK enum status plan_create_given(const struct graph *graph, struct exten
                                          const struct kernel_choices *choices,
                                          struct plan **out);
 void plan_destroy(struct plan *plan); /* NULL is allowed */
+
+/* What a node asks of a kernel, with shapes[value id]. */
+void plan_problem(const struct node *node, const struct shape *shapes,
+                  struct kernel_problem *problem);
 
 /* The buckets (bits) whose parameters a node reads; places_of as in plan_create. */
 uint64_t plan_reads(const struct node *node, const struct graph *places_of);

@@ -141,7 +141,7 @@ static void check_plan(const struct plan *plan)
                           spans[t].value ? spans[t].value->name : "scratch");
         }
     }
-    CHECK(plan->arena_bytes < sum);
+    CHECK(plan->arena_bytes <= sum);
 }
 
 /* Every bucket is awaited before it is first read, and announced once, after it is last

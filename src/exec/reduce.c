@@ -14,6 +14,8 @@
  * Cost for a vector of M bytes, p lanes, k partial sums: a lane reads k*M/p, and reads and writes
  * M/p of parameters and of each state.
  */
+#include <string.h>
+
 #include "exec/state.h"
 #include "kernel/factor.h"
 
@@ -35,12 +37,30 @@ int64_t reduce_stretches(const struct exec *exec, int b)
     return stretches_of(exec, b).count;
 }
 
+/* What an anchored update sees instead of the sum of gradients. */
+static const float *draw_to_anchor(const struct exec *exec, const float *gradient, size_t at,
+                                   size_t count, float *out)
+{
+    const float *param = exec->param + at, *anchor = exec->anchor + at;
+    const float *shift = exec->shift + at;
+
+    for (size_t i = 0; i < count; i++)
+        out[i] = gradient[i] + exec->mu * (param[i] - anchor[i]) + shift[i];
+    return out;
+}
+
 static void update_stretch(const struct exec *exec, int b, const float *gradient, size_t at,
                            size_t count, const struct kernel_update_step *numbers)
 {
     const struct bucket *update = &exec->updates[b];
-    float *state[KERNEL_STATES] = { NULL };
+    float *state[KERNEL_STATES] = { NULL }, drawn[TREE_STRETCH];
 
+    if (exec->kept)
+        memcpy(exec->kept + at, gradient, count * sizeof *gradient);
+    if (exec->anchors && !update->is_average) {
+        BUG_ON(count > TREE_STRETCH); /* neither factors nor rows */
+        gradient = draw_to_anchor(exec, gradient, at, count, drawn);
+    }
     for (int i = 0; i < exec->n_states; i++)
         state[i] = exec->state[i] + at;
     update->kernel->run(exec->param + at, gradient, state, count, &update->attrs, numbers);

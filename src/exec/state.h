@@ -33,7 +33,9 @@
 #include "base/pool.h"
 #include "exec/exec.h"
 #include "exec/hold.h"
+#include "exec/pipe.h"
 #include "exec/plan.h"
+#include "exec/talk.h"
 #include "exec/vectors.h"
 #include "kernel/tree.h"
 #include "transport/transport.h"
@@ -42,6 +44,7 @@ enum { ACCOUNT_NAME = 96, PLANS_MAX = 64, EVAL_ROWS = EXEC_PREDICT, LANES_MAX = 
 
 struct times {
     int64_t compute, comm, wait, evaluate; /* nanoseconds */
+    int64_t bubble;                        /* part of wait: for other stages */
     int64_t hidden;                        /* part of comm */
     int64_t bytes;                         /* from and to other ranks */
 };
@@ -124,6 +127,7 @@ struct norms {
 struct answer {
     int32_t class; /* the first of the largest logits */
     int32_t place; /* of the label: how many logits come before its own */
+    float score;   /* see exec_answer */
 };
 
 /* One thread of this rank that runs whole shards. */
@@ -131,8 +135,9 @@ struct lane {
     struct exec *exec;
     int number;           /* among all lanes of this node */
     int64_t first, count; /* its shards */
-    char *arena;
-    size_t arena_bytes;
+    char *arena;          /* of the shard that runs now */
+    char *arenas;         /* as many as the pipeline has shards under way; else it is the one */
+    size_t arena_bytes;   /* of all of them */
     char *bases[BASE_COUNT];
     const struct plan *plan;       /* of the shard that runs now or ran last */
     struct plan *plans[PLANS_MAX]; /* for training, one for each extents */
@@ -174,9 +179,12 @@ struct exec {
     int n_lanes, all_lanes;          /* of this rank, of all ranks of this node */
     int first_lane,
         job_lanes; /* this node's first lane among those of the job, and how many these are */
-    struct wire *wire;          /* to other nodes, or NULL */
+    struct wire *wire;     /* to other nodes, or NULL */
+    uint32_t tensor_tags;  /* of config.tensor: one a lane */
+    struct remote *remote; /* what goes to servers, or NULL */
+    struct pipe *pipe;     /* to other stages, or NULL */
+    uint32_t beside_tag;
     struct device_side *device; /* what is on a device, if it runs there; else NULL */
-    struct remote *remote;      /* what goes to servers, or NULL */
     /* How often a step raises a bucket's counters, and those of gathers. */
     uint32_t ready_each[GRAPH_NODE_IN], done_each[GRAPH_NODE_IN], met_each, summed_each;
     bool releases; /* gradients give their memory back (release.c) */
@@ -188,6 +196,8 @@ struct exec {
     bool clips;                           /* the norm of all gradients is needed */
     bool adapts;                          /* and so are those of each parameter (LARS, LAMB) */
     bool directs; /* which is moved along a direction, not the gradient (LAMB) */
+    bool anchors; /* updates see sum + mu (param - anchor) + shift */
+    float mu;
     struct norms norms;
     struct factored factored[GRAPH_NODE_IN]; /* one a bucket */
     struct row_sum row_sums[GRAPH_NODE_IN];  /* one a bucket */
@@ -203,6 +213,7 @@ struct exec {
 
     int n_params;
     const struct value **params;
+    int *param_numbers; /* of each in the whole model */
 
     /* Shared memory */
     void *shared;
@@ -216,8 +227,10 @@ struct exec {
     float *losses, *corrects; /* [2][shards] */
     float *param;
     float *state[KERNEL_STATES];
-    char *records; /* every shard's factors */
-    char *tables;  /* of every gather, every shard's */
+    float *anchor, *shift; /* written between steps; NULL: the graph has none */
+    float *kept;           /* exec_keep_gradient, or NULL */
+    char *records;         /* every shard's factors */
+    char *tables;          /* of every gather, every shard's */
     float *sum;
     float *eval_losses,
         *eval_corrects;          /* one an evaluation batch; shared, made when first needed */
@@ -296,9 +309,26 @@ MUST_CHECK enum status exec_prepare(struct exec *exec, struct extents extents, b
 /* This lane's plan for them. */
 const struct plan *lane_plan(const struct lane *lane, struct extents extents, bool evaluation);
 
-/* Runs one instruction of a plan. */
-void lane_run(struct lane *lane, const struct instruction *instruction,
-              const struct kernel_step *step);
+/* Waits for a message from another stage, or until one has gone there: time in which a pipeline is empty. */
+MUST_CHECK enum status exec_wait_for_stage(struct lane *lane, struct transport_request *request,
+                                           int stage);
+
+/* The pieces of a step, for pipe.c. What a lane needs to run a shard; its segment's sums. */
+void lane_point_to_shard(struct lane *lane, int64_t v, int buffer);
+/* The plan of shard v of the step that runs; NULL: it has no samples. */
+const struct plan *lane_plan_of(const struct lane *lane, int64_t v);
+/* Runs instructions [begin, end) of it. */
+MUST_CHECK enum status lane_run_range(struct lane *lane, const struct plan *plan, int begin,
+                                      int end, int64_t v, const struct tree_stack *stack);
+/* Shard v has no samples, so gives these buckets nothing. */
+MUST_CHECK enum status lane_leave_empty(struct lane *lane, uint64_t buckets, int64_t v,
+                                        const struct tree_stack *stack);
+/* Waits until the last step's update of these buckets is visible. */
+MUST_CHECK enum status lane_await_params(struct lane *lane, uint64_t buckets);
+
+/* Runs one instruction of a plan. Only one that talks can fail. */
+MUST_CHECK enum status lane_run(struct lane *lane, const struct instruction *instruction,
+                                const struct kernel_step *step);
 
 /* Layers whose columns belong to lanes ------------------------------------------------------ */
 

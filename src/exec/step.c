@@ -9,9 +9,10 @@
 #include <string.h>
 
 #include "exec/device_side.h"
+#include "graph/op.h"
 
-void lane_run(struct lane *lane, const struct instruction *instruction,
-              const struct kernel_step *step)
+enum status lane_run(struct lane *lane, const struct instruction *instruction,
+                     const struct kernel_step *step)
 {
     struct kernel_call call = {
         .problem = &instruction->problem,
@@ -25,14 +26,16 @@ void lane_run(struct lane *lane, const struct instruction *instruction,
         call.in[i] = lane->bases[instruction->in[i].base] + instruction->in[i].offset;
     for (int i = 0; i < instruction->problem.n_out; i++)
         call.out[i] = lane->bases[instruction->out[i].base] + instruction->out[i].offset;
+    if (!instruction->kernel)
+        return lane_talk(lane, &call);
     const int64_t begin = trace_begin(lane->trace);
     instruction->kernel->run(&call);
     trace_end(lane->trace, begin, TRACE_COMPUTE, instruction->node->name,
               instruction->kernel->name);
+    return STATUS_OK;
 }
 
-/* Waits until the last step's update of these buckets is visible. */
-static enum status await_params(struct lane *lane, uint64_t buckets)
+enum status lane_await_params(struct lane *lane, uint64_t buckets)
 {
     struct exec *exec = lane->exec;
 
@@ -72,12 +75,13 @@ static void add_along_tree(struct lane *lane, const struct tree_stack *stack, ui
 }
 
 /* A shard without samples: its gradients and losses are zero. */
-static void run_empty_shard(struct lane *lane)
+static void run_empty_shard(struct lane *lane, uint64_t buckets)
 {
     const struct exec *exec = lane->exec;
 
     lane_give_empty_tables(lane);
-    for (int b = 0; b < exec->buckets.count; b++) {
+    for (; buckets; buckets &= buckets - 1) {
+        const int b = __builtin_ctzll(buckets);
         const int64_t begin = exec->buckets.begin[b], end = exec->buckets.begin[b + 1];
         if (exec->row_sums[b].is_used)
             rows_leave_empty(lane, b);
@@ -138,7 +142,7 @@ static enum status copy_input_factor(struct lane *lane, int64_t v)
         const struct plan_factor *factor = &exec->factors.item[i];
         if (factor->value != input)
             continue;
-        TRY(await_params(lane, factor->buckets)); /* nobody still reads the last step's */
+        TRY(lane_await_params(lane, factor->buckets)); /* nobody still reads the last step's */
         memcpy(exec->records + (size_t)v * exec->record + factor->offset,
                row_of(input, exec->batch, exec->batch->x, samples.begin - exec->batch->first),
                (size_t)(samples.rows * numbers_of(input, exec->batch)) * 4);
@@ -159,23 +163,30 @@ static int64_t step_weight(const struct exec *exec)
     return weight > 0 ? weight : 1; /* without labels that count all sums are zero */
 }
 
-static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *stack)
+static struct kernel_step step_of(const struct exec *exec, int64_t v)
+{
+    const struct batch *batch = exec->batch;
+
+    return (struct kernel_step){
+        .seed = exec->config.seed,
+        .first_sample =
+            batch->step * (uint64_t)exec->config.batch + (uint64_t)exec_samples(exec, v).begin,
+        .inv_batch = (float)(1.0 / (double)step_weight(exec)),
+    };
+}
+
+static bool is_last_shard(const struct lane *lane, int64_t v)
+{
+    return v == lane->first + lane->count - 1;
+}
+
+void lane_point_to_shard(struct lane *lane, int64_t v, int buffer)
 {
     struct exec *exec = lane->exec;
     const struct batch *batch = exec->batch;
     const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
-    const struct samples samples = exec_samples(exec, v);
-    const int64_t at = samples.begin - batch->first;
-    const bool is_last = v == lane->first + lane->count - 1;
-    const uint64_t all =
-        exec->buckets.count == 64 ? ~UINT64_C(0) : (UINT64_C(1) << exec->buckets.count) - 1;
-    const struct kernel_step step = {
-        .seed = exec->config.seed,
-        .first_sample = batch->step * (uint64_t)exec->config.batch + (uint64_t)samples.begin,
-        .inv_batch = (float)(1.0 / (double)step_weight(exec)),
-    };
+    const int64_t at = exec_samples(exec, v).begin - batch->first;
     const size_t slot = (size_t)(exec->steps % 2) * (size_t)exec->shards + (size_t)v;
-    const int buffer = tree_stack_push(stack, exec->tree_first + v);
 
     lane->bases[BASE_GRAD] = (char *)(lane->gradients + (size_t)buffer * exec->vector);
     lane->bases[BASE_INPUT] = row_of(roles->input, batch, batch->x, at);
@@ -185,62 +196,102 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
     lane->bases[BASE_CORRECT] = (char *)&exec->corrects[slot];
     lane->bases[BASE_FACTOR] = exec->records + (size_t)v * exec->record;
     lane->bases[BASE_TABLE] = exec->tables;
+}
 
-    if (samples.rows == 0) {
-        BUG_ON(exec->buckets.pass); /* a step has samples */
-        /* The others may still be reading these buffers for the last step. */
-        TRY(await_params(lane, all));
-        run_empty_shard(lane);
-        add_along_tree(lane, stack, all);
-        if (is_last)
-            TRY(announce(lane, all));
-    } else {
-        const struct plan *plan = lane_plan(lane, extents_of(batch, samples.rows), false);
-        lane->plan = plan;
-        hold_enter_round(lane, v - lane->first);
-        for (int i = 0; i < plan->n_instructions; i++) {
-            const struct instruction *next = &plan->instructions[i];
-            if (next->before)
-                TRY(await_params(lane, next->before));
-            if (next->takes)
-                TRY(hold_take(lane, next->takes, i >= plan->n_forward));
-            if (next->awaits)
-                TRY(lane_await_tables(lane, next->awaits));
-            if (next->begins)
-                TRY(release_make_room(lane, next->begins));
-            lane_run(lane, next, &step);
-            if (next->leaves)
-                hold_leave(lane, next->leaves);
-            if (next->fills)
-                lane_give_table(lane, next->fills - 1);
-            if (next->after) {
-                add_along_tree(lane, stack, next->after);
-                if (is_last) {
-                    TRY(announce(lane, next->after));
-                    TRY(lane_reduce(lane, false));
-                    release_summed(lane);
-                }
+const struct plan *lane_plan_of(const struct lane *lane, int64_t v)
+{
+    const int64_t rows = exec_samples(lane->exec, v).rows;
+
+    return rows > 0 ? lane_plan(lane, extents_of(lane->exec->batch, rows), false) : NULL;
+}
+
+enum status lane_leave_empty(struct lane *lane, uint64_t buckets, int64_t v,
+                             const struct tree_stack *stack)
+{
+    BUG_ON(lane->exec->buckets.pass); /* a step has samples */
+    /* The others may still be reading these buffers for the last step. */
+    TRY(lane_await_params(lane, buckets));
+    run_empty_shard(lane, buckets);
+    add_along_tree(lane, stack, buckets);
+    return is_last_shard(lane, v) ? announce(lane, buckets) : STATUS_OK;
+}
+
+enum status lane_run_range(struct lane *lane, const struct plan *plan, int begin, int end,
+                           int64_t v, const struct tree_stack *stack)
+{
+    const struct kernel_step step = step_of(lane->exec, v);
+    const bool is_last = is_last_shard(lane, v);
+
+    for (int i = begin; i < end; i++) {
+        const struct instruction *next = &plan->instructions[i];
+        if (next->before)
+            TRY(lane_await_params(lane, next->before));
+        if (next->takes)
+            TRY(hold_take(lane, next->takes, i >= plan->n_forward));
+        if (next->awaits)
+            TRY(lane_await_tables(lane, next->awaits));
+        if (next->begins)
+            TRY(release_make_room(lane, next->begins));
+        TRY(next->node->op->moves ? pipe_move(lane, next) : lane_run(lane, next, &step));
+        if (lane->exec->pipe)
+            TRY(pipe_progress(lane));
+        if (next->leaves)
+            hold_leave(lane, next->leaves);
+        if (next->fills)
+            lane_give_table(lane, next->fills - 1);
+        if (next->after) {
+            add_along_tree(lane, stack, next->after);
+            if (is_last) {
+                TRY(announce(lane, next->after));
+                TRY(lane_reduce(lane, false));
+                release_summed(lane);
             }
         }
+    }
+    return STATUS_OK;
+}
+
+static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *stack)
+{
+    const struct exec *exec = lane->exec;
+    const uint64_t all =
+        exec->buckets.count == 64 ? ~UINT64_C(0) : (UINT64_C(1) << exec->buckets.count) - 1;
+    const struct plan *plan = lane_plan_of(lane, v);
+
+    lane_point_to_shard(lane, v, tree_stack_push(stack, exec->tree_first + v));
+    if (plan) {
+        lane->plan = plan;
+        hold_enter_round(lane, v - lane->first);
+        TRY(lane_run_range(lane, plan, 0, plan->n_instructions, v, stack));
+    } else {
+        TRY(lane_leave_empty(lane, all, v, stack));
     }
     while (tree_stack_can_add(stack))
         tree_stack_add(stack);
     return STATUS_OK;
 }
 
-static enum status run_shards(struct lane *lane)
+static enum status run_all(struct lane *lane)
 {
     struct tree_stack stack;
 
+    if (lane->exec->pipe)
+        return pipe_run_step(lane);
+    tree_stack_init(&stack, lane->exec->tree_shards);
+    for (int64_t v = lane->first; v < lane->first + lane->count; v++)
+        TRY(run_shard(lane, v, &stack));
+    return STATUS_OK;
+}
+
+static enum status run_shards(struct lane *lane)
+{
     lane->next_bucket = 0;
     lane->next_gather = 0;
     lane->announced = 0;
-    tree_stack_init(&stack, lane->exec->tree_shards);
     for (int64_t v = lane->first; v < lane->first + lane->count; v++)
         TRY(copy_input_factor(lane, v));
     TRY(lane_join(lane));
-    for (int64_t v = lane->first; v < lane->first + lane->count; v++)
-        TRY(run_shard(lane, v, &stack));
+    TRY(run_all(lane));
     TRY(lane_reduce(lane, true));
     release_summed(lane);
     return STATUS_OK;
@@ -325,5 +376,5 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     out->correct = tree_sum(exec->corrects + slot, exec->shards);
     out->heard = heard(exec);
     exec->steps++;
-    return STATUS_OK;
+    return beside_tell_step(exec, out);
 }

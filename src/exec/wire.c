@@ -128,7 +128,7 @@ static enum status send_held(struct wire *wire, struct item *item)
             return STATUS_OK;
         wire->flying += request->bytes;
         wire->lane.times.bytes += (int64_t)request->bytes;
-        TRY(transport_start_send(wire->exec->transport, request->peer, request->tag,
+        TRY(transport_start_send(wire->exec->transport, request->member, request->tag,
                                  request->data, request->bytes, request));
     }
     return STATUS_OK;
@@ -140,8 +140,9 @@ static enum status send_bucket(struct wire *wire, struct item *item, int peer, u
 {
     if (bytes == 0)
         return STATUS_OK;
-    *add_request(&item->others) =
-        (struct transport_request){ .peer = peer, .tag = tag, .data = data, .bytes = bytes };
+    *add_request(&item->others) = (struct transport_request){
+        .peer = peer, .member = peer, .tag = tag, .data = data, .bytes = bytes
+    };
     item->others.is_counted[item->others.count - 1] = true;
     return send_held(wire, item);
 }
@@ -149,7 +150,7 @@ static enum status send_bucket(struct wire *wire, struct item *item, int peer, u
 enum status wire_are_over(struct wire *wire, struct transfers *list, bool *over)
 {
     for (int i = 0; i < list->count && list->left > 0; i++) {
-        const int peer = list->request[i].peer;
+        const int peer = list->request[i].member;
         const bool is_held = list->is_counted[i] && i >= list->held;
         if (list->is_done[i] || is_held)
             continue;
@@ -433,7 +434,7 @@ static int awaited_by(const struct item *item)
     for (int l = 0; l < 3 && item->stage != WAITING; l++) {
         for (int i = 0; i < lists[l]->count && lists[l]->left > 0; i++) {
             if (!lists[l]->is_done[i])
-                return lists[l]->request[i].peer;
+                return lists[l]->request[i].member;
         }
     }
     return -1;

@@ -2,7 +2,8 @@
 /* draw.c - graphs as SVG: one element, complete by itself, for a browser or inside a page.
  *
  * Colours come from Okabe and Ito's palette, which most people tell apart; shape says the same
- * once more: collectives have bars at both ends, updates a heavy border. Every class and id
+ * once more: collectives have bars at both ends, updates a heavy border. A stage of a pipeline has a stripe of
+ * its colour and its number at the left of its nodes; parameters of which a rank has a slice have a broken border. Every class and id
  * begins with "tg-", so that a page's own styles and these do not meet.
  */
 #include <stdio.h>
@@ -44,6 +45,8 @@ static const char style[] =
     ".tg-update .tg-box{fill:var(--tg-update);stroke:var(--tg-update-edge);stroke-width:2.6}\n"
     ".tg-bar{fill:none;stroke:var(--tg-reduce-edge);stroke-width:1.2}\n"
     ".tg-pill{fill:var(--tg-pill);stroke:var(--tg-pill-edge);stroke-width:.8}\n"
+    ".tg-slice{stroke-dasharray:3 2;stroke-width:1.4}\n"
+    ".tg-graph .tg-number{font-size:10px;font-weight:700;fill:#fff}\n"
     ".tg-edge{fill:none;stroke:var(--tg-line);stroke-width:1.3}\n"
     ".tg-saved{stroke-dasharray:4 3;stroke-width:1;opacity:.8}\n"
     ".tg-head{fill:var(--tg-line)}\n"
@@ -105,6 +108,8 @@ static void add_shape(struct strbuf *out, const struct shape *shape)
 
 static void add_value_line(struct strbuf *out, const struct value *value)
 {
+    if (value->slice.count > 1)
+        strbuf_printf(out, "slice %d of %d of ", value->slice.index, value->slice.count);
     strbuf_add_xml(out, value->name);
     strbuf_printf(out, "  %s ", dtype_name(value->dtype));
     add_shape(out, &value->shape);
@@ -186,7 +191,30 @@ static bool is_collective(const struct op *op)
 {
     return op == &op_shard_sum || op == &op_factor_sum || op == &op_row_sum ||
            op == &op_all_reduce || op == &op_reduce_scatter || op == &op_all_gather ||
-           op == &op_push || op == &op_pull || op == &op_worker_mean || op == &op_center_pull;
+           op == &op_push || op == &op_pull || op == &op_worker_mean || op == &op_center_pull ||
+           op == &op_send || op == &op_receive || op->talks;
+}
+
+/* Stages in turn, all dark enough for white numbers. */
+static const char *stage_colour(int stage)
+{
+    static const char *const colours[] = { "#0072b2", "#b34700", "#00805d", "#8a5a83",
+                                           "#7a6a00", "#3d5a80", "#a23b4a", "#4d4d4d" };
+
+    return colours[stage % (int)(sizeof colours / sizeof *colours)];
+}
+
+static void add_stripe(struct strbuf *out, int stage, double x, double y, double height)
+{
+    strbuf_printf(out, "<g class=\"tg-stage\"><title>stage %d</title><rect fill=\"%s\"", stage,
+                  stage_colour(stage));
+    add_attribute(out, "x", x);
+    add_attribute(out, "y", y);
+    add_attribute(out, "width", 16);
+    add_attribute(out, "height", height);
+    strbuf_add(out, " rx=\"4\"/>");
+    begin_text(out, "tg-number", x + 8, y + height / 2 + 4, true);
+    strbuf_printf(out, "%d</text></g>", stage);
 }
 
 /* Collectives are of the colour of reduction, whenever they run. */
@@ -222,6 +250,8 @@ static void add_box(struct strbuf *out, const struct picture_box *box)
     add_rect(out, "tg-box", box->x, box->y, box->width, box->height, 6);
     if (is_collective(node->op))
         add_bars(out, box->x, box->y, box->width, box->height);
+    if (node->stage >= 0)
+        add_stripe(out, node->stage, box->x - 8, box->y + 4, box->height - 8);
     begin_text(out, "tg-op", x, box->y + 18, true);
     add_text(out, node->op->name, PICTURE_TEXT_MAX);
     strbuf_add(out, "</text>");
@@ -238,8 +268,8 @@ static void add_pill(struct strbuf *out, const struct picture_pill *pill)
     strbuf_add(out, "<g><title>");
     add_value_line(out, pill->value);
     strbuf_add(out, "</title>");
-    add_rect(out, "tg-pill", pill->x, pill->y, pill->width, PICTURE_PILL_HEIGHT,
-             PICTURE_PILL_HEIGHT / 2.0);
+    add_rect(out, pill->value->slice.count > 1 ? "tg-pill tg-slice" : "tg-pill", pill->x,
+             pill->y, pill->width, PICTURE_PILL_HEIGHT, PICTURE_PILL_HEIGHT / 2.0);
     begin_text(out, "tg-small", pill->x + pill->width / 2, pill->y + 11.5, true);
     add_text_end(out, pill->value->name, PICTURE_PILL_TEXT_MAX);
     strbuf_add(out, "</text></g>\n");
@@ -299,6 +329,51 @@ static bool has_saved(const struct picture *picture)
     return false;
 }
 
+static int count_stages(const struct picture *picture)
+{
+    int count = 0;
+
+    for (int b = 0; b < picture->n_boxes; b++) {
+        const int stage = picture->boxes[b].node->stage;
+        count = stage + 1 > count ? stage + 1 : count;
+    }
+    return count;
+}
+
+static bool has_slices(const struct picture *picture)
+{
+    for (int b = 0; b < picture->n_boxes; b++) {
+        for (int p = 0; p < picture->boxes[b].n_pills; p++) {
+            if (picture->boxes[b].pills[p].value->slice.count > 1)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* What grids of ranks have beside that; returns where it ends. */
+static double add_grid_legend(struct strbuf *out, const struct picture *picture, double x,
+                              double y)
+{
+    const int stages = count_stages(picture);
+
+    for (int s = 0; s < stages && s < 8; s++) {
+        add_stripe(out, s, x, y - 13, 18);
+        x += 22;
+    }
+    if (stages > 0) {
+        begin_text(out, "tg-soft", x + 4, y, false);
+        strbuf_add(out, "stages of a pipeline</text>\n");
+        x += 4 + 6.2 * 20 + 20;
+    }
+    if (!has_slices(picture))
+        return x;
+    add_rect(out, "tg-pill tg-slice", x, y - 11, 26, 14, 7);
+    begin_text(out, "tg-soft", x + 33, y, false);
+    strbuf_add(out, "of which a rank has a slice</text>\n");
+    return x + 33 + 6.2 * 27 + PICTURE_MARGIN;
+}
+
 /* One sample of each kind of thing that there is, from left to right; returns where that ends. */
 static double add_legend(struct strbuf *out, const struct picture *picture, double y)
 {
@@ -324,7 +399,7 @@ static double add_legend(struct strbuf *out, const struct picture *picture, doub
     add_rect(out, "tg-pill", x, y - 11, 26, 14, 7);
     begin_text(out, "tg-soft", x + 33, y, false);
     strbuf_add(out, "given: samples, parameters, state</text>\n");
-    x += 33 + 6.2 * 33 + PICTURE_MARGIN;
+    x = add_grid_legend(out, picture, x + 33 + 6.2 * 33 + PICTURE_MARGIN, y);
     if (!has_saved(picture))
         return x;
     strbuf_add(out, "<path class=\"tg-edge tg-saved\" d=\"M");

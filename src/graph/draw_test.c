@@ -49,6 +49,34 @@ static void test_a_chain_has_an_edge_less_than_nodes(void)
     graph_destroy(graph);
 }
 
+/* Stages of a pipeline have stripes with their numbers, and slices of parameters a border of their own. */
+static void test_stages_and_slices_are_told_apart(void)
+{
+    struct graph *graph = begin("grid");
+    struct value *x = graph_input(graph, "x", DTYPE_F32, shape_2(4, 8));
+    struct strbuf plain, coloured;
+
+    x = build_linear(graph, "fc1", x, 16);
+    x = build_linear(graph, "fc2", x, 3);
+    strbuf_init(&plain, 1 << 20);
+    strbuf_init(&coloured, 1 << 20);
+    graph_print_svg(graph, &plain);
+    CHECK(!strstr(plain.text, "\"tg-stage\"") && !strstr(plain.text, "tg-pill tg-slice"));
+    for (int n = 0; n < graph_node_count(graph); n++)
+        graph_node(graph, n)->stage = n > 0;
+    graph_find_value(graph, "fc1.weight")->slice =
+        (struct shape_slice){ .count = 2, .index = 1 };
+    graph_print_svg(graph, &coloured);
+    CHECK_OK(strbuf_status(&coloured));
+    CHECK(strstr(coloured.text, "<title>stage 0</title>") &&
+          strstr(coloured.text, "<title>stage 1</title>"));
+    CHECK(strstr(coloured.text, "tg-pill tg-slice") &&
+          strstr(coloured.text, "slice 1 of 2 of fc1.weight"));
+    strbuf_release(&plain);
+    strbuf_release(&coloured);
+    graph_destroy(graph);
+}
+
 /* Skips over one, two and many nodes: the edges have to go round the boxes. */
 static void test_edges_that_skip_nodes_go_round_them(void)
 {
@@ -428,6 +456,8 @@ const struct test tests[] = {
       .run = test_an_empty_graph_is_an_empty_picture },
     { .name = "a chain has an edge less than nodes",
       .run = test_a_chain_has_an_edge_less_than_nodes },
+    { .name = "stages and slices are told apart",
+      .run = test_stages_and_slices_are_told_apart },
     { .name = "edges that skip nodes go round them",
       .run = test_edges_that_skip_nodes_go_round_them },
     { .name = "shortcuts leave the main path straight",

@@ -18,6 +18,7 @@ struct graph {
     struct node **nodes;
     int n_nodes, max_nodes, next_node_id;
     enum phase phase;
+    int stage;
     struct graph_roles roles;
 };
 
@@ -26,6 +27,7 @@ enum status graph_create(const char *name, struct graph **out)
     struct graph *graph;
 
     TRY(mem_alloc(1, sizeof *graph, &graph));
+    graph->stage = -1;
     enum status status = arena_create(&graph->arena);
     if (status == STATUS_OK && !(graph->name = arena_strdup(graph->arena, name)))
         status = STATUS_NO_MEMORY;
@@ -115,6 +117,7 @@ static struct value *add_value(struct graph *graph, const char *name, enum value
         return NULL;
     }
     value->id = graph->n_values;
+    value->stage = -1;
     value->name = copy;
     value->kind = kind;
     value->dtype = dtype;
@@ -195,6 +198,23 @@ struct shape graph_saved_shape(const struct value *value)
     return value->is_turned ? shape_2(s->dim[1], s->dim[0]) : *s;
 }
 
+struct shape_slice graph_saved_slice(const struct value *value)
+{
+    struct shape_slice slice = value->slice;
+
+    if (value->is_turned)
+        slice.axis = 1 - slice.axis;
+    return slice;
+}
+
+struct shape graph_whole_shape(const struct value *value)
+{
+    const struct shape saved = graph_saved_shape(value);
+    const struct shape_slice slice = graph_saved_slice(value);
+
+    return slice_whole_shape(&slice, &saved);
+}
+
 struct value *graph_average(struct graph *graph, const char *name, struct shape shape,
                             float initial)
 {
@@ -245,6 +265,8 @@ enum layout op_output_layout(const struct node *node, int i, const struct shape 
 {
     if (node->op == &op_reorder)
         return node->attrs.layout;
+    if (node->op->moves || node->op->talks || node->op == &op_tp_copy)
+        return node->in[0]->layout;
     if (node->op->may_overwrite && i == node->op->overwrites)
         return node->in[0]->layout;
     if (node->op == &op_linear_grad_weight && i == 0)
@@ -334,6 +356,7 @@ struct node *graph_add(struct graph *graph, const struct op *op, const char *nam
     node->op = op;
     node->attrs = attrs ? *attrs : no_attrs;
     node->phase = graph->phase;
+    node->stage = graph->stage;
     node->n_in = n_in;
     node->in = inputs;
     node->n_out =
@@ -365,6 +388,11 @@ struct value *graph_apply(struct graph *graph, const char *op, const char *name,
 void graph_set_phase(struct graph *graph, enum phase phase)
 {
     graph->phase = phase;
+}
+
+void graph_set_stage(struct graph *graph, int stage)
+{
+    graph->stage = stage;
 }
 
 void graph_replace(struct graph *graph, const struct value *old, struct value *by)
@@ -510,8 +538,9 @@ int64_t graph_param_count(const struct graph *graph)
     int64_t count = 0;
 
     for (int i = 0; i < graph->n_values; i++) {
+        const struct shape whole = graph_whole_shape(graph->values[i]);
         if (graph->values[i]->kind == VALUE_PARAM)
-            count += shape_count(&graph->values[i]->shape);
+            count += shape_count(&whole);
     }
     return count;
 }

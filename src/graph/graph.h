@@ -26,6 +26,7 @@
 #include "tensor/attr.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
+#include "tensor/slice.h"
 
 enum { GRAPH_IN = 12, GRAPH_OUT = 8, GRAPH_NODE_IN = 64 };
 
@@ -80,6 +81,9 @@ struct value {
     float init_bound;     /* VALUE_PARAM: ... plus a number uniform in +-bound */
     float init_deviation; /* VALUE_PARAM: ... plus a normal number of this deviation */
     bool is_turned;       /* VALUE_PARAM (out, in), LAYOUT_IO: files hold (in, out) */
+    struct shape_slice slice; /* what of it this rank has, where ranks share layers */
+    bool sums_gradient; /* VALUE_PARAM: each of these ranks has a summand of its gradient */
+    int stage;          /* VALUE_PARAM, VALUE_AVERAGE: that has it (pass/cut.c); -1: all */
 };
 
 struct node {
@@ -88,6 +92,7 @@ struct node {
     const struct op *op;
     struct attrs attrs;
     enum phase phase;
+    int stage; /* of a pipeline that runs it (pass/cut.c); -1: all */
     int n_in, n_out;
     struct value **in;
     struct value *out[GRAPH_OUT];
@@ -114,8 +119,12 @@ struct value *graph_param_constant(struct graph *graph, const char *name, struct
 /* The rows of a table, each contiguous: an embedding. Normal numbers of a deviation. */
 struct value *graph_param_table(struct graph *graph, const char *name, struct shape shape,
                                 float deviation);
-/* What files call the shape of a parameter or an average. */
+/* What files call the shape of a parameter or an average, and what of that this rank has: all, if
+ * its count is 0. */
 struct shape graph_saved_shape(const struct value *value);
+struct shape_slice graph_saved_slice(const struct value *value);
+/* The shape that files have: of the slices of all ranks together. */
+struct shape graph_whole_shape(const struct value *value);
 /* A running average; its `gradient` is set by the layer that sees what is averaged. */
 struct value *graph_average(struct graph *graph, const char *name, struct shape shape,
                             float initial);
@@ -146,6 +155,8 @@ struct value *graph_apply(struct graph *graph, const char *op, const char *name,
                           const struct attrs *attrs);
 /* Nodes added from now on belong to this phase. */
 void graph_set_phase(struct graph *graph, enum phase phase);
+/* And to this stage of a pipeline; -1, as at first: to none. */
+void graph_set_stage(struct graph *graph, int stage);
 
 int graph_node_count(const struct graph *graph);
 struct node *graph_node(const struct graph *graph, int i); /* in running order */
@@ -175,7 +186,7 @@ MUST_CHECK enum status graph_infer(const struct graph *graph, struct extents ext
 MUST_CHECK enum status graph_verify(const struct graph *graph);
 
 /* Totals for `rows` samples of the lengths that the graph has now: floating-point operations,
- * parameters. */
+ * parameters (whole ones, where ranks have slices). */
 double graph_flops(const struct graph *graph, int64_t rows);
 double graph_node_flops(const struct node *node); /* for the rows that the graph has now */
 int64_t graph_param_count(const struct graph *graph);

@@ -26,6 +26,23 @@ struct op_shapes {
     enum dtype dtype[GRAPH_OUT]; /* f32 unless infer says otherwise */
 };
 
+/* Along which axis a value is cut where ranks share the work of a layer (tensor parallelism): along
+ * none, so that each of them has all of it; along one by number; along features (channels of images, else
+ * the last axis); along the places of sequences. Or each of them has a summand of it. */
+enum op_axis { AXIS_NONE, AXIS_0, AXIS_1, AXIS_FEATURES, AXIS_PLACES, AXIS_SUM };
+
+/* One way of sharing an op's work: how its inputs must be cut, and how its outputs are then. */
+struct op_way {
+    const char *name;
+    enum op_axis in[GRAPH_IN], out[GRAPH_OUT];
+    int parts; /* of the cut features of input 0: each is cut; 0: it does not matter */
+    /* May so many ranks share this node's work so? NULL: always. */
+    bool (*can)(const struct node *node, int count);
+    /* Makes the attributes those of a slice: that of input 0, or of output 0 if that is whole. NULL:
+     * they stay. */
+    void (*cut)(struct attrs *attrs, const struct shape_slice *slice);
+};
+
 struct op {
     const char *name, *summary;
     int min_in, max_in;   /* max_in > GRAPH_IN: a list, inferred from the first GRAPH_IN */
@@ -43,6 +60,10 @@ struct op {
     bool any_dtype;  /* takes values of any type; output 0 has the type of input 0 */
     bool keeps_sums; /* linear in all inputs: of summands it makes a summand */
     bool meets;      /* all shards come together here, so it runs once a step: exec/ runs it */
+    bool talks;      /* of ranks that share layers: exec/ runs it, by messages between them */
+    const struct op_way *ways; /* how ranks may share its work, ended by one without name; NULL:
+                                  each of them does all of it */
+    bool moves;                /* to or from another rank, the same bytes: exec/ runs it */
 
     /* Fills out[] from in[], or fails with a text that says which extents do not fit. */
     MUST_CHECK enum status (*infer)(const struct node *node, struct op_shapes *shapes);
@@ -89,10 +110,23 @@ extern const struct op op_embedding, op_embedding_grad, op_embedding_mean,
     op_embedding_mean_grad, op_rows_sort;
 extern const struct op op_lstm, op_lstm_grad, op_gru, op_gru_grad, op_lstm_attend,
     op_lstm_attend_grad;
-extern const struct op op_sgd_update, op_adam_update, op_average_update, op_clip_norm;
+extern const struct op op_sgd_update, op_adam_update, op_average_update, op_clip_norm,
+    op_anchor;
 extern const struct op op_lars_update, op_lamb_update, op_lamb_direction, op_trust_ratio;
+extern const struct op op_send, op_receive;
 extern const struct op op_shard_sum, op_factor_sum, op_row_sum, op_all_reduce,
     op_reduce_scatter, op_all_gather, op_push, op_pull, op_worker_mean, op_center_pull;
+
+/* Between ranks that share layers (op_tensor.c). */
+extern const struct op op_tp_copy, op_tp_sum, op_tp_slice, op_tp_gather, op_tp_sum_slice,
+    op_tp_ids, op_tp_token_loss, op_tp_token_accuracy;
+
+/* Ways that several ops have (ways.c). */
+extern const struct op_way op_ways_each[];   /* blind to where an element stands */
+extern const struct op_way op_ways_both[];   /* likewise, of two inputs */
+extern const struct op_way op_ways_pixels[]; /* blind to channels: pools */
+/* The axis of a value that is meant; -1: none. */
+int op_axis_of(enum op_axis axis, const struct shape *shape);
 
 /* How output i of a node, of this shape, lies in memory. */
 enum layout op_output_layout(const struct node *node, int i, const struct shape *shape);

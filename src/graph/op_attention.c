@@ -73,6 +73,27 @@ static double flops_attention(const struct node *node, const struct shape *const
     return flops_products(node, in[0], 2);
 }
 
+/* A rank has some heads: their queries, keys and values. */
+static bool can_share_heads(const struct node *node, int count)
+{
+    return node->attrs.heads % count == 0;
+}
+
+static void cut_heads(struct attrs *attrs, const struct shape_slice *slice)
+{
+    attrs->heads /= slice->count;
+}
+
+static const struct op_way ways_attention[] = {
+    { .name = "heads",
+      .in = { AXIS_FEATURES },
+      .out = { AXIS_FEATURES, AXIS_FEATURES },
+      .parts = 3,
+      .can = can_share_heads,
+      .cut = cut_heads },
+    { 0 },
+};
+
 const struct op op_attention = {
     .name = "attention",
     .summary = "tokens of a sequence take what they see of each other",
@@ -85,6 +106,7 @@ const struct op op_attention = {
     .infer = infer_attention,
     .gradient = gradient_attention,
     .flops = flops_attention,
+    .ways = ways_attention,
 };
 
 static enum status infer_attention_grad(const struct node *node, struct op_shapes *s)

@@ -69,6 +69,13 @@ static double flops_batch_norm(const struct node *node, const struct shape *cons
     return 6.0 * (double)shape_count(in[0]);
 }
 
+static const struct op_way ways_batch_norm[] = {
+    { .name = "channels",
+      .in = { AXIS_FEATURES, AXIS_0, AXIS_0 },
+      .out = { AXIS_FEATURES, AXIS_1, AXIS_0, AXIS_0 } },
+    { 0 },
+};
+
 const struct op op_batch_norm = {
     .name = "batch_norm",
     .summary = "zero mean and unit variance a channel, then scale, shift and activation",
@@ -81,6 +88,7 @@ const struct op op_batch_norm = {
     .infer = infer_batch_norm,
     .gradient = gradient_batch_norm,
     .flops = flops_batch_norm,
+    .ways = ways_batch_norm,
 };
 
 static enum status infer_batch_norm_grad(const struct node *node, struct op_shapes *s)
@@ -130,6 +138,13 @@ static enum status infer_batch_norm_apply(const struct node *node, struct op_sha
     return STATUS_OK;
 }
 
+static const struct op_way ways_apply[] = {
+    { .name = "channels",
+      .in = { AXIS_FEATURES, AXIS_0, AXIS_0, AXIS_0, AXIS_0 },
+      .out = { AXIS_FEATURES } },
+    { 0 },
+};
+
 const struct op op_batch_norm_apply = {
     .name = "batch_norm_apply",
     .summary = "batch_norm with running averages as the statistics",
@@ -139,4 +154,5 @@ const struct op op_batch_norm_apply = {
     .max_out = 1,
     .split = { SPLIT_ROWS },
     .infer = infer_batch_norm_apply,
+    .ways = ways_apply,
 };

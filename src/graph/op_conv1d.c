@@ -72,6 +72,12 @@ static void gradient_conv1d(struct graph *graph, const struct node *node,
     }
 }
 
+static const struct op_way ways_conv1d[] = {
+    { .name = "columns", .in = { AXIS_NONE, AXIS_0 }, .out = { AXIS_FEATURES } },
+    { .name = "rows", .in = { AXIS_FEATURES, AXIS_1 }, .out = { AXIS_SUM } },
+    { 0 },
+};
+
 const struct op op_conv1d = {
     .name = "conv1d",
     .summary = "convolution along sequences, bias, then the activation",
@@ -83,6 +89,7 @@ const struct op op_conv1d = {
     .infer = infer_conv1d,
     .gradient = gradient_conv1d,
     .flops = flops_conv1d,
+    .ways = ways_conv1d,
 };
 
 /* x is there for its shape. */
@@ -310,6 +317,7 @@ const struct op op_max_over_time = {
     .infer = infer_max_over_time,
     .gradient = gradient_max_over_time,
     .flops = flops_max_over_time,
+    .ways = op_ways_pixels,
 };
 
 /* x is there for its shape. */

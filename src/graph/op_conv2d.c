@@ -111,6 +111,44 @@ static void gradient_conv2d(struct graph *graph, const struct node *node,
                           din);
 }
 
+static bool is_one_group(const struct node *node, int count)
+{
+    (void)count;
+    return node->attrs.groups <= 1;
+}
+
+/* A channel sees itself alone, and there is one output a channel. */
+static bool is_depthwise(const struct node *node, int count)
+{
+    const int64_t groups = node->attrs.groups;
+
+    return groups >= count && groups == node->in[0]->shape.dim[1] &&
+           groups == node->in[1]->shape.dim[0];
+}
+
+static void cut_groups(struct attrs *attrs, const struct shape_slice *slice)
+{
+    attrs->groups = (int)slice_extent(slice, attrs->groups);
+}
+
+/* Output channels are cut, or input channels, or both together. */
+static const struct op_way ways_conv2d[] = {
+    { .name = "columns",
+      .in = { AXIS_NONE, AXIS_0 },
+      .out = { AXIS_FEATURES },
+      .can = is_one_group },
+    { .name = "rows",
+      .in = { AXIS_FEATURES, AXIS_1 },
+      .out = { AXIS_SUM },
+      .can = is_one_group },
+    { .name = "channels",
+      .in = { AXIS_FEATURES, AXIS_0 },
+      .out = { AXIS_FEATURES },
+      .can = is_depthwise,
+      .cut = cut_groups },
+    { 0 },
+};
+
 const struct op op_conv2d = {
     .name = "conv2d",
     .summary = "two-dimensional convolution, bias, then the activation",
@@ -122,6 +160,7 @@ const struct op op_conv2d = {
     .infer = infer_conv2d,
     .gradient = gradient_conv2d,
     .flops = flops_conv2d,
+    .ways = ways_conv2d,
 };
 
 static enum status infer_grad_input(const struct node *node, struct op_shapes *s)

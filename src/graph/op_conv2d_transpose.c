@@ -88,6 +88,25 @@ static void gradient_transpose(struct graph *graph, const struct node *node,
     }
 }
 
+static bool is_one_group(const struct node *node, int count)
+{
+    (void)count;
+    return node->attrs.groups <= 1;
+}
+
+/* Its weight has inputs first. */
+static const struct op_way ways_transpose[] = {
+    { .name = "columns",
+      .in = { AXIS_NONE, AXIS_1 },
+      .out = { AXIS_FEATURES },
+      .can = is_one_group },
+    { .name = "rows",
+      .in = { AXIS_FEATURES, AXIS_0 },
+      .out = { AXIS_SUM },
+      .can = is_one_group },
+    { 0 },
+};
+
 const struct op op_conv2d_transpose = {
     .name = "conv2d_transpose",
     .summary = "two-dimensional transposed convolution, bias, then the activation",
@@ -99,6 +118,7 @@ const struct op op_conv2d_transpose = {
     .infer = infer_transpose,
     .gradient = gradient_transpose,
     .flops = flops_transpose,
+    .ways = ways_transpose,
 };
 
 static enum status infer_grad_input(const struct node *node, struct op_shapes *s)

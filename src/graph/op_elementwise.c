@@ -52,6 +52,12 @@ static void gradient_bias(struct graph *graph, const struct node *node,
         din[1] = one(graph, &op_bias_grad, node->in[1]->name, dout[0], NULL, NULL);
 }
 
+static const struct op_way ways_bias[] = {
+    { .name = "features", .in = { AXIS_FEATURES, AXIS_0 }, .out = { AXIS_FEATURES } },
+    { .name = "places", .in = { AXIS_PLACES }, .out = { AXIS_PLACES } },
+    { 0 },
+};
+
 const struct op op_bias = {
     .name = "bias",
     .summary = "adds a number to each feature or channel",
@@ -64,6 +70,7 @@ const struct op op_bias = {
     .by_rows = true,
     .infer = infer_bias,
     .gradient = gradient_bias,
+    .ways = ways_bias,
 };
 
 static enum status infer_bias_grad(const struct node *node, struct op_shapes *s)
@@ -107,6 +114,7 @@ const struct op op_relu = {
     .may_overwrite = true,
     .infer = infer_same,
     .gradient = gradient_relu,
+    .ways = op_ways_each,
 };
 
 const struct op op_relu_grad = {
@@ -141,6 +149,7 @@ const struct op op_relu6 = {
     .may_overwrite = true,
     .infer = infer_same,
     .gradient = gradient_relu6,
+    .ways = op_ways_each,
 };
 
 const struct op op_relu6_grad = {
@@ -183,6 +192,7 @@ const struct op op_sigmoid = {
     .infer = infer_same,
     .gradient = gradient_sigmoid,
     .flops = flops_sigmoid,
+    .ways = op_ways_each,
 };
 
 const struct op op_sigmoid_grad = {
@@ -222,6 +232,7 @@ const struct op op_add = {
     .keeps_sums = true,
     .infer = infer_same,
     .gradient = gradient_add,
+    .ways = op_ways_both,
 };
 
 /* dropout ------------------------------------------------------------------------------ */
@@ -241,6 +252,21 @@ static void gradient_dropout(struct graph *graph, const struct node *node,
         din[0] = one(graph, &op_dropout, node->name, dout[0], NULL, &node->attrs);
 }
 
+/* A slice's elements draw what they would in the whole. */
+static void cut_dropout(struct attrs *attrs, const struct shape_slice *slice)
+{
+    attrs->slice = *slice;
+}
+
+static const struct op_way ways_dropout[] = {
+    { .name = "features",
+      .in = { AXIS_FEATURES },
+      .out = { AXIS_FEATURES },
+      .cut = cut_dropout },
+    { .name = "places", .in = { AXIS_PLACES }, .out = { AXIS_PLACES }, .cut = cut_dropout },
+    { 0 },
+};
+
 const struct op op_dropout = {
     .name = "dropout",
     .summary = "zeroes a share of the elements, scales the rest",
@@ -252,6 +278,7 @@ const struct op op_dropout = {
     .may_overwrite = true,
     .infer = infer_dropout,
     .gradient = gradient_dropout,
+    .ways = ways_dropout,
 };
 
 /* reshape ------------------------------------------------------------------------------ */
@@ -287,6 +314,30 @@ static void gradient_reshape(struct graph *graph, const struct node *node,
         din[0] = one(graph, &op_reshape, node->name, dout[0], NULL, &attrs);
 }
 
+/* Images in a row of features: those of a channel stay together. */
+static bool is_flatten(const struct node *node, int count)
+{
+    (void)count;
+    return node->in[0]->shape.rank == 4 && node->attrs.sample.rank == 1;
+}
+
+static void cut_flatten(struct attrs *attrs, const struct shape_slice *slice)
+{
+    const int64_t pixels = attrs->sample.dim[0] / slice->whole;
+
+    attrs->sample.dim[0] = slice_extent(slice, slice->whole) * pixels;
+}
+
+static const struct op_way ways_reshape[] = {
+    { .name = "channels",
+      .in = { AXIS_FEATURES },
+      .out = { AXIS_FEATURES },
+      .parts = 1,
+      .can = is_flatten,
+      .cut = cut_flatten },
+    { 0 },
+};
+
 const struct op op_reshape = {
     .name = "reshape",
     .summary = "the same elements under other extents",
@@ -298,6 +349,7 @@ const struct op op_reshape = {
     .is_view = true,
     .infer = infer_reshape,
     .gradient = gradient_reshape,
+    .ways = ways_reshape,
 };
 
 /* reorder ------------------------------------------------------------------------------ */
@@ -321,4 +373,5 @@ const struct op op_reorder = {
     .split = { SPLIT_ROWS },
     .infer = infer_same,
     .gradient = gradient_reorder,
+    .ways = op_ways_pixels,
 };

@@ -56,6 +56,13 @@ static double flops_embedding(const struct node *node, const struct shape *const
     return (double)shape_count(in[0]) * (double)in[1]->dim[1];
 }
 
+/* A rank has some rows of the table, or some columns. */
+static const struct op_way ways_embedding[] = {
+    { .name = "vocabulary", .in = { AXIS_NONE, AXIS_0 }, .out = { AXIS_SUM } },
+    { .name = "columns", .in = { AXIS_NONE, AXIS_1 }, .out = { AXIS_FEATURES } },
+    { 0 },
+};
+
 const struct op op_embedding = {
     .name = "embedding",
     .summary = "rows of a table by their numbers",
@@ -68,6 +75,7 @@ const struct op op_embedding = {
     .infer = infer_embedding,
     .gradient = gradient_embedding,
     .flops = flops_embedding,
+    .ways = ways_embedding,
 };
 
 /* dy has a row an id, or a row a sample that all of its ids share. */
@@ -120,6 +128,11 @@ static void gradient_embedding_mean(struct graph *graph, const struct node *node
     din[1] = share ? add_table_gradient(graph, node, share->out[0]) : NULL;
 }
 
+static const struct op_way ways_embedding_mean[] = {
+    { .name = "columns", .in = { AXIS_NONE, AXIS_1 }, .out = { AXIS_FEATURES } },
+    { 0 },
+};
+
 const struct op op_embedding_mean = {
     .name = "embedding_mean",
     .summary = "mean of rows of a table, by their numbers",
@@ -132,6 +145,7 @@ const struct op op_embedding_mean = {
     .infer = infer_embedding,
     .gradient = gradient_embedding_mean,
     .flops = flops_embedding,
+    .ways = ways_embedding_mean,
 };
 
 static enum status infer_embedding_mean_grad(const struct node *node, struct op_shapes *s)

@@ -63,6 +63,7 @@ const struct op op_tanh = {
     .summary = "hyperbolic tangent",
     ELEMENTWISE(1),
     .gradient = gradient_tanh,
+    .ways = op_ways_each,
 };
 
 const struct op op_tanh_grad = {
@@ -76,6 +77,7 @@ const struct op op_gelu = {
     .summary = "x times the normal distribution function of x",
     ELEMENTWISE(1),
     .gradient = gradient_gelu,
+    .ways = op_ways_each,
 };
 
 const struct op op_gelu_grad = {
@@ -89,6 +91,7 @@ const struct op op_gelu_tanh = {
     .summary = "gelu by its approximation with tanh",
     ELEMENTWISE(1),
     .gradient = gradient_gelu,
+    .ways = op_ways_each,
 };
 
 const struct op op_gelu_tanh_grad = {

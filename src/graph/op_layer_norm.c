@@ -63,6 +63,11 @@ static double flops_norm(const struct node *node, const struct shape *const *in,
     return 8.0 * (double)shape_count(in[0]);
 }
 
+static const struct op_way ways_layer_norm[] = {
+    { .name = "places", .in = { AXIS_PLACES }, .out = { AXIS_PLACES, AXIS_PLACES } },
+    { 0 },
+};
+
 const struct op op_layer_norm = {
     .name = "layer_norm",
     .summary = "zero mean and unit variance a row, then scale and shift",
@@ -75,6 +80,7 @@ const struct op op_layer_norm = {
     .infer = infer_layer_norm,
     .gradient = gradient_layer_norm,
     .flops = flops_norm,
+    .ways = ways_layer_norm,
 };
 
 static enum status infer_layer_norm_grad(const struct node *node, struct op_shapes *s)

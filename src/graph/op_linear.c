@@ -80,6 +80,13 @@ static void gradient_linear(struct graph *graph, const struct node *node,
     }
 }
 
+/* Outputs are cut, or inputs. */
+static const struct op_way ways_linear[] = {
+    { .name = "columns", .in = { AXIS_NONE, AXIS_0 }, .out = { AXIS_FEATURES } },
+    { .name = "rows", .in = { AXIS_FEATURES, AXIS_1 }, .out = { AXIS_SUM } },
+    { 0 },
+};
+
 const struct op op_linear = {
     .name = "linear",
     .summary = "x W^T + b, then the activation",
@@ -92,6 +99,7 @@ const struct op op_linear = {
     .infer = infer_linear,
     .gradient = gradient_linear,
     .flops = flops_linear,
+    .ways = ways_linear,
 };
 
 static enum status infer_grad_input(const struct node *node, struct op_shapes *s)

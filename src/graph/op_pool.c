@@ -72,6 +72,7 @@ const struct op op_max_pool = {
     .infer = infer_pool,
     .gradient = gradient_max_pool,
     .flops = flops_pool,
+    .ways = op_ways_pixels,
 };
 
 static enum status infer_pool_grad(const struct node *node, struct op_shapes *s)
@@ -122,6 +123,7 @@ const struct op op_avg_pool = {
     .infer = infer_pool,
     .gradient = gradient_avg_pool,
     .flops = flops_pool,
+    .ways = op_ways_pixels,
 };
 
 const struct op op_avg_pool_grad = {

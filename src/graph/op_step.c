@@ -196,6 +196,19 @@ const struct op op_clip_norm = {
     .infer = infer_clip,
 };
 
+/* Inputs: the sum of gradients, the parameters, where they are drawn to, and what is added. attrs.weight_decay: how
+ * strongly they are drawn. */
+const struct op op_anchor = {
+    .name = "anchor",
+    .summary = "sum + mu (param - anchor) + shift: local steps that stay near, or do not drift",
+    .min_in = 4,
+    .max_in = 4,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_WHOLE },
+    .infer = infer_first,
+};
+
 /* Inputs: parameters, gradients, state ..., then the factor of clip_norm if there is one. */
 static enum status infer_update(const struct node *node, struct op_shapes *s)
 {

@@ -63,6 +63,12 @@ static double flops_softmax(const struct node *node, const struct shape *const *
     return 10.0 * (double)shape_count(in[0]);
 }
 
+/* Classes are cut; see pass/tensor.c for what joins the slices. */
+static const struct op_way ways_classes[] = {
+    { .name = "classes", .in = { AXIS_FEATURES }, .out = { AXIS_SUM }, .parts = 1 },
+    { 0 },
+};
+
 const struct op op_token_cross_entropy = {
     .name = "token_cross_entropy",
     .summary =
@@ -77,6 +83,7 @@ const struct op op_token_cross_entropy = {
     .infer = infer_token_cross_entropy,
     .gradient = gradient_token_cross_entropy,
     .flops = flops_softmax,
+    .ways = ways_classes,
 };
 
 static enum status infer_token_cross_entropy_grad(const struct node *node, struct op_shapes *s)
@@ -126,4 +133,5 @@ const struct op op_token_accuracy = {
     .by_rows = true,
     .infer = infer_token_accuracy,
     .flops = flops_softmax,
+    .ways = ways_classes,
 };

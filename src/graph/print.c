@@ -34,6 +34,9 @@ static void print_value(const struct value *value, struct strbuf *out)
         strbuf_add(out, " summand");
     if (value->form == VALUE_ROWS)
         strbuf_add(out, " rows");
+    if (value->slice.count)
+        strbuf_printf(out, " slice %d/%d along %d", value->slice.index, value->slice.count,
+                      value->slice.axis);
     if (value->flat)
         strbuf_printf(out, " in %s+%lld", value->flat->name, (long long)value->offset);
 }
@@ -66,6 +69,12 @@ void graph_print_attrs(const struct node *node, struct strbuf *out)
         strbuf_printf(out, " rows=%lld", (long long)a->rows);
     if (a->served)
         strbuf_add(out, " served");
+    if (node->op->moves)
+        strbuf_printf(out, " %s=%d", node->op == &op_send ? "to" : "from", a->peer);
+    if (a->once)
+        strbuf_add(out, " once");
+    if (a->slice.count)
+        strbuf_printf(out, " slice=%d/%d", a->slice.index, a->slice.count);
     if (a->by_sample)
         strbuf_add(out, " by_sample");
     print_float(out, "rate", a->rate);

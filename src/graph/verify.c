@@ -45,7 +45,8 @@ static enum status verify_layouts(const struct node *node)
         const bool weight = i > 0 && in->kind == VALUE_PARAM;
         enum layout wanted = in->shape.rank == 4 ? LAYOUT_NHWC : LAYOUT_PLAIN;
 
-        if (node->op == &op_reorder || node->op == &op_reshape || in->kind == VALUE_FLAT)
+        if (node->op == &op_reorder || node->op == &op_reshape || node->op == &op_tp_copy ||
+            node->op->moves || node->op->talks || in->kind == VALUE_FLAT)
             continue;
         if (node->op->may_overwrite && node->op != &op_bias)
             wanted = node->in[0]->layout; /* blind to the order, if it is one for all */

@@ -162,6 +162,9 @@
  * dropout's element e of row r (memory order within the row) is kept if
  * rng_to_float(word) >= rate, word = e%4 of rng_philox(step->seed, { e/4, stream,
  * low 32 bits of position, high 32 bits of position }), position = step->first_sample + r.
+ * With attrs.slice x is that slice, and e counts in the whole row.
+ * token_cross_entropy with attrs.slice has that slice of the classes: lse is of it, loss means nothing;
+ * its gradient takes the lse of all classes.
  */
 #ifndef KERNEL_KERNEL_H
 #define KERNEL_KERNEL_H

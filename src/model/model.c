@@ -8,19 +8,17 @@
 #include <string.h>
 
 #include "graph/build.h"
+#include "model/file.h"
 
 extern const struct model model_mlp, model_cnn, model_lenet, model_vgg11, model_vgg11_bn,
     model_resnet18, model_mobilenet_v2, model_conv_autoencoder, model_nbow, model_gpt,
-    model_seq2seq, model_textcnn, model_bert;
+    model_seq2seq, model_textcnn, model_bert, model_logistic, model_tabular;
 
 const struct model *const model_table[] = {
-    &model_mlp,          &model_cnn,
-    &model_lenet,        &model_vgg11,
-    &model_vgg11_bn,     &model_resnet18,
-    &model_mobilenet_v2, &model_conv_autoencoder,
-    &model_nbow,         &model_textcnn,
-    &model_seq2seq,      &model_gpt,
-    &model_bert,         NULL,
+    &model_mlp,      &model_cnn,      &model_lenet,        &model_vgg11,
+    &model_vgg11_bn, &model_resnet18, &model_mobilenet_v2, &model_conv_autoencoder,
+    &model_nbow,     &model_textcnn,  &model_seq2seq,      &model_gpt,
+    &model_bert,     &model_logistic, &model_tabular,      NULL,
 };
 
 const struct model *model_find(const char *name)
@@ -129,8 +127,8 @@ enum status model_set_option(const struct model *model, struct model_config *con
     return FAIL(STATUS_NOT_FOUND, "model %s has no option --%s", model->name, name);
 }
 
-static void add_inputs(struct graph *graph, enum model_task task,
-                       const struct model_config *config)
+void model_add_inputs(struct graph *graph, enum model_task task,
+                      const struct model_config *config)
 {
     struct graph_roles *roles = graph_roles(graph);
     const struct shape *s = &config->sample;
@@ -141,14 +139,31 @@ static void add_inputs(struct graph *graph, enum model_task task,
     if (task == MODEL_IMAGES)
         roles->input = graph_input(graph, "input", DTYPE_F32,
                                    shape_4(config->batch, s->dim[0], s->dim[1], s->dim[2]));
+    else if (task == MODEL_TABLE)
+        roles->input =
+            graph_input(graph, "input", DTYPE_F32, shape_2(config->batch, s->dim[0]));
     else
         roles->input = graph_sequence(graph, "input", DTYPE_I32, first, 0);
     if (task == MODEL_TRANSLATION)
         roles->second = graph_sequence(graph, "second", DTYPE_I32, labels, last);
-    if (task == MODEL_IMAGES || task == MODEL_TEXT_CLASSES)
+    if (task == MODEL_IMAGES || task == MODEL_TABLE || task == MODEL_TEXT_CLASSES)
         roles->target = graph_input(graph, "target", DTYPE_I32, shape_1(config->batch));
     else
         roles->target = graph_sequence(graph, "target", DTYPE_I32, labels, last);
+}
+
+/* The graph without what settings add to it. */
+static enum status build_plain(const struct model *model, const struct model_config *config,
+                               struct graph **out)
+{
+    if (model->file)
+        return model_file_build(model->file, config, out);
+    TRY(graph_create(model->name, out));
+    struct graph_roles *roles = graph_roles(*out);
+    model_add_inputs(*out, model->task, config);
+    if (graph_status(*out) == STATUS_OK)
+        model->build(*out, config, roles->input, roles->target);
+    return STATUS_OK;
 }
 
 enum status model_build(const struct model *model, const struct model_config *config,
@@ -156,11 +171,8 @@ enum status model_build(const struct model *model, const struct model_config *co
 {
     struct graph *graph;
 
-    TRY(graph_create(model->name, &graph));
-    struct graph_roles *roles = graph_roles(graph);
-    add_inputs(graph, model->task, config);
-    if (graph_status(graph) == STATUS_OK)
-        model->build(graph, config, roles->input, roles->target);
+    TRY(build_plain(model, config, &graph));
+    const struct graph_roles *roles = graph_roles(graph);
     if (config->training)
         build_label_smoothing(graph, config->label_smoothing);
     enum status status = graph_verify(graph);

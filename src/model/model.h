@@ -22,7 +22,11 @@ enum model_task {
     MODEL_TRANSLATION,  /* input: ids (N, S); second: ids (N, T); target: the next ids (N, T) */
     MODEL_NEXT_TOKEN,   /* input: ids (N, T); target: the next ids (N, T) */
     MODEL_MASKED_TOKEN, /* input: ids (N, T), some hidden; target: what was hidden (N, T) */
+    MODEL_TABLE,        /* input: a row's numbers (N, columns); target: labels (N) */
 };
+
+struct model_file;
+struct json_value;
 
 struct model_option {
     const char *name, *summary;
@@ -41,13 +45,14 @@ struct model_option {
 
 struct model_config {
     int64_t batch;
-    struct shape sample;   /* images: C, H, W */
+    struct shape sample;   /* images: C, H, W; tables: columns */
     int classes;           /* of a classifier */
     int64_t vocab[2];      /* text: how many tokens there are, of the input and of the output */
     int64_t length[2];     /* text: places of input and second */
     bool training;         /* false: no dropout, statistics as learnt */
     float label_smoothing; /* in training: share of a label that is spread evenly */
     double options[MODEL_OPTIONS]; /* in the order of the model's table */
+    const char *table; /* for files: JSON of what the columns of its table are, or NULL */
 };
 
 struct model {
@@ -55,7 +60,7 @@ struct model {
     const char *data;      /* the data set it is usually trained on */
     const char *optimizer; /* and how; NULL: sgd */
     enum model_task task;
-    struct shape sample;         /* what that gives: C, H, W */
+    struct shape sample;         /* what that gives: C, H, W, or columns */
     int64_t vocab[2], length[2]; /* or, of text, with the settings' defaults */
     int classes;                 /* 0: it has none, and its loss does not look at labels */
     bool unit_pixels; /* input is in [0, 1] instead of normalized: models that reconstruct it */
@@ -64,6 +69,9 @@ struct model {
      * in its roles the second input of a translation; sets the loss roles. */
     void (*build)(struct graph *graph, const struct model_config *config, struct value *input,
                   struct value *target);
+    const struct model_file *file; /* a model that was read (model/file.h), instead of build */
+    /* What the columns of its tables are (data/schema.h); NULL: as the data have them. */
+    const struct json_value *table;
 };
 
 extern const struct model *const model_table[];   /* ended by NULL */
@@ -82,6 +90,9 @@ int64_t model_outputs(const struct model_config *config, int option);
  * value is out of range. */
 MUST_CHECK enum status model_set_option(const struct model *model, struct model_config *config,
                                         const char *name, double value);
+/* Adds the inputs of a task and sets their roles. */
+void model_add_inputs(struct graph *graph, enum model_task task,
+                      const struct model_config *config);
 /* The forward graph with its loss. */
 MUST_CHECK enum status model_build(const struct model *model, const struct model_config *config,
                                    struct graph **out);

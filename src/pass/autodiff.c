@@ -3,7 +3,7 @@
  *
  * Walks the forward nodes from last to first; each op's rule turns the gradients of its outputs
  * into those of its inputs. Gradients of a value that is used several times are added in the
- * order in which they arise. Before: a forward graph with a loss. After: every parameter has a
+ * order in which they arise. A backward node belongs to the stage of what it differentiates. Before: a forward graph with a loss. After: every parameter has a
  * gradient, in its layout.
  */
 #include "graph/op.h"
@@ -64,6 +64,7 @@ static enum status differentiate(struct graph *graph, const struct node *node,
     }
     if (!any || (!flows && !is_loss))
         return STATUS_OK;
+    graph_set_stage(graph, node->stage);
     if (!node->op->gradient)
         return FAIL(STATUS_USAGE, "node %s: %s cannot be differentiated", node->name,
                     node->op->name);
@@ -90,6 +91,7 @@ static enum status run_autodiff(struct graph *graph, const struct pass_config *c
     graph_set_phase(graph, PHASE_BACKWARD);
     for (int n = n_nodes - 1; n >= 0; n--)
         TRY(differentiate(graph, graph_node(graph, n), wanted, gradient));
+    graph_set_stage(graph, -1);
 
     for (int i = 0; i < n_values; i++) {
         struct value *value = graph_value(graph, i);
@@ -97,6 +99,11 @@ static enum status run_autodiff(struct graph *graph, const struct pass_config *c
             continue;
         if (!gradient[i])
             return FAIL(STATUS_USAGE, "parameter %s has no influence on the loss", value->name);
+        if (value->sums_gradient) { /* ranks that share the layer have summands (tensor.c) */
+            struct node *sum = graph_add(graph, &op_tp_sum, value->name, &gradient[i], 1, NULL);
+            TRY(graph_status(graph));
+            gradient[i] = sum->out[0];
+        }
         value->gradient = gradient[i];
     }
     return STATUS_OK;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* axes.c - reads the texts of --split, --sync and --meet: a table of words each. */
+/* axes.c - reads the texts of --split, --pipeline, --sync and --meet, a table of words each; the grid
+ * of ranks. */
 #include "pass/axes.h"
 
 #include <errno.h>
@@ -39,9 +40,12 @@ static const struct split_key {
     const char *name;
     size_t offset; /* of an int of struct axes */
     int least, most;
+    unsigned axis; /* AXIS_..., or none */
 } split_keys[] = {
-    { "dp", offsetof(struct axes, dp), 1, 256 },
-    { "zero", offsetof(struct axes, zero), 0, 3 },
+    { "dp", offsetof(struct axes, dp), 1, AXES_RANKS, AXIS_DP },
+    { "tp", offsetof(struct axes, tp), 1, AXES_RANKS, AXIS_TP },
+    { "pp", offsetof(struct axes, pp), 1, PIPE_STAGES, AXIS_PP },
+    { "zero", offsetof(struct axes, zero), 0, 3, 0 },
 };
 enum { SPLIT_KEYS = sizeof split_keys / sizeof *split_keys };
 
@@ -58,16 +62,18 @@ static int take_key(const char **text)
     return -1;
 }
 
-enum status axes_read_split(const char *text, struct axes *out)
+enum status axes_read_split(const char *text, struct axes *out, unsigned *out_given)
 {
     unsigned seen = 0;
     const char *rest = text;
 
+    *out_given = 0;
     for (;;) {
         const int i = take_key(&rest);
         long long number;
         if (i < 0)
-            return FAIL(STATUS_USAGE, "--split %s: must be like dp=4 or dp=4,zero=3", text);
+            return FAIL(STATUS_USAGE, "--split %s: must be like dp=4, dp=2,pp=2 or dp=4,zero=3",
+                        text);
         if (seen & 1U << i)
             return FAIL(STATUS_USAGE, "--split %s: %s is given twice", text,
                         split_keys[i].name);
@@ -76,12 +82,64 @@ enum status axes_read_split(const char *text, struct axes *out)
             return FAIL(STATUS_USAGE, "--split %s: %s must be a whole number from %d to %d",
                         text, split_keys[i].name, split_keys[i].least, split_keys[i].most);
         seen |= 1U << i;
+        *out_given |= split_keys[i].axis;
         const int value = (int)number;
         memcpy((char *)out + split_keys[i].offset, &value, sizeof value);
         if (!*rest)
             return STATUS_OK;
         rest++;
     }
+}
+
+/* Pipeline ------------------------------------------------------------------------------- */
+
+enum status axes_read_pipeline(const char *text, struct axes *out)
+{
+    for (int kind = 0; kind < PIPE_KINDS; kind++) {
+        const char *rest = after_word(text, pipe_kind_names[kind]);
+        long long chunks = 1;
+
+        if (!rest)
+            continue;
+        if (kind == PIPE_INTERLEAVED ? !take_number(&rest, 2, PIPE_CHUNKS, &chunks) || *rest
+                                     : *rest != '\0')
+            break;
+        out->pipeline = (enum pipe_kind)kind;
+        out->chunks = (int)chunks;
+        return STATUS_OK;
+    }
+    return FAIL(STATUS_USAGE,
+                "--pipeline %s: must be gpipe, 1f1b or interleaved:V, chunks a stage from 2 to "
+                "%d",
+                text, PIPE_CHUNKS);
+}
+
+/* Grid ----------------------------------------------------------------------------------- */
+
+struct axes_place axes_place_of(const struct axes *axes, int rank)
+{
+    return (struct axes_place){ .tp = rank % axes->tp,
+                                .dp = rank / axes->tp % axes->dp,
+                                .pp = rank / axes->tp / axes->dp };
+}
+
+int axes_rank_at(const struct axes *axes, struct axes_place place)
+{
+    return (place.pp * axes->dp + place.dp) * axes->tp + place.tp;
+}
+
+int axes_group(const struct axes *axes, int rank, unsigned along, int members[AXES_RANKS])
+{
+    const struct axes_place own = axes_place_of(axes, rank);
+    int count = 0;
+
+    for (int r = 0; r < axes->dp * axes->tp * axes->pp; r++) {
+        const struct axes_place place = axes_place_of(axes, r);
+        if ((place.dp == own.dp || along & AXIS_DP) &&
+            (place.tp == own.tp || along & AXIS_TP) && (place.pp == own.pp || along & AXIS_PP))
+            members[count++] = r;
+    }
+    return count;
 }
 
 /* Sync ----------------------------------------------------------------------------------- */

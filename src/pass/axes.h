@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* axes.h - reads the texts of --split, --sync and --meet. Private to pass/.
+/* axes.h - reads the texts of --split, --pipeline, --sync and --meet. Private to pass/.
  *
  * Each sets its fields of *out alone. Failure (STATUS_USAGE) names the flag, the text and what would
  * be right.
@@ -11,8 +11,11 @@
 
 enum { AXES_INTERVAL = 10, AXES_MOST = 1000000000, AXES_SERVERS = 255 };
 
-/* "dp=4": keys with values, separated by commas, each once. */
-MUST_CHECK enum status axes_read_split(const char *text, struct axes *out);
+/* "dp=2,pp=2": keys with values, separated by commas, each once. out_given: bits AXIS_... of those that are
+ * there. */
+MUST_CHECK enum status axes_read_split(const char *text, struct axes *out, unsigned *out_given);
+/* gpipe, 1f1b, interleaved:V: sets pipeline and chunks. */
+MUST_CHECK enum status axes_read_pipeline(const char *text, struct axes *out);
 /* step, async, bounded:K, elastic:T[,ALPHA], elastic:auto, local:H, local:auto. Alpha is left alone if
  * it is not given. */
 MUST_CHECK enum status axes_read_sync(const char *text, struct axes *out);

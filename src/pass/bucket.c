@@ -12,6 +12,8 @@
  * Running averages, and what a step sees of them, are laid out in the same way, in buckets of their
  * own before all others: forward completes them.
  *
+ * Of a pipeline a rank lays out what its stage has, and no bucket has parameters of two chunks.
+ *
  * What is made from factors, and a table whose gradient has rows, has a bucket of its own.
  */
 #include <stdio.h>
@@ -115,13 +117,22 @@ static int64_t group_count(struct value *const *params, int first, int last)
     return count;
 }
 
-/* The values of a kind, in the model's order. */
-static int values_of(const struct graph *graph, enum value_kind kind, struct value **out)
+/* Of a pipeline's stage: chunks are complete one after the other, and forward and backward of one are not those of
+ * another. */
+static bool is_of_one_chunk(const struct value *a, const struct value *b)
+{
+    return a->stage == b->stage;
+}
+
+/* The values of a kind that this rank has, in the model's order. */
+static int values_of(const struct graph *graph, const struct pass_config *config,
+                     enum value_kind kind, struct value **out)
 {
     int n = 0;
 
     for (int i = 0; i < graph_value_count(graph); i++) {
-        if (graph_value(graph, i)->kind == kind)
+        if (graph_value(graph, i)->kind == kind &&
+            pass_is_local(&config->pipeline, graph_value(graph, i)->stage))
             out[n++] = graph_value(graph, i);
     }
     return n;
@@ -146,7 +157,8 @@ static int bucket_begin(struct value *const *values, int end, const struct pass_
     int64_t count = group_count(values, first, end - 1);
 
     while (first > 0 && !stands_alone(values[first], config) &&
-           !stands_alone(values[first - 1], config)) {
+           !stands_alone(values[first - 1], config) &&
+           is_of_one_chunk(values[first], values[first - 1])) {
         const int next = group_begin(values, first - 1);
         const int64_t more = group_count(values, next, first - 1);
         if ((count + more) * (int64_t)sizeof(float) > most)
@@ -189,8 +201,8 @@ static enum status run_bucket(struct graph *graph, const struct pass_config *con
     int bucket = 0;
 
     TRY(graph_status(graph));
-    const int n_averages = values_of(graph, VALUE_AVERAGE, averages);
-    const int n_params = values_of(graph, VALUE_PARAM, params);
+    const int n_averages = values_of(graph, config, VALUE_AVERAGE, averages);
+    const int n_params = values_of(graph, config, VALUE_PARAM, params);
     if (n_params == 0)
         return FAIL(STATUS_USAGE, "model %s has no parameters", graph_name(graph));
     while (most < MOST_BYTES && count_buckets(averages, n_averages, config, most) +

@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct pass *const pass_evaluation[] = { &pass_fuse, &pass_split_batch, NULL };
+const struct pass *const pass_evaluation[] = { &pass_tensor, &pass_fuse,        &pass_cut,
+                                               &pass_stage,  &pass_split_batch, NULL };
 
 enum status pass_run(struct graph *graph, const struct pass *const *passes,
                      const struct pass_config *config, const char *last)

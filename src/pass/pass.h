@@ -45,6 +45,28 @@ struct pass_network {
     double latency, bandwidth; /* of a message in seconds, bytes a second */
 };
 
+/* Ranks that share the work of layers, each with its slices of their parameters. */
+struct pass_tensor {
+    int count, index; /* count 0 or 1: each rank has whole layers */
+    bool sequence;    /* what is done to each place of a sequence is shared, too */
+};
+
+/* A pipeline, and this rank's place in it. Of all zeros: none. */
+struct pass_pipeline {
+    int stages, chunks; /* ranks in a row; pieces of the graph of each */
+    int own;            /* this rank's number */
+    const char *cut; /* layers that pieces after the first begin with, "a,b"; NULL: balanced */
+    const double
+        *costs; /* seconds of each forward node after fuse, backward included; NULL: by rule */
+    const struct graph *like; /* of a graph for evaluation: that of the step, after cut */
+};
+
+/* Is this rank the one of that piece of the graph (-1: it is everybody's)? */
+static inline bool pass_is_local(const struct pass_pipeline *pipeline, int piece)
+{
+    return piece < 0 || pipeline->stages < 2 || piece % pipeline->stages == pipeline->own;
+}
+
 struct pass_config {
     int64_t batch, shards; /* samples a step; logical shards of the whole job */
     int ranks;
@@ -55,7 +77,12 @@ struct pass_config {
     bool recompute; /* make activations again for backward instead of keeping them */
     bool sync_norm; /* batch statistics of the whole step, not of each shard */
     int zero;       /* 3: parameters are held in parts */
+    struct pass_tensor tensor;
+    bool anchored; /* updates see sum + mu (param - anchor) + shift */
+    float mu;
     struct optim_config optim;
+
+    struct pass_pipeline pipeline;
 
     /* For parallax */
     struct pass_network network;
@@ -71,9 +98,9 @@ struct pass {
     MUST_CHECK enum status (*run)(struct graph *graph, const struct pass_config *config);
 };
 
-extern const struct pass pass_fuse, pass_sync_norm, pass_autodiff, pass_delay, pass_recompute,
-    pass_bucket, pass_split_batch, pass_update, pass_mirror, pass_zero, pass_serve,
-    pass_average, pass_elastic, pass_parallax;
+extern const struct pass pass_tensor, pass_fuse, pass_sync_norm, pass_autodiff, pass_delay,
+    pass_recompute, pass_bucket, pass_split_batch, pass_update, pass_mirror, pass_zero,
+    pass_serve, pass_average, pass_elastic, pass_parallax, pass_cut, pass_stage, pass_anchor;
 
 /* Runs `passes` (ended by NULL) in order, verifying after each; stops after the pass named `last`
  * unless that is NULL. */

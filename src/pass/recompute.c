@@ -5,7 +5,7 @@
  * needs of a segment is dropped and made again, by copies of the segment's nodes, just before
  * backward comes to it. The last segment is left as it is: backward begins there. A copy of a node
  * gives the bits of the node, dropout and batch statistics included. What all shards meet in happens
- * once a step: it has no copy, and what goes in and comes out is kept.
+ * once a step: it has no copy, and what goes in and comes out is kept. So is what goes from stage to stage.
  *
  * Kept are then about n boundaries and the inside of one segment; the number of segments is the
  * one for which that is least. Before: a forward and a backward graph. After: the same function,
@@ -87,7 +87,9 @@ static void cut(struct plan *plan, int n_segments)
         }
         for (int i = 0; i < node->n_in; i++) {
             const int id = node->in[i]->id;
-            plan->is_crossed[id] |= plan->home[id] != plan->segment[n] || node->op->meets;
+            const struct node *maker = node->in[i]->maker;
+            plan->is_crossed[id] |= plan->home[id] != plan->segment[n] || node->op->meets ||
+                                    (maker && maker->stage != node->stage);
         }
     }
 }
@@ -165,6 +167,7 @@ static int copy_segment(struct plan *plan, int s, struct value **again, struct n
         for (int i = 0; i < node->n_in; i++)
             in[i] = again[node->in[i]->id] ? again[node->in[i]->id] : node->in[i];
         snprintf(name, sizeof name, "%s.again", node->name);
+        graph_set_stage(graph, node->stage);
         struct node *copy = graph_add(graph, node->op, name, in, node->n_in, &node->attrs);
         for (int i = 0; copy && i < node->n_out; i++) {
             if (is_dropped(plan, node->out[i]))
@@ -172,6 +175,7 @@ static int copy_segment(struct plan *plan, int s, struct value **again, struct n
         }
         copies[count++] = copy;
     }
+    graph_set_stage(graph, -1);
     return count;
 }
 

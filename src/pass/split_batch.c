@@ -25,7 +25,9 @@ static enum status set_parts(struct graph *graph)
         struct node *node = graph_node(graph, n);
         const bool is_sum = node->op->keeps_sums && node->in[0]->part == PART_SUM;
         for (int i = 0; i < node->n_out; i++) {
-            node->out[i]->part = is_sum ? PART_SUM : part_of[node->op->split[i]];
+            node->out[i]->part = node->op->moves ? node->in[0]->part
+                                 : is_sum        ? PART_SUM
+                                                 : part_of[node->op->split[i]];
             if (node->out[i]->flat)
                 node->out[i]->flat->part = node->out[i]->part;
         }
@@ -121,9 +123,11 @@ static enum status add_row_sum(struct graph *graph, struct node *gradient, struc
     char name[96];
 
     graph_set_phase(graph, PHASE_BACKWARD);
+    graph_set_stage(graph, gradient->stage);
     snprintf(name, sizeof name, "%s.order", grad->name);
     struct node *sort = graph_add(graph, &op_rows_sort, name, &gradient->in[1], 1, &sort_attrs);
     graph_set_phase(graph, PHASE_REDUCE);
+    graph_set_stage(graph, -1);
     TRY(graph_status(graph));
     struct value *const in[] = { sort->out[0], sort->out[1], dy };
     sort->out[0]->part = sort->out[1]->part = PART_SHARD;

@@ -9,7 +9,8 @@
 #include "pass/axes.h"
 
 static const struct pass *const single_passes[] = {
-    &pass_fuse,      /* first, so that fused ops are differentiated as one */
+    &pass_tensor,    /* layers that ranks share, if asked, while ops are simple */
+    &pass_fuse,      /* before autodiff, so that fused ops are differentiated as one */
     &pass_sync_norm, /* statistics of all shards, if asked: they must be differentiated as such */
     &pass_autodiff,    /* gradients of what is left */
     &pass_delay,       /* as late as memory gains by it */
@@ -17,6 +18,7 @@ static const struct pass *const single_passes[] = {
     &pass_bucket,      /* they get their places in flat ranges */
     &pass_split_batch, /* one shard's graph, and the sums over shards */
     &pass_update,      /* the whole step for one device */
+    &pass_anchor,      /* drawn to where it began, if asked */
     NULL,
 };
 
@@ -26,23 +28,13 @@ static const struct pass *const local_passes[] = {
     NULL,
 };
 
-static const struct
-    pass
-        *const
-            mirrored_passes
-                [] = {
-                    &pass_fuse,
-                    &pass_sync_norm,
-                    &pass_autodiff,
-                    &pass_delay,
-                    &pass_recompute,
-                    &pass_bucket,
-                    &pass_split_batch,
-                    &pass_update,
-                    &pass_mirror, /* a whole step for one device becomes each rank's */
-                    &pass_zero,   /* last: parameters in parts, if asked */
-                    NULL,
-                };
+static const struct pass *const mirrored_passes[] = {
+    &pass_tensor, &pass_fuse,      &pass_sync_norm, &pass_autodiff,
+    &pass_delay,  &pass_recompute, &pass_bucket,    &pass_split_batch,
+    &pass_update, &pass_mirror, /* a whole step for one device becomes each rank's */
+    &pass_zero,                 /* last: parameters in parts, if asked */
+    NULL,
+};
 
 static const struct pass *const elastic_passes[] = {
     &pass_fuse,   &pass_autodiff, &pass_delay, &pass_recompute, &pass_bucket, &pass_split_batch,
@@ -54,6 +46,27 @@ static const struct pass *const served_passes[] = {
     &pass_fuse,   &pass_autodiff, &pass_delay, &pass_recompute, &pass_bucket, &pass_split_batch,
     &pass_update, &pass_serve, /* last: it gives the update of a whole step to servers */
     NULL,
+};
+
+/* A pipeline's step; every rank has the whole graph, in which nodes belong to stages. */
+static const struct pass *const staged_passes[] = {
+    &pass_tensor,
+    &pass_fuse,
+    &pass_cut, /* before autodiff: backward nodes belong to the stage of what they differentiate */
+    &pass_autodiff,
+    &pass_delay,
+    &pass_recompute,
+    &pass_stage,  /* what goes from stage to stage */
+    &pass_bucket, /* of this rank's stage alone, as is all below */
+    &pass_split_batch,
+    &pass_update,
+    NULL,
+};
+
+static const struct pass *const staged_mirrored_passes[] = {
+    &pass_tensor,    &pass_fuse,  &pass_cut,    &pass_autodiff,    &pass_delay,
+    &pass_recompute, &pass_stage, &pass_bucket, &pass_split_batch, &pass_update,
+    &pass_mirror,    &pass_zero,  NULL,
 };
 
 static const struct pass *const parallax_passes[] = {
@@ -218,9 +231,55 @@ static const struct strategy localsgd = {
     .passes = local_passes,
 };
 
+static const struct strategy pipeline = {
+    .name = "pipeline",
+    .summary = "each rank has some layers; shards go through the ranks one behind the other",
+    .known_as = "layer-wise model parallelism, GPipe, PipeDream-Flush (1F1B)",
+    .split = "pp=n",
+    .sync = "step",
+    .meet = "none",
+    .splits = AXIS_PP,
+    .syncs = SYNC(STEP),
+    .meets = MEET(NONE),
+    .many_ranks = true,
+    .many_nodes = true,
+    .passes = staged_passes,
+};
+
+static const struct strategy tensor = {
+    .name = "tensor",
+    .summary = "ranks share the work of each layer; each has slices of the parameters",
+    .known_as = "Megatron-LM",
+    .split = "tp=n",
+    .sync = "step",
+    .meet = "none",
+    .splits = AXIS_TP,
+    .syncs = SYNC(STEP),
+    .meets = MEET(NONE),
+    .many_ranks = true,
+    .many_nodes = true,
+    .passes = single_passes,
+};
+
+static const struct strategy hybrid = {
+    .name = "hybrid",
+    .summary = "any product: groups of ranks share layers, or have some of them, on samples of "
+               "their own",
+    .known_as = "DDP+DMP, 3D parallelism",
+    .split = "dp=n/2,pp=2",
+    .sync = "step",
+    .meet = "allreduce",
+    .splits = AXIS_DP | AXIS_TP | AXIS_PP,
+    .syncs = SYNC(STEP),
+    .meets = MEET(ALLREDUCE),
+    .many_ranks = true,
+    .many_nodes = true,
+    .passes = staged_mirrored_passes,
+};
+
 const struct strategy *const strategy_table[] = {
-    &single, &mirrored, &multiworker, &zero,  &central,  &parallax,
-    &ps,     &asgd,     &ssp,         &easgd, &localsgd, NULL,
+    &single, &mirrored, &multiworker, &zero,     &central, &parallax, &ps,  &asgd,
+    &ssp,    &easgd,    &localsgd,    &pipeline, &tensor,  &hybrid,   NULL,
 };
 
 const struct strategy *strategy_find(const char *name)
@@ -241,9 +300,27 @@ bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass)
     return false;
 }
 
-const struct strategy *strategy_pick(int ranks, bool apart, const char *sync, const char *meet)
+/* The preset that divides work along these axes. */
+static const struct strategy *pick_split(const struct axes *axes)
 {
-    struct axes axes = { 0 };
+    const unsigned along = (axes->dp > 1 ? AXIS_DP : 0) | (axes->tp > 1 ? AXIS_TP : 0) |
+                           (axes->pp > 1 ? AXIS_PP : 0);
+
+    for (int i = 0; strategy_table[i]; i++) {
+        if (strategy_table[i]->splits == along)
+            return strategy_table[i];
+    }
+    return &hybrid;
+}
+
+const struct strategy *strategy_pick(int ranks, bool apart, const char *split, const char *sync,
+                                     const char *meet)
+{
+    struct axes axes = { .dp = 1, .tp = 1, .pp = 1 };
+    unsigned given;
+
+    if (split && axes_read_split(split, &axes, &given) == STATUS_OK && axes_are_a_grid(&axes))
+        return pick_split(&axes);
 
     if (sync && axes_read_sync(sync, &axes) == STATUS_OK && axes.sync != SYNC_STEP) {
         for (int i = 0; strategy_table[i]; i++) {
@@ -259,7 +336,7 @@ const struct strategy *strategy_pick(int ranks, bool apart, const char *sync, co
 int strategy_servers(const char *strategy, const char *sync, const char *meet)
 {
     const struct strategy *preset =
-        strategy ? strategy_find(strategy) : strategy_pick(1, false, sync, meet);
+        strategy ? strategy_find(strategy) : strategy_pick(1, false, NULL, sync, meet);
     struct axes axes = { 0 };
 
     if (!preset || axes_read_meet(meet ? meet : preset->meet, &axes) != STATUS_OK)
@@ -296,10 +373,53 @@ static enum status refuse_axis(const struct strategy *strategy, const char *axis
                 strategy->name, axis, own);
 }
 
+/* How ranks are divided along the axes: as the text says (NULL: not given), and the rest of them along the
+ * preset's own axis. */
+static enum status read_split(const struct strategy *strategy, int ranks, const char *split,
+                              struct axes *axes)
+{
+    const unsigned splits = strategy->splits ? strategy->splits : AXIS_DP;
+    unsigned given = 0;
+
+    if (split)
+        TRY(axes_read_split(split, axes, &given));
+    /* A pipeline of two stages, if it is one of several and nothing is said. */
+    if (!given && splits & AXIS_DP && splits & AXIS_PP && ranks % 2 == 0)
+        axes->pp = 2;
+    const int known = axes->dp * axes->tp * axes->pp;
+    int *const rest = splits & AXIS_DP ? &axes->dp : splits & AXIS_PP ? &axes->pp : &axes->tp;
+    const unsigned axis = splits & AXIS_DP ? AXIS_DP : splits & AXIS_PP ? AXIS_PP : AXIS_TP;
+    if (!(given & axis) && ranks % known == 0)
+        *rest = ranks / known;
+    if (axes->dp * axes->tp * axes->pp != ranks)
+        return FAIL(STATUS_USAGE, "--split %s: there are %d ranks: use -n %d",
+                    split ? split : strategy->split, ranks, axes->dp * axes->tp * axes->pp);
+    if ((axes->dp > 1 && !(splits & AXIS_DP)) || (axes->tp > 1 && !(splits & AXIS_TP)) ||
+        (axes->pp > 1 && !(splits & AXIS_PP))) {
+        return refuse_axis(strategy, "split", split, strategy->split, pick_split(axes));
+    }
+    return STATUS_OK;
+}
+
+enum status strategy_read_pipeline(const char *text, struct axes *axes)
+{
+    if (text && axes->pp == 1)
+        return FAIL(STATUS_USAGE,
+                    "--pipeline %s: there is no pipeline: use --strategy pipeline or hybrid",
+                    text);
+    return axes_read_pipeline(text ? text : pipe_kind_names[PIPE_1F1B], axes);
+}
+
 enum status strategy_check(const struct strategy *strategy, int ranks, const char *split,
                            const char *sync, const char *meet, struct axes *out)
 {
-    struct axes axes = { .dp = ranks, .zero = strategy->zero, .alpha = NAN };
+    struct axes axes = { .dp = 1,
+                         .tp = 1,
+                         .pp = 1,
+                         .zero = strategy->zero,
+                         .pipeline = PIPE_1F1B,
+                         .chunks = 1,
+                         .alpha = NAN };
     const char *sync_is = sync ? sync : strategy->sync;
     const char *meet_is = meet ? meet : strategy->meet;
 
@@ -309,11 +429,7 @@ enum status strategy_check(const struct strategy *strategy, int ranks, const cha
         return FAIL(STATUS_USAGE,
                     "strategy %s runs on one rank, not on %d: use --strategy mirrored",
                     strategy->name, ranks);
-    if (split)
-        TRY(axes_read_split(split, &axes));
-    if (axes.dp != ranks)
-        return FAIL(STATUS_USAGE, "--split %s: there are %d ranks: use -n %d", split, ranks,
-                    axes.dp);
+    TRY(read_split(strategy, ranks, split, &axes));
     if (axes.zero > 0 && !strategy_has_pass(strategy, &pass_zero))
         return FAIL(STATUS_USAGE,
                     "--split %s: strategy %s holds nothing in parts: use --strategy zero",
@@ -322,11 +438,11 @@ enum status strategy_check(const struct strategy *strategy, int ranks, const cha
     TRY(axes_read_meet(meet_is, &axes));
     if (!(strategy->syncs & 1U << axes.sync))
         return refuse_axis(strategy, "sync", sync_is, strategy->sync,
-                           strategy_pick(ranks, strategy->many_nodes, sync, meet));
+                           strategy_pick(ranks, strategy->many_nodes, NULL, sync, meet));
     TRY(check_together(&axes, sync_is, meet_is));
     if (!(strategy->meets & 1U << axes.meet))
         return refuse_axis(strategy, "meet", meet_is, strategy->meet,
-                           strategy_pick(ranks, strategy->many_nodes, sync, meet));
+                           strategy_pick(ranks, strategy->many_nodes, NULL, sync, meet));
     /* As Zhang, Choromanska and LeCun 2015 have it: beta = 0.9, shared out among the workers. */
     if (axes.sync == SYNC_ELASTIC && isnan(axes.alpha))
         axes.alpha = 0.9 / ranks;

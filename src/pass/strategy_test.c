@@ -64,18 +64,78 @@ static void test_what_is_given_is_read(void)
     CHECK_MESSAGE("use --strategy zero");
 }
 
+static struct axes grid_of(const char *strategy, int ranks, const char *split)
+{
+    struct axes axes;
+
+    CHECK_OK(strategy_check(strategy_find(strategy), ranks, split, NULL, NULL, &axes));
+    return axes;
+}
+
+static void test_ranks_form_a_grid(void)
+{
+    struct axes axes = grid_of("hybrid", 4, NULL);
+    CHECK(axes.dp == 2 && axes.pp == 2 && axes.tp == 1);
+    axes = grid_of("hybrid", 6, "pp=3");
+    CHECK(axes.dp == 2 && axes.pp == 3);
+    axes = grid_of("hybrid", 4, "pp=2,zero=1");
+    CHECK(axes.dp == 2 && axes.zero == 1);
+    axes = grid_of("pipeline", 3, NULL);
+    CHECK(axes.dp == 1 && axes.pp == 3 && axes_are_a_grid(&axes));
+    CHECK(axes.pipeline == PIPE_1F1B && axes.chunks == 1);
+    CHECK_OK(strategy_read_pipeline("interleaved:3", &axes));
+    CHECK(axes.pipeline == PIPE_INTERLEAVED && axes.chunks == 3);
+    CHECK_OK(strategy_read_pipeline(NULL, &axes));
+    CHECK_STATUS(STATUS_USAGE, strategy_read_pipeline("interleaved:1", &axes));
+    CHECK_STATUS(STATUS_USAGE, strategy_read_pipeline("gpipe:2", &axes));
+    CHECK_STATUS(STATUS_USAGE, strategy_read_pipeline("zigzag", &axes));
+    CHECK_MESSAGE("must be gpipe, 1f1b or interleaved:V");
+    axes = grid_of("mirrored", 2, NULL);
+    CHECK_STATUS(STATUS_USAGE, strategy_read_pipeline("gpipe", &axes));
+    CHECK_MESSAGE("there is no pipeline");
+    CHECK_STATUS(STATUS_USAGE,
+                 strategy_check(strategy_find("mirrored"), 4, "dp=2,pp=2", NULL, NULL, &axes));
+    CHECK_MESSAGE("use --strategy hybrid");
+    CHECK_STATUS(STATUS_USAGE,
+                 strategy_check(strategy_find("hybrid"), 6, "dp=2,pp=2", NULL, NULL, &axes));
+    CHECK_MESSAGE("use -n 4");
+    CHECK_TEXT("pipeline", strategy_pick(2, false, "pp=2", NULL, NULL)->name);
+    CHECK_TEXT("hybrid", strategy_pick(4, false, "dp=2,pp=2", NULL, NULL)->name);
+}
+
+static void test_every_rank_has_one_place(struct rng *rng)
+{
+    const struct axes axes = { .dp = 1 + (int)rng_below(rng, 4),
+                               .tp = 1 + (int)rng_below(rng, 4),
+                               .pp = 1 + (int)rng_below(rng, 4) };
+    const int ranks = axes.dp * axes.tp * axes.pp;
+    int members[AXES_RANKS];
+
+    for (int r = 0; r < ranks; r++) {
+        const struct axes_place place = axes_place_of(&axes, r);
+        CHECK(place.dp < axes.dp && place.tp < axes.tp && place.pp < axes.pp);
+        CHECK_INT(r, axes_rank_at(&axes, place));
+        CHECK_INT(axes.dp, axes_group(&axes, r, AXIS_DP, members));
+        CHECK_INT(r, members[place.dp]);
+        CHECK_INT(axes.pp, axes_group(&axes, r, AXIS_PP, members));
+        CHECK_INT(r, members[place.pp]);
+        CHECK_INT(axes.tp * axes.pp, axes_group(&axes, r, AXIS_TP | AXIS_PP, members));
+        CHECK_INT(r, members[place.pp * axes.tp + place.tp]);
+    }
+}
+
 static void test_a_preset_is_picked_from_the_axes(void)
 {
-    CHECK_TEXT("single", strategy_pick(1, false, NULL, NULL)->name);
-    CHECK_TEXT("mirrored", strategy_pick(2, false, "step", "allreduce")->name);
-    CHECK_TEXT("multiworker", strategy_pick(2, true, NULL, NULL)->name);
-    CHECK_TEXT("ps", strategy_pick(2, false, NULL, "ps:2")->name);
-    CHECK_TEXT("ps", strategy_pick(2, false, "step", "ps:2")->name);
-    CHECK_TEXT("asgd", strategy_pick(2, false, "async", NULL)->name);
-    CHECK_TEXT("ssp", strategy_pick(2, true, "bounded:2", "ps:1")->name);
-    CHECK_TEXT("easgd", strategy_pick(1, false, "elastic:4", NULL)->name);
-    CHECK_TEXT("localsgd", strategy_pick(1, false, "local:auto", NULL)->name);
-    CHECK_TEXT("mirrored", strategy_pick(2, false, "now and then", NULL)->name);
+    CHECK_TEXT("single", strategy_pick(1, false, NULL, NULL, NULL)->name);
+    CHECK_TEXT("mirrored", strategy_pick(2, false, NULL, "step", "allreduce")->name);
+    CHECK_TEXT("multiworker", strategy_pick(2, true, NULL, NULL, NULL)->name);
+    CHECK_TEXT("ps", strategy_pick(2, false, NULL, NULL, "ps:2")->name);
+    CHECK_TEXT("ps", strategy_pick(2, false, NULL, "step", "ps:2")->name);
+    CHECK_TEXT("asgd", strategy_pick(2, false, NULL, "async", NULL)->name);
+    CHECK_TEXT("ssp", strategy_pick(2, true, NULL, "bounded:2", "ps:1")->name);
+    CHECK_TEXT("easgd", strategy_pick(1, false, NULL, "elastic:4", NULL)->name);
+    CHECK_TEXT("localsgd", strategy_pick(1, false, NULL, "local:auto", NULL)->name);
+    CHECK_TEXT("mirrored", strategy_pick(2, false, NULL, "now and then", NULL)->name);
 }
 
 static void test_what_is_impossible_is_refused_with_the_reason(void)
@@ -130,6 +190,8 @@ static void test_what_is_impossible_is_refused_with_the_reason(void)
 }
 
 const struct test tests[] = {
+    { .name = "ranks form a grid", .run = test_ranks_form_a_grid },
+    { .name = "every rank has one place", .property = test_every_rank_has_one_place },
     { .name = "presets are what their texts say",
       .run = test_presets_are_what_their_texts_say },
     { .name = "what is given is read", .run = test_what_is_given_is_read },

@@ -48,7 +48,8 @@ static enum status wait_for_change(struct ps_client *client, struct patience *pa
 static enum status hand(struct ps_client *client, enum command what, const struct said *tick,
                         bool waits)
 {
-    struct patience patience = { 0 };
+    /* Who stands by has all the time. */
+    struct patience patience = { .waited_ns = what == COMMAND_STAND ? INT64_MIN / 2 : 0 };
     enum status status;
 
     pthread_mutex_lock(&client->lock);
@@ -170,6 +171,69 @@ enum status ps_begin(struct ps_client *client, uint64_t step)
     return command(client, COMMAND_BEGIN);
 }
 
+/* Spares ------------------------------------------------------------------------------------------------------------------ */
+
+static bool is_dismissed(struct ps_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    const bool dismissed = client->is_dismissed;
+    pthread_mutex_unlock(&client->lock);
+    return dismissed;
+}
+
+/* The clock that a spare begins with in the place of a worker. */
+static enum status find_clock(struct ps_client *client, int place, uint64_t *out)
+{
+    const int others = client->config.workers - client->config.spares;
+    uint64_t slowest = UINT64_MAX;
+    struct ps_stats *stats;
+
+    TRY(mem_alloc(1, sizeof(*stats), &stats));
+    const enum status status = ps_collect(client, stats);
+    for (int w = 0; w < client->config.workers; w++) {
+        const bool is_there = !stats->lost[w] && !stats->standing[w] && w != place;
+        if (is_there && stats->clock[w] < slowest)
+            slowest = stats->clock[w];
+    }
+    BUG_ON(place < 1 || place >= others);
+    *out =
+        slowest < UINT64_MAX && slowest > stats->clock[place] ? slowest : stats->clock[place];
+    mem_free(stats);
+    return status;
+}
+
+/* Until values of all buckets are there, or it is over. */
+static enum status await_all(struct ps_client *client)
+{
+    enum status status = STATUS_OK;
+
+    for (int b = 0; b < client->config.layout.buckets && status == STATUS_OK; b++) {
+        struct patience patience = { 0 };
+        pthread_mutex_lock(&client->lock);
+        status = failure(client);
+        while (status == STATUS_OK && !has_arrived(client, b) && !client->is_dismissed)
+            status = wait_for_change(client, &patience, "values");
+        pthread_mutex_unlock(&client->lock);
+    }
+    return status;
+}
+
+enum status ps_stand(struct ps_client *client, int *out_worker, uint64_t *out_step)
+{
+    *out_worker = -1;
+    TRY(command(client, COMMAND_STAND));
+    const int place = command_place(client);
+    if (place < 0 || is_dismissed(client))
+        return STATUS_OK;
+    TRY(find_clock(client, place, out_step));
+    TRY(ps_begin(client, *out_step));
+    TRY(await_all(client));
+    *out_worker = is_dismissed(client) ? -1 : place;
+    return STATUS_OK;
+}
+
+/* Whole vectors, and the end --------------------------------------------------------------------------------------------- */
+
 enum status ps_put(struct ps_client *client, int state, const float *vector)
 {
     if (state >= client->slices->config.layout.n_states)
@@ -274,6 +338,10 @@ static enum status fill_client(struct ps_client *client)
     /* Worker 0 has the run's folder: nobody goes on without it. */
     if (client->config.policy != PS_STEP && client->worker > 0) {
         const enum status status = transport_set_expendable(transport);
+        if (status == STATUS_UNSUPPORTED && client->config.spares > 0)
+            return FAIL(status, "--spares: a job that mpirun or srun started does not survive "
+                                "the loss of a worker, so "
+                                "nobody could take its place: leave it out");
         if (status != STATUS_UNSUPPORTED)
             TRY(status);
     }

@@ -34,6 +34,7 @@ enum command {
     COMMAND_NONE,
     COMMAND_HELLO,
     COMMAND_PUT,
+    COMMAND_STAND,
     COMMAND_BEGIN,
     COMMAND_TICK,
     COMMAND_MEET,
@@ -81,6 +82,7 @@ struct ps_client {
     const float *source;
     float *target;
     struct ps_stats *stats;
+    bool is_dismissed; /* a spare: the others have come to the end, at one server at least */
 
     /* The thread's own */
     enum command running; /* of which the end has not come */
@@ -120,6 +122,8 @@ MUST_CHECK enum status command_meet(struct ps_client *client);
 /* Asks for values of a slice, before the first clock; for a whole slice or its state. */
 MUST_CHECK enum status command_pull(struct ps_client *client, int slice);
 MUST_CHECK enum status command_get(struct ps_client *client, int slice);
+/* Of a spare: a worker that is lost and whose place it may take; -1: none. */
+int command_place(const struct ps_client *client);
 /* Is the server there? */
 bool client_hears(const struct ps_client *client, int server);
 MUST_CHECK enum status client_job(struct ps_client *client, int server, enum frame_kind kind,

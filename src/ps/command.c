@@ -179,6 +179,8 @@ enum status command_start(struct ps_client *client, enum command command)
         return begin(client);
     case COMMAND_TICK:
         return send_tick(client);
+    case COMMAND_STAND:
+        return STATUS_OK;
     case COMMAND_MEET: /* command_meet */
         client->has_met = false;
         return STATUS_OK;
@@ -209,6 +211,17 @@ enum status command_meet(struct ps_client *client)
     return say(client, FRAME_MEET, 0);
 }
 
+int command_place(const struct ps_client *client)
+{
+    const int spares = client->config.spares, others = client->config.workers - spares;
+
+    for (int w = 1 + client->worker - others; w < others; w += spares) {
+        if (transport_lost(client->config.transport, w, NULL))
+            return w;
+    }
+    return -1;
+}
+
 static bool all_answered(const struct ps_client *client)
 {
     for (int s = 0; s < client->config.servers; s++) {
@@ -235,6 +248,8 @@ bool command_is_complete(const struct ps_client *client)
         return all_idle(client);
     case COMMAND_MEET:
         return client->has_met && all_answered(client);
+    case COMMAND_STAND:
+        return client->is_dismissed || command_place(client) >= 0;
     case COMMAND_ASK:
         return all_answered(client);
     case COMMAND_GET:

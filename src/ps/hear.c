@@ -93,7 +93,10 @@ static enum status hear_begin(struct server *server, int worker, uint64_t step)
 
     if (member->has_begun)
         return FAIL(STATUS_CORRUPT, "worker %d begins again", worker);
+    if (member->is_dismissed)
+        return STATUS_OK; /* it learns so from MET */
     member->has_begun = true;
+    member->is_standing = false;
     member->ticked = member->given = step;
     for (int i = 0; i < server->n_held; i++) {
         struct held *held = &server->held[i];

@@ -123,6 +123,40 @@ static void test_a_killed_worker_leaves_the_others(struct rng *rng)
     munmap(shared, sizeof(*shared));
 }
 
+static void test_a_spare_takes_the_place_of_a_lost_worker(struct rng *rng)
+{
+    struct shared *shared = make_shared();
+    struct toy toy;
+    struct victim victim = { .toy = &toy, .server = -1 };
+
+    make(&toy, rng, 4);
+    toy.config.policy = rng_below(rng, 2) ? PS_ASYNC : PS_BOUNDED;
+    toy.config.bound = 2;
+    toy.config.spares = 1 + (int)rng_below(rng, 2);
+    toy.config.workers += toy.config.spares;
+    toy.stats = &shared->stats;
+    toy.ticked = shared->ticked;
+    toy.clocks = 40;
+    toy.most_delay_us = 300;
+    toy.dies = (int)rng_below(rng, 4); /* 0: nobody */
+    toy.dies_at = rng_below(rng, 20);
+    const int spare = 4 + (toy.dies > 0 ? (toy.dies - 1) % toy.config.spares : 0);
+    const struct launch_config launch = { .size = toy.config.workers + toy.config.servers,
+                                          .flat = rng_below(rng, 2),
+                                          .shared_bytes = (size_t)256 << 20 };
+    CHECK_OK(launch_ranks(&launch, rank_body, &victim));
+    for (int w = 0; w < toy.config.workers; w++) {
+        const bool stands = w >= 4 && !(toy.dies > 0 && w == spare);
+        const bool dies = toy.dies > 0 && w == toy.dies;
+        CHECK(shared->stats.standing[w] == stands);
+        CHECK(shared->stats.lost[w] == dies);
+        CHECK_INT(dies ? toy.dies_at : stands ? 0 : toy.clocks, shared->stats.clock[w]);
+    }
+    if (toy.config.policy == PS_BOUNDED)
+        CHECK(shared->stats.largest_spread <= 2);
+    munmap(shared, sizeof(*shared));
+}
+
 static void test_a_server_without_replica_is_named(void)
 {
     struct toy toy;
@@ -164,5 +198,7 @@ const struct test tests[] = {
     { "a server without replica is named", .run = test_a_server_without_replica_is_named },
     { "a killed server loses no push", .property = test_a_killed_server_loses_no_push },
     { "a killed worker leaves the others", .property = test_a_killed_worker_leaves_the_others },
+    { "a spare takes the place of a lost worker",
+      .property = test_a_spare_takes_the_place_of_a_lost_worker },
     { 0 },
 };

@@ -10,7 +10,9 @@
 
 bool policy_is_active(const struct server *server, int worker)
 {
-    return !server->members[worker].is_gone && !server->members[worker].has_met;
+    const struct member *member = &server->members[worker];
+
+    return !member->is_gone && !member->has_met && !member->is_standing;
 }
 
 int policy_quorum(const struct server *server)

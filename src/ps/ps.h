@@ -18,6 +18,7 @@
  * A clock is one round of pushes of every bucket, ended by a tick. The order of calls of a worker:
  *
  *   ps_join, (ps_room), ps_attach
+ *   a spare: ps_stand, which says where it begins, or that nobody needs it, and then ps_leave
  *   worker 0: ps_put of parameters (state -1) and, if they are not zero, of states
  *   ps_begin(step)                         values of all buckets are asked for
  *   each clock:  ps_await(b) before b is read; ps_push(b) or ps_push_rows(b) once for every b; ps_tick
@@ -72,12 +73,16 @@ enum ps_policy { PS_STEP, PS_ASYNC, PS_BOUNDED, PS_CENTER };
 struct ps_config {
     struct transport *transport; /* the job's; borrowed */
     int workers, servers;
+    /* Of the workers the last ones: each stands by until one that it may stand in for is lost (ps_stand).
+     * PS_ASYNC and PS_BOUNDED alone, and all rows are as long. */
+    int spares;
     int replicas; /* servers that have each slice: 1 or 2 */
     struct ps_layout layout;
     struct optim_config
         optim;      /* clipping, LARS and LAMB are refused: they need norms of everything */
     int64_t shards; /* V, of the job */
-    const int64_t *rows; /* [workers + 1]: worker w has shards [rows[w], rows[w + 1]) */
+    const int64_t
+        *rows; /* [workers - spares + 1]: worker w has shards [rows[w], rows[w + 1]) */
     enum ps_policy policy;
     int bound;  /* PS_BOUNDED: 1 or more. bounded:0 is PS_STEP, since it sums whole steps */
     int backup; /* PS_STEP: pushes of a clock that are not waited for; below `workers` */
@@ -123,6 +128,7 @@ struct ps_stats {
     double wait[PS_WORKERS];    /* seconds that each worker's ps_await and ps_tick took */
     uint64_t clock[PS_WORKERS]; /* clocks that each has ticked */
     bool lost[PS_WORKERS];
+    bool standing[PS_WORKERS]; /* spares that nobody has needed so far */
     uint64_t largest_spread; /* between the clock that a worker begins and the slowest one's */
     struct ps_spread spread[PS_SPREAD]; /* over time, evenly thinned out */
     int n_spread;
@@ -159,6 +165,12 @@ MUST_CHECK enum status ps_attach(struct ps_client *client, const struct ps_memor
  * after ps_meet, or under PS_STEP after ps_await of all buckets and before the first push. */
 MUST_CHECK enum status ps_put(struct ps_client *client, int state, const float *vector);
 MUST_CHECK enum status ps_get(struct ps_client *client, int state, float *vector);
+
+/* A spare, in the place of ps_begin: waits until a worker that it may stand in for is lost, takes its place, and has values of all
+ * buckets; or until the others have come to the end. *out_worker: whose place it has, or -1: it is over. *out_step: the
+ * next clock, no earlier than that of the slowest who is there: it is nobody they would have to wait for.
+ * Spare k of K stands in for the workers 1 + k, 1 + k + K, ... */
+MUST_CHECK enum status ps_stand(struct ps_client *client, int *out_worker, uint64_t *out_step);
 
 /* The next clock is `step` (which schedules and corrections are of); all workers say the same. Servers give
  * values once worker 0 has said so. */

@@ -246,6 +246,8 @@ struct worker {
     const struct toy *toy;
     struct ps_client *client;
     int number, n_parts;
+    int place; /* whose shards it has; -1: a spare that was not needed */
+    uint64_t begins;
     int64_t first, leaves; /* of its tree: shard v is leaf v - first */
     struct tree_part parts[2 * TOY_SHARDS];
     float *params, *own, *sums; /* sums: one vector a part */
@@ -274,8 +276,8 @@ static void cut_into_parts(struct worker *worker)
 {
     const struct toy *toy = worker->toy;
     const bool sums = toy->config.policy == PS_STEP;
-    const int64_t first = toy->rows[worker->number];
-    const int64_t count = toy->rows[worker->number + 1] - first;
+    const int64_t first = toy->rows[worker->place];
+    const int64_t count = toy->rows[worker->place + 1] - first;
     const int lanes = toy->lanes < count ? toy->lanes : (int)count;
 
     worker->first = sums ? 0 : first;
@@ -386,7 +388,7 @@ static enum status run_clocks(struct worker *worker)
     const struct toy *toy = worker->toy;
     const int number = worker->number;
     const struct ps_tick tick = { .loss = number + 1, .samples = 1, .bits = 1U << number };
-    struct ps_heard heard = { .clock = toy->step };
+    struct ps_heard heard = { .clock = worker->begins };
     uint64_t passed = 0;
 
     while (heard.clock < toy->step + toy->clocks) {
@@ -424,7 +426,11 @@ static enum status begin(struct worker *worker)
         worker->params[at] = toy_initial(toy, at);
     if (worker->number == 0)
         TRY(ps_put(worker->client, -1, worker->params));
-    return ps_begin(worker->client, toy->step);
+    if (worker->number < toy->config.workers - toy->config.spares)
+        return ps_begin(worker->client, toy->step);
+    TRY(ps_stand(worker->client, &worker->place, &worker->begins));
+    worker->first = worker->place < 0 ? 0 : toy->rows[worker->place];
+    return STATUS_OK;
 }
 
 static enum status end(struct worker *worker)
@@ -462,6 +468,8 @@ static enum status work(struct worker *worker, struct transport *transport)
     config.room = toy->uses_room ? sums * sizeof(float) : 0;
     TRY(ps_join(&config, &worker->client));
     TRY(begin(worker));
+    if (worker->place < 0)
+        return STATUS_OK;
     TRY(run_clocks(worker));
     return end(worker);
 }
@@ -479,6 +487,9 @@ enum status toy_rank(struct transport *transport, void *arg)
     TRY(mem_alloc(1, sizeof(*worker), &worker));
     worker->toy = toy;
     worker->number = transport_rank(transport);
+    worker->place =
+        worker->number < toy->config.workers - toy->config.spares ? worker->number : 0;
+    worker->begins = toy->step;
     const enum status status = work(worker, transport);
     ps_leave(worker->client);
     mem_free(worker->params);

@@ -78,7 +78,7 @@ static bool have_met(const struct server *server)
     for (int w = 0; w < server->config.workers; w++) {
         if (policy_is_active(server, w))
             return false;
-        any |= !server->members[w].is_gone;
+        any |= server->members[w].has_met && !server->members[w].is_gone;
     }
     for (int i = 0; i < server->n_held; i++) {
         const struct held *held = &server->held[i];
@@ -99,10 +99,11 @@ static enum status end_meeting(struct server *server)
     if (!have_met(server))
         return STATUS_OK;
     for (int w = 0; w < server->config.workers; w++) {
-        if (server->members[w].is_gone)
+        if (server->members[w].is_gone || server->members[w].is_dismissed)
             continue;
         TRY(server_job(server, w, FRAME_MET, 0, &job));
         server->members[w].has_met = false;
+        server->members[w].is_dismissed = server->members[w].is_standing;
     }
     return STATUS_OK;
 }
@@ -304,6 +305,8 @@ static enum status fill_server(struct server *server)
     server->was_lead = tick_is_lead(server);
     TRY(block_create(slices, &server->block));
     TRY(mem_alloc((size_t)server->config.workers, sizeof(*server->members), &server->members));
+    for (int w = 0; w < server->config.workers; w++)
+        server->members[w].is_standing = slices_is_spare(&server->config, w);
     TRY(mem_alloc((size_t)slices->count, sizeof(*server->held), &server->held));
     TRY(mem_alloc((size_t)slices->count, sizeof(int), &server->held_of));
     for (int i = 0; i < slices->count; i++) {

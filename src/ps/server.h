@@ -62,6 +62,8 @@ struct held {
 struct member {
     bool has_said_hello, has_begun, is_gone, is_lost, has_met,
         is_waiting;      /* waiting: for HEARD */
+    bool is_standing,    /* a spare that nobody has needed so far */
+        is_dismissed;    /* and the others have come to the end */
     uint64_t ticked;     /* clocks */
     uint64_t given;      /* the latest clock it has values for */
     struct ps_tick said; /* with its last tick */

@@ -189,7 +189,7 @@ static enum status cover_rows(struct slices *slices)
     TRY(mem_alloc(workers, sizeof(*slices->leaves), &slices->leaves));
     for (int w = 0; w < config->workers; w++) {
         const bool sums = config->policy == PS_STEP;
-        const int64_t own = config->rows[w + 1] - config->rows[w];
+        const int64_t own = slices_row(config, w);
         slices->leaves[w] = sums ? config->shards : config->policy == PS_CENTER ? 1 : own;
         slices->n_nodes[w] = cover(slices->leaves[w], sums ? config->rows[w] : 0,
                                    config->policy == PS_CENTER ? 1 : own, slices->nodes[w]);
@@ -266,11 +266,23 @@ int slices_of_row(const struct slices *slices, int bucket, int32_t id)
     return first + (int)(id % (slices->of_bucket[bucket + 1] - first));
 }
 
+bool slices_is_spare(const struct ps_config *config, int worker)
+{
+    return worker >= config->workers - config->spares;
+}
+
+int64_t slices_row(const struct ps_config *config, int worker)
+{
+    const int as = slices_is_spare(config, worker) ? 0 : worker; /* all rows are as long */
+
+    return config->rows[as + 1] - config->rows[as];
+}
+
 double slices_share(const struct slices *slices, int worker)
 {
     const struct ps_config *config = &slices->config;
 
-    return (double)(config->rows[worker + 1] - config->rows[worker]) / (double)config->shards;
+    return (double)slices_row(config, worker) / (double)config->shards;
 }
 
 int slices_rank(const struct slices *slices, int server)
@@ -415,15 +427,39 @@ static enum status check_policy(const struct ps_config *config)
     return STATUS_OK;
 }
 
+static enum status check_spares(const struct ps_config *config)
+{
+    const int others = config->workers - config->spares;
+
+    if (config->spares == 0)
+        return STATUS_OK;
+    if (config->spares < 0 || others < 2)
+        return FAIL(STATUS_USAGE,
+                    "--spares %d: worker 0 cannot be replaced, and there is no other: use -n 2",
+                    config->spares);
+    if (config->policy != PS_ASYNC && config->policy != PS_BOUNDED)
+        return FAIL(STATUS_USAGE, "--spares needs --sync async or bounded:K: the others do not "
+                                  "go on without a worker");
+    for (int w = 1; w < others; w++) {
+        if (slices_row(config, w) != slices_row(config, 0))
+            return FAIL(STATUS_USAGE,
+                        "--spares: workers have unequal parts of %lld shards: use a multiple "
+                        "of %d, without --balance",
+                        (long long)config->shards, others);
+    }
+    return STATUS_OK;
+}
+
 enum status ps_check(const struct ps_config *config)
 {
     TRY(check_counts(config));
     TRY(check_policy(config));
-    for (int w = 0; w < config->workers; w++) {
+    for (int w = 0; w < config->workers - config->spares; w++) {
         if (config->rows[w + 1] <= config->rows[w])
             return FAIL(STATUS_USAGE, "worker %d has no shard: %lld shards for %d workers", w,
                         (long long)config->shards, config->workers);
     }
+    TRY(check_spares(config));
     for (int b = 0; b < config->layout.buckets; b++) {
         if (is_table(config, b) && config->layout.tables[b].width > PS_WIDTH)
             return FAIL(STATUS_USAGE,

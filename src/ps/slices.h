@@ -59,6 +59,10 @@ void slices_destroy(struct slices *slices); /* NULL is allowed */
 bool slices_holds(const struct slices *slices, int server, int slice);
 /* The slice that row `id` of a table belongs to. */
 int slices_of_row(const struct slices *slices, int bucket, int32_t id);
+/* Is it one that stands by? */
+bool slices_is_spare(const struct ps_config *config, int worker);
+/* Shards of a worker. */
+int64_t slices_row(const struct ps_config *config, int worker);
 /* The worker's part of the batch. */
 double slices_share(const struct slices *slices, int worker);
 

@@ -113,6 +113,19 @@ static void hear_stats(struct ps_client *client, int server, const void *payload
     client->answered[server] = true;
 }
 
+/* All have come to the end; who did not come itself is a spare. */
+static void hear_met(struct ps_client *client, int server)
+{
+    if (client->running == COMMAND_MEET) {
+        client->answered[server] = true;
+        return;
+    }
+    pthread_mutex_lock(&client->lock);
+    client->is_dismissed = true;
+    pthread_cond_broadcast(&client->changed);
+    pthread_mutex_unlock(&client->lock);
+}
+
 static enum status hear(struct ps_client *client, int server, const struct frame *frame,
                         const void *payload)
 {
@@ -129,7 +142,7 @@ static enum status hear(struct ps_client *client, int server, const struct frame
         hear_heard(client, frame, payload);
         return STATUS_OK;
     case FRAME_MET:
-        client->answered[server] = true;
+        hear_met(client, server);
         return STATUS_OK;
     case FRAME_GOT:
         return hear_got(client, frame, payload);

@@ -160,5 +160,6 @@ void tick_close_stats(struct server *server)
         stats->wait[w] = server->members[w].wait;
         stats->clock[w] = server->members[w].ticked;
         stats->lost[w] = server->members[w].is_lost;
+        stats->standing[w] = server->members[w].is_standing;
     }
 }

@@ -51,7 +51,11 @@ struct plot_axis part_progress_axis(const struct report *report)
     if (report->x == RUN_EPOCH)
         return (
             struct plot_axis){ .label = "epoch", .from_zero = true, .whole = !(epochs < 4) };
-    return (struct plot_axis){ .label = "step", .format = NUMBER_SI, .from_zero = true };
+    const bool rounds =
+        report->run->summary && json_get(json_root(report->run->summary), "federated");
+    return (struct plot_axis){ .label = rounds ? "round" : "step",
+                               .format = NUMBER_SI,
+                               .from_zero = true };
 }
 
 /* Elapsed time in the unit that suits its length. */

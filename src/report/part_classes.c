@@ -128,6 +128,48 @@ static void write_matrix(struct report *report, const struct classes *classes)
     page_plot_end(report->out);
 }
 
+/* How often what the model holds for so likely is true: bins of probabilities (docs/formats.md). */
+static void write_calibration(struct report *report)
+{
+    enum { BINS_MAX = 64 };
+    static const double diagonal[] = { 0, 1 };
+    const struct json_value *bins = array_of(report->run, "calibration");
+    double probability[BINS_MAX], share[BINS_MAX];
+    size_t n = 0;
+
+    for (size_t i = 0; bins && i < bins->count && n < BINS_MAX; i++) {
+        const struct json_value *bin = &bins->items[i];
+        if (bin->kind != JSON_ARRAY || bin->count < 2)
+            continue;
+        probability[n] = number_of(&bin->items[0]);
+        share[n++] = number_of(&bin->items[1]);
+    }
+    if (n == 0)
+        return;
+    const struct plot_series series[] = {
+        { .name = "as it should be",
+          .x = diagonal,
+          .y = diagonal,
+          .count = 2,
+          .colour = PLOT_GREY,
+          .dashed = true },
+        { .name = "the model",
+          .x = probability,
+          .y = share,
+          .count = n,
+          .colour = PART_VERMILION },
+    };
+    const struct plot plot = {
+        .title = "Calibration",
+        .x = { .label = "probability that the model gives", .format = NUMBER_PERCENT },
+        .y = { .label = "share for which it is true", .format = NUMBER_PERCENT },
+    };
+
+    page_plot_begin(report->out, false);
+    plot_lines(report->out, &plot, series, 2);
+    page_plot_end(report->out);
+}
+
 struct mistake {
     size_t truth, answer;
     double count, share;
@@ -200,6 +242,7 @@ void part_classes(struct report *report)
         page_plots_begin(report->out);
         write_accuracies(report, &classes);
         write_matrix(report, &classes);
+        write_calibration(report);
         page_plots_end(report->out);
         write_mistakes(report, &classes);
         page_section_end(report->out);

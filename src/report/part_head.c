@@ -209,8 +209,8 @@ static void write_number_card(struct report *report, const char *name, const cha
     if (isnan(value))
         return;
     number_print(figure, value, NUMBER_PLAIN, 0);
-    const bool has_best =
-        print_best(remark, sizeof remark, &run->eval, column, column == RUN_BLEU, NUMBER_PLAIN);
+    const bool has_best = print_best(remark, sizeof remark, &run->eval, column,
+                                     column == RUN_BLEU || column == RUN_VAL_AUC, NUMBER_PLAIN);
     page_card(report->out, name, figure, has_best ? remark : NULL, hover);
 }
 
@@ -282,6 +282,8 @@ void part_cards(struct report *report)
     write_score_card(report, "accuracy", true);
     write_top5_card(report);
     write_score_card(report, "loss", false);
+    write_number_card(report, "AUC", "val_auc", RUN_VAL_AUC,
+                      "share of pairs of samples of both classes that are in the right order");
     write_number_card(report, "Perplexity", "perplexity", RUN_PERPLEXITY,
                       "of a token of the validation data: e to the power of its mean loss");
     write_number_card(report, "BLEU", "bleu", RUN_BLEU, "as sacreBLEU computes it");

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "tensor/shape.h"
+#include "tensor/slice.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -60,6 +61,13 @@ struct attrs {
     bool served;    /* embedding_grad, row_sum: goes to the nodes that own its rows */
     bool densified; /* embedding_grad: has all rows, though few occur */
     int by_sample;  /* rows_sort: dy has a row a sample, not an id */
+    struct shape_slice
+        slice; /* what of a value this rank has, or is meant: ops between ranks that share
+                           a layer; dropout: of x; cross-entropy of tokens: of the classes */
+    int sums;  /* tp_gather: what flows back are summands, to be summed */
+    int peer,
+        slot; /* send, receive: the rank of the pipeline at the other end; number of the pair */
+    bool once; /* send, receive: of a parameter, once a step; else every shard */
 };
 
 #ifdef __cplusplus

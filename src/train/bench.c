@@ -17,6 +17,7 @@
 #include "exec/exec.h"
 #include "kernel/measure.h"
 #include "train/folder.h"
+#include "train/grid.h"
 #include "train/job.h"
 #include "train/made_up.h"
 #include "train/on_device.h"
@@ -42,6 +43,7 @@ struct measurer {
     struct transport *transport;
     struct comm *comm;
     struct exec_device device; /* zero: none */
+    struct grid *grid;         /* or NULL */
     struct exec *exec;
     struct batch batch;
     struct trace *trace; /* or NULL */
@@ -126,7 +128,7 @@ static enum status measure_windows(struct measurer *m, struct watch *watch)
         if (rank == 0)
             bench->times[i] = seconds;
     }
-    TRY(watch_collect(watch, m->exec, 0));
+    TRY(grid_collect_times(m->grid, watch, m->exec, 0));
     if (rank == 0)
         tell_ranks(bench, transport_nodes(m->transport), watch, clock_seconds() - begin,
                    (int64_t)(m->batch.step - first));
@@ -208,6 +210,7 @@ static enum status start_measurer(struct measurer *m)
     };
 
     TRY(job_check_nodes(job, m->transport));
+    TRY(grid_create(job, m->transport, &m->grid));
     TRY(parallax_measure(job, m->comm));
     TRY(balance_measure(job, m->comm));
     config.train = job->graph;
@@ -221,6 +224,7 @@ static enum status start_measurer(struct measurer *m)
     config.trace = m->trace;
     TRY(on_device_open(job, true, &m->device));
     config.device = on_device_of(&m->device);
+    grid_configure(m->grid, &config);
     TRY(exec_create(&config, &m->exec));
     TRY(exec_init_params(m->exec));
     return make_batch(job, m->exec, &m->batch);
@@ -240,6 +244,7 @@ static enum status bench_body(struct transport *transport, void *arg)
     made_up_release(&m.batch);
     exec_destroy(m.exec);
     on_device_close(&m.device);
+    grid_destroy(m.grid);
     trace_destroy(m.trace);
     comm_destroy(m.comm);
     return status;

@@ -20,7 +20,33 @@ enum status classes_take(const struct exec *exec, const struct source *source,
     TRY(mem_alloc(cells, sizeof *taken.confusion, &taken.confusion));
     if (cells > 0)
         memcpy(taken.confusion, confusion, cells * sizeof *confusion);
+    enum status status = classes_quality(exec, source, &taken.quality);
+    if (status != STATUS_OK) {
+        train_classes_release(&taken);
+        return status;
+    }
     *out = taken;
+    return STATUS_OK;
+}
+
+enum status classes_quality(const struct exec *exec, const struct source *source,
+                            struct quality *out)
+{
+    const int64_t count = source_count(source);
+    struct quality_sample *samples;
+    int64_t n = 0;
+    int classes;
+
+    exec_confusion(exec, &classes);
+    TRY(mem_alloc((size_t)count, sizeof *samples, &samples));
+    for (int64_t i = 0; classes && i < count; i++) {
+        struct quality_sample *sample = &samples[n];
+        sample->label = source_label(source, i);
+        sample->answer = exec_answer(exec, i, &sample->score);
+        n += sample->label >= 0 && sample->label < classes;
+    }
+    quality_measure(samples, n, classes, out);
+    mem_free(samples);
     return STATUS_OK;
 }
 
@@ -65,6 +91,27 @@ double train_class_accuracy(const struct train_classes *classes, int class)
                : (double)NAN;
 }
 
+/* [mean probability, share, samples] of each bin that is not empty. */
+static void print_calibration(const struct quality *quality, const char *between,
+                              struct strbuf *out)
+{
+    int n = 0;
+
+    if (isnan(quality->calibration_error))
+        return;
+    strbuf_printf(out, "%s\"calibration\": [", between);
+    for (int i = 0; i < QUALITY_BINS; i++) {
+        if (!quality->count[i])
+            continue;
+        strbuf_add(out, n++ ? ", [" : "[");
+        strbuf_add_number(out, quality->probability[i]);
+        strbuf_add(out, ", ");
+        strbuf_add_number(out, quality->share[i]);
+        strbuf_printf(out, ", %lld]", (long long)quality->count[i]);
+    }
+    strbuf_add(out, "]");
+}
+
 void train_print_classes(const struct train_classes *classes, const char *between,
                          struct strbuf *out)
 {
@@ -89,4 +136,5 @@ void train_print_classes(const struct train_classes *classes, const char *betwee
         strbuf_printf(out, "%lld", (long long)classes->confusion[i]);
     }
     strbuf_add(out, "]]");
+    print_calibration(&classes->quality, between, out);
 }

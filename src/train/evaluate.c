@@ -124,6 +124,8 @@ static enum status evaluate_body(struct transport *transport, void *arg)
         e->out->val_loss = result.loss;
         e->out->val_accuracy = counts ? result.correct / (double)result.weight : NAN;
         e->out->val_top5 = classes_top5(exec, &result);
+        e->out->val_auc = e->classes->quality.auc;
+        e->out->val_calibration_error = e->classes->quality.calibration_error;
         e->out->seconds = clock_seconds() - begin;
         e->out->perplexity = tokens ? exp(result.loss) : NAN;
         e->out->tokens_per_s = tokens ? (double)result.weight / e->out->seconds : NAN;

@@ -41,6 +41,13 @@ static void add_config(const struct job *job, const struct train_hooks *hooks,
         strbuf_add(text, ",\n  \"scaled_lr\": ");
         strbuf_add_number(text, job->optim.schedule.lr);
     }
+    if (*job->chosen) {
+        strbuf_add(text, ",\n  \"auto\": {\"why\": ");
+        strbuf_add_json(text, job->chosen);
+        strbuf_add(text, ", \"step_ms\": ");
+        strbuf_add_number(text, 1e3 * job->chosen_seconds);
+        strbuf_add(text, "}");
+    }
     strbuf_printf(text, ",\n  \"parameters\": %lld", (long long)graph_param_count(job->graph));
     strbuf_printf(
         text, ",\n  \"distribution\": {\"split\": \"%s\", \"sync\": \"%s\", \"meet\": \"%s\"}",
@@ -76,6 +83,8 @@ static enum status write_config(const struct job *job, const struct train_hooks 
     }
     if (status == STATUS_OK)
         status = job_save_vocab(job);
+    if (status == STATUS_OK)
+        status = job_save_table(job);
     strbuf_release(&text);
     return status;
 }
@@ -98,10 +107,10 @@ static void pick_folder(struct job *job)
 
 enum status folder_create(struct job *job, const struct train_hooks *hooks)
 {
-    static const char *const old[] = { "metrics.jsonl",        "summary.json",
-                                       "report.html",          "graph.svg",
-                                       "checkpoint",           FOLDER_TRACE,
-                                       FOLDER_RECONSTRUCTIONS, FOLDER_VOCABULARY };
+    static const char *const old[] = {
+        "metrics.jsonl", "summary.json",         "report.html",     "graph.svg", "checkpoint",
+        FOLDER_TRACE,    FOLDER_RECONSTRUCTIONS, FOLDER_VOCABULARY, FOLDER_TABLE
+    };
     char *path;
 
     if (!*job->settings.out)
@@ -237,6 +246,8 @@ enum status folder_add_metrics(const struct job *job, const struct train_hooks *
     add_member(&line, "val_loss", m->val_loss);
     add_member(&line, "val_accuracy", m->val_accuracy);
     add_member(&line, "val_top5_accuracy", m->val_top5);
+    add_member(&line, "val_auc", m->val_auc);
+    add_member(&line, "val_calibration_error", m->val_calibration_error);
     add_member(&line, "lr", m->lr);
     add_member(&line, "seconds", m->seconds);
     add_member(&line, "epoch_seconds", m->epoch_seconds);
@@ -246,6 +257,7 @@ enum status folder_add_metrics(const struct job *job, const struct train_hooks *
     add_member(&line, "perplexity", m->perplexity);
     add_member(&line, "comm_share", m->comm_share);
     add_member(&line, "wait_share", m->wait_share);
+    add_member(&line, "bubble_share", m->bubble_share);
     add_member(&line, "load_share", m->load_share);
     add_member(&line, "wire_share", m->wire_share);
     add_member(&line, "hidden_share", m->hidden_share);
@@ -277,6 +289,7 @@ static void add_rank(struct strbuf *text, int rank, const struct rank_times *t)
                t->comm + t->wire > 0 ? t->hidden / (t->comm + t->wire) : NAN);
     add_member(text, "bytes_sent", t->bytes);
     add_member(text, "made_wait_s", t->made_wait);
+    add_member(text, "bubble_s", t->bubble > 0 ? t->bubble : NAN);
     add_member(text, "peak_bytes", (double)t->peak_bytes);
     add_member(text, "training_bytes", (double)t->training_bytes);
     add_member(text, "predicted_bytes", (double)t->predicted_bytes);
@@ -382,6 +395,8 @@ enum status folder_write_summary(const struct job *job, const char *status,
     add_member(&text, "val_loss", r->val_loss);
     add_member(&text, "val_accuracy", r->val_accuracy);
     add_member(&text, "val_top5_accuracy", r->val_top5);
+    add_member(&text, "val_auc", r->val_auc);
+    add_member(&text, "val_calibration_error", r->val_calibration_error);
     add_member(&text, "perplexity", r->perplexity);
     train_print_classes(classes, ",\n  ", &text);
     add_member(&text, "zero", (double)job->axes.zero);

@@ -15,6 +15,7 @@ struct tally {
 
 struct rank_times {
     double compute, comm, wait, load, evaluate, total;
+    double bubble;    /* part of wait: for other stages of a pipeline */
     double wire;      /* of transfers under way to and from other machines; not of a lane */
     double hidden;    /* part of comm and wire */
     double made_wait; /* what other ranks waited for this one, added up */
@@ -27,8 +28,10 @@ struct metrics {      /* one line; NaN members are left out */
     uint64_t step;
     double epoch;
     int64_t samples;
-    double train_loss, train_accuracy, val_loss, val_accuracy, val_top5, lr, seconds,
-        epoch_seconds, eval_seconds, samples_per_s, comm_share, wait_share, load_share;
+    double train_loss, train_accuracy, val_loss, val_accuracy, val_top5, val_auc,
+        val_calibration_error, lr, seconds, epoch_seconds, eval_seconds, samples_per_s,
+        comm_share, wait_share, load_share;
+    double bubble_share; /* part of wait_share: for other stages of a pipeline */
     double hidden_share, bytes_sent, slowest_rank, slowest_share; /* of all ranks */
     double wire_share; /* of several machines: time with transfers under way, of rank 0 */
     double perplexity, tokens_per_s;      /* of models that predict tokens */
@@ -44,6 +47,7 @@ struct metrics {      /* one line; NaN members are left out */
 
 /* The run's vocabularies (data/vocab.h), by which others understand its numbers. */
 #define FOLDER_VOCABULARY "vocabulary.txt"
+#define FOLDER_TABLE "table.json"
 
 /* Makes the folder of a new run with config.json and graph.svg; refuses one that holds a run
  * unless it may be overwritten. settings.out "" picks runs/MODEL-STRATEGY-TIME. */

@@ -14,12 +14,14 @@
 #include "base/suggest.h"
 #include "exec/exec.h"
 #include "graph/op.h"
+#include "model/file.h"
+#include "train/forecast.h"
 #include "train/on_device.h"
 #include "train/served.h"
 #include "train/trace_file.h"
 #include "transport/launch.h"
 
-enum { LARGE_PARAMETERS = 32 << 20, BASE_BATCH = 256 };
+enum { LARGE_PARAMETERS = 32 << 20, BASE_BATCH = 256, PIPE_FILL = 4 };
 
 int job_cores(void)
 {
@@ -85,6 +87,8 @@ static enum status check_private(const struct job *job)
           "only servers can go on without a rank: use --meet ps:1" },
         { s->replicas > 1 && !job->axes.servers, "replicas",
           "there are no servers: use --meet ps:2" },
+        { s->spares && !job->axes.servers, "spares",
+          "nobody goes on without a worker: use --sync async" },
         { s->staleness_lr && (!job->axes.servers || !steps_alone), "staleness-lr",
           "no gradient is late: use --sync async or bounded:K" },
     };
@@ -100,6 +104,53 @@ static enum status check_private(const struct job *job)
                     "--local-after, --outer-lr and --outer-momentum belong to --sync local:H, "
                     "not to strategy %s",
                     job->strategy->name);
+    return STATUS_OK;
+}
+
+/* Strategy auto begins with what it would be by default; what it is comes of that (adopt). */
+static enum status check_auto(struct settings *s)
+{
+    if (*s->split || *s->sync || *s->meet)
+        return FAIL(STATUS_USAGE,
+                    "--strategy auto and --%s: auto chooses how work is distributed: leave "
+                    "one of them out",
+                    *s->split  ? "split"
+                    : *s->sync ? "sync"
+                               : "meet");
+    *s->strategy = '\0';
+    return STATUS_OK;
+}
+
+/* What a job whose ranks hold different parameters cannot do as yet, or never. */
+static enum status check_grid(struct job *job)
+{
+    const struct settings *s = &job->settings;
+    const bool is_grid = axes_are_a_grid(&job->axes);
+    const struct {
+        bool is_refused;
+        const char *flag, *why;
+    } rules[] = {
+        { s->sync_batch_norm && job->axes.pp > 1, "sync-batch-norm",
+          "shards go through a pipeline one behind the other, so they cannot meet" },
+        { s->clip > 0, "clip", "no rank has all gradients, whose norm would be needed" },
+        { *s->balance, "balance", "ranks have layers, not a number of shards" },
+        { *s->compress, "compress", "gradients of stages are summed as they are" },
+        { job->axes.zero > 1, "split zero=2 or zero=3",
+          "stages hold parts of the model already: use zero=1" },
+    };
+
+    if (s->sequence_parallel && job->axes.tp == 1)
+        return FAIL(STATUS_USAGE, "--sequence-parallel: no layers are shared: use --strategy "
+                                  "tensor, or --split with tp");
+    TRY(strategy_read_pipeline(*s->pipeline ? s->pipeline : NULL, &job->axes));
+    if (*s->cut && job->axes.pp == 1)
+        return FAIL(STATUS_USAGE, "--cut %s: there is no pipeline: use --strategy pipeline",
+                    s->cut);
+    for (size_t i = 0; is_grid && i < sizeof rules / sizeof *rules; i++) {
+        if (rules[i].is_refused)
+            return FAIL(STATUS_USAGE, "--%s and strategy %s: %s", rules[i].flag,
+                        job->strategy->name, rules[i].why);
+    }
     return STATUS_OK;
 }
 
@@ -122,7 +173,8 @@ static enum status pick_strategy(struct job *job)
     TRY(rails_check(s->rails));
     if (!*s->strategy)
         snprintf(s->strategy, sizeof s->strategy, "%s",
-                 strategy_pick((int)s->ranks, s->flat, sync, meet)->name);
+                 strategy_pick((int)s->ranks, s->flat, *s->split ? s->split : NULL, sync, meet)
+                     ->name);
     job->strategy = strategy_find(s->strategy);
     for (int i = 0; strategy_table[i] && i < 63; i++)
         names[i] = strategy_table[i]->name;
@@ -131,6 +183,7 @@ static enum status pick_strategy(struct job *job)
     TRY(strategy_check(job->strategy, (int)s->ranks, *s->split ? s->split : NULL, sync, meet,
                        &job->axes));
     TRY(check_private(job));
+    TRY(check_grid(job));
     if (*s->compress && job->axes.zero > 0)
         return FAIL(STATUS_USAGE,
                     "--compress %s and zero=%d: of compressed gradients every machine updates "
@@ -199,12 +252,30 @@ static bool is_large(const struct graph *graph)
     return graph_param_count(graph) >= LARGE_PARAMETERS;
 }
 
+/* Every worker's shards must go through its pipeline. */
+static enum status check_pipeline(const struct job *job)
+{
+    const struct axes *axes = &job->axes;
+    const int64_t shards = job->settings.shards;
+
+    if (axes->pp == 1)
+        return STATUS_OK;
+    if (axes->chunks > 1 && shards % axes->dp)
+        return FAIL(STATUS_USAGE, "--shards %lld: %d pipelines with chunks need as many each",
+                    (long long)shards, axes->dp);
+    return pipe_check(&(struct pipe_config){ .kind = axes->pipeline,
+                                             .stages = axes->pp,
+                                             .chunks = axes->chunks,
+                                             .shards = shards / axes->dp });
+}
+
 /* A step's samples are cut into equal shards, at least one a rank. By default a shard a thread, unless shards are more than a matter of rounding: statistics of a batch are a
  * shard's own, and must not change with the number of threads. Then, and for large models, a
  * shard a rank; on a device likewise, which has threads of its own. */
 static enum status pick_shards(struct job *job)
 {
     struct settings *s = &job->settings;
+    const int64_t workers = job->axes.dp; /* ranks that have samples of their own */
 
     if (!s->threads)
         s->threads = job_cores() / s->ranks > 1 ? job_cores() / s->ranks : 1;
@@ -216,26 +287,31 @@ static enum status pick_shards(struct job *job)
     if (!s->shards) {
         const bool own = looks_across_samples(job->graph) && !s->sync_batch_norm;
         const int64_t usual = s->shard_threads ? s->shard_threads : s->threads;
-        int64_t threads = own || is_large(job->graph) || on_device(job) ? 1 : usual;
+        /* What goes through a pipeline: enough that its stages are seldom idle. */
+        int64_t threads = job->axes.pp > 1 ? PIPE_FILL * job->axes.pp
+                          : own || is_large(job->graph) || on_device(job) ? 1
+                                                                          : usual;
         const int64_t times = s->accumulate ? s->accumulate : 1;
-        if (s->batch % s->ranks)
+        if (s->batch % workers)
             return FAIL(STATUS_USAGE, "--batch %lld is not divisible by %lld ranks",
-                        (long long)s->batch, (long long)s->ranks);
-        if (s->batch % (s->ranks * times))
+                        (long long)s->batch, (long long)workers);
+        if (s->batch % (workers * times))
             return FAIL(STATUS_USAGE,
                         "--batch %lld is not divisible by %lld ranks times --accumulate %lld",
-                        (long long)s->batch, (long long)s->ranks, (long long)times);
-        while (s->batch % (s->ranks * times * threads))
+                        (long long)s->batch, (long long)workers, (long long)times);
+        while (s->batch % (workers * times * threads) ||
+               (job->axes.chunks > 1 && threads % job->axes.pp && threads > 1))
             threads--;
-        s->shards = s->ranks * times * threads;
+        s->shards = workers * times * threads;
     }
-    if (s->shards < s->ranks)
+    if (s->shards < workers)
         return FAIL(STATUS_USAGE, "--shards %lld: each of %lld ranks needs one at least",
-                    (long long)s->shards, (long long)s->ranks);
+                    (long long)s->shards, (long long)workers);
     if (s->batch % s->shards)
         return FAIL(STATUS_USAGE, "--batch %lld is not divisible into %lld shards",
                     (long long)s->batch, (long long)s->shards);
     TRY(check_sync_norm(s));
+    TRY(check_pipeline(job));
     return pick_balance(job);
 }
 
@@ -335,6 +411,11 @@ static enum status pick_optimizer(struct job *job)
     o->attrs.nesterov = s->nesterov;
     o->attrs.max_norm = (float)s->clip;
     TRY(check_options(s, o));
+    if (optim_needs_norms(o) && job->axes.tp > 1)
+        return FAIL(STATUS_USAGE,
+                    "--optimizer %s and strategy %s: no rank has whole parameters, whose norms "
+                    "it needs: use adam or sgd",
+                    s->optimizer, job->strategy->name);
     /* What was picked is what config.json says. */
     s->lr = isnan(s->lr) ? o->optimizer->default_lr : s->lr;
     s->weight_decay =
@@ -376,6 +457,29 @@ static enum status check_has_norm(const struct job *job)
     return FAIL(STATUS_USAGE, "--sync-batch-norm: %s has no batch norm", job->settings.model);
 }
 
+static struct pass_pipeline pipeline_of(const struct job *job)
+{
+    return (struct pass_pipeline){ .stages = job->axes.pp,
+                                   .chunks = job->axes.chunks,
+                                   .own = job->place.pp,
+                                   .cut = *job->settings.cut ? job->settings.cut : NULL };
+}
+
+static struct pass_tensor tensor_of(const struct job *job)
+{
+    return (struct pass_tensor){ .count = job->axes.tp,
+                                 .index = job->place.tp,
+                                 .sequence = job->settings.sequence_parallel };
+}
+
+bool job_has_factors(const struct job *job)
+{
+    /* Servers take gradients alone, and layers made from factors would be whole on every machine; in a grid all
+     * are messages. They save what ranks read of each other, which is nothing on a device. */
+    return job->settings.factors && job->axes.meet != MEET_PS && job->axes.zero == 0 &&
+           !axes_are_a_grid(&job->axes) && !job->settings.anchored && !on_device(job);
+}
+
 /* Runs passes on a graph of a step, up to one if it is named. */
 static enum status run_passes(struct job *job, struct graph *graph,
                               const struct pass *const *passes, const char *after)
@@ -384,14 +488,15 @@ static enum status run_passes(struct job *job, struct graph *graph,
     const struct pass_config config = {
         .batch = s->batch,
         .shards = s->shards,
-        .ranks = (int)s->ranks,
+        .ranks = job->axes.dp,
+        .pipeline = pipeline_of(job),
+        .tensor = tensor_of(job),
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
-        /* Servers take gradients alone, and layers made from factors would be whole on every machine. They
-         * save what ranks read of each other, which is nothing on a device. */
-        .factors =
-            s->factors && job->axes.meet != MEET_PS && job->axes.zero == 0 && !on_device(job),
-        .dense = s->dense,
+        .factors = job_has_factors(job),
+        .dense = s->dense || s->anchored,
         .apart = on_device(job),
+        .anchored = s->anchored,
+        .mu = (float)s->mu,
         .recompute = s->recompute,
         .sync_norm = s->sync_batch_norm,
         .zero = job->axes.zero,
@@ -407,13 +512,23 @@ static enum status run_passes(struct job *job, struct graph *graph,
     return pass_run(graph, passes, &config, after);
 }
 
+/* Forward alone; of a pipeline, with the layers of each stage where they are in the graph of the step. */
+static enum status make_eval_graph(struct job *job)
+{
+    struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1, .apart = on_device(job) };
+    struct model_config config = job->model_config;
+
+    whole.tensor = tensor_of(job);
+    whole.pipeline = pipeline_of(job);
+    whole.pipeline.like = job->graph;
+    config.batch = 1;
+    config.training = false;
+    TRY(model_build(job->model, &config, &job->eval_graph));
+    return pass_run(job->eval_graph, pass_evaluation, &whole, NULL);
+}
+
 static enum status make_graphs(struct job *job, const char *after)
 {
-    const struct pass_config whole = {
-        .batch = 1, .shards = 1, .ranks = 1, .apart = on_device(job)
-    };
-    struct model_config eval_config = job->model_config;
-
     if (job->settings.sync_batch_norm)
         TRY(check_has_norm(job));
     if (after && strcmp(after, "model") == 0)
@@ -424,10 +539,16 @@ static enum status make_graphs(struct job *job, const char *after)
         TRY(run_passes(job, job->sync_graph, strategy_find("multiworker")->passes, NULL));
     }
     TRY(run_passes(job, job->graph, job->strategy->passes, after));
-    eval_config.batch = 1;
-    eval_config.training = false;
-    TRY(model_build(job->model, &eval_config, &job->eval_graph));
-    return pass_run(job->eval_graph, pass_evaluation, &whole, NULL);
+    return make_eval_graph(job);
+}
+
+enum status job_take_place(struct job *job, struct axes_place place)
+{
+    job->place = place;
+    graph_destroy(job->eval_graph);
+    job->eval_graph = NULL;
+    TRY(job_remake_graph(job));
+    return make_eval_graph(job);
 }
 
 enum status job_remake_graph(struct job *job)
@@ -436,6 +557,28 @@ enum status job_remake_graph(struct job *job)
     job->graph = NULL;
     TRY(model_build(job->model, &job->model_config, &job->graph));
     return run_passes(job, job->graph, job->strategy->passes, NULL);
+}
+
+enum status job_make_graph(const struct job *job, int64_t shards, bool factors,
+                           struct graph **out)
+{
+    struct job copy = *job; /* passes note what they chose */
+    struct graph *graph;
+
+    copy.settings.shards = shards;
+    copy.settings.factors = factors;
+    copy.axes.meet = MEET_NONE;
+    copy.axes.dp = copy.axes.tp = copy.axes.pp = copy.axes.chunks = 1;
+    copy.axes.zero = 0;
+    copy.place = (struct axes_place){ 0 };
+    TRY(model_build(job->model, &job->model_config, &graph));
+    enum status status = run_passes(&copy, graph, strategy_find("single")->passes, NULL);
+    if (status != STATUS_OK) {
+        graph_destroy(graph);
+        return status;
+    }
+    *out = graph;
+    return STATUS_OK;
 }
 
 enum status job_load_choices(struct settings *s, struct kernel_choices **out)
@@ -486,8 +629,18 @@ static enum status check_trace(const struct settings *s)
     return trace_window_read(s->trace_steps, 0, 0, &window);
 }
 
+/* Made without data: as another job is, or as large as settings say. */
+static void make_up_data(struct job *job, const struct job *like)
+{
+    if (like)
+        job->model_config = like->model_config;
+    else
+        make_up_text(job);
+}
+
+/* like: a job whose data it would have; NULL: none. */
 static enum status fill_job(struct job *job, const struct model *model, enum job_use use,
-                            const char *after)
+                            const char *after, const struct job *like)
 {
     TRY(pick_model(job, model));
     TRY(check_trace(&job->settings));
@@ -497,7 +650,7 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     TRY(pick_optimizer(job));
     TRY(job_load_choices(&job->settings, &job->choices));
     if (use == JOB_GRAPH)
-        make_up_text(job);
+        make_up_data(job, like);
     else
         TRY(job_open_data(job, use == JOB_CONTINUE));
     job->model_config.batch = job->settings.batch;
@@ -509,15 +662,49 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     return job->axes.servers && !after ? served_check(job) : STATUS_OK;
 }
 
+/* Chooses the strategy and makes what depends on it again. */
+static enum status adopt(struct job *job, const char *after)
+{
+    struct forecast_choice choice;
+
+    if (job->settings.ranks == 1) {
+        snprintf(job->chosen, sizeof job->chosen, "%s: one rank is all there is",
+                 job->strategy->name);
+        return STATUS_OK;
+    }
+    TRY(forecast_choose(job, &choice));
+    job->settings = choice.settings;
+    snprintf(job->chosen, sizeof job->chosen, "%s", choice.why);
+    job->chosen_seconds = choice.seconds;
+    graph_destroy(job->graph);
+    graph_destroy(job->eval_graph);
+    graph_destroy(job->sync_graph);
+    job->graph = job->eval_graph = job->sync_graph = NULL;
+    TRY(pick_strategy(job));
+    TRY(model_build(job->model, &job->model_config, &job->graph));
+    TRY(pick_shards(job));
+    TRY(check_pass_name(job, after));
+    return make_graphs(job, after);
+}
+
 static enum status create(const struct settings *settings, const struct model *model,
-                          enum job_use use, const char *after, struct job **out)
+                          enum job_use use, const char *after, const struct job *like,
+                          struct job **out)
 {
     struct job *job;
 
     TRY(mem_alloc(1, sizeof *job, &job));
     job->began = clock_seconds();
     job->settings = *settings;
-    enum status status = fill_job(job, model, use, after);
+    job->has_shards = settings->shards || settings->accumulate;
+    const bool is_auto = strcmp(settings->strategy, "auto") == 0;
+    enum status status = is_auto ? check_auto(&job->settings) : STATUS_OK;
+    if (status == STATUS_OK)
+        status = fill_job(job, model, use, is_auto ? NULL : after, like);
+    if (status == STATUS_OK && is_auto)
+        status = adopt(job, after);
+    if (status == STATUS_OK && use != JOB_GRAPH)
+        status = forecast_check_memory(job);
     if (status != STATUS_OK) {
         job_destroy(job);
         return status;
@@ -529,13 +716,18 @@ static enum status create(const struct settings *settings, const struct model *m
 enum status job_create(const struct settings *settings, const struct model *model,
                        enum job_use use, struct job **out)
 {
-    return create(settings, model, use, NULL, out);
+    return create(settings, model, use, NULL, NULL, out);
+}
+
+enum status job_vary(const struct job *job, const struct settings *settings, struct job **out)
+{
+    return create(settings, job->model, JOB_GRAPH, NULL, job, out);
 }
 
 enum status job_create_after(const struct settings *settings, const struct model *model,
                              const char *after, struct job **out)
 {
-    return create(settings, model, JOB_GRAPH, after, out);
+    return create(settings, model, *settings->data ? JOB_TRAIN : JOB_GRAPH, after, NULL, out);
 }
 
 void job_destroy(struct job *job)
@@ -563,6 +755,25 @@ const struct model *job_model(const struct job *job)
 const struct graph *job_graph(const struct job *job)
 {
     return job->graph;
+}
+
+enum status job_print_model(const struct job *job, struct strbuf *out)
+{
+    struct model_config config = job->model_config;
+    struct strbuf table;
+
+    strbuf_init(&table, MODEL_FILE_BYTES);
+    enum status status = job->train_table ? job_print_table(job, &table) : STATUS_OK;
+    config.table = job->train_table ? table.text : NULL;
+    if (status == STATUS_OK)
+        status = model_file_print(job->model, &config, out);
+    strbuf_release(&table);
+    return status;
+}
+
+const char *job_chosen(const struct job *job)
+{
+    return job->chosen;
 }
 
 int64_t job_total_steps(const struct job *job)

@@ -6,6 +6,7 @@
 #include "comm/codec.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
+#include "data/tabular.h"
 #include "data/text.h"
 #include "kernel/kernel.h"
 #include "pass/strategy.h"
@@ -21,12 +22,16 @@ struct job {
     struct model_config model_config;
     const struct strategy *strategy;
     struct axes axes;
+    struct axes_place place; /* of this rank, once it has one: graphs are for it */
     struct optim_config optim;
     struct codec_config compress; /* codec NULL: gradients go as they are */
     struct kernel_choices *choices;
     const struct source *train, *test;          /* NULL for JOB_GRAPH */
     struct dataset *train_images, *test_images; /* what they are made of, or NULL */
     struct text *train_text, *test_text, *unseen_text;
+    struct tabular *train_table, *test_table;
+    struct schema *schema; /* of the run that goes on, or of the model; NULL: the table's own */
+    float *statistics;     /* that the tables are standardized by */
     struct vocab *vocab[TEXT_SIDES]; /* of the run that goes on, or NULL */
     struct sampler_config sampler;
     struct augment augment;
@@ -36,8 +41,11 @@ struct job {
     struct balance balance;
     struct parallax parallax;
     struct slow slow;
-    struct rails rails; /* known once ranks have met */
-    double began;       /* clock_seconds at creation */
+    struct rails rails;    /* known once ranks have met */
+    double began;          /* clock_seconds at creation */
+    bool has_shards;       /* settings said how many shards a step has */
+    char chosen[400];      /* strategy auto: what was chosen, and why; else "" */
+    double chosen_seconds; /* and the step's time by the forecast */
 };
 
 /* Opens the data that settings name, as the model needs it: sets train, test and what of the model's
@@ -49,8 +57,27 @@ MUST_CHECK enum status job_open_test_text(struct job *job);
 /* Puts the vocabularies into the run's folder, if there are any. */
 MUST_CHECK enum status job_save_vocab(const struct job *job);
 
+/* The same for a table: has_table: with the schema and statistics of the run in settings.out. */
+MUST_CHECK enum status job_open_table(struct job *job, bool has_table);
+void job_close_table(struct job *job);
+/* Puts schema and statistics into the run's folder, if it has a table. */
+MUST_CHECK enum status job_save_table(const struct job *job);
+/* Adds the schema of the job's table as JSON. */
+MUST_CHECK enum status job_print_table(const struct job *job, struct strbuf *out);
+
 /* Makes the graph of a step again, as job->parallax is now. */
 MUST_CHECK enum status job_remake_graph(struct job *job);
+/* Of a grid: makes both graphs again for a rank at that place. */
+MUST_CHECK enum status job_take_place(struct job *job, struct axes_place place);
+
+/* The graph of a step on one rank, in so many shards; factors as pass_config has it. */
+MUST_CHECK enum status job_make_graph(const struct job *job, int64_t shards, bool factors,
+                                      struct graph **out);
+/* Are gradients exchanged as factors where those are smaller? */
+bool job_has_factors(const struct job *job);
+/* A job with other settings and the same model, made without data, as JOB_GRAPH is: to see whether there is one. */
+MUST_CHECK enum status job_vary(const struct job *job, const struct settings *settings,
+                                struct job **out);
 
 /* Refuses machines that the strategy is not for, and compression where nothing is sent. By every rank. */
 MUST_CHECK enum status job_check_nodes(const struct job *job,

@@ -147,6 +147,19 @@ enum status job_open_test_text(struct job *job)
     return STATUS_OK;
 }
 
+/* What is about columns has no meaning for other data. */
+static enum status refuse_table_settings(const struct job *job)
+{
+    const struct settings *s = &job->settings;
+
+    if (*s->label || *s->skip_columns || *s->categories || *s->fold)
+        return FAIL(STATUS_USAGE,
+                    "--label, --skip-columns, --categories and --fold are for tables; %s reads "
+                    "%s",
+                    job->model->name, job->model->task == MODEL_IMAGES ? "images" : "text");
+    return STATUS_OK;
+}
+
 enum status job_open_data(struct job *job, bool has_vocab)
 {
     struct settings *s = &job->settings;
@@ -160,7 +173,12 @@ enum status job_open_data(struct job *job, bool has_vocab)
         .flip = s->flip,
         .cutout = (int)s->cutout,
     };
-    TRY(job->model->task == MODEL_IMAGES ? open_images(job) : open_text(job, has_vocab));
+    if (job->model->task == MODEL_TABLE) {
+        TRY(as_usage(job_open_table(job, has_vocab), s->data));
+    } else {
+        TRY(refuse_table_settings(job));
+        TRY(job->model->task == MODEL_IMAGES ? open_images(job) : open_text(job, has_vocab));
+    }
     const int64_t count = source_count(job->train);
     if (count == 0)
         return FAIL(STATUS_USAGE, "data set %s has no training samples", s->data);
@@ -177,6 +195,7 @@ void job_close_data(struct job *job)
     text_close(job->train_text);
     text_close(job->test_text);
     text_close(job->unseen_text);
+    job_close_table(job);
     for (int i = 0; i < TEXT_SIDES; i++)
         vocab_destroy(job->vocab[i]);
 }

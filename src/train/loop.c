@@ -261,9 +261,9 @@ enum status rank_run_steps(struct rank *rank)
 {
     bool stop = false;
 
-    rank->known = rank->run->first_step;
-    for (rank->step = rank->run->first_step;
-         (int64_t)rank->step < rank->job->total_steps && !stop; rank->step++) {
+    rank->known = rank->begins;
+    for (rank->step = rank->begins; (int64_t)rank->step < rank->job->total_steps && !stop;
+         rank->step++) {
         if (!rank->own.local && !rank_is_together(rank->job, rank->step))
             TRY(rank_part(rank));
         if (rank->step < rank->next)

@@ -49,7 +49,7 @@ enum status made_up_batch(const struct job *job, int64_t samples, int64_t first,
         .samples = samples, .weight = samples, .own_weight = rows, .first = first, .rows = rows
     };
     rng_init(&rng, 1, (uint64_t)first);
-    if (job->model->task != MODEL_IMAGES)
+    if (job->model->task != MODEL_IMAGES && job->model->task != MODEL_TABLE)
         return make_text(job, &rng, out);
     TRY(mem_alloc((size_t)rows * floats, sizeof(float), &x));
     out->x = x;

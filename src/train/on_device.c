@@ -45,6 +45,7 @@ enum status on_device_check(const struct job *job)
         { axes_are_private(&job->axes) || job->axes.servers, "--strategy",
           "workers with parameters of their own run on the cpu alone as yet" },
         { job->axes.zero > 0, "--split zero", "one rank has no parts to hold" },
+        { s->anchored, "a federated round", "updates drawn to an anchor run on the cpu alone" },
         { s->sync_batch_norm, "--sync-batch-norm",
           "shards run one after the other there and cannot exchange statistics" },
     };

@@ -37,8 +37,9 @@ static struct exec_config exec_config_of(const struct rank *rank)
 
 enum status rank_make_together(struct rank *rank)
 {
-    const struct exec_config config = exec_config_of(rank);
+    struct exec_config config = exec_config_of(rank);
 
+    grid_configure(rank->grid, &config);
     return exec_create(&config, &rank->exec);
 }
 
@@ -106,6 +107,7 @@ enum status rank_make_copy(struct rank *rank)
         .workers = rank->own.local ? comm_size(rank->comm) : 1,
         .has_outer = rank->own.local && local_momentum(rank->own.local),
         .streams = rank_streams(rank),
+        .grid = rank->grid,
     };
 
     weights_copy_destroy(rank->copy);

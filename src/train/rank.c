@@ -43,7 +43,8 @@ static enum status load_saved(struct rank *rank)
         run->checkpoint ? checkpoint_weights(run->checkpoint) : run->init;
     const struct safetensors *optimizer =
         run->checkpoint ? checkpoint_optimizer(run->checkpoint) : NULL;
-    const bool loads = rank->is_first || rank->own.local || rank->own.served;
+    const bool leads = rank->grid && grid_place(rank->grid).dp == 0;
+    const bool loads = rank->is_first || rank->own.local || rank->own.served || leads;
 
     if (!rank_streams(rank)) {
         if (loads)
@@ -65,7 +66,7 @@ static enum status load_params(struct rank *rank)
 
     TRY(run->checkpoint || run->init ? load_saved(rank) : exec_init_params(rank->exec));
     if (rank->own.served)
-        return served_begin(rank->own.served, rank->exec, run->first_step);
+        return served_begin(rank->own.served, rank->exec, run->first_step, &rank->begins);
     return rank->own.local ? load_own(rank) : STATUS_OK;
 }
 
@@ -129,6 +130,7 @@ static enum status make_exec(struct rank *rank)
     if (rank->job->axes.servers)
         return rank_make_served(rank);
     TRY(comm_create(rank->transport, NULL, &rank->comm));
+    TRY(grid_create(rank->job, rank->transport, &rank->grid));
     TRY(parallax_measure(rank->job, rank->comm));
     TRY(balance_measure(rank->job, rank->comm));
     TRY(rails_choose(rank->job->settings.rails, rank->job->graph, rank->comm,
@@ -138,6 +140,12 @@ static enum status make_exec(struct rank *rank)
     else
         TRY(rank_make_own(rank));
     return watch_create(rank->transport, exec_lanes(rank->exec), &rank->watch);
+}
+
+/* A spare whose place nobody left empty. */
+static bool is_unneeded(const struct rank *rank)
+{
+    return rank->own.served && served_place(rank->own.served) < 0;
 }
 
 static enum status start_rank(struct rank *rank)
@@ -150,7 +158,6 @@ static enum status start_rank(struct rank *rank)
         .augment = job->augment,
         .threads = (int)s->loader_threads,
         .shards = s->shards,
-        .first_step = rank->run->first_step,
         .end_step = (uint64_t)job->total_steps,
     };
 
@@ -160,6 +167,9 @@ static enum status start_rank(struct rank *rank)
     TRY(on_device_open(job, false, &rank->device));
     TRY(make_exec(rank));
     TRY(load_params(rank));
+    if (is_unneeded(rank))
+        return STATUS_OK;
+    loader.first_step = rank->begins;
     loader.first_shard = exec_first_shard(rank->exec);
     loader.n_shards = exec_shard_count(rank->exec);
     TRY(loader_create(&loader, &rank->loader));
@@ -200,7 +210,8 @@ static enum status finish(struct rank *rank, struct rank_times *times)
         times[i].bytes = watched.bytes;
     }
     shared->result = *r;
-    TRY(write_reconstructions(rank->job, rank->exec));
+    if (!rank->grid) /* no rank has all layers */
+        TRY(write_reconstructions(rank->job, rank->exec));
     struct train_classes classes;
     TRY(classes_take(rank->exec, rank->job->test, &classes));
     struct strbuf more;
@@ -224,12 +235,22 @@ static enum status gather_times(struct rank *rank, const struct rank_times *own,
 
     if (!rank->own.served)
         return comm_all_gather(rank->comm, own, all, sizeof *own / sizeof(int64_t), DTYPE_I64);
-    if (!rank->is_first)
+    const struct served *served = rank->own.served;
+    const struct settings *s = &rank->job->settings;
+    int64_t place = served_place(served);
+
+    if (!rank->is_first) {
+        TRY(transport_send(rank->transport, 0, tag, &place, sizeof place));
         return transport_send(rank->transport, 0, tag, own, sizeof *own);
+    }
     all[0] = *own;
-    for (int w = 1; w < rank->job->settings.ranks; w++) {
-        if (!served_has_lost(rank->own.served, w))
-            TRY(transport_receive(rank->transport, w, tag, &all[w], sizeof *own));
+    for (int w = 1; w < s->ranks + s->spares; w++) {
+        if (!served_hears_from(served, w))
+            continue;
+        TRY(transport_receive(rank->transport, w, tag, &place, sizeof place));
+        if (place < 1 || place >= s->ranks)
+            return FAIL(STATUS_CORRUPT, "rank %d says it is worker %lld", w, (long long)place);
+        TRY(transport_receive(rank->transport, w, tag, &all[place], sizeof *own));
     }
     return STATUS_OK;
 }
@@ -243,6 +264,8 @@ static enum status hash_copies(struct rank *rank)
 
     if (rank->own.served) /* worker 0 has what servers have */
         return rank->is_first ? exec_hash(rank->exec, hash) : STATUS_OK;
+    if (rank->grid)
+        return grid_hash(rank->grid, rank->exec, hash);
     const int size = comm_size(rank->comm), own = comm_rank(rank->comm);
     const int node = transport_node_of(rank->transport, own);
     const bool has_copy = transport_node_first(rank->transport, node) == own || rank->own.local;
@@ -274,6 +297,7 @@ static struct rank_times times_of(const struct rank *rank)
         .wait = times.wait / lanes,
         .load = rank->load,
         .evaluate = times.evaluate / lanes,
+        .bubble = times.bubble / lanes,
         .total = clock_seconds() - rank->began,
         .peak_bytes = memory_peak(),
         .training_bytes = memory_grown(&rank->memory),
@@ -289,6 +313,14 @@ static struct rank_times times_of(const struct rank *rank)
     return own;
 }
 
+/* Servers write no trace before all workers have left. */
+static enum status leave_servers(struct rank *rank)
+{
+    served_destroy(rank->own.served);
+    rank->own.served = NULL;
+    return write_trace(rank);
+}
+
 static enum status run_rank(struct rank *rank)
 {
     struct progress_config progress = {
@@ -300,6 +332,8 @@ static enum status run_rank(struct rank *rank)
 
     memory_begin(&rank->memory);
     TRY(start_rank(rank));
+    if (is_unneeded(rank))
+        return leave_servers(rank);
     rank->predicted_bytes = memory_predict(
         rank->exec, (struct memory_use){ .is_first = rank->is_first,
                                          .streams = rank_streams(rank),
@@ -324,16 +358,12 @@ static enum status run_rank(struct rank *rank)
     struct rank_times *all;
     TRY(mem_alloc((size_t)rank->job->settings.ranks, sizeof *all, &all));
     status = gather_times(rank, &own, all);
-    if (status == STATUS_OK && reconstructions_are_made(rank->job))
+    if (status == STATUS_OK && reconstructions_are_made(rank->job) && !rank->grid)
         status = exec_make_whole(rank->exec); /* rank 0 looks at outputs */
     if (status == STATUS_OK && rank->is_first)
         status = finish(rank, all);
     mem_free(all);
-    if (status != STATUS_OK || !rank->own.served)
-        return status;
-    served_destroy(rank->own.served); /* servers write no trace before all workers have left */
-    rank->own.served = NULL;
-    return write_trace(rank);
+    return status != STATUS_OK || !rank->own.served ? status : leave_servers(rank);
 }
 
 /* A server has nothing but what ps/ makes; its part of a trace is empty. */
@@ -355,6 +385,7 @@ enum status rank_body(struct transport *transport, void *arg)
         .job = run->job,
         .transport = transport,
         .is_first = transport_rank(transport) == 0,
+        .begins = run->first_step,
         .samples = run->samples_before,
         .epoch = run->epoch,
         .result = { .train_loss = NAN,
@@ -362,6 +393,8 @@ enum status rank_body(struct transport *transport, void *arg)
                     .val_loss = NAN,
                     .val_accuracy = NAN,
                     .val_top5 = NAN,
+                    .val_auc = NAN,
+                    .val_calibration_error = NAN,
                     .perplexity = NAN },
     };
 
@@ -380,6 +413,7 @@ enum status rank_body(struct transport *transport, void *arg)
     exec_destroy(rank.exec);
     on_device_close(&rank.device);
     rank_release_own(&rank.own);
+    grid_destroy(rank.grid);
     watch_destroy(rank.watch);
     trace_destroy(rank.trace);
     comm_destroy(rank.comm);

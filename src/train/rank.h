@@ -11,6 +11,7 @@
 #include "report/progress.h"
 #include "train/checkpoint.h"
 #include "train/folder.h"
+#include "train/grid.h"
 #include "train/local.h"
 #include "train/memory.h"
 #include "train/served.h"
@@ -64,6 +65,7 @@ struct rank {
     struct job *job;
     struct transport *transport;
     struct comm *comm;         /* of all ranks; NULL with servers */
+    struct grid *grid;         /* where ranks hold different parameters; else NULL */
     struct exec_device device; /* that the executor runs on; zero: none */
     struct exec *exec;
     struct own own; /* exec is a private one, if local or served is there */
@@ -75,6 +77,7 @@ struct rank {
     struct trace_window window;
     struct progress progress;
     bool is_first;
+    uint64_t begins; /* its first step */
     uint64_t step;   /* the step that runs */
     uint64_t next;   /* that this rank takes part in */
     uint64_t known;  /* the first step whose results are not known */
@@ -120,7 +123,7 @@ MUST_CHECK enum status rank_part(struct rank *rank);
  * come, and everybody waits for it. */
 static inline bool rank_streams(const struct rank *rank)
 {
-    return rank->job->axes.zero > 0;
+    return rank->job->axes.zero > 0 || rank->grid;
 }
 
 /* tell.c: seconds of the run so far, earlier sessions included. */

@@ -56,7 +56,8 @@ static enum status launch(struct run *run, struct train_result *out)
 {
     const struct settings *s = &run->job->settings;
     const size_t bytes = sizeof *run->shared;
-    const struct launch_config config = { .size = (int)s->ranks + run->job->axes.servers,
+    const struct launch_config config = { .size = (int)(s->ranks + s->spares) +
+                                                  run->job->axes.servers,
                                           .flat = s->flat,
                                           .stuck_ms = (int)(1000 * s->lost_after) };
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "exec/vectors.h"
 #include "train/folder.h"
@@ -24,6 +25,7 @@ struct served {
     struct ps_client *client; /* when joined */
     struct exec *exec;
     bool has_begun;
+    int place; /* among the workers; -1: it was not needed */
     struct exec_remote remote;
     struct elastic *elastic;   /* with a center */
     struct elastic_seen seen;  /* what it says */
@@ -97,7 +99,8 @@ static enum status agree(const struct job *job, struct transport *transport,
         out->rows[w] = first_shard(job, w);
     out->config = (struct ps_config){
         .transport = transport,
-        .workers = (int)s->ranks,
+        .workers = (int)(s->ranks + s->spares),
+        .spares = (int)s->spares,
         .servers = job->axes.servers,
         .replicas = (int)s->replicas,
         .layout = { .buckets = vectors->count,
@@ -122,8 +125,8 @@ enum status served_check(const struct job *job)
 {
     struct agreement *agreement;
 
-    if (job->settings.ranks > PS_WORKERS)
-        return FAIL(STATUS_USAGE, "-n %lld: at most %d workers have servers",
+    if (job->settings.ranks + job->settings.spares > PS_WORKERS)
+        return FAIL(STATUS_USAGE, "-n %lld: at most %d workers have servers, spares included",
                     (long long)job->settings.ranks, PS_WORKERS);
     TRY(mem_alloc(1, sizeof *agreement, &agreement));
     enum status status = agree(job, NULL, agreement);
@@ -137,7 +140,7 @@ enum status served_check(const struct job *job)
 
 bool served_is_server(const struct job *job, const struct transport *transport)
 {
-    return transport_rank(transport) >= job->settings.ranks;
+    return transport_rank(transport) >= job->settings.ranks + job->settings.spares;
 }
 
 enum status served_serve(const struct job *job, struct transport *transport)
@@ -228,10 +231,16 @@ const struct exec_remote *served_remote(const struct served *served)
     return has_center(served) ? NULL : &served->remote;
 }
 
+static bool is_spare(const struct served *served)
+{
+    return transport_rank(served->agreement.config.transport) >= served->job->settings.ranks;
+}
+
 struct exec_part served_part(const struct served *served)
 {
     const struct ps_config *config = &served->agreement.config;
-    const int64_t *row = config->rows + transport_rank(config->transport);
+    const int64_t *row =
+        config->rows + (is_spare(served) ? 0 : transport_rank(config->transport));
 
     return (struct exec_part){ .first = row[0],
                                .count = row[1] - row[0],
@@ -263,9 +272,26 @@ static enum status begin_exchanges(struct served *served, uint64_t step)
     return STATUS_OK;
 }
 
-enum status served_begin(struct served *served, struct exec *exec, uint64_t step)
+/* A spare waits until it is needed. */
+static enum status stand_by(struct served *served, uint64_t *out_step)
+{
+    const struct ps_config *config = &served->agreement.config;
+
+    transport_note(config->transport, 0, "standing by");
+    TRY(ps_stand(served->client, &served->place, out_step));
+    if (served->place < 0)
+        return STATUS_OK;
+    exec_move_part(served->exec, config->rows[served->place]);
+    log_line(LOG_WARNING, "rank %d takes the place of rank %d at step %llu",
+             transport_rank(config->transport), served->place, (unsigned long long)*out_step);
+    return STATUS_OK;
+}
+
+enum status served_begin(struct served *served, struct exec *exec, uint64_t step,
+                         uint64_t *out_step)
 {
     served->exec = exec;
+    *out_step = step;
     if (has_center(served))
         return begin_exchanges(served, step);
     struct ps_memory memory = { .params = exec_vector(exec, -1),
@@ -275,6 +301,10 @@ enum status served_begin(struct served *served, struct exec *exec, uint64_t step
     if (transport_rank(served->agreement.config.transport) == 0)
         TRY(put_all(served));
     served->has_begun = true;
+    served->place = transport_rank(served->agreement.config.transport);
+    if (is_spare(served))
+        return stand_by(served, out_step);
+    *out_step = step;
     return ps_begin(served->client, step);
 }
 
@@ -398,9 +428,14 @@ struct served_times served_times(const struct served *served)
         struct served_times){ .tick = served->tick, .move = times.move, .bytes = times.bytes };
 }
 
-bool served_has_lost(const struct served *served, int w)
+int served_place(const struct served *served)
 {
-    return served->stats.lost[w];
+    return served->place;
+}
+
+bool served_hears_from(const struct served *served, int w)
+{
+    return !served->stats.lost[w] && !served->stats.standing[w];
 }
 
 /* Summary -------------------------------------------------------------------------------- */
@@ -425,7 +460,8 @@ static void print_servers(const struct ps_stats *stats, int first, struct strbuf
 }
 
 /* With a center clocks are exchanges. */
-static void print_workers(const struct ps_stats *stats, bool exchanges, struct strbuf *out)
+static void print_workers(const struct ps_stats *stats, int regular, bool exchanges,
+                          struct strbuf *out)
 {
     const char *clocks = exchanges ? "exchanges" : "steps";
 
@@ -434,7 +470,10 @@ static void print_workers(const struct ps_stats *stats, bool exchanges, struct s
         strbuf_printf(out, "%s\n    {\"rank\": %d, \"%s\": %llu, \"wait_s\": ", w ? "," : "", w,
                       clocks, (unsigned long long)stats->clock[w]);
         strbuf_add_number(out, stats->wait[w]);
-        strbuf_printf(out, ", \"lost\": %s}", stats->lost[w] ? "true" : "false");
+        strbuf_printf(out, ", \"lost\": %s", stats->lost[w] ? "true" : "false");
+        if (w >= regular)
+            strbuf_printf(out, ", \"spare\": \"%s\"", stats->standing[w] ? "unused" : "used");
+        strbuf_add(out, "}");
     }
     strbuf_add(out, "\n  ]");
 }
@@ -471,7 +510,7 @@ void served_print(const struct served *served, struct strbuf *out)
     const struct ps_stats *stats = &served->stats;
 
     print_servers(stats, served->agreement.config.workers, out);
-    print_workers(stats, has_center(served), out);
+    print_workers(stats, (int)served->job->settings.ranks, has_center(served), out);
     print_staleness(stats, out);
     print_spread(stats, out);
 }

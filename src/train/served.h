@@ -2,7 +2,7 @@
 /* served.h - a rank of a job with parameter servers: what it is to the servers, or they to it. Private to
  * train/.
  *
- * Workers are the first ranks of the job, servers its last. A worker has an executor of its own for its shards,
+ * Workers are the first ranks of the job, then come spare ones, servers are its last. A worker has an executor of its own for its shards,
  * which gives gradients to a client of ps/ and gets parameters from it (exec_remote); this joins the two.
  * Everything that a worker hears of others comes with a tick, once a step.
  *
@@ -37,8 +37,13 @@ void served_destroy(struct served *served);
 const struct exec_remote *served_remote(const struct served *served);
 struct exec_part served_part(const struct served *served);
 
-/* The executor has its first parameters, the same on every worker: training begins with `step`. */
-MUST_CHECK enum status served_begin(struct served *served, struct exec *exec, uint64_t step);
+/* The executor has its first parameters, the same on every worker: training begins with `step`. A spare waits here until it is
+ * needed, and begins with *out_step, which else is `step`. */
+MUST_CHECK enum status served_begin(struct served *served, struct exec *exec, uint64_t step,
+                                    uint64_t *out_step);
+/* Whose part of the work this worker does: its own or, a spare, that of one who was lost; -1: it was not needed, and
+ * the others have come to their end. After served_begin. */
+int served_place(const struct served *served);
 
 /* With a center, before a step: exchanges with it if that is due (elastic.h). says: bits that all workers hear. */
 MUST_CHECK enum status served_before(struct served *served, uint64_t step, uint32_t says);
@@ -75,8 +80,8 @@ struct served_times {
     double bytes; /* of these */
 };
 struct served_times served_times(const struct served *served);
-/* Has worker w been lost on the way? As known after served_meet. */
-bool served_has_lost(const struct served *served, int w);
+/* Has worker w, or a spare, come to the end? As known after served_meet. */
+bool served_hears_from(const struct served *served, int w);
 /* What servers and workers did, as members of summary.json (docs/formats.md); worker 0, after served_meet. */
 void served_print(const struct served *served, struct strbuf *out);
 

@@ -22,14 +22,19 @@ struct settings {
     char model[SETTINGS_TEXT]; /* a name of the zoo, or a path to a C file */
     char data[SETTINGS_TEXT];  /* "" is the model's usual */
     char strategy[32], split[64], sync[64], meet[64]; /* "" is not given */
+    char pipeline[32];       /* the order of shards in a pipeline; "" is not given */
+    char cut[SETTINGS_TEXT]; /* layers that its stages begin with; "": balanced */
     char device[32];
     char precision[16];             /* what kernels compute in; "": the device's usual */
     int64_t ranks, threads, shards; /* 0 picks */
     int64_t shard_threads;          /* of which shards are picked; 0: threads. No flag */
-    bool flat;                      /* every rank is a node */
+    bool anchored; /* updates see sum + mu (param - anchor) + shift. No flag, nor has mu */
+    double mu;
+    bool flat;          /* every rank is a node */
     int64_t accumulate; /* shards that a thread has one after the other; 0: not given */
     int64_t backup;     /* with servers: workers of a step that are not waited for */
     int64_t replicas;   /* with servers: how many have each slice */
+    int64_t spares;     /* with servers: workers that stand by */
     bool staleness_lr;  /* with servers: late gradients count less */
     char tables[16];    /* the way of tables of embeddings between machines; "" is not given */
     char compress[SETTINGS_TEXT];    /* gradients between machines; "": not */
@@ -44,6 +49,9 @@ struct settings {
     int64_t limit;                    /* samples used of each split; 0 is all */
     char tokenizer[SETTINGS_TEXT];    /* of text; "" is the data set's usual */
     int64_t min_count, vocab, length; /* of text; 0 picks */
+    char label[SETTINGS_TEXT];        /* of tables: a column; "": the last */
+    char skip_columns[SETTINGS_TEXT], categories[SETTINGS_TEXT]; /* lists of columns */
+    char fold[32]; /* of tables: "K/N"; "": 1/5, unless a file is for testing */
     char optimizer[32], schedule[32]; /* optimizer "": the model's usual */
     double lr;                        /* NaN here and below: the optimizer's default */
     double momentum, weight_decay, beta1, beta2, epsilon;
@@ -64,11 +72,13 @@ struct settings {
     int64_t log_every, eval_every; /* steps; epochs (0: never) */
     int64_t checkpoint_every;      /* steps; 0: at the end of an epoch and once a minute */
     int64_t keep;                  /* checkpoints kept */
+    bool sequence_parallel;        /* with tp: places of sequences are shared between layers */
     bool recompute;                /* activations are made again for backward */
     bool sync_batch_norm;          /* batch statistics of the whole step, not of each shard */
     bool factors;                  /* exchange factors of gradients where they are smaller */
     bool dense;                    /* gradients of embeddings have all rows */
     double bucket_mib;             /* 0 picks */
+    int64_t memory;                /* bytes that a rank may need; 0: what the machine has */
     bool trace;                    /* writes trace.json */
     char trace_steps[64];          /* "A:B"; "" picks */
     double lost_after;             /* seconds: launch_config.stuck_ms */

@@ -138,6 +138,7 @@ enum status rank_save(struct rank *rank)
     if (rank_streams(rank)) {
         TRY(exec_settle(rank->exec));
         TRY(rank->is_first ? write_checkpoint(rank, &epoch)
+            : rank->grid   ? grid_serve(rank->grid, rank->exec)
                            : weights_stream(NULL, rank->exec, NULL, 0, NULL, 0));
         TRY(exec_settle(rank->exec));
         rank->saved_at = clock_seconds();
@@ -177,6 +178,8 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
         .val_loss = NAN,
         .val_accuracy = NAN,
         .val_top5 = NAN,
+        .val_auc = NAN,
+        .val_calibration_error = NAN,
         .lr = NAN,
         .seconds = rank_seconds(rank),
         .epoch_seconds = NAN,
@@ -186,6 +189,7 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
         .perplexity = NAN,
         .comm_share = NAN,
         .wait_share = NAN,
+        .bubble_share = NAN,
         .load_share = NAN,
         .hidden_share = NAN,
         .wire_share = NAN,
@@ -226,7 +230,7 @@ enum status rank_collect_times(struct rank *rank)
     if (own->served)
         return STATUS_OK; /* nobody waits for the others to tell */
     if (!own->local)
-        return watch_collect(rank->watch, rank->exec, rank->load);
+        return grid_collect_times(rank->grid, rank->watch, rank->exec, rank->load);
     const struct exec_times times = rank_times(rank);
     const struct local_times met = local_times(own->local);
     for (int r = 0; r < comm_size(rank->comm); r++)
@@ -309,6 +313,8 @@ enum status rank_tell_interval(struct rank *rank)
         if (transport_nodes(rank->transport) > 1)
             m.wire_share = (now.wire - then->wire) / rank->interval.seconds;
     }
+    if (rank->grid && span > 0)
+        m.bubble_share = (now.bubble - then->bubble) / span;
     if (rank->own.served)
         add_served(rank, &m);
     else
@@ -348,7 +354,7 @@ static void note_evaluation(struct rank *rank, const struct metrics *m)
 /* Rank 0 writes, and lets the model speak, for which it needs all parameters. */
 static enum status tell_evaluation(struct rank *rank, const struct metrics *m)
 {
-    const bool speaks = samples_are_made(rank->job);
+    const bool speaks = samples_are_made(rank->job) && !rank->grid; /* no rank has all layers */
 
     if (rank->is_first && rank->run->hooks->progress)
         note_evaluation(rank, m);
@@ -359,6 +365,19 @@ static enum status tell_evaluation(struct rank *rank, const struct metrics *m)
     if (speaks && rank->is_first)
         TRY(samples_add(rank->job, rank->exec, rank->run->hooks, m->step, m->epoch));
     return speaks ? exec_make_parts(rank->exec) : STATUS_OK;
+}
+
+/* How well the probabilities of the last evaluation are; rank 0 tells it. */
+static enum status add_quality(const struct rank *rank, struct metrics *m)
+{
+    struct quality quality;
+
+    if (!rank->is_first)
+        return STATUS_OK;
+    TRY(classes_quality(rank->exec, rank->job->test, &quality));
+    m->val_auc = quality.auc;
+    m->val_calibration_error = quality.calibration_error;
+    return STATUS_OK;
 }
 
 /* With the parameters that the executor has now. */
@@ -384,6 +403,7 @@ static enum status evaluate_these(struct rank *rank)
                              : NAN;
         m.perplexity = job_predicts_tokens(rank->job) ? exp(m.val_loss) : NAN;
         m.val_top5 = classes_top5(rank->exec, &result);
+        TRY(add_quality(rank, &m));
     }
     m.seconds = rank_seconds(rank);
     m.epoch_seconds = epoch.seconds;
@@ -393,6 +413,8 @@ static enum status evaluate_these(struct rank *rank)
     rank->result.val_loss = m.val_loss;
     rank->result.val_accuracy = m.val_accuracy;
     rank->result.val_top5 = m.val_top5;
+    rank->result.val_auc = m.val_auc;
+    rank->result.val_calibration_error = m.val_calibration_error;
     return tell_evaluation(rank, &m);
 }
 

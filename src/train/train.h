@@ -16,6 +16,7 @@
 #include "graph/graph.h"
 #include "model/model.h"
 #include "pass/strategy.h"
+#include "train/quality.h"
 #include "train/settings.h"
 
 struct job;
@@ -30,8 +31,8 @@ enum job_use {
  * settings->model up. Picks what settings leave open (threads, shards, data, rates). */
 MUST_CHECK enum status job_create(const struct settings *settings, const struct model *model,
                                   enum job_use use, struct job **out);
-/* The same for JOB_GRAPH, with the graph as it is after the pass named `after`; "model" is the graph
- * before the first. NULL: after all. */
+/* The same for JOB_GRAPH, or for JOB_TRAIN if settings name data, with the graph as it is after the
+ * pass named `after`; "model" is the graph before the first. NULL: after all. */
 MUST_CHECK enum status job_create_after(const struct settings *settings,
                                         const struct model *model, const char *after,
                                         struct job **out);
@@ -41,7 +42,21 @@ const struct settings *job_settings(const struct job *job); /* with everything p
 const struct model *job_model(const struct job *job);
 /* What a rank runs, after the strategy's passes. */
 const struct graph *job_graph(const struct job *job);
+/* Adds the graph file of the job's model (model/file.h), as its data make it, with the schema of a table. */
+MUST_CHECK enum status job_print_model(const struct job *job, struct strbuf *out);
 int64_t job_total_steps(const struct job *job);
+
+/* Of a job on a table: what it is standardized by, sums over rows in a flat vector (data/schema.h), so that those
+ * of several jobs whose tables have one schema can be added up. How many numbers; 0: it has no table. */
+int64_t job_statistics_count(const struct job *job);
+/* Those of the training samples numbered by index[0..count), or, with NULL, of all. */
+MUST_CHECK enum status job_statistics(const struct job *job, const int64_t *index,
+                                      int64_t count, float *out);
+/* Standardizes both splits by these from now on, not by the job's own. Not while others read. */
+void job_standardize(struct job *job, const float *statistics);
+
+/* Strategy auto: what was chosen, and why; else "". */
+const char *job_chosen(const struct job *job);
 /* Processors that this process may use. */
 int job_cores(void);
 
@@ -58,9 +73,10 @@ struct train_result {
     char weights_sha256[65];
     double train_loss, train_accuracy, val_loss, val_accuracy; /* NaN where unknown */
     double val_top5; /* accuracy; NaN also where there are no more than five classes */
-    double perplexity, tokens_per_s; /* NaN where the model does not predict tokens */
-    double bleu;                     /* of an evaluation of one that translates; else NaN */
-    const char *bleu_signature;      /* how it was computed */
+    double val_auc, val_calibration_error; /* quality.h */
+    double perplexity, tokens_per_s;       /* NaN where the model does not predict tokens */
+    double bleu;                /* of an evaluation of one that translates; else NaN */
+    const char *bleu_signature; /* how it was computed */
     double seconds, samples_per_s,
         first_step_s; /* first_step_s: from the call to step 1 done */
     int64_t steps, peak_bytes;
@@ -73,6 +89,7 @@ struct train_classes {
     int count;                       /* 0: the model has none */
     const struct dataset_info *data; /* has their names; borrowed from the job */
     int64_t *confusion;              /* samples[label * count + answer] */
+    struct quality quality;          /* of the probabilities */
 };
 void train_classes_release(struct train_classes *classes);
 /* The class's name, or its number; `text` may be used for it. */
@@ -80,7 +97,7 @@ const char *train_class_name(const struct train_classes *classes, int class, cha
 /* Samples of the class, and the share of them that is right: NaN if there are none. */
 int64_t train_class_samples(const struct train_classes *classes, int class);
 double train_class_accuracy(const struct train_classes *classes, int class);
-/* Adds members class_names, class_accuracy and confusion (docs/formats.md), each after ", " or what
+/* Adds members class_names, class_accuracy, confusion and calibration (docs/formats.md), each after ", " or what
  * `between` is; nothing if there are no classes. */
 void train_print_classes(const struct train_classes *classes, const char *between,
                          struct strbuf *out);

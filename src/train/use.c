@@ -17,12 +17,18 @@ static const char *const other_uses[] = {
     [MODEL_IMAGES] = "looks at images",
     [MODEL_TEXT_CLASSES] = "tells classes of texts",
     [MODEL_MASKED_TOKEN] = "guesses hidden tokens",
+    [MODEL_TABLE] = "looks at rows of tables",
 };
 
 enum status use_check_task(const struct model *model, const char *run)
 {
     const enum model_task task = model->task;
 
+    if (model->file)
+        return FAIL(STATUS_USAGE,
+                    "%s is a graph file, which writes no text: tutti eval %s says how well it "
+                    "does",
+                    model->name, run);
     if (task == MODEL_NEXT_TOKEN || task == MODEL_TRANSLATION)
         return STATUS_OK;
     return FAIL(STATUS_USAGE, "%s %s and writes no text: tutti eval %s says how well it does",

@@ -21,7 +21,24 @@ struct weights_copy {
     float *plain;                                  /* then one tensor of them */
     int own_states;                                /* tensors of one worker */
     int outer_states;                              /* tensors of the outer momentum */
+    struct grid *grid;                             /* who has them, or NULL: the executor */
 };
+
+/* What is saved: the whole model's parameters, or the executor's. */
+static int param_count(const struct grid *grid, const struct exec *exec)
+{
+    return grid ? grid_param_count(grid) : exec_param_count(exec);
+}
+
+static const struct value *param_at(const struct grid *grid, const struct exec *exec, int i)
+{
+    return grid ? grid_param(grid, i) : exec_param(exec, i);
+}
+
+static int state_count(const struct grid *grid, const struct exec *exec, int i)
+{
+    return grid ? grid_state_count(grid, i) : exec_state_count(exec, i);
+}
 
 static int outer_count(const struct exec *exec, int param)
 {
@@ -49,10 +66,10 @@ static enum status add_state(struct weights_copy *copy, const struct value *valu
 static enum status add_states(struct weights_copy *copy, const struct exec *exec, int param,
                               int worker, float **next)
 {
-    for (int k = 0; k < exec_state_count(exec, param); k++) {
+    for (int k = 0; k < state_count(copy->grid, exec, param); k++) {
         char state[EXEC_STATE_NAME];
         exec_state_name(exec, k, state);
-        TRY(add_state(copy, exec_param(exec, param), state, worker, next));
+        TRY(add_state(copy, param_at(copy->grid, exec, param), state, worker, next));
     }
     return STATUS_OK;
 }
@@ -63,7 +80,7 @@ static enum status fill_copy(struct weights_copy *copy, const struct exec *exec,
     float *next = copy->numbers;
 
     for (int i = 0; i < copy->n_params; i++) {
-        const struct value *value = exec_param(exec, i);
+        const struct value *value = param_at(copy->grid, exec, i);
         const struct shape saved = graph_saved_shape(value);
         copy->weights[i] = (struct safetensors_entry){ value->name, DTYPE_F32, saved, next };
         if (next)
@@ -84,16 +101,17 @@ static enum status fill_copy(struct weights_copy *copy, const struct exec *exec,
 enum status weights_copy_create(const struct exec *exec, struct weights_extra extra,
                                 struct weights_copy **out)
 {
-    const int n_params = exec_param_count(exec);
+    const int n_params = param_count(extra.grid, exec);
     struct weights_copy *copy;
     int64_t total = 0, largest = 0;
 
     TRY(mem_alloc(1, sizeof *copy, &copy));
     copy->n_params = n_params;
+    copy->grid = extra.grid;
     for (int i = 0; i < n_params; i++) {
-        const int64_t count = shape_count(&exec_param(exec, i)->shape);
+        const int64_t count = shape_count(&param_at(extra.grid, exec, i)->shape);
         largest = count > largest ? count : largest;
-        const int states = exec_state_count(exec, i);
+        const int states = state_count(extra.grid, exec, i);
         const int outer = extra.has_outer ? outer_count(exec, i) : 0;
         total += count * (1 + (int64_t)states * extra.workers + outer);
         copy->own_states += states;
@@ -203,8 +221,8 @@ static void find_param(const struct stream *stream, const struct safetensors_ent
     int left = (int)(entry - stream->copy->optimizer);
 
     *out_param = 0;
-    while (left >= exec_state_count(stream->exec, *out_param))
-        left -= exec_state_count(stream->exec, (*out_param)++);
+    while (left >= state_count(stream->copy->grid, stream->exec, *out_param))
+        left -= state_count(stream->copy->grid, stream->exec, (*out_param)++);
     *out_state = left;
 }
 
@@ -218,10 +236,12 @@ static enum status read_entry(void *arg, const struct safetensors_entry *entry,
 
     if (!is_weight)
         find_param(stream, entry, &param, &state);
+    *out_data = stream->copy->plain;
+    if (stream->copy->grid)
+        return grid_fetch(stream->copy->grid, stream->exec, param, state, stream->copy->plain);
     TRY(bring(stream, exec_group_of(stream->exec, param),
               is_weight ? EXEC_PARAMS : EXEC_STATES));
     exec_get(stream->exec, param, state, stream->copy->plain);
-    *out_data = stream->copy->plain;
     return STATUS_OK;
 }
 
@@ -243,11 +263,11 @@ enum status weights_stream(struct weights_copy *copy, struct exec *exec, const c
     struct stream stream = { .copy = copy, .exec = exec, .group = -1 };
     const struct safetensors_source source = { read_entry, &stream };
 
-    if (copy)
-        TRY(write_copy(copy, folder, step, state, keep, &source));
-    else
+    if (!copy)
         TRY(follow(&stream));
-    return bring(&stream, -1, 0);
+    else
+        TRY(write_copy(copy, folder, step, state, keep, &source));
+    return copy && copy->grid ? grid_end(copy->grid, exec) : bring(&stream, -1, 0);
 }
 
 void weights_copy_destroy(struct weights_copy *copy)
@@ -265,7 +285,7 @@ void weights_copy_destroy(struct weights_copy *copy)
 static enum status check_entry(const struct safetensors_entry *entry, const char *name,
                                const struct value *value)
 {
-    const struct shape shape = graph_saved_shape(value);
+    const struct shape shape = graph_whole_shape(value);
     char is[SHAPE_TEXT], wanted[SHAPE_TEXT];
 
     if (!entry)
@@ -365,6 +385,24 @@ static enum status load_errors(struct exec *exec, const struct safetensors *file
     return status;
 }
 
+/* Of a whole tensor, what the executor has of it. */
+static enum status set_own(struct exec *exec, int param, int state, const void *whole)
+{
+    const struct shape saved = graph_saved_shape(exec_param(exec, param));
+    const struct shape_slice slice = graph_saved_slice(exec_param(exec, param));
+    float *own;
+
+    if (slice.count == 0) {
+        exec_set(exec, param, state, whole);
+        return STATUS_OK;
+    }
+    TRY(mem_alloc((size_t)shape_count(&saved) + 1, sizeof *own, &own));
+    slice_cut(&slice, &saved, sizeof *own, whole, own);
+    exec_set(exec, param, state, own);
+    mem_free(own);
+    return STATUS_OK;
+}
+
 static enum status load_param(struct exec *exec, const struct safetensors *weights,
                               const struct safetensors *optimizer, int i)
 {
@@ -372,13 +410,13 @@ static enum status load_param(struct exec *exec, const struct safetensors *weigh
     const struct safetensors_entry *entry = names_find(weights, value->name);
 
     TRY(check_entry(entry, value->name, value));
-    exec_set(exec, i, -1, entry->data);
+    TRY(set_own(exec, i, -1, entry->data));
     for (int k = 0; optimizer && k < exec_own_states(exec) && k < exec_state_count(exec, i);
          k++) {
         char name[512];
         entry = find_state(exec, optimizer, i, k, name, sizeof name);
         TRY(check_entry(entry, name, value));
-        exec_set(exec, i, k, entry->data);
+        TRY(set_own(exec, i, k, entry->data));
     }
     return optimizer ? load_errors(exec, optimizer, i) : STATUS_OK;
 }

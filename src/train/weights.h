@@ -5,6 +5,7 @@
 
 #include "exec/exec.h"
 #include "train/checkpoint.h"
+#include "train/grid.h"
 
 /* A copy of everything in plain order, so that training may go on while it is written. */
 struct weights_copy;
@@ -14,6 +15,8 @@ struct weights_extra {
     int workers; /* 1: state is the job's */
     bool has_outer;
     bool streams; /* nothing is copied: numbers come group by group while they are written */
+    struct grid
+        *grid; /* or tensor by tensor, from whoever has them: streams, too. NULL: none */
 };
 MUST_CHECK enum status weights_copy_create(const struct exec *exec, struct weights_extra extra,
                                            struct weights_copy **out);

@@ -188,6 +188,7 @@ enum status region_attach(struct region *region, const struct place *place,
 
     TRY(mem_alloc(1, sizeof(*transport), &transport));
     transport->region = region;
+    transport->job = transport;
     transport->name = place->name;
     transport->rank = place->rank;
     transport->link = place->link;
@@ -382,6 +383,7 @@ uint32_t transport_new_tags(struct transport *transport, uint32_t count)
     const uint32_t first = transport->next_tag;
 
     transport->next_tag += count;
+    BUG_ON(transport->members && transport->next_tag > transport->end_tag);
     return first;
 }
 
@@ -440,7 +442,7 @@ enum status transport_share(struct transport *transport, size_t bytes, void **ou
  * that moment, sees a mixture, but nothing else. */
 void transport_note(struct transport *transport, uint64_t step, const char *what)
 {
-    struct rank_slot *slot = region_slot(transport->region, transport->rank);
+    struct rank_slot *slot = region_slot(transport->region, transport->job->rank);
     uint64_t words[TRANSPORT_NOTE / 8] = { 0 };
 
     memcpy(words, what, strnlen(what, TRANSPORT_NOTE - 1));
@@ -476,13 +478,14 @@ enum status transport_set_expendable(struct transport *transport)
             STATUS_UNSUPPORTED,
             "a job that mpirun or srun started does not survive the loss of a rank: MPI "
             "ends all of it");
-    atomic_store_explicit(&region_slot(transport->region, transport->rank)->expendable, true,
-                          memory_order_release);
+    atomic_store_explicit(&region_slot(transport->region, transport->job->rank)->expendable,
+                          true, memory_order_release);
     return STATUS_OK;
 }
 
-bool transport_lost(const struct transport *transport, int rank, const char **out_text)
+bool transport_lost(const struct transport *transport, int member, const char **out_text)
 {
+    const int rank = job_rank(transport, member);
     const bool is_lost = state_of(transport->region, rank) == RANK_LOST;
 
     if (out_text)
@@ -494,9 +497,11 @@ bool transport_lost(const struct transport *transport, int rank, const char **ou
 
 void transport_abort(struct transport *transport, const char *text)
 {
-    region_fail(transport->region, transport->rank, text);
-    if (transport->link)
-        transport->link->ops->fail(transport->link, transport->rank, text);
+    const struct transport *job = transport->job;
+
+    region_fail(job->region, job->rank, text);
+    if (job->link)
+        job->link->ops->fail(job->link, job->rank, text);
 }
 
 enum status transport_check(struct transport *transport)

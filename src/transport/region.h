@@ -131,7 +131,18 @@ struct transport {
     _Atomic int n_sends, n_receives; /* requests under way over rings */
     struct left_sends left;
     void *owner; /* what inproc.c made it with */
+    /* Of a group (group.c): the job's end, which carries its messages; of any other, itself. */
+    struct transport *job;
+    int *members;     /* ranks of the job, by the group's numbers; NULL: not a group */
+    uint32_t end_tag; /* of a group's own range */
 };
+
+/* A rank as the job numbers it. */
+static inline int job_rank(const struct transport *transport, int rank)
+{
+    const bool is_member = transport->members && rank >= 0 && rank < transport->size;
+    return is_member ? transport->members[rank] : rank;
+}
 
 /* Maps the memory of a job. bytes: heap; 0 picks half of the machine's memory. */
 MUST_CHECK enum status region_create(int size, size_t bytes, struct region **out);

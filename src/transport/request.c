@@ -33,9 +33,6 @@ static bool is_in_region(const struct transport *transport, int peer)
 
 static enum status start(struct transport *transport, struct transport_request *request)
 {
-    if (request->peer < 0 || request->peer >= transport->size)
-        return FAIL(STATUS_USAGE, "rank %d is not between 0 and %d", request->peer,
-                    transport->size - 1);
     if (is_in_region(transport, request->peer))
         return message_start(transport, request);
     return transport->link->ops->start(transport->link, request);
@@ -128,9 +125,10 @@ static enum status look(struct transport *transport, struct transport_request *r
     return failed && !*out_moved ? transport_check(transport) : STATUS_OK;
 }
 
-enum status transport_test(struct transport *transport, struct transport_request *request,
+enum status transport_test(struct transport *member, struct transport_request *request,
                            bool *out_done)
 {
+    struct transport *transport = member->job;
     bool moved;
 
     *out_done = request->kind == REQUEST_NONE;
@@ -161,7 +159,7 @@ static bool has_link_work(const struct transport *transport)
 
 void transport_set_patience(struct transport *transport, double seconds)
 {
-    atomic_store_explicit(&transport->patience_ns, (int64_t)(seconds * 1e9),
+    atomic_store_explicit(&transport->job->patience_ns, (int64_t)(seconds * 1e9),
                           memory_order_relaxed);
 }
 
@@ -239,9 +237,11 @@ static enum status wait_until_done(struct transport *transport,
     }
 }
 
-enum status transport_wait_for(struct transport *transport, struct transport_request *request,
+enum status transport_wait_for(struct transport *member, struct transport_request *request,
                                const char *what)
 {
+    struct transport *transport = member->job;
+
     if (request->kind == REQUEST_NONE)
         return STATUS_OK;
     const enum status status = wait_until_done(transport, request, what);
@@ -252,18 +252,21 @@ enum status transport_wait_for(struct transport *transport, struct transport_req
 
 uint32_t transport_bell(const struct transport *transport)
 {
-    return atomic_load_explicit(&region_slot(transport->region, transport->rank)->bell.value,
+    const struct transport *job = transport->job;
+
+    return atomic_load_explicit(&region_slot(job->region, job->rank)->bell.value,
                                 memory_order_acquire);
 }
 
 void transport_ring(struct transport *transport)
 {
-    transport_raise(&region_slot(transport->region, transport->rank)->bell, 1);
+    transport_raise(&region_slot(transport->region, transport->job->rank)->bell, 1);
 }
 
-enum status transport_wait_bell(struct transport *transport, uint32_t seen, int64_t ns,
+enum status transport_wait_bell(struct transport *member, uint32_t seen, int64_t ns,
                                 const char *what)
 {
+    struct transport *transport = member->job;
     struct transport_counter *bell = &region_slot(transport->region, transport->rank)->bell;
     const struct timespec nap = { .tv_nsec = NAP_NS };
     bool rang;
@@ -275,8 +278,10 @@ enum status transport_wait_bell(struct transport *transport, uint32_t seen, int6
     return transport_check(transport);
 }
 
-void transport_cancel(struct transport *transport, struct transport_request *request)
+void transport_cancel(struct transport *member, struct transport_request *request)
 {
+    struct transport *transport = member->job;
+
     if (request->kind == REQUEST_NONE)
         return;
     if (is_in_region(transport, request->peer))
@@ -288,6 +293,24 @@ void transport_cancel(struct transport *transport, struct transport_request *req
 
 /* Public functions ------------------------------------------------------------------------- */
 
+/* Begins a request whose peer is numbered as in a group or in the job. */
+static enum status begin(struct transport *transport, struct transport_request *request)
+{
+    enum status status;
+
+    if (request->peer < 0 || request->peer >= transport->size) {
+        status = FAIL(STATUS_USAGE, "rank %d is not between 0 and %d", request->peer,
+                      transport->size - 1);
+    } else {
+        request->member = request->peer;
+        request->peer = job_rank(transport, request->peer);
+        status = start(transport->job, request);
+    }
+    if (status != STATUS_OK)
+        request->kind = REQUEST_NONE;
+    return status;
+}
+
 enum status transport_start_send(struct transport *transport, int peer, uint32_t tag,
                                  const void *data, size_t bytes,
                                  struct transport_request *request)
@@ -295,10 +318,7 @@ enum status transport_start_send(struct transport *transport, int peer, uint32_t
     *request = (struct transport_request){
         .kind = REQUEST_SEND, .peer = peer, .tag = tag, .data = (char *)data, .bytes = bytes
     };
-    const enum status status = start(transport, request);
-    if (status != STATUS_OK)
-        request->kind = REQUEST_NONE;
-    return status;
+    return begin(transport, request);
 }
 
 enum status transport_start_receive(struct transport *transport, int peer, uint32_t tag,
@@ -307,10 +327,7 @@ enum status transport_start_receive(struct transport *transport, int peer, uint3
     *request = (struct transport_request){
         .kind = REQUEST_RECEIVE, .peer = peer, .tag = tag, .data = data, .bytes = bytes
     };
-    const enum status status = start(transport, request);
-    if (status != STATUS_OK)
-        request->kind = REQUEST_NONE;
-    return status;
+    return begin(transport, request);
 }
 
 enum status transport_start_receive_most(struct transport *transport, int peer, uint32_t tag,
@@ -323,10 +340,7 @@ enum status transport_start_receive_most(struct transport *transport, int peer, 
                                            .data = data,
                                            .bytes = bytes,
                                            .may_be_shorter = true };
-    const enum status status = start(transport, request);
-    if (status != STATUS_OK)
-        request->kind = REQUEST_NONE;
-    return status;
+    return begin(transport, request);
 }
 
 /* Sends a copy over the link and leaves it to later calls if it does not go at once. */
@@ -364,9 +378,11 @@ static size_t left_bytes(struct transport *transport)
     return bytes;
 }
 
-enum status transport_send(struct transport *transport, int peer, uint32_t tag,
-                           const void *data, size_t bytes)
+enum status transport_send(struct transport *member, int number, uint32_t tag, const void *data,
+                           size_t bytes)
 {
+    struct transport *transport = member->job;
+    const int peer = number < member->size ? job_rank(member, number) : -1;
     struct transport_request request;
 
     if (peer >= 0 && peer < transport->size && !is_in_region(transport, peer) &&

@@ -52,7 +52,8 @@ struct transport_request {
     size_t bytes, moved;
     size_t length;      /* of the message that came */
     uint64_t handle[2]; /* the link's */
-    int peer;
+    int peer;           /* as the job numbers it, once it is begun */
+    int member;         /* and as the group does that it was begun in */
     uint32_t tag;
     int kind; /* 0: none, or over */
     bool done;
@@ -97,6 +98,19 @@ void transport_cancel(struct transport *transport, struct transport_request *req
 
 /* `count` tags that no earlier call gave out; ranks that make the same calls get the same. */
 uint32_t transport_new_tags(struct transport *transport, uint32_t count);
+
+/* Groups --------------------------------------------------------------------------------- */
+
+/* Ends of some ranks of a job, which number them anew: members[r] is what the job calls the group's rank
+ * r, and this rank is one of them. Each is a node of its own, so what goes between them are messages;
+ * they have a range of tags. A failure is the job's. Every rank of the job makes the same calls, for the groups that
+ * it is in: groups that are made together have no member in common. The job's end must outlive it. */
+MUST_CHECK enum status transport_group_create(struct transport *job, const int *members,
+                                              int count, struct transport **out);
+void transport_group_destroy(struct transport *group); /* NULL is allowed */
+
+/* What the job calls a rank of this group; of the job itself, the same. For messages to people. */
+int transport_job_rank(const struct transport *transport, int rank);
 
 /* Shared memory ------------------------------------------------------------------------ */
 

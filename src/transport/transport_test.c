@@ -841,7 +841,88 @@ static void test_threads_may_be_lost(void)
     }
 }
 
+/* Groups --------------------------------------------------------------------------------- */
+
+/* Rows and columns of a grid of 2 x 2: the same tags mean different messages in each. */
+static enum status grid_body(struct transport *transport, void *arg)
+{
+    const int rank = transport_rank(transport);
+    const int row[] = { rank / 2 * 2, rank / 2 * 2 + 1 }, column[] = { rank % 2, rank % 2 + 2 };
+    struct transport *groups[2];
+    void *block;
+
+    (void)arg;
+    TRY(transport_group_create(transport, row, 2, &groups[0]));
+    TRY(transport_group_create(transport, column, 2, &groups[1]));
+    for (int g = 0; g < 2; g++) {
+        struct transport *group = groups[g];
+        const int own = transport_rank(group), peer = 1 - own;
+        const int peer_rank = g == 0 ? row[peer] : column[peer];
+        const uint32_t tag = transport_new_tags(group, 1);
+        struct transport_request requests[2];
+        int sent = 100 * g + rank, got = -1, again = -1;
+
+        CHECK(transport_size(group) == 2 && transport_nodes(group) == 2);
+        CHECK_INT(own, transport_node_of(group, own));
+        TRY(transport_start_receive(group, peer, tag, &got, sizeof(got), &requests[0]));
+        TRY(transport_start_send(group, peer, tag, &sent, sizeof(sent), &requests[1]));
+        TRY(transport_wait_for(group, &requests[0], "receive"));
+        TRY(transport_wait_for(group, &requests[1], "send"));
+        CHECK_INT(100 * g + peer_rank, got);
+        TRY(transport_send(group, peer, tag, &sent, sizeof(sent)));
+        TRY(transport_receive(group, peer, tag, &again, sizeof(again)));
+        CHECK_INT(got, again);
+        TRY(transport_share(group, 4096, &block)); /* its own: nobody else comes */
+        CHECK(transport_is_shared(group, block, 4096) &&
+              !transport_is_shared(transport, block, 4096));
+        CHECK_STATUS(STATUS_USAGE, transport_send(group, 2, tag, &sent, sizeof(sent)));
+    }
+    transport_group_destroy(groups[0]);
+    transport_group_destroy(groups[1]);
+    return STATUS_OK;
+}
+
+static void test_groups_number_ranks_anew(void)
+{
+    run_on(1, 4, grid_body, NULL);
+    run_on(2, 4, grid_body, NULL);
+    run_on(4, 4, grid_body, NULL);
+}
+
+static enum status failing_group_body(struct transport *transport, void *arg)
+{
+    const int rank = transport_rank(transport);
+    const int members[] = { rank % 2, rank % 2 + 2 };
+    struct transport *group;
+    int got;
+
+    (void)arg;
+    CHECK_STATUS(STATUS_USAGE,
+                 transport_group_create(transport, (int[]){ (rank + 1) % 4 }, 1, &group));
+    CHECK_MESSAGE("is no member");
+    TRY(transport_group_create(transport, members, 2, &group));
+    if (rank == 3)
+        transport_abort(group, "rank 3 has had enough");
+    const enum status status =
+        transport_receive(group, 1 - transport_rank(group), 0, &got, sizeof(got));
+    transport_group_destroy(group);
+    return status;
+}
+
+static void test_a_group_fails_with_its_job(void)
+{
+    struct rank ranks[MOST_RANKS];
+
+    run_each_on(2, 4, failing_group_body, NULL, ranks);
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(STATUS_PEER_LOST, ranks[i].status);
+        CHECK(strstr(ranks[i].text, "rank 3 has had enough") != NULL);
+    }
+}
+
 const struct test tests[] = {
+    { .name = "groups number ranks anew", .run = test_groups_number_ranks_anew },
+    { .name = "a group fails with its job", .run = test_a_group_fails_with_its_job },
     { .name = "a receive may ask for at most", .run = test_a_receive_may_ask_for_at_most },
     { .name = "a rank rings its own bell", .run = test_a_rank_rings_its_own_bell },
     { .name = "threads may be lost", .run = test_threads_may_be_lost },

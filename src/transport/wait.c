@@ -39,7 +39,10 @@ static void pause_core(void)
 
 void transport_set_waiters(struct transport *transport, int waiters)
 {
-    atomic_store_explicit(&transport->may_spin, transport->region->cores >= waiters,
+    /* A group's other ranks are not alone on this machine. */
+    const int others = transport->members ? transport->region->size : 1;
+
+    atomic_store_explicit(&transport->may_spin, transport->region->cores >= waiters * others,
                           memory_order_relaxed);
     atomic_store_explicit(&transport->spin_ns, SPIN_MOST_NS / 2, memory_order_relaxed);
 }
@@ -161,7 +164,8 @@ enum status transport_wait_rank(struct transport *transport, struct transport_co
                                 uint32_t target, int rank, const char *what)
 {
     bool reached;
-    return wait_for(transport, counter, target, rank, INT64_MAX, what, &reached);
+    return wait_for(transport, counter, target, job_rank(transport, rank), INT64_MAX, what,
+                    &reached);
 }
 
 enum status transport_wait_within(struct transport *transport,

@@ -9,7 +9,7 @@ says() { grep -q -- "$1" out.txt || complain "no '$1' in: $(head -c 600 out.txt)
 works "$tutti" --version
 works "$tutti" --help
 says 'tutti COMMAND'
-for command in train eval generate graph bench report models strategies data devices; do
+for command in train eval generate graph bench report compare models strategies data devices; do
     works "$tutti" "$command" --help
     says usage:
     works "$tutti" help "$command"
@@ -55,6 +55,10 @@ works "$tutti" graph cnn --strategy mirrored -n 2 --format svg && says '<svg'
 works "$tutti" train mlp --steps 60 --limit 4000 --out run && says report.html
 works "$tutti" eval run && says accuracy
 works "$tutti" report run && says report.html
+works "$tutti" compare run other=run --out compare.html && says 'the same weights to the last bit'
+works "$tutti" compare run run2=run --json && says '"verdict": "same"'
+refused 2 'nothing to compare' "$tutti" compare run
+refused 1 nowhere "$tutti" compare run nowhere
 works "$tutti" train cnn --dropout 0.1 --steps 10 --limit 1000 -n2 --batch=32 --json --out json
 python3 -c 'import json; [json.loads(l) for l in open("out.txt")]' || complain "--json is not JSON lines"
 works "$tutti" bench train mlp --batch 64 --threads 1 --windows 1 --json

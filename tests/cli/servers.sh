@@ -83,21 +83,38 @@ wait $pid && complain "a run without its server ends with 0"
 grep -q 'rank 1 .*serv.*: go on from step [0-9]* with tutti train --resume lost' err.txt || complain "lost: $(cat err.txt)"
 
 # With two replicas nothing is lost with a server; a worker that dies leaves others that do not wait for it.
-killed() { # DIR RANK ARGUMENTS...
-    local dir=$1 rank=$2 pid
-    shift 2
+# TUTTI_FAULTS is how often a server is killed (1), at any moment; TUTTI_FAULTS_SEED repeats a sequence.
+killed() { # DIR RANK MILLISECONDS ARGUMENTS...
+    local dir=$1 rank=$2 late=$3 pid
+    shift 3
     "$tutti" train "${cnn[@]}" --threads 1 --seed 7 --quiet --checkpoint-every 2 "$@" --out "$dir" 2>err.txt &
     pid=$!
     until ls -d "$dir"/checkpoint/step-000000000??? >/dev/null 2>&1 || ! kill -0 $pid; do :; done
+    sleep "0.$(printf '%03d' "$late")"
     kill -KILL "$(pgrep -P $pid | sed -n $((rank + 1))p)"
     wait $pid || complain "$dir: $(cat err.txt)"
     grep -q "rank $rank .*: the others go on" err.txt || complain "$dir: nobody says that rank $rank is lost: $(cat err.txt)"
 }
-killed replicated 2 --steps 25 -n 2 --meet ps:2 --replicas 2
-train unharmed "${cnn[@]}" --steps 25
-same "a server of two was killed" unharmed replicated
-killed deserted 1 --steps 25 -n 2 --strategy asgd
+RANDOM=${TUTTI_FAULTS_SEED:-$$}
+echo "TUTTI_FAULTS_SEED=${TUTTI_FAULTS_SEED:-$$}"
+train unharmed "${cnn[@]}" --steps 200
+for i in $(seq "${TUTTI_FAULTS:-1}"); do
+    servers=$((2 + RANDOM % 2)) victim=$((2 + RANDOM % 2)) late=$((RANDOM % 100)) policy=$((RANDOM % 4))
+    if [ $policy != 0 ]; then # every push that was acknowledged is in the weights: they are those of an unharmed run
+        killed replicated $victim $late --steps 200 -n 2 --meet ps:$servers --replicas 2
+        same "server $victim of $servers was killed after $late ms" unharmed replicated
+    else
+        killed replicated $victim $late --steps 200 -n 2 --sync async --meet ps:$servers --replicas 2
+        [ "$(grep -c '"rank": [01], "steps": 200' replicated/summary.json)" = 2 ] || complain "async: steps of workers: $(cat replicated/summary.json)"
+    fi
+    rm -rf replicated
+done
+killed deserted 1 0 --steps 25 -n 2 --strategy asgd
 grep -q '"rank": 0, "steps": 25' deserted/summary.json && grep -q '"rank": 1, .*"lost": true' deserted/summary.json || complain "a lost worker is not in summary.json"
+
+killed relieved 1 0 --steps 60 -n 2 --strategy asgd --spares 1
+grep -q 'rank 2 takes the place of rank 1 at step' err.txt || complain "no spare: $(cat err.txt)"
+grep -q '"rank": 2, "steps": 60, .*"spare": "used"' relieved/summary.json || complain "the spare is not in summary.json"
 
 # What is drawn, and what is refused.
 "$tutti" graph nbow --strategy ps -n 2 >graph.txt && grep -q 'push(' graph.txt || complain "no push in the graph"
@@ -111,6 +128,9 @@ no '--clip 1: no server' --strategy ps --clip 1
 no '--optimizer lamb: no server' --strategy asgd --optimizer lamb
 no '--backup and strategy mirrored' -n 2 --strategy mirrored --backup 1
 no '--replicas and strategy single' --replicas 2
+no '--spares and strategy mirrored' -n 2 --spares 1
+no '--spares needs --sync async' -n 2 --strategy ps --spares 1
+no 'unequal parts' -n 2 --strategy asgd --shards 3 --batch 63 --spares 1
 no '--staleness-lr and strategy ps: no gradient is late' --strategy ps --staleness-lr
 no '--balance auto' -n 2 --shards 4 --strategy ps --balance auto
 no '--sync-batch-norm' -n 2 --strategy ps --sync-batch-norm

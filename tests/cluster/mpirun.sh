@@ -21,6 +21,11 @@ done
 same "mlp, 4 shards, $kind" mlp-1 mlp-2 mlp-4
 same "cnn, 4 shards, $kind" cnn-1 cnn-2 cnn-4
 
+# A pipeline, and two of them.
+train 3 mlp-pipe "${mlp[@]}" --strategy pipeline
+train 4 mlp-grid "${mlp[@]}" --strategy hybrid --pipeline gpipe
+same "pipelines, $kind" mlp-1 mlp-pipe mlp-grid
+
 # The last ranks are servers.
 train 4 mlp-served "${mlp[@]}" --meet ps:2
 same "two workers and two servers, $kind" mlp-1 mlp-served

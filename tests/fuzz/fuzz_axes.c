@@ -18,7 +18,8 @@ static void check(const struct strategy *strategy, const char *split, const char
         BUG_ON(!*status_message());
         return;
     }
-    BUG_ON(axes.dp != RANKS || axes.bound < 0 || axes.servers < 0);
+    BUG_ON(axes.dp * axes.tp * axes.pp != RANKS || axes.chunks != 1 || axes.bound < 0 ||
+           axes.servers < 0);
     BUG_ON((axes.meet == MEET_PS) != (axes.servers > 0));
     BUG_ON((axes.sync == SYNC_LOCAL || axes.sync == SYNC_ELASTIC) && axes.interval < 1);
     BUG_ON(axes.sync == SYNC_ELASTIC && !(axes.alpha >= 0 && axes.alpha <= 1));
@@ -42,7 +43,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             line[i] = NULL;
     }
     check(strategy_table[at], line[0], line[1], line[2]);
-    BUG_ON(!strategy_pick(RANKS, false, line[1], line[2]));
+    BUG_ON(!strategy_pick(RANKS, false, line[0], line[1], line[2]));
+    struct axes axes = { .dp = 1, .tp = 1, .pp = RANKS };
+    if (line[3] && strategy_read_pipeline(line[3], &axes) == STATUS_OK)
+        BUG_ON(axes.chunks < 1 || axes.chunks > PIPE_CHUNKS || axes.pipeline >= PIPE_KINDS);
     if (line[3] && slow_parse(line[3], RANKS, &slow) == STATUS_OK)
         BUG_ON(slow.rank < 0 || slow.rank >= RANKS || !(slow.factor >= 1) || !(slow.all >= 1));
     return 0;

@@ -122,7 +122,13 @@ static void run_dropout(const struct kernel_call *call)
              dropout_rows);
 }
 
+/* A slice's elements do not stand in a row in the whole. */
+static bool can_run(const struct kernel_problem *problem)
+{
+    return problem->attrs.slice.count == 0;
+}
+
 const struct kernel SIMD_TABLE(kernel_dropout_rows)[] = {
-    { .op = "dropout", .name = "own", .run = run_dropout },
+    { .op = "dropout", .name = "own", .can_run = can_run, .run = run_dropout },
     { 0 },
 };

@@ -176,6 +176,8 @@ static void token_rows(const struct kernel_call *call, size_t from, size_t to)
         const float largest = largest_of(x, c);
         const double log_sum = simd_log_from_one((double)exp_sum(x, c, largest));
         lse[i] = (float)((double)largest + log_sum);
+        if (call->problem->attrs.slice.count > 0)
+            continue; /* the label may be another slice's */
         if ((size_t)labels[i] < c)
             losses[i] = log_sum - (1 - smoothing) * ((double)x[labels[i]] - (double)largest);
         else
@@ -197,8 +199,12 @@ static void run_token_cross_entropy(const struct kernel_call *call)
 static void token_grad_rows(const struct kernel_call *call, size_t from, size_t to)
 {
     const size_t c = (size_t)call->problem->in[0].shape.dim[1];
+    const struct shape_slice *slice = &call->problem->attrs.slice;
     const float inv_batch = call->step->inv_batch, smoothing = call->problem->attrs.smoothing;
-    const float spread = smoothing / (float)c, at_label = 1 - smoothing + spread;
+    const float spread = smoothing / (float)slice_whole(slice, (int64_t)c);
+    const float at_label = 1 - smoothing + spread;
+    const int64_t first =
+        slice->count > 0 ? slice_begin(slice->whole, slice->index, slice->count) : 0;
     const float *lse = call->in[1];
     const int32_t *labels = call->in[2];
 
@@ -206,8 +212,9 @@ static void token_grad_rows(const struct kernel_call *call, size_t from, size_t 
         const float *x = (const float *)call->in[0] + i * c;
         float *dx = (float *)call->out[0] + i * c;
         const float log_sum = lse[i];
-        const bool is_class = labels[i] >= 0 && (size_t)labels[i] < c;
-        const float logit = is_class ? x[labels[i]] : 0;
+        const int64_t label = labels[i] - first;
+        const bool is_class = label >= 0 && label < (int64_t)c;
+        const float logit = is_class ? x[label] : 0;
 
         if (labels[i] < 0) {
             memset(dx, 0, c * sizeof *dx);
@@ -217,7 +224,7 @@ static void token_grad_rows(const struct kernel_call *call, size_t from, size_t 
         for (size_t j = 0; j < c; j++)
             dx[j] = (simd_exp_not_positive(x[j] - log_sum) - spread) * inv_batch;
         if (is_class)
-            dx[labels[i]] = (simd_exp_not_positive(logit - log_sum) - at_label) * inv_batch;
+            dx[label] = (simd_exp_not_positive(logit - log_sum) - at_label) * inv_batch;
     }
 }
 

@@ -147,6 +147,23 @@ void reference_reorder(const struct kernel_call *call)
     }
 }
 
+/* Which element of the whole row element e of a slice's row is, in memory order. */
+static int64_t whole_element(const struct kernel_tensor *x, const struct shape_slice *slice,
+                             int64_t e)
+{
+    struct shape row = { .rank = x->shape.rank - 1 };
+    const bool nhwc = x->layout == LAYOUT_NHWC;
+    const int axis = nhwc ? slice->axis == 1 ? 2 : slice->axis - 2 : slice->axis - 1;
+
+    for (int i = 0; i < row.rank; i++)
+        row.dim[i] = x->shape.dim[nhwc ? (i == 2 ? 1 : i + 2) : i + 1];
+    struct shape_slice in_row = *slice;
+    in_row.axis = axis;
+    const int64_t length = slice_run(&in_row, &row, 0).count;
+    const struct slice_run run = slice_run(&in_row, &row, e / length);
+    return run.whole + e - run.local;
+}
+
 void reference_dropout(const struct kernel_call *call)
 {
     const struct attrs *attrs = &call->problem->attrs;
@@ -159,10 +176,13 @@ void reference_dropout(const struct kernel_call *call)
     for (int64_t r = 0; r < rows; r++) {
         const uint64_t position = call->step->first_sample + (uint64_t)r;
         for (int64_t e = 0; e < columns; e++) {
-            const uint32_t counter[4] = { (uint32_t)(e / 4), attrs->stream, (uint32_t)position,
+            const int64_t at = attrs->slice.count > 0
+                                   ? whole_element(&call->problem->in[0], &attrs->slice, e)
+                                   : e;
+            const uint32_t counter[4] = { (uint32_t)(at / 4), attrs->stream, (uint32_t)position,
                                           (uint32_t)(position >> 32) };
             const struct rng_block block = rng_philox(call->step->seed, counter);
-            const bool kept = rng_to_float(block.word[e % 4]) >= attrs->rate;
+            const bool kept = rng_to_float(block.word[at % 4]) >= attrs->rate;
             y[r * columns + e] = kept ? x[r * columns + e] * scale : 0;
         }
     }

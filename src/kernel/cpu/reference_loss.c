@@ -116,6 +116,7 @@ void reference_token_cross_entropy(const struct kernel_call *call)
 {
     const int64_t m = call->problem->in[0].shape.dim[0], c = call->problem->in[0].shape.dim[1];
     const double smoothing = (double)call->problem->attrs.smoothing;
+    const bool is_slice = call->problem->attrs.slice.count > 0;
     const int32_t *labels = call->in[1];
     float *loss = call->out[0], *lse = call->out[1];
     double total = 0;
@@ -128,6 +129,8 @@ void reference_token_cross_entropy(const struct kernel_call *call)
             continue;
         const double log_of_sum = log_sum(row, c);
         lse[i] = (float)log_of_sum;
+        if (is_slice)
+            continue;
         total += labels[i] < c ? log_of_sum - (1 - smoothing) * (double)row[labels[i]] : NAN;
         for (int64_t j = 0; smoothing > 0 && j < c; j++)
             total -= smoothing / (double)c * (double)row[j];
@@ -138,14 +141,18 @@ void reference_token_cross_entropy(const struct kernel_call *call)
 void reference_token_cross_entropy_grad(const struct kernel_call *call)
 {
     const int64_t m = call->problem->in[0].shape.dim[0], c = call->problem->in[0].shape.dim[1];
-    const float smoothing = call->problem->attrs.smoothing, spread = smoothing / (float)c;
+    const struct shape_slice *slice = &call->problem->attrs.slice;
+    const float smoothing = call->problem->attrs.smoothing;
+    const float spread = smoothing / (float)slice_whole(slice, c);
+    const int64_t first =
+        slice->count > 0 ? slice_begin(slice->whole, slice->index, slice->count) : 0;
     const float *logits = call->in[0], *lse = call->in[1];
     const int32_t *labels = call->in[2];
     float *dlogits = call->out[0];
 
     for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < c; j++) {
-            const float target = j == labels[i] ? 1 - smoothing + spread : spread;
+            const float target = first + j == labels[i] ? 1 - smoothing + spread : spread;
             const float share = (float)exp((double)logits[i * c + j] - (double)lse[i]);
             dlogits[i * c + j] = labels[i] < 0 ? 0 : (share - target) * call->step->inv_batch;
         }

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/* fed_terms.c - terms from the command line, for coordinator and simulate. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/fed.h"
+
+/* Settings of training that local training has, too, and those of this process. */
+static const char *const allowed[] = { "data",     "limit",        "epochs",
+                                       "steps",    "batch",        "seed",
+                                       "shuffle",  "optimizer",    "lr",
+                                       "momentum", "weight-decay", "threads",
+                                       "out",      "eval-every",   NULL };
+
+/* Those of them that are fields of the terms, too. */
+static void take_settings(const struct settings *s, struct fed_terms *t)
+{
+    t->batch = t->full_batch ? 0 : s->batch;
+    t->epochs = s->epochs;
+    t->steps = s->steps;
+    t->lr = s->lr;
+    t->momentum = s->momentum;
+    t->weight_decay = s->weight_decay;
+    t->seed = s->seed;
+    t->shuffle = s->shuffle;
+    snprintf(t->optimizer, sizeof t->optimizer, "%s", s->optimizer);
+}
+
+void cli_terms_init(struct cli_terms *terms)
+{
+    struct settings *s = &terms->settings;
+    const struct fed_terms *t = &terms->terms;
+
+    memset(terms, 0, sizeof *terms);
+    settings_init(s);
+    fed_terms_init(&terms->terms);
+    s->batch = t->batch;
+    s->epochs = t->epochs;
+    s->steps = t->steps;
+    s->lr = t->lr;
+    s->momentum = t->momentum;
+    s->weight_decay = t->weight_decay;
+    s->seed = t->seed;
+    s->shuffle = t->shuffle;
+    snprintf(s->optimizer, sizeof s->optimizer, "%.31s", t->optimizer);
+}
+
+void cli_terms_release(struct cli_terms *terms)
+{
+    fed_terms_release(&terms->terms);
+}
+
+/* The command's own flags, then those of the terms; returns how many are its own. */
+static int join_flags(struct cli_terms *terms, const struct flag *own)
+{
+    int n = 0;
+
+    for (; own[n].name; n++)
+        terms->flags[n] = own[n];
+    const int before = n;
+    for (const struct fed_flag *f = fed_flags; f->name; f++) {
+        if (!f->help)
+            continue;
+        BUG_ON(n == CLI_TERMS_FLAGS - 1);
+        terms->flags[n] = (struct flag){ .name = f->name,
+                                         .argument = f->argument,
+                                         .help = f->help,
+                                         .is_set = f->argument ? NULL : &terms->is_set[n],
+                                         .text = f->argument ? &terms->text[n] : NULL };
+        n++;
+    }
+    return before;
+}
+
+static enum status take_flags(struct cli_terms *terms, int before)
+{
+    for (int i = before; terms->flags[i].name; i++) {
+        const char *text = terms->is_set[i] ? "true" : terms->text[i];
+        if (text)
+            TRY(fed_terms_set(&terms->terms, fed_flag_find(terms->flags[i].name), text));
+    }
+    return STATUS_OK;
+}
+
+enum status cli_terms_parse(struct cli_terms *terms, const struct args *args,
+                            const struct flag *own, const char **words, int max_words,
+                            int *n_words)
+{
+    const int before = join_flags(terms, own);
+    struct parse parse = { .args = args,
+                           .flags = terms->flags,
+                           .settings = &terms->settings,
+                           .allowed = allowed,
+                           .words = words,
+                           .max_words = max_words };
+
+    TRY(cli_parse(&parse));
+    *n_words = parse.n_words;
+    TRY(take_flags(terms, before));
+    take_settings(&terms->settings, &terms->terms);
+    return STATUS_OK;
+}
+
+void cli_terms_help(void)
+{
+    const char *group = "";
+
+    for (const struct fed_flag *f = fed_flags; f->name; f++) {
+        if (!f->help || strcmp(f->group, group) == 0)
+            continue;
+        struct flag flags[CLI_TERMS_FLAGS] = { { 0 } };
+        int n = 0;
+        group = f->group;
+        for (const struct fed_flag *g = f; g->name; g++) {
+            if (g->help && strcmp(g->group, group) == 0)
+                flags[n++] = (struct flag){ g->name, g->argument, g->help, NULL, NULL };
+        }
+        cli_print_flags(group, flags);
+    }
+    cli_print_settings(allowed);
+}

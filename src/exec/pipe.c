@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: MIT */
+/* pipe.c - a stage of a pipeline; pipe.h says how it works.
+ *
+ *   action           segment     arena             box
+ *   forward  c, v    c           v % arenas        v % boxes: what v sends from here on
+ *   backward c, v    2C-1-c      the same          the same
+ *
+ * Each segment has a stack of the tree of its own: a chunk's gradients of shard v are added when its backward of v is
+ * done, whatever other chunks do meanwhile. All see shards in ascending order, so all stacks have the buffers that one lane
+ * has.
+ *
+ * Why nobody waits for ever: schedules alone do not deadlock (schedule_test.c), and a box is waited for only when the shard
+ * that used it before has ended here, by more than one shard: what it sent was, or is next, received by stages
+ * that wait for nothing of a later shard.
+ */
+#include "exec/pipe.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "exec/state.h"
+#include "graph/op.h"
+
+enum { SPARE_BOXES = 2 };
+
+struct pipe {
+    struct pipe_config config;
+    struct pipe_action *actions; /* of a step */
+    int64_t n_actions;
+    int arenas, boxes;
+    uint32_t tag, eval_tag;                    /* of slot 0 of each graph */
+    uint64_t buckets[2 * PIPE_CHUNKS];         /* whose sums each segment makes */
+    struct tree_stack stacks[2 * PIPE_CHUNKS]; /* one a segment */
+    char names[PIPE_STAGES][24];
+
+    char *outbox; /* boxes of box_bytes */
+    size_t box_bytes;
+    char *kept;
+    size_t kept_bytes;
+    struct transport_request *sends; /* max_sends of each box, and of what goes once a step */
+    struct transport_request *receives; /* max_receives */
+    int max_sends, max_receives;
+    int box; /* of the shard that runs */
+    bool evaluates;
+    int64_t pending; /* sends begun and not known to be done */
+};
+
+const char *pipe_stage_name(const struct exec *exec, int stage)
+{
+    return exec->pipe->names[stage];
+}
+
+int pipe_arenas(const struct exec *exec)
+{
+    return exec->pipe ? exec->pipe->arenas : 1;
+}
+
+/* Making it -------------------------------------------------------------------------------- */
+
+static uint32_t count_moves(const struct graph *graph)
+{
+    uint32_t count = 0;
+
+    for (int n = 0; graph && n < graph_node_count(graph); n++)
+        count += graph_node(graph, n)->op == &op_send;
+    return count;
+}
+
+/* Averages are complete with forward, parameters' gradients with backward. */
+static void find_buckets(struct exec *exec)
+{
+    struct pipe *pipe = exec->pipe;
+
+    for (int i = 0; i < exec->n_params; i++) {
+        const struct value *param = exec->params[i];
+        const int chunk = param->stage / pipe->config.stages;
+        const int segment =
+            param->kind == VALUE_AVERAGE ? chunk : 2 * pipe->config.chunks - 1 - chunk;
+        pipe->buckets[segment] |= UINT64_C(1) << plan_bucket_of(param->flat);
+    }
+}
+
+static enum status make_schedule(struct exec *exec)
+{
+    const struct exec_pipeline *config = &exec->config.pipeline;
+    struct pipe *pipe = exec->pipe;
+
+    pipe->config = (struct pipe_config){ .kind = config->kind,
+                                         .stages = config->stages,
+                                         .chunks = config->chunks,
+                                         .shards = exec->lanes[0].count };
+    if (exec->config.batch > 0)
+        TRY(pipe_check(&pipe->config));
+    pipe->n_actions = pipe_count(&pipe->config);
+    TRY(mem_alloc((size_t)pipe->n_actions, sizeof *pipe->actions, &pipe->actions));
+    pipe_schedule(&pipe->config, config->own, pipe->actions);
+    pipe->arenas =
+        (int)pipe_in_flight(pipe->actions, pipe->n_actions, pipe->config.chunks, false);
+    if (config->chunks > 1 && pipe->arenas < config->stages)
+        pipe->arenas = config->stages; /* evaluations go in groups of as many */
+    pipe->boxes = pipe->arenas + SPARE_BOXES;
+    return STATUS_OK;
+}
+
+enum status pipe_create(struct exec *exec)
+{
+    const struct exec_pipeline *config = &exec->config.pipeline;
+
+    if (config->stages < 2)
+        return STATUS_OK;
+    if (exec->gathers.count > 0 || exec->hold.buckets || exec->remote || exec->has_columns)
+        return FAIL(STATUS_UNSUPPORTED,
+                    "a stage of a pipeline has no meetings of shards, parameters in parts, "
+                    "servers or columns of lanes");
+    TRY(mem_alloc(1, sizeof *exec->pipe, &exec->pipe));
+    struct pipe *pipe = exec->pipe;
+    TRY(make_schedule(exec));
+    find_buckets(exec);
+    for (int s = 0; s < config->stages; s++)
+        snprintf(pipe->names[s], sizeof pipe->names[s], "stage %d", s);
+    const uint32_t train = count_moves(exec->config.train),
+                   eval = count_moves(exec->config.eval);
+    pipe->tag = transport_new_tags(config->transport, train + eval);
+    pipe->eval_tag = pipe->tag + train;
+    return STATUS_OK;
+}
+
+void pipe_destroy(struct exec *exec)
+{
+    struct pipe *pipe = exec->pipe;
+
+    if (!pipe)
+        return;
+    for (int i = 0; i < (pipe->boxes + 1) * pipe->max_sends; i++)
+        transport_cancel(exec->config.pipeline.transport, &pipe->sends[i]);
+    for (int i = 0; i < pipe->max_receives; i++)
+        transport_cancel(exec->config.pipeline.transport, &pipe->receives[i]);
+    mem_free(pipe->actions);
+    mem_free(pipe->outbox);
+    mem_free(pipe->kept);
+    mem_free(pipe->sends);
+    mem_free(pipe->receives);
+    mem_free(pipe);
+    exec->pipe = NULL;
+}
+
+/* Between steps, when nothing is on its way. */
+enum status pipe_prepare(struct exec *exec, size_t outbox_bytes, size_t kept_bytes, int n_sends,
+                         int n_receives)
+{
+    struct pipe *pipe = exec->pipe;
+
+    if (outbox_bytes > pipe->box_bytes) {
+        mem_free(pipe->outbox);
+        pipe->outbox = NULL;
+        TRY(mem_alloc((size_t)pipe->boxes, outbox_bytes, &pipe->outbox));
+        pipe->box_bytes = outbox_bytes;
+    }
+    if (kept_bytes > pipe->kept_bytes) {
+        mem_free(pipe->kept);
+        pipe->kept = NULL;
+        TRY(mem_alloc(1, kept_bytes, &pipe->kept));
+        pipe->kept_bytes = kept_bytes;
+    }
+    if (n_sends > pipe->max_sends) {
+        mem_free(pipe->sends);
+        pipe->sends = NULL;
+        TRY(mem_alloc((size_t)(pipe->boxes + 1) * (size_t)n_sends, sizeof *pipe->sends,
+                      &pipe->sends));
+        pipe->max_sends = n_sends;
+    }
+    if (n_receives > pipe->max_receives) {
+        mem_free(pipe->receives);
+        pipe->receives = NULL;
+        TRY(mem_alloc((size_t)n_receives, sizeof *pipe->receives, &pipe->receives));
+        pipe->max_receives = n_receives;
+    }
+    return STATUS_OK;
+}
+
+/* Moving ----------------------------------------------------------------------------------- */
+
+static char *address(const struct lane *lane, struct operand operand)
+{
+    return lane->bases[operand.base] + operand.offset;
+}
+
+static uint32_t tag_of(const struct pipe *pipe, const struct instruction *move)
+{
+    return (pipe->evaluates ? pipe->eval_tag : pipe->tag) + (uint32_t)move->node->attrs.slot;
+}
+
+/* What goes once a step goes from where it lies: it changes when its gradient has come back. */
+static enum status start_send(struct lane *lane, const struct instruction *move)
+{
+    struct pipe *pipe = lane->exec->pipe;
+    const bool once = move->node->attrs.once;
+    struct transport_request *request =
+        &pipe->sends[(once ? pipe->boxes : pipe->box) * pipe->max_sends + move->number];
+    char *data = address(lane, once ? move->in[0] : move->out[0]);
+    const struct span span = lane_begin_comm(lane);
+
+    if (!once)
+        memcpy(data, address(lane, move->in[0]), move->bytes);
+    pipe->pending++;
+    lane->times.bytes += (int64_t)move->bytes;
+    const enum status status =
+        transport_start_send(lane->exec->config.pipeline.transport, move->node->attrs.peer,
+                             tag_of(pipe, move), data, move->bytes, request);
+    lane_end_comm(lane, span, "send", move->node->name);
+    return status;
+}
+
+enum status pipe_move(struct lane *lane, const struct instruction *move)
+{
+    if (move->node->op == &op_send)
+        return start_send(lane, move);
+    return exec_wait_for_stage(lane, &lane->exec->pipe->receives[move->number],
+                               move->node->attrs.peer);
+}
+
+/* Asks for what instructions [begin, end) receive: they stand first. */
+static enum status post_receives(struct lane *lane, const struct plan *plan, int begin, int end)
+{
+    struct pipe *pipe = lane->exec->pipe;
+
+    for (int i = begin; i < end; i++) {
+        const struct instruction *move = &plan->instructions[i];
+        if (!move->node->op->moves)
+            break;
+        if (move->node->op == &op_receive)
+            TRY(transport_start_receive(lane->exec->config.pipeline.transport,
+                                        move->node->attrs.peer, tag_of(pipe, move),
+                                        address(lane, move->out[0]), move->bytes,
+                                        &pipe->receives[move->number]));
+    }
+    return STATUS_OK;
+}
+
+enum status pipe_progress(struct lane *lane)
+{
+    struct pipe *pipe = lane->exec->pipe;
+
+    if (pipe->pending == 0)
+        return STATUS_OK;
+    pipe->pending = 0;
+    for (int i = 0; i < (pipe->boxes + 1) * pipe->max_sends; i++) {
+        bool done;
+        TRY(transport_test(lane->exec->config.pipeline.transport, &pipe->sends[i], &done));
+        pipe->pending += !done;
+    }
+    return STATUS_OK;
+}
+
+/* Waits until what box b holds has gone; b is `boxes`: what goes once a step. */
+static enum status empty_box(struct lane *lane, int b)
+{
+    struct pipe *pipe = lane->exec->pipe;
+
+    for (int i = 0; i < pipe->max_sends; i++) {
+        struct transport_request *request = &pipe->sends[b * pipe->max_sends + i];
+        TRY(exec_wait_for_stage(lane, request, lane->exec->config.pipeline.own));
+    }
+    return STATUS_OK;
+}
+
+static enum status empty_boxes(struct lane *lane)
+{
+    for (int b = 0; b <= lane->exec->pipe->boxes; b++)
+        TRY(empty_box(lane, b));
+    return STATUS_OK;
+}
+
+/* The lane's memory is that of a shard, or of a batch of an evaluation. */
+static void point_to(struct lane *lane, int64_t number)
+{
+    struct pipe *pipe = lane->exec->pipe;
+
+    lane->arena = lane->arenas + (size_t)(number % pipe->arenas) * lane->exec->arena_bytes;
+    lane->bases[BASE_ARENA] = lane->arena;
+    lane->bases[BASE_KEPT] = pipe->kept;
+    pipe->box = (int)(number % pipe->boxes);
+    lane->bases[BASE_OUTBOX] = pipe->outbox + (size_t)pipe->box * pipe->box_bytes;
+}
+
+/* Parameters that other stages read, too. */
+static enum status move_once(struct lane *lane, const struct plan *plan)
+{
+    TRY(post_receives(lane, plan, 0, plan->segment[0]));
+    for (int i = 0; i < plan->segment[0]; i++) {
+        const struct instruction *move = &plan->instructions[i];
+        if (move->node->op == &op_send)
+            TRY(pipe_move(lane, move));
+    }
+    for (int i = 0; i < plan->segment[0]; i++) {
+        const struct instruction *move = &plan->instructions[i];
+        if (move->node->op == &op_receive)
+            TRY(pipe_move(lane, move));
+    }
+    return STATUS_OK;
+}
+
+/* A step ------------------------------------------------------------------------------------- */
+
+static int segment_of(const struct pipe *pipe, const struct pipe_action *a)
+{
+    return a->is_backward ? 2 * pipe->config.chunks - 1 - a->chunk : a->chunk;
+}
+
+static enum status run_action(struct lane *lane, const struct pipe_action *a)
+{
+    struct exec *exec = lane->exec;
+    struct pipe *pipe = exec->pipe;
+    const int64_t v = lane->first + a->shard;
+    const int segment = segment_of(pipe, a);
+    struct tree_stack *stack = &pipe->stacks[segment];
+    const int buffer = tree_stack_push(stack, exec->tree_first + v);
+
+    point_to(lane, a->shard);
+    lane_point_to_shard(lane, v, buffer);
+    const struct plan *plan = lane_plan_of(lane, v);
+    if (!a->is_backward && a->chunk == 0)
+        TRY(empty_box(lane, pipe->box));
+    if (plan) {
+        lane->plan = plan;
+        TRY(post_receives(lane, plan, plan->segment[segment], plan->segment[segment + 1]));
+        TRY(lane_run_range(lane, plan, plan->segment[segment], plan->segment[segment + 1], v,
+                           stack));
+    } else {
+        TRY(lane_leave_empty(lane, pipe->buckets[segment], v, stack));
+    }
+    while (tree_stack_can_add(stack))
+        tree_stack_add(stack);
+    return STATUS_OK;
+}
+
+/* The plan of the first shard that has samples: any has the same once a step. */
+static const struct plan *any_plan(const struct lane *lane)
+{
+    const struct plan *plan = NULL;
+
+    for (int64_t v = lane->first; v < lane->first + lane->count && !plan; v++)
+        plan = lane_plan_of(lane, v);
+    return plan;
+}
+
+enum status pipe_run_step(struct lane *lane)
+{
+    struct exec *exec = lane->exec;
+    struct pipe *pipe = exec->pipe;
+    const struct plan *plan = any_plan(lane);
+
+    pipe->evaluates = false;
+    for (int s = 0; s < 2 * pipe->config.chunks; s++)
+        tree_stack_init(&pipe->stacks[s], exec->tree_shards);
+    if (plan) {
+        point_to(lane, 0);
+        for (int i = 0; i < plan->segment[0]; i++)
+            TRY(lane_await_params(lane, plan->instructions[i].before));
+        TRY(move_once(lane, plan));
+    }
+    for (int64_t i = 0; i < pipe->n_actions; i++)
+        TRY(run_action(lane, &pipe->actions[i]));
+    return empty_boxes(lane);
+}
+
+/* An evaluation -------------------------------------------------------------------------------- */
+
+static enum status run_batch(struct lane *lane, const struct pipe_evaluation *e,
+                             const struct pipe_action *a)
+{
+    const struct kernel_step step = { .seed = lane->exec->config.seed, .inv_batch = 1 };
+
+    point_to(lane, a->shard);
+    const struct plan *plan = e->begin(lane, a->shard);
+    const int begin = plan->segment[a->chunk], end = plan->segment[a->chunk + 1];
+    if (a->chunk == 0)
+        TRY(empty_box(lane, lane->exec->pipe->box));
+    TRY(post_receives(lane, plan, begin, end));
+    for (int i = begin; i < end; i++) {
+        const struct instruction *next = &plan->instructions[i];
+        TRY(next->node->op->moves ? pipe_move(lane, next) : lane_run(lane, next, &step));
+        TRY(pipe_progress(lane));
+    }
+    if (a->chunk == lane->exec->pipe->config.chunks - 1)
+        e->end(lane, plan, a->shard);
+    return STATUS_OK;
+}
+
+enum status pipe_evaluate(struct lane *lane, const struct pipe_evaluation *e)
+{
+    struct pipe *pipe = lane->exec->pipe;
+    struct pipe_config config = pipe->config;
+    struct pipe_action *actions;
+
+    if (e->count == 0)
+        return STATUS_OK;
+    /* Groups of several chunks are whole; what is too much is left out. */
+    config.shards = (e->count + config.stages - 1) / config.stages * config.stages;
+    const int64_t n_actions = config.shards * config.chunks;
+    TRY(mem_alloc((size_t)n_actions, sizeof *actions, &actions));
+    pipe_schedule_forward(&config, actions);
+    pipe->evaluates = true;
+    point_to(lane, 0);
+    enum status status = move_once(lane, e->begin(lane, 0));
+    for (int64_t i = 0; i < n_actions && status == STATUS_OK; i++) {
+        if (actions[i].shard < e->count)
+            status = run_batch(lane, e, &actions[i]);
+    }
+    if (status == STATUS_OK)
+        status = empty_boxes(lane);
+    mem_free(actions);
+    return status;
+}
+
+/* Ranks beside ----------------------------------------------------------------------------------- */
+
+/* What ranks that work on the same samples tell each other after a step. */
+struct told {
+    double loss, correct;
+    uint32_t heard, unused;
+};
+
+enum status beside_tell_step(struct exec *exec, struct exec_result *result)
+{
+    const struct exec_beside *beside = &exec->config.beside;
+    struct transport *transport = beside->transport;
+    const struct told own = { result->loss, result->correct, result->heard, 0 };
+
+    if (!transport)
+        return STATUS_OK;
+    for (int r = 0; r < transport_size(transport); r++) {
+        if (r != transport_rank(transport))
+            TRY(transport_send(transport, r, exec->beside_tag, &own, sizeof own));
+    }
+    for (int r = 0; r < transport_size(transport); r++) {
+        struct told told = own;
+        if (r != transport_rank(transport))
+            TRY(transport_receive(transport, r, exec->beside_tag, &told, sizeof told));
+        result->heard |= told.heard;
+        if (r == beside->teller) {
+            result->loss = told.loss;
+            result->correct = told.correct;
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status beside_tell(struct exec *exec, void *data, size_t bytes)
+{
+    const struct exec_beside *beside = &exec->config.beside;
+    struct transport *transport = beside->transport;
+
+    if (!transport || bytes == 0)
+        return STATUS_OK;
+    if (transport_rank(transport) != beside->teller)
+        return transport_receive(transport, beside->teller, exec->beside_tag, data, bytes);
+    for (int r = 0; r < transport_size(transport); r++) {
+        if (r != beside->teller)
+            TRY(transport_send(transport, r, exec->beside_tag, data, bytes));
+    }
+    return STATUS_OK;
+}

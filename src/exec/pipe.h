@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/* pipe.h - a stage of a pipeline: walks its schedule and talks to the other stages. Private to exec/.
+ *
+ * The rank has one lane; its threads share each op. Every shard under way has an arena of its own. A plan's
+ * instructions are in segments, forward and backward of each chunk, and an action of the schedule runs one of them
+ * for one shard. A segment's receives are posted when it begins. What is sent is copied to the shard's box, so that the lane goes on while it is on its way; a box
+ * is used again when all that it held has gone.
+ */
+#ifndef EXEC_PIPE_H
+#define EXEC_PIPE_H
+
+#include "exec/exec.h"
+
+struct exec;
+struct lane;
+struct plan;
+struct instruction;
+
+/* NULL config.pipeline: makes nothing. When lanes are made. */
+MUST_CHECK enum status pipe_create(struct exec *exec);
+void pipe_destroy(struct exec *exec);
+/* Arenas that a lane needs: one, or as many as shards are under way. */
+int pipe_arenas(const struct exec *exec);
+/* Makes room for what a plan sends and keeps. */
+MUST_CHECK enum status pipe_prepare(struct exec *exec, size_t outbox_bytes, size_t kept_bytes,
+                                    int n_sends, int n_receives);
+/* Runs all shards of a step. */
+MUST_CHECK enum status pipe_run_step(struct lane *lane);
+/* Runs one instruction that sends or receives. */
+MUST_CHECK enum status pipe_move(struct lane *lane, const struct instruction *move);
+/* Moves what is on its way. Between instructions: it costs little. */
+MUST_CHECK enum status pipe_progress(struct lane *lane);
+/* Of an evaluation: runs batches [0, count), whatever is behind the numbers, through this stage. `begin` reads a batch's samples
+ * and returns its plan, NULL: there is none of that number; `end` follows the last of its instructions here. */
+struct pipe_evaluation {
+    int64_t count;
+    const struct plan *(*begin)(struct lane *lane, int64_t number);
+    void (*end)(struct lane *lane, const struct plan *plan, int64_t number);
+};
+MUST_CHECK enum status pipe_evaluate(struct lane *lane, const struct pipe_evaluation *e);
+/* "stage 2", for traces. */
+const char *pipe_stage_name(const struct exec *exec, int stage);
+
+/* All ranks beside this one learn how the step went; what ranks say is added bit by bit. */
+MUST_CHECK enum status beside_tell_step(struct exec *exec, struct exec_result *result);
+/* They get what the teller has. */
+MUST_CHECK enum status beside_tell(struct exec *exec, void *data, size_t bytes);
+
+#endif /* EXEC_PIPE_H */

@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: MIT */
+/* talk.c - the ops between ranks that share layers (graph/op_tensor.c), by messages.
+ *
+ * A sum of `count` elements over n ranks is made in parts: each rank gets all summands of its part, adds them
+ * in the order of ranks, and gives the result to all others, so it sends 2 (n-1)/n of the elements. A
+ * short one goes whole to all, who add it themselves: one way instead of two. The order is the same,
+ * so are the bits, on all ranks.
+ *
+ * Slices are put together and cut apart in the order in which a value lies in memory: channels of images
+ * are innermost there.
+ */
+#include "exec/talk.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "exec/state.h"
+#include "graph/op.h"
+
+enum { SHORT_BYTES = 8192, BLOCK = 1024, LOSS_NUMBERS = 3, ANSWER_NUMBERS = 2, ALIGN = 64 };
+
+/* What goes to, or comes from, each rank; nothing where bytes is 0. */
+struct pieces {
+    struct {
+        void *data;
+        size_t bytes;
+    } of[TALK_RANKS];
+};
+
+struct talk {
+    struct lane *lane;
+    const struct kernel_call *call;
+    struct transport *transport;
+    int ranks, rank;
+    uint32_t tag;
+};
+
+/* Messages -------------------------------------------------------------------------------- */
+
+static void cancel_all(const struct talk *talk, struct transport_request *requests)
+{
+    for (int r = 0; r < talk->ranks; r++)
+        transport_cancel(talk->transport, &requests[r]);
+}
+
+static enum status start_all(const struct talk *talk, const struct pieces *out,
+                             const struct pieces *in, struct transport_request *sends,
+                             struct transport_request *receives)
+{
+    for (int i = 1; i < talk->ranks; i++) {
+        const int r = (talk->rank + i) % talk->ranks;
+        if (in->of[r].bytes > 0)
+            TRY(transport_start_receive(talk->transport, r, talk->tag, in->of[r].data,
+                                        in->of[r].bytes, &receives[r]));
+        if (out->of[r].bytes > 0)
+            TRY(transport_start_send(talk->transport, r, talk->tag, out->of[r].data,
+                                     out->of[r].bytes, &sends[r]));
+        talk->lane->times.bytes += (int64_t)out->of[r].bytes;
+    }
+    return STATUS_OK;
+}
+
+/* Sends and receives pieces; what is this rank's own is not touched. */
+static enum status exchange(const struct talk *talk, const struct pieces *out,
+                            const struct pieces *in)
+{
+    struct transport_request sends[TALK_RANKS] = { 0 }, receives[TALK_RANKS] = { 0 };
+    enum status status = start_all(talk, out, in, sends, receives);
+
+    for (int r = 0; r < talk->ranks && status == STATUS_OK; r++)
+        status = transport_wait_for(talk->transport, &receives[r], talk->call->problem->op);
+    for (int r = 0; r < talk->ranks && status == STATUS_OK; r++)
+        status = transport_wait_for(talk->transport, &sends[r], talk->call->problem->op);
+    if (status != STATUS_OK) {
+        cancel_all(talk, receives);
+        cancel_all(talk, sends);
+    }
+    return status;
+}
+
+/* Sums ------------------------------------------------------------------------------------- */
+
+/* Adds what all ranks have, in their order. out may be one of them. */
+static void add_in_order(const float *const *summands, int n, float *out, size_t count)
+{
+    float sum[BLOCK];
+
+    for (size_t at = 0; at < count; at += BLOCK) {
+        const size_t length = count - at < BLOCK ? count - at : BLOCK;
+        memcpy(sum, summands[0] + at, length * sizeof *sum);
+        for (int k = 1; k < n; k++) {
+            const float *more = summands[k] + at;
+            for (size_t i = 0; i < length; i++)
+                sum[i] += more[i];
+        }
+        memcpy(out + at, sum, length * sizeof *sum);
+    }
+}
+
+/* Elements of x that rank r adds. */
+static size_t part_begin(const struct talk *talk, size_t count, int r)
+{
+    return (size_t)slice_begin((int64_t)count, r, talk->ranks);
+}
+
+/* Everybody gets all of it. */
+static enum status sum_short(const struct talk *talk, const float *x, size_t count, float *y)
+{
+    const float *summands[TALK_RANKS];
+    struct pieces out = { 0 }, in = { 0 };
+    float *scratch = talk->call->scratch;
+
+    for (int r = 0; r < talk->ranks; r++) {
+        float *place = scratch + (size_t)r * count;
+        summands[r] = r == talk->rank ? x : place;
+        out.of[r].data = (void *)x;
+        in.of[r].data = place;
+        out.of[r].bytes = in.of[r].bytes = r == talk->rank ? 0 : count * sizeof *x;
+    }
+    TRY(exchange(talk, &out, &in));
+    add_in_order(summands, talk->ranks, y, count);
+    return STATUS_OK;
+}
+
+static enum status sum_in_parts(const struct talk *talk, const float *x, size_t count, float *y)
+{
+    const size_t mine = part_begin(talk, count, talk->rank);
+    const size_t own = part_begin(talk, count, talk->rank + 1) - mine;
+    const float *summands[TALK_RANKS];
+    struct pieces parts = { 0 }, in = { 0 }, results = { 0 }, others = { 0 };
+    float *scratch = talk->call->scratch;
+
+    for (int r = 0; r < talk->ranks; r++) {
+        const size_t begin = part_begin(talk, count, r);
+        const size_t bytes = (part_begin(talk, count, r + 1) - begin) * sizeof *x;
+        float *place = scratch + (size_t)r * own;
+        summands[r] = r == talk->rank ? x + mine : place;
+        parts.of[r].data = (void *)(x + begin);
+        in.of[r].data = place;
+        results.of[r].data = y + mine;
+        others.of[r].data = y + begin;
+        if (r == talk->rank)
+            continue;
+        parts.of[r].bytes = others.of[r].bytes = bytes;
+        in.of[r].bytes = results.of[r].bytes = own * sizeof *x;
+    }
+    TRY(exchange(talk, &parts, &in));
+    add_in_order(summands, talk->ranks, y + mine, own);
+    return exchange(talk, &results, &others);
+}
+
+static bool is_short(size_t count)
+{
+    return count * sizeof(float) <= SHORT_BYTES;
+}
+
+static enum status run_sum(const struct talk *talk)
+{
+    const size_t count = (size_t)shape_count(&talk->call->problem->in[0].shape);
+    const float *x = talk->call->in[0];
+    float *y = talk->call->out[0];
+
+    return is_short(count) ? sum_short(talk, x, count, y) : sum_in_parts(talk, x, count, y);
+}
+
+/* Slices ----------------------------------------------------------------------------------- */
+
+/* A value's extents in the order in which they lie, and its slice of them. */
+struct lying {
+    struct shape shape;
+    struct shape_slice slice;
+};
+
+static struct lying lying_of(const struct kernel_tensor *tensor,
+                             const struct shape_slice *slice)
+{
+    struct lying lying = { tensor->shape, *slice };
+    const int64_t *d = tensor->shape.dim;
+
+    if (tensor->layout == LAYOUT_NHWC) {
+        static const int place[] = { 0, 3, 1, 2 };
+        lying.shape = shape_4(d[0], d[2], d[3], d[1]);
+        lying.slice.axis = place[slice->axis];
+    }
+    return lying;
+}
+
+/* Slice r of a whole value that lies so: its shape. */
+static struct shape shape_of_rank(struct lying *whole, int r)
+{
+    whole->slice.index = r;
+    return slice_shape(&whole->slice, &whole->shape);
+}
+
+static enum status run_slice(const struct talk *talk)
+{
+    const struct kernel_problem *p = talk->call->problem;
+    const struct lying own = lying_of(&p->out[0], &p->attrs.slice);
+
+    slice_cut(&own.slice, &own.shape, dtype_size(p->in[0].dtype), talk->call->in[0],
+              talk->call->out[0]);
+    return STATUS_OK;
+}
+
+static enum status run_gather(const struct talk *talk)
+{
+    const struct kernel_problem *p = talk->call->problem;
+    struct lying whole = lying_of(&p->out[0], &p->attrs.slice);
+    const size_t size = dtype_size(p->in[0].dtype);
+    const size_t own = (size_t)shape_count(&p->in[0].shape) * size;
+    struct pieces out = { 0 }, in = { 0 };
+    char *scratch = talk->call->scratch;
+
+    for (int r = 0; r < talk->ranks; r++) {
+        const struct shape shape = shape_of_rank(&whole, r);
+        if (r == talk->rank)
+            continue;
+        out.of[r].data = (void *)talk->call->in[0];
+        out.of[r].bytes = own;
+        in.of[r].data = scratch;
+        in.of[r].bytes = (size_t)shape_count(&shape) * size;
+        scratch += in.of[r].bytes;
+    }
+    TRY(exchange(talk, &out, &in));
+    for (int r = 0; r < talk->ranks; r++) {
+        const struct shape shape = shape_of_rank(&whole, r);
+        slice_put(&whole.slice, &shape, size,
+                  r == talk->rank ? talk->call->in[0] : in.of[r].data, talk->call->out[0]);
+    }
+    return STATUS_OK;
+}
+
+static enum status run_sum_slice(const struct talk *talk)
+{
+    const struct kernel_problem *p = talk->call->problem;
+    struct lying whole = lying_of(&p->in[0], &p->attrs.slice);
+    const size_t own = (size_t)shape_count(&p->out[0].shape);
+    const float *summands[TALK_RANKS];
+    struct pieces out = { 0 }, in = { 0 };
+    float *scratch = talk->call->scratch;
+
+    for (int r = 0; r < talk->ranks; r++) {
+        const struct shape shape = shape_of_rank(&whole, r);
+        const size_t count = (size_t)shape_count(&shape);
+        slice_cut(&whole.slice, &shape, sizeof(float), talk->call->in[0], scratch);
+        out.of[r].data = scratch;
+        out.of[r].bytes = r == talk->rank ? 0 : count * sizeof(float);
+        summands[r] = scratch;
+        scratch += count;
+    }
+    for (int r = 0; r < talk->ranks; r++) {
+        if (r == talk->rank)
+            continue;
+        in.of[r].data = scratch;
+        in.of[r].bytes = own * sizeof(float);
+        summands[r] = scratch;
+        scratch += own;
+    }
+    TRY(exchange(talk, &out, &in));
+    add_in_order(summands, talk->ranks, talk->call->out[0], own);
+    return STATUS_OK;
+}
+
+/* Rows of a table that this rank has. */
+static enum status run_ids(const struct talk *talk)
+{
+    const struct kernel_problem *p = talk->call->problem;
+    const struct shape_slice *slice = &p->attrs.slice;
+    const int64_t begin = slice_begin(slice->whole, slice->index, slice->count);
+    const int64_t end = slice_begin(slice->whole, slice->index + 1, slice->count);
+    const bool is_last = slice->index == slice->count - 1;
+    const int32_t *ids = talk->call->in[0];
+    int32_t *own = talk->call->out[0];
+
+    /* A number past the table stays one, for the last rank, so that it is noticed. */
+    for (int64_t i = 0; i < shape_count(&p->in[0].shape); i++)
+        own[i] = ids[i] >= begin && (ids[i] < end || is_last) ? (int32_t)(ids[i] - begin) : -1;
+    return STATUS_OK;
+}
+
+/* Losses over slices of the classes -------------------------------------------------------- */
+
+/* Everybody gets everybody's numbers, which lie in scratch one rank after the other; this rank's are
+ * there already. */
+static enum status gather_numbers(const struct talk *talk, size_t bytes)
+{
+    struct pieces out = { 0 }, in = { 0 };
+    char *all = talk->call->scratch;
+
+    for (int r = 0; r < talk->ranks; r++) {
+        if (r == talk->rank)
+            continue;
+        out.of[r].data = all + (size_t)talk->rank * bytes;
+        in.of[r].data = all + (size_t)r * bytes;
+        out.of[r].bytes = in.of[r].bytes = bytes;
+    }
+    return exchange(talk, &out, &in);
+}
+
+static double sum_of(const float *x, int64_t count)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < count; i++)
+        sum += (double)x[i];
+    return sum;
+}
+
+/* What this rank knows of each row: the log of its sum, its logit at the label, the sum of its logits. */
+static void note_rows(const struct talk *talk, float *numbers)
+{
+    const struct kernel_problem *p = talk->call->problem;
+    const int64_t rows = p->in[0].shape.dim[0], c = p->in[0].shape.dim[1];
+    const struct shape_slice *slice = &p->attrs.slice;
+    const int64_t first = slice_begin(slice->whole, slice->index, slice->count);
+    const float *lse = talk->call->in[1];
+    const int32_t *labels = talk->call->in[2];
+
+    for (int64_t i = 0; i < rows; i++, numbers += LOSS_NUMBERS) {
+        const float *x = (const float *)talk->call->in[0] + i * c;
+        const int64_t label = labels[i] - first;
+        numbers[0] = lse[i];
+        numbers[1] = label >= 0 && label < c ? x[label] : 0;
+        numbers[2] = p->attrs.smoothing > 0 ? (float)sum_of(x, c) : 0;
+    }
+}
+
+/* The log of the sum over all ranks; first: rank 0's number, others' follow after `step`. */
+static double join_logs(const float *first, size_t step, int ranks)
+{
+    double largest = (double)first[0], sum = 0;
+
+    for (int r = 1; r < ranks; r++)
+        largest = fmax(largest, (double)first[(size_t)r * step]);
+    for (int r = 0; r < ranks; r++)
+        sum += exp((double)first[(size_t)r * step] - largest);
+    return largest + log(sum);
+}
+
+static enum status run_token_loss(const struct talk *talk)
+{
+    const struct kernel_problem *p = talk->call->problem;
+    const int64_t rows = p->in[0].shape.dim[0], classes = p->attrs.slice.whole;
+    const size_t each = (size_t)rows * LOSS_NUMBERS;
+    const double smoothing = (double)p->attrs.smoothing;
+    const int32_t *labels = talk->call->in[2];
+    float *all = talk->call->scratch, *loss = talk->call->out[0], *lse = talk->call->out[1];
+    double total = 0;
+
+    note_rows(talk, all + (size_t)talk->rank * each);
+    TRY(gather_numbers(talk, each * sizeof *all));
+    for (int64_t i = 0; i < rows; i++) {
+        const float *numbers = all + i * LOSS_NUMBERS;
+        double at_label = 0, sum = 0;
+        lse[i] = 0;
+        if (labels[i] < 0)
+            continue;
+        const double log_sum = join_logs(numbers, each, talk->ranks);
+        for (int r = 0; r < talk->ranks; r++) {
+            at_label += (double)numbers[(size_t)r * each + 1];
+            sum += (double)numbers[(size_t)r * each + 2];
+        }
+        lse[i] = (float)log_sum;
+        total += labels[i] < classes
+                     ? log_sum - (1 - smoothing) * at_label - smoothing / (double)classes * sum
+                     : (double)NAN;
+    }
+    loss[0] = (float)(total * (double)talk->call->step->inv_batch);
+    return STATUS_OK;
+}
+
+/* A rank's first largest logit of a row. */
+struct largest {
+    float logit;
+    int32_t class;
+};
+
+static struct largest largest_of(const float *x, int64_t count, int64_t first)
+{
+    int64_t at = 0;
+
+    for (int64_t j = 1; j < count; j++)
+        at = x[j] > x[at] ? j : at;
+    return (struct largest){ x[at], (int32_t)(first + at) };
+}
+
+static enum status run_token_accuracy(const struct talk *talk)
+{
+    const struct kernel_problem *p = talk->call->problem;
+    const int64_t rows = p->in[0].shape.dim[0], c = p->in[0].shape.dim[1];
+    const struct shape_slice *slice = &p->attrs.slice;
+    const int64_t first = slice_begin(slice->whole, slice->index, slice->count);
+    const int32_t *labels = talk->call->in[1];
+    struct largest *all = talk->call->scratch;
+    int64_t correct = 0;
+
+    for (int64_t i = 0; i < rows; i++)
+        all[talk->rank * rows + i] =
+            largest_of((const float *)talk->call->in[0] + i * c, c, first);
+    TRY(gather_numbers(talk, (size_t)rows * sizeof *all));
+    for (int64_t i = 0; i < rows; i++) {
+        struct largest found = all[i];
+        for (int r = 1; r < talk->ranks; r++) {
+            if (all[r * rows + i].logit > found.logit)
+                found = all[r * rows + i];
+        }
+        correct += found.class == labels[i];
+    }
+    *(float *)talk->call->out[0] = (float)correct;
+    return STATUS_OK;
+}
+
+/* The table -------------------------------------------------------------------------------- */
+
+static size_t floats_of(const struct kernel_tensor *tensor)
+{
+    return (size_t)shape_count(&tensor->shape) * sizeof(float);
+}
+
+static size_t sum_scratch(const struct kernel_problem *p)
+{
+    /* Each rank's summands of a part, or of all if that is short. */
+    return TALK_RANKS * SHORT_BYTES + floats_of(&p->in[0]) + TALK_RANKS * ALIGN;
+}
+
+static size_t gather_scratch(const struct kernel_problem *p)
+{
+    return floats_of(&p->out[0]);
+}
+
+static size_t sum_slice_scratch(const struct kernel_problem *p)
+{
+    return floats_of(&p->in[0]) + (size_t)p->attrs.slice.count * floats_of(&p->out[0]);
+}
+
+static size_t numbers_scratch(const struct kernel_problem *p)
+{
+    return (size_t)p->attrs.slice.count * (size_t)p->in[0].shape.dim[0] * LOSS_NUMBERS *
+           sizeof(float);
+}
+
+static const struct talk_row {
+    const struct op *op;
+    size_t (*scratch)(const struct kernel_problem *problem); /* NULL: none */
+    MUST_CHECK enum status (*run)(const struct talk *talk);
+} rows[] = {
+    { &op_tp_sum, sum_scratch, run_sum },
+    { &op_tp_slice, NULL, run_slice },
+    { &op_tp_gather, gather_scratch, run_gather },
+    { &op_tp_sum_slice, sum_slice_scratch, run_sum_slice },
+    { &op_tp_ids, NULL, run_ids },
+    { &op_tp_token_loss, numbers_scratch, run_token_loss },
+    { &op_tp_token_accuracy, numbers_scratch, run_token_accuracy },
+};
+
+static const struct talk_row *row_of(const struct kernel_problem *problem)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (strcmp(rows[i].op->name, problem->op) == 0)
+            return &rows[i];
+    }
+    BUG_ON(true); /* every op that talks has a row */
+    return NULL;
+}
+
+size_t talk_scratch(const struct kernel_problem *problem)
+{
+    const struct talk_row *row = row_of(problem);
+
+    return row->scratch ? row->scratch(problem) : 0;
+}
+
+enum status lane_talk(struct lane *lane, const struct kernel_call *call)
+{
+    struct exec *exec = lane->exec;
+    const struct talk talk = {
+        .lane = lane,
+        .call = call,
+        .transport = exec->config.tensor,
+        .ranks = transport_size(exec->config.tensor),
+        .rank = transport_rank(exec->config.tensor),
+        .tag = exec->tensor_tags + (uint32_t)(lane - exec->lanes),
+    };
+
+    if (!lane->computes) /* an evaluation */
+        return row_of(call->problem)->run(&talk);
+    const struct span span = lane_begin_comm(lane);
+    const enum status status = row_of(call->problem)->run(&talk);
+    lane_end_comm(lane, span, call->problem->op, NULL);
+    return status;
+}
+
+/* Making ----------------------------------------------------------------------------------- */
+
+/* What ranks that share layers must have in common. */
+struct common {
+    int64_t shards, first_shard, count, batch, lanes, nodes;
+};
+
+static bool has_talks(const struct graph *graph)
+{
+    for (int n = 0; graph && n < graph_node_count(graph); n++) {
+        if (graph_node(graph, n)->op->talks)
+            return true;
+    }
+    return false;
+}
+
+static enum status compare(struct exec *exec)
+{
+    struct transport *transport = exec->config.tensor;
+    const struct common own = {
+        .shards = exec->config.shards,
+        .first_shard = exec_first_shard(exec),
+        .count = exec_shard_count(exec),
+        .batch = exec->config.batch,
+        .lanes = exec->n_lanes,
+        .nodes = graph_node_count(exec->config.train),
+    };
+    const int rank = transport_rank(transport);
+
+    for (int r = 0; r < transport_size(transport); r++) {
+        struct common theirs;
+        if (r == rank)
+            continue;
+        TRY(transport_send(transport, r, exec->tensor_tags, &own, sizeof own));
+        TRY(transport_receive(transport, r, exec->tensor_tags, &theirs, sizeof theirs));
+        if (memcmp(&own, &theirs, sizeof own) != 0)
+            return FAIL(STATUS_MISMATCH,
+                        "ranks that share layers differ: %lld lanes for shards %lld to %lld "
+                        "here, %lld for %lld to %lld there: give all of them as many threads",
+                        (long long)own.lanes, (long long)own.first_shard,
+                        (long long)(own.first_shard + own.count), (long long)theirs.lanes,
+                        (long long)theirs.first_shard,
+                        (long long)(theirs.first_shard + theirs.count));
+    }
+    return STATUS_OK;
+}
+
+enum status talk_create(struct exec *exec)
+{
+    struct transport *transport = exec->config.tensor;
+
+    if (!transport) {
+        if (has_talks(exec->config.train) || has_talks(exec->config.eval))
+            return FAIL(STATUS_MISMATCH, "graph %s is for ranks that share layers",
+                        graph_name(exec->config.train));
+        return STATUS_OK;
+    }
+    if (transport_size(transport) > TALK_RANKS)
+        return FAIL(STATUS_USAGE, "tp=%d: at most %d ranks share layers",
+                    transport_size(transport), TALK_RANKS);
+    exec->tensor_tags = transport_new_tags(transport, (uint32_t)exec->n_lanes);
+    return compare(exec);
+}

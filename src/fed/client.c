@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: MIT */
+/* client.c - a participant's engine: what it says next, and what it does with what it hears.
+ *
+ * What a message depends on is kept with the message: if the post fails, or the process ends, the same bytes go again.
+ * The control variate and the error of compression that belong to an update become the participant's own when the
+ * update was taken; if it was refused, they are as if it had never been made.
+ */
+#include "fed/client.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sha256.h"
+#include "fed/client_state.h"
+
+static const char magic[8] = "tfclient";
+static const double REFUSED_WAIT_S = 1;
+
+enum { STATE_MOST = 1 << 30, MESSAGE_MOST = 1 << 30 };
+
+/* State ------------------------------------------------------------------------------------------- */
+
+static void put_optional(struct fed_buffer *out, const float *vector, size_t length)
+{
+    fed_put_u8(out, vector != NULL);
+    if (vector)
+        fed_put_floats(out, vector, length);
+}
+
+/* The error that compression keeps, or NULL. */
+static float *codec_error(const struct fed_client *client)
+{
+    struct codec_vector vectors[CODEC_VECTORS];
+    const int n = client->codec ? codec_vectors(client->codec, vectors) : 0;
+
+    for (int i = 0; i < n; i++) {
+        if (strcmp(vectors[i].name, "error") == 0)
+            return vectors[i].data;
+    }
+    return NULL;
+}
+
+static enum status write_state(const struct fed_client *client, struct fed_buffer *out)
+{
+    struct fed_buffer secagg;
+
+    fed_put(out, magic, sizeof magic);
+    fed_put_text(out, client->terms.federation);
+    fed_put_u64(out, (uint64_t)client->round);
+    put_optional(out, client->control, client->length);
+    put_optional(out, client->new_control, client->length);
+    put_optional(out, codec_error(client), client->length);
+    put_optional(out, client->head, client->trainer.head);
+    fed_put_u64(out, (uint64_t)client->secure_round);
+    fed_put_u32(out, client->secure_participants);
+    fed_put_u8(out, client->secure_statistics);
+    fed_buffer_init(&secagg, STATE_MOST);
+    enum status status =
+        client->secagg ? secagg_client_save(client->secagg, &secagg) : STATUS_OK;
+    fed_put_bytes(out, secagg.data, secagg.length);
+    fed_buffer_release(&secagg);
+    TRY(status);
+    fed_put_bytes(out, client->message.data, client->message.length);
+    return fed_buffer_status(out);
+}
+
+static enum status save(struct fed_client *client)
+{
+    struct fed_buffer blob;
+
+    if (!client->config.save)
+        return STATUS_OK;
+    fed_buffer_init(&blob, STATE_MOST);
+    enum status status = write_state(client, &blob);
+    if (status == STATUS_OK)
+        status = client->config.save(client->config.arg, blob.data, blob.length);
+    fed_buffer_release(&blob);
+    return status;
+}
+
+/* A vector that may be there; it is allocated then. */
+static enum status take_optional(struct fed_reader *reader, float **vector, size_t length)
+{
+    const uint8_t is_there = fed_take_u8(reader);
+
+    if (!is_there)
+        return STATUS_OK;
+    if (is_there != 1 || reader->length - reader->at < length * sizeof(float)) {
+        reader->failed = true;
+        return STATUS_OK;
+    }
+    if (!*vector)
+        TRY(mem_alloc(length, sizeof(float), vector));
+    fed_take_floats(reader, *vector, length);
+    return STATUS_OK;
+}
+
+static enum status load_secagg(struct fed_client *client, const void *bytes, size_t length)
+{
+    if (length == 0)
+        return STATUS_OK;
+    TRY(client_secure_shape(client));
+    return secagg_client_load(&client->shape.config, client->config.identity,
+                              client->config.trust, bytes, length, &client->secagg);
+}
+
+/* What an earlier session left, once the terms say how long vectors are. */
+static enum status load_state(struct fed_client *client)
+{
+    const struct fed_client_config *config = &client->config;
+    struct fed_reader reader = fed_reader(config->state, config->state_length);
+    const uint8_t *head = fed_take(&reader, sizeof magic);
+    char federation[FED_TEXT];
+    float *error = codec_error(client), *loaded = NULL;
+    size_t secagg_length, message_length;
+
+    if (!head || memcmp(head, magic, sizeof magic) != 0)
+        return FAIL(STATUS_CORRUPT, "the saved state is none of this program");
+    fed_take_text(&reader, federation, sizeof federation);
+    if (!reader.failed && strcmp(federation, client->terms.federation) != 0)
+        return STATUS_OK; /* of another federation: this one begins anew */
+    client->round = (int64_t)fed_take_u64(&reader);
+    TRY(take_optional(&reader, &client->control, client->length));
+    TRY(take_optional(&reader, &client->new_control, client->length));
+    TRY(take_optional(&reader, &loaded, client->length));
+    if (error && loaded)
+        memcpy(error, loaded, client->length * sizeof *error);
+    mem_free(loaded);
+    TRY(take_optional(&reader, &client->head, client->trainer.head));
+    client->secure_round = (int64_t)fed_take_u64(&reader);
+    client->secure_participants = fed_take_u32(&reader);
+    client->secure_statistics = fed_take_u8(&reader) != 0;
+    const uint8_t *secagg = fed_take_bytes(&reader, &secagg_length);
+    const uint8_t *message = fed_take_bytes(&reader, &message_length);
+    TRY(fed_reader_end(&reader, "saved state"));
+    TRY(load_secagg(client, secagg, secagg_length));
+    if (message_length) {
+        fed_buffer_clear(&client->message);
+        fed_put(&client->message, message, message_length);
+        client->phase = PHASE_GIVE;
+    }
+    return fed_buffer_status(&client->message);
+}
+
+/* Terms ------------------------------------------------------------------------------------------- */
+
+static enum status open_trainer(struct fed_client *client)
+{
+    const struct fed_terms *terms = &client->terms;
+    struct codec_config codec;
+
+    if (client->config.check)
+        TRY(client->config.check(client->config.arg, terms));
+    if (terms->secure && (!client->config.identity || !client->config.trust))
+        return FAIL(STATUS_MISMATCH,
+                    "rounds are secure, and there is no identity to sign with");
+    TRY(client->config.open(client->config.arg, terms, &client->trainer));
+    client->length = client->trainer.length - (terms->personal_head ? client->trainer.head : 0);
+    if (terms->personal_head && (client->trainer.head == 0 || client->length == 0))
+        return FAIL(STATUS_MISMATCH, "the model has no last layer to keep apart");
+    client->algorithm = fed_algorithm_find(terms->algorithm);
+    if (client->algorithm->n_vectors > 1)
+        TRY(mem_alloc(client->length, sizeof(float), &client->control));
+    if (*terms->compress) {
+        TRY(codec_parse(terms->compress, &codec));
+        TRY(codec_create(&codec, &(struct codec_layout){ 0 }, client->length, &client->codec));
+    }
+    return STATUS_OK;
+}
+
+static enum status take_terms(struct fed_client *client, const struct fed_message *message)
+{
+    struct sha256 hash;
+
+    if (client->has_terms) { /* hello was said again: the coordinator must mean the same */
+        uint8_t again[SHA256_BYTES];
+        sha256_init(&hash);
+        sha256_add(&hash, message->payload, message->payload_length);
+        sha256_end(&hash, again);
+        if (memcmp(again, client->terms_hash, sizeof again) != 0)
+            return FAIL(STATUS_MISMATCH, "the coordinator has other terms than before");
+        client->phase = PHASE_ASK;
+        return STATUS_OK;
+    }
+    TRY(fed_terms_read((const char *)message->payload, message->payload_length,
+                       &client->terms));
+    client->has_terms = true;
+    sha256_init(&hash);
+    sha256_add(&hash, message->payload, message->payload_length);
+    sha256_end(&hash, client->terms_hash);
+    TRY(open_trainer(client));
+    client->phase = PHASE_ASK;
+    return client->config.state ? load_state(client) : STATUS_OK;
+}
+
+/* Training ---------------------------------------------------------------------------------------- */
+
+/* The parameters that came, with the own head behind them. */
+static enum status take_parameters(struct fed_client *client, const float *came)
+{
+    if (!client->parameters)
+        TRY(mem_alloc(client->trainer.length, sizeof(float), &client->parameters));
+    memcpy(client->parameters, came, client->length * sizeof(float));
+    if (!client->terms.personal_head)
+        return STATUS_OK;
+    if (!client->head) { /* the first: as the coordinator's seed makes it */
+        TRY(mem_alloc(client->trainer.head, sizeof(float), &client->head));
+        TRY(client->trainer.initial(client->trainer.arg, client->terms.seed, client->head));
+    }
+    memcpy(client->parameters + client->length, client->head,
+           client->trainer.head * sizeof(float));
+    return STATUS_OK;
+}
+
+/* SCAFFOLD: what every local step is shifted by, c - c_i; the head has none. */
+static enum status make_shift(const struct fed_client *client, const float *server, float **out)
+{
+    TRY(mem_alloc(client->trainer.length, sizeof(float), out));
+    for (size_t i = 0; i < client->length; i++)
+        (*out)[i] = server[i] - client->control[i];
+    return STATUS_OK;
+}
+
+/* c_i+ = c_i - c + (x - y) / (K lr), the paper's option II; change becomes c_i+ - c_i. */
+static enum status move_control(struct fed_client *client, const struct fed_work *work,
+                                const float *trained, uint64_t steps, float *change)
+{
+    const float *server = work->vector[1];
+    const double by = (double)steps * work->lr;
+
+    if (!client->new_control)
+        TRY(mem_alloc(client->length, sizeof(float), &client->new_control));
+    for (size_t i = 0; i < client->length; i++) {
+        const double moved = ((double)client->parameters[i] - (double)trained[i]) / by;
+        change[i] = (float)(moved - (double)server[i]);
+        client->new_control[i] = client->control[i] + change[i];
+    }
+    return STATUS_OK;
+}
+
+/* Trains from work->vector[0]; `trained` has the parameters afterwards, or the gradient. */
+static enum status train(struct fed_client *client, const struct fed_work *work, float *trained)
+{
+    struct fed_work local = *work;
+    float *shift = NULL;
+
+    TRY(take_parameters(client, work->vector[0]));
+    local.vector[0] = client->parameters;
+    local.length = client->trainer.length;
+    if (client->control)
+        TRY(make_shift(client, work->vector[1], &shift));
+    enum status status =
+        client->trainer.train(client->trainer.arg, &local, shift, trained, &client->tally);
+    mem_free(shift);
+    if (status == STATUS_OK && client->trainer.evaluate)
+        status =
+            client->trainer.evaluate(client->trainer.arg, client->parameters, &client->tally);
+    if (status == STATUS_OK && client->head)
+        memcpy(client->head, trained + client->length, client->trainer.head * sizeof(float));
+    return status;
+}
+
+/* What is given: the difference, and the change of the control variate. vectors are allocated. */
+static enum status make_update(struct fed_client *client, const struct fed_work *work,
+                               struct fed_update *out)
+{
+    float *trained;
+
+    *out = (struct fed_update){ .n_vectors = client->algorithm->n_vectors,
+                                .length = client->length };
+    TRY(mem_alloc(client->trainer.length, sizeof(float), &trained));
+    enum status status = train(client, work, trained);
+    for (int i = 0; i < out->n_vectors && status == STATUS_OK; i++)
+        status = mem_alloc(client->length, sizeof(float), &out->vector[i]);
+    if (status == STATUS_OK && client->control)
+        status = move_control(client, work, trained, client->tally.steps, out->vector[1]);
+    if (status == STATUS_OK) {
+        for (size_t i = 0; i < client->length; i++)
+            out->vector[0][i] = work->whole ? trained[i] : trained[i] - client->parameters[i];
+        out->tally = client->tally;
+    }
+    mem_free(trained);
+    return status;
+}
+
+/* Tables are standardized by what all have, once that is known. */
+static enum status standardize(struct fed_client *client, const struct fed_work *work)
+{
+    if (client->is_standardized || work->n_statistics == 0)
+        return STATUS_OK;
+    if (!client->trainer.standardize || client->trainer.statistics != work->n_statistics)
+        return FAIL(STATUS_MISMATCH, "the coordinator has %zu statistics, the data here %zu",
+                    work->n_statistics, client->trainer.statistics);
+    TRY(client->trainer.standardize(client->trainer.arg, work->statistics));
+    client->is_standardized = true;
+    return STATUS_OK;
+}
+
+enum status client_sum_rows(struct fed_client *client, struct fed_update *out)
+{
+    const struct fed_trainer *trainer = &client->trainer;
+
+    *out = (struct fed_update){ .n_vectors = 1, .length = trainer->statistics };
+    if (!client->terms.standardize || !trainer->sum_rows || trainer->statistics == 0)
+        return FAIL(STATUS_MISMATCH, "the coordinator asks for statistics, which the terms do "
+                                     "not say or the data here do not have");
+    TRY(mem_alloc(trainer->statistics, sizeof(float), &out->vector[0]));
+    out->tally.samples = client->config.samples;
+    return trainer->sum_rows(trainer->arg, out->vector[0]);
+}
+
+static enum status answer_statistics(struct fed_client *client, struct fed_buffer *out)
+{
+    struct fed_update update;
+
+    enum status status = client_sum_rows(client, &update);
+    if (status == STATUS_OK)
+        status = fed_update_write(&update, NULL, out);
+    fed_update_release(&update);
+    return status;
+}
+
+static enum status answer_plain(struct fed_client *client, const struct fed_work *work,
+                                struct fed_buffer *out)
+{
+    struct fed_update update;
+
+    enum status status = make_update(client, work, &update);
+    if (status == STATUS_OK && client->codec) {
+        const float *error = codec_error(client);
+        if (error && !client->old_error)
+            status = mem_alloc(client->length, sizeof(float), &client->old_error);
+        if (error && status == STATUS_OK)
+            memcpy(client->old_error, error, client->length * sizeof *error);
+    }
+    if (status == STATUS_OK)
+        status = fed_update_write(&update, client->codec, out);
+    fed_update_release(&update);
+    return status;
+}
+
+static enum status answer_training(struct fed_client *client, const struct fed_message *message,
+                                   struct fed_buffer *out)
+{
+    struct fed_work work;
+
+    TRY(fed_work_read(message->payload, message->payload_length, client->length, &work));
+    enum status status = standardize(client, &work);
+    if (status != STATUS_OK)
+        ;
+    else if (!work.asks_statistics && work.n_vectors != client->algorithm->n_vectors)
+        status = FAIL(STATUS_MISMATCH, "the task has %d vectors, the terms say %d",
+                      work.n_vectors, client->algorithm->n_vectors);
+    else if (client->terms.secure && work.secure_length == 0)
+        status = FAIL(STATUS_MISMATCH, "the coordinator asks for an update in the clear, the "
+                                       "terms say secure rounds");
+    else if (client->terms.secure)
+        status = client_secure_train(client, message->round, &work, out);
+    else if (work.asks_statistics)
+        status = answer_statistics(client, out);
+    else
+        status = answer_plain(client, &work, out);
+    fed_work_release(&work);
+    return status;
+}
+
+enum status client_make_update(struct fed_client *client, const struct fed_work *work,
+                               struct fed_update *out)
+{
+    return make_update(client, work, out);
+}
+
+/* Tasks ------------------------------------------------------------------------------------------- */
+
+static enum status take_task(struct fed_client *client, const struct fed_message *message)
+{
+    struct fed_buffer answer;
+
+    if (message->round < client->round)
+        return FAIL(STATUS_MISMATCH, "the coordinator goes back from round %lld to %lld",
+                    (long long)client->round, (long long)message->round);
+    if (!client->terms.secure && message->stage != FED_TRAIN)
+        return FAIL(STATUS_MISMATCH, "the coordinator asks for %s, rounds are not secure",
+                    fed_stage_name(message->stage));
+    fed_buffer_init(&answer, MESSAGE_MOST);
+    enum status status = message->stage == FED_TRAIN
+                             ? answer_training(client, message, &answer)
+                             : client_secure_answer(client, message, &answer);
+    if (status == STATUS_OK) {
+        const struct fed_message give = { .type = FED_GIVE,
+                                          .round = message->round,
+                                          .stage = message->stage,
+                                          .payload = answer.data,
+                                          .payload_length = answer.length };
+        struct fed_message named = give;
+        snprintf(named.client, sizeof named.client, "%s", client->config.name);
+        fed_buffer_clear(&client->message);
+        fed_message_write(&named, &client->message);
+        status = fed_buffer_status(&client->message);
+    }
+    fed_buffer_release(&answer);
+    TRY(status);
+    client->round = message->round;
+    client->phase = PHASE_GIVE;
+    return save(client);
+}
+
+static enum status take_end(struct fed_client *client, const struct fed_message *message)
+{
+    struct fed_work work;
+
+    TRY(fed_work_read(message->payload, message->payload_length, client->length, &work));
+    enum status status = standardize(client, &work);
+    if (status == STATUS_OK && work.asks_statistics)
+        status = FAIL(STATUS_CORRUPT, "the last message has no parameters");
+    if (status == STATUS_OK)
+        status = take_parameters(client, work.vector[0]);
+    fed_work_release(&work);
+    client->phase = PHASE_END;
+    return status;
+}
+
+/* The update was taken, or never will be. */
+static enum status take_verdict(struct fed_client *client, bool accepted)
+{
+    float *error = codec_error(client);
+
+    if (accepted && client->new_control)
+        memcpy(client->control, client->new_control, client->length * sizeof(float));
+    if (!accepted && error && client->old_error)
+        memcpy(error, client->old_error, client->length * sizeof(float));
+    fed_buffer_clear(&client->message);
+    client->phase = accepted ? PHASE_ASK : PHASE_SLEEP;
+    client->seconds = REFUSED_WAIT_S;
+    return save(client);
+}
+
+static enum status sleep_for(struct fed_client *client, double seconds)
+{
+    client->phase = PHASE_SLEEP;
+    client->seconds = seconds;
+    return STATUS_OK;
+}
+
+/* A refusal of what was said. Who is not known says hello again. */
+static enum status take_refusal(struct fed_client *client, const struct fed_message *message)
+{
+    if (client->phase == PHASE_HELLO)
+        return FAIL(STATUS_MISMATCH, "the coordinator refuses: %s", message->why);
+    log_line(LOG_INFO, "the coordinator refuses: %s", message->why);
+    if (client->phase == PHASE_GIVE)
+        return take_verdict(client, false);
+    client->phase = PHASE_HELLO;
+    return STATUS_OK;
+}
+
+enum status fed_client_reply(struct fed_client *client, const void *reply, size_t length)
+{
+    struct fed_message message;
+
+    TRY(fed_message_read(reply, length, &message));
+    if (message.type == FED_REFUSED)
+        return take_refusal(client, &message);
+    if (client->phase == PHASE_HELLO && message.type == FED_TERMS)
+        return take_terms(client, &message);
+    if (client->phase == PHASE_GIVE && message.type == FED_OK)
+        return take_verdict(client, true);
+    if (client->phase == PHASE_ASK && message.type == FED_WAIT)
+        return sleep_for(client, message.seconds);
+    if (client->phase == PHASE_ASK && message.type == FED_TASK)
+        return take_task(client, &message);
+    if (client->phase == PHASE_ASK && message.type == FED_DONE)
+        return take_end(client, &message);
+    return FAIL(STATUS_CORRUPT, "the coordinator says %s where that is no answer",
+                fed_type_name(message.type));
+}
+
+enum status fed_client_next(struct fed_client *client, struct fed_step *out)
+{
+    struct fed_message message = { .type = FED_ASK };
+
+    *out = (struct fed_step){ .what = FED_SEND };
+    if (client->phase == PHASE_END) {
+        out->what = FED_END;
+        return STATUS_OK;
+    }
+    if (client->phase == PHASE_SLEEP) {
+        *out = (struct fed_step){ .what = FED_SLEEP, .seconds = client->seconds };
+        client->phase = PHASE_ASK;
+        return STATUS_OK;
+    }
+    struct fed_buffer *buffer = client->phase == PHASE_GIVE ? &client->message : &client->small;
+    if (client->phase != PHASE_GIVE) {
+        snprintf(message.client, sizeof message.client, "%s", client->config.name);
+        if (client->phase == PHASE_HELLO) {
+            message.type = FED_HELLO;
+            message.samples = client->config.samples;
+            message.payload = (const uint8_t *)client->config.about;
+            message.payload_length = strlen(client->config.about);
+        }
+        fed_buffer_clear(buffer);
+        fed_message_write(&message, buffer);
+    }
+    out->message = buffer->data;
+    out->length = buffer->length;
+    return fed_buffer_status(buffer);
+}
+
+enum status fed_client_create(const struct fed_client_config *config, struct fed_client **out)
+{
+    struct fed_client *client;
+
+    if (!fed_name_is_good(config->name))
+        return FAIL(STATUS_USAGE,
+                    "%.64s: a participant's name has letters, digits, '.', '-' and '_' alone",
+                    config->name);
+    TRY(mem_alloc(1, sizeof *client, &client));
+    client->config = *config;
+    client->round = client->secure_round = -1;
+    fed_buffer_init(&client->message, MESSAGE_MOST);
+    fed_buffer_init(&client->small, FED_ABOUT + 1024);
+    *out = client;
+    return STATUS_OK;
+}
+
+void fed_client_destroy(struct fed_client *client)
+{
+    if (!client)
+        return;
+    if (client->has_terms)
+        fed_terms_release(&client->terms);
+    secagg_client_destroy(client->secagg);
+    codec_destroy(client->codec);
+    fed_buffer_release(&client->message);
+    fed_buffer_release(&client->small);
+    mem_free(client->parameters);
+    mem_free(client->control);
+    mem_free(client->new_control);
+    mem_free(client->old_error);
+    mem_free(client->head);
+    mem_free(client);
+}
+
+void fed_client_rest(struct fed_client *client)
+{
+    mem_free(client->parameters);
+    client->parameters = NULL;
+    mem_free(client->new_control);
+    client->new_control = NULL;
+    if (client->phase == PHASE_GIVE)
+        return;
+    fed_buffer_release(&client->message);
+    fed_buffer_init(&client->message, MESSAGE_MOST);
+}
+
+const struct fed_terms *fed_client_terms(const struct fed_client *client)
+{
+    return client->has_terms ? &client->terms : NULL;
+}
+
+int64_t fed_client_round(const struct fed_client *client)
+{
+    return client->round;
+}
+
+const struct fed_tally *fed_client_tally(const struct fed_client *client)
+{
+    return &client->tally;
+}
+
+const float *fed_client_parameters(const struct fed_client *client)
+{
+    return client->parameters;
+}

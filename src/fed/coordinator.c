@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: MIT */
+/* coordinator.c - a server engine behind HTTPS.
+ *
+ * One lock guards engine and store: requests come from several threads. A message whose reply was lost on the way is
+ * posted again and answered again by the engine; nothing is remembered here but who has been told of the end.
+ */
+#include "fed/coordinator.h"
+
+#include <pthread.h>
+#include <sodium.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "fed/https_server.h"
+#include "fed/status_page.h"
+#include "fed/stop.h"
+#include "fed/trust.h"
+
+enum {
+    TICK_MS = 100,
+    BYTES_A_SECOND = 32 << 10, /* of large bodies, at least */
+    STATUS_BYTES = 1 << 24,
+    AUDIT_LINES = 50, /* of the status page */
+    SEEN_SECONDS = 60 /* who was here so lately is told of the end */
+};
+
+/* A participant as this process has seen it. */
+struct seen {
+    char name[FED_NAME];
+    double last;
+    bool knows_end;
+};
+
+struct coordinator {
+    const struct fed_coordinator_config *config;
+    struct fed_trust *trust;   /* of who connects */
+    struct fed_trust *signers; /* of who signs in secure rounds */
+    struct secagg_trust secagg;
+    pthread_mutex_t lock;
+    /* Guarded by lock: */
+    struct fed_server *server;
+    struct seen *seen;
+    size_t n_seen;
+};
+
+static void tell(const struct coordinator *c, const char *format, ...) PRINTF_LIKE(2, 3);
+static void tell(const struct coordinator *c, const char *format, ...)
+{
+    char line[512];
+    va_list list;
+
+    if (!c->config->tell)
+        return;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    c->config->tell(c->config->arg, line);
+}
+
+void fed_draw_id(char out[FED_TEXT])
+{
+    uint8_t id[16];
+
+    randombytes_buf(id, sizeof id);
+    sodium_bin2hex(out, FED_TEXT, id, sizeof id);
+}
+
+/* What the engine asks of its surroundings ------------------------------------------------------ */
+
+static double now(void *arg)
+{
+    (void)arg;
+    return clock_seconds();
+}
+
+static enum status draw(void *arg, void *out, size_t bytes)
+{
+    (void)arg;
+    randombytes_buf(out, bytes);
+    return STATUS_OK;
+}
+
+/* Whose signature it is. Dates and revocation are TLS's business, at every request: what was accepted before a restart
+ * is accepted after it. */
+static enum status identify(void *context, const void *proof, size_t bytes,
+                            uint8_t public_key[SECAGG_PUBLIC])
+{
+    struct fed_identity who;
+
+    TRY(fed_trust_check(context, proof, bytes, FED_ANY_TIME, &who));
+    if (!who.has_sign)
+        return FAIL(STATUS_MISMATCH, "certificate of %s: has no key to sign with", who.name);
+    memcpy(public_key, who.sign, SECAGG_PUBLIC);
+    return STATUS_OK;
+}
+
+/* Requests -------------------------------------------------------------------------------------------- */
+
+static enum status find_seen(struct coordinator *c, const char *name, struct seen **out)
+{
+    for (size_t i = 0; i < c->n_seen; i++) {
+        if (strcmp(c->seen[i].name, name) == 0) {
+            *out = &c->seen[i];
+            return STATUS_OK;
+        }
+    }
+    TRY(mem_grow(&c->seen, c->n_seen, c->n_seen + 1, sizeof *c->seen));
+    *out = &c->seen[c->n_seen++];
+    snprintf((*out)->name, sizeof(*out)->name, "%s", name);
+    return STATUS_OK;
+}
+
+static bool is_done_message(const struct fed_buffer *reply)
+{
+    struct fed_message message;
+
+    return fed_message_read(reply->data, reply->length, &message) == STATUS_OK &&
+           message.type == FED_DONE;
+}
+
+static enum status answer_message(struct coordinator *c, const struct https_request *request,
+                                  struct https_reply *reply)
+{
+    const char *name = request->who->name;
+    struct seen *seen;
+
+    if (request->who->role != FED_ROLE_PARTICIPANT) {
+        reply->code = 403;
+        fed_put(&reply->body, "participants alone send messages\n", 33);
+        return c->config->server.store.audit(c->config->server.store.arg,
+                                             fed_server_round(c->server), name,
+                                             "refused: a message of who is no participant");
+    }
+    TRY(find_seen(c, name, &seen));
+    if (seen->last == 0)
+        TRY(fed_sqlite_set_certificate(c->config->store, name, request->certificate,
+                                       request->certificate_length));
+    seen->last = clock_seconds();
+    TRY(fed_server_answer(c->server, name, request->body, request->length, &reply->body));
+    seen->knows_end |= is_done_message(&reply->body);
+    return STATUS_OK;
+}
+
+static enum status add_text(struct https_reply *reply, struct strbuf *text, const char *type)
+{
+    const enum status status = strbuf_status(text);
+
+    if (status == STATUS_OK) {
+        fed_put(&reply->body, text->text, text->length);
+        reply->type = type;
+    }
+    strbuf_release(text);
+    return status;
+}
+
+static enum status answer_terms(struct coordinator *c, const struct https_request *request,
+                                struct https_reply *reply)
+{
+    struct strbuf text;
+
+    (void)request;
+    strbuf_init(&text, 2 * (size_t)FED_GRAPH_TEXT);
+    fed_terms_print(c->config->server.terms, &text);
+    return add_text(reply, &text, "application/json");
+}
+
+static enum status add_metrics(void *arg, const char *metrics)
+{
+    struct strbuf *text = arg;
+
+    if (text->text[text->length - 1] != '[')
+        strbuf_add(text, ", ");
+    strbuf_add(text, metrics);
+    return STATUS_OK;
+}
+
+static void add_audit(void *arg, int64_t when, int64_t round, const char *client,
+                      const char *what)
+{
+    struct strbuf *text = arg;
+
+    if (text->text[text->length - 1] != '[')
+        strbuf_add(text, ", ");
+    strbuf_printf(text, "{\"time\": %lld, \"round\": %lld, \"client\": ", (long long)when,
+                  (long long)round);
+    strbuf_add_json(text, client);
+    strbuf_add(text, ", \"what\": ");
+    strbuf_add_json(text, what);
+    strbuf_add(text, "}");
+}
+
+static enum status print_status(struct coordinator *c, struct strbuf *text)
+{
+    const struct fed_store *store = &c->config->server.store;
+    const struct fed_terms *terms = c->config->server.terms;
+
+    strbuf_printf(text, "{\"time\": %lld, \"federation\": ", (long long)time(NULL));
+    strbuf_add_json(text, terms->federation);
+    strbuf_add(text, ", \"model\": ");
+    strbuf_add_json(text, terms->model);
+    strbuf_add(text, ", \"algorithm\": ");
+    strbuf_add_json(text, terms->algorithm);
+    strbuf_add(text, ", \"now\": ");
+    fed_server_print(c->server, text);
+    strbuf_add(text, ", \"history\": [");
+    TRY(store->history(store->arg, add_metrics, text));
+    strbuf_add(text, "], \"audit\": [");
+    TRY(fed_sqlite_audit(c->config->store, AUDIT_LINES, add_audit, text));
+    strbuf_add(text, "]}");
+    return strbuf_status(text);
+}
+
+static enum status answer_status(struct coordinator *c, const struct https_request *request,
+                                 struct https_reply *reply)
+{
+    struct strbuf text;
+
+    (void)request;
+    strbuf_init(&text, STATUS_BYTES);
+    const enum status status = print_status(c, &text);
+    if (status == STATUS_OK)
+        return add_text(reply, &text, "application/json");
+    strbuf_release(&text);
+    return status;
+}
+
+static enum status answer_page(struct coordinator *c, const struct https_request *request,
+                               struct https_reply *reply)
+{
+    struct strbuf text, page;
+    struct json *json = NULL;
+
+    (void)request;
+    strbuf_init(&text, STATUS_BYTES);
+    strbuf_init(&page, STATUS_BYTES);
+    enum status status = print_status(c, &text);
+    if (status == STATUS_OK)
+        status = json_parse(text.text, text.length, &json);
+    if (status == STATUS_OK)
+        status = status_page_print(json_root(json), &page);
+    json_destroy(json);
+    strbuf_release(&text);
+    if (status != STATUS_OK) {
+        strbuf_release(&page);
+        return status;
+    }
+    reply->refresh_s = STATUS_PAGE_SECONDS;
+    return add_text(reply, &page, "text/html; charset=utf-8");
+}
+
+static const struct route {
+    const char *method, *path;
+    enum status (*answer)(struct coordinator *c, const struct https_request *request,
+                          struct https_reply *reply);
+} routes[] = {
+    { "POST", "/message", answer_message },
+    { "GET", "/terms", answer_terms },
+    { "GET", "/status.json", answer_status },
+    { "GET", "/", answer_page },
+};
+
+static enum status answer(void *arg, const struct https_request *request,
+                          struct https_reply *reply)
+{
+    struct coordinator *c = arg;
+
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+        if (strcmp(routes[i].method, request->method) != 0 ||
+            strcmp(routes[i].path, request->path) != 0)
+            continue;
+        pthread_mutex_lock(&c->lock);
+        const enum status status = routes[i].answer(c, request, reply);
+        pthread_mutex_unlock(&c->lock);
+        return status;
+    }
+    reply->code = 404;
+    fed_put(&reply->body, "nothing is here\n", 16);
+    return STATUS_OK;
+}
+
+static void note_refusal(void *arg, const char *address, const char *name, const char *why)
+{
+    struct coordinator *c = arg;
+    const struct fed_store *store = &c->config->server.store;
+    char line[400];
+
+    snprintf(line, sizeof line, "refused %s: %s", address, why);
+    tell(c, "%s%s%s", name, *name ? ": " : "", line);
+    pthread_mutex_lock(&c->lock);
+    if (store->audit(store->arg, c->server ? fed_server_round(c->server) : -1, name, line) !=
+        STATUS_OK)
+        tell(c, "%s", status_message());
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* The loop ------------------------------------------------------------------------------------------- */
+
+/* Has everybody who was here lately been told of the end? */
+static bool everybody_knows(const struct coordinator *c)
+{
+    const double recent = clock_seconds() - SEEN_SECONDS;
+
+    for (size_t i = 0; i < c->n_seen; i++) {
+        if (!c->seen[i].knows_end && c->seen[i].last > recent)
+            return false;
+    }
+    return true;
+}
+
+/* Ends what is over by time; *round is the last one told. */
+static enum status tick(struct coordinator *c, int64_t *round, bool *done, bool *all_know)
+{
+    pthread_mutex_lock(&c->lock);
+    const enum status status = fed_server_tick(c->server);
+    const int64_t reached = fed_server_round(c->server);
+    *done = fed_server_is_done(c->server);
+    *all_know = everybody_knows(c);
+    pthread_mutex_unlock(&c->lock);
+    if (reached > *round)
+        tell(c, "round %lld of %lld is done", (long long)reached,
+             (long long)c->config->server.terms->rounds);
+    *round = reached;
+    return status;
+}
+
+static enum status serve(struct coordinator *c)
+{
+    int64_t round = fed_server_round(c->server);
+    double end = 0;
+    bool done = false, all_know = false;
+
+    for (;;) {
+        TRY(tick(c, &round, &done, &all_know));
+        if (done && end == 0) {
+            tell(c, "done: %s", fed_server_why(c->server));
+            end = clock_seconds() + c->config->linger_s;
+        }
+        if (done && (all_know || clock_seconds() > end))
+            return STATUS_OK;
+        if (!fed_stop_sleep(TICK_MS * 1e-3))
+            return FAIL(STATUS_STOPPED, "stopped in round %lld; the same command goes on",
+                        (long long)round);
+    }
+}
+
+static enum status listen_and_serve(struct coordinator *c)
+{
+    const struct https_server_config https = { .host = c->config->host,
+                                               .port = c->config->port,
+                                               .folder = c->config->keys,
+                                               .trust = c->trust,
+                                               .body_most = fed_server_message_limit(c->server),
+                                               .connections = c->config->connections,
+                                               .request_s = c->config->request_s,
+                                               .bytes_per_s = BYTES_A_SECOND,
+                                               .arg = c,
+                                               .answer = answer,
+                                               .refused = note_refusal };
+    struct https_server *server;
+
+    TRY(https_server_start(&https, &server));
+    tell(c, "listening on https://%s:%d, round %lld of %lld",
+         c->config->host ? c->config->host : "*", https_server_port(server),
+         (long long)fed_server_round(c->server), (long long)c->config->server.terms->rounds);
+    const enum status status = serve(c);
+    https_server_stop(server);
+    return status;
+}
+
+static enum status open_trusts(struct coordinator *c)
+{
+    char *authority = NULL, *revoked = NULL;
+    enum status status = file_join(c->config->keys, "authority.pem", &authority);
+
+    if (status == STATUS_OK)
+        status = file_join(c->config->keys, "revoked.pem", &revoked);
+    if (status == STATUS_OK)
+        status = fed_trust_create(authority, revoked, &c->trust);
+    if (status == STATUS_OK)
+        status = fed_trust_create(authority, NULL, &c->signers);
+    mem_free(authority);
+    mem_free(revoked);
+    c->secagg = (struct secagg_trust){ .identify = identify, .context = c->signers };
+    return status;
+}
+
+enum status fed_coordinator_run(const struct fed_coordinator_config *config,
+                                enum status (*on_end)(void *arg, struct fed_server *server))
+{
+    struct fed_coordinator_config filled = *config;
+    struct coordinator c = { .config = &filled };
+
+    pthread_mutex_init(&c.lock, NULL);
+    filled.server.store = fed_sqlite_store(config->store);
+    filled.server.now = now;
+    filled.server.entropy = draw;
+    filled.server.trust = &c.secagg;
+    enum status status = open_trusts(&c);
+    if (status == STATUS_OK)
+        status = fed_server_create(&filled.server, &c.server);
+    if (status == STATUS_OK)
+        status = listen_and_serve(&c);
+    if (c.server && (status == STATUS_OK || status == STATUS_STOPPED)) {
+        const enum status ended = on_end(config->arg, c.server);
+        status = ended == STATUS_OK ? status : ended;
+    }
+    fed_server_destroy(c.server);
+    fed_trust_destroy(c.trust);
+    fed_trust_destroy(c.signers);
+    pthread_mutex_destroy(&c.lock);
+    mem_free(c.seen);
+    return status;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/* policy_test.c - demands that terms keep and break. */
+#include "fed/policy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/test.h"
+
+static struct fed_terms terms_of(void)
+{
+    struct fed_terms terms;
+
+    fed_terms_init(&terms);
+    snprintf(terms.model, sizeof terms.model, "mlp");
+    terms.epochs = 2;
+    terms.steps = 0;
+    terms.rounds = 10;
+    terms.minimum = 3;
+    return terms;
+}
+
+static enum status judge(const char *text, const struct fed_terms *terms)
+{
+    struct fed_policy *policy;
+
+    CHECK_OK(fed_policy_parse(text, strlen(text), &policy));
+    const enum status status = fed_policy_check(policy, terms);
+    fed_policy_destroy(policy);
+    return status;
+}
+
+/* A row for each rule: a demand that the terms keep, and one that they break. */
+static const struct {
+    const char *kept, *broken, *why;
+} plain[] = {
+    { "{}", "{\"max_epochs\": 1}", "epochs a round 2, the policy allows 1" },
+    { "{\"max_epochs\": 2}", "{\"max_steps\": 100}", "count epochs" },
+    { "{\"max_rounds\": 10}", "{\"max_rounds\": 9}", "rounds 10" },
+    { "{\"min_participants\": 3}", "{\"min_participants\": 4}", "demands 4" },
+    { "{\"models\": [\"cnn\", \"mlp\"]}", "{\"models\": [\"cnn\"]}", "model mlp" },
+    { "{\"algorithms\": [\"fedavg\"]}", "{\"algorithms\": []}", "algorithm fedavg" },
+    { "{\"secure\": false}", "{\"secure\": true}", "no secure aggregation" },
+    { "{\"dp_sgd\": false}", "{\"dp_sgd\": true}", "no sample's gradient" },
+    { "{\"min_noise\": 0}", "{\"min_noise\": 0.5}", "noise multiplier" },
+    { "{\"max_model_bytes\": 10}", "{\"dp\": \"any\"}", "no differential privacy" },
+    { "{}", "{\"max_epsilon\": 8}", "no privacy budget" },
+    { "{}", "{\"max_delta\": 1e-5}", "no differential privacy" },
+    { "{}", "{\"min_threshold\": 2}", "no secure aggregation" },
+};
+
+static void test_plain_terms(void)
+{
+    const struct fed_terms terms = terms_of();
+
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
+        CHECK_OK(judge(plain[i].kept, &terms));
+        CHECK_STATUS(STATUS_MISMATCH, judge(plain[i].broken, &terms));
+        CHECK_MESSAGE(plain[i].why);
+    }
+}
+
+static void test_private_terms(void)
+{
+    struct fed_terms terms = terms_of();
+
+    terms.secure = true;
+    terms.minimum = 5;
+    snprintf(terms.dp, sizeof terms.dp, "distributed");
+    terms.epsilon = 8;
+    terms.delta = 1e-6;
+    terms.noise = 1.1;
+    terms.steps = 50;
+    CHECK_OK(judge("{\"secure\": true, \"dp\": \"any\", \"max_epsilon\": 8, \"max_delta\": "
+                   "1e-5, \"min_noise\": 1, \"max_steps\": 50, \"min_threshold\": 4}",
+                   &terms));
+    CHECK_OK(judge("{\"dp\": \"distributed\"}", &terms));
+    CHECK_STATUS(STATUS_MISMATCH, judge("{\"dp\": \"central\"}", &terms));
+    CHECK_STATUS(STATUS_MISMATCH, judge("{\"max_epsilon\": 7.9}", &terms));
+    CHECK_STATUS(STATUS_MISMATCH, judge("{\"max_delta\": 1e-7}", &terms));
+    CHECK_STATUS(STATUS_MISMATCH, judge("{\"min_noise\": 1.2}", &terms));
+    CHECK_STATUS(STATUS_MISMATCH, judge("{\"min_threshold\": 5}", &terms));
+    CHECK_STATUS(STATUS_MISMATCH, judge("{\"max_steps\": 49}", &terms));
+    CHECK_STATUS(STATUS_MISMATCH, judge("{\"max_epochs\": 100}", &terms));
+    CHECK_MESSAGE("max_steps would allow them");
+}
+
+static void test_what_is_not_understood_is_refused(void)
+{
+    static const char *const bad[][2] = {
+        { "{\"max_epoch\": 1}", "did you mean max_epochs" },
+        { "{\"max_epochs\": \"1\"}", "not a number" },
+        { "{\"secure\": 1}", "not true or false" },
+        { "{\"models\": [1]}", "list of texts" },
+        { "[]", "no JSON object" },
+        { "{", "" },
+    };
+    struct fed_policy *policy;
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        CHECK_STATUS(STATUS_CORRUPT, fed_policy_parse(bad[i][0], strlen(bad[i][0]), &policy));
+        CHECK_MESSAGE(bad[i][1]);
+    }
+}
+
+const struct test tests[] = {
+    { .name = "plain terms", .run = test_plain_terms },
+    { .name = "private terms", .run = test_private_terms },
+    { .name = "what is not understood is refused",
+      .run = test_what_is_not_understood_is_refused },
+    { 0 },
+};

@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: MIT */
+/* rounds_test.c - engines of coordinator and participants: what rounds come to, whoever fails when. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/test.h"
+#include "fed/rounds_testing.h"
+
+/* What x becomes after a round of all n: every participant goes a quarter of its way. */
+static double after(double x, int rounds, int n, bool equal)
+{
+    for (int r = 0; r < rounds; r++) {
+        double sum = 0, weight = 0;
+        for (int i = 0; i < n; i++) {
+            const double w = equal ? 1 : i + 1;
+            sum += w * (i + 1 - x) / 4;
+            weight += w;
+        }
+        x += sum / weight;
+    }
+    return x;
+}
+
+static float parameter(const struct federation *federation)
+{
+    return fed_server_parameters(federation->server)[0];
+}
+
+static void test_mean_by_samples(void)
+{
+    for (int equal = 0; equal < 2; equal++) {
+        struct federation federation;
+        struct fed_terms terms;
+        federation_terms(&terms);
+        if (equal)
+            snprintf(terms.weighting, sizeof terms.weighting, "equal");
+        federation_begin(&federation, &terms, 5);
+        federation_run(&federation);
+        CHECK_CLOSE(after(0, 3, 5, equal), parameter(&federation), 1e-6);
+        CHECK_INT(3, fed_server_round(federation.server));
+        for (int i = 0; i < 5; i++) { /* everybody hears the end */
+            while (federation_post(&federation, i) != FED_DONE)
+                continue;
+            CHECK(fed_client_parameters(federation.tested[i].client)[0] ==
+                  parameter(&federation));
+        }
+        federation_end(&federation);
+    }
+}
+
+/* The sum does not depend on who came first. */
+static void test_order_of_arrival(struct rng *rng)
+{
+    float first = 0;
+
+    for (int again = 0; again < 2; again++) {
+        struct federation federation;
+        struct fed_terms terms;
+        federation_terms(&terms);
+        terms.rounds = 2;
+        federation_begin(&federation, &terms, 7);
+        for (int i = 0; i < 4000 && !fed_server_is_done(federation.server); i++)
+            (void)federation_post(&federation, (int)rng_below(rng, 7));
+        CHECK(fed_server_is_done(federation.server));
+        CHECK(!again || parameter(&federation) == first);
+        first = parameter(&federation);
+        federation_end(&federation);
+    }
+}
+
+/* Participants are chosen by chance: as many as asked for, not the same in every round. */
+static void test_some_take_part(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+    int taken[10] = { 0 }, all = 0;
+
+    federation_terms(&terms);
+    terms.per_round = 3;
+    terms.rounds = 12;
+    federation_begin(&federation, &terms, 10);
+    while (!fed_server_is_done(federation.server)) {
+        for (int i = 0; i < 10; i++)
+            taken[i] += federation_post(&federation, i) == FED_TASK;
+    }
+    for (int i = 0; i < 10; i++)
+        all += taken[i];
+    CHECK_INT(36, all);
+    for (int i = 0; i < 10; i++)
+        CHECK(taken[i] < 12);
+    federation_end(&federation);
+}
+
+static void post_bytes(struct federation *federation, const char *client,
+                       const struct fed_message *message, struct fed_message *answer)
+{
+    static struct fed_buffer bytes, reply;
+
+    fed_buffer_release(&bytes);
+    fed_buffer_release(&reply);
+    fed_buffer_init(&bytes, 1 << 20);
+    fed_buffer_init(&reply, 1 << 20);
+    fed_message_write(message, &bytes);
+    CHECK_OK(fed_server_answer(federation->server, client, bytes.data, bytes.length, &reply));
+    CHECK_OK(fed_message_read(reply.data, reply.length, answer));
+}
+
+static struct fed_message give_of(int64_t round, enum fed_stage stage, const char *name,
+                                  const struct fed_buffer *payload)
+{
+    struct fed_message give = { .type = FED_GIVE,
+                                .round = round,
+                                .stage = stage,
+                                .payload = payload->data,
+                                .payload_length = payload->length };
+
+    snprintf(give.client, sizeof give.client, "%s", name);
+    return give;
+}
+
+static void make_payload(float value, size_t length, struct fed_buffer *out)
+{
+    float vector[TESTED_LENGTH + 1];
+    const struct fed_update update = { .tally = { .samples = 1, .steps = 1 },
+                                       .n_vectors = 1,
+                                       .vector = { vector },
+                                       .length = length };
+
+    for (size_t i = 0; i < length; i++)
+        vector[i] = value;
+    fed_buffer_init(out, 1 << 16);
+    CHECK_OK(fed_update_write(&update, NULL, out));
+}
+
+static void test_wrong_gives_are_refused(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+    struct fed_message answer;
+    struct fed_buffer good, other, shorter, nan;
+
+    federation_terms(&terms);
+    federation_begin(&federation, &terms, 3);
+    CHECK_INT(FED_TASK, federation_post(&federation, 0));
+    make_payload(1, TESTED_LENGTH, &good);
+    make_payload(2, TESTED_LENGTH, &other);
+    make_payload(1, TESTED_LENGTH - 1, &shorter);
+    make_payload(NAN, TESTED_LENGTH, &nan);
+    const struct {
+        struct fed_message give;
+        const char *client, *why;
+    } rows[] = {
+        { give_of(1, FED_TRAIN, "p01", &good), "p01", "has not begun" },
+        { give_of(0, FED_KEYS, "p01", &good), "p01", "stage" },
+        { give_of(0, FED_TRAIN, "p01", &shorter), "p01", "update" },
+        { give_of(0, FED_TRAIN, "p01", &nan), "p01", "update" },
+        { give_of(0, FED_TRAIN, "p02", &good), "p01", "another participant" },
+        { give_of(0, FED_TRAIN, "p07", &good), "p07", "hello" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        post_bytes(&federation, rows[i].client, &rows[i].give, &answer);
+        CHECK_INT(FED_REFUSED, answer.type);
+        CHECK(strstr(answer.why, rows[i].why));
+    }
+    const struct fed_message give = give_of(0, FED_TRAIN, "p01", &good);
+    const struct fed_message changed = give_of(0, FED_TRAIN, "p01", &other);
+    post_bytes(&federation, "p01", &give, &answer);
+    CHECK_INT(FED_OK, answer.type);
+    post_bytes(&federation, "p01", &give, &answer); /* again: without effect */
+    CHECK_INT(FED_OK, answer.type);
+    post_bytes(&federation, "p01", &changed, &answer);
+    CHECK_INT(FED_REFUSED, answer.type);
+    CHECK(strstr(fed_memory_store_audit(federation.store), "p01 refused: another update"));
+    federation.tested[1].is_silent = true; /* its update is there */
+    federation_turn(&federation);
+    federation_turn(&federation);
+    CHECK_INT(1, fed_server_round(federation.server));
+    const double mean = (0.25 * 1 + 2 * 1 + 3 * 0.75) / 6;
+    CHECK_CLOSE(mean, parameter(&federation), 1e-6);
+    fed_buffer_release(&good);
+    fed_buffer_release(&other);
+    fed_buffer_release(&shorter);
+    fed_buffer_release(&nan);
+    federation_end(&federation);
+}
+
+static void test_nonsense_is_refused(struct rng *rng)
+{
+    struct federation federation;
+    struct fed_terms terms;
+    struct fed_buffer reply;
+    struct fed_message answer;
+    uint8_t bytes[64];
+
+    federation_terms(&terms);
+    federation_begin(&federation, &terms, 2);
+    fed_buffer_init(&reply, 1 << 20);
+    const size_t length = rng_below(rng, sizeof bytes + 1);
+    for (size_t i = 0; i < length; i++)
+        bytes[i] = (uint8_t)rng_u32(rng);
+    CHECK_OK(fed_server_answer(federation.server, "p00", bytes, length, &reply));
+    CHECK_OK(fed_message_read(reply.data, reply.length, &answer));
+    CHECK_INT(FED_REFUSED, answer.type);
+    fed_buffer_release(&reply);
+    federation_run(&federation);
+    federation_end(&federation);
+}
+
+static void test_deadlines(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.deadline_s = 5;
+    terms.minimum = 3;
+    terms.rounds = 1;
+    federation_begin(&federation, &terms, 4);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(FED_TASK, federation_post(&federation, i));
+    federation.tested[3].is_silent = true; /* one is missing: the others count */
+    federation_run(&federation);
+    CHECK_CLOSE(after(0, 1, 3, false), parameter(&federation), 1e-6);
+    CHECK(strstr(fed_memory_store_audit(federation.store), "is over by its deadline"));
+    federation_end(&federation);
+
+    federation_terms(&terms);
+    terms.deadline_s = 5;
+    terms.minimum = 3;
+    terms.rounds = 1;
+    federation_begin(&federation, &terms, 4);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(FED_TASK, federation_post(&federation, i));
+    federation.tested[2].is_silent = federation.tested[3].is_silent = true;
+    while (fed_server_round(federation.server) == 0) /* two are too few: the round is lost */
+        federation_turn(&federation);
+    CHECK_INT(1, fed_server_round(federation.server));
+    CHECK(parameter(&federation) == 0);
+    CHECK(!fed_server_is_done(federation.server));
+    federation.tested[2].is_silent = federation.tested[3].is_silent = false;
+    federation_run(&federation); /* the next one is not */
+    CHECK_CLOSE(after(0, 1, 4, false), parameter(&federation), 1e-6);
+    federation_end(&federation);
+}
+
+/* Ways to make rounds, for what must hold for all of them. */
+static void prepare(struct fed_terms *terms, int way)
+{
+    static const char *const algorithms[] = { "fedavg",   "fedprox",  "fedavgm", "fedadam",
+                                              "fedyogi",  "scaffold", "fedavg",  "fedavg",
+                                              "scaffold", "fedavg",   "fedavg" };
+
+    federation_terms(terms);
+    terms->minimum = 5; /* all take part */
+    snprintf(terms->algorithm, sizeof terms->algorithm, "%s", algorithms[way]);
+    if (way == 6)
+        snprintf(terms->compress, sizeof terms->compress, "topk:0.2");
+    terms->secure = way == 7 || way == 8;
+    terms->personal_head = way == 9;
+    if (way == 10)
+        snprintf(terms->aggregate, sizeof terms->aggregate, "median");
+}
+enum { WAYS = 11 };
+
+/* Kills coordinator and participants after any message: the rounds come to the same. */
+static void disturb(struct rng *rng, int way)
+{
+    float undisturbed[TESTED_LENGTH];
+
+    for (int disturbed = 0; disturbed < 2; disturbed++) {
+        struct federation federation;
+        struct fed_terms terms;
+        prepare(&terms, way);
+        federation_begin(&federation, &terms, 5);
+        for (int turn = 0; turn < 400 && !fed_server_is_done(federation.server); turn++) {
+            for (int i = 0; i < 5; i++) {
+                (void)federation_post(&federation, i);
+                if (disturbed && rng_below(rng, 4) == 0)
+                    federation_restart_server(&federation);
+                if (disturbed && rng_below(rng, 6) == 0)
+                    federation_restart_client(&federation, (int)rng_below(rng, 5));
+            }
+        }
+        CHECK(fed_server_is_done(federation.server));
+        const float *parameters = fed_server_parameters(federation.server);
+        for (int i = 0; i < TESTED_LENGTH; i++) {
+            CHECK(!disturbed || parameters[i] == undisturbed[i]);
+            undisturbed[i] = parameters[i];
+        }
+        federation_end(&federation);
+    }
+}
+
+static void test_restarts(void)
+{
+    struct rng rng;
+
+    for (int i = 0; i < 3 * WAYS; i++) {
+        rng_init(&rng, 4711, (uint64_t)i);
+        disturb(&rng, i % WAYS);
+    }
+}
+
+/* A participant that never hears the answer gives the same bytes again: they count once. */
+static void test_lost_replies(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.rounds = 1;
+    federation_begin(&federation, &terms, 3);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(FED_TASK, federation_post(&federation, i));
+    for (int i = 0; i < 3; i++) {
+        struct fed_buffer reply;
+        struct fed_step step;
+        CHECK_OK(fed_client_next(federation.tested[i].client, &step));
+        fed_buffer_init(&reply, 1 << 20);
+        CHECK_OK(fed_server_answer(federation.server, federation.tested[i].name, step.message,
+                                   step.length, &reply));
+        fed_buffer_release(&reply); /* lost on the way */
+    }
+    CHECK(fed_server_is_done(federation.server));
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(FED_OK, federation_post(&federation, i));
+    CHECK_CLOSE(after(0, 1, 3, false), parameter(&federation), 1e-6);
+    federation_end(&federation);
+}
+
+static void test_secure_is_plain_within_steps(void)
+{
+    for (int scaffold = 0; scaffold < 2; scaffold++) {
+        float plain = 0;
+        for (int secure = 0; secure < 2; secure++) {
+            struct federation federation;
+            struct fed_terms terms;
+            federation_terms(&terms);
+            snprintf(terms.algorithm, sizeof terms.algorithm, "%s",
+                     scaffold ? "scaffold" : "fedavg");
+            terms.secure = secure;
+            federation_begin(&federation, &terms, 6);
+            federation_run(&federation);
+            if (secure)
+                CHECK_CLOSE(plain, parameter(&federation), 1e-5);
+            plain = parameter(&federation);
+            federation_end(&federation);
+        }
+    }
+}
+
+/* Whoever drops out at whatever stage: the others' sum is there. */
+static void test_secure_dropouts(void)
+{
+    for (int stage = 0; stage < FED_STAGES; stage++) {
+        struct federation federation;
+        struct fed_terms terms;
+        federation_terms(&terms);
+        terms.secure = true;
+        terms.deadline_s = 5;
+        terms.rounds = 1;
+        federation_begin(&federation, &terms, 5);
+        for (int turn = 0; turn < 200 && !fed_server_is_done(federation.server); turn++) {
+            for (int i = 0; i < 5; i++) {
+                (void)federation_post(&federation, i);
+                federation.tested[2].is_silent |=
+                    i == 2 && turn >= 2 * stage; /* a stage is an ask and a give */
+            }
+            federation.now += 1;
+            CHECK_OK(fed_server_tick(federation.server));
+        }
+        CHECK(fed_server_is_done(federation.server));
+        CHECK_INT(1, fed_server_round(federation.server));
+        const double all = after(0, 1, 5, false);
+        const double without = (1 * 1 + 2 * 2 + 4 * 4 + 5 * 5) / 12.0 / 4;
+        const double expected = stage > (int)FED_TRAIN ? all : without;
+        CHECK_CLOSE(expected, parameter(&federation), 1e-5);
+        federation_end(&federation);
+    }
+}
+
+/* A coordinator that asks for an update in the clear where terms say secure rounds, or goes back. */
+static void test_clients_refuse(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+    struct fed_buffer payload, reply;
+    struct fed_step step;
+    float vector[TESTED_LENGTH] = { 0 };
+
+    federation_terms(&terms);
+    terms.secure = true;
+    federation_begin(&federation, &terms, 4);
+    const struct fed_work work = {
+        .lr = 1, .n_vectors = 1, .vector = { vector }, .length = TESTED_LENGTH
+    };
+    fed_buffer_init(&payload, 1 << 16);
+    fed_buffer_init(&reply, 1 << 16);
+    fed_work_write(&work, &payload);
+    const struct fed_message task = { .type = FED_TASK,
+                                      .stage = FED_TRAIN,
+                                      .payload = payload.data,
+                                      .payload_length = payload.length };
+    fed_message_write(&task, &reply);
+    struct fed_client *client = federation.tested[0].client;
+    CHECK_OK(fed_client_next(client, &step));
+    CHECK_STATUS(STATUS_MISMATCH, fed_client_reply(client, reply.data, reply.length));
+    CHECK_MESSAGE("in the clear");
+    federation_run(&federation);
+    fed_buffer_clear(&reply); /* a round that was */
+    fed_message_write(&task, &reply);
+    CHECK_OK(fed_client_next(client, &step));
+    while (step.what != FED_SEND)
+        CHECK_OK(fed_client_next(client, &step));
+    CHECK_STATUS(STATUS_MISMATCH, fed_client_reply(client, reply.data, reply.length));
+    CHECK_MESSAGE("goes back");
+    fed_buffer_release(&payload);
+    fed_buffer_release(&reply);
+    federation_end(&federation);
+}
+
+static void test_buffered_rounds(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    snprintf(terms.algorithm, sizeof terms.algorithm, "fedbuff");
+    terms.buffer = 2;
+    terms.rounds = 2;
+    federation_begin(&federation, &terms, 4);
+    for (int i = 0; i < 4; i++) /* all have the first parameters */
+        CHECK_INT(FED_TASK, federation_post(&federation, i));
+    for (int i = 0; i < 2; i++)
+        CHECK_INT(FED_OK, federation_post(&federation, i));
+    CHECK_INT(1, fed_server_round(federation.server));
+    const double first = (1 * 0.25 + 2 * 0.5) / 3;
+    CHECK_CLOSE(first, parameter(&federation), 1e-6);
+    for (int i = 2; i < 4; i++) /* these are a round late: they count by 1/sqrt(2) */
+        CHECK_INT(FED_OK, federation_post(&federation, i));
+    CHECK_CLOSE(first + (3 * 0.75 + 4 * 1) / 7 / sqrt(2), parameter(&federation), 1e-6);
+    CHECK(fed_server_is_done(federation.server));
+    federation_end(&federation);
+}
+
+static void test_budget_ends_rounds(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.rounds = 1000;
+    snprintf(terms.dp, sizeof terms.dp, "central");
+    snprintf(terms.weighting, sizeof terms.weighting, "equal");
+    terms.clip = 1;
+    terms.noise = 4;
+    terms.epsilon = 3;
+    federation_begin(&federation, &terms, 4);
+    for (int i = 0; i < 4000 && !fed_server_is_done(federation.server); i++) {
+        federation_turn(&federation);
+        if (i % 7 == 0) /* the ledger survives */
+            federation_restart_server(&federation);
+    }
+    CHECK(fed_server_is_done(federation.server));
+    CHECK(strstr(fed_server_why(federation.server), "above the budget of 3"));
+    CHECK(fed_server_round(federation.server) > 1);
+    CHECK(fed_server_round(federation.server) < 30);
+    federation_end(&federation);
+}
+
+static void test_head_stays(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.personal_head = true;
+    terms.rounds = 2;
+    federation_begin(&federation, &terms, 3);
+    federation_run(&federation);
+    const float *parameters = fed_server_parameters(federation.server);
+    CHECK_CLOSE(after(0, 2, 3, false), parameters[0], 1e-6);
+    CHECK(parameters[TESTED_LENGTH - 1] == 0); /* nobody told */
+    for (int i = 0; i < 3; i++) {
+        while (federation_post(&federation, i) != FED_DONE)
+            continue;
+        const float *own = fed_client_parameters(federation.tested[i].client);
+        const double goal = i + 1;
+        CHECK_CLOSE(goal * (1 - 0.75 * 0.75), own[TESTED_LENGTH - 1], 1e-6);
+    }
+    federation_end(&federation);
+}
+
+static void test_one_liar(void)
+{
+    static const char *const ways[] = { "median", "trimmed:0.2", "krum:1", "multikrum:1,3" };
+
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        struct federation federation;
+        struct fed_terms terms;
+        struct fed_message answer;
+        struct fed_buffer lie;
+        federation_terms(&terms);
+        terms.rounds = 1;
+        snprintf(terms.aggregate, sizeof terms.aggregate, "%s", ways[w]);
+        federation_begin(&federation, &terms, 6);
+        CHECK_INT(FED_TASK, federation_post(&federation, 0));
+        make_payload(1e6F, TESTED_LENGTH, &lie);
+        const struct fed_message give = give_of(0, FED_TRAIN, "p03", &lie);
+        post_bytes(&federation, "p03", &give, &answer);
+        CHECK_INT(FED_OK, answer.type);
+        federation.tested[3].is_silent = true;
+        federation_run(&federation);
+        CHECK(parameter(&federation) > 0.2F && parameter(&federation) < 1.5F);
+        fed_buffer_release(&lie);
+        federation_end(&federation);
+    }
+}
+
+const struct test tests[] = {
+    { .name = "the mean is by samples or equal", .run = test_mean_by_samples },
+    { .name = "who comes first does not matter", .property = test_order_of_arrival },
+    { .name = "some take part, chosen by chance", .run = test_some_take_part },
+    { .name = "wrong gives are refused", .run = test_wrong_gives_are_refused },
+    { .name = "nonsense is refused, and rounds go on", .property = test_nonsense_is_refused },
+    { .name = "a deadline ends a stage", .run = test_deadlines },
+    { .name = "killed after any message, rounds come to the same", .run = test_restarts },
+    { .name = "replies that are lost do no harm", .run = test_lost_replies },
+    { .name = "secure rounds are plain ones but for steps",
+      .run = test_secure_is_plain_within_steps },
+    { .name = "one of five drops out at each stage", .run = test_secure_dropouts },
+    { .name = "participants refuse what terms do not say", .run = test_clients_refuse },
+    { .name = "late updates count less", .run = test_buffered_rounds },
+    { .name = "a budget ends the rounds", .run = test_budget_ends_rounds },
+    { .name = "a personal head stays", .run = test_head_stays },
+    { .name = "one liar moves little", .run = test_one_liar },
+    { 0 },
+};

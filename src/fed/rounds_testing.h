@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/* rounds_testing.h - federations of engines in a test: a trainer that is arithmetic, a clock that is a number. */
+#ifndef FED_ROUNDS_TESTING_H
+#define FED_ROUNDS_TESTING_H
+
+#include "fed/client.h"
+#include "fed/server.h"
+
+enum { TESTED_LENGTH = 24, TESTED_HEAD = 4, TESTED_MOST = 32 };
+
+struct federation;
+
+/* Participant i has i + 1 samples; its parameters come nearer to i + 1 with every round: out = x + (i + 1 - x) / 4. */
+struct tested {
+    struct federation *federation;
+    int number;
+    char name[FED_NAME];
+    struct fed_client *client;
+    struct secagg_identity identity;
+    uint8_t public_key[SECAGG_PUBLIC];
+    uint64_t drawn;
+    bool is_silent; /* says nothing */
+    /* The blob that was saved last. */
+    void *state;
+    size_t state_length;
+};
+
+struct federation {
+    struct fed_terms terms;
+    struct fed_memory_store *store;
+    struct fed_server *server;
+    struct secagg_trust trust;
+    struct tested tested[TESTED_MOST];
+    int n;
+    double now;
+    uint64_t drawn;
+};
+
+/* A federation of n participants, all of whom have said hello. Terms may be changed before. */
+void federation_terms(struct fed_terms *terms);
+void federation_begin(struct federation *federation, const struct fed_terms *terms, int n);
+void federation_end(struct federation *federation);
+
+/* The coordinator, or a participant, is killed and begins again from what was saved. */
+void federation_restart_server(struct federation *federation);
+void federation_restart_client(struct federation *federation, int number);
+
+/* One post of a participant and its reply. Returns the type of that; FED_TYPES: it sleeps, has ended or is silent. */
+enum fed_type federation_post(struct federation *federation, int number);
+/* Everybody posts once, in turn; then a tick. */
+void federation_turn(struct federation *federation);
+/* Turns until all rounds are done; fails the test after many. */
+void federation_run(struct federation *federation);
+
+#endif /* FED_ROUNDS_TESTING_H */

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/* server_privacy.c - what rounds spend, noise of the coordinator's own, the clip that moves. */
+#include <math.h>
+#include <string.h>
+
+#include "fed/server_state.h"
+
+enum status server_start_privacy(struct fed_server *server)
+{
+    const struct fed_terms *terms = server->terms;
+
+    if (!*terms->dp)
+        return STATUS_OK;
+    server->dp = (struct dp_config){
+        .place = strcmp(terms->dp, "central") == 0 ? DP_CENTRAL : DP_DISTRIBUTED,
+        .clip = terms->clip,
+        .noise = terms->noise,
+        .adaptive = terms->clip_quantile > 0,
+        .quantile = terms->clip_quantile,
+        .rate = terms->clip_lr,
+        .epsilon = terms->epsilon > 0 ? terms->epsilon : (double)INFINITY,
+        .delta = terms->delta,
+    };
+    server->clip = terms->clip;
+    TRY(dp_check(&server->dp));
+    return ledger_create(server->dp.epsilon, terms->delta, &server->ledger);
+}
+
+/* What a round claims. Who is chosen by a share of those that are there is one of a sample; if all are, nothing is gained. */
+static struct ledger_entry entry_of(const struct fed_server *server, double chance,
+                                    double multiplier, int participants)
+{
+    const bool fixed = server->terms->per_round > 0;
+
+    return (struct ledger_entry){ .round = (uint64_t)server->round,
+                                  .sampling = chance >= 1 ? SAMPLING_ALL
+                                              : fixed     ? SAMPLING_FIXED
+                                                          : SAMPLING_POISSON,
+                                  .q = chance >= 1 ? 1 : chance,
+                                  .noise = multiplier,
+                                  .releases = 1,
+                                  .survivors = (uint32_t)participants };
+}
+
+enum status server_check_budget(struct fed_server *server, double chance, int participants)
+{
+    if (!server->ledger)
+        return STATUS_OK;
+    const struct ledger_entry entry =
+        entry_of(server, chance, server->terms->noise, participants);
+    return ledger_allows(server->ledger, &entry);
+}
+
+enum status server_spend(struct fed_server *server, double multiplier, int participants)
+{
+    const struct ledger_entry entry =
+        entry_of(server, server->chance, multiplier, participants);
+
+    TRY(ledger_add(server->ledger, &entry));
+    ledger_entry_write(&entry, &server->ledger_text);
+    strbuf_add(&server->ledger_text, "\n");
+    return strbuf_status(&server->ledger_text);
+}
+
+enum status server_add_noise(struct fed_server *server, double *sum, size_t length, double bits,
+                             int participants)
+{
+    uint8_t key[NOISE_KEY];
+    struct noise source;
+
+    TRY(server->config.entropy(server->config.arg, key, sizeof key));
+    noise_init(&source, key);
+    enum status status = dp_add(&source, server->clip, dp_multiplier(&server->dp), sum, length);
+    if (status == STATUS_OK && server->dp.adaptive)
+        status = dp_add(&source, 0.5, dp_bit_multiplier(&server->dp), &bits, 1);
+    noise_release(&source);
+    TRY(status);
+    if (server->dp.adaptive)
+        server->clip = dp_adapt(&server->dp, server->clip, bits, server->expected);
+    return server_spend(server, server->dp.noise, participants);
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+/* forecast_work.c - what a step costs the lanes that do it: measured on this machine, or guessed. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "exec/exec.h"
+#include "exec/profile.h"
+#include "graph/op.h"
+#include "train/forecast_measure.h"
+#include "train/planner.h"
+
+static const double SECONDS = 1; /* of measuring */
+
+/* What was measured on so many lanes, for any number of them: a lane reads the gradients of all and moves its
+ * part of parameters and state. */
+static enum status work_from(const struct planner *p, const struct graph *graph,
+                             const struct measured *measured, int64_t shards,
+                             struct cost_work *out)
+{
+    const int states = optim_states(&p->job->optim);
+    const double lanes = measured->lanes, streams = 2 + 2 * states;
+
+    TRY(cost_read(graph, measured->nodes, shards, states, out));
+    const double unit = lanes * measured->sums / (cost_params(out) * (lanes + streams));
+    double kept = 0;
+    for (int l = 0; l < out->n_layers; l++)
+        kept += out->layers[l].kept;
+    out->add = unit;
+    out->update = streams * unit;
+    /* Nodes that took longer while they were timed one by one than steps say are shorter by as much. */
+    const double timed = measured->step - measured->sums - measured->rest;
+    const double share = timed > 0 ? fmin(1 + measured->rest / timed, 1) : 1;
+    for (int l = 0; l < out->n_layers; l++) {
+        out->layers[l].forward *= fmax(share, 0);
+        out->layers[l].backward *= fmax(share, 0);
+    }
+    out->other = fmax(measured->rest, 0);
+    out->transient = fmax(measured->arena - kept, 0);
+    return STATUS_OK;
+}
+
+static struct cost_rates rates_of(const struct planner *p)
+{
+    const struct machine *machine = &p->plan->machine;
+    struct cost_rates rates = cost_usual_rates;
+
+    if (machine->flops > 0) {
+        rates.bytes *= machine->flops / rates.flops;
+        rates.flops = machine->flops;
+    }
+    rates.bytes = machine->bytes > 0 ? machine->bytes : rates.bytes;
+    return rates;
+}
+
+static bool guesses(const struct planner *p)
+{
+    return p->options->guess || p->plan->machine.flops > 0;
+}
+
+/* Seconds of each node by itself, guessed or measured. */
+static enum status time_nodes(const struct planner *p, const struct graph *graph, double *out)
+{
+    const struct cost_rates rates = rates_of(p);
+    struct measured *measured;
+
+    if (guesses(p)) {
+        cost_guess(graph, &rates, out);
+        return STATUS_OK;
+    }
+    TRY(measured_make(p->job, graph, 0, 0, 1, 0, &measured));
+    memcpy(out, measured->nodes, (size_t)graph_node_count(graph) * sizeof *out);
+    measured_free(measured, graph);
+    return STATUS_OK;
+}
+
+/* Of forward and of backward; nodes at which ranks meet are left out. */
+static enum status time_phases(const struct planner *p, const struct graph *graph,
+                               double *forward, double *backward)
+{
+    double *seconds;
+
+    TRY(mem_alloc((size_t)graph_node_count(graph) + 1, sizeof *seconds, &seconds));
+    enum status status = time_nodes(p, graph, seconds);
+    *forward = *backward = 0;
+    for (int n = 0; status == STATUS_OK && n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        *(node->phase == PHASE_FORWARD ? forward : backward) += seconds[n];
+    }
+    mem_free(seconds);
+    return status;
+}
+
+static enum status measure(const struct planner *p, const struct graph *graph, int64_t shards,
+                           int lanes, int threads, struct cost_work *out)
+{
+    const double seconds = p->options->seconds > 0 ? p->options->seconds : SECONDS;
+    struct measured *measured;
+
+    TRY(measured_make(p->job, graph, p->job->settings.batch / shards, lanes, threads, seconds,
+                      &measured));
+    enum status status = work_from(p, graph, measured, shards, out);
+    measured_free(measured, graph);
+    p->plan->is_measured = true;
+    return status;
+}
+
+/* Lanes of so many threads that run side by side here. */
+static int lanes_here(const struct planner *p, int64_t shards, int threads)
+{
+    const int room = job_cores() / threads > 1 ? job_cores() / threads : 1;
+    const int64_t ranks = p->options->is_elsewhere ? 1 : p->plan->ranks;
+    const int each = p->plan->threads / threads > 1 ? p->plan->threads / threads : 1;
+    const int64_t wanted = ranks * each < shards ? ranks * each : shards;
+
+    return wanted < room ? (int)wanted : room;
+}
+
+/* What a lane has beside what is kept, by the plan that it would run; where there is none the guess stays. */
+static void plan_arena(const struct planner *p, const struct graph *graph,
+                       struct planner_work *w)
+{
+    size_t arena;
+    double kept = 0;
+
+    if (p->job->settings.sync_batch_norm ||
+        profile_arena(graph, p->job->settings.batch / w->shards, p->job->choices, &arena) !=
+            STATUS_OK)
+        return;
+    for (int l = 0; l < w->work.n_layers; l++)
+        kept += w->work.layers[l].kept;
+    w->work.transient = fmax((double)arena - kept, 0);
+}
+
+static enum status guess_work(const struct planner *p, const struct graph *graph,
+                              struct planner_work *w)
+{
+    const struct cost_rates rates = rates_of(p);
+    double *seconds;
+
+    TRY(mem_alloc((size_t)graph_node_count(graph) + 1, sizeof *seconds, &seconds));
+    cost_guess(graph, &rates, seconds);
+    enum status status =
+        cost_read(graph, seconds, w->shards, optim_states(&p->job->optim), &w->work);
+    mem_free(seconds);
+    TRY(status);
+    cost_guess_rest(&w->work, &rates);
+    plan_arena(p, graph, w);
+    return STATUS_OK;
+}
+
+/* Numbers of parameters that a rank has itself. */
+static double own_params(const struct graph *graph)
+{
+    double count = 0;
+
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        const struct value *value = graph_value(graph, i);
+        count += value->kind == VALUE_PARAM ? (double)shape_count(&value->shape) : 0;
+    }
+    return count;
+}
+
+static enum status make_work(const struct planner *p, const struct graph *graph,
+                             struct planner_work *w)
+{
+    w->params = own_params(graph);
+    if (guesses(p))
+        return guess_work(p, graph, w);
+    return measure(p, graph, w->shards, lanes_here(p, w->shards, w->threads), w->threads,
+                   &w->work);
+}
+
+enum status planner_work(struct planner *p, int64_t shards, int threads, bool factors,
+                         struct planner_work **out)
+{
+    struct graph *graph;
+
+    for (int i = 0; i < p->n_works; i++) {
+        struct planner_work *w = &p->works[i];
+        if (w->shards == shards && w->threads == threads && w->factors == factors) {
+            *out = w;
+            return STATUS_OK;
+        }
+    }
+    if (p->n_works == PLANNER_WORKS) { /* near enough: what differs is how samples are cut */
+        *out = &p->works[0];
+        return STATUS_OK;
+    }
+    struct planner_work *w = &p->works[p->n_works];
+    *w = (struct planner_work){ .shards = shards, .threads = threads, .factors = factors };
+    TRY(job_make_graph(p->job, shards, factors, &graph));
+    for (int n = 0; n < graph_node_count(graph); n++)
+        p->looks_across |= graph_node(graph, n)->op->across_samples;
+    enum status status = make_work(p, graph, w);
+    graph_destroy(graph);
+    TRY(status);
+    p->n_works++;
+    *out = w;
+    return STATUS_OK;
+}
+
+enum status planner_first_work(struct planner *p)
+{
+    const struct settings *s = &p->job->settings;
+    const int threads = p->plan->threads / p->lanes > 1 ? p->plan->threads / p->lanes : 1;
+    struct planner_work *first;
+    struct graph *graph;
+
+    TRY(planner_work(p, s->shards, threads, job_has_factors(p->job), &first));
+    if (!p->plan->is_measured || lanes_here(p, s->shards, threads) <= p->lanes)
+        return STATUS_OK;
+    TRY(job_make_graph(p->job, s->shards, first->factors, &graph));
+    enum status status = measure(p, graph, s->shards, p->lanes, threads, &p->alone);
+    graph_destroy(graph);
+    return status;
+}
+
+void planner_release(struct planner *p)
+{
+    for (int i = 0; i < p->n_works; i++)
+        cost_release(&p->works[i].work);
+    cost_release(&p->alone);
+}
+
+/* Times of what is whole, once. */
+static enum status time_whole(const struct planner *p, struct planner_work *whole)
+{
+    struct graph *graph;
+
+    if (whole->forward > 0)
+        return STATUS_OK;
+    TRY(job_make_graph(p->job, whole->shards, whole->factors, &graph));
+    enum status status = time_phases(p, graph, &whole->forward, &whole->backward);
+    graph_destroy(graph);
+    return status;
+}
+
+enum status planner_sharing(const struct planner *p, struct planner_work *whole,
+                            const struct graph *graph, struct cost_sharing *out)
+{
+    static const struct op *const sums[] = { &op_tp_sum, &op_tp_gather, &op_tp_sum_slice };
+    struct cost_sharing sharing = { 0 };
+    double forward, backward;
+
+    TRY(time_whole(p, whole));
+    TRY(time_phases(p, graph, &forward, &backward));
+    sharing.forward = forward / whole->forward;
+    sharing.backward = backward / whole->backward;
+    sharing.params = own_params(graph) / whole->params;
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+            if (node->op != sums[i])
+                continue;
+            const int64_t in = shape_count(&node->in[0]->shape);
+            const int64_t made = shape_count(&node->out[0]->shape);
+            const int exchanges = node->op == &op_tp_sum ? 2 : 1;
+            sharing.sums += exchanges;
+            sharing.bytes += exchanges * 4.0 * (double)(in > made ? in : made);
+        }
+    }
+    *out = sharing;
+    return STATUS_OK;
+}

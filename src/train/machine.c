@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/* machine.c - cluster files, and what this machine is. */
+#include "train/machine.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "comm/probe.h"
+#include "transport/launch.h"
+
+const struct cost_link machine_usual_network = { .latency = 5e-5,
+                                                 .message = 5e-6,
+                                                 .bandwidth = 1.25e9 };
+
+/* Reading --------------------------------------------------------------------------------- */
+
+struct member {
+    const char *name;
+    double least, most, usual; /* usual NaN: it has to be there */
+    double scale;              /* what a field holds is the number times this */
+    size_t offset;             /* of a double of struct numbers, or of struct cost_link */
+};
+
+struct numbers {
+    double nodes, ranks, speed, memory, flops, bytes;
+};
+
+static const struct member machine_members[] = {
+    { "nodes", 1, MACHINE_RANKS, NAN, 1, offsetof(struct numbers, nodes) },
+    { "ranks_per_node", 1, MACHINE_RANKS, NAN, 1, offsetof(struct numbers, ranks) },
+    { "speed", 1e-6, 1e6, 1, 1, offsetof(struct numbers, speed) },
+    { "memory", 1, 1e18, 0, 1, offsetof(struct numbers, memory) },
+    { "flops", 1e3, 1e18, 0, 1, offsetof(struct numbers, flops) },
+    { "bytes_per_s", 1e3, 1e18, 0, 1, offsetof(struct numbers, bytes) },
+};
+
+static const struct member link_members[] = {
+    { "latency_us", 0, 1e9, NAN, 1e-6, offsetof(struct cost_link, latency) },
+    { "message_us", 0, 1e9, 0, 1e-6, offsetof(struct cost_link, message) },
+    { "gb_per_s", 1e-6, 1e9, NAN, 1e9, offsetof(struct cost_link, bandwidth) },
+    { "cpu", 0, 1, 0, 1, offsetof(struct cost_link, cpu) },
+};
+enum {
+    MACHINE_MEMBERS = sizeof machine_members / sizeof *machine_members,
+    LINK_MEMBERS = sizeof link_members / sizeof *link_members
+};
+
+/* An object's members into a struct of doubles. `where` is what people call the object. */
+static enum status read_members(const struct json_value *object, const char *where,
+                                const struct member *members, int count, void *out)
+{
+    for (int i = 0; i < count; i++) {
+        const struct member *m = &members[i];
+        const struct json_value *value = json_get(object, m->name);
+        double number = m->usual;
+        if (!value && isnan(m->usual))
+            return FAIL(STATUS_USAGE, "%s%s is missing", where, m->name);
+        if (value && (value->kind != JSON_NUMBER || !(value->number >= m->least) ||
+                      !(value->number <= m->most)))
+            return FAIL(STATUS_USAGE, "%s%s must be a number from %.15g to %.15g", where,
+                        m->name, m->least, m->most);
+        if (value)
+            number = value->number;
+        number *= m->scale;
+        memcpy((char *)out + m->offset, &number, sizeof number);
+    }
+    return STATUS_OK;
+}
+
+static bool is_member(const char *key, const struct member *members, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (strcmp(members[i].name, key) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A word that is no member is a mistake in writing, and would be missed in silence. */
+static enum status check_members(const struct json_value *object, const char *where,
+                                 const struct member *members, int count,
+                                 const char *const *others)
+{
+    for (size_t i = 0; i < object->count; i++) {
+        bool known = is_member(object->keys[i], members, count);
+        for (int k = 0; others && others[k]; k++)
+            known |= strcmp(others[k], object->keys[i]) == 0;
+        if (!known)
+            return FAIL(STATUS_USAGE, "%s%s is no member of a cluster file", where,
+                        object->keys[i]);
+    }
+    return STATUS_OK;
+}
+
+static enum status read_link(const struct json_value *root, const char *name,
+                             struct cost_link *out)
+{
+    const struct json_value *object = json_get(root, name);
+    char where[32];
+
+    if (!object || object->kind != JSON_OBJECT)
+        return FAIL(STATUS_USAGE,
+                    "%s must be an object like {\"latency_us\": 20, \"gb_per_s\": 3}", name);
+    snprintf(where, sizeof where, "%s.", name);
+    TRY(check_members(object, where, link_members, LINK_MEMBERS, NULL));
+    return read_members(object, where, link_members, LINK_MEMBERS, out);
+}
+
+static enum status read_machine(const struct json_value *root, struct machine *out)
+{
+    static const char *const links[] = { "within", "between", NULL };
+    struct numbers n = { 0 };
+    struct machine machine = { .cluster = { .crowding = 1, .shares = true } };
+    struct cost_cluster *c = &machine.cluster;
+
+    if (root->kind != JSON_OBJECT)
+        return FAIL(STATUS_USAGE, "a cluster file is a JSON object with nodes, ranks_per_node, "
+                                  "within and between");
+    TRY(check_members(root, "", machine_members, MACHINE_MEMBERS, links));
+    TRY(read_members(root, "", machine_members, MACHINE_MEMBERS, &n));
+    if (n.nodes != floor(n.nodes) || n.ranks != floor(n.ranks))
+        return FAIL(STATUS_USAGE, "nodes and ranks_per_node must be whole numbers");
+    if (n.nodes * n.ranks > MACHINE_RANKS)
+        return FAIL(STATUS_USAGE, "%.0f nodes of %.0f ranks are more than %d ranks", n.nodes,
+                    n.ranks, MACHINE_RANKS);
+    c->nodes = (int)n.nodes;
+    c->ranks = (int)n.ranks;
+    c->speed = n.speed;
+    c->memory = n.memory;
+    machine.flops = n.flops;
+    machine.bytes = n.bytes;
+    TRY(read_link(root, "within", &c->within));
+    if (c->nodes > 1 || json_get(root, "between"))
+        TRY(read_link(root, "between", &c->between));
+    else
+        c->between = c->within;
+    *out = machine;
+    return STATUS_OK;
+}
+
+enum status machine_parse(const char *text, size_t length, struct machine *out)
+{
+    struct json *json;
+
+    if (json_parse(text, length, &json) != STATUS_OK)
+        return FAIL(STATUS_USAGE, "not a cluster file: %s", status_message());
+    enum status status = read_machine(json_root(json), out);
+    json_destroy(json);
+    return status;
+}
+
+enum status machine_load(const char *path, struct machine *out)
+{
+    char *text;
+    size_t length;
+
+    TRY(file_read(path, 1 << 20, &text, &length));
+    enum status status = machine_parse(text, length, out);
+    mem_free(text);
+    return status == STATUS_OK ? status : FAIL(status, "%s: %s", path, status_message());
+}
+
+/* This machine --------------------------------------------------------------------------- */
+
+double machine_memory(int ranks, double most)
+{
+    static const int kinds[] = { RLIMIT_AS, RLIMIT_DATA };
+    const double all = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    double bytes = all / ranks;
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct rlimit limit;
+        if (getrlimit((unsigned)kinds[i], &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+            bytes = fmin(bytes, (double)limit.rlim_cur);
+    }
+    return most > 0 ? fmin(bytes, most) : bytes;
+}
+
+struct probing {
+    struct probe probe;
+};
+
+static enum status probe_body(struct transport *transport, void *arg)
+{
+    struct probing *shared = arg;
+    struct comm *comm;
+    struct probe probe;
+
+    TRY(comm_create(transport, NULL, &comm));
+    enum status status = probe_nodes(comm, 1, &probe);
+    if (status == STATUS_OK && comm_rank(comm) == 0)
+        shared->probe = probe;
+    comm_destroy(comm);
+    return status;
+}
+
+enum status machine_probe(int ranks, struct cost_link *out)
+{
+    const struct launch_config config = { .size = ranks, .flat = true };
+    struct probing *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (shared == MAP_FAILED)
+        return FAIL(STATUS_NO_MEMORY, "shared memory is refused");
+    enum status status = launch_ranks(&config, probe_body, shared);
+    if (status == STATUS_OK) {
+        const double each = shared->probe.us_per_byte * 1e-6 / (ranks - 1);
+        *out = (struct cost_link){ .latency = shared->probe.us * 1e-6,
+                                   .bandwidth = each > 0 ? 1 / each : 1e12,
+                                   .cpu = 1 };
+    }
+    munmap(shared, sizeof *shared);
+    return status;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/* planner.h - what a forecast is made from. Private to train/: forecast.c has rows and the choice, forecast_work.c what a
+ * step costs a lane, forecast_memory.c the check before a run, forecast_print.c the file. */
+#ifndef TRAIN_PLANNER_H
+#define TRAIN_PLANNER_H
+
+#include "train/forecast.h"
+#include "train/job.h"
+
+enum { PLANNER_WORKS = 8, PLANNER_ROWS = 512 };
+
+/* A step in so many shards, as lanes of so many threads do it. */
+struct planner_work {
+    int64_t shards;
+    int threads;
+    bool factors; /* gradients as factors where those are smaller */
+    struct cost_work work;
+    /* Of a shard, each node by itself: what a tensor split's are compared with. 0: not known yet. */
+    double forward, backward;
+    double params; /* numbers */
+};
+
+struct planner {
+    const struct job *job;
+    const struct forecast_options *options;
+    struct planner_work works[PLANNER_WORKS]; /* the first is that of data-parallel ranks */
+    int n_works;
+    struct cost_work alone; /* the same with nothing beside it; no layers: it is the same */
+    bool looks_across; /* some op looks at several samples: shards are more than rounding */
+    int lanes;         /* of a data-parallel rank */
+    struct forecast *plan;
+};
+
+/* The work of a step in so many shards: made, if it is not there yet. *out is valid until planner_release. */
+MUST_CHECK enum status planner_work(struct planner *p, int64_t shards, int threads,
+                                    bool factors, struct planner_work **out);
+/* The first, and what one rank alone would take, if that is not the same. */
+MUST_CHECK enum status planner_first_work(struct planner *p);
+void planner_release(struct planner *p);
+
+/* How a graph after the tensor pass shares what one rank would do. */
+MUST_CHECK enum status planner_sharing(const struct planner *p, struct planner_work *whole,
+                                       const struct graph *graph, struct cost_sharing *out);
+
+/* All rows for plan->ranks ranks, with predictions. */
+MUST_CHECK enum status planner_fill_rows(struct planner *p);
+/* The fastest row that auto may pick; -1: none. */
+int planner_fastest(const struct forecast *plan);
+
+/* "1.2 GB", "340 MB": returns `text`. */
+const char *planner_bytes(double bytes, char text[32]);
+
+#endif /* TRAIN_PLANNER_H */

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# federated.sh - federations in one process: the bits of a single run where there is one step, the same bits on any number of
+# threads, every algorithm, secure rounds, privacy, wrong input.
+. "$(dirname "$0")/lib.sh"
+"$tutti" fed simulate --help >/dev/null 2>&1 || skip "built without federated learning"
+need_data fashion-mnist
+
+# A table is opened at once, so most runs are on one, where it is here.
+small=(mlp -p 6 --limit 300 --rounds 2 --batch 10 --lr 0.05 --quiet --eval-every 0)
+if "$tutti" data info heart-disease >/dev/null 2>&1; then
+    small[0]=tabular
+fi
+simulate() { # DIR FLAGS...
+    local dir=$1
+    shift
+    "$tutti" fed simulate "${small[@]}" "$@" --out "$dir" || complain "simulate $*"
+}
+
+# One step of all samples is a step of one run whose shards the participants are; five are no power of two.
+"$tutti" fed simulate mlp -p 5 --limit 300 --rounds 3 --full-batch --partition blocks --lr 0.1 --quiet --out step ||
+    complain "simulate step"
+"$tutti" train mlp --limit 300 --batch 300 --shards 5 --steps 3 --no-shuffle --optimizer sgd --momentum 0 --lr 0.1 --quiet \
+    --out single || complain "train single"
+same "one step of everybody" single step
+"$tutti" eval step --json >eval.json || complain eval
+grep -q "$(hash step)" eval.json || complain "the checkpoint has other weights: $(cat eval.json)"
+
+# Threads do not matter, nor does an anchor that does not pull, nor control variates in their first round.
+simulate plain
+simulate one --threads 1
+simulate three --threads 3
+simulate anchored --algorithm fedprox --mu 0
+same "threads and anchors" plain one three anchored
+simulate first --rounds 1
+simulate scaffold --rounds 1 --algorithm scaffold
+same "control variates begin with nothing" first scaffold
+simulate other --seed 2
+[ "$(hash other)" != "$(hash plain)" ] || complain "another seed gives the same weights"
+
+# What each does is its own.
+number=0
+for how in "--algorithm fedprox --mu 1" "--algorithm fedavgm" "--algorithm fedadam" "--algorithm fedyogi" \
+    "--algorithm scaffold" "--algorithm fedbuff --buffer 3" "--aggregate median" "--aggregate krum:1" "--compress int8" \
+    "--partition dirichlet:0.3" "--secure" "--per-round 3" "--personal-head" \
+    "--dp central --dp-clip 1 --dp-noise 0.1 --weighting equal"; do
+    number=$((number + 1))
+    simulate "way-$number" $how
+    [ "$(hash "way-$number")" != "$(hash plain)" ] || complain "$how has the bits of plain rounds"
+done
+
+# The report tells who has which labels; a budget ends the run.
+grep -q 'Labels of participants' plain/report.html || complain "the report has no picture of labels"
+"$tutti" fed simulate "${small[@]}" --rounds 50 --dp central --dp-clip 1 --dp-noise 2 --weighting equal --dp-budget 2 \
+    --json --out budget >budget.json || complain budget
+grep -q '"status": "stopped"' budget/summary.json || complain "the budget did not end the run"
+
+# Tables are standardized by what all have, told in the clear or as a sum alone.
+if [ "${small[0]}" = tabular ]; then
+    simulate standard --standardize
+    simulate standard-secure --standardize --secure
+    loss() { sed -n 's/.*"train_loss": \([0-9]*\.[0-9]\{3\}\).*/\1/p' "$1/summary.json"; }
+    [ "$(loss standard)" = "$(loss plain)" ] || complain "parts add up to $(loss standard), the whole table has $(loss plain)"
+    [ "$(loss standard)" = "$(loss standard-secure)" ] || complain "masked they add up to $(loss standard-secure)"
+fi
+
+# A participant that falls silent: with a deadline the others go on.
+simulate silent --drop 0.2 --deadline 5
+refused 1 'give --deadline' "$tutti" fed simulate "${small[@]}" --drop 0.5 --out stuck
+refused 2 'iid, blocks' "$tutti" fed simulate "${small[@]}" --partition even --out wrong
+refused 2 'two participants\|needs 2 at least\|each needs' "$tutti" fed simulate "${small[@]}" -p 299 --out wrong
+refused 2 'sum alone' "$tutti" fed simulate "${small[@]}" --secure --aggregate median --out wrong
+refused 2 'which model' "$tutti" fed simulate --out wrong
+finish
