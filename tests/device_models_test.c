@@ -76,7 +76,8 @@ static int32_t *draw_ids(struct rng *rng, int64_t count, int64_t below)
 static struct batch draw_batch(const struct model *model, int step)
 {
     const struct model_config config = config_of(model);
-    const bool is_image = model->task == MODEL_IMAGES, pairs = model->task == MODEL_TRANSLATION;
+    const bool is_image = model->task == MODEL_IMAGES || model->task == MODEL_TABLE;
+    const bool pairs = model->task == MODEL_TRANSLATION;
     const bool by_token = !is_image && model->task != MODEL_TEXT_CLASSES;
     struct batch batch = { .step = (uint64_t)step,
                            .samples = BATCH,
