@@ -12,6 +12,7 @@
 #include "fed/local.h"
 #include "fed/start.h"
 #include "fed/stop.h"
+#include "train/train.h"
 
 enum { PORT = 8443, CONNECTIONS = 256, REQUEST_SECONDS = 30, LINGER_SECONDS = 60 };
 
@@ -90,6 +91,7 @@ static enum status make_terms(struct session *s, struct fed_terms *out)
     struct fed_job *job;
     struct fed_job_config config = { .terms = &s->given.terms,
                                      .options = s->given.settings.options,
+                                     .table = &s->given.settings,
                                      .data = *s->given.settings.data ? s->given.settings.data
                                                                      : NULL,
                                      .limit = s->given.settings.limit };
@@ -232,6 +234,20 @@ static enum status write_summary(struct session *s, struct fed_server *server)
     return STATUS_OK;
 }
 
+/* The model as a graph file, so that eval has all it needs: with the statistics of a table, if all gave them. */
+static enum status write_model(struct session *s, const struct fed_server *server)
+{
+    struct strbuf text;
+
+    strbuf_init(&text, FED_GRAPH_TEXT);
+    enum status status =
+        job_print_trained(fed_job_base(s->job), fed_server_statistics(server), &text);
+    if (status == STATUS_OK)
+        status = write_file("model.json", &text);
+    strbuf_release(&text);
+    return status;
+}
+
 /* The folder has the model, the metrics of all rounds and a summary, however it ends. */
 static enum status write_results(void *arg, struct fed_server *server)
 {
@@ -242,6 +258,7 @@ static enum status write_results(void *arg, struct fed_server *server)
     const enum status status = fed_local_save(s->local, fed_server_parameters(server), path);
     mem_free(path);
     TRY(status);
+    TRY(write_model(s, server));
     TRY(write_metrics(s));
     return write_summary(s, server);
 }
@@ -274,6 +291,7 @@ static enum status number_of(const char *flag, const char *text, int usual, int 
 static enum status make_local(struct session *s)
 {
     const struct fed_job_config config = { .terms = &s->terms,
+                                           .table = &s->given.settings,
                                            .data = *s->given.settings.data
                                                        ? s->given.settings.data
                                                        : NULL,

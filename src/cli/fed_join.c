@@ -37,7 +37,7 @@ static const struct flag flags[] = {
     { 0 },
 };
 
-static const char *const allowed[] = { "data", "limit", "threads", "out", NULL };
+static const char *const allowed[] = { "data", "limit", "fold", "threads", "out", NULL };
 
 static void help(void)
 {
@@ -151,6 +151,7 @@ static enum status open_data(void *arg, const char *name, const struct fed_terms
     struct session *s = arg;
     const struct fed_job_config config = { .terms = terms,
                                            .data = s->settings.data,
+                                           .table = &s->settings,
                                            .limit = s->settings.limit };
     const int threads = s->settings.threads > 0 ? (int)s->settings.threads : 1;
 

@@ -6,11 +6,11 @@
 #include "cli/fed.h"
 
 /* Settings of training that local training has, too, and those of this process. */
-static const char *const allowed[] = { "data",     "limit",        "epochs",
-                                       "steps",    "batch",        "seed",
-                                       "shuffle",  "optimizer",    "lr",
-                                       "momentum", "weight-decay", "threads",
-                                       "out",      "eval-every",   NULL };
+static const char *const allowed[] = {
+    "data",      "limit",        "epochs",     "steps",        "batch",   "seed", "shuffle",
+    "optimizer", "lr",           "momentum",   "weight-decay", "threads", "out",  "eval-every",
+    "label",     "skip-columns", "categories", "fold",         NULL
+};
 
 /* Those of them that are fields of the terms, too. */
 static void take_settings(const struct settings *s, struct fed_terms *t)

@@ -176,7 +176,7 @@ static enum status write_page(const struct forecast *plan, const char *path)
             .step_ms = 1e3 * c->seconds,
             .bubble = c->bubble,
             .bytes = c->bytes,
-            .memory = { c->params, c->gradients, c->state, c->activations },
+            .memory = { c->params, c->gradients, c->state, c->activations, c->copy },
         };
     }
     for (size_t i = 0; status == STATUS_OK && i < n_points; i++)
@@ -285,6 +285,7 @@ static enum status read_options(struct settings *settings, struct machine *machi
 static enum status run(const struct args *args)
 {
     struct settings settings;
+    struct cluster cluster;
     const char *words[1];
     struct parse parse = { .args = args,
                            .flags = flags,
@@ -299,6 +300,12 @@ static enum status run(const struct args *args)
     struct forecast *plan;
 
     settings_init(&settings);
+    TRY(cli_join(&settings, &cluster));
+    if (cluster.starter != STARTER_NONE)
+        return FAIL(
+            STATUS_USAGE,
+            "plan measures on this machine alone: run it without %s, with --network FILE",
+            cluster_starter_name(cluster.starter));
     TRY(cli_parse(&parse));
     if (!parse.n_words)
         return FAIL(STATUS_USAGE, "no model: tutti plan MODEL -n RANKS");

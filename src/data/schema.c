@@ -493,7 +493,8 @@ void schema_scales(const struct schema *schema, const float *statistics, float *
         const struct column *column = &schema->columns[i];
         mean[i] = 0;
         factor[i] = 1;
-        if (column->kind == COLUMN_NUMBER && !column->is_plain && sums[0] >= 1) {
+        if (column->kind == COLUMN_NUMBER && !column->is_plain &&
+            sums[0] > 1e-4F * statistics[0] && sums[0] > 0) {
             const double m = (double)sums[1] / (double)sums[0];
             const double variance = (double)sums[2] / (double)sums[0] - m * m;
             mean[i] = (float)m;

@@ -208,9 +208,11 @@ static void test_known_schemas_are_as_the_table_says(void)
     for (int i = 0; dataset_table[i]; i++) {
         const struct dataset_info *row = dataset_table[i];
         struct schema *schema;
-        if (!row->table || tabular_known_schema(row->name, &schema) == STATUS_NOT_FOUND)
-            continue;
-        CHECK_OK(tabular_known_schema(row->name, &schema));
+        const enum status status =
+            row->table ? tabular_known_schema(row->name, &schema) : STATUS_NOT_FOUND;
+        if (status == STATUS_NOT_FOUND)
+            continue; /* images, text, or a table that tells its columns itself */
+        CHECK_OK(status);
         CHECK_INT(row->sample.dim[0], schema_features(schema));
         CHECK_INT(row->classes, schema_classes(schema));
         for (int c = 0; c < row->classes; c++)

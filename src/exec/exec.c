@@ -168,6 +168,7 @@ static enum status read_params(struct exec *exec)
         }
         number++;
     }
+    exec->n_model = number;
     struct vectors vectors;
     TRY(vectors_read(graph, &exec->config.optim, &vectors));
     exec->buckets.count = vectors.count;
@@ -453,7 +454,11 @@ static enum status make_lanes(struct exec *exec)
     }
     /* One shard alone, and the norm of all gradients need not be known: decision 0019. */
     exec->buckets.pass = exec->tree_shards == 1 && !norms_are_used(exec) &&
+<<<<<<< HEAD
                          !exec->config.remote && !exec->config.device;
+=======
+                         !exec->config.remote && !exec->config.privacy;
+>>>>>>> main
     return exec->n_lanes > 1 ? pool_create(exec->n_lanes, &exec->lanes_pool) : STATUS_OK;
 }
 
@@ -501,7 +506,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
                                                      .chunks = config->pipeline.chunks,
                                                      .own = config->pipeline.own };
     if (config->beside.transport)
-        exec->beside_tag = transport_new_tags(config->beside.transport, 1);
+        exec->beside_tag = transport_new_tags(config->beside.transport, 2);
     find_part(exec);
     transport_set_patience(exec->transport, config->stall_timeout);
     exec->node = transport_node_of(exec->transport, exec->rank);
@@ -513,6 +518,8 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         status = check_rows(exec);
     if (status == STATUS_OK)
         status = gathers_find(exec);
+    if (status == STATUS_OK)
+        status = privacy_check(exec);
     if (status == STATUS_OK)
         status = norms_create(exec);
     if (status == STATUS_OK && config->device)

@@ -72,6 +72,7 @@ struct exec_remote {
     MUST_CHECK enum status (*await)(void *arg, int bucket);
 };
 
+<<<<<<< HEAD
 /* A device that steps and evaluations run on, whole: there is one rank, and threads are not used. Parameters and
  * state lie there; functions that read them here say what brings them. */
 struct exec_device {
@@ -79,6 +80,16 @@ struct exec_device {
     struct device *device; /* borrowed */
     enum dtype precision;  /* f32, or bf16: what kernels compute with; parameters stay f32 */
     bool same_batch;       /* every step has the samples of the first: for measurements */
+=======
+/* Privacy of samples: with a shard for each sample of a batch, the gradient of each is clipped before it is added to others,
+ * and the sum gets noise before an update sees it. For one rank; models without batch norm. */
+struct exec_privacy {
+    double clip; /* norm of a sample's gradient, not divided by the step's weight */
+    void *arg;
+    /* Adds noise to elements [at, at + count) of the sum, which is divided by `weight` already. By any lane, in any order:
+     * what is added may depend on step and `at` alone. */
+    void (*add)(void *arg, uint64_t step, int64_t weight, size_t at, float *sum, size_t count);
+>>>>>>> main
 };
 
 /* A pipeline whose stages hold different parameters (pass/stage.c); stages below 2: none. The executor's ranks, those of
@@ -110,10 +121,14 @@ struct exec_config {
     /* Of parts: joins executors with the same parameters that share the work of an evaluation, which is
      * collective then. Borrowed; NULL: this one does it all. */
     struct comm *evaluators;
+    const struct exec_privacy *privacy; /* borrowed; NULL: none */
     /* Joins the ranks that share layers with this one, by their tp nodes (pass/tensor.c): its rank is
      * the slice that this one has. Each of them has an executor of its own, over ranks that have the same
      * slices, with as many lanes and the same shards. Borrowed; NULL: none. */
     struct transport *tensor;
+    /* Where these share memory: exec_tensor_bytes of it for each of them, in their order, zeroed, aligned to a
+     * page. Borrowed; NULL: they send messages. */
+    void *tensor_memory;
     struct exec_pipeline pipeline;
     struct exec_beside beside;
     uint64_t seed;
@@ -191,6 +206,8 @@ int64_t exec_shard_count(const struct exec *exec);
 /* A part that is alone goes on with as many other shards of the job, the first of which is given. Between steps. */
 void exec_move_part(struct exec *exec, int64_t first);
 int exec_lanes(const struct exec *exec);
+/* For exec_config.tensor_memory: of a rank of so many lanes. */
+size_t exec_tensor_bytes(int lanes);
 /* Lanes that a rank would have. */
 int exec_lanes_of(int64_t shards, int ranks, int threads);
 
@@ -277,6 +294,15 @@ struct exec_times exec_times(const struct exec *exec);
 /* Part of the wait by the rank that came last: out[r] seconds for rank r, as many as there are ranks. */
 void exec_waited_for(const struct exec *exec, double *out);
 void exec_reset_times(struct exec *exec);
+
+/* Of a stage of a pipeline: what it did in the last step, one action after the other; 0: it is none. Seconds are those of
+ * clock_seconds; from `begin` on it had what it needs. Borrowed until the next step. */
+struct exec_action {
+    double begin, end;
+    int64_t shard;
+    int32_t chunk, is_backward;
+};
+int64_t exec_actions(const struct exec *exec, const struct exec_action **out);
 
 /* Bytes. */
 struct exec_memory {

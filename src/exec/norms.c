@@ -14,12 +14,13 @@
  * so, each adds the squares that it needs, from the first piece to the last, and updates. With LAMB and
  * clipping there is a phase between the two: directions are those of clipped gradients.
  *
- * Pieces follow from the layout of buckets, and their sums from sums along the tree, so bits do
- * not depend on lanes or ranks. Stretches in a row have pieces in a row: who owns such stretches
+ * Parameters begin with stretches (pass/bucket.c), so pieces follow from each parameter alone, and their sums from sums along the tree:
+ * bits do not depend on lanes, ranks or stages. Stretches in a row have pieces in a row: who owns such stretches
  * writes one range of each array (norms_pieces), and no one else does. Running averages have
  * none.
  */
 #include <math.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "exec/state.h"
@@ -69,6 +70,8 @@ enum status norms_create(struct exec *exec)
     TRY(mem_alloc(most + 1, sizeof *norms->pieces, &norms->pieces));
     TRY(mem_alloc((size_t)stretches + 1, sizeof *norms->of_stretch, &norms->of_stretch));
     TRY(mem_alloc(params + 1, sizeof *norms->of_param, &norms->of_param));
+    TRY(mem_alloc((size_t)exec->n_model + 1, sizeof(double), &norms->of_model));
+    TRY(mem_alloc((size_t)exec->n_model + 1, sizeof(double), &norms->of_others));
     for (int b = 0; b < exec->buckets.count; b++) {
         for (int p = 0; p < exec->n_params && !exec->updates[b].is_average; p++) {
             const struct value *value = exec->params[p];
@@ -89,6 +92,8 @@ void norms_destroy(struct exec *exec)
     mem_free(exec->norms.pieces);
     mem_free(exec->norms.of_stretch);
     mem_free(exec->norms.of_param);
+    mem_free(exec->norms.of_model);
+    mem_free(exec->norms.of_others);
 }
 
 struct piece_range norms_pieces(const struct exec *exec, int b, int64_t first, int64_t end)
@@ -173,16 +178,7 @@ void norms_keep(struct exec *exec, const struct stretch *stretch, const float *s
 
 /* The last phase ----------------------------------------------------------------------------- */
 
-double norms_of_all(const struct exec *exec)
-{
-    double squares = 0;
-
-    for (int64_t i = 0; i < exec->norms.count; i++)
-        squares += exec->norms.gradients[i];
-    return sqrt(squares);
-}
-
-static double norm_of(const struct exec *exec, const double *squares, int param)
+static double squares_of(const struct exec *exec, const double *squares, int param)
 {
     const struct norms *norms = &exec->norms;
     double sum = 0;
@@ -190,7 +186,46 @@ static double norm_of(const struct exec *exec, const double *squares, int param)
     for (int64_t i = norms->of_param[param];
          i < norms->count && norms->pieces[i].param == param; i++)
         sum += squares[i];
-    return sqrt(sum);
+    return sum;
+}
+
+static double norm_of(const struct exec *exec, const double *squares, int param)
+{
+    return sqrt(squares_of(exec, squares, param));
+}
+
+/* Of ranks that share layers, all have what is not cut: the first one's counts. */
+static bool counts(const struct exec *exec, const struct value *value)
+{
+    struct transport *shared = exec->config.tensor;
+
+    return !shared || value->slice.count > 1 || transport_rank(shared) == 0;
+}
+
+/* Of every parameter of the model, its share; then all in the model's order, whoever has them. */
+enum status norms_of_all(struct exec *exec, double *out)
+{
+    struct norms *norms = &exec->norms;
+    double squares = 0;
+
+    if (!exec->config.beside.transport) {
+        for (int p = 0; p < exec->n_params; p++)
+            squares += exec->params[p]->kind == VALUE_PARAM
+                           ? squares_of(exec, norms->gradients, p)
+                           : 0;
+        *out = sqrt(squares);
+        return STATUS_OK;
+    }
+    memset(norms->of_model, 0, (size_t)exec->n_model * sizeof(double));
+    for (int p = 0; p < exec->n_params; p++) {
+        if (exec->params[p]->kind == VALUE_PARAM && counts(exec, exec->params[p]))
+            norms->of_model[exec->param_numbers[p]] = squares_of(exec, norms->gradients, p);
+    }
+    TRY(beside_add(exec, norms->of_model, norms->of_others, exec->n_model));
+    for (int i = 0; i < exec->n_model; i++)
+        squares += norms->of_model[i];
+    *out = sqrt(squares);
+    return STATUS_OK;
 }
 
 /* LARS: trust ||w|| / (||g|| + decay ||w||), of the clipped gradient; LAMB: ||w|| / ||direction||. Where

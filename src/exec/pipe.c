@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "exec/state.h"
 #include "graph/op.h"
@@ -28,6 +29,7 @@ struct pipe {
     struct pipe_config config;
     struct pipe_action *actions; /* of a step */
     int64_t n_actions;
+    struct exec_action *done; /* the same, as the last step did them */
     int arenas, boxes;
     uint32_t tag, eval_tag;                    /* of slot 0 of each graph */
     uint64_t buckets[2 * PIPE_CHUNKS];         /* whose sums each segment makes */
@@ -94,6 +96,7 @@ static enum status make_schedule(struct exec *exec)
         TRY(pipe_check(&pipe->config));
     pipe->n_actions = pipe_count(&pipe->config);
     TRY(mem_alloc((size_t)pipe->n_actions, sizeof *pipe->actions, &pipe->actions));
+    TRY(mem_alloc((size_t)pipe->n_actions, sizeof *pipe->done, &pipe->done));
     pipe_schedule(&pipe->config, config->own, pipe->actions);
     pipe->arenas =
         (int)pipe_in_flight(pipe->actions, pipe->n_actions, pipe->config.chunks, false);
@@ -137,6 +140,7 @@ void pipe_destroy(struct exec *exec)
     for (int i = 0; i < pipe->max_receives; i++)
         transport_cancel(exec->config.pipeline.transport, &pipe->receives[i]);
     mem_free(pipe->actions);
+    mem_free(pipe->done);
     mem_free(pipe->outbox);
     mem_free(pipe->kept);
     mem_free(pipe->sends);
@@ -360,9 +364,29 @@ enum status pipe_run_step(struct lane *lane)
             TRY(lane_await_params(lane, plan->instructions[i].before));
         TRY(move_once(lane, plan));
     }
-    for (int64_t i = 0; i < pipe->n_actions; i++)
-        TRY(run_action(lane, &pipe->actions[i]));
+    for (int64_t i = 0; i < pipe->n_actions; i++) {
+        const struct pipe_action *a = &pipe->actions[i];
+        const double begin = clock_seconds();
+        const int64_t waited = lane->times.bubble;
+        TRY(run_action(lane, a));
+        /* A segment begins with what it waits for. */
+        pipe->done[i] = (struct exec_action){
+            .begin = begin + (double)(lane->times.bubble - waited) * 1e-9,
+            .end = clock_seconds(),
+            .shard = a->shard,
+            .chunk = a->chunk,
+            .is_backward = a->is_backward,
+        };
+    }
     return empty_boxes(lane);
+}
+
+int64_t exec_actions(const struct exec *exec, const struct exec_action **out)
+{
+    if (!exec->pipe || exec->steps == 0)
+        return 0;
+    *out = exec->pipe->done;
+    return exec->pipe->n_actions;
 }
 
 /* An evaluation -------------------------------------------------------------------------------- */
@@ -443,6 +467,28 @@ enum status beside_tell_step(struct exec *exec, struct exec_result *result)
             result->loss = told.loss;
             result->correct = told.correct;
         }
+    }
+    return STATUS_OK;
+}
+
+/* A number of which one rank has all, and others 0, comes out as it was. */
+enum status beside_add(struct exec *exec, double *numbers, double *others, int count)
+{
+    struct transport *transport = exec->config.beside.transport;
+    const size_t bytes = (size_t)count * sizeof *numbers;
+    const uint32_t tag = exec->beside_tag + 1;
+    const int own = transport_rank(transport);
+
+    for (int r = 0; r < transport_size(transport); r++) {
+        if (r != own)
+            TRY(transport_send(transport, r, tag, numbers, bytes));
+    }
+    for (int r = 0; r < transport_size(transport); r++) {
+        if (r == own)
+            continue;
+        TRY(transport_receive(transport, r, tag, others, bytes));
+        for (int i = 0; i < count; i++)
+            numbers[i] += others[i];
     }
     return STATUS_OK;
 }

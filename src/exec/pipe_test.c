@@ -46,6 +46,8 @@ struct trial {
     int nodes;
     int64_t batch, shards;
     bool recompute;
+    float max_norm;
+    const char *optimizer; /* NULL: adam */
     struct optim_config optim;
     struct kernel_choices *choices;
     double losses[STEPS];
@@ -204,8 +206,9 @@ static enum status body(struct comm *job, void *arg)
 
 static void run(struct trial *t)
 {
-    t->optim.optimizer = optim_find("adam");
+    t->optim.optimizer = optim_find(t->optimizer ? t->optimizer : "adam");
     t->optim.attrs = t->optim.optimizer->defaults;
+    t->optim.attrs.max_norm = t->max_norm;
     t->optim.schedule = (struct schedule){ .kind = SCHEDULE_CONSTANT, .lr = 0.01 };
     CHECK_OK(kernel_choices_load(NULL, &t->choices));
     CHECK_OK(
@@ -261,7 +264,28 @@ static void test_one_shard_goes_through(void)
         CHECK(two.known[p] == one.known[p] && two.sums[p] == one.sums[p]);
 }
 
+static void test_norms_are_of_the_whole_model(void)
+{
+    static const char *const optimizers[] = { "sgd", "lars", "lamb" };
+
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        struct trial one = trial_of(1, 1, PIPE_1F1B, 1);
+        one.max_norm = 0.05F;
+        one.optimizer = optimizers[i];
+        run(&one);
+        for (int dp = 1; dp <= 2; dp++) {
+            struct trial t = trial_of(dp, 2, PIPE_1F1B, 1);
+            t.max_norm = 0.05F;
+            t.optimizer = optimizers[i];
+            run(&t);
+            for (int p = 0; p < MOST_PARAMS; p++)
+                CHECK(t.known[p] == one.known[p] && t.sums[p] == one.sums[p]);
+        }
+    }
+}
+
 const struct test tests[] = {
+    { .name = "norms are of the whole model", .run = test_norms_are_of_the_whole_model },
     { .name = "pipelines have the bits of one rank",
       .run = test_pipelines_have_the_bits_of_one_rank },
     { .name = "one shard goes through", .run = test_one_shard_goes_through },

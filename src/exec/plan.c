@@ -206,9 +206,7 @@ static enum status place_given(struct maker *maker)
             place->operand.base = BASE_SECOND;
         } else if (value == roles->target) {
             place->operand.base = BASE_TARGET;
-        } else if (is_kept(value) && !pass_is_local(&maker->buckets->pipeline, value->stage)) {
-            place->known = false;
-        } else if (is_kept(value)) {
+        } else if (is_kept(value) && pass_is_local(&maker->buckets->pipeline, value->stage)) {
             return FAIL(STATUS_MISMATCH, "parameter %s has no place", value->name);
         } else {
             place->known = false;

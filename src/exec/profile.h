@@ -5,6 +5,8 @@
  * stands: with its inputs in the caches as they are in training, and with the other lanes beside it. So the
  * times hold for ranks that compute side by side, too, which share the machine's memory just as lanes do.
  *
+ * Times are lower quartiles of several: what else the machine does only adds to them.
+ *
  * Threads: one thread calls; call from a process that may start threads.
  */
 #ifndef EXEC_PROFILE_H
@@ -25,10 +27,10 @@ struct profile_config {
 };
 
 struct profile {
-    double *
-        nodes; /* seconds of each node of the graph in running order, 0 if no shard runs it; medians */
-    double step; /* of a step among others; median */
-    double sums; /* of that a lane adds gradients and updates; median */
+    double
+        *nodes;  /* seconds of each node of the graph in running order, 0 if no shard runs it */
+    double step; /* of a step among others */
+    double sums; /* of that a lane adds gradients and updates */
     double
         rest; /* of that nothing above has: waits, layers that lanes make together; below 0 where steps overlap */
     int steps;

@@ -154,6 +154,9 @@ static void do_stretch(const struct work *work, int64_t number, float *scratch,
     const float *sum = work->passing ? work->passing + (at - (size_t)work->s.begin)
                                      : tree_combine(exec->parts, exec->n_parts,
                                                     exec->tree_shards, at, count, scratch);
+    float noised[TREE_STRETCH];
+    if (exec->config.privacy)
+        sum = privacy_noise(exec, work->bucket, sum, at, count, noised);
     if (work->what == SUM_AND_UPDATE)
         update_stretch(exec, work->bucket, sum, at, count, &work->numbers);
     else
@@ -412,12 +415,15 @@ static void work_on_bucket(struct lane *lane, int b, enum reduce_what what,
 }
 
 /* As PyTorch's clip_grad_norm_ has it. */
-float reduce_clip_scale(const struct exec *exec)
+enum status reduce_clip_scale(struct exec *exec, float *out)
 {
     const double most = (double)exec->config.optim.attrs.max_norm;
-    const double factor = most / (norms_of_all(exec) + 1e-6);
+    double norm;
 
-    return factor < 1 ? (float)factor : 1;
+    TRY(norms_of_all(exec, &norm));
+    const double factor = most / (norm + 1e-6);
+    *out = factor < 1 ? (float)factor : 1;
+    return STATUS_OK;
 }
 
 /* All lanes have written their squares: says so and waits for the others. */
@@ -431,15 +437,30 @@ static enum status meet_norms(struct lane *lane, struct transport_counter *count
     return exec_wait(exec, lane, counter, (exec->steps + 1) * (uint32_t)exec->all_lanes, what);
 }
 
+/* Where ranks share layers one lane asks the others for their norms. Nothing is directed there, so that
+ * counter is free. */
+static enum status find_scale(struct lane *lane, float *out)
+{
+    struct exec *exec = lane->exec;
+
+    if (!exec->config.tensor)
+        return reduce_clip_scale(exec, out);
+    if (lane == exec->lanes)
+        TRY(reduce_clip_scale(exec, &exec->norms.scale));
+    TRY(meet_norms(lane, exec->directed, "directed", "norms of ranks that share layers"));
+    *out = exec->norms.scale;
+    return STATUS_OK;
+}
+
 static enum status update_by_norms(struct lane *lane)
 {
     struct exec *exec = lane->exec;
     struct kernel_update_step numbers = exec->numbers;
 
     TRY(meet_norms(lane, exec->reduced, "reduced", "all_reduce of the gradient's norm"));
-    struct span span = lane_begin_comm(lane);
     if (exec->clips)
-        numbers.scale = reduce_clip_scale(exec);
+        TRY(find_scale(lane, &numbers.scale));
+    struct span span = lane_begin_comm(lane);
     if (exec->clips && exec->directs) {
         for (int b = 0; b < exec->buckets.count; b++)
             work_on_bucket(lane, b, DIRECT, &numbers);

@@ -117,10 +117,12 @@ struct piece {
 struct norms {
     struct piece *pieces; /* in the order of the flat vector */
     int64_t count;
-    int64_t *of_stretch; /* the first piece of each; one more: the end */
-    int64_t *of_param;   /* the first piece of each that is trained */
+    int64_t *of_stretch;          /* the first piece of each; one more: the end */
+    int64_t *of_param;            /* the first piece of each that is trained */
+    double *of_model, *of_others; /* squares of all parameters of the model, of ranks beside */
     /* Shared memory, one number a piece: of the summed gradient, of the parameter, of LAMB's directions. */
     double *gradients, *params, *moves;
+    float scale; /* where ranks share layers: what one lane has found for all */
 };
 
 /* What a classifier says of a sample. */
@@ -154,6 +156,7 @@ struct lane {
     uint64_t announced;  /* buckets of this step */
     uint64_t unreleased; /* buckets announced whose memory is not given back yet (release.c) */
     int round;           /* of the walk (hold.h) */
+    uint32_t said;       /* blocks, to ranks that share layers (talk_shared.c) */
     uint32_t summed_when[GRAPH_NODE_IN]; /* these: what summed[b] is when nobody reads it */
     void *eval_x; /* EVAL_ROWS samples: their parts as source.h has them */
     int32_t *eval_x2, *eval_y;
@@ -183,8 +186,12 @@ struct exec {
     uint32_t tensor_tags;  /* of config.tensor: one a lane */
     struct remote *remote; /* what goes to servers, or NULL */
     struct pipe *pipe;     /* to other stages, or NULL */
+<<<<<<< HEAD
     uint32_t beside_tag;
     struct device_side *device; /* what is on a device, if it runs there; else NULL */
+=======
+    uint32_t beside_tag;   /* of what is told; the next is of what is added */
+>>>>>>> main
     /* How often a step raises a bucket's counters, and those of gathers. */
     uint32_t ready_each[GRAPH_NODE_IN], done_each[GRAPH_NODE_IN], met_each, summed_each;
     bool releases; /* gradients give their memory back (release.c) */
@@ -214,6 +221,7 @@ struct exec {
     int n_params;
     const struct value **params;
     int *param_numbers; /* of each in the whole model */
+    int n_model;        /* parameters and averages of that */
 
     /* Shared memory */
     void *shared;
@@ -426,6 +434,17 @@ static inline bool norms_are_used(const struct exec *exec)
     return exec->clips || exec->adapts;
 }
 MUST_CHECK enum status norms_create(struct exec *exec);
+
+/* privacy.c: what config.privacy asks for. */
+MUST_CHECK enum status privacy_check(const struct exec *exec);
+/* Scales the gradients of the shard that ran last. */
+void privacy_clip(struct lane *lane, float inv_batch);
+/* A copy of elements [at, at + count) of the sum with noise, in `out`, which is returned. */
+const float *privacy_noise(const struct exec *exec, int bucket, const float *sum, size_t at,
+                           size_t count, float *out);
+/* What means of the step that runs are divided by. */
+int64_t exec_step_weight(const struct exec *exec);
+
 void norms_destroy(struct exec *exec);
 /* Where the arrays of squares have stretches [first, end) of bucket b. */
 struct piece_range norms_pieces(const struct exec *exec, int b, int64_t first, int64_t end);
@@ -437,7 +456,7 @@ void norms_keep(struct exec *exec, const struct stretch *stretch, const float *s
 void norms_direct(struct exec *exec, const struct stretch *stretch,
                   const struct kernel_update_step *numbers);
 /* When all squares of gradients are there: the norm of all together. */
-double norms_of_all(const struct exec *exec);
+MUST_CHECK enum status norms_of_all(struct exec *exec, double *out);
 /* The last trust ratio that was worked out: param -1 at first. */
 struct trusted {
     int param;
@@ -468,8 +487,8 @@ void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
 /* Makes what lies between the gradients of a bucket zero. */
 void reduce_clear_gaps(const struct exec *exec, int b, float *gradients);
 /* The factor by which gradients are scaled so that their norm is not over the limit; all squares
- * are there. */
-float reduce_clip_scale(const struct exec *exec);
+ * are there. Where there are ranks beside it waits for them: once a step. */
+MUST_CHECK enum status reduce_clip_scale(struct exec *exec, float *out);
 
 /* Memory of gradients (release.c) ---------------------------------------------------------- */
 

@@ -155,8 +155,7 @@ static bool is_alone(const struct exec *exec)
     return exec->config.part.count && !exec->config.part.with_others;
 }
 
-/* What means of the step that runs are divided by. */
-static int64_t step_weight(const struct exec *exec)
+int64_t exec_step_weight(const struct exec *exec)
 {
     const int64_t weight = is_alone(exec) ? exec->batch->own_weight : exec->batch->weight;
 
@@ -171,7 +170,7 @@ static struct kernel_step step_of(const struct exec *exec, int64_t v)
         .seed = exec->config.seed,
         .first_sample =
             batch->step * (uint64_t)exec->config.batch + (uint64_t)exec_samples(exec, v).begin,
-        .inv_batch = (float)(1.0 / (double)step_weight(exec)),
+        .inv_batch = (float)(1.0 / (double)exec_step_weight(exec)),
     };
 }
 
@@ -239,7 +238,7 @@ enum status lane_run_range(struct lane *lane, const struct plan *plan, int begin
             hold_leave(lane, next->leaves);
         if (next->fills)
             lane_give_table(lane, next->fills - 1);
-        if (next->after) {
+        if (next->after && !lane->exec->config.privacy) {
             add_along_tree(lane, stack, next->after);
             if (is_last) {
                 TRY(announce(lane, next->after));
@@ -249,6 +248,15 @@ enum status lane_run_range(struct lane *lane, const struct plan *plan, int begin
         }
     }
     return STATUS_OK;
+}
+
+/* A sample's gradient is clipped as a whole, when all of it is known. */
+static enum status end_private_shard(struct lane *lane, uint64_t buckets, int64_t v,
+                                     const struct tree_stack *stack)
+{
+    privacy_clip(lane, step_of(lane->exec, v).inv_batch);
+    add_along_tree(lane, stack, buckets);
+    return is_last_shard(lane, v) ? announce(lane, buckets) : STATUS_OK;
 }
 
 static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *stack)
@@ -263,6 +271,8 @@ static enum status run_shard(struct lane *lane, int64_t v, struct tree_stack *st
         lane->plan = plan;
         hold_enter_round(lane, v - lane->first);
         TRY(lane_run_range(lane, plan, 0, plan->n_instructions, v, stack));
+        if (exec->config.privacy)
+            TRY(end_private_shard(lane, all, v, stack));
     } else {
         TRY(lane_leave_empty(lane, all, v, stack));
     }

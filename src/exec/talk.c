@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* talk.c - the ops between ranks that share layers (graph/op_tensor.c), by messages.
+/* talk.c - the ops between ranks that share layers (graph/op_tensor.c), and how they go by messages.
  *
  * A sum of `count` elements over n ranks is made in parts: each rank gets all summands of its part, adds them
  * in the order of ranks, and gives the result to all others, so it sends 2 (n-1)/n of the elements. A
@@ -25,14 +25,6 @@ struct pieces {
         void *data;
         size_t bytes;
     } of[TALK_RANKS];
-};
-
-struct talk {
-    struct lane *lane;
-    const struct kernel_call *call;
-    struct transport *transport;
-    int ranks, rank;
-    uint32_t tag;
 };
 
 /* Messages -------------------------------------------------------------------------------- */
@@ -80,11 +72,11 @@ static enum status exchange(const struct talk *talk, const struct pieces *out,
 
 /* Sums ------------------------------------------------------------------------------------- */
 
-/* Adds what all ranks have, in their order. out may be one of them. */
-static void add_in_order(const float *const *summands, int n, float *out, size_t count)
+void talk_add_in_order(const float *const *summands, int n, float *out, size_t count)
 {
     float sum[BLOCK];
 
+    BUG_ON(!summands[0]);
     for (size_t at = 0; at < count; at += BLOCK) {
         const size_t length = count - at < BLOCK ? count - at : BLOCK;
         memcpy(sum, summands[0] + at, length * sizeof *sum);
@@ -106,7 +98,7 @@ static size_t part_begin(const struct talk *talk, size_t count, int r)
 /* Everybody gets all of it. */
 static enum status sum_short(const struct talk *talk, const float *x, size_t count, float *y)
 {
-    const float *summands[TALK_RANKS];
+    const float *summands[TALK_RANKS] = { NULL };
     struct pieces out = { 0 }, in = { 0 };
     float *scratch = talk->call->scratch;
 
@@ -118,7 +110,7 @@ static enum status sum_short(const struct talk *talk, const float *x, size_t cou
         out.of[r].bytes = in.of[r].bytes = r == talk->rank ? 0 : count * sizeof *x;
     }
     TRY(exchange(talk, &out, &in));
-    add_in_order(summands, talk->ranks, y, count);
+    talk_add_in_order(summands, talk->ranks, y, count);
     return STATUS_OK;
 }
 
@@ -126,7 +118,7 @@ static enum status sum_in_parts(const struct talk *talk, const float *x, size_t 
 {
     const size_t mine = part_begin(talk, count, talk->rank);
     const size_t own = part_begin(talk, count, talk->rank + 1) - mine;
-    const float *summands[TALK_RANKS];
+    const float *summands[TALK_RANKS] = { NULL };
     struct pieces parts = { 0 }, in = { 0 }, results = { 0 }, others = { 0 };
     float *scratch = talk->call->scratch;
 
@@ -145,8 +137,13 @@ static enum status sum_in_parts(const struct talk *talk, const float *x, size_t 
         in.of[r].bytes = results.of[r].bytes = own * sizeof *x;
     }
     TRY(exchange(talk, &parts, &in));
-    add_in_order(summands, talk->ranks, y + mine, own);
+    talk_add_in_order(summands, talk->ranks, y + mine, own);
     return exchange(talk, &results, &others);
+}
+
+static bool shares_memory(const struct talk *talk)
+{
+    return talk->lane->exec->config.tensor_memory != NULL;
 }
 
 static bool is_short(size_t count)
@@ -160,6 +157,8 @@ static enum status run_sum(const struct talk *talk)
     const float *x = talk->call->in[0];
     float *y = talk->call->out[0];
 
+    if (shares_memory(talk))
+        return shared_sum(talk, x, count, y);
     return is_short(count) ? sum_short(talk, x, count, y) : sum_in_parts(talk, x, count, y);
 }
 
@@ -202,30 +201,42 @@ static enum status run_slice(const struct talk *talk)
     return STATUS_OK;
 }
 
+/* Everybody gets everybody's piece; this rank's is there already. */
+static enum status gather_pieces(const struct talk *talk, const struct talk_pieces *pieces)
+{
+    const struct talk_piece *own = &pieces->of[talk->rank];
+    struct pieces out = { 0 }, in = { 0 };
+
+    if (shares_memory(talk))
+        return shared_gather(talk, pieces);
+    for (int r = 0; r < talk->ranks; r++) {
+        if (r == talk->rank)
+            continue;
+        out.of[r].data = own->data;
+        out.of[r].bytes = own->count * sizeof(float);
+        in.of[r].data = pieces->of[r].data;
+        in.of[r].bytes = pieces->of[r].count * sizeof(float);
+    }
+    return exchange(talk, &out, &in);
+}
+
 static enum status run_gather(const struct talk *talk)
 {
     const struct kernel_problem *p = talk->call->problem;
     struct lying whole = lying_of(&p->out[0], &p->attrs.slice);
-    const size_t size = dtype_size(p->in[0].dtype);
-    const size_t own = (size_t)shape_count(&p->in[0].shape) * size;
-    struct pieces out = { 0 }, in = { 0 };
-    char *scratch = talk->call->scratch;
+    struct talk_pieces pieces = { 0 };
+    float *scratch = talk->call->scratch;
 
     for (int r = 0; r < talk->ranks; r++) {
         const struct shape shape = shape_of_rank(&whole, r);
-        if (r == talk->rank)
-            continue;
-        out.of[r].data = (void *)talk->call->in[0];
-        out.of[r].bytes = own;
-        in.of[r].data = scratch;
-        in.of[r].bytes = (size_t)shape_count(&shape) * size;
-        scratch += in.of[r].bytes;
+        pieces.of[r].count = (size_t)shape_count(&shape);
+        pieces.of[r].data = r == talk->rank ? (float *)talk->call->in[0] : scratch;
+        scratch += r == talk->rank ? 0 : pieces.of[r].count;
     }
-    TRY(exchange(talk, &out, &in));
+    TRY(gather_pieces(talk, &pieces));
     for (int r = 0; r < talk->ranks; r++) {
         const struct shape shape = shape_of_rank(&whole, r);
-        slice_put(&whole.slice, &shape, size,
-                  r == talk->rank ? talk->call->in[0] : in.of[r].data, talk->call->out[0]);
+        slice_put(&whole.slice, &shape, sizeof(float), pieces.of[r].data, talk->call->out[0]);
     }
     return STATUS_OK;
 }
@@ -235,19 +246,23 @@ static enum status run_sum_slice(const struct talk *talk)
     const struct kernel_problem *p = talk->call->problem;
     struct lying whole = lying_of(&p->in[0], &p->attrs.slice);
     const size_t own = (size_t)shape_count(&p->out[0].shape);
-    const float *summands[TALK_RANKS];
+    const float *summands[TALK_RANKS] = { NULL };
+    struct talk_pieces pieces = { 0 };
     struct pieces out = { 0 }, in = { 0 };
     float *scratch = talk->call->scratch;
 
     for (int r = 0; r < talk->ranks; r++) {
         const struct shape shape = shape_of_rank(&whole, r);
         const size_t count = (size_t)shape_count(&shape);
+        pieces.of[r] = (struct talk_piece){ scratch, count };
         slice_cut(&whole.slice, &shape, sizeof(float), talk->call->in[0], scratch);
         out.of[r].data = scratch;
         out.of[r].bytes = r == talk->rank ? 0 : count * sizeof(float);
         summands[r] = scratch;
         scratch += count;
     }
+    if (shares_memory(talk))
+        return shared_sum_slices(talk, &pieces, talk->call->out[0]);
     for (int r = 0; r < talk->ranks; r++) {
         if (r == talk->rank)
             continue;
@@ -257,7 +272,7 @@ static enum status run_sum_slice(const struct talk *talk)
         scratch += own;
     }
     TRY(exchange(talk, &out, &in));
-    add_in_order(summands, talk->ranks, talk->call->out[0], own);
+    talk_add_in_order(summands, talk->ranks, talk->call->out[0], own);
     return STATUS_OK;
 }
 
@@ -282,19 +297,14 @@ static enum status run_ids(const struct talk *talk)
 
 /* Everybody gets everybody's numbers, which lie in scratch one rank after the other; this rank's are
  * there already. */
-static enum status gather_numbers(const struct talk *talk, size_t bytes)
+static enum status gather_numbers(const struct talk *talk, size_t count)
 {
-    struct pieces out = { 0 }, in = { 0 };
-    char *all = talk->call->scratch;
+    struct talk_pieces pieces = { 0 };
 
-    for (int r = 0; r < talk->ranks; r++) {
-        if (r == talk->rank)
-            continue;
-        out.of[r].data = all + (size_t)talk->rank * bytes;
-        in.of[r].data = all + (size_t)r * bytes;
-        out.of[r].bytes = in.of[r].bytes = bytes;
-    }
-    return exchange(talk, &out, &in);
+    for (int r = 0; r < talk->ranks; r++)
+        pieces.of[r] =
+            (struct talk_piece){ (float *)talk->call->scratch + (size_t)r * count, count };
+    return gather_pieces(talk, &pieces);
 }
 
 static double sum_of(const float *x, int64_t count)
@@ -348,7 +358,7 @@ static enum status run_token_loss(const struct talk *talk)
     double total = 0;
 
     note_rows(talk, all + (size_t)talk->rank * each);
-    TRY(gather_numbers(talk, each * sizeof *all));
+    TRY(gather_numbers(talk, each));
     for (int64_t i = 0; i < rows; i++) {
         const float *numbers = all + i * LOSS_NUMBERS;
         double at_label = 0, sum = 0;
@@ -397,7 +407,7 @@ static enum status run_token_accuracy(const struct talk *talk)
     for (int64_t i = 0; i < rows; i++)
         all[talk->rank * rows + i] =
             largest_of((const float *)talk->call->in[0] + i * c, c, first);
-    TRY(gather_numbers(talk, (size_t)rows * sizeof *all));
+    TRY(gather_numbers(talk, (size_t)rows * (sizeof *all / sizeof(float))));
     for (int64_t i = 0; i < rows; i++) {
         struct largest found = all[i];
         for (int r = 1; r < talk->ranks; r++) {
@@ -550,6 +560,9 @@ enum status talk_create(struct exec *exec)
     if (transport_size(transport) > TALK_RANKS)
         return FAIL(STATUS_USAGE, "tp=%d: at most %d ranks share layers",
                     transport_size(transport), TALK_RANKS);
+    if (exec->adapts)
+        return FAIL(STATUS_UNSUPPORTED, "norms of parameters that are cut are on no rank");
     exec->tensor_tags = transport_new_tags(transport, (uint32_t)exec->n_lanes);
+    transport_set_waiters(transport, exec->n_lanes);
     return compare(exec);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* tensor_test.c - ranks that share layers train as one rank with whole layers does.
  *
- * Ranks are threads of this process. Losses of some steps, the gradient of every parameter and an evaluation are
+ * Ranks are threads of this process. Losses of some steps and the gradient of every parameter are
  * compared with those of one rank; parameters that all ranks have must stay the same to the last bit.
  */
 #include <math.h>
@@ -10,8 +10,6 @@
 #include "base/mem.h"
 #include "base/test.h"
 #include "comm/comm_testing.h"
-#include "data/data_testing.h"
-#include "data/dataset.h"
 #include "exec/exec.h"
 #include "graph/op.h"
 #include "model/model.h"
@@ -31,6 +29,7 @@ struct setup {
     int tp, dp, threads;
     int64_t batch, shards;
     bool sequence, recompute;
+    bool shares_memory; /* ranks that share layers do; else they send messages */
     int n_steps;
     double lr;        /* 0: a small one */
     double tolerance; /* of gradients; 0: 1e-4 */
@@ -40,7 +39,6 @@ struct setup {
 /* Parameters one after the other, whole and plain, as files have them. */
 struct outcome {
     double loss[STEPS_MAX], correct[STEPS_MAX];
-    struct exec_result evaluation;
     float *params;
     size_t n_params;
 };
@@ -51,7 +49,6 @@ struct job {
     struct kernel_choices *choices;
     const struct axes axes;
     struct outcome *out;
-    const struct dataset *dataset;
 };
 
 static struct axes axes_of(const struct setup *setup)
@@ -245,7 +242,8 @@ static enum status run_rank(struct comm *comm, void *arg)
     struct comm *own = NULL;
     struct graph *graph = NULL, *eval = NULL;
     struct exec *exec = NULL;
-    struct exec_result evaluation;
+    const size_t bytes = exec_tensor_bytes(job->setup->threads);
+    void *block = NULL;
     int members[AXES_RANKS];
 
     int count = axes_group(&axes, rank, AXIS_DP, members);
@@ -259,12 +257,17 @@ static enum status run_rank(struct comm *comm, void *arg)
         status = make_graph(job, place.tp, true, &graph);
     if (status == STATUS_OK)
         status = make_graph(job, place.tp, false, &eval);
+    if (status == STATUS_OK && job->setup->shares_memory)
+        status = transport_share(transport, RANKS_MAX * bytes, &block);
     if (status == STATUS_OK) {
+        void *memory =
+            block ? (char *)block + (size_t)(rank / axes.tp * axes.tp) * bytes : NULL;
         const struct exec_config config = {
             .train = graph,
             .eval = eval,
             .comm = own,
             .tensor = axes.tp > 1 ? shared : NULL,
+            .tensor_memory = memory,
             .threads = job->setup->threads,
             .shards = job->setup->shards,
             .batch = job->setup->batch,
@@ -276,10 +279,6 @@ static enum status run_rank(struct comm *comm, void *arg)
     }
     if (status == STATUS_OK)
         status = train(job, graph, exec, rank == 0 ? job->out : NULL);
-    if (status == STATUS_OK && job->dataset)
-        status = exec_evaluate(exec, dataset_as_source(job->dataset), &evaluation);
-    if (status == STATUS_OK && job->dataset && rank == 0)
-        job->out->evaluation = evaluation;
     /* One rank after the other. */
     for (int r = 0; r < comm_size(comm) && status == STATUS_OK; r++) {
         if (r == rank && place.dp == 0)
@@ -298,10 +297,10 @@ static enum status run_rank(struct comm *comm, void *arg)
 
 /* Comparing ---------------------------------------------------------------------------- */
 
-static void run(const struct setup *setup, const struct dataset *dataset, struct outcome *out)
+static void run(const struct setup *setup, struct outcome *out)
 {
     const struct axes axes = axes_of(setup);
-    struct job job = { .setup = setup, .out = out, .dataset = dataset };
+    struct job job = { .setup = setup, .out = out };
     struct graph *graph;
 
     job.optim.optimizer = optim_find(setup->lr != 0 ? "sgd" : "adam");
@@ -383,10 +382,10 @@ static void check_gradients(struct setup setup)
         struct setup single = alone(&setup);
 
         single.n_steps = 0;
-        run(&single, NULL, &start);
+        run(&single, &start);
         setup.n_steps = single.n_steps = 1;
-        run(&single, NULL, &one);
-        run(&setup, NULL, &many);
+        run(&single, &one);
+        run(&setup, &many);
         if (!(fabs(one.loss[0] - many.loss[0]) <= 1e-5 * fabs(one.loss[0])))
             test_fail(__FILE__, __LINE__, "%s, tp %d: loss %.9g, alone %.9g", setup.model,
                       setup.tp, many.loss[0], one.loss[0]);
@@ -401,22 +400,17 @@ static void check_gradients(struct setup setup)
     graph_destroy(graph);
 }
 
-static void check_losses(const struct setup *setup, const struct dataset *dataset)
+static void check_losses(const struct setup *setup)
 {
     struct outcome one = { 0 }, many = { 0 };
     const struct setup single = alone(setup);
 
-    run(&single, dataset, &one);
-    run(setup, dataset, &many);
+    run(&single, &one);
+    run(setup, &many);
     for (int s = 0; s < setup->n_steps; s++) {
         if (!(fabs(one.loss[s] - many.loss[s]) <= 1e-4 * fabs(one.loss[s])))
             test_fail(__FILE__, __LINE__, "%s, tp %d, dp %d, step %d: loss %.9g, alone %.9g",
                       setup->model, setup->tp, setup->dp, s, many.loss[s], one.loss[s]);
-    }
-    if (dataset) {
-        CHECK(fabs(one.evaluation.loss - many.evaluation.loss) <=
-              1e-4 * fabs(one.evaluation.loss));
-        CHECK_INT(one.evaluation.samples, many.evaluation.samples);
     }
     mem_free(one.params);
     mem_free(many.params);
@@ -440,13 +434,13 @@ static void test_a_perceptron(void)
     struct setup setup = mlp;
 
     check_gradients(setup);
-    check_losses(&setup, NULL);
+    check_losses(&setup);
     setup.tp = 4;
     check_gradients(setup);
     setup.tp = 2;
     setup.dp = 2;
     check_gradients(setup);
-    check_losses(&setup, NULL);
+    check_losses(&setup);
 }
 
 static void test_a_transformer(void)
@@ -454,13 +448,14 @@ static void test_a_transformer(void)
     struct setup setup = gpt;
 
     check_gradients(setup);
-    check_losses(&setup, NULL);
+    check_losses(&setup);
     setup.threads = 2;
     setup.tp = 4;
+    setup.shares_memory = true;
     check_gradients(setup);
     setup.tp = 2;
     setup.dp = 2;
-    check_losses(&setup, NULL);
+    check_losses(&setup);
 }
 
 static void test_places_of_sequences_are_shared(void)
@@ -470,10 +465,11 @@ static void test_places_of_sequences_are_shared(void)
     setup.sequence = true;
     check_gradients(setup);
     setup.tp = 4;
+    setup.shares_memory = true;
     check_gradients(setup);
     setup.tp = 2;
     setup.n_steps = 5;
-    check_losses(&setup, NULL);
+    check_losses(&setup);
 }
 
 /* Slices draw what the whole would; labels weigh over all slices; forward runs again. */
@@ -484,9 +480,9 @@ static void test_options_of_a_transformer(void)
     setup.options[3].name = "dropout";
     setup.options[3].value = 0.25;
     setup.n_steps = 5;
-    check_losses(&setup, NULL);
+    check_losses(&setup);
     setup.sequence = true;
-    check_losses(&setup, NULL);
+    check_losses(&setup);
     setup.recompute = true;
     setup.smoothing = 0.1F;
     check_gradients(setup);
@@ -535,11 +531,11 @@ static void test_losses_of_a_convolutional_network(void)
                            .n_steps = 4,
                            .lr = 0x1p-16 };
 
-    check_losses(&setup, NULL);
+    check_losses(&setup);
     setup.tp = 4;
     setup.dp = 1;
     setup.shards = 1;
-    check_losses(&setup, NULL);
+    check_losses(&setup);
 }
 
 const struct test tests[] = {

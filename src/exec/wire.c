@@ -595,8 +595,10 @@ static enum status go_by_norms(struct wire *wire, struct item *item)
 
     if (!are_here(wire, item->stage == KEPT ? exec->reduced : exec->directed))
         return STATUS_OK;
-    if (item->stage == KEPT && exec->clips)
-        wire->numbers.scale = reduce_clip_scale(exec);
+    if (item->stage == KEPT && exec->clips && !wire->is_scaled) {
+        TRY(reduce_clip_scale(exec, &wire->numbers.scale));
+        wire->is_scaled = true;
+    }
     if (item->stage == KEPT && exec->clips && exec->directs) {
         update_own(wire, item, DIRECT, "directions");
         item->stage = DIRECTED;
@@ -756,6 +758,7 @@ static bool take_step(struct wire *wire)
     if (there_is) {
         wire->number = wire->given_number;
         wire->numbers = wire->given_numbers;
+        wire->is_scaled = false;
         wire->wanted = wire->given_extents;
         wire->walk = wire->given_walk;
         wire->is_given = false;

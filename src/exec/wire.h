@@ -101,6 +101,7 @@ struct wire {
     struct hold_walk walk;
     uint64_t number;
     struct kernel_update_step numbers;
+    bool is_scaled; /* these, by the norm of all gradients */
     struct trace_row *rows[CHANNELS];
     bool is_taken[CHANNELS];
     /* Transfers are under way since then; 0: none. How long lanes had computed by then. */

@@ -56,6 +56,19 @@ static void test_known_values_of_fractional_orders(void)
                 1e-10);
 }
 
+/* By hand, for q = 0.1 and noise 2, where e(j) = j / 2: order 2 has log(1 + q^2 2 e), order 3 the half of
+ * log(1 + 3 q^2 2 e + q^3 2 e^3). */
+static void test_known_values_of_fixed_sizes(void)
+{
+    const double second = 0.01 * 2 * exp(1), third = 0.001 * 2 * exp(3);
+
+    CHECK_CLOSE(log(1 + second), accountant_rdp(SAMPLING_FIXED, 0.1, 2, 2), 1e-12);
+    CHECK_CLOSE(log(1 + 3 * second + third) / 2, accountant_rdp(SAMPLING_FIXED, 0.1, 2, 3),
+                1e-12);
+    CHECK_CLOSE((log(1 + second) + log(1 + 3 * second + third)) / 2 / 1.5,
+                accountant_rdp(SAMPLING_FIXED, 0.1, 2, 2.5), 1e-12);
+}
+
 /* The integral of fractional orders meets the sum of whole ones. */
 static void property_fractional_orders_lie_between_whole_ones(struct rng *rng)
 {
@@ -230,6 +243,7 @@ static void test_names_are_read_back(void)
 const struct test tests[] = {
     { "known values of whole orders", test_known_values_of_whole_orders, NULL },
     { "known values of fractional orders", test_known_values_of_fractional_orders, NULL },
+    { "known values of fixed sizes", test_known_values_of_fixed_sizes, NULL },
     { "fractional orders lie between whole ones", NULL,
       property_fractional_orders_lie_between_whole_ones },
     { "divergences are monotone", NULL, property_divergences_are_monotone },

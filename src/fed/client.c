@@ -342,27 +342,36 @@ static enum status answer_plain(struct fed_client *client, const struct fed_work
     return status;
 }
 
+/* Does the task fit the terms? */
+static enum status check_work(const struct fed_client *client, const struct fed_work *work)
+{
+    if (!work->asks_statistics && work->n_vectors != client->algorithm->n_vectors)
+        return FAIL(STATUS_MISMATCH, "the task has %d vectors, the terms say %d",
+                    work->n_vectors, client->algorithm->n_vectors);
+    if (client->terms.secure && work->secure_length == 0)
+        return FAIL(STATUS_MISMATCH, "the coordinator asks for an update in the clear, the "
+                                     "terms say secure rounds");
+    return STATUS_OK;
+}
+
+static enum status answer_work(struct fed_client *client, const struct fed_work *work,
+                               int64_t round, struct fed_buffer *out)
+{
+    TRY(check_work(client, work));
+    TRY(standardize(client, work));
+    if (client->terms.secure)
+        return client_secure_train(client, round, work, out);
+    return work->asks_statistics ? answer_statistics(client, out)
+                                 : answer_plain(client, work, out);
+}
+
 static enum status answer_training(struct fed_client *client, const struct fed_message *message,
                                    struct fed_buffer *out)
 {
     struct fed_work work;
 
     TRY(fed_work_read(message->payload, message->payload_length, client->length, &work));
-    enum status status = standardize(client, &work);
-    if (status != STATUS_OK)
-        ;
-    else if (!work.asks_statistics && work.n_vectors != client->algorithm->n_vectors)
-        status = FAIL(STATUS_MISMATCH, "the task has %d vectors, the terms say %d",
-                      work.n_vectors, client->algorithm->n_vectors);
-    else if (client->terms.secure && work.secure_length == 0)
-        status = FAIL(STATUS_MISMATCH, "the coordinator asks for an update in the clear, the "
-                                       "terms say secure rounds");
-    else if (client->terms.secure)
-        status = client_secure_train(client, message->round, &work, out);
-    else if (work.asks_statistics)
-        status = answer_statistics(client, out);
-    else
-        status = answer_plain(client, &work, out);
+    const enum status status = answer_work(client, &work, message->round, out);
     fed_work_release(&work);
     return status;
 }
@@ -390,15 +399,14 @@ static enum status take_task(struct fed_client *client, const struct fed_message
                              ? answer_training(client, message, &answer)
                              : client_secure_answer(client, message, &answer);
     if (status == STATUS_OK) {
-        const struct fed_message give = { .type = FED_GIVE,
-                                          .round = message->round,
-                                          .stage = message->stage,
-                                          .payload = answer.data,
-                                          .payload_length = answer.length };
-        struct fed_message named = give;
-        snprintf(named.client, sizeof named.client, "%s", client->config.name);
+        struct fed_message give = { .type = FED_GIVE,
+                                    .round = message->round,
+                                    .stage = message->stage,
+                                    .payload = answer.data,
+                                    .payload_length = answer.length };
+        snprintf(give.client, sizeof give.client, "%s", client->config.name);
         fed_buffer_clear(&client->message);
-        fed_message_write(&named, &client->message);
+        fed_message_write(&give, &client->message);
         status = fed_buffer_status(&client->message);
     }
     fed_buffer_release(&answer);

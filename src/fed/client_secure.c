@@ -93,7 +93,8 @@ static void fill_vector(const struct fed_client *client, const struct fed_work *
 
     if (is_private) {
         const double norm = dp_clip(update->vector[0], client->length, work->clip);
-        extra[SECURE_BIT] = dp_bit(norm, work->clip);
+        if (client->terms.clip_quantile > 0) /* the sum of bits gets the coordinator's noise */
+            extra[SECURE_BIT] = dp_bit(norm, work->clip);
     } else {
         fill_extras(&update->tally, weight, extra);
     }
@@ -150,6 +151,10 @@ enum status client_secure_train(struct fed_client *client, int64_t round,
                     (long long)round);
     if (*client->terms.dp && !(work->clip > 0))
         return FAIL(STATUS_MISMATCH, "the coordinator clips updates to %g", work->clip);
+    if (client->shape.share.deviation > 0 && work->clip > client->terms.clip)
+        return FAIL(STATUS_MISMATCH,
+                    "the coordinator clips updates to %g, but noise is for the terms' %g",
+                    work->clip, client->terms.clip);
     if (work->asks_statistics != client->secure_statistics)
         return FAIL(STATUS_MISMATCH, "the coordinator asks for %s, its keys were for %s",
                     work->asks_statistics ? "statistics" : "an update",

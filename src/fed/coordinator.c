@@ -300,16 +300,34 @@ static void note_refusal(void *arg, const char *address, const char *name, const
 
 /* The loop ------------------------------------------------------------------------------------------- */
 
-/* Has everybody who was here lately been told of the end? */
-static bool everybody_knows(const struct coordinator *c)
+/* Does this participant of the federation still have to be told of the end? One that this process has not seen does: it
+ * may have been told before a restart, or not. One that left long ago does not. */
+static bool is_untold(const struct coordinator *c, const char *name)
 {
-    const double recent = clock_seconds() - SEEN_SECONDS;
-
     for (size_t i = 0; i < c->n_seen; i++) {
-        if (!c->seen[i].knows_end && c->seen[i].last > recent)
-            return false;
+        if (strcmp(c->seen[i].name, name) == 0)
+            return !c->seen[i].knows_end && c->seen[i].last > clock_seconds() - SEEN_SECONDS;
     }
     return true;
+}
+
+static bool everybody_knows(const struct coordinator *c)
+{
+    struct strbuf text;
+    struct json *json = NULL;
+    bool all = true;
+
+    strbuf_init(&text, STATUS_BYTES);
+    fed_server_print(c->server, &text);
+    if (strbuf_status(&text) == STATUS_OK &&
+        json_parse(text.text, text.length, &json) == STATUS_OK) {
+        const struct json_value *list = json_get(json_root(json), "participants");
+        for (size_t i = 0; list && i < list->count; i++)
+            all &= !is_untold(c, json_text(&list->items[i], "name", ""));
+    }
+    json_destroy(json);
+    strbuf_release(&text);
+    return all;
 }
 
 /* Ends what is over by time; *round is the last one told. */
@@ -319,7 +337,7 @@ static enum status tick(struct coordinator *c, int64_t *round, bool *done, bool 
     const enum status status = fed_server_tick(c->server);
     const int64_t reached = fed_server_round(c->server);
     *done = fed_server_is_done(c->server);
-    *all_know = everybody_knows(c);
+    *all_know = *done && everybody_knows(c);
     pthread_mutex_unlock(&c->lock);
     if (reached > *round)
         tell(c, "round %lld of %lld is done", (long long)reached,
@@ -337,7 +355,8 @@ static enum status serve(struct coordinator *c)
     for (;;) {
         TRY(tick(c, &round, &done, &all_know));
         if (done && end == 0) {
-            tell(c, "done: %s", fed_server_why(c->server));
+            tell(c, "done%s%s", *fed_server_why(c->server) ? ": " : "",
+                 fed_server_why(c->server));
             end = clock_seconds() + c->config->linger_s;
         }
         if (done && (all_know || clock_seconds() > end))

@@ -86,25 +86,36 @@ double dp_bit_multiplier(const struct dp_config *config)
 }
 
 /* The step is a 2^26th of the deviation, which is noise * (clip + what rounding moves the sum by, step sqrt(count) / 2). */
-enum status dp_add(struct noise *source, double clip, double noise, double *sum, size_t count)
+double dp_grid(double clip, double noise, size_t count)
 {
     const double moved = noise * sqrt((double)count) / 2 / NOISE_DEVIATION;
 
+    return moved < 1 ? noise * clip / (1 - moved) / NOISE_DEVIATION : 0;
+}
+
+void dp_add_grid(struct noise *source, double step, double *sum, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        sum[i] =
+            (double)(llrint(sum[i] / step) + noise_gaussian(source, NOISE_DEVIATION)) * step;
+}
+
+enum status dp_add(struct noise *source, double clip, double noise, double *sum, size_t count)
+{
+    const double step = dp_grid(clip, noise, count);
+
     if (noise == 0)
         return STATUS_OK;
-    if (!(moved < 1))
+    if (!(step > 0))
         return FAIL(STATUS_USAGE, "noise of %g times the clip is too much for %zu values",
                     noise, count);
-    const double step = noise * clip / (1 - moved) / NOISE_DEVIATION;
     for (size_t i = 0; i < count; i++) {
         if (!(fabs(sum[i]) < step * FARTHEST))
             return FAIL(STATUS_MISMATCH,
                         "value %zu of a sum of updates is %g, although each was clipped to %g",
                         i, sum[i], clip);
     }
-    for (size_t i = 0; i < count; i++)
-        sum[i] =
-            (double)(llrint(sum[i] / step) + noise_gaussian(source, NOISE_DEVIATION)) * step;
+    dp_add_grid(source, step, sum, count);
     return STATUS_OK;
 }
 

@@ -54,6 +54,10 @@ double dp_bit_multiplier(const struct dp_config *config);
  * STATUS_MISMATCH if a value is not finite or far beyond what clipped updates add up to. */
 MUST_CHECK enum status dp_add(struct noise *source, double clip, double noise, double *sum,
                               size_t count);
+/* The same in parts: the step of the grid for a vector of `count` values, and noise on some of them, which are at most 2^52 steps
+ * from zero. dp_grid gives 0 where there is too much noise for so many values. */
+double dp_grid(double clip, double noise, size_t count);
+void dp_add_grid(struct noise *source, double step, double *sum, size_t count);
 
 /* Distributed: the share of one participant, of `survivors` at least, for a vector of `count` words in steps of `quantize`. */
 struct dp_share {

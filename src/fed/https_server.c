@@ -45,9 +45,9 @@ struct connection {
     int fd;
     char address[ADDRESS_TEXT];
     gnutls_session_t session;
-    struct fed_identity who; /* valid if judged is STATUS_OK; written by its one thread */
-    bool was_judged, is_told;
-    int64_t late_ns; /* guarded by the server's lock; INT64_MAX: never */
+    struct fed_identity who;     /* valid if judged is STATUS_OK; written by its one thread */
+    bool said_hello, was_judged; /* in the handshake */
+    int64_t late_ns;             /* guarded by the server's lock; INT64_MAX: never */
 };
 
 /* A request, from its header to the end of its reply. */
@@ -97,7 +97,6 @@ static void tell(struct connection *connection, const char *why)
     char text[512];
     int more;
 
-    connection->is_told = true;
     if (!may_tell(server, &more))
         return;
     if (more) {
@@ -152,6 +151,17 @@ static int verify_peer(gnutls_session_t session)
     return GNUTLS_E_CERTIFICATE_ERROR;
 }
 
+/* GnuTLS calls this when it has understood how the peer begins a handshake. */
+static int note_hello(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming,
+                      const gnutls_datum_t *message)
+{
+    struct connection *connection = gnutls_db_get_ptr(session);
+
+    (void)type, (void)when, (void)incoming, (void)message;
+    connection->said_hello = true;
+    return 0;
+}
+
 static void print_address(struct MHD_Connection *mhd, char out[ADDRESS_TEXT])
 {
     const union MHD_ConnectionInfo *info =
@@ -185,6 +195,8 @@ static void add_connection(struct https_server *server, struct MHD_Connection *m
     gnutls_db_set_ptr(connection->session, connection);
     gnutls_certificate_server_set_request(connection->session, GNUTLS_CERT_REQUIRE);
     gnutls_session_set_verify_function(connection->session, verify_peer);
+    gnutls_handshake_set_hook_function(connection->session, GNUTLS_HANDSHAKE_CLIENT_HELLO,
+                                       GNUTLS_HOOK_POST, note_hello);
     *slot = connection;
 
     pthread_mutex_lock(&server->lock);
@@ -199,12 +211,9 @@ static void add_connection(struct https_server *server, struct MHD_Connection *m
 /* A handshake did not come as far as a certificate. */
 static void tell_handshake(struct connection *connection)
 {
-    const int last = (int)gnutls_handshake_get_last_in(connection->session);
-
     if (connection->late_ns == INT64_MAX) {
         tell(connection, "no handshake within the time for it");
-    } else if (last == GNUTLS_HANDSHAKE_CLIENT_HELLO ||
-               last == GNUTLS_HANDSHAKE_CERTIFICATE_PKT) {
+    } else if (connection->said_hello) {
         (void)gnutls_alert_send(connection->session, GNUTLS_AL_FATAL,
                                 GNUTLS_A_CERTIFICATE_REQUIRED);
         tell(connection, "no certificate, or a handshake that was broken off");

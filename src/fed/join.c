@@ -16,7 +16,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "fed/dp_sgd.h"
 #include "fed/https_client.h"
+#include "fed/local.h"
 #include "fed/start.h"
 #include "fed/stop.h"
 #include "fed/trust.h"
@@ -213,6 +215,21 @@ static enum status open_trust(struct join *join)
     return status;
 }
 
+/* What --dp-sgd promises to each sample here, if this participant is in every round. */
+static enum status tell_privacy(const struct join *join, uint64_t samples)
+{
+    const struct fed_terms *terms = &join->terms;
+    double epsilon;
+
+    if (!*terms->dp_sgd)
+        return STATUS_OK;
+    const uint64_t passes = fed_local_passes(terms, (int64_t)samples) * (uint64_t)terms->rounds;
+    TRY(fed_dp_sgd_epsilon(terms->dp_sgd, passes, terms->delta, &epsilon));
+    tell(join, "a sample here spends epsilon %.3g at delta %g in all rounds, in %llu steps",
+         epsilon, terms->delta, (unsigned long long)passes);
+    return STATUS_OK;
+}
+
 static enum status make_client(struct join *join)
 {
     uint64_t samples = 0;
@@ -222,6 +239,7 @@ static enum status make_client(struct join *join)
 
     TRY(join->config->open(join->config->arg, join->name, &join->terms, &join->trainer,
                            &samples, &about));
+    TRY(tell_privacy(join, samples));
     if (file_exists(join->config->state))
         TRY(file_read(join->config->state, STATE_BYTES, &state, &length));
     const struct fed_client_config config = { .name = join->name,
@@ -262,12 +280,14 @@ static enum status exchange(struct join *join, const struct fed_step *step)
     return status;
 }
 
-static void tell_round(const struct join *join)
+/* Says what was trained, once. */
+static void tell_round(const struct join *join, struct fed_tally *told)
 {
     const struct fed_tally *tally = fed_client_tally(join->client);
 
-    if (!tally || tally->seen <= 0)
+    if (!tally || tally->seen <= 0 || (tally->loss == told->loss && tally->seen == told->seen))
         return;
+    *told = *tally;
     tell(join, "round %lld: %llu samples, loss %.4f",
          (long long)fed_client_round(join->client) + 1, (unsigned long long)tally->samples,
          tally->loss / tally->seen);
@@ -275,7 +295,7 @@ static void tell_round(const struct join *join)
 
 static enum status take_part(struct join *join)
 {
-    int64_t round = fed_client_round(join->client);
+    struct fed_tally told = { 0 };
     struct fed_step step;
 
     for (;;) {
@@ -286,10 +306,7 @@ static enum status take_part(struct join *join)
             return FAIL(STATUS_STOPPED, "stopped; the same command goes on");
         if (step.what == FED_SEND)
             TRY(exchange(join, &step));
-        if (fed_client_round(join->client) != round) {
-            round = fed_client_round(join->client);
-            tell_round(join);
-        }
+        tell_round(join, &told);
     }
 }
 

@@ -16,6 +16,7 @@
 #include "data/schema.h"
 #include "exec/exec.h"
 #include "fed/algorithm.h"
+#include "fed/dp_sgd.h"
 #include "model/file.h"
 #include "tensor/safetensors.h"
 #include "train/job.h"
@@ -40,6 +41,13 @@ static void fill_settings(const struct fed_job_config *config, struct settings *
     snprintf(s->data, sizeof s->data, "%s", config->data ? config->data : "");
     snprintf(s->strategy, sizeof s->strategy, "single");
     snprintf(s->optimizer, sizeof s->optimizer, "%.31s", t->optimizer);
+    if (config->table && config->model) { /* else the model says what columns are */
+        memcpy(s->label, config->table->label, sizeof s->label);
+        memcpy(s->skip_columns, config->table->skip_columns, sizeof s->skip_columns);
+        memcpy(s->categories, config->table->categories, sizeof s->categories);
+    }
+    if (config->table)
+        memcpy(s->fold, config->table->fold, sizeof s->fold);
     s->limit = config->limit;
     s->ranks = s->shards = s->threads = 1;
     s->batch = t->batch > 0 ? t->batch : config->largest > 0 ? config->largest : 1;
@@ -51,8 +59,10 @@ static void fill_settings(const struct fed_job_config *config, struct settings *
     s->seed = t->seed;
     s->anchored = algorithm->is_anchored || algorithm->n_vectors > 1;
     s->mu = algorithm->is_anchored ? t->mu : 0;
-    if (fed_algorithm_asks_gradient(t))
+    if (fed_algorithm_asks_gradient(t) || *t->dp_sgd)
         s->factors = false, s->dense = true;
+    if (*t->dp_sgd)
+        s->shards = s->batch; /* one a sample */
     for (int i = 0; i < MODEL_OPTIONS; i++)
         s->options[i] = config->options ? config->options[i] : (double)NAN;
 }
@@ -74,6 +84,8 @@ static enum status fill_job(struct fed_job *job, const struct fed_job_config *co
     if (config->terms->batch > 0 || config->largest > 0 || !config->data)
         return STATUS_OK;
     settings.batch = source_count(job->job->train); /* all samples at once: now it is known */
+    if (*config->terms->dp_sgd)
+        settings.shards = settings.batch;
     job_destroy(job->job);
     job->job = NULL;
     return job_create(&settings, model, JOB_TRAIN, &job->job);
@@ -280,6 +292,7 @@ struct fed_local {
     void *x;
     int32_t *x2, *y;
     uint8_t *scratch;
+    struct fed_dp_sgd dp_sgd; /* if terms say so */
 };
 
 /* Characters of a parameter's name that say which layer it belongs to. */
@@ -323,6 +336,7 @@ static enum status lay_out(struct fed_local *local)
         local->length += count;
     }
     local->head = find_head(local->exec);
+    local->dp_sgd.length = local->length;
     return STATUS_OK;
 }
 
@@ -331,6 +345,8 @@ static enum status make_exec(struct fed_local *local, int threads)
     const struct job *job = local->job->job;
     const struct settings *s = &job->settings;
 
+    if (*local->job->terms->dp_sgd)
+        TRY(fed_dp_sgd_init(&local->dp_sgd, local->job->terms->dp_sgd));
     TRY(transport_inproc_create(1, &local->transport));
     TRY(comm_create(local->transport, NULL, &local->comm));
     const struct exec_config config = {
@@ -340,6 +356,7 @@ static enum status make_exec(struct fed_local *local, int threads)
         .threads = threads,
         .shards = s->shards,
         .batch = s->batch,
+        .privacy = *local->job->terms->dp_sgd ? &local->dp_sgd.privacy : NULL,
         .seed = s->seed,
         .choices = job->choices,
         .optim = job->optim,
@@ -398,7 +415,13 @@ void fed_local_destroy(struct fed_local *local)
     mem_free(local->x2);
     mem_free(local->y);
     mem_free(local->scratch);
+    fed_dp_sgd_release(&local->dp_sgd);
     mem_free(local);
+}
+
+void fed_local_simulate(struct fed_local *local, uint64_t seed)
+{
+    fed_dp_sgd_simulate(&local->dp_sgd, seed);
 }
 
 size_t fed_local_length(const struct fed_local *local)
@@ -485,6 +508,15 @@ int64_t fed_local_steps(const struct fed_terms *terms, int64_t samples)
     const int64_t per_epoch = (samples + batch - 1) / batch;
 
     return terms->steps ? terms->steps : terms->epochs * per_epoch;
+}
+
+/* Once an epoch, also in one that is not finished. */
+uint64_t fed_local_passes(const struct fed_terms *terms, int64_t samples)
+{
+    const int64_t batch = terms->batch > 0 ? terms->batch : samples;
+    const int64_t per_epoch = (samples + batch - 1) / batch;
+
+    return (uint64_t)((fed_local_steps(terms, samples) + per_epoch - 1) / per_epoch);
 }
 
 /* The numbers that a participant draws in a round, of no other. */
@@ -608,9 +640,12 @@ enum status fed_local_train(struct fed_local *local, const struct fed_part *part
     *tally = (struct fed_tally){ .samples = (uint64_t)source_count(&part->source) };
     TRY(set_parameters(local, work->vector[0]));
     exec_begin_again(local->exec, seed, work->lr);
+    fed_dp_sgd_begin(&local->dp_sgd, seed);
     set_anchor(local, work->vector[0], shift);
     exec_keep_gradient(local->exec, is_gradient ? local->gradient : NULL);
     TRY(run_steps(local, part, work, seed, tally));
+    if (*local->job->terms->dp_sgd) /* what training saw has no noise */
+        tally->loss = tally->correct = tally->seen = 0;
     TRY(take_result(local, is_gradient, out));
     return check_finite(out, local->length);
 }
@@ -626,6 +661,14 @@ enum status fed_local_evaluate(struct fed_local *local, const struct source *sou
     tally->val_correct = result.correct;
     tally->val_seen = (double)result.weight;
     return STATUS_OK;
+}
+
+struct fed_local_times fed_local_times(const struct fed_local *local)
+{
+    const struct exec_times times = exec_times(local->exec);
+    const int lanes = exec_lanes(local->exec);
+
+    return (struct fed_local_times){ times.compute / lanes, times.evaluate / lanes };
 }
 
 /* One participant a process ----------------------------------------------------------------------- */

@@ -23,6 +23,8 @@ struct fed_job_config {
     const struct fed_terms *terms; /* borrowed as long as the job */
     const struct model *model;     /* NULL: the one that terms->graph says */
     const double *options;         /* of `model`; NULL: its defaults */
+    const struct settings
+        *table;       /* how a table is read: label, columns, fold; NULL: as usual */
     const char *data; /* name or path; "": the model's usual; NULL: none, the shape alone */
     int64_t limit;    /* samples used of each split; 0: all */
     int64_t largest;  /* samples of one participant at most; 0: all */
@@ -47,6 +49,8 @@ struct job *fed_job_base(const struct fed_job *job);
 MUST_CHECK enum status fed_local_create(const struct fed_job *job, int threads,
                                         struct fed_local **out);
 void fed_local_destroy(struct fed_local *local); /* NULL is allowed */
+/* Noise of --dp-sgd is drawn from this seed: for simulations alone. */
+void fed_local_simulate(struct fed_local *local, uint64_t seed);
 
 /* The flat vector: its elements, those of the last layer, which come last, and stretches of it that are running averages. */
 struct fed_range {
@@ -88,8 +92,15 @@ MUST_CHECK enum status fed_local_train(struct fed_local *local, const struct fed
                                        const float *shift, float *out, struct fed_tally *tally);
 MUST_CHECK enum status fed_local_evaluate(struct fed_local *local, const struct source *source,
                                           const float *parameters, struct fed_tally *tally);
+/* Seconds that its executor has computed and evaluated. */
+struct fed_local_times {
+    double compute, evaluate;
+};
+struct fed_local_times fed_local_times(const struct fed_local *local);
 /* Steps that training on so many samples takes. */
 int64_t fed_local_steps(const struct fed_terms *terms, int64_t samples);
+/* In how many of a round's steps one sample is, at most. */
+uint64_t fed_local_passes(const struct fed_terms *terms, int64_t samples);
 
 /* A trainer for a process with one participant: all samples of the job's training split, and its test split to validate
  * on. local and job outlive it. */

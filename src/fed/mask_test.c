@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/test.h"
+#include "fed/noise.h"
 
 /* RFC 8439, A.1, test vectors 1 and 2: the stream of key 0, with nonce 0, from counter 0. */
 static void test_a_mask_is_the_stream_of_rfc_8439(void)
@@ -22,6 +23,21 @@ static void test_a_mask_is_the_stream_of_rfc_8439(void)
 
     mask_add(&zero, 1, 32, words, 32, NULL);
     CHECK(memcmp(expected, words, sizeof(words)) == 0);
+}
+
+/* A long one is one stream, over the borders of what is worked on at once. */
+static void test_a_long_mask_is_one_stream(void)
+{
+    enum { COUNT = 5003 };
+    struct mask mask = { .key = { 1, 2, 3 } };
+    static uint64_t words[COUNT];
+    struct noise noise;
+
+    memset(words, 0, sizeof(words));
+    mask_add(&mask, 1, 64, words, COUNT, NULL);
+    noise_init(&noise, mask.key);
+    for (int i = 0; i < COUNT; i++)
+        CHECK(noise_u64(&noise) == words[i]);
 }
 
 /* Masks added and subtracted leave what was there, whatever the pool and however long; a part is that of the whole. */
@@ -81,6 +97,7 @@ static void test_sums_wrap_around(void)
 
 const struct test tests[] = {
     { "a mask is the stream of RFC 8439", test_a_mask_is_the_stream_of_rfc_8439, NULL },
+    { "a long mask is one stream", test_a_long_mask_is_one_stream, NULL },
     { "masks cancel", NULL, property_masks_cancel },
     { "sums wrap around", test_sums_wrap_around, NULL },
     { 0 },

@@ -41,37 +41,33 @@ static void refill(struct noise *noise)
 
 uint64_t noise_u64(struct noise *noise)
 {
-    uint64_t number = 0;
+    uint64_t number; /* little-endian machines alone (wire.c) */
 
     if (noise->at == NOISE_BUFFER)
         refill(noise);
-    for (int i = 0; i < 8; i++)
-        number |= (uint64_t)noise->buffer[noise->at + i] << 8 * i;
-    noise->at += 8;
+    memcpy(&number, noise->buffer + noise->at, sizeof(number));
+    noise->at += sizeof(number);
     return number;
 }
 
-/* Words below 2^64 mod below would be drawn once too often; they are drawn again. */
+/* The high half of word * below; words whose low half says that they would come once too often are drawn again. */
 uint64_t noise_below(struct noise *noise, uint64_t below)
 {
-    const uint64_t first = (0 - below) % below;
-    uint64_t number;
+    wide product = (wide)noise_u64(noise) * below;
 
-    do
-        number = noise_u64(noise);
-    while (number < first);
-    return number % below;
+    if ((uint64_t)product < below) {
+        const uint64_t least = (0 - below) % below;
+        while ((uint64_t)product < least)
+            product = (wide)noise_u64(noise) * below;
+    }
+    return (uint64_t)(product >> 64);
 }
 
-/* Heads with probability a/b, 0 <= a <= b < 2^127: is a uniform number in [0, 1) below a/b? Its binary digits and those of a/b
- * are made one by one until they differ, after two on average. */
-static bool throw_coin(struct noise *noise, wide a, wide b)
+/* Heads with probability a/b, 0 <= a <= b < 2^126: is a uniform number in [0, 1) below a/b? Its binary digits and those of a/b
+ * are made one by one until they differ. `word` has the first 64. */
+static bool compare_digits(struct noise *noise, uint64_t word, wide a, wide b)
 {
-    if (a >= b)
-        return true;
     for (;;) {
-        uint64_t word = noise_u64(noise);
-
         for (int i = 0; i < 64; i++, word <<= 1) {
             const bool drawn = word >> 63;
             a <<= 1;
@@ -81,7 +77,24 @@ static bool throw_coin(struct noise *noise, wide a, wide b)
             if (digit)
                 a -= b;
         }
+        word = noise_u64(noise);
     }
+}
+
+/* The same, mostly by one product: with a and b cut to 62 bits, word / 2^64 is below a/b or above it for sure, or the digits must
+ * say. */
+static bool throw_coin(struct noise *noise, wide a, wide b)
+{
+    if (a >= b)
+        return true;
+    const uint64_t word = noise_u64(noise), top = (uint64_t)(b >> 62);
+    const int cut = top == 0 ? 0 : 64 - __builtin_clzll(top);
+    const wide low_a = a >> cut, low_b = b >> cut, more = cut > 0;
+    if (((wide)word + 1) * (low_b + more) <= low_a << 64)
+        return true;
+    if ((wide)word * low_b >= (low_a + more) << 64)
+        return false;
+    return compare_digits(noise, word, a, b);
 }
 
 /* Heads with probability exp(-a/b), 0 <= a <= b. */
@@ -94,11 +107,21 @@ static bool throw_exp_fraction(struct noise *noise, wide a, wide b)
     return odd;
 }
 
+/* Heads with probability exp(-1): its first 128 binary digits; a word in 2^64 needs more than 64. */
+static bool throw_exp_one(struct noise *noise)
+{
+    static const uint64_t high = UINT64_C(0x5e2d58d8b3bcdf1a),
+                          low = UINT64_C(0xbadec7829054f90d);
+    const uint64_t word = noise_u64(noise);
+
+    return word < high || (word == high && noise_u64(noise) < low);
+}
+
 /* Heads with probability exp(-a/b) for any a. */
 static bool throw_exp(struct noise *noise, wide a, wide b)
 {
     for (; a > b; a -= b) {
-        if (!throw_exp_fraction(noise, 1, 1))
+        if (!throw_exp_one(noise))
             return false;
     }
     return throw_exp_fraction(noise, a, b);
@@ -114,7 +137,7 @@ static uint64_t draw_laplace(struct noise *noise, uint64_t t, bool *negative)
 
         if (!throw_exp_fraction(noise, u, t))
             continue;
-        while (v < 60 && throw_exp_fraction(noise, 1, 1))
+        while (v < 60 && throw_exp_one(noise))
             v++;
         const uint64_t y = u + t * v;
         *negative = noise_u64(noise) & 1;

@@ -25,8 +25,8 @@ enum status quantize_init(int bits, uint32_t participants, double range, double 
     double most = (ldexp(1, bits - 1) - 1) / (participants + ROOM * noise / range);
     if (most > FINEST)
         most = FINEST;
-    if (noise > 0 && most > NOISE_DEVIATION / 2 * range / noise)
-        most = NOISE_DEVIATION / 2 * range / noise;
+    if (noise > 0 && most > NOISE_DEVIATION / 2.0 * range / noise)
+        most = NOISE_DEVIATION / 2.0 * range / noise;
     if (!(most >= FEWEST))
         return FAIL(
             STATUS_USAGE,

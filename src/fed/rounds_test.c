@@ -421,6 +421,90 @@ static void test_clients_refuse(void)
     federation_end(&federation);
 }
 
+/* Shares of noise are for the terms' clip: a coordinator that asks for longer updates is refused. */
+static void test_clips_beyond_the_noise_are_refused(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+    struct fed_message message = { .type = FED_TYPES };
+    struct fed_buffer reply, payload;
+    struct fed_work work;
+    struct fed_step step;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    snprintf(terms.dp, sizeof terms.dp, "distributed");
+    snprintf(terms.weighting, sizeof terms.weighting, "equal");
+    terms.clip = 1;
+    terms.noise = 1;
+    federation_begin(&federation, &terms, 4);
+    fed_buffer_init(&reply, 1 << 16);
+    fed_buffer_init(&payload, 1 << 16);
+    struct fed_client *client = federation.tested[0].client;
+    for (int i = 0; i < 100; i++) { /* until participant 0 is to train */
+        CHECK_OK(fed_client_next(client, &step));
+        if (step.what == FED_SEND) {
+            fed_buffer_clear(&reply);
+            CHECK_OK(fed_server_answer(federation.server, federation.tested[0].name,
+                                       step.message, step.length, &reply));
+            CHECK_OK(fed_message_read(reply.data, reply.length, &message));
+            if (message.type == FED_TASK && message.stage == FED_TRAIN)
+                break;
+            CHECK_OK(fed_client_reply(client, reply.data, reply.length));
+        }
+        for (int other = 1; other < 4; other++)
+            (void)federation_post(&federation, other);
+        CHECK_OK(fed_server_tick(federation.server));
+        federation.now++;
+    }
+    CHECK_INT(FED_TRAIN, message.stage);
+    CHECK_OK(fed_work_read(message.payload, message.payload_length, TESTED_LENGTH, &work));
+    CHECK(work.clip == 1);
+    work.clip = 1.5;
+    fed_work_write(&work, &payload);
+    message.payload = payload.data;
+    message.payload_length = payload.length;
+    struct fed_buffer lie;
+    fed_buffer_init(&lie, 1 << 16);
+    fed_message_write(&message, &lie);
+    CHECK_STATUS(STATUS_MISMATCH, fed_client_reply(client, lie.data, lie.length));
+    CHECK_MESSAGE("noise is for the terms' 1");
+    fed_work_release(&work);
+    fed_buffer_release(&lie);
+    fed_buffer_release(&reply);
+    fed_buffer_release(&payload);
+    federation_end(&federation);
+}
+
+/* Control variates by hand: y = x - (g + c - c_i), c_i becomes g (option II with one step of rate 1). */
+static void test_control_variates(void)
+{
+    enum { N = 5, ROUNDS = 4 };
+    double x = 0, c = 0, own[N] = { 0 };
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    snprintf(terms.algorithm, sizeof terms.algorithm, "scaffold");
+    terms.rounds = ROUNDS;
+    federation_begin(&federation, &terms, N);
+    federation_run(&federation);
+    for (int r = 0; r < ROUNDS; r++) {
+        double move = 0, weight = 0, change = 0;
+        for (int i = 0; i < N; i++) {
+            const double step = (x - (i + 1)) / 4 + c - own[i];
+            move -= (i + 1) * step;
+            weight += i + 1;
+            change += step - c;
+            own[i] += step - c;
+        }
+        x += move / weight;
+        c += change / N;
+    }
+    CHECK_CLOSE(x, parameter(&federation), 1e-6);
+    federation_end(&federation);
+}
+
 static void test_buffered_rounds(void)
 {
     struct federation federation;
@@ -465,6 +549,7 @@ static void test_budget_ends_rounds(void)
     }
     CHECK(fed_server_is_done(federation.server));
     CHECK(strstr(fed_server_why(federation.server), "above the budget of 3"));
+    CHECK(strstr(fed_server_why(federation.server), "1000 rounds need --dp-noise 4"));
     CHECK(fed_server_round(federation.server) > 1);
     CHECK(fed_server_round(federation.server) < 30);
     federation_end(&federation);
@@ -532,9 +617,11 @@ const struct test tests[] = {
       .run = test_secure_is_plain_within_steps },
     { .name = "one of five drops out at each stage", .run = test_secure_dropouts },
     { .name = "participants refuse what terms do not say", .run = test_clients_refuse },
+    { .name = "control variates are the paper's", .run = test_control_variates },
     { .name = "late updates count less", .run = test_buffered_rounds },
     { .name = "a budget ends the rounds", .run = test_budget_ends_rounds },
     { .name = "a personal head stays", .run = test_head_stays },
     { .name = "one liar moves little", .run = test_one_liar },
+    { "clips beyond the noise are refused", test_clips_beyond_the_noise_are_refused, NULL },
     { 0 },
 };

@@ -13,7 +13,7 @@
 #include "fed/server_state.h"
 
 enum { TERMS_MOST = FED_GRAPH_TEXT * 2, MEMBERS_MOST = 1 << 20 };
-static const double WAIT_S = 1; /* until a participant asks again */
+static const double WAIT_S = 0.25; /* until a participant asks again */
 
 enum status server_audit(struct fed_server *server, const char *client, const char *format, ...)
 {
@@ -405,14 +405,14 @@ enum status fed_server_answer(struct fed_server *server, const char *client,
     struct fed_message read;
     enum status status;
 
+    server->bytes_in += (double)length; /* before: the message may end its round */
+    server->round_in += (double)length;
     if (fed_message_read(message, length, &read) != STATUS_OK)
         status = refuse(server, client, status_message(), reply);
     else if (read.type != FED_HELLO && read.type != FED_ASK && read.type != FED_GIVE)
         status = refuse(server, client, "participants do not say that", reply);
     else
         status = answer(server, client, &read, reply);
-    server->bytes_in += (double)length;
-    server->round_in += (double)length;
     server->bytes_out += (double)(reply->length - before);
     server->round_out += (double)(reply->length - before);
     return status;
@@ -613,7 +613,7 @@ static enum status fill(struct fed_server *server)
     TRY(make_vectors(server));
     TRY(print_terms(server));
     TRY(server_start_privacy(server));
-    server->stage_since = server->round_since = config->now(config->arg);
+    server->stage_since = server->round_since = server->created = config->now(config->arg);
     return replay(server);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* server_privacy.c - what rounds spend, noise of the coordinator's own, the clip that moves. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "fed/server_state.h"
@@ -42,13 +43,29 @@ static struct ledger_entry entry_of(const struct fed_server *server, double chan
                                   .survivors = (uint32_t)participants };
 }
 
+/* The refusal, and with how much noise all rounds would have stayed within the budget. */
+static enum status advise(const struct fed_server *server, const struct ledger_entry *entry)
+{
+    const struct fed_terms *terms = server->terms;
+    char refusal[FED_WHY];
+    double noise;
+
+    snprintf(refusal, sizeof refusal, "%s", status_message());
+    if (accountant_noise(entry->sampling, entry->q, (uint64_t)terms->rounds, terms->epsilon,
+                         terms->delta, &noise) != STATUS_OK)
+        return FAIL(STATUS_STOPPED, "%s", refusal);
+    return FAIL(STATUS_STOPPED, "%s; %lld rounds need --dp-noise %.3g", refusal,
+                (long long)terms->rounds, noise);
+}
+
 enum status server_check_budget(struct fed_server *server, double chance, int participants)
 {
     if (!server->ledger)
         return STATUS_OK;
     const struct ledger_entry entry =
         entry_of(server, chance, server->terms->noise, participants);
-    return ledger_allows(server->ledger, &entry);
+    const enum status status = ledger_allows(server->ledger, &entry);
+    return status == STATUS_STOPPED ? advise(server, &entry) : status;
 }
 
 enum status server_spend(struct fed_server *server, double multiplier, int participants)

@@ -12,6 +12,8 @@
 
 /* A participant that asked in this time is there. */
 static const double LIVE_S = 60;
+/* After a start those that were there before have so long to ask again before a round begins without them. */
+static const double GRACE_S = 3;
 
 bool server_is_live(const struct fed_server *server, const struct member *member)
 {
@@ -149,7 +151,8 @@ enum status server_begin(struct fed_server *server)
     const int live = server_live(server);
     struct fed_buffer bytes;
 
-    if (live < server->terms->minimum)
+    const double age = server->config.now(server->config.arg) - server->created;
+    if (live < server->terms->minimum || (live < server->n_members && age < GRACE_S))
         return STATUS_OK;
     if (server_is_buffered(server)) {
         server_begin_buffered(server);
@@ -418,12 +421,10 @@ static enum status end_robust(struct fed_server *server, float *update,
 enum status server_move(struct fed_server *server, const float *update, const float *control,
                         struct round_score *score)
 {
-    float *before = NULL;
+    float *before;
 
-    if (server->n_averages) {
-        TRY(mem_alloc(server->length, sizeof *before, &before));
-        memcpy(before, server->parameters, server->length * sizeof *before);
-    }
+    TRY(mem_alloc(server->length, sizeof *before, &before));
+    memcpy(before, server->parameters, server->length * sizeof *before);
     server->algorithm->apply(server->terms, fed_algorithm_lr(server->terms), update,
                              server->length, server->parameters, server->state);
     for (int i = 0; i < server->n_averages;

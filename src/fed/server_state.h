@@ -68,6 +68,7 @@ struct fed_server {
     double chance;   /* by which members were chosen, for the accountant */
     double expected; /* participants, whoever comes */
     double stage_since;
+    double created;
     double round_since;
     struct secagg_server *secagg; /* of a secure round */
     struct secure_shape shape;

@@ -430,6 +430,7 @@ static enum status make_jobs(struct simulation *s)
     struct fed_job_config job = { .terms = config->terms,
                                   .model = config->model,
                                   .options = config->settings->options,
+                                  .table = config->settings,
                                   .data = config->settings->data,
                                   .limit = config->settings->limit };
     int64_t largest = 0;
@@ -449,8 +450,10 @@ static enum status make_jobs(struct simulation *s)
     TRY(fed_job_create(&job, &s->job));
     s->n_locals = config->settings->threads ? (int)config->settings->threads : job_cores();
     TRY(mem_alloc((size_t)s->n_locals, sizeof(struct fed_local *), &s->locals));
-    for (int i = 0; i < s->n_locals; i++)
+    for (int i = 0; i < s->n_locals; i++) {
         TRY(fed_local_create(s->job, 1, &s->locals[i]));
+        fed_local_simulate(s->locals[i], config->terms->seed);
+    }
     return pool_create(s->n_locals, &s->pool);
 }
 
@@ -571,7 +574,8 @@ static enum status run(struct simulation *s, struct fed_simulated *out)
         return status;
     }
     snprintf(out->why, sizeof out->why, "%s", fed_server_why(s->server));
-    return simulate_folder_end(s->folder, s->locals[0], fed_server_parameters(s->server), out);
+    return simulate_folder_end(s->folder, s->locals, s->n_locals,
+                               fed_server_parameters(s->server), out);
 }
 
 enum status fed_simulate(const struct fed_simulation *simulation, struct fed_simulated *out)

@@ -37,7 +37,8 @@ enum status simulate_folder_create(const struct fed_simulation *config,
     struct job *base = fed_job_base(job);
 
     snprintf(base->settings.out, sizeof base->settings.out, "%s", config->settings->out);
-    base->settings.threads = config->settings->threads;
+    base->settings.threads =
+        config->settings->threads ? config->settings->threads : job_cores();
     base->settings.steps = base->total_steps = config->terms->rounds;
     TRY(folder_create(base, config->hooks));
     TRY(mem_alloc(1, sizeof *folder, &folder));
@@ -237,16 +238,22 @@ static enum status print_federated(struct simulate_folder *folder, struct strbuf
     return strbuf_status(out);
 }
 
-static enum status write_summary(struct simulate_folder *folder, const char *status_text)
+static enum status write_summary(struct simulate_folder *folder, const char *status_text,
+                                 struct fed_local_times spent)
 {
     const struct fed_simulated *s = &folder->so_far;
-    const struct rank_times times = { .total = s->seconds, .peak_bytes = memory_peak() };
+    const struct rank_times times = { .compute = spent.compute,
+                                      .evaluate = spent.evaluate,
+                                      .total = s->seconds,
+                                      .peak_bytes = memory_peak() };
     const struct train_classes none = { 0 };
     struct train_result result = { .train_loss = s->train_loss,
                                    .train_accuracy = NAN,
                                    .val_loss = s->val_loss,
                                    .val_accuracy = s->val_accuracy,
                                    .val_top5 = NAN,
+                                   .val_auc = NAN,
+                                   .val_calibration_error = NAN,
                                    .perplexity = NAN,
                                    .tokens_per_s = NAN,
                                    .first_step_s = NAN,
@@ -266,10 +273,26 @@ static enum status write_summary(struct simulate_folder *folder, const char *sta
     return status;
 }
 
-enum status simulate_folder_end(struct simulate_folder *folder, struct fed_local *local,
-                                const float *parameters, struct fed_simulated *out)
+/* Of all executors, as if they were one that did it all at once. */
+static struct fed_local_times mean_times(struct fed_local *const *locals, int n)
+{
+    struct fed_local_times sum = { 0 };
+
+    for (int i = 0; i < n; i++) {
+        const struct fed_local_times times = fed_local_times(locals[i]);
+        sum.compute += times.compute / n;
+        sum.evaluate += times.evaluate / n;
+    }
+    return sum;
+}
+
+enum status simulate_folder_end(struct simulate_folder *folder, struct fed_local *const *locals,
+                                int n_locals, const float *parameters,
+                                struct fed_simulated *out)
 {
     struct fed_simulated *s = &folder->so_far;
+    struct fed_local *local = locals[0];
+    const struct fed_local_times spent = mean_times(locals, n_locals);
     char *checkpoint;
 
     s->seconds = clock_seconds() - folder->began;
@@ -280,7 +303,7 @@ enum status simulate_folder_end(struct simulate_folder *folder, struct fed_local
         fed_local_checkpoint(local, parameters, checkpoint, (uint64_t)s->rounds);
     mem_free(checkpoint);
     TRY(status);
-    TRY(write_summary(folder, *s->why ? "stopped" : "done"));
+    TRY(write_summary(folder, *s->why ? "stopped" : "done", spent));
     if (report_write(s->folder) != STATUS_OK)
         log_line(LOG_WARNING, "no report: %s", status_message());
     *out = *s;

@@ -23,8 +23,8 @@ MUST_CHECK enum status simulate_folder_tell(struct simulate_folder *folder,
 int64_t simulate_folder_reached(const struct simulate_folder *folder);
 /* Checkpoint, summary and report. */
 MUST_CHECK enum status simulate_folder_end(struct simulate_folder *folder,
-                                           struct fed_local *local, const float *parameters,
-                                           struct fed_simulated *out);
+                                           struct fed_local *const *locals, int n_locals,
+                                           const float *parameters, struct fed_simulated *out);
 /* A summary that says why there is none. */
 void simulate_folder_fail(struct simulate_folder *folder, const char *why);
 

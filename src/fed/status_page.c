@@ -35,14 +35,20 @@ static double last_of(const struct json_value *history, const char *key)
 
 /* Head ------------------------------------------------------------------------------------- */
 
+static bool is_done(const struct json_value *now)
+{
+    return *json_text(now, "why", "") ||
+           json_integer(now, "done", 0) >= json_integer(now, "rounds", 1);
+}
+
 static void write_header(const struct json_value *status, struct strbuf *out)
 {
     const struct json_value *now = json_get(status, "now");
     const char *why = json_text(now, "why", "");
 
     strbuf_add(out, "<header>\n<p class=\"mark\"><b>tutti</b>");
-    strbuf_printf(out, "<span class=\"badge %s\">%s</span></p>\n<h1>", *why ? "good" : "warn",
-                  *why ? "done" : "training");
+    strbuf_printf(out, "<span class=\"badge %s\">%s</span></p>\n<h1>",
+                  is_done(now) ? "good" : "warn", is_done(now) ? "done" : "training");
     strbuf_add_xml(out, json_text(status, "model", "?"));
     strbuf_add(out, " <i>by ");
     strbuf_add_xml(out, json_text(status, "algorithm", "?"));

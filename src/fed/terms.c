@@ -13,6 +13,7 @@
 #include "base/suggest.h"
 #include "comm/codec.h"
 #include "fed/algorithm.h"
+#include "fed/dp_sgd.h"
 #include "optim/optim.h"
 
 void fed_terms_init(struct fed_terms *terms)
@@ -294,6 +295,10 @@ static enum status check_names(const struct fed_terms *terms)
     if (*terms->dp && strcmp(terms->dp, "central") != 0 &&
         strcmp(terms->dp, "distributed") != 0)
         return FAIL(STATUS_USAGE, "--dp %s: central or distributed", terms->dp);
+    if (*terms->dp_sgd) {
+        double clip, noise;
+        TRY(fed_dp_sgd_parse(terms->dp_sgd, &clip, &noise));
+    }
     if (*terms->compress) {
         TRY(codec_parse(terms->compress, &codec));
         if (strcmp(codec_name(codec.codec), "powersgd") == 0)
@@ -352,6 +357,8 @@ static enum status check_pairs(const struct fed_terms *t)
           "the clip is fixed where participants add the noise" },
         { t->standardize && *t->dp, "--standardize and --dp",
           "sums over rows would be told without noise" },
+        { t->standardize && *t->dp_sgd, "--standardize and --dp-sgd",
+          "means and deviations of a table tell of single samples without noise" },
         { t->epsilon > 0 && !*t->dp, "--dp-budget needs --dp", "central or distributed" },
         { t->lr_decay < 1 && !isfinite(t->lr), "--lr-decay needs --lr", "to be a share of it" },
     };

@@ -6,11 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
+#include "base/rng.h"
+#include "base/strbuf.h"
 #include "base/test.h"
 #include "model/model.h"
 
-enum { SAMPLES = 64 };
+enum { SAMPLES = 64, HIDDEN = 1024 };
 static const double LR = 0.25;
 
 struct fixture {
@@ -23,25 +26,56 @@ struct fixture {
     float *initial;
 };
 
+static const char *dp_sgd = ""; /* of the terms of the fixtures that begin */
+
+/* A table of rows of five numbers, whose label is whether their sum is large. Returns its path. */
+static const char *write_table(void)
+{
+    static char path[512];
+    struct strbuf text;
+    struct rng rng;
+
+    strbuf_init(&text, 1 << 16);
+    strbuf_add(&text, "a,b,c,d,e,large\n");
+    rng_init(&rng, 1, 1);
+    for (int i = 0; i < 2 * SAMPLES; i++) {
+        double sum = 0;
+        for (int k = 0; k < 5; k++) {
+            const double number = rng_normal(&rng);
+            strbuf_printf(&text, "%.4f,", number);
+            sum += number;
+        }
+        strbuf_printf(&text, "%s\n", sum > 0 ? "yes" : "no");
+    }
+    CHECK_OK(strbuf_status(&text));
+    snprintf(path, sizeof path, "%s/table.csv", test_folder());
+    CHECK_OK(file_replace(path, text.text, text.length));
+    strbuf_release(&text);
+    return path;
+}
+
 static void begin(struct fixture *f, const char *algorithm, int64_t steps, double mu)
 {
-    if (!test_data("fashion-mnist"))
-        test_skip("fashion-mnist is not there");
     fed_terms_init(&f->terms);
-    snprintf(f->terms.model, sizeof f->terms.model, "mlp");
+    snprintf(f->terms.model, sizeof f->terms.model, "tabular");
     snprintf(f->terms.algorithm, sizeof f->terms.algorithm, "%s", algorithm);
     f->terms.batch = 16;
     f->terms.steps = steps;
     f->terms.lr = LR;
     f->terms.mu = mu;
+    snprintf(f->terms.dp_sgd, sizeof f->terms.dp_sgd, "%s", dp_sgd);
+    double options[MODEL_OPTIONS] = { HIDDEN };
+    for (int i = 1; i < MODEL_OPTIONS; i++)
+        options[i] = NAN;
     struct fed_job_config config = { .terms = &f->terms,
-                                     .model = model_find("mlp"),
+                                     .options = options,
+                                     .model = model_find("tabular"),
+                                     .data = write_table(),
                                      .limit = SAMPLES };
     CHECK_OK(fed_job_create(&config, &f->job));
     CHECK_OK(fed_job_print_graph(f->job, &f->terms.graph));
     fed_job_destroy(f->job);
     config.model = NULL; /* as a participant has it: from the text */
-    config.data = "fashion-mnist";
     CHECK_OK(fed_job_create(&config, &f->job));
     CHECK_OK(fed_local_create(f->job, 1, &f->local));
     for (int64_t i = 0; i < SAMPLES; i++)
@@ -152,7 +186,7 @@ static void check_head(struct fixture *f)
     const struct fed_range *averages;
     float *head;
 
-    CHECK_INT(100 * 10 + 10, fed_local_head(f->local));
+    CHECK_INT(HIDDEN * 2 + 2, fed_local_head(f->local));
     CHECK_INT(0, fed_local_averages(f->local, &averages));
     CHECK_OK(mem_alloc(fed_local_head(f->local), sizeof *head, &head));
     CHECK_OK(fed_local_initial_head(f->local, 3, head));
@@ -191,6 +225,47 @@ static void test_plain_training(void)
     end(&f);
 }
 
+/* Length of the way from the initial parameters after one step, over the rate. */
+static double way_of(const char *text, bool simulated)
+{
+    struct fixture f;
+    double squares = 0;
+
+    dp_sgd = text;
+    begin(&f, "fedavg", 1, 0);
+    dp_sgd = "";
+    if (simulated)
+        fed_local_simulate(f.local, 9);
+    float *first = train(&f, NULL, 0), *again = train(&f, NULL, 0);
+    for (size_t i = 0; i < f.length; i++)
+        squares += pow((double)first[i] - (double)f.initial[i], 2);
+    CHECK((memcmp(first, again, f.length * sizeof *first) == 0) == simulated);
+    mem_free(first);
+    mem_free(again);
+    end(&f);
+    return sqrt(squares) / LR;
+}
+
+/* The mean of 16 clipped gradients is no longer than the clip; noise has its length, and is new for every training but a
+ * simulated one. */
+static void test_samples_are_private(void)
+{
+    const double free = way_of("100,0", true), clipped = way_of("0.01,0", true);
+
+    CHECK(free > 0.1);
+    const struct fed_terms epochs = { .batch = 10, .epochs = 3 },
+                           some = { .batch = 10, .steps = 4 };
+    CHECK_INT(3, fed_local_passes(&epochs, 25));
+    CHECK_INT(2, fed_local_passes(&some, 25)); /* of three steps an epoch */
+    CHECK(clipped > 0.001 && clipped <= 0.01);
+    struct fixture f;
+    begin(&f, "fedavg", 1, 0);
+    const double noise = 0.01 * 3 / 16 * sqrt((double)f.length);
+    end(&f);
+    CHECK_CLOSE(1, way_of("0.01,3", true) / noise, 0.05);
+    CHECK_CLOSE(1, way_of("0.01,3", false) / noise, 0.05);
+}
+
 const struct test tests[] = {
     { .name =
           "a round leaves nothing to the next; the last layer is the head; parts are sources",
@@ -198,5 +273,6 @@ const struct test tests[] = {
     { .name = "steps are shifted", .run = test_shift },
     { .name = "steps are drawn to where they began", .run = test_anchor },
     { .name = "an anchor without pull is none", .run = test_anchored_by_nothing },
+    { "gradients of samples are clipped and noisy", test_samples_are_private, NULL },
     { 0 },
 };

@@ -34,7 +34,7 @@ enum status fed_beside(const char *path, const char *name, char **out)
 
     TRY(mem_alloc(folder + length + 1, 1, &text));
     memcpy(text, path, folder);
-    memcpy(text + folder, name, length);
+    memcpy(text + folder, name, length + 1);
     *out = text;
     return STATUS_OK;
 }

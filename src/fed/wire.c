@@ -216,7 +216,7 @@ void fed_take_floats(struct fed_reader *reader, float *out, size_t count)
     if (fed_take_u32(reader) != count)
         reader->failed = true;
     const uint8_t *taken = fed_take(reader, count * sizeof *out);
-    if (!taken)
+    if (!taken || count == 0)
         return;
     memcpy(out, taken, count * sizeof *out);
     for (size_t i = 0; i < count; i++)

@@ -19,6 +19,7 @@ static const char *const task_names[] = {
     [MODEL_NEXT_TOKEN] = "next-token",
     [MODEL_MASKED_TOKEN] = "masked-token",
     [MODEL_TABLE] = "table",
+    "statistics",
 };
 enum { N_TASKS = sizeof task_names / sizeof *task_names };
 
@@ -63,6 +64,8 @@ static void print_head(const struct model *model, const struct model_config *con
         strbuf_add(out, ", \"unit_pixels\": true");
     if (config->table)
         strbuf_printf(out, ",\n  \"table\": %s", config->table);
+    if (config->table && config->statistics)
+        strbuf_printf(out, ",\n  \"statistics\": %s", config->statistics);
     if (is_plain_name(model->optimizer))
         strbuf_printf(out, ", \"optimizer\": \"%s\"", model->optimizer);
     if (is_plain_name(model->data))
@@ -92,9 +95,10 @@ enum status model_file_print(const struct model *model, const struct model_confi
 
 static enum status check_members(const struct json_value *root)
 {
-    static const char *const members[] = { "format", "version", "task",        "classes",
-                                           "vocab",  "length",  "optimizer",   "data",
-                                           "table",  "graph",   "unit_pixels", NULL };
+    static const char *const members[] = { "format", "version",    "task",      "classes",
+                                           "vocab",  "length",     "optimizer", "data",
+                                           "table",  "statistics", "graph",     "unit_pixels",
+                                           NULL };
 
     if (root->kind != JSON_OBJECT || strcmp(json_text(root, "format", ""), format) != 0)
         return FAIL(STATUS_CORRUPT, "this is no graph file: its format is not \"%s\"", format);
@@ -170,6 +174,7 @@ static enum status read_head(struct model_file *file, const struct json_value *r
     TRY(read_word(root, "data", &model->data));
     model->unit_pixels = json_bool(root, "unit_pixels", false);
     model->table = json_get(root, "table");
+    model->statistics = model->table ? json_get(root, "statistics") : NULL;
     if (model->table && model->task != MODEL_TABLE)
         return FAIL(STATUS_CORRUPT, "its task %s has no table", task_names[model->task]);
     file->graph = json_get(root, "graph");

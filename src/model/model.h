@@ -51,8 +51,8 @@ struct model_config {
     int64_t length[2];     /* text: places of input and second */
     bool training;         /* false: no dropout, statistics as learnt */
     float label_smoothing; /* in training: share of a label that is spread evenly */
-    double options[MODEL_OPTIONS]; /* in the order of the model's table */
-    const char *table; /* for files: JSON of what the columns of its table are, or NULL */
+    double options[MODEL_OPTIONS];  /* in the order of the model's table */
+    const char *table, *statistics; /* for files: JSON of what its table has of them, or NULL */
 };
 
 struct model {
@@ -70,8 +70,8 @@ struct model {
     void (*build)(struct graph *graph, const struct model_config *config, struct value *input,
                   struct value *target);
     const struct model_file *file; /* a model that was read (model/file.h), instead of build */
-    /* What the columns of its tables are (data/schema.h); NULL: as the data have them. */
-    const struct json_value *table;
+    /* What the columns of its tables are, and what to standardize by (data/schema.h); NULL: as the data have them. */
+    const struct json_value *table, *statistics;
 };
 
 extern const struct model *const model_table[];   /* ended by NULL */

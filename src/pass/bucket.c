@@ -4,7 +4,7 @@
  *
  * Buckets are filled from the last parameter to the first, as backward finishes them in that
  * order: bucket 0 is complete first. Inside a bucket parameters stand in the model's order, each at
- * a multiple of 16 elements; the gaps stay zero. Where borders fall depends on the model alone,
+ * a multiple of 16 elements, or of a stretch where norms are needed; the gaps stay zero. Where borders fall depends on the model alone,
  * never on ranks; buckets are made larger
  * than asked if there would be too many. Of many buckets the first is an eighth of the others, so that
  * its way to other ranks begins early. After: every parameter and its gradient lies in "bucketN.param" and "bucketN.grad".
@@ -19,19 +19,24 @@
 #include <stdio.h>
 
 #include "graph/op.h"
+#include "kernel/tree.h"
 #include "pass/pass.h"
 
 enum { ALIGN = 16, DEFAULT_BYTES = 512 << 10, FIRST_PART = 8, MANY = 4 };
 static const int64_t MOST_BYTES = (int64_t)1 << 40;
 
-static int64_t aligned(int64_t count)
+/* Elements that a value takes. Where norms are needed, parameters begin with stretches: what squares are summed of
+ * (exec/norms.c) is then the same in whatever bucket a parameter is. */
+static int64_t aligned(const struct value *value, const struct pass_config *config)
 {
-    return (count + ALIGN - 1) / ALIGN * ALIGN;
+    const int64_t unit = optim_needs_norms(&config->optim) ? TREE_STRETCH : ALIGN;
+
+    return (shape_count(&value->shape) + unit - 1) / unit * unit;
 }
 
 /* Puts params[first..end) into one bucket. */
 static enum status fill_bucket(struct graph *graph, struct value *const *params, int first,
-                               int end, int bucket)
+                               int end, int bucket, const struct pass_config *config)
 {
     char name[32];
     int64_t count = 0;
@@ -39,7 +44,7 @@ static enum status fill_bucket(struct graph *graph, struct value *const *params,
     if (bucket >= PASS_BUCKETS)
         return FAIL(STATUS_UNSUPPORTED, "more than %d buckets: try --no-factors", PASS_BUCKETS);
     for (int i = first; i < end; i++)
-        count += aligned(shape_count(&params[i]->shape));
+        count += aligned(params[i], config);
     snprintf(name, sizeof name, "bucket%d.param", bucket);
     struct value *flat = graph_flat(graph, name, count);
     snprintf(name, sizeof name, "bucket%d.grad", bucket);
@@ -54,7 +59,7 @@ static enum status fill_bucket(struct graph *graph, struct value *const *params,
         params[i]->flat = flat;
         params[i]->gradient->flat = grad;
         params[i]->offset = params[i]->gradient->offset = count;
-        count += aligned(shape_count(&params[i]->shape));
+        count += aligned(params[i], config);
     }
     return STATUS_OK;
 }
@@ -108,12 +113,13 @@ static bool stands_alone(const struct value *value, const struct pass_config *co
            pass_has_rows(value->gradient->maker, config);
 }
 
-static int64_t group_count(struct value *const *params, int first, int last)
+static int64_t group_count(struct value *const *params, int first, int last,
+                           const struct pass_config *config)
 {
     int64_t count = 0;
 
     for (int i = first; i <= last; i++)
-        count += aligned(shape_count(&params[i]->shape));
+        count += aligned(params[i], config);
     return count;
 }
 
@@ -140,11 +146,13 @@ static int values_of(const struct graph *graph, const struct pass_config *config
 
 /* Bytes of the bucket that ends before `end` of n values, at most: the one that is complete first has
  * less, if it is one of many. */
-static int64_t room(struct value *const *values, int end, int n, int64_t most)
+static int64_t room(struct value *const *values, int end, int n, int64_t most,
+                    const struct pass_config *config)
 {
     const bool is_first = end == n && values[0]->kind == VALUE_PARAM;
 
-    if (is_first && group_count(values, 0, n - 1) * (int64_t)sizeof(float) > MANY * most)
+    if (is_first &&
+        group_count(values, 0, n - 1, config) * (int64_t)sizeof(float) > MANY * most)
         return most / FIRST_PART;
     return most;
 }
@@ -154,13 +162,13 @@ static int bucket_begin(struct value *const *values, int end, const struct pass_
                         int64_t most)
 {
     int first = group_begin(values, end - 1);
-    int64_t count = group_count(values, first, end - 1);
+    int64_t count = group_count(values, first, end - 1, config);
 
     while (first > 0 && !stands_alone(values[first], config) &&
            !stands_alone(values[first - 1], config) &&
            is_of_one_chunk(values[first], values[first - 1])) {
         const int next = group_begin(values, first - 1);
-        const int64_t more = group_count(values, next, first - 1);
+        const int64_t more = group_count(values, next, first - 1, config);
         if ((count + more) * (int64_t)sizeof(float) > most)
             break;
         count += more;
@@ -175,7 +183,7 @@ static int count_buckets(struct value *const *values, int n, const struct pass_c
     int count = 0;
 
     for (int end = n; end > 0;
-         end = bucket_begin(values, end, config, room(values, end, n, most)))
+         end = bucket_begin(values, end, config, room(values, end, n, most, config)))
         count++;
     return count;
 }
@@ -185,8 +193,8 @@ static enum status fill_buckets(struct graph *graph, struct value *const *values
                                 const struct pass_config *config, int64_t most, int *bucket)
 {
     for (int end = n; end > 0;) {
-        const int first = bucket_begin(values, end, config, room(values, end, n, most));
-        TRY(fill_bucket(graph, values, first, end, (*bucket)++));
+        const int first = bucket_begin(values, end, config, room(values, end, n, most, config));
+        TRY(fill_bucket(graph, values, first, end, (*bucket)++, config));
         end = first;
     }
     return STATUS_OK;

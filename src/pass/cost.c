@@ -407,7 +407,9 @@ static void set_memory(const struct cost_work *work, const struct cost_cluster *
     out->activations = choice->lanes * activations_of(work);
     if (choice->interval > 1)
         out->params += params; /* of all, as they last met */
-    out->memory = out->params + out->gradients + out->state + out->activations;
+    if (choice->zero == 0)
+        out->copy = (1 + work->n_states) * params;
+    out->memory = out->params + out->gradients + out->state + out->activations + out->copy;
 }
 
 /* Seconds that lanes of one machine need to add `n` gradients and to update, all of it. */
@@ -588,7 +590,7 @@ static enum status check_grid(const struct cost_work *work, const struct cost_ch
 
     for (int l = 0; l < work->n_layers; l++)
         divide += work->layers[l].divides;
-    if (choice->tp > 1 && divide < 2)
+    if (choice->tp > 1 && divide < 2 && choice->sharing.forward <= 0)
         return FAIL(STATUS_USAGE, "tp=%d: the model has nothing that a tensor split divides",
                     choice->tp);
     if (choice->pp * choice->chunks > work->n_layers)
@@ -675,7 +677,9 @@ static void set_grid_memory(const struct grid *grid, struct cost_estimate *out)
         now.params = choice->zero == 3 ? params / choice->dp : params;
         now.gradients = params * (choice->dp > 1 ? 2 : 1);
         now.state = work->n_states * params / choice->dp;
-        now.activations = kept * open_shards(choice, s, shards) + work->transient / choice->tp;
+        /* Each shard that is under way has an arena of its own. */
+        now.activations = (kept + work->transient / (choice->tp * choice->pp)) *
+                          open_shards(choice, s, shards);
         now.memory = now.params + now.gradients + now.state + now.activations;
         if (now.memory <= out->memory)
             continue;

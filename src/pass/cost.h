@@ -112,7 +112,8 @@ struct cost_estimate {
     double bubble;  /* share of a pipeline's time */
     double bytes;   /* that a rank sends in a step, or reads from others */
     double memory;  /* of the rank that has most */
-    double params, gradients, state, activations; /* which are these */
+    double params, gradients, state, activations; /* which are these, */
+    double copy; /* and what rank 0 writes checkpoints from, where it does not stream them */
 };
 
 /* STATUS_USAGE says why there is no such way, in words for people. events: NULL, or receives the simulation of a grid; release

@@ -260,22 +260,29 @@ static void test_layers_have_all_time_and_all_parameters(void)
     }
 }
 
-/* A weight's gradient is made by the layer that has the weight. */
+/* A gradient is made by the layer that has the weight, or that made what it is the gradient of. */
 static void test_backward_belongs_to_the_layer_it_differentiates(void)
 {
+    static const char *const pairs[][2] = { { "d.conv1.weight", "conv1" },
+                                            { "d.conv2", "conv2" },
+                                            { "d.fc2.weight", "fc2" },
+                                            { "d.drop", "drop" } };
     struct graph *graph = graph_of("cnn");
     const int n = graph_node_count(graph);
     double *seconds;
-    struct cost_work work;
 
     CHECK_OK(mem_alloc((size_t)n, sizeof *seconds, &seconds));
-    for (int i = 0; i < n; i++)
-        seconds[i] = strcmp(graph_node(graph, i)->name, "d.conv1.weight") == 0;
-    CHECK_OK(cost_read(graph, seconds, 4, 1, &work));
-    for (int l = 0; l < work.n_layers; l++)
-        CHECK_CLOSE(strcmp(work.layers[l].name, "conv1") == 0, work.layers[l].backward, 1e-12);
-    CHECK_CLOSE(1, cost_shard_seconds(&work), 1e-12);
-    cost_release(&work);
+    for (size_t p = 0; p < sizeof pairs / sizeof *pairs; p++) {
+        struct cost_work work;
+        for (int i = 0; i < n; i++)
+            seconds[i] = strcmp(graph_node(graph, i)->name, pairs[p][0]) == 0;
+        CHECK_OK(cost_read(graph, seconds, 4, 1, &work));
+        for (int l = 0; l < work.n_layers; l++)
+            CHECK_CLOSE(strcmp(work.layers[l].name, pairs[p][1]) == 0, work.layers[l].backward,
+                        1e-12);
+        CHECK_CLOSE(1, cost_shard_seconds(&work), 1e-12);
+        cost_release(&work);
+    }
     mem_free(seconds);
     graph_destroy(graph);
 }

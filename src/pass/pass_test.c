@@ -333,6 +333,39 @@ static void test_clipping_looks_at_every_bucket(void)
     graph_destroy(graph);
 }
 
+/* Updates of what is trained read the anchor's output, running averages the sum; norms are refused. */
+static void test_anchored_updates(void)
+{
+    const struct model *model = model_find("resnet18");
+    struct model_config model_config = model_defaults(model);
+    struct pass_config config = config_for(1, 0);
+    const struct pass *const *passes = strategy_find("single")->passes;
+    struct graph *graph;
+
+    config.anchored = true;
+    config.mu = 0.5F;
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_OK(pass_run(graph, passes, &config, NULL));
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_average_update)
+            CHECK(node->in[1]->maker->op == &op_shard_sum);
+        if (node->op != config.optim.optimizer->op)
+            continue;
+        const struct node *anchor = node->in[1]->maker;
+        CHECK(anchor->op == &op_anchor && anchor->in[1] == node->in[0]);
+        CHECK(anchor->attrs.weight_decay == 0.5F && anchor->attrs.bucket == node->attrs.bucket);
+        CHECK(anchor->in[0]->maker->op == &op_shard_sum);
+    }
+    CHECK_INT(count_op(graph, config.optim.optimizer->op), count_op(graph, &op_anchor));
+    graph_destroy(graph);
+    config.optim.attrs.max_norm = 1;
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_STATUS(STATUS_USAGE, pass_run(graph, passes, &config, NULL));
+    CHECK_MESSAGE("anchor");
+    graph_destroy(graph);
+}
+
 static struct graph *graph_with(const char *optimizer, const char *model_name)
 {
     const struct model *model = model_find(model_name);
@@ -697,6 +730,7 @@ const struct test tests[] = {
     { .name = "clipping needs gradients of all rows",
       .run = test_clipping_needs_gradients_of_all_rows },
     { .name = "clipping looks at every bucket", .run = test_clipping_looks_at_every_bucket },
+    { .name = "updates see the anchor, if asked", .run = test_anchored_updates },
     { .name = "lars and lamb have a trust ratio a parameter",
       .run = test_lars_and_lamb_have_a_trust_ratio_a_parameter },
     { .name = "a batch that does not divide is refused",

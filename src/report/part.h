@@ -32,6 +32,7 @@ void part_reconstructions(struct report *report);
 void part_samples(struct report *report);
 void part_time(struct report *report);
 void part_servers(struct report *report);
+void part_pipeline(struct report *report);
 void part_federated(struct report *report);
 void part_graph(struct report *report);
 void part_configuration(struct report *report);

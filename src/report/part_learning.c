@@ -68,6 +68,19 @@ static void write_loss(struct report *report)
     part_lines(report, &plot, series, 2);
 }
 
+/* Of models of two classes. */
+static void write_auc(struct report *report)
+{
+    struct plot_series series[] = {
+        part_series(&report->run->eval, report->x, RUN_VAL_AUC, "validation", PART_VERMILION,
+                    PLOT_LINE),
+    };
+    const struct plot plot = { .title = "AUC", .x = part_progress_axis(report) };
+
+    series[0].tell_last = true;
+    part_lines(report, &plot, series, 1);
+}
+
 /* Of models that predict tokens. */
 static void write_perplexity(struct report *report)
 {
@@ -178,6 +191,7 @@ void part_learning(struct report *report)
     page_plots_begin(report->out);
     write_accuracy(report);
     write_loss(report);
+    write_auc(report);
     write_perplexity(report);
     write_accuracy_over_time(report);
     write_learning_rate(report);

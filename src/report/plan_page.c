@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "report/frame.h"
@@ -148,7 +149,8 @@ static void write_times(struct strbuf *out, const struct plan_page *page, const 
 static void write_memory(struct strbuf *out, const struct plan_page *page, const size_t *at,
                          size_t count)
 {
-    static const char *const names[] = { "parameters", "gradients", "state", "activations" };
+    static const char *const names[] = { "parameters", "gradients", "state", "activations",
+                                         "copy" };
     const struct plot plot = { .title = "Predicted memory of a rank, MB",
                                .height = height_of(count),
                                .x = { .from_zero = true } };
@@ -290,7 +292,7 @@ static void write_points(struct strbuf *out, const struct plan_page *page)
 
 static void write_head(struct strbuf *out, const struct plan_page *page)
 {
-    char title[200], text[NUMBER_TEXT];
+    char title[200], text[NUMBER_TEXT], name[64];
 
     snprintf(title, sizeof title, "Plan of %.80s on %d ranks \u2013 tutti", page->model,
              page->ranks);
@@ -309,7 +311,8 @@ static void write_head(struct strbuf *out, const struct plan_page *page)
         const struct plan_page_row *row = &page->rows[i];
         if (!row->is_chosen)
             continue;
-        page_card(out, "choice", row->name, NULL, row->why);
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(row->name, " "), row->name);
+        page_card(out, "choice", name, row->name + strlen(name), row->why);
         number_print(text, row->step_ms, NUMBER_PLAIN, 0);
         page_card(out, "step, ms", text, NULL, NULL);
         number_print(text, page->single_ms / row->step_ms, NUMBER_PLAIN, 0);

@@ -13,7 +13,9 @@
 #include "base/status.h"
 #include "base/strbuf.h"
 
-enum { PLAN_PAGE_MEMORY = 4 }; /* parameters, gradients, state, activations */
+enum {
+    PLAN_PAGE_MEMORY = 5
+}; /* parameters, gradients, state, activations, a copy for checkpoints */
 
 struct plan_page_row {
     const char *name, *why;

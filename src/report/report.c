@@ -14,9 +14,9 @@ static const size_t page_maximum = (size_t)256 << 20;
 
 /* From top to bottom. */
 static void (*const parts[])(struct report *report) = {
-    part_header,  part_notes,           part_cards,   part_learning, part_federated,
-    part_classes, part_reconstructions, part_samples, part_time,     part_servers,
-    part_graph,   part_configuration,   part_repeat,
+    part_header,   part_notes,           part_cards,         part_learning, part_federated,
+    part_classes,  part_reconstructions, part_samples,       part_time,     part_servers,
+    part_pipeline, part_graph,           part_configuration, part_repeat,
 };
 
 static enum status write_page(const struct run *run, struct strbuf *out)

@@ -204,6 +204,42 @@ static void test_servers_have_a_part(void)
     mem_free(page);
 }
 
+static void test_pipelines_have_a_part(void)
+{
+    static const char *const expected[] = {
+        "1f1b, 2 shards through 2 stages of 1 pieces each",
+        "33.33%",
+        "The last step, as measured",
+        "backward of shard 1, 5.000 to 6.000 ms",
+        "The schedule, with the pieces",
+    };
+
+    put("config.json", config);
+    put("summary.json",
+        "{\"status\":\"done\",\"pipeline\":{\"schedule\":\"1f1b\",\"stages\":2,\"chunks\":1,"
+        "\"shards\":2,\"bubble_formula\":0.3333,\"bubble_planned\":0.35,\"bubble_measured\":0."
+        "4,"
+        "\"planned\":[[0,0,0,0,0,1],[1,0,0,0,1,2]],\"measured\":[[0,0,0,0,0,1.5],"
+        "[1,0,1,1,5,6]]}}");
+    char *page = make_page();
+    page_testing_check(page);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        check_has(page, expected[i]);
+    mem_free(page);
+
+    /* Whatever there is instead. */
+    put("summary.json",
+        "{\"pipeline\":{\"schedule\":\"<b>\",\"stages\":2,\"planned\":[[0,0,0],5,null,"
+        "[7,0,0,0,1,2],[0,0,0,0,3,1],[0,0,0,0,\"a\",1e308]],\"measured\":{}}}");
+    page = make_page();
+    page_testing_check(page);
+    mem_free(page);
+    put("summary.json", "{\"pipeline\":{\"stages\":1e300,\"planned\":[[0,0,0,0,0,1]]}}");
+    page = make_page();
+    page_testing_check(page);
+    mem_free(page);
+}
+
 static void test_each_file_may_be_missing(void)
 {
     for (int present = 1; present < 8; present++) {
@@ -538,6 +574,7 @@ static void test_every_allocation_may_fail(void)
 const struct test tests[] = {
     { .name = "a whole run has all parts", .run = test_a_whole_run_has_all_parts },
     { .name = "servers have a part", .run = test_servers_have_a_part },
+    { .name = "pipelines have a part", .run = test_pipelines_have_a_part },
     { .name = "each file may be missing", .run = test_each_file_may_be_missing },
     { .name = "a folder without a run is refused",
       .run = test_a_folder_without_a_run_is_refused },

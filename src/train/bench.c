@@ -278,7 +278,7 @@ enum status train_bench(struct job *job, int windows, struct bench_result *out)
             .step_ms_p10 = 1e3 * bench->times[n / 10],
             .step_ms_p90 = 1e3 * bench->times[n - 1 - n / 10],
             .flops = graph_flops(job->graph, job->settings.batch / job->settings.shards) *
-                     (double)job->settings.shards,
+                     (double)job->settings.shards * job->axes.tp,
             .comm_share = bench->comm_share,
             .wait_share = bench->wait_share,
             .hidden_share = bench->hidden_share,

@@ -12,7 +12,9 @@
 
 enum { MOST_POINTS = 32 };
 static const double SAME = 0.05; /* what differs by less is the same: measurements do, too */
-static const double TEAM = 0.8;  /* that each further thread adds to a shard's speed */
+static const double CLEARLY =
+    0.1;                        /* by how much a grid has to be faster than what is no grid */
+static const double TEAM = 0.8; /* that each further thread adds to a shard's speed */
 
 /* Machines -------------------------------------------------------------------------------- */
 
@@ -189,10 +191,8 @@ static void add_rows(struct planner *p)
 {
     for (int i = 0; strategy_table[i]; i++) {
         const struct strategy *strategy = strategy_table[i];
-        if (is_grid(strategy) ||
-            (p->plan->ranks > 1 &&
-             !strategy->many_ranks)) /* one rank: what others are compared with */
-            continue;
+        if (is_grid(strategy) || (p->plan->ranks > 1) != strategy->many_ranks)
+            continue; /* one rank has nobody to share with; several are compared with it */
         for (int zero = strategy->zero ? 1 : 0; zero <= strategy->zero; zero++)
             add_data_parallel(p, strategy, zero);
     }
@@ -241,7 +241,7 @@ static void try_row(const struct planner *p, struct forecast_row *row, struct jo
 
     *out = NULL;
     if (!strategy_find(row->strategy)) {
-        refuse(row, &row->runs, "this program does not run it yet");
+        refuse(row, &row->runs, "this program does not run it");
         return;
     }
     if (!p->options->is_elsewhere && (settings_for(p, row, &settings) != STATUS_OK ||
@@ -315,9 +315,15 @@ static enum status find_work(struct planner *p, struct forecast_row *row, const 
     choice->team = p->plan->is_measured ? 1 : 1 + TEAM * (threads - 1);
     row->factors = job_has_factors(job ? job : p->job) && !is_a_grid(row);
     TRY(planner_work(p, s->shards, threads, row->factors, out));
-    if (job && choice->tp > 1 && choice->pp == 1)
-        return planner_sharing(p, *out, job_graph(job), &choice->sharing);
     return STATUS_OK;
+}
+
+/* A tensor split that the model does not allow is none. */
+static void share_layers(struct planner *p, struct forecast_row *row, struct planner_work *w)
+{
+    if (row->choice.tp > 1 && strategy_find("tensor") &&
+        planner_share(p, row->choice.tp, w, &row->choice.sharing) != STATUS_OK)
+        refuse(row, &row->is_legal, status_message());
 }
 
 /* In a forecast for machines elsewhere there are as many of the job's steps side by side as ranks. */
@@ -342,9 +348,12 @@ static enum status predict_row(struct planner *p, struct forecast_row *row)
     enum status status = find_work(p, row, job, &w);
     job_destroy(job);
     TRY(status);
+    share_layers(p, row, w);
     const struct cost_work work = work_of_step(p, w);
     row->shards = work.shards;
     row->threads = w->threads;
+    if (!row->is_legal)
+        return STATUS_OK;
     if (predict(p, &work, row->choice, &row->cost, NULL) != STATUS_OK)
         refuse(row, &row->is_legal, status_message());
     else if (cluster->memory > 0 && row->cost.memory > cluster->memory) {
@@ -450,26 +459,40 @@ static void explain(struct forecast *plan)
                       plan->ranks);
     } else {
         const struct forecast_row *row = &plan->rows[plan->chosen];
-        at = snprintf(plan->why, sizeof plan->why,
-                      "%s: %s a step is the least, or within %.0f%% of it and simpler, of "
-                      "%d that run, fit and keep the arithmetic of one device",
-                      forecast_name(row, name), seconds_text(row->cost.seconds, time),
-                      100 * SAME, count);
+        seconds_text(row->cost.seconds, time);
+        if (count == 1)
+            at = snprintf(plan->why, sizeof plan->why, "%s: %s a step; there is no other way",
+                          forecast_name(row, name), time);
+        else
+            at = snprintf(plan->why, sizeof plan->why,
+                          "%s: %s a step is the least of %d ways that run, fit and keep the "
+                          "arithmetic of one device, or as good and simpler",
+                          forecast_name(row, name), time, count);
     }
     at = add_faster(plan, at, is_too_large, plan->why, room);
     at = add_faster(plan, at, is_not_exact, plan->why, room);
     add_faster(plan, at, is_not_here, plan->why, room);
 }
 
-/* The first of those that are as fast as the fastest. */
+static bool is_whole(const struct forecast_row *row)
+{
+    return can_be_chosen(row) && !is_a_grid(row);
+}
+
+/* The first of those that are as fast as the fastest. Grids are predicted less surely, so they have to be clearly faster. */
 static void choose(struct forecast *plan)
 {
-    const int best = fastest(plan, can_be_chosen);
+    const int whole = fastest(plan, is_whole);
+    int best = fastest(plan, can_be_chosen);
 
+    if (whole >= 0 &&
+        plan->rows[best].cost.seconds > (1 - CLEARLY) * plan->rows[whole].cost.seconds)
+        best = whole;
     plan->chosen = best;
     for (int i = 0; best >= 0 && i < plan->n_rows; i++) {
-        if (can_be_chosen(&plan->rows[i]) &&
-            plan->rows[i].cost.seconds <= (1 + SAME) * plan->rows[best].cost.seconds) {
+        const struct forecast_row *row = &plan->rows[i];
+        if (can_be_chosen(row) && is_a_grid(row) == is_a_grid(&plan->rows[best]) &&
+            row->cost.seconds <= (1 + SAME) * plan->rows[best].cost.seconds) {
             plan->chosen = i;
             break;
         }

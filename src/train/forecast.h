@@ -86,6 +86,10 @@ struct forecast_choice {
 };
 MUST_CHECK enum status forecast_choose(const struct job *job, struct forecast_choice *out);
 
+/* Measures the job's layers and gives those that the pieces of its pipeline begin with if they take as long as each other, as --cut
+ * has them. */
+MUST_CHECK enum status forecast_cut(const struct job *job, char out[SETTINGS_TEXT]);
+
 /* Refuses a job whose ranks have no room for it, telling what would have. */
 MUST_CHECK enum status forecast_check_memory(const struct job *job);
 

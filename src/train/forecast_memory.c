@@ -71,10 +71,11 @@ static enum status advise(struct planner *p, double needs)
         const struct forecast_row *found = &p->plan->rows[row];
         return FAIL(STATUS_NO_MEMORY,
                     "%s with %s does not fit: a rank needs %s and has %s: use -n %d --strategy "
-                    "%s%s%s, which needs %s (tutti plan %s -n %d)",
+                    "%s%s%s%s%s, which needs %s (tutti plan %s -n %d)",
                     s->model, s->strategy, planner_bytes(needs, text[0]),
                     planner_bytes(has, text[1]), ranks, found->strategy,
                     *found->split ? " --split " : "", found->split,
+                    *found->pipeline ? " --pipeline " : "", found->pipeline,
                     planner_bytes(found->cost.memory, text[2]), s->model, ranks);
     }
     return FAIL(
@@ -110,8 +111,8 @@ enum status forecast_check_memory(const struct job *job)
                                                   .within = machine_usual_network,
                                                   .between = machine_usual_network };
     TRY(mem_alloc(PLANNER_ROWS, sizeof *plan.rows, &plan.rows));
-    enum status status = predict_own(&p, &needs);
-    if (status == STATUS_OK && needs.memory > has)
+    enum status status = STATUS_OK; /* what cannot be predicted is left to try */
+    if (predict_own(&p, &needs) == STATUS_OK && needs.memory > has)
         status = advise(&p, needs.memory);
     planner_release(&p);
     mem_free(plan.rows);

@@ -33,6 +33,7 @@ static void add_row_json(const struct forecast *plan, int i, struct strbuf *out)
         add_number(out, "gradients", c->gradients);
         add_number(out, "state", c->state);
         add_number(out, "activations", c->activations);
+        add_number(out, "copy", c->copy);
     }
     strbuf_add(out, ", \"why\": ");
     strbuf_add_json(out, row->why);

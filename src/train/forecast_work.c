@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* forecast_work.c - what a step costs the lanes that do it: measured on this machine, or guessed. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -11,6 +12,19 @@
 #include "train/planner.h"
 
 static const double SECONDS = 1; /* of measuring */
+static const double LONG =
+    2; /* a step that takes so many seconds is measured in one form alone */
+
+/* Does the executor make a layer for all shards at once (exec/columns.c)? It has no time of its own then. */
+static bool has_joint_layers(const struct graph *graph, const double *seconds)
+{
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_linear && node->phase == PHASE_FORWARD && seconds[n] <= 0)
+            return true;
+    }
+    return false;
+}
 
 /* What was measured on so many lanes, for any number of them: a lane reads the gradients of all and moves its
  * part of parameters and state. */
@@ -28,14 +42,16 @@ static enum status work_from(const struct planner *p, const struct graph *graph,
         kept += out->layers[l].kept;
     out->add = unit;
     out->update = streams * unit;
-    /* Nodes that took longer while they were timed one by one than steps say are shorter by as much. */
+    /* What is left is made by all lanes together for each shard; else nodes have it, as waits do: whatever slows lanes
+     * that run side by side slows stages, too. */
     const double timed = measured->step - measured->sums - measured->rest;
-    const double share = timed > 0 ? fmin(1 + measured->rest / timed, 1) : 1;
+    const bool has_joint = has_joint_layers(graph, measured->nodes) && measured->rest > 0;
+    const double share = timed > 0 && !has_joint ? 1 + measured->rest / timed : 1;
     for (int l = 0; l < out->n_layers; l++) {
         out->layers[l].forward *= fmax(share, 0);
         out->layers[l].backward *= fmax(share, 0);
     }
-    out->other = fmax(measured->rest, 0);
+    out->other = has_joint ? measured->rest : 0;
     out->transient = fmax(measured->arena - kept, 0);
     return STATUS_OK;
 }
@@ -91,7 +107,7 @@ static enum status time_phases(const struct planner *p, const struct graph *grap
     return status;
 }
 
-static enum status measure(const struct planner *p, const struct graph *graph, int64_t shards,
+static enum status measure(struct planner *p, const struct graph *graph, int64_t shards,
                            int lanes, int threads, struct cost_work *out)
 {
     const double seconds = p->options->seconds > 0 ? p->options->seconds : SECONDS;
@@ -100,20 +116,20 @@ static enum status measure(const struct planner *p, const struct graph *graph, i
     TRY(measured_make(p->job, graph, p->job->settings.batch / shards, lanes, threads, seconds,
                       &measured));
     enum status status = work_from(p, graph, measured, shards, out);
+    p->step = p->plan->is_measured ? p->step : measured->step;
     measured_free(measured, graph);
     p->plan->is_measured = true;
     return status;
 }
 
-/* Lanes of so many threads that run side by side here. */
-static int lanes_here(const struct planner *p, int64_t shards, int threads)
+/* Lanes of so many threads that run side by side here, whatever they are parts of. */
+static int lanes_here(const struct planner *p, int threads)
 {
     const int room = job_cores() / threads > 1 ? job_cores() / threads : 1;
     const int64_t ranks = p->options->is_elsewhere ? 1 : p->plan->ranks;
     const int each = p->plan->threads / threads > 1 ? p->plan->threads / threads : 1;
-    const int64_t wanted = ranks * each < shards ? ranks * each : shards;
 
-    return wanted < room ? (int)wanted : room;
+    return ranks * each < room ? (int)(ranks * each) : room;
 }
 
 /* What a lane has beside what is kept, by the plan that it would run; where there is none the guess stays. */
@@ -161,14 +177,39 @@ static double own_params(const struct graph *graph)
     return count;
 }
 
-static enum status make_work(const struct planner *p, const struct graph *graph,
+/* The first work in other shards, as if time and bytes were in proportion to samples. */
+static enum status derive_work(const struct planner *p, struct planner_work *w)
+{
+    const struct cost_work *first = &p->works[0].work;
+    const double share = (double)p->works[0].shards / (double)w->shards;
+    struct cost_layer *layers;
+
+    TRY(mem_alloc((size_t)first->n_layers, sizeof *layers, &layers));
+    for (int l = 0; l < first->n_layers; l++) {
+        struct cost_layer *layer = &layers[l];
+        double *const sizes[] = { &layer->forward, &layer->backward, &layer->sums,
+                                  &layer->kept,    &layer->crossing, &layer->out };
+        *layer = first->layers[l];
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            *sizes[i] *= share;
+    }
+    w->work = *first;
+    w->work.layers = layers;
+    w->work.shards = w->shards;
+    w->work.other *= share;
+    w->work.transient *= share;
+    return STATUS_OK;
+}
+
+static enum status make_work(struct planner *p, const struct graph *graph,
                              struct planner_work *w)
 {
     w->params = own_params(graph);
     if (guesses(p))
         return guess_work(p, graph, w);
-    return measure(p, graph, w->shards, lanes_here(p, w->shards, w->threads), w->threads,
-                   &w->work);
+    if (p->step > LONG && p->works[0].threads == w->threads)
+        return derive_work(p, w);
+    return measure(p, graph, w->shards, lanes_here(p, w->threads), w->threads, &w->work);
 }
 
 enum status planner_work(struct planner *p, int64_t shards, int threads, bool factors,
@@ -178,7 +219,8 @@ enum status planner_work(struct planner *p, int64_t shards, int threads, bool fa
 
     for (int i = 0; i < p->n_works; i++) {
         struct planner_work *w = &p->works[i];
-        if (w->shards == shards && w->threads == threads && w->factors == factors) {
+        if (w->shards == shards && w->threads == threads &&
+            (w->factors == factors || !w->has_factors)) {
             *out = w;
             return STATUS_OK;
         }
@@ -190,8 +232,11 @@ enum status planner_work(struct planner *p, int64_t shards, int threads, bool fa
     struct planner_work *w = &p->works[p->n_works];
     *w = (struct planner_work){ .shards = shards, .threads = threads, .factors = factors };
     TRY(job_make_graph(p->job, shards, factors, &graph));
-    for (int n = 0; n < graph_node_count(graph); n++)
+    w->has_factors = !factors; /* without, they might be */
+    for (int n = 0; n < graph_node_count(graph); n++) {
         p->looks_across |= graph_node(graph, n)->op->across_samples;
+        w->has_factors |= graph_node(graph, n)->op == &op_factor_sum;
+    }
     enum status status = make_work(p, graph, w);
     graph_destroy(graph);
     TRY(status);
@@ -208,7 +253,7 @@ enum status planner_first_work(struct planner *p)
     struct graph *graph;
 
     TRY(planner_work(p, s->shards, threads, job_has_factors(p->job), &first));
-    if (!p->plan->is_measured || lanes_here(p, s->shards, threads) <= p->lanes)
+    if (!p->plan->is_measured || p->step > LONG || lanes_here(p, threads) <= p->lanes)
         return STATUS_OK;
     TRY(job_make_graph(p->job, s->shards, first->factors, &graph));
     enum status status = measure(p, graph, s->shards, p->lanes, threads, &p->alone);
@@ -236,8 +281,8 @@ static enum status time_whole(const struct planner *p, struct planner_work *whol
     return status;
 }
 
-enum status planner_sharing(const struct planner *p, struct planner_work *whole,
-                            const struct graph *graph, struct cost_sharing *out)
+static enum status compare_shared(const struct planner *p, struct planner_work *whole,
+                                  const struct graph *graph, struct cost_sharing *out)
 {
     static const struct op *const sums[] = { &op_tp_sum, &op_tp_gather, &op_tp_sum_slice };
     struct cost_sharing sharing = { 0 };
@@ -261,5 +306,45 @@ enum status planner_sharing(const struct planner *p, struct planner_work *whole,
         }
     }
     *out = sharing;
+    return STATUS_OK;
+}
+
+/* A job of ranks that share layers and nothing else. */
+static enum status try_sharing(const struct planner *p, int tp, struct planner_work *whole,
+                               struct cost_sharing *out)
+{
+    struct settings settings = p->job->settings;
+    struct job *job;
+
+    snprintf(settings.strategy, sizeof settings.strategy, "tensor");
+    *settings.split = *settings.sync = *settings.meet = '\0';
+    settings.ranks = tp;
+    settings.threads = 1;
+    settings.accumulate = 0;
+    settings.shards = whole->shards;
+    TRY(job_vary(p->job, &settings, &job));
+    enum status status = compare_shared(p, whole, job_graph(job), out);
+    job_destroy(job);
+    return status;
+}
+
+enum status planner_share(struct planner *p, int tp, struct planner_work *whole,
+                          struct cost_sharing *out)
+{
+    struct planner_shared *shared = p->shared;
+
+    while (shared < p->shared + p->n_shared &&
+           !(shared->tp == tp && shared->shards == whole->shards))
+        shared++;
+    if (shared == p->shared + p->n_shared) {
+        shared = &p->shared[p->n_shared < PLANNER_SHARED ? p->n_shared++ : PLANNER_SHARED - 1];
+        *shared = (struct planner_shared){ .tp = tp, .shards = whole->shards };
+        shared->status = try_sharing(p, tp, whole, &shared->sharing);
+        if (shared->status != STATUS_OK)
+            snprintf(shared->why, sizeof shared->why, "%s", status_message());
+    }
+    if (shared->status != STATUS_OK)
+        return FAIL(shared->status, "%s", shared->why);
+    *out = shared->sharing;
     return STATUS_OK;
 }

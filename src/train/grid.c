@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/sha256.h"
+#include "train/timeline.h"
 
 enum { NOBODY = -1 };
 
@@ -21,7 +22,8 @@ struct grid {
     struct transport *same, *stages,
         *beside;              /* groups along dp, along pp, and along tp and pp */
     struct transport *shared; /* group along tp */
-    uint32_t shared_tag;
+    uint32_t shared_tag, stages_tag;
+    char *memory;                 /* of ranks that share layers, or NULL */
     int same_members[AXES_RANKS]; /* the first of them, as the job calls them */
     struct comm *comm;            /* of `same` */
     uint32_t tag;                 /* of requests; the next is of tensors */
@@ -62,7 +64,24 @@ static enum status make_groups(struct grid *grid)
     const int n_shared = axes_group(axes, grid->rank, AXIS_TP, members);
     TRY(transport_group_create(grid->transport, members, n_shared, &grid->shared));
     grid->shared_tag = transport_new_tags(grid->shared, 1);
+    grid->stages_tag = transport_new_tags(grid->stages, 1);
     return comm_create(grid->same, NULL, &grid->comm);
+}
+
+/* Ranks that share layers are in a row; those of one machine talk through its memory. */
+static enum status share_memory(struct grid *grid)
+{
+    const struct settings *s = &grid->job->settings;
+    const int tp = grid->job->axes.tp, ranks = transport_size(grid->transport);
+    const size_t bytes =
+        exec_tensor_bytes(exec_lanes_of(s->shards, grid->job->axes.dp, (int)s->threads));
+    void *memory;
+
+    if (tp == 1 || !transport_shares_memory(grid->transport))
+        return STATUS_OK;
+    TRY(transport_share(grid->transport, (size_t)ranks * bytes, &memory));
+    grid->memory = (char *)memory + (size_t)(grid->rank / tp * tp) * bytes;
+    return STATUS_OK;
 }
 
 enum status grid_create(struct job *job, struct transport *transport, struct grid **out)
@@ -84,6 +103,8 @@ enum status grid_create(struct job *job, struct transport *transport, struct gri
         status = list_params(grid);
     if (status == STATUS_OK)
         status = make_groups(grid);
+    if (status == STATUS_OK)
+        status = share_memory(grid);
     if (status != STATUS_OK) {
         grid_destroy(grid);
         return status;
@@ -119,6 +140,7 @@ void grid_configure(const struct grid *grid, struct exec_config *config)
                                                .chunks = axes->chunks,
                                                .transport = grid->stages };
     config->tensor = axes->tp > 1 ? grid->shared : NULL;
+    config->tensor_memory = grid->memory;
     config->beside =
         (struct exec_beside){ .transport = grid->beside, .teller = (axes->pp - 1) * axes->tp };
 }
@@ -299,6 +321,19 @@ enum status grid_end(struct grid *grid, struct exec *exec)
 
     TRY(ask(grid, NOBODY, none));
     return bring(grid, exec, none);
+}
+
+enum status grid_print_timeline(const struct grid *grid, const struct exec *exec,
+                                struct strbuf *out)
+{
+    if (!grid || grid->job->axes.pp == 1 || grid->place.dp > 0 || grid->place.tp > 0)
+        return STATUS_OK;
+    const struct axes *axes = &grid->job->axes;
+    const struct pipe_config config = { .kind = axes->pipeline,
+                                        .stages = axes->pp,
+                                        .chunks = axes->chunks,
+                                        .shards = exec_shard_count(exec) };
+    return timeline_print(&config, grid->stages, grid->stages_tag, exec, out);
 }
 
 /* The hash ----------------------------------------------------------------------------------- */

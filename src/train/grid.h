@@ -43,6 +43,11 @@ MUST_CHECK enum status grid_serve(struct grid *grid, struct exec *exec);
 /* Rank 0: ends it. */
 MUST_CHECK enum status grid_end(struct grid *grid, struct exec *exec);
 
+/* Collective: rank 0 learns what the stages of its pipeline did in the last step; it prints that, with what the schedule
+ * would have been with the times of its pieces, as a member of summary.json. Others print nothing. */
+MUST_CHECK enum status grid_print_timeline(const struct grid *grid, const struct exec *exec,
+                                           struct strbuf *out);
+
 /* Collective, on a settled executor: SHA-256 of the whole model, on rank 0, as exec_hash has it of one. Ranks that should
  * hold the same are compared. */
 MUST_CHECK enum status grid_hash(struct grid *grid, struct exec *exec, char out[65]);

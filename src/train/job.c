@@ -132,11 +132,12 @@ static enum status check_grid(struct job *job)
     } rules[] = {
         { s->sync_batch_norm && job->axes.pp > 1, "sync-batch-norm",
           "shards go through a pipeline one behind the other, so they cannot meet" },
-        { s->clip > 0, "clip", "no rank has all gradients, whose norm would be needed" },
         { *s->balance, "balance", "ranks have layers, not a number of shards" },
         { *s->compress, "compress", "gradients of stages are summed as they are" },
-        { job->axes.zero > 1, "split zero=2 or zero=3",
-          "stages hold parts of the model already: use zero=1" },
+        { job->axes.zero > 2 && job->axes.pp > 1, "split zero=3",
+          "shards of a pipeline read parameters at any time: use zero=2" },
+        { job->axes.zero > 1 && job->axes.tp > 1, "split zero=2 or zero=3",
+          "ranks hold parts of the layers already: use zero=1" },
     };
 
     if (s->sequence_parallel && job->axes.tp == 1)
@@ -411,7 +412,7 @@ static enum status pick_optimizer(struct job *job)
     o->attrs.nesterov = s->nesterov;
     o->attrs.max_norm = (float)s->clip;
     TRY(check_options(s, o));
-    if (optim_needs_norms(o) && job->axes.tp > 1)
+    if (optim_adapts(o->optimizer) && job->axes.tp > 1)
         return FAIL(STATUS_USAGE,
                     "--optimizer %s and strategy %s: no rank has whole parameters, whose norms "
                     "it needs: use adam or sgd",
@@ -629,6 +630,14 @@ static enum status check_trace(const struct settings *s)
     return trace_window_read(s->trace_steps, 0, 0, &window);
 }
 
+/* A cut by measured times becomes one by names. */
+static enum status pick_cut(struct job *job)
+{
+    if (strcmp(job->settings.cut, "measured") != 0 || job->axes.pp == 1)
+        return STATUS_OK;
+    return forecast_cut(job, job->settings.cut);
+}
+
 /* Made without data: as another job is, or as large as settings say. */
 static void make_up_data(struct job *job, const struct job *like)
 {
@@ -656,6 +665,7 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     job->model_config.batch = job->settings.batch;
     TRY(model_build(job->model, &job->model_config, &job->graph));
     TRY(pick_shards(job));
+    TRY(pick_cut(job));
     TRY(count_steps(job));
     TRY(check_pass_name(job, after));
     TRY(make_graphs(job, after));
@@ -683,6 +693,7 @@ static enum status adopt(struct job *job, const char *after)
     TRY(pick_strategy(job));
     TRY(model_build(job->model, &job->model_config, &job->graph));
     TRY(pick_shards(job));
+    TRY(pick_cut(job));
     TRY(check_pass_name(job, after));
     return make_graphs(job, after);
 }
@@ -703,8 +714,6 @@ static enum status create(const struct settings *settings, const struct model *m
         status = fill_job(job, model, use, is_auto ? NULL : after, like);
     if (status == STATUS_OK && is_auto)
         status = adopt(job, after);
-    if (status == STATUS_OK && use != JOB_GRAPH)
-        status = forecast_check_memory(job);
     if (status != STATUS_OK) {
         job_destroy(job);
         return status;
@@ -759,15 +768,24 @@ const struct graph *job_graph(const struct job *job)
 
 enum status job_print_model(const struct job *job, struct strbuf *out)
 {
-    struct model_config config = job->model_config;
-    struct strbuf table;
+    return job_print_trained(job, NULL, out);
+}
 
-    strbuf_init(&table, MODEL_FILE_BYTES);
-    enum status status = job->train_table ? job_print_table(job, &table) : STATUS_OK;
-    config.table = job->train_table ? table.text : NULL;
+enum status job_print_trained(const struct job *job, const float *statistics,
+                              struct strbuf *out)
+{
+    struct model_config config = job->model_config;
+    struct strbuf schema, numbers;
+
+    strbuf_init(&schema, MODEL_FILE_BYTES);
+    strbuf_init(&numbers, MODEL_FILE_BYTES);
+    enum status status = job_print_table(job, statistics, &schema, &numbers);
+    config.table = schema.length ? schema.text : NULL;
+    config.statistics = numbers.length ? numbers.text : NULL;
     if (status == STATUS_OK)
         status = model_file_print(job->model, &config, out);
-    strbuf_release(&table);
+    strbuf_release(&schema);
+    strbuf_release(&numbers);
     return status;
 }
 

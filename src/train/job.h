@@ -62,8 +62,10 @@ MUST_CHECK enum status job_open_table(struct job *job, bool has_table);
 void job_close_table(struct job *job);
 /* Puts schema and statistics into the run's folder, if it has a table. */
 MUST_CHECK enum status job_save_table(const struct job *job);
-/* Adds the schema of the job's table as JSON. */
-MUST_CHECK enum status job_print_table(const struct job *job, struct strbuf *out);
+/* What a graph file holds of the job's table, if it has one: JSON texts in `schema` and `statistics`, which stay empty
+ * else. The statistics are those given; NULL: none are told. */
+MUST_CHECK enum status job_print_table(const struct job *job, const float *given,
+                                       struct strbuf *schema, struct strbuf *statistics);
 
 /* Makes the graph of a step again, as job->parallax is now. */
 MUST_CHECK enum status job_remake_graph(struct job *job);

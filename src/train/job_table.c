@@ -51,6 +51,16 @@ static enum status load_table(struct job *job)
     return status;
 }
 
+static void print_statistics(const float *statistics, int64_t count, struct strbuf *out)
+{
+    strbuf_add(out, "[");
+    for (int64_t i = 0; i < count; i++) {
+        strbuf_add(out, i ? ", " : "");
+        strbuf_add_number(out, (double)statistics[i]);
+    }
+    strbuf_add(out, "]");
+}
+
 enum status job_save_table(const struct job *job)
 {
     struct strbuf text;
@@ -62,18 +72,28 @@ enum status job_save_table(const struct job *job)
     strbuf_init(&text, FILE_MOST);
     strbuf_add(&text, "{\"schema\": ");
     schema_print(tabular_schema(job->train_table), &text);
-    strbuf_add(&text, ",\n \"statistics\": [");
-    for (int64_t i = 0; i < job_statistics_count(job); i++) {
-        strbuf_add(&text, i ? ", " : "");
-        strbuf_add_number(&text, (double)job->statistics[i]);
-    }
-    strbuf_add(&text, "]}\n");
+    strbuf_add(&text, ",\n \"statistics\": ");
+    print_statistics(job->statistics, job_statistics_count(job), &text);
+    strbuf_add(&text, "}\n");
     enum status status = strbuf_status(&text);
     if (status == STATUS_OK)
         status = file_replace(path, text.text, text.length);
     strbuf_release(&text);
     mem_free(path);
     return status;
+}
+
+/* A model that comes as a file may say what columns are, and what they are standardized by. */
+static enum status take_table(struct job *job)
+{
+    const struct settings *s = &job->settings;
+
+    if (*s->label || *s->skip_columns || *s->categories)
+        return FAIL(STATUS_USAGE,
+                    "--label, --skip-columns, --categories: %s says what the columns are",
+                    s->model);
+    TRY(schema_read(job->model->table, &job->schema));
+    return job->model->statistics ? read_statistics(job, job->model->statistics) : STATUS_OK;
 }
 
 /* "K/N", K from 1. */
@@ -107,7 +127,7 @@ enum status job_open_table(struct job *job, bool has_table)
     if (has_table)
         TRY(load_table(job));
     else if (job->model->table)
-        TRY(schema_read(job->model->table, &job->schema));
+        TRY(take_table(job));
     config.schema = job->schema;
     TRY(tabular_open(s->data, DATASET_TRAIN, &config, &job->train_table));
     config.schema = tabular_schema(job->train_table);
@@ -158,8 +178,21 @@ void job_standardize(struct job *job, const float *statistics)
     tabular_standardize(job->test_table, statistics);
 }
 
-enum status job_print_table(const struct job *job, struct strbuf *out)
+enum status job_print_table(const struct job *job, const float *given, struct strbuf *schema,
+                            struct strbuf *statistics)
 {
-    schema_print(tabular_schema(job->train_table), out);
-    return strbuf_status(out);
+    const struct schema *table = job->train_table ? tabular_schema(job->train_table) : NULL;
+    struct schema *read = NULL;
+
+    if (!table && job->model->table) {
+        TRY(schema_read(job->model->table, &read));
+        table = read;
+    }
+    if (table)
+        schema_print(table, schema);
+    if (table && given)
+        print_statistics(given, schema_statistics(table), statistics);
+    schema_destroy(read);
+    TRY(strbuf_status(schema));
+    return strbuf_status(statistics);
 }

@@ -169,17 +169,37 @@ enum status machine_load(const char *path, struct machine *out)
 
 /* This machine --------------------------------------------------------------------------- */
 
+/* Bytes of addresses that this process has already; 0: not known. */
+static double address_bytes(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    long long pages = 0;
+
+    if (!file)
+        return 0;
+    if (fscanf(file, "%lld", &pages) != 1)
+        pages = 0;
+    (void)fclose(file);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* What a limit on the process leaves; infinite without one. */
+static double left_of(int kind, double taken)
+{
+    struct rlimit limit;
+
+    if (getrlimit((unsigned)kind, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return INFINITY;
+    return fmax((double)limit.rlim_cur - taken, 0);
+}
+
 double machine_memory(int ranks, double most)
 {
-    static const int kinds[] = { RLIMIT_AS, RLIMIT_DATA };
     const double all = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     double bytes = all / ranks;
 
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        struct rlimit limit;
-        if (getrlimit((unsigned)kinds[i], &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-            bytes = fmin(bytes, (double)limit.rlim_cur);
-    }
+    bytes = fmin(bytes, left_of(RLIMIT_AS, address_bytes()));
+    bytes = fmin(bytes, left_of(RLIMIT_DATA, 0));
     return most > 0 ? fmin(bytes, most) : bytes;
 }
 

@@ -7,17 +7,27 @@
 #include "train/forecast.h"
 #include "train/job.h"
 
-enum { PLANNER_WORKS = 8, PLANNER_ROWS = 512 };
+enum { PLANNER_WORKS = 8, PLANNER_ROWS = 512, PLANNER_SHARED = 16 };
 
 /* A step in so many shards, as lanes of so many threads do it. */
 struct planner_work {
     int64_t shards;
     int threads;
-    bool factors; /* gradients as factors where those are smaller */
+    bool factors;     /* gradients as factors where those are smaller, */
+    bool has_factors; /* which some are */
     struct cost_work work;
     /* Of a shard, each node by itself: what a tensor split's are compared with. 0: not known yet. */
     double forward, backward;
     double params; /* numbers */
+};
+
+/* What is known of a tensor split among so many ranks. */
+struct planner_shared {
+    int tp;
+    int64_t shards;
+    enum status status;
+    char why[200]; /* if there is none */
+    struct cost_sharing sharing;
 };
 
 struct planner {
@@ -25,6 +35,9 @@ struct planner {
     const struct forecast_options *options;
     struct planner_work works[PLANNER_WORKS]; /* the first is that of data-parallel ranks */
     int n_works;
+    struct planner_shared shared[PLANNER_SHARED];
+    int n_shared;
+    double step;            /* seconds of the first's step as it was measured; 0: it was not */
     struct cost_work alone; /* the same with nothing beside it; no layers: it is the same */
     bool looks_across; /* some op looks at several samples: shards are more than rounding */
     int lanes;         /* of a data-parallel rank */
@@ -38,9 +51,9 @@ MUST_CHECK enum status planner_work(struct planner *p, int64_t shards, int threa
 MUST_CHECK enum status planner_first_work(struct planner *p);
 void planner_release(struct planner *p);
 
-/* How a graph after the tensor pass shares what one rank would do. */
-MUST_CHECK enum status planner_sharing(const struct planner *p, struct planner_work *whole,
-                                       const struct graph *graph, struct cost_sharing *out);
+/* How so many ranks share what one would do, by the graph that the tensor pass makes. STATUS_USAGE: why they cannot. */
+MUST_CHECK enum status planner_share(struct planner *p, int tp, struct planner_work *whole,
+                                     struct cost_sharing *out);
 
 /* All rows for plan->ranks ranks, with predictions. */
 MUST_CHECK enum status planner_fill_rows(struct planner *p);

@@ -179,7 +179,7 @@ static enum status start_rank(struct rank *rank)
 }
 
 /* Rank 0 writes what is known at the end. */
-static enum status finish(struct rank *rank, struct rank_times *times)
+static enum status finish(struct rank *rank, struct rank_times *times, const char *timeline)
 {
     struct shared *shared = rank->run->shared;
     struct train_result *r = &rank->result;
@@ -218,6 +218,7 @@ static enum status finish(struct rank *rank, struct rank_times *times)
     strbuf_init(&more, 1 << 20);
     if (rank->own.served)
         served_print(rank->own.served, &more);
+    strbuf_add(&more, timeline);
     enum status status = strbuf_status(&more);
     if (status == STATUS_OK)
         status = folder_write_summary(rank->job, shared->stopped ? "stopped" : "done", r,
@@ -360,8 +361,13 @@ static enum status run_rank(struct rank *rank)
     status = gather_times(rank, &own, all);
     if (status == STATUS_OK && reconstructions_are_made(rank->job) && !rank->grid)
         status = exec_make_whole(rank->exec); /* rank 0 looks at outputs */
+    struct strbuf timeline;
+    strbuf_init(&timeline, 1 << 20);
+    if (status == STATUS_OK)
+        status = grid_print_timeline(rank->grid, rank->exec, &timeline);
     if (status == STATUS_OK && rank->is_first)
-        status = finish(rank, all);
+        status = finish(rank, all, timeline.text);
+    strbuf_release(&timeline);
     mem_free(all);
     return status != STATUS_OK || !rank->own.served ? status : leave_servers(rank);
 }

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "report/report.h"
+#include "train/forecast.h"
 #include "train/rank.h"
 #include "transport/launch.h"
 
@@ -101,6 +102,7 @@ enum status train_run(struct job *job, const struct train_hooks *hooks,
 {
     struct run run = { .job = job, .hooks = hooks };
 
+    TRY(forecast_check_memory(job));
     enum status status = open_init(&run);
     if (status == STATUS_OK && keeps_folder())
         status = folder_create(job, hooks);
@@ -178,6 +180,7 @@ enum status train_resume(struct job *job, const struct train_hooks *hooks,
 {
     struct run run = { .job = job, .hooks = hooks };
 
+    TRY(forecast_check_memory(job));
     enum status status = resume_from(&run);
     if (status == STATUS_OK)
         status = launch(&run, out);

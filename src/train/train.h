@@ -44,6 +44,9 @@ const struct model *job_model(const struct job *job);
 const struct graph *job_graph(const struct job *job);
 /* Adds the graph file of the job's model (model/file.h), as its data make it, with the schema of a table. */
 MUST_CHECK enum status job_print_model(const struct job *job, struct strbuf *out);
+/* The same with statistics to standardize the table by: for who uses a trained model. NULL: none. */
+MUST_CHECK enum status job_print_trained(const struct job *job, const float *statistics,
+                                         struct strbuf *out);
 int64_t job_total_steps(const struct job *job);
 
 /* Of a job on a table: what it is standardized by, sums over rows in a flat vector (data/schema.h), so that those

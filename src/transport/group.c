@@ -37,17 +37,39 @@ static enum status set_members(struct transport *group, const int *members, int 
     return STATUS_OK;
 }
 
-static enum status map_heap(struct transport *group)
+struct group_block {
+    struct group_block *next;
+    char *memory;
+    size_t bytes;
+};
+
+enum status group_share(struct transport *group, size_t bytes, void **out)
 {
-    group->heap_bytes = group->job->heap_bytes;
-    void *memory = mmap(NULL, group->heap_bytes, PROT_READ | PROT_WRITE,
+    struct group_block *block;
+
+    TRY(mem_alloc(1, sizeof(*block), &block));
+    block->bytes = (bytes / REGION_PAGE + 1) * REGION_PAGE;
+    void *memory = mmap(NULL, block->bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
-        return FAIL(STATUS_NO_MEMORY, "cannot map %zu bytes: %s", group->heap_bytes,
-                    strerror(errno));
-    group->heap = memory;
-    group->owns_heap = true;
+    if (memory == MAP_FAILED) {
+        mem_free(block);
+        return FAIL(STATUS_NO_MEMORY, "cannot map %zu bytes: %s", bytes, strerror(errno));
+    }
+    block->memory = memory;
+    block->next = group->blocks;
+    group->blocks = block;
+    *out = memory;
     return STATUS_OK;
+}
+
+bool group_has_shared(const struct transport *group, const void *data, size_t bytes)
+{
+    for (const struct group_block *block = group->blocks; block; block = block->next) {
+        const uintptr_t at = (uintptr_t)data, start = (uintptr_t)block->memory;
+        if (at >= start && at - start <= block->bytes && bytes <= block->bytes - (at - start))
+            return true;
+    }
+    return false;
 }
 
 enum status transport_group_create(struct transport *job, const int *members, int count,
@@ -62,9 +84,7 @@ enum status transport_group_create(struct transport *job, const int *members, in
     group->name = job->name;
     group->next_tag = transport_new_tags(job, GROUP_TAGS);
     group->end_tag = group->next_tag + GROUP_TAGS;
-    enum status status = set_members(group, members, count);
-    if (status == STATUS_OK)
-        status = map_heap(group);
+    const enum status status = set_members(group, members, count);
     if (status != STATUS_OK) {
         transport_group_destroy(group);
         return status;
@@ -72,6 +92,15 @@ enum status transport_group_create(struct transport *job, const int *members, in
     transport_set_waiters(group, 1);
     *out = group;
     return STATUS_OK;
+}
+
+bool transport_is_one_machine(const struct transport *group)
+{
+    for (int r = 0; r < group->size; r++) {
+        if (!region_holds(group->region, job_rank(group, r)))
+            return false;
+    }
+    return true;
 }
 
 int transport_job_rank(const struct transport *transport, int rank)
@@ -83,8 +112,13 @@ void transport_group_destroy(struct transport *group)
 {
     if (!group)
         return;
-    if (group->owns_heap)
-        munmap(group->heap, group->heap_bytes);
+    while (group->blocks) {
+        struct group_block *block = group->blocks;
+
+        group->blocks = block->next;
+        munmap(block->memory, block->bytes);
+        mem_free(block);
+    }
     mem_free(group->members);
     mem_free(group->node_first);
     mem_free(group);

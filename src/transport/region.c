@@ -396,6 +396,8 @@ bool transport_is_shared(const struct transport *transport, const void *data, si
 {
     const uintptr_t at = (uintptr_t)data, start = (uintptr_t)transport->heap;
 
+    if (transport->members)
+        return group_has_shared(transport, data, bytes);
     return at >= start && at - start <= transport->heap_bytes &&
            bytes <= transport->heap_bytes - (at - start);
 }
@@ -428,6 +430,8 @@ static enum status join_share(struct transport *transport, size_t bytes)
 /* Every rank works out the address by itself: all make the same calls. */
 enum status transport_share(struct transport *transport, size_t bytes, void **out)
 {
+    if (transport->members)
+        return group_share(transport, bytes, out);
     TRY(join_share(transport, bytes));
     const size_t room = transport->heap_bytes - transport->heap_used;
     if (bytes > room)

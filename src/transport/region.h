@@ -135,6 +135,7 @@ struct transport {
     struct transport *job;
     int *members;     /* ranks of the job, by the group's numbers; NULL: not a group */
     uint32_t end_tag; /* of a group's own range */
+    struct group_block *blocks; /* of a group: what transport_share gave */
 };
 
 /* A rank as the job numbers it. */
@@ -209,6 +210,10 @@ MUST_CHECK enum status message_test(struct transport *transport,
 /* Moves whatever this rank has under way. */
 MUST_CHECK enum status message_progress(struct transport *transport, bool *out_moved);
 void message_cancel(struct transport *transport, struct transport_request *request);
+
+/* group.c: memory of a rank that is a node by itself, no more than is asked for. */
+MUST_CHECK enum status group_share(struct transport *group, size_t bytes, void **out);
+bool group_has_shared(const struct transport *group, const void *data, size_t bytes);
 
 /* request.c */
 /* Moves what this rank has under way, whoever asked for it. */

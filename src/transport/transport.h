@@ -109,6 +109,8 @@ MUST_CHECK enum status transport_group_create(struct transport *job, const int *
                                               int count, struct transport **out);
 void transport_group_destroy(struct transport *group); /* NULL is allowed */
 
+/* Are all members on this rank's machine, though each is a node? */
+bool transport_is_one_machine(const struct transport *group);
 /* What the job calls a rank of this group; of the job itself, the same. For messages to people. */
 int transport_job_rank(const struct transport *transport, int rank);
 

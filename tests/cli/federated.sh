@@ -42,7 +42,8 @@ number=0
 for how in "--algorithm fedprox --mu 1" "--algorithm fedavgm" "--algorithm fedadam" "--algorithm fedyogi" \
     "--algorithm scaffold" "--algorithm fedbuff --buffer 3" "--aggregate median" "--aggregate krum:1" "--compress int8" \
     "--partition dirichlet:0.3" "--secure" "--per-round 3" "--personal-head" \
-    "--dp central --dp-clip 1 --dp-noise 0.1 --weighting equal"; do
+    "--dp central --dp-clip 1 --dp-noise 0.1 --weighting equal" "--dp-sgd 1,0.5" \
+    "--dp distributed --secure --dp-clip 1 --dp-noise 0.1 --weighting equal"; do
     number=$((number + 1))
     simulate "way-$number" $how
     [ "$(hash "way-$number")" != "$(hash plain)" ] || complain "$how has the bits of plain rounds"

@@ -38,7 +38,7 @@ train cnn-1 "${cnn[@]}"
 pipeline cnn-gpipe "${cnn[@]}" -n 3 --pipeline gpipe
 pipeline cnn-chunks "${cnn[@]}" -n 2 --pipeline interleaved:2
 pipeline cnn-cut "${cnn[@]}" -n 2 --cut fc1 --recompute
-hybrid cnn-grid "${cnn[@]}" -n 4 --split pp=2,zero=1
+hybrid cnn-grid "${cnn[@]}" -n 4 --split pp=2,zero=2
 same "cnn" cnn-1 cnn-gpipe cnn-chunks cnn-cut cnn-grid
 
 # Skip connections and batch statistics.
@@ -57,8 +57,8 @@ pipeline seq2seq-4 "${seq2seq[@]}" --batch 28 -n 4 --pipeline gpipe
 hybrid seq2seq-grid "${seq2seq[@]}" --batch 28 -n 4
 same "seq2seq" seq2seq-1 seq2seq-2 seq2seq-4 seq2seq-grid
 
-# The table is the last layer's weight, too.
-gpt=(gpt --data ./plain/input.txt --width 16 --layers 3 --heads 2 --length 12 --batch 24 --steps 4 --dropout 0.1 --shards 4)
+# The table is the last layer's weight, too; the norm is that of all stages' gradients.
+gpt=(gpt --data ./plain/input.txt --width 16 --layers 3 --heads 2 --length 12 --batch 24 --steps 4 --dropout 0.1 --shards 4 --clip 0.3)
 train gpt-1 "${gpt[@]}"
 pipeline gpt-2 "${gpt[@]}" -n 2 --pipeline interleaved:2
 pipeline gpt-3 "${gpt[@]}" -n 3 --pipeline gpipe
@@ -73,6 +73,8 @@ for dir in cnn-gpipe cnn-grid; do
 done
 grep -q '"bubble_share"' gpt-3/metrics.jsonl || complain "metrics do not say how empty the pipeline was"
 grep -q '"bubble_s"' gpt-3/summary.json || complain "the summary does not"
+grep -q '"bubble_planned": 0.[0-9]*, "bubble_measured": 0' gpt-grid/summary.json || complain "no timeline"
+grep -q "The last step, as measured" gpt-grid/report.html || complain "the report draws no timeline"
 "$tutti" eval cnn-grid >/dev/null || complain "evaluation of a run with stages"
 
 # Any layout loads any other's checkpoint.
@@ -101,7 +103,7 @@ refused 2 "no whole number of groups" "$tutti" train cnn --strategy pipeline -n 
 refused 2 "there is no pipeline" "$tutti" train cnn --pipeline gpipe --out no
 refused 2 "there is no pipeline" "$tutti" train cnn --cut fc1 --out no
 refused 2 "there are 3 ranks: use -n 4" "$tutti" train cnn --split dp=2,pp=2 -n 3 --out no
-refused 2 "clip and strategy pipeline" "$tutti" train cnn --strategy pipeline -n 2 --clip 1 --out no
+refused 2 "sync-batch-norm and strategy pipeline" "$tutti" train resnet18 --strategy pipeline -n 2 --sync-batch-norm --out no
 refused 2 "works with split dp=n: use --strategy hybrid" "$tutti" train cnn --strategy mirrored --split dp=2,pp=2 -n 4 --out no
 [ ! -e no ] || complain "a refused run left a folder"
 finish

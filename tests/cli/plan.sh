@@ -59,14 +59,20 @@ refused 2 'no model' "$tutti" plan
 refused 2 'auto chooses' "$tutti" train mlp -n 2 --strategy auto --meet ps:1
 
 need_data fashion-mnist
-# With clipping grids of ranks are refused, so that what is left has the bits of one device.
-"$tutti" train mlp -n 2 --threads 1 --strategy auto --clip 1 --steps 3 --limit 512 --out auto >/dev/null 2>told.txt || complain "auto"
+# With rows of shards by weights grids of ranks are refused, so that what is left has the bits of one device.
+"$tutti" train mlp -n 2 --threads 1 --strategy auto --shards 4 --balance 1,1 --steps 3 --limit 512 --out auto >/dev/null 2>told.txt || complain "auto"
 grep -q 'auto picks' told.txt || complain "auto does not say what it picked"
 grep -q '"auto": {"why": ' auto/config.json || complain "config.json does not say why"
 chosen=$(sed -n 's/.*"strategy": "\(.*\)",/\1/p' auto/config.json)
 [ -n "$chosen" ] && [ "$chosen" != auto ] || complain "config.json has strategy '$chosen'"
-"$tutti" train mlp --threads 1 --shards 2 --clip 1 --steps 3 --limit 512 --quiet --out single || complain "single"
+"$tutti" train mlp --threads 1 --shards 4 --steps 3 --limit 512 --quiet --out single || complain "single"
 same "auto and single" single auto
+# A pipeline cut by measured times: the names of layers are kept, the bits are the same.
+"$tutti" train mlp -n 2 --threads 1 --strategy pipeline --cut measured --shards 2 --steps 3 --limit 512 --quiet --out cut ||
+    complain "cut measured"
+grep -q '"cut": "fc[123]"' cut/config.json || complain "the cut is $(grep '"cut"' cut/config.json)"
+"$tutti" train mlp --threads 1 --shards 2 --steps 3 --limit 512 --no-factors --quiet --out plain || complain "plain"
+same "a measured cut" plain cut
 refused 1 'does not fit: a rank needs .* use -n ' "$tutti" train mlp --threads 1 --memory 1.2e7 --batch 512 --steps 1
 refused 1 'no way to split it' "$tutti" train mlp --threads 1 --memory 1e3 --steps 1
 finish

@@ -90,7 +90,7 @@ refused 2 'crop 28' "$tutti" bench data fashion-mnist --crop 28
 refused 2 'one word too many' "$tutti" train mlp cnn
 refused 2 'holds no run' "$tutti" eval .
 refused 2 'no folder' "$tutti" train --resume nowhere
-refused 2 'text, dot or svg' "$tutti" graph mlp --format png
+refused 2 'text, dot, svg or json' "$tutti" graph mlp --format png
 refused 2 'unknown pass' "$tutti" graph mlp --after magic
 refused 2 'did you mean fashion-mnist' "$tutti" train mlp --data fashion-mist
 refused 1 'no/such/folder' "$tutti" train mlp --data no/such/folder

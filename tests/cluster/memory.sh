@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # memory.sh - ranks of little memory: a gpt whose parameters, gradients and state are more than one rank may have trains
-# with zero=3 on four. Each rank is in a control group of its own, which mpirun's ranks enter before they begin.
+# with zero=3 on four, and as a pipeline on two. Each rank is in a control group of its own, which mpirun's ranks enter before they begin.
 . "$(dirname "$0")/../cli/lib.sh"
 build=${3:-$(dirname "$tutti")}
 need_data shakespeare
@@ -68,5 +68,14 @@ $starter -n 4 ./enter train "${model[@]}" --flat --out plain >plain.out 2>&1 &&
 limit_groups $limit
 $starter -n 4 ./enter train "${model[@]}" --flat --strategy zero --out parts >parts.out 2>&1 ||
     complain "zero=3 in $limit bytes: $(cat parts.out)"
+# A stage has its own layers alone. With two shards one rank has two gradients of everything: 20 bytes a parameter.
+limit=$((16 * parameters))
+"$tutti" train "${model[@]}" --shards 2 --out free-2 || complain "two shards without limits"
+limit_groups $limit
+./enter train "${model[@]}" --shards 2 --out one-2 2>one.err && complain "one rank trains two shards in $limit"
+limit_groups $limit
+$starter -n 2 ./enter train "${model[@]}" --shards 2 --strategy pipeline --out stages >stages.out 2>&1 ||
+    complain "two stages in $limit bytes: $(cat stages.out)"
 same "gpt in little memory" free parts
+same "gpt in stages" free-2 stages
 finish
