@@ -14,13 +14,8 @@
 static bool json;
 static const char *split, *weights, *outputs, *beam;
 
-<<<<<<< HEAD
-static const char *const allowed[] = { "data",  "threads", "limit",     "kernels",
-                                       "exact", "device",  "precision", NULL };
-=======
-static const char *const allowed[] = { "data",  "threads", "limit", "kernels",
-                                       "exact", "fold",    NULL };
->>>>>>> main
+static const char *const allowed[] = { "data", "threads", "limit",     "kernels", "exact",
+                                       "fold", "device",  "precision", NULL };
 static const struct flag flags[] = {
     { "split", "NAME", "test, train or, of text, validation (test)", NULL, &split },
     { "weights", "FILE", "evaluate these (safetensors) instead of the checkpoint", NULL,

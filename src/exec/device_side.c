@@ -2,8 +2,6 @@
 /* device_side.c - an executor's memory on a device: what lies there, how it comes and goes. */
 #include "exec/device_side.h"
 
-#include <string.h>
-
 #include "base/mem.h"
 #include "graph/op.h"
 
@@ -27,9 +25,11 @@ enum status device_check(const struct exec *exec)
         exec->config.beside.transport)
         return FAIL(STATUS_UNSUPPORTED,
                     "device %s: layers are not split between ranks there yet", name);
-    if (exec->anchors)
+    if (exec->anchors || exec->config.privacy)
         return FAIL(STATUS_UNSUPPORTED,
-                    "device %s: updates are not drawn to an anchor there yet", name);
+                    "device %s: updates are neither drawn to an anchor nor made private there "
+                    "yet",
+                    name);
     if (exec->config.remote || exec->config.part.count)
         return FAIL(STATUS_UNSUPPORTED,
                     "device %s: workers with executors of their own do not run there yet",
@@ -49,14 +49,15 @@ enum status device_check(const struct exec *exec)
 
 /* Updates ----------------------------------------------------------------------------------- */
 
-/* Can one launch update both? Attributes are plain numbers; which bucket they are of does not matter. */
+/* Can one launch update both? Their attributes, as far as updates look at them, are the same. */
 static bool are_alike(const struct bucket *a, const struct bucket *b)
 {
-    struct attrs other = b->attrs;
+    const struct attrs *x = &a->attrs, *y = &b->attrs;
 
-    other.bucket = a->attrs.bucket;
     return a->kernel == b->kernel && a->rows == 0 && b->rows == 0 &&
-           memcmp(&a->attrs, &other, sizeof other) == 0;
+           x->momentum == y->momentum && x->weight_decay == y->weight_decay &&
+           x->beta1 == y->beta1 && x->beta2 == y->beta2 && x->epsilon == y->epsilon &&
+           x->nesterov == y->nesterov && x->decoupled == y->decoupled;
 }
 
 static enum status find_update(const struct exec *exec, const struct bucket *bucket,

@@ -454,11 +454,7 @@ static enum status make_lanes(struct exec *exec)
     }
     /* One shard alone, and the norm of all gradients need not be known: decision 0019. */
     exec->buckets.pass = exec->tree_shards == 1 && !norms_are_used(exec) &&
-<<<<<<< HEAD
-                         !exec->config.remote && !exec->config.device;
-=======
-                         !exec->config.remote && !exec->config.privacy;
->>>>>>> main
+                         !exec->config.remote && !exec->config.privacy && !exec->config.device;
     return exec->n_lanes > 1 ? pool_create(exec->n_lanes, &exec->lanes_pool) : STATUS_OK;
 }
 

@@ -72,7 +72,6 @@ struct exec_remote {
     MUST_CHECK enum status (*await)(void *arg, int bucket);
 };
 
-<<<<<<< HEAD
 /* A device that steps and evaluations run on, whole: there is one rank, and threads are not used. Parameters and
  * state lie there; functions that read them here say what brings them. */
 struct exec_device {
@@ -80,7 +79,8 @@ struct exec_device {
     struct device *device; /* borrowed */
     enum dtype precision;  /* f32, or bf16: what kernels compute with; parameters stay f32 */
     bool same_batch;       /* every step has the samples of the first: for measurements */
-=======
+};
+
 /* Privacy of samples: with a shard for each sample of a batch, the gradient of each is clipped before it is added to others,
  * and the sum gets noise before an update sees it. For one rank; models without batch norm. */
 struct exec_privacy {
@@ -89,7 +89,6 @@ struct exec_privacy {
     /* Adds noise to elements [at, at + count) of the sum, which is divided by `weight` already. By any lane, in any order:
      * what is added may depend on step and `at` alone. */
     void (*add)(void *arg, uint64_t step, int64_t weight, size_t at, float *sum, size_t count);
->>>>>>> main
 };
 
 /* A pipeline whose stages hold different parameters (pass/stage.c); stages below 2: none. The executor's ranks, those of
