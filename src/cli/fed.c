@@ -23,7 +23,7 @@ static enum status run(const struct args *args)
 {
     (void)args;
     return FAIL(STATUS_UNSUPPORTED,
-                "fed: this program was built without federated learning: install " FED_MISSING
+                "fed: this program was built without federated learning: " FED_REMEDY
                 " and build again");
 }
 

@@ -12,6 +12,8 @@
  * Why nobody waits for ever: schedules alone do not deadlock (schedule_test.c), and a box is waited for only when the shard
  * that used it before has ended here, by more than one shard: what it sent was, or is next, received by stages
  * that wait for nothing of a later shard.
+ *
+ * Bytes move while somebody of the rank looks at them: a thread does, as the lane computes.
  */
 #include "exec/pipe.h"
 
@@ -23,7 +25,7 @@
 #include "exec/state.h"
 #include "graph/op.h"
 
-enum { SPARE_BOXES = 2 };
+enum { SPARE_BOXES = 2, NAP_NS = 20 * 1000 * 1000 };
 
 struct pipe {
     struct pipe_config config;
@@ -45,7 +47,16 @@ struct pipe {
     int max_sends, max_receives;
     int box; /* of the shard that runs */
     bool evaluates;
-    int64_t pending; /* sends begun and not known to be done */
+
+    /* The thread that moves what was sent. */
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock;   /* before the transport's; guards sends and all below */
+    pthread_cond_t changed; /* there is something to move, or something has gone */
+    bool stops;
+    int64_t pending; /* sends that have begun and are not known to be over */
+    enum status status;
+    char failure[256];
 };
 
 const char *pipe_stage_name(const struct exec *exec, int stage)
@@ -56,6 +67,97 @@ const char *pipe_stage_name(const struct exec *exec, int stage)
 int pipe_arenas(const struct exec *exec)
 {
     return exec->pipe ? exec->pipe->arenas : 1;
+}
+
+size_t pipe_bytes(const struct exec *exec)
+{
+    const struct pipe *pipe = exec->pipe;
+
+    return pipe ? (size_t)pipe->boxes * pipe->box_bytes + pipe->kept_bytes : 0;
+}
+
+/* The thread ------------------------------------------------------------------------------- */
+
+/* Looks at every send once. With the lock. */
+static enum status look_at_sends(struct exec *exec)
+{
+    struct pipe *pipe = exec->pipe;
+    const int64_t before = pipe->pending;
+
+    pipe->pending = 0;
+    for (int i = 0; i < (pipe->boxes + 1) * pipe->max_sends; i++) {
+        bool done;
+        TRY(transport_test(exec->config.pipeline.transport, &pipe->sends[i], &done));
+        pipe->pending += !done;
+    }
+    if (pipe->pending < before)
+        pthread_cond_broadcast(&pipe->changed);
+    return STATUS_OK;
+}
+
+/* A message that is longer than what is between two ranks goes on whenever the other has made room. */
+static enum status move_sends(struct exec *exec)
+{
+    struct pipe *pipe = exec->pipe;
+    struct transport *transport = exec->config.pipeline.transport;
+
+    while (!pipe->stops) {
+        if (pipe->pending == 0) {
+            pthread_cond_wait(&pipe->changed, &pipe->lock);
+            continue;
+        }
+        const uint32_t seen = transport_bell(transport);
+        TRY(look_at_sends(exec));
+        if (pipe->pending == 0)
+            continue;
+        pthread_mutex_unlock(&pipe->lock);
+        const enum status status = transport_wait_bell(transport, seen, NAP_NS, "the pipeline");
+        pthread_mutex_lock(&pipe->lock);
+        TRY(status);
+    }
+    return STATUS_OK;
+}
+
+static void *run_thread(void *arg)
+{
+    struct exec *exec = arg;
+    struct pipe *pipe = exec->pipe;
+
+    pthread_mutex_lock(&pipe->lock);
+    pipe->status = move_sends(exec);
+    if (pipe->status != STATUS_OK)
+        snprintf(pipe->failure, sizeof pipe->failure, "%s", status_message());
+    pthread_cond_broadcast(&pipe->changed);
+    pthread_mutex_unlock(&pipe->lock);
+    return NULL;
+}
+
+static enum status start_thread(struct exec *exec)
+{
+    struct pipe *pipe = exec->pipe;
+
+    pthread_mutex_init(&pipe->lock, NULL);
+    pthread_cond_init(&pipe->changed, NULL);
+    if (pthread_create(&pipe->thread, NULL, run_thread, exec) != 0)
+        return FAIL(STATUS_NO_MEMORY, "a thread is refused");
+    pipe->has_thread = true;
+    return STATUS_OK;
+}
+
+static void stop_thread(struct exec *exec)
+{
+    struct pipe *pipe = exec->pipe;
+
+    if (!pipe->has_thread)
+        return;
+    pthread_mutex_lock(&pipe->lock);
+    pipe->stops = true;
+    pthread_cond_broadcast(&pipe->changed);
+    pthread_mutex_unlock(&pipe->lock);
+    transport_ring(exec->config.pipeline.transport);
+    pthread_join(pipe->thread, NULL);
+    pthread_mutex_destroy(&pipe->lock);
+    pthread_cond_destroy(&pipe->changed);
 }
 
 /* Making it -------------------------------------------------------------------------------- */
@@ -126,7 +228,7 @@ enum status pipe_create(struct exec *exec)
                    eval = count_moves(exec->config.eval);
     pipe->tag = transport_new_tags(config->transport, train + eval);
     pipe->eval_tag = pipe->tag + train;
-    return STATUS_OK;
+    return start_thread(exec);
 }
 
 void pipe_destroy(struct exec *exec)
@@ -135,6 +237,7 @@ void pipe_destroy(struct exec *exec)
 
     if (!pipe)
         return;
+    stop_thread(exec);
     for (int i = 0; i < (pipe->boxes + 1) * pipe->max_sends; i++)
         transport_cancel(exec->config.pipeline.transport, &pipe->sends[i]);
     for (int i = 0; i < pipe->max_receives; i++)
@@ -150,11 +253,9 @@ void pipe_destroy(struct exec *exec)
 }
 
 /* Between steps, when nothing is on its way. */
-enum status pipe_prepare(struct exec *exec, size_t outbox_bytes, size_t kept_bytes, int n_sends,
-                         int n_receives)
+static enum status make_room(struct pipe *pipe, size_t outbox_bytes, size_t kept_bytes,
+                             int n_sends, int n_receives)
 {
-    struct pipe *pipe = exec->pipe;
-
     if (outbox_bytes > pipe->box_bytes) {
         mem_free(pipe->outbox);
         pipe->outbox = NULL;
@@ -170,6 +271,7 @@ enum status pipe_prepare(struct exec *exec, size_t outbox_bytes, size_t kept_byt
     if (n_sends > pipe->max_sends) {
         mem_free(pipe->sends);
         pipe->sends = NULL;
+        pipe->max_sends = 0;
         TRY(mem_alloc((size_t)(pipe->boxes + 1) * (size_t)n_sends, sizeof *pipe->sends,
                       &pipe->sends));
         pipe->max_sends = n_sends;
@@ -181,6 +283,17 @@ enum status pipe_prepare(struct exec *exec, size_t outbox_bytes, size_t kept_byt
         pipe->max_receives = n_receives;
     }
     return STATUS_OK;
+}
+
+enum status pipe_prepare(struct exec *exec, size_t outbox_bytes, size_t kept_bytes, int n_sends,
+                         int n_receives)
+{
+    struct pipe *pipe = exec->pipe;
+
+    pthread_mutex_lock(&pipe->lock);
+    const enum status status = make_room(pipe, outbox_bytes, kept_bytes, n_sends, n_receives);
+    pthread_mutex_unlock(&pipe->lock);
+    return status;
 }
 
 /* Moving ----------------------------------------------------------------------------------- */
@@ -195,6 +308,12 @@ static uint32_t tag_of(const struct pipe *pipe, const struct instruction *move)
     return (pipe->evaluates ? pipe->eval_tag : pipe->tag) + (uint32_t)move->node->attrs.slot;
 }
 
+/* What became of the thread. With the lock. */
+static enum status status_of(const struct pipe *pipe)
+{
+    return pipe->status == STATUS_OK ? STATUS_OK : status_set(pipe->status, pipe->failure);
+}
+
 /* What goes once a step goes from where it lies: it changes when its gradient has come back. */
 static enum status start_send(struct lane *lane, const struct instruction *move)
 {
@@ -207,11 +326,16 @@ static enum status start_send(struct lane *lane, const struct instruction *move)
 
     if (!once)
         memcpy(data, address(lane, move->in[0]), move->bytes);
-    pipe->pending++;
     lane->times.bytes += (int64_t)move->bytes;
-    const enum status status =
-        transport_start_send(lane->exec->config.pipeline.transport, move->node->attrs.peer,
-                             tag_of(pipe, move), data, move->bytes, request);
+    pthread_mutex_lock(&pipe->lock);
+    enum status status = status_of(pipe);
+    if (status == STATUS_OK)
+        status =
+            transport_start_send(lane->exec->config.pipeline.transport, move->node->attrs.peer,
+                                 tag_of(pipe, move), data, move->bytes, request);
+    pipe->pending++;
+    pthread_cond_broadcast(&pipe->changed);
+    pthread_mutex_unlock(&pipe->lock);
     lane_end_comm(lane, span, "send", move->node->name);
     return status;
 }
@@ -242,31 +366,27 @@ static enum status post_receives(struct lane *lane, const struct plan *plan, int
     return STATUS_OK;
 }
 
-enum status pipe_progress(struct lane *lane)
-{
-    struct pipe *pipe = lane->exec->pipe;
-
-    if (pipe->pending == 0)
-        return STATUS_OK;
-    pipe->pending = 0;
-    for (int i = 0; i < (pipe->boxes + 1) * pipe->max_sends; i++) {
-        bool done;
-        TRY(transport_test(lane->exec->config.pipeline.transport, &pipe->sends[i], &done));
-        pipe->pending += !done;
-    }
-    return STATUS_OK;
-}
-
 /* Waits until what box b holds has gone; b is `boxes`: what goes once a step. */
 static enum status empty_box(struct lane *lane, int b)
 {
     struct pipe *pipe = lane->exec->pipe;
+    const int64_t begin = clock_ns();
+    bool has_waited = false;
 
+    pthread_mutex_lock(&pipe->lock);
     for (int i = 0; i < pipe->max_sends; i++) {
-        struct transport_request *request = &pipe->sends[b * pipe->max_sends + i];
-        TRY(exec_wait_for_stage(lane, request, lane->exec->config.pipeline.own));
+        while (pipe->sends[b * pipe->max_sends + i].kind != 0 && pipe->status == STATUS_OK) {
+            has_waited = true;
+            pthread_cond_wait(&pipe->changed, &pipe->lock);
+        }
     }
-    return STATUS_OK;
+    const enum status status = status_of(pipe);
+    pthread_mutex_unlock(&pipe->lock);
+    if (has_waited) {
+        lane->times.wait += clock_ns() - begin;
+        lane->times.bubble += clock_ns() - begin;
+    }
+    return status;
 }
 
 static enum status empty_boxes(struct lane *lane)
@@ -405,7 +525,6 @@ static enum status run_batch(struct lane *lane, const struct pipe_evaluation *e,
     for (int i = begin; i < end; i++) {
         const struct instruction *next = &plan->instructions[i];
         TRY(next->node->op->moves ? pipe_move(lane, next) : lane_run(lane, next, &step));
-        TRY(pipe_progress(lane));
     }
     if (a->chunk == lane->exec->pipe->config.chunks - 1)
         e->end(lane, plan, a->shard);

@@ -3,8 +3,8 @@
  *
  * The rank has one lane; its threads share each op. Every shard under way has an arena of its own. A plan's
  * instructions are in segments, forward and backward of each chunk, and an action of the schedule runs one of them
- * for one shard. A segment's receives are posted when it begins. What is sent is copied to the shard's box, so that the lane goes on while it is on its way; a box
- * is used again when all that it held has gone.
+ * for one shard. A segment's receives are posted when it begins. What is sent is copied to the shard's box, so that the lane goes on while a thread moves
+ * it; a box is used again when all that it held has gone.
  */
 #ifndef EXEC_PIPE_H
 #define EXEC_PIPE_H
@@ -21,6 +21,8 @@ MUST_CHECK enum status pipe_create(struct exec *exec);
 void pipe_destroy(struct exec *exec);
 /* Arenas that a lane needs: one, or as many as shards are under way. */
 int pipe_arenas(const struct exec *exec);
+/* Bytes of boxes, and of parameters of other stages. */
+size_t pipe_bytes(const struct exec *exec);
 /* Makes room for what a plan sends and keeps. */
 MUST_CHECK enum status pipe_prepare(struct exec *exec, size_t outbox_bytes, size_t kept_bytes,
                                     int n_sends, int n_receives);
@@ -28,8 +30,6 @@ MUST_CHECK enum status pipe_prepare(struct exec *exec, size_t outbox_bytes, size
 MUST_CHECK enum status pipe_run_step(struct lane *lane);
 /* Runs one instruction that sends or receives. */
 MUST_CHECK enum status pipe_move(struct lane *lane, const struct instruction *move);
-/* Moves what is on its way. Between instructions: it costs little. */
-MUST_CHECK enum status pipe_progress(struct lane *lane);
 /* Of an evaluation: runs batches [0, count), whatever is behind the numbers, through this stage. `begin` reads a batch's samples
  * and returns its plan, NULL: there is none of that number; `end` follows the last of its instructions here. */
 struct pipe_evaluation {

@@ -130,7 +130,7 @@ static void check_plan(const struct plan *plan)
     CHECK(count > 0 && count <= SPANS);
     for (int s = 0; s < count; s++) {
         CHECK(spans[s].begin % MEM_ALIGN == 0 && spans[s].end <= plan->arena_bytes);
-        sum += spans[s].end - spans[s].begin;
+        sum += (spans[s].end - spans[s].begin + MEM_ALIGN - 1) / MEM_ALIGN * MEM_ALIGN;
         for (int t = 0; t < s; t++) {
             const bool at_once =
                 spans[s].first <= spans[t].last && spans[t].first <= spans[s].last;

@@ -437,19 +437,20 @@ static enum status meet_norms(struct lane *lane, struct transport_counter *count
     return exec_wait(exec, lane, counter, (exec->steps + 1) * (uint32_t)exec->all_lanes, what);
 }
 
-/* Where ranks share layers one lane asks the others for their norms. Nothing is directed there, so that
- * counter is free. */
-static enum status find_scale(struct lane *lane, float *out)
+/* Once a step of this rank: ranks beside are asked once. */
+static enum status scale_of_step(struct exec *exec, float *out)
 {
-    struct exec *exec = lane->exec;
+    struct clip *clip = &exec->clip;
+    enum status status = STATUS_OK;
 
-    if (!exec->config.tensor)
-        return reduce_clip_scale(exec, out);
-    if (lane == exec->lanes)
-        TRY(reduce_clip_scale(exec, &exec->norms.scale));
-    TRY(meet_norms(lane, exec->directed, "directed", "norms of ranks that share layers"));
-    *out = exec->norms.scale;
-    return STATUS_OK;
+    pthread_mutex_lock(&clip->lock);
+    if (clip->steps != exec->steps + 1)
+        status = reduce_clip_scale(exec, &clip->scale);
+    if (status == STATUS_OK)
+        clip->steps = exec->steps + 1;
+    *out = clip->scale;
+    pthread_mutex_unlock(&clip->lock);
+    return status;
 }
 
 static enum status update_by_norms(struct lane *lane)
@@ -459,7 +460,7 @@ static enum status update_by_norms(struct lane *lane)
 
     TRY(meet_norms(lane, exec->reduced, "reduced", "all_reduce of the gradient's norm"));
     if (exec->clips)
-        TRY(find_scale(lane, &numbers.scale));
+        TRY(scale_of_step(exec, &numbers.scale));
     struct span span = lane_begin_comm(lane);
     if (exec->clips && exec->directs) {
         for (int b = 0; b < exec->buckets.count; b++)

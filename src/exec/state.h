@@ -113,6 +113,13 @@ struct piece {
     size_t at, count; /* of the flat vector */
 };
 
+/* By how much gradients of a step are scaled, worked out by the first lane that asks. */
+struct clip {
+    pthread_mutex_t lock; /* before the transport's; guards all below */
+    uint32_t steps;       /* since creation, that one included */
+    float scale;
+};
+
 /* Sums of squares before an update; what there is of them, clips, adapts and directs say. */
 struct norms {
     struct piece *pieces; /* in the order of the flat vector */
@@ -122,7 +129,6 @@ struct norms {
     double *of_model, *of_others; /* squares of all parameters of the model, of ranks beside */
     /* Shared memory, one number a piece: of the summed gradient, of the parameter, of LAMB's directions. */
     double *gradients, *params, *moves;
-    float scale; /* where ranks share layers: what one lane has found for all */
 };
 
 /* What a classifier says of a sample. */
@@ -182,11 +188,12 @@ struct exec {
     int n_lanes, all_lanes;          /* of this rank, of all ranks of this node */
     int first_lane,
         job_lanes; /* this node's first lane among those of the job, and how many these are */
-    struct wire *wire;     /* to other nodes, or NULL */
-    uint32_t tensor_tags;  /* of config.tensor: one a lane */
-    struct remote *remote; /* what goes to servers, or NULL */
-    struct pipe *pipe;     /* to other stages, or NULL */
-    uint32_t beside_tag;   /* of what is told; the next is of what is added */
+    struct wire *wire;          /* to other nodes, or NULL */
+    uint32_t tensor_tags;       /* of config.tensor: one a lane */
+    struct remote *remote;      /* what goes to servers, or NULL */
+    struct pipe *pipe;          /* to other stages, or NULL */
+    uint32_t beside_tag;        /* of what is told; the next is of what is added */
+    struct device_side *device; /* what is on a device, if it runs there; else NULL */
     /* How often a step raises a bucket's counters, and those of gathers. */
     uint32_t ready_each[GRAPH_NODE_IN], done_each[GRAPH_NODE_IN], met_each, summed_each;
     bool releases; /* gradients give their memory back (release.c) */
@@ -201,6 +208,7 @@ struct exec {
     bool anchors; /* updates see sum + mu (param - anchor) + shift */
     float mu;
     struct norms norms;
+    struct clip clip;
     struct factored factored[GRAPH_NODE_IN]; /* one a bucket */
     struct row_sum row_sums[GRAPH_NODE_IN];  /* one a bucket */
     struct plan_factors factors;

@@ -172,7 +172,11 @@ static void test_certificates_of_others_are_refused(void)
 
     begin(&world);
     struct https_client *stranger = client_of(&world, world.other, world.folder, "a");
-    CHECK_STATUS(STATUS_MISMATCH, say(stranger, "/x", "one", 3, text, sizeof text));
+    /* The reset that follows the alert may overtake it: then it looks like a lost connection, and is tried again. */
+    enum status status = STATUS_PEER_LOST;
+    for (int i = 0; i < 50 && status == STATUS_PEER_LOST; i++)
+        status = say(stranger, "/x", "one", 3, text, sizeof text);
+    CHECK_STATUS(STATUS_MISMATCH, status);
     CHECK_MESSAGE("refuses this certificate");
     check_refusal(&world, "not of this federation's authority");
     https_client_destroy(stranger);

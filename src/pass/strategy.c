@@ -64,9 +64,10 @@ static const struct pass *const staged_passes[] = {
 };
 
 static const struct pass *const staged_mirrored_passes[] = {
-    &pass_tensor,    &pass_fuse,  &pass_cut,    &pass_autodiff,    &pass_delay,
-    &pass_recompute, &pass_stage, &pass_bucket, &pass_split_batch, &pass_update,
-    &pass_mirror,    &pass_zero,  NULL,
+    &pass_tensor, &pass_fuse,        &pass_sync_norm, &pass_cut,      &pass_autodiff,
+    &pass_delay,  &pass_recompute,   &pass_stage,     &pass_parallax, /* if copies meet so */
+    &pass_bucket, &pass_split_batch, &pass_update,    &pass_mirror,   &pass_zero,
+    NULL,
 };
 
 static const struct pass *const parallax_passes[] = {
@@ -271,7 +272,7 @@ static const struct strategy hybrid = {
     .meet = "allreduce",
     .splits = AXIS_DP | AXIS_TP | AXIS_PP,
     .syncs = SYNC(STEP),
-    .meets = MEET(ALLREDUCE),
+    .meets = MEET(ALLREDUCE) | MEET(PARALLAX),
     .many_ranks = true,
     .many_nodes = true,
     .passes = staged_mirrored_passes,

@@ -100,9 +100,11 @@ enum status grid_create(struct job *job, struct transport *transport, struct gri
     grid->tag = transport_new_tags(transport, 2);
     enum status status = job_take_place(job, grid->place);
     if (status == STATUS_OK)
-        status = list_params(grid);
-    if (status == STATUS_OK)
         status = make_groups(grid);
+    if (status == STATUS_OK) /* tables go between the ranks of a group */
+        status = parallax_measure(job, grid->comm);
+    if (status == STATUS_OK)
+        status = list_params(grid);
     if (status == STATUS_OK)
         status = share_memory(grid);
     if (status != STATUS_OK) {

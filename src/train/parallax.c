@@ -180,7 +180,7 @@ enum status parallax_measure(struct job *job, struct comm *comm)
     struct parallax *p = &job->parallax;
     struct probe probe;
 
-    if (!strategy_has_pass(job->strategy, &pass_parallax))
+    if (job->axes.meet != MEET_PARALLAX)
         return STATUS_OK;
     p->network.nodes = transport_nodes(comm_transport(comm));
     if (p->network.nodes == 1) {

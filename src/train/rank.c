@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/classes.h"
+#include "train/on_device.h"
 #include "train/rank.h"
 #include "train/reconstruct.h"
 #include "train/same.h"
@@ -130,7 +131,8 @@ static enum status make_exec(struct rank *rank)
         return rank_make_served(rank);
     TRY(comm_create(rank->transport, NULL, &rank->comm));
     TRY(grid_create(rank->job, rank->transport, &rank->grid));
-    TRY(parallax_measure(rank->job, rank->comm));
+    if (!rank->grid)
+        TRY(parallax_measure(rank->job, rank->comm));
     TRY(balance_measure(rank->job, rank->comm));
     TRY(rails_choose(rank->job->settings.rails, rank->job->graph, rank->comm,
                      &rank->job->rails));
@@ -163,6 +165,7 @@ static enum status start_rank(struct rank *rank)
     TRY(check_job(rank));
     TRY(start_trace(rank));
     loader.trace = rank->trace;
+    TRY(on_device_open(job, false, &rank->device));
     TRY(make_exec(rank));
     TRY(load_params(rank));
     if (is_unneeded(rank))
@@ -415,6 +418,7 @@ enum status rank_body(struct transport *transport, void *arg)
     loader_destroy(rank.loader);
     served_destroy(rank.own.served);
     exec_destroy(rank.exec);
+    on_device_close(&rank.device);
     rank_release_own(&rank.own);
     grid_destroy(rank.grid);
     watch_destroy(rank.watch);

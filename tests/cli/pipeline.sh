@@ -54,7 +54,7 @@ seq2seq=(seq2seq --data ./pairs --batch 30 --epochs 1 --hidden 12 --embedding 8 
 train seq2seq-1 "${seq2seq[@]}" --batch 28
 pipeline seq2seq-2 "${seq2seq[@]}" --batch 28 -n 2
 pipeline seq2seq-4 "${seq2seq[@]}" --batch 28 -n 4 --pipeline gpipe
-hybrid seq2seq-grid "${seq2seq[@]}" --batch 28 -n 4
+hybrid seq2seq-grid "${seq2seq[@]}" --batch 28 -n 4 --meet parallax --tables serve
 same "seq2seq" seq2seq-1 seq2seq-2 seq2seq-4 seq2seq-grid
 
 # The table is the last layer's weight, too; the norm is that of all stages' gradients.

@@ -57,6 +57,12 @@ train mlp-grid "${mlp[@]}" --split dp=2,tp=2 -n 4
 close mlp mlp-1 mlp-2 mlp-grid
 same "mlp with tp=2" mlp-2 mlp-grid
 
+# Statistics of a batch over all shards, of each rank's channels.
+norm=(resnet18 --data fashion-mnist --limit 8 --batch 8 --steps 1 --shards 2 --sync-batch-norm)
+"$tutti" train "${norm[@]}" --seed 7 --quiet --strategy tensor -n 2 --threads 2 --out norm-2 || complain "batch norm with tp=2"
+train norm-grid "${norm[@]}" --split dp=2,tp=2 -n 4
+same "batch norm over all shards" norm-2 norm-grid
+
 # Every layout loads every other's checkpoint: weights that a step of rate 0 leaves alone are the same.
 layouts=("-n 1 --strategy single --split dp=1" "-n 2 --strategy tensor --split tp=2"
     "-n 4 --strategy hybrid --split dp=2,tp=2" "-n 2 --strategy pipeline --split pp=2")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # memory.sh - ranks of little memory: a gpt whose parameters, gradients and state are more than one rank may have trains
-# with zero=3 on four, and as a pipeline on two. Each rank is in a control group of its own, which mpirun's ranks enter before they begin.
+# with zero=3 on four, as a pipeline on two, and on two that share its layers. Each rank is in a control group of its own, which mpirun's ranks enter before they begin.
 . "$(dirname "$0")/../cli/lib.sh"
 build=${3:-$(dirname "$tutti")}
 need_data shakespeare
@@ -76,6 +76,11 @@ limit_groups $limit
 limit_groups $limit
 $starter -n 2 ./enter train "${model[@]}" --shards 2 --strategy pipeline --out stages >stages.out 2>&1 ||
     complain "two stages in $limit bytes: $(cat stages.out)"
+# So has a rank that shares them its slices.
+limit_groups $limit
+$starter -n 2 ./enter train "${model[@]}" --shards 2 --strategy tensor --out slices >slices.out 2>&1 ||
+    complain "two ranks with slices in $limit bytes: $(cat slices.out)"
+[ -n "$(hash slices)" ] || complain "two ranks with slices have no weights"
 same "gpt in little memory" free parts
 same "gpt in stages" free-2 stages
 finish

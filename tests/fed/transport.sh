@@ -82,6 +82,21 @@ refuses 'one.*method' 405 as one -X DELETE "$url/message"
 refuses 'watcher.*no participant' 403 as watcher "$url/message" --data-binary @two.bin
 [ "$(as watcher "$url/" -o page.html -w '%{http_code}')" = 200 ] || complain "a viewer sees nothing"
 
+# A participant's own door: terms outside of its policy, certificates that are not for it.
+asks() { "$tutti" fed join "$url" --data fashion-mnist --limit 100 "$@"; }
+echo '{"secure": true}' >strict.json
+refused 1 'no secure aggregation' asks --cert federation/one/cert.pem --policy strict.json
+echo '{"max_epochs": 0}' >strict.json
+refused 1 'epochs a round 1, the policy allows 0' asks --cert federation/one/cert.pem --policy strict.json
+echo '{"max_epoch": 1}' >strict.json
+refused 1 'did you mean max_epochs' asks --cert federation/one/cert.pem --policy strict.json
+refused 2 'certificate of a viewer' asks --cert federation/watcher/cert.pem
+refused 1 'not the key that' asks --cert federation/one/cert.pem --identity federation/two/identity.pem
+refused 1 'no such file\|not there\|No such file' asks --cert federation/nobody/cert.pem
+refused 2 'URL --cert' "$tutti" fed join
+refused 2 'begins with https' "$tutti" fed join "http://$host" --cert federation/one/cert.pem
+[ ! -e federation/one/state ] || complain "a refusal left a state"
+
 # Slow ones: a handshake that never comes, a header that never ends, a body that trickles. All are cut off.
 began=$SECONDS
 (exec 3<>"/dev/tcp/127.0.0.1/$port" && timeout 30 cat <&3 >/dev/null) &
