@@ -14,8 +14,8 @@
 static bool json;
 static const char *split, *weights, *outputs, *beam;
 
-static const char *const allowed[] = { "data",  "threads", "limit", "kernels",
-                                       "exact", "fold",    NULL };
+static const char *const allowed[] = { "data", "threads", "limit",     "kernels", "exact",
+                                       "fold", "device",  "precision", NULL };
 static const struct flag flags[] = {
     { "split", "NAME", "test, train or, of text, validation (test)", NULL, &split },
     { "weights", "FILE", "evaluate these (safetensors) instead of the checkpoint", NULL,
@@ -169,14 +169,14 @@ static enum status print_text(const struct job *job, const char *of,
     return print_classes(classes);
 }
 
-/* However the run was distributed, it is evaluated by one process. */
+/* However the run was distributed, it is evaluated by one process, and on this processor unless flags say otherwise. */
 static void be_one_rank(struct settings *settings)
 {
     static const char *const usual[] = {
-        "ranks",       "threads",      "shards",         "strategy", "split",
-        "sync",        "meet",         "balance",        "compress", "flat",
-        "local-after", "outer-lr",     "outer-momentum", "slow",     "backup",
-        "replicas",    "staleness-lr", "tables",         "pipeline", "cut",
+        "ranks",          "threads", "shards",   "strategy",  "split",        "sync",
+        "meet",           "balance", "compress", "flat",      "local-after",  "outer-lr",
+        "outer-momentum", "slow",    "backup",   "replicas",  "staleness-lr", "tables",
+        "pipeline",       "cut",     "device",   "precision",
     };
     struct settings defaults;
 

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "exec/state.h"
+#include "exec/device_side.h"
 
 /* Tokens, and their logits, of an evaluation's batch at most. */
 enum { TOP = 5, EVAL_TOKENS = 4096, EVAL_LOGITS = 1 << 24 };
@@ -23,6 +23,8 @@ static const struct graph_roles *eval_roles(const struct exec *exec)
 
 static const float *output_of(const struct lane *lane, const struct plan *plan)
 {
+    if (lane->exec->device)
+        return lane->exec->device->eval.output;
     return (const float *)(lane->bases[plan->output.base] + plan->output.offset);
 }
 
@@ -96,6 +98,12 @@ static struct extents extents_of(const struct source *source, const int64_t *ind
     return extents;
 }
 
+/* Does somebody look at what the samples give, not at the loss alone? */
+static bool wants_output(const struct exec *exec)
+{
+    return exec->classes || exec->eval_outputs || exec->predict_out;
+}
+
 /* Reads samples; gives the plan for them. */
 static const struct plan *read_samples(struct lane *lane, const int64_t *index, int64_t rows)
 {
@@ -116,6 +124,10 @@ static const struct plan *run_samples(struct lane *lane, const int64_t *index, i
     const struct plan *plan = read_samples(lane, index, rows);
     const struct kernel_step step = { .seed = lane->exec->config.seed, .inv_batch = 1 };
 
+    if (lane->exec->device) {
+        lane->status = device_run_samples(lane, plan, &step, wants_output(lane->exec));
+        return lane->status == STATUS_OK ? plan : NULL;
+    }
     for (int i = 0; i < plan->n_instructions; i++) {
         const struct instruction *next = &plan->instructions[i];
         if (next->takes)
@@ -492,6 +504,8 @@ enum status exec_evaluate(struct exec *exec, const struct source *source,
 
     TRY(check_samples(exec, source));
     TRY(exec_settle(exec));
+    if (exec->device)
+        TRY(device_give(exec));
     TRY(make_room(exec, source, n_batches));
     exec->eval_data = source;
     if (exec->config.evaluators)
@@ -556,7 +570,8 @@ static void predict(struct lane *lane)
     lane->bases[BASE_LOSS] = (char *)lane->scratch; /* nobody asks for these */
     lane->bases[BASE_CORRECT] = (char *)(lane->scratch + 1);
     const struct plan *plan = run_samples(lane, exec->predict_index, exec->predict_count);
-    BUG_ON(!plan); /* nothing is waited for */
+    if (!plan)
+        return; /* a device has failed */
     for (int64_t i = 0; i < exec->predict_count; i++)
         copy_output(lane, plan, i, exec->predict_out + i * output_floats(exec));
 }
@@ -574,5 +589,9 @@ enum status exec_predict(struct exec *exec, const struct source *source, const i
     exec->predict_index = index;
     exec->predict_count = count;
     exec->predict_out = out;
-    return exec_on_lanes(exec, predict);
+    if (exec->device)
+        TRY(device_give(exec));
+    const enum status status = exec_on_lanes(exec, predict);
+    exec->predict_out = NULL;
+    return status;
 }

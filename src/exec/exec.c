@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "exec/device_side.h"
 #include "exec/pages.h"
-#include "exec/state.h"
 #include "graph/op.h"
 #include "kernel/float_mode.h"
 #include "pass/pass.h"
@@ -371,9 +371,9 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
         int64_t first, count;
 
         lane_row(exec, number, &first, &count);
-        const int buffers = exec->buckets.pass ? 0
-                                               : tree_buffers(exec->tree_shards,
-                                                              exec->tree_first + first, count);
+        const bool has_none = exec->buckets.pass || exec->config.device;
+        const int buffers =
+            has_none ? 0 : tree_buffers(exec->tree_shards, exec->tree_first + first, count);
         float *gradients = carve(given, (size_t)buffers * exec->vector, sizeof(float));
         if (!carver->base)
             continue;
@@ -454,7 +454,7 @@ static enum status make_lanes(struct exec *exec)
     }
     /* One shard alone, and the norm of all gradients need not be known: decision 0019. */
     exec->buckets.pass = exec->tree_shards == 1 && !norms_are_used(exec) &&
-                         !exec->config.remote && !exec->config.privacy;
+                         !exec->config.remote && !exec->config.privacy && !exec->config.device;
     return exec->n_lanes > 1 ? pool_create(exec->n_lanes, &exec->lanes_pool) : STATUS_OK;
 }
 
@@ -492,6 +492,8 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
 
     TRY(mem_alloc(1, sizeof *exec, &exec));
     exec->config = *config;
+    if (config->device)
+        exec->config.threads = 1;
     pthread_mutex_init(&exec->overlap.lock, NULL);
     pthread_mutex_init(&exec->clip.lock, NULL);
     exec->transport = comm_transport(config->comm);
@@ -517,6 +519,8 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         status = privacy_check(exec);
     if (status == STATUS_OK)
         status = norms_create(exec);
+    if (status == STATUS_OK && config->device)
+        status = device_check(exec);
     if (status == STATUS_OK)
         status = make_lanes(exec);
     if (status == STATUS_OK)
@@ -538,6 +542,8 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         transport_set_waiters(exec->transport, exec->all_lanes + (exec->wire != NULL));
         status = share_memory(exec);
     }
+    if (status == STATUS_OK && config->device)
+        status = device_create(exec);
     if (status == STATUS_OK && exec->wire)
         status = wire_start(exec);
     if (status == STATUS_OK && config->batch >= config->shards) {
@@ -566,6 +572,7 @@ void exec_destroy(struct exec *exec)
         return;
     wire_destroy(exec);
     remote_destroy(exec);
+    device_destroy(exec);
     pipe_destroy(exec);
     pool_destroy(exec->lanes_pool);
     account_destroy(exec);
@@ -668,21 +675,28 @@ enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluat
             continue;
         if (*n == PLANS_MAX) { /* the one that was not needed for longest goes */
             plan_destroy(plans[0]);
+            if (exec->device)
+                device_forget_graphs(exec->device);
             memmove(&plans[0], &plans[1], (PLANS_MAX - 1) * sizeof *plans);
             --*n;
         }
         struct plan_gathers gathers = exec->gathers;
         gathers.shard = lane->first;
-        TRY(plan_create(evaluation ? exec->config.eval : exec->config.train, exec->config.train,
-                        extents, &exec->buckets, evaluation ? &no_factors : &exec->factors,
-                        evaluation ? &no_gathers : &gathers, exec->config.choices, &plans[*n]));
+        if (exec->device)
+            TRY(device_plan(exec, extents, evaluation, &plans[*n]));
+        else
+            TRY(plan_create(
+                evaluation ? exec->config.eval : exec->config.train, exec->config.train,
+                extents, &exec->buckets, evaluation ? &no_factors : &exec->factors,
+                evaluation ? &no_gathers : &gathers, exec->config.choices, &plans[*n]));
         ++*n;
     }
     const struct plan *plan = lane_plan(&exec->lanes[0], extents, evaluation);
     if (exec->pipe)
         TRY(pipe_prepare(exec, plan->outbox_bytes, plan->kept_bytes, plan->n_sends,
                          plan->n_receives));
-    return grow_arenas(exec, plan->arena_bytes);
+    return exec->device ? device_grow(exec, plan->arena_bytes)
+                        : grow_arenas(exec, plan->arena_bytes);
 }
 
 enum status exec_print_plan(struct exec *exec, int64_t rows, struct strbuf *out)

@@ -26,7 +26,7 @@
 #include "data/loader.h"
 #include "data/source.h"
 #include "graph/graph.h"
-#include "kernel/kernel.h"
+#include "kernel/device.h"
 #include "kernel/tree.h"
 #include "optim/optim.h"
 #include "pass/schedule.h"
@@ -70,6 +70,15 @@ struct exec_remote {
     /* Waits until the parameters are those for the next step. By every lane, and again when they are
      * there; also before anything was given, when they are the caller's. */
     MUST_CHECK enum status (*await)(void *arg, int bucket);
+};
+
+/* A device that steps and evaluations run on, whole: there is one rank, and threads are not used. Parameters and
+ * state lie there; functions that read them here say what brings them. */
+struct exec_device {
+    const struct device_face *face;
+    struct device *device; /* borrowed */
+    enum dtype precision;  /* f32, or bf16: what kernels compute with; parameters stay f32 */
+    bool same_batch;       /* every step has the samples of the first: for measurements */
 };
 
 /* Privacy of samples: with a shard for each sample of a batch, the gradient of each is clipped before it is added to others,
@@ -122,6 +131,7 @@ struct exec_config {
     struct exec_pipeline pipeline;
     struct exec_beside beside;
     uint64_t seed;
+    const struct exec_device *device;     /* NULL: this processor */
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;
     struct codec_config compress; /* of gradients between machines; codec NULL: none */
@@ -151,11 +161,17 @@ struct exec_result {
     int64_t weight; /* labels that count: one a sample, or those of tokens */
     uint32_t heard; /* exec_step: what ranks said */
     int64_t top5;   /* exec_evaluate: samples whose label has one of the five largest logits */
+    bool is_late; /* exec_step: loss and correct are not known yet; exec_take_result has them */
 };
 
 /* Collective: one training step on this rank's part of the samples. */
 MUST_CHECK enum status exec_step(struct exec *exec, const struct batch *batch,
                                  struct exec_result *out);
+/* On a device steps are not waited for. Takes the results of the oldest step that were not taken, if there are
+ * any: of every step with `all`, else only where the next exec_step would have to wait for it, and lose
+ * them. */
+MUST_CHECK enum status exec_take_result(struct exec *exec, bool all, struct exec_result *out,
+                                        bool *out_taken);
 /* Collective: forward over a data set. */
 MUST_CHECK enum status exec_evaluate(struct exec *exec, const struct source *source,
                                      struct exec_result *out);

@@ -19,6 +19,7 @@
 #include "data/dataset.h"
 #include "exec/state.h"
 #include "graph/build.h"
+#include "kernel/device_testing.h"
 #include "model/model.h"
 #include "pass/strategy.h"
 
@@ -39,6 +40,7 @@ struct setup {
     bool factors;   /* exchanged instead of gradients, where they are smaller */
     bool sync_norm; /* batch statistics of the whole step */
     int zero;       /* what is given back in between */
+    const struct exec_device *device; /* NULL: lanes of this processor */
     int n_steps;
     int64_t samples[STEPS_MAX]; /* of each step */
 };
@@ -163,6 +165,7 @@ static struct exec_config config_of(const struct job *job, struct comm *comm)
         .batch = job->setup->batch,
         .rows = job->setup->rows[job->setup->ranks] ? job->setup->rows : NULL,
         .seed = 11,
+        .device = job->setup->device,
         .choices = job->choices,
         .optim = job->optim,
         .compress = compress_of(job->setup),
@@ -213,11 +216,27 @@ static void free_batch(struct batch *batch)
     mem_free(batch);
 }
 
+/* Results of steps that a device was still at, in their order from *next on. */
+static enum status take_late(struct exec *exec, bool all, int *next, struct outcome *out)
+{
+    struct exec_result result;
+    bool taken = true;
+
+    while (taken) {
+        TRY(exec_take_result(exec, all, &result, &taken));
+        if (taken)
+            out->steps[(*next)++] = result;
+    }
+    return STATUS_OK;
+}
+
 /* The steps alone; batches are freed as soon as they were used, as nobody may look at them
  * again. */
 static enum status run_steps(const struct job *job, struct exec *exec, struct comm *comm,
                              struct batch **batches, struct outcome *out)
 {
+    int next = 0;
+
     for (int s = 0; s < job->setup->n_steps; s++) {
         if (s == job->count_from) {
             TRY(comm_barrier(comm));
@@ -227,7 +246,9 @@ static enum status run_steps(const struct job *job, struct exec *exec, struct co
         TRY(exec_step(exec, batches[s], &out->steps[s]));
         free_batch(batches[s]);
         batches[s] = NULL;
+        TRY(take_late(exec, false, &next, out));
     }
+    TRY(take_late(exec, true, &next, out));
     TRY(exec_settle(exec));
     out->allocations = mem_count() - out->allocations;
     return comm_barrier(comm);
@@ -388,6 +409,127 @@ static void test_weights_do_not_depend_on_ranks_and_threads(void)
             }
         }
     }
+}
+
+/* Losses of steps agree. */
+static void check_close(const struct setup *setup, const struct outcome *a,
+                        const struct outcome *b, double tolerance)
+{
+    for (int s = 0; s < setup->n_steps; s++) {
+        if (!(fabs(a->steps[s].loss - b->steps[s].loss) < tolerance))
+            test_fail(__FILE__, __LINE__, "%s, %s: step %d has a loss of %.9g, not %.9g",
+                      setup->model, setup->optimizer, s, b->steps[s].loss, a->steps[s].loss);
+    }
+}
+
+/* The CPU as a device. */
+static void open_cpu(struct exec_device *out)
+{
+    *out = (struct exec_device){ .precision = DTYPE_F32 };
+    CHECK_OK(device_find("cpu", &out->face));
+    CHECK_OK(out->face->open(0, &out->device));
+}
+
+/* More steps than are under way at once; norms are sums of squares in another order. */
+static void test_a_device_gives_the_bits_of_lanes(void)
+{
+    static const struct {
+        const char *model, *optimizer;
+        float max_norm;
+        int64_t shards;
+        double tolerance; /* of losses; 0: the same bits of everything */
+    } cases[] = {
+        { "mlp", "sgd", 0, 1, 0 },        { "mlp", "adamw", 0, 6, 0 },
+        { "cnn", "adam", 0, 3, 0 },       { "normed", "sgd", 0, 4, 0 },
+        { "narrow", "sgd", 0, 2, 0 },     { "mlp", "sgd", 0.5F, 4, 1e-6 },
+        { "mlp", "lars", 0.5F, 2, 1e-6 }, { "normed", "lamb", 0.5F, 1, 1e-5 },
+        { "mlp", "lamb", 0, 4, 1e-5 },
+    };
+    const struct data_testing_set set = {
+        .train = 4, .test = 200, .rows = SIDE, .columns = SIDE, .classes = CLASSES
+    };
+    struct exec_device device;
+    struct dataset *dataset;
+    struct rng rng;
+
+    open_cpu(&device);
+    rng_init(&rng, 7, 0);
+    data_testing_make(&rng, test_folder(), &set);
+    CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct setup setup = usual;
+        setup.model = cases[i].model;
+        setup.optimizer = cases[i].optimizer;
+        setup.max_norm = cases[i].max_norm;
+        setup.shards = cases[i].shards;
+        setup.n_steps = 12;
+        for (int s = 5; s < setup.n_steps; s++)
+            setup.samples[s] = 24 - s;
+        const struct outcome lanes = run_on(&setup, 1, 2, dataset);
+        setup.device = &device;
+        const struct outcome there = run_on(&setup, 1, 2, dataset);
+        if (cases[i].tolerance > 0)
+            check_close(&setup, &lanes, &there, cases[i].tolerance);
+        else
+            check_same(&setup, &lanes, &there);
+    }
+    dataset_close(dataset);
+    device.face->close(device.device);
+}
+
+/* What kernels want in another type is converted, parameters have copies: the same to rounding. */
+static void test_a_device_computes_in_bf16(void)
+{
+    static const char *const models[] = { "mlp", "cnn", "normed", "narrow" };
+    struct exec_device device;
+
+    open_cpu(&device);
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct setup setup = usual;
+        setup.model = models[i];
+        setup.shards = 2;
+        const struct outcome lanes = run_on(&setup, 1, 1, NULL);
+        device.face = device_testing_narrow();
+        device.precision = DTYPE_BF16;
+        setup.device = &device;
+        const struct outcome there = run_on(&setup, 1, 1, NULL);
+        check_close(&setup, &lanes, &there, 0.03);
+        CHECK(strcmp(lanes.hash, there.hash) != 0);
+    }
+    device.face->close(device.device);
+}
+
+static enum status refuse_device(struct comm *comm, void *arg)
+{
+    const struct exec_config config = config_of(arg, comm);
+    struct exec *exec;
+
+    CHECK_STATUS(STATUS_UNSUPPORTED, exec_create(&config, &exec));
+    return STATUS_OK;
+}
+
+static void test_what_a_device_cannot_run_is_refused(void)
+{
+    static struct job job;
+    struct exec_device device;
+    struct setup setup = usual;
+
+    open_cpu(&device);
+    setup.device = &device;
+    setup.shards = 2;
+    setup.ranks = 2;
+    setup.threads = 1;
+    make_job(&setup, &job);
+    CHECK_OK(comm_testing_threads(2, NULL, refuse_device, &job));
+    release_job(&job);
+    setup.ranks = 1;
+    setup.model = "normed";
+    setup.sync_norm = true;
+    setup.threads = 2;
+    make_job(&setup, &job);
+    CHECK_OK(comm_testing_threads(1, NULL, refuse_device, &job));
+    release_job(&job);
+    device.face->close(device.device);
 }
 
 static void draw_rows(struct rng *rng, struct setup *setup)
@@ -1219,6 +1361,11 @@ static void test_several_shards_a_lane_cannot_exchange_statistics(void)
 const struct test tests[] = {
     { .name = "weights do not depend on ranks and threads",
       .run = test_weights_do_not_depend_on_ranks_and_threads },
+    { .name = "a device gives the bits of lanes",
+      .run = test_a_device_gives_the_bits_of_lanes },
+    { .name = "a device computes in bf16", .run = test_a_device_computes_in_bf16 },
+    { .name = "what a device cannot run is refused",
+      .run = test_what_a_device_cannot_run_is_refused },
     { .name = "any setup gives the same bits on any ranks",
       .property = test_any_setup_gives_the_same_bits_on_any_ranks },
     { .name = "weights do not depend on nodes", .run = test_weights_do_not_depend_on_nodes },

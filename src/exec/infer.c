@@ -6,9 +6,9 @@
 
 #include "base/arena.h"
 #include "base/mem.h"
+#include "exec/device_side.h"
 #include "exec/names.h"
 #include "exec/plan.h"
-#include "exec/state.h"
 #include "kernel/float_mode.h"
 
 enum { KEPT_PLANS = 64, ALIGN_FLOATS = MEM_ALIGN / sizeof(float) };
@@ -134,6 +134,8 @@ enum status infer_weights_of(const struct exec *exec, struct infer_weights **out
 {
     struct infer_weights *weights;
 
+    if (exec->device)
+        TRY(device_fetch(exec));
     TRY(create_weights(exec->n_params, &weights));
     weights->memory = exec->param;
     for (int i = 0; i < exec->n_params; i++) {

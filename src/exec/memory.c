@@ -14,6 +14,7 @@
  * rows, and averages, are whole on every node. Activations are the arena of the plan made at the
  * start. What kernels keep inside libraries is not known here.
  */
+#include "exec/device_side.h"
 #include "exec/wire.h"
 
 static size_t bytes_of(const struct exec *exec, int b)
@@ -168,8 +169,27 @@ static void predict_collected(const struct exec *exec, struct exec_memory *out)
     out->collected += out->joined;
 }
 
+/* Of the device's memory. */
+static struct exec_memory memory_there(const struct exec *exec)
+{
+    const struct device_side *side = exec->device;
+    const size_t vector = exec->vector * sizeof(float);
+    struct exec_memory memory = { .arena = exec->arena_bytes,
+                                  .shared = exec->shared_bytes,
+                                  .activations = exec->arena_bytes };
+
+    memory.params = side->half ? vector + vector / 2 : vector;
+    memory.gradients = (size_t)side->n_buffers * vector;
+    memory.state = (size_t)exec->n_states * vector;
+    memory.other = side->memory_bytes - memory.params - memory.gradients - memory.state +
+                   DEVICE_SLOTS * side->feed_bytes;
+    return memory;
+}
+
 struct exec_memory exec_memory(const struct exec *exec)
 {
+    if (exec->device)
+        return memory_there(exec);
     struct exec_memory memory = { .arena = exec->arena_bytes, .shared = exec->shared_bytes };
     const size_t ranks = (size_t)transport_node_size(exec->transport, exec->node);
 
@@ -178,6 +198,7 @@ struct exec_memory exec_memory(const struct exec *exec)
     memory.state = predict_state(exec);
     memory.activations = (size_t)exec->n_lanes * (size_t)pipe_arenas(exec) * exec->arena_bytes;
     memory.other = (size_t)exec->shards * exec->record / ranks + exec->tables_bytes;
+    memory.other += pipe_bytes(exec);
     predict_collected(exec, &memory);
     return memory;
 }

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/sha256.h"
-#include "exec/state.h"
+#include "exec/device_side.h"
 
 /* Part of the counter of initial values, so that they share no numbers with other draws. */
 enum { INIT_STREAM = 0x1717 };
@@ -104,6 +104,10 @@ void exec_get(const struct exec *exec, int param, int state, float *out)
 void exec_set(struct exec *exec, int param, int state, const float *plain)
 {
     from_plain(exec->params[param], plain, place_of(exec, param, state));
+    if (exec->device) {
+        BUG_ON(exec->device->is_newer); /* what it has would be lost */
+        exec->device->is_stale = true;
+    }
 }
 
 void exec_get_from(const struct exec *exec, int param, const float *vector, float *out)
@@ -244,6 +248,8 @@ enum status exec_publish(struct exec *exec)
 enum status exec_collect(struct exec *exec)
 {
     TRY(exec_settle(exec));
+    if (exec->device)
+        return device_fetch(exec);
     if (exec->nodes == 1)
         return STATUS_OK;
     for (int g = 0; g < exec->buckets.count; g++)
@@ -280,6 +286,8 @@ enum status exec_settle(struct exec *exec)
 {
     struct lane *lane = &exec->lanes[0];
 
+    if (exec->device)
+        return device_wait(exec);
     for (int b = 0; b < exec->buckets.count; b++) {
         if (exec->remote)
             TRY(remote_await(lane, b));
@@ -340,6 +348,8 @@ enum status exec_hash(struct exec *exec, char out[65])
     struct sha256 hash;
     float *plain;
 
+    if (exec->device)
+        TRY(device_fetch(exec));
     TRY(mem_alloc((size_t)largest_param(exec), sizeof *plain, &plain));
     sha256_init(&hash);
     const enum status status = hash_params(exec, plain, &hash);

@@ -69,6 +69,13 @@ int pipe_arenas(const struct exec *exec)
     return exec->pipe ? exec->pipe->arenas : 1;
 }
 
+size_t pipe_bytes(const struct exec *exec)
+{
+    const struct pipe *pipe = exec->pipe;
+
+    return pipe ? (size_t)pipe->boxes * pipe->box_bytes + pipe->kept_bytes : 0;
+}
+
 /* The thread ------------------------------------------------------------------------------- */
 
 /* Looks at every send once. With the lock. */

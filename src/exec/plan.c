@@ -5,6 +5,10 @@
  * reader; place.c says where blocks lie when all lives are known. Views share their source's block; an
  * elementwise op writes over an input that dies with it. Where gradients pass (plan_buckets.pass), a
  * bucket of them is such a block, too.
+ *
+ * On a device that computes in bf16 each value lies in the type that its maker gives it. Parameters are there
+ * in both; of anything else that a kernel wants in the other type a copy is made, once, which lives as long
+ * as the value itself.
  */
 #include "exec/plan.h"
 
@@ -15,9 +19,10 @@
 #include "exec/place.h"
 #include "exec/talk.h"
 #include "graph/op.h"
+#include "kernel/precision.h"
 
 /* While a plan is made, an offset in the arena is a block's number and an offset in that block. */
-enum { ALIGN = 64, BLOCK_SHIFT = 40 };
+enum { ALIGN = 64, DEVICE_ALIGN = 256, BLOCK_SHIFT = 40 };
 
 /* Where a value lies, while the plan is made. */
 struct place {
@@ -36,6 +41,11 @@ struct maker {
     const struct plan_gathers *gathers;
     const struct plan_given *given;
     int n_given;
+    const struct plan_target *target; /* NULL: the CPU */
+    enum dtype *dtypes;               /* in which values lie, by value id */
+    struct operand *copies;           /* in the other type, by the id of a root */
+    bool *has_copy;
+    int n_converts;
     struct shape *shapes;
     struct place *places;       /* by value id */
     struct place_block *blocks; /* of the arena */
@@ -56,6 +66,23 @@ static bool is_kept(const struct value *value)
     return value->kind == VALUE_PARAM || value->kind == VALUE_AVERAGE;
 }
 
+/* Does the plan's device compute in bf16? */
+static bool is_narrow(const struct maker *maker)
+{
+    return maker->target && maker->target->precision == DTYPE_BF16;
+}
+
+/* What a table's gradient is made of. */
+static const struct value *dy_of(const struct node *row_sum)
+{
+    return row_sum->in[2];
+}
+
+static const struct value *ids_of(const struct node *row_sum)
+{
+    return row_sum->in[0]->maker->in[0]; /* rows_sort's */
+}
+
 static bool is_shard_node(const struct maker *maker, const struct node *node)
 {
     return node->op->split[0] != SPLIT_WHOLE &&
@@ -67,6 +94,8 @@ static bool is_instruction(const struct maker *maker, const struct node *node)
 {
     if (!is_shard_node(maker, node) || node->op->is_view || node->op->meets)
         return false;
+    if (maker->target && node->op == &op_rows_sort)
+        return false; /* add_row_gradients sorts */
     for (int i = 0; i < maker->factors->count; i++) {
         const struct plan_factor *factor = &maker->factors->item[i];
         if (factor->is_joint && factor->value == node->out[0])
@@ -78,8 +107,11 @@ static bool is_instruction(const struct maker *maker, const struct node *node)
 /* A block of the arena for instructions [now, until]. */
 static size_t take(struct maker *maker, size_t bytes, int now, int until)
 {
+    const size_t align =
+        maker->target ? DEVICE_ALIGN : ALIGN; /* libraries' workspaces need it */
+
     maker->blocks[maker->n_blocks] = (struct place_block){
-        .bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN, .first = now, .last = until
+        .bytes = (bytes + align - 1) / align * align, .first = now, .last = until
     };
     return (size_t)maker->n_blocks++ << BLOCK_SHIFT;
 }
@@ -158,7 +190,7 @@ static enum status place_given(struct maker *maker)
             placed = graph_find_value(maker->places_of, value->name);
         place->root = i;
         place->last_use = -1;
-        place->bytes = (size_t)shape_count(&maker->shapes[i]) * dtype_size(value->dtype);
+        place->bytes = (size_t)shape_count(&maker->shapes[i]) * dtype_size(maker->dtypes[i]);
         place->known = true;
         if (given) {
             BUG_ON(value->maker && value->maker->op->is_view);
@@ -226,6 +258,11 @@ static void find_last_uses(struct maker *maker)
         for (int i = 0; i < node->n_in; i++)
             maker->places[maker->places[node->in[i]->id].root].last_use = number;
         number += is_instruction(maker, node);
+    }
+    for (int n = 0; n < graph_node_count(maker->graph) && maker->target; n++) {
+        const struct node *node = graph_node(maker->graph, n);
+        if (node->op == &op_row_sum)
+            maker->places[maker->places[dy_of(node)->id].root].last_use = number++;
     }
     keep_output(maker);
 }
@@ -370,6 +407,87 @@ void plan_problem(const struct node *node, const struct shape *shapes,
         kernel_as_matrices(problem);
 }
 
+/* The node's problem, as the plan's device solves it. */
+static void fill_problem(const struct maker *maker, const struct node *node,
+                         struct kernel_problem *problem)
+{
+    plan_problem(node, maker->shapes, problem);
+    if (is_narrow(maker))
+        kernel_as_bf16(problem);
+}
+
+/* In which types values lie: as their makers give them. */
+static void find_dtypes(struct maker *maker)
+{
+    for (int i = 0; i < graph_value_count(maker->graph); i++)
+        maker->dtypes[i] = graph_value(maker->graph, i)->dtype;
+    for (int n = 0; n < graph_node_count(maker->graph) && is_narrow(maker); n++) {
+        const struct node *node = graph_node(maker->graph, n);
+        struct kernel_problem problem = { 0 };
+        if (!is_shard_node(maker, node) || node->op->meets)
+            continue;
+        if (node->op->is_view) {
+            maker->dtypes[node->out[0]->id] = maker->dtypes[node->in[0]->id];
+            continue;
+        }
+        fill_problem(maker, node, &problem);
+        for (int i = 0; i < node->n_out; i++)
+            maker->dtypes[node->out[i]->id] = problem.out[i].dtype;
+    }
+}
+
+/* A device whose kernels are the CPU's has the table of choices, too. */
+static enum status choose(const struct maker *maker, const struct kernel_problem *problem,
+                          const struct kernel_choices *choices, const struct kernel **out)
+{
+    char text[KERNEL_TEXT];
+
+    if (!maker->target || maker->target->face->kernel_at == kernel_at)
+        return kernel_choose(choices, problem, out);
+    *out = device_kernel(maker->target->face, problem);
+    return *out ? STATUS_OK
+                : FAIL(STATUS_UNSUPPORTED, "device %s has no kernel for %s",
+                       maker->target->face->name, kernel_print(problem, text));
+}
+
+/* Where an instruction finds a value in the type that it wants. */
+static struct operand place_input(struct maker *maker, struct instruction *out,
+                                  const struct value *value, enum dtype wanted, int number)
+{
+    const int root = maker->places[value->id].root;
+    const struct place *place = &maker->places[root];
+    const struct operand lies = place->operand;
+    const size_t count = (size_t)shape_count(&maker->shapes[root]);
+
+    if (maker->dtypes[root] == wanted)
+        return lies;
+    if (lies.base == BASE_PARAM)
+        return (struct operand){ BASE_HALF, lies.offset / 2 };
+    if (!maker->has_copy[root]) {
+        const int until = place->last_use > number ? place->last_use : number;
+        maker->has_copy[root] = true;
+        maker->copies[root] =
+            (struct operand){ BASE_ARENA,
+                              take(maker, count * dtype_size(wanted), number, until) };
+        out->converts[out->n_converts++] =
+            (struct plan_convert){ lies, maker->copies[root], maker->dtypes[root], wanted,
+                                   count };
+        maker->n_converts++;
+    }
+    return maker->copies[root];
+}
+
+static void take_scratch(struct maker *maker, struct instruction *out, int number)
+{
+    const struct kernel *kernel = out->kernel;
+    const size_t scratch = !kernel                 ? talk_scratch(&out->problem)
+                           : kernel->scratch_bytes ? kernel->scratch_bytes(&out->problem)
+                                                   : 0;
+
+    out->has_scratch = scratch > 0;
+    out->scratch = scratch ? take(maker, scratch, number, number) : 0;
+}
+
 static enum status make_instruction(struct maker *maker, const struct node *node, int number,
                                     const struct kernel_choices *choices,
                                     struct instruction *out)
@@ -377,17 +495,13 @@ static enum status make_instruction(struct maker *maker, const struct node *node
     struct kernel_problem *problem = &out->problem;
 
     out->node = node;
-    plan_problem(node, maker->shapes, problem);
+    fill_problem(maker, node, problem);
     if (!node->op->talks)
-        TRY(kernel_choose(choices, problem, &out->kernel));
+        TRY(choose(maker, problem, choices, &out->kernel));
     place_outputs(maker, node, number);
-    const size_t scratch = node->op->talks              ? talk_scratch(problem)
-                           : out->kernel->scratch_bytes ? out->kernel->scratch_bytes(problem)
-                                                        : 0;
-    out->has_scratch = scratch > 0;
-    out->scratch = scratch ? take(maker, scratch, number, number) : 0;
+    take_scratch(maker, out, number);
     for (int i = 0; i < node->n_in; i++)
-        out->in[i] = maker->places[maker->places[node->in[i]->id].root].operand;
+        out->in[i] = place_input(maker, out, node->in[i], problem->in[i].dtype, number);
     for (int i = 0; i < node->n_out; i++)
         out->out[i] = maker->places[node->out[i]->id].operand;
     for (int i = 0; i < node->n_out; i++)
@@ -397,6 +511,38 @@ static enum status make_instruction(struct maker *maker, const struct node *node
     if (out->kernel && out->kernel->prepare)
         TRY(out->kernel->prepare(problem, &out->state));
     return STATUS_OK;
+}
+
+/* A shard's gradient of a table, all rows of it: what row_sum makes of sorted ids elsewhere. */
+static enum status make_row_gradient(struct maker *maker, const struct node *sum, int number,
+                                     const struct kernel_choices *choices,
+                                     struct instruction *out)
+{
+    const struct value *dy = dy_of(sum), *ids = ids_of(sum);
+    const struct shape *row = &maker->shapes[dy->id];
+    const int64_t table[] = { sum->attrs.rows, row->dim[row->rank - 1] };
+    struct kernel_problem *problem = &out->problem;
+
+    out->node = sum;
+    *problem = (struct kernel_problem){
+        .op = "embedding_grad",
+        .n_in = 2,
+        .n_out = 1,
+        .in = { { DTYPE_F32, LAYOUT_PLAIN, *row },
+                { DTYPE_I32, LAYOUT_PLAIN, maker->shapes[ids->id] } },
+        .out = { { DTYPE_F32, LAYOUT_PLAIN, shape_of(2, table) } },
+        .attrs = { .rows = sum->attrs.rows },
+    };
+    if (is_narrow(maker))
+        kernel_as_bf16(problem);
+    TRY(choose(maker, problem, choices, &out->kernel));
+    take_scratch(maker, out, number);
+    out->in[0] = place_input(maker, out, dy, problem->in[0].dtype, number);
+    out->in[1] = place_input(maker, out, ids, DTYPE_I32, number);
+    out->out[0] =
+        (struct operand){ BASE_GRAD,
+                          (size_t)maker->buckets->begin[sum->attrs.bucket] * sizeof(float) };
+    return out->kernel->prepare ? out->kernel->prepare(problem, &out->state) : STATUS_OK;
 }
 
 /* First reads of each bucket's parameters or writes of its gradients, last touch of its parameters and gradients. */
@@ -545,6 +691,10 @@ static enum status settle_plan(struct maker *maker, struct plan *plan)
             settle_operand(maker, &made->out[i]);
         if (made->has_scratch)
             settle(maker, &made->scratch);
+        for (int i = 0; i < made->n_converts; i++) {
+            settle_operand(maker, &made->converts[i].from);
+            settle_operand(maker, &made->converts[i].to);
+        }
     }
     for (int b = 0; b < maker->buckets->count; b++) {
         if (maker->has_place[b])
@@ -555,28 +705,44 @@ static enum status settle_plan(struct maker *maker, struct plan *plan)
     return STATUS_OK;
 }
 
+static enum status add_instruction(struct maker *maker, const struct node *node,
+                                   const struct kernel_choices *choices, struct plan *plan)
+{
+    /* Counted before it is made whole, so that plan_destroy releases its state. */
+    const int number = plan->n_instructions++;
+    struct instruction *next = &plan->instructions[number];
+    enum status status;
+
+    if (node->op->moves) {
+        make_move(maker, node, number, plan, next);
+        return STATUS_OK;
+    }
+    next->converts = plan->converts ? plan->converts + maker->n_converts : NULL;
+    if (node->op == &op_row_sum)
+        status = make_row_gradient(maker, node, number, choices, next);
+    else
+        status = make_instruction(maker, node, number, choices, next);
+    if (status != STATUS_OK)
+        return FAIL(status, "node %s (%s): %s", node->name, node->op->name, status_message());
+    return STATUS_OK;
+}
+
 static enum status make_plan(struct maker *maker, const struct kernel_choices *choices,
                              struct plan *plan)
 {
     TRY(graph_infer(maker->graph, plan->extents, maker->shapes));
+    find_dtypes(maker);
     TRY(place_given(maker));
     find_last_uses(maker);
     find_updates(maker);
     for (int n = 0; n < graph_node_count(maker->graph); n++) {
         const struct node *node = graph_node(maker->graph, n);
-        if (!is_instruction(maker, node))
-            continue;
-        /* Counted before it is made whole, so that plan_destroy releases its state. */
-        struct instruction *next = &plan->instructions[plan->n_instructions++];
-        if (node->op->moves) {
-            make_move(maker, node, plan->n_instructions - 1, plan, next);
-            continue;
-        }
-        enum status status =
-            make_instruction(maker, node, plan->n_instructions - 1, choices, next);
-        if (status != STATUS_OK)
-            return FAIL(status, "node %s (%s): %s", node->name, node->op->name,
-                        status_message());
+        if (is_instruction(maker, node))
+            TRY(add_instruction(maker, node, choices, plan));
+    }
+    for (int n = 0; n < graph_node_count(maker->graph) && maker->target; n++) {
+        if (graph_node(maker->graph, n)->op == &op_row_sum)
+            TRY(add_instruction(maker, graph_node(maker->graph, n), choices, plan));
     }
     mark_buckets(plan, maker->buckets, maker->factors);
     mark_gathers(plan, maker->gathers);
@@ -588,9 +754,18 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
         const struct shape *shape = &maker->shapes[output->id];
         plan->output = maker->places[maker->places[output->id].root].operand;
         plan->output_floats = shape_count(shape) / shape->dim[0];
+        plan->output_dtype = maker->dtypes[maker->places[output->id].root];
     }
     memcpy(plan->gradients, maker->gradients, sizeof plan->gradients);
     return settle_plan(maker, plan);
+}
+
+/* Room for values in another type: each has one copy at most. */
+static enum status make_copies(struct maker *maker, size_t n_values, struct plan *plan)
+{
+    TRY(mem_alloc(n_values + 1, sizeof *maker->copies, &maker->copies));
+    TRY(mem_alloc(n_values + 1, sizeof *maker->has_copy, &maker->has_copy));
+    return mem_alloc(n_values + 1, sizeof *plan->converts, &plan->converts);
 }
 
 /* Makes the plan of a maker that knows its graph and what is given. */
@@ -609,8 +784,12 @@ static enum status create(struct maker *maker, struct extents extents,
     if (status == STATUS_OK)
         status = mem_alloc(n_values + 1, sizeof *maker->places, &maker->places);
     if (status == STATUS_OK)
-        status = mem_alloc(2 * n_nodes + n_values + GRAPH_NODE_IN, sizeof *maker->blocks,
+        status = mem_alloc(2 * (n_nodes + n_values) + GRAPH_NODE_IN, sizeof *maker->blocks,
                            &maker->blocks);
+    if (status == STATUS_OK)
+        status = mem_alloc(n_values + 1, sizeof *maker->dtypes, &maker->dtypes);
+    if (status == STATUS_OK && maker->target)
+        status = make_copies(maker, n_values, plan);
     if (status == STATUS_OK) {
         plan->extents = extents;
         status = make_plan(maker, choices, plan);
@@ -618,6 +797,9 @@ static enum status create(struct maker *maker, struct extents extents,
     mem_free(maker->shapes);
     mem_free(maker->places);
     mem_free(maker->blocks);
+    mem_free(maker->dtypes);
+    mem_free(maker->copies);
+    mem_free(maker->has_copy);
     if (status != STATUS_OK) {
         plan_destroy(plan);
         return status;
@@ -636,6 +818,22 @@ enum status plan_create(const struct graph *graph, const struct graph *places_of
                            .buckets = buckets,
                            .factors = factors,
                            .gathers = gathers };
+    return create(&maker, extents, choices, out);
+}
+
+enum status plan_create_on(const struct plan_target *target, const struct graph *graph,
+                           const struct graph *places_of, struct extents extents,
+                           const struct plan_buckets *buckets,
+                           const struct kernel_choices *choices, struct plan **out)
+{
+    static const struct plan_factors no_factors;
+    static const struct plan_gathers no_gathers;
+    struct maker maker = { .graph = graph,
+                           .places_of = places_of,
+                           .buckets = buckets,
+                           .factors = &no_factors,
+                           .gathers = &no_gathers,
+                           .target = target };
     return create(&maker, extents, choices, out);
 }
 
@@ -666,5 +864,6 @@ void plan_destroy(struct plan *plan)
             made->kernel->release(made->state);
     }
     mem_free(plan->instructions);
+    mem_free(plan->converts);
     mem_free(plan);
 }

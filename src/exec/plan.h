@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "graph/graph.h"
-#include "kernel/kernel.h"
+#include "kernel/device.h"
 #include "pass/pass.h"
 #include "pass/schedule.h"
 
@@ -25,12 +25,20 @@ enum base {
     BASE_TABLE,   /* what shards give each other in the middle of a step */
     BASE_KEPT,    /* parameters of other stages, as they came at the beginning of the step */
     BASE_OUTBOX,  /* what a shard sends to other stages (pipe.h) */
+    BASE_HALF,    /* all parameters in bf16, in the order of BASE_PARAM; on a device */
     BASE_COUNT    /* from here on: the memory of plan_create_given's values */
 };
 
 struct operand {
     enum base base;
     size_t offset; /* bytes */
+};
+
+/* What a kernel wants in another type of elements than it lies in. */
+struct plan_convert {
+    struct operand from, to;
+    enum dtype from_dtype, to_dtype;
+    size_t count;
 };
 
 struct instruction {
@@ -53,6 +61,8 @@ struct instruction {
     int fills;    /* 1 + number of the gather that it makes this shard's table of; 0: none */
     size_t bytes; /* of what is sent or received */
     int number;   /* among this plan's sends, or receives */
+    struct plan_convert *converts; /* to be made first, on a device */
+    int n_converts;
 };
 
 struct plan {
@@ -62,6 +72,8 @@ struct plan {
     int n_forward;         /* those before backward */
     struct operand output; /* the graph's, if it has one: whole after an evaluation */
     int64_t output_floats; /* of a sample of it */
+    enum dtype output_dtype;
+    struct plan_convert *converts; /* of all instructions */
     size_t arena_bytes;
     /* Of a pipeline's stage: what is sent or received once a step comes first, then forward of chunk 0, 1, ..., then
      * backward of the last, ..., 0. Segment s is instructions [segment[s], segment[s + 1]). */
@@ -114,6 +126,19 @@ MUST_CHECK enum status plan_create(const struct graph *graph, const struct graph
                                    const struct plan_factors *factors,
                                    const struct plan_gathers *gathers,
                                    const struct kernel_choices *choices, struct plan **out);
+
+/* A device that kernels run on, and what they compute in: f32, or bf16 as kernel/precision.h has it. */
+struct plan_target {
+    const struct device_face *face;
+    enum dtype precision;
+};
+/* The same for a device. A table's gradient has all rows there, also where the graph has row_sum: those
+ * instructions come last and have that node. Nothing meets and nothing is a factor. */
+MUST_CHECK enum status plan_create_on(const struct plan_target *target,
+                                      const struct graph *graph, const struct graph *places_of,
+                                      struct extents extents,
+                                      const struct plan_buckets *buckets,
+                                      const struct kernel_choices *choices, struct plan **out);
 
 /* A value whose place the caller knows: a parameter, an input, or a result that is wanted. */
 struct plan_given {

@@ -18,6 +18,7 @@ enum { STEPS_MAX = 8, RANKS_MAX = 4, LENGTH = 12, VOCABULARY = 300, WIDTH = 21 }
 
 struct setup {
     const char *model, *optimizer;
+    const struct exec_device *device; /* NULL: lanes */
     float momentum, weight_decay, max_norm;
     bool dense;
     int64_t batch, shards;
@@ -223,6 +224,9 @@ static enum status train(const struct job *job, struct exec *exec, struct comm *
         TRY(comm_barrier(comm)); /* before another rank makes its next batch */
         free_batch(&batch);
         TRY(status);
+        bool taken = false;
+        if (result.is_late)
+            TRY(exec_take_result(exec, true, &result, &taken));
         out->loss[s] = result.loss;
         if (job->look) {
             TRY(exec_settle(exec));
@@ -245,6 +249,7 @@ static enum status run_rank(struct comm *comm, void *arg)
         .shards = job->setup->shards,
         .batch = job->setup->batch,
         .seed = 5,
+        .device = job->setup->device,
         .choices = job->choices,
         .optim = job->optim,
     };
@@ -324,6 +329,31 @@ static void test_weights_do_not_depend_on_ranks_and_threads(void)
             }
         }
     }
+}
+
+/* Also there rows that do not occur stay as they are, state included. */
+static void test_a_device_gives_the_bits_of_lanes(void)
+{
+    static const char *const names[] = { "tokens", "bag", "tied" };
+    static const char *const optimizers[] = { "adam", "sgd" };
+    static const int64_t shards[] = { 1, 6 };
+    struct exec_device device = { .precision = DTYPE_F32 };
+
+    CHECK_OK(device_find("cpu", &device.face));
+    CHECK_OK(device.face->open(0, &device.device));
+    for (size_t i = 0; i < 12; i++) {
+        struct setup setup = usual;
+        setup.model = names[i % 3];
+        setup.optimizer = optimizers[i / 6];
+        setup.momentum = 0.5F;
+        setup.used = 40;
+        setup.shards = shards[i / 3 % 2];
+        const struct outcome alone = run(setup, 1, 1);
+        setup.device = &device;
+        const struct outcome there = run(setup, 1, 1);
+        check_same(&setup, "a device and lanes", &alone, &there);
+    }
+    device.face->close(device.device);
 }
 
 static void test_weights_do_not_depend_on_the_way_between_machines(void)
@@ -507,6 +537,8 @@ static void test_sequences_beyond_the_models_length_are_refused(void)
 const struct test tests[] = {
     { .name = "weights do not depend on ranks and threads",
       .run = test_weights_do_not_depend_on_ranks_and_threads },
+    { .name = "a device gives the bits of lanes",
+      .run = test_a_device_gives_the_bits_of_lanes },
     { .name = "weights do not depend on the way between machines",
       .run = test_weights_do_not_depend_on_the_way_between_machines },
     { .name = "any setup gives the same bits on any ranks",

@@ -188,11 +188,12 @@ struct exec {
     int n_lanes, all_lanes;          /* of this rank, of all ranks of this node */
     int first_lane,
         job_lanes; /* this node's first lane among those of the job, and how many these are */
-    struct wire *wire;     /* to other nodes, or NULL */
-    uint32_t tensor_tags;  /* of config.tensor: one a lane */
-    struct remote *remote; /* what goes to servers, or NULL */
-    struct pipe *pipe;     /* to other stages, or NULL */
-    uint32_t beside_tag;   /* of what is told; the next is of what is added */
+    struct wire *wire;          /* to other nodes, or NULL */
+    uint32_t tensor_tags;       /* of config.tensor: one a lane */
+    struct remote *remote;      /* what goes to servers, or NULL */
+    struct pipe *pipe;          /* to other stages, or NULL */
+    uint32_t beside_tag;        /* of what is told; the next is of what is added */
+    struct device_side *device; /* what is on a device, if it runs there; else NULL */
     /* How often a step raises a bucket's counters, and those of gathers. */
     uint32_t ready_each[GRAPH_NODE_IN], done_each[GRAPH_NODE_IN], met_each, summed_each;
     bool releases; /* gradients give their memory back (release.c) */

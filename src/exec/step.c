@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "exec/state.h"
+#include "exec/device_side.h"
 #include "graph/op.h"
 
 enum status lane_run(struct lane *lane, const struct instruction *instruction,
@@ -358,6 +358,8 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     TRY(exec_prepare(exec, extents_of(batch, batch->samples / shards), false));
     if (batch->samples % shards)
         TRY(exec_prepare(exec, extents_of(batch, batch->samples / shards + 1), false));
+    if (exec->device)
+        return device_step(exec, batch, out);
     exec->batch = batch;
     exec->step = batch->step;
     exec->numbers = optim_step(&exec->config.optim, batch->step);

@@ -2,6 +2,7 @@
 /* device.c - the table of devices, and the CPU as one of them: what is put on a stream is done. */
 #include "kernel/device.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -158,6 +159,12 @@ static enum status cpu_wait_event(struct device_stream *stream, struct device_ev
     return STATUS_OK;
 }
 
+static enum status cpu_event_wait(struct device_event *event)
+{
+    (void)event;
+    return STATUS_OK;
+}
+
 static enum status cpu_elapsed(struct device_event *begin, struct device_event *end,
                                double *out_ms)
 {
@@ -182,17 +189,36 @@ static const struct device_stream_ops cpu_stream = {
     .event_destroy = cpu_event_destroy,
     .record = cpu_record,
     .wait_event = cpu_wait_event,
+    .event_wait = cpu_event_wait,
     .elapsed = cpu_elapsed,
 };
+
+/* Elements [at, at + count) of a range. */
+static void update_part(const struct kernel_update *update, const struct device_range *range,
+                        size_t at, size_t count, const struct attrs *attrs,
+                        const struct kernel_update_step *step)
+{
+    float *state[DEVICE_STATES] = { NULL };
+
+    for (int i = 0; i < DEVICE_STATES; i++)
+        state[i] = range->state[i] ? range->state[i] + at : NULL;
+    update->run(range->param + at, range->grad + at, state, count, attrs, step);
+    for (size_t i = at; range->half && i < at + count; i++)
+        range->half[i] = kernel_to_bf16(range->param[i]);
+}
 
 /* Updates: those of update.h, a function of this form each. */
 static void update(const char *op, const struct device_range *range, const struct attrs *attrs,
                    const struct kernel_update_step *step)
 {
-    kernel_update_find(op)->run(range->param, range->grad, range->state, range->count, attrs,
-                                step);
-    for (size_t i = 0; range->half && i < range->count; i++)
-        range->half[i] = kernel_to_bf16(range->param[i]);
+    const struct kernel_update *update = kernel_update_find(op);
+
+    if (!range->marks)
+        update_part(update, range, 0, range->count, attrs, step);
+    for (size_t row = 0; range->marks && row < range->count / range->width; row++) {
+        if (range->marks[row])
+            update_part(update, range, row * range->width, range->width, attrs, step);
+    }
 }
 
 #define UPDATE(op)                                                                             \
@@ -262,6 +288,45 @@ static size_t cpu_sum_squares_bytes(size_t count)
     return 0;
 }
 
+static void cpu_clip(struct device_stream *stream, const double *squares, size_t count,
+                     float max_norm, struct kernel_update_step *numbers)
+{
+    double sum = 0;
+
+    (void)stream;
+    for (size_t i = 0; i < count; i++)
+        sum += squares[i];
+    const double factor = (double)max_norm / (sqrt(sum) + 1e-6);
+    numbers->scale = factor < 1 ? (float)factor : 1;
+}
+
+static void cpu_trust(struct device_stream *stream, const struct device_trust *trust,
+                      const double *params, const double *moves, size_t count,
+                      const struct kernel_update_step *numbers, struct kernel_update_step *out)
+{
+    (void)stream;
+    for (size_t i = 0; i < count; i++) {
+        const double weight = sqrt(params[i]);
+        double move = sqrt(moves[i]) * (trust->of_gradient ? (double)numbers->scale : 1);
+
+        if (move > 0)
+            move += (double)trust->weight_decay * weight;
+        out[i] = *numbers;
+        out[i].trust =
+            weight > 0 && move > 0 ? (float)((double)trust->coefficient * weight / move) : 1;
+    }
+}
+
+static void cpu_mark_rows(struct device_stream *stream, const int32_t *ids, size_t count,
+                          size_t rows, uint8_t *marks)
+{
+    (void)stream;
+    for (size_t i = 0; i < count; i++) {
+        if (ids[i] >= 0 && (size_t)ids[i] < rows)
+            marks[ids[i]] = 1;
+    }
+}
+
 const struct device_face device_cpu = {
     .version = DEVICE_VERSION,
     .name = "cpu",
@@ -277,6 +342,9 @@ const struct device_face device_cpu = {
     .convert = cpu_convert,
     .sum_squares = cpu_sum_squares,
     .sum_squares_bytes = cpu_sum_squares_bytes,
+    .clip = cpu_clip,
+    .trust = cpu_trust,
+    .mark_rows = cpu_mark_rows,
 };
 
 /* The table ---------------------------------------------------------------------------- */

@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-enum { DEVICE_VERSION = 1, DEVICE_TEXT = 128, DEVICE_STATES = KERNEL_STATES };
+enum { DEVICE_VERSION = 2, DEVICE_TEXT = 128, DEVICE_STATES = KERNEL_STATES };
 
 struct device; /* an open one */
 struct device_stream;
@@ -67,6 +67,9 @@ struct device_stream_ops {
     /* What comes on the stream waits for the event. */
     MUST_CHECK enum status (*wait_event)(struct device_stream *stream,
                                          struct device_event *event);
+    /* Until the event has happened, or at once if it was never recorded. What went wrong on the stream comes from
+     * its own wait. */
+    MUST_CHECK enum status (*event_wait)(struct device_event *event);
     /* Milliseconds between two events that have happened. */
     MUST_CHECK enum status (*elapsed)(struct device_event *begin, struct device_event *end,
                                       double *out_ms);
@@ -92,6 +95,15 @@ struct device_range {
     uint16_t
         *half; /* the new param in bf16, for kernels that compute with it; NULL: not wanted */
     size_t count;
+    /* Of a table: rows of `width` elements whose mark is 0 stay as they are. NULL: none does. */
+    const uint8_t *marks;
+    size_t width;
+};
+
+/* What LARS (of the gradient's norm) and LAMB (of the direction's) make of norms: see update.h. */
+struct device_trust {
+    float coefficient, weight_decay;
+    bool of_gradient;
 };
 
 /* An update over a flat range, in one launch; `step` lies in the device's memory. */
@@ -127,6 +139,17 @@ struct device_face {
     void (*sum_squares)(struct device_stream *stream, const float *data, size_t count,
                         double *out, void *scratch);
     size_t (*sum_squares_bytes)(size_t count);
+    /* numbers->scale becomes what scales gradients of these sums of squares, added in their order, to a norm of
+     * max_norm at most. */
+    void (*clip)(struct device_stream *stream, const double *squares, size_t count,
+                 float max_norm, struct kernel_update_step *numbers);
+    /* out[i] = numbers with the trust ratio of parameter i, by sums of squares of it and of how it moves. */
+    void (*trust)(struct device_stream *stream, const struct device_trust *trust,
+                  const double *params, const double *moves, size_t count,
+                  const struct kernel_update_step *numbers, struct kernel_update_step *out);
+    /* marks[id] = 1 for each of the ids in [0, rows). */
+    void (*mark_rows)(struct device_stream *stream, const int32_t *ids, size_t count,
+                      size_t rows, uint8_t *marks);
 };
 
 /* Names of the devices that this program knows, ended by NULL. */

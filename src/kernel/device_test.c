@@ -382,7 +382,8 @@ static void draw_step(struct rng *rng, struct attrs *attrs, struct kernel_update
 /* Runs an update in the device's memory and brings the vectors back. */
 static void update_there(const struct device_place *place, const char *op, struct vectors *v,
                          size_t count, const struct attrs *attrs,
-                         const struct kernel_update_step *step)
+                         const struct kernel_update_step *step, const uint8_t *marks,
+                         size_t width)
 {
     const struct device_memory_ops *memory = place->face->memory;
     struct vectors *there;
@@ -400,6 +401,8 @@ static void update_there(const struct device_place *place, const char *op, struc
         (float *)((char *)there + offsetof(struct vectors, out)),
         (uint16_t *)((char *)there + offsetof(struct vectors, half)),
         count,
+        marks,
+        width,
     };
     device_update(place->face, op)->run(place->stream, &range, attrs, step_there);
     CHECK_OK(memory->copy(place->stream, v, there, sizeof *v));
@@ -425,7 +428,7 @@ static void updates_have_the_bits_of_the_cpu(struct rng *rng)
         draw_step(rng, &attrs, &step);
         const struct device_range range = range_of(&expected, count);
         device_update(cpu, update_ops[i])->run(NULL, &range, &attrs, &step);
-        update_there(place, update_ops[i], &actual, count, &attrs, &step);
+        update_there(place, update_ops[i], &actual, count, &attrs, &step, NULL, 0);
         if (memcmp(&expected, &actual, sizeof expected) != 0)
             test_fail(__FILE__, __LINE__, "%s has other bits than on the cpu", update_ops[i]);
     }
@@ -497,6 +500,125 @@ static void a_plugin_that_is_not_there_is_named(void)
     CHECK(unsetenv("TUTTI_CUDA") == 0);
 }
 
+/* Numbers of a step by norms, and rows of a table: there, against plain sums here. */
+struct by_norms {
+    double params[COUNT], moves[COUNT];
+    struct kernel_update_step numbers, trusted[COUNT];
+    int32_t ids[COUNT];
+    uint8_t marks[COUNT];
+};
+
+static void run_norms_and_marks(const struct device_place *place, struct by_norms *n,
+                                const struct device_trust *trust, size_t count)
+{
+    const struct device_memory_ops *memory = place->face->memory;
+    struct by_norms *there;
+
+    CHECK_OK(memory->create(place->device, sizeof *there, (void **)&there));
+    CHECK_OK(memory->copy(place->stream, there, n, sizeof *n));
+    place->face->clip(place->stream, there->moves, count, 0.5F, &there->numbers);
+    place->face->trust(place->stream, trust, there->params, there->moves, count,
+                       &there->numbers, there->trusted);
+    place->face->mark_rows(place->stream, there->ids, count, COUNT / 2, there->marks);
+    CHECK_OK(memory->copy(place->stream, n, there, sizeof *n));
+    CHECK_OK(place->face->stream->wait(place->stream));
+    memory->destroy(place->device, there);
+}
+
+static void check_norms_and_marks(struct rng *rng, const struct device_place *place)
+{
+    static struct by_norms n;
+    const size_t count = 1 + rng_below(rng, COUNT);
+    const struct device_trust trust = { .coefficient = 0.25F,
+                                        .weight_decay = rng_float(rng),
+                                        .of_gradient = rng_below(rng, 2) };
+    double all = 0;
+
+    memset(&n, 0, sizeof n);
+    n.numbers = (struct kernel_update_step){ .lr = 0.5F, .scale = 1, .trust = 1 };
+    for (size_t i = 0; i < count; i++) {
+        n.params[i] = rng_below(rng, 4) ? (double)rng_float(rng) : 0;
+        n.moves[i] = rng_below(rng, 4) ? (double)rng_float(rng) : 0;
+        n.ids[i] = (int32_t)rng_below(rng, COUNT) - 8;
+        all += n.moves[i];
+    }
+    run_norms_and_marks(place, &n, &trust, count);
+    const double scale = fmin(1, 0.5 / (sqrt(all) + 1e-6));
+    CHECK_CLOSE(scale, (double)n.numbers.scale, 1e-6);
+    for (size_t i = 0; i < count; i++) {
+        const double weight = sqrt(n.params[i]);
+        double move = sqrt(n.moves[i]) * (trust.of_gradient ? scale : 1);
+        move += move > 0 ? (double)trust.weight_decay * weight : 0;
+        CHECK_CLOSE(weight > 0 && move > 0 ? 0.25 * weight / move : 1,
+                    (double)n.trusted[i].trust, 1e-5);
+        CHECK(n.trusted[i].lr == 0.5F);
+        if (n.ids[i] >= 0 && n.ids[i] < COUNT / 2)
+            CHECK(n.marks[n.ids[i]] == 1);
+    }
+    int marked = 0, occur[COUNT] = { 0 };
+    for (size_t i = 0; i < count; i++)
+        if (n.ids[i] >= 0 && n.ids[i] < COUNT / 2)
+            occur[n.ids[i]] = 1;
+    for (int i = 0; i < COUNT; i++)
+        marked += n.marks[i] - occur[i];
+    CHECK_INT(0, marked);
+}
+
+static void norms_and_marks_are_plain_sums(struct rng *rng)
+{
+    struct device_place cpu;
+
+    CHECK_OK(device_place_open("cpu", &cpu));
+    check_norms_and_marks(rng, &cpu);
+    device_place_close(&cpu);
+}
+
+static void the_gpu_agrees_on_norms_and_marks(struct rng *rng)
+{
+    check_norms_and_marks(rng, gpu());
+}
+
+/* Rows without a mark stay as they are, of every vector. */
+static void check_marked_rows(struct rng *rng, const struct device_place *place)
+{
+    enum { WIDTH = 5, ROWS = 12 };
+    static struct vectors before, after;
+    const struct device_memory_ops *memory = place->face->memory;
+    uint8_t marks[ROWS], *marks_there;
+    struct kernel_update_step step;
+    struct attrs attrs;
+
+    fill(&before, rng);
+    after = before;
+    draw_step(rng, &attrs, &step);
+    for (int i = 0; i < ROWS; i++)
+        marks[i] = (uint8_t)rng_below(rng, 2);
+    CHECK_OK(memory->create(place->device, sizeof marks, (void **)&marks_there));
+    CHECK_OK(memory->copy(place->stream, marks_there, marks, sizeof marks));
+    update_there(place, "adam_update", &after, ROWS * WIDTH, &attrs, &step, marks_there, WIDTH);
+    for (int i = 0; i < ROWS * WIDTH; i++) {
+        const bool stays = after.param[i] == before.param[i] &&
+                           after.state[0][i] == before.state[0][i] &&
+                           after.state[1][i] == before.state[1][i];
+        CHECK(stays == !marks[i / WIDTH]);
+    }
+    memory->destroy(place->device, marks_there);
+}
+
+static void rows_without_a_mark_stay(struct rng *rng)
+{
+    struct device_place cpu;
+
+    CHECK_OK(device_place_open("cpu", &cpu));
+    check_marked_rows(rng, &cpu);
+    device_place_close(&cpu);
+}
+
+static void rows_without_a_mark_stay_on_the_gpu(struct rng *rng)
+{
+    check_marked_rows(rng, gpu());
+}
+
 /* Opened without a driver: the rows are there all the same. */
 static void every_op_has_a_row_in_the_plugin(void)
 {
@@ -560,6 +682,12 @@ const struct test tests[] = {
       .run = memory_that_is_not_there_is_refused },
     { .name = "updates have the bits of the cpu",
       .property = updates_have_the_bits_of_the_cpu },
+    { .name = "norms and marks are plain sums", .property = norms_and_marks_are_plain_sums },
+    { .name = "the GPU agrees on norms and marks",
+      .property = the_gpu_agrees_on_norms_and_marks },
+    { .name = "rows without a mark stay", .property = rows_without_a_mark_stay },
+    { .name = "rows without a mark stay on the GPU",
+      .property = rows_without_a_mark_stay_on_the_gpu },
     { .name = "sums and conversions agree", .property = sums_and_conversions_agree },
     { .name = "devices agree on whole numbers", .property = devices_agree_on_whole_numbers },
     { .name = "devices agree on any numbers", .property = devices_agree_on_any_numbers },

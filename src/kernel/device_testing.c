@@ -314,3 +314,98 @@ enum status device_testing_time(const struct device_place *place, const struct k
     tear_down(&trial);
     return status;
 }
+
+/* The CPU in bf16 --------------------------------------------------------------------------- */
+
+enum { NARROW_KERNELS = 256 };
+
+static struct kernel_problem widened(const struct kernel_problem *problem)
+{
+    struct kernel_problem wide = *problem;
+
+    for (int i = 0; i < wide.n_in; i++)
+        wide.in[i].dtype = wide.in[i].dtype == DTYPE_BF16 ? DTYPE_F32 : wide.in[i].dtype;
+    for (int i = 0; i < wide.n_out; i++)
+        wide.out[i].dtype = wide.out[i].dtype == DTYPE_BF16 ? DTYPE_F32 : wide.out[i].dtype;
+    return wide;
+}
+
+static size_t narrow_scratch(const struct kernel_problem *problem)
+{
+    const struct kernel *reference = kernel_find(problem->op, "reference");
+    const struct kernel_problem wide = widened(problem);
+
+    return reference->scratch_bytes ? reference->scratch_bytes(&wide) : 0;
+}
+
+/* An f32 buffer for a tensor that is bf16; else NULL. */
+static float *room_for(const struct kernel_tensor *tensor)
+{
+    float *room = NULL;
+
+    if (tensor->dtype == DTYPE_BF16)
+        BUG_ON(mem_alloc((size_t)shape_count(&tensor->shape), sizeof *room, &room) !=
+               STATUS_OK);
+    return room;
+}
+
+static void run_narrow(const struct kernel_call *call)
+{
+    const struct kernel_problem *problem = call->problem, wide = widened(problem);
+    float *in[KERNEL_IN] = { NULL }, *out[KERNEL_OUT] = { NULL };
+    struct kernel_call inner = *call;
+
+    inner.problem = &wide;
+    for (int i = 0; i < problem->n_in; i++) {
+        in[i] = room_for(&problem->in[i]);
+        for (int64_t k = 0; in[i] && k < shape_count(&problem->in[i].shape); k++)
+            in[i][k] = kernel_from_bf16(((const uint16_t *)call->in[i])[k]);
+        inner.in[i] = in[i] ? in[i] : call->in[i];
+    }
+    for (int i = 0; i < problem->n_out; i++) {
+        out[i] = room_for(&problem->out[i]);
+        inner.out[i] = out[i] ? (void *)out[i] : call->out[i];
+    }
+    kernel_find(problem->op, "reference")->run(&inner);
+    for (int i = 0; i < problem->n_out; i++) {
+        for (int64_t k = 0; out[i] && k < shape_count(&problem->out[i].shape); k++)
+            ((uint16_t *)call->out[i])[k] = kernel_to_bf16(out[i][k]);
+        mem_free(out[i]);
+    }
+    for (int i = 0; i < problem->n_in; i++)
+        mem_free(in[i]);
+}
+
+static const struct kernel *narrow_kernel_at(size_t i)
+{
+    static struct kernel rows[NARROW_KERNELS];
+    static size_t count;
+    const struct kernel *kernel;
+    const bool is_made = count > 0;
+
+    for (size_t k = 0; !is_made && (kernel = kernel_at(k)); k++) {
+        if (strcmp(kernel->name, "reference") != 0)
+            continue;
+        BUG_ON(count == NARROW_KERNELS || kernel->prepare);
+        rows[count++] = (struct kernel){ .op = kernel->op,
+                                         .name = "narrow",
+                                         .can_run = NULL,
+                                         .scratch_bytes = narrow_scratch,
+                                         .run = run_narrow };
+    }
+    return i < count ? &rows[i] : NULL;
+}
+
+const struct device_face *device_testing_narrow(void)
+{
+    static struct device_face face;
+    const struct device_face *cpu;
+
+    if (!face.name) {
+        BUG_ON(device_find("cpu", &cpu) != STATUS_OK);
+        face = *cpu;
+        face.name = "narrow";
+        face.kernel_at = narrow_kernel_at;
+    }
+    return &face;
+}

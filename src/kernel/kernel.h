@@ -196,6 +196,8 @@ struct kernel_problem {
     int n_in, n_out; /* optional ones that are absent at the end are not counted */
     struct kernel_tensor in[KERNEL_IN], out[KERNEL_OUT];
     struct attrs attrs;
+    bool
+        rounds; /* of a step in bf16: where tensors are f32, products may round operands to 10 bits */
 };
 
 /* What changes from step to step. */

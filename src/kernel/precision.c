@@ -45,6 +45,7 @@ void kernel_as_bf16(struct kernel_problem *problem)
 {
     const char *in = "", *out = "";
 
+    problem->rounds = true;
     if (strncmp(problem->op, "lstm", 4) == 0 || strncmp(problem->op, "gru", 3) == 0)
         return;
     for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++) {

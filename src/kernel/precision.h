@@ -3,7 +3,7 @@
  *
  * Of an op in bf16, activations, their gradients and weights are bf16. Everything that sums go into or that
  * is small stays f32: vectors, gradients of weights, statistics, losses. Sums are f32 or wider. Recurrent
- * layers stay f32 whole, as their states go through many steps.
+ * layers stay f32 whole, as their states go through many steps; their products may round operands to TF32.
  */
 #ifndef KERNEL_PRECISION_H
 #define KERNEL_PRECISION_H

@@ -11,7 +11,7 @@
  *   batch_norm [-> add] [-> relu or relu6]          becomes  batch_norm with residual and activation
  *   batch_norm_apply                                likewise
  *
- * only where the value in between is used once. A batch norm goes to where the last of its chain
+ * only where the value in between is used once; with pass_config.apart no conv2d_pool is made. A batch norm goes to where the last of its chain
  * stood, as what is added to it may be made after it. Before: a forward graph. After: the same
  * function with fewer nodes; parameters untouched.
  */
@@ -67,7 +67,8 @@ static struct node *extend(const struct graph *graph, struct chain *chain, const
     return user;
 }
 
-static struct chain chain_of(const struct graph *graph, struct node *node)
+static struct chain chain_of(const struct graph *graph, struct node *node,
+                             const struct pass_config *config)
 {
     struct chain chain = { .last = node };
 
@@ -86,7 +87,8 @@ static struct chain chain_of(const struct graph *graph, struct node *node)
     if (node->n_in == 2)
         chain.bias = extend(graph, &chain, &op_bias);
     chain.activation = extend(graph, &chain, &op_relu);
-    if (node->op == &op_conv2d && node->attrs.groups <= 1 && chain.activation) {
+    if (node->op == &op_conv2d && node->attrs.groups <= 1 && chain.activation &&
+        !config->apart) {
         struct node *pool = only_user(graph, chain.last->out[0], &op_max_pool);
         if (pool && is_plain_pool(pool))
             chain.pool = chain.last = pool;
@@ -154,7 +156,6 @@ static enum status run_fuse(struct graph *graph, const struct pass_config *confi
     struct node **nodes = graph_alloc(graph, (size_t)n_before + 1, sizeof(struct node *));
     int count = 0;
 
-    (void)config;
     TRY(graph_status(graph));
     for (int n = 0; n < n_before; n++)
         nodes[n] = graph_node(graph, n);
@@ -162,7 +163,7 @@ static enum status run_fuse(struct graph *graph, const struct pass_config *confi
         struct node *node = nodes[n];
         if (!node)
             continue;
-        const struct chain chain = chain_of(graph, node);
+        const struct chain chain = chain_of(graph, node, config);
         if (chain.last == node)
             continue;
         struct node *made = fused(graph, node, &chain);

@@ -56,6 +56,23 @@ static void test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn(void)
     graph_destroy(graph);
 }
 
+static void test_pools_stay_apart_if_asked(void)
+{
+    struct pass_config config = config_for(1, 0);
+    struct model_config model_config = model_defaults(model_find("cnn"));
+    struct graph *graph;
+
+    config.apart = true;
+    model_config.batch = config.batch;
+    CHECK_OK(model_build(model_find("cnn"), &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("single")->passes, &config, NULL));
+    CHECK_INT(0, count_op(graph, &op_conv2d_pool) + count_op(graph, &op_bias) +
+                     count_op(graph, &op_relu));
+    CHECK_INT(2, count_op(graph, &op_conv2d));
+    CHECK_INT(2, count_op(graph, &op_max_pool));
+    graph_destroy(graph);
+}
+
 static void test_fusion_leaves_no_sequence_of_filters_in_memory(void)
 {
     struct graph *graph = graph_after("textcnn", "single", 1, 0);
@@ -694,6 +711,7 @@ const struct test tests[] = {
       .run = test_a_tied_tables_gradient_is_made_late_if_it_is_large },
     { .name = "fusion leaves no bias, relu or pool of the cnn",
       .run = test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn },
+    { .name = "pools stay apart if asked", .run = test_pools_stay_apart_if_asked },
     { .name = "fusion leaves no sequence of filters in memory",
       .run = test_fusion_leaves_no_sequence_of_filters_in_memory },
     { .name = "the first of many buckets is small",

@@ -20,6 +20,7 @@
 #include "train/grid.h"
 #include "train/job.h"
 #include "train/made_up.h"
+#include "train/on_device.h"
 #include "train/trace_file.h"
 #include "train/watch.h"
 #include "transport/launch.h"
@@ -41,7 +42,8 @@ struct measurer {
     struct bench *bench;
     struct transport *transport;
     struct comm *comm;
-    struct grid *grid; /* or NULL */
+    struct exec_device device; /* zero: none */
+    struct grid *grid;         /* or NULL */
     struct exec *exec;
     struct batch batch;
     struct trace *trace; /* or NULL */
@@ -133,11 +135,23 @@ static enum status measure_windows(struct measurer *m, struct watch *watch)
     return STATUS_OK;
 }
 
+/* On a device: what the executor has there. */
+static int64_t device_bytes(const struct measurer *m)
+{
+    const struct exec_memory memory = exec_memory(m->exec);
+
+    return (int64_t)(memory.params + memory.gradients + memory.state + memory.activations +
+                     memory.other);
+}
+
 /* Of the rank that has taken most. */
 static enum status measure_memory(struct measurer *m)
 {
     struct rusage usage;
     int64_t bytes = getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+
+    if (on_device(m->bench->job))
+        bytes = device_bytes(m);
 
     TRY(comm_all_reduce(m->comm, &bytes, 1, DTYPE_I64, COMM_OP_MAX));
     if (transport_rank(m->transport) == 0)
@@ -209,6 +223,8 @@ static enum status start_measurer(struct measurer *m)
         TRY(trace_create(&m->trace));
     }
     config.trace = m->trace;
+    TRY(on_device_open(job, true, &m->device));
+    config.device = on_device_of(&m->device);
     grid_configure(m->grid, &config);
     TRY(exec_create(&config, &m->exec));
     TRY(exec_init_params(m->exec));
@@ -228,6 +244,7 @@ static enum status bench_body(struct transport *transport, void *arg)
         status = write_trace(&m);
     made_up_release(&m.batch);
     exec_destroy(m.exec);
+    on_device_close(&m.device);
     grid_destroy(m.grid);
     trace_destroy(m.trace);
     comm_destroy(m.comm);

@@ -9,6 +9,7 @@
 #include "exec/exec.h"
 #include "train/classes.h"
 #include "train/job.h"
+#include "train/on_device.h"
 #include "train/score.h"
 #include "train/weights.h"
 #include "transport/launch.h"
@@ -99,10 +100,14 @@ static enum status evaluate_body(struct transport *transport, void *arg)
         .optim = e->job->optim,
     };
     struct exec_result result;
+    struct exec_device device = { 0 };
     struct exec *exec = NULL;
     const double begin = clock_seconds();
 
     enum status status = comm_create(transport, NULL, &config.comm);
+    if (status == STATUS_OK)
+        status = on_device_open(e->job, false, &device);
+    config.device = on_device_of(&device);
     if (status == STATUS_OK)
         status = exec_create(&config, &exec);
     if (status == STATUS_OK)
@@ -127,6 +132,7 @@ static enum status evaluate_body(struct transport *transport, void *arg)
         status = evaluate_translations(e, exec);
     }
     exec_destroy(exec);
+    on_device_close(&device);
     comm_destroy(config.comm);
     return status;
 }

@@ -101,12 +101,12 @@ enum status grid_create(struct job *job, struct transport *transport, struct gri
     enum status status = job_take_place(job, grid->place);
     if (status == STATUS_OK)
         status = make_groups(grid);
-    if (status == STATUS_OK)
-        status = share_memory(grid);
     if (status == STATUS_OK) /* tables go between the ranks of a group */
         status = parallax_measure(job, grid->comm);
     if (status == STATUS_OK)
         status = list_params(grid);
+    if (status == STATUS_OK)
+        status = share_memory(grid);
     if (status != STATUS_OK) {
         grid_destroy(grid);
         return status;

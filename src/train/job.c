@@ -16,6 +16,7 @@
 #include "graph/op.h"
 #include "model/file.h"
 #include "train/forecast.h"
+#include "train/on_device.h"
 #include "train/served.h"
 #include "train/trace_file.h"
 #include "transport/launch.h"
@@ -196,15 +197,7 @@ static enum status pick_strategy(struct job *job)
                     "parallax",
                     s->tables, job->strategy->name);
     TRY(slow_parse(s->slow, (int)s->ranks, &job->slow));
-    if (strcmp(s->device, "cpu") != 0)
-        return FAIL(
-            STATUS_USAGE,
-            strcmp(s->device, "cuda") == 0
-                ? "--device %s: training runs on the device cpu alone as yet"
-                : "--device %s: there is none of that name; training runs on the device "
-                  "cpu",
-            s->device);
-    return STATUS_OK;
+    return on_device_check(job);
 }
 
 /* Shards that exchange statistics run at the same time: each needs a lane of its own. */
@@ -281,7 +274,7 @@ static enum status check_pipeline(const struct job *job)
 
 /* A step's samples are cut into equal shards, at least one a rank. By default a shard a thread, unless shards are more than a matter of rounding: statistics of a batch are a
  * shard's own, and must not change with the number of threads. Then, and for large models, a
- * shard a rank. */
+ * shard a rank; on a device likewise, which has threads of its own. */
 static enum status pick_shards(struct job *job)
 {
     struct settings *s = &job->settings;
@@ -298,9 +291,9 @@ static enum status pick_shards(struct job *job)
         const bool own = looks_across_samples(job->graph) && !s->sync_batch_norm;
         const int64_t usual = s->shard_threads ? s->shard_threads : s->threads;
         /* What goes through a pipeline: enough that its stages are seldom idle. */
-        int64_t threads = job->axes.pp > 1              ? PIPE_FILL * job->axes.pp
-                          : own || is_large(job->graph) ? 1
-                                                        : usual;
+        int64_t threads = job->axes.pp > 1 ? PIPE_FILL * job->axes.pp
+                          : own || is_large(job->graph) || on_device(job) ? 1
+                                                                          : usual;
         const int64_t times = s->accumulate ? s->accumulate : 1;
         if (s->batch % workers)
             return FAIL(STATUS_USAGE, "--batch %lld is not divisible by %lld ranks",
@@ -485,9 +478,9 @@ static struct pass_tensor tensor_of(const struct job *job)
 bool job_has_factors(const struct job *job)
 {
     /* Servers take gradients alone, and layers made from factors would be whole on every machine; in a grid all
-     * are messages. */
+     * are messages. They save what ranks read of each other, which is nothing on a device. */
     return job->settings.factors && job->axes.meet != MEET_PS && job->axes.zero == 0 &&
-           !axes_are_a_grid(&job->axes) && !job->settings.anchored;
+           !axes_are_a_grid(&job->axes) && !job->settings.anchored && !on_device(job);
 }
 
 /* Runs passes on a graph of a step, up to one if it is named. */
@@ -504,6 +497,7 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .bucket_bytes = (int64_t)(s->bucket_mib * 1048576),
         .factors = job_has_factors(job),
         .dense = s->dense || s->anchored,
+        .apart = on_device(job),
         .anchored = s->anchored,
         .mu = (float)s->mu,
         .recompute = s->recompute,
@@ -525,7 +519,7 @@ static enum status run_passes(struct job *job, struct graph *graph,
 /* Forward alone; of a pipeline, with the layers of each stage where they are in the graph of the step. */
 static enum status make_eval_graph(struct job *job)
 {
-    struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1 };
+    struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1, .apart = on_device(job) };
     struct model_config config = job->model_config;
 
     whole.tensor = tensor_of(job);
@@ -663,6 +657,8 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     TRY(pick_model(job, model));
     TRY(check_trace(&job->settings));
     TRY(pick_strategy(job));
+    if (use != JOB_GRAPH)
+        TRY(on_device_find(job));
     TRY(pick_optimizer(job));
     TRY(job_load_choices(&job->settings, &job->choices));
     if (use == JOB_GRAPH)

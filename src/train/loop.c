@@ -136,6 +136,34 @@ static enum status tick(struct rank *rank, const struct batch *batch,
     return STATUS_OK;
 }
 
+/* What a step gave, once it is known. */
+static enum status add_result(struct rank *rank, const struct exec_result *result)
+{
+    if (!isfinite(result->loss))
+        return FAIL(STATUS_MISMATCH,
+                    "the loss is not a finite number at step %llu: lower --lr, or "
+                    "use --clip 1 or --warmup",
+                    (unsigned long long)rank->known);
+    rank->known++;
+    rank_add(&rank->interval, result);
+    rank_add(&rank->epoch, result);
+    return STATUS_OK;
+}
+
+/* Of steps that a device was still at: those that must be taken now, or all. */
+static enum status add_late_results(struct rank *rank, bool all)
+{
+    struct exec_result result;
+    bool taken = true;
+
+    while (taken) {
+        TRY(exec_take_result(rank->exec, all, &result, &taken));
+        if (taken)
+            TRY(add_result(rank, &result));
+    }
+    return STATUS_OK;
+}
+
 static enum status one_step(struct rank *rank)
 {
     const struct batch *batch;
@@ -153,20 +181,17 @@ static enum status one_step(struct rank *rank)
     rank->heard = result.heard;
     rank->samples += batch->samples;
     rank->tokens += batch->weight;
-    if (!isfinite(result.loss))
-        return FAIL(STATUS_MISMATCH,
-                    "the loss is not a finite number at step %llu: lower --lr, or "
-                    "use --clip 1 or --warmup",
-                    (unsigned long long)rank->step);
+    if (!result.is_late)
+        rank->known = rank->step;
+    if (!result.is_late && !isfinite(result.loss))
+        return add_result(rank, &result); /* before anybody hears of it */
     TRY(tick(rank, batch, &result));
     loader_done(rank->loader, batch);
     TRY(meet_if_due(rank, &result, clock_seconds() - begin));
     const double seconds = clock_seconds() - begin;
     rank->interval.seconds += seconds;
     rank->epoch.seconds += seconds;
-    rank_add(&rank->interval, &result);
-    rank_add(&rank->epoch, &result);
-    return STATUS_OK;
+    return result.is_late ? STATUS_OK : add_result(rank, &result);
 }
 
 /* A step that the others did without this worker, which came too late: it leaves its samples out. */
@@ -197,7 +222,14 @@ static enum status after_step(struct rank *rank, bool *stop)
     const bool ends_epoch = number % (uint64_t)rank->job->steps_per_epoch == 0;
     const int64_t epoch = (int64_t)number / rank->job->steps_per_epoch;
 
+    const bool evaluates =
+        is_last || (ends_epoch && s->eval_every && epoch % s->eval_every == 0);
+    const bool saves = s->checkpoint_every ? number % (uint64_t)s->checkpoint_every == 0
+                                           : ends_epoch || (rank->heard & SAVE);
+    const bool tells = number % (uint64_t)s->log_every == 0 || is_last;
+
     *stop = rank->heard & STOP;
+    TRY(add_late_results(rank, tells || ends_epoch || saves || *stop));
     if (rank->own.served && (is_last || *stop))
         TRY(meet_at_servers(rank));
     if (rank->own.served && !rank->is_first)
@@ -211,18 +243,14 @@ static enum status after_step(struct rank *rank, bool *stop)
         if (number == rank->run->first_step + 1)
             rank->result.first_step_s = clock_seconds() - rank->job->began;
     }
-    if (number % (uint64_t)s->log_every == 0 || is_last)
+    if (tells)
         TRY(rank_tell_interval(rank));
     rank->result.train_loss = rank_mean_loss(&rank->epoch);
     rank->result.train_accuracy = rank_mean_accuracy(rank, &rank->epoch);
-    const bool evaluates =
-        is_last || (ends_epoch && s->eval_every && epoch % s->eval_every == 0);
     if (evaluates && !*stop)
         TRY(rank_evaluate(rank));
     if (ends_epoch)
         rank->epoch = (struct tally){ 0 };
-    const bool saves = s->checkpoint_every ? number % (uint64_t)s->checkpoint_every == 0
-                                           : ends_epoch || (rank->heard & SAVE);
     rank->is_owed |= saves;
     if ((rank->is_owed && (rank->meets || !rank->own.local)) || is_last || *stop)
         TRY(rank_save(rank));
@@ -233,6 +261,7 @@ enum status rank_run_steps(struct rank *rank)
 {
     bool stop = false;
 
+    rank->known = rank->begins;
     for (rank->step = rank->begins; (int64_t)rank->step < rank->job->total_steps && !stop;
          rank->step++) {
         if (!rank->own.local && !rank_is_together(rank->job, rank->step))

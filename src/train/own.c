@@ -2,6 +2,7 @@
 /* own.c - a rank's executor: the one of all ranks, or one of its own. */
 #include "base/log.h"
 #include "base/mem.h"
+#include "train/on_device.h"
 #include "train/rank.h"
 
 bool rank_is_together(const struct job *job, uint64_t step)
@@ -23,6 +24,7 @@ static struct exec_config exec_config_of(const struct rank *rank)
         .batch = s->batch,
         .rows = job->balance.is_used ? job->balance.rows : NULL,
         .seed = s->seed,
+        .device = on_device_of(&rank->device),
         .choices = job->choices,
         .optim = job->optim,
         .compress = job->compress,

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/classes.h"
+#include "train/on_device.h"
 #include "train/rank.h"
 #include "train/reconstruct.h"
 #include "train/same.h"
@@ -164,6 +165,7 @@ static enum status start_rank(struct rank *rank)
     TRY(check_job(rank));
     TRY(start_trace(rank));
     loader.trace = rank->trace;
+    TRY(on_device_open(job, false, &rank->device));
     TRY(make_exec(rank));
     TRY(load_params(rank));
     if (is_unneeded(rank))
@@ -416,6 +418,7 @@ enum status rank_body(struct transport *transport, void *arg)
     loader_destroy(rank.loader);
     served_destroy(rank.own.served);
     exec_destroy(rank.exec);
+    on_device_close(&rank.device);
     rank_release_own(&rank.own);
     grid_destroy(rank.grid);
     watch_destroy(rank.watch);

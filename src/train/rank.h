@@ -64,8 +64,9 @@ struct rank {
     const struct run *run;
     struct job *job;
     struct transport *transport;
-    struct comm *comm; /* of all ranks; NULL with servers */
-    struct grid *grid; /* where ranks hold different parameters; else NULL */
+    struct comm *comm;         /* of all ranks; NULL with servers */
+    struct grid *grid;         /* where ranks hold different parameters; else NULL */
+    struct exec_device device; /* that the executor runs on; zero: none */
     struct exec *exec;
     struct own own; /* exec is a private one, if local or served is there */
     struct loader *loader;
@@ -79,6 +80,7 @@ struct rank {
     uint64_t begins; /* its first step */
     uint64_t step;   /* the step that runs */
     uint64_t next;   /* that this rank takes part in */
+    uint64_t known;  /* the first step whose results are not known */
     int64_t samples; /* seen in the whole run */
     int64_t tokens;  /* labels that counted, of this session */
     struct tally interval, epoch;

@@ -37,7 +37,10 @@ refused 2 'needs --decay-every' "$tutti" train mlp --schedule step
 refused 2 'unknown schedule' "$tutti" train mlp --schedule polynomial
 refused 2 'use --shards 2$' "$tutti" train resnet18 --data fashion-mnist --sync-batch-norm --threads 2 --shards 4
 refused 2 'mlp has no batch norm' "$tutti" train mlp --sync-batch-norm
-refused 2 'device cpu' "$tutti" train mlp --device cuda
+refused 2 'none of that name' "$tutti" train mlp --device gpu
+refused 2 'several ranks on devices' "$tutti" train mlp --device cuda -n 2
+refused 2 'the device cpu computes in f32' "$tutti" train mlp --precision bf16
+refused 2 'f32 or bf16' "$tutti" train mlp --precision fp8
 refused 2 'works with sync step' "$tutti" train mlp --strategy mirrored -n 2 --sync async
 refused 2 'K steps from 0 on' "$tutti" train mlp -n 2 --sync bounded:-1
 refused 2 'use --meet allreduce' "$tutti" train mlp -n 2 --sync local:4 --meet ps:1

@@ -5,7 +5,7 @@
  * 16 x 16 x 16 steps with f32 sums. Eight warps share the 16 x 16 parts of a product. Scores go through shared memory,
  * where four threads have a row: weights are made in f32 and rounded to bf16 for the next product. Forward adds the
  * products of tiles to sums of its threads, which are scaled as the largest score grows; backward's sums stay in the
- * warps. Heads have a multiple of 8 numbers, 128 at most; what is missing to D is zeros.
+ * warps. Heads have a multiple of 8 numbers, 65 to 128; what is missing to D is zeros. Smaller ones are attention_tile.cu's.
  */
 #include <mma.h>
 
@@ -347,7 +347,7 @@ static bool fits(const struct kernel_problem *p, int qkv)
 {
     const int64_t size = size_of_heads(p, qkv);
 
-    return p->in[qkv].dtype == DTYPE_BF16 && size % VECTOR == 0 && size <= 128;
+    return p->in[qkv].dtype == DTYPE_BF16 && size % VECTOR == 0 && size > 64 && size <= 128;
 }
 
 static bool attention_can_run(const struct kernel_problem *p)
@@ -365,10 +365,7 @@ static void run_attention(const struct kernel_call *call)
     const struct kernel_problem *p = call->problem;
     const struct heads h = heads_of(p, &p->in[0].shape, p->n_in > 1 ? call->in[1] : NULL);
 
-    if (h.size <= 64)
-        launch_attend_mma<64>(call, h);
-    else
-        launch_attend_mma<128>(call, h);
+    launch_attend_mma<128>(call, h);
 }
 
 static void run_attention_grad(const struct kernel_call *call)
@@ -376,10 +373,7 @@ static void run_attention_grad(const struct kernel_call *call)
     const struct kernel_problem *p = call->problem;
     const struct heads h = heads_of(p, &p->in[1].shape, p->n_in > 4 ? call->in[4] : NULL);
 
-    if (h.size <= 64)
-        launch_grads_mma<64>(call, h);
-    else
-        launch_grads_mma<128>(call, h);
+    launch_grads_mma<128>(call, h);
 }
 
 extern "C" const struct kernel cuda_attention_mma_rows[] = {

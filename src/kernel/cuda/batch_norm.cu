@@ -18,6 +18,13 @@ template <class T> struct add_column {
     {
         sums[0] += (double)number(x[row * columns + column]);
     }
+    __device__ void four(int64_t row, int64_t column, double sums[1][AT_ONCE]) const
+    {
+        const ::four<T> in = *(const ::four<T> *)(x + row * columns + column);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            sums[0][k] += (double)number(in.x[k]);
+    }
 };
 
 struct give_column {
@@ -33,17 +40,27 @@ size_t column_sums_scratch(int64_t rows, int64_t columns)
     return column_scratch(rows, columns, 1);
 }
 
+template <class T>
+static void column_sums_of(struct device_stream *stream, const T *x, int64_t rows,
+                           int64_t columns, float *out, void *scratch)
+{
+    const struct add_column<T> add = {
+        x, columns
+    };
+
+    if (columns % AT_ONCE == 0 && is_aligned(x))
+        sum_columns_wide<1>(stream, add, give_column{ out }, rows, columns, scratch);
+    else
+        sum_columns<1>(stream, add, give_column{ out }, rows, columns, scratch);
+}
+
 void column_sums(struct device_stream *stream, const void *x, enum dtype dtype, int64_t rows,
                  int64_t columns, float *out, void *scratch)
 {
-    const struct give_column give = { out };
-
     if (dtype == DTYPE_BF16)
-        sum_columns<1>(stream, add_column<bf16>{ (const bf16 *)x, columns }, give, rows,
-                       columns, scratch);
+        column_sums_of(stream, (const bf16 *)x, rows, columns, out, scratch);
     else
-        sum_columns<1>(stream, add_column<float>{ (const float *)x, columns }, give, rows,
-                       columns, scratch);
+        column_sums_of(stream, (const float *)x, rows, columns, out, scratch);
     stream_check(stream, "column_sums");
 }
 
@@ -95,6 +112,16 @@ template <class T> struct add_moments {
         const double value = (double)number(x[row * channels + c]);
         sums[0] += value;
         sums[1] = fma(value, value, sums[1]);
+    }
+    __device__ void four(int64_t row, int64_t c, double sums[2][AT_ONCE]) const
+    {
+        const ::four<T> in = *(const ::four<T> *)(x + row * channels + c);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const double value = (double)number(in.x[k]);
+            sums[0][k] += value;
+            sums[1][k] = fma(value, value, sums[1][k]);
+        }
     }
 };
 
@@ -187,15 +214,19 @@ __global__ void normalize_fours(struct normalize n, const T *x, const T *residua
         return;
     const unsigned c = (unsigned)left_over(i, n.channels);
     const four<T> in = *(const four<T> *)(x + i);
+    const four<float> mean = *(const four<float> *)(n.mean + c),
+                      spread = *(const four<float> *)(n.spread + c),
+                      gamma = *(const four<float> *)(n.gamma + c),
+                      beta = *(const four<float> *)(n.beta + c);
     four<T> more = in, out;
     if (residual)
         more = *(const four<T> *)(residual + i);
+#pragma unroll
     for (int k = 0; k < AT_ONCE; k++) {
         const float rstd = n.is_variance
-                               ? (float)(1 / sqrt((double)n.spread[c + k] + (double)n.epsilon))
-                               : n.spread[c + k];
-        float sum =
-            fmaf((number(in.x[k]) - n.mean[c + k]) * rstd, n.gamma[c + k], n.beta[c + k]);
+                               ? (float)(1 / sqrt((double)spread.x[k] + (double)n.epsilon))
+                               : spread.x[k];
+        float sum = fmaf((number(in.x[k]) - mean.x[k]) * rstd, gamma.x[k], beta.x[k]);
         if (residual)
             sum += number(more.x[k]);
         put(&out.x[k], activate(n.activation, sum));
@@ -208,8 +239,9 @@ static void launch_normalize(const struct kernel_call *call, struct normalize n,
                              const void *residual, void *y)
 {
     const T *x = (const T *)call->in[0], *more = (const T *)residual;
-    const bool wide =
-        n.channels % AT_ONCE == 0 && is_aligned(x) && is_aligned((T *)y) && is_aligned(more);
+    const bool wide = n.channels % AT_ONCE == 0 && is_aligned(x) && is_aligned((T *)y) &&
+                      is_aligned(more) && is_aligned(n.mean) && is_aligned(n.spread) &&
+                      is_aligned(n.gamma) && is_aligned(n.beta);
 
     if (wide)
         normalize_fours<T>
@@ -244,18 +276,27 @@ static size_t sums_scratch(const struct kernel_problem *p)
     return column_scratch(e.places, e.channels, 2);
 }
 
-template <class G> static void run_moments(const struct kernel_call *call, G finish)
+template <class T, class G>
+static void launch_moments(const struct kernel_call *call, const T *x, G finish)
 {
     const struct extents_of_images e = extents_of(call->problem);
+    const struct add_moments<T> add = {
+        x, e.channels
+    };
 
-    if (call->problem->in[0].dtype == DTYPE_BF16)
-        sum_columns<2>(call->stream, add_moments<bf16>{ (const bf16 *)call->in[0], e.channels },
-                       finish, e.places, e.channels, call->scratch);
+    if (e.channels % AT_ONCE == 0 && is_aligned(x))
+        sum_columns_wide<2>(call->stream, add, finish, e.places, e.channels, call->scratch);
     else
-        sum_columns<2>(call->stream,
-                       add_moments<float>{ (const float *)call->in[0], e.channels }, finish,
-                       e.places, e.channels, call->scratch);
+        sum_columns<2>(call->stream, add, finish, e.places, e.channels, call->scratch);
     stream_check(call->stream, call->problem->op);
+}
+
+template <class G> static void run_moments(const struct kernel_call *call, G finish)
+{
+    if (call->problem->in[0].dtype == DTYPE_BF16)
+        launch_moments(call, (const bf16 *)call->in[0], finish);
+    else
+        launch_moments(call, (const float *)call->in[0], finish);
 }
 
 static void run_batch_norm(const struct kernel_call *call)
@@ -383,7 +424,46 @@ template <class T> struct slopes {
         if (dresidual)
             put(&dresidual[i], d);
     }
+    __device__ void four(int64_t row, int64_t c, double sums[2][AT_ONCE]) const
+    {
+        const int64_t i = row * channels + c;
+        const ::four<T> in = *(const ::four<T> *)(dy + i), at = *(const ::four<T> *)(x + i);
+        const ::four<float> mean = *(const ::four<float> *)(saved + c),
+                            rstd = *(const ::four<float> *)(saved + channels + c);
+        ::four<T> passed = in, out;
+
+        if (y)
+            out = *(const ::four<T> *)(y + i);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const float d =
+                !y || lets_through(activation, number(out.x[k])) ? number(in.x[k]) : 0;
+            sums[0][k] += (double)d;
+            sums[1][k] =
+                fma((double)d, (double)((number(at.x[k]) - mean.x[k]) * rstd.x[k]), sums[1][k]);
+            put(&passed.x[k], d);
+        }
+        if (dresidual)
+            *(::four<T> *)(dresidual + i) = passed;
+    }
+    bool is_wide() const
+    {
+        return channels % AT_ONCE == 0 && is_aligned(dy) && is_aligned(x) && is_aligned(y) &&
+               is_aligned(dresidual) && is_aligned(saved);
+    }
 };
+
+template <class T, class G>
+static void sum_slopes(const struct kernel_call *call, struct slopes<T> s, G finish,
+                       void *scratch)
+{
+    const struct extents_of_images e = extents_of(call->problem);
+
+    if (s.is_wide())
+        sum_columns_wide<2>(call->stream, s, finish, e.places, e.channels, scratch);
+    else
+        sum_columns<2>(call->stream, s, finish, e.places, e.channels, scratch);
+}
 
 /* dgamma, dbeta; of batch_norm_grad_sums also the table for all shards; both sums for spread. */
 struct finish_slopes {
@@ -433,14 +513,18 @@ __global__ void spread_fours(struct slopes<T> s, const float *gamma, const doubl
     four<T> y = dy, out;
     if (s.y)
         y = *(const four<T> *)(s.y + i);
+    const four<float> mean = *(const four<float> *)(s.saved + c),
+                      rstd = *(const four<float> *)(s.saved + s.channels + c),
+                      by = *(const four<float> *)(gamma + c);
+    const four<double> first = *(const four<double> *)(means + c),
+                       second = *(const four<double> *)(means + s.channels + c);
 #pragma unroll
     for (int k = 0; k < AT_ONCE; k++) {
-        const float rstd = s.saved[s.channels + c + k], scale = gamma[c + k] * rstd;
+        const float scale = by.x[k] * rstd.x[k];
         const float d =
             !s.y || lets_through(s.activation, number(y.x[k])) ? number(dy.x[k]) : 0;
-        const float at = (number(x.x[k]) - s.saved[c + k]) * rstd;
-        put(&out.x[k],
-            scale * (d - (float)means[c + k] - at * (float)means[s.channels + c + k]));
+        const float at = (number(x.x[k]) - mean.x[k]) * rstd.x[k];
+        put(&out.x[k], scale * (d - (float)first.x[k] - at * (float)second.x[k]));
     }
     *(four<T> *)(dx + i) = out;
 }
@@ -453,8 +537,8 @@ static void launch_spread(const struct kernel_call *call, struct slopes<T> s, co
     const int64_t count = e.places * e.channels;
 
     s.dresidual = NULL;
-    if (e.channels % AT_ONCE == 0 && is_aligned(s.dy) && is_aligned(s.x) && is_aligned(s.y) &&
-        is_aligned((T *)call->out[0]))
+    if (s.is_wide() && is_aligned((T *)call->out[0]) && is_aligned((const float *)gamma) &&
+        is_aligned(means))
         spread_fours<T><<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(
             s, (const float *)gamma, means, (T *)call->out[0], count);
     else
@@ -494,7 +578,7 @@ template <class T> static void launch_grad(const struct kernel_call *call)
     };
 
     s.dresidual = call->problem->n_out > 3 ? (T *)call->out[3] : NULL;
-    sum_columns<2>(call->stream, s, finish, e.places, e.channels, means + 2 * e.channels);
+    sum_slopes(call, s, finish, means + 2 * e.channels);
     launch_spread<T>(call, s, call->in[2], means);
 }
 
@@ -515,7 +599,7 @@ template <class T> static void launch_grad_sums(const struct kernel_call *call)
                                           e.places };
 
     s.dresidual = call->problem->n_out > 3 ? (T *)call->out[3] : NULL;
-    sum_columns<2>(call->stream, s, finish, e.places, e.channels, call->scratch);
+    sum_slopes(call, s, finish, call->scratch);
     stream_check(call->stream, "batch_norm_grad_sums");
 }
 

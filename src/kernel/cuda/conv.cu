@@ -590,6 +590,30 @@ template <class T> struct add_nine {
     }
 };
 
+/* The same of four channels, for a dy that is no pool's. */
+template <class T> struct add_nine_fours {
+    struct conv g;
+    const T *x, *dy;
+    __device__ void four(int64_t at, int64_t c, float sums[NINE][AT_ONCE]) const
+    {
+        const struct pixel p = pixel_of(at, INT64_MAX, g.oh, g.ow);
+        const ::four<T> flow = *(const ::four<T> *)(dy + at * g.c + c);
+#pragma unroll
+        for (int tap = 0; tap < NINE; tap++) {
+            const int row = p.row * g.stride[0] - g.pad[0] + tap / 3;
+            const int column = p.column * g.stride[1] - g.pad[1] + tap % 3;
+            if (row < 0 || row >= g.h || column < 0 || column >= g.w)
+                continue;
+            const ::four<T> in =
+                *(const ::four<T> *)(x + (((int64_t)p.image * g.h + row) * g.w + column) * g.c +
+                                     c);
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++)
+                sums[tap][k] = fmaf(number(in.x[k]), number(flow.x[k]), sums[tap][k]);
+        }
+    }
+};
+
 struct give_nine {
     float *dw;
     int64_t channels;
@@ -651,7 +675,14 @@ static void run_weights(const struct conv *g, const void *x, struct gradient<T> 
 {
     const int64_t splits = splits_of(g);
 
-    if (is_depthwise(g) && has_nine(g)) {
+    if (is_depthwise(g) && has_nine(g) && g->c % AT_ONCE == 0 && !dy.index &&
+        is_aligned((const T *)x) && is_aligned(dy.dy)) {
+        const struct add_nine_fours<T> add = {
+            *g, (const T *)x, dy.dy
+        };
+        sum_columns_wide<NINE, float>(stream, add, give_nine{ (float *)dw, g->c }, y_pixels(g),
+                                      g->c, scratch);
+    } else if (is_depthwise(g) && has_nine(g)) {
         const struct add_nine<T> add = {
             *g, (const T *)x, dy
         };

@@ -38,18 +38,32 @@ static inline cudaStream_t stream_of(const struct kernel_call *call)
 enum status cuda_failed(cudaError_t error, const char *file, int line, const char *call);
 
 /* Rows, each array ended by a NULL op. */
-extern const struct kernel cuda_cudnn_rows[], cuda_attention_mma_rows[],
-    cuda_elementwise_rows[], cuda_linear_rows[], cuda_conv_rows[], cuda_pool_rows[],
-    cuda_norm_rows[], cuda_batch_norm_rows[], cuda_loss_rows[], cuda_embedding_rows[],
-    cuda_attention_rows[], cuda_recurrent_rows[];
+extern const struct kernel cuda_cudnn_rows[], cuda_attention_tile_rows[],
+    cuda_attention_mma_rows[], cuda_elementwise_rows[], cuda_linear_rows[], cuda_conv_rows[],
+    cuda_pool_rows[], cuda_norm_rows[], cuda_batch_norm_rows[], cuda_loss_rows[],
+    cuda_embedding_rows[], cuda_attention_rows[], cuda_recurrent_rows[];
 extern const struct device_update cuda_updates[];
 void cuda_add(struct device_stream *stream, float *out, const float *a, const float *b,
               size_t count);
+/* out[i] = parts[i] + parts[count + i] + ..., in that order. */
+void cuda_add_parts(struct device_stream *stream, float *out, const float *parts,
+                    size_t n_parts, size_t count);
+/* Another matrix of bf16 with the elements of one, whole rows apart of each other; where it has more rows or
+ * longer ones, zeros. */
+void cuda_repack(struct device_stream *stream, void *to, int64_t to_row, int64_t to_rows,
+                 const void *from, int64_t from_row, int64_t from_rows);
 void cuda_convert(struct device_stream *stream, void *to, enum dtype to_dtype, const void *from,
                   enum dtype from_dtype, size_t count);
 void cuda_sum_squares(struct device_stream *stream, const float *data, size_t count,
                       double *out, void *scratch);
 size_t cuda_sum_squares_bytes(size_t count);
+void cuda_clip(struct device_stream *stream, const double *squares, size_t count,
+               float max_norm, struct kernel_update_step *numbers);
+void cuda_trust(struct device_stream *stream, const struct device_trust *trust,
+                const double *params, const double *moves, size_t count,
+                const struct kernel_update_step *numbers, struct kernel_update_step *out);
+void cuda_mark_rows(struct device_stream *stream, const int32_t *ids, size_t count, size_t rows,
+                    uint8_t *marks);
 
 #ifdef __cplusplus
 }

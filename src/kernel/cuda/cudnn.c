@@ -3,7 +3,8 @@
  *
  * One operation a graph: a convolution, or the gradient of its input or of its weights, of images with channels
  * innermost, bf16 with f32 sums. cuDNN wants filters as (O, kh, kw, C), tutti's lie (kh, kw, C, O): they are turned
- * across in scratch before, or after, which is little beside the images. Gradients of weights are wanted in f32;
+ * across in scratch before, or after, which is little beside the images. Channels that do not come in eights, such as those
+ * of a first layer, are filled up with zeros in copies. Gradients of weights are wanted in f32;
  * where cuDNN has no engine for that they are rounded to bf16 once, at the end. Of cuDNN's proposals the first is
  * taken that adds plainly and in a fixed order: no Winograd, no FFT, nothing nondeterministic, nothing that is
  * compiled first. Nothing is timed, so the choice is the same for one version and device. Plans are kept for the life
@@ -33,6 +34,7 @@ struct conv {
     int64_t n, c, h, w, o, kh, kw, oh, ow;
     int64_t stride[2], pad[2];
     enum dtype dtype, into; /* of the operands; of the result */
+    int64_t real_c, real_o; /* c and o without what fills them up */
 };
 
 struct plan {
@@ -391,6 +393,11 @@ static const struct kernel_tensor *tensor_at(const struct kernel_problem *p, int
     return at == OUTPUT ? &p->out[0] : &p->in[at];
 }
 
+static int64_t in_eights(int64_t channels)
+{
+    return (channels + 7) / 8 * 8;
+}
+
 static void conv_of(const struct kernel_problem *p, struct conv *out)
 {
     const struct parts *part = parts_of(p);
@@ -399,10 +406,12 @@ static void conv_of(const struct kernel_problem *p, struct conv *out)
 
     out->kind = part->kind;
     out->n = x[0];
-    out->c = x[1];
+    out->real_c = x[1];
+    out->c = in_eights(x[1]);
     out->h = x[2];
     out->w = x[3];
-    out->o = w[0];
+    out->real_o = w[0];
+    out->o = in_eights(w[0]);
     out->kh = w[2];
     out->kw = w[3];
     out->oh = y[2];
@@ -415,7 +424,12 @@ static void conv_of(const struct kernel_problem *p, struct conv *out)
     out->into = p->out[0].dtype;
 }
 
-/* Channels in eights feed tensor cores; what is small is not worth two launches more. */
+static bool is_padded(const struct conv *c)
+{
+    return c->c != c->real_c || c->o != c->real_o;
+}
+
+/* Channels in eights feed tensor cores; what is small is not worth two launches more, or four. */
 static bool can_run(const struct kernel_problem *p)
 {
     struct conv conv;
@@ -426,7 +440,7 @@ static bool can_run(const struct kernel_problem *p)
     conv_of(p, &conv);
     const double work = (double)conv.n * (double)conv.oh * (double)conv.ow * (double)conv.o *
                         (double)conv.c * (double)conv.kh * (double)conv.kw;
-    return conv.c % 8 == 0 && conv.o % 8 == 0 && work >= 1e5 && find_plan(&conv) != NULL;
+    return work >= (is_padded(&conv) ? 1e8 : 1e5) && find_plan(&conv) != NULL;
 }
 
 static size_t up(size_t bytes)
@@ -446,10 +460,20 @@ static size_t filter_bytes(const struct conv *c)
 static void bias_extents(const struct conv *c, int along, int64_t *rows, int64_t *columns)
 {
     *rows = along == 'x' ? c->n * c->h * c->w : c->n * c->oh * c->ow;
-    *columns = along == 'x' ? c->c : c->o;
+    *columns = along == 'x' ? c->real_c : c->real_o;
 }
 
-/* The filter, turned, then the workspace; a bias's gradient comes after both are done with. */
+/* Of a copy of x, or y, with more channels; 0: there is none. */
+static size_t image_bytes(const struct conv *c, int which)
+{
+    const int64_t rows = which == 'x' ? c->n * c->h * c->w : c->n * c->oh * c->ow;
+    const int64_t channels = which == 'x' ? c->c : c->o;
+    const int64_t real = which == 'x' ? c->real_c : c->real_o;
+
+    return channels == real ? 0 : up((size_t)(rows * channels) * sizeof(uint16_t));
+}
+
+/* The filter, turned, copies of images, then the workspace; a bias's gradient comes after all are done with. */
 static size_t scratch_bytes(const struct kernel_problem *p)
 {
     struct conv conv;
@@ -460,8 +484,59 @@ static size_t scratch_bytes(const struct kernel_problem *p)
     bias_extents(&conv, parts_of(p)->bias, &rows, &columns);
     const size_t sums =
         conv.kind == KIND_WEIGHT && p->n_out > 1 ? column_sums_scratch(rows, columns) : 0;
-    const size_t own = filter_bytes(&conv) + (plan ? (size_t)plan->workspace : 0);
+    const size_t own = filter_bytes(&conv) + image_bytes(&conv, 'x') + image_bytes(&conv, 'y') +
+                       (plan ? (size_t)plan->workspace : 0);
     return own > sums ? own : sums;
+}
+
+/* Where cuDNN finds or leaves images: the call's own, or a copy with more channels. */
+static void *place_images(const struct kernel_call *call, const struct conv *c, int which,
+                          int at, void *copy)
+{
+    const bool is_output = at == OUTPUT;
+    void *own = is_output ? call->out[0] : (void *)call->in[at];
+    const int64_t rows = which == 'x' ? c->n * c->h * c->w : c->n * c->oh * c->ow;
+
+    if (image_bytes(c, which) == 0)
+        return own;
+    if (!is_output)
+        pad_channels(call->stream, copy, which == 'x' ? c->c : c->o, own,
+                     which == 'x' ? c->real_c : c->real_o, rows);
+    return copy;
+}
+
+/* What came out with more channels goes to where it belongs. */
+static void give_images(const struct kernel_call *call, const struct conv *c,
+                        const void *const copy[2])
+{
+    if (c->kind == KIND_FORWARD && image_bytes(c, 'y'))
+        pad_channels(call->stream, call->out[0], c->real_o, copy[1], c->o,
+                     c->n * c->oh * c->ow);
+    else if (c->kind == KIND_INPUT && image_bytes(c, 'x'))
+        pad_channels(call->stream, call->out[0], c->real_c, copy[0], c->c, c->n * c->h * c->w);
+}
+
+/* The filter as cuDNN wants it, and back. */
+static void give_filter(const struct kernel_call *call, const struct conv *c, int at)
+{
+    const struct padded_filter padded = { c->kh * c->kw, c->c, c->o, c->real_c, c->real_o };
+
+    if (is_padded(c))
+        pad_filter(call->stream, &padded, call->scratch, call->in[at]);
+    else
+        turn_across(call->stream, call->scratch, c->dtype, call->in[at], c->dtype,
+                    padded.taps * c->c, c->o);
+}
+
+static void take_filter(const struct kernel_call *call, const struct conv *c)
+{
+    const struct padded_filter padded = { c->kh * c->kw, c->c, c->o, c->real_c, c->real_o };
+
+    if (is_padded(c))
+        unpad_filter(call->stream, &padded, call->out[0], call->scratch, c->into);
+    else
+        turn_across(call->stream, call->out[0], call->problem->out[0].dtype, call->scratch,
+                    c->into, c->o, padded.taps * c->c);
 }
 
 static void run(const struct kernel_call *call)
@@ -472,22 +547,22 @@ static void run(const struct kernel_call *call)
 
     conv_of(p, &conv);
     const struct plan *plan = find_plan(&conv);
-    const int64_t taps = conv.kh * conv.kw * conv.c;
-    const void *data[3] = { part->x == OUTPUT ? call->out[0] : call->in[part->x], call->scratch,
-                            part->y == OUTPUT ? call->out[0] : call->in[part->y] };
-    void *const workspace = (char *)call->scratch + filter_bytes(&conv);
+    char *const x_copy = (char *)call->scratch + filter_bytes(&conv);
+    char *const y_copy = x_copy + image_bytes(&conv, 'x');
+    char *const workspace = y_copy + image_bytes(&conv, 'y');
 
     if (plan == NULL) {
         stream_note(call->stream, p->op, "cudnn has no plan");
         return;
     }
     if (conv.kind != KIND_WEIGHT)
-        turn_across(call->stream, call->scratch, conv.dtype, call->in[part->w], conv.dtype,
-                    taps, conv.o);
-    execute(call, plan, data[0], data[1], data[2], workspace);
+        give_filter(call, &conv, part->w);
+    const void *const images[2] = { place_images(call, &conv, 'x', part->x, x_copy),
+                                    place_images(call, &conv, 'y', part->y, y_copy) };
+    execute(call, plan, images[0], call->scratch, images[1], workspace);
+    give_images(call, &conv, images);
     if (conv.kind == KIND_WEIGHT)
-        turn_across(call->stream, call->out[0], p->out[0].dtype, call->scratch, conv.into,
-                    conv.o, taps);
+        take_filter(call, &conv);
 
     int64_t rows, columns;
     bias_extents(&conv, part->bias, &rows, &columns);

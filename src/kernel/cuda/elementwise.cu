@@ -367,6 +367,86 @@ void turn_across(struct device_stream *stream, void *to, enum dtype to_dtype, co
         run_across<float, float>(stream, to, from, rows, columns);
 }
 
+__global__ void pad_rows(bf16 *to, int64_t to_c, const bf16 *from, int64_t from_c,
+                         int64_t count)
+{
+    const int64_t i = thread_number(), row = i / to_c, c = i % to_c;
+
+    if (i < count)
+        put(&to[i], c < from_c ? number(from[row * from_c + c]) : 0.0F);
+}
+
+/* Rows of eight channels, whole at once. */
+__global__ void pad_rows_to_eight(bf16 *to, const bf16 *from, int64_t from_c, int64_t rows)
+{
+    const int64_t row = thread_number();
+    __align__(16) bf16 all[8];
+
+    if (row >= rows)
+        return;
+    for (int c = 0; c < 8; c++)
+        put(&all[c], c < from_c ? number(from[row * from_c + c]) : 0.0F);
+    *(uint4 *)(to + row * 8) = *(const uint4 *)all;
+}
+
+void pad_channels(struct device_stream *stream, void *to, int64_t to_c, const void *from,
+                  int64_t from_c, int64_t rows)
+{
+    const int64_t count = rows * to_c;
+
+    if (to_c == 8 && from_c < 8)
+        pad_rows_to_eight<<<blocks_of(rows, THREADS), THREADS, 0, stream->cuda>>>(
+            (bf16 *)to, (const bf16 *)from, from_c, rows);
+    else
+        pad_rows<<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
+            (bf16 *)to, to_c, (const bf16 *)from, from_c, count);
+    stream_check(stream, "pad_channels");
+}
+
+__global__ void fill_filter(struct padded_filter f, bf16 *to, const bf16 *from)
+{
+    const int64_t i = thread_number(), c = i % f.c, tap = i / f.c % f.taps,
+                  o = i / f.c / f.taps;
+
+    if (o < f.o)
+        put(&to[i], c < f.real_c && o < f.real_o
+                        ? number(from[(tap * f.real_c + c) * f.real_o + o])
+                        : 0.0F);
+}
+
+void pad_filter(struct device_stream *stream, const struct padded_filter *filter, void *to,
+                const void *from)
+{
+    const int64_t count = filter->o * filter->taps * filter->c;
+
+    fill_filter<<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(*filter, (bf16 *)to,
+                                                                         (const bf16 *)from);
+    stream_check(stream, "pad_filter");
+}
+
+template <class T> __global__ void take_filter(struct padded_filter f, float *to, const T *from)
+{
+    const int64_t i = thread_number(), o = i % f.real_o, c = i / f.real_o % f.real_c,
+                  tap = i / f.real_o / f.real_c;
+
+    if (tap < f.taps)
+        to[i] = number(from[(o * f.taps + tap) * f.c + c]);
+}
+
+void unpad_filter(struct device_stream *stream, const struct padded_filter *filter, float *to,
+                  const void *from, enum dtype from_dtype)
+{
+    const int64_t count = filter->real_o * filter->taps * filter->real_c;
+
+    if (from_dtype == DTYPE_BF16)
+        take_filter<bf16><<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
+            *filter, to, (const bf16 *)from);
+    else
+        take_filter<float><<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
+            *filter, to, (const float *)from);
+    stream_check(stream, "unpad_filter");
+}
+
 /* Columns put together and taken apart: rows of one matrix into rows of another ----------- */
 
 template <class T>

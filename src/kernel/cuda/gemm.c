@@ -3,6 +3,10 @@
  *
  * cuBLASLt's matrices are column-major: a row-major c = a b is its c' = b' a', so its A is our b and its
  * B our a, and its rows are our columns. An epilogue's bias goes along its rows, as a layer's does.
+ *
+ * Two things its proposals do not do well are done here. A product of few elements over a long k, a weight's gradient,
+ * is cut into parts along k, a batch of products. And large ones of bf16 whose rows are no multiple of 16 bytes
+ * apart, such as logits of 50257 tokens, go through a copy whose rows are.
  */
 #include "kernel/cuda/gemm.h"
 
@@ -56,13 +60,87 @@ static size_t workspace_of(const struct gemm_form *form)
     return work < 1e6 ? 0 : work < 1e9 ? (size_t)4 << 20 : (size_t)32 << 20;
 }
 
-/* After that, a bias in bf16. */
-size_t gemm_scratch(const struct gemm_form *form)
+static size_t up(size_t bytes)
+{
+    return (bytes + 255) / 256 * 256;
+}
+
+enum { ROW_OF = 8, LARGE = 1 << 30 }; /* elements of bf16 that are 16 bytes */
+
+/* Is a matrix of bf16 with rows this far apart copied, so that they are a multiple of 16 bytes apart? */
+static bool is_repacked(const struct gemm_form *form, enum dtype dtype, int64_t row)
+{
+    return dtype == DTYPE_BF16 && row % ROW_OF != 0 && form->parts <= 1 && !form->with_bias &&
+           !form->relu && (double)form->m * (double)form->n * (double)form->k > LARGE;
+}
+
+static int64_t padded(int64_t row)
+{
+    return (row + ROW_OF - 1) / ROW_OF * ROW_OF;
+}
+
+/* How a and c lie, as cuBLASLt sees them. */
+static bool repacks_a(const struct gemm_form *form)
+{
+    return is_repacked(form, form->of, form->a_row);
+}
+
+static bool repacks_c(const struct gemm_form *form)
+{
+    return is_repacked(form, form->into, form->c_row) && !form->adds;
+}
+
+/* Then the extent along those rows is filled up, too, with zeros in b: an odd one has slow ways alone. */
+static bool repacks_b(const struct gemm_form *form)
+{
+    return repacks_c(form) ? form->b_across : repacks_a(form) && !form->a_across;
+}
+
+static int64_t rows_of_a(const struct gemm_form *form)
+{
+    return form->a_across ? form->k : form->m;
+}
+
+static int64_t rows_of_b(const struct gemm_form *form)
+{
+    return form->b_across ? form->n : form->k;
+}
+
+static size_t repacked_bytes(int64_t rows, int64_t row)
+{
+    return up((size_t)(rows * row) * sizeof(uint16_t));
+}
+
+/* Bytes of the copies, 0 where there is none. */
+static size_t bytes_of_a(const struct gemm_form *form)
+{
+    return repacks_a(form) ? repacked_bytes(rows_of_a(form), padded(form->a_row)) : 0;
+}
+
+static size_t bytes_of_b(const struct gemm_form *form)
+{
+    return repacks_b(form) ? repacked_bytes(padded(rows_of_b(form)), form->b_row) : 0;
+}
+
+static size_t bytes_of_c(const struct gemm_form *form)
+{
+    return repacks_c(form) ? repacked_bytes(form->m, padded(form->c_row)) : 0;
+}
+
+/* After that, a bias in bf16, or the products of parts; then copies of a, b and c. */
+static size_t gemm_own_scratch(const struct gemm_form *form)
 {
     const bool converts = form->with_bias && form->into == DTYPE_BF16;
+    const size_t bias = converts ? up((size_t)form->n * sizeof(uint16_t)) : 0;
+    const size_t parts =
+        form->parts > 1 ? up((size_t)(form->parts * form->m * form->n) * sizeof(float)) : 0;
 
-    return workspace_of(form) +
-           (converts ? ((size_t)form->n * sizeof(uint16_t) + 255) / 256 * 256 : 0);
+    return workspace_of(form) + bias + parts;
+}
+
+size_t gemm_scratch(const struct gemm_form *form)
+{
+    return gemm_own_scratch(form) + bytes_of_a(form) + bytes_of_b(form) + bytes_of_c(form);
 }
 
 static cudaDataType_t type_of(enum dtype dtype)
@@ -70,12 +148,21 @@ static cudaDataType_t type_of(enum dtype dtype)
     return dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* A matrix of `rows` rows as it lies, `row` elements apart. */
+/* A matrix of `rows` rows as it lies, `row` elements apart; or `parts` of them, one behind the other. */
 static enum status describe(int64_t rows, int64_t columns, int64_t row, enum dtype dtype,
-                            cublasLtMatrixLayout_t *out)
+                            int64_t parts, cublasLtMatrixLayout_t *out)
 {
+    const int32_t count = (int32_t)parts;
+    const int64_t apart = rows * row;
+
     TRY_BLAS(cublasLtMatrixLayoutCreate(out, type_of(dtype), (uint64_t)columns, (uint64_t)rows,
                                         row));
+    if (parts <= 1)
+        return STATUS_OK;
+    TRY_BLAS(cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                              sizeof count));
+    TRY_BLAS(cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                              &apart, sizeof apart));
     return STATUS_OK;
 }
 
@@ -98,7 +185,7 @@ static enum status set_epilogue(struct gemm *gemm, const struct gemm_form *form)
 
 static enum status limit(cublasLtMatmulPreference_t preference, const struct gemm_form *form)
 {
-    const uint32_t align = form->align ? (uint32_t)form->align : 64;
+    const uint32_t align = form->align ? (uint32_t)form->align : 16;
     const size_t scratch = workspace_of(form);
     const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE |
                              CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
@@ -139,20 +226,28 @@ static enum status plan(struct gemm *gemm, const struct gemm_form *form)
 {
     const cublasOperation_t a = form->b_across ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t b = form->a_across ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const bool fills = repacks_b(form);
+    const int64_t n = fills && repacks_c(form) ? padded(form->n) : form->n;
+    const int64_t all = fills && !repacks_c(form) ? padded(form->k) : form->k;
+    const int64_t k = form->parts > 1 ? all / form->parts : all;
+    const int64_t a_row = repacks_a(form) ? padded(form->a_row) : form->a_row;
+    const int64_t c_row = repacks_c(form) ? padded(form->c_row) : form->c_row;
     cublasLtMatmulPreference_t preference;
 
     gemm->form = *form;
-    TRY_BLAS(cublasLtMatmulDescCreate(&gemm->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    TRY_BLAS(cublasLtMatmulDescCreate(
+        &gemm->product, form->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+        CUDA_R_32F));
     TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->product, CUBLASLT_MATMUL_DESC_TRANSA, &a,
                                             sizeof a));
     TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->product, CUBLASLT_MATMUL_DESC_TRANSB, &b,
                                             sizeof b));
     TRY(set_epilogue(gemm, form));
-    TRY(form->b_across ? describe(form->n, form->k, form->b_row, form->of, &gemm->a)
-                       : describe(form->k, form->n, form->b_row, form->of, &gemm->a));
-    TRY(form->a_across ? describe(form->k, form->m, form->a_row, form->of, &gemm->b)
-                       : describe(form->m, form->k, form->a_row, form->of, &gemm->b));
-    TRY(describe(form->m, form->n, form->c_row, form->into, &gemm->c));
+    TRY(form->b_across ? describe(n, k, form->b_row, form->of, form->parts, &gemm->a)
+                       : describe(k, n, form->b_row, form->of, form->parts, &gemm->a));
+    TRY(form->a_across ? describe(k, form->m, a_row, form->of, form->parts, &gemm->b)
+                       : describe(form->m, k, a_row, form->of, form->parts, &gemm->b));
+    TRY(describe(form->m, n, c_row, form->into, form->parts, &gemm->c));
     TRY_BLAS(cublasLtMatmulPreferenceCreate(&preference));
     const enum status status = ask(gemm, preference, form);
     (void)cublasLtMatmulPreferenceDestroy(preference);
@@ -204,9 +299,27 @@ void gemm_destroy(struct gemm *gemm)
 void gemm_run(const struct gemm *gemm, struct device_stream *stream,
               const struct gemm_data *data)
 {
-    const float one = 1, beta = gemm->form.adds ? 1 : 0;
+    const struct gemm_form *form = &gemm->form;
+    const float one = 1, beta = form->adds ? 1 : 0;
+    char *const copy_of_a = (char *)data->scratch + gemm_own_scratch(form);
+    char *const copy_of_b = copy_of_a + bytes_of_a(form);
+    char *const copy_of_c = copy_of_b + bytes_of_b(form);
+    const void *a = data->a, *b = data->b;
+    void *c = form->parts > 1   ? (char *)data->scratch + workspace_of(form)
+              : repacks_c(form) ? copy_of_c
+                                : data->c;
     cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
 
+    if (repacks_a(form)) {
+        const int64_t rows = rows_of_a(form);
+        cuda_repack(stream, copy_of_a, padded(form->a_row), rows, data->a, form->a_row, rows);
+        a = copy_of_a;
+    }
+    if (repacks_b(form)) {
+        const int64_t rows = rows_of_b(form);
+        cuda_repack(stream, copy_of_b, form->b_row, padded(rows), data->b, form->b_row, rows);
+        b = copy_of_b;
+    }
     if (gemm->form.with_bias && !gemm->finishes) {
         const void *bias = data->bias;
         if (gemm->form.into == DTYPE_BF16) {
@@ -219,11 +332,16 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
             gemm->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
     }
     if (result == CUBLAS_STATUS_SUCCESS)
-        result = cublasLtMatmul(the_handle, gemm->product, &one, data->b, gemm->a, data->a,
-                                gemm->b, &beta, data->c, gemm->c, data->c, gemm->c,
-                                &gemm->algorithm, data->scratch, gemm->scratch, stream->cuda);
+        result = cublasLtMatmul(the_handle, gemm->product, &one, b, gemm->a, a, gemm->b, &beta,
+                                c, gemm->c, c, gemm->c, &gemm->algorithm, data->scratch,
+                                gemm->scratch, stream->cuda);
     if (result != CUBLAS_STATUS_SUCCESS)
         stream_note(stream, "cublasLtMatmul", cublasLtGetStatusString(result));
+    if (form->parts > 1)
+        cuda_add_parts(stream, data->c, (const float *)c, (size_t)form->parts,
+                       (size_t)(form->m * form->n));
+    else if (repacks_c(form))
+        cuda_repack(stream, data->c, form->c_row, form->m, c, padded(form->c_row), form->m);
     if (gemm->finishes)
         gemm_finish(stream, &gemm->form, data);
 }
@@ -266,6 +384,19 @@ static struct gemm_form grad_input_form(const struct kernel_problem *p)
                                .into = p->out[0].dtype };
 }
 
+/* Into how many parts a sum over k rows is cut whose result has few elements, so that many multiprocessors have work. */
+static int64_t parts_of(int64_t k, int64_t n, int64_t rows)
+{
+    enum { TILE = 128, PART = 256, TILES = 64, MOST = 32 };
+    const int64_t tiles = (k + TILE - 1) / TILE * ((n + TILE - 1) / TILE);
+    int64_t parts = 1;
+
+    while (parts < MOST && tiles * parts < TILES && rows % (2 * parts) == 0 &&
+           rows / (2 * parts) >= PART)
+        parts *= 2;
+    return parts;
+}
+
 /* dw (k,n) = x' dy; plain (n,k) = dy' x. */
 static struct gemm_form grad_weight_form(const struct kernel_problem *p)
 {
@@ -273,7 +404,8 @@ static struct gemm_form grad_weight_form(const struct kernel_problem *p)
     const int64_t n = p->in[1].shape.dim[1];
     const bool plain = p->out[0].layout == LAYOUT_PLAIN;
 
-    return (struct gemm_form){ .m = plain ? n : k,
+    return (struct gemm_form){ .parts = parts_of(k, n, m),
+                               .m = plain ? n : k,
                                .n = plain ? k : n,
                                .k = m,
                                .a_row = plain ? n : k,

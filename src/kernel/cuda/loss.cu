@@ -48,6 +48,12 @@ static struct classes classes_of(const struct kernel_problem *p, bool tokens)
     return c;
 }
 
+/* Of what comes from a bf16, or goes into one, the quick one is exact enough. */
+template <class T> __device__ __forceinline__ float exp_of(float x)
+{
+    return sizeof(T) == sizeof(float) ? expf(x) : __expf(x);
+}
+
 /* probs or lse is NULL. */
 template <class T>
 __global__ void cross_entropy(struct classes c, const T *logits, const int32_t *labels,
@@ -68,10 +74,10 @@ __global__ void cross_entropy(struct classes c, const T *logits, const int32_t *
     for (int64_t j = threadIdx.x; j < c.count; j += blockDim.x) {
         const float at = number(x[j]);
         if (at > own) {
-            sum = sum * expf(own - at) + 1;
+            sum = sum * exp_of<T>(own - at) + 1;
             own = at;
         } else if (at != -INFINITY) { /* what is no number makes the sum none */
-            sum += expf(at - own);
+            sum += exp_of<T>(at - own);
         }
         all += at;
     }
@@ -79,7 +85,7 @@ __global__ void cross_entropy(struct classes c, const T *logits, const int32_t *
     sum = block_sum(sum != 0 ? sum * expf(own - largest) : 0.0F);
     const double total = block_sum((double)all) - (double)largest * (double)c.count;
     for (int64_t j = threadIdx.x; probs && j < c.count; j += blockDim.x)
-        put(&probs[row * c.count + j], expf(number(x[j]) - largest) / sum);
+        put(&probs[row * c.count + j], exp_of<T>(number(x[j]) - largest) / sum);
     if (threadIdx.x != 0)
         return;
     const double log_of_sum = log((double)sum), smoothing = (double)c.smoothing;
@@ -153,15 +159,16 @@ __global__ void token_grad(struct classes c, const T *logits, const float *lse,
     const int64_t begin = ((int64_t)blockIdx.y * AT_ONCE) * THREADS + threadIdx.x;
     const int32_t label = labels[row];
     const float shift = lse[row], factor = step->inv_batch;
+    const float spread = c.smoothing / (float)c.count;
 
 #pragma unroll
     for (int k = 0; k < AT_ONCE; k++) {
         const int64_t j = begin + k * THREADS, i = row * c.count + j;
         if (j < c.count)
-            put(&dlogits[i],
-                label < 0
-                    ? 0.0F
-                    : (expf(number(logits[i]) - shift) - target_of(c, j, label)) * factor);
+            put(&dlogits[i], label < 0 ? 0.0F
+                                       : (exp_of<T>(number(logits[i]) - shift) -
+                                          (j == label ? 1 - c.smoothing + spread : spread)) *
+                                             factor);
     }
 }
 

@@ -307,6 +307,12 @@ static enum status wait_event(struct device_stream *stream, struct device_event 
     return STATUS_OK;
 }
 
+static enum status event_wait(struct device_event *event)
+{
+    TRY_CUDA(cudaEventSynchronize(event->cuda));
+    return STATUS_OK;
+}
+
 static enum status elapsed(struct device_event *begin, struct device_event *end, double *out_ms)
 {
     float ms;
@@ -324,6 +330,7 @@ static const struct device_stream_ops stream_ops = {
     .event_destroy = event_destroy,
     .record = record,
     .wait_event = wait_event,
+    .event_wait = event_wait,
     .elapsed = elapsed,
 };
 
@@ -398,9 +405,10 @@ static const struct kernel *const parts[] = {
 #ifdef HAVE_CUDNN
     cuda_cudnn_rows,
 #endif
-    cuda_attention_mma_rows, cuda_elementwise_rows, cuda_linear_rows,     cuda_conv_rows,
-    cuda_pool_rows,          cuda_norm_rows,        cuda_batch_norm_rows, cuda_loss_rows,
-    cuda_embedding_rows,     cuda_attention_rows,   cuda_recurrent_rows,
+    cuda_attention_tile_rows, cuda_attention_mma_rows, cuda_elementwise_rows,
+    cuda_linear_rows,         cuda_conv_rows,          cuda_pool_rows,
+    cuda_norm_rows,           cuda_batch_norm_rows,    cuda_loss_rows,
+    cuda_embedding_rows,      cuda_attention_rows,     cuda_recurrent_rows,
 };
 
 static const struct kernel *cuda_kernel_at(size_t i)
@@ -430,6 +438,9 @@ static const struct device_face face = {
     .convert = cuda_convert,
     .sum_squares = cuda_sum_squares,
     .sum_squares_bytes = cuda_sum_squares_bytes,
+    .clip = cuda_clip,
+    .trust = cuda_trust,
+    .mark_rows = cuda_mark_rows,
 };
 
 __attribute__((visibility("default"))) cuda_face_fn tutti_cuda_face;

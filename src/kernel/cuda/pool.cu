@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* pool.cu - max and average pooling, the maximum over time, and their gradients.
  *
- * A thread has one element of the output, channels innermost, so that neighbours read neighbours. A gradient
+ * A thread has one element of the output, or of max pools four, channels innermost, so that neighbours read neighbours. A gradient
  * looks at the windows that cover its element, in their order: sums are those of the CPU's reference.
  */
 #include "kernel/cuda/device.cuh"
@@ -94,11 +94,51 @@ __global__ void max_pool(struct windows g, const T *x, T *y, uint8_t *index, int
     index[i] = (uint8_t)place;
 }
 
+/* Four channels a thread; `i` is the first. */
+template <class T>
+__global__ void max_pool_fours(struct windows g, const T *x, T *y, uint8_t *index,
+                               int64_t count)
+{
+    const int64_t i = thread_number() * AT_ONCE;
+    float best[AT_ONCE] = { 0 };
+    four<uint8_t> place = {};
+    four<T> out;
+    bool is_first = true;
+
+    if (i >= count)
+        return;
+    under(g, element_of(i, g.oh, g.ow, g.c), [&](int64_t from, int at) {
+        const four<T> in = *(const four<T> *)(x + from);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const float value = number(in.x[k]);
+            if (is_first || value > best[k]) {
+                best[k] = value;
+                place.x[k] = (uint8_t)at;
+            }
+        }
+        is_first = false;
+    });
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++)
+        put(&out.x[k], best[k]);
+    *(four<T> *)(y + i) = out;
+    *(four<uint8_t> *)(index + i) = place;
+}
+
 template <class T> static void launch_max_pool(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const int64_t count = shape_count(&p->out[0].shape);
 
+    if (p->in[0].shape.dim[1] % AT_ONCE == 0 && is_aligned((const T *)call->in[0]) &&
+        is_aligned((T *)call->out[0]) && is_aligned((uint8_t *)call->out[1])) {
+        max_pool_fours<T><<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(
+            windows_of(p, &p->in[0].shape, &p->out[0].shape), (const T *)call->in[0],
+            (T *)call->out[0], (uint8_t *)call->out[1], count);
+        stream_check(call->stream, "max_pool");
+        return;
+    }
     max_pool<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
         windows_of(p, &p->in[0].shape, &p->out[0].shape), (const T *)call->in[0],
         (T *)call->out[0], (uint8_t *)call->out[1], count);
@@ -126,11 +166,45 @@ __global__ void max_pool_grad(struct windows g, const T *dy, const uint8_t *inde
     put(&dx[i], sum);
 }
 
+template <class T>
+__global__ void max_pool_grad_fours(struct windows g, const T *dy, const uint8_t *index, T *dx,
+                                    int64_t count)
+{
+    const int64_t i = thread_number() * AT_ONCE;
+    float sum[AT_ONCE] = { 0 };
+    four<T> out;
+
+    if (i >= count)
+        return;
+    over(g, element_of(i, g.h, g.w, g.c), [&](int64_t from, int at) {
+        const four<uint8_t> place = *(const four<uint8_t> *)(index + from);
+        const four<T> in = *(const four<T> *)(dy + from);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            if (place.x[k] == at)
+                sum[k] += number(in.x[k]);
+        }
+    });
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++)
+        put(&out.x[k], sum[k]);
+    *(four<T> *)(dx + i) = out;
+}
+
 template <class T> static void launch_max_pool_grad(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const int64_t count = shape_count(&p->out[0].shape);
 
+    if (p->out[0].shape.dim[1] % AT_ONCE == 0 && is_aligned((const T *)call->in[0]) &&
+        is_aligned((const uint8_t *)call->in[1]) && is_aligned((T *)call->out[0])) {
+        max_pool_grad_fours<T>
+            <<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(
+                windows_of(p, &p->out[0].shape, &p->in[0].shape), (const T *)call->in[0],
+                (const uint8_t *)call->in[1], (T *)call->out[0], count);
+        stream_check(call->stream, "max_pool_grad");
+        return;
+    }
     max_pool_grad<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
         windows_of(p, &p->out[0].shape, &p->in[0].shape), (const T *)call->in[0],
         (const uint8_t *)call->in[1], (T *)call->out[0], count);

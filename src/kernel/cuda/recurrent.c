@@ -108,18 +108,31 @@ static struct gemm_form query_grad_form(const struct attend *a)
                                .align = alignment(a->keys) };
 }
 
+static enum status make_plan(const struct kernel_problem *p, const struct gemm_form *form,
+                             struct gemm **out)
+{
+    struct gemm_form own;
+
+    if (!form)
+        return STATUS_OK;
+    own = *form;
+    own.tf32 = p->rounds;
+    return gemm_create(&own, out);
+}
+
 /* Makes plans of up to three forms; NULL: none. */
-static enum status make_plans(const struct gemm_form *hidden, const struct gemm_form *context,
-                              const struct gemm_form *query, void **out)
+static enum status make_plans(const struct kernel_problem *p, const struct gemm_form *hidden,
+                              const struct gemm_form *context, const struct gemm_form *query,
+                              void **out)
 {
     struct plans *plans;
 
     TRY(mem_alloc(1, sizeof *plans, &plans));
-    enum status status = gemm_create(hidden, &plans->hidden);
-    if (status == STATUS_OK && context)
-        status = gemm_create(context, &plans->context);
-    if (status == STATUS_OK && query)
-        status = gemm_create(query, &plans->query);
+    enum status status = make_plan(p, hidden, &plans->hidden);
+    if (status == STATUS_OK)
+        status = make_plan(p, context, &plans->context);
+    if (status == STATUS_OK)
+        status = make_plan(p, query, &plans->query);
     if (status != STATUS_OK) {
         release(plans);
         return status;
@@ -181,7 +194,7 @@ static enum status forward_prepare(const struct kernel_problem *problem, void **
     const struct recurrent r = recurrent_of(problem);
     const struct gemm_form form = hidden_form(&r);
 
-    return make_plans(&form, NULL, NULL, out);
+    return make_plans(problem, &form, NULL, NULL, out);
 }
 
 static struct cell_forward forward_data(const struct kernel_call *call)
@@ -234,7 +247,7 @@ static enum status grad_prepare(const struct kernel_problem *problem, void **out
     const struct recurrent r = recurrent_of(problem);
     const struct gemm_form form = hidden_grad_form(&r);
 
-    return make_plans(&form, NULL, NULL, out);
+    return make_plans(problem, &form, NULL, NULL, out);
 }
 
 static void grad(const struct kernel_call *call)
@@ -302,7 +315,7 @@ static enum status attend_prepare(const struct kernel_problem *problem, void **o
     const struct gemm_form hidden = hidden_form(&a.r), context = context_form(&a);
     const struct gemm_form query = query_form(&a);
 
-    return make_plans(&hidden, &context, &query, out);
+    return make_plans(problem, &hidden, &context, &query, out);
 }
 
 static void attend(const struct kernel_call *call)
@@ -384,7 +397,7 @@ static enum status attend_grad_prepare(const struct kernel_problem *problem, voi
     const struct gemm_form hidden = hidden_grad_form(&a.r), context = context_grad_form(&a);
     const struct gemm_form query = query_grad_form(&a);
 
-    return make_plans(&hidden, &context, &query, out);
+    return make_plans(problem, &hidden, &context, &query, out);
 }
 
 static void attend_grad(const struct kernel_call *call)

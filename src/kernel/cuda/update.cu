@@ -13,6 +13,8 @@ struct range {
     float *m, *v, *out;
     bf16 *half;
     size_t count;
+    const uint8_t *marks;
+    size_t width;
 };
 
 /* What of attrs an update looks at. */
@@ -107,7 +109,7 @@ __global__ void update(F f, struct range r, struct rates a,
     const struct kernel_update_step s = *step;
     const size_t i = (size_t)thread_number();
 
-    if (i >= r.count)
+    if (i >= r.count || (r.marks && !r.marks[i / r.width]))
         return;
     f(r, a, s, i);
     if (r.half)
@@ -128,7 +130,8 @@ static void run_update(struct device_stream *stream, const struct device_range *
     const struct range r = { range->param,    range->grad,
                              range->state[0], range->state[1],
                              range->out,      makes_param<F>::YES ? (bf16 *)range->half : NULL,
-                             range->count };
+                             range->count,    range->marks,
+                             range->width };
     const struct rates a = { attrs->momentum,      attrs->weight_decay, attrs->beta1,
                              attrs->beta2,         attrs->epsilon,      attrs->nesterov != 0,
                              attrs->decoupled != 0 };
@@ -168,6 +171,55 @@ void cuda_add(struct device_stream *stream, float *out, const float *a, const fl
     add_vectors<<<blocks_of((int64_t)count, THREADS), THREADS, 0, stream->cuda>>>(out, a, b,
                                                                                   count);
     stream_check(stream, "add");
+}
+
+__global__ void add_up(float *out, const float *parts, size_t n_parts, size_t count)
+{
+    const size_t i = (size_t)thread_number();
+    float sum = 0;
+
+    if (i >= count)
+        return;
+    for (size_t part = 0; part < n_parts; part++)
+        sum += parts[part * count + i];
+    out[i] = sum;
+}
+
+void cuda_add_parts(struct device_stream *stream, float *out, const float *parts,
+                    size_t n_parts, size_t count)
+{
+    add_up<<<blocks_of((int64_t)count, THREADS), THREADS, 0, stream->cuda>>>(out, parts,
+                                                                             n_parts, count);
+    stream_check(stream, "add_parts");
+}
+
+/* A block has a stretch of one row. */
+__global__ void repack(bf16 *to, int64_t to_row, const bf16 *from, int64_t from_row,
+                       int64_t from_rows)
+{
+    const int64_t row = blockIdx.x, step = (int64_t)gridDim.y * blockDim.x;
+    const int64_t both = row < from_rows ? (from_row < to_row ? from_row : to_row) : 0;
+
+    for (int64_t j = (int64_t)blockIdx.y * blockDim.x + threadIdx.x; j < to_row;
+         j += 4 * step) {
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const int64_t at = j + k * step;
+            if (at < to_row)
+                to[row * to_row + at] =
+                    at < both ? from[row * from_row + at] : __float2bfloat16_rn(0.0F);
+        }
+    }
+}
+
+void cuda_repack(struct device_stream *stream, void *to, int64_t to_row, int64_t to_rows,
+                 const void *from, int64_t from_row, int64_t from_rows)
+{
+    const dim3 grid((unsigned)to_rows, 4);
+
+    repack<<<grid, THREADS, 0, stream->cuda>>>((bf16 *)to, to_row, (const bf16 *)from, from_row,
+                                               from_rows);
+    stream_check(stream, "repack");
 }
 
 template <class T, class U> __global__ void convert(T *to, const U *from, size_t count)
@@ -245,4 +297,73 @@ void cuda_sum_squares(struct device_stream *stream, const float *data, size_t co
     sum_squares<<<(unsigned)parts, THREADS, 0, stream->cuda>>>(data, count, (double *)scratch);
     add_squares<<<1, THREADS, 0, stream->cuda>>>((const double *)scratch, parts, out);
     stream_check(stream, "sum_squares");
+}
+
+/* Norms -------------------------------------------------------------------------------- */
+
+/* One thread: there are some hundred numbers at most, and their order is fixed. */
+__global__ void clip(const double *squares, size_t count, float max_norm,
+                     struct kernel_update_step *numbers)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < count; i++)
+        sum += squares[i];
+    const double factor = (double)max_norm / (sqrt(sum) + 1e-6);
+    numbers->scale = factor < 1 ? (float)factor : 1;
+}
+
+void cuda_clip(struct device_stream *stream, const double *squares, size_t count,
+               float max_norm, struct kernel_update_step *numbers)
+{
+    clip<<<1, 1, 0, stream->cuda>>>(squares, count, max_norm, numbers);
+    stream_check(stream, "clip");
+}
+
+__global__ void find_trust(struct device_trust trust, const double *params, const double *moves,
+                           size_t count, const struct kernel_update_step *numbers,
+                           struct kernel_update_step *out)
+{
+    const size_t i = (size_t)thread_number();
+
+    if (i >= count)
+        return;
+    struct kernel_update_step own = *numbers;
+    const double weight = sqrt(params[i]);
+    double move = sqrt(moves[i]) * (trust.of_gradient ? (double)own.scale : 1);
+
+    if (move > 0)
+        move = move + (double)trust.weight_decay * weight;
+    own.trust = weight > 0 && move > 0 ? (float)((double)trust.coefficient * weight / move) : 1;
+    out[i] = own;
+}
+
+void cuda_trust(struct device_stream *stream, const struct device_trust *trust,
+                const double *params, const double *moves, size_t count,
+                const struct kernel_update_step *numbers, struct kernel_update_step *out)
+{
+    if (count == 0)
+        return;
+    find_trust<<<blocks_of((int64_t)count, THREADS), THREADS, 0, stream->cuda>>>(
+        *trust, params, moves, count, numbers, out);
+    stream_check(stream, "trust");
+}
+
+/* Several threads may write the same mark, all of them 1. */
+__global__ void mark_rows(const int32_t *ids, size_t count, size_t rows, uint8_t *marks)
+{
+    const size_t i = (size_t)thread_number();
+
+    if (i < count && ids[i] >= 0 && (size_t)ids[i] < rows)
+        marks[ids[i]] = 1;
+}
+
+void cuda_mark_rows(struct device_stream *stream, const int32_t *ids, size_t count, size_t rows,
+                    uint8_t *marks)
+{
+    if (count == 0)
+        return;
+    mark_rows<<<blocks_of((int64_t)count, THREADS), THREADS, 0, stream->cuda>>>(ids, count,
+                                                                                rows, marks);
+    stream_check(stream, "mark_rows");
 }

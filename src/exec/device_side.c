@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: MIT */
+/* device_side.c - an executor's memory on a device: what lies there, how it comes and goes. */
+#include "exec/device_side.h"
+
+#include "base/mem.h"
+#include "graph/op.h"
+
+enum { ALIGN = 256 };
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* What cannot run there --------------------------------------------------------------------- */
+
+enum status device_check(const struct exec *exec)
+{
+    const char *name = exec->config.device->face->name;
+
+    if (exec->ranks > 1)
+        return FAIL(STATUS_UNSUPPORTED, "device %s: %d ranks do not share one yet: use -n 1",
+                    name, exec->ranks);
+    if (exec->config.tensor || exec->config.pipeline.stages > 1 ||
+        exec->config.beside.transport)
+        return FAIL(STATUS_UNSUPPORTED,
+                    "device %s: layers are not split between ranks there yet", name);
+    if (exec->anchors || exec->config.privacy)
+        return FAIL(STATUS_UNSUPPORTED,
+                    "device %s: updates are neither drawn to an anchor nor made private there "
+                    "yet",
+                    name);
+    if (exec->config.remote || exec->config.part.count)
+        return FAIL(STATUS_UNSUPPORTED,
+                    "device %s: workers with executors of their own do not run there yet",
+                    name);
+    if (exec->gathers.count > 0)
+        return FAIL(STATUS_UNSUPPORTED,
+                    "device %s: shards run one after the other there, so they cannot exchange "
+                    "batch statistics: leave --sync-batch-norm out",
+                    name);
+    for (int b = 0; b < exec->buckets.count; b++) {
+        if (exec->factored[b].is_used)
+            return FAIL(STATUS_UNSUPPORTED, "device %s: gradients are not made from factors",
+                        name);
+    }
+    return STATUS_OK;
+}
+
+/* Updates ----------------------------------------------------------------------------------- */
+
+/* Can one launch update both? Their attributes, as far as updates look at them, are the same. */
+static bool are_alike(const struct bucket *a, const struct bucket *b)
+{
+    const struct attrs *x = &a->attrs, *y = &b->attrs;
+
+    return a->kernel == b->kernel && a->rows == 0 && b->rows == 0 &&
+           x->momentum == y->momentum && x->weight_decay == y->weight_decay &&
+           x->beta1 == y->beta1 && x->beta2 == y->beta2 && x->epsilon == y->epsilon &&
+           x->nesterov == y->nesterov && x->decoupled == y->decoupled;
+}
+
+static enum status find_update(const struct exec *exec, const struct bucket *bucket,
+                               const struct device_update **out)
+{
+    const struct device_face *face = exec->config.device->face;
+
+    *out = device_update(face, bucket->kernel->op);
+    return *out ? STATUS_OK
+                : FAIL(STATUS_UNSUPPORTED, "device %s has no %s", face->name,
+                       bucket->kernel->op);
+}
+
+static enum status find_stretches(struct exec *exec)
+{
+    struct device_side *side = exec->device;
+
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const struct bucket *bucket = &exec->updates[b];
+        const size_t at = (size_t)exec->buckets.begin[b];
+        const size_t count = (size_t)exec->buckets.begin[b + 1] - at;
+        struct device_stretch *last =
+            side->n_stretches > 0 ? &side->stretches[side->n_stretches - 1] : NULL;
+
+        if (last && are_alike(last->bucket, bucket)) {
+            last->count += count;
+            continue;
+        }
+        struct device_stretch *next = &side->stretches[side->n_stretches++];
+        *next = (struct device_stretch){ .bucket = bucket, .at = at, .count = count };
+        TRY(find_update(exec, bucket, &next->update));
+        if (exec->row_sums[b].is_used) {
+            next->marks = side->marks[b];
+            next->count = (size_t)(bucket->rows * bucket->width);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Parameters with norms of their own, which are those that are trained. */
+static enum status find_norms(struct exec *exec)
+{
+    struct device_side *side = exec->device;
+
+    if (!exec->adapts)
+        return STATUS_OK;
+    TRY(mem_alloc((size_t)exec->n_params, sizeof *side->norms, &side->norms));
+    for (int p = 0; p < exec->n_params; p++) {
+        const struct value *param = exec->params[p];
+        const struct bucket *bucket = &exec->updates[plan_bucket_of(param->flat)];
+
+        if (bucket->is_average)
+            continue;
+        struct device_norm *next = &side->norms[side->n_norms++];
+        *next = (struct device_norm){ .at = exec_place(exec, p),
+                                      .count = (size_t)shape_count(&param->shape),
+                                      .bucket = bucket,
+                                      .is_adapted =
+                                          bucket->attrs.adapts_all || param->shape.rank > 1 };
+        TRY(find_update(exec, bucket, &next->update));
+    }
+    return STATUS_OK;
+}
+
+/* Memory ------------------------------------------------------------------------------------ */
+
+/* Hands out pieces of one block; with base NULL it only counts. */
+struct carver {
+    char *base;
+    size_t used;
+};
+
+static void *carve(struct carver *carver, size_t bytes)
+{
+    void *piece = carver->base ? carver->base + carver->used : NULL;
+    carver->used += aligned(bytes);
+    return piece;
+}
+
+/* Partial sums of gradients that are held at once. */
+static int buffers_of(const struct exec *exec)
+{
+    return exec->config.batch == 0
+               ? 0
+               : tree_buffers(exec->tree_shards, exec->tree_first, exec->shards);
+}
+
+static void lay_out(struct exec *exec, struct carver *carver)
+{
+    struct device_side *side = exec->device;
+    const struct device_face *face = side->config.face;
+    const size_t vector = exec->vector * sizeof(float), params = (size_t)exec->n_params;
+    const size_t ranges = params + GRAPH_NODE_IN;
+
+    side->param = carve(carver, vector);
+    side->half = side->config.precision == DTYPE_BF16 ? carve(carver, vector / 2) : NULL;
+    for (int i = 0; i < exec->n_states && exec->config.batch; i++)
+        side->state[i] = carve(carver, vector);
+    side->n_buffers = buffers_of(exec);
+    side->gradients = carve(carver, (size_t)side->n_buffers * vector);
+    side->all_marks = carver->base ? (uint8_t *)carver->base + carver->used : NULL;
+    side->marks_bytes = carver->used;
+    for (int b = 0; b < exec->buckets.count; b++)
+        side->marks[b] =
+            exec->row_sums[b].is_used ? carve(carver, (size_t)exec->row_sums[b].rows) : NULL;
+    side->marks_bytes = carver->used - side->marks_bytes;
+    side->results = carve(carver, 2 * (size_t)exec->shards * sizeof(float));
+    if (norms_are_used(exec)) {
+        side->squares = carve(carver, ranges * sizeof(double));
+        side->moves = carve(carver, ranges * sizeof(double));
+        side->squares_scratch = carve(carver, face->sum_squares_bytes(exec->vector));
+        side->trusted = carve(carver, params * sizeof *side->trusted);
+    }
+    side->feed = carve(carver, side->feed_bytes);
+}
+
+/* The most that a step's feed has: every shard's numbers and samples of the largest extents. */
+static size_t most_fed(const struct exec *exec)
+{
+    const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
+    const struct value *const parts[] = { roles->input, roles->second, roles->target };
+    const size_t shards = (size_t)exec->shards;
+    size_t bytes = ALIGN + aligned(shards * sizeof(struct kernel_step));
+
+    for (int i = 0; i < 3 && exec->largest; i++) {
+        if (parts[i])
+            bytes += shards * aligned((size_t)shape_count(&exec->largest[parts[i]->id]) * 4);
+    }
+    return bytes;
+}
+
+/* Of the memory of the device and of what is on it. */
+static enum status no_room(const struct exec *exec, const char *what, size_t bytes)
+{
+    const struct device_side *side = exec->device;
+
+    return FAIL(STATUS_NO_MEMORY,
+                "%s (%zu MiB for %s, %zu MiB for parameters, state and gradients)",
+                status_message(), bytes >> 20, what, side->memory_bytes >> 20);
+}
+
+static enum status make_memory(struct exec *exec)
+{
+    struct device_side *side = exec->device;
+    const struct device_memory_ops *memory = side->config.face->memory;
+    struct carver carver = { 0 };
+
+    side->feed_bytes = most_fed(exec);
+    lay_out(exec, &carver);
+    side->memory_bytes = carver.used;
+    if (memory->create(side->config.device, carver.used, (void **)&side->memory) != STATUS_OK)
+        return no_room(exec, "a step's samples", side->feed_bytes);
+    TRY(memory->fill(side->stream, side->memory, 0, carver.used));
+    carver = (struct carver){ .base = side->memory };
+    lay_out(exec, &carver);
+    return STATUS_OK;
+}
+
+static enum status make_slot(struct exec *exec, struct device_slot *slot)
+{
+    struct device_side *side = exec->device;
+    const struct device_memory_ops *memory = side->config.face->memory;
+    const struct device_stream_ops *stream = side->config.face->stream;
+    struct device *device = side->config.device;
+
+    TRY(memory->create_host(device, side->feed_bytes, (void **)&slot->host));
+    TRY(memory->create(device, side->feed_bytes, (void **)&slot->there));
+    TRY(memory->create_host(device, 2 * (size_t)exec->shards * sizeof(float),
+                            (void **)&slot->results));
+    TRY(stream->event_create(device, &slot->copied));
+    return stream->event_create(device, &slot->done);
+}
+
+enum status device_create(struct exec *exec)
+{
+    struct device_side *side;
+
+    TRY(mem_alloc(1, sizeof *side, &side));
+    exec->device = side;
+    side->config = *exec->config.device;
+    side->target = (struct plan_target){ side->config.face, side->config.precision };
+    side->is_stale = true;
+    TRY(side->config.face->stream->create(side->config.device, &side->stream));
+    TRY(side->config.face->stream->create(side->config.device, &side->copies));
+    TRY(mem_alloc((size_t)exec->shards, sizeof *side->places, &side->places));
+    TRY(make_memory(exec));
+    for (int i = 0; i < DEVICE_SLOTS && exec->config.batch; i++)
+        TRY(make_slot(exec, &side->slots[i]));
+    TRY(find_stretches(exec));
+    return find_norms(exec);
+}
+
+void device_forget_graphs(struct device_side *side)
+{
+    for (int i = 0; i < side->n_captured; i++) {
+        if (side->captured[i].graph)
+            side->config.face->graph->destroy(side->captured[i].graph);
+    }
+    side->n_captured = 0;
+}
+
+void device_destroy(struct exec *exec)
+{
+    struct device_side *side = exec->device;
+
+    if (!side)
+        return;
+    const struct device_memory_ops *memory = side->config.face->memory;
+    const struct device_stream_ops *stream = side->config.face->stream;
+    struct device *device = side->config.device;
+    device_forget_graphs(side);
+    for (int i = 0; i < DEVICE_SLOTS; i++) {
+        struct device_slot *slot = &side->slots[i];
+        memory->destroy_host(device, slot->host);
+        memory->destroy_host(device, slot->results);
+        memory->destroy(device, slot->there);
+        stream->event_destroy(slot->copied);
+        stream->event_destroy(slot->done);
+    }
+    memory->destroy_host(device, side->eval.output);
+    memory->destroy(device, side->eval.there);
+    memory->destroy(device, side->eval.widened);
+    memory->destroy(device, side->arena);
+    memory->destroy(device, side->memory);
+    stream->destroy(side->stream);
+    stream->destroy(side->copies);
+    mem_free(side->places);
+    mem_free(side->norms);
+    mem_free(side);
+    exec->device = NULL;
+}
+
+/* Plans ------------------------------------------------------------------------------------- */
+
+enum status device_plan(const struct exec *exec, struct extents extents, bool evaluation,
+                        struct plan **out)
+{
+    return plan_create_on(
+        &exec->device->target, evaluation ? exec->config.eval : exec->config.train,
+        exec->config.train, extents, &exec->buckets, exec->config.choices, out);
+}
+
+enum status device_grow(struct exec *exec, size_t bytes)
+{
+    struct device_side *side = exec->device;
+    const struct device_memory_ops *memory = side->config.face->memory;
+
+    if (bytes <= exec->arena_bytes)
+        return STATUS_OK;
+    TRY(device_wait(exec));
+    device_forget_graphs(side);
+    memory->destroy(side->config.device, side->arena);
+    side->arena = NULL;
+    exec->arena_bytes = 0;
+    if (memory->create(side->config.device, bytes, (void **)&side->arena) != STATUS_OK)
+        return no_room(exec, "activations", bytes);
+    exec->arena_bytes = bytes;
+    side->bases[BASE_ARENA] = side->arena;
+    side->bases[BASE_PARAM] = (char *)side->param;
+    side->bases[BASE_HALF] = (char *)side->half;
+    return STATUS_OK;
+}
+
+/* Vectors ----------------------------------------------------------------------------------- */
+
+enum status device_wait(const struct exec *exec)
+{
+    return exec->device->config.face->stream->wait(exec->device->stream);
+}
+
+enum status device_fetch(const struct exec *exec)
+{
+    struct device_side *side = exec->device;
+    const struct device_memory_ops *memory = side->config.face->memory;
+    const size_t bytes = exec->vector * sizeof(float);
+
+    if (!side->is_newer)
+        return STATUS_OK;
+    TRY(memory->copy(side->stream, exec->param, side->param, bytes));
+    for (int i = 0; i < exec->n_states; i++)
+        TRY(memory->copy(side->stream, exec->state[i], side->state[i], bytes));
+    TRY(device_wait(exec));
+    side->is_newer = false;
+    return STATUS_OK;
+}
+
+enum status device_give(const struct exec *exec)
+{
+    struct device_side *side = exec->device;
+    const struct device_face *face = side->config.face;
+    const size_t bytes = exec->vector * sizeof(float);
+
+    if (!side->is_stale)
+        return STATUS_OK;
+    TRY(face->memory->copy(side->stream, side->param, exec->param, bytes));
+    for (int i = 0; i < exec->n_states && side->state[i]; i++)
+        TRY(face->memory->copy(side->stream, side->state[i], exec->state[i], bytes));
+    if (side->half)
+        face->convert(side->stream, side->half, DTYPE_BF16, side->param, DTYPE_F32,
+                      exec->vector);
+    TRY(device_wait(exec)); /* the vectors are the caller's again */
+    side->is_stale = false;
+    return STATUS_OK;
+}

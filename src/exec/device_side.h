@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/* device_side.h - what an executor keeps on a device, if it runs on one. Private to exec/.
+ *
+ * The whole step runs there: parameters, state, gradients and activations are in the device's memory, and the flat
+ * vectors of state.h are copies of it, made when somebody asks for them (device_fetch) and given back when they were
+ * written (device_is_stale). There is one rank and one lane, whose shards run one after the other; their
+ * gradients are added along the tree, and ranges of buckets are updated in one launch each.
+ *
+ * A step is captured as a graph the second time that its extents come, and launched from then on. What differs from step to
+ * step is read from the *feed*, a block of device memory that comes from the host:
+ *
+ *   numbers of the update | kernel_step of each shard | x, x2, y of each shard, aligned
+ *
+ * Steps are not waited for. A step has a slot: memory of the host that its feed is written to, memory of the device that it is copied
+ * to on a stream of its own, while earlier steps run, and results that come back. The results of a step are taken
+ * when it is done (exec_take_result); as soon as all slots are taken, the oldest is waited for.
+ */
+#ifndef EXEC_DEVICE_SIDE_H
+#define EXEC_DEVICE_SIDE_H
+
+#include "exec/state.h"
+#include "kernel/device.h"
+
+enum { DEVICE_SLOTS = 8, DEVICE_GRAPHS = PLANS_MAX };
+
+/* Where a shard's samples are in a feed, in bytes. */
+struct feed_place {
+    size_t x, x2, y;
+};
+
+struct device_slot {
+    char *host, *there;
+    float *results; /* of the host: losses of shards, then their labels met */
+    struct device_event *copied, *done;
+    struct exec_result result; /* what of it is known before */
+};
+
+/* Of a step of these extents. */
+struct device_captured {
+    int64_t samples, length[SOURCE_SEQUENCES];
+    int64_t uses;               /* for who goes first */
+    struct device_graph *graph; /* NULL: it has run once, as it is */
+};
+
+/* A stretch of the flat vector that one launch updates. */
+struct device_stretch {
+    const struct device_update *update;
+    const struct bucket *bucket; /* the first */
+    size_t at, count;
+    uint8_t *marks; /* of a table's rows, or NULL */
+};
+
+/* A parameter of which LARS and LAMB need the norm. */
+struct device_norm {
+    size_t at, count;
+    const struct device_update *update;
+    const struct bucket *bucket;
+    bool is_adapted;
+};
+
+/* Samples of an evaluation, and what it gives. */
+struct device_samples {
+    char *there; /* numbers of the step, samples */
+    size_t bytes;
+    float *output; /* of the host */
+    char *widened; /* of the device: as much, in f32 */
+    size_t output_bytes;
+};
+
+struct device_side {
+    struct exec_device config;
+    struct plan_target target;
+    struct device_stream *stream, *copies;
+    char *memory; /* one block: all that follows up to feed */
+    size_t memory_bytes;
+    float *param, *state[KERNEL_STATES];
+    uint16_t *half;   /* the parameters in bf16; NULL: not computed with */
+    float *gradients; /* n_buffers vectors: partial sums that are held at once */
+    int n_buffers;
+    uint8_t *marks[GRAPH_NODE_IN];
+    size_t marks_bytes; /* of all, which lie in a row from the first one on */
+    uint8_t *all_marks;
+    float *results; /* of the step that ran last */
+    double *squares, *moves;
+    void *squares_scratch;
+    struct kernel_update_step *trusted; /* a parameter each */
+    char *feed;
+    char *arena;
+    char *bases[BASE_COUNT];
+
+    struct device_stretch stretches[GRAPH_NODE_IN];
+    int n_stretches;
+    struct device_norm *norms; /* of parameters, for LARS and LAMB */
+    int n_norms;
+
+    size_t feed_bytes;         /* at most */
+    struct feed_place *places; /* one a shard */
+    struct device_slot slots[DEVICE_SLOTS];
+    uint32_t taken; /* steps whose results were taken */
+    struct device_captured captured[DEVICE_GRAPHS];
+    int n_captured;
+    int64_t uses;
+    struct device_captured
+        fed; /* extents of the samples that lie in the feed; samples 0: none */
+    struct device_samples eval;
+
+    bool is_newer; /* than the flat vectors of the host */
+    bool is_stale; /* older than these */
+};
+
+/* Refuses what a device cannot run. */
+MUST_CHECK enum status device_check(const struct exec *exec);
+/* Makes all but plans. */
+MUST_CHECK enum status device_create(struct exec *exec);
+void device_destroy(struct exec *exec); /* NULL is allowed */
+
+/* A plan for these extents. */
+MUST_CHECK enum status device_plan(const struct exec *exec, struct extents extents,
+                                   bool evaluation, struct plan **out);
+/* The arena has room for so many bytes. */
+MUST_CHECK enum status device_grow(struct exec *exec, size_t bytes);
+/* Captured steps are forgotten: a plan goes, or the arena moves. */
+void device_forget_graphs(struct device_side *side);
+
+/* The flat vectors of the host are those of the device, and the other way round. */
+MUST_CHECK enum status device_fetch(const struct exec *exec);
+MUST_CHECK enum status device_give(const struct exec *exec);
+MUST_CHECK enum status device_wait(const struct exec *exec);
+
+/* Puts a step on the stream; plans are there. */
+MUST_CHECK enum status device_step(struct exec *exec, const struct batch *batch,
+                                   struct exec_result *out);
+/* Puts an instruction of a plan on the stream. `step` is the device's. */
+void device_run(const struct device_side *side, const struct instruction *instruction,
+                const struct kernel_step *step);
+
+/* Runs a plan on the samples that the lane has read: its loss and count come to where the lane's bases say, its output
+ * to eval.output if that is wanted. */
+MUST_CHECK enum status device_run_samples(struct lane *lane, const struct plan *plan,
+                                          const struct kernel_step *step, bool wants_output);
+
+#endif /* EXEC_DEVICE_SIDE_H */

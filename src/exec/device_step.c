@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: MIT */
+/* device_step.c - a training step on a device: fed, put on a stream, its results taken later. */
+#include <string.h>
+
+#include "exec/device_side.h"
+#include "graph/op.h"
+
+enum { ALIGN = 256 };
+
+void device_run(const struct device_side *side, const struct instruction *instruction,
+                const struct kernel_step *step)
+{
+    struct kernel_call call = {
+        .problem = &instruction->problem,
+        .scratch = side->arena + instruction->scratch,
+        .state = instruction->state,
+        .step = step,
+        .stream = side->stream,
+    };
+
+    for (int i = 0; i < instruction->n_converts; i++) {
+        const struct plan_convert *c = &instruction->converts[i];
+        side->config.face->convert(side->stream, side->bases[c->to.base] + c->to.offset,
+                                   c->to_dtype, side->bases[c->from.base] + c->from.offset,
+                                   c->from_dtype, c->count);
+    }
+    for (int i = 0; i < instruction->problem.n_in; i++)
+        call.in[i] = side->bases[instruction->in[i].base] + instruction->in[i].offset;
+    for (int i = 0; i < instruction->problem.n_out; i++)
+        call.out[i] = side->bases[instruction->out[i].base] + instruction->out[i].offset;
+    instruction->kernel->run(&call);
+}
+
+/* Feeds ------------------------------------------------------------------------------------- */
+
+/* Numbers, floats or ids of four bytes, that a sample of this step has of an input. */
+static int64_t numbers_of(const struct value *input, const struct batch *batch)
+{
+    const struct shape *shape = &input->shape;
+
+    return input->sequence ? batch->length[input->sequence - 1]
+                           : shape_count(shape) / shape->dim[0];
+}
+
+/* Gives a shard's rows of an input their place behind what is there. */
+static size_t place_rows(const struct value *input, const struct batch *batch, int64_t rows,
+                         size_t *at)
+{
+    const size_t place = *at;
+
+    if (input)
+        *at += ((size_t)(rows * numbers_of(input, batch)) * 4 + ALIGN - 1) / ALIGN * ALIGN;
+    return place;
+}
+
+/* Where shards' samples are in a feed of this step; returns its bytes. */
+static size_t lay_feed(const struct exec *exec, const struct batch *batch)
+{
+    const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
+    const size_t steps = (size_t)exec->shards * sizeof(struct kernel_step);
+    size_t at = ALIGN + (steps + ALIGN - 1) / ALIGN * ALIGN;
+
+    for (int64_t v = 0; v < exec->shards; v++) {
+        const int64_t rows = exec_samples(exec, v).rows;
+        struct feed_place *place = &exec->device->places[v];
+
+        place->x = place_rows(roles->input, batch, rows, &at);
+        place->x2 = place_rows(roles->second, batch, rows, &at);
+        place->y = place_rows(roles->target, batch, rows, &at);
+    }
+    return at;
+}
+
+static void copy_rows(const struct value *input, const struct batch *batch, const void *from,
+                      struct samples samples, char *to)
+{
+    const size_t row = input ? (size_t)numbers_of(input, batch) * 4 : 0;
+
+    if (input && from)
+        memcpy(to, (const char *)from + (size_t)(samples.begin - batch->first) * row,
+               (size_t)samples.rows * row);
+}
+
+/* The numbers of the step, and of each shard's kernels. */
+static size_t write_numbers(const struct exec *exec, const struct batch *batch, char *host)
+{
+    struct kernel_step *steps = (struct kernel_step *)(host + ALIGN);
+    const int64_t weight = batch->weight > 0 ? batch->weight : 1;
+
+    memcpy(host, &exec->numbers, sizeof exec->numbers);
+    for (int64_t v = 0; v < exec->shards; v++)
+        steps[v] = (struct kernel_step){
+            .seed = exec->config.seed,
+            .first_sample = batch->step * (uint64_t)exec->config.batch +
+                            (uint64_t)exec_samples(exec, v).begin,
+            .inv_batch = (float)(1.0 / (double)weight),
+        };
+    return ALIGN + (size_t)exec->shards * sizeof *steps;
+}
+
+static void write_samples(const struct exec *exec, const struct batch *batch, char *host)
+{
+    const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
+
+    for (int64_t v = 0; v < exec->shards; v++) {
+        const struct samples samples = exec_samples(exec, v);
+        const struct feed_place *place = &exec->device->places[v];
+
+        copy_rows(roles->input, batch, batch->x, samples, host + place->x);
+        copy_rows(roles->second, batch, batch->x2, samples, host + place->x2);
+        copy_rows(roles->target, batch, batch->y, samples, host + place->y);
+    }
+}
+
+static bool has_extents(const struct device_captured *of, const struct batch *batch)
+{
+    return of->samples == batch->samples &&
+           memcmp(of->length, batch->length, sizeof of->length) == 0;
+}
+
+/* Fills the slot and has it copied: on its way while earlier steps run, then to the feed. */
+static enum status feed(const struct exec *exec, const struct batch *batch,
+                        struct device_slot *slot)
+{
+    struct device_side *side = exec->device;
+    const struct device_memory_ops *memory = side->config.face->memory;
+    const struct device_stream_ops *stream = side->config.face->stream;
+    const size_t bytes = lay_feed(exec, batch);
+    const size_t numbers = write_numbers(exec, batch, slot->host);
+
+    BUG_ON(bytes > side->feed_bytes);
+    if (side->config.same_batch && has_extents(&side->fed, batch))
+        return memory->copy(side->stream, side->feed, slot->host, numbers);
+    write_samples(exec, batch, slot->host);
+    TRY(memory->copy(side->copies, slot->there, slot->host, bytes));
+    TRY(stream->record(side->copies, slot->copied));
+    TRY(stream->wait_event(side->stream, slot->copied));
+    side->fed.samples = batch->samples;
+    memcpy(side->fed.length, batch->length, sizeof side->fed.length);
+    return memory->copy(side->stream, side->feed, slot->there, bytes);
+}
+
+/* Update ------------------------------------------------------------------------------------ */
+
+static struct device_range range_at(const struct exec *exec, size_t at, size_t count)
+{
+    const struct device_side *side = exec->device;
+    struct device_range range = { .param = side->param + at,
+                                  .grad = side->gradients + at,
+                                  .out = side->gradients + at,
+                                  .half = side->half ? side->half + at : NULL,
+                                  .count = count };
+
+    for (int i = 0; i < exec->n_states; i++)
+        range.state[i] = side->state[i] + at;
+    return range;
+}
+
+static void update_stretch(const struct exec *exec, const struct device_stretch *stretch,
+                           const struct kernel_update_step *numbers)
+{
+    struct device_range range = range_at(exec, stretch->at, stretch->count);
+
+    range.marks = stretch->marks;
+    range.width = (size_t)stretch->bucket->width;
+    stretch->update->run(exec->device->stream, &range, &stretch->bucket->attrs, numbers);
+}
+
+/* Gradients are scaled so that the norm of all is not over the limit. */
+static void clip(const struct exec *exec, struct kernel_update_step *numbers)
+{
+    const struct device_side *side = exec->device;
+    const struct device_face *face = side->config.face;
+    size_t count = 0;
+
+    for (int i = 0; i < side->n_stretches; i++) {
+        const struct device_stretch *s = &side->stretches[i];
+        if (!s->bucket->is_average)
+            face->sum_squares(side->stream, side->gradients + s->at, s->count,
+                              &side->squares[count++], side->squares_scratch);
+    }
+    face->clip(side->stream, side->squares, count, exec->config.optim.attrs.max_norm, numbers);
+}
+
+static struct attrs attrs_of(const struct device_norm *norm)
+{
+    struct attrs attrs = norm->bucket->attrs;
+
+    if (!norm->is_adapted)
+        attrs.weight_decay = 0;
+    return attrs;
+}
+
+/* LARS and LAMB: a parameter each, by its own norm and that of how it moves. */
+static void update_by_norms(const struct exec *exec, const struct kernel_update_step *numbers)
+{
+    const struct device_side *side = exec->device;
+    const struct device_face *face = side->config.face;
+    const struct device_update *direct = device_update(face, "lamb_direction");
+    const struct attrs *common = &exec->config.optim.attrs;
+    const struct device_trust trust = {
+        .coefficient = exec->directs ? 1 : common->trust,
+        .weight_decay = exec->directs ? 0 : common->weight_decay,
+        .of_gradient = !exec->directs,
+    };
+
+    for (int i = 0; i < side->n_norms; i++) {
+        const struct device_norm *norm = &side->norms[i];
+        const struct device_range range = range_at(exec, norm->at, norm->count);
+        const struct attrs attrs = attrs_of(norm);
+
+        if (exec->directs)
+            direct->run(side->stream, &range, &attrs, numbers);
+        face->sum_squares(side->stream, range.param, range.count, &side->squares[i],
+                          side->squares_scratch);
+        face->sum_squares(side->stream, range.grad, range.count, &side->moves[i],
+                          side->squares_scratch);
+    }
+    face->trust(side->stream, &trust, side->squares, side->moves, (size_t)side->n_norms,
+                numbers, side->trusted);
+    for (int i = 0; i < side->n_norms; i++) {
+        const struct device_norm *norm = &side->norms[i];
+        const struct device_range range = range_at(exec, norm->at, norm->count);
+        const struct attrs attrs = attrs_of(norm);
+
+        norm->update->run(side->stream, &range, &attrs,
+                          norm->is_adapted ? &side->trusted[i] : numbers);
+    }
+}
+
+static void update(const struct exec *exec)
+{
+    const struct device_side *side = exec->device;
+    struct kernel_update_step *numbers = (struct kernel_update_step *)side->feed;
+
+    if (exec->clips)
+        clip(exec, numbers);
+    if (exec->adapts)
+        update_by_norms(exec, numbers);
+    for (int i = 0; i < side->n_stretches; i++) {
+        const struct device_stretch *s = &side->stretches[i];
+        if (!exec->adapts || s->bucket->is_average)
+            update_stretch(exec, s, numbers);
+    }
+}
+
+/* Shards ------------------------------------------------------------------------------------ */
+
+/* The rows of a table that this shard looked up will be updated. */
+static void mark_rows(const struct device_side *side, const struct instruction *made)
+{
+    const struct node *sum = made->node;
+    const struct operand *ids = &made->in[1];
+
+    side->config.face->mark_rows(side->stream,
+                                 (const int32_t *)(side->bases[ids->base] + ids->offset),
+                                 (size_t)shape_count(&made->problem.in[1].shape),
+                                 (size_t)sum->attrs.rows, side->marks[sum->attrs.bucket]);
+}
+
+static enum status run_shard(const struct exec *exec, const struct batch *batch, int64_t v,
+                             float *gradients)
+{
+    struct device_side *side = exec->device;
+    const struct device_memory_ops *memory = side->config.face->memory;
+    const struct feed_place *place = &side->places[v];
+    const int64_t rows = exec_samples(exec, v).rows;
+    const struct extents extents = { .rows = rows,
+                                     .length = { batch->length[0], batch->length[1] } };
+    const struct kernel_step *step = (struct kernel_step *)(side->feed + ALIGN) + v;
+
+    side->bases[BASE_GRAD] = (char *)gradients;
+    side->bases[BASE_INPUT] = side->feed + place->x;
+    side->bases[BASE_SECOND] = side->feed + place->x2;
+    side->bases[BASE_TARGET] = side->feed + place->y;
+    side->bases[BASE_LOSS] = (char *)&side->results[v];
+    side->bases[BASE_CORRECT] = (char *)&side->results[exec->shards + v];
+    if (rows == 0) {
+        TRY(memory->fill(side->stream, gradients, 0, exec->vector * sizeof(float)));
+        TRY(memory->fill(side->stream, &side->results[v], 0, sizeof(float)));
+        return memory->fill(side->stream, &side->results[exec->shards + v], 0, sizeof(float));
+    }
+    const struct plan *plan = lane_plan(&exec->lanes[0], extents, false);
+    for (int i = 0; i < plan->n_instructions; i++) {
+        device_run(side, &plan->instructions[i], step);
+        if (plan->instructions[i].node->op == &op_row_sum)
+            mark_rows(side, &plan->instructions[i]);
+    }
+    return STATUS_OK;
+}
+
+/* All that a step does, put on the stream. */
+static enum status put_step(const struct exec *exec, const struct batch *batch)
+{
+    struct device_side *side = exec->device;
+    const struct device_face *face = side->config.face;
+    struct tree_stack stack;
+
+    if (side->marks_bytes)
+        TRY(face->memory->fill(side->stream, side->all_marks, 0, side->marks_bytes));
+    tree_stack_init(&stack, exec->tree_shards);
+    for (int64_t v = 0; v < exec->shards; v++) {
+        const int buffer = tree_stack_push(&stack, exec->tree_first + v);
+        TRY(run_shard(exec, batch, v, side->gradients + (size_t)buffer * exec->vector));
+        for (; tree_stack_can_add(&stack); tree_stack_add(&stack)) {
+            float *left = side->gradients + (size_t)(stack.count - 2) * exec->vector;
+            face->add(side->stream, left, left, left + exec->vector, exec->vector);
+        }
+    }
+    BUG_ON(stack.count != 1); /* one rank has all shards */
+    update(exec);
+    return STATUS_OK;
+}
+
+/* Graphs ------------------------------------------------------------------------------------ */
+
+/* What is known of steps of these extents; the one that was not needed for longest makes room. */
+static struct device_captured *find_captured(struct device_side *side,
+                                             const struct batch *batch)
+{
+    struct device_captured *oldest = side->captured;
+
+    for (int i = 0; i < side->n_captured; i++) {
+        struct device_captured *found = &side->captured[i];
+        if (has_extents(found, batch))
+            return found;
+        oldest = found->uses < oldest->uses ? found : oldest;
+    }
+    if (side->n_captured < DEVICE_GRAPHS)
+        oldest = &side->captured[side->n_captured++];
+    else if (oldest->graph)
+        side->config.face->graph->destroy(oldest->graph);
+    *oldest = (struct device_captured){ .samples = batch->samples };
+    memcpy(oldest->length, batch->length, sizeof oldest->length);
+    return oldest;
+}
+
+static enum status capture(const struct exec *exec, const struct batch *batch,
+                           struct device_captured *out)
+{
+    const struct device_side *side = exec->device;
+    const struct device_graph_ops *graphs = side->config.face->graph;
+
+    TRY(graphs->begin(side->stream));
+    const enum status status = put_step(exec, batch);
+    const enum status ended = graphs->end(side->stream, &out->graph);
+    return status != STATUS_OK ? status : ended;
+}
+
+/* A first time kernels may have something to find out, which cannot be captured. */
+static enum status run(const struct exec *exec, const struct batch *batch)
+{
+    struct device_side *side = exec->device;
+    const struct device_graph_ops *graphs = side->config.face->graph;
+    struct device_captured *captured = find_captured(side, batch);
+    const bool is_first = captured->uses == 0;
+
+    captured->uses = ++side->uses;
+    if (!graphs || is_first)
+        return put_step(exec, batch);
+    if (!captured->graph)
+        TRY(capture(exec, batch, captured));
+    return graphs->launch(captured->graph, side->stream);
+}
+
+/* Steps ------------------------------------------------------------------------------------- */
+
+static enum status put(const struct exec *exec, const struct batch *batch,
+                       struct device_slot *slot)
+{
+    struct device_side *side = exec->device;
+    const struct device_face *face = side->config.face;
+
+    TRY(feed(exec, batch, slot));
+    TRY(run(exec, batch));
+    side->is_newer = true;
+    TRY(face->memory->copy(side->stream, slot->results, side->results,
+                           2 * (size_t)exec->shards * sizeof(float)));
+    return face->stream->record(side->stream, slot->done);
+}
+
+/* Waits for the oldest step whose results nobody has taken. */
+static enum status take_oldest(const struct exec *exec, struct exec_result *out)
+{
+    struct device_side *side = exec->device;
+    struct device_slot *slot = &side->slots[side->taken % DEVICE_SLOTS];
+
+    TRY(side->config.face->stream->event_wait(slot->done));
+    side->taken++;
+    *out = slot->result;
+    out->loss = tree_sum(slot->results, exec->shards);
+    out->correct = tree_sum(slot->results + exec->shards, exec->shards);
+    return STATUS_OK;
+}
+
+enum status device_step(struct exec *exec, const struct batch *batch, struct exec_result *out)
+{
+    struct device_side *side = exec->device;
+    struct device_slot *slot = &side->slots[exec->steps % DEVICE_SLOTS];
+    struct lane *lane = &exec->lanes[0];
+    struct exec_result dropped;
+
+    TRY(device_give(exec));
+    if (exec->steps - side->taken == DEVICE_SLOTS)
+        TRY(take_oldest(exec, &dropped)); /* nobody asked */
+    exec->batch = batch;
+    exec->step = batch->step;
+    exec->numbers = optim_step(&exec->config.optim, batch->step);
+    transport_note(exec->transport, batch->step, "forward and backward");
+    lane_begin_step(lane);
+    const enum status status = put(exec, batch, slot);
+    lane_end_step(lane);
+    exec->batch = NULL;
+    TRY(status);
+    out->is_late = true;
+    slot->result = *out;
+    slot->result.is_late = false;
+    out->heard = exec->says;
+    exec->says = 0;
+    exec->steps++;
+    return STATUS_OK;
+}
+
+enum status exec_take_result(struct exec *exec, bool all, struct exec_result *out,
+                             bool *out_taken)
+{
+    const uint32_t waiting = exec->device ? exec->steps - exec->device->taken : 0;
+
+    *out_taken = waiting > 0 && (all || waiting == DEVICE_SLOTS);
+    return *out_taken ? take_oldest(exec, out) : STATUS_OK;
+}

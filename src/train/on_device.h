@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* on_device.h - a job whose arithmetic runs on a device: what it cannot be, and the device opened for an executor.
+ * Private to train/. */
+#ifndef TRAIN_ON_DEVICE_H
+#define TRAIN_ON_DEVICE_H
+
+#include "exec/exec.h"
+#include "train/job.h"
+
+/* Does the job name a device that is not this processor? */
+bool on_device(const struct job *job);
+/* Reads --device and --precision; refuses what such a job cannot do yet, each with its name. Asks for no driver. */
+MUST_CHECK enum status on_device_check(const struct job *job);
+
+/* Refuses a device that is not there. */
+MUST_CHECK enum status on_device_find(const struct job *job);
+
+/* Opens the job's device for an executor: zero if there is none. In the process that runs the executor, which no
+ * fork comes after. same_batch as exec.h has it. */
+MUST_CHECK enum status on_device_open(const struct job *job, bool same_batch,
+                                      struct exec_device *out);
+void on_device_close(struct exec_device *device);
+/* What an executor's configuration has of it: NULL if there is none. */
+static inline const struct exec_device *on_device_of(const struct exec_device *device)
+{
+    return device->face ? device : NULL;
+}
+
+#endif /* TRAIN_ON_DEVICE_H */
