@@ -233,8 +233,9 @@ static void remove_connection(struct https_server *server, struct connection *co
         server->connections = connection->next;
     if (connection->next)
         connection->next->previous = connection->previous;
+    const bool is_ending = server->is_ending; /* then it is we who break off */
     pthread_mutex_unlock(&server->lock);
-    if (!connection->was_judged)
+    if (!connection->was_judged && !is_ending)
         tell_handshake(connection);
     mem_free(connection);
 }

@@ -98,25 +98,31 @@ refused 2 'begins with https' "$tutti" fed join "http://$host" --cert federation
 [ ! -e federation/one/state ] || complain "a refusal left a state"
 
 # Slow ones: a handshake that never comes, a header that never ends, a body that trickles. All are cut off.
+trickle() { while printf '%s' "$1" 2>/dev/null; do sleep 0.2; done; }
+dawdle() { # FIRST: says it, then goes on byte by byte
+    (printf "$1"; trickle x) | timeout 30 openssl s_client -quiet -connect "$host" -CAfile federation/authority.pem \
+        -cert federation/one/cert.pem -key federation/one/key.pem >/dev/null 2>&1
+}
+header='GET / HTTP/1.1\r\nX-Slow: '
+body='POST /message HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n'
 began=$SECONDS
 (exec 3<>"/dev/tcp/127.0.0.1/$port" && timeout 30 cat <&3 >/dev/null) &
 slow=($!)
-trickle() { while printf '%s' "$1" 2>/dev/null; do sleep 0.2; done; }
-for first in 'GET / HTTP/1.1\r\nX-Slow: ' 'POST /message HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n'; do
-    (printf "$first"; trickle x) | timeout 30 openssl s_client -quiet -connect "$host" -CAfile federation/authority.pem \
-        -cert federation/one/cert.pem -key federation/one/key.pem >/dev/null 2>&1 &
+for first in "$header" "$body"; do
+    dawdle "$first" &
     slow+=($!)
 done
+wait "${slow[@]}"
+[ $((SECONDS - began)) -lt 25 ] || complain "slow connections were kept for $((SECONDS - began)) s"
+logged state 'no handshake within'
 
-# Meanwhile the round goes on.
+# While others dawdle the round goes on.
+for first in "$header" "$body"; do dawdle "$first" & done
 join one --data fashion-mnist --limit 100 --part 1/2
 join two --data fashion-mnist --limit 100 --part 2/2
 ends one
 ends two
 ends state
-wait "${slow[0]}"
-[ $((SECONDS - began)) -lt 25 ] || complain "a connection that said nothing was kept for $((SECONDS - began)) s"
-logged state 'no handshake within'
 [ -s state/model.safetensors ] || complain "no model"
 [ "$(sql state 'SELECT count(*) FROM round_state')" = 2 ] || complain "rounds: $(sql state 'SELECT * FROM round_state')"
 finish
