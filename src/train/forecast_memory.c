@@ -2,6 +2,7 @@
 /* forecast_memory.c - refuses what has no room before it starts, and says what would have. */
 #include "base/mem.h"
 #include "exec/exec.h"
+#include "train/on_device.h"
 #include "train/planner.h"
 #include "transport/launch.h"
 
@@ -100,6 +101,8 @@ enum status forecast_check_memory(const struct job *job)
     struct planner p = { .job = job, .options = &options, .plan = &plan, .lanes = lanes };
     struct cost_estimate needs;
 
+    if (on_device(job)) /* whose memory is another; it says itself what has no room */
+        return STATUS_OK;
     if (s->sync_batch_norm || most_memory(job, lanes) < has)
         return STATUS_OK;
     plan.machine.cluster = (struct cost_cluster){ .nodes = 1,
