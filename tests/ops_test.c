@@ -496,7 +496,7 @@ static void test_gradients_of_whole_models_agree_with_differences(struct rng *rn
     CHECK_OK(graph_create("model", &graph));
     random_model_add(graph, MODEL_ROWS, true, rng);
     if (rng_below(rng, 2))
-        CHECK_OK(pass_fuse.run(graph, NULL));
+        CHECK_OK(pass_fuse.run(graph, &one_shard));
     if (rng_below(rng, 2))
         CHECK_OK(pass_sync_norm.run(graph, &one_shard));
     const int n_forward = graph_node_count(graph);
@@ -531,7 +531,7 @@ static void test_passes_change_no_gradient(struct rng *rng)
         CHECK_OK(graph_create("model", &graphs[g]));
         random_model_add(graphs[g], MODEL_ROWS, true, &again);
         if (g > 0)
-            CHECK_OK(pass_fuse.run(graphs[g], NULL));
+            CHECK_OK(pass_fuse.run(graphs[g], &one_shard));
         if (g > 1)
             CHECK_OK(pass_sync_norm.run(graphs[g], &one_shard));
         CHECK_OK(graph_verify(graphs[g]));

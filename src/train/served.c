@@ -291,6 +291,7 @@ enum status served_begin(struct served *served, struct exec *exec, uint64_t step
                          uint64_t *out_step)
 {
     served->exec = exec;
+    served->place = transport_rank(served->agreement.config.transport);
     *out_step = step;
     if (has_center(served))
         return begin_exchanges(served, step);
@@ -301,7 +302,6 @@ enum status served_begin(struct served *served, struct exec *exec, uint64_t step
     if (transport_rank(served->agreement.config.transport) == 0)
         TRY(put_all(served));
     served->has_begun = true;
-    served->place = transport_rank(served->agreement.config.transport);
     if (is_spare(served))
         return stand_by(served, out_step);
     *out_step = step;
