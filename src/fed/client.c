@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "fed/client_state.h"
+#include "optim/optim.h"
 
 static const char magic[8] = "tfclient";
 static const double REFUSED_WAIT_S = 1;
@@ -342,8 +343,25 @@ static enum status answer_plain(struct fed_client *client, const struct fed_work
     return status;
 }
 
+/* Is it the terms' rate after some number of rounds, at most so many as there were? Which of them counted only the
+ * coordinator knows. */
+static bool is_rate(const struct fed_terms *terms, double lr, int64_t most)
+{
+    const double first =
+        isfinite(terms->lr) ? terms->lr : optim_find(terms->optimizer)->default_lr;
+    const double decay = terms->lr_decay;
+
+    if (first == 0 || decay >= 1 || lr == first)
+        return lr == first;
+    const double rounds = round(log(lr / first) / log(decay));
+    const double expected = first * pow(decay, rounds);
+    return rounds >= 0 && rounds <= (double)most &&
+           fabs(lr - expected) <= 1e-9 * fabs(expected);
+}
+
 /* Does the task fit the terms? */
-static enum status check_work(const struct fed_client *client, const struct fed_work *work)
+static enum status check_work(const struct fed_client *client, const struct fed_work *work,
+                              int64_t round)
 {
     if (!work->asks_statistics && work->n_vectors != client->algorithm->n_vectors)
         return FAIL(STATUS_MISMATCH, "the task has %d vectors, the terms say %d",
@@ -351,13 +369,17 @@ static enum status check_work(const struct fed_client *client, const struct fed_
     if (client->terms.secure && work->secure_length == 0)
         return FAIL(STATUS_MISMATCH, "the coordinator asks for an update in the clear, the "
                                      "terms say secure rounds");
+    if (!work->asks_statistics && !is_rate(&client->terms, work->lr, round))
+        return FAIL(STATUS_MISMATCH,
+                    "the task has the rate %g, which the terms have after no round up to %lld",
+                    work->lr, (long long)round);
     return STATUS_OK;
 }
 
 static enum status answer_work(struct fed_client *client, const struct fed_work *work,
                                int64_t round, struct fed_buffer *out)
 {
-    TRY(check_work(client, work));
+    TRY(check_work(client, work, round));
     TRY(standardize(client, work));
     if (client->terms.secure)
         return client_secure_train(client, round, work, out);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* client_secure.c - a participant's part of rounds whose updates nobody sees but as a sum. */
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -142,6 +143,7 @@ enum status client_secure_train(struct fed_client *client, int64_t round,
                                 const struct fed_work *work, struct fed_buffer *out)
 {
     const size_t count = client->shape.config.count;
+    uint8_t told[SECAGG_BOUND];
     struct fed_update update;
     float *vector = NULL;
     void *words = NULL;
@@ -159,6 +161,13 @@ enum status client_secure_train(struct fed_client *client, int64_t round,
         return FAIL(STATUS_MISMATCH, "the coordinator asks for %s, its keys were for %s",
                     work->asks_statistics ? "statistics" : "an update",
                     client->secure_statistics ? "statistics" : "an update");
+    if (work->most < client->config.samples)
+        return FAIL(STATUS_MISMATCH,
+                    "the coordinator says that nobody has more than %" PRIu64
+                    " samples, here are %" PRIu64,
+                    work->most, client->config.samples);
+    TRY(secure_work_hash(work, told));
+    TRY(secagg_client_bind(client->secagg, told));
     enum status status = work->asks_statistics ? client_sum_rows(client, &update)
                                                : client_make_update(client, work, &update);
     if (status == STATUS_OK)

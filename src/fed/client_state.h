@@ -8,11 +8,11 @@
 #include "fed/client.h"
 #include "fed/secure.h"
 
-enum phase { PHASE_HELLO, PHASE_ASK, PHASE_GIVE, PHASE_SLEEP, PHASE_END };
+enum client_phase { PHASE_HELLO, PHASE_ASK, PHASE_GIVE, PHASE_SLEEP, PHASE_END };
 
 struct fed_client {
     struct fed_client_config config;
-    enum phase phase;
+    enum client_phase phase;
     double seconds; /* to sleep */
     bool has_terms;
     struct fed_terms terms;

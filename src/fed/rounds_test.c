@@ -451,15 +451,71 @@ static void test_clients_refuse(void)
     federation_end(&federation);
 }
 
+/* Rounds until participant 0 has its task of training: the bytes are in `reply`, and not taken yet. */
+static void reach_training(struct federation *federation, struct fed_buffer *reply,
+                           struct fed_message *message)
+{
+    struct fed_client *client = federation->tested[0].client;
+    struct fed_step step;
+
+    *message = (struct fed_message){ .type = FED_TYPES };
+    for (int i = 0; i < 100; i++) {
+        CHECK_OK(fed_client_next(client, &step));
+        if (step.what == FED_SEND) {
+            fed_buffer_clear(reply);
+            CHECK_OK(fed_server_answer(federation->server, federation->tested[0].name,
+                                       step.message, step.length, reply));
+            CHECK_OK(fed_message_read(reply->data, reply->length, message));
+            if (message->type == FED_TASK && message->stage == FED_TRAIN)
+                return;
+            CHECK_OK(fed_client_reply(client, reply->data, reply->length));
+        }
+        for (int other = 1; other < federation->n; other++)
+            (void)federation_post(federation, other);
+        CHECK_OK(fed_server_tick(federation->server));
+        federation->now++;
+    }
+    CHECK(!"participant 0 is to train");
+}
+
+/* What participant 0 says to a task of training that `lie` has changed. */
+static enum status take_lie(struct federation *federation, void (*lie)(struct fed_work *work))
+{
+    struct fed_message message;
+    struct fed_buffer reply, payload;
+    struct fed_work work;
+
+    fed_buffer_init(&reply, 1 << 16);
+    fed_buffer_init(&payload, 1 << 16);
+    reach_training(federation, &reply, &message);
+    CHECK_OK(fed_work_read(message.payload, message.payload_length, TESTED_LENGTH, &work));
+    lie(&work);
+    fed_work_write(&work, &payload);
+    message.payload = payload.data;
+    message.payload_length = payload.length;
+    struct fed_buffer told;
+    fed_buffer_init(&told, 1 << 16);
+    fed_message_write(&message, &told);
+    const enum status status =
+        fed_client_reply(federation->tested[0].client, told.data, told.length);
+    fed_work_release(&work);
+    fed_buffer_release(&told);
+    fed_buffer_release(&reply);
+    fed_buffer_release(&payload);
+    return status;
+}
+
+static void lie_about_clip(struct fed_work *work)
+{
+    CHECK(work->clip == 1);
+    work->clip = 1.5;
+}
+
 /* Shares of noise are for the terms' clip: a coordinator that asks for longer updates is refused. */
 static void test_clips_beyond_the_noise_are_refused(void)
 {
     struct federation federation;
     struct fed_terms terms;
-    struct fed_message message = { .type = FED_TYPES };
-    struct fed_buffer reply, payload;
-    struct fed_work work;
-    struct fed_step step;
 
     federation_terms(&terms);
     terms.secure = true;
@@ -468,41 +524,65 @@ static void test_clips_beyond_the_noise_are_refused(void)
     terms.clip = 1;
     terms.noise = 1;
     federation_begin(&federation, &terms, 4);
-    fed_buffer_init(&reply, 1 << 16);
-    fed_buffer_init(&payload, 1 << 16);
-    struct fed_client *client = federation.tested[0].client;
-    for (int i = 0; i < 100; i++) { /* until participant 0 is to train */
-        CHECK_OK(fed_client_next(client, &step));
-        if (step.what == FED_SEND) {
-            fed_buffer_clear(&reply);
-            CHECK_OK(fed_server_answer(federation.server, federation.tested[0].name,
-                                       step.message, step.length, &reply));
-            CHECK_OK(fed_message_read(reply.data, reply.length, &message));
-            if (message.type == FED_TASK && message.stage == FED_TRAIN)
-                break;
-            CHECK_OK(fed_client_reply(client, reply.data, reply.length));
-        }
-        for (int other = 1; other < 4; other++)
-            (void)federation_post(&federation, other);
-        CHECK_OK(fed_server_tick(federation.server));
-        federation.now++;
-    }
-    CHECK_INT(FED_TRAIN, message.stage);
-    CHECK_OK(fed_work_read(message.payload, message.payload_length, TESTED_LENGTH, &work));
-    CHECK(work.clip == 1);
-    work.clip = 1.5;
-    fed_work_write(&work, &payload);
-    message.payload = payload.data;
-    message.payload_length = payload.length;
-    struct fed_buffer lie;
-    fed_buffer_init(&lie, 1 << 16);
-    fed_message_write(&message, &lie);
-    CHECK_STATUS(STATUS_MISMATCH, fed_client_reply(client, lie.data, lie.length));
+    CHECK_STATUS(STATUS_MISMATCH, take_lie(&federation, lie_about_clip));
     CHECK_MESSAGE("noise is for the terms' 1");
-    fed_work_release(&work);
-    fed_buffer_release(&lie);
-    fed_buffer_release(&reply);
-    fed_buffer_release(&payload);
+    federation_end(&federation);
+}
+
+static void lie_about_most(struct fed_work *work)
+{
+    work->most = 0;
+}
+
+static void lie_about_rate(struct fed_work *work)
+{
+    work->lr = 1e-30;
+}
+
+/* A weight above 1, and a rate that makes an update of nothing. */
+static void test_numbers_that_cannot_be_are_refused(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    federation_begin(&federation, &terms, 4);
+    CHECK_STATUS(STATUS_MISMATCH, take_lie(&federation, lie_about_most));
+    CHECK_MESSAGE("nobody has more than 0");
+    CHECK_STATUS(STATUS_MISMATCH, take_lie(&federation, lie_about_rate));
+    CHECK_MESSAGE("the rate 1e-30");
+    federation_end(&federation);
+    federation_terms(&terms);
+    terms.lr_decay = 0.9;
+    federation_begin(&federation, &terms, 4);
+    federation_run(&federation); /* rates that the terms do have */
+    federation_end(&federation);
+}
+
+static void lie_about_rows(struct fed_work *work)
+{
+    work->most = UINT64_C(1) << 63; /* its vector becomes nothing */
+}
+
+/* One that was told another task than the rest is in no sum: nobody unmasks with it. */
+static void test_who_is_told_another_task_does_not_sign(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.rounds = 1;
+    terms.deadline_s = 5;
+    terms.threshold = 4;
+    federation_begin(&federation, &terms, 4);
+    CHECK_OK(take_lie(&federation, lie_about_rows));
+    while (fed_server_round(federation.server) == 0)
+        federation_turn(&federation);
+    CHECK(!fed_server_is_done(federation.server)); /* it is lost */
+    CHECK(strstr(fed_memory_store_audit(federation.store), "these survivors and their task"));
+    federation_run(&federation);
     federation_end(&federation);
 }
 
@@ -653,6 +733,10 @@ const struct test tests[] = {
     { .name = "a budget ends the rounds", .run = test_budget_ends_rounds },
     { .name = "a personal head stays", .run = test_head_stays },
     { .name = "one liar moves little", .run = test_one_liar },
+    { .name = "numbers that cannot be are refused",
+      .run = test_numbers_that_cannot_be_are_refused },
+    { .name = "who is told another task does not sign",
+      .run = test_who_is_told_another_task_does_not_sign },
     { "clips beyond the noise are refused", test_clips_beyond_the_noise_are_refused, NULL },
     { 0 },
 };

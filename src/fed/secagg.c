@@ -169,27 +169,27 @@ void secagg_keys_digest(const uint8_t context[HASH], const struct secagg_keys *k
     crypto_generichash_final(&state, out, HASH);
 }
 
-static void hash_bound(const char *label, const uint8_t bound[HASH], const void *bytes,
-                       size_t n, uint8_t out[HASH])
-{
-    crypto_generichash_state state;
-
-    begin_hash(&state, NULL, label);
-    crypto_generichash_update(&state, bound, HASH);
-    crypto_generichash_update(&state, bytes, n);
-    crypto_generichash_final(&state, out, HASH);
-}
-
 void secagg_roster_hash(const uint8_t context[HASH], const void *task, size_t bytes,
                         uint8_t out[HASH])
 {
-    hash_bound("tutti secagg roster", context, task, bytes, out);
+    crypto_generichash_state state;
+
+    begin_hash(&state, NULL, "tutti secagg roster");
+    crypto_generichash_update(&state, context, HASH);
+    crypto_generichash_update(&state, task, bytes);
+    crypto_generichash_final(&state, out, HASH);
 }
 
-void secagg_survivors_digest(const uint8_t roster[HASH], const void *task, size_t bytes,
-                             uint8_t out[HASH])
+void secagg_survivors_digest(const uint8_t roster[HASH], const uint8_t bound[SECAGG_BOUND],
+                             const void *task, size_t bytes, uint8_t out[HASH])
 {
-    hash_bound("tutti secagg survivors", roster, task, bytes, out);
+    crypto_generichash_state state;
+
+    begin_hash(&state, NULL, "tutti secagg survivors");
+    crypto_generichash_update(&state, roster, HASH);
+    crypto_generichash_update(&state, bound, SECAGG_BOUND);
+    crypto_generichash_update(&state, task, bytes);
+    crypto_generichash_final(&state, out, HASH);
 }
 
 /* Keyed by a secret: of one participant, or of two. */

@@ -4,8 +4,8 @@
  * Vectors of `count` words are added modulo 2^bits. Each participant adds to its own a mask of its own and one for
  * every pair it belongs to, which cancel in the sum; secrets of masks are shared among all, so that a threshold of
  * them can take away the masks of those who drop out. The coordinator may be malicious: keys are signed by
- * enrolled identities, the set of survivors is signed by all, and nobody ever hands out both secrets of one
- * participant. docs/decisions/0029 has the protocol and what it withstands.
+ * enrolled identities, the set of survivors is signed by all with what each was asked to make a vector of, and nobody ever hands out
+ * both secrets of one participant. docs/decisions/0029 has the protocol and what it withstands.
  *
  * A round has five stages; each is one task (bytes from the coordinator) and one answer (bytes to it):
  *
@@ -40,6 +40,7 @@ enum {
     SECAGG_PUBLIC = 32,     /* of an Ed25519 identity */
     SECAGG_SECRET = 64,     /* the same, as libsodium keeps it: seed, then public key */
     SECAGG_FEDERATION = 32, /* a name of the federation and its terms: a hash */
+    SECAGG_BOUND = 32,      /* a hash of what vectors are made of */
     SECAGG_PROOF = 4096,    /* of an identity, at most */
     SECAGG_PARTICIPANTS =
         1 << 12, /* of a round, at most; a coordinator keeps 100 bytes a pair */
@@ -125,6 +126,12 @@ MUST_CHECK enum status secagg_client_answer(struct secagg_client *client,
                                             size_t bytes, const void *words, struct pool *pool,
                                             struct fed_buffer *out);
 
+/* Before SECAGG_MASKED: a hash of what the vector is made of, as this participant was told. It goes into the signature of
+ * survivors: those who were told different things do not unmask for each other. Zeros where nobody says.
+ * STATUS_MISMATCH if a vector was masked with another one. */
+MUST_CHECK enum status secagg_client_bind(struct secagg_client *client,
+                                          const uint8_t task[SECAGG_BOUND]);
+
 /* 32 secret bytes for `use` (a name, at most 16 characters) of this round: seeds of noise and of rounding, so that a vector that
  * is made again after a restart is the same. */
 void secagg_client_derive(const struct secagg_client *client, const char *use,
@@ -156,6 +163,8 @@ void secagg_server_destroy(struct secagg_server *server); /* NULL is allowed */
 MUST_CHECK enum status secagg_server_hear(struct secagg_server *server, uint32_t client,
                                           enum secagg_stage stage, const void *answer,
                                           size_t bytes);
+/* What all were told, before CONSISTENCY is heard (secagg_client_bind). */
+void secagg_server_bind(struct secagg_server *server, const uint8_t task[SECAGG_BOUND]);
 /* Has `client` answered `stage`? How many have? */
 bool secagg_server_has(const struct secagg_server *server, uint32_t client,
                        enum secagg_stage stage);

@@ -58,8 +58,9 @@ MUST_CHECK enum status secagg_keys_check(const uint8_t context[HASH],
                                          uint8_t identity[SECAGG_PUBLIC]);
 void secagg_roster_hash(const uint8_t context[HASH], const void *task, size_t bytes,
                         uint8_t out[HASH]);
-void secagg_survivors_digest(const uint8_t roster[HASH], const void *task, size_t bytes,
-                             uint8_t out[HASH]);
+/* What survivors sign: who they are, and what they were told to make their vectors of. */
+void secagg_survivors_digest(const uint8_t roster[HASH], const uint8_t bound[SECAGG_BOUND],
+                             const void *task, size_t bytes, uint8_t out[HASH]);
 void secagg_commitment(const uint8_t roster[HASH], uint32_t number,
                        const uint8_t own_seed[SHAMIR_SECRET], uint8_t out[HASH]);
 

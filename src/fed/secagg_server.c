@@ -24,7 +24,7 @@ struct member {
 struct secagg_server {
     struct secagg_config config;
     struct secagg_trust trust;
-    uint8_t context[HASH], roster_hash[HASH];
+    uint8_t context[HASH], roster_hash[HASH], bound[SECAGG_BOUND];
     enum secagg_stage stage;
     struct member *members; /* by number, ascending; those who dropped out stay */
     uint32_t n, capacity;
@@ -111,6 +111,11 @@ uint32_t secagg_server_count(const struct secagg_server *server, enum secagg_sta
     for (uint32_t i = 0; i < server->n; i++)
         count += has_answered(&server->members[i], stage);
     return count;
+}
+
+void secagg_server_bind(struct secagg_server *server, const uint8_t task[SECAGG_BOUND])
+{
+    memcpy(server->bound, task, SECAGG_BOUND);
 }
 
 enum secagg_stage secagg_server_stage(const struct secagg_server *server)
@@ -232,11 +237,11 @@ static enum status hear_signature(struct secagg_server *server, struct member *m
 
     if (bytes != SIGNATURE)
         return FAIL(STATUS_CORRUPT, "a signature of %zu bytes", bytes);
-    secagg_survivors_digest(server->roster_hash, server->survivors.data,
+    secagg_survivors_digest(server->roster_hash, server->bound, server->survivors.data,
                             server->survivors.length, digest);
     if (crypto_sign_verify_detached(answer, digest, HASH, member->identity) != 0)
         return FAIL(STATUS_MISMATCH,
-                    "the signature of participant %u is not of these survivors",
+                    "the signature of participant %u is not of these survivors and their task",
                     member->number);
     memcpy(member->signature, answer, SIGNATURE);
     return STATUS_OK;

@@ -404,6 +404,33 @@ static void test_different_rosters_are_found_out(void)
     end(&round);
 }
 
+/* One is told other things to make its vector of than the rest: neither unmasks what the other signed. */
+static void test_different_tasks_are_found_out(void)
+{
+    static const uint8_t common[SECAGG_BOUND] = { 1 }, other[SECAGG_BOUND] = { 2 };
+    struct round round;
+
+    begin(&round, 5, 4, 32, 4, 1);
+    run_stages(&round, 2);
+    for (uint32_t i = 0; i < 5; i++)
+        CHECK_OK(secagg_client_bind(round.federation.clients[i], i == 0 ? other : common));
+    secagg_server_bind(round.federation.server, common);
+    run_stages(&round, 1);
+    CHECK_STATUS(STATUS_MISMATCH, secagg_client_bind(round.federation.clients[0], common));
+    CHECK_MESSAGE("for another task");
+    get_task(&round, 0);
+    CHECK_OK(answer(&round, 0));
+    CHECK_STATUS(STATUS_MISMATCH, hear(&round, 0));
+    CHECK_MESSAGE("not of these survivors and their task");
+    round.federation.gone[0] = true;
+    run_stages(&round, 1);
+    get_task(&round, 1);
+    CHECK_OK(answer(&round, 1));
+    CHECK_STATUS(STATUS_MISMATCH, answer(&round, 0));
+    CHECK_MESSAGE("and what they were told, is not signed by");
+    end(&round);
+}
+
 static void test_damaged_boxes_are_refused(void)
 {
     struct round round;
@@ -922,6 +949,8 @@ const struct test tests[] = {
     { "a short or foreign roster is refused", test_a_short_or_foreign_roster_is_refused, NULL },
     { "nobody takes part twice", test_nobody_takes_part_twice, NULL },
     { "different rosters are found out", test_different_rosters_are_found_out, NULL },
+    { .name = "participants who are told different tasks do not unmask",
+      .run = test_different_tasks_are_found_out },
     { "damaged boxes are refused", test_damaged_boxes_are_refused, NULL },
     { "lies about survivors are refused", test_lies_about_survivors_are_refused, NULL },
     { "somebody who gave no shares cannot be alive",

@@ -2,6 +2,7 @@
 /* secure.c - what both ends of a secure round agree on. */
 #include "fed/secure.h"
 
+#include <sodium.h>
 #include <string.h>
 
 enum status secure_shape(const struct fed_terms *terms, const uint8_t terms_hash[32],
@@ -28,6 +29,39 @@ enum status secure_shape(const struct fed_terms *terms, const uint8_t terms_hash
                           shape.updates, &shape.share));
     *out = shape;
     return STATUS_OK;
+}
+
+enum status secure_work_hash(const struct fed_work *work, uint8_t out[SECAGG_BOUND])
+{
+    static const uint8_t label[] = "tutti secure work";
+    crypto_generichash_state state;
+    struct fed_buffer numbers;
+
+    fed_buffer_init(&numbers, 256);
+    fed_put_u64(&numbers, work->seed);
+    fed_put_f64(&numbers, work->lr);
+    fed_put_f64(&numbers, work->clip);
+    fed_put_u64(&numbers, work->whole);
+    fed_put_u64(&numbers, work->most);
+    fed_put_u8(&numbers, (uint8_t)work->n_vectors);
+    fed_put_u64(&numbers, work->length);
+    fed_put_u8(&numbers, work->asks_statistics);
+    fed_put_u64(&numbers, work->n_statistics);
+    const enum status status = fed_buffer_status(&numbers);
+    if (status == STATUS_OK) {
+        crypto_generichash_init(&state, NULL, 0, SECAGG_BOUND);
+        crypto_generichash_update(&state, label, sizeof label);
+        crypto_generichash_update(&state, numbers.data, numbers.length);
+        for (int i = 0; i < work->n_vectors; i++)
+            crypto_generichash_update(&state, (const uint8_t *)work->vector[i],
+                                      work->length * sizeof(float));
+        if (work->n_statistics > 0)
+            crypto_generichash_update(&state, (const uint8_t *)work->statistics,
+                                      work->n_statistics * sizeof(float));
+        crypto_generichash_final(&state, out, SECAGG_BOUND);
+    }
+    fed_buffer_release(&numbers);
+    return status;
 }
 
 void secure_put_keys(struct fed_buffer *out, const struct secure_keys *keys)

@@ -38,6 +38,9 @@ MUST_CHECK enum status secure_shape(const struct fed_terms *terms, const uint8_t
                                     uint64_t round, uint32_t participants, size_t updates,
                                     struct secure_shape *out);
 
+/* A hash of all that a task of training tells every participant alike: what secagg's signatures are bound to. */
+MUST_CHECK enum status secure_work_hash(const struct fed_work *work, uint8_t out[SECAGG_BOUND]);
+
 /* The task of the stage keys: what the round is, then secagg's. */
 struct secure_keys {
     uint32_t participants;

@@ -186,6 +186,18 @@ static enum status end_secure(struct fed_server *server)
     return status;
 }
 
+/* All are told the same to train from: their signatures say so. */
+static enum status bind_training(struct fed_server *server)
+{
+    uint8_t told[SECAGG_BOUND];
+    struct fed_work work;
+
+    server_fill_work(server, &work);
+    TRY(secure_work_hash(&work, told));
+    secagg_server_bind(server->secagg, told);
+    return STATUS_OK;
+}
+
 enum status server_secure_close(struct fed_server *server)
 {
     const enum status status = secagg_server_close(server->secagg);
@@ -195,6 +207,8 @@ enum status server_secure_close(struct fed_server *server)
     TRY(status);
     if (secagg_server_stage(server->secagg) == SECAGG_STAGES)
         return end_secure(server);
+    if (secagg_server_stage(server->secagg) == SECAGG_MASKED)
+        TRY(bind_training(server));
     server->stage = (enum fed_stage)secagg_server_stage(server->secagg);
     server->stage_since = server->config.now(server->config.arg);
     return STATUS_OK;
