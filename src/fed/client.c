@@ -17,7 +17,7 @@
 #include "fed/client_state.h"
 #include "optim/optim.h"
 
-static const char magic[8] = "tfclient";
+static const char magic[8] = "tfclien2";
 static const double REFUSED_WAIT_S = 1;
 
 enum { STATE_MOST = 1 << 30, MESSAGE_MOST = 1 << 30 };
@@ -58,6 +58,7 @@ static enum status write_state(const struct fed_client *client, struct fed_buffe
     fed_put_u64(out, (uint64_t)client->secure_round);
     fed_put_u32(out, client->secure_participants);
     fed_put_u8(out, client->secure_statistics);
+    fed_put_u64(out, (uint64_t)client->left_round);
     fed_buffer_init(&secagg, STATE_MOST);
     enum status status =
         client->secagg ? secagg_client_save(client->secagg, &secagg) : STATUS_OK;
@@ -134,6 +135,7 @@ static enum status load_state(struct fed_client *client)
     client->secure_round = (int64_t)fed_take_u64(&reader);
     client->secure_participants = fed_take_u32(&reader);
     client->secure_statistics = fed_take_u8(&reader) != 0;
+    client->left_round = (int64_t)fed_take_u64(&reader);
     const uint8_t *secagg = fed_take_bytes(&reader, &secagg_length);
     const uint8_t *message = fed_take_bytes(&reader, &message_length);
     TRY(fed_reader_end(&reader, "saved state"));
@@ -406,6 +408,13 @@ enum status client_make_update(struct fed_client *client, const struct fed_work 
 
 /* Tasks ------------------------------------------------------------------------------------------- */
 
+static enum status sleep_for(struct fed_client *client, double seconds)
+{
+    client->phase = PHASE_SLEEP;
+    client->seconds = seconds;
+    return STATUS_OK;
+}
+
 static enum status take_task(struct fed_client *client, const struct fed_message *message)
 {
     struct fed_buffer answer;
@@ -416,11 +425,14 @@ static enum status take_task(struct fed_client *client, const struct fed_message
     if (!client->terms.secure && message->stage != FED_TRAIN)
         return FAIL(STATUS_MISMATCH, "the coordinator asks for %s, rounds are not secure",
                     fed_stage_name(message->stage));
+    if (message->round <= client->left_round)
+        return sleep_for(client, REFUSED_WAIT_S);
     fed_buffer_init(&answer, MESSAGE_MOST);
     enum status status = message->stage == FED_TRAIN
                              ? answer_training(client, message, &answer)
                              : client_secure_answer(client, message, &answer);
-    if (status == STATUS_OK) {
+    const bool is_left = message->round == client->left_round;
+    if (status == STATUS_OK && !is_left) {
         struct fed_message give = { .type = FED_GIVE,
                                     .round = message->round,
                                     .stage = message->stage,
@@ -435,6 +447,8 @@ static enum status take_task(struct fed_client *client, const struct fed_message
     TRY(status);
     client->round = message->round;
     client->phase = PHASE_GIVE;
+    if (is_left)
+        TRY(sleep_for(client, REFUSED_WAIT_S));
     return save(client);
 }
 
@@ -466,13 +480,6 @@ static enum status take_verdict(struct fed_client *client, bool accepted)
     client->phase = accepted ? PHASE_ASK : PHASE_SLEEP;
     client->seconds = REFUSED_WAIT_S;
     return save(client);
-}
-
-static enum status sleep_for(struct fed_client *client, double seconds)
-{
-    client->phase = PHASE_SLEEP;
-    client->seconds = seconds;
-    return STATUS_OK;
 }
 
 /* A refusal of what was said. Who is not known says hello again. */
@@ -549,7 +556,7 @@ enum status fed_client_create(const struct fed_client_config *config, struct fed
                     config->name);
     TRY(mem_alloc(1, sizeof *client, &client));
     client->config = *config;
-    client->round = client->secure_round = -1;
+    client->round = client->secure_round = client->left_round = -1;
     fed_buffer_init(&client->message, MESSAGE_MOST);
     fed_buffer_init(&client->small, FED_ABOUT + 1024);
     *out = client;

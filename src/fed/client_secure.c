@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "fed/client_state.h"
 
@@ -48,6 +49,27 @@ static enum status begin(struct fed_client *client, int64_t round,
                                 client->config.trust, seed, &client->secagg);
 }
 
+/* What came for this round cannot be answered, whoever is to blame: this participant has no part in it. status_message() says why. */
+static enum status leave(struct fed_client *client, int64_t round)
+{
+    log_line(LOG_WARNING, "round %lld is left: %s", (long long)round, status_message());
+    client->left_round = round;
+    return STATUS_OK;
+}
+
+/* Boxes and keys are other participants': that one of them is bad must not end this process. */
+static enum status answer_stage(struct fed_client *client, enum secagg_stage stage,
+                                const void *task, size_t bytes, const void *words,
+                                struct fed_buffer *out)
+{
+    const enum status status =
+        secagg_client_answer(client->secagg, stage, task, bytes, words, NULL, out);
+
+    return status == STATUS_MISMATCH || status == STATUS_CORRUPT
+               ? leave(client, client->secure_round)
+               : status;
+}
+
 enum status client_secure_answer(struct fed_client *client, const struct fed_message *message,
                                  struct fed_buffer *out)
 {
@@ -57,13 +79,18 @@ enum status client_secure_answer(struct fed_client *client, const struct fed_mes
     if (message->stage == FED_KEYS) {
         struct secure_keys keys;
         TRY(secure_take_keys(message->payload, message->payload_length, &keys, &task, &bytes));
+        if ((int64_t)keys.participants < client->terms.minimum) {
+            (void)FAIL(STATUS_MISMATCH,
+                       "it has %u participants, the terms say at least %" PRId64,
+                       keys.participants, client->terms.minimum);
+            return leave(client, message->round);
+        }
         TRY(begin(client, message->round, &keys));
     }
     if (!client->secagg || message->round != client->secure_round)
         return FAIL(STATUS_MISMATCH, "%s of round %lld, whose keys were never asked for",
                     fed_stage_name(message->stage), (long long)message->round);
-    return secagg_client_answer(client->secagg, (enum secagg_stage)message->stage, task, bytes,
-                                NULL, NULL, out);
+    return answer_stage(client, (enum secagg_stage)message->stage, task, bytes, NULL, out);
 }
 
 /* Numbers beside the update, each at most 1. */
@@ -180,8 +207,8 @@ enum status client_secure_train(struct fed_client *client, int64_t round,
         else
             fill_vector(client, work, &update, vector);
         encode(client, vector, words);
-        status = secagg_client_answer(client->secagg, SECAGG_MASKED, work->secure,
-                                      work->secure_length, words, NULL, out);
+        status =
+            answer_stage(client, SECAGG_MASKED, work->secure, work->secure_length, words, out);
     }
     fed_update_release(&update);
     mem_free(vector);

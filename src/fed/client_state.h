@@ -37,6 +37,7 @@ struct fed_client {
     struct secure_shape shape;
     int64_t secure_round; /* that it is of */
     uint32_t secure_participants;
+    int64_t left_round;     /* that it gave up, and answers no more; -1: none */
     bool secure_statistics; /* the round is the first, which is about statistics */
 };
 

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/test.h"
 #include "fed/rounds_testing.h"
+#include "fed/secure.h"
 
 /* What x becomes after a round of all n: every participant goes a quarter of its way. */
 static double after(double x, int rounds, int n, bool equal)
@@ -586,6 +587,84 @@ static void test_who_is_told_another_task_does_not_sign(void)
     federation_end(&federation);
 }
 
+/* Secure rounds of fewer than the terms say are not taken part in; of those that are, enough must give. */
+static void test_secure_minimum(void)
+{
+    static const struct secure_keys few = { .participants = 2 };
+    struct federation federation;
+    struct fed_terms terms;
+    struct fed_buffer payload, reply;
+    struct fed_step step;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.minimum = 5;
+    terms.deadline_s = 5;
+    terms.rounds = 1;
+    federation_begin(&federation, &terms, 5);
+    struct fed_client *client = federation.tested[0].client;
+    fed_buffer_init(&payload, 1 << 16);
+    fed_buffer_init(&reply, 1 << 16);
+    secure_put_keys(&payload, &few);
+    for (uint32_t i = 0; i < 3; i++) /* number, participants, threshold */
+        fed_put_u32(&payload, i ? 2 : 0);
+    fed_message_write(&(struct fed_message){ .type = FED_TASK,
+                                             .stage = FED_KEYS,
+                                             .payload = payload.data,
+                                             .payload_length = payload.length },
+                      &reply);
+    CHECK_OK(fed_client_next(client, &step));
+    CHECK_OK(fed_client_reply(client, reply.data, reply.length));
+    CHECK_OK(fed_client_next(client, &step));
+    CHECK_INT(FED_SLEEP, step.what);
+    fed_buffer_release(&payload);
+    fed_buffer_release(&reply);
+    federation_run(&federation); /* the round that was left is lost, the next is not */
+    CHECK_INT(2, fed_server_round(federation.server));
+    CHECK_CLOSE(after(0, 1, 5, false), parameter(&federation), 1e-5);
+    federation_end(&federation);
+}
+
+/* Participant 3 seals nonsense for participant 2, which leaves the round and is there in the next. */
+static void test_a_bad_participant_ends_nobody_else(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.deadline_s = 5;
+    terms.rounds = 2;
+    federation_begin(&federation, &terms, 4);
+    for (int turn = 0; turn < 3; turn++) { /* keys, and the task of shares */
+        federation_turn(&federation);
+    }
+    struct fed_client *bad = federation.tested[3].client;
+    struct fed_message message, answer;
+    struct fed_step step;
+    uint8_t bytes[4096];
+    CHECK_OK(fed_client_next(bad, &step));
+    CHECK_OK(fed_message_read(step.message, step.length, &message));
+    CHECK(message.type == FED_GIVE && message.stage == FED_SHARES &&
+          message.payload_length < sizeof bytes);
+    memcpy(bytes, message.payload, message.payload_length);
+    bytes[message.payload_length - 1] ^= 1; /* the last box is for participant 2 */
+    message.payload = bytes;
+    post_bytes(&federation, "p03", &message, &answer);
+    CHECK_INT(FED_OK, answer.type);
+    const struct fed_message ok = { .type = FED_OK };
+    struct fed_buffer reply;
+    fed_buffer_init(&reply, 256);
+    fed_message_write(&ok, &reply);
+    CHECK_OK(fed_client_reply(bad, reply.data, reply.length));
+    fed_buffer_release(&reply);
+    federation_run(&federation);
+    CHECK_INT(2, fed_server_round(federation.server));
+    const double first = (1 * 1 + 2 * 2 + 4 * 4) / 7.0 / 4;
+    CHECK_CLOSE(after(first, 1, 4, false), parameter(&federation), 1e-5);
+    federation_end(&federation);
+}
+
 /* Control variates by hand: y = x - (g + c - c_i), c_i becomes g (option II with one step of rate 1). */
 static void test_control_variates(void)
 {
@@ -737,6 +816,9 @@ const struct test tests[] = {
       .run = test_numbers_that_cannot_be_are_refused },
     { .name = "who is told another task does not sign",
       .run = test_who_is_told_another_task_does_not_sign },
+    { .name = "secure rounds of too few are left", .run = test_secure_minimum },
+    { .name = "a bad participant ends nobody else",
+      .run = test_a_bad_participant_ends_nobody_else },
     { "clips beyond the noise are refused", test_clips_beyond_the_noise_are_refused, NULL },
     { 0 },
 };

@@ -142,6 +142,12 @@ static void hash_number(crypto_generichash_state *state, uint64_t number)
     crypto_generichash_update(state, bytes, sizeof(bytes));
 }
 
+uint32_t secagg_least(const struct secagg_config *config, enum secagg_stage stage)
+{
+    return stage <= SECAGG_MASKED && config->minimum > config->threshold ? config->minimum
+                                                                         : config->threshold;
+}
+
 void secagg_context(const struct secagg_config *config, uint8_t out[HASH])
 {
     crypto_generichash_state state;
@@ -213,6 +219,18 @@ void secagg_commitment(const uint8_t roster[HASH], uint32_t number,
 }
 
 /* Keys ---------------------------------------------------------------------------------- */
+
+enum status secagg_keys_usable(const struct secagg_keys *keys)
+{
+    static const uint8_t any[KEY] = { 9 };
+    uint8_t shared[crypto_scalarmult_BYTES];
+
+    if (crypto_scalarmult(shared, any, keys->box) != 0 ||
+        crypto_scalarmult(shared, any, keys->pair) != 0)
+        return FAIL(STATUS_MISMATCH, "participant %u: a public key of small order",
+                    keys->number);
+    return STATUS_OK;
+}
 
 enum status secagg_shared_key(const char *use, const uint8_t roster[HASH],
                               const uint8_t secret[KEY], const uint8_t public_key[KEY],

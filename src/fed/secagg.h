@@ -65,6 +65,8 @@ struct secagg_config {
         threshold; /* so many must reach the end: more than half of participants, at least 2 */
     int bits;      /* of a word: 32 or 64 */
     size_t count;  /* words of a vector */
+    /* So many must have given a vector, if that is more than the threshold: each end's own demand, in no signature. */
+    uint32_t minimum;
 };
 /* STATUS_USAGE with the reason if no round can be like this. */
 MUST_CHECK enum status secagg_check(const struct secagg_config *config);

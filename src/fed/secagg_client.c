@@ -423,6 +423,7 @@ static enum status answer_masked(struct secagg_client *client, const void *words
 static enum status read_survivors(struct secagg_client *client, struct fed_reader *reader,
                                   uint32_t *numbers)
 {
+    const uint32_t least = secagg_least(&client->config, SECAGG_MASKED);
     uint32_t named = 0, shared = 0;
 
     for (uint32_t i = 0; i < client->n; i++)
@@ -440,9 +441,9 @@ static enum status read_survivors(struct secagg_client *client, struct fed_reade
             peer->alive = list == 0;
         }
         named += n;
-        if (!reader->failed && list == 0 && n < client->config.threshold)
+        if (!reader->failed && list == 0 && n < least)
             return FAIL(STATUS_MISMATCH, "%u participants are called alive, of at least %u", n,
-                        client->config.threshold);
+                        least);
     }
     TRY(fed_reader_end(reader, "the set of survivors"));
     if (named != shared)

@@ -56,6 +56,8 @@ MUST_CHECK enum status secagg_keys_check(const uint8_t context[HASH],
                                          const struct secagg_keys *keys,
                                          const struct secagg_trust *trust,
                                          uint8_t identity[SECAGG_PUBLIC]);
+/* STATUS_MISMATCH: one of them is of small order, so that nobody can agree on a key with it. */
+MUST_CHECK enum status secagg_keys_usable(const struct secagg_keys *keys);
 void secagg_roster_hash(const uint8_t context[HASH], const void *task, size_t bytes,
                         uint8_t out[HASH]);
 /* What survivors sign: who they are, and what they were told to make their vectors of. */
@@ -77,6 +79,9 @@ MUST_CHECK enum status secagg_pair_mask(const uint8_t roster[HASH], uint32_t num
 /* The own mask of a participant, as it adds it. */
 void secagg_own_mask(const uint8_t roster[HASH], uint32_t number,
                      const uint8_t own_seed[SHAMIR_SECRET], struct mask *out);
+
+/* So many must answer a stage for it to be closed: up to the vectors the minimum counts, then the threshold alone. */
+uint32_t secagg_least(const struct secagg_config *config, enum secagg_stage stage);
 
 /* Reads n and n numbers that ascend, at most `most` of them; out[most]. Returns n; fails the reader otherwise. */
 uint32_t secagg_take_numbers(struct fed_reader *reader, uint32_t most, uint32_t *out);

@@ -178,6 +178,7 @@ static enum status hear_keys(struct secagg_server *server, uint32_t client, cons
         return FAIL(STATUS_MISMATCH, "participant %u sent keys of participant %u", client,
                     keys.number);
     TRY(secagg_keys_check(server->context, &keys, &server->trust, member.identity));
+    TRY(secagg_keys_usable(&keys));
     TRY(check_stranger(server, client, member.identity));
     memcpy(member.pair, keys.pair, KEY);
     crypto_generichash(member.digest, HASH, answer, bytes, NULL, 0);
@@ -347,11 +348,12 @@ enum status secagg_server_close(struct secagg_server *server)
     if (server->stage == SECAGG_STAGES)
         return FAIL(STATUS_MISMATCH, "the round has no stage left to close");
     const uint32_t count = secagg_server_count(server, server->stage);
-    if (count < server->config.threshold)
+    const uint32_t least = secagg_least(&server->config, server->stage);
+    if (count < least)
         return FAIL(STATUS_MISMATCH,
                     "round %llu is lost: %u participants answered stage %s, of at least %u",
                     (unsigned long long)server->config.round, count,
-                    secagg_stage_name(server->stage), server->config.threshold);
+                    secagg_stage_name(server->stage), least);
     if (server->stage == SECAGG_KEYS)
         make_roster(server);
     else if (server->stage == SECAGG_MASKED)

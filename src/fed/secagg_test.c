@@ -431,6 +431,59 @@ static void test_different_tasks_are_found_out(void)
     end(&round);
 }
 
+/* A coordinator that counts fewer than this participant demands; those who gave must be so many. */
+static void test_fewer_than_the_minimum_are_refused(void)
+{
+    static const uint8_t seed[SECAGG_SEED] = { 9 };
+    struct round round;
+
+    begin(&round, 5, 4, 32, 4, 1);
+    struct secagg_federation *federation = &round.federation;
+    struct secagg_config config = federation->config;
+    config.minimum = 5;
+    secagg_client_destroy(federation->clients[0]);
+    CHECK_OK(secagg_client_create(&config, &federation->identities[0], &federation->trust, seed,
+                                  &federation->clients[0]));
+    run_stages(&round, 2);
+    federation->gone[4] = true;
+    run_stages(&round, 1);
+    get_task(&round, 1);
+    CHECK_OK(answer(&round, 1));
+    get_task(&round, 0);
+    CHECK_STATUS(STATUS_MISMATCH, answer(&round, 0));
+    CHECK_MESSAGE("4 participants are called alive, of at least 5");
+    end(&round);
+}
+
+/* Well signed, but no key can be agreed on with them: they must not come into a roster. */
+static void test_keys_of_small_order_are_refused(void)
+{
+    static const uint8_t zeros[KEY], good[KEY] = { 9 };
+
+    for (int which = 0; which < 2; which++) {
+        struct round round;
+        uint8_t context[HASH], digest[HASH], signature[SIGNATURE];
+
+        begin(&round, 5, 4, 32, 4, 1);
+        struct secagg_federation *federation = &round.federation;
+        struct secagg_keys keys = { .number = federation->numbers[0],
+                                    .box = which ? zeros : good,
+                                    .pair = which ? good : zeros,
+                                    .proof = federation->identities[0].proof,
+                                    .proof_bytes = federation->identities[0].proof_bytes,
+                                    .signature = signature };
+        secagg_context(&federation->config, context);
+        secagg_keys_digest(context, &keys, digest);
+        crypto_sign_detached(signature, NULL, digest, HASH, federation->identities[0].secret);
+        fed_buffer_clear(&round.answer);
+        secagg_put_keys(&keys, &round.answer);
+        CHECK_STATUS(STATUS_MISMATCH, hear(&round, 0));
+        CHECK_MESSAGE("small order");
+        run_stages(&round, SECAGG_STAGES);
+        end(&round);
+    }
+}
+
 static void test_damaged_boxes_are_refused(void)
 {
     struct round round;
@@ -951,6 +1004,9 @@ const struct test tests[] = {
     { "different rosters are found out", test_different_rosters_are_found_out, NULL },
     { .name = "participants who are told different tasks do not unmask",
       .run = test_different_tasks_are_found_out },
+    { .name = "fewer than the minimum are refused",
+      .run = test_fewer_than_the_minimum_are_refused },
+    { .name = "keys of small order are refused", .run = test_keys_of_small_order_are_refused },
     { "damaged boxes are refused", test_damaged_boxes_are_refused, NULL },
     { "lies about survivors are refused", test_lies_about_survivors_are_refused, NULL },
     { "somebody who gave no shares cannot be alive",

@@ -14,6 +14,7 @@ enum status secure_shape(const struct fed_terms *terms, const uint8_t terms_hash
                     .threshold = terms->threshold ? (uint32_t)terms->threshold
                                                   : secagg_default_threshold(participants),
                     .participants = participants,
+                    .minimum = (uint32_t)terms->minimum,
                     .bits = (int)terms->bits },
         .updates = updates,
     };
