@@ -51,9 +51,12 @@ static enum status write_state(const struct fed_client *client, struct fed_buffe
     fed_put(out, magic, sizeof magic);
     fed_put_text(out, client->terms.federation);
     fed_put_u64(out, (uint64_t)client->round);
+    fed_put_u64(out, (uint64_t)client->taken_round);
+    fed_put_u64(out, client->given);
     put_optional(out, client->control, client->length);
     put_optional(out, client->new_control, client->length);
     put_optional(out, codec_error(client), client->length);
+    put_optional(out, client->old_error, client->length);
     put_optional(out, client->head, client->trainer.head);
     fed_put_u64(out, (uint64_t)client->secure_round);
     fed_put_u32(out, client->secure_participants);
@@ -125,12 +128,15 @@ static enum status load_state(struct fed_client *client)
     if (!reader.failed && strcmp(federation, client->terms.federation) != 0)
         return STATUS_OK; /* of another federation: this one begins anew */
     client->round = (int64_t)fed_take_u64(&reader);
+    client->taken_round = (int64_t)fed_take_u64(&reader);
+    client->given = fed_take_u64(&reader);
     TRY(take_optional(&reader, &client->control, client->length));
     TRY(take_optional(&reader, &client->new_control, client->length));
     TRY(take_optional(&reader, &loaded, client->length));
     if (error && loaded)
         memcpy(error, loaded, client->length * sizeof *error);
     mem_free(loaded);
+    TRY(take_optional(&reader, &client->old_error, client->length));
     TRY(take_optional(&reader, &client->head, client->trainer.head));
     client->secure_round = (int64_t)fed_take_u64(&reader);
     client->secure_participants = fed_take_u32(&reader);
@@ -415,6 +421,40 @@ static enum status sleep_for(struct fed_client *client, double seconds)
     return STATUS_OK;
 }
 
+/* The update under way was taken, or never will be. */
+static void settle(struct fed_client *client, bool taken)
+{
+    float *error = codec_error(client);
+
+    if (taken && client->new_control)
+        memcpy(client->control, client->new_control, client->length * sizeof(float));
+    if (!taken && error && client->old_error)
+        memcpy(error, client->old_error, client->length * sizeof(float));
+    mem_free(client->new_control);
+    mem_free(client->old_error);
+    client->new_control = client->old_error = NULL;
+}
+
+/* One update a round, and no more in all than the terms' rounds and as many again that were lost: what a participant spends is
+ * not the coordinator's to say. Statistics are an update. */
+static enum status check_count(const struct fed_client *client, int64_t round)
+{
+    const uint64_t rounds = (uint64_t)client->terms.rounds + client->terms.standardize;
+
+    if (round <= client->taken_round)
+        return FAIL(
+            STATUS_MISMATCH,
+            "the coordinator asks for another update of round %lld, of which it has one",
+            (long long)round);
+    if (client->given >= 2 * rounds)
+        return FAIL(
+            STATUS_MISMATCH,
+            "the coordinator has had %llu updates and asks for more, the terms say %lld "
+            "rounds, and as many again may be lost",
+            (unsigned long long)client->given, (long long)client->terms.rounds);
+    return STATUS_OK;
+}
+
 static enum status take_task(struct fed_client *client, const struct fed_message *message)
 {
     struct fed_buffer answer;
@@ -425,6 +465,8 @@ static enum status take_task(struct fed_client *client, const struct fed_message
     if (!client->terms.secure && message->stage != FED_TRAIN)
         return FAIL(STATUS_MISMATCH, "the coordinator asks for %s, rounds are not secure",
                     fed_stage_name(message->stage));
+    if (message->stage == FED_TRAIN)
+        TRY(check_count(client, message->round));
     if (message->round <= client->left_round)
         return sleep_for(client, REFUSED_WAIT_S);
     fed_buffer_init(&answer, MESSAGE_MOST);
@@ -444,8 +486,11 @@ static enum status take_task(struct fed_client *client, const struct fed_message
         status = fed_buffer_status(&client->message);
     }
     fed_buffer_release(&answer);
+    if (status != STATUS_OK || is_left)
+        settle(client, false);
     TRY(status);
     client->round = message->round;
+    client->given += message->stage == FED_TRAIN && !is_left;
     client->phase = PHASE_GIVE;
     if (is_left)
         TRY(sleep_for(client, REFUSED_WAIT_S));
@@ -467,15 +512,15 @@ static enum status take_end(struct fed_client *client, const struct fed_message 
     return status;
 }
 
-/* The update was taken, or never will be. */
+/* The message was taken, or never will be. */
 static enum status take_verdict(struct fed_client *client, bool accepted)
 {
-    float *error = codec_error(client);
+    struct fed_message given;
 
-    if (accepted && client->new_control)
-        memcpy(client->control, client->new_control, client->length * sizeof(float));
-    if (!accepted && error && client->old_error)
-        memcpy(error, client->old_error, client->length * sizeof(float));
+    TRY(fed_message_read(client->message.data, client->message.length, &given));
+    settle(client, accepted && given.stage == FED_TRAIN);
+    if (accepted && given.stage == FED_TRAIN)
+        client->taken_round = given.round;
     fed_buffer_clear(&client->message);
     client->phase = accepted ? PHASE_ASK : PHASE_SLEEP;
     client->seconds = REFUSED_WAIT_S;
@@ -556,7 +601,7 @@ enum status fed_client_create(const struct fed_client_config *config, struct fed
                     config->name);
     TRY(mem_alloc(1, sizeof *client, &client));
     client->config = *config;
-    client->round = client->secure_round = client->left_round = -1;
+    client->round = client->taken_round = client->secure_round = client->left_round = -1;
     fed_buffer_init(&client->message, MESSAGE_MOST);
     fed_buffer_init(&client->small, FED_ABOUT + 1024);
     *out = client;
@@ -585,8 +630,6 @@ void fed_client_rest(struct fed_client *client)
 {
     mem_free(client->parameters);
     client->parameters = NULL;
-    mem_free(client->new_control);
-    client->new_control = NULL;
     if (client->phase == PHASE_GIVE)
         return;
     fed_buffer_release(&client->message);

@@ -80,7 +80,7 @@ struct fed_step {
 };
 MUST_CHECK enum status fed_client_next(struct fed_client *client, struct fed_step *out);
 /* Takes the reply to the message that was given last. Failure: what came is no reply (STATUS_CORRUPT: post again or
- * give up), is against the policy (STATUS_MISMATCH: leave), or training failed. */
+ * give up), is against policy or terms (STATUS_MISMATCH: leave), or training failed. */
 MUST_CHECK enum status fed_client_reply(struct fed_client *client, const void *reply,
                                         size_t length);
 

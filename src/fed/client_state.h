@@ -23,10 +23,12 @@ struct fed_client {
     float *parameters; /* as they came, with the own head */
     float *head;       /* NULL: not personal, or not trained yet */
     float *control,
-        *new_control; /* SCAFFOLD's c_i, and what it becomes if the update is taken */
+        *new_control; /* SCAFFOLD's c_i, and what it becomes if the update under way is taken */
     struct codec_state *codec;
-    float *old_error; /* of the codec, before the update that is under way */
-    int64_t round;    /* of the last task; -1: none */
+    float *old_error;    /* of the codec, before the update that is under way; NULL: none is */
+    int64_t round;       /* of the last task; -1: none */
+    int64_t taken_round; /* of the last update that was taken; -1: none */
+    uint64_t given;      /* updates, taken or not */
     struct fed_tally tally;
     bool is_standardized;
     struct fed_buffer message; /* that is given until a reply came; empty: none */

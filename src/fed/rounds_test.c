@@ -694,6 +694,135 @@ static void test_control_variates(void)
     federation_end(&federation);
 }
 
+/* Participant 0 makes its update of the first round, and gives it when the round is over. */
+static void give_too_late(struct federation *federation, bool restart)
+{
+    struct fed_message message;
+    struct fed_buffer reply;
+
+    fed_buffer_init(&reply, 1 << 16);
+    reach_training(federation, &reply, &message);
+    CHECK_OK(fed_client_reply(federation->tested[0].client, reply.data, reply.length));
+    fed_buffer_release(&reply);
+    while (fed_server_round(federation->server) == 0) {
+        federation->tested[0].is_silent = true;
+        federation_turn(federation);
+    }
+    federation->tested[0].is_silent = false;
+    if (restart)
+        federation_restart_client(federation, 0);
+    CHECK_INT(FED_REFUSED, federation_post(federation, 0));
+}
+
+/* Whose update came too late has the variate it had, also when other messages of it are taken. */
+static void test_refused_control_variates(void)
+{
+    enum { N = 4 };
+    double x = 0, c = 0, own[N] = { 0 };
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    snprintf(terms.algorithm, sizeof terms.algorithm, "scaffold");
+    terms.secure = true;
+    terms.deadline_s = 5;
+    terms.rounds = 2;
+    federation_begin(&federation, &terms, N);
+    give_too_late(&federation, false);
+    federation_run(&federation);
+    CHECK_INT(2, fed_server_round(federation.server));
+    for (int r = 0; r < 2; r++) {
+        double move = 0, weight = 0, change = 0;
+        for (int i = r == 0; i < N; i++) {
+            const double step = (x - (i + 1)) / 4 + c - own[i];
+            move -= (i + 1) * step;
+            weight += i + 1;
+            change += step - c;
+            own[i] += step - c;
+        }
+        x += move / weight;
+        c += change / N;
+    }
+    CHECK_CLOSE(x, parameter(&federation), 1e-5);
+    federation_end(&federation);
+}
+
+/* The error of compression is as it was before an update that is refused, also over a restart. */
+static void test_refused_compression(void)
+{
+    float expected[TESTED_LENGTH];
+
+    for (int restart = 0; restart < 2; restart++) {
+        struct federation federation;
+        struct fed_terms terms;
+        federation_terms(&terms);
+        snprintf(terms.compress, sizeof terms.compress, "topk:0.2");
+        terms.deadline_s = 5;
+        federation_begin(&federation, &terms, 4);
+        give_too_late(&federation, restart);
+        federation_run(&federation);
+        const float *parameters = fed_server_parameters(federation.server);
+        for (int i = 0; i < TESTED_LENGTH; i++) {
+            CHECK(!restart || parameters[i] == expected[i]);
+            expected[i] = parameters[i];
+        }
+        federation_end(&federation);
+    }
+}
+
+/* What participant 0 says to a task of a plain round, if the coordinator takes whatever it gives. */
+static enum status train_for(struct federation *federation, int64_t round)
+{
+    static float vector[TESTED_LENGTH];
+    const struct fed_work work = {
+        .lr = 1, .n_vectors = 1, .vector = { vector }, .length = TESTED_LENGTH
+    };
+    const struct fed_message ok = { .type = FED_OK };
+    struct fed_client *client = federation->tested[0].client;
+    struct fed_buffer payload, task, taken;
+    struct fed_step step;
+
+    fed_buffer_init(&payload, 1 << 16);
+    fed_buffer_init(&task, 1 << 16);
+    fed_buffer_init(&taken, 1 << 16);
+    fed_work_write(&work, &payload);
+    fed_message_write(&(struct fed_message){ .type = FED_TASK,
+                                             .round = round,
+                                             .stage = FED_TRAIN,
+                                             .payload = payload.data,
+                                             .payload_length = payload.length },
+                      &task);
+    fed_message_write(&ok, &taken);
+    CHECK_OK(fed_client_next(client, &step));
+    enum status status = fed_client_reply(client, task.data, task.length);
+    if (status == STATUS_OK) {
+        CHECK_OK(fed_client_next(client, &step));
+        status = fed_client_reply(client, taken.data, taken.length);
+    }
+    fed_buffer_release(&payload);
+    fed_buffer_release(&task);
+    fed_buffer_release(&taken);
+    return status;
+}
+
+static void test_updates_are_counted(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    federation_begin(&federation, &terms, 3);
+    for (int64_t round = 0; round < 2 * terms.rounds; round++) {
+        CHECK_OK(train_for(&federation, round));
+        CHECK_STATUS(STATUS_MISMATCH, train_for(&federation, round));
+        CHECK_MESSAGE("of which it has one");
+        federation_restart_client(&federation, 0); /* it still knows */
+    }
+    CHECK_STATUS(STATUS_MISMATCH, train_for(&federation, 2 * terms.rounds));
+    CHECK_MESSAGE("has had 6 updates and asks for more, the terms say 3 rounds");
+    federation_end(&federation);
+}
+
 static void test_buffered_rounds(void)
 {
     struct federation federation;
@@ -819,6 +948,10 @@ const struct test tests[] = {
     { .name = "secure rounds of too few are left", .run = test_secure_minimum },
     { .name = "a bad participant ends nobody else",
       .run = test_a_bad_participant_ends_nobody_else },
+    { .name = "updates are counted", .run = test_updates_are_counted },
+    { .name = "a refused update leaves the variate", .run = test_refused_control_variates },
+    { .name = "a refused update leaves the error of compression",
+      .run = test_refused_compression },
     { "clips beyond the noise are refused", test_clips_beyond_the_noise_are_refused, NULL },
     { 0 },
 };
