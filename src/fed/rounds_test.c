@@ -576,7 +576,7 @@ static void test_who_is_told_another_task_does_not_sign(void)
     terms.secure = true;
     terms.rounds = 1;
     terms.deadline_s = 5;
-    terms.threshold = 4;
+    terms.threshold = terms.minimum = 4;
     federation_begin(&federation, &terms, 4);
     CHECK_OK(take_lie(&federation, lie_about_rows));
     while (fed_server_round(federation.server) == 0)
