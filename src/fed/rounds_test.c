@@ -634,6 +634,111 @@ static void test_one_liar(void)
     }
 }
 
+/* How often the audit says it. */
+static int count_audit(const struct federation *federation, const char *what)
+{
+    int count = 0;
+
+    for (const char *at = fed_memory_store_audit(federation->store); (at = strstr(at, what));
+         at++)
+        count++;
+    return count;
+}
+
+/* A threshold of 2 suits rounds of 3: four wait, and the store is as good as before. */
+static void test_secure_rounds_that_cannot_be(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.threshold = 2;
+    terms.minimum = 3;
+    federation_begin(&federation, &terms, 4);
+    for (int i = 0; i < 5; i++)
+        federation_turn(&federation);
+    federation_restart_server(&federation);
+    for (int i = 0; i < 5; i++)
+        federation_turn(&federation);
+    CHECK_INT(0, fed_server_round(federation.server));
+    CHECK_INT(2, count_audit(&federation, "waits: a threshold of 2 of 4")); /* once a start */
+    CHECK_INT(0, count_audit(&federation, "begins"));
+    federation.tested[3].is_silent = true;
+    federation.now += 100; /* it is gone */
+    federation_run(&federation);
+    CHECK_CLOSE(after(0, 3, 3, false), parameter(&federation), 1e-5);
+    federation_end(&federation);
+}
+
+/* No round has fewer than the minimum, whatever the fraction. */
+static void test_no_round_below_the_minimum(void)
+{
+    for (int secure = 0; secure < 2; secure++) {
+        struct federation federation;
+        struct fed_terms terms;
+        federation_terms(&terms);
+        terms.secure = secure;
+        terms.fraction = 0.1;
+        terms.minimum = 3;
+        federation_begin(&federation, &terms, 6);
+        federation_run(&federation);
+        CHECK_INT(3, count_audit(&federation, "begins with 3 participants"));
+        CHECK_INT(3, fed_server_round(federation.server));
+        federation_end(&federation);
+    }
+}
+
+/* Three of four give: enough for the threshold, but not for the minimum. */
+static void test_secure_rounds_need_the_minimum(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.minimum = 4;
+    terms.deadline_s = 5;
+    federation_begin(&federation, &terms, 4);
+    CHECK_INT(FED_TASK, federation_post(&federation, 0));
+    federation.tested[3].is_silent = true;
+    for (int i = 0; i < 8; i++)
+        federation_turn(&federation);
+    CHECK_INT(1, fed_server_round(federation.server));
+    CHECK_INT(1, count_audit(&federation, "lost: too few"));
+    CHECK(parameter(&federation) == 0);
+    federation_end(&federation);
+}
+
+static void private_terms(struct fed_terms *terms, double clip, double noise)
+{
+    federation_terms(terms);
+    snprintf(terms->dp, sizeof terms->dp, "central");
+    snprintf(terms->weighting, sizeof terms->weighting, "equal");
+    terms->clip = clip;
+    terms->noise = noise;
+}
+
+/* Each is drawn by itself: a draw of too few is a lost round that costs nothing, with no deadline to wait for. */
+static void test_small_draws_are_lost(void)
+{
+    for (int secure = 0; secure < 2; secure++) {
+        struct federation federation;
+        struct fed_terms terms;
+        private_terms(&terms, 1, 1);
+        terms.secure = secure;
+        terms.fraction = 0.3;
+        federation_begin(&federation, &terms, 5);
+        federation_run(&federation);
+        const int lost = count_audit(&federation, "is lost");
+        CHECK(lost > 0);
+        CHECK_INT(lost, count_audit(&federation, "participants were drawn, a round needs 2"));
+        CHECK_INT(3 + lost, fed_server_round(federation.server));
+        CHECK_INT(3, count_audit(&federation, "begins with"));
+        federation_end(&federation);
+    }
+}
+
 const struct test tests[] = {
     { .name = "the mean is by samples or equal", .run = test_mean_by_samples },
     { .name = "who comes first does not matter", .property = test_order_of_arrival },
@@ -654,5 +759,9 @@ const struct test tests[] = {
     { .name = "a personal head stays", .run = test_head_stays },
     { .name = "one liar moves little", .run = test_one_liar },
     { "clips beyond the noise are refused", test_clips_beyond_the_noise_are_refused, NULL },
+    { .name = "secure rounds that cannot be wait", .run = test_secure_rounds_that_cannot_be },
+    { .name = "no round is below the minimum", .run = test_no_round_below_the_minimum },
+    { .name = "secure rounds need the minimum", .run = test_secure_rounds_need_the_minimum },
+    { .name = "draws of too few are lost rounds", .run = test_small_draws_are_lost },
     { 0 },
 };

@@ -595,6 +595,19 @@ static enum status print_terms(struct fed_server *server)
     return status;
 }
 
+/* A round of as many as terms ask for, or of the fewest, must be possible. */
+static enum status check_secure(const struct fed_server *server)
+{
+    const struct fed_terms *terms = server->terms;
+    struct secure_shape shape;
+
+    return terms->secure
+               ? server_secure_shape(
+                     server, (uint32_t)(terms->per_round ? terms->per_round : terms->minimum),
+                     &shape)
+               : STATUS_OK;
+}
+
 static enum status fill(struct fed_server *server)
 {
     const struct fed_server_config *config = &server->config;
@@ -613,6 +626,7 @@ static enum status fill(struct fed_server *server)
     TRY(make_vectors(server));
     TRY(print_terms(server));
     TRY(server_start_privacy(server));
+    TRY(check_secure(server));
     server->stage_since = server->round_since = server->created = config->now(config->arg);
     return replay(server);
 }
