@@ -732,11 +732,70 @@ static void test_small_draws_are_lost(void)
         federation_run(&federation);
         const int lost = count_audit(&federation, "is lost");
         CHECK(lost > 0);
-        CHECK_INT(lost, count_audit(&federation, "participants were drawn, a round needs 2"));
+        CHECK_INT(lost, count_audit(&federation, "of the 2 participants that a round needs"));
         CHECK_INT(3 + lost, fed_server_round(federation.server));
         CHECK_INT(3, count_audit(&federation, "begins with"));
         federation_end(&federation);
     }
+}
+
+/* A participant's message, whose reply is lost. */
+static enum status post_in_vain(struct federation *federation, int number)
+{
+    struct fed_buffer reply;
+    struct fed_step step;
+
+    CHECK_OK(fed_client_next(federation->tested[number].client, &step));
+    CHECK_INT(FED_SEND, step.what);
+    fed_buffer_init(&reply, 1 << 20);
+    const enum status status = fed_server_answer(
+        federation->server, federation->tested[number].name, step.message, step.length, &reply);
+    fed_buffer_release(&reply);
+    return status;
+}
+
+/* What fails at the end of a round leaves the engine ahead of its store: it says nothing more. One made again goes on. */
+static void test_failures_stay(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    federation_begin(&federation, &terms, 2);
+    for (int i = 0; i < 2; i++)
+        CHECK_INT(FED_TASK, federation_post(&federation, i));
+    CHECK_INT(FED_OK, federation_post(&federation, 0));
+    federation.fails = true;
+    CHECK_STATUS(STATUS_IO, post_in_vain(&federation, 1));
+    federation.fails = false; /* it comes too late */
+    CHECK_STATUS(STATUS_IO, post_in_vain(&federation, 1));
+    CHECK_STATUS(STATUS_IO, fed_server_tick(federation.server));
+    CHECK_MESSAGE("the disk is full");
+    federation_restart_server(&federation);
+    federation_run(&federation);
+    CHECK_CLOSE(after(0, 3, 2, false), parameter(&federation), 1e-6);
+    federation_end(&federation);
+}
+
+/* The same answer of a secure stage again: once in store and audit. */
+static void test_secure_answers_count_once(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.rounds = 1;
+    federation_begin(&federation, &terms, 3);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(FED_TASK, federation_post(&federation, i));
+    CHECK_OK(post_in_vain(&federation, 0));
+    CHECK_OK(post_in_vain(&federation, 0));
+    CHECK_INT(FED_OK, federation_post(&federation, 0));
+    CHECK_INT(1, count_audit(&federation, "p00 gave keys"));
+    federation_run(&federation);
+    CHECK_CLOSE(after(0, 1, 3, false), parameter(&federation), 1e-5);
+    federation_end(&federation);
 }
 
 const struct test tests[] = {
@@ -763,5 +822,7 @@ const struct test tests[] = {
     { .name = "no round is below the minimum", .run = test_no_round_below_the_minimum },
     { .name = "secure rounds need the minimum", .run = test_secure_rounds_need_the_minimum },
     { .name = "draws of too few are lost rounds", .run = test_small_draws_are_lost },
+    { .name = "a coordinator that failed says nothing more", .run = test_failures_stay },
+    { .name = "secure answers count once", .run = test_secure_answers_count_once },
     { 0 },
 };

@@ -153,8 +153,8 @@ static enum status check_cohort(const struct fed_server *server, uint32_t count)
     struct secure_shape shape;
 
     if (count < server->terms->minimum)
-        return FAIL(STATUS_USAGE, "%u participants were drawn, a round needs %lld", count,
-                    (long long)server->terms->minimum);
+        return FAIL(STATUS_USAGE, "the draw has %u of the %lld participants that a round needs",
+                    count, (long long)server->terms->minimum);
     return server->terms->secure ? server_secure_shape(server, count, &shape) : STATUS_OK;
 }
 

@@ -72,6 +72,12 @@ bool server_secure_expects(const struct fed_server *server, const struct member 
            !secagg_server_has(server->secagg, number, stage);
 }
 
+bool server_secure_has(const struct fed_server *server, const struct member *member,
+                       enum fed_stage stage)
+{
+    return secagg_server_has(server->secagg, (uint32_t)member->place, (enum secagg_stage)stage);
+}
+
 enum status server_secure_hear(struct fed_server *server, const struct member *member,
                                enum fed_stage stage, const void *bytes, size_t length)
 {

@@ -84,6 +84,8 @@ struct fed_server {
     char why[FED_WHY]; /* why it ended; "": it goes on, or all rounds are done */
     char
         waits[FED_WHY]; /* why no round begins, though enough are there; "": nothing is wrong */
+    enum status failure; /* the first of its own; STATUS_OK: none */
+    char failure_why[FED_WHY];
     double bytes_in, bytes_out;
     double round_in, round_out; /* of the running round */
 };
@@ -153,6 +155,9 @@ MUST_CHECK enum status server_secure_task(struct fed_server *server,
                                           const struct member *member, struct fed_buffer *out);
 /* Is somebody expected to give something in the open stage? */
 bool server_secure_expects(const struct fed_server *server, const struct member *member);
+/* Has it given its answer of a stage? */
+bool server_secure_has(const struct fed_server *server, const struct member *member,
+                       enum fed_stage stage);
 MUST_CHECK enum status server_secure_hear(struct fed_server *server,
                                           const struct member *member, enum fed_stage stage,
                                           const void *bytes, size_t length);
