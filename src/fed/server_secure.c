@@ -145,7 +145,10 @@ static enum status move_by_sum(struct fed_server *server, double *values, float 
 
     for (int i = 0; i < SECURE_EXTRAS; i++) /* as shares of the range they went */
         extra[i] = values[server->shape.updates + (size_t)i] / server->terms->range;
-    TRY(make_private(server, values, extra, survivors, &score));
+    const enum status status = make_private(server, values, extra, survivors, &score);
+    if (status == STATUS_MISMATCH) /* beyond what clipped updates add up to: somebody lied */
+        return server_lose(server, status_message());
+    TRY(status);
     if (!*server->terms->dp)
         read_extras(extra, &score);
     const double by = *server->terms->dp ? server->expected : extra[SECURE_WEIGHT];
