@@ -71,7 +71,7 @@ enum status norms_create(struct exec *exec)
     TRY(mem_alloc((size_t)stretches + 1, sizeof *norms->of_stretch, &norms->of_stretch));
     TRY(mem_alloc(params + 1, sizeof *norms->of_param, &norms->of_param));
     TRY(mem_alloc((size_t)exec->n_model + 1, sizeof(double), &norms->of_model));
-    TRY(mem_alloc((size_t)exec->n_model + 1, sizeof(double), &norms->of_others));
+    TRY(mem_alloc(2 * (size_t)exec->n_model + 1, sizeof(double), &norms->of_others));
     for (int b = 0; b < exec->buckets.count; b++) {
         for (int p = 0; p < exec->n_params && !exec->updates[b].is_average; p++) {
             const struct value *value = exec->params[p];

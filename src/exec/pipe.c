@@ -279,6 +279,7 @@ static enum status make_room(struct pipe *pipe, size_t outbox_bytes, size_t kept
     if (n_receives > pipe->max_receives) {
         mem_free(pipe->receives);
         pipe->receives = NULL;
+        pipe->max_receives = 0;
         TRY(mem_alloc((size_t)n_receives, sizeof *pipe->receives, &pipe->receives));
         pipe->max_receives = n_receives;
     }
@@ -366,23 +367,49 @@ static enum status post_receives(struct lane *lane, const struct plan *plan, int
     return STATUS_OK;
 }
 
+/* With the lock: waits a moment for the thread. More than --stall-timeout of that is too much; time in which the job was
+ * stopped does not count. */
+static enum status wait_for_thread(struct lane *lane, int64_t *waited_ns)
+{
+    const int64_t moment_ns = 100 * 1000 * 1000, begin = clock_ns();
+    const double most = lane->exec->config.stall_timeout;
+    struct pipe *pipe = lane->exec->pipe;
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (until.tv_nsec + moment_ns) / 1000000000;
+    until.tv_nsec = (until.tv_nsec + moment_ns) % 1000000000;
+    pthread_cond_timedwait(&pipe->changed, &pipe->lock, &until);
+    const int64_t passed_ns = clock_ns() - begin;
+    *waited_ns += passed_ns < 2 * moment_ns ? passed_ns : 2 * moment_ns;
+    if (most == 0 || (double)*waited_ns * 1e-9 < most || pipe->status != STATUS_OK)
+        return STATUS_OK;
+    const enum status status =
+        FAIL(STATUS_PEER_LOST,
+             "the next stage has taken nothing for %.15g s (--stall-timeout) at step %llu",
+             most, (unsigned long long)lane->exec->step);
+    transport_abort(lane->exec->config.pipeline.transport, status_message());
+    return status;
+}
+
 /* Waits until what box b holds has gone; b is `boxes`: what goes once a step. */
 static enum status empty_box(struct lane *lane, int b)
 {
     struct pipe *pipe = lane->exec->pipe;
     const int64_t begin = clock_ns();
-    bool has_waited = false;
+    enum status status = STATUS_OK;
+    int64_t waited_ns = 0;
 
     pthread_mutex_lock(&pipe->lock);
     for (int i = 0; i < pipe->max_sends; i++) {
-        while (pipe->sends[b * pipe->max_sends + i].kind != 0 && pipe->status == STATUS_OK) {
-            has_waited = true;
-            pthread_cond_wait(&pipe->changed, &pipe->lock);
-        }
+        while (pipe->sends[b * pipe->max_sends + i].kind != 0 && pipe->status == STATUS_OK &&
+               status == STATUS_OK)
+            status = wait_for_thread(lane, &waited_ns);
     }
-    const enum status status = status_of(pipe);
+    if (status == STATUS_OK)
+        status = status_of(pipe);
     pthread_mutex_unlock(&pipe->lock);
-    if (has_waited) {
+    if (waited_ns > 0) {
         lane->times.wait += clock_ns() - begin;
         lane->times.bubble += clock_ns() - begin;
     }
@@ -590,10 +617,12 @@ enum status beside_tell_step(struct exec *exec, struct exec_result *result)
     return STATUS_OK;
 }
 
-/* A number of which one rank has all, and others 0, comes out as it was. */
+/* Added in the order of ranks, so that all have the same. A number of which one rank has all, and others 0, comes out as it
+ * was. */
 enum status beside_add(struct exec *exec, double *numbers, double *others, int count)
 {
     struct transport *transport = exec->config.beside.transport;
+    double *sums = others + count;
     const size_t bytes = (size_t)count * sizeof *numbers;
     const uint32_t tag = exec->beside_tag + 1;
     const int own = transport_rank(transport);
@@ -602,13 +631,14 @@ enum status beside_add(struct exec *exec, double *numbers, double *others, int c
         if (r != own)
             TRY(transport_send(transport, r, tag, numbers, bytes));
     }
+    memset(sums, 0, bytes);
     for (int r = 0; r < transport_size(transport); r++) {
-        if (r == own)
-            continue;
-        TRY(transport_receive(transport, r, tag, others, bytes));
+        if (r != own)
+            TRY(transport_receive(transport, r, tag, others, bytes));
         for (int i = 0; i < count; i++)
-            numbers[i] += others[i];
+            sums[i] += r == own ? numbers[i] : others[i];
     }
+    memcpy(numbers, sums, bytes);
     return STATUS_OK;
 }
 

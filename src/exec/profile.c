@@ -254,8 +254,13 @@ static enum status time_node(const struct node *node, const struct shape *shapes
     const int first = first_like(problems, n);
     if (first < n)
         out[n] = out[first];
-    else if (time_kernel(&problem, choices, &out[n]) != STATUS_OK)
-        out[n] = 0; /* the executor does it, not a kernel */
+    else {
+        const enum status status = time_kernel(&problem, choices, &out[n]);
+        if (status == STATUS_UNSUPPORTED || status == STATUS_NOT_FOUND)
+            out[n] = 0; /* the executor does it, not a kernel */
+        else
+            TRY(status);
+    }
     return STATUS_OK;
 }
 

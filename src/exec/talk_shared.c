@@ -34,6 +34,30 @@ static struct area *area_of(const struct talk *talk, int rank)
                   (int)(talk->lane - talk->lane->exec->lanes)];
 }
 
+/* Until rank r has said so many blocks; no longer than --stall-timeout, after which it is named. */
+static enum status await_rank(const struct talk *talk, int r, uint32_t number)
+{
+    const double most = talk->lane->exec->config.stall_timeout;
+    const char *op = talk->call->problem->op;
+    struct transport_counter *published = &area_of(talk, r)->published;
+    bool reached;
+
+    if (most == 0)
+        return transport_wait(talk->transport, published, number, op);
+    TRY(transport_wait_within(talk->transport, published, number, (int64_t)(most * 1e9), op,
+                              &reached));
+    if (reached)
+        return STATUS_OK;
+    const enum status status =
+        FAIL(STATUS_PEER_LOST,
+             "rank %d has not come to %s at step %llu: the others waited for %.15g s "
+             "(--stall-timeout)",
+             transport_job_rank(talk->transport, r), op,
+             (unsigned long long)talk->lane->exec->step, most);
+    transport_abort(talk->transport, status_message());
+    return status;
+}
+
 /* Says a block and waits until all others have said theirs; gives the buffer that it is in. */
 static enum status say(const struct talk *talk, const float *block, size_t count, int *out)
 {
@@ -47,8 +71,7 @@ static enum status say(const struct talk *talk, const float *block, size_t count
     for (int r = 0; r < talk->ranks; r++) {
         if (r == talk->rank)
             continue;
-        TRY(transport_wait(talk->transport, &area_of(talk, r)->published, number,
-                           talk->call->problem->op));
+        TRY(await_rank(talk, r, number));
         talk->lane->times.bytes += (int64_t)(count * sizeof *block);
     }
     return STATUS_OK;

@@ -118,8 +118,9 @@ static void fill_statistics(const struct fed_client *client, const struct fed_wo
     out[client->shape.updates + SECURE_WEIGHT] = (float)client->terms.range;
 }
 
-/* Words of the ring, with this participant's share of the noise. Rounding and noise come from the round's secret, so that a
- * vector that is made again is the same. */
+/* Words of the ring, with this participant's share of the noise. Where privacy is asked for, values are rounded up or down by
+ * chance, which like the noise comes from the round's secret, so that a vector that is made again is the same; else to the
+ * nearest, so that the model depends on nobody's secret. */
 static void encode(const struct fed_client *client, const float *vector, void *words)
 {
     const struct secure_shape *shape = &client->shape;
@@ -128,7 +129,8 @@ static void encode(const struct fed_client *client, const float *vector, void *w
 
     secagg_client_derive(client->secagg, "rounding", key);
     noise_init(&source, key);
-    (void)quantize_encode(&shape->quantize, vector, shape->config.count, &source, words);
+    (void)quantize_encode(&shape->quantize, vector, shape->config.count,
+                          *client->terms.dp ? &source : NULL, words);
     noise_release(&source);
     if (shape->share.deviation == 0)
         return;

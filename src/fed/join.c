@@ -39,6 +39,8 @@ struct join {
     struct secagg_identity identity;
     struct secagg_trust secagg;
     struct fed_client *client;
+    char *state; /* what it saved before a restart; its client reads it when terms come */
+    size_t state_length;
     double pause_s, silent_since; /* silent_since 0: it answers */
 };
 
@@ -234,19 +236,17 @@ static enum status make_client(struct join *join)
 {
     uint64_t samples = 0;
     const char *about = "{}";
-    char *state = NULL;
-    size_t length = 0;
 
     TRY(join->config->open(join->config->arg, join->name, &join->terms, &join->trainer,
                            &samples, &about));
     TRY(tell_privacy(join, samples));
     if (file_exists(join->config->state))
-        TRY(file_read(join->config->state, STATE_BYTES, &state, &length));
+        TRY(file_read(join->config->state, STATE_BYTES, &join->state, &join->state_length));
     const struct fed_client_config config = { .name = join->name,
                                               .samples = samples,
                                               .about = about,
-                                              .state = state,
-                                              .state_length = length,
+                                              .state = join->state,
+                                              .state_length = join->state_length,
                                               .arg = join,
                                               .check = check_terms,
                                               .open = give_trainer,
@@ -254,11 +254,7 @@ static enum status make_client(struct join *join)
                                               .entropy = draw,
                                               .identity = &join->identity,
                                               .trust = &join->secagg };
-    const enum status status = fed_client_create(&config, &join->client);
-    if (state)
-        sodium_memzero(state, length);
-    mem_free(state);
-    return status;
+    return fed_client_create(&config, &join->client);
 }
 
 /* Posts a message and hands its reply to the engine, which trains where that is a task. */
@@ -341,6 +337,9 @@ enum status fed_join_run(const struct fed_join_config *config)
     const enum status status = run(&join);
 
     fed_client_destroy(join.client);
+    if (join.state)
+        sodium_memzero(join.state, join.state_length);
+    mem_free(join.state);
     https_client_destroy(join.https);
     fed_trust_destroy(join.trust);
     if (join.has_terms)

@@ -72,8 +72,8 @@ static bool is_beside(const char *key)
         "format",       "tutti",   "seed",         "log_every",        "eval_every",
         "keep",         "trace",   "hosts",        "checkpoint_every", "trace_steps",
         "launch_agent", "mpirun",  "lost_after",   "stall_timeout",    "loader_threads",
-        "bits",         "command", "distribution", "total_steps",      "parameters",
-        NULL,
+        "bits",         "command", "distribution", "total_steps",      "auto",
+        "parameters",   NULL,
     };
     for (int i = 0; names[i]; i++) {
         if (strcmp(key, names[i]) == 0)

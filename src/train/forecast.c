@@ -335,9 +335,19 @@ static struct cost_work work_of_step(const struct planner *p, const struct plann
     return work;
 }
 
+/* That a rank has. Ranks of a grid share no memory on this machine, so each has a part of it. */
+static double memory_for(const struct planner *p, const struct forecast_row *row)
+{
+    const struct cost_cluster *c = &p->plan->machine.cluster;
+
+    if (!is_a_grid(row) || !c->shares || p->options->machine)
+        return c->memory;
+    return machine_memory(c->ranks, (double)p->job->settings.memory);
+}
+
 static enum status predict_row(struct planner *p, struct forecast_row *row)
 {
-    const struct cost_cluster *cluster = &p->plan->machine.cluster;
+    const double memory = memory_for(p, row);
     struct planner_work *w;
     char why[160], needs[32], has[32];
     struct job *job;
@@ -356,9 +366,9 @@ static enum status predict_row(struct planner *p, struct forecast_row *row)
         return STATUS_OK;
     if (predict(p, &work, row->choice, &row->cost, NULL) != STATUS_OK)
         refuse(row, &row->is_legal, status_message());
-    else if (cluster->memory > 0 && row->cost.memory > cluster->memory) {
+    else if (memory > 0 && row->cost.memory > memory) {
         snprintf(why, sizeof why, "does not fit: a rank needs %s and has %s",
-                 planner_bytes(row->cost.memory, needs), planner_bytes(cluster->memory, has));
+                 planner_bytes(row->cost.memory, needs), planner_bytes(memory, has));
         refuse(row, &row->fits, why);
     }
     return STATUS_OK;
@@ -455,8 +465,7 @@ static void explain(struct forecast *plan)
         count += can_be_chosen(&plan->rows[i]);
     if (plan->chosen < 0) {
         at = snprintf(plan->why, sizeof plan->why,
-                      "nothing that keeps the arithmetic of one device can run on %d ranks",
-                      plan->ranks);
+                      "nothing whose workers are in step can run on %d ranks", plan->ranks);
     } else {
         const struct forecast_row *row = &plan->rows[plan->chosen];
         seconds_text(row->cost.seconds, time);
@@ -465,8 +474,8 @@ static void explain(struct forecast *plan)
                           forecast_name(row, name), time);
         else
             at = snprintf(plan->why, sizeof plan->why,
-                          "%s: %s a step is the least of %d ways that run, fit and keep the "
-                          "arithmetic of one device, or as good and simpler",
+                          "%s: %s a step is the least of %d ways that run, fit and keep "
+                          "workers in step, or as good and simpler",
                           forecast_name(row, name), time, count);
     }
     at = add_faster(plan, at, is_too_large, plan->why, room);

@@ -250,6 +250,8 @@ static enum status gather_times(struct rank *rank, const struct rank_times *own,
         if (!served_hears_from(served, w))
             continue;
         TRY(transport_receive(rank->transport, w, tag, &place, sizeof place));
+        if (place == -1)
+            continue; /* a spare that nobody needed */
         if (place < 1 || place >= s->ranks)
             return FAIL(STATUS_CORRUPT, "rank %d says it is worker %lld", w, (long long)place);
         TRY(transport_receive(rank->transport, w, tag, &all[place], sizeof *own));
@@ -323,6 +325,15 @@ static enum status leave_servers(struct rank *rank)
     return write_trace(rank);
 }
 
+/* Rank 0 hears of every worker that is not lost. */
+static enum status end_unneeded(struct rank *rank)
+{
+    const int64_t nobody = -1;
+
+    TRY(transport_send(rank->transport, 0, rank->own.tag, &nobody, sizeof nobody));
+    return leave_servers(rank);
+}
+
 static enum status run_rank(struct rank *rank)
 {
     struct progress_config progress = {
@@ -335,7 +346,7 @@ static enum status run_rank(struct rank *rank)
     memory_begin(&rank->memory);
     TRY(start_rank(rank));
     if (is_unneeded(rank))
-        return leave_servers(rank);
+        return end_unneeded(rank);
     rank->predicted_bytes = memory_predict(
         rank->exec, (struct memory_use){ .is_first = rank->is_first,
                                          .streams = rank_streams(rank),

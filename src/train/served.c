@@ -435,7 +435,7 @@ int served_place(const struct served *served)
 
 bool served_hears_from(const struct served *served, int w)
 {
-    return !served->stats.lost[w] && !served->stats.standing[w];
+    return !served->stats.lost[w];
 }
 
 /* Summary -------------------------------------------------------------------------------- */

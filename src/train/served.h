@@ -80,7 +80,7 @@ struct served_times {
     double bytes; /* of these */
 };
 struct served_times served_times(const struct served *served);
-/* Has worker w, or a spare, come to the end? As known after served_meet. */
+/* Is worker w, or a spare, not lost? As known after served_meet. */
 bool served_hears_from(const struct served *served, int w);
 /* What servers and workers did, as members of summary.json (docs/formats.md); worker 0, after served_meet. */
 void served_print(const struct served *served, struct strbuf *out);
