@@ -339,7 +339,7 @@ static enum status tick(struct coordinator *c, int64_t *round, bool *done, bool 
     *done = fed_server_is_done(c->server);
     *all_know = *done && everybody_knows(c);
     pthread_mutex_unlock(&c->lock);
-    if (reached > *round)
+    if (status == STATUS_OK && reached > *round)
         tell(c, "round %lld of %lld is done", (long long)reached,
              (long long)c->config->server.terms->rounds);
     *round = reached;

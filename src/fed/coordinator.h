@@ -34,7 +34,8 @@ struct fed_coordinator_config {
 };
 
 /* Serves until all rounds are done and participants know, or Ctrl-C (stop.h): then STATUS_STOPPED. on_end is called before it
- * returns, in both cases, with the engine as it is. */
+ * returns, in both cases, with the engine as it is. A failure of the engine, also one while it answers a request, ends it
+ * at once: the same command goes on from the store. */
 MUST_CHECK enum status fed_coordinator_run(const struct fed_coordinator_config *config,
                                            enum status (*on_end)(void *arg,
                                                                  struct fed_server *server));

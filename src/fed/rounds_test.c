@@ -6,6 +6,8 @@
 
 #include "base/mem.h"
 #include "base/test.h"
+#include "fed/accountant.h"
+#include "fed/quantize.h"
 #include "fed/rounds_testing.h"
 #include "fed/secure.h"
 
@@ -922,6 +924,319 @@ static void test_one_liar(void)
     }
 }
 
+/* How often the audit says it. */
+static int count_audit(const struct federation *federation, const char *what)
+{
+    int count = 0;
+
+    for (const char *at = fed_memory_store_audit(federation->store); (at = strstr(at, what));
+         at++)
+        count++;
+    return count;
+}
+
+/* A threshold of 2 suits rounds of 3: four wait, and the store is as good as before. */
+static void test_secure_rounds_that_cannot_be(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.threshold = 2;
+    terms.minimum = 3;
+    federation_begin(&federation, &terms, 4);
+    for (int i = 0; i < 5; i++)
+        federation_turn(&federation);
+    federation_restart_server(&federation);
+    for (int i = 0; i < 5; i++)
+        federation_turn(&federation);
+    CHECK_INT(0, fed_server_round(federation.server));
+    CHECK_INT(2, count_audit(&federation, "waits: a threshold of 2 of 4")); /* once a start */
+    CHECK_INT(0, count_audit(&federation, "begins"));
+    federation.tested[3].is_silent = true;
+    federation.now += 100; /* it is gone */
+    federation_run(&federation);
+    CHECK_CLOSE(after(0, 3, 3, false), parameter(&federation), 1e-5);
+    federation_end(&federation);
+}
+
+/* No round has fewer than the minimum, whatever the fraction. */
+static void test_no_round_below_the_minimum(void)
+{
+    for (int secure = 0; secure < 2; secure++) {
+        struct federation federation;
+        struct fed_terms terms;
+        federation_terms(&terms);
+        terms.secure = secure;
+        terms.fraction = 0.1;
+        terms.minimum = 3;
+        federation_begin(&federation, &terms, 6);
+        federation_run(&federation);
+        CHECK_INT(3, count_audit(&federation, "begins with 3 participants"));
+        CHECK_INT(3, fed_server_round(federation.server));
+        federation_end(&federation);
+    }
+}
+
+/* Three of four give: enough for the threshold, but not for the minimum. */
+static void test_secure_rounds_need_the_minimum(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.minimum = 4;
+    terms.deadline_s = 5;
+    federation_begin(&federation, &terms, 4);
+    CHECK_INT(FED_TASK, federation_post(&federation, 0));
+    federation.tested[3].is_silent = true;
+    for (int i = 0; i < 8; i++)
+        federation_turn(&federation);
+    CHECK_INT(1, fed_server_round(federation.server));
+    CHECK_INT(1, count_audit(&federation, "lost: too few"));
+    CHECK(parameter(&federation) == 0);
+    federation_end(&federation);
+}
+
+static void private_terms(struct fed_terms *terms, double clip, double noise)
+{
+    federation_terms(terms);
+    snprintf(terms->dp, sizeof terms->dp, "central");
+    snprintf(terms->weighting, sizeof terms->weighting, "equal");
+    terms->clip = clip;
+    terms->noise = noise;
+}
+
+/* Each is drawn by itself: a draw of too few is a lost round that costs nothing, with no deadline to wait for. */
+static void test_small_draws_are_lost(void)
+{
+    for (int secure = 0; secure < 2; secure++) {
+        struct federation federation;
+        struct fed_terms terms;
+        private_terms(&terms, 1, 1);
+        terms.secure = secure;
+        terms.fraction = 0.3;
+        federation_begin(&federation, &terms, 5);
+        federation_run(&federation);
+        const int lost = count_audit(&federation, "is lost");
+        CHECK(lost > 0);
+        CHECK_INT(lost, count_audit(&federation, "of the 2 participants that a round needs"));
+        CHECK_INT(3 + lost, fed_server_round(federation.server));
+        CHECK_INT(3, count_audit(&federation, "begins with"));
+        federation_end(&federation);
+    }
+}
+
+/* A participant's message, whose reply is lost. */
+static enum status post_in_vain(struct federation *federation, int number)
+{
+    struct fed_buffer reply;
+    struct fed_step step;
+
+    CHECK_OK(fed_client_next(federation->tested[number].client, &step));
+    CHECK_INT(FED_SEND, step.what);
+    fed_buffer_init(&reply, 1 << 20);
+    const enum status status = fed_server_answer(
+        federation->server, federation->tested[number].name, step.message, step.length, &reply);
+    fed_buffer_release(&reply);
+    return status;
+}
+
+/* What fails at the end of a round leaves the engine ahead of its store: it says nothing more. One made again goes on. */
+static void test_failures_stay(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    federation_begin(&federation, &terms, 2);
+    for (int i = 0; i < 2; i++)
+        CHECK_INT(FED_TASK, federation_post(&federation, i));
+    CHECK_INT(FED_OK, federation_post(&federation, 0));
+    federation.fails = true;
+    CHECK_STATUS(STATUS_IO, post_in_vain(&federation, 1));
+    federation.fails = false; /* it comes too late */
+    CHECK_STATUS(STATUS_IO, post_in_vain(&federation, 1));
+    CHECK_STATUS(STATUS_IO, fed_server_tick(federation.server));
+    CHECK_MESSAGE("the disk is full");
+    federation_restart_server(&federation);
+    federation_run(&federation);
+    CHECK_CLOSE(after(0, 3, 2, false), parameter(&federation), 1e-6);
+    federation_end(&federation);
+}
+
+/* The same answer of a secure stage again: once in store and audit. */
+static void test_secure_answers_count_once(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    federation_terms(&terms);
+    terms.secure = true;
+    terms.rounds = 1;
+    federation_begin(&federation, &terms, 3);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(FED_TASK, federation_post(&federation, i));
+    CHECK_OK(post_in_vain(&federation, 0));
+    CHECK_OK(post_in_vain(&federation, 0));
+    CHECK_INT(FED_OK, federation_post(&federation, 0));
+    CHECK_INT(1, count_audit(&federation, "p00 gave keys"));
+    federation_run(&federation);
+    CHECK_CLOSE(after(0, 1, 3, false), parameter(&federation), 1e-5);
+    federation_end(&federation);
+}
+
+static double spent(const struct federation *federation)
+{
+    struct strbuf text;
+    struct json *json;
+
+    strbuf_init(&text, 1 << 16);
+    fed_server_print(federation->server, &text);
+    CHECK_OK(strbuf_status(&text));
+    CHECK_OK(json_parse(text.text, text.length, &json));
+    const double epsilon = json_number(json_root(json), "epsilon", NAN);
+    json_destroy(json);
+    strbuf_release(&text);
+    return epsilon;
+}
+
+/* With a number a round one is replaced, also in rounds of all: what these cost is not that of adding or removing one. */
+static void test_neighbours_stay_the_same(void)
+{
+    for (int fixed = 0; fixed < 2; fixed++) {
+        struct federation federation;
+        struct fed_terms terms;
+        struct ledger *ledger;
+        private_terms(&terms, 1, 4);
+        terms.per_round = fixed ? 4 : 0;
+        federation_begin(&federation, &terms, 4);
+        federation_run(&federation);
+        CHECK_OK(ledger_create((double)INFINITY, terms.delta, &ledger));
+        for (uint64_t round = 0; round < 3; round++) {
+            const struct ledger_entry entry = { .round = round,
+                                                .sampling =
+                                                    fixed ? SAMPLING_FIXED : SAMPLING_ALL,
+                                                .q = 1,
+                                                .noise = 4,
+                                                .releases = 1,
+                                                .survivors = 4 };
+            CHECK_OK(ledger_add(ledger, &entry));
+        }
+        CHECK_CLOSE(ledger_epsilon(ledger, NULL), spent(&federation), 1e-9);
+        ledger_destroy(ledger);
+        federation_end(&federation);
+    }
+}
+
+/* Where steps are coarse, rounding moves a sum by more than the clip: the noise is for both. */
+static void test_rounding_is_paid_for(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+    struct quantize quantize;
+    double squares = 0;
+
+    private_terms(&terms, 1e-3, 1);
+    terms.secure = true;
+    terms.range = 1e6;
+    terms.rounds = 1;
+    CHECK_OK(quantize_init((int)terms.bits, 4, terms.range, 0, &quantize));
+    CHECK(quantize.step > terms.clip);
+    federation_begin(&federation, &terms, 4);
+    federation_run(&federation);
+    for (int i = 0; i < TESTED_LENGTH; i++) {
+        const double sum = 4 * (double)fed_server_parameters(federation.server)[i];
+        squares += sum * sum / TESTED_LENGTH;
+    }
+    const double expected = terms.clip + quantize.step * sqrt(TESTED_LENGTH);
+    CHECK(sqrt(squares) > expected / 1.6 && sqrt(squares) < expected * 1.6);
+    federation_end(&federation);
+}
+
+/* If participant 0 is about to give its masked vector, it gives one that is far away. */
+static bool lie(struct federation *federation)
+{
+    struct fed_message message, answer;
+    struct fed_buffer payload, reply;
+    struct fed_step step;
+
+    CHECK_OK(fed_client_next(federation->tested[0].client, &step));
+    if (step.what != FED_SEND)
+        return false;
+    CHECK_OK(fed_message_read(step.message, step.length, &message));
+    if (message.type != FED_GIVE || message.stage != FED_TRAIN)
+        return false;
+    fed_buffer_init(&payload, 1 << 16);
+    fed_buffer_init(&reply, 1 << 16);
+    fed_put(&payload, message.payload, message.payload_length);
+    payload.data[3] ^= 0x40; /* of the first word of 32 bits */
+    message.payload = payload.data;
+    post_bytes(federation, "p00", &message, &answer);
+    CHECK_INT(FED_OK, answer.type);
+    fed_message_write(&answer, &reply);
+    CHECK_OK(fed_client_reply(federation->tested[0].client, reply.data, reply.length));
+    fed_buffer_release(&payload);
+    fed_buffer_release(&reply);
+    return true;
+}
+
+/* A sum that no clipped updates add up to ends the round, and not the coordinator. */
+static void test_lies_cost_a_round(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+    bool lied = false;
+
+    private_terms(&terms, 1e-3, 1e-4);
+    terms.secure = true;
+    terms.range = 1e6;
+    federation_begin(&federation, &terms, 4);
+    while (fed_server_round(federation.server) == 0) {
+        lied = lied || lie(&federation);
+        federation_turn(&federation);
+    }
+    CHECK(lied);
+    CHECK_INT(1, count_audit(&federation, "round 0 is lost: value 0 of a sum"));
+    CHECK(parameter(&federation) == 0);
+    federation_restart_server(&federation);
+    federation_run(&federation);
+    CHECK_INT(4, fed_server_round(federation.server));
+    federation_end(&federation);
+}
+
+static enum status add_metrics(void *arg, const char *metrics)
+{
+    strbuf_add(arg, metrics);
+    return STATUS_OK;
+}
+
+/* What participants tell of their losses has no noise: with privacy it is not published. */
+static void test_private_losses_are_not_told(void)
+{
+    for (int private = 0; private < 2; private ++) {
+        struct federation federation;
+        struct fed_terms terms;
+        struct strbuf text;
+        if (private)
+            private_terms(&terms, 1, 1);
+        else
+            federation_terms(&terms);
+        federation_begin(&federation, &terms, 3);
+        federation_run(&federation);
+        const struct fed_store store = fed_memory_store(federation.store);
+        strbuf_init(&text, 1 << 16);
+        CHECK_OK(store.history(store.arg, add_metrics, &text));
+        CHECK((strstr(text.text, "loss") == NULL) == private);
+        CHECK((strstr(text.text, "accuracy") == NULL) == private);
+        CHECK(strstr(text.text, "update_norm"));
+        strbuf_release(&text);
+        federation_end(&federation);
+    }
+}
+
 const struct test tests[] = {
     { .name = "the mean is by samples or equal", .run = test_mean_by_samples },
     { .name = "who comes first does not matter", .property = test_order_of_arrival },
@@ -953,5 +1268,15 @@ const struct test tests[] = {
     { .name = "a refused update leaves the error of compression",
       .run = test_refused_compression },
     { "clips beyond the noise are refused", test_clips_beyond_the_noise_are_refused, NULL },
+    { .name = "secure rounds that cannot be wait", .run = test_secure_rounds_that_cannot_be },
+    { .name = "no round is below the minimum", .run = test_no_round_below_the_minimum },
+    { .name = "secure rounds need the minimum", .run = test_secure_rounds_need_the_minimum },
+    { .name = "draws of too few are lost rounds", .run = test_small_draws_are_lost },
+    { .name = "a coordinator that failed says nothing more", .run = test_failures_stay },
+    { .name = "secure answers count once", .run = test_secure_answers_count_once },
+    { .name = "a ledger's neighbours stay the same", .run = test_neighbours_stay_the_same },
+    { .name = "rounding is paid for", .run = test_rounding_is_paid_for },
+    { .name = "lies cost a round", .run = test_lies_cost_a_round },
+    { .name = "private losses are not told", .run = test_private_losses_are_not_told },
     { 0 },
 };

@@ -2,6 +2,7 @@
 /* rounds_testing.c - federations of engines in a test. */
 #include "fed/rounds_testing.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -34,6 +35,14 @@ static enum status server_entropy(void *arg, void *out, size_t bytes)
         federation->server ? (uint64_t)fed_server_round(federation->server) << 20 : 0;
     draw(1000, &drawn, out, bytes);
     return STATUS_OK;
+}
+
+static enum status evaluate(void *arg, int64_t round, const float *parameters,
+                            struct fed_score *out)
+{
+    (void)round, (void)parameters;
+    *out = (struct fed_score){ (double)NAN, (double)NAN };
+    return ((struct federation *)arg)->fails ? FAIL(STATUS_IO, "the disk is full") : STATUS_OK;
 }
 
 static enum status client_entropy(void *arg, void *out, size_t bytes)
@@ -153,6 +162,7 @@ static void make_server(struct federation *federation)
         .arg = federation,
         .now = now,
         .entropy = server_entropy,
+        .evaluate = evaluate,
         .trust = &federation->trust,
     };
 

@@ -33,6 +33,7 @@ struct federation {
     struct secagg_trust trust;
     struct tested tested[TESTED_MOST];
     int n;
+    bool fails; /* what the coordinator does at the end of a round does */
     double now;
     uint64_t drawn;
 };

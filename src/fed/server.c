@@ -330,6 +330,7 @@ static enum status answer_give(struct fed_server *server, struct member *member,
     const char *objection = find_objection(server, member, message);
     if (objection)
         return refuse(server, member->name, objection, reply);
+    const bool again = server->secagg && server_secure_has(server, member, message->stage);
     enum status status = STATUS_OK;
     if (server
             ->secagg) { /* it hears what is right alone, and what is heard again changes nothing */
@@ -342,6 +343,8 @@ static enum status answer_give(struct fed_server *server, struct member *member,
     if (is_theirs(status))
         return refuse(server, member->name, status_message(), reply);
     TRY(status);
+    if (again)
+        return reply_with(&ok, reply);
     TRY(append_gift(server, member, message));
     if (!server->secagg)
         TRY(take_gift(server, member, message));
@@ -398,6 +401,22 @@ static enum status answer(struct fed_server *server, const char *client,
                                     : answer_give(server, member, message, reply);
 }
 
+/* What failed may have changed the state and not the store: nothing goes on from there. */
+static enum status fail_again(const struct fed_server *server)
+{
+    return server->failure == STATUS_OK ? STATUS_OK
+                                        : FAIL(server->failure, "%s", server->failure_why);
+}
+
+static enum status keep_failure(struct fed_server *server, enum status status)
+{
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    server->failure = status;
+    snprintf(server->failure_why, sizeof server->failure_why, "%s", status_message());
+    return status;
+}
+
 enum status fed_server_answer(struct fed_server *server, const char *client,
                               const void *message, size_t length, struct fed_buffer *reply)
 {
@@ -405,6 +424,7 @@ enum status fed_server_answer(struct fed_server *server, const char *client,
     struct fed_message read;
     enum status status;
 
+    TRY(fail_again(server));
     server->bytes_in += (double)length; /* before: the message may end its round */
     server->round_in += (double)length;
     if (fed_message_read(message, length, &read) != STATUS_OK)
@@ -415,10 +435,10 @@ enum status fed_server_answer(struct fed_server *server, const char *client,
         status = answer(server, client, &read, reply);
     server->bytes_out += (double)(reply->length - before);
     server->round_out += (double)(reply->length - before);
-    return status;
+    return keep_failure(server, status);
 }
 
-enum status fed_server_tick(struct fed_server *server)
+static enum status end_by_time(struct fed_server *server)
 {
     const double now = server->config.now(server->config.arg);
     const double deadline = server->terms->deadline_s;
@@ -434,6 +454,12 @@ enum status fed_server_tick(struct fed_server *server)
     return advance(server);
 }
 
+enum status fed_server_tick(struct fed_server *server)
+{
+    TRY(fail_again(server));
+    return keep_failure(server, end_by_time(server));
+}
+
 bool fed_server_is_done(const struct fed_server *server)
 {
     return server->done >= server->terms->rounds || *server->why;
@@ -442,6 +468,11 @@ bool fed_server_is_done(const struct fed_server *server)
 const char *fed_server_why(const struct fed_server *server)
 {
     return server->why;
+}
+
+const char *fed_server_waits(const struct fed_server *server)
+{
+    return server->waits;
 }
 
 int64_t fed_server_round(const struct fed_server *server)
@@ -595,6 +626,19 @@ static enum status print_terms(struct fed_server *server)
     return status;
 }
 
+/* A round of as many as terms ask for, or of the fewest, must be possible. */
+static enum status check_secure(const struct fed_server *server)
+{
+    const struct fed_terms *terms = server->terms;
+    struct secure_shape shape;
+
+    return terms->secure
+               ? server_secure_shape(
+                     server, (uint32_t)(terms->per_round ? terms->per_round : terms->minimum),
+                     &shape)
+               : STATUS_OK;
+}
+
 static enum status fill(struct fed_server *server)
 {
     const struct fed_server_config *config = &server->config;
@@ -613,6 +657,7 @@ static enum status fill(struct fed_server *server)
     TRY(make_vectors(server));
     TRY(print_terms(server));
     TRY(server_start_privacy(server));
+    TRY(check_secure(server));
     server->stage_since = server->round_since = server->created = config->now(config->arg);
     return replay(server);
 }

@@ -60,7 +60,8 @@ void fed_server_destroy(struct fed_server *server); /* NULL is allowed */
 
 /* One message of the participant whose identity the carrier has verified to be `client`, and the reply to it,
  * appended to *reply (initialized by the caller). What the participant did wrong becomes a reply (refused) and a line of
- * the audit; failure is the server's own, and then nothing may be answered. */
+ * the audit; failure is the server's own: its state may be ahead of the store, so it answers nothing any more, and every
+ * later call fails in the same way. An engine made again from the store goes on. */
 MUST_CHECK enum status fed_server_answer(struct fed_server *server, const char *client,
                                          const void *message, size_t length,
                                          struct fed_buffer *reply);
@@ -70,6 +71,8 @@ MUST_CHECK enum status fed_server_tick(struct fed_server *server);
 /* All rounds are done, or the privacy budget is (fed_server_why says so, "" while it goes on). */
 bool fed_server_is_done(const struct fed_server *server);
 const char *fed_server_why(const struct fed_server *server);
+/* Why no round begins although enough participants are there: so many cannot make one. "": nothing is wrong. */
+const char *fed_server_waits(const struct fed_server *server);
 int64_t fed_server_round(const struct fed_server *server); /* that runs; = rounds done */
 const float *fed_server_parameters(const struct fed_server *server); /* of the last commit */
 /* What tables are standardized by, added up over all participants; NULL: not known yet, or not asked for. */

@@ -27,16 +27,17 @@ enum status server_start_privacy(struct fed_server *server)
     return ledger_create(server->dp.epsilon, terms->delta, &server->ledger);
 }
 
-/* What a round claims. Who is chosen by a share of those that are there is one of a sample; if all are, nothing is gained. */
+/* What a round claims. Who is chosen by a share of those that are there is one of a sample; if all are, nothing is gained.
+ * All rounds are for the same neighbours: with a fixed number one is replaced, also where no more than these were there. */
 static struct ledger_entry entry_of(const struct fed_server *server, double chance,
                                     double multiplier, int participants)
 {
     const bool fixed = server->terms->per_round > 0;
 
     return (struct ledger_entry){ .round = (uint64_t)server->round,
-                                  .sampling = chance >= 1 ? SAMPLING_ALL
-                                              : fixed     ? SAMPLING_FIXED
-                                                          : SAMPLING_POISSON,
+                                  .sampling = fixed         ? SAMPLING_FIXED
+                                              : chance >= 1 ? SAMPLING_ALL
+                                                            : SAMPLING_POISSON,
                                   .q = chance >= 1 ? 1 : chance,
                                   .noise = multiplier,
                                   .releases = 1,
@@ -79,6 +80,13 @@ enum status server_spend(struct fed_server *server, double multiplier, int parti
     return strbuf_status(&server->ledger_text);
 }
 
+/* By how much a step of a secure round's sum moves a vector of so many values at most: stochastic rounding moves each by less
+ * than a step. 0: nothing is rounded. */
+static double rounding(const struct fed_server *server, size_t length)
+{
+    return server->terms->secure ? server->shape.quantize.step * sqrt((double)length) : 0;
+}
+
 enum status server_add_noise(struct fed_server *server, double *sum, size_t length, double bits,
                              int participants)
 {
@@ -87,9 +95,11 @@ enum status server_add_noise(struct fed_server *server, double *sum, size_t leng
 
     TRY(server->config.entropy(server->config.arg, key, sizeof key));
     noise_init(&source, key);
-    enum status status = dp_add(&source, server->clip, dp_multiplier(&server->dp), sum, length);
-    if (status == STATUS_OK && server->dp.adaptive)
-        status = dp_add(&source, 0.5, dp_bit_multiplier(&server->dp), &bits, 1);
+    enum status status = dp_add(&source, server->clip + rounding(server, length),
+                                dp_multiplier(&server->dp), sum, length);
+    if (status == STATUS_OK && server->dp.adaptive) /* bits went as shares of the range */
+        status = dp_add(&source, 0.5 + rounding(server, 1) / server->terms->range,
+                        dp_bit_multiplier(&server->dp), &bits, 1);
     noise_release(&source);
     TRY(status);
     if (server->dp.adaptive)

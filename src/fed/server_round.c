@@ -47,6 +47,7 @@ static bool draws_each(const struct fed_server *server)
     return *server->terms->dp && server->terms->per_round == 0 && server->terms->fraction < 1;
 }
 
+/* Never fewer than the minimum, which are there when a round begins. */
 static int cohort_size(const struct fed_server *server, int live)
 {
     const struct fed_terms *terms = server->terms;
@@ -56,7 +57,7 @@ static int cohort_size(const struct fed_server *server, int live)
     if (terms->per_round)
         return terms->per_round < live ? (int)terms->per_round : live;
     const int size = (int)ceil(terms->fraction * live);
-    return size < 1 ? 1 : size;
+    return size < terms->minimum ? (int)terms->minimum : size;
 }
 
 /* The first `size` of a random order; or each with its own chance. By unforeseeable numbers: who takes part is a part
@@ -146,10 +147,60 @@ void server_begin_buffered(struct fed_server *server)
     server->round_in = server->round_out = 0;
 }
 
+/* Can there be a round of so many? STATUS_USAGE with the reason. */
+static enum status check_cohort(const struct fed_server *server, uint32_t count)
+{
+    struct secure_shape shape;
+
+    if (count < server->terms->minimum)
+        return FAIL(STATUS_USAGE, "the draw has %u of the %lld participants that a round needs",
+                    count, (long long)server->terms->minimum);
+    return server->terms->secure ? server_secure_shape(server, count, &shape) : STATUS_OK;
+}
+
+/* A draw that cannot be a round. Where each was drawn by itself the round is lost, and not drawn again: who is drawn until there
+ * are enough is no Poisson sample any more. Else the next draw has the same size, and others must come or go. */
+static enum status drop_cohort(struct fed_server *server)
+{
+    if (draws_each(server)) {
+        server->round_since = server->config.now(server->config.arg);
+        server->round_in = server->round_out = 0;
+        return server_lose(server, status_message());
+    }
+    if (strcmp(server->waits, status_message()) == 0)
+        return STATUS_OK;
+    snprintf(server->waits, sizeof server->waits, "%s", status_message());
+    return server_audit(server, "", "waits: %.200s", server->waits);
+}
+
+/* The drawn ones begin, if they can and may. */
+static enum status begin_cohort(struct fed_server *server, const struct fed_buffer *cohort)
+{
+    struct fed_reader reader = fed_reader(cohort->data, cohort->length);
+    const double chance = fed_take_f64(&reader);
+
+    (void)fed_take_f64(&reader);
+    const uint32_t count = fed_take_u32(&reader);
+    enum status status = server_check_budget(server, chance, (int)count);
+    if (status == STATUS_STOPPED) {
+        snprintf(server->why, sizeof server->why, "%s", status_message());
+        return server_audit(server, "", "ends: %.200s", server->why);
+    }
+    TRY(status);
+    status = check_cohort(server, count);
+    if (status == STATUS_USAGE)
+        return drop_cohort(server);
+    TRY(status);
+    *server->waits = '\0';
+    TRY(server_append(server, RECORD_COHORT, "", cohort->data, cohort->length));
+    TRY(server_take_cohort(server, cohort->data, cohort->length));
+    return server_audit(server, "", "begins with %d participants", server->n_cohort);
+}
+
 enum status server_begin(struct fed_server *server)
 {
     const int live = server_live(server);
-    struct fed_buffer bytes;
+    struct fed_buffer cohort;
 
     const double age = server->config.now(server->config.arg) - server->created;
     if (live < server->terms->minimum || (live < server->n_members && age < GRACE_S))
@@ -158,27 +209,12 @@ enum status server_begin(struct fed_server *server)
         server_begin_buffered(server);
         return STATUS_OK;
     }
-    fed_buffer_init(&bytes, (size_t)(live + 1) * (FED_NAME + 8));
-    enum status status = write_cohort(server, live, &bytes);
-    if (status == STATUS_OK) {
-        struct fed_reader reader = fed_reader(bytes.data, bytes.length);
-        const double chance = fed_take_f64(&reader);
-        (void)fed_take_f64(&reader);
-        const uint32_t count = fed_take_u32(&reader);
-        status = server_check_budget(server, chance, (int)count);
-        if (status == STATUS_STOPPED) {
-            snprintf(server->why, sizeof server->why, "%s", status_message());
-            fed_buffer_release(&bytes);
-            return server_audit(server, "", "ends: %.200s", server->why);
-        }
-    }
+    fed_buffer_init(&cohort, (size_t)(live + 1) * (FED_NAME + 8));
+    enum status status = write_cohort(server, live, &cohort);
     if (status == STATUS_OK)
-        status = server_append(server, RECORD_COHORT, "", bytes.data, bytes.length);
-    if (status == STATUS_OK)
-        status = server_take_cohort(server, bytes.data, bytes.length);
-    fed_buffer_release(&bytes);
-    TRY(status);
-    return server_audit(server, "", "begins with %d participants", server->n_cohort);
+        status = begin_cohort(server, &cohort);
+    fed_buffer_release(&cohort);
+    return status;
 }
 
 /* The rate of local steps falls from round to round. */
@@ -379,6 +415,8 @@ static enum status end_mean(struct fed_server *server, float *update, float *con
         if (control)
             fed_mean_end(&taker.control, 0, control);
         *score = score_of(&taker.told);
+        if (*server->terms->dp) /* they have no noise */
+            score->loss = score->accuracy = score->val_loss = score->val_accuracy = NAN;
         score->clip = clip;
     }
     fed_mean_release(&taker.mean);
@@ -554,12 +592,11 @@ enum status server_lose(struct fed_server *server, const char *why)
 
 enum status server_end_plain(struct fed_server *server)
 {
-    const int64_t most = server->n_cohort, minimum = server->terms->minimum;
     const int gifts = count_gifts(server);
     struct round_score score;
     float *update, *control = NULL;
 
-    if (!server_is_buffered(server) && gifts < (minimum < most ? minimum : most))
+    if (!server_is_buffered(server) && gifts < server->terms->minimum)
         return server_lose(server, "too few participants gave an update in time");
     if (gifts == 0)
         return server_lose(server, "nobody gave an update in time");

@@ -13,14 +13,20 @@ _Static_assert((int)FED_KEYS == (int)SECAGG_KEYS && (int)FED_SHARES == (int)SECA
                    (int)FED_UNMASK == (int)SECAGG_UNMASK,
                "stages have the same numbers");
 
-enum status server_begin_secure(struct fed_server *server)
+enum status server_secure_shape(const struct fed_server *server, uint32_t participants,
+                                struct secure_shape *out)
 {
     const size_t updates = server_asks_statistics(server)
                                ? server->n_statistics
                                : (size_t)server->algorithm->n_vectors * server->length;
 
-    TRY(secure_shape(server->terms, server->terms_hash, (uint64_t)server->round,
-                     (uint32_t)server->n_cohort, updates, &server->shape));
+    return secure_shape(server->terms, server->terms_hash, (uint64_t)server->round,
+                        participants, updates, out);
+}
+
+enum status server_begin_secure(struct fed_server *server)
+{
+    TRY(server_secure_shape(server, (uint32_t)server->n_cohort, &server->shape));
     return secagg_server_create(&server->shape.config, server->config.trust, &server->secagg);
 }
 
@@ -64,6 +70,12 @@ bool server_secure_expects(const struct fed_server *server, const struct member 
 
     return (stage == SECAGG_KEYS || secagg_server_has(server->secagg, number, stage - 1)) &&
            !secagg_server_has(server->secagg, number, stage);
+}
+
+bool server_secure_has(const struct fed_server *server, const struct member *member,
+                       enum fed_stage stage)
+{
+    return secagg_server_has(server->secagg, (uint32_t)member->place, (enum secagg_stage)stage);
 }
 
 enum status server_secure_hear(struct fed_server *server, const struct member *member,
@@ -133,7 +145,10 @@ static enum status move_by_sum(struct fed_server *server, double *values, float 
 
     for (int i = 0; i < SECURE_EXTRAS; i++) /* as shares of the range they went */
         extra[i] = values[server->shape.updates + (size_t)i] / server->terms->range;
-    TRY(make_private(server, values, extra, survivors, &score));
+    const enum status status = make_private(server, values, extra, survivors, &score);
+    if (status == STATUS_MISMATCH) /* beyond what clipped updates add up to: somebody lied */
+        return server_lose(server, status_message());
+    TRY(status);
     if (!*server->terms->dp)
         read_extras(extra, &score);
     const double by = *server->terms->dp ? server->expected : extra[SECURE_WEIGHT];
@@ -200,8 +215,12 @@ static enum status bind_training(struct fed_server *server)
 
 enum status server_secure_close(struct fed_server *server)
 {
-    const enum status status = secagg_server_close(server->secagg);
+    const enum secagg_stage stage = secagg_server_stage(server->secagg);
 
+    if (stage <= SECAGG_MASKED &&
+        secagg_server_count(server->secagg, stage) < server->terms->minimum)
+        return server_lose(server, "too few participants gave an update in time");
+    const enum status status = secagg_server_close(server->secagg);
     if (status == STATUS_MISMATCH)
         return server_lose(server, status_message());
     TRY(status);

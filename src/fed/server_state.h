@@ -82,6 +82,10 @@ struct fed_server {
     struct strbuf ledger_text; /* a line an entry */
 
     char why[FED_WHY]; /* why it ended; "": it goes on, or all rounds are done */
+    char
+        waits[FED_WHY]; /* why no round begins, though enough are there; "": nothing is wrong */
+    enum status failure; /* the first of its own; STATUS_OK: none */
+    char failure_why[FED_WHY];
     double bytes_in, bytes_out;
     double round_in, round_out; /* of the running round */
 };
@@ -142,12 +146,18 @@ MUST_CHECK enum status server_spend(struct fed_server *server, double multiplier
                                     int participants);
 
 /* server_secure.c */
+/* What a round of so many would be like. STATUS_USAGE with the reason if there can be none. */
+MUST_CHECK enum status server_secure_shape(const struct fed_server *server,
+                                           uint32_t participants, struct secure_shape *out);
 MUST_CHECK enum status server_begin_secure(struct fed_server *server);
 /* The task of the open stage for a member; appended. */
 MUST_CHECK enum status server_secure_task(struct fed_server *server,
                                           const struct member *member, struct fed_buffer *out);
 /* Is somebody expected to give something in the open stage? */
 bool server_secure_expects(const struct fed_server *server, const struct member *member);
+/* Has it given its answer of a stage? */
+bool server_secure_has(const struct fed_server *server, const struct member *member,
+                       enum fed_stage stage);
 MUST_CHECK enum status server_secure_hear(struct fed_server *server,
                                           const struct member *member, enum fed_stage stage,
                                           const void *bytes, size_t length);

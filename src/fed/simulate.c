@@ -400,6 +400,8 @@ static enum status pass_time(struct simulation *s)
 {
     const int64_t before = fed_server_round(s->server);
 
+    if (*fed_server_waits(s->server)) /* nobody comes or goes here */
+        return FAIL(STATUS_USAGE, "no round can begin: %s", fed_server_waits(s->server));
     if (s->terms->deadline_s <= 0)
         return FAIL(STATUS_MISMATCH,
                     "round %lld waits for participants that are silent: give --deadline",
@@ -413,10 +415,12 @@ static enum status pass_time(struct simulation *s)
 static enum status run_rounds(struct simulation *s)
 {
     while (!is_over(s)) {
+        const int64_t before = fed_server_round(s->server);
         bool busy;
         TRY(run_turn(s, &busy));
         TRY(simulate_folder_tell(s->folder, fed_memory_store(s->store)));
-        if (!busy && !is_over(s))
+        const bool lost = fed_server_round(s->server) > before; /* and another may have begun */
+        if (!busy && !lost && !is_over(s))
             TRY(pass_time(s));
     }
     return simulate_folder_tell(s->folder, fed_memory_store(s->store));

@@ -14,6 +14,7 @@
 #include "comm/codec.h"
 #include "fed/algorithm.h"
 #include "fed/dp_sgd.h"
+#include "fed/secagg.h"
 #include "optim/optim.h"
 
 void fed_terms_init(struct fed_terms *terms)
@@ -310,6 +311,8 @@ static enum status check_names(const struct fed_terms *terms)
     return fed_aggregation_parse(terms->aggregate, &aggregation);
 }
 
+_Static_assert(SECAGG_PARTICIPANTS == 4096, "a rule below says so");
+
 static enum status check_pairs(const struct fed_terms *t)
 {
     const struct fed_algorithm *algorithm = fed_algorithm_find(t->algorithm);
@@ -318,6 +321,7 @@ static enum status check_pairs(const struct fed_terms *t)
     TRY(fed_aggregation_parse(t->aggregate, &aggregation));
     const bool robust = aggregation.kind->is_robust;
     const bool distributed = strcmp(t->dp, "distributed") == 0;
+    const int64_t most = t->per_round > t->minimum ? t->per_round : t->minimum;
     const struct {
         bool is_refused;
         const char *what, *why;
@@ -332,6 +336,18 @@ static enum status check_pairs(const struct fed_terms *t)
         { t->secure && *t->compress, "--secure and --compress",
           "masked numbers look random and have no fewer bits" },
         { t->secure && t->bits != 32 && t->bits != 64, "--bits", "32 or 64" },
+        { t->secure && t->minimum < 2, "--secure and --min-participants 1",
+          "the sum of one update is that update: take 2 or more" },
+        { t->secure && most > SECAGG_PARTICIPANTS, "--secure and --per-round",
+          "secure aggregation takes 4096 participants a round at most" },
+        { t->threshold && !t->secure, "--threshold needs --secure",
+          "without it there are no masks to take away" },
+        { t->threshold > t->minimum, "--threshold above --min-participants",
+          "a round of no more than these could not end: take as many for both" },
+        { t->threshold && t->threshold <= most / 2, "--threshold",
+          "it is more than half of --per-round and of --min-participants" },
+        { !algorithm->is_buffered && t->per_round && t->per_round < t->minimum,
+          "--per-round below --min-participants", "no round of so few would count" },
         { algorithm->is_buffered && robust, "--algorithm fedbuff and --aggregate",
           "updates of different ages are not compared: use mean" },
         { algorithm->n_vectors > 1 && robust, "--algorithm scaffold and --aggregate",
@@ -360,6 +376,9 @@ static enum status check_pairs(const struct fed_terms *t)
         { t->standardize && *t->dp_sgd, "--standardize and --dp-sgd",
           "means and deviations of a table tell of single samples without noise" },
         { t->epsilon > 0 && !*t->dp, "--dp-budget needs --dp", "central or distributed" },
+        { t->clip > 0 && !*t->dp, "--dp-clip needs --dp", "central or distributed" },
+        { t->noise > 0 && !*t->dp, "--dp-noise needs --dp", "central or distributed" },
+        { t->clip_quantile > 0 && !*t->dp, "--dp-quantile needs --dp", "central" },
         { t->lr_decay < 1 && !isfinite(t->lr), "--lr-decay needs --lr", "to be a share of it" },
     };
 
