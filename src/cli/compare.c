@@ -18,7 +18,7 @@ static const struct flag flags[] = {
       .help = "also write a page with plots, as report.html",
       .text = &page },
     { .name = "json", .help = "one object a line for each group of runs", .is_set = &json },
-    { NULL },
+    { .name = NULL },
 };
 
 /* Columns of a terminal that a text takes: bytes that begin a character. */
