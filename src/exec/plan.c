@@ -186,6 +186,7 @@ static enum status place_given(struct maker *maker)
         const struct operand *given = find_given(maker, value);
         struct place *place = &maker->places[i];
 
+        BUG_ON(!value);
         if (is_kept(value) && !value->flat && !given)
             placed = graph_find_value(maker->places_of, value->name);
         place->root = i;

@@ -478,7 +478,7 @@ static void reach_training(struct federation *federation, struct fed_buffer *rep
         CHECK_OK(fed_server_tick(federation->server));
         federation->now++;
     }
-    CHECK(!"participant 0 is to train");
+    test_fail(__FILE__, __LINE__, "participant 0 is never to train");
 }
 
 /* What participant 0 says to a task of training that `lie` has changed. */
