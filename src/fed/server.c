@@ -29,13 +29,20 @@ enum status server_audit(struct fed_server *server, const char *client, const ch
 }
 
 enum status server_append(struct fed_server *server, int kind, const char *client,
-                          const void *bytes, size_t length)
+                          const struct fed_buffer *bytes, const char *format, ...)
 {
+    char text[FED_WHY];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
     const struct fed_record record = { .round = kind == RECORD_HELLO ? -1 : server->round,
                                        .kind = kind,
                                        .client = client,
-                                       .bytes = bytes,
-                                       .length = length };
+                                       .bytes = bytes->data,
+                                       .length = bytes->length,
+                                       .what = text };
 
     return server->is_replaying
                ? STATUS_OK
@@ -271,7 +278,10 @@ static enum status append_gift(struct fed_server *server, const struct member *m
     fed_put(&bytes, message->payload, message->payload_length);
     enum status status = fed_buffer_status(&bytes);
     if (status == STATUS_OK)
-        status = server_append(server, message->stage, member->name, bytes.data, bytes.length);
+        status = server_append(server, message->stage, member->name, &bytes,
+                               "gave %s of round %" PRId64 ", %zu bytes",
+                               fed_stage_name(message->stage), message->round,
+                               message->payload_length);
     fed_buffer_release(&bytes);
     return status;
 }
@@ -348,8 +358,6 @@ static enum status answer_give(struct fed_server *server, struct member *member,
     TRY(append_gift(server, member, message));
     if (!server->secagg)
         TRY(take_gift(server, member, message));
-    TRY(server_audit(server, member->name, "gave %s of round %" PRId64 ", %zu bytes",
-                     fed_stage_name(message->stage), message->round, message->payload_length));
     TRY(reply_with(&ok, reply));
     return advance(server);
 }
@@ -370,13 +378,11 @@ static enum status answer_hello(struct fed_server *server, const struct fed_mess
         fed_put(&bytes, message->payload, message->payload_length);
         enum status status = fed_buffer_status(&bytes);
         if (status == STATUS_OK)
-            status =
-                server_append(server, RECORD_HELLO, message->client, bytes.data, bytes.length);
+            status = server_append(server, RECORD_HELLO, message->client, &bytes,
+                                   "joined with %" PRIu64 " samples", message->samples);
         fed_buffer_release(&bytes);
         TRY(status);
         TRY(take_hello(server, message->client, message->samples));
-        TRY(server_audit(server, message->client, "joined with %" PRIu64 " samples",
-                         message->samples));
     }
     server_member(server, message->client)->seen = server->config.now(server->config.arg);
     const struct fed_message terms = { .type = FED_TERMS,
@@ -446,10 +452,11 @@ static enum status end_by_time(struct fed_server *server)
     if (!server->is_running || server_is_buffered(server) || deadline <= 0 ||
         now - server->stage_since < deadline)
         return STATUS_OK;
-    const uint8_t stage = (uint8_t)server->stage;
-    TRY(server_append(server, RECORD_CLOSE, "", &stage, 1));
-    TRY(server_audit(server, "", "%s of round %" PRId64 " is over by its deadline",
-                     fed_stage_name(server->stage), server->round));
+    uint8_t stage = (uint8_t)server->stage;
+    TRY(server_append(server, RECORD_CLOSE, "",
+                      &(struct fed_buffer){ .data = &stage, .length = 1 },
+                      "%s of round %" PRId64 " is over by its deadline",
+                      fed_stage_name(server->stage), server->round));
     TRY(close_stage(server));
     return advance(server);
 }

@@ -192,9 +192,8 @@ static enum status begin_cohort(struct fed_server *server, const struct fed_buff
         return drop_cohort(server);
     TRY(status);
     *server->waits = '\0';
-    TRY(server_append(server, RECORD_COHORT, "", cohort->data, cohort->length));
-    TRY(server_take_cohort(server, cohort->data, cohort->length));
-    return server_audit(server, "", "begins with %d participants", server->n_cohort);
+    TRY(server_append(server, RECORD_COHORT, "", cohort, "begins with %u participants", count));
+    return server_take_cohort(server, cohort->data, cohort->length);
 }
 
 enum status server_begin(struct fed_server *server)

@@ -94,8 +94,10 @@ struct fed_server {
 struct member *server_member(const struct fed_server *server, const char *name);
 MUST_CHECK enum status server_audit(struct fed_server *server, const char *client,
                                     const char *format, ...) PRINTF_LIKE(3, 4);
+/* A record and its line of the audit log. */
 MUST_CHECK enum status server_append(struct fed_server *server, int kind, const char *client,
-                                     const void *bytes, size_t length);
+                                     const struct fed_buffer *bytes, const char *format, ...)
+    PRINTF_LIKE(5, 6);
 
 /* server_round.c: choosing, aggregating, moving. */
 bool server_is_live(const struct fed_server *server, const struct member *member);

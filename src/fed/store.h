@@ -23,6 +23,8 @@ struct fed_record {
     const char *client;
     const void *bytes;
     size_t length;
+    const char *
+        what; /* its line of the audit log, durable with it; NULL: none, and when it is replayed */
 };
 
 /* The end of a round. */

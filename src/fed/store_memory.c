@@ -47,11 +47,21 @@ static enum status fill_kept(struct kept *kept, const struct fed_record *record)
     return STATUS_OK;
 }
 
+static enum status audit(void *arg, int64_t round, const char *client, const char *what)
+{
+    struct fed_memory_store *store = arg;
+
+    strbuf_printf(&store->audit, "%" PRId64 " %s %s\n", round, *client ? client : "-", what);
+    return strbuf_status(&store->audit);
+}
+
 static enum status append(void *arg, const struct fed_record *record)
 {
     struct fed_memory_store *store = arg;
     struct kept *kept;
 
+    if (record->what)
+        TRY(audit(store, record->round, record->client, record->what));
     if (store->forgets && record->round >= 0)
         return STATUS_OK;
     TRY(mem_alloc(1, sizeof *kept, &kept));
@@ -159,14 +169,6 @@ static enum status history(void *arg, enum status (*visit)(void *arg, const char
     for (size_t i = 0; i < store->n_metrics; i++)
         TRY(visit(visit_arg, store->metrics[i]));
     return STATUS_OK;
-}
-
-static enum status audit(void *arg, int64_t round, const char *client, const char *what)
-{
-    struct fed_memory_store *store = arg;
-
-    strbuf_printf(&store->audit, "%" PRId64 " %s %s\n", round, *client ? client : "-", what);
-    return strbuf_status(&store->audit);
 }
 
 enum status fed_memory_store_create(struct fed_memory_store **out)

@@ -168,9 +168,20 @@ static enum status copy_bytes(sqlite3_stmt *statement, int column, uint8_t **out
 
 /* The store's functions ---------------------------------------------------------------------------- */
 
-static enum status append(void *arg, const struct fed_record *record)
+static enum status add_audit(void *arg, int64_t round, const char *client, const char *what)
 {
     struct fed_sqlite *store = arg;
+    sqlite3_stmt *statement = begin(store, ADD_AUDIT);
+
+    sqlite3_bind_int64(statement, 1, time(NULL));
+    sqlite3_bind_int64(statement, 2, round);
+    bind_text(statement, 3, client);
+    bind_text(statement, 4, what);
+    return finish(store, statement);
+}
+
+static enum status write_record(struct fed_sqlite *store, const struct fed_record *record)
+{
     sqlite3_stmt *statement = begin(store, APPEND);
     struct sha256 hash;
     char digits[SHA256_HEX];
@@ -185,7 +196,27 @@ static enum status append(void *arg, const struct fed_record *record)
     sqlite3_bind_int64(statement, 5, (sqlite3_int64)record->length);
     bind_text(statement, 6, digits);
     bind_bytes(statement, 7, record->bytes, record->length);
-    return finish(store, statement);
+    TRY(finish(store, statement));
+    return record->what ? add_audit(store, record->round, record->client, record->what)
+                        : STATUS_OK;
+}
+
+/* Ends what BEGIN began: all of it is there, or nothing. */
+static enum status end_transaction(struct fed_sqlite *store, enum status status)
+{
+    if (status == STATUS_OK)
+        status = run_text(store, "COMMIT");
+    if (status != STATUS_OK && !sqlite3_get_autocommit(store->db))
+        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    return status;
+}
+
+static enum status append(void *arg, const struct fed_record *record)
+{
+    struct fed_sqlite *store = arg;
+
+    TRY(run_text(store, "BEGIN IMMEDIATE"));
+    return end_transaction(store, write_record(store, record));
 }
 
 static enum status replay(void *arg, int64_t round,
@@ -240,12 +271,7 @@ static enum status commit_round(void *arg, const struct fed_commit *commit)
     struct fed_sqlite *store = arg;
 
     TRY(run_text(store, "BEGIN IMMEDIATE"));
-    enum status status = write_commit(store, commit);
-    if (status == STATUS_OK)
-        status = run_text(store, "COMMIT");
-    if (status != STATUS_OK && !sqlite3_get_autocommit(store->db))
-        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
-    return status;
+    return end_transaction(store, write_commit(store, commit));
 }
 
 static void forget_last(struct fed_sqlite *store)
@@ -299,18 +325,6 @@ static enum status history(void *arg, enum status (*visit)(void *arg, const char
     }
     sqlite3_reset(statement);
     return status;
-}
-
-static enum status add_audit(void *arg, int64_t round, const char *client, const char *what)
-{
-    struct fed_sqlite *store = arg;
-    sqlite3_stmt *statement = begin(store, ADD_AUDIT);
-
-    sqlite3_bind_int64(statement, 1, time(NULL));
-    sqlite3_bind_int64(statement, 2, round);
-    bind_text(statement, 3, client);
-    bind_text(statement, 4, what);
-    return finish(store, statement);
 }
 
 struct fed_store fed_sqlite_store(struct fed_sqlite *store)

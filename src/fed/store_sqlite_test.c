@@ -2,6 +2,7 @@
 /* store_sqlite_test.c - what was returned from is there after any end of the process. */
 #include "fed/store_sqlite.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -171,7 +172,14 @@ static void test_one_coordinator_and_its_own_files(void)
     CHECK(fed_sqlite_open(folder, &two) != STATUS_OK);
 }
 
-/* A process appends until it is killed: what it said it had appended is there. */
+static void count_line(void *arg, int64_t when, int64_t round, const char *client,
+                       const char *what)
+{
+    (void)when, (void)round, (void)client, (void)what;
+    ++*(int *)arg;
+}
+
+/* A process appends until it is killed: what it said it had appended is there, and the audit log has it. */
 static void test_what_was_appended_survives_kill(void)
 {
     const char *folder = test_folder();
@@ -187,7 +195,8 @@ static void test_what_was_appended_survives_kill(void)
         for (int i = 1;; i++) {
             char text[32];
             snprintf(text, sizeof text, "%d", i);
-            const struct fed_record record = record_of(0, 2, "a", text);
+            struct fed_record record = record_of(0, 2, "a", text);
+            record.what = "gave";
             if (store.append(store.arg, &record) != STATUS_OK ||
                 write(channel[1], &i, sizeof i) != sizeof i)
                 _exit(1);
@@ -212,6 +221,11 @@ static void test_what_was_appended_survives_kill(void)
         snprintf(expected, sizeof expected, "0 2 a %d;", i);
         CHECK(strstr(lines.text, expected) != NULL);
     }
+    int records = 0, audited = 0;
+    for (const char *at = lines.text; (at = strchr(at, ';')); at++)
+        records++;
+    CHECK_OK(fed_sqlite_audit(sqlite, INT_MAX, count_line, &audited));
+    CHECK_INT(records, audited);
     strbuf_release(&lines);
     fed_sqlite_close(sqlite);
 }
