@@ -32,8 +32,8 @@ struct arrival {
     _Atomic int32_t rank;   /* that is charged: the lane's own; whose message came last */
 };
 
-/* Single counters, in a row: reduced, evaluated, settled, gathered, joined, exchanged, directed. */
-enum { SINGLES = 7, LATER_NS = 200 * 1000 * 1000 };
+/* Single counters, in a row: reduced, evaluated, settled, gathered, joined, exchanged, directed, kept_rows. */
+enum { SINGLES = 8, LATER_NS = 200 * 1000 * 1000 };
 
 /* Of a counter: this node's lanes, then its ranks' wires. */
 static size_t slots(const struct exec *exec)

@@ -263,7 +263,7 @@ static enum status read_step_nodes(struct exec *exec)
         } else if (node->op == &op_all_gather && node->phase < PHASE_REDUCE) {
             read_held(exec, node);
         } else if (node->op == &op_clip_norm) {
-            exec->clips = true;
+            exec->clips = !exec->config.remote; /* else servers do */
         } else if (node->op == &op_anchor) {
             exec->anchors = true;
             exec->mu = node->attrs.weight_decay;
@@ -334,13 +334,14 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
     exec->hold.left = carve(carver, buckets, sizeof *exec->hold.left);
     exec->hold.furthest = carve(carver, 1, sizeof *exec->hold.furthest);
     exec->met = carve(carver, (size_t)exec->gathers.count, sizeof *exec->met);
-    exec->reduced = carve(carver, 7, sizeof *exec->reduced);
+    exec->reduced = carve(carver, 8, sizeof *exec->reduced);
     exec->evaluated = exec->reduced + 1;
     exec->settled = exec->reduced + 2;
     exec->gathered = exec->reduced + 3;
     exec->joined = exec->reduced + 4;
     exec->exchanged = exec->reduced + 5;
     exec->directed = exec->reduced + 6;
+    exec->kept_rows = exec->reduced + 7;
     exec->flags = carve(carver, 2 * (size_t)exec->ranks, sizeof *exec->flags);
     exec->arrivals = carve(carver, 1, account_bytes(exec));
     exec->losses = carve(carver, 2 * shards, sizeof(float));
@@ -360,6 +361,8 @@ static void lay_out(struct exec *exec, struct carver *carver, struct carver *giv
         exec->norms.gradients = carve(carver, pieces, sizeof(double));
         exec->norms.params = carve(carver, pieces, sizeof(double));
         exec->norms.moves = carve(carver, pieces, sizeof(double));
+        exec->norms.rows =
+            carve(carver, buckets * norms_row_sums(exec), sizeof *exec->norms.rows);
     }
     if (exec->remote)
         lay_out_given(exec, carver, given);

@@ -18,6 +18,9 @@
  * bits do not depend on lanes, ranks or stages. Stretches in a row have pieces in a row: who owns such stretches
  * writes one range of each array (norms_pieces), and no one else does. Running averages have
  * none.
+ *
+ * A table whose gradient has rows has no pieces either. Each row that occurs gives its squares, and these are added
+ * exactly (kernel/exact.h), by whoever has summed the row: who that is does not change a bit.
  */
 #include <math.h>
 #include <string.h>
@@ -73,7 +76,8 @@ enum status norms_create(struct exec *exec)
     TRY(mem_alloc((size_t)exec->n_model + 1, sizeof(double), &norms->of_model));
     TRY(mem_alloc(2 * (size_t)exec->n_model + 1, sizeof(double), &norms->of_others));
     for (int b = 0; b < exec->buckets.count; b++) {
-        for (int p = 0; p < exec->n_params && !exec->updates[b].is_average; p++) {
+        const bool has_none = exec->updates[b].is_average || exec->row_sums[b].is_used;
+        for (int p = 0; p < exec->n_params && !has_none; p++) {
             const struct value *value = exec->params[p];
             if (plan_bucket_of(value->flat) == b)
                 add_pieces(exec, b, p, value->offset, shape_count(&value->shape));
@@ -94,6 +98,13 @@ void norms_destroy(struct exec *exec)
     mem_free(exec->norms.of_param);
     mem_free(exec->norms.of_model);
     mem_free(exec->norms.of_others);
+}
+
+size_t norms_row_sums(const struct exec *exec)
+{
+    const int threads = rows_threads(exec);
+
+    return (size_t)(threads > exec->nodes ? threads : exec->nodes);
 }
 
 struct piece_range norms_pieces(const struct exec *exec, int b, int64_t first, int64_t end)
@@ -178,10 +189,25 @@ void norms_keep(struct exec *exec, const struct stretch *stretch, const float *s
 
 /* The last phase ----------------------------------------------------------------------------- */
 
+/* Of a table. */
+static double squares_of_rows(const struct exec *exec, int b)
+{
+    const size_t count = norms_row_sums(exec);
+    struct exact_sum sum = { { 0 }, 0, 0 };
+
+    for (size_t i = 0; i < count; i++)
+        exact_sum_join(&sum, &exec->norms.rows[(size_t)b * count + i]);
+    return exact_sum_value(&sum);
+}
+
 static double squares_of(const struct exec *exec, const double *squares, int param)
 {
     const struct norms *norms = &exec->norms;
+    const int b = plan_bucket_of(exec->params[param]->flat);
     double sum = 0;
+
+    if (exec->row_sums[b].is_used)
+        return squares_of_rows(exec, b);
 
     for (int64_t i = norms->of_param[param];
          i < norms->count && norms->pieces[i].param == param; i++)

@@ -8,8 +8,8 @@
  * a time, of all columns or of those that belong to the lane (columns.c).
  * A table of which some rows occur is worked on row by row (rows.c).
  * Where norms must be known before the update (clipping, LARS, LAMB) the sum is kept with sums of
- * squares; when every lane has done that, everybody adds the squares in the same order and then updates
- * (norms.c).
+ * squares, of a table those of its rows; when every lane has done that, everybody adds the squares in the same order
+ * and then updates (norms.c).
  *
  * Cost for a vector of M bytes, p lanes, k partial sums: a lane reads k*M/p, and reads and writes
  * M/p of parameters and of each state.
@@ -390,15 +390,34 @@ void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
     run_work(&work);
 }
 
+static void work_on_table(struct lane *lane, int b, enum reduce_what what,
+                          const struct kernel_update_step *numbers)
+{
+    switch (what) {
+    case SUM_AND_UPDATE:
+        rows_update(lane, b, numbers);
+        return;
+    case SUM_AND_KEEP:
+        rows_keep(lane, b);
+        return;
+    case SUM_AND_GIVE:
+        rows_give(lane, b);
+        return;
+    case UPDATE:
+        rows_update_kept(lane, b, numbers);
+        return;
+    case DIRECT: /* what has directions has no rows */
+        return;
+    }
+}
+
 static void work_on_bucket(struct lane *lane, int b, enum reduce_what what,
                            const struct kernel_update_step *numbers)
 {
     const struct exec *exec = lane->exec;
 
-    if (exec->row_sums[b].is_used && what == SUM_AND_GIVE) {
-        rows_give(lane, b);
-    } else if (exec->row_sums[b].is_used) {
-        rows_update(lane, b, numbers);
+    if (exec->row_sums[b].is_used) {
+        work_on_table(lane, b, what, numbers);
     } else if (exec->factored[b].is_used) {
         struct work work = { .lane = lane,
                              .bucket = b,
@@ -414,19 +433,31 @@ static void work_on_bucket(struct lane *lane, int b, enum reduce_what what,
     }
 }
 
-/* As PyTorch's clip_grad_norm_ has it. */
-enum status reduce_clip_scale(struct exec *exec, float *out)
+static enum status find_scale(struct exec *exec, float *out)
 {
-    const double most = (double)exec->config.optim.attrs.max_norm;
     double norm;
 
     TRY(norms_of_all(exec, &norm));
-    const double factor = most / (norm + 1e-6);
-    *out = factor < 1 ? (float)factor : 1;
+    *out = kernel_clip_scale(norm, exec->config.optim.attrs.max_norm);
     return STATUS_OK;
 }
 
-/* All lanes have written their squares: says so and waits for the others. */
+enum status reduce_clip_scale(struct exec *exec, uint32_t step, float *out)
+{
+    struct clip *clip = &exec->clip;
+    enum status status = STATUS_OK;
+
+    pthread_mutex_lock(&clip->lock);
+    if (clip->steps != step + 1)
+        status = find_scale(exec, &clip->scale);
+    if (status == STATUS_OK)
+        clip->steps = step + 1;
+    *out = clip->scale;
+    pthread_mutex_unlock(&clip->lock);
+    return status;
+}
+
+/* This lane has written its squares: says so and waits for the others. */
 static enum status meet_norms(struct lane *lane, struct transport_counter *counter,
                               const char *point, const char *what)
 {
@@ -437,22 +468,6 @@ static enum status meet_norms(struct lane *lane, struct transport_counter *count
     return exec_wait(exec, lane, counter, (exec->steps + 1) * (uint32_t)exec->all_lanes, what);
 }
 
-/* Once a step of this rank: ranks beside are asked once. */
-static enum status scale_of_step(struct exec *exec, float *out)
-{
-    struct clip *clip = &exec->clip;
-    enum status status = STATUS_OK;
-
-    pthread_mutex_lock(&clip->lock);
-    if (clip->steps != exec->steps + 1)
-        status = reduce_clip_scale(exec, &clip->scale);
-    if (status == STATUS_OK)
-        clip->steps = exec->steps + 1;
-    *out = clip->scale;
-    pthread_mutex_unlock(&clip->lock);
-    return status;
-}
-
 static enum status update_by_norms(struct lane *lane)
 {
     struct exec *exec = lane->exec;
@@ -460,7 +475,7 @@ static enum status update_by_norms(struct lane *lane)
 
     TRY(meet_norms(lane, exec->reduced, "reduced", "all_reduce of the gradient's norm"));
     if (exec->clips)
-        TRY(scale_of_step(exec, &numbers.scale));
+        TRY(reduce_clip_scale(exec, exec->steps, &numbers.scale));
     struct span span = lane_begin_comm(lane);
     if (exec->clips && exec->directs) {
         for (int b = 0; b < exec->buckets.count; b++)
@@ -470,6 +485,33 @@ static enum status update_by_norms(struct lane *lane)
         span = lane_begin_comm(lane);
     }
     for (int b = 0; b < exec->buckets.count; b++) {
+        work_on_bucket(lane, b, UPDATE, &numbers);
+        exec_meet(exec, "done");
+        lane_raise(lane, &exec->done[b], 1);
+    }
+    lane_end_comm(lane, span, "update by norms", NULL);
+    return STATUS_OK;
+}
+
+/* Of several machines the wire has the norm of what it sums: lanes say that they have summed tables, hear that all
+ * squares are there, and update these. */
+static enum status update_rows_by_norms(struct lane *lane)
+{
+    struct exec *exec = lane->exec;
+    struct kernel_update_step numbers = exec->numbers;
+    const uint32_t rails = (uint32_t)wire_rails(exec);
+
+    if (!norms_wait_for_rows(exec))
+        return STATUS_OK;
+    exec_meet(exec, "reduced");
+    lane_raise(lane, exec->kept_rows, 1);
+    TRY(exec_wait(exec, lane, exec->reduced, (exec->steps + 1) * rails,
+                  "all_reduce of the gradient's norm"));
+    TRY(reduce_clip_scale(exec, exec->steps, &numbers.scale));
+    const struct span span = lane_begin_comm(lane);
+    for (int b = 0; b < exec->buckets.count; b++) {
+        if (!bucket_is_gathered(exec, b))
+            continue;
         work_on_bucket(lane, b, UPDATE, &numbers);
         exec_meet(exec, "done");
         lane_raise(lane, &exec->done[b], 1);
@@ -611,5 +653,7 @@ enum status lane_reduce(struct lane *lane, bool all)
     const struct exec *exec = lane->exec;
 
     TRY(lane_reduce_below(lane, all ? exec->buckets.count : 0));
-    return all && norms_are_used(exec) && !exec->wire ? update_by_norms(lane) : STATUS_OK;
+    if (!all || !norms_are_used(exec))
+        return STATUS_OK;
+    return exec->wire ? update_rows_by_norms(lane) : update_by_norms(lane);
 }

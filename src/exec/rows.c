@@ -18,6 +18,9 @@
  * as much as some additions. How many different ids a range has is not known but bounded by its length
  * and by how often they occur, for each of the ROWS_BLOCKS blocks that rows_sort notes. The cuts
  * are a function of the lists, so that all lanes find the same; they never change a bit.
+ *
+ * Where the norm of all gradients must be known before an update, a lane walks twice: it keeps the sums in their
+ * places of exec->sum and adds up their squares (norms.c), then updates the same rows by what was kept.
  */
 #include <string.h>
 
@@ -164,12 +167,12 @@ struct cursor {
 struct work {
     struct lane *lane;
     int bucket;
-    const struct kernel_update_step *numbers;
+    enum reduce_what what;
+    const struct kernel_update_step *numbers; /* of an update */
     int64_t parts,
         first;      /* the range of ids is cut into so many; those of this lane begin here */
     int64_t cost;   /* of the whole */
     size_t scratch; /* bytes of a thread */
-    bool gives;     /* sums go to exec->remote, not to an update */
 };
 
 /* What a thread works on: ids [begin, end) of shards [from, to). */
@@ -323,8 +326,9 @@ static void walk_add(struct walk *walk, struct cursor cursor)
     walk->room.heads[walk->lists++] = cursor.next < cursor.end ? cursor.next->id : INT32_MAX;
 }
 
-/* The lowest id that is left; its sum is at the beginning of sums.data. False: there is none. */
-static bool walk_on(struct walk *walk, int32_t *out_id)
+/* The lowest id that is left, which is gone then; room.lists has what each list has of it. How many lists
+ * that are; 0: nothing is left. */
+static int walk_next(struct walk *walk, int32_t *out_id)
 {
     const struct room *room = &walk->room;
     int32_t id = INT32_MAX;
@@ -334,7 +338,7 @@ static bool walk_on(struct walk *walk, int32_t *out_id)
         id = room->heads[i] < id ? room->heads[i] : id;
     *out_id = id;
     if (id == INT32_MAX)
-        return false;
+        return 0;
     for (int64_t i = 0; i < walk->lists; i++) {
         struct cursor *cursor = &room->cursors[i];
         if (room->heads[i] != id)
@@ -343,23 +347,31 @@ static bool walk_on(struct walk *walk, int32_t *out_id)
         room->shards[count++] = cursor->shard;
         room->heads[i] = cursor->next < cursor->end ? cursor->next->id : INT32_MAX;
     }
-    sum_lists(room->lists, room->shards, count, &walk->sums);
-    return true;
+    return count;
 }
 
-/* Updates a row of the table and of its state by the sum that a walk came to. */
-static void update_row(const struct exec *exec, int b, const struct walk *walk, int32_t id,
-                       const struct kernel_update_step *numbers)
+/* The same; the sum is at the beginning of sums.data. False: there is none. */
+static bool walk_on(struct walk *walk, int32_t *out_id)
+{
+    const int count = walk_next(walk, out_id);
+
+    if (count > 0)
+        sum_lists(walk->room.lists, walk->room.shards, count, &walk->sums);
+    return count > 0;
+}
+
+/* Updates a row of the table and of its state by its summed gradient. */
+static void update_row(const struct exec *exec, int b, const struct table *table, int32_t id,
+                       const float *gradient, const struct kernel_update_step *numbers)
 {
     const struct bucket *update = &exec->updates[b];
-    const struct table *table = &walk->table;
     const size_t at = (size_t)id * table->width;
     float *state[KERNEL_STATES] = { NULL };
 
     for (int i = 0; i < exec->n_states; i++)
         state[i] = table->vectors[1 + i] + at;
-    update->kernel->run(table->vectors[0] + at, walk->sums.data, state, table->width,
-                        &update->attrs, numbers);
+    update->kernel->run(table->vectors[0] + at, gradient, state, table->width, &update->attrs,
+                        numbers);
 }
 
 /* Adds the ids of a span; returns how many pairs of its shards come before. */
@@ -419,6 +431,42 @@ static void give_range(const struct work *work, struct span_of_ids span, int64_t
     }
 }
 
+/* Sums the rows of a walk, keeps them in the places of the table's rows, and adds up their squares. */
+static void keep_rows(const struct exec *exec, int b, struct walk *walk,
+                      struct exact_sum *squares)
+{
+    float *kept = exec->sum + exec->buckets.begin[b];
+    const size_t width = walk->table.width;
+    int32_t id;
+
+    while (walk_on(walk, &id)) {
+        memcpy(kept + (size_t)id * width, walk->sums.data, width * sizeof *kept);
+        exact_sum_add(squares, kernel_sum_squares(walk->sums.data, width));
+    }
+}
+
+/* Does what is to be done with the rows of a walk; part: which range of ids it is. */
+static void work_on_walk(const struct work *work, struct walk *walk, int64_t part)
+{
+    struct exec *exec = work->lane->exec;
+    const int b = work->bucket;
+    const float *kept = exec->sum ? exec->sum + exec->buckets.begin[b] : NULL;
+    int32_t id;
+
+    if (work->what == SUM_AND_KEEP) {
+        walk->table.n_vectors = 0; /* nothing of it is touched */
+        keep_rows(exec, b, walk,
+                  &exec->norms.rows[(size_t)b * norms_row_sums(exec) + (size_t)part]);
+    } else if (work->what == UPDATE) {
+        while (walk_next(walk, &id) > 0)
+            update_row(exec, b, &walk->table, id, kept + (size_t)id * walk->table.width,
+                       work->numbers);
+    } else {
+        while (walk_on(walk, &id))
+            update_row(exec, b, &walk->table, id, walk->sums.data, work->numbers);
+    }
+}
+
 /* One thread's range of ids. */
 static void do_range(void *arg, size_t i)
 {
@@ -434,33 +482,34 @@ static void do_range(void *arg, size_t i)
     };
     void *scratch = (char *)work->lane->scratch + i * work->scratch;
     struct walk walk;
-    int32_t id;
 
-    if (work->gives) {
+    if (work->what == SUM_AND_GIVE) {
         give_range(work, span, part, scratch);
         return;
     }
+    if (work->what == SUM_AND_KEEP) /* squares of the last step are there */
+        memset(&exec->norms.rows[(size_t)work->bucket * norms_row_sums(exec) + (size_t)part], 0,
+               sizeof *exec->norms.rows);
     if (span.begin >= span.end)
         return;
     walk_init(&walk, exec, work->bucket, exec->shards, scratch);
     (void)walk_add_span(&walk, exec, work->bucket, &span);
-    while (walk_on(&walk, &id))
-        update_row(exec, work->bucket, &walk, id, work->numbers);
+    work_on_walk(work, &walk, part);
 }
 
-/* numbers: NULL where sums go to servers. */
-static void work_on_rows(struct lane *lane, int b, const struct kernel_update_step *numbers)
+static void work_on_rows(struct lane *lane, int b, enum reduce_what what,
+                         const struct kernel_update_step *numbers)
 {
     const struct exec *exec = lane->exec;
     const struct row_sum *r = &exec->row_sums[b];
     const int threads = lane->pool ? pool_size(lane->pool) : 1;
     struct work work = { .lane = lane,
                          .bucket = b,
+                         .what = what,
                          .numbers = numbers,
                          .parts = (int64_t)exec->all_lanes * threads,
                          .first = (int64_t)lane->number * threads,
-                         .scratch = reduce_scratch(lane),
-                         .gives = numbers == NULL };
+                         .scratch = reduce_scratch(lane) };
 
     for (int64_t k = 0; k < ROWS_BLOCKS; k++)
         work.cost += cost_of(exec, entries_of(exec, r, k), block_length(r));
@@ -469,7 +518,17 @@ static void work_on_rows(struct lane *lane, int b, const struct kernel_update_st
 
 void rows_update(struct lane *lane, int b, const struct kernel_update_step *numbers)
 {
-    work_on_rows(lane, b, numbers);
+    work_on_rows(lane, b, SUM_AND_UPDATE, numbers);
+}
+
+void rows_keep(struct lane *lane, int b)
+{
+    work_on_rows(lane, b, SUM_AND_KEEP, NULL);
+}
+
+void rows_update_kept(struct lane *lane, int b, const struct kernel_update_step *numbers)
+{
+    work_on_rows(lane, b, UPDATE, numbers);
 }
 
 /* Servers ---------------------------------------------------------------------------------- */
@@ -483,7 +542,7 @@ int rows_threads(const struct exec *exec)
 
 void rows_give(struct lane *lane, int b)
 {
-    work_on_rows(lane, b, NULL);
+    work_on_rows(lane, b, SUM_AND_GIVE, NULL);
 }
 
 struct exec_rows rows_join(struct exec *exec, int b, int sum)
@@ -532,6 +591,26 @@ void rows_merge(struct lane *lane, int b, struct tree_node shards, int owners,
     }
 }
 
+static void walk_packets(struct walk *walk, const struct lane *lane, int b,
+                         const struct rows_packet *packets, int count)
+{
+    walk_init(walk, lane->exec, b, lane->exec->shards, lane->scratch);
+    for (int i = 0; i < count; i++)
+        walk_add(walk, (struct cursor){ .next = packets[i].pairs,
+                                        .end = packets[i].pairs + packets[i].count,
+                                        .dy = packets[i].rows,
+                                        .shard = packets[i].shard });
+}
+
+/* One more row of a packet. */
+static void add_row(struct rows_packet *packet, int32_t id, const float *row, size_t width)
+{
+    const int64_t n = packet->count++;
+
+    packet->pairs[n] = (struct rows_pair){ .id = id, .row = (int32_t)n };
+    memcpy(packet->rows + (size_t)n * width, row, width * sizeof *row);
+}
+
 void rows_update_packets(struct lane *lane, int b, const struct rows_packet *packets, int count,
                          const struct kernel_update_step *numbers, struct rows_packet *out)
 {
@@ -539,19 +618,41 @@ void rows_update_packets(struct lane *lane, int b, const struct rows_packet *pac
     struct walk walk;
     int32_t id;
 
-    walk_init(&walk, exec, b, exec->shards, lane->scratch);
-    for (int i = 0; i < count; i++)
-        walk_add(&walk, (struct cursor){ .next = packets[i].pairs,
-                                         .end = packets[i].pairs + packets[i].count,
-                                         .dy = packets[i].rows,
-                                         .shard = packets[i].shard });
+    walk_packets(&walk, lane, b, packets, count);
+    const struct table *table = &walk.table;
     out->count = 0;
     while (walk_on(&walk, &id)) {
-        const int64_t n = out->count++;
-        update_row(exec, b, &walk, id, numbers);
-        out->pairs[n] = (struct rows_pair){ .id = id, .row = (int32_t)n };
-        memcpy(out->rows + n * (int64_t)walk.table.width,
-               walk.table.vectors[0] + (size_t)id * walk.table.width,
-               walk.table.width * sizeof(float));
+        update_row(exec, b, table, id, walk.sums.data, numbers);
+        add_row(out, id, table->vectors[0] + (size_t)id * table->width, table->width);
+    }
+}
+
+void rows_sum_packets(struct lane *lane, int b, const struct rows_packet *packets, int count,
+                      struct rows_packet *out, struct exact_sum *squares)
+{
+    struct walk walk;
+    int32_t id;
+
+    walk_packets(&walk, lane, b, packets, count);
+    walk.table.n_vectors = 0; /* nothing of it is touched */
+    out->count = 0;
+    *squares = (struct exact_sum){ .infinite = 0 };
+    while (walk_on(&walk, &id)) {
+        add_row(out, id, walk.sums.data, walk.sums.width);
+        exact_sum_add(squares, kernel_sum_squares(walk.sums.data, walk.sums.width));
+    }
+}
+
+void rows_update_packet(struct lane *lane, int b, const struct kernel_update_step *numbers,
+                        struct rows_packet *packet)
+{
+    const struct exec *exec = lane->exec;
+    const struct table table = table_of(exec, b);
+
+    for (int64_t i = 0; i < packet->count; i++) {
+        const int32_t id = packet->pairs[i].id;
+        float *row = packet->rows + (size_t)i * table.width;
+        update_row(exec, b, &table, id, row, numbers);
+        memcpy(row, table.vectors[0] + (size_t)id * table.width, table.width * sizeof *row);
     }
 }

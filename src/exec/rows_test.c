@@ -320,6 +320,7 @@ static void test_weights_do_not_depend_on_ranks_and_threads(void)
             struct setup setup = usual;
             setup.model = names[m];
             setup.shards = shards[i];
+            setup.max_norm = i % 2 ? 0 : 0.25F;
             const struct outcome alone = run(setup, 1, 1);
             for (int ranks = 1; ranks <= RANKS_MAX && ranks <= shards[i]; ranks++) {
                 for (int threads = 1; threads <= 3; threads++) {
@@ -366,6 +367,7 @@ static void test_weights_do_not_depend_on_the_way_between_machines(void)
             struct setup setup = usual;
             setup.model = names[m];
             setup.shards = shards[i];
+            setup.max_norm = i % 2 ? 0.25F : 0;
             const struct outcome alone = run(setup, 1, 1);
             for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
                 for (setup.way = PASS_GATHER; setup.way <= PASS_SERVE; setup.way++) {
@@ -388,6 +390,7 @@ static void test_any_setup_gives_the_same_bits_on_any_ranks(struct rng *rng)
         .optimizer = optimizers[rng_below(rng, 3)],
         .momentum = rng_below(rng, 2) ? 0.5F : 0,
         .weight_decay = rng_below(rng, 2) ? 0.125F : 0,
+        .max_norm = rng_below(rng, 2) ? 0.25F : 0,
         .batch = shards * (1 + (int64_t)rng_below(rng, 3)),
         .shards = shards,
         .used = 1 + (int64_t)rng_below(rng, VOCABULARY),
@@ -485,24 +488,42 @@ static void test_rows_that_do_not_occur_stay(void)
     }
 }
 
-static void test_clipping_and_tied_tables_take_the_dense_form(void)
+/* Norms of rows are those of the dense form, but for the last bits of their sums. */
+static void test_clipped_rows_move_as_the_dense_form_does(void)
+{
+    struct setup setup = usual;
+
+    setup.optimizer = "sgd";
+    setup.weight_decay = 0;
+    const struct outcome free = run(setup, 2, 1);
+    setup.max_norm = 0.25F;
+    const struct outcome rows = run(setup, 2, 1);
+    setup.dense = true;
+    const struct outcome dense = run(setup, 2, 1);
+    CHECK(strcmp(free.hash, rows.hash) != 0);
+    for (int s = 0; s < setup.n_steps; s++)
+        CHECK_CLOSE(dense.loss[s], rows.loss[s], 1e-7);
+}
+
+static void test_tied_tables_and_norms_of_parameters_take_the_dense_form(void)
 {
     struct setup setup = usual;
     struct job job;
 
     setup.ranks = setup.threads = 1;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         int sums = 0;
 
         setup.model = i == 2 ? "tied" : "tokens";
         setup.max_norm = i == 1 ? 1 : 0;
         setup.dense = i == 3;
+        setup.optimizer = i == 4 ? "lamb" : "adam";
         make_job(&setup, &job);
         for (int n = 0; n < graph_node_count(job.graph); n++) {
             const struct node *node = graph_node(job.graph, n);
             sums += node->op == &op_row_sum && node->out[0]->form == VALUE_ROWS;
         }
-        CHECK_INT(i == 0 ? 2 : 0, sums);
+        CHECK_INT(i < 2 ? 2 : 0, sums);
         graph_destroy(job.graph);
         kernel_choices_destroy(job.choices);
     }
@@ -517,6 +538,7 @@ static void test_nothing_is_allocated_after_the_first_steps(void)
         setup.length[s] = s % 2 ? 8 : 12;
     }
     CHECK_INT(0, run(setup, 1, 2).allocations);
+    setup.max_norm = 0.25F;
     CHECK_INT(0, run(setup, 2, 1).allocations);
 }
 
@@ -546,8 +568,10 @@ const struct test tests[] = {
     { .name = "sums are those of the dense form",
       .run = test_sums_are_those_of_the_dense_form },
     { .name = "rows that do not occur stay", .run = test_rows_that_do_not_occur_stay },
-    { .name = "clipping and tied tables take the dense form",
-      .run = test_clipping_and_tied_tables_take_the_dense_form },
+    { .name = "clipped rows move as the dense form does",
+      .run = test_clipped_rows_move_as_the_dense_form_does },
+    { .name = "tied tables and norms of parameters take the dense form",
+      .run = test_tied_tables_and_norms_of_parameters_take_the_dense_form },
     { .name = "nothing is allocated after the first steps",
       .run = test_nothing_is_allocated_after_the_first_steps },
     { .name = "sequences beyond the model's length are refused",

@@ -13,7 +13,8 @@
  *   tables        of every gather: what each shard gives to all in the middle of a step (gather.c)
  *   records       of every shard: the factors of gradients that are not summed but made from them, and the
  *                 ids and dy of tables
- *   sum, squares  with clipping, LARS and LAMB: the summed gradient, and sums of squares (norms.c)
+ *   sum, squares  with clipping, LARS and LAMB: the summed gradient, of tables the rows that occur, and sums of
+ *                 squares (norms.c)
  *
  * A layer whose columns belong to lanes (columns.c) has its weight, and the weight's state, with
  * the lanes from the first step after a settle until the next; the flat vectors are then stale.
@@ -33,10 +34,12 @@
 #include "base/pool.h"
 #include "exec/exec.h"
 #include "exec/hold.h"
+#include "exec/packet.h"
 #include "exec/pipe.h"
 #include "exec/plan.h"
 #include "exec/talk.h"
 #include "exec/vectors.h"
+#include "kernel/exact.h"
 #include "kernel/tree.h"
 #include "transport/transport.h"
 
@@ -113,7 +116,7 @@ struct piece {
     size_t at, count; /* of the flat vector */
 };
 
-/* By how much gradients of a step are scaled, worked out by the first lane that asks. */
+/* By how much gradients of a step are scaled, worked out by the first that asks. */
 struct clip {
     pthread_mutex_t lock; /* before the transport's; guards all below */
     uint32_t steps;       /* since creation, that one included */
@@ -129,6 +132,9 @@ struct norms {
     double *of_model, *of_others; /* squares of all parameters of the model, of ranks beside */
     /* Shared memory, one number a piece: of the summed gradient, of the parameter, of LAMB's directions. */
     double *gradients, *params, *moves;
+    /* Likewise, norms_row_sums a bucket: of a table's rows, as each thread has summed them; if it is served, each
+     * node. */
+    struct exact_sum *rows;
 };
 
 /* What a classifier says of a sample. */
@@ -234,6 +240,8 @@ struct exec {
     struct transport_counter *ready, *done, *reduced, *evaluated, *settled, *gathered, *joined,
         *directed;
     struct transport_counter *exchanged; /* the other nodes' losses have come */
+    struct transport_counter
+        *kept_rows;           /* lanes have summed all tables, for the wire's norms */
     uint32_t *flags;          /* [2][ranks]: what ranks say to each other with a step */
     float *losses, *corrects; /* [2][shards] */
     float *param;
@@ -380,25 +388,17 @@ void rows_leave_empty(const struct lane *lane, int b);
 size_t rows_scratch(const struct exec *exec);
 /* How many rows of a shard's ids there are in bucket b, those that occur twice counted twice. */
 int64_t rows_entries(const struct exec *exec, int b, int64_t shard);
-/* Sums and updates this lane's range of the rows of bucket b that occur. */
+/* Sums and updates this lane's range of the rows of bucket b that occur, or, where norms are needed before, keeps the
+ * sums with their squares, and updates by what was kept. */
 void rows_update(struct lane *lane, int b, const struct kernel_update_step *numbers);
+void rows_keep(struct lane *lane, int b);
+void rows_update_kept(struct lane *lane, int b, const struct kernel_update_step *numbers);
 /* Sums them into exec->remote; when every lane has, rows_join closes the gaps of a sum's list. */
 void rows_give(struct lane *lane, int b);
 struct exec_rows rows_join(struct exec *exec, int b, int sum);
 /* Threads of all lanes that put rows together. */
 int rows_threads(const struct exec *exec);
 
-/* An id and its row of what goes with it, as rows_sort gives them. */
-struct rows_pair {
-    int32_t id, row;
-};
-/* Rows in ascending order of their ids, each once. */
-struct rows_packet {
-    struct rows_pair *pairs;
-    float *rows;
-    int64_t count;
-    int64_t shard; /* one of those that they are the sums over */
-};
 /* The sums over some shards, all in memory, of the rows of bucket b that occur, added to the packet of their
  * owner: id modulo owners. */
 void rows_merge(struct lane *lane, int b, struct tree_node shards, int owners,
@@ -406,6 +406,11 @@ void rows_merge(struct lane *lane, int b, struct tree_node shards, int owners,
 /* Adds packets of all shards along the tree and updates the table by that; gives the new rows. */
 void rows_update_packets(struct lane *lane, int b, const struct rows_packet *packets, int count,
                          const struct kernel_update_step *numbers, struct rows_packet *out);
+/* The same in two, where norms are needed between: gives the sums, with their squares; then, of these, the new rows. */
+void rows_sum_packets(struct lane *lane, int b, const struct rows_packet *packets, int count,
+                      struct rows_packet *out, struct exact_sum *squares);
+void rows_update_packet(struct lane *lane, int b, const struct kernel_update_step *numbers,
+                        struct rows_packet *packet);
 
 /* Meetings in the middle of a step --------------------------------------------------------- */
 
@@ -449,6 +454,8 @@ const float *privacy_noise(const struct exec *exec, int bucket, const float *sum
 int64_t exec_step_weight(const struct exec *exec);
 
 void norms_destroy(struct exec *exec);
+/* Sums of squares of rows that there are of each bucket. */
+size_t norms_row_sums(const struct exec *exec);
 /* Where the arrays of squares have stretches [first, end) of bucket b. */
 struct piece_range norms_pieces(const struct exec *exec, int b, int64_t first, int64_t end);
 
@@ -489,9 +496,9 @@ void reduce_stretches_of(struct lane *lane, int b, int64_t begin, int64_t end,
                          const struct kernel_update_step *numbers);
 /* Makes what lies between the gradients of a bucket zero. */
 void reduce_clear_gaps(const struct exec *exec, int b, float *gradients);
-/* The factor by which gradients are scaled so that their norm is not over the limit; all squares
- * are there. Where there are ranks beside it waits for them: once a step. */
-MUST_CHECK enum status reduce_clip_scale(struct exec *exec, float *out);
+/* The factor by which gradients of this step (since creation) are scaled so that their norm is not over the limit; all
+ * squares are there. Lanes and the wire may ask; where there are ranks beside it waits for them, once a step. */
+MUST_CHECK enum status reduce_clip_scale(struct exec *exec, uint32_t step, float *out);
 
 /* Memory of gradients (release.c) ---------------------------------------------------------- */
 
@@ -537,6 +544,15 @@ static inline bool bucket_is_gathered(const struct exec *exec, int b)
 static inline bool bucket_is_served(const struct exec *exec, int b)
 {
     return exec->row_sums[b].is_served;
+}
+/* Are there tables whose rows lanes sum and keep before the norm of all is known? */
+static inline bool norms_wait_for_rows(const struct exec *exec)
+{
+    for (int b = 0; b < exec->buckets.count; b++) {
+        if (norms_are_used(exec) && bucket_is_gathered(exec, b))
+            return true;
+    }
+    return false;
 }
 /* Does a node hold its part of the parameters alone, but while they are read? */
 static inline bool bucket_is_held(const struct exec *exec, int b)

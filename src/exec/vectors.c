@@ -2,6 +2,8 @@
 /* vectors.c - what a training graph says of the flat vectors: buckets, tables, updates. */
 #include "exec/vectors.h"
 
+#include "base/mem.h"
+#include "exec/plan.h"
 #include "graph/op.h"
 #include "pass/pass.h"
 
@@ -44,5 +46,25 @@ enum status vectors_read(const struct graph *train, const struct optim_config *o
         return FAIL(STATUS_MISMATCH, "graph %s has %d updates of %d buckets", graph_name(train),
                     n_updates, vectors.count);
     *out = vectors;
+    return STATUS_OK;
+}
+
+enum status vectors_list_params(const struct graph *train, struct vectors_param **out,
+                                int *out_count)
+{
+    const int n_values = graph_value_count(train);
+    struct vectors_param *params;
+    int count = 0;
+
+    TRY(mem_alloc((size_t)n_values + 1, sizeof *params, &params));
+    for (int i = 0; i < n_values; i++) {
+        const struct value *value = graph_value(train, i);
+        if (value->kind == VALUE_PARAM)
+            params[count++] = (struct vectors_param){ .bucket = plan_bucket_of(value->flat),
+                                                      .at = value->offset,
+                                                      .count = shape_count(&value->shape) };
+    }
+    *out = params;
+    *out_count = count;
     return STATUS_OK;
 }

@@ -36,4 +36,13 @@ struct vectors {
 MUST_CHECK enum status vectors_read(const struct graph *train, const struct optim_config *optim,
                                     struct vectors *out);
 
+/* A parameter that is trained, in its bucket. */
+struct vectors_param {
+    int bucket;
+    int64_t at, count; /* elements, from the bucket's first */
+};
+/* All of them, in the model's order; the caller frees the list. */
+MUST_CHECK enum status vectors_list_params(const struct graph *train,
+                                           struct vectors_param **out, int *out_count);
+
 #endif /* EXEC_VECTORS_H */

@@ -17,7 +17,8 @@
  *   hold     of a bucket that nodes hold in parts (wire_hold.c): the others' come before forward and backward, and
  *            are released again; then a bucket's parts go to nobody.
  *   norms    where norms are needed before an update (norms.c): sums of squares likewise, between the sums and
- *            the updates; reduced. And again for norms of directions; directed.
+ *            the updates; reduced. And again for norms of directions; directed. Of tables whose records are gathered
+ *            all nodes' lanes have the squares themselves (kept_rows).
  *
  * A node's row of shards need not be a subtree: it sends one partial sum for each largest subtree in it, and
  * the owner adds all nodes' along what is left of the tree (tree.h): bits do not depend on nodes.
@@ -336,12 +337,28 @@ static struct parcel place_of_table(const struct wire *wire, const struct item *
                             (size_t)count * gather->bytes };
 }
 
+/* Of a table whose rows nodes own, of which the first rail has the sums. */
+static struct parcel place_of_row_squares(const struct wire *wire, int b, int node)
+{
+    const struct exec *exec = wire->exec;
+
+    if (wire->rail != 0 || !bucket_is_served(exec, b))
+        return (struct parcel){ NULL, 0 };
+    return (struct parcel){ (char *)wire_row_squares(exec, b, node), sizeof(struct exact_sum) };
+}
+
+/* which: of each bucket each array of squares, then of each bucket the rows'. */
 static struct parcel place_of_squares(const struct wire *wire, const struct item *item,
                                       int node, int64_t which)
 {
     const struct exec *exec = wire->exec;
-    const int b = (int)which / SQUARES;
+    const int b = (int)which / SQUARES, before = SQUARES * exec->buckets.count;
     const bool early = item->kind == ITEM_NORMS, late = exec->clips && exec->directs;
+
+    if (which >= before)
+        return place_of_row_squares(wire, (int)which - before, node);
+    if (exec->config.compress.codec) /* every node has all of them */
+        return (struct parcel){ NULL, 0 };
     double *const arrays[SQUARES] = {
         early && (exec->clips || !exec->directs) ? exec->norms.gradients : NULL,
         early && exec->adapts ? exec->norms.params : NULL,
@@ -474,7 +491,8 @@ static void tell_expectations(const struct wire *wire)
 static bool all_are_at(const struct wire *wire, enum stage stage)
 {
     for (int i = 0; i < wire->n_items; i++) {
-        if (wire->items[i].kind == ITEM_BUCKET && wire->items[i].stage < stage)
+        const enum item_kind kind = wire->items[i].kind;
+        if ((kind == ITEM_BUCKET || kind == ITEM_SERVED) && wire->items[i].stage < stage)
             return false;
     }
     return true;
@@ -502,7 +520,9 @@ static bool is_announced(const struct wire *wire, const struct item *item)
         }
         return true;
     case ITEM_NORMS:
-        return all_are_at(wire, KEPT);
+        return all_are_at(wire, KEPT) &&
+               (!norms_wait_for_rows(exec) ||
+                transport_reached(exec->kept_rows, (wire->steps + 1) * lanes));
     case ITEM_MOVES:
         return all_are_at(wire, DIRECTED);
     case ITEM_HOLD:
@@ -548,9 +568,9 @@ static enum status begin_item(struct wire *wire, struct item *item)
     case ITEM_LOSSES:
         return swap_parcels(wire, item, 3, place_of_losses);
     case ITEM_NORMS:
+        return swap_parcels(wire, item, (SQUARES + 1) * (int64_t)wire->exec->buckets.count,
+                            place_of_squares);
     case ITEM_MOVES:
-        if (wire->exec->config.compress.codec) /* every node has all of them */
-            return STATUS_OK;
         return swap_parcels(wire, item, SQUARES * (int64_t)wire->exec->buckets.count,
                             place_of_squares);
     case ITEM_HOLD:
@@ -596,8 +616,12 @@ static enum status go_by_norms(struct wire *wire, struct item *item)
     if (!are_here(wire, item->stage == KEPT ? exec->reduced : exec->directed))
         return STATUS_OK;
     if (item->stage == KEPT && exec->clips && !wire->is_scaled) {
-        TRY(reduce_clip_scale(exec, &wire->numbers.scale));
+        TRY(reduce_clip_scale(exec, wire->steps, &wire->numbers.scale));
         wire->is_scaled = true;
+    }
+    if (item->kind == ITEM_SERVED) {
+        item->stage = RECEIVING;
+        return wire_rows_update(wire, item);
     }
     if (item->stage == KEPT && exec->clips && exec->directs) {
         update_own(wire, item, DIRECT, "directions");
@@ -630,7 +654,7 @@ static enum status move_on(struct wire *wire, struct item *item, bool *moved)
 {
     struct exec *exec = wire->exec;
     const enum stage before = item->stage;
-    bool over = false;
+    bool over = false, is_kept = false;
 
     if (item->kind == ITEM_HOLD) {
         TRY(wire_hold_move(wire, item, moved));
@@ -651,10 +675,12 @@ static enum status move_on(struct wire *wire, struct item *item, bool *moved)
     if (item->stage == RECEIVING) {
         TRY(wire_are_over(wire, &item->needed, &over));
         if (over && item->kind == ITEM_SERVED)
-            TRY(wire_rows_arrived(wire, item, &over));
+            TRY(wire_rows_arrived(wire, item, &is_kept, &over));
         else if (over && wire_has_codec(wire, item->number))
             TRY(wire_codec_arrived(wire, item, &over));
-        if (over && item->kind == ITEM_SERVED) {
+        if (is_kept) {
+            item->stage = KEPT;
+        } else if (over && item->kind == ITEM_SERVED) {
             item->stage = SHARING;
         } else if (over) {
             item->stage = norms_are_used(exec) ? KEPT : SHARING;

@@ -170,8 +170,13 @@ MUST_CHECK enum status wire_rows_create(struct wire *wire);
 void wire_rows_destroy(struct wire *wire);
 /* All lanes announced the table: what others own of it is on its way. */
 MUST_CHECK enum status wire_rows_begin(struct wire *wire, struct item *item);
-/* All messages of a round are there; says whether that was the last round. */
-MUST_CHECK enum status wire_rows_arrived(struct wire *wire, struct item *item, bool *is_last);
+/* All messages of a round are there; says whether that was the last round, or whether sums are kept until norms are known:
+ * then wire_rows_update goes on. */
+MUST_CHECK enum status wire_rows_arrived(struct wire *wire, struct item *item, bool *is_kept,
+                                         bool *is_last);
+MUST_CHECK enum status wire_rows_update(struct wire *wire, struct item *item);
+/* The squares of what a node has summed of a table. */
+struct exact_sum *wire_row_squares(const struct exec *exec, int b, int node);
 /* Collective: the state of the rows that a node owns goes from its first rank to rank 0. */
 MUST_CHECK enum status wire_rows_collect(struct exec *exec, int b, int node, int from);
 

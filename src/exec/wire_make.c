@@ -80,7 +80,7 @@ static int most_others(const struct wire *wire)
     const struct exec *exec = wire->exec;
     const int sums = (2 * wire->n_own + 6) * exec->nodes; /* or payloads of rounds, or rows */
     const int records = (int)exec->config.shards * (exec->factors.count + 1) * exec->nodes;
-    const int pieces = 2 * exec->nodes * (SQUARES * exec->buckets.count + 3);
+    const int pieces = 2 * exec->nodes * ((SQUARES + 1) * exec->buckets.count + 3);
 
     return (sums > records ? sums : records) + pieces;
 }

@@ -8,6 +8,9 @@
  *
  *   round 0   numbers of rows from all    1   the rows: sum, update, send      2, 3   the same for new rows
  *
+ * Where the norm of all gradients is needed (clipping) the owner keeps the sums in the packet of new rows, with their
+ * squares, and updates when all nodes' squares are there.
+ *
  * Low ids occur most: taking them in turn gives every node as many rows to update, within a few, whatever the
  * text is, so that there is no number of partitions to choose.
  *
@@ -37,10 +40,17 @@ struct wire_rows {
 
 /* Making ----------------------------------------------------------------------------------- */
 
+static struct packet_owner owner_of(const struct exec *exec, const struct row_sum *r, int node)
+{
+    return (struct packet_owner){ .rows = r->rows, .owners = exec->nodes, .owner = node };
+}
+
 /* Rows of a table that node `node` owns. */
 static int64_t rows_owned(const struct exec *exec, const struct row_sum *r, int node)
 {
-    return (r->rows - node + exec->nodes - 1) / exec->nodes;
+    const struct packet_owner owner = owner_of(exec, r, node);
+
+    return packet_most(&owner);
 }
 
 /* Packets are as large as they can ever be, in memory of which what is not needed is never touched. */
@@ -148,34 +158,6 @@ static enum status transfer_packet(struct wire *wire, struct transfers *list, bo
                          count * (size_t)width * sizeof(float));
 }
 
-/* Takes a number that another node sent. */
-static enum status take_count(const struct wire_rows *rows, int64_t count, int node,
-                              struct rows_packet *packet)
-{
-    if (count < 0 || count > rows->most)
-        return FAIL(STATUS_CORRUPT, "node %d says that %lld rows come, at most %lld can", node,
-                    (long long)count, (long long)rows->most);
-    packet->count = count;
-    return STATUS_OK;
-}
-
-/* Rows must be this node's, in order, each once: they are places in memory. */
-static enum status check_packet(const struct exec *exec, const struct row_sum *r, int from,
-                                int owner, const struct rows_packet *packet)
-{
-    int32_t last = -1;
-
-    for (int64_t i = 0; i < packet->count; i++) {
-        const struct rows_pair pair = packet->pairs[i];
-        if (pair.id <= last || pair.id >= r->rows || pair.id % exec->nodes != owner ||
-            pair.row != i)
-            return FAIL(STATUS_CORRUPT, "node %d sent row %d in the place of another", from,
-                        pair.id);
-        last = pair.id;
-    }
-    return STATUS_OK;
-}
-
 /* Rounds ----------------------------------------------------------------------------------- */
 
 enum status wire_rows_begin(struct wire *wire, struct item *item)
@@ -218,7 +200,8 @@ static enum status receive_rows(struct wire *wire, struct item *item)
 
     for (int node = 0, at = 0; node < exec->nodes; at += wire->n_of[node], node++) {
         for (int p = 0; p < wire->n_of[node] && node != exec->node; p++) {
-            TRY(take_count(rows, rows->heard_counts[at + p], node, &rows->heard[at + p]));
+            TRY(packet_take_count(&rows->heard[at + p], rows->heard_counts[at + p], rows->most,
+                                  node));
             TRY(transfer_packet(wire, &item->needed, false, node, item->tag,
                                 &rows->heard[at + p], width));
         }
@@ -226,25 +209,32 @@ static enum status receive_rows(struct wire *wire, struct item *item)
     return STATUS_OK;
 }
 
-/* The rows of all: sums and updates those that this node owns, and sends the new ones. */
-static enum status update_rows(struct wire *wire, struct item *item)
+/* What all sent of the rows that this node owns. */
+static enum status take_rows(struct wire *wire, const struct item *item)
 {
     struct wire_rows *rows = wire->served[item->number];
     const struct exec *exec = wire->exec;
-    const struct row_sum *r = &exec->row_sums[item->number];
-    struct rows_packet *fresh = &rows->fresh[exec->node];
+    const struct packet_owner own = owner_of(exec, &exec->row_sums[item->number], exec->node);
 
     for (int node = 0, at = 0; node < exec->nodes; at += wire->n_of[node], node++) {
         for (int p = 0; p < wire->n_of[node]; p++) {
             if (node == exec->node)
                 rows->heard[at + p] = rows->own[p * exec->nodes + node];
             else
-                TRY(check_packet(exec, r, node, exec->node, &rows->heard[at + p]));
+                TRY(packet_check(&rows->heard[at + p], &own, node));
             rows->heard[at + p].shard = wire->part_of[at + p].begin;
         }
     }
-    rows_update_packets(&wire->lane, item->number, rows->heard, rows->n_packets, &wire->numbers,
-                        fresh);
+    return STATUS_OK;
+}
+
+static enum status send_fresh(struct wire *wire, struct item *item)
+{
+    struct wire_rows *rows = wire->served[item->number];
+    const struct exec *exec = wire->exec;
+    const struct row_sum *r = &exec->row_sums[item->number];
+    struct rows_packet *fresh = &rows->fresh[exec->node];
+
     rows->fresh_counts[exec->node] = fresh->count;
     for (int node = 0; node < exec->nodes; node++) {
         const int peer = wire_peer(wire, node);
@@ -259,6 +249,37 @@ static enum status update_rows(struct wire *wire, struct item *item)
     return STATUS_OK;
 }
 
+struct exact_sum *wire_row_squares(const struct exec *exec, int b, int node)
+{
+    return &exec->norms.rows[(size_t)b * norms_row_sums(exec) + (size_t)node];
+}
+
+/* The rows of all: sums and updates those that this node owns, and sends the new ones; or keeps the sums. */
+static enum status sum_rows(struct wire *wire, struct item *item)
+{
+    struct wire_rows *rows = wire->served[item->number];
+    const struct exec *exec = wire->exec;
+    struct rows_packet *fresh = &rows->fresh[exec->node];
+
+    TRY(take_rows(wire, item));
+    if (norms_are_used(exec)) {
+        rows_sum_packets(&wire->lane, item->number, rows->heard, rows->n_packets, fresh,
+                         wire_row_squares(exec, item->number, exec->node));
+        return STATUS_OK;
+    }
+    rows_update_packets(&wire->lane, item->number, rows->heard, rows->n_packets, &wire->numbers,
+                        fresh);
+    return send_fresh(wire, item);
+}
+
+enum status wire_rows_update(struct wire *wire, struct item *item)
+{
+    struct rows_packet *fresh = &wire->served[item->number]->fresh[wire->exec->node];
+
+    rows_update_packet(&wire->lane, item->number, &wire->numbers, fresh);
+    return send_fresh(wire, item);
+}
+
 static enum status receive_fresh(struct wire *wire, struct item *item)
 {
     struct wire_rows *rows = wire->served[item->number];
@@ -268,7 +289,7 @@ static enum status receive_fresh(struct wire *wire, struct item *item)
     for (int node = 0; node < exec->nodes; node++) {
         if (node == exec->node)
             continue;
-        TRY(take_count(rows, rows->fresh_counts[node], node, &rows->fresh[node]));
+        TRY(packet_take_count(&rows->fresh[node], rows->fresh_counts[node], rows->most, node));
         TRY(transfer_packet(wire, &item->needed, false, node, item->tag + 1, &rows->fresh[node],
                             width));
     }
@@ -287,7 +308,8 @@ static enum status take_fresh(struct wire *wire, struct item *item)
         const struct rows_packet *fresh = &rows->fresh[node];
         if (node == exec->node)
             continue;
-        TRY(check_packet(exec, r, node, node, fresh));
+        const struct packet_owner theirs = owner_of(exec, r, node);
+        TRY(packet_check(fresh, &theirs, node));
         for (int64_t i = 0; i < fresh->count; i++)
             memcpy(table + fresh->pairs[i].id * r->width, fresh->rows + i * r->width,
                    (size_t)r->width * sizeof(float));
@@ -295,14 +317,16 @@ static enum status take_fresh(struct wire *wire, struct item *item)
     return STATUS_OK;
 }
 
-enum status wire_rows_arrived(struct wire *wire, struct item *item, bool *is_last)
+enum status wire_rows_arrived(struct wire *wire, struct item *item, bool *is_kept,
+                              bool *is_last)
 {
     static enum status (*const rounds[])(struct wire * wire,
-                                         struct item * item) = { receive_rows, update_rows,
+                                         struct item * item) = { receive_rows, sum_rows,
                                                                  receive_fresh, take_fresh };
     const int round = wire->served[item->number]->round++;
 
     item->needed.count = item->needed.left = 0;
+    *is_kept = round == 1 && norms_are_used(wire->exec);
     *is_last = round == 3;
     return rounds[round](wire, item);
 }

@@ -100,3 +100,10 @@ double kernel_sum_squares(const float *data, size_t count)
 {
     return code()->sum_squares(data, count);
 }
+
+float kernel_clip_scale(double norm, float most)
+{
+    const double factor = (double)most / (norm + 1e-6);
+
+    return factor < 1 ? (float)factor : 1;
+}

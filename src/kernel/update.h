@@ -85,6 +85,8 @@ void kernel_fetch_to_write(float *const *vectors, int n_vectors, size_t at, size
 void kernel_add(float *out, const float *a, const float *b, size_t count);
 /* Sum of squares in double of data[0..count), by a fixed order of additions. */
 double kernel_sum_squares(const float *data, size_t count);
+/* What scales gradients of this norm to one of at most `most`, as PyTorch's clip_grad_norm_ has it. */
+float kernel_clip_scale(double norm, float most);
 
 #ifdef __cplusplus
 }

@@ -101,9 +101,9 @@ bool pass_is_factored(const struct node *gradient, const struct pass_config *con
 
 bool pass_has_rows(const struct node *gradient, const struct pass_config *config)
 {
-    /* Clipping, LARS and LAMB need norms of whole gradients before anything is updated. */
+    /* LARS and LAMB move a parameter as a whole, by norms of its own. */
     return gradient->op == &op_embedding_grad && gradient->n_in == 2 && !config->dense &&
-           !gradient->attrs.densified && !optim_needs_norms(&config->optim);
+           !gradient->attrs.densified && !optim_adapts(config->optim.optimizer);
 }
 
 /* Is the gradient one that has a bucket of its own? */

@@ -13,7 +13,8 @@
  *   gather   (N-1) (2 p + d w)          p ids with places, d rows of dy         all nodes' p rows, U updates
  *   serve    (N-1)/N (u + U) (w + 2)    sums, then new rows, with ids           own p rows, U/N updates
  *
- * The dense form is offered only where it gives the same weights: where a row without gradient stays as it is.
+ * The dense form is offered only where it gives the same weights: where a row without gradient stays as it is, and
+ * no norm of it is needed, which is summed row by row.
  */
 #include <stdio.h>
 #include <string.h>
@@ -60,13 +61,13 @@ static struct volume volume_of(enum pass_way way, const struct counts *c, int no
     return (struct volume){ 0 };
 }
 
-/* A row that no sample looks up stays as it is in the dense form, too. */
+/* A row that no sample looks up stays as it is in the dense form, too; and nobody asks for norms. */
 static bool may_be_dense(const struct pass_config *config)
 {
     const struct attrs *attrs = &config->optim.attrs;
 
     return config->optim.optimizer->op == &op_sgd_update && attrs->momentum == 0 &&
-           attrs->weight_decay == 0;
+           attrs->weight_decay == 0 && attrs->max_norm == 0;
 }
 
 /* The parameter whose gradient a node makes. */
@@ -141,6 +142,12 @@ static enum status run_parallax(struct graph *graph, const struct pass_config *c
         choice.way = pick(&counts, config, choice.seconds);
         if (config->way != PASS_WAYS)
             choice.way = config->way;
+        if (choice.way == PASS_DENSE && config->optim.attrs.max_norm > 0)
+            return FAIL(
+                STATUS_USAGE,
+                "table %s: --tables dense gives other weights with --clip than rows do: "
+                "norms are summed in another order; use --dense for that",
+                table->name);
         if (choice.way == PASS_DENSE && !may_be_dense(config))
             return FAIL(STATUS_USAGE,
                         "table %s: --tables dense gives other weights with %s than rows do: a "

@@ -207,15 +207,11 @@ static void test_serving_puts_updates_between_push_and_pull(void)
     graph_destroy(graph);
 }
 
-static void test_serving_refuses_what_needs_all_gradients(void)
+static void test_serving_refuses_what_needs_whole_parameters(void)
 {
     struct pass_config config = config_for(2, 0);
     struct graph *graph = graph_after("mlp", "single", 2, 0);
 
-    config.optim.attrs.max_norm = 1;
-    CHECK_STATUS(STATUS_USAGE, pass_run(graph, serving, &config, NULL));
-    CHECK_MESSAGE("--clip 1");
-    config.optim.attrs.max_norm = 0;
     config.optim.optimizer = optim_find("lamb");
     CHECK_STATUS(STATUS_USAGE, pass_run(graph, serving, &config, NULL));
     CHECK_MESSAGE("lamb");
@@ -307,13 +303,27 @@ static void test_a_table_has_a_gradient_of_rows_and_a_bucket_of_its_own(void)
     graph_destroy(mirrored);
 }
 
-static void test_clipping_needs_gradients_of_all_rows(void)
+/* With and without servers: what is clipped are sums, rows among them. */
+static void test_clipping_takes_rows_as_they_are(void)
 {
-    struct graph *graph = graph_after("nbow", "single", 1, 1);
+    const struct {
+        const char *strategy;
+        const struct op *before;
+    } cases[] = { { "single", &op_row_sum }, { "ps", &op_push } };
 
-    CHECK_INT(1, count_op(graph, &op_embedding_grad));
-    CHECK_INT(0, count_op(graph, &op_row_sum) + count_op(graph, &op_rows_sort));
-    graph_destroy(graph);
+    for (int i = 0; i < 2; i++) {
+        struct graph *graph = graph_after("nbow", cases[i].strategy, 1, 1);
+        const struct node *clip = only(graph, &op_clip_norm);
+        int rows = 0;
+
+        CHECK_INT(0, count_op(graph, &op_embedding_grad));
+        CHECK_INT(1, count_op(graph, &op_row_sum));
+        for (int n = 0; n < clip->n_in; n++)
+            rows +=
+                clip->in[n]->form == VALUE_ROWS && clip->in[n]->maker->op == cases[i].before;
+        CHECK_INT(1, rows);
+        graph_destroy(graph);
+    }
 }
 
 static void test_clipping_looks_at_every_bucket(void)
@@ -722,13 +732,12 @@ const struct test tests[] = {
       .run = test_mirroring_adds_collectives_and_nothing_else },
     { .name = "serving puts updates between push and pull",
       .run = test_serving_puts_updates_between_push_and_pull },
-    { .name = "serving refuses what needs all gradients",
-      .run = test_serving_refuses_what_needs_all_gradients },
+    { .name = "serving refuses what needs whole parameters",
+      .run = test_serving_refuses_what_needs_whole_parameters },
     { .name = "parallax takes the cheapest way", .run = test_parallax_takes_the_cheapest_way },
     { .name = "a table has a gradient of rows and a bucket of its own",
       .run = test_a_table_has_a_gradient_of_rows_and_a_bucket_of_its_own },
-    { .name = "clipping needs gradients of all rows",
-      .run = test_clipping_needs_gradients_of_all_rows },
+    { .name = "clipping takes rows as they are", .run = test_clipping_takes_rows_as_they_are },
     { .name = "clipping looks at every bucket", .run = test_clipping_looks_at_every_bucket },
     { .name = "updates see the anchor, if asked", .run = test_anchored_updates },
     { .name = "lars and lamb have a trust ratio a parameter",

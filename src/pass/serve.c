@@ -9,8 +9,9 @@
  * slices of every bucket's parameters and state; whether it waits for all workers' pushes or takes
  * each by itself is its policy, not the graph's. The loss is the worker's own.
  *
- * No server has the norm of all gradients, so what needs it is refused; factors of gradients go
- * to no server (pass_config.factors).
+ * clip_norm reads what was pushed: servers tell each other the squares of what they have summed (ps/clip.c). Norms
+ * of whole parameters no server has, so what needs them is refused; factors of gradients go to no server
+ * (pass_config.factors).
  */
 #include <stdio.h>
 
@@ -36,12 +37,6 @@ static struct node *put_behind(struct graph *graph, const struct op *op, struct 
 
 static enum status check(const struct pass_config *config)
 {
-    if (config->optim.attrs.max_norm > 0)
-        return FAIL(
-            STATUS_USAGE,
-            "--clip %.6g: no server knows the norm of all gradients: leave it out, or let "
-            "ranks meet by --meet allreduce",
-            (double)config->optim.attrs.max_norm);
     if (optim_adapts(config->optim.optimizer))
         return FAIL(STATUS_USAGE,
                     "--optimizer %s: no server knows the norms of whole parameters: use sgd, "

@@ -4,6 +4,9 @@
  *
  * Of a table, lists of rows are walked at once, each id of the smallest first: rows with the same id are added
  * along the tree over those nodes that have it, and that row is updated. The bits are those of exec/rows.c.
+ *
+ * Where the norm of all gradients is needed first (clip.h) sums are made twice, once for their squares: that costs no
+ * memory, and what they are made of lies there until values are given.
  */
 #include <string.h>
 
@@ -68,8 +71,9 @@ static const float *scaled(struct server *server, const float *sum, size_t count
 
 /* Dense slices -------------------------------------------------------------------------------------- */
 
+/* squares: where those of the sum go, one a stretch; NULL: the slice is updated by it. */
 static void apply_dense(struct server *server, struct held *held, int n_parts, int64_t leaves,
-                        float factor, const struct kernel_update_step *numbers)
+                        float factor, const struct kernel_update_step *numbers, double *squares)
 {
     const size_t all = (size_t)held->slice->count;
 
@@ -79,7 +83,12 @@ static void apply_dense(struct server *server, struct held *held, int n_parts, i
             factor == 1
                 ? tree_combine(server->parts, n_parts, leaves, at, count, server->scratch)
                 : tree_combine_some(server->parts, n_parts, leaves, at, count, server->scratch);
-        update(server, held, scaled(server, sum, count, factor), at, count, numbers);
+        sum = scaled(server, sum, count, factor);
+        if (squares)
+            squares[at / TREE_STRETCH] = kernel_sum_squares(
+                sum, clip_count(server->clip, held->number, at / TREE_STRETCH));
+        else
+            update(server, held, sum, at, count, numbers);
     }
 }
 
@@ -155,7 +164,7 @@ void apply_forget_list(const struct held *held, struct seat *seat)
 }
 
 static void apply_rows(struct server *server, struct held *held, int n_cursors, float factor,
-                       const struct kernel_update_step *numbers)
+                       const struct kernel_update_step *numbers, struct exact_sum *squares)
 {
     const size_t width = (size_t)held->slice->width;
     struct cursor *cursors = server->cursors;
@@ -181,8 +190,12 @@ static void apply_rows(struct server *server, struct held *held, int n_cursors, 
             cursor->row += width;
         }
         tree_sums_end(&server->sums);
-        update(server, held, scaled(server, server->sums.data, width, factor),
-               (size_t)id * width, width, numbers);
+        const float *sum = scaled(server, server->sums.data, width, factor);
+        if (squares) {
+            exact_sum_add(squares, kernel_sum_squares(sum, width));
+            continue;
+        }
+        update(server, held, sum, (size_t)id * width, width, numbers);
         list_row(server, held, id);
     }
 }
@@ -214,22 +227,50 @@ static struct kernel_update_step numbers_of(const struct server *server,
     return numbers;
 }
 
-void apply_sum(struct server *server, struct held *held, struct seat *const *seats, int count,
-               double missing)
+/* What these seats have pushed; how many lists or parts that are. */
+static int take_pushes(struct server *server, const struct held *held,
+                       struct seat *const *seats, int count)
 {
-    const struct kernel_update_step numbers = numbers_of(server, held, held->clock);
-    const float factor = missing > 0 ? (float)(1 / (1 - missing)) : 1;
     int n = 0;
 
-    for (int i = 0; i < count; i++) {
-        count_push(server, held, seats[i]);
+    for (int i = 0; i < count; i++)
         n = held->slice->is_table ? take_lists(server, held, seats[i], n)
                                   : take_parts(server, seats[i], n);
-    }
+    return n;
+}
+
+static float factor_of(double missing)
+{
+    return missing > 0 ? (float)(1 / (1 - missing)) : 1;
+}
+
+void apply_sum(struct server *server, struct held *held, struct seat *const *seats, int count,
+               double missing, float scale)
+{
+    struct kernel_update_step numbers = numbers_of(server, held, held->clock);
+    const int n = take_pushes(server, held, seats, count);
+
+    numbers.scale = scale;
+    for (int i = 0; i < count; i++)
+        count_push(server, held, seats[i]);
     if (held->slice->is_table)
-        apply_rows(server, held, n, factor, &numbers);
+        apply_rows(server, held, n, factor_of(missing), &numbers, NULL);
     else
-        apply_dense(server, held, n, server->config.shards, factor, &numbers);
+        apply_dense(server, held, n, server->config.shards, factor_of(missing), &numbers, NULL);
+}
+
+void apply_squares(struct server *server, struct held *held, struct seat *const *seats,
+                   int count, double missing, double *out)
+{
+    const int n = take_pushes(server, held, seats, count);
+    struct exact_sum rows = { .infinite = 0 };
+
+    if (held->slice->is_table) {
+        apply_rows(server, held, n, factor_of(missing), NULL, &rows);
+        memcpy(out, &rows, sizeof(rows));
+    } else {
+        apply_dense(server, held, n, server->config.shards, factor_of(missing), NULL, out);
+    }
 }
 
 /* The learning rate of one worker's push: times its share of the batch, so that all workers together move as
@@ -252,10 +293,10 @@ void apply_alone(struct server *server, struct held *held, struct seat *seat)
     numbers.lr = rate_of(server, held, seat, numbers.lr);
     count_push(server, held, seat);
     if (held->slice->is_table)
-        apply_rows(server, held, take_lists(server, held, seat, 0), 1, &numbers);
+        apply_rows(server, held, take_lists(server, held, seat, 0), 1, &numbers, NULL);
     else
         apply_dense(server, held, take_parts(server, seat, 0),
-                    server->slices->leaves[seat->worker], 1, &numbers);
+                    server->slices->leaves[seat->worker], 1, &numbers, NULL);
 }
 
 void apply_center(struct server *server, struct held *held, struct seat *seat)

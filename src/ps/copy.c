@@ -200,7 +200,7 @@ enum status copy_hear(struct server *server, struct held *held, const struct fra
                                      : put_aside(server, held, frame, payload);
 }
 
-void copy_lose(struct server *server, int lost)
+enum status copy_lose(struct server *server, int lost)
 {
     for (int i = 0; i < server->n_held; i++) {
         struct held *held = &server->held[i];
@@ -212,6 +212,7 @@ void copy_lose(struct server *server, int lost)
                 held->seats[w].lacks_all = held->slice->is_table;
                 held->seats[w].given = held->version; /* about */
             }
+            TRY(clip_take_over(server, held->number));
         }
         if (held->slice->server == server->number && held->slice->partner == lost) {
             held->has_partner = held->is_copying = false;
@@ -219,4 +220,5 @@ void copy_lose(struct server *server, int lost)
         }
     }
     server->moved = true;
+    return STATUS_OK;
 }

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "ps/clip.h"
+
 enum sender { WORKER = 1, SERVER = 2 };
 enum payload {
     NOTHING,
@@ -11,6 +13,7 @@ enum payload {
     ELEMENTS,    /* floats: elements [at, at + count) of the slice */
     ROWS,        /* count ids and rows; ids are those of the slice */
     COPIED_ROWS, /* count ids, and rows of the parameters and every state */
+    SQUARES,     /* words [at, at + count) of the slice's squares */
     TICK,
     HEARD,
     STATS,
@@ -46,6 +49,7 @@ static const struct rule {
     [FRAME_COPY_ROWS] = { "copied rows", SERVER, true, COPIED_ROWS },
     [FRAME_COPY] = { "copy", SERVER, true, NOTHING },
     [FRAME_COPIED] = { "copied", SERVER, true, NOTHING },
+    [FRAME_SQUARES] = { "squares", SERVER, true, SQUARES },
     [FRAME_CLOSE] = { "close", SERVER, false, NOTHING },
 };
 
@@ -102,6 +106,11 @@ int64_t frame_payload(const struct slices *slices, const struct frame *frame)
             return -1;
         return frame->count * (int64_t)sizeof(float) * (1 + vectors * slice->width);
     }
+    case SQUARES:
+        if (!slice || frame->count < 1 || frame->count > FRAME_WORDS || frame->at < 0 ||
+            frame->at > clip_words(slice) - frame->count)
+            return -1;
+        return frame->count * (int64_t)sizeof(double);
     case TICK:
         return (int64_t)sizeof(struct frame_tick);
     case HEARD:

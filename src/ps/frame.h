@@ -20,7 +20,8 @@
  *   ASK     wants statistics                      STATS
  *   BYE
  *
- * A server says to its partner COPY_DATA or COPY_ROWS..., COPY, and hears COPIED; at the end CLOSE.
+ * A server says to its partner COPY_DATA or COPY_ROWS..., COPY, and hears COPIED; to all others, with clipping,
+ * SQUARES...; at the end CLOSE.
  */
 #ifndef PS_FRAME_H
 #define PS_FRAME_H
@@ -52,6 +53,7 @@ enum frame_kind {
     FRAME_COPY_ROWS,
     FRAME_COPY,
     FRAME_COPIED,
+    FRAME_SQUARES,
     FRAME_CLOSE,
     FRAME_KINDS
 };
@@ -61,6 +63,7 @@ enum {
     FRAME_SMALL = 192,
     FRAME_PAYLOAD = 64 << 10,
     FRAME_FLOATS = FRAME_PAYLOAD / (int)sizeof(float),
+    FRAME_WORDS = FRAME_PAYLOAD / (int)sizeof(double),
     FRAME_PARTS = 1024, /* partial sums of a worker, at most */
 };
 
@@ -75,7 +78,7 @@ struct frame {
     uint32_t bytes; /* of payload */
     uint64_t clock; /* TOOK, COPIED: 0 */
     int64_t at,
-        count; /* elements or rows of the slice; FRESH of a table: rows listed, or -1: all */
+        count; /* elements, rows or squares of the slice; FRESH of a table: rows listed, or -1: all */
     uint64_t version; /* FRESH, COPY: updates of the slice so far */
 };
 enum { FRAME_LARGE = (int)sizeof(struct frame) + FRAME_PAYLOAD };

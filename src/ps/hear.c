@@ -286,6 +286,8 @@ static enum status hear_server(struct server *server, int from, const struct fra
         server->lines[slices_rank(server->slices, from)].is_silent = true;
         return STATUS_OK;
     }
+    if (frame->kind == FRAME_SQUARES)
+        return clip_hear(server, from, frame, payload);
     if (frame->kind < FRAME_COPY_DATA || frame->kind > FRAME_COPIED)
         return FAIL(STATUS_CORRUPT, "a server says %s to a server", frame_name(frame->kind));
     const int number = server->held_of[frame->slice];

@@ -77,6 +77,9 @@ static void test_a_killed_server_loses_no_push(struct rng *rng)
     make(&toy, rng, 1 << rng_below(rng, 3));
     toy.config.policy = policies[rng_below(rng, 3)];
     toy.config.bound = 2;
+    const bool clips = toy.config.policy == PS_STEP && rng_below(rng, 2);
+    if (clips)
+        toy_clip(&toy, 2);
     if (toy.config.policy == PS_STEP) {
         toy.config.optim.schedule.lr = 1;
         CHECK_OK(toy_expect(&toy));
@@ -93,7 +96,8 @@ static void test_a_killed_server_loses_no_push(struct rng *rng)
     CHECK_OK(launch_ranks(&launch, rank_body, &victim));
     for (int w = 0; w < toy.config.workers; w++)
         CHECK_INT(toy.clocks, shared->ticked[w]);
-    toy_check_all_applied(&toy, shared->final);
+    if (!clips) /* else workers have compared what they got with toy.expected */
+        toy_check_all_applied(&toy, shared->final);
     toy_release(&toy);
     munmap(shared, sizeof(*shared));
 }

@@ -70,25 +70,44 @@ static void leave_late(struct server *server, struct held *held)
     }
 }
 
+/* The pushes that the next update is made of; all that are there, until it is settled which. */
+static int find_due(const struct server *server, struct held *held, struct seat **out,
+                    double *out_share)
+{
+    int n = 0;
+
+    *out_share = 0;
+    for (int w = 0; w < server->config.workers; w++) {
+        struct seat *seat = &held->seats[w];
+        if (!seat->is_pending || seat->clock != held->clock ||
+            (held->is_summed && !seat->is_summed))
+            continue;
+        out[n++] = seat;
+        *out_share += slices_share(server->slices, w);
+    }
+    return n;
+}
+
 static enum status apply_step(struct server *server, struct held *held)
 {
     struct seat *due[PS_WORKERS];
-    double share = 0;
-    int n = 0;
+    double share;
+    bool is_ready;
+    float scale;
 
     leave_late(server, held);
-    for (int w = 0; w < server->config.workers; w++) {
-        struct seat *seat = &held->seats[w];
-        if (!seat->is_pending || seat->clock != held->clock)
-            continue;
-        due[n++] = seat;
-        share += slices_share(server->slices, w);
-    }
-    if (n == 0 || n < policy_quorum(server))
+    const int n = find_due(server, held, due, &share);
+    if (n == 0 || (!held->is_summed && n < policy_quorum(server)))
         return STATUS_OK;
-    apply_sum(server, held, due, n, n == server->config.workers ? 0 : 1 - share);
+    const double missing = n == server->config.workers ? 0 : 1 - share;
+    TRY(clip_step(server, held, due, n, missing, &is_ready, &scale));
+    if (!is_ready)
+        return STATUS_OK;
+    apply_sum(server, held, due, n, missing, scale);
     held->clock++;
+    held->is_summed = false;
     for (int i = 0; i < n; i++) {
+        due[i]->is_summed = false;
         due[i]->applied = held->clock;
         owe(due[i], held->clock);
     }

@@ -9,7 +9,8 @@
  * push, and when a worker gets values, is the policy:
  *
  *   PS_STEP     all workers' pushes of a clock (less the `backup` last ones) are added along the tree over
- *               all shards and make one update: the bits of one rank with as many shards.
+ *               all shards and make one update: the bits of one rank with as many shards. With clipping servers tell
+ *               each other the squares of their sums before.
  *   PS_ASYNC    a push is applied when it comes, with learning rate times the worker's share of the batch.
  *   PS_BOUNDED  the same, but values for clock c are given when the slowest worker has ticked c - bound.
  *   PS_CENTER   elastic averaging: a push is the worker's parameters x; d = alpha (x - center) is added to
@@ -59,12 +60,19 @@ struct ps_update {
     struct attrs attrs;
     bool is_average; /* not trained: has no state */
 };
+struct ps_param { /* one that is trained */
+    int bucket;
+    int64_t at, count; /* elements from the bucket's first, and how many */
+};
 struct ps_layout {
     int buckets;
     const int64_t *begin;            /* [buckets + 1]; each a multiple of 16 */
     const struct ps_table *tables;   /* [buckets] */
     const struct ps_update *updates; /* [buckets] */
     int n_states;                    /* optim_states */
+    /* With clipping: all, in the order in which their squares are added. Each begins at a multiple of TREE_STRETCH. */
+    const struct ps_param *params;
+    int n_params;
 };
 
 enum ps_policy { PS_STEP, PS_ASYNC, PS_BOUNDED, PS_CENTER };
@@ -78,8 +86,8 @@ struct ps_config {
     int spares;
     int replicas; /* servers that have each slice: 1 or 2 */
     struct ps_layout layout;
-    struct optim_config
-        optim;      /* clipping, LARS and LAMB are refused: they need norms of everything */
+    /* Clipping is for PS_STEP, and LARS and LAMB are refused: they need norms of whole parameters. */
+    struct optim_config optim;
     int64_t shards; /* V, of the job */
     const int64_t
         *rows; /* [workers - spares + 1]: worker w has shards [rows[w], rows[w + 1]) */

@@ -43,6 +43,18 @@ static void test_steps_have_the_bits_of_one_rank(struct rng *rng)
     toy_release(&toy);
 }
 
+/* However servers share the gradient, they find its norm; sometimes it is below the limit. */
+static void test_clipped_steps_have_the_bits_of_one_rank(struct rng *rng)
+{
+    struct toy toy;
+
+    make_random(&toy, rng, PS_STEP);
+    toy_clip(&toy, rng_below(rng, 4) ? 0.5F : 1e6F);
+    CHECK_OK(toy_expect(&toy));
+    CHECK_OK(toy_run(&toy, random_nodes(&toy, rng)));
+    toy_release(&toy);
+}
+
 static void test_async_with_one_worker_is_single(struct rng *rng)
 {
     struct toy toy;
@@ -143,7 +155,7 @@ static void test_clocks_stay_within_the_bound(void)
 
 /* Backup workers ------------------------------------------------------------------------------------- */
 
-static void test_backup_workers_are_left_behind(void)
+static void leave_behind(bool clips)
 {
     static struct ps_stats stats;
     _Atomic uint64_t ticked[TOY_WORKERS] = { 0 };
@@ -153,7 +165,9 @@ static void test_backup_workers_are_left_behind(void)
     rng_init(&rng, 8, 8);
     toy_make_whole(&toy, &rng, 4);
     toy.config.backup = 1;
-    toy.config.servers = 1;
+    toy.config.servers = clips ? 2 : 1;
+    if (clips)
+        toy_clip(&toy, 1);
     toy.clocks = 60;
     toy.slow = 2;
     toy.slow_us = 4000;
@@ -162,6 +176,12 @@ static void test_backup_workers_are_left_behind(void)
     CHECK_OK(toy_run(&toy, 1));
     CHECK(stats.server[0].dropped > 0);
     CHECK(ticked[2] < 60); /* it jumped; on a busy machine others may have, too */
+}
+
+static void test_backup_workers_are_left_behind(void)
+{
+    leave_behind(false);
+    leave_behind(true);
 }
 
 /* Elastic averaging ------------------------------------------------------------------------------------ */
@@ -373,6 +393,11 @@ static void test_impossible_jobs_are_refused(void)
     check_refused(&changed, "alpha");
     changed = toy;
     changed.config.optim.attrs.max_norm = 1;
+    CHECK_OK(ps_check(&changed.config));
+    changed.config.policy = PS_ASYNC;
+    check_refused(&changed, "--clip 1: a push is applied slice by slice");
+    changed = toy;
+    changed.config.optim.optimizer = optim_find("lars");
     check_refused(&changed, "norms");
     changed = toy;
     changed.rows[1] = 0;
@@ -392,6 +417,8 @@ const struct test tests[] = {
     { "async applies every push once", .property = test_async_applies_every_push_once },
     { "bounded applies every push once", .property = test_bounded_applies_every_push_once },
     { "steps have the bits of one rank", .property = test_steps_have_the_bits_of_one_rank },
+    { "clipped steps have the bits of one rank",
+      .property = test_clipped_steps_have_the_bits_of_one_rank },
     { "async with one worker is single", .property = test_async_with_one_worker_is_single },
     { 0 },
 };

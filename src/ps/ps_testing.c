@@ -2,6 +2,7 @@
 /* ps_testing.c - a small job with servers, and its plain model. */
 #include "ps/ps_testing.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include "base/mem.h"
 #include "base/test.h"
 #include "graph/op.h"
+#include "kernel/exact.h"
 #include "kernel/float_mode.h"
 
 static const char *const averages = "average_update";
@@ -71,6 +73,20 @@ void toy_make_whole(struct toy *toy, struct rng *rng, int workers)
     }
     toy_share(toy, workers, workers);
     toy->is_whole = true;
+}
+
+void toy_clip(struct toy *toy, float most)
+{
+    struct ps_layout *layout = &toy->config.layout;
+
+    toy->config.optim.attrs.max_norm = most;
+    layout->params = toy->params;
+    layout->n_params = 0;
+    for (int b = layout->buckets - 1; b >= 0; b--) { /* in another order than the buckets' */
+        const int64_t count = toy->begin[b + 1] - toy->begin[b];
+        if (!toy->updates[b].is_average)
+            toy->params[layout->n_params++] = (struct ps_param){ b, 0, count - 3 * (b % 2) };
+    }
 }
 
 int64_t toy_vector(const struct toy *toy)
@@ -149,39 +165,83 @@ static float serial_rows(const struct toy *toy, uint64_t clock, int64_t row, int
 
 struct model {
     float *param, *state[KERNEL_STATES];
+    float *sum;    /* of all shards */
+    bool *has_sum; /* not of rows that do not occur, nor behind a table */
 };
 
-static void update_one(const struct toy *toy, struct model *model, int b, int64_t at, float sum,
-                       uint64_t clock)
+static void update_one(const struct toy *toy, struct model *model, int b, int64_t at,
+                       const struct kernel_update_step *numbers)
 {
-    const struct kernel_update_step numbers = optim_step(&toy->config.optim, clock);
     const struct ps_update *update = &toy->updates[b];
     float *state[KERNEL_STATES] = { NULL };
 
     for (int i = 0; i < toy->config.layout.n_states; i++)
         state[i] = model->state[i] + at;
-    update->kernel->reference(model->param + at, &sum, state, 1, &update->attrs, &numbers);
+    update->kernel->reference(model->param + at, &model->sum[at], state, 1, &update->attrs,
+                              numbers);
+}
+
+/* The sum of squares of one parameter: of each stretch, or of each row that occurs. */
+static double squares_of(const struct toy *toy, const struct model *model,
+                         const struct ps_param *param)
+{
+    const struct ps_table *table = &toy->tables[param->bucket];
+    const int64_t unit = table->width ? table->width : TREE_STRETCH;
+    const int64_t end = table->width ? table->rows * table->width : param->count;
+    struct exact_sum rows = { .infinite = 0 };
+    double sum = 0;
+
+    for (int64_t at = 0; at < end; at += unit) {
+        const int64_t place = toy->begin[param->bucket] + at;
+        const double squares =
+            kernel_sum_squares(model->sum + place, (size_t)(end - at < unit ? end - at : unit));
+        if (!table->width)
+            sum += squares;
+        else if (model->has_sum[place])
+            exact_sum_add(&rows, squares);
+    }
+    return table->width ? exact_sum_value(&rows) : sum;
+}
+
+static float scale_of(const struct toy *toy, const struct model *model)
+{
+    const struct ps_layout *layout = &toy->config.layout;
+    double squares = 0;
+
+    if (toy->config.optim.attrs.max_norm == 0)
+        return 1;
+    for (int p = 0; p < layout->n_params; p++)
+        squares += squares_of(toy, model, &layout->params[p]);
+    const double factor = (double)toy->config.optim.attrs.max_norm / (sqrt(squares) + 1e-6);
+    return factor < 1 ? (float)factor : 1;
 }
 
 static void model_step(const struct toy *toy, struct model *model, uint64_t clock)
 {
+    struct kernel_update_step numbers = optim_step(&toy->config.optim, clock);
     const int64_t shards = toy->config.shards, size = padded(shards);
 
     for (int b = 0; b < toy->config.layout.buckets; b++) {
         const struct ps_table *table = &toy->tables[b];
         for (int64_t at = toy->begin[b]; at < toy->begin[b + 1]; at++) {
             bool any = true;
-            float sum;
+            model->has_sum[at] = false;
             if (table->width == 0) {
-                sum = serial_sum(toy, clock, at, shards, 0, size);
+                model->sum[at] = serial_sum(toy, clock, at, shards, 0, size);
             } else {
                 const int64_t row = (at - toy->begin[b]) / table->width;
                 if (row >= table->rows)
                     continue;
-                sum = serial_rows(toy, clock, row, at, 0, size, &any);
+                model->sum[at] = serial_rows(toy, clock, row, at, 0, size, &any);
             }
-            if (any)
-                update_one(toy, model, b, at, sum, clock);
+            model->has_sum[at] = any;
+        }
+    }
+    numbers.scale = scale_of(toy, model);
+    for (int b = 0; b < toy->config.layout.buckets; b++) {
+        for (int64_t at = toy->begin[b]; at < toy->begin[b + 1]; at++) {
+            if (model->has_sum[at])
+                update_one(toy, model, b, at, &numbers);
         }
     }
 }
@@ -195,6 +255,8 @@ enum status toy_expect(struct toy *toy)
     for (uint64_t c = 0; c <= toy->clocks; c++)
         TRY(mem_alloc(vector, sizeof(float), &toy->expected[c]));
     TRY(mem_alloc(vector, sizeof(float), &model.param));
+    TRY(mem_alloc(vector, sizeof(float), &model.sum));
+    TRY(mem_alloc(vector, sizeof(bool), &model.has_sum));
     for (int i = 0; i < toy->config.layout.n_states; i++)
         TRY(mem_alloc(vector, sizeof(float), &model.state[i]));
     for (size_t at = 0; at < vector; at++)
@@ -206,6 +268,8 @@ enum status toy_expect(struct toy *toy)
     }
     kernel_restore_float_mode(mode);
     mem_free(model.param);
+    mem_free(model.sum);
+    mem_free(model.has_sum);
     for (int i = 0; i < toy->config.layout.n_states; i++)
         mem_free(model.state[i]);
     return STATUS_OK;

@@ -14,6 +14,8 @@ struct toy {
     int64_t begin[TOY_BUCKETS + 1];
     struct ps_table tables[TOY_BUCKETS];
     struct ps_update updates[TOY_BUCKETS];
+    struct ps_param
+        params[TOY_BUCKETS]; /* one a bucket that is trained, with a gap behind some */
     int64_t rows[TOY_WORKERS + 1];
     uint64_t clocks, step;
     int lanes;      /* rows of shards of a worker that have sums of their own */
@@ -41,6 +43,8 @@ void toy_make(struct toy *toy, struct rng *rng, int buckets, const char *optimiz
 void toy_make_whole(struct toy *toy, struct rng *rng, int workers);
 /* Checks that every push of such a job was applied once, none twice. */
 void toy_check_all_applied(const struct toy *toy, const float *final);
+/* Gradients are clipped to this norm. */
+void toy_clip(struct toy *toy, float most);
 /* Equal rows of shards for these workers. */
 void toy_share(struct toy *toy, int workers, int64_t shards);
 int64_t toy_vector(const struct toy *toy);

@@ -28,12 +28,12 @@ enum status server_job(struct server *server, int rank, enum frame_kind kind, in
 
 /* The loop ---------------------------------------------------------------------------------------------- */
 
-static void lose(struct server *server, int rank)
+static enum status lose(struct server *server, int rank)
 {
-    if (rank < server->config.workers)
-        server_leave(server, rank, true);
-    else
-        copy_lose(server, rank - server->config.workers);
+    if (rank >= server->config.workers)
+        return copy_lose(server, rank - server->config.workers);
+    server_leave(server, rank, true);
+    return STATUS_OK;
 }
 
 static bool is_over(const struct server *server)
@@ -65,9 +65,7 @@ static enum status take_frames(struct server *server, int rank)
         server->moved = true;
         TRY(server_hear(server, rank, &frame, payload));
     }
-    if (line->is_lost)
-        lose(server, rank);
-    return STATUS_OK;
+    return line->is_lost ? lose(server, rank) : STATUS_OK;
 }
 
 /* Has everybody come, and is all that they pushed applied? */
@@ -288,7 +286,8 @@ static enum status open_lines(struct server *server)
     for (int s = 0; s < servers; s++) {
         const bool is_next = (server->number + 1) % servers == s;
         const bool is_last = (s + 1) % servers == server->number;
-        if (server->config.replicas > 1 && s != server->number && (is_next || is_last))
+        const bool copies = server->config.replicas > 1 && (is_next || is_last);
+        if (s != server->number && (copies || server->clip))
             TRY(line_open(&server->lines[workers + s], slices, workers + s, tag,
                           line_smalls(slices)));
     }
@@ -315,6 +314,7 @@ static enum status fill_server(struct server *server)
             TRY(hold(server, i));
     }
     TRY(apply_create(server));
+    TRY(clip_create(server));
     TRY(open_lines(server));
     if (server->config.replicas == 1)
         return STATUS_OK;
@@ -344,6 +344,7 @@ void server_destroy(struct server *server)
         mem_free(held->coming_rows);
     }
     apply_destroy(server);
+    clip_destroy(server);
     mem_free(server->lines);
     mem_free(server->held);
     mem_free(server->held_of);

@@ -17,6 +17,7 @@
 #define PS_SERVER_H
 
 #include "ps/block.h"
+#include "ps/clip.h"
 #include "ps/line.h"
 
 /* One worker at one slice. */
@@ -24,6 +25,7 @@ struct seat {
     struct held *held;
     int worker;
     bool is_pending, is_owed, is_reading;
+    bool is_summed;   /* its push is one of those that held->is_summed is about */
     uint64_t clock;   /* of the push that is pending */
     uint64_t order;   /* when it came */
     uint64_t due;     /* the clock that values are owed for */
@@ -47,6 +49,8 @@ struct held {
     bool is_mine; /* else this is the copy of another server's */
     bool has_partner, is_copying;
     float *param, *state[KERNEL_STATES];
+    bool
+        is_summed; /* the next update's pushes are settled, as their squares are told (clip.h) */
     uint64_t clock;   /* PS_STEP: of the next update */
     uint64_t version; /* updates so far */
     struct seat *seats;
@@ -90,6 +94,7 @@ struct server {
     struct tree_part *parts; /* of all workers */
     struct tree_sums sums;   /* of rows */
     struct cursor *cursors;
+    struct clip *clip; /* NULL: nothing is clipped */
     struct ps_stats stats;
     int64_t first_tick_ns, spread_every, spread_count;
     bool moved;       /* since the last look */
@@ -97,10 +102,13 @@ struct server {
 };
 
 /* apply.c */
-/* Adds the gradients of these seats and updates the slice; `missing` is the share of the step that is not among
+/* Adds the gradients of these seats, scales and updates the slice; `missing` is the share of the step that is not among
  * them. */
 void apply_sum(struct server *server, struct held *held, struct seat *const *seats, int count,
-               double missing);
+               double missing, float scale);
+/* Adds them and takes the squares: clip_words of them. */
+void apply_squares(struct server *server, struct held *held, struct seat *const *seats,
+                   int count, double missing, double *out);
 /* Applies one worker's push by itself. */
 void apply_alone(struct server *server, struct held *held, struct seat *seat);
 /* Elastic averaging. */
@@ -134,7 +142,7 @@ MUST_CHECK enum status copy_begin(struct server *server, struct held *held, int 
 MUST_CHECK enum status copy_hear(struct server *server, struct held *held,
                                  const struct frame *frame, const void *payload, int from);
 /* Draws the conclusions from the loss of a server. */
-void copy_lose(struct server *server, int lost);
+MUST_CHECK enum status copy_lose(struct server *server, int lost);
 
 /* tick.c */
 MUST_CHECK enum status tick_hear(struct server *server, int worker, const struct frame *frame,

@@ -420,10 +420,16 @@ static enum status check_policy(const struct ps_config *config)
     if (config->policy == PS_CENTER && !(config->alpha >= 0 && config->alpha <= 1))
         return FAIL(STATUS_USAGE, "elastic averaging with alpha %.9g: it is between 0 and 1",
                     config->alpha);
-    if (config->policy != PS_CENTER && optim_needs_norms(&config->optim))
+    const bool is_alone = config->policy == PS_ASYNC || config->policy == PS_BOUNDED;
+    if (is_alone && config->optim.attrs.max_norm > 0)
         return FAIL(STATUS_USAGE,
-                    "clipping, LARS and LAMB need norms of the whole gradient, which no "
-                    "server has: use another optimizer, or --meet allreduce");
+                    "--clip %.6g: a push is applied slice by slice, before its norm is known: "
+                    "use --sync step, or leave it out",
+                    (double)config->optim.attrs.max_norm);
+    if (config->policy != PS_CENTER && optim_adapts(config->optim.optimizer))
+        return FAIL(STATUS_USAGE,
+                    "LARS and LAMB need norms of whole parameters, which no server has: use "
+                    "another optimizer, or --meet allreduce");
     return STATUS_OK;
 }
 

@@ -72,7 +72,9 @@ static void test_servers_have_about_as_much(void)
     toy_make(&toy, &rng, 1, "sgd");
     for (int b = 0; b < BUCKETS; b++)
         begin[b + 1] = begin[b] + counts[b];
-    toy.config.layout = (struct ps_layout){ BUCKETS, begin, tables, updates, 0 };
+    toy.config.layout = (struct ps_layout){
+        .buckets = BUCKETS, .begin = begin, .tables = tables, .updates = updates
+    };
     for (toy.config.servers = 1; toy.config.servers <= 8; toy.config.servers++) {
         int64_t load[8] = { 0 };
         struct slices *slices;
@@ -158,6 +160,78 @@ static void test_wrong_frames_are_refused(void)
     slices_destroy(slices);
 }
 
+/* One slice of a table of 7 rows of 3, and one that is dense: each field of rows, and of squares. */
+static void test_wrong_rows_and_squares_are_refused(void)
+{
+    static const struct ps_table tables[2] = { { 0 }, { .rows = 7, .width = 3 } };
+    static const int64_t begin[3] = { 0, 32, 64 };
+    const struct frame head = {
+        .magic = FRAME_MAGIC, .kind = FRAME_ROWS, .slice = 1, .count = 2, .bytes = 32
+    };
+    const size_t bytes = sizeof(struct frame) + 32;
+    static const int32_t wrong_ids[][2] = { { 3, 3 },  { 4, 2 },         { 5, 7 },
+                                            { -1, 2 }, { 0, INT32_MIN }, { INT32_MAX, 1 } };
+    static const int64_t wrong_counts[] = {
+        0, -2, 1, 3, INT64_MAX, INT64_MIN, (int64_t)1 << 32, ((int64_t)1 << 62) + 2
+    };
+    struct message good = { .head = head }, wrong;
+    struct slices *slices;
+    struct frame out;
+    struct toy toy;
+    struct rng rng;
+
+    rng_init(&rng, 1, 1);
+    toy_make(&toy, &rng, 2, "adam");
+    toy.config.layout.begin = begin;
+    toy.config.layout.tables = tables;
+    CHECK_OK(slices_create(&toy.config, &slices));
+    memcpy(good.payload, (const int32_t[]){ 2, 6 }, 8);
+    CHECK_OK(frame_check(slices, 0, &good, bytes, &out));
+    for (size_t cut = 0; cut < bytes; cut++) /* truncated anywhere */
+        CHECK_STATUS(STATUS_CORRUPT, frame_check(slices, 0, &good, cut, &out));
+    for (size_t i = 0; i < sizeof(wrong_ids) / sizeof(*wrong_ids); i++) {
+        wrong = good;
+        memcpy(wrong.payload, wrong_ids[i], sizeof(*wrong_ids));
+        check_refused(slices, &wrong, 0, bytes, "row numbers");
+    }
+    for (size_t i = 0; i < sizeof(wrong_counts) / sizeof(*wrong_counts); i++) {
+        wrong = good;
+        wrong.head.count = wrong_counts[i];
+        check_refused(slices, &wrong, 0, bytes, "a rows frame");
+    }
+    wrong = good;
+    wrong.head.at = -1;
+    check_refused(slices, &wrong, 0, bytes, "at -1");
+    wrong.head.at = INT64_MAX;
+    check_refused(slices, &wrong, 0, bytes, "a rows frame");
+    wrong = good;
+    wrong.head.part = slices->n_nodes[0];
+    check_refused(slices, &wrong, 0, bytes, "part");
+    wrong.head.part = -1;
+    check_refused(slices, &wrong, 0, bytes, "part -1");
+    wrong = good;
+    wrong.head.bytes = 31;
+    check_refused(slices, &wrong, 0, bytes, "a rows frame");
+    wrong.head.bytes = UINT32_MAX;
+    check_refused(slices, &wrong, 0, bytes, "a rows frame");
+    check_refused(slices, &good, -1, bytes, "a server does not send a rows frame");
+
+    struct message squares = {
+        .head = { .magic = FRAME_MAGIC, .kind = FRAME_SQUARES, .count = 1, .bytes = 8 }
+    };
+    CHECK_OK(frame_check(slices, -1, &squares, sizeof(struct frame) + 8, &out));
+    check_refused(slices, &squares, 0, sizeof(struct frame) + 8, "a worker does not send");
+    squares.head.at = 1;
+    check_refused(slices, &squares, -1, sizeof(struct frame) + 8, "a squares frame");
+    squares.head.slice = 1; /* a table's are 22 words */
+    CHECK_OK(frame_check(slices, -1, &squares, sizeof(struct frame) + 8, &out));
+    squares.head.at = 22;
+    check_refused(slices, &squares, -1, sizeof(struct frame) + 8, "a squares frame");
+    squares.head.at = INT64_MAX;
+    check_refused(slices, &squares, -1, sizeof(struct frame) + 8, "a squares frame");
+    slices_destroy(slices);
+}
+
 static void test_kinds_have_names(void)
 {
     for (uint32_t kind = 1; kind < FRAME_KINDS; kind++)
@@ -227,6 +301,7 @@ const struct test tests[] = {
     { "every element has one server", .property = test_every_element_has_one_server },
     { "servers have about as much", .run = test_servers_have_about_as_much },
     { "wrong frames are refused", .run = test_wrong_frames_are_refused },
+    { "wrong rows and squares are refused", .run = test_wrong_rows_and_squares_are_refused },
     { "kinds have names", .run = test_kinds_have_names },
     { "frames come in order, and wrong ones are counted",
       .run = test_frames_come_in_order_and_wrong_ones_are_counted },

@@ -8,7 +8,8 @@
  * stops and checkpoints wait for that; what is evaluated is the mean of them, whenever it is due.
  *
  * With parameter servers (served.h) a rank is a server, which only serves, or a worker with an executor of its own:
- * worker 0 alone tells, evaluates and saves what the servers have, and all meet at the end.
+ * worker 0 alone tells and saves what the servers have, and all meet at the end. Workers that wait for each other share
+ * evaluations; else worker 0 evaluates.
  */
 #include <math.h>
 #include <signal.h>
@@ -213,7 +214,8 @@ static enum status meet_at_servers(struct rank *rank)
     return rank->is_first ? served_collect(rank->own.served) : STATUS_OK;
 }
 
-/* What is due after a step, the same on every rank; with servers it is all worker 0's. */
+/* What is due after a step, the same on every rank; with servers it is worker 0's, but for evaluations that workers
+ * share. */
 static enum status after_step(struct rank *rank, bool *stop)
 {
     const struct settings *s = &rank->job->settings;
@@ -233,7 +235,7 @@ static enum status after_step(struct rank *rank, bool *stop)
     if (rank->own.served && (is_last || *stop))
         TRY(meet_at_servers(rank));
     if (rank->own.served && !rank->is_first)
-        return STATUS_OK;
+        return evaluates && !*stop && rank->own.evaluators ? rank_evaluate(rank) : STATUS_OK;
     if (rank->is_first) {
         if (rank->run->hooks->progress)
             progress_update(

@@ -73,6 +73,24 @@ enum status rank_make_own(struct rank *rank)
                : STATUS_OK;
 }
 
+/* Groups take tags of the job, so servers make one, too. */
+enum status rank_join_workers(struct rank *rank)
+{
+    struct own *own = &rank->own;
+    const int workers = (int)rank->job->settings.ranks;
+    const bool serves = served_is_server(rank->job, rank->transport);
+    const int first = serves ? workers : 0;
+    const int count = serves ? rank->job->axes.servers : workers;
+    int members[PS_WORKERS];
+
+    if (!served_evaluates_together(rank->job))
+        return STATUS_OK;
+    for (int i = 0; i < count; i++)
+        members[i] = first + i;
+    TRY(transport_group_create(rank->transport, members, count, &own->group));
+    return serves ? STATUS_OK : comm_create(own->group, NULL, &own->evaluators);
+}
+
 /* An executor of its own that gives its sums to servers. */
 enum status rank_make_served(struct rank *rank)
 {
@@ -86,6 +104,7 @@ enum status rank_make_served(struct rank *rank)
     config.rows = NULL;
     config.part = served_part(own->served);
     config.remote = served_remote(own->served);
+    config.evaluators = own->evaluators;
     return exec_create(&config, &rank->exec);
 }
 
@@ -93,6 +112,8 @@ void rank_release_own(struct own *own)
 {
     local_destroy(own->local);
     exec_destroy(own->together);
+    comm_destroy(own->evaluators);
+    transport_group_destroy(own->group);
     comm_destroy(own->comm);
     if (own->transport)
         transport_inproc_destroy(&own->transport, 1);

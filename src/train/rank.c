@@ -422,7 +422,9 @@ enum status rank_body(struct transport *transport, void *arg)
     if (run->job->axes.servers)
         rank.own.tag = transport_new_tags(transport, 1);
     const bool serves = served_is_server(run->job, transport);
-    enum status status = serves ? run_server(&rank) : run_rank(&rank);
+    enum status status = rank_join_workers(&rank);
+    if (status == STATUS_OK)
+        status = serves ? run_server(&rank) : run_rank(&rank);
     sigaction(SIGINT, &old_int, NULL);
     sigaction(SIGTERM, &old_term, NULL);
     weights_copy_destroy(rank.copy);

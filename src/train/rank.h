@@ -57,6 +57,8 @@ struct own {
     struct served_times served_times; /* at the last line of metrics */
     double spread; /* with servers: steps between the fastest and the slowest worker */
     uint32_t tag;  /* for what workers tell worker 0 at the end */
+    struct transport *group; /* with servers: the workers, or the servers; else NULL */
+    struct comm *evaluators; /* workers that share evaluations; NULL: each evaluates alone */
 };
 
 /* What a rank has while it runs. */
@@ -113,6 +115,8 @@ MUST_CHECK enum status rank_make_together(struct rank *rank);
 /* One of its own for this rank's shards: averaged with others now and then, or with servers. */
 MUST_CHECK enum status rank_make_own(struct rank *rank);
 MUST_CHECK enum status rank_make_served(struct rank *rank);
+/* With servers, on all ranks: joins the workers, if they share evaluations. */
+MUST_CHECK enum status rank_join_workers(struct rank *rank);
 void rank_release_own(struct own *own);
 /* Room for what checkpoints have of that executor. */
 MUST_CHECK enum status rank_make_copy(struct rank *rank);

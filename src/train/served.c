@@ -16,6 +16,8 @@ struct agreement {
     struct ps_table tables[GRAPH_NODE_IN];
     struct ps_update updates[GRAPH_NODE_IN];
     int64_t rows[PS_WORKERS + 1];
+    struct ps_param *params; /* of the model, for their norm */
+    int n_params;
     struct ps_config config;
 };
 
@@ -80,6 +82,25 @@ static int64_t most_rows(const struct job *job, const struct bucket *bucket)
     return by_ids < by_rows ? by_ids : by_rows;
 }
 
+static enum status list_params(const struct job *job, struct agreement *out)
+{
+    struct vectors_param *params;
+
+    TRY(vectors_list_params(job->graph, &params, &out->n_params));
+    const enum status status =
+        mem_alloc((size_t)out->n_params + 1, sizeof *out->params, &out->params);
+    for (int i = 0; i < out->n_params && status == STATUS_OK; i++)
+        out->params[i] = (struct ps_param){ params[i].bucket, params[i].at, params[i].count };
+    mem_free(params);
+    return status;
+}
+
+static void release_agreement(struct agreement *agreement)
+{
+    mem_free(agreement->params);
+    agreement->params = NULL;
+}
+
 static enum status agree(const struct job *job, struct transport *transport,
                          struct agreement *out)
 {
@@ -87,6 +108,7 @@ static enum status agree(const struct job *job, struct transport *transport,
     struct vectors *vectors = &out->vectors;
 
     TRY(vectors_read(job->graph, &job->optim, vectors));
+    TRY(list_params(job, out));
     for (int b = 0; b < vectors->count; b++) {
         const struct bucket *bucket = &vectors->buckets[b];
         out->tables[b] = (struct ps_table){ .rows = bucket->rows, .width = bucket->width };
@@ -107,7 +129,9 @@ static enum status agree(const struct job *job, struct transport *transport,
                     .begin = vectors->begin,
                     .tables = out->tables,
                     .updates = out->updates,
-                    .n_states = vectors->n_states },
+                    .n_states = vectors->n_states,
+                    .params = out->params,
+                    .n_params = out->n_params },
         .optim = job->optim,
         .shards = s->shards,
         .rows = out->rows,
@@ -132,6 +156,7 @@ enum status served_check(const struct job *job)
     enum status status = agree(job, NULL, agreement);
     if (status == STATUS_OK)
         status = ps_check(&agreement->config);
+    release_agreement(agreement);
     mem_free(agreement);
     return status;
 }
@@ -143,6 +168,12 @@ bool served_is_server(const struct job *job, const struct transport *transport)
     return transport_rank(transport) >= job->settings.ranks + job->settings.spares;
 }
 
+bool served_evaluates_together(const struct job *job)
+{
+    return job->axes.servers > 0 && policy_of(&job->axes) == PS_STEP &&
+           job->settings.backup == 0 && job->settings.ranks > 1;
+}
+
 enum status served_serve(const struct job *job, struct transport *transport)
 {
     struct agreement *agreement;
@@ -151,6 +182,7 @@ enum status served_serve(const struct job *job, struct transport *transport)
     enum status status = agree(job, transport, agreement);
     if (status == STATUS_OK)
         status = ps_serve(&agreement->config, NULL);
+    release_agreement(agreement);
     mem_free(agreement);
     return status;
 }
@@ -202,6 +234,7 @@ enum status served_create(const struct job *job, struct transport *transport,
     served->job = job;
     enum status status = agree(job, transport, &served->agreement);
     if (status != STATUS_OK) {
+        release_agreement(&served->agreement);
         mem_free(served);
         return status;
     }
@@ -223,6 +256,7 @@ void served_destroy(struct served *served)
         return;
     elastic_destroy(served->elastic);
     ps_leave(served->client);
+    release_agreement(&served->agreement);
     mem_free(served);
 }
 

@@ -27,6 +27,9 @@ bool served_is_server(const struct job *job, const struct transport *transport);
 /* A server's whole life. */
 MUST_CHECK enum status served_serve(const struct job *job, struct transport *transport);
 
+/* Are all workers at the same step when one is evaluated, with the same parameters? Then they share the work. */
+bool served_evaluates_together(const struct job *job);
+
 /* A worker. Job and transport are borrowed. It joins the others when exec_create asks for memory. */
 MUST_CHECK enum status served_create(const struct job *job, struct transport *transport,
                                      struct served **out);

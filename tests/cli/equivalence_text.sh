@@ -54,7 +54,7 @@ for model in nbow textcnn seq2seq attention gru gpt bert; do
     same "$model, one shard, threads share it" $model-one $model-one-3
 done
 
-# Three ranks, and dense gradients with clipping.
+# Three ranks, clipping, and dense gradients.
 train nbow-3 "${nbow[@]}" --shards 6 --threads 1 -n 3
 train nbow-6 "${nbow[@]}" --shards 6 --threads 1
 same "nbow on three ranks" nbow-3 nbow-6

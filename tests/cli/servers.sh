@@ -51,6 +51,18 @@ train seq2seq-1 "${seq2seq[@]}"
 train seq2seq-3 "${seq2seq[@]}" -n 3 --meet ps:2
 same "seq2seq with servers" seq2seq-1 seq2seq-3
 
+# Clipped by the norm of rows and dense gradients together: servers tell each other their squares.
+for model in nbow seq2seq; do
+    declare -n arguments=$model
+    train $model-clip "${arguments[@]}" --clip 0.1
+    train $model-clip-2 "${arguments[@]}" --clip 0.1 -n 3 --meet ps:2
+    train $model-clip-flat "${arguments[@]}" --clip 0.1 -n 3 --meet ps:3 --flat --replicas 2
+    train $model-clip-rows "${arguments[@]}" --clip 0.1 -n 3 --strategy parallax --flat --tables serve
+    train $model-clip-central "${arguments[@]}" --clip 0.1 -n 3 --strategy central
+    same "$model, clipped" $model-clip $model-clip-2 $model-clip-flat $model-clip-rows $model-clip-central
+    [ "$(hash $model-clip)" != "$(hash $model-1)" ] || complain "--clip makes no difference to $model"
+done
+
 # One worker never has old parameters.
 train alone-async "${cnn[@]}" --sync async
 train alone-bounded "${cnn[@]}" --strategy ssp
@@ -124,7 +136,8 @@ no 'bounded:-1: must be' --sync bounded:-1
 no 'ps:0: must be' --meet ps:0
 no '65 servers are not between' --meet ps:65
 refused 2 '40 servers are more than' "$tutti" train nbow --data ./documents --dim 1 --batch 30 --steps 1 --meet ps:40 --out never
-no '--clip 1: no server' --strategy ps --clip 1
+no '--clip 1: a push is applied slice by slice' --strategy asgd --clip 1
+no '--clip 1: a push is applied slice by slice' --strategy ssp --clip 1
 no '--optimizer lamb: no server' --strategy asgd --optimizer lamb
 no '--backup and strategy mirrored' -n 2 --strategy mirrored --backup 1
 no '--replicas and strategy single' --replicas 2

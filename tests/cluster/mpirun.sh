@@ -30,6 +30,19 @@ same "pipelines, $kind" mlp-1 mlp-pipe mlp-grid
 train 4 mlp-served "${mlp[@]}" --meet ps:2
 same "two workers and two servers, $kind" mlp-1 mlp-served
 
+# Rows of tables, clipped: by all machines, by their owners, by servers.
+mkdir pairs
+for split in train val; do
+    awk 'BEGIN { for (i = 0; i < 56; i++) { for (n = 0; n < 3 + i % 5; n++) printf "w%d ", (i * i + 7 * n) % 23; print "" } }' \
+        >pairs/$split.de
+    tac pairs/$split.de >pairs/$split.en
+done
+rows=(seq2seq --data ./pairs --batch 28 --epochs 1 --hidden 12 --embedding 8 --shards 4 --seed 7 --clip 0.1)
+reference rows-1 "${rows[@]}"
+train 4 rows-served "${rows[@]}" --meet ps:2
+train 2 rows-parallax "${rows[@]}" --strategy parallax --flat --tables serve
+same "clipped rows, $kind" rows-1 rows-served rows-parallax
+
 # tutti starts mpirun itself.
 "$tutti" train "${mlp[@]}" -n 2 --hosts localhost --mpirun $starter $patient --threads 1 --quiet --out mlp-hosts ||
     complain "--hosts localhost"

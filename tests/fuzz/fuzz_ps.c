@@ -4,7 +4,7 @@
  * Input is a row of messages to a server of a job with two workers, each on a node of its own, two servers and two
  * replicas. Of each: a byte for the sender; if that has its highest bit set, a byte for the length and the message as
  * it is; else kind, slice, part, clock, two bytes each for `at` and `count`, and a payload as long as it must be. The
- * first byte of all picks the policy.
+ * first byte of all picks the policy, backup and clipping.
  */
 #include <string.h>
 
@@ -114,9 +114,12 @@ static void run(struct input *in, struct transport *transport, unsigned char *me
     struct ps_update updates[BUCKETS];
     struct server *server;
 
+    static const struct ps_param params[] = { { 0, 0, 2000 }, { 0, 2048, 2000 }, { 1, 0, 45 } };
+
     config.backup = config.policy == PS_STEP && first & 4 ? 1 : 0;
     config.optim.optimizer = optim_find("adam");
     config.optim.attrs = config.optim.optimizer->defaults;
+    config.optim.attrs.max_norm = config.policy == PS_STEP && first & 8 ? 1 : 0;
     for (int b = 0; b < BUCKETS; b++)
         updates[b] = (struct ps_update){ .kernel = kernel_update_find("adam_update"),
                                          .attrs = config.optim.attrs };
@@ -124,7 +127,9 @@ static void run(struct input *in, struct transport *transport, unsigned char *me
                                         .begin = begin,
                                         .tables = tables,
                                         .updates = updates,
-                                        .n_states = optim_states(&config.optim) };
+                                        .n_states = optim_states(&config.optim),
+                                        .params = params,
+                                        .n_params = 3 };
     BUG_ON(server_create(&config, &server) != STATUS_OK);
     for (int i = 0; i < MESSAGES && in->size > 0; i++)
         tell(in, server, message);
