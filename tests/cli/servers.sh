@@ -19,8 +19,10 @@ train cnn-3-2 "${cnn[@]}" -n 3 --meet ps:2 --threads 2
 train cnn-2-3 "${cnn[@]}" -n 2 --meet ps:3 --sync bounded:0
 train cnn-flat "${cnn[@]}" -n 2 --meet ps:2 --flat
 same "cnn with servers" cnn-1 cnn-mirrored cnn-2-1 cnn-3-2 cnn-2-3 cnn-flat
-accuracy() { grep -o '"val_accuracy": [0-9.]*' "$1/summary.json"; }
-[ "$(accuracy cnn-1)" = "$(accuracy cnn-3-2)" ] || complain "evaluation differs: $(accuracy cnn-1), $(accuracy cnn-3-2)"
+scores() { grep -oE '"val_(loss|accuracy|auc)": [0-9.]*' "$1/summary.json"; } # workers share evaluations
+for run in cnn-2-1 cnn-3-2 cnn-flat; do
+    [ "$(scores cnn-1)" = "$(scores $run)" ] || complain "evaluation differs: $(scores cnn-1), $(scores $run)"
+done
 for what in '"servers": \[' '"staleness": \[' '"clocks": \['; do
     grep -q "$what" cnn-2-1/summary.json || complain "no $what in summary.json"
 done
