@@ -11,7 +11,11 @@
  *
  *   dense    2 (N-1)/N R w              floats: sums, then parameters           R w, several times; own p rows
  *   gather   (N-1) (2 p + d w)          p ids with places, d rows of dy         all nodes' p rows, U updates
- *   serve    (N-1)/N (u + U) (w + 2)    sums, then new rows, with ids           own p rows, U/N updates
+ *   serve    (N-1)/N (u + U) (w + 2)    sums, then new rows, with ids           own p rows; u packed, sent, received, added;
+ *                                                                               U/N updates, packed; U received, put in place
+ *
+ * A message is written, copied and read; an update reads and writes a row and its state. Where d rows are few they are added from
+ * a cache.
  *
  * The dense form is offered only where it gives the same weights: where a row without gradient stays as it is, and
  * no norm of it is needed, which is summed row by row.
@@ -25,6 +29,7 @@
 /* Bytes a second that sums and updates of rows go through on a core, as measured on several; only its order
  * of magnitude matters, beside a network. */
 static const double MEMORY = 5e9;
+static const double CACHE = 1e6; /* bytes of dy that are read many times and stay */
 
 const char *const pass_way_names[PASS_WAYS] = { "dense", "gather", "serve" };
 
@@ -39,6 +44,14 @@ struct counts {
     double on_node, on_all;       /* different ids */
 };
 
+/* Bytes of memory that adding the rows of dy at a node's places is worth. */
+static double added_bytes(const struct counts *c)
+{
+    const double row = 4 * c->width;
+
+    return c->places * row * (c->gradient_rows * row <= CACHE ? 0.25 : 1);
+}
+
 static struct volume volume_of(enum pass_way way, const struct counts *c, int nodes,
                                int64_t shards)
 {
@@ -47,14 +60,15 @@ static struct volume volume_of(enum pass_way way, const struct counts *c, int no
     switch (way) {
     case PASS_DENSE:
         return (struct volume){ 2 * (n - 1), 2 * share * c->rows * row,
-                                (3 + 4 / n) * c->rows * row + c->places * row };
+                                (3 + 4 / n) * c->rows * row + added_bytes(c) };
     case PASS_GATHER:
         return (struct volume){ 3 * share * (double)shards,
                                 (n - 1) * (8 * c->places + row * c->gradient_rows),
-                                n * c->places * row + 3 * c->on_all * row };
+                                n * added_bytes(c) + 6 * c->on_all * row };
     case PASS_SERVE:
         return (struct volume){ 6 * (n - 1), share * (c->on_node + c->on_all) * (row + 8),
-                                c->places * row + 3 * (c->on_node + c->on_all / n) * row };
+                                added_bytes(c) +
+                                    (6 * c->on_node + (4 + 8 / n) * c->on_all) * row };
     case PASS_WAYS:
         break;
     }
