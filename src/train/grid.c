@@ -361,31 +361,38 @@ static enum status compare(const struct grid *grid, struct exec *exec)
     return status;
 }
 
-/* What is not cut, ranks that share layers must have alike. */
-static enum status hash_whole(const struct grid *grid, const struct exec *exec, char out[65])
+/* What is not cut, ranks that share layers must have alike. Where parameters are in parts the first of a group has them,
+ * one bucket after the other. */
+static enum status hash_whole(struct grid *grid, struct exec *exec, char out[65])
 {
+    const bool has_them = !exec_is_in_parts(exec) || grid->place.dp == 0;
     struct sha256 hash;
 
     sha256_init(&hash);
     for (int p = 0; p < exec_param_count(exec); p++) {
         const struct value *value = exec_param(exec, p);
-        const size_t count = (size_t)shape_count(&value->shape);
+        const struct request request = { exec_param_number(exec, p), -1 };
         float *plain;
-        if (grid->params[exec_param_number(exec, p)].slice.count > 0)
+        if (grid->params[request.param].slice.count > 0)
             continue;
-        TRY(mem_alloc(count, sizeof *plain, &plain));
+        TRY(bring(grid, exec, request));
+        if (!has_them)
+            continue;
+        TRY(mem_alloc((size_t)shape_count(&value->shape), sizeof *plain, &plain));
         exec_get(exec, p, -1, plain);
         exec_hash_add(&hash, value, plain);
         mem_free(plain);
     }
     sha256_end_hex(&hash, out);
-    return STATUS_OK;
+    return bring(grid, exec, (struct request){ NOBODY, NOBODY });
 }
 
-static enum status compare_shared(const struct grid *grid, const struct exec *exec)
+static enum status compare_shared(struct grid *grid, struct exec *exec)
 {
     char own[65], theirs[65];
 
+    if (transport_size(grid->shared) == 1)
+        return STATUS_OK;
     TRY(hash_whole(grid, exec, own));
     for (int r = 0; r < transport_size(grid->shared); r++) {
         if (r == grid->place.tp)

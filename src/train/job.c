@@ -134,10 +134,6 @@ static enum status check_grid(struct job *job)
           "shards go through a pipeline one behind the other, so they cannot meet" },
         { *s->balance, "balance", "ranks have layers, not a number of shards" },
         { *s->compress, "compress", "gradients of stages are summed as they are" },
-        { job->axes.zero > 2 && job->axes.pp > 1, "split zero=3",
-          "shards of a pipeline read parameters at any time: use zero=2" },
-        { job->axes.zero > 1 && job->axes.tp > 1, "split zero=2 or zero=3",
-          "ranks hold parts of the layers already: use zero=1" },
     };
 
     if (s->sequence_parallel && job->axes.tp == 1)

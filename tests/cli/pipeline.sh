@@ -39,7 +39,8 @@ pipeline cnn-gpipe "${cnn[@]}" -n 3 --pipeline gpipe
 pipeline cnn-chunks "${cnn[@]}" -n 2 --pipeline interleaved:2
 pipeline cnn-cut "${cnn[@]}" -n 2 --cut fc1 --recompute
 hybrid cnn-grid "${cnn[@]}" -n 4 --split pp=2,zero=2
-same "cnn" cnn-1 cnn-gpipe cnn-chunks cnn-cut cnn-grid
+hybrid cnn-parts "${cnn[@]}" -n 4 --split pp=2,zero=3
+same "cnn" cnn-1 cnn-gpipe cnn-chunks cnn-cut cnn-grid cnn-parts
 
 # Skip connections and batch statistics.
 resnet=(resnet18 --limit 24 --batch 12 --steps 2 --shards 4)
@@ -64,11 +65,12 @@ pipeline gpt-2 "${gpt[@]}" -n 2 --pipeline interleaved:2
 pipeline gpt-3 "${gpt[@]}" -n 3 --pipeline gpipe
 pipeline gpt-4 "${gpt[@]}" -n 4 --flat
 hybrid gpt-grid "${gpt[@]}" -n 4
-same "gpt" gpt-1 gpt-2 gpt-3 gpt-4 gpt-grid
+hybrid gpt-parts "${gpt[@]}" -n 4 --split pp=2,zero=3 --pipeline interleaved:2
+same "gpt" gpt-1 gpt-2 gpt-3 gpt-4 gpt-grid gpt-parts
 
 # Losses and evaluations are those of one rank; how long stages waited is told.
 losses() { grep -o '"\(train_loss\|val_loss\|val_accuracy\|val_top5_accuracy\)": [0-9.e-]*' "$1/summary.json"; }
-for dir in cnn-gpipe cnn-grid; do
+for dir in cnn-gpipe cnn-grid cnn-parts; do
     [ -n "$(losses $dir)" ] && [ "$(losses cnn-1)" = "$(losses $dir)" ] || complain "$dir has other losses: $(losses $dir)"
 done
 grep -q '"bubble_share"' gpt-3/metrics.jsonl || complain "metrics do not say how empty the pipeline was"
@@ -78,7 +80,7 @@ grep -q "The last step, as measured" gpt-grid/report.html || complain "the repor
 "$tutti" eval cnn-grid >/dev/null || complain "evaluation of a run with stages"
 
 # Any layout loads any other's checkpoint.
-layouts=("-n 1 --strategy single" "-n 3 --strategy pipeline" "-n 4 --strategy hybrid" "-n 2 --strategy zero --flat")
+layouts=("-n 1 --strategy single --split dp=1" "-n 3 --strategy pipeline --split pp=3" "-n 4 --strategy hybrid --split dp=2,pp=2,zero=3" "-n 2 --strategy zero --flat --split dp=2,zero=3")
 mlp=(mlp --limit 128 --batch 32 --shards 4 --optimizer adam)
 train mlp-1 "${mlp[@]}" --steps 2
 for from in "${layouts[@]}"; do
