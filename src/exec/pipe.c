@@ -214,10 +214,9 @@ enum status pipe_create(struct exec *exec)
 
     if (config->stages < 2)
         return STATUS_OK;
-    if (exec->gathers.count > 0 || exec->remote || exec->has_columns)
+    if (exec->gathers.count > 0 || exec->has_columns)
         return FAIL(STATUS_UNSUPPORTED,
-                    "a stage of a pipeline has no meetings of shards, servers or columns of "
-                    "lanes");
+                    "a stage of a pipeline has no meetings of shards or columns of lanes");
     TRY(mem_alloc(1, sizeof *exec->pipe, &exec->pipe));
     struct pipe *pipe = exec->pipe;
     TRY(make_schedule(exec));

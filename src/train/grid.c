@@ -12,7 +12,7 @@
 #include "base/sha256.h"
 #include "train/timeline.h"
 
-enum { NOBODY = -1 };
+enum { NOBODY = -1, GRID_TAGS = 2, GRID_GROUPS = 4 };
 
 struct grid {
     struct job *job;
@@ -68,20 +68,44 @@ static enum status make_groups(struct grid *grid)
     return comm_create(grid->same, NULL, &grid->comm);
 }
 
-/* Ranks that share layers are in a row; those of one machine talk through its memory. */
-static enum status share_memory(struct grid *grid)
+/* Memory through which ranks that share layers talk, if all are on one machine, and what each has of it; NULL: there is
+ * none. Collective, of all ranks of the machine. */
+static enum status share_memory(const struct job *job, struct transport *transport,
+                                size_t *out_each, char **out)
 {
-    const struct settings *s = &grid->job->settings;
-    const int tp = grid->job->axes.tp, ranks = transport_size(grid->transport);
-    const size_t bytes =
-        exec_tensor_bytes(exec_lanes_of(s->shards, grid->job->axes.dp, (int)s->threads));
-    void *memory;
+    const struct settings *s = &job->settings;
+    const size_t ranks = (size_t)transport_size(transport);
+    void *memory = NULL;
 
-    if (tp == 1 || !transport_shares_memory(grid->transport))
-        return STATUS_OK;
-    TRY(transport_share(grid->transport, (size_t)ranks * bytes, &memory));
-    grid->memory = (char *)memory + (size_t)(grid->rank / tp * tp) * bytes;
+    *out_each = exec_tensor_bytes(exec_lanes_of(s->shards, job->axes.dp, (int)s->threads));
+    if (job->axes.tp > 1 && transport_shares_memory(transport))
+        TRY(transport_share(transport, ranks * *out_each, &memory));
+    *out = memory;
     return STATUS_OK;
+}
+
+/* Ranks that share layers are in a row. */
+static enum status find_memory(struct grid *grid)
+{
+    const int tp = grid->job->axes.tp;
+    size_t each;
+
+    TRY(share_memory(grid->job, grid->transport, &each, &grid->memory));
+    if (grid->memory)
+        grid->memory += (size_t)(grid->rank / tp * tp) * each;
+    return STATUS_OK;
+}
+
+/* Tags and memory are those that grid_create takes. */
+enum status grid_stand_by(const struct job *job, struct transport *transport)
+{
+    size_t each;
+    char *memory;
+
+    (void)transport_new_tags(transport, GRID_TAGS);
+    for (int group = 0; group < GRID_GROUPS; group++)
+        transport_group_skip(transport);
+    return share_memory(job, transport, &each, &memory);
 }
 
 enum status grid_create(struct job *job, struct transport *transport, struct grid **out)
@@ -97,7 +121,7 @@ enum status grid_create(struct job *job, struct transport *transport, struct gri
     grid->rank = transport_rank(transport);
     grid->place = axes_place_of(&job->axes, grid->rank);
     grid->group = NOBODY;
-    grid->tag = transport_new_tags(transport, 2);
+    grid->tag = transport_new_tags(transport, GRID_TAGS);
     enum status status = job_take_place(job, grid->place);
     if (status == STATUS_OK)
         status = make_groups(grid);
@@ -106,7 +130,7 @@ enum status grid_create(struct job *job, struct transport *transport, struct gri
     if (status == STATUS_OK)
         status = list_params(grid);
     if (status == STATUS_OK)
-        status = share_memory(grid);
+        status = find_memory(grid);
     if (status != STATUS_OK) {
         grid_destroy(grid);
         return status;
@@ -145,6 +169,11 @@ void grid_configure(const struct grid *grid, struct exec_config *config)
     config->tensor_memory = grid->memory;
     config->beside =
         (struct exec_beside){ .transport = grid->beside, .teller = (axes->pp - 1) * axes->tp };
+}
+
+bool grid_leads(const struct grid *grid)
+{
+    return grid->place.dp == 0 || !grid->job->axes.servers;
 }
 
 struct axes_place grid_place(const struct grid *grid)
@@ -220,12 +249,15 @@ static enum status bring(struct grid *grid, struct exec *exec, struct request re
     return group == NOBODY ? STATUS_OK : exec_collect_group(exec, group, what);
 }
 
-/* Asks all ranks of a stage, or of all stages (NOBODY), but this one. */
+/* Asks all ranks of a stage, or of all stages (NOBODY), but this one and those that take no part. */
 static enum status ask(const struct grid *grid, int stage, struct request request)
 {
-    for (int r = 0; r < transport_size(grid->transport); r++) {
-        if (r != grid->rank &&
-            (stage == NOBODY || axes_place_of(&grid->job->axes, r).pp == stage))
+    const struct axes *axes = &grid->job->axes;
+
+    for (int r = 0; r < axes->dp * axes->tp * axes->pp; r++) {
+        const struct axes_place place = axes_place_of(axes, r);
+        if (r != grid->rank && (stage == NOBODY || place.pp == stage) &&
+            (place.dp == 0 || !axes->servers))
             TRY(transport_send(grid->transport, r, grid->tag, &request, sizeof request));
     }
     return STATUS_OK;
@@ -429,6 +461,8 @@ enum status grid_hash(struct grid *grid, struct exec *exec, char out[65])
 
     TRY(compare(grid, exec));
     TRY(compare_shared(grid, exec));
+    if (!grid_leads(grid))
+        return STATUS_OK;
     if (grid->rank != 0)
         return grid_serve(grid, exec);
     sha256_init(&hash);

@@ -75,6 +75,17 @@ bool group_has_shared(const struct transport *group, const void *data, size_t by
 enum status transport_group_create(struct transport *job, const int *members, int count,
                                    struct transport **out)
 {
+    return transport_group_create_small(job, members, count, GROUP_TAGS, out);
+}
+
+void transport_group_skip(struct transport *job)
+{
+    (void)transport_new_tags(job, GROUP_TAGS);
+}
+
+enum status transport_group_create_small(struct transport *job, const int *members, int count,
+                                         uint32_t tags, struct transport **out)
+{
     struct transport *group;
 
     BUG_ON(job->members);
@@ -82,8 +93,8 @@ enum status transport_group_create(struct transport *job, const int *members, in
     group->job = job;
     group->region = job->region;
     group->name = job->name;
-    group->next_tag = transport_new_tags(job, GROUP_TAGS);
-    group->end_tag = group->next_tag + GROUP_TAGS;
+    group->next_tag = transport_new_tags(job, tags);
+    group->end_tag = group->next_tag + tags;
     const enum status status = set_members(group, members, count);
     if (status != STATUS_OK) {
         transport_group_destroy(group);

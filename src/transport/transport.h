@@ -107,6 +107,13 @@ uint32_t transport_new_tags(struct transport *transport, uint32_t count);
  * it is in: groups that are made together have no member in common. The job's end must outlive it. */
 MUST_CHECK enum status transport_group_create(struct transport *job, const int *members,
                                               int count, struct transport **out);
+/* The same with so many tags alone, for who makes many groups: there are not many tags in all. A rank that is not in a group
+ * which others make takes as many (transport_new_tags), so that all go on with the same. */
+MUST_CHECK enum status transport_group_create_small(struct transport *job, const int *members,
+                                                    int count, uint32_t tags,
+                                                    struct transport **out);
+/* For a rank that is in none of the groups that others make by transport_group_create now. */
+void transport_group_skip(struct transport *job);
 void transport_group_destroy(struct transport *group); /* NULL is allowed */
 
 /* Are all members on this rank's machine, though each is a node? */

@@ -55,8 +55,10 @@ train mlp-1 "${mlp[@]}"
 train mlp-2 "${mlp[@]}" --strategy tensor -n 2
 train mlp-grid "${mlp[@]}" --split dp=2,tp=2,zero=2 -n 4
 train mlp-parts "${mlp[@]}" --split dp=2,tp=2,zero=3 -n 4
+train mlp-served "${mlp[@]}" --split dp=2,tp=2 -n 4 --meet ps:1
+train mlp-served3 "${mlp[@]}" --split dp=2,tp=2,pp=2 -n 8 --meet ps:2
 close mlp mlp-1 mlp-2 mlp-grid
-same "mlp with tp=2" mlp-2 mlp-grid mlp-parts
+same "mlp with tp=2" mlp-2 mlp-grid mlp-parts mlp-served mlp-served3
 
 # Statistics of a batch over all shards, of each rank's channels.
 norm=(resnet18 --data fashion-mnist --limit 8 --batch 8 --steps 1 --shards 2 --sync-batch-norm)
