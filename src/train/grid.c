@@ -50,6 +50,23 @@ static enum status list_params(struct grid *grid)
     return STATUS_OK;
 }
 
+/* Ranks that hold the same, if the whole job is on one machine, share memory there: each group has a part of half the addresses
+ * that are left. With servers they have no executor together. */
+static enum status join_same(struct grid *grid)
+{
+    const struct axes *axes = &grid->job->axes;
+    const size_t page = 4096, groups = (size_t)(axes->tp * axes->pp);
+    const size_t each = transport_room(grid->transport) / 2 / groups / page * page;
+    const size_t number = (size_t)(grid->place.pp * axes->tp + grid->place.tp);
+    void *memory;
+
+    if (axes->dp == 1 || axes->servers || !transport_shares_memory(grid->transport))
+        return STATUS_OK;
+    TRY(transport_share(grid->transport, groups * each, &memory));
+    transport_group_join(grid->same, (char *)memory + number * each, each);
+    return STATUS_OK;
+}
+
 static enum status make_groups(struct grid *grid)
 {
     const struct axes *axes = &grid->job->axes;
@@ -63,6 +80,7 @@ static enum status make_groups(struct grid *grid)
     TRY(transport_group_create(grid->transport, members, n_beside, &grid->beside));
     const int n_shared = axes_group(axes, grid->rank, AXIS_TP, members);
     TRY(transport_group_create(grid->transport, members, n_shared, &grid->shared));
+    TRY(join_same(grid));
     grid->shared_tag = transport_new_tags(grid->shared, 1);
     grid->stages_tag = transport_new_tags(grid->stages, 1);
     return comm_create(grid->same, NULL, &grid->comm);

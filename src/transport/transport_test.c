@@ -926,6 +926,37 @@ static void test_a_rank_may_be_in_groups_that_others_are_not_in(void)
     run_on(2, 4, overlapping_body, NULL);
 }
 
+/* Two pairs, each with a half of a block: a counter of one is not the other's. */
+static enum status joined_body(struct transport *transport, void *arg)
+{
+    const int rank = transport_rank(transport), pair = rank / 2;
+    const size_t each = 16384;
+    struct transport *group;
+    void *block, *first, *second;
+
+    (void)arg;
+    TRY(transport_group_create(transport, (int[]){ 2 * pair, 2 * pair + 1 }, 2, &group));
+    TRY(transport_share(transport, 2 * each, &block));
+    transport_group_join(group, (char *)block + (size_t)pair * each, each);
+    CHECK(transport_shares_memory(group) && transport_node_size(group, 0) == 2);
+    TRY(transport_share(group, 64, &first));
+    TRY(transport_share(group, 64, &second));
+    CHECK((char *)first == (char *)block + (size_t)pair * each && second != first);
+    CHECK(transport_is_shared(group, second, 64));
+    CHECK(!transport_is_shared(group, (char *)block + (size_t)(1 - pair) * each, 64));
+    transport_raise(second, 1 + (uint32_t)pair);
+    TRY(transport_wait(group, second, 2 * (1 + (uint32_t)pair), "the other"));
+    CHECK(!transport_reached(second, 2 * (1 + (uint32_t)pair) + 1));
+    CHECK_STATUS(STATUS_NO_MEMORY, transport_share(group, each, &first));
+    transport_group_destroy(group);
+    return STATUS_OK;
+}
+
+static void test_a_group_on_one_machine_may_share_memory(void)
+{
+    run_on(1, 4, joined_body, NULL);
+}
+
 static void test_groups_number_ranks_anew(void)
 {
     run_on(1, 4, grid_body, NULL);
@@ -967,6 +998,8 @@ static void test_a_group_fails_with_its_job(void)
 const struct test tests[] = {
     { .name = "a rank may be in groups that others are not in",
       .run = test_a_rank_may_be_in_groups_that_others_are_not_in },
+    { .name = "a group on one machine may share memory",
+      .run = test_a_group_on_one_machine_may_share_memory },
     { .name = "groups number ranks anew", .run = test_groups_number_ranks_anew },
     { .name = "a group fails with its job", .run = test_a_group_fails_with_its_job },
     { .name = "a receive may ask for at most", .run = test_a_receive_may_ask_for_at_most },

@@ -39,7 +39,7 @@ pipeline cnn-gpipe "${cnn[@]}" -n 3 --pipeline gpipe
 pipeline cnn-chunks "${cnn[@]}" -n 2 --pipeline interleaved:2
 pipeline cnn-cut "${cnn[@]}" -n 2 --cut fc1 --recompute
 hybrid cnn-grid "${cnn[@]}" -n 4 --split pp=2,zero=2
-hybrid cnn-parts "${cnn[@]}" -n 4 --split pp=2,zero=3
+hybrid cnn-parts "${cnn[@]}" -n 4 --split pp=2,zero=3 --flat
 hybrid cnn-served "${cnn[@]}" -n 4 --meet ps:2
 same "cnn" cnn-1 cnn-gpipe cnn-chunks cnn-cut cnn-grid cnn-parts cnn-served
 
@@ -67,7 +67,7 @@ pipeline gpt-2 "${gpt[@]}" -n 2 --pipeline interleaved:2
 pipeline gpt-3 "${gpt[@]}" -n 3 --pipeline gpipe
 pipeline gpt-4 "${gpt[@]}" -n 4 --flat
 hybrid gpt-grid "${gpt[@]}" -n 4
-hybrid gpt-parts "${gpt[@]}" -n 4 --split pp=2,zero=3 --pipeline interleaved:2
+hybrid gpt-parts "${gpt[@]}" -n 4 --split pp=2,zero=3 --pipeline interleaved:2 --flat
 same "gpt" gpt-1 gpt-2 gpt-3 gpt-4 gpt-grid gpt-parts
 
 # Losses and evaluations are those of one rank; how long stages waited is told.
@@ -82,7 +82,7 @@ grep -q "The last step, as measured" gpt-grid/report.html || complain "the repor
 "$tutti" eval cnn-grid >/dev/null || complain "evaluation of a run with stages"
 
 # Any layout loads any other's checkpoint.
-layouts=("-n 1 --strategy single --split dp=1" "-n 3 --strategy pipeline --split pp=3" "-n 4 --strategy hybrid --split dp=2,pp=2,zero=3" "-n 2 --strategy zero --flat --split dp=2,zero=3")
+layouts=("-n 1 --strategy single --split dp=1" "-n 3 --strategy pipeline --split pp=3" "-n 4 --strategy hybrid --split dp=2,pp=2,zero=3 --flat" "-n 2 --strategy zero --flat --split dp=2,zero=3")
 mlp=(mlp --limit 128 --batch 32 --shards 4 --optimizer adam)
 train mlp-1 "${mlp[@]}" --steps 2
 for from in "${layouts[@]}"; do
