@@ -541,7 +541,9 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     if (status == STATUS_OK) {
         count_raises(exec);
         find_window(exec);
-        hold_find(exec);
+        status = hold_create(exec);
+    }
+    if (status == STATUS_OK) {
         transport_set_waiters(exec->transport, exec->all_lanes + (exec->wire != NULL));
         status = share_memory(exec);
     }
@@ -577,6 +579,7 @@ void exec_destroy(struct exec *exec)
     remote_destroy(exec);
     device_destroy(exec);
     pipe_destroy(exec);
+    hold_destroy(exec);
     pool_destroy(exec->lanes_pool);
     account_destroy(exec);
     pthread_mutex_destroy(&exec->overlap.lock);

@@ -11,8 +11,10 @@
  */
 #include "exec/hold.h"
 
+#include "base/mem.h"
 #include "exec/state.h"
 #include "graph/op.h"
+#include "pass/pass.h"
 
 /* Orders ------------------------------------------------------------------------------------- */
 
@@ -21,9 +23,26 @@ struct readers {
     int first[GRAPH_NODE_IN], last[GRAPH_NODE_IN]; /* numbers of nodes; -1: none */
 };
 
-static void find_readers(const struct exec *exec, const struct graph *graph,
-                         enum hold_kind kind, struct readers *out)
+/* Pieces of the graph that a rank runs one after the other. */
+static int chunks_of(const struct exec *exec)
 {
+    return exec->pipe ? exec->config.pipeline.chunks : 1;
+}
+
+/* The kind of phase that a node of the step, or of an evaluation, belongs to. */
+static int kind_of_node(const struct exec *exec, const struct node *node, bool is_evaluation,
+                        bool is_backward)
+{
+    const int chunks = chunks_of(exec);
+    const int chunk = exec->pipe ? node->stage / exec->config.pipeline.stages : 0;
+
+    return is_evaluation ? 2 * chunks + chunk : is_backward ? 2 * chunks - 1 - chunk : chunk;
+}
+
+static void find_readers(const struct exec *exec, int kind, struct readers *out)
+{
+    const bool is_evaluation = kind >= 2 * chunks_of(exec);
+    const struct graph *graph = is_evaluation ? exec->config.eval : exec->config.train;
     bool is_backward = false;
 
     for (int b = 0; b < GRAPH_NODE_IN; b++)
@@ -33,7 +52,8 @@ static void find_readers(const struct exec *exec, const struct graph *graph,
         if (node->op->split[0] == SPLIT_WHOLE)
             continue;
         is_backward |= node->phase != PHASE_FORWARD;
-        if (kind != HOLD_EVALUATION && is_backward != (kind == HOLD_BACKWARD))
+        if (!pass_is_local(&exec->buckets.pipeline, node->stage) ||
+            kind_of_node(exec, node, is_evaluation, is_backward) != kind)
             continue;
         uint64_t read = plan_reads(node, exec->config.train) & exec->hold.buckets;
         for (; read; read &= read - 1) {
@@ -124,23 +144,112 @@ static uint64_t find_head(const struct exec *exec, const struct hold_order *orde
     return head;
 }
 
-void hold_find(struct exec *exec)
+/* Sequences ---------------------------------------------------------------------------------- */
+
+static enum status make_sequence(const struct hold *hold, const uint8_t *kinds, int count,
+                                 struct hold_sequence *out)
+{
+    TRY(mem_alloc((size_t)count + 1, sizeof *out->kinds, &out->kinds));
+    TRY(mem_alloc((size_t)count + 1, sizeof *out->first, &out->first));
+    out->count = count;
+    for (int i = 0; i < count; i++) {
+        out->kinds[i] = kinds[i];
+        out->first[i + 1] = out->first[i] + hold->orders[kinds[i]].count;
+    }
+    return STATUS_OK;
+}
+
+/* Of a stage: what it does in a step, if its node has so many shards. */
+static enum status make_stage_sequence(const struct exec *exec, int64_t shards,
+                                       struct hold_sequence *out)
+{
+    const struct exec_pipeline *pipeline = &exec->config.pipeline;
+    const struct pipe_config config = { .kind = pipeline->kind,
+                                        .stages = pipeline->stages,
+                                        .chunks = pipeline->chunks,
+                                        .shards = shards };
+    const size_t count = (size_t)pipe_count(&config);
+    struct pipe_action *actions;
+    uint8_t *kinds = NULL;
+
+    TRY(mem_alloc(count + 1, sizeof *actions, &actions));
+    enum status status = mem_alloc(count + 1, sizeof *kinds, &kinds);
+    if (status == STATUS_OK) {
+        pipe_schedule(&config, pipeline->own, actions);
+        for (size_t i = 0; i < count; i++)
+            kinds[i] =
+                (uint8_t)(actions[i].is_backward ? 2 * pipeline->chunks - 1 - actions[i].chunk
+                                                 : actions[i].chunk);
+        status = make_sequence(&exec->hold, kinds, (int)count, out);
+    }
+    mem_free(kinds);
+    mem_free(actions);
+    return status;
+}
+
+/* Evaluations go through several chunks in groups of as many batches as there are stages. */
+static enum status make_evaluation(struct exec *exec)
+{
+    const int chunks = chunks_of(exec);
+    const int group = chunks > 1 ? exec->config.pipeline.stages : 1;
+    uint8_t kinds[PIPE_STAGES * PIPE_CHUNKS];
+
+    for (int i = 0; i < chunks * group; i++)
+        kinds[i] = (uint8_t)(2 * chunks + i / group);
+    return make_sequence(&exec->hold, kinds, chunks * group, &exec->hold.evaluation);
+}
+
+static enum status make_sequences(struct exec *exec)
+{
+    static const uint8_t usual[] = { 0, 1 }; /* forward and backward of a shard */
+    struct hold *hold = &exec->hold;
+
+    TRY(mem_alloc((size_t)exec->nodes, sizeof *hold->steps, &hold->steps));
+    for (int node = 0; node < exec->nodes; node++) {
+        int64_t first, count;
+        exec_node_row(exec, node, &first, &count);
+        if (exec->pipe)
+            TRY(make_stage_sequence(exec, count, &hold->steps[node]));
+        else
+            TRY(make_sequence(hold, usual, 2, &hold->steps[node]));
+    }
+    return make_evaluation(exec);
+}
+
+enum status hold_create(struct exec *exec)
 {
     struct hold *hold = &exec->hold;
-    struct readers readers[HOLD_KINDS];
+    struct readers readers;
 
     if (!hold->buckets)
-        return;
-    for (int kind = 0; kind < HOLD_KINDS; kind++) {
-        const struct graph *graph =
-            kind == HOLD_EVALUATION ? exec->config.eval : exec->config.train;
-        find_readers(exec, graph, (enum hold_kind)kind, &readers[kind]);
-        put_in_order(exec, &readers[kind], &hold->orders[kind]);
+        return STATUS_OK;
+    if (exec->pipe && exec->nodes < exec->ranks)
+        return FAIL(STATUS_UNSUPPORTED,
+                    "stages of a pipeline hold parameters in parts a rank, not a machine");
+    hold->n_kinds = 3 * chunks_of(exec);
+    for (int kind = 0; kind < hold->n_kinds; kind++) {
+        find_readers(exec, kind, &readers);
+        put_in_order(exec, &readers, &hold->orders[kind]);
+        hold->last[kind] = find_tail(exec, &readers);
+        hold->first[kind] = find_head(exec, &hold->orders[kind]);
     }
-    hold->kept_for_backward =
-        find_tail(exec, &readers[HOLD_FORWARD]) & find_head(exec, &hold->orders[HOLD_BACKWARD]);
-    hold->kept_for_forward =
-        find_tail(exec, &readers[HOLD_BACKWARD]) & find_head(exec, &hold->orders[HOLD_FORWARD]);
+    return make_sequences(exec);
+}
+
+static void free_sequence(struct hold_sequence *sequence)
+{
+    mem_free(sequence->kinds);
+    mem_free(sequence->first);
+}
+
+void hold_destroy(struct exec *exec)
+{
+    struct hold *hold = &exec->hold;
+
+    for (int node = 0; hold->steps && node < exec->nodes; node++)
+        free_sequence(&hold->steps[node]);
+    mem_free(hold->steps);
+    free_sequence(&hold->evaluation);
 }
 
 /* Walks -------------------------------------------------------------------------------------- */
@@ -187,8 +296,46 @@ static int64_t most_rounds(const struct exec *exec, const struct hold_walk *walk
     return count;
 }
 
-int hold_lanes(const struct exec *exec, const struct hold_walk *walk, int node, int round)
+/* Of these the number of those that have lanes before a round. */
+static int rounds_before(const struct exec *exec, const struct hold_walk *walk, int node,
+                         int64_t raw)
 {
+    int rounds = 0;
+
+    for (int64_t before = 0; before < raw; before++)
+        rounds += lanes_in(exec, walk, node, before) > 0;
+    return rounds;
+}
+
+static const struct hold_sequence *sequence_of(const struct exec *exec,
+                                               const struct hold_walk *walk, int node)
+{
+    return walk->is_evaluation ? &exec->hold.evaluation : &exec->hold.steps[node];
+}
+
+static int kind_of(const struct hold_sequence *sequence, int phase)
+{
+    return sequence->kinds[phase % sequence->count];
+}
+
+int hold_phases(const struct exec *exec, const struct hold_walk *walk, int node)
+{
+    const int count = sequence_of(exec, walk, node)->count;
+
+    if (exec->pipe && !walk->is_evaluation)
+        return count;
+    int rounds = rounds_before(exec, walk, node, most_rounds(exec, walk, node));
+    if (chunks_of(exec) > 1) /* batches in groups */
+        rounds = (rounds + exec->config.pipeline.stages - 1) / exec->config.pipeline.stages;
+    return rounds * count;
+}
+
+int hold_lanes(const struct exec *exec, const struct hold_walk *walk, int node, int phase)
+{
+    int round = phase / sequence_of(exec, walk, node)->count;
+
+    if (exec->pipe)
+        return 1; /* it passes where there is nothing to run */
     for (int64_t raw = 0; raw < most_rounds(exec, walk, node); raw++) {
         const int lanes = lanes_in(exec, walk, node, raw);
         if (lanes > 0 && round-- == 0)
@@ -197,71 +344,63 @@ int hold_lanes(const struct exec *exec, const struct hold_walk *walk, int node, 
     return 0;
 }
 
-int hold_rounds(const struct exec *exec, const struct hold_walk *walk, int node)
+bool hold_is_used(const struct exec *exec, const struct hold_walk *walk, int node, int phase,
+                  int b)
 {
-    int rounds = 0;
+    const int kind = kind_of(sequence_of(exec, walk, node), phase);
 
-    for (int64_t raw = 0; raw < most_rounds(exec, walk, node); raw++)
-        rounds += lanes_in(exec, walk, node, raw) > 0;
-    return rounds;
+    return exec->hold.orders[kind].at[b] >= 0;
 }
 
-int hold_phases(const struct hold_walk *walk)
+/* How often a bucket is used in phases of this node before p. */
+static uint32_t count_uses(const struct exec *exec, const struct hold_walk *walk, int phase,
+                           int b)
 {
-    return walk->is_evaluation ? 1 : 2;
+    const int count = sequence_of(exec, walk, exec->node)->count;
+    uint32_t of_round = 0, uses = 0;
+
+    for (int p = 0; p < count; p++) {
+        const bool is_used = hold_is_used(exec, walk, exec->node, p, b);
+        of_round += is_used;
+        uses += is_used && p < phase % count;
+    }
+    return (uint32_t)(phase / count) * of_round + uses;
 }
 
-enum hold_kind hold_kind_of(const struct hold_walk *walk, int phase)
+int64_t hold_place(const struct exec *exec, const struct hold_walk *walk, int phase, int b)
 {
-    return walk->is_evaluation ? HOLD_EVALUATION : phase % 2 ? HOLD_BACKWARD : HOLD_FORWARD;
+    const struct hold_sequence *s = sequence_of(exec, walk, exec->node);
+    const int at = phase % s->count;
+
+    return phase / s->count * s->first[s->count] + s->first[at] +
+           exec->hold.orders[s->kinds[at]].at[b];
 }
 
-static bool is_used(const struct hold *hold, enum hold_kind kind, int b)
+int hold_at(const struct exec *exec, const struct hold_walk *walk, int64_t place)
 {
-    return hold->orders[kind].at[b] >= 0;
+    const struct hold_sequence *s = sequence_of(exec, walk, exec->node);
+    const int64_t at = place % s->first[s->count];
+    int low = 0, high = s->count; /* the phase is in [low, high) */
+
+    while (high - low > 1) {
+        const int middle = low + (high - low) / 2;
+        if (s->first[middle] <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return exec->hold.orders[s->kinds[low]].bucket[at - s->first[low]];
 }
 
-uint32_t hold_uses(const struct hold *hold, const struct hold_walk *walk, int phase, int b)
+bool hold_is_kept(const struct exec *exec, const struct hold_walk *walk, int node, int phase,
+                  int b)
 {
-    if (walk->is_evaluation)
-        return (uint32_t)phase * is_used(hold, HOLD_EVALUATION, b);
-    const bool forward = is_used(hold, HOLD_FORWARD, b),
-               backward = is_used(hold, HOLD_BACKWARD, b);
-    return (uint32_t)(phase / 2) * ((uint32_t)forward + backward) + (phase % 2 && forward);
-}
+    const struct hold_sequence *s = sequence_of(exec, walk, node);
 
-/* Entries of the queue before the phase of a kind in a round, and of a round. */
-static int64_t round_length(const struct hold *hold, const struct hold_walk *walk)
-{
-    return walk->is_evaluation
-               ? hold->orders[HOLD_EVALUATION].count
-               : hold->orders[HOLD_FORWARD].count + hold->orders[HOLD_BACKWARD].count;
-}
-
-int64_t hold_place(const struct hold *hold, const struct hold_walk *walk, int phase, int b)
-{
-    const enum hold_kind kind = hold_kind_of(walk, phase);
-    const int64_t before = kind == HOLD_BACKWARD ? hold->orders[HOLD_FORWARD].count : 0;
-
-    return phase / hold_phases(walk) * round_length(hold, walk) + before +
-           hold->orders[kind].at[b];
-}
-
-int hold_at(const struct hold *hold, const struct hold_walk *walk, int64_t place)
-{
-    const struct hold_order *order =
-        &hold->orders[walk->is_evaluation ? HOLD_EVALUATION : HOLD_FORWARD];
-    const int64_t at = place % round_length(hold, walk);
-
-    return at < order->count ? order->bucket[at]
-                             : hold->orders[HOLD_BACKWARD].bucket[at - order->count];
-}
-
-bool hold_is_kept(const struct hold *hold, const struct hold_walk *walk, int phase, int b)
-{
     if (phase == 0 || walk->is_evaluation)
         return false;
-    return (phase % 2 ? hold->kept_for_backward : hold->kept_for_forward) >> b & 1;
+    return (exec->hold.last[kind_of(s, phase - 1)] & exec->hold.first[kind_of(s, phase)]) >> b &
+           1;
 }
 
 /* A walk's number, and a place in its queue; 0: none yet. */
@@ -296,9 +435,9 @@ void hold_end(struct exec *exec)
 
     if (!hold->is_walking)
         return;
-    const int phases = hold_rounds(exec, walk, exec->node) * hold_phases(walk);
+    const int phases = hold_phases(exec, walk, exec->node);
     for (int b = 0; b < exec->buckets.count; b++)
-        hold->before[b] += hold_uses(hold, walk, phases, b);
+        hold->before[b] += count_uses(exec, walk, phases, b);
     hold->is_walking = false;
     hold->walks++;
 }
@@ -308,10 +447,16 @@ void hold_end(struct exec *exec)
 void hold_enter_round(struct lane *lane, int64_t raw)
 {
     const struct exec *exec = lane->exec;
+    const struct hold_walk *walk = &exec->hold.walk;
 
-    lane->round = 0;
-    for (int64_t before = 0; exec->hold.is_walking && before < raw; before++)
-        lane->round += lanes_in(exec, &exec->hold.walk, exec->node, before) > 0;
+    if (exec->hold.is_walking)
+        lane->phase = rounds_before(exec, walk, exec->node, raw) *
+                      sequence_of(exec, walk, exec->node)->count;
+}
+
+void hold_enter_action(struct lane *lane, int64_t phase)
+{
+    lane->phase = (int)phase;
 }
 
 enum status hold_take(struct lane *lane, uint64_t buckets, bool is_backward)
@@ -321,11 +466,11 @@ enum status hold_take(struct lane *lane, uint64_t buckets, bool is_backward)
 
     if (!hold->is_walking)
         return STATUS_OK; /* all of them are here */
-    const int phase = lane->round * hold_phases(&hold->walk) + is_backward;
+    const int phase = lane->phase + (is_backward && !exec->pipe);
     for (; buckets; buckets &= buckets - 1) {
         const int b = __builtin_ctzll(buckets);
-        const uint64_t mark = mark_of(hold->walks, hold_place(hold, &hold->walk, phase, b));
-        const uint32_t uses = hold->before[b] + hold_uses(hold, &hold->walk, phase, b) + 1;
+        const uint64_t mark = mark_of(hold->walks, hold_place(exec, &hold->walk, phase, b));
+        const uint32_t uses = hold->before[b] + count_uses(exec, &hold->walk, phase, b) + 1;
         uint64_t seen = atomic_load_explicit(hold->furthest, memory_order_relaxed);
 
         while (seen < mark && !atomic_compare_exchange_weak_explicit(hold->furthest, &seen,
@@ -344,4 +489,19 @@ void hold_leave(struct lane *lane, uint64_t buckets)
 
     for (; buckets && hold->is_walking; buckets &= buckets - 1)
         transport_raise(&hold->left[__builtin_ctzll(buckets)], 1);
+}
+
+enum status hold_pass(struct lane *lane)
+{
+    const struct exec *exec = lane->exec;
+
+    if (!exec->hold.is_walking)
+        return STATUS_OK;
+    const struct hold_sequence *s = sequence_of(exec, &exec->hold.walk, exec->node);
+    const struct hold_order *order = &exec->hold.orders[kind_of(s, lane->phase)];
+    for (int i = 0; i < order->count; i++) {
+        TRY(hold_take(lane, UINT64_C(1) << order->bucket[i], false));
+        hold_leave(lane, UINT64_C(1) << order->bucket[i]);
+    }
+    return STATUS_OK;
 }

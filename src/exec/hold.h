@@ -7,7 +7,8 @@
  *
  * A *walk* is a step or a part of an evaluation. It has *rounds*: a lane runs one shard, or one batch,
  * in each that it takes part in. A round of a step has two *phases*, forward and backward, one of an
- * evaluation one. In a phase each bucket is used from the first to the last instruction that reads it: a
+ * evaluation one. A step of a pipeline is one round, whose phases are the actions of its schedule; one of its
+ * evaluations is a group of batches. In a phase each bucket is used from the first to the last instruction that reads it: a
  * lane takes it, which waits until the wires have brought it (held[b]), and leaves it (left[b]); when all
  * lanes have, the other nodes' parts are released (wire_hold.c). All uses of a walk in the order of
  * first readers are a queue; wires bring what the lane that is furthest needs, and a window of
@@ -22,12 +23,15 @@
 
 #include "base/status.h"
 #include "graph/graph.h"
+#include "pass/schedule.h"
 #include "transport/transport.h"
 
 struct exec;
 struct lane;
 
-enum hold_kind { HOLD_FORWARD, HOLD_BACKWARD, HOLD_EVALUATION, HOLD_KINDS };
+/* What a phase runs: forward of each chunk, backward of the last to the first, as segments of plans have it; then forward
+ * of each chunk in evaluations. Without a pipeline there is one chunk: forward, backward, evaluation. */
+enum { HOLD_KINDS = 3 * PIPE_CHUNKS };
 
 /* The buckets that a phase uses, in the order of first readers. */
 struct hold_order {
@@ -35,6 +39,13 @@ struct hold_order {
     int bucket[GRAPH_NODE_IN];
     int at[GRAPH_NODE_IN];    /* of a bucket in that order; -1: not used */
     int until[GRAPH_NODE_IN]; /* it is read until a lane comes to this place */
+};
+
+/* The phases of a round. */
+struct hold_sequence {
+    int count;
+    uint8_t *kinds;
+    int64_t *first; /* entries of the queue before each phase; one more: of a round */
 };
 
 struct hold_walk {
@@ -45,11 +56,15 @@ struct hold_walk {
 
 struct hold {
     uint64_t buckets; /* held in parts; 0: none, and nothing below is used */
+    int n_kinds;
     struct hold_order orders[HOLD_KINDS];
-    /* Not released between forward and backward, and between backward and the next round's forward. */
-    uint64_t kept_for_backward, kept_for_forward;
-    uint32_t before[GRAPH_NODE_IN]; /* uses of a bucket in walks that are over */
-    uint64_t walks;                 /* that are over */
+    /* The last that a phase leaves and the first that it takes, a window of each: what is among the last of one and
+     * the first of the next is not released between. */
+    uint64_t last[HOLD_KINDS], first[HOLD_KINDS];
+    struct hold_sequence *steps;     /* of each node */
+    struct hold_sequence evaluation; /* of all */
+    uint32_t before[GRAPH_NODE_IN];  /* uses of a bucket in walks that are over */
+    uint64_t walks;                  /* that are over */
     struct hold_walk walk;
     bool is_walking;
     /* Shared memory of the node: one a bucket; the place in the queue that a lane has come to. */
@@ -57,24 +72,22 @@ struct hold {
     _Atomic uint64_t *furthest;
 };
 
-/* Works out orders; buckets are known. */
-void hold_find(struct exec *exec);
+/* Works out orders; buckets are known, and the schedule of a pipeline. */
+MUST_CHECK enum status hold_create(struct exec *exec);
+void hold_destroy(struct exec *exec);
 
-/* Lanes of a node that take part in a round; rounds with none are left out, and the others numbered in a
- * row: of round `round` of these the lanes, 0 behind the last. */
-int hold_lanes(const struct exec *exec, const struct hold_walk *walk, int node, int round);
-int hold_rounds(const struct exec *exec, const struct hold_walk *walk, int node);
-
-/* Phases of a round; which kind phase p is of. */
-int hold_phases(const struct hold_walk *walk);
-enum hold_kind hold_kind_of(const struct hold_walk *walk, int phase);
-/* How often a bucket is used in phases before p. */
-uint32_t hold_uses(const struct hold *hold, const struct hold_walk *walk, int phase, int b);
-/* The place in the queue of a bucket that is used in phase p; the bucket at a place. */
-int64_t hold_place(const struct hold *hold, const struct hold_walk *walk, int phase, int b);
-int hold_at(const struct hold *hold, const struct hold_walk *walk, int64_t place);
-/* Does the bucket stay from the phase before p into p? */
-bool hold_is_kept(const struct hold *hold, const struct hold_walk *walk, int phase, int b);
+/* Phases that a node has in a walk; rounds in which it has no lanes are left out. */
+int hold_phases(const struct exec *exec, const struct hold_walk *walk, int node);
+/* Its lanes that take part in one. */
+int hold_lanes(const struct exec *exec, const struct hold_walk *walk, int node, int phase);
+/* Does phase p read the bucket? Does it stay there from the phase before? */
+bool hold_is_used(const struct exec *exec, const struct hold_walk *walk, int node, int phase,
+                  int b);
+bool hold_is_kept(const struct exec *exec, const struct hold_walk *walk, int node, int phase,
+                  int b);
+/* Of this node: the place in the queue of a bucket that is used in phase p; the bucket at a place. */
+int64_t hold_place(const struct exec *exec, const struct hold_walk *walk, int phase, int b);
+int hold_at(const struct exec *exec, const struct hold_walk *walk, int64_t place);
 /* How far the lanes of this node are in walk number `number`: the place of the last use that one came to; -1:
  * none. */
 int64_t hold_furthest(const struct hold *hold, uint64_t number);
@@ -84,7 +97,12 @@ void hold_begin(struct exec *exec, const struct hold_walk *walk);
 void hold_end(struct exec *exec);
 /* The lane runs its shard or batch number `raw` of the walk now. */
 void hold_enter_round(struct lane *lane, int64_t raw);
-/* Before and after instructions: these buckets are used from here on, and no longer, in this phase. */
+/* A stage of a pipeline does action number `phase` of the walk now. */
+void hold_enter_action(struct lane *lane, int64_t phase);
+/* It has nothing to run there. */
+MUST_CHECK enum status hold_pass(struct lane *lane);
+/* Before and after instructions: these buckets are used from here on, and no longer, in this phase. Without a
+ * pipeline a round goes on with backward. */
 MUST_CHECK enum status hold_take(struct lane *lane, uint64_t buckets, bool is_backward);
 void hold_leave(struct lane *lane, uint64_t buckets);
 

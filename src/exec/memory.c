@@ -65,7 +65,7 @@ static size_t predict_params(const struct exec *exec)
 
     for (int b = 0; b < exec->buckets.count; b++)
         own += bucket_is_held(exec, b) ? own_of(exec, b) : bytes_of(exec, b);
-    for (int kind = 0; kind < HOLD_KINDS && exec->hold.buckets; kind++) {
+    for (int kind = 0; kind < exec->hold.n_kinds; kind++) {
         const size_t foreign = most_foreign(exec, &exec->hold.orders[kind]);
         most = foreign > most ? foreign : most;
     }

@@ -214,10 +214,9 @@ enum status pipe_create(struct exec *exec)
 
     if (config->stages < 2)
         return STATUS_OK;
-    if (exec->gathers.count > 0 || exec->hold.buckets || exec->remote || exec->has_columns)
+    if (exec->gathers.count > 0 || exec->has_columns)
         return FAIL(STATUS_UNSUPPORTED,
-                    "a stage of a pipeline has no meetings of shards, parameters in parts, "
-                    "servers or columns of lanes");
+                    "a stage of a pipeline has no meetings of shards or columns of lanes");
     TRY(mem_alloc(1, sizeof *exec->pipe, &exec->pipe));
     struct pipe *pipe = exec->pipe;
     TRY(make_schedule(exec));
@@ -479,6 +478,7 @@ static enum status run_action(struct lane *lane, const struct pipe_action *a)
         TRY(lane_run_range(lane, plan, plan->segment[segment], plan->segment[segment + 1], v,
                            stack));
     } else {
+        TRY(hold_pass(lane));
         TRY(lane_leave_empty(lane, pipe->buckets[segment], v, stack));
     }
     while (tree_stack_can_add(stack))
@@ -515,6 +515,7 @@ enum status pipe_run_step(struct lane *lane)
         const struct pipe_action *a = &pipe->actions[i];
         const double begin = clock_seconds();
         const int64_t waited = lane->times.bubble;
+        hold_enter_action(lane, i);
         TRY(run_action(lane, a));
         /* A segment begins with what it waits for. */
         pipe->done[i] = (struct exec_action){
@@ -551,7 +552,11 @@ static enum status run_batch(struct lane *lane, const struct pipe_evaluation *e,
     TRY(post_receives(lane, plan, begin, end));
     for (int i = begin; i < end; i++) {
         const struct instruction *next = &plan->instructions[i];
+        if (next->takes)
+            TRY(hold_take(lane, next->takes, false));
         TRY(next->node->op->moves ? pipe_move(lane, next) : lane_run(lane, next, &step));
+        if (next->leaves)
+            hold_leave(lane, next->leaves);
     }
     if (a->chunk == lane->exec->pipe->config.chunks - 1)
         e->end(lane, plan, a->shard);
@@ -575,8 +580,11 @@ enum status pipe_evaluate(struct lane *lane, const struct pipe_evaluation *e)
     point_to(lane, 0);
     enum status status = move_once(lane, e->begin(lane, 0));
     for (int64_t i = 0; i < n_actions && status == STATUS_OK; i++) {
+        hold_enter_action(lane, i);
         if (actions[i].shard < e->count)
             status = run_batch(lane, e, &actions[i]);
+        else if (config.chunks > 1)
+            status = hold_pass(lane);
     }
     if (status == STATUS_OK)
         status = empty_boxes(lane);

@@ -44,7 +44,7 @@ static const struct model deep = { .name = "deep", .build = build_deep };
 struct trial {
     struct axes axes;
     int nodes;
-    int64_t batch, shards;
+    int64_t batch, shards, bucket_bytes; /* 0: the usual */
     bool recompute;
     float max_norm;
     const char *optimizer; /* NULL: adam */
@@ -63,6 +63,8 @@ static enum status make_graph(const struct trial *t, int stage, struct graph **o
                                   .shards = t->shards,
                                   .ranks = t->axes.dp,
                                   .recompute = t->recompute,
+                                  .bucket_bytes = t->bucket_bytes,
+                                  .zero = t->axes.zero,
                                   .optim = t->optim };
     struct model_config model = model_defaults(&deep);
 
@@ -156,6 +158,8 @@ static enum status run_rank(struct trial *t, struct transport *groups[3], int ra
         .seed = 5,
         .choices = t->choices,
         .optim = t->optim,
+        .zero = t->axes.zero,
+        .window = t->axes.zero > 0, /* as little as there can be */
         .pipeline = { .stages = t->axes.pp,
                       .own = place.pp,
                       .kind = t->axes.pipeline,
@@ -171,6 +175,10 @@ static enum status run_rank(struct trial *t, struct transport *groups[3], int ra
         status = one_step(t, exec, step, rank == 0);
     if (status == STATUS_OK)
         status = exec_settle(exec);
+    if (status == STATUS_OK) {
+        CHECK(exec_is_in_parts(exec) == (t->axes.zero == 3 && t->axes.dp > 1));
+        status = exec_make_whole(exec);
+    }
     if (status == STATUS_OK && place.dp == 0)
         status = note_params(t, exec);
     exec_destroy(exec);
@@ -253,6 +261,33 @@ static void test_pipelines_have_the_bits_of_one_rank(void)
     }
 }
 
+/* Parameters come for each piece of work and go again: several buckets a stage, pipelines with more shards than others,
+ * and shards without samples. */
+static void test_stages_hold_their_layers_in_parts(void)
+{
+    static const struct {
+        int dp, pp, chunks, zero;
+        enum pipe_kind kind;
+        bool recompute;
+    } rows[] = {
+        { 2, 2, 1, 3, PIPE_1F1B, false },        { 2, 2, 1, 3, PIPE_GPIPE, true },
+        { 2, 2, 2, 3, PIPE_INTERLEAVED, false }, { 3, 2, 1, 3, PIPE_1F1B, false },
+        { 3, 3, 1, 2, PIPE_1F1B, false },
+    };
+    struct trial one = trial_of(1, 1, PIPE_1F1B, 1);
+
+    run(&one);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct trial t = trial_of(rows[i].dp, rows[i].pp, rows[i].kind, rows[i].chunks);
+        t.axes.zero = rows[i].zero;
+        t.recompute = rows[i].recompute;
+        t.bucket_bytes = 256;
+        run(&t);
+        for (int p = 0; p < MOST_PARAMS; p++)
+            CHECK(t.known[p] == one.known[p] && t.sums[p] == one.sums[p]);
+    }
+}
+
 static void test_one_shard_goes_through(void)
 {
     struct trial one = trial_of(1, 1, PIPE_1F1B, 1), two = trial_of(1, 3, PIPE_1F1B, 1);
@@ -288,6 +323,8 @@ const struct test tests[] = {
     { .name = "norms are of the whole model", .run = test_norms_are_of_the_whole_model },
     { .name = "pipelines have the bits of one rank",
       .run = test_pipelines_have_the_bits_of_one_rank },
+    { .name = "stages hold their layers in parts",
+      .run = test_stages_hold_their_layers_in_parts },
     { .name = "one shard goes through", .run = test_one_shard_goes_through },
     { 0 },
 };

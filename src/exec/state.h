@@ -167,7 +167,7 @@ struct lane {
     int next_gather;     /* gathers below this have met in this step */
     uint64_t announced;  /* buckets of this step */
     uint64_t unreleased; /* buckets announced whose memory is not given back yet (release.c) */
-    int round;           /* of the walk (hold.h) */
+    int phase;           /* of the walk (hold.h) that it began last */
     uint32_t said;       /* blocks, to ranks that share layers (talk_shared.c) */
     uint32_t summed_when[GRAPH_NODE_IN]; /* these: what summed[b] is when nobody reads it */
     void *eval_x; /* EVAL_ROWS samples: their parts as source.h has them */

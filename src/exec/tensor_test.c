@@ -26,7 +26,7 @@ struct setup {
     int64_t side; /* of images; 0: SIDE */
     int64_t vocabulary;
     float smoothing;
-    int tp, dp, threads;
+    int tp, dp, zero, threads;
     int64_t batch, shards;
     bool sequence, recompute;
     bool shares_memory; /* ranks that share layers do; else they send messages */
@@ -90,6 +90,7 @@ static enum status make_graph(const struct job *job, int index, bool training,
         .shards = training ? setup->shards : 1,
         .ranks = training ? axes.dp : 1,
         .recompute = setup->recompute,
+        .zero = setup->zero,
         .tensor = { .count = axes.tp, .index = index, .sequence = setup->sequence },
         .optim = job->optim,
     };
@@ -274,11 +275,17 @@ static enum status run_rank(struct comm *comm, void *arg)
             .seed = 11,
             .choices = job->choices,
             .optim = job->optim,
+            .zero = job->setup->zero,
+            .window = job->setup->zero > 0, /* as little as there can be */
         };
         status = exec_create(&config, &exec);
     }
     if (status == STATUS_OK)
         status = train(job, graph, exec, rank == 0 ? job->out : NULL);
+    if (status == STATUS_OK) {
+        CHECK(exec_is_in_parts(exec) == (job->setup->zero == 3));
+        status = exec_make_whole(exec);
+    }
     /* One rank after the other. */
     for (int r = 0; r < comm_size(comm) && status == STATUS_OK; r++) {
         if (r == rank && place.dp == 0)
@@ -488,6 +495,31 @@ static void test_options_of_a_transformer(void)
     check_gradients(setup);
 }
 
+/* Slices that ranks hold parts of: the bits of those that hold them whole. Lanes of a rank are not equally far, and wait for
+ * those of others in the middle of a bucket's use. */
+static void test_parts_of_slices_have_the_same_bits(void)
+{
+    struct setup setup = gpt;
+    struct outcome whole = { 0 };
+
+    setup.n_steps = 4;
+    setup.shards = 8;
+    setup.batch = 8;
+    setup.dp = 2;
+    run(&setup, &whole);
+    for (setup.zero = 2; setup.zero <= 3; setup.zero++) {
+        struct outcome parts = { 0 };
+        setup.threads = setup.zero - 1;
+        setup.shares_memory = setup.zero == 3;
+        run(&setup, &parts);
+        for (int s = 0; s < setup.n_steps; s++)
+            CHECK(parts.loss[s] == whole.loss[s]);
+        CHECK(memcmp(parts.params, whole.params, whole.n_params * sizeof *whole.params) == 0);
+        mem_free(parts.params);
+    }
+    mem_free(whole.params);
+}
+
 #ifndef SMALL_MODELS_ALONE
 /* Every other model of the zoo but vgg11, which is large and has nothing that these have not. What is deep
  * and has many kinks is compared roughly: what is not summed that should be is far off. */
@@ -546,6 +578,8 @@ const struct test tests[] = {
     { .name = "a transformer", .run = test_a_transformer },
     { .name = "places of sequences are shared", .run = test_places_of_sequences_are_shared },
     { .name = "options of a transformer", .run = test_options_of_a_transformer },
+    { .name = "parts of slices have the same bits",
+      .run = test_parts_of_slices_have_the_same_bits },
 #ifndef SMALL_MODELS_ALONE
     { .name = "losses of a convolutional network",
       .run = test_losses_of_a_convolutional_network },

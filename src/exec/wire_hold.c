@@ -54,12 +54,12 @@ static uint32_t asks_of(const struct wire *wire, int b, int node)
 {
     const struct exec *exec = wire->exec;
     const struct hold_walk *walk = &wire->walk;
-    const int phases = hold_rounds(exec, walk, node) * hold_phases(walk);
+    const int phases = hold_phases(exec, walk, node);
     uint32_t asks = 0;
 
     for (int p = 0; p < phases; p++) {
-        if (exec->hold.orders[hold_kind_of(walk, p)].at[b] >= 0)
-            asks += !hold_is_kept(&exec->hold, walk, p, b);
+        if (hold_is_used(exec, walk, node, p, b))
+            asks += !hold_is_kept(exec, walk, node, p, b);
     }
     return asks;
 }
@@ -121,7 +121,7 @@ static int64_t last_place(const struct wire *wire)
     size_t bytes = 0;
 
     for (int64_t place = furthest; place < INT64_MAX; place++) {
-        const int b = hold_at(&exec->hold, &wire->walk, place + 1);
+        const int b = hold_at(exec, &wire->walk, place + 1);
         const int64_t count = exec->buckets.begin[b + 1] - exec->buckets.begin[b];
         bytes += (size_t)count * sizeof(float);
         if (place > furthest && bytes > exec->window)
@@ -132,7 +132,7 @@ static int64_t last_place(const struct wire *wire)
 
 static bool is_used(const struct wire *wire, int phase, int b)
 {
-    return wire->exec->hold.orders[hold_kind_of(&wire->walk, phase)].at[b] >= 0;
+    return hold_is_used(wire->exec, &wire->walk, wire->exec->node, phase, b);
 }
 
 /* Asks the other nodes for their parts. */
@@ -162,9 +162,8 @@ static void raise_held(struct wire *wire, struct item *item)
 {
     struct exec *exec = wire->exec;
     struct wire_holding *h = &wire->holdings[item->number];
-    const int round = h->phase / hold_phases(&wire->walk);
 
-    h->left += (uint32_t)hold_lanes(exec, &wire->walk, exec->node, round);
+    h->left += (uint32_t)hold_lanes(exec, &wire->walk, exec->node, h->phase);
     h->where = HERE;
     exec_meet(exec, "held");
     wire_raise(exec, &exec->hold.held[item->number],
@@ -203,10 +202,10 @@ static enum status hold_on(struct wire *wire, struct item *item, bool *moved)
         return STATUS_OK;
     switch (h->where) {
     case OUTSIDE:
-        if (hold_place(&exec->hold, &wire->walk, h->phase, b) > last_place(wire))
+        if (hold_place(exec, &wire->walk, h->phase, b) > last_place(wire))
             return STATUS_OK;
         *moved = true;
-        if (hold_is_kept(&exec->hold, &wire->walk, h->phase, b)) {
+        if (hold_is_kept(exec, &wire->walk, exec->node, h->phase, b)) {
             raise_held(wire, item);
             return STATUS_OK;
         }
@@ -227,7 +226,7 @@ static enum status hold_on(struct wire *wire, struct item *item, bool *moved)
         *moved = true;
         h->where = OUTSIDE;
         h->phase++;
-        if (h->phase == h->phases || !hold_is_kept(&exec->hold, &wire->walk, h->phase, b))
+        if (h->phase == h->phases || !hold_is_kept(exec, &wire->walk, exec->node, h->phase, b))
             release_others(wire, b);
         return STATUS_OK;
     }
@@ -254,7 +253,7 @@ enum status wire_hold_move(struct wire *wire, struct item *item, bool *moved)
 enum status wire_hold_begin(struct wire *wire)
 {
     const struct exec *exec = wire->exec;
-    const int rounds = hold_rounds(exec, &wire->walk, exec->node);
+    const int phases = exec->hold.buckets ? hold_phases(exec, &wire->walk, exec->node) : 0;
 
     for (int i = 0; i < wire->n_items; i++) {
         const struct item *item = &wire->items[i];
@@ -263,7 +262,7 @@ enum status wire_hold_begin(struct wire *wire)
         struct wire_holding *h = &wire->holdings[item->number];
         h->where = OUTSIDE;
         h->phase = 0;
-        h->phases = rounds * hold_phases(&wire->walk);
+        h->phases = phases;
         h->is_over = false;
         for (int node = 0; node < exec->nodes; node++) {
             struct giving *g = &h->gives[node];

@@ -12,6 +12,7 @@ static const char *const models[] = { "cnn", "resnet18", "seq2seq", "gpt", "mlp"
 
 struct given {
     int stages, chunks, own;
+    int zero; /* above 0: two pipelines */
     const char *cut;
     const double *costs;
 };
@@ -20,7 +21,10 @@ static enum status make(const char *name, const struct given *given, struct grap
 {
     const struct model *model = model_find(name);
     struct model_config model_config = model_defaults(model);
-    struct pass_config config = { .batch = 8, .shards = 4, .ranks = 1 };
+    const int pipelines = given->zero > 0 ? 2 : 1;
+    struct pass_config config = {
+        .batch = 8, .shards = 4, .ranks = pipelines, .zero = given->zero
+    };
 
     config.optim.optimizer = optim_find("sgd");
     config.optim.attrs = config.optim.optimizer->defaults;
@@ -31,7 +35,8 @@ static enum status make(const char *name, const struct given *given, struct grap
                                               .costs = given->costs };
     model_config.batch = config.batch;
     CHECK_OK(model_build(model, &model_config, out));
-    return pass_run(*out, strategy_find("pipeline")->passes, &config, NULL);
+    const struct strategy *strategy = strategy_find(pipelines > 1 ? "hybrid" : "pipeline");
+    return pass_run(*out, strategy->passes, &config, NULL);
 }
 
 static bool is_shard_node(const struct node *node)
@@ -165,6 +170,29 @@ static void test_a_tied_table_goes_once_a_step(void)
     graph_destroy(graph);
 }
 
+/* Pipelines hold each bucket of a stage in parts, but for the one whose table is whole elsewhere, too. */
+static void test_what_other_stages_read_stays_whole(void)
+{
+    for (int stage = 0; stage < 2; stage++) {
+        const struct given given = { .stages = 2, .own = stage, .zero = 3 };
+        struct graph *graph;
+        int gathers = 0;
+
+        CHECK_OK(make("gpt", &given, &graph));
+        const struct value *table = graph_find_value(graph, "wte.weight");
+        CHECK(table && (table->flat != NULL) == (stage == 0));
+        for (int n = 0; n < graph_node_count(graph); n++) {
+            const struct node *node = graph_node(graph, n);
+            if (node->op != &op_all_gather || node->phase > PHASE_BACKWARD)
+                continue;
+            gathers++;
+            CHECK(node->in[0] != table->flat);
+        }
+        CHECK(gathers >= 2 && gathers % 2 == 0);
+        graph_destroy(graph);
+    }
+}
+
 static int first_stage_nodes(const char *name, const struct given *given)
 {
     struct graph *graph;
@@ -224,6 +252,8 @@ const struct test tests[] = {
     { .name = "every parameter has one rank", .run = test_every_parameter_has_one_rank },
     { .name = "a bucket is of one chunk", .run = test_a_bucket_is_of_one_chunk },
     { .name = "a tied table goes once a step", .run = test_a_tied_table_goes_once_a_step },
+    { .name = "what other stages read stays whole",
+      .run = test_what_other_stages_read_stays_whole },
     { .name = "a cut is where costs or hands say",
       .run = test_a_cut_is_where_costs_or_hands_say },
     { .name = "what cannot be cut is refused", .run = test_what_cannot_be_cut_is_refused },

@@ -70,6 +70,15 @@ static const struct pass *const staged_mirrored_passes[] = {
     NULL,
 };
 
+static const struct pass
+    *const staged_served_passes[] = {
+        &pass_tensor,   &pass_fuse,   &pass_cut,
+        &pass_autodiff, &pass_delay,  &pass_recompute,
+        &pass_stage,    &pass_bucket, &pass_split_batch,
+        &pass_update,   &pass_serve, /* servers have each stage's and slice's */
+        NULL,
+    };
+
 static const struct pass *const parallax_passes[] = {
     &pass_fuse,     &pass_sync_norm,   &pass_autodiff, &pass_delay,  &pass_recompute,
     &pass_parallax, /* before buckets: what has rows has a bucket of its own */
@@ -272,10 +281,11 @@ static const struct strategy hybrid = {
     .meet = "allreduce",
     .splits = AXIS_DP | AXIS_TP | AXIS_PP,
     .syncs = SYNC(STEP),
-    .meets = MEET(ALLREDUCE) | MEET(PARALLAX),
+    .meets = MEET(ALLREDUCE) | MEET(PARALLAX) | MEET(PS),
     .many_ranks = true,
     .many_nodes = true,
     .passes = staged_mirrored_passes,
+    .served = staged_served_passes,
 };
 
 const struct strategy *const strategy_table[] = {
@@ -290,6 +300,12 @@ const struct strategy *strategy_find(const char *name)
             return strategy_table[i];
     }
     return NULL;
+}
+
+const struct pass *const *strategy_passes(const struct strategy *strategy,
+                                          const struct axes *axes)
+{
+    return strategy->served && axes->meet == MEET_PS ? strategy->served : strategy->passes;
 }
 
 bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass)
@@ -351,6 +367,11 @@ static enum status check_together(const struct axes *axes, const char *sync, con
     const bool alone =
         axes->sync == SYNC_ASYNC || axes->sync == SYNC_BOUNDED || axes->sync == SYNC_ELASTIC;
 
+    if (axes_are_a_grid(axes) && axes->sync != SYNC_STEP)
+        return FAIL(STATUS_USAGE,
+                    "--sync %s: ranks that share a model's layers are at the same step, so "
+                    "copies of it meet at every step: use --sync step",
+                    sync);
     if (alone && axes->meet != MEET_PS)
         return FAIL(STATUS_USAGE,
                     "--sync %s --meet %s: only servers can be met at any time: use --meet ps:1",
@@ -360,6 +381,11 @@ static enum status check_together(const struct axes *axes, const char *sync, con
                     "--sync %s --meet %s: workers average among themselves, servers would have "
                     "nothing to do: use --meet allreduce, or --sync elastic:T",
                     sync, meet);
+    if (axes->zero > 0 && axes->meet == MEET_PS)
+        return FAIL(STATUS_USAGE,
+                    "zero=%d and --meet %s: servers hold state in parts, and workers have all "
+                    "of the parameters that they read: leave zero out",
+                    axes->zero, meet);
     return STATUS_OK;
 }
 
@@ -437,6 +463,8 @@ enum status strategy_check(const struct strategy *strategy, int ranks, const cha
                     split, strategy->name);
     TRY(axes_read_sync(sync_is, &axes));
     TRY(axes_read_meet(meet_is, &axes));
+    if (axes_are_a_grid(&axes))
+        TRY(check_together(&axes, sync_is, meet_is));
     if (!(strategy->syncs & 1U << axes.sync))
         return refuse_axis(strategy, "sync", sync_is, strategy->sync,
                            strategy_pick(ranks, strategy->many_nodes, NULL, sync, meet));

@@ -63,10 +63,15 @@ struct strategy {
     bool many_ranks;       /* runs on more than one rank */
     bool many_nodes;       /* and on more than one machine */
     const struct pass *const *passes; /* ended by NULL */
+    const struct pass *const
+        *served; /* where copies meet at servers, if that is a choice; or NULL */
 };
 
 extern const struct strategy *const strategy_table[];   /* ended by NULL */
 const struct strategy *strategy_find(const char *name); /* NULL if unknown */
+/* Its passes for these axes. */
+const struct pass *const *strategy_passes(const struct strategy *strategy,
+                                          const struct axes *axes);
 bool strategy_has_pass(const struct strategy *strategy, const struct pass *pass);
 /* The preset for a --split, a --sync and a --meet (NULL: not given) without --strategy, on so many ranks that
  * are on one machine, or apart. What cannot be read is left for strategy_check to refuse. */

@@ -15,6 +15,28 @@ static struct axes axes_of(const char *strategy, int ranks, const char *sync, co
     return axes;
 }
 
+/* Copies of a model that ranks share meet at servers, at every step. */
+static void test_copies_in_a_grid_may_meet_at_servers(void)
+{
+    const struct strategy *hybrid = strategy_find("hybrid");
+    struct axes axes;
+
+    CHECK_OK(strategy_check(hybrid, 4, "dp=2,pp=2", NULL, "ps:2", &axes));
+    CHECK(axes.meet == MEET_PS && axes.servers == 2 && axes.sync == SYNC_STEP);
+    CHECK(strategy_passes(hybrid, &axes) == hybrid->served);
+    CHECK_OK(strategy_check(hybrid, 4, "dp=2,pp=2", NULL, NULL, &axes));
+    CHECK(strategy_passes(hybrid, &axes) == hybrid->passes);
+    static const char *const syncs[] = { "async", "bounded:2", "elastic:4", "local:2" };
+    for (int i = 0; i < 4; i++) {
+        CHECK_STATUS(STATUS_USAGE,
+                     strategy_check(hybrid, 4, "dp=2,pp=2", syncs[i], "ps:2", &axes));
+        CHECK_MESSAGE("use --sync step");
+    }
+    CHECK_STATUS(STATUS_USAGE,
+                 strategy_check(hybrid, 4, "dp=2,pp=2,zero=3", NULL, "ps:2", &axes));
+    CHECK_MESSAGE("leave zero out");
+}
+
 static void test_presets_are_what_their_texts_say(void)
 {
     for (int i = 0; strategy_table[i]; i++) {
@@ -99,6 +121,7 @@ static void test_ranks_form_a_grid(void)
     CHECK_STATUS(STATUS_USAGE,
                  strategy_check(strategy_find("hybrid"), 6, "dp=2,pp=2", NULL, NULL, &axes));
     CHECK_MESSAGE("use -n 4");
+    CHECK_TEXT("hybrid", strategy_pick(4, false, "dp=2,pp=2", NULL, "ps:2")->name);
     CHECK_TEXT("pipeline", strategy_pick(2, false, "pp=2", NULL, NULL)->name);
     CHECK_TEXT("hybrid", strategy_pick(4, false, "dp=2,pp=2", NULL, NULL)->name);
 }
@@ -190,6 +213,8 @@ static void test_what_is_impossible_is_refused_with_the_reason(void)
 }
 
 const struct test tests[] = {
+    { .name = "copies in a grid may meet at servers",
+      .run = test_copies_in_a_grid_may_meet_at_servers },
     { .name = "ranks form a grid", .run = test_ranks_form_a_grid },
     { .name = "every rank has one place", .property = test_every_rank_has_one_place },
     { .name = "presets are what their texts say",

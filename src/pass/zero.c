@@ -11,6 +11,9 @@
  * nobody holds the others' parts from the last reader of forward to there. Twice the bytes of one
  * all_gather are sent for parameters; a bucket that is read again at once need not go and come.
  *
+ * In a pipeline that happens for every shard, before each piece of work that reads a bucket. A parameter that other stages
+ * read, too, is whole there all the step, and so is its bucket where it belongs.
+ *
  * Running averages, tables whose gradients have rows, and layers whose gradients are made from
  * factors stay as they are: every machine has them whole. zero=1 and zero=2 change no graph: a part is
  * updated by its owner alone in any case, and when memory of gradients is given back is the executor's
@@ -20,20 +23,6 @@
 
 #include "graph/op.h"
 #include "pass/pass.h"
-
-/* The buckets whose gradients are scattered, but for averages. */
-static uint64_t find_scattered(const struct graph *graph)
-{
-    uint64_t scattered = 0;
-
-    for (int n = 0; n < graph_node_count(graph); n++) {
-        const struct node *node = graph_node(graph, n);
-        if (node->op == &op_reduce_scatter &&
-            !pass_bucket_is_average(graph, node->attrs.bucket))
-            scattered |= UINT64_C(1) << node->attrs.bucket;
-    }
-    return scattered;
-}
 
 /* The buckets (bits) whose parameters a node reads. */
 static uint64_t find_read(const struct graph *graph, const struct node *node, int n_buckets)
@@ -50,6 +39,23 @@ static uint64_t find_read(const struct graph *graph, const struct node *node, in
         }
     }
     return read;
+}
+
+/* The buckets whose gradients are scattered, but for averages and what other stages have a copy of. */
+static uint64_t find_scattered(const struct graph *graph)
+{
+    const int n_buckets = pass_bucket_count(graph);
+    uint64_t scattered = 0, sent = 0;
+
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_reduce_scatter &&
+            !pass_bucket_is_average(graph, node->attrs.bucket))
+            scattered |= UINT64_C(1) << node->attrs.bucket;
+        if (node->op == &op_send && node->attrs.once)
+            sent |= find_read(graph, node, n_buckets);
+    }
+    return scattered & ~sent;
 }
 
 static struct node *make_gather(struct graph *graph, int bucket, enum phase phase)

@@ -36,7 +36,7 @@ static enum status wait_for_change(struct ps_client *client, struct patience *pa
         return FAIL(
             STATUS_PEER_LOST,
             "rank %d has waited %.15g s (--stall-timeout) for %s from parameter servers",
-            client->worker, most, what);
+            transport_job_rank(client->config.transport, client->worker), most, what);
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += (until.tv_nsec + slice_ns) / 1000000000;
     until.tv_nsec = (until.tv_nsec + slice_ns) % 1000000000;

@@ -163,7 +163,8 @@ static enum status count_still(struct server *server, int64_t ns)
         STATUS_PEER_LOST,
         "rank %d has pushed nothing for %.15g s (--stall-timeout), and others wait for its "
         "clock %llu",
-        worker, most, (unsigned long long)server->members[worker].ticked);
+        transport_job_rank(server->config.transport, worker), most,
+        (unsigned long long)server->members[worker].ticked);
 }
 
 /* Of this thread: waiting for a core is not work. */

@@ -12,7 +12,7 @@
 #include "base/sha256.h"
 #include "train/timeline.h"
 
-enum { NOBODY = -1 };
+enum { NOBODY = -1, GRID_TAGS = 2, GRID_GROUPS = 4 };
 
 struct grid {
     struct job *job;
@@ -50,6 +50,23 @@ static enum status list_params(struct grid *grid)
     return STATUS_OK;
 }
 
+/* Ranks that hold the same, if the whole job is on one machine, share memory there: each group has a part of half the addresses
+ * that are left. With servers they have no executor together. */
+static enum status join_same(struct grid *grid)
+{
+    const struct axes *axes = &grid->job->axes;
+    const size_t page = 4096, groups = (size_t)(axes->tp * axes->pp);
+    const size_t each = transport_room(grid->transport) / 2 / groups / page * page;
+    const size_t number = (size_t)(grid->place.pp * axes->tp + grid->place.tp);
+    void *memory;
+
+    if (axes->dp == 1 || axes->servers || !transport_shares_memory(grid->transport))
+        return STATUS_OK;
+    TRY(transport_share(grid->transport, groups * each, &memory));
+    transport_group_join(grid->same, (char *)memory + number * each, each);
+    return STATUS_OK;
+}
+
 static enum status make_groups(struct grid *grid)
 {
     const struct axes *axes = &grid->job->axes;
@@ -63,25 +80,50 @@ static enum status make_groups(struct grid *grid)
     TRY(transport_group_create(grid->transport, members, n_beside, &grid->beside));
     const int n_shared = axes_group(axes, grid->rank, AXIS_TP, members);
     TRY(transport_group_create(grid->transport, members, n_shared, &grid->shared));
+    TRY(join_same(grid));
     grid->shared_tag = transport_new_tags(grid->shared, 1);
     grid->stages_tag = transport_new_tags(grid->stages, 1);
     return comm_create(grid->same, NULL, &grid->comm);
 }
 
-/* Ranks that share layers are in a row; those of one machine talk through its memory. */
-static enum status share_memory(struct grid *grid)
+/* Memory through which ranks that share layers talk, if all are on one machine, and what each has of it; NULL: there is
+ * none. Collective, of all ranks of the machine. */
+static enum status share_memory(const struct job *job, struct transport *transport,
+                                size_t *out_each, char **out)
 {
-    const struct settings *s = &grid->job->settings;
-    const int tp = grid->job->axes.tp, ranks = transport_size(grid->transport);
-    const size_t bytes =
-        exec_tensor_bytes(exec_lanes_of(s->shards, grid->job->axes.dp, (int)s->threads));
-    void *memory;
+    const struct settings *s = &job->settings;
+    const size_t ranks = (size_t)transport_size(transport);
+    void *memory = NULL;
 
-    if (tp == 1 || !transport_shares_memory(grid->transport))
-        return STATUS_OK;
-    TRY(transport_share(grid->transport, (size_t)ranks * bytes, &memory));
-    grid->memory = (char *)memory + (size_t)(grid->rank / tp * tp) * bytes;
+    *out_each = exec_tensor_bytes(exec_lanes_of(s->shards, job->axes.dp, (int)s->threads));
+    if (job->axes.tp > 1 && transport_shares_memory(transport))
+        TRY(transport_share(transport, ranks * *out_each, &memory));
+    *out = memory;
     return STATUS_OK;
+}
+
+/* Ranks that share layers are in a row. */
+static enum status find_memory(struct grid *grid)
+{
+    const int tp = grid->job->axes.tp;
+    size_t each;
+
+    TRY(share_memory(grid->job, grid->transport, &each, &grid->memory));
+    if (grid->memory)
+        grid->memory += (size_t)(grid->rank / tp * tp) * each;
+    return STATUS_OK;
+}
+
+/* Tags and memory are those that grid_create takes. */
+enum status grid_stand_by(const struct job *job, struct transport *transport)
+{
+    size_t each;
+    char *memory;
+
+    (void)transport_new_tags(transport, GRID_TAGS);
+    for (int group = 0; group < GRID_GROUPS; group++)
+        transport_group_skip(transport);
+    return share_memory(job, transport, &each, &memory);
 }
 
 enum status grid_create(struct job *job, struct transport *transport, struct grid **out)
@@ -97,7 +139,7 @@ enum status grid_create(struct job *job, struct transport *transport, struct gri
     grid->rank = transport_rank(transport);
     grid->place = axes_place_of(&job->axes, grid->rank);
     grid->group = NOBODY;
-    grid->tag = transport_new_tags(transport, 2);
+    grid->tag = transport_new_tags(transport, GRID_TAGS);
     enum status status = job_take_place(job, grid->place);
     if (status == STATUS_OK)
         status = make_groups(grid);
@@ -106,7 +148,7 @@ enum status grid_create(struct job *job, struct transport *transport, struct gri
     if (status == STATUS_OK)
         status = list_params(grid);
     if (status == STATUS_OK)
-        status = share_memory(grid);
+        status = find_memory(grid);
     if (status != STATUS_OK) {
         grid_destroy(grid);
         return status;
@@ -145,6 +187,11 @@ void grid_configure(const struct grid *grid, struct exec_config *config)
     config->tensor_memory = grid->memory;
     config->beside =
         (struct exec_beside){ .transport = grid->beside, .teller = (axes->pp - 1) * axes->tp };
+}
+
+bool grid_leads(const struct grid *grid)
+{
+    return grid->place.dp == 0 || !grid->job->axes.servers;
 }
 
 struct axes_place grid_place(const struct grid *grid)
@@ -220,12 +267,15 @@ static enum status bring(struct grid *grid, struct exec *exec, struct request re
     return group == NOBODY ? STATUS_OK : exec_collect_group(exec, group, what);
 }
 
-/* Asks all ranks of a stage, or of all stages (NOBODY), but this one. */
+/* Asks all ranks of a stage, or of all stages (NOBODY), but this one and those that take no part. */
 static enum status ask(const struct grid *grid, int stage, struct request request)
 {
-    for (int r = 0; r < transport_size(grid->transport); r++) {
-        if (r != grid->rank &&
-            (stage == NOBODY || axes_place_of(&grid->job->axes, r).pp == stage))
+    const struct axes *axes = &grid->job->axes;
+
+    for (int r = 0; r < axes->dp * axes->tp * axes->pp; r++) {
+        const struct axes_place place = axes_place_of(axes, r);
+        if (r != grid->rank && (stage == NOBODY || place.pp == stage) &&
+            (place.dp == 0 || !axes->servers))
             TRY(transport_send(grid->transport, r, grid->tag, &request, sizeof request));
     }
     return STATUS_OK;
@@ -361,31 +411,38 @@ static enum status compare(const struct grid *grid, struct exec *exec)
     return status;
 }
 
-/* What is not cut, ranks that share layers must have alike. */
-static enum status hash_whole(const struct grid *grid, const struct exec *exec, char out[65])
+/* What is not cut, ranks that share layers must have alike. Where parameters are in parts the first of a group has them,
+ * one bucket after the other. */
+static enum status hash_whole(struct grid *grid, struct exec *exec, char out[65])
 {
+    const bool has_them = !exec_is_in_parts(exec) || grid->place.dp == 0;
     struct sha256 hash;
 
     sha256_init(&hash);
     for (int p = 0; p < exec_param_count(exec); p++) {
         const struct value *value = exec_param(exec, p);
-        const size_t count = (size_t)shape_count(&value->shape);
+        const struct request request = { exec_param_number(exec, p), -1 };
         float *plain;
-        if (grid->params[exec_param_number(exec, p)].slice.count > 0)
+        if (grid->params[request.param].slice.count > 0)
             continue;
-        TRY(mem_alloc(count, sizeof *plain, &plain));
+        TRY(bring(grid, exec, request));
+        if (!has_them)
+            continue;
+        TRY(mem_alloc((size_t)shape_count(&value->shape), sizeof *plain, &plain));
         exec_get(exec, p, -1, plain);
         exec_hash_add(&hash, value, plain);
         mem_free(plain);
     }
     sha256_end_hex(&hash, out);
-    return STATUS_OK;
+    return bring(grid, exec, (struct request){ NOBODY, NOBODY });
 }
 
-static enum status compare_shared(const struct grid *grid, const struct exec *exec)
+static enum status compare_shared(struct grid *grid, struct exec *exec)
 {
     char own[65], theirs[65];
 
+    if (transport_size(grid->shared) == 1)
+        return STATUS_OK;
     TRY(hash_whole(grid, exec, own));
     for (int r = 0; r < transport_size(grid->shared); r++) {
         if (r == grid->place.tp)
@@ -422,6 +479,8 @@ enum status grid_hash(struct grid *grid, struct exec *exec, char out[65])
 
     TRY(compare(grid, exec));
     TRY(compare_shared(grid, exec));
+    if (!grid_leads(grid))
+        return STATUS_OK;
     if (grid->rank != 0)
         return grid_serve(grid, exec);
     sha256_init(&hash);

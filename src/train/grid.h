@@ -22,6 +22,12 @@ struct grid;
 MUST_CHECK enum status grid_create(struct job *job, struct transport *transport,
                                    struct grid **out);
 void grid_destroy(struct grid *grid); /* NULL is allowed */
+/* Of a rank that has no place in it, while the others make theirs: a parameter server. */
+MUST_CHECK enum status grid_stand_by(const struct job *job, struct transport *transport);
+
+/* Does this rank have a part of the copy of the model that is told about, evaluated and saved? All have, unless copies meet at
+ * servers: there it is the first, and its ranks alone take part in fetching. */
+bool grid_leads(const struct grid *grid);
 
 /* Of this rank's group: what its executor is made for. NULL grid: leaves *config alone. */
 void grid_configure(const struct grid *grid, struct exec_config *config);

@@ -134,10 +134,12 @@ static enum status check_grid(struct job *job)
           "shards go through a pipeline one behind the other, so they cannot meet" },
         { *s->balance, "balance", "ranks have layers, not a number of shards" },
         { *s->compress, "compress", "gradients of stages are summed as they are" },
-        { job->axes.zero > 2 && job->axes.pp > 1, "split zero=3",
-          "shards of a pipeline read parameters at any time: use zero=2" },
-        { job->axes.zero > 1 && job->axes.tp > 1, "split zero=2 or zero=3",
-          "ranks hold parts of the layers already: use zero=1" },
+        { s->backup != 0, "backup",
+          "without one rank's gradients the others of its copy of the model have none" },
+        { s->replicas > 1, "replicas",
+          "servers have slices of every stage, and would have to be replaced in all at once" },
+        { s->spares != 0, "spares",
+          "a rank cannot go on without the others of its copy of the model" },
     };
 
     if (s->sequence_parallel && job->axes.tp == 1)
@@ -542,7 +544,7 @@ static enum status make_graphs(struct job *job, const char *after)
         TRY(model_build(job->model, &job->model_config, &job->sync_graph));
         TRY(run_passes(job, job->sync_graph, strategy_find("multiworker")->passes, NULL));
     }
-    TRY(run_passes(job, job->graph, job->strategy->passes, after));
+    TRY(run_passes(job, job->graph, strategy_passes(job->strategy, &job->axes), after));
     return make_eval_graph(job);
 }
 
@@ -560,7 +562,24 @@ enum status job_remake_graph(struct job *job)
     graph_destroy(job->graph);
     job->graph = NULL;
     TRY(model_build(job->model, &job->model_config, &job->graph));
-    return run_passes(job, job->graph, job->strategy->passes, NULL);
+    return run_passes(job, job->graph, strategy_passes(job->strategy, &job->axes), NULL);
+}
+
+enum status job_graph_at(const struct job *job, struct axes_place place, struct graph **out)
+{
+    struct job copy = *job; /* passes note what they chose */
+    struct graph *graph;
+
+    copy.place = place;
+    TRY(model_build(job->model, &job->model_config, &graph));
+    const enum status status =
+        run_passes(&copy, graph, strategy_passes(job->strategy, &job->axes), NULL);
+    if (status != STATUS_OK) {
+        graph_destroy(graph);
+        return status;
+    }
+    *out = graph;
+    return STATUS_OK;
 }
 
 enum status job_make_graph(const struct job *job, int64_t shards, bool factors,
@@ -603,8 +622,9 @@ static enum status check_pass_name(const struct job *job, const char *after)
 {
     const char *names[64] = { "model" };
 
-    for (int i = 0; job->strategy->passes[i] && i < 62; i++)
-        names[i + 1] = job->strategy->passes[i]->name;
+    const struct pass *const *passes = strategy_passes(job->strategy, &job->axes);
+    for (int i = 0; passes[i] && i < 62; i++)
+        names[i + 1] = passes[i]->name;
     for (int i = 0; after && names[i]; i++) {
         if (strcmp(names[i], after) == 0)
             return STATUS_OK;

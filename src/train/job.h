@@ -71,6 +71,9 @@ MUST_CHECK enum status job_print_table(const struct job *job, const float *given
 MUST_CHECK enum status job_remake_graph(struct job *job);
 /* Of a grid: makes both graphs again for a rank at that place. */
 MUST_CHECK enum status job_take_place(struct job *job, struct axes_place place);
+/* The graph of a step as the ranks at a place have it. */
+MUST_CHECK enum status job_graph_at(const struct job *job, struct axes_place place,
+                                    struct graph **out);
 
 /* The graph of a step on one rank, in so many shards; factors as pass_config has it. */
 MUST_CHECK enum status job_make_graph(const struct job *job, int64_t shards, bool factors,

@@ -9,7 +9,8 @@
  *
  * With parameter servers (served.h) a rank is a server, which only serves, or a worker with an executor of its own:
  * worker 0 alone tells and saves what the servers have, and all meet at the end. Workers that wait for each other share
- * evaluations; else worker 0 evaluates.
+ * evaluations; else worker 0 evaluates. In a grid the ranks of the first copy of the model do all that together, and what
+ * a rank says goes to its own copy's before it goes to servers.
  */
 #include <math.h>
 #include <signal.h>
@@ -106,7 +107,7 @@ static enum status run_step(struct rank *rank, const struct batch *batch,
         TRY(served_before(rank->own.served, rank->step, wishes(rank) & STOP));
     if (rank->own.local || rank->own.served)
         transport_note(rank->transport, rank->step, "a step of its own");
-    else
+    if (rank->grid || !(rank->own.local || rank->own.served))
         exec_say(rank->exec, wishes(rank));
     TRY(exec_step(rank->exec, batch, out));
     if (sleeps)
@@ -120,7 +121,7 @@ static enum status run_step(struct rank *rank, const struct batch *batch,
 static enum status tick(struct rank *rank, const struct batch *batch,
                         struct exec_result *result)
 {
-    const uint32_t wish = wishes(rank);
+    const uint32_t wish = rank->grid ? result->heard : wishes(rank);
     struct served_heard heard;
 
     rank->next = rank->step + 1;
@@ -211,7 +212,7 @@ static enum status skip_step(struct rank *rank)
 static enum status meet_at_servers(struct rank *rank)
 {
     TRY(served_meet(rank->own.served));
-    return rank->is_first ? served_collect(rank->own.served) : STATUS_OK;
+    return rank_leads(rank) ? served_collect(rank->own.served) : STATUS_OK;
 }
 
 /* What is due after a step, the same on every rank; with servers it is worker 0's, but for evaluations that workers
@@ -234,7 +235,7 @@ static enum status after_step(struct rank *rank, bool *stop)
     TRY(add_late_results(rank, tells || ends_epoch || saves || *stop));
     if (rank->own.served && (is_last || *stop))
         TRY(meet_at_servers(rank));
-    if (rank->own.served && !rank->is_first)
+    if (!rank_leads(rank))
         return evaluates && !*stop && rank->own.evaluators ? rank_evaluate(rank) : STATUS_OK;
     if (rank->is_first) {
         if (rank->run->hooks->progress)

@@ -100,6 +100,8 @@ enum status rank_make_served(struct rank *rank)
     TRY(transport_inproc_create(1, &own->transport));
     TRY(comm_create(own->transport, NULL, &own->comm));
     TRY(served_create(rank->job, rank->transport, &own->served));
+    TRY(grid_create(rank->job, rank->transport, &rank->grid));
+    grid_configure(rank->grid, &config);
     config.comm = own->comm;
     config.rows = NULL;
     config.part = served_part(own->served);

@@ -239,7 +239,7 @@ static enum status gather_times(struct rank *rank, const struct rank_times *own,
         return comm_all_gather(rank->comm, own, all, sizeof *own / sizeof(int64_t), DTYPE_I64);
     const struct served *served = rank->own.served;
     const struct settings *s = &rank->job->settings;
-    int64_t place = served_place(served);
+    int64_t place = rank->grid ? transport_rank(rank->transport) : served_place(served);
 
     if (!rank->is_first) {
         TRY(transport_send(rank->transport, 0, tag, &place, sizeof place));
@@ -266,10 +266,10 @@ static enum status hash_copies(struct rank *rank)
     enum { HASH = 64 };
     char *hash = rank->result.weights_sha256, *all;
 
-    if (rank->own.served) /* worker 0 has what servers have */
-        return rank->is_first ? exec_hash(rank->exec, hash) : STATUS_OK;
     if (rank->grid)
         return grid_hash(rank->grid, rank->exec, hash);
+    if (rank->own.served) /* worker 0 has what servers have */
+        return rank->is_first ? exec_hash(rank->exec, hash) : STATUS_OK;
     const int size = comm_size(rank->comm), own = comm_rank(rank->comm);
     const int node = transport_node_of(rank->transport, own);
     const bool has_copy = transport_node_first(rank->transport, node) == own || rank->own.local;

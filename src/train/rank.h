@@ -130,6 +130,12 @@ static inline bool rank_streams(const struct rank *rank)
     return rank->job->axes.zero > 0 || rank->grid;
 }
 
+/* Does this rank take part in what is told, evaluated and saved? With servers the first worker does. */
+static inline bool rank_leads(const struct rank *rank)
+{
+    return !rank->own.served || (rank->grid ? grid_leads(rank->grid) : rank->is_first);
+}
+
 /* tell.c: seconds of the run so far, earlier sessions included. */
 double rank_seconds(const struct rank *rank);
 void rank_add(struct tally *tally, const struct exec_result *result);

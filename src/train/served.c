@@ -2,6 +2,8 @@
 /* served.c - joins a worker's executor with a client of the parameter servers. */
 #include "train/served.h"
 
+#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -9,6 +11,9 @@
 #include "base/mem.h"
 #include "exec/vectors.h"
 #include "train/folder.h"
+#include "train/grid.h"
+
+enum { GROUP_TAGS = 4 }; /* of what ps/ takes */
 
 /* What servers and workers agree on, made from the job alone, so that all have the same. */
 struct agreement {
@@ -23,6 +28,9 @@ struct agreement {
 
 struct served {
     const struct job *job;
+    struct transport *transport; /* of the job */
+    struct transport *group;     /* of this place's workers and all servers, or NULL: that */
+    uint32_t tag;                /* of statistics */
     struct agreement agreement;
     struct ps_client *client; /* when joined */
     struct exec *exec;
@@ -53,7 +61,7 @@ static enum ps_policy policy_of(const struct axes *axes)
 /* Worker w's first shard, as exec_create shares them out. */
 static int64_t first_shard(const struct job *job, int w)
 {
-    const int64_t workers = job->settings.ranks;
+    const int64_t workers = job->axes.dp;
 
     BUG_ON(workers < 1);
     return job->balance.is_used ? job->balance.rows[w] : w * job->settings.shards / workers;
@@ -74,7 +82,7 @@ static int64_t most_rows(const struct job *job, const struct bucket *bucket)
 {
     int64_t shards = 0;
 
-    for (int w = 0; w < job->settings.ranks; w++) {
+    for (int w = 0; w < job->axes.dp; w++) {
         const int64_t own = first_shard(job, w + 1) - first_shard(job, w);
         shards = own > shards ? own : shards;
     }
@@ -82,11 +90,11 @@ static int64_t most_rows(const struct job *job, const struct bucket *bucket)
     return by_ids < by_rows ? by_ids : by_rows;
 }
 
-static enum status list_params(const struct job *job, struct agreement *out)
+static enum status list_params(const struct graph *graph, struct agreement *out)
 {
     struct vectors_param *params;
 
-    TRY(vectors_list_params(job->graph, &params, &out->n_params));
+    TRY(vectors_list_params(graph, &params, &out->n_params));
     const enum status status =
         mem_alloc((size_t)out->n_params + 1, sizeof *out->params, &out->params);
     for (int i = 0; i < out->n_params && status == STATUS_OK; i++)
@@ -101,14 +109,26 @@ static void release_agreement(struct agreement *agreement)
     agreement->params = NULL;
 }
 
-static enum status agree(const struct job *job, struct transport *transport,
-                         struct agreement *out)
+/* Places of a grid whose ranks hold different parameters; 1: all hold the same. */
+static int count_places(const struct job *job)
+{
+    return axes_are_a_grid(&job->axes) ? job->axes.tp * job->axes.pp : 1;
+}
+
+static struct axes_place place_at(const struct job *job, int number)
+{
+    return (struct axes_place){ .tp = number % job->axes.tp, .pp = number / job->axes.tp };
+}
+
+/* graph: of the place whose workers these are. */
+static enum status agree(const struct job *job, const struct graph *graph,
+                         struct transport *transport, struct agreement *out)
 {
     const struct settings *s = &job->settings;
     struct vectors *vectors = &out->vectors;
 
-    TRY(vectors_read(job->graph, &job->optim, vectors));
-    TRY(list_params(job, out));
+    TRY(vectors_read(graph, &job->optim, vectors));
+    TRY(list_params(graph, out));
     for (int b = 0; b < vectors->count; b++) {
         const struct bucket *bucket = &vectors->buckets[b];
         out->tables[b] = (struct ps_table){ .rows = bucket->rows, .width = bucket->width };
@@ -117,11 +137,11 @@ static enum status agree(const struct job *job, struct transport *transport,
         out->updates[b] =
             (struct ps_update){ bucket->kernel, bucket->attrs, bucket->is_average };
     }
-    for (int w = 0; w <= s->ranks; w++)
+    for (int w = 0; w <= job->axes.dp; w++)
         out->rows[w] = first_shard(job, w);
     out->config = (struct ps_config){
         .transport = transport,
-        .workers = (int)(s->ranks + s->spares),
+        .workers = job->axes.dp + (int)s->spares,
         .spares = (int)s->spares,
         .servers = job->axes.servers,
         .replicas = (int)s->replicas,
@@ -145,20 +165,63 @@ static enum status agree(const struct job *job, struct transport *transport,
     return STATUS_OK;
 }
 
+/* The same, with the graph of a place. */
+static enum status agree_at(const struct job *job, int place, struct transport *transport,
+                            struct agreement *out)
+{
+    struct graph *graph;
+
+    if (!axes_are_a_grid(&job->axes))
+        return agree(job, job->graph, transport, out);
+    TRY(job_graph_at(job, place_at(job, place), &graph));
+    const enum status status = agree(job, graph, transport, out);
+    graph_destroy(graph);
+    return status;
+}
+
 enum status served_check(const struct job *job)
 {
     struct agreement *agreement;
+    enum status status = STATUS_OK;
 
     if (job->settings.ranks + job->settings.spares > PS_WORKERS)
         return FAIL(STATUS_USAGE, "-n %lld: at most %d workers have servers, spares included",
                     (long long)job->settings.ranks, PS_WORKERS);
     TRY(mem_alloc(1, sizeof *agreement, &agreement));
-    enum status status = agree(job, NULL, agreement);
-    if (status == STATUS_OK)
-        status = ps_check(&agreement->config);
-    release_agreement(agreement);
+    for (int place = 0; place < count_places(job) && status == STATUS_OK; place++) {
+        status = agree_at(job, place, NULL, agreement);
+        if (status == STATUS_OK)
+            status = ps_check(&agreement->config);
+        release_agreement(agreement);
+    }
     mem_free(agreement);
     return status;
+}
+
+/* Groups --------------------------------------------------------------------------------- */
+
+/* Collective, of all ranks: the group of a place's workers and the servers, in that order, if this rank is in it; else
+ * NULL. */
+static enum status make_group(const struct job *job, int place, struct transport *transport,
+                              struct transport **out)
+{
+    const struct axes *axes = &job->axes;
+    const int workers = axes->dp * axes->tp * axes->pp, own = transport_rank(transport);
+    int members[AXES_RANKS + PS_SERVERS];
+    bool is_in = false;
+
+    *out = NULL;
+    const int first = axes_rank_at(axes, place_at(job, place));
+    const int n_workers = axes_group(axes, first, AXIS_DP, members);
+    for (int s = 0; s < axes->servers; s++)
+        members[n_workers + s] = workers + s;
+    for (int i = 0; i < n_workers + axes->servers; i++)
+        is_in |= members[i] == own;
+    if (is_in)
+        return transport_group_create_small(transport, members, n_workers + axes->servers,
+                                            GROUP_TAGS, out);
+    (void)transport_new_tags(transport, GROUP_TAGS);
+    return STATUS_OK;
 }
 
 /* Servers -------------------------------------------------------------------------------- */
@@ -170,20 +233,84 @@ bool served_is_server(const struct job *job, const struct transport *transport)
 
 bool served_evaluates_together(const struct job *job)
 {
-    return job->axes.servers > 0 && policy_of(&job->axes) == PS_STEP &&
-           job->settings.backup == 0 && job->settings.ranks > 1;
+    return job->axes.servers > 0 && !axes_are_a_grid(&job->axes) &&
+           policy_of(&job->axes) == PS_STEP && job->settings.backup == 0 &&
+           job->settings.ranks > 1;
+}
+
+/* What a server is to one place's workers. */
+struct post {
+    struct transport *group; /* NULL: of all ranks */
+    struct agreement agreement;
+    pthread_t thread;
+    bool has_thread;
+    enum status status;
+    char failure[256];
+};
+
+static void release_post(struct post *post)
+{
+    release_agreement(&post->agreement);
+    transport_group_destroy(post->group);
+}
+
+static void *man_post(void *arg)
+{
+    struct post *post = arg;
+
+    post->status = ps_serve(&post->agreement.config, NULL);
+    if (post->status != STATUS_OK) {
+        snprintf(post->failure, sizeof post->failure, "%s", status_message());
+        transport_abort(post->agreement.config.transport, post->failure);
+    }
+    return NULL;
+}
+
+/* All posts but the first have a thread. */
+static enum status man_posts(struct post *posts, int count)
+{
+    enum status status = STATUS_OK;
+
+    for (int i = 1; i < count && status == STATUS_OK; i++) {
+        if (pthread_create(&posts[i].thread, NULL, man_post, &posts[i]) != 0)
+            status = FAIL(STATUS_NO_MEMORY, "a thread is refused");
+        posts[i].has_thread = status == STATUS_OK;
+    }
+    if (status == STATUS_OK)
+        man_post(&posts[0]);
+    else
+        transport_abort(posts[0].agreement.config.transport, status_message());
+    for (int i = 0; i < count; i++) {
+        if (posts[i].has_thread)
+            pthread_join(posts[i].thread, NULL);
+        if (status == STATUS_OK && posts[i].status != STATUS_OK)
+            status = status_set(posts[i].status, posts[i].failure);
+    }
+    return status;
 }
 
 enum status served_serve(const struct job *job, struct transport *transport)
 {
-    struct agreement *agreement;
+    const bool is_grid = axes_are_a_grid(&job->axes);
+    const int count = count_places(job);
+    enum status status = STATUS_OK;
+    struct post *posts;
 
-    TRY(mem_alloc(1, sizeof *agreement, &agreement));
-    enum status status = agree(job, transport, agreement);
+    TRY(mem_alloc((size_t)count, sizeof *posts, &posts));
+    for (int i = 0; i < count && is_grid && status == STATUS_OK; i++)
+        status = make_group(job, i, transport, &posts[i].group);
+    if (is_grid && status == STATUS_OK) {
+        (void)transport_new_tags(transport, 1); /* of statistics, which workers send */
+        status = grid_stand_by(job, transport);
+    }
+    for (int i = 0; i < count && status == STATUS_OK; i++)
+        status =
+            agree_at(job, i, posts[i].group ? posts[i].group : transport, &posts[i].agreement);
     if (status == STATUS_OK)
-        status = ps_serve(&agreement->config, NULL);
-    release_agreement(agreement);
-    mem_free(agreement);
+        status = man_posts(posts, count);
+    for (int i = 0; i < count; i++)
+        release_post(&posts[i]);
+    mem_free(posts);
     return status;
 }
 
@@ -225,6 +352,27 @@ static enum status await(void *arg, int bucket)
 
 /* Workers -------------------------------------------------------------------------------- */
 
+/* Those of this rank's place. */
+static enum status find_servers(struct served *served)
+{
+    const struct job *job = served->job;
+    const int own = transport_rank(served->transport);
+    int number = 0;
+
+    if (axes_are_a_grid(&job->axes)) {
+        const struct axes_place place = axes_place_of(&job->axes, own);
+        number = place.pp * job->axes.tp + place.tp;
+        for (int i = 0; i < count_places(job); i++) {
+            struct transport *group;
+            TRY(make_group(job, i, served->transport, &group));
+            served->group = group ? group : served->group;
+        }
+        served->tag = transport_new_tags(served->transport, 1);
+    }
+    return agree_at(job, number, served->group ? served->group : served->transport,
+                    &served->agreement);
+}
+
 enum status served_create(const struct job *job, struct transport *transport,
                           struct served **out)
 {
@@ -232,10 +380,10 @@ enum status served_create(const struct job *job, struct transport *transport,
 
     TRY(mem_alloc(1, sizeof *served, &served));
     served->job = job;
-    enum status status = agree(job, transport, &served->agreement);
+    served->transport = transport;
+    const enum status status = find_servers(served);
     if (status != STATUS_OK) {
-        release_agreement(&served->agreement);
-        mem_free(served);
+        served_destroy(served);
         return status;
     }
     served->remote = (struct exec_remote){
@@ -257,6 +405,7 @@ void served_destroy(struct served *served)
     elastic_destroy(served->elastic);
     ps_leave(served->client);
     release_agreement(&served->agreement);
+    transport_group_destroy(served->group);
     mem_free(served);
 }
 
@@ -267,7 +416,7 @@ const struct exec_remote *served_remote(const struct served *served)
 
 static bool is_spare(const struct served *served)
 {
-    return transport_rank(served->agreement.config.transport) >= served->job->settings.ranks;
+    return transport_rank(served->agreement.config.transport) >= served->job->axes.dp;
 }
 
 struct exec_part served_part(const struct served *served)
@@ -445,13 +594,66 @@ const struct elastic_seen *served_seen(struct served *served)
     return &served->seen;
 }
 
+/* Adds what servers did for the workers of another place, whose statistics these are. */
+static void add_stats(struct ps_stats *all, const struct ps_stats *more)
+{
+    for (int i = 0; i < all->servers; i++) {
+        struct ps_server_stats *server = &all->server[i];
+        server->busy += more->server[i].busy;
+        server->idle += more->server[i].idle;
+        server->bytes_in += more->server[i].bytes_in;
+        server->bytes_out += more->server[i].bytes_out;
+        server->updates += more->server[i].updates;
+        server->dropped += more->server[i].dropped;
+        server->refused += more->server[i].refused;
+        server->elements += more->server[i].elements;
+    }
+    for (int i = 0; i < PS_STALE; i++)
+        all->stale[i] += more->stale[i];
+}
+
+/* Of a grid, rank 0 has statistics of all places, and of workers by the numbers that the job has for them. */
+static enum status bring_stats(struct served *served)
+{
+    const struct job *job = served->job;
+    const struct axes *axes = &job->axes;
+    enum status status = STATUS_OK;
+    struct ps_stats *all;
+
+    if (transport_rank(served->transport) != 0)
+        return transport_send(served->transport, 0, served->tag, &served->stats,
+                              sizeof served->stats);
+    TRY(mem_alloc(2, sizeof *all, &all));
+    struct ps_stats *next = all + 1;
+    *all = *next = served->stats;
+    all->workers = (int)job->settings.ranks;
+    for (int i = 0; i < count_places(job) && status == STATUS_OK; i++) {
+        struct axes_place place = place_at(job, i);
+        const int first = axes_rank_at(axes, place);
+        if (first != 0) {
+            status =
+                transport_receive(served->transport, first, served->tag, next, sizeof *next);
+            add_stats(all, next);
+        }
+        for (place.dp = 0; place.dp < axes->dp; place.dp++) {
+            const int rank = axes_rank_at(axes, place);
+            all->wait[rank] = next->wait[place.dp];
+            all->clock[rank] = next->clock[place.dp];
+        }
+    }
+    served->stats = *all;
+    mem_free(all);
+    return status;
+}
+
 enum status served_meet(struct served *served)
 {
     TRY(exec_settle(served->exec));
     TRY(ps_meet(served->client));
-    return transport_rank(served->agreement.config.transport) == 0
-               ? ps_collect(served->client, &served->stats)
-               : STATUS_OK;
+    if (transport_rank(served->agreement.config.transport) != 0)
+        return STATUS_OK;
+    TRY(ps_collect(served->client, &served->stats));
+    return served->group ? bring_stats(served) : STATUS_OK;
 }
 
 struct served_times served_times(const struct served *served)
@@ -543,7 +745,8 @@ void served_print(const struct served *served, struct strbuf *out)
 {
     const struct ps_stats *stats = &served->stats;
 
-    print_servers(stats, served->agreement.config.workers, out);
+    print_servers(stats, (int)(served->job->settings.ranks + served->job->settings.spares),
+                  out);
     print_workers(stats, (int)served->job->settings.ranks, has_center(served), out);
     print_staleness(stats, out);
     print_spread(stats, out);

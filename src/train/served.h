@@ -6,6 +6,9 @@
  * which gives gradients to a client of ps/ and gets parameters from it (exec_remote); this joins the two.
  * Everything that a worker hears of others comes with a tick, once a step.
  *
+ * In a grid those that hold the same parameters, and differ in dp alone, are workers to the servers; each place has servers of its
+ * own, so to say: every server is one for each place, by a thread and a group of ranks for each. A worker knows its place's.
+ *
  * Threads: one, but for what the executor's lanes call.
  * Errors:  as ps.h has them. A lost server's text also says what to resume from.
  */

@@ -137,6 +137,7 @@ enum status rank_save(struct rank *rank)
     rank->is_owed = false;
     if (rank_streams(rank)) {
         TRY(exec_settle(rank->exec));
+        TRY(bring(rank));
         TRY(rank->is_first ? write_checkpoint(rank, &epoch)
             : rank->grid   ? grid_serve(rank->grid, rank->exec)
                            : weights_stream(NULL, rank->exec, NULL, 0, NULL, 0));

@@ -43,10 +43,25 @@ struct group_block {
     size_t bytes;
 };
 
+/* Of memory that the members share: all make the same calls, and it is zero, as nobody else has it. */
+static enum status take_of_heap(struct transport *group, size_t bytes, void **out)
+{
+    const size_t room = group->heap_bytes - group->heap_used;
+
+    if (bytes > room)
+        return FAIL(STATUS_NO_MEMORY, "%zu bytes of a group's memory asked for, %zu left",
+                    bytes, room);
+    *out = group->heap + group->heap_used;
+    group->heap_used += (bytes + REGION_PAGE - 1) / REGION_PAGE * REGION_PAGE;
+    return STATUS_OK;
+}
+
 enum status group_share(struct transport *group, size_t bytes, void **out)
 {
     struct group_block *block;
 
+    if (group->heap)
+        return take_of_heap(group, bytes, out);
     TRY(mem_alloc(1, sizeof(*block), &block));
     block->bytes = (bytes / REGION_PAGE + 1) * REGION_PAGE;
     void *memory = mmap(NULL, block->bytes, PROT_READ | PROT_WRITE,
@@ -64,6 +79,10 @@ enum status group_share(struct transport *group, size_t bytes, void **out)
 
 bool group_has_shared(const struct transport *group, const void *data, size_t bytes)
 {
+    const uintptr_t at_heap = (uintptr_t)data - (uintptr_t)group->heap;
+
+    if (group->heap && at_heap <= group->heap_bytes && bytes <= group->heap_bytes - at_heap)
+        return true;
     for (const struct group_block *block = group->blocks; block; block = block->next) {
         const uintptr_t at = (uintptr_t)data, start = (uintptr_t)block->memory;
         if (at >= start && at - start <= block->bytes && bytes <= block->bytes - (at - start))
@@ -75,6 +94,17 @@ bool group_has_shared(const struct transport *group, const void *data, size_t by
 enum status transport_group_create(struct transport *job, const int *members, int count,
                                    struct transport **out)
 {
+    return transport_group_create_small(job, members, count, GROUP_TAGS, out);
+}
+
+void transport_group_skip(struct transport *job)
+{
+    (void)transport_new_tags(job, GROUP_TAGS);
+}
+
+enum status transport_group_create_small(struct transport *job, const int *members, int count,
+                                         uint32_t tags, struct transport **out)
+{
     struct transport *group;
 
     BUG_ON(job->members);
@@ -82,8 +112,8 @@ enum status transport_group_create(struct transport *job, const int *members, in
     group->job = job;
     group->region = job->region;
     group->name = job->name;
-    group->next_tag = transport_new_tags(job, GROUP_TAGS);
-    group->end_tag = group->next_tag + GROUP_TAGS;
+    group->next_tag = transport_new_tags(job, tags);
+    group->end_tag = group->next_tag + tags;
     const enum status status = set_members(group, members, count);
     if (status != STATUS_OK) {
         transport_group_destroy(group);
@@ -92,6 +122,16 @@ enum status transport_group_create(struct transport *job, const int *members, in
     transport_set_waiters(group, 1);
     *out = group;
     return STATUS_OK;
+}
+
+void transport_group_join(struct transport *group, void *memory, size_t bytes)
+{
+    BUG_ON(group->blocks || !transport_is_one_machine(group));
+    group->heap = memory;
+    group->heap_bytes = bytes / REGION_PAGE * REGION_PAGE;
+    group->n_nodes = 1;
+    group->node = 0;
+    group->node_first[1] = group->size;
 }
 
 bool transport_is_one_machine(const struct transport *group)

@@ -392,6 +392,11 @@ bool transport_shares_memory(const struct transport *transport)
     return transport->n_nodes == 1;
 }
 
+size_t transport_room(const struct transport *transport)
+{
+    return transport->heap_bytes - transport->heap_used;
+}
+
 bool transport_is_shared(const struct transport *transport, const void *data, size_t bytes)
 {
     const uintptr_t at = (uintptr_t)data, start = (uintptr_t)transport->heap;

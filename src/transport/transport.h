@@ -107,9 +107,19 @@ uint32_t transport_new_tags(struct transport *transport, uint32_t count);
  * it is in: groups that are made together have no member in common. The job's end must outlive it. */
 MUST_CHECK enum status transport_group_create(struct transport *job, const int *members,
                                               int count, struct transport **out);
+/* The same with so many tags alone, for who makes many groups: there are not many tags in all. A rank that is not in a group
+ * which others make takes as many (transport_new_tags), so that all go on with the same. */
+MUST_CHECK enum status transport_group_create_small(struct transport *job, const int *members,
+                                                    int count, uint32_t tags,
+                                                    struct transport **out);
+/* For a rank that is in none of the groups that others make by transport_group_create now. */
+void transport_group_skip(struct transport *job);
 void transport_group_destroy(struct transport *group); /* NULL is allowed */
 
-/* Are all members on this rank's machine, though each is a node? */
+/* Makes one node of members that are on one: they share these bytes, which all of them have at the same address, zeroed, and
+ * nobody else uses. Before anything is shared in the group. */
+void transport_group_join(struct transport *group, void *memory, size_t bytes);
+/* Are all members on this rank's machine, though each may be a node? */
 bool transport_is_one_machine(const struct transport *group);
 /* What the job calls a rank of this group; of the job itself, the same. For messages to people. */
 int transport_job_rank(const struct transport *transport, int rank);
@@ -122,6 +132,8 @@ bool transport_shares_memory(const struct transport *transport);
  * size, and gets the same block: zeroed, aligned to 4096, at the same address on every rank.
  * Lives until the job ends. Blocks until all ranks of the node have called. */
 MUST_CHECK enum status transport_share(struct transport *transport, size_t bytes, void **out);
+/* Bytes that are left for it. */
+size_t transport_room(const struct transport *transport);
 /* Does all of it lie in memory that every rank of the node sees? */
 bool transport_is_shared(const struct transport *transport, const void *data, size_t bytes);
 

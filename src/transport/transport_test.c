@@ -882,6 +882,81 @@ static enum status grid_body(struct transport *transport, void *arg)
     return STATUS_OK;
 }
 
+/* Rank 3 is in a group with 0, and in one with 1; nobody has more tags than others afterwards. */
+static enum status overlapping_body(struct transport *transport, void *arg)
+{
+    const int rank = transport_rank(transport);
+    struct transport *groups[2] = { NULL }, *large = NULL;
+
+    (void)arg;
+    for (int g = 0; g < 2; g++) {
+        const int members[] = { g, 3 };
+        if (rank == g || rank == 3)
+            TRY(transport_group_create_small(transport, members, 2, 2, &groups[g]));
+        else
+            (void)transport_new_tags(transport, 2);
+    }
+    if (rank == 2)
+        transport_group_skip(transport);
+    else
+        TRY(transport_group_create(transport, (int[]){ 0, 1, 3 }, 3, &large));
+    const uint32_t tag = transport_new_tags(transport, 1);
+    int sent = rank, got = -1;
+    for (int g = 0; g < 2; g++) {
+        if (!groups[g])
+            continue;
+        const uint32_t own = transport_new_tags(groups[g], 2) + 1;
+        const int peer = 1 - transport_rank(groups[g]);
+        TRY(transport_send(groups[g], peer, own, &sent, sizeof(sent)));
+        TRY(transport_receive(groups[g], peer, own, &got, sizeof(got)));
+        CHECK_INT(rank == 3 ? g : 3, got);
+    }
+    TRY(transport_send(transport, (rank + 1) % 4, tag, &sent, sizeof(sent)));
+    TRY(transport_receive(transport, (rank + 3) % 4, tag, &got, sizeof(got)));
+    CHECK_INT((rank + 3) % 4, got);
+    transport_group_destroy(large);
+    transport_group_destroy(groups[0]);
+    transport_group_destroy(groups[1]);
+    return STATUS_OK;
+}
+
+static void test_a_rank_may_be_in_groups_that_others_are_not_in(void)
+{
+    run_on(1, 4, overlapping_body, NULL);
+    run_on(2, 4, overlapping_body, NULL);
+}
+
+/* Two pairs, each with a half of a block: a counter of one is not the other's. */
+static enum status joined_body(struct transport *transport, void *arg)
+{
+    const int rank = transport_rank(transport), pair = rank / 2;
+    const size_t each = 16384;
+    struct transport *group;
+    void *block, *first, *second;
+
+    (void)arg;
+    TRY(transport_group_create(transport, (int[]){ 2 * pair, 2 * pair + 1 }, 2, &group));
+    TRY(transport_share(transport, 2 * each, &block));
+    transport_group_join(group, (char *)block + (size_t)pair * each, each);
+    CHECK(transport_shares_memory(group) && transport_node_size(group, 0) == 2);
+    TRY(transport_share(group, 64, &first));
+    TRY(transport_share(group, 64, &second));
+    CHECK((char *)first == (char *)block + (size_t)pair * each && second != first);
+    CHECK(transport_is_shared(group, second, 64));
+    CHECK(!transport_is_shared(group, (char *)block + (size_t)(1 - pair) * each, 64));
+    transport_raise(second, 1 + (uint32_t)pair);
+    TRY(transport_wait(group, second, 2 * (1 + (uint32_t)pair), "the other"));
+    CHECK(!transport_reached(second, 2 * (1 + (uint32_t)pair) + 1));
+    CHECK_STATUS(STATUS_NO_MEMORY, transport_share(group, each, &first));
+    transport_group_destroy(group);
+    return STATUS_OK;
+}
+
+static void test_a_group_on_one_machine_may_share_memory(void)
+{
+    run_on(1, 4, joined_body, NULL);
+}
+
 static void test_groups_number_ranks_anew(void)
 {
     run_on(1, 4, grid_body, NULL);
@@ -921,6 +996,10 @@ static void test_a_group_fails_with_its_job(void)
 }
 
 const struct test tests[] = {
+    { .name = "a rank may be in groups that others are not in",
+      .run = test_a_rank_may_be_in_groups_that_others_are_not_in },
+    { .name = "a group on one machine may share memory",
+      .run = test_a_group_on_one_machine_may_share_memory },
     { .name = "groups number ranks anew", .run = test_groups_number_ranks_anew },
     { .name = "a group fails with its job", .run = test_a_group_fails_with_its_job },
     { .name = "a receive may ask for at most", .run = test_a_receive_may_ask_for_at_most },

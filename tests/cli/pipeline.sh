@@ -39,7 +39,9 @@ pipeline cnn-gpipe "${cnn[@]}" -n 3 --pipeline gpipe
 pipeline cnn-chunks "${cnn[@]}" -n 2 --pipeline interleaved:2
 pipeline cnn-cut "${cnn[@]}" -n 2 --cut fc1 --recompute
 hybrid cnn-grid "${cnn[@]}" -n 4 --split pp=2,zero=2
-same "cnn" cnn-1 cnn-gpipe cnn-chunks cnn-cut cnn-grid
+hybrid cnn-parts "${cnn[@]}" -n 4 --split pp=2,zero=3 --flat
+hybrid cnn-served "${cnn[@]}" -n 4 --meet ps:2
+same "cnn" cnn-1 cnn-gpipe cnn-chunks cnn-cut cnn-grid cnn-parts cnn-served
 
 # Skip connections and batch statistics.
 resnet=(resnet18 --limit 24 --batch 12 --steps 2 --shards 4)
@@ -55,7 +57,8 @@ train seq2seq-1 "${seq2seq[@]}" --batch 28
 pipeline seq2seq-2 "${seq2seq[@]}" --batch 28 -n 2
 pipeline seq2seq-4 "${seq2seq[@]}" --batch 28 -n 4 --pipeline gpipe
 hybrid seq2seq-grid "${seq2seq[@]}" --batch 28 -n 4 --meet parallax --tables serve
-same "seq2seq" seq2seq-1 seq2seq-2 seq2seq-4 seq2seq-grid
+hybrid seq2seq-served "${seq2seq[@]}" --batch 28 -n 4 --meet ps:1
+same "seq2seq" seq2seq-served seq2seq-1 seq2seq-2 seq2seq-4 seq2seq-grid
 
 # The table is the last layer's weight, too; the norm is that of all stages' gradients.
 gpt=(gpt --data ./plain/input.txt --width 16 --layers 3 --heads 2 --length 12 --batch 24 --steps 4 --dropout 0.1 --shards 4 --clip 0.3)
@@ -64,11 +67,12 @@ pipeline gpt-2 "${gpt[@]}" -n 2 --pipeline interleaved:2
 pipeline gpt-3 "${gpt[@]}" -n 3 --pipeline gpipe
 pipeline gpt-4 "${gpt[@]}" -n 4 --flat
 hybrid gpt-grid "${gpt[@]}" -n 4
-same "gpt" gpt-1 gpt-2 gpt-3 gpt-4 gpt-grid
+hybrid gpt-parts "${gpt[@]}" -n 4 --split pp=2,zero=3 --pipeline interleaved:2 --flat
+same "gpt" gpt-1 gpt-2 gpt-3 gpt-4 gpt-grid gpt-parts
 
 # Losses and evaluations are those of one rank; how long stages waited is told.
 losses() { grep -o '"\(train_loss\|val_loss\|val_accuracy\|val_top5_accuracy\)": [0-9.e-]*' "$1/summary.json"; }
-for dir in cnn-gpipe cnn-grid; do
+for dir in cnn-gpipe cnn-grid cnn-parts cnn-served; do
     [ -n "$(losses $dir)" ] && [ "$(losses cnn-1)" = "$(losses $dir)" ] || complain "$dir has other losses: $(losses $dir)"
 done
 grep -q '"bubble_share"' gpt-3/metrics.jsonl || complain "metrics do not say how empty the pipeline was"
@@ -78,7 +82,7 @@ grep -q "The last step, as measured" gpt-grid/report.html || complain "the repor
 "$tutti" eval cnn-grid >/dev/null || complain "evaluation of a run with stages"
 
 # Any layout loads any other's checkpoint.
-layouts=("-n 1 --strategy single" "-n 3 --strategy pipeline" "-n 4 --strategy hybrid" "-n 2 --strategy zero --flat")
+layouts=("-n 1 --strategy single --split dp=1" "-n 3 --strategy pipeline --split pp=3" "-n 4 --strategy hybrid --split dp=2,pp=2,zero=3 --flat" "-n 2 --strategy zero --flat --split dp=2,zero=3")
 mlp=(mlp --limit 128 --batch 32 --shards 4 --optimizer adam)
 train mlp-1 "${mlp[@]}" --steps 2
 for from in "${layouts[@]}"; do
@@ -94,7 +98,20 @@ for from in "${layouts[@]}"; do
     done
 done
 
+# Servers take them from files and put them there, with state.
+train served "${mlp[@]}" --steps 1 -n 4 --strategy hybrid --meet ps:2 --checkpoint-every 1
+cp -r served moved-served
+"$tutti" train --resume served --steps 2 --quiet || complain "on with servers"
+"$tutti" train --resume moved-served --steps 2 -n 1 --strategy single --meet none --split dp=1 --quiet || complain "on without servers"
+"$tutti" train --resume first --steps 2 -n 4 --no-flat --strategy hybrid --split dp=2,pp=2 --meet ps:1 --quiet || complain "on to servers"
+same "servers of stages" mlp-1 served moved-served first
+grep -q '"rank": 5, "busy_s"' served/summary.json || complain "servers are not told about"
+
 # Wrong input.
+refused 2 "use --sync step" "$tutti" train cnn --split dp=2,pp=2 -n 4 --sync async --meet ps:1 --out no
+refused 2 "leave zero out" "$tutti" train cnn --split dp=2,pp=2,zero=1 -n 4 --meet ps:1 --out no
+refused 2 "backup and strategy hybrid" "$tutti" train cnn --split dp=2,pp=2 -n 4 --meet ps:1 --backup 1 --out no
+refused 2 "replicas and strategy hybrid" "$tutti" train cnn --split dp=2,pp=2 -n 4 --meet ps:2 --replicas 2 --out no
 refused 2 "more than the layers of mlp" "$tutti" train mlp --strategy pipeline -n 4 --out no
 refused 2 "no layer fc11: did you mean fc1" "$tutti" train cnn --strategy pipeline -n 2 --cut fc11 --out no
 refused 2 "first layers of all but the first: 2" "$tutti" train cnn --strategy pipeline -n 3 --cut fc1 --out no

@@ -53,9 +53,12 @@ same "gpt, clipped, with tp=2" clip-2 clip-threads clip-grid
 mlp=(mlp --limit 128 --batch 32 --steps 20 --shards 2 --log-every 4 --optimizer adam)
 train mlp-1 "${mlp[@]}"
 train mlp-2 "${mlp[@]}" --strategy tensor -n 2
-train mlp-grid "${mlp[@]}" --split dp=2,tp=2 -n 4
+train mlp-grid "${mlp[@]}" --split dp=2,tp=2,zero=2 -n 4
+train mlp-parts "${mlp[@]}" --split dp=2,tp=2,zero=3 -n 4 --flat
+train mlp-served "${mlp[@]}" --split dp=2,tp=2 -n 4 --meet ps:1
+train mlp-served3 "${mlp[@]}" --split dp=2,tp=2,pp=2 -n 8 --meet ps:2
 close mlp mlp-1 mlp-2 mlp-grid
-same "mlp with tp=2" mlp-2 mlp-grid
+same "mlp with tp=2" mlp-2 mlp-grid mlp-parts mlp-served mlp-served3
 
 # Statistics of a batch over all shards, of each rank's channels.
 norm=(resnet18 --data fashion-mnist --limit 8 --batch 8 --steps 1 --shards 2 --sync-batch-norm)
@@ -65,7 +68,7 @@ same "batch norm over all shards" norm-2 norm-grid
 
 # Every layout loads every other's checkpoint: weights that a step of rate 0 leaves alone are the same.
 layouts=("-n 1 --strategy single --split dp=1" "-n 2 --strategy tensor --split tp=2"
-    "-n 4 --strategy hybrid --split dp=2,tp=2" "-n 2 --strategy pipeline --split pp=2")
+    "-n 4 --strategy hybrid --split dp=2,tp=2,zero=3 --flat" "-n 2 --strategy pipeline --split pp=2")
 cnn=(cnn --limit 64 --batch 32 --shards 2 --optimizer adam)
 for from in "${layouts[@]}"; do
     rm -rf first

@@ -28,7 +28,8 @@ same "pipelines, $kind" mlp-1 mlp-pipe mlp-grid
 
 # The last ranks are servers.
 train 4 mlp-served "${mlp[@]}" --meet ps:2
-same "two workers and two servers, $kind" mlp-1 mlp-served
+train 5 mlp-stages-served "${mlp[@]}" --strategy hybrid --split dp=2,pp=2 --meet ps:1
+same "workers and servers, $kind" mlp-1 mlp-served mlp-stages-served
 
 # Rows of tables, clipped: by all machines, by their owners, by servers.
 mkdir pairs
