@@ -294,14 +294,23 @@ struct exec_times exec_times(const struct exec *exec);
 void exec_waited_for(const struct exec *exec, double *out);
 void exec_reset_times(struct exec *exec);
 
-/* Of a stage of a pipeline: what it did in the last step, one action after the other; 0: it is none. Seconds are those of
- * clock_seconds; from `begin` on it had what it needs. Borrowed until the next step. */
+/* Of a stage of a pipeline: what it did in its last steps but the first, which warms up, one action after the other. Seconds
+ * are those of clock_seconds; from `begin` on it had what it needs. */
 struct exec_action {
     double begin, end;
+    double given; /* when others have had what they need of it: its end, or before */
     int64_t shard;
     int32_t chunk, is_backward;
 };
-int64_t exec_actions(const struct exec *exec, const struct exec_action **out);
+/* Borrowed until the next step. */
+struct exec_actions {
+    const struct exec_action *of; /* `steps` times `count` */
+    int64_t count;                /* of a step; 0: it is no stage, or has done nothing */
+    int steps;
+    int last; /* the step that was last */
+};
+enum { EXEC_ACTION_STEPS = 9 };
+struct exec_actions exec_actions(const struct exec *exec);
 
 /* Bytes. */
 struct exec_memory {

@@ -31,7 +31,8 @@ struct pipe {
     struct pipe_config config;
     struct pipe_action *actions; /* of a step */
     int64_t n_actions;
-    struct exec_action *done; /* the same, as the last step did them */
+    struct exec_action *done; /* EXEC_ACTION_STEPS times the same, as they were done */
+    uint64_t n_steps;
     int arenas, boxes;
     uint32_t tag, eval_tag;                    /* of slot 0 of each graph */
     uint64_t buckets[2 * PIPE_CHUNKS];         /* whose sums each segment makes */
@@ -45,7 +46,8 @@ struct pipe {
     struct transport_request *sends; /* max_sends of each box, and of what goes once a step */
     struct transport_request *receives; /* max_receives */
     int max_sends, max_receives;
-    int box; /* of the shard that runs */
+    int box;      /* of the shard that runs */
+    double given; /* when it last sent something; clock_seconds */
     bool evaluates;
 
     /* The thread that moves what was sent. */
@@ -67,6 +69,11 @@ const char *pipe_stage_name(const struct exec *exec, int stage)
 int pipe_arenas(const struct exec *exec)
 {
     return exec->pipe ? exec->pipe->arenas : 1;
+}
+
+bool pipe_adds_later(const struct exec *exec)
+{
+    return exec->pipe && !exec->buckets.pass;
 }
 
 size_t pipe_bytes(const struct exec *exec)
@@ -198,7 +205,8 @@ static enum status make_schedule(struct exec *exec)
         TRY(pipe_check(&pipe->config));
     pipe->n_actions = pipe_count(&pipe->config);
     TRY(mem_alloc((size_t)pipe->n_actions, sizeof *pipe->actions, &pipe->actions));
-    TRY(mem_alloc((size_t)pipe->n_actions, sizeof *pipe->done, &pipe->done));
+    TRY(mem_alloc((size_t)pipe->n_actions * EXEC_ACTION_STEPS, sizeof *pipe->done,
+                  &pipe->done));
     pipe_schedule(&pipe->config, config->own, pipe->actions);
     pipe->arenas =
         (int)pipe_in_flight(pipe->actions, pipe->n_actions, pipe->config.chunks, false);
@@ -333,10 +341,16 @@ static enum status start_send(struct lane *lane, const struct instruction *move)
         status =
             transport_start_send(lane->exec->config.pipeline.transport, move->node->attrs.peer,
                                  tag_of(pipe, move), data, move->bytes, request);
-    pipe->pending++;
-    pthread_cond_broadcast(&pipe->changed);
+    bool done = false;
+    if (status == STATUS_OK)
+        status = transport_test(lane->exec->config.pipeline.transport, request, &done);
+    if (!done) { /* only then: the thread would take the lane's core from it */
+        pipe->pending++;
+        pthread_cond_broadcast(&pipe->changed);
+    }
     pthread_mutex_unlock(&pipe->lock);
     lane_end_comm(lane, span, "send", move->node->name);
+    pipe->given = clock_seconds();
     return status;
 }
 
@@ -458,6 +472,8 @@ static int segment_of(const struct pipe *pipe, const struct pipe_action *a)
     return a->is_backward ? 2 * pipe->config.chunks - 1 - a->chunk : a->chunk;
 }
 
+/* A shard's sums wait until what others need has been sent; those of the last, until the stage has nothing else
+ * to do. */
 static enum status run_action(struct lane *lane, const struct pipe_action *a)
 {
     struct exec *exec = lane->exec;
@@ -477,12 +493,29 @@ static enum status run_action(struct lane *lane, const struct pipe_action *a)
         TRY(post_receives(lane, plan, plan->segment[segment], plan->segment[segment + 1]));
         TRY(lane_run_range(lane, plan, plan->segment[segment], plan->segment[segment + 1], v,
                            stack));
+        if (pipe_adds_later(exec) && a->shard == pipe->config.shards - 1)
+            return STATUS_OK;
+        if (pipe_adds_later(exec))
+            lane_add_shard(lane, pipe->buckets[segment], stack);
     } else {
         TRY(hold_pass(lane));
         TRY(lane_leave_empty(lane, pipe->buckets[segment], v, stack));
     }
     while (tree_stack_can_add(stack))
         tree_stack_add(stack);
+    return STATUS_OK;
+}
+
+/* What the last shard left; if it had samples, else it is added. */
+static enum status add_last_shard(struct lane *lane)
+{
+    struct pipe *pipe = lane->exec->pipe;
+
+    if (!pipe_adds_later(lane->exec) ||
+        !lane_plan_of(lane, lane->first + pipe->config.shards - 1))
+        return STATUS_OK;
+    for (int segment = 0; segment < 2 * pipe->config.chunks; segment++)
+        TRY(lane_add_last_shard(lane, pipe->buckets[segment], &pipe->stacks[segment]));
     return STATUS_OK;
 }
 
@@ -496,11 +529,19 @@ static const struct plan *any_plan(const struct lane *lane)
     return plan;
 }
 
+/* Where the actions of a step are kept: those of the first only until there are others. */
+static int64_t slot_of(uint64_t step)
+{
+    return step == 0 ? 0 : (int64_t)((step - 1) % EXEC_ACTION_STEPS);
+}
+
 enum status pipe_run_step(struct lane *lane)
 {
     struct exec *exec = lane->exec;
     struct pipe *pipe = exec->pipe;
     const struct plan *plan = any_plan(lane);
+
+    struct exec_action *done = pipe->done + slot_of(pipe->n_steps) * pipe->n_actions;
 
     pipe->evaluates = false;
     for (int s = 0; s < 2 * pipe->config.chunks; s++)
@@ -517,24 +558,35 @@ enum status pipe_run_step(struct lane *lane)
         const int64_t waited = lane->times.bubble;
         hold_enter_action(lane, i);
         TRY(run_action(lane, a));
-        /* A segment begins with what it waits for. */
-        pipe->done[i] = (struct exec_action){
+        const double end = clock_seconds();
+        /* A segment begins with what it waits for, and sends before it adds. */
+        done[i] = (struct exec_action){
             .begin = begin + (double)(lane->times.bubble - waited) * 1e-9,
-            .end = clock_seconds(),
+            .end = end,
+            .given = pipe->given > begin ? pipe->given : end,
             .shard = a->shard,
             .chunk = a->chunk,
             .is_backward = a->is_backward,
         };
     }
+    pipe->n_steps++;
+    TRY(add_last_shard(lane));
     return empty_boxes(lane);
 }
 
-int64_t exec_actions(const struct exec *exec, const struct exec_action **out)
+struct exec_actions exec_actions(const struct exec *exec)
 {
-    if (!exec->pipe || exec->steps == 0)
-        return 0;
-    *out = exec->pipe->done;
-    return exec->pipe->n_actions;
+    const struct pipe *pipe = exec->pipe;
+
+    if (!pipe || pipe->n_steps == 0)
+        return (struct exec_actions){ 0 };
+    const uint64_t kept = pipe->n_steps > 1 ? pipe->n_steps - 1 : 1;
+    return (struct exec_actions){
+        .of = pipe->done,
+        .count = pipe->n_actions,
+        .steps = kept < EXEC_ACTION_STEPS ? (int)kept : EXEC_ACTION_STEPS,
+        .last = (int)slot_of(pipe->n_steps - 1),
+    };
 }
 
 /* An evaluation -------------------------------------------------------------------------------- */

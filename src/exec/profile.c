@@ -4,9 +4,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "exec/pages.h"
 #include "exec/plan.h"
 #include "exec/state.h"
 #include "graph/op.h"
@@ -297,6 +299,26 @@ enum status profile_kernels(const struct graph *graph, const struct kernel_choic
     mem_free(problems);
     mem_free(shapes);
     return status;
+}
+
+double profile_pages(void)
+{
+    const size_t bytes = (size_t)1 << 20;
+    double runs[RUNS];
+    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED)
+        return 0;
+    pages_keep_small(memory, bytes);
+    memset(memory, 1, bytes);
+    for (int i = 0; i < RUNS; i++) {
+        const double began = clock_seconds();
+        pages_release(memory, bytes);
+        memset(memory, 1, bytes);
+        runs[i] = clock_seconds() - began;
+    }
+    munmap(memory, bytes);
+    return quartile(runs, RUNS) / (double)bytes;
 }
 
 enum status profile_arena(const struct graph *graph, int64_t rows,

@@ -45,6 +45,9 @@ void profile_release(struct profile *profile);
 MUST_CHECK enum status profile_kernels(const struct graph *graph,
                                        const struct kernel_choices *choices, double *out);
 
+/* Seconds that a byte costs which is given back to the system and written again, as gradients of zero=2 are; 0: not known. */
+double profile_pages(void);
+
 /* Bytes of activations that a lane needs for a shard of `rows`, without having them. */
 MUST_CHECK enum status profile_arena(const struct graph *graph, int64_t rows,
                                      const struct kernel_choices *choices, size_t *out);

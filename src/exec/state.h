@@ -342,6 +342,10 @@ MUST_CHECK enum status lane_run_range(struct lane *lane, const struct plan *plan
 /* Shard v has no samples, so gives these buckets nothing. */
 MUST_CHECK enum status lane_leave_empty(struct lane *lane, uint64_t buckets, int64_t v,
                                         const struct tree_stack *stack);
+/* Of a pipeline: adds what a shard's segment made along the tree; that of the last shard is announced then. */
+void lane_add_shard(struct lane *lane, uint64_t buckets, const struct tree_stack *stack);
+MUST_CHECK enum status lane_add_last_shard(struct lane *lane, uint64_t buckets,
+                                           const struct tree_stack *stack);
 /* Waits until the last step's update of these buckets is visible. */
 MUST_CHECK enum status lane_await_params(struct lane *lane, uint64_t buckets);
 

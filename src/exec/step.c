@@ -109,6 +109,18 @@ static enum status announce(struct lane *lane, uint64_t buckets)
     return STATUS_OK;
 }
 
+void lane_add_shard(struct lane *lane, uint64_t buckets, const struct tree_stack *stack)
+{
+    add_along_tree(lane, stack, buckets);
+}
+
+enum status lane_add_last_shard(struct lane *lane, uint64_t buckets,
+                                const struct tree_stack *stack)
+{
+    add_along_tree(lane, stack, buckets);
+    return announce(lane, buckets);
+}
+
 /* A shard of so many rows of the step; sequences are as long as the step's longest. */
 static struct extents extents_of(const struct batch *batch, int64_t rows)
 {
@@ -236,7 +248,7 @@ enum status lane_run_range(struct lane *lane, const struct plan *plan, int begin
             hold_leave(lane, next->leaves);
         if (next->fills)
             lane_give_table(lane, next->fills - 1);
-        if (next->after && !lane->exec->config.privacy) {
+        if (next->after && !lane->exec->config.privacy && !pipe_adds_later(lane->exec)) {
             add_along_tree(lane, stack, next->after);
             if (is_last) {
                 TRY(announce(lane, next->after));

@@ -25,7 +25,7 @@
 /* Rates of one core of a machine of our time, for who cannot measure. */
 const struct cost_rates cost_usual_rates = { .flops = 5e10, .bytes = 8e9 };
 
-/* A page of 4096 bytes that is touched for the first time. */
+/* A page of 4096 bytes that is given back and written again, where nobody has measured it. */
 static const double PAGE_SECONDS = 0.7e-6 / 4096;
 
 /* Reading a graph ------------------------------------------------------------------------ */
@@ -439,6 +439,15 @@ static double exposed(const struct cost_work *work, const struct cost_cluster *c
     return wire * cluster->between.cpu * cluster->crowding + free - hidden;
 }
 
+/* Bytes that a lane gives back in a step and touches again: gradients, and of parameters in parts what other machines own, after
+ * forward and after backward. Tables whose gradients are rows stay. */
+static double released_bytes(const struct cost_choice *choice, int nodes, double params)
+{
+    if (choice->zero < 2)
+        return 0;
+    return params + (choice->zero == 3 ? 2 * params * (nodes - 1) / nodes : 0);
+}
+
 /* All ranks meet in every step. */
 static void predict_reduced(const struct cost_work *work, const struct cost_cluster *cluster,
                             const struct cost_choice *choice, struct cost_estimate *out)
@@ -450,17 +459,18 @@ static void predict_reduced(const struct cost_work *work, const struct cost_clus
     const struct traffic t = traffic_of(work, choice, nodes);
 
     out->compute = ceil(v) * lane_seconds(work, cluster, choice);
-    if (choice->zero >= 2) /* pages of gradients are given back and come again */
-        out->compute += params * PAGE_SECONDS * cluster->crowding / cluster->speed;
+    double gathered = 0;
+    for (int l = 0; l < work->n_layers; l++)
+        gathered += work->layers[l].sums > 0 ? work->layers[l].params : 0;
+    out->compute += released_bytes(choice, nodes, params - gathered) *
+                    (cluster->pages > 0 ? cluster->pages : PAGE_SECONDS) * cluster->crowding /
+                    cluster->speed;
     if (nodes == 1) {
         out->compute += sum_seconds(work, params, lanes, lanes, cluster);
         out->bytes = 2 * (choice->dp - 1.0) / choice->dp * params;
         out->seconds = out->compute;
         return;
     }
-    double gathered = 0;
-    for (int l = 0; l < work->n_layers; l++)
-        gathered += work->layers[l].sums > 0 ? work->layers[l].params : 0;
     out->compute += sum_seconds(work, gathered, (double)work->shards, lanes, cluster);
     out->compute +=
         sum_seconds(work, (params - gathered) / nodes, lanes + nodes, lanes, cluster);

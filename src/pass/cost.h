@@ -79,6 +79,8 @@ struct cost_cluster {
         crowding;  /* threads for each core, where there are more threads than cores; else 1 */
     double speed;  /* of a rank, in those that the work was measured on */
     double memory; /* bytes that a rank may have; 0: not known */
+    double
+        pages; /* seconds that a byte costs which is given back and written again; 0: as usual */
     struct cost_link within, between;
 };
 

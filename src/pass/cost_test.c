@@ -91,6 +91,33 @@ static void test_cores_that_are_shared_and_ranks_that_are_fast_count(void)
     CHECK_CLOSE(once / 10, predict(&work, &machine, data_parallel(4)).seconds, 1e-9);
 }
 
+/* zero=2 gives gradients back, zero=3 on several machines also parameters of others, twice; rows stay. */
+static void test_memory_that_is_given_back_has_a_price(void)
+{
+    struct cost_layer layers[LAYERS];
+    const struct cost_work work = even_work(layers, 4);
+    struct cost_cluster machine = one_machine(4);
+    struct cost_choice choice = data_parallel(4);
+    const double whole = predict(&work, &machine, choice).seconds;
+
+    machine.pages = 1e-6;
+    CHECK_CLOSE(whole, predict(&work, &machine, choice).seconds, 1e-9);
+    choice.zero = 2;
+    CHECK_CLOSE(whole + 8, predict(&work, &machine, choice).seconds, 1e-9);
+    choice.zero = 3;
+    CHECK_CLOSE(whole + 8, predict(&work, &machine, choice).seconds, 1e-9);
+    machine.ranks = 1;
+    machine.nodes = 4;
+    const double apart = predict(&work, &machine, choice).seconds;
+    machine.pages = 2e-6;
+    CHECK_CLOSE(apart + 8 * 2.5, predict(&work, &machine, choice).seconds, 1e-9);
+    for (int l = 0; l < LAYERS; l++)
+        layers[l].sums = 1;
+    const double rows = predict(&work, &machine, choice).seconds;
+    machine.pages = 4e-6;
+    CHECK_CLOSE(rows, predict(&work, &machine, choice).seconds, 1e-9);
+}
+
 static void test_a_network_is_hidden_behind_backward_until_it_is_too_slow(void)
 {
     struct cost_layer layers[LAYERS];
@@ -293,6 +320,8 @@ const struct test tests[] = {
       .run = test_cores_that_are_shared_and_ranks_that_are_fast_count },
     { .name = "a network is hidden behind backward until it is too slow",
       .run = test_a_network_is_hidden_behind_backward_until_it_is_too_slow },
+    { .name = "memory that is given back has a price",
+      .run = test_memory_that_is_given_back_has_a_price },
     { .name = "stages have the bubble and a share of memory",
       .run = test_stages_have_the_bubble_and_a_share_of_memory },
     { .name = "a tensor split divides work and pays for sums",

@@ -125,9 +125,9 @@ struct simulation {
     const struct pipe_times *times;
     int64_t count;               /* actions of a stage */
     struct pipe_action *actions; /* of all stages */
-    double *ended[2];            /* forward, backward: of a piece and a shard; -1: not yet */
-    int64_t *next;               /* action of each stage */
-    double *free;                /* when each stage has done what it began */
+    double *ended[2]; /* forward, backward: of a piece and a shard, for others; -1: not yet */
+    int64_t *next;    /* action of each stage */
+    double *free;     /* when each stage has done what it began */
 };
 
 static double *ended_at(const struct simulation *s, bool is_backward, int piece, int64_t shard)
@@ -164,8 +164,12 @@ static bool advance(struct simulation *s, int stage, struct pipe_span *spans)
     if (ready < 0)
         return false;
     const double begin = fmax(ready, s->free[stage]);
-    const double seconds = (a->is_backward ? s->times->backward : s->times->forward)[piece];
-    s->free[stage] = *ended_at(s, a->is_backward, piece, a->shard) = begin + seconds;
+    const double seconds =
+        s->times->actions ? s->times->actions[number]
+                          : (a->is_backward ? s->times->backward : s->times->forward)[piece];
+    s->free[stage] = begin + seconds;
+    *ended_at(s, a->is_backward, piece, a->shard) =
+        begin + seconds - (s->times->early ? s->times->early[number] : 0);
     if (spans)
         spans[number] = (struct pipe_span){ begin, begin + seconds };
     s->next[stage]++;

@@ -54,10 +54,14 @@ int64_t pipe_in_flight(const struct pipe_action *actions, int64_t count, int chu
 /* Share of a step in which a stage has nothing to do, if all pieces take as long: (p - 1) / (m v + p - 1). */
 double pipe_bubble(const struct pipe_config *config);
 
-/* Seconds of each piece, forward and backward, and of a message between two stages. */
+/* Seconds of each piece, forward and backward, or of each action; and of a message between two stages. */
 struct pipe_times {
     const double *forward, *backward; /* stages * chunks of each */
     double message;
+    /* stages * pipe_count, stage after stage: of each action; NULL: those above. */
+    const double *actions;
+    /* Likewise: so long before its end an action has given what others need of it; NULL: 0. */
+    const double *early;
 };
 /* When an action begins and ends. */
 struct pipe_span {

@@ -53,7 +53,8 @@ static double simulate_equal(const struct pipe_config *config, double forward, d
         f[i] = forward;
         b[i] = backward;
     }
-    CHECK_OK(pipe_simulate(config, &(struct pipe_times){ f, b, 0 }, NULL, &seconds));
+    CHECK_OK(pipe_simulate(config, &(struct pipe_times){ .forward = f, .backward = b }, NULL,
+                           &seconds));
     return seconds;
 }
 
@@ -77,8 +78,30 @@ static void test_uneven_pieces_do_not_wait_for_ever(struct rng *rng)
         b[i] = rng_float(rng);
         work += (f[i] + b[i]) * (double)config.shards;
     }
-    CHECK_OK(pipe_simulate(&config, &(struct pipe_times){ f, b, 0.25 }, NULL, &seconds));
+    CHECK_OK(pipe_simulate(&config,
+                           &(struct pipe_times){ .forward = f, .backward = b, .message = 0.25 },
+                           NULL, &seconds));
     CHECK(seconds >= work / config.stages - 1e-9);
+}
+
+/* An action's own time goes before its piece's; what is given early lets the next stage begin. */
+static void test_actions_may_have_times_of_their_own(void)
+{
+    const struct pipe_config config = { PIPE_GPIPE, 2, 1, 2 };
+    /*   F0 F1 B0 B1 of stage 0:            of stage 1: F1 takes 5 */
+    const double actions[8] = { 1, 1, 2, 2, 1, 5, 2, 2 };
+    const double early[8] = { 0, 0, 0, 0, 0, 0, 1, 1 };
+    struct pipe_times times = { .actions = actions };
+    struct pipe_span spans[8];
+    double seconds;
+
+    CHECK_OK(pipe_simulate(&config, &times, spans, &seconds));
+    CHECK_CLOSE(1 + 1 + 5 + 2 + 2 + 2, seconds, 1e-9);
+    times.early = early;
+    CHECK_OK(pipe_simulate(&config, &times, spans, &seconds));
+    CHECK_CLOSE(1 + 1 + 5 + 2 + 2 + 1, seconds, 1e-9);
+    CHECK_CLOSE(8, spans[2].begin, 1e-9); /* while the other still works on its B0 */
+    CHECK_CLOSE(9, spans[6].end, 1e-9);
 }
 
 static int64_t in_flight(const struct pipe_config *config, int stage)
@@ -137,6 +160,8 @@ const struct test tests[] = {
       .property = test_a_step_takes_what_the_formula_says },
     { .name = "uneven pieces do not wait for ever",
       .property = test_uneven_pieces_do_not_wait_for_ever },
+    { .name = "actions may have times of their own",
+      .run = test_actions_may_have_times_of_their_own },
     { .name = "few shards are under way", .run = test_few_shards_are_under_way },
     { .name = "evaluations go forward alone", .run = test_evaluations_go_forward_alone },
     { .name = "what is no schedule is refused", .run = test_what_is_no_schedule_is_refused },

@@ -84,9 +84,12 @@ static void write_note(struct report *report, const struct json_value *pipeline)
     add_share(&note, pipeline, "bubble_formula");
     strbuf_add(&note, " if all pieces took as long, ");
     add_share(&note, pipeline, "bubble_planned");
-    strbuf_add(&note, " with the times that they took, ");
+    strbuf_add(&note, " with the times that they took on average, ");
+    add_share(&note, pipeline, "bubble_paced");
+    strbuf_add(&note, " with each action's own, ");
     add_share(&note, pipeline, "bubble_measured");
-    strbuf_add(&note, " in the last step.");
+    strbuf_printf(&note, " as measured: medians of the last %lld steps.",
+                  (long long)json_integer(pipeline, "steps", 1));
     page_note(report->out, note.text);
     strbuf_release(&note);
 }

@@ -209,6 +209,8 @@ static void test_pipelines_have_a_part(void)
     static const char *const expected[] = {
         "1f1b, 2 shards through 2 stages of 1 pieces each",
         "33.33%",
+        "36.00% with each action&#39;s own",
+        "medians of the last 9 steps",
         "The last step, as measured",
         "backward of shard 1, 5.000 to 6.000 ms",
         "The schedule, with the pieces",
@@ -217,8 +219,8 @@ static void test_pipelines_have_a_part(void)
     put("config.json", config);
     put("summary.json",
         "{\"status\":\"done\",\"pipeline\":{\"schedule\":\"1f1b\",\"stages\":2,\"chunks\":1,"
-        "\"shards\":2,\"bubble_formula\":0.3333,\"bubble_planned\":0.35,\"bubble_measured\":0."
-        "4,"
+        "\"shards\":2,\"bubble_formula\":0.3333,\"bubble_planned\":0.35,\"bubble_paced\":0.36,"
+        "\"bubble_measured\":0.4,\"steps\":9,"
         "\"planned\":[[0,0,0,0,0,1],[1,0,0,0,1,2]],\"measured\":[[0,0,0,0,0,1.5],"
         "[1,0,1,1,5,6]]}}");
     char *page = make_page();

@@ -255,6 +255,7 @@ enum status train_bench(struct job *job, int windows, struct bench_result *out)
 {
     const struct launch_config config = { .size = (int)job->settings.ranks,
                                           .flat = job->settings.flat,
+                                          .message_bytes = job_message_bytes(job),
                                           .stuck_ms = (int)(1000 * job->settings.lost_after) };
     if (axes_are_private(&job->axes))
         return FAIL(STATUS_USAGE,

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "exec/exec.h"
+#include "exec/profile.h"
 #include "train/planner.h"
 #include "transport/launch.h"
 
@@ -39,7 +40,10 @@ static enum status describe_here(struct planner *p)
         .within = machine_usual_network,
         .between = machine_usual_network,
     };
-    if (p->options->guess || ranks / nodes < 2)
+    if (p->options->guess)
+        return STATUS_OK;
+    c->pages = profile_pages();
+    if (ranks / nodes < 2)
         return STATUS_OK;
     TRY(machine_probe(ranks / nodes, &c->within));
     if (nodes == 1)

@@ -485,6 +485,21 @@ bool job_has_factors(const struct job *job)
            !axes_are_a_grid(&job->axes) && !job->settings.anchored && !on_device(job);
 }
 
+size_t job_message_bytes(const struct job *job)
+{
+    size_t most = 0;
+
+    for (int n = 0; n < graph_node_count(job->graph); n++) {
+        const struct node *node = graph_node(job->graph, n);
+        if (node->op != &op_send || node->attrs.once)
+            continue;
+        const size_t bytes =
+            (size_t)shape_count(&node->in[0]->shape) * dtype_size(node->in[0]->dtype);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* Runs passes on a graph of a step, up to one if it is named. */
 static enum status run_passes(struct job *job, struct graph *graph,
                               const struct pass *const *passes, const char *after)

@@ -80,6 +80,8 @@ MUST_CHECK enum status job_make_graph(const struct job *job, int64_t shards, boo
                                       struct graph **out);
 /* Are gradients exchanged as factors where those are smaller? */
 bool job_has_factors(const struct job *job);
+/* The longest message that a stage of a pipeline sends for a shard; 0: there are none. */
+size_t job_message_bytes(const struct job *job);
 /* A job with other settings and the same model, made without data, as JOB_GRAPH is: to see whether there is one. */
 MUST_CHECK enum status job_vary(const struct job *job, const struct settings *settings,
                                 struct job **out);

@@ -60,6 +60,7 @@ static enum status launch(struct run *run, struct train_result *out)
     const struct launch_config config = { .size = (int)(s->ranks + s->spares) +
                                                   run->job->axes.servers,
                                           .flat = s->flat,
+                                          .message_bytes = job_message_bytes(run->job),
                                           .stuck_ms = (int)(1000 * s->lost_after) };
 
     run->shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -117,15 +117,16 @@ static void *address_of(int attempt)
 }
 
 /* The node's first rank makes the region; *out_fd stays open for the others. */
-static void make_region(struct joined *joined, size_t bytes, int attempt, struct offer *out,
-                        int *out_fd)
+static void make_region(struct joined *joined, const struct launch_config *launch, int attempt,
+                        struct offer *out, int *out_fd)
 {
     const int fd = memfd_create("tutti", MFD_CLOEXEC);
     const struct region_config config = {
         .first = joined->node_first[joined->node],
         .size = joined->node_first[joined->node + 1] - joined->node_first[joined->node],
         .job_size = joined->size,
-        .bytes = bytes,
+        .bytes = launch->shared_bytes,
+        .message_bytes = launch->message_bytes,
         .fd = fd,
         .address = address_of(attempt),
     };
@@ -164,8 +165,8 @@ static void open_region(struct joined *joined, const struct offer *offer, struct
 }
 
 /* One attempt. Every rank of the job learns whether all succeeded; if not, whose text it is. */
-static enum status try_address(struct joined *joined, size_t bytes, int attempt,
-                               struct offer *offers)
+static enum status try_address(struct joined *joined, const struct launch_config *launch,
+                               int attempt, struct offer *offers)
 {
     const int first = joined->node_first[joined->node];
     struct offer mine = { 0 };
@@ -173,7 +174,7 @@ static enum status try_address(struct joined *joined, size_t bytes, int attempt,
     int fd = -1;
 
     if (joined_is_first_of_node(joined))
-        make_region(joined, bytes, attempt, &mine, &fd);
+        make_region(joined, launch, attempt, &mine, &fd);
     status = gather(joined->world, &mine, sizeof(mine), offers);
     const struct offer *made = &offers[joined->peers[first].mpi_rank];
     if (status == STATUS_OK && !joined_is_first_of_node(joined) && made->bytes > 0)
@@ -196,14 +197,14 @@ static enum status try_address(struct joined *joined, size_t bytes, int attempt,
     return status;
 }
 
-static enum status share_region(struct joined *joined, size_t bytes)
+static enum status share_region(struct joined *joined, const struct launch_config *launch)
 {
     enum status status = STATUS_OK;
     struct offer *offers;
 
     TRY(mem_alloc((size_t)joined->size, sizeof(*offers), &offers));
     for (int attempt = 0; attempt < N_ADDRESSES; attempt++) {
-        status = try_address(joined, bytes, attempt, offers);
+        status = try_address(joined, launch, attempt, offers);
         if (status != STATUS_NO_MEMORY)
             break;
     }
@@ -221,7 +222,7 @@ static enum status find_place(struct joined *joined, const struct launch_config 
     enum status status = say_hello(joined, config->flat, all);
     if (status == STATUS_OK) {
         number_ranks(joined, all);
-        status = share_region(joined, config->shared_bytes);
+        status = share_region(joined, config);
     }
     BUG_ON(status == STATUS_OK && !joined->region);
     if (status == STATUS_OK && joined_is_first_of_node(joined))

@@ -326,7 +326,7 @@ static enum status run_alone(const struct launch_config *config, launch_body *bo
 {
     struct region *region;
 
-    TRY(region_create(1, config->shared_bytes, &region));
+    TRY(region_create(1, config->shared_bytes, 0, &region));
     const enum status status = run_body(region, 0, false, body, arg);
     region_destroy(region);
     return status;
@@ -351,7 +351,7 @@ enum status launch_ranks(const struct launch_config *config, launch_body *body, 
         return FAIL(STATUS_USAGE, "%d ranks are asked for, but %d processes were started",
                     config->size, size);
     }
-    TRY(region_create(config->size, config->shared_bytes, &s.region));
+    TRY(region_create(config->size, config->shared_bytes, config->message_bytes, &s.region));
     s.region->can_lose = true;
     take_signals(&s);
     start_all(&s, body, arg);

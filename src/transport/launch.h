@@ -26,8 +26,11 @@ struct launch_config {
     int size;            /* ranks; 1 runs the body in this process, no fork */
     bool flat;           /* every rank is a node of its own, though all are on this machine */
     size_t shared_bytes; /* address space for transport_share; 0 picks half of the memory */
-    int stuck_ms;        /* a stopped rank is declared lost after this; 0 is 2000 */
-    int grace_ms;        /* ranks still there this long after a failure are killed; 0 is 5000 */
+    size_t
+        message_bytes; /* messages of so many bytes go at once, whatever the receiver does, if they are not too large; 0:
+                             usual ones */
+    int stuck_ms;      /* a stopped rank is declared lost after this; 0 is 2000 */
+    int grace_ms;      /* ranks still there this long after a failure are killed; 0 is 5000 */
 };
 
 /* Was this process started by mpirun, mpiexec or srun as one of several? Says so by looking at

@@ -165,6 +165,40 @@ static void test_flat_ranks_are_nodes(void)
     drop_shared(shared);
 }
 
+enum { LONG_MESSAGE = 1 << 20 };
+
+/* Rank 0 has sent before rank 1 asks: it does so when it hears that. */
+static enum status send_long_body(struct transport *transport, void *arg)
+{
+    static char data[LONG_MESSAGE];
+    struct transport_request request;
+    bool done = false;
+    char go = 0;
+
+    (void)arg;
+    if (transport_rank(transport) == 1) {
+        TRY(transport_receive(transport, 0, 2, &go, 1));
+        TRY(transport_receive(transport, 0, 1, data, LONG_MESSAGE));
+        return data[LONG_MESSAGE - 1] == 7 && go == 1 ? STATUS_OK
+                                                      : FAIL(STATUS_CORRUPT, "other bytes");
+    }
+    data[LONG_MESSAGE - 1] = 7;
+    TRY(transport_start_send(transport, 1, 1, data, LONG_MESSAGE, &request));
+    TRY(transport_test(transport, &request, &done));
+    if (!done)
+        return FAIL(STATUS_CORRUPT, "it waits for its receiver");
+    go = 1;
+    return transport_send(transport, 1, 2, &go, 1);
+}
+
+static void test_messages_of_the_size_given_go_at_once(void)
+{
+    const struct launch_config config = { .size = 2, .message_bytes = LONG_MESSAGE };
+
+    CHECK_OK(launch_ranks(&config, send_long_body, NULL));
+    check_no_children();
+}
+
 static enum status fail_body(struct transport *transport, void *arg)
 {
     if (transport_rank(transport) == 1) {
@@ -573,6 +607,8 @@ const struct test tests[] = {
       .run = test_the_job_outlives_an_expendable_rank },
     { .name = "all ranks run and succeed", .run = test_all_ranks_run_and_succeed },
     { .name = "flat ranks are nodes", .run = test_flat_ranks_are_nodes },
+    { .name = "messages of the size given go at once",
+      .run = test_messages_of_the_size_given_go_at_once },
     { .name = "failure of a rank arrives", .run = test_failure_of_a_rank_arrives },
     { .name = "one rank runs without a fork", .run = test_one_rank_runs_without_a_fork },
     { .name = "waiting for a rank that has ended fails",

@@ -21,6 +21,8 @@
 #include "base/mem.h"
 #include "transport/region.h"
 
+enum { PIECE = 64 << 10 };
+
 struct header {
     uint64_t length;
     uint32_t tag, unused;
@@ -291,7 +293,8 @@ static bool put_piece(struct transport *transport, struct transport_request *req
 {
     struct region *region = transport->region;
     struct ring *ring = region_ring(region, transport->rank, request->peer);
-    const size_t piece = region->ring_bytes / 4; /* so that both ends copy at once */
+    const size_t quarter = region->ring_bytes / 4;
+    const size_t piece = quarter < PIECE ? quarter : PIECE; /* so that both ends copy at once */
     const uint32_t read = atomic_load_explicit(&ring->read, memory_order_acquire);
     const uint32_t written = atomic_load_explicit(&ring->written, memory_order_relaxed);
     size_t room = region->ring_bytes - (written - read);

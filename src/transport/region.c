@@ -12,7 +12,13 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-enum { MANY_RANKS = 32, RING_BYTES = 256 << 10, RING_BYTES_MANY = 64 << 10 };
+enum {
+    MANY_RANKS = 32,
+    RING_BYTES = 256 << 10,
+    RING_BYTES_MANY = 64 << 10,
+    RING_SPARE = 64,
+    RINGS_MOST = 128 << 20
+};
 
 static const size_t smallest_heap = (size_t)64 << 20;
 
@@ -28,6 +34,18 @@ static int usable_cores(void)
     if (sched_getaffinity(0, sizeof(set), &set) == 0)
         return CPU_COUNT(&set);
     return (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+/* A power of two, with room for two of the messages that shall not wait for their receiver, if all rings together are not
+ * too large then. */
+static size_t ring_bytes(const struct region_config *config)
+{
+    const size_t size = (size_t)config->size, most = RINGS_MOST / (size * size);
+    size_t bytes = config->size > MANY_RANKS ? RING_BYTES_MANY : RING_BYTES;
+
+    while (bytes / 2 < config->message_bytes + RING_SPARE && bytes * 2 <= most)
+        bytes *= 2;
+    return bytes;
 }
 
 static size_t ring_stride(const struct region *region)
@@ -83,7 +101,6 @@ enum status region_create_as(const struct region_config *config, struct region *
         .first = config->first,
         .size = config->size,
         .job_size = config->job_size,
-        .ring_bytes = config->size > MANY_RANKS ? RING_BYTES_MANY : RING_BYTES,
         .cores = usable_cores(),
     };
     void *memory;
@@ -91,6 +108,7 @@ enum status region_create_as(const struct region_config *config, struct region *
     if (config->size < 1 || config->size > REGION_RANKS)
         return FAIL(STATUS_USAGE, "%d ranks are not between 1 and %d", config->size,
                     REGION_RANKS);
+    layout.ring_bytes = ring_bytes(config);
     if (bytes == 0)
         bytes = (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE);
     if (bytes > SIZE_MAX / 4)
@@ -123,10 +141,14 @@ enum status region_create_as(const struct region_config *config, struct region *
     return STATUS_OK;
 }
 
-enum status region_create(int size, size_t bytes, struct region **out)
+enum status region_create(int size, size_t bytes, size_t message_bytes, struct region **out)
 {
     const struct region_config config = {
-        .size = size, .job_size = size, .bytes = bytes, .fd = -1
+        .size = size,
+        .job_size = size,
+        .bytes = bytes,
+        .message_bytes = message_bytes,
+        .fd = -1,
     };
 
     return region_create_as(&config, out);

@@ -145,12 +145,14 @@ static inline int job_rank(const struct transport *transport, int rank)
     return is_member ? transport->members[rank] : rank;
 }
 
-/* Maps the memory of a job. bytes: heap; 0 picks half of the machine's memory. */
-MUST_CHECK enum status region_create(int size, size_t bytes, struct region **out);
+/* Maps the memory of a job. bytes: heap; 0 picks half of the machine's memory. message_bytes: as below. */
+MUST_CHECK enum status region_create(int size, size_t bytes, size_t message_bytes,
+                                     struct region **out);
 
 struct region_config {
     int first, size, job_size;
-    size_t bytes; /* heap; 0 picks half of the machine's memory */
+    size_t bytes;         /* heap; 0 picks half of the machine's memory */
+    size_t message_bytes; /* of a message for which a ring has room; 0: usual ones */
     int fd; /* of an empty file in memory, or -1 for memory of this process and its forks */
     void *address; /* where, or NULL for anywhere */
 };
