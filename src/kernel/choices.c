@@ -41,6 +41,8 @@ struct rule {
 
 static const struct rule rules[] = {
     { "linear", 256, 0, 256, "amx" },
+    { "linear_grad_input", 256, 0, 256, "amx_pairs" },
+    { "linear_grad_weight", 256, 0, 256, "amx_pairs" },
     { "linear_grad_input", 256, 0, 256, "amx" },
     { "linear_grad_weight", 256, 0, 256, "amx" },
     { "lstm", 128, 0, 16384, "amx" }, /* here rows times units, below rows times gates */
