@@ -299,25 +299,26 @@ static void forward_head(const struct plan *plan, const struct head *head, float
     lay_rows(plan, head->v, head->step, plan->tokens, 1, values);
     for (int first = 0; first < plan->tokens; first += BLOCK) {
         const int n = min_of(BLOCK, plan->tokens - first);
-        float inverse[BLOCK];
+        float largest[BLOCK], sum[BLOCK];
 
         lay_rows(plan, head->q + first * head->step, head->step, n,
                  1 / sqrtf((float)plan->size), queries);
         multiply_panels(plan, first, n, queries, panels, scores);
         for (int i = 0; i < n; i++) {
             const int seen = plan->causal ? first + i + 1 : plan->tokens;
-            float largest;
-            const float sum =
+            sum[i] =
                 plan->rows->exponentials(scores + (ptrdiff_t)i * plan->keys, head->ids, seen,
-                                         limit_of(plan, first + i / ROWS * ROWS), &largest);
-            inverse[i] = sum == 0 ? 0 : 1 / sum;
-            lse[(int64_t)(first + i) * plan->heads] =
-                sum == 0 ? FLT_MAX : (float)((double)largest + simd_log_from_one((double)sum));
+                                         limit_of(plan, first + i / ROWS * ROWS), &largest[i]);
         }
+        for (int i = 0; i < n; i++) /* apart, as logarithms are long chains that overlap */
+            lse[(int64_t)(first + i) * plan->heads] =
+                sum[i] == 0 ? FLT_MAX
+                            : (float)((double)largest[i] + simd_log_from_one((double)sum[i]));
         multiply_keys(plan, first, n, scores, values, out);
         for (int i = 0; i < n; i++)
-            plan->rows->scale(out + (ptrdiff_t)i * plan->padded, 0, 1, plan->size, inverse[i],
-                              y + (first + i) * plan->width, 0, plan->size);
+            plan->rows->scale(out + (ptrdiff_t)i * plan->padded, 0, 1, plan->size,
+                              sum[i] == 0 ? 0 : 1 / sum[i], y + (first + i) * plan->width, 0,
+                              plan->size);
     }
 }
 
