@@ -27,7 +27,7 @@
 #include "kernel/cpu/simd.h"
 
 /* BLOCK is a multiple of ROWS: then a tile of keys meets tiles of queries whole. */
-enum { BLOCK = 48, ROWS = 6, SLOTS = 8 };
+enum { BLOCK = 48, ROWS = 6, SLOTS = 8, LINE_FLOATS = 16 };
 
 const struct attention_isa *attention_current(void)
 {
@@ -204,6 +204,13 @@ static void lay_panels(const struct plan *plan, const float *rows, float *panels
                               panels + (ptrdiff_t)key * plan->size, plan->panel, true);
 }
 
+/* Asks for a row that is written soon: rows of a head lie far apart. */
+static void fetch_to_write(const struct plan *plan, const float *row)
+{
+    for (int j = 0; j < plan->size; j += LINE_FLOATS)
+        __builtin_prefetch(row + j, 1);
+}
+
 static void lay_rows(const struct plan *plan, const float *rows, int64_t step, int n,
                      float factor, float *out)
 {
@@ -306,6 +313,7 @@ static void forward_head(const struct plan *plan, const struct head *head, float
         multiply_panels(plan, first, n, queries, panels, scores);
         for (int i = 0; i < n; i++) {
             const int seen = plan->causal ? first + i + 1 : plan->tokens;
+            fetch_to_write(plan, y + (first + i) * plan->width);
             sum[i] =
                 plan->rows->exponentials(scores + (ptrdiff_t)i * plan->keys, head->ids, seen,
                                          limit_of(plan, first + i / ROWS * ROWS), &largest[i]);
@@ -391,6 +399,7 @@ static void backward_head(const struct plan *plan, const struct head *head,
                          plan->size, delta);
         for (int i = 0; i < n; i++) {
             const ptrdiff_t row = (ptrdiff_t)i * plan->keys;
+            fetch_to_write(plan, given->dq + (first + i) * head->step);
             plan->rows->weights(scores + row, ds + row, head->ids,
                                 plan->causal ? first + i + 1 : plan->tokens,
                                 limit_of(plan, first + i / ROWS * ROWS),
