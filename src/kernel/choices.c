@@ -31,7 +31,8 @@ enum { FILE_MAX = 16 << 20 };
  * own are as quick as oneDNN's or quicker (0.85 to 1.03 of its time), but where few rows meet large
  * weights and packing these is not worth it: there oneDNN takes 0.8 to 0.95 (0.45 for a gradient of
  * 4096 x 4096 from 32 rows). Products by AMX take 0.55 to 0.65 of the time of our own from 256 rows
- * on; fewer may be made from factors (pass/bucket.c), whose bits are those of our own. */
+ * on; fewer may be made from factors (pass/bucket.c), whose bits are those of our own. Gradients by two bf16 a
+ * float take 0.65 of that. */
 struct rule {
     const char *op;
     int64_t channels_from, channels_below; /* the fewer of input and output; 0: no limit */
@@ -41,6 +42,8 @@ struct rule {
 
 static const struct rule rules[] = {
     { "linear", 256, 0, 256, "amx" },
+    { "linear_grad_input", 256, 0, 256, "amx_pairs" },
+    { "linear_grad_weight", 256, 0, 256, "amx_pairs" },
     { "linear_grad_input", 256, 0, 256, "amx" },
     { "linear_grad_weight", 256, 0, 256, "amx" },
     { "lstm", 128, 0, 16384, "amx" }, /* here rows times units, below rows times gates */

@@ -104,6 +104,9 @@ static void rules_prefer_what_windows_suit(void)
           "conv2d_grad_weight 56x64x8x8 56x128x4x4 -> 128x64x3x3 stride 2x2 pad 1x1" },
         { "winograd", "conv2d 40x64x8x8 64x64x3x3 stride 1x1 pad 1x1" }, /* 40 of 64 */
         { "amx", "conv2d_grad_input 64x512x4x4 512x256x1x1 -> 64x256x8x8 stride 2x2 pad 0x0" },
+        { "amx", "linear 512x256 300x256" }, /* gradients alone are rough */
+        { "amx_pairs", "linear_grad_input 512x300 300x256 -> 512x256" },
+        { "amx_pairs", "linear_grad_weight 512x256 512x300 -> 300x256" },
         { "matrix", "conv2d_grad_input 4x64x1x1 64x32x7x7 -> 4x32x7x7 stride 1x1" },
         { "matrix", "conv2d_transpose 4x64x1x1 64x32x7x7 stride 1x1 extent 7x7" },
     };
@@ -119,6 +122,7 @@ static void rules_prefer_what_windows_suit(void)
 static void exact_choices_have_no_rough_kernel(void)
 {
     static const char text[] = "conv2d 32x32x14x14 64x32x3x3 64 stride 1x1 pad 1x1 relu";
+    static const char product[] = "linear_grad_input 512x300 300x256 -> 512x256";
     struct kernel_choices *usual, *exact;
     struct kernel_problem problem;
 
@@ -127,6 +131,7 @@ static void exact_choices_have_no_rough_kernel(void)
     CHECK(strcmp(kernel_choices_hash(usual), kernel_choices_hash(exact)) != 0);
     CHECK(strcmp("winograd", chosen(exact, text)) != 0);
     CHECK(strcmp("amx_pairs", chosen(exact, text)) != 0);
+    CHECK(strcmp("amx_pairs", chosen(exact, product)) != 0);
     CHECK_TEXT("own", chosen(exact, "relu 3x4"));
     kernel_choices_destroy(exact);
     CHECK_OK(kernel_parse(text, &problem));

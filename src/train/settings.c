@@ -149,8 +149,8 @@ const struct setting settings_table[] = {
     { "stall-timeout", 0, "SECONDS",
       "give up on a rank that others have waited for so long; 0: never", "Distribution",
       SETTING_NUMBER, FIELD(stall_timeout), 0, 1e9 },
-    { "exact", 0, NULL, "no kernels that round more than plain sums do (winograd)",
-      "Distribution", SETTING_SWITCH, FIELD(exact), 0, 0 },
+    { "exact", 0, NULL, "no kernels that round more than plain sums do", "Distribution",
+      SETTING_SWITCH, FIELD(exact), 0, 0 },
 
     { "optimizer", 0, "NAME", "sgd, adam, adamw, lars or lamb; default: the model's usual",
       "Optimizer", SETTING_TEXT, FIELD(optimizer), 0, 0 },

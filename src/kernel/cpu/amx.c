@@ -23,7 +23,6 @@ enum {
     KEPT_BYTES = 4608 << 10, /* of a block, packed */
     GROUP_BYTES = 768 << 10, /* of a group, packed */
     SIXTEEN = 16,
-    STEP_BYTES = AMX_PACKED * 2,
 };
 
 static int64_t at_most(int64_t value, int64_t most)
@@ -34,6 +33,8 @@ static int64_t at_most(int64_t value, int64_t most)
 struct plan {
     const struct gemm *g;
     struct amx_side kept, passing;
+    bool is_short;                    /* two parts */
+    int64_t packed;                   /* bf16 of a side's packed form a step */
     int64_t steps;                    /* of the shared dimension */
     int64_t block_steps;              /* of a block, at most */
     int64_t n_kept, n_passing;        /* 32 lines each */
@@ -43,40 +44,48 @@ struct plan {
     int64_t step, n_steps, tile, n_tiles, n_tasks;
 };
 
-static struct plan make_plan(const struct gemm *g)
+/* Bytes of 32 lines in a block. */
+static int64_t side_bytes(const struct plan *plan)
 {
-    const struct amx_side a = { g->a, g->a_row, g->a_column, g->m, false, false };
-    const struct amx_side b = { g->b, g->b_column, g->b_row, g->n, true, false };
+    return plan->block_steps * plan->packed * (int64_t)sizeof(uint16_t);
+}
+
+static struct plan make_plan(const struct gemm *g, bool is_short)
+{
+    const struct amx_side a = { g->a, g->a_row, g->a_column, g->m, false, is_short };
+    const struct amx_side b = { g->b, g->b_column, g->b_row, g->n, true, is_short };
     struct plan plan = {
         .g = g,
         .kept = g->m > g->n ? b : a,
         .passing = g->m > g->n ? a : b,
+        .is_short = is_short,
+        .packed = is_short ? AMX_SHORT : AMX_PACKED,
         .steps = gemm_ceil(g->k, AMX_STEP),
     };
 
     plan.n_kept = gemm_ceil(plan.kept.n_lines, AMX_SIDE);
     plan.n_passing = gemm_ceil(plan.passing.n_lines, AMX_SIDE);
     plan.block_steps = gemm_ceil(plan.steps, gemm_ceil(plan.steps, DEPTH_STEPS));
-    plan.block_tiles = at_most(plan.n_kept, KEPT_BYTES / (plan.block_steps * STEP_BYTES));
-    plan.group = at_most(plan.n_passing, GROUP_BYTES / (plan.block_steps * STEP_BYTES));
+    plan.block_tiles = at_most(plan.n_kept, KEPT_BYTES / side_bytes(&plan));
+    plan.group = at_most(plan.n_passing, GROUP_BYTES / side_bytes(&plan));
     return plan;
 }
 
 static size_t kept_bytes(const struct plan *plan)
 {
-    return (size_t)(plan->block_tiles * plan->block_steps * STEP_BYTES);
+    return (size_t)(plan->block_tiles * side_bytes(plan));
 }
 
 static size_t group_bytes(const struct plan *plan)
 {
-    return (size_t)(plan->group * plan->block_steps * STEP_BYTES);
+    return (size_t)(plan->group * side_bytes(plan));
 }
 
-size_t amx_scratch_bytes(const struct gemm *gemm)
+size_t amx_scratch_bytes(const struct gemm *gemm, bool is_short)
 {
     if (gemm->m == 0 || gemm->n == 0 || gemm->k == 0)
         return 0;
-    const struct plan plan = make_plan(gemm);
+    const struct plan plan = make_plan(gemm, is_short);
 
     return kept_bytes(&plan) + group_bytes(&plan) * (size_t)at_most(GEMM_TASKS, plan.n_passing);
 }
@@ -114,7 +123,7 @@ void amx_pack_lines(const struct amx_side *side, int64_t line, int64_t k0, int64
 static void pack_side(const struct plan *plan, const struct amx_side *side, int64_t line,
                       uint16_t *to)
 {
-    for (int64_t s = plan->step; s < plan->step + plan->n_steps; s++, to += AMX_PACKED) {
+    for (int64_t s = plan->step; s < plan->step + plan->n_steps; s++, to += plan->packed) {
         amx_pack_lines(side, line, s * AMX_STEP, plan->g->k, to);
         amx_pack_lines(side, line + SIXTEEN, s * AMX_STEP, plan->g->k, to + 512);
     }
@@ -125,7 +134,7 @@ static void pack_kept(void *arg, size_t i)
     const struct plan *plan = arg;
 
     pack_side(plan, &plan->kept, (plan->tile + (int64_t)i) * AMX_SIDE,
-              plan->kept_pack + (ptrdiff_t)i * plan->n_steps * AMX_PACKED);
+              plan->kept_pack + (ptrdiff_t)i * plan->n_steps * plan->packed);
 }
 
 static void bend(float *c, int64_t c_row, int64_t rows, int64_t columns)
@@ -179,12 +188,21 @@ static void multiply_block(const struct plan *plan, const uint16_t *a, const uin
     const enum amx_begin begin = plan->step > 0 || g->accumulate ? AMX_ADD
                                  : g->bias != NULL               ? AMX_BIAS
                                                                  : AMX_ZERO;
-    float *c = g->c + row * g->c_row + column;
+    const struct amx_stretch stretch = { a, b, plan->n_steps, plan->packed, plan->packed };
+    const struct amx_product product = {
+        .stretches = &stretch,
+        .n_stretches = 1,
+        .is_short = plan->is_short,
+        .is_far = true,
+        .begin = begin,
+        .bias = begin == AMX_BIAS ? g->bias + column : NULL,
+        .c = g->c + row * g->c_row + column,
+        .c_row = g->c_row,
+    };
 
-    amx_block(a, b, plan->n_steps, begin, begin == AMX_BIAS ? g->bias + column : NULL, c,
-              g->c_row, rows, columns);
+    amx_multiply_some(&product, rows, columns);
     if (g->relu && plan->step + plan->n_steps == plan->steps)
-        bend(c, g->c_row, rows, columns);
+        bend(product.c, g->c_row, rows, columns);
 }
 
 /* The lines of one task: those that pass. */
@@ -192,7 +210,7 @@ static void run_task(void *arg, size_t i)
 {
     const struct plan *plan = arg;
     const bool keeps_b = plan->kept.is_b;
-    const ptrdiff_t packed = plan->n_steps * AMX_PACKED;
+    const ptrdiff_t packed = plan->n_steps * plan->packed;
     uint16_t *group = plan->group_pack + i * (group_bytes(plan) / sizeof *group);
     int64_t at;
     const int64_t count = gemm_part(plan->n_passing, plan->n_tasks, (int64_t)i, &at);
@@ -218,9 +236,9 @@ static void run_task(void *arg, size_t i)
     amx_end();
 }
 
-void amx_run(const struct gemm *gemm, struct pool *pool, void *scratch)
+void amx_run(const struct gemm *gemm, bool is_short, struct pool *pool, void *scratch)
 {
-    struct plan plan = make_plan(gemm);
+    struct plan plan = make_plan(gemm, is_short);
     const int64_t threads = pool == NULL ? 1 : pool_size(pool);
     const int64_t n_blocks = gemm_ceil(plan.steps, plan.block_steps);
     const int64_t n_kept_blocks = gemm_ceil(plan.n_kept, plan.block_tiles);

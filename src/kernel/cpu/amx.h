@@ -94,8 +94,9 @@ void amx_pack_lines(const struct amx_side *side, int64_t line, int64_t k0, int64
 void amx_block(const uint16_t *a, const uint16_t *b, int64_t steps, enum amx_begin begin,
                const float *bias, float *c, int64_t c_row, int64_t rows, int64_t columns);
 
-/* As gemm_run and gemm_scratch_bytes. B is not packed, and C has either a bias or what it is added to. */
-size_t amx_scratch_bytes(const struct gemm *gemm);
-void amx_run(const struct gemm *gemm, struct pool *pool, void *scratch);
+/* As gemm_run and gemm_scratch_bytes, by three parts or, if short, two. B is not packed, and C has either a
+ * bias or what it is added to. */
+size_t amx_scratch_bytes(const struct gemm *gemm, bool is_short);
+void amx_run(const struct gemm *gemm, bool is_short, struct pool *pool, void *scratch);
 
 #endif /* KERNEL_CPU_AMX_H */

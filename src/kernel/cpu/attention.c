@@ -27,7 +27,7 @@
 #include "kernel/cpu/simd.h"
 
 /* BLOCK is a multiple of ROWS: then a tile of keys meets tiles of queries whole. */
-enum { BLOCK = 48, ROWS = 6, SLOTS = 8 };
+enum { BLOCK = 48, ROWS = 6, SLOTS = 8, LINE_FLOATS = 16 };
 
 const struct attention_isa *attention_current(void)
 {
@@ -204,6 +204,13 @@ static void lay_panels(const struct plan *plan, const float *rows, float *panels
                               panels + (ptrdiff_t)key * plan->size, plan->panel, true);
 }
 
+/* Asks for a row that is written soon: rows of a head lie far apart. */
+static void fetch_to_write(const struct plan *plan, const float *row)
+{
+    for (int j = 0; j < plan->size; j += LINE_FLOATS)
+        __builtin_prefetch(row + j, 1);
+}
+
 static void lay_rows(const struct plan *plan, const float *rows, int64_t step, int n,
                      float factor, float *out)
 {
@@ -299,25 +306,27 @@ static void forward_head(const struct plan *plan, const struct head *head, float
     lay_rows(plan, head->v, head->step, plan->tokens, 1, values);
     for (int first = 0; first < plan->tokens; first += BLOCK) {
         const int n = min_of(BLOCK, plan->tokens - first);
-        float inverse[BLOCK];
+        float largest[BLOCK], sum[BLOCK];
 
         lay_rows(plan, head->q + first * head->step, head->step, n,
                  1 / sqrtf((float)plan->size), queries);
         multiply_panels(plan, first, n, queries, panels, scores);
         for (int i = 0; i < n; i++) {
             const int seen = plan->causal ? first + i + 1 : plan->tokens;
-            float largest;
-            const float sum =
+            fetch_to_write(plan, y + (first + i) * plan->width);
+            sum[i] =
                 plan->rows->exponentials(scores + (ptrdiff_t)i * plan->keys, head->ids, seen,
-                                         limit_of(plan, first + i / ROWS * ROWS), &largest);
-            inverse[i] = sum == 0 ? 0 : 1 / sum;
-            lse[(int64_t)(first + i) * plan->heads] =
-                sum == 0 ? FLT_MAX : (float)((double)largest + simd_log_from_one((double)sum));
+                                         limit_of(plan, first + i / ROWS * ROWS), &largest[i]);
         }
+        for (int i = 0; i < n; i++) /* apart, as logarithms are long chains that overlap */
+            lse[(int64_t)(first + i) * plan->heads] =
+                sum[i] == 0 ? FLT_MAX
+                            : (float)((double)largest[i] + simd_log_from_one((double)sum[i]));
         multiply_keys(plan, first, n, scores, values, out);
         for (int i = 0; i < n; i++)
-            plan->rows->scale(out + (ptrdiff_t)i * plan->padded, 0, 1, plan->size, inverse[i],
-                              y + (first + i) * plan->width, 0, plan->size);
+            plan->rows->scale(out + (ptrdiff_t)i * plan->padded, 0, 1, plan->size,
+                              sum[i] == 0 ? 0 : 1 / sum[i], y + (first + i) * plan->width, 0,
+                              plan->size);
     }
 }
 
@@ -390,6 +399,7 @@ static void backward_head(const struct plan *plan, const struct head *head,
                          plan->size, delta);
         for (int i = 0; i < n; i++) {
             const ptrdiff_t row = (ptrdiff_t)i * plan->keys;
+            fetch_to_write(plan, given->dq + (first + i) * head->step);
             plan->rows->weights(scores + row, ds + row, head->ids,
                                 plan->causal ? first + i + 1 : plan->tokens,
                                 limit_of(plan, first + i / ROWS * ROWS),

@@ -20,6 +20,12 @@ INLINE void fetch(const float *row, int n)
         __builtin_prefetch(row + j);
 }
 
+INLINE void fetch_to_write(const float *row, int n)
+{
+    for (int j = 0; j < n; j += LINE_FLOATS)
+        __builtin_prefetch(row + j, 1);
+}
+
 static void scale(const float *from, ptrdiff_t from_step, int n_rows, int n, float factor,
                   float *to, ptrdiff_t to_step, int width)
 {
@@ -28,8 +34,10 @@ static void scale(const float *from, ptrdiff_t from_step, int n_rows, int n, flo
     for (int i = 0; i < n_rows; i++, from += from_step, to += to_step) {
         int j = 0;
 
-        if (i + AHEAD < n_rows)
+        if (i + AHEAD < n_rows) {
             fetch(from + AHEAD * from_step, n);
+            fetch_to_write(to + AHEAD * to_step, n);
+        }
         for (; j + LANES <= n; j += LANES)
             vec_store(to + j, vec_mul(vec_load(from + j), by));
         if (j < n) {

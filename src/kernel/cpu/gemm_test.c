@@ -199,7 +199,7 @@ static void large_products_have_the_promised_bits(void)
 
 #ifdef HAVE_AMX
 /* Runs it on a copy of C, which is given back. */
-static float *run_amx(const struct matrices *x, struct gemm g, struct pool *pool)
+static float *run_amx(const struct matrices *x, struct gemm g, bool is_short, struct pool *pool)
 {
     const size_t bytes = (size_t)x->c_count * sizeof(float);
     void *scratch;
@@ -207,8 +207,8 @@ static float *run_amx(const struct matrices *x, struct gemm g, struct pool *pool
     CHECK_OK(mem_alloc(1, bytes, &g.c));
     memcpy(g.c, x->c, bytes);
     g.b_sums = NULL;
-    CHECK_OK(mem_alloc(1, amx_scratch_bytes(&g), &scratch));
-    amx_run(&g, pool, scratch);
+    CHECK_OK(mem_alloc(1, amx_scratch_bytes(&g, is_short), &scratch));
+    amx_run(&g, is_short, pool, scratch);
     mem_free(scratch);
     return g.c;
 }
@@ -238,7 +238,8 @@ static double mean_error(const struct gemm *g, const float *old, const float *ma
     return errors / (double)(g->m * g->n);
 }
 
-static void check_amx(struct rng *rng, const int64_t size[3])
+/* most: of the mean error. */
+static void check_amx(struct rng *rng, const int64_t size[3], bool is_short, double most)
 {
     struct matrices x = { 0 };
     struct pool *pool;
@@ -247,9 +248,9 @@ static void check_amx(struct rng *rng, const int64_t size[3])
     if (x.gemm.accumulate)
         x.gemm.bias = NULL; /* one of them */
     const size_t bytes = (size_t)x.c_count * sizeof(float);
-    float *alone = run_amx(&x, x.gemm, NULL);
+    float *alone = run_amx(&x, x.gemm, is_short, NULL);
     const double error = mean_error(&x.gemm, x.c, alone);
-    if (!(error < 4e-7)) /* a chain of multiply-adds: 2e-7 to 3e-7 */
+    if (!(error < most))
         test_fail(__FILE__, __LINE__, "%lldx%lldx%lld: mean error %.1e", (long long)size[0],
                   (long long)size[1], (long long)size[2], error);
     for (int64_t i = 0; i < x.gemm.m; i++)
@@ -259,14 +260,14 @@ static void check_amx(struct rng *rng, const int64_t size[3])
           0);
 
     CHECK_OK(pool_create(3, &pool));
-    float *shared = run_amx(&x, x.gemm, pool);
+    float *shared = run_amx(&x, x.gemm, is_short, pool);
     CHECK(memcmp(alone, shared, bytes) == 0);
     mem_free(shared);
     pool_destroy(pool);
 
     struct gemm fewer = x.gemm; /* a row's bits do not hang on the others */
     fewer.m = 1 + (int64_t)rng_below(rng, (uint64_t)fewer.m);
-    float *some_rows = run_amx(&x, fewer, NULL);
+    float *some_rows = run_amx(&x, fewer, is_short, NULL);
     for (int64_t i = 0; i < fewer.m; i++)
         CHECK(memcmp(alone + i * fewer.c_row, some_rows + i * fewer.c_row,
                      (size_t)fewer.n * sizeof(float)) == 0);
@@ -275,15 +276,29 @@ static void check_amx(struct rng *rng, const int64_t size[3])
     drop_matrices(&x);
 }
 
-static void products_by_amx_are_as_exact_as_others(struct rng *rng)
+/* Mean errors: a chain of multiply-adds has 2e-7 to 3e-7. */
+static const double as_others = 4e-7, of_pairs = 6e-6;
+
+static void check_small(struct rng *rng, bool is_short, double most)
 {
     if (processor_current() < PROCESSOR_AMX)
         test_skip("this processor has no AMX");
-    check_amx(rng, (const int64_t[]){ some(rng, 70), some(rng, 100), some(rng, 150) });
+    check_amx(rng, (const int64_t[]){ some(rng, 70), some(rng, 100), some(rng, 150) }, is_short,
+              most);
+}
+
+static void products_by_amx_are_as_exact_as_others(struct rng *rng)
+{
+    check_small(rng, false, as_others);
+}
+
+static void products_by_pairs_have_16_bits(struct rng *rng)
+{
+    check_small(rng, true, of_pairs);
 }
 
 /* More than a block of rows, of steps and a group of panels. */
-static void large_products_by_amx_are_as_exact_as_others(void)
+static void check_large(bool is_short, double most)
 {
     static const int64_t sizes[][3] = { { 100, 300, 1100 },
                                         { 1700, 40, 530 },
@@ -294,7 +309,17 @@ static void large_products_by_amx_are_as_exact_as_others(void)
         test_skip("this processor has no AMX");
     rng_init(&rng, 2, 0);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        check_amx(&rng, sizes[i]);
+        check_amx(&rng, sizes[i], is_short, most);
+}
+
+static void large_products_by_amx_are_as_exact_as_others(void)
+{
+    check_large(false, as_others);
+}
+
+static void large_products_by_pairs_have_16_bits(void)
+{
+    check_large(true, of_pairs);
 }
 #endif
 
@@ -304,6 +329,10 @@ const struct test tests[] = {
       .property = products_by_amx_are_as_exact_as_others },
     { .name = "large products by AMX are as exact as others",
       .run = large_products_by_amx_are_as_exact_as_others },
+    { .name = "products by pairs of bf16 have 16 bits",
+      .property = products_by_pairs_have_16_bits },
+    { .name = "large products by pairs of bf16 have 16 bits",
+      .run = large_products_by_pairs_have_16_bits },
 #endif
     { .name = "small products have the promised bits",
       .property = small_products_have_the_promised_bits },

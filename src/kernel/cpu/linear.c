@@ -10,7 +10,7 @@
  *                  than W, is transposed instead. Both sum over n in the same order.
  *
  * A weight that lies plain is [n][k]: y and dx change places, and dW^T = dy^T x. "amx" has the same
- * products by tile registers (amx.h).
+ * products by tile registers (amx.h), "amx_pairs" those of gradients by two bf16 a float, which is rough.
  */
 #include <string.h>
 
@@ -306,45 +306,85 @@ static size_t amx_forward_scratch(const struct kernel_problem *problem)
 {
     const struct gemm gemm = forward_gemm(problem);
 
-    return amx_scratch_bytes(&gemm);
+    return amx_scratch_bytes(&gemm, false);
 }
 
 static void amx_forward_run(const struct kernel_call *call)
 {
     const struct gemm gemm = forward_of(call);
 
-    amx_run(&gemm, call->pool, call->scratch);
+    amx_run(&gemm, false, call->pool, call->scratch);
+}
+
+static size_t amx_input_scratch_of(const struct kernel_problem *problem, bool is_short)
+{
+    const struct gemm gemm = input_gemm(problem);
+
+    return amx_scratch_bytes(&gemm, is_short);
 }
 
 static size_t amx_input_scratch(const struct kernel_problem *problem)
 {
-    const struct gemm gemm = input_gemm(problem);
+    return amx_input_scratch_of(problem, false);
+}
 
-    return amx_scratch_bytes(&gemm);
+static size_t pairs_input_scratch(const struct kernel_problem *problem)
+{
+    return amx_input_scratch_of(problem, true);
+}
+
+static void amx_input_run_of(const struct kernel_call *call, bool is_short)
+{
+    const struct gemm gemm = input_of(call);
+
+    amx_run(&gemm, is_short, call->pool, call->scratch);
 }
 
 static void amx_input_run(const struct kernel_call *call)
 {
-    const struct gemm gemm = input_of(call);
+    amx_input_run_of(call, false);
+}
 
-    amx_run(&gemm, call->pool, call->scratch);
+static void pairs_input_run(const struct kernel_call *call)
+{
+    amx_input_run_of(call, true);
+}
+
+static size_t amx_weight_scratch_of(const struct kernel_problem *problem, bool is_short)
+{
+    const struct gemm gemm = weight_gemm(problem);
+
+    return amx_scratch_bytes(&gemm, is_short);
 }
 
 static size_t amx_weight_scratch(const struct kernel_problem *problem)
 {
-    const struct gemm gemm = weight_gemm(problem);
-
-    return amx_scratch_bytes(&gemm);
+    return amx_weight_scratch_of(problem, false);
 }
 
-static void amx_weight_run(const struct kernel_call *call)
+static size_t pairs_weight_scratch(const struct kernel_problem *problem)
+{
+    return amx_weight_scratch_of(problem, true);
+}
+
+static void amx_weight_run_of(const struct kernel_call *call, bool is_short)
 {
     const int64_t n = call->problem->out[0].shape.dim[0];
     const struct gemm gemm = weight_of(call);
 
-    amx_run(&gemm, call->pool, call->scratch);
+    amx_run(&gemm, is_short, call->pool, call->scratch);
     if (call->problem->n_out > 1)
         gemm_column_sums(tile_current(), call->in[1], n, gemm.k, n, call->pool, call->out[1]);
+}
+
+static void amx_weight_run(const struct kernel_call *call)
+{
+    amx_weight_run_of(call, false);
+}
+
+static void pairs_weight_run(const struct kernel_call *call)
+{
+    amx_weight_run_of(call, true);
 }
 #endif
 
@@ -380,6 +420,16 @@ const struct kernel kernel_linear_rows[] = {
       .can_run = amx_can_run,
       .scratch_bytes = amx_weight_scratch,
       .run = amx_weight_run },
+    { .op = "linear_grad_input",
+      .name = "amx_pairs",
+      .can_run = amx_can_run,
+      .scratch_bytes = pairs_input_scratch,
+      .run = pairs_input_run },
+    { .op = "linear_grad_weight",
+      .name = "amx_pairs",
+      .can_run = amx_can_run,
+      .scratch_bytes = pairs_weight_scratch,
+      .run = pairs_weight_run },
 #endif
     { 0 },
 };
