@@ -8,12 +8,11 @@
 #include "base/sha256.h"
 #include "base/strbuf.h"
 #include "cli/cli.h"
+#include "fed/about.h"
 #include "fed/join.h"
 #include "fed/local.h"
 #include "fed/stop.h"
 #include "fed/trust.h"
-
-enum { LABELS_MOST = 1024 };
 
 static const char *cert, *key, *identity, *authority, *policy_path, *state, *part, *give_up;
 static bool quiet, tell_labels;
@@ -104,12 +103,12 @@ static enum status take_part_of_data(struct session *s)
 static enum status print_labels(struct session *s)
 {
     const struct source *train = fed_job_train(s->job);
-    int64_t counts[LABELS_MOST] = { 0 };
+    int64_t counts[FED_LABELS] = { 0 };
     int classes = 0;
 
     for (int64_t i = 0; i < source_count(&s->alone->part.source); i++) {
         const int32_t label = train->kind->label(train, s->alone->index[i]);
-        if (label < 0 || label >= LABELS_MOST)
+        if (label < 0 || label >= FED_LABELS)
             return FAIL(STATUS_USAGE, "--tell-labels: these data have no labels to count");
         counts[label]++;
         classes = label >= classes ? label + 1 : classes;

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/sha256.h"
+#include "fed/about.h"
 #include "fed/server_state.h"
 
 enum { TERMS_MOST = FED_GRAPH_TEXT * 2, MEMBERS_MOST = 1 << 20 };
@@ -100,12 +101,32 @@ static enum status add_member(struct fed_server *server, const char *name, uint6
     return STATUS_OK;
 }
 
-static enum status take_hello(struct fed_server *server, const char *name, uint64_t samples)
+static void free_member(struct member *member)
 {
-    struct member *member = server_member(server, name);
+    mem_free(member->gift);
+    mem_free(member->labels);
+}
 
-    if (!member)
-        return add_member(server, name, samples);
+/* `bytes`: the samples' count, then what the participant tells about them. */
+static enum status take_hello(struct fed_server *server, const char *name, const void *bytes,
+                              size_t length)
+{
+    struct fed_reader reader = fed_reader(bytes, length);
+    const uint64_t samples = fed_take_u64(&reader);
+    char *labels;
+
+    TRY(fed_about_labels((const uint8_t *)bytes + sizeof samples, length - sizeof samples,
+                         &labels));
+    if (!server_member(server, name)) {
+        const enum status status = add_member(server, name, samples);
+        if (status != STATUS_OK) {
+            mem_free(labels);
+            return status;
+        }
+    }
+    struct member *member = server_member(server, name);
+    mem_free(member->labels);
+    member->labels = labels;
     member->samples = samples;
     return STATUS_OK;
 }
@@ -362,28 +383,49 @@ static enum status answer_give(struct fed_server *server, struct member *member,
     return advance(server);
 }
 
+static bool is_same_text(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+/* A participant that is new, or has other data than it had. */
+static enum status append_hello(struct fed_server *server, const struct fed_message *message)
+{
+    struct fed_buffer bytes;
+
+    fed_buffer_init(&bytes, message->payload_length + 8);
+    fed_put_u64(&bytes, message->samples);
+    fed_put(&bytes, message->payload, message->payload_length);
+    enum status status = fed_buffer_status(&bytes);
+    if (status == STATUS_OK)
+        status = server_append(server, RECORD_HELLO, message->client, &bytes,
+                               "joined with %" PRIu64 " samples", message->samples);
+    if (status == STATUS_OK)
+        status = take_hello(server, message->client, bytes.data, bytes.length);
+    fed_buffer_release(&bytes);
+    return status;
+}
+
 static enum status answer_hello(struct fed_server *server, const struct fed_message *message,
                                 struct fed_buffer *reply)
 {
     const struct member *member = server_member(server, message->client);
-    struct fed_buffer bytes;
+    char *labels;
 
     if (message->samples == 0)
         return refuse(server, message->client, "a participant has samples", reply);
     if (message->payload_length > FED_ABOUT)
         return refuse(server, message->client, "it tells too much about its data", reply);
-    if (!member || member->samples != message->samples) {
-        fed_buffer_init(&bytes, message->payload_length + 8);
-        fed_put_u64(&bytes, message->samples);
-        fed_put(&bytes, message->payload, message->payload_length);
-        enum status status = fed_buffer_status(&bytes);
-        if (status == STATUS_OK)
-            status = server_append(server, RECORD_HELLO, message->client, &bytes,
-                                   "joined with %" PRIu64 " samples", message->samples);
-        fed_buffer_release(&bytes);
-        TRY(status);
-        TRY(take_hello(server, message->client, message->samples));
-    }
+    const enum status status =
+        fed_about_labels(message->payload, message->payload_length, &labels);
+    if (is_theirs(status))
+        return refuse(server, message->client, status_message(), reply);
+    TRY(status);
+    const bool is_news =
+        !member || member->samples != message->samples || !is_same_text(member->labels, labels);
+    mem_free(labels);
+    if (is_news)
+        TRY(append_hello(server, message));
     server_member(server, message->client)->seen = server->config.now(server->config.arg);
     const struct fed_message terms = { .type = FED_TERMS,
                                        .payload = (const uint8_t *)server->text,
@@ -527,7 +569,10 @@ void fed_server_print(const struct fed_server *server, struct strbuf *out)
         strbuf_printf(out, ", \"samples\": %" PRIu64 ", \"state\": \"%s\", \"seen_s\": ",
                       member->samples, state);
         strbuf_add_number(out, now - member->seen); /* null: not since the start */
-        strbuf_printf(out, ", \"last_round\": %" PRId64 "}", member->last_given);
+        strbuf_printf(out, ", \"last_round\": %" PRId64, member->last_given);
+        if (member->labels)
+            strbuf_printf(out, ", \"labels\": %s", member->labels);
+        strbuf_add(out, "}");
     }
     strbuf_add(out, "]}");
 }
@@ -552,7 +597,7 @@ static enum status visit_record(void *arg, const struct fed_record *record)
     struct fed_reader reader = fed_reader(record->bytes, record->length);
 
     if (record->kind == RECORD_HELLO)
-        return take_hello(server, record->client, fed_take_u64(&reader));
+        return take_hello(server, record->client, record->bytes, record->length);
     if (record->kind == RECORD_COHORT)
         return server_take_cohort(server, record->bytes, record->length);
     TRY(catch_up(server));
@@ -691,7 +736,7 @@ void fed_server_destroy(struct fed_server *server)
     if (!server)
         return;
     for (int i = 0; i < server->n_members; i++)
-        mem_free(server->members[i].gift);
+        free_member(&server->members[i]);
     for (int i = 0; i < FED_STATES; i++)
         mem_free(server->state[i]);
     secagg_server_destroy(server->secagg);

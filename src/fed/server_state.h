@@ -20,7 +20,8 @@ enum { RECORD_HELLO = 100, RECORD_COHORT, RECORD_CLOSE };
 struct member {
     char name[FED_NAME];
     uint64_t samples;
-    double seen;        /* when it was last heard; -INFINITY: not since the start */
+    char *labels; /* "[12, 0]": how often each occurs there; owned; NULL: it does not tell */
+    double seen;  /* when it was last heard; -INFINITY: not since the start */
     int64_t last_given; /* round of its last update that counted; -1: none */
     bool is_away;       /* fedbuff: it has a task */
     /* Of the running round. */

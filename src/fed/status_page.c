@@ -10,7 +10,7 @@
 #include "report/page.h"
 #include "report/plot.h"
 
-enum { SERIES_MOST = 3, TEXT = 160 };
+enum { SERIES_MOST = 3, TEXT = 160, STRIP_WIDTH = 160, STRIP_HEIGHT = 12 };
 
 static void add_time(struct strbuf *out, int64_t seconds)
 {
@@ -237,13 +237,38 @@ static enum status write_charts(const struct json_value *history, struct strbuf 
 
 /* Tables --------------------------------------------------------------------------------------- */
 
+/* A strip with a piece a label, as wide as its share of the samples. */
+static void write_labels(const struct json_value *labels, struct strbuf *out)
+{
+    double sum = 0, x = 0;
+
+    for (size_t i = 0; i < labels->count; i++)
+        sum += fmax(labels->items[i].number, 0);
+    if (!(sum > 0))
+        return;
+    strbuf_printf(out, "<svg class=\"strip\" width=\"%d\" height=\"%d\" role=\"img\">",
+                  STRIP_WIDTH, STRIP_HEIGHT);
+    for (size_t i = 0; i < labels->count; i++) {
+        const double count = fmax(labels->items[i].number, 0);
+        const double width = STRIP_WIDTH * count / sum;
+        if (count > 0)
+            strbuf_printf(out,
+                          "<g><title>label %zu: %.0f samples (%.0f%%)</title><rect x=\"%.2f\" "
+                          "width=\"%.2f\" height=\"%d\" fill=\"hsl(%.0f,55%%,55%%)\"/></g>",
+                          i, count, 100 * count / sum, x, width, STRIP_HEIGHT,
+                          360.0 * (double)i / (double)labels->count);
+        x += width;
+    }
+    strbuf_add(out, "</svg>");
+}
+
 static void write_participants(const struct json_value *list, struct strbuf *out)
 {
     if (!list || list->count == 0)
         return;
     page_section_begin(out, "Participants");
     strbuf_add(out, "<div class=\"box scroll\"><table>\n<tr><th>name</th><th>samples</th><th>"
-                    "state</th><th>last round</th><th>last seen</th></tr>\n");
+                    "state</th><th>last round</th><th>last seen</th><th>labels</th></tr>\n");
     for (size_t i = 0; i < list->count; i++) {
         const struct json_value *one = &list->items[i];
         const double seen = json_number(one, "seen_s", NAN);
@@ -260,7 +285,13 @@ static void write_participants(const struct json_value *list, struct strbuf *out
         else
             strbuf_add(out, "</td><td>\xe2\x80\x93</td><td>");
         strbuf_add(out, isnan(seen) ? "not since the start" : ago);
-        strbuf_add(out, isnan(seen) ? "</td></tr>\n" : " ago</td></tr>\n");
+        strbuf_add(out, isnan(seen) ? "</td><td>" : " ago</td><td>");
+        const struct json_value *labels = json_get(one, "labels");
+        if (labels && labels->kind == JSON_ARRAY)
+            write_labels(labels, out);
+        else
+            strbuf_add(out, "not told");
+        strbuf_add(out, "</td></tr>\n");
     }
     strbuf_add(out, "</table></div>\n");
     page_section_end(out);

@@ -13,7 +13,8 @@ static const char full[] =
     "1e-5, "
     "\"participants\": [{\"name\": \"a\", \"samples\": 100, \"state\": \"working\", "
     "\"seen_s\": "
-    "1.5, \"last_round\": 1}, {\"name\": \"b\", \"samples\": 7, \"state\": \"gave\", "
+    "1.5, \"last_round\": 1, \"labels\": [75, 0, 25]}, {\"name\": \"b\", \"samples\": 7, "
+    "\"state\": \"gave\", "
     "\"seen_s\": "
     "null, \"last_round\": -1}]}, "
     "\"history\": [{\"round\": 1, \"train_loss\": 2, \"val_accuracy\": 0.5, \"val_loss\": "
@@ -37,10 +38,13 @@ static void print(const char *text, struct strbuf *page, struct strbuf *lines)
 
 static void test_everything_is_shown(void)
 {
-    static const char *const parts[] = { "2 of 10",    "train, 1 lost",    "75%",
-                                         "KiB",        "of a budget of 8", "<svg",
-                                         ">Loss<",     ">Accuracy<",       "working",
-                                         "1970-01-01", "&lt;script&gt;x" };
+    static const char *const parts[] = {
+        "2 of 10",    "train, 1 lost",    "75%",
+        "KiB",        "of a budget of 8", "<svg",
+        ">Loss<",     ">Accuracy<",       "working",
+        "1970-01-01", "&lt;script&gt;x",  "label 2: 25 samples (25%)",
+        "not told"
+    };
     struct strbuf page, lines;
 
     print(full, &page, &lines);

@@ -20,7 +20,7 @@ static void build_textcnn(struct graph *graph, const struct model_config *config
                                       (int64_t)options[OPTION_DIM]);
     x = build_dropout(graph, "dropout1", x, rate);
     for (int i = 0; i < SIZES; i++) {
-        char conv[16], relu[16], max[16];
+        char conv[24], relu[24], max[24];
         snprintf(conv, sizeof conv, "convs.%d", i);
         snprintf(relu, sizeof relu, "relu%d", i + 1);
         snprintf(max, sizeof max, "max%d", i + 1);

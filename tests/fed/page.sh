@@ -14,7 +14,7 @@ command -v curl >/dev/null || skip "curl is not here"
 enrol one two
 "$tutti" fed keys enrol watcher --viewer >/dev/null || complain "keys enrol --viewer"
 lead state --model mlp --data fashion-mnist --limit 100 --rounds 5000 --min-participants 2 --batch 20
-join one --data fashion-mnist --limit 100 --part 1/2
+join one --data fashion-mnist --limit 100 --part 1/2 --tell-labels
 join two --data fashion-mnist --limit 100 --part 2/2
 for _ in $(seq 300); do # two rounds make a curve
     "$tutti" fed status "$url" --cert federation/watcher/cert.pem --json >status.json 2>err.txt
@@ -25,6 +25,8 @@ done
 grep -q '^rounds  *[0-9]* of 5000' status.txt && grep -q 'participants  one .* 50 samples' status.txt || complain "fed status: $(cat status.txt)"
 
 for name in one two; do kill -STOP "${pids[$name]}"; done # what they did is enough to be seen
+
+grep -q '"labels": \[[0-9]' status.json || complain "labels that participant one tells are not shown"
 
 # The page as it is sent: self-contained, and its policy forbids everything but its style.
 as watcher -D headers.txt -o page.html "$url/" || complain "the page"
