@@ -542,6 +542,25 @@ static void lie_about_rate(struct fed_work *work)
     work->lr = 1e-30;
 }
 
+/* Weights of a secure round are shares of what the largest member has; if it has less then, the round still has one scale. */
+static void test_data_that_change_in_a_round_do_not_stop_it(void)
+{
+    struct federation federation;
+    struct fed_terms terms;
+
+    for (int turns = 1; turns < 8; turns++) {
+        federation_terms(&terms);
+        terms.secure = true;
+        federation_begin(&federation, &terms, 4);
+        for (int i = 0; i < turns; i++)
+            federation_turn(&federation);
+        federation.tested[3].lost = 2;
+        federation_restart_client(&federation, 3);
+        federation_run(&federation);
+        federation_end(&federation);
+    }
+}
+
 /* A weight above 1, and a rate that makes an update of nothing. */
 static void test_numbers_that_cannot_be_are_refused(void)
 {
@@ -1256,6 +1275,8 @@ const struct test tests[] = {
     { .name = "a budget ends the rounds", .run = test_budget_ends_rounds },
     { .name = "a personal head stays", .run = test_head_stays },
     { .name = "one liar moves little", .run = test_one_liar },
+    { .name = "data that change in a round do not stop it",
+      .run = test_data_that_change_in_a_round_do_not_stop_it },
     { .name = "numbers that cannot be are refused",
       .run = test_numbers_that_cannot_be_are_refused },
     { .name = "who is told another task does not sign",

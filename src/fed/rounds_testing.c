@@ -74,7 +74,7 @@ static enum status train(void *arg, const struct fed_work *work, const float *sh
     const struct tested *tested = arg;
     const float goal = (float)tested->number + 1;
 
-    *tally = (struct fed_tally){ .samples = (uint64_t)tested->number + 1,
+    *tally = (struct fed_tally){ .samples = (uint64_t)(tested->number + 1 - tested->lost),
                                  .steps = 1,
                                  .loss = goal,
                                  .correct = 1,
@@ -173,7 +173,7 @@ static void make_client(struct tested *tested)
 {
     const struct fed_client_config config = {
         .name = tested->name,
-        .samples = (uint64_t)tested->number + 1,
+        .samples = (uint64_t)(tested->number + 1 - tested->lost),
         .about = "{}",
         .state = tested->state,
         .state_length = tested->state_length,

@@ -20,6 +20,7 @@ struct tested {
     uint8_t public_key[SECAGG_PUBLIC];
     uint64_t drawn;
     bool is_silent;                      /* says nothing */
+    int lost;                            /* samples that it has no more */
     float statistics[TESTED_STATISTICS]; /* that it was told to standardize by */
     /* The blob that was saved last. */
     void *state;

@@ -120,6 +120,7 @@ enum status server_take_cohort(struct fed_server *server, const void *bytes, siz
     mem_free(server->cohort);
     server->cohort = NULL;
     server->n_cohort = 0;
+    server->whole = server->most = 0;
     TRY(mem_alloc((size_t)count + 1, sizeof *server->cohort, &server->cohort));
     for (uint32_t i = 0; i < count; i++) {
         char name[FED_NAME];
@@ -128,6 +129,8 @@ enum status server_take_cohort(struct fed_server *server, const void *bytes, siz
         if (reader.failed || !member)
             return FAIL(STATUS_CORRUPT, "the store has a round with somebody unknown");
         member->place = server->n_cohort;
+        server->whole += member->samples;
+        server->most = member->samples > server->most ? member->samples : server->most;
         server->cohort[server->n_cohort++] = (int)(member - server->members);
     }
     TRY(fed_reader_end(&reader, "cohort"));
@@ -226,19 +229,6 @@ static double local_lr(const struct fed_server *server)
     return lr * pow(terms->lr_decay, (double)server->done);
 }
 
-static uint64_t most_samples(const struct fed_server *server, uint64_t *whole)
-{
-    uint64_t most = 0;
-
-    *whole = 0;
-    for (int i = 0; i < server->n_cohort; i++) {
-        const uint64_t samples = server->members[server->cohort[i]].samples;
-        *whole += samples;
-        most = samples > most ? samples : most;
-    }
-    return most;
-}
-
 void server_fill_work(const struct fed_server *server, struct fed_work *work)
 {
     *work = (struct fed_work){ .seed = server->terms->seed * 0x9e3779b97f4a7c15U +
@@ -248,9 +238,9 @@ void server_fill_work(const struct fed_server *server, struct fed_work *work)
                                .n_vectors = server->algorithm->n_vectors,
                                .vector = { server->parameters, server->control },
                                .length = server->length };
-    work->most = most_samples(server, &work->whole);
-    if (!fed_algorithm_asks_gradient(server->terms))
-        work->whole = 0;
+    work->most = server->most;
+    if (fed_algorithm_asks_gradient(server->terms))
+        work->whole = server->whole;
     work->statistics = server->statistics;
     work->n_statistics = server->statistics ? server->n_statistics : 0;
     if (server->is_running && server_asks_statistics(server)) {
@@ -505,7 +495,6 @@ static enum status end_gradients(struct fed_server *server)
     struct taker taker;
     struct tree_part *parts = NULL;
     float *scratch = NULL;
-    uint64_t whole;
 
     enum status status = gather(server, &taker);
     if (status == STATUS_OK)
@@ -520,9 +509,8 @@ static enum status end_gradients(struct fed_server *server)
                 n++;
             }
         }
-        (void)most_samples(server, &whole);
-        step_by_gradients(server, parts, n, (float)((double)whole / (double)taker.told.samples),
-                          scratch);
+        step_by_gradients(server, parts, n,
+                          (float)((double)server->whole / (double)taker.told.samples), scratch);
         struct round_score score = score_of(&taker.told);
         score.norm = NAN;
         status = server_commit(server, &score, NULL);

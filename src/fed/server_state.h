@@ -87,6 +87,8 @@ struct fed_server {
         waits[FED_WHY]; /* why no round begins, though enough are there; "": nothing is wrong */
     enum status failure; /* the first of its own; STATUS_OK: none */
     char failure_why[FED_WHY];
+    uint64_t whole,
+        most; /* samples of the cohort and of its largest member, as the round began */
     double bytes_in, bytes_out;
     double round_in, round_out; /* of the running round */
 };
