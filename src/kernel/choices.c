@@ -76,7 +76,9 @@ enum window { WINDOW_ANY, WINDOW_ONE, WINDOW_STRIDED, WINDOW_ONE_STRIDED };
  * 0.6 to 0.95 of the better one's, given some channels and pixels: those of dx for gradients of
  * the input, four times as many as of dy. Where 32 channels and images fill tile registers, sums by
  * AMX of two bf16 a float take 0.55 to 0.95 of the time of Winograd's and are as exact (1e-5 of the largest
- * value at most), those of three 0.6 of the time of other plain sums, which is what exact choices have. */
+ * value at most), those of three 0.6 of the time of other plain sums, which is what exact choices have. Of one
+ * pixel, from 64 channels on, two bf16 take 0.45 to 0.7 of oneDNN's time and three 0.65 to 0.9; gradients of
+ * weights are packed from both sides, so two take 0.55 to 0.8 of it from 128 channels on, three gain nothing. */
 struct window_rule {
     const char *op;
     enum window window;
@@ -99,6 +101,11 @@ static const struct window_rule window_rules[] = {
     { "conv2d_transpose", WINDOW_ANY, 0, 0, 0, "grey", false },
     { "conv2d_transpose_grad_input", WINDOW_ANY, 0, 0, 0, "grey", false },
     { "conv2d_transpose_grad_weight", WINDOW_ANY, 0, 0, 0, "grey", false },
+    { "conv2d", WINDOW_ONE, 64, 0, 256, "amx_pairs", true },
+    { "conv2d_grad_input", WINDOW_ONE, 64, 0, 256, "amx_pairs", true },
+    { "conv2d_grad_weight", WINDOW_ONE, 128, 0, 256, "amx_pairs", true },
+    { "conv2d", WINDOW_ONE, 64, 0, 256, "amx", true },
+    { "conv2d_grad_input", WINDOW_ONE, 64, 0, 256, "amx", true },
     { "conv2d", WINDOW_ONE, 0, 0, 0, "onednn", false },
     { "conv2d_grad_input", WINDOW_ONE, 0, 0, 0, "onednn", false },
     { "conv2d_grad_weight", WINDOW_ONE, 0, 0, 0, "onednn", false },

@@ -103,6 +103,13 @@ static void rules_prefer_what_windows_suit(void)
         { "amx_pairs",
           "conv2d_grad_weight 56x64x8x8 56x128x4x4 -> 128x64x3x3 stride 2x2 pad 1x1" },
         { "winograd", "conv2d 40x64x8x8 64x64x3x3 stride 1x1 pad 1x1" }, /* 40 of 64 */
+        { "amx_pairs", "conv2d 32x64x8x8 384x64x1x1 stride 1x1 pad 0x0" },
+        { "amx_pairs",
+          "conv2d_grad_input 32x64x8x8 64x384x1x1 -> 32x384x8x8 stride 1x1 pad 0x0" },
+        { "onednn",
+          "conv2d_grad_weight 32x64x8x8 32x384x8x8 -> 384x64x1x1 stride 1x1 pad 0x0" },
+        { "amx_pairs",
+          "conv2d_grad_weight 32x160x4x4 32x320x4x4 -> 320x160x1x1 stride 1x1 pad 0x0" },
         { "amx", "conv2d_grad_input 64x512x4x4 512x256x1x1 -> 64x256x8x8 stride 2x2 pad 0x0" },
         { "amx", "linear 512x256 300x256" }, /* gradients alone are rough */
         { "amx_pairs", "linear_grad_input 512x300 300x256 -> 512x256" },

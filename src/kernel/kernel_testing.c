@@ -741,6 +741,8 @@ const char *const kernel_testing_large[] = {
     "batch_norm_grad 16x64x16x16 16x64x16x16 64 2x64 16x64x16x16 -> 16x64x16x16 64 64 "
     "16x64x16x16 relu",
     "batch_norm_grad 64x325x4x4 64x325x4x4 325 2x325 -> 64x325x4x4 325 325",
+    "batch_norm 91x24x31x31 24 24 91x24x31x31 relu6", /* so large that y passes the caches */
+    "batch_norm_grad 91x24x31x31 91x24x31x31 24 2x24 91x24x31x31 -> 91x24x31x31 24 24 relu6",
     "batch_norm_apply 16x24x33x31 24 24 24 24 16x24x33x31 relu6",
     "batch_norm_stats 16x24x33x31",
     "batch_norm_join 65x3x512 3x512",

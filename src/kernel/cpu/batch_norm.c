@@ -19,6 +19,9 @@
 #include "kernel/cpu/simd_block.h"
 
 enum { BLOCK_ROWS = 16, ROW_PARTS = 16, WIDTH = 256 };
+/* What is written from so many bytes on goes past the caches, as it would not stay there until it is
+ * read: that saves reading the lines before they are written. */
+enum { FAR_BYTES = 8 << 20, LINE_BYTES = 64 };
 /* Vectors whose sums are in registers together. */
 enum { VECTORS = 4, LANES = VECTORS * SIMD_LANES };
 
@@ -80,6 +83,13 @@ static void repeat(const struct grid *g, float *numbers)
         numbers[i] = numbers[i - g->channels];
 }
 
+/* Asks for the line under `at` of the next block of rows: within a block, rows are too far apart for
+ * the processor to guess. */
+static inline void ask_for_next(const float *at, size_t stride)
+{
+    __builtin_prefetch(at + BLOCK_ROWS * stride, 0, 2);
+}
+
 /* Statistics --------------------------------------------------------------------------- */
 
 /* What a block of rows has in each lane: about its mean, and sums around that of differences, which
@@ -100,6 +110,7 @@ static inline void block_moments(const float *x, size_t stride, size_t rows, int
     for (size_t r = 0; r < rows; r++) {
         for (int v = 0; v < vectors; v++) {
             const size_t at = (size_t)v * SIMD_LANES;
+            ask_for_next(x + r * stride + at, stride);
             mean[v] = simd_add(mean[v], simd_load(x + r * stride + at, left - at, 0));
         }
     }
@@ -221,24 +232,53 @@ static inline float activate(enum activation activation, float x)
     return activation == ACTIVATION_RELU6 && x > 6 ? 6 : x;
 }
 
+/* Do rows of `width` elements from `to` on go past the caches? */
+static bool is_far(const struct grid *g, size_t width, const float *to)
+{
+    return g->count >= FAR_BYTES / sizeof(float) && width % SIMD_LANES == 0 &&
+           (uintptr_t)to % LINE_BYTES == 0;
+}
+
+static inline void stream_row(const float *from, size_t count, float *to)
+{
+    for (size_t j = 0; j < count; j += SIMD_LANES) {
+        const struct simd_floats v = simd_load(from + j, count - j, 0);
+        if (count - j >= SIMD_LANES)
+            simd_stream(v, to + j);
+        else
+            simd_store(v, count - j, to + j);
+    }
+}
+
 /* Rows of y, whole but for the last. */
 static inline void normalize(const struct kernel_call *call, const struct grid *g, size_t from,
                              size_t to, enum activation activation, const float *residual)
 {
     const float *mean = lane_numbers(call, g, MEAN), *scale = lane_numbers(call, g, SCALE);
     const float *shift = lane_numbers(call, g, SHIFT), *x = call->in[0];
-    float *y = call->out[0];
+    float *y = call->out[0], strip[WIDTH];
+    const bool far = is_far(g, g->width, y);
 
     for (size_t at = from; at < to; at += g->width) {
-        const size_t n = simd_min(g->width, to - at);
+        const size_t width = simd_min(g->width, to - at), step = far ? WIDTH : width;
+        for (size_t first = 0; first < width; first += step) {
+            const size_t n = simd_min(step, width - first);
+            const float *in = x + at + first;
+            const float *more = residual ? residual + at + first : NULL;
+            float *out = far ? strip : y + at;
 #pragma omp simd
-        for (size_t j = 0; j < n; j++) {
-            float value = (x[at + j] - mean[j]) * scale[j] + shift[j];
-            if (residual)
-                value += residual[at + j];
-            y[at + j] = activate(activation, value);
+            for (size_t j = 0; j < n; j++) {
+                float value = (in[j] - mean[first + j]) * scale[first + j] + shift[first + j];
+                if (residual)
+                    value += more[j];
+                out[j] = activate(activation, value);
+            }
+            if (far)
+                stream_row(strip, n, y + at + first);
         }
     }
+    if (far)
+        simd_end_streams();
 }
 
 /* Elements of rows [from, to) counted from the end, the rest being one more row. */
@@ -431,7 +471,10 @@ static inline void block_sums(const struct stretch *s, enum activation activatio
             const struct simd_floats x = simd_load(s->x + at, n, 0);
             struct simd_floats d = simd_load(s->dy + at, n, 0);
 
+            ask_for_next(s->x + at, s->width);
+            ask_for_next(s->dy + at, s->width);
             if (activation != ACTIVATION_NONE) {
+                ask_for_next(s->y + at, s->width);
                 const uint16_t bits = open_bits(simd_load(s->y + at, n, 0), activation);
                 if (s->bits)
                     s->bits[r * bits_a_row(s->width) + (j + lane) / SIMD_LANES] = bits;
@@ -535,6 +578,7 @@ static inline void spread(const struct kernel_call *call, const struct grid *g,
     const float *slope = lane_numbers(call, g, D_SLOPE);
     const float *shift = lane_numbers(call, g, D_SHIFT);
     const uint16_t *bits = s->bits;
+    const bool far = is_far(g, s->width, s->dx);
 
     for (size_t r = 0; r < s->rows; r++) {
         for (size_t j = 0; j < s->width; j += SIMD_LANES) {
@@ -547,11 +591,16 @@ static inline void spread(const struct kernel_call *call, const struct grid *g,
             else if (activation != ACTIVATION_NONE)
                 d = simd_where(d, open_bits(simd_load(s->y + at, n, 0), activation));
             d = simd_multiply(d, simd_load(scale + j, n, 0));
-            simd_store(simd_add(d, simd_add(simd_multiply(x, simd_load(slope + j, n, 0)),
-                                            simd_load(shift + j, n, 0))),
-                       n, s->dx + at);
+            d = simd_add(d, simd_add(simd_multiply(x, simd_load(slope + j, n, 0)),
+                                     simd_load(shift + j, n, 0)));
+            if (far)
+                simd_stream(d, s->dx + at);
+            else
+                simd_store(d, n, s->dx + at);
         }
     }
+    if (far)
+        simd_end_streams();
 }
 
 static void spread_stretch(const struct kernel_call *call, const struct grid *g,

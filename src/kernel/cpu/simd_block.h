@@ -37,6 +37,17 @@ static inline void simd_store(struct simd_floats x, size_t n, float *y)
     _mm512_mask_storeu_ps(y, simd_part(n), x.v);
 }
 
+/* Past the caches, to where lines are whole: y is aligned to 64 bytes. simd_end_streams follows the
+ * last before others may read it. */
+static inline void simd_stream(struct simd_floats x, float *y)
+{
+    _mm512_stream_ps(y, x.v);
+}
+static inline void simd_end_streams(void)
+{
+    _mm_sfence();
+}
+
 /* The same for bytes; 0 in the other lanes. */
 static inline struct simd_ints simd_load_bytes(const uint8_t *x, size_t n)
 {
@@ -149,6 +160,16 @@ static inline void simd_store(struct simd_floats x, size_t n, float *y)
     _mm256_maskstore_ps(y, simd_part(n), x.low);
     if (n > 8)
         _mm256_maskstore_ps(y + 8, simd_part(n - 8), x.high);
+}
+
+static inline void simd_stream(struct simd_floats x, float *y)
+{
+    _mm256_stream_ps(y, x.low);
+    _mm256_stream_ps(y + 8, x.high);
+}
+static inline void simd_end_streams(void)
+{
+    _mm_sfence();
 }
 
 static inline struct simd_ints simd_load_bytes(const uint8_t *x, size_t n)
@@ -292,6 +313,14 @@ static inline void simd_store(struct simd_floats x, size_t n, float *y)
 }
 
 /* The same for bytes; 0 in the other lanes. */
+static inline void simd_stream(struct simd_floats x, float *y)
+{
+    memcpy(y, &x, sizeof x);
+}
+static inline void simd_end_streams(void)
+{
+}
+
 static inline struct simd_ints simd_load_bytes(const uint8_t *x, size_t n)
 {
     simd_byte_part bytes[SIMD_PARTS] = { 0 };
