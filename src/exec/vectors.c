@@ -59,7 +59,7 @@ enum status vectors_list_params(const struct graph *train, struct vectors_param 
     TRY(mem_alloc((size_t)n_values + 1, sizeof *params, &params));
     for (int i = 0; i < n_values; i++) {
         const struct value *value = graph_value(train, i);
-        if (value->kind == VALUE_PARAM)
+        if (value->kind == VALUE_PARAM && value->flat) /* others are of other stages */
             params[count++] = (struct vectors_param){ .bucket = plan_bucket_of(value->flat),
                                                       .at = value->offset,
                                                       .count = shape_count(&value->shape) };
