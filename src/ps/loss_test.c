@@ -145,6 +145,7 @@ static void test_a_spare_takes_the_place_of_a_lost_worker(struct rng *rng)
     toy.dies = (int)rng_below(rng, 4); /* 0: nobody */
     toy.dies_at = rng_below(rng, 20);
     const int spare = 4 + (toy.dies > 0 ? (toy.dies - 1) % toy.config.spares : 0);
+    toy.awaited = toy.dies > 0 ? spare : 0; /* a loss may be noticed when the others are done */
     const struct launch_config launch = { .size = toy.config.workers + toy.config.servers,
                                           .flat = rng_below(rng, 2),
                                           .shared_bytes = (size_t)256 << 20 };

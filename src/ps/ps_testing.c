@@ -457,6 +457,9 @@ static enum status run_clocks(struct worker *worker)
 
     while (heard.clock < toy->step + toy->clocks) {
         const uint64_t clock = heard.clock;
+        while (toy->awaited > 0 && number != toy->awaited && passed + 1 == toy->clocks &&
+               atomic_load(&toy->ticked[toy->awaited]) == 0)
+            (void)usleep(1000);
         TRY(run_clock(worker, clock));
         TRY(ps_tick(worker->client, &tick, &heard));
         passed++;

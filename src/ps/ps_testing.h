@@ -32,6 +32,7 @@ struct toy {
         *allocations;  /* [2]: of the process when worker 0 has ticked two clocks, and all */
     int slow, slow_us; /* this worker is so much slower a clock */
     int dies;          /* this worker, if it is not 0, kills itself in clock dies_at */
+    int awaited; /* a spare: others begin their last clock when it has ticked; 0: nobody is awaited */
     uint64_t dies_at;
     enum status (*body)(struct transport *transport, void *arg); /* of a rank, NULL: toy_rank */
 };
