@@ -34,6 +34,8 @@ enum {
     HEADER_BYTES = 32 << 10,
     REFUSALS_A_SECOND = 10, /* told; more are counted */
     ADDRESS_TEXT = 64,
+    FINISH_MS = 2000, /* for replies that are on their way when the server ends */
+    PAUSE_MS = 5,
 };
 
 static const char tls_priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
@@ -68,6 +70,7 @@ struct https_server {
     /* Guarded by lock: */
     bool is_ending;
     struct connection *connections;
+    int requests;   /* that have begun and are not over: their replies may be on their way */
     int64_t second; /* that refusals are counted of */
     int refusals, untold;
 };
@@ -345,6 +348,13 @@ static size_t announced_length(struct MHD_Connection *mhd)
 }
 
 /* The header has come, and nothing of the body. */
+static void count_requests(struct https_server *server, int more)
+{
+    pthread_mutex_lock(&server->lock);
+    server->requests += more;
+    pthread_mutex_unlock(&server->lock);
+}
+
 static enum MHD_Result begin_request(struct https_server *server, struct connection *connection,
                                      struct MHD_Connection *mhd, const char *method,
                                      void **slot)
@@ -366,6 +376,7 @@ static enum MHD_Result begin_request(struct https_server *server, struct connect
     fed_buffer_init(&request->body, most);
     set_late(connection, deadline(server, request->began_ns, 0));
     *slot = request;
+    count_requests(server, 1);
     return MHD_YES;
 }
 
@@ -448,6 +459,7 @@ static void notice_end(void *arg, struct MHD_Connection *mhd, void **slot,
                  connection->who.name);
     fed_buffer_release(&request->body);
     set_late(connection, deadline(connection->server, clock_ns(), 0)); /* the next one */
+    count_requests(connection->server, -1);
     mem_free(request);
     *slot = NULL;
 }
@@ -560,10 +572,25 @@ enum status https_server_start(const struct https_server_config *config,
     return STATUS_OK;
 }
 
+/* Who has asked is answered, unless it takes its time: a participant that is not told of the end would wait for ever. */
+static void let_finish(struct https_server *server)
+{
+    int left = 1;
+
+    for (int ms = 0; ms < FINISH_MS && left > 0; ms += PAUSE_MS) {
+        pthread_mutex_lock(&server->lock);
+        left = server->requests;
+        pthread_mutex_unlock(&server->lock);
+        if (left > 0)
+            clock_sleep_ms(PAUSE_MS);
+    }
+}
+
 void https_server_stop(struct https_server *server)
 {
     if (!server)
         return;
+    let_finish(server);
     pthread_mutex_lock(&server->lock);
     server->is_ending = true;
     pthread_cond_signal(&server->ending);

@@ -55,7 +55,7 @@ struct https_server_config {
 
 MUST_CHECK enum status https_server_start(const struct https_server_config *config,
                                           struct https_server **out);
-/* Ends all connections. NULL is allowed. */
+/* Ends all connections, when the replies that are on their way have gone or two seconds later. NULL is allowed. */
 void https_server_stop(struct https_server *server);
 int https_server_port(const struct https_server *server);
 
