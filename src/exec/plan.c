@@ -437,14 +437,29 @@ static void find_dtypes(struct maker *maker)
     }
 }
 
+/* Layers of few rows are computed by columns (columns.c) and updated from factors (pass_is_factored) in some layouts, by our
+ * own sums. Whatever the table says they have these in all, so that all have the same bits. */
+static bool has_own_sums(const struct node *node, const struct kernel_problem *problem)
+{
+    return (node->op == &op_linear || node->op == &op_linear_grad_weight) &&
+           node->in[0]->shape.rank == 2 && problem->in[0].shape.dim[0] < PASS_MANY_ROWS;
+}
+
 /* A device whose kernels are the CPU's has the table of choices, too. */
-static enum status choose(const struct maker *maker, const struct kernel_problem *problem,
+static enum status choose(const struct maker *maker, const struct node *node,
+                          const struct kernel_problem *problem,
                           const struct kernel_choices *choices, const struct kernel **out)
 {
     char text[KERNEL_TEXT];
 
-    if (!maker->target || maker->target->face->kernel_at == kernel_at)
+    if (!maker->target || maker->target->face->kernel_at == kernel_at) {
+        const struct kernel *own = kernel_find(problem->op, "own");
+        if (has_own_sums(node, problem) && own && (!own->can_run || own->can_run(problem))) {
+            *out = own;
+            return STATUS_OK;
+        }
         return kernel_choose(choices, problem, out);
+    }
     *out = device_kernel(maker->target->face, problem);
     return *out ? STATUS_OK
                 : FAIL(STATUS_UNSUPPORTED, "device %s has no kernel for %s",
@@ -498,7 +513,7 @@ static enum status make_instruction(struct maker *maker, const struct node *node
     out->node = node;
     fill_problem(maker, node, problem);
     if (!node->op->talks)
-        TRY(choose(maker, problem, choices, &out->kernel));
+        TRY(choose(maker, node, problem, choices, &out->kernel));
     place_outputs(maker, node, number);
     take_scratch(maker, out, number);
     for (int i = 0; i < node->n_in; i++)
@@ -536,7 +551,7 @@ static enum status make_row_gradient(struct maker *maker, const struct node *sum
     };
     if (is_narrow(maker))
         kernel_as_bf16(problem);
-    TRY(choose(maker, problem, choices, &out->kernel));
+    TRY(choose(maker, sum, problem, choices, &out->kernel));
     take_scratch(maker, out, number);
     out->in[0] = place_input(maker, out, dy, problem->in[0].dtype, number);
     out->in[1] = place_input(maker, out, ids, DTYPE_I32, number);

@@ -317,12 +317,13 @@ static bool everybody_knows(const struct coordinator *c)
 {
     struct strbuf text;
     struct json *json = NULL;
-    bool all = true;
+    bool all = false;
 
     strbuf_init(&text, STATUS_BYTES);
     fed_server_print(c->server, &text);
     if (strbuf_status(&text) == STATUS_OK &&
         json_parse(text.text, text.length, &json) == STATUS_OK) {
+        all = true;
         const struct json_value *list = json_get(json_root(json), "participants");
         for (size_t i = 0; list && i < list->count; i++)
             all &= !is_untold(c, json_text(&list->items[i], "name", ""));

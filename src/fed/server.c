@@ -115,6 +115,8 @@ static enum status take_hello(struct fed_server *server, const char *name, const
     const uint64_t samples = fed_take_u64(&reader);
     char *labels;
 
+    if (reader.failed)
+        return FAIL(STATUS_CORRUPT, "the store has a hello of %s that is cut off", name);
     TRY(fed_about_labels((const uint8_t *)bytes + sizeof samples, length - sizeof samples,
                          &labels));
     if (!server_member(server, name)) {
@@ -265,6 +267,7 @@ static enum status keep_gift(struct member *member, int64_t round, const void *b
     mem_free(member->gift);
     member->gift = copy;
     member->gift_length = length;
+    member->gift_samples = member->samples;
     member->gift_round = round;
     member->is_away = false;
     return STATUS_OK;

@@ -307,7 +307,7 @@ static struct round_score score_of(const struct told *told)
 static double weight_of(const struct fed_server *server, const struct member *member)
 {
     const double weight =
-        strcmp(server->terms->weighting, "equal") == 0 ? 1 : (double)member->samples;
+        strcmp(server->terms->weighting, "equal") == 0 ? 1 : (double)member->gift_samples;
 
     return server->algorithm->is_buffered
                ? weight * fed_staleness_weight(server->round - member->gift_round)
@@ -353,7 +353,7 @@ static enum status take_all(struct taker *taker)
         if (!member->gift)
             continue;
         TRY(read_gift(server, member->gift, member->gift_length, &update));
-        add_told(&taker->told, &update.tally, member->samples);
+        add_told(&taker->told, &update.tally, member->gift_samples);
         const enum status status = taker->take(taker, member, &update);
         fed_update_release(&update);
         TRY(status);

@@ -28,7 +28,8 @@ struct member {
     int place;     /* in the cohort, by name; -1: not in it */
     uint8_t *gift; /* of the stage train; owned; NULL: none yet */
     size_t gift_length;
-    int64_t gift_round; /* fedbuff: of the parameters that it is an update of */
+    uint64_t gift_samples; /* that it was made from */
+    int64_t gift_round;    /* fedbuff: of the parameters that it is an update of */
 };
 
 /* What a round is remembered by. */

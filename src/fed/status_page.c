@@ -10,7 +10,7 @@
 #include "report/page.h"
 #include "report/plot.h"
 
-enum { SERIES_MOST = 3, TEXT = 160, STRIP_WIDTH = 160, STRIP_HEIGHT = 12 };
+enum { SERIES_MOST = 3, TEXT = 160, STRIP_WIDTH = 160, STRIP_HEIGHT = 12, LABELS_DRAWN = 32 };
 
 static void add_time(struct strbuf *out, int64_t seconds)
 {
@@ -237,7 +237,7 @@ static enum status write_charts(const struct json_value *history, struct strbuf 
 
 /* Tables --------------------------------------------------------------------------------------- */
 
-/* A strip with a piece a label, as wide as its share of the samples. */
+/* A strip with a piece a label, as wide as its share of the samples; what is left is of labels that are not drawn. */
 static void write_labels(const struct json_value *labels, struct strbuf *out)
 {
     double sum = 0, x = 0;
@@ -248,7 +248,7 @@ static void write_labels(const struct json_value *labels, struct strbuf *out)
         return;
     strbuf_printf(out, "<svg class=\"strip\" width=\"%d\" height=\"%d\" role=\"img\">",
                   STRIP_WIDTH, STRIP_HEIGHT);
-    for (size_t i = 0; i < labels->count; i++) {
+    for (size_t i = 0; i < labels->count && i < LABELS_DRAWN; i++) {
         const double count = fmax(labels->items[i].number, 0);
         const double width = STRIP_WIDTH * count / sum;
         if (count > 0)

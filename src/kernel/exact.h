@@ -4,7 +4,8 @@
  * Rows of a table's gradient are added up by lanes, servers or machines, each some of them, and how they are dealt out
  * depends on how many there are. So that the norm of all has the same bits anyway, what a row gives (a double, from
  * kernel_sum_squares) is added in whole numbers, without rounding: digits of 32 bits whose places are powers of two, each in a
- * word of 64, so that carries can wait. The sum is rounded once, when it is read.
+ * word of 64, so that carries can wait. The sum is exact until it is read, which adds its digits in double, in
+ * a fixed order.
  *
  *   6.5 = 6 * 2^0 + 2^31 * 2^-32       digit[10] = 6, digit[9] = 2^31
  *

@@ -92,7 +92,7 @@ bool pass_is_factored(const struct node *gradient, const struct pass_config *con
         return false; /* the norm of the sum comes before any update */
     const int64_t k = gradient->in[0]->shape.dim[1], n = gradient->in[1]->shape.dim[1];
     /* Shards of many rows may have other kernels for the whole gradient, with other bits. */
-    if (config->batch / config->shards >= 256)
+    if (config->batch / config->shards >= PASS_MANY_ROWS)
         return false;
     /* The first layer's weight then stays with the lanes that update it, which gains more. */
     const int64_t gain = reads_samples(gradient) ? 1 : 2;

@@ -110,6 +110,8 @@ MUST_CHECK enum status pass_run(struct graph *graph, const struct pass *const *p
 /* What evaluation runs: the forward graph alone. */
 extern const struct pass *const pass_evaluation[];
 
+/* A shard of so many rows has no factored gradients: other kernels are quicker, with other bits. */
+enum { PASS_MANY_ROWS = 256 };
 /* Is this weight gradient x^T dy made from its factors after the ranks exchanged those? The gradient of a
  * linear layer of k inputs and n outputs has k n numbers, its factors have batch (k + n). */
 bool pass_is_factored(const struct node *gradient, const struct pass_config *config);

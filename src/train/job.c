@@ -83,6 +83,10 @@ static enum status check_private(const struct job *job)
           "workers do not wait for each other, so a slow one needs no smaller part" },
         { strcmp(s->balance, "auto") == 0 && job->axes.servers, "balance auto",
           "workers do not meet before they begin, to compare their speed: give weights" },
+        { s->backup && s->replicas > 1 && s->clip > 0, "backup",
+          "with --replicas and --clip: who takes over a lost server may count other pushes, "
+          "and "
+          "has another norm then" },
         { s->backup && !job->axes.servers, "backup",
           "only servers can go on without a rank: use --meet ps:1" },
         { s->replicas > 1 && !job->axes.servers, "replicas",
@@ -138,6 +142,8 @@ static enum status check_grid(struct job *job)
           "without one rank's gradients the others of its copy of the model have none" },
         { s->replicas > 1, "replicas",
           "servers have slices of every stage, and would have to be replaced in all at once" },
+        { s->clip > 0 && job->axes.servers > 0, "clip",
+          "servers of a stage or a slice have the norm of that part alone" },
         { s->spares != 0, "spares",
           "a rank cannot go on without the others of its copy of the model" },
     };

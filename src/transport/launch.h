@@ -25,7 +25,7 @@ typedef enum status launch_body(struct transport *transport, void *arg);
 struct launch_config {
     int size;            /* ranks; 1 runs the body in this process, no fork */
     bool flat;           /* every rank is a node of its own, though all are on this machine */
-    size_t shared_bytes; /* address space for transport_share; 0 picks half of the memory */
+    size_t shared_bytes; /* address space for transport_share; 0 picks four times the memory */
     size_t
         message_bytes; /* messages of so many bytes go at once, whatever the receiver does, if they are not too large; 0:
                              usual ones */

@@ -17,7 +17,9 @@ enum {
     RING_BYTES = 256 << 10,
     RING_BYTES_MANY = 64 << 10,
     RING_SPARE = 64,
-    RINGS_MOST = 128 << 20
+    RINGS_MOST = 128 << 20,
+    MEMORIES =
+        4, /* addresses to share, in sizes of the memory: parts of grids leave much of theirs */
 };
 
 static const size_t smallest_heap = (size_t)64 << 20;
@@ -110,7 +112,7 @@ enum status region_create_as(const struct region_config *config, struct region *
                     REGION_RANKS);
     layout.ring_bytes = ring_bytes(config);
     if (bytes == 0)
-        bytes = (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE);
+        bytes = MEMORIES * (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (bytes > SIZE_MAX / 4)
         return FAIL(STATUS_NO_MEMORY, "%zu bytes of shared memory are too many", bytes);
     layout.far_start = far_offset(&layout);

@@ -54,6 +54,12 @@ for model in nbow textcnn seq2seq attention gru gpt bert; do
     same "$model, one shard, threads share it" $model-one $model-one-3
 done
 
+# Wide enough for the kernels of large products.
+large=(gpt --data ./plain/input.txt --width 256 --layers 1 --heads 4 --length 64 --batch 20 --steps 2)
+for n in 1 2; do train large-$n "${large[@]}" --shards 4 --threads 1 -n $n; done
+train large-1x3 "${large[@]}" --shards 4 --threads 3
+same "a wide gpt" large-1 large-2 large-1x3
+
 # Three ranks, clipping, and dense gradients.
 train nbow-3 "${nbow[@]}" --shards 6 --threads 1 -n 3
 train nbow-6 "${nbow[@]}" --shards 6 --threads 1

@@ -261,7 +261,7 @@ static void bend(float *c, int64_t c_row, int64_t rows, int64_t columns)
 {
     for (int64_t i = 0; i < rows; i++, c += c_row) {
         for (int64_t j = 0; j < columns; j++)
-            c[j] = c[j] > 0 ? c[j] : 0;
+            c[j] = c[j] < 0 ? 0 : c[j]; /* a NaN stays */
     }
 }
 

@@ -312,7 +312,7 @@ static inline void simd_store(struct simd_floats x, size_t n, float *y)
     memcpy(y, &x, n * sizeof *y);
 }
 
-/* The same for bytes; 0 in the other lanes. */
+/* Without streaming stores: as any other. */
 static inline void simd_stream(struct simd_floats x, float *y)
 {
     memcpy(y, &x, sizeof x);
