@@ -104,23 +104,30 @@ static void check_refused(const struct slices *slices, const struct message *mes
     CHECK_MESSAGE(text);
 }
 
-static void test_wrong_frames_are_refused(void)
+/* One slice that is dense, and one of a table of 7 rows of 3. */
+static void make_slices(struct toy *toy, struct slices **out)
 {
     static const struct ps_table tables[2] = { { 0 }, { .rows = 7, .width = 3 } };
     static const int64_t begin[3] = { 0, 32, 64 };
+    struct rng rng;
+
+    rng_init(&rng, 1, 1);
+    toy_make(toy, &rng, 2, "adam");
+    toy->config.layout.begin = begin;
+    toy->config.layout.tables = tables;
+    CHECK_OK(slices_create(&toy->config, out));
+}
+
+static void test_wrong_frames_are_refused(void)
+{
     struct message good = { .head = { .magic = FRAME_MAGIC, .kind = FRAME_PUT, .count = 4 } };
     const size_t bytes = sizeof(struct frame) + 16;
     struct message wrong;
     struct slices *slices;
     struct frame out;
     struct toy toy;
-    struct rng rng;
 
-    rng_init(&rng, 1, 1);
-    toy_make(&toy, &rng, 2, "adam");
-    toy.config.layout.begin = begin;
-    toy.config.layout.tables = tables;
-    CHECK_OK(slices_create(&toy.config, &slices));
+    make_slices(&toy, &slices);
     good.head.bytes = 16;
     CHECK_OK(frame_check(slices, 0, &good, bytes, &out));
 
@@ -160,11 +167,9 @@ static void test_wrong_frames_are_refused(void)
     slices_destroy(slices);
 }
 
-/* One slice of a table of 7 rows of 3, and one that is dense: each field of rows, and of squares. */
+/* Each field of rows, and of squares. */
 static void test_wrong_rows_and_squares_are_refused(void)
 {
-    static const struct ps_table tables[2] = { { 0 }, { .rows = 7, .width = 3 } };
-    static const int64_t begin[3] = { 0, 32, 64 };
     const struct frame head = {
         .magic = FRAME_MAGIC, .kind = FRAME_ROWS, .slice = 1, .count = 2, .bytes = 32
     };
@@ -178,13 +183,8 @@ static void test_wrong_rows_and_squares_are_refused(void)
     struct slices *slices;
     struct frame out;
     struct toy toy;
-    struct rng rng;
 
-    rng_init(&rng, 1, 1);
-    toy_make(&toy, &rng, 2, "adam");
-    toy.config.layout.begin = begin;
-    toy.config.layout.tables = tables;
-    CHECK_OK(slices_create(&toy.config, &slices));
+    make_slices(&toy, &slices);
     memcpy(good.payload, (const int32_t[]){ 2, 6 }, 8);
     CHECK_OK(frame_check(slices, 0, &good, bytes, &out));
     for (size_t cut = 0; cut < bytes; cut++) /* truncated anywhere */
