@@ -130,7 +130,7 @@ int transport_job_rank(const struct transport *transport, int rank);
 bool transport_shares_memory(const struct transport *transport);
 /* Collective: every rank of the node makes the same calls in the same order with the same
  * size, and gets the same block: zeroed, aligned to 4096, at the same address on every rank.
- * Lives until the job ends. Blocks until all ranks of the node have called. */
+ * Lives until the job ends. Blocks until all ranks of the node have called; in a group that joined, it does not. */
 MUST_CHECK enum status transport_share(struct transport *transport, size_t bytes, void **out);
 /* Bytes that are left for it. */
 size_t transport_room(const struct transport *transport);
