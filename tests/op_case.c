@@ -386,6 +386,48 @@ static struct node *add_norm_part(struct graph *graph, const struct op *op, stru
     return graph_add(graph, op, "case", in, n, &attrs);
 }
 
+/* Convolutions with batch norms before and after them; half of them depthwise, half 1x1. */
+static struct node *add_norm_conv(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    struct draw d = draw(rng);
+    const bool has_norm = strncmp(op->name, "norm_", 5) == 0;
+    const bool is_back = strstr(op->name, "_grad") != NULL;
+    struct value *in[GRAPH_IN] = { NULL };
+    int n = 0;
+
+    split_channels(&op_conv2d, &d, rng);
+    if (chance(rng))
+        d.attrs.groups = d.O = d.C = between(rng, 2, 5);
+    if (chance(rng)) {
+        for (int i = 0; i < 2; i++) {
+            d.attrs.window[i] = d.attrs.stride[i] = 1;
+            d.attrs.pad[i] = 0;
+        }
+        d.oh = d.H;
+        d.ow = d.W;
+    }
+    const struct shape made = shape_4(d.N, d.O, d.oh, d.ow);
+    struct value *w = kernel_of(graph, &d), *x = rows(graph, "x", shape_4(d.N, d.C, d.H, d.W));
+    d.attrs.window[0] = d.attrs.window[1] = 0;
+    d.attrs.activation = has_norm ? any_activation(rng) : ACTIVATION_NONE;
+    d.attrs.epsilon = is_back ? 0 : 1e-5F;
+    in[n++] = is_back ? rows(graph, "dz", made) : x;
+    in[n++] = w;
+    if (is_back)
+        in[n++] = x;
+    if (has_norm) {
+        in[n++] = param(graph, "gamma", shape_1(d.C));
+        in[n++] = param(graph, "beta", shape_1(d.C));
+        in[n++] = whole(graph, "saved", shape_2(2, d.C));
+    }
+    if (is_back && strstr(op->name, "_stats")) {
+        in[n++] = rows(graph, "z", made);
+        in[n++] = whole(graph, "saved_z", shape_2(2, d.O));
+        in[n++] = whole(graph, "dsaved_z", shape_2(2, d.O));
+    }
+    return graph_add(graph, op, "case", in, n, &d.attrs);
+}
+
 /* Logits or probabilities, and labels. */
 static struct node *add_classes(struct graph *graph, const struct op *op, struct rng *rng)
 {
@@ -733,6 +775,12 @@ static const struct row {
     { &op_batch_norm_normalize, add_norm_part },
     { &op_batch_norm_grad_sums, add_norm_part },
     { &op_batch_norm_grad_spread, add_norm_part },
+    { &op_conv2d_stats, add_norm_conv },
+    { &op_norm_conv2d, add_norm_conv },
+    { &op_norm_conv2d_stats, add_norm_conv },
+    { &op_conv2d_stats_grad, add_norm_conv },
+    { &op_norm_conv2d_grad, add_norm_conv },
+    { &op_norm_conv2d_stats_grad, add_norm_conv },
     { &op_softmax_cross_entropy, add_classes },
     { &op_softmax_cross_entropy_grad, add_classes },
     { &op_accuracy, add_classes },

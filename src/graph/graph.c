@@ -275,6 +275,10 @@ enum layout op_output_layout(const struct node *node, int i, const struct shape 
          node->op == &op_conv2d_transpose_grad_weight) &&
         i == 0)
         return LAYOUT_HWIO;
+    if ((node->op == &op_conv2d_stats_grad || node->op == &op_norm_conv2d_grad ||
+         node->op == &op_norm_conv2d_stats_grad) &&
+        i == 1)
+        return LAYOUT_HWIO;
     if ((node->op == &op_conv1d_grad_weight || node->op == &op_conv1d_max_grad_weight) &&
         i == 0)
         return LAYOUT_WIO;

@@ -37,10 +37,10 @@ static const struct kernel *const parts[][PROCESSOR_COUNT] = {
     ANY_ISA(kernel_conv_matrix_rows),    ANY_ISA(kernel_conv_grey_rows),
     ANY_ISA(kernel_conv_transpose_rows), ANY_ISA(kernel_conv1d_rows),
     ANY_ISA(kernel_recurrent_rows),      ANY_ISA(kernel_attention_rows),
-    ANY_ISA(kernel_attend_rows),
+    ANY_ISA(kernel_attend_rows),         ANY_ISA(kernel_norm_conv_rows),
 #endif
 #ifdef HAVE_AMX
-    ANY_ISA(kernel_conv_amx_rows),
+    ANY_ISA(kernel_conv_amx_rows),       ANY_ISA(kernel_norm_conv_amx_rows),
 #endif
 #ifdef HAVE_ONEDNN
     ANY_ISA(kernel_onednn_rows),

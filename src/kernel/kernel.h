@@ -102,6 +102,16 @@
  *                       [dresidual = dy through the activation]
  *   batch_norm_grad_spread  dy, x, gamma, saved, sums of all shards (V,3,C),
  *                       [y, if there is an activation] -> dx of batch_norm over all shards
+ *   conv2d_stats        x, w -> z, saved (2,O), seen_mean (O), seen_variance (O): conv2d without bias and
+ *                       activation, and what batch_norm would have of z; stride, pad, groups, epsilon
+ *   norm_conv2d         x, w, gamma (C), beta (C), saved (2,C) -> z: conv2d of activation(gamma *
+ *                       (x - mean) * rstd + beta), which lies nowhere
+ *   norm_conv2d_stats   as norm_conv2d -> z and the others, as conv2d_stats
+ *   conv2d_stats_grad   dz, w, x, z, saved, dsaved (2,O)   -> dx, dw: dz is with z's statistics held,
+ *                       dsaved what flows back into these
+ *   norm_conv2d_grad    dz, w, x, gamma, beta, saved       -> dx, dw, dgamma, dbeta, dsaved (2,C): dx with
+ *                       x's statistics held
+ *   norm_conv2d_stats_grad  dz, w, x, gamma, beta, saved; z, its saved, its dsaved -> likewise
  *   reorder             x -> y: same shape, other layout (NHWC to plain and back)
  *   dropout             x -> y: kept elements times 1/(1-rate); also its own gradient
  *   softmax_cross_entropy       logits (m,c), labels i32 (m) -> loss (1), probs (m,c)

@@ -129,6 +129,8 @@ static void kernels_agree_on_whole_numbers(struct rng *rng)
                              strncmp(reference->op, "embedding_mean", 14) == 0 ||
                              strncmp(reference->op, "batch_norm", 10) == 0 ||
                              strncmp(reference->op, "token_cross", 11) == 0 ||
+                             strncmp(reference->op, "norm_conv2d", 11) == 0 ||
+                             strncmp(reference->op, "conv2d_stats", 12) == 0 ||
                              problem.attrs.activation == ACTIVATION_SIGMOID;
         const uint64_t seed = rng_u64(rng);
         struct kernel_trial *expected =

@@ -208,6 +208,62 @@ static void say_conv(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         say(text, pooled || chance(rng, 50) ? " relu" : " relu6");
 }
 
+/* A convolution with norms around it: 1x1 or depthwise, which have kernels of their own, or any. */
+static void say_norm_conv(struct rng *rng, const char *op, char text[KERNEL_TEXT])
+{
+    static const char *const activations[] = { "", " relu", " relu6" };
+    const bool has_norm = strncmp(op, "norm_", 5) == 0, is_back = strstr(op, "grad") != NULL;
+    const bool has_stats = strstr(op, "_stats") != NULL;
+    const int kind = between(rng, 0, 4);
+    struct image g;
+    int groups;
+
+    do {
+        g = random_image(rng);
+        groups = 1;
+        if (kind < 2) {
+            g.window[0] = g.window[1] = g.stride[0] = g.stride[1] = 1;
+            g.pad[0] = g.pad[1] = 0;
+            g.oh = g.h;
+            g.ow = g.w;
+        } else if (kind < 4) {
+            g.o = groups = g.c;
+        } else {
+            groups = split_channels(rng, &g);
+        }
+    } while ((int64_t)g.n * g.oh * g.ow * g.c * g.window[0] * g.window[1] * (g.o / groups) >
+                 WORK_MAX ||
+             (kind >= 2 && kind < 4 && g.c == 1) ||
+             (has_stats && g.n * g.oh * g.ow < 16)); /* else rounding may be all the variance */
+    say_image(text, g.n, is_back ? g.o : g.c, is_back ? g.oh : g.h, is_back ? g.ow : g.w);
+    say_image(text, g.o, g.c / groups, g.window[0], g.window[1]);
+    if (is_back)
+        say_image(text, g.n, g.c, g.h, g.w);
+    if (has_norm)
+        say(text, " %d %d 2x%d", g.c, g.c, g.c);
+    if (is_back && has_stats) {
+        say_image(text, g.n, g.o, g.oh, g.ow);
+        say(text, " 2x%d 2x%d", g.o, g.o);
+    }
+    if (is_back) {
+        say(text, " ->");
+        say_image(text, g.n, g.c, g.h, g.w);
+        say_image(text, g.o, g.c / groups, g.window[0], g.window[1]);
+        if (has_norm)
+            say(text, " %d %d 2x%d", g.c, g.c, g.c);
+    }
+    say_windows(&g, text);
+    if (groups > 1)
+        say(text, " groups %d", groups);
+    if (has_norm)
+        say(text, "%s", activations[between(rng, 0, 2)]);
+}
+
+static bool is_norm_conv(const char *op)
+{
+    return strncmp(op, "norm_conv2d", 11) == 0 || strncmp(op, "conv2d_stats", 12) == 0;
+}
+
 static void say_pool(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 {
     struct image g = random_image(rng);
@@ -547,6 +603,8 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
         say_recurrent(rng, op, text);
     else if (strncmp(op, "conv2d_transpose", 16) == 0)
         say_transpose(rng, op, text);
+    else if (is_norm_conv(op))
+        say_norm_conv(rng, op, text);
     else if (strncmp(op, "conv2d", 6) == 0)
         say_conv(rng, op, text);
     else if (strncmp(op, "conv1d", 6) == 0 || strncmp(op, "max_over", 8) == 0)
@@ -578,7 +636,7 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
         out->attrs.rate = chance(rng, 20) ? 0 : rng_float(rng);
         out->attrs.stream = rng_u32(rng);
     }
-    if (strncmp(op, "batch_norm", 10) == 0 || strcmp(op, "layer_norm") == 0)
+    if (strncmp(op, "batch_norm", 10) == 0 || strcmp(op, "layer_norm") == 0 || is_norm_conv(op))
         out->attrs.epsilon = 1e-5F;
     if (strstr(op, "cross_entropy") != NULL && chance(rng, 50))
         out->attrs.smoothing = rng_float(rng);
@@ -609,6 +667,9 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
     } table[] = {
         { "linear", 2e-5 },
         { "conv2d", 2e-5 },
+        { "norm_conv2d_grad", 1e-4 }, /* sums over places of products by two bf16 may cancel */
+        { "norm_conv2d_stats_grad", 1e-4 },
+        { "norm_conv2d", 2e-5 },
         { "conv1d", 2e-5 },
         { "bias_grad", 1e-5 },
         { "softmax_cross_entropy", 2e-6 },
@@ -638,6 +699,7 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
         const char *op = table[i].op;
         const bool family = strcmp(op, "linear") == 0 || strcmp(op, "conv2d") == 0 ||
                             strcmp(op, "conv1d") == 0 || strcmp(op, "batch_norm") == 0 ||
+                            strcmp(op, "norm_conv2d") == 0 ||
                             strcmp(op, "attention") == 0 || strcmp(op, "lstm") == 0 ||
                             strcmp(op, "gru") == 0 || strcmp(op, "token_cross_entropy") == 0;
         if (family ? strncmp(problem->op, op, strlen(op)) == 0 : strcmp(problem->op, op) == 0)
@@ -745,6 +807,18 @@ const char *const kernel_testing_large[] = {
     "batch_norm_grad 91x24x31x31 91x24x31x31 24 2x24 91x24x31x31 -> 91x24x31x31 24 24 relu6",
     "batch_norm_apply 16x24x33x31 24 24 24 24 16x24x33x31 relu6",
     "batch_norm_stats 16x24x33x31",
+    "conv2d_stats 20x24x17x17 144x24x1x1 stride 1x1",
+    "norm_conv2d 20x144x17x17 24x144x1x1 144 144 2x144 stride 1x1 relu6",
+    "norm_conv2d_stats 9x40x15x15 40x1x3x3 40 40 2x40 stride 2x2 pad 1x1 groups 40 relu6",
+    "norm_conv2d_stats 150x16x31x31 16x1x3x3 16 16 2x16 stride 1x1 pad 1x1 groups 16 relu6",
+    "conv2d_stats_grad 20x144x17x17 144x24x1x1 20x24x17x17 20x144x17x17 2x144 2x144 -> "
+    "20x24x17x17 144x24x1x1 stride 1x1",
+    "norm_conv2d_grad 40x96x8x8 96x200x1x1 40x200x8x8 200 200 2x200 -> 40x200x8x8 96x200x1x1 "
+    "200 200 2x200 stride 1x1 relu6",
+    "norm_conv2d_stats_grad 9x40x8x8 40x1x3x3 9x40x15x15 40 40 2x40 9x40x8x8 2x40 2x40 -> "
+    "9x40x15x15 40x1x3x3 40 40 2x40 stride 2x2 pad 1x1 groups 40 relu6",
+    "norm_conv2d_stats_grad 150x16x31x31 16x1x3x3 150x16x31x31 16 16 2x16 150x16x31x31 2x16 "
+    "2x16 -> 150x16x31x31 16x1x3x3 16 16 2x16 stride 1x1 pad 1x1 groups 16 relu",
     "batch_norm_join 65x3x512 3x512",
     "batch_norm_normalize 16x64x16x16 64 64 2x64 16x64x16x16 relu",
     "batch_norm_grad_sums 16x24x33x31 16x24x33x31 2x24 16x24x33x31 -> 24 24 3x24 relu6",

@@ -111,6 +111,12 @@ static const struct form forms[] = {
     { "lstm_attend", "qwvdmwwvqqd", "qmqqqqqq", 11, 8 },
     { "lstm_attend_grad", "qwdqwwvqqqqq", "qmqqqv", 12, 6 },
     { "gru_grad", "qwdqqgm", "qqm", 6, 2 },
+    { "conv2d_stats", "ik", "imvv", 2, 4 },
+    { "norm_conv2d", "ikvvm", "i", 5, 1 },
+    { "norm_conv2d_stats", "ikvvm", "imvv", 5, 4 },
+    { "conv2d_stats_grad", "ikiimm", "ik", 6, 2 },
+    { "norm_conv2d_grad", "ikivvm", "ikvvm", 6, 5 },
+    { "norm_conv2d_stats_grad", "ikivvmimm", "ikvvm", 9, 5 },
 };
 
 static const struct form *form_of(const char *op)
@@ -417,6 +423,53 @@ static enum status normalize_shape(const struct kernel_problem *p, struct shape 
     return STATUS_OK;
 }
 
+static bool is_norm_conv(const char *op)
+{
+    return strncmp(op, "norm_conv2d", 11) == 0 || strncmp(op, "conv2d_stats", 12) == 0;
+}
+
+/* A convolution with the norm of its input, whose numbers are inputs 2 to 4, or the statistics of its output. */
+static enum status norm_conv_shapes(const struct kernel_problem *p,
+                                    struct shape out[KERNEL_OUT])
+{
+    const struct shape *x = &p->in[0].shape, *w = &p->in[1].shape;
+    const struct shape channels = shape_1(x->dim[1]), saved = shape_2(2, x->dim[1]);
+    const struct shape *const norm[] = { &channels, &channels, &saved };
+
+    TRY(conv_shape(p, x, w, NULL, &out[0]));
+    for (int i = 2; i < p->n_in; i++) {
+        if (!shape_equal(&p->in[i].shape, norm[i - 2]))
+            return disagree(p->op, x, &p->in[i].shape);
+    }
+    out[1] = shape_2(2, w->dim[0]);
+    out[2] = out[3] = shape_1(w->dim[0]);
+    return STATUS_OK;
+}
+
+static enum status check_norm_conv_grad(const struct kernel_problem *p)
+{
+    const struct shape *dz = &p->in[0].shape, *w = &p->in[1].shape, *x = &p->in[2].shape;
+    const struct shape channels = shape_1(x->dim[1]), saved = shape_2(2, x->dim[1]);
+    const struct shape made = shape_2(2, w->dim[0]);
+    const struct shape *const norm[] = { &channels, &channels, &saved, dz, &made, &made };
+    const struct shape *const out[] = { x, w, &channels, &channels, &saved };
+    const int first = strncmp(p->op, "norm_", 5) == 0 ? 0 : 3;
+    struct shape z;
+
+    TRY(conv_shape(p, x, w, NULL, &z));
+    if (!shape_equal(dz, &z))
+        return disagree(p->op, dz, &z);
+    for (int i = 3; i < p->n_in; i++) {
+        if (!shape_equal(&p->in[i].shape, norm[first + i - 3]))
+            return disagree(p->op, x, &p->in[i].shape);
+    }
+    for (int i = 0; i < p->n_out; i++) {
+        if (!shape_equal(&p->out[i].shape, out[i]))
+            return disagree(p->op, x, &p->out[i].shape);
+    }
+    return STATUS_OK;
+}
+
 /* Queries, keys and values of all heads, and the ids of their tokens (input number `ids`). */
 static enum status check_qkv(const struct kernel_problem *p, const struct shape *qkv, int ids)
 {
@@ -719,6 +772,8 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
         return linear_shape(p, a, b, c, &out[0]);
     if (strcmp(op, "conv2d") == 0)
         return conv_shape(p, a, b, c, &out[0]);
+    if (is_norm_conv(op))
+        return norm_conv_shapes(p, out);
     if (strcmp(op, "lstm") == 0 || strcmp(op, "gru") == 0)
         return recurrent_shapes(p, out);
     if (strcmp(op, "lstm_attend") == 0)
@@ -832,6 +887,8 @@ static enum status check_gradient(const struct kernel_problem *p)
 
     if (strncmp(p->op, "batch_norm_grad", 15) == 0)
         return check_batch_norm_grad(p);
+    if (is_norm_conv(p->op))
+        return check_norm_conv_grad(p);
     if (strcmp(p->op, "lstm_grad") == 0 || strcmp(p->op, "gru_grad") == 0)
         return check_recurrent_grad(p);
     if (strcmp(p->op, "lstm_attend_grad") == 0)
@@ -903,8 +960,10 @@ static enum status check_activation(const struct kernel_problem *p)
     if (strcmp(p->op, "linear") == 0 || strcmp(p->op, "conv2d_pool") == 0 ||
         strncmp(p->op, "conv1d", 6) == 0)
         most = ACTIVATION_RELU;
-    else if (strncmp(p->op, "batch_norm", 10) == 0)
+    else if (strncmp(p->op, "batch_norm", 10) == 0 || strncmp(p->op, "norm_", 5) == 0)
         most = ACTIVATION_RELU6;
+    else if (is_norm_conv(p->op))
+        most = ACTIVATION_NONE;
     if (p->attrs.activation > most)
         return FAIL(STATUS_USAGE, "%s: activation %s cannot be joined", p->op,
                     activation_name(p->attrs.activation));

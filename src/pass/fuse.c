@@ -16,7 +16,7 @@
  * function with fewer nodes; parameters untouched.
  */
 #include "graph/op.h"
-#include "pass/pass.h"
+#include "pass/fuse.h"
 
 /* The node that alone uses `value`, if it is one of `op`. */
 static struct node *only_user(const struct graph *graph, const struct value *value,
@@ -174,7 +174,8 @@ static enum status run_fuse(struct graph *graph, const struct pass_config *confi
         if (nodes[n])
             nodes[count++] = nodes[n];
     }
-    return graph_set_order(graph, nodes, count);
+    TRY(graph_set_order(graph, nodes, count));
+    return fuse_norms(graph, config);
 }
 
 const struct pass pass_fuse = {

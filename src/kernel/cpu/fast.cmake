@@ -14,13 +14,14 @@ if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TUTTI_FUZZ)
     foreach (isa avx2 avx512)
         add_library(kernel_tile_${isa} OBJECT cpu/gemm_tile.c cpu/winograd_tile.c cpu/stem_tile.c
             cpu/depthwise_tile.c cpu/finish_tile.c cpu/grey_tile.c cpu/narrow_tile.c
-            cpu/conv1d_tile.c cpu/cell_tile.c cpu/attention_tile.c)
+            cpu/conv1d_tile.c cpu/cell_tile.c cpu/attention_tile.c cpu/norm_conv_tile.c)
         target_include_directories(kernel_tile_${isa} PRIVATE ${PROJECT_SOURCE_DIR}/src)
         target_compile_definitions(kernel_tile_${isa} PRIVATE TILE_TABLE=tile_${isa}
             WINOGRAD_TABLE=winograd_${isa} STEM_TABLE=stem_${isa}
             DEPTHWISE_TABLE=depthwise_${isa} FINISH_TABLE=finish_${isa}
             GREY_TABLE=grey_${isa} NARROW_TABLE=narrow_${isa}
-            CONV1D_TABLE=conv1d_${isa} CELL_TABLE=cell_${isa} ATTENTION_TABLE=attention_${isa})
+            CONV1D_TABLE=conv1d_${isa} CELL_TABLE=cell_${isa} ATTENTION_TABLE=attention_${isa}
+            NORM_TABLE=norm_${isa})
         target_compile_options(kernel_tile_${isa} PRIVATE ${tile_optimization} -mavx2 -mfma -mprfchw)
         target_link_libraries(kernel_tile_${isa} PRIVATE warnings)
         target_sources(kernel PRIVATE $<TARGET_OBJECTS:kernel_tile_${isa}>)
@@ -31,7 +32,8 @@ if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TUTTI_FUZZ)
         cpu/conv_narrow.c cpu/conv_plane.c cpu/conv_stem.c cpu/conv_weight.c cpu/conv_winograd.c
         cpu/conv_winograd_weight.c cpu/winograd_plan.c
         cpu/depthwise.c cpu/conv_matrix.c cpu/conv_grey.c
-        cpu/conv_transpose.c cpu/conv1d.c cpu/recurrent.c cpu/packed.c cpu/attention.c cpu/attend.c)
+        cpu/conv_transpose.c cpu/conv1d.c cpu/recurrent.c cpu/packed.c cpu/attention.c cpu/attend.c
+        cpu/norm_conv.c)
     target_compile_definitions(kernel PRIVATE HAVE_FAST)
     # Tile registers need a compiler that knows them.
     include(CheckCCompilerFlag)
@@ -43,7 +45,7 @@ if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TUTTI_FUZZ)
             -mavx512vl -mavx512dq -mavx512bw -mamx-tile -mamx-bf16 -mprfchw)
         target_link_libraries(kernel_tile_amx PRIVATE warnings)
         target_sources(kernel PRIVATE cpu/amx.c cpu/packed_amx.c cpu/conv_amx.c
-            cpu/conv_amx_weight.c cpu/conv_amx_rows.c $<TARGET_OBJECTS:kernel_tile_amx>)
+            cpu/conv_amx_weight.c cpu/conv_amx_rows.c cpu/norm_conv_amx.c $<TARGET_OBJECTS:kernel_tile_amx>)
         target_compile_definitions(kernel PRIVATE HAVE_AMX)
     endif ()
 endif ()

@@ -36,6 +36,11 @@ INLINE void vec_store(float *to, vec v)
 {
     _mm512_storeu_ps(to, v);
 }
+/* Past the caches; `to` is aligned to the vector. */
+INLINE void vec_stream(float *to, vec v)
+{
+    _mm512_stream_ps(to, v);
+}
 INLINE vec_part vec_first(int n)
 {
     return (__mmask16)((1u << n) - 1u);
@@ -218,6 +223,10 @@ INLINE vec vec_load(const float *from)
 INLINE void vec_store(float *to, vec v)
 {
     _mm256_storeu_ps(to, v);
+}
+INLINE void vec_stream(float *to, vec v)
+{
+    _mm256_stream_ps(to, v);
 }
 INLINE vec_part vec_first(int n)
 {

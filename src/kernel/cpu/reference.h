@@ -99,6 +99,10 @@ void reference_attend(const struct kernel_call *call); /* lstm_attend */
 void reference_attend_grad(const struct kernel_call *call);
 size_t reference_attend_grad_scratch(const struct kernel_problem *problem);
 
+void reference_norm_conv(const struct kernel_call *call); /* conv2d_stats, norm_conv2d, ..._stats */
+void reference_norm_conv_grad(const struct kernel_call *call);
+size_t reference_norm_conv_scratch(const struct kernel_problem *problem); /* of both */
+
 kernel_update_fn reference_sgd_update, reference_adam_update, reference_average_update;
 kernel_update_fn reference_lars_update, reference_lamb_update;
 kernel_direction_fn reference_lamb_direction;

@@ -76,6 +76,8 @@ extern const struct kernel kernel_conv_transpose_rows[];
 extern const struct kernel kernel_recurrent_rows[]; /* LSTM and GRU over sequences */
 extern const struct kernel kernel_attend_rows[];    /* LSTM that attends to a source */
 extern const struct kernel kernel_conv1d_rows[];    /* along sequences */
+extern const struct kernel kernel_norm_conv_rows[]; /* 1x1 and depthwise, with batch norms */
+extern const struct kernel kernel_norm_conv_amx_rows[];
 extern const struct kernel kernel_onednn_rows[];
 extern const struct kernel kernel_openblas_rows[];
 

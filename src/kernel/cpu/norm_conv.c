@@ -1,0 +1,695 @@
+/* SPDX-License-Identifier: MIT */
+/* norm_conv.c - convolutions with the batch norms before and after them, 1x1 or depthwise.
+ *
+ * Images go through in pieces that stay in L2: chunks of places for 1x1, whole images for depthwise. Of each
+ * piece
+ *
+ *   forward   a = activation(norm(x)); z = conv(a), its moments
+ *   backward  dz += what flows through z's moments; a as before; dw += a dz; da = conv^T(dz);
+ *             dx = da through the activation and the scale, its two sums
+ *
+ * where both norms may be absent. So a wide image, whose norm would have read it twice and written it once, is
+ * written once and read once forward; backward dz, z and x are read once and dx is written once.
+ *
+ * Pieces belong to parts, a number that shapes alone decide; each has sums of its own, which are joined in
+ * order. What is written large goes past the caches.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernel/cpu/depthwise.h"
+#include "kernel/cpu/gemm.h"
+#include "kernel/cpu/norm_conv.h"
+#include "kernel/cpu/processor.h"
+#include "kernel/cpu/rows.h"
+
+enum {
+    PARTS = 16,
+    PART_ROWS = 256,         /* of a part, at least */
+    CHUNK_BYTES = 256 << 10, /* of the widest rows of a chunk */
+    CHUNK_ROWS = 384,        /* at most */
+    FAR_BYTES = 8 << 20,     /* as in batch_norm.c */
+    LINE_BYTES = 64,
+};
+
+struct plan {
+    const struct norm_isa *norm;
+    const struct depthwise_isa *deep; /* NULL: 1x1 */
+    const struct norm_products *products;
+    struct depthwise d;   /* extents, of 1x1, too */
+    int64_t o;            /* channels of z */
+    bool has_norm;        /* of x */
+    bool has_stats;       /* of z */
+    bool is_back, is_far; /* writes past the caches */
+    int64_t parts, chunk; /* rows of a chunk */
+
+    struct norm_numbers in, out; /* what is done to x, and to dz */
+    const float *x, *w, *z, *dz;
+    float *to, *dw;      /* z forward, dx backward; dw NULL forward */
+    void *packed;        /* w, or w turned */
+    int64_t sums_floats; /* of dw of a part */
+    float *dw_sums;      /* of all parts */
+    double *sums;        /* likewise: means and squares of z, or the two sums of dx */
+    char *slots;
+    size_t slot_bytes;
+};
+
+/* Inputs of a gradient after dz, w and x. */
+static int norm_at(const struct plan *plan)
+{
+    return plan->is_back ? 3 : 2;
+}
+
+static int stats_at(const struct plan *plan)
+{
+    return plan->has_norm ? 6 : 3;
+}
+
+/* The shape ---------------------------------------------------------------------------------- */
+
+static struct depthwise extents_of(const struct kernel_problem *problem, const struct shape *x)
+{
+    const struct attrs *a = &problem->attrs;
+    const struct shape *w = &problem->in[1].shape;
+
+    return (struct depthwise){
+        .n = x->dim[0],
+        .c = x->dim[1],
+        .h = x->dim[2],
+        .w = x->dim[3],
+        .oh = (x->dim[2] + 2 * a->pad[0] - w->dim[2]) / a->stride[0] + 1,
+        .ow = (x->dim[3] + 2 * a->pad[1] - w->dim[3]) / a->stride[1] + 1,
+        .kh = w->dim[2],
+        .kw = w->dim[3],
+        .sh = a->stride[0],
+        .sw = a->stride[1],
+        .ph = a->pad[0],
+        .pw = a->pad[1],
+        .low = -INFINITY,
+        .high = INFINITY,
+    };
+}
+
+static bool is_depthwise(const struct kernel_problem *problem)
+{
+    return problem->attrs.groups > 1 && problem->in[1].shape.dim[1] == 1 &&
+           problem->attrs.groups == problem->in[1].shape.dim[0];
+}
+
+static int64_t rows_of(const struct plan *plan) /* of 1x1 */
+{
+    return plan->d.n * plan->d.h * plan->d.w;
+}
+
+static int64_t at_most(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static struct plan plan_of(const struct kernel_problem *problem,
+                           const struct norm_products *products)
+{
+    const bool is_back = strstr(problem->op, "_grad") != NULL;
+    struct plan plan = {
+        .products = products,
+        .d = extents_of(problem, &problem->in[is_back ? 2 : 0].shape),
+        .o = problem->in[1].shape.dim[0],
+        .has_norm = strncmp(problem->op, "norm_", 5) == 0,
+        .has_stats = strstr(problem->op, "_stats") != NULL,
+        .is_back = is_back,
+    };
+    const bool is_wide = processor_current() >= PROCESSOR_AVX512;
+
+    plan.norm = is_wide ? &norm_avx512 : &norm_avx2;
+    if (is_depthwise(problem)) {
+        plan.deep = is_wide ? &depthwise_avx512 : &depthwise_avx2;
+        plan.parts = at_most(plan.d.n, PARTS);
+    } else {
+        const int64_t widest = plan.d.c > plan.o ? plan.d.c : plan.o;
+        const int64_t most = at_most(CHUNK_ROWS, gemm_ceil(CHUNK_BYTES / 4, widest));
+        plan.parts = at_most(PARTS, gemm_ceil(rows_of(&plan), PART_ROWS));
+        const int64_t part = gemm_ceil(rows_of(&plan), plan.parts);
+        const int64_t rows = gemm_ceil(part, gemm_ceil(part, most));
+        plan.chunk = gemm_ceil(rows, products->row_grain) * products->row_grain;
+    }
+    if (is_back)
+        plan.sums_floats = plan.deep ? (plan.d.kh * plan.d.kw + 1) * plan.d.c
+                                     : plan.d.c * plan.o;
+    return plan;
+}
+
+/* Room --------------------------------------------------------------------------------------- */
+
+/* What of a slot is where, in floats. */
+struct room {
+    int64_t a, dz, made, work, total;
+};
+
+static int64_t lines(int64_t floats)
+{
+    return gemm_ceil(floats, LINE_BYTES / 4) * (LINE_BYTES / 4);
+}
+
+static struct room room_of(const struct plan *plan)
+{
+    const struct depthwise *d = &plan->d;
+    const int64_t in = plan->deep ? d->h * d->w : plan->chunk;
+    const int64_t out = plan->deep ? d->oh * d->ow : plan->chunk;
+    struct room room = { 0 };
+
+    room.dz = plan->has_norm ? lines(in * d->c) : 0;
+    room.made = room.dz + (plan->is_back && plan->has_stats ? lines(out * plan->o) : 0);
+    room.work = room.made;
+    if (plan->is_back && plan->has_norm)
+        room.work += lines(in * d->c);
+    else if (!plan->is_back && plan->has_stats)
+        room.work += lines((plan->deep ? d->ow : plan->chunk) * plan->o);
+    room.total = room.work;
+    if (!plan->deep)
+        room.total += lines((int64_t)(
+            plan->products->room_bytes(plan->chunk, d->c, plan->o, plan->is_back) / 4));
+    return room;
+}
+
+/* Of w as products want it, or as a depthwise gradient does. */
+static int64_t packed_floats(const struct plan *plan)
+{
+    if (plan->deep)
+        return plan->is_back ? lines(plan->d.kh * plan->d.kw * plan->d.c) : 0;
+    const size_t bytes = plan->is_back ? plan->products->packed_bytes(plan->o, plan->d.c)
+                                       : plan->products->packed_bytes(plan->d.c, plan->o);
+    return lines((int64_t)(bytes / 4));
+}
+
+static int64_t number_floats(const struct plan *plan)
+{
+    return lines(plan->d.c) + 2 * lines(plan->o);
+}
+
+/* Channels of the two sums that a part has; 0: none. */
+static int64_t sum_channels(const struct plan *plan)
+{
+    if (plan->is_back)
+        return plan->has_norm ? plan->d.c : 0;
+    return plan->has_stats ? plan->o : 0;
+}
+
+size_t norm_conv_scratch(const struct kernel_problem *problem,
+                         const struct norm_products *products)
+{
+    const struct plan plan = plan_of(problem, products);
+    const struct room room = room_of(&plan);
+    const int64_t floats = number_floats(&plan) + packed_floats(&plan) +
+                           plan.parts * lines(plan.sums_floats) +
+                           plan.parts * 2 * lines(2 * sum_channels(&plan)) +
+                           plan.parts * room.total;
+
+    return (size_t)floats * sizeof(float);
+}
+
+bool norm_conv_is_pixel(const struct kernel_problem *problem)
+{
+    const bool is_back = strstr(problem->op, "_grad") != NULL;
+    const struct depthwise d = extents_of(problem, &problem->in[is_back ? 2 : 0].shape);
+
+    return problem->attrs.groups <= 1 && d.kh == 1 && d.kw == 1 && d.sh == 1 && d.sw == 1 &&
+           d.ph == 0 && d.pw == 0;
+}
+
+bool norm_conv_can_run(const struct kernel_problem *problem)
+{
+    for (int i = 0; i < problem->n_in; i++) {
+        if (problem->in[i].dtype != DTYPE_F32)
+            return false;
+    }
+    return tile_current() != NULL && problem->attrs.activation <= ACTIVATION_RELU6 &&
+           (is_depthwise(problem) || norm_conv_is_pixel(problem));
+}
+
+/* Pieces ------------------------------------------------------------------------------------- */
+
+/* What a task works on. */
+struct work {
+    const struct plan *plan;
+    float *a, *dz, *made, *room;  /* of the slot */
+    float *dw;                    /* of the part */
+    double *first, *second;       /* its sums */
+    int64_t seen;                 /* rows whose moments are there */
+};
+
+static struct work work_of(const struct plan *plan, size_t part, size_t slot)
+{
+    const struct room room = room_of(plan);
+    float *floats = (float *)(plan->slots + slot * plan->slot_bytes);
+    const int64_t channels = sum_channels(plan);
+    double *sums = plan->sums + (int64_t)part * lines(2 * channels);
+
+    return (struct work){
+        .plan = plan,
+        .a = floats,
+        .dz = floats + room.dz,
+        .made = floats + room.made,
+        .room = floats + room.work,
+        .dw = plan->dw_sums + (int64_t)part * lines(plan->sums_floats),
+        .first = sums,
+        .second = sums + channels,
+    };
+}
+
+/* x as the convolution sees it. */
+static const float *input_of(const struct work *work, int64_t row, int64_t rows)
+{
+    const struct plan *plan = work->plan;
+    const float *x = plan->x + row * plan->d.c;
+
+    if (!plan->has_norm)
+        return x;
+    plan->norm->normalize(&plan->in, x, rows, plan->d.c, work->a);
+    return work->a;
+}
+
+/* dz with what flows back through the moments of z. */
+static const float *gradient_of(const struct work *work, int64_t row, int64_t rows)
+{
+    const struct plan *plan = work->plan;
+    const float *dz = plan->dz + row * plan->o;
+
+    if (!plan->has_stats)
+        return dz;
+    plan->norm->spread(&plan->out, dz, plan->z + row * plan->o, rows, plan->o, work->dz);
+    return work->dz;
+}
+
+/* Some rows of z were made, in memory or, if that is far, in the slot. */
+static void take_moments(struct work *work, const float *z, int64_t row, int64_t rows)
+{
+    const struct plan *plan = work->plan;
+
+    plan->norm->moments(z, rows, plan->o, work->seen, work->first, work->second,
+                        plan->is_far ? plan->to + row * plan->o : NULL);
+    work->seen += rows;
+}
+
+/* Some rows of the gradient of a were made. */
+static void take_gradient(struct work *work, const float *da, int64_t row, int64_t rows)
+{
+    const struct plan *plan = work->plan;
+    const int64_t at = row * plan->d.c;
+
+    plan->norm->back(&plan->in, da, plan->x + at, rows, plan->d.c, plan->is_far, plan->to + at,
+                     work->first, work->second);
+}
+
+/* 1x1 ---------------------------------------------------------------------------------------- */
+
+static void chunk_forward(struct work *work, int64_t row, int64_t rows)
+{
+    const struct plan *plan = work->plan;
+    float *z = plan->has_stats && plan->is_far ? work->made : plan->to + row * plan->o;
+
+    plan->products->multiply(input_of(work, row, rows), rows, plan->d.c, plan->packed, plan->o,
+                             z, work->room);
+    if (plan->has_stats)
+        take_moments(work, z, row, rows);
+}
+
+static void chunk_back(struct work *work, int64_t row, int64_t rows)
+{
+    const struct plan *plan = work->plan;
+    const float *a = input_of(work, row, rows), *dz = gradient_of(work, row, rows);
+    float *da = plan->has_norm ? work->made : plan->to + row * plan->d.c;
+
+    plan->products->add_weight(a, dz, rows, plan->d.c, plan->o, work->dw, work->room);
+    plan->products->multiply(dz, rows, plan->o, plan->packed, plan->d.c, da, work->room);
+    if (plan->has_norm)
+        take_gradient(work, da, row, rows);
+}
+
+static void run_rows(struct work *work, int64_t part)
+{
+    const struct plan *plan = work->plan;
+    int64_t first;
+    const int64_t count = gemm_part(rows_of(plan), plan->parts, part, &first);
+
+    if (plan->products->begin)
+        plan->products->begin();
+    for (int64_t row = first; row < first + count; row += plan->chunk) {
+        const int64_t rows = at_most(plan->chunk, first + count - row);
+        if (plan->is_back)
+            chunk_back(work, row, rows);
+        else
+            chunk_forward(work, row, rows);
+    }
+    if (plan->products->end)
+        plan->products->end();
+}
+
+/* Depthwise ---------------------------------------------------------------------------------- */
+
+static void image_forward(struct work *work, int64_t image)
+{
+    const struct plan *plan = work->plan;
+    const struct depthwise *d = &plan->d;
+    const float *a = input_of(work, image * d->h * d->w, d->h * d->w);
+
+    for (int64_t oy = 0; oy < d->oh; oy++) {
+        const int64_t row = (image * d->oh + oy) * d->ow;
+        float *z = plan->has_stats && plan->is_far ? work->made : plan->to + row * d->c;
+
+        plan->deep->forward(d, a, oy, plan->w, NULL, z);
+        if (plan->has_stats)
+            take_moments(work, z, row, d->ow);
+    }
+}
+
+/* dy takes the place of x, and x's extents that of y's. */
+static struct depthwise turned(const struct depthwise *d)
+{
+    struct depthwise out = *d;
+
+    out.h = d->oh;
+    out.w = d->ow;
+    out.oh = d->h;
+    out.ow = d->w;
+    out.ph = d->kh - 1 - d->ph;
+    out.pw = d->kw - 1 - d->pw;
+    return out;
+}
+
+/* As in depthwise.c. */
+static bool is_turned(const struct depthwise *d)
+{
+    return d->sh == 1 && d->sw == 1 && d->ph < d->kh && d->pw < d->kw;
+}
+
+static bool is_halved(const struct depthwise *d)
+{
+    return d->kh == 3 && d->kw == 3 && d->sh == 2 && d->sw == 2 && d->ph == 1 && d->pw == 1;
+}
+
+static void image_back(struct work *work, int64_t image)
+{
+    const struct plan *plan = work->plan;
+    const struct depthwise *d = &plan->d;
+    const struct depthwise t = turned(d);
+    const int64_t places = d->h * d->w, row_floats = d->w * d->c;
+    const float *a = input_of(work, image * places, places);
+    const float *dz = gradient_of(work, image * d->oh * d->ow, d->oh * d->ow);
+    float *da = plan->has_norm ? work->made : plan->to + image * places * d->c;
+    const int64_t step = is_halved(d) ? 2 : 1;
+
+    for (int64_t oy = 0; oy < d->oh; oy++)
+        plan->deep->weight(d, a, dz, oy, false, work->dw);
+    for (int64_t iy = 0; iy < d->h; iy += step) {
+        float *row = da + iy * row_floats;
+
+        if (is_turned(d))
+            plan->deep->forward(&t, dz, iy, plan->packed, NULL, row);
+        else if (is_halved(d))
+            plan->deep->input_halved(d, dz, iy / 2, plan->w, da);
+        else
+            plan->deep->input(d, dz, iy, plan->w, row);
+        if (plan->has_norm)
+            take_gradient(work, row, (image * d->h + iy) * d->w,
+                          at_most(step, d->h - iy) * d->w);
+    }
+}
+
+static void run_images(struct work *work, int64_t part)
+{
+    const struct plan *plan = work->plan;
+    int64_t first;
+    const int64_t count = gemm_part(plan->d.n, plan->parts, part, &first);
+
+    for (int64_t image = first; image < first + count; image++) {
+        if (plan->is_back)
+            image_back(work, image);
+        else
+            image_forward(work, image);
+    }
+}
+
+/* All parts ---------------------------------------------------------------------------------- */
+
+static void run_part(void *arg, size_t part, size_t slot)
+{
+    const struct plan *plan = arg;
+    struct work work = work_of(plan, part, slot);
+
+    memset(work.first, 0, (size_t)(2 * sum_channels(plan)) * sizeof(double));
+    if (plan->is_back)
+        memset(work.dw, 0, (size_t)plan->sums_floats * sizeof(float));
+    if (plan->deep)
+        run_images(&work, (int64_t)part);
+    else
+        run_rows(&work, (int64_t)part);
+    if (plan->is_far)
+        plan->norm->end_far();
+}
+
+/* The numbers of both norms. */
+static void set_numbers(struct plan *plan, const struct kernel_call *call, float *numbers)
+{
+    const struct attrs *a = &call->problem->attrs;
+
+    if (plan->has_norm) {
+        const float *const *in = (const float *const *)call->in + norm_at(plan);
+        const float *gamma = in[0], *saved = in[2];
+        for (int64_t c = 0; c < plan->d.c; c++)
+            numbers[c] = gamma[c] * saved[plan->d.c + c];
+        plan->in = (struct norm_numbers){
+            .mean = saved,
+            .scale = numbers,
+            .shift = in[1],
+            .low = a->activation != ACTIVATION_NONE ? 0.0F : -INFINITY,
+            .high = a->activation == ACTIVATION_RELU6 ? 6.0F : INFINITY,
+        };
+    }
+    if (plan->is_back && plan->has_stats) {
+        const float *const *in = (const float *const *)call->in + stats_at(plan);
+        const float *saved = in[1], *dsaved = in[2];
+        const double n = (double)(plan->d.n * plan->d.oh * plan->d.ow);
+        float *slope = numbers + lines(plan->d.c), *shift = slope + lines(plan->o);
+        for (int64_t o = 0; o < plan->o; o++) {
+            const double rstd = (double)saved[plan->o + o];
+            slope[o] = (float)(-(double)dsaved[plan->o + o] * rstd * rstd * rstd / n);
+            shift[o] = (float)((double)dsaved[o] / n);
+        }
+        plan->z = in[0];
+        plan->out = (struct norm_numbers){ .mean = saved, .scale = slope, .shift = shift };
+    }
+}
+
+static void pack(struct plan *plan, struct pool *pool)
+{
+    const struct depthwise *d = &plan->d;
+    const int64_t taps = d->kh * d->kw;
+
+    if (plan->deep) {
+        float *turned_w = plan->packed;
+        for (int64_t tap = 0; plan->is_back && tap < taps; tap++)
+            memcpy(turned_w + tap * d->c, plan->w + (taps - 1 - tap) * d->c,
+                   (size_t)d->c * sizeof(float));
+    } else if (plan->is_back) {
+        plan->products->pack(plan->w, 1, plan->o, plan->o, d->c, pool, plan->packed);
+    } else {
+        plan->products->pack(plan->w, plan->o, 1, d->c, plan->o, pool, plan->packed);
+    }
+}
+
+/* Rows or images that a part has. */
+static int64_t part_count(const struct plan *plan, int64_t part)
+{
+    int64_t first;
+
+    return plan->deep ? gemm_part(plan->d.n, plan->parts, part, &first) * plan->d.oh *
+                            plan->d.ow
+                      : gemm_part(rows_of(plan), plan->parts, part, &first);
+}
+
+/* Moments of all parts onto the first one's, and what batch_norm has of them. */
+static void finish_moments(const struct plan *plan, const struct kernel_call *call)
+{
+    const int64_t o = plan->o, step = lines(2 * o);
+    const double epsilon = (double)call->problem->attrs.epsilon;
+    const double share = (double)plan->d.n * (double)call->step->inv_batch;
+    double *mean = plan->sums, *squares = mean + o, n = (double)part_count(plan, 0);
+    float *saved = call->out[1], *seen_mean = call->out[2], *seen_variance = call->out[3];
+
+    for (int64_t part = 1; part < plan->parts; part++) {
+        const double *sums = plan->sums + part * step, more = (double)part_count(plan, part);
+        const double weight = more / (n + more), spread = n * weight;
+        for (int64_t i = 0; i < o; i++) {
+            const double delta = sums[i] - mean[i];
+            mean[i] += delta * weight;
+            squares[i] += sums[o + i] + delta * delta * spread;
+        }
+        n += more;
+    }
+    for (int64_t i = 0; i < o; i++) {
+        saved[i] = (float)mean[i];
+        saved[o + i] = (float)(1 / sqrt(squares[i] / n + epsilon));
+        seen_mean[i] = (float)(mean[i] * share);
+        seen_variance[i] = (float)(squares[i] / (n > 1 ? n - 1 : 1) * share);
+    }
+}
+
+/* Gradients of scale, shift and statistics. */
+static void finish_sums(const struct plan *plan, const struct kernel_call *call)
+{
+    const int64_t c = plan->d.c, step = lines(2 * c);
+    const float *gamma = call->in[3], *saved = call->in[5];
+    float *dgamma = call->out[2], *dbeta = call->out[3], *dsaved = call->out[4];
+    double *sum = plan->sums, *product = sum + c;
+
+    for (int64_t part = 1; part < plan->parts; part++) {
+        for (int64_t i = 0; i < 2 * c; i++)
+            sum[i] += plan->sums[part * step + i];
+    }
+    for (int64_t i = 0; i < c; i++) {
+        const double rstd = (double)saved[c + i];
+        dgamma[i] = (float)(product[i] * rstd);
+        dbeta[i] = (float)sum[i];
+        dsaved[i] = (float)(-(double)gamma[i] * rstd * sum[i]);
+        dsaved[c + i] = (float)((double)gamma[i] * product[i]);
+    }
+}
+
+static bool can_go_far(const struct kernel_call *call)
+{
+    const struct kernel_tensor *to = &call->problem->out[0];
+
+    return shape_count(&to->shape) >= FAR_BYTES / 4 &&
+           to->shape.dim[1] % (LINE_BYTES / 4) == 0 &&
+           (uintptr_t)call->out[0] % LINE_BYTES == 0;
+}
+
+void norm_conv_run(const struct kernel_call *call, const struct norm_products *products)
+{
+    struct plan plan = plan_of(call->problem, products);
+    float *at = call->scratch;
+
+    plan.is_far = can_go_far(call) && (plan.is_back ? plan.has_norm : plan.has_stats);
+    plan.x = call->in[plan.is_back ? 2 : 0];
+    plan.w = call->in[1];
+    plan.dz = call->in[0];
+    plan.to = call->out[0];
+    set_numbers(&plan, call, at);
+    plan.packed = at + number_floats(&plan);
+    plan.dw_sums = at + number_floats(&plan) + packed_floats(&plan);
+    plan.sums = (double *)(plan.dw_sums + plan.parts * lines(plan.sums_floats));
+    plan.slots = (char *)(plan.sums + plan.parts * lines(2 * sum_channels(&plan)));
+    plan.slot_bytes = (size_t)room_of(&plan).total * sizeof(float);
+    pack(&plan, call->pool);
+    pool_for_slots(call->pool, (size_t)plan.parts, (size_t)plan.parts, run_part, &plan);
+    if (plan.is_back)
+        gemm_column_sums(tile_current(), plan.dw_sums, lines(plan.sums_floats), plan.parts,
+                         plan.deep ? plan.d.kh * plan.d.kw * plan.d.c : plan.sums_floats,
+                         call->pool, call->out[1]);
+    if (plan.is_back && plan.has_norm)
+        finish_sums(&plan, call);
+    if (!plan.is_back && plan.has_stats)
+        finish_moments(&plan, call);
+}
+
+/* Products by tiles of AVX ------------------------------------------------------------------- */
+
+static size_t tile_packed_bytes(int64_t k, int64_t n)
+{
+    return gemm_packed_bytes(tile_current(), n, k);
+}
+
+static void tile_pack(const float *w, int64_t row, int64_t column, int64_t k, int64_t n,
+                      struct pool *pool, void *to)
+{
+    const struct gemm gemm = { .n = n, .k = k, .b = w, .b_row = row, .b_column = column };
+
+    gemm_pack_b(tile_current(), &gemm, pool, to);
+}
+
+static struct gemm weight_product(int64_t rows, int64_t c, int64_t o)
+{
+    return (struct gemm){
+        .m = c,
+        .n = o,
+        .k = rows,
+        .a_row = 1,
+        .a_column = c,
+        .b_row = o,
+        .b_column = 1,
+        .c_row = o,
+        .accumulate = true,
+    };
+}
+
+static size_t tile_room_bytes(int64_t rows, int64_t c, int64_t o, bool is_back)
+{
+    const struct gemm gemm = weight_product(rows, c, o);
+
+    return is_back ? gemm_scratch_bytes(tile_current(), &gemm) / GEMM_TASKS : 0;
+}
+
+static void tile_multiply(const float *a, int64_t rows, int64_t k, const void *packed,
+                          int64_t n, float *to, void *room)
+{
+    const struct gemm gemm = {
+        .m = rows,
+        .n = n,
+        .k = k,
+        .a = a,
+        .a_row = k,
+        .a_column = 1,
+        .b = packed,
+        .b_packed = true,
+        .c = to,
+        .c_row = n,
+    };
+
+    gemm_run(tile_current(), &gemm, NULL, room);
+}
+
+static void tile_add_weight(const float *a, const float *dz, int64_t rows, int64_t c, int64_t o,
+                            float *dw, void *room)
+{
+    struct gemm gemm = weight_product(rows, c, o);
+
+    gemm.a = a;
+    gemm.b = dz;
+    gemm.c = dw;
+    gemm_run(tile_current(), &gemm, NULL, room);
+}
+
+const struct norm_products norm_products_tile = {
+    .packed_bytes = tile_packed_bytes,
+    .pack = tile_pack,
+    .room_bytes = tile_room_bytes,
+    .multiply = tile_multiply,
+    .add_weight = tile_add_weight,
+    .row_grain = 1,
+};
+
+static size_t scratch_bytes(const struct kernel_problem *problem)
+{
+    return norm_conv_scratch(problem, &norm_products_tile);
+}
+
+static void run(const struct kernel_call *call)
+{
+    norm_conv_run(call, &norm_products_tile);
+}
+
+#define ROW(text)                                                                              \
+    {                                                                                          \
+        .op = (text), .name = "own", .can_run = norm_conv_can_run, .scratch_bytes = scratch_bytes,       \
+        .run = run                                                                             \
+    }
+
+const struct kernel kernel_norm_conv_rows[] = {
+    ROW("conv2d_stats"),
+    ROW("norm_conv2d"),
+    ROW("norm_conv2d_stats"),
+    ROW("conv2d_stats_grad"),
+    ROW("norm_conv2d_grad"),
+    ROW("norm_conv2d_stats_grad"),
+    { 0 },
+};
