@@ -30,7 +30,7 @@ struct cutter {
     int n_nodes, pieces;
     double *seconds; /* of nodes [0, n) */
     double *
-        crossing; /* seconds of what crosses a cut before node n; NEVER: there is no layer's end */
+        crossing; /* seconds of what crosses a cut before node n; NEVER and more: none may be there */
     int *owned; /* parameters whose first reader is among nodes [0, n) */
     int *begin; /* the node that each piece begins with */
 };
@@ -86,6 +86,19 @@ static bool begins_layer(const struct cutter *c, int n)
            strcmp(graph_node(c->graph, n)->name, graph_node(c->graph, n - 1)->name) != 0;
 }
 
+/* Is it of a shard alone, as statistics are that a batch norm's two convolutions hand on? It stays in a piece, so that the
+ * norm's parameters and averages do, which evaluation has together. */
+static bool must_stay(const struct value *value)
+{
+    const struct node *maker = value->maker;
+
+    for (int i = 0; maker && i < maker->n_out; i++) {
+        if (maker->out[i] == value)
+            return maker->op->split[i] == SPLIT_SHARD;
+    }
+    return false;
+}
+
 /* What the choice depends on, in sums over places. */
 static enum status measure(struct cutter *c)
 {
@@ -105,7 +118,9 @@ static enum status measure(struct cutter *c)
         if (value->kind == VALUE_PARAM && first >= 0)
             c->owned[first + 1]++;
         for (int at = first + 1; at <= last; at++)
-            c->crossing[at] += 2 * bytes_of(value) / WIRE; /* and its gradient comes back */
+            c->crossing[at] += must_stay(value)
+                                   ? NEVER
+                                   : 2 * bytes_of(value) / WIRE; /* its gradient comes back */
     }
     for (int i = 0; i < c->n_nodes; i++) {
         const double own =
@@ -221,6 +236,10 @@ static enum status read_layer(struct cutter *c, int k, const char **text)
         n++;
     if (n == c->n_nodes || !*name)
         return unknown_layer(c, name);
+    if (n > 0 && c->crossing[n] >= NEVER)
+        return FAIL(STATUS_USAGE,
+                    "--cut: layer %s has the statistics of the batch norm before it, which is "
+                    "joined to it: take a layer before or after", name);
     if (n <= c->begin[k - 1])
         return FAIL(STATUS_USAGE, "--cut: layer %s does not come after the one before it",
                     name);
