@@ -24,6 +24,8 @@ static const struct kernel_step whole_step = { .seed = 7,
 
 /* Batch norm over all shards, of which there is one. */
 static const struct pass_config one_shard = { .shards = 1, .sync_norm = true };
+/* Batch norms go into convolutions where they can. */
+static const struct pass_config joined = { .shards = 1 };
 
 /* What exec/ runs by itself, over whole buckets. */
 static const struct op *const step_ops[] = {
@@ -496,7 +498,7 @@ static void test_gradients_of_whole_models_agree_with_differences(struct rng *rn
     CHECK_OK(graph_create("model", &graph));
     random_model_add(graph, MODEL_ROWS, true, rng);
     if (rng_below(rng, 2))
-        CHECK_OK(pass_fuse.run(graph, &one_shard));
+        CHECK_OK(pass_fuse.run(graph, rng_below(rng, 2) ? &one_shard : &joined));
     if (rng_below(rng, 2))
         CHECK_OK(pass_sync_norm.run(graph, &one_shard));
     const int n_forward = graph_node_count(graph);
@@ -518,21 +520,21 @@ static void test_gradients_of_whole_models_agree_with_differences(struct rng *rn
     kernel_choices_destroy(choices);
 }
 
-/* The same parameters' gradients, and what averages saw, of a model as it is, with fusion, and with a
- * batch norm in parts, too. */
+/* The same parameters' gradients, and what averages saw, of a model as it is, with fusion, with a
+ * batch norm in parts, too, and with batch norms in convolutions. */
 static void test_passes_change_no_gradient(struct rng *rng)
 {
-    struct graph *graphs[3];
-    struct interpreter *in[3];
+    struct graph *graphs[4];
+    struct interpreter *in[4];
     struct rng again;
 
-    for (int g = 0; g < 3; g++) {
+    for (int g = 0; g < 4; g++) {
         again = *rng;
         CHECK_OK(graph_create("model", &graphs[g]));
         random_model_add(graphs[g], MODEL_ROWS, true, &again);
         if (g > 0)
-            CHECK_OK(pass_fuse.run(graphs[g], &one_shard));
-        if (g > 1)
+            CHECK_OK(pass_fuse.run(graphs[g], g < 3 ? &one_shard : &joined));
+        if (g == 2)
             CHECK_OK(pass_sync_norm.run(graphs[g], &one_shard));
         CHECK_OK(graph_verify(graphs[g]));
         CHECK_OK(pass_autodiff.run(graphs[g], NULL));
@@ -546,7 +548,7 @@ static void test_passes_change_no_gradient(struct rng *rng)
         if (value->kind != VALUE_PARAM && value->kind != VALUE_AVERAGE)
             continue;
         const float *expected = interpret_data(in[0], value->gradient);
-        for (int g = 1; g < 3; g++) {
+        for (int g = 1; g < 4; g++) {
             const struct value *other = graph_find_value(graphs[g], value->name);
             const float *actual = interpret_data(in[g], other->gradient);
             /* A shard's share of the step: whole_step says an eighth a sample. */
@@ -556,7 +558,7 @@ static void test_passes_change_no_gradient(struct rng *rng)
                 CHECK_CLOSE(expected[e], share * actual[e], 1e-4);
         }
     }
-    for (int g = 0; g < 3; g++) {
+    for (int g = 0; g < 4; g++) {
         interpret_destroy(in[g]);
         graph_destroy(graphs[g]);
     }

@@ -35,6 +35,25 @@ void random_model_add(struct graph *graph, int64_t batch, bool across_samples, s
         x = build_add(graph, "sum", x, build_batch_norm(graph, "bn3", skip, true));
         x = rng_below(rng, 2) ? build_relu(graph, "relu3", x) : x;
     }
+    if (across_samples && rng_below(rng, 2)) { /* batch norms that go into convolutions */
+        const struct build_conv up = {
+            .channels = 4, .kernel = 1, .stride = 1, .no_bias = true
+        };
+        const struct build_conv each = { .channels = 4,
+                                         .kernel = 3,
+                                         .stride = 1,
+                                         .pad = 1,
+                                         .groups = 4,
+                                         .no_bias = true };
+        const struct build_conv down = {
+            .channels = 3, .kernel = 1, .stride = 1, .no_bias = true
+        };
+        x = build_batch_norm(graph, "bn4", build_conv2d(graph, "conv5", x, up), true);
+        x = build_relu6(graph, "relu4", x);
+        x = build_batch_norm(graph, "bn5", build_conv2d(graph, "conv6", x, each), true);
+        x = build_conv2d(graph, "conv7", rng_below(rng, 2) ? build_relu(graph, "relu5", x) : x,
+                         down);
+    }
     if (rng_below(rng, 2))
         x = build_sigmoid(graph, "sigmoid", x);
     if (rng_below(rng, 2))

@@ -538,7 +538,7 @@ static struct graph *residual_block(bool training, bool use_twice)
         sum = build_add(graph, "again", sum, y);
     build_classifier_loss(graph, build_linear(graph, "fc", sum, 5),
                           graph_input(graph, "labels", DTYPE_I32, shape_1(4)));
-    CHECK_OK(pass_fuse.run(graph, NULL));
+    CHECK_OK(pass_fuse.run(graph, &(struct pass_config){ .batch = 4 }));
     CHECK_OK(graph_verify(graph));
     return graph;
 }
@@ -574,6 +574,49 @@ static void test_fusion_joins_residual_and_activation_to_batch_norm(void)
         CHECK_INT(0, count_op(graph, &op_relu));
         graph_destroy(graph);
     }
+}
+
+static struct graph *mobilenet_after(const struct pass_config *config)
+{
+    const struct model *model = model_find("mobilenet_v2");
+    struct model_config model_config = model_defaults(model);
+    struct graph *graph;
+
+    model_config.batch = config->batch;
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("single")->passes, config, NULL));
+    return graph;
+}
+
+/* Of the 52 batch norms 17 + 16 are between the convolutions of a block, 5 more after one without a shortcut
+ * that is not followed by a pool or the like: their values are used once. The others stay. */
+static void test_batch_norms_between_narrow_convolutions_go_into_these(void)
+{
+    struct pass_config config = config_for(1, 0);
+    struct graph *graph = mobilenet_after(&config);
+    const int normed = count_op(graph, &op_norm_conv2d) + count_op(graph, &op_norm_conv2d_stats);
+
+    CHECK_INT(52, normed + count_op(graph, &op_batch_norm));
+    CHECK(normed >= 33);
+    CHECK_INT(normed,
+              count_op(graph, &op_conv2d_stats) + count_op(graph, &op_norm_conv2d_stats));
+    CHECK_INT(count_op(graph, &op_batch_norm), count_op(graph, &op_batch_norm_grad));
+    CHECK_INT(count_op(graph, &op_norm_conv2d_stats),
+              count_op(graph, &op_norm_conv2d_stats_grad));
+    const struct value *seen = graph_find_value(graph, "features.3.conv.1.1.running_var");
+    CHECK(seen->gradient->maker->op == &op_norm_conv2d_stats);
+    CHECK_TEXT("features.3.conv.1.0", seen->gradient->maker->name);
+    graph_destroy(graph);
+
+    config.apart = true;
+    graph = mobilenet_after(&config);
+    CHECK_INT(52, count_op(graph, &op_batch_norm));
+    graph_destroy(graph);
+    config.apart = false;
+    config.sync_norm = true;
+    graph = mobilenet_after(&config);
+    CHECK_INT(52, count_op(graph, &op_batch_norm_normalize));
+    graph_destroy(graph);
 }
 
 /* Statistics are a shard's own, what it saw of the averages is a summand. */
@@ -750,6 +793,8 @@ const struct test tests[] = {
       .run = test_a_batch_that_does_not_divide_is_refused },
     { .name = "fusion joins residual and activation to batch norm",
       .run = test_fusion_joins_residual_and_activation_to_batch_norm },
+    { .name = "batch norms between narrow convolutions go into these",
+      .run = test_batch_norms_between_narrow_convolutions_go_into_these },
     { .name = "batch norm is split by shards", .run = test_batch_norm_is_split_by_shards },
     { .name = "synchronized batch norm meets twice a layer",
       .run = test_synchronized_batch_norm_meets_twice_a_layer },

@@ -8,7 +8,7 @@
 #include "model/model.h"
 #include "pass/strategy.h"
 
-static const char *const models[] = { "cnn", "resnet18", "seq2seq", "gpt", "mlp" };
+static const char *const models[] = { "cnn", "resnet18", "mobilenet_v2", "seq2seq", "gpt", "mlp" };
 
 struct given {
     int stages, chunks, own;
@@ -237,6 +237,9 @@ static void test_what_cannot_be_cut_is_refused(void)
           "need the first layers of all but the first: 2",
           { .stages = 3, .cut = "fc1" } },
         { "cnn", "need the first layers", { .stages = 2, .cut = "conv2,fc1" } },
+        { "mobilenet_v2",
+          "has the statistics of the batch norm before it",
+          { .stages = 2, .cut = "features.3.conv.1" } },
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -145,16 +145,13 @@ static void bend(float *c, int64_t c_row, int64_t rows, int64_t columns)
     }
 }
 
-void amx_multiply_some(const struct amx_product *product, int64_t rows, int64_t columns)
+/* Through a copy of the whole block. */
+static void multiply_part(const struct amx_product *product, int64_t rows, int64_t columns)
 {
     _Alignas(64) float copy[AMX_SIDE * AMX_SIDE], some[AMX_SIDE];
     const size_t bytes = (size_t)columns * sizeof(float);
     struct amx_product p = *product;
 
-    if (rows == AMX_SIDE && columns == AMX_SIDE) {
-        amx_multiply_stretches(product);
-        return;
-    }
     memset(copy, 0, sizeof copy);
     memset(some, 0, sizeof some);
     for (int64_t i = 0; i < rows && p.begin == AMX_ADD; i++)
@@ -167,6 +164,14 @@ void amx_multiply_some(const struct amx_product *product, int64_t rows, int64_t 
     amx_multiply_stretches(&p);
     for (int64_t i = 0; i < rows; i++)
         memcpy(product->c + i * product->c_row, copy + i * AMX_SIDE, bytes);
+}
+
+void amx_multiply_some(const struct amx_product *product, int64_t rows, int64_t columns)
+{
+    if (rows == AMX_SIDE && columns == AMX_SIDE)
+        amx_multiply_stretches(product);
+    else
+        multiply_part(product, rows, columns);
 }
 
 void amx_block(const uint16_t *a, const uint16_t *b, int64_t steps, enum amx_begin begin,

@@ -256,28 +256,36 @@ static struct work work_of(const struct plan *plan, size_t part, size_t slot)
     };
 }
 
-/* x as the convolution sees it. */
-static const float *input_of(const struct work *work, int64_t row, int64_t rows)
+/* Rows of a piece that begins at row `first`: x as the convolution sees it. */
+static void make_input(const struct work *work, int64_t first, int64_t row, int64_t rows)
 {
     const struct plan *plan = work->plan;
-    const float *x = plan->x + row * plan->d.c;
 
-    if (!plan->has_norm)
-        return x;
-    plan->norm->normalize(&plan->in, x, rows, plan->d.c, work->a);
-    return work->a;
+    if (plan->has_norm && rows > 0)
+        plan->norm->normalize(&plan->in, plan->x + (first + row) * plan->d.c, rows, plan->d.c,
+                              work->a + row * plan->d.c);
 }
 
-/* dz with what flows back through the moments of z. */
-static const float *gradient_of(const struct work *work, int64_t row, int64_t rows)
+/* Where such rows lie. */
+static const float *input_at(const struct work *work, int64_t first)
+{
+    return work->plan->has_norm ? work->a : work->plan->x + first * work->plan->d.c;
+}
+
+/* Likewise dz with what flows back through the moments of z. */
+static void make_gradient(const struct work *work, int64_t first, int64_t row, int64_t rows)
 {
     const struct plan *plan = work->plan;
-    const float *dz = plan->dz + row * plan->o;
+    const int64_t at = (first + row) * plan->o;
 
-    if (!plan->has_stats)
-        return dz;
-    plan->norm->spread(&plan->out, dz, plan->z + row * plan->o, rows, plan->o, work->dz);
-    return work->dz;
+    if (plan->has_stats && rows > 0)
+        plan->norm->spread(&plan->out, plan->dz + at, plan->z + at, rows, plan->o,
+                           work->dz + row * plan->o);
+}
+
+static const float *gradient_at(const struct work *work, int64_t first)
+{
+    return work->plan->has_stats ? work->dz : work->plan->dz + first * work->plan->o;
 }
 
 /* Some rows of z were made, in memory or, if that is far, in the slot. */
@@ -291,7 +299,7 @@ static void take_moments(struct work *work, const float *z, int64_t row, int64_t
 }
 
 /* Some rows of the gradient of a were made. */
-static void take_gradient(struct work *work, const float *da, int64_t row, int64_t rows)
+static void take_gradient(struct work *work, float *da, int64_t row, int64_t rows)
 {
     const struct plan *plan = work->plan;
     const int64_t at = row * plan->d.c;
@@ -307,8 +315,9 @@ static void chunk_forward(struct work *work, int64_t row, int64_t rows)
     const struct plan *plan = work->plan;
     float *z = plan->has_stats && plan->is_far ? work->made : plan->to + row * plan->o;
 
-    plan->products->multiply(input_of(work, row, rows), rows, plan->d.c, plan->packed, plan->o,
-                             z, work->room);
+    make_input(work, row, 0, rows);
+    plan->products->multiply(input_at(work, row), rows, plan->d.c, plan->packed, plan->o, z,
+                             work->room);
     if (plan->has_stats)
         take_moments(work, z, row, rows);
 }
@@ -316,9 +325,11 @@ static void chunk_forward(struct work *work, int64_t row, int64_t rows)
 static void chunk_back(struct work *work, int64_t row, int64_t rows)
 {
     const struct plan *plan = work->plan;
-    const float *a = input_of(work, row, rows), *dz = gradient_of(work, row, rows);
+    const float *a = input_at(work, row), *dz = gradient_at(work, row);
     float *da = plan->has_norm ? work->made : plan->to + row * plan->d.c;
 
+    make_input(work, row, 0, rows);
+    make_gradient(work, row, 0, rows);
     plan->products->add_weight(a, dz, rows, plan->d.c, plan->o, work->dw, work->room);
     plan->products->multiply(dz, rows, plan->o, plan->packed, plan->d.c, da, work->room);
     if (plan->has_norm)
@@ -346,16 +357,51 @@ static void run_rows(struct work *work, int64_t part)
 
 /* Depthwise ---------------------------------------------------------------------------------- */
 
-static void image_forward(struct work *work, int64_t image)
+/* An image goes through row by row: a row of x or dz is made when it is first needed, and is still near when
+ * the last row that needs it is. */
+struct image {
+    int64_t x, z;   /* the first place of it */
+    int64_t x_rows; /* of the image as the convolution sees it, that are there */
+    int64_t z_rows; /* of dz */
+    int64_t dx_rows;
+};
+
+static void make_x_rows(const struct work *work, struct image *image, int64_t end)
+{
+    const struct depthwise *d = &work->plan->d;
+
+    end = at_most(end, d->h);
+    make_input(work, image->x, image->x_rows * d->w, (end - image->x_rows) * d->w);
+    image->x_rows = end > image->x_rows ? end : image->x_rows;
+}
+
+static void make_z_rows(const struct work *work, struct image *image, int64_t end)
+{
+    const struct depthwise *d = &work->plan->d;
+
+    make_gradient(work, image->z, image->z_rows * d->ow, (end - image->z_rows) * d->ow);
+    image->z_rows = end;
+}
+
+static struct image image_at(const struct plan *plan, int64_t number)
+{
+    const struct depthwise *d = &plan->d;
+
+    return (struct image){ .x = number * d->h * d->w, .z = number * d->oh * d->ow };
+}
+
+static void image_forward(struct work *work, int64_t number)
 {
     const struct plan *plan = work->plan;
     const struct depthwise *d = &plan->d;
-    const float *a = input_of(work, image * d->h * d->w, d->h * d->w);
+    struct image image = image_at(plan, number);
+    const float *a = input_at(work, image.x);
 
     for (int64_t oy = 0; oy < d->oh; oy++) {
-        const int64_t row = (image * d->oh + oy) * d->ow;
+        const int64_t row = image.z + oy * d->ow;
         float *z = plan->has_stats && plan->is_far ? work->made : plan->to + row * d->c;
 
+        make_x_rows(work, &image, oy * d->sh - d->ph + d->kh);
         plan->deep->forward(d, a, oy, plan->w, NULL, z);
         if (plan->has_stats)
             take_moments(work, z, row, d->ow);
@@ -387,31 +433,47 @@ static bool is_halved(const struct depthwise *d)
     return d->kh == 3 && d->kw == 3 && d->sh == 2 && d->sw == 2 && d->ph == 1 && d->pw == 1;
 }
 
-static void image_back(struct work *work, int64_t image)
+/* Rows of dz that row iy of dx is made from: those before this one. */
+static int64_t rows_needed(const struct depthwise *d, int64_t iy)
+{
+    if (is_turned(d))
+        return at_most(d->oh, iy + d->ph + 1);
+    return is_halved(d) ? at_most(d->oh, iy / 2 + 2) : d->oh;
+}
+
+/* The next row of dx, or the next two. */
+static void next_row(struct work *work, struct image *image, const float *dz)
+{
+    const struct plan *plan = work->plan;
+    const struct depthwise *d = &plan->d, t = turned(d);
+    const int64_t iy = image->dx_rows, rows = is_halved(d) ? at_most(2, d->h - iy) : 1;
+    float *da = plan->has_norm ? work->made : plan->to + image->x * d->c;
+    float *row = da + iy * d->w * d->c;
+
+    if (is_turned(d))
+        plan->deep->forward(&t, dz, iy, plan->packed, NULL, row);
+    else if (is_halved(d))
+        plan->deep->input_halved(d, dz, iy / 2, plan->w, da);
+    else
+        plan->deep->input(d, dz, iy, plan->w, row);
+    if (plan->has_norm)
+        take_gradient(work, row, image->x + iy * d->w, rows * d->w);
+    image->dx_rows += rows;
+}
+
+static void image_back(struct work *work, int64_t number)
 {
     const struct plan *plan = work->plan;
     const struct depthwise *d = &plan->d;
-    const struct depthwise t = turned(d);
-    const int64_t places = d->h * d->w, row_floats = d->w * d->c;
-    const float *a = input_of(work, image * places, places);
-    const float *dz = gradient_of(work, image * d->oh * d->ow, d->oh * d->ow);
-    float *da = plan->has_norm ? work->made : plan->to + image * places * d->c;
-    const int64_t step = is_halved(d) ? 2 : 1;
+    struct image image = image_at(plan, number);
+    const float *a = input_at(work, image.x), *dz = gradient_at(work, image.z);
 
-    for (int64_t oy = 0; oy < d->oh; oy++)
+    for (int64_t oy = 0; oy < d->oh; oy++) {
+        make_x_rows(work, &image, oy * d->sh - d->ph + d->kh);
+        make_z_rows(work, &image, oy + 1);
         plan->deep->weight(d, a, dz, oy, false, work->dw);
-    for (int64_t iy = 0; iy < d->h; iy += step) {
-        float *row = da + iy * row_floats;
-
-        if (is_turned(d))
-            plan->deep->forward(&t, dz, iy, plan->packed, NULL, row);
-        else if (is_halved(d))
-            plan->deep->input_halved(d, dz, iy / 2, plan->w, da);
-        else
-            plan->deep->input(d, dz, iy, plan->w, row);
-        if (plan->has_norm)
-            take_gradient(work, row, (image * d->h + iy) * d->w,
-                          at_most(step, d->h - iy) * d->w);
+        while (image.dx_rows < d->h && rows_needed(d, image.dx_rows) <= image.z_rows)
+            next_row(work, &image, dz);
     }
 }
 

@@ -31,10 +31,9 @@ struct norm_isa {
     void (*moments)(const float *z, int64_t rows, int64_t c, int64_t seen, double *mean,
                     double *squares, float *far);
     /* d is da where `normalize` cut nothing off, else 0. dx = d * scale; sums grow by d, and products
-     * by d * (x - mean). */
-    void (*back)(const struct norm_numbers *numbers, const float *da, const float *x,
-                 int64_t rows, int64_t c, bool is_far, float *dx, double *sums,
-                 double *products);
+     * by d * (x - mean). If dx is far, da is overwritten. */
+    void (*back)(const struct norm_numbers *numbers, float *da, const float *x, int64_t rows,
+                 int64_t c, bool is_far, float *dx, double *sums, double *products);
     void (*end_far)(void); /* after what was written past the caches */
 };
 

@@ -10,21 +10,31 @@
 
 #include "kernel/cpu/isa.h"
 
-enum { BLOCK_ROWS = 32, VECTORS = 4, BLOCK_LANES = VECTORS * LANES };
+enum {
+    BLOCK_ROWS = 32,
+    VECTORS = 4,
+    BLOCK_LANES = VECTORS * LANES,
+    AHEAD = 1024, /* floats: what comes from memory is asked for a page ahead, where the processor stops guessing */
+};
 
 INLINE vec get(const float *from, const bool whole, vec_part part)
 {
     return whole ? vec_load(from) : vec_load_part(from, part);
 }
 
-INLINE void put(float *to, vec v, const bool whole, vec_part part, const bool far)
+INLINE void put(float *to, vec v, const bool whole, vec_part part)
 {
-    if (whole && far)
-        vec_stream(to, v);
-    else if (whole)
+    if (whole)
         vec_store(to, v);
     else
         vec_store_part(to, v, part);
+}
+
+/* Copies past the caches, in the order of memory, which is half as fast again as by columns; whole vectors alone. */
+static void stream(const float *from, int64_t count, float *to)
+{
+    for (int64_t i = 0; i < count; i += LANES)
+        vec_stream(to + i, vec_load(from + i));
 }
 
 INLINE vec affine(const struct norm_numbers *n, vec x, int64_t j, const bool whole,
@@ -37,35 +47,42 @@ INLINE vec affine(const struct norm_numbers *n, vec x, int64_t j, const bool who
 static void normalize(const struct norm_numbers *numbers, const float *x, int64_t rows,
                       int64_t c, float *a)
 {
-    const vec low = vec_set(numbers->low), high = vec_set(numbers->high);
+    const struct norm_numbers n = *numbers;
+    const vec low = vec_set(n.low), high = vec_set(n.high);
     const vec_part part = vec_first((int)(c % LANES));
 
     for (int64_t r = 0; r < rows; r++, x += c, a += c) {
         int64_t j = 0;
-        for (; j + LANES <= c; j += LANES)
-            vec_store(a + j, vec_cut(affine(numbers, vec_load(x + j), j, true, part), low, high));
+        for (; j + LANES <= c; j += LANES) {
+            __builtin_prefetch(x + j + AHEAD, 0, 3);
+            vec_store(a + j, vec_cut(affine(&n, vec_load(x + j), j, true, part), low, high));
+        }
         if (j < c)
-            vec_store_part(a + j,
-                           vec_cut(affine(numbers, vec_load_part(x + j, part), j, false, part),
-                                   low, high),
-                           part);
+            vec_store_part(
+                a + j,
+                vec_cut(affine(&n, vec_load_part(x + j, part), j, false, part), low, high),
+                part);
     }
 }
 
 static void spread(const struct norm_numbers *numbers, const float *dz, const float *z,
                    int64_t rows, int64_t c, float *to)
 {
+    const struct norm_numbers n = *numbers;
     const vec_part part = vec_first((int)(c % LANES));
 
     for (int64_t r = 0; r < rows; r++, dz += c, z += c, to += c) {
         int64_t j = 0;
-        for (; j + LANES <= c; j += LANES)
-            vec_store(to + j, vec_add(vec_load(dz + j),
-                                      affine(numbers, vec_load(z + j), j, true, part)));
+        for (; j + LANES <= c; j += LANES) {
+            __builtin_prefetch(dz + j + AHEAD, 0, 3);
+            __builtin_prefetch(z + j + AHEAD, 0, 3);
+            vec_store(to + j,
+                      vec_add(vec_load(dz + j), affine(&n, vec_load(z + j), j, true, part)));
+        }
         if (j < c)
             vec_store_part(to + j,
                            vec_add(vec_load_part(dz + j, part),
-                                   affine(numbers, vec_load_part(z + j, part), j, false, part)),
+                                   affine(&n, vec_load_part(z + j, part), j, false, part)),
                            part);
     }
 }
@@ -79,7 +96,7 @@ struct block {
 };
 
 INLINE void block_moments(const float *z, int64_t rows, int64_t c, const int vectors,
-                          const bool whole, vec_part part, float *far, struct block *out)
+                          const bool whole, vec_part part, struct block *out)
 {
     const vec inverse = vec_set(1 / (float)rows);
     vec mean[VECTORS], sum[VECTORS], square[VECTORS];
@@ -98,12 +115,9 @@ INLINE void block_moments(const float *z, int64_t rows, int64_t c, const int vec
     for (int64_t r = 0; r < rows; r++) {
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) {
-            const vec value = get(z + r * c + v * LANES, whole, part);
-            const vec d = vec_sub(value, mean[v]);
+            const vec d = vec_sub(get(z + r * c + v * LANES, whole, part), mean[v]);
             sum[v] = vec_add(sum[v], d);
             square[v] = vec_fma(d, d, square[v]);
-            if (far)
-                put(far + r * c + v * LANES, value, whole, part, true);
         }
     }
 #pragma GCC unroll 4
@@ -136,22 +150,20 @@ static void moments(const float *z, int64_t rows, int64_t c, int64_t seen, doubl
     for (int64_t r = 0; r < rows; r += BLOCK_ROWS, seen += BLOCK_ROWS) {
         const int64_t n = rows - r < BLOCK_ROWS ? rows - r : BLOCK_ROWS;
         const float *from = z + r * c;
-        float *to = far ? far + r * c : NULL;
         int64_t j = 0;
 
+        if (far)
+            stream(from, n * c, far + r * c);
         for (; j + BLOCK_LANES <= c; j += BLOCK_LANES) {
-            block_moments(from + j, n, c, VECTORS, true, vec_first(LANES), to ? to + j : NULL,
-                          &block);
+            block_moments(from + j, n, c, VECTORS, true, vec_first(LANES), &block);
             join_block((double)seen, (double)n, BLOCK_LANES, &block, mean + j, squares + j);
         }
         for (; j + LANES <= c; j += LANES) {
-            block_moments(from + j, n, c, 1, true, vec_first(LANES), to ? to + j : NULL,
-                          &block);
+            block_moments(from + j, n, c, 1, true, vec_first(LANES), &block);
             join_block((double)seen, (double)n, LANES, &block, mean + j, squares + j);
         }
         if (j < c) {
-            block_moments(from + j, n, c, 1, false, vec_first((int)(c - j)),
-                          to ? to + j : NULL, &block);
+            block_moments(from + j, n, c, 1, false, vec_first((int)(c - j)), &block);
             join_block((double)seen, (double)n, (int)(c - j), &block, mean + j, squares + j);
         }
     }
@@ -168,7 +180,7 @@ struct back {
 
 /* A block of rows, `vectors` vectors from column j on. */
 INLINE void back_block(const struct back *b, int64_t j, const int vectors, const bool whole,
-                       vec_part part, const bool far, float *sum, float *product)
+                       vec_part part, float *sum, float *product)
 {
     const vec low = vec_set(b->numbers->low), high = vec_set(b->numbers->high);
     vec mean[VECTORS], scale[VECTORS], shift[VECTORS], sums[VECTORS], products[VECTORS];
@@ -190,7 +202,7 @@ INLINE void back_block(const struct back *b, int64_t j, const int vectors, const
             vec d = get(b->da + at, whole, part);
             d = vec_choose(vec_not_greater(a, low), d, vec_zero());
             d = vec_choose(vec_not_greater(high, a), d, vec_zero());
-            put(b->dx + at, vec_mul(d, scale[v]), whole, part, far);
+            put(b->dx + at, vec_mul(d, scale[v]), whole, part);
             sums[v] = vec_add(sums[v], d);
             products[v] = vec_fma(d, x, products[v]);
         }
@@ -211,40 +223,38 @@ INLINE void add_sums(int lanes, const float *sum, const float *product, double *
     }
 }
 
-INLINE void back_rows(const struct back *b, const bool far, double *sums, double *products)
+static void back_rows(const struct back *b, double *sums, double *products)
 {
     float sum[BLOCK_LANES], product[BLOCK_LANES];
     int64_t j = 0;
 
     for (; j + BLOCK_LANES <= b->c; j += BLOCK_LANES) {
-        back_block(b, j, VECTORS, true, vec_first(LANES), far, sum, product);
+        back_block(b, j, VECTORS, true, vec_first(LANES), sum, product);
         add_sums(BLOCK_LANES, sum, product, sums + j, products + j);
     }
     for (; j + LANES <= b->c; j += LANES) {
-        back_block(b, j, 1, true, vec_first(LANES), far, sum, product);
+        back_block(b, j, 1, true, vec_first(LANES), sum, product);
         add_sums(LANES, sum, product, sums + j, products + j);
     }
     if (j < b->c) {
-        back_block(b, j, 1, false, vec_first((int)(b->c - j)), far, sum, product);
+        back_block(b, j, 1, false, vec_first((int)(b->c - j)), sum, product);
         add_sums((int)(b->c - j), sum, product, sums + j, products + j);
     }
 }
 
-static void back(const struct norm_numbers *numbers, const float *da, const float *x,
-                 int64_t rows, int64_t c, bool is_far, float *dx, double *sums,
-                 double *products)
+static void back(const struct norm_numbers *numbers, float *da, const float *x, int64_t rows,
+                 int64_t c, bool is_far, float *dx, double *sums, double *products)
 {
     for (int64_t r = 0; r < rows; r += BLOCK_ROWS) {
-        const struct back b = { numbers,
-                                da + r * c,
-                                x + r * c,
-                                dx + r * c,
-                                rows - r < BLOCK_ROWS ? rows - r : BLOCK_ROWS,
-                                c };
+        const struct back b = { .numbers = numbers,
+                                .da = da + r * c,
+                                .x = x + r * c,
+                                .dx = is_far ? da + r * c : dx + r * c,
+                                .rows = rows - r < BLOCK_ROWS ? rows - r : BLOCK_ROWS,
+                                .c = c };
+        back_rows(&b, sums, products);
         if (is_far)
-            back_rows(&b, true, sums, products);
-        else
-            back_rows(&b, false, sums, products);
+            stream(b.dx, b.rows * c, dx + r * c);
     }
 }
 
