@@ -81,6 +81,12 @@ static void check(const struct device_place *place, const struct graph *graph,
     (void)rng_u64(rng);
 }
 
+/* Graphs of a device have no batch norms in convolutions (pass_config.apart). */
+static bool is_of_the_cpu(const struct op *op)
+{
+    return strncmp(op->name, "norm_conv2d", 11) == 0 || strncmp(op->name, "conv2d_stats", 12) == 0;
+}
+
 static void the_gpu_agrees_with_the_reference(struct rng *rng)
 {
     static struct device_place place;
@@ -90,7 +96,7 @@ static void the_gpu_agrees_with_the_reference(struct rng *rng)
     for (int i = 0; graph_ops[i]; i++) {
         struct graph *graph;
 
-        if (!op_case_exists(graph_ops[i]))
+        if (!op_case_exists(graph_ops[i]) || is_of_the_cpu(graph_ops[i]))
             continue;
         CHECK_OK(graph_create(graph_ops[i]->name, &graph));
         const struct node *node = op_case_add(graph, graph_ops[i], rng);

@@ -26,8 +26,10 @@
 enum {
     PARTS = 16,
     PART_ROWS = 256,         /* of a part, at least */
-    CHUNK_BYTES = 256 << 10, /* of the widest rows of a chunk */
+    CHUNK_BYTES = 128 << 10, /* of the widest rows of a chunk, but */
+    FEW_ROWS = 96,           /* at least */
     CHUNK_ROWS = 384,        /* at most */
+    BAND_ROWS = 8,           /* of an image, that are there besides those under the kernel */
     FAR_BYTES = 8 << 20,     /* as in batch_norm.c */
     LINE_BYTES = 64,
 };
@@ -106,6 +108,11 @@ static int64_t at_most(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static int64_t at_least(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static struct plan plan_of(const struct kernel_problem *problem,
                            const struct norm_products *products)
 {
@@ -126,7 +133,8 @@ static struct plan plan_of(const struct kernel_problem *problem,
         plan.parts = at_most(plan.d.n, PARTS);
     } else {
         const int64_t widest = plan.d.c > plan.o ? plan.d.c : plan.o;
-        const int64_t most = at_most(CHUNK_ROWS, gemm_ceil(CHUNK_BYTES / 4, widest));
+        const int64_t few = at_least(FEW_ROWS, gemm_ceil(CHUNK_BYTES / 4, widest));
+        const int64_t most = at_most(CHUNK_ROWS, few);
         plan.parts = at_most(PARTS, gemm_ceil(rows_of(&plan), PART_ROWS));
         const int64_t part = gemm_ceil(rows_of(&plan), plan.parts);
         const int64_t rows = gemm_ceil(part, gemm_ceil(part, most));
@@ -136,6 +144,49 @@ static struct plan plan_of(const struct kernel_problem *problem,
         plan.sums_floats = plan.deep ? (plan.d.kh * plan.d.kw + 1) * plan.d.c
                                      : plan.d.c * plan.o;
     return plan;
+}
+
+/* How the gradient of a depthwise convolution's input is made. */
+
+/* By a convolution of dz: it takes the place of x, and x's extents that of y's. */
+static struct depthwise turned(const struct depthwise *d)
+{
+    struct depthwise out = *d;
+
+    out.h = d->oh;
+    out.w = d->ow;
+    out.oh = d->h;
+    out.ow = d->w;
+    out.ph = d->kh - 1 - d->ph;
+    out.pw = d->kw - 1 - d->pw;
+    return out;
+}
+
+/* As in depthwise.c. */
+static bool is_turned(const struct depthwise *d)
+{
+    return d->sh == 1 && d->sw == 1 && d->ph < d->kh && d->pw < d->kw;
+}
+
+static bool is_halved(const struct depthwise *d)
+{
+    return d->kh == 3 && d->kw == 3 && d->sh == 2 && d->sw == 2 && d->ph == 1 && d->pw == 1;
+}
+
+/* Rows of an image that a slot has room for: of x, of dz and of the gradient of a. */
+static int64_t x_room(const struct depthwise *d)
+{
+    return at_most(d->h, d->kh + d->sh + BAND_ROWS);
+}
+
+static int64_t z_room(const struct depthwise *d)
+{
+    return is_turned(d) || is_halved(d) ? at_most(d->oh, d->kh + BAND_ROWS) : d->oh;
+}
+
+static int64_t dx_room(const struct depthwise *d)
+{
+    return is_halved(d) ? 2 : 1;
 }
 
 /* Room --------------------------------------------------------------------------------------- */
@@ -153,15 +204,15 @@ static int64_t lines(int64_t floats)
 static struct room room_of(const struct plan *plan)
 {
     const struct depthwise *d = &plan->d;
-    const int64_t in = plan->deep ? d->h * d->w : plan->chunk;
-    const int64_t out = plan->deep ? d->oh * d->ow : plan->chunk;
+    const int64_t in = plan->deep ? x_room(d) * d->w : plan->chunk;
+    const int64_t out = plan->deep ? z_room(d) * d->ow : plan->chunk;
     struct room room = { 0 };
 
     room.dz = plan->has_norm ? lines(in * d->c) : 0;
     room.made = room.dz + (plan->is_back && plan->has_stats ? lines(out * plan->o) : 0);
     room.work = room.made;
     if (plan->is_back && plan->has_norm)
-        room.work += lines(in * d->c);
+        room.work += lines((plan->deep ? dx_room(d) * d->w : plan->chunk) * d->c);
     else if (!plan->is_back && plan->has_stats)
         room.work += lines((plan->deep ? d->ow : plan->chunk) * plan->o);
     room.total = room.work;
@@ -256,36 +307,25 @@ static struct work work_of(const struct plan *plan, size_t part, size_t slot)
     };
 }
 
-/* Rows of a piece that begins at row `first`: x as the convolution sees it. */
-static void make_input(const struct work *work, int64_t first, int64_t row, int64_t rows)
+/* Rows of x as the convolution sees them, into the slot from its row `to` on. */
+static void make_input(const struct work *work, int64_t row, int64_t rows, int64_t to)
 {
     const struct plan *plan = work->plan;
 
-    if (plan->has_norm && rows > 0)
-        plan->norm->normalize(&plan->in, plan->x + (first + row) * plan->d.c, rows, plan->d.c,
-                              work->a + row * plan->d.c);
-}
-
-/* Where such rows lie. */
-static const float *input_at(const struct work *work, int64_t first)
-{
-    return work->plan->has_norm ? work->a : work->plan->x + first * work->plan->d.c;
+    if (plan->has_norm)
+        plan->norm->normalize(&plan->in, plan->x + row * plan->d.c, rows, plan->d.c,
+                              work->a + to * plan->d.c);
 }
 
 /* Likewise dz with what flows back through the moments of z. */
-static void make_gradient(const struct work *work, int64_t first, int64_t row, int64_t rows)
+static void make_gradient(const struct work *work, int64_t row, int64_t rows, int64_t to)
 {
     const struct plan *plan = work->plan;
-    const int64_t at = (first + row) * plan->o;
+    const int64_t at = row * plan->o;
 
-    if (plan->has_stats && rows > 0)
+    if (plan->has_stats)
         plan->norm->spread(&plan->out, plan->dz + at, plan->z + at, rows, plan->o,
-                           work->dz + row * plan->o);
-}
-
-static const float *gradient_at(const struct work *work, int64_t first)
-{
-    return work->plan->has_stats ? work->dz : work->plan->dz + first * work->plan->o;
+                           work->dz + to * plan->o);
 }
 
 /* Some rows of z were made, in memory or, if that is far, in the slot. */
@@ -315,9 +355,9 @@ static void chunk_forward(struct work *work, int64_t row, int64_t rows)
     const struct plan *plan = work->plan;
     float *z = plan->has_stats && plan->is_far ? work->made : plan->to + row * plan->o;
 
-    make_input(work, row, 0, rows);
-    plan->products->multiply(input_at(work, row), rows, plan->d.c, plan->packed, plan->o, z,
-                             work->room);
+    make_input(work, row, rows, 0);
+    plan->products->multiply(plan->has_norm ? work->a : plan->x + row * plan->d.c, rows,
+                             plan->d.c, plan->packed, plan->o, z, work->room);
     if (plan->has_stats)
         take_moments(work, z, row, rows);
 }
@@ -325,11 +365,12 @@ static void chunk_forward(struct work *work, int64_t row, int64_t rows)
 static void chunk_back(struct work *work, int64_t row, int64_t rows)
 {
     const struct plan *plan = work->plan;
-    const float *a = input_at(work, row), *dz = gradient_at(work, row);
+    const float *a = plan->has_norm ? work->a : plan->x + row * plan->d.c;
+    const float *dz = plan->has_stats ? work->dz : plan->dz + row * plan->o;
     float *da = plan->has_norm ? work->made : plan->to + row * plan->d.c;
 
-    make_input(work, row, 0, rows);
-    make_gradient(work, row, 0, rows);
+    make_input(work, row, rows, 0);
+    make_gradient(work, row, rows, 0);
     plan->products->add_weight(a, dz, rows, plan->d.c, plan->o, work->dw, work->room);
     plan->products->multiply(dz, rows, plan->o, plan->packed, plan->d.c, da, work->room);
     if (plan->has_norm)
@@ -357,84 +398,112 @@ static void run_rows(struct work *work, int64_t part)
 
 /* Depthwise ---------------------------------------------------------------------------------- */
 
-/* An image goes through row by row: a row of x or dz is made when it is first needed, and is still near when
- * the last row that needs it is. */
-struct image {
-    int64_t x, z;   /* the first place of it */
-    int64_t x_rows; /* of the image as the convolution sees it, that are there */
-    int64_t z_rows; /* of dz */
-    int64_t dx_rows;
+/* Rows of one image that are made when they are first needed: those from `base` on lie in the slot. */
+struct band {
+    int64_t base, end; /* of the rows that are there */
+    int64_t room;      /* there is for so many */
+    int64_t width;     /* places of a row */
+    int64_t floats;    /* of a row */
+    float *rows;
 };
 
-static void make_x_rows(const struct work *work, struct image *image, int64_t end)
+/* Makes room for rows up to `end`; those before `first` are needed no more. */
+static void move_band(struct band *band, int64_t first, int64_t end)
+{
+    if (end <= band->base + band->room)
+        return;
+    memmove(band->rows, band->rows + (first - band->base) * band->floats,
+            (size_t)((band->end - first) * band->floats) * sizeof(float));
+    band->base = first;
+}
+
+/* Where row 0 of the image would lie. */
+static const float *origin(const struct band *band)
+{
+    return band->rows - band->base * band->floats;
+}
+
+/* An image goes through row by row, so what is made of it is near from its first use to its last. */
+struct image {
+    int64_t x, z; /* the first place of it */
+    struct band a, dz;
+    int64_t dx_rows; /* that are done */
+};
+
+/* The image as the convolution sees it, of which rows [first, end) are needed. */
+static const float *see_rows(const struct work *work, struct image *image, int64_t first,
+                             int64_t end)
+{
+    struct band *band = &image->a;
+
+    if (!work->plan->has_norm)
+        return work->plan->x + image->x * work->plan->d.c;
+    first = at_least(first, 0);
+    end = at_most(end, work->plan->d.h);
+    if (end > band->end) {
+        move_band(band, at_most(first, band->end), end);
+        make_input(work, image->x + band->end * band->width, (end - band->end) * band->width,
+                   (band->end - band->base) * band->width);
+        band->end = end;
+    }
+    return origin(band);
+}
+
+/* Likewise dz. */
+static const float *see_gradient(const struct work *work, struct image *image, int64_t first,
+                                 int64_t end)
+{
+    struct band *band = &image->dz;
+
+    if (!work->plan->has_stats)
+        return work->plan->dz + image->z * work->plan->o;
+    if (end > band->end) {
+        move_band(band, at_most(first, band->end), end);
+        make_gradient(work, image->z + band->end * band->width,
+                      (end - band->end) * band->width, (band->end - band->base) * band->width);
+        band->end = end;
+    }
+    return origin(band);
+}
+
+static struct image image_at(const struct work *work, int64_t number)
 {
     const struct depthwise *d = &work->plan->d;
 
-    end = at_most(end, d->h);
-    make_input(work, image->x, image->x_rows * d->w, (end - image->x_rows) * d->w);
-    image->x_rows = end > image->x_rows ? end : image->x_rows;
-}
-
-static void make_z_rows(const struct work *work, struct image *image, int64_t end)
-{
-    const struct depthwise *d = &work->plan->d;
-
-    make_gradient(work, image->z, image->z_rows * d->ow, (end - image->z_rows) * d->ow);
-    image->z_rows = end;
-}
-
-static struct image image_at(const struct plan *plan, int64_t number)
-{
-    const struct depthwise *d = &plan->d;
-
-    return (struct image){ .x = number * d->h * d->w, .z = number * d->oh * d->ow };
+    return (struct image){
+        .x = number * d->h * d->w,
+        .z = number * d->oh * d->ow,
+        .a = { .room = x_room(d), .width = d->w, .floats = d->w * d->c, .rows = work->a },
+        .dz = { .room = z_room(d), .width = d->ow, .floats = d->ow * d->c, .rows = work->dz },
+    };
 }
 
 static void image_forward(struct work *work, int64_t number)
 {
     const struct plan *plan = work->plan;
     const struct depthwise *d = &plan->d;
-    struct image image = image_at(plan, number);
-    const float *a = input_at(work, image.x);
+    struct image image = image_at(work, number);
 
     for (int64_t oy = 0; oy < d->oh; oy++) {
-        const int64_t row = image.z + oy * d->ow;
+        const int64_t row = image.z + oy * d->ow, first = oy * d->sh - d->ph;
         float *z = plan->has_stats && plan->is_far ? work->made : plan->to + row * d->c;
 
-        make_x_rows(work, &image, oy * d->sh - d->ph + d->kh);
-        plan->deep->forward(d, a, oy, plan->w, NULL, z);
+        plan->deep->forward(d, see_rows(work, &image, first, first + d->kh), oy, plan->w, NULL,
+                            z);
         if (plan->has_stats)
             take_moments(work, z, row, d->ow);
     }
 }
 
-/* dy takes the place of x, and x's extents that of y's. */
-static struct depthwise turned(const struct depthwise *d)
+/* Rows of dz that row iy of dx is made from: [first, end). */
+static int64_t first_needed(const struct depthwise *d, int64_t iy)
 {
-    struct depthwise out = *d;
-
-    out.h = d->oh;
-    out.w = d->ow;
-    out.oh = d->h;
-    out.ow = d->w;
-    out.ph = d->kh - 1 - d->ph;
-    out.pw = d->kw - 1 - d->pw;
-    return out;
+    if (is_turned(d))
+        return at_least(0, iy + d->ph - (d->kh - 1));
+    return is_halved(d) ? at_most(iy / 2, d->oh) : 0;
 }
 
-/* As in depthwise.c. */
-static bool is_turned(const struct depthwise *d)
-{
-    return d->sh == 1 && d->sw == 1 && d->ph < d->kh && d->pw < d->kw;
-}
-
-static bool is_halved(const struct depthwise *d)
-{
-    return d->kh == 3 && d->kw == 3 && d->sh == 2 && d->sw == 2 && d->ph == 1 && d->pw == 1;
-}
-
-/* Rows of dz that row iy of dx is made from: those before this one. */
-static int64_t rows_needed(const struct depthwise *d, int64_t iy)
+static int64_t end_needed(const struct depthwise *d, int64_t iy)
 {
     if (is_turned(d))
         return at_most(d->oh, iy + d->ph + 1);
@@ -446,18 +515,18 @@ static void next_row(struct work *work, struct image *image, const float *dz)
 {
     const struct plan *plan = work->plan;
     const struct depthwise *d = &plan->d, t = turned(d);
-    const int64_t iy = image->dx_rows, rows = is_halved(d) ? at_most(2, d->h - iy) : 1;
-    float *da = plan->has_norm ? work->made : plan->to + image->x * d->c;
-    float *row = da + iy * d->w * d->c;
+    const int64_t iy = image->dx_rows, rows = at_most(dx_room(d), d->h - iy);
+    const int64_t place = image->x + iy * d->w;
+    float *row = plan->has_norm ? work->made : plan->to + place * d->c;
 
     if (is_turned(d))
         plan->deep->forward(&t, dz, iy, plan->packed, NULL, row);
     else if (is_halved(d))
-        plan->deep->input_halved(d, dz, iy / 2, plan->w, da);
+        plan->deep->input_halved(d, dz, iy / 2, plan->w, row - iy * d->w * d->c);
     else
         plan->deep->input(d, dz, iy, plan->w, row);
     if (plan->has_norm)
-        take_gradient(work, row, image->x + iy * d->w, rows * d->w);
+        take_gradient(work, row, place, rows * d->w);
     image->dx_rows += rows;
 }
 
@@ -465,14 +534,16 @@ static void image_back(struct work *work, int64_t number)
 {
     const struct plan *plan = work->plan;
     const struct depthwise *d = &plan->d;
-    struct image image = image_at(plan, number);
-    const float *a = input_at(work, image.x), *dz = gradient_at(work, image.z);
+    struct image image = image_at(work, number);
 
     for (int64_t oy = 0; oy < d->oh; oy++) {
-        make_x_rows(work, &image, oy * d->sh - d->ph + d->kh);
-        make_z_rows(work, &image, oy + 1);
+        const int64_t first = oy * d->sh - d->ph;
+        const float *a = see_rows(work, &image, first, first + d->kh);
+        const float *dz = see_gradient(
+            work, &image, at_most(oy, first_needed(d, image.dx_rows)), oy + 1);
+
         plan->deep->weight(d, a, dz, oy, false, work->dw);
-        while (image.dx_rows < d->h && rows_needed(d, image.dx_rows) <= image.z_rows)
+        while (image.dx_rows < d->h && end_needed(d, image.dx_rows) <= oy + 1)
             next_row(work, &image, dz);
     }
 }
