@@ -84,7 +84,8 @@ static void check(const struct device_place *place, const struct graph *graph,
 /* Graphs of a device have no batch norms in convolutions (pass_config.apart). */
 static bool is_of_the_cpu(const struct op *op)
 {
-    return strncmp(op->name, "norm_conv2d", 11) == 0 || strncmp(op->name, "conv2d_stats", 12) == 0;
+    return strncmp(op->name, "norm_conv2d", 11) == 0 ||
+           strncmp(op->name, "conv2d_stats", 12) == 0;
 }
 
 static void the_gpu_agrees_with_the_reference(struct rng *rng)

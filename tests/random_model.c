@@ -39,12 +39,9 @@ void random_model_add(struct graph *graph, int64_t batch, bool across_samples, s
         const struct build_conv up = {
             .channels = 4, .kernel = 1, .stride = 1, .no_bias = true
         };
-        const struct build_conv each = { .channels = 4,
-                                         .kernel = 3,
-                                         .stride = 1,
-                                         .pad = 1,
-                                         .groups = 4,
-                                         .no_bias = true };
+        const struct build_conv each = {
+            .channels = 4, .kernel = 3, .stride = 1, .pad = 1, .groups = 4, .no_bias = true
+        };
         const struct build_conv down = {
             .channels = 3, .kernel = 1, .stride = 1, .no_bias = true
         };

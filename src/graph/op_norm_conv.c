@@ -139,8 +139,9 @@ static enum status infer_grad(const struct node *node, struct op_shapes *s)
     const struct shape made = shape_2(2, w->dim[0]);
     const struct shape *const numbers[] = { &channels, &channels, &saved, dz, &made, &made };
     const int first = node->op == &op_conv2d_stats_grad ? N_NORM : 0;
-    for (int i = 3; i < node->n_in; i++) {
-        if (!shape_equal(s->in[i], numbers[first + i - 3]))
+    const int end = node->op == &op_norm_conv2d_grad ? N_NORM : 2 * N_NORM;
+    for (int i = first; i < end; i++) { /* after dz, w and x */
+        if (!shape_equal(s->in[3 + i - first], numbers[i]))
             return FAIL(STATUS_USAGE, "a norm's numbers do not fit the images");
     }
     s->out[0] = *x;

@@ -699,9 +699,9 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
         const char *op = table[i].op;
         const bool family = strcmp(op, "linear") == 0 || strcmp(op, "conv2d") == 0 ||
                             strcmp(op, "conv1d") == 0 || strcmp(op, "batch_norm") == 0 ||
-                            strcmp(op, "norm_conv2d") == 0 ||
-                            strcmp(op, "attention") == 0 || strcmp(op, "lstm") == 0 ||
-                            strcmp(op, "gru") == 0 || strcmp(op, "token_cross_entropy") == 0;
+                            strcmp(op, "norm_conv2d") == 0 || strcmp(op, "attention") == 0 ||
+                            strcmp(op, "lstm") == 0 || strcmp(op, "gru") == 0 ||
+                            strcmp(op, "token_cross_entropy") == 0;
         if (family ? strncmp(problem->op, op, strlen(op)) == 0 : strcmp(problem->op, op) == 0)
             return table[i].tolerance;
     }

@@ -239,7 +239,8 @@ static enum status read_layer(struct cutter *c, int k, const char **text)
     if (n > 0 && c->crossing[n] >= NEVER)
         return FAIL(STATUS_USAGE,
                     "--cut: layer %s has the statistics of the batch norm before it, which is "
-                    "joined to it: take a layer before or after", name);
+                    "joined to it: take a layer before or after",
+                    name);
     if (n <= c->begin[k - 1])
         return FAIL(STATUS_USAGE, "--cut: layer %s does not come after the one before it",
                     name);

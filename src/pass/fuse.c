@@ -15,8 +15,8 @@
  * stood, as what is added to it may be made after it. Before: a forward graph. After: the same
  * function with fewer nodes; parameters untouched.
  */
-#include "graph/op.h"
 #include "pass/fuse.h"
+#include "graph/op.h"
 
 /* The node that alone uses `value`, if it is one of `op`. */
 static struct node *only_user(const struct graph *graph, const struct value *value,

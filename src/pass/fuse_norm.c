@@ -21,8 +21,8 @@ static int64_t image_bytes(const struct value *value)
 static bool is_fit(const struct node *node)
 {
     const struct attrs *a = &node->attrs;
-    const bool is_conv = node->op == &op_conv2d && node->n_in == 2 &&
-                         a->activation == ACTIVATION_NONE;
+    const bool is_conv =
+        node->op == &op_conv2d && node->n_in == 2 && a->activation == ACTIVATION_NONE;
 
     if (!is_conv && node->op != &op_norm_conv2d)
         return false;
@@ -77,10 +77,9 @@ static enum status make_nodes(struct graph *graph, struct joint *joint)
     makes.epsilon = norm->attrs.epsilon;
     reads.activation = norm->attrs.activation;
     graph_set_phase(graph, PHASE_FORWARD);
-    joint->maker = graph_add(graph,
-                             before->op == &op_conv2d ? &op_conv2d_stats
-                                                      : &op_norm_conv2d_stats,
-                             before->name, before->in, before->n_in, &makes);
+    joint->maker =
+        graph_add(graph, before->op == &op_conv2d ? &op_conv2d_stats : &op_norm_conv2d_stats,
+                  before->name, before->in, before->n_in, &makes);
     TRY(graph_status(graph));
     struct value *const in[] = { joint->maker->out[0], after->in[1], norm->in[1], norm->in[2],
                                  joint->maker->out[1] };

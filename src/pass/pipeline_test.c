@@ -8,7 +8,9 @@
 #include "model/model.h"
 #include "pass/strategy.h"
 
-static const char *const models[] = { "cnn", "resnet18", "mobilenet_v2", "seq2seq", "gpt", "mlp" };
+static const char *const models[] = {
+    "cnn", "resnet18", "mobilenet_v2", "seq2seq", "gpt", "mlp"
+};
 
 struct given {
     int stages, chunks, own;

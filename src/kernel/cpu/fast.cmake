@@ -33,7 +33,7 @@ if (CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT TUTTI_FUZZ)
         cpu/conv_winograd_weight.c cpu/winograd_plan.c
         cpu/depthwise.c cpu/conv_matrix.c cpu/conv_grey.c
         cpu/conv_transpose.c cpu/conv1d.c cpu/recurrent.c cpu/packed.c cpu/attention.c cpu/attend.c
-        cpu/norm_conv.c)
+        cpu/norm_conv.c cpu/norm_conv_own.c)
     target_compile_definitions(kernel PRIVATE HAVE_FAST)
     # Tile registers need a compiler that knows them.
     include(CheckCCompilerFlag)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* norm_conv.c - convolutions with the batch norms before and after them, 1x1 or depthwise.
  *
- * Images go through in pieces that stay in L2: chunks of places for 1x1, whole images for depthwise. Of each
+ * Images go through in pieces that stay in L2: chunks of places for 1x1, bands of rows for depthwise. Of each
  * piece
  *
  *   forward   a = activation(norm(x)); z = conv(a), its moments
@@ -21,7 +21,6 @@
 #include "kernel/cpu/gemm.h"
 #include "kernel/cpu/norm_conv.h"
 #include "kernel/cpu/processor.h"
-#include "kernel/cpu/rows.h"
 
 enum {
     PARTS = 16,
@@ -47,7 +46,7 @@ struct plan {
 
     struct norm_numbers in, out; /* what is done to x, and to dz */
     const float *x, *w, *z, *dz;
-    float *to, *dw;      /* z forward, dx backward; dw NULL forward */
+    float *to;           /* z forward, dx backward */
     void *packed;        /* w, or w turned */
     int64_t sums_floats; /* of dw of a part */
     float *dw_sums;      /* of all parts */
@@ -141,8 +140,8 @@ static struct plan plan_of(const struct kernel_problem *problem,
         plan.chunk = gemm_ceil(rows, products->row_grain) * products->row_grain;
     }
     if (is_back)
-        plan.sums_floats = plan.deep ? (plan.d.kh * plan.d.kw + 1) * plan.d.c
-                                     : plan.d.c * plan.o;
+        plan.sums_floats =
+            plan.deep ? (plan.d.kh * plan.d.kw + 1) * plan.d.c : plan.d.c * plan.o;
     return plan;
 }
 
@@ -193,7 +192,7 @@ static int64_t dx_room(const struct depthwise *d)
 
 /* What of a slot is where, in floats. */
 struct room {
-    int64_t a, dz, made, work, total;
+    int64_t dz, made, work, total; /* a is first */
 };
 
 static int64_t lines(int64_t floats)
@@ -217,8 +216,9 @@ static struct room room_of(const struct plan *plan)
         room.work += lines((plan->deep ? d->ow : plan->chunk) * plan->o);
     room.total = room.work;
     if (!plan->deep)
-        room.total += lines((int64_t)(
-            plan->products->room_bytes(plan->chunk, d->c, plan->o, plan->is_back) / 4));
+        room.total += lines(
+            (int64_t)(plan->products->room_bytes(plan->chunk, d->c, plan->o, plan->is_back) /
+                      4));
     return room;
 }
 
@@ -250,10 +250,9 @@ size_t norm_conv_scratch(const struct kernel_problem *problem,
 {
     const struct plan plan = plan_of(problem, products);
     const struct room room = room_of(&plan);
-    const int64_t floats = number_floats(&plan) + packed_floats(&plan) +
-                           plan.parts * lines(plan.sums_floats) +
-                           plan.parts * 2 * lines(2 * sum_channels(&plan)) +
-                           plan.parts * room.total;
+    const int64_t floats =
+        number_floats(&plan) + packed_floats(&plan) + plan.parts * lines(plan.sums_floats) +
+        plan.parts * 2 * lines(2 * sum_channels(&plan)) + plan.parts * room.total;
 
     return (size_t)floats * sizeof(float);
 }
@@ -282,10 +281,10 @@ bool norm_conv_can_run(const struct kernel_problem *problem)
 /* What a task works on. */
 struct work {
     const struct plan *plan;
-    float *a, *dz, *made, *room;  /* of the slot */
-    float *dw;                    /* of the part */
-    double *first, *second;       /* its sums */
-    int64_t seen;                 /* rows whose moments are there */
+    float *a, *dz, *made, *room; /* of the slot */
+    float *dw;                   /* of the part */
+    double *first, *second;      /* its sums */
+    int64_t seen;                /* rows whose moments are there */
 };
 
 static struct work work_of(const struct plan *plan, size_t part, size_t slot)
@@ -459,8 +458,8 @@ static const float *see_gradient(const struct work *work, struct image *image, i
         return work->plan->dz + image->z * work->plan->o;
     if (end > band->end) {
         move_band(band, at_most(first, band->end), end);
-        make_gradient(work, image->z + band->end * band->width,
-                      (end - band->end) * band->width, (band->end - band->base) * band->width);
+        make_gradient(work, image->z + band->end * band->width, (end - band->end) * band->width,
+                      (band->end - band->base) * band->width);
         band->end = end;
     }
     return origin(band);
@@ -539,8 +538,8 @@ static void image_back(struct work *work, int64_t number)
     for (int64_t oy = 0; oy < d->oh; oy++) {
         const int64_t first = oy * d->sh - d->ph;
         const float *a = see_rows(work, &image, first, first + d->kh);
-        const float *dz = see_gradient(
-            work, &image, at_most(oy, first_needed(d, image.dx_rows)), oy + 1);
+        const float *dz =
+            see_gradient(work, &image, at_most(oy, first_needed(d, image.dx_rows)), oy + 1);
 
         plan->deep->weight(d, a, dz, oy, false, work->dw);
         while (image.dx_rows < d->h && end_needed(d, image.dx_rows) <= oy + 1)
@@ -635,9 +634,9 @@ static int64_t part_count(const struct plan *plan, int64_t part)
 {
     int64_t first;
 
-    return plan->deep ? gemm_part(plan->d.n, plan->parts, part, &first) * plan->d.oh *
-                            plan->d.ow
-                      : gemm_part(rows_of(plan), plan->parts, part, &first);
+    return plan->deep
+               ? gemm_part(plan->d.n, plan->parts, part, &first) * plan->d.oh * plan->d.ow
+               : gemm_part(rows_of(plan), plan->parts, part, &first);
 }
 
 /* Moments of all parts onto the first one's, and what batch_norm has of them. */
@@ -724,105 +723,3 @@ void norm_conv_run(const struct kernel_call *call, const struct norm_products *p
     if (!plan.is_back && plan.has_stats)
         finish_moments(&plan, call);
 }
-
-/* Products by tiles of AVX ------------------------------------------------------------------- */
-
-static size_t tile_packed_bytes(int64_t k, int64_t n)
-{
-    return gemm_packed_bytes(tile_current(), n, k);
-}
-
-static void tile_pack(const float *w, int64_t row, int64_t column, int64_t k, int64_t n,
-                      struct pool *pool, void *to)
-{
-    const struct gemm gemm = { .n = n, .k = k, .b = w, .b_row = row, .b_column = column };
-
-    gemm_pack_b(tile_current(), &gemm, pool, to);
-}
-
-static struct gemm weight_product(int64_t rows, int64_t c, int64_t o)
-{
-    return (struct gemm){
-        .m = c,
-        .n = o,
-        .k = rows,
-        .a_row = 1,
-        .a_column = c,
-        .b_row = o,
-        .b_column = 1,
-        .c_row = o,
-        .accumulate = true,
-    };
-}
-
-static size_t tile_room_bytes(int64_t rows, int64_t c, int64_t o, bool is_back)
-{
-    const struct gemm gemm = weight_product(rows, c, o);
-
-    return is_back ? gemm_scratch_bytes(tile_current(), &gemm) / GEMM_TASKS : 0;
-}
-
-static void tile_multiply(const float *a, int64_t rows, int64_t k, const void *packed,
-                          int64_t n, float *to, void *room)
-{
-    const struct gemm gemm = {
-        .m = rows,
-        .n = n,
-        .k = k,
-        .a = a,
-        .a_row = k,
-        .a_column = 1,
-        .b = packed,
-        .b_packed = true,
-        .c = to,
-        .c_row = n,
-    };
-
-    gemm_run(tile_current(), &gemm, NULL, room);
-}
-
-static void tile_add_weight(const float *a, const float *dz, int64_t rows, int64_t c, int64_t o,
-                            float *dw, void *room)
-{
-    struct gemm gemm = weight_product(rows, c, o);
-
-    gemm.a = a;
-    gemm.b = dz;
-    gemm.c = dw;
-    gemm_run(tile_current(), &gemm, NULL, room);
-}
-
-const struct norm_products norm_products_tile = {
-    .packed_bytes = tile_packed_bytes,
-    .pack = tile_pack,
-    .room_bytes = tile_room_bytes,
-    .multiply = tile_multiply,
-    .add_weight = tile_add_weight,
-    .row_grain = 1,
-};
-
-static size_t scratch_bytes(const struct kernel_problem *problem)
-{
-    return norm_conv_scratch(problem, &norm_products_tile);
-}
-
-static void run(const struct kernel_call *call)
-{
-    norm_conv_run(call, &norm_products_tile);
-}
-
-#define ROW(text)                                                                              \
-    {                                                                                          \
-        .op = (text), .name = "own", .can_run = norm_conv_can_run, .scratch_bytes = scratch_bytes,       \
-        .run = run                                                                             \
-    }
-
-const struct kernel kernel_norm_conv_rows[] = {
-    ROW("conv2d_stats"),
-    ROW("norm_conv2d"),
-    ROW("norm_conv2d_stats"),
-    ROW("conv2d_stats_grad"),
-    ROW("norm_conv2d_grad"),
-    ROW("norm_conv2d_stats_grad"),
-    { 0 },
-};

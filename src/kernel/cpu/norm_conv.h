@@ -59,8 +59,6 @@ struct norm_products {
     int64_t row_grain;                 /* rows are best a multiple of it */
 };
 
-extern const struct norm_products norm_products_tile; /* by tile_current() */
-
 /* The six ops of kernel.h. */
 bool norm_conv_can_run(const struct kernel_problem *problem);
 /* Is its window one pixel? */

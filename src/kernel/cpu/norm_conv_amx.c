@@ -110,8 +110,8 @@ static void multiply(const float *a, int64_t rows, int64_t k, const void *packed
         pack_side(&side, i * AMX_SIDE, k, lines + i * steps * AMX_SHORT);
     for (int64_t j = 0; j < blocks(n); j++) {
         for (int64_t i = 0; i < blocks(rows); i++)
-            multiply_block(lines + i * steps * AMX_SHORT, panels + j * steps * AMX_SHORT,
-                           steps, AMX_ZERO, to + i * AMX_SIDE * n + j * AMX_SIDE, n,
+            multiply_block(lines + i * steps * AMX_SHORT, panels + j * steps * AMX_SHORT, steps,
+                           AMX_ZERO, to + i * AMX_SIDE * n + j * AMX_SIDE, n,
                            rows - i * AMX_SIDE, n - j * AMX_SIDE);
     }
 }
@@ -122,12 +122,9 @@ static void add_weight(const float *a, const float *dz, int64_t rows, int64_t c,
     const struct amx_side left = {
         .from = a, .line_step = 1, .k_step = c, .n_lines = c, .is_short = true
     };
-    const struct amx_side right = { .from = dz,
-                                    .line_step = 1,
-                                    .k_step = o,
-                                    .n_lines = o,
-                                    .is_b = true,
-                                    .is_short = true };
+    const struct amx_side right = {
+        .from = dz, .line_step = 1, .k_step = o, .n_lines = o, .is_b = true, .is_short = true
+    };
     const int64_t steps = blocks(rows);
     uint16_t *lines = room, *panels = lines + blocks(c) * steps * AMX_SHORT;
 
@@ -137,9 +134,9 @@ static void add_weight(const float *a, const float *dz, int64_t rows, int64_t c,
         pack_side(&right, j * AMX_SIDE, rows, panels + j * steps * AMX_SHORT);
     for (int64_t i = 0; i < blocks(c); i++) {
         for (int64_t j = 0; j < blocks(o); j++)
-            multiply_block(lines + i * steps * AMX_SHORT, panels + j * steps * AMX_SHORT,
-                           steps, AMX_ADD, dw + i * AMX_SIDE * o + j * AMX_SIDE, o,
-                           c - i * AMX_SIDE, o - j * AMX_SIDE);
+            multiply_block(lines + i * steps * AMX_SHORT, panels + j * steps * AMX_SHORT, steps,
+                           AMX_ADD, dw + i * AMX_SIDE * o + j * AMX_SIDE, o, c - i * AMX_SIDE,
+                           o - j * AMX_SIDE);
     }
 }
 

@@ -14,7 +14,8 @@ enum {
     BLOCK_ROWS = 32,
     VECTORS = 4,
     BLOCK_LANES = VECTORS * LANES,
-    AHEAD = 1024, /* floats: what comes from memory is asked for a page ahead, where the processor stops guessing */
+    AHEAD =
+        1024, /* floats: what comes from memory is asked for a page ahead, where the processor stops guessing */
 };
 
 INLINE vec get(const float *from, const bool whole, vec_part part)

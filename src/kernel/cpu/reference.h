@@ -99,7 +99,8 @@ void reference_attend(const struct kernel_call *call); /* lstm_attend */
 void reference_attend_grad(const struct kernel_call *call);
 size_t reference_attend_grad_scratch(const struct kernel_problem *problem);
 
-void reference_norm_conv(const struct kernel_call *call); /* conv2d_stats, norm_conv2d, ..._stats */
+void reference_norm_conv(
+    const struct kernel_call *call); /* conv2d_stats, norm_conv2d, ..._stats */
 void reference_norm_conv_grad(const struct kernel_call *call);
 size_t reference_norm_conv_scratch(const struct kernel_problem *problem); /* of both */
 

@@ -76,10 +76,9 @@ static void run_conv(const struct kernel_call *call, const char *op, const void 
     struct kernel_problem problem = {
         .op = op, .n_in = 2, .n_out = 1, .in = { in[0], in[1] }, .out = { *out }
     };
-    const struct kernel_call inner = { .problem = &problem,
-                                       .in = { first, second },
-                                       .out = { to },
-                                       .step = call->step };
+    const struct kernel_call inner = {
+        .problem = &problem, .in = { first, second }, .out = { to }, .step = call->step
+    };
 
     problem.attrs = call->problem->attrs;
     problem.attrs.activation = ACTIVATION_NONE;
@@ -135,8 +134,8 @@ static const float *gradient_of(const struct kernel_call *call, const struct par
         const size_t c = i % channels;
         const double rstd = (double)saved[channels + c], dmean = (double)dsaved[c];
         const double slope = -(double)dsaved[channels + c] * rstd * rstd * rstd;
-        to[i] = (float)((double)dz[i] +
-                        (dmean + slope * ((double)z[i] - (double)saved[c])) / n);
+        to[i] =
+            (float)((double)dz[i] + (dmean + slope * ((double)z[i] - (double)saved[c])) / n);
     }
     return to;
 }
@@ -178,8 +177,8 @@ void reference_norm_conv_grad(const struct kernel_call *call)
     const float *dz = gradient_of(call, &parts, da + count_of(&parts.image));
     const struct kernel_tensor weight[] = { parts.image, parts.made };
 
-    run_conv(call, "conv2d_grad_weight", seen, dz, weight, &call->problem->out[1],
-             call->out[1], reference_conv2d_grad_weight);
+    run_conv(call, "conv2d_grad_weight", seen, dz, weight, &call->problem->out[1], call->out[1],
+             reference_conv2d_grad_weight);
     run_conv(call, "conv2d_grad_input", dz, call->in[1], call->problem->in,
              &call->problem->out[0], parts.has_norm ? (void *)da : call->out[0],
              reference_conv2d_grad_input);
