@@ -454,14 +454,15 @@ static enum status check_norm_conv_grad(const struct kernel_problem *p)
     const struct shape *const norm[] = { &channels, &channels, &saved, dz, &made, &made };
     const struct shape *const out[] = { x, w, &channels, &channels, &saved };
     const int first = strncmp(p->op, "norm_", 5) == 0 ? 0 : 3;
+    const int end = strstr(p->op, "_stats") != NULL ? 6 : 3;
     struct shape z;
 
     TRY(conv_shape(p, x, w, NULL, &z));
     if (!shape_equal(dz, &z))
         return disagree(p->op, dz, &z);
-    for (int i = 3; i < p->n_in; i++) {
-        if (!shape_equal(&p->in[i].shape, norm[first + i - 3]))
-            return disagree(p->op, x, &p->in[i].shape);
+    for (int i = first; i < end; i++) { /* after dz, w and x */
+        if (!shape_equal(&p->in[3 + i - first].shape, norm[i]))
+            return disagree(p->op, x, &p->in[3 + i - first].shape);
     }
     for (int i = 0; i < p->n_out; i++) {
         if (!shape_equal(&p->out[i].shape, out[i]))

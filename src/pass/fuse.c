@@ -10,6 +10,7 @@
  *   conv1d [-> bias] [-> relu] -> max_over_time     becomes  conv1d_max
  *   batch_norm [-> add] [-> relu or relu6]          becomes  batch_norm with residual and activation
  *   batch_norm_apply                                likewise
+ *   conv2d -> batch_norm -> conv2d                  becomes  conv2d_stats -> norm_conv2d (fuse_norm.c)
  *
  * only where the value in between is used once; with pass_config.apart no conv2d_pool is made. A batch norm goes to where the last of its chain
  * stood, as what is added to it may be made after it. Before: a forward graph. After: the same
