@@ -437,9 +437,9 @@ static enum status norm_conv_shapes(const struct kernel_problem *p,
     const struct shape *const norm[] = { &channels, &channels, &saved };
 
     TRY(conv_shape(p, x, w, NULL, &out[0]));
-    for (int i = 2; i < p->n_in; i++) {
-        if (!shape_equal(&p->in[i].shape, norm[i - 2]))
-            return disagree(p->op, x, &p->in[i].shape);
+    for (int i = 0; strncmp(p->op, "norm_", 5) == 0 && i < 3; i++) {
+        if (!shape_equal(&p->in[2 + i].shape, norm[i]))
+            return disagree(p->op, x, &p->in[2 + i].shape);
     }
     out[1] = shape_2(2, w->dim[0]);
     out[2] = out[3] = shape_1(w->dim[0]);

@@ -89,7 +89,8 @@ static void run_conv(const struct kernel_call *call, const char *op, const void 
 static void take_moments(const struct kernel_call *call, const struct parts *parts)
 {
     const size_t channels = (size_t)parts->made.shape.dim[1], count = count_of(&parts->made);
-    const double n = (double)(count / channels);
+    const size_t places = count / channels;
+    const double n = (double)places;
     const double share = (double)parts->made.shape.dim[0] * (double)call->step->inv_batch;
     const float *z = call->out[0];
     float *saved = call->out[1], *seen_mean = call->out[2], *seen_variance = call->out[3];
@@ -127,7 +128,8 @@ static const float *gradient_of(const struct kernel_call *call, const struct par
 
     if (!parts->has_stats)
         return dz;
-    const double n = (double)(count / channels);
+    const size_t places = count / channels;
+    const double n = (double)places;
     const float *z = call->in[parts->stats], *saved = call->in[parts->stats + 1];
     const float *dsaved = call->in[parts->stats + 2];
     for (size_t i = 0; i < count; i++) {
