@@ -57,12 +57,13 @@ static size_t place_rows(const struct value *input, const struct batch *batch, i
 static size_t lay_feed(const struct exec *exec, const struct batch *batch)
 {
     const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
-    const size_t steps = (size_t)exec->shards * sizeof(struct kernel_step);
+    const struct lane *lane = &exec->lanes[0];
+    const size_t steps = (size_t)lane->count * sizeof(struct kernel_step);
     size_t at = ALIGN + (steps + ALIGN - 1) / ALIGN * ALIGN;
 
-    for (int64_t v = 0; v < exec->shards; v++) {
-        const int64_t rows = exec_samples(exec, v).rows;
-        struct feed_place *place = &exec->device->places[v];
+    for (int64_t i = 0; i < lane->count; i++) {
+        const int64_t rows = exec_samples(exec, lane->first + i).rows;
+        struct feed_place *place = &exec->device->places[i];
 
         place->x = place_rows(roles->input, batch, rows, &at);
         place->x2 = place_rows(roles->second, batch, rows, &at);
@@ -84,27 +85,30 @@ static void copy_rows(const struct value *input, const struct batch *batch, cons
 /* The numbers of the step, and of each shard's kernels. */
 static size_t write_numbers(const struct exec *exec, const struct batch *batch, char *host)
 {
+    const struct lane *lane = &exec->lanes[0];
     struct kernel_step *steps = (struct kernel_step *)(host + ALIGN);
     const int64_t weight = batch->weight > 0 ? batch->weight : 1;
 
     memcpy(host, &exec->numbers, sizeof exec->numbers);
-    for (int64_t v = 0; v < exec->shards; v++)
-        steps[v] = (struct kernel_step){
+    for (int64_t i = 0; i < lane->count; i++)
+        steps[i] = (struct kernel_step){
             .seed = exec->config.seed,
             .first_sample = batch->step * (uint64_t)exec->config.batch +
-                            (uint64_t)exec_samples(exec, v).begin,
+                            (uint64_t)exec_samples(exec, lane->first + i).begin,
             .inv_batch = (float)(1.0 / (double)weight),
         };
-    return ALIGN + (size_t)exec->shards * sizeof *steps;
+    return ALIGN + (size_t)lane->count * sizeof *steps;
 }
 
 static void write_samples(const struct exec *exec, const struct batch *batch, char *host)
 {
     const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
 
-    for (int64_t v = 0; v < exec->shards; v++) {
-        const struct samples samples = exec_samples(exec, v);
-        const struct feed_place *place = &exec->device->places[v];
+    const struct lane *lane = &exec->lanes[0];
+
+    for (int64_t i = 0; i < lane->count; i++) {
+        const struct samples samples = exec_samples(exec, lane->first + i);
+        const struct feed_place *place = &exec->device->places[i];
 
         copy_rows(roles->input, batch, batch->x, samples, host + place->x);
         copy_rows(roles->second, batch, batch->x2, samples, host + place->x2);
@@ -142,28 +146,44 @@ static enum status feed(const struct exec *exec, const struct batch *batch,
 
 /* Update ------------------------------------------------------------------------------------ */
 
-static struct device_range range_at(const struct exec *exec, size_t at, size_t count)
+/* sum: the step's gradient of it. */
+static struct device_range range_of(const struct exec *exec, struct device_part part,
+                                    const float *sum, size_t state_at)
 {
     const struct device_side *side = exec->device;
-    struct device_range range = { .param = side->param + at,
-                                  .grad = side->gradients + at,
-                                  .out = side->gradients + at,
-                                  .half = side->half ? side->half + at : NULL,
-                                  .count = count };
+    struct device_range range = { .param = side->param + part.at,
+                                  .grad = sum,
+                                  .half = side->half ? side->half + part.at : NULL,
+                                  .count = part.count };
 
     for (int i = 0; i < exec->n_states; i++)
-        range.state[i] = side->state[i] + at;
+        range.state[i] = side->state[i] + state_at;
     return range;
+}
+
+/* Sums of ranks' gradients that were made already, or of a part of a stretch, which is made now. */
+static const float *sum_of(const struct exec *exec, struct device_part part)
+{
+    const struct device_side *side = exec->device;
+
+    return side->ranks && !ranks_update_all(exec) ? ranks_sum(exec, part) : side->sum + part.at;
 }
 
 static void update_stretch(const struct exec *exec, const struct device_stretch *stretch,
                            const struct kernel_update_step *numbers)
 {
-    struct device_range range = range_at(exec, stretch->at, stretch->count);
+    const struct device_side *side = exec->device;
+    const struct device_part part = ranks_part(exec, stretch, exec->rank);
 
-    range.marks = stretch->marks;
+    if (part.count == 0)
+        return;
+    struct device_range range = range_of(exec, part, sum_of(exec, part), stretch->state_at);
     range.width = (size_t)stretch->bucket->width;
-    stretch->update->run(exec->device->stream, &range, &stretch->bucket->attrs, numbers);
+    if (stretch->table >= 0) {
+        const size_t place = (size_t)(side->marks[stretch->table] - side->all_marks);
+        range.marks = side->joined_marks + place + (part.at - stretch->at) / range.width;
+    }
+    stretch->update->run(side->stream, &range, &stretch->bucket->attrs, numbers);
 }
 
 /* Gradients are scaled so that the norm of all is not over the limit. */
@@ -176,7 +196,7 @@ static void clip(const struct exec *exec, struct kernel_update_step *numbers)
     for (int i = 0; i < side->n_stretches; i++) {
         const struct device_stretch *s = &side->stretches[i];
         if (!s->bucket->is_average)
-            face->sum_squares(side->stream, side->gradients + s->at, s->count,
+            face->sum_squares(side->stream, side->sum + s->at, s->count,
                               &side->squares[count++], side->squares_scratch);
     }
     face->clip(side->stream, side->squares, count, exec->config.optim.attrs.max_norm, numbers);
@@ -189,6 +209,17 @@ static struct attrs attrs_of(const struct device_norm *norm)
     if (!norm->is_adapted)
         attrs.weight_decay = 0;
     return attrs;
+}
+
+/* Directions take the place of the sum. */
+static struct device_range range_of_norm(const struct exec *exec,
+                                         const struct device_norm *norm)
+{
+    const struct device_part part = { norm->at, norm->count };
+    struct device_range range = range_of(exec, part, exec->device->sum + norm->at, norm->at);
+
+    range.out = exec->device->sum + norm->at;
+    return range;
 }
 
 /* LARS and LAMB: a parameter each, by its own norm and that of how it moves. */
@@ -206,7 +237,7 @@ static void update_by_norms(const struct exec *exec, const struct kernel_update_
 
     for (int i = 0; i < side->n_norms; i++) {
         const struct device_norm *norm = &side->norms[i];
-        const struct device_range range = range_at(exec, norm->at, norm->count);
+        const struct device_range range = range_of_norm(exec, norm);
         const struct attrs attrs = attrs_of(norm);
 
         if (exec->directs)
@@ -220,7 +251,7 @@ static void update_by_norms(const struct exec *exec, const struct kernel_update_
                 numbers, side->trusted);
     for (int i = 0; i < side->n_norms; i++) {
         const struct device_norm *norm = &side->norms[i];
-        const struct device_range range = range_at(exec, norm->at, norm->count);
+        const struct device_range range = range_of_norm(exec, norm);
         const struct attrs attrs = attrs_of(norm);
 
         norm->update->run(side->stream, &range, &attrs,
@@ -233,6 +264,8 @@ static void update(const struct exec *exec)
     const struct device_side *side = exec->device;
     struct kernel_update_step *numbers = (struct kernel_update_step *)side->feed;
 
+    if (side->ranks && ranks_update_all(exec))
+        (void)ranks_sum(exec, (struct device_part){ 0, exec->vector });
     if (exec->clips)
         clip(exec, numbers);
     if (exec->adapts)
@@ -263,11 +296,12 @@ static enum status run_shard(const struct exec *exec, const struct batch *batch,
 {
     struct device_side *side = exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
-    const struct feed_place *place = &side->places[v];
+    const int64_t number = v - exec->lanes[0].first;
+    const struct feed_place *place = &side->places[number];
     const int64_t rows = exec_samples(exec, v).rows;
     const struct extents extents = { .rows = rows,
                                      .length = { batch->length[0], batch->length[1] } };
-    const struct kernel_step *step = (struct kernel_step *)(side->feed + ALIGN) + v;
+    const struct kernel_step *step = (struct kernel_step *)(side->feed + ALIGN) + number;
 
     side->bases[BASE_GRAD] = (char *)gradients;
     side->bases[BASE_INPUT] = side->feed + place->x;
@@ -294,12 +328,13 @@ static enum status put_step(const struct exec *exec, const struct batch *batch)
 {
     struct device_side *side = exec->device;
     const struct device_face *face = side->config.face;
+    const struct lane *lane = &exec->lanes[0];
     struct tree_stack stack;
 
     if (side->marks_bytes)
         TRY(face->memory->fill(side->stream, side->all_marks, 0, side->marks_bytes));
     tree_stack_init(&stack, exec->tree_shards);
-    for (int64_t v = 0; v < exec->shards; v++) {
+    for (int64_t v = lane->first; v < lane->first + lane->count; v++) {
         const int buffer = tree_stack_push(&stack, exec->tree_first + v);
         TRY(run_shard(exec, batch, v, side->gradients + (size_t)buffer * exec->vector));
         for (; tree_stack_can_add(&stack); tree_stack_add(&stack)) {
@@ -307,9 +342,11 @@ static enum status put_step(const struct exec *exec, const struct batch *batch)
             face->add(side->stream, left, left, left + exec->vector, exec->vector);
         }
     }
-    BUG_ON(stack.count != 1); /* one rank has all shards */
+    BUG_ON(stack.count != 1 && !side->ranks); /* one rank has all shards */
+    if (side->ranks)
+        TRY(ranks_meet(exec));
     update(exec);
-    return STATUS_OK;
+    return side->ranks ? ranks_take_params(exec) : STATUS_OK;
 }
 
 /* Graphs ------------------------------------------------------------------------------------ */
@@ -373,7 +410,7 @@ static enum status put(const struct exec *exec, const struct batch *batch,
 
     TRY(feed(exec, batch, slot));
     TRY(run(exec, batch));
-    side->is_newer = true;
+    side->is_newer = side->has_newer_state = true;
     TRY(face->memory->copy(side->stream, slot->results, side->results,
                            2 * (size_t)exec->shards * sizeof(float)));
     return face->stream->record(side->stream, slot->done);
@@ -385,11 +422,28 @@ static enum status take_oldest(const struct exec *exec, struct exec_result *out)
     struct device_side *side = exec->device;
     struct device_slot *slot = &side->slots[side->taken % DEVICE_SLOTS];
 
-    TRY(side->config.face->stream->event_wait(slot->done));
+    TRY(device_blame(exec, side->config.face->stream->event_wait(slot->done)));
     side->taken++;
     *out = slot->result;
     out->loss = tree_sum(slot->results, exec->shards);
     out->correct = tree_sum(slot->results + exec->shards, exec->shards);
+    return STATUS_OK;
+}
+
+/* All ranks have put this step on their streams, whatever these are at: what each says goes to all, and one that does not
+ * come is named. */
+static enum status meet_hosts(struct exec *exec, uint32_t *out_heard)
+{
+    struct lane *lane = &exec->lanes[0];
+
+    *out_heard = exec->says;
+    if (exec->ranks == 1)
+        return STATUS_OK;
+    exec_meet(exec, "ready");
+    lane_raise(lane, exec->reduced, 1);
+    TRY(exec_wait(exec, lane, exec->reduced, (exec->steps + 1) * (uint32_t)exec->ranks,
+                  "all_reduce of gradients"));
+    *out_heard = exec_heard(exec);
     return STATUS_OK;
 }
 
@@ -408,14 +462,16 @@ enum status device_step(struct exec *exec, const struct batch *batch, struct exe
     exec->numbers = optim_step(&exec->config.optim, batch->step);
     transport_note(exec->transport, batch->step, "forward and backward");
     lane_begin_step(lane);
-    const enum status status = put(exec, batch, slot);
+    exec_tell(exec);
+    enum status status = put(exec, batch, slot);
+    if (status == STATUS_OK)
+        status = meet_hosts(exec, &out->heard);
     lane_end_step(lane);
     exec->batch = NULL;
-    TRY(status);
+    TRY(device_blame(exec, status));
     out->is_late = true;
     slot->result = *out;
     slot->result.is_late = false;
-    out->heard = exec->says;
     exec->says = 0;
     exec->steps++;
     return STATUS_OK;

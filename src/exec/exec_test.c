@@ -499,6 +499,55 @@ static void test_a_device_computes_in_bf16(void)
     device.face->close(device.device);
 }
 
+/* Ranks that share a device, or several, each update a part; where norms are needed, all of it: the bits of one rank. */
+static void test_ranks_on_a_device_give_the_bits_of_one(void)
+{
+    static const struct {
+        const char *model, *optimizer;
+        float max_norm;
+        int64_t shards;
+        bool is_narrow;
+    } cases[] = {
+        { "mlp", "sgd", 0, 4, false },      { "mlp", "adamw", 0, 6, true },
+        { "cnn", "adam", 0, 4, false },     { "normed", "sgd", 0, 12, true },
+        { "narrow", "sgd", 0, 8, false },   { "mlp", "sgd", 0.5F, 4, false },
+        { "mlp", "lars", 0.5F, 6, false },  { "normed", "lamb", 0.5F, 4, true },
+        { "normed", "lamb", 0, 6, false },
+    };
+    const struct data_testing_set set = {
+        .train = 4, .test = 200, .rows = SIDE, .columns = SIDE, .classes = CLASSES
+    };
+    struct exec_device device;
+    struct dataset *dataset;
+    struct rng rng;
+
+    open_cpu(&device);
+    rng_init(&rng, 7, 0);
+    data_testing_make(&rng, test_folder(), &set);
+    CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
+    const struct device_face *cpu = device.face;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct setup setup = usual;
+        setup.model = cases[i].model;
+        setup.optimizer = cases[i].optimizer;
+        setup.max_norm = cases[i].max_norm;
+        setup.shards = cases[i].shards;
+        setup.device = &device;
+        device.face = cases[i].is_narrow ? device_testing_narrow() : cpu;
+        device.precision = cases[i].is_narrow ? DTYPE_BF16 : DTYPE_F32;
+        setup.n_steps = 11; /* more than are under way */
+        for (int s = 5; s < setup.n_steps; s++)
+            setup.samples[s] = 24 - s;
+        const struct outcome alone = run_on(&setup, 1, 1, dataset);
+        for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
+            const struct outcome together = run_on(&setup, ranks, 1, dataset);
+            check_same(&setup, &alone, &together);
+        }
+    }
+    dataset_close(dataset);
+    device.face->close(device.device);
+}
+
 static enum status refuse_device(struct comm *comm, void *arg)
 {
     const struct exec_config config = config_of(arg, comm);
@@ -520,7 +569,7 @@ static void test_what_a_device_cannot_run_is_refused(void)
     setup.ranks = 2;
     setup.threads = 1;
     make_job(&setup, &job);
-    CHECK_OK(comm_testing_threads(2, NULL, refuse_device, &job));
+    CHECK_OK(comm_testing_nodes(2, 2, NULL, refuse_device, &job));
     release_job(&job);
     setup.ranks = 1;
     setup.model = "normed";
@@ -1364,6 +1413,8 @@ const struct test tests[] = {
     { .name = "a device gives the bits of lanes",
       .run = test_a_device_gives_the_bits_of_lanes },
     { .name = "a device computes in bf16", .run = test_a_device_computes_in_bf16 },
+    { .name = "ranks on a device give the bits of one",
+      .run = test_ranks_on_a_device_give_the_bits_of_one },
     { .name = "what a device cannot run is refused",
       .run = test_what_a_device_cannot_run_is_refused },
     { .name = "any setup gives the same bits on any ranks",

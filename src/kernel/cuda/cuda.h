@@ -64,6 +64,11 @@ void cuda_trust(struct device_stream *stream, const struct device_trust *trust,
                 const struct kernel_update_step *numbers, struct kernel_update_step *out);
 void cuda_mark_rows(struct device_stream *stream, const int32_t *ids, size_t count, size_t rows,
                     uint8_t *marks);
+void cuda_join_marks(struct device_stream *stream, uint8_t *out, const uint8_t *a,
+                     const uint8_t *b, size_t count);
+void cuda_signal(struct device_stream *stream, const struct device_words *words);
+void cuda_await(struct device_stream *stream, const struct device_words *words,
+                const uint32_t *give_up);
 
 #ifdef __cplusplus
 }

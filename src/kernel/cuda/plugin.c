@@ -4,9 +4,11 @@
  * The CUDA runtime is linked in and itself opens the driver, so that the plug-in opens on machines that
  * have none, and says so.
  */
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "kernel/cuda/cuda.h"
@@ -229,6 +231,79 @@ static const struct device_memory_ops memory_ops = {
     .fill = memory_fill,
 };
 
+/* Memory of other processes ------------------------------------------------------------- */
+
+/* What a handle holds. */
+struct opened_by {
+    int64_t process;
+    int64_t number; /* of the device */
+    cudaIpcMemHandle_t cuda;
+};
+
+/* A handle is of a whole block of the driver's, of which small memory would be a piece. */
+enum { SHARED_BLOCK = 2 << 20 };
+
+static enum status share_create(struct device *device, size_t bytes, void **out,
+                                struct device_handle *out_handle)
+{
+    struct opened_by by = { .process = getpid(), .number = device->number };
+    void *memory;
+
+    static_assert(sizeof by <= sizeof *out_handle, "a handle has room");
+    TRY(memory_create(device, (bytes / SHARED_BLOCK + 1) * SHARED_BLOCK, &memory));
+    const cudaError_t error = cudaIpcGetMemHandle(&by.cuda, memory);
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        (void)cudaFree(memory);
+        return FAIL(STATUS_UNSUPPORTED,
+                    "cuda: memory of device %d cannot be shared with other processes (%s): use "
+                    "-n 1",
+                    device->number, cudaGetErrorString(error));
+    }
+    memcpy(out_handle, &by, sizeof by);
+    *out = memory;
+    return STATUS_OK;
+}
+
+static enum status share_open(struct device *device, const struct device_handle *handle,
+                              void **out)
+{
+    struct opened_by by;
+
+    memcpy(&by, handle, sizeof by);
+    if (by.process == getpid())
+        return FAIL(STATUS_UNSUPPORTED,
+                    "cuda: ranks that share a device are processes, not threads");
+    TRY_CUDA(cudaSetDevice(device->number));
+    const cudaError_t error =
+        cudaIpcOpenMemHandle(out, by.cuda, cudaIpcMemLazyEnablePeerAccess);
+    if (error == cudaSuccess)
+        return STATUS_OK;
+    (void)cudaGetLastError();
+    return FAIL(STATUS_UNSUPPORTED,
+                "cuda: device %d cannot open memory that process %lld has on device %lld (%s): "
+                "use -n 1",
+                device->number, (long long)by.process, (long long)by.number,
+                cudaGetErrorString(error));
+}
+
+static void share_close(struct device *device, const struct device_handle *handle, void *memory)
+{
+    (void)device;
+    (void)handle;
+    if (memory)
+        (void)cudaIpcCloseMemHandle(memory);
+}
+
+static const struct device_share_ops share_ops = {
+    .create = share_create,
+    .destroy = memory_destroy,
+    .open = share_open,
+    .close = share_close,
+    .signal = cuda_signal,
+    .await = cuda_await,
+};
+
 /* Streams and events ------------------------------------------------------------------- */
 
 struct device_event {
@@ -432,6 +507,7 @@ static const struct device_face face = {
     .memory = &memory_ops,
     .stream = &stream_ops,
     .graph = &graph_ops,
+    .share = &share_ops,
     .kernel_at = cuda_kernel_at,
     .updates = cuda_updates,
     .add = cuda_add,
@@ -441,6 +517,7 @@ static const struct device_face face = {
     .clip = cuda_clip,
     .trust = cuda_trust,
     .mark_rows = cuda_mark_rows,
+    .join_marks = cuda_join_marks,
 };
 
 __attribute__((visibility("default"))) cuda_face_fn tutti_cuda_face;
