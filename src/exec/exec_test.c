@@ -6,6 +6,7 @@
 #include "exec/exec.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -545,6 +546,70 @@ static void test_ranks_on_a_device_give_the_bits_of_one(void)
         }
     }
     dataset_close(dataset);
+    device.face->close(device.device);
+}
+
+struct processes {
+    struct job job;
+    char hash[65]; /* of one rank */
+    int lost_at;   /* rank 1 dies in this step; 0: nobody does */
+};
+
+static void die_at(void *arg, const char *point)
+{
+    int *left = arg;
+
+    if (strcmp(point, "ready") == 0 && --*left == 0)
+        (void)raise(SIGKILL);
+}
+
+/* Memory of processes is lost with them: they compare. */
+static enum status run_process(struct comm *comm, void *arg)
+{
+    struct processes *processes = arg;
+    struct exec_config config = config_of(&processes->job, comm);
+    struct outcome *out = &processes->job.outcomes[0];
+    int left = processes->lost_at;
+    struct exec *exec;
+
+    config.at_meeting = comm_rank(comm) == 1 && left ? die_at : NULL;
+    config.at_meeting_arg = &left;
+    TRY(exec_create(&config, &exec));
+    enum status status = train(&processes->job, exec, comm, out);
+    exec_destroy(exec);
+    TRY(status);
+    return strcmp(out->hash, processes->hash) == 0
+               ? STATUS_OK
+               : FAIL(STATUS_MISMATCH, "%s is not %s", out->hash, processes->hash);
+}
+
+/* They open each other's memory; when one is gone the others do not wait for it, and name it. */
+static void test_processes_on_a_device_give_the_bits_of_one(void)
+{
+    static struct processes processes;
+    struct exec_device device;
+    struct setup setup = usual;
+
+    open_cpu(&device);
+    setup.optimizer = "adam";
+    setup.shards = 4;
+    setup.device = &device;
+    setup.n_steps = 10;
+    for (int s = 5; s < setup.n_steps; s++)
+        setup.samples[s] = 24;
+    const struct outcome alone = run_on(&setup, 1, 1, NULL);
+    memcpy(processes.hash, alone.hash, sizeof processes.hash);
+    for (int ranks = 2; ranks <= RANKS_MAX; ranks += 2) {
+        setup.ranks = ranks;
+        make_job(&setup, &processes.job);
+        processes.lost_at = 0;
+        CHECK_OK(comm_testing_processes(ranks, NULL, run_process, &processes));
+        processes.lost_at = 4;
+        CHECK_STATUS(STATUS_PEER_LOST,
+                     comm_testing_processes(ranks, NULL, run_process, &processes));
+        CHECK_MESSAGE("killed by signal 9");
+        release_job(&processes.job);
+    }
     device.face->close(device.device);
 }
 
@@ -1415,6 +1480,8 @@ const struct test tests[] = {
     { .name = "a device computes in bf16", .run = test_a_device_computes_in_bf16 },
     { .name = "ranks on a device give the bits of one",
       .run = test_ranks_on_a_device_give_the_bits_of_one },
+    { .name = "processes on a device give the bits of one",
+      .run = test_processes_on_a_device_give_the_bits_of_one },
     { .name = "what a device cannot run is refused",
       .run = test_what_a_device_cannot_run_is_refused },
     { .name = "any setup gives the same bits on any ranks",

@@ -114,6 +114,10 @@ static enum status check_private(const struct job *job)
 /* Strategy auto begins with what it would be by default; what it is comes of that (adopt). */
 static enum status check_auto(struct settings *s)
 {
+    if (s->ranks > 1 && strcmp(s->device, "cpu") != 0)
+        return FAIL(STATUS_USAGE,
+                    "--device %s and --strategy auto: forecasts are the cpu's: use mirrored",
+                    s->device);
     if (*s->split || *s->sync || *s->meet)
         return FAIL(STATUS_USAGE,
                     "--strategy auto and --%s: auto chooses how work is distributed: leave "
