@@ -41,7 +41,7 @@ struct introduction {
 struct device_ranks {
     char *block[DEVICE_PEERS]; /* of each rank, as this process sees it */
     struct introduction *known;
-    struct held *held;         /* from left to right */
+    struct held *held; /* from left to right */
     struct tree_node *nodes;
     int n_held;
     struct tree_addition *additions; /* n_held - 1 */
@@ -148,8 +148,10 @@ enum status ranks_create(struct exec *exec)
     ranks->n_scratch = tree_additions(ranks->nodes, ranks->n_held, exec->tree_shards,
                                       ranks->additions, &ranks->result);
     ranks->scratch_each = largest_part(exec);
-    return side->config.face->memory->create_host(side->config.device, sizeof *ranks->give_up,
-                                                  (void **)&ranks->give_up);
+    TRY(side->config.face->memory->create_host(side->config.device, sizeof *ranks->give_up,
+                                               (void **)&ranks->give_up));
+    *ranks->give_up = 0;
+    return STATUS_OK;
 }
 
 size_t ranks_words_bytes(const struct exec *exec)
@@ -184,8 +186,7 @@ static void *theirs(const struct device_side *side, int r, const void *mine)
 /* The word by which `from` tells the owner of these that it is there. */
 static uint32_t *word_of(const struct exec *exec, char *words, enum meeting meeting, int from)
 {
-    return (uint32_t *)(words +
-                        ((size_t)meeting * (size_t)exec->ranks + (size_t)from) * LINE);
+    return (uint32_t *)(words + ((size_t)meeting * (size_t)exec->ranks + (size_t)from) * LINE);
 }
 
 static void find_words(const struct exec *exec)
@@ -389,13 +390,13 @@ const float *ranks_sum(const struct exec *exec, struct device_part part)
             const float *gradients =
                 side->gradients + (size_t)held->buffer * exec->vector + part.at;
             operand[k] = is_held ? theirs(side, held->rank, gradients)
-                                 : ranks->scratch + (size_t)(from[k] - ranks->n_held) *
-                                                        ranks->scratch_each;
+                                 : ranks->scratch +
+                                       (size_t)(from[k] - ranks->n_held) * ranks->scratch_each;
         }
-        side->config.face->add(
-            side->stream,
-            ranks->scratch + (size_t)(add->out - ranks->n_held) * ranks->scratch_each,
-            operand[0], operand[1], part.count);
+        side->config.face->add(side->stream,
+                               ranks->scratch +
+                                   (size_t)(add->out - ranks->n_held) * ranks->scratch_each,
+                               operand[0], operand[1], part.count);
     }
     return side->sum;
 }

@@ -108,9 +108,8 @@ static enum status find_stretches(struct exec *exec)
             continue;
         }
         struct device_stretch *next = &side->stretches[side->n_stretches++];
-        *next = (struct device_stretch){
-            .bucket = bucket, .at = at, .count = count, .table = -1
-        };
+        *next =
+            (struct device_stretch){ .bucket = bucket, .at = at, .count = count, .table = -1 };
         TRY(find_update(exec, bucket, &next->update));
         if (exec->row_sums[b].is_used) {
             next->table = b;
@@ -175,9 +174,8 @@ static uint8_t *carve_marks(const struct exec *exec, struct carver *carver, uint
     uint8_t *all = carver->base ? (uint8_t *)carver->base + before : NULL;
 
     for (int b = 0; b < exec->buckets.count; b++) {
-        uint8_t *piece = exec->row_sums[b].is_used
-                             ? carve(carver, (size_t)exec->row_sums[b].rows)
-                             : NULL;
+        uint8_t *piece =
+            exec->row_sums[b].is_used ? carve(carver, (size_t)exec->row_sums[b].rows) : NULL;
         if (marks)
             marks[b] = piece;
     }
@@ -276,9 +274,8 @@ static enum status make_memory(struct exec *exec)
     side->memory_bytes = carver.used;
     const enum status status = create_block(exec, &handle);
     if (status != STATUS_OK)
-        return status == STATUS_NO_MEMORY
-                   ? no_room(exec, "a step's samples", side->feed_bytes)
-                   : status;
+        return status == STATUS_NO_MEMORY ? no_room(exec, "a step's samples", side->feed_bytes)
+                                          : status;
     TRY(memory->fill(side->stream, side->memory, 0, carver.used));
     carver = (struct carver){ .base = side->memory };
     lay_out(exec, &carver);

@@ -84,7 +84,7 @@ struct device_side {
     float *state[KERNEL_STATES]; /* of what this rank updates */
     size_t state_count;          /* elements of each */
     uint16_t *half;              /* the parameters in bf16; NULL: not computed with */
-    float *gradients; /* n_buffers vectors: partial sums that are held at once */
+    float *gradients;            /* n_buffers vectors: partial sums that are held at once */
     int n_buffers;
     uint8_t *marks[GRAPH_NODE_IN];
     size_t marks_bytes; /* of all, which lie in a row from the first one on */

@@ -509,10 +509,10 @@ static void test_ranks_on_a_device_give_the_bits_of_one(void)
         int64_t shards;
         bool is_narrow;
     } cases[] = {
-        { "mlp", "sgd", 0, 4, false },      { "mlp", "adamw", 0, 6, true },
-        { "cnn", "adam", 0, 4, false },     { "normed", "sgd", 0, 12, true },
-        { "narrow", "sgd", 0, 8, false },   { "mlp", "sgd", 0.5F, 4, false },
-        { "mlp", "lars", 0.5F, 6, false },  { "normed", "lamb", 0.5F, 4, true },
+        { "mlp", "sgd", 0, 4, false },     { "mlp", "adamw", 0, 6, true },
+        { "cnn", "adam", 0, 4, false },    { "normed", "sgd", 0, 12, true },
+        { "narrow", "sgd", 0, 8, false },  { "mlp", "sgd", 0.5F, 4, false },
+        { "mlp", "lars", 0.5F, 6, false }, { "normed", "lamb", 0.5F, 4, true },
         { "normed", "lamb", 0, 6, false },
     };
     const struct data_testing_set set = {

@@ -92,8 +92,8 @@ static void ask_and_leave(const struct job *job, struct answer *answer)
 /* A driver that was asked is of no use to processes that are forked later, as ranks are: so another one asks. */
 static enum status find_apart(const struct job *job)
 {
-    struct answer *answer = mmap(NULL, sizeof *answer, PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct answer *answer =
+        mmap(NULL, sizeof *answer, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     if (answer == MAP_FAILED)
         return FAIL(STATUS_NO_MEMORY, "shared memory is refused");
@@ -118,9 +118,8 @@ enum status on_device_find(const struct job *job)
 {
     const struct device_face *face;
 
-    return on_device(job) && job->settings.ranks > 1
-               ? find_apart(job)
-               : device_find(job->settings.device, &face);
+    return on_device(job) && job->settings.ranks > 1 ? find_apart(job)
+                                                     : device_find(job->settings.device, &face);
 }
 
 /* Ranks of a machine take its devices in turn. */
@@ -128,8 +127,7 @@ static enum status pick_number(const struct device_face *face, struct transport 
                                int *out)
 {
     const int rank = transport_rank(transport);
-    const int first =
-        transport_node_first(transport, transport_node_of(transport, rank));
+    const int first = transport_node_first(transport, transport_node_of(transport, rank));
     int count;
 
     TRY(face->count(&count));

@@ -64,6 +64,6 @@ extern "C" void cuda_join_marks(struct device_stream *stream, uint8_t *out, cons
     if (count == 0)
         return;
     join_bytes<<<blocks_of((int64_t)count, THREADS), THREADS, 0, stream->cuda>>>(out, a, b,
-                                                                                  count);
+                                                                                 count);
     stream_check(stream, "join_marks");
 }
