@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* device_ranks.c - several ranks of a machine on devices: they read each other's memory, and their streams wait for each other.
  *
- * Every rank's block of device memory is laid out alike, and open to all others. In a step a rank runs its shards, and then,
- * on its stream:
+ * Every rank's block of device memory is laid out alike, and open to all others. In a step a rank runs its shards; when its
+ * gradients of a group of buckets are final, there follow, on a stream beside the other if there are several groups:
  *
  *   signal ready, await all ready   gradients, losses and marks of all ranks are final
  *   sum and update its part         partial sums along the tree of shards, read where they lie
@@ -11,7 +11,7 @@
  *
  * State is there where it is updated. Where norms are needed before, each rank sums and updates everything, the same way, and takes
  * nothing. A rank writes to its own block alone, but for words of others, which it makes 1. Why two meetings are enough: gradients are written
- * again after done, parameters after the next ready, when all have taken them; a word is made 1 again after the other one
+ * again after done of all groups, parameters after the next ready, when all have taken them; a word is made 1 again after the other one
  * of its pair has come back.
  *
  * A thread looks whether a rank was lost, and has the stream give up then: whoever waits for the stream finds that.
@@ -48,8 +48,8 @@ struct device_ranks {
     int n_scratch, result;
     size_t scratch_each; /* elements of a vector of scratch */
     float *scratch;
-    char *words; /* of this rank: MEETINGS times a line for each rank */
-    struct device_words out[MEETINGS], in[MEETINGS];
+    char *words; /* of this rank: of each group MEETINGS times a line for each rank */
+    struct device_words out[DEVICE_GROUPS][MEETINGS], in[DEVICE_GROUPS][MEETINGS];
     uint32_t *give_up; /* of the host, for the stream */
 
     pthread_t watcher;
@@ -156,7 +156,7 @@ enum status ranks_create(struct exec *exec)
 
 size_t ranks_words_bytes(const struct exec *exec)
 {
-    return (size_t)MEETINGS * (size_t)exec->ranks * LINE;
+    return (size_t)exec->device->n_groups * MEETINGS * (size_t)exec->ranks * LINE;
 }
 
 size_t ranks_scratch_bytes(const struct exec *exec)
@@ -184,26 +184,26 @@ static void *theirs(const struct device_side *side, int r, const void *mine)
 }
 
 /* The word by which `from` tells the owner of these that it is there. */
-static uint32_t *word_of(const struct exec *exec, char *words, enum meeting meeting, int from)
+static uint32_t *word_of(const struct exec *exec, char *words, int group, int meeting, int from)
 {
-    return (uint32_t *)(words + ((size_t)meeting * (size_t)exec->ranks + (size_t)from) * LINE);
+    const int before = (group * MEETINGS + meeting) * exec->ranks + from;
+
+    return (uint32_t *)(words + (size_t)before * LINE);
 }
 
-static void find_words(const struct exec *exec)
+/* Words of others that this rank makes 1, and its own that they do. */
+static void find_words(const struct exec *exec, int group, int meeting)
 {
     const struct device_side *side = exec->device;
     struct device_ranks *ranks = side->ranks;
+    struct device_words *out = &ranks->out[group][meeting], *in = &ranks->in[group][meeting];
 
-    for (int m = 0; m < MEETINGS; m++) {
-        for (int r = 0; r < exec->ranks; r++) {
-            if (r == exec->rank)
-                continue;
-            char *words = theirs(side, r, ranks->words);
-            ranks->out[m].word[ranks->out[m].count++] =
-                word_of(exec, words, (enum meeting)m, exec->rank);
-            ranks->in[m].word[ranks->in[m].count++] =
-                word_of(exec, ranks->words, (enum meeting)m, r);
-        }
+    for (int r = 0; r < exec->ranks; r++) {
+        if (r == exec->rank)
+            continue;
+        char *words = theirs(side, r, ranks->words);
+        out->word[out->count++] = word_of(exec, words, group, meeting, exec->rank);
+        in->word[in->count++] = word_of(exec, ranks->words, group, meeting, r);
     }
 }
 
@@ -280,7 +280,10 @@ enum status ranks_open(struct exec *exec, const struct device_handle *own)
     TRY(mem_alloc((size_t)exec->ranks, sizeof *ranks->known, &ranks->known));
     TRY(introduce(exec, own, ranks->known));
     TRY(open_blocks(exec));
-    find_words(exec);
+    for (int g = 0; g < exec->device->n_groups; g++) {
+        for (int m = 0; m < MEETINGS; m++)
+            find_words(exec, g, m);
+    }
     if (pthread_create(&ranks->watcher, NULL, watch, exec) != 0)
         return FAIL(STATUS_NO_MEMORY, "there is no thread to look after other ranks");
     ranks->is_watched = true;
@@ -325,13 +328,13 @@ void ranks_destroy(struct exec *exec)
 
 /* A step ------------------------------------------------------------------------------------ */
 
-static void meet(const struct exec *exec, enum meeting meeting)
+static void meet(const struct exec *exec, int group, enum meeting meeting)
 {
     const struct device_side *side = exec->device;
     const struct device_share_ops *share = side->config.face->share;
 
-    share->signal(side->stream, &side->ranks->out[meeting]);
-    share->await(side->stream, &side->ranks->in[meeting], side->ranks->give_up);
+    share->signal(side->sums, &side->ranks->out[group][meeting]);
+    share->await(side->sums, &side->ranks->in[group][meeting], side->ranks->give_up);
 }
 
 /* Losses and labels met of rank r's shards. */
@@ -344,59 +347,66 @@ static enum status take_results(const struct exec *exec, int r)
     exec_lane_row(exec, r, &first, &count);
     for (int part = 0; part < 2; part++) {
         float *mine = side->results + part * exec->shards + first;
-        TRY(memory->copy(side->stream, mine, theirs(side, r, mine),
+        TRY(memory->copy(side->sums, mine, theirs(side, r, mine),
                          (size_t)count * sizeof(float)));
     }
     return STATUS_OK;
 }
 
-static void join_marks(const struct exec *exec)
+static void join_marks(const struct exec *exec, int bucket)
 {
     const struct device_side *side = exec->device;
-    const uint8_t *joined = side->all_marks;
+    const uint8_t *own = side->marks[bucket], *joined = own;
+    uint8_t *out = side->joined_marks + (own - side->all_marks);
 
-    for (int r = 0; r < exec->ranks && side->marks_bytes; r++) {
+    for (int r = 0; r < exec->ranks; r++) {
         if (r == exec->rank)
             continue;
-        side->config.face->join_marks(side->stream, side->joined_marks, joined,
-                                      theirs(side, r, side->all_marks), side->marks_bytes);
-        joined = side->joined_marks;
+        side->config.face->join_marks(side->sums, out, joined, theirs(side, r, own),
+                                      (size_t)exec->row_sums[bucket].rows);
+        joined = out;
     }
 }
 
-enum status ranks_meet(const struct exec *exec)
+enum status ranks_meet(const struct exec *exec, int group)
 {
-    meet(exec, READY);
-    for (int r = 0; r < exec->ranks; r++) {
+    const struct device_group *of = &exec->device->groups[group];
+    const bool is_last = group == exec->device->n_groups - 1;
+
+    meet(exec, group, READY);
+    for (int b = of->first; b < of->end; b++) {
+        if (exec->row_sums[b].is_used)
+            join_marks(exec, b);
+    }
+    for (int r = 0; r < exec->ranks && is_last; r++) {
         if (r != exec->rank)
             TRY(take_results(exec, r));
     }
-    join_marks(exec);
     return STATUS_OK;
+}
+
+/* Of a part of the flat vector: what a rank holds, or a vector of scratch. */
+static float *operand_of(const struct exec *exec, int number, struct device_part part)
+{
+    const struct device_side *side = exec->device;
+    const struct device_ranks *ranks = side->ranks;
+
+    if (number >= ranks->n_held)
+        return ranks->scratch + (size_t)(number - ranks->n_held) * ranks->scratch_each;
+    const struct held *held = &ranks->held[number];
+    return theirs(side, held->rank,
+                  side->gradients + (size_t)held->buffer * exec->vector + part.at);
 }
 
 const float *ranks_sum(const struct exec *exec, struct device_part part)
 {
     const struct device_side *side = exec->device;
-    const struct device_ranks *ranks = side->ranks;
-    const float *operand[2] = { NULL, NULL };
 
-    for (int i = 0; i < ranks->n_held - 1; i++) {
-        const struct tree_addition *add = &ranks->additions[i];
-        const int from[2] = { add->left, add->right };
-        for (int k = 0; k < 2; k++) {
-            const bool is_held = from[k] < ranks->n_held;
-            const struct held *held = &ranks->held[is_held ? from[k] : 0];
-            const float *gradients =
-                side->gradients + (size_t)held->buffer * exec->vector + part.at;
-            operand[k] = is_held ? theirs(side, held->rank, gradients)
-                                 : ranks->scratch +
-                                       (size_t)(from[k] - ranks->n_held) * ranks->scratch_each;
-        }
-        side->config.face->add(side->stream,
-                               ranks->scratch +
-                                   (size_t)(add->out - ranks->n_held) * ranks->scratch_each,
-                               operand[0], operand[1], part.count);
+    for (int i = 0; i < side->ranks->n_held - 1; i++) {
+        const struct tree_addition *add = &side->ranks->additions[i];
+        side->config.face->add(side->sums, operand_of(exec, add->out, part),
+                               operand_of(exec, add->left, part),
+                               operand_of(exec, add->right, part), part.count);
     }
     return side->sum;
 }
@@ -412,21 +422,21 @@ static enum status take_part(const struct exec *exec, const struct device_stretc
 
     if (part.count == 0)
         return STATUS_OK;
-    TRY(memory->copy(side->stream, param, theirs(side, r, param), part.count * sizeof *param));
+    TRY(memory->copy(side->sums, param, theirs(side, r, param), part.count * sizeof *param));
     if (!side->half)
         return STATUS_OK;
     uint16_t *half = side->half + part.at;
-    return memory->copy(side->stream, half, theirs(side, r, half), part.count * sizeof *half);
+    return memory->copy(side->sums, half, theirs(side, r, half), part.count * sizeof *half);
 }
 
-enum status ranks_take_params(const struct exec *exec)
+enum status ranks_take_params(const struct exec *exec, int group)
 {
     const struct device_side *side = exec->device;
 
-    meet(exec, DONE);
+    meet(exec, group, DONE);
     for (int i = 0; i < side->n_stretches && !ranks_update_all(exec); i++) {
         for (int r = 0; r < exec->ranks; r++) {
-            if (r != exec->rank)
+            if (r != exec->rank && side->stretches[i].group == group)
                 TRY(take_part(exec, &side->stretches[i], r));
         }
     }

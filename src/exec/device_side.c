@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "graph/op.h"
 
-enum { ALIGN = 256 };
+enum { ALIGN = 256, GROUP_BYTES = 32 << 20 };
 
 static size_t aligned(size_t bytes)
 {
@@ -91,6 +91,38 @@ static size_t most_state(const struct exec *exec)
     return most;
 }
 
+/* Of one rank, or if norms of all are needed, there is one group. */
+static void find_groups(struct exec *exec)
+{
+    struct device_side *side = exec->device;
+    const size_t wish = side->config.group_bytes ? side->config.group_bytes : GROUP_BYTES;
+    const size_t even = exec->vector / DEVICE_GROUPS, some = wish / sizeof(float);
+    const bool is_one = exec->ranks == 1 || ranks_update_all(exec);
+    const size_t least = is_one ? exec->vector : some > even ? some : even;
+
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const size_t begin = (size_t)exec->buckets.begin[b];
+        const size_t end = (size_t)exec->buckets.begin[b + 1];
+        struct device_group *group = &side->groups[side->n_groups ? side->n_groups - 1 : 0];
+
+        if (side->n_groups == 0 || (group->count > least && side->n_groups < DEVICE_GROUPS)) {
+            group = &side->groups[side->n_groups++];
+            *group = (struct device_group){ .first = b, .at = begin };
+        }
+        group->end = b + 1;
+        group->count = end - group->at;
+    }
+}
+
+static int group_of(const struct device_side *side, int bucket)
+{
+    int group = 0;
+
+    while (bucket >= side->groups[group].end)
+        group++;
+    return group;
+}
+
 static enum status find_stretches(struct exec *exec)
 {
     struct device_side *side = exec->device;
@@ -103,13 +135,16 @@ static enum status find_stretches(struct exec *exec)
         struct device_stretch *last =
             side->n_stretches > 0 ? &side->stretches[side->n_stretches - 1] : NULL;
 
-        if (last && are_alike(last->bucket, bucket)) {
+        const int group = group_of(side, b);
+
+        if (last && last->group == group && are_alike(last->bucket, bucket)) {
             last->count += count;
             continue;
         }
         struct device_stretch *next = &side->stretches[side->n_stretches++];
-        *next =
-            (struct device_stretch){ .bucket = bucket, .at = at, .count = count, .table = -1 };
+        *next = (struct device_stretch){
+            .bucket = bucket, .at = at, .count = count, .group = group, .table = -1
+        };
         TRY(find_update(exec, bucket, &next->update));
         if (exec->row_sums[b].is_used) {
             next->table = b;
@@ -285,6 +320,23 @@ static enum status make_memory(struct exec *exec)
     return ranks_open(exec, &handle);
 }
 
+/* Of several groups: a stream beside the other, and where it begins and ends. */
+static enum status make_groups(struct exec *exec)
+{
+    struct device_side *side = exec->device;
+    const struct device_stream_ops *stream = side->config.face->stream;
+
+    side->sums = side->stream;
+    if (side->n_groups == 1)
+        return STATUS_OK;
+    side->sums = NULL;
+    TRY(stream->create(side->config.device, &side->sums));
+    TRY(stream->event_create(side->config.device, &side->joined));
+    for (int g = 0; g < side->n_groups; g++)
+        TRY(stream->event_create(side->config.device, &side->groups[g].final));
+    return STATUS_OK;
+}
+
 static enum status make_slot(struct exec *exec, struct device_slot *slot)
 {
     struct device_side *side = exec->device;
@@ -312,8 +364,10 @@ enum status device_create(struct exec *exec)
     TRY(side->config.face->stream->create(side->config.device, &side->stream));
     TRY(side->config.face->stream->create(side->config.device, &side->copies));
     TRY(mem_alloc((size_t)exec->lanes[0].count, sizeof *side->places, &side->places));
+    find_groups(exec);
     TRY(find_stretches(exec));
     TRY(find_norms(exec));
+    TRY(make_groups(exec));
     if (exec->ranks > 1)
         TRY(ranks_create(exec));
     TRY(make_memory(exec));
@@ -343,6 +397,11 @@ void device_destroy(struct exec *exec)
     ranks_give_up(side);
     const enum status left = side->stream ? stream->wait(side->stream) : STATUS_OK;
     (void)left; /* nobody asks how it went */
+    for (int g = 0; g < side->n_groups; g++)
+        stream->event_destroy(side->groups[g].final);
+    stream->event_destroy(side->joined);
+    if (side->sums != side->stream)
+        stream->destroy(side->sums);
     device_forget_graphs(side);
     for (int i = 0; i < DEVICE_SLOTS; i++) {
         struct device_slot *slot = &side->slots[i];

@@ -22,7 +22,7 @@
 #include "exec/state.h"
 #include "kernel/device.h"
 
-enum { DEVICE_SLOTS = 8, DEVICE_GRAPHS = PLANS_MAX };
+enum { DEVICE_SLOTS = 8, DEVICE_GRAPHS = PLANS_MAX, DEVICE_GROUPS = 8 };
 
 /* Where a shard's samples are in a feed, in bytes. */
 struct feed_place {
@@ -43,11 +43,20 @@ struct device_captured {
     struct device_graph *graph; /* NULL: it has run once, as it is */
 };
 
+/* Buckets in a row, which are final one after the other: of several ranks, each group is summed, updated and taken as
+ * soon as it is, while backward goes on for the others. */
+struct device_group {
+    int first, end; /* buckets */
+    size_t at, count;
+    struct device_event *final;
+};
+
 /* A stretch of the flat vector that one launch updates: of several ranks, each a part of it. */
 struct device_stretch {
     const struct device_update *update;
     const struct bucket *bucket; /* the first */
     size_t at, count;
+    int group;
     int table;       /* the bucket, if it is a table of which rows are marked; else -1 */
     size_t state_at; /* where this rank's part begins in the vectors of state */
 };
@@ -100,6 +109,10 @@ struct device_side {
     char *bases[BASE_COUNT];
 
     struct device_ranks *ranks; /* NULL: there is one */
+    struct device_group groups[DEVICE_GROUPS];
+    int n_groups;
+    struct device_stream *sums; /* of several groups: what ranks do with them; else `stream` */
+    struct device_event *joined;
 
     struct device_stretch stretches[GRAPH_NODE_IN];
     int n_stretches;
@@ -163,12 +176,13 @@ bool ranks_update_all(const struct exec *exec);
 /* What rank r updates of a stretch. */
 struct device_part ranks_part(const struct exec *exec, const struct device_stretch *stretch,
                               int r);
-/* Puts on the stream: this rank's gradients are final, and so are all others'; results and marks of all come here. */
-MUST_CHECK enum status ranks_meet(const struct exec *exec);
+/* What these put goes on side->sums. This rank's gradients of the group are final, and so are all others'; marks of its
+ * tables come here, and with the last group results. */
+MUST_CHECK enum status ranks_meet(const struct exec *exec, int group);
 /* The sum of all ranks' gradients of a part: where it lies. */
 const float *ranks_sum(const struct exec *exec, struct device_part part);
-/* All have updated their parts, which come here. */
-MUST_CHECK enum status ranks_take_params(const struct exec *exec);
+/* All have updated their parts of the group, which come here. */
+MUST_CHECK enum status ranks_take_params(const struct exec *exec, int group);
 
 /* Puts a step on the stream; plans are there. */
 MUST_CHECK enum status device_step(struct exec *exec, const struct batch *batch,

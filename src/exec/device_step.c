@@ -183,7 +183,7 @@ static void update_stretch(const struct exec *exec, const struct device_stretch 
         const size_t place = (size_t)(side->marks[stretch->table] - side->all_marks);
         range.marks = side->joined_marks + place + (part.at - stretch->at) / range.width;
     }
-    stretch->update->run(side->stream, &range, &stretch->bucket->attrs, numbers);
+    stretch->update->run(side->sums, &range, &stretch->bucket->attrs, numbers);
 }
 
 /* Gradients are scaled so that the norm of all is not over the limit. */
@@ -259,7 +259,8 @@ static void update_by_norms(const struct exec *exec, const struct kernel_update_
     }
 }
 
-static void update(const struct exec *exec)
+/* Where norms are needed there is one group, and one stream. */
+static void update(const struct exec *exec, int group)
 {
     const struct device_side *side = exec->device;
     struct kernel_update_step *numbers = (struct kernel_update_step *)side->feed;
@@ -272,7 +273,7 @@ static void update(const struct exec *exec)
         update_by_norms(exec, numbers);
     for (int i = 0; i < side->n_stretches; i++) {
         const struct device_stretch *s = &side->stretches[i];
-        if (!exec->adapts || s->bucket->is_average)
+        if (s->group == group && (!exec->adapts || s->bucket->is_average))
             update_stretch(exec, s, numbers);
     }
 }
@@ -291,17 +292,104 @@ static void mark_rows(const struct device_side *side, const struct instruction *
                                  (size_t)sum->attrs.rows, side->marks[sum->attrs.bucket]);
 }
 
-static enum status run_shard(const struct exec *exec, const struct batch *batch, int64_t v,
-                             float *gradients)
+/* Adds what the tree adds of these elements when the shard that ran last is final. */
+static void add_along_tree(const struct exec *exec, const struct tree_stack *stack, size_t at,
+                           size_t count)
+{
+    const struct device_side *side = exec->device;
+    struct tree_stack sums = *stack;
+
+    for (; tree_stack_can_add(&sums); tree_stack_add(&sums)) {
+        float *left = side->gradients + (size_t)(sums.count - 2) * exec->vector + at;
+        side->config.face->add(side->stream, left, left, left + exec->vector, count);
+    }
+}
+
+/* This rank's gradients of a group are final: sums and updates, beside what backward still has to do. */
+static enum status end_group(const struct exec *exec, const struct tree_stack *stack, int group)
+{
+    const struct device_side *side = exec->device;
+    const struct device_stream_ops *stream = side->config.face->stream;
+    const struct device_group *of = &side->groups[group];
+    const bool forks = side->sums != side->stream;
+
+    add_along_tree(exec, stack, of->at, of->count);
+    if (!side->ranks) {
+        update(exec, group);
+        return STATUS_OK;
+    }
+    if (forks) {
+        TRY(stream->record(side->stream, of->final));
+        TRY(stream->wait_event(side->sums, of->final));
+    }
+    TRY(ranks_meet(exec, group));
+    update(exec, group);
+    TRY(ranks_take_params(exec, group));
+    if (!forks || group < side->n_groups - 1)
+        return STATUS_OK;
+    TRY(stream->record(side->sums, side->joined));
+    return stream->wait_event(side->stream, side->joined);
+}
+
+/* After which instruction all buckets of a group, and of those before it, are final; of tables, after the last. */
+static void find_ends(const struct exec *exec, const struct plan *plan, int ends[DEVICE_GROUPS])
+{
+    const struct device_side *side = exec->device;
+
+    for (int g = 0; g < side->n_groups; g++) {
+        ends[g] = g > 0 ? ends[g - 1] : 0;
+        for (int b = side->groups[g].first; b < side->groups[g].end; b++) {
+            int n = exec->row_sums[b].is_used ? 0 : plan->n_instructions;
+            while (n > 0 && !(plan->instructions[n - 1].after >> b & 1))
+                n--;
+            n = n > 0 ? n - 1 : plan->n_instructions - 1;
+            ends[g] = n > ends[g] ? n : ends[g];
+        }
+    }
+}
+
+/* Runs a plan on shard v; with `stack`, as the last shard of this rank. */
+static enum status run_plan(const struct exec *exec, const struct plan *plan,
+                            const struct kernel_step *step, const struct tree_stack *stack)
 {
     struct device_side *side = exec->device;
+    int ends[DEVICE_GROUPS], group = 0;
+
+    find_ends(exec, plan, ends);
+    for (int i = 0; i < plan->n_instructions; i++) {
+        device_run(side, &plan->instructions[i], step);
+        if (plan->instructions[i].node->op == &op_row_sum)
+            mark_rows(side, &plan->instructions[i]);
+        while (stack && group < side->n_groups && ends[group] <= i)
+            TRY(end_group(exec, stack, group++));
+    }
+    return STATUS_OK;
+}
+
+static enum status run_empty(const struct exec *exec, int64_t v, float *gradients,
+                             const struct tree_stack *stack)
+{
+    const struct device_side *side = exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
+
+    TRY(memory->fill(side->stream, gradients, 0, exec->vector * sizeof(float)));
+    TRY(memory->fill(side->stream, &side->results[v], 0, sizeof(float)));
+    TRY(memory->fill(side->stream, &side->results[exec->shards + v], 0, sizeof(float)));
+    for (int group = 0; stack && group < side->n_groups; group++)
+        TRY(end_group(exec, stack, group));
+    return STATUS_OK;
+}
+
+/* With `stack`, as the last shard of this rank. */
+static enum status run_shard(const struct exec *exec, const struct batch *batch, int64_t v,
+                             float *gradients, const struct tree_stack *stack)
+{
+    struct device_side *side = exec->device;
     const int64_t number = v - exec->lanes[0].first;
     const struct feed_place *place = &side->places[number];
     const int64_t rows = exec_samples(exec, v).rows;
     const struct extents extents = { .rows = rows,
                                      .length = { batch->length[0], batch->length[1] } };
-    const struct kernel_step *step = (struct kernel_step *)(side->feed + ALIGN) + number;
 
     side->bases[BASE_GRAD] = (char *)gradients;
     side->bases[BASE_INPUT] = side->feed + place->x;
@@ -309,44 +397,35 @@ static enum status run_shard(const struct exec *exec, const struct batch *batch,
     side->bases[BASE_TARGET] = side->feed + place->y;
     side->bases[BASE_LOSS] = (char *)&side->results[v];
     side->bases[BASE_CORRECT] = (char *)&side->results[exec->shards + v];
-    if (rows == 0) {
-        TRY(memory->fill(side->stream, gradients, 0, exec->vector * sizeof(float)));
-        TRY(memory->fill(side->stream, &side->results[v], 0, sizeof(float)));
-        return memory->fill(side->stream, &side->results[exec->shards + v], 0, sizeof(float));
-    }
-    const struct plan *plan = lane_plan(&exec->lanes[0], extents, false);
-    for (int i = 0; i < plan->n_instructions; i++) {
-        device_run(side, &plan->instructions[i], step);
-        if (plan->instructions[i].node->op == &op_row_sum)
-            mark_rows(side, &plan->instructions[i]);
-    }
-    return STATUS_OK;
+    if (rows == 0)
+        return run_empty(exec, v, gradients, stack);
+    return run_plan(exec, lane_plan(&exec->lanes[0], extents, false),
+                    (struct kernel_step *)(side->feed + ALIGN) + number, stack);
 }
 
 /* All that a step does, put on the stream. */
 static enum status put_step(const struct exec *exec, const struct batch *batch)
 {
     struct device_side *side = exec->device;
-    const struct device_face *face = side->config.face;
     const struct lane *lane = &exec->lanes[0];
+    const int64_t end = lane->first + lane->count;
     struct tree_stack stack;
 
     if (side->marks_bytes)
-        TRY(face->memory->fill(side->stream, side->all_marks, 0, side->marks_bytes));
+        TRY(side->config.face->memory->fill(side->stream, side->all_marks, 0,
+                                            side->marks_bytes));
     tree_stack_init(&stack, exec->tree_shards);
-    for (int64_t v = lane->first; v < lane->first + lane->count; v++) {
+    for (int64_t v = lane->first; v < end; v++) {
         const int buffer = tree_stack_push(&stack, exec->tree_first + v);
-        TRY(run_shard(exec, batch, v, side->gradients + (size_t)buffer * exec->vector));
-        for (; tree_stack_can_add(&stack); tree_stack_add(&stack)) {
-            float *left = side->gradients + (size_t)(stack.count - 2) * exec->vector;
-            face->add(side->stream, left, left, left + exec->vector, exec->vector);
-        }
+        TRY(run_shard(exec, batch, v, side->gradients + (size_t)buffer * exec->vector,
+                      v == end - 1 ? &stack : NULL));
+        if (v < end - 1)
+            add_along_tree(exec, &stack, 0, exec->vector);
+        while (tree_stack_can_add(&stack))
+            tree_stack_add(&stack);
     }
     BUG_ON(stack.count != 1 && !side->ranks); /* one rank has all shards */
-    if (side->ranks)
-        TRY(ranks_meet(exec));
-    update(exec);
-    return side->ranks ? ranks_take_params(exec) : STATUS_OK;
+    return STATUS_OK;
 }
 
 /* Graphs ------------------------------------------------------------------------------------ */

@@ -80,6 +80,7 @@ struct exec_device {
     int number;            /* its own, of which it was opened */
     enum dtype precision;  /* f32, or bf16: what kernels compute with; parameters stay f32 */
     bool same_batch;       /* every step has the samples of the first: for measurements */
+    size_t group_bytes;    /* of gradients that ranks sum at once; 0: 32 MiB */
 };
 
 /* Privacy of samples: with a shard for each sample of a batch, the gradient of each is clipped before it is added to others,

@@ -142,6 +142,7 @@ enum status on_device_open(const struct job *job, struct transport *transport, b
     struct exec_device device = {
         .precision = strcmp(s->precision, "f32") == 0 ? DTYPE_F32 : DTYPE_BF16,
         .same_batch = same_batch,
+        .group_bytes = (size_t)(s->bucket_mib * 1048576),
     };
 
     *out = (struct exec_device){ 0 };

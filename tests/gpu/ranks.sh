@@ -47,11 +47,11 @@ alike() {
 
 pictures=(--data ./pictures --batch 64 --threads 1)
 alike mlp mlp "${pictures[@]}" --epochs 1 --optimizer adam
-alike wide mlp "${pictures[@]}" --epochs 1 --shards 4 --bucket-mib 0.05
+alike groups mlp "${pictures[@]}" --epochs 1 --bucket-mib 0.05
 alike cnn cnn "${pictures[@]}" --steps 40 --optimizer adamw --clip 0.5 --crop 4 --flip
 alike lamb cnn "${pictures[@]}" --steps 30 --optimizer lamb
 alike lars mlp "${pictures[@]}" --steps 30 --optimizer lars
-alike resnet18 resnet18 "${pictures[@]}" --steps 24 --width 16 --lr 0.01
+alike resnet18 resnet18 "${pictures[@]}" --steps 24 --width 16 --lr 0.01 --bucket-mib 0.1
 alike nbow nbow --data ./reviews --batch 64 --threads 1 --epochs 2 --optimizer adam
 alike gpt gpt --data ./play.txt --tokenizer characters --layers 2 --heads 2 --width 64 --length 64 --batch 16 --optimizer adamw \
     --lr 0.003 --steps 40 --threads 1
