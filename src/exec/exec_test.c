@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "base/test.h"
@@ -606,9 +607,11 @@ static void test_processes_on_a_device_give_the_bits_of_one(void)
         processes.lost_at = 0;
         CHECK_OK(comm_testing_processes(ranks, NULL, run_process, &processes));
         processes.lost_at = 4;
+        const double began = clock_seconds();
         CHECK_STATUS(STATUS_PEER_LOST,
                      comm_testing_processes(ranks, NULL, run_process, &processes));
         CHECK_MESSAGE("killed by signal 9");
+        CHECK(clock_seconds() - began < 4); /* after five seconds they would have been killed */
         release_job(&processes.job);
     }
     device.face->close(device.device);
