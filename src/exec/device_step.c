@@ -542,6 +542,8 @@ enum status device_step(struct exec *exec, const struct batch *batch, struct exe
     transport_note(exec->transport, batch->step, "forward and backward");
     lane_begin_step(lane);
     exec_tell(exec);
+    if (exec->ranks > 1)
+        exec_meet(exec, "step");
     enum status status = put(exec, batch, slot);
     if (status == STATUS_OK)
         status = meet_hosts(exec, &out->heard);

@@ -561,7 +561,7 @@ static void die_at(void *arg, const char *point)
 {
     int *left = arg;
 
-    if (strcmp(point, "ready") == 0 && --*left == 0)
+    if (strcmp(point, "step") == 0 && --*left == 0)
         (void)raise(SIGKILL);
 }
 
