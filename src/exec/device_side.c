@@ -77,7 +77,13 @@ static enum status find_update(const struct exec *exec, const struct bucket *buc
                        bucket->kernel->op);
 }
 
-/* Elements of state of the rank that has most. */
+/* Elements of each state that rank r has for a stretch; so many that the next is aligned. */
+static size_t state_of(const struct exec *exec, const struct device_stretch *stretch, int r)
+{
+    return aligned(ranks_part(exec, stretch, r).count * sizeof(float)) / sizeof(float);
+}
+
+/* Of all stretches, for the rank that has most. */
 static size_t most_state(const struct exec *exec)
 {
     size_t most = 0;
@@ -85,7 +91,7 @@ static size_t most_state(const struct exec *exec)
     for (int r = 0; r < exec->ranks; r++) {
         size_t count = 0;
         for (int i = 0; i < exec->device->n_stretches; i++)
-            count += ranks_part(exec, &exec->device->stretches[i], r).count;
+            count += state_of(exec, &exec->device->stretches[i], r);
         most = count > most ? count : most;
     }
     return most;
@@ -156,7 +162,7 @@ static enum status find_stretches(struct exec *exec)
     for (int i = 0; i < side->n_stretches; i++) {
         struct device_stretch *stretch = &side->stretches[i];
         stretch->state_at = is_whole ? stretch->at : state_at;
-        state_at += ranks_part(exec, stretch, exec->rank).count;
+        state_at += state_of(exec, stretch, exec->rank);
     }
     return STATUS_OK;
 }

@@ -542,6 +542,8 @@ static void test_ranks_on_a_device_give_the_bits_of_one(void)
             setup.samples[s] = 24 - s;
         const struct outcome alone = run_on(&setup, 1, 1, dataset);
         for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
+            setup.rows[2] = ranks == 2 ? setup.shards : 0; /* the others: as equal as can be */
+            setup.rows[1] = 1;
             device.group_bytes = ranks == 3 ? 0 : 4096; /* one group, or several */
             const struct outcome together = run_on(&setup, ranks, 1, dataset);
             check_same(&setup, &alone, &together);
