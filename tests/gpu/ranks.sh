@@ -57,6 +57,10 @@ alike gpt gpt --data ./play.txt --tokenizer characters --layers 2 --heads 2 --wi
     --lr 0.003 --steps 40 --threads 1
 [ "$device" = cpu ] || alike f32 cnn "${pictures[@]}" --steps 20 --precision f32
 
+# State in parts is what ranks have anyway.
+train zero-2 2 mlp "${pictures[@]}" --epochs 1 --optimizer adam --shards 4 --split dp=2,zero=1
+same "zero=1" mlp-1 zero-2
+
 # Ranks that have other numbers of shards, and partial sums of several subtrees.
 train uneven-1 1 mlp "${pictures[@]}" --steps 40 --shards 8 --optimizer adam
 train uneven-3 3 mlp "${pictures[@]}" --steps 40 --shards 8 --optimizer adam
