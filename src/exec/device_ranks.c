@@ -14,7 +14,8 @@
  * again after done of all groups, parameters after the next ready, when all have taken them; a word is made 1 again after the other one
  * of its pair has come back.
  *
- * A thread looks whether a rank was lost, and has the stream give up then: whoever waits for the stream finds that.
+ * A thread looks whether a rank was lost, and makes the words 1 itself then, again and again: the stream runs to its end,
+ * and whoever waits for it finds the loss.
  */
 #include <string.h>
 #include <time.h>
@@ -22,7 +23,7 @@
 #include "base/mem.h"
 #include "exec/device_side.h"
 
-enum { LINE = 128, PART_UNIT = 64, LOOK_NS = 20 * 1000 * 1000 };
+enum { LINE = 128, PART_UNIT = 64, LOOK_NS = 20 * 1000 * 1000, AGAIN_NS = 1000 * 1000 };
 enum meeting { READY, DONE, MEETINGS };
 
 /* A partial sum that some rank holds when its shards have run. */
@@ -50,13 +51,13 @@ struct device_ranks {
     float *scratch;
     char *words; /* of this rank: of each group MEETINGS times a line for each rank */
     struct device_words out[DEVICE_GROUPS][MEETINGS], in[DEVICE_GROUPS][MEETINGS];
-    uint32_t *give_up; /* of the host, for the stream */
 
     pthread_t watcher;
     bool is_watched;
-    pthread_mutex_t lock; /* a leaf; guards is_over */
-    pthread_cond_t ends;
-    bool is_over;
+    struct device_stream *rescue; /* the watcher's */
+    pthread_mutex_t lock;         /* a leaf; guards what follows */
+    pthread_cond_t changes;
+    bool gives_up, is_over;
 };
 
 /* What is whose --------------------------------------------------------------------------- */
@@ -139,7 +140,7 @@ enum status ranks_create(struct exec *exec)
     TRY(mem_alloc(1, sizeof *ranks, &ranks));
     side->ranks = ranks;
     pthread_mutex_init(&ranks->lock, NULL);
-    pthread_cond_init(&ranks->ends, NULL);
+    pthread_cond_init(&ranks->changes, NULL);
     TRY(mem_alloc(most, sizeof *ranks->held, &ranks->held));
     TRY(mem_alloc(most, sizeof *ranks->nodes, &ranks->nodes));
     TRY(mem_alloc(most, sizeof *ranks->additions, &ranks->additions));
@@ -148,10 +149,7 @@ enum status ranks_create(struct exec *exec)
     ranks->n_scratch = tree_additions(ranks->nodes, ranks->n_held, exec->tree_shards,
                                       ranks->additions, &ranks->result);
     ranks->scratch_each = largest_part(exec);
-    TRY(side->config.face->memory->create_host(side->config.device, sizeof *ranks->give_up,
-                                               (void **)&ranks->give_up));
-    *ranks->give_up = 0;
-    return STATUS_OK;
+    return side->config.face->stream->create(side->config.device, &ranks->rescue);
 }
 
 size_t ranks_words_bytes(const struct exec *exec)
@@ -207,29 +205,43 @@ static void find_words(const struct exec *exec, int group, int meeting)
     }
 }
 
-static bool waits_on(struct device_ranks *ranks)
+/* Until it is time to look again; false: it is over. */
+static bool waits_on(struct device_ranks *ranks, bool *out_gives_up)
 {
     struct timespec until;
 
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += LOOK_NS;
+    pthread_mutex_lock(&ranks->lock);
+    until.tv_nsec += ranks->gives_up ? AGAIN_NS : LOOK_NS;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_mutex_lock(&ranks->lock);
     if (!ranks->is_over)
-        pthread_cond_timedwait(&ranks->ends, &ranks->lock, &until);
+        pthread_cond_timedwait(&ranks->changes, &ranks->lock, &until);
     const bool goes_on = !ranks->is_over;
+    *out_gives_up = ranks->gives_up;
     pthread_mutex_unlock(&ranks->lock);
     return goes_on;
+}
+
+/* Lets the stream pass what it waits for now; it may wait again. */
+static void let_pass(const struct device_side *side)
+{
+    for (int g = 0; g < side->n_groups; g++) {
+        for (int m = 0; m < MEETINGS; m++)
+            side->config.face->share->signal(side->ranks->rescue, &side->ranks->in[g][m]);
+    }
 }
 
 static void *watch(void *arg)
 {
     const struct exec *exec = arg;
     struct device_side *side = exec->device;
+    bool gives_up;
 
-    while (waits_on(side->ranks)) {
-        if (transport_check(exec->transport) != STATUS_OK)
+    while (waits_on(side->ranks, &gives_up)) {
+        if (gives_up)
+            let_pass(side);
+        else if (transport_check(exec->transport) != STATUS_OK)
             ranks_give_up(side);
     }
     return NULL;
@@ -293,8 +305,28 @@ enum status ranks_open(struct exec *exec, const struct device_handle *own)
 
 void ranks_give_up(struct device_side *side)
 {
-    if (side->ranks && side->ranks->give_up)
-        __atomic_store_n(side->ranks->give_up, 1, __ATOMIC_RELEASE);
+    if (!side->ranks)
+        return;
+    pthread_mutex_lock(&side->ranks->lock);
+    side->ranks->gives_up = true;
+    pthread_cond_signal(&side->ranks->changes);
+    pthread_mutex_unlock(&side->ranks->lock);
+}
+
+void ranks_end(struct device_side *side)
+{
+    struct device_ranks *ranks = side->ranks;
+
+    if (!ranks || !ranks->is_watched)
+        return;
+    pthread_mutex_lock(&ranks->lock);
+    ranks->is_over = true;
+    pthread_cond_signal(&ranks->changes);
+    pthread_mutex_unlock(&ranks->lock);
+    pthread_join(ranks->watcher, NULL);
+    ranks->is_watched = false;
+    const enum status left = side->config.face->stream->wait(ranks->rescue);
+    (void)left; /* nobody asks how it went */
 }
 
 void ranks_destroy(struct exec *exec)
@@ -304,20 +336,14 @@ void ranks_destroy(struct exec *exec)
 
     if (!ranks)
         return;
-    pthread_mutex_lock(&ranks->lock);
-    ranks->is_over = true;
-    pthread_cond_signal(&ranks->ends);
-    pthread_mutex_unlock(&ranks->lock);
-    if (ranks->is_watched)
-        pthread_join(ranks->watcher, NULL);
     for (int r = 0; r < exec->ranks; r++) {
         if (r != exec->rank && ranks->block[r])
             side->config.face->share->close(side->config.device, &ranks->known[r].handle,
                                             ranks->block[r]);
     }
-    side->config.face->memory->destroy_host(side->config.device, ranks->give_up);
+    side->config.face->stream->destroy(ranks->rescue);
     pthread_mutex_destroy(&ranks->lock);
-    pthread_cond_destroy(&ranks->ends);
+    pthread_cond_destroy(&ranks->changes);
     mem_free(ranks->known);
     mem_free(ranks->held);
     mem_free(ranks->nodes);
@@ -334,7 +360,7 @@ static void meet(const struct exec *exec, int group, enum meeting meeting)
     const struct device_share_ops *share = side->config.face->share;
 
     share->signal(side->sums, &side->ranks->out[group][meeting]);
-    share->await(side->sums, &side->ranks->in[group][meeting], side->ranks->give_up);
+    share->await(side->sums, &side->ranks->in[group][meeting]);
 }
 
 /* Losses and labels met of rank r's shards. */

@@ -403,6 +403,7 @@ void device_destroy(struct exec *exec)
     ranks_give_up(side);
     const enum status left = side->stream ? stream->wait(side->stream) : STATUS_OK;
     (void)left; /* nobody asks how it went */
+    ranks_end(side);
     for (int g = 0; g < side->n_groups; g++)
         stream->event_destroy(side->groups[g].final);
     stream->event_destroy(side->joined);

@@ -162,8 +162,9 @@ MUST_CHECK enum status device_blame(const struct exec *exec, enum status status)
 /* What they are and will need; then, when the block of memory has been laid out, their blocks are opened. Both are collective. */
 MUST_CHECK enum status ranks_create(struct exec *exec);
 MUST_CHECK enum status ranks_open(struct exec *exec, const struct device_handle *own);
-/* Streams stop waiting for others. */
+/* From now on streams do not wait for others, until ranks_end, after which nobody touches the words. */
 void ranks_give_up(struct device_side *side);
+void ranks_end(struct device_side *side);
 void ranks_destroy(struct exec *exec);
 /* Of the block: words of ranks, scratch of their sums. The same on every rank. */
 size_t ranks_words_bytes(const struct exec *exec);

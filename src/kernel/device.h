@@ -97,7 +97,7 @@ struct device_handle {
 };
 
 /* Words that processes hand over to each other, 0 at first: who signals makes it 1, who awaits makes it 0 again. Each has one
- * process that signals and one that awaits. */
+ * process that signals and one that awaits; who awaits may also signal, to give up. */
 struct device_words {
     uint32_t *word[DEVICE_PEERS];
     int count;
@@ -115,12 +115,11 @@ struct device_share_ops {
                                    void **out);
     /* Also when it is gone there. NULL is allowed. */
     void (*close)(struct device *device, const struct device_handle *handle, void *memory);
-    /* When what is on the stream by now is done and visible to all devices, makes the words 1. */
+    /* When what is on the stream by now is done and visible to all devices, makes the words 1. By any thread. */
     void (*signal)(struct device_stream *stream, const struct device_words *words);
-    /* What comes on the stream waits until all words are 1, and makes them 0; or until *give_up, which is memory of
-     * create_host, is not 0. May be captured, as all that is put on a stream. */
-    void (*await)(struct device_stream *stream, const struct device_words *words,
-                  const uint32_t *give_up);
+    /* What comes on the stream waits until all words are 1, and makes them 0. To end it, somebody else signals them. Both may
+     * be captured, as all that is put on a stream. */
+    void (*await)(struct device_stream *stream, const struct device_words *words);
 };
 
 /* A flat range that is updated, in the device's memory; see update.h. */

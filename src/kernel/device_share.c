@@ -14,7 +14,7 @@
 
 #include "kernel/device_rows.h"
 
-enum { PAGE = 4096, LOOKS_PER_QUESTION = 64 };
+enum { PAGE = 4096 };
 
 /* At the beginning of the file, for who made it; what follows the page is handed out. */
 struct block {
@@ -123,22 +123,14 @@ static void signal_words(struct device_stream *stream, const struct device_words
 }
 
 /* Others may need this very core. */
-static void await_word(uint32_t *word, const uint32_t *give_up)
-{
-    for (unsigned looks = 1; __atomic_load_n(word, __ATOMIC_ACQUIRE) == 0; looks++) {
-        if (looks % LOOKS_PER_QUESTION == 0 && __atomic_load_n(give_up, __ATOMIC_ACQUIRE) != 0)
-            return;
-        (void)sched_yield();
-    }
-    __atomic_store_n(word, 0, __ATOMIC_RELAXED);
-}
-
-static void await_words(struct device_stream *stream, const struct device_words *words,
-                        const uint32_t *give_up)
+static void await_words(struct device_stream *stream, const struct device_words *words)
 {
     (void)stream;
-    for (int i = 0; i < words->count; i++)
-        await_word(words->word[i], give_up);
+    for (int i = 0; i < words->count; i++) {
+        while (__atomic_load_n(words->word[i], __ATOMIC_ACQUIRE) == 0)
+            (void)sched_yield();
+        __atomic_store_n(words->word[i], 0, __ATOMIC_RELAXED);
+    }
 }
 
 const struct device_share_ops device_share_cpu = {

@@ -588,20 +588,18 @@ static void check_words(struct rng *rng, const struct device_place *place)
     struct device_words words = { .count = WORDS };
     struct device_stream *other;
     struct device_handle handle;
-    uint32_t *there, *give_up, after[WORDS];
+    uint32_t *there, after[WORDS];
     uint8_t marks[2 * MARKS], joined[MARKS];
 
     CHECK_OK(face->stream->create(place->device, &other));
     CHECK_OK(face->share->create(place->device, bytes, (void **)&there, &handle));
-    CHECK_OK(face->memory->create_host(place->device, sizeof *give_up, (void **)&give_up));
     CHECK_OK(face->memory->fill(place->stream, there, 0, bytes));
     CHECK_OK(face->stream->wait(place->stream));
-    *give_up = 0;
     for (int i = 0; i < WORDS; i++)
         words.word[i] = there + i;
     if (!is_first)
         face->share->signal(other, &words);
-    face->share->await(place->stream, &words, give_up);
+    face->share->await(place->stream, &words);
     if (is_first)
         face->share->signal(other, &words);
     CHECK_OK(face->stream->wait(place->stream));
@@ -609,12 +607,6 @@ static void check_words(struct rng *rng, const struct device_place *place)
     CHECK_OK(face->stream->wait(place->stream));
     for (int i = 0; i < WORDS; i++)
         CHECK_INT(0, after[i]);
-    if (!is_first)
-        *give_up = 1; /* else while it waits */
-    face->share->await(place->stream, &words, give_up);
-    __atomic_store_n(give_up, 1, __ATOMIC_RELEASE);
-    CHECK_OK(face->stream->wait(place->stream));
-
     uint8_t *marks_there = (uint8_t *)(there + WORDS);
     for (int i = 0; i < 2 * MARKS; i++)
         marks[i] = (uint8_t)rng_below(rng, 2);
@@ -624,7 +616,6 @@ static void check_words(struct rng *rng, const struct device_place *place)
     CHECK_OK(face->stream->wait(place->stream));
     for (int i = 0; i < MARKS; i++)
         CHECK_INT(marks[i] | marks[MARKS + i], joined[i]);
-    face->memory->destroy_host(place->device, give_up);
     face->share->destroy(place->device, there);
     face->stream->destroy(other);
 }

@@ -66,9 +66,6 @@ void cuda_mark_rows(struct device_stream *stream, const int32_t *ids, size_t cou
                     uint8_t *marks);
 void cuda_join_marks(struct device_stream *stream, uint8_t *out, const uint8_t *a,
                      const uint8_t *b, size_t count);
-void cuda_signal(struct device_stream *stream, const struct device_words *words);
-void cuda_await(struct device_stream *stream, const struct device_words *words,
-                const uint32_t *give_up);
 
 #ifdef __cplusplus
 }

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <cuda.h>
+
 #include "base/mem.h"
 #include "kernel/cuda/cuda.h"
 #include "kernel/cuda/face.h"
@@ -84,8 +86,12 @@ static enum status noted(struct device_stream *stream)
 
 /* Devices ------------------------------------------------------------------------------ */
 
+/* Operations on memory that a stream does by itself, which only the driver's own interface has. */
+typedef CUresult batch_fn(CUstream stream, unsigned count, CUstreamBatchMemOpParams *ops,
+                          unsigned flags);
 struct device {
     int number;
+    batch_fn *batch; /* once memory is shared */
 };
 
 static enum status count_devices(int *out)
@@ -243,6 +249,26 @@ struct opened_by {
 /* A handle is of a whole block of the driver's, of which small memory would be a piece. */
 enum { SHARED_BLOCK = 2 << 20 };
 
+/* Streams wait for words of memory by themselves: a kernel that spins would keep the GPU from other processes on it for as
+ * long as its turn lasts. */
+enum { BATCH_CUDA = 12000 }; /* the version of that interface */
+
+static enum status find_batch(batch_fn **out)
+{
+    enum cudaDriverEntryPointQueryResult result;
+    union {
+        void *object;
+        batch_fn *function;
+    } symbol = { NULL };
+
+    TRY_CUDA(cudaGetDriverEntryPointByVersion("cuStreamBatchMemOp", &symbol.object, BATCH_CUDA,
+                                              cudaEnableDefault, &result));
+    if (result != cudaDriverEntryPointSuccess || !symbol.object)
+        return FAIL(STATUS_UNSUPPORTED, "cuda: the driver has no operations on memory");
+    *out = symbol.function;
+    return STATUS_OK;
+}
+
 static enum status share_create(struct device *device, size_t bytes, void **out,
                                 struct device_handle *out_handle)
 {
@@ -250,6 +276,7 @@ static enum status share_create(struct device *device, size_t bytes, void **out,
     void *memory;
 
     static_assert(sizeof by <= sizeof *out_handle, "a handle has room");
+    TRY(find_batch(&device->batch));
     TRY(memory_create(device, (bytes / SHARED_BLOCK + 1) * SHARED_BLOCK, &memory));
     const cudaError_t error = cudaIpcGetMemHandle(&by.cuda, memory);
     if (error != cudaSuccess) {
@@ -295,13 +322,55 @@ static void share_close(struct device *device, const struct device_handle *handl
         (void)cudaIpcCloseMemHandle(memory);
 }
 
+/* They are done in their order. */
+static void put_batch(struct device_stream *stream, CUstreamBatchMemOpParams *ops, int count,
+                      const char *what)
+{
+    (void)cudaSetDevice(stream->device->number); /* any thread may ask */
+    if (stream->device->batch(stream->cuda, (unsigned)count, ops, 0) != CUDA_SUCCESS)
+        stream_note(stream, what, "the driver refuses an operation on memory");
+}
+
+static CUstreamBatchMemOpParams write_of(uint32_t *word, uint32_t value)
+{
+    return (
+        CUstreamBatchMemOpParams){ .writeValue = { .operation = CU_STREAM_MEM_OP_WRITE_VALUE_32,
+                                                   .address = (CUdeviceptr)word,
+                                                   .value = value } };
+}
+
+static void share_signal(struct device_stream *stream, const struct device_words *words)
+{
+    CUstreamBatchMemOpParams ops[DEVICE_PEERS];
+
+    for (int i = 0; i < words->count; i++)
+        ops[i] = write_of(words->word[i], 1);
+    put_batch(stream, ops, words->count, "signal");
+}
+
+/* All are waited for before the first is written. */
+static void share_await(struct device_stream *stream, const struct device_words *words)
+{
+    CUstreamBatchMemOpParams ops[2 * DEVICE_PEERS];
+
+    for (int i = 0; i < words->count; i++) {
+        ops[i] = (CUstreamBatchMemOpParams){ .waitValue = {
+                                                 .operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
+                                                 .address = (CUdeviceptr)words->word[i],
+                                                 .value = 1,
+                                                 .flags = CU_STREAM_WAIT_VALUE_EQ } };
+        ops[words->count + i] = write_of(words->word[i], 0);
+    }
+    put_batch(stream, ops, 2 * words->count, "await");
+}
+
 static const struct device_share_ops share_ops = {
     .create = share_create,
     .destroy = memory_destroy,
     .open = share_open,
     .close = share_close,
-    .signal = cuda_signal,
-    .await = cuda_await,
+    .signal = share_signal,
+    .await = share_await,
 };
 
 /* Streams and events ------------------------------------------------------------------- */
