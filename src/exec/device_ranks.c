@@ -14,6 +14,8 @@
  * again after done of all groups, parameters after the next ready, when all have taken them; a word is made 1 again after the other one
  * of its pair has come back.
  *
+ * Shards that exchange batch statistics meet once for each gather, on the way: a table is written again after done.
+ *
  * A thread looks whether a rank was lost, and makes the words 1 itself then, again and again: the stream runs to its end,
  * and whoever waits for it finds the loss.
  */
@@ -49,8 +51,10 @@ struct device_ranks {
     int n_scratch, result;
     size_t scratch_each; /* elements of a vector of scratch */
     float *scratch;
-    char *words; /* of this rank: of each group MEETINGS times a line for each rank */
-    struct device_words out[DEVICE_GROUPS][MEETINGS], in[DEVICE_GROUPS][MEETINGS];
+    /* Of each group MEETINGS, then one for each gather. */
+    int n_meetings;
+    char *words; /* of this rank: of each meeting a line for each rank */
+    struct device_words *out, *in;
 
     pthread_t watcher;
     bool is_watched;
@@ -149,12 +153,15 @@ enum status ranks_create(struct exec *exec)
     ranks->n_scratch = tree_additions(ranks->nodes, ranks->n_held, exec->tree_shards,
                                       ranks->additions, &ranks->result);
     ranks->scratch_each = largest_part(exec);
+    ranks->n_meetings = side->n_groups * MEETINGS + exec->gathers.count;
+    TRY(mem_alloc((size_t)ranks->n_meetings, sizeof *ranks->out, &ranks->out));
+    TRY(mem_alloc((size_t)ranks->n_meetings, sizeof *ranks->in, &ranks->in));
     return side->config.face->stream->create(side->config.device, &ranks->rescue);
 }
 
 size_t ranks_words_bytes(const struct exec *exec)
 {
-    return (size_t)exec->device->n_groups * MEETINGS * (size_t)exec->ranks * LINE;
+    return (size_t)exec->device->ranks->n_meetings * (size_t)exec->ranks * LINE;
 }
 
 size_t ranks_scratch_bytes(const struct exec *exec)
@@ -182,26 +189,24 @@ static void *theirs(const struct device_side *side, int r, const void *mine)
 }
 
 /* The word by which `from` tells the owner of these that it is there. */
-static uint32_t *word_of(const struct exec *exec, char *words, int group, int meeting, int from)
+static uint32_t *word_of(const struct exec *exec, char *words, int meeting, int from)
 {
-    const int before = (group * MEETINGS + meeting) * exec->ranks + from;
-
-    return (uint32_t *)(words + (size_t)before * LINE);
+    return (uint32_t *)(words + (size_t)(meeting * exec->ranks + from) * LINE);
 }
 
 /* Words of others that this rank makes 1, and its own that they do. */
-static void find_words(const struct exec *exec, int group, int meeting)
+static void find_words(const struct exec *exec, int meeting)
 {
     const struct device_side *side = exec->device;
     struct device_ranks *ranks = side->ranks;
-    struct device_words *out = &ranks->out[group][meeting], *in = &ranks->in[group][meeting];
+    struct device_words *out = &ranks->out[meeting], *in = &ranks->in[meeting];
 
     for (int r = 0; r < exec->ranks; r++) {
         if (r == exec->rank)
             continue;
         char *words = theirs(side, r, ranks->words);
-        out->word[out->count++] = word_of(exec, words, group, meeting, exec->rank);
-        in->word[in->count++] = word_of(exec, ranks->words, group, meeting, r);
+        out->word[out->count++] = word_of(exec, words, meeting, exec->rank);
+        in->word[in->count++] = word_of(exec, ranks->words, meeting, r);
     }
 }
 
@@ -226,10 +231,8 @@ static bool waits_on(struct device_ranks *ranks, bool *out_gives_up)
 /* Lets the stream pass what it waits for now; it may wait again. */
 static void let_pass(const struct device_side *side)
 {
-    for (int g = 0; g < side->n_groups; g++) {
-        for (int m = 0; m < MEETINGS; m++)
-            side->config.face->share->signal(side->ranks->rescue, &side->ranks->in[g][m]);
-    }
+    for (int m = 0; m < side->ranks->n_meetings; m++)
+        side->config.face->share->signal(side->ranks->rescue, &side->ranks->in[m]);
 }
 
 static void *watch(void *arg)
@@ -292,10 +295,8 @@ enum status ranks_open(struct exec *exec, const struct device_handle *own)
     TRY(mem_alloc((size_t)exec->ranks, sizeof *ranks->known, &ranks->known));
     TRY(introduce(exec, own, ranks->known));
     TRY(open_blocks(exec));
-    for (int g = 0; g < exec->device->n_groups; g++) {
-        for (int m = 0; m < MEETINGS; m++)
-            find_words(exec, g, m);
-    }
+    for (int m = 0; m < ranks->n_meetings; m++)
+        find_words(exec, m);
     if (pthread_create(&ranks->watcher, NULL, watch, exec) != 0)
         return FAIL(STATUS_NO_MEMORY, "there is no thread to look after other ranks");
     ranks->is_watched = true;
@@ -344,6 +345,8 @@ void ranks_destroy(struct exec *exec)
     side->config.face->stream->destroy(ranks->rescue);
     pthread_mutex_destroy(&ranks->lock);
     pthread_cond_destroy(&ranks->changes);
+    mem_free(ranks->out);
+    mem_free(ranks->in);
     mem_free(ranks->known);
     mem_free(ranks->held);
     mem_free(ranks->nodes);
@@ -359,8 +362,39 @@ static void meet(const struct exec *exec, int group, enum meeting meeting)
     const struct device_side *side = exec->device;
     const struct device_share_ops *share = side->config.face->share;
 
-    share->signal(side->sums, &side->ranks->out[group][meeting]);
-    share->await(side->sums, &side->ranks->in[group][meeting]);
+    const int number = group * MEETINGS + (int)meeting;
+
+    share->signal(side->sums, &side->ranks->out[number]);
+    share->await(side->sums, &side->ranks->in[number]);
+}
+
+static int number_of_gather(const struct device_side *side, int g)
+{
+    return side->n_groups * MEETINGS + g;
+}
+
+void ranks_give_table(const struct exec *exec, int g)
+{
+    const struct device_side *side = exec->device;
+
+    side->config.face->share->signal(side->stream,
+                                     &side->ranks->out[number_of_gather(side, g)]);
+}
+
+/* Every rank has one shard. */
+enum status ranks_take_tables(const struct exec *exec, int g)
+{
+    const struct device_side *side = exec->device;
+    const struct plan_gather *gather = &exec->gathers.item[g];
+
+    side->config.face->share->await(side->stream, &side->ranks->in[number_of_gather(side, g)]);
+    for (int r = 0; r < exec->ranks; r++) {
+        char *table = side->tables + gather->offset + (size_t)r * gather->bytes;
+        if (r != exec->rank)
+            TRY(side->config.face->memory->copy(side->stream, table, theirs(side, r, table),
+                                                gather->bytes));
+    }
+    return STATUS_OK;
 }
 
 /* Losses and labels met of rank r's shards. */

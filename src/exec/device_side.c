@@ -40,11 +40,6 @@ enum status device_check(const struct exec *exec)
         return FAIL(STATUS_UNSUPPORTED,
                     "device %s: workers with executors of their own do not run there yet",
                     name);
-    if (exec->gathers.count > 0)
-        return FAIL(STATUS_UNSUPPORTED,
-                    "device %s: shards run one after the other there, so they cannot exchange "
-                    "batch statistics: leave --sync-batch-norm out",
-                    name);
     for (int b = 0; b < exec->buckets.count; b++) {
         if (exec->factored[b].is_used)
             return FAIL(STATUS_UNSUPPORTED, "device %s: gradients are not made from factors",
@@ -260,6 +255,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
         side->squares_scratch = carve(carver, face->sum_squares_bytes(exec->vector));
         side->trusted = carve(carver, params * sizeof *side->trusted);
     }
+    side->tables = carve(carver, exec->tables_bytes);
     lay_out_ranks(exec, carver);
     side->feed = carve(carver, side->feed_bytes);
 }
@@ -440,9 +436,12 @@ void device_destroy(struct exec *exec)
 enum status device_plan(const struct exec *exec, struct extents extents, bool evaluation,
                         struct plan **out)
 {
+    struct plan_gathers gathers = evaluation ? (struct plan_gathers){ 0 } : exec->gathers;
+
+    gathers.shard = exec->lanes[0].first;
     return plan_create_on(
         &exec->device->target, evaluation ? exec->config.eval : exec->config.train,
-        exec->config.train, extents, &exec->buckets, exec->config.choices, out);
+        exec->config.train, extents, &exec->buckets, &gathers, exec->config.choices, out);
 }
 
 enum status device_grow(struct exec *exec, size_t bytes)

@@ -104,6 +104,7 @@ struct device_side {
     double *squares, *moves;
     void *squares_scratch;
     struct kernel_update_step *trusted; /* a parameter each */
+    char *tables; /* of gathers: what all shards give in the middle of a step */
     char *feed;
     char *arena;
     char *bases[BASE_COUNT];
@@ -177,6 +178,9 @@ bool ranks_update_all(const struct exec *exec);
 /* What rank r updates of a stretch. */
 struct device_part ranks_part(const struct exec *exec, const struct device_stretch *stretch,
                               int r);
+/* In the middle of a step, on side->stream: this rank's table of gather g is made; those of all others come here. */
+void ranks_give_table(const struct exec *exec, int g);
+MUST_CHECK enum status ranks_take_tables(const struct exec *exec, int g);
 /* What these put goes on side->sums. This rank's gradients of the group are final, and so are all others'; marks of its
  * tables come here, and with the last group results. */
 MUST_CHECK enum status ranks_meet(const struct exec *exec, int group);

@@ -353,13 +353,18 @@ static enum status run_plan(const struct exec *exec, const struct plan *plan,
                             const struct kernel_step *step, const struct tree_stack *stack)
 {
     struct device_side *side = exec->device;
-    int ends[DEVICE_GROUPS], group = 0;
+    int ends[DEVICE_GROUPS], group = 0, gather = 0;
 
     find_ends(exec, plan, ends);
     for (int i = 0; i < plan->n_instructions; i++) {
-        device_run(side, &plan->instructions[i], step);
-        if (plan->instructions[i].node->op == &op_row_sum)
-            mark_rows(side, &plan->instructions[i]);
+        const struct instruction *next = &plan->instructions[i];
+        for (; side->ranks && gather < next->awaits; gather++)
+            TRY(ranks_take_tables(exec, gather));
+        device_run(side, next, step);
+        if (side->ranks && next->fills)
+            ranks_give_table(exec, next->fills - 1);
+        if (next->node->op == &op_row_sum)
+            mark_rows(side, next);
         while (stack && group < side->n_groups && ends[group] <= i)
             TRY(end_group(exec, stack, group++));
     }
@@ -375,6 +380,15 @@ static enum status run_empty(const struct exec *exec, int64_t v, float *gradient
     TRY(memory->fill(side->stream, gradients, 0, exec->vector * sizeof(float)));
     TRY(memory->fill(side->stream, &side->results[v], 0, sizeof(float)));
     TRY(memory->fill(side->stream, &side->results[exec->shards + v], 0, sizeof(float)));
+    for (int g = 0; side->ranks && g < exec->gathers.count; g++) {
+        const struct plan_gather *gather = &exec->gathers.item[g];
+        TRY(memory->fill(side->stream,
+                         side->tables + gather->offset + (size_t)v * gather->bytes, 0,
+                         gather->bytes));
+        ranks_give_table(exec, g);
+    }
+    for (int g = 0; side->ranks && g < exec->gathers.count; g++)
+        TRY(ranks_take_tables(exec, g));
     for (int group = 0; stack && group < side->n_groups; group++)
         TRY(end_group(exec, stack, group));
     return STATUS_OK;
@@ -397,6 +411,7 @@ static enum status run_shard(const struct exec *exec, const struct batch *batch,
     side->bases[BASE_TARGET] = side->feed + place->y;
     side->bases[BASE_LOSS] = (char *)&side->results[v];
     side->bases[BASE_CORRECT] = (char *)&side->results[exec->shards + v];
+    side->bases[BASE_TABLE] = side->tables;
     if (rows == 0)
         return run_empty(exec, v, gradients, stack);
     return run_plan(exec, lane_plan(&exec->lanes[0], extents, false),

@@ -619,15 +619,37 @@ static void test_processes_on_a_device_give_the_bits_of_one(void)
     device.face->close(device.device);
 }
 
+/* Each rank has one shard then. */
+static void test_ranks_on_a_device_exchange_statistics(void)
+{
+    struct exec_device device;
+
+    open_cpu(&device);
+    for (int ranks = 1; ranks <= RANKS_MAX; ranks++) {
+        struct setup setup = usual;
+        setup.model = "normed";
+        setup.shards = ranks;
+        setup.sync_norm = true;
+        const struct outcome lanes = run_on(&setup, ranks, 1, NULL);
+        setup.device = &device;
+        device.group_bytes = ranks == 3 ? 0 : 4096;
+        const struct outcome there = run_on(&setup, ranks, 1, NULL);
+        check_same(&setup, &lanes, &there);
+    }
+    device.face->close(device.device);
+}
+
 static enum status refuse_device(struct comm *comm, void *arg)
 {
     const struct exec_config config = config_of(arg, comm);
     struct exec *exec;
 
-    CHECK_STATUS(STATUS_UNSUPPORTED, exec_create(&config, &exec));
+    CHECK_STATUS(config.threads > 1 ? STATUS_USAGE : STATUS_UNSUPPORTED,
+                 exec_create(&config, &exec));
     return STATUS_OK;
 }
 
+/* Shards that one rank runs one after the other cannot exchange statistics. */
 static void test_what_a_device_cannot_run_is_refused(void)
 {
     static struct job job;
@@ -1486,6 +1508,8 @@ const struct test tests[] = {
     { .name = "a device computes in bf16", .run = test_a_device_computes_in_bf16 },
     { .name = "ranks on a device give the bits of one",
       .run = test_ranks_on_a_device_give_the_bits_of_one },
+    { .name = "ranks on a device exchange statistics",
+      .run = test_ranks_on_a_device_exchange_statistics },
     { .name = "processes on a device give the bits of one",
       .run = test_processes_on_a_device_give_the_bits_of_one },
     { .name = "what a device cannot run is refused",

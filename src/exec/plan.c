@@ -846,15 +846,15 @@ enum status plan_create(const struct graph *graph, const struct graph *places_of
 enum status plan_create_on(const struct plan_target *target, const struct graph *graph,
                            const struct graph *places_of, struct extents extents,
                            const struct plan_buckets *buckets,
+                           const struct plan_gathers *gathers,
                            const struct kernel_choices *choices, struct plan **out)
 {
     static const struct plan_factors no_factors;
-    static const struct plan_gathers no_gathers;
     struct maker maker = { .graph = graph,
                            .places_of = places_of,
                            .buckets = buckets,
                            .factors = &no_factors,
-                           .gathers = &no_gathers,
+                           .gathers = gathers,
                            .target = target };
     return create(&maker, extents, choices, out);
 }

@@ -59,8 +59,6 @@ enum status on_device_check(const struct job *job)
         { s->anchored, "a federated round", "updates drawn to an anchor run on the cpu alone" },
         { s->exact, "--exact", "there is one kernel for each op: use --precision f32" },
         { *s->kernels, "--kernels", "the table of kernels is the cpu's" },
-        { s->sync_batch_norm, "--sync-batch-norm",
-          "shards run one after the other there and cannot exchange statistics" },
     };
 
     TRY(check_name(s->device));

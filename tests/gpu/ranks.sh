@@ -61,6 +61,20 @@ alike gpt gpt --data ./play.txt --tokenizer characters --layers 2 --heads 2 --wi
 train zero-2 2 mlp "${pictures[@]}" --epochs 1 --optimizer adam --shards 4 --split dp=2,zero=1
 same "zero=1" mlp-1 zero-2
 
+# Statistics of the whole step, one shard a rank: twice the same, and to rounding what one shard has.
+loss() { sed -n 's/.*"train_loss": \([0-9.e-]*\).*/\1/p' "$1/summary.json" | head -1; }
+normed=(resnet18 "${pictures[@]}" --steps 12 --width 8 --lr 0.01)
+train whole-norm 1 "${normed[@]}" --shards 1
+for n in 2 4; do
+    for run in a b; do
+        train sync-$n$run $n "${normed[@]}" --shards $n --sync-batch-norm
+    done
+    same "--sync-batch-norm on $n ranks" sync-${n}a sync-${n}b
+    echo "sync       $n ranks  loss $(loss sync-${n}a), of one shard $(loss whole-norm)"
+    python3 -c 'import sys; a, b = map(float, sys.argv[1:]); sys.exit(abs(a - b) > 0.05 * b)' "$(loss sync-${n}a)" "$(loss whole-norm)" ||
+        complain "--sync-batch-norm on $n ranks: another loss"
+done
+
 # Ranks that have other numbers of shards, and partial sums of several subtrees.
 train uneven-1 1 mlp "${pictures[@]}" --steps 40 --shards 8 --optimizer adam
 train uneven-3 3 mlp "${pictures[@]}" --steps 40 --shards 8 --optimizer adam
