@@ -11,22 +11,16 @@
  * of the process, as can_run and scratch_bytes ask for them, too. f32 has kernels of its own: cuDNN's engines do not
  * say which of them compute in less.
  */
-#include <pthread.h>
 #include <string.h>
-
-#include <cudnn.h>
 
 #include "base/mem.h"
 #include "kernel/cuda/across.h"
 #include "kernel/cuda/column_sums.h"
+#include "kernel/cuda/cudnn_graph.h"
 #include "kernel/cuda/gemm.h"
 
-/* cuDNN 9.8 and older need the handle in descriptors; newer ones call that deprecated. */
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-
 enum kind { KIND_FORWARD, KIND_INPUT, KIND_WEIGHT };
-enum { ID_X = 'x', ID_W = 'w', ID_Y = 'y', PROPOSALS = 16, ALIGN = 16 };
-static const int64_t WORKSPACE_MAX = (int64_t)512 << 20;
+enum { ID_X = 'x', ID_W = 'w', ID_Y = 'y' };
 
 /* The convolution that makes y of x, whichever of the three is wanted. */
 struct conv {
@@ -39,91 +33,42 @@ struct conv {
 
 struct plan {
     struct conv conv;
-    cudnnBackendDescriptor_t cudnn; /* NULL: there is no way */
-    int64_t workspace;
+    struct dnn_plan dnn;
     struct plan *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static cudnnHandle_t the_handle; /* guarded by lock, as the plans are */
-static struct plan *the_plans;
-
-#define TRY_DNN(call)                                                                          \
-    do {                                                                                       \
-        const cudnnStatus_t try_dnn_ = (call);                                                 \
-        if (try_dnn_ != CUDNN_STATUS_SUCCESS)                                                  \
-            return FAIL(STATUS_UNSUPPORTED, "cudnn: %s: %s", cudnnGetErrorString(try_dnn_),    \
-                        #call);                                                                \
-    } while (0)
-
-/* Descriptors -------------------------------------------------------------------------- */
-
-/* Those of one plan under way, to be destroyed together. */
-struct pile {
-    cudnnBackendDescriptor_t item[8 + 2 * PROPOSALS];
-    int count;
-};
-
-static enum status make(struct pile *pile, cudnnBackendDescriptorType_t type,
-                        cudnnBackendDescriptor_t *out)
-{
-    TRY_DNN(cudnnBackendCreateDescriptor(type, out));
-    pile->item[pile->count++] = *out;
-    return STATUS_OK;
-}
-
-static void drop(struct pile *pile)
-{
-    while (pile->count > 0)
-        (void)cudnnBackendDestroyDescriptor(pile->item[--pile->count]);
-}
-
-static enum status set(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
-                       cudnnBackendAttributeType_t type, int64_t count, const void *value)
-{
-    TRY_DNN(cudnnBackendSetAttribute(descriptor, name, type, count, value));
-    return STATUS_OK;
-}
-
-static enum status finish(cudnnBackendDescriptor_t descriptor)
-{
-    TRY_DNN(cudnnBackendFinalize(descriptor));
-    return STATUS_OK;
-}
+static struct plan *the_plans; /* guarded by dnn_lock */
 
 /* A tensor of these extents, the second of which is innermost in memory. */
-static enum status make_tensor(struct pile *pile, int64_t id, enum dtype dtype,
+static enum status make_tensor(struct dnn_pile *pile, int64_t id, enum dtype dtype,
                                const int64_t dim[4], cudnnBackendDescriptor_t *out)
 {
-    const int64_t strides[4] = { dim[1] * dim[2] * dim[3], 1, dim[1] * dim[3], dim[1] };
-    const cudnnDataType_t type = dtype == DTYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
-    const int64_t align = ALIGN;
+    const struct dnn_tensor tensor = {
+        .id = id,
+        .type = dtype == DTYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT,
+        .dim = { dim[0], dim[1], dim[2], dim[3] },
+        .stride = { dim[1] * dim[2] * dim[3], 1, dim[1] * dim[3], dim[1] },
+    };
 
-    TRY(make(pile, CUDNN_BACKEND_TENSOR_DESCRIPTOR, out));
-    TRY(set(*out, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
-    TRY(set(*out, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim));
-    TRY(set(*out, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides));
-    TRY(set(*out, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id));
-    TRY(set(*out, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &align));
-    return finish(*out);
+    return dnn_make_tensor(pile, &tensor, out);
 }
 
-static enum status make_windows(struct pile *pile, const struct conv *c,
+static enum status make_windows(struct dnn_pile *pile, const struct conv *c,
                                 cudnnBackendDescriptor_t *out)
 {
     const int64_t dims = 2, apart[2] = { 1, 1 };
     const cudnnDataType_t sums = CUDNN_DATA_FLOAT;
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
 
-    TRY(make(pile, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, out));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, apart));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, c->stride));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, c->pad));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, c->pad));
-    return finish(*out);
+    TRY(dnn_make(pile, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, out));
+    TRY(dnn_set(*out, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims));
+    TRY(dnn_set(*out, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums));
+    TRY(dnn_set(*out, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode));
+    TRY(dnn_set(*out, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, apart));
+    TRY(dnn_set(*out, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, c->stride));
+    TRY(dnn_set(*out, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, c->pad));
+    TRY(dnn_set(*out, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, c->pad));
+    return dnn_finish(*out);
 }
 
 /* Names of an operation's parts, by kind. */
@@ -154,7 +99,7 @@ static const struct {
                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA },
 };
 
-static enum status make_graph(struct pile *pile, const struct conv *c,
+static enum status make_graph(struct dnn_pile *pile, const struct conv *c,
                               cudnnBackendDescriptor_t *out)
 {
     const int64_t x_dim[4] = { c->n, c->c, c->h, c->w },
@@ -171,115 +116,18 @@ static enum status make_graph(struct pile *pile, const struct conv *c,
     TRY(make_tensor(pile, ID_W, w_type, w_dim, &w));
     TRY(make_tensor(pile, ID_Y, y_type, y_dim, &y));
     TRY(make_windows(pile, c, &windows));
-    TRY(make(pile, operations[c->kind].type, &operation));
-    TRY(set(operation, operations[c->kind].x, part, 1, &x));
-    TRY(set(operation, operations[c->kind].w, part, 1, &w));
-    TRY(set(operation, operations[c->kind].y, part, 1, &y));
-    TRY(set(operation, operations[c->kind].windows, part, 1, &windows));
-    TRY(set(operation, operations[c->kind].alpha, CUDNN_TYPE_FLOAT, 1, &one));
-    TRY(set(operation, operations[c->kind].beta, CUDNN_TYPE_FLOAT, 1, &zero));
-    TRY(finish(operation));
-    TRY(make(pile, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, out));
-    TRY(set(*out, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &the_handle));
-    TRY(set(*out, CUDNN_ATTR_OPERATIONGRAPH_OPS, part, 1, &operation));
-    return finish(*out);
+    TRY(dnn_make(pile, operations[c->kind].type, &operation));
+    TRY(dnn_set(operation, operations[c->kind].x, part, 1, &x));
+    TRY(dnn_set(operation, operations[c->kind].w, part, 1, &w));
+    TRY(dnn_set(operation, operations[c->kind].y, part, 1, &y));
+    TRY(dnn_set(operation, operations[c->kind].windows, part, 1, &windows));
+    TRY(dnn_set(operation, operations[c->kind].alpha, CUDNN_TYPE_FLOAT, 1, &one));
+    TRY(dnn_set(operation, operations[c->kind].beta, CUDNN_TYPE_FLOAT, 1, &zero));
+    TRY(dnn_finish(operation));
+    return dnn_make_graph(pile, &operation, 1, out);
 }
 
 /* Plans -------------------------------------------------------------------------------- */
-
-/* Is an engine's code part of cuDNN? Compiling takes a second and more a plan. */
-static bool is_compiled(cudnnBackendDescriptor_t engine)
-{
-    cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
-    int64_t count = 0;
-
-    if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
-                                 CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT,
-                                 &count, notes) != CUDNN_STATUS_SUCCESS)
-        return false;
-    for (int64_t i = 0; i < count; i++) {
-        if (notes[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION)
-            return false;
-    }
-    return true;
-}
-
-/* Does an engine add plainly, in an order of its own? */
-static bool is_wanted(cudnnBackendDescriptor_t config)
-{
-    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
-    cudnnBackendDescriptor_t engine;
-    int64_t count = 0;
-    bool wanted = false;
-
-    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) !=
-        CUDNN_STATUS_SUCCESS)
-        return false;
-    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
-                                 &engine) == CUDNN_STATUS_SUCCESS &&
-        cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                 CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
-                                 &count, notes) == CUDNN_STATUS_SUCCESS) {
-        wanted = is_compiled(engine);
-        for (int64_t i = 0; i < count; i++) {
-            wanted = wanted && (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
-                                notes[i] == CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP);
-        }
-    }
-    (void)cudnnBackendDestroyDescriptor(engine);
-    return wanted;
-}
-
-/* A plan of a proposal, if it is one that works. */
-static bool take(cudnnBackendDescriptor_t config, struct plan *plan)
-{
-    cudnnBackendDescriptor_t made;
-    int64_t count = 0;
-
-    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &made) !=
-        CUDNN_STATUS_SUCCESS)
-        return false;
-    if (cudnnBackendSetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
-                                 &the_handle) == CUDNN_STATUS_SUCCESS &&
-        cudnnBackendSetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-                                 &config) == CUDNN_STATUS_SUCCESS &&
-        cudnnBackendFinalize(made) == CUDNN_STATUS_SUCCESS &&
-        cudnnBackendGetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                 CUDNN_TYPE_INT64, 1, &count,
-                                 &plan->workspace) == CUDNN_STATUS_SUCCESS &&
-        plan->workspace <= WORKSPACE_MAX) {
-        plan->cudnn = made;
-        return true;
-    }
-    (void)cudnnBackendDestroyDescriptor(made);
-    return false;
-}
-
-static enum status choose(struct pile *pile, struct plan *plan)
-{
-    const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
-    cudnnBackendDescriptor_t graph, heuristics, configs[PROPOSALS];
-    int64_t count = 0;
-
-    TRY(make_graph(pile, &plan->conv, &graph));
-    TRY(make(pile, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heuristics));
-    TRY(set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-            &graph));
-    TRY(set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode));
-    TRY(finish(heuristics));
-    for (int i = 0; i < PROPOSALS; i++)
-        TRY(make(pile, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i]));
-    TRY_DNN(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, PROPOSALS, &count,
-                                     configs));
-    for (int64_t i = 0; i < count && i < PROPOSALS; i++) {
-        if (is_wanted(configs[i]) && take(configs[i], plan))
-            break;
-    }
-    return STATUS_OK;
-}
 
 static bool is_same(const struct conv *a, const struct conv *b)
 {
@@ -290,23 +138,31 @@ static bool is_same(const struct conv *a, const struct conv *b)
            a->into == b->into;
 }
 
+static enum status choose(struct dnn_pile *pile, struct plan *plan)
+{
+    cudnnBackendDescriptor_t graph;
+
+    TRY(make_graph(pile, &plan->conv, &graph));
+    return dnn_choose(pile, graph, false, &plan->dnn);
+}
+
 /* Under the lock. NULL: no memory, or no cuDNN. */
 static const struct plan *plan_for(const struct conv *conv)
 {
-    struct pile pile = { .count = 0 };
+    struct dnn_pile pile = { .count = 0 };
     struct plan *plan;
 
     for (plan = the_plans; plan != NULL; plan = plan->next) {
         if (is_same(&plan->conv, conv))
             return plan;
     }
-    if (the_handle == NULL && cudnnCreate(&the_handle) != CUDNN_STATUS_SUCCESS)
+    if (!dnn_is_there())
         return NULL;
     if (mem_alloc(1, sizeof *plan, &plan) != STATUS_OK)
         return NULL;
     plan->conv = *conv;
     (void)choose(&pile, plan); /* what went wrong leaves no plan, and another kernel runs */
-    drop(&pile);
+    dnn_drop(&pile);
     plan->next = the_plans;
     the_plans = plan;
     return plan;
@@ -315,47 +171,22 @@ static const struct plan *plan_for(const struct conv *conv)
 /* The plan, and *conv what it computes: a weight's gradient in bf16 where there is no other way. */
 static const struct plan *find_plan(struct conv *conv)
 {
-    pthread_mutex_lock(&lock);
+    dnn_lock();
     const struct plan *plan = plan_for(conv);
-    if (conv->kind == KIND_WEIGHT && plan && !plan->cudnn) {
+    if (conv->kind == KIND_WEIGHT && plan && !plan->dnn.cudnn) {
         conv->into = DTYPE_BF16;
         plan = plan_for(conv);
     }
-    pthread_mutex_unlock(&lock);
-    return plan && plan->cudnn ? plan : NULL;
+    dnn_unlock();
+    return plan && plan->dnn.cudnn ? plan : NULL;
 }
 
-/* Runs a plan; the handle has one stream at a time. */
 static void execute(const struct kernel_call *call, const struct plan *plan, const void *x,
                     const void *w, const void *y, void *workspace)
 {
-    const int64_t ids[3] = { ID_X, ID_W, ID_Y };
-    const void *const data[3] = { x, w, y };
-    cudnnBackendDescriptor_t pack = NULL;
-    cudnnStatus_t status =
-        cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
+    const struct dnn_data data = { { ID_X, ID_W, ID_Y }, { x, w, y }, 3 };
 
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
-                                          CUDNN_TYPE_INT64, 3, ids);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-                                          CUDNN_TYPE_VOID_PTR, 3, data);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
-                                          CUDNN_TYPE_VOID_PTR, 1, &workspace);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendFinalize(pack);
-    pthread_mutex_lock(&lock);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnSetStream(the_handle, call->stream->cuda);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendExecute(the_handle, plan->cudnn, pack);
-    pthread_mutex_unlock(&lock);
-    if (status != CUDNN_STATUS_SUCCESS)
-        stream_note(call->stream, "cudnn", cudnnGetErrorString(status));
-    if (pack != NULL)
-        (void)cudnnBackendDestroyDescriptor(pack);
+    dnn_run(call->stream, &plan->dnn, &data, workspace);
 }
 
 /* The ops ------------------------------------------------------------------------------ */
@@ -485,7 +316,7 @@ static size_t scratch_bytes(const struct kernel_problem *p)
     const size_t sums =
         conv.kind == KIND_WEIGHT && p->n_out > 1 ? column_sums_scratch(rows, columns) : 0;
     const size_t own = filter_bytes(&conv) + image_bytes(&conv, 'x') + image_bytes(&conv, 'y') +
-                       (plan ? (size_t)plan->workspace : 0);
+                       (plan ? (size_t)plan->dnn.workspace : 0);
     return own > sums ? own : sums;
 }
 

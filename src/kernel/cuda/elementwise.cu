@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* elementwise.cu - ops that look at one element at a time: memory bounds them.
  *
- * A thread has four elements, read and written at once where buffers and counts allow it. Each op reads its
+ * A thread has a pack of elements, read and written at once where buffers and counts allow it. Each op reads its
  * inputs once and writes its output once. Where the CPU's reference works in float, the same operations in the
  * same order give its bits.
  */
@@ -14,19 +14,21 @@
 template <class T, class F, bool TWO>
 __global__ void map(F f, const T *a, const T *b, T *y, int64_t count, bool wide)
 {
-    const int64_t at = thread_number() * AT_ONCE;
+    enum { N = pack<T>::N };
+    const int64_t at = thread_number() * N;
 
-    if (wide && at + AT_ONCE <= count) {
-        const four<T> p = *(const four<T> *)(a + at);
-        const four<T> q = TWO ? *(const four<T> *)(b + at) : p;
-        four<T> r;
-        for (int i = 0; i < AT_ONCE; i++)
-            put(&r.x[i], f(number(p.x[i]), number(q.x[i])));
-        *(four<T> *)(y + at) = r;
+    if (wide && at + N <= count) {
+        const pack<T> p = *(const pack<T> *)(a + at);
+        const pack<T> q = TWO ? *(const pack<T> *)(b + at) : p;
+        pack<T> r;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            put(&r.x[i], f.template at<T>(number(p.x[i]), number(q.x[i])));
+        *(pack<T> *)(y + at) = r;
         return;
     }
-    for (int64_t i = at; i < count && i < at + AT_ONCE; i++)
-        put(&y[i], f(number(a[i]), TWO ? number(b[i]) : 0.0F));
+    for (int64_t i = at; i < count && i < at + N; i++)
+        put(&y[i], f.template at<T>(number(a[i]), TWO ? number(b[i]) : 0.0F));
 }
 
 template <class T, class F, bool TWO> static void run_map(const struct kernel_call *call, F f)
@@ -34,9 +36,9 @@ template <class T, class F, bool TWO> static void run_map(const struct kernel_ca
     const int64_t count = shape_count(&call->problem->in[0].shape);
     const T *a = (const T *)call->in[0], *b = TWO ? (const T *)call->in[1] : NULL;
     T *y = (T *)call->out[0];
-    const bool wide = is_aligned(a) && is_aligned(y) && (!TWO || is_aligned(b));
+    const bool wide = is_packed(a) && is_packed(y) && (!TWO || is_packed(b));
 
-    map<T, F, TWO><<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(
+    map<T, F, TWO><<<blocks_of(count, THREADS * pack<T>::N), THREADS, 0, stream_of(call)>>>(
         f, a, b, y, count, wide);
     stream_check(call->stream, call->problem->op);
 }
@@ -49,10 +51,10 @@ template <class F, bool TWO> static void by_type(const struct kernel_call *call,
         run_map<float, F, TWO>(call, f);
 }
 
-/* An op: its name, how many inputs, and y of a and b. */
+/* An op: its name, how many inputs, and y of a and b, which are elements of type T. */
 #define MAP(op, TWO, expression)                                                               \
     struct f_##op {                                                                            \
-        __device__ float operator()(float a, float b) const                                    \
+        template <class T> __device__ float at(float a, float b) const                         \
         {                                                                                      \
             (void)b;                                                                           \
             return expression;                                                                 \
@@ -69,9 +71,9 @@ __device__ __forceinline__ float normal_distribution(float x)
 }
 
 /* 1 / (1 + exp(-2u)) of gelu_tanh. */
-__device__ __forceinline__ float gelu_share(float x)
+template <class T> __device__ __forceinline__ float gelu_share(float x)
 {
-    return 1 / (1 + expf(-1.59576912F * (x + 0.044715F * x * x * x)));
+    return quotient<T>(1, 1 + exp_of<T>(-1.59576912F * (x + 0.044715F * x * x * x)));
 }
 
 __device__ __forceinline__ float gelu_slope(float x)
@@ -79,9 +81,9 @@ __device__ __forceinline__ float gelu_slope(float x)
     return normal_distribution(x) + x * 0.39894228F * expf(-0.5F * x * x);
 }
 
-__device__ __forceinline__ float gelu_tanh_slope(float x)
+template <class T> __device__ __forceinline__ float gelu_tanh_slope(float x)
 {
-    const float share = gelu_share(x);
+    const float share = gelu_share<T>(x);
     return share + x * share * (1 - share) * 1.59576912F * (1 + 3 * 0.044715F * x * x);
 }
 
@@ -96,8 +98,8 @@ MAP(tanh, false, tanhf(a))
 MAP(tanh_grad, true, a *(1 - b * b))
 MAP(gelu, false, a *normal_distribution(a))
 MAP(gelu_grad, true, a *gelu_slope(b))
-MAP(gelu_tanh, false, a *gelu_share(a))
-MAP(gelu_tanh_grad, true, a *gelu_tanh_slope(b))
+MAP(gelu_tanh, false, a *gelu_share<T>(a))
+MAP(gelu_tanh_grad, true, a *gelu_tanh_slope<T>(b))
 
 /* Bias, and the gradient of a squared difference ---------------------------------------- */
 

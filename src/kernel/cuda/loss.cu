@@ -7,7 +7,7 @@
  */
 #include "kernel/cuda/device.cuh"
 
-enum { SUM_THREADS = 1024, SUM_PARTS = 1024 };
+enum { SUM_THREADS = 1024, SUM_PARTS = 1024, WIDE_THREADS = 512, GRAD_PACKS = 2 };
 
 /* One block: out = factor * sum of parts, times the step's inv_batch. */
 __global__ void add_parts(const double *parts, int64_t count, double factor,
@@ -48,10 +48,28 @@ static struct classes classes_of(const struct kernel_problem *p, bool tokens)
     return c;
 }
 
-/* Of what comes from a bf16, or goes into one, the quick one is exact enough. */
-template <class T> __device__ __forceinline__ float exp_of(float x)
+/* What a thread knows of a row: its largest, the sum of exponentials around that, and the plain sum. */
+struct share {
+    float largest, sum, all;
+};
+
+/* What the row adds to the loss, from the shares of all threads, and its lse; *whole becomes the row's share. */
+__device__ static double row_loss(struct classes c, struct share own, int32_t label,
+                                  float at_label, struct share *whole, float *lse)
 {
-    return sizeof(T) == sizeof(float) ? expf(x) : __expf(x);
+    whole->largest = block_max(own.largest);
+    whole->sum = block_sum(own.sum != 0 ? own.sum * expf(own.largest - whole->largest) : 0.0F);
+    const double total =
+        c.smoothing != 0
+            ? block_sum((double)own.all) - (double)whole->largest * (double)c.count
+            : 0;
+    const double log_of_sum = log((double)whole->sum), smoothing = (double)c.smoothing;
+
+    *lse = (float)((double)whole->largest + log_of_sum);
+    return label >= 0 && label < c.count
+               ? log_of_sum - (1 - smoothing) * (double)(at_label - whole->largest) -
+                     smoothing / (double)c.count * total
+               : (double)NAN;
 }
 
 /* probs or lse is NULL. */
@@ -62,7 +80,8 @@ __global__ void cross_entropy(struct classes c, const T *logits, const int32_t *
     const int64_t row = blockIdx.x;
     const int32_t label = labels[row];
     const T *x = logits + row * c.count;
-    float own = -INFINITY, sum = 0, all = 0;
+    struct share own = { -INFINITY, 0, 0 }, whole;
+    float of_row;
 
     if (c.leaves_out && label < 0) {
         if (threadIdx.x == 0) {
@@ -73,28 +92,74 @@ __global__ void cross_entropy(struct classes c, const T *logits, const int32_t *
     }
     for (int64_t j = threadIdx.x; j < c.count; j += blockDim.x) {
         const float at = number(x[j]);
-        if (at > own) {
-            sum = sum * exp_of<T>(own - at) + 1;
-            own = at;
+        if (at > own.largest) {
+            own.sum = own.sum * exp_of<T>(own.largest - at) + 1;
+            own.largest = at;
         } else if (at != -INFINITY) { /* what is no number makes the sum none */
-            sum += exp_of<T>(at - own);
+            own.sum += exp_of<T>(at - own.largest);
         }
-        all += at;
+        own.all += at;
     }
-    const float largest = block_max(own);
-    sum = block_sum(sum != 0 ? sum * expf(own - largest) : 0.0F);
-    const double total = block_sum((double)all) - (double)largest * (double)c.count;
+    const float at_label = label >= 0 && label < c.count ? number(x[label]) : 0;
+    const double loss = row_loss(c, own, label, at_label, &whole, &of_row);
     for (int64_t j = threadIdx.x; probs && j < c.count; j += blockDim.x)
-        put(&probs[row * c.count + j], exp_of<T>(number(x[j]) - largest) / sum);
+        put(&probs[row * c.count + j], exp_of<T>(number(x[j]) - whole.largest) / whole.sum);
     if (threadIdx.x != 0)
         return;
-    const double log_of_sum = log((double)sum), smoothing = (double)c.smoothing;
-    losses[row] = label >= 0 && label < c.count
-                      ? log_of_sum - (1 - smoothing) * (double)(number(x[label]) - largest) -
-                            smoothing / (double)c.count * total
-                      : (double)NAN;
+    losses[row] = loss;
     if (lse)
-        lse[row] = (float)((double)largest + log_of_sum);
+        lse[row] = of_row;
+}
+
+/* The same for long rows of tokens that come in packs: one look at the largest for each of them. */
+template <class T>
+__global__ void token_entropy_wide(struct classes c, const T *logits, const int32_t *labels,
+                                   float *lse, double *losses)
+{
+    enum { N = pack<T>::N };
+    const int64_t row = blockIdx.x;
+    const int32_t label = labels[row];
+    const T *x = logits + row * c.count;
+    struct share own = { -INFINITY, 0, 0 }, whole;
+    float of_row;
+
+    if (label < 0) {
+        if (threadIdx.x == 0) {
+            losses[row] = 0;
+            lse[row] = 0;
+        }
+        return;
+    }
+#pragma unroll 4
+    for (int64_t j = (int64_t)threadIdx.x * N; j < c.count; j += blockDim.x * N) {
+        const pack<T> in = *(const pack<T> *)(x + j);
+        float most = own.largest;
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            most = fmaxf(most, number(in.x[k]));
+        const float base = most > -INFINITY ? most : 0;
+        own.sum *= exp_of<T>(own.largest - base); /* 0 times 0 at the beginning */
+        own.largest = most;
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            own.sum += exp_of<T>(number(in.x[k]) - base);
+            own.all += number(in.x[k]);
+        }
+    }
+    const float at_label = label < c.count ? number(x[label]) : 0;
+    const double loss = row_loss(c, own, label, at_label, &whole, &of_row);
+    if (threadIdx.x == 0) {
+        losses[row] = loss;
+        lse[row] = of_row;
+    }
+}
+
+/* Are rows long, and made of packs? */
+template <class T> static bool is_wide(const struct kernel_problem *p, const void *rows)
+{
+    const int64_t classes = p->in[0].shape.dim[1];
+
+    return classes >= 1024 && classes % pack<T>::N == 0 && is_packed((const T *)rows);
 }
 
 template <class T> static void launch_cross_entropy(const struct kernel_call *call)
@@ -103,8 +168,12 @@ template <class T> static void launch_cross_entropy(const struct kernel_call *ca
     const bool tokens = strncmp(p->op, "token_", 6) == 0;
     const int64_t rows = p->in[0].shape.dim[0];
 
-    cross_entropy<T>
-        <<<(unsigned)rows, threads_for(p->in[0].shape.dim[1]), 0, stream_of(call)>>>(
+    if (tokens && is_wide<T>(p, call->in[0]))
+        token_entropy_wide<T><<<(unsigned)rows, WIDE_THREADS, 0, stream_of(call)>>>(
+            classes_of(p, tokens), (const T *)call->in[0], (const int32_t *)call->in[1],
+            (float *)call->out[1], (double *)call->scratch);
+    else
+        cross_entropy<T><<<(unsigned)rows, threads_for(p->in[0].shape.dim[1]), 0, stream_of(call)>>>(
             classes_of(p, tokens), (const T *)call->in[0], (const int32_t *)call->in[1],
             tokens ? NULL : (T *)call->out[1], tokens ? (float *)call->out[1] : NULL,
             (double *)call->scratch);
@@ -172,11 +241,48 @@ __global__ void token_grad(struct classes c, const T *logits, const float *lse,
     }
 }
 
+template <class T>
+__global__ void token_grad_wide(struct classes c, const T *logits, const float *lse,
+                                const int32_t *labels, T *dlogits,
+                                const struct kernel_step *step)
+{
+    enum { N = pack<T>::N };
+    const int64_t row = blockIdx.x;
+    const int64_t begin = ((int64_t)blockIdx.y * GRAD_PACKS * THREADS + threadIdx.x) * N;
+    const int32_t label = labels[row];
+    const float shift = lse[row], factor = label < 0 ? 0 : step->inv_batch;
+    const float spread = c.smoothing / (float)c.count, full = 1 - c.smoothing + spread;
+
+#pragma unroll
+    for (int m = 0; m < GRAD_PACKS; m++) {
+        const int64_t j = begin + m * THREADS * N;
+        if (j >= c.count)
+            continue;
+        const pack<T> in = *(const pack<T> *)(logits + row * c.count + j);
+        pack<T> out;
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            put(&out.x[k], label < 0 ? 0.0F
+                                     : (exp_of<T>(number(in.x[k]) - shift) -
+                                        (j + k == label ? full : spread)) *
+                                           factor);
+        *(pack<T> *)(dlogits + row * c.count + j) = out;
+    }
+}
+
 template <class T> static void launch_token_grad(const struct kernel_call *call)
 {
     const int64_t *dim = call->problem->in[0].shape.dim;
     const dim3 grid((unsigned)dim[0], blocks_of(dim[1], THREADS * AT_ONCE));
+    const dim3 wide((unsigned)dim[0], blocks_of(dim[1], THREADS * GRAD_PACKS * pack<T>::N));
 
+    if (is_wide<T>(call->problem, call->in[0]) && is_packed((const T *)call->out[0])) {
+        token_grad_wide<T><<<wide, THREADS, 0, stream_of(call)>>>(
+            classes_of(call->problem, true), (const T *)call->in[0], (const float *)call->in[1],
+            (const int32_t *)call->in[2], (T *)call->out[0], call->step);
+        stream_check(call->stream, call->problem->op);
+        return;
+    }
     token_grad<T><<<grid, THREADS, 0, stream_of(call)>>>(
         classes_of(call->problem, true), (const T *)call->in[0], (const float *)call->in[1],
         (const int32_t *)call->in[2], (T *)call->out[0], call->step);
@@ -211,20 +317,12 @@ __device__ static struct place warp_larger(struct place p)
     return p;
 }
 
-template <class T>
-__global__ void is_correct(const T *logits, const int32_t *labels, int64_t classes,
-                           int *correct)
+/* The block's row is right, by the best places of its threads. */
+__device__ static void give_correct(struct place best, float first_of_row, int32_t label,
+                                    int *correct)
 {
     __shared__ struct place parts[WARP];
-    const T *x = logits + blockIdx.x * classes;
-    struct place best = { -INFINITY, INT_MAX };
 
-    for (int64_t j = threadIdx.x; j < classes; j += blockDim.x) {
-        if (number(x[j]) > best.x) {
-            best.x = number(x[j]);
-            best.at = (int)j;
-        }
-    }
     best = warp_larger(best);
     if (threadIdx.x % WARP == 0)
         parts[threadIdx.x / WARP] = best;
@@ -234,9 +332,46 @@ __global__ void is_correct(const T *logits, const int32_t *labels, int64_t class
     const struct place none = { -INFINITY, INT_MAX };
     best = warp_larger(threadIdx.x < blockDim.x / WARP ? parts[threadIdx.x] : none);
     if (threadIdx.x == 0) { /* nothing is larger than what is no number at the beginning */
-        const int first = best.at == INT_MAX || isnan(number(x[0])) ? 0 : best.at;
-        correct[blockIdx.x] = first == labels[blockIdx.x];
+        const int first = best.at == INT_MAX || isnan(first_of_row) ? 0 : best.at;
+        correct[blockIdx.x] = first == label;
     }
+}
+
+template <class T>
+__global__ void is_correct(const T *logits, const int32_t *labels, int64_t classes,
+                           int *correct)
+{
+    const T *x = logits + blockIdx.x * classes;
+    struct place best = { -INFINITY, INT_MAX };
+
+    for (int64_t j = threadIdx.x; j < classes; j += blockDim.x) {
+        if (number(x[j]) > best.x) {
+            best.x = number(x[j]);
+            best.at = (int)j;
+        }
+    }
+    give_correct(best, number(x[0]), labels[blockIdx.x], correct);
+}
+
+template <class T>
+__global__ void is_correct_wide(const T *logits, const int32_t *labels, int64_t classes,
+                                int *correct)
+{
+    enum { N = pack<T>::N };
+    const T *x = logits + blockIdx.x * classes;
+    struct place best = { -INFINITY, INT_MAX };
+
+#pragma unroll 4
+    for (int64_t j = (int64_t)threadIdx.x * N; j < classes; j += blockDim.x * N) {
+        const pack<T> in = *(const pack<T> *)(x + j);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const float at = number(in.x[k]);
+            best.at = at > best.x ? (int)j + k : best.at;
+            best.x = at > best.x ? at : best.x;
+        }
+    }
+    give_correct(best, number(x[0]), labels[blockIdx.x], correct);
 }
 
 __global__ void add_correct(const int *correct, int64_t rows, void *out, bool whole)
@@ -256,8 +391,12 @@ template <class T> static void launch_accuracy(const struct kernel_call *call)
 {
     const int64_t *dim = call->problem->in[0].shape.dim;
 
-    is_correct<T><<<(unsigned)dim[0], threads_for(dim[1]), 0, stream_of(call)>>>(
-        (const T *)call->in[0], (const int32_t *)call->in[1], dim[1], (int *)call->scratch);
+    if (is_wide<T>(call->problem, call->in[0]))
+        is_correct_wide<T><<<(unsigned)dim[0], WIDE_THREADS, 0, stream_of(call)>>>(
+            (const T *)call->in[0], (const int32_t *)call->in[1], dim[1], (int *)call->scratch);
+    else
+        is_correct<T><<<(unsigned)dim[0], threads_for(dim[1]), 0, stream_of(call)>>>(
+            (const T *)call->in[0], (const int32_t *)call->in[1], dim[1], (int *)call->scratch);
     add_correct<<<1, SUM_THREADS, 0, stream_of(call)>>>(
         (const int *)call->scratch, dim[0], call->out[0],
         call->problem->out[0].dtype == DTYPE_I32);

@@ -403,7 +403,7 @@ static const struct device_graph_ops graph_ops = {
 /* Of several rows of an op the first that can run is taken. */
 static const struct kernel *const parts[] = {
 #ifdef HAVE_CUDNN
-    cuda_cudnn_rows,
+    cuda_cudnn_rows,          cuda_cudnn_attention_rows,
 #endif
     cuda_attention_tile_rows, cuda_attention_mma_rows, cuda_elementwise_rows,
     cuda_linear_rows,         cuda_conv_rows,          cuda_pool_rows,
