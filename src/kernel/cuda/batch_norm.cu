@@ -18,12 +18,16 @@ template <class T> struct add_column {
     {
         sums[0] += (double)number(x[row * columns + column]);
     }
-    __device__ void four(int64_t row, int64_t column, double sums[1][AT_ONCE]) const
+    __device__ void begin(int64_t) const
+    {
+    }
+    template <class A>
+    __device__ void four(int64_t row, int64_t column, A sums[1][AT_ONCE]) const
     {
         const ::four<T> in = *(const ::four<T> *)(x + row * columns + column);
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++)
-            sums[0][k] += (double)number(in.x[k]);
+            sums[0][k] += (A)number(in.x[k]);
     }
 };
 
@@ -49,7 +53,8 @@ static void column_sums_of(struct device_stream *stream, const T *x, int64_t row
     };
 
     if (columns % AT_ONCE == 0 && is_aligned(x))
-        sum_columns_wide<1>(stream, add, give_column{ out }, rows, columns, scratch);
+        sum_columns_wide<1, typename sums_of<T>::type>(stream, add, give_column{ out }, rows,
+                                                       columns, scratch);
     else
         sum_columns<1>(stream, add, give_column{ out }, rows, columns, scratch);
 }
@@ -113,12 +118,16 @@ template <class T> struct add_moments {
         sums[0] += value;
         sums[1] = fma(value, value, sums[1]);
     }
-    __device__ void four(int64_t row, int64_t c, double sums[2][AT_ONCE]) const
+    __device__ void begin(int64_t) const
+    {
+    }
+    template <class A>
+    __device__ void four(int64_t row, int64_t c, A sums[2][AT_ONCE]) const
     {
         const ::four<T> in = *(const ::four<T> *)(x + row * channels + c);
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            const double value = (double)number(in.x[k]);
+            const A value = (A)number(in.x[k]);
             sums[0][k] += value;
             sums[1][k] = fma(value, value, sums[1][k]);
         }
@@ -204,6 +213,67 @@ __global__ void normalize_images(struct normalize n, const T *x, const T *residu
     put(&y[i], activate(n.activation, sum));
 }
 
+/* Packs of elements, each thread's with the same channels: it takes what it knows of them once. */
+enum { PACKS_EACH = 4, SPREAD_EACH = 2 }; /* forward; backward, which reads more */
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    return b == 0 ? a : common_divisor(b, a % b);
+}
+
+/* Blocks such that threads that follow each other by all of them have the same channels. */
+static unsigned pack_blocks(int64_t packs, int64_t packs_of_row, int each)
+{
+    const int64_t unit = packs_of_row / common_divisor(packs_of_row, THREADS);
+    const int64_t wanted = (packs + THREADS * each - 1) / (THREADS * each);
+
+    return (unsigned)((wanted + unit - 1) / unit * unit);
+}
+
+template <class T>
+__global__ void normalize_packs(struct normalize n, const T *x, const T *residual, T *y)
+{
+    enum { N = pack<T>::N };
+    const int64_t first = thread_number(), apart = (int64_t)gridDim.x * THREADS,
+                  packs = n.count / N;
+    const unsigned c = (unsigned)left_over(first * N, n.channels);
+    float mean[N], scale[N], shift[N];
+    pack<T> in[PACKS_EACH], more[PACKS_EACH];
+
+#pragma unroll
+    for (int m = 0; m < PACKS_EACH; m++) {
+        const int64_t at = first + m * apart;
+        if (at < packs)
+            in[m] = *(const pack<T> *)(x + at * N);
+        if (at < packs && residual)
+            more[m] = *(const pack<T> *)(residual + at * N);
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        const float rstd = n.is_variance
+                               ? (float)(1 / sqrt((double)n.spread[c + k] + (double)n.epsilon))
+                               : n.spread[c + k];
+        mean[k] = n.mean[c + k];
+        scale[k] = rstd * n.gamma[c + k];
+        shift[k] = n.beta[c + k];
+    }
+#pragma unroll
+    for (int m = 0; m < PACKS_EACH; m++) {
+        const int64_t at = first + m * apart;
+        pack<T> out;
+        if (at >= packs)
+            continue;
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            float sum = fmaf(number(in[m].x[k]) - mean[k], scale[k], shift[k]);
+            if (residual)
+                sum += number(more[m].x[k]);
+            put(&out.x[k], activate(n.activation, sum));
+        }
+        *(pack<T> *)(y + at * N) = out;
+    }
+}
+
 /* The same for channels in fours. */
 template <class T>
 __global__ void normalize_fours(struct normalize n, const T *x, const T *residual, T *y)
@@ -243,7 +313,13 @@ static void launch_normalize(const struct kernel_call *call, struct normalize n,
                       is_aligned(more) && is_aligned(n.mean) && is_aligned(n.spread) &&
                       is_aligned(n.gamma) && is_aligned(n.beta);
 
-    if (wide)
+    const int64_t packs_of_row = n.channels / pack<T>::N;
+    if (sizeof(T) < sizeof(float) && n.channels % pack<T>::N == 0 && is_packed(x) &&
+        is_packed((T *)y) && is_packed(more))
+        normalize_packs<T>
+            <<<pack_blocks(n.count / pack<T>::N, packs_of_row, PACKS_EACH), THREADS, 0, stream_of(call)>>>(
+                n, x, more, (T *)y);
+    else if (wide)
         normalize_fours<T>
             <<<blocks_of(n.count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(n, x, more,
                                                                                      (T *)y);
@@ -285,7 +361,8 @@ static void launch_moments(const struct kernel_call *call, const T *x, G finish)
     };
 
     if (e.channels % AT_ONCE == 0 && is_aligned(x))
-        sum_columns_wide<2>(call->stream, add, finish, e.places, e.channels, call->scratch);
+        sum_columns_wide<2, typename sums_of<T>::type>(call->stream, add, finish, e.places,
+                                                       e.channels, call->scratch);
     else
         sum_columns<2>(call->stream, add, finish, e.places, e.channels, call->scratch);
     stream_check(call->stream, call->problem->op);
@@ -406,6 +483,7 @@ template <class T> struct slopes {
     T *dresidual;
     int64_t channels;
     enum activation activation;
+    ::four<float> mean, rstd; /* of the four channels that begin was told of */
 
     __device__ float through(int64_t i) const
     {
@@ -424,12 +502,15 @@ template <class T> struct slopes {
         if (dresidual)
             put(&dresidual[i], d);
     }
-    __device__ void four(int64_t row, int64_t c, double sums[2][AT_ONCE]) const
+    __device__ void begin(int64_t c)
+    {
+        mean = *(const ::four<float> *)(saved + c);
+        rstd = *(const ::four<float> *)(saved + channels + c);
+    }
+    template <class A> __device__ void four(int64_t row, int64_t c, A sums[2][AT_ONCE]) const
     {
         const int64_t i = row * channels + c;
         const ::four<T> in = *(const ::four<T> *)(dy + i), at = *(const ::four<T> *)(x + i);
-        const ::four<float> mean = *(const ::four<float> *)(saved + c),
-                            rstd = *(const ::four<float> *)(saved + channels + c);
         ::four<T> passed = in, out;
 
         if (y)
@@ -438,9 +519,9 @@ template <class T> struct slopes {
         for (int k = 0; k < AT_ONCE; k++) {
             const float d =
                 !y || lets_through(activation, number(out.x[k])) ? number(in.x[k]) : 0;
-            sums[0][k] += (double)d;
+            sums[0][k] += (A)d;
             sums[1][k] =
-                fma((double)d, (double)((number(at.x[k]) - mean.x[k]) * rstd.x[k]), sums[1][k]);
+                fma((A)d, (A)((number(at.x[k]) - mean.x[k]) * rstd.x[k]), sums[1][k]);
             put(&passed.x[k], d);
         }
         if (dresidual)
@@ -460,7 +541,8 @@ static void sum_slopes(const struct kernel_call *call, struct slopes<T> s, G fin
     const struct extents_of_images e = extents_of(call->problem);
 
     if (s.is_wide())
-        sum_columns_wide<2>(call->stream, s, finish, e.places, e.channels, scratch);
+        sum_columns_wide<2, typename sums_of<T>::type>(call->stream, s, finish, e.places,
+                                                       e.channels, scratch);
     else
         sum_columns<2>(call->stream, s, finish, e.places, e.channels, scratch);
 }
@@ -530,6 +612,51 @@ __global__ void spread_fours(struct slopes<T> s, const float *gamma, const doubl
 }
 
 template <class T>
+__global__ void spread_packs(struct slopes<T> s, const float *gamma, const double *means, T *dx,
+                             int64_t packs)
+{
+    enum { N = pack<T>::N };
+    const int64_t first = thread_number(), apart = (int64_t)gridDim.x * THREADS;
+    const int64_t c = left_over(first * N, s.channels);
+    float mean[N], by_d[N], by_x[N], shift[N]; /* dx = by_d d + by_x (x - mean) + shift */
+    pack<T> dy[SPREAD_EACH], x[SPREAD_EACH], y[SPREAD_EACH];
+
+#pragma unroll
+    for (int m = 0; m < SPREAD_EACH; m++) {
+        const int64_t at = first + m * apart;
+        if (at >= packs)
+            continue;
+        dy[m] = *(const pack<T> *)(s.dy + at * N);
+        x[m] = *(const pack<T> *)(s.x + at * N);
+        if (s.y)
+            y[m] = *(const pack<T> *)(s.y + at * N);
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        const float rstd = s.saved[s.channels + c + k];
+        mean[k] = s.saved[c + k];
+        by_d[k] = gamma[c + k] * rstd;
+        by_x[k] = -by_d[k] * rstd * (float)means[s.channels + c + k];
+        shift[k] = -by_d[k] * (float)means[c + k];
+    }
+#pragma unroll
+    for (int m = 0; m < SPREAD_EACH; m++) {
+        const int64_t at = first + m * apart;
+        pack<T> out;
+        if (at >= packs)
+            continue;
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const float d =
+                !s.y || lets_through(s.activation, number(y[m].x[k])) ? number(dy[m].x[k]) : 0;
+            put(&out.x[k],
+                fmaf(by_d[k], d, fmaf(by_x[k], number(x[m].x[k]) - mean[k], shift[k])));
+        }
+        *(pack<T> *)(dx + at * N) = out;
+    }
+}
+
+template <class T>
 static void launch_spread(const struct kernel_call *call, struct slopes<T> s, const void *gamma,
                           const double *means)
 {
@@ -537,7 +664,13 @@ static void launch_spread(const struct kernel_call *call, struct slopes<T> s, co
     const int64_t count = e.places * e.channels;
 
     s.dresidual = NULL;
-    if (s.is_wide() && is_aligned((T *)call->out[0]) && is_aligned((const float *)gamma) &&
+    const int64_t packs_of_row = s.channels / pack<T>::N;
+    if (sizeof(T) < sizeof(float) && s.channels % pack<T>::N == 0 && is_packed(s.dy) &&
+        is_packed(s.x) && is_packed(s.y) && is_packed((T *)call->out[0]))
+        spread_packs<T>
+            <<<pack_blocks(count / pack<T>::N, packs_of_row, SPREAD_EACH), THREADS, 0, stream_of(call)>>>(
+                s, (const float *)gamma, means, (T *)call->out[0], count / pack<T>::N);
+    else if (s.is_wide() && is_aligned((T *)call->out[0]) && is_aligned((const float *)gamma) &&
         is_aligned(means))
         spread_fours<T><<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(
             s, (const float *)gamma, means, (T *)call->out[0], count);

@@ -5,8 +5,8 @@
  * are doubles, (part, sum, column) in scratch; a second launch adds them and hands them to `finish`. How many
  * parts there are follows from the extents alone, so the order of additions does. What makes the numbers is
  * a functor: void operator()(row, column, double sums[K]), called once for each element, which
- * may write something on the way. One that has also four(row, column, double sums[K][AT_ONCE]) may be summed with
- * four columns a thread, which moves memory at nearly its speed.
+ * may write something on the way. One that has also begin(column) and four(row, column, A sums[K][AT_ONCE]) may be
+ * summed with four columns a thread, which moves memory at nearly its speed; begin is told of these before any row.
  */
 #ifndef KERNEL_CUDA_COLUMN_CUH
 #define KERNEL_CUDA_COLUMN_CUH
@@ -96,7 +96,7 @@ __global__ void sum_parts(F f, int64_t rows, int64_t columns, int64_t parts, dou
 }
 
 /* The same with four columns a thread; blocks are lanes by as many rows as there are threads left. A thread's own sums are
- * of type A: float for functors that need many of them, as its rows are few. */
+ * of type A: float for functors of bf16, as its rows are few and conversions to double slow. */
 template <int K, class A, class F>
 __global__ void sum_parts_wide(F f, int64_t rows, int64_t columns, int64_t parts,
                                double *partial)
@@ -108,6 +108,7 @@ __global__ void sum_parts_wide(F f, int64_t rows, int64_t columns, int64_t parts
     A sums[K][AT_ONCE] = {};
 
     if (column < columns) {
+        f.begin(column);
 #pragma unroll(K > 4 ? 1 : 4)
         for (int64_t row = begin + threadIdx.y; row < end; row += blockDim.y)
             f.four(row, column, sums);
@@ -126,6 +127,14 @@ __global__ void sum_parts_wide(F f, int64_t rows, int64_t columns, int64_t parts
         }
     }
 }
+
+/* What a thread adds elements of type T in. */
+template <class T> struct sums_of {
+    typedef double type;
+};
+template <> struct sums_of<bf16> {
+    typedef float type;
+};
 
 /* Blocks have as many threads as their shared memory allows. */
 template <int K> struct finish_depth {

@@ -149,13 +149,44 @@ __global__ void finish(T *c, int64_t c_row, int64_t rows, int64_t columns, const
     put(to, relu && sum < 0 ? 0.0F : sum);
 }
 
+/* The same for packs of rows that follow each other. */
+__global__ void finish_packs(bf16 *c, int64_t packs, unsigned columns, const float *b,
+                             bool relu)
+{
+    enum { N = pack<bf16>::N, M = pack<float>::N };
+    const int64_t i = thread_number();
+
+    if (i >= packs)
+        return;
+    const unsigned column = (unsigned)left_over(i * N, columns);
+    const pack<bf16> in = *(const pack<bf16> *)(c + i * N);
+    pack<bf16> out;
+#pragma unroll
+    for (int k = 0; k < N; k += M) {
+        pack<float> more = {};
+        if (b)
+            more = *(const pack<float> *)(b + column + k);
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            const float sum = number(in.x[k + m]) + more.x[m];
+            put(&out.x[k + m], relu && sum < 0 ? 0.0F : sum);
+        }
+    }
+    *(pack<bf16> *)(c + i * N) = out;
+}
+
 void gemm_finish(struct device_stream *stream, const struct gemm_form *form,
                  const struct gemm_data *data)
 {
     const unsigned blocks = blocks_of(form->m * form->n, THREADS);
     const float *bias = form->with_bias ? (const float *)data->bias : NULL;
+    const int64_t packs = form->m * form->n / pack<bf16>::N;
 
-    if (form->into == DTYPE_BF16)
+    if (form->into == DTYPE_BF16 && form->n % pack<bf16>::N == 0 && form->c_row == form->n &&
+        is_packed((const bf16 *)data->c) && is_packed(bias))
+        finish_packs<<<blocks_of(packs, THREADS), THREADS, 0, stream->cuda>>>(
+            (bf16 *)data->c, packs, (unsigned)form->n, bias, form->relu);
+    else if (form->into == DTYPE_BF16)
         finish<bf16><<<blocks, THREADS, 0, stream->cuda>>>((bf16 *)data->c, form->c_row,
                                                            form->m, form->n, bias, form->relu);
     else
@@ -256,6 +287,42 @@ static void run_dropout(const struct kernel_call *call)
     BY_TYPE(call->problem->in[0], launch_dropout, call);
 }
 
+/* Across: `count` matrices, one behind the other, by tiles of 32 x 32 through shared memory, so that both sides go along
+ * rows. */
+
+enum { ACROSS = 32, ACROSS_ROWS = 8, ACROSS_MOST = 65535 };
+
+template <class T, class U>
+__global__ void across(T *to, const U *from, int64_t rows, int64_t columns)
+{
+    __shared__ float part[ACROSS][ACROSS + 1];
+    const int64_t row0 = (int64_t)blockIdx.y * ACROSS, column0 = (int64_t)blockIdx.x * ACROSS;
+
+    to += blockIdx.z * rows * columns;
+    from += blockIdx.z * rows * columns;
+
+    for (int i = threadIdx.y; i < ACROSS; i += ACROSS_ROWS) {
+        if (row0 + i < rows && column0 + threadIdx.x < columns)
+            part[i][threadIdx.x] = number(from[(row0 + i) * columns + column0 + threadIdx.x]);
+    }
+    __syncthreads();
+    for (int i = threadIdx.y; i < ACROSS; i += ACROSS_ROWS) {
+        if (column0 + i < columns && row0 + threadIdx.x < rows)
+            put(&to[(column0 + i) * rows + row0 + threadIdx.x], part[threadIdx.x][i]);
+    }
+}
+
+template <class T, class U>
+static void run_across(struct device_stream *stream, void *to, const void *from, int64_t rows,
+                       int64_t columns, int64_t count)
+{
+    const dim3 grid(blocks_of(columns, ACROSS), blocks_of(rows, ACROSS), (unsigned)count);
+
+    across<T, U><<<grid, dim3(ACROSS, ACROSS_ROWS), 0, stream->cuda>>>((T *)to, (const U *)from,
+                                                                       rows, columns);
+    stream_check(stream, "across");
+}
+
 /* Reorder ------------------------------------------------------------------------------ */
 
 struct strides {
@@ -312,7 +379,18 @@ template <class T> __global__ void reorder(struct strides s, const T *x, T *y, i
 
 template <class T> static void launch_reorder(const struct kernel_call *call)
 {
-    const int64_t count = shape_count(&call->problem->in[0].shape);
+    const struct kernel_tensor *x = &call->problem->in[0], *y = &call->problem->out[0];
+    const int64_t count = shape_count(&x->shape);
+    const bool apart = x->layout == LAYOUT_NHWC && y->layout == LAYOUT_PLAIN;
+
+    /* Images: their pixels and channels change places. */
+    if ((apart || (x->layout == LAYOUT_PLAIN && y->layout == LAYOUT_NHWC)) &&
+        x->shape.dim[0] <= ACROSS_MOST) {
+        const int64_t channels = x->shape.dim[1], pixels = x->shape.dim[2] * x->shape.dim[3];
+        run_across<T, T>(call->stream, call->out[0], call->in[0], apart ? pixels : channels,
+                         apart ? channels : pixels, x->shape.dim[0]);
+        return;
+    }
 
     reorder<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
         strides_of(call->problem), (const T *)call->in[0], (T *)call->out[0], count);
@@ -324,49 +402,18 @@ static void run_reorder(const struct kernel_call *call)
     BY_TYPE(call->problem->in[0], launch_reorder, call);
 }
 
-/* Across: tiles of 32 x 32 through shared memory, so that both sides go along rows. */
-
-enum { ACROSS = 32, ACROSS_ROWS = 8 };
-
-template <class T, class U>
-__global__ void across(T *to, const U *from, int64_t rows, int64_t columns)
-{
-    __shared__ float part[ACROSS][ACROSS + 1];
-    const int64_t row0 = (int64_t)blockIdx.y * ACROSS, column0 = (int64_t)blockIdx.x * ACROSS;
-
-    for (int i = threadIdx.y; i < ACROSS; i += ACROSS_ROWS) {
-        if (row0 + i < rows && column0 + threadIdx.x < columns)
-            part[i][threadIdx.x] = number(from[(row0 + i) * columns + column0 + threadIdx.x]);
-    }
-    __syncthreads();
-    for (int i = threadIdx.y; i < ACROSS; i += ACROSS_ROWS) {
-        if (column0 + i < columns && row0 + threadIdx.x < rows)
-            put(&to[(column0 + i) * rows + row0 + threadIdx.x], part[threadIdx.x][i]);
-    }
-}
-
-template <class T, class U>
-static void run_across(struct device_stream *stream, void *to, const void *from, int64_t rows,
-                       int64_t columns)
-{
-    const dim3 grid(blocks_of(columns, ACROSS), blocks_of(rows, ACROSS));
-
-    across<T, U><<<grid, dim3(ACROSS, ACROSS_ROWS), 0, stream->cuda>>>((T *)to, (const U *)from,
-                                                                       rows, columns);
-    stream_check(stream, "across");
-}
 
 void turn_across(struct device_stream *stream, void *to, enum dtype to_dtype, const void *from,
                  enum dtype from_dtype, int64_t rows, int64_t columns)
 {
     if (to_dtype == DTYPE_BF16 && from_dtype == DTYPE_BF16)
-        run_across<bf16, bf16>(stream, to, from, rows, columns);
+        run_across<bf16, bf16>(stream, to, from, rows, columns, 1);
     else if (to_dtype == DTYPE_BF16)
-        run_across<bf16, float>(stream, to, from, rows, columns);
+        run_across<bf16, float>(stream, to, from, rows, columns, 1);
     else if (from_dtype == DTYPE_BF16)
-        run_across<float, bf16>(stream, to, from, rows, columns);
+        run_across<float, bf16>(stream, to, from, rows, columns, 1);
     else
-        run_across<float, float>(stream, to, from, rows, columns);
+        run_across<float, float>(stream, to, from, rows, columns, 1);
 }
 
 __global__ void pad_rows(bf16 *to, int64_t to_c, const bf16 *from, int64_t from_c,

@@ -3,8 +3,10 @@
  *
  * Ids are sorted by digits of 8 bits, the lowest first, each pass stable: blocks count the digits of their
  * tile, one block makes places of the counts, blocks send their pairs there. Within a tile a warp has a
- * stretch of its own and goes along it, so equal digits keep their order. The gradient of a table then adds,
- * row by row, the rows of dy that belong to it in the order of their places: no atomics.
+ * stretch of its own and goes along it, so equal digits keep their order. The gradient of a table then adds rows of dy
+ * by segments of the sorted list, which have the same length, so that frequent rows are the work of many blocks: what
+ * belongs to one row inside a segment is added in the order of places, and parts of a row that several segments have are
+ * added in the order of these. No atomics.
  */
 #include "kernel/cuda/device.cuh"
 
@@ -56,19 +58,39 @@ __device__ static int counted(const int32_t *ids, int64_t length)
     return block_sum(count);
 }
 
-/* A block a sample, a thread a column. */
+enum { MEAN_COLUMNS = 128, MEAN_GROUPS = 4, MEAN_AHEAD = 8 };
+
+/* A block a sample, a thread a column and every fourth of the ids. */
 template <class T>
 __global__ void embedding_mean(const int32_t *ids, const T *table, T *y, int64_t length,
                                int64_t rows, int64_t columns)
 {
+    __shared__ float parts[MEAN_GROUPS][MEAN_COLUMNS];
     const int32_t *own = ids + blockIdx.x * length;
     const int count = counted(own, length);
+    const int lane = threadIdx.x % MEAN_COLUMNS, group = threadIdx.x / MEAN_COLUMNS;
 
-    for (int64_t j = threadIdx.x; j < columns; j += blockDim.x) {
+    for (int64_t first = 0; first < columns; first += MEAN_COLUMNS) {
+        const int64_t j = first + lane;
         float sum = 0;
-        for (int64_t t = 0; t < length; t++)
-            sum += number_of(table, rows, columns, own[t], j);
-        put(&y[blockIdx.x * columns + j], count ? sum / (float)count : 0.0F);
+        for (int64_t t0 = group; j < columns && t0 < length; t0 += MEAN_GROUPS * MEAN_AHEAD) {
+            float part[MEAN_AHEAD];
+#pragma unroll
+            for (int k = 0; k < MEAN_AHEAD; k++) {
+                const int64_t t = t0 + k * MEAN_GROUPS;
+                part[k] = t < length ? number_of(table, rows, columns, own[t], j) : 0;
+            }
+#pragma unroll
+            for (int k = 0; k < MEAN_AHEAD; k++)
+                sum += part[k];
+        }
+        parts[group][lane] = sum;
+        __syncthreads();
+        for (int g = 1; group == 0 && g < MEAN_GROUPS; g++)
+            sum += parts[g][lane];
+        if (group == 0 && j < columns)
+            put(&y[blockIdx.x * columns + j], count ? sum / (float)count : 0.0F);
+        __syncthreads();
     }
 }
 
@@ -77,9 +99,10 @@ template <class T> static void launch_embedding_mean(const struct kernel_call *c
     const struct kernel_problem *p = call->problem;
     const int64_t *dim = p->in[0].shape.dim, *table = p->in[1].shape.dim;
 
-    embedding_mean<T><<<(unsigned)dim[0], threads_for(table[1]), 0, stream_of(call)>>>(
-        (const int32_t *)call->in[0], (const T *)call->in[1], (T *)call->out[0], dim[1],
-        table[0], table[1]);
+    embedding_mean<T>
+        <<<(unsigned)dim[0], MEAN_COLUMNS * MEAN_GROUPS, 0, stream_of(call)>>>(
+            (const int32_t *)call->in[0], (const T *)call->in[1], (T *)call->out[0], dim[1],
+            table[0], table[1]);
     stream_check(call->stream, "embedding_mean");
 }
 
@@ -117,7 +140,7 @@ static void run_embedding_mean_grad(const struct kernel_call *call)
 
 /* Order -------------------------------------------------------------------------------- */
 
-enum { DIGITS = 256, SORT_WARPS = 8, SORT_EACH = 16, TILE = SORT_WARPS * WARP * SORT_EACH };
+enum { DIGITS = 256, SORT_WARPS = 8, SORT_EACH = 4, TILE = SORT_WARPS * WARP * SORT_EACH };
 
 /* x is the id, or `rows` for one that is none of them; y its place. */
 __global__ void make_pairs(const int32_t *ids, int64_t count, int64_t rows, int64_t per_sample,
@@ -146,33 +169,39 @@ __global__ void count_digits(const uint2 *pairs, int64_t count, int shift, uint3
     counts[(int64_t)threadIdx.x * gridDim.x + blockIdx.x] = digits[threadIdx.x];
 }
 
-/* One block: every number becomes the sum of those before it. */
+/* One block: every number becomes the sum of those before it. A thread has neighbours, in fours. */
 __global__ void sum_before(uint32_t *counts, int64_t count)
 {
     __shared__ uint32_t warps[WARP];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    uint32_t before = 0;
+    const int64_t each = (count / 4 + blockDim.x - 1) / blockDim.x;
+    const int64_t begin = threadIdx.x * each,
+                  end = begin + each < count / 4 ? begin + each : count / 4;
+    uint4 *fours = (uint4 *)counts;
+    uint32_t own = 0;
 
-    for (int64_t begin = 0; begin < count; begin += blockDim.x) {
-        const int64_t i = begin + threadIdx.x;
-        const uint32_t own = i < count ? counts[i] : 0;
-        uint32_t sum = own;
-        for (int apart = 1; apart < WARP; apart *= 2) {
-            const uint32_t other = __shfl_up_sync(0xffffffffU, sum, apart);
-            sum += lane >= apart ? other : 0;
-        }
-        if (lane == WARP - 1)
-            warps[warp] = sum;
-        __syncthreads();
-        uint32_t of_warps = 0, all = 0;
-        for (int w = 0; w < (int)(blockDim.x / WARP); w++) {
-            of_warps += w < warp ? warps[w] : 0;
-            all += warps[w];
-        }
-        if (i < count)
-            counts[i] = before + of_warps + sum - own;
-        before += all;
-        __syncthreads();
+#pragma unroll 8
+    for (int64_t i = begin; i < end; i++) {
+        const uint4 x = fours[i];
+        own += x.x + x.y + x.z + x.w;
+    }
+    uint32_t sum = own;
+    for (int apart = 1; apart < WARP; apart *= 2) {
+        const uint32_t other = __shfl_up_sync(0xffffffffU, sum, apart);
+        sum += lane >= apart ? other : 0;
+    }
+    if (lane == WARP - 1)
+        warps[warp] = sum;
+    __syncthreads();
+    uint32_t before = sum - own;
+    for (int w = 0; w < warp; w++)
+        before += warps[w];
+#pragma unroll 8
+    for (int64_t i = begin; i < end; i++) {
+        const uint4 x = fours[i];
+        fours[i] = make_uint4(before, before + x.x, before + x.x + x.y,
+                              before + x.x + x.y + x.z);
+        before += x.x + x.y + x.z + x.w;
     }
 }
 
@@ -320,37 +349,108 @@ static void run_rows_sort(const struct kernel_call *call)
 
 /* A table's gradient ------------------------------------------------------------------- */
 
-enum { AHEAD = 8 }; /* rows that are read before they are added */
+enum { AHEAD = 8, SEGMENT = 64 }; /* rows that are read before they are added; pairs of a segment */
 
-/* A block a row of the table, a thread a column. base may be dw. */
-template <class T>
-__global__ void add_rows(const uint2 *pairs, int64_t count, const T *dy, int64_t columns,
-                         const float *base, float *dw)
+/* Does pair i have the id of the one before it? */
+__device__ __forceinline__ bool goes_on(const uint2 *pairs, int64_t count, int64_t i)
 {
-    const uint32_t row = blockIdx.x;
-    const int64_t begin = first_from(pairs, count, row),
-                  end = first_from(pairs, count, row + 1);
+    return i > 0 && i < count && pairs[i].x == pairs[i - 1].x;
+}
+
+/* A block a segment, a thread a column; dw has what rows are added to. What is of a row that other segments have, too,
+ * goes to partial: of each segment what it has of one that began before, then of one that goes on. */
+template <class T>
+__global__ void add_segments(const uint2 *pairs, int64_t count, int64_t rows, const T *dy,
+                             int64_t columns, float *partial, float *dw)
+{
+    const int64_t begin = (int64_t)blockIdx.x * SEGMENT;
+    const int64_t end = begin + SEGMENT < count ? begin + SEGMENT : count;
 
     for (int64_t j = threadIdx.x; j < columns; j += blockDim.x) {
-        float sum = base ? base[row * columns + j] : 0;
-        for (int64_t i = begin; i < end; i += AHEAD) {
+        bool before = goes_on(pairs, count, begin);
+        float sum = 0;
+        for (int64_t i0 = begin; i0 < end; i0 += AHEAD) {
             float part[AHEAD];
-#pragma unroll
-            for (int k = 0; k < AHEAD; k++)
-                part[k] = i + k < end ? number(dy[pairs[i + k].y * columns + j]) : 0;
+            uint2 pair[AHEAD];
 #pragma unroll
             for (int k = 0; k < AHEAD; k++) {
-                if (i + k < end)
-                    sum += part[k];
+                pair[k] = i0 + k < end ? pairs[i0 + k] : make_uint2((uint32_t)rows, 0);
+                part[k] = pair[k].x < rows ? number(dy[pair[k].y * columns + j]) : 0;
+            }
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) {
+                const int64_t i = i0 + k;
+                if (i >= end || pair[k].x >= rows)
+                    continue;
+                sum += part[k];
+                const bool more = goes_on(pairs, count, i + 1);
+                if (more && i + 1 < end)
+                    continue;
+                if (before || more)
+                    partial[((int64_t)blockIdx.x * 2 + (before ? 0 : 1)) * columns + j] = sum;
+                else
+                    dw[pair[k].x * columns + j] += sum;
+                sum = 0;
+                before = false;
             }
         }
-        dw[row * columns + j] = sum;
     }
 }
 
+/* The parts of the row that begins in this block's segment and goes on. */
+__global__ void join_segments(const uint2 *pairs, int64_t count, int64_t rows, int64_t columns,
+                              const float *partial, float *dw)
+{
+    const int64_t begin = (int64_t)blockIdx.x * SEGMENT, end = begin + SEGMENT;
+
+    if (!goes_on(pairs, count, end))
+        return;
+    const uint32_t row = pairs[end - 1].x;
+    if (row >= rows || (pairs[begin].x == row && goes_on(pairs, count, begin)))
+        return;
+    const int64_t last = (first_from(pairs, count, row + 1) - 1) / SEGMENT;
+    for (int64_t j = threadIdx.x; j < columns; j += blockDim.x) {
+        float sum = partial[((int64_t)blockIdx.x * 2 + 1) * columns + j];
+#pragma unroll 16
+        for (int64_t s = (int64_t)blockIdx.x + 1; s <= last; s++)
+            sum += partial[s * 2 * columns + j];
+        dw[row * columns + j] += sum;
+    }
+}
+
+static int64_t segments_of(int64_t count)
+{
+    return (count + SEGMENT - 1) / SEGMENT;
+}
+
+/* The sort's, then what segments leave. */
 static size_t embedding_grad_scratch(const struct kernel_problem *p)
 {
-    return sort_bytes(shape_count(&p->in[1].shape));
+    const int64_t count = shape_count(&p->in[1].shape);
+
+    return sort_bytes(count) +
+           (size_t)(segments_of(count) * 2 * p->out[0].shape.dim[1]) * sizeof(float);
+}
+
+/* What rows are added to. */
+static void begin_table(const struct kernel_call *call, const void *base)
+{
+    const size_t bytes =
+        (size_t)shape_count(&call->problem->out[0].shape) * sizeof(float);
+    const cudaError_t error =
+        base == NULL ? cudaMemsetAsync(call->out[0], 0, bytes, stream_of(call))
+        : base == call->out[0]
+            ? cudaSuccess
+            : cudaMemcpyAsync(call->out[0], base, bytes, cudaMemcpyDeviceToDevice,
+                              stream_of(call));
+
+    if (error != cudaSuccess)
+        stream_note(call->stream, "embedding_grad", cudaGetErrorString(error));
+}
+
+static unsigned threads_of_columns(int64_t columns)
+{
+    return columns >= 512 ? 512 : (unsigned)((columns + WARP - 1) / WARP * WARP);
 }
 
 template <class T> static void launch_embedding_grad(const struct kernel_call *call)
@@ -361,9 +461,16 @@ template <class T> static void launch_embedding_grad(const struct kernel_call *c
     const uint2 *pairs =
         sort_ids(call, (const int32_t *)call->in[1], count, table[0], per_sample);
 
-    add_rows<T><<<(unsigned)table[0], threads_for(table[1]), 0, stream_of(call)>>>(
-        pairs, count, (const T *)call->in[0], table[1],
-        p->n_in > 2 ? (const float *)call->in[2] : NULL, (float *)call->out[0]);
+    float *partial = (float *)((char *)call->scratch + sort_bytes(count));
+    const unsigned segments = (unsigned)segments_of(count),
+                   threads = threads_of_columns(table[1]);
+
+    begin_table(call, p->n_in > 2 ? call->in[2] : NULL);
+    add_segments<T><<<segments, threads, 0, stream_of(call)>>>(
+        pairs, count, table[0], (const T *)call->in[0], table[1], partial,
+        (float *)call->out[0]);
+    join_segments<<<segments, threads, 0, stream_of(call)>>>(pairs, count, table[0], table[1],
+                                                             partial, (float *)call->out[0]);
     stream_check(call->stream, "embedding_grad");
 }
 

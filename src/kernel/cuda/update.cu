@@ -349,12 +349,12 @@ void cuda_trust(struct device_stream *stream, const struct device_trust *trust,
     stream_check(stream, "trust");
 }
 
-/* Several threads may write the same mark, all of them 1. */
+/* Several threads may write the same mark, all of them 1; who sees it need not. */
 __global__ void mark_rows(const int32_t *ids, size_t count, size_t rows, uint8_t *marks)
 {
     const size_t i = (size_t)thread_number();
 
-    if (i < count && ids[i] >= 0 && (size_t)ids[i] < rows)
+    if (i < count && ids[i] >= 0 && (size_t)ids[i] < rows && marks[ids[i]] != 1)
         marks[ids[i]] = 1;
 }
 
