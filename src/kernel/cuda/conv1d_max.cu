@@ -7,6 +7,7 @@
  * of a filter matters: the gradient of x goes along the filters with a thread a channel, so nobody adds to what
  * another adds to; that of a filter is a sum over the sequences of what its place saw, which lies in one piece.
  */
+#include "kernel/cuda/across.h"
 #include "kernel/cuda/conv1d.h"
 #include "kernel/cuda/mma.cuh"
 
@@ -167,6 +168,40 @@ __device__ static void find_largest(const float c[EIGHTS][4], int first, int pla
     }
 }
 
+/* Rows of `columns` elements that lie one behind the other, to rows of shared memory with zeros behind them and below
+ * them. Pairs are read at once where they lie so; a thread has many on their way. */
+__device__ static void load_rows(bf16 *to, int to_row, int to_rows, int to_columns,
+                                 const bf16 *from, int64_t from_row, int rows, int columns)
+{
+    enum { AHEAD = 16 };
+    const int pairs = to_columns / 2, all = to_rows * pairs;
+    const bool even = from_row % 2 == 0 && (uintptr_t)from % 4 == 0;
+
+    for (int i0 = threadIdx.x; i0 < all; i0 += AHEAD * TILE_WARPS * WARP) {
+        uint32_t pair[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            const int i = i0 + k * TILE_WARPS * WARP, r = i / pairs, j = i % pairs * 2;
+            const bf16 *at = from + r * from_row + j;
+            uint32_t low = 0, high = 0;
+            pair[k] = 0;
+            if (i < all && r < rows && j + 1 < columns && even) {
+                pair[k] = *(const uint32_t *)at;
+            } else if (i < all && r < rows) {
+                low = j < columns ? *(const uint16_t *)at : 0;
+                high = j + 1 < columns ? *(const uint16_t *)(at + 1) : 0;
+                pair[k] = low | high << 16;
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            const int i = i0 + k * TILE_WARPS * WARP;
+            if (i < all)
+                *(uint32_t *)(to + i / pairs * to_row + i % pairs * 2) = pair[k];
+        }
+    }
+}
+
 __global__ void __launch_bounds__(TILE_WARPS *WARP)
     largest_of_tile(struct sequences s, int steps, const bf16 *x, const bf16 *w,
                     struct largest *found)
@@ -175,30 +210,17 @@ __global__ void __launch_bounds__(TILE_WARPS *WARP)
     const int x_row = steps * 16 + 8, n_rows = PLACES + s.taps - 1;
     bf16 *weights = rows + n_rows * x_row;
     const int n = blockIdx.y, first = blockIdx.x * PLACES, o0 = blockIdx.z * FILTERS;
-    const bf16 nothing = __float2bfloat16_rn(0);
     float c[EIGHTS][4] = {};
     struct largest best = { -INFINITY, -1 };
 
-    for (int r = threadIdx.x / WARP; r < n_rows; r += TILE_WARPS) {
-        const bool there = first + r < s.tokens;
-        for (int k = threadIdx.x % WARP; k < steps * 16; k += WARP)
-            rows[r * x_row + k] =
-                there && k < s.channels
-                    ? x[((int64_t)n * s.tokens + first + r) * s.channels + k]
-                    : nothing;
-    }
+    load_rows(rows, x_row, n_rows, steps * 16,
+              x + ((int64_t)n * s.tokens + first) * s.channels, s.channels, s.tokens - first,
+              s.channels);
     for (int tap = 0; tap < s.taps; tap++) {
         __syncthreads(); /* nobody looks at the last tap's weights any more */
-        for (int k = threadIdx.x / WARP; k < steps * 16; k += TILE_WARPS) {
-#pragma unroll
-            for (int j = 0; j < FILTERS; j += WARP) {
-                const int o = o0 + j + (int)threadIdx.x % WARP;
-                weights[k * W_ROW + o - o0] =
-                    k < s.channels && o < s.filters
-                        ? w[((int64_t)tap * s.channels + k) * s.filters + o]
-                        : nothing;
-            }
-        }
+        load_rows(weights, W_ROW, steps * 16, FILTERS,
+                  w + (int64_t)tap * s.channels * s.filters + o0, s.filters, s.channels,
+                  s.filters - o0);
         __syncthreads();
         add_tap(c, rows + tap * x_row, x_row, weights, steps);
     }
@@ -285,47 +307,55 @@ static void run_conv1d_max(const struct kernel_call *call)
 
 /* The input's gradient ------------------------------------------------------------------ */
 
-enum { BACK_TOKENS = 32, BACK_CHANNELS = 128, BACK_AHEAD = 8 };
+enum { BACK_TOKENS = 32, BACK_CHANNELS = 128, BACK_FILTERS = 512 };
 
-/* A block has some tokens of a sequence and channels, a thread one of these; filters come in their order. */
+/* A block has some tokens of a sequence and channels, a thread one of these; filters come in their order. The weights lie
+ * (O,k,C) here, so that threads read neighbours. */
 template <class T>
 __global__ void __launch_bounds__(BACK_CHANNELS)
     send_back_largest(struct sequences s, const T *dy, const int32_t *index, const T *w,
                       const T *base, T *dx)
 {
-    __shared__ float sums[BACK_TOKENS][BACK_CHANNELS];
+    __shared__ float sums[BACK_TOKENS][BACK_CHANNELS], flows[BACK_FILTERS];
+    __shared__ int32_t places[BACK_FILTERS];
     const int n = blockIdx.y, first = blockIdx.x * BACK_TOKENS;
     const int c = blockIdx.z * BACK_CHANNELS + threadIdx.x;
     const int end = first + BACK_TOKENS < s.tokens ? first + BACK_TOKENS : s.tokens;
     const int64_t at = ((int64_t)n * s.tokens + first) * s.channels + c;
+    const bool there = c < s.channels;
 
-    if (c >= s.channels)
-        return;
-    for (int t = first; t < end; t++)
+#pragma unroll 8
+    for (int t = first; there && t < end; t++)
         sums[t - first][threadIdx.x] =
             base ? number(base[at + (int64_t)(t - first) * s.channels]) : 0;
-    for (int o0 = 0; o0 < s.filters; o0 += BACK_AHEAD) {
-        int place[BACK_AHEAD];
-#pragma unroll
-        for (int k = 0; k < BACK_AHEAD; k++)
-            place[k] = o0 + k < s.filters ? index[(int64_t)n * s.filters + o0 + k] : -1;
-#pragma unroll
-        for (int k = 0; k < BACK_AHEAD; k++) {
-            if (place[k] < 0 || place[k] >= end || place[k] + s.taps <= first)
+    for (int o0 = 0; o0 < s.filters; o0 += BACK_FILTERS) {
+        const int count = s.filters - o0 < BACK_FILTERS ? s.filters - o0 : BACK_FILTERS;
+        __syncthreads();
+        for (int o = threadIdx.x; o < count; o += BACK_CHANNELS) {
+            places[o] = index[(int64_t)n * s.filters + o0 + o];
+            flows[o] = number(dy[(int64_t)n * s.filters + o0 + o]);
+        }
+        __syncthreads();
+        for (int o = 0; there && o < count; o++) {
+            const int place = places[o], begin = place > first ? place : first;
+            const int past = place + s.taps < end ? place + s.taps : end;
+            const T *own = w + ((int64_t)(o0 + o) * s.taps - place) * s.channels + c;
+            if (place < 0)
                 continue;
-            const float flow = number(dy[(int64_t)n * s.filters + o0 + k]);
-            const int begin = place[k] > first ? place[k] : first;
-            const int past = place[k] + s.taps < end ? place[k] + s.taps : end;
-            for (int t = begin; t < past; t++) {
-                const T weight =
-                    w[((int64_t)(t - place[k]) * s.channels + c) * s.filters + o0 + k];
+            for (int t = begin; t < past; t++)
                 sums[t - first][threadIdx.x] =
-                    fmaf(flow, number(weight), sums[t - first][threadIdx.x]);
-            }
+                    fmaf(flows[o], number(own[(int64_t)t * s.channels]),
+                         sums[t - first][threadIdx.x]);
         }
     }
-    for (int t = first; t < end; t++)
+    for (int t = first; there && t < end; t++)
         put(&dx[at + (int64_t)(t - first) * s.channels], sums[t - first][threadIdx.x]);
+}
+
+/* The weights, turned across. */
+static size_t grad_input_scratch(const struct kernel_problem *p)
+{
+    return (size_t)shape_count(&p->in[2].shape) * dtype_size(p->in[2].dtype);
 }
 
 template <class T> static void launch_grad_input(const struct kernel_call *call)
@@ -335,8 +365,10 @@ template <class T> static void launch_grad_input(const struct kernel_call *call)
     const dim3 grid(blocks_of(s.tokens, BACK_TOKENS), (unsigned)s.n,
                     blocks_of(s.channels, BACK_CHANNELS));
 
+    turn_across(call->stream, call->scratch, p->in[2].dtype, call->in[2], p->in[2].dtype,
+                (int64_t)s.taps * s.channels, s.filters);
     send_back_largest<T><<<grid, BACK_CHANNELS, 0, stream_of(call)>>>(
-        s, (const T *)call->in[0], (const int32_t *)call->in[1], (const T *)call->in[2],
+        s, (const T *)call->in[0], (const int32_t *)call->in[1], (const T *)call->scratch,
         p->n_in > 4 ? (const T *)call->in[4] : NULL, (T *)call->out[0]);
     stream_check(call->stream, "conv1d_max_grad_input");
 }
@@ -348,33 +380,47 @@ static void run_conv1d_max_grad_input(const struct kernel_call *call)
 
 /* The weights' gradient ----------------------------------------------------------------- */
 
-enum { SEEN_AHEAD = 8 };
+enum { SEEN_AHEAD = 16, SEEN_ONCE = 256 };
 
 /* A block has a filter, a thread one of its weights, in double. */
 template <class T>
-__global__ void add_seen(struct sequences s, const T *x, const T *dy, const int32_t *index,
-                         float *dw, float *db)
+__global__ void __launch_bounds__(THREADS)
+    add_seen(struct sequences s, const T *x, const T *dy, const int32_t *index, float *dw,
+             float *db)
 {
+    __shared__ int32_t places[SEEN_ONCE];
+    __shared__ float flows[SEEN_ONCE];
     const int o = blockIdx.x, j = blockIdx.y * THREADS + threadIdx.x;
     const bool there = j < s.taps * s.channels;
     const int tap = j / s.channels;
     double sum = 0, bias = 0;
 
-    for (int n0 = 0; n0 < s.n; n0 += SEEN_AHEAD) {
-        float flow[SEEN_AHEAD], seen[SEEN_AHEAD];
-#pragma unroll
-        for (int k = 0; k < SEEN_AHEAD; k++) {
-            const int n = n0 + k;
-            const int place = n < s.n ? index[(int64_t)n * s.filters + o] : -1;
-            flow[k] = place >= 0 ? number(dy[(int64_t)n * s.filters + o]) : 0;
-            seen[k] = place >= 0 && there && place + tap < s.tokens
-                          ? number(x[((int64_t)n * s.tokens + place) * s.channels + j])
-                          : 0;
+    for (int first = 0; first < s.n; first += SEEN_ONCE) {
+        const int count = s.n - first < SEEN_ONCE ? s.n - first : SEEN_ONCE;
+        __syncthreads();
+        if ((int)threadIdx.x < count) {
+            const int64_t at = (int64_t)(first + threadIdx.x) * s.filters + o;
+            places[threadIdx.x] = index[at];
+            flows[threadIdx.x] = index[at] >= 0 ? number(dy[at]) : 0;
         }
+        __syncthreads();
+        for (int n0 = 0; n0 < count; n0 += SEEN_AHEAD) {
+            float seen[SEEN_AHEAD];
 #pragma unroll
-        for (int k = 0; k < SEEN_AHEAD; k++) {
-            sum = fma((double)flow[k], (double)seen[k], sum);
-            bias += (double)flow[k];
+            for (int k = 0; k < SEEN_AHEAD; k++) {
+                const int place = n0 + k < count ? places[n0 + k] : -1;
+                seen[k] = place >= 0 && there && place + tap < s.tokens
+                              ? number(x[((int64_t)(first + n0 + k) * s.tokens + place) *
+                                             s.channels +
+                                         j])
+                              : 0;
+            }
+#pragma unroll
+            for (int k = 0; k < SEEN_AHEAD; k++) {
+                const double flow = n0 + k < count ? (double)flows[n0 + k] : 0;
+                sum = fma(flow, (double)seen[k], sum);
+                bias += flow;
+            }
         }
     }
     if (there)
@@ -402,7 +448,8 @@ static void run_conv1d_max_grad_weight(const struct kernel_call *call)
 
 extern "C" const struct kernel cuda_conv1d_max_rows[] = {
     { "conv1d_max", "own", NULL, conv1d_max_scratch, NULL, NULL, run_conv1d_max },
-    { "conv1d_max_grad_input", "own", NULL, NULL, NULL, NULL, run_conv1d_max_grad_input },
+    { "conv1d_max_grad_input", "own", NULL, grad_input_scratch, NULL, NULL,
+      run_conv1d_max_grad_input },
     { "conv1d_max_grad_weight", "own", NULL, NULL, NULL, NULL, run_conv1d_max_grad_weight },
     { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
 };

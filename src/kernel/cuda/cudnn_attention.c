@@ -5,8 +5,9 @@
  * ever in memory. A graph is written here as two tables, of tensors and of steps; the order of steps is the one that cuDNN
  * looks for. Queries, keys and values are read where they lie in qkv, their gradients written where they belong in
  * dqkv, lse as (N,T,H). The gradient's last product goes straight to the queries' gradient: with a sum of f32
- * beside it, as cuDNN would rather have it, the order of additions is nobody's. Engines of attention are compiled when a plan is made,
- * half a second each, so short sequences are left to kernels of our own, as are those with padding.
+ * beside it, as cuDNN would rather have it, the order of additions is nobody's. For that all scores' gradients are in its
+ * workspace, so it gets some sequences at a time. Engines of attention are compiled when a plan is made, half a second
+ * each, so short sequences are left to kernels of our own, as are those with padding.
  */
 #include <math.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 #include "base/mem.h"
 #include "kernel/cuda/cudnn_graph.h"
 
-enum { SHORTEST = 128, SIZE_MAX_OF_HEAD = 128 };
+enum { SHORTEST = 128, SIZE_MAX_OF_HEAD = 128, PAIRS_MAX = 128 << 20 };
 
 struct attended {
     bool is_gradient;
@@ -365,15 +366,20 @@ static const struct plan *find_plan(const struct attended *of)
 
 /* The ops ------------------------------------------------------------------------------ */
 
+/* What a plan is asked for: of a gradient not more sequences at a time than it has room for their pairs. */
 static struct attended extents_of(const struct kernel_problem *p, bool is_gradient)
 {
     const int64_t *qkv = p->in[is_gradient ? 1 : 0].shape.dim;
+    const int64_t pairs = p->attrs.heads * qkv[1] * qkv[1];
+    int64_t sequences = qkv[0];
 
+    while (is_gradient && sequences % 2 == 0 && sequences * pairs > PAIRS_MAX)
+        sequences /= 2;
     return (struct attended){ .is_gradient = is_gradient,
-                             .sequences = qkv[0],
-                             .heads = p->attrs.heads,
-                             .tokens = qkv[1],
-                             .size = qkv[2] / 3 / p->attrs.heads };
+                              .sequences = sequences,
+                              .heads = p->attrs.heads,
+                              .tokens = qkv[1],
+                              .size = qkv[2] / 3 / p->attrs.heads };
 }
 
 static bool can_run(const struct kernel_problem *p, bool is_gradient, int inputs)
@@ -456,21 +462,37 @@ static void run_attention(const struct kernel_call *call)
     run(call, &of, plan, &data);
 }
 
+/* The numbers of the n-th sequence in a tensor of so many a token. */
+static const void *sequence_at(const struct attended *of, const void *data, int64_t n,
+                               int64_t numbers, size_t size)
+{
+    return (const char *)data + (size_t)(n * of->tokens * numbers) * size;
+}
+
 static void run_attention_grad(const struct kernel_call *call)
 {
     const struct attended of = extents_of(call->problem, true);
     const struct plan *plan = find_plan(&of);
-    const void *qkv = call->in[1], *dqkv = call->out[0];
-    const struct dnn_data data = {
-        { QUERIES, KEYS_ACROSS, VALUES_ACROSS, SCALE, HIDDEN, ONE, FLOW, OUTPUT, LSE, DELTA,
-          DQUERIES, DKEYS, DVALUES },
-        { qkv, part_of(&of, qkv, 1), part_of(&of, qkv, 2), plan ? &plan->scale : NULL,
-          plan ? &plan->hidden : NULL, plan ? &plan->one : NULL, call->in[0], call->in[2],
-          call->in[3], call->scratch, dqkv, part_of(&of, dqkv, 1), part_of(&of, dqkv, 2) },
-        13
-    };
+    const int64_t all = call->problem->in[1].shape.dim[0], y = of.heads * of.size;
+    const size_t half = sizeof(uint16_t);
 
-    run(call, &of, plan, &data);
+    for (int64_t n = 0; n < all; n += of.sequences) {
+        const void *flow = sequence_at(&of, call->in[0], n, y, half);
+        const void *qkv = sequence_at(&of, call->in[1], n, 3 * y, half);
+        const void *output = sequence_at(&of, call->in[2], n, y, half);
+        const void *lse = sequence_at(&of, call->in[3], n, of.heads, sizeof(float));
+        const void *dqkv = sequence_at(&of, call->out[0], n, 3 * y, half);
+        const struct dnn_data data = {
+            { QUERIES, KEYS_ACROSS, VALUES_ACROSS, SCALE, HIDDEN, ONE, FLOW, OUTPUT, LSE, DELTA,
+              DQUERIES, DKEYS, DVALUES },
+            { qkv, part_of(&of, qkv, 1), part_of(&of, qkv, 2), plan ? &plan->scale : NULL,
+              plan ? &plan->hidden : NULL, plan ? &plan->one : NULL, flow, output, lse,
+              call->scratch, dqkv, part_of(&of, dqkv, 1), part_of(&of, dqkv, 2) },
+            13
+        };
+
+        run(call, &of, plan, &data);
+    }
 }
 
 const struct kernel cuda_cudnn_attention_rows[] = {

@@ -2,7 +2,7 @@
 /* embedding.cu - rows of a table by number, their mean, their gradients, and their order.
  *
  * Ids are sorted by digits of 8 bits, the lowest first, each pass stable: blocks count the digits of their
- * tile, one block makes places of the counts, blocks send their pairs there. Within a tile a warp has a
+ * tile, a block a digit makes places among its own of the counts, blocks send their pairs there. Within a tile a warp has a
  * stretch of its own and goes along it, so equal digits keep their order. The gradient of a table then adds rows of dy
  * by segments of the sorted list, which have the same length, so that frequent rows are the work of many blocks: what
  * belongs to one row inside a segment is added in the order of places, and parts of a row that several segments have are
@@ -169,45 +169,51 @@ __global__ void count_digits(const uint2 *pairs, int64_t count, int shift, uint3
     counts[(int64_t)threadIdx.x * gridDim.x + blockIdx.x] = digits[threadIdx.x];
 }
 
-/* One block: every number becomes the sum of those before it. A thread has neighbours, in fours. */
-__global__ void sum_before(uint32_t *counts, int64_t count)
+/* Of all threads before this one, and of all; a block of DIGITS threads. */
+__device__ static uint32_t sum_before(uint32_t own, uint32_t *all)
 {
-    __shared__ uint32_t warps[WARP];
+    __shared__ uint32_t warps[DIGITS / WARP];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const int64_t each = (count / 4 + blockDim.x - 1) / blockDim.x;
-    const int64_t begin = threadIdx.x * each,
-                  end = begin + each < count / 4 ? begin + each : count / 4;
-    uint4 *fours = (uint4 *)counts;
-    uint32_t own = 0;
-
-#pragma unroll 8
-    for (int64_t i = begin; i < end; i++) {
-        const uint4 x = fours[i];
-        own += x.x + x.y + x.z + x.w;
-    }
     uint32_t sum = own;
+
     for (int apart = 1; apart < WARP; apart *= 2) {
         const uint32_t other = __shfl_up_sync(0xffffffffU, sum, apart);
         sum += lane >= apart ? other : 0;
     }
+    __syncthreads();
     if (lane == WARP - 1)
         warps[warp] = sum;
     __syncthreads();
     uint32_t before = sum - own;
-    for (int w = 0; w < warp; w++)
-        before += warps[w];
-#pragma unroll 8
-    for (int64_t i = begin; i < end; i++) {
-        const uint4 x = fours[i];
-        fours[i] = make_uint4(before, before + x.x, before + x.x + x.y,
-                              before + x.x + x.y + x.z);
-        before += x.x + x.y + x.z + x.w;
+    *all = 0;
+    for (int w = 0; w < DIGITS / WARP; w++) {
+        before += w < warp ? warps[w] : 0;
+        *all += warps[w];
     }
+    return before;
+}
+
+/* A block a digit: each tile's count becomes the sum of those before it; totals are those of the digits. */
+__global__ void sum_tiles(uint32_t *counts, int64_t tiles, uint32_t *totals)
+{
+    uint32_t before = 0, all;
+
+    counts += blockIdx.x * tiles;
+    for (int64_t begin = 0; begin < tiles; begin += DIGITS) {
+        const int64_t i = begin + threadIdx.x;
+        const uint32_t own = i < tiles ? counts[i] : 0;
+        const uint32_t here = sum_before(own, &all);
+        if (i < tiles)
+            counts[i] = before + here;
+        before += all;
+    }
+    if (threadIdx.x == 0)
+        totals[blockIdx.x] = before;
 }
 
 /* Pairs to their places. */
 __global__ void send_pairs(const uint2 *pairs, int64_t count, int shift, const uint32_t *places,
-                           uint2 *out)
+                           const uint32_t *totals, uint2 *out)
 {
     __shared__ uint32_t next[SORT_WARPS][DIGITS];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -228,7 +234,9 @@ __global__ void send_pairs(const uint2 *pairs, int64_t count, int shift, const u
         __syncwarp();
     }
     __syncthreads();
-    uint32_t at = places[(int64_t)threadIdx.x * gridDim.x + blockIdx.x]; /* a thread a digit */
+    uint32_t all; /* a thread a digit */
+    uint32_t at = sum_before(totals[threadIdx.x], &all) +
+                  places[(int64_t)threadIdx.x * gridDim.x + blockIdx.x];
     for (int w = 0; w < SORT_WARPS; w++) {
         const uint32_t here = next[w][threadIdx.x];
         next[w][threadIdx.x] = at;
@@ -268,11 +276,11 @@ static size_t up(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* Two lists of pairs, then counts. */
+/* Two lists of pairs, then counts and totals. */
 static size_t sort_bytes(int64_t count)
 {
     return 2 * up((size_t)count * sizeof(uint2)) +
-           up((size_t)(tiles_of(count) * DIGITS) * sizeof(uint32_t));
+           up((size_t)((tiles_of(count) + 1) * DIGITS) * sizeof(uint32_t));
 }
 
 /* Sorted pairs of the ids, in scratch. per_sample: 0, or ids of a sample, whose number is the place. */
@@ -283,15 +291,16 @@ static const uint2 *sort_ids(const struct kernel_call *call, const int32_t *ids,
     const unsigned tiles = (unsigned)tiles_of(count);
     uint2 *from = (uint2 *)call->scratch, *to = (uint2 *)((char *)call->scratch + list);
     uint32_t *counts = (uint32_t *)((char *)call->scratch + 2 * list);
+    uint32_t *totals = counts + tiles_of(count) * DIGITS;
 
     make_pairs<<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(ids, count, rows,
                                                                            per_sample, from);
     for (int pass = 0; pass < passes_for(rows); pass++) {
         uint2 *other = from;
         count_digits<<<tiles, DIGITS, 0, stream_of(call)>>>(from, count, 8 * pass, counts);
-        sum_before<<<1, 1024, 0, stream_of(call)>>>(counts, (int64_t)tiles * DIGITS);
+        sum_tiles<<<DIGITS, DIGITS, 0, stream_of(call)>>>(counts, tiles, totals);
         send_pairs<<<tiles, SORT_WARPS * WARP, 0, stream_of(call)>>>(from, count, 8 * pass,
-                                                                     counts, to);
+                                                                     counts, totals, to);
         from = to;
         to = other;
     }
@@ -349,7 +358,7 @@ static void run_rows_sort(const struct kernel_call *call)
 
 /* A table's gradient ------------------------------------------------------------------- */
 
-enum { AHEAD = 8, SEGMENT = 64 }; /* rows that are read before they are added; pairs of a segment */
+enum { AHEAD = 16, SEGMENT = 64 }; /* rows that are read before they are added; pairs of a segment */
 
 /* Does pair i have the id of the one before it? */
 __device__ __forceinline__ bool goes_on(const uint2 *pairs, int64_t count, int64_t i)
@@ -357,39 +366,47 @@ __device__ __forceinline__ bool goes_on(const uint2 *pairs, int64_t count, int64
     return i > 0 && i < count && pairs[i].x == pairs[i - 1].x;
 }
 
-/* A block a segment, a thread a column; dw has what rows are added to. What is of a row that other segments have, too,
- * goes to partial: of each segment what it has of one that began before, then of one that goes on. */
+/* A block a segment, a thread a column; dw is 0 where nothing is known of a row, and with `adds` has what rows are added
+ * to. What is of a row that other segments have, too, goes to partial: of each segment what it has of one that
+ * began before, then of one that goes on. */
 template <class T>
 __global__ void add_segments(const uint2 *pairs, int64_t count, int64_t rows, const T *dy,
-                             int64_t columns, float *partial, float *dw)
+                             int64_t columns, bool adds, float *partial, float *dw)
 {
+    __shared__ uint2 own[SEGMENT];
+    __shared__ bool goes[SEGMENT + 1]; /* on from the pair before */
     const int64_t begin = (int64_t)blockIdx.x * SEGMENT;
-    const int64_t end = begin + SEGMENT < count ? begin + SEGMENT : count;
+    const int size = (int)(count - begin < SEGMENT ? count - begin : SEGMENT);
 
+    for (int i = threadIdx.x; i <= size; i += blockDim.x) {
+        goes[i] = goes_on(pairs, count, begin + i);
+        if (i < size)
+            own[i] = pairs[begin + i];
+    }
+    __syncthreads();
     for (int64_t j = threadIdx.x; j < columns; j += blockDim.x) {
-        bool before = goes_on(pairs, count, begin);
+        bool before = goes[0];
         float sum = 0;
-        for (int64_t i0 = begin; i0 < end; i0 += AHEAD) {
+        for (int i0 = 0; i0 < size; i0 += AHEAD) {
             float part[AHEAD];
-            uint2 pair[AHEAD];
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++)
+                part[k] = i0 + k < size && own[i0 + k].x < rows
+                              ? number(dy[own[i0 + k].y * columns + j])
+                              : 0;
 #pragma unroll
             for (int k = 0; k < AHEAD; k++) {
-                pair[k] = i0 + k < end ? pairs[i0 + k] : make_uint2((uint32_t)rows, 0);
-                part[k] = pair[k].x < rows ? number(dy[pair[k].y * columns + j]) : 0;
-            }
-#pragma unroll
-            for (int k = 0; k < AHEAD; k++) {
-                const int64_t i = i0 + k;
-                if (i >= end || pair[k].x >= rows)
+                const int i = i0 + k;
+                if (i >= size || own[i].x >= rows)
                     continue;
                 sum += part[k];
-                const bool more = goes_on(pairs, count, i + 1);
-                if (more && i + 1 < end)
+                if (goes[i + 1] && i + 1 < size)
                     continue;
-                if (before || more)
+                float *to = &dw[own[i].x * columns + j];
+                if (before || goes[i + 1])
                     partial[((int64_t)blockIdx.x * 2 + (before ? 0 : 1)) * columns + j] = sum;
                 else
-                    dw[pair[k].x * columns + j] += sum;
+                    *to = adds ? *to + sum : sum;
                 sum = 0;
                 before = false;
             }
@@ -467,7 +484,7 @@ template <class T> static void launch_embedding_grad(const struct kernel_call *c
 
     begin_table(call, p->n_in > 2 ? call->in[2] : NULL);
     add_segments<T><<<segments, threads, 0, stream_of(call)>>>(
-        pairs, count, table[0], (const T *)call->in[0], table[1], partial,
+        pairs, count, table[0], (const T *)call->in[0], table[1], p->n_in > 2, partial,
         (float *)call->out[0]);
     join_segments<<<segments, threads, 0, stream_of(call)>>>(pairs, count, table[0], table[1],
                                                              partial, (float *)call->out[0]);

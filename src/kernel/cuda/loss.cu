@@ -7,7 +7,7 @@
  */
 #include "kernel/cuda/device.cuh"
 
-enum { SUM_THREADS = 1024, SUM_PARTS = 1024, WIDE_THREADS = 512, GRAD_PACKS = 2 };
+enum { SUM_THREADS = 1024, SUM_PARTS = 1024, LONG_THREADS = 512, FEW_CLASSES = 32, FEW_ROWS = 2048 };
 
 /* One block: out = factor * sum of parts, times the step's inv_batch. */
 __global__ void add_parts(const double *parts, int64_t count, double factor,
@@ -111,15 +111,80 @@ __global__ void cross_entropy(struct classes c, const T *logits, const int32_t *
         lse[row] = of_row;
 }
 
-/* The same for long rows of tokens that come in packs: one look at the largest for each of them. */
+/* Few classes of few rows: a thread has a row, and one block all of them. */
 template <class T>
-__global__ void token_entropy_wide(struct classes c, const T *logits, const int32_t *labels,
+__global__ void __launch_bounds__(SUM_THREADS)
+    cross_entropy_few(struct classes c, const T *logits, const int32_t *labels, int64_t rows,
+                      T *probs, const struct kernel_step *step, float *out)
+{
+    double losses = 0;
+
+    for (int64_t row = threadIdx.x; row < rows; row += SUM_THREADS) {
+        const T *x = logits + row * c.count;
+        const int32_t label = labels[row];
+        const double smoothing = (double)c.smoothing;
+        float largest = -INFINITY, sum = 0;
+        double total = 0;
+
+        for (int j = 0; j < c.count; j++)
+            largest = fmaxf(largest, number(x[j]));
+        for (int j = 0; j < c.count; j++) {
+            sum += exp_of<T>(number(x[j]) - largest);
+            total += (double)number(x[j]) - (double)largest;
+        }
+        for (int j = 0; j < c.count; j++)
+            put(&probs[row * c.count + j], exp_of<T>(number(x[j]) - largest) / sum);
+        losses += label >= 0 && label < c.count
+                      ? log((double)sum) - (1 - smoothing) * (double)(number(x[label]) - largest) -
+                            (smoothing != 0 ? smoothing / (double)c.count * total : 0)
+                      : (double)NAN;
+    }
+    losses = block_sum(losses);
+    if (threadIdx.x == 0)
+        *out = (float)(losses * (double)step->inv_batch);
+}
+
+static bool are_few(const struct kernel_problem *p)
+{
+    return p->in[0].shape.dim[1] <= FEW_CLASSES && p->in[0].shape.dim[0] <= FEW_ROWS;
+}
+
+/* Long rows of tokens: packs, and what is before the first that lies evenly and behind the last. */
+template <class T> struct long_row {
+    enum { N = pack<T>::N };
+    const T *x;
+    int64_t count;
+    int lead; /* elements before the packs */
+
+    __device__ long_row(const T *row, int64_t columns) : x(row), count(columns)
+    {
+        lead = (int)((sizeof(pack<T>) - (uintptr_t)row % sizeof(pack<T>)) % sizeof(pack<T>) /
+                     sizeof(T));
+    }
+    __device__ int64_t packs() const
+    {
+        return (count - lead) / N;
+    }
+    /* Where the k-th of the others is; there are others(). */
+    __device__ int others() const
+    {
+        return (int)(count - packs() * N);
+    }
+    __device__ int64_t other(int k) const
+    {
+        return k < lead ? k : packs() * N + k;
+    }
+};
+
+/* The same for these: one look at the largest for each pack. */
+template <class T>
+__global__ void token_entropy_long(struct classes c, const T *logits, const int32_t *labels,
                                    float *lse, double *losses)
 {
     enum { N = pack<T>::N };
     const int64_t row = blockIdx.x;
     const int32_t label = labels[row];
-    const T *x = logits + row * c.count;
+    const long_row<T> x(logits + row * c.count, c.count);
     struct share own = { -INFINITY, 0, 0 }, whole;
     float of_row;
 
@@ -130,9 +195,14 @@ __global__ void token_entropy_wide(struct classes c, const T *logits, const int3
         }
         return;
     }
+    if ((int)threadIdx.x < x.others()) {
+        own.all = number(x.x[x.other((int)threadIdx.x)]);
+        own.largest = fmaxf(own.largest, own.all); /* what is no number is no largest */
+        own.sum = exp_of<T>(own.all - (own.largest > -INFINITY ? own.largest : 0));
+    }
 #pragma unroll 4
-    for (int64_t j = (int64_t)threadIdx.x * N; j < c.count; j += blockDim.x * N) {
-        const pack<T> in = *(const pack<T> *)(x + j);
+    for (int64_t j = threadIdx.x; j < x.packs(); j += blockDim.x) {
+        const pack<T> in = *(const pack<T> *)(x.x + x.lead + j * N);
         float most = own.largest;
 #pragma unroll
         for (int k = 0; k < N; k++)
@@ -146,7 +216,7 @@ __global__ void token_entropy_wide(struct classes c, const T *logits, const int3
             own.all += number(in.x[k]);
         }
     }
-    const float at_label = label < c.count ? number(x[label]) : 0;
+    const float at_label = label < c.count ? number(x.x[label]) : 0;
     const double loss = row_loss(c, own, label, at_label, &whole, &of_row);
     if (threadIdx.x == 0) {
         losses[row] = loss;
@@ -154,12 +224,9 @@ __global__ void token_entropy_wide(struct classes c, const T *logits, const int3
     }
 }
 
-/* Are rows long, and made of packs? */
-template <class T> static bool is_wide(const struct kernel_problem *p, const void *rows)
+static bool is_long(const struct kernel_problem *p)
 {
-    const int64_t classes = p->in[0].shape.dim[1];
-
-    return classes >= 1024 && classes % pack<T>::N == 0 && is_packed((const T *)rows);
+    return p->in[0].shape.dim[1] >= 1024;
 }
 
 template <class T> static void launch_cross_entropy(const struct kernel_call *call)
@@ -168,8 +235,15 @@ template <class T> static void launch_cross_entropy(const struct kernel_call *ca
     const bool tokens = strncmp(p->op, "token_", 6) == 0;
     const int64_t rows = p->in[0].shape.dim[0];
 
-    if (tokens && is_wide<T>(p, call->in[0]))
-        token_entropy_wide<T><<<(unsigned)rows, WIDE_THREADS, 0, stream_of(call)>>>(
+    if (!tokens && are_few(p)) {
+        cross_entropy_few<T><<<1, SUM_THREADS, 0, stream_of(call)>>>(
+            classes_of(p, false), (const T *)call->in[0], (const int32_t *)call->in[1], rows,
+            (T *)call->out[1], call->step, (float *)call->out[0]);
+        stream_check(call->stream, p->op);
+        return;
+    }
+    if (tokens && is_long(p))
+        token_entropy_long<T><<<(unsigned)rows, LONG_THREADS, 0, stream_of(call)>>>(
             classes_of(p, tokens), (const T *)call->in[0], (const int32_t *)call->in[1],
             (float *)call->out[1], (double *)call->scratch);
     else
@@ -219,73 +293,74 @@ static void run_cross_entropy_grad(const struct kernel_call *call)
     BY_TYPE(call->problem->in[0], launch_cross_entropy_grad, call);
 }
 
-/* Rows are long: a block has a stretch of one, so nobody divides. */
 template <class T>
 __global__ void token_grad(struct classes c, const T *logits, const float *lse,
                            const int32_t *labels, T *dlogits, const struct kernel_step *step)
 {
     const int64_t row = blockIdx.x;
-    const int64_t begin = ((int64_t)blockIdx.y * AT_ONCE) * THREADS + threadIdx.x;
     const int32_t label = labels[row];
     const float shift = lse[row], factor = step->inv_batch;
-    const float spread = c.smoothing / (float)c.count;
 
-#pragma unroll
-    for (int k = 0; k < AT_ONCE; k++) {
-        const int64_t j = begin + k * THREADS, i = row * c.count + j;
-        if (j < c.count)
-            put(&dlogits[i], label < 0 ? 0.0F
-                                       : (exp_of<T>(number(logits[i]) - shift) -
-                                          (j == label ? 1 - c.smoothing + spread : spread)) *
-                                             factor);
+    for (int64_t j = threadIdx.x; j < c.count; j += blockDim.x) {
+        const int64_t i = row * c.count + j;
+        put(&dlogits[i],
+            label < 0
+                ? 0.0F
+                : (exp_of<T>(number(logits[i]) - shift) - target_of(c, j, label)) * factor);
     }
 }
 
+/* dlogits lies as logits do, or is logits. */
 template <class T>
-__global__ void token_grad_wide(struct classes c, const T *logits, const float *lse,
+__global__ void token_grad_long(struct classes c, const T *logits, const float *lse,
                                 const int32_t *labels, T *dlogits,
                                 const struct kernel_step *step)
 {
     enum { N = pack<T>::N };
     const int64_t row = blockIdx.x;
-    const int64_t begin = ((int64_t)blockIdx.y * GRAD_PACKS * THREADS + threadIdx.x) * N;
     const int32_t label = labels[row];
     const float shift = lse[row], factor = label < 0 ? 0 : step->inv_batch;
     const float spread = c.smoothing / (float)c.count, full = 1 - c.smoothing + spread;
+    const long_row<T> x(logits + row * c.count, c.count);
+    T *dx = dlogits + row * c.count;
 
-#pragma unroll
-    for (int m = 0; m < GRAD_PACKS; m++) {
-        const int64_t j = begin + m * THREADS * N;
-        if (j >= c.count)
-            continue;
-        const pack<T> in = *(const pack<T> *)(logits + row * c.count + j);
+    if ((int)threadIdx.x < x.others()) {
+        const int64_t j = x.other((int)threadIdx.x);
+        put(&dx[j], label < 0 ? 0.0F
+                              : (exp_of<T>(number(x.x[j]) - shift) -
+                                 (j == label ? full : spread)) *
+                                    factor);
+    }
+#pragma unroll 4
+    for (int64_t j = threadIdx.x; j < x.packs(); j += blockDim.x) {
+        const int64_t at = x.lead + j * N;
+        const pack<T> in = *(const pack<T> *)(x.x + at);
         pack<T> out;
 #pragma unroll
         for (int k = 0; k < N; k++)
             put(&out.x[k], label < 0 ? 0.0F
                                      : (exp_of<T>(number(in.x[k]) - shift) -
-                                        (j + k == label ? full : spread)) *
+                                        (at + k == label ? full : spread)) *
                                            factor);
-        *(pack<T> *)(dlogits + row * c.count + j) = out;
+        *(pack<T> *)(dx + at) = out;
     }
 }
 
 template <class T> static void launch_token_grad(const struct kernel_call *call)
 {
     const int64_t *dim = call->problem->in[0].shape.dim;
-    const dim3 grid((unsigned)dim[0], blocks_of(dim[1], THREADS * AT_ONCE));
-    const dim3 wide((unsigned)dim[0], blocks_of(dim[1], THREADS * GRAD_PACKS * pack<T>::N));
+    const bool alike =
+        ((uintptr_t)call->in[0] - (uintptr_t)call->out[0]) % sizeof(pack<T>) == 0;
+    const struct classes c = classes_of(call->problem, true);
 
-    if (is_wide<T>(call->problem, call->in[0]) && is_packed((const T *)call->out[0])) {
-        token_grad_wide<T><<<wide, THREADS, 0, stream_of(call)>>>(
-            classes_of(call->problem, true), (const T *)call->in[0], (const float *)call->in[1],
-            (const int32_t *)call->in[2], (T *)call->out[0], call->step);
-        stream_check(call->stream, call->problem->op);
-        return;
-    }
-    token_grad<T><<<grid, THREADS, 0, stream_of(call)>>>(
-        classes_of(call->problem, true), (const T *)call->in[0], (const float *)call->in[1],
-        (const int32_t *)call->in[2], (T *)call->out[0], call->step);
+    if (is_long(call->problem) && alike)
+        token_grad_long<T><<<(unsigned)dim[0], LONG_THREADS, 0, stream_of(call)>>>(
+            c, (const T *)call->in[0], (const float *)call->in[1], (const int32_t *)call->in[2],
+            (T *)call->out[0], call->step);
+    else
+        token_grad<T><<<(unsigned)dim[0], threads_for(dim[1]), 0, stream_of(call)>>>(
+            c, (const T *)call->in[0], (const float *)call->in[1], (const int32_t *)call->in[2],
+            (T *)call->out[0], call->step);
     stream_check(call->stream, call->problem->op);
 }
 
@@ -354,24 +429,30 @@ __global__ void is_correct(const T *logits, const int32_t *labels, int64_t class
 }
 
 template <class T>
-__global__ void is_correct_wide(const T *logits, const int32_t *labels, int64_t classes,
+__global__ void is_correct_long(const T *logits, const int32_t *labels, int64_t classes,
                                 int *correct)
 {
     enum { N = pack<T>::N };
-    const T *x = logits + blockIdx.x * classes;
+    const long_row<T> x(logits + blockIdx.x * classes, classes);
     struct place best = { -INFINITY, INT_MAX };
 
 #pragma unroll 4
-    for (int64_t j = (int64_t)threadIdx.x * N; j < classes; j += blockDim.x * N) {
-        const pack<T> in = *(const pack<T> *)(x + j);
+    for (int64_t j = threadIdx.x; j < x.packs(); j += blockDim.x) {
+        const pack<T> in = *(const pack<T> *)(x.x + x.lead + j * N);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             const float at = number(in.x[k]);
-            best.at = at > best.x ? (int)j + k : best.at;
+            best.at = at > best.x ? (int)(x.lead + j * N) + k : best.at;
             best.x = at > best.x ? at : best.x;
         }
     }
-    give_correct(best, number(x[0]), labels[blockIdx.x], correct);
+    if ((int)threadIdx.x < x.others()) {
+        const int64_t j = x.other((int)threadIdx.x);
+        const struct place more = { number(x.x[j]), (int)j };
+        if (more.x > -INFINITY)
+            best = larger(best, more);
+    }
+    give_correct(best, number(x.x[0]), labels[blockIdx.x], correct);
 }
 
 __global__ void add_correct(const int *correct, int64_t rows, void *out, bool whole)
@@ -387,12 +468,41 @@ __global__ void add_correct(const int *correct, int64_t rows, void *out, bool wh
         *(float *)out = (float)sum;
 }
 
+template <class T>
+__global__ void __launch_bounds__(SUM_THREADS)
+    count_few(const T *logits, const int32_t *labels, int64_t rows, int classes, void *out,
+              bool whole)
+{
+    int sum = 0;
+
+    for (int64_t row = threadIdx.x; row < rows; row += SUM_THREADS) {
+        const T *x = logits + row * classes;
+        int first = 0;
+        for (int j = 1; j < classes; j++)
+            first = number(x[j]) > number(x[first]) ? j : first;
+        sum += first == labels[row];
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0 && whole)
+        *(int32_t *)out = sum;
+    else if (threadIdx.x == 0)
+        *(float *)out = (float)sum;
+}
+
 template <class T> static void launch_accuracy(const struct kernel_call *call)
 {
     const int64_t *dim = call->problem->in[0].shape.dim;
 
-    if (is_wide<T>(call->problem, call->in[0]))
-        is_correct_wide<T><<<(unsigned)dim[0], WIDE_THREADS, 0, stream_of(call)>>>(
+    if (are_few(call->problem)) {
+        count_few<T><<<1, SUM_THREADS, 0, stream_of(call)>>>(
+            (const T *)call->in[0], (const int32_t *)call->in[1], dim[0], (int)dim[1],
+            call->out[0], call->problem->out[0].dtype == DTYPE_I32);
+        stream_check(call->stream, call->problem->op);
+        return;
+    }
+
+    if (is_long(call->problem))
+        is_correct_long<T><<<(unsigned)dim[0], LONG_THREADS, 0, stream_of(call)>>>(
             (const T *)call->in[0], (const int32_t *)call->in[1], dim[1], (int *)call->scratch);
     else
         is_correct<T><<<(unsigned)dim[0], threads_for(dim[1]), 0, stream_of(call)>>>(

@@ -349,13 +349,35 @@ void cuda_trust(struct device_stream *stream, const struct device_trust *trust,
     stream_check(stream, "trust");
 }
 
-/* Several threads may write the same mark, all of them 1; who sees it need not. */
-__global__ void mark_rows(const int32_t *ids, size_t count, size_t rows, uint8_t *marks)
-{
-    const size_t i = (size_t)thread_number();
+enum { MARK_IDS = 4096, MARK_WORDS = 8192, MARK_THREADS = 1024 };
 
-    if (i < count && ids[i] >= 0 && (size_t)ids[i] < rows && marks[ids[i]] != 1)
-        marks[ids[i]] = 1;
+/* A block has some of the ids and notes which occur in bits, so that a frequent one is marked once by each block; of more
+ * rows than there are bits it has those of one stretch after the other. Several may write the same mark, all of them 1. */
+__global__ void __launch_bounds__(MARK_THREADS)
+    mark_rows(const int32_t *ids, size_t count, size_t rows, uint8_t *marks)
+{
+    __shared__ uint32_t bits[MARK_WORDS];
+    const size_t begin = (size_t)blockIdx.x * MARK_IDS,
+                 end = begin + MARK_IDS < count ? begin + MARK_IDS : count;
+
+    for (size_t first = 0; first < rows; first += MARK_WORDS * WARP) {
+        const size_t here = rows - first < MARK_WORDS * WARP ? rows - first : MARK_WORDS * WARP;
+        const size_t words = (here + WARP - 1) / WARP;
+        __syncthreads();
+        for (size_t w = threadIdx.x; w < words; w += MARK_THREADS)
+            bits[w] = 0;
+        __syncthreads();
+        for (size_t i = begin + threadIdx.x; i < end; i += MARK_THREADS) {
+            const size_t id = ids[i] < 0 ? rows : (size_t)ids[i];
+            if (id >= first && id < first + here)
+                atomicOr(&bits[(id - first) / WARP], 1U << (id - first) % WARP);
+        }
+        __syncthreads();
+        for (size_t w = threadIdx.x; w < words; w += MARK_THREADS) {
+            for (uint32_t left = bits[w]; left != 0; left &= left - 1)
+                marks[first + w * WARP + (size_t)__ffs((int)left) - 1] = 1;
+        }
+    }
 }
 
 void cuda_mark_rows(struct device_stream *stream, const int32_t *ids, size_t count, size_t rows,
@@ -363,7 +385,7 @@ void cuda_mark_rows(struct device_stream *stream, const int32_t *ids, size_t cou
 {
     if (count == 0)
         return;
-    mark_rows<<<blocks_of((int64_t)count, THREADS), THREADS, 0, stream->cuda>>>(ids, count,
-                                                                                rows, marks);
+    mark_rows<<<blocks_of((int64_t)count, MARK_IDS), MARK_THREADS, 0, stream->cuda>>>(
+        ids, count, rows, marks);
     stream_check(stream, "mark_rows");
 }
