@@ -121,8 +121,7 @@ template <class T> struct add_moments {
     __device__ void begin(int64_t) const
     {
     }
-    template <class A>
-    __device__ void four(int64_t row, int64_t c, A sums[2][AT_ONCE]) const
+    template <class A> __device__ void four(int64_t row, int64_t c, A sums[2][AT_ONCE]) const
     {
         const ::four<T> in = *(const ::four<T> *)(x + row * channels + c);
 #pragma unroll
@@ -316,9 +315,8 @@ static void launch_normalize(const struct kernel_call *call, struct normalize n,
     const int64_t packs_of_row = n.channels / pack<T>::N;
     if (sizeof(T) < sizeof(float) && n.channels % pack<T>::N == 0 && is_packed(x) &&
         is_packed((T *)y) && is_packed(more))
-        normalize_packs<T>
-            <<<pack_blocks(n.count / pack<T>::N, packs_of_row, PACKS_EACH), THREADS, 0, stream_of(call)>>>(
-                n, x, more, (T *)y);
+        normalize_packs<T><<<pack_blocks(n.count / pack<T>::N, packs_of_row, PACKS_EACH),
+                             THREADS, 0, stream_of(call)>>>(n, x, more, (T *)y);
     else if (wide)
         normalize_fours<T>
             <<<blocks_of(n.count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(n, x, more,
@@ -520,8 +518,7 @@ template <class T> struct slopes {
             const float d =
                 !y || lets_through(activation, number(out.x[k])) ? number(in.x[k]) : 0;
             sums[0][k] += (A)d;
-            sums[1][k] =
-                fma((A)d, (A)((number(at.x[k]) - mean.x[k]) * rstd.x[k]), sums[1][k]);
+            sums[1][k] = fma((A)d, (A)((number(at.x[k]) - mean.x[k]) * rstd.x[k]), sums[1][k]);
             put(&passed.x[k], d);
         }
         if (dresidual)
@@ -667,11 +664,11 @@ static void launch_spread(const struct kernel_call *call, struct slopes<T> s, co
     const int64_t packs_of_row = s.channels / pack<T>::N;
     if (sizeof(T) < sizeof(float) && s.channels % pack<T>::N == 0 && is_packed(s.dy) &&
         is_packed(s.x) && is_packed(s.y) && is_packed((T *)call->out[0]))
-        spread_packs<T>
-            <<<pack_blocks(count / pack<T>::N, packs_of_row, SPREAD_EACH), THREADS, 0, stream_of(call)>>>(
-                s, (const float *)gamma, means, (T *)call->out[0], count / pack<T>::N);
+        spread_packs<T><<<pack_blocks(count / pack<T>::N, packs_of_row, SPREAD_EACH), THREADS,
+                          0, stream_of(call)>>>(s, (const float *)gamma, means,
+                                                (T *)call->out[0], count / pack<T>::N);
     else if (s.is_wide() && is_aligned((T *)call->out[0]) && is_aligned((const float *)gamma) &&
-        is_aligned(means))
+             is_aligned(means))
         spread_fours<T><<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(
             s, (const float *)gamma, means, (T *)call->out[0], count);
     else

@@ -19,12 +19,10 @@ struct sequences {
 static struct sequences sequences_of(const struct shape *x, const struct shape *w)
 {
     const int tokens = (int)x->dim[1], taps = (int)w->dim[2];
-    const struct sequences s = { (int)x->dim[0],
-                                 tokens,
-                                 (int)x->dim[2],
-                                 (int)w->dim[0],
-                                 taps,
-                                 tokens < taps ? 1 : tokens - taps + 1 };
+    const struct sequences s = {
+        (int)x->dim[0], tokens, (int)x->dim[2],
+        (int)w->dim[0], taps,   tokens < taps ? 1 : tokens - taps + 1
+    };
     return s;
 }
 
@@ -213,9 +211,8 @@ __global__ void __launch_bounds__(TILE_WARPS *WARP)
     float c[EIGHTS][4] = {};
     struct largest best = { -INFINITY, -1 };
 
-    load_rows(rows, x_row, n_rows, steps * 16,
-              x + ((int64_t)n * s.tokens + first) * s.channels, s.channels, s.tokens - first,
-              s.channels);
+    load_rows(rows, x_row, n_rows, steps * 16, x + ((int64_t)n * s.tokens + first) * s.channels,
+              s.channels, s.tokens - first, s.channels);
     for (int tap = 0; tap < s.taps; tap++) {
         __syncthreads(); /* nobody looks at the last tap's weights any more */
         load_rows(weights, W_ROW, steps * 16, FILTERS,
@@ -283,10 +280,9 @@ static void run_laid_out(const struct kernel_call *call, const struct sequences 
                          const float *bias, bool relu)
 {
     conv1d_sums(call, (float *)call->scratch);
-    largest_place<T>
-        <<<blocks_of((int64_t)s.n * s.filters, WARP), WARP, 0, stream_of(call)>>>(
-            s, (const float *)call->scratch, bias, relu, (T *)call->out[0],
-            (int32_t *)call->out[1]);
+    largest_place<T><<<blocks_of((int64_t)s.n * s.filters, WARP), WARP, 0, stream_of(call)>>>(
+        s, (const float *)call->scratch, bias, relu, (T *)call->out[0],
+        (int32_t *)call->out[1]);
     stream_check(call->stream, "conv1d_max");
 }
 
@@ -384,9 +380,8 @@ enum { SEEN_AHEAD = 16, SEEN_ONCE = 256 };
 
 /* A block has a filter, a thread one of its weights, in double. */
 template <class T>
-__global__ void __launch_bounds__(THREADS)
-    add_seen(struct sequences s, const T *x, const T *dy, const int32_t *index, float *dw,
-             float *db)
+__global__ void __launch_bounds__(THREADS) add_seen(struct sequences s, const T *x, const T *dy,
+                                                    const int32_t *index, float *dw, float *db)
 {
     __shared__ int32_t places[SEEN_ONCE];
     __shared__ float flows[SEEN_ONCE];
@@ -409,11 +404,11 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int k = 0; k < SEEN_AHEAD; k++) {
                 const int place = n0 + k < count ? places[n0 + k] : -1;
-                seen[k] = place >= 0 && there && place + tap < s.tokens
-                              ? number(x[((int64_t)(first + n0 + k) * s.tokens + place) *
-                                             s.channels +
-                                         j])
-                              : 0;
+                seen[k] =
+                    place >= 0 && there && place + tap < s.tokens
+                        ? number(x[((int64_t)(first + n0 + k) * s.tokens + place) * s.channels +
+                                   j])
+                        : 0;
             }
 #pragma unroll
             for (int k = 0; k < SEEN_AHEAD; k++) {

@@ -75,7 +75,17 @@ enum tensor {
 
 /* How a tensor lies: a part of qkv, the same with its last two axes exchanged, y, lse, one number; or, never in memory,
  * a score for each pair, the same across, a number a query, a head's numbers. */
-enum form { IN_QKV, IN_QKV_ACROSS, LIKE_Y, LIKE_LSE, NUMBER, PAIRS, PAIRS_ACROSS, A_QUERY, A_HEAD };
+enum form {
+    IN_QKV,
+    IN_QKV_ACROSS,
+    LIKE_Y,
+    LIKE_LSE,
+    NUMBER,
+    PAIRS,
+    PAIRS_ACROSS,
+    A_QUERY,
+    A_HEAD
+};
 
 static const struct {
     enum form form;
@@ -315,8 +325,7 @@ static enum status add_step(struct sketch *s, const struct step *step,
 static enum status choose(struct sketch *s, struct dnn_plan *out)
 {
     const struct step *steps = s->of.is_gradient ? backward : forward;
-    const int count =
-        (int)(s->of.is_gradient ? STEPS_MAX : sizeof forward / sizeof forward[0]);
+    const int count = (int)(s->of.is_gradient ? STEPS_MAX : sizeof forward / sizeof forward[0]);
     cudnnBackendDescriptor_t graph;
 
     for (int i = 0; i < count; i++)
@@ -452,12 +461,11 @@ static void run_attention(const struct kernel_call *call)
     const struct attended of = extents_of(call->problem, false);
     const struct plan *plan = find_plan(&of);
     const void *qkv = call->in[0];
-    const struct dnn_data data = {
-        { QUERIES, KEYS_ACROSS, VALUES, SCALE, HIDDEN, OUTPUT, LSE },
-        { qkv, part_of(&of, qkv, 1), part_of(&of, qkv, 2), plan ? &plan->scale : NULL,
-          plan ? &plan->hidden : NULL, call->out[0], call->out[1] },
-        7
-    };
+    const struct dnn_data data = { { QUERIES, KEYS_ACROSS, VALUES, SCALE, HIDDEN, OUTPUT, LSE },
+                                   { qkv, part_of(&of, qkv, 1), part_of(&of, qkv, 2),
+                                     plan ? &plan->scale : NULL, plan ? &plan->hidden : NULL,
+                                     call->out[0], call->out[1] },
+                                   7 };
 
     run(call, &of, plan, &data);
 }

@@ -402,7 +402,6 @@ static void run_reorder(const struct kernel_call *call)
     BY_TYPE(call->problem->in[0], launch_reorder, call);
 }
 
-
 void turn_across(struct device_stream *stream, void *to, enum dtype to_dtype, const void *from,
                  enum dtype from_dtype, int64_t rows, int64_t columns)
 {
@@ -562,29 +561,50 @@ static struct positions positions_of(const struct kernel_problem *p, const struc
     return s;
 }
 
-template <class T>
+/* A thread has V elements of a token that lie side by side. */
+template <class T, int V>
 __global__ void add_positions(struct positions s, const T *x, const T *table,
                               const int32_t *first, T *y)
 {
-    const int64_t i = thread_number(), token = divided(i, s.features);
+    struct alignas(V * sizeof(T)) part {
+        T x[V];
+    };
+    const int64_t i = thread_number() * V, token = divided(i, s.features);
     const int64_t n = divided(token, s.tokens);
 
     if (n >= s.sequences)
         return;
     const int64_t place = left_over(token - n * s.tokens, s.period) + (first ? first[n] : 0);
     const int64_t row = place >= s.rows ? s.rows - 1 : place;
-    put(&y[i], number(x[i]) + number(table[row * s.features + i - token * s.features]));
+    const part a = *(const part *)(x + i),
+               b = *(const part *)(table + row * s.features + i - token * s.features);
+    part out;
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        put(&out.x[k], number(a.x[k]) + number(b.x[k]));
+    *(part *)(y + i) = out;
+}
+
+template <class T, int V>
+static void launch_positions(const struct kernel_call *call, const struct positions &s)
+{
+    const int64_t count = shape_count(&call->problem->in[0].shape);
+
+    add_positions<T, V><<<blocks_of(count, THREADS * V), THREADS, 0, stream_of(call)>>>(
+        s, (const T *)call->in[0], (const T *)call->in[1],
+        call->problem->n_in > 2 ? (const int32_t *)call->in[2] : NULL, (T *)call->out[0]);
+    stream_check(call->stream, "add_positions");
 }
 
 template <class T> static void launch_add_positions(const struct kernel_call *call)
 {
-    const struct kernel_problem *p = call->problem;
-    const int64_t count = shape_count(&p->in[0].shape);
+    const struct positions s = positions_of(call->problem, &call->problem->in[1].shape);
 
-    add_positions<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
-        positions_of(p, &p->in[1].shape), (const T *)call->in[0], (const T *)call->in[1],
-        p->n_in > 2 ? (const int32_t *)call->in[2] : NULL, (T *)call->out[0]);
-    stream_check(call->stream, "add_positions");
+    if (s.features % pack<T>::N == 0 && is_packed((const T *)call->in[0]) &&
+        is_packed((const T *)call->in[1]) && is_packed((const T *)call->out[0]))
+        launch_positions<T, pack<T>::N>(call, s);
+    else
+        launch_positions<T, 1>(call, s);
 }
 
 static void run_add_positions(const struct kernel_call *call)
@@ -600,9 +620,14 @@ template <class T> __global__ void positions_grad(struct positions s, const T *d
 
     if (row >= s.rows)
         return;
-    for (int64_t n = 0; row < s.period && n < s.sequences; n++) {
+    const T *from = dy + i % s.features;
+    const bool once = row < s.period && row + s.period >= s.tokens; /* a token a sequence */
+#pragma unroll 8
+    for (int64_t n = 0; once && row < s.tokens && n < s.sequences; n++)
+        sum += (double)number(from[(n * s.tokens + row) * s.features]);
+    for (int64_t n = 0; !once && row < s.period && n < s.sequences; n++) {
         for (int64_t t = row; t < s.tokens; t += s.period)
-            sum += (double)number(dy[(n * s.tokens + t) * s.features + i % s.features]);
+            sum += (double)number(from[(n * s.tokens + t) * s.features]);
     }
     dp[i] = (float)sum;
 }

@@ -12,35 +12,53 @@
 
 /* Rows --------------------------------------------------------------------------------- */
 
-/* One number of a table's row: 0 for padding, NaN for a row that is not there. */
-template <class T>
-__device__ __forceinline__ float number_of(const T *table, int64_t rows, int64_t columns,
-                                           int32_t id, int64_t column)
-{
-    return id < 0 ? 0 : id >= rows ? NAN : number(table[id * columns + column]);
-}
-
-template <class T>
+/* A thread has V numbers of a row that lie side by side. */
+template <class T, int V>
 __global__ void embedding(const int32_t *ids, const T *table, T *y, int64_t count, int64_t rows,
                           int64_t columns)
 {
-    const int64_t i = thread_number();
+    struct alignas(V * sizeof(T)) part {
+        T x[V];
+    };
+    const int64_t i = thread_number() * V;
 
     if (i >= count * columns)
         return;
     const int64_t at = divided(i, columns);
-    put(&y[i], number_of(table, rows, columns, ids[at], i - at * columns));
+    const int32_t id = ids[at];
+    part out;
+    if (id >= 0 && id < rows) {
+        out = *(const part *)(table + id * columns + i - at * columns);
+    } else {
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            put(&out.x[k], id < 0 ? 0 : NAN);
+    }
+    *(part *)(y + i) = out;
 }
 
-template <class T> static void launch_embedding(const struct kernel_call *call)
+template <class T, int V> static void launch_rows(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const int64_t count = shape_count(&p->in[0].shape), *table = p->in[1].shape.dim;
 
-    embedding<T><<<blocks_of(count * table[1], THREADS), THREADS, 0, stream_of(call)>>>(
+    embedding<T, V><<<blocks_of(count * table[1], THREADS * V), THREADS, 0, stream_of(call)>>>(
         (const int32_t *)call->in[0], (const T *)call->in[1], (T *)call->out[0], count,
         table[0], table[1]);
     stream_check(call->stream, "embedding");
+}
+
+template <class T> static void launch_embedding(const struct kernel_call *call)
+{
+    const int64_t columns = call->problem->in[1].shape.dim[1];
+    const bool packed = is_packed((const T *)call->in[1]) && is_packed((const T *)call->out[0]);
+
+    if (packed && columns % pack<T>::N == 0)
+        launch_rows<T, pack<T>::N>(call);
+    else if (packed && columns % 2 == 0)
+        launch_rows<T, 2>(call);
+    else
+        launch_rows<T, 1>(call);
 }
 
 static void run_embedding(const struct kernel_call *call)
@@ -58,52 +76,73 @@ __device__ static int counted(const int32_t *ids, int64_t length)
     return block_sum(count);
 }
 
-enum { MEAN_COLUMNS = 128, MEAN_GROUPS = 4, MEAN_AHEAD = 8 };
+enum { MEAN_COLUMNS = 64, MEAN_GROUPS = 8, MEAN_AHEAD = 8 };
 
-/* A block a sample, a thread a column and every fourth of the ids. */
-template <class T>
+/* A block a sample, a thread V columns side by side and every eighth of the ids. */
+template <class T, int V>
 __global__ void embedding_mean(const int32_t *ids, const T *table, T *y, int64_t length,
                                int64_t rows, int64_t columns)
 {
-    __shared__ float parts[MEAN_GROUPS][MEAN_COLUMNS];
+    struct alignas(V * sizeof(T)) part {
+        T x[V];
+    };
+    __shared__ float parts[MEAN_GROUPS][MEAN_COLUMNS][V];
     const int32_t *own = ids + blockIdx.x * length;
     const int count = counted(own, length);
     const int lane = threadIdx.x % MEAN_COLUMNS, group = threadIdx.x / MEAN_COLUMNS;
 
-    for (int64_t first = 0; first < columns; first += MEAN_COLUMNS) {
-        const int64_t j = first + lane;
-        float sum = 0;
+    for (int64_t first = 0; first < columns; first += MEAN_COLUMNS * V) {
+        const int64_t j = first + lane * V;
+        float sum[V] = {};
         for (int64_t t0 = group; j < columns && t0 < length; t0 += MEAN_GROUPS * MEAN_AHEAD) {
-            float part[MEAN_AHEAD];
+            part in[MEAN_AHEAD];
+            int32_t id[MEAN_AHEAD];
 #pragma unroll
             for (int k = 0; k < MEAN_AHEAD; k++) {
                 const int64_t t = t0 + k * MEAN_GROUPS;
-                part[k] = t < length ? number_of(table, rows, columns, own[t], j) : 0;
+                id[k] = t < length ? own[t] : -1;
+                if (id[k] >= 0 && id[k] < rows)
+                    in[k] = *(const part *)(table + id[k] * columns + j);
             }
 #pragma unroll
-            for (int k = 0; k < MEAN_AHEAD; k++)
-                sum += part[k];
+            for (int k = 0; k < MEAN_AHEAD; k++) {
+#pragma unroll
+                for (int v = 0; v < V; v++)
+                    sum[v] += id[k] < 0 ? 0 : id[k] < rows ? number(in[k].x[v]) : NAN;
+            }
         }
-        parts[group][lane] = sum;
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            parts[group][lane][v] = sum[v];
         __syncthreads();
-        for (int g = 1; group == 0 && g < MEAN_GROUPS; g++)
-            sum += parts[g][lane];
-        if (group == 0 && j < columns)
-            put(&y[blockIdx.x * columns + j], count ? sum / (float)count : 0.0F);
+        for (int v = 0; group == 0 && v < V; v++) {
+            float all = 0;
+            for (int g = 0; g < MEAN_GROUPS; g++)
+                all += parts[g][lane][v];
+            if (j < columns)
+                put(&y[blockIdx.x * columns + j + v], count ? all / (float)count : 0.0F);
+        }
         __syncthreads();
     }
 }
 
-template <class T> static void launch_embedding_mean(const struct kernel_call *call)
+template <class T, int V> static void launch_mean(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const int64_t *dim = p->in[0].shape.dim, *table = p->in[1].shape.dim;
 
-    embedding_mean<T>
-        <<<(unsigned)dim[0], MEAN_COLUMNS * MEAN_GROUPS, 0, stream_of(call)>>>(
-            (const int32_t *)call->in[0], (const T *)call->in[1], (T *)call->out[0], dim[1],
-            table[0], table[1]);
+    embedding_mean<T, V><<<(unsigned)dim[0], MEAN_COLUMNS * MEAN_GROUPS, 0, stream_of(call)>>>(
+        (const int32_t *)call->in[0], (const T *)call->in[1], (T *)call->out[0], dim[1],
+        table[0], table[1]);
     stream_check(call->stream, "embedding_mean");
+}
+
+template <class T> static void launch_embedding_mean(const struct kernel_call *call)
+{
+    if (call->problem->in[1].shape.dim[1] % 2 == 0 && is_packed((const T *)call->in[1]))
+        launch_mean<T, 2>(call);
+    else
+        launch_mean<T, 1>(call);
 }
 
 static void run_embedding_mean(const struct kernel_call *call)
@@ -358,7 +397,10 @@ static void run_rows_sort(const struct kernel_call *call)
 
 /* A table's gradient ------------------------------------------------------------------- */
 
-enum { AHEAD = 16, SEGMENT = 64 }; /* rows that are read before they are added; pairs of a segment */
+enum {
+    AHEAD = 16,
+    SEGMENT = 64
+}; /* rows that are read before they are added; pairs of a segment */
 
 /* Does pair i have the id of the one before it? */
 __device__ __forceinline__ bool goes_on(const uint2 *pairs, int64_t count, int64_t i)
@@ -452,14 +494,12 @@ static size_t embedding_grad_scratch(const struct kernel_problem *p)
 /* What rows are added to. */
 static void begin_table(const struct kernel_call *call, const void *base)
 {
-    const size_t bytes =
-        (size_t)shape_count(&call->problem->out[0].shape) * sizeof(float);
+    const size_t bytes = (size_t)shape_count(&call->problem->out[0].shape) * sizeof(float);
     const cudaError_t error =
-        base == NULL ? cudaMemsetAsync(call->out[0], 0, bytes, stream_of(call))
-        : base == call->out[0]
-            ? cudaSuccess
-            : cudaMemcpyAsync(call->out[0], base, bytes, cudaMemcpyDeviceToDevice,
-                              stream_of(call));
+        base == NULL           ? cudaMemsetAsync(call->out[0], 0, bytes, stream_of(call))
+        : base == call->out[0] ? cudaSuccess
+                               : cudaMemcpyAsync(call->out[0], base, bytes,
+                                                 cudaMemcpyDeviceToDevice, stream_of(call));
 
     if (error != cudaSuccess)
         stream_note(call->stream, "embedding_grad", cudaGetErrorString(error));

@@ -402,7 +402,7 @@ static struct gemm_form grad_input_form(const struct kernel_problem *p)
 /* Into how many parts a sum over k rows is cut whose result has few elements, so that many multiprocessors have work. */
 static int64_t parts_of(int64_t k, int64_t n, int64_t rows)
 {
-    enum { TILE = 128, PART = 256, TILES = 64, MOST = 32 };
+    enum { TILE = 128, PART = 512, TILES = 64, MOST = 32 };
     const int64_t tiles = (k + TILE - 1) / TILE * ((n + TILE - 1) / TILE);
     int64_t parts = 1;
 

@@ -7,7 +7,13 @@
  */
 #include "kernel/cuda/device.cuh"
 
-enum { SUM_THREADS = 1024, SUM_PARTS = 1024, LONG_THREADS = 512, FEW_CLASSES = 32, FEW_ROWS = 2048 };
+enum {
+    SUM_THREADS = 1024,
+    SUM_PARTS = 1024,
+    LONG_THREADS = 512,
+    FEW_CLASSES = 32,
+    FEW_ROWS = 2048
+};
 
 /* One block: out = factor * sum of parts, times the step's inv_batch. */
 __global__ void add_parts(const double *parts, int64_t count, double factor,
@@ -32,6 +38,12 @@ static void finish_loss(const struct kernel_call *call, int64_t count, double fa
 static size_t row_scratch(const struct kernel_problem *p)
 {
     return (size_t)p->in[0].shape.dim[0] * sizeof(double);
+}
+
+/* Threads for a row: one warp for some classes, as there are many rows. */
+static unsigned threads_of_row(int64_t classes)
+{
+    return classes <= 128 ? WARP : threads_for(classes);
 }
 
 /* Cross entropy ------------------------------------------------------------------------ */
@@ -60,9 +72,8 @@ __device__ static double row_loss(struct classes c, struct share own, int32_t la
     whole->largest = block_max(own.largest);
     whole->sum = block_sum(own.sum != 0 ? own.sum * expf(own.largest - whole->largest) : 0.0F);
     const double total =
-        c.smoothing != 0
-            ? block_sum((double)own.all) - (double)whole->largest * (double)c.count
-            : 0;
+        c.smoothing != 0 ? block_sum((double)own.all) - (double)whole->largest * (double)c.count
+                         : 0;
     const double log_of_sum = log((double)whole->sum), smoothing = (double)c.smoothing;
 
     *lse = (float)((double)whole->largest + log_of_sum);
@@ -135,7 +146,8 @@ __global__ void __launch_bounds__(SUM_THREADS)
         for (int j = 0; j < c.count; j++)
             put(&probs[row * c.count + j], exp_of<T>(number(x[j]) - largest) / sum);
         losses += label >= 0 && label < c.count
-                      ? log((double)sum) - (1 - smoothing) * (double)(number(x[label]) - largest) -
+                      ? log((double)sum) -
+                            (1 - smoothing) * (double)(number(x[label]) - largest) -
                             (smoothing != 0 ? smoothing / (double)c.count * total : 0)
                       : (double)NAN;
     }
@@ -247,10 +259,11 @@ template <class T> static void launch_cross_entropy(const struct kernel_call *ca
             classes_of(p, tokens), (const T *)call->in[0], (const int32_t *)call->in[1],
             (float *)call->out[1], (double *)call->scratch);
     else
-        cross_entropy<T><<<(unsigned)rows, threads_for(p->in[0].shape.dim[1]), 0, stream_of(call)>>>(
-            classes_of(p, tokens), (const T *)call->in[0], (const int32_t *)call->in[1],
-            tokens ? NULL : (T *)call->out[1], tokens ? (float *)call->out[1] : NULL,
-            (double *)call->scratch);
+        cross_entropy<T>
+            <<<(unsigned)rows, threads_of_row(p->in[0].shape.dim[1]), 0, stream_of(call)>>>(
+                classes_of(p, tokens), (const T *)call->in[0], (const int32_t *)call->in[1],
+                tokens ? NULL : (T *)call->out[1], tokens ? (float *)call->out[1] : NULL,
+                (double *)call->scratch);
     finish_loss(call, rows, 1);
 }
 
@@ -326,10 +339,10 @@ __global__ void token_grad_long(struct classes c, const T *logits, const float *
 
     if ((int)threadIdx.x < x.others()) {
         const int64_t j = x.other((int)threadIdx.x);
-        put(&dx[j], label < 0 ? 0.0F
-                              : (exp_of<T>(number(x.x[j]) - shift) -
-                                 (j == label ? full : spread)) *
-                                    factor);
+        put(&dx[j],
+            label < 0
+                ? 0.0F
+                : (exp_of<T>(number(x.x[j]) - shift) - (j == label ? full : spread)) * factor);
     }
 #pragma unroll 4
     for (int64_t j = threadIdx.x; j < x.packs(); j += blockDim.x) {
@@ -358,7 +371,7 @@ template <class T> static void launch_token_grad(const struct kernel_call *call)
             c, (const T *)call->in[0], (const float *)call->in[1], (const int32_t *)call->in[2],
             (T *)call->out[0], call->step);
     else
-        token_grad<T><<<(unsigned)dim[0], threads_for(dim[1]), 0, stream_of(call)>>>(
+        token_grad<T><<<(unsigned)dim[0], threads_of_row(dim[1]), 0, stream_of(call)>>>(
             c, (const T *)call->in[0], (const float *)call->in[1], (const int32_t *)call->in[2],
             (T *)call->out[0], call->step);
     stream_check(call->stream, call->problem->op);
@@ -505,7 +518,7 @@ template <class T> static void launch_accuracy(const struct kernel_call *call)
         is_correct_long<T><<<(unsigned)dim[0], LONG_THREADS, 0, stream_of(call)>>>(
             (const T *)call->in[0], (const int32_t *)call->in[1], dim[1], (int *)call->scratch);
     else
-        is_correct<T><<<(unsigned)dim[0], threads_for(dim[1]), 0, stream_of(call)>>>(
+        is_correct<T><<<(unsigned)dim[0], threads_of_row(dim[1]), 0, stream_of(call)>>>(
             (const T *)call->in[0], (const int32_t *)call->in[1], dim[1], (int *)call->scratch);
     add_correct<<<1, SUM_THREADS, 0, stream_of(call)>>>(
         (const int *)call->scratch, dim[0], call->out[0],

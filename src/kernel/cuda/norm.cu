@@ -253,7 +253,8 @@ template <class T> static bool is_by_rows(const struct kernel_call *call)
     bool packed = is_packed((const T *)call->out[0]);
 
     for (int i = 0; i < 3; i++)
-        packed = packed && is_packed((const T *)call->in[i]); /* also gamma and beta: 16 bytes */
+        packed =
+            packed && is_packed((const T *)call->in[i]); /* also gamma and beta: 16 bytes */
     return packed && packs_of<T>(call->problem->in[0].shape.dim[1]) > 0;
 }
 
@@ -374,9 +375,9 @@ template <class T, int P> static void launch_grad_rows(const struct kernel_call 
         (const T *)call->in[0], (const T *)call->in[1], (const float *)call->in[2],
         (const float *)call->in[3], (T *)call->out[0], dim[0], (int)dim[1],
         (double *)call->scratch);
-    finish_parts<2><<<blocks_of(dim[1], COLUMN_WIDTH),
-                      dim3(COLUMN_WIDTH, finish_depth<2>::DEPTH), 0, stream_of(call)>>>(
-        give, dim[1], blocks, (const double *)call->scratch);
+    finish_parts<2>
+        <<<blocks_of(dim[1], COLUMN_WIDTH), dim3(COLUMN_WIDTH, finish_depth<2>::DEPTH), 0,
+           stream_of(call)>>>(give, dim[1], blocks, (const double *)call->scratch);
     stream_check(call->stream, "layer_norm_grad");
 }
 

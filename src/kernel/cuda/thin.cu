@@ -134,8 +134,7 @@ __global__ void __launch_bounds__(WARPS *WARP)
         for (int i = 0; i < SEEN / 8; i++) {
             const int k = i / 2 * 16 + i % 2 * 8 + 2 * t, o = channel_of<TILES>(j, row);
             const uint32_t low = k < g.seen ? *(const uint16_t *)(w + k * O + o) : 0;
-            const uint32_t high =
-                k + 1 < g.seen ? *(const uint16_t *)(w + (k + 1) * O + o) : 0;
+            const uint32_t high = k + 1 < g.seen ? *(const uint16_t *)(w + (k + 1) * O + o) : 0;
             weights[j][i] = low | high << 16;
         }
 #pragma unroll
@@ -154,8 +153,8 @@ __global__ void __launch_bounds__(WARPS *WARP)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const struct number_of_window *of = &numbers[step * 4 + i / 2 * 2];
-                a[i] = seen_at(g, at[i % 2], of[0], false) |
-                       seen_at(g, at[i % 2], of[1], false) << 16;
+                a[i] = seen_at(g, at[i % 2], of[0], false) | seen_at(g, at[i % 2], of[1], false)
+                                                                 << 16;
             }
 #pragma unroll
             for (int j = 0; j < TILES; j++)
@@ -297,8 +296,8 @@ template <int TILES> static void launch_forward(const struct kernel_call *call)
 
     forward<TILES><<<blocks, WARPS * WARP, 0, stream_of(call)>>>(
         g, (const bf16 *)call->in[0], (const bf16 *)call->in[1],
-        p->n_in > 2 ? (const float *)call->in[2] : NULL,
-        p->attrs.activation == ACTIVATION_RELU, (bf16 *)call->out[0]);
+        p->n_in > 2 ? (const float *)call->in[2] : NULL, p->attrs.activation == ACTIVATION_RELU,
+        (bf16 *)call->out[0]);
     stream_check(call->stream, "conv2d");
 }
 
@@ -313,9 +312,9 @@ template <int TILES> static void launch_weights(const struct kernel_call *call)
 
     weights<TILES><<<(unsigned)parts, WARPS * WARP, 0, stream_of(call)>>>(
         g, (const bf16 *)call->in[0], (const bf16 *)call->in[1], (double *)call->scratch);
-    finish_parts<1><<<blocks_of(columns, COLUMN_WIDTH),
-                      dim3(COLUMN_WIDTH, finish_depth<1>::DEPTH), 0, stream_of(call)>>>(
-        give, columns, parts, (const double *)call->scratch);
+    finish_parts<1>
+        <<<blocks_of(columns, COLUMN_WIDTH), dim3(COLUMN_WIDTH, finish_depth<1>::DEPTH), 0,
+           stream_of(call)>>>(give, columns, parts, (const double *)call->scratch);
     stream_check(call->stream, "conv2d_grad_weight");
 }
 
