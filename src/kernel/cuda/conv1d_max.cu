@@ -351,7 +351,8 @@ __global__ void __launch_bounds__(BACK_CHANNELS)
 /* The weights, turned across. */
 static size_t grad_input_scratch(const struct kernel_problem *p)
 {
-    return (size_t)shape_count(&p->in[2].shape) * dtype_size(p->in[2].dtype);
+    return (size_t)shape_count(&p->in[2].shape) *
+           (p->in[2].dtype == DTYPE_BF16 ? sizeof(bf16) : sizeof(float));
 }
 
 template <class T> static void launch_grad_input(const struct kernel_call *call)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* cudnn.c - convolutions in mixed precision by cuDNN's graph interface.
  *
- * One operation a graph: a convolution, or the gradient of its input or of its weights, of images with channels
+ * Mostly one operation a graph: a convolution, or the gradient of its input or of its weights, of images with channels
  * innermost, bf16 with f32 sums. cuDNN wants filters as (O, kh, kw, C), tutti's lie (kh, kw, C, O): they are turned
  * across in scratch before, or after, which is little beside the images. Channels that do not come in eights, such as those
- * of a first layer, are filled up with zeros in copies. Gradients of weights are wanted in f32;
+ * of a first layer, are filled up with zeros in copies. Bias and relu of a convolution are part of its graph, the bias in
+ * bf16, where there is an engine for it. Gradients of weights are wanted in f32;
  * where cuDNN has no engine for that they are rounded to bf16 once, at the end. Of cuDNN's proposals the first is
  * taken that adds plainly and in a fixed order: no Winograd, no FFT, nothing nondeterministic, nothing that is
  * compiled first. Nothing is timed, so the choice is the same for one version and device. Plans are kept for the life
@@ -20,7 +21,7 @@
 #include "kernel/cuda/gemm.h"
 
 enum kind { KIND_FORWARD, KIND_INPUT, KIND_WEIGHT };
-enum { ID_X = 'x', ID_W = 'w', ID_Y = 'y' };
+enum { ID_X = 'x', ID_W = 'w', ID_Y = 'y', ID_BIAS = 'b', ID_SUM = 's', ID_SHIFTED = 't' };
 
 /* The convolution that makes y of x, whichever of the three is wanted. */
 struct conv {
@@ -29,6 +30,7 @@ struct conv {
     int64_t stride[2], pad[2];
     enum dtype dtype, into; /* of the operands; of the result */
     int64_t real_c, real_o; /* c and o without what fills them up */
+    bool with_bias, relu;   /* after it, in the same graph */
 };
 
 struct plan {
@@ -45,6 +47,7 @@ static enum status make_tensor(struct dnn_pile *pile, int64_t id, enum dtype dty
 {
     const struct dnn_tensor tensor = {
         .id = id,
+        .is_virtual = id == ID_SUM || id == ID_SHIFTED,
         .type = dtype == DTYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT,
         .dim = { dim[0], dim[1], dim[2], dim[3] },
         .stride = { dim[1] * dim[2] * dim[3], 1, dim[1] * dim[3], dim[1] },
@@ -99,32 +102,59 @@ static const struct {
                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA },
 };
 
-static enum status make_graph(struct dnn_pile *pile, const struct conv *c,
-                              cudnnBackendDescriptor_t *out)
+/* The convolution; *y is made here, and what comes after it may give it another. */
+static enum status make_conv(struct dnn_pile *pile, const struct conv *c,
+                             cudnnBackendDescriptor_t *out, cudnnBackendDescriptor_t *y)
 {
     const int64_t x_dim[4] = { c->n, c->c, c->h, c->w },
                   y_dim[4] = { c->n, c->o, c->oh, c->ow };
     const int64_t w_dim[4] = { c->o, c->c, c->kh, c->kw };
     const enum dtype x_type = c->kind == KIND_INPUT ? c->into : c->dtype;
     const enum dtype w_type = c->kind == KIND_WEIGHT ? c->into : c->dtype;
-    const enum dtype y_type = c->kind == KIND_FORWARD ? c->into : c->dtype;
+    const bool is_last = !c->with_bias;
+    const enum dtype y_type = !is_last                  ? DTYPE_F32
+                              : c->kind == KIND_FORWARD ? c->into
+                                                        : c->dtype;
     const cudnnBackendAttributeType_t part = CUDNN_TYPE_BACKEND_DESCRIPTOR;
     const float one = 1, zero = 0;
-    cudnnBackendDescriptor_t x, w, y, windows, operation;
+    cudnnBackendDescriptor_t x, w, windows;
 
     TRY(make_tensor(pile, ID_X, x_type, x_dim, &x));
     TRY(make_tensor(pile, ID_W, w_type, w_dim, &w));
-    TRY(make_tensor(pile, ID_Y, y_type, y_dim, &y));
+    TRY(make_tensor(pile, is_last ? ID_Y : ID_SUM, y_type, y_dim, y));
     TRY(make_windows(pile, c, &windows));
-    TRY(dnn_make(pile, operations[c->kind].type, &operation));
-    TRY(dnn_set(operation, operations[c->kind].x, part, 1, &x));
-    TRY(dnn_set(operation, operations[c->kind].w, part, 1, &w));
-    TRY(dnn_set(operation, operations[c->kind].y, part, 1, &y));
-    TRY(dnn_set(operation, operations[c->kind].windows, part, 1, &windows));
-    TRY(dnn_set(operation, operations[c->kind].alpha, CUDNN_TYPE_FLOAT, 1, &one));
-    TRY(dnn_set(operation, operations[c->kind].beta, CUDNN_TYPE_FLOAT, 1, &zero));
-    TRY(dnn_finish(operation));
-    return dnn_make_graph(pile, &operation, 1, out);
+    TRY(dnn_make(pile, operations[c->kind].type, out));
+    TRY(dnn_set(*out, operations[c->kind].x, part, 1, &x));
+    TRY(dnn_set(*out, operations[c->kind].w, part, 1, &w));
+    TRY(dnn_set(*out, operations[c->kind].y, part, 1, y));
+    TRY(dnn_set(*out, operations[c->kind].windows, part, 1, &windows));
+    TRY(dnn_set(*out, operations[c->kind].alpha, CUDNN_TYPE_FLOAT, 1, &one));
+    TRY(dnn_set(*out, operations[c->kind].beta, CUDNN_TYPE_FLOAT, 1, &zero));
+    return dnn_finish(*out);
+}
+
+/* With bias and relu, as far as it has them. */
+static enum status make_graph(struct dnn_pile *pile, const struct conv *c,
+                              cudnnBackendDescriptor_t *out)
+{
+    const int64_t y_dim[4] = { c->n, c->o, c->oh, c->ow }, bias_dim[4] = { 1, c->o, 1, 1 };
+    cudnnBackendDescriptor_t operations_of[3], sum, bias, shifted, y;
+    int count = 1;
+
+    TRY(make_conv(pile, c, &operations_of[0], &sum));
+    if (c->with_bias) {
+        TRY(make_tensor(pile, ID_BIAS, DTYPE_BF16, bias_dim, &bias));
+        TRY(make_tensor(pile, c->relu ? ID_SHIFTED : ID_Y, c->relu ? DTYPE_F32 : c->into, y_dim,
+                        &shifted));
+        TRY(dnn_make_pointwise(pile, CUDNN_POINTWISE_ADD, sum, bias, shifted,
+                               &operations_of[count++]));
+    }
+    if (c->with_bias && c->relu) {
+        TRY(make_tensor(pile, ID_Y, c->into, y_dim, &y));
+        TRY(dnn_make_pointwise(pile, CUDNN_POINTWISE_RELU_FWD, shifted, NULL, y,
+                               &operations_of[count++]));
+    }
+    return dnn_make_graph(pile, operations_of, count, out);
 }
 
 /* Plans -------------------------------------------------------------------------------- */
@@ -135,7 +165,7 @@ static bool is_same(const struct conv *a, const struct conv *b)
            a->o == b->o && a->kh == b->kh && a->kw == b->kw && a->oh == b->oh &&
            a->ow == b->ow && a->stride[0] == b->stride[0] && a->stride[1] == b->stride[1] &&
            a->pad[0] == b->pad[0] && a->pad[1] == b->pad[1] && a->dtype == b->dtype &&
-           a->into == b->into;
+           a->into == b->into && a->with_bias == b->with_bias && a->relu == b->relu;
 }
 
 static enum status choose(struct dnn_pile *pile, struct plan *plan)
@@ -168,7 +198,8 @@ static const struct plan *plan_for(const struct conv *conv)
     return plan;
 }
 
-/* The plan, and *conv what it computes: a weight's gradient in bf16 where there is no other way. */
+/* The plan, and *conv what it computes: a weight's gradient in bf16 where there is no other way, a convolution without
+ * what comes after it where there is none for all. */
 static const struct plan *find_plan(struct conv *conv)
 {
     dnn_lock();
@@ -177,14 +208,21 @@ static const struct plan *find_plan(struct conv *conv)
         conv->into = DTYPE_BF16;
         plan = plan_for(conv);
     }
+    if (conv->with_bias && plan && !plan->dnn.cudnn) {
+        conv->with_bias = conv->relu = false;
+        plan = plan_for(conv);
+    }
     dnn_unlock();
     return plan && plan->dnn.cudnn ? plan : NULL;
 }
 
+/* bias: NULL where the plan has none. */
 static void execute(const struct kernel_call *call, const struct plan *plan, const void *x,
-                    const void *w, const void *y, void *workspace)
+                    const void *w, const void *y, const void *bias, void *workspace)
 {
-    const struct dnn_data data = { { ID_X, ID_W, ID_Y }, { x, w, y }, 3 };
+    const struct dnn_data data = { { ID_X, ID_W, ID_Y, ID_BIAS },
+                                   { x, w, y, bias },
+                                   bias ? 4 : 3 };
 
     dnn_run(call->stream, &plan->dnn, &data, workspace);
 }
@@ -253,6 +291,8 @@ static void conv_of(const struct kernel_problem *p, struct conv *out)
     }
     out->dtype = p->in[0].dtype;
     out->into = p->out[0].dtype;
+    out->with_bias = strcmp(p->op, "conv2d") == 0 && p->n_in > 2 && out->o == out->real_o;
+    out->relu = out->with_bias && p->attrs.activation == ACTIVATION_RELU;
 }
 
 static bool is_padded(const struct conv *c)
@@ -294,6 +334,12 @@ static void bias_extents(const struct conv *c, int along, int64_t *rows, int64_t
     *columns = along == 'x' ? c->real_c : c->real_o;
 }
 
+/* Of a bias that is part of the plan. */
+static size_t bias_bytes(const struct conv *c)
+{
+    return c->with_bias ? up((size_t)c->o * sizeof(uint16_t)) : 0;
+}
+
 /* Of a copy of x, or y, with more channels; 0: there is none. */
 static size_t image_bytes(const struct conv *c, int which)
 {
@@ -304,7 +350,7 @@ static size_t image_bytes(const struct conv *c, int which)
     return channels == real ? 0 : up((size_t)(rows * channels) * sizeof(uint16_t));
 }
 
-/* The filter, turned, copies of images, then the workspace; a bias's gradient comes after all are done with. */
+/* The filter, turned, copies of images, the bias, then the workspace; a bias's gradient comes after all are done with. */
 static size_t scratch_bytes(const struct kernel_problem *p)
 {
     struct conv conv;
@@ -316,7 +362,7 @@ static size_t scratch_bytes(const struct kernel_problem *p)
     const size_t sums =
         conv.kind == KIND_WEIGHT && p->n_out > 1 ? column_sums_scratch(rows, columns) : 0;
     const size_t own = filter_bytes(&conv) + image_bytes(&conv, 'x') + image_bytes(&conv, 'y') +
-                       (plan ? (size_t)plan->dnn.workspace : 0);
+                       bias_bytes(&conv) + (plan ? (size_t)plan->dnn.workspace : 0);
     return own > sums ? own : sums;
 }
 
@@ -380,7 +426,8 @@ static void run(const struct kernel_call *call)
     const struct plan *plan = find_plan(&conv);
     char *const x_copy = (char *)call->scratch + filter_bytes(&conv);
     char *const y_copy = x_copy + image_bytes(&conv, 'x');
-    char *const workspace = y_copy + image_bytes(&conv, 'y');
+    char *const bias = y_copy + image_bytes(&conv, 'y');
+    char *const workspace = bias + bias_bytes(&conv);
 
     if (plan == NULL) {
         stream_note(call->stream, p->op, "cudnn has no plan");
@@ -390,7 +437,10 @@ static void run(const struct kernel_call *call)
         give_filter(call, &conv, part->w);
     const void *const images[2] = { place_images(call, &conv, 'x', part->x, x_copy),
                                     place_images(call, &conv, 'y', part->y, y_copy) };
-    execute(call, plan, images[0], call->scratch, images[1], workspace);
+    if (conv.with_bias)
+        cuda_convert(call->stream, bias, DTYPE_BF16, call->in[2], DTYPE_F32, (size_t)conv.o);
+    execute(call, plan, images[0], call->scratch, images[1], conv.with_bias ? bias : NULL,
+            workspace);
     give_images(call, &conv, images);
     if (conv.kind == KIND_WEIGHT)
         take_filter(call, &conv);
@@ -400,7 +450,7 @@ static void run(const struct kernel_call *call)
     if (conv.kind == KIND_WEIGHT && p->n_out > 1)
         column_sums(call->stream, call->in[1], p->in[1].dtype, rows, columns, call->out[1],
                     call->scratch);
-    else if (conv.kind != KIND_WEIGHT &&
+    else if (conv.kind != KIND_WEIGHT && !conv.with_bias &&
              (p->n_in > 2 || p->attrs.activation == ACTIVATION_RELU)) {
         const struct gemm_form form = { .m = rows,
                                         .n = columns,

@@ -84,6 +84,27 @@ enum status dnn_make_tensor(struct dnn_pile *pile, const struct dnn_tensor *tens
     return dnn_finish(*out);
 }
 
+enum status dnn_make_pointwise(struct dnn_pile *pile, cudnnPointwiseMode_t mode,
+                               cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
+                               cudnnBackendDescriptor_t y, cudnnBackendDescriptor_t *out)
+{
+    const cudnnBackendAttributeType_t part = CUDNN_TYPE_BACKEND_DESCRIPTOR;
+    const cudnnDataType_t type = CUDNN_DATA_FLOAT;
+    cudnnBackendDescriptor_t what;
+
+    TRY(dnn_make(pile, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, &what));
+    TRY(dnn_set(what, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
+    TRY(dnn_set(what, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type));
+    TRY(dnn_finish(what));
+    TRY(dnn_make(pile, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, out));
+    TRY(dnn_set(*out, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, part, 1, &what));
+    TRY(dnn_set(*out, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, part, 1, &x));
+    if (b != NULL)
+        TRY(dnn_set(*out, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, part, 1, &b));
+    TRY(dnn_set(*out, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, part, 1, &y));
+    return dnn_finish(*out);
+}
+
 enum status dnn_make_graph(struct dnn_pile *pile, cudnnBackendDescriptor_t *ops, int count,
                            cudnnBackendDescriptor_t *out)
 {

@@ -50,6 +50,12 @@ MUST_CHECK enum status dnn_finish(cudnnBackendDescriptor_t descriptor);
 void dnn_drop(struct dnn_pile *pile);
 MUST_CHECK enum status dnn_make_tensor(struct dnn_pile *pile, const struct dnn_tensor *tensor,
                                        cudnnBackendDescriptor_t *out);
+/* y = mode(x, b), b NULL where the mode has one operand, in f32. */
+MUST_CHECK enum status dnn_make_pointwise(struct dnn_pile *pile, cudnnPointwiseMode_t mode,
+                                          cudnnBackendDescriptor_t x,
+                                          cudnnBackendDescriptor_t b,
+                                          cudnnBackendDescriptor_t y,
+                                          cudnnBackendDescriptor_t *out);
 MUST_CHECK enum status dnn_make_graph(struct dnn_pile *pile, cudnnBackendDescriptor_t *ops,
                                       int count, cudnnBackendDescriptor_t *out);
 /* The first proposal for a graph that will do; out->cudnn is NULL if there is none. `compiles`: one that is compiled

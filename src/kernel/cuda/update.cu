@@ -199,17 +199,26 @@ __global__ void repack(bf16 *to, int64_t to_row, const bf16 *from, int64_t from_
 {
     const int64_t row = blockIdx.x, step = (int64_t)gridDim.y * blockDim.x;
     const int64_t both = row < from_rows ? (from_row < to_row ? from_row : to_row) : 0;
+    const uint16_t *in = (const uint16_t *)from + row * from_row;
+    uint16_t *out = (uint16_t *)to + row * to_row;
+    const int lead = (uintptr_t)out % 4 / 2; /* what is before the first pair */
+    const int64_t pairs = (to_row - lead) / 2, first = (int64_t)blockIdx.y * blockDim.x;
+    const bool even = (uintptr_t)(in + lead) % 4 == 0;
 
-    for (int64_t j = (int64_t)blockIdx.y * blockDim.x + threadIdx.x; j < to_row;
-         j += 4 * step) {
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const int64_t at = j + k * step;
-            if (at < to_row)
-                to[row * to_row + at] =
-                    at < both ? from[row * from_row + at] : __float2bfloat16_rn(0.0F);
-        }
+#pragma unroll 4
+    for (int64_t p = first + threadIdx.x; p < pairs; p += step) {
+        const int64_t at = lead + 2 * p;
+        uint32_t pair;
+        if (even && at + 1 < both)
+            pair = *(const uint32_t *)(in + at);
+        else
+            pair = (at < both ? in[at] : 0) | (at + 1 < both ? (uint32_t)in[at + 1] : 0) << 16;
+        *(uint32_t *)(out + at) = pair;
     }
+    if (blockIdx.y == 0 && threadIdx.x == 0 && lead)
+        out[0] = both > 0 ? in[0] : 0;
+    if (blockIdx.y == 0 && threadIdx.x == 0 && lead + 2 * pairs < to_row)
+        out[to_row - 1] = to_row - 1 < both ? in[to_row - 1] : 0;
 }
 
 void cuda_repack(struct device_stream *stream, void *to, int64_t to_row, int64_t to_rows,
