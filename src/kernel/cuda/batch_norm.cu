@@ -213,7 +213,7 @@ __global__ void normalize_images(struct normalize n, const T *x, const T *residu
 }
 
 /* Packs of elements, each thread's with the same channels: it takes what it knows of them once. */
-enum { PACKS_EACH = 4, SPREAD_EACH = 2 }; /* forward; backward, which reads more */
+enum { PACKS_EACH = 4 };
 
 static int64_t common_divisor(int64_t a, int64_t b)
 {
@@ -221,12 +221,23 @@ static int64_t common_divisor(int64_t a, int64_t b)
 }
 
 /* Blocks such that threads that follow each other by all of them have the same channels. */
-static unsigned pack_blocks(int64_t packs, int64_t packs_of_row, int each)
+static unsigned pack_blocks(int64_t packs, int64_t packs_of_row)
 {
     const int64_t unit = packs_of_row / common_divisor(packs_of_row, THREADS);
-    const int64_t wanted = (packs + THREADS * each - 1) / (THREADS * each);
+    const int64_t wanted = (packs + THREADS * PACKS_EACH - 1) / (THREADS * PACKS_EACH);
 
     return (unsigned)((wanted + unit - 1) / unit * unit);
+}
+
+template <int N> __device__ __forceinline__ void take_numbers(float to[N], const float *from)
+{
+#pragma unroll
+    for (int k = 0; k < N; k += pack<float>::N) {
+        const pack<float> in = *(const pack<float> *)(from + k);
+#pragma unroll
+        for (int m = 0; m < pack<float>::N; m++)
+            to[k + m] = in.x[m];
+    }
 }
 
 template <class T>
@@ -236,7 +247,7 @@ __global__ void normalize_packs(struct normalize n, const T *x, const T *residua
     const int64_t first = thread_number(), apart = (int64_t)gridDim.x * THREADS,
                   packs = n.count / N;
     const unsigned c = (unsigned)left_over(first * N, n.channels);
-    float mean[N], scale[N], shift[N];
+    float mean[N], scale[N], slope[N], shift[N];
     pack<T> in[PACKS_EACH], more[PACKS_EACH];
 
 #pragma unroll
@@ -247,14 +258,15 @@ __global__ void normalize_packs(struct normalize n, const T *x, const T *residua
         if (at < packs && residual)
             more[m] = *(const pack<T> *)(residual + at * N);
     }
+    take_numbers<N>(mean, n.mean + c);
+    take_numbers<N>(scale, n.spread + c);
+    take_numbers<N>(slope, n.gamma + c);
+    take_numbers<N>(shift, n.beta + c);
 #pragma unroll
     for (int k = 0; k < N; k++) {
-        const float rstd = n.is_variance
-                               ? (float)(1 / sqrt((double)n.spread[c + k] + (double)n.epsilon))
-                               : n.spread[c + k];
-        mean[k] = n.mean[c + k];
-        scale[k] = rstd * n.gamma[c + k];
-        shift[k] = n.beta[c + k];
+        if (n.is_variance)
+            scale[k] = (float)(1 / sqrt((double)scale[k] + (double)n.epsilon));
+        scale[k] *= slope[k];
     }
 #pragma unroll
     for (int m = 0; m < PACKS_EACH; m++) {
@@ -313,10 +325,11 @@ static void launch_normalize(const struct kernel_call *call, struct normalize n,
                       is_aligned(n.gamma) && is_aligned(n.beta);
 
     const int64_t packs_of_row = n.channels / pack<T>::N;
-    if (sizeof(T) < sizeof(float) && n.channels % pack<T>::N == 0 && is_packed(x) &&
+    if (wide && sizeof(T) < sizeof(float) && n.channels % pack<T>::N == 0 && is_packed(x) &&
         is_packed((T *)y) && is_packed(more))
-        normalize_packs<T><<<pack_blocks(n.count / pack<T>::N, packs_of_row, PACKS_EACH),
-                             THREADS, 0, stream_of(call)>>>(n, x, more, (T *)y);
+        normalize_packs<T>
+            <<<pack_blocks(n.count / pack<T>::N, packs_of_row), THREADS, 0, stream_of(call)>>>(
+                n, x, more, (T *)y);
     else if (wide)
         normalize_fours<T>
             <<<blocks_of(n.count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(n, x, more,
@@ -547,15 +560,15 @@ static void sum_slopes(const struct kernel_call *call, struct slopes<T> s, G fin
 /* dgamma, dbeta; of batch_norm_grad_sums also the table for all shards; both sums for spread. */
 struct finish_slopes {
     float *dgamma, *dbeta, *table;
-    double *sums_of; /* or NULL */
+    float *sums_of; /* or NULL */
     int64_t channels, places;
     __device__ void operator()(int64_t c, const double sums[2]) const
     {
         dgamma[c] = (float)sums[1];
         dbeta[c] = (float)sums[0];
         if (sums_of) {
-            sums_of[c] = sums[0] / (double)places;
-            sums_of[channels + c] = sums[1] / (double)places;
+            sums_of[c] = (float)(sums[0] / (double)places);
+            sums_of[channels + c] = (float)(sums[1] / (double)places);
         }
         if (table) {
             table[c] = (float)sums[1];
@@ -567,7 +580,7 @@ struct finish_slopes {
 
 /* means: of d, then of d times normalized x, a channel each. */
 template <class T>
-__global__ void spread(struct slopes<T> s, const float *gamma, const double *means, T *dx,
+__global__ void spread(struct slopes<T> s, const float *gamma, const float *means, T *dx,
                        int64_t count)
 {
     const int64_t i = thread_number(), c = left_over(i, s.channels);
@@ -575,13 +588,12 @@ __global__ void spread(struct slopes<T> s, const float *gamma, const double *mea
     if (i >= count)
         return;
     const float scale = gamma[c] * s.saved[s.channels + c];
-    put(&dx[i], scale * (s.through(i) - (float)means[c] -
-                         s.normalized(i, c) * (float)means[s.channels + c]));
+    put(&dx[i], scale * (s.through(i) - means[c] - s.normalized(i, c) * means[s.channels + c]));
 }
 
 /* The same for channels in fours. */
 template <class T>
-__global__ void spread_fours(struct slopes<T> s, const float *gamma, const double *means, T *dx,
+__global__ void spread_fours(struct slopes<T> s, const float *gamma, const float *means, T *dx,
                              int64_t count)
 {
     const int64_t i = thread_number() * AT_ONCE, c = left_over(i, s.channels);
@@ -595,80 +607,29 @@ __global__ void spread_fours(struct slopes<T> s, const float *gamma, const doubl
     const four<float> mean = *(const four<float> *)(s.saved + c),
                       rstd = *(const four<float> *)(s.saved + s.channels + c),
                       by = *(const four<float> *)(gamma + c);
-    const four<double> first = *(const four<double> *)(means + c),
-                       second = *(const four<double> *)(means + s.channels + c);
+    const four<float> first = *(const four<float> *)(means + c),
+                      second = *(const four<float> *)(means + s.channels + c);
 #pragma unroll
     for (int k = 0; k < AT_ONCE; k++) {
         const float scale = by.x[k] * rstd.x[k];
         const float d =
             !s.y || lets_through(s.activation, number(y.x[k])) ? number(dy.x[k]) : 0;
         const float at = (number(x.x[k]) - mean.x[k]) * rstd.x[k];
-        put(&out.x[k], scale * (d - (float)first.x[k] - at * (float)second.x[k]));
+        put(&out.x[k], scale * (d - first.x[k] - at * second.x[k]));
     }
     *(four<T> *)(dx + i) = out;
 }
 
 template <class T>
-__global__ void spread_packs(struct slopes<T> s, const float *gamma, const double *means, T *dx,
-                             int64_t packs)
-{
-    enum { N = pack<T>::N };
-    const int64_t first = thread_number(), apart = (int64_t)gridDim.x * THREADS;
-    const int64_t c = left_over(first * N, s.channels);
-    float mean[N], by_d[N], by_x[N], shift[N]; /* dx = by_d d + by_x (x - mean) + shift */
-    pack<T> dy[SPREAD_EACH], x[SPREAD_EACH], y[SPREAD_EACH];
-
-#pragma unroll
-    for (int m = 0; m < SPREAD_EACH; m++) {
-        const int64_t at = first + m * apart;
-        if (at >= packs)
-            continue;
-        dy[m] = *(const pack<T> *)(s.dy + at * N);
-        x[m] = *(const pack<T> *)(s.x + at * N);
-        if (s.y)
-            y[m] = *(const pack<T> *)(s.y + at * N);
-    }
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        const float rstd = s.saved[s.channels + c + k];
-        mean[k] = s.saved[c + k];
-        by_d[k] = gamma[c + k] * rstd;
-        by_x[k] = -by_d[k] * rstd * (float)means[s.channels + c + k];
-        shift[k] = -by_d[k] * (float)means[c + k];
-    }
-#pragma unroll
-    for (int m = 0; m < SPREAD_EACH; m++) {
-        const int64_t at = first + m * apart;
-        pack<T> out;
-        if (at >= packs)
-            continue;
-#pragma unroll
-        for (int k = 0; k < N; k++) {
-            const float d =
-                !s.y || lets_through(s.activation, number(y[m].x[k])) ? number(dy[m].x[k]) : 0;
-            put(&out.x[k],
-                fmaf(by_d[k], d, fmaf(by_x[k], number(x[m].x[k]) - mean[k], shift[k])));
-        }
-        *(pack<T> *)(dx + at * N) = out;
-    }
-}
-
-template <class T>
 static void launch_spread(const struct kernel_call *call, struct slopes<T> s, const void *gamma,
-                          const double *means)
+                          const float *means)
 {
     const struct extents_of_images e = extents_of(call->problem);
     const int64_t count = e.places * e.channels;
 
     s.dresidual = NULL;
-    const int64_t packs_of_row = s.channels / pack<T>::N;
-    if (sizeof(T) < sizeof(float) && s.channels % pack<T>::N == 0 && is_packed(s.dy) &&
-        is_packed(s.x) && is_packed(s.y) && is_packed((T *)call->out[0]))
-        spread_packs<T><<<pack_blocks(count / pack<T>::N, packs_of_row, SPREAD_EACH), THREADS,
-                          0, stream_of(call)>>>(s, (const float *)gamma, means,
-                                                (T *)call->out[0], count / pack<T>::N);
-    else if (s.is_wide() && is_aligned((T *)call->out[0]) && is_aligned((const float *)gamma) &&
-             is_aligned(means))
+    if (s.is_wide() && is_aligned((T *)call->out[0]) && is_aligned((const float *)gamma) &&
+        is_aligned(means))
         spread_fours<T><<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(
             s, (const float *)gamma, means, (T *)call->out[0], count);
     else
@@ -702,7 +663,7 @@ template <class T> static void launch_grad(const struct kernel_call *call)
 {
     const struct extents_of_images e = extents_of(call->problem);
     struct slopes<T> s = slopes_of<T>(call, 3, 4);
-    double *means = (double *)call->scratch;
+    float *means = (float *)call->scratch;
     const struct finish_slopes finish = {
         (float *)call->out[1], (float *)call->out[2], NULL, means, e.channels, e.places
     };
@@ -739,7 +700,7 @@ static void run_batch_norm_grad_sums(const struct kernel_call *call)
 }
 
 /* Means over all shards, from their tables. */
-__global__ void join_sums(const float *all, int64_t shards, int64_t channels, double *means)
+__global__ void join_sums(const float *all, int64_t shards, int64_t channels, float *means)
 {
     const int64_t c = thread_number();
     double sum = 0, product = 0, n = 0;
@@ -752,8 +713,8 @@ __global__ void join_sums(const float *all, int64_t shards, int64_t channels, do
         sum += (double)table[channels];
         n += (double)table[2 * channels];
     }
-    means[c] = sum / n;
-    means[channels + c] = product / n;
+    means[c] = (float)(sum / n);
+    means[channels + c] = (float)(product / n);
 }
 
 static size_t spread_scratch(const struct kernel_problem *p)
@@ -764,7 +725,7 @@ static size_t spread_scratch(const struct kernel_problem *p)
 template <class T> static void launch_grad_spread(const struct kernel_call *call)
 {
     const int64_t channels = call->problem->in[0].shape.dim[1];
-    double *means = (double *)call->scratch;
+    float *means = (float *)call->scratch;
 
     join_sums<<<blocks_of(channels, WARP), WARP, 0, stream_of(call)>>>(
         (const float *)call->in[4], call->problem->in[4].shape.dim[0], channels, means);

@@ -264,7 +264,7 @@ static struct lanes lanes_of(const struct depthwise *g)
 }
 
 template <class T, int STRIDE>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 2)
     slide_weights(struct depthwise g, const T *x, const T *dy, int64_t parts, double *partial)
 {
     __shared__ float all[THREADS][AT_ONCE];

@@ -174,16 +174,20 @@ static int64_t row_blocks(int64_t rows)
 }
 
 template <class T, int P>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, P <= 3 ? 2 : 1)
     layer_norm_grad_rows(const T *dy, const T *x, const float *gamma, const float *saved, T *dx,
                          int64_t rows, int features, double *partial)
 {
     enum { N = pack<T>::N };
-    extern __shared__ float parts[]; /* [warp][feature] */
+    extern __shared__ __align__(
+        16) float parts[]; /* [warp][feature], then gamma, by a pack's k-th */
+    float *slopes = parts + ROW_WARPS * features;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, packs = features / N;
-    float slope[P][N], dgamma[P][N] = {}, dbeta[P][N] = {};
+    float dgamma[P][N] = {}, dbeta[P][N] = {};
 
-    take_numbers<T, P>(slope, gamma, packs);
+    for (int j = threadIdx.x; j < features; j += THREADS)
+        slopes[j % N * packs + j / N] = gamma[j];
+    __syncthreads();
     for (int64_t row = (int64_t)blockIdx.x * ROW_WARPS + warp; row < rows;
          row += (int64_t)gridDim.x * ROW_WARPS) {
         const float mean = saved[2 * row], rstd = saved[2 * row + 1];
@@ -205,7 +209,7 @@ __global__ void __launch_bounds__(THREADS)
                 continue;
 #pragma unroll
             for (int k = 0; k < N; k++) {
-                const float d = number(flow[p].x[k]), g = d * slope[p][k];
+                const float d = number(flow[p].x[k]), g = d * slopes[k * packs + at];
                 const float place = (number(in[p].x[k]) - mean) * rstd;
                 sum += g;
                 product = fmaf(g, place, product);
@@ -223,7 +227,7 @@ __global__ void __launch_bounds__(THREADS)
                 continue;
 #pragma unroll
             for (int k = 0; k < N; k++) {
-                const float g = number(flow[p].x[k]) * slope[p][k];
+                const float g = number(flow[p].x[k]) * slopes[k * packs + at];
                 const float place = (number(in[p].x[k]) - mean) * rstd;
                 put(&out.x[k], rstd * (g - sum - place * product));
             }
@@ -368,7 +372,7 @@ template <class T, int P> static void launch_grad_rows(const struct kernel_call 
 {
     const int64_t *dim = call->problem->in[0].shape.dim;
     const int64_t blocks = row_blocks(dim[0]);
-    const size_t shared = (size_t)(ROW_WARPS * dim[1]) * sizeof(float);
+    const size_t shared = (size_t)((ROW_WARPS + 1) * dim[1]) * sizeof(float);
     const struct give_layer_slopes give = { (float *)call->out[1], (float *)call->out[2] };
 
     layer_norm_grad_rows<T, P><<<(unsigned)blocks, THREADS, shared, stream_of(call)>>>(

@@ -34,30 +34,41 @@ template <bool ACROSS> struct operand {
     int side, k, first; /* first of this block's side */
     bool even, ones;
 
+    /* Read in any case, from where there is something, so that no load waits for a branch. */
     __device__ uint32_t element(int s, int kk) const
     {
-        if (kk >= k || s > side || (s == side && !ones))
-            return 0;
-        if (s == side)
-            return 0x3f80U;
-        return *(const uint16_t *)(x + (ACROSS ? kk * row + s : s * row + kk));
+        const int s_in = s < side ? s : side - 1, k_in = kk < k ? kk : k - 1;
+        const uint32_t bits =
+            *(const uint16_t *)(x + (ACROSS ? k_in * row + s_in : s_in * row + k_in));
+
+        return kk >= k || s > side ? 0 : s < side ? bits : ones ? 0x3f80U : 0;
     }
     /* Two elements side by side in memory: of pair i of this lane, in the step that begins at k0. */
-    __device__ uint32_t pair(int i, int k0) const
+    __device__ void place(int i, int k0, int *s, int *kk) const
     {
         const int lane = threadIdx.x % WARP;
-        const int s = first + (ACROSS ? lane % 16 * 2 : i * 4 + lane / 8);
-        const int kk = k0 + (ACROSS ? i * 2 + lane / 16 : lane % 8 * 2);
 
-        if (even && (ACROSS ? s + 1 < side && kk < k : s < side && kk + 1 < k))
-            return *(const uint32_t *)(x + (ACROSS ? kk * row + s : s * row + kk));
-        return element(s, kk) | (ACROSS ? element(s + 1, kk) : element(s, kk + 1)) << 16;
+        *s = first + (ACROSS ? lane % 16 * 2 : i * 4 + lane / 8);
+        *kk = k0 + (ACROSS ? i * 2 + lane / 16 : lane % 8 * 2);
     }
     __device__ void take(uint32_t pairs[PAIRS], int k0) const
     {
+        int s, kk;
+
+        if (even && first + SIDE <= side && k0 + STEP <= k) {
 #pragma unroll
-        for (int i = 0; i < PAIRS; i++)
-            pairs[i] = pair(i, k0);
+            for (int i = 0; i < PAIRS; i++) {
+                place(i, k0, &s, &kk);
+                pairs[i] = *(const uint32_t *)(x + (ACROSS ? kk * row + s : s * row + kk));
+            }
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+            place(i, k0, &s, &kk);
+            pairs[i] = element(s, kk) | (ACROSS ? element(s + 1, kk) : element(s, kk + 1))
+                                            << 16;
+        }
     }
     __device__ static void keep(bf16 *tile, const uint32_t pairs[PAIRS])
     {
