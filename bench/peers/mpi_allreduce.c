@@ -2,14 +2,15 @@
 // How long MPI_Allreduce of float32 takes:  mpirun -n RANKS mpi_allreduce [BYTES...]
 //
 // Prints one JSON object a size with the fields of `tutti bench comm --json`. A number is the
-// mean of the calls in a window of about 20 ms (one call where a call takes longer); us is the
+// mean of the calls in a window of about 20 ms (one call where a call takes longer, and where there is much
+// data, which is then written anew before each call as tutti's is); us is the
 // median over the windows. Each size is measured with two buffers and in place.
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { WINDOWS = 31, FEW_WINDOWS = 7 };
+enum { MANY_WINDOWS = 301, WINDOWS = 31, FEW_WINDOWS = 7, SMALL_BYTES = 8192 };
 static const double WINDOW_S = 0.02, ENOUGH_S = 2;
 
 struct buffers {
@@ -24,7 +25,9 @@ static double seconds_a_call(const struct buffers *b, int calls)
     double start = MPI_Wtime();
     for (int i = 0; i < calls; i++)
         MPI_Allreduce(b->send, b->receive, b->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    return (MPI_Wtime() - start) / calls;
+    double took = MPI_Wtime() - start;
+    MPI_Barrier(MPI_COMM_WORLD); // nobody writes in others' time
+    return took / calls;
 }
 
 static int by_size(const void *a, const void *b)
@@ -52,21 +55,30 @@ static bool sum_is_right(const struct buffers *b, int rank, int ranks)
     return true;
 }
 
-// How many windows were measured: fewer where a call takes long.
-static int measure(const struct buffers *b, double times[WINDOWS])
+// Sums of zeros neither overflow nor become denormal.
+static void write_anew(const struct buffers *b)
 {
-    // Sums of zeros neither overflow nor become denormal.
-    fill(b->receive, b->count, 0);
-    if (b->send != MPI_IN_PLACE)
-        fill(b->send, b->count, 0);
+    fill(b->send == MPI_IN_PLACE ? b->receive : b->send, b->count, 0);
+}
 
+// How many windows were measured: fewer where a call takes long.
+static int measure(const struct buffers *b, double times[MANY_WINDOWS])
+{
+    bool is_small = (size_t)b->count * sizeof(float) <= SMALL_BYTES;
+
+    write_anew(b);
     seconds_a_call(b, 3);
     double one = seconds_a_call(b, 3);
     MPI_Bcast(&one, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
-    int calls = one < WINDOW_S ? (int)(WINDOW_S / one) : 1;
-    int windows = one * WINDOWS < ENOUGH_S ? WINDOWS : FEW_WINDOWS;
-    for (int w = 0; w < windows; w++)
+    int calls = is_small && one < WINDOW_S ? (int)(WINDOW_S / one) : 1;
+    int most = is_small ? WINDOWS : MANY_WINDOWS;
+    int windows = one * calls * most < ENOUGH_S ? most
+                  : one * WINDOWS < ENOUGH_S    ? WINDOWS
+                                                : FEW_WINDOWS;
+    for (int w = 0; w < windows; w++) {
+        write_anew(b);
         times[w] = seconds_a_call(b, calls);
+    }
     qsort(times, (size_t)windows, sizeof(*times), by_size);
     return windows;
 }
@@ -78,7 +90,7 @@ static bool bench(const struct buffers *b, int rank, int ranks)
         return false;
     }
 
-    double times[WINDOWS];
+    double times[MANY_WINDOWS];
     int windows = measure(b, times);
     if (rank == 0)
         printf("{\"op\": \"all_reduce\", \"transport\": \"mpi\", \"algorithm\": \"%s\", "

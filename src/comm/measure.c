@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* measure.c - times a collective: fill, barrier, call, clock, again; then the median. The same
+/* measure.c - times a collective: fill, barrier, call, clock, barrier, again; then the median. The same
  * of a codec, without ranks.
  *
  * Each rank writes its vector anew before every call, as a training step does. Else the parts
  * that a rank reduces would stay in its cache from call to call, and the numbers would flatter.
+ * Nobody fills before all are done: where ranks share a core, that would be in others' time.
  * Little data is timed in batches: one call takes less than leaving the barrier at the same
  * time.
  */
@@ -76,15 +77,17 @@ static enum status call_once(struct comm *comm, int op, char *data, char *more, 
 static enum status time_once(struct comm *comm, int op, void *data, char *more, size_t count,
                              double *out_ns)
 {
+    const float value = (float)comm_rank(comm);
+
     for (size_t i = 0; i < count; i++)
-        ((float *)data)[i] = (float)comm_rank(comm);
+        ((float *)data)[i] = value;
     TRY(comm_barrier(comm));
     const int batch = count * sizeof(float) <= COMM_SMALL_BYTES ? BATCH : 1;
     const int64_t start = clock_ns();
     for (int i = 0; i < batch; i++)
         TRY(call_once(comm, op, data, more, count));
     *out_ns = (double)(clock_ns() - start) / batch;
-    return STATUS_OK;
+    return comm_barrier(comm);
 }
 
 static int compare_doubles(const void *a, const void *b)
