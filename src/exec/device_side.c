@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "graph/op.h"
 
-enum { ALIGN = 256 };
+enum { ALIGN = 256, GROUP_BYTES = 32 << 20 };
 
 static size_t aligned(size_t bytes)
 {
@@ -18,9 +18,15 @@ enum status device_check(const struct exec *exec)
 {
     const char *name = exec->config.device->face->name;
 
-    if (exec->ranks > 1)
-        return FAIL(STATUS_UNSUPPORTED, "device %s: %d ranks do not share one yet: use -n 1",
-                    name, exec->ranks);
+    if (exec->ranks > 1 && exec->nodes > 1)
+        return FAIL(STATUS_UNSUPPORTED,
+                    "device %s: ranks of several machines do not meet there yet", name);
+    if (exec->ranks > 1 && !exec->config.device->face->share)
+        return FAIL(STATUS_UNSUPPORTED, "device %s: ranks cannot share its memory: use -n 1",
+                    name);
+    if (exec->ranks > DEVICE_PEERS)
+        return FAIL(STATUS_UNSUPPORTED, "device %s: %d ranks, at most %d share one machine's",
+                    name, exec->ranks, DEVICE_PEERS);
     if (exec->config.tensor || exec->config.pipeline.stages > 1 ||
         exec->config.beside.transport)
         return FAIL(STATUS_UNSUPPORTED,
@@ -33,11 +39,6 @@ enum status device_check(const struct exec *exec)
     if (exec->config.remote || exec->config.part.count)
         return FAIL(STATUS_UNSUPPORTED,
                     "device %s: workers with executors of their own do not run there yet",
-                    name);
-    if (exec->gathers.count > 0)
-        return FAIL(STATUS_UNSUPPORTED,
-                    "device %s: shards run one after the other there, so they cannot exchange "
-                    "batch statistics: leave --sync-batch-norm out",
                     name);
     for (int b = 0; b < exec->buckets.count; b++) {
         if (exec->factored[b].is_used)
@@ -71,9 +72,62 @@ static enum status find_update(const struct exec *exec, const struct bucket *buc
                        bucket->kernel->op);
 }
 
+/* Elements of each state that rank r has for a stretch; so many that the next is aligned. */
+static size_t state_of(const struct exec *exec, const struct device_stretch *stretch, int r)
+{
+    return aligned(ranks_part(exec, stretch, r).count * sizeof(float)) / sizeof(float);
+}
+
+/* Of all stretches, for the rank that has most. */
+static size_t most_state(const struct exec *exec)
+{
+    size_t most = 0;
+
+    for (int r = 0; r < exec->ranks; r++) {
+        size_t count = 0;
+        for (int i = 0; i < exec->device->n_stretches; i++)
+            count += state_of(exec, &exec->device->stretches[i], r);
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+/* Of one rank, or if norms of all are needed, there is one group. */
+static void find_groups(struct exec *exec)
+{
+    struct device_side *side = exec->device;
+    const size_t wish = side->config.group_bytes ? side->config.group_bytes : GROUP_BYTES;
+    const size_t even = exec->vector / DEVICE_GROUPS, some = wish / sizeof(float);
+    const bool is_one = exec->ranks == 1 || ranks_update_all(exec);
+    const size_t least = is_one ? exec->vector : some > even ? some : even;
+
+    for (int b = 0; b < exec->buckets.count; b++) {
+        const size_t begin = (size_t)exec->buckets.begin[b];
+        const size_t end = (size_t)exec->buckets.begin[b + 1];
+        struct device_group *group = &side->groups[side->n_groups ? side->n_groups - 1 : 0];
+
+        if (side->n_groups == 0 || (group->count > least && side->n_groups < DEVICE_GROUPS)) {
+            group = &side->groups[side->n_groups++];
+            *group = (struct device_group){ .first = b, .at = begin };
+        }
+        group->end = b + 1;
+        group->count = end - group->at;
+    }
+}
+
+static int group_of(const struct device_side *side, int bucket)
+{
+    int group = 0;
+
+    while (bucket >= side->groups[group].end)
+        group++;
+    return group;
+}
+
 static enum status find_stretches(struct exec *exec)
 {
     struct device_side *side = exec->device;
+    const bool is_whole = exec->ranks == 1 || ranks_update_all(exec);
 
     for (int b = 0; b < exec->buckets.count; b++) {
         const struct bucket *bucket = &exec->updates[b];
@@ -82,17 +136,28 @@ static enum status find_stretches(struct exec *exec)
         struct device_stretch *last =
             side->n_stretches > 0 ? &side->stretches[side->n_stretches - 1] : NULL;
 
-        if (last && are_alike(last->bucket, bucket)) {
+        const int group = group_of(side, b);
+
+        if (last && last->group == group && are_alike(last->bucket, bucket)) {
             last->count += count;
             continue;
         }
         struct device_stretch *next = &side->stretches[side->n_stretches++];
-        *next = (struct device_stretch){ .bucket = bucket, .at = at, .count = count };
+        *next = (struct device_stretch){
+            .bucket = bucket, .at = at, .count = count, .group = group, .table = -1
+        };
         TRY(find_update(exec, bucket, &next->update));
         if (exec->row_sums[b].is_used) {
-            next->marks = side->marks[b];
+            next->table = b;
             next->count = (size_t)(bucket->rows * bucket->width);
         }
+    }
+    side->state_count = is_whole ? exec->vector : most_state(exec);
+    size_t state_at = 0;
+    for (int i = 0; i < side->n_stretches; i++) {
+        struct device_stretch *stretch = &side->stretches[i];
+        stretch->state_at = is_whole ? stretch->at : state_at;
+        state_at += state_of(exec, stretch, exec->rank);
     }
     return STATUS_OK;
 }
@@ -137,12 +202,36 @@ static void *carve(struct carver *carver, size_t bytes)
     return piece;
 }
 
-/* Partial sums of gradients that are held at once. */
-static int buffers_of(const struct exec *exec)
+/* Marks of all tables; `marks` (may be NULL) gets each one's. */
+static uint8_t *carve_marks(const struct exec *exec, struct carver *carver, uint8_t **marks,
+                            size_t *out_bytes)
 {
-    return exec->config.batch == 0
-               ? 0
-               : tree_buffers(exec->tree_shards, exec->tree_first, exec->shards);
+    const size_t before = carver->used;
+    uint8_t *all = carver->base ? (uint8_t *)carver->base + before : NULL;
+
+    for (int b = 0; b < exec->buckets.count; b++) {
+        uint8_t *piece =
+            exec->row_sums[b].is_used ? carve(carver, (size_t)exec->row_sums[b].rows) : NULL;
+        if (marks)
+            marks[b] = piece;
+    }
+    *out_bytes = carver->used - before;
+    return all;
+}
+
+/* What ranks need of each other. */
+static void lay_out_ranks(struct exec *exec, struct carver *carver)
+{
+    struct device_side *side = exec->device;
+
+    side->joined_marks = side->all_marks;
+    side->sum = side->gradients;
+    if (!side->ranks)
+        return;
+    void *words = carve(carver, ranks_words_bytes(exec));
+    void *scratch = carve(carver, ranks_scratch_bytes(exec));
+    side->joined_marks = carve_marks(exec, carver, NULL, &side->marks_bytes);
+    ranks_place(side, words, scratch);
 }
 
 static void lay_out(struct exec *exec, struct carver *carver)
@@ -155,15 +244,10 @@ static void lay_out(struct exec *exec, struct carver *carver)
     side->param = carve(carver, vector);
     side->half = side->config.precision == DTYPE_BF16 ? carve(carver, vector / 2) : NULL;
     for (int i = 0; i < exec->n_states && exec->config.batch; i++)
-        side->state[i] = carve(carver, vector);
-    side->n_buffers = buffers_of(exec);
+        side->state[i] = carve(carver, side->state_count * sizeof(float));
+    side->n_buffers = exec->config.batch ? ranks_buffers(exec) : 0;
     side->gradients = carve(carver, (size_t)side->n_buffers * vector);
-    side->all_marks = carver->base ? (uint8_t *)carver->base + carver->used : NULL;
-    side->marks_bytes = carver->used;
-    for (int b = 0; b < exec->buckets.count; b++)
-        side->marks[b] =
-            exec->row_sums[b].is_used ? carve(carver, (size_t)exec->row_sums[b].rows) : NULL;
-    side->marks_bytes = carver->used - side->marks_bytes;
+    side->all_marks = carve_marks(exec, carver, side->marks, &side->marks_bytes);
     side->results = carve(carver, 2 * (size_t)exec->shards * sizeof(float));
     if (norms_are_used(exec)) {
         side->squares = carve(carver, ranges * sizeof(double));
@@ -171,6 +255,8 @@ static void lay_out(struct exec *exec, struct carver *carver)
         side->squares_scratch = carve(carver, face->sum_squares_bytes(exec->vector));
         side->trusted = carve(carver, params * sizeof *side->trusted);
     }
+    side->tables = carve(carver, exec->tables_bytes);
+    lay_out_ranks(exec, carver);
     side->feed = carve(carver, side->feed_bytes);
 }
 
@@ -179,7 +265,7 @@ static size_t most_fed(const struct exec *exec)
 {
     const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
     const struct value *const parts[] = { roles->input, roles->second, roles->target };
-    const size_t shards = (size_t)exec->shards;
+    const size_t shards = (size_t)exec->lanes[0].count;
     size_t bytes = ALIGN + aligned(shards * sizeof(struct kernel_step));
 
     for (int i = 0; i < 3 && exec->largest; i++) {
@@ -195,8 +281,22 @@ static enum status no_room(const struct exec *exec, const char *what, size_t byt
     const struct device_side *side = exec->device;
 
     return FAIL(STATUS_NO_MEMORY,
-                "%s (%zu MiB for %s, %zu MiB for parameters, state and gradients)",
-                status_message(), bytes >> 20, what, side->memory_bytes >> 20);
+                "%s (of each of %d ranks: %zu MiB for %s, %zu MiB for parameters, state and "
+                "gradients)",
+                status_message(), exec->ranks, bytes >> 20, what, side->memory_bytes >> 20);
+}
+
+/* Of several ranks it is memory that the others can open. */
+static enum status create_block(struct exec *exec, struct device_handle *out_handle)
+{
+    struct device_side *side = exec->device;
+    const struct device_face *face = side->config.face;
+
+    if (side->ranks)
+        return face->share->create(side->config.device, side->memory_bytes,
+                                   (void **)&side->memory, out_handle);
+    return face->memory->create(side->config.device, side->memory_bytes,
+                                (void **)&side->memory);
 }
 
 static enum status make_memory(struct exec *exec)
@@ -204,15 +304,38 @@ static enum status make_memory(struct exec *exec)
     struct device_side *side = exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
     struct carver carver = { 0 };
+    struct device_handle handle;
 
     side->feed_bytes = most_fed(exec);
     lay_out(exec, &carver);
     side->memory_bytes = carver.used;
-    if (memory->create(side->config.device, carver.used, (void **)&side->memory) != STATUS_OK)
-        return no_room(exec, "a step's samples", side->feed_bytes);
+    const enum status status = create_block(exec, &handle);
+    if (status != STATUS_OK)
+        return status == STATUS_NO_MEMORY ? no_room(exec, "a step's samples", side->feed_bytes)
+                                          : status;
     TRY(memory->fill(side->stream, side->memory, 0, carver.used));
     carver = (struct carver){ .base = side->memory };
     lay_out(exec, &carver);
+    if (!side->ranks)
+        return STATUS_OK;
+    TRY(device_wait(exec)); /* words are 0 */
+    return ranks_open(exec, &handle);
+}
+
+/* Of several groups: a stream beside the other, and where it begins and ends. */
+static enum status make_groups(struct exec *exec)
+{
+    struct device_side *side = exec->device;
+    const struct device_stream_ops *stream = side->config.face->stream;
+
+    side->sums = side->stream;
+    if (side->n_groups == 1)
+        return STATUS_OK;
+    side->sums = NULL;
+    TRY(stream->create(side->config.device, &side->sums));
+    TRY(stream->event_create(side->config.device, &side->joined));
+    for (int g = 0; g < side->n_groups; g++)
+        TRY(stream->event_create(side->config.device, &side->groups[g].final));
     return STATUS_OK;
 }
 
@@ -242,12 +365,17 @@ enum status device_create(struct exec *exec)
     side->is_stale = true;
     TRY(side->config.face->stream->create(side->config.device, &side->stream));
     TRY(side->config.face->stream->create(side->config.device, &side->copies));
-    TRY(mem_alloc((size_t)exec->shards, sizeof *side->places, &side->places));
+    TRY(mem_alloc((size_t)exec->lanes[0].count, sizeof *side->places, &side->places));
+    find_groups(exec);
+    TRY(find_stretches(exec));
+    TRY(find_norms(exec));
+    TRY(make_groups(exec));
+    if (exec->ranks > 1)
+        TRY(ranks_create(exec));
     TRY(make_memory(exec));
     for (int i = 0; i < DEVICE_SLOTS && exec->config.batch; i++)
         TRY(make_slot(exec, &side->slots[i]));
-    TRY(find_stretches(exec));
-    return find_norms(exec);
+    return STATUS_OK;
 }
 
 void device_forget_graphs(struct device_side *side)
@@ -268,6 +396,15 @@ void device_destroy(struct exec *exec)
     const struct device_memory_ops *memory = side->config.face->memory;
     const struct device_stream_ops *stream = side->config.face->stream;
     struct device *device = side->config.device;
+    ranks_give_up(side);
+    const enum status left = side->stream ? stream->wait(side->stream) : STATUS_OK;
+    (void)left; /* nobody asks how it went */
+    ranks_end(side);
+    for (int g = 0; g < side->n_groups; g++)
+        stream->event_destroy(side->groups[g].final);
+    stream->event_destroy(side->joined);
+    if (side->sums != side->stream)
+        stream->destroy(side->sums);
     device_forget_graphs(side);
     for (int i = 0; i < DEVICE_SLOTS; i++) {
         struct device_slot *slot = &side->slots[i];
@@ -281,7 +418,11 @@ void device_destroy(struct exec *exec)
     memory->destroy(device, side->eval.there);
     memory->destroy(device, side->eval.widened);
     memory->destroy(device, side->arena);
-    memory->destroy(device, side->memory);
+    if (side->ranks)
+        side->config.face->share->destroy(device, side->memory);
+    else
+        memory->destroy(device, side->memory);
+    ranks_destroy(exec);
     stream->destroy(side->stream);
     stream->destroy(side->copies);
     mem_free(side->places);
@@ -295,9 +436,12 @@ void device_destroy(struct exec *exec)
 enum status device_plan(const struct exec *exec, struct extents extents, bool evaluation,
                         struct plan **out)
 {
+    struct plan_gathers gathers = evaluation ? (struct plan_gathers){ 0 } : exec->gathers;
+
+    gathers.shard = exec->lanes[0].first;
     return plan_create_on(
         &exec->device->target, evaluation ? exec->config.eval : exec->config.train,
-        exec->config.train, extents, &exec->buckets, exec->config.choices, out);
+        exec->config.train, extents, &exec->buckets, &gathers, exec->config.choices, out);
 }
 
 enum status device_grow(struct exec *exec, size_t bytes)
@@ -323,24 +467,59 @@ enum status device_grow(struct exec *exec, size_t bytes)
 
 /* Vectors ----------------------------------------------------------------------------------- */
 
+enum status device_blame(const struct exec *exec, enum status status)
+{
+    if (exec->ranks > 1)
+        TRY(transport_check(exec->transport));
+    return status;
+}
+
 enum status device_wait(const struct exec *exec)
 {
-    return exec->device->config.face->stream->wait(exec->device->stream);
+    return device_blame(exec, exec->device->config.face->stream->wait(exec->device->stream));
+}
+
+enum status device_fetch_params(const struct exec *exec)
+{
+    struct device_side *side = exec->device;
+
+    if (!side->is_newer)
+        return STATUS_OK;
+    TRY(side->config.face->memory->copy(side->stream, exec->param, side->param,
+                                        exec->vector * sizeof(float)));
+    TRY(device_wait(exec));
+    side->is_newer = false;
+    return STATUS_OK;
+}
+
+/* Copies this rank's parts of a state between the device and the flat vector of the host. */
+static enum status move_state(const struct exec *exec, int state, bool fetches)
+{
+    const struct device_side *side = exec->device;
+
+    for (int i = 0; i < side->n_stretches; i++) {
+        const struct device_stretch *stretch = &side->stretches[i];
+        const struct device_part part = ranks_part(exec, stretch, exec->rank);
+        float *here = exec->state[state] + part.at;
+        float *there = side->state[state] + stretch->state_at;
+        TRY(side->config.face->memory->copy(side->stream, fetches ? here : there,
+                                            fetches ? there : here,
+                                            part.count * sizeof(float)));
+    }
+    return STATUS_OK;
 }
 
 enum status device_fetch(const struct exec *exec)
 {
     struct device_side *side = exec->device;
-    const struct device_memory_ops *memory = side->config.face->memory;
-    const size_t bytes = exec->vector * sizeof(float);
+    const bool is_needed = exec->rank == 0 || !ranks_update_all(exec);
 
-    if (!side->is_newer)
-        return STATUS_OK;
-    TRY(memory->copy(side->stream, exec->param, side->param, bytes));
-    for (int i = 0; i < exec->n_states; i++)
-        TRY(memory->copy(side->stream, exec->state[i], side->state[i], bytes));
+    if (exec->rank == 0)
+        TRY(device_fetch_params(exec));
+    for (int i = 0; i < exec->n_states && is_needed && side->has_newer_state; i++)
+        TRY(move_state(exec, i, true));
     TRY(device_wait(exec));
-    side->is_newer = false;
+    side->is_newer = side->has_newer_state = false; /* rank 0 has fetched for all */
     return STATUS_OK;
 }
 
@@ -348,13 +527,13 @@ enum status device_give(const struct exec *exec)
 {
     struct device_side *side = exec->device;
     const struct device_face *face = side->config.face;
-    const size_t bytes = exec->vector * sizeof(float);
 
     if (!side->is_stale)
         return STATUS_OK;
-    TRY(face->memory->copy(side->stream, side->param, exec->param, bytes));
+    TRY(face->memory->copy(side->stream, side->param, exec->param,
+                           exec->vector * sizeof(float)));
     for (int i = 0; i < exec->n_states && side->state[i]; i++)
-        TRY(face->memory->copy(side->stream, side->state[i], exec->state[i], bytes));
+        TRY(move_state(exec, i, false));
     if (side->half)
         face->convert(side->stream, side->half, DTYPE_BF16, side->param, DTYPE_F32,
                       exec->vector);

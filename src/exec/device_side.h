@@ -3,8 +3,9 @@
  *
  * The whole step runs there: parameters, state, gradients and activations are in the device's memory, and the flat
  * vectors of state.h are copies of it, made when somebody asks for them (device_fetch) and given back when they were
- * written (device_is_stale). There is one rank and one lane, whose shards run one after the other; their
- * gradients are added along the tree, and ranges of buckets are updated in one launch each.
+ * written (device_is_stale). A rank has one lane, whose shards run one after the other; their
+ * gradients are added along the tree, and ranges of buckets are updated in one launch each. Several ranks of a machine,
+ * on one device or on several, read each other's block of memory (device_ranks.c).
  *
  * A step is captured as a graph the second time that its extents come, and launched from then on. What differs from step to
  * step is read from the *feed*, a block of device memory that comes from the host:
@@ -21,7 +22,7 @@
 #include "exec/state.h"
 #include "kernel/device.h"
 
-enum { DEVICE_SLOTS = 8, DEVICE_GRAPHS = PLANS_MAX };
+enum { DEVICE_SLOTS = 8, DEVICE_GRAPHS = PLANS_MAX, DEVICE_GROUPS = 8 };
 
 /* Where a shard's samples are in a feed, in bytes. */
 struct feed_place {
@@ -42,12 +43,27 @@ struct device_captured {
     struct device_graph *graph; /* NULL: it has run once, as it is */
 };
 
-/* A stretch of the flat vector that one launch updates. */
+/* Buckets in a row, which are final one after the other: of several ranks, each group is summed, updated and taken as
+ * soon as it is, while backward goes on for the others. */
+struct device_group {
+    int first, end; /* buckets */
+    size_t at, count;
+    struct device_event *final;
+};
+
+/* A stretch of the flat vector that one launch updates: of several ranks, each a part of it. */
 struct device_stretch {
     const struct device_update *update;
     const struct bucket *bucket; /* the first */
     size_t at, count;
-    uint8_t *marks; /* of a table's rows, or NULL */
+    int group;
+    int table;       /* the bucket, if it is a table of which rows are marked; else -1 */
+    size_t state_at; /* where this rank's part begins in the vectors of state */
+};
+
+/* Elements of the flat vector. */
+struct device_part {
+    size_t at, count;
 };
 
 /* A parameter of which LARS and LAMB need the norm. */
@@ -71,22 +87,33 @@ struct device_side {
     struct exec_device config;
     struct plan_target target;
     struct device_stream *stream, *copies;
-    char *memory; /* one block: all that follows up to feed */
+    char *memory; /* one block: all that follows up to feed, which is last */
     size_t memory_bytes;
-    float *param, *state[KERNEL_STATES];
-    uint16_t *half;   /* the parameters in bf16; NULL: not computed with */
-    float *gradients; /* n_buffers vectors: partial sums that are held at once */
+    float *param;
+    float *state[KERNEL_STATES]; /* of what this rank updates */
+    size_t state_count;          /* elements of each */
+    uint16_t *half;              /* the parameters in bf16; NULL: not computed with */
+    float *gradients;            /* n_buffers vectors: partial sums that are held at once */
     int n_buffers;
     uint8_t *marks[GRAPH_NODE_IN];
     size_t marks_bytes; /* of all, which lie in a row from the first one on */
     uint8_t *all_marks;
-    float *results; /* of the step that ran last */
+    uint8_t *joined_marks; /* those of all ranks, laid out likewise; of one rank, the same */
+    float *results;        /* of the step that ran last, of all shards */
+    float *sum; /* the step's gradient; of several ranks, whole where norms are needed */
     double *squares, *moves;
     void *squares_scratch;
     struct kernel_update_step *trusted; /* a parameter each */
+    char *tables; /* of gathers: what all shards give in the middle of a step */
     char *feed;
     char *arena;
     char *bases[BASE_COUNT];
+
+    struct device_ranks *ranks; /* NULL: there is one */
+    struct device_group groups[DEVICE_GROUPS];
+    int n_groups;
+    struct device_stream *sums; /* of several groups: what ranks do with them; else `stream` */
+    struct device_event *joined;
 
     struct device_stretch stretches[GRAPH_NODE_IN];
     int n_stretches;
@@ -104,8 +131,8 @@ struct device_side {
         fed; /* extents of the samples that lie in the feed; samples 0: none */
     struct device_samples eval;
 
-    bool is_newer; /* than the flat vectors of the host */
-    bool is_stale; /* older than these */
+    bool is_newer, has_newer_state; /* than the flat vectors of the host */
+    bool is_stale;                  /* older than these */
 };
 
 /* Refuses what a device cannot run. */
@@ -122,10 +149,45 @@ MUST_CHECK enum status device_grow(struct exec *exec, size_t bytes);
 /* Captured steps are forgotten: a plan goes, or the arena moves. */
 void device_forget_graphs(struct device_side *side);
 
-/* The flat vectors of the host are those of the device, and the other way round. */
+/* The flat vectors of the host are those of the device: the parameters; these and, with all ranks together, the state.
+ * device_give: the other way round. */
+MUST_CHECK enum status device_fetch_params(const struct exec *exec);
 MUST_CHECK enum status device_fetch(const struct exec *exec);
 MUST_CHECK enum status device_give(const struct exec *exec);
 MUST_CHECK enum status device_wait(const struct exec *exec);
+/* What a wait gave; a rank that was lost meanwhile is the cause of whatever it was. */
+MUST_CHECK enum status device_blame(const struct exec *exec, enum status status);
+
+/* Several ranks (device_ranks.c) ---------------------------------------------------------------- */
+
+/* What they are and will need; then, when the block of memory has been laid out, their blocks are opened. Both are collective. */
+MUST_CHECK enum status ranks_create(struct exec *exec);
+MUST_CHECK enum status ranks_open(struct exec *exec, const struct device_handle *own);
+/* From now on streams do not wait for others, until ranks_end, after which nobody touches the words. */
+void ranks_give_up(struct device_side *side);
+void ranks_end(struct device_side *side);
+void ranks_destroy(struct exec *exec);
+/* Of the block: words of ranks, scratch of their sums. The same on every rank. */
+size_t ranks_words_bytes(const struct exec *exec);
+size_t ranks_scratch_bytes(const struct exec *exec);
+void ranks_place(struct device_side *side, void *words, void *scratch);
+/* Partial sums that a rank holds at once, at most. */
+int ranks_buffers(const struct exec *exec);
+/* Does each rank update all, as norms are needed before? */
+bool ranks_update_all(const struct exec *exec);
+/* What rank r updates of a stretch. */
+struct device_part ranks_part(const struct exec *exec, const struct device_stretch *stretch,
+                              int r);
+/* In the middle of a step, on side->stream: this rank's table of gather g is made; those of all others come here. */
+void ranks_give_table(const struct exec *exec, int g);
+MUST_CHECK enum status ranks_take_tables(const struct exec *exec, int g);
+/* What these put goes on side->sums. This rank's gradients of the group are final, and so are all others'; marks of its
+ * tables come here, and with the last group results. */
+MUST_CHECK enum status ranks_meet(const struct exec *exec, int group);
+/* The sum of all ranks' gradients of a part: where it lies. */
+const float *ranks_sum(const struct exec *exec, struct device_part part);
+/* All have updated their parts of the group, which come here. */
+MUST_CHECK enum status ranks_take_params(const struct exec *exec, int group);
 
 /* Puts a step on the stream; plans are there. */
 MUST_CHECK enum status device_step(struct exec *exec, const struct batch *batch,

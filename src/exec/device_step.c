@@ -57,12 +57,13 @@ static size_t place_rows(const struct value *input, const struct batch *batch, i
 static size_t lay_feed(const struct exec *exec, const struct batch *batch)
 {
     const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
-    const size_t steps = (size_t)exec->shards * sizeof(struct kernel_step);
+    const struct lane *lane = &exec->lanes[0];
+    const size_t steps = (size_t)lane->count * sizeof(struct kernel_step);
     size_t at = ALIGN + (steps + ALIGN - 1) / ALIGN * ALIGN;
 
-    for (int64_t v = 0; v < exec->shards; v++) {
-        const int64_t rows = exec_samples(exec, v).rows;
-        struct feed_place *place = &exec->device->places[v];
+    for (int64_t i = 0; i < lane->count; i++) {
+        const int64_t rows = exec_samples(exec, lane->first + i).rows;
+        struct feed_place *place = &exec->device->places[i];
 
         place->x = place_rows(roles->input, batch, rows, &at);
         place->x2 = place_rows(roles->second, batch, rows, &at);
@@ -84,27 +85,30 @@ static void copy_rows(const struct value *input, const struct batch *batch, cons
 /* The numbers of the step, and of each shard's kernels. */
 static size_t write_numbers(const struct exec *exec, const struct batch *batch, char *host)
 {
+    const struct lane *lane = &exec->lanes[0];
     struct kernel_step *steps = (struct kernel_step *)(host + ALIGN);
     const int64_t weight = batch->weight > 0 ? batch->weight : 1;
 
     memcpy(host, &exec->numbers, sizeof exec->numbers);
-    for (int64_t v = 0; v < exec->shards; v++)
-        steps[v] = (struct kernel_step){
+    for (int64_t i = 0; i < lane->count; i++)
+        steps[i] = (struct kernel_step){
             .seed = exec->config.seed,
             .first_sample = batch->step * (uint64_t)exec->config.batch +
-                            (uint64_t)exec_samples(exec, v).begin,
+                            (uint64_t)exec_samples(exec, lane->first + i).begin,
             .inv_batch = (float)(1.0 / (double)weight),
         };
-    return ALIGN + (size_t)exec->shards * sizeof *steps;
+    return ALIGN + (size_t)lane->count * sizeof *steps;
 }
 
 static void write_samples(const struct exec *exec, const struct batch *batch, char *host)
 {
     const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
 
-    for (int64_t v = 0; v < exec->shards; v++) {
-        const struct samples samples = exec_samples(exec, v);
-        const struct feed_place *place = &exec->device->places[v];
+    const struct lane *lane = &exec->lanes[0];
+
+    for (int64_t i = 0; i < lane->count; i++) {
+        const struct samples samples = exec_samples(exec, lane->first + i);
+        const struct feed_place *place = &exec->device->places[i];
 
         copy_rows(roles->input, batch, batch->x, samples, host + place->x);
         copy_rows(roles->second, batch, batch->x2, samples, host + place->x2);
@@ -142,28 +146,44 @@ static enum status feed(const struct exec *exec, const struct batch *batch,
 
 /* Update ------------------------------------------------------------------------------------ */
 
-static struct device_range range_at(const struct exec *exec, size_t at, size_t count)
+/* sum: the step's gradient of it. */
+static struct device_range range_of(const struct exec *exec, struct device_part part,
+                                    const float *sum, size_t state_at)
 {
     const struct device_side *side = exec->device;
-    struct device_range range = { .param = side->param + at,
-                                  .grad = side->gradients + at,
-                                  .out = side->gradients + at,
-                                  .half = side->half ? side->half + at : NULL,
-                                  .count = count };
+    struct device_range range = { .param = side->param + part.at,
+                                  .grad = sum,
+                                  .half = side->half ? side->half + part.at : NULL,
+                                  .count = part.count };
 
     for (int i = 0; i < exec->n_states; i++)
-        range.state[i] = side->state[i] + at;
+        range.state[i] = side->state[i] + state_at;
     return range;
+}
+
+/* Sums of ranks' gradients that were made already, or of a part of a stretch, which is made now. */
+static const float *sum_of(const struct exec *exec, struct device_part part)
+{
+    const struct device_side *side = exec->device;
+
+    return side->ranks && !ranks_update_all(exec) ? ranks_sum(exec, part) : side->sum + part.at;
 }
 
 static void update_stretch(const struct exec *exec, const struct device_stretch *stretch,
                            const struct kernel_update_step *numbers)
 {
-    struct device_range range = range_at(exec, stretch->at, stretch->count);
+    const struct device_side *side = exec->device;
+    const struct device_part part = ranks_part(exec, stretch, exec->rank);
 
-    range.marks = stretch->marks;
+    if (part.count == 0)
+        return;
+    struct device_range range = range_of(exec, part, sum_of(exec, part), stretch->state_at);
     range.width = (size_t)stretch->bucket->width;
-    stretch->update->run(exec->device->stream, &range, &stretch->bucket->attrs, numbers);
+    if (stretch->table >= 0) {
+        const size_t place = (size_t)(side->marks[stretch->table] - side->all_marks);
+        range.marks = side->joined_marks + place + (part.at - stretch->at) / range.width;
+    }
+    stretch->update->run(side->sums, &range, &stretch->bucket->attrs, numbers);
 }
 
 /* Gradients are scaled so that the norm of all is not over the limit. */
@@ -176,7 +196,7 @@ static void clip(const struct exec *exec, struct kernel_update_step *numbers)
     for (int i = 0; i < side->n_stretches; i++) {
         const struct device_stretch *s = &side->stretches[i];
         if (!s->bucket->is_average)
-            face->sum_squares(side->stream, side->gradients + s->at, s->count,
+            face->sum_squares(side->stream, side->sum + s->at, s->count,
                               &side->squares[count++], side->squares_scratch);
     }
     face->clip(side->stream, side->squares, count, exec->config.optim.attrs.max_norm, numbers);
@@ -189,6 +209,17 @@ static struct attrs attrs_of(const struct device_norm *norm)
     if (!norm->is_adapted)
         attrs.weight_decay = 0;
     return attrs;
+}
+
+/* Directions take the place of the sum. */
+static struct device_range range_of_norm(const struct exec *exec,
+                                         const struct device_norm *norm)
+{
+    const struct device_part part = { norm->at, norm->count };
+    struct device_range range = range_of(exec, part, exec->device->sum + norm->at, norm->at);
+
+    range.out = exec->device->sum + norm->at;
+    return range;
 }
 
 /* LARS and LAMB: a parameter each, by its own norm and that of how it moves. */
@@ -206,7 +237,7 @@ static void update_by_norms(const struct exec *exec, const struct kernel_update_
 
     for (int i = 0; i < side->n_norms; i++) {
         const struct device_norm *norm = &side->norms[i];
-        const struct device_range range = range_at(exec, norm->at, norm->count);
+        const struct device_range range = range_of_norm(exec, norm);
         const struct attrs attrs = attrs_of(norm);
 
         if (exec->directs)
@@ -220,7 +251,7 @@ static void update_by_norms(const struct exec *exec, const struct kernel_update_
                 numbers, side->trusted);
     for (int i = 0; i < side->n_norms; i++) {
         const struct device_norm *norm = &side->norms[i];
-        const struct device_range range = range_at(exec, norm->at, norm->count);
+        const struct device_range range = range_of_norm(exec, norm);
         const struct attrs attrs = attrs_of(norm);
 
         norm->update->run(side->stream, &range, &attrs,
@@ -228,18 +259,21 @@ static void update_by_norms(const struct exec *exec, const struct kernel_update_
     }
 }
 
-static void update(const struct exec *exec)
+/* Where norms are needed there is one group, and one stream. */
+static void update(const struct exec *exec, int group)
 {
     const struct device_side *side = exec->device;
     struct kernel_update_step *numbers = (struct kernel_update_step *)side->feed;
 
+    if (side->ranks && ranks_update_all(exec))
+        (void)ranks_sum(exec, (struct device_part){ 0, exec->vector });
     if (exec->clips)
         clip(exec, numbers);
     if (exec->adapts)
         update_by_norms(exec, numbers);
     for (int i = 0; i < side->n_stretches; i++) {
         const struct device_stretch *s = &side->stretches[i];
-        if (!exec->adapts || s->bucket->is_average)
+        if (s->group == group && (!exec->adapts || s->bucket->is_average))
             update_stretch(exec, s, numbers);
     }
 }
@@ -258,16 +292,118 @@ static void mark_rows(const struct device_side *side, const struct instruction *
                                  (size_t)sum->attrs.rows, side->marks[sum->attrs.bucket]);
 }
 
-static enum status run_shard(const struct exec *exec, const struct batch *batch, int64_t v,
-                             float *gradients)
+/* Adds what the tree adds of these elements when the shard that ran last is final. */
+static void add_along_tree(const struct exec *exec, const struct tree_stack *stack, size_t at,
+                           size_t count)
+{
+    const struct device_side *side = exec->device;
+    struct tree_stack sums = *stack;
+
+    for (; tree_stack_can_add(&sums); tree_stack_add(&sums)) {
+        float *left = side->gradients + (size_t)(sums.count - 2) * exec->vector + at;
+        side->config.face->add(side->stream, left, left, left + exec->vector, count);
+    }
+}
+
+/* This rank's gradients of a group are final: sums and updates, beside what backward still has to do. */
+static enum status end_group(const struct exec *exec, const struct tree_stack *stack, int group)
+{
+    const struct device_side *side = exec->device;
+    const struct device_stream_ops *stream = side->config.face->stream;
+    const struct device_group *of = &side->groups[group];
+    const bool forks = side->sums != side->stream;
+
+    add_along_tree(exec, stack, of->at, of->count);
+    if (!side->ranks) {
+        update(exec, group);
+        return STATUS_OK;
+    }
+    if (forks) {
+        TRY(stream->record(side->stream, of->final));
+        TRY(stream->wait_event(side->sums, of->final));
+    }
+    TRY(ranks_meet(exec, group));
+    update(exec, group);
+    TRY(ranks_take_params(exec, group));
+    if (!forks || group < side->n_groups - 1)
+        return STATUS_OK;
+    TRY(stream->record(side->sums, side->joined));
+    return stream->wait_event(side->stream, side->joined);
+}
+
+/* After which instruction all buckets of a group, and of those before it, are final; of tables, after the last. */
+static void find_ends(const struct exec *exec, const struct plan *plan, int ends[DEVICE_GROUPS])
+{
+    const struct device_side *side = exec->device;
+
+    for (int g = 0; g < side->n_groups; g++) {
+        ends[g] = g > 0 ? ends[g - 1] : 0;
+        for (int b = side->groups[g].first; b < side->groups[g].end; b++) {
+            int n = exec->row_sums[b].is_used ? 0 : plan->n_instructions;
+            while (n > 0 && !(plan->instructions[n - 1].after >> b & 1))
+                n--;
+            n = n > 0 ? n - 1 : plan->n_instructions - 1;
+            ends[g] = n > ends[g] ? n : ends[g];
+        }
+    }
+}
+
+/* Runs a plan on shard v; with `stack`, as the last shard of this rank. */
+static enum status run_plan(const struct exec *exec, const struct plan *plan,
+                            const struct kernel_step *step, const struct tree_stack *stack)
 {
     struct device_side *side = exec->device;
+    int ends[DEVICE_GROUPS], group = 0, gather = 0;
+
+    find_ends(exec, plan, ends);
+    for (int i = 0; i < plan->n_instructions; i++) {
+        const struct instruction *next = &plan->instructions[i];
+        for (; side->ranks && gather < next->awaits; gather++)
+            TRY(ranks_take_tables(exec, gather));
+        device_run(side, next, step);
+        if (side->ranks && next->fills)
+            ranks_give_table(exec, next->fills - 1);
+        if (next->node->op == &op_row_sum)
+            mark_rows(side, next);
+        while (stack && group < side->n_groups && ends[group] <= i)
+            TRY(end_group(exec, stack, group++));
+    }
+    return STATUS_OK;
+}
+
+static enum status run_empty(const struct exec *exec, int64_t v, float *gradients,
+                             const struct tree_stack *stack)
+{
+    const struct device_side *side = exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
-    const struct feed_place *place = &side->places[v];
+
+    TRY(memory->fill(side->stream, gradients, 0, exec->vector * sizeof(float)));
+    TRY(memory->fill(side->stream, &side->results[v], 0, sizeof(float)));
+    TRY(memory->fill(side->stream, &side->results[exec->shards + v], 0, sizeof(float)));
+    for (int g = 0; side->ranks && g < exec->gathers.count; g++) {
+        const struct plan_gather *gather = &exec->gathers.item[g];
+        TRY(memory->fill(side->stream,
+                         side->tables + gather->offset + (size_t)v * gather->bytes, 0,
+                         gather->bytes));
+        ranks_give_table(exec, g);
+    }
+    for (int g = 0; side->ranks && g < exec->gathers.count; g++)
+        TRY(ranks_take_tables(exec, g));
+    for (int group = 0; stack && group < side->n_groups; group++)
+        TRY(end_group(exec, stack, group));
+    return STATUS_OK;
+}
+
+/* With `stack`, as the last shard of this rank. */
+static enum status run_shard(const struct exec *exec, const struct batch *batch, int64_t v,
+                             float *gradients, const struct tree_stack *stack)
+{
+    struct device_side *side = exec->device;
+    const int64_t number = v - exec->lanes[0].first;
+    const struct feed_place *place = &side->places[number];
     const int64_t rows = exec_samples(exec, v).rows;
     const struct extents extents = { .rows = rows,
                                      .length = { batch->length[0], batch->length[1] } };
-    const struct kernel_step *step = (struct kernel_step *)(side->feed + ALIGN) + v;
 
     side->bases[BASE_GRAD] = (char *)gradients;
     side->bases[BASE_INPUT] = side->feed + place->x;
@@ -275,40 +411,35 @@ static enum status run_shard(const struct exec *exec, const struct batch *batch,
     side->bases[BASE_TARGET] = side->feed + place->y;
     side->bases[BASE_LOSS] = (char *)&side->results[v];
     side->bases[BASE_CORRECT] = (char *)&side->results[exec->shards + v];
-    if (rows == 0) {
-        TRY(memory->fill(side->stream, gradients, 0, exec->vector * sizeof(float)));
-        TRY(memory->fill(side->stream, &side->results[v], 0, sizeof(float)));
-        return memory->fill(side->stream, &side->results[exec->shards + v], 0, sizeof(float));
-    }
-    const struct plan *plan = lane_plan(&exec->lanes[0], extents, false);
-    for (int i = 0; i < plan->n_instructions; i++) {
-        device_run(side, &plan->instructions[i], step);
-        if (plan->instructions[i].node->op == &op_row_sum)
-            mark_rows(side, &plan->instructions[i]);
-    }
-    return STATUS_OK;
+    side->bases[BASE_TABLE] = side->tables;
+    if (rows == 0)
+        return run_empty(exec, v, gradients, stack);
+    return run_plan(exec, lane_plan(&exec->lanes[0], extents, false),
+                    (struct kernel_step *)(side->feed + ALIGN) + number, stack);
 }
 
 /* All that a step does, put on the stream. */
 static enum status put_step(const struct exec *exec, const struct batch *batch)
 {
     struct device_side *side = exec->device;
-    const struct device_face *face = side->config.face;
+    const struct lane *lane = &exec->lanes[0];
+    const int64_t end = lane->first + lane->count;
     struct tree_stack stack;
 
     if (side->marks_bytes)
-        TRY(face->memory->fill(side->stream, side->all_marks, 0, side->marks_bytes));
+        TRY(side->config.face->memory->fill(side->stream, side->all_marks, 0,
+                                            side->marks_bytes));
     tree_stack_init(&stack, exec->tree_shards);
-    for (int64_t v = 0; v < exec->shards; v++) {
+    for (int64_t v = lane->first; v < end; v++) {
         const int buffer = tree_stack_push(&stack, exec->tree_first + v);
-        TRY(run_shard(exec, batch, v, side->gradients + (size_t)buffer * exec->vector));
-        for (; tree_stack_can_add(&stack); tree_stack_add(&stack)) {
-            float *left = side->gradients + (size_t)(stack.count - 2) * exec->vector;
-            face->add(side->stream, left, left, left + exec->vector, exec->vector);
-        }
+        TRY(run_shard(exec, batch, v, side->gradients + (size_t)buffer * exec->vector,
+                      v == end - 1 ? &stack : NULL));
+        if (v < end - 1)
+            add_along_tree(exec, &stack, 0, exec->vector);
+        while (tree_stack_can_add(&stack))
+            tree_stack_add(&stack);
     }
-    BUG_ON(stack.count != 1); /* one rank has all shards */
-    update(exec);
+    BUG_ON(stack.count != 1 && !side->ranks); /* one rank has all shards */
     return STATUS_OK;
 }
 
@@ -373,7 +504,7 @@ static enum status put(const struct exec *exec, const struct batch *batch,
 
     TRY(feed(exec, batch, slot));
     TRY(run(exec, batch));
-    side->is_newer = true;
+    side->is_newer = side->has_newer_state = true;
     TRY(face->memory->copy(side->stream, slot->results, side->results,
                            2 * (size_t)exec->shards * sizeof(float)));
     return face->stream->record(side->stream, slot->done);
@@ -385,11 +516,28 @@ static enum status take_oldest(const struct exec *exec, struct exec_result *out)
     struct device_side *side = exec->device;
     struct device_slot *slot = &side->slots[side->taken % DEVICE_SLOTS];
 
-    TRY(side->config.face->stream->event_wait(slot->done));
+    TRY(device_blame(exec, side->config.face->stream->event_wait(slot->done)));
     side->taken++;
     *out = slot->result;
     out->loss = tree_sum(slot->results, exec->shards);
     out->correct = tree_sum(slot->results + exec->shards, exec->shards);
+    return STATUS_OK;
+}
+
+/* All ranks have put this step on their streams, whatever these are at: what each says goes to all, and one that does not
+ * come is named. */
+static enum status meet_hosts(struct exec *exec, uint32_t *out_heard)
+{
+    struct lane *lane = &exec->lanes[0];
+
+    *out_heard = exec->says;
+    if (exec->ranks == 1)
+        return STATUS_OK;
+    exec_meet(exec, "ready");
+    lane_raise(lane, exec->reduced, 1);
+    TRY(exec_wait(exec, lane, exec->reduced, (exec->steps + 1) * (uint32_t)exec->ranks,
+                  "all_reduce of gradients"));
+    *out_heard = exec_heard(exec);
     return STATUS_OK;
 }
 
@@ -408,14 +556,18 @@ enum status device_step(struct exec *exec, const struct batch *batch, struct exe
     exec->numbers = optim_step(&exec->config.optim, batch->step);
     transport_note(exec->transport, batch->step, "forward and backward");
     lane_begin_step(lane);
-    const enum status status = put(exec, batch, slot);
+    exec_tell(exec);
+    if (exec->ranks > 1)
+        exec_meet(exec, "step");
+    enum status status = put(exec, batch, slot);
+    if (status == STATUS_OK)
+        status = meet_hosts(exec, &out->heard);
     lane_end_step(lane);
     exec->batch = NULL;
-    TRY(status);
+    TRY(device_blame(exec, status));
     out->is_late = true;
     slot->result = *out;
     slot->result.is_late = false;
-    out->heard = exec->says;
     exec->says = 0;
     exec->steps++;
     return STATUS_OK;

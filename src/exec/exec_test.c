@@ -6,11 +6,13 @@
 #include "exec/exec.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "base/test.h"
@@ -499,15 +501,155 @@ static void test_a_device_computes_in_bf16(void)
     device.face->close(device.device);
 }
 
+/* Ranks that share a device, or several, each update a part; where norms are needed, all of it: the bits of one rank. */
+static void test_ranks_on_a_device_give_the_bits_of_one(void)
+{
+    static const struct {
+        const char *model, *optimizer;
+        float max_norm;
+        int64_t shards;
+        bool is_narrow;
+    } cases[] = {
+        { "mlp", "sgd", 0, 4, false },     { "mlp", "adamw", 0, 6, true },
+        { "cnn", "adam", 0, 4, false },    { "normed", "sgd", 0, 12, true },
+        { "narrow", "sgd", 0, 8, false },  { "mlp", "sgd", 0.5F, 4, false },
+        { "mlp", "lars", 0.5F, 6, false }, { "normed", "lamb", 0.5F, 4, true },
+        { "normed", "lamb", 0, 6, false },
+    };
+    const struct data_testing_set set = {
+        .train = 4, .test = 200, .rows = SIDE, .columns = SIDE, .classes = CLASSES
+    };
+    struct exec_device device;
+    struct dataset *dataset;
+    struct rng rng;
+
+    open_cpu(&device);
+    rng_init(&rng, 7, 0);
+    data_testing_make(&rng, test_folder(), &set);
+    CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
+    const struct device_face *cpu = device.face;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct setup setup = usual;
+        setup.model = cases[i].model;
+        setup.optimizer = cases[i].optimizer;
+        setup.max_norm = cases[i].max_norm;
+        setup.shards = cases[i].shards;
+        setup.device = &device;
+        device.face = cases[i].is_narrow ? device_testing_narrow() : cpu;
+        device.precision = cases[i].is_narrow ? DTYPE_BF16 : DTYPE_F32;
+        setup.n_steps = 11; /* more than are under way */
+        for (int s = 5; s < setup.n_steps; s++)
+            setup.samples[s] = 24 - s;
+        const struct outcome alone = run_on(&setup, 1, 1, dataset);
+        for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
+            setup.rows[2] = ranks == 2 ? setup.shards : 0; /* the others: as equal as can be */
+            setup.rows[1] = 1;
+            device.group_bytes = ranks == 3 ? 0 : 4096; /* one group, or several */
+            const struct outcome together = run_on(&setup, ranks, 1, dataset);
+            check_same(&setup, &alone, &together);
+        }
+    }
+    dataset_close(dataset);
+    device.face->close(device.device);
+}
+
+struct processes {
+    struct job job;
+    char hash[65]; /* of one rank */
+    int lost_at;   /* rank 1 dies in this step; 0: nobody does */
+};
+
+static void die_at(void *arg, const char *point)
+{
+    int *left = arg;
+
+    if (strcmp(point, "step") == 0 && --*left == 0)
+        (void)raise(SIGKILL);
+}
+
+/* Memory of processes is lost with them: they compare. */
+static enum status run_process(struct comm *comm, void *arg)
+{
+    struct processes *processes = arg;
+    struct exec_config config = config_of(&processes->job, comm);
+    struct outcome *out = &processes->job.outcomes[0];
+    int left = processes->lost_at;
+    struct exec *exec;
+
+    config.at_meeting = comm_rank(comm) == 1 && left ? die_at : NULL;
+    config.at_meeting_arg = &left;
+    TRY(exec_create(&config, &exec));
+    enum status status = train(&processes->job, exec, comm, out);
+    exec_destroy(exec);
+    TRY(status);
+    return strcmp(out->hash, processes->hash) == 0
+               ? STATUS_OK
+               : FAIL(STATUS_MISMATCH, "%s is not %s", out->hash, processes->hash);
+}
+
+/* They open each other's memory; when one is gone the others do not wait for it, and name it. */
+static void test_processes_on_a_device_give_the_bits_of_one(void)
+{
+    static struct processes processes;
+    struct exec_device device;
+    struct setup setup = usual;
+
+    open_cpu(&device);
+    setup.optimizer = "adam";
+    setup.shards = 4;
+    setup.device = &device;
+    setup.n_steps = 10;
+    for (int s = 5; s < setup.n_steps; s++)
+        setup.samples[s] = 24;
+    const struct outcome alone = run_on(&setup, 1, 1, NULL);
+    memcpy(processes.hash, alone.hash, sizeof processes.hash);
+    for (int ranks = 2; ranks <= RANKS_MAX; ranks += 2) {
+        setup.ranks = ranks;
+        make_job(&setup, &processes.job);
+        processes.lost_at = 0;
+        CHECK_OK(comm_testing_processes(ranks, NULL, run_process, &processes));
+        processes.lost_at = 4;
+        const double began = clock_seconds();
+        CHECK_STATUS(STATUS_PEER_LOST,
+                     comm_testing_processes(ranks, NULL, run_process, &processes));
+        CHECK_MESSAGE("killed by signal 9");
+        CHECK(clock_seconds() - began < 4); /* after five seconds they would have been killed */
+        release_job(&processes.job);
+    }
+    device.face->close(device.device);
+}
+
+/* Each rank has one shard then. */
+static void test_ranks_on_a_device_exchange_statistics(void)
+{
+    struct exec_device device;
+
+    open_cpu(&device);
+    for (int ranks = 1; ranks <= RANKS_MAX; ranks++) {
+        struct setup setup = usual;
+        setup.model = "normed";
+        setup.shards = ranks;
+        setup.sync_norm = true;
+        const struct outcome lanes = run_on(&setup, ranks, 1, NULL);
+        setup.device = &device;
+        device.group_bytes = ranks == 3 ? 0 : 4096;
+        const struct outcome there = run_on(&setup, ranks, 1, NULL);
+        check_same(&setup, &lanes, &there);
+    }
+    device.face->close(device.device);
+}
+
 static enum status refuse_device(struct comm *comm, void *arg)
 {
     const struct exec_config config = config_of(arg, comm);
     struct exec *exec;
 
-    CHECK_STATUS(STATUS_UNSUPPORTED, exec_create(&config, &exec));
+    CHECK_STATUS(config.threads > 1 ? STATUS_USAGE : STATUS_UNSUPPORTED,
+                 exec_create(&config, &exec));
     return STATUS_OK;
 }
 
+/* Shards that one rank runs one after the other cannot exchange statistics. */
 static void test_what_a_device_cannot_run_is_refused(void)
 {
     static struct job job;
@@ -520,7 +662,7 @@ static void test_what_a_device_cannot_run_is_refused(void)
     setup.ranks = 2;
     setup.threads = 1;
     make_job(&setup, &job);
-    CHECK_OK(comm_testing_threads(2, NULL, refuse_device, &job));
+    CHECK_OK(comm_testing_nodes(2, 2, NULL, refuse_device, &job));
     release_job(&job);
     setup.ranks = 1;
     setup.model = "normed";
@@ -1364,6 +1506,12 @@ const struct test tests[] = {
     { .name = "a device gives the bits of lanes",
       .run = test_a_device_gives_the_bits_of_lanes },
     { .name = "a device computes in bf16", .run = test_a_device_computes_in_bf16 },
+    { .name = "ranks on a device give the bits of one",
+      .run = test_ranks_on_a_device_give_the_bits_of_one },
+    { .name = "ranks on a device exchange statistics",
+      .run = test_ranks_on_a_device_exchange_statistics },
+    { .name = "processes on a device give the bits of one",
+      .run = test_processes_on_a_device_give_the_bits_of_one },
     { .name = "what a device cannot run is refused",
       .run = test_what_a_device_cannot_run_is_refused },
     { .name = "any setup gives the same bits on any ranks",

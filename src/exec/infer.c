@@ -135,7 +135,7 @@ enum status infer_weights_of(const struct exec *exec, struct infer_weights **out
     struct infer_weights *weights;
 
     if (exec->device)
-        TRY(device_fetch(exec));
+        TRY(device_fetch_params(exec));
     TRY(create_weights(exec->n_params, &weights));
     weights->memory = exec->param;
     for (int i = 0; i < exec->n_params; i++) {

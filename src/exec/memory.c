@@ -180,7 +180,7 @@ static struct exec_memory memory_there(const struct exec *exec)
 
     memory.params = side->half ? vector + vector / 2 : vector;
     memory.gradients = (size_t)side->n_buffers * vector;
-    memory.state = (size_t)exec->n_states * vector;
+    memory.state = (size_t)exec->n_states * side->state_count * sizeof(float);
     memory.other = side->memory_bytes - memory.params - memory.gradients - memory.state +
                    DEVICE_SLOTS * side->feed_bytes;
     return memory;

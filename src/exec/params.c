@@ -105,7 +105,8 @@ void exec_set(struct exec *exec, int param, int state, const float *plain)
 {
     from_plain(exec->params[param], plain, place_of(exec, param, state));
     if (exec->device) {
-        BUG_ON(exec->device->is_newer); /* what it has would be lost */
+        /* What it has would be lost. */
+        BUG_ON(exec->device->is_newer || exec->device->has_newer_state);
         exec->device->is_stale = true;
     }
 }
@@ -231,11 +232,15 @@ enum status exec_init_params(struct exec *exec)
     }
     mem_free(plain);
     TRY(status);
+    if (exec->device)
+        exec->device->is_stale = true; /* rank 0 has written */
     return exec_settle(exec);
 }
 
 enum status exec_publish(struct exec *exec)
 {
+    if (exec->device)
+        exec->device->is_stale = true; /* rank 0 has written */
     TRY(exec_settle(exec));
     if (exec->nodes == 1)
         return STATUS_OK;
@@ -248,8 +253,10 @@ enum status exec_publish(struct exec *exec)
 enum status exec_collect(struct exec *exec)
 {
     TRY(exec_settle(exec));
-    if (exec->device)
-        return device_fetch(exec);
+    if (exec->device) {
+        TRY(device_fetch(exec));
+        return exec_settle(exec); /* all have brought what is theirs */
+    }
     if (exec->nodes == 1)
         return STATUS_OK;
     for (int g = 0; g < exec->buckets.count; g++)
@@ -287,8 +294,10 @@ enum status exec_settle(struct exec *exec)
     struct lane *lane = &exec->lanes[0];
 
     if (exec->device)
-        return device_wait(exec);
-    for (int b = 0; b < exec->buckets.count; b++) {
+        TRY(device_wait(exec));
+    if (exec->device && exec->ranks == 1)
+        return STATUS_OK;
+    for (int b = 0; b < exec->buckets.count && !exec->device; b++) {
         if (exec->remote)
             TRY(remote_await(lane, b));
         else
@@ -349,7 +358,7 @@ enum status exec_hash(struct exec *exec, char out[65])
     float *plain;
 
     if (exec->device)
-        TRY(device_fetch(exec));
+        TRY(device_fetch_params(exec));
     TRY(mem_alloc((size_t)largest_param(exec), sizeof *plain, &plain));
     sha256_init(&hash);
     const enum status status = hash_params(exec, plain, &hash);

@@ -72,15 +72,21 @@ static bool is_narrow(const struct maker *maker)
     return maker->target && maker->target->precision == DTYPE_BF16;
 }
 
+/* What a shard gives, before ranks gather it. */
+static const struct value *given(const struct value *value)
+{
+    return value->maker && value->maker->op == &op_all_gather ? value->maker->in[0] : value;
+}
+
 /* What a table's gradient is made of. */
 static const struct value *dy_of(const struct node *row_sum)
 {
-    return row_sum->in[2];
+    return given(row_sum->in[2]);
 }
 
 static const struct value *ids_of(const struct node *row_sum)
 {
-    return row_sum->in[0]->maker->in[0]; /* rows_sort's */
+    return given(row_sum->in[0])->maker->in[0]; /* rows_sort's */
 }
 
 static bool is_shard_node(const struct maker *maker, const struct node *node)
@@ -840,15 +846,15 @@ enum status plan_create(const struct graph *graph, const struct graph *places_of
 enum status plan_create_on(const struct plan_target *target, const struct graph *graph,
                            const struct graph *places_of, struct extents extents,
                            const struct plan_buckets *buckets,
+                           const struct plan_gathers *gathers,
                            const struct kernel_choices *choices, struct plan **out)
 {
     static const struct plan_factors no_factors;
-    static const struct plan_gathers no_gathers;
     struct maker maker = { .graph = graph,
                            .places_of = places_of,
                            .buckets = buckets,
                            .factors = &no_factors,
-                           .gathers = &no_gathers,
+                           .gathers = gathers,
                            .target = target };
     return create(&maker, extents, choices, out);
 }

@@ -133,11 +133,12 @@ struct plan_target {
     enum dtype precision;
 };
 /* The same for a device. A table's gradient has all rows there, also where the graph has row_sum: those
- * instructions come last and have that node. Nothing meets and nothing is a factor. */
+ * instructions come last and have that node. Nothing is a factor. */
 MUST_CHECK enum status plan_create_on(const struct plan_target *target,
                                       const struct graph *graph, const struct graph *places_of,
                                       struct extents extents,
                                       const struct plan_buckets *buckets,
+                                      const struct plan_gathers *gathers,
                                       const struct kernel_choices *choices, struct plan **out);
 
 /* A value whose place the caller knows: a parameter, an input, or a result that is wanted. */

@@ -353,6 +353,11 @@ static void test_a_device_gives_the_bits_of_lanes(void)
         setup.device = &device;
         const struct outcome there = run(setup, 1, 1);
         check_same(&setup, "a device and lanes", &alone, &there);
+        for (int ranks = 2; ranks <= RANKS_MAX && ranks <= setup.shards; ranks++) {
+            device.group_bytes = ranks == 3 ? 0 : 1024; /* one group, or several */
+            const struct outcome together = run(setup, ranks, 1);
+            check_same(&setup, "ranks on a device", &alone, &together);
+        }
     }
     device.face->close(device.device);
 }

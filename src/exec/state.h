@@ -318,6 +318,10 @@ int64_t overlap_computed(struct overlap *overlap, int64_t now);
 void overlap_enter(struct overlap *overlap, int64_t now);
 void overlap_leave(struct overlap *overlap, int64_t now);
 
+/* What this rank says with its step, before it meets others; and what all have said with it, afterwards. */
+void exec_tell(struct exec *exec);
+uint32_t exec_heard(const struct exec *exec);
+
 /* For tests of faults. */
 void exec_meet(struct exec *exec, const char *point);
 /* Runs a function on every lane and gives the first failure. */

@@ -342,7 +342,12 @@ void exec_say(struct exec *exec, uint32_t bits)
     exec->says = bits;
 }
 
-static uint32_t heard(const struct exec *exec)
+void exec_tell(struct exec *exec)
+{
+    exec->flags[exec->steps % 2 * (uint32_t)exec->ranks + (uint32_t)exec->rank] = exec->says;
+}
+
+uint32_t exec_heard(const struct exec *exec)
 {
     uint32_t bits = 0;
 
@@ -375,7 +380,7 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     exec->batch = batch;
     exec->step = batch->step;
     exec->numbers = optim_step(&exec->config.optim, batch->step);
-    exec->flags[exec->steps % 2 * (uint32_t)exec->ranks + (uint32_t)exec->rank] = exec->says;
+    exec_tell(exec);
     exec->says = 0;
     hold_begin(exec, &(struct hold_walk){ .samples = batch->samples });
     if (exec->wire)
@@ -394,7 +399,7 @@ enum status exec_step(struct exec *exec, const struct batch *batch, struct exec_
     const size_t slot = (size_t)(exec->steps % 2) * (size_t)exec->shards;
     out->loss = tree_sum(exec->losses + slot, exec->shards);
     out->correct = tree_sum(exec->corrects + slot, exec->shards);
-    out->heard = heard(exec);
+    out->heard = exec_heard(exec);
     exec->steps++;
     return beside_tell_step(exec, out);
 }

@@ -327,6 +327,14 @@ static void cpu_mark_rows(struct device_stream *stream, const int32_t *ids, size
     }
 }
 
+static void cpu_join_marks(struct device_stream *stream, uint8_t *out, const uint8_t *a,
+                           const uint8_t *b, size_t count)
+{
+    (void)stream;
+    for (size_t i = 0; i < count; i++)
+        out[i] = a[i] | b[i];
+}
+
 const struct device_face device_cpu = {
     .version = DEVICE_VERSION,
     .name = "cpu",
@@ -336,6 +344,7 @@ const struct device_face device_cpu = {
     .close = cpu_close,
     .memory = &cpu_memory,
     .stream = &cpu_stream,
+    .share = &device_share_cpu,
     .kernel_at = kernel_at,
     .updates = cpu_updates,
     .add = cpu_add,
@@ -345,6 +354,7 @@ const struct device_face device_cpu = {
     .clip = cpu_clip,
     .trust = cpu_trust,
     .mark_rows = cpu_mark_rows,
+    .join_marks = cpu_join_marks,
 };
 
 /* The table ---------------------------------------------------------------------------- */

@@ -26,7 +26,12 @@
 extern "C" {
 #endif
 
-enum { DEVICE_VERSION = 2, DEVICE_TEXT = 128, DEVICE_STATES = KERNEL_STATES };
+enum {
+    DEVICE_VERSION = 3,
+    DEVICE_TEXT = 128,
+    DEVICE_STATES = KERNEL_STATES,
+    DEVICE_PEERS = 64, /* ranks of a machine that share memory, at most */
+};
 
 struct device; /* an open one */
 struct device_stream;
@@ -86,6 +91,37 @@ struct device_graph_ops {
     void (*destroy)(struct device_graph *graph);
 };
 
+/* What another process of this machine opens memory by: plain bytes, to be sent there. */
+struct device_handle {
+    uint64_t word[16];
+};
+
+/* Words that processes hand over to each other, 0 at first: who signals makes it 1, who awaits makes it 0 again. Each has one
+ * process that signals and one that awaits; who awaits may also signal, to give up. */
+struct device_words {
+    uint32_t *word[DEVICE_PEERS];
+    int count;
+};
+
+/* Memory that ranks of a machine read of each other, and how their streams wait for each other. NULL where a device has
+ * none. */
+struct device_share_ops {
+    /* Memory as memory->create makes it, and the handle by which others open it while it lives. */
+    MUST_CHECK enum status (*create)(struct device *device, size_t bytes, void **out,
+                                     struct device_handle *out_handle);
+    void (*destroy)(struct device *device, void *memory); /* NULL is allowed */
+    /* Where this process sees memory that one of this machine made; on another device if that reaches it. */
+    MUST_CHECK enum status (*open)(struct device *device, const struct device_handle *handle,
+                                   void **out);
+    /* Also when it is gone there. NULL is allowed. */
+    void (*close)(struct device *device, const struct device_handle *handle, void *memory);
+    /* When what is on the stream by now is done and visible to all devices, makes the words 1. By any thread. */
+    void (*signal)(struct device_stream *stream, const struct device_words *words);
+    /* What comes on the stream waits until all words are 1, and makes them 0. To end it, somebody else signals them. Both may
+     * be captured, as all that is put on a stream. */
+    void (*await)(struct device_stream *stream, const struct device_words *words);
+};
+
 /* A flat range that is updated, in the device's memory; see update.h. */
 struct device_range {
     float *param;
@@ -125,6 +161,7 @@ struct device_face {
     const struct device_memory_ops *memory;
     const struct device_stream_ops *stream;
     const struct device_graph_ops *graph;
+    const struct device_share_ops *share;
 
     /* The i-th kernel, NULL past the last. */
     const struct kernel *(*kernel_at)(size_t i);
@@ -150,6 +187,9 @@ struct device_face {
     /* marks[id] = 1 for each of the ids in [0, rows). */
     void (*mark_rows)(struct device_stream *stream, const int32_t *ids, size_t count,
                       size_t rows, uint8_t *marks);
+    /* out[i] = a[i] | b[i]: marks of either; out may be a or b. */
+    void (*join_marks)(struct device_stream *stream, uint8_t *out, const uint8_t *a,
+                       const uint8_t *b, size_t count);
 };
 
 /* Names of the devices that this program knows, ended by NULL. */

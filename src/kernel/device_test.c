@@ -588,6 +588,62 @@ static void the_gpu_agrees_on_norms_and_marks(struct rng *rng)
     check_norms_and_marks(rng, gpu());
 }
 
+/* Words that are handed over between streams; on a GPU whoever awaits may be first. */
+static void check_words(struct rng *rng, const struct device_place *place)
+{
+    enum { WORDS = 5, MARKS = 300 };
+    const struct device_face *face = place->face;
+    const bool is_first = strcmp(face->name, "cpu") != 0 && rng_below(rng, 2);
+    const size_t bytes = WORDS * sizeof(uint32_t) + 2 * MARKS;
+    struct device_words words = { .count = WORDS };
+    struct device_stream *other;
+    struct device_handle handle;
+    uint32_t *there, after[WORDS];
+    uint8_t marks[2 * MARKS], joined[MARKS];
+
+    CHECK_OK(face->stream->create(place->device, &other));
+    CHECK_OK(face->share->create(place->device, bytes, (void **)&there, &handle));
+    CHECK_OK(face->memory->fill(place->stream, there, 0, bytes));
+    CHECK_OK(face->stream->wait(place->stream));
+    for (int i = 0; i < WORDS; i++)
+        words.word[i] = there + i;
+    if (!is_first)
+        face->share->signal(other, &words);
+    face->share->await(place->stream, &words);
+    if (is_first)
+        face->share->signal(other, &words);
+    CHECK_OK(face->stream->wait(place->stream));
+    CHECK_OK(face->memory->copy(place->stream, after, there, sizeof after));
+    CHECK_OK(face->stream->wait(place->stream));
+    for (int i = 0; i < WORDS; i++)
+        CHECK_INT(0, after[i]);
+    uint8_t *marks_there = (uint8_t *)(there + WORDS);
+    for (int i = 0; i < 2 * MARKS; i++)
+        marks[i] = (uint8_t)rng_below(rng, 2);
+    CHECK_OK(face->memory->copy(place->stream, marks_there, marks, sizeof marks));
+    face->join_marks(place->stream, marks_there, marks_there, marks_there + MARKS, MARKS);
+    CHECK_OK(face->memory->copy(place->stream, joined, marks_there, sizeof joined));
+    CHECK_OK(face->stream->wait(place->stream));
+    for (int i = 0; i < MARKS; i++)
+        CHECK_INT(marks[i] | marks[MARKS + i], joined[i]);
+    face->share->destroy(place->device, there);
+    face->stream->destroy(other);
+}
+
+static void streams_hand_words_over(struct rng *rng)
+{
+    struct device_place cpu;
+
+    CHECK_OK(device_place_open("cpu", &cpu));
+    check_words(rng, &cpu);
+    device_place_close(&cpu);
+}
+
+static void streams_hand_words_over_on_the_gpu(struct rng *rng)
+{
+    check_words(rng, gpu());
+}
+
 /* Rows without a mark stay as they are, of every vector. */
 static void check_marked_rows(struct rng *rng, const struct device_place *place)
 {
@@ -695,6 +751,9 @@ const struct test tests[] = {
     { .name = "norms and marks are plain sums", .property = norms_and_marks_are_plain_sums },
     { .name = "the GPU agrees on norms and marks",
       .property = the_gpu_agrees_on_norms_and_marks },
+    { .name = "streams hand words over", .property = streams_hand_words_over },
+    { .name = "streams hand words over on the GPU",
+      .property = streams_hand_words_over_on_the_gpu },
     { .name = "rows without a mark stay", .property = rows_without_a_mark_stay },
     { .name = "rows without a mark stay on the GPU",
       .property = rows_without_a_mark_stay_on_the_gpu },

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* precision.h - problems in mixed precision, for devices that compute in bf16.
  *
- * Of an op in bf16, activations, their gradients and weights are bf16. Everything that sums go into or that
- * is small stays f32: vectors, gradients of weights, statistics, losses. Sums are f32 or wider. Recurrent
+ * Of an op in bf16, activations, their gradients, weights and biases of linear layers are bf16. Everything that sums go into or that
+ * is small stays f32: other vectors, gradients of weights, statistics, losses. Sums are f32 or wider. Recurrent
  * layers stay f32 whole, as their states go through many steps; their products may round operands to TF32.
  */
 #ifndef KERNEL_PRECISION_H

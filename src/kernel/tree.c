@@ -138,6 +138,48 @@ const float *tree_combine_node(const struct tree_part *parts, int n_parts, int64
     return combine_node(&c, node.begin, node.length, 0);
 }
 
+/* Additions as a list ------------------------------------------------------------------------ */
+
+struct lister {
+    const struct tree_node *parts;
+    int n_parts;
+    int64_t shards;
+    struct tree_addition *next;
+    int scratch; /* vectors */
+};
+
+/* The operand that has the sum of a node's leaves, -1 if all are absent. Vectors of scratch below `level` are taken. */
+static int list_node(struct lister *l, int64_t begin, int64_t length, int level)
+{
+    if (begin >= l->shards)
+        return -1;
+    for (int i = 0; i < l->n_parts; i++) {
+        const struct tree_node part = l->parts[i];
+        if (part.begin == begin && widened(part, l->shards).length >= length &&
+            part.length <= length)
+            return i;
+    }
+    BUG_ON(length == 1);
+    const int left = list_node(l, begin, length / 2, level);
+    const bool is_taken = left == l->n_parts + level;
+    const int right = list_node(l, begin + length / 2, length / 2, level + is_taken);
+    if (right < 0)
+        return left;
+    *l->next++ = (struct tree_addition){ left, right, l->n_parts + level };
+    l->scratch = level + 1 > l->scratch ? level + 1 : l->scratch;
+    return l->n_parts + level;
+}
+
+int tree_additions(const struct tree_node *parts, int n_parts, int64_t shards,
+                   struct tree_addition *out, int *out_result)
+{
+    struct lister lister = { parts, n_parts, shards, out, 0 };
+
+    *out_result = list_node(&lister, 0, padded(shards), 0);
+    BUG_ON(lister.next != out + n_parts - 1);
+    return lister.scratch;
+}
+
 /* Rows that some shards have -------------------------------------------------------------- */
 
 /* Levels above the leaves at which two shards come together. */

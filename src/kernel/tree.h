@@ -55,6 +55,16 @@ const float *tree_combine(const struct tree_part *parts, int n_parts, int64_t sh
 const float *tree_combine_some(const struct tree_part *parts, int n_parts, int64_t shards,
                                size_t at, size_t count, float *scratch);
 
+/* The same as a list, for who adds elsewhere. An operand below n_parts is that part, others are vectors of scratch: number
+ * n_parts is the first of these. */
+struct tree_addition {
+    int left, right, out; /* out may be one of the others */
+};
+/* Room for n_parts - 1 of them. Returns how many vectors of scratch there are; *out_result is the operand that ends as
+ * the sum. */
+int tree_additions(const struct tree_node *parts, int n_parts, int64_t shards,
+                   struct tree_addition *out, int *out_result);
+
 /* The sum over one node of the tree, all of whose leaves are in `parts`. */
 const float *tree_combine_node(const struct tree_part *parts, int n_parts, int64_t shards,
                                struct tree_node node, size_t at, size_t count, float *scratch);

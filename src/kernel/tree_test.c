@@ -19,6 +19,32 @@ static float serial(float data[MAX_SHARDS][COUNT], int64_t shards, size_t at, in
     return left + serial(data, shards, at, begin + length / 2, length / 2);
 }
 
+/* The list of additions, done one after the other, gives the same; operands are not touched. */
+static void check_additions(const struct tree_part *parts, int n_parts, int64_t shards,
+                            const float *sum)
+{
+    static float scratch[MAX_SHARDS][COUNT];
+    struct tree_addition additions[2 * MAX_SHARDS];
+    struct tree_node nodes[2 * MAX_SHARDS];
+    int result;
+
+    for (int i = 0; i < n_parts; i++)
+        nodes[i] = parts[i].node;
+    const int n_scratch = tree_additions(nodes, n_parts, shards, additions, &result);
+    CHECK(n_scratch <= 6 && (n_parts > 1 || n_scratch == 0));
+    for (int k = 0; k < n_parts - 1; k++) {
+        const struct tree_addition a = additions[k];
+        const float *left = a.left < n_parts ? parts[a.left].data : scratch[a.left - n_parts];
+        const float *right =
+            a.right < n_parts ? parts[a.right].data : scratch[a.right - n_parts];
+        CHECK(a.out >= n_parts && a.out < n_parts + n_scratch);
+        for (int i = 0; i < COUNT; i++)
+            scratch[a.out - n_parts][i] = left[i] + right[i];
+    }
+    const float *listed = result < n_parts ? parts[result].data : scratch[result - n_parts];
+    CHECK(memcmp(sum, listed, COUNT * sizeof *sum) == 0);
+}
+
 static void test_any_cut_into_rows_gives_the_tree_sum(struct rng *rng)
 {
     static float data[MAX_SHARDS][COUNT], buffers[MAX_SHARDS][MAX_SHARDS][COUNT];
@@ -52,6 +78,7 @@ static void test_any_cut_into_rows_gives_the_tree_sum(struct rng *rng)
             parts[n_parts++] = (struct tree_part){ stack.node[i], buffers[lane][i] };
     }
     const float *sum = tree_combine(parts, n_parts, shards, 0, COUNT, scratch);
+    check_additions(parts, n_parts, shards, sum);
     for (size_t i = 0; i < COUNT; i++) {
         const float expected = serial(data, shards, i, 0, size);
         CHECK(memcmp(&expected, &sum[i], sizeof expected) == 0);

@@ -223,7 +223,7 @@ static enum status start_measurer(struct measurer *m)
         TRY(trace_create(&m->trace));
     }
     config.trace = m->trace;
-    TRY(on_device_open(job, true, &m->device));
+    TRY(on_device_open(job, m->transport, true, &m->device));
     config.device = on_device_of(&m->device);
     grid_configure(m->grid, &config);
     TRY(exec_create(&config, &m->exec));

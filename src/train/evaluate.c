@@ -106,7 +106,7 @@ static enum status evaluate_body(struct transport *transport, void *arg)
 
     enum status status = comm_create(transport, NULL, &config.comm);
     if (status == STATUS_OK)
-        status = on_device_open(e->job, false, &device);
+        status = on_device_open(e->job, transport, false, &device);
     config.device = on_device_of(&device);
     if (status == STATUS_OK)
         status = exec_create(&config, &exec);

@@ -114,6 +114,10 @@ static enum status check_private(const struct job *job)
 /* Strategy auto begins with what it would be by default; what it is comes of that (adopt). */
 static enum status check_auto(struct settings *s)
 {
+    if (s->ranks > 1 && strcmp(s->device, "cpu") != 0)
+        return FAIL(STATUS_USAGE,
+                    "--device %s and --strategy auto: forecasts are the cpu's: use mirrored",
+                    s->device);
     if (*s->split || *s->sync || *s->meet)
         return FAIL(STATUS_USAGE,
                     "--strategy auto and --%s: auto chooses how work is distributed: leave "
@@ -213,15 +217,16 @@ static enum status check_sync_norm(const struct job *job)
 {
     const struct settings *s = &job->settings;
     const int workers = job->axes.dp; /* ranks that have shards of their own */
-    const int lanes = exec_lanes_of(s->shards, workers, (int)s->threads);
+    const int64_t threads = on_device(job) ? 1 : s->threads;
+    const int lanes = exec_lanes_of(s->shards, workers, (int)threads);
 
     if (!s->sync_batch_norm || lanes * workers == s->shards)
         return STATUS_OK;
     return FAIL(STATUS_USAGE,
                 "--sync-batch-norm needs one shard a thread: %lld shards on %lld x %lld "
                 "threads: use --shards %lld",
-                (long long)s->shards, (long long)workers, (long long)s->threads,
-                (long long)(workers * s->threads));
+                (long long)s->shards, (long long)workers, (long long)threads,
+                (long long)(workers * threads));
 }
 
 /* Ranks of uneven speed have rows of shards that are uneven. */

@@ -2,7 +2,12 @@
 /* on_device.c - --device and --precision. */
 #include "train/on_device.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 bool on_device(const struct job *job)
 {
@@ -41,15 +46,19 @@ enum status on_device_check(const struct job *job)
         bool is_refused;
         const char *flag, *why;
     } rules[] = {
-        { s->ranks > 1, "-n", "several ranks on devices are not there yet: use -n 1" },
         { axes_are_private(&job->axes) || job->axes.servers, "--strategy",
           "workers with parameters of their own run on the cpu alone as yet" },
-        { job->axes.zero > 0, "--split zero", "one rank has no parts to hold" },
+        { axes_are_a_grid(&job->axes), "--strategy",
+          "layers are not split between ranks there yet: use mirrored" },
+        { s->ranks > 1 && job->axes.meet != MEET_ALLREDUCE, "--meet",
+          "ranks there meet as mirrored does" },
+        { job->axes.zero > 1, "--split zero",
+          "ranks there hold parts of the state alone, which is zero=1" },
+        { s->ranks > 1 && s->flat, "--flat", "ranks there read each other's memory" },
+        { strcmp(s->balance, "auto") == 0, "--balance auto", "what it measures is the cpu" },
         { s->anchored, "a federated round", "updates drawn to an anchor run on the cpu alone" },
         { s->exact, "--exact", "there is one kernel for each op: use --precision f32" },
         { *s->kernels, "--kernels", "the table of kernels is the cpu's" },
-        { s->sync_batch_norm, "--sync-batch-norm",
-          "shards run one after the other there and cannot exchange statistics" },
     };
 
     TRY(check_name(s->device));
@@ -62,26 +71,84 @@ enum status on_device_check(const struct job *job)
     return STATUS_OK;
 }
 
+/* What a process that asks for the device says to the one that started it. */
+struct answer {
+    enum status status;
+    char why[512];
+};
+
+static void ask_and_leave(const struct job *job, struct answer *answer)
+{
+    const struct device_face *face;
+
+    answer->status = device_find(job->settings.device, &face);
+    (void)snprintf(answer->why, sizeof answer->why, "%s",
+                   answer->status == STATUS_OK ? "" : status_message());
+    _exit(0);
+}
+
+/* A driver that was asked is of no use to processes that are forked later, as ranks are: so another one asks. */
+static enum status find_apart(const struct job *job)
+{
+    struct answer *answer =
+        mmap(NULL, sizeof *answer, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (answer == MAP_FAILED)
+        return FAIL(STATUS_NO_MEMORY, "shared memory is refused");
+    answer->status = STATUS_UNSUPPORTED;
+    (void)snprintf(answer->why, sizeof answer->why, "device %s: who asked for it has died",
+                   job->settings.device);
+    (void)fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0)
+        ask_and_leave(job, answer);
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        continue;
+    const struct answer said = *answer;
+    (void)munmap(answer, sizeof *answer);
+    if (child < 0)
+        return FAIL(STATUS_NO_MEMORY, "a process to ask for device %s is refused",
+                    job->settings.device);
+    return said.status == STATUS_OK ? STATUS_OK : FAIL(said.status, "%s", said.why);
+}
+
 enum status on_device_find(const struct job *job)
 {
     const struct device_face *face;
 
-    return device_find(job->settings.device, &face);
+    return on_device(job) && job->settings.ranks > 1 ? find_apart(job)
+                                                     : device_find(job->settings.device, &face);
 }
 
-enum status on_device_open(const struct job *job, bool same_batch, struct exec_device *out)
+/* Ranks of a machine take its devices in turn. */
+static enum status pick_number(const struct device_face *face, struct transport *transport,
+                               int *out)
+{
+    const int rank = transport_rank(transport);
+    const int first = transport_node_first(transport, transport_node_of(transport, rank));
+    int count;
+
+    TRY(face->count(&count));
+    *out = (rank - first) % count;
+    return STATUS_OK;
+}
+
+enum status on_device_open(const struct job *job, struct transport *transport, bool same_batch,
+                           struct exec_device *out)
 {
     const struct settings *s = &job->settings;
     struct exec_device device = {
         .precision = strcmp(s->precision, "f32") == 0 ? DTYPE_F32 : DTYPE_BF16,
         .same_batch = same_batch,
+        .group_bytes = (size_t)(s->bucket_mib * 1048576),
     };
 
     *out = (struct exec_device){ 0 };
     if (!on_device(job))
         return STATUS_OK;
     TRY(device_find(s->device, &device.face));
-    TRY(device.face->open(0, &device.device));
+    TRY(pick_number(device.face, transport, &device.number));
+    TRY(device.face->open(device.number, &device.device));
     *out = device;
     return STATUS_OK;
 }

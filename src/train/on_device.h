@@ -12,13 +12,13 @@ bool on_device(const struct job *job);
 /* Reads --device and --precision; refuses what such a job cannot do yet, each with its name. Asks for no driver. */
 MUST_CHECK enum status on_device_check(const struct job *job);
 
-/* Refuses a device that is not there. */
+/* Refuses a device that is not there. Of several ranks, which are forked later, this process does not touch the driver. */
 MUST_CHECK enum status on_device_find(const struct job *job);
 
-/* Opens the job's device for an executor: zero if there is none. In the process that runs the executor, which no
- * fork comes after. same_batch as exec.h has it. */
-MUST_CHECK enum status on_device_open(const struct job *job, bool same_batch,
-                                      struct exec_device *out);
+/* Opens a device of the job's name for an executor: zero if there is none. Ranks of a machine take its devices in
+ * turn. In the process that runs the executor, which no fork comes after. same_batch as exec.h has it. */
+MUST_CHECK enum status on_device_open(const struct job *job, struct transport *transport,
+                                      bool same_batch, struct exec_device *out);
 void on_device_close(struct exec_device *device);
 /* What an executor's configuration has of it: NULL if there is none. */
 static inline const struct exec_device *on_device_of(const struct exec_device *device)

@@ -165,7 +165,7 @@ static enum status start_rank(struct rank *rank)
     TRY(check_job(rank));
     TRY(start_trace(rank));
     loader.trace = rank->trace;
-    TRY(on_device_open(job, false, &rank->device));
+    TRY(on_device_open(job, rank->transport, false, &rank->device));
     TRY(make_exec(rank));
     TRY(load_params(rank));
     if (is_unneeded(rank))

@@ -127,7 +127,7 @@ MUST_CHECK enum status rank_part(struct rank *rank);
  * come, and everybody waits for it. */
 static inline bool rank_streams(const struct rank *rank)
 {
-    return rank->job->axes.zero > 0 || rank->grid;
+    return (rank->job->axes.zero > 0 && !rank->device.face) || rank->grid;
 }
 
 /* Does this rank take part in what is told, evaluated and saved? With servers the first worker does. */

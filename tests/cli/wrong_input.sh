@@ -38,7 +38,9 @@ refused 2 'unknown schedule' "$tutti" train mlp --schedule polynomial
 refused 2 'use --shards 2$' "$tutti" train resnet18 --data fashion-mnist --sync-batch-norm --threads 2 --shards 4
 refused 2 'mlp has no batch norm' "$tutti" train mlp --sync-batch-norm
 refused 2 'none of that name' "$tutti" train mlp --device gpu
-refused 2 'several ranks on devices' "$tutti" train mlp --device cuda -n 2
+refused 2 'layers are not split' "$tutti" train mlp --device cuda -n 2 --strategy pipeline
+refused 2 'parts of the state alone' "$tutti" train mlp --device cuda -n 2 --split dp=2,zero=2
+refused 2 'forecasts are the cpu' "$tutti" train mlp --device cuda -n 2 --strategy auto
 refused 2 'the device cpu computes in f32' "$tutti" train mlp --precision bf16
 refused 2 'f32 or bf16' "$tutti" train mlp --precision fp8
 refused 2 'works with sync step' "$tutti" train mlp --strategy mirrored -n 2 --sync async

@@ -59,7 +59,7 @@ ended() {
     [ $code != 0 ] || complain "$name: mpirun exits with 0"
     for rank in $(seq 0 $((ranks - 1))); do
         [ "$rank" != "$victim" ] || continue
-        if grep -q "^tutti: rank $rank: rank $victim (pid" "$name.notes/err.$rank"; then
+        if grep -q "tutti: rank $rank: rank $victim (pid" "$name.notes/err.$rank"; then
             at=$(stat -c %.6Y "$name.notes/err.$rank")
             at=$(((${at/./} - done_at) / 1000))
             [ $at -lt "$limit" ] || complain "$name: rank $rank said it after $at ms"

@@ -11,46 +11,11 @@
  * c[0], c[1] of row g, c[2], c[3] of row g + 8. Weights are powers of two: scores are scaled by log2(e), too.
  */
 #include "kernel/cuda/attention.cuh"
+#include "kernel/cuda/mma.cuh"
 
 enum { SIDE = 64, TILE_WARPS = 4, TILE_THREADS = TILE_WARPS * WARP, EIGHTS = SIDE / 8 };
 
 static const float LOG2_E = 1.44269504F, LN_2 = 0.69314718F;
-
-__device__ __forceinline__ uint32_t address_of(const bf16 *shared)
-{
-    return (uint32_t)__cvta_generic_to_shared(shared);
-}
-
-/* Four 8 x 8 matrices; lane l names the row l % 8 of matrix l / 8. */
-__device__ __forceinline__ void load_four(uint32_t out[4], const bf16 *row)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(address_of(row)));
-}
-
-__device__ __forceinline__ void load_four_across(uint32_t out[4], const bf16 *row)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(address_of(row)));
-}
-
-/* c += a b: 16 x 16 times 16 x 8. */
-__device__ __forceinline__ void multiply(float c[4], const uint32_t a[4], uint32_t b0,
-                                         uint32_t b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ uint32_t pair_of(float low, float high)
-{
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *(const uint32_t *)&pair;
-}
 
 template <int D> struct tile {
     enum { ROW = D + 8, STEPS = D / 16, PARTS = D / 8, ELEMENTS = SIDE * ROW };

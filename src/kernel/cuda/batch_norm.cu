@@ -18,12 +18,16 @@ template <class T> struct add_column {
     {
         sums[0] += (double)number(x[row * columns + column]);
     }
-    __device__ void four(int64_t row, int64_t column, double sums[1][AT_ONCE]) const
+    __device__ void begin(int64_t) const
+    {
+    }
+    template <class A>
+    __device__ void four(int64_t row, int64_t column, A sums[1][AT_ONCE]) const
     {
         const ::four<T> in = *(const ::four<T> *)(x + row * columns + column);
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++)
-            sums[0][k] += (double)number(in.x[k]);
+            sums[0][k] += (A)number(in.x[k]);
     }
 };
 
@@ -49,7 +53,8 @@ static void column_sums_of(struct device_stream *stream, const T *x, int64_t row
     };
 
     if (columns % AT_ONCE == 0 && is_aligned(x))
-        sum_columns_wide<1>(stream, add, give_column{ out }, rows, columns, scratch);
+        sum_columns_wide<1, typename sums_of<T>::type>(stream, add, give_column{ out }, rows,
+                                                       columns, scratch);
     else
         sum_columns<1>(stream, add, give_column{ out }, rows, columns, scratch);
 }
@@ -113,12 +118,15 @@ template <class T> struct add_moments {
         sums[0] += value;
         sums[1] = fma(value, value, sums[1]);
     }
-    __device__ void four(int64_t row, int64_t c, double sums[2][AT_ONCE]) const
+    __device__ void begin(int64_t) const
+    {
+    }
+    template <class A> __device__ void four(int64_t row, int64_t c, A sums[2][AT_ONCE]) const
     {
         const ::four<T> in = *(const ::four<T> *)(x + row * channels + c);
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            const double value = (double)number(in.x[k]);
+            const A value = (A)number(in.x[k]);
             sums[0][k] += value;
             sums[1][k] = fma(value, value, sums[1][k]);
         }
@@ -204,6 +212,79 @@ __global__ void normalize_images(struct normalize n, const T *x, const T *residu
     put(&y[i], activate(n.activation, sum));
 }
 
+/* Packs of elements, each thread's with the same channels: it takes what it knows of them once. */
+enum { PACKS_EACH = 4 };
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    return b == 0 ? a : common_divisor(b, a % b);
+}
+
+/* Blocks such that threads that follow each other by all of them have the same channels. */
+static unsigned pack_blocks(int64_t packs, int64_t packs_of_row)
+{
+    const int64_t unit = packs_of_row / common_divisor(packs_of_row, THREADS);
+    const int64_t wanted = (packs + THREADS * PACKS_EACH - 1) / (THREADS * PACKS_EACH);
+
+    return (unsigned)((wanted + unit - 1) / unit * unit);
+}
+
+template <int N> __device__ __forceinline__ void take_numbers(float to[N], const float *from)
+{
+#pragma unroll
+    for (int k = 0; k < N; k += pack<float>::N) {
+        const pack<float> in = *(const pack<float> *)(from + k);
+#pragma unroll
+        for (int m = 0; m < pack<float>::N; m++)
+            to[k + m] = in.x[m];
+    }
+}
+
+template <class T>
+__global__ void normalize_packs(struct normalize n, const T *x, const T *residual, T *y)
+{
+    enum { N = pack<T>::N };
+    const int64_t first = thread_number(), apart = (int64_t)gridDim.x * THREADS,
+                  packs = n.count / N;
+    const unsigned c = (unsigned)left_over(first * N, n.channels);
+    float mean[N], scale[N], slope[N], shift[N];
+    pack<T> in[PACKS_EACH], more[PACKS_EACH];
+
+#pragma unroll
+    for (int m = 0; m < PACKS_EACH; m++) {
+        const int64_t at = first + m * apart;
+        if (at < packs)
+            in[m] = *(const pack<T> *)(x + at * N);
+        if (at < packs && residual)
+            more[m] = *(const pack<T> *)(residual + at * N);
+    }
+    take_numbers<N>(mean, n.mean + c);
+    take_numbers<N>(scale, n.spread + c);
+    take_numbers<N>(slope, n.gamma + c);
+    take_numbers<N>(shift, n.beta + c);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        if (n.is_variance)
+            scale[k] = (float)(1 / sqrt((double)scale[k] + (double)n.epsilon));
+        scale[k] *= slope[k];
+    }
+#pragma unroll
+    for (int m = 0; m < PACKS_EACH; m++) {
+        const int64_t at = first + m * apart;
+        pack<T> out;
+        if (at >= packs)
+            continue;
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            float sum = fmaf(number(in[m].x[k]) - mean[k], scale[k], shift[k]);
+            if (residual)
+                sum += number(more[m].x[k]);
+            put(&out.x[k], activate(n.activation, sum));
+        }
+        *(pack<T> *)(y + at * N) = out;
+    }
+}
+
 /* The same for channels in fours. */
 template <class T>
 __global__ void normalize_fours(struct normalize n, const T *x, const T *residual, T *y)
@@ -243,7 +324,13 @@ static void launch_normalize(const struct kernel_call *call, struct normalize n,
                       is_aligned(more) && is_aligned(n.mean) && is_aligned(n.spread) &&
                       is_aligned(n.gamma) && is_aligned(n.beta);
 
-    if (wide)
+    const int64_t packs_of_row = n.channels / pack<T>::N;
+    if (wide && sizeof(T) < sizeof(float) && n.channels % pack<T>::N == 0 && is_packed(x) &&
+        is_packed((T *)y) && is_packed(more))
+        normalize_packs<T>
+            <<<pack_blocks(n.count / pack<T>::N, packs_of_row), THREADS, 0, stream_of(call)>>>(
+                n, x, more, (T *)y);
+    else if (wide)
         normalize_fours<T>
             <<<blocks_of(n.count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(n, x, more,
                                                                                      (T *)y);
@@ -285,7 +372,8 @@ static void launch_moments(const struct kernel_call *call, const T *x, G finish)
     };
 
     if (e.channels % AT_ONCE == 0 && is_aligned(x))
-        sum_columns_wide<2>(call->stream, add, finish, e.places, e.channels, call->scratch);
+        sum_columns_wide<2, typename sums_of<T>::type>(call->stream, add, finish, e.places,
+                                                       e.channels, call->scratch);
     else
         sum_columns<2>(call->stream, add, finish, e.places, e.channels, call->scratch);
     stream_check(call->stream, call->problem->op);
@@ -406,6 +494,7 @@ template <class T> struct slopes {
     T *dresidual;
     int64_t channels;
     enum activation activation;
+    ::four<float> mean, rstd; /* of the four channels that begin was told of */
 
     __device__ float through(int64_t i) const
     {
@@ -424,12 +513,15 @@ template <class T> struct slopes {
         if (dresidual)
             put(&dresidual[i], d);
     }
-    __device__ void four(int64_t row, int64_t c, double sums[2][AT_ONCE]) const
+    __device__ void begin(int64_t c)
+    {
+        mean = *(const ::four<float> *)(saved + c);
+        rstd = *(const ::four<float> *)(saved + channels + c);
+    }
+    template <class A> __device__ void four(int64_t row, int64_t c, A sums[2][AT_ONCE]) const
     {
         const int64_t i = row * channels + c;
         const ::four<T> in = *(const ::four<T> *)(dy + i), at = *(const ::four<T> *)(x + i);
-        const ::four<float> mean = *(const ::four<float> *)(saved + c),
-                            rstd = *(const ::four<float> *)(saved + channels + c);
         ::four<T> passed = in, out;
 
         if (y)
@@ -438,9 +530,8 @@ template <class T> struct slopes {
         for (int k = 0; k < AT_ONCE; k++) {
             const float d =
                 !y || lets_through(activation, number(out.x[k])) ? number(in.x[k]) : 0;
-            sums[0][k] += (double)d;
-            sums[1][k] =
-                fma((double)d, (double)((number(at.x[k]) - mean.x[k]) * rstd.x[k]), sums[1][k]);
+            sums[0][k] += (A)d;
+            sums[1][k] = fma((A)d, (A)((number(at.x[k]) - mean.x[k]) * rstd.x[k]), sums[1][k]);
             put(&passed.x[k], d);
         }
         if (dresidual)
@@ -460,7 +551,8 @@ static void sum_slopes(const struct kernel_call *call, struct slopes<T> s, G fin
     const struct extents_of_images e = extents_of(call->problem);
 
     if (s.is_wide())
-        sum_columns_wide<2>(call->stream, s, finish, e.places, e.channels, scratch);
+        sum_columns_wide<2, typename sums_of<T>::type>(call->stream, s, finish, e.places,
+                                                       e.channels, scratch);
     else
         sum_columns<2>(call->stream, s, finish, e.places, e.channels, scratch);
 }
@@ -468,15 +560,15 @@ static void sum_slopes(const struct kernel_call *call, struct slopes<T> s, G fin
 /* dgamma, dbeta; of batch_norm_grad_sums also the table for all shards; both sums for spread. */
 struct finish_slopes {
     float *dgamma, *dbeta, *table;
-    double *sums_of; /* or NULL */
+    float *sums_of; /* or NULL */
     int64_t channels, places;
     __device__ void operator()(int64_t c, const double sums[2]) const
     {
         dgamma[c] = (float)sums[1];
         dbeta[c] = (float)sums[0];
         if (sums_of) {
-            sums_of[c] = sums[0] / (double)places;
-            sums_of[channels + c] = sums[1] / (double)places;
+            sums_of[c] = (float)(sums[0] / (double)places);
+            sums_of[channels + c] = (float)(sums[1] / (double)places);
         }
         if (table) {
             table[c] = (float)sums[1];
@@ -488,7 +580,7 @@ struct finish_slopes {
 
 /* means: of d, then of d times normalized x, a channel each. */
 template <class T>
-__global__ void spread(struct slopes<T> s, const float *gamma, const double *means, T *dx,
+__global__ void spread(struct slopes<T> s, const float *gamma, const float *means, T *dx,
                        int64_t count)
 {
     const int64_t i = thread_number(), c = left_over(i, s.channels);
@@ -496,13 +588,12 @@ __global__ void spread(struct slopes<T> s, const float *gamma, const double *mea
     if (i >= count)
         return;
     const float scale = gamma[c] * s.saved[s.channels + c];
-    put(&dx[i], scale * (s.through(i) - (float)means[c] -
-                         s.normalized(i, c) * (float)means[s.channels + c]));
+    put(&dx[i], scale * (s.through(i) - means[c] - s.normalized(i, c) * means[s.channels + c]));
 }
 
 /* The same for channels in fours. */
 template <class T>
-__global__ void spread_fours(struct slopes<T> s, const float *gamma, const double *means, T *dx,
+__global__ void spread_fours(struct slopes<T> s, const float *gamma, const float *means, T *dx,
                              int64_t count)
 {
     const int64_t i = thread_number() * AT_ONCE, c = left_over(i, s.channels);
@@ -516,22 +607,22 @@ __global__ void spread_fours(struct slopes<T> s, const float *gamma, const doubl
     const four<float> mean = *(const four<float> *)(s.saved + c),
                       rstd = *(const four<float> *)(s.saved + s.channels + c),
                       by = *(const four<float> *)(gamma + c);
-    const four<double> first = *(const four<double> *)(means + c),
-                       second = *(const four<double> *)(means + s.channels + c);
+    const four<float> first = *(const four<float> *)(means + c),
+                      second = *(const four<float> *)(means + s.channels + c);
 #pragma unroll
     for (int k = 0; k < AT_ONCE; k++) {
         const float scale = by.x[k] * rstd.x[k];
         const float d =
             !s.y || lets_through(s.activation, number(y.x[k])) ? number(dy.x[k]) : 0;
         const float at = (number(x.x[k]) - mean.x[k]) * rstd.x[k];
-        put(&out.x[k], scale * (d - (float)first.x[k] - at * (float)second.x[k]));
+        put(&out.x[k], scale * (d - first.x[k] - at * second.x[k]));
     }
     *(four<T> *)(dx + i) = out;
 }
 
 template <class T>
 static void launch_spread(const struct kernel_call *call, struct slopes<T> s, const void *gamma,
-                          const double *means)
+                          const float *means)
 {
     const struct extents_of_images e = extents_of(call->problem);
     const int64_t count = e.places * e.channels;
@@ -572,7 +663,7 @@ template <class T> static void launch_grad(const struct kernel_call *call)
 {
     const struct extents_of_images e = extents_of(call->problem);
     struct slopes<T> s = slopes_of<T>(call, 3, 4);
-    double *means = (double *)call->scratch;
+    float *means = (float *)call->scratch;
     const struct finish_slopes finish = {
         (float *)call->out[1], (float *)call->out[2], NULL, means, e.channels, e.places
     };
@@ -609,7 +700,7 @@ static void run_batch_norm_grad_sums(const struct kernel_call *call)
 }
 
 /* Means over all shards, from their tables. */
-__global__ void join_sums(const float *all, int64_t shards, int64_t channels, double *means)
+__global__ void join_sums(const float *all, int64_t shards, int64_t channels, float *means)
 {
     const int64_t c = thread_number();
     double sum = 0, product = 0, n = 0;
@@ -622,8 +713,8 @@ __global__ void join_sums(const float *all, int64_t shards, int64_t channels, do
         sum += (double)table[channels];
         n += (double)table[2 * channels];
     }
-    means[c] = sum / n;
-    means[channels + c] = product / n;
+    means[c] = (float)(sum / n);
+    means[channels + c] = (float)(product / n);
 }
 
 static size_t spread_scratch(const struct kernel_problem *p)
@@ -634,7 +725,7 @@ static size_t spread_scratch(const struct kernel_problem *p)
 template <class T> static void launch_grad_spread(const struct kernel_call *call)
 {
     const int64_t channels = call->problem->in[0].shape.dim[1];
-    double *means = (double *)call->scratch;
+    float *means = (float *)call->scratch;
 
     join_sums<<<blocks_of(channels, WARP), WARP, 0, stream_of(call)>>>(
         (const float *)call->in[4], call->problem->in[4].shape.dim[0], channels, means);

@@ -3,10 +3,11 @@
  *
  * Rows are cut into parts; a block has 32 columns of one part, a thread every eighth row of it. Partial sums
  * are doubles, (part, sum, column) in scratch; a second launch adds them and hands them to `finish`. How many
- * parts there are follows from the extents alone, so the order of additions does. What makes the numbers is
+ * parts there are follows from the extents alone, so the order of additions does. Few rows are one launch: a block has
+ * all of them for 32 columns. What makes the numbers is
  * a functor: void operator()(row, column, double sums[K]), called once for each element, which
- * may write something on the way. One that has also four(row, column, double sums[K][AT_ONCE]) may be summed with
- * four columns a thread, which moves memory at nearly its speed.
+ * may write something on the way. One that has also begin(column) and four(row, column, A sums[K][AT_ONCE]) may be
+ * summed with four columns a thread, which moves memory at nearly its speed; begin is told of these before any row.
  */
 #ifndef KERNEL_CUDA_COLUMN_CUH
 #define KERNEL_CUDA_COLUMN_CUH
@@ -18,7 +19,8 @@ enum {
     COLUMN_DEPTH = 8,
     COLUMN_BLOCKS = 1024,
     COLUMN_ROWS = 32,
-    FINISH_DEPTH = 32
+    FINISH_DEPTH = 32,
+    FEW_ROWS = 1024
 };
 
 /* Parts of blocks that have so many columns. */
@@ -96,7 +98,7 @@ __global__ void sum_parts(F f, int64_t rows, int64_t columns, int64_t parts, dou
 }
 
 /* The same with four columns a thread; blocks are lanes by as many rows as there are threads left. A thread's own sums are
- * of type A: float for functors that need many of them, as its rows are few. */
+ * of type A: float for functors of bf16, as its rows are few and conversions to double slow. */
 template <int K, class A, class F>
 __global__ void sum_parts_wide(F f, int64_t rows, int64_t columns, int64_t parts,
                                double *partial)
@@ -108,6 +110,7 @@ __global__ void sum_parts_wide(F f, int64_t rows, int64_t columns, int64_t parts
     A sums[K][AT_ONCE] = {};
 
     if (column < columns) {
+        f.begin(column);
 #pragma unroll(K > 4 ? 1 : 4)
         for (int64_t row = begin + threadIdx.y; row < end; row += blockDim.y)
             f.four(row, column, sums);
@@ -126,6 +129,14 @@ __global__ void sum_parts_wide(F f, int64_t rows, int64_t columns, int64_t parts
         }
     }
 }
+
+/* What a thread adds elements of type T in. */
+template <class T> struct sums_of {
+    typedef double type;
+};
+template <> struct sums_of<bf16> {
+    typedef float type;
+};
 
 /* Blocks have as many threads as their shared memory allows. */
 template <int K> struct finish_depth {
@@ -150,10 +161,45 @@ __global__ void finish_parts(F finish, int64_t columns, int64_t parts, const dou
         finish(column, sums);
 }
 
+/* All rows of 32 columns. */
+template <int K, class F, class G>
+__global__ void sum_few(F f, G finish, int64_t rows, int64_t columns)
+{
+    const int64_t column = (int64_t)blockIdx.x * COLUMN_WIDTH + threadIdx.x;
+    double sums[K] = { 0 };
+
+    if (column < columns) {
+#pragma unroll 8
+        for (int64_t row = threadIdx.y; row < rows; row += FINISH_DEPTH)
+            f(row, column, sums);
+    }
+    add_depth<K, FINISH_DEPTH>(sums);
+    if (threadIdx.y == 0 && column < columns)
+        finish(column, sums);
+}
+
+template <int K> static inline bool are_few(int64_t rows)
+{
+    return K <= 2 && rows <= FEW_ROWS;
+}
+
+template <int K, class F, class G>
+static void sum_of_few(struct device_stream *stream, F f, G finish, int64_t rows,
+                       int64_t columns)
+{
+    if constexpr (K <= 2)
+        sum_few<K, F, G><<<blocks_of(columns, COLUMN_WIDTH), dim3(COLUMN_WIDTH, FINISH_DEPTH),
+                           0, stream->cuda>>>(f, finish, rows, columns);
+}
+
 template <int K, class F, class G>
 static void sum_columns(struct device_stream *stream, F f, G finish, int64_t rows,
                         int64_t columns, void *scratch)
 {
+    if (are_few<K>(rows)) {
+        sum_of_few<K>(stream, f, finish, rows, columns);
+        return;
+    }
     const int64_t parts = column_parts(rows, columns);
     const dim3 block(COLUMN_WIDTH, COLUMN_DEPTH);
     const dim3 grid(blocks_of(columns, COLUMN_WIDTH), (unsigned)parts);
@@ -169,6 +215,10 @@ template <int K, class A = double, class F, class G>
 static void sum_columns_wide(struct device_stream *stream, F f, G finish, int64_t rows,
                              int64_t columns, void *scratch)
 {
+    if (are_few<K>(rows)) {
+        sum_of_few<K>(stream, f, finish, rows, columns);
+        return;
+    }
     const int64_t parts = wide_parts(rows, columns), lanes = wide_lanes(columns);
     const dim3 block((unsigned)lanes, (unsigned)(THREADS / lanes));
     const dim3 grid(blocks_of(columns, lanes * AT_ONCE), (unsigned)parts);

@@ -6,10 +6,11 @@
  * what of dy saw a pixel, times w. Weight's: dw (taps and C, O) = windows of x across, times dy, cut along
  * the pixels into parts whose sums are added in order. A transposed convolution is the gradient of the input.
  * A max pool's gradient is read through its index. Groups are products of their own; convolutions of each
- * channel by itself have plain kernels, which memory bounds.
+ * channel by itself have plain kernels, and quick ones for usual windows in depthwise.cu.
  */
 #include "kernel/cuda/column.cuh"
 #include "kernel/cuda/column_sums.h"
+#include "kernel/cuda/conv1d.h"
 #include "kernel/cuda/product.cuh"
 
 struct conv {
@@ -228,40 +229,6 @@ __global__ void forward_depthwise(struct conv g, const T *x, const T *w, const f
     put(&y[i], activate(activation, sum));
 }
 
-/* The same for channels in fours, which are read at once. */
-template <class T, class Y>
-__global__ void forward_fours(struct conv g, const T *x, const T *w, const float *bias,
-                              enum activation activation, Y *y, int64_t count)
-{
-    const int64_t i = thread_number() * AT_ONCE;
-
-    if (i >= count)
-        return;
-    const int c = (int)left_over(i, g.c);
-    const struct pixel p = pixel_of(divided(i, g.c), count, g.oh, g.ow);
-    float sums[AT_ONCE];
-    for (int k = 0; k < AT_ONCE; k++)
-        sums[k] = bias ? bias[c + k] : 0;
-    for (int r = 0; r < g.kh; r++) {
-        const int row = p.row * g.stride[0] - g.pad[0] + r;
-        for (int s = 0; s < g.kw && row >= 0 && row < g.h; s++) {
-            const int column = p.column * g.stride[1] - g.pad[1] + s;
-            if (column < 0 || column >= g.w)
-                continue;
-            const four<T> in =
-                *(const four<T> *)&x[(((int64_t)p.image * g.h + row) * g.w + column) * g.c + c];
-            const four<T> tap = *(const four<T> *)&w[(r * g.kw + s) * g.c + c];
-#pragma unroll
-            for (int k = 0; k < AT_ONCE; k++)
-                sums[k] = fmaf(number(in.x[k]), number(tap.x[k]), sums[k]);
-        }
-    }
-    four<Y> out;
-    for (int k = 0; k < AT_ONCE; k++)
-        put(&out.x[k], activate(activation, sums[k]));
-    *(four<Y> *)&y[i] = out;
-}
-
 struct layer {
     const void *x, *w, *bias; /* bias may be NULL */
     void *y;
@@ -274,16 +241,9 @@ static void run_forward(const struct conv *g, const struct layer *l,
 {
     if (is_depthwise(g)) {
         const int64_t count = y_pixels(g) * g->o;
-        if (g->c % AT_ONCE == 0 && is_aligned((const T *)l->x) && is_aligned((const T *)l->w) &&
-            is_aligned((Y *)l->y))
-            forward_fours<T, Y>
-                <<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream->cuda>>>(
-                    *g, (const T *)l->x, (const T *)l->w, (const float *)l->bias, l->activation,
-                    (Y *)l->y, count);
-        else
-            forward_depthwise<T, Y><<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
-                *g, (const T *)l->x, (const T *)l->w, (const float *)l->bias, l->activation,
-                (Y *)l->y, count);
+        forward_depthwise<T, Y><<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
+            *g, (const T *)l->x, (const T *)l->w, (const float *)l->bias, l->activation,
+            (Y *)l->y, count);
     } else {
         struct forward<T, Y> f = {
         };
@@ -394,51 +354,14 @@ __global__ void backward_depthwise(struct conv g, struct gradient<T> dy, const T
     put(&dx[i], sum);
 }
 
-/* The same for channels in fours, of a gradient that no pool left. */
-template <class T>
-__global__ void backward_fours(struct conv g, const T *dy, const T *w, T *dx, int64_t count)
-{
-    const int64_t i = thread_number() * AT_ONCE;
-
-    if (i >= count)
-        return;
-    const int c = (int)left_over(i, g.c);
-    const struct pixel p = pixel_of(divided(i, g.c), count, g.h, g.w);
-    float sums[AT_ONCE] = { 0 };
-    for (int r = 0; r < g.kh; r++) {
-        const int down = p.row + g.pad[0] - r, u = down / g.stride[0];
-        for (int s = 0; s < g.kw && down >= 0 && u * g.stride[0] == down && u < g.oh; s++) {
-            const int right = p.column + g.pad[1] - s, v = right / g.stride[1];
-            if (right < 0 || v * g.stride[1] != right || v >= g.ow)
-                continue;
-            const four<T> flow =
-                *(const four<T> *)&dy[(((int64_t)p.image * g.oh + u) * g.ow + v) * g.o + c];
-            const four<T> tap = *(const four<T> *)&w[(r * g.kw + s) * g.c + c];
-#pragma unroll
-            for (int k = 0; k < AT_ONCE; k++)
-                sums[k] = fmaf(number(flow.x[k]), number(tap.x[k]), sums[k]);
-        }
-    }
-    four<T> out;
-    for (int k = 0; k < AT_ONCE; k++)
-        put(&out.x[k], sums[k]);
-    *(four<T> *)&dx[i] = out;
-}
-
 template <class T>
 static void run_backward(const struct conv *g, struct gradient<T> dy, const struct layer *l,
                          struct device_stream *stream)
 {
     if (is_depthwise(g)) {
         const int64_t count = x_pixels(g) * g->c;
-        if (g->c % AT_ONCE == 0 && dy.index == NULL && is_aligned(dy.dy) &&
-            is_aligned((const T *)l->w) && is_aligned((T *)l->y))
-            backward_fours<T>
-                <<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream->cuda>>>(
-                    *g, dy.dy, (const T *)l->w, (T *)l->y, count);
-        else
-            backward_depthwise<T><<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
-                *g, dy, (const T *)l->w, (T *)l->y, count);
+        backward_depthwise<T><<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
+            *g, dy, (const T *)l->w, (T *)l->y, count);
     } else {
         struct backward<T> b = {
         };
@@ -566,69 +489,6 @@ template <class T> struct add_depthwise {
     }
 };
 
-/* Windows of 3 x 3: a column is a channel and has nine sums, so dy is read once. */
-enum { NINE = 9 };
-
-template <class T> struct add_nine {
-    struct conv g;
-    const T *x;
-    struct gradient<T> dy;
-    __device__ void operator()(int64_t at, int64_t c, double sums[NINE]) const
-    {
-        const struct pixel p = pixel_of(at, INT64_MAX, g.oh, g.ow);
-        const double d = (double)dy.at(g, p.image, p.row, p.column, (int)c);
-#pragma unroll
-        for (int tap = 0; tap < NINE; tap++) {
-            const int row = p.row * g.stride[0] - g.pad[0] + tap / 3;
-            const int column = p.column * g.stride[1] - g.pad[1] + tap % 3;
-            if (row >= 0 && row < g.h && column >= 0 && column < g.w)
-                sums[tap] =
-                    fma((double)number(
-                            x[(((int64_t)p.image * g.h + row) * g.w + column) * g.c + c]),
-                        d, sums[tap]);
-        }
-    }
-};
-
-/* The same of four channels, for a dy that is no pool's. */
-template <class T> struct add_nine_fours {
-    struct conv g;
-    const T *x, *dy;
-    __device__ void four(int64_t at, int64_t c, float sums[NINE][AT_ONCE]) const
-    {
-        const struct pixel p = pixel_of(at, INT64_MAX, g.oh, g.ow);
-        const ::four<T> flow = *(const ::four<T> *)(dy + at * g.c + c);
-#pragma unroll
-        for (int tap = 0; tap < NINE; tap++) {
-            const int row = p.row * g.stride[0] - g.pad[0] + tap / 3;
-            const int column = p.column * g.stride[1] - g.pad[1] + tap % 3;
-            if (row < 0 || row >= g.h || column < 0 || column >= g.w)
-                continue;
-            const ::four<T> in =
-                *(const ::four<T> *)(x + (((int64_t)p.image * g.h + row) * g.w + column) * g.c +
-                                     c);
-#pragma unroll
-            for (int k = 0; k < AT_ONCE; k++)
-                sums[tap][k] = fmaf(number(in.x[k]), number(flow.x[k]), sums[tap][k]);
-        }
-    }
-};
-
-struct give_nine {
-    float *dw;
-    int64_t channels;
-    __device__ void operator()(int64_t c, const double sums[NINE]) const
-    {
-        for (int tap = 0; tap < NINE; tap++)
-            dw[tap * channels + c] = (float)sums[tap];
-    }
-};
-
-static bool has_nine(const struct conv *g)
-{
-    return g->kh == 3 && g->kw == 3;
-}
-
 struct give_weight {
     float *dw;
     __device__ void operator()(int64_t column, const double sums[1]) const
@@ -658,8 +518,7 @@ static size_t up(size_t bytes)
 static size_t weights_scratch_of(const struct conv *g)
 {
     if (is_depthwise(g))
-        return up(has_nine(g) ? column_scratch(y_pixels(g), g->c, NINE)
-                              : column_scratch(y_pixels(g), weights_of(g), 1));
+        return up(column_scratch(y_pixels(g), weights_of(g), 1));
     return splits_of(g) > 1 ? up((size_t)(splits_of(g) * weights_of(g)) * sizeof(float)) : 0;
 }
 
@@ -675,20 +534,7 @@ static void run_weights(const struct conv *g, const void *x, struct gradient<T> 
 {
     const int64_t splits = splits_of(g);
 
-    if (is_depthwise(g) && has_nine(g) && g->c % AT_ONCE == 0 && !dy.index &&
-        is_aligned((const T *)x) && is_aligned(dy.dy)) {
-        const struct add_nine_fours<T> add = {
-            *g, (const T *)x, dy.dy
-        };
-        sum_columns_wide<NINE, float>(stream, add, give_nine{ (float *)dw, g->c }, y_pixels(g),
-                                      g->c, scratch);
-    } else if (is_depthwise(g) && has_nine(g)) {
-        const struct add_nine<T> add = {
-            *g, (const T *)x, dy
-        };
-        sum_columns<NINE>(stream, add, give_nine{ (float *)dw, g->c }, y_pixels(g), g->c,
-                          scratch);
-    } else if (is_depthwise(g)) {
+    if (is_depthwise(g)) {
         const struct add_depthwise<T> add = {
             *g, (const T *)x, dy
         };
@@ -970,160 +816,21 @@ static void run_conv1d_grad_weight(const struct kernel_call *call)
     BY_TYPE(call->problem->in[0], launch_conv1d_grad_weight, call);
 }
 
-/* The first largest over the places of what the convolution left in scratch, before the bias; -1 if none
- * is a number, or relu leaves nothing. */
-template <class T>
-__global__ void largest_place(struct conv g, const float *sums, const float *bias, bool relu,
-                              T *y, int32_t *index)
-{
-    const int64_t i = thread_number();
-    float largest = -INFINITY;
-    int32_t place = -1;
-
-    if (i >= (int64_t)g.n * g.o)
-        return;
-    const int64_t n = i / g.o, o = i % g.o;
-    for (int t = 0; t < g.ow; t++) {
-        const float sum = sums[(n * g.ow + t) * g.o + o];
-        if (sum > largest) {
-            largest = sum;
-            place = t;
-        }
-    }
-    float value = place < 0 ? NAN : bias ? largest + bias[o] : largest;
-    if (relu && !(value > 0)) {
-        value = value <= 0 ? 0 : value;
-        place = -1;
-    }
-    put(&y[i], value);
-    index[i] = place;
-}
-
-static size_t conv1d_max_scratch(const struct kernel_problem *p)
-{
-    const struct conv g = conv1d_of(&p->in[0].shape, &p->in[1].shape);
-    return (size_t)(y_pixels(&g) * g.o) * sizeof(float);
-}
-
-template <class T> static void launch_conv1d_max(const struct kernel_call *call)
+template <class T> static void launch_sums(const struct kernel_call *call, float *sums)
 {
     const struct kernel_problem *p = call->problem;
     const struct conv g = conv1d_of(&p->in[0].shape, &p->in[1].shape);
-    const struct layer l = { call->in[0], call->in[1], NULL, call->scratch, ACTIVATION_NONE };
+    const struct layer l = { call->in[0], call->in[1], NULL, sums, ACTIVATION_NONE };
 
     run_forward<T, float>(&g, &l, call->stream);
-    largest_place<T><<<blocks_of((int64_t)g.n * g.o, WARP), WARP, 0, stream_of(call)>>>(
-        g, (const float *)call->scratch, p->n_in > 2 ? (const float *)call->in[2] : NULL,
-        p->attrs.activation == ACTIVATION_RELU, (T *)call->out[0], (int32_t *)call->out[1]);
-    stream_check(call->stream, "conv1d_max");
 }
 
-static void run_conv1d_max(const struct kernel_call *call)
+void conv1d_sums(const struct kernel_call *call, float *sums)
 {
-    BY_TYPE(call->problem->in[0], launch_conv1d_max, call);
-}
-
-/* A thread has one element of dx: all channels whose window at the largest place covers it. */
-template <class T>
-__global__ void send_back_largest(struct conv g, const T *dy, const int32_t *index, const T *w,
-                                  const T *base, T *dx)
-{
-    const int64_t i = thread_number();
-
-    if (i >= (int64_t)g.n * g.w * g.c)
-        return;
-    const int c = (int)(i % g.c), t = (int)(i / g.c % g.w);
-    const int64_t n = i / g.c / g.w;
-    float sum = base ? number(base[i]) : 0;
-    for (int o = 0; o < g.o; o++) {
-        const int place = index[n * g.o + o], tap = t - place;
-        if (place >= 0 && tap >= 0 && tap < g.kw)
-            sum = fmaf(number(dy[n * g.o + o]), number(w[((int64_t)tap * g.c + c) * g.o + o]),
-                       sum);
-    }
-    put(&dx[i], sum);
-}
-
-template <class T> static void launch_conv1d_max_grad_input(const struct kernel_call *call)
-{
-    const struct kernel_problem *p = call->problem;
-    const struct conv g = conv1d_of(&p->out[0].shape, &p->in[2].shape);
-    const int64_t count = shape_count(&p->out[0].shape);
-
-    send_back_largest<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
-        g, (const T *)call->in[0], (const int32_t *)call->in[1], (const T *)call->in[2],
-        p->n_in > 4 ? (const T *)call->in[4] : NULL, (T *)call->out[0]);
-    stream_check(call->stream, "conv1d_max_grad_input");
-}
-
-static void run_conv1d_max_grad_input(const struct kernel_call *call)
-{
-    BY_TYPE(call->problem->in[0], launch_conv1d_max_grad_input, call);
-}
-
-/* Rows are samples, columns taps, channels and filters: dw; the bias's has a column a filter. */
-template <class T> struct add_largest {
-    struct conv g;
-    const T *x, *dy;
-    const int32_t *index;
-    __device__ void operator()(int64_t n, int64_t column, double sums[1]) const
-    {
-        const int64_t o = column % g.o, rest = column / g.o;
-        const int c = (int)(rest % g.c), tap = (int)(rest / g.c);
-        const int place = index[n * g.o + o];
-        if (place >= 0 && place + tap < g.w)
-            sums[0] = fma((double)number(dy[n * g.o + o]),
-                          (double)number(x[(n * g.w + place + tap) * g.c + c]), sums[0]);
-    }
-};
-
-template <class T> struct add_largest_bias {
-    const T *dy;
-    const int32_t *index;
-    int64_t columns;
-    __device__ void operator()(int64_t n, int64_t o, double sums[1]) const
-    {
-        if (index[n * columns + o] >= 0)
-            sums[0] += (double)number(dy[n * columns + o]);
-    }
-};
-
-static size_t max_weight_bytes(const struct conv *g)
-{
-    return up(column_scratch(g->n, weights_of(g), 1));
-}
-
-static size_t conv1d_max_grad_weight_scratch(const struct kernel_problem *p)
-{
-    const struct conv g = conv1d_of(&p->in[0].shape, &p->out[0].shape);
-    return max_weight_bytes(&g) + column_scratch(g.n, g.o, 1);
-}
-
-template <class T> static void launch_conv1d_max_grad_weight(const struct kernel_call *call)
-{
-    const struct kernel_problem *p = call->problem;
-    const struct conv g = conv1d_of(&p->in[0].shape, &p->out[0].shape);
-    const T *dy = (const T *)call->in[1];
-    const int32_t *index = (const int32_t *)call->in[2];
-    const struct add_largest<T> add = {
-        g, (const T *)call->in[0], dy, index
-    };
-
-    sum_columns<1>(call->stream, add, give_weight{ (float *)call->out[0] }, g.n, weights_of(&g),
-                   call->scratch);
-    if (p->n_out > 1) {
-        const struct add_largest_bias<T> bias = {
-            dy, index, g.o
-        };
-        sum_columns<1>(call->stream, bias, give_weight{ (float *)call->out[1] }, g.n, g.o,
-                       (char *)call->scratch + max_weight_bytes(&g));
-    }
-    stream_check(call->stream, "conv1d_max_grad_weight");
-}
-
-static void run_conv1d_max_grad_weight(const struct kernel_call *call)
-{
-    BY_TYPE(call->problem->in[0], launch_conv1d_max_grad_weight, call);
+    if (call->problem->in[0].dtype == DTYPE_BF16)
+        launch_sums<bf16>(call, sums);
+    else
+        launch_sums<float>(call, sums);
 }
 
 #define ROW(op, scratch, run)                                                                  \
@@ -1144,8 +851,5 @@ extern "C" const struct kernel cuda_conv_rows[] = {
     ROW("conv1d", NULL, run_conv1d),
     ROW("conv1d_grad_input", NULL, run_conv1d_grad_input),
     ROW("conv1d_grad_weight", conv1d_grad_weight_scratch, run_conv1d_grad_weight),
-    ROW("conv1d_max", conv1d_max_scratch, run_conv1d_max),
-    ROW("conv1d_max_grad_input", NULL, run_conv1d_max_grad_input),
-    ROW("conv1d_max_grad_weight", conv1d_max_grad_weight_scratch, run_conv1d_max_grad_weight),
     { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
 };

@@ -38,10 +38,12 @@ static inline cudaStream_t stream_of(const struct kernel_call *call)
 enum status cuda_failed(cudaError_t error, const char *file, int line, const char *call);
 
 /* Rows, each array ended by a NULL op. */
-extern const struct kernel cuda_cudnn_rows[], cuda_attention_tile_rows[],
-    cuda_attention_mma_rows[], cuda_elementwise_rows[], cuda_linear_rows[], cuda_conv_rows[],
-    cuda_pool_rows[], cuda_norm_rows[], cuda_batch_norm_rows[], cuda_loss_rows[],
-    cuda_embedding_rows[], cuda_attention_rows[], cuda_recurrent_rows[];
+extern const struct kernel cuda_cudnn_rows[], cuda_cudnn_attention_rows[],
+    cuda_attention_tile_rows[], cuda_attention_mma_rows[], cuda_elementwise_rows[],
+    cuda_linear_rows[], cuda_conv_rows[], cuda_conv1d_max_rows[], cuda_depthwise_rows[],
+    cuda_thin_rows[], cuda_small_rows[], cuda_pool_rows[], cuda_norm_rows[],
+    cuda_batch_norm_rows[], cuda_loss_rows[], cuda_embedding_rows[], cuda_attention_rows[],
+    cuda_recurrent_rows[];
 extern const struct device_update cuda_updates[];
 void cuda_add(struct device_stream *stream, float *out, const float *a, const float *b,
               size_t count);
@@ -64,6 +66,8 @@ void cuda_trust(struct device_stream *stream, const struct device_trust *trust,
                 const struct kernel_update_step *numbers, struct kernel_update_step *out);
 void cuda_mark_rows(struct device_stream *stream, const int32_t *ids, size_t count, size_t rows,
                     uint8_t *marks);
+void cuda_join_marks(struct device_stream *stream, uint8_t *out, const uint8_t *a,
+                     const uint8_t *b, size_t count);
 
 #ifdef __cplusplus
 }

@@ -1,32 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /* cudnn.c - convolutions in mixed precision by cuDNN's graph interface.
  *
- * One operation a graph: a convolution, or the gradient of its input or of its weights, of images with channels
+ * Mostly one operation a graph: a convolution, or the gradient of its input or of its weights, of images with channels
  * innermost, bf16 with f32 sums. cuDNN wants filters as (O, kh, kw, C), tutti's lie (kh, kw, C, O): they are turned
  * across in scratch before, or after, which is little beside the images. Channels that do not come in eights, such as those
- * of a first layer, are filled up with zeros in copies. Gradients of weights are wanted in f32;
+ * of a first layer, are filled up with zeros in copies. Bias and relu of a convolution are part of its graph, the bias in
+ * bf16, where there is an engine for it. Gradients of weights are wanted in f32;
  * where cuDNN has no engine for that they are rounded to bf16 once, at the end. Of cuDNN's proposals the first is
  * taken that adds plainly and in a fixed order: no Winograd, no FFT, nothing nondeterministic, nothing that is
  * compiled first. Nothing is timed, so the choice is the same for one version and device. Plans are kept for the life
  * of the process, as can_run and scratch_bytes ask for them, too. f32 has kernels of its own: cuDNN's engines do not
  * say which of them compute in less.
  */
-#include <pthread.h>
 #include <string.h>
-
-#include <cudnn.h>
 
 #include "base/mem.h"
 #include "kernel/cuda/across.h"
 #include "kernel/cuda/column_sums.h"
+#include "kernel/cuda/cudnn_graph.h"
 #include "kernel/cuda/gemm.h"
 
-/* cuDNN 9.8 and older need the handle in descriptors; newer ones call that deprecated. */
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-
 enum kind { KIND_FORWARD, KIND_INPUT, KIND_WEIGHT };
-enum { ID_X = 'x', ID_W = 'w', ID_Y = 'y', PROPOSALS = 16, ALIGN = 16 };
-static const int64_t WORKSPACE_MAX = (int64_t)512 << 20;
+enum { ID_X = 'x', ID_W = 'w', ID_Y = 'y', ID_BIAS = 'b', ID_SUM = 's', ID_SHIFTED = 't' };
 
 /* The convolution that makes y of x, whichever of the three is wanted. */
 struct conv {
@@ -35,95 +30,48 @@ struct conv {
     int64_t stride[2], pad[2];
     enum dtype dtype, into; /* of the operands; of the result */
     int64_t real_c, real_o; /* c and o without what fills them up */
+    bool with_bias, relu;   /* after it, in the same graph */
 };
 
 struct plan {
     struct conv conv;
-    cudnnBackendDescriptor_t cudnn; /* NULL: there is no way */
-    int64_t workspace;
+    struct dnn_plan dnn;
     struct plan *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static cudnnHandle_t the_handle; /* guarded by lock, as the plans are */
-static struct plan *the_plans;
-
-#define TRY_DNN(call)                                                                          \
-    do {                                                                                       \
-        const cudnnStatus_t try_dnn_ = (call);                                                 \
-        if (try_dnn_ != CUDNN_STATUS_SUCCESS)                                                  \
-            return FAIL(STATUS_UNSUPPORTED, "cudnn: %s: %s", cudnnGetErrorString(try_dnn_),    \
-                        #call);                                                                \
-    } while (0)
-
-/* Descriptors -------------------------------------------------------------------------- */
-
-/* Those of one plan under way, to be destroyed together. */
-struct pile {
-    cudnnBackendDescriptor_t item[8 + 2 * PROPOSALS];
-    int count;
-};
-
-static enum status make(struct pile *pile, cudnnBackendDescriptorType_t type,
-                        cudnnBackendDescriptor_t *out)
-{
-    TRY_DNN(cudnnBackendCreateDescriptor(type, out));
-    pile->item[pile->count++] = *out;
-    return STATUS_OK;
-}
-
-static void drop(struct pile *pile)
-{
-    while (pile->count > 0)
-        (void)cudnnBackendDestroyDescriptor(pile->item[--pile->count]);
-}
-
-static enum status set(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
-                       cudnnBackendAttributeType_t type, int64_t count, const void *value)
-{
-    TRY_DNN(cudnnBackendSetAttribute(descriptor, name, type, count, value));
-    return STATUS_OK;
-}
-
-static enum status finish(cudnnBackendDescriptor_t descriptor)
-{
-    TRY_DNN(cudnnBackendFinalize(descriptor));
-    return STATUS_OK;
-}
+static struct plan *the_plans; /* guarded by dnn_lock */
 
 /* A tensor of these extents, the second of which is innermost in memory. */
-static enum status make_tensor(struct pile *pile, int64_t id, enum dtype dtype,
+static enum status make_tensor(struct dnn_pile *pile, int64_t id, enum dtype dtype,
                                const int64_t dim[4], cudnnBackendDescriptor_t *out)
 {
-    const int64_t strides[4] = { dim[1] * dim[2] * dim[3], 1, dim[1] * dim[3], dim[1] };
-    const cudnnDataType_t type = dtype == DTYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
-    const int64_t align = ALIGN;
+    const struct dnn_tensor tensor = {
+        .id = id,
+        .is_virtual = id == ID_SUM || id == ID_SHIFTED,
+        .type = dtype == DTYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT,
+        .dim = { dim[0], dim[1], dim[2], dim[3] },
+        .stride = { dim[1] * dim[2] * dim[3], 1, dim[1] * dim[3], dim[1] },
+    };
 
-    TRY(make(pile, CUDNN_BACKEND_TENSOR_DESCRIPTOR, out));
-    TRY(set(*out, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
-    TRY(set(*out, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim));
-    TRY(set(*out, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides));
-    TRY(set(*out, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id));
-    TRY(set(*out, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &align));
-    return finish(*out);
+    return dnn_make_tensor(pile, &tensor, out);
 }
 
-static enum status make_windows(struct pile *pile, const struct conv *c,
+static enum status make_windows(struct dnn_pile *pile, const struct conv *c,
                                 cudnnBackendDescriptor_t *out)
 {
     const int64_t dims = 2, apart[2] = { 1, 1 };
     const cudnnDataType_t sums = CUDNN_DATA_FLOAT;
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
 
-    TRY(make(pile, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, out));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, apart));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, c->stride));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, c->pad));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, c->pad));
-    return finish(*out);
+    TRY(dnn_make(pile, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, out));
+    TRY(dnn_set(*out, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims));
+    TRY(dnn_set(*out, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums));
+    TRY(dnn_set(*out, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode));
+    TRY(dnn_set(*out, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, apart));
+    TRY(dnn_set(*out, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, c->stride));
+    TRY(dnn_set(*out, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, c->pad));
+    TRY(dnn_set(*out, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, c->pad));
+    return dnn_finish(*out);
 }
 
 /* Names of an operation's parts, by kind. */
@@ -154,132 +102,62 @@ static const struct {
                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA },
 };
 
-static enum status make_graph(struct pile *pile, const struct conv *c,
-                              cudnnBackendDescriptor_t *out)
+/* The convolution; *y is made here, and what comes after it may give it another. */
+static enum status make_conv(struct dnn_pile *pile, const struct conv *c,
+                             cudnnBackendDescriptor_t *out, cudnnBackendDescriptor_t *y)
 {
     const int64_t x_dim[4] = { c->n, c->c, c->h, c->w },
                   y_dim[4] = { c->n, c->o, c->oh, c->ow };
     const int64_t w_dim[4] = { c->o, c->c, c->kh, c->kw };
     const enum dtype x_type = c->kind == KIND_INPUT ? c->into : c->dtype;
     const enum dtype w_type = c->kind == KIND_WEIGHT ? c->into : c->dtype;
-    const enum dtype y_type = c->kind == KIND_FORWARD ? c->into : c->dtype;
+    const bool is_last = !c->with_bias;
+    const enum dtype y_type = !is_last                  ? DTYPE_F32
+                              : c->kind == KIND_FORWARD ? c->into
+                                                        : c->dtype;
     const cudnnBackendAttributeType_t part = CUDNN_TYPE_BACKEND_DESCRIPTOR;
     const float one = 1, zero = 0;
-    cudnnBackendDescriptor_t x, w, y, windows, operation;
+    cudnnBackendDescriptor_t x, w, windows;
 
     TRY(make_tensor(pile, ID_X, x_type, x_dim, &x));
     TRY(make_tensor(pile, ID_W, w_type, w_dim, &w));
-    TRY(make_tensor(pile, ID_Y, y_type, y_dim, &y));
+    TRY(make_tensor(pile, is_last ? ID_Y : ID_SUM, y_type, y_dim, y));
     TRY(make_windows(pile, c, &windows));
-    TRY(make(pile, operations[c->kind].type, &operation));
-    TRY(set(operation, operations[c->kind].x, part, 1, &x));
-    TRY(set(operation, operations[c->kind].w, part, 1, &w));
-    TRY(set(operation, operations[c->kind].y, part, 1, &y));
-    TRY(set(operation, operations[c->kind].windows, part, 1, &windows));
-    TRY(set(operation, operations[c->kind].alpha, CUDNN_TYPE_FLOAT, 1, &one));
-    TRY(set(operation, operations[c->kind].beta, CUDNN_TYPE_FLOAT, 1, &zero));
-    TRY(finish(operation));
-    TRY(make(pile, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, out));
-    TRY(set(*out, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &the_handle));
-    TRY(set(*out, CUDNN_ATTR_OPERATIONGRAPH_OPS, part, 1, &operation));
-    return finish(*out);
+    TRY(dnn_make(pile, operations[c->kind].type, out));
+    TRY(dnn_set(*out, operations[c->kind].x, part, 1, &x));
+    TRY(dnn_set(*out, operations[c->kind].w, part, 1, &w));
+    TRY(dnn_set(*out, operations[c->kind].y, part, 1, y));
+    TRY(dnn_set(*out, operations[c->kind].windows, part, 1, &windows));
+    TRY(dnn_set(*out, operations[c->kind].alpha, CUDNN_TYPE_FLOAT, 1, &one));
+    TRY(dnn_set(*out, operations[c->kind].beta, CUDNN_TYPE_FLOAT, 1, &zero));
+    return dnn_finish(*out);
+}
+
+/* With bias and relu, as far as it has them. */
+static enum status make_graph(struct dnn_pile *pile, const struct conv *c,
+                              cudnnBackendDescriptor_t *out)
+{
+    const int64_t y_dim[4] = { c->n, c->o, c->oh, c->ow }, bias_dim[4] = { 1, c->o, 1, 1 };
+    cudnnBackendDescriptor_t operations_of[3], sum, bias, shifted, y;
+    int count = 1;
+
+    TRY(make_conv(pile, c, &operations_of[0], &sum));
+    if (c->with_bias) {
+        TRY(make_tensor(pile, ID_BIAS, DTYPE_BF16, bias_dim, &bias));
+        TRY(make_tensor(pile, c->relu ? ID_SHIFTED : ID_Y, c->relu ? DTYPE_F32 : c->into, y_dim,
+                        &shifted));
+        TRY(dnn_make_pointwise(pile, CUDNN_POINTWISE_ADD, sum, bias, shifted,
+                               &operations_of[count++]));
+    }
+    if (c->with_bias && c->relu) {
+        TRY(make_tensor(pile, ID_Y, c->into, y_dim, &y));
+        TRY(dnn_make_pointwise(pile, CUDNN_POINTWISE_RELU_FWD, shifted, NULL, y,
+                               &operations_of[count++]));
+    }
+    return dnn_make_graph(pile, operations_of, count, out);
 }
 
 /* Plans -------------------------------------------------------------------------------- */
-
-/* Is an engine's code part of cuDNN? Compiling takes a second and more a plan. */
-static bool is_compiled(cudnnBackendDescriptor_t engine)
-{
-    cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
-    int64_t count = 0;
-
-    if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
-                                 CUDNN_TYPE_BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT,
-                                 &count, notes) != CUDNN_STATUS_SUCCESS)
-        return false;
-    for (int64_t i = 0; i < count; i++) {
-        if (notes[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION)
-            return false;
-    }
-    return true;
-}
-
-/* Does an engine add plainly, in an order of its own? */
-static bool is_wanted(cudnnBackendDescriptor_t config)
-{
-    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
-    cudnnBackendDescriptor_t engine;
-    int64_t count = 0;
-    bool wanted = false;
-
-    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) !=
-        CUDNN_STATUS_SUCCESS)
-        return false;
-    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
-                                 &engine) == CUDNN_STATUS_SUCCESS &&
-        cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                 CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
-                                 &count, notes) == CUDNN_STATUS_SUCCESS) {
-        wanted = is_compiled(engine);
-        for (int64_t i = 0; i < count; i++) {
-            wanted = wanted && (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
-                                notes[i] == CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP);
-        }
-    }
-    (void)cudnnBackendDestroyDescriptor(engine);
-    return wanted;
-}
-
-/* A plan of a proposal, if it is one that works. */
-static bool take(cudnnBackendDescriptor_t config, struct plan *plan)
-{
-    cudnnBackendDescriptor_t made;
-    int64_t count = 0;
-
-    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &made) !=
-        CUDNN_STATUS_SUCCESS)
-        return false;
-    if (cudnnBackendSetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
-                                 &the_handle) == CUDNN_STATUS_SUCCESS &&
-        cudnnBackendSetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-                                 &config) == CUDNN_STATUS_SUCCESS &&
-        cudnnBackendFinalize(made) == CUDNN_STATUS_SUCCESS &&
-        cudnnBackendGetAttribute(made, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                 CUDNN_TYPE_INT64, 1, &count,
-                                 &plan->workspace) == CUDNN_STATUS_SUCCESS &&
-        plan->workspace <= WORKSPACE_MAX) {
-        plan->cudnn = made;
-        return true;
-    }
-    (void)cudnnBackendDestroyDescriptor(made);
-    return false;
-}
-
-static enum status choose(struct pile *pile, struct plan *plan)
-{
-    const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
-    cudnnBackendDescriptor_t graph, heuristics, configs[PROPOSALS];
-    int64_t count = 0;
-
-    TRY(make_graph(pile, &plan->conv, &graph));
-    TRY(make(pile, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heuristics));
-    TRY(set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-            &graph));
-    TRY(set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode));
-    TRY(finish(heuristics));
-    for (int i = 0; i < PROPOSALS; i++)
-        TRY(make(pile, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i]));
-    TRY_DNN(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, PROPOSALS, &count,
-                                     configs));
-    for (int64_t i = 0; i < count && i < PROPOSALS; i++) {
-        if (is_wanted(configs[i]) && take(configs[i], plan))
-            break;
-    }
-    return STATUS_OK;
-}
 
 static bool is_same(const struct conv *a, const struct conv *b)
 {
@@ -287,75 +165,66 @@ static bool is_same(const struct conv *a, const struct conv *b)
            a->o == b->o && a->kh == b->kh && a->kw == b->kw && a->oh == b->oh &&
            a->ow == b->ow && a->stride[0] == b->stride[0] && a->stride[1] == b->stride[1] &&
            a->pad[0] == b->pad[0] && a->pad[1] == b->pad[1] && a->dtype == b->dtype &&
-           a->into == b->into;
+           a->into == b->into && a->with_bias == b->with_bias && a->relu == b->relu;
+}
+
+static enum status choose(struct dnn_pile *pile, struct plan *plan)
+{
+    cudnnBackendDescriptor_t graph;
+
+    TRY(make_graph(pile, &plan->conv, &graph));
+    return dnn_choose(pile, graph, false, &plan->dnn);
 }
 
 /* Under the lock. NULL: no memory, or no cuDNN. */
 static const struct plan *plan_for(const struct conv *conv)
 {
-    struct pile pile = { .count = 0 };
+    struct dnn_pile pile = { .count = 0 };
     struct plan *plan;
 
     for (plan = the_plans; plan != NULL; plan = plan->next) {
         if (is_same(&plan->conv, conv))
             return plan;
     }
-    if (the_handle == NULL && cudnnCreate(&the_handle) != CUDNN_STATUS_SUCCESS)
+    if (!dnn_is_there())
         return NULL;
     if (mem_alloc(1, sizeof *plan, &plan) != STATUS_OK)
         return NULL;
     plan->conv = *conv;
     (void)choose(&pile, plan); /* what went wrong leaves no plan, and another kernel runs */
-    drop(&pile);
+    dnn_drop(&pile);
     plan->next = the_plans;
     the_plans = plan;
     return plan;
 }
 
-/* The plan, and *conv what it computes: a weight's gradient in bf16 where there is no other way. */
+/* The plan, and *conv what it computes: a weight's gradient in bf16 where there is no other way, a convolution without
+ * what comes after it where there is none for all. */
 static const struct plan *find_plan(struct conv *conv)
 {
-    pthread_mutex_lock(&lock);
+    dnn_lock();
     const struct plan *plan = plan_for(conv);
-    if (conv->kind == KIND_WEIGHT && plan && !plan->cudnn) {
+    if (conv->kind == KIND_WEIGHT && plan && !plan->dnn.cudnn) {
         conv->into = DTYPE_BF16;
         plan = plan_for(conv);
     }
-    pthread_mutex_unlock(&lock);
-    return plan && plan->cudnn ? plan : NULL;
+    if (conv->with_bias && plan && !plan->dnn.cudnn) {
+        conv->with_bias = conv->relu = false;
+        plan = plan_for(conv);
+    }
+    dnn_unlock();
+    return plan && plan->dnn.cudnn ? plan : NULL;
 }
 
-/* Runs a plan; the handle has one stream at a time. */
+/* bias: NULL where the plan has none. */
 static void execute(const struct kernel_call *call, const struct plan *plan, const void *x,
-                    const void *w, const void *y, void *workspace)
+                    const void *w, const void *y, const void *bias, void *workspace)
 {
-    const int64_t ids[3] = { ID_X, ID_W, ID_Y };
-    const void *const data[3] = { x, w, y };
-    cudnnBackendDescriptor_t pack = NULL;
-    cudnnStatus_t status =
-        cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
+    const struct dnn_data data = { { ID_X, ID_W, ID_Y, ID_BIAS },
+                                   { x, w, y, bias },
+                                   bias ? 4 : 3 };
 
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
-                                          CUDNN_TYPE_INT64, 3, ids);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-                                          CUDNN_TYPE_VOID_PTR, 3, data);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
-                                          CUDNN_TYPE_VOID_PTR, 1, &workspace);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendFinalize(pack);
-    pthread_mutex_lock(&lock);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnSetStream(the_handle, call->stream->cuda);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnBackendExecute(the_handle, plan->cudnn, pack);
-    pthread_mutex_unlock(&lock);
-    if (status != CUDNN_STATUS_SUCCESS)
-        stream_note(call->stream, "cudnn", cudnnGetErrorString(status));
-    if (pack != NULL)
-        (void)cudnnBackendDestroyDescriptor(pack);
+    dnn_run(call->stream, &plan->dnn, &data, workspace);
 }
 
 /* The ops ------------------------------------------------------------------------------ */
@@ -422,6 +291,8 @@ static void conv_of(const struct kernel_problem *p, struct conv *out)
     }
     out->dtype = p->in[0].dtype;
     out->into = p->out[0].dtype;
+    out->with_bias = strcmp(p->op, "conv2d") == 0 && p->n_in > 2 && out->o == out->real_o;
+    out->relu = out->with_bias && p->attrs.activation == ACTIVATION_RELU;
 }
 
 static bool is_padded(const struct conv *c)
@@ -463,6 +334,12 @@ static void bias_extents(const struct conv *c, int along, int64_t *rows, int64_t
     *columns = along == 'x' ? c->real_c : c->real_o;
 }
 
+/* Of a bias that is part of the plan. */
+static size_t bias_bytes(const struct conv *c)
+{
+    return c->with_bias ? up((size_t)c->o * sizeof(uint16_t)) : 0;
+}
+
 /* Of a copy of x, or y, with more channels; 0: there is none. */
 static size_t image_bytes(const struct conv *c, int which)
 {
@@ -473,7 +350,7 @@ static size_t image_bytes(const struct conv *c, int which)
     return channels == real ? 0 : up((size_t)(rows * channels) * sizeof(uint16_t));
 }
 
-/* The filter, turned, copies of images, then the workspace; a bias's gradient comes after all are done with. */
+/* The filter, turned, copies of images, the bias, then the workspace; a bias's gradient comes after all are done with. */
 static size_t scratch_bytes(const struct kernel_problem *p)
 {
     struct conv conv;
@@ -485,7 +362,7 @@ static size_t scratch_bytes(const struct kernel_problem *p)
     const size_t sums =
         conv.kind == KIND_WEIGHT && p->n_out > 1 ? column_sums_scratch(rows, columns) : 0;
     const size_t own = filter_bytes(&conv) + image_bytes(&conv, 'x') + image_bytes(&conv, 'y') +
-                       (plan ? (size_t)plan->workspace : 0);
+                       bias_bytes(&conv) + (plan ? (size_t)plan->dnn.workspace : 0);
     return own > sums ? own : sums;
 }
 
@@ -549,7 +426,8 @@ static void run(const struct kernel_call *call)
     const struct plan *plan = find_plan(&conv);
     char *const x_copy = (char *)call->scratch + filter_bytes(&conv);
     char *const y_copy = x_copy + image_bytes(&conv, 'x');
-    char *const workspace = y_copy + image_bytes(&conv, 'y');
+    char *const bias = y_copy + image_bytes(&conv, 'y');
+    char *const workspace = bias + bias_bytes(&conv);
 
     if (plan == NULL) {
         stream_note(call->stream, p->op, "cudnn has no plan");
@@ -559,7 +437,10 @@ static void run(const struct kernel_call *call)
         give_filter(call, &conv, part->w);
     const void *const images[2] = { place_images(call, &conv, 'x', part->x, x_copy),
                                     place_images(call, &conv, 'y', part->y, y_copy) };
-    execute(call, plan, images[0], call->scratch, images[1], workspace);
+    if (conv.with_bias)
+        cuda_convert(call->stream, bias, DTYPE_BF16, call->in[2], DTYPE_F32, (size_t)conv.o);
+    execute(call, plan, images[0], call->scratch, images[1], conv.with_bias ? bias : NULL,
+            workspace);
     give_images(call, &conv, images);
     if (conv.kind == KIND_WEIGHT)
         take_filter(call, &conv);
@@ -569,7 +450,7 @@ static void run(const struct kernel_call *call)
     if (conv.kind == KIND_WEIGHT && p->n_out > 1)
         column_sums(call->stream, call->in[1], p->in[1].dtype, rows, columns, call->out[1],
                     call->scratch);
-    else if (conv.kind != KIND_WEIGHT &&
+    else if (conv.kind != KIND_WEIGHT && !conv.with_bias &&
              (p->n_in > 2 || p->attrs.activation == ACTIVATION_RELU)) {
         const struct gemm_form form = { .m = rows,
                                         .n = columns,

@@ -67,6 +67,27 @@ template <class T> static inline bool is_aligned(const T *p)
     return (uintptr_t)p % sizeof(four<T>) == 0;
 }
 
+/* As many elements as the widest load has. */
+template <class T> struct alignas(16) pack {
+    enum { N = 16 / sizeof(T) };
+    T x[N];
+};
+
+template <class T> static inline bool is_packed(const T *p)
+{
+    return (uintptr_t)p % sizeof(pack<T>) == 0;
+}
+
+/* Of numbers that come from bf16, or go into one, the quick ways are exact enough. */
+template <class T> __device__ __forceinline__ float exp_of(float x)
+{
+    return sizeof(T) == sizeof(float) ? expf(x) : __expf(x);
+}
+template <class T> __device__ __forceinline__ float quotient(float a, float b)
+{
+    return sizeof(T) == sizeof(float) ? a / b : __fdividef(a, b);
+}
+
 /* Sums over threads -------------------------------------------------------------------- */
 
 template <class N> __device__ __forceinline__ N warp_sum(N x)

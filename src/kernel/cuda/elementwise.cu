@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* elementwise.cu - ops that look at one element at a time: memory bounds them.
  *
- * A thread has four elements, read and written at once where buffers and counts allow it. Each op reads its
+ * A thread has a pack of elements, read and written at once where buffers and counts allow it. Each op reads its
  * inputs once and writes its output once. Where the CPU's reference works in float, the same operations in the
  * same order give its bits.
  */
@@ -14,19 +14,21 @@
 template <class T, class F, bool TWO>
 __global__ void map(F f, const T *a, const T *b, T *y, int64_t count, bool wide)
 {
-    const int64_t at = thread_number() * AT_ONCE;
+    enum { N = pack<T>::N };
+    const int64_t at = thread_number() * N;
 
-    if (wide && at + AT_ONCE <= count) {
-        const four<T> p = *(const four<T> *)(a + at);
-        const four<T> q = TWO ? *(const four<T> *)(b + at) : p;
-        four<T> r;
-        for (int i = 0; i < AT_ONCE; i++)
-            put(&r.x[i], f(number(p.x[i]), number(q.x[i])));
-        *(four<T> *)(y + at) = r;
+    if (wide && at + N <= count) {
+        const pack<T> p = *(const pack<T> *)(a + at);
+        const pack<T> q = TWO ? *(const pack<T> *)(b + at) : p;
+        pack<T> r;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            put(&r.x[i], f.template at<T>(number(p.x[i]), number(q.x[i])));
+        *(pack<T> *)(y + at) = r;
         return;
     }
-    for (int64_t i = at; i < count && i < at + AT_ONCE; i++)
-        put(&y[i], f(number(a[i]), TWO ? number(b[i]) : 0.0F));
+    for (int64_t i = at; i < count && i < at + N; i++)
+        put(&y[i], f.template at<T>(number(a[i]), TWO ? number(b[i]) : 0.0F));
 }
 
 template <class T, class F, bool TWO> static void run_map(const struct kernel_call *call, F f)
@@ -34,9 +36,9 @@ template <class T, class F, bool TWO> static void run_map(const struct kernel_ca
     const int64_t count = shape_count(&call->problem->in[0].shape);
     const T *a = (const T *)call->in[0], *b = TWO ? (const T *)call->in[1] : NULL;
     T *y = (T *)call->out[0];
-    const bool wide = is_aligned(a) && is_aligned(y) && (!TWO || is_aligned(b));
+    const bool wide = is_packed(a) && is_packed(y) && (!TWO || is_packed(b));
 
-    map<T, F, TWO><<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(
+    map<T, F, TWO><<<blocks_of(count, THREADS * pack<T>::N), THREADS, 0, stream_of(call)>>>(
         f, a, b, y, count, wide);
     stream_check(call->stream, call->problem->op);
 }
@@ -49,10 +51,10 @@ template <class F, bool TWO> static void by_type(const struct kernel_call *call,
         run_map<float, F, TWO>(call, f);
 }
 
-/* An op: its name, how many inputs, and y of a and b. */
+/* An op: its name, how many inputs, and y of a and b, which are elements of type T. */
 #define MAP(op, TWO, expression)                                                               \
     struct f_##op {                                                                            \
-        __device__ float operator()(float a, float b) const                                    \
+        template <class T> __device__ float at(float a, float b) const                         \
         {                                                                                      \
             (void)b;                                                                           \
             return expression;                                                                 \
@@ -69,9 +71,9 @@ __device__ __forceinline__ float normal_distribution(float x)
 }
 
 /* 1 / (1 + exp(-2u)) of gelu_tanh. */
-__device__ __forceinline__ float gelu_share(float x)
+template <class T> __device__ __forceinline__ float gelu_share(float x)
 {
-    return 1 / (1 + expf(-1.59576912F * (x + 0.044715F * x * x * x)));
+    return quotient<T>(1, 1 + exp_of<T>(-1.59576912F * (x + 0.044715F * x * x * x)));
 }
 
 __device__ __forceinline__ float gelu_slope(float x)
@@ -79,9 +81,9 @@ __device__ __forceinline__ float gelu_slope(float x)
     return normal_distribution(x) + x * 0.39894228F * expf(-0.5F * x * x);
 }
 
-__device__ __forceinline__ float gelu_tanh_slope(float x)
+template <class T> __device__ __forceinline__ float gelu_tanh_slope(float x)
 {
-    const float share = gelu_share(x);
+    const float share = gelu_share<T>(x);
     return share + x * share * (1 - share) * 1.59576912F * (1 + 3 * 0.044715F * x * x);
 }
 
@@ -96,8 +98,8 @@ MAP(tanh, false, tanhf(a))
 MAP(tanh_grad, true, a *(1 - b * b))
 MAP(gelu, false, a *normal_distribution(a))
 MAP(gelu_grad, true, a *gelu_slope(b))
-MAP(gelu_tanh, false, a *gelu_share(a))
-MAP(gelu_tanh_grad, true, a *gelu_tanh_slope(b))
+MAP(gelu_tanh, false, a *gelu_share<T>(a))
+MAP(gelu_tanh_grad, true, a *gelu_tanh_slope<T>(b))
 
 /* Bias, and the gradient of a squared difference ---------------------------------------- */
 
@@ -147,13 +149,44 @@ __global__ void finish(T *c, int64_t c_row, int64_t rows, int64_t columns, const
     put(to, relu && sum < 0 ? 0.0F : sum);
 }
 
+/* The same for packs of rows that follow each other. */
+__global__ void finish_packs(bf16 *c, int64_t packs, unsigned columns, const float *b,
+                             bool relu)
+{
+    enum { N = pack<bf16>::N, M = pack<float>::N };
+    const int64_t i = thread_number();
+
+    if (i >= packs)
+        return;
+    const unsigned column = (unsigned)left_over(i * N, columns);
+    const pack<bf16> in = *(const pack<bf16> *)(c + i * N);
+    pack<bf16> out;
+#pragma unroll
+    for (int k = 0; k < N; k += M) {
+        pack<float> more = {};
+        if (b)
+            more = *(const pack<float> *)(b + column + k);
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            const float sum = number(in.x[k + m]) + more.x[m];
+            put(&out.x[k + m], relu && sum < 0 ? 0.0F : sum);
+        }
+    }
+    *(pack<bf16> *)(c + i * N) = out;
+}
+
 void gemm_finish(struct device_stream *stream, const struct gemm_form *form,
                  const struct gemm_data *data)
 {
     const unsigned blocks = blocks_of(form->m * form->n, THREADS);
     const float *bias = form->with_bias ? (const float *)data->bias : NULL;
+    const int64_t packs = form->m * form->n / pack<bf16>::N;
 
-    if (form->into == DTYPE_BF16)
+    if (form->into == DTYPE_BF16 && form->n % pack<bf16>::N == 0 && form->c_row == form->n &&
+        is_packed((const bf16 *)data->c) && is_packed(bias))
+        finish_packs<<<blocks_of(packs, THREADS), THREADS, 0, stream->cuda>>>(
+            (bf16 *)data->c, packs, (unsigned)form->n, bias, form->relu);
+    else if (form->into == DTYPE_BF16)
         finish<bf16><<<blocks, THREADS, 0, stream->cuda>>>((bf16 *)data->c, form->c_row,
                                                            form->m, form->n, bias, form->relu);
     else
@@ -254,6 +287,42 @@ static void run_dropout(const struct kernel_call *call)
     BY_TYPE(call->problem->in[0], launch_dropout, call);
 }
 
+/* Across: `count` matrices, one behind the other, by tiles of 32 x 32 through shared memory, so that both sides go along
+ * rows. */
+
+enum { ACROSS = 32, ACROSS_ROWS = 8, ACROSS_MOST = 65535 };
+
+template <class T, class U>
+__global__ void across(T *to, const U *from, int64_t rows, int64_t columns)
+{
+    __shared__ float part[ACROSS][ACROSS + 1];
+    const int64_t row0 = (int64_t)blockIdx.y * ACROSS, column0 = (int64_t)blockIdx.x * ACROSS;
+
+    to += blockIdx.z * rows * columns;
+    from += blockIdx.z * rows * columns;
+
+    for (int i = threadIdx.y; i < ACROSS; i += ACROSS_ROWS) {
+        if (row0 + i < rows && column0 + threadIdx.x < columns)
+            part[i][threadIdx.x] = number(from[(row0 + i) * columns + column0 + threadIdx.x]);
+    }
+    __syncthreads();
+    for (int i = threadIdx.y; i < ACROSS; i += ACROSS_ROWS) {
+        if (column0 + i < columns && row0 + threadIdx.x < rows)
+            put(&to[(column0 + i) * rows + row0 + threadIdx.x], part[threadIdx.x][i]);
+    }
+}
+
+template <class T, class U>
+static void run_across(struct device_stream *stream, void *to, const void *from, int64_t rows,
+                       int64_t columns, int64_t count)
+{
+    const dim3 grid(blocks_of(columns, ACROSS), blocks_of(rows, ACROSS), (unsigned)count);
+
+    across<T, U><<<grid, dim3(ACROSS, ACROSS_ROWS), 0, stream->cuda>>>((T *)to, (const U *)from,
+                                                                       rows, columns);
+    stream_check(stream, "across");
+}
+
 /* Reorder ------------------------------------------------------------------------------ */
 
 struct strides {
@@ -310,7 +379,18 @@ template <class T> __global__ void reorder(struct strides s, const T *x, T *y, i
 
 template <class T> static void launch_reorder(const struct kernel_call *call)
 {
-    const int64_t count = shape_count(&call->problem->in[0].shape);
+    const struct kernel_tensor *x = &call->problem->in[0], *y = &call->problem->out[0];
+    const int64_t count = shape_count(&x->shape);
+    const bool apart = x->layout == LAYOUT_NHWC && y->layout == LAYOUT_PLAIN;
+
+    /* Images: their pixels and channels change places. */
+    if ((apart || (x->layout == LAYOUT_PLAIN && y->layout == LAYOUT_NHWC)) &&
+        x->shape.dim[0] <= ACROSS_MOST) {
+        const int64_t channels = x->shape.dim[1], pixels = x->shape.dim[2] * x->shape.dim[3];
+        run_across<T, T>(call->stream, call->out[0], call->in[0], apart ? pixels : channels,
+                         apart ? channels : pixels, x->shape.dim[0]);
+        return;
+    }
 
     reorder<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
         strides_of(call->problem), (const T *)call->in[0], (T *)call->out[0], count);
@@ -322,49 +402,17 @@ static void run_reorder(const struct kernel_call *call)
     BY_TYPE(call->problem->in[0], launch_reorder, call);
 }
 
-/* Across: tiles of 32 x 32 through shared memory, so that both sides go along rows. */
-
-enum { ACROSS = 32, ACROSS_ROWS = 8 };
-
-template <class T, class U>
-__global__ void across(T *to, const U *from, int64_t rows, int64_t columns)
-{
-    __shared__ float part[ACROSS][ACROSS + 1];
-    const int64_t row0 = (int64_t)blockIdx.y * ACROSS, column0 = (int64_t)blockIdx.x * ACROSS;
-
-    for (int i = threadIdx.y; i < ACROSS; i += ACROSS_ROWS) {
-        if (row0 + i < rows && column0 + threadIdx.x < columns)
-            part[i][threadIdx.x] = number(from[(row0 + i) * columns + column0 + threadIdx.x]);
-    }
-    __syncthreads();
-    for (int i = threadIdx.y; i < ACROSS; i += ACROSS_ROWS) {
-        if (column0 + i < columns && row0 + threadIdx.x < rows)
-            put(&to[(column0 + i) * rows + row0 + threadIdx.x], part[threadIdx.x][i]);
-    }
-}
-
-template <class T, class U>
-static void run_across(struct device_stream *stream, void *to, const void *from, int64_t rows,
-                       int64_t columns)
-{
-    const dim3 grid(blocks_of(columns, ACROSS), blocks_of(rows, ACROSS));
-
-    across<T, U><<<grid, dim3(ACROSS, ACROSS_ROWS), 0, stream->cuda>>>((T *)to, (const U *)from,
-                                                                       rows, columns);
-    stream_check(stream, "across");
-}
-
 void turn_across(struct device_stream *stream, void *to, enum dtype to_dtype, const void *from,
                  enum dtype from_dtype, int64_t rows, int64_t columns)
 {
     if (to_dtype == DTYPE_BF16 && from_dtype == DTYPE_BF16)
-        run_across<bf16, bf16>(stream, to, from, rows, columns);
+        run_across<bf16, bf16>(stream, to, from, rows, columns, 1);
     else if (to_dtype == DTYPE_BF16)
-        run_across<bf16, float>(stream, to, from, rows, columns);
+        run_across<bf16, float>(stream, to, from, rows, columns, 1);
     else if (from_dtype == DTYPE_BF16)
-        run_across<float, bf16>(stream, to, from, rows, columns);
+        run_across<float, bf16>(stream, to, from, rows, columns, 1);
     else
-        run_across<float, float>(stream, to, from, rows, columns);
+        run_across<float, float>(stream, to, from, rows, columns, 1);
 }
 
 __global__ void pad_rows(bf16 *to, int64_t to_c, const bf16 *from, int64_t from_c,
@@ -513,29 +561,50 @@ static struct positions positions_of(const struct kernel_problem *p, const struc
     return s;
 }
 
-template <class T>
+/* A thread has V elements of a token that lie side by side. */
+template <class T, int V>
 __global__ void add_positions(struct positions s, const T *x, const T *table,
                               const int32_t *first, T *y)
 {
-    const int64_t i = thread_number(), token = divided(i, s.features);
+    struct alignas(V * sizeof(T)) part {
+        T x[V];
+    };
+    const int64_t i = thread_number() * V, token = divided(i, s.features);
     const int64_t n = divided(token, s.tokens);
 
     if (n >= s.sequences)
         return;
     const int64_t place = left_over(token - n * s.tokens, s.period) + (first ? first[n] : 0);
     const int64_t row = place >= s.rows ? s.rows - 1 : place;
-    put(&y[i], number(x[i]) + number(table[row * s.features + i - token * s.features]));
+    const part a = *(const part *)(x + i),
+               b = *(const part *)(table + row * s.features + i - token * s.features);
+    part out;
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        put(&out.x[k], number(a.x[k]) + number(b.x[k]));
+    *(part *)(y + i) = out;
+}
+
+template <class T, int V>
+static void launch_positions(const struct kernel_call *call, const struct positions &s)
+{
+    const int64_t count = shape_count(&call->problem->in[0].shape);
+
+    add_positions<T, V><<<blocks_of(count, THREADS * V), THREADS, 0, stream_of(call)>>>(
+        s, (const T *)call->in[0], (const T *)call->in[1],
+        call->problem->n_in > 2 ? (const int32_t *)call->in[2] : NULL, (T *)call->out[0]);
+    stream_check(call->stream, "add_positions");
 }
 
 template <class T> static void launch_add_positions(const struct kernel_call *call)
 {
-    const struct kernel_problem *p = call->problem;
-    const int64_t count = shape_count(&p->in[0].shape);
+    const struct positions s = positions_of(call->problem, &call->problem->in[1].shape);
 
-    add_positions<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
-        positions_of(p, &p->in[1].shape), (const T *)call->in[0], (const T *)call->in[1],
-        p->n_in > 2 ? (const int32_t *)call->in[2] : NULL, (T *)call->out[0]);
-    stream_check(call->stream, "add_positions");
+    if (s.features % pack<T>::N == 0 && is_packed((const T *)call->in[0]) &&
+        is_packed((const T *)call->in[1]) && is_packed((const T *)call->out[0]))
+        launch_positions<T, pack<T>::N>(call, s);
+    else
+        launch_positions<T, 1>(call, s);
 }
 
 static void run_add_positions(const struct kernel_call *call)
@@ -551,9 +620,14 @@ template <class T> __global__ void positions_grad(struct positions s, const T *d
 
     if (row >= s.rows)
         return;
-    for (int64_t n = 0; row < s.period && n < s.sequences; n++) {
+    const T *from = dy + i % s.features;
+    const bool once = row < s.period && row + s.period >= s.tokens; /* a token a sequence */
+#pragma unroll 8
+    for (int64_t n = 0; once && row < s.tokens && n < s.sequences; n++)
+        sum += (double)number(from[(n * s.tokens + row) * s.features]);
+    for (int64_t n = 0; !once && row < s.period && n < s.sequences; n++) {
         for (int64_t t = row; t < s.tokens; t += s.period)
-            sum += (double)number(dy[(n * s.tokens + t) * s.features + i % s.features]);
+            sum += (double)number(from[(n * s.tokens + t) * s.features]);
     }
     dp[i] = (float)sum;
 }

@@ -2,43 +2,63 @@
 /* embedding.cu - rows of a table by number, their mean, their gradients, and their order.
  *
  * Ids are sorted by digits of 8 bits, the lowest first, each pass stable: blocks count the digits of their
- * tile, one block makes places of the counts, blocks send their pairs there. Within a tile a warp has a
- * stretch of its own and goes along it, so equal digits keep their order. The gradient of a table then adds,
- * row by row, the rows of dy that belong to it in the order of their places: no atomics.
+ * tile, a block a digit makes places among its own of the counts, blocks send their pairs there. Within a tile a warp has a
+ * stretch of its own and goes along it, so equal digits keep their order. The gradient of a table then adds rows of dy
+ * by segments of the sorted list, which have the same length, so that frequent rows are the work of many blocks: what
+ * belongs to one row inside a segment is added in the order of places, and parts of a row that several segments have are
+ * added in the order of these. No atomics.
  */
 #include "kernel/cuda/device.cuh"
 
 /* Rows --------------------------------------------------------------------------------- */
 
-/* One number of a table's row: 0 for padding, NaN for a row that is not there. */
-template <class T>
-__device__ __forceinline__ float number_of(const T *table, int64_t rows, int64_t columns,
-                                           int32_t id, int64_t column)
-{
-    return id < 0 ? 0 : id >= rows ? NAN : number(table[id * columns + column]);
-}
-
-template <class T>
+/* A thread has V numbers of a row that lie side by side. */
+template <class T, int V>
 __global__ void embedding(const int32_t *ids, const T *table, T *y, int64_t count, int64_t rows,
                           int64_t columns)
 {
-    const int64_t i = thread_number();
+    struct alignas(V * sizeof(T)) part {
+        T x[V];
+    };
+    const int64_t i = thread_number() * V;
 
     if (i >= count * columns)
         return;
     const int64_t at = divided(i, columns);
-    put(&y[i], number_of(table, rows, columns, ids[at], i - at * columns));
+    const int32_t id = ids[at];
+    part out;
+    if (id >= 0 && id < rows) {
+        out = *(const part *)(table + id * columns + i - at * columns);
+    } else {
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            put(&out.x[k], id < 0 ? 0 : NAN);
+    }
+    *(part *)(y + i) = out;
 }
 
-template <class T> static void launch_embedding(const struct kernel_call *call)
+template <class T, int V> static void launch_rows(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const int64_t count = shape_count(&p->in[0].shape), *table = p->in[1].shape.dim;
 
-    embedding<T><<<blocks_of(count * table[1], THREADS), THREADS, 0, stream_of(call)>>>(
+    embedding<T, V><<<blocks_of(count * table[1], THREADS * V), THREADS, 0, stream_of(call)>>>(
         (const int32_t *)call->in[0], (const T *)call->in[1], (T *)call->out[0], count,
         table[0], table[1]);
     stream_check(call->stream, "embedding");
+}
+
+template <class T> static void launch_embedding(const struct kernel_call *call)
+{
+    const int64_t columns = call->problem->in[1].shape.dim[1];
+    const bool packed = is_packed((const T *)call->in[1]) && is_packed((const T *)call->out[0]);
+
+    if (packed && columns % pack<T>::N == 0)
+        launch_rows<T, pack<T>::N>(call);
+    else if (packed && columns % 2 == 0)
+        launch_rows<T, 2>(call);
+    else
+        launch_rows<T, 1>(call);
 }
 
 static void run_embedding(const struct kernel_call *call)
@@ -56,31 +76,73 @@ __device__ static int counted(const int32_t *ids, int64_t length)
     return block_sum(count);
 }
 
-/* A block a sample, a thread a column. */
-template <class T>
+enum { MEAN_COLUMNS = 64, MEAN_GROUPS = 8, MEAN_AHEAD = 8 };
+
+/* A block a sample, a thread V columns side by side and every eighth of the ids. */
+template <class T, int V>
 __global__ void embedding_mean(const int32_t *ids, const T *table, T *y, int64_t length,
                                int64_t rows, int64_t columns)
 {
+    struct alignas(V * sizeof(T)) part {
+        T x[V];
+    };
+    __shared__ float parts[MEAN_GROUPS][MEAN_COLUMNS][V];
     const int32_t *own = ids + blockIdx.x * length;
     const int count = counted(own, length);
+    const int lane = threadIdx.x % MEAN_COLUMNS, group = threadIdx.x / MEAN_COLUMNS;
 
-    for (int64_t j = threadIdx.x; j < columns; j += blockDim.x) {
-        float sum = 0;
-        for (int64_t t = 0; t < length; t++)
-            sum += number_of(table, rows, columns, own[t], j);
-        put(&y[blockIdx.x * columns + j], count ? sum / (float)count : 0.0F);
+    for (int64_t first = 0; first < columns; first += MEAN_COLUMNS * V) {
+        const int64_t j = first + lane * V;
+        float sum[V] = {};
+        for (int64_t t0 = group; j < columns && t0 < length; t0 += MEAN_GROUPS * MEAN_AHEAD) {
+            part in[MEAN_AHEAD];
+            int32_t id[MEAN_AHEAD];
+#pragma unroll
+            for (int k = 0; k < MEAN_AHEAD; k++) {
+                const int64_t t = t0 + k * MEAN_GROUPS;
+                id[k] = t < length ? own[t] : -1;
+                if (id[k] >= 0 && id[k] < rows)
+                    in[k] = *(const part *)(table + id[k] * columns + j);
+            }
+#pragma unroll
+            for (int k = 0; k < MEAN_AHEAD; k++) {
+#pragma unroll
+                for (int v = 0; v < V; v++)
+                    sum[v] += id[k] < 0 ? 0 : id[k] < rows ? number(in[k].x[v]) : NAN;
+            }
+        }
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            parts[group][lane][v] = sum[v];
+        __syncthreads();
+        for (int v = 0; group == 0 && v < V; v++) {
+            float all = 0;
+            for (int g = 0; g < MEAN_GROUPS; g++)
+                all += parts[g][lane][v];
+            if (j < columns)
+                put(&y[blockIdx.x * columns + j + v], count ? all / (float)count : 0.0F);
+        }
+        __syncthreads();
     }
 }
 
-template <class T> static void launch_embedding_mean(const struct kernel_call *call)
+template <class T, int V> static void launch_mean(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const int64_t *dim = p->in[0].shape.dim, *table = p->in[1].shape.dim;
 
-    embedding_mean<T><<<(unsigned)dim[0], threads_for(table[1]), 0, stream_of(call)>>>(
+    embedding_mean<T, V><<<(unsigned)dim[0], MEAN_COLUMNS * MEAN_GROUPS, 0, stream_of(call)>>>(
         (const int32_t *)call->in[0], (const T *)call->in[1], (T *)call->out[0], dim[1],
         table[0], table[1]);
     stream_check(call->stream, "embedding_mean");
+}
+
+template <class T> static void launch_embedding_mean(const struct kernel_call *call)
+{
+    if (call->problem->in[1].shape.dim[1] % 2 == 0 && is_packed((const T *)call->in[1]))
+        launch_mean<T, 2>(call);
+    else
+        launch_mean<T, 1>(call);
 }
 
 static void run_embedding_mean(const struct kernel_call *call)
@@ -117,7 +179,7 @@ static void run_embedding_mean_grad(const struct kernel_call *call)
 
 /* Order -------------------------------------------------------------------------------- */
 
-enum { DIGITS = 256, SORT_WARPS = 8, SORT_EACH = 16, TILE = SORT_WARPS * WARP * SORT_EACH };
+enum { DIGITS = 256, SORT_WARPS = 8, SORT_EACH = 4, TILE = SORT_WARPS * WARP * SORT_EACH };
 
 /* x is the id, or `rows` for one that is none of them; y its place. */
 __global__ void make_pairs(const int32_t *ids, int64_t count, int64_t rows, int64_t per_sample,
@@ -146,39 +208,51 @@ __global__ void count_digits(const uint2 *pairs, int64_t count, int shift, uint3
     counts[(int64_t)threadIdx.x * gridDim.x + blockIdx.x] = digits[threadIdx.x];
 }
 
-/* One block: every number becomes the sum of those before it. */
-__global__ void sum_before(uint32_t *counts, int64_t count)
+/* Of all threads before this one, and of all; a block of DIGITS threads. */
+__device__ static uint32_t sum_before(uint32_t own, uint32_t *all)
 {
-    __shared__ uint32_t warps[WARP];
+    __shared__ uint32_t warps[DIGITS / WARP];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    uint32_t before = 0;
+    uint32_t sum = own;
 
-    for (int64_t begin = 0; begin < count; begin += blockDim.x) {
-        const int64_t i = begin + threadIdx.x;
-        const uint32_t own = i < count ? counts[i] : 0;
-        uint32_t sum = own;
-        for (int apart = 1; apart < WARP; apart *= 2) {
-            const uint32_t other = __shfl_up_sync(0xffffffffU, sum, apart);
-            sum += lane >= apart ? other : 0;
-        }
-        if (lane == WARP - 1)
-            warps[warp] = sum;
-        __syncthreads();
-        uint32_t of_warps = 0, all = 0;
-        for (int w = 0; w < (int)(blockDim.x / WARP); w++) {
-            of_warps += w < warp ? warps[w] : 0;
-            all += warps[w];
-        }
-        if (i < count)
-            counts[i] = before + of_warps + sum - own;
-        before += all;
-        __syncthreads();
+    for (int apart = 1; apart < WARP; apart *= 2) {
+        const uint32_t other = __shfl_up_sync(0xffffffffU, sum, apart);
+        sum += lane >= apart ? other : 0;
     }
+    __syncthreads();
+    if (lane == WARP - 1)
+        warps[warp] = sum;
+    __syncthreads();
+    uint32_t before = sum - own;
+    *all = 0;
+    for (int w = 0; w < DIGITS / WARP; w++) {
+        before += w < warp ? warps[w] : 0;
+        *all += warps[w];
+    }
+    return before;
+}
+
+/* A block a digit: each tile's count becomes the sum of those before it; totals are those of the digits. */
+__global__ void sum_tiles(uint32_t *counts, int64_t tiles, uint32_t *totals)
+{
+    uint32_t before = 0, all;
+
+    counts += blockIdx.x * tiles;
+    for (int64_t begin = 0; begin < tiles; begin += DIGITS) {
+        const int64_t i = begin + threadIdx.x;
+        const uint32_t own = i < tiles ? counts[i] : 0;
+        const uint32_t here = sum_before(own, &all);
+        if (i < tiles)
+            counts[i] = before + here;
+        before += all;
+    }
+    if (threadIdx.x == 0)
+        totals[blockIdx.x] = before;
 }
 
 /* Pairs to their places. */
 __global__ void send_pairs(const uint2 *pairs, int64_t count, int shift, const uint32_t *places,
-                           uint2 *out)
+                           const uint32_t *totals, uint2 *out)
 {
     __shared__ uint32_t next[SORT_WARPS][DIGITS];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -199,7 +273,9 @@ __global__ void send_pairs(const uint2 *pairs, int64_t count, int shift, const u
         __syncwarp();
     }
     __syncthreads();
-    uint32_t at = places[(int64_t)threadIdx.x * gridDim.x + blockIdx.x]; /* a thread a digit */
+    uint32_t all; /* a thread a digit */
+    uint32_t at = sum_before(totals[threadIdx.x], &all) +
+                  places[(int64_t)threadIdx.x * gridDim.x + blockIdx.x];
     for (int w = 0; w < SORT_WARPS; w++) {
         const uint32_t here = next[w][threadIdx.x];
         next[w][threadIdx.x] = at;
@@ -239,11 +315,11 @@ static size_t up(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* Two lists of pairs, then counts. */
+/* Two lists of pairs, then counts and totals. */
 static size_t sort_bytes(int64_t count)
 {
     return 2 * up((size_t)count * sizeof(uint2)) +
-           up((size_t)(tiles_of(count) * DIGITS) * sizeof(uint32_t));
+           up((size_t)((tiles_of(count) + 1) * DIGITS) * sizeof(uint32_t));
 }
 
 /* Sorted pairs of the ids, in scratch. per_sample: 0, or ids of a sample, whose number is the place. */
@@ -254,15 +330,16 @@ static const uint2 *sort_ids(const struct kernel_call *call, const int32_t *ids,
     const unsigned tiles = (unsigned)tiles_of(count);
     uint2 *from = (uint2 *)call->scratch, *to = (uint2 *)((char *)call->scratch + list);
     uint32_t *counts = (uint32_t *)((char *)call->scratch + 2 * list);
+    uint32_t *totals = counts + tiles_of(count) * DIGITS;
 
     make_pairs<<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(ids, count, rows,
                                                                            per_sample, from);
     for (int pass = 0; pass < passes_for(rows); pass++) {
         uint2 *other = from;
         count_digits<<<tiles, DIGITS, 0, stream_of(call)>>>(from, count, 8 * pass, counts);
-        sum_before<<<1, 1024, 0, stream_of(call)>>>(counts, (int64_t)tiles * DIGITS);
+        sum_tiles<<<DIGITS, DIGITS, 0, stream_of(call)>>>(counts, tiles, totals);
         send_pairs<<<tiles, SORT_WARPS * WARP, 0, stream_of(call)>>>(from, count, 8 * pass,
-                                                                     counts, to);
+                                                                     counts, totals, to);
         from = to;
         to = other;
     }
@@ -320,37 +397,117 @@ static void run_rows_sort(const struct kernel_call *call)
 
 /* A table's gradient ------------------------------------------------------------------- */
 
-enum { AHEAD = 8 }; /* rows that are read before they are added */
+enum {
+    AHEAD = 16,
+    SEGMENT = 64
+}; /* rows that are read before they are added; pairs of a segment */
 
-/* A block a row of the table, a thread a column. base may be dw. */
-template <class T>
-__global__ void add_rows(const uint2 *pairs, int64_t count, const T *dy, int64_t columns,
-                         const float *base, float *dw)
+/* Does pair i have the id of the one before it? */
+__device__ __forceinline__ bool goes_on(const uint2 *pairs, int64_t count, int64_t i)
 {
-    const uint32_t row = blockIdx.x;
-    const int64_t begin = first_from(pairs, count, row),
-                  end = first_from(pairs, count, row + 1);
+    return i > 0 && i < count && pairs[i].x == pairs[i - 1].x;
+}
 
+/* A block a segment, a thread a column; dw is 0 where nothing is known of a row, and with `adds` has what rows are added
+ * to. What is of a row that other segments have, too, goes to partial: of each segment what it has of one that
+ * began before, then of one that goes on. */
+template <class T>
+__global__ void add_segments(const uint2 *pairs, int64_t count, int64_t rows, const T *dy,
+                             int64_t columns, bool adds, float *partial, float *dw)
+{
+    __shared__ uint2 own[SEGMENT];
+    __shared__ bool goes[SEGMENT + 1]; /* on from the pair before */
+    const int64_t begin = (int64_t)blockIdx.x * SEGMENT;
+    const int size = (int)(count - begin < SEGMENT ? count - begin : SEGMENT);
+
+    for (int i = threadIdx.x; i <= size; i += blockDim.x) {
+        goes[i] = goes_on(pairs, count, begin + i);
+        if (i < size)
+            own[i] = pairs[begin + i];
+    }
+    __syncthreads();
     for (int64_t j = threadIdx.x; j < columns; j += blockDim.x) {
-        float sum = base ? base[row * columns + j] : 0;
-        for (int64_t i = begin; i < end; i += AHEAD) {
+        bool before = goes[0];
+        float sum = 0;
+        for (int i0 = 0; i0 < size; i0 += AHEAD) {
             float part[AHEAD];
 #pragma unroll
             for (int k = 0; k < AHEAD; k++)
-                part[k] = i + k < end ? number(dy[pairs[i + k].y * columns + j]) : 0;
+                part[k] = i0 + k < size && own[i0 + k].x < rows
+                              ? number(dy[own[i0 + k].y * columns + j])
+                              : 0;
 #pragma unroll
             for (int k = 0; k < AHEAD; k++) {
-                if (i + k < end)
-                    sum += part[k];
+                const int i = i0 + k;
+                if (i >= size || own[i].x >= rows)
+                    continue;
+                sum += part[k];
+                if (goes[i + 1] && i + 1 < size)
+                    continue;
+                float *to = &dw[own[i].x * columns + j];
+                if (before || goes[i + 1])
+                    partial[((int64_t)blockIdx.x * 2 + (before ? 0 : 1)) * columns + j] = sum;
+                else
+                    *to = adds ? *to + sum : sum;
+                sum = 0;
+                before = false;
             }
         }
-        dw[row * columns + j] = sum;
     }
 }
 
+/* The parts of the row that begins in this block's segment and goes on. */
+__global__ void join_segments(const uint2 *pairs, int64_t count, int64_t rows, int64_t columns,
+                              const float *partial, float *dw)
+{
+    const int64_t begin = (int64_t)blockIdx.x * SEGMENT, end = begin + SEGMENT;
+
+    if (!goes_on(pairs, count, end))
+        return;
+    const uint32_t row = pairs[end - 1].x;
+    if (row >= rows || (pairs[begin].x == row && goes_on(pairs, count, begin)))
+        return;
+    const int64_t last = (first_from(pairs, count, row + 1) - 1) / SEGMENT;
+    for (int64_t j = threadIdx.x; j < columns; j += blockDim.x) {
+        float sum = partial[((int64_t)blockIdx.x * 2 + 1) * columns + j];
+#pragma unroll 16
+        for (int64_t s = (int64_t)blockIdx.x + 1; s <= last; s++)
+            sum += partial[s * 2 * columns + j];
+        dw[row * columns + j] += sum;
+    }
+}
+
+static int64_t segments_of(int64_t count)
+{
+    return (count + SEGMENT - 1) / SEGMENT;
+}
+
+/* The sort's, then what segments leave. */
 static size_t embedding_grad_scratch(const struct kernel_problem *p)
 {
-    return sort_bytes(shape_count(&p->in[1].shape));
+    const int64_t count = shape_count(&p->in[1].shape);
+
+    return sort_bytes(count) +
+           (size_t)(segments_of(count) * 2 * p->out[0].shape.dim[1]) * sizeof(float);
+}
+
+/* What rows are added to. */
+static void begin_table(const struct kernel_call *call, const void *base)
+{
+    const size_t bytes = (size_t)shape_count(&call->problem->out[0].shape) * sizeof(float);
+    const cudaError_t error =
+        base == NULL           ? cudaMemsetAsync(call->out[0], 0, bytes, stream_of(call))
+        : base == call->out[0] ? cudaSuccess
+                               : cudaMemcpyAsync(call->out[0], base, bytes,
+                                                 cudaMemcpyDeviceToDevice, stream_of(call));
+
+    if (error != cudaSuccess)
+        stream_note(call->stream, "embedding_grad", cudaGetErrorString(error));
+}
+
+static unsigned threads_of_columns(int64_t columns)
+{
+    return columns >= 512 ? 512 : (unsigned)((columns + WARP - 1) / WARP * WARP);
 }
 
 template <class T> static void launch_embedding_grad(const struct kernel_call *call)
@@ -361,9 +518,16 @@ template <class T> static void launch_embedding_grad(const struct kernel_call *c
     const uint2 *pairs =
         sort_ids(call, (const int32_t *)call->in[1], count, table[0], per_sample);
 
-    add_rows<T><<<(unsigned)table[0], threads_for(table[1]), 0, stream_of(call)>>>(
-        pairs, count, (const T *)call->in[0], table[1],
-        p->n_in > 2 ? (const float *)call->in[2] : NULL, (float *)call->out[0]);
+    float *partial = (float *)((char *)call->scratch + sort_bytes(count));
+    const unsigned segments = (unsigned)segments_of(count),
+                   threads = threads_of_columns(table[1]);
+
+    begin_table(call, p->n_in > 2 ? call->in[2] : NULL);
+    add_segments<T><<<segments, threads, 0, stream_of(call)>>>(
+        pairs, count, table[0], (const T *)call->in[0], table[1], p->n_in > 2, partial,
+        (float *)call->out[0]);
+    join_segments<<<segments, threads, 0, stream_of(call)>>>(pairs, count, table[0], table[1],
+                                                             partial, (float *)call->out[0]);
     stream_check(call->stream, "embedding_grad");
 }
 

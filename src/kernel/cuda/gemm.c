@@ -127,11 +127,11 @@ static size_t bytes_of_c(const struct gemm_form *form)
     return repacks_c(form) ? repacked_bytes(form->m, padded(form->c_row)) : 0;
 }
 
-/* After that, a bias in bf16, or the products of parts; then copies of a, b and c. */
+/* After that, a bias in its other type, or the products of parts; then copies of a, b and c. */
 static size_t gemm_own_scratch(const struct gemm_form *form)
 {
     const bool converts = form->with_bias && form->into == DTYPE_BF16;
-    const size_t bias = converts ? up((size_t)form->n * sizeof(uint16_t)) : 0;
+    const size_t bias = converts ? up((size_t)form->n * sizeof(float)) : 0;
     const size_t parts =
         form->parts > 1 ? up((size_t)(form->parts * form->m * form->n) * sizeof(float)) : 0;
 
@@ -296,6 +296,20 @@ void gemm_destroy(struct gemm *gemm)
     mem_free(gemm);
 }
 
+/* What has no epilogue; its bias is f32. */
+static void finish(struct device_stream *stream, const struct gemm_form *form,
+                   const struct gemm_data *data)
+{
+    struct gemm_data wide = *data;
+
+    if (form->with_bias && form->half_bias) {
+        void *bias = (char *)data->scratch + workspace_of(form);
+        cuda_convert(stream, bias, DTYPE_F32, data->bias, DTYPE_BF16, (size_t)form->n);
+        wide.bias = bias;
+    }
+    gemm_finish(stream, form, &wide);
+}
+
 void gemm_run(const struct gemm *gemm, struct device_stream *stream,
               const struct gemm_data *data)
 {
@@ -320,11 +334,11 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
         cuda_repack(stream, copy_of_b, form->b_row, padded(rows), data->b, form->b_row, rows);
         b = copy_of_b;
     }
-    if (gemm->form.with_bias && !gemm->finishes) {
+    if (form->with_bias && !gemm->finishes) {
         const void *bias = data->bias;
-        if (gemm->form.into == DTYPE_BF16) {
-            void *half = (char *)data->scratch + workspace_of(&gemm->form);
-            cuda_convert(stream, half, DTYPE_BF16, bias, DTYPE_F32, (size_t)gemm->form.n);
+        if (form->into == DTYPE_BF16 && !form->half_bias) {
+            void *half = (char *)data->scratch + workspace_of(form);
+            cuda_convert(stream, half, DTYPE_BF16, bias, DTYPE_F32, (size_t)form->n);
             bias = half;
         }
         /* The pointer is copied when the product is enqueued. */
@@ -343,7 +357,7 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
     else if (repacks_c(form))
         cuda_repack(stream, data->c, form->c_row, form->m, c, padded(form->c_row), form->m);
     if (gemm->finishes)
-        gemm_finish(stream, &gemm->form, data);
+        finish(stream, form, data);
 }
 
 /* Linear layers: x (m,k), y (m,n), w as (k,n), or plain as (n,k) -------------------------- */
@@ -362,6 +376,7 @@ static struct gemm_form linear_form(const struct kernel_problem *p)
                                .c_row = n,
                                .b_across = plain,
                                .with_bias = p->n_in > 2,
+                               .half_bias = p->n_in > 2 && p->in[2].dtype == DTYPE_BF16,
                                .relu = p->attrs.activation == ACTIVATION_RELU,
                                .of = p->in[0].dtype,
                                .into = p->out[0].dtype };
@@ -387,7 +402,7 @@ static struct gemm_form grad_input_form(const struct kernel_problem *p)
 /* Into how many parts a sum over k rows is cut whose result has few elements, so that many multiprocessors have work. */
 static int64_t parts_of(int64_t k, int64_t n, int64_t rows)
 {
-    enum { TILE = 128, PART = 256, TILES = 64, MOST = 32 };
+    enum { TILE = 128, PART = 512, TILES = 64, MOST = 32 };
     const int64_t tiles = (k + TILE - 1) / TILE * ((n + TILE - 1) / TILE);
     int64_t parts = 1;
 

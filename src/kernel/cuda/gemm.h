@@ -20,7 +20,8 @@ struct gemm_form {
     int64_t a_row, b_row, c_row; /* elements from row to row, as they lie */
     bool a_across, b_across;     /* a lies as (k,m), b as (n,k) */
     bool adds;                   /* beta is 1 */
-    bool with_bias, relu;        /* c = relu(a b + bias of n numbers of f32) */
+    bool with_bias, relu;        /* c = relu(a b + bias of n numbers) */
+    bool half_bias;              /* which are bf16, as c is; else f32 */
     int64_t parts;       /* k is cut into so many, whose products are added in order; 0: not */
     bool tf32;           /* operands of f32 may be rounded to 10 bits */
     enum dtype of, into; /* a and b; c */

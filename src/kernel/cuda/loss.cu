@@ -7,7 +7,13 @@
  */
 #include "kernel/cuda/device.cuh"
 
-enum { SUM_THREADS = 1024, SUM_PARTS = 1024 };
+enum {
+    SUM_THREADS = 1024,
+    SUM_PARTS = 1024,
+    LONG_THREADS = 512,
+    FEW_CLASSES = 32,
+    FEW_ROWS = 2048
+};
 
 /* One block: out = factor * sum of parts, times the step's inv_batch. */
 __global__ void add_parts(const double *parts, int64_t count, double factor,
@@ -34,6 +40,12 @@ static size_t row_scratch(const struct kernel_problem *p)
     return (size_t)p->in[0].shape.dim[0] * sizeof(double);
 }
 
+/* Threads for a row: one warp for some classes, as there are many rows. */
+static unsigned threads_of_row(int64_t classes)
+{
+    return classes <= 128 ? WARP : threads_for(classes);
+}
+
 /* Cross entropy ------------------------------------------------------------------------ */
 
 struct classes {
@@ -48,10 +60,27 @@ static struct classes classes_of(const struct kernel_problem *p, bool tokens)
     return c;
 }
 
-/* Of what comes from a bf16, or goes into one, the quick one is exact enough. */
-template <class T> __device__ __forceinline__ float exp_of(float x)
+/* What a thread knows of a row: its largest, the sum of exponentials around that, and the plain sum. */
+struct share {
+    float largest, sum, all;
+};
+
+/* What the row adds to the loss, from the shares of all threads, and its lse; *whole becomes the row's share. */
+__device__ static double row_loss(struct classes c, struct share own, int32_t label,
+                                  float at_label, struct share *whole, float *lse)
 {
-    return sizeof(T) == sizeof(float) ? expf(x) : __expf(x);
+    whole->largest = block_max(own.largest);
+    whole->sum = block_sum(own.sum != 0 ? own.sum * expf(own.largest - whole->largest) : 0.0F);
+    const double total =
+        c.smoothing != 0 ? block_sum((double)own.all) - (double)whole->largest * (double)c.count
+                         : 0;
+    const double log_of_sum = log((double)whole->sum), smoothing = (double)c.smoothing;
+
+    *lse = (float)((double)whole->largest + log_of_sum);
+    return label >= 0 && label < c.count
+               ? log_of_sum - (1 - smoothing) * (double)(at_label - whole->largest) -
+                     smoothing / (double)c.count * total
+               : (double)NAN;
 }
 
 /* probs or lse is NULL. */
@@ -62,7 +91,8 @@ __global__ void cross_entropy(struct classes c, const T *logits, const int32_t *
     const int64_t row = blockIdx.x;
     const int32_t label = labels[row];
     const T *x = logits + row * c.count;
-    float own = -INFINITY, sum = 0, all = 0;
+    struct share own = { -INFINITY, 0, 0 }, whole;
+    float of_row;
 
     if (c.leaves_out && label < 0) {
         if (threadIdx.x == 0) {
@@ -73,28 +103,142 @@ __global__ void cross_entropy(struct classes c, const T *logits, const int32_t *
     }
     for (int64_t j = threadIdx.x; j < c.count; j += blockDim.x) {
         const float at = number(x[j]);
-        if (at > own) {
-            sum = sum * exp_of<T>(own - at) + 1;
-            own = at;
+        if (at > own.largest) {
+            own.sum = own.sum * exp_of<T>(own.largest - at) + 1;
+            own.largest = at;
         } else if (at != -INFINITY) { /* what is no number makes the sum none */
-            sum += exp_of<T>(at - own);
+            own.sum += exp_of<T>(at - own.largest);
         }
-        all += at;
+        own.all += at;
     }
-    const float largest = block_max(own);
-    sum = block_sum(sum != 0 ? sum * expf(own - largest) : 0.0F);
-    const double total = block_sum((double)all) - (double)largest * (double)c.count;
+    const float at_label = label >= 0 && label < c.count ? number(x[label]) : 0;
+    const double loss = row_loss(c, own, label, at_label, &whole, &of_row);
     for (int64_t j = threadIdx.x; probs && j < c.count; j += blockDim.x)
-        put(&probs[row * c.count + j], exp_of<T>(number(x[j]) - largest) / sum);
+        put(&probs[row * c.count + j], exp_of<T>(number(x[j]) - whole.largest) / whole.sum);
     if (threadIdx.x != 0)
         return;
-    const double log_of_sum = log((double)sum), smoothing = (double)c.smoothing;
-    losses[row] = label >= 0 && label < c.count
-                      ? log_of_sum - (1 - smoothing) * (double)(number(x[label]) - largest) -
-                            smoothing / (double)c.count * total
-                      : (double)NAN;
+    losses[row] = loss;
     if (lse)
-        lse[row] = (float)((double)largest + log_of_sum);
+        lse[row] = of_row;
+}
+
+/* Few classes of few rows: a thread has a row, and one block all of them. */
+template <class T>
+__global__ void __launch_bounds__(SUM_THREADS)
+    cross_entropy_few(struct classes c, const T *logits, const int32_t *labels, int64_t rows,
+                      T *probs, const struct kernel_step *step, float *out)
+{
+    double losses = 0;
+
+    for (int64_t row = threadIdx.x; row < rows; row += SUM_THREADS) {
+        const T *x = logits + row * c.count;
+        const int32_t label = labels[row];
+        const double smoothing = (double)c.smoothing;
+        float largest = -INFINITY, sum = 0;
+        double total = 0;
+
+        for (int j = 0; j < c.count; j++)
+            largest = fmaxf(largest, number(x[j]));
+        for (int j = 0; j < c.count; j++) {
+            sum += exp_of<T>(number(x[j]) - largest);
+            total += (double)number(x[j]) - (double)largest;
+        }
+        for (int j = 0; j < c.count; j++)
+            put(&probs[row * c.count + j], exp_of<T>(number(x[j]) - largest) / sum);
+        losses += label >= 0 && label < c.count
+                      ? log((double)sum) -
+                            (1 - smoothing) * (double)(number(x[label]) - largest) -
+                            (smoothing != 0 ? smoothing / (double)c.count * total : 0)
+                      : (double)NAN;
+    }
+    losses = block_sum(losses);
+    if (threadIdx.x == 0)
+        *out = (float)(losses * (double)step->inv_batch);
+}
+
+static bool are_few(const struct kernel_problem *p)
+{
+    return p->in[0].shape.dim[1] <= FEW_CLASSES && p->in[0].shape.dim[0] <= FEW_ROWS;
+}
+
+/* Long rows of tokens: packs, and what is before the first that lies evenly and behind the last. */
+template <class T> struct long_row {
+    enum { N = pack<T>::N };
+    const T *x;
+    int64_t count;
+    int lead; /* elements before the packs */
+
+    __device__ long_row(const T *row, int64_t columns) : x(row), count(columns)
+    {
+        lead = (int)((sizeof(pack<T>) - (uintptr_t)row % sizeof(pack<T>)) % sizeof(pack<T>) /
+                     sizeof(T));
+    }
+    __device__ int64_t packs() const
+    {
+        return (count - lead) / N;
+    }
+    /* Where the k-th of the others is; there are others(). */
+    __device__ int others() const
+    {
+        return (int)(count - packs() * N);
+    }
+    __device__ int64_t other(int k) const
+    {
+        return k < lead ? k : packs() * N + k;
+    }
+};
+
+/* The same for these: one look at the largest for each pack. */
+template <class T>
+__global__ void token_entropy_long(struct classes c, const T *logits, const int32_t *labels,
+                                   float *lse, double *losses)
+{
+    enum { N = pack<T>::N };
+    const int64_t row = blockIdx.x;
+    const int32_t label = labels[row];
+    const long_row<T> x(logits + row * c.count, c.count);
+    struct share own = { -INFINITY, 0, 0 }, whole;
+    float of_row;
+
+    if (label < 0) {
+        if (threadIdx.x == 0) {
+            losses[row] = 0;
+            lse[row] = 0;
+        }
+        return;
+    }
+    if ((int)threadIdx.x < x.others()) {
+        own.all = number(x.x[x.other((int)threadIdx.x)]);
+        own.largest = fmaxf(own.largest, own.all); /* what is no number is no largest */
+        own.sum = exp_of<T>(own.all - (own.largest > -INFINITY ? own.largest : 0));
+    }
+#pragma unroll 4
+    for (int64_t j = threadIdx.x; j < x.packs(); j += blockDim.x) {
+        const pack<T> in = *(const pack<T> *)(x.x + x.lead + j * N);
+        float most = own.largest;
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            most = fmaxf(most, number(in.x[k]));
+        const float base = most > -INFINITY ? most : 0;
+        own.sum *= exp_of<T>(own.largest - base); /* 0 times 0 at the beginning */
+        own.largest = most;
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            own.sum += exp_of<T>(number(in.x[k]) - base);
+            own.all += number(in.x[k]);
+        }
+    }
+    const float at_label = label < c.count ? number(x.x[label]) : 0;
+    const double loss = row_loss(c, own, label, at_label, &whole, &of_row);
+    if (threadIdx.x == 0) {
+        losses[row] = loss;
+        lse[row] = of_row;
+    }
+}
+
+static bool is_long(const struct kernel_problem *p)
+{
+    return p->in[0].shape.dim[1] >= 1024;
 }
 
 template <class T> static void launch_cross_entropy(const struct kernel_call *call)
@@ -103,11 +247,23 @@ template <class T> static void launch_cross_entropy(const struct kernel_call *ca
     const bool tokens = strncmp(p->op, "token_", 6) == 0;
     const int64_t rows = p->in[0].shape.dim[0];
 
-    cross_entropy<T>
-        <<<(unsigned)rows, threads_for(p->in[0].shape.dim[1]), 0, stream_of(call)>>>(
+    if (!tokens && are_few(p)) {
+        cross_entropy_few<T><<<1, SUM_THREADS, 0, stream_of(call)>>>(
+            classes_of(p, false), (const T *)call->in[0], (const int32_t *)call->in[1], rows,
+            (T *)call->out[1], call->step, (float *)call->out[0]);
+        stream_check(call->stream, p->op);
+        return;
+    }
+    if (tokens && is_long(p))
+        token_entropy_long<T><<<(unsigned)rows, LONG_THREADS, 0, stream_of(call)>>>(
             classes_of(p, tokens), (const T *)call->in[0], (const int32_t *)call->in[1],
-            tokens ? NULL : (T *)call->out[1], tokens ? (float *)call->out[1] : NULL,
-            (double *)call->scratch);
+            (float *)call->out[1], (double *)call->scratch);
+    else
+        cross_entropy<T>
+            <<<(unsigned)rows, threads_of_row(p->in[0].shape.dim[1]), 0, stream_of(call)>>>(
+                classes_of(p, tokens), (const T *)call->in[0], (const int32_t *)call->in[1],
+                tokens ? NULL : (T *)call->out[1], tokens ? (float *)call->out[1] : NULL,
+                (double *)call->scratch);
     finish_loss(call, rows, 1);
 }
 
@@ -150,36 +306,74 @@ static void run_cross_entropy_grad(const struct kernel_call *call)
     BY_TYPE(call->problem->in[0], launch_cross_entropy_grad, call);
 }
 
-/* Rows are long: a block has a stretch of one, so nobody divides. */
 template <class T>
 __global__ void token_grad(struct classes c, const T *logits, const float *lse,
                            const int32_t *labels, T *dlogits, const struct kernel_step *step)
 {
     const int64_t row = blockIdx.x;
-    const int64_t begin = ((int64_t)blockIdx.y * AT_ONCE) * THREADS + threadIdx.x;
     const int32_t label = labels[row];
     const float shift = lse[row], factor = step->inv_batch;
-    const float spread = c.smoothing / (float)c.count;
 
+    for (int64_t j = threadIdx.x; j < c.count; j += blockDim.x) {
+        const int64_t i = row * c.count + j;
+        put(&dlogits[i],
+            label < 0
+                ? 0.0F
+                : (exp_of<T>(number(logits[i]) - shift) - target_of(c, j, label)) * factor);
+    }
+}
+
+/* dlogits lies as logits do, or is logits. */
+template <class T>
+__global__ void token_grad_long(struct classes c, const T *logits, const float *lse,
+                                const int32_t *labels, T *dlogits,
+                                const struct kernel_step *step)
+{
+    enum { N = pack<T>::N };
+    const int64_t row = blockIdx.x;
+    const int32_t label = labels[row];
+    const float shift = lse[row], factor = label < 0 ? 0 : step->inv_batch;
+    const float spread = c.smoothing / (float)c.count, full = 1 - c.smoothing + spread;
+    const long_row<T> x(logits + row * c.count, c.count);
+    T *dx = dlogits + row * c.count;
+
+    if ((int)threadIdx.x < x.others()) {
+        const int64_t j = x.other((int)threadIdx.x);
+        put(&dx[j],
+            label < 0
+                ? 0.0F
+                : (exp_of<T>(number(x.x[j]) - shift) - (j == label ? full : spread)) * factor);
+    }
+#pragma unroll 4
+    for (int64_t j = threadIdx.x; j < x.packs(); j += blockDim.x) {
+        const int64_t at = x.lead + j * N;
+        const pack<T> in = *(const pack<T> *)(x.x + at);
+        pack<T> out;
 #pragma unroll
-    for (int k = 0; k < AT_ONCE; k++) {
-        const int64_t j = begin + k * THREADS, i = row * c.count + j;
-        if (j < c.count)
-            put(&dlogits[i], label < 0 ? 0.0F
-                                       : (exp_of<T>(number(logits[i]) - shift) -
-                                          (j == label ? 1 - c.smoothing + spread : spread)) *
-                                             factor);
+        for (int k = 0; k < N; k++)
+            put(&out.x[k], label < 0 ? 0.0F
+                                     : (exp_of<T>(number(in.x[k]) - shift) -
+                                        (at + k == label ? full : spread)) *
+                                           factor);
+        *(pack<T> *)(dx + at) = out;
     }
 }
 
 template <class T> static void launch_token_grad(const struct kernel_call *call)
 {
     const int64_t *dim = call->problem->in[0].shape.dim;
-    const dim3 grid((unsigned)dim[0], blocks_of(dim[1], THREADS * AT_ONCE));
+    const bool alike =
+        ((uintptr_t)call->in[0] - (uintptr_t)call->out[0]) % sizeof(pack<T>) == 0;
+    const struct classes c = classes_of(call->problem, true);
 
-    token_grad<T><<<grid, THREADS, 0, stream_of(call)>>>(
-        classes_of(call->problem, true), (const T *)call->in[0], (const float *)call->in[1],
-        (const int32_t *)call->in[2], (T *)call->out[0], call->step);
+    if (is_long(call->problem) && alike)
+        token_grad_long<T><<<(unsigned)dim[0], LONG_THREADS, 0, stream_of(call)>>>(
+            c, (const T *)call->in[0], (const float *)call->in[1], (const int32_t *)call->in[2],
+            (T *)call->out[0], call->step);
+    else
+        token_grad<T><<<(unsigned)dim[0], threads_of_row(dim[1]), 0, stream_of(call)>>>(
+            c, (const T *)call->in[0], (const float *)call->in[1], (const int32_t *)call->in[2],
+            (T *)call->out[0], call->step);
     stream_check(call->stream, call->problem->op);
 }
 
@@ -211,20 +405,12 @@ __device__ static struct place warp_larger(struct place p)
     return p;
 }
 
-template <class T>
-__global__ void is_correct(const T *logits, const int32_t *labels, int64_t classes,
-                           int *correct)
+/* The block's row is right, by the best places of its threads. */
+__device__ static void give_correct(struct place best, float first_of_row, int32_t label,
+                                    int *correct)
 {
     __shared__ struct place parts[WARP];
-    const T *x = logits + blockIdx.x * classes;
-    struct place best = { -INFINITY, INT_MAX };
 
-    for (int64_t j = threadIdx.x; j < classes; j += blockDim.x) {
-        if (number(x[j]) > best.x) {
-            best.x = number(x[j]);
-            best.at = (int)j;
-        }
-    }
     best = warp_larger(best);
     if (threadIdx.x % WARP == 0)
         parts[threadIdx.x / WARP] = best;
@@ -234,9 +420,52 @@ __global__ void is_correct(const T *logits, const int32_t *labels, int64_t class
     const struct place none = { -INFINITY, INT_MAX };
     best = warp_larger(threadIdx.x < blockDim.x / WARP ? parts[threadIdx.x] : none);
     if (threadIdx.x == 0) { /* nothing is larger than what is no number at the beginning */
-        const int first = best.at == INT_MAX || isnan(number(x[0])) ? 0 : best.at;
-        correct[blockIdx.x] = first == labels[blockIdx.x];
+        const int first = best.at == INT_MAX || isnan(first_of_row) ? 0 : best.at;
+        correct[blockIdx.x] = first == label;
     }
+}
+
+template <class T>
+__global__ void is_correct(const T *logits, const int32_t *labels, int64_t classes,
+                           int *correct)
+{
+    const T *x = logits + blockIdx.x * classes;
+    struct place best = { -INFINITY, INT_MAX };
+
+    for (int64_t j = threadIdx.x; j < classes; j += blockDim.x) {
+        if (number(x[j]) > best.x) {
+            best.x = number(x[j]);
+            best.at = (int)j;
+        }
+    }
+    give_correct(best, number(x[0]), labels[blockIdx.x], correct);
+}
+
+template <class T>
+__global__ void is_correct_long(const T *logits, const int32_t *labels, int64_t classes,
+                                int *correct)
+{
+    enum { N = pack<T>::N };
+    const long_row<T> x(logits + blockIdx.x * classes, classes);
+    struct place best = { -INFINITY, INT_MAX };
+
+#pragma unroll 4
+    for (int64_t j = threadIdx.x; j < x.packs(); j += blockDim.x) {
+        const pack<T> in = *(const pack<T> *)(x.x + x.lead + j * N);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const float at = number(in.x[k]);
+            best.at = at > best.x ? (int)(x.lead + j * N) + k : best.at;
+            best.x = at > best.x ? at : best.x;
+        }
+    }
+    if ((int)threadIdx.x < x.others()) {
+        const int64_t j = x.other((int)threadIdx.x);
+        const struct place more = { number(x.x[j]), (int)j };
+        if (more.x > -INFINITY)
+            best = larger(best, more);
+    }
+    give_correct(best, number(x.x[0]), labels[blockIdx.x], correct);
 }
 
 __global__ void add_correct(const int *correct, int64_t rows, void *out, bool whole)
@@ -252,12 +481,45 @@ __global__ void add_correct(const int *correct, int64_t rows, void *out, bool wh
         *(float *)out = (float)sum;
 }
 
+template <class T>
+__global__ void __launch_bounds__(SUM_THREADS)
+    count_few(const T *logits, const int32_t *labels, int64_t rows, int classes, void *out,
+              bool whole)
+{
+    int sum = 0;
+
+    for (int64_t row = threadIdx.x; row < rows; row += SUM_THREADS) {
+        const T *x = logits + row * classes;
+        int first = 0;
+        for (int j = 1; j < classes; j++)
+            first = number(x[j]) > number(x[first]) ? j : first;
+        sum += first == labels[row];
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0 && whole)
+        *(int32_t *)out = sum;
+    else if (threadIdx.x == 0)
+        *(float *)out = (float)sum;
+}
+
 template <class T> static void launch_accuracy(const struct kernel_call *call)
 {
     const int64_t *dim = call->problem->in[0].shape.dim;
 
-    is_correct<T><<<(unsigned)dim[0], threads_for(dim[1]), 0, stream_of(call)>>>(
-        (const T *)call->in[0], (const int32_t *)call->in[1], dim[1], (int *)call->scratch);
+    if (are_few(call->problem)) {
+        count_few<T><<<1, SUM_THREADS, 0, stream_of(call)>>>(
+            (const T *)call->in[0], (const int32_t *)call->in[1], dim[0], (int)dim[1],
+            call->out[0], call->problem->out[0].dtype == DTYPE_I32);
+        stream_check(call->stream, call->problem->op);
+        return;
+    }
+
+    if (is_long(call->problem))
+        is_correct_long<T><<<(unsigned)dim[0], LONG_THREADS, 0, stream_of(call)>>>(
+            (const T *)call->in[0], (const int32_t *)call->in[1], dim[1], (int *)call->scratch);
+    else
+        is_correct<T><<<(unsigned)dim[0], threads_of_row(dim[1]), 0, stream_of(call)>>>(
+            (const T *)call->in[0], (const int32_t *)call->in[1], dim[1], (int *)call->scratch);
     add_correct<<<1, SUM_THREADS, 0, stream_of(call)>>>(
         (const int *)call->scratch, dim[0], call->out[0],
         call->problem->out[0].dtype == DTYPE_I32);

@@ -4,9 +4,13 @@
  * The CUDA runtime is linked in and itself opens the driver, so that the plug-in opens on machines that
  * have none, and says so.
  */
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#include <cuda.h>
 
 #include "base/mem.h"
 #include "kernel/cuda/cuda.h"
@@ -82,8 +86,12 @@ static enum status noted(struct device_stream *stream)
 
 /* Devices ------------------------------------------------------------------------------ */
 
+/* Operations on memory that a stream does by itself, which only the driver's own interface has. */
+typedef CUresult batch_fn(CUstream stream, unsigned count, CUstreamBatchMemOpParams *ops,
+                          unsigned flags);
 struct device {
     int number;
+    batch_fn *batch; /* once memory is shared */
 };
 
 static enum status count_devices(int *out)
@@ -227,6 +235,142 @@ static const struct device_memory_ops memory_ops = {
     .destroy_host = memory_destroy_host,
     .copy = memory_copy,
     .fill = memory_fill,
+};
+
+/* Memory of other processes ------------------------------------------------------------- */
+
+/* What a handle holds. */
+struct opened_by {
+    int64_t process;
+    int64_t number; /* of the device */
+    cudaIpcMemHandle_t cuda;
+};
+
+/* A handle is of a whole block of the driver's, of which small memory would be a piece. */
+enum { SHARED_BLOCK = 2 << 20 };
+
+/* Streams wait for words of memory by themselves: a kernel that spins would keep the GPU from other processes on it for as
+ * long as its turn lasts. */
+enum { BATCH_CUDA = 12000 }; /* the version of that interface */
+
+static enum status find_batch(batch_fn **out)
+{
+    enum cudaDriverEntryPointQueryResult result;
+    union {
+        void *object;
+        batch_fn *function;
+    } symbol = { NULL };
+
+    TRY_CUDA(cudaGetDriverEntryPointByVersion("cuStreamBatchMemOp", &symbol.object, BATCH_CUDA,
+                                              cudaEnableDefault, &result));
+    if (result != cudaDriverEntryPointSuccess || !symbol.object)
+        return FAIL(STATUS_UNSUPPORTED, "cuda: the driver has no operations on memory");
+    *out = symbol.function;
+    return STATUS_OK;
+}
+
+static enum status share_create(struct device *device, size_t bytes, void **out,
+                                struct device_handle *out_handle)
+{
+    struct opened_by by = { .process = getpid(), .number = device->number };
+    void *memory;
+
+    static_assert(sizeof by <= sizeof *out_handle, "a handle has room");
+    TRY(find_batch(&device->batch));
+    TRY(memory_create(device, (bytes / SHARED_BLOCK + 1) * SHARED_BLOCK, &memory));
+    const cudaError_t error = cudaIpcGetMemHandle(&by.cuda, memory);
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        (void)cudaFree(memory);
+        return FAIL(STATUS_UNSUPPORTED,
+                    "cuda: memory of device %d cannot be shared with other processes (%s): use "
+                    "-n 1",
+                    device->number, cudaGetErrorString(error));
+    }
+    memcpy(out_handle, &by, sizeof by);
+    *out = memory;
+    return STATUS_OK;
+}
+
+static enum status share_open(struct device *device, const struct device_handle *handle,
+                              void **out)
+{
+    struct opened_by by;
+
+    memcpy(&by, handle, sizeof by);
+    if (by.process == getpid())
+        return FAIL(STATUS_UNSUPPORTED,
+                    "cuda: ranks that share a device are processes, not threads");
+    TRY_CUDA(cudaSetDevice(device->number));
+    const cudaError_t error =
+        cudaIpcOpenMemHandle(out, by.cuda, cudaIpcMemLazyEnablePeerAccess);
+    if (error == cudaSuccess)
+        return STATUS_OK;
+    (void)cudaGetLastError();
+    return FAIL(STATUS_UNSUPPORTED,
+                "cuda: device %d cannot open memory that process %lld has on device %lld (%s): "
+                "use -n 1",
+                device->number, (long long)by.process, (long long)by.number,
+                cudaGetErrorString(error));
+}
+
+static void share_close(struct device *device, const struct device_handle *handle, void *memory)
+{
+    (void)device;
+    (void)handle;
+    if (memory)
+        (void)cudaIpcCloseMemHandle(memory);
+}
+
+/* They are done in their order. */
+static void put_batch(struct device_stream *stream, CUstreamBatchMemOpParams *ops, int count,
+                      const char *what)
+{
+    (void)cudaSetDevice(stream->device->number); /* any thread may ask */
+    if (stream->device->batch(stream->cuda, (unsigned)count, ops, 0) != CUDA_SUCCESS)
+        stream_note(stream, what, "the driver refuses an operation on memory");
+}
+
+static CUstreamBatchMemOpParams write_of(uint32_t *word, uint32_t value)
+{
+    return (
+        CUstreamBatchMemOpParams){ .writeValue = { .operation = CU_STREAM_MEM_OP_WRITE_VALUE_32,
+                                                   .address = (CUdeviceptr)word,
+                                                   .value = value } };
+}
+
+static void share_signal(struct device_stream *stream, const struct device_words *words)
+{
+    CUstreamBatchMemOpParams ops[DEVICE_PEERS];
+
+    for (int i = 0; i < words->count; i++)
+        ops[i] = write_of(words->word[i], 1);
+    put_batch(stream, ops, words->count, "signal");
+}
+
+/* All are waited for before the first is written. */
+static void share_await(struct device_stream *stream, const struct device_words *words)
+{
+    CUstreamBatchMemOpParams ops[2 * DEVICE_PEERS];
+
+    for (int i = 0; i < words->count; i++) {
+        ops[i] = (CUstreamBatchMemOpParams){ .waitValue = {
+                                                 .operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
+                                                 .address = (CUdeviceptr)words->word[i],
+                                                 .value = 1,
+                                                 .flags = CU_STREAM_WAIT_VALUE_EQ } };
+        ops[words->count + i] = write_of(words->word[i], 0);
+    }
+    put_batch(stream, ops, 2 * words->count, "await");
+}
+
+static const struct device_share_ops share_ops = {
+    .create = share_create,
+    .destroy = memory_destroy,
+    .open = share_open,
+    .close = share_close,
+    .signal = share_signal,
+    .await = share_await,
 };
 
 /* Streams and events ------------------------------------------------------------------- */
@@ -402,13 +546,15 @@ static const struct device_graph_ops graph_ops = {
 
 /* Of several rows of an op the first that can run is taken. */
 static const struct kernel *const parts[] = {
+    cuda_thin_rows,
 #ifdef HAVE_CUDNN
-    cuda_cudnn_rows,
+    cuda_cudnn_rows,          cuda_cudnn_attention_rows,
 #endif
-    cuda_attention_tile_rows, cuda_attention_mma_rows, cuda_elementwise_rows,
-    cuda_linear_rows,         cuda_conv_rows,          cuda_pool_rows,
-    cuda_norm_rows,           cuda_batch_norm_rows,    cuda_loss_rows,
-    cuda_embedding_rows,      cuda_attention_rows,     cuda_recurrent_rows,
+    cuda_attention_tile_rows, cuda_attention_mma_rows,   cuda_elementwise_rows,
+    cuda_small_rows,          cuda_linear_rows,          cuda_depthwise_rows,
+    cuda_conv_rows,           cuda_conv1d_max_rows,      cuda_pool_rows,
+    cuda_norm_rows,           cuda_batch_norm_rows,      cuda_loss_rows,
+    cuda_embedding_rows,      cuda_attention_rows,       cuda_recurrent_rows,
 };
 
 static const struct kernel *cuda_kernel_at(size_t i)
@@ -432,6 +578,7 @@ static const struct device_face face = {
     .memory = &memory_ops,
     .stream = &stream_ops,
     .graph = &graph_ops,
+    .share = &share_ops,
     .kernel_at = cuda_kernel_at,
     .updates = cuda_updates,
     .add = cuda_add,
@@ -441,6 +588,7 @@ static const struct device_face face = {
     .clip = cuda_clip,
     .trust = cuda_trust,
     .mark_rows = cuda_mark_rows,
+    .join_marks = cuda_join_marks,
 };
 
 __attribute__((visibility("default"))) cuda_face_fn tutti_cuda_face;

@@ -95,6 +95,80 @@ __global__ void max_pool(struct windows g, const T *x, T *y, uint8_t *index, int
 }
 
 /* Four channels a thread; `i` is the first. */
+/* Windows of 2 x 2 side by side, of images without a rest: a thread has a pack of channels of a window. */
+template <int N> struct alignas(N) places {
+    uint8_t x[N];
+};
+
+/* Where a pack's window begins in x. */
+template <class T>
+__device__ __forceinline__ int64_t corner_of(const struct windows &g, int64_t number)
+{
+    const struct element e = element_of(number * pack<T>::N, g.oh, g.ow, g.c);
+
+    return (((int64_t)e.n * g.h + 2 * e.row) * g.w + 2 * e.column) * g.c + e.c;
+}
+
+template <class T>
+__global__ void max_pool_two(struct windows g, const T *x, T *y, uint8_t *index, int64_t packs)
+{
+    enum { N = pack<T>::N };
+    const int64_t i = thread_number();
+    pack<T> in[4], out;
+    places<N> best;
+
+    if (i >= packs)
+        return;
+    const int64_t from = corner_of<T>(g, i);
+#pragma unroll
+    for (int at = 0; at < 4; at++)
+        in[at] = *(const pack<T> *)(x + from + ((int64_t)(at / 2) * g.w + at % 2) * g.c);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        best.x[k] = 0;
+        out.x[k] = in[0].x[k];
+#pragma unroll
+        for (int at = 1; at < 4; at++) {
+            const bool larger = number(in[at].x[k]) > number(out.x[k]);
+            best.x[k] = larger ? (uint8_t)at : best.x[k];
+            out.x[k] = larger ? in[at].x[k] : out.x[k];
+        }
+    }
+    *(pack<T> *)(y + i * N) = out;
+    *(places<N> *)(index + i * N) = best;
+}
+
+template <class T>
+__global__ void max_pool_grad_two(struct windows g, const T *dy, const uint8_t *index, T *dx,
+                                  int64_t packs)
+{
+    enum { N = pack<T>::N };
+    const int64_t i = thread_number();
+
+    if (i >= packs)
+        return;
+    const pack<T> in = *(const pack<T> *)(dy + i * N);
+    const places<N> best = *(const places<N> *)(index + i * N);
+    const int64_t to = corner_of<T>(g, i);
+#pragma unroll
+    for (int at = 0; at < 4; at++) {
+        pack<T> out;
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            put(&out.x[k], best.x[k] == at ? number(in.x[k]) : 0.0F);
+        *(pack<T> *)(dx + to + ((int64_t)(at / 2) * g.w + at % 2) * g.c) = out;
+    }
+}
+
+template <class T>
+static bool are_two(const struct windows *g, const void *x, const void *y, const void *index)
+{
+    return g->window[0] == 2 && g->window[1] == 2 && g->stride[0] == 2 && g->stride[1] == 2 &&
+           g->pad[0] == 0 && g->pad[1] == 0 && g->h == 2 * g->oh && g->w == 2 * g->ow &&
+           g->c % pack<T>::N == 0 && is_packed((const T *)x) && is_packed((const T *)y) &&
+           (uintptr_t)index % pack<T>::N == 0;
+}
+
 template <class T>
 __global__ void max_pool_fours(struct windows g, const T *x, T *y, uint8_t *index,
                                int64_t count)
@@ -130,7 +204,15 @@ template <class T> static void launch_max_pool(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const int64_t count = shape_count(&p->out[0].shape);
+    const struct windows g = windows_of(p, &p->in[0].shape, &p->out[0].shape);
 
+    if (are_two<T>(&g, call->in[0], call->out[0], call->out[1])) {
+        const int64_t packs = count / pack<T>::N;
+        max_pool_two<T><<<blocks_of(packs, THREADS), THREADS, 0, stream_of(call)>>>(
+            g, (const T *)call->in[0], (T *)call->out[0], (uint8_t *)call->out[1], packs);
+        stream_check(call->stream, "max_pool");
+        return;
+    }
     if (p->in[0].shape.dim[1] % AT_ONCE == 0 && is_aligned((const T *)call->in[0]) &&
         is_aligned((T *)call->out[0]) && is_aligned((uint8_t *)call->out[1])) {
         max_pool_fours<T><<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(
@@ -195,7 +277,15 @@ template <class T> static void launch_max_pool_grad(const struct kernel_call *ca
 {
     const struct kernel_problem *p = call->problem;
     const int64_t count = shape_count(&p->out[0].shape);
+    const struct windows g = windows_of(p, &p->out[0].shape, &p->in[0].shape);
 
+    if (are_two<T>(&g, call->out[0], call->in[0], call->in[1])) {
+        const int64_t packs = shape_count(&p->in[0].shape) / pack<T>::N;
+        max_pool_grad_two<T><<<blocks_of(packs, THREADS), THREADS, 0, stream_of(call)>>>(
+            g, (const T *)call->in[0], (const uint8_t *)call->in[1], (T *)call->out[0], packs);
+        stream_check(call->stream, "max_pool_grad");
+        return;
+    }
     if (p->out[0].shape.dim[1] % AT_ONCE == 0 && is_aligned((const T *)call->in[0]) &&
         is_aligned((const uint8_t *)call->in[1]) && is_aligned((T *)call->out[0])) {
         max_pool_grad_fours<T>

@@ -199,17 +199,26 @@ __global__ void repack(bf16 *to, int64_t to_row, const bf16 *from, int64_t from_
 {
     const int64_t row = blockIdx.x, step = (int64_t)gridDim.y * blockDim.x;
     const int64_t both = row < from_rows ? (from_row < to_row ? from_row : to_row) : 0;
+    const uint16_t *in = (const uint16_t *)from + row * from_row;
+    uint16_t *out = (uint16_t *)to + row * to_row;
+    const int lead = (uintptr_t)out % 4 / 2; /* what is before the first pair */
+    const int64_t pairs = (to_row - lead) / 2, first = (int64_t)blockIdx.y * blockDim.x;
+    const bool even = (uintptr_t)(in + lead) % 4 == 0;
 
-    for (int64_t j = (int64_t)blockIdx.y * blockDim.x + threadIdx.x; j < to_row;
-         j += 4 * step) {
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const int64_t at = j + k * step;
-            if (at < to_row)
-                to[row * to_row + at] =
-                    at < both ? from[row * from_row + at] : __float2bfloat16_rn(0.0F);
-        }
+#pragma unroll 4
+    for (int64_t p = first + threadIdx.x; p < pairs; p += step) {
+        const int64_t at = lead + 2 * p;
+        uint32_t pair;
+        if (even && at + 1 < both)
+            pair = *(const uint32_t *)(in + at);
+        else
+            pair = (at < both ? in[at] : 0) | (at + 1 < both ? (uint32_t)in[at + 1] : 0) << 16;
+        *(uint32_t *)(out + at) = pair;
     }
+    if (blockIdx.y == 0 && threadIdx.x == 0 && lead)
+        out[0] = both > 0 ? in[0] : 0;
+    if (blockIdx.y == 0 && threadIdx.x == 0 && lead + 2 * pairs < to_row)
+        out[to_row - 1] = to_row - 1 < both ? in[to_row - 1] : 0;
 }
 
 void cuda_repack(struct device_stream *stream, void *to, int64_t to_row, int64_t to_rows,
@@ -349,13 +358,35 @@ void cuda_trust(struct device_stream *stream, const struct device_trust *trust,
     stream_check(stream, "trust");
 }
 
-/* Several threads may write the same mark, all of them 1. */
-__global__ void mark_rows(const int32_t *ids, size_t count, size_t rows, uint8_t *marks)
-{
-    const size_t i = (size_t)thread_number();
+enum { MARK_IDS = 4096, MARK_WORDS = 8192, MARK_THREADS = 1024 };
 
-    if (i < count && ids[i] >= 0 && (size_t)ids[i] < rows)
-        marks[ids[i]] = 1;
+/* A block has some of the ids and notes which occur in bits, so that a frequent one is marked once by each block; of more
+ * rows than there are bits it has those of one stretch after the other. Several may write the same mark, all of them 1. */
+__global__ void __launch_bounds__(MARK_THREADS)
+    mark_rows(const int32_t *ids, size_t count, size_t rows, uint8_t *marks)
+{
+    __shared__ uint32_t bits[MARK_WORDS];
+    const size_t begin = (size_t)blockIdx.x * MARK_IDS,
+                 end = begin + MARK_IDS < count ? begin + MARK_IDS : count;
+
+    for (size_t first = 0; first < rows; first += MARK_WORDS * WARP) {
+        const size_t here = rows - first < MARK_WORDS * WARP ? rows - first : MARK_WORDS * WARP;
+        const size_t words = (here + WARP - 1) / WARP;
+        __syncthreads();
+        for (size_t w = threadIdx.x; w < words; w += MARK_THREADS)
+            bits[w] = 0;
+        __syncthreads();
+        for (size_t i = begin + threadIdx.x; i < end; i += MARK_THREADS) {
+            const size_t id = ids[i] < 0 ? rows : (size_t)ids[i];
+            if (id >= first && id < first + here)
+                atomicOr(&bits[(id - first) / WARP], 1U << (id - first) % WARP);
+        }
+        __syncthreads();
+        for (size_t w = threadIdx.x; w < words; w += MARK_THREADS) {
+            for (uint32_t left = bits[w]; left != 0; left &= left - 1)
+                marks[first + w * WARP + (size_t)__ffs((int)left) - 1] = 1;
+        }
+    }
 }
 
 void cuda_mark_rows(struct device_stream *stream, const int32_t *ids, size_t count, size_t rows,
@@ -363,7 +394,7 @@ void cuda_mark_rows(struct device_stream *stream, const int32_t *ids, size_t cou
 {
     if (count == 0)
         return;
-    mark_rows<<<blocks_of((int64_t)count, THREADS), THREADS, 0, stream->cuda>>>(ids, count,
-                                                                                rows, marks);
+    mark_rows<<<blocks_of((int64_t)count, MARK_IDS), MARK_THREADS, 0, stream->cuda>>>(
+        ids, count, rows, marks);
     stream_check(stream, "mark_rows");
 }

@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: MIT */
+/* device_ranks.c - several ranks of a machine on devices: they read each other's memory, and their streams wait for each other.
+ *
+ * Every rank's block of device memory is laid out alike, and open to all others. In a step a rank runs its shards; when its
+ * gradients of a group of buckets are final, there follow, on a stream beside the other if there are several groups:
+ *
+ *   signal ready, await all ready   gradients, losses and marks of all ranks are final
+ *   sum and update its part         partial sums along the tree of shards, read where they lie
+ *   signal done, await all done     all parameters are new, and nobody reads gradients of this step any more
+ *   take the others' parts          of the parameters
+ *
+ * State is there where it is updated. Where norms are needed before, each rank sums and updates everything, the same way, and takes
+ * nothing. A rank writes to its own block alone, but for words of others, which it makes 1. Why two meetings are enough: gradients are written
+ * again after done of all groups, parameters after the next ready, when all have taken them; a word is made 1 again after the other one
+ * of its pair has come back.
+ *
+ * Shards that exchange batch statistics meet once for each gather, on the way: a table is written again after done.
+ *
+ * A thread looks whether a rank was lost, and makes the words 1 itself then, again and again: the stream runs to its end,
+ * and whoever waits for it finds the loss.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "exec/device_side.h"
+
+enum { LINE = 128, PART_UNIT = 64, LOOK_NS = 20 * 1000 * 1000, AGAIN_NS = 1000 * 1000 };
+enum meeting { READY, DONE, MEETINGS };
+
+/* A partial sum that some rank holds when its shards have run. */
+struct held {
+    int rank, buffer;
+};
+
+/* What ranks tell each other before they share. */
+struct introduction {
+    struct device_handle handle;
+    char name[DEVICE_TEXT];
+    uint64_t bytes; /* of what is laid out alike: all but the feed */
+    uint64_t precision;
+};
+
+struct device_ranks {
+    char *block[DEVICE_PEERS]; /* of each rank, as this process sees it */
+    struct introduction *known;
+    struct held *held; /* from left to right */
+    struct tree_node *nodes;
+    int n_held;
+    struct tree_addition *additions; /* n_held - 1 */
+    int n_scratch, result;
+    size_t scratch_each; /* elements of a vector of scratch */
+    float *scratch;
+    /* Of each group MEETINGS, then one for each gather. */
+    int n_meetings;
+    char *words; /* of this rank: of each meeting a line for each rank */
+    struct device_words *out, *in;
+
+    pthread_t watcher;
+    bool is_watched;
+    struct device_stream *rescue; /* the watcher's */
+    pthread_mutex_t lock;         /* a leaf; guards what follows */
+    pthread_cond_t changes;
+    bool gives_up, is_over;
+};
+
+/* What is whose --------------------------------------------------------------------------- */
+
+bool ranks_update_all(const struct exec *exec)
+{
+    return norms_are_used(exec);
+}
+
+struct device_part ranks_part(const struct exec *exec, const struct device_stretch *stretch,
+                              int r)
+{
+    const size_t unit = stretch->table >= 0 ? (size_t)stretch->bucket->width : PART_UNIT;
+    const size_t units = (stretch->count + unit - 1) / unit, ranks = (size_t)exec->ranks;
+    const size_t begin = units * (size_t)r / ranks * unit;
+    const size_t end = units * ((size_t)r + 1) / ranks * unit;
+
+    if (ranks_update_all(exec))
+        return (struct device_part){ stretch->at, stretch->count };
+    return (struct device_part){ stretch->at + begin,
+                                 (end < stretch->count ? end : stretch->count) - begin };
+}
+
+int ranks_buffers(const struct exec *exec)
+{
+    int most = 0;
+
+    for (int r = 0; r < exec->ranks; r++) {
+        int64_t first, count;
+        exec_lane_row(exec, r, &first, &count);
+        const int buffers = tree_buffers(exec->tree_shards, exec->tree_first + first, count);
+        most = buffers > most ? buffers : most;
+    }
+    return most;
+}
+
+/* Notes the partial sums that rank r ends with. */
+static void find_held(const struct exec *exec, struct device_ranks *ranks, int r)
+{
+    struct tree_stack stack;
+    int64_t first, count;
+
+    exec_lane_row(exec, r, &first, &count);
+    tree_stack_init(&stack, exec->tree_shards);
+    for (int64_t v = first; v < first + count; v++) {
+        tree_stack_push(&stack, exec->tree_first + v);
+        while (tree_stack_can_add(&stack))
+            tree_stack_add(&stack);
+    }
+    for (int i = 0; i < stack.count; i++) {
+        ranks->held[ranks->n_held] = (struct held){ r, i };
+        ranks->nodes[ranks->n_held++] = stack.node[i];
+    }
+}
+
+/* The largest part of a stretch, or all of the vector. */
+static size_t largest_part(const struct exec *exec)
+{
+    size_t most = 0;
+
+    if (ranks_update_all(exec))
+        return exec->vector;
+    for (int i = 0; i < exec->device->n_stretches; i++) {
+        for (int r = 0; r < exec->ranks; r++) {
+            const size_t count = ranks_part(exec, &exec->device->stretches[i], r).count;
+            most = count > most ? count : most;
+        }
+    }
+    return (most + PART_UNIT - 1) / PART_UNIT * PART_UNIT;
+}
+
+/* Making ----------------------------------------------------------------------------------- */
+
+enum status ranks_create(struct exec *exec)
+{
+    const size_t most = (size_t)exec->ranks * 2 * TREE_DEPTH;
+    struct device_side *side = exec->device;
+    struct device_ranks *ranks;
+
+    TRY(mem_alloc(1, sizeof *ranks, &ranks));
+    side->ranks = ranks;
+    pthread_mutex_init(&ranks->lock, NULL);
+    pthread_cond_init(&ranks->changes, NULL);
+    TRY(mem_alloc(most, sizeof *ranks->held, &ranks->held));
+    TRY(mem_alloc(most, sizeof *ranks->nodes, &ranks->nodes));
+    TRY(mem_alloc(most, sizeof *ranks->additions, &ranks->additions));
+    for (int r = 0; r < exec->ranks; r++)
+        find_held(exec, ranks, r);
+    ranks->n_scratch = tree_additions(ranks->nodes, ranks->n_held, exec->tree_shards,
+                                      ranks->additions, &ranks->result);
+    ranks->scratch_each = largest_part(exec);
+    ranks->n_meetings = side->n_groups * MEETINGS + exec->gathers.count;
+    TRY(mem_alloc((size_t)ranks->n_meetings, sizeof *ranks->out, &ranks->out));
+    TRY(mem_alloc((size_t)ranks->n_meetings, sizeof *ranks->in, &ranks->in));
+    return side->config.face->stream->create(side->config.device, &ranks->rescue);
+}
+
+size_t ranks_words_bytes(const struct exec *exec)
+{
+    return (size_t)exec->device->ranks->n_meetings * (size_t)exec->ranks * LINE;
+}
+
+size_t ranks_scratch_bytes(const struct exec *exec)
+{
+    const struct device_ranks *ranks = exec->device->ranks;
+
+    return (size_t)ranks->n_scratch * ranks->scratch_each * sizeof(float);
+}
+
+void ranks_place(struct device_side *side, void *words, void *scratch)
+{
+    struct device_ranks *ranks = side->ranks;
+
+    ranks->words = words;
+    ranks->scratch = scratch;
+    if (scratch)
+        side->sum =
+            ranks->scratch + (size_t)(ranks->result - ranks->n_held) * ranks->scratch_each;
+}
+
+/* Where rank r has what this rank has there. */
+static void *theirs(const struct device_side *side, int r, const void *mine)
+{
+    return side->ranks->block[r] + ((const char *)mine - side->memory);
+}
+
+/* The word by which `from` tells the owner of these that it is there. */
+static uint32_t *word_of(const struct exec *exec, char *words, int meeting, int from)
+{
+    return (uint32_t *)(words + (size_t)(meeting * exec->ranks + from) * LINE);
+}
+
+/* Words of others that this rank makes 1, and its own that they do. */
+static void find_words(const struct exec *exec, int meeting)
+{
+    const struct device_side *side = exec->device;
+    struct device_ranks *ranks = side->ranks;
+    struct device_words *out = &ranks->out[meeting], *in = &ranks->in[meeting];
+
+    for (int r = 0; r < exec->ranks; r++) {
+        if (r == exec->rank)
+            continue;
+        char *words = theirs(side, r, ranks->words);
+        out->word[out->count++] = word_of(exec, words, meeting, exec->rank);
+        in->word[in->count++] = word_of(exec, ranks->words, meeting, r);
+    }
+}
+
+/* Until it is time to look again; false: it is over. */
+static bool waits_on(struct device_ranks *ranks, bool *out_gives_up)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    pthread_mutex_lock(&ranks->lock);
+    until.tv_nsec += ranks->gives_up ? AGAIN_NS : LOOK_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (!ranks->is_over)
+        pthread_cond_timedwait(&ranks->changes, &ranks->lock, &until);
+    const bool goes_on = !ranks->is_over;
+    *out_gives_up = ranks->gives_up;
+    pthread_mutex_unlock(&ranks->lock);
+    return goes_on;
+}
+
+/* Lets the stream pass what it waits for now; it may wait again. */
+static void let_pass(const struct device_side *side)
+{
+    for (int m = 0; m < side->ranks->n_meetings; m++)
+        side->config.face->share->signal(side->ranks->rescue, &side->ranks->in[m]);
+}
+
+static void *watch(void *arg)
+{
+    const struct exec *exec = arg;
+    struct device_side *side = exec->device;
+    bool gives_up;
+
+    while (waits_on(side->ranks, &gives_up)) {
+        if (gives_up)
+            let_pass(side);
+        else if (transport_check(exec->transport) != STATUS_OK)
+            ranks_give_up(side);
+    }
+    return NULL;
+}
+
+static enum status introduce(const struct exec *exec, const struct device_handle *own,
+                             struct introduction *all)
+{
+    const struct device_side *side = exec->device;
+    struct introduction mine = { .handle = *own,
+                                 .bytes = (uint64_t)(side->feed - side->memory),
+                                 .precision = (uint64_t)side->config.precision };
+    struct device_info info;
+
+    TRY(side->config.face->describe(side->config.number, &info));
+    memcpy(mine.name, info.name, sizeof mine.name);
+    TRY(comm_all_gather(exec->config.comm, &mine, all, sizeof mine / sizeof(int64_t),
+                        DTYPE_I64));
+    for (int r = 0; r < exec->ranks; r++) {
+        if (strcmp(all[r].name, mine.name) != 0 || all[r].precision != mine.precision)
+            return FAIL(STATUS_MISMATCH,
+                        "device %s: rank %d runs on %s, rank %d on %s: their bits would differ",
+                        side->config.face->name, exec->rank, mine.name, r, all[r].name);
+        BUG_ON(all[r].bytes != mine.bytes);
+    }
+    return STATUS_OK;
+}
+
+static enum status open_blocks(const struct exec *exec)
+{
+    const struct device_side *side = exec->device;
+    struct device_ranks *ranks = side->ranks;
+
+    for (int r = 0; r < exec->ranks; r++) {
+        void *block = side->memory;
+        if (r != exec->rank)
+            TRY(side->config.face->share->open(side->config.device, &ranks->known[r].handle,
+                                               &block));
+        ranks->block[r] = block;
+    }
+    return STATUS_OK;
+}
+
+enum status ranks_open(struct exec *exec, const struct device_handle *own)
+{
+    struct device_ranks *ranks = exec->device->ranks;
+
+    TRY(mem_alloc((size_t)exec->ranks, sizeof *ranks->known, &ranks->known));
+    TRY(introduce(exec, own, ranks->known));
+    TRY(open_blocks(exec));
+    for (int m = 0; m < ranks->n_meetings; m++)
+        find_words(exec, m);
+    if (pthread_create(&ranks->watcher, NULL, watch, exec) != 0)
+        return FAIL(STATUS_NO_MEMORY, "there is no thread to look after other ranks");
+    ranks->is_watched = true;
+    /* Nobody goes away before all have opened what is there. */
+    return comm_barrier(exec->config.comm);
+}
+
+void ranks_give_up(struct device_side *side)
+{
+    if (!side->ranks)
+        return;
+    pthread_mutex_lock(&side->ranks->lock);
+    side->ranks->gives_up = true;
+    pthread_cond_signal(&side->ranks->changes);
+    pthread_mutex_unlock(&side->ranks->lock);
+}
+
+void ranks_end(struct device_side *side)
+{
+    struct device_ranks *ranks = side->ranks;
+
+    if (!ranks || !ranks->is_watched)
+        return;
+    pthread_mutex_lock(&ranks->lock);
+    ranks->is_over = true;
+    pthread_cond_signal(&ranks->changes);
+    pthread_mutex_unlock(&ranks->lock);
+    pthread_join(ranks->watcher, NULL);
+    ranks->is_watched = false;
+    const enum status left = side->config.face->stream->wait(ranks->rescue);
+    (void)left; /* nobody asks how it went */
+}
+
+void ranks_destroy(struct exec *exec)
+{
+    struct device_side *side = exec->device;
+    struct device_ranks *ranks = side->ranks;
+
+    if (!ranks)
+        return;
+    for (int r = 0; r < exec->ranks; r++) {
+        if (r != exec->rank && ranks->block[r])
+            side->config.face->share->close(side->config.device, &ranks->known[r].handle,
+                                            ranks->block[r]);
+    }
+    side->config.face->stream->destroy(ranks->rescue);
+    pthread_mutex_destroy(&ranks->lock);
+    pthread_cond_destroy(&ranks->changes);
+    mem_free(ranks->out);
+    mem_free(ranks->in);
+    mem_free(ranks->known);
+    mem_free(ranks->held);
+    mem_free(ranks->nodes);
+    mem_free(ranks->additions);
+    mem_free(ranks);
+    side->ranks = NULL;
+}
+
+/* A step ------------------------------------------------------------------------------------ */
+
+static void meet(const struct exec *exec, int group, enum meeting meeting)
+{
+    const struct device_side *side = exec->device;
+    const struct device_share_ops *share = side->config.face->share;
+
+    const int number = group * MEETINGS + (int)meeting;
+
+    share->signal(side->sums, &side->ranks->out[number]);
+    share->await(side->sums, &side->ranks->in[number]);
+}
+
+static int number_of_gather(const struct device_side *side, int g)
+{
+    return side->n_groups * MEETINGS + g;
+}
+
+void ranks_give_table(const struct exec *exec, int g)
+{
+    const struct device_side *side = exec->device;
+
+    side->config.face->share->signal(side->stream,
+                                     &side->ranks->out[number_of_gather(side, g)]);
+}
+
+/* Every rank has one shard. */
+enum status ranks_take_tables(const struct exec *exec, int g)
+{
+    const struct device_side *side = exec->device;
+    const struct plan_gather *gather = &exec->gathers.item[g];
+
+    side->config.face->share->await(side->stream, &side->ranks->in[number_of_gather(side, g)]);
+    for (int r = 0; r < exec->ranks; r++) {
+        char *table = side->tables + gather->offset + (size_t)r * gather->bytes;
+        if (r != exec->rank)
+            TRY(side->config.face->memory->copy(side->stream, table, theirs(side, r, table),
+                                                gather->bytes));
+    }
+    return STATUS_OK;
+}
+
+/* Losses and labels met of rank r's shards. */
+static enum status take_results(const struct exec *exec, int r)
+{
+    const struct device_side *side = exec->device;
+    const struct device_memory_ops *memory = side->config.face->memory;
+    int64_t first, count;
+
+    exec_lane_row(exec, r, &first, &count);
+    for (int part = 0; part < 2; part++) {
+        float *mine = side->results + part * exec->shards + first;
+        TRY(memory->copy(side->sums, mine, theirs(side, r, mine),
+                         (size_t)count * sizeof(float)));
+    }
+    return STATUS_OK;
+}
+
+static void join_marks(const struct exec *exec, int bucket)
+{
+    const struct device_side *side = exec->device;
+    const uint8_t *own = side->marks[bucket], *joined = own;
+    uint8_t *out = side->joined_marks + (own - side->all_marks);
+
+    for (int r = 0; r < exec->ranks; r++) {
+        if (r == exec->rank)
+            continue;
+        side->config.face->join_marks(side->sums, out, joined, theirs(side, r, own),
+                                      (size_t)exec->row_sums[bucket].rows);
+        joined = out;
+    }
+}
+
+enum status ranks_meet(const struct exec *exec, int group)
+{
+    const struct device_group *of = &exec->device->groups[group];
+    const bool is_last = group == exec->device->n_groups - 1;
+
+    meet(exec, group, READY);
+    for (int b = of->first; b < of->end; b++) {
+        if (exec->row_sums[b].is_used)
+            join_marks(exec, b);
+    }
+    for (int r = 0; r < exec->ranks && is_last; r++) {
+        if (r != exec->rank)
+            TRY(take_results(exec, r));
+    }
+    return STATUS_OK;
+}
+
+/* Of a part of the flat vector: what a rank holds, or a vector of scratch. */
+static float *operand_of(const struct exec *exec, int number, struct device_part part)
+{
+    const struct device_side *side = exec->device;
+    const struct device_ranks *ranks = side->ranks;
+
+    if (number >= ranks->n_held)
+        return ranks->scratch + (size_t)(number - ranks->n_held) * ranks->scratch_each;
+    const struct held *held = &ranks->held[number];
+    return theirs(side, held->rank,
+                  side->gradients + (size_t)held->buffer * exec->vector + part.at);
+}
+
+const float *ranks_sum(const struct exec *exec, struct device_part part)
+{
+    const struct device_side *side = exec->device;
+
+    for (int i = 0; i < side->ranks->n_held - 1; i++) {
+        const struct tree_addition *add = &side->ranks->additions[i];
+        side->config.face->add(side->sums, operand_of(exec, add->out, part),
+                               operand_of(exec, add->left, part),
+                               operand_of(exec, add->right, part), part.count);
+    }
+    return side->sum;
+}
+
+/* Copies what rank r has updated of a stretch. */
+static enum status take_part(const struct exec *exec, const struct device_stretch *stretch,
+                             int r)
+{
+    const struct device_side *side = exec->device;
+    const struct device_memory_ops *memory = side->config.face->memory;
+    const struct device_part part = ranks_part(exec, stretch, r);
+    float *param = side->param + part.at;
+
+    if (part.count == 0)
+        return STATUS_OK;
+    TRY(memory->copy(side->sums, param, theirs(side, r, param), part.count * sizeof *param));
+    if (!side->half)
+        return STATUS_OK;
+    uint16_t *half = side->half + part.at;
+    return memory->copy(side->sums, half, theirs(side, r, half), part.count * sizeof *half);
+}
+
+enum status ranks_take_params(const struct exec *exec, int group)
+{
+    const struct device_side *side = exec->device;
+
+    meet(exec, group, DONE);
+    for (int i = 0; i < side->n_stretches && !ranks_update_all(exec); i++) {
+        for (int r = 0; r < exec->ranks; r++) {
+            if (r != exec->rank && side->stretches[i].group == group)
+                TRY(take_part(exec, &side->stretches[i], r));
+        }
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# ranks.sh - ranks that share a GPU have the weights of one, to the last bit; one that dies is named, and nobody hangs.
+# Made-up data; $3 is the device, cuda if it is not given.
+. "$(dirname "$0")/../cli/lib.sh"
+device=${3:-cuda}
+command -v python3 >/dev/null || skip "no python3"
+"$tutti" devices | grep -q "^$device *[0-9]" || skip "no device $device: $("$tutti" devices | grep "^$device")"
+
+python3 - <<'PY'
+import os, random, struct
+rng = random.Random(3)
+def idx(folder, side, count):
+    os.makedirs(folder)
+    for name, n in (("train", count), ("t10k", 300)):
+        labels = bytes(rng.randrange(10) for _ in range(n))
+        pixels = b"".join(bytes(min(255, rng.randrange(120) + 13 * label) for _ in range(side * side)) for label in labels)
+        open(f"{folder}/{name}-images-idx3-ubyte", "wb").write(struct.pack(">IIII", 0x803, n, side, side) + pixels)
+        open(f"{folder}/{name}-labels-idx1-ubyte", "wb").write(struct.pack(">II", 0x801, n) + labels)
+idx("pictures", 28, 3000)
+with open("play.txt", "w") as f:
+    for i in range(4000):
+        f.write(f"Romeo: {rng.choice(['yes', 'no', 'why'])}.\nJulia: {rng.choice(['good', 'bad', 'so'])}!\n")
+os.makedirs("reviews")
+for name, count in (("train", 1500), ("test", 200)):
+    with open(f"reviews/{name}.tsv", "w") as f:
+        for _ in range(count):
+            label = rng.randrange(2)
+            words = ["good" if label else "bad"] + [f"w{rng.randrange(800)}" for _ in range(rng.randrange(5, 40))]
+            print(label, " ".join(words), sep="\t", file=f)
+PY
+
+# train DIR RANKS ARGUMENTS...
+train() {
+    timeout 120 "$tutti" train "${@:3}" -n "$2" --device "$device" --seed 7 --quiet --out "$1" 2>"$1.err" ||
+        complain "$1: exit $?: $(tail -3 "$1.err")"
+}
+# alike NAME ARGUMENTS...: on 1, 2 and 4 ranks
+alike() {
+    local name=$1 n began
+    for n in 1 2 4; do
+        began=${EPOCHREALTIME/./}
+        train "$name-$n" $n "${@:2}" --shards 4
+        printf '%-10s %d ranks  %6d ms  %s\n' "$name" $n $(((${EPOCHREALTIME/./} - began) / 1000)) "$(hash "$name-$n")"
+    done
+    same "$name" "$name-1" "$name-2" "$name-4"
+}
+
+pictures=(--data ./pictures --batch 64 --threads 1)
+alike mlp mlp "${pictures[@]}" --epochs 1 --optimizer adam
+alike groups mlp "${pictures[@]}" --epochs 1 --bucket-mib 0.05
+alike cnn cnn "${pictures[@]}" --steps 40 --optimizer adamw --clip 0.5 --crop 4 --flip
+alike lamb cnn "${pictures[@]}" --steps 30 --optimizer lamb
+alike lars mlp "${pictures[@]}" --steps 30 --optimizer lars
+alike resnet18 resnet18 "${pictures[@]}" --steps 24 --width 16 --lr 0.01 --bucket-mib 0.1
+alike nbow nbow --data ./reviews --batch 64 --threads 1 --epochs 2 --optimizer adam
+alike gpt gpt --data ./play.txt --tokenizer characters --layers 2 --heads 2 --width 64 --length 64 --batch 16 --optimizer adamw \
+    --lr 0.003 --steps 40 --threads 1
+[ "$device" = cpu ] || alike f32 cnn "${pictures[@]}" --steps 20 --precision f32
+
+# State in parts is what ranks have anyway.
+train zero-2 2 mlp "${pictures[@]}" --epochs 1 --optimizer adam --shards 4 --split dp=2,zero=1
+same "zero=1" mlp-1 zero-2
+
+# Statistics of the whole step, one shard a rank: twice the same, and to rounding what one shard has.
+loss() { sed -n 's/.*"train_loss": \([0-9.e-]*\).*/\1/p' "$1/summary.json" | head -1; }
+normed=(resnet18 "${pictures[@]}" --steps 12 --width 8 --lr 0.01)
+train whole-norm 1 "${normed[@]}" --shards 1
+for n in 2 4; do
+    for run in a b; do
+        train sync-$n$run $n "${normed[@]}" --shards $n --sync-batch-norm
+    done
+    same "--sync-batch-norm on $n ranks" sync-${n}a sync-${n}b
+    echo "sync       $n ranks  loss $(loss sync-${n}a), of one shard $(loss whole-norm)"
+    python3 -c 'import sys; a, b = map(float, sys.argv[1:]); sys.exit(abs(a - b) > 0.05 * b)' "$(loss sync-${n}a)" "$(loss whole-norm)" ||
+        complain "--sync-batch-norm on $n ranks: another loss"
+done
+
+# Ranks that have other numbers of shards, and partial sums of several subtrees.
+train uneven-1 1 mlp "${pictures[@]}" --steps 40 --shards 8 --optimizer adam
+train uneven-3 3 mlp "${pictures[@]}" --steps 40 --shards 8 --optimizer adam
+same "8 shards on 3 ranks" uneven-1 uneven-3
+
+# State that ranks hold in parts is saved whole, and goes on with another number of ranks.
+train half 4 mlp "${pictures[@]}" --shards 4 --optimizer adam --steps 30 --checkpoint-every 30
+for n in 1 2; do
+    cp -r half half-$n
+    timeout 120 "$tutti" train --resume half-$n -n $n --steps 60 --quiet 2>half.err || complain "resume on $n: $(tail -3 half.err)"
+done
+train whole 1 mlp "${pictures[@]}" --shards 4 --optimizer adam --steps 60
+same "resumed" whole half-1 half-2
+
+# A rank that dies or stops in the middle.
+# lost NAME RANKS WHICH SIGNAL PATTERN
+lost() {
+    local pid ranks began took code
+    "$tutti" train mlp "${pictures[@]}" --shards 4 --epochs 100000 --log-every 20 -n "$2" --device "$device" --quiet --out "$1" 2>"$1.err" &
+    pid=$!
+    for _ in $(seq 1000); do
+        [ -s "$1/metrics.jsonl" ] && break
+        sleep 0.02
+    done
+    ranks=($(pgrep -P $pid))
+    [ ${#ranks[@]} = "$2" ] || complain "$1: ${#ranks[@]} ranks"
+    kill -"$4" "${ranks[$3]}"
+    began=${EPOCHREALTIME/./}
+    wait $pid
+    code=$?
+    took=$(((${EPOCHREALTIME/./} - began) / 1000))
+    printf '%-10s exit %d after %d ms: %s\n' "$1" $code $took "$(head -1 "$1.err")"
+    [ $code = 1 ] || complain "$1: exit $code"
+    [ $took -lt 6000 ] || complain "$1: took $took ms"
+    grep -q "$5" "$1.err" || complain "$1: no '$5' in: $(cat "$1.err")"
+    for rank in "${ranks[@]}"; do
+        ! grep -q '^State:.[^ZX]' "/proc/$rank/status" 2>/dev/null || complain "$1: process $rank is left"
+    done
+}
+lost killed 2 1 KILL 'rank 1 .*signal 9'
+lost killed-0 4 0 KILL 'rank 0 .*signal 9'
+lost stopped 2 1 STOP 'rank 1 .*stopped'
+finish
