@@ -78,3 +78,12 @@ const char *kernel_isa(void)
 {
     return processor_name(processor_current());
 }
+
+bool kernel_joins_norms(void)
+{
+#ifdef HAVE_FAST
+    return processor_current() >= PROCESSOR_AVX2;
+#else
+    return false;
+#endif
+}

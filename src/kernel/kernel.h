@@ -256,6 +256,8 @@ const struct kernel *kernel_find(const char *op, const char *name);
 
 /* "amx", "avx512", "avx2" or "generic": what this processor offers, or less if TUTTI_ISA says so. */
 const char *kernel_isa(void);
+/* Are there quick kernels of convolutions that do batch norms? The reference is slower than the parts. */
+bool kernel_joins_norms(void);
 
 /* The problem in one line, the key of the table of choices: op, shapes of the inputs, "->" and
  * those of the outputs if the op is a gradient, attributes. Such as

@@ -821,6 +821,9 @@ const char *const kernel_testing_large[] = {
     "20x24x17x17 144x24x1x1 stride 1x1",
     "norm_conv2d_grad 40x96x8x8 96x200x1x1 40x200x8x8 200 200 2x200 -> 40x200x8x8 96x200x1x1 "
     "200 200 2x200 stride 1x1 relu6",
+    /* The last rows of a part are fewer, and their product needs more room. */
+    "norm_conv2d_grad 61x2048x2x2 2048x96x1x1 61x96x2x2 96 96 2x96 -> 61x96x2x2 2048x96x1x1 96 "
+    "96 2x96 stride 1x1",
     "norm_conv2d_stats_grad 9x40x8x8 40x1x3x3 9x40x15x15 40 40 2x40 9x40x8x8 2x40 2x40 -> "
     "9x40x15x15 40x1x3x3 40 40 2x40 stride 2x2 pad 1x1 groups 40 relu6",
     "norm_conv2d_stats_grad 150x16x31x31 16x1x3x3 150x16x31x31 16 16 2x16 150x16x31x31 2x16 "

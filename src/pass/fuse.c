@@ -181,6 +181,7 @@ static enum status run_fuse(struct graph *graph, const struct pass_config *confi
 
 const struct pass pass_fuse = {
     .name = "fuse",
-    .summary = "join bias, activation, pooling and residual to the op before",
+    .summary = "join bias, activation, pooling and residual to the op before, batch norms to "
+               "convolutions around",
     .run = run_fuse,
 };

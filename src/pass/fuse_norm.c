@@ -112,7 +112,7 @@ enum status fuse_norms(struct graph *graph, const struct pass_config *config)
     int count = 0;
 
     TRY(graph_status(graph));
-    if (config->apart || config->sync_norm)
+    if (config->apart || config->norms_apart || config->sync_norm)
         return STATUS_OK;
     for (int n = 0; n < n_before; n++)
         nodes[n] = graph_node(graph, n);

@@ -72,11 +72,13 @@ struct pass_config {
     int ranks;
     int64_t bucket_bytes; /* a bucket is closed before it grows past this; 0 picks */
     bool factors;         /* exchange factors instead of gradients where they are smaller */
-    bool dense;     /* gradients of embeddings have all rows, not those alone that occur */
-    bool apart;     /* poolings stay apart from conv2d, which a device's library has alone */
-    bool recompute; /* make activations again for backward instead of keeping them */
-    bool sync_norm; /* batch statistics of the whole step, not of each shard */
-    int zero;       /* 3: parameters are held in parts */
+    bool dense; /* gradients of embeddings have all rows, not those alone that occur */
+    bool
+        apart; /* poolings and batch norms stay apart from conv2d, which a device's library has alone */
+    bool norms_apart; /* batch norms alone: no kernel has both */
+    bool recompute;   /* make activations again for backward instead of keeping them */
+    bool sync_norm;   /* batch statistics of the whole step, not of each shard */
+    int zero;         /* 3: parameters are held in parts */
     struct pass_tensor tensor;
     bool anchored; /* updates see sum + mu (param - anchor) + shift */
     float mu;

@@ -526,6 +526,7 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .factors = job_has_factors(job),
         .dense = s->dense || s->anchored,
         .apart = on_device(job),
+        .norms_apart = !kernel_joins_norms(),
         .anchored = s->anchored,
         .mu = (float)s->mu,
         .recompute = s->recompute,
@@ -547,7 +548,11 @@ static enum status run_passes(struct job *job, struct graph *graph,
 /* Forward alone; of a pipeline, with the layers of each stage where they are in the graph of the step. */
 static enum status make_eval_graph(struct job *job)
 {
-    struct pass_config whole = { .batch = 1, .shards = 1, .ranks = 1, .apart = on_device(job) };
+    struct pass_config whole = { .batch = 1,
+                                 .shards = 1,
+                                 .ranks = 1,
+                                 .apart = on_device(job),
+                                 .norms_apart = !kernel_joins_norms() };
     struct model_config config = job->model_config;
 
     whole.tensor = tensor_of(job);

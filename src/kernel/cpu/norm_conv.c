@@ -192,7 +192,7 @@ static int64_t dx_room(const struct depthwise *d)
 
 /* What of a slot is where, in floats. */
 struct room {
-    int64_t dz, made, work, total; /* a is first */
+    int64_t dz, made, work; /* a is first, what products work in is last */
 };
 
 static int64_t lines(int64_t floats)
@@ -214,12 +214,18 @@ static struct room room_of(const struct plan *plan)
         room.work += lines((plan->deep ? dx_room(d) * d->w : plan->chunk) * d->c);
     else if (!plan->is_back && plan->has_stats)
         room.work += lines((plan->deep ? d->ow : plan->chunk) * plan->o);
-    room.total = room.work;
-    if (!plan->deep)
-        room.total += lines(
-            (int64_t)(plan->products->room_bytes(plan->chunk, d->c, plan->o, plan->is_back) /
-                      4));
     return room;
+}
+
+static int64_t slot_floats(const struct plan *plan)
+{
+    const int64_t floats = room_of(plan).work;
+
+    if (plan->deep)
+        return floats;
+    const size_t bytes =
+        plan->products->room_bytes(plan->chunk, plan->d.c, plan->o, plan->is_back);
+    return floats + lines((int64_t)(bytes / 4));
 }
 
 /* Of w as products want it, or as a depthwise gradient does. */
@@ -249,10 +255,9 @@ size_t norm_conv_scratch(const struct kernel_problem *problem,
                          const struct norm_products *products)
 {
     const struct plan plan = plan_of(problem, products);
-    const struct room room = room_of(&plan);
     const int64_t floats =
         number_floats(&plan) + packed_floats(&plan) + plan.parts * lines(plan.sums_floats) +
-        plan.parts * 2 * lines(2 * sum_channels(&plan)) + plan.parts * room.total;
+        plan.parts * 2 * lines(2 * sum_channels(&plan)) + plan.parts * slot_floats(&plan);
 
     return (size_t)floats * sizeof(float);
 }
@@ -711,7 +716,7 @@ void norm_conv_run(const struct kernel_call *call, const struct norm_products *p
     plan.dw_sums = at + number_floats(&plan) + packed_floats(&plan);
     plan.sums = (double *)(plan.dw_sums + plan.parts * lines(plan.sums_floats));
     plan.slots = (char *)(plan.sums + plan.parts * lines(2 * sum_channels(&plan)));
-    plan.slot_bytes = (size_t)room_of(&plan).total * sizeof(float);
+    plan.slot_bytes = (size_t)slot_floats(&plan) * sizeof(float);
     pack(&plan, call->pool);
     pool_for_slots(call->pool, (size_t)plan.parts, (size_t)plan.parts, run_part, &plan);
     if (plan.is_back)

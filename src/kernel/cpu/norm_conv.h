@@ -47,7 +47,7 @@ struct norm_products {
     size_t (*packed_bytes)(int64_t k, int64_t n);
     void (*pack)(const float *w, int64_t row, int64_t column, int64_t k, int64_t n,
                  struct pool *pool, void *to);
-    /* For the two products below. */
+    /* For the two products below, of so many rows or fewer. */
     size_t (*room_bytes)(int64_t rows, int64_t c, int64_t o, bool is_back);
     /* to (rows,n) = a (rows,k) B */
     void (*multiply)(const float *a, int64_t rows, int64_t k, const void *packed, int64_t n,

@@ -32,11 +32,17 @@ static struct gemm weight_product(int64_t rows, int64_t c, int64_t o)
     };
 }
 
+/* Of fewer rows panels are shorter, more of them fit into the room for all, and that may be a little more. */
 static size_t tile_room_bytes(int64_t rows, int64_t c, int64_t o, bool is_back)
 {
-    const struct gemm gemm = weight_product(rows, c, o);
+    size_t most = 0;
 
-    return is_back ? gemm_scratch_bytes(tile_current(), &gemm) / GEMM_TASKS : 0;
+    for (int64_t few = is_back ? 1 : rows + 1; few <= rows; few++) {
+        const struct gemm gemm = weight_product(few, c, o);
+        const size_t bytes = gemm_scratch_bytes(tile_current(), &gemm) / GEMM_TASKS;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 static void tile_multiply(const float *a, int64_t rows, int64_t k, const void *packed,
