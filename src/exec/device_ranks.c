@@ -135,6 +135,17 @@ static size_t largest_part(const struct exec *exec)
 
 /* Making ----------------------------------------------------------------------------------- */
 
+/* Waited for by a clock that nobody sets. */
+static void make_changes(pthread_cond_t *changes)
+{
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(changes, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
 enum status ranks_create(struct exec *exec)
 {
     const size_t most = (size_t)exec->ranks * 2 * TREE_DEPTH;
@@ -144,7 +155,7 @@ enum status ranks_create(struct exec *exec)
     TRY(mem_alloc(1, sizeof *ranks, &ranks));
     side->ranks = ranks;
     pthread_mutex_init(&ranks->lock, NULL);
-    pthread_cond_init(&ranks->changes, NULL);
+    make_changes(&ranks->changes);
     TRY(mem_alloc(most, sizeof *ranks->held, &ranks->held));
     TRY(mem_alloc(most, sizeof *ranks->nodes, &ranks->nodes));
     TRY(mem_alloc(most, sizeof *ranks->additions, &ranks->additions));
@@ -215,7 +226,7 @@ static bool waits_on(struct device_ranks *ranks, bool *out_gives_up)
 {
     struct timespec until;
 
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     pthread_mutex_lock(&ranks->lock);
     until.tv_nsec += ranks->gives_up ? AGAIN_NS : LOOK_NS;
     until.tv_sec += until.tv_nsec / 1000000000;
@@ -268,7 +279,12 @@ static enum status introduce(const struct exec *exec, const struct device_handle
             return FAIL(STATUS_MISMATCH,
                         "device %s: rank %d runs on %s, rank %d on %s: their bits would differ",
                         side->config.face->name, exec->rank, mine.name, r, all[r].name);
-        BUG_ON(all[r].bytes != mine.bytes);
+        if (all[r].bytes != mine.bytes)
+            return FAIL(STATUS_MISMATCH,
+                        "device %s: rank %d lays out %llu bytes, rank %d %llu: run the same "
+                        "version with the same options on all",
+                        side->config.face->name, exec->rank, (unsigned long long)mine.bytes, r,
+                        (unsigned long long)all[r].bytes);
     }
     return STATUS_OK;
 }

@@ -387,6 +387,17 @@ void device_forget_graphs(struct device_side *side)
     side->n_captured = 0;
 }
 
+/* Until what steps are put on is done, as much of it as there is; fails with what went wrong on either. */
+static enum status wait_for_streams(const struct device_side *side)
+{
+    const struct device_stream_ops *stream = side->config.face->stream;
+    const enum status status = side->stream ? stream->wait(side->stream) : STATUS_OK;
+    const enum status beside =
+        side->sums && side->sums != side->stream ? stream->wait(side->sums) : STATUS_OK;
+
+    return beside != STATUS_OK ? beside : status;
+}
+
 void device_destroy(struct exec *exec)
 {
     struct device_side *side = exec->device;
@@ -397,7 +408,7 @@ void device_destroy(struct exec *exec)
     const struct device_stream_ops *stream = side->config.face->stream;
     struct device *device = side->config.device;
     ranks_give_up(side);
-    const enum status left = side->stream ? stream->wait(side->stream) : STATUS_OK;
+    const enum status left = wait_for_streams(side);
     (void)left; /* nobody asks how it went */
     ranks_end(side);
     for (int g = 0; g < side->n_groups; g++)
@@ -418,11 +429,12 @@ void device_destroy(struct exec *exec)
     memory->destroy(device, side->eval.there);
     memory->destroy(device, side->eval.widened);
     memory->destroy(device, side->arena);
-    if (side->ranks)
+    const bool is_shared = side->ranks != NULL;
+    ranks_destroy(exec); /* closes what is others' before this rank's own goes */
+    if (is_shared)
         side->config.face->share->destroy(device, side->memory);
     else
         memory->destroy(device, side->memory);
-    ranks_destroy(exec);
     stream->destroy(side->stream);
     stream->destroy(side->copies);
     mem_free(side->places);
@@ -476,7 +488,7 @@ enum status device_blame(const struct exec *exec, enum status status)
 
 enum status device_wait(const struct exec *exec)
 {
-    return device_blame(exec, exec->device->config.face->stream->wait(exec->device->stream));
+    return device_blame(exec, wait_for_streams(exec->device));
 }
 
 enum status device_fetch_params(const struct exec *exec)

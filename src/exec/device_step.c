@@ -475,7 +475,9 @@ static enum status capture(const struct exec *exec, const struct batch *batch,
     TRY(graphs->begin(side->stream));
     const enum status status = put_step(exec, batch);
     const enum status ended = graphs->end(side->stream, &out->graph);
-    return status != STATUS_OK ? status : ended;
+    if (status != STATUS_OK || ended != STATUS_OK || side->sums == side->stream)
+        return status != STATUS_OK ? status : ended;
+    return side->config.face->stream->wait(side->sums); /* what went wrong there meanwhile */
 }
 
 /* A first time kernels may have something to find out, which cannot be captured. */

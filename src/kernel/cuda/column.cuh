@@ -20,7 +20,8 @@ enum {
     COLUMN_BLOCKS = 1024,
     COLUMN_ROWS = 32,
     FINISH_DEPTH = 32,
-    FEW_ROWS = 1024
+    FEW_ROWS = 1024,
+    FLOAT_ROWS = 32
 };
 
 /* Parts of blocks that have so many columns. */
@@ -98,34 +99,47 @@ __global__ void sum_parts(F f, int64_t rows, int64_t columns, int64_t parts, dou
 }
 
 /* The same with four columns a thread; blocks are lanes by as many rows as there are threads left. A thread's own sums are
- * of type A: float for functors of bf16, as its rows are few and conversions to double slow. */
+ * of type A: float for functors of bf16, as conversions to double are slow; every FLOAT_ROWS of its rows they are added to
+ * doubles, which lie in shared memory: with more registers fewer blocks would run at a time. */
 template <int K, class A, class F>
 __global__ void sum_parts_wide(F f, int64_t rows, int64_t columns, int64_t parts,
                                double *partial)
 {
-    __shared__ double all[THREADS];
+    __shared__ double all[K][AT_ONCE][THREADS];
     const int64_t column = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * AT_ONCE;
     const int64_t part = blockIdx.y, begin = rows * part / parts,
                   end = rows * (part + 1) / parts;
-    A sums[K][AT_ONCE] = {};
+    const unsigned own = threadIdx.y * blockDim.x + threadIdx.x;
 
-    if (column < columns) {
-        f.begin(column);
-#pragma unroll(K > 4 ? 1 : 4)
-        for (int64_t row = begin + threadIdx.y; row < end; row += blockDim.y)
-            f.four(row, column, sums);
+    for (int k = 0; k < K; k++) {
+        for (int j = 0; j < AT_ONCE; j++)
+            all[k][j][own] = 0;
     }
+    if (column < columns)
+        f.begin(column);
+    for (int64_t row = begin + threadIdx.y; column < columns && row < end;) {
+        const int64_t left = end - row, at_once = (int64_t)FLOAT_ROWS * blockDim.y;
+        const int64_t past = sizeof(A) < sizeof(double) && left > at_once ? row + at_once : end;
+        A sums[K][AT_ONCE] = {};
+#pragma unroll(K > 4 ? 1 : 4)
+        for (; row < past; row += blockDim.y)
+            f.four(row, column, sums);
+        for (int k = 0; k < K; k++) {
+            for (int j = 0; j < AT_ONCE; j++) {
+                volatile double *sum = &all[k][j][own]; /* else it is kept in registers */
+                *sum = *sum + (double)sums[k][j];
+            }
+        }
+    }
+    __syncthreads();
+    if (threadIdx.y > 0 || column >= columns)
+        return;
     for (int k = 0; k < K; k++) {
         for (int j = 0; j < AT_ONCE; j++) {
-            all[threadIdx.y * blockDim.x + threadIdx.x] = (double)sums[k][j];
-            __syncthreads();
-            if (threadIdx.y == 0 && column < columns) {
-                double sum = 0;
-                for (unsigned i = 0; i < blockDim.y; i++)
-                    sum += all[i * blockDim.x + threadIdx.x];
-                partial[(part * K + k) * columns + column + j] = sum;
-            }
-            __syncthreads();
+            double sum = 0;
+            for (unsigned i = 0; i < blockDim.y; i++)
+                sum += all[k][j][i * blockDim.x + threadIdx.x];
+            partial[(part * K + k) * columns + column + j] = sum;
         }
     }
 }

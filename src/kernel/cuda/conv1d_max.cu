@@ -80,8 +80,7 @@ enum {
     FILTERS = 128,
     TILE_WARPS = 8,
     EIGHTS = FILTERS / 2 / 8,
-    W_ROW = FILTERS + 8,
-    SHARED_MAX = 200 << 10
+    W_ROW = FILTERS + 8
 };
 
 static int in_steps(int channels)
@@ -207,7 +206,7 @@ __global__ void __launch_bounds__(TILE_WARPS *WARP)
     extern __shared__ __align__(16) bf16 rows[];
     const int x_row = steps * 16 + 8, n_rows = PLACES + s.taps - 1;
     bf16 *weights = rows + n_rows * x_row;
-    const int n = blockIdx.y, first = blockIdx.x * PLACES, o0 = blockIdx.z * FILTERS;
+    const int n = blockIdx.x, first = blockIdx.y * PLACES, o0 = blockIdx.z * FILTERS;
     float c[EIGHTS][4] = {};
     struct largest best = { -INFINITY, -1 };
 
@@ -224,7 +223,7 @@ __global__ void __launch_bounds__(TILE_WARPS *WARP)
     find_largest(c, first, s.places, &best);
     const int o = o0 + (int)threadIdx.x;
     if (threadIdx.x < FILTERS && o < s.filters)
-        found[((int64_t)n * gridDim.x + blockIdx.x) * s.filters + o] = best;
+        found[((int64_t)n * gridDim.y + blockIdx.y) * s.filters + o] = best;
 }
 
 __global__ void largest_of_tiles(struct sequences s, int tiles, const struct largest *found,
@@ -241,9 +240,17 @@ __global__ void largest_of_tiles(struct sequences s, int tiles, const struct lar
     give(best, bias, (int)o, relu, &y[i], &index[i]);
 }
 
+/* That a tile may have: what find_largest has is of a block's shared memory too. */
+static size_t most_bytes()
+{
+    const size_t fixed = 4 * FILTERS * sizeof(struct largest);
+
+    return cuda_shared_bytes > fixed ? cuda_shared_bytes - fixed : 0;
+}
+
 static bool is_tiled(const struct kernel_problem *p, const struct sequences *s)
 {
-    return p->in[0].dtype == DTYPE_BF16 && tile_bytes(s) <= SHARED_MAX;
+    return p->in[0].dtype == DTYPE_BF16 && tile_bytes(s) <= most_bytes();
 }
 
 static size_t conv1d_max_scratch(const struct kernel_problem *p)
@@ -259,12 +266,12 @@ static void run_tiles(const struct kernel_call *call, const struct sequences &s,
                       const float *bias, bool relu)
 {
     const int tiles = tiles_of(&s), steps = in_steps(s.channels) / 16;
-    const dim3 grid((unsigned)tiles, (unsigned)s.n, blocks_of(s.filters, FILTERS));
+    const dim3 grid((unsigned)s.n, (unsigned)tiles, blocks_of(s.filters, FILTERS));
     const int64_t filters = (int64_t)s.n * s.filters;
 
     if (cudaFuncSetAttribute((const void *)largest_of_tile,
                              cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             SHARED_MAX) != cudaSuccess)
+                             (int)most_bytes()) != cudaSuccess)
         stream_check(call->stream, "conv1d_max");
     largest_of_tile<<<grid, TILE_WARPS * WARP, tile_bytes(&s), stream_of(call)>>>(
         s, steps, (const bf16 *)call->in[0], (const bf16 *)call->in[1],
@@ -314,7 +321,7 @@ __global__ void __launch_bounds__(BACK_CHANNELS)
 {
     __shared__ float sums[BACK_TOKENS][BACK_CHANNELS], flows[BACK_FILTERS];
     __shared__ int32_t places[BACK_FILTERS];
-    const int n = blockIdx.y, first = blockIdx.x * BACK_TOKENS;
+    const int n = blockIdx.x, first = blockIdx.y * BACK_TOKENS;
     const int c = blockIdx.z * BACK_CHANNELS + threadIdx.x;
     const int end = first + BACK_TOKENS < s.tokens ? first + BACK_TOKENS : s.tokens;
     const int64_t at = ((int64_t)n * s.tokens + first) * s.channels + c;
@@ -359,7 +366,7 @@ template <class T> static void launch_grad_input(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct sequences s = sequences_of(&p->out[0].shape, &p->in[2].shape);
-    const dim3 grid(blocks_of(s.tokens, BACK_TOKENS), (unsigned)s.n,
+    const dim3 grid((unsigned)s.n, blocks_of(s.tokens, BACK_TOKENS),
                     blocks_of(s.channels, BACK_CHANNELS));
 
     turn_across(call->stream, call->scratch, p->in[2].dtype, call->in[2], p->in[2].dtype,

@@ -37,6 +37,10 @@ static inline cudaStream_t stream_of(const struct kernel_call *call)
     } while (0)
 enum status cuda_failed(cudaError_t error, const char *file, int line, const char *call);
 
+/* The most shared memory that a block may ask for on the device that was opened first: what rows can run, and their scratch,
+ * does not change after that. */
+extern size_t cuda_shared_bytes;
+
 /* Rows, each array ended by a NULL op. */
 extern const struct kernel cuda_cudnn_rows[], cuda_cudnn_attention_rows[],
     cuda_attention_tile_rows[], cuda_attention_mma_rows[], cuda_elementwise_rows[],

@@ -382,8 +382,9 @@ static struct attended extents_of(const struct kernel_problem *p, bool is_gradie
     const int64_t pairs = p->attrs.heads * qkv[1] * qkv[1];
     int64_t sequences = qkv[0];
 
-    while (is_gradient && sequences % 2 == 0 && sequences * pairs > PAIRS_MAX)
-        sequences /= 2;
+    while (is_gradient && sequences > 1 &&
+           (qkv[0] % sequences != 0 || sequences * pairs > PAIRS_MAX))
+        sequences--;
     return (struct attended){ .is_gradient = is_gradient,
                               .sequences = sequences,
                               .heads = p->attrs.heads,

@@ -370,14 +370,20 @@ template <class T> static void launch_weights(const struct kernel_call *call)
 
 /* The ops ------------------------------------------------------------------------------ */
 
+/* Of x: an image a block along z, strips along y. */
+static bool fits_grid(const struct shape *x)
+{
+    return x->dim[0] <= GRID_MAX && x->dim[2] <= (int64_t)GRID_MAX * STRIP;
+}
+
 static bool forward_can_run(const struct kernel_problem *p)
 {
-    return is_depthwise(p, &p->in[0].shape, &p->in[1].shape);
+    return is_depthwise(p, &p->in[0].shape, &p->in[1].shape) && fits_grid(&p->in[0].shape);
 }
 
 static bool backward_can_run(const struct kernel_problem *p)
 {
-    return is_depthwise(p, &p->out[0].shape, &p->in[1].shape);
+    return is_depthwise(p, &p->out[0].shape, &p->in[1].shape) && fits_grid(&p->out[0].shape);
 }
 
 static bool weights_can_run(const struct kernel_problem *p)

@@ -16,6 +16,7 @@
 typedef __nv_bfloat16 bf16;
 
 enum { THREADS = 256, WARP = 32, AT_ONCE = 4 };
+enum { GRID_MAX = 65535 }; /* blocks of a grid along y and z */
 
 /* Blocks of `per` that cover `count`. */
 static inline unsigned blocks_of(int64_t count, int64_t per)

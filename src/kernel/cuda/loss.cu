@@ -12,7 +12,7 @@ enum {
     SUM_PARTS = 1024,
     LONG_THREADS = 512,
     FEW_CLASSES = 32,
-    FEW_ROWS = 2048
+    FEW_SAMPLES = 2048
 };
 
 /* One block: out = factor * sum of parts, times the step's inv_batch. */
@@ -156,9 +156,9 @@ __global__ void __launch_bounds__(SUM_THREADS)
         *out = (float)(losses * (double)step->inv_batch);
 }
 
-static bool are_few(const struct kernel_problem *p)
+static bool has_few(const struct kernel_problem *p)
 {
-    return p->in[0].shape.dim[1] <= FEW_CLASSES && p->in[0].shape.dim[0] <= FEW_ROWS;
+    return p->in[0].shape.dim[1] <= FEW_CLASSES && p->in[0].shape.dim[0] <= FEW_SAMPLES;
 }
 
 /* Long rows of tokens: packs, and what is before the first that lies evenly and behind the last. */
@@ -247,7 +247,7 @@ template <class T> static void launch_cross_entropy(const struct kernel_call *ca
     const bool tokens = strncmp(p->op, "token_", 6) == 0;
     const int64_t rows = p->in[0].shape.dim[0];
 
-    if (!tokens && are_few(p)) {
+    if (!tokens && has_few(p)) {
         cross_entropy_few<T><<<1, SUM_THREADS, 0, stream_of(call)>>>(
             classes_of(p, false), (const T *)call->in[0], (const int32_t *)call->in[1], rows,
             (T *)call->out[1], call->step, (float *)call->out[0]);
@@ -506,7 +506,7 @@ template <class T> static void launch_accuracy(const struct kernel_call *call)
 {
     const int64_t *dim = call->problem->in[0].shape.dim;
 
-    if (are_few(call->problem)) {
+    if (has_few(call->problem)) {
         count_few<T><<<1, SUM_THREADS, 0, stream_of(call)>>>(
             (const T *)call->in[0], (const int32_t *)call->in[1], dim[0], (int)dim[1],
             call->out[0], call->problem->out[0].dtype == DTYPE_I32);

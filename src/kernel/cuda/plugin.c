@@ -94,6 +94,8 @@ struct device {
     batch_fn *batch; /* once memory is shared */
 };
 
+size_t cuda_shared_bytes;
+
 static enum status count_devices(int *out)
 {
     int count = 0, driver = 0;
@@ -167,6 +169,8 @@ static enum status open_device(int number, struct device **out)
     TRY_CUDA(cudaFree(NULL)); /* makes the context, or says why it cannot be made */
     TRY(mem_alloc(1, sizeof *device, &device));
     device->number = number;
+    if (cuda_shared_bytes == 0)
+        cuda_shared_bytes = p.sharedMemPerBlockOptin;
     *out = device;
     return STATUS_OK;
 }

@@ -94,7 +94,6 @@ __global__ void max_pool(struct windows g, const T *x, T *y, uint8_t *index, int
     index[i] = (uint8_t)place;
 }
 
-/* Four channels a thread; `i` is the first. */
 /* Windows of 2 x 2 side by side, of images without a rest: a thread has a pack of channels of a window. */
 template <int N> struct alignas(N) places {
     uint8_t x[N];

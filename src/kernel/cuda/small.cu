@@ -213,12 +213,13 @@ static void launch(const struct kernel_call *call, const struct small &g, const 
     stream_check(call->stream, call->problem->op);
 }
 
-/* Worth it, where a library would be slow: rows that do not lie evenly, or hardly any work. */
+/* Worth it, where a library would be slow: rows that do not lie evenly, or hardly any work. Rows, and one of ones
+ * behind them, fit a grid. */
 static bool is_small(int64_t m, int64_t n, int64_t k, bool evenly)
 {
     const double work = (double)m * (double)n * (double)k;
 
-    return k <= K_MAX && work <= (evenly ? 1 << 24 : 1 << 27);
+    return m < (int64_t)GRID_MAX * SIDE && k <= K_MAX && work <= (evenly ? 1 << 24 : 1 << 27);
 }
 
 /* Of x (m,k) and y (m,n). */
@@ -233,6 +234,7 @@ static bool linear_can_run(const struct kernel_problem *p)
                   n = p->out[0].shape.dim[1];
 
     return p->in[0].dtype == DTYPE_BF16 && p->out[0].dtype == DTYPE_BF16 &&
+           (p->n_in <= 2 || p->in[2].dtype == DTYPE_BF16) &&
            p->attrs.activation <= ACTIVATION_RELU && is_small(m, n, k, lie_evenly(k, n));
 }
 
