@@ -424,6 +424,21 @@ static void check_close(const struct setup *setup, const struct outcome *a,
     }
 }
 
+/* Images that are made up for a test. */
+static struct dataset *open_samples(uint64_t seed, int64_t count)
+{
+    const struct data_testing_set set = {
+        .train = 4, .test = count, .rows = SIDE, .columns = SIDE, .classes = CLASSES
+    };
+    struct dataset *dataset;
+    struct rng rng;
+
+    rng_init(&rng, seed, 0);
+    data_testing_make(&rng, test_folder(), &set);
+    CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
+    return dataset;
+}
+
 /* The CPU as a device. */
 static void open_cpu(struct exec_device *out)
 {
@@ -447,17 +462,10 @@ static void test_a_device_gives_the_bits_of_lanes(void)
         { "mlp", "lars", 0.5F, 2, 1e-6 }, { "normed", "lamb", 0.5F, 1, 1e-5 },
         { "mlp", "lamb", 0, 4, 1e-5 },
     };
-    const struct data_testing_set set = {
-        .train = 4, .test = 200, .rows = SIDE, .columns = SIDE, .classes = CLASSES
-    };
     struct exec_device device;
-    struct dataset *dataset;
-    struct rng rng;
 
     open_cpu(&device);
-    rng_init(&rng, 7, 0);
-    data_testing_make(&rng, test_folder(), &set);
-    CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
+    struct dataset *dataset = open_samples(7, 200);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct setup setup = usual;
         setup.model = cases[i].model;
@@ -516,17 +524,10 @@ static void test_ranks_on_a_device_give_the_bits_of_one(void)
         { "mlp", "lars", 0.5F, 6, false }, { "normed", "lamb", 0.5F, 4, true },
         { "normed", "lamb", 0, 6, false },
     };
-    const struct data_testing_set set = {
-        .train = 4, .test = 200, .rows = SIDE, .columns = SIDE, .classes = CLASSES
-    };
     struct exec_device device;
-    struct dataset *dataset;
-    struct rng rng;
 
     open_cpu(&device);
-    rng_init(&rng, 7, 0);
-    data_testing_make(&rng, test_folder(), &set);
-    CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
+    struct dataset *dataset = open_samples(7, 200);
     const struct device_face *cpu = device.face;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct setup setup = usual;
@@ -1193,17 +1194,10 @@ static enum status count_plainly(struct comm *comm, void *arg)
 
 static void test_answers_are_counted_as_a_plain_count_does(void)
 {
-    const struct data_testing_set set = {
-        .train = 4, .test = COUNTED, .rows = SIDE, .columns = SIDE, .classes = CLASSES
-    };
     struct setup setup = usual;
     static struct job job;
-    struct dataset *dataset;
-    struct rng rng;
 
-    rng_init(&rng, 6, 0);
-    data_testing_make(&rng, test_folder(), &set);
-    CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
+    struct dataset *dataset = open_samples(6, COUNTED);
     setup.shards = 4;
     setup.ranks = 1;
     setup.threads = 2;
@@ -1243,17 +1237,10 @@ static enum status reconstruct(struct comm *comm, void *arg)
 
 static void test_a_model_without_classes_trains_and_evaluates(void)
 {
-    const struct data_testing_set set = {
-        .train = 4, .test = 200, .rows = SIDE, .columns = SIDE, .classes = CLASSES
-    };
     struct setup setup = usual;
-    struct dataset *dataset;
     static struct job job;
-    struct rng rng;
 
-    rng_init(&rng, 7, 0);
-    data_testing_make(&rng, test_folder(), &set);
-    CHECK_OK(dataset_open(test_folder(), DATASET_TEST, &dataset));
+    struct dataset *dataset = open_samples(7, 200);
     setup.model = "narrow";
     setup.shards = 4;
     setup.n_steps = STEPS_MAX;

@@ -614,6 +614,11 @@ static void test_batch_norms_between_narrow_convolutions_go_into_these(void)
     CHECK_INT(52, count_op(graph, &op_batch_norm));
     graph_destroy(graph);
     config.apart = false;
+    config.norms_apart = true;
+    graph = mobilenet_after(&config);
+    CHECK_INT(52, count_op(graph, &op_batch_norm));
+    graph_destroy(graph);
+    config.norms_apart = false;
     config.sync_norm = true;
     graph = mobilenet_after(&config);
     CHECK_INT(52, count_op(graph, &op_batch_norm_normalize));

@@ -128,22 +128,11 @@ static struct depthwise input_of(const struct kernel_problem *problem)
     return depthwise_of(problem, &problem->out[0].shape, &problem->in[1].shape);
 }
 
-/* Is it a convolution of dy? The padding that takes must not be negative. */
-static bool is_turned(const struct depthwise *d)
-{
-    return d->sh == 1 && d->sw == 1 && d->ph < d->kh && d->pw < d->kw;
-}
-
-static bool is_halved(const struct depthwise *d)
-{
-    return d->kh == 3 && d->kw == 3 && d->sh == 2 && d->sw == 2 && d->ph == 1 && d->pw == 1;
-}
-
 static size_t input_scratch(const struct kernel_problem *problem)
 {
     const struct depthwise d = input_of(problem);
 
-    return is_turned(&d) ? (size_t)(d.kh * d.kw * d.c) * sizeof(float) : 0;
+    return depthwise_is_turned(&d) ? (size_t)(d.kh * d.kw * d.c) * sizeof(float) : 0;
 }
 
 static void run_input(void *arg, size_t task)
@@ -166,20 +155,6 @@ static void run_halved(void *arg, size_t task)
                                job->w, job->y + row / d->oh * d->h * d->w * d->c);
 }
 
-/* dy takes the place of x, and x's extents that of y's. */
-static struct depthwise turned(const struct depthwise *d)
-{
-    struct depthwise out = *d;
-
-    out.h = d->oh;
-    out.w = d->ow;
-    out.oh = d->h;
-    out.ow = d->w;
-    out.ph = d->kh - 1 - d->ph;
-    out.pw = d->kw - 1 - d->pw;
-    return out;
-}
-
 static void input_run(const struct kernel_call *call)
 {
     struct job job = { .isa = current(),
@@ -189,15 +164,15 @@ static void input_run(const struct kernel_call *call)
                        .y = call->out[0] };
     const int64_t n = job.d.n, row = job.d.w * job.d.c, taps = job.d.kh * job.d.kw;
 
-    if (is_turned(&job.d)) {
+    if (depthwise_is_turned(&job.d)) {
         float *w = call->scratch;
         for (int64_t tap = 0; tap < taps; tap++)
             memcpy(w + tap * job.d.c, job.w + (taps - 1 - tap) * job.d.c,
                    (size_t)job.d.c * sizeof(float));
         job.w = w;
-        job.d = turned(&job.d);
+        job.d = depthwise_turned(&job.d);
         run_job(&job, call->pool, n * job.d.oh, row, run_forward);
-    } else if (is_halved(&job.d)) {
+    } else if (depthwise_is_halved(&job.d)) {
         run_job(&job, call->pool, n * job.d.oh, 2 * row, run_halved);
     } else {
         run_job(&job, call->pool, n * job.d.h, row, run_input);

@@ -40,6 +40,34 @@ struct depthwise_isa {
                    bool is_biased, float *sums);
 };
 
+/* How the gradient of the input is made -------------------------------------------------------- */
+
+/* Is it a convolution of dy? The padding that takes must not be negative. */
+static inline bool depthwise_is_turned(const struct depthwise *d)
+{
+    return d->sh == 1 && d->sw == 1 && d->ph < d->kh && d->pw < d->kw;
+}
+
+/* Then dy takes the place of x, and x's extents that of y's. */
+static inline struct depthwise depthwise_turned(const struct depthwise *d)
+{
+    struct depthwise out = *d;
+
+    out.h = d->oh;
+    out.w = d->ow;
+    out.oh = d->h;
+    out.ow = d->w;
+    out.ph = d->kh - 1 - d->ph;
+    out.pw = d->kw - 1 - d->pw;
+    return out;
+}
+
+/* Is it what input_halved does? */
+static inline bool depthwise_is_halved(const struct depthwise *d)
+{
+    return d->kh == 3 && d->kw == 3 && d->sh == 2 && d->sw == 2 && d->ph == 1 && d->pw == 1;
+}
+
 extern const struct depthwise_isa depthwise_avx2;
 extern const struct depthwise_isa depthwise_avx512;
 

@@ -140,36 +140,8 @@ static struct plan plan_of(const struct kernel_problem *problem,
         plan.chunk = gemm_ceil(rows, products->row_grain) * products->row_grain;
     }
     if (is_back)
-        plan.sums_floats =
-            plan.deep ? (plan.d.kh * plan.d.kw + 1) * plan.d.c : plan.d.c * plan.o;
+        plan.sums_floats = plan.deep ? plan.d.kh * plan.d.kw * plan.d.c : plan.d.c * plan.o;
     return plan;
-}
-
-/* How the gradient of a depthwise convolution's input is made. */
-
-/* By a convolution of dz: it takes the place of x, and x's extents that of y's. */
-static struct depthwise turned(const struct depthwise *d)
-{
-    struct depthwise out = *d;
-
-    out.h = d->oh;
-    out.w = d->ow;
-    out.oh = d->h;
-    out.ow = d->w;
-    out.ph = d->kh - 1 - d->ph;
-    out.pw = d->kw - 1 - d->pw;
-    return out;
-}
-
-/* As in depthwise.c. */
-static bool is_turned(const struct depthwise *d)
-{
-    return d->sh == 1 && d->sw == 1 && d->ph < d->kh && d->pw < d->kw;
-}
-
-static bool is_halved(const struct depthwise *d)
-{
-    return d->kh == 3 && d->kw == 3 && d->sh == 2 && d->sw == 2 && d->ph == 1 && d->pw == 1;
 }
 
 /* Rows of an image that a slot has room for: of x, of dz and of the gradient of a. */
@@ -180,12 +152,13 @@ static int64_t x_room(const struct depthwise *d)
 
 static int64_t z_room(const struct depthwise *d)
 {
-    return is_turned(d) || is_halved(d) ? at_most(d->oh, d->kh + BAND_ROWS) : d->oh;
+    return depthwise_is_turned(d) || depthwise_is_halved(d) ? at_most(d->oh, d->kh + BAND_ROWS)
+                                                            : d->oh;
 }
 
 static int64_t dx_room(const struct depthwise *d)
 {
-    return is_halved(d) ? 2 : 1;
+    return depthwise_is_halved(d) ? 2 : 1;
 }
 
 /* Room --------------------------------------------------------------------------------------- */
@@ -502,30 +475,30 @@ static void image_forward(struct work *work, int64_t number)
 /* Rows of dz that row iy of dx is made from: [first, end). */
 static int64_t first_needed(const struct depthwise *d, int64_t iy)
 {
-    if (is_turned(d))
+    if (depthwise_is_turned(d))
         return at_least(0, iy + d->ph - (d->kh - 1));
-    return is_halved(d) ? at_most(iy / 2, d->oh) : 0;
+    return depthwise_is_halved(d) ? at_most(iy / 2, d->oh) : 0;
 }
 
 static int64_t end_needed(const struct depthwise *d, int64_t iy)
 {
-    if (is_turned(d))
+    if (depthwise_is_turned(d))
         return at_most(d->oh, iy + d->ph + 1);
-    return is_halved(d) ? at_most(d->oh, iy / 2 + 2) : d->oh;
+    return depthwise_is_halved(d) ? at_most(d->oh, iy / 2 + 2) : d->oh;
 }
 
 /* The next row of dx, or the next two. */
 static void next_row(struct work *work, struct image *image, const float *dz)
 {
     const struct plan *plan = work->plan;
-    const struct depthwise *d = &plan->d, t = turned(d);
+    const struct depthwise *d = &plan->d, t = depthwise_turned(d);
     const int64_t iy = image->dx_rows, rows = at_most(dx_room(d), d->h - iy);
     const int64_t place = image->x + iy * d->w;
     float *row = plan->has_norm ? work->made : plan->to + place * d->c;
 
-    if (is_turned(d))
+    if (depthwise_is_turned(d))
         plan->deep->forward(&t, dz, iy, plan->packed, NULL, row);
-    else if (is_halved(d))
+    else if (depthwise_is_halved(d))
         plan->deep->input_halved(d, dz, iy / 2, plan->w, row - iy * d->w * d->c);
     else
         plan->deep->input(d, dz, iy, plan->w, row);
@@ -721,8 +694,7 @@ void norm_conv_run(const struct kernel_call *call, const struct norm_products *p
     pool_for_slots(call->pool, (size_t)plan.parts, (size_t)plan.parts, run_part, &plan);
     if (plan.is_back)
         gemm_column_sums(tile_current(), plan.dw_sums, lines(plan.sums_floats), plan.parts,
-                         plan.deep ? plan.d.kh * plan.d.kw * plan.d.c : plan.sums_floats,
-                         call->pool, call->out[1]);
+                         plan.sums_floats, call->pool, call->out[1]);
     if (plan.is_back && plan.has_norm)
         finish_sums(&plan, call);
     if (!plan.is_back && plan.has_stats)
