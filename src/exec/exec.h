@@ -137,6 +137,7 @@ struct exec_config {
     const struct kernel_choices *choices; /* borrowed */
     struct optim_config optim;
     struct codec_config compress; /* of gradients between machines; codec NULL: none */
+    uint64_t compress_after;      /* gradients of steps below it go as they are */
     /* From 1 on checkpoints go by groups (exec_collect_group); from 2 on memory of gradients is given back
      * as soon as they are summed. That parameters are held in parts, zero=3, the graph says. */
     int zero;

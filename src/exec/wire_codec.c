@@ -5,7 +5,8 @@
  * partial sums, encodes, and swaps payloads with the same rail of every node; all decode all payloads in the
  * order of nodes, so that all have the same sum, and update the whole bucket. What a node could not send stays
  * with it (error feedback) and is part of a checkpoint: state of rank 0's that comes from all nodes
- * (wire_between.c). Running averages, factors and rows go as they are.
+ * (wire_between.c). Running averages, factors and rows go as they are, and so do all gradients of the first steps
+ * (--compress-after): they are the payload then, and nothing is left over.
  *
  * Cost of a bucket whose payload has c bytes: a node sends (N-1) c, and decodes N c.
  */
@@ -17,6 +18,8 @@
 /* What a rail keeps of a compressed bucket. */
 struct wire_codec {
     struct codec_state *state;
+    bool is_whole; /* this step's gradients go as they are */
+    size_t count;
     int round;
     char *payloads;       /* of each round, of every node */
     const void **arrived; /* of one round */
@@ -61,7 +64,6 @@ static struct codec_matrix matrix_of(const struct value *value)
 static enum status create_state(const struct wire *wire, int b, struct wire_codec *codec)
 {
     const struct exec *exec = wire->exec;
-    const size_t count = (size_t)(exec->buckets.begin[b + 1] - exec->buckets.begin[b]);
     struct codec_config config = exec->config.compress;
     struct codec_matrix *matrices;
     size_t n_matrices = 0;
@@ -74,15 +76,26 @@ static enum status create_state(const struct wire *wire, int b, struct wire_code
             matrices[n_matrices++] = matrix_of(value);
     }
     const struct codec_layout layout = { matrices, n_matrices };
-    const enum status status = codec_create(&config, &layout, count, &codec->state);
+    const enum status status = codec_create(&config, &layout, codec->count, &codec->state);
     mem_free(matrices);
     return status;
+}
+
+static int rounds_of(const struct wire_codec *codec)
+{
+    return codec->is_whole ? 1 : codec_rounds(codec->state);
+}
+
+static size_t bytes_of(const struct wire_codec *codec, int round)
+{
+    return codec->is_whole ? codec->count * sizeof(float)
+                           : codec_max_bytes(codec->state, round);
 }
 
 /* From one node's payload to the next: payloads are aligned. */
 static size_t stride_of(const struct wire_codec *codec, int round)
 {
-    return (codec_max_bytes(codec->state, round) + 63) / 64 * 64;
+    return (bytes_of(codec, round) + 63) / 64 * 64;
 }
 
 /* Where a round's payloads begin. */
@@ -95,17 +108,32 @@ static char *payloads_of(const struct wire *wire, const struct wire_codec *codec
     return at;
 }
 
+/* Room of the payloads of a step of either kind. */
+static size_t room_of(const struct wire *wire, const struct wire_codec *codec, bool is_whole)
+{
+    const struct wire_codec step = { .state = codec->state,
+                                     .is_whole = is_whole,
+                                     .count = codec->count };
+    size_t bytes = 0;
+
+    for (int r = 0; r < rounds_of(&step); r++)
+        bytes += (size_t)wire->exec->nodes * stride_of(&step, r);
+    return bytes;
+}
+
 static enum status create(struct wire *wire, int b)
 {
-    const size_t nodes = (size_t)wire->exec->nodes;
+    const struct exec *exec = wire->exec;
+    const size_t nodes = (size_t)exec->nodes;
     struct wire_codec *codec;
-    size_t bytes = 0;
 
     TRY(mem_alloc(1, sizeof *codec, &codec));
     wire->codecs[b] = codec;
+    codec->count = (size_t)(exec->buckets.begin[b + 1] - exec->buckets.begin[b]);
     TRY(create_state(wire, b, codec));
-    for (int r = 0; r < codec_rounds(codec->state); r++)
-        bytes += nodes * stride_of(codec, r);
+    size_t bytes = room_of(wire, codec, false);
+    if (exec->config.compress_after > 0 && room_of(wire, codec, true) > bytes)
+        bytes = room_of(wire, codec, true);
     TRY(mem_alloc(bytes + 1, 1, &codec->payloads));
     TRY(mem_alloc(nodes, sizeof *codec->arrived, &codec->arrived));
     return mem_alloc(nodes, sizeof *codec->bytes, &codec->bytes);
@@ -159,15 +187,18 @@ static void add_partial_sums(struct wire *wire, int b)
 static enum status send_round(struct wire *wire, struct item *item, struct wire_codec *codec)
 {
     const struct exec *exec = wire->exec;
-    const size_t bytes = codec_max_bytes(codec->state, codec->round);
+    const float *gradient = exec->sum + exec->buckets.begin[item->number];
+    const size_t bytes = bytes_of(codec, codec->round);
     char *payloads = payloads_of(wire, codec, codec->round);
     const size_t stride = stride_of(codec, codec->round);
     char *own = payloads + (size_t)exec->node * stride;
     const uint32_t tag = item->tag + (uint32_t)codec->round;
 
     item->needed.count = item->needed.left = 0;
-    codec_encode(codec->state, codec->round, exec->sum + exec->buckets.begin[item->number],
-                 own);
+    if (codec->is_whole)
+        memcpy(own, gradient, bytes);
+    else
+        codec_encode(codec->state, codec->round, gradient, own);
     for (int node = 0; node < exec->nodes; node++) {
         codec->arrived[node] = payloads + (size_t)node * stride;
         codec->bytes[node] = bytes;
@@ -185,6 +216,7 @@ enum status wire_codec_begin(struct wire *wire, struct item *item)
     struct wire_codec *codec = wire->codecs[item->number];
 
     codec->round = 0;
+    codec->is_whole = wire->given_number < wire->exec->config.compress_after;
     add_partial_sums(wire, item->number);
     return send_round(wire, item, codec);
 }
@@ -200,14 +232,28 @@ static void clear_gaps(const struct exec *exec, int b, struct codec_state *state
         reduce_clear_gaps(exec, b, vectors[0].data);
 }
 
+/* In the order of nodes, as payloads are decoded. */
+static void add_whole(const struct wire *wire, const struct wire_codec *codec, float *sum)
+{
+    memcpy(sum, codec->arrived[0], codec->count * sizeof *sum);
+    for (int node = 1; node < wire->exec->nodes; node++)
+        kernel_add(sum, sum, codec->arrived[node], codec->count);
+}
+
 enum status wire_codec_arrived(struct wire *wire, struct item *item, bool *is_last)
 {
     const struct exec *exec = wire->exec;
     struct wire_codec *codec = wire->codecs[item->number];
 
-    *is_last = codec->round + 1 == codec_rounds(codec->state);
+    float *sum = exec->sum + exec->buckets.begin[item->number];
+
+    *is_last = codec->round + 1 == rounds_of(codec);
+    if (codec->is_whole) {
+        add_whole(wire, codec, sum);
+        return STATUS_OK;
+    }
     TRY(codec_decode(codec->state, codec->round, codec->arrived, codec->bytes, exec->nodes,
-                     *is_last ? exec->sum + exec->buckets.begin[item->number] : NULL));
+                     *is_last ? sum : NULL));
     if (*is_last) {
         clear_gaps(exec, item->number, codec->state);
         return STATUS_OK;

@@ -205,6 +205,7 @@ static enum status start_measurer(struct measurer *m)
         .choices = job->choices,
         .optim = job->optim,
         .compress = job->compress,
+        .compress_after = (uint64_t)s->compress_after,
         .zero = job->axes.zero,
         .stall_timeout = s->stall_timeout,
     };

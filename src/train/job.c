@@ -181,6 +181,11 @@ static enum status pick_strategy(struct job *job)
                         s->compress);
         /* Within a machine nothing is sent either, unless its ranks are made to. */
         s->flat |= !launch_world(&rank, &size);
+    } else if (s->compress_after > 0) {
+        return FAIL(STATUS_USAGE,
+                    "--compress-after %lld: nothing is compressed without "
+                    "--compress",
+                    (long long)s->compress_after);
     }
     const char *sync = *s->sync ? s->sync : NULL, *meet = *s->meet ? s->meet : NULL;
     TRY(rails_check(s->rails));

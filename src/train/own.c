@@ -28,6 +28,7 @@ static struct exec_config exec_config_of(const struct rank *rank)
         .choices = job->choices,
         .optim = job->optim,
         .compress = job->compress,
+        .compress_after = (uint64_t)s->compress_after,
         .zero = job->axes.zero,
         .leaders = job->rails.count == 1,
         .trace = rank->trace,

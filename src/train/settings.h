@@ -38,6 +38,7 @@ struct settings {
     bool staleness_lr;  /* with servers: late gradients count less */
     char tables[16];    /* the way of tables of embeddings between machines; "" is not given */
     char compress[SETTINGS_TEXT];    /* gradients between machines; "": not */
+    int64_t compress_after;          /* steps whose gradients still go as they are */
     char rails[32];                  /* who talks between them: leaders, pairs; "": measured */
     char balance[SETTINGS_TEXT];     /* "": ranks have as many shards; auto; or weights */
     int64_t local_after;             /* sync local: steps that are synchronous before */

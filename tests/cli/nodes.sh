@@ -64,5 +64,15 @@ for codec in bf16 int8 topk:0.05 onebit powersgd:2; do
     same "$codec, resumed" whole-$codec half-$codec
     [ "$(hash whole-$codec)" != "$(hash plain)" ] || complain "$codec makes no difference"
 done
+# Steps that are not compressed yet have the bits of none; compression begins where it was said, also in a run that goes on.
+late=(mlp --limit 640 --batch 64 --shards 4 --compress topk:0.05 -n 2)
+train late "${late[@]}" --compress-after 10 --steps 10
+same "gradients as they are, gathered" plain late
+train late-5 "${late[@]}" --compress-after 5 --steps 10
+train late-3 "${late[@]}" --compress-after 5 --steps 3
+"$tutti" train --resume late-3 --steps 10 --quiet || complain "resume before compression began"
+same "compressed after 5 steps, resumed" late-5 late-3
+[ "$(hash late-5)" != "$(hash plain)" ] || complain "after 5 steps nothing was compressed"
+[ "$(hash late-5)" != "$(hash whole-topk:0.05)" ] || complain "the first 5 steps were compressed"
 "$tutti" train --resume half-topk:0.05 --steps 12 -n 4 --quiet || complain "resume with other nodes"
 finish

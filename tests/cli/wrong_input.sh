@@ -46,6 +46,7 @@ refused 2 'f32 or bf16' "$tutti" train mlp --precision fp8
 refused 2 'works with sync step' "$tutti" train mlp --strategy mirrored -n 2 --sync async
 refused 2 'K steps from 0 on' "$tutti" train mlp -n 2 --sync bounded:-1
 refused 2 'use --meet allreduce' "$tutti" train mlp -n 2 --sync local:4 --meet ps:1
+refused 2 'without --compress' "$tutti" train mlp -n 2 --compress-after 5
 refused 2 'compress and strategy localsgd' "$tutti" train mlp -n 2 --sync local:4 --compress bf16
 refused 2 'do not wait for each other' "$tutti" train resnet18 --data fashion-mnist -n 2 --sync local:4 --sync-batch-norm
 refused 2 'balance and strategy localsgd' "$tutti" train mlp -n 2 --shards 8 --sync local:4 --balance 2,1
