@@ -216,7 +216,7 @@ enum status wire_codec_begin(struct wire *wire, struct item *item)
     struct wire_codec *codec = wire->codecs[item->number];
 
     codec->round = 0;
-    codec->is_whole = wire->given_number < wire->exec->config.compress_after;
+    codec->is_whole = wire->number < wire->exec->config.compress_after;
     add_partial_sums(wire, item->number);
     return send_round(wire, item, codec);
 }
