@@ -175,9 +175,48 @@ __global__ void finish_packs(bf16 *c, int64_t packs, unsigned columns, const flo
     *(pack<bf16> *)(c + i * N) = out;
 }
 
+/* kept = c + bias, c = gelu_tanh of that; or c times the slope that what is kept says. */
+template <class T>
+__global__ void finish_kept(T *c, T *kept, int64_t count, unsigned columns, const float *b,
+                            enum activation through)
+{
+    const int64_t i = thread_number();
+
+    if (i >= count)
+        return;
+    if (through == ACTIVATION_RELU) {
+        put(&c[i], number(kept[i]) > 0 ? number(c[i]) : 0.0F);
+    } else if (through == ACTIVATION_GELU_TANH) {
+        put(&c[i], number(c[i]) * gelu_tanh_slope<T>(number(kept[i])));
+    } else {
+        const float sum = number(c[i]) + b[left_over(i, columns)];
+        put(&kept[i], sum);
+        put(&c[i], sum * gelu_share<T>(sum));
+    }
+}
+
+template <class T>
+static void launch_finish_kept(struct device_stream *stream, const struct gemm_form *form,
+                               const struct gemm_data *data)
+{
+    const int64_t count = form->m * form->n;
+
+    finish_kept<T><<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
+        (T *)data->c, (T *)data->kept, count, (unsigned)form->n, (const float *)data->bias,
+        form->through);
+    stream_check(stream, "linear");
+}
+
 void gemm_finish(struct device_stream *stream, const struct gemm_form *form,
                  const struct gemm_data *data)
 {
+    if (form->gelu || form->through != ACTIVATION_NONE) { /* whole rows, one behind the other */
+        if (form->into == DTYPE_BF16)
+            launch_finish_kept<bf16>(stream, form, data);
+        else
+            launch_finish_kept<float>(stream, form, data);
+        return;
+    }
     const unsigned blocks = blocks_of(form->m * form->n, THREADS);
     const float *bias = form->with_bias ? (const float *)data->bias : NULL;
     const int64_t packs = form->m * form->n / pack<bf16>::N;
@@ -509,18 +548,37 @@ __global__ void copy_columns(const T *x, int64_t x_row, T *y, int64_t y_row, int
     y[row * y_row + column] = x[row * x_row + column];
 }
 
+/* Matrices side by side, and the columns that they begin and end with. */
+template <class T> struct sources {
+    const T *x[KERNEL_IN];
+    int64_t begin[KERNEL_IN + 1];
+};
+
+template <class T>
+__global__ void join_columns(struct sources<T> from, T *y, int64_t rows, int64_t width)
+{
+    const int64_t i = thread_number(), row = divided(i, width), column = i - row * width;
+    int at = 0;
+
+    if (i >= rows * width)
+        return;
+    while (column >= from.begin[at + 1])
+        at++;
+    y[i] = from.x[at][row * (from.begin[at + 1] - from.begin[at]) + column - from.begin[at]];
+}
+
 template <class T> static void launch_concat(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const int64_t rows = p->out[0].shape.dim[0], width = p->out[0].shape.dim[1];
-    T *y = (T *)call->out[0];
+    struct sources<T> from = {};
 
     for (int i = 0; i < p->n_in; i++) {
-        const int64_t columns = p->in[i].shape.dim[1];
-        copy_columns<T><<<blocks_of(rows * columns, THREADS), THREADS, 0, stream_of(call)>>>(
-            (const T *)call->in[i], columns, y, width, rows, columns);
-        y += columns;
+        from.x[i] = (const T *)call->in[i];
+        from.begin[i + 1] = from.begin[i] + p->in[i].shape.dim[1];
     }
+    join_columns<T><<<blocks_of(rows * width, THREADS), THREADS, 0, stream_of(call)>>>(
+        from, (T *)call->out[0], rows, width);
     stream_check(call->stream, "concat");
 }
 
