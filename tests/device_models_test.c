@@ -254,10 +254,9 @@ static void joined_products_compute_the_same(void)
     CHECK_OK(device_find("cpu", &device.face));
     CHECK_OK(device.face->open(0, &device.device));
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        const struct case_of c = { .model = model_find(models[i]),
-                                   .optimizer = "sgd",
-                                   .shards = 2,
-                                   .joined = true };
+        const struct case_of c = {
+            .model = model_find(models[i]), .optimizer = "sgd", .shards = 2, .joined = true
+        };
         check_model(c, &device, 1e-4);
     }
     device.face->close(device.device);

@@ -656,9 +656,9 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
 bool kernel_testing_is_smooth(const char *op)
 {
     static const char *const ops[] = {
-        "tanh",         "gelu",       "gelu_grad",       "gelu_tanh",     "softmax",
-        "softmax_grad", "layer_norm", "layer_norm_grad", "gelu_tanh_grad",
-        "linear_gelu",  "linear_grad_through"
+        "tanh",           "gelu",         "gelu_grad",          "gelu_tanh",
+        "softmax",        "softmax_grad", "layer_norm",         "layer_norm_grad",
+        "gelu_tanh_grad", "linear_gelu",  "linear_grad_through"
     };
 
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {

@@ -192,8 +192,7 @@ static void gradient_of_part(void *arg, size_t part)
     for (size_t r = from; r < to; r++) {
         row_gradient((const float *)call->in[0] + r * n, (const float *)call->in[1] + r * n,
                      call->in[2], (const float *)call->in[3] + 2 * r, n,
-                     base ? base + r * n : NULL, (float *)call->out[0] + r * n, some,
-                     some + n);
+                     base ? base + r * n : NULL, (float *)call->out[0] + r * n, some, some + n);
         if ((r - from) % FLOAT_ROWS == FLOAT_ROWS - 1 || r + 1 == to)
             move_sums(some, sums, 2 * n);
     }

@@ -20,7 +20,8 @@ enum {
     COLUMN_BLOCKS = 1024,
     COLUMN_ROWS = 32,
     FINISH_DEPTH = 32,
-    FINISH_WIDTH = 8, /* columns of a block that adds parts: few, so that many parts are on their way at once */
+    FINISH_WIDTH =
+        8, /* columns of a block that adds parts: few, so that many parts are on their way at once */
     FEW_ROWS = 1024,
     FLOAT_ROWS = 32
 };
@@ -199,8 +200,9 @@ template <int K, class F>
 static void launch_finish(struct device_stream *stream, F finish, int64_t columns,
                           int64_t parts, const double *partial)
 {
-    finish_parts<K, F><<<blocks_of(columns, FINISH_WIDTH), finish_depth<K>::WARPS * WARP, 0,
-                         stream->cuda>>>(finish, columns, parts, partial);
+    finish_parts<K, F>
+        <<<blocks_of(columns, FINISH_WIDTH), finish_depth<K>::WARPS * WARP, 0, stream->cuda>>>(
+            finish, columns, parts, partial);
 }
 
 /* All rows of 32 columns. */

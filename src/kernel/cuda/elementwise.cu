@@ -571,7 +571,8 @@ template <class T> static void launch_concat(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const int64_t rows = p->out[0].shape.dim[0], width = p->out[0].shape.dim[1];
-    struct sources<T> from = {};
+    struct sources<T> from = {
+    };
 
     for (int i = 0; i < p->n_in; i++) {
         from.x[i] = (const T *)call->in[i];

@@ -375,8 +375,8 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
                                                 &data->kept, sizeof data->kept);
     if (result == CUBLAS_STATUS_SUCCESS)
         result = cublasLtMatmul(the_handle, gemm->product, &one, b, gemm->a, a, gemm->b, &beta,
-                                data->base ? data->base : c, gemm->c, c, gemm->c, &gemm->algorithm, data->scratch,
-                                gemm->scratch, stream->cuda);
+                                data->base ? data->base : c, gemm->c, c, gemm->c,
+                                &gemm->algorithm, data->scratch, gemm->scratch, stream->cuda);
     if (result != CUBLAS_STATUS_SUCCESS)
         stream_note(stream, "cublasLtMatmul", cublasLtGetStatusString(result));
     if (form->parts > 1)

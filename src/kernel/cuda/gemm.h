@@ -23,7 +23,7 @@ struct gemm_form {
     bool with_bias, relu;        /* c = relu(a b + bias of n numbers) */
     bool half_bias;              /* which are bf16, as c is; else f32 */
     bool gelu;                   /* c = gelu_tanh(kept), kept = a b + bias */
-    enum activation through;     /* c = a b times the slope of relu or gelu_tanh by what is kept */
+    enum activation through; /* c = a b times the slope of relu or gelu_tanh by what is kept */
     int64_t parts;       /* k is cut into so many, whose products are added in order; 0: not */
     bool tf32;           /* operands of f32 may be rounded to 10 bits */
     enum dtype of, into; /* a and b; c */
@@ -41,7 +41,7 @@ struct gemm_data {
     const void *a, *b, *bias;
     const void *base; /* what is added to, NULL: c */
     void *c, *kept;   /* kept has c's rows */
-    void *scratch; /* aligned to 256, or the library refuses */
+    void *scratch;    /* aligned to 256, or the library refuses */
 };
 /* c = relu(c + bias) or what else the form says: for products that have no epilogue. */
 void gemm_finish(struct device_stream *stream, const struct gemm_form *form,

@@ -10,7 +10,8 @@
 #include "kernel/cuda/mma.cuh"
 
 enum {
-    WARPS_DOWN = 4, /* warps share the taps and channels of x in turn, the channels of y in two halves */
+    WARPS_DOWN =
+        4, /* warps share the taps and channels of x in turn, the channels of y in two halves */
     WARPS_ALONG = 2,
     ALL = WARPS_DOWN * WARPS_ALONG * WARP,
     STEP = 16,
@@ -186,8 +187,7 @@ __global__ void __launch_bounds__(ALL)
                     break;
                 if (tile < g.tiles) {
                     const int y = row + taps[i].row, x = column + taps[i].column;
-                    const bool inside =
-                        left < count && y >= 0 && y < g.h && x >= 0 && x < g.w;
+                    const bool inside = left < count && y >= 0 && y < g.h && x >= 0 && x < g.w;
                     load_four_across(a, inside ? seen + ((base + y) * g.w + x) * (g.c + GAP) +
                                                      taps[i].channel
                                                : zeros);

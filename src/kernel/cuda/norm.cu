@@ -370,8 +370,7 @@ __global__ void layer_norm_grad(const T *dy, const T *x, const float *gamma, con
     for (int64_t j = threadIdx.x; j < features; j += blockDim.x) {
         const float g = number(dy[j]) * gamma[j];
         const float around = base != NULL ? number(base[row * features + j]) : 0;
-        put(&dx[j],
-            fmaf(rstd, g - sum - (number(x[j]) - mean) * rstd * product, around));
+        put(&dx[j], fmaf(rstd, g - sum - (number(x[j]) - mean) * rstd * product, around));
     }
 }
 

@@ -199,8 +199,8 @@ __global__ void __launch_bounds__(WARPS *WARP)
             sum += number(bias[column]);
         const int64_t at = (int64_t)row * g.n + column;
         if (row < g.m)
-            put(&c[at], (g.relu && sum < 0) || (g.kept && !(number(g.kept[at]) > 0)) ? 0.0F
-                                                                                     : sum);
+            put(&c[at],
+                (g.relu && sum < 0) || (g.kept && !(number(g.kept[at]) > 0)) ? 0.0F : sum);
         else if (sums)
             sums[column] = sum;
     }
