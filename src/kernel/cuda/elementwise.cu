@@ -175,48 +175,45 @@ __global__ void finish_packs(bf16 *c, int64_t packs, unsigned columns, const flo
     *(pack<bf16> *)(c + i * N) = out;
 }
 
-/* kept = c + bias, c = gelu_tanh of that; or c times the slope that what is kept says. */
-template <class T>
-__global__ void finish_kept(T *c, T *kept, int64_t count, unsigned columns, const float *b,
-                            enum activation through)
+template <class T, class F, bool TWO>
+static void map_product(struct device_stream *stream, F f, const void *a, const void *b,
+                        const struct gemm_form *form, void *c)
 {
-    const int64_t i = thread_number();
+    const int64_t count = form->m * form->n;
+    const bool wide = is_packed((const T *)a) && is_packed((const T *)b) && is_packed((T *)c);
 
-    if (i >= count)
-        return;
-    if (through == ACTIVATION_RELU) {
-        put(&c[i], number(kept[i]) > 0 ? number(c[i]) : 0.0F);
-    } else if (through == ACTIVATION_GELU_TANH) {
-        put(&c[i], number(c[i]) * gelu_tanh_slope<T>(number(kept[i])));
-    } else {
-        const float sum = number(c[i]) + b[left_over(i, columns)];
-        put(&kept[i], sum);
-        put(&c[i], sum * gelu_share<T>(sum));
-    }
+    map<T, F, TWO><<<blocks_of(count, THREADS * pack<T>::N), THREADS, 0, stream->cuda>>>(
+        f, (const T *)a, (const T *)b, (T *)c, count, wide);
 }
 
 template <class T>
-static void launch_finish_kept(struct device_stream *stream, const struct gemm_form *form,
-                               const struct gemm_data *data)
+static void activate_product(struct device_stream *stream, const struct gemm_form *form,
+                             const struct gemm_data *data)
 {
-    const int64_t count = form->m * form->n;
-
-    finish_kept<T><<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
-        (T *)data->c, (T *)data->kept, count, (unsigned)form->n, (const float *)data->bias,
-        form->through);
+    if (form->gelu)
+        map_product<T, f_gelu_tanh, false>(stream, f_gelu_tanh(), data->kept, NULL, form,
+                                           data->c);
+    else if (form->through == ACTIVATION_RELU)
+        map_product<T, f_relu_grad, true>(stream, f_relu_grad(), data->c, data->kept, form,
+                                          data->c);
+    else
+        map_product<T, f_gelu_tanh_grad, true>(stream, f_gelu_tanh_grad(), data->c, data->kept,
+                                               form, data->c);
     stream_check(stream, "linear");
+}
+
+void gemm_activate(struct device_stream *stream, const struct gemm_form *form,
+                   const struct gemm_data *data)
+{
+    if (form->into == DTYPE_BF16)
+        activate_product<bf16>(stream, form, data);
+    else
+        activate_product<float>(stream, form, data);
 }
 
 void gemm_finish(struct device_stream *stream, const struct gemm_form *form,
                  const struct gemm_data *data)
 {
-    if (form->gelu || form->through != ACTIVATION_NONE) { /* whole rows, one behind the other */
-        if (form->into == DTYPE_BF16)
-            launch_finish_kept<bf16>(stream, form, data);
-        else
-            launch_finish_kept<float>(stream, form, data);
-        return;
-    }
     const unsigned blocks = blocks_of(form->m * form->n, THREADS);
     const float *bias = form->with_bias ? (const float *)data->bias : NULL;
     const int64_t packs = form->m * form->n / pack<bf16>::N;

@@ -26,7 +26,8 @@ struct gemm {
     size_t scratch;
     struct gemm_form form;
     bool
-        finishes; /* bias and activation are a launch of their own, as cuBLASLt has no way for them */
+        finishes; /* bias and relu are a launch of their own, as cuBLASLt has no way for both */
+    bool activates; /* gelu or a slope is one */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -179,17 +180,30 @@ static bool keeps(const struct gemm_form *form)
 /* cuBLASLt has relu's slope from bits alone that a product of its own left. */
 static bool has_epilogue(const struct gemm_form *form)
 {
-    return !keeps(form) || (form->into == DTYPE_BF16 && form->c_row % ROW_OF == 0 &&
-                            form->through != ACTIVATION_RELU);
+    return form->into == DTYPE_BF16 && form->c_row % ROW_OF == 0 &&
+           form->through != ACTIVATION_RELU;
+}
+
+/* A proposal is made for a buffer that is there; every run says where its own is. */
+static enum status set_kept(struct gemm *gemm, const struct gemm_form *form)
+{
+    void *const somewhere = (void *)(uintptr_t)256;
+
+    TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                            &form->c_row, sizeof form->c_row));
+    TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->product,
+                                            CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                            &somewhere, sizeof somewhere));
+    return STATUS_OK;
 }
 
 static enum status set_epilogue(struct gemm *gemm, const struct gemm_form *form)
 {
     const cudaDataType_t bias = type_of(form->into); /* cuBLASLt's are of c's type */
     const cublasLtEpilogue_t epilogue =
-        gemm->finishes    ? CUBLASLT_EPILOGUE_DEFAULT
-        : form->gelu      ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
-        : form->through   ? CUBLASLT_EPILOGUE_DGELU
+        gemm->finishes                      ? CUBLASLT_EPILOGUE_DEFAULT
+        : form->gelu && !gemm->activates    ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+        : form->through && !gemm->activates ? CUBLASLT_EPILOGUE_DGELU
         : form->with_bias ? (form->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
         : form->relu      ? CUBLASLT_EPILOGUE_RELU
                           : CUBLASLT_EPILOGUE_DEFAULT;
@@ -199,11 +213,7 @@ static enum status set_epilogue(struct gemm *gemm, const struct gemm_form *form)
     if (form->with_bias && !gemm->finishes)
         TRY_BLAS(cublasLtMatmulDescSetAttribute(
             gemm->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias));
-    if (keeps(form) && !gemm->finishes)
-        TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->product,
-                                                CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
-                                                &form->c_row, sizeof form->c_row));
-    return STATUS_OK;
+    return keeps(form) && !gemm->activates ? set_kept(gemm, form) : STATUS_OK;
 }
 
 static enum status limit(cublasLtMatmulPreference_t preference, const struct gemm_form *form)
@@ -296,12 +306,18 @@ enum status gemm_create(const struct gemm_form *form, struct gemm **out)
 
     TRY(make_handle());
     TRY(mem_alloc(1, sizeof *gemm, &gemm));
-    gemm->finishes = !has_epilogue(form);
+    gemm->activates = keeps(form) && !has_epilogue(form);
     enum status status = plan(gemm, form);
-    if (status != STATUS_OK && !gemm->finishes &&
-        (form->with_bias || form->relu || keeps(form))) { /* without an epilogue, then */
+    if (status != STATUS_OK && keeps(form) && !gemm->activates) {
+        forget(gemm);
+        gemm->activates = true;
+        status = plan(gemm, form);
+    }
+    if (status != STATUS_OK &&
+        (form->with_bias || form->relu)) { /* without an epilogue, then */
         forget(gemm);
         gemm->finishes = true;
+        gemm->activates = keeps(form);
         status = plan(gemm, form);
     }
     if (status != STATUS_OK) {
@@ -320,12 +336,13 @@ void gemm_destroy(struct gemm *gemm)
     mem_free(gemm);
 }
 
-/* What has no epilogue; its bias is f32. */
+/* What has no epilogue, where the product lies; its bias is f32. */
 static void finish(struct device_stream *stream, const struct gemm_form *form,
-                   const struct gemm_data *data)
+                   const struct gemm_data *data, void *made)
 {
     struct gemm_data wide = *data;
 
+    wide.c = made;
     if (form->with_bias && form->half_bias) {
         void *bias = (char *)data->scratch + workspace_of(form);
         cuda_convert(stream, bias, DTYPE_F32, data->bias, DTYPE_BF16, (size_t)form->n);
@@ -343,9 +360,10 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
     char *const copy_of_b = copy_of_a + bytes_of_a(form);
     char *const copy_of_c = copy_of_b + bytes_of_b(form);
     const void *a = data->a, *b = data->b;
+    void *const made = form->gelu && gemm->activates ? data->kept : data->c;
     void *c = form->parts > 1   ? (char *)data->scratch + workspace_of(form)
               : repacks_c(form) ? copy_of_c
-                                : data->c;
+                                : made;
     cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
 
     if (repacks_a(form)) {
@@ -369,7 +387,7 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
         result = cublasLtMatmulDescSetAttribute(
             gemm->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
     }
-    if (result == CUBLAS_STATUS_SUCCESS && keeps(form) && !gemm->finishes)
+    if (result == CUBLAS_STATUS_SUCCESS && keeps(form) && !gemm->activates)
         result = cublasLtMatmulDescSetAttribute(gemm->product,
                                                 CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
                                                 &data->kept, sizeof data->kept);
@@ -385,7 +403,9 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
     else if (repacks_c(form))
         cuda_repack(stream, data->c, form->c_row, form->m, c, padded(form->c_row), form->m);
     if (gemm->finishes)
-        finish(stream, form, data);
+        finish(stream, form, data, made);
+    if (gemm->activates)
+        gemm_activate(stream, form, data);
 }
 
 /* Linear layers: x (m,k), y (m,n), w as (k,n), or plain as (n,k) -------------------------- */

@@ -43,9 +43,12 @@ struct gemm_data {
     void *c, *kept;   /* kept has c's rows */
     void *scratch;    /* aligned to 256, or the library refuses */
 };
-/* c = relu(c + bias) or what else the form says: for products that have no epilogue. */
+/* c = relu(c + bias), as far as the form says: for products that have no epilogue. */
 void gemm_finish(struct device_stream *stream, const struct gemm_form *form,
                  const struct gemm_data *data);
+/* c = gelu_tanh(kept), or c times the slope: likewise, whole rows one behind the other. */
+void gemm_activate(struct device_stream *stream, const struct gemm_form *form,
+                   const struct gemm_data *data);
 void gemm_run(const struct gemm *gemm, struct device_stream *stream,
               const struct gemm_data *data);
 
