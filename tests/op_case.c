@@ -89,6 +89,27 @@ static struct node *add_linear_grad_input(struct graph *graph, const struct op *
                param(graph, "w", shape_2(d.O, d.H)), NULL, NULL);
 }
 
+/* Products that end with more. */
+static struct node *add_linear_joined(struct graph *graph, const struct op *op, struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const bool is_gradient = op == &op_linear_grad_through;
+    const struct attrs attrs = { .activation = !is_gradient  ? ACTIVATION_NONE
+                                               : chance(rng) ? ACTIVATION_RELU
+                                                             : ACTIVATION_GELU_TANH };
+    struct value *in[GRAPH_IN] = { rows(graph, "x", shape_2(d.N, is_gradient ? d.O : d.H)),
+                                   param(graph, "w", shape_2(d.O, d.H)) };
+    int n = 2;
+
+    if (is_gradient)
+        in[n++] = rows(graph, "kept", shape_2(d.N, d.H));
+    else
+        in[n++] = param(graph, "b", shape_1(d.O));
+    if (op == &op_linear_add)
+        in[n++] = rows(graph, "residual", shape_2(d.N, d.O));
+    return graph_add(graph, op, "case", in, n, &attrs);
+}
+
 static struct node *add_linear_grad_weight(struct graph *graph, const struct op *op,
                                            struct rng *rng)
 {
@@ -477,6 +498,8 @@ static struct node *add_layer_norm(struct graph *graph, const struct op *op, str
         in[n++] = param(graph, "beta", shape_1(features));
     else
         in[n++] = rows(graph, "saved", saved);
+    if (op == &op_layer_norm_grad && chance(rng))
+        in[n++] = rows(graph, "base", shape);
     return graph_add(graph, op, "case", in, n, &attrs);
 }
 
@@ -717,6 +740,9 @@ static const struct row {
     { &op_linear, add_linear },
     { &op_linear_grad_input, add_linear_grad_input },
     { &op_linear_grad_weight, add_linear_grad_weight },
+    { &op_linear_gelu, add_linear_joined },
+    { &op_linear_add, add_linear_joined },
+    { &op_linear_grad_through, add_linear_joined },
     { &op_conv2d, add_conv2d },
     { &op_conv2d_grad_input, add_conv2d_grad_input },
     { &op_conv2d_grad_weight, add_conv2d_grad_weight },

@@ -83,7 +83,8 @@ extern const struct op *const graph_ops[];        /* ended by NULL */
 const struct op *graph_find_op(const char *name); /* NULL if there is none */
 
 /* The families; a row each in ops.c. */
-extern const struct op op_linear, op_linear_grad_input, op_linear_grad_weight;
+extern const struct op op_linear, op_linear_grad_input, op_linear_grad_weight, op_linear_gelu,
+    op_linear_add, op_linear_grad_through;
 extern const struct op op_conv2d, op_conv2d_grad_input, op_conv2d_grad_weight, op_conv2d_pool,
     op_conv2d_pool_grad_input, op_conv2d_pool_grad_weight;
 extern const struct op op_conv2d_transpose, op_conv2d_transpose_grad_input,

@@ -93,6 +93,8 @@ static enum status infer_layer_norm_grad(const struct node *node, struct op_shap
     const struct shape numbers = a_row(x, 2);
     if (!is_vector(gamma, x->dim[x->rank - 1]) || !shape_equal(saved, &numbers))
         return FAIL(STATUS_USAGE, "scale or statistics are not of these rows");
+    if (s->in[4] && !shape_equal(s->in[4], x))
+        return FAIL(STATUS_USAGE, "what is added to has another shape");
     s->out[0] = *x;
     s->out[1] = s->out[2] = *gamma;
     return STATUS_OK;
@@ -102,7 +104,8 @@ const struct op op_layer_norm_grad = {
     .name = "layer_norm_grad",
     .summary = "gradients of layer_norm for input, scale and shift",
     .min_in = 4,
-    .max_in = 4,
+    .max_in = 5,
+    .extends = 4, /* what flows around the norm */
     .min_out = 3,
     .max_out = 3,
     .split = { SPLIT_ROWS, SPLIT_SUM, SPLIT_SUM },

@@ -4,6 +4,10 @@
  * x (m, k) or (samples, places, k), W (n, k) as PyTorch writes it, b (n), y (m, n) likewise; with
  * attrs.activation the activation is applied before y is stored. dx = dy W, dW = dy^T x, db = column
  * sums of dy. W lies output innermost, or row by row if it is a table that embeddings share.
+ *
+ * Where a device's products can end with more (pass_config.epilogues): linear_gelu has y = gelu_tanh(pre) and keeps
+ * pre = x W^T + b for backward, linear_add adds a residual, and linear_grad_through multiplies dx by the slope of the
+ * activation that x came through.
  */
 #include "graph/op.h"
 
@@ -59,11 +63,10 @@ static struct value *through_activation(struct graph *graph, const struct node *
     return grad ? grad->out[0] : NULL;
 }
 
-static void gradient_linear(struct graph *graph, const struct node *node,
-                            struct value *const *dout, const bool *wanted, struct value **din)
+/* Gradients of x, W and b from that of x W^T + b. */
+static void gradient_product(struct graph *graph, const struct node *node, struct value *dy,
+                             const bool *wanted, struct value **din)
 {
-    struct value *dy = through_activation(graph, node, dout[0]);
-
     if (wanted[1]) {
         const struct attrs attrs = { .with_bias = node->n_in > 2 && wanted[2],
                                      .is_plain = node->in[1]->layout == LAYOUT_PLAIN };
@@ -78,6 +81,12 @@ static void gradient_linear(struct graph *graph, const struct node *node,
         struct node *grad = graph_add(graph, &op_linear_grad_input, node->name, in, 2, NULL);
         din[0] = grad ? grad->out[0] : NULL;
     }
+}
+
+static void gradient_linear(struct graph *graph, const struct node *node,
+                            struct value *const *dout, const bool *wanted, struct value **din)
+{
+    gradient_product(graph, node, through_activation(graph, node, dout[0]), wanted, din);
 }
 
 /* Outputs are cut, or inputs. */
@@ -158,4 +167,90 @@ const struct op op_linear_grad_weight = {
     .by_rows = true,
     .infer = infer_grad_weight,
     .flops = flops_grad_weight,
+};
+
+/* Products that end with more ------------------------------------------------------------ */
+
+static enum status infer_linear_gelu(const struct node *node, struct op_shapes *s)
+{
+    TRY(infer_linear(node, s));
+    s->out[1] = s->out[0];
+    return STATUS_OK;
+}
+
+static void gradient_linear_gelu(struct graph *graph, const struct node *node,
+                                 struct value *const *dout, const bool *wanted,
+                                 struct value **din)
+{
+    struct value *const in[] = { dout[0], node->out[1] };
+    struct node *grad = graph_add(graph, &op_gelu_tanh_grad, node->name, in, 2, NULL);
+
+    if (grad)
+        gradient_product(graph, node, grad->out[0], wanted, din);
+}
+
+const struct op op_linear_gelu = {
+    .name = "linear_gelu",
+    .summary = "gelu_tanh(x W^T + b), and what it is of",
+    .min_in = 3,
+    .max_in = 3,
+    .min_out = 2,
+    .max_out = 2,
+    .split = { SPLIT_ROWS, SPLIT_ROWS },
+    .by_rows = true,
+    .infer = infer_linear_gelu,
+    .gradient = gradient_linear_gelu,
+    .flops = flops_linear,
+};
+
+static enum status infer_linear_add(const struct node *node, struct op_shapes *s)
+{
+    TRY(infer_linear(node, s));
+    if (!shape_equal(s->in[3], &s->out[0]))
+        return FAIL(STATUS_USAGE, "what is added has another shape");
+    return STATUS_OK;
+}
+
+static void gradient_linear_add(struct graph *graph, const struct node *node,
+                                struct value *const *dout, const bool *wanted,
+                                struct value **din)
+{
+    gradient_product(graph, node, dout[0], wanted, din);
+    if (wanted[3])
+        din[3] = dout[0];
+}
+
+const struct op op_linear_add = {
+    .name = "linear_add",
+    .summary = "x W^T + b + residual",
+    .min_in = 4,
+    .max_in = 4,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_ROWS },
+    .by_rows = true,
+    .infer = infer_linear_add,
+    .gradient = gradient_linear_add,
+    .flops = flops_linear,
+};
+
+static enum status infer_grad_through(const struct node *node, struct op_shapes *s)
+{
+    TRY(infer_grad_input(node, s));
+    if (!shape_equal(s->in[2], &s->out[0]))
+        return FAIL(STATUS_USAGE, "what the activation had has another shape");
+    return STATUS_OK;
+}
+
+const struct op op_linear_grad_through = {
+    .name = "linear_grad_through",
+    .summary = "gradient of linear for what its input was an activation of",
+    .min_in = 3,
+    .max_in = 3,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_ROWS },
+    .by_rows = true,
+    .infer = infer_grad_through,
+    .flops = flops_linear,
 };

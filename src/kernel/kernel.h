@@ -17,6 +17,10 @@
  *   linear              x (m,k), w (n,k) IO or plain, [b (n)] -> y (m,n); attrs.activation
  *   linear_grad_input   dy (m,n), w (n,k) IO or plain      -> dx (m,k)
  *   linear_grad_weight  x (m,k), dy (m,n)                  -> dw (n,k) IO or plain, [db (n)]
+ *   linear_gelu         x (m,k), w (n,k), b (n)            -> y (m,n), pre (m,n): y = gelu_tanh of pre
+ *   linear_add          x (m,k), w (n,k), b (n), residual (m,n) -> y (m,n)
+ *   linear_grad_through dy (m,n), w (n,k), kept (m,k)      -> dx (m,k) times the slope of attrs.activation:
+ *                       relu, of which kept is y, or gelu_tanh, of which it is x
  *   conv2d              x (N,C,H,W), w (O,C,kh,kw), [b (O)] -> y (N,O,oh,ow);
  *                       stride, pad, activation
  *                       (with groups g > 1: w is (O,C/g,kh,kw), output channel o sees the
@@ -63,7 +67,8 @@
  *   layer_norm          x (m,D), gamma (D), beta (D)       -> y (m,D), saved (m,2):
  *                       y = gamma * (x - mean) * rstd + beta with each row's own mean and rstd =
  *                       1/sqrt(variance + epsilon), which are saved
- *   layer_norm_grad     dy, x, gamma, saved                -> dx, dgamma, dbeta
+ *   layer_norm_grad     dy, x, gamma, saved, [base]        -> dx, dgamma, dbeta; dx is added to base, which may
+ *                       be dx's memory
  *   softmax             x (m,D)                            -> y: exp(x) over the row's sum of it
  *   softmax_grad        dy, y                              -> dx
  *   add_positions       x (N,T,D), p (C,D), [first i32 (N)] -> y = x + p[first + t]; C >= T, and a
@@ -244,7 +249,7 @@ struct kernel {
     /* Runs. Inputs and outputs do not overlap, except that where an output has the same type
      * and shape as input 0 in an elementwise op (bias, activations and their
      * gradients, add, add_positions, dropout) or token_cross_entropy_grad they may be the same buffer, and so may
-     * embedding_grad's output and its base. Must not allocate. */
+     * the output and the base of embedding_grad, conv1d_max_grad_input and layer_norm_grad. Must not allocate. */
     void (*run)(const struct kernel_call *call);
 };
 

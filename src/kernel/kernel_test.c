@@ -412,6 +412,7 @@ static void illegal_problems_are_refused(void)
         "layer_norm 4x10 10 11",
         "layer_norm_grad 4x10 4x10 10 4x3 -> 4x10 10 10",
         "layer_norm_grad 4x10 4x10 10 4x2 -> 4x10 10 11",
+        "layer_norm_grad 4x10 4x10 10 4x2 4x11 -> 4x10 10 10",
         "softmax 2x4x10",
         "add_positions 2x4x10 3x10",
         "add_positions 2x4x10 4x11",

@@ -53,12 +53,16 @@ static void say_linear(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         n = extent(rng, 260);
         k = extent(rng, 260);
     } while (m * n * k > WORK_MAX);
-    if (strcmp(op, "linear") == 0) {
+    if (strstr(op, "grad") == NULL) {
         say(text, " %dx%d %dx%d", m, k, n, k);
-        if (chance(rng, 60))
+        if (strcmp(op, "linear") != 0 || chance(rng, 60))
             say(text, " %d", n);
+        if (strcmp(op, "linear_add") == 0)
+            say(text, " %dx%d", m, n);
     } else if (strcmp(op, "linear_grad_input") == 0) {
         say(text, " %dx%d %dx%d -> %dx%d", m, n, n, k, m, k);
+    } else if (strcmp(op, "linear_grad_through") == 0) {
+        say(text, " %dx%d %dx%d %dx%d -> %dx%d", m, n, n, k, m, k, m, k);
     } else {
         say(text, " %dx%d %dx%d -> %dx%d", m, k, m, n, n, k);
         if (chance(rng, 60))
@@ -66,7 +70,9 @@ static void say_linear(struct rng *rng, const char *op, char text[KERNEL_TEXT])
     }
     if (chance(rng, 40))
         say(text, " plain");
-    if (strcmp(op, "linear") == 0 && chance(rng, 50))
+    if (strcmp(op, "linear_grad_through") == 0)
+        say(text, chance(rng, 50) ? " relu" : " gelu_tanh");
+    else if (strcmp(op, "linear") == 0 && chance(rng, 50))
         say(text, " relu");
 }
 
@@ -411,11 +417,14 @@ static void say_loss(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 static void say_rows(struct rng *rng, const char *op, char text[KERNEL_TEXT])
 {
     const int m = extent(rng, 260), n = extent(rng, 400);
+    char base[SHAPE_TEXT];
 
+    (void)snprintf(base, sizeof base, " %dx%d", m, n);
     if (strcmp(op, "layer_norm") == 0)
         say(text, " %dx%d %d %d", m, n, n, n);
     else if (strcmp(op, "layer_norm_grad") == 0)
-        say(text, " %dx%d %dx%d %d %dx2 -> %dx%d %d %d", m, n, m, n, n, m, m, n, n, n);
+        say(text, " %dx%d %dx%d %d %dx2%s -> %dx%d %d %d", m, n, m, n, n, m,
+            chance(rng, 50) ? base : "", m, n, n, n);
     else if (strcmp(op, "softmax") == 0)
         say(text, " %dx%d", m, n);
     else
@@ -647,8 +656,9 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
 bool kernel_testing_is_smooth(const char *op)
 {
     static const char *const ops[] = {
-        "tanh",         "gelu",       "gelu_grad",       "gelu_tanh",     "softmax",
-        "softmax_grad", "layer_norm", "layer_norm_grad", "gelu_tanh_grad"
+        "tanh",           "gelu",         "gelu_grad",          "gelu_tanh",
+        "softmax",        "softmax_grad", "layer_norm",         "layer_norm_grad",
+        "gelu_tanh_grad", "linear_gelu",  "linear_grad_through"
     };
 
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
@@ -716,6 +726,13 @@ const char *const kernel_testing_large[] = {
     "linear_grad_input 200x300 300x500 -> 200x500",
     "linear_grad_weight 3000x40 3000x70 -> 70x40 70",
     "linear_grad_weight 300x200 300x300 -> 300x200 300",
+    "linear_gelu 300x96 320x96 320",
+    "linear_gelu 70x96 257x96 257 plain",
+    "linear_add 300x96 320x96 320 300x320",
+    "linear_add 70x33 57x33 57 70x57",
+    "linear_grad_through 200x96 96x320 200x320 -> 200x320 gelu_tanh",
+    "linear_grad_through 70x33 33x257 70x257 -> 70x257 plain gelu_tanh",
+    "linear_grad_through 64x100 100x250 64x250 -> 64x250 relu",
     "linear 40x300 700x300 plain",
     "linear 150x300 257x300 257 plain relu",
     "linear_grad_input 150x257 257x300 -> 150x300 plain",
@@ -744,6 +761,18 @@ const char *const kernel_testing_large[] = {
     "conv2d_grad_weight 5x3x15x15 5x64x15x15 -> 64x3x3x3 64 stride 1x1 pad 1x1",
     "conv2d 7x1x28x28 16x1x3x3 16 stride 2x2 pad 1x1",
     "conv2d_grad_weight 7x1x28x28 7x32x28x28 -> 32x1x3x3 32 stride 1x1 pad 1x1",
+    "conv2d_grad_weight 9x32x14x14 9x64x14x14 -> 64x32x3x3 64 stride 1x1 pad 1x1",
+    "conv2d_grad_weight 140x16x14x15 140x32x14x15 -> 32x16x3x3 stride 1x1 pad 1x1",
+    "conv2d 70x32x7x7 64x32x7x7 64 stride 1x1 relu",
+    "conv2d_grad_input 70x64x1x1 64x32x7x7 -> 70x32x7x7 stride 1x1",
+    "conv2d_grad_weight 70x32x7x7 70x64x1x1 -> 64x32x7x7 64 stride 1x1",
+    "conv2d_transpose 70x64x1x1 64x32x7x7 32 stride 1x1 extent 7x7 relu",
+    "conv2d_transpose_grad_input 70x32x7x7 64x32x7x7 -> 70x64x1x1 stride 1x1",
+    "conv2d_transpose_grad_weight 70x64x1x1 70x32x7x7 -> 64x32x7x7 32 stride 1x1",
+    "conv2d_transpose 8x16x14x14 16x1x3x3 1 stride 2x2 pad 1x1 extent 28x28 relu",
+    "conv2d_transpose 5x32x7x7 32x3x3x3 3 stride 1x1 pad 1x1 extent 7x7",
+    "conv2d_transpose_grad_input 8x1x28x28 16x1x3x3 -> 8x16x14x14 stride 2x2 pad 1x1",
+    "conv2d_transpose_grad_weight 8x16x14x14 8x1x28x28 -> 16x1x3x3 1 stride 2x2 pad 1x1",
     "conv2d_transpose 8x32x7x7 32x16x3x3 16 stride 2x2 pad 1x1 extent 14x14 relu",
     "conv2d_transpose 8x16x14x14 16x1x3x3 1 stride 2x2 pad 1x1 extent 28x28 sigmoid",
     "conv2d_transpose_grad_input 8x16x14x14 32x16x3x3 -> 8x32x7x7 stride 2x2 pad 1x1",
@@ -790,6 +819,8 @@ const char *const kernel_testing_large[] = {
     "layer_norm 300x1001 1001 1001",
     "layer_norm_grad 700x384 700x384 384 700x2 -> 700x384 384 384",
     "layer_norm_grad 300x1001 300x1001 1001 300x2 -> 300x1001 1001 1001",
+    "layer_norm_grad 700x384 700x384 384 700x2 700x384 -> 700x384 384 384",
+    "layer_norm_grad 300x1001 300x1001 1001 300x2 300x1001 -> 300x1001 1001 1001",
     "softmax 300x1001",
     "softmax_grad 300x1001 300x1001 -> 300x1001",
     "add_positions 7x100x96 120x96",

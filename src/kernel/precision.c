@@ -60,7 +60,8 @@ void kernel_as_bf16(struct kernel_problem *problem)
             out = wide[i].out;
         }
     }
-    if (strcmp(problem->op, "linear") == 0 && problem->n_in > 2)
+    if (strncmp(problem->op, "linear", 6) == 0 && strstr(problem->op, "grad") == NULL &&
+        problem->n_in > 2)
         problem->in[2].dtype = DTYPE_BF16; /* a product's epilogue adds what y can hold */
     narrow(problem->in, problem->n_in, in);
     narrow(problem->out, problem->n_out, out);

@@ -35,6 +35,9 @@ static const struct form forms[] = {
     { "linear", "mwv", "m", 2, 1 },
     { "linear_grad_input", "mw", "m", 2, 1 },
     { "linear_grad_weight", "mm", "wv", 2, 1 },
+    { "linear_gelu", "mwv", "mm", 3, 2 },
+    { "linear_add", "mwvm", "m", 4, 1 },
+    { "linear_grad_through", "mwm", "m", 3, 1 },
     { "conv2d", "ikv", "i", 2, 1 },
     { "conv2d_grad_input", "ik", "i", 2, 1 },
     { "conv2d_grad_weight", "ii", "kv", 2, 1 },
@@ -76,7 +79,7 @@ static const struct form forms[] = {
     { "gelu_tanh", "e", "e", 1, 1 },
     { "gelu_tanh_grad", "ee", "e", 2, 1 },
     { "layer_norm", "mvv", "mm", 3, 2 },
-    { "layer_norm_grad", "mmvm", "mvv", 4, 3 },
+    { "layer_norm_grad", "mmvmm", "mvv", 4, 3 },
     { "softmax", "m", "m", 1, 1 },
     { "softmax_grad", "mm", "m", 2, 1 },
     { "add_positions", "qml", "q", 2, 1 },
@@ -284,6 +287,18 @@ static enum status conv_shape(const struct kernel_problem *p, const struct shape
         TRY(places(p->op, x->dim[2 + i], w->dim[2 + i], a->stride[i], a->pad[i],
                    &y.dim[2 + i]));
     *out = y;
+    return STATUS_OK;
+}
+
+/* linear alone, with gelu, or with a residual. */
+static enum status linear_shapes(const struct kernel_problem *p, struct shape out[KERNEL_OUT])
+{
+    const struct shape *b = p->n_in > 2 ? &p->in[2].shape : NULL;
+
+    TRY(linear_shape(p, &p->in[0].shape, &p->in[1].shape, b, &out[0]));
+    if (p->n_in > 3 && !shape_equal(&p->in[3].shape, &out[0]))
+        return disagree(p->op, &p->in[3].shape, &out[0]);
+    out[1] = out[0];
     return STATUS_OK;
 }
 
@@ -769,8 +784,8 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
     const struct shape *c = p->n_in > 2 ? &p->in[2].shape : NULL;
     const char *op = p->op;
 
-    if (strcmp(op, "linear") == 0)
-        return linear_shape(p, a, b, c, &out[0]);
+    if (strncmp(op, "linear", 6) == 0)
+        return linear_shapes(p, out);
     if (strcmp(op, "conv2d") == 0)
         return conv_shape(p, a, b, c, &out[0]);
     if (is_norm_conv(op))
@@ -864,10 +879,10 @@ static enum status check_layer_norm_grad(const struct kernel_problem *p)
 {
     const struct shape *x = &p->in[0].shape;
     const struct shape features = shape_1(x->dim[1]), saved = shape_2(x->dim[0], 2);
-    const struct shape *const in[] = { x, x, &features, &saved };
+    const struct shape *const in[] = { x, x, &features, &saved, x };
     const struct shape *const out[] = { x, &features, &features };
 
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < p->n_in; i++) {
         if (!shape_equal(&p->in[i].shape, in[i]))
             return disagree(p->op, x, &p->in[i].shape);
     }
@@ -904,7 +919,9 @@ static enum status check_gradient(const struct kernel_problem *p)
         return positions_shape(p, a, d, &y);
     if (strncmp(p->op, "embedding", 9) == 0)
         return check_embedding_grad(p);
-    if (strcmp(p->op, "linear_grad_input") == 0) {
+    if (strcmp(p->op, "linear_grad_input") == 0 || strcmp(p->op, "linear_grad_through") == 0) {
+        if (p->n_in > 2 && !shape_equal(&p->in[2].shape, d))
+            return disagree(p->op, &p->in[2].shape, d);
         TRY(linear_shape(p, d, b, NULL, &y));
     } else if (strcmp(p->op, "linear_grad_weight") == 0) {
         dy = b;
@@ -953,13 +970,20 @@ static enum status check_gradient(const struct kernel_problem *p)
 }
 
 /* Batch norm knows relu6, whose gradient is a matter of y; linear layers and convolutions joined with
- * a pool know relu alone. */
+ * a pool know relu alone. What goes through an activation has one. */
 static enum status check_activation(const struct kernel_problem *p)
 {
     enum activation most = ACTIVATION_SIGMOID;
 
-    if (strcmp(p->op, "linear") == 0 || strcmp(p->op, "conv2d_pool") == 0 ||
-        strncmp(p->op, "conv1d", 6) == 0)
+    if (strcmp(p->op, "linear_grad_through") == 0)
+        return p->attrs.activation == ACTIVATION_RELU ||
+                       p->attrs.activation == ACTIVATION_GELU_TANH
+                   ? STATUS_OK
+                   : FAIL(STATUS_USAGE, "%s: through relu or gelu_tanh", p->op);
+    if (strcmp(p->op, "linear_gelu") == 0 || strcmp(p->op, "linear_add") == 0)
+        most = ACTIVATION_NONE;
+    else if (strcmp(p->op, "linear") == 0 || strcmp(p->op, "conv2d_pool") == 0 ||
+             strncmp(p->op, "conv1d", 6) == 0)
         most = ACTIVATION_RELU;
     else if (strncmp(p->op, "batch_norm", 10) == 0 || strncmp(p->op, "norm_", 5) == 0)
         most = ACTIVATION_RELU6;
@@ -1137,7 +1161,7 @@ static int read_shapes(const struct words *words, int at, int maximum,
 
 static bool read_activation(const char *word, enum activation *out)
 {
-    for (int i = ACTIVATION_RELU; i <= ACTIVATION_SIGMOID; i++) {
+    for (int i = ACTIVATION_RELU; i <= ACTIVATION_GELU_TANH; i++) {
         if (strcmp(word, activation_name((enum activation)i)) == 0) {
             *out = (enum activation)i;
             return true;

@@ -29,7 +29,8 @@ static bool extends(struct value *more, struct value *there)
 {
     struct node *maker = more->maker;
 
-    if (!maker || maker->op->extends == 0 || maker->n_in != maker->op->extends)
+    if (!maker || more != maker->out[0] || maker->op->extends == 0 ||
+        maker->n_in != maker->op->extends)
         return false;
     maker->in[maker->n_in++] = there; /* a node has room for one more */
     return true;

@@ -60,13 +60,23 @@ static bool is_computed(const struct node *node)
 
 static bool divides(const struct op *op)
 {
-    static const struct op *const ops[] = {
-        &op_linear,       &op_attention,           &op_conv2d,
-        &op_conv2d_pool,  &op_embedding,           &op_lstm,
-        &op_conv1d,       &op_conv1d_max,          &op_gru,
-        &op_lstm_attend,  &op_token_cross_entropy, &op_conv2d_transpose,
-        &op_conv2d_stats, &op_norm_conv2d,         &op_norm_conv2d_stats
-    };
+    static const struct op *const ops[] = { &op_linear,
+                                            &op_linear_gelu,
+                                            &op_linear_add,
+                                            &op_attention,
+                                            &op_conv2d,
+                                            &op_conv2d_pool,
+                                            &op_embedding,
+                                            &op_lstm,
+                                            &op_conv1d,
+                                            &op_conv1d_max,
+                                            &op_gru,
+                                            &op_lstm_attend,
+                                            &op_token_cross_entropy,
+                                            &op_conv2d_transpose,
+                                            &op_conv2d_stats,
+                                            &op_norm_conv2d,
+                                            &op_norm_conv2d_stats };
 
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         if (ops[i] == op)

@@ -3,6 +3,7 @@
  * before.
  *
  *   linear -> bias [-> relu]                        becomes  linear with bias and activation
+ *   linear -> bias -> gelu_tanh, or -> add          becomes  linear_gelu, linear_add (pass_config.epilogues)
  *   conv2d [-> bias] [-> relu]                      becomes  conv2d with bias and activation;
  *   likewise conv2d_transpose
  *   conv2d [-> bias] -> relu -> max_pool (stride = window, no padding)  becomes  conv2d_pool
@@ -12,8 +13,8 @@
  *   batch_norm_apply                                likewise
  *   conv2d -> batch_norm -> conv2d                  becomes  conv2d_stats -> norm_conv2d (fuse_norm.c)
  *
- * only where the value in between is used once; with pass_config.apart no conv2d_pool is made. A batch norm goes to where the last of its chain
- * stood, as what is added to it may be made after it. Before: a forward graph. After: the same
+ * only where the value in between is used once; with pass_config.apart no conv2d_pool is made. What has something added to it goes to where the last of
+ * its chain stood, as that may be made after it. Before: a forward graph. After: the same
  * function with fewer nodes; parameters untouched.
  */
 #include "pass/fuse.h"
@@ -44,8 +45,8 @@ static bool is_plain_pool(const struct node *pool)
 
 /* What can be joined to one node, in order. */
 struct chain {
-    struct node *bias, *add, *activation, *pool;
-    struct node *last;
+    struct node *bias, *add, *gelu, *activation, *pool;
+    struct node *start, *last;
 };
 
 static bool is_batch_norm(const struct node *node)
@@ -71,7 +72,7 @@ static struct node *extend(const struct graph *graph, struct chain *chain, const
 static struct chain chain_of(const struct graph *graph, struct node *node,
                              const struct pass_config *config)
 {
-    struct chain chain = { .last = node };
+    struct chain chain = { .start = node, .last = node };
 
     if (is_batch_norm(node)) {
         if (!is_bare(node))
@@ -87,6 +88,12 @@ static struct chain chain_of(const struct graph *graph, struct node *node,
         return chain;
     if (node->n_in == 2)
         chain.bias = extend(graph, &chain, &op_bias);
+    if (node->op == &op_linear && chain.bias && config->epilogues) {
+        chain.gelu = extend(graph, &chain, &op_gelu_tanh);
+        chain.add = chain.gelu ? NULL : extend(graph, &chain, &op_add);
+        if (chain.gelu || chain.add)
+            return chain;
+    }
     chain.activation = extend(graph, &chain, &op_relu);
     if (node->op == &op_conv2d && node->attrs.groups <= 1 && chain.activation &&
         !config->apart) {
@@ -97,6 +104,14 @@ static struct chain chain_of(const struct graph *graph, struct node *node,
     if (node->op == &op_conv1d)
         chain.pool = extend(graph, &chain, &op_max_over_time);
     return chain;
+}
+
+/* What the chain's addition adds to what comes before it. */
+static struct value *other_summand(const struct chain *chain)
+{
+    const struct value *own = (chain->bias ? chain->bias : chain->start)->out[0];
+
+    return chain->add->in[chain->add->in[0] == own ? 1 : 0];
 }
 
 static struct node *fused(struct graph *graph, struct node *node, const struct chain *chain)
@@ -111,11 +126,13 @@ static struct node *fused(struct graph *graph, struct node *node, const struct c
     if (chain->bias)
         in[n_in++] = chain->bias->in[1];
     if (chain->add)
-        in[n_in++] = chain->add->in[chain->add->in[0] == node->out[0] ? 1 : 0];
+        in[n_in++] = other_summand(chain);
     if (chain->activation)
         attrs.activation =
             chain->activation->op == &op_relu6 ? ACTIVATION_RELU6 : ACTIVATION_RELU;
-    if (chain->pool && node->op == &op_conv1d) {
+    if (node->op == &op_linear && (chain->gelu || chain->add)) {
+        op = chain->gelu ? &op_linear_gelu : &op_linear_add;
+    } else if (chain->pool && node->op == &op_conv1d) {
         op = &op_conv1d_max;
     } else if (chain->pool) {
         op = &op_conv2d_pool;
@@ -132,14 +149,14 @@ static struct node *fused(struct graph *graph, struct node *node, const struct c
     return made;
 }
 
-/* Puts `made` in the place of `node`, or for a batch norm of the last of its chain, and takes the
+/* Puts `made` in the place of `node`, or if something is added of the last of its chain, and takes the
  * rest of the chain out of the list. What is taken out uses nothing any more. */
 static void put(struct node **nodes, int count, struct node *made, struct node *node,
                 const struct chain *chain)
 {
-    struct node *const joined[] = { node, chain->bias, chain->add, chain->activation,
-                                    chain->pool };
-    const struct node *place = is_batch_norm(node) ? chain->last : node;
+    struct node *const joined[] = { node,        chain->bias,       chain->add,
+                                    chain->gelu, chain->activation, chain->pool };
+    const struct node *place = chain->add ? chain->last : node;
 
     for (int n = 0; n < count; n++) {
         for (size_t i = 0; nodes[n] && i < sizeof joined / sizeof *joined; i++) {

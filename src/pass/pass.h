@@ -76,9 +76,11 @@ struct pass_config {
     bool
         apart; /* poolings and batch norms stay apart from conv2d, which a device's library has alone */
     bool norms_apart; /* batch norms alone: no kernel has both */
-    bool recompute;   /* make activations again for backward instead of keeping them */
-    bool sync_norm;   /* batch statistics of the whole step, not of each shard */
-    int zero;         /* 3: parameters are held in parts */
+    bool
+        epilogues; /* linear layers end with gelu or a sum, their gradients with an activation's */
+    bool recompute; /* make activations again for backward instead of keeping them */
+    bool sync_norm; /* batch statistics of the whole step, not of each shard */
+    int zero;       /* 3: parameters are held in parts */
     struct pass_tensor tensor;
     bool anchored; /* updates see sum + mu (param - anchor) + shift */
     float mu;
@@ -100,9 +102,10 @@ struct pass {
     MUST_CHECK enum status (*run)(struct graph *graph, const struct pass_config *config);
 };
 
-extern const struct pass pass_tensor, pass_fuse, pass_sync_norm, pass_autodiff, pass_delay,
-    pass_recompute, pass_bucket, pass_split_batch, pass_update, pass_mirror, pass_zero,
-    pass_serve, pass_average, pass_elastic, pass_parallax, pass_cut, pass_stage, pass_anchor;
+extern const struct pass pass_tensor, pass_fuse, pass_sync_norm, pass_autodiff, pass_join,
+    pass_delay, pass_recompute, pass_bucket, pass_split_batch, pass_update, pass_mirror,
+    pass_zero, pass_serve, pass_average, pass_elastic, pass_parallax, pass_cut, pass_stage,
+    pass_anchor;
 
 /* Runs `passes` (ended by NULL) in order, verifying after each; stops after the pass named `last`
  * unless that is NULL. */

@@ -56,6 +56,36 @@ static void test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn(void)
     graph_destroy(graph);
 }
 
+/* A device's products end with what came after them. */
+static void test_products_end_with_more_if_asked(void)
+{
+    struct pass_config config = config_for(1, 0);
+    struct model_config model_config = model_defaults(model_find("gpt"));
+    struct graph *graph;
+
+    config.apart = config.epilogues = true;
+    model_config.batch = config.batch;
+    CHECK_OK(model_build(model_find("gpt"), &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("single")->passes, &config, NULL));
+    CHECK_INT(6, count_op(graph, &op_linear_gelu));
+    CHECK_INT(12, count_op(graph, &op_linear_add));
+    CHECK_INT(6, count_op(graph, &op_linear_grad_through));
+    CHECK_INT(0, count_op(graph, &op_gelu_tanh) + count_op(graph, &op_gelu_tanh_grad) +
+                     count_op(graph, &op_add));
+    graph_destroy(graph);
+
+    model_config = model_defaults(model_find("cnn"));
+    model_config.batch = config.batch;
+    CHECK_OK(model_build(model_find("cnn"), &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("single")->passes, &config, NULL));
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_max_pool_grad)
+            CHECK(node->in[0]->maker->op == &op_relu_grad);
+    }
+    graph_destroy(graph);
+}
+
 static void test_pools_stay_apart_if_asked(void)
 {
     struct pass_config config = config_for(1, 0);
@@ -774,6 +804,7 @@ const struct test tests[] = {
       .run = test_a_tied_tables_gradient_is_made_late_if_it_is_large },
     { .name = "fusion leaves no bias, relu or pool of the cnn",
       .run = test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn },
+    { .name = "products end with more if asked", .run = test_products_end_with_more_if_asked },
     { .name = "pools stay apart if asked", .run = test_pools_stay_apart_if_asked },
     { .name = "fusion leaves no sequence of filters in memory",
       .run = test_fusion_leaves_no_sequence_of_filters_in_memory },

@@ -21,12 +21,18 @@ extern "C" {
  * notes. */
 enum { ROWS_BLOCKS = 256 };
 
-enum activation { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_RELU6, ACTIVATION_SIGMOID };
+enum activation {
+    ACTIVATION_NONE,
+    ACTIVATION_RELU,
+    ACTIVATION_RELU6,
+    ACTIVATION_SIGMOID,
+    ACTIVATION_GELU_TANH /* of linear_grad_through alone */
+};
 
 /* "none", "relu", ...: also the name of the op that does it alone. */
 static inline const char *activation_name(enum activation activation)
 {
-    static const char *const names[] = { "none", "relu", "relu6", "sigmoid" };
+    static const char *const names[] = { "none", "relu", "relu6", "sigmoid", "gelu_tanh" };
     return names[activation];
 }
 

@@ -531,6 +531,7 @@ static enum status run_passes(struct job *job, struct graph *graph,
         .factors = job_has_factors(job),
         .dense = s->dense || s->anchored,
         .apart = on_device(job),
+        .epilogues = on_device(job),
         .norms_apart = !kernel_joins_norms(),
         .anchored = s->anchored,
         .mu = (float)s->mu,
@@ -557,6 +558,7 @@ static enum status make_eval_graph(struct job *job)
                                  .shards = 1,
                                  .ranks = 1,
                                  .apart = on_device(job),
+                                 .epilogues = on_device(job),
                                  .norms_apart = !kernel_joins_norms() };
     struct model_config config = job->model_config;
 

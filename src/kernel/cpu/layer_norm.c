@@ -150,9 +150,10 @@ static struct means means_of(const float *dy, const float *x, const float *gamma
                            sum_chains(product) * rstd / (float)n };
 }
 
-/* dx of a row; adds to `scale` and `shift`. */
+/* dx of a row, added to `base` unless that is NULL; adds to `scale` and `shift`. */
 static void row_gradient(const float *dy, const float *x, const float *gamma,
-                         const float *saved, size_t n, float *dx, float *scale, float *shift)
+                         const float *saved, size_t n, const float *base, float *dx,
+                         float *scale, float *shift)
 {
     const float mean = saved[0], rstd = saved[1];
     const struct means means = means_of(dy, x, gamma, mean, rstd, n);
@@ -160,9 +161,10 @@ static void row_gradient(const float *dy, const float *x, const float *gamma,
 #pragma omp simd
     for (size_t j = 0; j < n; j++) {
         const float d = dy[j], normal = (x[j] - mean) * rstd;
+        const float own = rstd * (d * gamma[j] - means.plain - normal * means.product);
         scale[j] += d * normal;
         shift[j] += d;
-        dx[j] = rstd * (d * gamma[j] - means.plain - normal * means.product);
+        dx[j] = base ? base[j] + own : own;
     }
 }
 
@@ -184,12 +186,13 @@ static void gradient_of_part(void *arg, size_t part)
     const size_t from = matrix.rows * part / parts, to = matrix.rows * (part + 1) / parts;
     double *sums = sums_of_part(call, n, part);
     float *some = (float *)(sums + 2 * n);
+    const float *base = call->problem->n_in > 4 ? call->in[4] : NULL;
 
     memset(sums, 0, part_bytes(n));
     for (size_t r = from; r < to; r++) {
         row_gradient((const float *)call->in[0] + r * n, (const float *)call->in[1] + r * n,
                      call->in[2], (const float *)call->in[3] + 2 * r, n,
-                     (float *)call->out[0] + r * n, some, some + n);
+                     base ? base + r * n : NULL, (float *)call->out[0] + r * n, some, some + n);
         if ((r - from) % FLOAT_ROWS == FLOAT_ROWS - 1 || r + 1 == to)
             move_sums(some, sums, 2 * n);
     }

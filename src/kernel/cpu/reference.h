@@ -12,6 +12,13 @@
 void reference_linear(const struct kernel_call *call);
 void reference_linear_grad_input(const struct kernel_call *call);
 void reference_linear_grad_weight(const struct kernel_call *call);
+void reference_linear_gelu(const struct kernel_call *call);
+void reference_linear_add(const struct kernel_call *call);
+void reference_linear_grad_through(const struct kernel_call *call);
+
+/* gelu_tanh and its slope at x. */
+double reference_gelu_tanh_at(double x);
+double reference_gelu_tanh_slope(double x);
 
 void reference_conv2d(const struct kernel_call *call);
 void reference_conv2d_grad_input(const struct kernel_call *call);

@@ -74,3 +74,43 @@ void reference_linear_grad_weight(const struct kernel_call *call)
         db[j] = (float)sum;
     }
 }
+
+/* Products that end with more. pre is rounded before gelu sees it, as gelu_tanh by itself would find it. */
+void reference_linear_gelu(const struct kernel_call *call)
+{
+    const int64_t count = shape_count(&call->problem->out[0].shape);
+    float *y = call->out[0], *pre = call->out[1];
+
+    reference_linear(call);
+    for (int64_t i = 0; i < count; i++) {
+        pre[i] = y[i];
+        y[i] = (float)reference_gelu_tanh_at((double)pre[i]);
+    }
+}
+
+void reference_linear_add(const struct kernel_call *call)
+{
+    const int64_t count = shape_count(&call->problem->out[0].shape);
+    const float *residual = call->in[3];
+    float *y = call->out[0];
+
+    reference_linear(call);
+    for (int64_t i = 0; i < count; i++)
+        y[i] += residual[i];
+}
+
+void reference_linear_grad_through(const struct kernel_call *call)
+{
+    const bool is_relu = call->problem->attrs.activation == ACTIVATION_RELU;
+    const int64_t count = shape_count(&call->problem->out[0].shape);
+    const float *kept = call->in[2];
+    float *dx = call->out[0];
+
+    reference_linear_grad_input(call);
+    for (int64_t i = 0; i < count; i++) {
+        if (is_relu)
+            dx[i] = kept[i] > 0 ? dx[i] : 0;
+        else
+            dx[i] = (float)((double)dx[i] * reference_gelu_tanh_slope((double)kept[i]));
+    }
+}

@@ -19,6 +19,19 @@ static double gelu_share(double x)
     return 1 / (1 + exp(-2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x)));
 }
 
+double reference_gelu_tanh_at(double x)
+{
+    return x * gelu_share(x);
+}
+
+double reference_gelu_tanh_slope(double x)
+{
+    const double share = gelu_share(x);
+    const double slope = 2 * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
+
+    return share + x * share * (1 - share) * slope;
+}
+
 void reference_tanh(const struct kernel_call *call)
 {
     const int64_t count = shape_count(&call->problem->in[0].shape);
@@ -69,7 +82,7 @@ void reference_gelu_tanh(const struct kernel_call *call)
     float *y = call->out[0];
 
     for (int64_t i = 0; i < count; i++)
-        y[i] = (float)((double)x[i] * gelu_share((double)x[i]));
+        y[i] = (float)reference_gelu_tanh_at((double)x[i]);
 }
 
 void reference_gelu_tanh_grad(const struct kernel_call *call)
@@ -78,11 +91,8 @@ void reference_gelu_tanh_grad(const struct kernel_call *call)
     const float *dy = call->in[0], *x = call->in[1];
     float *dx = call->out[0];
 
-    for (int64_t i = 0; i < count; i++) {
-        const double at = (double)x[i], share = gelu_share(at);
-        const double slope = 2 * 0.79788456080286535588 * (1 + 3 * 0.044715 * at * at);
-        dx[i] = (float)((double)dy[i] * (share + at * share * (1 - share) * slope));
-    }
+    for (int64_t i = 0; i < count; i++)
+        dx[i] = (float)((double)dy[i] * reference_gelu_tanh_slope((double)x[i]));
 }
 
 /* Rows --------------------------------------------------------------------------------- */
@@ -110,8 +120,10 @@ void reference_layer_norm(const struct kernel_call *call)
     }
 }
 
+/* base may be NULL, or dx. */
 static void layer_norm_grad_row(const float *dy, const float *x, const float *gamma,
-                                const float *saved, int64_t features, float *dx)
+                                const float *saved, int64_t features, const float *base,
+                                float *dx)
 {
     const double mean = (double)saved[0], rstd = (double)saved[1];
     double sum = 0, product = 0;
@@ -125,7 +137,8 @@ static void layer_norm_grad_row(const float *dy, const float *x, const float *ga
     product /= (double)features;
     for (int64_t j = 0; j < features; j++) {
         const double g = (double)dy[j] * (double)gamma[j];
-        dx[j] = (float)(rstd * (g - sum - ((double)x[j] - mean) * rstd * product));
+        const double d = rstd * (g - sum - ((double)x[j] - mean) * rstd * product);
+        dx[j] = (float)(base != NULL ? (double)base[j] + d : d);
     }
 }
 
@@ -134,11 +147,12 @@ void reference_layer_norm_grad(const struct kernel_call *call)
     const int64_t rows = call->problem->in[0].shape.dim[0];
     const int64_t features = call->problem->in[0].shape.dim[1];
     const float *dy = call->in[0], *x = call->in[1], *gamma = call->in[2], *saved = call->in[3];
+    const float *base = call->problem->n_in > 4 ? call->in[4] : NULL;
     float *dx = call->out[0], *dgamma = call->out[1], *dbeta = call->out[2];
 
     for (int64_t r = 0; r < rows; r++)
         layer_norm_grad_row(dy + r * features, x + r * features, gamma, saved + 2 * r, features,
-                            dx + r * features);
+                            base != NULL ? base + r * features : NULL, dx + r * features);
     for (int64_t j = 0; j < features; j++) {
         double scale = 0, shift = 0;
         for (int64_t r = 0; r < rows; r++) {

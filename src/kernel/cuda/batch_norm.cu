@@ -488,6 +488,18 @@ __device__ __forceinline__ bool lets_through(enum activation activation, float y
 }
 
 /* What a gradient is made of; y and dresidual may be NULL. */
+/* Four elements that nobody but this thread writes: later rows' are read before what is written of earlier ones. */
+template <class T> __device__ __forceinline__ four<T> take_four(const T *from)
+{
+    if constexpr (sizeof(four<T>) == sizeof(uint2)) {
+        const uint2 bits = __ldg((const uint2 *)from);
+        return *(const four<T> *)&bits;
+    } else {
+        const uint4 bits = __ldg((const uint4 *)from);
+        return *(const four<T> *)&bits;
+    }
+}
+
 template <class T> struct slopes {
     const T *dy, *x, *y;
     const float *saved;
@@ -521,11 +533,11 @@ template <class T> struct slopes {
     template <class A> __device__ void four(int64_t row, int64_t c, A sums[2][AT_ONCE]) const
     {
         const int64_t i = row * channels + c;
-        const ::four<T> in = *(const ::four<T> *)(dy + i), at = *(const ::four<T> *)(x + i);
+        const ::four<T> in = take_four(dy + i), at = take_four(x + i);
         ::four<T> passed = in, out;
 
         if (y)
-            out = *(const ::four<T> *)(y + i);
+            out = take_four(y + i);
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
             const float d =
@@ -670,6 +682,10 @@ template <class T> static void launch_grad(const struct kernel_call *call)
 
     s.dresidual = call->problem->n_out > 3 ? (T *)call->out[3] : NULL;
     sum_slopes(call, s, finish, means + 2 * e.channels);
+    if (s.dresidual) { /* which is dy through the activation */
+        s.dy = s.dresidual;
+        s.y = NULL;
+    }
     launch_spread<T>(call, s, call->in[2], means);
 }
 

@@ -20,6 +20,8 @@ enum {
     COLUMN_BLOCKS = 1024,
     COLUMN_ROWS = 32,
     FINISH_DEPTH = 32,
+    FINISH_WIDTH =
+        8, /* columns of a block that adds parts: few, so that many parts are on their way at once */
     FEW_ROWS = 1024,
     FLOAT_ROWS = 32
 };
@@ -121,7 +123,7 @@ __global__ void sum_parts_wide(F f, int64_t rows, int64_t columns, int64_t parts
         const int64_t left = end - row, at_once = (int64_t)FLOAT_ROWS * blockDim.y;
         const int64_t past = sizeof(A) < sizeof(double) && left > at_once ? row + at_once : end;
         A sums[K][AT_ONCE] = {};
-#pragma unroll(K > 4 ? 1 : 4)
+#pragma unroll(K > 4 ? 1 : K > 1 ? 4 : 8)
         for (; row < past; row += blockDim.y)
             f.four(row, column, sums);
         for (int k = 0; k < K; k++) {
@@ -152,27 +154,55 @@ template <> struct sums_of<bf16> {
     typedef float type;
 };
 
-/* Blocks have as many threads as their shared memory allows. */
+/* Threads of a block beside each other: a warp's worth of warps, or half. */
 template <int K> struct finish_depth {
-    enum { DEPTH = K <= 4 ? FINISH_DEPTH : FINISH_DEPTH / 2 };
+    enum { WARPS = K <= 4 ? WARP : WARP / 2, DEPTH = WARPS * WARP / FINISH_WIDTH };
 };
 
+/* Adds a column's parts: a thread some, then those of a warp, then warps, each time two by two. */
 template <int K, class F>
-__global__ void finish_parts(F finish, int64_t columns, int64_t parts, const double *partial)
+__global__ void __launch_bounds__(finish_depth<K>::WARPS *WARP)
+    finish_parts(F finish, int64_t columns, int64_t parts, const double *partial)
 {
-    const int64_t column = (int64_t)blockIdx.x * COLUMN_WIDTH + threadIdx.x;
+    enum { WARPS = finish_depth<K>::WARPS };
+    __shared__ double all[K][FINISH_WIDTH][WARPS];
+    const int64_t first = (int64_t)blockIdx.x * FINISH_WIDTH;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, own = lane % FINISH_WIDTH;
     double sums[K] = { 0 };
 
-    if (column < columns) {
-#pragma unroll 4
-        for (int64_t part = threadIdx.y; part < parts; part += finish_depth<K>::DEPTH) {
+    if (first + own < columns) {
+#pragma unroll(K > 4 ? 2 : 8)
+        for (int64_t part = threadIdx.x / FINISH_WIDTH; part < parts;
+             part += finish_depth<K>::DEPTH) {
             for (int k = 0; k < K; k++)
-                sums[k] += partial[(part * K + k) * columns + column];
+                sums[k] += partial[(part * K + k) * columns + first + own];
         }
     }
-    add_depth<K, finish_depth<K>::DEPTH>(sums);
-    if (threadIdx.y == 0 && column < columns)
-        finish(column, sums);
+    for (int k = 0; k < K; k++) {
+        for (int apart = FINISH_WIDTH; apart < WARP; apart *= 2)
+            sums[k] += __shfl_xor_sync(~0U, sums[k], apart);
+        if (lane < FINISH_WIDTH)
+            all[k][lane][warp] = sums[k];
+    }
+    __syncthreads();
+    if (warp >= FINISH_WIDTH)
+        return;
+    for (int k = 0; k < K; k++) {
+        sums[k] = lane < WARPS ? all[k][warp][lane] : 0;
+        for (int apart = WARPS / 2; apart > 0; apart /= 2)
+            sums[k] += __shfl_xor_sync(~0U, sums[k], apart);
+    }
+    if (lane == 0 && first + warp < columns)
+        finish(first + warp, sums);
+}
+
+template <int K, class F>
+static void launch_finish(struct device_stream *stream, F finish, int64_t columns,
+                          int64_t parts, const double *partial)
+{
+    finish_parts<K, F>
+        <<<blocks_of(columns, FINISH_WIDTH), finish_depth<K>::WARPS * WARP, 0, stream->cuda>>>(
+            finish, columns, parts, partial);
 }
 
 /* All rows of 32 columns. */
@@ -220,8 +250,7 @@ static void sum_columns(struct device_stream *stream, F f, G finish, int64_t row
 
     sum_parts<K, F>
         <<<grid, block, 0, stream->cuda>>>(f, rows, columns, parts, (double *)scratch);
-    finish_parts<K, G><<<grid.x, dim3(COLUMN_WIDTH, finish_depth<K>::DEPTH), 0, stream->cuda>>>(
-        finish, columns, parts, (const double *)scratch);
+    launch_finish<K>(stream, finish, columns, parts, (const double *)scratch);
 }
 
 /* Four columns a thread: columns come in fours, and the functor's rows are aligned to that. */
@@ -239,9 +268,7 @@ static void sum_columns_wide(struct device_stream *stream, F f, G finish, int64_
 
     sum_parts_wide<K, A, F>
         <<<grid, block, 0, stream->cuda>>>(f, rows, columns, parts, (double *)scratch);
-    finish_parts<K, G>
-        <<<blocks_of(columns, COLUMN_WIDTH), dim3(COLUMN_WIDTH, finish_depth<K>::DEPTH), 0,
-           stream->cuda>>>(finish, columns, parts, (const double *)scratch);
+    launch_finish<K>(stream, finish, columns, parts, (const double *)scratch);
 }
 
 #endif /* KERNEL_CUDA_COLUMN_CUH */

@@ -134,13 +134,13 @@ static bool is_compiled(cudnnBackendDescriptor_t engine)
     return true;
 }
 
-/* Does an engine add plainly, in an order of its own? */
-static bool is_wanted(cudnnBackendDescriptor_t config, bool compiles)
+/* Does an engine add plainly, in an order of its own; and, if asked, by tensor cores? */
+static bool is_wanted(cudnnBackendDescriptor_t config, bool compiles, bool by_tensor_cores)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendDescriptor_t engine;
     int64_t count = 0;
-    bool wanted = false;
+    bool wanted = false, has_tensor_cores = false;
 
     if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) !=
         CUDNN_STATUS_SUCCESS)
@@ -155,7 +155,9 @@ static bool is_wanted(cudnnBackendDescriptor_t config, bool compiles)
         for (int64_t i = 0; i < count; i++) {
             wanted = wanted && (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE ||
                                 notes[i] == CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP);
+            has_tensor_cores |= notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
         }
+        wanted = wanted && (has_tensor_cores || !by_tensor_cores);
     }
     (void)cudnnBackendDestroyDescriptor(engine);
     return wanted;
@@ -204,9 +206,12 @@ enum status dnn_choose(struct dnn_pile *pile, cudnnBackendDescriptor_t graph, bo
     TRY_DNN(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, DNN_PROPOSALS, &count,
                                      configs));
-    for (int64_t i = 0; i < count && i < DNN_PROPOSALS; i++) {
-        if (is_wanted(configs[i], compiles) && take(configs[i], out))
-            break;
+    /* What is proposed first for some windows of one pixel works without tensor cores, through copies in another layout. */
+    for (int round = 0; round < 2; round++) {
+        for (int64_t i = 0; i < count && i < DNN_PROPOSALS; i++) {
+            if (is_wanted(configs[i], compiles, round == 0) && take(configs[i], out))
+                return STATUS_OK;
+        }
     }
     return STATUS_OK;
 }

@@ -359,9 +359,8 @@ template <class T> static void launch_weights(const struct kernel_call *call)
         slide_weights<T, 1><<<grid, block, 0, stream_of(call)>>>(g, x, dy, l.parts, partial);
     else
         slide_weights<T, 2><<<grid, block, 0, stream_of(call)>>>(g, x, dy, l.parts, partial);
-    finish_parts<NINE>
-        <<<blocks_of(g.c, COLUMN_WIDTH), dim3(COLUMN_WIDTH, finish_depth<NINE>::DEPTH), 0,
-           stream_of(call)>>>(give_nine{ (float *)call->out[0], g.c }, g.c, l.parts, partial);
+    launch_finish<NINE>(call->stream, give_nine{ (float *)call->out[0], g.c }, g.c, l.parts,
+                        partial);
     stream_check(call->stream, "conv2d_grad_weight");
     if (p->n_out > 1)
         column_sums(call->stream, dy, p->in[1].dtype, (int64_t)g.n * g.oh * g.ow, g.c,

@@ -175,6 +175,42 @@ __global__ void finish_packs(bf16 *c, int64_t packs, unsigned columns, const flo
     *(pack<bf16> *)(c + i * N) = out;
 }
 
+template <class T, class F, bool TWO>
+static void map_product(struct device_stream *stream, F f, const void *a, const void *b,
+                        const struct gemm_form *form, void *c)
+{
+    const int64_t count = form->m * form->n;
+    const bool wide = is_packed((const T *)a) && is_packed((const T *)b) && is_packed((T *)c);
+
+    map<T, F, TWO><<<blocks_of(count, THREADS * pack<T>::N), THREADS, 0, stream->cuda>>>(
+        f, (const T *)a, (const T *)b, (T *)c, count, wide);
+}
+
+template <class T>
+static void activate_product(struct device_stream *stream, const struct gemm_form *form,
+                             const struct gemm_data *data)
+{
+    if (form->gelu)
+        map_product<T, f_gelu_tanh, false>(stream, f_gelu_tanh(), data->kept, NULL, form,
+                                           data->c);
+    else if (form->through == ACTIVATION_RELU)
+        map_product<T, f_relu_grad, true>(stream, f_relu_grad(), data->c, data->kept, form,
+                                          data->c);
+    else
+        map_product<T, f_gelu_tanh_grad, true>(stream, f_gelu_tanh_grad(), data->c, data->kept,
+                                               form, data->c);
+    stream_check(stream, "linear");
+}
+
+void gemm_activate(struct device_stream *stream, const struct gemm_form *form,
+                   const struct gemm_data *data)
+{
+    if (form->into == DTYPE_BF16)
+        activate_product<bf16>(stream, form, data);
+    else
+        activate_product<float>(stream, form, data);
+}
+
 void gemm_finish(struct device_stream *stream, const struct gemm_form *form,
                  const struct gemm_data *data)
 {
@@ -509,18 +545,38 @@ __global__ void copy_columns(const T *x, int64_t x_row, T *y, int64_t y_row, int
     y[row * y_row + column] = x[row * x_row + column];
 }
 
+/* Matrices side by side, and the columns that they begin and end with. */
+template <class T> struct sources {
+    const T *x[KERNEL_IN];
+    int64_t begin[KERNEL_IN + 1];
+};
+
+template <class T>
+__global__ void join_columns(struct sources<T> from, T *y, int64_t rows, int64_t width)
+{
+    const int64_t i = thread_number(), row = divided(i, width), column = i - row * width;
+    int at = 0;
+
+    if (i >= rows * width)
+        return;
+    while (column >= from.begin[at + 1])
+        at++;
+    y[i] = from.x[at][row * (from.begin[at + 1] - from.begin[at]) + column - from.begin[at]];
+}
+
 template <class T> static void launch_concat(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const int64_t rows = p->out[0].shape.dim[0], width = p->out[0].shape.dim[1];
-    T *y = (T *)call->out[0];
+    struct sources<T> from = {
+    };
 
     for (int i = 0; i < p->n_in; i++) {
-        const int64_t columns = p->in[i].shape.dim[1];
-        copy_columns<T><<<blocks_of(rows * columns, THREADS), THREADS, 0, stream_of(call)>>>(
-            (const T *)call->in[i], columns, y, width, rows, columns);
-        y += columns;
+        from.x[i] = (const T *)call->in[i];
+        from.begin[i + 1] = from.begin[i] + p->in[i].shape.dim[1];
     }
+    join_columns<T><<<blocks_of(rows * width, THREADS), THREADS, 0, stream_of(call)>>>(
+        from, (T *)call->out[0], rows, width);
     stream_check(call->stream, "concat");
 }
 

@@ -432,10 +432,11 @@ __global__ void add_segments(const uint2 *pairs, int64_t count, int64_t rows, co
         for (int i0 = 0; i0 < size; i0 += AHEAD) {
             float part[AHEAD];
 #pragma unroll
-            for (int k = 0; k < AHEAD; k++)
-                part[k] = i0 + k < size && own[i0 + k].x < rows
-                              ? number(dy[own[i0 + k].y * columns + j])
-                              : 0;
+            for (int k = 0; k < AHEAD;
+                 k++) { /* read in any case, so that no load waits for a branch */
+                const uint2 pair = own[i0 + k < size ? i0 + k : 0];
+                part[k] = number(dy[(pair.x < rows ? pair.y : 0) * columns + j]);
+            }
 #pragma unroll
             for (int k = 0; k < AHEAD; k++) {
                 const int i = i0 + k;

@@ -7,6 +7,9 @@
  * Two things its proposals do not do well are done here. A product of few elements over a long k, a weight's gradient,
  * is cut into parts along k, a batch of products. And large ones of bf16 whose rows are no multiple of 16 bytes
  * apart, such as logits of 50257 tokens, go through a copy whose rows are.
+ *
+ * What cuBLASLt's epilogue has no way for is a launch of its own: of f32, whose gelu is to be as exact as elsewhere, and
+ * of rows that are no multiple of 16 bytes.
  */
 #include "kernel/cuda/gemm.h"
 
@@ -24,6 +27,7 @@ struct gemm {
     struct gemm_form form;
     bool
         finishes; /* bias and relu are a launch of their own, as cuBLASLt has no way for both */
+    bool activates; /* gelu or a slope is one */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -65,13 +69,14 @@ static size_t up(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-enum { ROW_OF = 8, LARGE = 1 << 30 }; /* elements of bf16 that are 16 bytes */
+enum { ROW_OF = 8, LARGE = 1 << 28 }; /* elements of bf16 that are 16 bytes */
 
 /* Is a matrix of bf16 with rows this far apart copied, so that they are a multiple of 16 bytes apart? */
 static bool is_repacked(const struct gemm_form *form, enum dtype dtype, int64_t row)
 {
     return dtype == DTYPE_BF16 && row % ROW_OF != 0 && form->parts <= 1 && !form->with_bias &&
-           !form->relu && (double)form->m * (double)form->n * (double)form->k > LARGE;
+           !form->relu && !form->gelu && form->through == ACTIVATION_NONE &&
+           (double)form->m * (double)form->n * (double)form->k > LARGE;
 }
 
 static int64_t padded(int64_t row)
@@ -166,11 +171,39 @@ static enum status describe(int64_t rows, int64_t columns, int64_t row, enum dty
     return STATUS_OK;
 }
 
+/* Does the product write or read what an activation had? */
+static bool keeps(const struct gemm_form *form)
+{
+    return form->gelu || form->through != ACTIVATION_NONE;
+}
+
+/* cuBLASLt has relu's slope from bits alone that a product of its own left. */
+static bool has_epilogue(const struct gemm_form *form)
+{
+    return form->into == DTYPE_BF16 && form->c_row % ROW_OF == 0 &&
+           form->through != ACTIVATION_RELU;
+}
+
+/* A proposal is made for a buffer that is there; every run says where its own is. */
+static enum status set_kept(struct gemm *gemm, const struct gemm_form *form)
+{
+    void *const somewhere = (void *)(uintptr_t)256;
+
+    TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                            &form->c_row, sizeof form->c_row));
+    TRY_BLAS(cublasLtMatmulDescSetAttribute(gemm->product,
+                                            CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                            &somewhere, sizeof somewhere));
+    return STATUS_OK;
+}
+
 static enum status set_epilogue(struct gemm *gemm, const struct gemm_form *form)
 {
     const cudaDataType_t bias = type_of(form->into); /* cuBLASLt's are of c's type */
     const cublasLtEpilogue_t epilogue =
-        gemm->finishes    ? CUBLASLT_EPILOGUE_DEFAULT
+        gemm->finishes                      ? CUBLASLT_EPILOGUE_DEFAULT
+        : form->gelu && !gemm->activates    ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+        : form->through && !gemm->activates ? CUBLASLT_EPILOGUE_DGELU
         : form->with_bias ? (form->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
         : form->relu      ? CUBLASLT_EPILOGUE_RELU
                           : CUBLASLT_EPILOGUE_DEFAULT;
@@ -180,7 +213,7 @@ static enum status set_epilogue(struct gemm *gemm, const struct gemm_form *form)
     if (form->with_bias && !gemm->finishes)
         TRY_BLAS(cublasLtMatmulDescSetAttribute(
             gemm->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias));
-    return STATUS_OK;
+    return keeps(form) && !gemm->activates ? set_kept(gemm, form) : STATUS_OK;
 }
 
 static enum status limit(cublasLtMatmulPreference_t preference, const struct gemm_form *form)
@@ -273,11 +306,18 @@ enum status gemm_create(const struct gemm_form *form, struct gemm **out)
 
     TRY(make_handle());
     TRY(mem_alloc(1, sizeof *gemm, &gemm));
+    gemm->activates = keeps(form) && !has_epilogue(form);
     enum status status = plan(gemm, form);
+    if (status != STATUS_OK && keeps(form) && !gemm->activates) {
+        forget(gemm);
+        gemm->activates = true;
+        status = plan(gemm, form);
+    }
     if (status != STATUS_OK &&
         (form->with_bias || form->relu)) { /* without an epilogue, then */
         forget(gemm);
         gemm->finishes = true;
+        gemm->activates = keeps(form);
         status = plan(gemm, form);
     }
     if (status != STATUS_OK) {
@@ -296,12 +336,13 @@ void gemm_destroy(struct gemm *gemm)
     mem_free(gemm);
 }
 
-/* What has no epilogue; its bias is f32. */
+/* What has no epilogue, where the product lies; its bias is f32. */
 static void finish(struct device_stream *stream, const struct gemm_form *form,
-                   const struct gemm_data *data)
+                   const struct gemm_data *data, void *made)
 {
     struct gemm_data wide = *data;
 
+    wide.c = made;
     if (form->with_bias && form->half_bias) {
         void *bias = (char *)data->scratch + workspace_of(form);
         cuda_convert(stream, bias, DTYPE_F32, data->bias, DTYPE_BF16, (size_t)form->n);
@@ -319,9 +360,10 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
     char *const copy_of_b = copy_of_a + bytes_of_a(form);
     char *const copy_of_c = copy_of_b + bytes_of_b(form);
     const void *a = data->a, *b = data->b;
+    void *const made = form->gelu && gemm->activates ? data->kept : data->c;
     void *c = form->parts > 1   ? (char *)data->scratch + workspace_of(form)
               : repacks_c(form) ? copy_of_c
-                                : data->c;
+                                : made;
     cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
 
     if (repacks_a(form)) {
@@ -345,10 +387,14 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
         result = cublasLtMatmulDescSetAttribute(
             gemm->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
     }
+    if (result == CUBLAS_STATUS_SUCCESS && keeps(form) && !gemm->activates)
+        result = cublasLtMatmulDescSetAttribute(gemm->product,
+                                                CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                                &data->kept, sizeof data->kept);
     if (result == CUBLAS_STATUS_SUCCESS)
         result = cublasLtMatmul(the_handle, gemm->product, &one, b, gemm->a, a, gemm->b, &beta,
-                                c, gemm->c, c, gemm->c, &gemm->algorithm, data->scratch,
-                                gemm->scratch, stream->cuda);
+                                data->base ? data->base : c, gemm->c, c, gemm->c,
+                                &gemm->algorithm, data->scratch, gemm->scratch, stream->cuda);
     if (result != CUBLAS_STATUS_SUCCESS)
         stream_note(stream, "cublasLtMatmul", cublasLtGetStatusString(result));
     if (form->parts > 1)
@@ -357,7 +403,9 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
     else if (repacks_c(form))
         cuda_repack(stream, data->c, form->c_row, form->m, c, padded(form->c_row), form->m);
     if (gemm->finishes)
-        finish(stream, form, data);
+        finish(stream, form, data, made);
+    if (gemm->activates)
+        gemm_activate(stream, form, data);
 }
 
 /* Linear layers: x (m,k), y (m,n), w as (k,n), or plain as (n,k) -------------------------- */
@@ -431,6 +479,30 @@ static struct gemm_form grad_weight_form(const struct kernel_problem *p)
                                .into = p->out[0].dtype };
 }
 
+static struct gemm_form linear_gelu_form(const struct kernel_problem *p)
+{
+    struct gemm_form form = linear_form(p);
+
+    form.gelu = true;
+    return form;
+}
+
+static struct gemm_form linear_add_form(const struct kernel_problem *p)
+{
+    struct gemm_form form = linear_form(p);
+
+    form.adds = true;
+    return form;
+}
+
+static struct gemm_form grad_through_form(const struct kernel_problem *p)
+{
+    struct gemm_form form = grad_input_form(p);
+
+    form.through = p->attrs.activation;
+    return form;
+}
+
 static size_t linear_scratch(const struct kernel_problem *p)
 {
     const struct gemm_form form = linear_form(p);
@@ -454,6 +526,74 @@ static void linear(const struct kernel_call *call)
                                     .b = call->in[1],
                                     .bias = call->problem->n_in > 2 ? call->in[2] : NULL,
                                     .c = call->out[0],
+                                    .scratch = call->scratch };
+    gemm_run(call->state, call->stream, &data);
+}
+
+static size_t linear_gelu_scratch(const struct kernel_problem *p)
+{
+    const struct gemm_form form = linear_gelu_form(p);
+    return gemm_scratch(&form);
+}
+
+static enum status linear_gelu_prepare(const struct kernel_problem *p, void **out)
+{
+    const struct gemm_form form = linear_gelu_form(p);
+    return gemm_create(&form, (struct gemm **)out);
+}
+
+static void linear_gelu(const struct kernel_call *call)
+{
+    const struct gemm_data data = { .a = call->in[0],
+                                    .b = call->in[1],
+                                    .bias = call->in[2],
+                                    .c = call->out[0],
+                                    .kept = call->out[1],
+                                    .scratch = call->scratch };
+    gemm_run(call->state, call->stream, &data);
+}
+
+static size_t linear_add_scratch(const struct kernel_problem *p)
+{
+    const struct gemm_form form = linear_add_form(p);
+    return gemm_scratch(&form);
+}
+
+static enum status linear_add_prepare(const struct kernel_problem *p, void **out)
+{
+    const struct gemm_form form = linear_add_form(p);
+    return gemm_create(&form, (struct gemm **)out);
+}
+
+static void linear_add(const struct kernel_call *call)
+{
+    const struct gemm_data data = { .a = call->in[0],
+                                    .b = call->in[1],
+                                    .bias = call->in[2],
+                                    .base = call->in[3],
+                                    .c = call->out[0],
+                                    .scratch = call->scratch };
+    gemm_run(call->state, call->stream, &data);
+}
+
+static size_t grad_through_scratch(const struct kernel_problem *p)
+{
+    const struct gemm_form form = grad_through_form(p);
+    return gemm_scratch(&form);
+}
+
+static enum status grad_through_prepare(const struct kernel_problem *p, void **out)
+{
+    const struct gemm_form form = grad_through_form(p);
+    return gemm_create(&form, (struct gemm **)out);
+}
+
+static void grad_through(const struct kernel_call *call)
+{
+    const struct gemm_data data = { .a = call->in[0],
+                                    .b = call->in[1],
+                                    .c = call->out[0],
+                                    .kept = (void *)call->in[2],
                                     .scratch = call->scratch };
     gemm_run(call->state, call->stream, &data);
 }
@@ -522,5 +662,23 @@ const struct kernel cuda_linear_rows[] = {
       .prepare = grad_weight_prepare,
       .release = release,
       .run = grad_weight },
+    { .op = "linear_gelu",
+      .name = "cublaslt",
+      .scratch_bytes = linear_gelu_scratch,
+      .prepare = linear_gelu_prepare,
+      .release = release,
+      .run = linear_gelu },
+    { .op = "linear_add",
+      .name = "cublaslt",
+      .scratch_bytes = linear_add_scratch,
+      .prepare = linear_add_prepare,
+      .release = release,
+      .run = linear_add },
+    { .op = "linear_grad_through",
+      .name = "cublaslt",
+      .scratch_bytes = grad_through_scratch,
+      .prepare = grad_through_prepare,
+      .release = release,
+      .run = grad_through },
     { 0 },
 };

@@ -19,9 +19,11 @@ struct gemm_form {
     int64_t m, n, k;
     int64_t a_row, b_row, c_row; /* elements from row to row, as they lie */
     bool a_across, b_across;     /* a lies as (k,m), b as (n,k) */
-    bool adds;                   /* beta is 1 */
+    bool adds;                   /* beta is 1: c = base + a b */
     bool with_bias, relu;        /* c = relu(a b + bias of n numbers) */
     bool half_bias;              /* which are bf16, as c is; else f32 */
+    bool gelu;                   /* c = gelu_tanh(kept), kept = a b + bias */
+    enum activation through; /* c = a b times the slope of relu or gelu_tanh by what is kept */
     int64_t parts;       /* k is cut into so many, whose products are added in order; 0: not */
     bool tf32;           /* operands of f32 may be rounded to 10 bits */
     enum dtype of, into; /* a and b; c */
@@ -37,12 +39,16 @@ size_t gemm_scratch(const struct gemm_form *form);
 
 struct gemm_data {
     const void *a, *b, *bias;
-    void *c;
-    void *scratch; /* aligned to 256, or the library refuses */
+    const void *base; /* what is added to, NULL: c */
+    void *c, *kept;   /* kept has c's rows */
+    void *scratch;    /* aligned to 256, or the library refuses */
 };
 /* c = relu(c + bias), as far as the form says: for products that have no epilogue. */
 void gemm_finish(struct device_stream *stream, const struct gemm_form *form,
                  const struct gemm_data *data);
+/* c = gelu_tanh(kept), or c times the slope: likewise, whole rows one behind the other. */
+void gemm_activate(struct device_stream *stream, const struct gemm_form *form,
+                   const struct gemm_data *data);
 void gemm_run(const struct gemm *gemm, struct device_stream *stream,
               const struct gemm_data *data);
 

@@ -4,7 +4,8 @@
  * A row is read from memory once and found in the cache after that. The gradients of layer norm's gamma and
  * beta are sums over rows (column.cuh). Rows of up to 1024 elements that come in packs are a warp's, which keeps them
  * in registers; its gradient has one look at dy and x for all three results: a warp goes through its rows, keeps sums of each
- * column, and blocks' sums are added in order.
+ * column, and blocks' sums are added in order. What flows around the norm is added where its gradient is written, maybe
+ * over it.
  */
 #include "kernel/cuda/column.cuh"
 
@@ -173,12 +174,37 @@ static int64_t row_blocks(int64_t rows)
     return wanted < ROW_BLOCKS ? wanted : ROW_BLOCKS;
 }
 
+/* What a lane has of a row: dy, x, and what flows around the norm. */
+template <class T, int P> struct row_packs {
+    pack<T> flow[P], in[P], around[P];
+
+    __device__ __forceinline__ void take(const T *dy, const T *x, const T *base, int64_t row,
+                                         int features)
+    {
+        const int packs = features / pack<T>::N;
+
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            const int at = (int)threadIdx.x % WARP + p * WARP;
+            flow[p] = in[p] = around[p] = {};
+            if (at < packs) {
+                const int64_t from = row * features + at * pack<T>::N;
+                flow[p] = *(const pack<T> *)(dy + from);
+                in[p] = *(const pack<T> *)(x + from);
+                if (base != NULL)
+                    around[p] = *(const pack<T> *)(base + from);
+            }
+        }
+    }
+};
+
+/* The next row is on its way while one is worked on, as far as registers last. */
 template <class T, int P>
 __global__ void __launch_bounds__(THREADS, P <= 3 ? 2 : 1)
-    layer_norm_grad_rows(const T *dy, const T *x, const float *gamma, const float *saved, T *dx,
-                         int64_t rows, int features, double *partial)
+    layer_norm_grad_rows(const T *dy, const T *x, const float *gamma, const float *saved,
+                         const T *base, T *dx, int64_t rows, int features, double *partial)
 {
-    enum { N = pack<T>::N };
+    enum { N = pack<T>::N, AHEAD = P <= 2 };
     extern __shared__ __align__(
         16) float parts[]; /* [warp][feature], then gamma, by a pack's k-th */
     float *slopes = parts + ROW_WARPS * features;
@@ -188,20 +214,23 @@ __global__ void __launch_bounds__(THREADS, P <= 3 ? 2 : 1)
     for (int j = threadIdx.x; j < features; j += THREADS)
         slopes[j % N * packs + j / N] = gamma[j];
     __syncthreads();
-    for (int64_t row = (int64_t)blockIdx.x * ROW_WARPS + warp; row < rows;
-         row += (int64_t)gridDim.x * ROW_WARPS) {
+    const int64_t first = (int64_t)blockIdx.x * ROW_WARPS + warp;
+    const int64_t stride = (int64_t)gridDim.x * ROW_WARPS;
+    struct row_packs<T, P> next;
+
+    if (AHEAD && first < rows)
+        next.take(dy, x, base, first, features);
+    for (int64_t row = first; row < rows; row += stride) {
         const float mean = saved[2 * row], rstd = saved[2 * row + 1];
-        pack<T> flow[P] = {}, in[P] = {};
+        struct row_packs<T, P> own;
         float sum = 0, product = 0;
 
-#pragma unroll
-        for (int p = 0; p < P; p++) {
-            const int at = lane + p * WARP;
-            if (at < packs) {
-                flow[p] = *(const pack<T> *)(dy + row * features + at * N);
-                in[p] = *(const pack<T> *)(x + row * features + at * N);
-            }
-        }
+        if (AHEAD)
+            own = next;
+        else
+            own.take(dy, x, base, row, features);
+        if (AHEAD && row + stride < rows)
+            next.take(dy, x, base, row + stride, features);
 #pragma unroll
         for (int p = 0; p < P; p++) {
             const int at = lane + p * WARP;
@@ -209,8 +238,8 @@ __global__ void __launch_bounds__(THREADS, P <= 3 ? 2 : 1)
                 continue;
 #pragma unroll
             for (int k = 0; k < N; k++) {
-                const float d = number(flow[p].x[k]), g = d * slopes[k * packs + at];
-                const float place = (number(in[p].x[k]) - mean) * rstd;
+                const float d = number(own.flow[p].x[k]), g = d * slopes[k * packs + at];
+                const float place = (number(own.in[p].x[k]) - mean) * rstd;
                 sum += g;
                 product = fmaf(g, place, product);
                 dgamma[p][k] = fmaf(d, place, dgamma[p][k]);
@@ -227,9 +256,10 @@ __global__ void __launch_bounds__(THREADS, P <= 3 ? 2 : 1)
                 continue;
 #pragma unroll
             for (int k = 0; k < N; k++) {
-                const float g = number(flow[p].x[k]) * slopes[k * packs + at];
-                const float place = (number(in[p].x[k]) - mean) * rstd;
-                put(&out.x[k], rstd * (g - sum - place * product));
+                const float g = number(own.flow[p].x[k]) * slopes[k * packs + at];
+                const float place = (number(own.in[p].x[k]) - mean) * rstd;
+                put(&out.x[k],
+                    fmaf(rstd, g - sum - place * product, number(own.around[p].x[k])));
             }
             *(pack<T> *)(dx + row * features + at * N) = out;
         }
@@ -252,9 +282,15 @@ __global__ void __launch_bounds__(THREADS, P <= 3 ? 2 : 1)
     }
 }
 
+/* What the gradient is added to, NULL if it is all. */
+template <class T> static const T *base_of(const struct kernel_call *call)
+{
+    return call->problem->n_in > 4 ? (const T *)call->in[4] : NULL;
+}
+
 template <class T> static bool is_by_rows(const struct kernel_call *call)
 {
-    bool packed = is_packed((const T *)call->out[0]);
+    bool packed = is_packed((const T *)call->out[0]) && is_packed(base_of<T>(call));
 
     for (int i = 0; i < 3; i++)
         packed =
@@ -315,7 +351,7 @@ static void run_layer_norm(const struct kernel_call *call)
 
 template <class T>
 __global__ void layer_norm_grad(const T *dy, const T *x, const float *gamma, const float *saved,
-                                T *dx, int64_t features)
+                                const T *base, T *dx, int64_t features)
 {
     const int64_t row = blockIdx.x;
     const float mean = saved[2 * row], rstd = saved[2 * row + 1];
@@ -333,7 +369,8 @@ __global__ void layer_norm_grad(const T *dy, const T *x, const float *gamma, con
     product = block_sum(product) / (float)features;
     for (int64_t j = threadIdx.x; j < features; j += blockDim.x) {
         const float g = number(dy[j]) * gamma[j];
-        put(&dx[j], rstd * (g - sum - (number(x[j]) - mean) * rstd * product));
+        const float around = base != NULL ? number(base[row * features + j]) : 0;
+        put(&dx[j], fmaf(rstd, g - sum - (number(x[j]) - mean) * rstd * product, around));
     }
 }
 
@@ -377,11 +414,9 @@ template <class T, int P> static void launch_grad_rows(const struct kernel_call 
 
     layer_norm_grad_rows<T, P><<<(unsigned)blocks, THREADS, shared, stream_of(call)>>>(
         (const T *)call->in[0], (const T *)call->in[1], (const float *)call->in[2],
-        (const float *)call->in[3], (T *)call->out[0], dim[0], (int)dim[1],
+        (const float *)call->in[3], base_of<T>(call), (T *)call->out[0], dim[0], (int)dim[1],
         (double *)call->scratch);
-    finish_parts<2>
-        <<<blocks_of(dim[1], COLUMN_WIDTH), dim3(COLUMN_WIDTH, finish_depth<2>::DEPTH), 0,
-           stream_of(call)>>>(give, dim[1], blocks, (const double *)call->scratch);
+    launch_finish<2>(call->stream, give, dim[1], blocks, (const double *)call->scratch);
     stream_check(call->stream, "layer_norm_grad");
 }
 
@@ -414,7 +449,7 @@ template <class T> static void launch_layer_norm_grad(const struct kernel_call *
         return;
     }
     layer_norm_grad<T><<<(unsigned)dim[0], threads_for(dim[1]), 0, stream_of(call)>>>(
-        dy, x, (const float *)call->in[2], saved, (T *)call->out[0], dim[1]);
+        dy, x, (const float *)call->in[2], saved, base_of<T>(call), (T *)call->out[0], dim[1]);
     sum_columns<2>(call->stream, slopes, give, dim[0], dim[1], call->scratch);
     stream_check(call->stream, "layer_norm_grad");
 }

@@ -5,7 +5,8 @@
  * 10 units are neither, and cost launches for biases and sums besides. Here a block has 32 x 32 results, and its eight warps
  * share the sum along k: each takes every eighth step of 16, with the next ones on their way, and what warps have is
  * added in their order. Operands lie as they lie; what is transposed is turned as tensor cores are fed. A weight's
- * gradient has a row of ones behind the rows of x': the bias's gradient.
+ * gradient has a row of ones behind the rows of x': the bias's gradient. An input's gradient may go through the relu that
+ * the input came from.
  */
 #include "kernel/cuda/mma.cuh"
 
@@ -25,6 +26,7 @@ struct small {
     int m, n, k;
     int64_t a_row, b_row; /* elements from row to row, as they lie; c's are n */
     bool relu;
+    const bf16 *kept; /* of a relu: c is 0 where this is; NULL: there is none */
 };
 
 /* One operand: `side` and k are its extents; ACROSS: it lies with k outside. ones: row `side` of it is all 1. */
@@ -195,8 +197,10 @@ __global__ void __launch_bounds__(WARPS *WARP)
             continue;
         if (bias)
             sum += number(bias[column]);
+        const int64_t at = (int64_t)row * g.n + column;
         if (row < g.m)
-            put(&c[(int64_t)row * g.n + column], g.relu && sum < 0 ? 0.0F : sum);
+            put(&c[at],
+                (g.relu && sum < 0) || (g.kept && !(number(g.kept[at]) > 0)) ? 0.0F : sum);
         else if (sums)
             sums[column] = sum;
     }
@@ -245,7 +249,7 @@ static void run_linear(const struct kernel_call *call)
     const int m = (int)p->in[0].shape.dim[0], k = (int)p->in[0].shape.dim[1];
     const int n = (int)p->out[0].shape.dim[1];
     const struct small g = {
-        m, n, k, k, plain ? k : n, p->attrs.activation == ACTIVATION_RELU
+        m, n, k, k, plain ? k : n, p->attrs.activation == ACTIVATION_RELU, NULL
     };
     const void *bias = p->n_in > 2 ? call->in[2] : NULL;
 
@@ -264,6 +268,11 @@ static bool grad_input_can_run(const struct kernel_problem *p)
            is_small(m, k, n, lie_evenly(k, n));
 }
 
+static bool grad_through_can_run(const struct kernel_problem *p)
+{
+    return p->attrs.activation == ACTIVATION_RELU && grad_input_can_run(p);
+}
+
 /* dx (m,k) = dy (m,n) times w, which lies as (k,n), plain as (n,k). */
 static void run_grad_input(const struct kernel_call *call)
 {
@@ -271,7 +280,8 @@ static void run_grad_input(const struct kernel_call *call)
     const bool plain = p->in[1].layout == LAYOUT_PLAIN;
     const int m = (int)p->in[0].shape.dim[0], n = (int)p->in[0].shape.dim[1];
     const int k = (int)p->out[0].shape.dim[1];
-    const struct small g = { m, k, n, n, plain ? k : n, false };
+    const bf16 *kept = p->n_in > 2 ? (const bf16 *)call->in[2] : NULL;
+    const struct small g = { m, k, n, n, plain ? k : n, false, kept };
 
     if (plain)
         launch<false, true, bf16>(call, g, call->in[0], call->in[1], NULL, NULL);
@@ -294,7 +304,7 @@ static void run_grad_weight(const struct kernel_call *call)
     const struct kernel_problem *p = call->problem;
     const int m = (int)p->in[0].shape.dim[0], k = (int)p->in[0].shape.dim[1];
     const int n = (int)p->in[1].shape.dim[1];
-    const struct small g = { k, n, m, k, n, false };
+    const struct small g = { k, n, m, k, n, false, NULL };
 
     launch<true, true, float>(call, g, call->in[0], call->in[1], NULL,
                               p->n_out > 1 ? (float *)call->out[1] : NULL);
@@ -303,6 +313,7 @@ static void run_grad_weight(const struct kernel_call *call)
 extern "C" const struct kernel cuda_small_rows[] = {
     { "linear", "small", linear_can_run, NULL, NULL, NULL, run_linear },
     { "linear_grad_input", "small", grad_input_can_run, NULL, NULL, NULL, run_grad_input },
+    { "linear_grad_through", "small", grad_through_can_run, NULL, NULL, NULL, run_grad_input },
     { "linear_grad_weight", "small", grad_weight_can_run, NULL, NULL, NULL, run_grad_weight },
     { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
 };

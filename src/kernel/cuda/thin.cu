@@ -7,9 +7,11 @@
  * of x straight from memory, or rather its cache, where neighbours find it, too. Forward has all weights in registers and
  * writes y with bias and relu; a thread's columns of the product are neighbouring channels, so that it writes 16 bytes.
  * The gradient has pixels along the product, and a row of ones behind the window's numbers, which sums up the bias's
- * gradient; warps of a block add what they have in order, then blocks (column.cuh).
+ * gradient; warps of a block add what they have in order, then blocks (column.cuh). A transposed convolution to so few channels has a thread a
+ * pixel, which looks up what of x reaches it; its gradients are those of the convolution, with x and y exchanged.
  */
 #include "kernel/cuda/column.cuh"
+#include "kernel/cuda/column_sums.h"
 #include "kernel/cuda/mma.cuh"
 
 enum {
@@ -262,6 +264,57 @@ __global__ void __launch_bounds__(WARPS *WARP)
         partial[(int64_t)blockIdx.x * SEEN * O + i] = (double)sums[i / O][i % O];
 }
 
+/* Which pixel of y saw row or column `at` of the image by tap `tap`; -1: none. */
+__device__ __forceinline__ int seen_by(int at, int tap, int stride, int pad, int extent)
+{
+    const int from = at + pad - tap, place = from / stride;
+
+    return from >= 0 && place * stride == from && place < extent ? place : -1;
+}
+
+/* The transposed convolution: x is what y of the convolution is, `image` what its x is. */
+template <int C>
+__global__ void __launch_bounds__(THREADS)
+    transpose(struct thin g, const bf16 *x, const bf16 *w, const float *bias, bool relu,
+              bf16 *image)
+{
+    extern __shared__ float taps[]; /* as w lies */
+    const int64_t pixel = thread_number(), line = divided(pixel, g.w), n = divided(line, g.h);
+    const int row = (int)(line - n * g.h), column = (int)(pixel - line * g.w);
+    float sums[C];
+
+    for (int i = threadIdx.x; i < g.seen * g.o; i += THREADS)
+        taps[i] = number(w[i]);
+    __syncthreads();
+    if (pixel >= (int64_t)g.n * g.h * g.w)
+        return;
+#pragma unroll
+    for (int c = 0; c < C; c++)
+        sums[c] = bias ? bias[c] : 0;
+    for (int r = 0; r < g.kh; r++) {
+        const int u = seen_by(row, r, g.stride[0], g.pad[0], g.oh);
+        for (int s = 0; u >= 0 && s < g.kw; s++) {
+            const int v = seen_by(column, s, g.stride[1], g.pad[1], g.ow);
+            if (v < 0)
+                continue;
+            const bf16 *from = x + ((n * g.oh + u) * g.ow + v) * g.o;
+            const float *tap = taps + (r * g.kw + s) * C * g.o;
+            for (int o = 0; o < g.o; o += pack<bf16>::N) {
+                const pack<bf16> in = *(const pack<bf16> *)(from + o);
+#pragma unroll
+                for (int k = 0; k < pack<bf16>::N; k++) {
+#pragma unroll
+                    for (int c = 0; c < C; c++)
+                        sums[c] = fmaf(number(in.x[k]), tap[c * g.o + o + k], sums[c]);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < C; c++)
+        put(&image[pixel * C + c], relu && sums[c] < 0 ? 0 : sums[c]);
+}
+
 /* Columns are a window's number and a channel; behind the last number is the bias. */
 struct give_weights {
     float *dw, *db;
@@ -301,20 +354,36 @@ template <int TILES> static void launch_forward(const struct kernel_call *call)
     stream_check(call->stream, "conv2d");
 }
 
-template <int TILES> static void launch_weights(const struct kernel_call *call)
+template <int C> static void launch_transpose(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
-    const struct thin g = thin_of(p, &p->in[0].shape, &p->out[0].shape);
+    const struct thin g = thin_of(p, &p->out[0].shape, &p->in[1].shape);
+
+    transpose<C><<<blocks_of((int64_t)g.n * g.h * g.w, THREADS), THREADS,
+                   (size_t)(g.seen * g.o) * sizeof(float), stream_of(call)>>>(
+        g, (const bf16 *)call->in[0], (const bf16 *)call->in[1],
+        p->n_in > 2 ? (const float *)call->in[2] : NULL, p->attrs.activation == ACTIVATION_RELU,
+        (bf16 *)call->out[0]);
+    stream_check(call->stream, "conv2d_transpose");
+}
+
+/* image: the input that is the convolution's x, a transposed one's dy, whose bias goes along that. */
+template <int TILES> static void launch_weights(const struct kernel_call *call, int image)
+{
+    const struct kernel_problem *p = call->problem;
+    const struct thin g = thin_of(p, &p->in[image].shape, &p->out[0].shape);
     const int64_t parts = parts_of(&g), columns = (int64_t)SEEN * g.o;
-    const struct give_weights give = { (float *)call->out[0],
-                                       p->n_out > 1 ? (float *)call->out[1] : NULL,
+    float *db = p->n_out > 1 ? (float *)call->out[1] : NULL;
+    const struct give_weights give = { (float *)call->out[0], image == 0 ? db : NULL,
                                        (int64_t)g.seen * g.o, g.o };
 
     weights<TILES><<<(unsigned)parts, WARPS * WARP, 0, stream_of(call)>>>(
-        g, (const bf16 *)call->in[0], (const bf16 *)call->in[1], (double *)call->scratch);
-    finish_parts<1>
-        <<<blocks_of(columns, COLUMN_WIDTH), dim3(COLUMN_WIDTH, finish_depth<1>::DEPTH), 0,
-           stream_of(call)>>>(give, columns, parts, (const double *)call->scratch);
+        g, (const bf16 *)call->in[image], (const bf16 *)call->in[1 - image],
+        (double *)call->scratch);
+    launch_finish<1>(call->stream, give, columns, parts, (const double *)call->scratch);
+    if (image == 1 && db)
+        column_sums(call->stream, call->in[1], DTYPE_BF16, (int64_t)g.n * g.h * g.w, g.c, db,
+                    (double *)call->scratch + parts * columns);
     stream_check(call->stream, "conv2d_grad_weight");
 }
 
@@ -347,20 +416,66 @@ static size_t weights_scratch(const struct kernel_problem *p)
     return (size_t)(parts_of(&g) * SEEN * g.o) * sizeof(double);
 }
 
-static void run_weights(const struct kernel_call *call)
+static void weights_from(const struct kernel_call *call, int image)
 {
     const int64_t channels = call->problem->out[0].shape.dim[0];
 
     if (channels == 16)
-        launch_weights<2>(call);
+        launch_weights<2>(call, image);
     else if (channels == 32)
-        launch_weights<4>(call);
+        launch_weights<4>(call, image);
     else
-        launch_weights<8>(call);
+        launch_weights<8>(call, image);
+}
+
+static void run_weights(const struct kernel_call *call)
+{
+    weights_from(call, 0);
+}
+
+static bool transpose_can_run(const struct kernel_problem *p)
+{
+    return is_thin(p, &p->out[0].shape, &p->in[1].shape);
+}
+
+static void run_transpose(const struct kernel_call *call)
+{
+    const int64_t channels = call->problem->out[0].shape.dim[1];
+
+    if (channels == 1)
+        launch_transpose<1>(call);
+    else if (channels == 2)
+        launch_transpose<2>(call);
+    else if (channels == 3)
+        launch_transpose<3>(call);
+    else
+        launch_transpose<4>(call);
+}
+
+static bool transpose_weights_can_run(const struct kernel_problem *p)
+{
+    return is_thin(p, &p->in[1].shape, &p->out[0].shape);
+}
+
+static size_t transpose_weights_scratch(const struct kernel_problem *p)
+{
+    const struct thin g = thin_of(p, &p->in[1].shape, &p->out[0].shape);
+
+    return (size_t)(parts_of(&g) * SEEN * g.o) * sizeof(double) +
+           column_sums_scratch((int64_t)g.n * g.h * g.w, g.c);
+}
+
+static void run_transpose_weights(const struct kernel_call *call)
+{
+    weights_from(call, 1);
 }
 
 extern "C" const struct kernel cuda_thin_rows[] = {
     { "conv2d", "thin", forward_can_run, NULL, NULL, NULL, run_forward },
     { "conv2d_grad_weight", "thin", weights_can_run, weights_scratch, NULL, NULL, run_weights },
+    { "conv2d_transpose", "thin", transpose_can_run, NULL, NULL, NULL, run_transpose },
+    { "conv2d_transpose_grad_input", "thin", forward_can_run, NULL, NULL, NULL, run_forward },
+    { "conv2d_transpose_grad_weight", "thin", transpose_weights_can_run,
+      transpose_weights_scratch, NULL, NULL, run_transpose_weights },
     { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
 };

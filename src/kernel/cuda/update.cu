@@ -358,7 +358,7 @@ void cuda_trust(struct device_stream *stream, const struct device_trust *trust,
     stream_check(stream, "trust");
 }
 
-enum { MARK_IDS = 4096, MARK_WORDS = 8192, MARK_THREADS = 1024 };
+enum { MARK_IDS = 1024, MARK_WORDS = 8192, MARK_THREADS = 1024 };
 
 /* A block has some of the ids and notes which occur in bits, so that a frequent one is marked once by each block; of more
  * rows than there are bits it has those of one stretch after the other. Several may write the same mark, all of them 1. */

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/* join.c - brings activations' gradients to where they cost less on a device.
+ *
+ *   linear_grad_input -> gelu_tanh_grad or relu_grad   becomes  linear_grad_through
+ *   max_pool_grad -> relu_grad                         becomes  relu_grad -> max_pool_grad
+ *
+ * The second as what a window's largest is, zero or more, is what relu left at its place; pooled images are smaller. Only with
+ * pass_config.epilogues, within one stage, and where nobody else uses the value in between. Before and after: forward
+ * and backward nodes that compute the same.
+ */
+#include "graph/op.h"
+#include "pass/pass.h"
+
+static enum activation differentiated(const struct node *node)
+{
+    return node->op == &op_relu_grad        ? ACTIVATION_RELU
+           : node->op == &op_gelu_tanh_grad ? ACTIVATION_GELU_TANH
+                                            : ACTIVATION_NONE;
+}
+
+/* The gradient of an activation that alone uses what the node makes, in the same stage; NULL: there is none. */
+static struct node *slope_after(const struct graph *graph, const struct node *node)
+{
+    if (graph_uses(graph, node->out[0]) != 1)
+        return NULL;
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        struct node *user = graph_node(graph, n);
+        if (user->n_in > 0 && user->in[0] == node->out[0])
+            return differentiated(user) && user->stage == node->stage ? user : NULL;
+    }
+    return NULL;
+}
+
+/* Takes a node out: what it made is `by`. */
+static void drop(struct graph *graph, struct node *node, struct value *by)
+{
+    graph_replace(graph, node->out[0], by);
+    node->n_in = 0; /* it uses nothing any more */
+}
+
+/* Makes a product end with the slope after it, whose other input is of forward, so it is there already. */
+static void join(struct graph *graph, struct node *product)
+{
+    struct node *slope = slope_after(graph, product);
+
+    if (!slope)
+        return;
+    product->op = &op_linear_grad_through;
+    product->attrs.activation = differentiated(slope);
+    product->in[product->n_in++] = slope->in[1]; /* a node has room for one more */
+    drop(graph, slope, product->out[0]);
+}
+
+/* Lets what flows back to a pool go through the relu before it first; returns the node to be put before `spread`, the
+ * pool's gradient, or NULL. */
+static struct node *swap(struct graph *graph, struct node *spread)
+{
+    const struct node *pool = spread->in[1]->maker;
+    struct node *slope = slope_after(graph, spread);
+
+    if (!slope || slope->op != &op_relu_grad || !pool || pool->op != &op_max_pool ||
+        pool->in[0] != slope->in[1])
+        return NULL;
+    struct value *const in[] = { spread->in[0], pool->out[0] };
+    graph_set_stage(graph, spread->stage);
+    /* Without the "d." of backward, which the new one gets as well. */
+    struct node *smaller = graph_add(graph, &op_relu_grad, slope->name + 2, in, 2, NULL);
+    graph_set_stage(graph, -1);
+    if (smaller) {
+        spread->in[0] = smaller->out[0];
+        drop(graph, slope, spread->out[0]);
+    }
+    return smaller;
+}
+
+static enum status run_join(struct graph *graph, const struct pass_config *config)
+{
+    const int n_nodes = graph_node_count(graph);
+    struct node **order = graph_alloc(graph, 2 * (size_t)n_nodes + 1, sizeof *order);
+    int count = 0;
+
+    if (!config->epilogues)
+        return STATUS_OK;
+    TRY(graph_status(graph));
+    graph_set_phase(graph, PHASE_BACKWARD);
+    for (int n = 0; n < n_nodes; n++) {
+        struct node *node = graph_node(graph, n);
+        struct node *before = node->op == &op_max_pool_grad ? swap(graph, node) : NULL;
+        if (node->op == &op_linear_grad_input)
+            join(graph, node);
+        if (before)
+            order[count++] = before;
+        if (node->n_in >= node->op->min_in) /* not dropped */
+            order[count++] = node;
+    }
+    return graph_set_order(graph, order, count);
+}
+
+const struct pass pass_join = {
+    .name = "join",
+    .summary = "bring activations' gradients to where they cost less on a device",
+    .run = run_join,
+};
