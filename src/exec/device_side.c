@@ -272,6 +272,9 @@ static size_t most_fed(const struct exec *exec)
         if (parts[i])
             bytes += shards * aligned((size_t)shape_count(&exec->largest[parts[i]->id]) * 4);
     }
+    if (exec->largest && !roles->input->sequence)
+        bytes += aligned(shards * (size_t)exec->largest[roles->input->id].dim[0] *
+                         sizeof(struct pick));
     return bytes;
 }
 
@@ -361,7 +364,8 @@ enum status device_create(struct exec *exec)
     TRY(mem_alloc(1, sizeof *side, &side));
     exec->device = side;
     side->config = *exec->config.device;
-    side->target = (struct plan_target){ side->config.face, side->config.precision };
+    side->target =
+        (struct plan_target){ side->config.face, side->config.precision, side->config.rounds };
     side->is_stale = true;
     TRY(side->config.face->stream->create(side->config.device, &side->stream));
     TRY(side->config.face->stream->create(side->config.device, &side->copies));
@@ -385,6 +389,7 @@ void device_forget_graphs(struct device_side *side)
             side->config.face->graph->destroy(side->captured[i].graph);
     }
     side->n_captured = 0;
+    device_forget_forwards(side);
 }
 
 /* Until what steps are put on is done, as much of it as there is; fails with what went wrong on either. */
@@ -425,6 +430,7 @@ void device_destroy(struct exec *exec)
         stream->event_destroy(slot->copied);
         stream->event_destroy(slot->done);
     }
+    device_forget_kept(side);
     memory->destroy_host(device, side->eval.output);
     memory->destroy(device, side->eval.there);
     memory->destroy(device, side->eval.widened);

@@ -53,7 +53,7 @@ static size_t place_rows(const struct value *input, const struct batch *batch, i
     return place;
 }
 
-/* Where shards' samples are in a feed of this step; returns its bytes. */
+/* Where shards' samples are in a feed of this step; returns how much of it comes from the host. */
 static size_t lay_feed(const struct exec *exec, const struct batch *batch)
 {
     const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
@@ -61,6 +61,10 @@ static size_t lay_feed(const struct exec *exec, const struct batch *batch)
     const size_t steps = (size_t)lane->count * sizeof(struct kernel_step);
     size_t at = ALIGN + (steps + ALIGN - 1) / ALIGN * ALIGN;
 
+    exec->device->picks_at = at;
+    const size_t picks_end = at + (size_t)batch->rows * sizeof *batch->picks;
+    if (batch->picks)
+        at = (picks_end + ALIGN - 1) / ALIGN * ALIGN;
     for (int64_t i = 0; i < lane->count; i++) {
         const int64_t rows = exec_samples(exec, lane->first + i).rows;
         struct feed_place *place = &exec->device->places[i];
@@ -69,7 +73,8 @@ static size_t lay_feed(const struct exec *exec, const struct batch *batch)
         place->x2 = place_rows(roles->second, batch, rows, &at);
         place->y = place_rows(roles->target, batch, rows, &at);
     }
-    return at;
+    BUG_ON(at > exec->device->feed_bytes);
+    return batch->picks ? picks_end : at;
 }
 
 static void copy_rows(const struct value *input, const struct batch *batch, const void *from,
@@ -103,9 +108,13 @@ static size_t write_numbers(const struct exec *exec, const struct batch *batch, 
 static void write_samples(const struct exec *exec, const struct batch *batch, char *host)
 {
     const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
-
     const struct lane *lane = &exec->lanes[0];
 
+    if (batch->picks) {
+        memcpy(host + exec->device->picks_at, batch->picks,
+               (size_t)batch->rows * sizeof *batch->picks);
+        return;
+    }
     for (int64_t i = 0; i < lane->count; i++) {
         const struct samples samples = exec_samples(exec, lane->first + i);
         const struct feed_place *place = &exec->device->places[i];
@@ -116,9 +125,14 @@ static void write_samples(const struct exec *exec, const struct batch *batch, ch
     }
 }
 
+static const struct source *picked_of(const struct batch *batch)
+{
+    return batch->picks ? batch->source : NULL;
+}
+
 static bool has_extents(const struct device_captured *of, const struct batch *batch)
 {
-    return of->samples == batch->samples &&
+    return of->samples == batch->samples && of->picked == picked_of(batch) &&
            memcmp(of->length, batch->length, sizeof of->length) == 0;
 }
 
@@ -132,14 +146,16 @@ static enum status feed(const struct exec *exec, const struct batch *batch,
     const size_t bytes = lay_feed(exec, batch);
     const size_t numbers = write_numbers(exec, batch, slot->host);
 
-    BUG_ON(bytes > side->feed_bytes);
     if (side->config.same_batch && has_extents(&side->fed, batch))
         return memory->copy(side->stream, side->feed, slot->host, numbers);
     write_samples(exec, batch, slot->host);
+    if (batch->picks) /* so few that a stream of their own costs more than it hides */
+        return memory->copy(side->stream, side->feed, slot->host, bytes);
     TRY(memory->copy(side->copies, slot->there, slot->host, bytes));
     TRY(stream->record(side->copies, slot->copied));
     TRY(stream->wait_event(side->stream, slot->copied));
     side->fed.samples = batch->samples;
+    side->fed.picked = picked_of(batch);
     memcpy(side->fed.length, batch->length, sizeof side->fed.length);
     return memory->copy(side->stream, side->feed, slot->there, bytes);
 }
@@ -394,6 +410,21 @@ static enum status run_empty(const struct exec *exec, int64_t v, float *gradient
     return STATUS_OK;
 }
 
+/* Makes a shard's samples of what the device holds. */
+static void pick_samples(const struct exec *exec, const struct batch *batch,
+                         struct samples samples)
+{
+    const struct device_side *side = exec->device;
+    const struct device_images *images = device_kept(exec, batch->source);
+    const struct pick *picks = (const struct pick *)(side->feed + side->picks_at);
+    const bool has_target = graph_roles((struct graph *)exec->config.train)->target;
+
+    BUG_ON(!images);
+    side->config.face->pick(side->stream, images, picks + (samples.begin - batch->first),
+                            (size_t)samples.rows, (float *)side->bases[BASE_INPUT],
+                            has_target ? (int32_t *)side->bases[BASE_TARGET] : NULL);
+}
+
 /* With `stack`, as the last shard of this rank. */
 static enum status run_shard(const struct exec *exec, const struct batch *batch, int64_t v,
                              float *gradients, const struct tree_stack *stack)
@@ -414,6 +445,8 @@ static enum status run_shard(const struct exec *exec, const struct batch *batch,
     side->bases[BASE_TABLE] = side->tables;
     if (rows == 0)
         return run_empty(exec, v, gradients, stack);
+    if (batch->picks)
+        pick_samples(exec, batch, exec_samples(exec, v));
     return run_plan(exec, lane_plan(&exec->lanes[0], extents, false),
                     (struct kernel_step *)(side->feed + ALIGN) + number, stack);
 }
@@ -461,7 +494,7 @@ static struct device_captured *find_captured(struct device_side *side,
         oldest = &side->captured[side->n_captured++];
     else if (oldest->graph)
         side->config.face->graph->destroy(oldest->graph);
-    *oldest = (struct device_captured){ .samples = batch->samples };
+    *oldest = (struct device_captured){ .samples = batch->samples, .picked = picked_of(batch) };
     memcpy(oldest->length, batch->length, sizeof oldest->length);
     return oldest;
 }

@@ -79,6 +79,7 @@ struct exec_device {
     struct device *device; /* borrowed */
     int number;            /* its own, of which it was opened */
     enum dtype precision;  /* f32, or bf16: what kernels compute with; parameters stay f32 */
+    bool rounds;           /* of f32: products and convolutions may round operands, to TF32 */
     bool same_batch;       /* every step has the samples of the first: for measurements */
     size_t group_bytes;    /* of gradients that ranks sum at once; 0: 32 MiB */
 };
@@ -174,6 +175,11 @@ MUST_CHECK enum status exec_step(struct exec *exec, const struct batch *batch,
  * them. */
 MUST_CHECK enum status exec_take_result(struct exec *exec, bool all, struct exec_result *out,
                                         bool *out_taken);
+/* From now on the device holds these samples: steps may be given picks of them (loader.h), and evaluations of them read nothing here.
+ * For an executor with a device, twice at most; the source is borrowed as long as it lives. STATUS_NO_MEMORY: as it was. */
+MUST_CHECK enum status exec_keep(struct exec *exec, const struct source *source);
+/* What that takes there; 0: such samples cannot be kept. */
+size_t exec_keep_bytes(const struct source *source);
 /* Collective: forward over a data set. */
 MUST_CHECK enum status exec_evaluate(struct exec *exec, const struct source *source,
                                      struct exec_result *out);

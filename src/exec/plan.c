@@ -419,6 +419,7 @@ static void fill_problem(const struct maker *maker, const struct node *node,
                          struct kernel_problem *problem)
 {
     plan_problem(node, maker->shapes, problem);
+    problem->rounds = maker->target && maker->target->rounds;
     if (is_narrow(maker))
         kernel_as_bf16(problem);
 }

@@ -131,6 +131,7 @@ MUST_CHECK enum status plan_create(const struct graph *graph, const struct graph
 struct plan_target {
     const struct device_face *face;
     enum dtype precision;
+    bool rounds; /* of f32: products may round operands (kernel_problem.rounds) */
 };
 /* The same for a device. A table's gradient has all rows there, also where the graph has row_sum: those
  * instructions come last and have that node. Nothing is a factor. */

@@ -355,6 +355,7 @@ const struct device_face device_cpu = {
     .trust = cpu_trust,
     .mark_rows = cpu_mark_rows,
     .join_marks = cpu_join_marks,
+    .pick = device_pick_cpu,
 };
 
 /* The table ---------------------------------------------------------------------------- */

@@ -21,13 +21,14 @@
 
 #include "kernel/kernel.h"
 #include "kernel/update.h"
+#include "tensor/pick.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 enum {
-    DEVICE_VERSION = 3,
+    DEVICE_VERSION = 4,
     DEVICE_TEXT = 128,
     DEVICE_STATES = KERNEL_STATES,
     DEVICE_PEERS = 64, /* ranks of a machine that share memory, at most */
@@ -149,6 +150,15 @@ struct device_update {
                 const struct attrs *attrs, const struct kernel_update_step *step);
 };
 
+/* A data set of images, whole in the device's memory. */
+struct device_images {
+    const uint8_t *pixels; /* of each sample C planes of H x W bytes */
+    const int32_t *labels;
+    const float *values; /* what a byte of each channel stands for: C tables of DEVICE_BYTES */
+    int64_t channels, height, width;
+};
+enum { DEVICE_BYTES = 256 };
+
 /* What a device offers; a row of the table. */
 struct device_face {
     uint32_t version; /* DEVICE_VERSION */
@@ -190,6 +200,10 @@ struct device_face {
     /* out[i] = a[i] | b[i]: marks of either; out may be a or b. */
     void (*join_marks)(struct device_stream *stream, uint8_t *out, const uint8_t *a,
                        const uint8_t *b, size_t count);
+    /* x (rows, H, W, C) and y (rows; NULL: not wanted) of samples that were picked, which lie in the device's memory, too:
+     * what data/ makes of them by itself, bit by bit. */
+    void (*pick)(struct device_stream *stream, const struct device_images *images,
+                 const struct pick *picks, size_t rows, float *x, int32_t *y);
 };
 
 /* Names of the devices that this program knows, ended by NULL. */

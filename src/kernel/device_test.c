@@ -685,6 +685,58 @@ static void rows_without_a_mark_stay_on_the_gpu(struct rng *rng)
     check_marked_rows(rng, gpu());
 }
 
+/* Samples of images there, beside those that the CPU makes: looked up, so the same bits. */
+static void samples_are_picked_alike_on_the_gpu(struct rng *rng)
+{
+    enum { IMAGES = 9, SIDE = 40, ROWS = 20 };
+    static struct {
+        uint8_t pixels[IMAGES * 3 * SIDE * SIDE];
+        int32_t labels[IMAGES];
+        float values[3 * DEVICE_BYTES];
+        struct pick picks[ROWS];
+        float x[ROWS * 3 * SIDE * SIDE];
+        int32_t y[ROWS];
+    } here, back, *there;
+    const struct device_place *place = gpu();
+    const struct device_memory_ops *memory = place->face->memory;
+    struct device_images images = { .pixels = here.pixels,
+                                    .labels = here.labels,
+                                    .values = here.values,
+                                    .channels = 1 + 2 * (int64_t)rng_below(rng, 2),
+                                    .height = 1 + (int64_t)rng_below(rng, SIDE),
+                                    .width = 1 + (int64_t)rng_below(rng, SIDE) };
+    const size_t rows = 1 + rng_below(rng, ROWS);
+
+    for (size_t i = 0; i < sizeof here.pixels; i++)
+        here.pixels[i] = (uint8_t)rng_below(rng, DEVICE_BYTES);
+    for (int i = 0; i < 3 * DEVICE_BYTES; i++)
+        here.values[i] = rng_float(rng);
+    for (int i = 0; i < IMAGES; i++)
+        here.labels[i] = (int32_t)rng_below(rng, 1000);
+    for (int i = 0; i < ROWS; i++)
+        here.picks[i] = (struct pick){ .sample = (int32_t)rng_below(rng, IMAGES),
+                                       .down = (int16_t)(rng_below(rng, 9) - 4),
+                                       .right = (int16_t)(rng_below(rng, 9) - 4),
+                                       .top = (int16_t)rng_below(rng, SIDE),
+                                       .bottom = (int16_t)rng_below(rng, SIDE),
+                                       .left = (int16_t)rng_below(rng, SIDE),
+                                       .end = (int16_t)rng_below(rng, SIDE),
+                                       .flip = (int16_t)rng_below(rng, 2) };
+    memset(here.x, 0, sizeof here.x);
+    memset(here.y, 0, sizeof here.y);
+    CHECK_OK(memory->create(place->device, sizeof here, (void **)&there));
+    CHECK_OK(memory->copy(place->stream, there, &here, sizeof here));
+    device_pick_cpu(NULL, &images, here.picks, rows, here.x, here.y);
+    images.pixels = there->pixels;
+    images.labels = there->labels;
+    images.values = there->values;
+    place->face->pick(place->stream, &images, there->picks, rows, there->x, there->y);
+    CHECK_OK(memory->copy(place->stream, &back, there, sizeof back));
+    CHECK_OK(place->face->stream->wait(place->stream));
+    CHECK(memcmp(&here, &back, sizeof here) == 0);
+    memory->destroy(place->device, there);
+}
+
 /* Opened without a driver: the rows are there all the same. */
 static void every_op_has_a_row_in_the_plugin(void)
 {
@@ -757,6 +809,8 @@ const struct test tests[] = {
     { .name = "rows without a mark stay", .property = rows_without_a_mark_stay },
     { .name = "rows without a mark stay on the GPU",
       .property = rows_without_a_mark_stay_on_the_gpu },
+    { .name = "samples are picked alike on the GPU",
+      .property = samples_are_picked_alike_on_the_gpu },
     { .name = "sums and conversions agree", .property = sums_and_conversions_agree },
     { .name = "devices agree on whole numbers", .property = devices_agree_on_whole_numbers },
     { .name = "devices agree on any numbers", .property = devices_agree_on_any_numbers },

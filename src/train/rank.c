@@ -173,6 +173,8 @@ static enum status start_rank(struct rank *rank)
     loader.first_step = rank->begins;
     loader.first_shard = exec_first_shard(rank->exec);
     loader.n_shards = exec_shard_count(rank->exec);
+    TRY(on_device_keep(job, &rank->device, rank->exec, &rank->kept_bytes));
+    loader.picks = rank->kept_bytes > 0;
     TRY(loader_create(&loader, &rank->loader));
     if (rank->is_first)
         tell_plan(rank);
@@ -334,6 +336,19 @@ static enum status end_unneeded(struct rank *rank)
     return leave_servers(rank);
 }
 
+/* What is where, before the first step. */
+static void tell_start(struct rank *rank)
+{
+    char text[MEMORY_TEXT];
+
+    progress_note(&rank->progress, memory_print(rank->exec, rank->job->axes.zero, text));
+    if (rank->kept_bytes) {
+        (void)snprintf(text, sizeof text, "data lies on device %s: %.3g MB of images a rank",
+                       rank->job->settings.device, (double)rank->kept_bytes * 1e-6);
+        progress_note(&rank->progress, text);
+    }
+}
+
 static enum status run_rank(struct rank *rank)
 {
     struct progress_config progress = {
@@ -353,11 +368,10 @@ static enum status run_rank(struct rank *rank)
                                          .speaks = samples_are_made(rank->job) });
     rank->began = rank->saved_at = clock_seconds();
     const bool shows = rank->is_first && rank->run->hooks->progress;
-    char text[MEMORY_TEXT];
-    if (shows)
+    if (shows) {
         progress_begin(&rank->progress, &progress);
-    if (shows)
-        progress_note(&rank->progress, memory_print(rank->exec, rank->job->axes.zero, text));
+        tell_start(rank);
+    }
     enum status status = rank_run_steps(rank);
     if (shows)
         progress_end(&rank->progress);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cudnn.c - convolutions in mixed precision by cuDNN's graph interface.
+/* cudnn.c - convolutions in mixed precision, and of f32 that may be rounded to TF32, by cuDNN's graph interface.
  *
  * Mostly one operation a graph: a convolution, or the gradient of its input or of its weights, of images with channels
  * innermost, bf16 with f32 sums. cuDNN wants filters as (O, kh, kw, C), tutti's lie (kh, kw, C, O): they are turned
@@ -9,8 +9,8 @@
  * where cuDNN has no engine for that they are rounded to bf16 once, at the end. Of cuDNN's proposals the first is
  * taken that adds plainly and in a fixed order: no Winograd, no FFT, nothing nondeterministic, nothing that is
  * compiled first. Nothing is timed, so the choice is the same for one version and device. Plans are kept for the life
- * of the process, as can_run and scratch_bytes ask for them, too. f32 has kernels of its own: cuDNN's engines do not
- * say which of them compute in less.
+ * of the process, as can_run and scratch_bytes ask for them, too. f32 that is not to be rounded has kernels of its own:
+ * cuDNN's engines do not say which of them compute in less. What may be is neither filled up nor has a bias in its graph.
  */
 #include <string.h>
 
@@ -204,7 +204,7 @@ static const struct plan *find_plan(struct conv *conv)
 {
     dnn_lock();
     const struct plan *plan = plan_for(conv);
-    if (conv->kind == KIND_WEIGHT && plan && !plan->dnn.cudnn) {
+    if (conv->kind == KIND_WEIGHT && conv->dtype == DTYPE_BF16 && plan && !plan->dnn.cudnn) {
         conv->into = DTYPE_BF16;
         plan = plan_for(conv);
     }
@@ -262,9 +262,10 @@ static const struct kernel_tensor *tensor_at(const struct kernel_problem *p, int
     return at == OUTPUT ? &p->out[0] : &p->in[at];
 }
 
-static int64_t in_eights(int64_t channels)
+/* As many channels as fill up with. */
+static int64_t in_eights(enum dtype dtype, int64_t channels)
 {
-    return (channels + 7) / 8 * 8;
+    return dtype == DTYPE_BF16 ? (channels + 7) / 8 * 8 : channels;
 }
 
 static void conv_of(const struct kernel_problem *p, struct conv *out)
@@ -274,13 +275,15 @@ static void conv_of(const struct kernel_problem *p, struct conv *out)
     const int64_t *y = tensor_at(p, part->y)->shape.dim;
 
     out->kind = part->kind;
+    out->dtype = p->in[0].dtype;
+    out->into = p->out[0].dtype;
     out->n = x[0];
     out->real_c = x[1];
-    out->c = in_eights(x[1]);
+    out->c = in_eights(out->dtype, x[1]);
     out->h = x[2];
     out->w = x[3];
     out->real_o = w[0];
-    out->o = in_eights(w[0]);
+    out->o = in_eights(out->dtype, w[0]);
     out->kh = w[2];
     out->kw = w[3];
     out->oh = y[2];
@@ -289,9 +292,8 @@ static void conv_of(const struct kernel_problem *p, struct conv *out)
         out->stride[i] = p->attrs.stride[i];
         out->pad[i] = p->attrs.pad[i];
     }
-    out->dtype = p->in[0].dtype;
-    out->into = p->out[0].dtype;
-    out->with_bias = strcmp(p->op, "conv2d") == 0 && p->n_in > 2 && out->o == out->real_o;
+    out->with_bias = strcmp(p->op, "conv2d") == 0 && p->n_in > 2 && out->o == out->real_o &&
+                     out->dtype == DTYPE_BF16;
     out->relu = out->with_bias && p->attrs.activation == ACTIVATION_RELU;
 }
 
@@ -305,7 +307,7 @@ static bool can_run(const struct kernel_problem *p)
 {
     struct conv conv;
 
-    if (p->in[0].dtype != DTYPE_BF16 || p->attrs.groups > 1 ||
+    if ((p->in[0].dtype != DTYPE_BF16 && !p->rounds) || p->attrs.groups > 1 ||
         p->attrs.activation > ACTIVATION_RELU)
         return false;
     conv_of(p, &conv);

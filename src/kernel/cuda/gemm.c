@@ -362,6 +362,12 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
 
 /* Linear layers: x (m,k), y (m,n), w as (k,n), or plain as (n,k) -------------------------- */
 
+/* May operands, which are f32, be rounded? */
+static bool rounds(const struct kernel_problem *p)
+{
+    return p->rounds && p->in[0].dtype == DTYPE_F32;
+}
+
 static struct gemm_form linear_form(const struct kernel_problem *p)
 {
     const int64_t m = p->in[0].shape.dim[0], k = p->in[0].shape.dim[1];
@@ -378,6 +384,7 @@ static struct gemm_form linear_form(const struct kernel_problem *p)
                                .with_bias = p->n_in > 2,
                                .half_bias = p->n_in > 2 && p->in[2].dtype == DTYPE_BF16,
                                .relu = p->attrs.activation == ACTIVATION_RELU,
+                               .tf32 = rounds(p),
                                .of = p->in[0].dtype,
                                .into = p->out[0].dtype };
 }
@@ -395,6 +402,7 @@ static struct gemm_form grad_input_form(const struct kernel_problem *p)
                                .b_row = plain ? k : n,
                                .c_row = k,
                                .b_across = !plain,
+                               .tf32 = rounds(p),
                                .of = p->in[0].dtype,
                                .into = p->out[0].dtype };
 }
@@ -427,6 +435,7 @@ static struct gemm_form grad_weight_form(const struct kernel_problem *p)
                                .b_row = plain ? k : n,
                                .c_row = plain ? k : n,
                                .a_across = true,
+                               .tf32 = rounds(p),
                                .of = p->in[0].dtype,
                                .into = p->out[0].dtype };
 }

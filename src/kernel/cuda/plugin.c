@@ -593,6 +593,7 @@ static const struct device_face face = {
     .trust = cuda_trust,
     .mark_rows = cuda_mark_rows,
     .join_marks = cuda_join_marks,
+    .pick = cuda_pick,
 };
 
 __attribute__((visibility("default"))) cuda_face_fn tutti_cuda_face;
