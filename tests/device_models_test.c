@@ -184,10 +184,8 @@ static void check_model(struct case_of c, const struct exec_device *device, doub
     if (tolerance > 0)
         printf("    %-16s %-5s %lld shards, %s: losses %.5f .. %.5f, on the cpu %.5f .. %.5f\n",
                c.model->name, c.optimizer, (long long)c.shards,
-               device->precision == DTYPE_BF16 ? "bf16"
-               : device->rounds                ? "tf32"
-                                               : "f32",
-               there.loss[0], there.loss[STEPS - 1], c.loss[0], c.loss[STEPS - 1]);
+               device->rounds ? "tf32" : dtype_name(device->precision), there.loss[0],
+               there.loss[STEPS - 1], c.loss[0], c.loss[STEPS - 1]);
     for (int s = 0; s < STEPS; s++) {
         const double off = fabs(c.loss[s] - there.loss[s]) / (s < STEPS / 2 ? 1 : 10);
         if (!(off <= tolerance * fabs(c.loss[s])))
@@ -226,9 +224,9 @@ static void every_model_trains_on_a_device(void)
     device.face->close(device.device);
 }
 
-static void every_model_trains_in_bf16(void)
+static void check_models_in(enum dtype precision)
 {
-    struct exec_device device = { .precision = DTYPE_BF16 };
+    struct exec_device device = { .precision = precision };
 
     if (open_device(&device)) {
         for (int i = 0; model_table[i]; i++) {
@@ -240,6 +238,16 @@ static void every_model_trains_in_bf16(void)
         }
     }
     device.face->close(device.device);
+}
+
+static void every_model_trains_in_bf16(void)
+{
+    check_models_in(DTYPE_BF16);
+}
+
+static void every_model_trains_in_f16(void)
+{
+    check_models_in(DTYPE_F16);
 }
 
 /* The CPU has nothing to round to: the same bits as f32. */
@@ -278,6 +286,7 @@ static void every_optimizer_updates_on_a_device(void)
 const struct test tests[] = {
     { .name = "every model trains on a device", .run = every_model_trains_on_a_device },
     { .name = "every model trains in bf16", .run = every_model_trains_in_bf16 },
+    { .name = "every model trains in f16", .run = every_model_trains_in_f16 },
     { .name = "every model trains in tf32", .run = every_model_trains_in_tf32 },
     { .name = "every optimizer updates on a device",
       .run = every_optimizer_updates_on_a_device },

@@ -12,7 +12,8 @@
  *
  *   numbers of the update | kernel_step of each shard | x, x2, y of each shard, aligned
  *
- * Of samples that the device holds (device_feed.c), picks come in their place, and x and y are made behind them there.
+ * Of samples that the device holds (device_feed.c), picks come in their place, and x and y are made behind them there, on that
+ * stream, too.
  *
  * Steps are not waited for. A step has a slot: memory of the host that its feed is written to, memory of the device that it is copied
  * to on a stream of its own, while earlier steps run, and results that come back. The results of a step are taken
@@ -41,9 +42,8 @@ struct device_slot {
 /* Of a step of these extents. */
 struct device_captured {
     int64_t samples, length[SOURCE_SEQUENCES];
-    const struct source *picked; /* NULL: samples come with the feed */
-    int64_t uses;                /* for who goes first */
-    struct device_graph *graph;  /* NULL: it has run once, as it is */
+    int64_t uses;               /* for who goes first */
+    struct device_graph *graph; /* NULL: it has run once, as it is */
 };
 
 /* Buckets in a row, which are final one after the other: of several ranks, each group is summed, updated and taken as
@@ -113,10 +113,12 @@ struct device_side {
     char *memory; /* one block: all that follows up to feed, which is last */
     size_t memory_bytes;
     float *param;
-    float *state[KERNEL_STATES]; /* of what this rank updates */
-    size_t state_count;          /* elements of each */
-    uint16_t *half;              /* the parameters in bf16; NULL: not computed with */
-    float *gradients;            /* n_buffers vectors: partial sums that are held at once */
+    float *state[KERNEL_STATES];    /* of what this rank updates */
+    size_t state_count;             /* elements of each */
+    uint16_t *half;                 /* the parameters in bf16 or f16; NULL: not computed with */
+    struct device_scaling *scaling; /* of losses in f16; else NULL */
+    struct kernel_step *scaled;     /* of each shard, for gradients of losses; else NULL */
+    float *gradients;               /* n_buffers vectors: partial sums that are held at once */
     int n_buffers;
     uint8_t *marks[GRAPH_NODE_IN];
     size_t marks_bytes; /* of all, which lie in a row from the first one on */
@@ -215,6 +217,16 @@ MUST_CHECK enum status ranks_meet(const struct exec *exec, int group);
 const float *ranks_sum(const struct exec *exec, struct device_part part);
 /* All have updated their parts of the group, which come here. */
 MUST_CHECK enum status ranks_take_params(const struct exec *exec, int group);
+
+/* Losses that are scaled (device_scale.c): for the step that begins; of the gradients' sum, whose squares are there, taken back. */
+void scale_losses(const struct exec *exec);
+void unscale(const struct exec *exec, size_t n_squares, struct kernel_update_step *numbers);
+/* What gradients of losses read in place of `step`. */
+const struct kernel_step *scaled_step(const struct device_side *side,
+                                      const struct instruction *instruction,
+                                      const struct kernel_step *step);
+/* As it is in the beginning. */
+MUST_CHECK enum status scale_begin(const struct exec *exec);
 
 /* Puts a step on the stream; plans are there. */
 MUST_CHECK enum status device_step(struct exec *exec, const struct batch *batch,

@@ -53,8 +53,8 @@ static size_t place_rows(const struct value *input, const struct batch *batch, i
     return place;
 }
 
-/* Where shards' samples are in a feed of this step; returns how much of it comes from the host. */
-static size_t lay_feed(const struct exec *exec, const struct batch *batch)
+/* Where shards' samples are in a feed of this step; returns its bytes, and how many of them come from the host. */
+static size_t lay_feed(const struct exec *exec, const struct batch *batch, size_t *out_sent)
 {
     const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
     const struct lane *lane = &exec->lanes[0];
@@ -74,7 +74,8 @@ static size_t lay_feed(const struct exec *exec, const struct batch *batch)
         place->y = place_rows(roles->target, batch, rows, &at);
     }
     BUG_ON(at > exec->device->feed_bytes);
-    return batch->picks ? picks_end : at;
+    *out_sent = batch->picks ? picks_end : at;
+    return at;
 }
 
 static void copy_rows(const struct value *input, const struct batch *batch, const void *from,
@@ -125,15 +126,30 @@ static void write_samples(const struct exec *exec, const struct batch *batch, ch
     }
 }
 
-static const struct source *picked_of(const struct batch *batch)
-{
-    return batch->picks ? batch->source : NULL;
-}
-
 static bool has_extents(const struct device_captured *of, const struct batch *batch)
 {
-    return of->samples == batch->samples && of->picked == picked_of(batch) &&
+    return of->samples == batch->samples &&
            memcmp(of->length, batch->length, sizeof of->length) == 0;
+}
+
+/* Makes shards' samples of what the device holds, behind their picks. */
+static void pick_samples(const struct exec *exec, const struct batch *batch, char *there)
+{
+    const struct device_side *side = exec->device;
+    const struct device_images *images = device_kept(exec, batch->source);
+    const struct pick *picks = (const struct pick *)(there + side->picks_at);
+    const bool has_target = graph_roles((struct graph *)exec->config.train)->target;
+    const struct lane *lane = &exec->lanes[0];
+
+    BUG_ON(!images);
+    for (int64_t i = 0; i < lane->count; i++) {
+        const struct samples samples = exec_samples(exec, lane->first + i);
+        const struct feed_place *place = &side->places[i];
+
+        side->config.face->pick(side->copies, images, picks + (samples.begin - batch->first),
+                                (size_t)samples.rows, (float *)(there + place->x),
+                                has_target ? (int32_t *)(there + place->y) : NULL);
+    }
 }
 
 /* Fills the slot and has it copied: on its way while earlier steps run, then to the feed. */
@@ -143,19 +159,19 @@ static enum status feed(const struct exec *exec, const struct batch *batch,
     struct device_side *side = exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
     const struct device_stream_ops *stream = side->config.face->stream;
-    const size_t bytes = lay_feed(exec, batch);
+    size_t sent;
+    const size_t bytes = lay_feed(exec, batch, &sent);
     const size_t numbers = write_numbers(exec, batch, slot->host);
 
     if (side->config.same_batch && has_extents(&side->fed, batch))
         return memory->copy(side->stream, side->feed, slot->host, numbers);
     write_samples(exec, batch, slot->host);
-    if (batch->picks) /* so few that a stream of their own costs more than it hides */
-        return memory->copy(side->stream, side->feed, slot->host, bytes);
-    TRY(memory->copy(side->copies, slot->there, slot->host, bytes));
+    TRY(memory->copy(side->copies, slot->there, slot->host, sent));
+    if (batch->picks)
+        pick_samples(exec, batch, slot->there);
     TRY(stream->record(side->copies, slot->copied));
     TRY(stream->wait_event(side->stream, slot->copied));
     side->fed.samples = batch->samples;
-    side->fed.picked = picked_of(batch);
     memcpy(side->fed.length, batch->length, sizeof side->fed.length);
     return memory->copy(side->stream, side->feed, slot->there, bytes);
 }
@@ -170,6 +186,7 @@ static struct device_range range_of(const struct exec *exec, struct device_part 
     struct device_range range = { .param = side->param + part.at,
                                   .grad = sum,
                                   .half = side->half ? side->half + part.at : NULL,
+                                  .half_dtype = side->config.precision,
                                   .count = part.count };
 
     for (int i = 0; i < exec->n_states; i++)
@@ -202,7 +219,7 @@ static void update_stretch(const struct exec *exec, const struct device_stretch 
     stretch->update->run(side->sums, &range, &stretch->bucket->attrs, numbers);
 }
 
-/* Gradients are scaled so that the norm of all is not over the limit. */
+/* Gradients are scaled so that the norm of all is not over the limit, if there is one, and losses' scale is taken back. */
 static void clip(const struct exec *exec, struct kernel_update_step *numbers)
 {
     const struct device_side *side = exec->device;
@@ -215,7 +232,11 @@ static void clip(const struct exec *exec, struct kernel_update_step *numbers)
             face->sum_squares(side->stream, side->sum + s->at, s->count,
                               &side->squares[count++], side->squares_scratch);
     }
-    face->clip(side->stream, side->squares, count, exec->config.optim.attrs.max_norm, numbers);
+    if (side->scaling)
+        unscale(exec, count, numbers);
+    else
+        face->clip(side->stream, side->squares, count, exec->config.optim.attrs.max_norm,
+                   numbers);
 }
 
 static struct attrs attrs_of(const struct device_norm *norm)
@@ -283,7 +304,7 @@ static void update(const struct exec *exec, int group)
 
     if (side->ranks && ranks_update_all(exec))
         (void)ranks_sum(exec, (struct device_part){ 0, exec->vector });
-    if (exec->clips)
+    if (exec->clips || side->scaling)
         clip(exec, numbers);
     if (exec->adapts)
         update_by_norms(exec, numbers);
@@ -376,7 +397,7 @@ static enum status run_plan(const struct exec *exec, const struct plan *plan,
         const struct instruction *next = &plan->instructions[i];
         for (; side->ranks && gather < next->awaits; gather++)
             TRY(ranks_take_tables(exec, gather));
-        device_run(side, next, step);
+        device_run(side, next, scaled_step(side, next, step));
         if (side->ranks && next->fills)
             ranks_give_table(exec, next->fills - 1);
         if (next->node->op == &op_row_sum)
@@ -410,21 +431,6 @@ static enum status run_empty(const struct exec *exec, int64_t v, float *gradient
     return STATUS_OK;
 }
 
-/* Makes a shard's samples of what the device holds. */
-static void pick_samples(const struct exec *exec, const struct batch *batch,
-                         struct samples samples)
-{
-    const struct device_side *side = exec->device;
-    const struct device_images *images = device_kept(exec, batch->source);
-    const struct pick *picks = (const struct pick *)(side->feed + side->picks_at);
-    const bool has_target = graph_roles((struct graph *)exec->config.train)->target;
-
-    BUG_ON(!images);
-    side->config.face->pick(side->stream, images, picks + (samples.begin - batch->first),
-                            (size_t)samples.rows, (float *)side->bases[BASE_INPUT],
-                            has_target ? (int32_t *)side->bases[BASE_TARGET] : NULL);
-}
-
 /* With `stack`, as the last shard of this rank. */
 static enum status run_shard(const struct exec *exec, const struct batch *batch, int64_t v,
                              float *gradients, const struct tree_stack *stack)
@@ -445,8 +451,6 @@ static enum status run_shard(const struct exec *exec, const struct batch *batch,
     side->bases[BASE_TABLE] = side->tables;
     if (rows == 0)
         return run_empty(exec, v, gradients, stack);
-    if (batch->picks)
-        pick_samples(exec, batch, exec_samples(exec, v));
     return run_plan(exec, lane_plan(&exec->lanes[0], extents, false),
                     (struct kernel_step *)(side->feed + ALIGN) + number, stack);
 }
@@ -459,6 +463,8 @@ static enum status put_step(const struct exec *exec, const struct batch *batch)
     const int64_t end = lane->first + lane->count;
     struct tree_stack stack;
 
+    if (side->scaling)
+        scale_losses(exec);
     if (side->marks_bytes)
         TRY(side->config.face->memory->fill(side->stream, side->all_marks, 0,
                                             side->marks_bytes));
@@ -494,7 +500,7 @@ static struct device_captured *find_captured(struct device_side *side,
         oldest = &side->captured[side->n_captured++];
     else if (oldest->graph)
         side->config.face->graph->destroy(oldest->graph);
-    *oldest = (struct device_captured){ .samples = batch->samples, .picked = picked_of(batch) };
+    *oldest = (struct device_captured){ .samples = batch->samples };
     memcpy(oldest->length, batch->length, sizeof oldest->length);
     return oldest;
 }

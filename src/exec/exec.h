@@ -78,10 +78,10 @@ struct exec_device {
     const struct device_face *face;
     struct device *device; /* borrowed */
     int number;            /* its own, of which it was opened */
-    enum dtype precision;  /* f32, or bf16: what kernels compute with; parameters stay f32 */
-    bool rounds;           /* of f32: products and convolutions may round operands, to TF32 */
-    bool same_batch;       /* every step has the samples of the first: for measurements */
-    size_t group_bytes;    /* of gradients that ranks sum at once; 0: 32 MiB */
+    enum dtype precision; /* f32, bf16 or f16: what kernels compute with; parameters stay f32 */
+    bool rounds;          /* of f32: products and convolutions may round operands, to TF32 */
+    bool same_batch;      /* every step has the samples of the first: for measurements */
+    size_t group_bytes;   /* of gradients that ranks sum at once; 0: 32 MiB */
 };
 
 /* Privacy of samples: with a shard for each sample of a batch, the gradient of each is clipped before it is added to others,
@@ -319,6 +319,12 @@ struct exec_actions {
 };
 enum { EXEC_ACTION_STEPS = 9 };
 struct exec_actions exec_actions(const struct exec *exec);
+
+/* How losses are scaled; all zero but where a device computes in f16. Every rank has the same. Read after exec_settle; set between
+ * steps, for a run that goes on. */
+MUST_CHECK enum status exec_scaling(const struct exec *exec, struct device_scaling *out);
+MUST_CHECK enum status exec_set_scaling(struct exec *exec,
+                                        const struct device_scaling *scaling);
 
 /* Bytes. */
 struct exec_memory {

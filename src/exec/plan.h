@@ -127,7 +127,7 @@ MUST_CHECK enum status plan_create(const struct graph *graph, const struct graph
                                    const struct plan_gathers *gathers,
                                    const struct kernel_choices *choices, struct plan **out);
 
-/* A device that kernels run on, and what they compute in: f32, or bf16 as kernel/precision.h has it. */
+/* A device that kernels run on, and what they compute in: f32, or bf16 or f16 as kernel/precision.h has it. */
 struct plan_target {
     const struct device_face *face;
     enum dtype precision;

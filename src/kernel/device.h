@@ -130,7 +130,8 @@ struct device_range {
     float *state[DEVICE_STATES];
     float *out; /* lamb_direction: what it makes; may be grad */
     uint16_t
-        *half; /* the new param in bf16, for kernels that compute with it; NULL: not wanted */
+        *half; /* the new param in 16 bits, for kernels that compute so; NULL: not wanted */
+    enum dtype half_dtype;
     size_t count;
     /* Of a table: rows of `width` elements whose mark is 0 stay as they are. NULL: none does. */
     const uint8_t *marks;
@@ -142,6 +143,15 @@ struct device_trust {
     float coefficient, weight_decay;
     bool of_gradient;
 };
+
+/* How gradients of losses are scaled while a step computes in f16, so that small ones are not lost: twice as much after
+ * DEVICE_SCALE_STEPS steps whose gradients were finite, half after one whose were not, which is skipped. */
+struct device_scaling {
+    float scale;
+    int32_t good;    /* steps in a row since it was changed */
+    int64_t skipped; /* of all */
+};
+enum { DEVICE_SCALE_STEPS = 2000 };
 
 /* An update over a flat range, in one launch; `step` lies in the device's memory. */
 struct device_update {
@@ -179,7 +189,7 @@ struct device_face {
     /* out[i] = a[i] + b[i]; out may be a or b. */
     void (*add)(struct device_stream *stream, float *out, const float *a, const float *b,
                 size_t count);
-    /* Elements of one type, f32 or bf16, to the other, to the nearest. */
+    /* Elements of one type, f32, bf16 or f16, to another, of which one is f32 or both are the same, to the nearest. */
     void (*convert)(struct device_stream *stream, void *to, enum dtype to_dtype,
                     const void *from, enum dtype from_dtype, size_t count);
     /* Sum of squares in double, by a fixed order of additions; scratch of sum_squares_bytes. */
@@ -194,6 +204,15 @@ struct device_face {
     void (*trust)(struct device_stream *stream, const struct device_trust *trust,
                   const double *params, const double *moves, size_t count,
                   const struct kernel_update_step *numbers, struct kernel_update_step *out);
+    /* out[i] = steps[i] for gradients of losses: inv_batch times the scale. */
+    void (*scale_losses)(struct device_stream *stream, const struct device_scaling *scaling,
+                         const struct kernel_step *steps, size_t count,
+                         struct kernel_step *out);
+    /* By sums of squares of gradients that are scaled: what clip does (max_norm 0: without a limit), and takes the scale back; of
+     * sums that are not finite, numbers->skips becomes 1. Then the scale is the next step's. */
+    void (*unscale)(struct device_stream *stream, const double *squares, size_t count,
+                    float max_norm, struct device_scaling *scaling,
+                    struct kernel_update_step *numbers);
     /* marks[id] = 1 for each of the ids in [0, rows). */
     void (*mark_rows)(struct device_stream *stream, const int32_t *ids, size_t count,
                       size_t rows, uint8_t *marks);

@@ -32,8 +32,9 @@ static enum status check_precision(const struct job *job)
 
     if (!*precision || strcmp(precision, "f32") == 0)
         return STATUS_OK;
-    if (strcmp(precision, "bf16") != 0 && strcmp(precision, "tf32") != 0)
-        return FAIL(STATUS_USAGE, "--precision %s: f32, tf32 or bf16", precision);
+    if (strcmp(precision, "bf16") != 0 && strcmp(precision, "tf32") != 0 &&
+        strcmp(precision, "fp16") != 0)
+        return FAIL(STATUS_USAGE, "--precision %s: f32, tf32, bf16 or fp16", precision);
     if (!on_device(job))
         return FAIL(STATUS_USAGE, "--precision %s: the device cpu computes in f32", precision);
     return STATUS_OK;
@@ -162,12 +163,17 @@ static enum status pick_number(const struct device_face *face, struct transport 
     return STATUS_OK;
 }
 
+static enum dtype precision_of(const char *name)
+{
+    return strstr(name, "f32") ? DTYPE_F32 : strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_BF16;
+}
+
 enum status on_device_open(const struct job *job, struct transport *transport, bool same_batch,
                            struct exec_device *out)
 {
     const struct settings *s = &job->settings;
     struct exec_device device = {
-        .precision = strstr(s->precision, "f32") ? DTYPE_F32 : DTYPE_BF16,
+        .precision = precision_of(s->precision),
         .rounds = strcmp(s->precision, "tf32") == 0,
         .same_batch = same_batch,
         .group_bytes = (size_t)(s->bucket_mib * 1048576),

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/classes.h"
+#include "train/loss_scale.h"
 #include "train/on_device.h"
 #include "train/rank.h"
 #include "train/reconstruct.h"
@@ -65,6 +66,8 @@ static enum status load_params(struct rank *rank)
     const struct run *run = rank->run;
 
     TRY(run->checkpoint || run->init ? load_saved(rank) : exec_init_params(rank->exec));
+    if (run->checkpoint)
+        TRY(loss_scale_read(rank->exec, checkpoint_state(run->checkpoint)));
     if (rank->own.served)
         return served_begin(rank->own.served, rank->exec, run->first_step, &rank->begins);
     return rank->own.local ? load_own(rank) : STATUS_OK;

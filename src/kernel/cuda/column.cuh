@@ -151,6 +151,9 @@ template <class T> struct sums_of {
 template <> struct sums_of<bf16> {
     typedef float type;
 };
+template <> struct sums_of<f16> {
+    typedef float type;
+};
 
 /* Blocks have as many threads as their shared memory allows. */
 template <int K> struct finish_depth {

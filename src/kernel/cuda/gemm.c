@@ -15,6 +15,7 @@
 
 #include "base/mem.h"
 #include "kernel/cuda/column_sums.h"
+#include "kernel/precision.h"
 
 struct gemm {
     cublasLtMatmulDesc_t product;
@@ -65,12 +66,12 @@ static size_t up(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-enum { ROW_OF = 8, LARGE = 1 << 30 }; /* elements of bf16 that are 16 bytes */
+enum { ROW_OF = 8, LARGE = 1 << 30 }; /* elements of two bytes that are 16 */
 
-/* Is a matrix of bf16 with rows this far apart copied, so that they are a multiple of 16 bytes apart? */
+/* Is a matrix of such with rows this far apart copied, so that they are a multiple of 16 bytes apart? */
 static bool is_repacked(const struct gemm_form *form, enum dtype dtype, int64_t row)
 {
-    return dtype == DTYPE_BF16 && row % ROW_OF != 0 && form->parts <= 1 && !form->with_bias &&
+    return kernel_is_half(dtype) && row % ROW_OF != 0 && form->parts <= 1 && !form->with_bias &&
            !form->relu && (double)form->m * (double)form->n * (double)form->k > LARGE;
 }
 
@@ -130,7 +131,7 @@ static size_t bytes_of_c(const struct gemm_form *form)
 /* After that, a bias in its other type, or the products of parts; then copies of a, b and c. */
 static size_t gemm_own_scratch(const struct gemm_form *form)
 {
-    const bool converts = form->with_bias && form->into == DTYPE_BF16;
+    const bool converts = form->with_bias && kernel_is_half(form->into);
     const size_t bias = converts ? up((size_t)form->n * sizeof(float)) : 0;
     const size_t parts =
         form->parts > 1 ? up((size_t)(form->parts * form->m * form->n) * sizeof(float)) : 0;
@@ -145,7 +146,7 @@ size_t gemm_scratch(const struct gemm_form *form)
 
 static cudaDataType_t type_of(enum dtype dtype)
 {
-    return dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    return dtype == DTYPE_BF16 ? CUDA_R_16BF : dtype == DTYPE_F16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
 /* A matrix of `rows` rows as it lies, `row` elements apart; or `parts` of them, one behind the other. */
@@ -304,7 +305,7 @@ static void finish(struct device_stream *stream, const struct gemm_form *form,
 
     if (form->with_bias && form->half_bias) {
         void *bias = (char *)data->scratch + workspace_of(form);
-        cuda_convert(stream, bias, DTYPE_F32, data->bias, DTYPE_BF16, (size_t)form->n);
+        cuda_convert(stream, bias, DTYPE_F32, data->bias, form->into, (size_t)form->n);
         wide.bias = bias;
     }
     gemm_finish(stream, form, &wide);
@@ -336,9 +337,9 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
     }
     if (form->with_bias && !gemm->finishes) {
         const void *bias = data->bias;
-        if (form->into == DTYPE_BF16 && !form->half_bias) {
+        if (kernel_is_half(form->into) && !form->half_bias) {
             void *half = (char *)data->scratch + workspace_of(form);
-            cuda_convert(stream, half, DTYPE_BF16, bias, DTYPE_F32, (size_t)form->n);
+            cuda_convert(stream, half, form->into, bias, DTYPE_F32, (size_t)form->n);
             bias = half;
         }
         /* The pointer is copied when the product is enqueued. */
@@ -382,7 +383,7 @@ static struct gemm_form linear_form(const struct kernel_problem *p)
                                .c_row = n,
                                .b_across = plain,
                                .with_bias = p->n_in > 2,
-                               .half_bias = p->n_in > 2 && p->in[2].dtype == DTYPE_BF16,
+                               .half_bias = p->n_in > 2 && kernel_is_half(p->in[2].dtype),
                                .relu = p->attrs.activation == ACTIVATION_RELU,
                                .tf32 = rounds(p),
                                .of = p->in[0].dtype,
