@@ -230,11 +230,18 @@ enum status on_device_keep(const struct job *job, const struct exec_device *devi
         TRY(is_little(job, device, train + test, &keeps));
     if (!keeps)
         return STATUS_OK;
-    TRY(exec_keep(exec, job->train));
-    if (test)
-        TRY(exec_keep(exec, job->test));
-    *out_kept = train + test;
-    return STATUS_OK;
+    enum status status = exec_keep(exec, job->train);
+    if (status == STATUS_OK)
+        *out_kept = train;
+    if (status == STATUS_OK && test)
+        status = exec_keep(exec, job->test);
+    if (status == STATUS_OK)
+        *out_kept += test;
+    if (status != STATUS_NO_MEMORY)
+        return status;
+    if (strcmp(where, "auto") == 0)
+        return STATUS_OK; /* what is not there is read here */
+    return FAIL(STATUS_NO_MEMORY, "%s, or --data-on host", status_message());
 }
 
 void on_device_close(struct exec_device *device)
