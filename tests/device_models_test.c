@@ -189,7 +189,7 @@ static void check_model(struct case_of c, const struct exec_device *device, doub
     if (tolerance > 0)
         printf("    %-16s %-5s %lld shards, %s: losses %.5f .. %.5f, on the cpu %.5f .. %.5f\n",
                c.model->name, c.optimizer, (long long)c.shards,
-               device->precision == DTYPE_BF16 ? "bf16" : "f32", there.loss[0],
+               device->rounds ? "tf32" : dtype_name(device->precision), there.loss[0],
                there.loss[STEPS - 1], c.loss[0], c.loss[STEPS - 1]);
     for (int s = 0; s < STEPS; s++) {
         const double off = fabs(c.loss[s] - there.loss[s]) / (s < STEPS / 2 ? 1 : 10);
@@ -229,9 +229,9 @@ static void every_model_trains_on_a_device(void)
     device.face->close(device.device);
 }
 
-static void every_model_trains_in_bf16(void)
+static void check_models_in(enum dtype precision)
 {
-    struct exec_device device = { .precision = DTYPE_BF16 };
+    struct exec_device device = { .precision = precision };
 
     if (open_device(&device)) {
         for (int i = 0; model_table[i]; i++) {
@@ -262,6 +262,33 @@ static void joined_products_compute_the_same(void)
     device.face->close(device.device);
 }
 
+static void every_model_trains_in_bf16(void)
+{
+    check_models_in(DTYPE_BF16);
+}
+
+static void every_model_trains_in_f16(void)
+{
+    check_models_in(DTYPE_F16);
+}
+
+/* The CPU has nothing to round to: the same bits as f32. */
+static void every_model_trains_in_tf32(void)
+{
+    struct exec_device device = { .precision = DTYPE_F32, .rounds = true };
+    const bool has_gpu = open_device(&device);
+
+    for (int i = 0; model_table[i]; i++) {
+        const char *usual = model_table[i]->optimizer;
+        const struct case_of c = { .model = model_table[i],
+                                   .optimizer = usual ? usual : "sgd",
+                                   .shards = 1 };
+        if (has_gpu || (!is_large(c.model) && i % 4 == 0))
+            check_model(c, &device, has_gpu ? 0.01 : 0);
+    }
+    device.face->close(device.device);
+}
+
 static void every_optimizer_updates_on_a_device(void)
 {
     static const char *const optimizers[] = { "sgd", "adam", "adamw", "lars", "lamb" };
@@ -282,6 +309,8 @@ const struct test tests[] = {
     { .name = "every model trains on a device", .run = every_model_trains_on_a_device },
     { .name = "every model trains in bf16", .run = every_model_trains_in_bf16 },
     { .name = "joined products compute the same", .run = joined_products_compute_the_same },
+    { .name = "every model trains in f16", .run = every_model_trains_in_f16 },
+    { .name = "every model trains in tf32", .run = every_model_trains_in_tf32 },
     { .name = "every optimizer updates on a device",
       .run = every_optimizer_updates_on_a_device },
     { 0 },

@@ -160,7 +160,19 @@ static int32_t label_source(const struct source *source, int64_t index)
     return dataset_label((const struct dataset *)source, index);
 }
 
-static const struct source_kind images = { .read = read_source, .label = label_source };
+static const uint8_t *pixels_source(const struct source *source, int64_t index)
+{
+    return dataset_pixels((const struct dataset *)source, index);
+}
+
+static const float *values_source(const struct source *source)
+{
+    return ((const struct dataset *)source)->normalizer.value[0];
+}
+
+static const struct source_kind images = {
+    .read = read_source, .label = label_source, .pixels = pixels_source, .values = values_source
+};
 
 static void describe_source(struct dataset *dataset)
 {

@@ -160,8 +160,11 @@ static void fill(const struct reader *reader, const struct slot *slot)
     const struct source_how how = how_in(reader, batch->epoch);
     const int64_t begin = trace_begin(reader->trace);
 
-    source_read(reader->loader->config.source, &how, slot->index, batch->rows, batch->length,
-                batch->x, batch->x2, batch->y);
+    if (batch->picks)
+        source_pick(batch->source, &how, slot->index, batch->rows, batch->picks);
+    else
+        source_read(batch->source, &how, slot->index, batch->rows, batch->length, batch->x,
+                    batch->x2, batch->y);
     if (begin)
         reader->trace->step = batch->step;
     trace_end(reader->trace, begin, TRACE_LOAD, "read a batch", NULL);
@@ -228,6 +231,7 @@ static enum status check_config(const struct loader_config *config)
     if (config->threads < 0 || config->threads > LOADER_THREADS)
         return FAIL(STATUS_USAGE, "%d threads to read: from 1 to %d, or 0 to pick",
                     config->threads, LOADER_THREADS);
+    BUG_ON(config->picks && !source_has_pixels(config->source));
     if (source_has_sequences(config->source))
         return STATUS_OK;
     return augment_check(&config->augment, &config->source->sample);
@@ -263,13 +267,19 @@ static size_t whole_lines(size_t bytes)
     return (bytes + MEM_ALIGN - 1) / MEM_ALIGN * MEM_ALIGN;
 }
 
+static size_t row_bytes(const struct loader_config *config, enum source_part part)
+{
+    if (config->picks)
+        return part == SOURCE_X ? sizeof(struct pick) : 0;
+    return source_row_bytes(config->source, part);
+}
+
 /* Bytes of a batch's parts; each starts a cache line. */
 static enum status size_parts(const struct loader_config *config, int64_t rows,
                               size_t out[SOURCE_PARTS])
 {
     for (int part = 0; part < SOURCE_PARTS; part++) {
-        if (__builtin_mul_overflow((size_t)rows, source_row_bytes(config->source, part),
-                                   &out[part]) ||
+        if (__builtin_mul_overflow((size_t)rows, row_bytes(config, part), &out[part]) ||
             out[part] > INT64_MAX / 8)
             return FAIL(STATUS_NO_MEMORY,
                         "a batch of %" PRId64 " rows is more than memory can hold", rows);
@@ -296,9 +306,14 @@ static enum status make_slots(struct loader *loader)
     for (size_t i = 0; i < depth; i++) {
         struct batch *batch = &loader->slots[i].batch;
         char *x = loader->parts + i * loader->slot_bytes, *x2 = x + bytes[SOURCE_X];
-        batch->x = x;
-        batch->x2 = bytes[SOURCE_X2] ? (int32_t *)x2 : NULL;
-        batch->y = (int32_t *)(x2 + bytes[SOURCE_X2]);
+        batch->source = config->source;
+        if (config->picks) {
+            batch->picks = (struct pick *)x;
+        } else {
+            batch->x = x;
+            batch->x2 = bytes[SOURCE_X2] ? (int32_t *)x2 : NULL;
+            batch->y = (int32_t *)(x2 + bytes[SOURCE_X2]);
+        }
         loader->slots[i].index = loader->index + i * (size_t)rows;
     }
     return STATUS_OK;

@@ -27,9 +27,10 @@ struct loader_config {
     int64_t first_shard, n_shards; /* this rank's shards, in a row */
     uint64_t first_step, end_step; /* steps [first, end) */
     struct augment augment;        /* with the sampler's seed; all zero: none */
-    int depth;                     /* batches ahead; 0 picks */
-    int threads;                   /* that read; 0: 1, and more while the user has to wait */
-    struct trace *trace;           /* each of them has a row in it; borrowed; NULL: none */
+    bool picks;          /* batches have picks in the place of x and y: the source has pixels */
+    int depth;           /* batches ahead; 0 picks */
+    int threads;         /* that read; 0: 1, and more while the user has to wait */
+    struct trace *trace; /* each of them has a row in it; borrowed; NULL: none */
 };
 
 /* This rank's part of one step. */
@@ -46,6 +47,9 @@ struct batch {
     void *x;     /* rows x (H, W, C) floats, or rows x length[0] ids (int32_t) */
     int32_t *x2; /* rows x length[1] ids of a decoder; NULL if there is none */
     int32_t *y;  /* rows, or rows x length of the last sequence */
+    /* Samples of this source in the place of x and y, which are NULL then: rows of them. NULL: x and y are there. */
+    struct pick *picks;
+    const struct source *source;
 };
 
 MUST_CHECK enum status loader_create(const struct loader_config *config, struct loader **out);

@@ -38,6 +38,7 @@ static struct loader_config random_config(struct rng *rng, const struct dataset 
                      .cutout = (int)rng_below(rng, 4) },
         .depth = (int)rng_below(rng, 6),
         .threads = (int)rng_below(rng, 5),
+        .picks = rng_below(rng, 4) == 0,
     };
     config.n_shards = config.shards;
     config.end_step = config.first_step + 1 + rng_below(rng, 20);
@@ -64,7 +65,12 @@ static void check_batch(const struct loader_config *config, struct sampler *samp
     CHECK_INT(step.samples, batch->weight);
     CHECK(batch->length[0] == 0 && batch->length[1] == 0 && batch->x2 == NULL);
     CHECK(batch->rows >= 0 && batch->first + batch->rows <= step.samples);
-    for (int64_t i = 0; i < batch->rows; i++) {
+    for (int64_t i = 0; i < batch->rows && config->picks; i++) {
+        struct pick pick;
+        source_pick(config->source, &how, step.index + batch->first + i, 1, &pick);
+        CHECK(memcmp(&pick, &batch->picks[i], sizeof pick) == 0);
+    }
+    for (int64_t i = 0; i < batch->rows && !config->picks; i++) {
         source_read(config->source, &how, step.index + batch->first + i, 1, length, x, NULL,
                     &y);
         CHECK(memcmp(x, (const float *)batch->x + i * SAMPLE, sizeof x) == 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* source.c - what all kinds of samples have in common: how lengths are rounded, what counts. */
+/* source.c - what all kinds of samples have in common: how lengths are rounded, what counts, picks. */
 #include "data/source.h"
 
 static int64_t round_length(int64_t length, int64_t most)
@@ -26,6 +26,37 @@ int64_t source_weight(const struct source *source, const struct source_how *how,
                       const int64_t *index, int64_t count)
 {
     return source->kind->weight ? source->kind->weight(source, how, index, count) : count;
+}
+
+bool source_has_pixels(const struct source *source)
+{
+    const struct shape *sample = &source->sample;
+
+    return source->kind->pixels && source->count <= INT32_MAX && sample->dim[1] <= PICK_SIDE &&
+           sample->dim[2] <= PICK_SIDE;
+}
+
+void source_pick(const struct source *source, const struct source_how *how,
+                 const int64_t *index, int64_t count, struct pick *out)
+{
+    const bool augments = how && augment_is_on(&how->augment);
+    struct augment_draw draw = { 0 };
+
+    for (int64_t i = 0; i < count; i++) {
+        if (augments)
+            draw =
+                augment_draw(&how->augment, &source->sample, how->seed, how->epoch, index[i]);
+        out[i] = (struct pick){
+            .sample = (int32_t)index[i],
+            .down = (int16_t)draw.down,
+            .right = (int16_t)draw.right,
+            .top = (int16_t)draw.top,
+            .bottom = (int16_t)draw.bottom,
+            .left = (int16_t)draw.left,
+            .end = (int16_t)draw.end,
+            .flip = draw.flip,
+        };
+    }
 }
 
 void source_read(const struct source *source, const struct source_how *how,

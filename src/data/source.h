@@ -8,6 +8,9 @@
  *
  * Whoever holds samples (dataset.h: images, text.h: sequences) embeds a struct source.
  *
+ * Of images that are bytes, somebody else may hold all samples (exec.h: a device) and make x and y by himself. He is told
+ * picks in their place, and comes to the same bits.
+ *
  * Threads: reading is safe from any thread.
  */
 #ifndef DATA_SOURCE_H
@@ -17,8 +20,10 @@
 #include <stdint.h>
 
 #include "data/augment.h"
+#include "tensor/pick.h"
 
 enum { SOURCE_PADDING = -1, SOURCE_ROUND = 4, SOURCE_SEQUENCES = 2 };
+enum { SOURCE_BYTES = 256 };
 enum source_part { SOURCE_X, SOURCE_X2, SOURCE_Y, SOURCE_PARTS };
 
 struct source;
@@ -45,6 +50,10 @@ struct source_kind {
                  void *x, int32_t *x2, int32_t *y);
     /* The class of a sample; SOURCE_PADDING where samples have none. */
     int32_t (*label)(const struct source *source, int64_t index);
+    /* Of images that are bytes: C planes of H x W of them, and what each stands for, a table of SOURCE_BYTES for each
+     * channel. NULL: they are not. */
+    const uint8_t *(*pixels)(const struct source *source, int64_t index);
+    const float *(*values)(const struct source *source);
 };
 
 struct source {
@@ -88,6 +97,12 @@ static inline int32_t source_label(const struct source *source, int64_t index)
 {
     return source->kind->label(source, index);
 }
+
+/* Can samples be picked? */
+bool source_has_pixels(const struct source *source);
+/* What source_read would make of these samples. */
+void source_pick(const struct source *source, const struct source_how *how,
+                 const int64_t *index, int64_t count, struct pick *out);
 
 /* The lengths a batch of these samples has; 0 where it has no such sequence. */
 void source_extents(const struct source *source, const int64_t *index, int64_t count,

@@ -1,13 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-/* device_evaluate.c - forward of some samples on a device, for evaluations and predictions. */
+/* device_evaluate.c - forward of some samples on a device, for evaluations and predictions. The second time that a plan
+ * runs it is captured, as steps are. */
 #include "exec/device_side.h"
 
-enum { ALIGN = 256 };
+enum { ALIGN = 256, PICKS_AT = ALIGN };
+enum { PICKS_END = PICKS_AT + (EVAL_ROWS * sizeof(struct pick) + ALIGN - 1) / ALIGN * ALIGN };
 
-/* Where a lane's samples go, behind the numbers of the step; returns how many bytes there must be. */
+void device_read_samples(struct lane *lane, const int64_t *index, int64_t rows,
+                         const int64_t length[SOURCE_SEQUENCES])
+{
+    const struct source *source = lane->exec->eval_data;
+    struct device_samples *eval = &lane->exec->device->eval;
+
+    eval->picked = device_kept(lane->exec, source) ? source : NULL;
+    if (!eval->picked) {
+        source_read(source, NULL, index, rows, length, lane->eval_x, lane->eval_x2,
+                    lane->eval_y);
+        return;
+    }
+    source_pick(source, NULL, index, rows, eval->picks);
+    for (int64_t i = 0; i < rows; i++)
+        lane->eval_y[i] = source_label(source, index[i]);
+}
+
+/* Where a lane's samples go, behind the numbers of the step and picks; returns how many bytes there must be. */
 static size_t lay_out(const struct lane *lane, size_t at[SOURCE_PARTS])
 {
-    size_t bytes = ALIGN;
+    size_t bytes = PICKS_END;
 
     for (int part = 0; part < SOURCE_PARTS; part++) {
         at[part] = bytes;
@@ -57,7 +76,27 @@ static enum status take_output(struct device_side *side, const struct plan *plan
     return face->memory->copy(side->stream, side->eval.output, output, count * sizeof(float));
 }
 
-/* Copies the lane's samples and the numbers of the step. */
+void device_forget_forwards(struct device_side *side)
+{
+    for (int i = 0; i < side->eval.n_forwards; i++) {
+        if (side->eval.forwards[i].graph)
+            side->config.face->graph->destroy(side->eval.forwards[i].graph);
+    }
+    side->eval.n_forwards = 0;
+}
+
+/* Room for the lane's samples, which may move. */
+static enum status make_room(const struct lane *lane, size_t at[SOURCE_PARTS])
+{
+    struct device_side *side = lane->exec->device;
+    const size_t bytes = lay_out(lane, at);
+
+    if (bytes > side->eval.bytes)
+        device_forget_forwards(side);
+    return grow(side, bytes, &side->eval.there, &side->eval.bytes);
+}
+
+/* Copies the lane's samples, or picks of them, and the numbers of the step. */
 static enum status give_samples(const struct lane *lane, const struct kernel_step *step,
                                 size_t rows)
 {
@@ -67,15 +106,79 @@ static enum status give_samples(const struct lane *lane, const struct kernel_ste
     static const enum base bases[] = { BASE_INPUT, BASE_SECOND, BASE_TARGET };
     size_t at[SOURCE_PARTS];
 
-    TRY(grow(side, lay_out(lane, at), &side->eval.there, &side->eval.bytes));
+    TRY(make_room(lane, at));
     TRY(memory->copy(side->stream, side->eval.there, step, sizeof *step));
+    if (side->eval.picked)
+        TRY(memory->copy(side->stream, side->eval.there + PICKS_AT, side->eval.picks,
+                         rows * sizeof *side->eval.picks));
     for (int part = 0; part < SOURCE_PARTS; part++) {
         side->bases[bases[part]] = side->eval.there + at[part];
-        if (parts[part])
+        if (parts[part] && !side->eval.picked)
             TRY(memory->copy(side->stream, side->eval.there + at[part], parts[part],
                              rows * lane->eval_bytes[part]));
     }
     return STATUS_OK;
+}
+
+/* All that the device does with samples that were given. */
+static enum status put_forward(const struct exec *exec, const struct plan *plan)
+{
+    struct device_side *side = exec->device;
+    const struct device_face *face = side->config.face;
+    const char *there = side->eval.there;
+    const bool has_target = graph_roles((struct graph *)exec->config.eval)->target;
+
+    side->bases[BASE_LOSS] = (char *)&side->results[0];
+    side->bases[BASE_CORRECT] = (char *)&side->results[1];
+    TRY(face->memory->fill(side->stream, side->results, 0, 2 * sizeof(float)));
+    if (side->eval.picked)
+        face->pick(side->stream, device_kept(exec, side->eval.picked),
+                   (const struct pick *)(there + PICKS_AT), (size_t)plan->extents.rows,
+                   (float *)side->bases[BASE_INPUT],
+                   has_target ? (int32_t *)side->bases[BASE_TARGET] : NULL);
+    for (int i = 0; i < plan->n_instructions; i++)
+        device_run(side, &plan->instructions[i], (const struct kernel_step *)there);
+    return STATUS_OK;
+}
+
+/* What is known of this one; the one that was not needed for longest makes room. */
+static struct device_forward *find_forward(struct device_side *side, const struct plan *plan)
+{
+    struct device_samples *eval = &side->eval;
+    struct device_forward *oldest = eval->forwards;
+
+    for (int i = 0; i < eval->n_forwards; i++) {
+        struct device_forward *found = &eval->forwards[i];
+        if (found->plan == plan && found->picked == eval->picked)
+            return found;
+        oldest = found->uses < oldest->uses ? found : oldest;
+    }
+    if (eval->n_forwards < DEVICE_GRAPHS)
+        oldest = &eval->forwards[eval->n_forwards++];
+    else if (oldest->graph)
+        side->config.face->graph->destroy(oldest->graph);
+    *oldest = (struct device_forward){ .plan = plan, .picked = eval->picked };
+    return oldest;
+}
+
+static enum status run_forward(const struct exec *exec, const struct plan *plan)
+{
+    struct device_side *side = exec->device;
+    const struct device_graph_ops *graphs = side->config.face->graph;
+    struct device_forward *forward = find_forward(side, plan);
+    const bool is_first = forward->uses == 0;
+
+    forward->uses = ++side->uses;
+    if (!graphs || is_first)
+        return put_forward(exec, plan);
+    if (!forward->graph) {
+        TRY(graphs->begin(side->stream));
+        const enum status status = put_forward(exec, plan);
+        const enum status ended = graphs->end(side->stream, &forward->graph);
+        TRY(status);
+        TRY(ended);
+    }
+    return graphs->launch(forward->graph, side->stream);
 }
 
 enum status device_run_samples(struct lane *lane, const struct plan *plan,
@@ -87,11 +190,7 @@ enum status device_run_samples(struct lane *lane, const struct plan *plan,
           *correct = (float *)lane->bases[BASE_CORRECT];
 
     TRY(give_samples(lane, step, (size_t)plan->extents.rows));
-    side->bases[BASE_LOSS] = (char *)&side->results[0];
-    side->bases[BASE_CORRECT] = (char *)&side->results[1];
-    TRY(memory->fill(side->stream, side->results, 0, 2 * sizeof(float)));
-    for (int i = 0; i < plan->n_instructions; i++)
-        device_run(side, &plan->instructions[i], (struct kernel_step *)side->eval.there);
+    TRY(run_forward(lane->exec, plan));
     TRY(memory->copy(side->stream, loss, &side->results[0], sizeof *loss));
     TRY(memory->copy(side->stream, correct, &side->results[1], sizeof *correct));
     if (wants_output)

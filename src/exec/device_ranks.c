@@ -267,7 +267,8 @@ static enum status introduce(const struct exec *exec, const struct device_handle
     const struct device_side *side = exec->device;
     struct introduction mine = { .handle = *own,
                                  .bytes = (uint64_t)(side->feed - side->memory),
-                                 .precision = (uint64_t)side->config.precision };
+                                 .precision = 2 * (uint64_t)side->config.precision +
+                                              side->config.rounds };
     struct device_info info;
 
     TRY(side->config.face->describe(side->config.number, &info));

@@ -242,7 +242,11 @@ static void lay_out(struct exec *exec, struct carver *carver)
     const size_t ranges = params + GRAPH_NODE_IN;
 
     side->param = carve(carver, vector);
-    side->half = side->config.precision == DTYPE_BF16 ? carve(carver, vector / 2) : NULL;
+    side->half = side->config.precision == DTYPE_F32 ? NULL : carve(carver, vector / 2);
+    if (exec_scales(exec)) {
+        side->scaling = carve(carver, sizeof *side->scaling);
+        side->scaled = carve(carver, (size_t)exec->lanes[0].count * sizeof *side->scaled);
+    }
     for (int i = 0; i < exec->n_states && exec->config.batch; i++)
         side->state[i] = carve(carver, side->state_count * sizeof(float));
     side->n_buffers = exec->config.batch ? ranks_buffers(exec) : 0;
@@ -272,6 +276,9 @@ static size_t most_fed(const struct exec *exec)
         if (parts[i])
             bytes += shards * aligned((size_t)shape_count(&exec->largest[parts[i]->id]) * 4);
     }
+    if (exec->largest && !roles->input->sequence)
+        bytes += aligned(shards * (size_t)exec->largest[roles->input->id].dim[0] *
+                         sizeof(struct pick));
     return bytes;
 }
 
@@ -361,7 +368,8 @@ enum status device_create(struct exec *exec)
     TRY(mem_alloc(1, sizeof *side, &side));
     exec->device = side;
     side->config = *exec->config.device;
-    side->target = (struct plan_target){ side->config.face, side->config.precision };
+    side->target =
+        (struct plan_target){ side->config.face, side->config.precision, side->config.rounds };
     side->is_stale = true;
     TRY(side->config.face->stream->create(side->config.device, &side->stream));
     TRY(side->config.face->stream->create(side->config.device, &side->copies));
@@ -375,7 +383,7 @@ enum status device_create(struct exec *exec)
     TRY(make_memory(exec));
     for (int i = 0; i < DEVICE_SLOTS && exec->config.batch; i++)
         TRY(make_slot(exec, &side->slots[i]));
-    return STATUS_OK;
+    return exec_scales(exec) ? scale_begin(exec) : STATUS_OK;
 }
 
 void device_forget_graphs(struct device_side *side)
@@ -385,6 +393,7 @@ void device_forget_graphs(struct device_side *side)
             side->config.face->graph->destroy(side->captured[i].graph);
     }
     side->n_captured = 0;
+    device_forget_forwards(side);
 }
 
 /* Until what steps are put on is done, as much of it as there is; fails with what went wrong on either. */
@@ -425,6 +434,7 @@ void device_destroy(struct exec *exec)
         stream->event_destroy(slot->copied);
         stream->event_destroy(slot->done);
     }
+    device_forget_kept(side);
     memory->destroy_host(device, side->eval.output);
     memory->destroy(device, side->eval.there);
     memory->destroy(device, side->eval.widened);
@@ -547,7 +557,7 @@ enum status device_give(const struct exec *exec)
     for (int i = 0; i < exec->n_states && side->state[i]; i++)
         TRY(move_state(exec, i, false));
     if (side->half)
-        face->convert(side->stream, side->half, DTYPE_BF16, side->param, DTYPE_F32,
+        face->convert(side->stream, side->half, side->config.precision, side->param, DTYPE_F32,
                       exec->vector);
     TRY(device_wait(exec)); /* the vectors are the caller's again */
     side->is_stale = false;

@@ -12,6 +12,9 @@
  *
  *   numbers of the update | kernel_step of each shard | x, x2, y of each shard, aligned
  *
+ * Of samples that the device holds (device_feed.c), picks come in their place, and x and y are made behind them there, on that
+ * stream, too.
+ *
  * Steps are not waited for. A step has a slot: memory of the host that its feed is written to, memory of the device that it is copied
  * to on a stream of its own, while earlier steps run, and results that come back. The results of a step are taken
  * when it is done (exec_take_result); as soon as all slots are taken, the oldest is waited for.
@@ -22,7 +25,7 @@
 #include "exec/state.h"
 #include "kernel/device.h"
 
-enum { DEVICE_SLOTS = 8, DEVICE_GRAPHS = PLANS_MAX, DEVICE_GROUPS = 8 };
+enum { DEVICE_SLOTS = 8, DEVICE_GRAPHS = PLANS_MAX, DEVICE_GROUPS = 8, DEVICE_KEPT = 2 };
 
 /* Where a shard's samples are in a feed, in bytes. */
 struct feed_place {
@@ -74,13 +77,33 @@ struct device_norm {
     bool is_adapted;
 };
 
+/* Of a forward of a plan, on samples that were copied or picked. */
+struct device_forward {
+    const struct plan *plan;
+    const struct source *picked;
+    int64_t uses;
+    struct device_graph *graph; /* NULL: it has run once, as it is */
+};
+
 /* Samples of an evaluation, and what it gives. */
 struct device_samples {
-    char *there; /* numbers of the step, samples */
+    struct pick picks[EVAL_ROWS]; /* of the host */
+    const struct source *picked;  /* NULL: samples are copied */
+    struct device_forward forwards[DEVICE_GRAPHS];
+    int n_forwards;
+    char *there; /* numbers of the step, picks, samples */
     size_t bytes;
     float *output; /* of the host */
     char *widened; /* of the device: as much, in f32 */
     size_t output_bytes;
+};
+
+/* A data set that lies in the device's memory. */
+struct device_kept {
+    const struct source *source;
+    char *memory;
+    size_t bytes;
+    struct device_images images;
 };
 
 struct device_side {
@@ -90,10 +113,12 @@ struct device_side {
     char *memory; /* one block: all that follows up to feed, which is last */
     size_t memory_bytes;
     float *param;
-    float *state[KERNEL_STATES]; /* of what this rank updates */
-    size_t state_count;          /* elements of each */
-    uint16_t *half;              /* the parameters in bf16; NULL: not computed with */
-    float *gradients;            /* n_buffers vectors: partial sums that are held at once */
+    float *state[KERNEL_STATES];    /* of what this rank updates */
+    size_t state_count;             /* elements of each */
+    uint16_t *half;                 /* the parameters in bf16 or f16; NULL: not computed with */
+    struct device_scaling *scaling; /* of losses in f16; else NULL */
+    struct kernel_step *scaled;     /* of each shard, for gradients of losses; else NULL */
+    float *gradients;               /* n_buffers vectors: partial sums that are held at once */
     int n_buffers;
     uint8_t *marks[GRAPH_NODE_IN];
     size_t marks_bytes; /* of all, which lie in a row from the first one on */
@@ -122,6 +147,9 @@ struct device_side {
 
     size_t feed_bytes;         /* at most */
     struct feed_place *places; /* one a shard */
+    size_t picks_at;           /* in a feed that has them */
+    struct device_kept kept[DEVICE_KEPT];
+    int n_kept;
     struct device_slot slots[DEVICE_SLOTS];
     uint32_t taken; /* steps whose results were taken */
     struct device_captured captured[DEVICE_GRAPHS];
@@ -146,8 +174,9 @@ MUST_CHECK enum status device_plan(const struct exec *exec, struct extents exten
                                    bool evaluation, struct plan **out);
 /* The arena has room for so many bytes. */
 MUST_CHECK enum status device_grow(struct exec *exec, size_t bytes);
-/* Captured steps are forgotten: a plan goes, or the arena moves. */
+/* Captured steps and evaluations are forgotten: a plan goes, or the arena moves. Only the latter. */
 void device_forget_graphs(struct device_side *side);
+void device_forget_forwards(struct device_side *side);
 
 /* The flat vectors of the host are those of the device: the parameters; these and, with all ranks together, the state.
  * device_give: the other way round. */
@@ -189,14 +218,31 @@ const float *ranks_sum(const struct exec *exec, struct device_part part);
 /* All have updated their parts of the group, which come here. */
 MUST_CHECK enum status ranks_take_params(const struct exec *exec, int group);
 
+/* Losses that are scaled (device_scale.c): for the step that begins; of the gradients' sum, whose squares are there, taken back. */
+void scale_losses(const struct exec *exec);
+void unscale(const struct exec *exec, size_t n_squares, struct kernel_update_step *numbers);
+/* What gradients of losses read in place of `step`. */
+const struct kernel_step *scaled_step(const struct device_side *side,
+                                      const struct instruction *instruction,
+                                      const struct kernel_step *step);
+/* As it is in the beginning. */
+MUST_CHECK enum status scale_begin(const struct exec *exec);
+
 /* Puts a step on the stream; plans are there. */
 MUST_CHECK enum status device_step(struct exec *exec, const struct batch *batch,
                                    struct exec_result *out);
+/* Data sets that the device holds (device_feed.c): this one's images, NULL if it does not. */
+const struct device_images *device_kept(const struct exec *exec, const struct source *source);
+void device_forget_kept(struct device_side *side);
+
 /* Puts an instruction of a plan on the stream. `step` is the device's. */
 void device_run(const struct device_side *side, const struct instruction *instruction,
                 const struct kernel_step *step);
 
-/* Runs a plan on the samples that the lane has read: its loss and count come to where the lane's bases say, its output
+/* Reads samples of an evaluation to where the lane has them, or what there is to be known of those that the device holds. */
+void device_read_samples(struct lane *lane, const int64_t *index, int64_t rows,
+                         const int64_t length[SOURCE_SEQUENCES]);
+/* Runs a plan on the samples that were read: its loss and count come to where the lane's bases say, its output
  * to eval.output if that is wanted. */
 MUST_CHECK enum status device_run_samples(struct lane *lane, const struct plan *plan,
                                           const struct kernel_step *step, bool wants_output);

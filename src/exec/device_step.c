@@ -53,14 +53,18 @@ static size_t place_rows(const struct value *input, const struct batch *batch, i
     return place;
 }
 
-/* Where shards' samples are in a feed of this step; returns its bytes. */
-static size_t lay_feed(const struct exec *exec, const struct batch *batch)
+/* Where shards' samples are in a feed of this step; returns its bytes, and how many of them come from the host. */
+static size_t lay_feed(const struct exec *exec, const struct batch *batch, size_t *out_sent)
 {
     const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
     const struct lane *lane = &exec->lanes[0];
     const size_t steps = (size_t)lane->count * sizeof(struct kernel_step);
     size_t at = ALIGN + (steps + ALIGN - 1) / ALIGN * ALIGN;
 
+    exec->device->picks_at = at;
+    const size_t picks_end = at + (size_t)batch->rows * sizeof *batch->picks;
+    if (batch->picks)
+        at = (picks_end + ALIGN - 1) / ALIGN * ALIGN;
     for (int64_t i = 0; i < lane->count; i++) {
         const int64_t rows = exec_samples(exec, lane->first + i).rows;
         struct feed_place *place = &exec->device->places[i];
@@ -69,6 +73,8 @@ static size_t lay_feed(const struct exec *exec, const struct batch *batch)
         place->x2 = place_rows(roles->second, batch, rows, &at);
         place->y = place_rows(roles->target, batch, rows, &at);
     }
+    BUG_ON(at > exec->device->feed_bytes);
+    *out_sent = batch->picks ? picks_end : at;
     return at;
 }
 
@@ -103,9 +109,13 @@ static size_t write_numbers(const struct exec *exec, const struct batch *batch, 
 static void write_samples(const struct exec *exec, const struct batch *batch, char *host)
 {
     const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
-
     const struct lane *lane = &exec->lanes[0];
 
+    if (batch->picks) {
+        memcpy(host + exec->device->picks_at, batch->picks,
+               (size_t)batch->rows * sizeof *batch->picks);
+        return;
+    }
     for (int64_t i = 0; i < lane->count; i++) {
         const struct samples samples = exec_samples(exec, lane->first + i);
         const struct feed_place *place = &exec->device->places[i];
@@ -122,6 +132,26 @@ static bool has_extents(const struct device_captured *of, const struct batch *ba
            memcmp(of->length, batch->length, sizeof of->length) == 0;
 }
 
+/* Makes shards' samples of what the device holds, behind their picks. */
+static void pick_samples(const struct exec *exec, const struct batch *batch, char *there)
+{
+    const struct device_side *side = exec->device;
+    const struct device_images *images = device_kept(exec, batch->source);
+    const struct pick *picks = (const struct pick *)(there + side->picks_at);
+    const bool has_target = graph_roles((struct graph *)exec->config.train)->target;
+    const struct lane *lane = &exec->lanes[0];
+
+    BUG_ON(!images);
+    for (int64_t i = 0; i < lane->count; i++) {
+        const struct samples samples = exec_samples(exec, lane->first + i);
+        const struct feed_place *place = &side->places[i];
+
+        side->config.face->pick(side->copies, images, picks + (samples.begin - batch->first),
+                                (size_t)samples.rows, (float *)(there + place->x),
+                                has_target ? (int32_t *)(there + place->y) : NULL);
+    }
+}
+
 /* Fills the slot and has it copied: on its way while earlier steps run, then to the feed. */
 static enum status feed(const struct exec *exec, const struct batch *batch,
                         struct device_slot *slot)
@@ -129,14 +159,16 @@ static enum status feed(const struct exec *exec, const struct batch *batch,
     struct device_side *side = exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
     const struct device_stream_ops *stream = side->config.face->stream;
-    const size_t bytes = lay_feed(exec, batch);
+    size_t sent;
+    const size_t bytes = lay_feed(exec, batch, &sent);
     const size_t numbers = write_numbers(exec, batch, slot->host);
 
-    BUG_ON(bytes > side->feed_bytes);
     if (side->config.same_batch && has_extents(&side->fed, batch))
         return memory->copy(side->stream, side->feed, slot->host, numbers);
     write_samples(exec, batch, slot->host);
-    TRY(memory->copy(side->copies, slot->there, slot->host, bytes));
+    TRY(memory->copy(side->copies, slot->there, slot->host, sent));
+    if (batch->picks)
+        pick_samples(exec, batch, slot->there);
     TRY(stream->record(side->copies, slot->copied));
     TRY(stream->wait_event(side->stream, slot->copied));
     side->fed.samples = batch->samples;
@@ -154,6 +186,7 @@ static struct device_range range_of(const struct exec *exec, struct device_part 
     struct device_range range = { .param = side->param + part.at,
                                   .grad = sum,
                                   .half = side->half ? side->half + part.at : NULL,
+                                  .half_dtype = side->config.precision,
                                   .count = part.count };
 
     for (int i = 0; i < exec->n_states; i++)
@@ -186,7 +219,7 @@ static void update_stretch(const struct exec *exec, const struct device_stretch 
     stretch->update->run(side->sums, &range, &stretch->bucket->attrs, numbers);
 }
 
-/* Gradients are scaled so that the norm of all is not over the limit. */
+/* Gradients are scaled so that the norm of all is not over the limit, if there is one, and losses' scale is taken back. */
 static void clip(const struct exec *exec, struct kernel_update_step *numbers)
 {
     const struct device_side *side = exec->device;
@@ -199,7 +232,11 @@ static void clip(const struct exec *exec, struct kernel_update_step *numbers)
             face->sum_squares(side->stream, side->sum + s->at, s->count,
                               &side->squares[count++], side->squares_scratch);
     }
-    face->clip(side->stream, side->squares, count, exec->config.optim.attrs.max_norm, numbers);
+    if (side->scaling)
+        unscale(exec, count, numbers);
+    else
+        face->clip(side->stream, side->squares, count, exec->config.optim.attrs.max_norm,
+                   numbers);
 }
 
 static struct attrs attrs_of(const struct device_norm *norm)
@@ -267,7 +304,7 @@ static void update(const struct exec *exec, int group)
 
     if (side->ranks && ranks_update_all(exec))
         (void)ranks_sum(exec, (struct device_part){ 0, exec->vector });
-    if (exec->clips)
+    if (exec->clips || side->scaling)
         clip(exec, numbers);
     if (exec->adapts)
         update_by_norms(exec, numbers);
@@ -360,7 +397,7 @@ static enum status run_plan(const struct exec *exec, const struct plan *plan,
         const struct instruction *next = &plan->instructions[i];
         for (; side->ranks && gather < next->awaits; gather++)
             TRY(ranks_take_tables(exec, gather));
-        device_run(side, next, step);
+        device_run(side, next, scaled_step(side, next, step));
         if (side->ranks && next->fills)
             ranks_give_table(exec, next->fills - 1);
         if (next->node->op == &op_row_sum)
@@ -426,6 +463,8 @@ static enum status put_step(const struct exec *exec, const struct batch *batch)
     const int64_t end = lane->first + lane->count;
     struct tree_stack stack;
 
+    if (side->scaling)
+        scale_losses(exec);
     if (side->marks_bytes)
         TRY(side->config.face->memory->fill(side->stream, side->all_marks, 0,
                                             side->marks_bytes));

@@ -110,8 +110,11 @@ static const struct plan *read_samples(struct lane *lane, const int64_t *index, 
     const struct source *source = lane->exec->eval_data;
     const struct extents extents = extents_of(source, index, rows);
 
-    source_read(source, NULL, index, rows, extents.length, lane->eval_x, lane->eval_x2,
-                lane->eval_y);
+    if (lane->exec->device)
+        device_read_samples(lane, index, rows, extents.length);
+    else
+        source_read(source, NULL, index, rows, extents.length, lane->eval_x, lane->eval_x2,
+                    lane->eval_y);
     lane->bases[BASE_INPUT] = (char *)lane->eval_x;
     lane->bases[BASE_SECOND] = (char *)lane->eval_x2;
     lane->bases[BASE_TARGET] = (char *)lane->eval_y;

@@ -78,9 +78,10 @@ struct exec_device {
     const struct device_face *face;
     struct device *device; /* borrowed */
     int number;            /* its own, of which it was opened */
-    enum dtype precision;  /* f32, or bf16: what kernels compute with; parameters stay f32 */
-    bool same_batch;       /* every step has the samples of the first: for measurements */
-    size_t group_bytes;    /* of gradients that ranks sum at once; 0: 32 MiB */
+    enum dtype precision; /* f32, bf16 or f16: what kernels compute with; parameters stay f32 */
+    bool rounds;          /* of f32: products and convolutions may round operands, to TF32 */
+    bool same_batch;      /* every step has the samples of the first: for measurements */
+    size_t group_bytes;   /* of gradients that ranks sum at once; 0: 32 MiB */
 };
 
 /* Privacy of samples: with a shard for each sample of a batch, the gradient of each is clipped before it is added to others,
@@ -175,6 +176,11 @@ MUST_CHECK enum status exec_step(struct exec *exec, const struct batch *batch,
  * them. */
 MUST_CHECK enum status exec_take_result(struct exec *exec, bool all, struct exec_result *out,
                                         bool *out_taken);
+/* From now on the device holds these samples: steps may be given picks of them (loader.h), and evaluations of them read nothing here.
+ * For an executor with a device, twice at most; the source is borrowed as long as it lives. STATUS_NO_MEMORY: as it was. */
+MUST_CHECK enum status exec_keep(struct exec *exec, const struct source *source);
+/* What that takes there; 0: such samples cannot be kept. */
+size_t exec_keep_bytes(const struct source *source);
 /* Collective: forward over a data set. */
 MUST_CHECK enum status exec_evaluate(struct exec *exec, const struct source *source,
                                      struct exec_result *out);
@@ -314,6 +320,12 @@ struct exec_actions {
 };
 enum { EXEC_ACTION_STEPS = 9 };
 struct exec_actions exec_actions(const struct exec *exec);
+
+/* How losses are scaled; all zero but where a device computes in f16. Every rank has the same. Read after exec_settle; set between
+ * steps, for a run that goes on. */
+MUST_CHECK enum status exec_scaling(const struct exec *exec, struct device_scaling *out);
+MUST_CHECK enum status exec_set_scaling(struct exec *exec,
+                                        const struct device_scaling *scaling);
 
 /* Bytes. */
 struct exec_memory {

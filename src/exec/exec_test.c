@@ -487,25 +487,100 @@ static void test_a_device_gives_the_bits_of_lanes(void)
     device.face->close(device.device);
 }
 
-/* What kernels want in another type is converted, parameters have copies: the same to rounding. */
-static void test_a_device_computes_in_bf16(void)
+/* What kernels want in another type is converted, parameters have copies: the same to rounding. In f16 losses are scaled. */
+static void test_a_device_computes_in_16_bits(void)
 {
-    static const char *const models[] = { "mlp", "cnn", "normed", "narrow" };
+    static const struct {
+        const char *model;
+        enum dtype precision;
+        double tolerance;
+    } cases[] = {
+        { "mlp", DTYPE_BF16, 0.03 },    { "cnn", DTYPE_BF16, 0.03 },
+        { "normed", DTYPE_BF16, 0.03 }, { "narrow", DTYPE_BF16, 0.03 },
+        { "mlp", DTYPE_F16, 0.004 },    { "cnn", DTYPE_F16, 0.004 },
+        { "normed", DTYPE_F16, 0.004 }, { "narrow", DTYPE_F16, 0.004 },
+    };
     struct exec_device device;
 
     open_cpu(&device);
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct setup setup = usual;
-        setup.model = models[i];
+        setup.model = cases[i].model;
         setup.shards = 2;
         const struct outcome lanes = run_on(&setup, 1, 1, NULL);
         device.face = device_testing_narrow();
-        device.precision = DTYPE_BF16;
+        device.precision = cases[i].precision;
         setup.device = &device;
         const struct outcome there = run_on(&setup, 1, 1, NULL);
-        check_close(&setup, &lanes, &there, 0.03);
+        check_close(&setup, &lanes, &there, cases[i].tolerance);
         CHECK(strcmp(lanes.hash, there.hash) != 0);
     }
+    device.face->close(device.device);
+}
+
+/* A step whose scale is far too large, and some after it that have half of it each: nothing changes until gradients are
+ * finite again. */
+static enum status train_overscaled(struct comm *comm, void *arg)
+{
+    struct job *job = arg;
+    const struct exec_config config = config_of(job, comm);
+    struct device_scaling scaling = { .scale = 0x1p32F, .good = 7, .skipped = 2 };
+    struct outcome *out = &job->outcomes[comm_rank(comm)];
+    char before[65], after[65];
+    struct batch *batch;
+    struct exec *exec;
+
+    TRY(exec_create(&config, &exec));
+    enum status status = exec_init_params(exec);
+    for (int s = 0; s < job->setup->n_steps && status == STATUS_OK; s++) {
+        const int64_t skipped = scaling.skipped;
+        status = exec_hash(exec, before);
+        if (status == STATUS_OK && s == 0)
+            status = exec_set_scaling(exec, &scaling);
+        if (status == STATUS_OK)
+            status = make_batch(job->setup, exec, s, &batch);
+        if (status != STATUS_OK)
+            break;
+        status = exec_step(exec, batch, &out->steps[s]);
+        free_batch(batch);
+        if (status == STATUS_OK)
+            status = exec_hash(exec, after);
+        if (status == STATUS_OK)
+            status = exec_scaling(exec, &scaling);
+        if (status == STATUS_OK && (scaling.skipped > skipped) != (strcmp(before, after) == 0))
+            status = FAIL(STATUS_MISMATCH, "step %d: skipped %d, but weights changed %d", s,
+                          scaling.skipped > skipped, strcmp(before, after) != 0);
+    }
+    exec_destroy(exec);
+    TRY(status);
+    if (scaling.skipped < 10 || scaling.skipped > 22 ||
+        scaling.scale != ldexpf(1, 32 - (int)(scaling.skipped - 2)) ||
+        scaling.good != job->setup->n_steps - (scaling.skipped - 2))
+        return FAIL(STATUS_MISMATCH, "scale %g, good %d, skipped %lld", (double)scaling.scale,
+                    (int)scaling.good, (long long)scaling.skipped);
+    return STATUS_OK;
+}
+
+static void test_steps_without_finite_gradients_are_skipped(void)
+{
+    struct setup setup = usual;
+    struct exec_device device;
+    struct job job;
+
+    open_cpu(&device);
+    device.face = device_testing_narrow();
+    device.precision = DTYPE_F16;
+    setup.model = "normed";
+    setup.optimizer = "adam";
+    setup.device = &device;
+    setup.shards = 2;
+    setup.ranks = setup.threads = 1;
+    setup.n_steps = STEPS_MAX;
+    for (int s = 0; s < STEPS_MAX; s++)
+        setup.samples[s] = setup.batch;
+    make_job(&setup, &job);
+    CHECK_OK(comm_testing_threads(1, NULL, train_overscaled, &job));
+    release_job(&job);
     device.face->close(device.device);
 }
 
@@ -516,13 +591,14 @@ static void test_ranks_on_a_device_give_the_bits_of_one(void)
         const char *model, *optimizer;
         float max_norm;
         int64_t shards;
-        bool is_narrow;
+        enum dtype precision;
     } cases[] = {
-        { "mlp", "sgd", 0, 4, false },     { "mlp", "adamw", 0, 6, true },
-        { "cnn", "adam", 0, 4, false },    { "normed", "sgd", 0, 12, true },
-        { "narrow", "sgd", 0, 8, false },  { "mlp", "sgd", 0.5F, 4, false },
-        { "mlp", "lars", 0.5F, 6, false }, { "normed", "lamb", 0.5F, 4, true },
-        { "normed", "lamb", 0, 6, false },
+        { "mlp", "sgd", 0, 4, DTYPE_F32 },     { "mlp", "adamw", 0, 6, DTYPE_BF16 },
+        { "cnn", "adam", 0, 4, DTYPE_F32 },    { "normed", "sgd", 0, 12, DTYPE_BF16 },
+        { "narrow", "sgd", 0, 8, DTYPE_F32 },  { "mlp", "sgd", 0.5F, 4, DTYPE_F32 },
+        { "mlp", "lars", 0.5F, 6, DTYPE_F32 }, { "normed", "lamb", 0.5F, 4, DTYPE_BF16 },
+        { "normed", "lamb", 0, 6, DTYPE_F32 }, { "normed", "sgd", 0, 4, DTYPE_F16 },
+        { "mlp", "lamb", 0.5F, 6, DTYPE_F16 },
     };
     struct exec_device device;
 
@@ -536,8 +612,8 @@ static void test_ranks_on_a_device_give_the_bits_of_one(void)
         setup.max_norm = cases[i].max_norm;
         setup.shards = cases[i].shards;
         setup.device = &device;
-        device.face = cases[i].is_narrow ? device_testing_narrow() : cpu;
-        device.precision = cases[i].is_narrow ? DTYPE_BF16 : DTYPE_F32;
+        device.face = cases[i].precision == DTYPE_F32 ? cpu : device_testing_narrow();
+        device.precision = cases[i].precision;
         setup.n_steps = 11; /* more than are under way */
         for (int s = 5; s < setup.n_steps; s++)
             setup.samples[s] = 24 - s;
@@ -1492,7 +1568,9 @@ const struct test tests[] = {
       .run = test_weights_do_not_depend_on_ranks_and_threads },
     { .name = "a device gives the bits of lanes",
       .run = test_a_device_gives_the_bits_of_lanes },
-    { .name = "a device computes in bf16", .run = test_a_device_computes_in_bf16 },
+    { .name = "a device computes in 16 bits", .run = test_a_device_computes_in_16_bits },
+    { .name = "steps without finite gradients are skipped",
+      .run = test_steps_without_finite_gradients_are_skipped },
     { .name = "ranks on a device give the bits of one",
       .run = test_ranks_on_a_device_give_the_bits_of_one },
     { .name = "ranks on a device exchange statistics",

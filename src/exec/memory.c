@@ -183,6 +183,8 @@ static struct exec_memory memory_there(const struct exec *exec)
     memory.state = (size_t)exec->n_states * side->state_count * sizeof(float);
     memory.other = side->memory_bytes - memory.params - memory.gradients - memory.state +
                    DEVICE_SLOTS * side->feed_bytes;
+    for (int i = 0; i < side->n_kept; i++)
+        memory.other += side->kept[i].bytes;
     return memory;
 }
 

@@ -66,10 +66,10 @@ static bool is_kept(const struct value *value)
     return value->kind == VALUE_PARAM || value->kind == VALUE_AVERAGE;
 }
 
-/* Does the plan's device compute in bf16? */
+/* Does the plan's device compute in 16 bits? */
 static bool is_narrow(const struct maker *maker)
 {
-    return maker->target && maker->target->precision == DTYPE_BF16;
+    return maker->target && kernel_is_half(maker->target->precision);
 }
 
 /* What a shard gives, before ranks gather it. */
@@ -419,8 +419,9 @@ static void fill_problem(const struct maker *maker, const struct node *node,
                          struct kernel_problem *problem)
 {
     plan_problem(node, maker->shapes, problem);
+    problem->rounds = maker->target && maker->target->rounds;
     if (is_narrow(maker))
-        kernel_as_bf16(problem);
+        kernel_narrow(problem, maker->target->precision);
 }
 
 /* In which types values lie: as their makers give them. */
@@ -556,7 +557,7 @@ static enum status make_row_gradient(struct maker *maker, const struct node *sum
         .attrs = { .rows = sum->attrs.rows },
     };
     if (is_narrow(maker))
-        kernel_as_bf16(problem);
+        kernel_narrow(problem, maker->target->precision);
     TRY(choose(maker, sum, problem, choices, &out->kernel));
     take_scratch(maker, out, number);
     out->in[0] = place_input(maker, out, dy, problem->in[0].dtype, number);

@@ -127,10 +127,11 @@ MUST_CHECK enum status plan_create(const struct graph *graph, const struct graph
                                    const struct plan_gathers *gathers,
                                    const struct kernel_choices *choices, struct plan **out);
 
-/* A device that kernels run on, and what they compute in: f32, or bf16 as kernel/precision.h has it. */
+/* A device that kernels run on, and what they compute in: f32, or bf16 or f16 as kernel/precision.h has it. */
 struct plan_target {
     const struct device_face *face;
     enum dtype precision;
+    bool rounds; /* of f32: products may round operands (kernel_problem.rounds) */
 };
 /* The same for a device. A table's gradient has all rows there, also where the graph has row_sum: those
  * instructions come last and have that node. Nothing is a factor. */

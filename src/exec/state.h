@@ -445,9 +445,15 @@ struct piece_range {
     int64_t begin, end;
 };
 
+/* Are losses scaled, as a device computes in f16? */
+static inline bool exec_scales(const struct exec *exec)
+{
+    return exec->config.device && exec->config.device->precision == DTYPE_F16;
+}
+
 static inline bool norms_are_used(const struct exec *exec)
 {
-    return exec->clips || exec->adapts;
+    return exec->clips || exec->adapts || exec_scales(exec);
 }
 MUST_CHECK enum status norms_create(struct exec *exec);
 

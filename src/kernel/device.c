@@ -193,6 +193,16 @@ static const struct device_stream_ops cpu_stream = {
     .elapsed = cpu_elapsed,
 };
 
+static uint16_t to_half(enum dtype dtype, float x)
+{
+    return dtype == DTYPE_F16 ? kernel_to_f16(x) : kernel_to_bf16(x);
+}
+
+static float from_half(enum dtype dtype, uint16_t x)
+{
+    return dtype == DTYPE_F16 ? kernel_from_f16(x) : kernel_from_bf16(x);
+}
+
 /* Elements [at, at + count) of a range. */
 static void update_part(const struct kernel_update *update, const struct device_range *range,
                         size_t at, size_t count, const struct attrs *attrs,
@@ -204,7 +214,7 @@ static void update_part(const struct kernel_update *update, const struct device_
         state[i] = range->state[i] ? range->state[i] + at : NULL;
     update->run(range->param + at, range->grad + at, state, count, attrs, step);
     for (size_t i = at; range->half && i < at + count; i++)
-        range->half[i] = kernel_to_bf16(range->param[i]);
+        range->half[i] = to_half(range->half_dtype, range->param[i]);
 }
 
 /* Updates: those of update.h, a function of this form each. */
@@ -213,6 +223,8 @@ static void update(const char *op, const struct device_range *range, const struc
 {
     const struct kernel_update *update = kernel_update_find(op);
 
+    if (step->skips)
+        return;
     if (!range->marks)
         update_part(update, range, 0, range->count, attrs, step);
     for (size_t row = 0; range->marks && row < range->count / range->width; row++) {
@@ -238,6 +250,8 @@ static void cpu_lamb_direction(struct device_stream *stream, const struct device
                                const struct attrs *attrs, const struct kernel_update_step *step)
 {
     (void)stream;
+    if (step->skips)
+        return;
     kernel_update_find("lamb_update")
         ->direct(range->param, range->grad, range->state, range->out, range->count, attrs,
                  step);
@@ -265,10 +279,11 @@ static void cpu_convert(struct device_stream *stream, void *to, enum dtype to_dt
 {
     (void)stream;
     for (size_t i = 0; i < count; i++) {
-        const float x = from_dtype == DTYPE_BF16 ? kernel_from_bf16(((const uint16_t *)from)[i])
-                                                 : ((const float *)from)[i];
-        if (to_dtype == DTYPE_BF16)
-            ((uint16_t *)to)[i] = kernel_to_bf16(x);
+        const float x = kernel_is_half(from_dtype)
+                            ? from_half(from_dtype, ((const uint16_t *)from)[i])
+                            : ((const float *)from)[i];
+        if (kernel_is_half(to_dtype))
+            ((uint16_t *)to)[i] = to_half(to_dtype, x);
         else
             ((float *)to)[i] = x;
     }
@@ -317,6 +332,42 @@ static void cpu_trust(struct device_stream *stream, const struct device_trust *t
     }
 }
 
+static void cpu_scale_losses(struct device_stream *stream, const struct device_scaling *scaling,
+                             const struct kernel_step *steps, size_t count,
+                             struct kernel_step *out)
+{
+    (void)stream;
+    for (size_t i = 0; i < count; i++) {
+        out[i] = steps[i];
+        out[i].inv_batch *= scaling->scale;
+    }
+}
+
+static void cpu_unscale(struct device_stream *stream, const double *squares, size_t count,
+                        float max_norm, struct device_scaling *scaling,
+                        struct kernel_update_step *numbers)
+{
+    const double scale = (double)scaling->scale;
+    double sum = 0;
+
+    (void)stream;
+    for (size_t i = 0; i < count; i++)
+        sum += squares[i];
+    if (!isfinite(sum)) {
+        numbers->skips = 1;
+        scaling->skipped++;
+        scaling->good = 0;
+        scaling->scale = scaling->scale > 1 ? scaling->scale / 2 : 1;
+        return;
+    }
+    const double factor = max_norm > 0 ? (double)max_norm / (sqrt(sum) / scale + 1e-6) : 1;
+    numbers->scale = (float)((factor < 1 ? factor : 1) / scale);
+    if (++scaling->good == DEVICE_SCALE_STEPS) {
+        scaling->good = 0;
+        scaling->scale *= 2;
+    }
+}
+
 static void cpu_mark_rows(struct device_stream *stream, const int32_t *ids, size_t count,
                           size_t rows, uint8_t *marks)
 {
@@ -353,8 +404,11 @@ const struct device_face device_cpu = {
     .sum_squares_bytes = cpu_sum_squares_bytes,
     .clip = cpu_clip,
     .trust = cpu_trust,
+    .scale_losses = cpu_scale_losses,
+    .unscale = cpu_unscale,
     .mark_rows = cpu_mark_rows,
     .join_marks = cpu_join_marks,
+    .pick = device_pick_cpu,
 };
 
 /* The table ---------------------------------------------------------------------------- */

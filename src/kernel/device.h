@@ -21,13 +21,14 @@
 
 #include "kernel/kernel.h"
 #include "kernel/update.h"
+#include "tensor/pick.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 enum {
-    DEVICE_VERSION = 3,
+    DEVICE_VERSION = 4,
     DEVICE_TEXT = 128,
     DEVICE_STATES = KERNEL_STATES,
     DEVICE_PEERS = 64, /* ranks of a machine that share memory, at most */
@@ -129,7 +130,8 @@ struct device_range {
     float *state[DEVICE_STATES];
     float *out; /* lamb_direction: what it makes; may be grad */
     uint16_t
-        *half; /* the new param in bf16, for kernels that compute with it; NULL: not wanted */
+        *half; /* the new param in 16 bits, for kernels that compute so; NULL: not wanted */
+    enum dtype half_dtype;
     size_t count;
     /* Of a table: rows of `width` elements whose mark is 0 stay as they are. NULL: none does. */
     const uint8_t *marks;
@@ -142,12 +144,30 @@ struct device_trust {
     bool of_gradient;
 };
 
+/* How gradients of losses are scaled while a step computes in f16, so that small ones are not lost: twice as much after
+ * DEVICE_SCALE_STEPS steps whose gradients were finite, half after one whose were not, which is skipped. */
+struct device_scaling {
+    float scale;
+    int32_t good;    /* steps in a row since it was changed */
+    int64_t skipped; /* of all */
+};
+enum { DEVICE_SCALE_STEPS = 2000 };
+
 /* An update over a flat range, in one launch; `step` lies in the device's memory. */
 struct device_update {
     const char *op; /* "sgd_update", ..., "lamb_direction" */
     void (*run)(struct device_stream *stream, const struct device_range *range,
                 const struct attrs *attrs, const struct kernel_update_step *step);
 };
+
+/* A data set of images, whole in the device's memory. */
+struct device_images {
+    const uint8_t *pixels; /* of each sample C planes of H x W bytes */
+    const int32_t *labels;
+    const float *values; /* what a byte of each channel stands for: C tables of DEVICE_BYTES */
+    int64_t channels, height, width;
+};
+enum { DEVICE_BYTES = 256 };
 
 /* What a device offers; a row of the table. */
 struct device_face {
@@ -169,7 +189,7 @@ struct device_face {
     /* out[i] = a[i] + b[i]; out may be a or b. */
     void (*add)(struct device_stream *stream, float *out, const float *a, const float *b,
                 size_t count);
-    /* Elements of one type, f32 or bf16, to the other, to the nearest. */
+    /* Elements of one type, f32, bf16 or f16, to another, of which one is f32 or both are the same, to the nearest. */
     void (*convert)(struct device_stream *stream, void *to, enum dtype to_dtype,
                     const void *from, enum dtype from_dtype, size_t count);
     /* Sum of squares in double, by a fixed order of additions; scratch of sum_squares_bytes. */
@@ -184,12 +204,25 @@ struct device_face {
     void (*trust)(struct device_stream *stream, const struct device_trust *trust,
                   const double *params, const double *moves, size_t count,
                   const struct kernel_update_step *numbers, struct kernel_update_step *out);
+    /* out[i] = steps[i] for gradients of losses: inv_batch times the scale. */
+    void (*scale_losses)(struct device_stream *stream, const struct device_scaling *scaling,
+                         const struct kernel_step *steps, size_t count,
+                         struct kernel_step *out);
+    /* By sums of squares of gradients that are scaled: what clip does (max_norm 0: without a limit), and takes the scale back; of
+     * sums that are not finite, numbers->skips becomes 1. Then the scale is the next step's. */
+    void (*unscale)(struct device_stream *stream, const double *squares, size_t count,
+                    float max_norm, struct device_scaling *scaling,
+                    struct kernel_update_step *numbers);
     /* marks[id] = 1 for each of the ids in [0, rows). */
     void (*mark_rows)(struct device_stream *stream, const int32_t *ids, size_t count,
                       size_t rows, uint8_t *marks);
     /* out[i] = a[i] | b[i]: marks of either; out may be a or b. */
     void (*join_marks)(struct device_stream *stream, uint8_t *out, const uint8_t *a,
                        const uint8_t *b, size_t count);
+    /* x (rows, H, W, C) and y (rows; NULL: not wanted) of samples that were picked, which lie in the device's memory, too:
+     * what data/ makes of them by itself, bit by bit. */
+    void (*pick)(struct device_stream *stream, const struct device_images *images,
+                 const struct pick *picks, size_t rows, float *x, int32_t *y);
 };
 
 /* Names of the devices that this program knows, ended by NULL. */

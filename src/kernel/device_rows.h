@@ -8,6 +8,9 @@
 extern const struct device_face device_cpu;
 /* Its memory that processes share (device_share.c). */
 extern const struct device_share_ops device_share_cpu;
+/* Its device_face.pick (device_pick.c). */
+void device_pick_cpu(struct device_stream *stream, const struct device_images *images,
+                     const struct pick *picks, size_t rows, float *x, int32_t *y);
 
 /* Opens the plug-in, once, and asks for neither driver nor GPU. */
 MUST_CHECK enum status device_load_cuda(const struct device_face **out);

@@ -135,7 +135,7 @@ static bool may_be_in_place(const char *op)
     return false;
 }
 
-/* In mixed precision both sides see inputs that bf16 can hold. */
+/* In mixed precision both sides see inputs that 16 bits can hold. */
 static void round_inputs(const struct kernel_problem *there, struct kernel_trial *trial)
 {
     const struct kernel_call *call = kernel_trial_call(trial);
@@ -146,6 +146,8 @@ static void round_inputs(const struct kernel_problem *there, struct kernel_trial
         memcpy(&data, &call->in[i], sizeof data); /* the trial's own buffer */
         for (int64_t k = 0; there->in[i].dtype == DTYPE_BF16 && k < count; k++)
             data[k] = kernel_from_bf16(kernel_to_bf16(data[k]));
+        for (int64_t k = 0; there->in[i].dtype == DTYPE_F16 && k < count; k++)
+            data[k] = kernel_from_f16(kernel_to_f16(data[k]));
     }
 }
 
@@ -256,7 +258,7 @@ static void devices_agree_on_whole_numbers(struct rng *rng)
     check_none_bad();
 }
 
-/* Results are rounded to bf16 once, or twice where a bias comes after a product or weights before one; sums are
+/* Results are rounded to 16 bits once, or twice where a bias comes after a product or weights before one; sums are
  * f32. */
 static double mixed_tolerance(const struct kernel_problem *problem)
 {
@@ -269,13 +271,18 @@ static double mixed_tolerance(const struct kernel_problem *problem)
     return tolerance > rounding ? tolerance : rounding;
 }
 
+/* What f16 has more of digits is not asked for. */
 static void compare_mixed(const struct device_place *place,
                           const struct kernel_problem *problem, uint64_t seed)
 {
-    struct kernel_problem there = *problem;
+    static const enum dtype halves[] = { DTYPE_BF16, DTYPE_F16 };
 
-    kernel_as_bf16(&there);
-    compare(place, problem, &there, KERNEL_FILL_NORMAL, mixed_tolerance(problem), seed);
+    for (int i = 0; i < 2; i++) {
+        struct kernel_problem there = *problem;
+
+        kernel_narrow(&there, halves[i]);
+        compare(place, problem, &there, KERNEL_FILL_NORMAL, mixed_tolerance(problem), seed);
+    }
 }
 
 static void mixed_precision_agrees_to_rounding(struct rng *rng)
@@ -324,6 +331,97 @@ static void mixed_precision_keeps_sums_wide(void)
     CHECK(kernel_from_bf16(kernel_to_bf16(-3.5F)) == -3.5F);
     CHECK(isnan(kernel_from_bf16(kernel_to_bf16(NAN))));
     CHECK(isinf(kernel_from_bf16(kernel_to_bf16(INFINITY))));
+    CHECK_OK(kernel_parse("linear 64x784 250x784 250 relu", &p));
+    kernel_narrow(&p, DTYPE_F16);
+    CHECK(p.in[0].dtype == DTYPE_F16 && p.in[2].dtype == DTYPE_F16);
+    CHECK(p.out[0].dtype == DTYPE_F16);
+}
+
+/* f16: ties to even, what is too large or too small, and every number of it comes back. */
+static void numbers_are_rounded_to_f16(void)
+{
+    static const struct {
+        float from, to;
+    } cases[] = {
+        { 1 + 0x1p-11F, 1 },        { 1 + 0x3p-11F, 1 + 0x1p-9F },
+        { -2048.5F, -2048 },        { 65519.996F, 65504 },
+        { 65520, INFINITY },        { -INFINITY, -INFINITY },
+        { 0x1p-24F, 0x1p-24F },     { 0x1p-25F, 0 },
+        { 0x1.8p-25F, 0x1p-24F },   { 0x1.ff8p-15F, 0x1.ff8p-15F },
+        { 0x1.ffcp-15F, 0x1p-14F },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK(kernel_from_f16(kernel_to_f16(cases[i].from)) == cases[i].to);
+    CHECK(isnan(kernel_from_f16(kernel_to_f16(NAN))));
+    CHECK(signbit(kernel_from_f16(kernel_to_f16(-0.0F))));
+    for (int i = 0; i <= UINT16_MAX; i++) {
+        const float number = kernel_from_f16((uint16_t)i);
+        if (!isnan(number))
+            CHECK_INT(i, kernel_to_f16(number));
+    }
+}
+
+/* Losses are scaled, and gradients taken back, on both; a sum that is not finite halves the scale and skips the step. */
+static void check_scaling(struct rng *rng, const struct device_place *place)
+{
+    enum { SQUARES = 9, STEPS = 3 };
+    static struct {
+        struct device_scaling scaling;
+        struct kernel_step steps[STEPS], scaled[STEPS];
+        struct kernel_update_step numbers;
+        double squares[SQUARES];
+    } n, *there;
+    const struct device_memory_ops *memory = place->face->memory;
+    const float scale = ldexpf(1, (int)rng_below(rng, 20));
+    const bool is_last = rng_below(rng, 2), is_finite = rng_below(rng, 3) > 0;
+    const float max_norm = rng_below(rng, 2) ? 0.5F : 0;
+    double sum = 0;
+
+    memset(&n, 0, sizeof n);
+    n.scaling = (struct device_scaling){ scale, is_last ? DEVICE_SCALE_STEPS - 1 : 5, 3 };
+    n.numbers = (struct kernel_update_step){ .lr = 0.5F, .scale = 1, .trust = 1 };
+    for (int i = 0; i < STEPS; i++)
+        n.steps[i] = (struct kernel_step){ .seed = 4, .inv_batch = 0.125F };
+    for (int i = 0; i < SQUARES; i++)
+        sum += n.squares[i] = (double)rng_float(rng) * (double)scale * (double)scale;
+    if (!is_finite)
+        n.squares[rng_below(rng, SQUARES)] = rng_below(rng, 2) ? (double)NAN : (double)INFINITY;
+    CHECK_OK(memory->create(place->device, sizeof *there, (void **)&there));
+    CHECK_OK(memory->copy(place->stream, there, &n, sizeof n));
+    place->face->scale_losses(place->stream, &there->scaling, there->steps, STEPS,
+                              there->scaled);
+    place->face->unscale(place->stream, there->squares, SQUARES, max_norm, &there->scaling,
+                         &there->numbers);
+    CHECK_OK(memory->copy(place->stream, &n, there, sizeof n));
+    CHECK_OK(place->face->stream->wait(place->stream));
+    memory->destroy(place->device, there);
+
+    CHECK(n.scaled[STEPS - 1].inv_batch == scale / 8 && n.scaled[STEPS - 1].seed == 4);
+    CHECK_INT(!is_finite, n.numbers.skips);
+    CHECK_INT(is_finite ? 3 : 4, n.scaling.skipped);
+    CHECK_INT(is_finite && !is_last ? 6 : 0, n.scaling.good);
+    CHECK(n.scaling.scale == (!is_finite ? (scale > 1 ? scale / 2 : 1)
+                              : is_last  ? 2 * scale
+                                         : scale));
+    const double norm = sqrt(sum) / (double)scale;
+    const double factor = max_norm > 0 ? fmin(1, (double)max_norm / (norm + 1e-6)) : 1;
+    if (is_finite)
+        CHECK_CLOSE(factor / (double)scale, (double)n.numbers.scale, 1e-6 / (double)scale);
+}
+
+static void losses_are_scaled(struct rng *rng)
+{
+    struct device_place cpu;
+
+    CHECK_OK(device_place_open("cpu", &cpu));
+    check_scaling(rng, &cpu);
+    device_place_close(&cpu);
+}
+
+static void losses_are_scaled_on_the_gpu(struct rng *rng)
+{
+    check_scaling(rng, gpu());
 }
 
 static void devices_agree_on_large_problems(void)
@@ -410,6 +508,7 @@ static void update_there(const struct device_place *place, const char *op, struc
           (float *)((char *)there + offsetof(struct vectors, state)) + COUNT },
         (float *)((char *)there + offsetof(struct vectors, out)),
         (uint16_t *)((char *)there + offsetof(struct vectors, half)),
+        DTYPE_BF16,
         count,
         marks,
         width,
@@ -685,6 +784,58 @@ static void rows_without_a_mark_stay_on_the_gpu(struct rng *rng)
     check_marked_rows(rng, gpu());
 }
 
+/* Samples of images there, beside those that the CPU makes: looked up, so the same bits. */
+static void samples_are_picked_alike_on_the_gpu(struct rng *rng)
+{
+    enum { IMAGES = 9, SIDE = 40, ROWS = 20 };
+    static struct {
+        uint8_t pixels[IMAGES * 3 * SIDE * SIDE];
+        int32_t labels[IMAGES];
+        float values[3 * DEVICE_BYTES];
+        struct pick picks[ROWS];
+        float x[ROWS * 3 * SIDE * SIDE];
+        int32_t y[ROWS];
+    } here, back, *there;
+    const struct device_place *place = gpu();
+    const struct device_memory_ops *memory = place->face->memory;
+    struct device_images images = { .pixels = here.pixels,
+                                    .labels = here.labels,
+                                    .values = here.values,
+                                    .channels = 1 + 2 * (int64_t)rng_below(rng, 2),
+                                    .height = 1 + (int64_t)rng_below(rng, SIDE),
+                                    .width = 1 + (int64_t)rng_below(rng, SIDE) };
+    const size_t rows = 1 + rng_below(rng, ROWS);
+
+    for (size_t i = 0; i < sizeof here.pixels; i++)
+        here.pixels[i] = (uint8_t)rng_below(rng, DEVICE_BYTES);
+    for (int i = 0; i < 3 * DEVICE_BYTES; i++)
+        here.values[i] = rng_float(rng);
+    for (int i = 0; i < IMAGES; i++)
+        here.labels[i] = (int32_t)rng_below(rng, 1000);
+    for (int i = 0; i < ROWS; i++)
+        here.picks[i] = (struct pick){ .sample = (int32_t)rng_below(rng, IMAGES),
+                                       .down = (int16_t)(rng_below(rng, 9) - 4),
+                                       .right = (int16_t)(rng_below(rng, 9) - 4),
+                                       .top = (int16_t)rng_below(rng, SIDE),
+                                       .bottom = (int16_t)rng_below(rng, SIDE),
+                                       .left = (int16_t)rng_below(rng, SIDE),
+                                       .end = (int16_t)rng_below(rng, SIDE),
+                                       .flip = (int16_t)rng_below(rng, 2) };
+    memset(here.x, 0, sizeof here.x);
+    memset(here.y, 0, sizeof here.y);
+    CHECK_OK(memory->create(place->device, sizeof here, (void **)&there));
+    CHECK_OK(memory->copy(place->stream, there, &here, sizeof here));
+    device_pick_cpu(NULL, &images, here.picks, rows, here.x, here.y);
+    images.pixels = there->pixels;
+    images.labels = there->labels;
+    images.values = there->values;
+    place->face->pick(place->stream, &images, there->picks, rows, there->x, there->y);
+    CHECK_OK(memory->copy(place->stream, &back, there, sizeof back));
+    CHECK_OK(place->face->stream->wait(place->stream));
+    CHECK(memcmp(&here, &back, sizeof here) == 0);
+    memory->destroy(place->device, there);
+}
+
 /* Opened without a driver: the rows are there all the same. */
 static void every_op_has_a_row_in_the_plugin(void)
 {
@@ -757,6 +908,11 @@ const struct test tests[] = {
     { .name = "rows without a mark stay", .property = rows_without_a_mark_stay },
     { .name = "rows without a mark stay on the GPU",
       .property = rows_without_a_mark_stay_on_the_gpu },
+    { .name = "samples are picked alike on the GPU",
+      .property = samples_are_picked_alike_on_the_gpu },
+    { .name = "numbers are rounded to f16", .run = numbers_are_rounded_to_f16 },
+    { .name = "losses are scaled", .property = losses_are_scaled },
+    { .name = "losses are scaled on the GPU", .property = losses_are_scaled_on_the_gpu },
     { .name = "sums and conversions agree", .property = sums_and_conversions_agree },
     { .name = "devices agree on whole numbers", .property = devices_agree_on_whole_numbers },
     { .name = "devices agree on any numbers", .property = devices_agree_on_any_numbers },

@@ -75,6 +75,16 @@ static enum status add_buffer(struct trial *trial, size_t bytes, const void *con
     return STATUS_OK;
 }
 
+/* Elements in another type. */
+static void change(void *to, enum dtype to_dtype, const void *from, enum dtype from_dtype,
+                   const struct shape *shape)
+{
+    const struct device_face *cpu;
+
+    BUG_ON(device_find("cpu", &cpu) != STATUS_OK);
+    cpu->convert(NULL, to, to_dtype, from, from_dtype, (size_t)shape_count(shape));
+}
+
 /* An input's contents as the device has them; *out_made is to be freed. */
 static enum status contents_of(const struct kernel_tensor *there, enum dtype here,
                                const void *data, void **out_made)
@@ -85,8 +95,7 @@ static enum status contents_of(const struct kernel_tensor *there, enum dtype her
     if (there->dtype == here)
         return STATUS_OK;
     TRY(mem_alloc(count, sizeof(uint16_t), out_made));
-    for (size_t i = 0; i < count; i++)
-        ((uint16_t *)*out_made)[i] = kernel_to_bf16(((const float *)data)[i]);
+    change(*out_made, there->dtype, data, DTYPE_F32, &there->shape);
     return STATUS_OK;
 }
 
@@ -179,18 +188,16 @@ static bool is_intact(const struct trial *trial, const struct buffer *b, const u
     return may_change || memcmp(now, b->image, b->bytes + 2 * trial->guard) == 0;
 }
 
-/* A result of `bytes` bytes to where the host has it, bf16 as the f32 that it is. */
+/* A result of `bytes` bytes to where the host has it, 16 bits as the f32 that they are. */
 static void hand_out(const struct trial *trial, const struct kernel_call *host, int output,
                      const uint8_t *data, size_t bytes)
 {
-    float *out = host->out[output];
+    const struct kernel_tensor *there = &trial->problem.out[output];
 
-    if (trial->problem.out[output].dtype == host->problem->out[output].dtype) {
+    if (there->dtype == host->problem->out[output].dtype)
         memcpy(host->out[output], data, bytes);
-        return;
-    }
-    for (size_t i = 0; i < bytes / sizeof(uint16_t); i++)
-        out[i] = kernel_from_bf16(((const uint16_t *)data)[i]);
+    else
+        change(host->out[output], DTYPE_F32, data, there->dtype, &there->shape);
 }
 
 /* Brings one buffer back; it is `output`, or -1: it only has to be intact. */
@@ -315,7 +322,7 @@ enum status device_testing_time(const struct device_place *place, const struct k
     return status;
 }
 
-/* The CPU in bf16 --------------------------------------------------------------------------- */
+/* The CPU in 16 bits --------------------------------------------------------------------------- */
 
 enum { NARROW_KERNELS = 256 };
 
@@ -324,9 +331,9 @@ static struct kernel_problem widened(const struct kernel_problem *problem)
     struct kernel_problem wide = *problem;
 
     for (int i = 0; i < wide.n_in; i++)
-        wide.in[i].dtype = wide.in[i].dtype == DTYPE_BF16 ? DTYPE_F32 : wide.in[i].dtype;
+        wide.in[i].dtype = kernel_is_half(wide.in[i].dtype) ? DTYPE_F32 : wide.in[i].dtype;
     for (int i = 0; i < wide.n_out; i++)
-        wide.out[i].dtype = wide.out[i].dtype == DTYPE_BF16 ? DTYPE_F32 : wide.out[i].dtype;
+        wide.out[i].dtype = kernel_is_half(wide.out[i].dtype) ? DTYPE_F32 : wide.out[i].dtype;
     return wide;
 }
 
@@ -338,12 +345,12 @@ static size_t narrow_scratch(const struct kernel_problem *problem)
     return reference->scratch_bytes ? reference->scratch_bytes(&wide) : 0;
 }
 
-/* An f32 buffer for a tensor that is bf16; else NULL. */
+/* An f32 buffer for a tensor of 16 bits; else NULL. */
 static float *room_for(const struct kernel_tensor *tensor)
 {
     float *room = NULL;
 
-    if (tensor->dtype == DTYPE_BF16)
+    if (kernel_is_half(tensor->dtype))
         BUG_ON(mem_alloc((size_t)shape_count(&tensor->shape), sizeof *room, &room) !=
                STATUS_OK);
     return room;
@@ -358,8 +365,8 @@ static void run_narrow(const struct kernel_call *call)
     inner.problem = &wide;
     for (int i = 0; i < problem->n_in; i++) {
         in[i] = room_for(&problem->in[i]);
-        for (int64_t k = 0; in[i] && k < shape_count(&problem->in[i].shape); k++)
-            in[i][k] = kernel_from_bf16(((const uint16_t *)call->in[i])[k]);
+        if (in[i])
+            change(in[i], DTYPE_F32, call->in[i], problem->in[i].dtype, &problem->in[i].shape);
         inner.in[i] = in[i] ? in[i] : call->in[i];
     }
     for (int i = 0; i < problem->n_out; i++) {
@@ -368,8 +375,9 @@ static void run_narrow(const struct kernel_call *call)
     }
     kernel_find(problem->op, "reference")->run(&inner);
     for (int i = 0; i < problem->n_out; i++) {
-        for (int64_t k = 0; out[i] && k < shape_count(&problem->out[i].shape); k++)
-            ((uint16_t *)call->out[i])[k] = kernel_to_bf16(out[i][k]);
+        if (out[i])
+            change(call->out[i], problem->out[i].dtype, out[i], DTYPE_F32,
+                   &problem->out[i].shape);
         mem_free(out[i]);
     }
     for (int i = 0; i < problem->n_in; i++)

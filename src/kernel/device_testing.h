@@ -40,7 +40,7 @@ MUST_CHECK enum status device_testing_time(const struct device_place *place,
                                            const struct kernel_problem *there,
                                            const struct kernel_call *host, double *out_seconds);
 
-/* The CPU as a device that computes in bf16, for tests of who runs such plans: its kernels are the references, with tensors
+/* The CPU as a device that computes in bf16 or f16, for tests of who runs such plans: its kernels are the references, with tensors
  * that are bf16 widened before and narrowed after. Has neither driver nor graphs. */
 const struct device_face *device_testing_narrow(void);
 

@@ -212,7 +212,7 @@ struct kernel_problem {
     struct kernel_tensor in[KERNEL_IN], out[KERNEL_OUT];
     struct attrs attrs;
     bool
-        rounds; /* of a step in bf16: where tensors are f32, products may round operands to 10 bits */
+        rounds; /* of a step in bf16 or tf32: where tensors are f32, products may round operands to 10 bits */
 };
 
 /* What changes from step to step. */

@@ -724,6 +724,7 @@ const char *const kernel_testing_large[] = {
     "linear_grad_weight 64x784 64x250 -> 250x784 250",
     "linear 500x96 300x96 300 relu",
     "linear_grad_input 200x300 300x500 -> 200x500",
+    "linear_grad_input 4096x257 257x260 -> 4096x260",
     "linear_grad_weight 3000x40 3000x70 -> 70x40 70",
     "linear_grad_weight 300x200 300x300 -> 300x200 300",
     "linear_gelu 300x96 320x96 320",

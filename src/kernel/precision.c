@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* precision.c - which tensors of a problem are bf16. */
+/* precision.c - which tensors of a problem have 16 bits; f16. */
 #include "kernel/precision.h"
 
 #include <string.h>
@@ -38,16 +38,16 @@ static const struct {
 };
 
 /* Narrows tensors but vectors and those in the list of digits. */
-static void narrow(struct kernel_tensor *tensors, int count, const char *stay)
+static void narrow(struct kernel_tensor *tensors, int count, enum dtype half, const char *stay)
 {
     for (int i = 0; i < count; i++) {
         if (tensors[i].dtype == DTYPE_F32 && tensors[i].shape.rank > 1 &&
             !strchr(stay, '0' + i))
-            tensors[i].dtype = DTYPE_BF16;
+            tensors[i].dtype = half;
     }
 }
 
-void kernel_as_bf16(struct kernel_problem *problem)
+void kernel_narrow(struct kernel_problem *problem, enum dtype half)
 {
     const char *in = "", *out = "";
 
@@ -62,7 +62,70 @@ void kernel_as_bf16(struct kernel_problem *problem)
     }
     if (strncmp(problem->op, "linear", 6) == 0 && strstr(problem->op, "grad") == NULL &&
         problem->n_in > 2)
-        problem->in[2].dtype = DTYPE_BF16; /* a product's epilogue adds what y can hold */
-    narrow(problem->in, problem->n_in, in);
-    narrow(problem->out, problem->n_out, out);
+        problem->in[2].dtype = half; /* a product's epilogue adds what y can hold */
+    narrow(problem->in, problem->n_in, half, in);
+    narrow(problem->out, problem->n_out, half, out);
+}
+
+bool kernel_begins_backward(const char *op)
+{
+    static const char *const ops[] = { "softmax_cross_entropy_grad", "token_cross_entropy_grad",
+                                       "mse_grad" };
+
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        if (strcmp(op, ops[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* f16: a sign, 5 bits of exponent (bias 15), 10 of mantissa ------------------------------------- */
+
+/* Shifts right and rounds to the nearest, ties to even. */
+static uint32_t shifted(uint32_t bits, int by)
+{
+    const uint32_t half = UINT32_C(1) << (by - 1), rest = bits & (2 * half - 1);
+
+    return (bits >> by) + (rest > half || (rest == half && (bits >> by & 1)));
+}
+
+uint16_t kernel_to_f16(float x)
+{
+    enum { BIAS = 127 - 15, MANTISSA = 23, LOST = 13 };
+    enum { LEAST = 127 - 25 }; /* exponent of half of the smallest */
+    union {
+        float number;
+        uint32_t bits;
+    } u = { .number = x };
+    const uint32_t sign = u.bits >> 16 & 0x8000, size = u.bits & 0x7fffffff;
+    const int exponent = (int)(size >> MANTISSA);
+
+    if (size > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00); /* not a number */
+    if (exponent > BIAS) {
+        const uint32_t rounded = shifted(size - ((uint32_t)BIAS << MANTISSA), LOST);
+        return (uint16_t)(sign | (rounded < 0x7c00 ? rounded : 0x7c00));
+    }
+    if (exponent < LEAST)
+        return (uint16_t)sign;
+    /* A multiple of 2^-24, of which there are at most 1024. */
+    const uint32_t whole = (size & 0x7fffff) | 0x800000;
+    return (uint16_t)(sign | shifted(whole, LOST + 1 + BIAS - exponent));
+}
+
+float kernel_from_f16(uint16_t x)
+{
+    const uint32_t sign = (uint32_t)(x & 0x8000) << 16, size = x & 0x7fffU;
+    union {
+        uint32_t bits;
+        float number;
+    } u = { .bits = sign | (size << 13) };
+
+    if (size < 0x400) { /* below the normal ones */
+        u.number = (float)size * 0x1p-24F;
+        u.bits |= sign;
+    } else {
+        u.bits += size < 0x7c00 ? UINT32_C(112) << 23 : UINT32_C(224) << 23;
+    }
+    return u.number;
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* precision.h - problems in mixed precision, for devices that compute in bf16.
+/* precision.h - problems in mixed precision, for devices that compute in bf16 or f16.
  *
- * Of an op in bf16, activations, their gradients, weights and biases of linear layers are bf16. Everything that sums go into or that
+ * Of such an op, activations, their gradients, weights and biases of linear layers have 16 bits. Everything that sums go into or that
  * is small stays f32: other vectors, gradients of weights, statistics, losses. Sums are f32 or wider. Recurrent
  * layers stay f32 whole, as their states go through many steps; their products may round operands to TF32.
+ *
+ * f16 has numbers from 6e-8 to 65504: gradients of losses, where backward begins, are scaled there (device.h).
  */
 #ifndef KERNEL_PRECISION_H
 #define KERNEL_PRECISION_H
@@ -14,8 +16,21 @@
 extern "C" {
 #endif
 
-/* Makes an f32 problem the mixed one. kernel_check and the CPU's kernels know f32 alone. */
-void kernel_as_bf16(struct kernel_problem *problem);
+/* Makes an f32 problem the mixed one of this type. kernel_check and the CPU's kernels know f32 alone. */
+void kernel_narrow(struct kernel_problem *problem, enum dtype half);
+static inline void kernel_as_bf16(struct kernel_problem *problem)
+{
+    kernel_narrow(problem, DTYPE_BF16);
+}
+
+/* Is it one of 16 bits? */
+static inline bool kernel_is_half(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 || dtype == DTYPE_F16;
+}
+
+/* Does backward begin with this op, the gradient of a loss? */
+bool kernel_begins_backward(const char *op);
 
 /* To the nearest bf16, ties to even; NaN stays one. And back. */
 static inline uint16_t kernel_to_bf16(float x)
@@ -39,6 +54,10 @@ static inline float kernel_from_bf16(uint16_t x)
 
     return u.number;
 }
+
+/* The same of f16; what is too large becomes infinity. */
+uint16_t kernel_to_f16(float x);
+float kernel_from_f16(uint16_t x);
 
 #ifdef __cplusplus
 }

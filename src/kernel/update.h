@@ -30,6 +30,7 @@ struct kernel_update_step {
     float correction2; /* Adam: 1 / (1 - beta2^t) */
     int first;         /* SGD: momentum starts as the gradient itself (PyTorch) */
     float trust; /* LARS, LAMB: trust ratio of the parameter that the range is a part of */
+    int skips;   /* on devices: 1: nothing is updated, as gradients are not finite (device.h) */
 };
 
 /* Updates param[0..count) from grad and the states, in place.

@@ -267,6 +267,8 @@ enum status folder_add_metrics(const struct job *job, const struct train_hooks *
     add_member(&line, "sync_interval", m->sync_interval);
     add_member(&line, "param_variance", m->param_variance);
     add_member(&line, "clock_spread", m->clock_spread);
+    add_member(&line, "loss_scale", m->loss_scale);
+    add_member(&line, "skipped_steps", m->skipped_steps);
     strbuf_add(&line, "}\n");
     enum status status = folder_add_line(job, hooks, &line);
     strbuf_release(&line);

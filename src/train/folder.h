@@ -36,6 +36,7 @@ struct metrics {      /* one line; NaN members are left out */
     double wire_share; /* of several machines: time with transfers under way, of rank 0 */
     double perplexity, tokens_per_s;      /* of models that predict tokens */
     double sync_interval, param_variance; /* of workers that average now and then */
+    double loss_scale, skipped_steps;     /* in f16: of the next step; of all so far */
     double clock_spread; /* with servers: steps between the fastest and the slowest worker */
 };
 

@@ -723,6 +723,8 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
         make_up_data(job, like);
     else
         TRY(job_open_data(job, use == JOB_CONTINUE));
+    if (use != JOB_GRAPH)
+        TRY(on_device_check_data(job));
     job->model_config.batch = job->settings.batch;
     TRY(model_build(job->model, &job->model_config, &job->graph));
     TRY(pick_shards(job));

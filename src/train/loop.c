@@ -152,9 +152,11 @@ static enum status add_result(struct rank *rank, const struct exec_result *resul
     return STATUS_OK;
 }
 
-/* Of steps that a device was still at: those that must be taken now, or all. */
+/* Of steps that a device was still at: those that must be taken now, or all. What a device takes for steps is the time
+ * that is spent here. */
 static enum status add_late_results(struct rank *rank, bool all)
 {
+    const double begin = clock_seconds();
     struct exec_result result;
     bool taken = true;
 
@@ -163,6 +165,9 @@ static enum status add_late_results(struct rank *rank, bool all)
         if (taken)
             TRY(add_result(rank, &result));
     }
+    const double seconds = clock_seconds() - begin;
+    rank->interval.seconds += seconds;
+    rank->epoch.seconds += seconds;
     return STATUS_OK;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* on_device.c - --device and --precision. */
+/* on_device.c - --device, --precision and --data-on. */
 #include "train/on_device.h"
 
 #include <errno.h>
@@ -32,10 +32,39 @@ static enum status check_precision(const struct job *job)
 
     if (!*precision || strcmp(precision, "f32") == 0)
         return STATUS_OK;
-    if (strcmp(precision, "bf16") != 0)
-        return FAIL(STATUS_USAGE, "--precision %s: f32 or bf16", precision);
+    if (strcmp(precision, "bf16") != 0 && strcmp(precision, "tf32") != 0 &&
+        strcmp(precision, "fp16") != 0)
+        return FAIL(STATUS_USAGE, "--precision %s: f32, tf32, bf16 or fp16", precision);
     if (!on_device(job))
-        return FAIL(STATUS_USAGE, "--precision bf16: the device cpu computes in f32");
+        return FAIL(STATUS_USAGE, "--precision %s: the device cpu computes in f32", precision);
+    return STATUS_OK;
+}
+
+static enum status check_data(const struct job *job)
+{
+    const char *where = job->settings.data_on;
+
+    if (strcmp(where, "auto") == 0 || strcmp(where, "host") == 0)
+        return STATUS_OK;
+    if (strcmp(where, "device") != 0)
+        return FAIL(STATUS_USAGE, "--data-on %s: auto, host or device", where);
+    if (!on_device(job))
+        return FAIL(STATUS_USAGE,
+                    "--data-on device: the device cpu reads samples where they are: use "
+                    "--device cuda");
+    if (axes_are_a_grid(&job->axes) || axes_are_private(&job->axes))
+        return FAIL(STATUS_USAGE,
+                    "--data-on device: ranks that share layers or train alone read samples "
+                    "here: use auto");
+    return STATUS_OK;
+}
+
+enum status on_device_check_data(const struct job *job)
+{
+    if (strcmp(job->settings.data_on, "device") == 0 && !source_has_pixels(job->train))
+        return FAIL(STATUS_USAGE,
+                    "--data-on device: samples of %s are no images of bytes: use auto",
+                    job->train->path);
     return STATUS_OK;
 }
 
@@ -63,6 +92,7 @@ enum status on_device_check(const struct job *job)
 
     TRY(check_name(s->device));
     TRY(check_precision(job));
+    TRY(check_data(job));
     for (size_t i = 0; i < sizeof rules / sizeof *rules && on_device(job); i++) {
         if (rules[i].is_refused)
             return FAIL(STATUS_USAGE, "--device %s and %s: %s", s->device, rules[i].flag,
@@ -133,12 +163,18 @@ static enum status pick_number(const struct device_face *face, struct transport 
     return STATUS_OK;
 }
 
+static enum dtype precision_of(const char *name)
+{
+    return strstr(name, "f32") ? DTYPE_F32 : strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_BF16;
+}
+
 enum status on_device_open(const struct job *job, struct transport *transport, bool same_batch,
                            struct exec_device *out)
 {
     const struct settings *s = &job->settings;
     struct exec_device device = {
-        .precision = strcmp(s->precision, "f32") == 0 ? DTYPE_F32 : DTYPE_BF16,
+        .precision = precision_of(s->precision),
+        .rounds = strcmp(s->precision, "tf32") == 0,
         .same_batch = same_batch,
         .group_bytes = (size_t)(s->bucket_mib * 1048576),
     };
@@ -151,6 +187,61 @@ enum status on_device_open(const struct job *job, struct transport *transport, b
     TRY(device.face->open(device.number, &device.device));
     *out = device;
     return STATUS_OK;
+}
+
+/* Ranks that have this device, of this machine. */
+static enum status count_sharers(const struct job *job, const struct exec_device *device,
+                                 uint64_t *out)
+{
+    int devices;
+
+    TRY(device->face->count(&devices));
+    *out = (uint64_t)((job->settings.ranks + devices - 1) / devices);
+    return STATUS_OK;
+}
+
+/* Of the device's memory, whatever is free just now, so that ranks decide alike. */
+static enum status is_little(const struct job *job, const struct exec_device *device,
+                             size_t bytes, bool *out)
+{
+    enum { SHARE = 8 };
+    struct device_info info;
+    uint64_t sharers;
+
+    TRY(device->face->describe(device->number, &info));
+    TRY(count_sharers(job, device, &sharers));
+    *out = bytes <= info.memory / SHARE / sharers;
+    return STATUS_OK;
+}
+
+enum status on_device_keep(const struct job *job, const struct exec_device *device,
+                           struct exec *exec, size_t *out_kept)
+{
+    const char *where = job->settings.data_on;
+    const size_t train = exec_keep_bytes(job->train);
+    const size_t test = job->test ? exec_keep_bytes(job->test) : 0;
+    bool keeps = strcmp(where, "device") == 0;
+
+    *out_kept = 0;
+    if (!device->face || train == 0 || strcmp(where, "host") == 0 ||
+        axes_are_a_grid(&job->axes) || axes_are_private(&job->axes))
+        return STATUS_OK;
+    if (!keeps)
+        TRY(is_little(job, device, train + test, &keeps));
+    if (!keeps)
+        return STATUS_OK;
+    enum status status = exec_keep(exec, job->train);
+    if (status == STATUS_OK)
+        *out_kept = train;
+    if (status == STATUS_OK && test)
+        status = exec_keep(exec, job->test);
+    if (status == STATUS_OK)
+        *out_kept += test;
+    if (status != STATUS_NO_MEMORY)
+        return status;
+    if (strcmp(where, "auto") == 0)
+        return STATUS_OK; /* what is not there is read here */
+    return FAIL(STATUS_NO_MEMORY, "%s, or --data-on host", status_message());
 }
 
 void on_device_close(struct exec_device *device)

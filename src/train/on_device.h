@@ -9,8 +9,11 @@
 
 /* Does the job name a device that is not this processor? */
 bool on_device(const struct job *job);
-/* Reads --device and --precision; refuses what such a job cannot do yet, each with its name. Asks for no driver. */
+/* Reads --device, --precision and --data-on; refuses what such a job cannot do yet, each with its name. Asks for no driver. */
 MUST_CHECK enum status on_device_check(const struct job *job);
+
+/* The same of --data-on, when data is open. */
+MUST_CHECK enum status on_device_check_data(const struct job *job);
 
 /* Refuses a device that is not there. Of several ranks, which are forked later, this process does not touch the driver. */
 MUST_CHECK enum status on_device_find(const struct job *job);
@@ -20,6 +23,10 @@ MUST_CHECK enum status on_device_find(const struct job *job);
 MUST_CHECK enum status on_device_open(const struct job *job, struct transport *transport,
                                       bool same_batch, struct exec_device *out);
 void on_device_close(struct exec_device *device);
+/* Has the executor's device hold the job's images, if --data-on says so or leaves it open and they need little of it: sets
+ * *out_kept to the bytes that lie there, 0 if samples stay here. */
+MUST_CHECK enum status on_device_keep(const struct job *job, const struct exec_device *device,
+                                      struct exec *exec, size_t *out_kept);
 /* What an executor's configuration has of it: NULL if there is none. */
 static inline const struct exec_device *on_device_of(const struct exec_device *device)
 {

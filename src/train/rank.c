@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/classes.h"
+#include "train/loss_scale.h"
 #include "train/on_device.h"
 #include "train/rank.h"
 #include "train/reconstruct.h"
@@ -65,6 +66,8 @@ static enum status load_params(struct rank *rank)
     const struct run *run = rank->run;
 
     TRY(run->checkpoint || run->init ? load_saved(rank) : exec_init_params(rank->exec));
+    if (run->checkpoint)
+        TRY(loss_scale_read(rank->exec, checkpoint_state(run->checkpoint)));
     if (rank->own.served)
         return served_begin(rank->own.served, rank->exec, run->first_step, &rank->begins);
     return rank->own.local ? load_own(rank) : STATUS_OK;
@@ -173,6 +176,8 @@ static enum status start_rank(struct rank *rank)
     loader.first_step = rank->begins;
     loader.first_shard = exec_first_shard(rank->exec);
     loader.n_shards = exec_shard_count(rank->exec);
+    TRY(on_device_keep(job, &rank->device, rank->exec, &rank->kept_bytes));
+    loader.picks = rank->kept_bytes > 0;
     TRY(loader_create(&loader, &rank->loader));
     if (rank->is_first)
         tell_plan(rank);
@@ -334,6 +339,19 @@ static enum status end_unneeded(struct rank *rank)
     return leave_servers(rank);
 }
 
+/* What is where, before the first step. */
+static void tell_start(struct rank *rank)
+{
+    char text[MEMORY_TEXT];
+
+    progress_note(&rank->progress, memory_print(rank->exec, rank->job->axes.zero, text));
+    if (rank->kept_bytes) {
+        (void)snprintf(text, sizeof text, "data lies on device %s: %.3g MB of images a rank",
+                       rank->job->settings.device, (double)rank->kept_bytes * 1e-6);
+        progress_note(&rank->progress, text);
+    }
+}
+
 static enum status run_rank(struct rank *rank)
 {
     struct progress_config progress = {
@@ -353,11 +371,10 @@ static enum status run_rank(struct rank *rank)
                                          .speaks = samples_are_made(rank->job) });
     rank->began = rank->saved_at = clock_seconds();
     const bool shows = rank->is_first && rank->run->hooks->progress;
-    char text[MEMORY_TEXT];
-    if (shows)
+    if (shows) {
         progress_begin(&rank->progress, &progress);
-    if (shows)
-        progress_note(&rank->progress, memory_print(rank->exec, rank->job->axes.zero, text));
+        tell_start(rank);
+    }
     enum status status = rank_run_steps(rank);
     if (shows)
         progress_end(&rank->progress);

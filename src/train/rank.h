@@ -69,6 +69,7 @@ struct rank {
     struct comm *comm;         /* of all ranks; NULL with servers */
     struct grid *grid;         /* where ranks hold different parameters; else NULL */
     struct exec_device device; /* that the executor runs on; zero: none */
+    size_t kept_bytes;         /* of images that it holds; 0: they are read here */
     struct exec *exec;
     struct own own; /* exec is a private one, if local or served is there */
     struct loader *loader;

@@ -25,6 +25,7 @@ struct settings {
     char pipeline[32];       /* the order of shards in a pipeline; "" is not given */
     char cut[SETTINGS_TEXT]; /* layers that its stages begin with; "": balanced */
     char device[32];
+    char data_on[16];               /* where samples lie: "": auto */
     char precision[16];             /* what kernels compute in; "": the device's usual */
     int64_t ranks, threads, shards; /* 0 picks */
     int64_t shard_threads;          /* of which shards are picked; 0: threads. No flag */

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/classes.h"
+#include "train/loss_scale.h"
 #include "train/rank.h"
 #include "train/samples.h"
 
@@ -98,6 +99,7 @@ static enum status print_state(const struct rank *rank, const struct tally *epoc
     strbuf_add_number(state, epoch->seconds);
     if (rank->own.local)
         local_print(rank->own.local, state);
+    TRY(loss_scale_print(rank->exec, state));
     strbuf_printf(state,
                   ", \"isa\": \"%s\", \"choices\": \"%s\", \"data\": \"%s\", "
                   "\"augment\": \"%s\"}",
@@ -200,6 +202,8 @@ static struct metrics metrics_now(const struct rank *rank, const char *kind)
         .sync_interval = NAN,
         .param_variance = NAN,
         .clock_spread = NAN,
+        .loss_scale = NAN,
+        .skipped_steps = NAN,
     };
 }
 
@@ -324,6 +328,7 @@ enum status rank_tell_interval(struct rank *rank)
         m.sync_interval = (double)rank->own.met.interval;
         m.param_variance = rank->own.met.variance;
     }
+    TRY(loss_scale_tell(rank->exec, &m));
     rank->interval_times = now;
     rank->interval_load = rank->load;
     rank->interval = (struct tally){ 0 };

@@ -42,7 +42,10 @@ refused 2 'layers are not split' "$tutti" train mlp --device cuda -n 2 --strateg
 refused 2 'parts of the state alone' "$tutti" train mlp --device cuda -n 2 --split dp=2,zero=2
 refused 2 'forecasts are the cpu' "$tutti" train mlp --device cuda -n 2 --strategy auto
 refused 2 'the device cpu computes in f32' "$tutti" train mlp --precision bf16
-refused 2 'f32 or bf16' "$tutti" train mlp --precision fp8
+refused 2 'f32, tf32, bf16 or fp16' "$tutti" train mlp --precision fp8
+refused 2 'the device cpu computes in f32' "$tutti" train mlp --precision fp16
+refused 2 'auto, host or device' "$tutti" train mlp --data-on moon
+refused 2 'reads samples where they are' "$tutti" train mlp --data-on device
 refused 2 'works with sync step' "$tutti" train mlp --strategy mirrored -n 2 --sync async
 refused 2 'K steps from 0 on' "$tutti" train mlp -n 2 --sync bounded:-1
 refused 2 'use --meet allreduce' "$tutti" train mlp -n 2 --sync local:4 --meet ps:1

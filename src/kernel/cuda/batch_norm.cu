@@ -64,6 +64,8 @@ void column_sums(struct device_stream *stream, const void *x, enum dtype dtype, 
 {
     if (dtype == DTYPE_BF16)
         column_sums_of(stream, (const bf16 *)x, rows, columns, out, scratch);
+    else if (dtype == DTYPE_F16)
+        column_sums_of(stream, (const f16 *)x, rows, columns, out, scratch);
     else
         column_sums_of(stream, (const float *)x, rows, columns, out, scratch);
     stream_check(stream, "column_sums");
@@ -353,6 +355,8 @@ static void run_normalize_of(const struct kernel_call *call, struct normalize n,
     n.channels = (unsigned)e.channels;
     if (call->problem->in[0].dtype == DTYPE_BF16)
         launch_normalize<bf16>(call, n, residual, call->out[0]);
+    else if (call->problem->in[0].dtype == DTYPE_F16)
+        launch_normalize<f16>(call, n, residual, call->out[0]);
     else
         launch_normalize<float>(call, n, residual, call->out[0]);
 }
@@ -383,6 +387,8 @@ template <class G> static void run_moments(const struct kernel_call *call, G fin
 {
     if (call->problem->in[0].dtype == DTYPE_BF16)
         launch_moments(call, (const bf16 *)call->in[0], finish);
+    else if (call->problem->in[0].dtype == DTYPE_F16)
+        launch_moments(call, (const f16 *)call->in[0], finish);
     else
         launch_moments(call, (const float *)call->in[0], finish);
 }

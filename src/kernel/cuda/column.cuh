@@ -153,6 +153,9 @@ template <class T> struct sums_of {
 template <> struct sums_of<bf16> {
     typedef float type;
 };
+template <> struct sums_of<f16> {
+    typedef float type;
+};
 
 /* Threads of a block beside each other: a warp's worth of warps, or half. */
 template <int K> struct finish_depth {

@@ -829,6 +829,8 @@ void conv1d_sums(const struct kernel_call *call, float *sums)
 {
     if (call->problem->in[0].dtype == DTYPE_BF16)
         launch_sums<bf16>(call, sums);
+    else if (call->problem->in[0].dtype == DTYPE_F16)
+        launch_sums<f16>(call, sums);
     else
         launch_sums<float>(call, sums);
 }

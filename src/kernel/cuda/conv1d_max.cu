@@ -304,6 +304,8 @@ static void run_conv1d_max(const struct kernel_call *call)
         run_tiles(call, s, bias, relu);
     else if (p->in[0].dtype == DTYPE_BF16)
         run_laid_out<bf16>(call, s, bias, relu);
+    else if (p->in[0].dtype == DTYPE_F16)
+        run_laid_out<f16>(call, s, bias, relu);
     else
         run_laid_out<float>(call, s, bias, relu);
 }
@@ -359,7 +361,7 @@ __global__ void __launch_bounds__(BACK_CHANNELS)
 static size_t grad_input_scratch(const struct kernel_problem *p)
 {
     return (size_t)shape_count(&p->in[2].shape) *
-           (p->in[2].dtype == DTYPE_BF16 ? sizeof(bf16) : sizeof(float));
+           (p->in[2].dtype == DTYPE_F32 ? sizeof(float) : sizeof(bf16));
 }
 
 template <class T> static void launch_grad_input(const struct kernel_call *call)

@@ -68,10 +68,17 @@ void cuda_clip(struct device_stream *stream, const double *squares, size_t count
 void cuda_trust(struct device_stream *stream, const struct device_trust *trust,
                 const double *params, const double *moves, size_t count,
                 const struct kernel_update_step *numbers, struct kernel_update_step *out);
+void cuda_scale_losses(struct device_stream *stream, const struct device_scaling *scaling,
+                       const struct kernel_step *steps, size_t count, struct kernel_step *out);
+void cuda_unscale(struct device_stream *stream, const double *squares, size_t count,
+                  float max_norm, struct device_scaling *scaling,
+                  struct kernel_update_step *numbers);
 void cuda_mark_rows(struct device_stream *stream, const int32_t *ids, size_t count, size_t rows,
                     uint8_t *marks);
 void cuda_join_marks(struct device_stream *stream, uint8_t *out, const uint8_t *a,
                      const uint8_t *b, size_t count);
+void cuda_pick(struct device_stream *stream, const struct device_images *images,
+               const struct pick *picks, size_t rows, float *x, int32_t *y);
 
 #ifdef __cplusplus
 }

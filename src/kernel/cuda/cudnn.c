@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* cudnn.c - convolutions in mixed precision by cuDNN's graph interface.
+/* cudnn.c - convolutions in mixed precision, and of f32 that may be rounded to TF32, by cuDNN's graph interface.
  *
  * Mostly one operation a graph: a convolution, or the gradient of its input or of its weights, of images with channels
- * innermost, bf16 with f32 sums. cuDNN wants filters as (O, kh, kw, C), tutti's lie (kh, kw, C, O): they are turned
+ * innermost, bf16 or f16 with f32 sums. cuDNN wants filters as (O, kh, kw, C), tutti's lie (kh, kw, C, O): they are turned
  * across in scratch before, or after, which is little beside the images. Channels that do not come in eights, such as those
  * of a first layer, are filled up with zeros in copies. Bias and relu of a convolution are part of its graph, the bias in
  * bf16, where there is an engine for it. Gradients of weights are wanted in f32;
- * where cuDNN has no engine for that they are rounded to bf16 once, at the end. Of cuDNN's proposals the first is
+ * where cuDNN has no engine for that they are rounded to 16 bits once, at the end. Of cuDNN's proposals the first is
  * taken that adds plainly and in a fixed order: no Winograd, no FFT, nothing nondeterministic, nothing that is
  * compiled first. Nothing is timed, so the choice is the same for one version and device. Plans are kept for the life
- * of the process, as can_run and scratch_bytes ask for them, too. f32 has kernels of its own: cuDNN's engines do not
- * say which of them compute in less.
+ * of the process, as can_run and scratch_bytes ask for them, too. f32 that is not to be rounded has kernels of its own:
+ * cuDNN's engines do not say which of them compute in less. What may be is neither filled up nor has a bias in its graph.
  */
 #include <string.h>
 
@@ -19,6 +19,7 @@
 #include "kernel/cuda/column_sums.h"
 #include "kernel/cuda/cudnn_graph.h"
 #include "kernel/cuda/gemm.h"
+#include "kernel/precision.h"
 
 enum kind { KIND_FORWARD, KIND_INPUT, KIND_WEIGHT };
 enum { ID_X = 'x', ID_W = 'w', ID_Y = 'y', ID_BIAS = 'b', ID_SUM = 's', ID_SHIFTED = 't' };
@@ -48,7 +49,9 @@ static enum status make_tensor(struct dnn_pile *pile, int64_t id, enum dtype dty
     const struct dnn_tensor tensor = {
         .id = id,
         .is_virtual = id == ID_SUM || id == ID_SHIFTED,
-        .type = dtype == DTYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT,
+        .type = dtype == DTYPE_BF16  ? CUDNN_DATA_BFLOAT16
+                : dtype == DTYPE_F16 ? CUDNN_DATA_HALF
+                                     : CUDNN_DATA_FLOAT,
         .dim = { dim[0], dim[1], dim[2], dim[3] },
         .stride = { dim[1] * dim[2] * dim[3], 1, dim[1] * dim[3], dim[1] },
     };
@@ -143,7 +146,7 @@ static enum status make_graph(struct dnn_pile *pile, const struct conv *c,
 
     TRY(make_conv(pile, c, &operations_of[0], &sum));
     if (c->with_bias) {
-        TRY(make_tensor(pile, ID_BIAS, DTYPE_BF16, bias_dim, &bias));
+        TRY(make_tensor(pile, ID_BIAS, c->dtype, bias_dim, &bias));
         TRY(make_tensor(pile, c->relu ? ID_SHIFTED : ID_Y, c->relu ? DTYPE_F32 : c->into, y_dim,
                         &shifted));
         TRY(dnn_make_pointwise(pile, CUDNN_POINTWISE_ADD, sum, bias, shifted,
@@ -204,8 +207,8 @@ static const struct plan *find_plan(struct conv *conv)
 {
     dnn_lock();
     const struct plan *plan = plan_for(conv);
-    if (conv->kind == KIND_WEIGHT && plan && !plan->dnn.cudnn) {
-        conv->into = DTYPE_BF16;
+    if (conv->kind == KIND_WEIGHT && kernel_is_half(conv->dtype) && plan && !plan->dnn.cudnn) {
+        conv->into = conv->dtype;
         plan = plan_for(conv);
     }
     if (conv->with_bias && plan && !plan->dnn.cudnn) {
@@ -262,9 +265,10 @@ static const struct kernel_tensor *tensor_at(const struct kernel_problem *p, int
     return at == OUTPUT ? &p->out[0] : &p->in[at];
 }
 
-static int64_t in_eights(int64_t channels)
+/* As many channels as fill up with. */
+static int64_t in_eights(enum dtype dtype, int64_t channels)
 {
-    return (channels + 7) / 8 * 8;
+    return kernel_is_half(dtype) ? (channels + 7) / 8 * 8 : channels;
 }
 
 static void conv_of(const struct kernel_problem *p, struct conv *out)
@@ -274,13 +278,15 @@ static void conv_of(const struct kernel_problem *p, struct conv *out)
     const int64_t *y = tensor_at(p, part->y)->shape.dim;
 
     out->kind = part->kind;
+    out->dtype = p->in[0].dtype;
+    out->into = p->out[0].dtype;
     out->n = x[0];
     out->real_c = x[1];
-    out->c = in_eights(x[1]);
+    out->c = in_eights(out->dtype, x[1]);
     out->h = x[2];
     out->w = x[3];
     out->real_o = w[0];
-    out->o = in_eights(w[0]);
+    out->o = in_eights(out->dtype, w[0]);
     out->kh = w[2];
     out->kw = w[3];
     out->oh = y[2];
@@ -289,9 +295,8 @@ static void conv_of(const struct kernel_problem *p, struct conv *out)
         out->stride[i] = p->attrs.stride[i];
         out->pad[i] = p->attrs.pad[i];
     }
-    out->dtype = p->in[0].dtype;
-    out->into = p->out[0].dtype;
-    out->with_bias = strcmp(p->op, "conv2d") == 0 && p->n_in > 2 && out->o == out->real_o;
+    out->with_bias = strcmp(p->op, "conv2d") == 0 && p->n_in > 2 && out->o == out->real_o &&
+                     kernel_is_half(out->dtype);
     out->relu = out->with_bias && p->attrs.activation == ACTIVATION_RELU;
 }
 
@@ -305,7 +310,7 @@ static bool can_run(const struct kernel_problem *p)
 {
     struct conv conv;
 
-    if (p->in[0].dtype != DTYPE_BF16 || p->attrs.groups > 1 ||
+    if ((!kernel_is_half(p->in[0].dtype) && !p->rounds) || p->attrs.groups > 1 ||
         p->attrs.activation > ACTIVATION_RELU)
         return false;
     conv_of(p, &conv);
@@ -324,7 +329,7 @@ static size_t filter_bytes(const struct conv *c)
     const enum dtype dtype = c->kind == KIND_WEIGHT ? c->into : c->dtype;
 
     return up((size_t)(c->o * c->c * c->kh * c->kw) *
-              (dtype == DTYPE_BF16 ? sizeof(uint16_t) : sizeof(float)));
+              (kernel_is_half(dtype) ? sizeof(uint16_t) : sizeof(float)));
 }
 
 /* Rows and columns of what a bias goes along. */
@@ -438,7 +443,7 @@ static void run(const struct kernel_call *call)
     const void *const images[2] = { place_images(call, &conv, 'x', part->x, x_copy),
                                     place_images(call, &conv, 'y', part->y, y_copy) };
     if (conv.with_bias)
-        cuda_convert(call->stream, bias, DTYPE_BF16, call->in[2], DTYPE_F32, (size_t)conv.o);
+        cuda_convert(call->stream, bias, conv.dtype, call->in[2], DTYPE_F32, (size_t)conv.o);
     execute(call, plan, images[0], call->scratch, images[1], conv.with_bias ? bias : NULL,
             workspace);
     give_images(call, &conv, images);

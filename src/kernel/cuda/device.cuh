@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* device.cuh - private to the plug-in: what its kernels share.
  *
- * Elements are of a type T, float or bf16, and become float when they are loaded. Sums of threads go along
+ * Elements are of a type T, float, bf16 or f16, and become float when they are loaded. Sums of threads go along
  * butterflies, whose order is that of the lanes. The sources are compiled without contraction; a fused
  * multiply-add is written fmaf.
  */
@@ -9,11 +9,13 @@
 #define KERNEL_CUDA_DEVICE_CUH
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include "kernel/cuda/cuda.h"
 
 typedef __nv_bfloat16 bf16;
+typedef __half f16;
 
 enum { THREADS = 256, WARP = 32, AT_ONCE = 4 };
 enum { GRID_MAX = 65535 }; /* blocks of a grid along y and z */
@@ -49,6 +51,10 @@ __device__ __forceinline__ float number(bf16 x)
 {
     return __bfloat162float(x);
 }
+__device__ __forceinline__ float number(f16 x)
+{
+    return __half2float(x);
+}
 __device__ __forceinline__ void put(float *to, float x)
 {
     *to = x;
@@ -56,6 +62,10 @@ __device__ __forceinline__ void put(float *to, float x)
 __device__ __forceinline__ void put(bf16 *to, float x)
 {
     *to = __float2bfloat16_rn(x);
+}
+__device__ __forceinline__ void put(f16 *to, float x)
+{
+    *to = __float2half_rn(x);
 }
 
 /* Four elements that are read or written at once. */
@@ -79,7 +89,7 @@ template <class T> static inline bool is_packed(const T *p)
     return (uintptr_t)p % sizeof(pack<T>) == 0;
 }
 
-/* Of numbers that come from bf16, or go into one, the quick ways are exact enough. */
+/* Of numbers that come from 16 bits, or go into them, the quick ways are exact enough. */
 template <class T> __device__ __forceinline__ float exp_of(float x)
 {
     return sizeof(T) == sizeof(float) ? expf(x) : __expf(x);
@@ -158,11 +168,13 @@ __device__ __forceinline__ float activate(enum activation activation, float x)
     }
 }
 
-/* Calls LAUNCH<float> or LAUNCH<bf16> by the type of a tensor. */
+/* Calls LAUNCH<float>, LAUNCH<bf16> or LAUNCH<f16> by the type of a tensor. */
 #define BY_TYPE(tensor, LAUNCH, call)                                                          \
     do {                                                                                       \
         if ((tensor).dtype == DTYPE_BF16)                                                      \
             LAUNCH<bf16>(call);                                                                \
+        else if ((tensor).dtype == DTYPE_F16)                                                  \
+            LAUNCH<f16>(call);                                                                 \
         else                                                                                   \
             LAUNCH<float>(call);                                                               \
     } while (0)

@@ -47,6 +47,8 @@ template <class F, bool TWO> static void by_type(const struct kernel_call *call,
 {
     if (call->problem->in[0].dtype == DTYPE_BF16)
         run_map<bf16, F, TWO>(call, f);
+    else if (call->problem->in[0].dtype == DTYPE_F16)
+        run_map<f16, F, TWO>(call, f);
     else
         run_map<float, F, TWO>(call, f);
 }
@@ -207,6 +209,8 @@ void gemm_activate(struct device_stream *stream, const struct gemm_form *form,
 {
     if (form->into == DTYPE_BF16)
         activate_product<bf16>(stream, form, data);
+    else if (form->into == DTYPE_F16)
+        activate_product<f16>(stream, form, data);
     else
         activate_product<float>(stream, form, data);
 }
@@ -225,6 +229,9 @@ void gemm_finish(struct device_stream *stream, const struct gemm_form *form,
     else if (form->into == DTYPE_BF16)
         finish<bf16><<<blocks, THREADS, 0, stream->cuda>>>((bf16 *)data->c, form->c_row,
                                                            form->m, form->n, bias, form->relu);
+    else if (form->into == DTYPE_F16)
+        finish<f16><<<blocks, THREADS, 0, stream->cuda>>>((f16 *)data->c, form->c_row, form->m,
+                                                          form->n, bias, form->relu);
     else
         finish<float><<<blocks, THREADS, 0, stream->cuda>>>((float *)data->c, form->c_row,
                                                             form->m, form->n, bias, form->relu);
@@ -443,8 +450,14 @@ void turn_across(struct device_stream *stream, void *to, enum dtype to_dtype, co
 {
     if (to_dtype == DTYPE_BF16 && from_dtype == DTYPE_BF16)
         run_across<bf16, bf16>(stream, to, from, rows, columns, 1);
+    else if (to_dtype == DTYPE_F16 && from_dtype == DTYPE_F16)
+        run_across<f16, f16>(stream, to, from, rows, columns, 1);
     else if (to_dtype == DTYPE_BF16)
         run_across<bf16, float>(stream, to, from, rows, columns, 1);
+    else if (to_dtype == DTYPE_F16)
+        run_across<f16, float>(stream, to, from, rows, columns, 1);
+    else if (from_dtype == DTYPE_F16)
+        run_across<float, f16>(stream, to, from, rows, columns, 1);
     else if (from_dtype == DTYPE_BF16)
         run_across<float, bf16>(stream, to, from, rows, columns, 1);
     else
@@ -525,6 +538,9 @@ void unpad_filter(struct device_stream *stream, const struct padded_filter *filt
     if (from_dtype == DTYPE_BF16)
         take_filter<bf16><<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
             *filter, to, (const bf16 *)from);
+    else if (from_dtype == DTYPE_F16)
+        take_filter<f16><<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
+            *filter, to, (const f16 *)from);
     else
         take_filter<float><<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(
             *filter, to, (const float *)from);

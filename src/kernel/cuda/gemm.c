@@ -18,6 +18,7 @@
 
 #include "base/mem.h"
 #include "kernel/cuda/column_sums.h"
+#include "kernel/precision.h"
 
 struct gemm {
     cublasLtMatmulDesc_t product;
@@ -69,12 +70,12 @@ static size_t up(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-enum { ROW_OF = 8, LARGE = 1 << 28 }; /* elements of bf16 that are 16 bytes */
+enum { ROW_OF = 8, LARGE = 1 << 28 }; /* elements of two bytes that are 16 */
 
-/* Is a matrix of bf16 with rows this far apart copied, so that they are a multiple of 16 bytes apart? */
+/* Is a matrix of such with rows this far apart copied, so that they are a multiple of 16 bytes apart? */
 static bool is_repacked(const struct gemm_form *form, enum dtype dtype, int64_t row)
 {
-    return dtype == DTYPE_BF16 && row % ROW_OF != 0 && form->parts <= 1 && !form->with_bias &&
+    return kernel_is_half(dtype) && row % ROW_OF != 0 && form->parts <= 1 && !form->with_bias &&
            !form->relu && !form->gelu && form->through == ACTIVATION_NONE &&
            (double)form->m * (double)form->n * (double)form->k > LARGE;
 }
@@ -87,7 +88,9 @@ static int64_t padded(int64_t row)
 /* How a and c lie, as cuBLASLt sees them. */
 static bool repacks_a(const struct gemm_form *form)
 {
-    return is_repacked(form, form->of, form->a_row);
+    const bool is_possible = form->a_across || !form->b_across; /* else b's rows are k long, too */
+
+    return is_possible && is_repacked(form, form->of, form->a_row);
 }
 
 static bool repacks_c(const struct gemm_form *form)
@@ -135,7 +138,7 @@ static size_t bytes_of_c(const struct gemm_form *form)
 /* After that, a bias in its other type, or the products of parts; then copies of a, b and c. */
 static size_t gemm_own_scratch(const struct gemm_form *form)
 {
-    const bool converts = form->with_bias && form->into == DTYPE_BF16;
+    const bool converts = form->with_bias && kernel_is_half(form->into);
     const size_t bias = converts ? up((size_t)form->n * sizeof(float)) : 0;
     const size_t parts =
         form->parts > 1 ? up((size_t)(form->parts * form->m * form->n) * sizeof(float)) : 0;
@@ -150,7 +153,7 @@ size_t gemm_scratch(const struct gemm_form *form)
 
 static cudaDataType_t type_of(enum dtype dtype)
 {
-    return dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    return dtype == DTYPE_BF16 ? CUDA_R_16BF : dtype == DTYPE_F16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
 /* A matrix of `rows` rows as it lies, `row` elements apart; or `parts` of them, one behind the other. */
@@ -345,7 +348,7 @@ static void finish(struct device_stream *stream, const struct gemm_form *form,
     wide.c = made;
     if (form->with_bias && form->half_bias) {
         void *bias = (char *)data->scratch + workspace_of(form);
-        cuda_convert(stream, bias, DTYPE_F32, data->bias, DTYPE_BF16, (size_t)form->n);
+        cuda_convert(stream, bias, DTYPE_F32, data->bias, form->into, (size_t)form->n);
         wide.bias = bias;
     }
     gemm_finish(stream, form, &wide);
@@ -378,9 +381,9 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
     }
     if (form->with_bias && !gemm->finishes) {
         const void *bias = data->bias;
-        if (form->into == DTYPE_BF16 && !form->half_bias) {
+        if (kernel_is_half(form->into) && !form->half_bias) {
             void *half = (char *)data->scratch + workspace_of(form);
-            cuda_convert(stream, half, DTYPE_BF16, bias, DTYPE_F32, (size_t)form->n);
+            cuda_convert(stream, half, form->into, bias, DTYPE_F32, (size_t)form->n);
             bias = half;
         }
         /* The pointer is copied when the product is enqueued. */
@@ -410,6 +413,12 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
 
 /* Linear layers: x (m,k), y (m,n), w as (k,n), or plain as (n,k) -------------------------- */
 
+/* May operands, which are f32, be rounded? */
+static bool rounds(const struct kernel_problem *p)
+{
+    return p->rounds && p->in[0].dtype == DTYPE_F32;
+}
+
 static struct gemm_form linear_form(const struct kernel_problem *p)
 {
     const int64_t m = p->in[0].shape.dim[0], k = p->in[0].shape.dim[1];
@@ -424,8 +433,9 @@ static struct gemm_form linear_form(const struct kernel_problem *p)
                                .c_row = n,
                                .b_across = plain,
                                .with_bias = p->n_in > 2,
-                               .half_bias = p->n_in > 2 && p->in[2].dtype == DTYPE_BF16,
+                               .half_bias = p->n_in > 2 && kernel_is_half(p->in[2].dtype),
                                .relu = p->attrs.activation == ACTIVATION_RELU,
+                               .tf32 = rounds(p),
                                .of = p->in[0].dtype,
                                .into = p->out[0].dtype };
 }
@@ -443,6 +453,7 @@ static struct gemm_form grad_input_form(const struct kernel_problem *p)
                                .b_row = plain ? k : n,
                                .c_row = k,
                                .b_across = !plain,
+                               .tf32 = rounds(p),
                                .of = p->in[0].dtype,
                                .into = p->out[0].dtype };
 }
@@ -475,6 +486,7 @@ static struct gemm_form grad_weight_form(const struct kernel_problem *p)
                                .b_row = plain ? k : n,
                                .c_row = plain ? k : n,
                                .a_across = true,
+                               .tf32 = rounds(p),
                                .of = p->in[0].dtype,
                                .into = p->out[0].dtype };
 }

@@ -3,7 +3,7 @@
  *
  * Everything is row-major here: c (m,n) = beta c + a (m,k) b (k,n), each with its distance between rows. What
  * lies transposed says so. A plan is made once for a form and used with any pointers of the same
- * alignment. Elements are f32 or bf16, sums f32, TF32 only where the form says so; which algorithm runs is cuBLASLt's first proposal
+ * alignment. Elements are f32, bf16 or f16, sums f32, TF32 only where the form says so; which algorithm runs is cuBLASLt's first proposal
  * for the form, which is the same for one version and device. None adds with atomics.
  */
 #ifndef KERNEL_CUDA_GEMM_H
@@ -21,7 +21,7 @@ struct gemm_form {
     bool a_across, b_across;     /* a lies as (k,m), b as (n,k) */
     bool adds;                   /* beta is 1: c = base + a b */
     bool with_bias, relu;        /* c = relu(a b + bias of n numbers) */
-    bool half_bias;              /* which are bf16, as c is; else f32 */
+    bool half_bias;              /* which are bf16 or f16, as c is; else f32 */
     bool gelu;                   /* c = gelu_tanh(kept), kept = a b + bias */
     enum activation through; /* c = a b times the slope of relu or gelu_tanh by what is kept */
     int64_t parts;       /* k is cut into so many, whose products are added in order; 0: not */

@@ -591,8 +591,11 @@ static const struct device_face face = {
     .sum_squares_bytes = cuda_sum_squares_bytes,
     .clip = cuda_clip,
     .trust = cuda_trust,
+    .scale_losses = cuda_scale_losses,
+    .unscale = cuda_unscale,
     .mark_rows = cuda_mark_rows,
     .join_marks = cuda_join_marks,
+    .pick = cuda_pick,
 };
 
 __attribute__((visibility("default"))) cuda_face_fn tutti_cuda_face;

@@ -11,7 +11,8 @@ struct range {
     float *param;
     const float *grad;
     float *m, *v, *out;
-    bf16 *half;
+    void *half;
+    bool is_f16; /* else bf16 */
     size_t count;
     const uint8_t *marks;
     size_t width;
@@ -109,11 +110,13 @@ __global__ void update(F f, struct range r, struct rates a,
     const struct kernel_update_step s = *step;
     const size_t i = (size_t)thread_number();
 
-    if (i >= r.count || (r.marks && !r.marks[i / r.width]))
+    if (i >= r.count || s.skips || (r.marks && !r.marks[i / r.width]))
         return;
     f(r, a, s, i);
-    if (r.half)
-        put(&r.half[i], r.param[i]);
+    if (r.half && r.is_f16)
+        put((f16 *)r.half + i, r.param[i]);
+    else if (r.half)
+        put((bf16 *)r.half + i, r.param[i]);
 }
 
 template <class F> struct makes_param {
@@ -127,10 +130,15 @@ template <class F>
 static void run_update(struct device_stream *stream, const struct device_range *range,
                        const struct attrs *attrs, const struct kernel_update_step *step)
 {
-    const struct range r = { range->param,    range->grad,
-                             range->state[0], range->state[1],
-                             range->out,      makes_param<F>::YES ? (bf16 *)range->half : NULL,
-                             range->count,    range->marks,
+    const struct range r = { range->param,
+                             range->grad,
+                             range->state[0],
+                             range->state[1],
+                             range->out,
+                             makes_param<F>::YES ? range->half : NULL,
+                             range->half_dtype == DTYPE_F16,
+                             range->count,
+                             range->marks,
                              range->width };
     const struct rates a = { attrs->momentum,      attrs->weight_decay, attrs->beta1,
                              attrs->beta2,         attrs->epsilon,      attrs->nesterov != 0,
@@ -254,8 +262,14 @@ void cuda_convert(struct device_stream *stream, void *to, enum dtype to_dtype, c
         return;
     if (to_dtype == DTYPE_BF16 && from_dtype == DTYPE_BF16)
         run_convert<bf16, bf16>(stream, to, from, count);
+    else if (to_dtype == DTYPE_F16 && from_dtype == DTYPE_F16)
+        run_convert<f16, f16>(stream, to, from, count);
     else if (to_dtype == DTYPE_BF16)
         run_convert<bf16, float>(stream, to, from, count);
+    else if (to_dtype == DTYPE_F16)
+        run_convert<f16, float>(stream, to, from, count);
+    else if (from_dtype == DTYPE_F16)
+        run_convert<float, f16>(stream, to, from, count);
     else if (from_dtype == DTYPE_BF16)
         run_convert<float, bf16>(stream, to, from, count);
     else
