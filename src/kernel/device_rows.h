@@ -8,6 +8,10 @@
 extern const struct device_face device_cpu;
 /* Its memory that processes share (device_share.c). */
 extern const struct device_share_ops device_share_cpu;
+/* Did this process make it? Then it is open. */
+bool device_share_is_here(const struct device_handle *handle);
+/* Bytes between ranks of one machine (device_team.c). */
+extern const struct device_team_ops device_team_cpu;
 
 /* Opens the plug-in, once, and asks for neither driver nor GPU. */
 MUST_CHECK enum status device_load_cuda(const struct device_face **out);
