@@ -148,6 +148,7 @@ enum status team_open(struct exec *exec)
     struct device_side *side = exec->device;
     const struct device_team_ops *ops = side->config.face->team;
     const struct device_patience patience = { is_lost, exec };
+    const struct device_member member = { exec->rank, exec->ranks, exec->node };
     struct device *device = side->config.device;
     struct ranks_team *team = side->team;
     struct device_team_id ids[2] = { 0 };
@@ -157,12 +158,10 @@ enum status team_open(struct exec *exec)
         TRY(ops->make_id(device, exec->ranks, &ids[i]));
     TRY(comm_broadcast(exec->config.comm, ids, 2 * (sizeof *ids / sizeof(int64_t)), DTYPE_I64,
                        0));
-    TRY(device_blame(
-        exec, ops->create(device, &ids[0], exec->rank, exec->ranks, &patience, &team->sums)));
+    TRY(device_blame(exec, ops->create(device, &ids[0], &member, &patience, &team->sums)));
     if (n_ids == 1)
         return STATUS_OK;
-    return device_blame(
-        exec, ops->create(device, &ids[1], exec->rank, exec->ranks, &patience, &team->tables));
+    return device_blame(exec, ops->create(device, &ids[1], &member, &patience, &team->tables));
 }
 
 /* Devices may notice before others say so that a rank is gone. */

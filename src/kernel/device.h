@@ -134,6 +134,13 @@ struct device_patience {
     void *arg;
 };
 
+/* Who a device is in a team. Ranks of another node are reached as those of other machines are, also where they are on this
+ * one. */
+struct device_member {
+    int rank, count;
+    int node;
+};
+
 /* Bytes between devices that need not reach each other's memory, of one machine or several, each a rank of the team. What
  * is put between begin and end goes on its way together, on the stream, and may be captured. Between a pair messages are
  * matched in their order, each by one of the same length; broadcasts have an order of their own, the same on all ranks.
@@ -146,7 +153,7 @@ struct device_team_ops {
                                       struct device_team_id *out);
     /* Collective: returns when all are there. */
     MUST_CHECK enum status (*create)(struct device *device, const struct device_team_id *id,
-                                     int rank, int count,
+                                     const struct device_member *member,
                                      const struct device_patience *patience,
                                      struct device_team **out);
     /* By any thread: what is under way ends anyhow, what comes fails. It may return only when graphs that it was captured in

@@ -109,18 +109,18 @@ static enum status join(struct device_team *team, const struct device_patience *
     return STATUS_OK;
 }
 
-static enum status create(struct device *device, const struct device_team_id *id, int rank,
-                          int count, const struct device_patience *patience,
-                          struct device_team **out)
+static enum status create(struct device *device, const struct device_team_id *id,
+                          const struct device_member *member,
+                          const struct device_patience *patience, struct device_team **out)
 {
     struct device_team *team;
 
     TRY(mem_alloc(1, sizeof *team, &team));
     team->device = device;
-    team->rank = rank;
-    team->count = count;
+    team->rank = member->rank;
+    team->count = member->count;
     memcpy(&team->handle, id, sizeof team->handle);
-    enum status status = mem_alloc(2 * (size_t)count, sizeof(bool), &team->is_blocked);
+    enum status status = mem_alloc(2 * (size_t)member->count, sizeof(bool), &team->is_blocked);
     if (status == STATUS_OK)
         status = join(team, patience);
     if (status != STATUS_OK) {

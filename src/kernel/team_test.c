@@ -30,6 +30,7 @@ static bool never(void *arg)
 }
 
 static const struct device_patience patient = { .ends = never };
+static const struct device_member alone = { 0, 1, 0 }, first_of_two = { 0, 2, 0 };
 
 /* Several ranks ------------------------------------------------------------------------------ */
 
@@ -131,10 +132,11 @@ static enum status run(const struct rank *rank)
 {
     const struct device_team_ops *ops = rank->place->face->team;
     const size_t bytes = (size_t)RANKS * MESSAGES * LONGEST;
+    const struct device_member member = { rank->number, rank->count, 0 };
     struct device_team *team;
     uint8_t *data;
 
-    TRY(ops->create(rank->place->device, rank->id, rank->number, rank->count, &patient, &team));
+    TRY(ops->create(rank->place->device, rank->id, &member, &patient, &team));
     enum status status = mem_alloc(2, bytes, &data);
     if (status == STATUS_OK)
         status = exchange(rank, team, data, data + bytes);
@@ -188,9 +190,10 @@ struct waiting {
 static void *join_team(void *arg)
 {
     struct waiting *w = arg;
+    const struct device_member member = { w->number, 2, 0 };
 
     w->status =
-        w->place->face->team->create(w->place->device, w->id, w->number, 2, &patient, &w->team);
+        w->place->face->team->create(w->place->device, w->id, &member, &patient, &w->team);
     return NULL;
 }
 
@@ -249,7 +252,8 @@ static void who_never_comes_is_not_waited_for(void)
 
     CHECK_OK(device_place_open("cpu", &cpu));
     CHECK_OK(cpu.face->team->make_id(cpu.device, 2, &id));
-    CHECK_STATUS(STATUS_PEER_LOST, cpu.face->team->create(cpu.device, &id, 0, 2, &none, &team));
+    CHECK_STATUS(STATUS_PEER_LOST,
+                 cpu.face->team->create(cpu.device, &id, &first_of_two, &none, &team));
     device_place_close(&cpu);
 }
 
@@ -267,7 +271,7 @@ static void check_alone(const struct device_place *place)
     float *there;
 
     CHECK_OK(face->team->make_id(place->device, 1, &id));
-    CHECK_OK(face->team->create(place->device, &id, 0, 1, &patient, &team));
+    CHECK_OK(face->team->create(place->device, &id, &alone, &patient, &team));
     CHECK_OK(face->memory->create(place->device, 2 * (size_t)BYTES, (void **)&there));
     for (int i = 0; i < COUNT; i++)
         host[i] = (float)(i % 1000);
@@ -325,7 +329,7 @@ static void a_gpu_gives_up(void)
 
     CHECK_OK(place->face->memory->create(place->device, 64, &there));
     CHECK_OK(ops->make_id(place->device, 1, &id));
-    CHECK_OK(ops->create(place->device, &id, 0, 1, &patient, &team));
+    CHECK_OK(ops->create(place->device, &id, &alone, &patient, &team));
     ops->abort(team);
     CHECK_STATUS(STATUS_PEER_LOST, ops->check(team));
     CHECK_OK(ops->begin(team, place->stream));
@@ -345,7 +349,7 @@ static void a_gpu_does_not_wait_for_who_never_comes(void)
     CHECK_OK(place->face->team->make_id(place->device, 2, &id));
     const double began = clock_seconds();
     CHECK_STATUS(STATUS_PEER_LOST,
-                 place->face->team->create(place->device, &id, 0, 2, &none, &team));
+                 place->face->team->create(place->device, &id, &first_of_two, &none, &team));
     CHECK(clock_seconds() - began < 5);
 }
 

@@ -12,6 +12,7 @@
 #include <nccl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -231,23 +232,36 @@ static void destroy(struct device_team *team)
     mem_free(team);
 }
 
-static enum status join(struct device_team *team, const struct device_team_id *made, int rank,
-                        int count, const struct device_patience *patience)
+/* NCCL takes ranks to be on one machine whose host has the same name, and refuses two of them on one GPU. Here nodes say
+ * what is a machine, so that with --flat each rank is one. Whoever has set the name keeps it. */
+static void name_host(int node)
+{
+    char name[32];
+
+    (void)snprintf(name, sizeof name, "tutti-node-%d", node);
+    (void)setenv("NCCL_HOSTID", name, 0);
+}
+
+static enum status join(struct device_team *team, const struct device_team_id *made,
+                        const struct device_member *member,
+                        const struct device_patience *patience)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id;
 
     memcpy(&id, made, sizeof id);
     config.blocking = 0;
-    const ncclResult_t result = nccl.init(&team->comm, count, id, rank, &config);
+    name_host(member->node);
+    const ncclResult_t result =
+        nccl.init(&team->comm, member->count, id, member->rank, &config);
     if (result != ncclSuccess && result != ncclInProgress)
         return failed(result, "a team of GPUs");
     return follow(team, patience, "a team of GPUs");
 }
 
-static enum status create(struct device *device, const struct device_team_id *id, int rank,
-                          int count, const struct device_patience *patience,
-                          struct device_team **out)
+static enum status create(struct device *device, const struct device_team_id *id,
+                          const struct device_member *member,
+                          const struct device_patience *patience, struct device_team **out)
 {
     struct device_team *team;
 
@@ -255,7 +269,7 @@ static enum status create(struct device *device, const struct device_team_id *id
     TRY_CUDA(cudaSetDevice(cuda_number(device)));
     TRY(mem_alloc(1, sizeof *team, &team));
     pthread_mutex_init(&team->lock, NULL);
-    const enum status status = join(team, id, rank, count, patience);
+    const enum status status = join(team, id, member, patience);
     if (status != STATUS_OK) {
         give_up(team);
         destroy(team);
