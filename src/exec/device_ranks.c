@@ -393,6 +393,8 @@ void ranks_destroy(struct exec *exec)
             side->config.face->share->close(side->config.device, &ranks->known[r].handle,
                                             ranks->block[r]);
     }
+    if (side->team && transport_check(exec->transport) != STATUS_OK)
+        team_give_up(side); /* nobody is there to take leave of */
     team_destroy(side);
     side->config.face->stream->destroy(ranks->rescue);
     pthread_mutex_destroy(&ranks->lock);

@@ -431,6 +431,34 @@ static void test_ranks_that_send_have_the_bits_of_one(void)
     dataset_close(dataset);
 }
 
+static enum status open_nothing(struct device *device, const struct device_handle *handle,
+                                void **out)
+{
+    (void)device;
+    (void)handle;
+    (void)out;
+    return FAIL(STATUS_UNSUPPORTED, "these devices are no peers");
+}
+
+/* Found out by trying. */
+static void test_devices_that_are_no_peers_send(void)
+{
+    static struct device_share_ops share;
+    static struct device_face face;
+    struct setup setup = { .model = "mlp", .optimizer = "adam", .shards = 4 };
+
+    open_cpu(&setup, false);
+    const struct outcome alone = run(setup, 1, 1, NULL);
+    share = *setup.device.face->share;
+    share.open = open_nothing;
+    face = *setup.device.face;
+    face.share = &share;
+    setup.device.face = &face;
+    const struct outcome together = run(setup, 3, 1, NULL);
+    check_same(&setup, "one rank and devices that are no peers", &alone, &together);
+    close_cpu(&setup);
+}
+
 /* State that ranks of machines own is saved whole, and goes back to its owners. */
 static void test_state_goes_between_machines(void)
 {
@@ -568,6 +596,7 @@ static void test_devices_that_cannot_meet_are_refused(void)
 const struct test tests[] = {
     { .name = "ranks that send have the bits of one",
       .run = test_ranks_that_send_have_the_bits_of_one },
+    { .name = "devices that are no peers send", .run = test_devices_that_are_no_peers_send },
     { .name = "state goes between machines", .run = test_state_goes_between_machines },
     { .name = "statistics go between machines", .run = test_statistics_go_between_machines },
     { .name = "processes that send", .run = test_processes_that_send },

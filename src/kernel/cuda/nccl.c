@@ -19,7 +19,7 @@
 #include "base/mem.h"
 #include "kernel/cuda/cuda.h"
 
-enum { LOOK_NS = 20 * 1000, LEAVE_LOOKS = 100 * 1000 /* some seconds */ };
+enum { LOOK_NS = 20 * 1000, LEAVE_LOOKS = 25 * 1000 /* two seconds */ };
 
 struct device_team {
     ncclComm_t comm;
