@@ -35,7 +35,7 @@ train() {
 # alike NAME RANKS ARGUMENTS...: one rank, and so many machines
 alike() {
     local name=$1 n=$2 began
-    train "$name-1" 1 "${@:3}" --shards 4
+    [ -e "$name-1" ] || train "$name-1" 1 "${@:3}" --shards 4
     began=${EPOCHREALTIME/./}
     train "$name-$n" "$n" "${@:3}" --shards 4 --flat --strategy multiworker
     printf '%-10s %d ranks  %6d ms  %s\n' "$name" "$n" $(((${EPOCHREALTIME/./} - began) / 1000)) "$(hash "$name-$n")"
