@@ -8,7 +8,7 @@ import sys
 LAYERS = ["base", "tensor transport report", "kernel graph data", "comm optim model", "pass", "exec ps", "train", "fed", "cli"]
 LEVEL = {name: n for n, line in enumerate(LAYERS) for name in line.split()}
 # Where headers of other projects may be included.
-HOMES = {"dnnl": "kernel/cpu", "cblas": "kernel/cpu", "mpi": "transport/mpi", "nccl": "comm/nccl", "cuda": "kernel/cuda",
+HOMES = {"dnnl": "kernel/cpu", "cblas": "kernel/cpu", "mpi": "transport/mpi", "nccl": "kernel/cuda", "cuda": "kernel/cuda",
          "cudnn": "kernel/cuda", "cublas": "kernel/cuda", "zlib": "data", "curl/": ("data", "fed"), "png": "data",
          "jpeglib": "data", "cmocka": "base", "sodium": "fed", "sqlite3": "fed", "microhttpd": "fed", "gnutls/": "fed"}
 OWN = re.compile(r'^\s*#\s*include\s*"([a-z_0-9]+)/', re.M)

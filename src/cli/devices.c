@@ -28,6 +28,21 @@ static enum status show(const struct device_face *face)
     return STATUS_OK;
 }
 
+/* What carries bytes between GPUs of several machines. */
+static void show_team(const struct device_face *face)
+{
+    char text[DEVICE_TEXT];
+
+    if (!face->graph) /* the cpu: others are reached by the job's own messages */
+        return;
+    if (!face->team)
+        printf("%-5s -  NCCL: not in this build; several machines need it\n", face->name);
+    else if (face->team->describe(text) == STATUS_OK)
+        printf("%-5s -  %s, between machines\n", face->name, text);
+    else
+        printf("%-5s -  %s\n", face->name, status_message());
+}
+
 /* A device that is not there is no failure of this command: it says why. */
 static enum status run_devices(const struct args *args)
 {
@@ -38,6 +53,8 @@ static enum status run_devices(const struct args *args)
         const struct device_face *face;
         if (device_find(device_names[i], &face) != STATUS_OK || show(face) != STATUS_OK)
             printf("%-5s -  %s\n", device_names[i], status_message());
+        else
+            show_team(face);
     }
     return STATUS_OK;
 }

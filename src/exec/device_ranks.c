@@ -18,6 +18,8 @@
  *
  * A thread looks whether a rank was lost, and makes the words 1 itself then, again and again: the stream runs to its end,
  * and whoever waits for it finds the loss.
+ *
+ * Ranks whose devices do not reach each other's memory send each other what is needed of it instead (device_team.c).
  */
 #include <string.h>
 #include <time.h>
@@ -71,18 +73,24 @@ bool ranks_update_all(const struct exec *exec)
     return norms_are_used(exec);
 }
 
-struct device_part ranks_part(const struct exec *exec, const struct device_stretch *stretch,
-                              int r)
+struct device_part ranks_share(const struct exec *exec, const struct device_stretch *stretch,
+                               int r)
 {
     const size_t unit = stretch->table >= 0 ? (size_t)stretch->bucket->width : PART_UNIT;
     const size_t units = (stretch->count + unit - 1) / unit, ranks = (size_t)exec->ranks;
     const size_t begin = units * (size_t)r / ranks * unit;
     const size_t end = units * ((size_t)r + 1) / ranks * unit;
 
-    if (ranks_update_all(exec))
-        return (struct device_part){ stretch->at, stretch->count };
     return (struct device_part){ stretch->at + begin,
                                  (end < stretch->count ? end : stretch->count) - begin };
+}
+
+struct device_part ranks_part(const struct exec *exec, const struct device_stretch *stretch,
+                              int r)
+{
+    if (ranks_update_all(exec))
+        return (struct device_part){ stretch->at, stretch->count };
+    return ranks_share(exec, stretch, r);
 }
 
 int ranks_buffers(const struct exec *exec)
@@ -114,6 +122,18 @@ static void find_held(const struct exec *exec, struct device_ranks *ranks, int r
     for (int i = 0; i < stack.count; i++) {
         ranks->held[ranks->n_held] = (struct held){ r, i };
         ranks->nodes[ranks->n_held++] = stack.node[i];
+    }
+}
+
+void ranks_held(const struct exec *exec, int r, int *first, int *count)
+{
+    const struct device_ranks *ranks = exec->device->ranks;
+
+    for (*first = 0; ranks->held[*first].rank != r; ++*first)
+        continue;
+    for (*count = 0; *first + *count < ranks->n_held; ++*count) {
+        if (ranks->held[*first + *count].rank != r)
+            return;
     }
 }
 
@@ -164,7 +184,8 @@ enum status ranks_create(struct exec *exec)
     ranks->n_scratch = tree_additions(ranks->nodes, ranks->n_held, exec->tree_shards,
                                       ranks->additions, &ranks->result);
     ranks->scratch_each = largest_part(exec);
-    ranks->n_meetings = side->n_groups * MEETINGS + exec->gathers.count;
+    TRY(team_choose(exec));
+    ranks->n_meetings = side->team ? 0 : side->n_groups * MEETINGS + exec->gathers.count;
     TRY(mem_alloc((size_t)ranks->n_meetings, sizeof *ranks->out, &ranks->out));
     TRY(mem_alloc((size_t)ranks->n_meetings, sizeof *ranks->in, &ranks->in));
     return side->config.face->stream->create(side->config.device, &ranks->rescue);
@@ -172,6 +193,8 @@ enum status ranks_create(struct exec *exec)
 
 size_t ranks_words_bytes(const struct exec *exec)
 {
+    if (exec->device->team)
+        return team_bytes(exec);
     return (size_t)exec->device->ranks->n_meetings * (size_t)exec->ranks * LINE;
 }
 
@@ -187,6 +210,8 @@ void ranks_place(struct device_side *side, void *words, void *scratch)
     struct device_ranks *ranks = side->ranks;
 
     ranks->words = words;
+    if (side->team)
+        team_place(side, words);
     ranks->scratch = scratch;
     if (scratch)
         side->sum =
@@ -240,8 +265,10 @@ static bool waits_on(struct device_ranks *ranks, bool *out_gives_up)
 }
 
 /* Lets the stream pass what it waits for now; it may wait again. */
-static void let_pass(const struct device_side *side)
+static void let_pass(struct device_side *side)
 {
+    if (side->team)
+        team_give_up(side);
     for (int m = 0; m < side->ranks->n_meetings; m++)
         side->config.face->share->signal(side->ranks->rescue, &side->ranks->in[m]);
 }
@@ -255,7 +282,7 @@ static void *watch(void *arg)
     while (waits_on(side->ranks, &gives_up)) {
         if (gives_up)
             let_pass(side);
-        else if (transport_check(exec->transport) != STATUS_OK)
+        else if (transport_check(exec->transport) != STATUS_OK || !team_is_well(exec))
             ranks_give_up(side);
     }
     return NULL;
@@ -311,7 +338,10 @@ enum status ranks_open(struct exec *exec, const struct device_handle *own)
 
     TRY(mem_alloc((size_t)exec->ranks, sizeof *ranks->known, &ranks->known));
     TRY(introduce(exec, own, ranks->known));
-    TRY(open_blocks(exec));
+    if (exec->device->team)
+        TRY(team_open(exec));
+    else
+        TRY(open_blocks(exec));
     for (int m = 0; m < ranks->n_meetings; m++)
         find_words(exec, m);
     if (pthread_create(&ranks->watcher, NULL, watch, exec) != 0)
@@ -321,10 +351,15 @@ enum status ranks_open(struct exec *exec, const struct device_handle *own)
     return comm_barrier(exec->config.comm);
 }
 
+void ranks_leave(struct device_side *side)
+{
+    /* Of a group nothing is given up as long as nobody is lost: others wait for what is on its way. */
+    if (side->ranks && !side->team)
+        ranks_give_up(side);
+}
+
 void ranks_give_up(struct device_side *side)
 {
-    if (!side->ranks)
-        return;
     pthread_mutex_lock(&side->ranks->lock);
     side->ranks->gives_up = true;
     pthread_cond_signal(&side->ranks->changes);
@@ -355,10 +390,13 @@ void ranks_destroy(struct exec *exec)
     if (!ranks)
         return;
     for (int r = 0; r < exec->ranks; r++) {
-        if (r != exec->rank && ranks->block[r])
+        if (!side->team && r != exec->rank && ranks->block[r])
             side->config.face->share->close(side->config.device, &ranks->known[r].handle,
                                             ranks->block[r]);
     }
+    if (side->team && transport_check(exec->transport) != STATUS_OK)
+        team_give_up(side); /* nobody is there to take leave of */
+    team_destroy(side);
     side->config.face->stream->destroy(ranks->rescue);
     pthread_mutex_destroy(&ranks->lock);
     pthread_cond_destroy(&ranks->changes);
@@ -394,6 +432,8 @@ void ranks_give_table(const struct exec *exec, int g)
 {
     const struct device_side *side = exec->device;
 
+    if (side->team)
+        return; /* it goes when others' are taken */
     side->config.face->share->signal(side->stream,
                                      &side->ranks->out[number_of_gather(side, g)]);
 }
@@ -404,6 +444,8 @@ enum status ranks_take_tables(const struct exec *exec, int g)
     const struct device_side *side = exec->device;
     const struct plan_gather *gather = &exec->gathers.item[g];
 
+    if (side->team)
+        return team_swap_tables(exec, g);
     side->config.face->share->await(side->stream, &side->ranks->in[number_of_gather(side, g)]);
     for (int r = 0; r < exec->ranks; r++) {
         char *table = side->tables + gather->offset + (size_t)r * gather->bytes;
@@ -450,6 +492,8 @@ enum status ranks_meet(const struct exec *exec, int group)
     const struct device_group *of = &exec->device->groups[group];
     const bool is_last = group == exec->device->n_groups - 1;
 
+    if (exec->device->team)
+        return team_meet(exec, group);
     meet(exec, group, READY);
     for (int b = of->first; b < of->end; b++) {
         if (exec->row_sums[b].is_used)
@@ -462,20 +506,25 @@ enum status ranks_meet(const struct exec *exec, int group)
     return STATUS_OK;
 }
 
-/* Of a part of the flat vector: what a rank holds, or a vector of scratch. */
+/* Of a part of the flat vector: what a rank holds, or a vector of scratch, which is whole where all of the sum is needed. */
 static float *operand_of(const struct exec *exec, int number, struct device_part part)
 {
     const struct device_side *side = exec->device;
     const struct device_ranks *ranks = side->ranks;
 
     if (number >= ranks->n_held)
-        return ranks->scratch + (size_t)(number - ranks->n_held) * ranks->scratch_each;
+        return ranks->scratch + (size_t)(number - ranks->n_held) * ranks->scratch_each +
+               (ranks_update_all(exec) ? part.at : 0);
     const struct held *held = &ranks->held[number];
+    if (side->team && held->rank != exec->rank)
+        return team_received(exec, number, part);
+    if (held->rank == exec->rank)
+        return side->gradients + (size_t)held->buffer * exec->vector + part.at;
     return theirs(side, held->rank,
                   side->gradients + (size_t)held->buffer * exec->vector + part.at);
 }
 
-const float *ranks_sum(const struct exec *exec, struct device_part part)
+void ranks_add(const struct exec *exec, struct device_part part)
 {
     const struct device_side *side = exec->device;
 
@@ -485,6 +534,14 @@ const float *ranks_sum(const struct exec *exec, struct device_part part)
                                operand_of(exec, add->left, part),
                                operand_of(exec, add->right, part), part.count);
     }
+}
+
+const float *ranks_sum(const struct exec *exec, struct device_part part)
+{
+    const struct device_side *side = exec->device;
+
+    if (!side->team || !ranks_update_all(exec)) /* else it came with the meeting */
+        ranks_add(exec, part);
     return side->sum;
 }
 
@@ -510,6 +567,8 @@ enum status ranks_take_params(const struct exec *exec, int group)
 {
     const struct device_side *side = exec->device;
 
+    if (side->team)
+        return team_swap_params(exec, group);
     meet(exec, group, DONE);
     for (int i = 0; i < side->n_stretches && !ranks_update_all(exec); i++) {
         for (int r = 0; r < exec->ranks; r++) {

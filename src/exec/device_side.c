@@ -18,15 +18,8 @@ enum status device_check(const struct exec *exec)
 {
     const char *name = exec->config.device->face->name;
 
-    if (exec->ranks > 1 && exec->nodes > 1)
-        return FAIL(STATUS_UNSUPPORTED,
-                    "device %s: ranks of several machines do not meet there yet", name);
-    if (exec->ranks > 1 && !exec->config.device->face->share)
-        return FAIL(STATUS_UNSUPPORTED, "device %s: ranks cannot share its memory: use -n 1",
-                    name);
-    if (exec->ranks > DEVICE_PEERS)
-        return FAIL(STATUS_UNSUPPORTED, "device %s: %d ranks, at most %d share one machine's",
-                    name, exec->ranks, DEVICE_PEERS);
+    if (exec->config.compress.codec)
+        return FAIL(STATUS_UNSUPPORTED, "device %s: gradients are not compressed there", name);
     if (exec->config.tensor || exec->config.pipeline.stages > 1 ||
         exec->config.beside.transport)
         return FAIL(STATUS_UNSUPPORTED,
@@ -41,9 +34,11 @@ enum status device_check(const struct exec *exec)
                     "device %s: workers with executors of their own do not run there yet",
                     name);
     for (int b = 0; b < exec->buckets.count; b++) {
-        if (exec->factored[b].is_used)
-            return FAIL(STATUS_UNSUPPORTED, "device %s: gradients are not made from factors",
-                        name);
+        if (exec->factored[b].is_used || bucket_is_served(exec, b) || bucket_is_held(exec, b))
+            return FAIL(STATUS_UNSUPPORTED,
+                        "device %s: gradients are not made from factors, nor are rows or "
+                        "parameters of bucket %d held by some alone",
+                        name, b);
     }
     return STATUS_OK;
 }
@@ -299,7 +294,7 @@ static enum status create_block(struct exec *exec, struct device_handle *out_han
     struct device_side *side = exec->device;
     const struct device_face *face = side->config.face;
 
-    if (side->ranks)
+    if (side->ranks && !side->team)
         return face->share->create(side->config.device, side->memory_bytes,
                                    (void **)&side->memory, out_handle);
     return face->memory->create(side->config.device, side->memory_bytes,
@@ -416,16 +411,16 @@ void device_destroy(struct exec *exec)
     const struct device_memory_ops *memory = side->config.face->memory;
     const struct device_stream_ops *stream = side->config.face->stream;
     struct device *device = side->config.device;
-    ranks_give_up(side);
+    ranks_leave(side);
     const enum status left = wait_for_streams(side);
-    (void)left; /* nobody asks how it went */
+    (void)left;                 /* nobody asks how it went */
+    device_forget_graphs(side); /* who gives up a group waits for that */
     ranks_end(side);
     for (int g = 0; g < side->n_groups; g++)
         stream->event_destroy(side->groups[g].final);
     stream->event_destroy(side->joined);
     if (side->sums != side->stream)
         stream->destroy(side->sums);
-    device_forget_graphs(side);
     for (int i = 0; i < DEVICE_SLOTS; i++) {
         struct device_slot *slot = &side->slots[i];
         memory->destroy_host(device, slot->host);
@@ -439,7 +434,7 @@ void device_destroy(struct exec *exec)
     memory->destroy(device, side->eval.there);
     memory->destroy(device, side->eval.widened);
     memory->destroy(device, side->arena);
-    const bool is_shared = side->ranks != NULL;
+    const bool is_shared = side->ranks && !side->team;
     ranks_destroy(exec); /* closes what is others' before this rank's own goes */
     if (is_shared)
         side->config.face->share->destroy(device, side->memory);
@@ -534,14 +529,16 @@ static enum status move_state(const struct exec *exec, int state, bool fetches)
 enum status device_fetch(const struct exec *exec)
 {
     struct device_side *side = exec->device;
-    const bool is_needed = exec->rank == 0 || !ranks_update_all(exec);
+    const bool is_first = exec->rank == transport_node_first(exec->transport, exec->node);
+    const bool is_needed = is_first || !ranks_update_all(exec);
 
-    if (exec->rank == 0)
+    if (is_first)
         TRY(device_fetch_params(exec));
     for (int i = 0; i < exec->n_states && is_needed && side->has_newer_state; i++)
         TRY(move_state(exec, i, true));
     TRY(device_wait(exec));
-    side->is_newer = side->has_newer_state = false; /* rank 0 has fetched for all */
+    side->is_newer = side->has_newer_state =
+        false; /* a machine's first rank has fetched for all */
     return STATUS_OK;
 }
 

@@ -5,7 +5,8 @@
  * vectors of state.h are copies of it, made when somebody asks for them (device_fetch) and given back when they were
  * written (device_is_stale). A rank has one lane, whose shards run one after the other; their
  * gradients are added along the tree, and ranges of buckets are updated in one launch each. Several ranks of a machine,
- * on one device or on several, read each other's block of memory (device_ranks.c).
+ * on one device or on several, read each other's block of memory (device_ranks.c); those of several machines, and those whose
+ * devices cannot do that, send messages (device_team.c).
  *
  * A step is captured as a graph the second time that its extents come, and launched from then on. What differs from step to
  * step is read from the *feed*, a block of device memory that comes from the host:
@@ -135,6 +136,8 @@ struct device_side {
     char *bases[BASE_COUNT];
 
     struct device_ranks *ranks; /* NULL: there is one */
+    struct ranks_team *team;    /* NULL: they read each other's memory */
+    uint32_t *said;             /* with a team: by each rank, with a step */
     struct device_group groups[DEVICE_GROUPS];
     int n_groups;
     struct device_stream *sums; /* of several groups: what ranks do with them; else `stream` */
@@ -194,6 +197,8 @@ MUST_CHECK enum status ranks_create(struct exec *exec);
 MUST_CHECK enum status ranks_open(struct exec *exec, const struct device_handle *own);
 /* From now on streams do not wait for others, until ranks_end, after which nobody touches the words. */
 void ranks_give_up(struct device_side *side);
+/* The same, if streams would else wait for ranks that have nothing more to say. */
+void ranks_leave(struct device_side *side);
 void ranks_end(struct device_side *side);
 void ranks_destroy(struct exec *exec);
 /* Of the block: words of ranks, scratch of their sums. The same on every rank. */
@@ -207,14 +212,20 @@ bool ranks_update_all(const struct exec *exec);
 /* What rank r updates of a stretch. */
 struct device_part ranks_part(const struct exec *exec, const struct device_stretch *stretch,
                               int r);
+/* The same if parts were updated where all is. */
+struct device_part ranks_share(const struct exec *exec, const struct device_stretch *stretch,
+                               int r);
+/* Which partial sums rank r ends with, of those of all ranks from left to right. */
+void ranks_held(const struct exec *exec, int r, int *first, int *count);
 /* In the middle of a step, on side->stream: this rank's table of gather g is made; those of all others come here. */
 void ranks_give_table(const struct exec *exec, int g);
 MUST_CHECK enum status ranks_take_tables(const struct exec *exec, int g);
 /* What these put goes on side->sums. This rank's gradients of the group are final, and so are all others'; marks of its
  * tables come here, and with the last group results. */
 MUST_CHECK enum status ranks_meet(const struct exec *exec, int group);
-/* The sum of all ranks' gradients of a part: where it lies. */
+/* The sum of all ranks' gradients of a part: where it lies. ranks_add: makes it of what is here. */
 const float *ranks_sum(const struct exec *exec, struct device_part part);
+void ranks_add(const struct exec *exec, struct device_part part);
 /* All have updated their parts of the group, which come here. */
 MUST_CHECK enum status ranks_take_params(const struct exec *exec, int group);
 
@@ -227,6 +238,39 @@ const struct kernel_step *scaled_step(const struct device_side *side,
                                       const struct kernel_step *step);
 /* As it is in the beginning. */
 MUST_CHECK enum status scale_begin(const struct exec *exec);
+
+/* Ranks that send each other what they need (device_team.c) ------------------------------------- */
+
+/* Collective: do they? Then side->team is made. */
+MUST_CHECK enum status team_choose(struct exec *exec);
+/* Of the block: room for what comes from others. */
+size_t team_bytes(const struct exec *exec);
+void team_place(struct device_side *side, void *room);
+/* Collective, when the block is there. */
+MUST_CHECK enum status team_open(struct exec *exec);
+/* By the thread that looks after others. False: messages have failed, and who is lost, if anybody is, is known; or the job
+ * was ended for that. */
+bool team_is_well(const struct exec *exec);
+void team_give_up(struct device_side *side);
+void team_destroy(struct device_side *side);
+/* In the middle of a step, on side->stream: this rank's table of gather g is made; it goes to all, and theirs come. */
+MUST_CHECK enum status team_swap_tables(const struct exec *exec, int g);
+/* On side->sums: partial sums of a group of buckets go to who updates them, with marks of tables, the last also
+ * with results. Where all update everything, the sum is made and comes to all. */
+MUST_CHECK enum status team_meet(const struct exec *exec, int group);
+/* Where what came of partial sum `number` is: a part of this rank's. */
+float *team_received(const struct exec *exec, int number, struct device_part part);
+/* New parameters of a group of buckets go to all. */
+MUST_CHECK enum status team_swap_params(const struct exec *exec, int group);
+
+/* Several machines, between steps (device_nodes.c). Collective. */
+
+/* What rank 0's machine has of bucket b goes to the others. */
+MUST_CHECK enum status device_publish(struct exec *exec, int b, int what);
+/* State of it that others own comes to rank 0's machine. */
+MUST_CHECK enum status device_collect(struct exec *exec, int b);
+/* All hosts have put the step on their streams: what all said with it. */
+MUST_CHECK enum status device_meet_machines(struct exec *exec, uint32_t *out_heard);
 
 /* Puts a step on the stream; plans are there. */
 MUST_CHECK enum status device_step(struct exec *exec, const struct batch *batch,

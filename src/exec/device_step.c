@@ -575,6 +575,8 @@ static enum status meet_hosts(struct exec *exec, uint32_t *out_heard)
     if (exec->ranks == 1)
         return STATUS_OK;
     exec_meet(exec, "ready");
+    if (exec->nodes > 1)
+        return device_meet_machines(exec, out_heard);
     lane_raise(lane, exec->reduced, 1);
     TRY(exec_wait(exec, lane, exec->reduced, (exec->steps + 1) * (uint32_t)exec->ranks,
                   "all_reduce of gradients"));

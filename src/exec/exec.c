@@ -530,7 +530,7 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
         status = gathers_check(exec);
     if (status == STATUS_OK)
         status = talk_create(exec);
-    if (status == STATUS_OK && exec->nodes > 1)
+    if (status == STATUS_OK && exec->nodes > 1 && !config->device)
         status = wire_create(exec);
     if (status == STATUS_OK && config->remote)
         status = remote_create(exec);

@@ -73,7 +73,8 @@ struct exec_remote {
 };
 
 /* A device that steps and evaluations run on, whole: threads are not used. Parameters and state lie there; functions that
- * read them here say what brings them. Ranks of one machine may have one device or several, of the same name. */
+ * read them here say what brings them. Ranks of one machine may have one device or several, of the same name; those of
+ * several machines have one each. */
 struct exec_device {
     const struct device_face *face;
     struct device *device; /* borrowed */
@@ -82,6 +83,7 @@ struct exec_device {
     bool rounds;          /* of f32: products and convolutions may round operands, to TF32 */
     bool same_batch;      /* every step has the samples of the first: for measurements */
     size_t group_bytes;   /* of gradients that ranks sum at once; 0: 32 MiB */
+    bool sends;           /* ranks send messages though they could read each other's memory */
 };
 
 /* Privacy of samples: with a shard for each sample of a batch, the gradient of each is clipped before it is added to others,

@@ -738,9 +738,11 @@ static void test_what_a_device_cannot_run_is_refused(void)
     setup.shards = 2;
     setup.ranks = 2;
     setup.threads = 1;
+    setup.compress = "topk";
     make_job(&setup, &job);
     CHECK_OK(comm_testing_nodes(2, 2, NULL, refuse_device, &job));
     release_job(&job);
+    setup.compress = NULL;
     setup.ranks = 1;
     setup.model = "normed";
     setup.sync_norm = true;

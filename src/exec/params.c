@@ -192,6 +192,8 @@ static enum status publish_group(struct exec *exec, int group, int what)
 {
     if (exec->nodes == 1)
         return STATUS_OK;
+    if (exec->device)
+        return device_publish(exec, group, what);
     TRY(wire_publish(exec, group, what));
     exec_forget_group(exec, group);
     return STATUS_OK;
@@ -204,12 +206,16 @@ enum status exec_publish_group(struct exec *exec, int group)
 
 enum status exec_collect_group(struct exec *exec, int group, int what)
 {
-    return exec->nodes == 1 ? STATUS_OK : wire_collect(exec, group, what);
+    if (exec->nodes == 1)
+        return STATUS_OK;
+    if (exec->device)
+        return what & EXEC_STATES ? device_collect(exec, group) : STATUS_OK;
+    return wire_collect(exec, group, what);
 }
 
 void exec_forget_group(struct exec *exec, int group)
 {
-    if (exec->rank == 0 && exec->nodes > 1)
+    if (exec->rank == 0 && exec->wire)
         wire_forget(exec, group);
 }
 
@@ -255,7 +261,7 @@ enum status exec_collect(struct exec *exec)
     TRY(exec_settle(exec));
     if (exec->device) {
         TRY(device_fetch(exec));
-        return exec_settle(exec); /* all have brought what is theirs */
+        TRY(exec_settle(exec)); /* all have brought what is theirs */
     }
     if (exec->nodes == 1)
         return STATUS_OK;
@@ -310,7 +316,9 @@ enum status exec_settle(struct exec *exec)
     lane_raise(lane, exec->settled, 1);
     const int ranks = transport_node_size(exec->transport, exec->node);
     TRY(exec_wait(exec, lane, exec->settled, exec->settles * (uint32_t)ranks, "barrier"));
-    return exec->nodes > 1 ? wire_barrier(exec) : STATUS_OK;
+    if (exec->nodes == 1)
+        return STATUS_OK;
+    return exec->wire ? wire_barrier(exec) : comm_barrier(exec->config.comm);
 }
 
 /* As files hold it. */

@@ -396,6 +396,7 @@ const struct device_face device_cpu = {
     .memory = &cpu_memory,
     .stream = &cpu_stream,
     .share = &device_share_cpu,
+    .team = &device_team_cpu,
     .kernel_at = kernel_at,
     .updates = cpu_updates,
     .add = cpu_add,

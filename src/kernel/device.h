@@ -38,6 +38,7 @@ struct device; /* an open one */
 struct device_stream;
 struct device_event;
 struct device_graph;
+struct device_team;
 
 struct device_info {
     char name[DEVICE_TEXT];   /* "NVIDIA H200" */
@@ -123,6 +124,60 @@ struct device_share_ops {
     void (*await)(struct device_stream *stream, const struct device_words *words);
 };
 
+/* What a team of devices is made by: plain bytes, of its first rank, to be sent to all others. */
+struct device_team_id {
+    uint64_t word[16];
+};
+
+/* Asked again and again while others are waited for: shall that end? */
+struct device_patience {
+    bool (*ends)(void *arg);
+    void *arg;
+};
+
+/* Who a device is in a team. Ranks of another node are reached as those of other machines are, also where they are on this
+ * one. */
+struct device_member {
+    int rank, count;
+    int node;
+};
+
+/* Bytes between devices that need not reach each other's memory, of one machine or several, each a rank of the team. What
+ * is put between begin and end goes on its way together, on the stream, and may be captured. Between a pair messages are
+ * matched in their order, each by one of the same length; broadcasts have an order of their own, the same on all ranks.
+ * Nothing is added on the way. NULL where a device has none. */
+struct device_team_ops {
+    /* What does it, with its version; or fails with why it is not there. */
+    MUST_CHECK enum status (*describe)(char out[DEVICE_TEXT]);
+    /* By the first rank of a team of `count`, once for each. */
+    MUST_CHECK enum status (*make_id)(struct device *device, int count,
+                                      struct device_team_id *out);
+    /* Collective: returns when all are there. */
+    MUST_CHECK enum status (*create)(struct device *device, const struct device_team_id *id,
+                                     const struct device_member *member,
+                                     const struct device_patience *patience,
+                                     struct device_team **out);
+    /* By any thread: what is under way ends anyhow, what comes fails. It may return only when graphs that it was captured in
+     * are gone. */
+    void (*abort)(struct device_team *team);
+    /* When what was put is done and graphs that it was captured in are gone. NULL is allowed. */
+    void (*destroy)(struct device_team *team);
+    /* By any thread: fails with what went wrong by itself, as when another rank is gone; streams wait on until it is
+     * aborted. */
+    MUST_CHECK enum status (*check)(struct device_team *team);
+    MUST_CHECK enum status (*begin)(struct device_team *team, struct device_stream *stream);
+    /* The memory stays as it is until the stream has done it. peer may be the own rank. */
+    MUST_CHECK enum status (*send)(struct device_team *team, const void *data, size_t bytes,
+                                   int peer);
+    MUST_CHECK enum status (*receive)(struct device_team *team, void *data, size_t bytes,
+                                      int peer);
+    /* What the root has there comes to all. */
+    MUST_CHECK enum status (*broadcast)(struct device_team *team, void *data, size_t bytes,
+                                        int root);
+    /* Also after one of these has failed. */
+    MUST_CHECK enum status (*end)(struct device_team *team);
+};
+
 /* A flat range that is updated, in the device's memory; see update.h. */
 struct device_range {
     float *param;
@@ -182,6 +237,7 @@ struct device_face {
     const struct device_stream_ops *stream;
     const struct device_graph_ops *graph;
     const struct device_share_ops *share;
+    const struct device_team_ops *team;
 
     /* The i-th kernel, NULL past the last. */
     const struct kernel *(*kernel_at)(size_t i);

@@ -11,6 +11,10 @@ extern const struct device_share_ops device_share_cpu;
 /* Its device_face.pick (device_pick.c). */
 void device_pick_cpu(struct device_stream *stream, const struct device_images *images,
                      const struct pick *picks, size_t rows, float *x, int32_t *y);
+/* Did this process make it? Then it is open. */
+bool device_share_is_here(const struct device_handle *handle);
+/* Bytes between ranks of one machine (device_team.c). */
+extern const struct device_team_ops device_team_cpu;
 
 /* Opens the plug-in, once, and asks for neither driver nor GPU. */
 MUST_CHECK enum status device_load_cuda(const struct device_face **out);

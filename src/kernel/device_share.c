@@ -68,6 +68,14 @@ static enum status share_create(struct device *device, size_t bytes, void **out,
     return STATUS_OK;
 }
 
+bool device_share_is_here(const struct device_handle *handle)
+{
+    struct opened_by by;
+
+    memcpy(&by, handle, sizeof by);
+    return by.process == getpid();
+}
+
 static void share_destroy(struct device *device, void *memory)
 {
     (void)device;
@@ -88,7 +96,7 @@ static enum status share_open(struct device *device, const struct device_handle 
 
     (void)device;
     memcpy(&by, handle, sizeof by);
-    if (by.process == getpid()) {
+    if (device_share_is_here(handle)) {
         *out = by.memory;
         return STATUS_OK;
     }
@@ -111,7 +119,7 @@ static void share_close(struct device *device, const struct device_handle *handl
 
     (void)device;
     memcpy(&by, handle, sizeof by);
-    if (memory && by.process != getpid())
+    if (memory && !device_share_is_here(handle))
         (void)munmap(block_of(memory), by.bytes);
 }
 

@@ -9,6 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/mem.h"
+#include "comm/comm.h"
+
 bool on_device(const struct job *job)
 {
     return strcmp(job->settings.device, "cpu") != 0;
@@ -83,7 +86,7 @@ enum status on_device_check(const struct job *job)
           "ranks there meet as mirrored does" },
         { job->axes.zero > 1, "--split zero",
           "ranks there hold parts of the state alone, which is zero=1" },
-        { s->ranks > 1 && s->flat, "--flat", "ranks there read each other's memory" },
+        { *s->compress, "--compress", "gradients go between devices as they are" },
         { strcmp(s->balance, "auto") == 0, "--balance auto", "what it measures is the cpu" },
         { s->anchored, "a federated round", "updates drawn to an anchor run on the cpu alone" },
         { s->exact, "--exact", "there is one kernel for each op: use --precision f32" },
@@ -150,16 +153,56 @@ enum status on_device_find(const struct job *job)
                                                      : device_find(job->settings.device, &face);
 }
 
+/* A number that ranks of one machine have in common, and those of others have not. */
+static uint64_t machine_number(void)
+{
+    char text[256] = "";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    size_t length = file ? fread(text, 1, sizeof text / 2, file) : 0;
+    uint64_t number = UINT64_C(14695981039346656037); /* FNV-1a */
+
+    if (file)
+        (void)fclose(file);
+    if (gethostname(text + length, sizeof text - length - 1) == 0)
+        length += strlen(text + length);
+    for (size_t i = 0; i < length; i++)
+        number = (number ^ (uint8_t)text[i]) * UINT64_C(1099511628211);
+    return number;
+}
+
+/* Ranks on this machine before this one. With --flat they are nodes of their own, so each tells all where it is. */
+static enum status count_before(struct transport *transport, int *out)
+{
+    const int rank = transport_rank(transport), ranks = transport_size(transport);
+    const uint64_t mine = machine_number();
+    uint64_t *all;
+    struct comm *comm;
+
+    *out = rank - transport_node_first(transport, transport_node_of(transport, rank));
+    if (transport_nodes(transport) == 1)
+        return STATUS_OK;
+    TRY(comm_create(transport, NULL, &comm));
+    enum status status = mem_alloc((size_t)ranks, sizeof *all, &all);
+    if (status == STATUS_OK) {
+        status = comm_all_gather(comm, &mine, all, 1, DTYPE_I64);
+        *out = 0;
+        for (int r = 0; r < rank && status == STATUS_OK; r++)
+            *out += all[r] == mine;
+        mem_free(all);
+    }
+    comm_destroy(comm);
+    return status;
+}
+
 /* Ranks of a machine take its devices in turn. */
 static enum status pick_number(const struct device_face *face, struct transport *transport,
                                int *out)
 {
-    const int rank = transport_rank(transport);
-    const int first = transport_node_first(transport, transport_node_of(transport, rank));
-    int count;
+    int count, before;
 
     TRY(face->count(&count));
-    *out = (rank - first) % count;
+    TRY(count_before(transport, &before));
+    *out = before % count;
     return STATUS_OK;
 }
 

@@ -28,6 +28,11 @@ static inline cudaStream_t stream_of(const struct kernel_call *call)
     return call->stream->cuda;
 }
 
+/* Of the device, as CUDA counts them. */
+int cuda_number(const struct device *device);
+/* Where there is NCCL (nccl.c). */
+extern const struct device_team_ops cuda_team_ops;
+
 /* Fails with CUDA's text. */
 #define TRY_CUDA(call)                                                                         \
     do {                                                                                       \

@@ -96,6 +96,11 @@ struct device {
 
 size_t cuda_shared_bytes;
 
+int cuda_number(const struct device *device)
+{
+    return device->number;
+}
+
 static enum status count_devices(int *out)
 {
     int count = 0, driver = 0;
@@ -583,6 +588,9 @@ static const struct device_face face = {
     .stream = &stream_ops,
     .graph = &graph_ops,
     .share = &share_ops,
+#ifdef HAVE_NCCL
+    .team = &cuda_team_ops,
+#endif
     .kernel_at = cuda_kernel_at,
     .updates = cuda_updates,
     .add = cuda_add,
