@@ -30,8 +30,10 @@
 
 enum {
     FETCH_AHEAD =
-        16,   /* places of a list by which a table's rows are asked for before they are used */
-    LINE = 16 /* floats */
+        16,    /* places of a list by which a table's rows are asked for before they are used */
+    LINE = 16, /* floats */
+    NEAR_FLOATS =
+        128 << 10 /* of all shards' dy: so few stay in L2, and asking for them costs more */
 };
 
 /* What one shard gives to a bucket. */
@@ -59,8 +61,11 @@ enum status rows_find(struct exec *exec, const struct node *node)
     r->is_served = node->attrs.served && exec->nodes > 1;
     r->rows = node->attrs.rows;
     r->width = node->in[2]->shape.dim[node->in[2]->shape.rank - 1];
-    if (exec->largest)
+    if (exec->largest) {
+        const struct shape *dy = &exec->largest[exec_source_of(node->in[2])->id];
         r->most = shape_count(&exec->largest[exec_source_of(node->in[0])->id]) / 2;
+        r->is_near = exec->shards * shape_count(dy) <= NEAR_FLOATS;
+    }
     TRY(exec_place_factor(exec, node->in[0], b, &r->order));
     TRY(exec_place_factor(exec, node->in[1], b, &r->begin));
     return exec_place_factor(exec, node->in[2], b, &r->dy);
@@ -93,10 +98,19 @@ static int32_t first_from(const struct rows_pair *pairs, int32_t low, int32_t hi
     return low;
 }
 
-/* What `entries` additions to at most `ids` rows cost, in additions of a row. */
+/* How many of `ids` occur among so many entries, if all were as frequent: about
+ * ids (1 - exp(-x)) with x = entries / ids. Nothing but what all machines round alike. */
+static int64_t rows_among(int64_t entries, int64_t ids)
+{
+    const double x = ids > 0 ? (double)entries / (double)ids : 0;
+
+    return x < 3 ? (int64_t)((double)entries / (1 + x / 2 + x * x / 12)) : ids;
+}
+
+/* What `entries` additions to rows among `ids` cost, in additions of a row. */
 static int64_t cost_of(const struct exec *exec, int64_t entries, int64_t ids)
 {
-    return entries + (entries < ids ? entries : ids) * (3 + 3 * exec->n_states);
+    return entries + rows_among(entries, ids) * (6 + 6 * exec->n_states);
 }
 
 static int64_t block_length(const struct row_sum *r)
@@ -161,6 +175,7 @@ static int64_t cut_at(const struct exec *exec, const struct row_sum *r, int64_t 
 struct cursor {
     const struct rows_pair *next, *end;
     const float *dy;
+    bool is_near;  /* dy is in L2 */
     int64_t shard; /* that it is of, or one of those */
 };
 
@@ -267,7 +282,8 @@ static struct kernel_row_list take_run(const struct table *table, struct cursor 
     return (struct kernel_row_list){ .table = cursor->dy,
                                      .number = &begin->row,
                                      .count = (size_t)(cursor->next - begin),
-                                     .listed = (size_t)(cursor->end - begin) };
+                                     .listed =
+                                         cursor->is_near ? 0 : (size_t)(cursor->end - begin) };
 }
 
 /* The sum over all lists, each of its own shard, along the tree: at the beginning of sums->data. */
@@ -391,6 +407,7 @@ static int64_t walk_add_span(struct walk *walk, const struct exec *exec, int b,
             .end = list.pairs +
                    first_from(list.pairs, list.begin[last], list.begin[last + 1], span->end),
             .dy = list.dy,
+            .is_near = r->is_near,
             .shard = exec->tree_first + v,
         };
         walk_add(walk, cursor);

@@ -81,6 +81,7 @@ struct row_sum {
     bool is_served;          /* by the nodes that own its rows (wire_rows.c) */
     int64_t rows, width;     /* of the table */
     int64_t most;            /* ids of a shard, at most */
+    bool is_near;            /* dy of all shards is small enough to stay in L2 */
     size_t order, begin, dy; /* bytes, in a shard's record */
 };
 

@@ -73,7 +73,8 @@ struct kernel_row_list {
     const float *table;
     const int32_t *number; /* of the first. Below 0: left out */
     size_t count;          /* to be added */
-    size_t listed;         /* that the list goes on with, these included: they are asked for */
+    size_t
+        listed; /* that the list goes on with, these included: they are asked for; 0: none is */
 };
 /* out[0..width) = the sum of a list's rows, in its order, beginning with 0; or of two lists' sums. */
 void kernel_sum_rows(const struct kernel_row_list *lists, int n_lists, size_t width,

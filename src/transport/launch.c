@@ -326,7 +326,7 @@ static enum status run_alone(const struct launch_config *config, launch_body *bo
 {
     struct region *region;
 
-    TRY(region_create(1, config->shared_bytes, 0, &region));
+    TRY(region_create_private(config->shared_bytes, &region));
     const enum status status = run_body(region, 0, false, body, arg);
     region_destroy(region);
     return status;

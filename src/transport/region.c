@@ -87,7 +87,8 @@ static size_t far_offset(const struct region *region)
 
 static void *map(const struct region_config *config, size_t bytes)
 {
-    const int flags = MAP_SHARED | MAP_NORESERVE | (config->fd < 0 ? MAP_ANONYMOUS : 0) |
+    const int flags = (config->is_private ? MAP_PRIVATE : MAP_SHARED) | MAP_NORESERVE |
+                      (config->fd < 0 ? MAP_ANONYMOUS : 0) |
                       (config->address ? MAP_FIXED_NOREPLACE : 0);
 
     if (config->fd >= 0 && ftruncate(config->fd, (off_t)bytes) != 0)
@@ -128,7 +129,8 @@ enum status region_create_as(const struct region_config *config, struct region *
                         layout.bytes, strerror(errno));
         bytes /= 2; /* an address space limit, or memory is not overcommitted */
     }
-    (void)madvise(memory, layout.bytes, MADV_HUGEPAGE); /* a wish: often it is off for this */
+    /* A wish: often it is granted to private memory alone. */
+    (void)madvise(memory, layout.bytes, MADV_HUGEPAGE);
 
     struct region *region = memory;
     region->bytes = layout.bytes;
@@ -141,6 +143,15 @@ enum status region_create_as(const struct region_config *config, struct region *
     region->cores = layout.cores;
     *out = region;
     return STATUS_OK;
+}
+
+enum status region_create_private(size_t bytes, struct region **out)
+{
+    const struct region_config config = {
+        .size = 1, .job_size = 1, .bytes = bytes, .fd = -1, .is_private = true
+    };
+
+    return region_create_as(&config, out);
 }
 
 enum status region_create(int size, size_t bytes, size_t message_bytes, struct region **out)

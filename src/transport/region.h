@@ -148,13 +148,16 @@ static inline int job_rank(const struct transport *transport, int rank)
 /* Maps the memory of a job. bytes: heap; 0 picks half of the machine's memory. message_bytes: as below. */
 MUST_CHECK enum status region_create(int size, size_t bytes, size_t message_bytes,
                                      struct region **out);
+/* The same for a job of one rank, which is this process: what forks of it write is not seen. */
+MUST_CHECK enum status region_create_private(size_t bytes, struct region **out);
 
 struct region_config {
     int first, size, job_size;
     size_t bytes;         /* heap; 0 picks half of the machine's memory */
     size_t message_bytes; /* of a message for which a ring has room; 0: usual ones */
     int fd; /* of an empty file in memory, or -1 for memory of this process and its forks */
-    void *address; /* where, or NULL for anywhere */
+    void *address;   /* where, or NULL for anywhere */
+    bool is_private; /* forks have copies: with fd -1, for a job that is this process alone */
 };
 MUST_CHECK enum status region_create_as(const struct region_config *config,
                                         struct region **out);

@@ -189,8 +189,9 @@ static void run_embedding_grad(const struct kernel_call *call)
 
 /* Digits are sorted by, from the lowest to the highest, each time keeping the order of what is equal. A
  * list is worked on in as many chunks as tasks can be: a chunk counts its digits, and these counts
- * say where in the next list its pairs go. */
-enum { DIGIT = 8, DIGITS = 1 << DIGIT, CHUNK = 8192, CHUNKS = 8 };
+ * say where in the next list its pairs go. One task has one chunk, whose counts do not depend on the
+ * order of the list, so that all digits are counted at once. */
+enum { DIGIT = 8, DIGITS = 1 << DIGIT, PASSES = 4, CHUNK = 8192, CHUNKS = 8 };
 
 struct pair {
     int32_t id, row;
@@ -207,15 +208,49 @@ struct sort {
     uint32_t (*places)[DIGITS]; /* of each chunk: how many of a digit, then where they go */
 };
 
-INLINE uint32_t digit_of(const struct sort *sort, int32_t id)
+INLINE uint32_t digit_of(int32_t id, unsigned shift)
 {
-    return (uint32_t)id >> sort->shift & (DIGITS - 1);
+    return (uint32_t)id >> shift & (DIGITS - 1);
 }
 
 /* An id that is no row comes after all that are. */
-INLINE int32_t key_of(const struct sort *sort, int32_t id)
+INLINE int32_t key_of(int32_t id, size_t rows)
 {
-    return (uint32_t)id < sort->rows ? id : (int32_t)sort->rows;
+    return (uint32_t)id < rows ? id : (int32_t)rows;
+}
+
+INLINE void count_digits(const struct sort *sort, const unsigned passes)
+{
+    const int32_t *restrict ids = sort->call->in[0];
+    uint32_t(*restrict places)[DIGITS] = sort->places;
+    const size_t count = sort->count, rows = sort->rows;
+
+    memset(places, 0, passes * sizeof *places);
+    for (size_t i = 0; i < count; i++) {
+        const int32_t id = key_of(ids[i], rows);
+
+#pragma GCC unroll 4
+        for (unsigned pass = 0; pass < passes; pass++)
+            places[pass][digit_of(id, pass * DIGIT)]++;
+    }
+}
+
+/* All digits of the one chunk there is, in a table of counts each. */
+static void count_all(const struct sort *sort, unsigned passes)
+{
+    switch (passes) {
+    case 1:
+        count_digits(sort, 1);
+        break;
+    case 2:
+        count_digits(sort, 2);
+        break;
+    case 3:
+        count_digits(sort, 3);
+        break;
+    default:
+        count_digits(sort, PASSES);
+    }
 }
 
 static void count_chunk(void *arg, size_t chunk)
@@ -228,7 +263,42 @@ static void count_chunk(void *arg, size_t chunk)
 
     memset(places, 0, sizeof sort->places[chunk]);
     for (size_t i = begin; i < end; i++)
-        places[digit_of(sort, sort->from ? sort->from[i].id : key_of(sort, ids[i]))]++;
+        places[digit_of(sort->from ? sort->from[i].id : key_of(ids[i], sort->rows),
+                        sort->shift)]++;
+}
+
+/* Ids [begin, end) of the list that is to be sorted, each with its row of dy. */
+static void place_ids(const struct sort *sort, size_t begin, size_t end,
+                      uint32_t *restrict places)
+{
+    const int32_t *restrict ids = sort->call->in[0];
+    struct pair *restrict to = sort->to;
+    const size_t rows = sort->rows, length = sort->length;
+    const unsigned shift = sort->shift;
+    const bool by_sample = sort->by_sample;
+
+    for (size_t i = begin, stop; i < end; i = stop) {
+        const size_t sample = i / length;
+        stop = simd_min((sample + 1) * length, end);
+        for (size_t at = i; at < stop; at++) {
+            const int32_t id = key_of(ids[at], rows);
+            to[places[digit_of(id, shift)]++] =
+                (struct pair){ id, (int32_t)(by_sample ? sample : at) };
+        }
+    }
+}
+
+static void place_pairs(const struct sort *sort, size_t begin, size_t end,
+                        uint32_t *restrict places)
+{
+    const struct pair *restrict from = sort->from;
+    struct pair *restrict to = sort->to;
+    const unsigned shift = sort->shift;
+
+    for (size_t i = begin; i < end; i++) {
+        const struct pair pair = from[i];
+        to[places[digit_of(pair.id, shift)]++] = pair;
+    }
 }
 
 static void place_chunk(void *arg, size_t chunk)
@@ -236,25 +306,8 @@ static void place_chunk(void *arg, size_t chunk)
     const struct sort *sort = arg;
     const size_t begin = chunk * sort->count / sort->chunks;
     const size_t end = (chunk + 1) * sort->count / sort->chunks;
-    const int32_t *ids = sort->call->in[0];
-    uint32_t *places = sort->places[chunk];
-    struct pair *to = sort->to;
 
-    if (sort->from) {
-        for (size_t i = begin; i < end; i++)
-            to[places[digit_of(sort, sort->from[i].id)]++] = sort->from[i];
-        return;
-    }
-    size_t sample = begin / sort->length, left = (sample + 1) * sort->length - begin;
-    for (size_t i = begin; i < end; i++) {
-        const int32_t id = key_of(sort, ids[i]);
-        to[places[digit_of(sort, id)]++] =
-            (struct pair){ id, (int32_t)(sort->by_sample ? sample : i) };
-        if (--left == 0) {
-            sample++;
-            left = sort->length;
-        }
-    }
+    (sort->from ? place_pairs : place_ids)(sort, begin, end, sort->places[chunk]);
 }
 
 /* Counts become places: digit by digit, and of each digit chunk by chunk. */
@@ -280,7 +333,8 @@ static size_t sort_scratch(const struct kernel_problem *problem)
 {
     const size_t count = (size_t)shape_count(&problem->in[0].shape);
 
-    return chunks_of(count) * sizeof(uint32_t[DIGITS]) + count * sizeof(struct pair);
+    return (chunks_of(count) < PASSES ? PASSES : chunks_of(count)) * sizeof(uint32_t[DIGITS]) +
+           count * sizeof(struct pair);
 }
 
 /* First of the sorted pairs from `low` on whose id is not below `id`. */
@@ -304,20 +358,26 @@ static void run_rows_sort(const struct kernel_call *call)
     int32_t *begin = call->out[1];
     struct sort sort = { .call = call,
                          .count = count,
-                         .chunks = chunks_of(count),
+                         .chunks = call->pool ? chunks_of(count) : 1,
                          .rows = (size_t)problem->attrs.rows,
                          .length = (size_t)problem->in[0].shape.dim[1],
                          .by_sample = problem->attrs.by_sample,
                          .places = call->scratch };
-    struct pair *other = (struct pair *)(sort.places + sort.chunks);
+    struct pair *other = (struct pair *)((uint32_t(*)[DIGITS])call->scratch +
+                                         (sort.chunks < PASSES ? PASSES : sort.chunks));
     unsigned passes = 1;
 
-    while (passes * DIGIT < 32 && sort.rows >> passes * DIGIT)
+    while (passes < PASSES && sort.rows >> passes * DIGIT)
         passes++;
+    if (sort.chunks == 1)
+        count_all(&sort, passes);
     for (unsigned pass = 0; pass < passes; pass++) {
         sort.to = (passes - pass) % 2 ? order : other; /* the last pass ends in `order` */
         sort.shift = pass * DIGIT;
-        pool_for(call->pool, sort.chunks, count_chunk, &sort);
+        if (sort.chunks > 1)
+            pool_for(call->pool, sort.chunks, count_chunk, &sort);
+        else if (pass > 0)
+            sort.places++;
         add_places(&sort);
         pool_for(call->pool, sort.chunks, place_chunk, &sort);
         sort.from = sort.to;
