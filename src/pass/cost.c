@@ -3,7 +3,7 @@
  *
  * With V shards on dp x lanes places, each lane of a data-parallel rank has v = V / (dp lanes) of them:
  *
- *   compute   v (F + B)                       seconds of all layers, forward and backward
+ *   compute   v (F + B) + M                   seconds of all layers, forward and backward, and of meeting
  *   sums      P (add n + update) / n          n lanes of a machine add n gradients of P bytes and update, a part each
  *   wire      2 (latency + (N-1) message + (N-1)/N b / bandwidth) for each bucket of b bytes, between N machines;
  *             thrice with zero=3; what has factors or rows sends these to all
@@ -459,7 +459,8 @@ static void predict_reduced(const struct cost_work *work, const struct cost_clus
     const double lanes = (double)choice->dp * choice->lanes / nodes;
     const struct traffic t = traffic_of(work, choice, nodes);
 
-    out->compute = ceil(v) * lane_seconds(work, cluster, choice);
+    out->compute = ceil(v) * lane_seconds(work, cluster, choice) +
+                   work->meeting * cluster->crowding / cluster->speed;
     double gathered = 0;
     for (int l = 0; l < work->n_layers; l++)
         gathered += work->layers[l].sums > 0 ? work->layers[l].params : 0;

@@ -7,7 +7,6 @@
 
 #include "base/mem.h"
 #include "exec/exec.h"
-#include "exec/profile.h"
 #include "train/planner.h"
 #include "transport/launch.h"
 
@@ -42,10 +41,9 @@ static enum status describe_here(struct planner *p)
     };
     if (p->options->guess)
         return STATUS_OK;
-    c->pages = profile_pages();
     if (ranks / nodes < 2)
         return STATUS_OK;
-    TRY(machine_probe(ranks / nodes, &c->within));
+    TRY(machine_probe(ranks / nodes, &c->within, &c->pages));
     if (nodes == 1)
         c->between = c->within;
     return STATUS_OK;
@@ -619,7 +617,7 @@ static enum status fill(struct planner *p)
     TRY(planner_fill_rows(p));
     choose(plan);
     const struct cost_work *alone = p->alone.layers ? &p->alone : &p->works[0].work;
-    plan->single = ((double)plan->shards / p->lanes * cost_shard_seconds(alone) +
+    plan->single = ((double)plan->shards / p->lanes * cost_shard_seconds(alone) + alone->meeting +
                     cost_params(alone) * (alone->add * p->lanes + alone->update) / p->lanes) /
                    plan->machine.cluster.speed;
     if (p->options->is_elsewhere)
