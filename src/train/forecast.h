@@ -24,6 +24,7 @@ struct forecast_row {
     int threads;               /* that share a shard */
     bool factors;              /* gradients go as factors where those are smaller */
     struct cost_estimate cost; /* valid if is_legal */
+    double tried;              /* seconds of a step as it was measured here; 0: it was not */
     bool is_legal;             /* the model and so many ranks allow it */
     bool runs; /* this program has it, and the job's other settings go with it */
     bool
