@@ -144,19 +144,22 @@ static void add_grid(struct planner *p, const char *strategy, struct cost_choice
     const struct {
         const char *name;
         int value;
-    } axes[] = { { "dp", choice.dp }, { "tp", choice.tp }, { "pp", choice.pp } };
-    for (int i = 0; i < 3; i++) {
+    } axes[] = {
+        { "dp", choice.dp }, { "tp", choice.tp }, { "pp", choice.pp }, { "zero", choice.zero }
+    };
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
         if (axes[i].value > 1)
             at += snprintf(row->split + at, sizeof row->split - (size_t)at, "%s%s=%d",
                            at ? "," : "", axes[i].name, axes[i].value);
     }
 }
 
-static struct cost_choice grid_of(int dp, int tp, int pp, enum pipe_kind kind)
+static struct cost_choice grid_of(int dp, int tp, int pp, int zero, enum pipe_kind kind)
 {
     return (struct cost_choice){ .dp = dp,
                                  .tp = tp,
                                  .pp = pp,
+                                 .zero = zero,
                                  .interval = 1,
                                  .lanes = 1,
                                  .team = 1,
@@ -164,8 +167,9 @@ static struct cost_choice grid_of(int dp, int tp, int pp, enum pipe_kind kind)
                                  .chunks = kind == PIPE_INTERLEAVED ? 2 : 1 };
 }
 
-/* Every product dp x tp x pp of the ranks. A tensor split stays within a machine, where links are fast. */
-static void add_grids(struct planner *p)
+/* Every product dp x tp x pp of the ranks, with parts as zero says, for which there have to be copies. A tensor split stays within a
+ * machine, where links are fast. */
+static void add_grids(struct planner *p, int zero)
 {
     const int n = p->plan->ranks, most_tp = p->plan->machine.cluster.ranks;
 
@@ -175,13 +179,15 @@ static void add_grids(struct planner *p)
             const bool is_pure = dp == 1 && (tp == 1 || pp == 1);
             if (n % (pp * tp) || tp * pp == 1 || (tp > most_tp && !(is_pure && most_tp == 1)))
                 continue;
+            if (zero > 0 && dp == 1)
+                continue;
             if (p->plan->n_rows + PIPE_KINDS > PLANNER_ROWS)
                 return;
             if (pp == 1)
-                add_grid(p, is_pure ? "tensor" : "hybrid", grid_of(dp, tp, pp, PIPE_1F1B));
+                add_grid(p, is_pure ? "tensor" : "hybrid", grid_of(dp, tp, pp, zero, PIPE_1F1B));
             for (int kind = 0; pp > 1 && kind < PIPE_KINDS; kind++)
                 add_grid(p, is_pure ? "pipeline" : "hybrid",
-                         grid_of(dp, tp, pp, (enum pipe_kind)kind));
+                         grid_of(dp, tp, pp, zero, (enum pipe_kind)kind));
         }
     }
 }
@@ -195,8 +201,10 @@ static void add_rows(struct planner *p)
         for (int zero = strategy->zero ? 1 : 0; zero <= strategy->zero; zero++)
             add_data_parallel(p, strategy, zero);
     }
-    if (p->plan->ranks > 1)
-        add_grids(p);
+    /* State is in parts in any case; those without come first, as there may be too many rows. */
+    static const int zeros[] = { 0, 2, 3 };
+    for (size_t i = 0; p->plan->ranks > 1 && i < sizeof zeros / sizeof *zeros; i++)
+        add_grids(p, zeros[i]);
 }
 
 bool planner_is_grid(const struct forecast_row *row)

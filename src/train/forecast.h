@@ -91,6 +91,10 @@ MUST_CHECK enum status forecast_choose(const struct job *job, struct forecast_ch
  * has them. */
 MUST_CHECK enum status forecast_cut(const struct job *job, char out[SETTINGS_TEXT]);
 
+/* The same from kernels timed by themselves, as jobs have it that do not say otherwise. "": ranks could not all measure the same, or
+ * share layers: then pieces are balanced by operations and bytes. */
+MUST_CHECK enum status forecast_balance(const struct job *job, char out[SETTINGS_TEXT]);
+
 /* Refuses a job whose ranks have no room for it, telling what would have. */
 MUST_CHECK enum status forecast_check_memory(const struct job *job);
 
