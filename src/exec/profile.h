@@ -5,7 +5,7 @@
  * stands: with its inputs in the caches as they are in training, and with the other lanes beside it. So the
  * times hold for ranks that compute side by side, too, which share the machine's memory just as lanes do.
  *
- * Times are lower quartiles of several: what else the machine does only adds to them.
+ * Times of nodes are lower quartiles of several: what else the machine does only adds to them; those of steps are medians.
  *
  * Threads: one thread calls; call from a process that may start threads.
  */

@@ -75,7 +75,8 @@ static void test_stages_and_slices_are_told_apart(void)
     CHECK(strstr(coloured.text, "tg-pill tg-slice tg-axis0") &&
           strstr(coloured.text, "tg-pill tg-slice tg-axis1") &&
           strstr(coloured.text, "slice 1 of 2 of fc1.weight"));
-    CHECK(strstr(coloured.text, "share its rows") && strstr(coloured.text, "share its columns"));
+    CHECK(strstr(coloured.text, "share its rows") &&
+          strstr(coloured.text, "share its columns"));
     CHECK(!strstr(coloured.text, "a further axis"));
     strbuf_release(&plain);
     strbuf_release(&coloured);

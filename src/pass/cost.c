@@ -473,8 +473,7 @@ static void predict_reduced(const struct cost_work *work, const struct cost_clus
     double gathered = 0;
     for (int l = 0; l < work->n_layers; l++)
         gathered += work->layers[l].sums > 0 ? work->layers[l].params : 0;
-    out->compute +=
-        release_seconds(cluster, released_bytes(choice, nodes, params - gathered));
+    out->compute += release_seconds(cluster, released_bytes(choice, nodes, params - gathered));
     if (nodes == 1) {
         out->compute += sum_seconds(work, params, lanes, lanes, cluster);
         out->bytes = 2 * (choice->dp - 1.0) / choice->dp * params;
@@ -705,7 +704,8 @@ static void set_grid_memory(const struct grid *grid, struct cost_estimate *out)
             params += sum.params;
         }
         const double window = fmin(params, WINDOW);
-        now.params = choice->zero == 3 ? params / choice->dp + fmin(2 * window, params) : params;
+        now.params =
+            choice->zero == 3 ? params / choice->dp + fmin(2 * window, params) : params;
         /* Those of earlier shards wait for later ones; sums of other copies are there beside them, with zero a few. */
         now.gradients = params + (choice->dp == 1 ? 0 : choice->zero >= 2 ? window : params);
         now.state = work->n_states * params / choice->dp;

@@ -124,8 +124,14 @@ static void test_grids_hold_parts(void)
     struct cost_layer layers[LAYERS];
     struct cost_work work = even_work(layers, 8);
     struct cost_cluster machine = one_machine(4);
-    struct cost_choice choice = { .dp = 2, .tp = 1, .pp = 2, .interval = 1, .lanes = 1, .team = 1,
-                                  .chunks = 1, .pipeline = PIPE_1F1B };
+    struct cost_choice choice = { .dp = 2,
+                                  .tp = 1,
+                                  .pp = 2,
+                                  .interval = 1,
+                                  .lanes = 1,
+                                  .team = 1,
+                                  .chunks = 1,
+                                  .pipeline = PIPE_1F1B };
 
     machine.shares = false;
     machine.pages = 1e-9;

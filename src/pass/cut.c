@@ -32,10 +32,10 @@ struct cutter {
     double *seconds; /* of nodes [0, n) */
     double *
         crossing; /* seconds of what crosses a cut before node n; NEVER and more: none may be there */
-    int *owned; /* parameters whose first reader is among nodes [0, n) */
+    int *owned;                       /* parameters whose first reader is among nodes [0, n) */
     const struct pass_memory *memory; /* NULL: pieces may be of any size */
     double *held, *kept;              /* bytes of nodes [0, n), if it is not */
-    int *begin; /* the node that each piece begins with */
+    int *begin;                       /* the node that each piece begins with */
 };
 
 static double bytes_of(const struct value *value)

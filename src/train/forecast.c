@@ -184,7 +184,8 @@ static void add_grids(struct planner *p, int zero)
             if (p->plan->n_rows + PIPE_KINDS > PLANNER_ROWS)
                 return;
             if (pp == 1)
-                add_grid(p, is_pure ? "tensor" : "hybrid", grid_of(dp, tp, pp, zero, PIPE_1F1B));
+                add_grid(p, is_pure ? "tensor" : "hybrid",
+                         grid_of(dp, tp, pp, zero, PIPE_1F1B));
             for (int kind = 0; pp > 1 && kind < PIPE_KINDS; kind++)
                 add_grid(p, is_pure ? "pipeline" : "hybrid",
                          grid_of(dp, tp, pp, zero, (enum pipe_kind)kind));
@@ -315,7 +316,8 @@ static enum status find_work(struct planner *p, struct forecast_row *row, const 
         choice->lanes = planner_is_grid(row) ? 1 : p->lanes;
         return STATUS_OK;
     }
-    choice->lanes = planner_is_grid(row) ? 1 : exec_lanes_of(s->shards, choice->dp, (int)s->threads);
+    choice->lanes =
+        planner_is_grid(row) ? 1 : exec_lanes_of(s->shards, choice->dp, (int)s->threads);
     const int threads =
         (int)s->threads / choice->lanes > 1 ? (int)s->threads / choice->lanes : 1;
     choice->team = p->plan->is_measured ? 1 : 1 + TEAM * (threads - 1);
@@ -497,9 +499,10 @@ static enum status fill(struct planner *p)
     TRY(planner_fill_rows(p));
     planner_choose(p);
     const struct cost_work *alone = p->alone.layers ? &p->alone : &p->works[0].work;
-    plan->single = ((double)plan->shards / p->lanes * cost_shard_seconds(alone) + alone->meeting +
-                    cost_params(alone) * (alone->add * p->lanes + alone->update) / p->lanes) /
-                   plan->machine.cluster.speed;
+    plan->single =
+        ((double)plan->shards / p->lanes * cost_shard_seconds(alone) + alone->meeting +
+         cost_params(alone) * (alone->add * p->lanes + alone->update) / p->lanes) /
+        plan->machine.cluster.speed;
     if (p->options->is_elsewhere)
         TRY(add_points(p, shards_each));
     return draw_timeline(p);

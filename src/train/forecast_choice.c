@@ -16,7 +16,8 @@ enum { MOST_TRIED = 4, WINDOWS = 3 };
 static const double SAME = 0.05; /* what differs by less is the same: measurements do, too */
 static const double CLEARLY =
     0.1; /* by how much a grid that was not tried has to be faster than what is no grid */
-static const double CLOSE = 0.4; /* predictions are not better than that where steps are short */
+static const double CLOSE =
+    0.4; /* predictions are not better than that where steps are short */
 static const double SHORT = 0.2; /* seconds of a step that is tried */
 
 bool planner_can_choose(const struct forecast_row *row)

@@ -68,12 +68,11 @@ static enum status fill_layers(const struct job *job, const struct cost_work *wo
         out->held[l] = times * layer->params;
         out->kept[l] = layer->kept;
     }
-    out->memory =
-        (struct pass_memory){ .held = out->held,
-                              .kept = out->kept,
-                              .open = out->open,
-                              .most = machine_memory((int)job->settings.ranks,
-                                                     (double)job->settings.memory) };
+    out->memory = (struct pass_memory){ .held = out->held,
+                                        .kept = out->kept,
+                                        .open = out->open,
+                                        .most = machine_memory((int)job->settings.ranks,
+                                                               (double)job->settings.memory) };
     return count_open(job, out->open);
 }
 
