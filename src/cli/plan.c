@@ -60,18 +60,20 @@ static void print_row(const struct forecast *plan, int i)
 {
     const struct forecast_row *row = &plan->rows[i];
     const struct cost_estimate *c = &row->cost;
-    char name[128], bytes[32], memory[32], rate[32], bubble[16] = "-";
+    char name[128], bytes[32], memory[32], rate[32], bubble[16] = "-", tried[16] = "-";
 
     forecast_name(row, name);
     if (!row->is_legal) {
-        printf("  %-34s %10s %9s %8s %9s %9s %7s  %s\n", name, "-", "-", "-", "-", "-", "-",
-               row->why);
+        printf("  %-34s %10s %10s %9s %8s %9s %9s %7s  %s\n", name, "-", "-", "-", "-", "-",
+               "-", "-", row->why);
         return;
     }
     if (row->choice.pp > 1)
         snprintf(bubble, sizeof bubble, "%.1f%%", 100 * c->bubble);
-    printf("%c %-34s %10.3f %9s %8.2f %9s %9s %7s  %s\n", i == plan->chosen ? '*' : ' ', name,
-           1e3 * c->seconds, cli_human((double)plan->batch / c->seconds, rate),
+    if (row->tried > 0)
+        snprintf(tried, sizeof tried, "%.3f", 1e3 * row->tried);
+    printf("%c %-34s %10.3f %10s %9s %8.2f %9s %9s %7s  %s\n", i == plan->chosen ? '*' : ' ',
+           name, 1e3 * c->seconds, tried, cli_human((double)plan->batch / c->seconds, rate),
            plan->single / c->seconds, bytes_text(c->memory, memory),
            bytes_text(c->bytes, bytes), bubble, row->why);
 }
@@ -92,8 +94,8 @@ static enum status print_rows(const struct forecast *plan)
     const struct forecast_row **rows;
     const int shown = plan->n_rows < SHOWN ? plan->n_rows : SHOWN;
 
-    printf("  %-34s %10s %9s %8s %9s %9s %7s\n", "strategy", "step ms", "samples/s", "speed-up",
-           "memory", "bytes", "bubble");
+    printf("  %-34s %10s %10s %9s %8s %9s %9s %7s\n", "strategy", "step ms", "tried ms",
+           "samples/s", "speed-up", "memory", "bytes", "bubble");
     TRY(mem_alloc((size_t)plan->n_rows + 1, sizeof *rows, &rows));
     for (int i = 0; i < plan->n_rows; i++)
         rows[i] = &plan->rows[i];

@@ -4,11 +4,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "exec/pages.h"
 #include "exec/plan.h"
 #include "exec/state.h"
 #include "graph/op.h"
@@ -47,7 +45,7 @@ static enum status start(struct profiler *p)
     struct exec_config exec_config = {
         .train = config->graph,
         .threads = config->lanes * config->threads,
-        .shards = config->lanes,
+        .shards = config->shards ? config->shards : config->lanes,
         .batch = config->batch->samples,
         .seed = config->seed,
         .choices = config->choices,
@@ -58,7 +56,8 @@ static enum status start(struct profiler *p)
     TRY(mem_alloc((size_t)p->n_nodes * MOST_STEPS + 1, sizeof *p->nodes, &p->nodes));
     TRY(transport_inproc_create(1, &p->transport));
     TRY(comm_create(p->transport, NULL, &p->comm));
-    TRY(trace_create(&p->trace));
+    if (!config->shards)
+        TRY(trace_create(&p->trace));
     exec_config.comm = p->comm;
     exec_config.trace = p->trace;
     TRY(exec_create(&exec_config, &p->exec));
@@ -140,7 +139,9 @@ static enum status time_steps(struct profiler *p, int windows, int steps, double
         TRY(exec_settle(p->exec));
         seconds[w] = (clock_seconds() - began) / steps;
     }
-    *out = quartile(seconds, windows);
+    /* The median, as training has it: small steps have slow and fast windows with nothing else running. */
+    qsort(seconds, (size_t)windows, sizeof *seconds, compare);
+    *out = seconds[windows / 2];
     return STATUS_OK;
 }
 
@@ -203,6 +204,32 @@ enum status profile_run(const struct profile_config *config, struct profile *out
     }
     *out = profile;
     return STATUS_OK;
+}
+
+/* The first steps make plans and touch memory; then windows of about a tenth of a second. */
+static enum status time_whole_steps(struct profiler *p, double *out)
+{
+    double each;
+
+    TRY(time_steps(p, 1, 2, &each));
+    TRY(time_steps(p, 1, 2, &each));
+    const int steps = (int)(p->config->seconds / WINDOWS / each);
+    return time_steps(p, WINDOWS, steps > 1 ? steps : 1, out);
+}
+
+enum status profile_steps(const struct profile_config *config, double *out)
+{
+    struct profiler *p;
+
+    BUG_ON(config->shards < config->lanes);
+    TRY(mem_alloc(1, sizeof *p, &p));
+    p->config = config;
+    enum status status = start(p);
+    if (status == STATUS_OK)
+        status = time_whole_steps(p, out);
+    stop(p);
+    mem_free(p);
+    return status;
 }
 
 void profile_release(struct profile *profile)
@@ -299,26 +326,6 @@ enum status profile_kernels(const struct graph *graph, const struct kernel_choic
     mem_free(problems);
     mem_free(shapes);
     return status;
-}
-
-double profile_pages(void)
-{
-    const size_t bytes = (size_t)1 << 20;
-    double runs[RUNS];
-    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    if (memory == MAP_FAILED)
-        return 0;
-    pages_keep_small(memory, bytes);
-    memset(memory, 1, bytes);
-    for (int i = 0; i < RUNS; i++) {
-        const double began = clock_seconds();
-        pages_release(memory, bytes);
-        memset(memory, 1, bytes);
-        runs[i] = clock_seconds() - began;
-    }
-    munmap(memory, bytes);
-    return quartile(runs, RUNS) / (double)bytes;
 }
 
 enum status profile_arena(const struct graph *graph, int64_t rows,

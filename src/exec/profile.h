@@ -5,7 +5,7 @@
  * stands: with its inputs in the caches as they are in training, and with the other lanes beside it. So the
  * times hold for ranks that compute side by side, too, which share the machine's memory just as lanes do.
  *
- * Times are lower quartiles of several: what else the machine does only adds to them.
+ * Times of nodes are lower quartiles of several: what else the machine does only adds to them; those of steps are medians.
  *
  * Threads: one thread calls; call from a process that may start threads.
  */
@@ -17,8 +17,9 @@
 struct profile_config {
     const struct graph
         *graph; /* after a strategy's passes for one rank; borrowed, as all below */
-    const struct batch *batch; /* lanes * rows samples */
+    const struct batch *batch; /* lanes * rows samples, for profile_steps shards * rows */
     int lanes;                 /* shards side by side */
+    int64_t shards;            /* of profile_steps: a step's, a multiple of lanes */
     int threads;               /* of each lane */
     struct optim_config optim;
     const struct kernel_choices *choices;
@@ -40,13 +41,14 @@ struct profile {
 MUST_CHECK enum status profile_run(const struct profile_config *config, struct profile *out);
 void profile_release(struct profile *profile);
 
+/* Seconds of a step, nothing in it timed. With one shard a lane and with two it tells what one more shard takes, and so what
+ * of a step is for the meeting of lanes, however many shards they have. */
+MUST_CHECK enum status profile_steps(const struct profile_config *config, double *out);
+
 /* Seconds of each node of a graph's forward and backward, in running order, each kernel by itself on one thread: for
  * graphs that need other ranks to run. What ranks do together, and what no kernel does, is 0. */
 MUST_CHECK enum status profile_kernels(const struct graph *graph,
                                        const struct kernel_choices *choices, double *out);
-
-/* Seconds that a byte costs which is given back to the system and written again, as gradients of zero=2 are; 0: not known. */
-double profile_pages(void);
 
 /* Bytes of activations that a lane needs for a shard of `rows`, without having them. */
 MUST_CHECK enum status profile_arena(const struct graph *graph, int64_t rows,

@@ -3,7 +3,7 @@
  *
  * Colours come from Okabe and Ito's palette, which most people tell apart; shape says the same
  * once more: collectives have bars at both ends, updates a heavy border. A stage of a pipeline has a stripe of
- * its colour and its number at the left of its nodes; parameters of which a rank has a slice have a broken border. Every class and id
+ * its colour and its number at the left of its nodes; parameters of which a rank has a slice have a broken border in the colour of the axis they are cut along. Every class and id
  * begins with "tg-", so that a page's own styles and these do not meet.
  */
 #include <stdio.h>
@@ -45,7 +45,10 @@ static const char style[] =
     ".tg-update .tg-box{fill:var(--tg-update);stroke:var(--tg-update-edge);stroke-width:2.6}\n"
     ".tg-bar{fill:none;stroke:var(--tg-reduce-edge);stroke-width:1.2}\n"
     ".tg-pill{fill:var(--tg-pill);stroke:var(--tg-pill-edge);stroke-width:.8}\n"
-    ".tg-slice{stroke-dasharray:3 2;stroke-width:1.4}\n"
+    ".tg-slice{stroke-dasharray:3 2;stroke-width:1.6;fill-opacity:.25}\n"
+    ".tg-axis0{fill:#cc79a7;stroke:#a83f7f}\n"
+    ".tg-axis1{fill:#009e73;stroke:#00805d}\n"
+    ".tg-axis2{fill:#e69f00;stroke:#b37a00}\n"
     ".tg-graph .tg-number{font-size:10px;font-weight:700;fill:#fff}\n"
     ".tg-edge{fill:none;stroke:var(--tg-line);stroke-width:1.3}\n"
     ".tg-saved{stroke-dasharray:4 3;stroke-width:1;opacity:.8}\n"
@@ -263,13 +266,30 @@ static void add_box(struct strbuf *out, const struct picture_box *box)
     strbuf_add(out, "</text></g>\n");
 }
 
+/* Of a pill: whole, or cut along an axis; those after the first two have one colour. */
+enum { SLICE_AXES = 3 };
+
+static int slice_axis(const struct value *value)
+{
+    return value->slice.axis < SLICE_AXES ? value->slice.axis : SLICE_AXES - 1;
+}
+
+static const char *pill_class(const struct value *value)
+{
+    static const char *const classes[SLICE_AXES] = { "tg-pill tg-slice tg-axis0",
+                                                     "tg-pill tg-slice tg-axis1",
+                                                     "tg-pill tg-slice tg-axis2" };
+
+    return value->slice.count > 1 ? classes[slice_axis(value)] : "tg-pill";
+}
+
 static void add_pill(struct strbuf *out, const struct picture_pill *pill)
 {
     strbuf_add(out, "<g><title>");
     add_value_line(out, pill->value);
     strbuf_add(out, "</title>");
-    add_rect(out, pill->value->slice.count > 1 ? "tg-pill tg-slice" : "tg-pill", pill->x,
-             pill->y, pill->width, PICTURE_PILL_HEIGHT, PICTURE_PILL_HEIGHT / 2.0);
+    add_rect(out, pill_class(pill->value), pill->x, pill->y, pill->width, PICTURE_PILL_HEIGHT,
+             PICTURE_PILL_HEIGHT / 2.0);
     begin_text(out, "tg-small", pill->x + pill->width / 2, pill->y + 11.5, true);
     add_text_end(out, pill->value->name, PICTURE_PILL_TEXT_MAX);
     strbuf_add(out, "</text></g>\n");
@@ -340,15 +360,36 @@ static int count_stages(const struct picture *picture)
     return count;
 }
 
-static bool has_slices(const struct picture *picture)
+/* A value that is cut along that axis; NULL: there is none. */
+static const struct value *find_slice(const struct picture *picture, int axis)
 {
     for (int b = 0; b < picture->n_boxes; b++) {
         for (int p = 0; p < picture->boxes[b].n_pills; p++) {
-            if (picture->boxes[b].pills[p].value->slice.count > 1)
-                return true;
+            const struct value *value = picture->boxes[b].pills[p].value;
+            if (value->slice.count > 1 && slice_axis(value) == axis)
+                return value;
         }
     }
-    return false;
+    return NULL;
+}
+
+static double add_slice_legend(struct strbuf *out, const struct picture *picture, double x,
+                               double y)
+{
+    static const char *const texts[SLICE_AXES] = { "ranks share its rows",
+                                                   "ranks share its columns",
+                                                   "ranks share a further axis" };
+
+    for (int axis = 0; axis < SLICE_AXES; axis++) {
+        const struct value *value = find_slice(picture, axis);
+        if (!value)
+            continue;
+        add_rect(out, pill_class(value), x, y - 11, 26, 14, 7);
+        begin_text(out, "tg-soft", x + 33, y, false);
+        strbuf_printf(out, "%s</text>\n", texts[axis]);
+        x += 33 + 6.2 * (double)strlen(texts[axis]) + PICTURE_MARGIN;
+    }
+    return x;
 }
 
 /* What grids of ranks have beside that; returns where it ends. */
@@ -366,12 +407,7 @@ static double add_grid_legend(struct strbuf *out, const struct picture *picture,
         strbuf_add(out, "stages of a pipeline</text>\n");
         x += 4 + 6.2 * 20 + 20;
     }
-    if (!has_slices(picture))
-        return x;
-    add_rect(out, "tg-pill tg-slice", x, y - 11, 26, 14, 7);
-    begin_text(out, "tg-soft", x + 33, y, false);
-    strbuf_add(out, "of which a rank has a slice</text>\n");
-    return x + 33 + 6.2 * 27 + PICTURE_MARGIN;
+    return add_slice_legend(out, picture, x, y);
 }
 
 /* One sample of each kind of thing that there is, from left to right; returns where that ends. */

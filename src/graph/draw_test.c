@@ -49,7 +49,7 @@ static void test_a_chain_has_an_edge_less_than_nodes(void)
     graph_destroy(graph);
 }
 
-/* Stages of a pipeline have stripes with their numbers, and slices of parameters a border of their own. */
+/* Stages of a pipeline have stripes with their numbers, and slices of parameters a border and a colour by their axis. */
 static void test_stages_and_slices_are_told_apart(void)
 {
     struct graph *graph = begin("grid");
@@ -66,12 +66,18 @@ static void test_stages_and_slices_are_told_apart(void)
         graph_node(graph, n)->stage = n > 0;
     graph_find_value(graph, "fc1.weight")->slice =
         (struct shape_slice){ .count = 2, .index = 1 };
+    graph_find_value(graph, "fc2.weight")->slice =
+        (struct shape_slice){ .count = 2, .index = 1, .axis = 1 };
     graph_print_svg(graph, &coloured);
     CHECK_OK(strbuf_status(&coloured));
     CHECK(strstr(coloured.text, "<title>stage 0</title>") &&
           strstr(coloured.text, "<title>stage 1</title>"));
-    CHECK(strstr(coloured.text, "tg-pill tg-slice") &&
+    CHECK(strstr(coloured.text, "tg-pill tg-slice tg-axis0") &&
+          strstr(coloured.text, "tg-pill tg-slice tg-axis1") &&
           strstr(coloured.text, "slice 1 of 2 of fc1.weight"));
+    CHECK(strstr(coloured.text, "share its rows") &&
+          strstr(coloured.text, "share its columns"));
+    CHECK(!strstr(coloured.text, "a further axis"));
     strbuf_release(&plain);
     strbuf_release(&coloured);
     graph_destroy(graph);

@@ -3,7 +3,7 @@
  *
  * With V shards on dp x lanes places, each lane of a data-parallel rank has v = V / (dp lanes) of them:
  *
- *   compute   v (F + B)                       seconds of all layers, forward and backward
+ *   compute   v (F + B) + M                   seconds of all layers, forward and backward, and of meeting
  *   sums      P (add n + update) / n          n lanes of a machine add n gradients of P bytes and update, a part each
  *   wire      2 (latency + (N-1) message + (N-1)/N b / bandwidth) for each bucket of b bytes, between N machines;
  *             thrice with zero=3; what has factors or rows sends these to all
@@ -27,6 +27,9 @@ const struct cost_rates cost_usual_rates = { .flops = 5e10, .bytes = 8e9 };
 
 /* A page of 4096 bytes that is given back and written again, where nobody has measured it. */
 static const double PAGE_SECONDS = 0.7e-6 / 4096;
+
+/* Bytes of parameters or gradients that are resident at a time where they are held in parts (exec/memory.c). */
+static const double WINDOW = 8 << 20;
 
 /* Reading a graph ------------------------------------------------------------------------ */
 
@@ -402,7 +405,7 @@ static void set_memory(const struct cost_work *work, const struct cost_cluster *
 {
     const double params = cost_params(work), ranks = (double)choice->dp;
     const int nodes = cluster->shares ? cluster->nodes : choice->dp;
-    const double window = fmin(params, 8 << 20);
+    const double window = fmin(params, WINDOW);
     const bool is_alone = choice->interval > 1 || choice->servers > 0;
     const double local = nodes > 1 ? 1 : cluster->ranks; /* that read each other's gradients */
 
@@ -459,6 +462,12 @@ static double released_bytes(const struct cost_choice *choice, int nodes, double
     return params + (choice->zero == 3 ? 2 * params * (nodes - 1) / nodes : 0);
 }
 
+static double release_seconds(const struct cost_cluster *cluster, double bytes)
+{
+    return bytes * (cluster->pages > 0 ? cluster->pages : PAGE_SECONDS) * cluster->crowding /
+           cluster->speed;
+}
+
 /* All ranks meet in every step. */
 static void predict_reduced(const struct cost_work *work, const struct cost_cluster *cluster,
                             const struct cost_choice *choice, struct cost_estimate *out)
@@ -469,13 +478,12 @@ static void predict_reduced(const struct cost_work *work, const struct cost_clus
     const double lanes = (double)choice->dp * choice->lanes / nodes;
     const struct traffic t = traffic_of(work, choice, nodes);
 
-    out->compute = ceil(v) * lane_seconds(work, cluster, choice);
+    out->compute = ceil(v) * lane_seconds(work, cluster, choice) +
+                   work->meeting * cluster->crowding / cluster->speed;
     double gathered = 0;
     for (int l = 0; l < work->n_layers; l++)
         gathered += work->layers[l].sums > 0 ? work->layers[l].params : 0;
-    out->compute += released_bytes(choice, nodes, params - gathered) *
-                    (cluster->pages > 0 ? cluster->pages : PAGE_SECONDS) * cluster->crowding /
-                    cluster->speed;
+    out->compute += release_seconds(cluster, released_bytes(choice, nodes, params - gathered));
     if (nodes == 1) {
         out->compute += sum_seconds(work, params, lanes, lanes, cluster);
         out->bytes = 2 * (choice->dp - 1.0) / choice->dp * params;
@@ -647,6 +655,15 @@ static double crowding_of(const struct grid *grid)
     return at_once(grid) ? grid->cluster->crowding * at_once(grid) / grid->choice->pp : 1;
 }
 
+/* How often a piece's parameters cross between copies in a step: as sums and as results; in parts they come for each shard, forward
+ * and backward, unless they fit the window and stay (decision 44). */
+static double times_sent(const struct cost_choice *choice, double params, double shards)
+{
+    if (choice->zero < 3)
+        return 2;
+    return params > WINDOW ? 1 + 2 * shards : 3;
+}
+
 static void fill_piece(const struct grid *grid, int piece, struct cost_estimate *out)
 {
     const struct cost_work *work = grid->work;
@@ -663,7 +680,7 @@ static void fill_piece(const struct grid *grid, int piece, struct cost_estimate 
         exchange_seconds(tp_link, choice->tp, sum.reduced, sum.n_reductions) / 2;
     const double crossing = end < work->n_layers ? work->layers[end - 1].crossing : 0;
     const double shards = (double)work->shards / choice->dp;
-    const double sums = (choice->zero == 3 ? 3 : 2) * sum.params;
+    const double sums = times_sent(choice, sum.params, shards) * sum.params;
     const int buckets = 1 + work->n_buckets / parts;
     const double other = work->other / parts / choice->tp;
     struct simulate_piece *p = &grid->pieces[piece];
@@ -673,7 +690,8 @@ static void fill_piece(const struct grid *grid, int piece, struct cost_estimate 
     p->out = piece + 1 < parts ? send_seconds(pp_link, crossing) : 0;
     p->sum = exchange_seconds(dp_link, choice->dp, sums, 2.0 * buckets);
     p->hidden = 1 - dp_link->cpu;
-    p->update = sum.params * (work->add + work->update) / choice->dp * slow;
+    p->update = sum.params * (work->add + work->update) / choice->dp * slow +
+                release_seconds(cluster, released_bytes(choice, choice->dp, sum.params));
     out->bytes =
         fmax(out->bytes, 2 * shards * crossing + (sums - sum.params) * (choice->dp > 1) +
                              shards * sum.reduced * (choice->tp - 1) / choice->tp);
@@ -695,8 +713,11 @@ static void set_grid_memory(const struct grid *grid, struct cost_estimate *out)
             kept += sum.kept;
             params += sum.params;
         }
-        now.params = choice->zero == 3 ? params / choice->dp : params;
-        now.gradients = params * (choice->dp > 1 ? 2 : 1);
+        const double window = fmin(params, WINDOW);
+        now.params =
+            choice->zero == 3 ? params / choice->dp + fmin(2 * window, params) : params;
+        /* Those of earlier shards wait for later ones; sums of other copies are there beside them, with zero a few. */
+        now.gradients = params + (choice->dp == 1 ? 0 : choice->zero >= 2 ? window : params);
         now.state = work->n_states * params / choice->dp;
         /* Each shard that is under way has an arena of its own. */
         now.activations = (kept + work->transient / (choice->tp * choice->pp)) *

@@ -39,6 +39,8 @@ struct cost_work {
     int n_layers, n_buckets, n_states;
     int64_t shards; /* of a step */
     double other;   /* seconds of a shard that no layer has */
+    double
+        meeting; /* seconds of a step in which lanes wait for each other, beside sums; below 0: steps overlap */
     double add,
         update; /* seconds a byte of parameters: a gradient is added; the optimizer moves them. One core */
     double transient; /* bytes of a lane's arena beside what is kept */

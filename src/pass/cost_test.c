@@ -118,6 +118,54 @@ static void test_memory_that_is_given_back_has_a_price(void)
     CHECK_CLOSE(rows, predict(&work, &machine, choice).seconds, 1e-9);
 }
 
+/* Copies of stages may hold theirs in parts: less memory, and more that is given back or sent. */
+static void test_grids_hold_parts(void)
+{
+    struct cost_layer layers[LAYERS];
+    struct cost_work work = even_work(layers, 8);
+    struct cost_cluster machine = one_machine(4);
+    struct cost_choice choice = { .dp = 2,
+                                  .tp = 1,
+                                  .pp = 2,
+                                  .interval = 1,
+                                  .lanes = 1,
+                                  .team = 1,
+                                  .chunks = 1,
+                                  .pipeline = PIPE_1F1B };
+
+    machine.shares = false;
+    machine.pages = 1e-9;
+    for (int l = 0; l < LAYERS; l++)
+        layers[l].params = 1e9;
+    const struct cost_estimate whole = predict(&work, &machine, choice);
+    choice.zero = 2;
+    const struct cost_estimate gradients = predict(&work, &machine, choice);
+    choice.zero = 3;
+    const struct cost_estimate all = predict(&work, &machine, choice);
+    CHECK(gradients.memory < whole.memory && all.memory < gradients.memory);
+    CHECK(gradients.seconds > whole.seconds && all.seconds > gradients.seconds);
+    CHECK_CLOSE(whole.bytes, gradients.bytes, 1);
+    CHECK(all.bytes > gradients.bytes);
+}
+
+/* Lanes wait for each other once a step, however many shards they have; stages of a grid do not meet so. */
+static void test_meeting_is_once_a_step(void)
+{
+    struct cost_layer layers[LAYERS];
+    struct cost_work work = even_work(layers, 8);
+    const struct cost_cluster machine = one_machine(4);
+    struct cost_choice choice = data_parallel(4);
+    const double without = predict(&work, &machine, choice).seconds;
+
+    work.meeting = 3;
+    CHECK_CLOSE(without + 3, predict(&work, &machine, choice).seconds, 1e-9);
+    choice.dp = 2;
+    choice.pp = 2;
+    const double grid = predict(&work, &machine, choice).seconds;
+    work.meeting = 0;
+    CHECK_CLOSE(grid, predict(&work, &machine, choice).seconds, 1e-9);
+}
+
 static void test_a_network_is_hidden_behind_backward_until_it_is_too_slow(void)
 {
     struct cost_layer layers[LAYERS];
@@ -322,6 +370,8 @@ const struct test tests[] = {
       .run = test_a_network_is_hidden_behind_backward_until_it_is_too_slow },
     { .name = "memory that is given back has a price",
       .run = test_memory_that_is_given_back_has_a_price },
+    { .name = "grids hold parts", .run = test_grids_hold_parts },
+    { .name = "meeting is once a step", .run = test_meeting_is_once_a_step },
     { .name = "stages have the bubble and a share of memory",
       .run = test_stages_have_the_bubble_and_a_share_of_memory },
     { .name = "a tensor split divides work and pays for sums",

@@ -3,7 +3,8 @@
  *
  * Pieces are contiguous in running order, and cut between layers, nodes in a row that share a name. Piece
  * g belongs to rank g % stages. By default they are balanced: dynamic programming finds the cut whose most costly
- * piece is cheapest, then, among cuts that cost hardly more, the one where fewest bytes cross. A parameter
+ * piece is cheapest, then, among cuts that cost hardly more, the one where fewest bytes cross. Where memory is known, a
+ * piece that a rank has no room for is none, unless there is no cut without. A parameter
  * belongs to the piece of its first reader, and every piece has one at least: a rank without parameters has nothing to train.
  *
  *   conv1 | conv2 | fc1 fc2 loss     of costs 4, 5, 1 1 0, into 3 pieces: 5 at most
@@ -31,8 +32,10 @@ struct cutter {
     double *seconds; /* of nodes [0, n) */
     double *
         crossing; /* seconds of what crosses a cut before node n; NEVER and more: none may be there */
-    int *owned; /* parameters whose first reader is among nodes [0, n) */
-    int *begin; /* the node that each piece begins with */
+    int *owned;                       /* parameters whose first reader is among nodes [0, n) */
+    const struct pass_memory *memory; /* NULL: pieces may be of any size */
+    double *held, *kept;              /* bytes of nodes [0, n), if it is not */
+    int *begin;                       /* the node that each piece begins with */
 };
 
 static double bytes_of(const struct value *value)
@@ -133,6 +136,24 @@ static enum status measure(struct cutter *c)
     return STATUS_OK;
 }
 
+static enum status measure_memory(struct cutter *c)
+{
+    const struct pass_memory *memory = c->pipeline->memory;
+    const size_t n = (size_t)c->n_nodes + 1;
+
+    if (!memory)
+        return STATUS_OK;
+    c->held = graph_alloc(c->graph, n, sizeof(double));
+    c->kept = graph_alloc(c->graph, n, sizeof(double));
+    TRY(graph_status(c->graph));
+    for (int i = 0; i < c->n_nodes; i++) {
+        c->held[i + 1] = c->held[i] + memory->held[i];
+        c->kept[i + 1] = c->kept[i] + memory->kept[i];
+    }
+    c->memory = memory;
+    return STATUS_OK;
+}
+
 /* By dynamic programming ------------------------------------------------------------------- */
 
 /* Of nodes [0, end) in so many pieces: the least that can be had, and where the last piece begins. */
@@ -146,10 +167,23 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* What a piece [begin, end) costs; NEVER: it is none. */
-static double piece_seconds(const struct cutter *c, int begin, int end)
+/* Has a rank room for it beside its other pieces, of which each gets as much? */
+static bool has_room(const struct cutter *c, int piece, int begin, int end)
 {
-    if (c->owned[end] == c->owned[begin] || (begin > 0 && c->crossing[begin] >= NEVER))
+    const struct pass_memory *memory = c->memory;
+
+    if (!memory)
+        return true;
+    const double open = memory->open[piece % c->pipeline->stages];
+    return c->held[end] - c->held[begin] + open * (c->kept[end] - c->kept[begin]) <=
+           memory->most / c->pipeline->chunks;
+}
+
+/* What piece number `piece` costs, if it is [begin, end); NEVER: it is none. */
+static double piece_seconds(const struct cutter *c, int piece, int begin, int end)
+{
+    if (c->owned[end] == c->owned[begin] || (begin > 0 && c->crossing[begin] >= NEVER) ||
+        !has_room(c, piece, begin, end))
         return NEVER;
     return c->seconds[end] - c->seconds[begin];
 }
@@ -167,7 +201,7 @@ static void fill(const struct cutter *c, double limit, struct best *best)
             for (int begin = 0; begin < end; begin++) {
                 const double before =
                     k == 1 ? (begin == 0 ? 0 : NEVER) : best[(k - 1) * (n + 1) + begin].value;
-                const double own = piece_seconds(c, begin, end);
+                const double own = piece_seconds(c, k - 1, begin, end);
                 if (before >= NEVER || own >= NEVER || own > limit)
                     continue;
                 const double value = limit >= NEVER ? larger(before, own)
@@ -188,6 +222,10 @@ static enum status balance(struct cutter *c)
 
     TRY(graph_status(c->graph));
     fill(c, NEVER, best);
+    if (best[c->pieces * (n + 1) + n].value >= NEVER && c->memory) {
+        c->memory = NULL; /* what has no room is refused by who knows all of it */
+        fill(c, NEVER, best);
+    }
     const double least = best[c->pieces * (n + 1) + n].value;
     if (least >= NEVER)
         return FAIL(STATUS_USAGE,
@@ -208,6 +246,12 @@ static enum status balance(struct cutter *c)
 static bool is_layer(const char *node, const char *name, size_t length)
 {
     return strncmp(node, name, length) == 0 && (node[length] == '\0' || node[length] == '.');
+}
+
+static bool is_named(const struct cutter *c, const char *node, const char *name)
+{
+    return c->pipeline->names_nodes ? strcmp(node, name) == 0
+                                    : is_layer(node, name, strlen(name));
 }
 
 static enum status unknown_layer(const struct cutter *c, const char *name)
@@ -232,7 +276,7 @@ static enum status read_layer(struct cutter *c, int k, const char **text)
     int n = 0;
 
     snprintf(name, sizeof name, "%.*s", (int)length, *text);
-    while (n < c->n_nodes && !is_layer(graph_node(c->graph, n)->name, name, strlen(name)))
+    while (n < c->n_nodes && !is_named(c, graph_node(c->graph, n)->name, name))
         n++;
     if (n == c->n_nodes || !*name)
         return unknown_layer(c, name);
@@ -333,6 +377,7 @@ static enum status run_cut(struct graph *graph, const struct pass_config *config
         return STATUS_OK;
     }
     TRY(measure(&c));
+    TRY(measure_memory(&c));
     TRY(pipeline->cut && *pipeline->cut ? cut_by_hand(&c) : balance(&c));
     for (int n = 0, k = 0; n < c.n_nodes; n++) {
         while (k + 1 < c.pieces && n >= c.begin[k + 1])

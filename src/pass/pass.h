@@ -52,12 +52,24 @@ struct pass_tensor {
 };
 
 /* A pipeline, and this rank's place in it. Of all zeros: none. */
+/* What the nodes of forward need of a rank's memory; their places as in costs. */
+struct pass_memory {
+    const double *
+        held; /* bytes of parameters that each is the first to read, with gradients and state */
+    const double *kept; /* bytes that backward reads of each, of a shard */
+    const double *open; /* shards that each stage has under way at most */
+    double most;        /* bytes that a rank may have for both */
+};
+
 struct pass_pipeline {
     int stages, chunks; /* ranks in a row; pieces of the graph of each */
     int own;            /* this rank's number */
-    const char *cut; /* layers that pieces after the first begin with, "a,b"; NULL: balanced */
+    const char *cut;  /* layers that pieces after the first begin with, "a,b"; NULL: balanced */
+    bool names_nodes; /* cut has the names of nodes, "h.2.attn", where people may say "h.2" */
     const double
         *costs; /* seconds of each forward node after fuse, backward included; NULL: by rule */
+    const struct pass_memory
+        *memory;              /* no piece may need more than its part; NULL: not known */
     const struct graph *like; /* of a graph for evaluation: that of the step, after cut */
 };
 

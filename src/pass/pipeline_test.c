@@ -17,6 +17,8 @@ struct given {
     int zero; /* above 0: two pipelines */
     const char *cut;
     const double *costs;
+    const struct pass_memory *memory;
+    bool names_nodes;
 };
 
 static enum status make(const char *name, const struct given *given, struct graph **out)
@@ -34,7 +36,9 @@ static enum status make(const char *name, const struct given *given, struct grap
                                               .chunks = given->chunks ? given->chunks : 1,
                                               .own = given->own,
                                               .cut = given->cut,
-                                              .costs = given->costs };
+                                              .names_nodes = given->names_nodes,
+                                              .costs = given->costs,
+                                              .memory = given->memory };
     model_config.batch = config.batch;
     CHECK_OK(model_build(model, &model_config, out));
     const struct strategy *strategy = strategy_find(pipelines > 1 ? "hybrid" : "pipeline");
@@ -224,6 +228,51 @@ static void test_a_cut_is_where_costs_or_hands_say(void)
     CHECK(first_stage_nodes("cnn", &(struct given){ .stages = 2, .cut = "fc2" }) > 2);
 }
 
+/* The first node costs more than all others, of which two have no room on one rank: one of them goes with it. What has no room anyhow
+ * is cut as if there were. */
+static void test_a_cut_knows_memory(void)
+{
+    enum { NODES = 64 };
+    double costs[NODES], held[NODES], kept[NODES];
+    const double open[2] = { 2, 1 };
+    struct pass_memory memory = { .held = held, .kept = kept, .open = open, .most = 1.5 };
+    const struct given given = { .stages = 2, .costs = costs, .memory = &memory };
+    const struct given any_size = { .stages = 2, .costs = costs };
+
+    for (int i = 0; i < NODES; i++) {
+        costs[i] = i == 0 ? 10 : 1;
+        held[i] = i == 1 || i == 2 ? 1 : 0;
+        kept[i] = 0;
+    }
+    CHECK_INT(1, first_stage_nodes("cnn", &any_size));
+    CHECK_INT(2, first_stage_nodes("cnn", &given));
+    memory.most = 0.5;
+    CHECK_INT(1, first_stage_nodes("cnn", &given));
+    costs[0] = 1;
+    const int even = first_stage_nodes("cnn", &any_size);
+    for (int i = 0; i < NODES;
+         i++) { /* of which the first stage has two shards, the second one */
+        held[i] = 0;
+        kept[i] = i < even ? 1 : 0;
+    }
+    memory.most = 2 * even - 1;
+    CHECK_INT(even - 1, first_stage_nodes("cnn", &given));
+}
+
+/* People say a layer, programs a node. */
+static void test_a_cut_may_name_nodes(void)
+{
+    const int layer =
+        first_stage_nodes("resnet18", &(struct given){ .stages = 2, .cut = "layer2.0" });
+    const struct given node = { .stages = 2, .cut = "layer2.0.conv2", .names_nodes = true };
+    struct graph *graph;
+
+    CHECK(first_stage_nodes("resnet18", &node) > layer);
+    CHECK(make("resnet18", &(struct given){ .stages = 2, .cut = "layer2", .names_nodes = true },
+               &graph) != STATUS_OK);
+    graph_destroy(graph);
+}
+
 static void test_what_cannot_be_cut_is_refused(void)
 {
     static const struct {
@@ -261,6 +310,8 @@ const struct test tests[] = {
       .run = test_what_other_stages_read_stays_whole },
     { .name = "a cut is where costs or hands say",
       .run = test_a_cut_is_where_costs_or_hands_say },
+    { .name = "a cut knows memory", .run = test_a_cut_knows_memory },
+    { .name = "a cut may name nodes", .run = test_a_cut_may_name_nodes },
     { .name = "what cannot be cut is refused", .run = test_what_cannot_be_cut_is_refused },
     { 0 },
 };

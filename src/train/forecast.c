@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* forecast.c - lists the ways to distribute a job, has them predicted, and picks one. */
+/* forecast.c - lists the ways to distribute a job, and has them predicted. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,14 +7,10 @@
 
 #include "base/mem.h"
 #include "exec/exec.h"
-#include "exec/profile.h"
 #include "train/planner.h"
 #include "transport/launch.h"
 
 enum { MOST_POINTS = 32 };
-static const double SAME = 0.05; /* what differs by less is the same: measurements do, too */
-static const double CLEARLY =
-    0.1;                        /* by how much a grid has to be faster than what is no grid */
 static const double TEAM = 0.8; /* that each further thread adds to a shard's speed */
 
 /* Machines -------------------------------------------------------------------------------- */
@@ -42,10 +38,9 @@ static enum status describe_here(struct planner *p)
     };
     if (p->options->guess)
         return STATUS_OK;
-    c->pages = profile_pages();
     if (ranks / nodes < 2)
         return STATUS_OK;
-    TRY(machine_probe(ranks / nodes, &c->within));
+    TRY(machine_probe(ranks / nodes, &c->within, &c->pages));
     if (nodes == 1)
         c->between = c->within;
     return STATUS_OK;
@@ -96,7 +91,7 @@ static struct forecast_row *add_row(struct forecast *plan, const char *strategy)
     return row;
 }
 
-static void refuse(struct forecast_row *row, bool *which, const char *why)
+void planner_refuse(struct forecast_row *row, bool *which, const char *why)
 {
     *which = false;
     if (!*row->why)
@@ -121,7 +116,7 @@ static void add_data_parallel(struct planner *p, const struct strategy *strategy
     if (zero > 0)
         snprintf(row->split, sizeof row->split, "dp=%d,zero=%d", plan->ranks, zero);
     if (strategy_check(strategy, plan->ranks, NULL, NULL, NULL, &axes) != STATUS_OK) {
-        refuse(row, &row->is_legal, status_message());
+        planner_refuse(row, &row->is_legal, status_message());
         return;
     }
     row->choice.zero = zero;
@@ -129,10 +124,10 @@ static void add_data_parallel(struct planner *p, const struct strategy *strategy
     row->choice.waits = axes.sync == SYNC_STEP;
     row->choice.interval = axes.interval > 1 ? axes.interval : 1;
     if (apart && !strategy->many_nodes && !p->job->settings.flat)
-        refuse(row, &row->is_legal, "for ranks of one machine");
+        planner_refuse(row, &row->is_legal, "for ranks of one machine");
     row->is_exact = axes.sync == SYNC_STEP;
     if (!row->is_exact)
-        refuse(row, &row->is_exact, "changes results: workers are not in step");
+        planner_refuse(row, &row->is_exact, "changes results: workers are not in step");
 }
 
 static void add_grid(struct planner *p, const char *strategy, struct cost_choice choice)
@@ -149,19 +144,22 @@ static void add_grid(struct planner *p, const char *strategy, struct cost_choice
     const struct {
         const char *name;
         int value;
-    } axes[] = { { "dp", choice.dp }, { "tp", choice.tp }, { "pp", choice.pp } };
-    for (int i = 0; i < 3; i++) {
+    } axes[] = {
+        { "dp", choice.dp }, { "tp", choice.tp }, { "pp", choice.pp }, { "zero", choice.zero }
+    };
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
         if (axes[i].value > 1)
             at += snprintf(row->split + at, sizeof row->split - (size_t)at, "%s%s=%d",
                            at ? "," : "", axes[i].name, axes[i].value);
     }
 }
 
-static struct cost_choice grid_of(int dp, int tp, int pp, enum pipe_kind kind)
+static struct cost_choice grid_of(int dp, int tp, int pp, int zero, enum pipe_kind kind)
 {
     return (struct cost_choice){ .dp = dp,
                                  .tp = tp,
                                  .pp = pp,
+                                 .zero = zero,
                                  .interval = 1,
                                  .lanes = 1,
                                  .team = 1,
@@ -169,8 +167,9 @@ static struct cost_choice grid_of(int dp, int tp, int pp, enum pipe_kind kind)
                                  .chunks = kind == PIPE_INTERLEAVED ? 2 : 1 };
 }
 
-/* Every product dp x tp x pp of the ranks. A tensor split stays within a machine, where links are fast. */
-static void add_grids(struct planner *p)
+/* Every product dp x tp x pp of the ranks, with parts as zero says, for which there have to be copies. A tensor split stays within a
+ * machine, where links are fast. */
+static void add_grids(struct planner *p, int zero)
 {
     const int n = p->plan->ranks, most_tp = p->plan->machine.cluster.ranks;
 
@@ -180,13 +179,16 @@ static void add_grids(struct planner *p)
             const bool is_pure = dp == 1 && (tp == 1 || pp == 1);
             if (n % (pp * tp) || tp * pp == 1 || (tp > most_tp && !(is_pure && most_tp == 1)))
                 continue;
+            if (zero > 0 && dp == 1)
+                continue;
             if (p->plan->n_rows + PIPE_KINDS > PLANNER_ROWS)
                 return;
             if (pp == 1)
-                add_grid(p, is_pure ? "tensor" : "hybrid", grid_of(dp, tp, pp, PIPE_1F1B));
+                add_grid(p, is_pure ? "tensor" : "hybrid",
+                         grid_of(dp, tp, pp, zero, PIPE_1F1B));
             for (int kind = 0; pp > 1 && kind < PIPE_KINDS; kind++)
                 add_grid(p, is_pure ? "pipeline" : "hybrid",
-                         grid_of(dp, tp, pp, (enum pipe_kind)kind));
+                         grid_of(dp, tp, pp, zero, (enum pipe_kind)kind));
         }
     }
 }
@@ -200,11 +202,13 @@ static void add_rows(struct planner *p)
         for (int zero = strategy->zero ? 1 : 0; zero <= strategy->zero; zero++)
             add_data_parallel(p, strategy, zero);
     }
-    if (p->plan->ranks > 1)
-        add_grids(p);
+    /* State is in parts in any case; those without come first, as there may be too many rows. */
+    static const int zeros[] = { 0, 2, 3 };
+    for (size_t i = 0; p->plan->ranks > 1 && i < sizeof zeros / sizeof *zeros; i++)
+        add_grids(p, zeros[i]);
 }
 
-static bool is_a_grid(const struct forecast_row *row)
+bool planner_is_grid(const struct forecast_row *row)
 {
     return row->choice.tp * row->choice.pp > 1;
 }
@@ -220,9 +224,8 @@ static enum status set_strategy(const struct forecast_row *row, struct settings 
     return *row->pipeline ? settings_set(out, pipeline, row->pipeline) : STATUS_OK;
 }
 
-/* The settings of a job that is distributed as the row says. */
-static enum status settings_for(const struct planner *p, const struct forecast_row *row,
-                                struct settings *out)
+enum status planner_settings(const struct planner *p, const struct forecast_row *row,
+                             struct settings *out)
 {
     const struct job *job = p->job;
     const int ranks = row->choice.dp * row->choice.tp * row->choice.pp;
@@ -230,7 +233,7 @@ static enum status settings_for(const struct planner *p, const struct forecast_r
     *out = job->settings;
     TRY(set_strategy(row, out));
     /* A grid has as many shards as suit it, unless they are given or are more than a matter of rounding. */
-    if (!job->has_shards && (ranks != out->ranks || (is_a_grid(row) && !p->looks_across)))
+    if (!job->has_shards && (ranks != out->ranks || (planner_is_grid(row) && !p->looks_across)))
         out->shards = 0;
     if (ranks != out->ranks)
         out->threads = 0;
@@ -245,12 +248,12 @@ static void try_row(const struct planner *p, struct forecast_row *row, struct jo
 
     *out = NULL;
     if (!strategy_find(row->strategy)) {
-        refuse(row, &row->runs, "this program does not run it");
+        planner_refuse(row, &row->runs, "this program does not run it");
         return;
     }
-    if (!p->options->is_elsewhere && (settings_for(p, row, &settings) != STATUS_OK ||
+    if (!p->options->is_elsewhere && (planner_settings(p, row, &settings) != STATUS_OK ||
                                       job_vary(p->job, &settings, out) != STATUS_OK))
-        refuse(row, &row->runs, status_message());
+        planner_refuse(row, &row->runs, status_message());
 }
 
 const char *planner_bytes(double bytes, char text[32])
@@ -308,16 +311,17 @@ static enum status find_work(struct planner *p, struct forecast_row *row, const 
     const struct settings *s = job ? &job->settings : &p->job->settings;
     struct cost_choice *choice = &row->choice;
 
-    if (p->options->is_elsewhere || (!job && !is_a_grid(row))) {
+    if (p->options->is_elsewhere || (!job && !planner_is_grid(row))) {
         *out = &p->works[0];
-        choice->lanes = is_a_grid(row) ? 1 : p->lanes;
+        choice->lanes = planner_is_grid(row) ? 1 : p->lanes;
         return STATUS_OK;
     }
-    choice->lanes = is_a_grid(row) ? 1 : exec_lanes_of(s->shards, choice->dp, (int)s->threads);
+    choice->lanes =
+        planner_is_grid(row) ? 1 : exec_lanes_of(s->shards, choice->dp, (int)s->threads);
     const int threads =
         (int)s->threads / choice->lanes > 1 ? (int)s->threads / choice->lanes : 1;
     choice->team = p->plan->is_measured ? 1 : 1 + TEAM * (threads - 1);
-    row->factors = job_has_factors(job ? job : p->job) && !is_a_grid(row);
+    row->factors = job_has_factors(job ? job : p->job) && !planner_is_grid(row);
     TRY(planner_work(p, s->shards, threads, row->factors, out));
     return STATUS_OK;
 }
@@ -327,7 +331,7 @@ static void share_layers(struct planner *p, struct forecast_row *row, struct pla
 {
     if (row->choice.tp > 1 && strategy_find("tensor") &&
         planner_share(p, row->choice.tp, w, &row->choice.sharing) != STATUS_OK)
-        refuse(row, &row->is_legal, status_message());
+        planner_refuse(row, &row->is_legal, status_message());
 }
 
 /* In a forecast for machines elsewhere there are as many of the job's steps side by side as ranks. */
@@ -344,7 +348,7 @@ static double memory_for(const struct planner *p, const struct forecast_row *row
 {
     const struct cost_cluster *c = &p->plan->machine.cluster;
 
-    if (!is_a_grid(row) || !c->shares || p->options->machine)
+    if (!planner_is_grid(row) || !c->shares || p->options->machine)
         return c->memory;
     return machine_memory(c->ranks, (double)p->job->settings.memory);
 }
@@ -369,11 +373,11 @@ static enum status predict_row(struct planner *p, struct forecast_row *row)
     if (!row->is_legal)
         return STATUS_OK;
     if (predict(p, &work, row->choice, &row->cost, NULL) != STATUS_OK)
-        refuse(row, &row->is_legal, status_message());
+        planner_refuse(row, &row->is_legal, status_message());
     else if (memory > 0 && row->cost.memory > memory) {
         snprintf(why, sizeof why, "does not fit: a rank needs %s and has %s",
                  planner_bytes(row->cost.memory, needs), planner_bytes(memory, has));
-        refuse(row, &row->fits, why);
+        planner_refuse(row, &row->fits, why);
     }
     return STATUS_OK;
 }
@@ -387,131 +391,7 @@ enum status planner_fill_rows(struct planner *p)
     return STATUS_OK;
 }
 
-/* The choice ------------------------------------------------------------------------------ */
-
-static bool can_be_chosen(const struct forecast_row *row)
-{
-    return row->is_legal && row->runs && row->is_exact && row->fits;
-}
-
-const char *forecast_name(const struct forecast_row *row, char text[128])
-{
-    snprintf(text, 128, "%s%s%s%s%s", row->strategy, *row->split ? " " : "", row->split,
-             *row->pipeline ? " " : "", row->pipeline);
-    return text;
-}
-
-/* The fastest of those that `is_so` holds for; -1: none. */
-static int fastest(const struct forecast *plan, bool (*is_so)(const struct forecast_row *row))
-{
-    int best = -1;
-
-    for (int i = 0; i < plan->n_rows; i++) {
-        if (is_so(&plan->rows[i]) &&
-            (best < 0 || plan->rows[i].cost.seconds < plan->rows[best].cost.seconds))
-            best = i;
-    }
-    return best;
-}
-
-int planner_fastest(const struct forecast *plan)
-{
-    return fastest(plan, can_be_chosen);
-}
-
-static bool is_too_large(const struct forecast_row *row)
-{
-    return row->is_legal && row->is_exact && row->runs && !row->fits;
-}
-
-static bool is_not_exact(const struct forecast_row *row)
-{
-    return row->is_legal && row->runs && row->fits && !row->is_exact;
-}
-
-static bool is_not_here(const struct forecast_row *row)
-{
-    return row->is_legal && row->is_exact && row->fits && !row->runs;
-}
-
-/* "12.3 ms", "1.4 s": returns `text`. */
-static const char *seconds_text(double seconds, char text[32])
-{
-    snprintf(text, 32, seconds < 1 ? "%.3g ms" : "%.3g s", seconds * (seconds < 1 ? 1e3 : 1));
-    return text;
-}
-
-/* Who would be faster than the chosen one, and why it is not chosen. */
-static int add_faster(const struct forecast *plan, int at,
-                      bool (*is_so)(const struct forecast_row *row), char *text, int room)
-{
-    const int row = fastest(plan, is_so);
-    char name[128], time[32];
-
-    if (row < 0 ||
-        (plan->chosen >= 0 &&
-         plan->rows[row].cost.seconds > (1 - SAME) * plan->rows[plan->chosen].cost.seconds))
-        return at;
-    const int more =
-        snprintf(text + at, (size_t)(room - at), "; %s would take %s, but %s",
-                 forecast_name(&plan->rows[row], name),
-                 seconds_text(plan->rows[row].cost.seconds, time), plan->rows[row].why);
-    return at + more < room ? at + more : room - 1;
-}
-
-static void explain(struct forecast *plan)
-{
-    const int room = (int)sizeof plan->why;
-    int at, count = 0;
-    char name[128], time[32];
-
-    for (int i = 0; i < plan->n_rows; i++)
-        count += can_be_chosen(&plan->rows[i]);
-    if (plan->chosen < 0) {
-        at = snprintf(plan->why, sizeof plan->why,
-                      "nothing whose workers are in step can run on %d ranks", plan->ranks);
-    } else {
-        const struct forecast_row *row = &plan->rows[plan->chosen];
-        seconds_text(row->cost.seconds, time);
-        if (count == 1)
-            at = snprintf(plan->why, sizeof plan->why, "%s: %s a step; there is no other way",
-                          forecast_name(row, name), time);
-        else
-            at = snprintf(plan->why, sizeof plan->why,
-                          "%s: %s a step is the least of %d ways that run, fit and keep "
-                          "workers in step, or as good and simpler",
-                          forecast_name(row, name), time, count);
-    }
-    at = add_faster(plan, at, is_too_large, plan->why, room);
-    at = add_faster(plan, at, is_not_exact, plan->why, room);
-    add_faster(plan, at, is_not_here, plan->why, room);
-}
-
-static bool is_whole(const struct forecast_row *row)
-{
-    return can_be_chosen(row) && !is_a_grid(row);
-}
-
-/* The first of those that are as fast as the fastest. Grids are predicted less surely, so they have to be clearly faster. */
-static void choose(struct forecast *plan)
-{
-    const int whole = fastest(plan, is_whole);
-    int best = fastest(plan, can_be_chosen);
-
-    if (whole >= 0 &&
-        plan->rows[best].cost.seconds > (1 - CLEARLY) * plan->rows[whole].cost.seconds)
-        best = whole;
-    plan->chosen = best;
-    for (int i = 0; best >= 0 && i < plan->n_rows; i++) {
-        const struct forecast_row *row = &plan->rows[i];
-        if (can_be_chosen(row) && is_a_grid(row) == is_a_grid(&plan->rows[best]) &&
-            row->cost.seconds <= (1 + SAME) * plan->rows[best].cost.seconds) {
-            plan->chosen = i;
-            break;
-        }
-    }
-    explain(plan);
-}
+/* The timeline ----------------------------------------------------------------------------- */
 
 static bool has_stages(const struct forecast_row *row)
 {
@@ -526,7 +406,7 @@ static enum status draw_timeline(struct planner *p)
     const bool chosen = plan->chosen >= 0 && has_stages(&plan->rows[plan->chosen]);
     struct cost_estimate again;
 
-    plan->timeline_row = chosen ? plan->chosen : fastest(plan, has_stages);
+    plan->timeline_row = chosen ? plan->chosen : planner_fastest(plan, has_stages);
     if (plan->timeline_row < 0)
         return STATUS_OK;
     const struct forecast_row *row = &plan->rows[plan->timeline_row];
@@ -617,11 +497,12 @@ static enum status fill(struct planner *p)
         plan->shards = shards_each * plan->ranks;
     }
     TRY(planner_fill_rows(p));
-    choose(plan);
+    planner_choose(p);
     const struct cost_work *alone = p->alone.layers ? &p->alone : &p->works[0].work;
-    plan->single = ((double)plan->shards / p->lanes * cost_shard_seconds(alone) +
-                    cost_params(alone) * (alone->add * p->lanes + alone->update) / p->lanes) /
-                   plan->machine.cluster.speed;
+    plan->single =
+        ((double)plan->shards / p->lanes * cost_shard_seconds(alone) + alone->meeting +
+         cost_params(alone) * (alone->add * p->lanes + alone->update) / p->lanes) /
+        plan->machine.cluster.speed;
     if (p->options->is_elsewhere)
         TRY(add_points(p, shards_each));
     return draw_timeline(p);

@@ -24,6 +24,7 @@ struct forecast_row {
     int threads;               /* that share a shard */
     bool factors;              /* gradients go as factors where those are smaller */
     struct cost_estimate cost; /* valid if is_legal */
+    double tried;              /* seconds of a step as it was measured here; 0: it was not */
     bool is_legal;             /* the model and so many ranks allow it */
     bool runs; /* this program has it, and the job's other settings go with it */
     bool
@@ -89,6 +90,10 @@ MUST_CHECK enum status forecast_choose(const struct job *job, struct forecast_ch
 /* Measures the job's layers and gives those that the pieces of its pipeline begin with if they take as long as each other, as --cut
  * has them. */
 MUST_CHECK enum status forecast_cut(const struct job *job, char out[SETTINGS_TEXT]);
+
+/* The same from kernels timed by themselves, as jobs have it that do not say otherwise. "": ranks could not all measure the same, or
+ * share layers: then pieces are balanced by operations and bytes. */
+MUST_CHECK enum status forecast_balance(const struct job *job, char out[SETTINGS_TEXT]);
 
 /* Refuses a job whose ranks have no room for it, telling what would have. */
 MUST_CHECK enum status forecast_check_memory(const struct job *job);

@@ -8,6 +8,7 @@
 
 struct measured {
     double step, sums, rest; /* as struct profile has them */
+    double shard;            /* seconds that a lane takes for one more shard; 0: not known */
     int lanes, threads;
     double arena;
     double *nodes; /* seconds of each node of the graph, in running order */

@@ -53,7 +53,7 @@ static enum status find_room(struct planner *p, int ranks, int *out)
     plan->machine.cluster.ranks = ranks;
     plan->machine.cluster.memory = machine_memory(s->flat ? ranks : 1, (double)s->memory);
     TRY(planner_fill_rows(p));
-    *out = planner_fastest(plan);
+    *out = planner_fastest(plan, planner_can_choose);
     return STATUS_OK;
 }
 

@@ -26,6 +26,28 @@ static bool has_joint_layers(const struct graph *graph, const double *seconds)
     return false;
 }
 
+/* What a shard takes: as a second one was seen to take it, else as all of a step but sums takes it. What nodes have not
+ * been seen to take of that is made by all lanes together, or slows what they do: beside others nodes take longer
+ * than their lower quartiles. What is left of a step is for the meeting of lanes, and less than nothing where steps
+ * overlap. */
+static void share_time(const struct graph *graph, const struct measured *measured,
+                       struct cost_work *out)
+{
+    const double timed = measured->step - measured->sums - measured->rest;
+    const double most = measured->step - measured->sums;
+    const bool is_known = measured->shard > timed / 2 && measured->shard < measured->step;
+    const double shard = is_known ? measured->shard : most;
+    const bool has_joint = has_joint_layers(graph, measured->nodes) && shard > timed;
+    const double share = timed > 0 && !has_joint ? fmax(shard / timed, 0) : 1;
+
+    for (int l = 0; l < out->n_layers; l++) {
+        out->layers[l].forward *= share;
+        out->layers[l].backward *= share;
+    }
+    out->other = has_joint ? shard - timed : 0;
+    out->meeting = most - shard;
+}
+
 /* What was measured on so many lanes, for any number of them: a lane reads the gradients of all and moves its
  * part of parameters and state. */
 static enum status work_from(const struct planner *p, const struct graph *graph,
@@ -42,16 +64,7 @@ static enum status work_from(const struct planner *p, const struct graph *graph,
         kept += out->layers[l].kept;
     out->add = unit;
     out->update = streams * unit;
-    /* What is left is made by all lanes together for each shard; else nodes have it, as waits do: whatever slows lanes
-     * that run side by side slows stages, too. */
-    const double timed = measured->step - measured->sums - measured->rest;
-    const bool has_joint = has_joint_layers(graph, measured->nodes) && measured->rest > 0;
-    const double share = timed > 0 && !has_joint ? 1 + measured->rest / timed : 1;
-    for (int l = 0; l < out->n_layers; l++) {
-        out->layers[l].forward *= fmax(share, 0);
-        out->layers[l].backward *= fmax(share, 0);
-    }
-    out->other = has_joint ? measured->rest : 0;
+    share_time(graph, measured, out);
     out->transient = fmax(measured->arena - kept, 0);
     return STATUS_OK;
 }

@@ -480,10 +480,14 @@ static enum status check_has_norm(const struct job *job)
 
 static struct pass_pipeline pipeline_of(const struct job *job)
 {
+    const bool is_own = !*job->settings.cut && *job->cut;
+    const char *cut = is_own ? job->cut : job->settings.cut;
+
     return (struct pass_pipeline){ .stages = job->axes.pp,
                                    .chunks = job->axes.chunks,
                                    .own = job->place.pp,
-                                   .cut = *job->settings.cut ? job->settings.cut : NULL };
+                                   .cut = *cut ? cut : NULL,
+                                   .names_nodes = is_own };
 }
 
 static struct pass_tensor tensor_of(const struct job *job)
@@ -691,12 +695,17 @@ static enum status check_trace(const struct settings *s)
     return trace_window_read(s->trace_steps, 0, 0, &window);
 }
 
-/* A cut by measured times becomes one by names. */
-static enum status pick_cut(struct job *job)
+/* A cut by measured times becomes one by names. Where nothing is said and the job is to run it has one of its own, which is no
+ * setting: who goes on with the run may have other stages. */
+static enum status pick_cut(struct job *job, enum job_use use)
 {
-    if (strcmp(job->settings.cut, "measured") != 0 || job->axes.pp == 1)
+    if (job->axes.pp == 1)
         return STATUS_OK;
-    return forecast_cut(job, job->settings.cut);
+    if (strcmp(job->settings.cut, "measured") == 0)
+        return forecast_cut(job, job->settings.cut);
+    if (*job->settings.cut || use == JOB_GRAPH)
+        return STATUS_OK;
+    return forecast_balance(job, job->cut);
 }
 
 /* Made without data: as another job is, or as large as settings say. */
@@ -728,7 +737,7 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
     job->model_config.batch = job->settings.batch;
     TRY(model_build(job->model, &job->model_config, &job->graph));
     TRY(pick_shards(job));
-    TRY(pick_cut(job));
+    TRY(pick_cut(job, use));
     TRY(count_steps(job));
     TRY(check_pass_name(job, after));
     TRY(make_graphs(job, after));
@@ -736,7 +745,7 @@ static enum status fill_job(struct job *job, const struct model *model, enum job
 }
 
 /* Chooses the strategy and makes what depends on it again. */
-static enum status adopt(struct job *job, const char *after)
+static enum status adopt(struct job *job, enum job_use use, const char *after)
 {
     struct forecast_choice choice;
 
@@ -756,7 +765,7 @@ static enum status adopt(struct job *job, const char *after)
     TRY(pick_strategy(job));
     TRY(model_build(job->model, &job->model_config, &job->graph));
     TRY(pick_shards(job));
-    TRY(pick_cut(job));
+    TRY(pick_cut(job, use));
     TRY(check_pass_name(job, after));
     return make_graphs(job, after);
 }
@@ -776,7 +785,7 @@ static enum status create(const struct settings *settings, const struct model *m
     if (status == STATUS_OK)
         status = fill_job(job, model, use, is_auto ? NULL : after, like);
     if (status == STATUS_OK && is_auto)
-        status = adopt(job, after);
+        status = adopt(job, use, after);
     if (status != STATUS_OK) {
         job_destroy(job);
         return status;

@@ -41,10 +41,12 @@ struct job {
     struct balance balance;
     struct parallax parallax;
     struct slow slow;
-    struct rails rails;    /* known once ranks have met */
-    double began;          /* clock_seconds at creation */
-    bool has_shards;       /* settings said how many shards a step has */
-    char chosen[400];      /* strategy auto: what was chosen, and why; else "" */
+    struct rails rails; /* known once ranks have met */
+    double began;       /* clock_seconds at creation */
+    bool has_shards;    /* settings said how many shards a step has */
+    char cut
+        [SETTINGS_TEXT]; /* nodes that stages begin with as kernels' times have it; "": by rule */
+    char chosen[400];    /* strategy auto: what was chosen, and why; else "" */
     double chosen_seconds; /* and the step's time by the forecast */
 };
 

@@ -4,15 +4,18 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "comm/probe.h"
+#include "exec/pages.h"
 #include "transport/launch.h"
 
 const struct cost_link machine_usual_network = { .latency = 5e-5,
@@ -203,39 +206,110 @@ double machine_memory(int ranks, double most)
     return most > 0 ? fmin(bytes, most) : bytes;
 }
 
+enum { PAGES_BYTES = 1 << 20, PAGES_ROUNDS = 7 };
+
 struct probing {
     struct probe probe;
+    double pages;
+    char *memory; /* PAGES_BYTES of each rank, and no other use */
 };
+
+/* One writes its part, then reads its neighbour's, then gives its own back, if it does, and all the others beside it. */
+static enum status use_pages(struct comm *comm, char *memory, bool gives_back, double *out)
+{
+    const int rank = comm_rank(comm), size = comm_size(comm);
+    char *own = memory + (size_t)rank * PAGES_BYTES;
+    volatile const char *next = memory + (size_t)((rank + 1) % size) * PAGES_BYTES;
+
+    TRY(comm_barrier(comm));
+    const double began = clock_seconds();
+    memset(own, 1, PAGES_BYTES);
+    TRY(comm_barrier(comm));
+    /* Of a gradient each rank adds a part. */
+    for (size_t i = 0; i < PAGES_BYTES / (size_t)size; i += 64)
+        (void)next[i];
+    TRY(comm_barrier(comm));
+    if (gives_back)
+        pages_release(own, PAGES_BYTES);
+    *out = clock_seconds() - began;
+    return STATUS_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Seconds that giving back adds to a byte, of the slowest rank. */
+static enum status time_pages(struct comm *comm, char *memory, double *out)
+{
+    double runs[2][PAGES_ROUNDS];
+    double kept;
+
+    pages_keep_small(memory + (size_t)comm_rank(comm) * PAGES_BYTES, PAGES_BYTES);
+    TRY(use_pages(comm, memory, false, &kept)); /* its memory comes */
+    for (int i = 0; i < PAGES_ROUNDS; i++)
+        TRY(use_pages(comm, memory, false, &runs[0][i]));
+    TRY(use_pages(comm, memory, true, &kept));
+    for (int i = 0; i < PAGES_ROUNDS; i++)
+        TRY(use_pages(comm, memory, true, &runs[1][i]));
+    for (int i = 0; i < 2; i++)
+        qsort(runs[i], PAGES_ROUNDS, sizeof runs[i][0], compare);
+    *out = fmax(runs[1][PAGES_ROUNDS / 2] - runs[0][PAGES_ROUNDS / 2], 0) / PAGES_BYTES;
+    return comm_all_reduce(comm, out, 1, DTYPE_F64, COMM_OP_MAX);
+}
 
 static enum status probe_body(struct transport *transport, void *arg)
 {
     struct probing *shared = arg;
     struct comm *comm;
     struct probe probe;
+    double pages;
 
     TRY(comm_create(transport, NULL, &comm));
     enum status status = probe_nodes(comm, 1, &probe);
-    if (status == STATUS_OK && comm_rank(comm) == 0)
+    if (status == STATUS_OK)
+        status = time_pages(comm, shared->memory, &pages);
+    if (status == STATUS_OK && comm_rank(comm) == 0) {
         shared->probe = probe;
+        shared->pages = pages;
+    }
     comm_destroy(comm);
     return status;
 }
 
-enum status machine_probe(int ranks, struct cost_link *out)
+static void *map_shared(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+enum status machine_probe(int ranks, struct cost_link *out, double *pages)
 {
     const struct launch_config config = { .size = ranks, .flat = true };
-    struct probing *shared =
-        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const size_t bytes = (size_t)ranks * PAGES_BYTES;
+    struct probing *shared = map_shared(sizeof *shared);
+    char *memory = map_shared(bytes);
+    enum status status = STATUS_OK;
 
-    if (shared == MAP_FAILED)
-        return FAIL(STATUS_NO_MEMORY, "shared memory is refused");
-    enum status status = launch_ranks(&config, probe_body, shared);
+    if (!shared || !memory)
+        status = FAIL(STATUS_NO_MEMORY, "shared memory is refused");
+    if (status == STATUS_OK) {
+        shared->memory = memory;
+        status = launch_ranks(&config, probe_body, shared);
+    }
     if (status == STATUS_OK) {
         const double each = shared->probe.us_per_byte * 1e-6 / (ranks - 1);
         *out = (struct cost_link){ .latency = shared->probe.us * 1e-6,
                                    .bandwidth = each > 0 ? 1 / each : 1e12,
                                    .cpu = 1 };
+        *pages = shared->pages;
     }
-    munmap(shared, sizeof *shared);
+    if (shared)
+        munmap(shared, sizeof *shared);
+    if (memory)
+        munmap(memory, bytes);
     return status;
 }

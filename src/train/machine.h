@@ -30,8 +30,9 @@ MUST_CHECK enum status machine_parse(const char *text, size_t length, struct mac
  * on the process, and of `most` unless that is 0. */
 double machine_memory(int ranks, double most);
 
-/* What messages between `ranks` processes of this machine take; starts them for some tenths of a second. */
-MUST_CHECK enum status machine_probe(int ranks, struct cost_link *out);
+/* What `ranks` processes of this machine take for messages to each other, and for a byte of shared memory that one writes, another
+ * reads, and the first gives back to the system, as gradients with zero=2 are. Starts them for some tenths of a second. */
+MUST_CHECK enum status machine_probe(int ranks, struct cost_link *out, double *pages);
 /* A network that is usual for machines of our time. */
 extern const struct cost_link machine_usual_network;
 

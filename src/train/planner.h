@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* planner.h - what a forecast is made from. Private to train/: forecast.c has rows and the choice, forecast_work.c what a
+/* planner.h - what a forecast is made from. Private to train/: forecast.c has rows, forecast_choice.c the choice, forecast_work.c what a
  * step costs a lane, forecast_memory.c the check before a run, forecast_print.c the file. */
 #ifndef TRAIN_PLANNER_H
 #define TRAIN_PLANNER_H
@@ -57,8 +57,16 @@ MUST_CHECK enum status planner_share(struct planner *p, int tp, struct planner_w
 
 /* All rows for plan->ranks ranks, with predictions. */
 MUST_CHECK enum status planner_fill_rows(struct planner *p);
-/* The fastest row that auto may pick; -1: none. */
-int planner_fastest(const struct forecast *plan);
+/* The fastest of the rows that `is_so` holds for, by trial or prediction; -1: none. */
+int planner_fastest(const struct forecast *plan, bool (*is_so)(const struct forecast_row *row));
+bool planner_can_choose(const struct forecast_row *row); /* may auto pick it? */
+bool planner_is_grid(const struct forecast_row *row);
+void planner_refuse(struct forecast_row *row, bool *which, const char *why);
+/* The settings of a job that is distributed as the row says. */
+MUST_CHECK enum status planner_settings(const struct planner *p, const struct forecast_row *row,
+                                        struct settings *out);
+/* Tries what is close, sets plan->chosen and plan->why. */
+void planner_choose(struct planner *p);
 
 /* "1.2 GB", "340 MB": returns `text`. */
 const char *planner_bytes(double bytes, char text[32]);

@@ -65,7 +65,8 @@ const struct setting settings_table[] = {
     { "pipeline", 0, "ORDER", "of a pipeline: gpipe, 1f1b or interleaved:V", "Distribution",
       SETTING_TEXT, FIELD(pipeline), 0, 0 },
     { "cut", 0, "LAYERS",
-      "of a pipeline: layers that its stages begin with, but the first; measured",
+      "of a pipeline: layers that its stages begin with, but the first; measured; none: by "
+      "kernels' times",
       "Distribution", SETTING_TEXT, FIELD(cut), 0, 0 },
     { "sync", 0, "WHEN", "when copies must agree", "Distribution", SETTING_TEXT, FIELD(sync), 0,
       0 },
