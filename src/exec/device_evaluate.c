@@ -78,23 +78,61 @@ static enum status give_samples(const struct lane *lane, const struct kernel_ste
     return STATUS_OK;
 }
 
-enum status device_run_samples(struct lane *lane, const struct plan *plan,
-                               const struct kernel_step *step, bool wants_output)
+/* The lane's samples are there, and results have places. */
+static enum status begin_samples(const struct lane *lane, const struct plan *plan,
+                                 const struct kernel_step *step)
 {
     struct device_side *side = lane->exec->device;
-    const struct device_memory_ops *memory = side->config.face->memory;
-    float *loss = (float *)lane->bases[BASE_LOSS],
-          *correct = (float *)lane->bases[BASE_CORRECT];
 
     TRY(give_samples(lane, step, (size_t)plan->extents.rows));
     side->bases[BASE_LOSS] = (char *)&side->results[0];
     side->bases[BASE_CORRECT] = (char *)&side->results[1];
-    TRY(memory->fill(side->stream, side->results, 0, 2 * sizeof(float)));
+    return side->config.face->memory->fill(side->stream, side->results, 0, 2 * sizeof(float));
+}
+
+/* What the samples gave comes to the host. */
+static enum status end_samples(const struct lane *lane, const struct plan *plan,
+                               bool wants_output)
+{
+    struct device_side *side = lane->exec->device;
+    const struct device_memory_ops *memory = side->config.face->memory;
+
+    TRY(memory->copy(side->stream, lane->bases[BASE_LOSS], &side->results[0], sizeof(float)));
+    TRY(memory->copy(side->stream, lane->bases[BASE_CORRECT], &side->results[1],
+                     sizeof(float)));
+    return wants_output ? take_output(side, plan) : STATUS_OK;
+}
+
+enum status device_run_samples(struct lane *lane, const struct plan *plan,
+                               const struct kernel_step *step, bool wants_output)
+{
+    const struct device_side *side = lane->exec->device;
+
+    TRY(begin_samples(lane, plan, step));
     for (int i = 0; i < plan->n_instructions; i++)
-        device_run(side, &plan->instructions[i], (struct kernel_step *)side->eval.there);
-    TRY(memory->copy(side->stream, loss, &side->results[0], sizeof *loss));
-    TRY(memory->copy(side->stream, correct, &side->results[1], sizeof *correct));
-    if (wants_output)
-        TRY(take_output(side, plan));
+        TRY(device_run(side, &plan->instructions[i], (struct kernel_step *)side->eval.there));
+    tensor_end(side);
+    TRY(end_samples(lane, plan, wants_output));
     return device_wait(lane->exec);
+}
+
+/* The host's buffers are used again for the next batch: each action is waited for. */
+enum status device_run_batch(struct lane *lane, const struct pipe_evaluation *e,
+                             const struct pipe_action *a)
+{
+    const struct kernel_step step = { .seed = lane->exec->config.seed, .inv_batch = 1 };
+    const struct device_side *side = lane->exec->device;
+    const bool is_last = a->chunk == lane->exec->config.pipeline.chunks - 1;
+    const struct plan *plan = e->begin(lane, a->shard);
+
+    TRY(begin_samples(lane, plan, &step));
+    TRY(device_pipe_run(lane->exec, plan, a->chunk, a->shard,
+                        (struct kernel_step *)side->eval.there));
+    tensor_end(side);
+    if (is_last)
+        TRY(end_samples(lane, plan, e->wants_output && plan->output_floats));
+    TRY(device_wait(lane->exec));
+    if (is_last)
+        e->end(lane, plan, a->shard);
+    return STATUS_OK;
 }

@@ -15,17 +15,14 @@
  * of its pair has come back.
  *
  * Shards that exchange batch statistics meet once for each gather, on the way: a table is written again after done.
- *
- * A thread looks whether a rank was lost, and makes the words 1 itself then, again and again: the stream runs to its end,
- * and whoever waits for it finds the loss.
+ * What happens when a rank is lost: device_watch.c.
  */
 #include <string.h>
-#include <time.h>
 
 #include "base/mem.h"
 #include "exec/device_side.h"
 
-enum { LINE = 128, PART_UNIT = 64, LOOK_NS = 20 * 1000 * 1000, AGAIN_NS = 1000 * 1000 };
+enum { LINE = DEVICE_LINE, PART_UNIT = 64 };
 enum meeting { READY, DONE, MEETINGS };
 
 /* A partial sum that some rank holds when its shards have run. */
@@ -55,13 +52,6 @@ struct device_ranks {
     int n_meetings;
     char *words; /* of this rank: of each meeting a line for each rank */
     struct device_words *out, *in;
-
-    pthread_t watcher;
-    bool is_watched;
-    struct device_stream *rescue; /* the watcher's */
-    pthread_mutex_t lock;         /* a leaf; guards what follows */
-    pthread_cond_t changes;
-    bool gives_up, is_over;
 };
 
 /* What is whose --------------------------------------------------------------------------- */
@@ -135,17 +125,6 @@ static size_t largest_part(const struct exec *exec)
 
 /* Making ----------------------------------------------------------------------------------- */
 
-/* Waited for by a clock that nobody sets. */
-static void make_changes(pthread_cond_t *changes)
-{
-    pthread_condattr_t attr;
-
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(changes, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
 enum status ranks_create(struct exec *exec)
 {
     const size_t most = (size_t)exec->ranks * 2 * TREE_DEPTH;
@@ -154,8 +133,6 @@ enum status ranks_create(struct exec *exec)
 
     TRY(mem_alloc(1, sizeof *ranks, &ranks));
     side->ranks = ranks;
-    pthread_mutex_init(&ranks->lock, NULL);
-    make_changes(&ranks->changes);
     TRY(mem_alloc(most, sizeof *ranks->held, &ranks->held));
     TRY(mem_alloc(most, sizeof *ranks->nodes, &ranks->nodes));
     TRY(mem_alloc(most, sizeof *ranks->additions, &ranks->additions));
@@ -166,8 +143,7 @@ enum status ranks_create(struct exec *exec)
     ranks->scratch_each = largest_part(exec);
     ranks->n_meetings = side->n_groups * MEETINGS + exec->gathers.count;
     TRY(mem_alloc((size_t)ranks->n_meetings, sizeof *ranks->out, &ranks->out));
-    TRY(mem_alloc((size_t)ranks->n_meetings, sizeof *ranks->in, &ranks->in));
-    return side->config.face->stream->create(side->config.device, &ranks->rescue);
+    return mem_alloc((size_t)ranks->n_meetings, sizeof *ranks->in, &ranks->in);
 }
 
 size_t ranks_words_bytes(const struct exec *exec)
@@ -219,46 +195,6 @@ static void find_words(const struct exec *exec, int meeting)
         out->word[out->count++] = word_of(exec, words, meeting, exec->rank);
         in->word[in->count++] = word_of(exec, ranks->words, meeting, r);
     }
-}
-
-/* Until it is time to look again; false: it is over. */
-static bool waits_on(struct device_ranks *ranks, bool *out_gives_up)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    pthread_mutex_lock(&ranks->lock);
-    until.tv_nsec += ranks->gives_up ? AGAIN_NS : LOOK_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    if (!ranks->is_over)
-        pthread_cond_timedwait(&ranks->changes, &ranks->lock, &until);
-    const bool goes_on = !ranks->is_over;
-    *out_gives_up = ranks->gives_up;
-    pthread_mutex_unlock(&ranks->lock);
-    return goes_on;
-}
-
-/* Lets the stream pass what it waits for now; it may wait again. */
-static void let_pass(const struct device_side *side)
-{
-    for (int m = 0; m < side->ranks->n_meetings; m++)
-        side->config.face->share->signal(side->ranks->rescue, &side->ranks->in[m]);
-}
-
-static void *watch(void *arg)
-{
-    const struct exec *exec = arg;
-    struct device_side *side = exec->device;
-    bool gives_up;
-
-    while (waits_on(side->ranks, &gives_up)) {
-        if (gives_up)
-            let_pass(side);
-        else if (transport_check(exec->transport) != STATUS_OK)
-            ranks_give_up(side);
-    }
-    return NULL;
 }
 
 static enum status introduce(const struct exec *exec, const struct device_handle *own,
@@ -313,37 +249,9 @@ enum status ranks_open(struct exec *exec, const struct device_handle *own)
     TRY(open_blocks(exec));
     for (int m = 0; m < ranks->n_meetings; m++)
         find_words(exec, m);
-    if (pthread_create(&ranks->watcher, NULL, watch, exec) != 0)
-        return FAIL(STATUS_NO_MEMORY, "there is no thread to look after other ranks");
-    ranks->is_watched = true;
+    watch_words(exec->device, WATCH_RANKS, ranks->in, ranks->n_meetings);
     /* Nobody goes away before all have opened what is there. */
     return comm_barrier(exec->config.comm);
-}
-
-void ranks_give_up(struct device_side *side)
-{
-    if (!side->ranks)
-        return;
-    pthread_mutex_lock(&side->ranks->lock);
-    side->ranks->gives_up = true;
-    pthread_cond_signal(&side->ranks->changes);
-    pthread_mutex_unlock(&side->ranks->lock);
-}
-
-void ranks_end(struct device_side *side)
-{
-    struct device_ranks *ranks = side->ranks;
-
-    if (!ranks || !ranks->is_watched)
-        return;
-    pthread_mutex_lock(&ranks->lock);
-    ranks->is_over = true;
-    pthread_cond_signal(&ranks->changes);
-    pthread_mutex_unlock(&ranks->lock);
-    pthread_join(ranks->watcher, NULL);
-    ranks->is_watched = false;
-    const enum status left = side->config.face->stream->wait(ranks->rescue);
-    (void)left; /* nobody asks how it went */
 }
 
 void ranks_destroy(struct exec *exec)
@@ -358,9 +266,6 @@ void ranks_destroy(struct exec *exec)
             side->config.face->share->close(side->config.device, &ranks->known[r].handle,
                                             ranks->block[r]);
     }
-    side->config.face->stream->destroy(ranks->rescue);
-    pthread_mutex_destroy(&ranks->lock);
-    pthread_cond_destroy(&ranks->changes);
     mem_free(ranks->out);
     mem_free(ranks->in);
     mem_free(ranks->known);

@@ -27,10 +27,11 @@ enum status device_check(const struct exec *exec)
     if (exec->ranks > DEVICE_PEERS)
         return FAIL(STATUS_UNSUPPORTED, "device %s: %d ranks, at most %d share one machine's",
                     name, exec->ranks, DEVICE_PEERS);
-    if (exec->config.tensor || exec->config.pipeline.stages > 1 ||
-        exec->config.beside.transport)
+    if (exec->clips && (exec->config.tensor || exec->config.pipeline.stages > 1))
         return FAIL(STATUS_UNSUPPORTED,
-                    "device %s: layers are not split between ranks there yet", name);
+                    "device %s: the norm of all gradients is not known where layers are split "
+                    "between ranks",
+                    name);
     if (exec->anchors || exec->config.privacy)
         return FAIL(STATUS_UNSUPPORTED,
                     "device %s: updates are neither drawn to an anchor nor made private there "
@@ -370,9 +371,15 @@ enum status device_create(struct exec *exec)
     TRY(find_stretches(exec));
     TRY(find_norms(exec));
     TRY(make_groups(exec));
+    if (exec->ranks > 1 || exec->config.tensor || exec->config.pipeline.stages > 1)
+        TRY(watch_create(exec));
     if (exec->ranks > 1)
         TRY(ranks_create(exec));
     TRY(make_memory(exec));
+    if (exec->config.tensor)
+        TRY(tensor_create(exec));
+    if (exec->config.pipeline.stages > 1)
+        TRY(device_pipe_create(exec));
     for (int i = 0; i < DEVICE_SLOTS && exec->config.batch; i++)
         TRY(make_slot(exec, &side->slots[i]));
     return STATUS_OK;
@@ -407,10 +414,10 @@ void device_destroy(struct exec *exec)
     const struct device_memory_ops *memory = side->config.face->memory;
     const struct device_stream_ops *stream = side->config.face->stream;
     struct device *device = side->config.device;
-    ranks_give_up(side);
+    watch_give_up(side);
     const enum status left = wait_for_streams(side);
     (void)left; /* nobody asks how it went */
-    ranks_end(side);
+    watch_end(side);
     for (int g = 0; g < side->n_groups; g++)
         stream->event_destroy(side->groups[g].final);
     stream->event_destroy(side->joined);
@@ -428,7 +435,9 @@ void device_destroy(struct exec *exec)
     memory->destroy_host(device, side->eval.output);
     memory->destroy(device, side->eval.there);
     memory->destroy(device, side->eval.widened);
-    memory->destroy(device, side->arena);
+    memory->destroy(device, side->arenas);
+    tensor_destroy(exec);
+    device_pipe_destroy(exec);
     const bool is_shared = side->ranks != NULL;
     ranks_destroy(exec); /* closes what is others' before this rank's own goes */
     if (is_shared)
@@ -437,6 +446,7 @@ void device_destroy(struct exec *exec)
         memory->destroy(device, side->memory);
     stream->destroy(side->stream);
     stream->destroy(side->copies);
+    watch_destroy(side);
     mem_free(side->places);
     mem_free(side->norms);
     mem_free(side);
@@ -456,7 +466,8 @@ enum status device_plan(const struct exec *exec, struct extents extents, bool ev
         exec->config.train, extents, &exec->buckets, &gathers, exec->config.choices, out);
 }
 
-enum status device_grow(struct exec *exec, size_t bytes)
+/* The arena has room for so many bytes. */
+static enum status grow(struct exec *exec, size_t bytes)
 {
     struct device_side *side = exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
@@ -465,23 +476,33 @@ enum status device_grow(struct exec *exec, size_t bytes)
         return STATUS_OK;
     TRY(device_wait(exec));
     device_forget_graphs(side);
-    memory->destroy(side->config.device, side->arena);
-    side->arena = NULL;
+    memory->destroy(side->config.device, side->arenas);
+    side->arenas = side->arena = NULL;
     exec->arena_bytes = 0;
-    if (memory->create(side->config.device, bytes, (void **)&side->arena) != STATUS_OK)
-        return no_room(exec, "activations", bytes);
+    const size_t all = bytes * (size_t)pipe_arenas(exec);
+    if (memory->create(side->config.device, all, (void **)&side->arenas) != STATUS_OK)
+        return no_room(exec, "activations", all);
     exec->arena_bytes = bytes;
+    side->arena = side->arenas;
     side->bases[BASE_ARENA] = side->arena;
     side->bases[BASE_PARAM] = (char *)side->param;
     side->bases[BASE_HALF] = (char *)side->half;
     return STATUS_OK;
 }
 
+enum status device_make_room(struct exec *exec, const struct plan *plan, bool is_new)
+{
+    TRY(grow(exec, plan->arena_bytes));
+    if (is_new && exec->device->tensor)
+        TRY(tensor_prepare(exec, plan));
+    return is_new && exec->device->pipe ? device_pipe_prepare(exec, plan) : STATUS_OK;
+}
+
 /* Vectors ----------------------------------------------------------------------------------- */
 
 enum status device_blame(const struct exec *exec, enum status status)
 {
-    if (exec->ranks > 1)
+    if (exec->device->watch)
         TRY(transport_check(exec->transport));
     return status;
 }

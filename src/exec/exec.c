@@ -669,6 +669,7 @@ enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluat
 {
     static const struct plan_factors no_factors;
     static const struct plan_gathers no_gathers;
+    bool is_new = false;
 
     if (extents.rows == 0)
         return STATUS_OK;
@@ -696,13 +697,15 @@ enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluat
                 extents, &exec->buckets, evaluation ? &no_factors : &exec->factors,
                 evaluation ? &no_gathers : &gathers, exec->config.choices, &plans[*n]));
         ++*n;
+        is_new = true;
     }
     const struct plan *plan = lane_plan(&exec->lanes[0], extents, evaluation);
+    if (exec->device)
+        return device_make_room(exec, plan, is_new);
     if (exec->pipe)
         TRY(pipe_prepare(exec, plan->outbox_bytes, plan->kept_bytes, plan->n_sends,
                          plan->n_receives));
-    return exec->device ? device_grow(exec, plan->arena_bytes)
-                        : grow_arenas(exec, plan->arena_bytes);
+    return grow_arenas(exec, plan->arena_bytes);
 }
 
 enum status exec_print_plan(struct exec *exec, int64_t rows, struct strbuf *out)

@@ -176,13 +176,14 @@ static struct exec_memory memory_there(const struct exec *exec)
     const size_t vector = exec->vector * sizeof(float);
     struct exec_memory memory = { .arena = exec->arena_bytes,
                                   .shared = exec->shared_bytes,
-                                  .activations = exec->arena_bytes };
+                                  .activations =
+                                      (size_t)pipe_arenas(exec) * exec->arena_bytes };
 
     memory.params = side->half ? vector + vector / 2 : vector;
     memory.gradients = (size_t)side->n_buffers * vector;
     memory.state = (size_t)exec->n_states * side->state_count * sizeof(float);
     memory.other = side->memory_bytes - memory.params - memory.gradients - memory.state +
-                   DEVICE_SLOTS * side->feed_bytes;
+                   DEVICE_SLOTS * side->feed_bytes + device_pipe_bytes(side);
     return memory;
 }
 

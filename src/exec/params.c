@@ -199,11 +199,17 @@ static enum status publish_group(struct exec *exec, int group, int what)
 
 enum status exec_publish_group(struct exec *exec, int group)
 {
+    if (exec->device)
+        exec->device->is_stale = true; /* rank 0 has written */
     return publish_group(exec, group, EXEC_PARAMS | EXEC_STATES);
 }
 
 enum status exec_collect_group(struct exec *exec, int group, int what)
 {
+    if (exec->device) { /* all groups come at once */
+        TRY(device_fetch(exec));
+        return exec_settle(exec);
+    }
     return exec->nodes == 1 ? STATUS_OK : wire_collect(exec, group, what);
 }
 

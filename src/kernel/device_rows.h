@@ -8,6 +8,8 @@
 extern const struct device_face device_cpu;
 /* Its memory that processes share (device_share.c). */
 extern const struct device_share_ops device_share_cpu;
+/* joint.c */
+extern const struct device_joint_ops device_joint_cpu;
 
 /* Opens the plug-in, once, and asks for neither driver nor GPU. */
 MUST_CHECK enum status device_load_cuda(const struct device_face **out);
