@@ -85,12 +85,16 @@ enum status device_pipe_create(struct exec *exec)
     pipe->stage = pipe_stage_of(exec);
     const int train = count_slots(exec->config.train), eval = count_slots(exec->config.eval);
     pipe->slots = train > eval ? train : eval;
+    /* The stage that has most shards under way says how many boxes all have: both ends of a pair count alike. */
+    TRY(circle_create(exec, exec->config.pipeline.transport, &pipe->circle));
+    size_t boxes = (size_t)pipe->stage.boxes;
+    TRY(circle_agree(&pipe->circle, &boxes, 1));
+    pipe->stage.boxes = (int)boxes;
     pipe->places = pipe->stage.boxes + 1;
     TRY(mem_alloc((size_t)(pipe->slots * pipe->places) + 1, sizeof *pipe->is_sent,
                   &pipe->is_sent));
     pipe->n_watched = (count_words(pipe) + DEVICE_PEERS - 1) / DEVICE_PEERS;
-    TRY(mem_alloc((size_t)pipe->n_watched + 1, sizeof *pipe->watched, &pipe->watched));
-    return circle_create(exec, exec->config.pipeline.transport, &pipe->circle);
+    return mem_alloc((size_t)pipe->n_watched + 1, sizeof *pipe->watched, &pipe->watched);
 }
 
 void device_pipe_destroy(struct exec *exec)
