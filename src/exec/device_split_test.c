@@ -567,8 +567,10 @@ static void pipelines_with_tables_have_the_bits_of_one_rank(void)
 
     open_cpu(&device);
     struct setup setup = setup_of("seq2seq", (struct axes){ .dp = 1 });
-    setup.options[0].name = "width";
+    setup.options[0].name = "hidden";
     setup.options[0].value = 8;
+    setup.options[1].name = "embedding";
+    setup.options[1].value = 6;
     setup.n_steps = 5;
     setup.device = &device;
     compare_pipelines(&setup, 0, 1);

@@ -48,8 +48,8 @@ enum status on_device_check(const struct job *job)
     } rules[] = {
         { axes_are_private(&job->axes) || job->axes.servers, "--strategy",
           "workers with parameters of their own run on the cpu alone as yet" },
-        { axes_are_a_grid(&job->axes), "--strategy",
-          "layers are not split between ranks there yet: use mirrored" },
+        { s->clip > 0 && axes_are_a_grid(&job->axes), "--clip",
+          "where layers are split between ranks nobody there has the norm of all gradients" },
         { s->ranks > 1 && job->axes.meet != MEET_ALLREDUCE, "--meet",
           "ranks there meet as mirrored does" },
         { job->axes.zero > 1, "--split zero",
