@@ -124,7 +124,7 @@ static void watch(struct exec *exec)
         words->word[words->count++] =
             (uint32_t *)(pipe->circle.memory + (size_t)i * DEVICE_LINE);
     }
-    watch_words(exec->device, WATCH_PIPE, pipe->watched, pipe->n_watched);
+    device_watch_words(exec->device, WATCH_PIPE, pipe->watched, pipe->n_watched);
 }
 
 static enum status grow_kept(struct exec *exec, size_t bytes)
@@ -155,7 +155,7 @@ enum status device_pipe_prepare(struct exec *exec, const struct plan *plan)
     if (pipe->circle.memory && wanted[0] <= pipe->box_bytes && wanted[1] <= pipe->once_bytes)
         return STATUS_OK;
     device_forget_graphs(exec->device);
-    watch_words(exec->device, WATCH_PIPE, NULL, 0);
+    device_watch_words(exec->device, WATCH_PIPE, NULL, 0);
     pipe->box_bytes = wanted[0] > pipe->box_bytes ? wanted[0] : pipe->box_bytes;
     pipe->once_bytes = wanted[1] > pipe->once_bytes ? wanted[1] : pipe->once_bytes;
     TRY(circle_make(exec, &pipe->circle,

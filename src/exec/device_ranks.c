@@ -249,7 +249,7 @@ enum status ranks_open(struct exec *exec, const struct device_handle *own)
     TRY(open_blocks(exec));
     for (int m = 0; m < ranks->n_meetings; m++)
         find_words(exec, m);
-    watch_words(exec->device, WATCH_RANKS, ranks->in, ranks->n_meetings);
+    device_watch_words(exec->device, WATCH_RANKS, ranks->in, ranks->n_meetings);
     /* Nobody goes away before all have opened what is there. */
     return comm_barrier(exec->config.comm);
 }

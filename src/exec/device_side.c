@@ -372,7 +372,7 @@ enum status device_create(struct exec *exec)
     TRY(find_norms(exec));
     TRY(make_groups(exec));
     if (exec->ranks > 1 || exec->config.tensor || exec->config.pipeline.stages > 1)
-        TRY(watch_create(exec));
+        TRY(device_watch_create(exec));
     if (exec->ranks > 1)
         TRY(ranks_create(exec));
     TRY(make_memory(exec));
@@ -414,10 +414,10 @@ void device_destroy(struct exec *exec)
     const struct device_memory_ops *memory = side->config.face->memory;
     const struct device_stream_ops *stream = side->config.face->stream;
     struct device *device = side->config.device;
-    watch_give_up(side);
+    device_watch_give_up(side);
     const enum status left = wait_for_streams(side);
     (void)left; /* nobody asks how it went */
-    watch_end(side);
+    device_watch_end(side);
     for (int g = 0; g < side->n_groups; g++)
         stream->event_destroy(side->groups[g].final);
     stream->event_destroy(side->joined);
@@ -446,7 +446,7 @@ void device_destroy(struct exec *exec)
         memory->destroy(device, side->memory);
     stream->destroy(side->stream);
     stream->destroy(side->copies);
-    watch_destroy(side);
+    device_watch_destroy(side);
     mem_free(side->places);
     mem_free(side->norms);
     mem_free(side);

@@ -198,15 +198,15 @@ MUST_CHECK enum status ranks_take_params(const struct exec *exec, int group);
 /* Words that streams of this rank await. */
 enum watch_kind { WATCH_RANKS, WATCH_TENSOR, WATCH_PIPE, WATCH_KINDS };
 
-MUST_CHECK enum status watch_create(struct exec *exec);
+MUST_CHECK enum status device_watch_create(struct exec *exec);
 /* In place of those of that kind before; borrowed until the next call. */
-void watch_words(struct device_side *side, enum watch_kind kind,
+void device_watch_words(struct device_side *side, enum watch_kind kind,
                  const struct device_words *words, int count);
-/* From now on streams do not wait for others, until watch_end, after which nobody touches the words. NULL watch is
+/* From now on streams do not wait for others, until device_watch_end, after which nobody touches the words. NULL watch is
  * allowed. */
-void watch_give_up(struct device_side *side);
-void watch_end(struct device_side *side);
-void watch_destroy(struct device_side *side);
+void device_watch_give_up(struct device_side *side);
+void device_watch_end(struct device_side *side);
+void device_watch_destroy(struct device_side *side);
 
 /* Memory that grows (device_circle.c) ------------------------------------------------------------ */
 

@@ -109,13 +109,13 @@ enum status tensor_prepare(struct exec *exec, const struct plan *plan)
     if (tensor->circle.memory && most <= tensor->buffer_bytes)
         return STATUS_OK;
     device_forget_graphs(side);
-    watch_words(side, WATCH_TENSOR, NULL, 0);
+    device_watch_words(side, WATCH_TENSOR, NULL, 0);
     tensor->buffer_bytes = (most + ALIGN - 1) / ALIGN * ALIGN;
     TRY(circle_make(exec, &tensor->circle,
                     words_bytes(tensor) + TURNS * tensor->buffer_bytes));
     for (int turn = 0; turn < TURNS; turn++)
         find_words(tensor, turn);
-    watch_words(side, WATCH_TENSOR, tensor->in, TURNS);
+    device_watch_words(side, WATCH_TENSOR, tensor->in, TURNS);
     return STATUS_OK;
 }
 

@@ -77,7 +77,7 @@ static void *look(void *arg)
     return NULL;
 }
 
-enum status watch_create(struct exec *exec)
+enum status device_watch_create(struct exec *exec)
 {
     struct device_side *side = exec->device;
     struct device_watch *watch;
@@ -94,7 +94,7 @@ enum status watch_create(struct exec *exec)
     return STATUS_OK;
 }
 
-void watch_words(struct device_side *side, enum watch_kind kind,
+void device_watch_words(struct device_side *side, enum watch_kind kind,
                  const struct device_words *words, int count)
 {
     struct device_watch *watch = side->watch;
@@ -105,7 +105,7 @@ void watch_words(struct device_side *side, enum watch_kind kind,
     pthread_mutex_unlock(&watch->lock);
 }
 
-void watch_give_up(struct device_side *side)
+void device_watch_give_up(struct device_side *side)
 {
     if (!side->watch)
         return;
@@ -115,7 +115,7 @@ void watch_give_up(struct device_side *side)
     pthread_mutex_unlock(&side->watch->lock);
 }
 
-void watch_end(struct device_side *side)
+void device_watch_end(struct device_side *side)
 {
     struct device_watch *watch = side->watch;
 
@@ -131,7 +131,7 @@ void watch_end(struct device_side *side)
     (void)left; /* nobody asks how it went */
 }
 
-void watch_destroy(struct device_side *side)
+void device_watch_destroy(struct device_side *side)
 {
     struct device_watch *watch = side->watch;
 
