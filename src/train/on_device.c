@@ -50,7 +50,7 @@ enum status on_device_check(const struct job *job)
           "workers with parameters of their own run on the cpu alone as yet" },
         { s->clip > 0 && axes_are_a_grid(&job->axes), "--clip",
           "where layers are split between ranks nobody there has the norm of all gradients" },
-        { s->ranks > 1 && job->axes.meet != MEET_ALLREDUCE, "--meet",
+        { s->ranks > 1 && job->axes.meet > MEET_ALLREDUCE, "--meet",
           "ranks there meet as mirrored does" },
         { job->axes.zero > 1, "--split zero",
           "ranks there hold parts of the state alone, which is zero=1" },
