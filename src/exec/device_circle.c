@@ -131,8 +131,7 @@ enum status circle_make(const struct exec *exec, struct device_circle *circle, s
     face->share->destroy(side->config.device, circle->memory);
     circle->memory = NULL;
     circle->bytes = 0;
-    TRY(face->share->create(side->config.device, bytes, &memory,
-                            &circle->known[circle->rank]));
+    TRY(face->share->create(side->config.device, bytes, &memory, &circle->known[circle->rank]));
     circle->memory = memory;
     circle->bytes = bytes;
     TRY(face->memory->fill(side->stream, memory, 0, bytes));

@@ -109,8 +109,11 @@ enum status device_run_samples(struct lane *lane, const struct plan *plan,
     const struct device_side *side = lane->exec->device;
 
     TRY(begin_samples(lane, plan, step));
-    for (int i = 0; i < plan->n_instructions; i++)
+    parts_begin(side, PARTS_EVALUATION);
+    for (int i = 0; i < plan->n_instructions; i++) {
+        TRY(parts_before(lane->exec, plan, i));
         TRY(device_run(side, &plan->instructions[i], (struct kernel_step *)side->eval.there));
+    }
     tensor_end(side);
     TRY(end_samples(lane, plan, wants_output));
     return device_wait(lane->exec);

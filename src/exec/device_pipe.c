@@ -27,12 +27,12 @@ enum word_kind { FULL, TAKEN, WORD_KINDS };
 struct device_pipe {
     struct device_circle circle;
     struct pipe_stage stage;
-    int slots;                    /* pairs of nodes: of the step or of an evaluation, whichever has more */
-    int places;                   /* boxes, and that of what goes once a step */
+    int slots;  /* pairs of nodes: of the step or of an evaluation, whichever has more */
+    int places; /* boxes, and that of what goes once a step */
     size_t box_bytes, once_bytes; /* the same on all stages */
     char *kept;                   /* what came once a step */
     size_t kept_bytes;
-    bool *is_sent;              /* of slots * places: not known to be taken */
+    bool *is_sent;                /* of slots * places: not known to be taken */
     struct device_words *watched; /* all of this rank's */
     int n_watched;
     struct tree_stack stacks[2 * PIPE_CHUNKS]; /* one a segment */
@@ -243,10 +243,11 @@ void device_pipe_end(const struct device_side *side)
 
     for (int i = 0; i < pipe->slots * pipe->places; i++) {
         if (pipe->is_sent[i])
-            words.word[words.count++] = word_of(pipe, pipe->circle.rank, TAKEN,
-                                                i / pipe->places, i % pipe->places);
+            words.word[words.count++] =
+                word_of(pipe, pipe->circle.rank, TAKEN, i / pipe->places, i % pipe->places);
         pipe->is_sent[i] = false;
-        if (words.count == DEVICE_PEERS || (words.count > 0 && i == pipe->slots * pipe->places - 1)) {
+        if (words.count == DEVICE_PEERS ||
+            (words.count > 0 && i == pipe->slots * pipe->places - 1)) {
             side->config.face->share->await(side->stream, &words);
             words.count = 0;
         }

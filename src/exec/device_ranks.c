@@ -169,8 +169,7 @@ void ranks_place(struct device_side *side, void *words, void *scratch)
             ranks->scratch + (size_t)(ranks->result - ranks->n_held) * ranks->scratch_each;
 }
 
-/* Where rank r has what this rank has there. */
-static void *theirs(const struct device_side *side, int r, const void *mine)
+void *ranks_theirs(const struct device_side *side, int r, const void *mine)
 {
     return side->ranks->block[r] + ((const char *)mine - side->memory);
 }
@@ -191,7 +190,7 @@ static void find_words(const struct exec *exec, int meeting)
     for (int r = 0; r < exec->ranks; r++) {
         if (r == exec->rank)
             continue;
-        char *words = theirs(side, r, ranks->words);
+        char *words = ranks_theirs(side, r, ranks->words);
         out->word[out->count++] = word_of(exec, words, meeting, exec->rank);
         in->word[in->count++] = word_of(exec, ranks->words, meeting, r);
     }
@@ -312,8 +311,8 @@ enum status ranks_take_tables(const struct exec *exec, int g)
     for (int r = 0; r < exec->ranks; r++) {
         char *table = side->tables + gather->offset + (size_t)r * gather->bytes;
         if (r != exec->rank)
-            TRY(side->config.face->memory->copy(side->stream, table, theirs(side, r, table),
-                                                gather->bytes));
+            TRY(side->config.face->memory->copy(side->stream, table,
+                                                ranks_theirs(side, r, table), gather->bytes));
     }
     return STATUS_OK;
 }
@@ -328,7 +327,7 @@ static enum status take_results(const struct exec *exec, int r)
     exec_lane_row(exec, r, &first, &count);
     for (int part = 0; part < 2; part++) {
         float *mine = side->results + part * exec->shards + first;
-        TRY(memory->copy(side->sums, mine, theirs(side, r, mine),
+        TRY(memory->copy(side->sums, mine, ranks_theirs(side, r, mine),
                          (size_t)count * sizeof(float)));
     }
     return STATUS_OK;
@@ -343,7 +342,7 @@ static void join_marks(const struct exec *exec, int bucket)
     for (int r = 0; r < exec->ranks; r++) {
         if (r == exec->rank)
             continue;
-        side->config.face->join_marks(side->sums, out, joined, theirs(side, r, own),
+        side->config.face->join_marks(side->sums, out, joined, ranks_theirs(side, r, own),
                                       (size_t)exec->row_sums[bucket].rows);
         joined = out;
     }
@@ -375,8 +374,7 @@ static float *operand_of(const struct exec *exec, int number, struct device_part
     if (number >= ranks->n_held)
         return ranks->scratch + (size_t)(number - ranks->n_held) * ranks->scratch_each;
     const struct held *held = &ranks->held[number];
-    return theirs(side, held->rank,
-                  side->gradients + (size_t)held->buffer * exec->vector + part.at);
+    return ranks_theirs(side, held->rank, parts_gradient(exec, held->buffer, part.at));
 }
 
 const float *ranks_sum(const struct exec *exec, struct device_part part)
@@ -399,15 +397,18 @@ static enum status take_part(const struct exec *exec, const struct device_stretc
     const struct device_side *side = exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
     const struct device_part part = ranks_part(exec, stretch, r);
-    float *param = side->param + part.at;
+    const size_t at = parts_param(side, part.at);
+    float *param = side->param + at;
 
-    if (part.count == 0)
+    if (part.count == 0 || parts_hold(side, stretch->group)) /* else it comes when it is read */
         return STATUS_OK;
-    TRY(memory->copy(side->sums, param, theirs(side, r, param), part.count * sizeof *param));
+    TRY(memory->copy(side->sums, param, ranks_theirs(side, r, param),
+                     part.count * sizeof *param));
     if (!side->half)
         return STATUS_OK;
-    uint16_t *half = side->half + part.at;
-    return memory->copy(side->sums, half, theirs(side, r, half), part.count * sizeof *half);
+    uint16_t *half = side->half + at;
+    return memory->copy(side->sums, half, ranks_theirs(side, r, half),
+                        part.count * sizeof *half);
 }
 
 enum status ranks_take_params(const struct exec *exec, int group)

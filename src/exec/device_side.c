@@ -32,6 +32,12 @@ enum status device_check(const struct exec *exec)
                     "device %s: the norm of all gradients is not known where layers are split "
                     "between ranks",
                     name);
+    if (exec->config.zero > 1 && exec->ranks > 1 &&
+        (norms_are_used(exec) || exec->config.pipeline.stages > 1))
+        return FAIL(STATUS_UNSUPPORTED,
+                    "device %s: gradients and parameters are not in parts in a pipeline, or "
+                    "where norms are needed: every rank has all of them: use zero=1",
+                    name);
     if (exec->anchors || exec->config.privacy)
         return FAIL(STATUS_UNSUPPORTED,
                     "device %s: updates are neither drawn to an anchor nor made private there "
@@ -74,7 +80,7 @@ static enum status find_update(const struct exec *exec, const struct bucket *buc
 }
 
 /* Elements of each state that rank r has for a stretch; so many that the next is aligned. */
-static size_t state_of(const struct exec *exec, const struct device_stretch *stretch, int r)
+size_t device_packed(const struct exec *exec, const struct device_stretch *stretch, int r)
 {
     return aligned(ranks_part(exec, stretch, r).count * sizeof(float)) / sizeof(float);
 }
@@ -87,7 +93,7 @@ static size_t most_state(const struct exec *exec)
     for (int r = 0; r < exec->ranks; r++) {
         size_t count = 0;
         for (int i = 0; i < exec->device->n_stretches; i++)
-            count += state_of(exec, &exec->device->stretches[i], r);
+            count += device_packed(exec, &exec->device->stretches[i], r);
         most = count > most ? count : most;
     }
     return most;
@@ -107,7 +113,10 @@ static void find_groups(struct exec *exec)
         const size_t end = (size_t)exec->buckets.begin[b + 1];
         struct device_group *group = &side->groups[side->n_groups ? side->n_groups - 1 : 0];
 
-        if (side->n_groups == 0 || (group->count > least && side->n_groups < DEVICE_GROUPS)) {
+        const bool differs =
+            b > 0 && (exec->buckets.held >> b & 1) != (exec->buckets.held >> (b - 1) & 1);
+        if (side->n_groups == 0 ||
+            ((group->count > least || differs) && side->n_groups < DEVICE_GROUPS)) {
             group = &side->groups[side->n_groups++];
             *group = (struct device_group){ .first = b, .at = begin };
         }
@@ -158,7 +167,7 @@ static enum status find_stretches(struct exec *exec)
     for (int i = 0; i < side->n_stretches; i++) {
         struct device_stretch *stretch = &side->stretches[i];
         stretch->state_at = is_whole ? stretch->at : state_at;
-        state_at += state_of(exec, stretch, exec->rank);
+        state_at += device_packed(exec, stretch, exec->rank);
     }
     return STATUS_OK;
 }
@@ -239,15 +248,18 @@ static void lay_out(struct exec *exec, struct carver *carver)
 {
     struct device_side *side = exec->device;
     const struct device_face *face = side->config.face;
-    const size_t vector = exec->vector * sizeof(float), params = (size_t)exec->n_params;
+    const size_t params = (size_t)exec->n_params;
+    const size_t params_bytes = parts_window(exec) * sizeof(float);
     const size_t ranges = params + GRAPH_NODE_IN;
 
-    side->param = carve(carver, vector);
-    side->half = side->config.precision == DTYPE_BF16 ? carve(carver, vector / 2) : NULL;
+    side->param = carve(carver, params_bytes);
+    side->half = side->config.precision == DTYPE_BF16 ? carve(carver, params_bytes / 2) : NULL;
+    parts_place(side, carve(carver, parts_own(side) * sizeof(float)));
     for (int i = 0; i < exec->n_states && exec->config.batch; i++)
         side->state[i] = carve(carver, side->state_count * sizeof(float));
     side->n_buffers = exec->config.batch ? ranks_buffers(exec) : 0;
-    side->gradients = carve(carver, (size_t)side->n_buffers * vector);
+    side->gradients =
+        carve(carver, (size_t)side->n_buffers * parts_gradients(exec) * sizeof(float));
     side->all_marks = carve_marks(exec, carver, side->marks, &side->marks_bytes);
     side->results = carve(carver, 2 * (size_t)exec->shards * sizeof(float));
     if (norms_are_used(exec)) {
@@ -335,8 +347,10 @@ static enum status make_groups(struct exec *exec)
     side->sums = NULL;
     TRY(stream->create(side->config.device, &side->sums));
     TRY(stream->event_create(side->config.device, &side->joined));
-    for (int g = 0; g < side->n_groups; g++)
+    for (int g = 0; g < side->n_groups; g++) {
         TRY(stream->event_create(side->config.device, &side->groups[g].final));
+        TRY(stream->event_create(side->config.device, &side->groups[g].done));
+    }
     return STATUS_OK;
 }
 
@@ -371,6 +385,7 @@ enum status device_create(struct exec *exec)
     TRY(find_stretches(exec));
     TRY(find_norms(exec));
     TRY(make_groups(exec));
+    TRY(parts_create(exec));
     if (exec->ranks > 1 || exec->config.tensor || exec->config.pipeline.stages > 1)
         TRY(device_watch_create(exec));
     if (exec->ranks > 1)
@@ -418,8 +433,10 @@ void device_destroy(struct exec *exec)
     const enum status left = wait_for_streams(side);
     (void)left; /* nobody asks how it went */
     device_watch_end(side);
-    for (int g = 0; g < side->n_groups; g++)
+    for (int g = 0; g < side->n_groups; g++) {
         stream->event_destroy(side->groups[g].final);
+        stream->event_destroy(side->groups[g].done);
+    }
     stream->event_destroy(side->joined);
     if (side->sums != side->stream)
         stream->destroy(side->sums);
@@ -449,6 +466,7 @@ void device_destroy(struct exec *exec)
     device_watch_destroy(side);
     mem_free(side->places);
     mem_free(side->norms);
+    parts_destroy(side);
     mem_free(side);
     exec->device = NULL;
 }
@@ -512,14 +530,41 @@ enum status device_wait(const struct exec *exec)
     return device_blame(exec, wait_for_streams(exec->device));
 }
 
+/* Copies parameters between the device and the flat vector of the host: groups that are whole; of others all ranks' parts, which
+ * nobody changes now, or this rank's own. */
+static enum status move_params(const struct exec *exec, bool fetches)
+{
+    const struct device_side *side = exec->device;
+    const struct device_memory_ops *memory = side->config.face->memory;
+
+    for (int g = 0; g < side->n_groups; g++) {
+        const struct device_group *group = &side->groups[g];
+        float *here = exec->param + group->at,
+              *there = side->param + parts_param(side, group->at);
+        if (!parts_hold(side, g))
+            TRY(memory->copy(side->stream, fetches ? here : there, fetches ? there : here,
+                             group->count * sizeof(float)));
+    }
+    for (int i = 0; i < side->n_stretches; i++) {
+        const struct device_stretch *stretch = &side->stretches[i];
+        for (int r = 0; r < exec->ranks && parts_hold(side, stretch->group); r++) {
+            const struct device_part part = ranks_part(exec, stretch, r);
+            float *here = exec->param + part.at, *there = parts_owned(exec, stretch, r);
+            if (fetches || r == exec->rank)
+                TRY(memory->copy(side->stream, fetches ? here : there, fetches ? there : here,
+                                 part.count * sizeof(float)));
+        }
+    }
+    return STATUS_OK;
+}
+
 enum status device_fetch_params(const struct exec *exec)
 {
     struct device_side *side = exec->device;
 
     if (!side->is_newer)
         return STATUS_OK;
-    TRY(side->config.face->memory->copy(side->stream, exec->param, side->param,
-                                        exec->vector * sizeof(float)));
+    TRY(move_params(exec, true));
     TRY(device_wait(exec));
     side->is_newer = false;
     return STATUS_OK;
@@ -556,21 +601,20 @@ enum status device_fetch(const struct exec *exec)
     return STATUS_OK;
 }
 
-enum status device_give(const struct exec *exec)
+enum status device_give(struct exec *exec)
 {
     struct device_side *side = exec->device;
     const struct device_face *face = side->config.face;
 
     if (!side->is_stale)
         return STATUS_OK;
-    TRY(face->memory->copy(side->stream, side->param, exec->param,
-                           exec->vector * sizeof(float)));
+    TRY(move_params(exec, false));
     for (int i = 0; i < exec->n_states && side->state[i]; i++)
         TRY(move_state(exec, i, false));
     if (side->half)
         face->convert(side->stream, side->half, DTYPE_BF16, side->param, DTYPE_F32,
-                      exec->vector);
+                      parts_window(exec));
     TRY(device_wait(exec)); /* the vectors are the caller's again */
     side->is_stale = false;
-    return STATUS_OK;
+    return parts_own(side) ? exec_settle(exec) : STATUS_OK; /* others will read this rank's */
 }

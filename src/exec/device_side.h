@@ -51,6 +51,7 @@ struct device_group {
     int first, end; /* buckets */
     size_t at, count;
     struct device_event *final;
+    struct device_event *done; /* all ranks have summed it, if its gradients are in a window */
 };
 
 /* A stretch of the flat vector that one launch updates: of several ranks, each a part of it. */
@@ -116,6 +117,7 @@ struct device_side {
     struct device_ranks *ranks;   /* NULL: there is one */
     struct device_tensor *tensor; /* NULL: layers are whole */
     struct device_pipe *pipe;     /* NULL: there are no stages */
+    struct device_parts *parts;   /* NULL: gradients and parameters are whole */
     struct device_group groups[DEVICE_GROUPS];
     int n_groups;
     struct device_stream *sums; /* of several groups: what ranks do with them; else `stream` */
@@ -157,10 +159,10 @@ MUST_CHECK enum status device_make_room(struct exec *exec, const struct plan *pl
 void device_forget_graphs(struct device_side *side);
 
 /* The flat vectors of the host are those of the device: the parameters; these and, with all ranks together, the state.
- * device_give: the other way round. */
+ * device_give: the other way round; collective if it is stale. */
 MUST_CHECK enum status device_fetch_params(const struct exec *exec);
 MUST_CHECK enum status device_fetch(const struct exec *exec);
-MUST_CHECK enum status device_give(const struct exec *exec);
+MUST_CHECK enum status device_give(struct exec *exec);
 MUST_CHECK enum status device_wait(const struct exec *exec);
 /* What a wait gave; a rank that was lost meanwhile is the cause of whatever it was. */
 MUST_CHECK enum status device_blame(const struct exec *exec, enum status status);
@@ -179,6 +181,8 @@ void ranks_place(struct device_side *side, void *words, void *scratch);
 int ranks_buffers(const struct exec *exec);
 /* Does each rank update all, as norms are needed before? */
 bool ranks_update_all(const struct exec *exec);
+/* Where rank r has what this rank has there, in its block. */
+void *ranks_theirs(const struct device_side *side, int r, const void *mine);
 /* What rank r updates of a stretch. */
 struct device_part ranks_part(const struct exec *exec, const struct device_stretch *stretch,
                               int r);
@@ -201,7 +205,7 @@ enum watch_kind { WATCH_RANKS, WATCH_TENSOR, WATCH_PIPE, WATCH_KINDS };
 MUST_CHECK enum status device_watch_create(struct exec *exec);
 /* In place of those of that kind before; borrowed until the next call. */
 void device_watch_words(struct device_side *side, enum watch_kind kind,
-                 const struct device_words *words, int count);
+                        const struct device_words *words, int count);
 /* From now on streams do not wait for others, until device_watch_end, after which nobody touches the words. NULL watch is
  * allowed. */
 void device_watch_give_up(struct device_side *side);
@@ -232,6 +236,38 @@ MUST_CHECK enum status circle_make(const struct exec *exec, struct device_circle
                                    size_t bytes);
 void circle_release(const struct exec *exec, struct device_circle *circle);
 
+/* Parts and windows (device_parts.c) ------------------------------------------------------------- */
+
+enum parts_kind { PARTS_FORWARD, PARTS_BACKWARD, PARTS_EVALUATION, PARTS_KINDS };
+
+/* When groups and stretches are known. Makes nothing if all is whole, and the rest needs not ask then. */
+MUST_CHECK enum status parts_create(struct exec *exec);
+void parts_destroy(struct device_side *side);
+/* Elements: of a vector of gradients; of the parts of parameters that a rank owns; of a vector of parameters. */
+size_t parts_gradients(const struct exec *exec);
+size_t parts_own(const struct device_side *side);
+size_t parts_window(const struct exec *exec);
+/* The block has been laid out. */
+void parts_place(struct device_side *side, float *own);
+/* Elements of a packed part of a stretch, so many that the next is aligned. */
+size_t device_packed(const struct exec *exec, const struct device_stretch *stretch, int r);
+
+/* Where an element of the flat vector lies: of a buffer of gradients; in side->param and side->half. */
+float *parts_gradient(const struct exec *exec, int buffer, size_t element);
+size_t parts_param(const struct device_side *side, size_t element);
+char *parts_address(const struct device_side *side, const struct operand *operand);
+/* Has each rank its part alone? Where rank r has its own of a stretch. */
+bool parts_hold(const struct device_side *side, int group);
+float *parts_owned(const struct exec *exec, const struct device_stretch *stretch, int r);
+
+/* A shard's forward begins, or an evaluation's. Before an instruction: what it reads is here, what it writes may be written.
+ * A group was summed by all. */
+void parts_begin(const struct device_side *side, enum parts_kind kind);
+MUST_CHECK enum status parts_before(const struct exec *exec, const struct plan *plan,
+                                    int number);
+MUST_CHECK enum status parts_begin_gradients(const struct exec *exec, int group);
+MUST_CHECK enum status parts_end_group(const struct exec *exec, int group);
+
 /* Ranks that share layers (device_tensor.c) ------------------------------------------------------- */
 
 MUST_CHECK enum status tensor_create(struct exec *exec);
@@ -254,8 +290,7 @@ size_t device_pipe_bytes(const struct device_side *side);
 /* Puts all shards of a step on the stream. */
 MUST_CHECK enum status device_pipe_step(const struct exec *exec);
 /* The pieces of it, for evaluations: what goes once; a segment for shard or batch number `number`; the end. */
-MUST_CHECK enum status device_pipe_move_once(const struct exec *exec,
-                                             const struct plan *plan);
+MUST_CHECK enum status device_pipe_move_once(const struct exec *exec, const struct plan *plan);
 MUST_CHECK enum status device_pipe_run(const struct exec *exec, const struct plan *plan,
                                        int segment, int64_t number,
                                        const struct kernel_step *step);

@@ -49,13 +49,14 @@ struct outcome {
     size_t begin[MOST_PARAMS]; /* of each */
     float *params;
     size_t n_params;
+    size_t held_bytes; /* of parameters and gradients, on rank 0 */
 };
 
 struct job {
     const struct setup *setup;
     struct optim_config optim;
     struct kernel_choices *choices;
-    struct outcome *out;            /* NULL: ranks compare with `expected` */
+    struct outcome *out; /* NULL: ranks compare with `expected` */
     const struct outcome *expected;
 };
 
@@ -104,7 +105,10 @@ static enum status make_graph(const struct job *job, struct axes_place place,
         .dense = setup->dense,
         .zero = axes->zero,
         .tensor = { .count = axes->tp, .index = place.tp, .sequence = setup->sequence },
-        .pipeline = { .stages = axes->pp, .chunks = axes->chunks, .own = place.pp, .like = like },
+        .pipeline = { .stages = axes->pp,
+                      .chunks = axes->chunks,
+                      .own = place.pp,
+                      .like = like },
         .optim = job->optim,
     };
 
@@ -218,6 +222,9 @@ static enum status train(const struct job *job, struct member *m)
         TRY(exec_evaluate(m->exec, dataset_as_source(setup->dataset), &evaluation));
     if (setup->dataset && job->out && m->rank == 0)
         job->out->evaluation = evaluation;
+    const struct exec_memory memory = exec_memory(m->exec);
+    if (job->out && m->rank == 0)
+        job->out->held_bytes = memory.params + memory.gradients;
     return STATUS_OK;
 }
 
@@ -360,8 +367,8 @@ static void make_job(const struct setup *setup, struct job *job)
     job->optim.optimizer = optim_find(setup->optimizer ? setup->optimizer : "adam");
     job->optim.attrs = job->optim.optimizer->defaults;
     job->optim.attrs.max_norm = setup->max_norm;
-    job->optim.schedule = (struct schedule){ .kind = SCHEDULE_CONSTANT,
-                                             .lr = setup->lr > 0 ? setup->lr : 0.001 };
+    job->optim.schedule =
+        (struct schedule){ .kind = SCHEDULE_CONSTANT, .lr = setup->lr > 0 ? setup->lr : 0.001 };
     CHECK_OK(kernel_choices_load_exact(NULL, &job->choices));
 }
 
@@ -407,19 +414,16 @@ static enum status run_processes(const struct setup *setup, const struct outcome
 
     make_job(setup, &job);
     job.expected = expected;
-    const enum status status =
-        comm_testing_processes(ranks_of(setup), NULL, run_rank, &job);
+    const enum status status = comm_testing_processes(ranks_of(setup), NULL, run_rank, &job);
     kernel_choices_destroy(job.choices);
     return status;
 }
 
 static struct setup setup_of(const char *model, struct axes axes)
 {
-    struct setup setup = { .model = model,
-                           .axes = axes,
-                           .batch = 24,
-                           .shards = 8,
-                           .n_steps = 12 };
+    struct setup setup = {
+        .model = model, .axes = axes, .batch = 24, .shards = 8, .n_steps = 12
+    };
 
     setup.axes.chunks = axes.chunks ? axes.chunks : 1;
     setup.axes.dp = axes.dp ? axes.dp : 1;
@@ -454,8 +458,11 @@ static void check_same(const struct setup *setup, const struct outcome *one,
                        const struct outcome *other)
 {
     for (int s = 0; s < setup->n_steps; s++) {
-        CHECK(one->loss[s] == other->loss[s]);
-        CHECK(one->correct[s] == other->correct[s]);
+        if (one->loss[s] != other->loss[s] || one->correct[s] != other->correct[s])
+            test_fail(__FILE__, __LINE__,
+                      "%s tp=%d,dp=%d,pp=%d,zero=%d step %d: loss %.9g, of one rank %.9g",
+                      setup->model, setup->axes.tp, setup->axes.dp, setup->axes.pp,
+                      setup->axes.zero, s, other->loss[s], one->loss[s]);
     }
     CHECK(memcmp(one->params, other->params, one->n_params * sizeof(float)) == 0);
     CHECK(one->evaluation.loss == other->evaluation.loss &&
@@ -684,6 +691,69 @@ static void grids_have_the_bits_of_shared_layers(void)
     device.face->close(device.device);
 }
 
+/* Parts -------------------------------------------------------------------------------------- */
+
+/* Gradients of groups in a window, parameters that come before they are read: the bits of one rank, evaluations, too. */
+static void compare_parts(const struct setup *of, int ranks, size_t *out_bytes)
+{
+    struct setup setup = *of;
+
+    setup.axes.dp = 1;
+    setup.axes.zero = 0;
+    struct outcome one = run(&setup);
+    setup.axes.dp = ranks;
+    for (setup.axes.zero = 1; setup.axes.zero <= 3; setup.axes.zero++) {
+        struct outcome split = run(&setup);
+        check_same(&setup, &one, &split);
+        out_bytes[setup.axes.zero] = split.held_bytes;
+        mem_free(split.params);
+    }
+    mem_free(one.params);
+}
+
+static void parts_have_the_bits_of_one_rank(void)
+{
+    struct dataset *dataset = open_samples();
+    struct exec_device device;
+
+    open_cpu(&device);
+    const struct device_face *faces[] = { device.face, device_testing_narrow() };
+    for (int precision = 0; precision < 2; precision++) {
+        device.face = faces[precision];
+        device.precision = precision ? DTYPE_BF16 : DTYPE_F32;
+        for (int ranks = 2; ranks <= 4; ranks++) {
+            struct setup setup = gpt_of((struct axes){ .dp = 1 });
+            size_t bytes[4];
+            setup.device = &device;
+            setup.n_steps = precision ? 4 : 6;
+            setup.shards = ranks == 3 ? 2 * ranks : ranks; /* several a rank, or one */
+            setup.bucket_bytes = 2048;
+            device.group_bytes = 8192;
+            compare_parts(&setup, ranks, bytes);
+            CHECK(ranks == 3 ? bytes[2] == bytes[1] : bytes[2] < bytes[1]);
+            CHECK(bytes[3] < bytes[2]);
+        }
+        struct setup setup = setup_of("cnn", (struct axes){ .dp = 1 });
+        size_t bytes[4];
+        setup.device = &device;
+        setup.dataset = precision ? NULL : dataset;
+        setup.shards = 2;
+        setup.n_steps = 4;
+        device.group_bytes = 0; /* one group */
+        compare_parts(&setup, 2, bytes);
+        setup = setup_of("nbow", (struct axes){ .dp = 1 }); /* a table of rows stays whole */
+        setup.device = &device;
+        setup.shards = 2;
+        setup.n_steps = 4;
+        device.group_bytes = 256;
+        setup.bucket_bytes = 256;
+        compare_parts(&setup, 2, bytes);
+    }
+    device.face = faces[0];
+    device.face->close(device.device);
+    dataset_close(dataset);
+}
+
 /* Processes -------------------------------------------------------------------------------- */
 
 /* They open each other's memory; when one is gone the others do not wait for it, and name it. */
@@ -694,6 +764,8 @@ static void processes_have_the_bits_of_threads(void)
         { .tp = 2 },
         { .tp = 2, .dp = 2 },
         { .pp = 2, .dp = 2, .pipeline = PIPE_INTERLEAVED, .chunks = 2 },
+        { .dp = 4, .zero = 3 },
+        { .dp = 2, .tp = 2, .zero = 2 },
     };
     struct exec_device device;
 
@@ -754,6 +826,13 @@ static void what_cannot_be_split_is_refused(void)
     make_job(&setup, &job);
     CHECK_OK(comm_testing_threads(2, NULL, refuse, &job));
     kernel_choices_destroy(job.choices);
+    CHECK_OK(device_find("cpu", &device.face));
+    setup = gpt_of((struct axes){ .dp = 2, .zero = 3 });
+    setup.device = &device;
+    setup.max_norm = 1;
+    make_job(&setup, &job);
+    CHECK_OK(comm_testing_threads(2, NULL, refuse, &job));
+    kernel_choices_destroy(job.choices);
     device.face->close(device.device);
 }
 
@@ -771,6 +850,7 @@ const struct test tests[] = {
     { .name = "shared layers compute in bf16", .run = shared_layers_compute_in_bf16 },
     { .name = "grids have the bits of shared layers",
       .run = grids_have_the_bits_of_shared_layers },
+    { .name = "parts have the bits of one rank", .run = parts_have_the_bits_of_one_rank },
     { .name = "processes have the bits of threads", .run = processes_have_the_bits_of_threads },
     { .name = "what cannot be split is refused", .run = what_cannot_be_split_is_refused },
     { 0 },

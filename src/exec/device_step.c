@@ -32,14 +32,13 @@ enum status device_run(const struct device_side *side, const struct instruction 
 
     for (int i = 0; i < instruction->n_converts; i++) {
         const struct plan_convert *c = &instruction->converts[i];
-        side->config.face->convert(side->stream, side->bases[c->to.base] + c->to.offset,
-                                   c->to_dtype, side->bases[c->from.base] + c->from.offset,
-                                   c->from_dtype, c->count);
+        side->config.face->convert(side->stream, parts_address(side, &c->to), c->to_dtype,
+                                   parts_address(side, &c->from), c->from_dtype, c->count);
     }
     for (int i = 0; i < instruction->problem.n_in; i++)
-        call.in[i] = side->bases[instruction->in[i].base] + instruction->in[i].offset;
+        call.in[i] = parts_address(side, &instruction->in[i]);
     for (int i = 0; i < instruction->problem.n_out; i++)
-        call.out[i] = side->bases[instruction->out[i].base] + instruction->out[i].offset;
+        call.out[i] = parts_address(side, &instruction->out[i]);
     if (!instruction->kernel)
         return tensor_run(side, instruction->node->op, &call);
     instruction->kernel->run(&call);
@@ -168,9 +167,10 @@ static struct device_range range_of(const struct exec *exec, struct device_part 
                                     const float *sum, size_t state_at)
 {
     const struct device_side *side = exec->device;
-    struct device_range range = { .param = side->param + part.at,
+    const size_t at = parts_param(side, part.at);
+    struct device_range range = { .param = side->param + at,
                                   .grad = sum,
-                                  .half = side->half ? side->half + part.at : NULL,
+                                  .half = side->half ? side->half + at : NULL,
                                   .count = part.count };
 
     for (int i = 0; i < exec->n_states; i++)
@@ -196,6 +196,10 @@ static void update_stretch(const struct exec *exec, const struct device_stretch 
         return;
     struct device_range range = range_of(exec, part, sum_of(exec, part), stretch->state_at);
     range.width = (size_t)stretch->bucket->width;
+    if (parts_hold(side, stretch->group)) {
+        range.param = parts_owned(exec, stretch, exec->rank);
+        range.half = NULL;
+    }
     if (stretch->table >= 0) {
         const size_t place = (size_t)(side->marks[stretch->table] - side->all_marks);
         range.marks = side->joined_marks + place + (part.at - stretch->at) / range.width;
@@ -328,6 +332,7 @@ enum status device_end_group(const struct exec *exec, const struct tree_stack *s
     TRY(ranks_meet(exec, group));
     update(exec, group);
     TRY(ranks_take_params(exec, group));
+    TRY(parts_end_group(exec, group));
     if (!forks || group < side->n_groups - 1)
         return STATUS_OK;
     TRY(stream->record(side->sums, side->joined));
@@ -359,10 +364,12 @@ static enum status run_plan(const struct exec *exec, const struct plan *plan,
     int ends[DEVICE_GROUPS], group = 0, gather = 0;
 
     find_ends(exec, plan, ends);
+    parts_begin(side, PARTS_FORWARD);
     for (int i = 0; i < plan->n_instructions; i++) {
         const struct instruction *next = &plan->instructions[i];
         for (; side->ranks && gather < next->awaits; gather++)
             TRY(ranks_take_tables(exec, gather));
+        TRY(parts_before(exec, plan, i));
         TRY(device_run(side, next, step));
         if (side->ranks && next->fills)
             ranks_give_table(exec, next->fills - 1);
@@ -372,13 +379,13 @@ static enum status run_plan(const struct exec *exec, const struct plan *plan,
     return STATUS_OK;
 }
 
-static enum status run_empty(const struct exec *exec, int64_t v, float *gradients,
+static enum status run_empty(const struct exec *exec, int64_t v, int buffer,
                              const struct tree_stack *stack)
 {
     const struct device_side *side = exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
 
-    TRY(memory->fill(side->stream, gradients, 0, exec->vector * sizeof(float)));
+    parts_begin(side, PARTS_FORWARD);
     TRY(memory->fill(side->stream, &side->results[v], 0, sizeof(float)));
     TRY(memory->fill(side->stream, &side->results[exec->shards + v], 0, sizeof(float)));
     for (int g = 0; side->ranks && g < exec->gathers.count; g++) {
@@ -390,8 +397,14 @@ static enum status run_empty(const struct exec *exec, int64_t v, float *gradient
     }
     for (int g = 0; side->ranks && g < exec->gathers.count; g++)
         TRY(ranks_take_tables(exec, g));
-    for (int group = 0; stack && group < side->n_groups; group++)
-        TRY(device_end_group(exec, stack, group));
+    for (int group = 0; group < side->n_groups; group++) {
+        const struct device_group *of = &side->groups[group];
+        TRY(parts_begin_gradients(exec, group));
+        TRY(memory->fill(side->stream, parts_gradient(exec, buffer, of->at), 0,
+                         of->count * sizeof(float)));
+        if (stack)
+            TRY(device_end_group(exec, stack, group));
+    }
     return STATUS_OK;
 }
 
@@ -414,15 +427,16 @@ const struct kernel_step *device_point_to_shard(const struct exec *exec, int64_t
 
 /* With `stack`, as the last shard of this rank. */
 static enum status run_shard(const struct exec *exec, const struct batch *batch, int64_t v,
-                             float *gradients, const struct tree_stack *stack)
+                             int buffer, const struct tree_stack *stack)
 {
-    const struct kernel_step *step = device_point_to_shard(exec, v, gradients);
+    const struct kernel_step *step =
+        device_point_to_shard(exec, v, exec->device->gradients + (size_t)buffer * exec->vector);
     const int64_t rows = exec_samples(exec, v).rows;
     const struct extents extents = { .rows = rows,
                                      .length = { batch->length[0], batch->length[1] } };
 
     if (rows == 0)
-        return run_empty(exec, v, gradients, stack);
+        return run_empty(exec, v, buffer, stack);
     return run_plan(exec, lane_plan(&exec->lanes[0], extents, false), step, stack);
 }
 
@@ -445,8 +459,7 @@ static enum status put_step(const struct exec *exec, const struct batch *batch)
     tree_stack_init(&stack, exec->tree_shards);
     for (int64_t v = lane->first; v < end; v++) {
         const int buffer = tree_stack_push(&stack, exec->tree_first + v);
-        TRY(run_shard(exec, batch, v, side->gradients + (size_t)buffer * exec->vector,
-                      v == end - 1 ? &stack : NULL));
+        TRY(run_shard(exec, batch, v, buffer, v == end - 1 ? &stack : NULL));
         if (v < end - 1)
             device_add_along_tree(exec, &stack, 0, exec->vector);
         while (tree_stack_can_add(&stack))

@@ -111,8 +111,7 @@ enum status tensor_prepare(struct exec *exec, const struct plan *plan)
     device_forget_graphs(side);
     device_watch_words(side, WATCH_TENSOR, NULL, 0);
     tensor->buffer_bytes = (most + ALIGN - 1) / ALIGN * ALIGN;
-    TRY(circle_make(exec, &tensor->circle,
-                    words_bytes(tensor) + TURNS * tensor->buffer_bytes));
+    TRY(circle_make(exec, &tensor->circle, words_bytes(tensor) + TURNS * tensor->buffer_bytes));
     for (int turn = 0; turn < TURNS; turn++)
         find_words(tensor, turn);
     device_watch_words(side, WATCH_TENSOR, tensor->in, TURNS);
@@ -181,8 +180,8 @@ static enum status run_sum(struct tensor_call *t)
 
 /* The part number p of a slice: rows that lie evenly, in the slice and in the whole value. */
 struct even {
-    size_t local, whole;               /* elements before the first */
-    size_t local_apart, whole_apart;   /* from one to the next */
+    size_t local, whole;             /* elements before the first */
+    size_t local_apart, whole_apart; /* from one to the next */
     size_t width, rows;
 };
 
@@ -219,9 +218,9 @@ static enum status copy_slice(const struct device_side *side, const struct shape
         const size_t from_apart = cuts ? e.whole_apart : e.local_apart;
         const size_t to_apart = cuts ? e.local_apart : e.whole_apart;
         if (e.width * e.rows > 0)
-            TRY(side->config.face->memory->copy_rows(side->stream, to + to_at * size,
-                                                     to_apart * size, from + from_at * size,
-                                                     from_apart * size, e.width * size, e.rows));
+            TRY(side->config.face->memory->copy_rows(
+                side->stream, to + to_at * size, to_apart * size, from + from_at * size,
+                from_apart * size, e.width * size, e.rows));
     }
     return STATUS_OK;
 }
@@ -259,10 +258,9 @@ static enum status run_sum_slice(struct tensor_call *t)
     TRY(say_input(t));
     for (int part = 0; part < parts_of(&whole.slice); part++) {
         const struct even e = even_of(&whole.slice, &shape, part);
-        const struct joint_rows rows = { .width = e.width,
-                                         .rows = e.rows,
-                                         .apart = e.whole_apart,
-                                         .out_apart = e.local_apart };
+        const struct joint_rows rows = {
+            .width = e.width, .rows = e.rows, .apart = e.whole_apart, .out_apart = e.local_apart
+        };
         struct joint_parts there = { .count = t->all.count };
         for (int r = 0; r < t->all.count; r++)
             there.of[r] = (const char *)t->all.of[r] + e.whole * size;

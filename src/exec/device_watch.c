@@ -95,7 +95,7 @@ enum status device_watch_create(struct exec *exec)
 }
 
 void device_watch_words(struct device_side *side, enum watch_kind kind,
-                 const struct device_words *words, int count)
+                        const struct device_words *words, int count)
 {
     struct device_watch *watch = side->watch;
 

@@ -239,8 +239,12 @@ static enum status read_factored(struct exec *exec, const struct node *node)
  * wires. */
 static void read_held(struct exec *exec, const struct node *node)
 {
+    const uint64_t bit = UINT64_C(1) << node->attrs.bucket;
+
     if (exec->nodes > 1 && exec->config.batch > 0)
-        exec->hold.buckets |= UINT64_C(1) << node->attrs.bucket;
+        exec->hold.buckets |= bit;
+    if (exec->config.device && exec->config.batch > 0)
+        exec->buckets.held |= bit; /* device_parts.c */
 }
 
 /* The part of the graph that runs once a step must be one of the forms that lane_reduce runs. */
@@ -486,7 +490,7 @@ static void find_window(struct exec *exec)
                    : some > WINDOW_LEAST ? some
                                          : WINDOW_LEAST;
     exec->releases = exec->config.zero >= 2 && !exec->buckets.pass;
-    exec->buckets.held = exec->hold.buckets;
+    exec->buckets.held |= exec->hold.buckets;
 }
 
 enum status exec_create(const struct exec_config *config, struct exec **out)

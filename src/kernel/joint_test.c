@@ -121,10 +121,10 @@ static struct kernel_problem problem_of(const struct cut *cut, const char *op, i
     struct kernel_problem problem = { .op = op, .n_out = 1 };
     const int64_t begin = slice_begin(cut->classes, r, cut->ranks);
 
-    problem.in[0] = (struct kernel_tensor){
-        cut->dtype, LAYOUT_PLAIN,
-        shape_2(cut->rows, slice_begin(cut->classes, r + 1, cut->ranks) - begin)
-    };
+    problem.in[0] =
+        (struct kernel_tensor){ cut->dtype, LAYOUT_PLAIN,
+                                shape_2(cut->rows,
+                                        slice_begin(cut->classes, r + 1, cut->ranks) - begin) };
     problem.attrs.smoothing = cut->smoothing;
     problem.attrs.slice = (struct shape_slice){
         .count = cut->ranks, .index = r, .axis = 1, .whole = cut->classes
@@ -179,8 +179,7 @@ static void expect(const struct cut *cut, float inv_batch, double *loss, double 
         *correct += largest == cut->labels[i];
         if (cut->labels[i] >= 0)
             *loss += (lse[i] -
-                      (1 - (double)cut->smoothing) *
-                          (double)cut->logits[i][cut->labels[i]] -
+                      (1 - (double)cut->smoothing) * (double)cut->logits[i][cut->labels[i]] -
                       (double)cut->smoothing / (double)cut->classes * all) *
                      (double)inv_batch;
     }

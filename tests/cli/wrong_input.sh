@@ -39,7 +39,8 @@ refused 2 'use --shards 2$' "$tutti" train resnet18 --data fashion-mnist --sync-
 refused 2 'mlp has no batch norm' "$tutti" train mlp --sync-batch-norm
 refused 2 'none of that name' "$tutti" train mlp --device gpu
 refused 2 'norm of all gradients' "$tutti" train mlp --device cuda -n 2 --strategy pipeline --clip 1
-refused 2 'parts of the state alone' "$tutti" train mlp --device cuda -n 2 --split dp=2,zero=2
+refused 2 'parts of the state alone' "$tutti" train mlp --device cuda -n 4 --split dp=2,pp=2,zero=2
+refused 2 'has all gradients' "$tutti" train mlp --device cuda -n 2 --split dp=2,zero=2 --clip 1
 refused 2 'forecasts are the cpu' "$tutti" train mlp --device cuda -n 2 --strategy auto
 refused 2 'the device cpu computes in f32' "$tutti" train mlp --precision bf16
 refused 2 'f32 or bf16' "$tutti" train mlp --precision fp8

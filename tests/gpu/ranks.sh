@@ -61,6 +61,15 @@ alike gpt gpt --data ./play.txt --tokenizer characters --layers 2 --heads 2 --wi
 train zero-2 2 mlp "${pictures[@]}" --epochs 1 --optimizer adam --shards 4 --split dp=2,zero=1
 same "zero=1" mlp-1 zero-2
 
+# Gradients in a window, and parameters that come before they are read: several groups, one shard a rank.
+for n in 2 4; do
+    train single-$n 1 mlp "${pictures[@]}" --epochs 1 --optimizer adam --shards $n
+    for zero in 2 3; do
+        train zero$zero-$n $n mlp "${pictures[@]}" --epochs 1 --optimizer adam --shards $n --split dp=$n,zero=$zero --bucket-mib 0.05
+        same "zero=$zero on $n ranks" single-$n zero$zero-$n
+    done
+done
+
 # Statistics of the whole step, one shard a rank: twice the same, and to rounding what one shard has.
 loss() { sed -n 's/.*"train_loss": \([0-9.e-]*\).*/\1/p' "$1/summary.json" | head -1; }
 normed=(resnet18 "${pictures[@]}" --steps 12 --width 8 --lr 0.01)
@@ -180,5 +189,6 @@ lost stopped 2 1 STOP 'rank 1 .*stopped'
 lost killed-pp 2 1 KILL 'rank 1 .*signal 9' --strategy pipeline
 lost killed-dp-pp 4 2 KILL 'rank 2 .*signal 9' --split dp=2,pp=2
 lost killed-tp 2 1 KILL 'rank 1 .*signal 9' --strategy tensor
+lost killed-zero 4 3 KILL 'rank 3 .*signal 9' --split dp=4,zero=3
 lost killed-dp-tp 4 0 KILL 'rank 0 .*signal 9' --split dp=2,tp=2
 finish

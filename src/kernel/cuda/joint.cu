@@ -35,7 +35,8 @@ __global__ void sum_parts(T *out, struct summands<T> parts, struct joint_rows ro
     for (int k = 0; k < parts.count; k++) {
         const P in = *(const P *)(parts.of[k] + at);
         for (int j = 0; j < N; j++)
-            sum[j] = k == 0 ? number(((const T *)&in)[j]) : sum[j] + number(((const T *)&in)[j]);
+            sum[j] =
+                k == 0 ? number(((const T *)&in)[j]) : sum[j] + number(((const T *)&in)[j]);
     }
     P result;
     for (int j = 0; j < N; j++)
@@ -49,7 +50,9 @@ static void launch_sum(struct device_stream *stream, T *out, const struct joint_
 {
     enum { N = pack<T>::N };
     const int64_t count = (int64_t)(rows->width * rows->rows);
-    struct summands<T> summands = { {}, parts->count };
+    struct summands<T> summands = {
+        {}, parts->count
+    };
     bool is_even = is_packed(out) && rows->width % N == 0 && rows->apart % N == 0 &&
                    rows->out_apart % N == 0;
 
@@ -60,11 +63,11 @@ static void launch_sum(struct device_stream *stream, T *out, const struct joint_
     if (count == 0)
         return;
     if (is_even)
-        sum_parts<T, pack<T>><<<blocks_of(count / N, THREADS), THREADS, 0, stream->cuda>>>(
-            out, summands, *rows);
+        sum_parts<T, pack<T>>
+            <<<blocks_of(count / N, THREADS), THREADS, 0, stream->cuda>>>(out, summands, *rows);
     else
-        sum_parts<T, T><<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(out, summands,
-                                                                                 *rows);
+        sum_parts<T, T>
+            <<<blocks_of(count, THREADS), THREADS, 0, stream->cuda>>>(out, summands, *rows);
     stream_check(stream, "sum of ranks");
 }
 
@@ -141,7 +144,8 @@ __global__ void note_rows(struct sliced s, const T *logits, const float *lse,
     own[2] = (float)sum;
 }
 
-template <class T> static void launch_note_losses(const struct kernel_call *call, float *numbers)
+template <class T>
+static void launch_note_losses(const struct kernel_call *call, float *numbers)
 {
     const struct sliced s = sliced_of(call->problem);
 
@@ -166,8 +170,7 @@ __device__ static double join_row(struct sliced s, const struct joint_parts &num
     double largest = -INFINITY, sum = 0, at_label = 0, all = 0;
 
     for (int r = 0; r < numbers.count; r++)
-        largest = fmax(largest,
-                       (double)((const float *)numbers.of[r])[i * JOINT_LOSS_NUMBERS]);
+        largest = fmax(largest, (double)((const float *)numbers.of[r])[i * JOINT_LOSS_NUMBERS]);
     for (int r = 0; r < numbers.count; r++) {
         const float *theirs = (const float *)numbers.of[r] + i * JOINT_LOSS_NUMBERS;
         sum += exp((double)theirs[0] - largest);
@@ -244,11 +247,11 @@ static void run_note_answers(const struct kernel_call *call, struct joint_answer
     const unsigned blocks = row_blocks(s.rows);
 
     if (call->problem->in[0].dtype == DTYPE_BF16)
-        note_largest<bf16><<<blocks, THREADS, 0, stream_of(call)>>>(
-            s, (const bf16 *)call->in[0], answers);
+        note_largest<bf16>
+            <<<blocks, THREADS, 0, stream_of(call)>>>(s, (const bf16 *)call->in[0], answers);
     else
-        note_largest<float><<<blocks, THREADS, 0, stream_of(call)>>>(
-            s, (const float *)call->in[0], answers);
+        note_largest<float>
+            <<<blocks, THREADS, 0, stream_of(call)>>>(s, (const float *)call->in[0], answers);
     stream_check(call->stream, call->problem->op);
 }
 
@@ -273,9 +276,9 @@ __global__ void count_answers(struct sliced s, struct joint_parts answers,
 
 static void run_join_answers(const struct kernel_call *call, const struct joint_parts *answers)
 {
-    count_answers<<<1, JOIN_THREADS, 0, stream_of(call)>>>(
-        sliced_of(call->problem), *answers, (const int32_t *)call->in[1],
-        (float *)call->out[0]);
+    count_answers<<<1, JOIN_THREADS, 0, stream_of(call)>>>(sliced_of(call->problem), *answers,
+                                                           (const int32_t *)call->in[1],
+                                                           (float *)call->out[0]);
     stream_check(call->stream, call->problem->op);
 }
 

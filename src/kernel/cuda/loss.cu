@@ -51,8 +51,9 @@ static unsigned threads_of_row(int64_t classes)
 struct classes {
     int64_t count;
     float smoothing;
-    bool leaves_out;      /* rows whose label is below 0 */
-    int64_t first, whole; /* of a slice of the classes: its first, and how many there are in all */
+    bool leaves_out; /* rows whose label is below 0 */
+    int64_t first,
+        whole; /* of a slice of the classes: its first, and how many there are in all */
 };
 
 static struct classes classes_of(const struct kernel_problem *p, bool tokens)
@@ -349,9 +350,9 @@ __global__ void token_grad_long(struct classes c, const T *logits, const float *
     if ((int)threadIdx.x < x.others()) {
         const int64_t j = x.other((int)threadIdx.x);
         put(&dx[j],
-            label < 0
-                ? 0.0F
-                : (exp_of<T>(number(x.x[j]) - shift) - (j == own_label ? full : spread)) * factor);
+            label < 0 ? 0.0F
+                      : (exp_of<T>(number(x.x[j]) - shift) - (j == own_label ? full : spread)) *
+                            factor);
     }
 #pragma unroll 4
     for (int64_t j = threadIdx.x; j < x.packs(); j += blockDim.x) {
