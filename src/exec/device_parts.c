@@ -11,8 +11,8 @@
  *                forward, in backward and in an evaluation, all ranks' parts are copied into the window.
  *
  * Why two meetings a group are still enough: an owner updates its part after all ranks are ready, each after the last of its copies
- * of this step; they copy again in the next step, after all are done. Groups with averages, tables of rows, or what is
- * no parameter of a linear sum stay whole: they have a place of their own in the window, and come as without parts.
+ * of this step; they copy again in the next step, after all are done. Groups with averages or tables of rows stay whole: they have
+ * a place of their own in the window, and come as without parts.
  */
 #include <stdlib.h>
 
