@@ -120,6 +120,14 @@ static enum status give_samples(const struct lane *lane, const struct kernel_ste
     return STATUS_OK;
 }
 
+/* Results have places. */
+static enum status begin_results(struct device_side *side)
+{
+    side->bases[BASE_LOSS] = (char *)&side->results[0];
+    side->bases[BASE_CORRECT] = (char *)&side->results[1];
+    return side->config.face->memory->fill(side->stream, side->results, 0, 2 * sizeof(float));
+}
+
 /* All that the device does with samples that were given. */
 static enum status put_forward(const struct exec *exec, const struct plan *plan)
 {
@@ -128,16 +136,18 @@ static enum status put_forward(const struct exec *exec, const struct plan *plan)
     const char *there = side->eval.there;
     const bool has_target = graph_roles((struct graph *)exec->config.eval)->target;
 
-    side->bases[BASE_LOSS] = (char *)&side->results[0];
-    side->bases[BASE_CORRECT] = (char *)&side->results[1];
-    TRY(face->memory->fill(side->stream, side->results, 0, 2 * sizeof(float)));
+    TRY(begin_results(side));
     if (side->eval.picked)
         face->pick(side->stream, device_kept(exec, side->eval.picked),
                    (const struct pick *)(there + PICKS_AT), (size_t)plan->extents.rows,
                    (float *)side->bases[BASE_INPUT],
                    has_target ? (int32_t *)side->bases[BASE_TARGET] : NULL);
-    for (int i = 0; i < plan->n_instructions; i++)
-        device_run(side, &plan->instructions[i], (const struct kernel_step *)there);
+    parts_begin(side, PARTS_EVALUATION);
+    for (int i = 0; i < plan->n_instructions; i++) {
+        TRY(parts_before(exec, plan, i));
+        TRY(device_run(side, &plan->instructions[i], (const struct kernel_step *)there));
+    }
+    tensor_end(side);
     return STATUS_OK;
 }
 
@@ -181,19 +191,46 @@ static enum status run_forward(const struct exec *exec, const struct plan *plan)
     return graphs->launch(forward->graph, side->stream);
 }
 
-enum status device_run_samples(struct lane *lane, const struct plan *plan,
-                               const struct kernel_step *step, bool wants_output)
+/* What the samples gave comes to the host. */
+static enum status end_samples(const struct lane *lane, const struct plan *plan,
+                               bool wants_output)
 {
     struct device_side *side = lane->exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
-    float *loss = (float *)lane->bases[BASE_LOSS],
-          *correct = (float *)lane->bases[BASE_CORRECT];
 
+    TRY(memory->copy(side->stream, lane->bases[BASE_LOSS], &side->results[0], sizeof(float)));
+    TRY(memory->copy(side->stream, lane->bases[BASE_CORRECT], &side->results[1],
+                     sizeof(float)));
+    return wants_output ? take_output(side, plan) : STATUS_OK;
+}
+
+enum status device_run_samples(struct lane *lane, const struct plan *plan,
+                               const struct kernel_step *step, bool wants_output)
+{
     TRY(give_samples(lane, step, (size_t)plan->extents.rows));
     TRY(run_forward(lane->exec, plan));
-    TRY(memory->copy(side->stream, loss, &side->results[0], sizeof *loss));
-    TRY(memory->copy(side->stream, correct, &side->results[1], sizeof *correct));
-    if (wants_output)
-        TRY(take_output(side, plan));
+    TRY(end_samples(lane, plan, wants_output));
     return device_wait(lane->exec);
+}
+
+/* The host's buffers are used again for the next batch: each action is waited for. */
+enum status device_run_batch(struct lane *lane, const struct pipe_evaluation *e,
+                             const struct pipe_action *a)
+{
+    const struct kernel_step step = { .seed = lane->exec->config.seed, .inv_batch = 1 };
+    struct device_side *side = lane->exec->device;
+    const bool is_last = a->chunk == lane->exec->config.pipeline.chunks - 1;
+    const struct plan *plan = e->begin(lane, a->shard);
+
+    TRY(give_samples(lane, &step, (size_t)plan->extents.rows));
+    TRY(begin_results(side));
+    TRY(device_pipe_run(lane->exec, plan, a->chunk, a->shard,
+                        (struct kernel_step *)side->eval.there));
+    tensor_end(side);
+    if (is_last)
+        TRY(end_samples(lane, plan, e->wants_output && plan->output_floats));
+    TRY(device_wait(lane->exec));
+    if (is_last)
+        e->end(lane, plan, a->shard);
+    return STATUS_OK;
 }

@@ -15,19 +15,15 @@
  * of its pair has come back.
  *
  * Shards that exchange batch statistics meet once for each gather, on the way: a table is written again after done.
- *
- * A thread looks whether a rank was lost, and makes the words 1 itself then, again and again: the stream runs to its end,
- * and whoever waits for it finds the loss.
- *
- * Ranks whose devices do not reach each other's memory send each other what is needed of it instead (device_team.c).
+ * What happens when a rank is lost: device_watch.c. Ranks whose devices do not reach each other's memory send each other
+ * what is needed of it instead (device_team.c).
  */
 #include <string.h>
-#include <time.h>
 
 #include "base/mem.h"
 #include "exec/device_side.h"
 
-enum { LINE = 128, PART_UNIT = 64, LOOK_NS = 20 * 1000 * 1000, AGAIN_NS = 1000 * 1000 };
+enum { LINE = DEVICE_LINE, PART_UNIT = 64 };
 enum meeting { READY, DONE, MEETINGS };
 
 /* A partial sum that some rank holds when its shards have run. */
@@ -57,13 +53,6 @@ struct device_ranks {
     int n_meetings;
     char *words; /* of this rank: of each meeting a line for each rank */
     struct device_words *out, *in;
-
-    pthread_t watcher;
-    bool is_watched;
-    struct device_stream *rescue; /* the watcher's */
-    pthread_mutex_t lock;         /* a leaf; guards what follows */
-    pthread_cond_t changes;
-    bool gives_up, is_over;
 };
 
 /* What is whose --------------------------------------------------------------------------- */
@@ -155,17 +144,6 @@ static size_t largest_part(const struct exec *exec)
 
 /* Making ----------------------------------------------------------------------------------- */
 
-/* Waited for by a clock that nobody sets. */
-static void make_changes(pthread_cond_t *changes)
-{
-    pthread_condattr_t attr;
-
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(changes, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
 enum status ranks_create(struct exec *exec)
 {
     const size_t most = (size_t)exec->ranks * 2 * TREE_DEPTH;
@@ -174,8 +152,6 @@ enum status ranks_create(struct exec *exec)
 
     TRY(mem_alloc(1, sizeof *ranks, &ranks));
     side->ranks = ranks;
-    pthread_mutex_init(&ranks->lock, NULL);
-    make_changes(&ranks->changes);
     TRY(mem_alloc(most, sizeof *ranks->held, &ranks->held));
     TRY(mem_alloc(most, sizeof *ranks->nodes, &ranks->nodes));
     TRY(mem_alloc(most, sizeof *ranks->additions, &ranks->additions));
@@ -187,8 +163,7 @@ enum status ranks_create(struct exec *exec)
     TRY(team_choose(exec));
     ranks->n_meetings = side->team ? 0 : side->n_groups * MEETINGS + exec->gathers.count;
     TRY(mem_alloc((size_t)ranks->n_meetings, sizeof *ranks->out, &ranks->out));
-    TRY(mem_alloc((size_t)ranks->n_meetings, sizeof *ranks->in, &ranks->in));
-    return side->config.face->stream->create(side->config.device, &ranks->rescue);
+    return mem_alloc((size_t)ranks->n_meetings, sizeof *ranks->in, &ranks->in);
 }
 
 size_t ranks_words_bytes(const struct exec *exec)
@@ -218,8 +193,7 @@ void ranks_place(struct device_side *side, void *words, void *scratch)
             ranks->scratch + (size_t)(ranks->result - ranks->n_held) * ranks->scratch_each;
 }
 
-/* Where rank r has what this rank has there. */
-static void *theirs(const struct device_side *side, int r, const void *mine)
+void *ranks_theirs(const struct device_side *side, int r, const void *mine)
 {
     return side->ranks->block[r] + ((const char *)mine - side->memory);
 }
@@ -240,52 +214,10 @@ static void find_words(const struct exec *exec, int meeting)
     for (int r = 0; r < exec->ranks; r++) {
         if (r == exec->rank)
             continue;
-        char *words = theirs(side, r, ranks->words);
+        char *words = ranks_theirs(side, r, ranks->words);
         out->word[out->count++] = word_of(exec, words, meeting, exec->rank);
         in->word[in->count++] = word_of(exec, ranks->words, meeting, r);
     }
-}
-
-/* Until it is time to look again; false: it is over. */
-static bool waits_on(struct device_ranks *ranks, bool *out_gives_up)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    pthread_mutex_lock(&ranks->lock);
-    until.tv_nsec += ranks->gives_up ? AGAIN_NS : LOOK_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    if (!ranks->is_over)
-        pthread_cond_timedwait(&ranks->changes, &ranks->lock, &until);
-    const bool goes_on = !ranks->is_over;
-    *out_gives_up = ranks->gives_up;
-    pthread_mutex_unlock(&ranks->lock);
-    return goes_on;
-}
-
-/* Lets the stream pass what it waits for now; it may wait again. */
-static void let_pass(struct device_side *side)
-{
-    if (side->team)
-        team_give_up(side);
-    for (int m = 0; m < side->ranks->n_meetings; m++)
-        side->config.face->share->signal(side->ranks->rescue, &side->ranks->in[m]);
-}
-
-static void *watch(void *arg)
-{
-    const struct exec *exec = arg;
-    struct device_side *side = exec->device;
-    bool gives_up;
-
-    while (waits_on(side->ranks, &gives_up)) {
-        if (gives_up)
-            let_pass(side);
-        else if (transport_check(exec->transport) != STATUS_OK || !team_is_well(exec))
-            ranks_give_up(side);
-    }
-    return NULL;
 }
 
 static enum status introduce(const struct exec *exec, const struct device_handle *own,
@@ -344,42 +276,9 @@ enum status ranks_open(struct exec *exec, const struct device_handle *own)
         TRY(open_blocks(exec));
     for (int m = 0; m < ranks->n_meetings; m++)
         find_words(exec, m);
-    if (pthread_create(&ranks->watcher, NULL, watch, exec) != 0)
-        return FAIL(STATUS_NO_MEMORY, "there is no thread to look after other ranks");
-    ranks->is_watched = true;
+    device_watch_words(exec->device, WATCH_RANKS, ranks->in, ranks->n_meetings);
     /* Nobody goes away before all have opened what is there. */
     return comm_barrier(exec->config.comm);
-}
-
-void ranks_leave(struct device_side *side)
-{
-    /* Of a group nothing is given up as long as nobody is lost: others wait for what is on its way. */
-    if (side->ranks && !side->team)
-        ranks_give_up(side);
-}
-
-void ranks_give_up(struct device_side *side)
-{
-    pthread_mutex_lock(&side->ranks->lock);
-    side->ranks->gives_up = true;
-    pthread_cond_signal(&side->ranks->changes);
-    pthread_mutex_unlock(&side->ranks->lock);
-}
-
-void ranks_end(struct device_side *side)
-{
-    struct device_ranks *ranks = side->ranks;
-
-    if (!ranks || !ranks->is_watched)
-        return;
-    pthread_mutex_lock(&ranks->lock);
-    ranks->is_over = true;
-    pthread_cond_signal(&ranks->changes);
-    pthread_mutex_unlock(&ranks->lock);
-    pthread_join(ranks->watcher, NULL);
-    ranks->is_watched = false;
-    const enum status left = side->config.face->stream->wait(ranks->rescue);
-    (void)left; /* nobody asks how it went */
 }
 
 void ranks_destroy(struct exec *exec)
@@ -397,9 +296,6 @@ void ranks_destroy(struct exec *exec)
     if (side->team && transport_check(exec->transport) != STATUS_OK)
         team_give_up(side); /* nobody is there to take leave of */
     team_destroy(side);
-    side->config.face->stream->destroy(ranks->rescue);
-    pthread_mutex_destroy(&ranks->lock);
-    pthread_cond_destroy(&ranks->changes);
     mem_free(ranks->out);
     mem_free(ranks->in);
     mem_free(ranks->known);
@@ -450,8 +346,8 @@ enum status ranks_take_tables(const struct exec *exec, int g)
     for (int r = 0; r < exec->ranks; r++) {
         char *table = side->tables + gather->offset + (size_t)r * gather->bytes;
         if (r != exec->rank)
-            TRY(side->config.face->memory->copy(side->stream, table, theirs(side, r, table),
-                                                gather->bytes));
+            TRY(side->config.face->memory->copy(side->stream, table,
+                                                ranks_theirs(side, r, table), gather->bytes));
     }
     return STATUS_OK;
 }
@@ -466,7 +362,7 @@ static enum status take_results(const struct exec *exec, int r)
     exec_lane_row(exec, r, &first, &count);
     for (int part = 0; part < 2; part++) {
         float *mine = side->results + part * exec->shards + first;
-        TRY(memory->copy(side->sums, mine, theirs(side, r, mine),
+        TRY(memory->copy(side->sums, mine, ranks_theirs(side, r, mine),
                          (size_t)count * sizeof(float)));
     }
     return STATUS_OK;
@@ -481,7 +377,7 @@ static void join_marks(const struct exec *exec, int bucket)
     for (int r = 0; r < exec->ranks; r++) {
         if (r == exec->rank)
             continue;
-        side->config.face->join_marks(side->sums, out, joined, theirs(side, r, own),
+        side->config.face->join_marks(side->sums, out, joined, ranks_theirs(side, r, own),
                                       (size_t)exec->row_sums[bucket].rows);
         joined = out;
     }
@@ -518,10 +414,7 @@ static float *operand_of(const struct exec *exec, int number, struct device_part
     const struct held *held = &ranks->held[number];
     if (side->team && held->rank != exec->rank)
         return team_received(exec, number, part);
-    if (held->rank == exec->rank)
-        return side->gradients + (size_t)held->buffer * exec->vector + part.at;
-    return theirs(side, held->rank,
-                  side->gradients + (size_t)held->buffer * exec->vector + part.at);
+    return ranks_theirs(side, held->rank, parts_gradient(exec, held->buffer, part.at));
 }
 
 void ranks_add(const struct exec *exec, struct device_part part)
@@ -552,15 +445,18 @@ static enum status take_part(const struct exec *exec, const struct device_stretc
     const struct device_side *side = exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
     const struct device_part part = ranks_part(exec, stretch, r);
-    float *param = side->param + part.at;
+    const size_t at = parts_param(side, part.at);
+    float *param = side->param + at;
 
-    if (part.count == 0)
+    if (part.count == 0 || parts_hold(side, stretch->group)) /* else it comes when it is read */
         return STATUS_OK;
-    TRY(memory->copy(side->sums, param, theirs(side, r, param), part.count * sizeof *param));
+    TRY(memory->copy(side->sums, param, ranks_theirs(side, r, param),
+                     part.count * sizeof *param));
     if (!side->half)
         return STATUS_OK;
-    uint16_t *half = side->half + part.at;
-    return memory->copy(side->sums, half, theirs(side, r, half), part.count * sizeof *half);
+    uint16_t *half = side->half + at;
+    return memory->copy(side->sums, half, ranks_theirs(side, r, half),
+                        part.count * sizeof *half);
 }
 
 enum status ranks_take_params(const struct exec *exec, int group)

@@ -20,10 +20,24 @@ enum status device_check(const struct exec *exec)
 
     if (exec->config.compress.codec)
         return FAIL(STATUS_UNSUPPORTED, "device %s: gradients are not compressed there", name);
-    if (exec->config.tensor || exec->config.pipeline.stages > 1 ||
-        exec->config.beside.transport)
+    if (exec->nodes > 1 && (exec->config.tensor || exec->config.pipeline.stages > 1 ||
+                            exec->config.beside.transport || exec->config.zero > 1))
         return FAIL(STATUS_UNSUPPORTED,
-                    "device %s: layers are not split between ranks there yet", name);
+                    "device %s: ranks of several machines split neither layers nor parameters "
+                    "there",
+                    name);
+    if ((exec->clips || exec_scales(exec)) &&
+        (exec->config.tensor || exec->config.pipeline.stages > 1))
+        return FAIL(STATUS_UNSUPPORTED,
+                    "device %s: the norm of all gradients is not known where layers are split "
+                    "between ranks",
+                    name);
+    if (exec->config.zero > 1 && exec->ranks > 1 &&
+        (norms_are_used(exec) || exec->config.pipeline.stages > 1))
+        return FAIL(STATUS_UNSUPPORTED,
+                    "device %s: gradients and parameters are not in parts in a pipeline, or "
+                    "where norms are needed: every rank has all of them: use zero=1",
+                    name);
     if (exec->anchors || exec->config.privacy)
         return FAIL(STATUS_UNSUPPORTED,
                     "device %s: updates are neither drawn to an anchor nor made private there "
@@ -68,7 +82,7 @@ static enum status find_update(const struct exec *exec, const struct bucket *buc
 }
 
 /* Elements of each state that rank r has for a stretch; so many that the next is aligned. */
-static size_t state_of(const struct exec *exec, const struct device_stretch *stretch, int r)
+size_t device_packed(const struct exec *exec, const struct device_stretch *stretch, int r)
 {
     return aligned(ranks_part(exec, stretch, r).count * sizeof(float)) / sizeof(float);
 }
@@ -81,7 +95,7 @@ static size_t most_state(const struct exec *exec)
     for (int r = 0; r < exec->ranks; r++) {
         size_t count = 0;
         for (int i = 0; i < exec->device->n_stretches; i++)
-            count += state_of(exec, &exec->device->stretches[i], r);
+            count += device_packed(exec, &exec->device->stretches[i], r);
         most = count > most ? count : most;
     }
     return most;
@@ -101,7 +115,10 @@ static void find_groups(struct exec *exec)
         const size_t end = (size_t)exec->buckets.begin[b + 1];
         struct device_group *group = &side->groups[side->n_groups ? side->n_groups - 1 : 0];
 
-        if (side->n_groups == 0 || (group->count > least && side->n_groups < DEVICE_GROUPS)) {
+        const bool differs =
+            b > 0 && (exec->buckets.held >> b & 1) != (exec->buckets.held >> (b - 1) & 1);
+        if (side->n_groups == 0 ||
+            ((group->count > least || differs) && side->n_groups < DEVICE_GROUPS)) {
             group = &side->groups[side->n_groups++];
             *group = (struct device_group){ .first = b, .at = begin };
         }
@@ -152,7 +169,7 @@ static enum status find_stretches(struct exec *exec)
     for (int i = 0; i < side->n_stretches; i++) {
         struct device_stretch *stretch = &side->stretches[i];
         stretch->state_at = is_whole ? stretch->at : state_at;
-        state_at += state_of(exec, stretch, exec->rank);
+        state_at += device_packed(exec, stretch, exec->rank);
     }
     return STATUS_OK;
 }
@@ -233,11 +250,13 @@ static void lay_out(struct exec *exec, struct carver *carver)
 {
     struct device_side *side = exec->device;
     const struct device_face *face = side->config.face;
-    const size_t vector = exec->vector * sizeof(float), params = (size_t)exec->n_params;
+    const size_t params = (size_t)exec->n_params;
+    const size_t params_bytes = parts_window(exec) * sizeof(float);
     const size_t ranges = params + GRAPH_NODE_IN;
 
-    side->param = carve(carver, vector);
-    side->half = side->config.precision == DTYPE_F32 ? NULL : carve(carver, vector / 2);
+    side->param = carve(carver, params_bytes);
+    side->half = side->config.precision == DTYPE_F32 ? NULL : carve(carver, params_bytes / 2);
+    parts_place(side, carve(carver, parts_own(side) * sizeof(float)));
     if (exec_scales(exec)) {
         side->scaling = carve(carver, sizeof *side->scaling);
         side->scaled = carve(carver, (size_t)exec->lanes[0].count * sizeof *side->scaled);
@@ -245,7 +264,8 @@ static void lay_out(struct exec *exec, struct carver *carver)
     for (int i = 0; i < exec->n_states && exec->config.batch; i++)
         side->state[i] = carve(carver, side->state_count * sizeof(float));
     side->n_buffers = exec->config.batch ? ranks_buffers(exec) : 0;
-    side->gradients = carve(carver, (size_t)side->n_buffers * vector);
+    side->gradients =
+        carve(carver, (size_t)side->n_buffers * parts_gradients(exec) * sizeof(float));
     side->all_marks = carve_marks(exec, carver, side->marks, &side->marks_bytes);
     side->results = carve(carver, 2 * (size_t)exec->shards * sizeof(float));
     if (norms_are_used(exec)) {
@@ -336,8 +356,10 @@ static enum status make_groups(struct exec *exec)
     side->sums = NULL;
     TRY(stream->create(side->config.device, &side->sums));
     TRY(stream->event_create(side->config.device, &side->joined));
-    for (int g = 0; g < side->n_groups; g++)
+    for (int g = 0; g < side->n_groups; g++) {
         TRY(stream->event_create(side->config.device, &side->groups[g].final));
+        TRY(stream->event_create(side->config.device, &side->groups[g].done));
+    }
     return STATUS_OK;
 }
 
@@ -373,9 +395,16 @@ enum status device_create(struct exec *exec)
     TRY(find_stretches(exec));
     TRY(find_norms(exec));
     TRY(make_groups(exec));
+    TRY(parts_create(exec));
+    if (exec->ranks > 1 || exec->config.tensor || exec->config.pipeline.stages > 1)
+        TRY(device_watch_create(exec));
     if (exec->ranks > 1)
         TRY(ranks_create(exec));
     TRY(make_memory(exec));
+    if (exec->config.tensor)
+        TRY(tensor_create(exec));
+    if (exec->config.pipeline.stages > 1)
+        TRY(device_pipe_create(exec));
     for (int i = 0; i < DEVICE_SLOTS && exec->config.batch; i++)
         TRY(make_slot(exec, &side->slots[i]));
     return exec_scales(exec) ? scale_begin(exec) : STATUS_OK;
@@ -411,13 +440,15 @@ void device_destroy(struct exec *exec)
     const struct device_memory_ops *memory = side->config.face->memory;
     const struct device_stream_ops *stream = side->config.face->stream;
     struct device *device = side->config.device;
-    ranks_leave(side);
+    device_watch_leave(side);
     const enum status left = wait_for_streams(side);
     (void)left;                 /* nobody asks how it went */
-    device_forget_graphs(side); /* who gives up a group waits for that */
-    ranks_end(side);
-    for (int g = 0; g < side->n_groups; g++)
+    device_forget_graphs(side); /* who gives up a team waits for that */
+    device_watch_end(side);
+    for (int g = 0; g < side->n_groups; g++) {
         stream->event_destroy(side->groups[g].final);
+        stream->event_destroy(side->groups[g].done);
+    }
     stream->event_destroy(side->joined);
     if (side->sums != side->stream)
         stream->destroy(side->sums);
@@ -433,7 +464,9 @@ void device_destroy(struct exec *exec)
     memory->destroy_host(device, side->eval.output);
     memory->destroy(device, side->eval.there);
     memory->destroy(device, side->eval.widened);
-    memory->destroy(device, side->arena);
+    memory->destroy(device, side->arenas);
+    tensor_destroy(exec);
+    device_pipe_destroy(exec);
     const bool is_shared = side->ranks && !side->team;
     ranks_destroy(exec); /* closes what is others' before this rank's own goes */
     if (is_shared)
@@ -442,8 +475,10 @@ void device_destroy(struct exec *exec)
         memory->destroy(device, side->memory);
     stream->destroy(side->stream);
     stream->destroy(side->copies);
+    device_watch_destroy(side);
     mem_free(side->places);
     mem_free(side->norms);
+    parts_destroy(side);
     mem_free(side);
     exec->device = NULL;
 }
@@ -461,7 +496,8 @@ enum status device_plan(const struct exec *exec, struct extents extents, bool ev
         exec->config.train, extents, &exec->buckets, &gathers, exec->config.choices, out);
 }
 
-enum status device_grow(struct exec *exec, size_t bytes)
+/* The arena has room for so many bytes. */
+static enum status grow(struct exec *exec, size_t bytes)
 {
     struct device_side *side = exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
@@ -470,23 +506,33 @@ enum status device_grow(struct exec *exec, size_t bytes)
         return STATUS_OK;
     TRY(device_wait(exec));
     device_forget_graphs(side);
-    memory->destroy(side->config.device, side->arena);
-    side->arena = NULL;
+    memory->destroy(side->config.device, side->arenas);
+    side->arenas = side->arena = NULL;
     exec->arena_bytes = 0;
-    if (memory->create(side->config.device, bytes, (void **)&side->arena) != STATUS_OK)
-        return no_room(exec, "activations", bytes);
+    const size_t all = bytes * (size_t)pipe_arenas(exec);
+    if (memory->create(side->config.device, all, (void **)&side->arenas) != STATUS_OK)
+        return no_room(exec, "activations", all);
     exec->arena_bytes = bytes;
+    side->arena = side->arenas;
     side->bases[BASE_ARENA] = side->arena;
     side->bases[BASE_PARAM] = (char *)side->param;
     side->bases[BASE_HALF] = (char *)side->half;
     return STATUS_OK;
 }
 
+enum status device_make_room(struct exec *exec, const struct plan *plan, bool is_new)
+{
+    TRY(grow(exec, plan->arena_bytes));
+    if (is_new && exec->device->tensor)
+        TRY(tensor_prepare(exec, plan));
+    return is_new && exec->device->pipe ? device_pipe_prepare(exec, plan) : STATUS_OK;
+}
+
 /* Vectors ----------------------------------------------------------------------------------- */
 
 enum status device_blame(const struct exec *exec, enum status status)
 {
-    if (exec->ranks > 1)
+    if (exec->device->watch)
         TRY(transport_check(exec->transport));
     return status;
 }
@@ -496,14 +542,41 @@ enum status device_wait(const struct exec *exec)
     return device_blame(exec, wait_for_streams(exec->device));
 }
 
+/* Copies parameters between the device and the flat vector of the host: groups that are whole; of others all ranks' parts, which
+ * nobody changes now, or this rank's own. */
+static enum status move_params(const struct exec *exec, bool fetches)
+{
+    const struct device_side *side = exec->device;
+    const struct device_memory_ops *memory = side->config.face->memory;
+
+    for (int g = 0; g < side->n_groups; g++) {
+        const struct device_group *group = &side->groups[g];
+        float *here = exec->param + group->at,
+              *there = side->param + parts_param(side, group->at);
+        if (!parts_hold(side, g))
+            TRY(memory->copy(side->stream, fetches ? here : there, fetches ? there : here,
+                             group->count * sizeof(float)));
+    }
+    for (int i = 0; i < side->n_stretches; i++) {
+        const struct device_stretch *stretch = &side->stretches[i];
+        for (int r = 0; r < exec->ranks && parts_hold(side, stretch->group); r++) {
+            const struct device_part part = ranks_part(exec, stretch, r);
+            float *here = exec->param + part.at, *there = parts_owned(exec, stretch, r);
+            if (fetches || r == exec->rank)
+                TRY(memory->copy(side->stream, fetches ? here : there, fetches ? there : here,
+                                 part.count * sizeof(float)));
+        }
+    }
+    return STATUS_OK;
+}
+
 enum status device_fetch_params(const struct exec *exec)
 {
     struct device_side *side = exec->device;
 
     if (!side->is_newer)
         return STATUS_OK;
-    TRY(side->config.face->memory->copy(side->stream, exec->param, side->param,
-                                        exec->vector * sizeof(float)));
+    TRY(move_params(exec, true));
     TRY(device_wait(exec));
     side->is_newer = false;
     return STATUS_OK;
@@ -542,21 +615,20 @@ enum status device_fetch(const struct exec *exec)
     return STATUS_OK;
 }
 
-enum status device_give(const struct exec *exec)
+enum status device_give(struct exec *exec)
 {
     struct device_side *side = exec->device;
     const struct device_face *face = side->config.face;
 
     if (!side->is_stale)
         return STATUS_OK;
-    TRY(face->memory->copy(side->stream, side->param, exec->param,
-                           exec->vector * sizeof(float)));
+    TRY(move_params(exec, false));
     for (int i = 0; i < exec->n_states && side->state[i]; i++)
         TRY(move_state(exec, i, false));
     if (side->half)
         face->convert(side->stream, side->half, side->config.precision, side->param, DTYPE_F32,
-                      exec->vector);
+                      parts_window(exec));
     TRY(device_wait(exec)); /* the vectors are the caller's again */
     side->is_stale = false;
-    return STATUS_OK;
+    return parts_own(side) ? exec_settle(exec) : STATUS_OK; /* others will read this rank's */
 }

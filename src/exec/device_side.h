@@ -5,7 +5,8 @@
  * vectors of state.h are copies of it, made when somebody asks for them (device_fetch) and given back when they were
  * written (device_is_stale). A rank has one lane, whose shards run one after the other; their
  * gradients are added along the tree, and ranges of buckets are updated in one launch each. Several ranks of a machine,
- * on one device or on several, read each other's block of memory (device_ranks.c); those of several machines, and those whose
+ * on one device or on several, read each other's block of memory: those that hold the same (device_ranks.c), that share
+ * layers (device_tensor.c), or are stages of a pipeline (device_pipe.c). Those of several machines, and those whose
  * devices cannot do that, send messages (device_team.c).
  *
  * A step is captured as a graph the second time that its extents come, and launched from then on. What differs from step to
@@ -27,6 +28,7 @@
 #include "kernel/device.h"
 
 enum { DEVICE_SLOTS = 8, DEVICE_GRAPHS = PLANS_MAX, DEVICE_GROUPS = 8, DEVICE_KEPT = 2 };
+enum { DEVICE_LINE = 128 }; /* bytes from a word of memory that ranks share to the next */
 
 /* Where a shard's samples are in a feed, in bytes. */
 struct feed_place {
@@ -53,6 +55,7 @@ struct device_group {
     int first, end; /* buckets */
     size_t at, count;
     struct device_event *final;
+    struct device_event *done; /* all ranks have summed it, if its gradients are in a window */
 };
 
 /* A stretch of the flat vector that one launch updates: of several ranks, each a part of it. */
@@ -132,12 +135,17 @@ struct device_side {
     struct kernel_update_step *trusted; /* a parameter each */
     char *tables; /* of gathers: what all shards give in the middle of a step */
     char *feed;
-    char *arena;
+    char *arena;  /* of the shard that runs now */
+    char *arenas; /* as many as the pipeline has shards under way; else it is the one */
     char *bases[BASE_COUNT];
 
-    struct device_ranks *ranks; /* NULL: there is one */
-    struct ranks_team *team;    /* NULL: they read each other's memory */
-    uint32_t *said;             /* with a team: by each rank, with a step */
+    struct device_watch *watch;   /* NULL: there is nobody to wait for */
+    struct device_ranks *ranks;   /* NULL: there is one */
+    struct ranks_team *team;      /* NULL: they read each other's memory */
+    uint32_t *said;               /* with a team: by each rank, with a step */
+    struct device_tensor *tensor; /* NULL: layers are whole */
+    struct device_pipe *pipe;     /* NULL: there are no stages */
+    struct device_parts *parts;   /* NULL: gradients and parameters are whole */
     struct device_group groups[DEVICE_GROUPS];
     int n_groups;
     struct device_stream *sums; /* of several groups: what ranks do with them; else `stream` */
@@ -175,17 +183,18 @@ void device_destroy(struct exec *exec); /* NULL is allowed */
 /* A plan for these extents. */
 MUST_CHECK enum status device_plan(const struct exec *exec, struct extents extents,
                                    bool evaluation, struct plan **out);
-/* The arena has room for so many bytes. */
-MUST_CHECK enum status device_grow(struct exec *exec, size_t bytes);
+/* There is room for what a plan needs; of a new one, ranks that layers are split among agree on it. */
+MUST_CHECK enum status device_make_room(struct exec *exec, const struct plan *plan,
+                                        bool is_new);
 /* Captured steps and evaluations are forgotten: a plan goes, or the arena moves. Only the latter. */
 void device_forget_graphs(struct device_side *side);
 void device_forget_forwards(struct device_side *side);
 
 /* The flat vectors of the host are those of the device: the parameters; these and, with all ranks together, the state.
- * device_give: the other way round. */
+ * device_give: the other way round; collective if it is stale. */
 MUST_CHECK enum status device_fetch_params(const struct exec *exec);
 MUST_CHECK enum status device_fetch(const struct exec *exec);
-MUST_CHECK enum status device_give(const struct exec *exec);
+MUST_CHECK enum status device_give(struct exec *exec);
 MUST_CHECK enum status device_wait(const struct exec *exec);
 /* What a wait gave; a rank that was lost meanwhile is the cause of whatever it was. */
 MUST_CHECK enum status device_blame(const struct exec *exec, enum status status);
@@ -195,11 +204,6 @@ MUST_CHECK enum status device_blame(const struct exec *exec, enum status status)
 /* What they are and will need; then, when the block of memory has been laid out, their blocks are opened. Both are collective. */
 MUST_CHECK enum status ranks_create(struct exec *exec);
 MUST_CHECK enum status ranks_open(struct exec *exec, const struct device_handle *own);
-/* From now on streams do not wait for others, until ranks_end, after which nobody touches the words. */
-void ranks_give_up(struct device_side *side);
-/* The same, if streams would else wait for ranks that have nothing more to say. */
-void ranks_leave(struct device_side *side);
-void ranks_end(struct device_side *side);
 void ranks_destroy(struct exec *exec);
 /* Of the block: words of ranks, scratch of their sums. The same on every rank. */
 size_t ranks_words_bytes(const struct exec *exec);
@@ -209,6 +213,8 @@ void ranks_place(struct device_side *side, void *words, void *scratch);
 int ranks_buffers(const struct exec *exec);
 /* Does each rank update all, as norms are needed before? */
 bool ranks_update_all(const struct exec *exec);
+/* Where rank r has what this rank has there, in its block. */
+void *ranks_theirs(const struct device_side *side, int r, const void *mine);
 /* What rank r updates of a stretch. */
 struct device_part ranks_part(const struct exec *exec, const struct device_stretch *stretch,
                               int r);
@@ -272,6 +278,107 @@ MUST_CHECK enum status device_collect(struct exec *exec, int b);
 /* All hosts have put the step on their streams: what all said with it. */
 MUST_CHECK enum status device_meet_machines(struct exec *exec, uint32_t *out_heard);
 
+/* Ranks that are lost (device_watch.c) ----------------------------------------------------------- */
+
+/* Words that streams of this rank await. */
+enum watch_kind { WATCH_RANKS, WATCH_TENSOR, WATCH_PIPE, WATCH_KINDS };
+
+MUST_CHECK enum status device_watch_create(struct exec *exec);
+/* In place of those of that kind before; borrowed until the next call. */
+void device_watch_words(struct device_side *side, enum watch_kind kind,
+                        const struct device_words *words, int count);
+/* From now on streams do not wait for others, until device_watch_end, after which nobody touches the words. NULL watch is
+ * allowed. */
+void device_watch_give_up(struct device_side *side);
+/* The same, if streams would else wait for ranks that have nothing more to say. */
+void device_watch_leave(struct device_side *side);
+void device_watch_end(struct device_side *side);
+void device_watch_destroy(struct device_side *side);
+
+/* Memory that grows (device_circle.c) ------------------------------------------------------------ */
+
+enum { CIRCLE_NUMBERS = 4 };
+/* Blocks of some ranks, as long on each. */
+struct device_circle {
+    struct transport *transport;
+    int ranks, rank;
+    uint32_t tag;
+    char *memory; /* this rank's; NULL: there are none yet */
+    size_t bytes;
+    char *block[DEVICE_PEERS]; /* of each rank, as this process sees it */
+    struct device_handle known[DEVICE_PEERS];
+};
+
+/* All are collective over the circle's ranks, but release. */
+MUST_CHECK enum status circle_create(const struct exec *exec, struct transport *transport,
+                                     struct device_circle *out);
+/* Each number becomes the largest of all ranks'. */
+MUST_CHECK enum status circle_agree(struct device_circle *circle, size_t *numbers, int count);
+/* Blocks of so many bytes, all 0, in place of those there are. */
+MUST_CHECK enum status circle_make(const struct exec *exec, struct device_circle *circle,
+                                   size_t bytes);
+void circle_release(const struct exec *exec, struct device_circle *circle);
+
+/* Parts and windows (device_parts.c) ------------------------------------------------------------- */
+
+enum parts_kind { PARTS_FORWARD, PARTS_BACKWARD, PARTS_EVALUATION, PARTS_KINDS };
+
+/* When groups and stretches are known. Makes nothing if all is whole, and the rest needs not ask then. */
+MUST_CHECK enum status parts_create(struct exec *exec);
+void parts_destroy(struct device_side *side);
+/* Elements: of a vector of gradients; of the parts of parameters that a rank owns; of a vector of parameters. */
+size_t parts_gradients(const struct exec *exec);
+size_t parts_own(const struct device_side *side);
+size_t parts_window(const struct exec *exec);
+/* The block has been laid out. */
+void parts_place(struct device_side *side, float *own);
+/* Elements of a packed part of a stretch, so many that the next is aligned. */
+size_t device_packed(const struct exec *exec, const struct device_stretch *stretch, int r);
+
+/* Where an element of the flat vector lies: of a buffer of gradients; in side->param and side->half. */
+float *parts_gradient(const struct exec *exec, int buffer, size_t element);
+size_t parts_param(const struct device_side *side, size_t element);
+char *parts_address(const struct device_side *side, const struct operand *operand);
+/* Has each rank its part alone? Where rank r has its own of a stretch. */
+bool parts_hold(const struct device_side *side, int group);
+float *parts_owned(const struct exec *exec, const struct device_stretch *stretch, int r);
+
+/* A shard's forward begins, or an evaluation's. Before an instruction: what it reads is here, what it writes may be written.
+ * A group was summed by all. */
+void parts_begin(const struct device_side *side, enum parts_kind kind);
+MUST_CHECK enum status parts_before(const struct exec *exec, const struct plan *plan,
+                                    int number);
+MUST_CHECK enum status parts_begin_gradients(const struct exec *exec, int group);
+MUST_CHECK enum status parts_end_group(const struct exec *exec, int group);
+
+/* Ranks that share layers (device_tensor.c) ------------------------------------------------------- */
+
+MUST_CHECK enum status tensor_create(struct exec *exec);
+void tensor_destroy(struct exec *exec);
+/* Collective: there is room for what a new plan says. */
+MUST_CHECK enum status tensor_prepare(struct exec *exec, const struct plan *plan);
+/* Puts an op between ranks on the stream. */
+MUST_CHECK enum status tensor_run(const struct device_side *side, const struct op *op,
+                                  const struct kernel_call *call);
+/* A step, or a batch that is evaluated, is over: the next one begins as this one did. */
+void tensor_end(const struct device_side *side);
+
+/* Stages of a pipeline (device_pipe.c) ------------------------------------------------------------ */
+
+MUST_CHECK enum status device_pipe_create(struct exec *exec);
+void device_pipe_destroy(struct exec *exec);
+/* Collective: there is room for what a new plan sends and keeps. */
+MUST_CHECK enum status device_pipe_prepare(struct exec *exec, const struct plan *plan);
+size_t device_pipe_bytes(const struct device_side *side);
+/* Puts all shards of a step on the stream. */
+MUST_CHECK enum status device_pipe_step(const struct exec *exec);
+/* The pieces of it, for evaluations: what goes once; a segment for shard or batch number `number`; the end. */
+MUST_CHECK enum status device_pipe_move_once(const struct exec *exec, const struct plan *plan);
+MUST_CHECK enum status device_pipe_run(const struct exec *exec, const struct plan *plan,
+                                       int segment, int64_t number,
+                                       const struct kernel_step *step);
+void device_pipe_end(const struct device_side *side);
+
 /* Puts a step on the stream; plans are there. */
 MUST_CHECK enum status device_step(struct exec *exec, const struct batch *batch,
                                    struct exec_result *out);
@@ -280,8 +387,18 @@ const struct device_images *device_kept(const struct exec *exec, const struct so
 void device_forget_kept(struct device_side *side);
 
 /* Puts an instruction of a plan on the stream. `step` is the device's. */
-void device_run(const struct device_side *side, const struct instruction *instruction,
-                const struct kernel_step *step);
+MUST_CHECK enum status device_run(const struct device_side *side,
+                                  const struct instruction *instruction,
+                                  const struct kernel_step *step);
+/* The pieces of a step. Kernels work on shard v from now on; its numbers, on the device. */
+const struct kernel_step *device_point_to_shard(const struct exec *exec, int64_t v,
+                                                float *gradients);
+/* Adds what the tree adds of these elements when the shard that ran last is final. */
+void device_add_along_tree(const struct exec *exec, const struct tree_stack *stack, size_t at,
+                           size_t count);
+/* This rank's gradients of a group are final: sums and updates, beside what backward still has to do. */
+MUST_CHECK enum status device_end_group(const struct exec *exec, const struct tree_stack *stack,
+                                        int group);
 
 /* Reads samples of an evaluation to where the lane has them, or what there is to be known of those that the device holds. */
 void device_read_samples(struct lane *lane, const int64_t *index, int64_t rows,
@@ -290,5 +407,8 @@ void device_read_samples(struct lane *lane, const int64_t *index, int64_t rows,
  * to eval.output if that is wanted. */
 MUST_CHECK enum status device_run_samples(struct lane *lane, const struct plan *plan,
                                           const struct kernel_step *step, bool wants_output);
+/* The same in a pipeline: an action of an evaluation. */
+MUST_CHECK enum status device_run_batch(struct lane *lane, const struct pipe_evaluation *e,
+                                        const struct pipe_action *a);
 
 #endif /* EXEC_DEVICE_SIDE_H */

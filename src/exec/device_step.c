@@ -7,8 +7,20 @@
 
 enum { ALIGN = 256 };
 
-void device_run(const struct device_side *side, const struct instruction *instruction,
-                const struct kernel_step *step)
+/* The rows of a table that this shard looked up will be updated. */
+static void mark_rows(const struct device_side *side, const struct instruction *made)
+{
+    const struct node *sum = made->node;
+    const struct operand *ids = &made->in[1];
+
+    side->config.face->mark_rows(side->stream,
+                                 (const int32_t *)(side->bases[ids->base] + ids->offset),
+                                 (size_t)shape_count(&made->problem.in[1].shape),
+                                 (size_t)sum->attrs.rows, side->marks[sum->attrs.bucket]);
+}
+
+enum status device_run(const struct device_side *side, const struct instruction *instruction,
+                       const struct kernel_step *step)
 {
     struct kernel_call call = {
         .problem = &instruction->problem,
@@ -20,15 +32,19 @@ void device_run(const struct device_side *side, const struct instruction *instru
 
     for (int i = 0; i < instruction->n_converts; i++) {
         const struct plan_convert *c = &instruction->converts[i];
-        side->config.face->convert(side->stream, side->bases[c->to.base] + c->to.offset,
-                                   c->to_dtype, side->bases[c->from.base] + c->from.offset,
-                                   c->from_dtype, c->count);
+        side->config.face->convert(side->stream, parts_address(side, &c->to), c->to_dtype,
+                                   parts_address(side, &c->from), c->from_dtype, c->count);
     }
     for (int i = 0; i < instruction->problem.n_in; i++)
-        call.in[i] = side->bases[instruction->in[i].base] + instruction->in[i].offset;
+        call.in[i] = parts_address(side, &instruction->in[i]);
     for (int i = 0; i < instruction->problem.n_out; i++)
-        call.out[i] = side->bases[instruction->out[i].base] + instruction->out[i].offset;
+        call.out[i] = parts_address(side, &instruction->out[i]);
+    if (!instruction->kernel)
+        return tensor_run(side, instruction->node->op, &call);
     instruction->kernel->run(&call);
+    if (instruction->node->op == &op_row_sum)
+        mark_rows(side, instruction);
+    return STATUS_OK;
 }
 
 /* Feeds ------------------------------------------------------------------------------------- */
@@ -183,9 +199,10 @@ static struct device_range range_of(const struct exec *exec, struct device_part 
                                     const float *sum, size_t state_at)
 {
     const struct device_side *side = exec->device;
-    struct device_range range = { .param = side->param + part.at,
+    const size_t at = parts_param(side, part.at);
+    struct device_range range = { .param = side->param + at,
                                   .grad = sum,
-                                  .half = side->half ? side->half + part.at : NULL,
+                                  .half = side->half ? side->half + at : NULL,
                                   .half_dtype = side->config.precision,
                                   .count = part.count };
 
@@ -212,6 +229,10 @@ static void update_stretch(const struct exec *exec, const struct device_stretch 
         return;
     struct device_range range = range_of(exec, part, sum_of(exec, part), stretch->state_at);
     range.width = (size_t)stretch->bucket->width;
+    if (parts_hold(side, stretch->group)) {
+        range.param = parts_owned(exec, stretch, exec->rank);
+        range.half = NULL;
+    }
     if (stretch->table >= 0) {
         const size_t place = (size_t)(side->marks[stretch->table] - side->all_marks);
         range.marks = side->joined_marks + place + (part.at - stretch->at) / range.width;
@@ -317,20 +338,7 @@ static void update(const struct exec *exec, int group)
 
 /* Shards ------------------------------------------------------------------------------------ */
 
-/* The rows of a table that this shard looked up will be updated. */
-static void mark_rows(const struct device_side *side, const struct instruction *made)
-{
-    const struct node *sum = made->node;
-    const struct operand *ids = &made->in[1];
-
-    side->config.face->mark_rows(side->stream,
-                                 (const int32_t *)(side->bases[ids->base] + ids->offset),
-                                 (size_t)shape_count(&made->problem.in[1].shape),
-                                 (size_t)sum->attrs.rows, side->marks[sum->attrs.bucket]);
-}
-
-/* Adds what the tree adds of these elements when the shard that ran last is final. */
-static void add_along_tree(const struct exec *exec, const struct tree_stack *stack, size_t at,
+void device_add_along_tree(const struct exec *exec, const struct tree_stack *stack, size_t at,
                            size_t count)
 {
     const struct device_side *side = exec->device;
@@ -342,15 +350,14 @@ static void add_along_tree(const struct exec *exec, const struct tree_stack *sta
     }
 }
 
-/* This rank's gradients of a group are final: sums and updates, beside what backward still has to do. */
-static enum status end_group(const struct exec *exec, const struct tree_stack *stack, int group)
+enum status device_end_group(const struct exec *exec, const struct tree_stack *stack, int group)
 {
     const struct device_side *side = exec->device;
     const struct device_stream_ops *stream = side->config.face->stream;
     const struct device_group *of = &side->groups[group];
     const bool forks = side->sums != side->stream;
 
-    add_along_tree(exec, stack, of->at, of->count);
+    device_add_along_tree(exec, stack, of->at, of->count);
     if (!side->ranks) {
         update(exec, group);
         return STATUS_OK;
@@ -362,6 +369,7 @@ static enum status end_group(const struct exec *exec, const struct tree_stack *s
     TRY(ranks_meet(exec, group));
     update(exec, group);
     TRY(ranks_take_params(exec, group));
+    TRY(parts_end_group(exec, group));
     if (!forks || group < side->n_groups - 1)
         return STATUS_OK;
     TRY(stream->record(side->sums, side->joined));
@@ -393,28 +401,28 @@ static enum status run_plan(const struct exec *exec, const struct plan *plan,
     int ends[DEVICE_GROUPS], group = 0, gather = 0;
 
     find_ends(exec, plan, ends);
+    parts_begin(side, PARTS_FORWARD);
     for (int i = 0; i < plan->n_instructions; i++) {
         const struct instruction *next = &plan->instructions[i];
         for (; side->ranks && gather < next->awaits; gather++)
             TRY(ranks_take_tables(exec, gather));
-        device_run(side, next, scaled_step(side, next, step));
+        TRY(parts_before(exec, plan, i));
+        TRY(device_run(side, next, scaled_step(side, next, step)));
         if (side->ranks && next->fills)
             ranks_give_table(exec, next->fills - 1);
-        if (next->node->op == &op_row_sum)
-            mark_rows(side, next);
         while (stack && group < side->n_groups && ends[group] <= i)
-            TRY(end_group(exec, stack, group++));
+            TRY(device_end_group(exec, stack, group++));
     }
     return STATUS_OK;
 }
 
-static enum status run_empty(const struct exec *exec, int64_t v, float *gradients,
+static enum status run_empty(const struct exec *exec, int64_t v, int buffer,
                              const struct tree_stack *stack)
 {
     const struct device_side *side = exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
 
-    TRY(memory->fill(side->stream, gradients, 0, exec->vector * sizeof(float)));
+    parts_begin(side, PARTS_FORWARD);
     TRY(memory->fill(side->stream, &side->results[v], 0, sizeof(float)));
     TRY(memory->fill(side->stream, &side->results[exec->shards + v], 0, sizeof(float)));
     for (int g = 0; side->ranks && g < exec->gathers.count; g++) {
@@ -426,21 +434,23 @@ static enum status run_empty(const struct exec *exec, int64_t v, float *gradient
     }
     for (int g = 0; side->ranks && g < exec->gathers.count; g++)
         TRY(ranks_take_tables(exec, g));
-    for (int group = 0; stack && group < side->n_groups; group++)
-        TRY(end_group(exec, stack, group));
+    for (int group = 0; group < side->n_groups; group++) {
+        const struct device_group *of = &side->groups[group];
+        TRY(parts_begin_gradients(exec, group));
+        TRY(memory->fill(side->stream, parts_gradient(exec, buffer, of->at), 0,
+                         of->count * sizeof(float)));
+        if (stack)
+            TRY(device_end_group(exec, stack, group));
+    }
     return STATUS_OK;
 }
 
-/* With `stack`, as the last shard of this rank. */
-static enum status run_shard(const struct exec *exec, const struct batch *batch, int64_t v,
-                             float *gradients, const struct tree_stack *stack)
+const struct kernel_step *device_point_to_shard(const struct exec *exec, int64_t v,
+                                                float *gradients)
 {
     struct device_side *side = exec->device;
     const int64_t number = v - exec->lanes[0].first;
     const struct feed_place *place = &side->places[number];
-    const int64_t rows = exec_samples(exec, v).rows;
-    const struct extents extents = { .rows = rows,
-                                     .length = { batch->length[0], batch->length[1] } };
 
     side->bases[BASE_GRAD] = (char *)gradients;
     side->bases[BASE_INPUT] = side->feed + place->x;
@@ -449,10 +459,22 @@ static enum status run_shard(const struct exec *exec, const struct batch *batch,
     side->bases[BASE_LOSS] = (char *)&side->results[v];
     side->bases[BASE_CORRECT] = (char *)&side->results[exec->shards + v];
     side->bases[BASE_TABLE] = side->tables;
+    return (struct kernel_step *)(side->feed + ALIGN) + number;
+}
+
+/* With `stack`, as the last shard of this rank. */
+static enum status run_shard(const struct exec *exec, const struct batch *batch, int64_t v,
+                             int buffer, const struct tree_stack *stack)
+{
+    const struct kernel_step *step =
+        device_point_to_shard(exec, v, exec->device->gradients + (size_t)buffer * exec->vector);
+    const int64_t rows = exec_samples(exec, v).rows;
+    const struct extents extents = { .rows = rows,
+                                     .length = { batch->length[0], batch->length[1] } };
+
     if (rows == 0)
-        return run_empty(exec, v, gradients, stack);
-    return run_plan(exec, lane_plan(&exec->lanes[0], extents, false),
-                    (struct kernel_step *)(side->feed + ALIGN) + number, stack);
+        return run_empty(exec, v, buffer, stack);
+    return run_plan(exec, lane_plan(&exec->lanes[0], extents, false), step, stack);
 }
 
 /* All that a step does, put on the stream. */
@@ -468,17 +490,22 @@ static enum status put_step(const struct exec *exec, const struct batch *batch)
     if (side->marks_bytes)
         TRY(side->config.face->memory->fill(side->stream, side->all_marks, 0,
                                             side->marks_bytes));
+    if (side->pipe) {
+        const enum status status = device_pipe_step(exec);
+        tensor_end(side);
+        return status;
+    }
     tree_stack_init(&stack, exec->tree_shards);
     for (int64_t v = lane->first; v < end; v++) {
         const int buffer = tree_stack_push(&stack, exec->tree_first + v);
-        TRY(run_shard(exec, batch, v, side->gradients + (size_t)buffer * exec->vector,
-                      v == end - 1 ? &stack : NULL));
+        TRY(run_shard(exec, batch, v, buffer, v == end - 1 ? &stack : NULL));
         if (v < end - 1)
-            add_along_tree(exec, &stack, 0, exec->vector);
+            device_add_along_tree(exec, &stack, 0, exec->vector);
         while (tree_stack_can_add(&stack))
             tree_stack_add(&stack);
     }
     BUG_ON(stack.count != 1 && !side->ranks); /* one rank has all shards */
+    tensor_end(side);
     return STATUS_OK;
 }
 
@@ -552,7 +579,7 @@ static enum status put(const struct exec *exec, const struct batch *batch,
 }
 
 /* Waits for the oldest step whose results nobody has taken. */
-static enum status take_oldest(const struct exec *exec, struct exec_result *out)
+static enum status take_oldest(struct exec *exec, struct exec_result *out)
 {
     struct device_side *side = exec->device;
     struct device_slot *slot = &side->slots[side->taken % DEVICE_SLOTS];
@@ -562,26 +589,27 @@ static enum status take_oldest(const struct exec *exec, struct exec_result *out)
     *out = slot->result;
     out->loss = tree_sum(slot->results, exec->shards);
     out->correct = tree_sum(slot->results + exec->shards, exec->shards);
-    return STATUS_OK;
+    return beside_tell_step(exec, out); /* who knows it tells the others */
 }
 
 /* All ranks have put this step on their streams, whatever these are at: what each says goes to all, and one that does not
  * come is named. */
-static enum status meet_hosts(struct exec *exec, uint32_t *out_heard)
+static enum status meet_hosts(struct exec *exec, struct exec_result *out)
 {
     struct lane *lane = &exec->lanes[0];
 
-    *out_heard = exec->says;
-    if (exec->ranks == 1)
-        return STATUS_OK;
-    exec_meet(exec, "ready");
-    if (exec->nodes > 1)
-        return device_meet_machines(exec, out_heard);
-    lane_raise(lane, exec->reduced, 1);
-    TRY(exec_wait(exec, lane, exec->reduced, (exec->steps + 1) * (uint32_t)exec->ranks,
-                  "all_reduce of gradients"));
-    *out_heard = exec_heard(exec);
-    return STATUS_OK;
+    out->heard = exec->says;
+    if (exec->ranks > 1)
+        exec_meet(exec, "ready");
+    if (exec->nodes > 1) {
+        TRY(device_meet_machines(exec, &out->heard));
+    } else if (exec->ranks > 1) {
+        lane_raise(lane, exec->reduced, 1);
+        TRY(exec_wait(exec, lane, exec->reduced, (exec->steps + 1) * (uint32_t)exec->ranks,
+                      "all_reduce of gradients"));
+        out->heard = exec_heard(exec);
+    }
+    return beside_tell_step(exec, out); /* what was said: how it went nobody knows yet */
 }
 
 enum status device_step(struct exec *exec, const struct batch *batch, struct exec_result *out)
@@ -600,11 +628,11 @@ enum status device_step(struct exec *exec, const struct batch *batch, struct exe
     transport_note(exec->transport, batch->step, "forward and backward");
     lane_begin_step(lane);
     exec_tell(exec);
-    if (exec->ranks > 1)
+    if (side->watch)
         exec_meet(exec, "step");
     enum status status = put(exec, batch, slot);
     if (status == STATUS_OK)
-        status = meet_hosts(exec, &out->heard);
+        status = meet_hosts(exec, out);
     lane_end_step(lane);
     exec->batch = NULL;
     TRY(device_blame(exec, status));

@@ -305,7 +305,8 @@ static void end_batch(struct lane *lane, const struct plan *plan, int64_t number
 
 static void run_pipeline(struct lane *lane)
 {
-    const struct pipe_evaluation evaluation = { count_mine(lane), begin_batch, end_batch };
+    const struct pipe_evaluation evaluation = { count_mine(lane), wants_output(lane->exec),
+                                                begin_batch, end_batch };
     const int64_t begin = clock_ns();
 
     lane->status = pipe_evaluate(lane, &evaluation);

@@ -239,8 +239,12 @@ static enum status read_factored(struct exec *exec, const struct node *node)
  * wires. */
 static void read_held(struct exec *exec, const struct node *node)
 {
+    const uint64_t bit = UINT64_C(1) << node->attrs.bucket;
+
     if (exec->nodes > 1 && exec->config.batch > 0)
-        exec->hold.buckets |= UINT64_C(1) << node->attrs.bucket;
+        exec->hold.buckets |= bit;
+    if (exec->config.device && exec->config.batch > 0)
+        exec->buckets.held |= bit; /* device_parts.c */
 }
 
 /* The part of the graph that runs once a step must be one of the forms that lane_reduce runs. */
@@ -486,7 +490,7 @@ static void find_window(struct exec *exec)
                    : some > WINDOW_LEAST ? some
                                          : WINDOW_LEAST;
     exec->releases = exec->config.zero >= 2 && !exec->buckets.pass;
-    exec->buckets.held = exec->hold.buckets;
+    exec->buckets.held |= exec->hold.buckets;
 }
 
 enum status exec_create(const struct exec_config *config, struct exec **out)
@@ -669,6 +673,7 @@ enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluat
 {
     static const struct plan_factors no_factors;
     static const struct plan_gathers no_gathers;
+    bool is_new = false;
 
     if (extents.rows == 0)
         return STATUS_OK;
@@ -696,13 +701,15 @@ enum status exec_prepare(struct exec *exec, struct extents extents, bool evaluat
                 extents, &exec->buckets, evaluation ? &no_factors : &exec->factors,
                 evaluation ? &no_gathers : &gathers, exec->config.choices, &plans[*n]));
         ++*n;
+        is_new = true;
     }
     const struct plan *plan = lane_plan(&exec->lanes[0], extents, evaluation);
+    if (exec->device)
+        return device_make_room(exec, plan, is_new);
     if (exec->pipe)
         TRY(pipe_prepare(exec, plan->outbox_bytes, plan->kept_bytes, plan->n_sends,
                          plan->n_receives));
-    return exec->device ? device_grow(exec, plan->arena_bytes)
-                        : grow_arenas(exec, plan->arena_bytes);
+    return grow_arenas(exec, plan->arena_bytes);
 }
 
 enum status exec_print_plan(struct exec *exec, int64_t rows, struct strbuf *out)

@@ -173,16 +173,17 @@ static void predict_collected(const struct exec *exec, struct exec_memory *out)
 static struct exec_memory memory_there(const struct exec *exec)
 {
     const struct device_side *side = exec->device;
-    const size_t vector = exec->vector * sizeof(float);
+    const size_t window = parts_window(exec) * sizeof(float);
     struct exec_memory memory = { .arena = exec->arena_bytes,
                                   .shared = exec->shared_bytes,
-                                  .activations = exec->arena_bytes };
+                                  .activations =
+                                      (size_t)pipe_arenas(exec) * exec->arena_bytes };
 
-    memory.params = side->half ? vector + vector / 2 : vector;
-    memory.gradients = (size_t)side->n_buffers * vector;
+    memory.params = window + (side->half ? window / 2 : 0) + parts_own(side) * sizeof(float);
+    memory.gradients = (size_t)side->n_buffers * parts_gradients(exec) * sizeof(float);
     memory.state = (size_t)exec->n_states * side->state_count * sizeof(float);
     memory.other = side->memory_bytes - memory.params - memory.gradients - memory.state +
-                   DEVICE_SLOTS * side->feed_bytes;
+                   DEVICE_SLOTS * side->feed_bytes + device_pipe_bytes(side);
     for (int i = 0; i < side->n_kept; i++)
         memory.other += side->kept[i].bytes;
     return memory;

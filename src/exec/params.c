@@ -201,16 +201,20 @@ static enum status publish_group(struct exec *exec, int group, int what)
 
 enum status exec_publish_group(struct exec *exec, int group)
 {
+    if (exec->device)
+        exec->device->is_stale = true; /* rank 0 has written */
     return publish_group(exec, group, EXEC_PARAMS | EXEC_STATES);
 }
 
 enum status exec_collect_group(struct exec *exec, int group, int what)
 {
-    if (exec->nodes == 1)
-        return STATUS_OK;
-    if (exec->device)
+    if (exec->device && exec->nodes > 1)
         return what & EXEC_STATES ? device_collect(exec, group) : STATUS_OK;
-    return wire_collect(exec, group, what);
+    if (exec->device) { /* all groups come at once */
+        TRY(device_fetch(exec));
+        return exec_settle(exec);
+    }
+    return exec->nodes == 1 ? STATUS_OK : wire_collect(exec, group, what);
 }
 
 void exec_forget_group(struct exec *exec, int group)

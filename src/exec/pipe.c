@@ -22,7 +22,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "exec/state.h"
+#include "exec/device_side.h"
 #include "graph/op.h"
 
 enum { SPARE_BOXES = 2, NAP_NS = 20 * 1000 * 1000 };
@@ -69,6 +69,17 @@ const char *pipe_stage_name(const struct exec *exec, int stage)
 int pipe_arenas(const struct exec *exec)
 {
     return exec->pipe ? exec->pipe->arenas : 1;
+}
+
+struct pipe_stage pipe_stage_of(const struct exec *exec)
+{
+    const struct pipe *pipe = exec->pipe;
+
+    return (struct pipe_stage){ .actions = pipe->actions,
+                                .n_actions = pipe->n_actions,
+                                .arenas = pipe->arenas,
+                                .boxes = pipe->boxes,
+                                .buckets = pipe->buckets };
 }
 
 bool pipe_adds_later(const struct exec *exec)
@@ -235,7 +246,7 @@ enum status pipe_create(struct exec *exec)
                    eval = count_moves(exec->config.eval);
     pipe->tag = transport_new_tags(config->transport, train + eval);
     pipe->eval_tag = pipe->tag + train;
-    return start_thread(exec);
+    return exec->config.device ? STATUS_OK : start_thread(exec); /* a device's streams move */
 }
 
 void pipe_destroy(struct exec *exec)
@@ -431,6 +442,10 @@ static enum status empty_box(struct lane *lane, int b)
 
 static enum status empty_boxes(struct lane *lane)
 {
+    if (lane->exec->device) {
+        device_pipe_end(lane->exec->device);
+        return device_wait(lane->exec);
+    }
     for (int b = 0; b <= lane->exec->pipe->boxes; b++)
         TRY(empty_box(lane, b));
     return STATUS_OK;
@@ -441,6 +456,8 @@ static void point_to(struct lane *lane, int64_t number)
 {
     struct pipe *pipe = lane->exec->pipe;
 
+    if (lane->exec->device)
+        return;
     lane->arena = lane->arenas + (size_t)(number % pipe->arenas) * lane->exec->arena_bytes;
     lane->bases[BASE_ARENA] = lane->arena;
     lane->bases[BASE_KEPT] = pipe->kept;
@@ -451,6 +468,8 @@ static void point_to(struct lane *lane, int64_t number)
 /* Parameters that other stages read, too. */
 static enum status move_once(struct lane *lane, const struct plan *plan)
 {
+    if (lane->exec->device)
+        return device_pipe_move_once(lane->exec, plan);
     TRY(post_receives(lane, plan, 0, plan->segment[0]));
     for (int i = 0; i < plan->segment[0]; i++) {
         const struct instruction *move = &plan->instructions[i];
@@ -596,6 +615,8 @@ static enum status run_batch(struct lane *lane, const struct pipe_evaluation *e,
 {
     const struct kernel_step step = { .seed = lane->exec->config.seed, .inv_batch = 1 };
 
+    if (lane->exec->device)
+        return device_run_batch(lane, e, a);
     point_to(lane, a->shard);
     const struct plan *plan = e->begin(lane, a->shard);
     const int begin = plan->segment[a->chunk], end = plan->segment[a->chunk + 1];

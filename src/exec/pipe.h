@@ -28,6 +28,14 @@ size_t pipe_bytes(const struct exec *exec);
 /* Makes room for what a plan sends and keeps. */
 MUST_CHECK enum status pipe_prepare(struct exec *exec, size_t outbox_bytes, size_t kept_bytes,
                                     int n_sends, int n_receives);
+/* What a stage does in a step, for device_pipe.c; borrowed. */
+struct pipe_stage {
+    const struct pipe_action *actions;
+    int64_t n_actions;
+    int arenas, boxes;
+    const uint64_t *buckets; /* whose sums each segment makes */
+};
+struct pipe_stage pipe_stage_of(const struct exec *exec);
 /* Runs all shards of a step. */
 MUST_CHECK enum status pipe_run_step(struct lane *lane);
 /* Runs one instruction that sends or receives. */
@@ -36,6 +44,7 @@ MUST_CHECK enum status pipe_move(struct lane *lane, const struct instruction *mo
  * and returns its plan, NULL: there is none of that number; `end` follows the last of its instructions here. */
 struct pipe_evaluation {
     int64_t count;
+    bool wants_output; /* does somebody look at what the samples give? */
     const struct plan *(*begin)(struct lane *lane, int64_t number);
     void (*end)(struct lane *lane, const struct plan *plan, int64_t number);
 };

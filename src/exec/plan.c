@@ -86,7 +86,29 @@ static const struct value *dy_of(const struct node *row_sum)
 
 static const struct value *ids_of(const struct node *row_sum)
 {
-    return given(row_sum->in[0])->maker->in[0]; /* rows_sort's */
+    return given(row_sum->in[0])->maker->in[0];
+}
+
+/* The node whose place a table's gradient has on a device: what sorts the ids elsewhere. */
+static const struct node *sort_of(const struct node *row_sum)
+{
+    return given(row_sum->in[0])->maker;
+}
+
+static bool has_row_gradient(const struct maker *maker, const struct node *node)
+{
+    return maker->target && node->op == &op_rows_sort;
+}
+
+static const struct node *row_sum_of(const struct maker *maker, const struct node *sort)
+{
+    for (int n = 0; n < graph_node_count(maker->graph); n++) {
+        const struct node *node = graph_node(maker->graph, n);
+        if (node->op == &op_row_sum && sort_of(node) == sort)
+            return node;
+    }
+    BUG_ON(true); /* what is sorted is summed */
+    return NULL;
 }
 
 static bool is_shard_node(const struct maker *maker, const struct node *node)
@@ -100,8 +122,6 @@ static bool is_instruction(const struct maker *maker, const struct node *node)
 {
     if (!is_shard_node(maker, node) || node->op->is_view || node->op->meets)
         return false;
-    if (maker->target && node->op == &op_rows_sort)
-        return false; /* add_row_gradients sorts */
     for (int i = 0; i < maker->factors->count; i++) {
         const struct plan_factor *factor = &maker->factors->item[i];
         if (factor->is_joint && factor->value == node->out[0])
@@ -264,12 +284,11 @@ static void find_last_uses(struct maker *maker)
             maker->places[node->out[0]->id].root = maker->places[node->in[0]->id].root;
         for (int i = 0; i < node->n_in; i++)
             maker->places[maker->places[node->in[i]->id].root].last_use = number;
+        if (has_row_gradient(maker, node)) {
+            const struct value *dy = dy_of(row_sum_of(maker, node));
+            maker->places[maker->places[dy->id].root].last_use = number;
+        }
         number += is_instruction(maker, node);
-    }
-    for (int n = 0; n < graph_node_count(maker->graph) && maker->target; n++) {
-        const struct node *node = graph_node(maker->graph, n);
-        if (node->op == &op_row_sum)
-            maker->places[maker->places[dy_of(node)->id].root].last_use = number++;
     }
     keep_output(maker);
 }
@@ -367,6 +386,27 @@ static void place_outputs(struct maker *maker, const struct node *node, int numb
     }
 }
 
+static size_t boxed(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* Where the stage that sends has what goes: in a shard's box, or among what goes once a step. Every stage knows. */
+static size_t place_in_box(const struct maker *maker, const struct node *move)
+{
+    const struct node *own = move->op == &op_send ? move : move->in[0]->maker;
+    const int stages = maker->buckets->pipeline.stages;
+    size_t at = 0;
+
+    for (int n = 0; graph_node(maker->graph, n) != own; n++) {
+        const struct node *node = graph_node(maker->graph, n);
+        if (node->op == &op_send && node->stage % stages == own->stage % stages &&
+            node->attrs.once == own->attrs.once)
+            at += boxed(maker->places[node->out[0]->id].bytes);
+    }
+    return at;
+}
+
 /* Something that goes to another stage, or comes from there: no kernel runs it. */
 static void make_move(struct maker *maker, const struct node *node, int number,
                       struct plan *plan, struct instruction *out)
@@ -378,13 +418,15 @@ static void make_move(struct maker *maker, const struct node *node, int number,
     out->problem.n_in = out->problem.n_out = 1;
     out->bytes = place->bytes;
     out->number = sends ? plan->n_sends++ : plan->n_receives++;
+    out->at = place_in_box(maker, node);
     out->in[0] = maker->places[maker->places[node->in[0]->id].root].operand;
     if (sends && !node->attrs.once) {
-        place->operand = (struct operand){ BASE_OUTBOX, plan->outbox_bytes };
-        plan->outbox_bytes += (place->bytes + ALIGN - 1) / ALIGN * ALIGN;
+        place->operand = (struct operand){ BASE_OUTBOX, out->at };
+        plan->outbox_bytes += boxed(place->bytes);
     } else if (node->attrs.once) {
         place->operand = (struct operand){ BASE_KEPT, plan->kept_bytes };
-        plan->kept_bytes += sends ? 0 : (place->bytes + ALIGN - 1) / ALIGN * ALIGN;
+        plan->kept_bytes += sends ? 0 : boxed(place->bytes);
+        plan->once_bytes += sends ? boxed(place->bytes) : 0;
     } else if (!place->known) {
         place->operand.base = BASE_ARENA;
         place->operand.offset = take(maker, place->bytes, number,
@@ -420,11 +462,20 @@ static void fill_problem(const struct maker *maker, const struct node *node,
 {
     plan_problem(node, maker->shapes, problem);
     problem->rounds = maker->target && maker->target->rounds;
-    if (is_narrow(maker))
+    if (!is_narrow(maker))
+        return;
+    if (!node->op->talks && !node->op->moves) {
         kernel_narrow(problem, maker->target->precision);
+        return;
+    }
+    /* What goes between ranks goes as it lies. */
+    for (int i = 0; i < node->n_in; i++)
+        problem->in[i].dtype = maker->dtypes[node->in[i]->id];
+    if (node->n_in == 1)
+        problem->out[0].dtype = problem->in[0].dtype;
 }
 
-/* In which types values lie: as their makers give them. */
+/* In which types values lie: as their makers give them, also those on other stages. */
 static void find_dtypes(struct maker *maker)
 {
     for (int i = 0; i < graph_value_count(maker->graph); i++)
@@ -432,7 +483,7 @@ static void find_dtypes(struct maker *maker)
     for (int n = 0; n < graph_node_count(maker->graph) && is_narrow(maker); n++) {
         const struct node *node = graph_node(maker->graph, n);
         struct kernel_problem problem = { 0 };
-        if (!is_shard_node(maker, node) || node->op->meets)
+        if (node->op->split[0] == SPLIT_WHOLE || node->op->meets)
             continue;
         if (node->op->is_view) {
             maker->dtypes[node->out[0]->id] = maker->dtypes[node->in[0]->id];
@@ -503,9 +554,10 @@ static struct operand place_input(struct maker *maker, struct instruction *out,
 static void take_scratch(struct maker *maker, struct instruction *out, int number)
 {
     const struct kernel *kernel = out->kernel;
-    const size_t scratch = !kernel                 ? talk_scratch(&out->problem)
-                           : kernel->scratch_bytes ? kernel->scratch_bytes(&out->problem)
-                                                   : 0;
+    size_t scratch = kernel && kernel->scratch_bytes ? kernel->scratch_bytes(&out->problem) : 0;
+
+    if (!kernel && !maker->target)
+        scratch = talk_scratch(&out->problem);
 
     out->has_scratch = scratch > 0;
     out->scratch = scratch ? take(maker, scratch, number, number) : 0;
@@ -692,7 +744,8 @@ static void mark_segments(struct plan *plan, const struct pass_pipeline *pipelin
     plan->segment[0] = n;
     for (int s = 0; s < segments; s++) {
         for (; n < plan->n_instructions; n++) {
-            const struct node *node = plan->instructions[n].node;
+            const struct node *made = plan->instructions[n].node;
+            const struct node *node = made->op == &op_row_sum ? sort_of(made) : made;
             const int chunk = node->stage / pipeline->stages;
             if (s != (node->phase == PHASE_FORWARD ? chunk : segments - 1 - chunk))
                 break;
@@ -741,8 +794,8 @@ static enum status add_instruction(struct maker *maker, const struct node *node,
         return STATUS_OK;
     }
     next->converts = plan->converts ? plan->converts + maker->n_converts : NULL;
-    if (node->op == &op_row_sum)
-        status = make_row_gradient(maker, node, number, choices, next);
+    if (has_row_gradient(maker, node))
+        status = make_row_gradient(maker, row_sum_of(maker, node), number, choices, next);
     else
         status = make_instruction(maker, node, number, choices, next);
     if (status != STATUS_OK)
@@ -762,10 +815,6 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
         const struct node *node = graph_node(maker->graph, n);
         if (is_instruction(maker, node))
             TRY(add_instruction(maker, node, choices, plan));
-    }
-    for (int n = 0; n < graph_node_count(maker->graph) && maker->target; n++) {
-        if (graph_node(maker->graph, n)->op == &op_row_sum)
-            TRY(add_instruction(maker, graph_node(maker->graph, n), choices, plan));
     }
     mark_buckets(plan, maker->buckets, maker->factors);
     mark_gathers(plan, maker->gathers);

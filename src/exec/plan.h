@@ -61,6 +61,7 @@ struct instruction {
     int fills;    /* 1 + number of the gather that it makes this shard's table of; 0: none */
     size_t bytes; /* of what is sent or received */
     int number;   /* among this plan's sends, or receives */
+    size_t at;    /* where the sender has it: in a shard's box, or among what it sends once */
     struct plan_convert *converts; /* to be made first, on a device */
     int n_converts;
 };
@@ -79,7 +80,8 @@ struct plan {
      * backward of the last, ..., 0. Segment s is instructions [segment[s], segment[s + 1]). */
     int segment[2 * PIPE_CHUNKS + 1];
     int n_sends, n_receives;
-    size_t outbox_bytes, kept_bytes;
+    size_t outbox_bytes, kept_bytes; /* of a shard; of what comes once a step */
+    size_t once_bytes;               /* of what goes once a step */
     size_t gradients[GRAPH_NODE_IN]; /* with plan_buckets.pass: of each bucket, in the arena */
 };
 
@@ -133,8 +135,9 @@ struct plan_target {
     enum dtype precision;
     bool rounds; /* of f32: products may round operands (kernel_problem.rounds) */
 };
-/* The same for a device. A table's gradient has all rows there, also where the graph has row_sum: those
- * instructions come last and have that node. Nothing is a factor. */
+/* The same for a device. A table's gradient has all rows there, also where the graph has row_sum: the
+ * instruction stands where ids are sorted elsewhere, and has that node. Nothing is a factor, and what goes between ranks has
+ * no scratch. */
 MUST_CHECK enum status plan_create_on(const struct plan_target *target,
                                       const struct graph *graph, const struct graph *places_of,
                                       struct extents extents,

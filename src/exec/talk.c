@@ -11,13 +11,12 @@
  */
 #include "exec/talk.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "exec/state.h"
 #include "graph/op.h"
 
-enum { SHORT_BYTES = 8192, BLOCK = 1024, LOSS_NUMBERS = 3, ANSWER_NUMBERS = 2, ALIGN = 64 };
+enum { SHORT_BYTES = 8192, ALIGN = 64 };
 
 /* What goes to, or comes from, each rank; nothing where bytes is 0. */
 struct pieces {
@@ -74,19 +73,13 @@ static enum status exchange(const struct talk *talk, const struct pieces *out,
 
 void talk_add_in_order(const float *const *summands, int n, float *out, size_t count)
 {
-    float sum[BLOCK];
+    const struct joint_rows row = { .width = count, .rows = 1 };
+    struct joint_parts parts = { .count = n };
 
     BUG_ON(!summands[0]);
-    for (size_t at = 0; at < count; at += BLOCK) {
-        const size_t length = count - at < BLOCK ? count - at : BLOCK;
-        memcpy(sum, summands[0] + at, length * sizeof *sum);
-        for (int k = 1; k < n; k++) {
-            const float *more = summands[k] + at;
-            for (size_t i = 0; i < length; i++)
-                sum[i] += more[i];
-        }
-        memcpy(out + at, sum, length * sizeof *sum);
-    }
+    for (int k = 0; k < n; k++)
+        parts.of[k] = summands[k];
+    joint_sum(out, &parts, DTYPE_F32, &row);
 }
 
 /* Elements of x that rank r adds. */
@@ -164,16 +157,10 @@ static enum status run_sum(const struct talk *talk)
 
 /* Slices ----------------------------------------------------------------------------------- */
 
-/* A value's extents in the order in which they lie, and its slice of them. */
-struct lying {
-    struct shape shape;
-    struct shape_slice slice;
-};
-
-static struct lying lying_of(const struct kernel_tensor *tensor,
-                             const struct shape_slice *slice)
+struct talk_lying talk_lying_of(const struct kernel_tensor *tensor,
+                                const struct shape_slice *slice)
 {
-    struct lying lying = { tensor->shape, *slice };
+    struct talk_lying lying = { tensor->shape, *slice };
     const int64_t *d = tensor->shape.dim;
 
     if (tensor->layout == LAYOUT_NHWC) {
@@ -184,17 +171,26 @@ static struct lying lying_of(const struct kernel_tensor *tensor,
     return lying;
 }
 
-/* Slice r of a whole value that lies so: its shape. */
-static struct shape shape_of_rank(struct lying *whole, int r)
+struct shape talk_shape_of(struct talk_lying *whole, int r)
 {
     whole->slice.index = r;
     return slice_shape(&whole->slice, &whole->shape);
 }
 
+struct talk_rows talk_rows_of(const struct shape_slice *slice)
+{
+    const bool is_last = slice->index == slice->count - 1;
+
+    return (struct talk_rows){
+        slice_begin(slice->whole, slice->index, slice->count),
+        is_last ? INT64_MAX : slice_begin(slice->whole, slice->index + 1, slice->count)
+    };
+}
+
 static enum status run_slice(const struct talk *talk)
 {
     const struct kernel_problem *p = talk->call->problem;
-    const struct lying own = lying_of(&p->out[0], &p->attrs.slice);
+    const struct talk_lying own = talk_lying_of(&p->out[0], &p->attrs.slice);
 
     slice_cut(&own.slice, &own.shape, dtype_size(p->in[0].dtype), talk->call->in[0],
               talk->call->out[0]);
@@ -223,19 +219,19 @@ static enum status gather_pieces(const struct talk *talk, const struct talk_piec
 static enum status run_gather(const struct talk *talk)
 {
     const struct kernel_problem *p = talk->call->problem;
-    struct lying whole = lying_of(&p->out[0], &p->attrs.slice);
+    struct talk_lying whole = talk_lying_of(&p->out[0], &p->attrs.slice);
     struct talk_pieces pieces = { 0 };
     float *scratch = talk->call->scratch;
 
     for (int r = 0; r < talk->ranks; r++) {
-        const struct shape shape = shape_of_rank(&whole, r);
+        const struct shape shape = talk_shape_of(&whole, r);
         pieces.of[r].count = (size_t)shape_count(&shape);
         pieces.of[r].data = r == talk->rank ? (float *)talk->call->in[0] : scratch;
         scratch += r == talk->rank ? 0 : pieces.of[r].count;
     }
     TRY(gather_pieces(talk, &pieces));
     for (int r = 0; r < talk->ranks; r++) {
-        const struct shape shape = shape_of_rank(&whole, r);
+        const struct shape shape = talk_shape_of(&whole, r);
         slice_put(&whole.slice, &shape, sizeof(float), pieces.of[r].data, talk->call->out[0]);
     }
     return STATUS_OK;
@@ -244,7 +240,7 @@ static enum status run_gather(const struct talk *talk)
 static enum status run_sum_slice(const struct talk *talk)
 {
     const struct kernel_problem *p = talk->call->problem;
-    struct lying whole = lying_of(&p->in[0], &p->attrs.slice);
+    struct talk_lying whole = talk_lying_of(&p->in[0], &p->attrs.slice);
     const size_t own = (size_t)shape_count(&p->out[0].shape);
     const float *summands[TALK_RANKS] = { NULL };
     struct talk_pieces pieces = { 0 };
@@ -252,7 +248,7 @@ static enum status run_sum_slice(const struct talk *talk)
     float *scratch = talk->call->scratch;
 
     for (int r = 0; r < talk->ranks; r++) {
-        const struct shape shape = shape_of_rank(&whole, r);
+        const struct shape shape = talk_shape_of(&whole, r);
         const size_t count = (size_t)shape_count(&shape);
         pieces.of[r] = (struct talk_piece){ scratch, count };
         slice_cut(&whole.slice, &shape, sizeof(float), talk->call->in[0], scratch);
@@ -276,20 +272,14 @@ static enum status run_sum_slice(const struct talk *talk)
     return STATUS_OK;
 }
 
-/* Rows of a table that this rank has. */
+/* Rows of a table that this rank has. A number past the table stays one, for the last rank, so that it is noticed. */
 static enum status run_ids(const struct talk *talk)
 {
     const struct kernel_problem *p = talk->call->problem;
-    const struct shape_slice *slice = &p->attrs.slice;
-    const int64_t begin = slice_begin(slice->whole, slice->index, slice->count);
-    const int64_t end = slice_begin(slice->whole, slice->index + 1, slice->count);
-    const bool is_last = slice->index == slice->count - 1;
-    const int32_t *ids = talk->call->in[0];
-    int32_t *own = talk->call->out[0];
+    const struct talk_rows rows = talk_rows_of(&p->attrs.slice);
 
-    /* A number past the table stays one, for the last rank, so that it is noticed. */
-    for (int64_t i = 0; i < shape_count(&p->in[0].shape); i++)
-        own[i] = ids[i] >= begin && (ids[i] < end || is_last) ? (int32_t)(ids[i] - begin) : -1;
+    joint_ids(talk->call->out[0], talk->call->in[0], (size_t)shape_count(&p->in[0].shape),
+              rows.begin, rows.end);
     return STATUS_OK;
 }
 
@@ -297,126 +287,40 @@ static enum status run_ids(const struct talk *talk)
 
 /* Everybody gets everybody's numbers, which lie in scratch one rank after the other; this rank's are
  * there already. */
-static enum status gather_numbers(const struct talk *talk, size_t count)
+static enum status gather_numbers(const struct talk *talk, size_t count,
+                                  struct joint_parts *out)
 {
     struct talk_pieces pieces = { 0 };
 
-    for (int r = 0; r < talk->ranks; r++)
-        pieces.of[r] =
-            (struct talk_piece){ (float *)talk->call->scratch + (size_t)r * count, count };
-    return gather_pieces(talk, &pieces);
-}
-
-static double sum_of(const float *x, int64_t count)
-{
-    double sum = 0;
-
-    for (int64_t i = 0; i < count; i++)
-        sum += (double)x[i];
-    return sum;
-}
-
-/* What this rank knows of each row: the log of its sum, its logit at the label, the sum of its logits. */
-static void note_rows(const struct talk *talk, float *numbers)
-{
-    const struct kernel_problem *p = talk->call->problem;
-    const int64_t rows = p->in[0].shape.dim[0], c = p->in[0].shape.dim[1];
-    const struct shape_slice *slice = &p->attrs.slice;
-    const int64_t first = slice_begin(slice->whole, slice->index, slice->count);
-    const float *lse = talk->call->in[1];
-    const int32_t *labels = talk->call->in[2];
-
-    for (int64_t i = 0; i < rows; i++, numbers += LOSS_NUMBERS) {
-        const float *x = (const float *)talk->call->in[0] + i * c;
-        const int64_t label = labels[i] - first;
-        numbers[0] = lse[i];
-        numbers[1] = label >= 0 && label < c ? x[label] : 0;
-        numbers[2] = p->attrs.smoothing > 0 ? (float)sum_of(x, c) : 0;
+    *out = (struct joint_parts){ .count = talk->ranks };
+    for (int r = 0; r < talk->ranks; r++) {
+        float *place = (float *)talk->call->scratch + (size_t)r * count;
+        pieces.of[r] = (struct talk_piece){ place, count };
+        out->of[r] = place;
     }
-}
-
-/* The log of the sum over all ranks; first: rank 0's number, others' follow after `step`. */
-static double join_logs(const float *first, size_t step, int ranks)
-{
-    double largest = (double)first[0], sum = 0;
-
-    for (int r = 1; r < ranks; r++)
-        largest = fmax(largest, (double)first[(size_t)r * step]);
-    for (int r = 0; r < ranks; r++)
-        sum += exp((double)first[(size_t)r * step] - largest);
-    return largest + log(sum);
+    return gather_pieces(talk, &pieces);
 }
 
 static enum status run_token_loss(const struct talk *talk)
 {
-    const struct kernel_problem *p = talk->call->problem;
-    const int64_t rows = p->in[0].shape.dim[0], classes = p->attrs.slice.whole;
-    const size_t each = (size_t)rows * LOSS_NUMBERS;
-    const double smoothing = (double)p->attrs.smoothing;
-    const int32_t *labels = talk->call->in[2];
-    float *all = talk->call->scratch, *loss = talk->call->out[0], *lse = talk->call->out[1];
-    double total = 0;
+    const size_t each = (size_t)talk->call->problem->in[0].shape.dim[0] * JOINT_LOSS_NUMBERS;
+    struct joint_parts numbers;
 
-    note_rows(talk, all + (size_t)talk->rank * each);
-    TRY(gather_numbers(talk, each));
-    for (int64_t i = 0; i < rows; i++) {
-        const float *numbers = all + i * LOSS_NUMBERS;
-        double at_label = 0, sum = 0;
-        lse[i] = 0;
-        if (labels[i] < 0)
-            continue;
-        const double log_sum = join_logs(numbers, each, talk->ranks);
-        for (int r = 0; r < talk->ranks; r++) {
-            at_label += (double)numbers[(size_t)r * each + 1];
-            sum += (double)numbers[(size_t)r * each + 2];
-        }
-        lse[i] = (float)log_sum;
-        total += labels[i] < classes
-                     ? log_sum - (1 - smoothing) * at_label - smoothing / (double)classes * sum
-                     : (double)NAN;
-    }
-    loss[0] = (float)(total * (double)talk->call->step->inv_batch);
+    joint_note_losses(talk->call, (float *)talk->call->scratch + (size_t)talk->rank * each);
+    TRY(gather_numbers(talk, each, &numbers));
+    joint_join_losses(talk->call, &numbers);
     return STATUS_OK;
-}
-
-/* A rank's first largest logit of a row. */
-struct largest {
-    float logit;
-    int32_t class;
-};
-
-static struct largest largest_of(const float *x, int64_t count, int64_t first)
-{
-    int64_t at = 0;
-
-    for (int64_t j = 1; j < count; j++)
-        at = x[j] > x[at] ? j : at;
-    return (struct largest){ x[at], (int32_t)(first + at) };
 }
 
 static enum status run_token_accuracy(const struct talk *talk)
 {
-    const struct kernel_problem *p = talk->call->problem;
-    const int64_t rows = p->in[0].shape.dim[0], c = p->in[0].shape.dim[1];
-    const struct shape_slice *slice = &p->attrs.slice;
-    const int64_t first = slice_begin(slice->whole, slice->index, slice->count);
-    const int32_t *labels = talk->call->in[1];
-    struct largest *all = talk->call->scratch;
-    int64_t correct = 0;
+    const size_t rows = (size_t)talk->call->problem->in[0].shape.dim[0];
+    struct joint_answer *all = talk->call->scratch;
+    struct joint_parts answers;
 
-    for (int64_t i = 0; i < rows; i++)
-        all[talk->rank * rows + i] =
-            largest_of((const float *)talk->call->in[0] + i * c, c, first);
-    TRY(gather_numbers(talk, (size_t)rows * (sizeof *all / sizeof(float))));
-    for (int64_t i = 0; i < rows; i++) {
-        struct largest found = all[i];
-        for (int r = 1; r < talk->ranks; r++) {
-            if (all[r * rows + i].logit > found.logit)
-                found = all[r * rows + i];
-        }
-        correct += found.class == labels[i];
-    }
-    *(float *)talk->call->out[0] = (float)correct;
+    joint_note_answers(talk->call, all + (size_t)talk->rank * rows);
+    TRY(gather_numbers(talk, rows * (sizeof *all / sizeof(float)), &answers));
+    joint_join_answers(talk->call, &answers);
     return STATUS_OK;
 }
 
@@ -445,7 +349,7 @@ static size_t sum_slice_scratch(const struct kernel_problem *p)
 
 static size_t numbers_scratch(const struct kernel_problem *p)
 {
-    return (size_t)p->attrs.slice.count * (size_t)p->in[0].shape.dim[0] * LOSS_NUMBERS *
+    return (size_t)p->attrs.slice.count * (size_t)p->in[0].shape.dim[0] * JOINT_LOSS_NUMBERS *
            sizeof(float);
 }
 

@@ -7,13 +7,13 @@
 #ifndef EXEC_TALK_H
 #define EXEC_TALK_H
 
-#include "kernel/kernel.h"
+#include "kernel/joint.h"
 
 struct exec;
 struct lane;
 
 /* Ranks that share layers, at most. */
-enum { TALK_RANKS = 64 };
+enum { TALK_RANKS = JOINT_RANKS };
 
 /* Bytes of scratch that an op between ranks needs. */
 size_t talk_scratch(const struct kernel_problem *problem);
@@ -39,6 +39,21 @@ struct talk_piece {
 struct talk_pieces {
     struct talk_piece of[TALK_RANKS];
 };
+
+/* A value's extents in the order in which they lie, and its slice of them; slice r of a whole value that lies so: its
+ * shape. */
+struct talk_lying {
+    struct shape shape;
+    struct shape_slice slice;
+};
+struct talk_lying talk_lying_of(const struct kernel_tensor *tensor,
+                                const struct shape_slice *slice);
+struct shape talk_shape_of(struct talk_lying *whole, int r);
+/* Of tp_ids: the rows that are this rank's, of the last one all that follow. */
+struct talk_rows {
+    int64_t begin, end;
+};
+struct talk_rows talk_rows_of(const struct shape_slice *slice);
 
 /* Adds what all ranks have, in their order. out may be one of them. */
 void talk_add_in_order(const float *const *summands, int n, float *out, size_t count);

@@ -172,6 +172,15 @@ static enum status cpu_elapsed(struct device_event *begin, struct device_event *
     return STATUS_OK;
 }
 
+static enum status cpu_copy_rows(struct device_stream *stream, void *to, size_t to_apart,
+                                 const void *from, size_t from_apart, size_t width, size_t rows)
+{
+    (void)stream;
+    for (size_t r = 0; r < rows; r++)
+        memcpy((char *)to + r * to_apart, (const char *)from + r * from_apart, width);
+    return STATUS_OK;
+}
+
 static const struct device_memory_ops cpu_memory = {
     .create = cpu_memory_create,
     .destroy = cpu_memory_destroy,
@@ -179,6 +188,7 @@ static const struct device_memory_ops cpu_memory = {
     .destroy_host = cpu_memory_destroy,
     .copy = cpu_copy,
     .fill = cpu_fill,
+    .copy_rows = cpu_copy_rows,
 };
 
 static const struct device_stream_ops cpu_stream = {
@@ -397,6 +407,7 @@ const struct device_face device_cpu = {
     .stream = &cpu_stream,
     .share = &device_share_cpu,
     .team = &device_team_cpu,
+    .joint = &device_joint_cpu,
     .kernel_at = kernel_at,
     .updates = cpu_updates,
     .add = cpu_add,

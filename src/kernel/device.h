@@ -19,6 +19,7 @@
 #ifndef KERNEL_DEVICE_H
 #define KERNEL_DEVICE_H
 
+#include "kernel/joint.h"
 #include "kernel/kernel.h"
 #include "kernel/update.h"
 #include "tensor/pick.h"
@@ -31,7 +32,7 @@ enum {
     DEVICE_VERSION = 4,
     DEVICE_TEXT = 128,
     DEVICE_STATES = KERNEL_STATES,
-    DEVICE_PEERS = 64, /* ranks of a machine that share memory, at most */
+    DEVICE_PEERS = JOINT_RANKS, /* ranks of a machine that share memory, at most */
 };
 
 struct device; /* an open one */
@@ -60,6 +61,10 @@ struct device_memory_ops {
                                    size_t bytes);
     MUST_CHECK enum status (*fill)(struct device_stream *stream, void *to, uint8_t byte,
                                    size_t bytes);
+    /* `rows` times `width` bytes of the device, which begin so many bytes apart in both. */
+    MUST_CHECK enum status (*copy_rows)(struct device_stream *stream, void *to, size_t to_apart,
+                                        const void *from, size_t from_apart, size_t width,
+                                        size_t rows);
 };
 
 struct device_stream_ops {
@@ -178,6 +183,19 @@ struct device_team_ops {
     MUST_CHECK enum status (*end)(struct device_team *team);
 };
 
+/* What ranks that share layers make of what each of them has; see joint.h. */
+struct device_joint_ops {
+    void (*sum)(struct device_stream *stream, void *out, const struct joint_parts *parts,
+                enum dtype dtype, const struct joint_rows *rows);
+    void (*ids)(struct device_stream *stream, int32_t *out, const int32_t *ids, size_t count,
+                int64_t begin, int64_t end);
+    /* call->step is of the device, as all that the call points to. */
+    void (*note_losses)(const struct kernel_call *call, float *numbers);
+    void (*join_losses)(const struct kernel_call *call, const struct joint_parts *numbers);
+    void (*note_answers)(const struct kernel_call *call, struct joint_answer *answers);
+    void (*join_answers)(const struct kernel_call *call, const struct joint_parts *answers);
+};
+
 /* A flat range that is updated, in the device's memory; see update.h. */
 struct device_range {
     float *param;
@@ -238,6 +256,7 @@ struct device_face {
     const struct device_graph_ops *graph;
     const struct device_share_ops *share;
     const struct device_team_ops *team;
+    const struct device_joint_ops *joint;
 
     /* The i-th kernel, NULL past the last. */
     const struct kernel *(*kernel_at)(size_t i);

@@ -15,6 +15,8 @@ void device_pick_cpu(struct device_stream *stream, const struct device_images *i
 bool device_share_is_here(const struct device_handle *handle);
 /* Bytes between ranks of one machine (device_team.c). */
 extern const struct device_team_ops device_team_cpu;
+/* joint.c */
+extern const struct device_joint_ops device_joint_cpu;
 
 /* Opens the plug-in, once, and asks for neither driver nor GPU. */
 MUST_CHECK enum status device_load_cuda(const struct device_face **out);

@@ -599,6 +599,15 @@ static void say_columns(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         say(text, " %dx%d", m, extent(rng, 70));
 }
 
+/* What a rank has of something that is as long on all of them along an axis. */
+static void draw_slice(struct rng *rng, const struct shape *local, struct shape_slice *out)
+{
+    out->count = 2 + (int)rng_below(rng, 2);
+    out->index = (int)rng_below(rng, (uint64_t)out->count);
+    out->axis = 1 + (int)rng_below(rng, (uint64_t)local->rank - 1);
+    out->whole = local->dim[out->axis] * out->count;
+}
+
 void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_problem *out)
 {
     char text[KERNEL_TEXT] = "";
@@ -645,6 +654,9 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
         out->attrs.rate = chance(rng, 20) ? 0 : rng_float(rng);
         out->attrs.stream = rng_u32(rng);
     }
+    if ((strcmp(op, "dropout") == 0 || strcmp(op, "token_cross_entropy_grad") == 0) &&
+        out->in[0].shape.rank > 1 && chance(rng, 30))
+        draw_slice(rng, &out->in[0].shape, &out->attrs.slice);
     if (strncmp(op, "batch_norm", 10) == 0 || strcmp(op, "layer_norm") == 0 || is_norm_conv(op))
         out->attrs.epsilon = 1e-5F;
     if (strstr(op, "cross_entropy") != NULL && chance(rng, 50))

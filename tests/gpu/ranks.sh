@@ -61,6 +61,15 @@ alike gpt gpt --data ./play.txt --tokenizer characters --layers 2 --heads 2 --wi
 train zero-2 2 mlp "${pictures[@]}" --epochs 1 --optimizer adam --shards 4 --split dp=2,zero=1
 same "zero=1" mlp-1 zero-2
 
+# Gradients in a window, and parameters that come before they are read: several groups, one shard a rank.
+for n in 2 4; do
+    train single-$n 1 mlp "${pictures[@]}" --epochs 1 --optimizer adam --shards $n
+    for zero in 2 3; do
+        train zero$zero-$n $n mlp "${pictures[@]}" --epochs 1 --optimizer adam --shards $n --split dp=$n,zero=$zero --bucket-mib 0.05
+        same "zero=$zero on $n ranks" single-$n zero$zero-$n
+    done
+done
+
 # Statistics of the whole step, one shard a rank: twice the same, and to rounding what one shard has.
 loss() { sed -n 's/.*"train_loss": \([0-9.e-]*\).*/\1/p' "$1/summary.json" | head -1; }
 normed=(resnet18 "${pictures[@]}" --steps 12 --width 8 --lr 0.01)
@@ -89,11 +98,71 @@ done
 train whole 1 mlp "${pictures[@]}" --shards 4 --optimizer adam --steps 60
 same "resumed" whole half-1 half-2
 
+# Stages of a pipeline have the weights of one rank: skips and batch norms, a table that is also the last layer's weight,
+# rows of tables that do not occur, sequences of several lengths.
+# staged NAME RUN ARGUMENTS...: of that run on one rank
+staged() {
+    local began=${EPOCHREALTIME/./} n=$3
+    train "$1" "$n" "${@:4}"
+    printf '%-10s %d ranks  %6d ms  %s\n' "$1" "$n" $(((${EPOCHREALTIME/./} - began) / 1000)) "$(hash "$1")"
+    same "$1" "$2" "$1"
+}
+text=(gpt --data ./play.txt --tokenizer characters --layers 4 --heads 4 --width 64 --length 64 --batch 16 --optimizer adamw --lr 0.003
+    --steps 30 --threads 1 --dropout 0.1 --shards 8)
+train text 1 "${text[@]}"
+staged pp-2 text 2 "${text[@]}" --strategy pipeline
+staged pp-4 text 4 "${text[@]}" --strategy pipeline
+staged gpipe text 4 "${text[@]}" --strategy pipeline --pipeline gpipe
+staged chunks text 2 "${text[@]}" --strategy pipeline --pipeline interleaved:2
+staged dp-pp text 4 "${text[@]}" --split dp=2,pp=2
+residual=(resnet18 "${pictures[@]}" --steps 24 --width 16 --lr 0.01 --shards 4)
+train residual 1 "${residual[@]}"
+staged res-pp-2 residual 2 "${residual[@]}" --strategy pipeline
+staged res-pp-4 residual 4 "${residual[@]}" --strategy pipeline
+bag=(nbow --data ./reviews --batch 64 --threads 1 --epochs 2 --optimizer adam --shards 4)
+staged bag-pp nbow-1 2 "${bag[@]}" --strategy pipeline
+[ "$device" = cpu ] || train text-f32 1 "${text[@]}" --precision f32
+[ "$device" = cpu ] || staged pp-f32 text-f32 2 "${text[@]}" --precision f32 --strategy pipeline
+
+# Ranks that share layers have the losses of one, and with as many slices the same weights, whatever else there is.
+losses() { grep -o '"train_loss": [0-9.e-]*' "$1/metrics.jsonl"; }
+close() { # TOLERANCE DIR DIR
+    paste <(losses "$2") <(losses "$3") | awk -v most="$1" '
+        { d = $2 - $4; if (d < 0) d = -d; if (d / $2 > worst) worst = d / $2; n++; if (NF != 4) worst = 1 }
+        END { printf "%.2g of the loss at most, %d steps\n", worst, n; exit n == 0 || worst > most }' ||
+        complain "$3: losses are not those of $2"
+}
+shared=(gpt --data ./play.txt --tokenizer characters --layers 2 --heads 4 --width 64 --length 64 --batch 16 --optimizer adamw --lr 0.001
+    --steps 20 --log-every 1 --threads 1 --dropout 0.1 --shards 2)
+for precision in f32 bf16; do
+    [ "$device" = cuda ] || [ $precision = f32 ] || continue
+    most=1e-4
+    [ $precision = f32 ] || most=2e-2
+    for way in whole:1:dp=1 tp-2:2:tp=2 tp-4:4:tp=4 dp-tp:4:dp=2,tp=2 tp-pp:4:tp=2,pp=2 places:2:tp=2; do
+        IFS=: read -r name n split <<<"$way"
+        more=()
+        [ $name != places ] || more=(--sequence-parallel)
+        train $name-$precision $n "${shared[@]}" --precision $precision --split $split ${more[@]+"${more[@]}"}
+        printf '%-10s %s  ' $name $precision
+        close $most whole-$precision $name-$precision
+    done
+    same "tp=2 in $precision" tp-2-$precision dp-tp-$precision tp-pp-$precision
+done
+train wide 1 cnn "${pictures[@]}" --steps 20 --log-every 1 --lr 0.001 --shards 2
+train wide-2 2 cnn "${pictures[@]}" --steps 20 --log-every 1 --lr 0.001 --shards 2 --strategy tensor
+close 5e-2 wide wide-2
+
+# What ranks hold in slices and stages is saved whole.
+train cut 4 "${text[@]}" --split dp=2,pp=2 --steps 10
+cp -r cut cut-1
+timeout 120 "$tutti" train --resume cut-1 -n 1 --strategy single --split dp=1 --steps 30 --quiet 2>cut.err || complain "resume of stages: $(tail -3 cut.err)"
+same "resumed from stages" text cut-1
+
 # A rank that dies or stops in the middle.
-# lost NAME RANKS WHICH SIGNAL PATTERN
+# lost NAME RANKS WHICH SIGNAL PATTERN ARGUMENTS...
 lost() {
     local pid ranks began took code
-    "$tutti" train mlp "${pictures[@]}" --shards 4 --epochs 100000 --log-every 20 -n "$2" --device "$device" --quiet --out "$1" 2>"$1.err" &
+    "$tutti" train mlp "${pictures[@]}" --shards 4 --epochs 100000 --log-every 20 -n "$2" --device "$device" --quiet --out "$1" "${@:6}" 2>"$1.err" &
     pid=$!
     for _ in $(seq 1000); do
         [ -s "$1/metrics.jsonl" ] && break
@@ -117,4 +186,9 @@ lost() {
 lost killed 2 1 KILL 'rank 1 .*signal 9'
 lost killed-0 4 0 KILL 'rank 0 .*signal 9'
 lost stopped 2 1 STOP 'rank 1 .*stopped'
+lost killed-pp 2 1 KILL 'rank 1 .*signal 9' --strategy pipeline
+lost killed-dp-pp 4 2 KILL 'rank 2 .*signal 9' --split dp=2,pp=2
+lost killed-tp 2 1 KILL 'rank 1 .*signal 9' --strategy tensor
+lost killed-zero 4 3 KILL 'rank 3 .*signal 9' --split dp=4,zero=3
+lost killed-dp-tp 4 0 KILL 'rank 0 .*signal 9' --split dp=2,tp=2
 finish

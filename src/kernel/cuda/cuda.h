@@ -54,6 +54,7 @@ extern const struct kernel cuda_cudnn_rows[], cuda_cudnn_attention_rows[],
     cuda_pool_rows[], cuda_norm_rows[], cuda_batch_norm_rows[], cuda_loss_rows[],
     cuda_embedding_rows[], cuda_attention_rows[], cuda_recurrent_rows[];
 extern const struct device_update cuda_updates[];
+extern const struct device_joint_ops cuda_joint_ops;
 void cuda_add(struct device_stream *stream, float *out, const float *a, const float *b,
               size_t count);
 /* out[i] = parts[i] + parts[count + i] + ..., in that order. */

@@ -310,6 +310,50 @@ __global__ void drop(struct dropout d, const T *x, T *y, const struct kernel_ste
     }
 }
 
+/* Of a slice: rows are cut into runs that lie `whole` apart in the whole row, from `first` on. */
+struct dropout_slice {
+    int64_t run, whole, first;
+};
+
+template <class T>
+__global__ void drop_slice(struct dropout d, struct dropout_slice s, const T *x, T *y,
+                           const struct kernel_step *step)
+{
+    const int64_t i = thread_number(), row = divided(i, d.columns), e = i - row * d.columns;
+
+    if (row >= d.rows)
+        return;
+    const int64_t run = divided(e, s.run), at = run * s.whole + s.first + e - run * s.run;
+    const uint64_t position = step->first_sample + (uint64_t)row;
+    const uint4 words =
+        philox(step->seed, make_uint4((uint32_t)(at / 4), d.stream, (uint32_t)position,
+                                      (uint32_t)(position >> 32)));
+    const uint32_t word[4] = { words.x, words.y, words.z, words.w };
+    const bool kept = (float)(word[at % 4] >> 8) * 0x1p-24F >= d.rate;
+    put(&y[i], kept ? number(x[i]) * d.scale : 0.0F);
+}
+
+/* In the order in which x lies: channels of images are innermost. */
+static struct dropout_slice dropout_slice_of(const struct kernel_problem *p)
+{
+    const struct shape_slice *slice = &p->attrs.slice;
+    const struct shape *shape = &p->in[0].shape;
+    const int64_t local = shape->dim[slice->axis], parts = slice->parts > 0 ? slice->parts : 1;
+    const int64_t whole = slice->whole > 0 ? slice->whole : local * slice->count;
+    int64_t inner = 1;
+
+    if (p->in[0].layout != LAYOUT_NHWC) {
+        for (int i = slice->axis + 1; i < shape->rank; i++)
+            inner *= shape->dim[i];
+    } else if (slice->axis > 1) {
+        inner = shape->dim[1] * (slice->axis == 2 ? shape->dim[3] : 1);
+    }
+    const struct dropout_slice s = { local / parts * inner, whole / parts * inner,
+                                     slice_begin(whole / parts, slice->index, slice->count) *
+                                         inner };
+    return s;
+}
+
 template <class T> static void launch_dropout(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
@@ -320,8 +364,12 @@ template <class T> static void launch_dropout(const struct kernel_call *call)
         p->attrs.stream
     };
 
-    drop<T><<<blocks_of(rows * d.blocks, THREADS), THREADS, 0, stream_of(call)>>>(
-        d, (const T *)call->in[0], (T *)call->out[0], call->step);
+    if (p->attrs.slice.count > 0)
+        drop_slice<T><<<blocks_of(rows * columns, THREADS), THREADS, 0, stream_of(call)>>>(
+            d, dropout_slice_of(p), (const T *)call->in[0], (T *)call->out[0], call->step);
+    else
+        drop<T><<<blocks_of(rows * d.blocks, THREADS), THREADS, 0, stream_of(call)>>>(
+            d, (const T *)call->in[0], (T *)call->out[0], call->step);
     stream_check(call->stream, "dropout");
 }
 

@@ -52,11 +52,20 @@ struct classes {
     int64_t count;
     float smoothing;
     bool leaves_out; /* rows whose label is below 0 */
+    int64_t first,
+        whole; /* of a slice of the classes: its first, and how many there are in all */
 };
 
 static struct classes classes_of(const struct kernel_problem *p, bool tokens)
 {
-    const struct classes c = { p->in[0].shape.dim[1], p->attrs.smoothing, tokens };
+    const struct shape_slice *slice = &p->attrs.slice;
+    struct classes c = { p->in[0].shape.dim[1], p->attrs.smoothing, tokens, 0,
+                         p->in[0].shape.dim[1] };
+
+    if (slice->count > 0) {
+        c.first = slice_begin(slice->whole, slice->index, slice->count);
+        c.whole = slice->whole;
+    }
     return c;
 }
 
@@ -274,8 +283,8 @@ static void run_cross_entropy(const struct kernel_call *call)
 
 __device__ __forceinline__ float target_of(struct classes c, int64_t j, int32_t label)
 {
-    const float spread = c.smoothing / (float)c.count;
-    return j == label ? 1 - c.smoothing + spread : spread;
+    const float spread = c.smoothing / (float)c.whole;
+    return c.first + j == label ? 1 - c.smoothing + spread : spread;
 }
 
 template <class T>
@@ -333,16 +342,17 @@ __global__ void token_grad_long(struct classes c, const T *logits, const float *
     const int64_t row = blockIdx.x;
     const int32_t label = labels[row];
     const float shift = lse[row], factor = label < 0 ? 0 : step->inv_batch;
-    const float spread = c.smoothing / (float)c.count, full = 1 - c.smoothing + spread;
+    const float spread = c.smoothing / (float)c.whole, full = 1 - c.smoothing + spread;
+    const int64_t own_label = label - c.first;
     const long_row<T> x(logits + row * c.count, c.count);
     T *dx = dlogits + row * c.count;
 
     if ((int)threadIdx.x < x.others()) {
         const int64_t j = x.other((int)threadIdx.x);
         put(&dx[j],
-            label < 0
-                ? 0.0F
-                : (exp_of<T>(number(x.x[j]) - shift) - (j == label ? full : spread)) * factor);
+            label < 0 ? 0.0F
+                      : (exp_of<T>(number(x.x[j]) - shift) - (j == own_label ? full : spread)) *
+                            factor);
     }
 #pragma unroll 4
     for (int64_t j = threadIdx.x; j < x.packs(); j += blockDim.x) {
@@ -353,7 +363,7 @@ __global__ void token_grad_long(struct classes c, const T *logits, const float *
         for (int k = 0; k < N; k++)
             put(&out.x[k], label < 0 ? 0.0F
                                      : (exp_of<T>(number(in.x[k]) - shift) -
-                                        (at + k == label ? full : spread)) *
+                                        (at + k == own_label ? full : spread)) *
                                            factor);
         *(pack<T> *)(dx + at) = out;
     }

@@ -237,6 +237,17 @@ static enum status memory_fill(struct device_stream *stream, void *to, uint8_t b
     return STATUS_OK;
 }
 
+static enum status memory_copy_rows(struct device_stream *stream, void *to, size_t to_apart,
+                                    const void *from, size_t from_apart, size_t width,
+                                    size_t rows)
+{
+    if (rows == 1 || (to_apart == width && from_apart == width))
+        return memory_copy(stream, to, from, rows * width);
+    TRY_CUDA(cudaMemcpy2DAsync(to, to_apart, from, from_apart, width, rows,
+                               cudaMemcpyDeviceToDevice, stream->cuda));
+    return STATUS_OK;
+}
+
 static const struct device_memory_ops memory_ops = {
     .create = memory_create,
     .destroy = memory_destroy,
@@ -244,6 +255,7 @@ static const struct device_memory_ops memory_ops = {
     .destroy_host = memory_destroy_host,
     .copy = memory_copy,
     .fill = memory_fill,
+    .copy_rows = memory_copy_rows,
 };
 
 /* Memory of other processes ------------------------------------------------------------- */
@@ -591,6 +603,7 @@ static const struct device_face face = {
 #ifdef HAVE_NCCL
     .team = &cuda_team_ops,
 #endif
+    .joint = &cuda_joint_ops,
     .kernel_at = cuda_kernel_at,
     .updates = cuda_updates,
     .add = cuda_add,
