@@ -295,6 +295,7 @@ static void hash_state(struct exec *exec, char out[65])
     static float plain[1 << 18];
     struct sha256 hash;
 
+    memset(plain, 0, sizeof plain);
     sha256_init(&hash);
     move_all(exec, plain, true);
     sha256_add(&hash, plain, sizeof plain);
@@ -344,18 +345,18 @@ static void check_same(const struct setup *setup, const char *what, const struct
 }
 
 /* All ranks must say the same. */
-static struct outcome run(struct setup setup, int ranks, int nodes,
+static struct outcome run(struct setup *setup, int ranks, int nodes,
                           const struct dataset *dataset)
 {
     static struct job job;
 
-    setup.ranks = ranks;
-    setup.nodes = nodes;
-    make_job(&setup, &job);
+    setup->ranks = ranks;
+    setup->nodes = nodes;
+    make_job(setup, &job);
     job.dataset = dataset;
     CHECK_OK(comm_testing_nodes(ranks, nodes, NULL, run_rank, &job));
     for (int r = 1; r < ranks; r++) {
-        check_same(&setup, "ranks", &job.outcomes[0], &job.outcomes[r]);
+        check_same(setup, "ranks", &job.outcomes[0], &job.outcomes[r]);
         CHECK_INT(2, job.outcomes[r].heard);
     }
     release_job(&job);
@@ -419,11 +420,11 @@ static void test_ranks_that_send_have_the_bits_of_one(void)
                                .shards = cases[i].shards };
         const struct dataset *data = has_words(&setup) ? NULL : dataset;
         open_cpu(&setup, cases[i].is_narrow);
-        const struct outcome alone = run(setup, 1, 1, data);
+        const struct outcome alone = run(&setup, 1, 1, data);
         setup.device.sends = true;
         for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
             setup.device.group_bytes = p % 2 ? 1024 : 0; /* several groups of buckets, or one */
-            const struct outcome together = run(setup, places[p][0], places[p][1], data);
+            const struct outcome together = run(&setup, places[p][0], places[p][1], data);
             check_same(&setup, "one rank and several", &alone, &together);
         }
         close_cpu(&setup);
@@ -448,13 +449,13 @@ static void test_devices_that_are_no_peers_send(void)
     struct setup setup = { .model = "mlp", .optimizer = "adam", .shards = 4 };
 
     open_cpu(&setup, false);
-    const struct outcome alone = run(setup, 1, 1, NULL);
+    const struct outcome alone = run(&setup, 1, 1, NULL);
     share = *setup.device.face->share;
     share.open = open_nothing;
     face = *setup.device.face;
     face.share = &share;
     setup.device.face = &face;
-    const struct outcome together = run(setup, 3, 1, NULL);
+    const struct outcome together = run(&setup, 3, 1, NULL);
     check_same(&setup, "one rank and devices that are no peers", &alone, &together);
     close_cpu(&setup);
 }
@@ -468,9 +469,9 @@ static void test_state_goes_between_machines(void)
                                .max_norm = cases[i].max_norm,
                                .shards = cases[i].shards };
         open_cpu(&setup, cases[i].is_narrow);
-        const struct outcome whole = run(setup, 1, 1, NULL);
+        const struct outcome whole = run(&setup, 1, 1, NULL);
         setup.resume_at = 6;
-        const struct outcome resumed = run(setup, 4, 2, NULL);
+        const struct outcome resumed = run(&setup, 4, 2, NULL);
         check_same(&setup, "what was resumed and what was not", &whole, &resumed);
         close_cpu(&setup);
     }
@@ -484,9 +485,9 @@ static void test_statistics_go_between_machines(void)
     for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
         setup.shards = ranks;
         setup.device = (struct exec_device){ 0 };
-        const struct outcome lanes = run(setup, ranks, 1, NULL);
+        const struct outcome lanes = run(&setup, ranks, 1, NULL);
         open_cpu(&setup, false);
-        const struct outcome there = run(setup, ranks, ranks, NULL);
+        const struct outcome there = run(&setup, ranks, ranks, NULL);
         check_same(&setup, "lanes and devices", &lanes, &there);
         close_cpu(&setup);
     }
@@ -514,7 +515,7 @@ static void test_processes_that_send(void)
     struct setup setup = { .model = "mlp", .optimizer = "adam", .shards = 4 };
 
     open_cpu(&setup, false);
-    const struct outcome alone = run(setup, 1, 1, NULL);
+    const struct outcome alone = run(&setup, 1, 1, NULL);
     for (int ranks = 2; ranks <= RANKS_MAX; ranks += 2) {
         const struct launch_config launch = { .size = ranks, .flat = true };
         setup.ranks = setup.nodes = ranks;
