@@ -909,5 +909,6 @@ const char *const kernel_testing_large[] = {
     "embedding_mean_grad 512x100 512x64 -> 512x100",
     "rows_sort 256x256 rows 25000 by_sample",
     "rows_sort 100x250 rows 70000",
+    "rows_sort 20x30 rows 20000000",
     NULL,
 };
