@@ -88,7 +88,8 @@ static int64_t padded(int64_t row)
 /* How a and c lie, as cuBLASLt sees them. */
 static bool repacks_a(const struct gemm_form *form)
 {
-    const bool is_possible = form->a_across || !form->b_across; /* else b's rows are k long, too */
+    const bool is_possible =
+        form->a_across || !form->b_across; /* else b's rows are k long, too */
 
     return is_possible && is_repacked(form, form->of, form->a_row);
 }
