@@ -394,8 +394,8 @@ static enum status bring(const struct exec *exec, int group)
         }
     }
     if (side->half)
-        side->config.face->convert(side->stream, side->half + at, DTYPE_BF16, side->param + at,
-                                   DTYPE_F32, of->count);
+        side->config.face->convert(side->stream, side->half + at, side->config.precision,
+                                   side->param + at, DTYPE_F32, of->count);
     return STATUS_OK;
 }
 

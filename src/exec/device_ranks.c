@@ -414,7 +414,8 @@ static float *operand_of(const struct exec *exec, int number, struct device_part
     const struct held *held = &ranks->held[number];
     if (side->team && held->rank != exec->rank)
         return team_received(exec, number, part);
-    return ranks_theirs(side, held->rank, parts_gradient(exec, held->buffer, part.at));
+    float *own = parts_gradient(exec, held->buffer, part.at);
+    return held->rank == exec->rank ? own : ranks_theirs(side, held->rank, own);
 }
 
 void ranks_add(const struct exec *exec, struct device_part part)

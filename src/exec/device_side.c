@@ -116,7 +116,8 @@ static void find_groups(struct exec *exec)
         struct device_group *group = &side->groups[side->n_groups ? side->n_groups - 1 : 0];
 
         const bool differs =
-            b > 0 && (exec->buckets.held >> b & 1) != (exec->buckets.held >> (b - 1) & 1);
+            !is_one && b > 0 &&
+            (exec->buckets.held >> b & 1) != (exec->buckets.held >> (b - 1) & 1);
         if (side->n_groups == 0 ||
             ((group->count > least || differs) && side->n_groups < DEVICE_GROUPS)) {
             group = &side->groups[side->n_groups++];
@@ -259,7 +260,7 @@ static void lay_out(struct exec *exec, struct carver *carver)
     parts_place(side, carve(carver, parts_own(side) * sizeof(float)));
     if (exec_scales(exec)) {
         side->scaling = carve(carver, sizeof *side->scaling);
-        side->scaled = carve(carver, (size_t)exec->lanes[0].count * sizeof *side->scaled);
+        side->scaled = carve(carver, (size_t)exec->shards * sizeof *side->scaled);
     }
     for (int i = 0; i < exec->n_states && exec->config.batch; i++)
         side->state[i] = carve(carver, side->state_count * sizeof(float));
@@ -428,7 +429,11 @@ static enum status wait_for_streams(const struct device_side *side)
     const enum status beside =
         side->sums && side->sums != side->stream ? stream->wait(side->sums) : STATUS_OK;
 
-    return beside != STATUS_OK ? beside : status;
+    const enum status copied = side->copies ? stream->wait(side->copies) : STATUS_OK;
+
+    TRY(beside);
+    TRY(status);
+    return copied;
 }
 
 void device_destroy(struct exec *exec)

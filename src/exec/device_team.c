@@ -102,6 +102,11 @@ enum status team_choose(struct exec *exec)
     TRY(reach_each_other(exec, &do_reach));
     if (do_reach)
         return STATUS_OK;
+    if (side->parts)
+        return FAIL(STATUS_UNSUPPORTED,
+                    "device %s: its ranks do not reach each other's memory, so gradients and "
+                    "parameters are not in parts there: use zero=1",
+                    face->name);
     if (!face->team)
         return FAIL(STATUS_UNSUPPORTED,
                     "device %s: its ranks do not reach each other's memory, and this build has "
@@ -405,7 +410,7 @@ enum status team_swap_params(const struct exec *exec, int group)
     for (int i = 0; i < side->n_stretches && side->half; i++) {
         const struct device_stretch *s = &side->stretches[i];
         if (s->group == group)
-            side->config.face->convert(side->sums, side->half + s->at, DTYPE_BF16,
+            side->config.face->convert(side->sums, side->half + s->at, side->config.precision,
                                        side->param + s->at, DTYPE_F32, s->count);
     }
     return STATUS_OK;

@@ -24,22 +24,35 @@ static void mark_wanted(const struct graph *graph, bool *wanted)
     }
 }
 
-/* Can `more` be made by adding to what is there? Then its maker gets that as one more input. */
-static bool extends(struct value *more, struct value *there)
+/* Is it one of the nodes from place `first` on? */
+static bool is_new(const struct graph *graph, const struct node *node, int first)
+{
+    for (int n = first; n < graph_node_count(graph); n++) {
+        if (graph_node(graph, n) == node)
+            return true;
+    }
+    return false;
+}
+
+/* Can `more` be made by adding to what is there? Then its maker gets that as one more input. Nodes before `first`, which are
+ * of other rules, cannot: what they make has readers, as a rule may hand on what it was given. */
+static bool extends(const struct graph *graph, struct value *more, struct value *there,
+                    int first)
 {
     struct node *maker = more->maker;
 
     if (!maker || more != maker->out[0] || maker->op->extends == 0 ||
-        maker->n_in != maker->op->extends)
+        maker->n_in != maker->op->extends || !is_new(graph, maker, first) ||
+        is_new(graph, there->maker, first))
         return false;
     maker->in[maker->n_in++] = there; /* a node has room for one more */
     return true;
 }
 
 static void add_gradient(struct graph *graph, struct value **slot, struct value *more,
-                         const char *name)
+                         const char *name, int first)
 {
-    if (!*slot || extends(more, *slot)) {
+    if (!*slot || extends(graph, more, *slot, first)) {
         *slot = more;
     } else {
         struct value *const in[] = { *slot, more };
@@ -69,11 +82,12 @@ static enum status differentiate(struct graph *graph, const struct node *node,
     if (!node->op->gradient)
         return FAIL(STATUS_USAGE, "node %s: %s cannot be differentiated", node->name,
                     node->op->name);
+    const int first = graph_node_count(graph);
     node->op->gradient(graph, node, dout, want, din);
     TRY(graph_status(graph));
     for (int i = 0; i < node->n_in && i < GRAPH_IN; i++) {
         if (want[i] && din[i])
-            add_gradient(graph, &gradient[node->in[i]->id], din[i], node->in[i]->name);
+            add_gradient(graph, &gradient[node->in[i]->id], din[i], node->in[i]->name, first);
     }
     return graph_status(graph);
 }

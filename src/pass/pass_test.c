@@ -123,6 +123,29 @@ static void test_fusion_leaves_no_sequence_of_filters_in_memory(void)
     graph_destroy(graph);
 }
 
+/* h is read three times; the norm's gradient is that of its sum, which hands it on to g and h alike. What others gave h must
+ * not come to g. */
+static void test_a_gradient_that_was_handed_on_is_not_added_to(void)
+{
+    struct graph *graph;
+
+    CHECK_OK(graph_create("handed on", &graph));
+    struct value *h =
+        build_linear(graph, "h", graph_input(graph, "x", DTYPE_F32, shape_2(4, 6)), 6);
+    struct value *g = build_linear(graph, "g", h, 6);
+    struct value *y = build_layer_norm(graph, "norm", build_add(graph, "z", g, h), 1e-5F);
+    build_classifier_loss(graph, build_linear(graph, "fc", build_add(graph, "o", y, h), 5),
+                          graph_input(graph, "labels", DTYPE_I32, shape_1(4)));
+    CHECK_OK(pass_autodiff.run(graph, &(struct pass_config){ .batch = 4 }));
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_layer_norm_grad)
+            CHECK_INT(4, node->n_in);
+    }
+    CHECK_OK(graph_verify(graph));
+    graph_destroy(graph);
+}
+
 static void test_a_single_step_has_one_update_a_bucket(void)
 {
     struct graph *graph = graph_after("mlp", "single", 1, 0);
@@ -812,6 +835,8 @@ const struct test tests[] = {
       .run = test_the_first_of_many_buckets_is_small },
     { .name = "a single step has one update a bucket",
       .run = test_a_single_step_has_one_update_a_bucket },
+    { .name = "a gradient that was handed on is not added to",
+      .run = test_a_gradient_that_was_handed_on_is_not_added_to },
     { .name = "mirroring adds collectives and nothing else",
       .run = test_mirroring_adds_collectives_and_nothing_else },
     { .name = "serving puts updates between push and pull",

@@ -167,13 +167,14 @@ static void try_row(struct planner *p, int i)
     if (status == STATUS_OK)
         status = train_bench(job, WINDOWS, &result);
     job_destroy(job);
-    if (status != STATUS_OK) {
-        planner_refuse(row, &row->runs, status_message());
-        return;
-    }
-    for (int other = 0; other < p->plan->n_rows; other++) {
-        if (can_be_tried(&p->plan->rows[other]) && is_like(&p->plan->rows[other], row))
-            p->plan->rows[other].tried = 1e-3 * result.step_ms;
+    for (int n = 0; n < p->plan->n_rows; n++) {
+        struct forecast_row *other = &p->plan->rows[n];
+        if (n != i && !(can_be_tried(other) && is_like(other, row)))
+            continue;
+        if (status == STATUS_OK)
+            other->tried = 1e-3 * result.step_ms;
+        else
+            planner_refuse(other, &other->runs, status_message());
     }
 }
 

@@ -145,6 +145,9 @@ enum status forecast_cut(const struct job *job, char out[SETTINGS_TEXT])
     struct forecast plan = { .ranks = (int)s->ranks, .threads = (int)s->threads };
     struct planner p = { .job = job, .options = &options, .plan = &plan, .lanes = 1 };
 
+    if (on_device(job))
+        return FAIL(STATUS_USAGE,
+                    "--cut measured: what it measures is the cpu: name layers instead");
     if (!are_ranks_here(job))
         return FAIL(STATUS_USAGE,
                     "--cut measured: ranks of several machines would measure different times: "

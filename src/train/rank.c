@@ -396,6 +396,9 @@ static enum status run_rank(struct rank *rank)
         status = grid_print_timeline(rank->grid, rank->exec, &timeline);
     if (status == STATUS_OK && rank->is_first)
         status = finish(rank, all, timeline.text);
+    if (status == STATUS_OK && rank->device.face && rank->job->axes.zero == 3 &&
+        reconstructions_are_made(rank->job) && !rank->grid)
+        status = exec_settle(rank->exec); /* rank 0 has read what others hold */
     strbuf_release(&timeline);
     mem_free(all);
     return status != STATUS_OK || !rank->own.served ? status : leave_servers(rank);

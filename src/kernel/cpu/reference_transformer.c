@@ -150,9 +150,6 @@ void reference_layer_norm_grad(const struct kernel_call *call)
     const float *base = call->problem->n_in > 4 ? call->in[4] : NULL;
     float *dx = call->out[0], *dgamma = call->out[1], *dbeta = call->out[2];
 
-    for (int64_t r = 0; r < rows; r++)
-        layer_norm_grad_row(dy + r * features, x + r * features, gamma, saved + 2 * r, features,
-                            base != NULL ? base + r * features : NULL, dx + r * features);
     for (int64_t j = 0; j < features; j++) {
         double scale = 0, shift = 0;
         for (int64_t r = 0; r < rows; r++) {
@@ -164,6 +161,9 @@ void reference_layer_norm_grad(const struct kernel_call *call)
         dgamma[j] = (float)scale;
         dbeta[j] = (float)shift;
     }
+    for (int64_t r = 0; r < rows; r++) /* dx may lie over dy */
+        layer_norm_grad_row(dy + r * features, x + r * features, gamma, saved + 2 * r, features,
+                            base != NULL ? base + r * features : NULL, dx + r * features);
 }
 
 void reference_softmax(const struct kernel_call *call)

@@ -54,6 +54,9 @@ static struct narrow narrow_of(const struct kernel_problem *p, const struct shap
         g.pad[i] = p->attrs.pad[i];
     }
     g.group = pixels >= PIXELS ? 1 : (int)at_most(PIXELS / pixels, 64);
+    while (g.group > 1 &&
+           (int64_t)g.group * g.h * g.w > 1 << 17) /* there is no room for more */
+        g.group /= 2;
     g.tiles = (int)(w->dim[2] * w->dim[3]) * g.c / 16;
     return g;
 }

@@ -26,6 +26,8 @@ struct device_team {
     struct device_stream *stream; /* between begin and end */
     pthread_mutex_t lock;
     bool gives_up; /* guarded by lock */
+    pthread_t aborter;
+    bool aborts; /* there is that thread */
 };
 
 /* The library ------------------------------------------------------------------------------- */
@@ -198,14 +200,24 @@ static enum status make_id(struct device *device, int count, struct device_team_
     return STATUS_OK;
 }
 
-/* By any thread, once; it may have to wait for graphs to go. */
+static void *abort_comm(void *arg)
+{
+    (void)nccl.abort(((struct device_team *)arg)->comm);
+    return NULL;
+}
+
+/* By any thread, once. NCCL may have to wait for graphs to go: nobody else waits for that, as another team, or other words,
+ * may be what a stream is stuck in. */
 static void give_up(struct device_team *team)
 {
     pthread_mutex_lock(&team->lock);
     const bool is_first = !team->gives_up;
     team->gives_up = true;
     pthread_mutex_unlock(&team->lock);
-    if (is_first && team->comm)
+    if (!is_first || !team->comm)
+        return;
+    team->aborts = pthread_create(&team->aborter, NULL, abort_comm, team) == 0;
+    if (!team->aborts)
         (void)nccl.abort(team->comm);
 }
 
@@ -226,6 +238,8 @@ static void destroy(struct device_team *team)
 {
     if (!team)
         return;
+    if (team->aborts)
+        (void)pthread_join(team->aborter, NULL);
     if (team->comm && !team->gives_up)
         leave(team);
     pthread_mutex_destroy(&team->lock);

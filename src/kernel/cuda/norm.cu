@@ -448,9 +448,10 @@ template <class T> static void launch_layer_norm_grad(const struct kernel_call *
         grad_by_rows<T>(call);
         return;
     }
+    sum_columns<2>(call->stream, slopes, give, dim[0], dim[1],
+                   call->scratch); /* dx may lie over dy */
     layer_norm_grad<T><<<(unsigned)dim[0], threads_for(dim[1]), 0, stream_of(call)>>>(
         dy, x, (const float *)call->in[2], saved, base_of<T>(call), (T *)call->out[0], dim[1]);
-    sum_columns<2>(call->stream, slopes, give, dim[0], dim[1], call->scratch);
     stream_check(call->stream, "layer_norm_grad");
 }
 
