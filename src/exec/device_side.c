@@ -292,7 +292,7 @@ static size_t most_fed(const struct exec *exec)
         if (parts[i])
             bytes += shards * aligned((size_t)shape_count(&exec->largest[parts[i]->id]) * 4);
     }
-    if (exec->largest && !roles->input->sequence)
+    if (exec->largest && roles->input && !roles->input->sequence)
         bytes += aligned(shards * (size_t)exec->largest[roles->input->id].dim[0] *
                          sizeof(struct pick));
     return bytes;

@@ -21,6 +21,7 @@ struct device_watch {
     pthread_mutex_t lock;         /* a leaf; guards what follows */
     pthread_cond_t changes;
     bool gives_up, is_over;
+    bool has_ranks; /* ranks that hold the same have met: a team, if they are one, is there */
     struct {
         const struct device_words *words; /* borrowed */
         int count;
@@ -63,14 +64,15 @@ static bool waits_on(struct device_watch *watch)
     return !watch->is_over;
 }
 
-/* Without the lock: of a team it may last until graphs are gone. */
-static bool is_lost(const struct device_watch *watch, bool gives_up)
+/* Without the lock: it may last. */
+static bool is_lost(const struct device_watch *watch, bool gives_up, bool has_ranks)
 {
     const struct exec *exec = watch->exec;
 
     if (!gives_up)
-        gives_up = transport_check(exec->transport) != STATUS_OK || !team_is_well(exec);
-    if (gives_up && exec->device->team)
+        gives_up =
+            transport_check(exec->transport) != STATUS_OK || (has_ranks && !team_is_well(exec));
+    if (gives_up && has_ranks && exec->device->team)
         team_give_up(exec->device);
     return gives_up;
 }
@@ -81,9 +83,9 @@ static void *look(void *arg)
 
     pthread_mutex_lock(&watch->lock);
     while (waits_on(watch)) {
-        const bool gave_up = watch->gives_up;
+        const bool gave_up = watch->gives_up, has_ranks = watch->has_ranks;
         pthread_mutex_unlock(&watch->lock);
-        const bool gives_up = is_lost(watch, gave_up);
+        const bool gives_up = is_lost(watch, gave_up, has_ranks);
         pthread_mutex_lock(&watch->lock);
         watch->gives_up |= gives_up;
         if (watch->gives_up)
@@ -118,6 +120,7 @@ void device_watch_words(struct device_side *side, enum watch_kind kind,
     pthread_mutex_lock(&watch->lock);
     watch->of[kind].words = words;
     watch->of[kind].count = count;
+    watch->has_ranks |= kind == WATCH_RANKS;
     pthread_mutex_unlock(&watch->lock);
 }
 

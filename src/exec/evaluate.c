@@ -313,15 +313,33 @@ static void run_pipeline(struct lane *lane)
     lane->times.evaluate += clock_ns() - begin;
 }
 
+/* Copies of a stage hear the same, each from its own pipeline: the first of a node puts it where all of them look. */
+static enum status tell(struct exec *exec, void *data, size_t bytes)
+{
+    const bool is_first = exec->rank == transport_node_first(exec->transport, exec->node);
+    const struct exec_beside *beside = &exec->config.beside;
+    char *dropped = NULL;
+
+    if (is_first || transport_rank(beside->transport) == beside->teller)
+        return beside_tell(exec, data, bytes);
+    TRY(mem_alloc(bytes + 1, 1, &dropped));
+    const enum status status = beside_tell(exec, dropped, bytes);
+    mem_free(dropped);
+    return status;
+}
+
 /* Stages before the last learn what it has found. */
 static enum status tell_results(struct exec *exec, int64_t n_batches)
 {
     const size_t batches = (size_t)n_batches;
     const size_t samples = exec->classes ? (size_t)source_count(exec->eval_data) : 0;
 
-    TRY(beside_tell(exec, exec->eval_losses, batches * sizeof *exec->eval_losses));
-    TRY(beside_tell(exec, exec->eval_corrects, batches * sizeof *exec->eval_corrects));
-    return beside_tell(exec, exec->eval_answers, samples * sizeof *exec->eval_answers);
+    if (!exec->config.beside.transport)
+        return STATUS_OK;
+    TRY(tell(exec, exec->eval_losses, batches * sizeof *exec->eval_losses));
+    TRY(tell(exec, exec->eval_corrects, batches * sizeof *exec->eval_corrects));
+    TRY(tell(exec, exec->eval_answers, samples * sizeof *exec->eval_answers));
+    return exec_settle(exec);
 }
 
 /* Buffers for samples, made when they are first needed, and again for a source of longer ones. */

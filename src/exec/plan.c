@@ -461,7 +461,9 @@ static void fill_problem(const struct maker *maker, const struct node *node,
                          struct kernel_problem *problem)
 {
     plan_problem(node, maker->shapes, problem);
-    problem->rounds = maker->target && maker->target->rounds;
+    if (!maker->target)
+        return;
+    problem->rounds = maker->target->rounds;
     if (!is_narrow(maker))
         return;
     if (!node->op->talks && !node->op->moves) {

@@ -980,15 +980,16 @@ static enum status check_activation(const struct kernel_problem *p)
                        p->attrs.activation == ACTIVATION_GELU_TANH
                    ? STATUS_OK
                    : FAIL(STATUS_USAGE, "%s: through relu or gelu_tanh", p->op);
-    if (strcmp(p->op, "linear_gelu") == 0 || strcmp(p->op, "linear_add") == 0)
+    const bool is_norm =
+        strncmp(p->op, "batch_norm", 10) == 0 || strncmp(p->op, "norm_", 5) == 0;
+    if (strcmp(p->op, "linear_gelu") == 0 || strcmp(p->op, "linear_add") == 0 ||
+        (is_norm_conv(p->op) && !is_norm))
         most = ACTIVATION_NONE;
     else if (strcmp(p->op, "linear") == 0 || strcmp(p->op, "conv2d_pool") == 0 ||
              strncmp(p->op, "conv1d", 6) == 0)
         most = ACTIVATION_RELU;
-    else if (strncmp(p->op, "batch_norm", 10) == 0 || strncmp(p->op, "norm_", 5) == 0)
+    else if (is_norm)
         most = ACTIVATION_RELU6;
-    else if (is_norm_conv(p->op))
-        most = ACTIVATION_NONE;
     if (p->attrs.activation > most)
         return FAIL(STATUS_USAGE, "%s: activation %s cannot be joined", p->op,
                     activation_name(p->attrs.activation));
