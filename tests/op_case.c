@@ -473,6 +473,17 @@ static struct node *add_tokens(struct graph *graph, const struct op *op, struct 
     return add(graph, op, logits, rows(graph, "lse", shape_3(d.N, d.H, 1)), targets, &attrs);
 }
 
+static struct node *add_linear_token_loss(struct graph *graph, const struct op *op,
+                                          struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct attrs attrs = { .smoothing = chance(rng) ? 0.25F : 0 };
+
+    return add(graph, op, rows(graph, "x", shape_3(d.N, d.H, d.C)),
+               graph_param_table(graph, "w", shape_2(d.O + 1, d.C), 1),
+               graph_input(graph, "labels", DTYPE_I32, shape_2(d.N, d.H)), &attrs);
+}
+
 /* Rows of a matrix or of sequences. */
 static struct shape any_rows(const struct draw *d, struct rng *rng)
 {
@@ -813,6 +824,7 @@ static const struct row {
     { &op_token_cross_entropy, add_tokens },
     { &op_token_cross_entropy_grad, add_tokens },
     { &op_token_accuracy, add_tokens },
+    { &op_linear_token_loss, add_linear_token_loss },
     { &op_mse, add_elementwise },
     { &op_mse_grad, add_elementwise },
     { &op_lstm, add_recurrent },
@@ -934,9 +946,12 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
             ((int32_t *)data)[i] = between(rng, -1, table_rows(node) - 1);
     } else if (value->dtype == DTYPE_I32) {
         const struct shape *logits = &node->in[0]->shape;
-        const int lowest = strncmp(node->op->name, "token_", 6) == 0 ? -1 : 0; /* no label */
+        const int lowest = strstr(node->op->name, "token_") ? -1 : 0; /* no label */
+        const int64_t classes = node->op == &op_linear_token_loss
+                                    ? node->in[1]->shape.dim[0]
+                                    : logits->dim[logits->rank - 1];
         for (int64_t i = 0; i < count; i++)
-            ((int32_t *)data)[i] = between(rng, lowest, (int)logits->dim[logits->rank - 1] - 1);
+            ((int32_t *)data)[i] = between(rng, lowest, (int)classes - 1);
     } else {
         for (int64_t i = 0; i < count; i++)
             ((float *)data)[i] = (float)(2 * between(rng, -128, 127) + 1) / 128;

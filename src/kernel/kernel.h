@@ -129,6 +129,8 @@
  *                       of the row's exponentials
  *   token_cross_entropy_grad  logits, lse, labels          -> dlogits
  *   token_accuracy      logits, labels                     -> correct (1)
+ *   linear_token_loss   x (m,k), w (n,k) plain, labels i32 (m) -> loss (1), correct (1), dx (m,k), dw (n,k) plain:
+ *                       of logits x w', and what flows back from the loss
  *   embedding           ids i32 (N,T), w (V,D)             -> y (N,T,D): rows of w; zeros for an
  *                       id below 0, NaN for one from V on
  *   embedding_mean      ids, w                             -> y (N,D): mean of the rows of ids from
@@ -220,7 +222,14 @@ struct kernel_step {
     uint64_t seed;
     uint64_t first_sample; /* number, since the start of training, of row 0 of this call */
     float inv_batch;       /* 1 / samples of the whole step */
+    float scale; /* what inv_batch is multiplied by, in steps of f16's gradients; 0: nothing */
 };
+
+/* 1 / samples of the whole step, also of a scaled one: scales are powers of two. */
+static inline double kernel_inv_batch(const struct kernel_step *step)
+{
+    return (double)step->inv_batch / (step->scale > 0 ? (double)step->scale : 1);
+}
 
 struct device_stream; /* device.h */
 

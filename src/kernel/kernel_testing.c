@@ -53,6 +53,10 @@ static void say_linear(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         n = extent(rng, 260);
         k = extent(rng, 260);
     } while (m * n * k > WORK_MAX);
+    if (strcmp(op, "linear_token_loss") == 0) {
+        say(text, " %dx%d %dx%d %d plain", m, k, n, k, m);
+        return;
+    }
     if (strstr(op, "grad") == NULL) {
         say(text, " %dx%d %dx%d", m, k, n, k);
         if (strcmp(op, "linear") != 0 || chance(rng, 60))
@@ -659,7 +663,7 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
         draw_slice(rng, &out->in[0].shape, &out->attrs.slice);
     if (strncmp(op, "batch_norm", 10) == 0 || strcmp(op, "layer_norm") == 0 || is_norm_conv(op))
         out->attrs.epsilon = 1e-5F;
-    if (strstr(op, "cross_entropy") != NULL && chance(rng, 50))
+    if ((strstr(op, "cross_entropy") != NULL || strstr(op, "_loss") != NULL) && chance(rng, 50))
         out->attrs.smoothing = rng_float(rng);
     if (strstr(op, "accuracy") != NULL && chance(rng, 50))
         out->out[0].dtype = DTYPE_I32;
@@ -668,9 +672,9 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
 bool kernel_testing_is_smooth(const char *op)
 {
     static const char *const ops[] = {
-        "tanh",           "gelu",         "gelu_grad",          "gelu_tanh",
-        "softmax",        "softmax_grad", "layer_norm",         "layer_norm_grad",
-        "gelu_tanh_grad", "linear_gelu",  "linear_grad_through"
+        "tanh",           "gelu",         "gelu_grad",           "gelu_tanh",
+        "softmax",        "softmax_grad", "layer_norm",          "layer_norm_grad",
+        "gelu_tanh_grad", "linear_gelu",  "linear_grad_through", "linear_token_loss"
     };
 
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
@@ -901,6 +905,10 @@ const char *const kernel_testing_large[] = {
     "token_cross_entropy 40x2048 40",
     "token_cross_entropy_grad 40x2048 40x1 40 -> 40x2048",
     "token_accuracy 40x2048 40",
+    "linear_token_loss 300x96 1001x96 300 plain",
+    "linear_token_loss 130x72 2048x72 130 plain",
+    "linear_token_loss 37x33 4099x33 37 plain",
+    "linear_token_loss 8192x16 24x16 8192 plain", /* so many rows that they come in parts */
     "embedding 32x100 500x100",
     "embedding_grad 32x100x100 32x100 -> 500x100",
     "embedding_grad 64x70 64x200 333x70 -> 333x70",

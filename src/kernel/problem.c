@@ -103,6 +103,7 @@ static const struct form forms[] = {
     { "token_cross_entropy", "ml", "sm", 2, 2 },
     { "token_cross_entropy_grad", "mml", "m", 3, 1 },
     { "token_accuracy", "ml", "s", 2, 1 },
+    { "linear_token_loss", "mwl", "ssmw", 3, 4 },
     { "embedding", "dm", "q", 2, 1 },
     { "embedding_grad", "edm", "m", 2, 1 },
     { "embedding_mean", "dm", "m", 2, 1 },
@@ -299,6 +300,23 @@ static enum status linear_shapes(const struct kernel_problem *p, struct shape ou
     if (p->n_in > 3 && !shape_equal(&p->in[3].shape, &out[0]))
         return disagree(p->op, &p->in[3].shape, &out[0]);
     out[1] = out[0];
+    return STATUS_OK;
+}
+
+static enum status token_loss_shapes(const struct kernel_problem *p,
+                                     struct shape out[KERNEL_OUT])
+{
+    const struct shape *x = &p->in[0].shape, *w = &p->in[1].shape, *labels = &p->in[2].shape;
+    struct shape logits;
+
+    TRY(linear_shape(p, x, w, NULL, &logits));
+    if (labels->dim[0] != x->dim[0])
+        return disagree(p->op, x, labels);
+    if (p->in[1].layout != LAYOUT_PLAIN)
+        return FAIL(STATUS_USAGE, "%s: weights that do not lie plain", p->op);
+    out[0] = out[1] = shape_1(1);
+    out[2] = *x;
+    out[3] = *w;
     return STATUS_OK;
 }
 
@@ -784,6 +802,8 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
     const struct shape *c = p->n_in > 2 ? &p->in[2].shape : NULL;
     const char *op = p->op;
 
+    if (strcmp(op, "linear_token_loss") == 0)
+        return token_loss_shapes(p, out);
     if (strncmp(op, "linear", 6) == 0)
         return linear_shapes(p, out);
     if (strcmp(op, "conv2d") == 0)
@@ -983,7 +1003,7 @@ static enum status check_activation(const struct kernel_problem *p)
     const bool is_norm =
         strncmp(p->op, "batch_norm", 10) == 0 || strncmp(p->op, "norm_", 5) == 0;
     if (strcmp(p->op, "linear_gelu") == 0 || strcmp(p->op, "linear_add") == 0 ||
-        (is_norm_conv(p->op) && !is_norm))
+        strcmp(p->op, "linear_token_loss") == 0 || (is_norm_conv(p->op) && !is_norm))
         most = ACTIVATION_NONE;
     else if (strcmp(p->op, "linear") == 0 || strcmp(p->op, "conv2d_pool") == 0 ||
              strncmp(p->op, "conv1d", 6) == 0)

@@ -459,11 +459,10 @@ static struct gemm_form grad_input_form(const struct kernel_problem *p)
                                .into = p->out[0].dtype };
 }
 
-/* Into how many parts a sum over k rows is cut whose result has few elements, so that many multiprocessors have work. */
-static int64_t parts_of(int64_t k, int64_t n, int64_t rows)
+int64_t gemm_parts(int64_t m, int64_t n, int64_t rows)
 {
     enum { TILE = 128, PART = 512, TILES = 64, MOST = 32 };
-    const int64_t tiles = (k + TILE - 1) / TILE * ((n + TILE - 1) / TILE);
+    const int64_t tiles = (m + TILE - 1) / TILE * ((n + TILE - 1) / TILE);
     int64_t parts = 1;
 
     while (parts < MOST && tiles * parts < TILES && rows % (2 * parts) == 0 &&
@@ -479,7 +478,7 @@ static struct gemm_form grad_weight_form(const struct kernel_problem *p)
     const int64_t n = p->in[1].shape.dim[1];
     const bool plain = p->out[0].layout == LAYOUT_PLAIN;
 
-    return (struct gemm_form){ .parts = parts_of(k, n, m),
+    return (struct gemm_form){ .parts = gemm_parts(k, n, m),
                                .m = plain ? n : k,
                                .n = plain ? k : n,
                                .k = m,
