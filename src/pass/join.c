@@ -3,6 +3,7 @@
  *
  *   linear_grad_input -> gelu_tanh_grad or relu_grad   becomes  linear_grad_through
  *   max_pool_grad -> relu_grad                         becomes  relu_grad -> max_pool_grad
+ *   linear_grad_weight with the sums of dy over rows   becomes  one without, where what makes dy can sum as well
  *   linear -> token_cross_entropy, token_accuracy and the gradients of both become one linear_token_loss
  *
  * The second as what a window's largest is, zero or more, is what relu left at its place; pooled images are smaller. Only with
@@ -72,6 +73,28 @@ static struct node *swap(struct graph *graph, struct node *spread)
         drop(graph, slope, spread->out[0]);
     }
     return smaller;
+}
+
+/* Can the node sum over rows what it makes, for less than it costs to read it again? */
+static bool can_sum(const struct node *node)
+{
+    return node->op == &op_layer_norm_grad || (node->op == &op_linear_grad_through &&
+                                               node->attrs.activation == ACTIVATION_GELU_TANH);
+}
+
+/* Leaves a bias's gradient to the node that makes what it is the sum of. */
+static void move_sums(struct node *weight)
+{
+    struct node *maker = weight->in[1]->maker;
+
+    if (!weight->attrs.with_bias || !maker || !can_sum(maker) || maker->attrs.with_bias ||
+        weight->in[1] != maker->out[0] || maker->stage != weight->stage)
+        return;
+    struct value *sums = weight->out[--weight->n_out];
+    weight->attrs.with_bias = 0;
+    maker->attrs.with_bias = 1;
+    maker->out[maker->n_out++] = sums;
+    sums->maker = maker;
 }
 
 /* The nodes from the last layer's product to its gradients. */
@@ -167,6 +190,8 @@ static enum status run_join(struct graph *graph, const struct pass_config *confi
         struct node *before = node->op == &op_max_pool_grad ? swap(graph, node) : NULL;
         if (node->op == &op_linear_grad_input)
             join(graph, node);
+        if (node->op == &op_linear_grad_weight && node->n_in > 0)
+            move_sums(node);
         if (before)
             order[count++] = before;
         if (whole && node == head.slope)

@@ -6,7 +6,7 @@
  * same order give its bits.
  */
 #include "kernel/cuda/across.h"
-#include "kernel/cuda/device.cuh"
+#include "kernel/cuda/gelu.cuh"
 #include "kernel/cuda/gemm.h"
 
 /* Maps --------------------------------------------------------------------------------- */
@@ -72,21 +72,9 @@ __device__ __forceinline__ float normal_distribution(float x)
     return 0.5F * erfcf(-x * 0.70710678F);
 }
 
-/* 1 / (1 + exp(-2u)) of gelu_tanh. */
-template <class T> __device__ __forceinline__ float gelu_share(float x)
-{
-    return quotient<T>(1, 1 + exp_of<T>(-1.59576912F * (x + 0.044715F * x * x * x)));
-}
-
 __device__ __forceinline__ float gelu_slope(float x)
 {
     return normal_distribution(x) + x * 0.39894228F * expf(-0.5F * x * x);
-}
-
-template <class T> __device__ __forceinline__ float gelu_tanh_slope(float x)
-{
-    const float share = gelu_share<T>(x);
-    return share + x * share * (1 - share) * 1.59576912F * (1 + 3 * 0.044715F * x * x);
 }
 
 MAP(add, true, a + b)
