@@ -915,6 +915,14 @@ static bool has_places(const struct node *node)
            node->op == &op_max_over_time_grad;
 }
 
+static bool is_recurrent(const struct node *node)
+{
+    const struct row *row = row_of(node->op);
+
+    return row->add == add_recurrent || row->add == add_attend ||
+           row->add == add_recurrent_grad;
+}
+
 void op_case_fill(const struct node *node, const struct value *value, const struct shape *shape,
                   struct rng *rng, void *data)
 {
@@ -939,8 +947,7 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
                 between(rng, 0, (int)(node->in[1]->shape.dim[1] - node->in[0]->shape.dim[1]));
     } else if (value->dtype == DTYPE_I32 &&
                (node->op == &op_attention || node->op == &op_attention_grad ||
-                row_of(node->op)->add == add_recurrent || row_of(node->op)->add == add_attend ||
-                row_of(node->op)->add == add_recurrent_grad)) {
+                is_recurrent(node))) {
         for (int64_t i = 0; i < count; i++) /* some tokens are none */
             ((int32_t *)data)[i] = between(rng, -1, 4);
     } else if (value->dtype == DTYPE_I32 && row_of(node->op)->add == add_embedding) {
@@ -955,8 +962,10 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
         for (int64_t i = 0; i < count; i++)
             ((int32_t *)data)[i] = between(rng, lowest, (int)classes - 1);
     } else {
+        /* Gates beyond 1 would make differences grow from step to step, whoever computes them. */
+        const float most = is_recurrent(node) ? 512 : 128;
         for (int64_t i = 0; i < count; i++)
-            ((float *)data)[i] = (float)(2 * between(rng, -128, 127) + 1) / 128;
+            ((float *)data)[i] = (float)(2 * between(rng, -128, 127) + 1) / most;
     }
     if (node->op == &op_batch_norm_apply && value == node->in[4]) {
         for (int64_t i = 0; i < count; i++) /* a variance is not negative */
