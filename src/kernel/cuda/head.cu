@@ -8,6 +8,8 @@
  *
  * Very many rows come in parts, whose gradients of the table are added in order.
  */
+#include <cuda_pipeline.h>
+
 #include "kernel/cuda/device.cuh"
 #include "kernel/cuda/gemm.h"
 
@@ -124,6 +126,8 @@ static size_t scratch_bytes(const struct kernel_problem *p)
 
 /* Rows --------------------------------------------------------------------------------- */
 
+static constexpr float LOG2_E = 1.44269504F;
+
 struct row_form {
     int64_t rows, row, classes;
     float smoothing;
@@ -161,6 +165,13 @@ struct seen {
     float largest, sum, all;
 };
 
+/* exp(x - base), where `shift` is what the quick way needs of the base. */
+template <class T>
+__device__ __forceinline__ float shifted_exp(float x, float base, float shift)
+{
+    return sizeof(T) < sizeof(float) ? quick_power(fmaf(x, LOG2_E, shift)) : expf(x - base);
+}
+
 template <class T>
 __device__ __forceinline__ void see(const pack<T> &in, struct seen *seen, float smoothing)
 {
@@ -169,12 +180,15 @@ __device__ __forceinline__ void see(const pack<T> &in, struct seen *seen, float 
 #pragma unroll
     for (int k = 0; k < pack<T>::N; k++)
         most = fmaxf(most, number(in.x[k]));
-    const float base = most > -INFINITY ? most : 0;
-    seen->sum *= exp_of<T>(seen->largest - base); /* 0 times 0 at the beginning */
-    seen->largest = most;
+    const float base = most > -INFINITY ? most : 0, shift = -base * LOG2_E;
+    if (most > seen->largest) {
+        seen->sum *=
+            shifted_exp<T>(seen->largest, base, shift); /* 0 times 0 at the beginning */
+        seen->largest = most;
+    }
 #pragma unroll
     for (int k = 0; k < pack<T>::N; k++)
-        seen->sum += exp_of<T>(number(in.x[k]) - base);
+        seen->sum += shifted_exp<T>(number(in.x[k]), base, shift);
     if (smoothing == 0)
         return;
 #pragma unroll
@@ -214,9 +228,15 @@ __global__ void __launch_bounds__(WARPED ? THREADS : BLOCK, 2)
     const float at_label = is_class ? number(x[label]) : NAN, first = number(x[0]);
     struct seen own = { -INFINITY, 0, 0 };
 
+    if (STAGED) { /* all of the row is on its way; a thread reads what it has asked for itself */
+        for (int j = team::own(); j < packs; j += team::size())
+            __pipeline_memcpy_async(&all[j], (const pack<T> *)x + j, sizeof(pack<T>));
+        __pipeline_commit();
+        __pipeline_wait_prior(0);
+    }
 #pragma unroll 4
     for (int j = team::own(); j < packs; j += team::size()) {
-        pack<T> in = ((const pack<T> *)x)[j];
+        pack<T> in = all[j];
         if (j == packs - 1) {
 #pragma unroll
             for (int k = 0; k < N; k++) {
@@ -224,8 +244,6 @@ __global__ void __launch_bounds__(WARPED ? THREADS : BLOCK, 2)
                     put(&in.x[k], -INFINITY);
             }
         }
-        if (STAGED)
-            all[j] = in;
         see(in, &own, f.smoothing);
     }
     const float largest = team::max(own.largest);
@@ -246,22 +264,25 @@ __global__ void __launch_bounds__(WARPED ? THREADS : BLOCK, 2)
 
     const float shift = (float)((double)largest + log_of_sum), factor = step->inv_batch;
     const float spread = f.smoothing / (float)f.classes, full = 1 - f.smoothing + spread;
+    const float quick_shift = -shift * LOG2_E, less = -spread * factor;
 #pragma unroll 4
     for (int j = team::own(); j < packs; j += team::size()) {
         const pack<T> in = all[j];
+        float made[N];
         pack<T> out;
 #pragma unroll
         for (int k = 0; k < N; k++)
-            put(&out.x[k], (exp_of<T>(number(in.x[k]) - shift) - spread) * factor);
+            made[k] = fmaf(shifted_exp<T>(number(in.x[k]), shift, quick_shift), factor, less);
         if (j == label / N || j == packs - 1) {
 #pragma unroll
             for (int k = 0; k < N; k++) {
                 if (j * N + k == label)
-                    put(&out.x[k], (exp_of<T>(number(in.x[k]) - shift) - full) * factor);
+                    made[k] = (exp_of<T>(number(in.x[k]) - shift) - full) * factor;
                 if (j == packs - 1 && k >= rest)
-                    put(&out.x[k], 0);
+                    made[k] = 0;
             }
         }
+        put_all(&out, made);
         ((pack<T> *)x)[j] = out;
     }
     if (team::own() == 0) {

@@ -107,7 +107,7 @@ __device__ __forceinline__ void take_numbers(float own[P][pack<T>::N], const flo
 }
 
 template <class T, int P>
-__global__ void __launch_bounds__(THREADS, P <= 2 ? 4 : 2)
+__global__ void __launch_bounds__(THREADS)
     layer_norm_rows(const T *x, const float *gamma, const float *beta, T *y, float *saved,
                     int64_t rows, int features, float epsilon)
 {
@@ -163,9 +163,10 @@ __global__ void __launch_bounds__(THREADS, P <= 2 ? 4 : 2)
     }
 }
 
-/* Gradients: a block has some rows, a thread the same pack of each. It keeps sums of its columns, so nobody adds up but over blocks. Four
- * rows are on their way at a time, whose sums over the row are brought together at once. */
-enum { GRAD_ROWS = 4, GRAD_THREADS = 256, GRAD_LEAST = 32, GRAD_BLOCKS = 512, GRAD_MOST = 64 };
+/* Gradients: a block has some rows, a thread the same pack of each. It keeps sums of its columns, so nobody adds up but over blocks. Two
+ * rows are on their way at a time, whose sums over the row are brought together at once; more would take registers that let many blocks run.
+ */
+enum { GRAD_ROWS = 2, GRAD_THREADS = 256, GRAD_LEAST = 16, GRAD_BLOCKS = 1024, GRAD_MOST = 64 };
 
 /* Blocks, which follow from the rows alone. A thread's sums are f32: it has no more than 64 rows. */
 static int64_t grad_blocks(int64_t rows)
@@ -213,17 +214,24 @@ template <class T> struct grad_rows {
     }
 };
 
+/* Where x stands between its row's others: mean 0, variance 1. */
+template <class T> __device__ __forceinline__ float place_of(float x, float mean, float rstd)
+{
+    return sizeof(T) < sizeof(float) ? fmaf(x, rstd, -mean * rstd) : (x - mean) * rstd;
+}
+
 /* SUMS: also those of dx. */
 template <class T, bool SUMS>
-__global__ void __launch_bounds__(GRAD_THREADS, 2)
+__global__ void __launch_bounds__(GRAD_THREADS, 3)
     layer_norm_grad_rows(const T *dy, const T *x, const float *gamma, const float *saved,
-                         const T *base, T *dx, int64_t rows, int features, double *partial)
+                         const T *base, T *dx, int64_t rows, int features, float *partial)
 {
     enum { N = pack<T>::N, WARPS = GRAD_THREADS / WARP, K = SUMS ? 3 : 2 };
     __shared__ float2 shares[2][GRAD_ROWS][WARPS]; /* in turn, so that one wait is enough */
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const int at = (int)threadIdx.x * N, warps = (int)blockDim.x / WARP;
     const int64_t end = rows * (blockIdx.x + 1) / gridDim.x;
+    const float share_of_one = 1 / (float)features;
     float slope[N] = {}, sums[K][N] = {};
     int turn = 0;
 
@@ -234,29 +242,30 @@ __global__ void __launch_bounds__(GRAD_THREADS, 2)
     }
     for (int64_t row = rows * blockIdx.x / gridDim.x; row < end; row += GRAD_ROWS, turn ^= 1) {
         struct grad_rows<T> own;
-        float2 share[GRAD_ROWS]; /* sums of g, and of g times its place */
 
         own.take(dy, x, base, saved, row, end, features, at);
 #pragma unroll
         for (int r = 0; r < GRAD_ROWS; r++) {
-            share[r] = { 0, 0 };
+            float2 share = { 0, 0 }; /* sums of g, and of g times its place */
 #pragma unroll
             for (int k = 0; k < N; k++) {
                 const float d = number(own.flow[r].x[k]), g = d * slope[k];
-                const float place = (number(own.in[r].x[k]) - own.mean[r]) * own.rstd[r];
-                share[r].x += g;
-                share[r].y = fmaf(g, place, share[r].y);
+                const float place =
+                    place_of<T>(number(own.in[r].x[k]), own.mean[r], own.rstd[r]);
+                share.x += g;
+                share.y = fmaf(g, place, share.y);
                 sums[0][k] = fmaf(d, place, sums[0][k]);
                 sums[1][k] += d;
             }
-            share[r] = { warp_sum(share[r].x), warp_sum(share[r].y) };
+            share = { warp_sum(share.x), warp_sum(share.y) };
             if (lane == 0)
-                shares[turn][r][warp] = share[r];
+                shares[turn][r][warp] = share;
         }
         __syncthreads();
 #pragma unroll
         for (int r = 0; r < GRAD_ROWS; r++) {
-            float sum = 0, product = 0;
+            const float mean = own.mean[r], rstd = own.rstd[r];
+            float sum = 0, product = 0, made[N];
             pack<T> out;
 
             own.forget(r);
@@ -264,27 +273,31 @@ __global__ void __launch_bounds__(GRAD_THREADS, 2)
                 sum += shares[turn][r][w].x;
                 product += shares[turn][r][w].y;
             }
-            sum /= (float)features;
-            product /= (float)features;
             if (row + r >= end || at >= features)
                 continue;
+            sum *= share_of_one;
+            product *= share_of_one;
+            /* rstd (g - sum - place product), as a line in x where that is exact enough */
+            const float rise = -rstd * product * rstd, shift = -rstd * sum - rise * mean;
 #pragma unroll
             for (int k = 0; k < N; k++) {
+                const float in = number(own.in[r].x[k]), around = number(own.around[r].x[k]);
                 const float g = number(own.flow[r].x[k]) * slope[k];
-                const float place = (number(own.in[r].x[k]) - own.mean[r]) * own.rstd[r];
-                put(&out.x[k],
-                    fmaf(own.rstd[r], g - sum - place * product, number(own.around[r].x[k])));
+                made[k] = sizeof(T) < sizeof(float)
+                              ? fmaf(rstd, g, fmaf(rise, in, around + shift))
+                              : fmaf(rstd, g - sum - (in - mean) * rstd * product, around);
                 if (SUMS)
-                    sums[K - 1][k] += number(out.x[k]);
+                    sums[K - 1][k] += made[k];
             }
+            put_all(&out, made);
             *(pack<T> *)(dx + (row + r) * features + at) = out;
         }
     }
     for (int which = 0; at < features && which < K; which++) {
+        float *to = partial + ((int64_t)blockIdx.x * K + which) * features + at;
 #pragma unroll
-        for (int k = 0; k < N; k++)
-            partial[((int64_t)blockIdx.x * K + which) * features + at + k] =
-                (double)sums[which][k];
+        for (int k = 0; k < N; k += pack<float>::N)
+            *(pack<float> *)(to + k) = *(const pack<float> *)(sums[which] + k);
     }
 }
 
@@ -414,7 +427,7 @@ static bool has_sums(const struct kernel_problem *p)
 static size_t layer_norm_grad_scratch(const struct kernel_problem *p)
 {
     const int64_t rows = p->in[0].shape.dim[0], features = p->in[0].shape.dim[1];
-    const size_t by_rows = (size_t)(grad_blocks(rows) * 3 * features) * sizeof(double);
+    const size_t by_rows = (size_t)(grad_blocks(rows) * 3 * features) * sizeof(float);
     const size_t by_columns = column_scratch(rows, features, 2);
 
     return by_rows > by_columns ? by_rows : by_columns;
@@ -431,9 +444,9 @@ template <class T, bool SUMS> static void grad_by_rows(const struct kernel_call 
     layer_norm_grad_rows<T, SUMS><<<(unsigned)blocks, threads, 0, stream_of(call)>>>(
         (const T *)call->in[0], (const T *)call->in[1], (const float *)call->in[2],
         (const float *)call->in[3], base_of<T>(call), (T *)call->out[0], dim[0], (int)dim[1],
-        (double *)call->scratch);
+        (float *)call->scratch);
     launch_finish<SUMS ? 3 : 2>(call->stream, give, dim[1], blocks,
-                                (const double *)call->scratch);
+                                (const float *)call->scratch);
     stream_check(call->stream, "layer_norm_grad");
 }
 

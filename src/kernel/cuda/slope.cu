@@ -9,7 +9,7 @@
 #include "kernel/cuda/column_sums.h"
 #include "kernel/cuda/gelu.cuh"
 
-enum { DEPTH = 8, ROWS = DEPTH * FLOAT_ROWS, AHEAD = 4 };
+enum { DEPTH = 8, ROWS = DEPTH * FLOAT_ROWS, AHEAD = 2 };
 
 static int64_t parts_of(int64_t rows)
 {
@@ -22,7 +22,7 @@ size_t slope_sums_scratch(int64_t rows, int64_t columns)
 }
 
 template <class T>
-__global__ void __launch_bounds__(DEPTH *WARP)
+__global__ void __launch_bounds__(DEPTH *WARP, 5)
     slope_parts(T *x, const T *kept, int64_t rows, int64_t columns, double *partial)
 {
     enum { N = pack<T>::N };
@@ -49,12 +49,13 @@ __global__ void __launch_bounds__(DEPTH *WARP)
             const int64_t at = (row + r * DEPTH) * columns + column;
             if (row + r * DEPTH >= end)
                 continue;
+            float made[N];
 #pragma unroll
             for (int k = 0; k < N; k++) {
-                put(&flow[r].x[k],
-                    number(flow[r].x[k]) * gelu_tanh_slope<T>(number(in[r].x[k])));
-                sums[k] += number(flow[r].x[k]);
+                made[k] = number(flow[r].x[k]) * gelu_tanh_slope<T>(number(in[r].x[k]));
+                sums[k] += made[k];
             }
+            put_all(&flow[r], made);
             *(pack<T> *)(x + at) = flow[r];
         }
     }
