@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* slope.cu - gelu's slope on a product's result, and the sums of that over rows, in one look at it.
  *
- * cuBLASLt has an epilogue for the slope, whose kernel is slower than a plain product and this together where what the product made
- * is still in the cache. A thread has a pack of columns of every eighth row of 256, so its f32 sums are of 32 rows; partial sums are doubles,
+ * cuBLASLt has an epilogue for the slope, whose kernel is slower than a plain product and this together, and sums of it in an order
+ * that is nobody's. A thread has a pack of columns of every eighth row of 256, so its f32 sums are of 32 rows; partial sums are doubles,
  * added as column.cuh adds them.
  */
 #include "kernel/cuda/column.cuh"
 #include "kernel/cuda/column_sums.h"
 #include "kernel/cuda/gelu.cuh"
 
-enum { CACHED = 64 << 20 }; /* bytes that the epilogue is quicker from */
 enum { DEPTH = 8, ROWS = DEPTH * FLOAT_ROWS, AHEAD = 2 };
 
 static int64_t parts_of(int64_t rows)
@@ -96,10 +95,8 @@ static void run_slope(struct device_stream *stream, void *x, const void *kept, i
 bool slope_sums_can_run(const struct kernel_problem *p)
 {
     const int64_t pack = p->out[0].dtype == DTYPE_F32 ? 4 : 8;
-    const bool is_large = p->out[0].dtype == DTYPE_BF16 &&
-                          shape_count(&p->out[0].shape) * (int64_t)sizeof(bf16) > CACHED;
 
-    return !is_large && p->attrs.activation == ACTIVATION_GELU_TANH && p->n_out > 1 &&
+    return p->attrs.activation == ACTIVATION_GELU_TANH && p->n_out > 1 &&
            p->out[0].shape.dim[1] % pack == 0 && parts_of(p->out[0].shape.dim[0]) <= GRID_MAX;
 }
 
