@@ -353,6 +353,7 @@ static void say_batch_norm(struct rng *rng, const char *op, char text[KERNEL_TEX
     static const char *const activations[] = { "", " relu", " relu6" };
     const int active = between(rng, 0, 2), c = extent(rng, 300);
     const bool apply = strcmp(op, "batch_norm_apply") == 0;
+    bool by_beta = false;
     char x[SHAPE_TEXT];
 
     /* At times more rows than a part's blocks, at times hardly any. */
@@ -370,16 +371,21 @@ static void say_batch_norm(struct rng *rng, const char *op, char text[KERNEL_TEX
     if (is_norm_part(op)) {
         say_norm_part(rng, op, x, c, active, text);
     } else if (strcmp(op, "batch_norm_grad") == 0) {
+        by_beta = active && chance(rng, 40);
         say(text, " %s %s %d 2x%d", x, x, c, c);
-        if (active)
+        if (by_beta)
+            say(text, " %d", c);
+        else if (active)
             say(text, " %s", x);
+        if (active && chance(rng, 40))
+            say(text, " %s", x); /* the second summand of dy */
         say(text, " -> %s %d %d", x, c, c);
     } else {
         say(text, " %s %d %d", x, c, c);
         if (apply)
             say(text, " %d %d", c, c);
     }
-    if (chance(rng, 50) && strcmp(op, "batch_norm_grad_spread") != 0)
+    if (chance(rng, 50) && !by_beta && strcmp(op, "batch_norm_grad_spread") != 0)
         say(text, " %s", x); /* the residual, or its gradient */
     say(text, "%s", activations[active]);
 }
@@ -853,6 +859,10 @@ const char *const kernel_testing_large[] = {
     "batch_norm_grad 16x64x16x16 16x64x16x16 64 2x64 16x64x16x16 -> 16x64x16x16 64 64 "
     "16x64x16x16 relu",
     "batch_norm_grad 64x325x4x4 64x325x4x4 325 2x325 -> 64x325x4x4 325 325",
+    "batch_norm_grad 16x24x33x31 16x24x33x31 24 2x24 24 -> 16x24x33x31 24 24 relu6",
+    "batch_norm_grad 16x64x33x31 16x64x33x31 64 2x64 64 16x64x33x31 -> 16x64x33x31 64 64 relu",
+    "batch_norm_grad 16x64x33x31 16x64x33x31 64 2x64 16x64x33x31 16x64x33x31 -> 16x64x33x31 64 64 "
+    "16x64x33x31 relu",
     "batch_norm 91x24x31x31 24 24 91x24x31x31 relu6", /* so large that y passes the caches */
     "batch_norm_grad 91x24x31x31 91x24x31x31 24 2x24 91x24x31x31 -> 91x24x31x31 24 24 relu6",
     "batch_norm_apply 16x24x33x31 24 24 24 24 16x24x33x31 relu6",

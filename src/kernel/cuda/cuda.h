@@ -11,9 +11,13 @@
 extern "C" {
 #endif
 
+/* Blocks of a launch that find out who of them is last need no more than this. */
+enum { STREAM_COUNTERS = 2048 };
+
 struct device_stream {
     cudaStream_t cuda;
     struct device *device;
+    unsigned *counters; /* on the device: zero between launches, of which one runs at a time */
     enum status status; /* of the first thing that could not be enqueued */
     char text[256];
 };

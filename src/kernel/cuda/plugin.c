@@ -400,30 +400,39 @@ struct device_event {
     cudaEvent_t cuda;
 };
 
-static enum status stream_create(struct device *device, struct device_stream **out)
-{
-    struct device_stream *stream;
-    cudaStream_t cuda;
-
-    TRY_CUDA(cudaSetDevice(device->number));
-    TRY_CUDA(cudaStreamCreateWithFlags(&cuda, cudaStreamNonBlocking));
-    const enum status status = mem_alloc(1, sizeof *stream, &stream);
-    if (status != STATUS_OK) {
-        (void)cudaStreamDestroy(cuda);
-        return status;
-    }
-    stream->cuda = cuda;
-    stream->device = device;
-    *out = stream;
-    return STATUS_OK;
-}
-
 static void stream_destroy(struct device_stream *stream)
 {
     if (stream == NULL)
         return;
-    (void)cudaStreamDestroy(stream->cuda);
+    if (stream->cuda != NULL)
+        (void)cudaStreamDestroy(stream->cuda);
+    (void)cudaFree(stream->counters);
     mem_free(stream);
+}
+
+static enum status fill_stream(struct device_stream *stream)
+{
+    const size_t bytes = STREAM_COUNTERS * sizeof *stream->counters;
+
+    TRY_CUDA(cudaStreamCreateWithFlags(&stream->cuda, cudaStreamNonBlocking));
+    TRY_CUDA(cudaMalloc((void **)&stream->counters, bytes));
+    TRY_CUDA(cudaMemsetAsync(stream->counters, 0, bytes, stream->cuda));
+    return STATUS_OK;
+}
+
+static enum status stream_create(struct device *device, struct device_stream **out)
+{
+    struct device_stream *stream;
+
+    TRY_CUDA(cudaSetDevice(device->number));
+    TRY(mem_alloc(1, sizeof *stream, &stream));
+    stream->device = device;
+    const enum status status = fill_stream(stream);
+    if (status != STATUS_OK)
+        stream_destroy(stream);
+    else
+        *out = stream;
+    return status;
 }
 
 static enum status stream_wait(struct device_stream *stream)
