@@ -353,7 +353,7 @@ static struct node *add_batch_norm_grad(struct graph *graph, const struct op *op
                                  .with_residual = chance(rng) };
     struct value *const saved = graph_average(graph, "saved", shape_2(2, d.C), 0);
     struct value *in[GRAPH_IN] = { rows(graph, "dy", shape), rows(graph, "x", shape),
-                           param(graph, "gamma", shape_1(d.C)), saved };
+                                   param(graph, "gamma", shape_1(d.C)), saved };
     int n = 4;
 
     if (attrs.activation != ACTIVATION_NONE) {

@@ -861,7 +861,8 @@ const char *const kernel_testing_large[] = {
     "batch_norm_grad 64x325x4x4 64x325x4x4 325 2x325 -> 64x325x4x4 325 325",
     "batch_norm_grad 16x24x33x31 16x24x33x31 24 2x24 24 -> 16x24x33x31 24 24 relu6",
     "batch_norm_grad 16x64x33x31 16x64x33x31 64 2x64 64 16x64x33x31 -> 16x64x33x31 64 64 relu",
-    "batch_norm_grad 16x64x33x31 16x64x33x31 64 2x64 16x64x33x31 16x64x33x31 -> 16x64x33x31 64 64 "
+    "batch_norm_grad 16x64x33x31 16x64x33x31 64 2x64 16x64x33x31 16x64x33x31 -> 16x64x33x31 64 "
+    "64 "
     "16x64x33x31 relu",
     "batch_norm 91x24x31x31 24 24 91x24x31x31 relu6", /* so large that y passes the caches */
     "batch_norm_grad 91x24x31x31 91x24x31x31 24 2x24 91x24x31x31 -> 91x24x31x31 24 24 relu6",
@@ -871,6 +872,14 @@ const char *const kernel_testing_large[] = {
     "norm_conv2d 20x144x17x17 24x144x1x1 144 144 2x144 stride 1x1 relu6",
     "norm_conv2d_stats 9x40x15x15 40x1x3x3 40 40 2x40 stride 2x2 pad 1x1 groups 40 relu6",
     "norm_conv2d_stats 150x16x31x31 16x1x3x3 16 16 2x16 stride 1x1 pad 1x1 groups 16 relu6",
+    "norm_conv2d 37x96x17x15 96x1x3x3 96 96 2x96 stride 1x1 pad 1x1 groups 96 relu6",
+    "norm_conv2d 19x300x13x18 300x1x3x3 300 300 2x300 stride 2x2 pad 1x1 groups 300 relu",
+    "norm_conv2d_grad 37x96x17x15 96x1x3x3 37x96x17x15 96 96 2x96 -> 37x96x17x15 96x1x3x3 96 "
+    "96 2x96 "
+    "stride 1x1 pad 1x1 groups 96 relu6",
+    "norm_conv2d_grad 19x300x7x9 300x1x3x3 19x300x13x18 300 300 2x300 -> 19x300x13x18 "
+    "300x1x3x3 300 300 "
+    "2x300 stride 2x2 pad 1x1 groups 300 relu",
     "conv2d_stats_grad 20x144x17x17 144x24x1x1 20x24x17x17 20x144x17x17 2x144 2x144 -> "
     "20x24x17x17 144x24x1x1 stride 1x1",
     "norm_conv2d_grad 40x96x8x8 96x200x1x1 40x200x8x8 200 200 2x200 -> 40x200x8x8 96x200x1x1 "

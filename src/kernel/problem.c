@@ -407,7 +407,9 @@ static enum status check_batch_norm_grad(const struct kernel_problem *p)
     }
     /* Where no residual was added to it, y can be made again by beta. */
     const bool by_beta = p->n_in > 4 && p->n_out == 3 && p->in[4].shape.rank == 1;
-    const struct shape *const in[] = { dy, dy, &channels, &saved, by_beta ? &channels : dy, dy };
+    const struct shape *const in[] = {
+        dy, dy, &channels, &saved, by_beta ? &channels : dy, dy
+    };
     const struct shape *const out[] = { dy, &channels, &channels, dy };
     return check_norm_shapes(p, in, out, 4);
 }

@@ -666,7 +666,14 @@ static void test_batch_norms_between_narrow_convolutions_go_into_these(void)
     graph = mobilenet_after(&config);
     CHECK_INT(52, count_op(graph, &op_batch_norm));
     graph_destroy(graph);
-    config.apart = false;
+    config.epilogues = true; /* 16 blocks have a 1x1 before their depthwise convolution */
+    graph = mobilenet_after(&config);
+    CHECK_INT(36, count_op(graph, &op_batch_norm));
+    CHECK_INT(16, count_op(graph, &op_norm_conv2d));
+    CHECK_INT(16, count_op(graph, &op_conv2d_stats));
+    CHECK_INT(0, count_op(graph, &op_norm_conv2d_stats));
+    graph_destroy(graph);
+    config.apart = config.epilogues = false;
     config.norms_apart = true;
     graph = mobilenet_after(&config);
     CHECK_INT(52, count_op(graph, &op_batch_norm));

@@ -7,6 +7,7 @@
  * through the activation, and of d times normalized x, then dx. What an activation lets through is seen in y, or, given beta,
  * made again from x, which is there anyway.
  */
+#include "kernel/cuda/batch_norm.h"
 #include "kernel/cuda/column.cuh"
 #include "kernel/cuda/column_sums.h"
 
@@ -104,9 +105,9 @@ struct extents_of_images {
     int64_t images, places, channels;
 };
 
-static struct extents_of_images extents_of(const struct kernel_problem *p)
+static struct extents_of_images extents_of(const struct kernel_tensor *image)
 {
-    const struct shape *shape = &p->in[0].shape;
+    const struct shape *shape = &image->shape;
     const struct extents_of_images e = { shape->dim[0], shape_count(shape) / shape->dim[1],
                                          shape->dim[1] };
     return e;
@@ -317,8 +318,7 @@ __global__ void normalize_fours(struct normalize n, const T *x, const T *residua
         const float rstd = n.is_variance
                                ? (float)(1 / sqrt((double)spread.x[k] + (double)n.epsilon))
                                : spread.x[k];
-        float sum =
-            normalized_sum(number(in.x[k]), mean.x[k], rstd * gamma.x[k], beta.x[k]);
+        float sum = normalized_sum(number(in.x[k]), mean.x[k], rstd * gamma.x[k], beta.x[k]);
         if (residual)
             sum += number(more.x[k]);
         put(&out.x[k], activate(n.activation, sum));
@@ -354,7 +354,7 @@ static void launch_normalize(const struct kernel_call *call, struct normalize n,
 static void run_normalize_of(const struct kernel_call *call, struct normalize n,
                              const void *residual)
 {
-    const struct extents_of_images e = extents_of(call->problem);
+    const struct extents_of_images e = extents_of(&call->problem->in[0]);
 
     n.gamma = (const float *)call->in[1];
     n.beta = (const float *)call->in[2];
@@ -372,57 +372,76 @@ static void run_normalize_of(const struct kernel_call *call, struct normalize n,
 
 static size_t sums_scratch(const struct kernel_problem *p)
 {
-    const struct extents_of_images e = extents_of(p);
-    return column_scratch(e.places, e.channels, 2);
+    return batch_norm_moments_scratch(&p->in[0]);
 }
 
 template <class T, class G>
-static void launch_moments(const struct kernel_call *call, const T *x, G finish)
+static void launch_moments(struct device_stream *stream, const T *x, struct extents_of_images e,
+                           G finish, void *scratch)
 {
-    const struct extents_of_images e = extents_of(call->problem);
     const struct add_moments<T> add = {
         x, e.channels
     };
 
     if (e.channels % AT_ONCE == 0 && is_aligned(x))
-        sum_columns_wide<2, typename sums_of<T>::type>(call->stream, add, finish, e.places,
-                                                       e.channels, call->scratch);
+        sum_columns_wide<2, typename sums_of<T>::type>(stream, add, finish, e.places,
+                                                       e.channels, scratch);
     else
-        sum_columns<2>(call->stream, add, finish, e.places, e.channels, call->scratch);
-    stream_check(call->stream, call->problem->op);
+        sum_columns<2>(stream, add, finish, e.places, e.channels, scratch);
 }
 
-template <class G> static void run_moments(const struct kernel_call *call, G finish)
+template <class G>
+static void take_moments(struct device_stream *stream, const struct kernel_tensor *image,
+                         const void *x, G finish, void *scratch)
 {
-    if (call->problem->in[0].dtype == DTYPE_BF16)
-        launch_moments(call, (const bf16 *)call->in[0], finish);
-    else if (call->problem->in[0].dtype == DTYPE_F16)
-        launch_moments(call, (const f16 *)call->in[0], finish);
+    const struct extents_of_images e = extents_of(image);
+
+    if (image->dtype == DTYPE_BF16)
+        launch_moments(stream, (const bf16 *)x, e, finish, scratch);
+    else if (image->dtype == DTYPE_F16)
+        launch_moments(stream, (const f16 *)x, e, finish, scratch);
     else
-        launch_moments(call, (const float *)call->in[0], finish);
+        launch_moments(stream, (const float *)x, e, finish, scratch);
+    stream_check(stream, "moments");
+}
+
+void batch_norm_moments(const struct kernel_call *call, const struct kernel_tensor *image,
+                        const void *x, int first)
+{
+    const struct extents_of_images e = extents_of(image);
+    const struct give_moments out = { (float *)call->out[first], (float *)call->out[first + 1],
+                                      (float *)call->out[first + 2], e.channels,
+                                      call->problem->attrs.epsilon };
+    const struct finish_norm finish = { out, (double)e.places, (double)e.images, call->step };
+
+    take_moments(call->stream, image, x, finish, call->scratch);
+}
+
+size_t batch_norm_moments_scratch(const struct kernel_tensor *image)
+{
+    const struct extents_of_images e = extents_of(image);
+
+    return column_scratch(e.places, e.channels, 2);
 }
 
 static void run_batch_norm(const struct kernel_call *call)
 {
-    const struct extents_of_images e = extents_of(call->problem);
-    float *saved = (float *)call->out[1];
-    const struct give_moments out = { saved, (float *)call->out[2], (float *)call->out[3],
-                                      e.channels, call->problem->attrs.epsilon };
-    const struct finish_norm finish = { out, (double)e.places, (double)e.images, call->step };
+    const struct kernel_tensor *image = &call->problem->in[0];
     struct normalize n = {};
 
-    run_moments(call, finish);
-    n.mean = saved;
-    n.spread = saved + e.channels;
+    batch_norm_moments(call, image, call->in[0], 1);
+    n.mean = (const float *)call->out[1];
+    n.spread = n.mean + image->shape.dim[1];
     run_normalize_of(call, n, call->problem->n_in > 3 ? call->in[3] : NULL);
 }
 
 static void run_batch_norm_stats(const struct kernel_call *call)
 {
-    const struct extents_of_images e = extents_of(call->problem);
+    const struct kernel_tensor *image = &call->problem->in[0];
+    const struct extents_of_images e = extents_of(image);
     const struct finish_stats finish = { (float *)call->out[0], (double)e.places, e.channels };
 
-    run_moments(call, finish);
+    take_moments(call->stream, image, call->in[0], finish, call->scratch);
 }
 
 static void run_batch_norm_apply(const struct kernel_call *call)
@@ -528,69 +547,66 @@ struct of_channels {
 };
 
 /* Sums over places, of d and of d times x around the mean. */
-template <class T, enum mask MASK, bool MORE> struct slopes {
-    struct flows<T> f;
-    struct of_channels own; /* those that begin was told of */
+template <class T, enum mask MASK, bool MORE>
+struct slopes {
+    struct flows<T> f; struct of_channels own; /* those that begin was told of */
 
     /* d at a place. */
     __device__ float through(float dy, float more, float y, float x, float mean, float scale,
-                             float shift) const
-    {
-        const float sum = MASK == MASK_SUM ? normalized_sum(x, mean, scale, shift) : y;
-        const float d = MORE ? dy + more : dy;
-        return MASK == MASK_NONE || (sum > 0 && sum < f.limit) ? d : 0;
-    }
-    __device__ float through(int64_t i, int64_t c) const
-    {
-        const float rstd = f.saved[f.channels + c];
-        return through(number(f.dy[i]), MORE ? number(f.more[i]) : 0,
-                       MASK == MASK_OUTPUT ? number(f.y[i]) : 0, number(f.x[i]), f.saved[c],
-                       MASK == MASK_SUM ? rstd * f.gamma[c] : 0,
-                       MASK == MASK_SUM ? f.beta[c] : 0);
-    }
-    __device__ void operator()(int64_t row, int64_t c, double sums[2]) const
-    {
-        const int64_t i = row * f.channels + c;
-        const float d = through(i, c);
-        sums[0] += (double)d;
-        sums[1] = fma((double)d, (double)(number(f.x[i]) - f.saved[c]), sums[1]);
-        if (f.dresidual)
-            put(&f.dresidual[i], d);
-    }
-    __device__ void begin(int64_t c)
-    {
-        take_numbers<AT_ONCE>(own.mean, f.saved + c);
-        if (MASK != MASK_SUM)
-            return;
-        float gamma[AT_ONCE];
-        take_numbers<AT_ONCE>(own.scale, f.saved + f.channels + c);
-        take_numbers<AT_ONCE>(gamma, f.gamma + c);
-        take_numbers<AT_ONCE>(own.shift, f.beta + c);
+                             float shift)
+        const { const float sum = MASK == MASK_SUM ? normalized_sum(x, mean, scale, shift) : y;
+                const float d = MORE ? dy + more : dy;
+                return MASK == MASK_NONE || (sum > 0 && sum < f.limit) ? d : 0; }
+__device__ float through(int64_t i, int64_t c) const
+{
+    const float rstd = f.saved[f.channels + c];
+    return through(number(f.dy[i]), MORE ? number(f.more[i]) : 0,
+                   MASK == MASK_OUTPUT ? number(f.y[i]) : 0, number(f.x[i]), f.saved[c],
+                   MASK == MASK_SUM ? rstd * f.gamma[c] : 0, MASK == MASK_SUM ? f.beta[c] : 0);
+}
+__device__ void operator()(int64_t row, int64_t c, double sums[2]) const
+{
+    const int64_t i = row * f.channels + c;
+    const float d = through(i, c);
+    sums[0] += (double)d;
+    sums[1] = fma((double)d, (double)(number(f.x[i]) - f.saved[c]), sums[1]);
+    if (f.dresidual)
+        put(&f.dresidual[i], d);
+}
+__device__ void begin(int64_t c)
+{
+    take_numbers<AT_ONCE>(own.mean, f.saved + c);
+    if (MASK != MASK_SUM)
+        return;
+    float gamma[AT_ONCE];
+    take_numbers<AT_ONCE>(own.scale, f.saved + f.channels + c);
+    take_numbers<AT_ONCE>(gamma, f.gamma + c);
+    take_numbers<AT_ONCE>(own.shift, f.beta + c);
 #pragma unroll
-        for (int k = 0; k < AT_ONCE; k++)
-            own.scale[k] *= gamma[k];
-    }
-    template <class A> __device__ void four(int64_t row, int64_t c, A sums[2][AT_ONCE]) const
-    {
-        const int64_t i = row * f.channels + c;
-        const ::four<T> in = take_four(f.dy + i), at = take_four(f.x + i);
-        const ::four<T> more = MORE ? take_four(f.more + i) : in,
-                        out = MASK == MASK_OUTPUT ? take_four(f.y + i) : in;
-        ::four<T> passed;
+    for (int k = 0; k < AT_ONCE; k++)
+        own.scale[k] *= gamma[k];
+}
+template <class A> __device__ void four(int64_t row, int64_t c, A sums[2][AT_ONCE]) const
+{
+    const int64_t i = row * f.channels + c;
+    const ::four<T> in = take_four(f.dy + i), at = take_four(f.x + i);
+    const ::four<T> more = MORE ? take_four(f.more + i) : in,
+                    out = MASK == MASK_OUTPUT ? take_four(f.y + i) : in;
+    ::four<T> passed;
 
 #pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            const float d =
-                through(number(in.x[k]), number(more.x[k]), number(out.x[k]), number(at.x[k]),
-                        own.mean[k], own.scale[k], own.shift[k]);
-            sums[0][k] += (A)d;
-            sums[1][k] = fma((A)d, (A)(number(at.x[k]) - own.mean[k]), sums[1][k]);
-            put(&passed.x[k], d);
-        }
-        if (f.dresidual)
-            *(::four<T> *)(f.dresidual + i) = passed;
+    for (int k = 0; k < AT_ONCE; k++) {
+        const float d = through(number(in.x[k]), number(more.x[k]), number(out.x[k]),
+                                number(at.x[k]), own.mean[k], own.scale[k], own.shift[k]);
+        sums[0][k] += (A)d;
+        sums[1][k] = fma((A)d, (A)(number(at.x[k]) - own.mean[k]), sums[1][k]);
+        put(&passed.x[k], d);
     }
-};
+    if (f.dresidual)
+        *(::four<T> *)(f.dresidual + i) = passed;
+}
+}
+;
 
 template <class T> static bool is_wide(const struct flows<T> *f)
 {
@@ -679,10 +695,9 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
             const float at = number(x[m].x[k]), mean = slopes.own.mean[k];
-            const float d = slopes.through(
-                number(dy[m].x[k]), MORE ? number(more[m].x[k]) : 0,
-                MASK == MASK_OUTPUT ? number(y[m].x[k]) : 0, at, mean, slopes.own.scale[k],
-                slopes.own.shift[k]);
+            const float d = slopes.through(number(dy[m].x[k]), MORE ? number(more[m].x[k]) : 0,
+                                           MASK == MASK_OUTPUT ? number(y[m].x[k]) : 0, at,
+                                           mean, slopes.own.scale[k], slopes.own.shift[k]);
             put(&out.x[k], scale[k] * (d - of_d[k] - (at - mean) * of_x[k]));
         }
         *(four<T> *)(dx + (first + m * apart) * AT_ONCE) = out;
@@ -690,36 +705,39 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* Both steps of a gradient, for one kind of slopes. */
-template <class T, enum mask MASK, bool MORE> struct gradient {
+template <class T, enum mask MASK, bool MORE>
+struct gradient {
     static void sum(const struct kernel_call *call, const struct flows<T> *f,
-                    struct finish_slopes finish, void *scratch)
-    {
+                    struct finish_slopes finish, void *scratch){
         const struct slopes<T, MASK, MORE> slopes = { *f, {} };
 
-        if (is_wide(f))
-            sum_columns_wide<2, typename sums_of<T>::type>(
-                call->stream, slopes, finish, finish.places, f->channels, scratch);
-        else
-            sum_columns<2>(call->stream, slopes, finish, finish.places, f->channels, scratch);
-    }
-    static void spread(const struct kernel_call *call, const struct flows<T> *f,
-                       const float *gamma, const float *means)
-    {
-        const struct extents_of_images e = extents_of(call->problem);
-        const struct slopes<T, MASK, MORE> slopes = { *f, {} };
-        const int64_t count = e.places * e.channels;
-        T *dx = (T *)call->out[0];
+        if (is_wide(f)) sum_columns_wide<2, typename sums_of<T>::type>(
+            call->stream, slopes, finish, finish.places, f->channels, scratch);
+        else sum_columns<2>(call->stream, slopes, finish, finish.places, f->channels,
+                            scratch); }
+static void spread(const struct kernel_call *call, const struct flows<T> *f, const float *gamma,
+                   const float *means)
+{
+    const struct extents_of_images e = extents_of(&call->problem->in[0]);
+    const struct slopes<T, MASK, MORE> slopes = {
+        *f,
+        {
+        }
+    };
+    const int64_t count = e.places * e.channels;
+    T *dx = (T *)call->out[0];
 
-        if (is_wide(f) && is_aligned(dx) && is_aligned(gamma) && is_aligned(means))
-            spread_fours<T, MASK, MORE>
-                <<<pack_blocks(count / AT_ONCE, e.channels / AT_ONCE), THREADS, 0,
-                   stream_of(call)>>>(slopes, gamma, means, dx, count / AT_ONCE);
-        else
-            ::spread<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
-                slopes, gamma, means, dx, count);
-        stream_check(call->stream, call->problem->op);
-    }
-};
+    if (is_wide(f) && is_aligned(dx) && is_aligned(gamma) && is_aligned(means))
+        spread_fours<T, MASK, MORE>
+            <<<pack_blocks(count / AT_ONCE, e.channels / AT_ONCE), THREADS, 0,
+               stream_of(call)>>>(slopes, gamma, means, dx, count / AT_ONCE);
+    else
+        ::spread<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
+            slopes, gamma, means, dx, count);
+    stream_check(call->stream, call->problem->op);
+}
+}
+;
 
 template <class T> static enum mask mask_of(const struct flows<T> *f)
 {
@@ -766,7 +784,7 @@ grad_scratch(const struct kernel_problem *p)
 template <class T> static void launch_grad(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
-    const struct extents_of_images e = extents_of(p);
+    const struct extents_of_images e = extents_of(&p->in[0]);
     const float *gamma = (const float *)call->in[2];
     struct flows<T> f = flows_of<T>(call, 3, 4);
     float *means = (float *)call->scratch;
@@ -797,7 +815,7 @@ static void run_batch_norm_grad(const struct kernel_call *call)
 
 template <class T> static void launch_grad_sums(const struct kernel_call *call)
 {
-    const struct extents_of_images e = extents_of(call->problem);
+    const struct extents_of_images e = extents_of(&call->problem->in[0]);
     struct flows<T> f = flows_of<T>(call, 2, 3);
     const struct finish_slopes finish = { (float *)call->out[0],
                                           (float *)call->out[1],
@@ -815,6 +833,87 @@ template <class T> static void launch_grad_sums(const struct kernel_call *call)
 static void run_batch_norm_grad_sums(const struct kernel_call *call)
 {
     BY_TYPE(call->problem->in[0], launch_grad_sums, call);
+}
+
+/* Through statistics that others were given too (batch_norm.h) -------------------------- */
+
+template <class T, int N>
+__global__ void flow_back(const T *dz, const T *z, const float *saved, const float *dsaved,
+                          T *to, int64_t units, int64_t channels, float inverse_places)
+{
+    struct alignas(N * sizeof(T)) unit {
+        T x[N];
+    };
+    const int64_t first = thread_number(), apart = (int64_t)gridDim.x * THREADS;
+    const int64_t c = left_over(first * N, channels);
+    float mean[N], shift[N], slope[N];
+    unit flows[PACKS_EACH], at[PACKS_EACH];
+
+#pragma unroll
+    for (int m = 0; m < PACKS_EACH; m++) {
+        const int64_t i = (first + m * apart) * N;
+        if (first + m * apart < units) {
+            flows[m] = *(const unit *)(dz + i);
+            at[m] = *(const unit *)(z + i);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        const float rstd = saved[channels + c + k];
+        mean[k] = saved[c + k];
+        shift[k] = dsaved[c + k] * inverse_places;
+        slope[k] = -dsaved[channels + c + k] * rstd * rstd * rstd * inverse_places;
+    }
+#pragma unroll
+    for (int m = 0; m < PACKS_EACH; m++) {
+        unit out;
+        if (first + m * apart >= units)
+            continue;
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            put(&out.x[k],
+                number(flows[m].x[k]) + fmaf(number(at[m].x[k]) - mean[k], slope[k], shift[k]));
+        *(unit *)(to + (first + m * apart) * N) = out;
+    }
+}
+
+template <class T, int N>
+static void launch_flow_back(struct device_stream *stream, struct extents_of_images e,
+                             const void *dz, const void *z, const float *saved,
+                             const float *dsaved, void *to)
+{
+    const int64_t units = e.places * e.channels / N;
+
+    flow_back<T, N><<<pack_blocks(units, e.channels / N), THREADS, 0, stream->cuda>>>(
+        (const T *)dz, (const T *)z, saved, dsaved, (T *)to, units, e.channels,
+        (float)(1 / (double)e.places));
+}
+
+template <class T>
+static void flow_back_of(struct device_stream *stream, struct extents_of_images e,
+                         const void *dz, const void *z, const float *saved, const float *dsaved,
+                         void *to)
+{
+    if (e.channels % AT_ONCE == 0 && is_aligned((const T *)dz) && is_aligned((const T *)z) &&
+        is_aligned((T *)to))
+        launch_flow_back<T, AT_ONCE>(stream, e, dz, z, saved, dsaved, to);
+    else
+        launch_flow_back<T, 1>(stream, e, dz, z, saved, dsaved, to);
+}
+
+void batch_norm_flow_back(struct device_stream *stream, const struct kernel_tensor *image,
+                          const void *dz, const void *z, const float *saved,
+                          const float *dsaved, void *to)
+{
+    const struct extents_of_images e = extents_of(image);
+
+    if (image->dtype == DTYPE_BF16)
+        flow_back_of<bf16>(stream, e, dz, z, saved, dsaved, to);
+    else if (image->dtype == DTYPE_F16)
+        flow_back_of<f16>(stream, e, dz, z, saved, dsaved, to);
+    else
+        flow_back_of<float>(stream, e, dz, z, saved, dsaved, to);
+    stream_check(stream, "conv2d_stats_grad");
 }
 
 /* Means over all shards, from their tables. */

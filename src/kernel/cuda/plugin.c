@@ -576,15 +576,20 @@ static const struct device_graph_ops graph_ops = {
 
 /* Of several rows of an op the first that can run is taken. */
 static const struct kernel *const parts[] = {
-    cuda_thin_rows,           cuda_conv_whole_rows,      cuda_narrow_rows,
+    cuda_thin_rows,           cuda_conv_whole_rows,
+    cuda_narrow_rows,
 #ifdef HAVE_CUDNN
     cuda_cudnn_rows,          cuda_cudnn_attention_rows,
 #endif
-    cuda_attention_tile_rows, cuda_attention_mma_rows,   cuda_elementwise_rows,
-    cuda_small_rows,          cuda_linear_rows,          cuda_depthwise_rows,
-    cuda_conv_rows,           cuda_conv1d_max_rows,      cuda_pool_rows,
-    cuda_norm_rows,           cuda_batch_norm_rows,      cuda_loss_rows,
-    cuda_embedding_rows,      cuda_attention_rows,       cuda_recurrent_rows,
+    cuda_attention_tile_rows, cuda_attention_mma_rows,
+    cuda_elementwise_rows,    cuda_small_rows,
+    cuda_linear_rows,         cuda_depthwise_rows,
+    cuda_conv_rows,           cuda_conv1d_max_rows,
+    cuda_pool_rows,           cuda_norm_rows,
+    cuda_batch_norm_rows,     cuda_norm_depthwise_rows,
+    cuda_conv_stats_rows,     cuda_loss_rows,
+    cuda_embedding_rows,      cuda_attention_rows,
+    cuda_recurrent_rows,
 };
 
 static const struct kernel *cuda_kernel_at(size_t i)
@@ -594,6 +599,18 @@ static const struct kernel *cuda_kernel_at(size_t i)
             if (i-- == 0)
                 return row;
         }
+    }
+    return NULL;
+}
+
+const struct kernel *cuda_find(const struct kernel_problem *problem)
+{
+    const struct kernel *row;
+
+    for (size_t i = 0; (row = cuda_kernel_at(i)) != NULL; i++) {
+        if (strcmp(row->op, problem->op) == 0 &&
+            (row->can_run == NULL || row->can_run(problem)))
+            return row;
     }
     return NULL;
 }
