@@ -869,6 +869,13 @@ const char *const kernel_testing_large[] = {
     "batch_norm_apply 16x24x33x31 24 24 24 24 16x24x33x31 relu6",
     "batch_norm_stats 16x24x33x31",
     "conv2d_stats 20x24x17x17 144x24x1x1 stride 1x1",
+    "conv2d_pool 37x1x28x28 32x1x3x3 32 stride 1x1 pad 1x1 window 2x2 relu",
+    "conv2d_pool 300x1x17x31 64x1x3x3 stride 1x1 pad 1x1 window 2x2",
+    "conv2d_pool_grad_weight 37x1x28x28 37x32x14x14 37x32x14x14 -> 32x1x3x3 32 stride 1x1 pad "
+    "1x1 window "
+    "2x2",
+    "conv2d_pool_grad_weight 300x1x17x31 300x64x8x15 300x64x8x15 -> 64x1x3x3 stride 1x1 pad "
+    "1x1 window 2x2",
     "norm_conv2d 20x144x17x17 24x144x1x1 144 144 2x144 stride 1x1 relu6",
     "norm_conv2d_stats 9x40x15x15 40x1x3x3 40 40 2x40 stride 2x2 pad 1x1 groups 40 relu6",
     "norm_conv2d_stats 150x16x31x31 16x1x3x3 16 16 2x16 stride 1x1 pad 1x1 groups 16 relu6",
