@@ -14,6 +14,7 @@
 /* Sums of columns ---------------------------------------------------------------------- */
 
 template <class T> struct add_column {
+    enum { AHEAD = 8 };
     const T *x;
     int64_t columns;
     __device__ void operator()(int64_t row, int64_t column, double sums[1]) const
@@ -114,6 +115,7 @@ static struct extents_of_images extents_of(const struct kernel_tensor *image)
 }
 
 template <class T> struct add_moments {
+    enum { AHEAD = 8 };
     const T *x;
     int64_t channels;
     __device__ void operator()(int64_t row, int64_t c, double sums[2]) const
@@ -547,66 +549,69 @@ struct of_channels {
 };
 
 /* Sums over places, of d and of d times x around the mean. */
-template <class T, enum mask MASK, bool MORE>
-struct slopes {
-    struct flows<T> f; struct of_channels own; /* those that begin was told of */
+template <class T, int MASK, bool MORE> struct slopes {
+    enum { AHEAD = 4 };
+    struct flows<T> f;
+    struct of_channels own; /* those that begin was told of */
 
     /* d at a place. */
     __device__ float through(float dy, float more, float y, float x, float mean, float scale,
-                             float shift)
-        const { const float sum = MASK == MASK_SUM ? normalized_sum(x, mean, scale, shift) : y;
-                const float d = MORE ? dy + more : dy;
-                return MASK == MASK_NONE || (sum > 0 && sum < f.limit) ? d : 0; }
-__device__ float through(int64_t i, int64_t c) const
-{
-    const float rstd = f.saved[f.channels + c];
-    return through(number(f.dy[i]), MORE ? number(f.more[i]) : 0,
-                   MASK == MASK_OUTPUT ? number(f.y[i]) : 0, number(f.x[i]), f.saved[c],
-                   MASK == MASK_SUM ? rstd * f.gamma[c] : 0, MASK == MASK_SUM ? f.beta[c] : 0);
-}
-__device__ void operator()(int64_t row, int64_t c, double sums[2]) const
-{
-    const int64_t i = row * f.channels + c;
-    const float d = through(i, c);
-    sums[0] += (double)d;
-    sums[1] = fma((double)d, (double)(number(f.x[i]) - f.saved[c]), sums[1]);
-    if (f.dresidual)
-        put(&f.dresidual[i], d);
-}
-__device__ void begin(int64_t c)
-{
-    take_numbers<AT_ONCE>(own.mean, f.saved + c);
-    if (MASK != MASK_SUM)
-        return;
-    float gamma[AT_ONCE];
-    take_numbers<AT_ONCE>(own.scale, f.saved + f.channels + c);
-    take_numbers<AT_ONCE>(gamma, f.gamma + c);
-    take_numbers<AT_ONCE>(own.shift, f.beta + c);
+                             float shift) const
+    {
+        const float sum = MASK == MASK_SUM ? normalized_sum(x, mean, scale, shift) : y;
+        const float d = MORE ? dy + more : dy;
+        return MASK == MASK_NONE || (sum > 0 && sum < f.limit) ? d : 0;
+    }
+    __device__ float through(int64_t i, int64_t c) const
+    {
+        const float rstd = f.saved[f.channels + c];
+        return through(number(f.dy[i]), MORE ? number(f.more[i]) : 0,
+                       MASK == MASK_OUTPUT ? number(f.y[i]) : 0, number(f.x[i]), f.saved[c],
+                       MASK == MASK_SUM ? rstd * f.gamma[c] : 0,
+                       MASK == MASK_SUM ? f.beta[c] : 0);
+    }
+    __device__ void operator()(int64_t row, int64_t c, double sums[2]) const
+    {
+        const int64_t i = row * f.channels + c;
+        const float d = through(i, c);
+        sums[0] += (double)d;
+        sums[1] = fma((double)d, (double)(number(f.x[i]) - f.saved[c]), sums[1]);
+        if (f.dresidual)
+            put(&f.dresidual[i], d);
+    }
+    __device__ void begin(int64_t c)
+    {
+        take_numbers<AT_ONCE>(own.mean, f.saved + c);
+        if (MASK != MASK_SUM)
+            return;
+        float gamma[AT_ONCE];
+        take_numbers<AT_ONCE>(own.scale, f.saved + f.channels + c);
+        take_numbers<AT_ONCE>(gamma, f.gamma + c);
+        take_numbers<AT_ONCE>(own.shift, f.beta + c);
 #pragma unroll
-    for (int k = 0; k < AT_ONCE; k++)
-        own.scale[k] *= gamma[k];
-}
-template <class A> __device__ void four(int64_t row, int64_t c, A sums[2][AT_ONCE]) const
-{
-    const int64_t i = row * f.channels + c;
-    const ::four<T> in = take_four(f.dy + i), at = take_four(f.x + i);
-    const ::four<T> more = MORE ? take_four(f.more + i) : in,
-                    out = MASK == MASK_OUTPUT ? take_four(f.y + i) : in;
-    ::four<T> passed;
+        for (int k = 0; k < AT_ONCE; k++)
+            own.scale[k] *= gamma[k];
+    }
+    template <class A> __device__ void four(int64_t row, int64_t c, A sums[2][AT_ONCE]) const
+    {
+        const int64_t i = row * f.channels + c;
+        const ::four<T> in = take_four(f.dy + i), at = take_four(f.x + i);
+        const ::four<T> more = MORE ? take_four(f.more + i) : in,
+                        out = MASK == MASK_OUTPUT ? take_four(f.y + i) : in;
+        ::four<T> passed;
 
 #pragma unroll
-    for (int k = 0; k < AT_ONCE; k++) {
-        const float d = through(number(in.x[k]), number(more.x[k]), number(out.x[k]),
-                                number(at.x[k]), own.mean[k], own.scale[k], own.shift[k]);
-        sums[0][k] += (A)d;
-        sums[1][k] = fma((A)d, (A)(number(at.x[k]) - own.mean[k]), sums[1][k]);
-        put(&passed.x[k], d);
+        for (int k = 0; k < AT_ONCE; k++) {
+            const float d = through(number(in.x[k]), number(more.x[k]), number(out.x[k]),
+                                    number(at.x[k]), own.mean[k], own.scale[k], own.shift[k]);
+            sums[0][k] += (A)d;
+            sums[1][k] = fma((A)d, (A)(number(at.x[k]) - own.mean[k]), sums[1][k]);
+            put(&passed.x[k], d);
+        }
+        if (f.dresidual)
+            *(::four<T> *)(f.dresidual + i) = passed;
     }
-    if (f.dresidual)
-        *(::four<T> *)(f.dresidual + i) = passed;
-}
-}
-;
+};
 
 template <class T> static bool is_wide(const struct flows<T> *f)
 {
@@ -654,7 +659,7 @@ __global__ void spread(S slopes, const float *gamma, const float *means, T *dx, 
 }
 
 /* The same for channels in fours, of which a thread has several with the same channels. */
-template <class T, enum mask MASK, bool MORE>
+template <class T, int MASK, bool MORE>
 __global__ void __launch_bounds__(THREADS)
     spread_fours(struct slopes<T, MASK, MORE> slopes, const float *gamma, const float *means,
                  T *dx, int64_t fours)
@@ -705,39 +710,44 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* Both steps of a gradient, for one kind of slopes. */
-template <class T, enum mask MASK, bool MORE>
-struct gradient {
+template <class T, int MASK, bool MORE> struct gradient {
     static void sum(const struct kernel_call *call, const struct flows<T> *f,
-                    struct finish_slopes finish, void *scratch){
-        const struct slopes<T, MASK, MORE> slopes = { *f, {} };
+                    struct finish_slopes finish, void *scratch)
+    {
+        const struct slopes<T, MASK, MORE> slopes = {
+            *f,
+            {
+            }
+        };
 
-        if (is_wide(f)) sum_columns_wide<2, typename sums_of<T>::type>(
-            call->stream, slopes, finish, finish.places, f->channels, scratch);
-        else sum_columns<2>(call->stream, slopes, finish, finish.places, f->channels,
-                            scratch); }
-static void spread(const struct kernel_call *call, const struct flows<T> *f, const float *gamma,
-                   const float *means)
-{
-    const struct extents_of_images e = extents_of(&call->problem->in[0]);
-    const struct slopes<T, MASK, MORE> slopes = {
-        *f,
-        {
-        }
-    };
-    const int64_t count = e.places * e.channels;
-    T *dx = (T *)call->out[0];
+        if (is_wide(f))
+            sum_columns_wide<2, typename sums_of<T>::type>(call->stream, slopes, finish,
+                                                           finish.places, f->channels, scratch);
+        else
+            sum_columns<2>(call->stream, slopes, finish, finish.places, f->channels, scratch);
+    }
+    static void spread(const struct kernel_call *call, const struct flows<T> *f,
+                       const float *gamma, const float *means)
+    {
+        const struct extents_of_images e = extents_of(&call->problem->in[0]);
+        const struct slopes<T, MASK, MORE> slopes = {
+            *f,
+            {
+            }
+        };
+        const int64_t count = e.places * e.channels;
+        T *dx = (T *)call->out[0];
 
-    if (is_wide(f) && is_aligned(dx) && is_aligned(gamma) && is_aligned(means))
-        spread_fours<T, MASK, MORE>
-            <<<pack_blocks(count / AT_ONCE, e.channels / AT_ONCE), THREADS, 0,
-               stream_of(call)>>>(slopes, gamma, means, dx, count / AT_ONCE);
-    else
-        ::spread<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
-            slopes, gamma, means, dx, count);
-    stream_check(call->stream, call->problem->op);
-}
-}
-;
+        if (is_wide(f) && is_aligned(dx) && is_aligned(gamma) && is_aligned(means))
+            spread_fours<T, MASK, MORE>
+                <<<pack_blocks(count / AT_ONCE, e.channels / AT_ONCE), THREADS, 0,
+                   stream_of(call)>>>(slopes, gamma, means, dx, count / AT_ONCE);
+        else
+            ::spread<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
+                slopes, gamma, means, dx, count);
+        stream_check(call->stream, call->problem->op);
+    }
+};
 
 template <class T> static enum mask mask_of(const struct flows<T> *f)
 {

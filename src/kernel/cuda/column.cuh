@@ -8,7 +8,8 @@
  * all of them for 32 columns. What makes the numbers is
  * a functor: void operator()(row, column, double sums[K]), called once for each element, which
  * may write something on the way. One that has also begin(column) and four(row, column, A sums[K][AT_ONCE]) may be
- * summed with four columns a thread, which moves memory at nearly its speed; begin is told of these before any row.
+ * summed with four columns a thread, which moves memory at nearly its speed; begin is told of these before any row, AHEAD
+ * is how many rows are read at once.
  */
 #ifndef KERNEL_CUDA_COLUMN_CUH
 #define KERNEL_CUDA_COLUMN_CUH
@@ -18,7 +19,7 @@
 enum {
     COLUMN_WIDTH = 32,
     COLUMN_DEPTH = 8,
-    COLUMN_BLOCKS = 1024,
+    COLUMN_BLOCKS = 528, /* four for each of an H200's multiprocessors: all at once */
     COLUMN_ROWS = 32,
     FINISH_DEPTH = 32,
     FINISH_WIDTH =
@@ -196,7 +197,7 @@ __global__ void sum_parts(F f, G finish, int64_t rows, struct place at)
  * of type A: float for functors of bf16, as conversions to double are slow; every FLOAT_ROWS of its rows they are added to
  * doubles, which lie in shared memory: with more registers fewer blocks would run at a time. */
 template <int K, class A, class F, class G>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 4)
     sum_parts_wide(F f, G finish, int64_t rows, struct place at)
 {
     __shared__ double all[K][AT_ONCE][THREADS];
@@ -216,7 +217,7 @@ __global__ void __launch_bounds__(THREADS)
         const int64_t left = end - row, at_once = (int64_t)FLOAT_ROWS * blockDim.y;
         const int64_t past = sizeof(A) < sizeof(double) && left > at_once ? row + at_once : end;
         A sums[K][AT_ONCE] = {};
-#pragma unroll(K > 4 ? 1 : K > 1 ? 4 : 8)
+#pragma unroll(F::AHEAD)
         for (; row < past; row += blockDim.y)
             f.four(row, column, sums);
         for (int k = 0; k < K; k++) {

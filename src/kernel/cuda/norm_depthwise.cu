@@ -92,10 +92,20 @@ __device__ __forceinline__ float normalized(const struct of_pair &o, int k, floa
     return fmaf(x - o.mean[k], o.scale[k], o.shift[k]);
 }
 
-/* NaN stays NaN. */
+/* Without branches, and NaN stays NaN. */
 __device__ __forceinline__ float between(const struct norm &n, float x)
 {
-    return x < n.low ? n.low : x > n.high ? n.high : x;
+    float above, out;
+
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(above) : "f"(x), "f"(n.low));
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(above), "f"(n.high));
+    return out;
+}
+
+/* The number, or zero: bits are all set or none. */
+__device__ __forceinline__ float masked(float x, unsigned bits)
+{
+    return __uint_as_float(__float_as_uint(x) & bits);
 }
 
 template <class T>
@@ -110,33 +120,42 @@ __device__ __forceinline__ void take_taps(float taps[NINE][PAIR], const T *w, in
     }
 }
 
-/* Columns of a row as they lie in memory; those that `there` lacks are left as they were. */
-template <class T, int N>
-__device__ __forceinline__ void take_row(pair<T> to[N], const T *row, int c, unsigned there)
-{
+/* N columns side by side, of which some may lie beside the image: for these the nearest one is read, and `bits` of it are zero. If
+ * it is FULL, only the first LEFT and the last RIGHT may, which the compiler makes use of. */
+template <int N> struct columns {
+    int offset[N];
+    unsigned bits[N];
+};
+
+template <int N, bool FULL, int LEFT, int RIGHT>
+__device__ __forceinline__ struct columns<N> columns_from(int first, int end, int c) {
+    struct columns<N> out;
+
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        if (there >> i & 1)
-            to[i] = *(const pair<T> *)(row + i * c);
+        const bool is_inside = FULL && i >= LEFT && i < N - RIGHT;
+        const int column = first + i, last = column < end ? column : end - 1;
+        out.offset[i] = (is_inside ? column : last < 0 ? 0 : last) * c;
+        out.bits[i] = is_inside || (column >= 0 && column < end) ? ~0U : 0;
     }
+    return out;
 }
 
-/* A bit for each of N columns from `first` on that lies in [0, end). */
-template <int N> __device__ __forceinline__ unsigned columns_in(int first, int end)
+/* A row as it lies in memory. */
+template <class T, int N>
+__device__ __forceinline__ void take_row(pair<T> to[N], const T *row,
+                                         const struct columns<N> &columns)
 {
-    unsigned there = 0;
-
 #pragma unroll
     for (int i = 0; i < N; i++)
-        there |= (unsigned)(first + i >= 0 && first + i < end) << i;
-    return there;
+        to[i] = *(const pair<T> *)(row + columns.offset[i]);
 }
 
 /* Forward ------------------------------------------------------------------------------- */
 
 template <class T>
-__device__ __forceinline__ void give_row(T *row, const float sums[COLS][PAIR], int c,
-                                         unsigned there)
+__device__ __forceinline__ void give_row(T *row, const float sums[COLS][PAIR],
+                                         const struct columns<COLS> &columns)
 {
 #pragma unroll
     for (int q = 0; q < COLS; q++) {
@@ -144,8 +163,8 @@ __device__ __forceinline__ void give_row(T *row, const float sums[COLS][PAIR], i
 #pragma unroll
         for (int k = 0; k < PAIR; k++)
             put(&out.x[k], sums[q][k]);
-        if (there >> q & 1)
-            *(pair<T> *)(row + q * c) = out;
+        if (columns.bits[q])
+            *(pair<T> *)(row + columns.offset[q]) = out;
     }
 }
 
@@ -166,7 +185,7 @@ __device__ __forceinline__ void add_taps(float sums[COLS][PAIR], const float row
 }
 
 /* sums[i] are of the row of y whose window's last row but i is the next one. */
-template <class T, int STRIDE>
+template <class T, int STRIDE, bool FULL>
 __global__ void __launch_bounds__(THREADS, 3)
     slide(struct depthwise g, const T *x, const T *w, struct norm n, T *y)
 {
@@ -180,30 +199,30 @@ __global__ void __launch_bounds__(THREADS, 3)
 
     if (image >= g.n)
         return;
-    const int first = column * STRIDE - 1, apart = g.w * g.c;
-    const unsigned there = columns_in<N>(first, g.w), given = columns_in<COLS>(column, g.ow);
-    const T *from = x + ((int64_t)image * g.h * g.w + first) * g.c + channel;
-    T *to = y + ((int64_t)image * g.oh * g.ow + column) * g.c + channel;
+    const struct columns<N> seen =
+        columns_from<N, FULL, 1, STRIDE == 1>(column * STRIDE - 1, g.w, g.c);
+    const struct columns<COLS> made = columns_from<COLS, FULL, 0, 0>(column, g.ow, g.c);
+    const T *from = x + (int64_t)image * g.h * g.w * g.c + channel;
+    T *to = y + (int64_t)image * g.oh * g.ow * g.c + channel;
     const struct of_pair own = numbers_of(n, channel, g.c);
     take_taps(taps, w + channel, g.c);
-    take_row<T, N>(next, from, g.c, there);
+    take_row<T, N>(next, from, seen);
     for (int r = 0; r < g.h; r++) {
 #pragma unroll
         for (int i = 0; i < N; i++) {
 #pragma unroll
             for (int k = 0; k < PAIR; k++)
                 row[i][k] =
-                    there >> i & 1 ? between(n, normalized(own, k, number(next[i].x[k]))) : 0;
+                    masked(between(n, normalized(own, k, number(next[i].x[k]))), seen.bits[i]);
         }
-        from += apart;
-        if (r + 1 < g.h)
-            take_row<T, N>(next, from, g.c, there);
+        from += r + 1 < g.h ? g.w * g.c : 0; /* after the last row, it comes once more */
+        take_row<T, N>(next, from, seen);
         if (STRIDE == 1) {
             add_taps<STRIDE, N>(sums[0], row, taps, 2);
             add_taps<STRIDE, N>(sums[1], row, taps, 1);
             add_taps<STRIDE, N>(sums[2], row, taps, 0);
             if (r > 0) {
-                give_row(to, sums[0], g.c, given);
+                give_row(to, sums[0], made);
                 to += g.ow * g.c;
             }
 #pragma unroll
@@ -219,7 +238,7 @@ __global__ void __launch_bounds__(THREADS, 3)
             add_taps<STRIDE, N>(sums[0], row, taps, 1);
         } else {
             add_taps<STRIDE, N>(sums[0], row, taps, 2);
-            give_row(to, sums[0], g.c, given);
+            give_row(to, sums[0], made);
             to += g.ow * g.c;
 #pragma unroll
             for (int q = 0; q < COLS; q++) {
@@ -231,21 +250,31 @@ __global__ void __launch_bounds__(THREADS, 3)
         }
     }
     if (STRIDE == 1 || g.h % 2 == 1)
-        give_row(to, sums[0], g.c, given);
+        give_row(to, sums[0], made);
+}
+
+template <class T, int STRIDE, bool FULL>
+static void launch_slide(const struct kernel_call *call, const struct depthwise &g)
+{
+    slide<T, STRIDE, FULL><<<blocks_of((int64_t)g.n * g.groups * g.pairs, THREADS), THREADS, 0,
+                             stream_of(call)>>>(
+        g, (const T *)call->in[0], (const T *)call->in[1], norm_of(call, 2), (T *)call->out[0]);
 }
 
 template <class T> static void launch_forward(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct depthwise g = depthwise_of(p, &p->in[0].shape, true);
-    const unsigned blocks = blocks_of((int64_t)g.n * g.groups * g.pairs, THREADS);
-    const T *x = (const T *)call->in[0], *w = (const T *)call->in[1];
-    T *y = (T *)call->out[0];
+    const int stride = p->attrs.stride[0];
 
-    if (p->attrs.stride[0] == 1)
-        slide<T, 1><<<blocks, THREADS, 0, stream_of(call)>>>(g, x, w, norm_of(call, 2), y);
+    if (stride == 1 && g.w % COLS == 0)
+        launch_slide<T, 1, true>(call, g);
+    else if (stride == 1)
+        launch_slide<T, 1, false>(call, g);
+    else if (g.w % (2 * COLS) == 0)
+        launch_slide<T, 2, true>(call, g);
     else
-        slide<T, 2><<<blocks, THREADS, 0, stream_of(call)>>>(g, x, w, norm_of(call, 2), y);
+        launch_slide<T, 2, false>(call, g);
     stream_check(call->stream, "norm_conv2d");
 }
 
@@ -283,13 +312,13 @@ template <int STRIDE> struct around {
 
 template <class T, int N>
 __device__ __forceinline__ void numbers_from(float to[N][PAIR], const pair<T> from[N],
-                                             unsigned there)
+                                             const struct columns<N> &columns, unsigned bits)
 {
 #pragma unroll
     for (int i = 0; i < N; i++) {
 #pragma unroll
         for (int k = 0; k < PAIR; k++)
-            to[i][k] = there >> i & 1 ? number(from[i].x[k]) : 0;
+            to[i][k] = masked(number(from[i].x[k]), columns.bits[i] & bits);
     }
 }
 
@@ -311,7 +340,7 @@ struct finish_depthwise {
     }
 };
 
-template <class T, int STRIDE>
+template <class T, int STRIDE, bool FULL>
 __global__ void __launch_bounds__(THREADS, 2)
     slide_back(struct depthwise g, struct lanes l, const T *dy, const T *w, const T *x,
                struct norm n, T *dx, struct place at, struct finish_depthwise finish)
@@ -333,19 +362,19 @@ __global__ void __launch_bounds__(THREADS, 2)
          strip += blockDim.y) {
         const int image = (int)(strip / g.groups),
                   column = (int)(strip - (int64_t)image * g.groups) * COLS;
-        const int first = column / STRIDE - A::BEFORE, apart = g.ow * g.c;
-        const unsigned seen = columns_in<A::N>(first, g.ow),
-                       there = columns_in<COLS>(column, g.w);
-        const T *flows = dy + ((int64_t)image * g.oh * g.ow + first) * g.c + channel;
-        int64_t pixel = ((int64_t)image * g.h * g.w + column) * g.c + channel;
+        const struct columns<A::N> seen =
+            columns_from<A::N, FULL, A::BEFORE, 1>(column / STRIDE - A::BEFORE, g.ow, g.c);
+        const struct columns<COLS> there = columns_from<COLS, FULL, 0, 0>(column, g.w, g.c);
+        const T *flows = dy + (int64_t)image * g.oh * g.ow * g.c + channel;
+        int64_t pixel = (int64_t)image * g.h * g.w * g.c + channel;
         float flow[A::ROWS][A::N][PAIR] = {};
         pair<T> next[A::N], here[COLS];
 
-        take_row<T, A::N>(next, flows, g.c, seen);
-        numbers_from<T, A::N>(flow[A::ROWS - 1], next, seen);
-        if (g.oh > 1)
-            take_row<T, A::N>(next, flows + apart, g.c, seen);
-        take_row<T, COLS>(here, x + pixel, g.c, there);
+        take_row<T, A::N>(next, flows, seen);
+        numbers_from<T, A::N>(flow[A::ROWS - 1], next, seen, ~0U);
+        flows += g.oh > 1 ? g.ow * g.c : 0;
+        take_row<T, A::N>(next, flows, seen);
+        take_row<T, COLS>(here, x + pixel, there);
         for (int r = 0; r < g.h; r += STRIDE) { /* the next row of dy comes, the first leaves */
             const int u = r / STRIDE;
 #pragma unroll
@@ -357,24 +386,25 @@ __global__ void __launch_bounds__(THREADS, 2)
                         flow[i][v][k] = flow[i + 1][v][k];
                 }
             }
-            numbers_from<T, A::N>(flow[A::ROWS - 1], next, u + 1 < g.oh ? seen : 0);
-            if (u + 2 < g.oh)
-                take_row<T, A::N>(next, flows + (int64_t)(u + 2) * apart, g.c, seen);
+            numbers_from<T, A::N>(flow[A::ROWS - 1], next, seen, u + 1 < g.oh ? ~0U : 0);
+            flows += u + 2 < g.oh ? g.ow * g.c : 0;
+            take_row<T, A::N>(next, flows, seen);
 #pragma unroll
             for (int p = 0; p < STRIDE; p++) {
                 if (r + p >= g.h)
                     break;
                 float now[COLS][PAIR], out[COLS][PAIR];
-                numbers_from<T, COLS>(now, here, there);
-                const int64_t after = pixel + (int64_t)g.w * g.c;
-                if (r + p + 1 < g.h)
-                    take_row<T, COLS>(here, x + after, g.c, there);
+                numbers_from<T, COLS>(now, here, there, ~0U);
+                const int64_t after = pixel + (r + p + 1 < g.h ? g.w * g.c : 0);
+                take_row<T, COLS>(here, x + after, there);
 #pragma unroll
                 for (int q = 0; q < COLS; q++) {
 #pragma unroll
                     for (int k = 0; k < PAIR; k++) {
                         const float before = normalized(own, k, now[q][k]);
-                        const float a = there >> q & 1 ? between(n, before) : 0;
+                        const float a = masked(between(n, before), there.bits[q]);
+                        const unsigned open =
+                            (before > n.low) & (before < n.high) ? there.bits[q] : 0;
                         float da = 0;
 #pragma unroll
                         for (int tap = 0; tap < NINE; tap++) {
@@ -386,15 +416,13 @@ __global__ void __launch_bounds__(THREADS, 2)
                             da = fmaf(d, taps[tap][k], da);
                             sums[tap][k] = fmaf(d, a, sums[tap][k]);
                         }
-                        const float d = before > n.low && before < n.high ? da : 0;
-                        if (there >> q & 1) {
-                            sums[OF_D][k] += d;
-                            sums[OF_X][k] = fmaf(d, now[q][k] - own.mean[k], sums[OF_X][k]);
-                        }
+                        const float d = masked(da, open);
+                        sums[OF_D][k] += d;
+                        sums[OF_X][k] = fmaf(d, now[q][k] - own.mean[k], sums[OF_X][k]);
                         out[q][k] = d * own.scale[k];
                     }
                 }
-                give_row(dx + pixel, out, g.c, there);
+                give_row(dx + pixel, out, there);
                 pixel = after;
             }
         }
@@ -430,10 +458,9 @@ static size_t backward_scratch(const struct kernel_problem *p)
     return (size_t)((parts + groups_of(parts)) * SUMS * g.c) * sizeof(double);
 }
 
-template <class T> static void launch_backward(const struct kernel_call *call)
+template <class T, int STRIDE, bool FULL>
+static void launch_slide_back(const struct kernel_call *call, const struct depthwise &g)
 {
-    const struct kernel_problem *p = call->problem;
-    const struct depthwise g = depthwise_of(p, &p->in[2].shape, false);
     const struct lanes l = lanes_of(&g);
     const struct norm n = norm_of(call, 3);
     const struct finish_depthwise finish = { (float *)call->out[1],
@@ -446,16 +473,26 @@ template <class T> static void launch_backward(const struct kernel_call *call)
     const struct place at = { g.c, l.parts, (double *)call->scratch, call->stream->counters };
     const dim3 grid((unsigned)l.blocks, (unsigned)l.parts),
         block((unsigned)l.along, (unsigned)l.strips);
-    const T *dy = (const T *)call->in[0], *w = (const T *)call->in[1],
-            *x = (const T *)call->in[2];
-    T *dx = (T *)call->out[0];
 
-    if (p->attrs.stride[0] == 1)
-        slide_back<T, 1>
-            <<<grid, block, 0, stream_of(call)>>>(g, l, dy, w, x, n, dx, at, finish);
+    slide_back<T, STRIDE, FULL><<<grid, block, 0, stream_of(call)>>>(
+        g, l, (const T *)call->in[0], (const T *)call->in[1], (const T *)call->in[2], n,
+        (T *)call->out[0], at, finish);
+}
+
+template <class T> static void launch_backward(const struct kernel_call *call)
+{
+    const struct kernel_problem *p = call->problem;
+    const struct depthwise g = depthwise_of(p, &p->in[2].shape, false);
+    const bool is_full = g.w % COLS == 0;
+
+    if (p->attrs.stride[0] == 1 && is_full)
+        launch_slide_back<T, 1, true>(call, g);
+    else if (p->attrs.stride[0] == 1)
+        launch_slide_back<T, 1, false>(call, g);
+    else if (is_full)
+        launch_slide_back<T, 2, true>(call, g);
     else
-        slide_back<T, 2>
-            <<<grid, block, 0, stream_of(call)>>>(g, l, dy, w, x, n, dx, at, finish);
+        launch_slide_back<T, 2, false>(call, g);
     stream_check(call->stream, "norm_conv2d_grad");
 }
 
