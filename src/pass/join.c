@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* join.c - brings activations' gradients to where they cost less on a device.
+/* join.c - brings activations' gradients, and sums of gradients, to where they cost less on a device.
  *
  *   linear_grad_input -> gelu_tanh_grad or relu_grad   becomes  linear_grad_through
  *   max_pool_grad -> relu_grad                         becomes  relu_grad -> max_pool_grad
+ *   add -> batch_norm_grad with an activation          becomes  batch_norm_grad of two summands
+ *   batch_norm_grad of dy, x and y                     becomes  the same with beta for y
  *
- * The second as what a window's largest is, zero or more, is what relu left at its place; pooled images are smaller. Only with
+ * The second as what a window's largest is, zero or more, is what relu left at its place; pooled images are smaller. The last
+ * as where an activation was open follows from x, which is read anyway. Only with
  * pass_config.epilogues, within one stage, and where nobody else uses the value in between. Before and after: forward
  * and backward nodes that compute the same.
  */
@@ -73,6 +76,25 @@ static struct node *swap(struct graph *graph, struct node *spread)
     return smaller;
 }
 
+/* Makes a norm's gradient add what flows into it, and know by itself where its activation was open. */
+static void join_norm(const struct graph *graph, struct node *grad)
+{
+    enum { DY, Y = 4 };
+    const struct node *norm = grad->n_in > Y ? grad->in[Y]->maker : NULL;
+    struct node *sum = grad->in[DY]->maker;
+
+    if (!norm)
+        return;
+    if (sum && sum->op == &op_add && sum->stage == grad->stage &&
+        graph_uses(graph, sum->out[0]) == 1) {
+        grad->in[DY] = sum->in[0];
+        grad->in[grad->n_in++] = sum->in[1];
+        sum->n_in = 0;
+    }
+    if (norm->op == &op_batch_norm && norm->n_in == 3)
+        grad->in[Y] = norm->in[2];
+}
+
 static enum status run_join(struct graph *graph, const struct pass_config *config)
 {
     const int n_nodes = graph_node_count(graph);
@@ -88,16 +110,22 @@ static enum status run_join(struct graph *graph, const struct pass_config *confi
         struct node *before = node->op == &op_max_pool_grad ? swap(graph, node) : NULL;
         if (node->op == &op_linear_grad_input)
             join(graph, node);
+        if (node->op == &op_batch_norm_grad)
+            join_norm(graph, node);
         if (before)
             order[count++] = before;
-        if (node->n_in >= node->op->min_in) /* not dropped */
-            order[count++] = node;
+        order[count++] = node;
     }
-    return graph_set_order(graph, order, count);
+    int kept = 0;
+    for (int n = 0; n < count; n++) {
+        if (order[n]->n_in >= order[n]->op->min_in) /* not dropped */
+            order[kept++] = order[n];
+    }
+    return graph_set_order(graph, order, kept);
 }
 
 const struct pass pass_join = {
     .name = "join",
-    .summary = "bring activations' gradients to where they cost less on a device",
+    .summary = "bring activations' and sums of gradients to where they cost less on a device",
     .run = run_join,
 };
