@@ -96,7 +96,8 @@ static struct node *add_linear_joined(struct graph *graph, const struct op *op, 
     const bool is_gradient = op == &op_linear_grad_through;
     const struct attrs attrs = { .activation = !is_gradient  ? ACTIVATION_NONE
                                                : chance(rng) ? ACTIVATION_RELU
-                                                             : ACTIVATION_GELU_TANH };
+                                                             : ACTIVATION_GELU_TANH,
+                                 .with_bias = is_gradient && chance(rng) };
     struct value *in[GRAPH_IN] = { rows(graph, "x", shape_2(d.N, is_gradient ? d.O : d.H)),
                                    param(graph, "w", shape_2(d.O, d.H)) };
     int n = 2;
@@ -476,6 +477,17 @@ static struct node *add_tokens(struct graph *graph, const struct op *op, struct 
     return add(graph, op, logits, rows(graph, "lse", shape_3(d.N, d.H, 1)), targets, &attrs);
 }
 
+static struct node *add_linear_token_loss(struct graph *graph, const struct op *op,
+                                          struct rng *rng)
+{
+    const struct draw d = draw(rng);
+    const struct attrs attrs = { .smoothing = chance(rng) ? 0.25F : 0 };
+
+    return add(graph, op, rows(graph, "x", shape_3(d.N, d.H, d.C)),
+               graph_param_table(graph, "w", shape_2(d.O + 1, d.C), 1),
+               graph_input(graph, "labels", DTYPE_I32, shape_2(d.N, d.H)), &attrs);
+}
+
 /* Rows of a matrix or of sequences. */
 static struct shape any_rows(const struct draw *d, struct rng *rng)
 {
@@ -487,7 +499,8 @@ static struct node *add_layer_norm(struct graph *graph, const struct op *op, str
     const struct draw d = draw(rng);
     const struct shape shape = any_rows(&d, rng);
     const int64_t features = shape.dim[shape.rank - 1];
-    const struct attrs attrs = { .epsilon = op == &op_layer_norm ? 0.125F : 0 };
+    const struct attrs attrs = { .epsilon = op == &op_layer_norm ? 0.125F : 0,
+                                 .with_bias = op == &op_layer_norm_grad && chance(rng) };
     struct shape saved = shape;
     struct value *in[GRAPH_IN] = { NULL };
     int n = 0;
@@ -816,6 +829,7 @@ static const struct row {
     { &op_token_cross_entropy, add_tokens },
     { &op_token_cross_entropy_grad, add_tokens },
     { &op_token_accuracy, add_tokens },
+    { &op_linear_token_loss, add_linear_token_loss },
     { &op_mse, add_elementwise },
     { &op_mse_grad, add_elementwise },
     { &op_lstm, add_recurrent },
@@ -904,6 +918,14 @@ static bool has_places(const struct node *node)
            node->op == &op_max_over_time_grad;
 }
 
+static bool is_recurrent(const struct node *node)
+{
+    const struct row *row = row_of(node->op);
+
+    return row->add == add_recurrent || row->add == add_attend ||
+           row->add == add_recurrent_grad;
+}
+
 void op_case_fill(const struct node *node, const struct value *value, const struct shape *shape,
                   struct rng *rng, void *data)
 {
@@ -928,8 +950,7 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
                 between(rng, 0, (int)(node->in[1]->shape.dim[1] - node->in[0]->shape.dim[1]));
     } else if (value->dtype == DTYPE_I32 &&
                (node->op == &op_attention || node->op == &op_attention_grad ||
-                row_of(node->op)->add == add_recurrent || row_of(node->op)->add == add_attend ||
-                row_of(node->op)->add == add_recurrent_grad)) {
+                is_recurrent(node))) {
         for (int64_t i = 0; i < count; i++) /* some tokens are none */
             ((int32_t *)data)[i] = between(rng, -1, 4);
     } else if (value->dtype == DTYPE_I32 && row_of(node->op)->add == add_embedding) {
@@ -937,12 +958,17 @@ void op_case_fill(const struct node *node, const struct value *value, const stru
             ((int32_t *)data)[i] = between(rng, -1, table_rows(node) - 1);
     } else if (value->dtype == DTYPE_I32) {
         const struct shape *logits = &node->in[0]->shape;
-        const int lowest = strncmp(node->op->name, "token_", 6) == 0 ? -1 : 0; /* no label */
+        const int lowest = strstr(node->op->name, "token_") ? -1 : 0; /* no label */
+        const int64_t classes = node->op == &op_linear_token_loss
+                                    ? node->in[1]->shape.dim[0]
+                                    : logits->dim[logits->rank - 1];
         for (int64_t i = 0; i < count; i++)
-            ((int32_t *)data)[i] = between(rng, lowest, (int)logits->dim[logits->rank - 1] - 1);
+            ((int32_t *)data)[i] = between(rng, lowest, (int)classes - 1);
     } else {
+        /* Gates beyond 1 would make differences grow from step to step, whoever computes them. */
+        const float most = is_recurrent(node) ? 512 : 128;
         for (int64_t i = 0; i < count; i++)
-            ((float *)data)[i] = (float)(2 * between(rng, -128, 127) + 1) / 128;
+            ((float *)data)[i] = (float)(2 * between(rng, -128, 127) + 1) / most;
     }
     if (node->op == &op_batch_norm_apply && value == node->in[4]) {
         for (int64_t i = 0; i < count; i++) /* a variance is not negative */

@@ -201,6 +201,15 @@ static const struct operand *find_given(const struct maker *maker, const struct 
     return NULL;
 }
 
+/* Of the two numbers that a shard reports: how many are correct has no gradient. */
+static bool is_loss(const struct value *number)
+{
+    const struct node *maker = number->maker;
+
+    return maker->op->gradient ||
+           (maker->op == &op_linear_token_loss && number == maker->out[0]);
+}
+
 /* Places that are known before anything runs. */
 static enum status place_given(struct maker *maker)
 {
@@ -252,12 +261,10 @@ static enum status place_given(struct maker *maker)
     /* The losses go to the numbers that the shard reports. */
     for (int n = 0; n < graph_node_count(maker->graph); n++) {
         const struct node *node = graph_node(maker->graph, n);
-        const bool is_loss =
-            roles->loss && node->op == &op_shard_sum && node->in[0]->kind == VALUE_RESULT;
-        if (is_loss) {
+        if (roles->loss && node->op == &op_shard_sum && node->in[0]->kind == VALUE_RESULT) {
             struct place *place = &maker->places[node->in[0]->id];
             place->known = true;
-            place->operand.base = node->in[0]->maker->op->gradient ? BASE_LOSS : BASE_CORRECT;
+            place->operand.base = is_loss(node->in[0]) ? BASE_LOSS : BASE_CORRECT;
         }
     }
     return STATUS_OK;

@@ -108,7 +108,8 @@ extern const struct op op_conv2d_stats, op_norm_conv2d, op_norm_conv2d_stats,
     op_conv2d_stats_grad, op_norm_conv2d_grad, op_norm_conv2d_stats_grad;
 extern const struct op op_softmax_cross_entropy, op_softmax_cross_entropy_grad;
 extern const struct op op_mse, op_mse_grad, op_accuracy;
-extern const struct op op_token_cross_entropy, op_token_cross_entropy_grad, op_token_accuracy;
+extern const struct op op_token_cross_entropy, op_token_cross_entropy_grad, op_token_accuracy,
+    op_linear_token_loss;
 extern const struct op op_embedding, op_embedding_grad, op_embedding_mean,
     op_embedding_mean_grad, op_rows_sort;
 extern const struct op op_lstm, op_lstm_grad, op_gru, op_gru_grad, op_lstm_attend,

@@ -5,6 +5,9 @@
  * logarithm of the sum of its exponentials; the gradient takes the logits' memory. Labels below 0
  * are padding and left out: a shard's loss is the sum over its other labels divided by those of
  * the whole step.
+ *
+ * linear_token_loss is the last layer with all of that, and its gradients, in one (pass_config.epilogues): logits are as
+ * large as everything else together, and lie nowhere.
  */
 #include "graph/op.h"
 
@@ -134,4 +137,41 @@ const struct op op_token_accuracy = {
     .infer = infer_token_accuracy,
     .flops = flops_softmax,
     .ways = ways_classes,
+};
+
+static enum status infer_linear_token_loss(const struct node *node, struct op_shapes *s)
+{
+    const struct shape *x = s->in[0], *w = s->in[1];
+
+    (void)node;
+    TRY(check_labels(x, s->in[2]));
+    if (w->rank != 2 || w->dim[1] != x->dim[x->rank - 1])
+        return FAIL(STATUS_USAGE, "input of %lld features, weight for %lld",
+                    (long long)x->dim[x->rank - 1], (long long)w->dim[w->rank - 1]);
+    s->out[0] = s->out[1] = shape_1(1);
+    s->out[2] = *x;
+    s->out[3] = *w;
+    return STATUS_OK;
+}
+
+static double flops_linear_token_loss(const struct node *node, const struct shape *const *in,
+                                      const struct shape *out)
+{
+    (void)node;
+    (void)out;
+    return 3 * 2.0 * (double)shape_count(in[0]) * (double)in[1]->dim[0];
+}
+
+const struct op op_linear_token_loss = {
+    .name = "linear_token_loss",
+    .summary = "token_cross_entropy and token_accuracy of x W^T, and the gradients of x and W",
+    .min_in = 3,
+    .max_in = 3,
+    .min_out = 4,
+    .max_out = 4,
+    .in_dtype = { DTYPE_F32, DTYPE_F32, DTYPE_I32 },
+    .split = { SPLIT_SUM, SPLIT_SUM, SPLIT_ROWS, SPLIT_SUM },
+    .by_rows = true,
+    .infer = infer_linear_token_loss,
+    .flops = flops_linear_token_loss,
 };

@@ -84,6 +84,7 @@ const struct op *const graph_ops[] = {
     &op_token_cross_entropy,
     &op_token_cross_entropy_grad,
     &op_token_accuracy,
+    &op_linear_token_loss,
     &op_embedding,
     &op_embedding_grad,
     &op_embedding_mean,

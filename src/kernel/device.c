@@ -350,6 +350,7 @@ static void cpu_scale_losses(struct device_stream *stream, const struct device_s
     for (size_t i = 0; i < count; i++) {
         out[i] = steps[i];
         out[i].inv_batch *= scaling->scale;
+        out[i].scale = scaling->scale;
     }
 }
 

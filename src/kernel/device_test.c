@@ -18,7 +18,7 @@
 #include "kernel/measure.h"
 #include "kernel/precision.h"
 
-enum { COUNT = 5000, SEEDS_OF_CPU = 3 };
+enum { COUNT = 5000, SEEDS_OF_CPU = 3, FLIPS = 2 };
 
 static const char *const update_ops[] = { "sgd_update",  "adam_update", "average_update",
                                           "lars_update", "lamb_update", "lamb_direction" };
@@ -77,12 +77,27 @@ static void check_none_bad(void)
         test_fail(__FILE__, __LINE__, "%d kernels do not agree", bad);
 }
 
+/* Is the output a number of rows, which 16 bits may make two of several equal ones the largest in? */
+static bool is_count(const struct kernel_problem *problem, int output)
+{
+    return output == 1 && strcmp(problem->op, "linear_token_loss") == 0;
+}
+
+static double count_apart(struct kernel_trial *expected, struct kernel_trial *actual,
+                          int output)
+{
+    return fabs((double)*(float *)kernel_trial_call(expected)->out[output] -
+                (double)*(float *)kernel_trial_call(actual)->out[output]);
+}
+
 static void check_close(const struct kernel_problem *problem, struct kernel_trial *expected,
                         struct kernel_trial *actual, double tolerance)
 {
     for (int i = 0; i < problem->n_out; i++) {
         const double difference = kernel_trial_difference(expected, actual, i);
         const bool bytes = problem->out[i].dtype != DTYPE_F32 && tolerance > 0;
+        if (is_count(problem, i) && count_apart(expected, actual, i) <= FLIPS)
+            continue;
         if (!(difference <= (bytes ? 0.01 : tolerance)))
             complain(problem, "differs from the reference by %g in output %d", difference, i);
     }
@@ -398,6 +413,7 @@ static void check_scaling(struct rng *rng, const struct device_place *place)
     memory->destroy(place->device, there);
 
     CHECK(n.scaled[STEPS - 1].inv_batch == scale / 8 && n.scaled[STEPS - 1].seed == 4);
+    CHECK(kernel_inv_batch(&n.scaled[0]) == 0.125 && kernel_inv_batch(&n.steps[0]) == 0.125);
     CHECK_INT(!is_finite, n.numbers.skips);
     CHECK_INT(is_finite ? 3 : 4, n.scaling.skipped);
     CHECK_INT(is_finite && !is_last ? 6 : 0, n.scaling.good);

@@ -20,7 +20,7 @@
  *   linear_gelu         x (m,k), w (n,k), b (n)            -> y (m,n), pre (m,n): y = gelu_tanh of pre
  *   linear_add          x (m,k), w (n,k), b (n), residual (m,n) -> y (m,n)
  *   linear_grad_through dy (m,n), w (n,k), kept (m,k)      -> dx (m,k) times the slope of attrs.activation:
- *                       relu, of which kept is y, or gelu_tanh, of which it is x
+ *                       relu, of which kept is y, or gelu_tanh, of which it is x; [sums (k): of dx over rows]
  *   conv2d              x (N,C,H,W), w (O,C,kh,kw), [b (O)] -> y (N,O,oh,ow);
  *                       stride, pad, activation
  *                       (with groups g > 1: w is (O,C/g,kh,kw), output channel o sees the
@@ -67,8 +67,8 @@
  *   layer_norm          x (m,D), gamma (D), beta (D)       -> y (m,D), saved (m,2):
  *                       y = gamma * (x - mean) * rstd + beta with each row's own mean and rstd =
  *                       1/sqrt(variance + epsilon), which are saved
- *   layer_norm_grad     dy, x, gamma, saved, [base]        -> dx, dgamma, dbeta; dx is added to base, which may
- *                       be dx's memory
+ *   layer_norm_grad     dy, x, gamma, saved, [base]        -> dx, dgamma, dbeta, [sums (D): of dx over rows]; dx is
+ *                       added to base, which may be dx's memory
  *   softmax             x (m,D)                            -> y: exp(x) over the row's sum of it
  *   softmax_grad        dy, y                              -> dx
  *   add_positions       x (N,T,D), p (C,D), [first i32 (N)] -> y = x + p[first + t]; C >= T, and a
@@ -129,6 +129,8 @@
  *                       of the row's exponentials
  *   token_cross_entropy_grad  logits, lse, labels          -> dlogits
  *   token_accuracy      logits, labels                     -> correct (1)
+ *   linear_token_loss   x (m,k), w (n,k) plain, labels i32 (m) -> loss (1), correct (1), dx (m,k), dw (n,k) plain:
+ *                       of logits x w', and what flows back from the loss
  *   embedding           ids i32 (N,T), w (V,D)             -> y (N,T,D): rows of w; zeros for an
  *                       id below 0, NaN for one from V on
  *   embedding_mean      ids, w                             -> y (N,D): mean of the rows of ids from
@@ -220,7 +222,14 @@ struct kernel_step {
     uint64_t seed;
     uint64_t first_sample; /* number, since the start of training, of row 0 of this call */
     float inv_batch;       /* 1 / samples of the whole step */
+    float scale; /* what inv_batch is multiplied by, in steps of f16's gradients; 0: nothing */
 };
+
+/* 1 / samples of the whole step, also of a scaled one: scales are powers of two. */
+static inline double kernel_inv_batch(const struct kernel_step *step)
+{
+    return (double)step->inv_batch / (step->scale > 0 ? (double)step->scale : 1);
+}
 
 struct device_stream; /* device.h */
 

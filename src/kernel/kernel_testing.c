@@ -53,6 +53,10 @@ static void say_linear(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         n = extent(rng, 260);
         k = extent(rng, 260);
     } while (m * n * k > WORK_MAX);
+    if (strcmp(op, "linear_token_loss") == 0) {
+        say(text, " %dx%d %dx%d %d plain", m, k, n, k, m);
+        return;
+    }
     if (strstr(op, "grad") == NULL) {
         say(text, " %dx%d %dx%d", m, k, n, k);
         if (strcmp(op, "linear") != 0 || chance(rng, 60))
@@ -63,6 +67,8 @@ static void say_linear(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         say(text, " %dx%d %dx%d -> %dx%d", m, n, n, k, m, k);
     } else if (strcmp(op, "linear_grad_through") == 0) {
         say(text, " %dx%d %dx%d %dx%d -> %dx%d", m, n, n, k, m, k, m, k);
+        if (chance(rng, 40))
+            say(text, " %d", k);
     } else {
         say(text, " %dx%d %dx%d -> %dx%d", m, k, m, n, n, k);
         if (chance(rng, 60))
@@ -431,9 +437,11 @@ static void say_rows(struct rng *rng, const char *op, char text[KERNEL_TEXT])
     else if (strcmp(op, "layer_norm_grad") == 0)
         say(text, " %dx%d %dx%d %d %dx2%s -> %dx%d %d %d", m, n, m, n, n, m,
             chance(rng, 50) ? base : "", m, n, n, n);
-    else if (strcmp(op, "softmax") == 0)
+    if (strcmp(op, "layer_norm_grad") == 0 && chance(rng, 50))
+        say(text, " %d", n);
+    if (strcmp(op, "softmax") == 0)
         say(text, " %dx%d", m, n);
-    else
+    else if (strcmp(op, "softmax_grad") == 0)
         say(text, " %dx%d %dx%d -> %dx%d", m, n, m, n, m, n);
 }
 
@@ -665,7 +673,7 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
         draw_slice(rng, &out->in[0].shape, &out->attrs.slice);
     if (strncmp(op, "batch_norm", 10) == 0 || strcmp(op, "layer_norm") == 0 || is_norm_conv(op))
         out->attrs.epsilon = 1e-5F;
-    if (strstr(op, "cross_entropy") != NULL && chance(rng, 50))
+    if ((strstr(op, "cross_entropy") != NULL || strstr(op, "_loss") != NULL) && chance(rng, 50))
         out->attrs.smoothing = rng_float(rng);
     if (strstr(op, "accuracy") != NULL && chance(rng, 50))
         out->out[0].dtype = DTYPE_I32;
@@ -674,9 +682,9 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
 bool kernel_testing_is_smooth(const char *op)
 {
     static const char *const ops[] = {
-        "tanh",           "gelu",         "gelu_grad",          "gelu_tanh",
-        "softmax",        "softmax_grad", "layer_norm",         "layer_norm_grad",
-        "gelu_tanh_grad", "linear_gelu",  "linear_grad_through"
+        "tanh",           "gelu",         "gelu_grad",           "gelu_tanh",
+        "softmax",        "softmax_grad", "layer_norm",          "layer_norm_grad",
+        "gelu_tanh_grad", "linear_gelu",  "linear_grad_through", "linear_token_loss"
     };
 
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
@@ -752,6 +760,9 @@ const char *const kernel_testing_large[] = {
     "linear_grad_through 200x96 96x320 200x320 -> 200x320 gelu_tanh",
     "linear_grad_through 70x33 33x257 70x257 -> 70x257 plain gelu_tanh",
     "linear_grad_through 64x100 100x250 64x250 -> 64x250 relu",
+    "linear_grad_through 700x96 96x320 700x320 -> 700x320 320 gelu_tanh",
+    "linear_grad_through 700x33 33x257 700x257 -> 700x257 257 gelu_tanh",
+    "linear_grad_through 200x96 96x320 200x320 -> 200x320 320 relu",
     "linear 40x300 700x300 plain",
     "linear 150x300 257x300 257 plain relu",
     "linear_grad_input 150x257 257x300 -> 150x300 plain",
@@ -840,6 +851,9 @@ const char *const kernel_testing_large[] = {
     "layer_norm_grad 300x1001 300x1001 1001 300x2 -> 300x1001 1001 1001",
     "layer_norm_grad 700x384 700x384 384 700x2 700x384 -> 700x384 384 384",
     "layer_norm_grad 300x1001 300x1001 1001 300x2 300x1001 -> 300x1001 1001 1001",
+    "layer_norm_grad 700x384 700x384 384 700x2 700x384 -> 700x384 384 384 384",
+    "layer_norm_grad 131x1600 131x1600 1600 131x2 131x1600 -> 131x1600 1600 1600 1600",
+    "layer_norm_grad 300x1001 300x1001 1001 300x2 -> 300x1001 1001 1001 1001",
     "softmax 300x1001",
     "softmax_grad 300x1001 300x1001 -> 300x1001",
     "add_positions 7x100x96 120x96",
@@ -927,6 +941,10 @@ const char *const kernel_testing_large[] = {
     "token_cross_entropy 40x2048 40",
     "token_cross_entropy_grad 40x2048 40x1 40 -> 40x2048",
     "token_accuracy 40x2048 40",
+    "linear_token_loss 300x96 1001x96 300 plain",
+    "linear_token_loss 130x72 2048x72 130 plain",
+    "linear_token_loss 37x33 4099x33 37 plain",
+    "linear_token_loss 8192x16 24x16 8192 plain", /* so many rows that they come in parts */
     "embedding 32x100 500x100",
     "embedding_grad 32x100x100 32x100 -> 500x100",
     "embedding_grad 64x70 64x200 333x70 -> 333x70",

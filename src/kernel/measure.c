@@ -168,6 +168,18 @@ static void fill_recurrent(float *data, const struct kernel_problem *problem, in
         data[k] /= divisor;
 }
 
+static bool is_head(const struct kernel_problem *problem)
+{
+    return strcmp(problem->op, "linear_token_loss") == 0;
+}
+
+/* So that logits are about 1: exponentials of large ones that were rounded to 16 bits would be far off. */
+static void fill_head(float *data, const struct shape *shape)
+{
+    for (int64_t k = 0; k < shape_count(shape); k++)
+        data[k] /= (float)shape->dim[1];
+}
+
 /* Where conv1d_max or max_over_time might have found the largest: after dy; -1 is nowhere. */
 static void fill_places(int32_t *index, const struct kernel_problem *problem, struct rng *rng)
 {
@@ -200,8 +212,10 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
     else if (problem->in[i].dtype == DTYPE_I32 && strstr(problem->op, "max_") != NULL)
         fill_places(data, problem, rng);
     else if (problem->in[i].dtype == DTYPE_I32)
-        fill_labels(data, count, problem->in[0].shape.dim[1],
-                    strncmp(problem->op, "token_", 6) == 0, rng);
+        fill_labels(data, count,
+                    is_head(problem) ? problem->in[1].shape.dim[0]
+                                     : problem->in[0].shape.dim[1],
+                    strstr(problem->op, "token_") != NULL, rng);
     else if (problem->in[i].dtype == DTYPE_U8 && strcmp(problem->op, "max_pool_grad") == 0)
         fill_index(data, problem, rng);
     else if (problem->in[i].dtype == DTYPE_U8)
@@ -210,6 +224,8 @@ static void fill_input(struct kernel_trial *trial, int i, enum kernel_fill fill,
         fill_floats(data, count, fill, rng);
     if (is_recurrent(problem) && problem->in[i].dtype == DTYPE_F32)
         fill_recurrent(data, problem, i);
+    if (is_head(problem) && i == 0)
+        fill_head(data, &problem->in[i].shape);
     if (strcmp(problem->op, "batch_norm_apply") == 0 && i == 4)
         fill_variances(data, count);
     if (strcmp(problem->op, "batch_norm_join") == 0 ||

@@ -35,6 +35,7 @@ static const struct {
     { "attention_grad", "3", "" },
     { "token_cross_entropy", "", "1" },
     { "token_cross_entropy_grad", "1", "" },
+    { "linear_token_loss", "", "3" },
 };
 
 /* Narrows tensors but vectors and those in the list of digits. */
@@ -61,7 +62,7 @@ void kernel_narrow(struct kernel_problem *problem, enum dtype half)
         }
     }
     if (strncmp(problem->op, "linear", 6) == 0 && strstr(problem->op, "grad") == NULL &&
-        problem->n_in > 2)
+        problem->n_in > 2 && problem->in[2].dtype == DTYPE_F32)
         problem->in[2].dtype = half; /* a product's epilogue adds what y can hold */
     narrow(problem->in, problem->n_in, half, in);
     narrow(problem->out, problem->n_out, half, out);
@@ -70,7 +71,7 @@ void kernel_narrow(struct kernel_problem *problem, enum dtype half)
 bool kernel_begins_backward(const char *op)
 {
     static const char *const ops[] = { "softmax_cross_entropy_grad", "token_cross_entropy_grad",
-                                       "mse_grad" };
+                                       "linear_token_loss", "mse_grad" };
 
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         if (strcmp(op, ops[i]) == 0)

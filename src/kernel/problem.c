@@ -37,7 +37,7 @@ static const struct form forms[] = {
     { "linear_grad_weight", "mm", "wv", 2, 1 },
     { "linear_gelu", "mwv", "mm", 3, 2 },
     { "linear_add", "mwvm", "m", 4, 1 },
-    { "linear_grad_through", "mwm", "m", 3, 1 },
+    { "linear_grad_through", "mwm", "mv", 3, 1 },
     { "conv2d", "ikv", "i", 2, 1 },
     { "conv2d_grad_input", "ik", "i", 2, 1 },
     { "conv2d_grad_weight", "ii", "kv", 2, 1 },
@@ -79,7 +79,7 @@ static const struct form forms[] = {
     { "gelu_tanh", "e", "e", 1, 1 },
     { "gelu_tanh_grad", "ee", "e", 2, 1 },
     { "layer_norm", "mvv", "mm", 3, 2 },
-    { "layer_norm_grad", "mmvmm", "mvv", 4, 3 },
+    { "layer_norm_grad", "mmvmm", "mvvv", 4, 3 },
     { "softmax", "m", "m", 1, 1 },
     { "softmax_grad", "mm", "m", 2, 1 },
     { "add_positions", "qml", "q", 2, 1 },
@@ -103,6 +103,7 @@ static const struct form forms[] = {
     { "token_cross_entropy", "ml", "sm", 2, 2 },
     { "token_cross_entropy_grad", "mml", "m", 3, 1 },
     { "token_accuracy", "ml", "s", 2, 1 },
+    { "linear_token_loss", "mwl", "ssmw", 3, 4 },
     { "embedding", "dm", "q", 2, 1 },
     { "embedding_grad", "edm", "m", 2, 1 },
     { "embedding_mean", "dm", "m", 2, 1 },
@@ -299,6 +300,23 @@ static enum status linear_shapes(const struct kernel_problem *p, struct shape ou
     if (p->n_in > 3 && !shape_equal(&p->in[3].shape, &out[0]))
         return disagree(p->op, &p->in[3].shape, &out[0]);
     out[1] = out[0];
+    return STATUS_OK;
+}
+
+static enum status token_loss_shapes(const struct kernel_problem *p,
+                                     struct shape out[KERNEL_OUT])
+{
+    const struct shape *x = &p->in[0].shape, *w = &p->in[1].shape, *labels = &p->in[2].shape;
+    struct shape logits;
+
+    TRY(linear_shape(p, x, w, NULL, &logits));
+    if (labels->dim[0] != x->dim[0])
+        return disagree(p->op, x, labels);
+    if (p->in[1].layout != LAYOUT_PLAIN)
+        return FAIL(STATUS_USAGE, "%s: weights that do not lie plain", p->op);
+    out[0] = out[1] = shape_1(1);
+    out[2] = *x;
+    out[3] = *w;
     return STATUS_OK;
 }
 
@@ -788,6 +806,8 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
     const struct shape *c = p->n_in > 2 ? &p->in[2].shape : NULL;
     const char *op = p->op;
 
+    if (strcmp(op, "linear_token_loss") == 0)
+        return token_loss_shapes(p, out);
     if (strncmp(op, "linear", 6) == 0)
         return linear_shapes(p, out);
     if (strcmp(op, "conv2d") == 0)
@@ -884,13 +904,13 @@ static enum status check_layer_norm_grad(const struct kernel_problem *p)
     const struct shape *x = &p->in[0].shape;
     const struct shape features = shape_1(x->dim[1]), saved = shape_2(x->dim[0], 2);
     const struct shape *const in[] = { x, x, &features, &saved, x };
-    const struct shape *const out[] = { x, &features, &features };
+    const struct shape *const out[] = { x, &features, &features, &features };
 
     for (int i = 0; i < p->n_in; i++) {
         if (!shape_equal(&p->in[i].shape, in[i]))
             return disagree(p->op, x, &p->in[i].shape);
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < p->n_out; i++) {
         if (!shape_equal(&p->out[i].shape, out[i]))
             return disagree(p->op, x, &p->out[i].shape);
     }
@@ -926,6 +946,8 @@ static enum status check_gradient(const struct kernel_problem *p)
     if (strcmp(p->op, "linear_grad_input") == 0 || strcmp(p->op, "linear_grad_through") == 0) {
         if (p->n_in > 2 && !shape_equal(&p->in[2].shape, d))
             return disagree(p->op, &p->in[2].shape, d);
+        if (db != NULL && db->dim[0] != d->dim[1])
+            return disagree(p->op, db, d);
         TRY(linear_shape(p, d, b, NULL, &y));
     } else if (strcmp(p->op, "linear_grad_weight") == 0) {
         dy = b;
@@ -987,7 +1009,7 @@ static enum status check_activation(const struct kernel_problem *p)
     const bool is_norm =
         strncmp(p->op, "batch_norm", 10) == 0 || strncmp(p->op, "norm_", 5) == 0;
     if (strcmp(p->op, "linear_gelu") == 0 || strcmp(p->op, "linear_add") == 0 ||
-        (is_norm_conv(p->op) && !is_norm))
+        strcmp(p->op, "linear_token_loss") == 0 || (is_norm_conv(p->op) && !is_norm))
         most = ACTIVATION_NONE;
     else if (strcmp(p->op, "linear") == 0 || strcmp(p->op, "conv2d_pool") == 0 ||
              strncmp(p->op, "conv1d", 6) == 0)

@@ -5,11 +5,13 @@
  *   max_pool_grad -> relu_grad                         becomes  relu_grad -> max_pool_grad
  *   add -> batch_norm_grad with an activation          becomes  batch_norm_grad of two summands
  *   batch_norm_grad of dy, x and y                     becomes  the same with beta for y
+ *   linear_grad_weight with the sums of dy over rows   becomes  one without, where what makes dy can sum as well
+ *   linear -> token_cross_entropy, token_accuracy and the gradients of both become one linear_token_loss
  *
- * The second as what a window's largest is, zero or more, is what relu left at its place; pooled images are smaller. The last
- * as where an activation was open follows from x, which is read anyway. Only with
- * pass_config.epilogues, within one stage, and where nobody else uses the value in between. Before and after: forward
- * and backward nodes that compute the same.
+ * The second as what a window's largest is, zero or more, is what relu left at its place; pooled images are smaller. The fourth
+ * as where an activation was open follows from x, which is read anyway. The last stands at the beginning of backward, and the
+ * graph has no output any more, which evaluations alone read. Only with pass_config.epilogues, within one stage, and where
+ * nobody else uses the value in between. Before and after: forward and backward nodes that compute the same.
  */
 #include "graph/op.h"
 #include "pass/pass.h"
@@ -95,16 +97,116 @@ static void join_norm(const struct graph *graph, struct node *grad)
         grad->in[Y] = norm->in[2];
 }
 
+/* Can the node sum over rows what it makes, for less than it costs to read it again? */
+static bool can_sum(const struct node *node)
+{
+    return node->op == &op_layer_norm_grad || (node->op == &op_linear_grad_through &&
+                                               node->attrs.activation == ACTIVATION_GELU_TANH);
+}
+
+/* Leaves a bias's gradient to the node that makes what it is the sum of. */
+static void move_sums(struct node *weight)
+{
+    struct node *maker = weight->in[1]->maker;
+
+    if (!weight->attrs.with_bias || !maker || !can_sum(maker) || maker->attrs.with_bias ||
+        weight->in[1] != maker->out[0] || maker->stage != weight->stage)
+        return;
+    struct value *sums = weight->out[--weight->n_out];
+    weight->attrs.with_bias = 0;
+    maker->attrs.with_bias = 1;
+    maker->out[maker->n_out++] = sums;
+    sums->maker = maker;
+}
+
+/* The nodes from the last layer's product to its gradients. */
+struct head {
+    struct node *product, *loss, *accuracy, *slope, *input, *weight;
+};
+
+/* Notes the node as one of the head's, if there is none yet; returns whether that is so. */
+static bool note(struct node **slot, struct node *node, const struct op *op)
+{
+    if (node->op != op || *slot || node->attrs.slice.count > 0)
+        return false;
+    *slot = node;
+    return true;
+}
+
+/* Is the loss of the graph all that its last layer is for, and that a table without a bias? */
+static bool find_head(const struct graph *graph, struct head *head)
+{
+    const struct graph_roles *roles = graph_roles((struct graph *)graph);
+    struct node *loss = roles->loss ? roles->loss->maker : NULL;
+
+    *head = (struct head){ .loss = loss };
+    if (!loss || loss->op != &op_token_cross_entropy || loss->attrs.slice.count > 0 ||
+        loss->in[0] != roles->output || !loss->in[0]->maker)
+        return false;
+    const struct value *logits = loss->in[0], *gradient = NULL;
+    struct node *product = head->product = logits->maker;
+    if (product->op != &op_linear || product->n_in != 2 ||
+        product->attrs.activation != ACTIVATION_NONE ||
+        product->in[1]->layout != LAYOUT_PLAIN || product->in[1]->kind != VALUE_PARAM)
+        return false;
+    int known = 2, within = 0; /* uses: the role, and the loss; nodes of the same stage */
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        struct node *node = graph_node(graph, n);
+        bool is_one = false;
+        if (node->n_in > 1 && node->in[0] == logits)
+            is_one = note(&head->accuracy, node, &op_token_accuracy) ||
+                     note(&head->slope, node, &op_token_cross_entropy_grad);
+        known += is_one;
+        if (head->slope)
+            gradient = head->slope->out[0];
+        if (gradient && node->n_in > 1 && node->in[0] == gradient)
+            is_one |= note(&head->input, node, &op_linear_grad_input);
+        if (gradient && node->n_in > 1 && node->in[1] == gradient && node->n_out == 1)
+            is_one |= note(&head->weight, node, &op_linear_grad_weight);
+        within += is_one && node->stage == product->stage;
+    }
+    return within == 4 && loss->stage == product->stage && graph_uses(graph, logits) == known &&
+           graph_uses(graph, gradient) == 2 && graph_uses(graph, loss->out[1]) == 1;
+}
+
+/* One node for all of the head, NULL where it cannot be; the others use nothing any more. */
+static struct node *join_head(struct graph *graph, const struct head *head)
+{
+    const struct node *product = head->product;
+    const struct attrs attrs = { .smoothing = head->loss->attrs.smoothing };
+    struct value *const in[] = { product->in[0], product->in[1], head->loss->in[1] };
+
+    graph_set_stage(graph, product->stage);
+    struct node *whole = graph_add(graph, &op_linear_token_loss, product->name, in, 3, &attrs);
+    graph_set_stage(graph, -1);
+    if (!whole)
+        return NULL;
+    graph_roles(graph)->output = NULL;
+    if (product->in[1]->gradient == head->weight->out[0])
+        product->in[1]->gradient = whole->out[3];
+    drop(graph, head->loss, whole->out[0]);
+    drop(graph, head->accuracy, whole->out[1]);
+    drop(graph, head->input, whole->out[2]);
+    drop(graph, head->weight, whole->out[3]);
+    head->product->n_in = head->slope->n_in = 0;
+    return whole;
+}
+
 static enum status run_join(struct graph *graph, const struct pass_config *config)
 {
     const int n_nodes = graph_node_count(graph);
     struct node **order = graph_alloc(graph, 2 * (size_t)n_nodes + 1, sizeof *order);
+    struct node *whole = NULL;
+    struct head head;
     int count = 0;
 
     if (!config->epilogues)
         return STATUS_OK;
     TRY(graph_status(graph));
     graph_set_phase(graph, PHASE_BACKWARD);
+    if (find_head(graph, &head))
+        whole = join_head(graph, &head);
+    TRY(graph_status(graph));
     for (int n = 0; n < n_nodes; n++) {
         struct node *node = graph_node(graph, n);
         struct node *before = node->op == &op_max_pool_grad ? swap(graph, node) : NULL;
@@ -112,8 +214,12 @@ static enum status run_join(struct graph *graph, const struct pass_config *confi
             join(graph, node);
         if (node->op == &op_batch_norm_grad)
             join_norm(graph, node);
+        if (node->op == &op_linear_grad_weight && node->n_in > 0)
+            move_sums(node);
         if (before)
             order[count++] = before;
+        if (whole && node == head.slope)
+            order[count++] = whole;
         order[count++] = node;
     }
     int kept = 0;

@@ -13,6 +13,8 @@ void reference_linear(const struct kernel_call *call);
 void reference_linear_grad_input(const struct kernel_call *call);
 void reference_linear_grad_weight(const struct kernel_call *call);
 void reference_linear_gelu(const struct kernel_call *call);
+/* out[j] = sum of x[i][j] over rows. */
+void reference_sum_rows(const float *x, int64_t rows, int64_t columns, float *out);
 void reference_linear_add(const struct kernel_call *call);
 void reference_linear_grad_through(const struct kernel_call *call);
 
@@ -90,6 +92,8 @@ void reference_max_over_time_grad(const struct kernel_call *call);
 void reference_concat(const struct kernel_call *call);
 void reference_columns(const struct kernel_call *call);
 void reference_accuracy(const struct kernel_call *call);
+size_t reference_token_loss_scratch(const struct kernel_problem *problem);
+void reference_linear_token_loss(const struct kernel_call *call);
 void reference_token_cross_entropy(const struct kernel_call *call);
 void reference_token_cross_entropy_grad(const struct kernel_call *call);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* reference_loss.c - losses, their gradients, and accuracy. */
 #include <math.h>
+#include <string.h>
 
 #include "kernel/cpu/reference.h"
 
@@ -156,5 +157,68 @@ void reference_token_cross_entropy_grad(const struct kernel_call *call)
             const float share = (float)exp((double)logits[i * c + j] - (double)lse[i]);
             dlogits[i * c + j] = labels[i] < 0 ? 0 : (share - target) * call->step->inv_batch;
         }
+    }
+}
+
+/* Logits, then one number a row. */
+size_t reference_token_loss_scratch(const struct kernel_problem *problem)
+{
+    const int64_t m = problem->in[0].shape.dim[0], n = problem->in[1].shape.dim[0];
+
+    return (size_t)(m * n + m) * sizeof(float);
+}
+
+void reference_linear_token_loss(const struct kernel_call *call)
+{
+    const struct kernel_problem *p = call->problem;
+    const struct kernel_tensor *x = &p->in[0], *w = &p->in[1], *labels = &p->in[2];
+    const int64_t m = x->shape.dim[0], n = w->shape.dim[0];
+    const struct kernel_tensor logits = { .shape = shape_2(m, n) };
+    const struct kernel_step step = { .inv_batch = (float)kernel_inv_batch(call->step) };
+    float *all = call->scratch, *lse = all + m * n;
+    const struct {
+        void (*run)(const struct kernel_call *call);
+        struct kernel_problem problem;
+        const void *in[3];
+        void *out[2];
+        const struct kernel_step *step;
+    } parts[] = {
+        { reference_linear,
+          { .in = { *x, *w }, .out = { logits }, .n_in = 2 },
+          { call->in[0], call->in[1] },
+          { all },
+          &step },
+        { reference_token_cross_entropy,
+          { .in = { logits, *labels }, .attrs = p->attrs },
+          { all, call->in[2] },
+          { call->out[0], lse },
+          &step },
+        { reference_accuracy,
+          { .in = { logits, *labels } },
+          { all, call->in[2] },
+          { call->out[1] },
+          &step },
+        { reference_token_cross_entropy_grad,
+          { .in = { logits }, .attrs = p->attrs },
+          { all, lse, call->in[2] },
+          { all },
+          call->step },
+        { reference_linear_grad_input,
+          { .in = { logits, *w }, .out = { *x } },
+          { all, call->in[1] },
+          { call->out[2] },
+          &step },
+        { reference_linear_grad_weight,
+          { .in = { *x, logits }, .out = { *w }, .n_out = 1 },
+          { call->in[0], all },
+          { call->out[3] },
+          &step },
+    };
+
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        struct kernel_call part = { .problem = &parts[i].problem, .step = parts[i].step };
+        memcpy(part.in, parts[i].in, sizeof parts[i].in);
+        memcpy(part.out, parts[i].out, sizeof parts[i].out);
+        parts[i].run(&part);
     }
 }

@@ -256,9 +256,9 @@ template <int K> struct finish_depth {
 };
 
 /* Adds a column's parts: a thread some, then those of a warp, then warps, each time two by two. */
-template <int K, class F>
+template <int K, class F, class P>
 __global__ void __launch_bounds__(finish_depth<K>::WARPS *WARP)
-    finish_parts(F finish, int64_t columns, int64_t parts, const double *partial)
+    finish_parts(F finish, int64_t columns, int64_t parts, const P *partial)
 {
     enum { WARPS = finish_depth<K>::WARPS };
     __shared__ double all[K][FINISH_WIDTH][WARPS];
@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(finish_depth<K>::WARPS *WARP)
         for (int64_t part = threadIdx.x / FINISH_WIDTH; part < parts;
              part += finish_depth<K>::DEPTH) {
             for (int k = 0; k < K; k++)
-                sums[k] += partial[(part * K + k) * columns + first + own];
+                sums[k] += (double)partial[(part * K + k) * columns + first + own];
         }
     }
     for (int k = 0; k < K; k++) {
@@ -292,11 +292,11 @@ __global__ void __launch_bounds__(finish_depth<K>::WARPS *WARP)
         finish(first + warp, sums);
 }
 
-template <int K, class F>
+template <int K, class F, class P>
 static void launch_finish(struct device_stream *stream, F finish, int64_t columns,
-                          int64_t parts, const double *partial)
+                          int64_t parts, const P *partial)
 {
-    finish_parts<K, F>
+    finish_parts<K, F, P>
         <<<blocks_of(columns, FINISH_WIDTH), finish_depth<K>::WARPS * WARP, 0, stream->cuda>>>(
             finish, columns, parts, partial);
 }

@@ -89,6 +89,38 @@ template <class T> static inline bool is_packed(const T *p)
     return (uintptr_t)p % sizeof(pack<T>) == 0;
 }
 
+/* A pack of these numbers, two at a time where there is a way. */
+template <class T>
+__device__ __forceinline__ void put_all(pack<T> *to, const float x[pack<T>::N])
+{
+#pragma unroll
+    for (int k = 0; k < pack<T>::N; k++)
+        put(&to->x[k], x[k]);
+}
+template <>
+__device__ __forceinline__ void put_all(pack<bf16> *to, const float x[pack<bf16>::N])
+{
+#pragma unroll
+    for (int k = 0; k < pack<bf16>::N; k += 2)
+        *(__nv_bfloat162 *)&to->x[k] = __floats2bfloat162_rn(x[k], x[k + 1]);
+}
+
+/* 2^x and 1 / x to some 22 bits, one instruction each. */
+__device__ __forceinline__ float quick_power(float x)
+{
+    float y;
+
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float quick_inverse(float x)
+{
+    float y;
+
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* Of numbers that come from 16 bits, or go into them, the quick ways are exact enough. */
 template <class T> __device__ __forceinline__ float exp_of(float x)
 {

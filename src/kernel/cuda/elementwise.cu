@@ -6,7 +6,7 @@
  * same order give its bits.
  */
 #include "kernel/cuda/across.h"
-#include "kernel/cuda/device.cuh"
+#include "kernel/cuda/gelu.cuh"
 #include "kernel/cuda/gemm.h"
 
 /* Maps --------------------------------------------------------------------------------- */
@@ -72,21 +72,9 @@ __device__ __forceinline__ float normal_distribution(float x)
     return 0.5F * erfcf(-x * 0.70710678F);
 }
 
-/* 1 / (1 + exp(-2u)) of gelu_tanh. */
-template <class T> __device__ __forceinline__ float gelu_share(float x)
-{
-    return quotient<T>(1, 1 + exp_of<T>(-1.59576912F * (x + 0.044715F * x * x * x)));
-}
-
 __device__ __forceinline__ float gelu_slope(float x)
 {
     return normal_distribution(x) + x * 0.39894228F * expf(-0.5F * x * x);
-}
-
-template <class T> __device__ __forceinline__ float gelu_tanh_slope(float x)
-{
-    const float share = gelu_share<T>(x);
-    return share + x * share * (1 - share) * 1.59576912F * (1 + 3 * 0.044715F * x * x);
 }
 
 MAP(add, true, a + b)
@@ -752,13 +740,43 @@ template <class T> __global__ void positions_grad(struct positions s, const T *d
     dp[i] = (float)sum;
 }
 
+/* The same of rows that come in fours, a token a sequence. */
+template <class T>
+__global__ void positions_grad_fours(struct positions s, const T *dy, float *dp)
+{
+    const int64_t i = thread_number() * AT_ONCE, row = i / s.features;
+    double sums[AT_ONCE] = {};
+
+    if (row >= s.rows)
+        return;
+    const T *from = dy + row * s.features + i % s.features;
+#pragma unroll 8
+    for (int64_t n = 0; row < s.tokens && n < s.sequences; n++) {
+        const four<T> in = *(const four<T> *)(from + n * s.tokens * s.features);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            sums[k] += (double)number(in.x[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++)
+        dp[i + k] = (float)sums[k];
+}
+
 template <class T> static void launch_positions_grad(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const int64_t count = shape_count(&p->out[0].shape);
+    const struct positions s = positions_of(p, &p->out[0].shape);
 
+    if (s.period >= s.tokens && s.features % AT_ONCE == 0 &&
+        is_aligned((const T *)call->in[0])) {
+        positions_grad_fours<T><<<blocks_of(count, WARP * AT_ONCE), WARP, 0, stream_of(call)>>>(
+            s, (const T *)call->in[0], (float *)call->out[0]);
+        stream_check(call->stream, "positions_grad");
+        return;
+    }
     positions_grad<T><<<blocks_of(count, WARP), WARP, 0, stream_of(call)>>>(
-        positions_of(p, &p->out[0].shape), (const T *)call->in[0], (float *)call->out[0]);
+        s, (const T *)call->in[0], (float *)call->out[0]);
     stream_check(call->stream, "positions_grad");
 }
 

@@ -459,11 +459,10 @@ static struct gemm_form grad_input_form(const struct kernel_problem *p)
                                .into = p->out[0].dtype };
 }
 
-/* Into how many parts a sum over k rows is cut whose result has few elements, so that many multiprocessors have work. */
-static int64_t parts_of(int64_t k, int64_t n, int64_t rows)
+int64_t gemm_parts(int64_t m, int64_t n, int64_t rows)
 {
     enum { TILE = 128, PART = 512, TILES = 64, MOST = 32 };
-    const int64_t tiles = (k + TILE - 1) / TILE * ((n + TILE - 1) / TILE);
+    const int64_t tiles = (m + TILE - 1) / TILE * ((n + TILE - 1) / TILE);
     int64_t parts = 1;
 
     while (parts < MOST && tiles * parts < TILES && rows % (2 * parts) == 0 &&
@@ -479,7 +478,7 @@ static struct gemm_form grad_weight_form(const struct kernel_problem *p)
     const int64_t n = p->in[1].shape.dim[1];
     const bool plain = p->out[0].layout == LAYOUT_PLAIN;
 
-    return (struct gemm_form){ .parts = parts_of(k, n, m),
+    return (struct gemm_form){ .parts = gemm_parts(k, n, m),
                                .m = plain ? n : k,
                                .n = plain ? k : n,
                                .k = m,
@@ -512,7 +511,7 @@ static struct gemm_form grad_through_form(const struct kernel_problem *p)
 {
     struct gemm_form form = grad_input_form(p);
 
-    form.through = p->attrs.activation;
+    form.through = slope_sums_can_run(p) ? ACTIVATION_NONE : p->attrs.activation;
     return form;
 }
 
@@ -589,10 +588,15 @@ static void linear_add(const struct kernel_call *call)
     gemm_run(call->state, call->stream, &data);
 }
 
+/* The product's scratch, and after it that of the sums. */
 static size_t grad_through_scratch(const struct kernel_problem *p)
 {
     const struct gemm_form form = grad_through_form(p);
-    return gemm_scratch(&form);
+    const size_t sums = p->n_out == 1           ? 0
+                        : slope_sums_can_run(p) ? slope_sums_scratch(form.m, form.n)
+                                                : column_sums_scratch(form.m, form.n);
+
+    return gemm_scratch(&form) + sums;
 }
 
 static enum status grad_through_prepare(const struct kernel_problem *p, void **out)
@@ -608,7 +612,17 @@ static void grad_through(const struct kernel_call *call)
                                     .c = call->out[0],
                                     .kept = (void *)call->in[2],
                                     .scratch = call->scratch };
+    const struct kernel_problem *p = call->problem;
+    const struct gemm_form form = grad_through_form(p);
+    char *const sums = (char *)call->scratch + gemm_scratch(&form);
+
     gemm_run(call->state, call->stream, &data);
+    if (slope_sums_can_run(p))
+        slope_sums(call->stream, call->out[0], call->in[2], p->out[0].dtype, form.m, form.n,
+                   call->out[1], sums);
+    else if (p->n_out > 1)
+        column_sums(call->stream, call->out[0], p->out[0].dtype, form.m, form.n, call->out[1],
+                    sums);
 }
 
 static size_t grad_input_scratch(const struct kernel_problem *p)

@@ -30,6 +30,10 @@ struct gemm_form {
     int align;           /* bytes that all pointers are multiples of; 0: 16 */
 };
 
+/* Into how many parts a sum over so many rows is best cut whose result is (m,n): if that has few elements, many
+ * multiprocessors have work. */
+int64_t gemm_parts(int64_t m, int64_t n, int64_t rows);
+
 struct gemm; /* a plan */
 
 MUST_CHECK enum status gemm_create(const struct gemm_form *form, struct gemm **out);

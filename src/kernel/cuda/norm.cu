@@ -3,11 +3,11 @@
  *
  * A row is read from memory once and found in the cache after that. The gradients of layer norm's gamma and
  * beta are sums over rows (column.cuh). Rows of up to 1024 elements that come in packs are a warp's, which keeps them
- * in registers; its gradient has one look at dy and x for all three results: a warp goes through its rows, keeps sums of each
- * column, and blocks' sums are added in order. What flows around the norm is added where its gradient is written, maybe
+ * in registers; gradients have one look at dy and x for all results. What flows around the norm is added where its gradient is written, maybe
  * over it.
  */
 #include "kernel/cuda/column.cuh"
+#include "kernel/cuda/column_sums.h"
 
 template <class T>
 __global__ void layer_norm(const T *x, const float *gamma, const float *beta, T *y,
@@ -76,15 +76,12 @@ __global__ void layer_norm_kept(const T *x, const float *gamma, const float *bet
 
 /* Rows of a warp ----------------------------------------------------------------------- */
 
-enum { ROW_WARPS = THREADS / WARP, ROWS_A_WARP = 8, ROW_BLOCKS = 1024 };
+enum { ROW_WARPS = THREADS / WARP, PACKS = 4 * WARP };
 
-/* Packs that a lane has of a row, 0 if it has too many or rows are no packs. */
+/* Packs that a lane has of a row. */
 template <class T> static int packs_of(int64_t features)
 {
-    const int64_t packs = features / pack<T>::N;
-
-    return features % pack<T>::N == 0 && packs <= 4 * WARP ? (int)((packs + WARP - 1) / WARP)
-                                                           : 0;
+    return (int)((features / pack<T>::N + WARP - 1) / WARP);
 }
 
 /* A lane's numbers of gamma or beta. */
@@ -166,119 +163,141 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Blocks of the gradient, which follow from the rows alone. */
-static int64_t row_blocks(int64_t rows)
-{
-    const int64_t wanted = (rows + ROW_WARPS * ROWS_A_WARP - 1) / (ROW_WARPS * ROWS_A_WARP);
+/* Gradients: a block has some rows, a thread the same pack of each. It keeps sums of its columns, so nobody adds up but over blocks. Two
+ * rows are on their way at a time, whose sums over the row are brought together at once; more would take registers that let many blocks run.
+ */
+enum { GRAD_ROWS = 2, GRAD_THREADS = 256, GRAD_LEAST = 16, GRAD_BLOCKS = 1024, GRAD_MOST = 64 };
 
-    return wanted < ROW_BLOCKS ? wanted : ROW_BLOCKS;
+/* Blocks, which follow from the rows alone. A thread's sums are f32: it has no more than 64 rows. */
+static int64_t grad_blocks(int64_t rows)
+{
+    const int64_t wanted = (rows + GRAD_LEAST - 1) / GRAD_LEAST;
+    const int64_t least = (rows + GRAD_MOST - 1) / GRAD_MOST;
+
+    return wanted < GRAD_BLOCKS ? wanted : least > GRAD_BLOCKS ? least : GRAD_BLOCKS;
 }
 
-/* What a lane has of a row: dy, x, and what flows around the norm. */
-template <class T, int P> struct row_packs {
-    pack<T> flow[P], in[P], around[P];
+/* What a thread has of some rows: dy, x, and what flows around the norm. Past the last row that is nothing. */
+template <class T> struct grad_rows {
+    pack<T> flow[GRAD_ROWS], in[GRAD_ROWS], around[GRAD_ROWS];
+    float mean[GRAD_ROWS], rstd[GRAD_ROWS];
 
-    __device__ __forceinline__ void take(const T *dy, const T *x, const T *base, int64_t row,
-                                         int features)
+    /* Has numbers made of packs again where they are needed again: kept, they would not fit into registers. */
+    __device__ __forceinline__ void forget(int r)
     {
-        const int packs = features / pack<T>::N;
+        uint4 *a = (uint4 *)&flow[r], *b = (uint4 *)&in[r];
 
+        asm volatile("" : "+r"(a->x), "+r"(a->y), "+r"(a->z), "+r"(a->w));
+        asm volatile("" : "+r"(b->x), "+r"(b->y), "+r"(b->z), "+r"(b->w));
+    }
+
+    __device__ __forceinline__ void take(const T *dy, const T *x, const T *base,
+                                         const float *saved, int64_t row, int64_t end,
+                                         int features, int at)
+    {
 #pragma unroll
-        for (int p = 0; p < P; p++) {
-            const int at = (int)threadIdx.x % WARP + p * WARP;
-            flow[p] = in[p] = around[p] = {};
-            if (at < packs) {
-                const int64_t from = row * features + at * pack<T>::N;
-                flow[p] = *(const pack<T> *)(dy + from);
-                in[p] = *(const pack<T> *)(x + from);
+        for (int r = 0; r < GRAD_ROWS; r++) {
+            const int64_t from = (row + r) * features + at;
+            flow[r] = in[r] = around[r] = {};
+            mean[r] = rstd[r] = 0;
+            if (row + r < end) {
+                mean[r] = saved[2 * (row + r)];
+                rstd[r] = saved[2 * (row + r) + 1];
+            }
+            if (row + r < end && at < features) {
+                flow[r] = *(const pack<T> *)(dy + from);
+                in[r] = *(const pack<T> *)(x + from);
                 if (base != NULL)
-                    around[p] = *(const pack<T> *)(base + from);
+                    around[r] = *(const pack<T> *)(base + from);
             }
         }
     }
 };
 
-/* The next row is on its way while one is worked on, as far as registers last. */
-template <class T, int P>
-__global__ void __launch_bounds__(THREADS, P <= 3 ? 2 : 1)
-    layer_norm_grad_rows(const T *dy, const T *x, const float *gamma, const float *saved,
-                         const T *base, T *dx, int64_t rows, int features, double *partial)
+/* Where x stands between its row's others: mean 0, variance 1. */
+template <class T> __device__ __forceinline__ float place_of(float x, float mean, float rstd)
 {
-    enum { N = pack<T>::N, AHEAD = P <= 2 };
-    extern __shared__ __align__(
-        16) float parts[]; /* [warp][feature], then gamma, by a pack's k-th */
-    float *slopes = parts + ROW_WARPS * features;
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, packs = features / N;
-    float dgamma[P][N] = {}, dbeta[P][N] = {};
+    return sizeof(T) < sizeof(float) ? fmaf(x, rstd, -mean * rstd) : (x - mean) * rstd;
+}
 
-    for (int j = threadIdx.x; j < features; j += THREADS)
-        slopes[j % N * packs + j / N] = gamma[j];
-    __syncthreads();
-    const int64_t first = (int64_t)blockIdx.x * ROW_WARPS + warp;
-    const int64_t stride = (int64_t)gridDim.x * ROW_WARPS;
-    struct row_packs<T, P> next;
+/* SUMS: also those of dx. */
+template <class T, bool SUMS>
+__global__ void __launch_bounds__(GRAD_THREADS, 3)
+    layer_norm_grad_rows(const T *dy, const T *x, const float *gamma, const float *saved,
+                         const T *base, T *dx, int64_t rows, int features, float *partial)
+{
+    enum { N = pack<T>::N, WARPS = GRAD_THREADS / WARP, K = SUMS ? 3 : 2 };
+    __shared__ float2 shares[2][GRAD_ROWS][WARPS]; /* in turn, so that one wait is enough */
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const int at = (int)threadIdx.x * N, warps = (int)blockDim.x / WARP;
+    const int64_t end = rows * (blockIdx.x + 1) / gridDim.x;
+    const float share_of_one = 1 / (float)features;
+    float slope[N] = {}, sums[K][N] = {};
+    int turn = 0;
 
-    if (AHEAD && first < rows)
-        next.take(dy, x, base, first, features);
-    for (int64_t row = first; row < rows; row += stride) {
-        const float mean = saved[2 * row], rstd = saved[2 * row + 1];
-        struct row_packs<T, P> own;
-        float sum = 0, product = 0;
-
-        if (AHEAD)
-            own = next;
-        else
-            own.take(dy, x, base, row, features);
-        if (AHEAD && row + stride < rows)
-            next.take(dy, x, base, row + stride, features);
 #pragma unroll
-        for (int p = 0; p < P; p++) {
-            const int at = lane + p * WARP;
-            if (at >= packs)
-                continue;
+    for (int k = 0; k < N; k += pack<float>::N) {
+        if (at < features)
+            *(pack<float> *)(slope + k) = *(const pack<float> *)(gamma + at + k);
+    }
+    for (int64_t row = rows * blockIdx.x / gridDim.x; row < end; row += GRAD_ROWS, turn ^= 1) {
+        struct grad_rows<T> own;
+
+        own.take(dy, x, base, saved, row, end, features, at);
+#pragma unroll
+        for (int r = 0; r < GRAD_ROWS; r++) {
+            float2 share = { 0, 0 }; /* sums of g, and of g times its place */
 #pragma unroll
             for (int k = 0; k < N; k++) {
-                const float d = number(own.flow[p].x[k]), g = d * slopes[k * packs + at];
-                const float place = (number(own.in[p].x[k]) - mean) * rstd;
-                sum += g;
-                product = fmaf(g, place, product);
-                dgamma[p][k] = fmaf(d, place, dgamma[p][k]);
-                dbeta[p][k] += d;
+                const float d = number(own.flow[r].x[k]), g = d * slope[k];
+                const float place =
+                    place_of<T>(number(own.in[r].x[k]), own.mean[r], own.rstd[r]);
+                share.x += g;
+                share.y = fmaf(g, place, share.y);
+                sums[0][k] = fmaf(d, place, sums[0][k]);
+                sums[1][k] += d;
             }
+            share = { warp_sum(share.x), warp_sum(share.y) };
+            if (lane == 0)
+                shares[turn][r][warp] = share;
         }
-        sum = warp_sum(sum) / (float)features;
-        product = warp_sum(product) / (float)features;
+        __syncthreads();
 #pragma unroll
-        for (int p = 0; p < P; p++) {
-            const int at = lane + p * WARP;
+        for (int r = 0; r < GRAD_ROWS; r++) {
+            const float mean = own.mean[r], rstd = own.rstd[r];
+            float sum = 0, product = 0, made[N];
             pack<T> out;
-            if (at >= packs)
+
+            own.forget(r);
+            for (int w = 0; w < warps; w++) {
+                sum += shares[turn][r][w].x;
+                product += shares[turn][r][w].y;
+            }
+            if (row + r >= end || at >= features)
                 continue;
+            sum *= share_of_one;
+            product *= share_of_one;
+            /* rstd (g - sum - place product), as a line in x where that is exact enough */
+            const float rise = -rstd * product * rstd, shift = -rstd * sum - rise * mean;
 #pragma unroll
             for (int k = 0; k < N; k++) {
-                const float g = number(own.flow[p].x[k]) * slopes[k * packs + at];
-                const float place = (number(own.in[p].x[k]) - mean) * rstd;
-                put(&out.x[k],
-                    fmaf(rstd, g - sum - place * product, number(own.around[p].x[k])));
+                const float in = number(own.in[r].x[k]), around = number(own.around[r].x[k]);
+                const float g = number(own.flow[r].x[k]) * slope[k];
+                made[k] = sizeof(T) < sizeof(float)
+                              ? fmaf(rstd, g, fmaf(rise, in, around + shift))
+                              : fmaf(rstd, g - sum - (in - mean) * rstd * product, around);
+                if (SUMS)
+                    sums[K - 1][k] += made[k];
             }
-            *(pack<T> *)(dx + row * features + at * N) = out;
+            put_all(&out, made);
+            *(pack<T> *)(dx + (row + r) * features + at) = out;
         }
     }
-    for (int which = 0; which < 2; which++) {
-        __syncthreads();
+    for (int which = 0; at < features && which < K; which++) {
+        float *to = partial + ((int64_t)blockIdx.x * K + which) * features + at;
 #pragma unroll
-        for (int p = 0; p < P; p++) {
-            const int at = lane + p * WARP;
-            for (int k = 0; at < packs && k < N; k++)
-                parts[warp * features + at * N + k] = which ? dbeta[p][k] : dgamma[p][k];
-        }
-        __syncthreads();
-        for (int j = threadIdx.x; j < features; j += THREADS) {
-            double sum = 0;
-            for (int w = 0; w < ROW_WARPS; w++)
-                sum += (double)parts[w * features + j];
-            partial[((int64_t)blockIdx.x * 2 + which) * features + j] = sum;
-        }
+        for (int k = 0; k < N; k += pack<float>::N)
+            *(pack<float> *)(to + k) = *(const pack<float> *)(sums[which] + k);
     }
 }
 
@@ -288,14 +307,16 @@ template <class T> static const T *base_of(const struct kernel_call *call)
     return call->problem->n_in > 4 ? (const T *)call->in[4] : NULL;
 }
 
-template <class T> static bool is_by_rows(const struct kernel_call *call)
+/* Are rows packs, and no more than so many? */
+template <class T> static bool is_by_rows(const struct kernel_call *call, int most)
 {
+    const int64_t features = call->problem->in[0].shape.dim[1];
     bool packed = is_packed((const T *)call->out[0]) && is_packed(base_of<T>(call));
 
     for (int i = 0; i < 3; i++)
         packed =
             packed && is_packed((const T *)call->in[i]); /* also gamma and beta: 16 bytes */
-    return packed && packs_of<T>(call->problem->in[0].shape.dim[1]) > 0;
+    return packed && features % pack<T>::N == 0 && features / pack<T>::N <= most;
 }
 
 template <class T, int P> static void launch_norm_rows(const struct kernel_call *call)
@@ -328,7 +349,7 @@ template <class T> static void launch_layer_norm(const struct kernel_call *call)
     const int64_t *dim = call->problem->in[0].shape.dim;
     const unsigned threads = dim[1] <= KEPT * 128 ? 128 : threads_for(dim[1]);
 
-    if (is_by_rows<T>(call)) {
+    if (is_by_rows<T>(call, PACKS)) {
         norm_by_rows<T>(call);
         return;
     }
@@ -388,50 +409,45 @@ template <class T> struct add_layer_slopes {
 };
 
 struct give_layer_slopes {
-    float *dgamma, *dbeta;
-    __device__ void operator()(int64_t j, const double sums[2]) const
+    float *dgamma, *dbeta, *all; /* all: NULL, or the sums of dx */
+    __device__ void operator()(int64_t j, const double *sums) const
     {
         dgamma[j] = (float)sums[0];
         dbeta[j] = (float)sums[1];
+        if (all != NULL)
+            all[j] = (float)sums[2];
     }
 };
+
+static bool has_sums(const struct kernel_problem *p)
+{
+    return p->n_out > 3;
+}
 
 static size_t layer_norm_grad_scratch(const struct kernel_problem *p)
 {
     const int64_t rows = p->in[0].shape.dim[0], features = p->in[0].shape.dim[1];
-    const size_t by_rows = (size_t)(row_blocks(rows) * 2 * features) * sizeof(double);
+    const size_t by_rows = (size_t)(grad_blocks(rows) * 3 * features) * sizeof(float);
     const size_t by_columns = column_scratch(rows, features, 2);
 
     return by_rows > by_columns ? by_rows : by_columns;
 }
 
-template <class T, int P> static void launch_grad_rows(const struct kernel_call *call)
+template <class T, bool SUMS> static void grad_by_rows(const struct kernel_call *call)
 {
     const int64_t *dim = call->problem->in[0].shape.dim;
-    const int64_t blocks = row_blocks(dim[0]);
-    const size_t shared = (size_t)((ROW_WARPS + 1) * dim[1]) * sizeof(float);
-    const struct give_layer_slopes give = { (float *)call->out[1], (float *)call->out[2] };
+    const int64_t blocks = grad_blocks(dim[0]);
+    const unsigned threads = blocks_of(dim[1], pack<T>::N * WARP) * WARP;
+    const struct give_layer_slopes give = { (float *)call->out[1], (float *)call->out[2],
+                                            SUMS ? (float *)call->out[3] : NULL };
 
-    layer_norm_grad_rows<T, P><<<(unsigned)blocks, THREADS, shared, stream_of(call)>>>(
+    layer_norm_grad_rows<T, SUMS><<<(unsigned)blocks, threads, 0, stream_of(call)>>>(
         (const T *)call->in[0], (const T *)call->in[1], (const float *)call->in[2],
         (const float *)call->in[3], base_of<T>(call), (T *)call->out[0], dim[0], (int)dim[1],
-        (double *)call->scratch);
-    launch_finish<2>(call->stream, give, dim[1], blocks, (const double *)call->scratch);
+        (float *)call->scratch);
+    launch_finish<SUMS ? 3 : 2>(call->stream, give, dim[1], blocks,
+                                (const float *)call->scratch);
     stream_check(call->stream, "layer_norm_grad");
-}
-
-template <class T> static void grad_by_rows(const struct kernel_call *call)
-{
-    const int packs = packs_of<T>(call->problem->in[0].shape.dim[1]);
-
-    if (packs == 1)
-        launch_grad_rows<T, 1>(call);
-    else if (packs == 2)
-        launch_grad_rows<T, 2>(call);
-    else if (packs == 3)
-        launch_grad_rows<T, 3>(call);
-    else
-        launch_grad_rows<T, 4>(call);
 }
 
 template <class T> static void launch_layer_norm_grad(const struct kernel_call *call)
@@ -442,10 +458,14 @@ template <class T> static void launch_layer_norm_grad(const struct kernel_call *
     const struct add_layer_slopes<T> slopes = {
         dy, x, saved, dim[1]
     };
-    const struct give_layer_slopes give = { (float *)call->out[1], (float *)call->out[2] };
+    const struct give_layer_slopes give = { (float *)call->out[1], (float *)call->out[2],
+                                            NULL };
 
-    if (is_by_rows<T>(call)) {
-        grad_by_rows<T>(call);
+    if (is_by_rows<T>(call, GRAD_THREADS)) {
+        if (has_sums(call->problem))
+            grad_by_rows<T, true>(call);
+        else
+            grad_by_rows<T, false>(call);
         return;
     }
     sum_columns<2>(call->stream, slopes, give, dim[0], dim[1],
@@ -453,6 +473,9 @@ template <class T> static void launch_layer_norm_grad(const struct kernel_call *
     layer_norm_grad<T><<<(unsigned)dim[0], threads_for(dim[1]), 0, stream_of(call)>>>(
         dy, x, (const float *)call->in[2], saved, base_of<T>(call), (T *)call->out[0], dim[1]);
     stream_check(call->stream, "layer_norm_grad");
+    if (has_sums(call->problem))
+        column_sums(call->stream, call->out[0], call->problem->out[0].dtype, dim[0], dim[1],
+                    (float *)call->out[3], call->scratch);
 }
 
 static void run_layer_norm_grad(const struct kernel_call *call)

@@ -12,6 +12,7 @@ __global__ void scale_steps(const struct device_scaling *scaling,
         return;
     out[i] = steps[i];
     out[i].inv_batch *= scaling->scale;
+    out[i].scale = scaling->scale;
 }
 
 /* The arithmetic of the CPU's, in the same order. */
