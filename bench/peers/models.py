@@ -300,6 +300,13 @@ class Seq2Seq(nn.Module):
         return self.fc(words)
 
 
+def causal_attention(q, k, v):
+    if hasattr(F, "scaled_dot_product_attention"):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    later = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).triu(1)  # before PyTorch 2
+    return (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(later, -torch.inf).softmax(-1) @ v
+
+
 class Block(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
@@ -311,7 +318,7 @@ class Block(nn.Module):
     def forward(self, x):
         n, t, width = x.shape
         parts = self.c_attn(self.ln_1(x)).view(n, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        seen = F.scaled_dot_product_attention(*parts, is_causal=True)
+        seen = causal_attention(*parts)
         x = x + self.c_proj(seen.transpose(1, 2).reshape(n, t, width))
         return x + self.c_out(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
 
@@ -407,5 +414,7 @@ ZOO = {
     "seq2seq": lambda: Case(Seq2Seq(), tokens((8000, 6000), 25), translate, 50),
     "gpt": gpt_case("char", 65, 256),
     "gpt-124m": gpt_case("124m", 50257, 64),
+    "gpt-124m-1024": gpt_case("124m", 50304, 1024),
+    "gpt-350m-1024": gpt_case("350m", 50304, 1024),
 }
-OPTIMIZER = {"nbow": "adam", "textcnn": "adam", "seq2seq": "adam", "gpt": "adamw", "gpt-124m": "adamw"}
+OPTIMIZER = {"nbow": "adam", "textcnn": "adam", "seq2seq": "adam", **{m: "adamw" for m in ZOO if m.startswith("gpt")}}

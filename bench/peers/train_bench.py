@@ -44,12 +44,12 @@ def parse():
 
 def make_optimizer(args, parameters):
     kind = models.OPTIMIZER.get(args.model, "sgd")
-    fused = args.fused or None
+    fused = {"fused": True} if args.fused else {}  # before PyTorch 2 there is none for CPUs
     if kind == "sgd":
-        return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=5e-4, fused=fused)
+        return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=5e-4, **fused)
     if kind == "adam":
-        return torch.optim.Adam(parameters, lr=1e-3, fused=fused)
-    return torch.optim.AdamW(parameters, lr=3e-4, fused=fused)
+        return torch.optim.Adam(parameters, lr=1e-3, **fused)
+    return torch.optim.AdamW(parameters, lr=3e-4, **fused)
 
 
 def make_step(args, case):

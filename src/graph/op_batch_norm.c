@@ -94,9 +94,10 @@ const struct op op_batch_norm = {
 static enum status infer_batch_norm_grad(const struct node *node, struct op_shapes *s)
 {
     const struct shape *dy = s->in[0], *x = s->in[1], *gamma = s->in[2], *saved = s->in[3];
-    const struct shape *y = s->in[4];
+    const struct shape *y = s->in[4], *more = s->in[5];
 
-    if (dy->rank != 4 || !shape_equal(dy, x) || (y && !shape_equal(dy, y)))
+    if (dy->rank != 4 || !shape_equal(dy, x) || (more && !shape_equal(dy, more)) ||
+        (y && !shape_equal(dy, y) && !shape_equal(gamma, y)))
         return FAIL(STATUS_USAGE, "gradient and images have different shapes");
     if (gamma->rank != 1 || gamma->dim[0] != x->dim[1] || saved->rank != 2 ||
         saved->dim[0] != 2 || saved->dim[1] != x->dim[1])
@@ -105,6 +106,8 @@ static enum status infer_batch_norm_grad(const struct node *node, struct op_shap
     if ((y != NULL) != (node->attrs.activation != ACTIVATION_NONE) ||
         node->attrs.activation == ACTIVATION_SIGMOID)
         return FAIL(STATUS_USAGE, "needs the output if there is an activation, else none");
+    if (y && node->n_out > 3 && !shape_equal(dy, y))
+        return FAIL(STATUS_USAGE, "a residual's gradient needs the output");
     s->out[0] = s->out[3] = *x;
     s->out[1] = s->out[2] = *gamma;
     return STATUS_OK;
@@ -118,11 +121,13 @@ static double flops_batch_norm_grad(const struct node *node, const struct shape 
     return 9.0 * (double)shape_count(in[0]);
 }
 
+/* Inputs: dy, x, gamma, saved; with an activation its output, or beta, from which it can be made again where there was no
+ * residual; then a second summand of dy (pass/join.c). */
 const struct op op_batch_norm_grad = {
     .name = "batch_norm_grad",
     .summary = "gradients of batch_norm for images, scale, shift and residual",
     .min_in = 4,
-    .max_in = 5,
+    .max_in = 6,
     .min_out = 3,
     .max_out = 4,
     .split = { SPLIT_ROWS, SPLIT_SUM, SPLIT_SUM, SPLIT_ROWS },

@@ -359,6 +359,7 @@ static void say_batch_norm(struct rng *rng, const char *op, char text[KERNEL_TEX
     static const char *const activations[] = { "", " relu", " relu6" };
     const int active = between(rng, 0, 2), c = extent(rng, 300);
     const bool apply = strcmp(op, "batch_norm_apply") == 0;
+    bool by_beta = false;
     char x[SHAPE_TEXT];
 
     /* At times more rows than a part's blocks, at times hardly any. */
@@ -376,16 +377,21 @@ static void say_batch_norm(struct rng *rng, const char *op, char text[KERNEL_TEX
     if (is_norm_part(op)) {
         say_norm_part(rng, op, x, c, active, text);
     } else if (strcmp(op, "batch_norm_grad") == 0) {
+        by_beta = active && chance(rng, 40);
         say(text, " %s %s %d 2x%d", x, x, c, c);
-        if (active)
+        if (by_beta)
+            say(text, " %d", c);
+        else if (active)
             say(text, " %s", x);
+        if (active && chance(rng, 40))
+            say(text, " %s", x); /* the second summand of dy */
         say(text, " -> %s %d %d", x, c, c);
     } else {
         say(text, " %s %d %d", x, c, c);
         if (apply)
             say(text, " %d %d", c, c);
     }
-    if (chance(rng, 50) && strcmp(op, "batch_norm_grad_spread") != 0)
+    if (chance(rng, 50) && !by_beta && strcmp(op, "batch_norm_grad_spread") != 0)
         say(text, " %s", x); /* the residual, or its gradient */
     say(text, "%s", activations[active]);
 }
@@ -867,14 +873,34 @@ const char *const kernel_testing_large[] = {
     "batch_norm_grad 16x64x16x16 16x64x16x16 64 2x64 16x64x16x16 -> 16x64x16x16 64 64 "
     "16x64x16x16 relu",
     "batch_norm_grad 64x325x4x4 64x325x4x4 325 2x325 -> 64x325x4x4 325 325",
+    "batch_norm_grad 16x24x33x31 16x24x33x31 24 2x24 24 -> 16x24x33x31 24 24 relu6",
+    "batch_norm_grad 16x64x33x31 16x64x33x31 64 2x64 64 16x64x33x31 -> 16x64x33x31 64 64 relu",
+    "batch_norm_grad 16x64x33x31 16x64x33x31 64 2x64 16x64x33x31 16x64x33x31 -> 16x64x33x31 64 "
+    "64 "
+    "16x64x33x31 relu",
     "batch_norm 91x24x31x31 24 24 91x24x31x31 relu6", /* so large that y passes the caches */
     "batch_norm_grad 91x24x31x31 91x24x31x31 24 2x24 91x24x31x31 -> 91x24x31x31 24 24 relu6",
     "batch_norm_apply 16x24x33x31 24 24 24 24 16x24x33x31 relu6",
     "batch_norm_stats 16x24x33x31",
     "conv2d_stats 20x24x17x17 144x24x1x1 stride 1x1",
+    "conv2d_pool 37x1x28x28 32x1x3x3 32 stride 1x1 pad 1x1 window 2x2 relu",
+    "conv2d_pool 300x1x17x31 64x1x3x3 stride 1x1 pad 1x1 window 2x2",
+    "conv2d_pool_grad_weight 37x1x28x28 37x32x14x14 37x32x14x14 -> 32x1x3x3 32 stride 1x1 pad "
+    "1x1 window "
+    "2x2",
+    "conv2d_pool_grad_weight 300x1x17x31 300x64x8x15 300x64x8x15 -> 64x1x3x3 stride 1x1 pad "
+    "1x1 window 2x2",
     "norm_conv2d 20x144x17x17 24x144x1x1 144 144 2x144 stride 1x1 relu6",
     "norm_conv2d_stats 9x40x15x15 40x1x3x3 40 40 2x40 stride 2x2 pad 1x1 groups 40 relu6",
     "norm_conv2d_stats 150x16x31x31 16x1x3x3 16 16 2x16 stride 1x1 pad 1x1 groups 16 relu6",
+    "norm_conv2d 37x96x17x15 96x1x3x3 96 96 2x96 stride 1x1 pad 1x1 groups 96 relu6",
+    "norm_conv2d 19x300x13x18 300x1x3x3 300 300 2x300 stride 2x2 pad 1x1 groups 300 relu",
+    "norm_conv2d_grad 37x96x17x15 96x1x3x3 37x96x17x15 96 96 2x96 -> 37x96x17x15 96x1x3x3 96 "
+    "96 2x96 "
+    "stride 1x1 pad 1x1 groups 96 relu6",
+    "norm_conv2d_grad 19x300x7x9 300x1x3x3 19x300x13x18 300 300 2x300 -> 19x300x13x18 "
+    "300x1x3x3 300 300 "
+    "2x300 stride 2x2 pad 1x1 groups 300 relu",
     "conv2d_stats_grad 20x144x17x17 144x24x1x1 20x24x17x17 20x144x17x17 2x144 2x144 -> "
     "20x24x17x17 144x24x1x1 stride 1x1",
     "norm_conv2d_grad 40x96x8x8 96x200x1x1 40x200x8x8 200 200 2x200 -> 40x200x8x8 96x200x1x1 "

@@ -88,7 +88,7 @@ static const struct form forms[] = {
     { "attention_grad", "qqqqd", "q", 4, 1 },
     { "attention_step", "qql", "q", 3, 1 },
     { "batch_norm", "ivvi", "imvv", 3, 4 },
-    { "batch_norm_grad", "iivmi", "ivvi", 4, 3 },
+    { "batch_norm_grad", "iivmei", "ivvi", 4, 3 },
     { "batch_norm_apply", "ivvvvi", "i", 5, 1 },
     { "batch_norm_stats", "i", "m", 1, 1 },
     { "batch_norm_join", "tm", "mvv", 2, 3 },
@@ -423,7 +423,11 @@ static enum status check_batch_norm_grad(const struct kernel_problem *p)
         const struct shape *const out[] = { dy };
         return check_norm_shapes(p, in, out, 5);
     }
-    const struct shape *const in[] = { dy, dy, &channels, &saved, dy };
+    /* Where no residual was added to it, y can be made again by beta. */
+    const bool by_beta = p->n_in > 4 && p->n_out == 3 && p->in[4].shape.rank == 1;
+    const struct shape *const in[] = {
+        dy, dy, &channels, &saved, by_beta ? &channels : dy, dy
+    };
     const struct shape *const out[] = { dy, &channels, &channels, dy };
     return check_norm_shapes(p, in, out, 4);
 }

@@ -13,7 +13,7 @@
  *   batch_norm_apply                                likewise
  *   conv2d -> batch_norm -> conv2d                  becomes  conv2d_stats -> norm_conv2d (fuse_norm.c)
  *
- * only where the value in between is used once; with pass_config.apart no conv2d_pool is made. What has something added to it goes to where the last of
+ * only where the value in between is used once; with pass_config.apart conv2d_pool is made of a first convolution of grey images alone. What has something added to it goes to where the last of
  * its chain stood, as that may be made after it. Before: a forward graph. After: the same
  * function with fewer nodes; parameters untouched.
  */
@@ -69,6 +69,23 @@ static struct node *extend(const struct graph *graph, struct chain *chain, const
     return user;
 }
 
+static bool is_power(int64_t n, int64_t least, int64_t most)
+{
+    return n >= least && n <= most && (n & (n - 1)) == 0;
+}
+
+/* A first convolution of grey images that a device does with its pool (kernel/cuda/thin_pool.cu). */
+static bool is_thin(const struct node *conv, const struct node *pool)
+{
+    const struct attrs *a = &conv->attrs;
+    const struct shape *x = &conv->in[0]->shape, *w = &conv->in[1]->shape;
+
+    return !conv->in[0]->maker && x->dim[1] == 1 && is_power(w->dim[0], 32, 256) &&
+           w->dim[2] == 3 && w->dim[3] == 3 && a->stride[0] == 1 && a->stride[1] == 1 &&
+           a->pad[0] == 1 && a->pad[1] == 1 && pool->attrs.window[0] == 2 &&
+           pool->attrs.window[1] == 2 && x->dim[2] * x->dim[3] <= 64 * 64;
+}
+
 static struct chain chain_of(const struct graph *graph, struct node *node,
                              const struct pass_config *config)
 {
@@ -95,10 +112,10 @@ static struct chain chain_of(const struct graph *graph, struct node *node,
             return chain;
     }
     chain.activation = extend(graph, &chain, &op_relu);
-    if (node->op == &op_conv2d && node->attrs.groups <= 1 && chain.activation &&
-        !config->apart) {
+    if (node->op == &op_conv2d && node->attrs.groups <= 1 && chain.activation) {
         struct node *pool = only_user(graph, chain.last->out[0], &op_max_pool);
-        if (pool && is_plain_pool(pool))
+        if (pool && is_plain_pool(pool) &&
+            (!config->apart || (config->epilogues && is_thin(node, pool))))
             chain.pool = chain.last = pool;
     }
     if (node->op == &op_conv1d)

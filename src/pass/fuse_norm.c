@@ -5,7 +5,8 @@
  *
  * and norm_conv2d_stats where one convolution has both. The convolutions are 1x1 or depthwise, without bias, and
  * images are small enough that one of them stays near a core; the batch norm has no residual; the values in between are used
- * once. Statistics of all shards (pass_config.sync_norm) and devices (apart) have batch norms of their own.
+ * once. Graphs of a device (pass_config.apart) have it from 1x1 to depthwise alone, with pass_config.epilogues; statistics of all
+ * shards (sync_norm) have batch norms of their own.
  */
 #include "graph/op.h"
 #include "pass/fuse.h"
@@ -17,23 +18,46 @@ static int64_t image_bytes(const struct value *value)
     return value->shape.dim[1] * value->shape.dim[2] * value->shape.dim[3] * 4;
 }
 
+static bool is_bare(const struct node *node)
+{
+    return node->op == &op_conv2d && node->n_in == 2 &&
+           node->attrs.activation == ACTIVATION_NONE;
+}
+
+static bool is_pixel(const struct node *node)
+{
+    const struct attrs *a = &node->attrs;
+    const struct shape *w = &node->in[1]->shape;
+
+    return a->groups <= 1 && w->dim[2] == 1 && w->dim[3] == 1 && a->stride[0] == 1 &&
+           a->stride[1] == 1 && a->pad[0] == 0 && a->pad[1] == 0;
+}
+
+static bool is_deep(const struct node *node)
+{
+    const struct shape *w = &node->in[1]->shape;
+
+    return node->attrs.groups > 1 && w->dim[1] == 1 && w->dim[0] == node->attrs.groups;
+}
+
 /* Is it a convolution that can do the work of a batch norm? */
 static bool is_fit(const struct node *node)
 {
-    const struct attrs *a = &node->attrs;
-    const bool is_conv =
-        node->op == &op_conv2d && node->n_in == 2 && a->activation == ACTIVATION_NONE;
-
-    if (!is_conv && node->op != &op_norm_conv2d)
+    if (!is_bare(node) && node->op != &op_norm_conv2d)
         return false;
-    const struct shape *w = &node->in[1]->shape;
-    const bool is_pixel = a->groups <= 1 && w->dim[2] == 1 && w->dim[3] == 1 &&
-                          a->stride[0] == 1 && a->stride[1] == 1 && a->pad[0] == 0 &&
-                          a->pad[1] == 0;
-    const bool is_deep = a->groups > 1 && w->dim[1] == 1 && w->dim[0] == a->groups;
-
-    return (is_pixel || is_deep) && image_bytes(node->in[0]) <= IMAGE_BYTES &&
+    return (is_pixel(node) || is_deep(node)) && image_bytes(node->in[0]) <= IMAGE_BYTES &&
            image_bytes(node->out[0]) <= IMAGE_BYTES;
+}
+
+/* The same on a device, of what stands before and after: kernel/cuda/norm_depthwise.cu has these windows. */
+static bool are_fit_there(const struct node *before, const struct node *after)
+{
+    const struct attrs *a = &after->attrs;
+    const struct shape *w = &after->in[1]->shape;
+
+    return is_bare(before) && is_pixel(before) && is_bare(after) && is_deep(after) &&
+           w->dim[0] % 2 == 0 && w->dim[2] == 3 && w->dim[3] == 3 && a->pad[0] == 1 &&
+           a->pad[1] == 1 && a->stride[0] == a->stride[1] && a->stride[0] <= 2;
 }
 
 /* The one node that reads a value. */
@@ -57,16 +81,19 @@ struct joint {
     struct node *maker, *reader;
 };
 
-static bool find_joint(const struct graph *graph, struct node *norm, struct joint *out)
+static bool find_joint(const struct graph *graph, const struct pass_config *config,
+                       struct node *norm, struct joint *out)
 {
     if (norm->op != &op_batch_norm || norm->n_in != 3)
         return false;
     *out = (struct joint){ .before = norm->in[0]->maker,
                            .norm = norm,
                            .after = reader_of(graph, norm->out[0]) };
-    return out->before && out->after && is_fit(out->before) && is_fit(out->after) &&
-           out->after->op == &op_conv2d && out->after->in[0] == norm->out[0] &&
-           reader_of(graph, norm->in[0]) == norm;
+    if (!out->before || !out->after || out->after->op != &op_conv2d ||
+        out->after->in[0] != norm->out[0] || reader_of(graph, norm->in[0]) != norm)
+        return false;
+    return config->apart ? are_fit_there(out->before, out->after)
+                         : is_fit(out->before) && is_fit(out->after);
 }
 
 static enum status make_nodes(struct graph *graph, struct joint *joint)
@@ -112,13 +139,15 @@ enum status fuse_norms(struct graph *graph, const struct pass_config *config)
     int count = 0;
 
     TRY(graph_status(graph));
-    if (config->apart || config->norms_apart || config->sync_norm)
+    if (config->apart ? !config->epilogues : config->norms_apart)
+        return STATUS_OK;
+    if (config->sync_norm)
         return STATUS_OK;
     for (int n = 0; n < n_before; n++)
         nodes[n] = graph_node(graph, n);
     for (int n = 0; n < n_before; n++) {
         struct joint joint;
-        if (!nodes[n] || !find_joint(graph, nodes[n], &joint))
+        if (!nodes[n] || !find_joint(graph, config, nodes[n], &joint))
             continue;
         TRY(make_nodes(graph, &joint));
         put(nodes, n_before, &joint);

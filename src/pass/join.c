@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* join.c - brings activations' gradients to where they cost less on a device.
+/* join.c - brings activations' gradients, and sums of gradients, to where they cost less on a device.
  *
  *   linear_grad_input -> gelu_tanh_grad or relu_grad   becomes  linear_grad_through
  *   max_pool_grad -> relu_grad                         becomes  relu_grad -> max_pool_grad
+ *   add -> batch_norm_grad with an activation          becomes  batch_norm_grad of two summands
+ *   batch_norm_grad of dy, x and y                     becomes  the same with beta for y
  *   linear_grad_weight with the sums of dy over rows   becomes  one without, where what makes dy can sum as well
  *   linear -> token_cross_entropy, token_accuracy and the gradients of both become one linear_token_loss
  *
- * The second as what a window's largest is, zero or more, is what relu left at its place; pooled images are smaller. Only with
- * pass_config.epilogues, within one stage, and where nobody else uses the value in between. The third stands at the beginning of backward, and the
- * graph has no output any more, which evaluations alone read. Before and after: forward and backward nodes that compute the same.
+ * The second as what a window's largest is, zero or more, is what relu left at its place; pooled images are smaller. The fourth
+ * as where an activation was open follows from x, which is read anyway. The last stands at the beginning of backward, and the
+ * graph has no output any more, which evaluations alone read. Only with pass_config.epilogues, within one stage, and where
+ * nobody else uses the value in between. Before and after: forward and backward nodes that compute the same.
  */
 #include "graph/op.h"
 #include "pass/pass.h"
@@ -73,6 +76,25 @@ static struct node *swap(struct graph *graph, struct node *spread)
         drop(graph, slope, spread->out[0]);
     }
     return smaller;
+}
+
+/* Makes a norm's gradient add what flows into it, and know by itself where its activation was open. */
+static void join_norm(const struct graph *graph, struct node *grad)
+{
+    enum { DY, Y = 4 };
+    const struct node *norm = grad->n_in > Y ? grad->in[Y]->maker : NULL;
+    struct node *sum = grad->in[DY]->maker;
+
+    if (!norm)
+        return;
+    if (sum && sum->op == &op_add && sum->stage == grad->stage &&
+        graph_uses(graph, sum->out[0]) == 1) {
+        grad->in[DY] = sum->in[0];
+        grad->in[grad->n_in++] = sum->in[1];
+        sum->n_in = 0;
+    }
+    if (norm->op == &op_batch_norm && norm->n_in == 3)
+        grad->in[Y] = norm->in[2];
 }
 
 /* Can the node sum over rows what it makes, for less than it costs to read it again? */
@@ -190,20 +212,26 @@ static enum status run_join(struct graph *graph, const struct pass_config *confi
         struct node *before = node->op == &op_max_pool_grad ? swap(graph, node) : NULL;
         if (node->op == &op_linear_grad_input)
             join(graph, node);
+        if (node->op == &op_batch_norm_grad)
+            join_norm(graph, node);
         if (node->op == &op_linear_grad_weight && node->n_in > 0)
             move_sums(node);
         if (before)
             order[count++] = before;
         if (whole && node == head.slope)
             order[count++] = whole;
-        if (node->n_in >= node->op->min_in) /* not dropped */
-            order[count++] = node;
+        order[count++] = node;
     }
-    return graph_set_order(graph, order, count);
+    int kept = 0;
+    for (int n = 0; n < count; n++) {
+        if (order[n]->n_in >= order[n]->op->min_in) /* not dropped */
+            order[kept++] = order[n];
+    }
+    return graph_set_order(graph, order, kept);
 }
 
 const struct pass pass_join = {
     .name = "join",
-    .summary = "bring activations' gradients to where they cost less on a device",
+    .summary = "bring activations' and sums of gradients to where they cost less on a device",
     .run = run_join,
 };

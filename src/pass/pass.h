@@ -86,7 +86,7 @@ struct pass_config {
     bool factors;         /* exchange factors instead of gradients where they are smaller */
     bool dense; /* gradients of embeddings have all rows, not those alone that occur */
     bool
-        apart; /* poolings and batch norms stay apart from conv2d, which a device's library has alone */
+        apart; /* poolings and most batch norms stay apart from conv2d, which a device's library has alone */
     bool norms_apart; /* batch norms alone: no kernel has both */
     bool
         epilogues; /* linear layers end with gelu or a sum, their gradients with an activation's */

@@ -678,7 +678,14 @@ static void test_batch_norms_between_narrow_convolutions_go_into_these(void)
     graph = mobilenet_after(&config);
     CHECK_INT(52, count_op(graph, &op_batch_norm));
     graph_destroy(graph);
-    config.apart = false;
+    config.epilogues = true; /* 16 blocks have a 1x1 before their depthwise convolution */
+    graph = mobilenet_after(&config);
+    CHECK_INT(36, count_op(graph, &op_batch_norm));
+    CHECK_INT(16, count_op(graph, &op_norm_conv2d));
+    CHECK_INT(16, count_op(graph, &op_conv2d_stats));
+    CHECK_INT(0, count_op(graph, &op_norm_conv2d_stats));
+    graph_destroy(graph);
+    config.apart = config.epilogues = false;
     config.norms_apart = true;
     graph = mobilenet_after(&config);
     CHECK_INT(52, count_op(graph, &op_batch_norm));
@@ -710,6 +717,33 @@ static void test_batch_norm_is_split_by_shards(void)
     CHECK(graph_find_value(graph, "bn.running_mean")->gradient->part == PART_SUM);
     CHECK(graph_find_value(graph, "bn.running_var")->gradient->part == PART_SUM);
     CHECK(graph_find_value(graph, "bn.weight")->gradient->part == PART_SUM);
+    graph_destroy(graph);
+}
+
+/* Of resnet18's 20 norms the first and eight more have relu alone, eight a residual, too; eight sums flow into norms. */
+static void test_norms_gradients_add_and_need_no_output_on_a_device(void)
+{
+    const struct model *model = model_find("resnet18");
+    struct model_config model_config = model_defaults(model);
+    struct pass_config config = config_for(1, 0);
+    struct graph *graph;
+    int sums = 0, by_beta = 0;
+
+    config.apart = config.epilogues = true;
+    model_config.batch = config.batch;
+    CHECK_OK(model_build(model, &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("single")->passes, &config, NULL));
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op != &op_batch_norm_grad)
+            continue;
+        sums += node->n_in > 5;
+        by_beta += node->n_in > 4 && node->in[4]->shape.rank == 1;
+    }
+    CHECK_INT(20, count_op(graph, &op_batch_norm_grad));
+    CHECK_INT(0, count_op(graph, &op_add));
+    CHECK_INT(8, sums);
+    CHECK_INT(9, by_beta);
     graph_destroy(graph);
 }
 
@@ -865,6 +899,8 @@ const struct test tests[] = {
       .run = test_lars_and_lamb_have_a_trust_ratio_a_parameter },
     { .name = "a batch that does not divide is refused",
       .run = test_a_batch_that_does_not_divide_is_refused },
+    { .name = "norms' gradients add and need no output on a device",
+      .run = test_norms_gradients_add_and_need_no_output_on_a_device },
     { .name = "fusion joins residual and activation to batch norm",
       .run = test_fusion_joins_residual_and_activation_to_batch_norm },
     { .name = "batch norms between narrow convolutions go into these",

@@ -105,9 +105,10 @@ void reference_batch_norm_apply(const struct kernel_call *call)
 
 /* Gradient ----------------------------------------------------------------------------- */
 
-/* What a gradient is made of; y and dresidual may be NULL. */
+/* What a gradient is made of; more, y or beta, and dresidual may be NULL. */
 struct slopes {
-    const float *dy, *x, *y, *saved;
+    const float *dy, *more, *x, *y, *saved;
+    const float *gamma, *beta; /* from which y is made again */
     float *dresidual;
 };
 
@@ -116,10 +117,20 @@ struct sums {
     double sum, product;
 };
 
-static double through(const struct kernel_call *call, const struct slopes *s, int64_t i)
+static double through(const struct kernel_call *call, const struct slopes *s,
+                      const struct counts *e, int64_t c, int64_t i)
 {
-    const bool is_open = !s->y || lets_through(call->problem->attrs.activation, s->y[i]);
-    return is_open ? (double)s->dy[i] : 0;
+    const enum activation activation = call->problem->attrs.activation;
+    const double d = (double)s->dy[i] + (s->more ? (double)s->more[i] : 0);
+
+    if (s->y)
+        return lets_through(activation, s->y[i]) ? d : 0;
+    if (s->beta) { /* in the arithmetic of devices, so that all agree on what is above zero */
+        const float scale = s->saved[e->channels + c] * s->gamma[c];
+        const float sum = fmaf(s->x[i] - s->saved[c], scale, s->beta[c]);
+        return lets_through(activation, sum) ? d : 0;
+    }
+    return d;
 }
 
 static double normalized(const struct slopes *s, const struct counts *e, int64_t c, int64_t i)
@@ -133,7 +144,7 @@ static struct sums sums_of(const struct kernel_call *call, const struct slopes *
     struct sums sums = { 0, 0 };
 
     for (int64_t i = c; i < e.places * e.channels; i += e.channels) {
-        const double d = through(call, s, i);
+        const double d = through(call, s, &e, c, i);
         sums.sum += d;
         sums.product += d * normalized(s, &e, c, i);
         if (s->dresidual)
@@ -151,21 +162,26 @@ static void spread(const struct kernel_call *call, const struct slopes *s, int64
     float *dx = call->out[0];
 
     for (int64_t i = c; i < e.places * e.channels; i += e.channels)
-        dx[i] = (float)(scale * (through(call, s, i) - sums.sum / n -
+        dx[i] = (float)(scale * (through(call, s, &e, c, i) - sums.sum / n -
                                  normalized(s, &e, c, i) * sums.product / n));
 }
 
 void reference_batch_norm_grad(const struct kernel_call *call)
 {
-    const struct counts e = extents_of(&call->problem->in[0]);
+    const struct kernel_problem *p = call->problem;
+    const struct counts e = extents_of(&p->in[0]);
+    const bool by_beta = p->n_in > 4 && p->in[4].shape.rank == 1;
+    const float *gamma = call->in[2];
     const struct slopes slopes = {
         .dy = call->in[0],
+        .more = p->n_in > 5 ? call->in[5] : NULL,
         .x = call->in[1],
         .saved = call->in[3],
-        .y = call->problem->n_in > 4 ? call->in[4] : NULL,
-        .dresidual = call->problem->n_out > 3 ? call->out[3] : NULL,
+        .y = p->n_in > 4 && !by_beta ? call->in[4] : NULL,
+        .gamma = gamma,
+        .beta = by_beta ? call->in[4] : NULL,
+        .dresidual = p->n_out > 3 ? call->out[3] : NULL,
     };
-    const float *gamma = call->in[2];
     float *dgamma = call->out[1], *dbeta = call->out[2];
 
     for (int64_t c = 0; c < e.channels; c++) {

@@ -4,14 +4,17 @@
  *
  * Images are matrices of `places` rows and a column a channel. Forward: sums of x and its squares in double
  * (x is read once), what a channel needs from them, then y (x is read again). Backward: the sums of d, dy
- * through the activation, and of d times normalized x, then dx.
+ * through the activation, and of d times normalized x, then dx. What an activation lets through is seen in y, or, given beta,
+ * made again from x, which is there anyway.
  */
+#include "kernel/cuda/batch_norm.h"
 #include "kernel/cuda/column.cuh"
 #include "kernel/cuda/column_sums.h"
 
 /* Sums of columns ---------------------------------------------------------------------- */
 
 template <class T> struct add_column {
+    enum { AHEAD = 8 };
     const T *x;
     int64_t columns;
     __device__ void operator()(int64_t row, int64_t column, double sums[1]) const
@@ -103,15 +106,16 @@ struct extents_of_images {
     int64_t images, places, channels;
 };
 
-static struct extents_of_images extents_of(const struct kernel_problem *p)
+static struct extents_of_images extents_of(const struct kernel_tensor *image)
 {
-    const struct shape *shape = &p->in[0].shape;
+    const struct shape *shape = &image->shape;
     const struct extents_of_images e = { shape->dim[0], shape_count(shape) / shape->dim[1],
                                          shape->dim[1] };
     return e;
 }
 
 template <class T> struct add_moments {
+    enum { AHEAD = 8 };
     const T *x;
     int64_t channels;
     __device__ void operator()(int64_t row, int64_t c, double sums[2]) const
@@ -197,6 +201,13 @@ struct normalize {
     unsigned channels;
 };
 
+/* Before residual and activation; scale is rstd times gamma. The same wherever it is made, so that backward knows what was
+ * above zero. */
+__device__ __forceinline__ float normalized_sum(float x, float mean, float scale, float shift)
+{
+    return fmaf(x - mean, scale, shift);
+}
+
 template <class T>
 __global__ void normalize_images(struct normalize n, const T *x, const T *residual, T *y)
 {
@@ -208,13 +219,13 @@ __global__ void normalize_images(struct normalize n, const T *x, const T *residu
     const float rstd = n.is_variance
                            ? (float)(1 / sqrt((double)n.spread[c] + (double)n.epsilon))
                            : n.spread[c];
-    float sum = fmaf((number(x[i]) - n.mean[c]) * rstd, n.gamma[c], n.beta[c]);
+    float sum = normalized_sum(number(x[i]), n.mean[c], rstd * n.gamma[c], n.beta[c]);
     if (residual)
         sum += number(residual[i]);
     put(&y[i], activate(n.activation, sum));
 }
 
-/* Packs of elements, each thread's with the same channels: it takes what it knows of them once. */
+/* Packs of elements, or fours, each thread's with the same channels: it takes what it knows of them once. */
 enum { PACKS_EACH = 4 };
 
 static int64_t common_divisor(int64_t a, int64_t b)
@@ -278,7 +289,7 @@ __global__ void normalize_packs(struct normalize n, const T *x, const T *residua
             continue;
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            float sum = fmaf(number(in[m].x[k]) - mean[k], scale[k], shift[k]);
+            float sum = normalized_sum(number(in[m].x[k]), mean[k], scale[k], shift[k]);
             if (residual)
                 sum += number(more[m].x[k]);
             put(&out.x[k], activate(n.activation, sum));
@@ -309,7 +320,7 @@ __global__ void normalize_fours(struct normalize n, const T *x, const T *residua
         const float rstd = n.is_variance
                                ? (float)(1 / sqrt((double)spread.x[k] + (double)n.epsilon))
                                : spread.x[k];
-        float sum = fmaf((number(in.x[k]) - mean.x[k]) * rstd, gamma.x[k], beta.x[k]);
+        float sum = normalized_sum(number(in.x[k]), mean.x[k], rstd * gamma.x[k], beta.x[k]);
         if (residual)
             sum += number(more.x[k]);
         put(&out.x[k], activate(n.activation, sum));
@@ -345,7 +356,7 @@ static void launch_normalize(const struct kernel_call *call, struct normalize n,
 static void run_normalize_of(const struct kernel_call *call, struct normalize n,
                              const void *residual)
 {
-    const struct extents_of_images e = extents_of(call->problem);
+    const struct extents_of_images e = extents_of(&call->problem->in[0]);
 
     n.gamma = (const float *)call->in[1];
     n.beta = (const float *)call->in[2];
@@ -363,57 +374,76 @@ static void run_normalize_of(const struct kernel_call *call, struct normalize n,
 
 static size_t sums_scratch(const struct kernel_problem *p)
 {
-    const struct extents_of_images e = extents_of(p);
-    return column_scratch(e.places, e.channels, 2);
+    return batch_norm_moments_scratch(&p->in[0]);
 }
 
 template <class T, class G>
-static void launch_moments(const struct kernel_call *call, const T *x, G finish)
+static void launch_moments(struct device_stream *stream, const T *x, struct extents_of_images e,
+                           G finish, void *scratch)
 {
-    const struct extents_of_images e = extents_of(call->problem);
     const struct add_moments<T> add = {
         x, e.channels
     };
 
     if (e.channels % AT_ONCE == 0 && is_aligned(x))
-        sum_columns_wide<2, typename sums_of<T>::type>(call->stream, add, finish, e.places,
-                                                       e.channels, call->scratch);
+        sum_columns_wide<2, typename sums_of<T>::type>(stream, add, finish, e.places,
+                                                       e.channels, scratch);
     else
-        sum_columns<2>(call->stream, add, finish, e.places, e.channels, call->scratch);
-    stream_check(call->stream, call->problem->op);
+        sum_columns<2>(stream, add, finish, e.places, e.channels, scratch);
 }
 
-template <class G> static void run_moments(const struct kernel_call *call, G finish)
+template <class G>
+static void take_moments(struct device_stream *stream, const struct kernel_tensor *image,
+                         const void *x, G finish, void *scratch)
 {
-    if (call->problem->in[0].dtype == DTYPE_BF16)
-        launch_moments(call, (const bf16 *)call->in[0], finish);
-    else if (call->problem->in[0].dtype == DTYPE_F16)
-        launch_moments(call, (const f16 *)call->in[0], finish);
+    const struct extents_of_images e = extents_of(image);
+
+    if (image->dtype == DTYPE_BF16)
+        launch_moments(stream, (const bf16 *)x, e, finish, scratch);
+    else if (image->dtype == DTYPE_F16)
+        launch_moments(stream, (const f16 *)x, e, finish, scratch);
     else
-        launch_moments(call, (const float *)call->in[0], finish);
+        launch_moments(stream, (const float *)x, e, finish, scratch);
+    stream_check(stream, "moments");
+}
+
+void batch_norm_moments(const struct kernel_call *call, const struct kernel_tensor *image,
+                        const void *x, int first)
+{
+    const struct extents_of_images e = extents_of(image);
+    const struct give_moments out = { (float *)call->out[first], (float *)call->out[first + 1],
+                                      (float *)call->out[first + 2], e.channels,
+                                      call->problem->attrs.epsilon };
+    const struct finish_norm finish = { out, (double)e.places, (double)e.images, call->step };
+
+    take_moments(call->stream, image, x, finish, call->scratch);
+}
+
+size_t batch_norm_moments_scratch(const struct kernel_tensor *image)
+{
+    const struct extents_of_images e = extents_of(image);
+
+    return column_scratch(e.places, e.channels, 2);
 }
 
 static void run_batch_norm(const struct kernel_call *call)
 {
-    const struct extents_of_images e = extents_of(call->problem);
-    float *saved = (float *)call->out[1];
-    const struct give_moments out = { saved, (float *)call->out[2], (float *)call->out[3],
-                                      e.channels, call->problem->attrs.epsilon };
-    const struct finish_norm finish = { out, (double)e.places, (double)e.images, call->step };
+    const struct kernel_tensor *image = &call->problem->in[0];
     struct normalize n = {};
 
-    run_moments(call, finish);
-    n.mean = saved;
-    n.spread = saved + e.channels;
+    batch_norm_moments(call, image, call->in[0], 1);
+    n.mean = (const float *)call->out[1];
+    n.spread = n.mean + image->shape.dim[1];
     run_normalize_of(call, n, call->problem->n_in > 3 ? call->in[3] : NULL);
 }
 
 static void run_batch_norm_stats(const struct kernel_call *call)
 {
-    const struct extents_of_images e = extents_of(call->problem);
+    const struct kernel_tensor *image = &call->problem->in[0];
+    const struct extents_of_images e = extents_of(image);
     const struct finish_stats finish = { (float *)call->out[0], (double)e.places, e.channels };
 
-    run_moments(call, finish);
+    take_moments(call->stream, image, call->in[0], finish, call->scratch);
 }
 
 static void run_batch_norm_apply(const struct kernel_call *call)
@@ -488,12 +518,9 @@ static void run_batch_norm_join(const struct kernel_call *call)
 
 /* Backward ----------------------------------------------------------------------------- */
 
-__device__ __forceinline__ bool lets_through(enum activation activation, float y)
-{
-    return activation == ACTIVATION_NONE || (y > 0 && (activation == ACTIVATION_RELU || y < 6));
-}
+/* What tells where an activation let something through. */
+enum mask { MASK_NONE, MASK_OUTPUT, MASK_SUM };
 
-/* What a gradient is made of; y and dresidual may be NULL. */
 /* Four elements that nobody but this thread writes: later rows' are read before what is written of earlier ones. */
 template <class T> __device__ __forceinline__ four<T> take_four(const T *from)
 {
@@ -506,90 +533,111 @@ template <class T> __device__ __forceinline__ four<T> take_four(const T *from)
     }
 }
 
-template <class T> struct slopes {
-    const T *dy, *x, *y;
-    const float *saved;
-    T *dresidual;
+/* What a gradient is made of. */
+template <class T> struct flows {
+    const T *dy, *more; /* more: NULL, or to be added to dy */
+    const T *x, *y;
+    const float *saved, *gamma, *beta;
+    T *dresidual; /* or NULL */
     int64_t channels;
-    enum activation activation;
-    ::four<float> mean, rstd; /* of the four channels that begin was told of */
+    float limit; /* of the activation: what is not below is kept back */
+};
 
-    __device__ float through(int64_t i) const
+/* What is known of four channels. */
+struct of_channels {
+    float mean[AT_ONCE], scale[AT_ONCE], shift[AT_ONCE];
+};
+
+/* Sums over places, of d and of d times x around the mean. */
+template <class T, int MASK, bool MORE> struct slopes {
+    enum { AHEAD = 4 };
+    struct flows<T> f;
+    struct of_channels own; /* those that begin was told of */
+
+    /* d at a place. */
+    __device__ float through(float dy, float more, float y, float x, float mean, float scale,
+                             float shift) const
     {
-        return !y || lets_through(activation, number(y[i])) ? number(dy[i]) : 0;
+        const float sum = MASK == MASK_SUM ? normalized_sum(x, mean, scale, shift) : y;
+        const float d = MORE ? dy + more : dy;
+        return MASK == MASK_NONE || (sum > 0 && sum < f.limit) ? d : 0;
     }
-    __device__ float normalized(int64_t i, int64_t c) const
+    __device__ float through(int64_t i, int64_t c) const
     {
-        return (number(x[i]) - saved[c]) * saved[channels + c];
+        const float rstd = f.saved[f.channels + c];
+        return through(number(f.dy[i]), MORE ? number(f.more[i]) : 0,
+                       MASK == MASK_OUTPUT ? number(f.y[i]) : 0, number(f.x[i]), f.saved[c],
+                       MASK == MASK_SUM ? rstd * f.gamma[c] : 0,
+                       MASK == MASK_SUM ? f.beta[c] : 0);
     }
     __device__ void operator()(int64_t row, int64_t c, double sums[2]) const
     {
-        const int64_t i = row * channels + c;
-        const float d = through(i);
+        const int64_t i = row * f.channels + c;
+        const float d = through(i, c);
         sums[0] += (double)d;
-        sums[1] = fma((double)d, (double)normalized(i, c), sums[1]);
-        if (dresidual)
-            put(&dresidual[i], d);
+        sums[1] = fma((double)d, (double)(number(f.x[i]) - f.saved[c]), sums[1]);
+        if (f.dresidual)
+            put(&f.dresidual[i], d);
     }
     __device__ void begin(int64_t c)
     {
-        mean = *(const ::four<float> *)(saved + c);
-        rstd = *(const ::four<float> *)(saved + channels + c);
+        take_numbers<AT_ONCE>(own.mean, f.saved + c);
+        if (MASK != MASK_SUM)
+            return;
+        float gamma[AT_ONCE];
+        take_numbers<AT_ONCE>(own.scale, f.saved + f.channels + c);
+        take_numbers<AT_ONCE>(gamma, f.gamma + c);
+        take_numbers<AT_ONCE>(own.shift, f.beta + c);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            own.scale[k] *= gamma[k];
     }
     template <class A> __device__ void four(int64_t row, int64_t c, A sums[2][AT_ONCE]) const
     {
-        const int64_t i = row * channels + c;
-        const ::four<T> in = take_four(dy + i), at = take_four(x + i);
-        ::four<T> passed = in, out;
+        const int64_t i = row * f.channels + c;
+        const ::four<T> in = take_four(f.dy + i), at = take_four(f.x + i);
+        const ::four<T> more = MORE ? take_four(f.more + i) : in,
+                        out = MASK == MASK_OUTPUT ? take_four(f.y + i) : in;
+        ::four<T> passed;
 
-        if (y)
-            out = take_four(y + i);
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            const float d =
-                !y || lets_through(activation, number(out.x[k])) ? number(in.x[k]) : 0;
+            const float d = through(number(in.x[k]), number(more.x[k]), number(out.x[k]),
+                                    number(at.x[k]), own.mean[k], own.scale[k], own.shift[k]);
             sums[0][k] += (A)d;
-            sums[1][k] = fma((A)d, (A)((number(at.x[k]) - mean.x[k]) * rstd.x[k]), sums[1][k]);
+            sums[1][k] = fma((A)d, (A)(number(at.x[k]) - own.mean[k]), sums[1][k]);
             put(&passed.x[k], d);
         }
-        if (dresidual)
-            *(::four<T> *)(dresidual + i) = passed;
-    }
-    bool is_wide() const
-    {
-        return channels % AT_ONCE == 0 && is_aligned(dy) && is_aligned(x) && is_aligned(y) &&
-               is_aligned(dresidual) && is_aligned(saved);
+        if (f.dresidual)
+            *(::four<T> *)(f.dresidual + i) = passed;
     }
 };
 
-template <class T, class G>
-static void sum_slopes(const struct kernel_call *call, struct slopes<T> s, G finish,
-                       void *scratch)
+template <class T> static bool is_wide(const struct flows<T> *f)
 {
-    const struct extents_of_images e = extents_of(call->problem);
-
-    if (s.is_wide())
-        sum_columns_wide<2, typename sums_of<T>::type>(call->stream, s, finish, e.places,
-                                                       e.channels, scratch);
-    else
-        sum_columns<2>(call->stream, s, finish, e.places, e.channels, scratch);
+    return f->channels % AT_ONCE == 0 && is_aligned(f->dy) && is_aligned(f->more) &&
+           is_aligned(f->x) && is_aligned(f->y) && is_aligned(f->dresidual) &&
+           is_aligned(f->saved) && is_aligned(f->gamma) && is_aligned(f->beta);
 }
 
-/* dgamma, dbeta; of batch_norm_grad_sums also the table for all shards; both sums for spread. */
+/* dgamma, dbeta; of batch_norm_grad_sums also the table for all shards; both means for spread. */
 struct finish_slopes {
     float *dgamma, *dbeta, *table;
-    float *sums_of; /* or NULL */
+    float *means; /* or NULL */
+    const float *saved;
     int64_t channels, places;
     __device__ void operator()(int64_t c, const double sums[2]) const
     {
-        dgamma[c] = (float)sums[1];
+        const double product = sums[1] * (double)saved[channels + c];
+
+        dgamma[c] = (float)product;
         dbeta[c] = (float)sums[0];
-        if (sums_of) {
-            sums_of[c] = (float)(sums[0] / (double)places);
-            sums_of[channels + c] = (float)(sums[1] / (double)places);
+        if (means) {
+            means[c] = (float)(sums[0] / (double)places);
+            means[channels + c] = (float)(product / (double)places);
         }
         if (table) {
-            table[c] = (float)sums[1];
+            table[c] = (float)product;
             table[channels + c] = (float)sums[0];
             table[2 * channels + c] = (float)places;
         }
@@ -597,77 +645,143 @@ struct finish_slopes {
 };
 
 /* means: of d, then of d times normalized x, a channel each. */
-template <class T>
-__global__ void spread(struct slopes<T> s, const float *gamma, const float *means, T *dx,
-                       int64_t count)
+template <class T, class S>
+__global__ void spread(S slopes, const float *gamma, const float *means, T *dx, int64_t count)
 {
-    const int64_t i = thread_number(), c = left_over(i, s.channels);
+    const int64_t i = thread_number(), channels = slopes.f.channels, c = left_over(i, channels);
 
     if (i >= count)
         return;
-    const float scale = gamma[c] * s.saved[s.channels + c];
-    put(&dx[i], scale * (s.through(i) - means[c] - s.normalized(i, c) * means[s.channels + c]));
+    const float mean = slopes.f.saved[c], rstd = slopes.f.saved[channels + c];
+    put(&dx[i], gamma[c] * rstd *
+                    (slopes.through(i, c) - means[c] -
+                     (number(slopes.f.x[i]) - mean) * (rstd * means[channels + c])));
 }
 
-/* The same for channels in fours. */
-template <class T>
-__global__ void spread_fours(struct slopes<T> s, const float *gamma, const float *means, T *dx,
-                             int64_t count)
+/* The same for channels in fours, of which a thread has several with the same channels. */
+template <class T, int MASK, bool MORE>
+__global__ void __launch_bounds__(THREADS)
+    spread_fours(struct slopes<T, MASK, MORE> slopes, const float *gamma, const float *means,
+                 T *dx, int64_t fours)
 {
-    const int64_t i = thread_number() * AT_ONCE, c = left_over(i, s.channels);
+    const struct flows<T> &f = slopes.f;
+    const int64_t first = thread_number(), apart = (int64_t)gridDim.x * THREADS;
+    const int64_t c = left_over(first * AT_ONCE, f.channels);
+    four<T> dy[PACKS_EACH], more[PACKS_EACH], x[PACKS_EACH], y[PACKS_EACH];
+    float rstd[AT_ONCE], scale[AT_ONCE], of_d[AT_ONCE], of_x[AT_ONCE];
 
-    if (i >= count)
-        return;
-    const four<T> dy = *(const four<T> *)(s.dy + i), x = *(const four<T> *)(s.x + i);
-    four<T> y = dy, out;
-    if (s.y)
-        y = *(const four<T> *)(s.y + i);
-    const four<float> mean = *(const four<float> *)(s.saved + c),
-                      rstd = *(const four<float> *)(s.saved + s.channels + c),
-                      by = *(const four<float> *)(gamma + c);
-    const four<float> first = *(const four<float> *)(means + c),
-                      second = *(const four<float> *)(means + s.channels + c);
+#pragma unroll
+    for (int m = 0; m < PACKS_EACH; m++) {
+        const int64_t i = (first + m * apart) * AT_ONCE;
+        if (first + m * apart < fours) {
+            dy[m] = *(const four<T> *)(f.dy + i);
+            x[m] = *(const four<T> *)(f.x + i);
+            if (MORE)
+                more[m] = *(const four<T> *)(f.more + i);
+            if (MASK == MASK_OUTPUT)
+                y[m] = *(const four<T> *)(f.y + i);
+        }
+    }
+    slopes.begin(c);
+    take_numbers<AT_ONCE>(rstd, f.saved + f.channels + c);
+    take_numbers<AT_ONCE>(scale, gamma + c);
+    take_numbers<AT_ONCE>(of_d, means + c);
+    take_numbers<AT_ONCE>(of_x, means + f.channels + c);
 #pragma unroll
     for (int k = 0; k < AT_ONCE; k++) {
-        const float scale = by.x[k] * rstd.x[k];
-        const float d =
-            !s.y || lets_through(s.activation, number(y.x[k])) ? number(dy.x[k]) : 0;
-        const float at = (number(x.x[k]) - mean.x[k]) * rstd.x[k];
-        put(&out.x[k], scale * (d - first.x[k] - at * second.x[k]));
+        scale[k] *= rstd[k];
+        of_x[k] *= rstd[k];
     }
-    *(four<T> *)(dx + i) = out;
+#pragma unroll
+    for (int m = 0; m < PACKS_EACH; m++) {
+        four<T> out;
+        if (first + m * apart >= fours)
+            continue;
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const float at = number(x[m].x[k]), mean = slopes.own.mean[k];
+            const float d = slopes.through(number(dy[m].x[k]), MORE ? number(more[m].x[k]) : 0,
+                                           MASK == MASK_OUTPUT ? number(y[m].x[k]) : 0, at,
+                                           mean, slopes.own.scale[k], slopes.own.shift[k]);
+            put(&out.x[k], scale[k] * (d - of_d[k] - (at - mean) * of_x[k]));
+        }
+        *(four<T> *)(dx + (first + m * apart) * AT_ONCE) = out;
+    }
 }
 
-template <class T>
-static void launch_spread(const struct kernel_call *call, struct slopes<T> s, const void *gamma,
-                          const float *means)
+/* Both steps of a gradient, for one kind of slopes. */
+template <class T, int MASK, bool MORE> struct gradient {
+    static void sum(const struct kernel_call *call, const struct flows<T> *f,
+                    struct finish_slopes finish, void *scratch)
+    {
+        const struct slopes<T, MASK, MORE> slopes = {
+            *f,
+            {
+            }
+        };
+
+        if (is_wide(f))
+            sum_columns_wide<2, typename sums_of<T>::type>(call->stream, slopes, finish,
+                                                           finish.places, f->channels, scratch);
+        else
+            sum_columns<2>(call->stream, slopes, finish, finish.places, f->channels, scratch);
+    }
+    static void spread(const struct kernel_call *call, const struct flows<T> *f,
+                       const float *gamma, const float *means)
+    {
+        const struct extents_of_images e = extents_of(&call->problem->in[0]);
+        const struct slopes<T, MASK, MORE> slopes = {
+            *f,
+            {
+            }
+        };
+        const int64_t count = e.places * e.channels;
+        T *dx = (T *)call->out[0];
+
+        if (is_wide(f) && is_aligned(dx) && is_aligned(gamma) && is_aligned(means))
+            spread_fours<T, MASK, MORE>
+                <<<pack_blocks(count / AT_ONCE, e.channels / AT_ONCE), THREADS, 0,
+                   stream_of(call)>>>(slopes, gamma, means, dx, count / AT_ONCE);
+        else
+            ::spread<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
+                slopes, gamma, means, dx, count);
+        stream_check(call->stream, call->problem->op);
+    }
+};
+
+template <class T> static enum mask mask_of(const struct flows<T> *f)
 {
-    const struct extents_of_images e = extents_of(call->problem);
-    const int64_t count = e.places * e.channels;
-
-    s.dresidual = NULL;
-    if (s.is_wide() && is_aligned((T *)call->out[0]) && is_aligned((const float *)gamma) &&
-        is_aligned(means))
-        spread_fours<T><<<blocks_of(count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(
-            s, (const float *)gamma, means, (T *)call->out[0], count);
-    else
-        spread<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
-            s, (const float *)gamma, means, (T *)call->out[0], count);
-    stream_check(call->stream, call->problem->op);
+    return f->y ? MASK_OUTPUT : f->beta ? MASK_SUM : MASK_NONE;
 }
 
+/* STEP of the gradient for the kind of slopes that *f has. */
+#define BY_SLOPES(T, f, STEP)                                                                  \
+    do {                                                                                       \
+        if (mask_of(f) == MASK_OUTPUT && (f)->more)                                            \
+            gradient<T, MASK_OUTPUT, true>::STEP;                                              \
+        else if (mask_of(f) == MASK_OUTPUT)                                                    \
+            gradient<T, MASK_OUTPUT, false>::STEP;                                             \
+        else if (mask_of(f) == MASK_SUM && (f)->more)                                          \
+            gradient<T, MASK_SUM, true>::STEP;                                                 \
+        else if (mask_of(f) == MASK_SUM)                                                       \
+            gradient<T, MASK_SUM, false>::STEP;                                                \
+        else                                                                                   \
+            gradient<T, MASK_NONE, false>::STEP;                                               \
+    } while (0)
+
+/* saved and y are the numbers of inputs. */
 template <class T>
-static struct slopes<T> slopes_of(const struct kernel_call *call, int saved, int y) {
-    struct slopes<T> s = {
+static struct flows<T> flows_of(const struct kernel_call *call, int saved, int y) {
+    struct flows<T> f = {
     };
 
-    s.dy = (const T *)call->in[0];
-    s.x = (const T *)call->in[1];
-    s.saved = (const float *)call->in[saved];
-    s.y = call->problem->n_in > y ? (const T *)call->in[y] : NULL;
-    s.channels = call->problem->in[0].shape.dim[1];
-    s.activation = call->problem->attrs.activation;
-    return s;
+    f.dy = (const T *)call->in[0];
+    f.x = (const T *)call->in[1];
+    f.saved = (const float *)call->in[saved];
+    f.y = call->problem->n_in > y ? (const T *)call->in[y] : NULL;
+    f.channels = call->problem->in[0].shape.dim[1];
+    f.limit = call->problem->attrs.activation == ACTIVATION_RELU6 ? 6 : INFINITY;
+    return f;
 }
 
 /* Scratch: the means, then partial sums. */
@@ -679,20 +793,29 @@ grad_scratch(const struct kernel_problem *p)
 
 template <class T> static void launch_grad(const struct kernel_call *call)
 {
-    const struct extents_of_images e = extents_of(call->problem);
-    struct slopes<T> s = slopes_of<T>(call, 3, 4);
+    const struct kernel_problem *p = call->problem;
+    const struct extents_of_images e = extents_of(&p->in[0]);
+    const float *gamma = (const float *)call->in[2];
+    struct flows<T> f = flows_of<T>(call, 3, 4);
     float *means = (float *)call->scratch;
     const struct finish_slopes finish = {
-        (float *)call->out[1], (float *)call->out[2], NULL, means, e.channels, e.places
+        (float *)call->out[1], (float *)call->out[2], NULL, means, f.saved, e.channels, e.places
     };
 
-    s.dresidual = call->problem->n_out > 3 ? (T *)call->out[3] : NULL;
-    sum_slopes(call, s, finish, means + 2 * e.channels);
-    if (s.dresidual) { /* which is dy through the activation */
-        s.dy = s.dresidual;
-        s.y = NULL;
+    if (p->n_in > 4 && p->in[4].shape.rank == 1) { /* beta in the place of y */
+        f.gamma = gamma;
+        f.beta = (const float *)call->in[4];
+        f.y = NULL;
     }
-    launch_spread<T>(call, s, call->in[2], means);
+    f.more = p->n_in > 5 ? (const T *)call->in[5] : NULL;
+    f.dresidual = p->n_out > 3 ? (T *)call->out[3] : NULL;
+    BY_SLOPES(T, &f, sum(call, &f, finish, means + 2 * e.channels));
+    if (f.dresidual) { /* which is dy through the activation */
+        f.dy = f.dresidual;
+        f.more = f.y = f.dresidual = NULL;
+        f.beta = NULL;
+    }
+    BY_SLOPES(T, &f, spread(call, &f, gamma, means));
 }
 
 static void run_batch_norm_grad(const struct kernel_call *call)
@@ -702,23 +825,105 @@ static void run_batch_norm_grad(const struct kernel_call *call)
 
 template <class T> static void launch_grad_sums(const struct kernel_call *call)
 {
-    const struct extents_of_images e = extents_of(call->problem);
-    struct slopes<T> s = slopes_of<T>(call, 2, 3);
+    const struct extents_of_images e = extents_of(&call->problem->in[0]);
+    struct flows<T> f = flows_of<T>(call, 2, 3);
     const struct finish_slopes finish = { (float *)call->out[0],
                                           (float *)call->out[1],
                                           (float *)call->out[2],
                                           NULL,
+                                          f.saved,
                                           e.channels,
                                           e.places };
 
-    s.dresidual = call->problem->n_out > 3 ? (T *)call->out[3] : NULL;
-    sum_slopes(call, s, finish, call->scratch);
+    f.dresidual = call->problem->n_out > 3 ? (T *)call->out[3] : NULL;
+    BY_SLOPES(T, &f, sum(call, &f, finish, call->scratch));
     stream_check(call->stream, "batch_norm_grad_sums");
 }
 
 static void run_batch_norm_grad_sums(const struct kernel_call *call)
 {
     BY_TYPE(call->problem->in[0], launch_grad_sums, call);
+}
+
+/* Through statistics that others were given too (batch_norm.h) -------------------------- */
+
+template <class T, int N>
+__global__ void flow_back(const T *dz, const T *z, const float *saved, const float *dsaved,
+                          T *to, int64_t units, int64_t channels, float inverse_places)
+{
+    struct alignas(N * sizeof(T)) unit {
+        T x[N];
+    };
+    const int64_t first = thread_number(), apart = (int64_t)gridDim.x * THREADS;
+    const int64_t c = left_over(first * N, channels);
+    float mean[N], shift[N], slope[N];
+    unit flows[PACKS_EACH], at[PACKS_EACH];
+
+#pragma unroll
+    for (int m = 0; m < PACKS_EACH; m++) {
+        const int64_t i = (first + m * apart) * N;
+        if (first + m * apart < units) {
+            flows[m] = *(const unit *)(dz + i);
+            at[m] = *(const unit *)(z + i);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        const float rstd = saved[channels + c + k];
+        mean[k] = saved[c + k];
+        shift[k] = dsaved[c + k] * inverse_places;
+        slope[k] = -dsaved[channels + c + k] * rstd * rstd * rstd * inverse_places;
+    }
+#pragma unroll
+    for (int m = 0; m < PACKS_EACH; m++) {
+        unit out;
+        if (first + m * apart >= units)
+            continue;
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            put(&out.x[k],
+                number(flows[m].x[k]) + fmaf(number(at[m].x[k]) - mean[k], slope[k], shift[k]));
+        *(unit *)(to + (first + m * apart) * N) = out;
+    }
+}
+
+template <class T, int N>
+static void launch_flow_back(struct device_stream *stream, struct extents_of_images e,
+                             const void *dz, const void *z, const float *saved,
+                             const float *dsaved, void *to)
+{
+    const int64_t units = e.places * e.channels / N;
+
+    flow_back<T, N><<<pack_blocks(units, e.channels / N), THREADS, 0, stream->cuda>>>(
+        (const T *)dz, (const T *)z, saved, dsaved, (T *)to, units, e.channels,
+        (float)(1 / (double)e.places));
+}
+
+template <class T>
+static void flow_back_of(struct device_stream *stream, struct extents_of_images e,
+                         const void *dz, const void *z, const float *saved, const float *dsaved,
+                         void *to)
+{
+    if (e.channels % AT_ONCE == 0 && is_aligned((const T *)dz) && is_aligned((const T *)z) &&
+        is_aligned((T *)to))
+        launch_flow_back<T, AT_ONCE>(stream, e, dz, z, saved, dsaved, to);
+    else
+        launch_flow_back<T, 1>(stream, e, dz, z, saved, dsaved, to);
+}
+
+void batch_norm_flow_back(struct device_stream *stream, const struct kernel_tensor *image,
+                          const void *dz, const void *z, const float *saved,
+                          const float *dsaved, void *to)
+{
+    const struct extents_of_images e = extents_of(image);
+
+    if (image->dtype == DTYPE_BF16)
+        flow_back_of<bf16>(stream, e, dz, z, saved, dsaved, to);
+    else if (image->dtype == DTYPE_F16)
+        flow_back_of<f16>(stream, e, dz, z, saved, dsaved, to);
+    else
+        flow_back_of<float>(stream, e, dz, z, saved, dsaved, to);
+    stream_check(stream, "conv2d_stats_grad");
 }
 
 /* Means over all shards, from their tables. */
@@ -751,7 +956,8 @@ template <class T> static void launch_grad_spread(const struct kernel_call *call
 
     join_sums<<<blocks_of(channels, WARP), WARP, 0, stream_of(call)>>>(
         (const float *)call->in[4], call->problem->in[4].shape.dim[0], channels, means);
-    launch_spread<T>(call, slopes_of<T>(call, 3, 5), call->in[2], means);
+    const struct flows<T> f = flows_of<T>(call, 3, 5);
+    BY_SLOPES(T, &f, spread(call, &f, (const float *)call->in[2], means));
 }
 
 static void run_batch_norm_grad_spread(const struct kernel_call *call)

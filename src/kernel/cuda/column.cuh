@@ -2,12 +2,14 @@
 /* column.cuh - private to the plug-in: sums over the rows of a matrix, for each of its columns.
  *
  * Rows are cut into parts; a block has 32 columns of one part, a thread every eighth row of it. Partial sums
- * are doubles, (part, sum, column) in scratch; a second launch adds them and hands them to `finish`. How many
- * parts there are follows from the extents alone, so the order of additions does. Few rows are one launch: a block has
+ * are doubles, (part, sum, column) in scratch. The block that comes last of a group of parts adds those of the group, the one
+ * that comes last of all groups adds theirs and hands the sums to `finish`: who that is depends on time, what it adds and in
+ * which order does not, as parts follow from the extents alone. Few rows need no parts: a block has
  * all of them for 32 columns. What makes the numbers is
  * a functor: void operator()(row, column, double sums[K]), called once for each element, which
  * may write something on the way. One that has also begin(column) and four(row, column, A sums[K][AT_ONCE]) may be
- * summed with four columns a thread, which moves memory at nearly its speed; begin is told of these before any row.
+ * summed with four columns a thread, which moves memory at nearly its speed; begin is told of these before any row, AHEAD
+ * is how many rows are read at once.
  */
 #ifndef KERNEL_CUDA_COLUMN_CUH
 #define KERNEL_CUDA_COLUMN_CUH
@@ -17,13 +19,14 @@
 enum {
     COLUMN_WIDTH = 32,
     COLUMN_DEPTH = 8,
-    COLUMN_BLOCKS = 1024,
+    COLUMN_BLOCKS = 528, /* four for each of an H200's multiprocessors: all at once */
     COLUMN_ROWS = 32,
     FINISH_DEPTH = 32,
     FINISH_WIDTH =
         8, /* columns of a block that adds parts: few, so that many parts are on their way at once */
     FEW_ROWS = 1024,
-    FLOAT_ROWS = 32
+    FLOAT_ROWS = 32,
+    GROUP = 32 /* parts that one block adds */
 };
 
 /* Parts of blocks that have so many columns. */
@@ -56,18 +59,106 @@ static inline int64_t wide_parts(int64_t rows, int64_t columns)
     return parts_of_blocks(rows, columns, wide_lanes(columns) * AT_ONCE);
 }
 
+__host__ __device__ static inline int64_t groups_of(int64_t parts)
+{
+    return (parts + GROUP - 1) / GROUP;
+}
+
 static inline size_t column_scratch(int64_t rows, int64_t columns, int sums)
 {
     const int64_t narrow = column_parts(rows, columns), wide = wide_parts(rows, columns);
+    const int64_t parts = narrow > wide ? narrow : wide;
 
-    return (size_t)((narrow > wide ? narrow : wide) * columns * sums) * sizeof(double);
+    return (size_t)((parts + groups_of(parts)) * columns * sums) * sizeof(double);
+}
+
+/* Parts that are added at once ---------------------------------------------------------- */
+
+/* Where a block of a grid of `parts` by blocks of columns stands. */
+struct place {
+    int64_t columns, parts;
+    double *partial;    /* (part, sum, column), then the same of groups */
+    unsigned *counters; /* of the stream: zero before and after a launch */
+};
+
+/* Is this block the last of so many to come here? Then it sees what the others have written. */
+__device__ static bool is_last(unsigned *counter, int64_t of)
+{
+    __shared__ bool last;
+
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0 && threadIdx.y == 0) {
+        last = atomicAdd(counter, 1U) == (unsigned)(of - 1);
+        if (last)
+            *counter = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    return last;
+}
+
+/* A column's sum over rows of partial sums, past the first cache: others have written them. */
+__device__ static double add_rows(const double *from, int64_t apart, int64_t rows)
+{
+    double sum = 0;
+
+#pragma unroll 16
+    for (int64_t row = 0; row < rows; row++)
+        sum += __ldcg(from + row * apart);
+    return sum;
+}
+
+/* After a block has written its part of columns [first, first + width): the last ones go on. `room` has K * width numbers of
+ * shared memory that nobody uses any more. */
+template <int K, class G>
+__device__ void finish_last(G finish, const struct place &at, int64_t first, int width,
+                            double *room)
+{
+    const int64_t groups = groups_of(at.parts), group = blockIdx.y / GROUP;
+    const int64_t begin = group * GROUP,
+                  end = begin + GROUP < at.parts ? begin + GROUP : at.parts;
+    const int64_t apart = K * at.columns;
+    const int own = (int)(threadIdx.y * blockDim.x + threadIdx.x),
+              threads = (int)(blockDim.x * blockDim.y);
+    unsigned *counters = at.counters + blockIdx.x * (groups + 1);
+    const double *from = at.partial + begin * apart;
+    int64_t rows = end - begin;
+
+    if (at.parts == 1)
+        __syncthreads();
+    else if (!is_last(counters + group, rows))
+        return;
+    if (groups > 1) {
+        double *of_groups = at.partial + at.parts * apart;
+        for (int n = own; n < K * width; n += threads) {
+            const int64_t column = n / width * at.columns + first + n % width;
+            if (first + n % width < at.columns)
+                of_groups[group * apart + column] = add_rows(from + column, apart, rows);
+        }
+        if (!is_last(counters + groups, groups))
+            return;
+        from = of_groups;
+        rows = groups;
+    }
+    for (int n = own; n < K * width; n += threads) {
+        const int64_t column = n / width * at.columns + first + n % width;
+        if (first + n % width < at.columns)
+            room[n] = add_rows(from + column, apart, rows);
+    }
+    __syncthreads();
+    for (int n = own; n < width && first + n < at.columns; n += threads) {
+        double sums[K];
+        for (int k = 0; k < K; k++)
+            sums[k] = room[k * width + n];
+        finish(first + n, sums);
+    }
 }
 
 /* Adds what the threads of a column have, in the order of their rows; valid where threadIdx.y is 0. */
-template <int K, int DEPTH> __device__ void add_depth(double sums[K])
+template <int K, int DEPTH>
+__device__ void add_depth(double (*all)[DEPTH][COLUMN_WIDTH], double sums[K])
 {
-    __shared__ double all[K][DEPTH][COLUMN_WIDTH];
-
     for (int k = 0; k < K; k++)
         all[k][threadIdx.y][threadIdx.x] = sums[k];
     __syncthreads();
@@ -80,50 +171,53 @@ template <int K, int DEPTH> __device__ void add_depth(double sums[K])
     }
 }
 
-template <int K, class F>
-__global__ void sum_parts(F f, int64_t rows, int64_t columns, int64_t parts, double *partial)
+template <int K, class F, class G>
+__global__ void sum_parts(F f, G finish, int64_t rows, struct place at)
 {
-    const int64_t column = (int64_t)blockIdx.x * COLUMN_WIDTH + threadIdx.x;
-    const int64_t part = blockIdx.y, begin = rows * part / parts,
-                  end = rows * (part + 1) / parts;
+    __shared__ double all[K][COLUMN_DEPTH][COLUMN_WIDTH];
+    const int64_t first = (int64_t)blockIdx.x * COLUMN_WIDTH, column = first + threadIdx.x;
+    const int64_t part = blockIdx.y, begin = rows * part / at.parts,
+                  end = rows * (part + 1) / at.parts;
     double sums[K] = { 0 };
 
-    if (column < columns) {
+    if (column < at.columns) {
 #pragma unroll 4 /* so that several rows are on their way */
         for (int64_t row = begin + threadIdx.y; row < end; row += COLUMN_DEPTH)
             f(row, column, sums);
     }
-    add_depth<K, COLUMN_DEPTH>(sums);
-    if (threadIdx.y == 0 && column < columns) {
+    add_depth<K, COLUMN_DEPTH>(all, sums);
+    if (threadIdx.y == 0 && column < at.columns) {
         for (int k = 0; k < K; k++)
-            partial[(part * K + k) * columns + column] = sums[k];
+            at.partial[(part * K + k) * at.columns + column] = sums[k];
     }
+    finish_last<K>(finish, at, first, COLUMN_WIDTH, &all[0][0][0]);
 }
 
 /* The same with four columns a thread; blocks are lanes by as many rows as there are threads left. A thread's own sums are
  * of type A: float for functors of bf16, as conversions to double are slow; every FLOAT_ROWS of its rows they are added to
  * doubles, which lie in shared memory: with more registers fewer blocks would run at a time. */
-template <int K, class A, class F>
-__global__ void sum_parts_wide(F f, int64_t rows, int64_t columns, int64_t parts,
-                               double *partial)
+template <int K, class A, class F, class G>
+__global__ void __launch_bounds__(THREADS, 4)
+    sum_parts_wide(F f, G finish, int64_t rows, struct place at)
 {
     __shared__ double all[K][AT_ONCE][THREADS];
-    const int64_t column = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * AT_ONCE;
-    const int64_t part = blockIdx.y, begin = rows * part / parts,
-                  end = rows * (part + 1) / parts;
+    const int width = (int)blockDim.x * AT_ONCE;
+    const int64_t first = (int64_t)blockIdx.x * width, column = first + threadIdx.x * AT_ONCE;
+    const int64_t part = blockIdx.y, begin = rows * part / at.parts,
+                  end = rows * (part + 1) / at.parts;
     const unsigned own = threadIdx.y * blockDim.x + threadIdx.x;
 
     for (int k = 0; k < K; k++) {
         for (int j = 0; j < AT_ONCE; j++)
             all[k][j][own] = 0;
     }
-    if (column < columns)
+    if (column < at.columns)
         f.begin(column);
-    for (int64_t row = begin + threadIdx.y; column < columns && row < end;) {
+    for (int64_t row = begin + threadIdx.y; column < at.columns && row < end;) {
         const int64_t left = end - row, at_once = (int64_t)FLOAT_ROWS * blockDim.y;
         const int64_t past = sizeof(A) < sizeof(double) && left > at_once ? row + at_once : end;
         A sums[K][AT_ONCE] = {};
-#pragma unroll(K > 4 ? 1 : K > 1 ? 4 : 8)
+#pragma unroll(F::AHEAD)
         for (; row < past; row += blockDim.y)
             f.four(row, column, sums);
         for (int k = 0; k < K; k++) {
@@ -134,16 +228,15 @@ __global__ void sum_parts_wide(F f, int64_t rows, int64_t columns, int64_t parts
         }
     }
     __syncthreads();
-    if (threadIdx.y > 0 || column >= columns)
-        return;
-    for (int k = 0; k < K; k++) {
-        for (int j = 0; j < AT_ONCE; j++) {
-            double sum = 0;
-            for (unsigned i = 0; i < blockDim.y; i++)
-                sum += all[k][j][i * blockDim.x + threadIdx.x];
-            partial[(part * K + k) * columns + column + j] = sum;
-        }
+    for (int n = (int)own; n < K * width; n += THREADS) {
+        const int k = n / width, j = n % width % AT_ONCE, lane = n % width / AT_ONCE;
+        double sum = 0;
+        for (unsigned i = 0; i < blockDim.y; i++)
+            sum += all[k][j][i * blockDim.x + lane];
+        if (first + n % width < at.columns)
+            at.partial[(part * K + k) * at.columns + first + n % width] = sum;
     }
+    finish_last<K>(finish, at, first, width, &all[0][0][0]);
 }
 
 /* What a thread adds elements of type T in. */
@@ -212,6 +305,7 @@ static void launch_finish(struct device_stream *stream, F finish, int64_t column
 template <int K, class F, class G>
 __global__ void sum_few(F f, G finish, int64_t rows, int64_t columns)
 {
+    __shared__ double all[K][FINISH_DEPTH][COLUMN_WIDTH];
     const int64_t column = (int64_t)blockIdx.x * COLUMN_WIDTH + threadIdx.x;
     double sums[K] = { 0 };
 
@@ -220,7 +314,7 @@ __global__ void sum_few(F f, G finish, int64_t rows, int64_t columns)
         for (int64_t row = threadIdx.y; row < rows; row += FINISH_DEPTH)
             f(row, column, sums);
     }
-    add_depth<K, FINISH_DEPTH>(sums);
+    add_depth<K, FINISH_DEPTH>(all, sums);
     if (threadIdx.y == 0 && column < columns)
         finish(column, sums);
 }
@@ -251,9 +345,9 @@ static void sum_columns(struct device_stream *stream, F f, G finish, int64_t row
     const dim3 block(COLUMN_WIDTH, COLUMN_DEPTH);
     const dim3 grid(blocks_of(columns, COLUMN_WIDTH), (unsigned)parts);
 
-    sum_parts<K, F>
-        <<<grid, block, 0, stream->cuda>>>(f, rows, columns, parts, (double *)scratch);
-    launch_finish<K>(stream, finish, columns, parts, (const double *)scratch);
+    const struct place at = { columns, parts, (double *)scratch, stream->counters };
+
+    sum_parts<K, F, G><<<grid, block, 0, stream->cuda>>>(f, finish, rows, at);
 }
 
 /* Four columns a thread: columns come in fours, and the functor's rows are aligned to that. */
@@ -269,9 +363,9 @@ static void sum_columns_wide(struct device_stream *stream, F f, G finish, int64_
     const dim3 block((unsigned)lanes, (unsigned)(THREADS / lanes));
     const dim3 grid(blocks_of(columns, lanes * AT_ONCE), (unsigned)parts);
 
-    sum_parts_wide<K, A, F>
-        <<<grid, block, 0, stream->cuda>>>(f, rows, columns, parts, (double *)scratch);
-    launch_finish<K>(stream, finish, columns, parts, (const double *)scratch);
+    const struct place at = { columns, parts, (double *)scratch, stream->counters };
+
+    sum_parts_wide<K, A, F, G><<<grid, block, 0, stream->cuda>>>(f, finish, rows, at);
 }
 
 #endif /* KERNEL_CUDA_COLUMN_CUH */

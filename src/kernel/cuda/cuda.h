@@ -11,9 +11,13 @@
 extern "C" {
 #endif
 
+/* Blocks of a launch that find out who of them is last need no more than this. */
+enum { STREAM_COUNTERS = 2048 };
+
 struct device_stream {
     cudaStream_t cuda;
     struct device *device;
+    unsigned *counters; /* on the device: zero between launches, of which one runs at a time */
     enum status status; /* of the first thing that could not be enqueued */
     char text[256];
 };
@@ -46,13 +50,17 @@ enum status cuda_failed(cudaError_t error, const char *file, int line, const cha
  * does not change after that. */
 extern size_t cuda_shared_bytes;
 
+/* The first row for a problem, as a device's user would find it; NULL: there is none. */
+const struct kernel *cuda_find(const struct kernel_problem *problem);
+
 /* Rows, each array ended by a NULL op. */
 extern const struct kernel cuda_cudnn_rows[], cuda_cudnn_attention_rows[],
     cuda_attention_tile_rows[], cuda_attention_mma_rows[], cuda_elementwise_rows[],
     cuda_linear_rows[], cuda_conv_rows[], cuda_conv1d_max_rows[], cuda_depthwise_rows[],
-    cuda_thin_rows[], cuda_narrow_rows[], cuda_conv_whole_rows[], cuda_small_rows[],
-    cuda_pool_rows[], cuda_norm_rows[], cuda_batch_norm_rows[], cuda_loss_rows[],
-    cuda_head_rows[], cuda_embedding_rows[], cuda_attention_rows[], cuda_recurrent_rows[];
+    cuda_thin_rows[], cuda_thin_pool_rows[], cuda_narrow_rows[], cuda_conv_whole_rows[],
+    cuda_small_rows[], cuda_pool_rows[], cuda_norm_rows[], cuda_batch_norm_rows[],
+    cuda_norm_depthwise_rows[], cuda_conv_stats_rows[], cuda_loss_rows[], cuda_head_rows[],
+    cuda_embedding_rows[], cuda_attention_rows[], cuda_recurrent_rows[];
 extern const struct device_update cuda_updates[];
 extern const struct device_joint_ops cuda_joint_ops;
 void cuda_add(struct device_stream *stream, float *out, const float *a, const float *b,

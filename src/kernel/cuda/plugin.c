@@ -400,30 +400,39 @@ struct device_event {
     cudaEvent_t cuda;
 };
 
-static enum status stream_create(struct device *device, struct device_stream **out)
-{
-    struct device_stream *stream;
-    cudaStream_t cuda;
-
-    TRY_CUDA(cudaSetDevice(device->number));
-    TRY_CUDA(cudaStreamCreateWithFlags(&cuda, cudaStreamNonBlocking));
-    const enum status status = mem_alloc(1, sizeof *stream, &stream);
-    if (status != STATUS_OK) {
-        (void)cudaStreamDestroy(cuda);
-        return status;
-    }
-    stream->cuda = cuda;
-    stream->device = device;
-    *out = stream;
-    return STATUS_OK;
-}
-
 static void stream_destroy(struct device_stream *stream)
 {
     if (stream == NULL)
         return;
-    (void)cudaStreamDestroy(stream->cuda);
+    if (stream->cuda != NULL)
+        (void)cudaStreamDestroy(stream->cuda);
+    (void)cudaFree(stream->counters);
     mem_free(stream);
+}
+
+static enum status fill_stream(struct device_stream *stream)
+{
+    const size_t bytes = STREAM_COUNTERS * sizeof *stream->counters;
+
+    TRY_CUDA(cudaStreamCreateWithFlags(&stream->cuda, cudaStreamNonBlocking));
+    TRY_CUDA(cudaMalloc((void **)&stream->counters, bytes));
+    TRY_CUDA(cudaMemsetAsync(stream->counters, 0, bytes, stream->cuda));
+    return STATUS_OK;
+}
+
+static enum status stream_create(struct device *device, struct device_stream **out)
+{
+    struct device_stream *stream;
+
+    TRY_CUDA(cudaSetDevice(device->number));
+    TRY(mem_alloc(1, sizeof *stream, &stream));
+    stream->device = device;
+    const enum status status = fill_stream(stream);
+    if (status != STATUS_OK)
+        stream_destroy(stream);
+    else
+        *out = stream;
+    return status;
 }
 
 static enum status stream_wait(struct device_stream *stream)
@@ -567,16 +576,20 @@ static const struct device_graph_ops graph_ops = {
 
 /* Of several rows of an op the first that can run is taken. */
 static const struct kernel *const parts[] = {
-    cuda_thin_rows,           cuda_conv_whole_rows,      cuda_narrow_rows,
+    cuda_thin_pool_rows,      cuda_thin_rows,
+    cuda_conv_whole_rows,     cuda_narrow_rows,
 #ifdef HAVE_CUDNN
     cuda_cudnn_rows,          cuda_cudnn_attention_rows,
 #endif
-    cuda_attention_tile_rows, cuda_attention_mma_rows,   cuda_elementwise_rows,
-    cuda_small_rows,          cuda_linear_rows,          cuda_depthwise_rows,
-    cuda_conv_rows,           cuda_conv1d_max_rows,      cuda_pool_rows,
-    cuda_norm_rows,           cuda_batch_norm_rows,      cuda_loss_rows,
-    cuda_head_rows,           cuda_embedding_rows,       cuda_attention_rows,
-    cuda_recurrent_rows,
+    cuda_attention_tile_rows, cuda_attention_mma_rows,
+    cuda_elementwise_rows,    cuda_small_rows,
+    cuda_linear_rows,         cuda_depthwise_rows,
+    cuda_conv_rows,           cuda_conv1d_max_rows,
+    cuda_pool_rows,           cuda_norm_rows,
+    cuda_batch_norm_rows,     cuda_norm_depthwise_rows,
+    cuda_conv_stats_rows,     cuda_loss_rows,
+    cuda_head_rows,           cuda_embedding_rows,
+    cuda_attention_rows,      cuda_recurrent_rows,
 };
 
 static const struct kernel *cuda_kernel_at(size_t i)
@@ -586,6 +599,18 @@ static const struct kernel *cuda_kernel_at(size_t i)
             if (i-- == 0)
                 return row;
         }
+    }
+    return NULL;
+}
+
+const struct kernel *cuda_find(const struct kernel_problem *problem)
+{
+    const struct kernel *row;
+
+    for (size_t i = 0; (row = cuda_kernel_at(i)) != NULL; i++) {
+        if (strcmp(row->op, problem->op) == 0 &&
+            (row->can_run == NULL || row->can_run(problem)))
+            return row;
     }
     return NULL;
 }
