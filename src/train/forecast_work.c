@@ -42,7 +42,7 @@ static void spread_making(double made, struct cost_work *out)
 
 /* What a shard takes: as a second one was seen to take it, else as all of a step but sums takes it. What nodes have not
  * been seen to take of that is made by all lanes together, or slows what they do: beside others nodes take longer
- * than their lower quartiles. What is left of a step is for the meeting of lanes, and less than nothing where steps
+ * than their lower quartiles. Less than its nodes a shard does not take: of long steps there are few to see. What is left of a step is for the meeting of lanes, and less than nothing where steps
  * overlap. */
 static void share_time(const struct graph *graph, const struct measured *measured,
                        struct cost_work *out)
@@ -50,8 +50,10 @@ static void share_time(const struct graph *graph, const struct measured *measure
     const double timed = measured->step - measured->sums - measured->made - measured->rest;
     const double most = measured->step - measured->sums;
     const bool is_known = measured->shard > timed / 2 && measured->shard < measured->step;
-    const double shard = (is_known ? measured->shard : most) - measured->made;
-    const bool has_joint = has_joint_layers(graph, measured->nodes) && shard > timed;
+    const bool any_joint = has_joint_layers(graph, measured->nodes);
+    const double seen = (is_known ? measured->shard : most) - measured->made;
+    const double shard = any_joint ? seen : fmax(seen, timed);
+    const bool has_joint = any_joint && shard > timed;
     const double share = timed > 0 && !has_joint ? fmax(shard / timed, 0) : 1;
 
     for (int l = 0; l < out->n_layers; l++) {
