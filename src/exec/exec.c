@@ -435,7 +435,7 @@ static void flush_denormals(void *arg, int index)
 static enum status make_lanes(struct exec *exec)
 {
     /* A pipeline takes its shards one after the other; threads share each op. */
-    exec->n_lanes = exec->config.pipeline.stages > 1
+    exec->n_lanes = exec->buckets.pipeline.stages > 0
                         ? 1
                         : lanes_for(fewest_shards(exec), exec->config.threads);
     exec->all_lanes = exec->n_lanes * transport_node_size(exec->transport, exec->node);
@@ -506,9 +506,10 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     exec->transport = comm_transport(config->comm);
     exec->rank = comm_rank(config->comm);
     exec->ranks = comm_size(config->comm);
-    exec->buckets.pipeline = (struct pass_pipeline){ .stages = config->pipeline.stages,
-                                                     .chunks = config->pipeline.chunks,
-                                                     .own = config->pipeline.own };
+    if (config->pipeline.stages > 1 || config->pipeline.ordered)
+        exec->buckets.pipeline = (struct pass_pipeline){ .stages = config->pipeline.stages,
+                                                         .chunks = config->pipeline.chunks,
+                                                         .own = config->pipeline.own };
     if (config->beside.transport)
         exec->beside_tag = transport_new_tags(config->beside.transport, 2);
     find_part(exec);

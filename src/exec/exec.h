@@ -103,6 +103,8 @@ struct exec_pipeline {
     enum pipe_kind kind;
     int chunks;
     struct transport *transport; /* joins the stages, in order; borrowed */
+    bool
+        ordered; /* one stage alone goes by its schedule, too: so shards of a pipeline are timed */
 };
 
 /* All ranks that work on the same samples as this one: of other stages, too. They tell each other how a step went. */

@@ -42,6 +42,7 @@ struct setup {
     bool factors;   /* exchanged instead of gradients, where they are smaller */
     bool sync_norm; /* batch statistics of the whole step */
     int zero;       /* what is given back in between */
+    bool ordered;   /* one stage of a pipeline, by its schedule */
     const struct exec_device *device; /* NULL: lanes of this processor */
     int n_steps;
     int64_t samples[STEPS_MAX]; /* of each step */
@@ -175,6 +176,11 @@ static struct exec_config config_of(const struct job *job, struct comm *comm)
         .window = job->setup->zero ? 1 : 0, /* as little as there can be */
         .leaders = job->setup->leaders,
         .flying_bytes = job->setup->flying_bytes,
+        .pipeline = { .stages = job->setup->ordered,
+                      .kind = PIPE_GPIPE,
+                      .chunks = job->setup->ordered,
+                      .transport = comm_transport(comm),
+                      .ordered = job->setup->ordered },
     };
 }
 
@@ -1036,6 +1042,23 @@ static void test_threads_share_ops_where_shards_are_few(void)
     check_same(&setup, &one_lane, &ranks);
 }
 
+/* All forward, then all backward, each shard with an arena of its own. */
+static void test_one_stage_by_a_schedule_gives_the_bits_of_shards_in_turn(void)
+{
+    static const char *const models[] = { "mlp", "cnn" };
+
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct setup setup = usual;
+        setup.model = models[i];
+        setup.shards = 4;
+        const struct outcome turns = run_on(&setup, 1, 1, NULL);
+        setup.ordered = true;
+        const struct outcome scheduled = run_on(&setup, 1, 2, NULL);
+        CHECK_INT(1, scheduled.lanes);
+        check_same(&setup, &turns, &scheduled);
+    }
+}
+
 /* A norm that is never reached changes nothing, but gradients stay until all are known. */
 static void test_gradients_that_pass_give_the_bits_of_those_that_stay(void)
 {
@@ -1592,6 +1615,8 @@ const struct test tests[] = {
     { .name = "rows of shards that do not fit are refused",
       .run = test_rows_of_shards_that_do_not_fit_are_refused },
     { .name = "compressed gradients train", .run = test_compressed_gradients_train },
+    { .name = "one stage by a schedule gives the bits of shards in turn",
+      .run = test_one_stage_by_a_schedule_gives_the_bits_of_shards_in_turn },
     { .name = "threads share ops where shards are few",
       .run = test_threads_share_ops_where_shards_are_few },
     { .name = "gradients that pass give the bits of those that stay",

@@ -196,7 +196,7 @@ static void find_buckets(struct exec *exec)
 
     for (int i = 0; i < exec->n_params; i++) {
         const struct value *param = exec->params[i];
-        const int chunk = param->stage / pipe->config.stages;
+        const int chunk = param->stage < 0 ? 0 : param->stage / pipe->config.stages;
         const int segment =
             param->kind == VALUE_AVERAGE ? chunk : 2 * pipe->config.chunks - 1 - chunk;
         pipe->buckets[segment] |= UINT64_C(1) << plan_bucket_of(param->flat);
@@ -231,7 +231,7 @@ enum status pipe_create(struct exec *exec)
 {
     const struct exec_pipeline *config = &exec->config.pipeline;
 
-    if (config->stages < 2)
+    if (exec->buckets.pipeline.stages == 0)
         return STATUS_OK;
     if (exec->gathers.count > 0 || exec->has_columns)
         return FAIL(STATUS_UNSUPPORTED,

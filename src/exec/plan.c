@@ -746,7 +746,7 @@ static void mark_segments(struct plan *plan, const struct pass_pipeline *pipelin
     const int chunks = pipeline->chunks, segments = 2 * chunks;
     int n = 0;
 
-    if (pipeline->stages < 2)
+    if (pipeline->stages == 0)
         return;
     while (n < plan->n_instructions && plan->instructions[n].node->attrs.once)
         n++;
@@ -755,7 +755,7 @@ static void mark_segments(struct plan *plan, const struct pass_pipeline *pipelin
         for (; n < plan->n_instructions; n++) {
             const struct node *made = plan->instructions[n].node;
             const struct node *node = made->op == &op_row_sum ? sort_of(made) : made;
-            const int chunk = node->stage / pipeline->stages;
+            const int chunk = node->stage < 0 ? 0 : node->stage / pipeline->stages;
             if (s != (node->phase == PHASE_FORWARD ? chunk : segments - 1 - chunk))
                 break;
         }

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/pool.h"
 #include "exec/plan.h"
 #include "exec/state.h"
 #include "graph/op.h"
@@ -23,7 +24,7 @@ struct profiler {
     struct trace *trace;
     int n_nodes, steps;
     double *nodes; /* [node * MOST_STEPS + step] seconds, mean of the lanes */
-    double sums[MOST_STEPS];
+    double sums[MOST_STEPS], made[MOST_STEPS];
 };
 
 static int compare(const void *a, const void *b)
@@ -44,8 +45,10 @@ static enum status start(struct profiler *p)
     const struct profile_config *config = p->config;
     struct exec_config exec_config = {
         .train = config->graph,
-        .threads = config->lanes * config->threads,
-        .shards = config->shards ? config->shards : config->lanes,
+        .threads = (config->open ? 1 : config->lanes) * config->threads,
+        .shards = config->shards ? config->shards
+                  : config->open ? config->open
+                                 : config->lanes,
         .batch = config->batch->samples,
         .seed = config->seed,
         .choices = config->choices,
@@ -58,6 +61,12 @@ static enum status start(struct profiler *p)
     TRY(comm_create(p->transport, NULL, &p->comm));
     if (!config->shards)
         TRY(trace_create(&p->trace));
+    if (config->open)
+        exec_config.pipeline = (struct exec_pipeline){ .stages = 1,
+                                                       .kind = PIPE_GPIPE,
+                                                       .chunks = 1,
+                                                       .transport = p->transport,
+                                                       .ordered = true };
     exec_config.comm = p->comm;
     exec_config.trace = p->trace;
     TRY(exec_create(&exec_config, &p->exec));
@@ -98,10 +107,13 @@ static void read_events(struct profiler *p)
             if (event->kind != TRACE_COMPUTE)
                 continue;
             const int n = node_of(p, event, from);
-            if (n < 0)
+            const double seconds =
+                (double)(event->end - event->begin) * 1e-9 / p->exec->n_lanes;
+            if (n < 0) {
+                p->made[p->steps] += strcmp(event->name, EXEC_MAKING) == 0 ? seconds : 0;
                 continue;
-            const double seconds = (double)(event->end - event->begin) * 1e-9;
-            p->nodes[(size_t)n * MOST_STEPS + (size_t)p->steps] += seconds / p->exec->n_lanes;
+            }
+            p->nodes[(size_t)n * MOST_STEPS + (size_t)p->steps] += seconds;
             from = n + 1;
         }
     }
@@ -180,7 +192,8 @@ static enum status measure(struct profiler *p, struct profile *out)
         out->rest -= out->nodes[n];
     }
     out->sums = quartile(p->sums, p->steps);
-    out->rest -= out->sums;
+    out->made = quartile(p->made, p->steps);
+    out->rest -= out->sums + out->made;
     out->steps = p->steps;
     out->arena = exec_memory(p->exec).arena;
     return STATUS_OK;
@@ -229,6 +242,74 @@ enum status profile_steps(const struct profile_config *config, double *out)
         status = time_whole_steps(p, out);
     stop(p);
     mem_free(p);
+    return status;
+}
+
+/* Open shards ----------------------------------------------------------------------------- */
+
+struct opener {
+    const struct profile_config *config;
+    struct profiler **lanes;
+    struct profile *profiles;
+    enum status *statuses;
+};
+
+/* One lane: steps for half of the time, as take_steps has them. */
+static void open_on_lane(void *arg, int index)
+{
+    const struct opener *o = arg;
+    struct profiler *p = o->lanes[index];
+
+    p->config = o->config;
+    o->statuses[index] = start(p);
+    if (o->statuses[index] == STATUS_OK)
+        o->statuses[index] = measure(p, &o->profiles[index]);
+    stop(p);
+}
+
+static enum status open_on_lanes(struct opener *o, double *out)
+{
+    const int lanes = o->config->lanes;
+    const int n_nodes = graph_node_count(o->config->graph);
+    struct pool *pool;
+
+    TRY(pool_create(lanes, &pool));
+    pool_run(pool, open_on_lane, o);
+    pool_destroy(pool);
+    memset(out, 0, (size_t)n_nodes * sizeof *out);
+    for (int i = 0; i < lanes; i++) {
+        if (o->statuses[i] != STATUS_OK)
+            return FAIL(o->statuses[i], "lanes with open shards cannot be timed");
+        for (int n = 0; n < n_nodes; n++)
+            out[n] += o->profiles[i].nodes[n] / (double)(lanes * o->config->open);
+    }
+    return STATUS_OK;
+}
+
+enum status profile_open(const struct profile_config *config, double *out)
+{
+    const size_t lanes = (size_t)config->lanes;
+    struct opener o = { .config = config };
+
+    BUG_ON(config->open < 1 || config->shards > 0);
+    enum status status = mem_alloc(lanes, sizeof *o.lanes, &o.lanes);
+    if (status == STATUS_OK)
+        status = mem_alloc(lanes, sizeof *o.profiles, &o.profiles);
+    if (status == STATUS_OK)
+        status = mem_alloc(lanes, sizeof *o.statuses, &o.statuses);
+    for (size_t i = 0; i < lanes && status == STATUS_OK; i++)
+        status = mem_alloc(1, sizeof *o.lanes[i], &o.lanes[i]);
+    if (status == STATUS_OK)
+        status = open_on_lanes(&o, out);
+    for (size_t i = 0; i < lanes; i++) {
+        if (o.lanes)
+            mem_free(o.lanes[i]);
+        if (o.profiles)
+            profile_release(&o.profiles[i]);
+    }
+    mem_free(o.lanes);
+    mem_free(o.profiles);
+    mem_free(o.statuses);
     return status;
 }
 

@@ -17,10 +17,12 @@
 struct profile_config {
     const struct graph
         *graph; /* after a strategy's passes for one rank; borrowed, as all below */
-    const struct batch *batch; /* lanes * rows samples, for profile_steps shards * rows */
-    int lanes;                 /* shards side by side */
-    int64_t shards;            /* of profile_steps: a step's, a multiple of lanes */
-    int threads;               /* of each lane */
+    const struct batch *
+        batch; /* lanes * rows samples, for profile_steps shards * rows, for profile_open open * rows */
+    int lanes;      /* shards side by side */
+    int64_t shards; /* of profile_steps: a step's, a multiple of lanes */
+    int64_t open;   /* of profile_open: shards that a lane has under way at a time */
+    int threads;    /* of each lane */
     struct optim_config optim;
     const struct kernel_choices *choices;
     uint64_t seed;
@@ -32,6 +34,7 @@ struct profile {
         *nodes;  /* seconds of each node of the graph in running order, 0 if no shard runs it */
     double step; /* of a step among others */
     double sums; /* of that a lane adds gradients and updates */
+    double made; /* and makes gradients of what all shards have, rows or factors, and updates */
     double
         rest; /* of that nothing above has: waits, layers that lanes make together; below 0 where steps overlap */
     int steps;
@@ -44,6 +47,11 @@ void profile_release(struct profile *profile);
 /* Seconds of a step, nothing in it timed. With one shard a lane and with two it tells what one more shard takes, and so what
  * of a step is for the meeting of lanes, however many shards they have. */
 MUST_CHECK enum status profile_steps(const struct profile_config *config, double *out);
+
+/* Seconds of each node, in running order, where a lane goes forward with all open shards before it goes backward with the first, as
+ * stages of a pipeline do: what a shard keeps has left the caches when it is read. Lanes are executors of their own.
+ * STATUS_UNSUPPORTED: shards of this graph meet. */
+MUST_CHECK enum status profile_open(const struct profile_config *config, double *out);
 
 /* Seconds of each node of a graph's forward and backward, in running order, each kernel by itself on one thread: for
  * graphs that need other ranks to run. What ranks do together, and what no kernel does, is 0. */

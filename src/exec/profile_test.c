@@ -79,10 +79,15 @@ static void check_profile(int lanes, int threads, int64_t shards)
         nodes += profile.nodes[n];
     }
     CHECK(profile.steps > 0 && profile.step > 0 && profile.sums > 0);
-    CHECK_CLOSE(profile.step, nodes + profile.sums + profile.rest, 1e-9);
+    CHECK_CLOSE(profile.step, nodes + profile.sums + profile.made + profile.rest, 1e-9);
     double *alone;
     CHECK_OK(mem_alloc((size_t)graph_node_count(graph), sizeof *alone, &alone));
     CHECK_OK(profile_kernels(graph, choices, alone));
+    for (int n = 0; n < graph_node_count(graph); n++)
+        CHECK((alone[n] > 0) == is_timed(graph_node(graph, n)));
+    struct profile_config many = config;
+    many.open = lanes; /* the batch has as many shards */
+    CHECK_OK(profile_open(&many, alone));
     for (int n = 0; n < graph_node_count(graph); n++)
         CHECK((alone[n] > 0) == is_timed(graph_node(graph, n)));
     mem_free(alone);

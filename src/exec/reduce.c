@@ -616,8 +616,7 @@ static enum status reduce_bucket(struct lane *lane, int b)
         lane_raise(lane, &exec->done[b], 1);
     }
     if (makes)
-        trace_end(lane->trace, span.traced, TRACE_COMPUTE, "gradient and update",
-                  exec->bucket_names[b]);
+        trace_end(lane->trace, span.traced, TRACE_COMPUTE, EXEC_MAKING, exec->bucket_names[b]);
     else
         lane_end_comm(lane, span, keeps || gives ? "sum" : "sum and update",
                       exec->bucket_names[b]);

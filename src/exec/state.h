@@ -43,6 +43,9 @@
 #include "kernel/tree.h"
 #include "transport/transport.h"
 
+/* In traces: a lane makes its part of a gradient of rows or factors, and uses it. */
+#define EXEC_MAKING "gradient and update"
+
 enum { ACCOUNT_NAME = 96, PLANS_MAX = 64, EVAL_ROWS = EXEC_PREDICT, LANES_MAX = 1024 };
 
 struct times {

@@ -286,7 +286,7 @@ double cost_shard_seconds(const struct cost_work *work)
     double seconds = work->other;
 
     for (int l = 0; l < work->n_layers; l++)
-        seconds += work->layers[l].forward + work->layers[l].backward;
+        seconds += work->layers[l].forward + work->layers[l].backward + work->layers[l].made;
     return seconds;
 }
 
@@ -558,7 +558,7 @@ static const struct cost_link *link_over(const struct cost_cluster *cluster, int
 }
 
 struct piece_sum {
-    double forward, backward, params, kept;
+    double forward, backward, made, params, kept;
     double reduced, n_reductions; /* bytes and exchanges of a shard, forward and backward */
 };
 
@@ -577,6 +577,7 @@ static struct piece_sum sum_piece(const struct cost_work *work, int begin, int e
         const double share = layer->divides ? 1.0 / choice->tp : 1;
         sum.forward += (is_known ? sharing->forward : share) * layer->forward;
         sum.backward += (is_known ? sharing->backward : share) * layer->backward;
+        sum.made += share * layer->made;
         sum.params += (is_known ? sharing->params : share) * layer->params;
         sum.kept += (is_known ? sharing->forward : share) * layer->kept;
         if (choice->tp > 1 && layer->divides && ++divided % 2 == 0) {
@@ -591,8 +592,8 @@ static struct piece_sum sum_piece(const struct cost_work *work, int begin, int e
     return sum;
 }
 
-/* Shards of stage s that are under way at most: those of its warm-up, and one. */
-static double open_shards(const struct cost_choice *choice, int s, double shards)
+/* Those of its warm-up, and one. */
+double cost_open_shards(const struct cost_choice *choice, int s, double shards)
 {
     const double p = choice->pp, v = choice->chunks;
     const double warm = choice->pipeline == PIPE_GPIPE ? shards
@@ -688,9 +689,11 @@ static void fill_piece(const struct grid *grid, int piece, struct cost_estimate 
     p->forward = (sum.forward + other / 3) * slow + reduce;
     p->backward = (sum.backward + other * 2 / 3) * slow + reduce;
     p->out = piece + 1 < parts ? send_seconds(pp_link, crossing) : 0;
+    p->copied = pp_link->cpu;
     p->sum = exchange_seconds(dp_link, choice->dp, sums, 2.0 * buckets);
     p->hidden = 1 - dp_link->cpu;
     p->update = sum.params * (work->add + work->update) / choice->dp * slow +
+                sum.made * shards * slow +
                 release_seconds(cluster, released_bytes(choice, choice->dp, sum.params));
     out->bytes =
         fmax(out->bytes, 2 * shards * crossing + (sums - sum.params) * (choice->dp > 1) +
@@ -721,7 +724,7 @@ static void set_grid_memory(const struct grid *grid, struct cost_estimate *out)
         now.state = work->n_states * params / choice->dp;
         /* Each shard that is under way has an arena of its own. */
         now.activations = (kept + work->transient / (choice->tp * choice->pp)) *
-                          open_shards(choice, s, shards);
+                          cost_open_shards(choice, s, shards);
         now.memory = now.params + now.gradients + now.state + now.activations;
         if (now.memory <= out->memory)
             continue;

@@ -24,7 +24,9 @@
 struct cost_layer {
     const char *name;         /* borrowed from the graph */
     double forward, backward; /* seconds of a shard */
-    double params;            /* bytes that it is the first to read; */
+    double
+        made; /* of a shard, when all are there: its gradient is made of rows or factors, and used */
+    double params; /* bytes that it is the first to read; */
     double
         sums; /* bytes of a shard that stand for their gradients between machines, if they are not the gradients */
     double kept; /* bytes of a shard that backward reads */
@@ -61,8 +63,9 @@ void cost_guess(const struct graph *graph, const struct cost_rates *rates,
 /* The same guess for what struct cost_work has beside layers. */
 void cost_guess_rest(struct cost_work *work, const struct cost_rates *rates);
 
-double cost_shard_seconds(const struct cost_work *work); /* forward and backward */
-double cost_params(const struct cost_work *work);        /* bytes */
+double
+cost_shard_seconds(const struct cost_work *work); /* with what is made when all are there */
+double cost_params(const struct cost_work *work); /* bytes */
 
 /* Machines ------------------------------------------------------------------------------- */
 
@@ -109,6 +112,9 @@ struct cost_choice {
     const int *
         begins; /* first layer of each piece, and their number; NULL: balanced here (cost_cut) */
 };
+
+/* Shards that stage s of a copy's pipeline has under way at most, of so many. */
+double cost_open_shards(const struct cost_choice *choice, int s, double shards);
 
 struct cost_estimate {
     double seconds; /* of a step */

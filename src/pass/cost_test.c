@@ -166,6 +166,23 @@ static void test_meeting_is_once_a_step(void)
     CHECK_CLOSE(grid, predict(&work, &machine, choice).seconds, 1e-9);
 }
 
+/* Gradients of rows are made when all shards are there: lanes share that, a stage does its own after its last action. */
+static void test_what_is_made_last_belongs_to_its_stage(void)
+{
+    struct cost_layer layers[LAYERS];
+    const struct cost_work work = even_work(layers, 8);
+    const struct cost_cluster machine = one_machine(4);
+    struct cost_choice stages = data_parallel(1);
+
+    stages.pp = 2;
+    stages.pipeline = PIPE_1F1B;
+    const double shared = predict(&work, &machine, data_parallel(4)).seconds;
+    const double first = predict(&work, &machine, stages).seconds;
+    layers[0].made = 0.5; /* of eight shards */
+    CHECK_CLOSE(shared + 1, predict(&work, &machine, data_parallel(4)).seconds, 1e-9);
+    CHECK_CLOSE(first + 4, predict(&work, &machine, stages).seconds, 1e-9);
+}
+
 static void test_a_network_is_hidden_behind_backward_until_it_is_too_slow(void)
 {
     struct cost_layer layers[LAYERS];
@@ -374,6 +391,8 @@ const struct test tests[] = {
     { .name = "meeting is once a step", .run = test_meeting_is_once_a_step },
     { .name = "stages have the bubble and a share of memory",
       .run = test_stages_have_the_bubble_and_a_share_of_memory },
+    { .name = "what is made last belongs to its stage",
+      .run = test_what_is_made_last_belongs_to_its_stage },
     { .name = "a tensor split divides work and pays for sums",
       .run = test_a_tensor_split_divides_work_and_pays_for_sums },
     { .name = "what is no split is refused", .run = test_what_is_no_split_is_refused },

@@ -89,6 +89,12 @@ static void begin_sum(struct simulation *sim, int s, int piece)
     stage->update += p->update;
 }
 
+/* What of a way between pieces a core at one of its ends is busy with. */
+static double copying(const struct simulate_piece *from)
+{
+    return from->copied * from->out / 2;
+}
+
 static void act(struct simulation *sim, int s, double begin)
 {
     const struct simulate_config *config = sim->config;
@@ -96,9 +102,14 @@ static void act(struct simulation *sim, int s, double begin)
     const struct pipe_action *action = &stage->actions[stage->next++];
     const int piece = action->chunk * config->pipe.stages + s;
     const struct simulate_piece *p = &config->pieces[piece];
-    const double seconds = action->is_backward ? p->backward : p->forward;
+    /* The pieces that a way to the next one begins at: before this one, and this one. */
+    const struct simulate_piece *before = piece > 0 ? p - 1 : NULL;
+    const struct simulate_piece *after = piece + 1 < pieces_of(config) ? p : NULL;
+    const struct simulate_piece *way = action->is_backward ? before : after;
+    const double seconds = (action->is_backward ? p->backward : p->forward) +
+                           (before ? copying(before) : 0) + (after ? copying(after) : 0);
     const double end = begin + seconds;
-    double *core = first_core(sim), way = 0;
+    double *core = first_core(sim);
 
     if (core)
         *core = end;
@@ -106,11 +117,8 @@ static void act(struct simulation *sim, int s, double begin)
     stage->busy += seconds;
     note(sim,
          (struct simulate_event){ begin, end, action->shard, s, piece, action->is_backward });
-    if (!action->is_backward)
-        way = piece + 1 < pieces_of(config) ? p->out : 0;
-    else if (piece > 0)
-        way = config->pieces[piece - 1].out;
-    *there_at(sim, action->is_backward, piece, action->shard) = end + way;
+    *there_at(sim, action->is_backward, piece, action->shard) =
+        end + (way ? (1 - way->copied) * way->out : 0);
     if (action->is_backward && action->shard == config->pipe.shards - 1)
         begin_sum(sim, s, piece);
 }

@@ -20,6 +20,7 @@ struct simulate_piece {
     double forward, backward; /* seconds of a shard */
     double
         out; /* seconds that what a shard gives to the next piece is under way; gradients back likewise */
+    double copied; /* share of that which cores copy: half of it who sends, half who receives */
     double sum;    /* seconds that sums of its gradients take, of which ... */
     double hidden; /* ... this share may go on while the stage computes something else */
     double update; /* seconds, when the stage's sums are there */

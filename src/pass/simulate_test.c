@@ -126,6 +126,24 @@ static void test_sums_are_hidden_as_far_as_no_core_is_busy_with_them(void)
     simulate_release(&result);
 }
 
+/* Stage 0 makes two shards of 1, each with 1 for sending; the second waits for the first's copy alone where cores copy. */
+static void test_cores_that_copy_are_busy_at_both_ends(void)
+{
+    const struct pipe_config pipe = { PIPE_GPIPE, 2, 1, 2 };
+    struct simulate_piece pieces[2];
+
+    fill(pieces, 2, (struct simulate_piece){ .forward = 1, .backward = 1, .out = 2 });
+    struct simulate_result result = run(pipe, pieces, 0);
+    CHECK_CLOSE(10, result.seconds, 1e-9); /* 1 + 2 there + 1 + 1 + 1 + 1 + 2 back + 1 */
+    simulate_release(&result);
+    fill(pieces, 2,
+         (struct simulate_piece){ .forward = 1, .backward = 1, .out = 2, .copied = 1 });
+    result = run(pipe, pieces, 0);
+    CHECK_CLOSE(12, result.seconds,
+                1e-9); /* 2 + 2 + 2, 2 + 2 + 2: as if the way were in the pieces */
+    simulate_release(&result);
+}
+
 static void test_numbers_that_are_no_schedule_are_refused(void)
 {
     const struct simulate_piece piece = { 0 };
@@ -147,6 +165,8 @@ const struct test tests[] = {
       .run = test_two_stages_on_one_core_take_the_sum_of_both },
     { .name = "sums are hidden as far as no core is busy with them",
       .run = test_sums_are_hidden_as_far_as_no_core_is_busy_with_them },
+    { .name = "cores that copy are busy at both ends",
+      .run = test_cores_that_copy_are_busy_at_both_ends },
     { .name = "numbers that are no schedule are refused",
       .run = test_numbers_that_are_no_schedule_are_refused },
     { 0 },

@@ -304,6 +304,14 @@ static enum status predict(const struct planner *p, const struct cost_work *work
     return cost_predict(work, &p->plan->machine.cluster, &choice, out, events);
 }
 
+/* Shards of the whole model that have as much under way on a lane as the first stage has. */
+static int64_t open_shards(const struct cost_choice *choice, int64_t shards)
+{
+    if (choice->pp == 1)
+        return 1;
+    return (int64_t)ceil(cost_open_shards(choice, 0, (double)shards / choice->dp) / choice->pp);
+}
+
 /* The work of the row's step, as the row's own job would have it: that may have other shards. */
 static enum status find_work(struct planner *p, struct forecast_row *row, const struct job *job,
                              struct planner_work **out)
@@ -323,7 +331,7 @@ static enum status find_work(struct planner *p, struct forecast_row *row, const 
     choice->team = p->plan->is_measured ? 1 : 1 + TEAM * (threads - 1);
     row->factors = job_has_factors(job ? job : p->job) && !planner_is_grid(row);
     TRY(planner_work(p, s->shards, threads, row->factors, out));
-    return STATUS_OK;
+    return planner_open_work(p, *out, open_shards(choice, s->shards), out);
 }
 
 /* A tensor split that the model does not allow is none. */
@@ -414,6 +422,8 @@ static enum status draw_timeline(struct planner *p)
         w = &p->works[0];
     else
         TRY(planner_work(p, row->shards, row->threads, row->factors, &w));
+    if (!p->options->is_elsewhere)
+        TRY(planner_open_work(p, w, open_shards(&row->choice, row->shards), &w));
     const struct cost_work work = work_of_step(p, w);
     return predict(p, &work, row->choice, &again, &plan->timeline);
 }

@@ -167,7 +167,7 @@ static enum status time_and_cut(const struct job *job, const struct graph *graph
     struct measured *kernels;
     struct cost_work work;
 
-    TRY(measured_make(job, graph, 0, 0, 1, 0, &kernels));
+    TRY(measured_make(job, graph, 0, 0, 1, 1, 0, &kernels));
     enum status status = cost_read(graph, kernels->nodes, job->settings.shards,
                                    optim_states(&job->optim), &work);
     measured_free(kernels, graph);

@@ -47,8 +47,22 @@ static enum status measure_shard(const struct job *job, int64_t rows,
     return status;
 }
 
+/* Nodes alone, each lane with so many shards under way. */
+static enum status measure_open(const struct job *job, int64_t rows, int64_t open,
+                                struct profile_config config, struct measured *out)
+{
+    struct batch batch;
+
+    config.batch = &batch;
+    config.open = open;
+    TRY(made_up_batch(job, rows * open, 0, rows * open, &batch));
+    const enum status status = profile_open(&config, out->nodes);
+    made_up_release(&batch);
+    return status;
+}
+
 static enum status measure(const struct job *job, const struct graph *graph, int64_t rows,
-                           double seconds, struct measured *out)
+                           int64_t open, double seconds, struct measured *out)
 {
     struct batch batch;
     struct profile profile;
@@ -65,6 +79,8 @@ static enum status measure(const struct job *job, const struct graph *graph, int
 
     if (out->lanes == 0)
         return profile_kernels(graph, job->choices, out->nodes);
+    if (open > 1)
+        return measure_open(job, rows, open, config, out);
     out->shard = 0;
     enum status status = made_up_batch(job, rows * out->lanes, 0, rows * out->lanes, &batch);
     if (status == STATUS_OK)
@@ -73,6 +89,7 @@ static enum status measure(const struct job *job, const struct graph *graph, int
         memcpy(out->nodes, profile.nodes, (size_t)graph_node_count(graph) * sizeof *out->nodes);
         out->step = profile.step;
         out->sums = profile.sums;
+        out->made = profile.made;
         out->rest = profile.rest;
         out->arena = (double)profile.arena;
         profile_release(&profile);
@@ -85,17 +102,18 @@ static enum status measure(const struct job *job, const struct graph *graph, int
 
 /* The child's whole life. */
 static void measure_and_leave(const struct job *job, const struct graph *graph, int64_t rows,
-                              double seconds, struct answer_memory *answer)
+                              int64_t open, double seconds, struct answer_memory *answer)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody waits for it then */
-    answer->status = measure(job, graph, rows, seconds, &answer->measured);
+    answer->status = measure(job, graph, rows, open, seconds, &answer->measured);
     snprintf(answer->why, sizeof answer->why, "%s",
              answer->status == STATUS_OK ? "" : status_message());
     _exit(0);
 }
 
 enum status measured_make(const struct job *job, const struct graph *graph, int64_t rows,
-                          int lanes, int threads, double seconds, struct measured **out)
+                          int lanes, int threads, int64_t open, double seconds,
+                          struct measured **out)
 {
     struct answer_memory *answer =
         mmap(NULL, bytes_of(graph), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -110,7 +128,7 @@ enum status measured_make(const struct job *job, const struct graph *graph, int6
     fflush(stdout);
     const pid_t child = fork();
     if (child == 0)
-        measure_and_leave(job, graph, rows, seconds, answer);
+        measure_and_leave(job, graph, rows, open, seconds, answer);
     while (child > 0 && waitpid(child, &state, 0) < 0 && errno == EINTR)
         continue;
     enum status status = answer->status;

@@ -26,18 +26,34 @@ static bool has_joint_layers(const struct graph *graph, const double *seconds)
     return false;
 }
 
+/* To the layers that have rows or factors, by what these are. Each lane had one shard, and a part of all: what it made is
+ * what one shard takes. */
+static void spread_making(double made, struct cost_work *out)
+{
+    double sums = 0;
+
+    for (int l = 0; l < out->n_layers; l++)
+        sums += out->layers[l].sums;
+    for (int l = 0; l < out->n_layers && sums > 0; l++)
+        out->layers[l].made = made * out->layers[l].sums / sums;
+    if (sums <= 0)
+        out->meeting += made;
+}
+
 /* What a shard takes: as a second one was seen to take it, else as all of a step but sums takes it. What nodes have not
  * been seen to take of that is made by all lanes together, or slows what they do: beside others nodes take longer
- * than their lower quartiles. What is left of a step is for the meeting of lanes, and less than nothing where steps
+ * than their lower quartiles. Less than its nodes a shard does not take: of long steps there are few to see. What is left of a step is for the meeting of lanes, and less than nothing where steps
  * overlap. */
 static void share_time(const struct graph *graph, const struct measured *measured,
                        struct cost_work *out)
 {
-    const double timed = measured->step - measured->sums - measured->rest;
+    const double timed = measured->step - measured->sums - measured->made - measured->rest;
     const double most = measured->step - measured->sums;
     const bool is_known = measured->shard > timed / 2 && measured->shard < measured->step;
-    const double shard = is_known ? measured->shard : most;
-    const bool has_joint = has_joint_layers(graph, measured->nodes) && shard > timed;
+    const bool any_joint = has_joint_layers(graph, measured->nodes);
+    const double seen = (is_known ? measured->shard : most) - measured->made;
+    const double shard = any_joint ? seen : fmax(seen, timed);
+    const bool has_joint = any_joint && shard > timed;
     const double share = timed > 0 && !has_joint ? fmax(shard / timed, 0) : 1;
 
     for (int l = 0; l < out->n_layers; l++) {
@@ -45,7 +61,8 @@ static void share_time(const struct graph *graph, const struct measured *measure
         out->layers[l].backward *= share;
     }
     out->other = has_joint ? shard - timed : 0;
-    out->meeting = most - shard;
+    out->meeting = most - measured->made - shard;
+    spread_making(measured->made, out);
 }
 
 /* What was measured on so many lanes, for any number of them: a lane reads the gradients of all and moves its
@@ -97,7 +114,7 @@ static enum status time_nodes(const struct planner *p, const struct graph *graph
         cost_guess(graph, &rates, out);
         return STATUS_OK;
     }
-    TRY(measured_make(p->job, graph, 0, 0, 1, 0, &measured));
+    TRY(measured_make(p->job, graph, 0, 0, 1, 1, 0, &measured));
     memcpy(out, measured->nodes, (size_t)graph_node_count(graph) * sizeof *out);
     measured_free(measured, graph);
     return STATUS_OK;
@@ -126,8 +143,8 @@ static enum status measure(struct planner *p, const struct graph *graph, int64_t
     const double seconds = p->options->seconds > 0 ? p->options->seconds : SECONDS;
     struct measured *measured;
 
-    TRY(measured_make(p->job, graph, p->job->settings.batch / shards, lanes, threads, seconds,
-                      &measured));
+    TRY(measured_make(p->job, graph, p->job->settings.batch / shards, lanes, threads, 1,
+                      seconds, &measured));
     enum status status = work_from(p, graph, measured, shards, out);
     p->step = p->plan->is_measured ? p->step : measured->step;
     measured_free(measured, graph);
@@ -200,7 +217,7 @@ static enum status derive_work(const struct planner *p, struct planner_work *w)
     TRY(mem_alloc((size_t)first->n_layers, sizeof *layers, &layers));
     for (int l = 0; l < first->n_layers; l++) {
         struct cost_layer *layer = &layers[l];
-        double *const sizes[] = { &layer->forward, &layer->backward, &layer->sums,
+        double *const sizes[] = { &layer->forward, &layer->backward, &layer->made, &layer->sums,
                                   &layer->kept,    &layer->crossing, &layer->out };
         *layer = first->layers[l];
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -232,7 +249,7 @@ enum status planner_work(struct planner *p, int64_t shards, int threads, bool fa
 
     for (int i = 0; i < p->n_works; i++) {
         struct planner_work *w = &p->works[i];
-        if (w->shards == shards && w->threads == threads &&
+        if (w->shards == shards && w->threads == threads && w->open == 1 &&
             (w->factors == factors || !w->has_factors)) {
             *out = w;
             return STATUS_OK;
@@ -243,7 +260,9 @@ enum status planner_work(struct planner *p, int64_t shards, int threads, bool fa
         return STATUS_OK;
     }
     struct planner_work *w = &p->works[p->n_works];
-    *w = (struct planner_work){ .shards = shards, .threads = threads, .factors = factors };
+    *w = (struct planner_work){
+        .shards = shards, .threads = threads, .factors = factors, .open = 1
+    };
     TRY(job_make_graph(p->job, shards, factors, &graph));
     w->has_factors = !factors; /* without, they might be */
     for (int n = 0; n < graph_node_count(graph); n++) {
@@ -255,6 +274,78 @@ enum status planner_work(struct planner *p, int64_t shards, int threads, bool fa
     TRY(status);
     p->n_works++;
     *out = w;
+    return STATUS_OK;
+}
+
+/* The layers of `closed`, each as much slower as it was seen to be. */
+static enum status slow_layers(const struct planner_work *closed, const struct graph *graph,
+                               const double *before, const double *after,
+                               struct planner_work *out)
+{
+    struct cost_work was, is = { 0 };
+
+    TRY(cost_read(graph, before, closed->shards, 0, &was));
+    enum status status = cost_read(graph, after, closed->shards, 0, &is);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)was.n_layers, sizeof *out->work.layers, &out->work.layers);
+    for (int l = 0; status == STATUS_OK && l < was.n_layers; l++) {
+        struct cost_layer *layer = &out->work.layers[l];
+        *layer = closed->work.layers[l];
+        layer->forward *= was.layers[l].forward > 0
+                              ? fmax(is.layers[l].forward / was.layers[l].forward, 1)
+                              : 1;
+        layer->backward *= was.layers[l].backward > 0
+                               ? fmax(is.layers[l].backward / was.layers[l].backward, 1)
+                               : 1;
+    }
+    cost_release(&was);
+    cost_release(&is);
+    return status;
+}
+
+/* Nodes with one shard a lane, then with all that are open. */
+static enum status measure_open(const struct planner *p, const struct planner_work *closed,
+                                const struct graph *graph, struct planner_work *out)
+{
+    const double seconds = (p->options->seconds > 0 ? p->options->seconds : SECONDS) / 2;
+    const int lanes = lanes_here(p, closed->threads);
+    const int64_t rows = p->job->settings.batch / closed->shards;
+    struct measured *before, *after;
+
+    TRY(measured_make(p->job, graph, rows, lanes, closed->threads, 1, seconds, &before));
+    enum status status =
+        measured_make(p->job, graph, rows, lanes, closed->threads, out->open, seconds, &after);
+    if (status == STATUS_OK) {
+        status = slow_layers(closed, graph, before->nodes, after->nodes, out);
+        measured_free(after, graph);
+    }
+    measured_free(before, graph);
+    return status;
+}
+
+enum status planner_open_work(struct planner *p, struct planner_work *closed, int64_t open,
+                              struct planner_work **out)
+{
+    struct graph *graph;
+
+    *out = closed;
+    for (int i = 0; i < p->n_works; i++) {
+        if (p->works[i].shards == closed->shards && p->works[i].threads == closed->threads &&
+            p->works[i].open == open)
+            *out = &p->works[i];
+    }
+    if (*out != closed || open < 2 || guesses(p) || p->step > LONG ||
+        p->n_works == PLANNER_WORKS)
+        return STATUS_OK;
+    struct planner_work *w = &p->works[p->n_works];
+    *w = *closed;
+    w->open = open;
+    TRY(job_make_graph(p->job, closed->shards, closed->factors, &graph));
+    if (measure_open(p, closed, graph, w) == STATUS_OK) { /* else as if they were closed */
+        p->n_works++;
+        *out = w;
+    }
+    graph_destroy(graph);
     return STATUS_OK;
 }
 

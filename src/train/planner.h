@@ -15,6 +15,7 @@ struct planner_work {
     int threads;
     bool factors;     /* gradients as factors where those are smaller, */
     bool has_factors; /* which some are */
+    int64_t open;     /* shards that a lane has under way at a time; 1: one after the other */
     struct cost_work work;
     /* Of a shard, each node by itself: what a tensor split's are compared with. 0: not known yet. */
     double forward, backward;
@@ -47,6 +48,9 @@ struct planner {
 /* The work of a step in so many shards: made, if it is not there yet. *out is valid until planner_release. */
 MUST_CHECK enum status planner_work(struct planner *p, int64_t shards, int threads,
                                     bool factors, struct planner_work **out);
+/* The same as lanes do it that have so many shards under way, as a pipeline's stages have. */
+MUST_CHECK enum status planner_open_work(struct planner *p, struct planner_work *closed,
+                                         int64_t open, struct planner_work **out);
 /* The first, and what one rank alone would take, if that is not the same. */
 MUST_CHECK enum status planner_first_work(struct planner *p);
 void planner_release(struct planner *p);
