@@ -83,7 +83,8 @@ static bool is_thin(const struct node *conv, const struct node *pool)
     return !conv->in[0]->maker && x->dim[1] == 1 && is_power(w->dim[0], 32, 256) &&
            w->dim[2] == 3 && w->dim[3] == 3 && a->stride[0] == 1 && a->stride[1] == 1 &&
            a->pad[0] == 1 && a->pad[1] == 1 && pool->attrs.window[0] == 2 &&
-           pool->attrs.window[1] == 2 && x->dim[2] * x->dim[3] <= 64 * 64;
+           pool->attrs.window[1] == 2 &&
+           (x->dim[2] + 2) * (x->dim[3] + 3) <= 66 * 67; /* which fits its shared memory */
 }
 
 static struct chain chain_of(const struct graph *graph, struct node *node,

@@ -150,11 +150,13 @@ static bool find_head(const struct graph *graph, struct head *head)
         product->in[1]->layout != LAYOUT_PLAIN || product->in[1]->kind != VALUE_PARAM)
         return false;
     int known = 2, within = 0; /* uses: the role, and the loss; nodes of the same stage */
+    bool is_alone = true;      /* a stage keeps a forward node, by which evaluations are cut */
     for (int n = 0; n < graph_node_count(graph); n++) {
         struct node *node = graph_node(graph, n);
         bool is_one = false;
         if (node->n_in > 1 && node->in[0] == logits)
-            is_one = note(&head->accuracy, node, &op_token_accuracy) ||
+            is_one = (node->in[1] == loss->in[1] &&
+                      note(&head->accuracy, node, &op_token_accuracy)) ||
                      note(&head->slope, node, &op_token_cross_entropy_grad);
         known += is_one;
         if (head->slope)
@@ -164,9 +166,13 @@ static bool find_head(const struct graph *graph, struct head *head)
         if (gradient && node->n_in > 1 && node->in[1] == gradient && node->n_out == 1)
             is_one |= note(&head->weight, node, &op_linear_grad_weight);
         within += is_one && node->stage == product->stage;
+        if (!is_one && node->phase == PHASE_FORWARD && node->stage == product->stage &&
+            node != product && node != loss)
+            is_alone = false;
     }
-    return within == 4 && loss->stage == product->stage && graph_uses(graph, logits) == known &&
-           graph_uses(graph, gradient) == 2 && graph_uses(graph, loss->out[1]) == 1;
+    return within == 4 && !is_alone && loss->stage == product->stage &&
+           graph_uses(graph, logits) == known && graph_uses(graph, gradient) == 2 &&
+           graph_uses(graph, loss->out[1]) == 1;
 }
 
 /* One node for all of the head, NULL where it cannot be; the others use nothing any more. */

@@ -95,6 +95,8 @@ static enum status fill_inner(const struct kernel_problem *p, struct inner *inne
     for (int i = 0; i < n_inner(p); i++) {
         inner->problem[i] = inner_of(p, i);
         inner->row[i] = cuda_find(&inner->problem[i]);
+        if (!inner->row[i])
+            return FAIL(STATUS_UNSUPPORTED, "cuda: a convolution has a kernel no more");
         if (inner->row[i]->prepare)
             TRY(inner->row[i]->prepare(&inner->problem[i], &inner->state[i]));
     }

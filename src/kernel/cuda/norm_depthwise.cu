@@ -46,7 +46,9 @@ static bool is_depthwise(const struct kernel_problem *p, const struct shape *x,
     return a->groups > 1 && a->groups == x->dim[1] && w->dim[0] == x->dim[1] &&
            w->dim[1] == 1 && w->dim[2] == SIDE && w->dim[3] == SIDE && a->pad[0] == 1 &&
            a->pad[1] == 1 && a->stride[0] == a->stride[1] && a->stride[0] <= 2 &&
-           x->dim[1] % PAIR == 0 && shape_count(x) < INT_MAX;
+           x->dim[1] % PAIR == 0 &&
+           x->dim[0] <= INT_MAX && /* places and threads have 32 bits */
+           shape_count(x) / x->dim[0] < INT_MAX && shape_count(x) / PAIR < UINT32_MAX;
 }
 
 template <class T> struct alignas(PAIR * sizeof(T)) pair {

@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     forward(struct thin_pool g, const T *x, const T *w, const float *bias, bool relu, T *y,
             uint8_t *index)
 {
-    extern __shared__ float staged[];
+    extern __shared__ __align__(16) float staged[];
     const int lanes = g.o / CHANNELS, lane = (int)threadIdx.x % lanes, o = lane * CHANNELS;
     const int row = staged_row(g), pixels = g.ph * g.pw;
     float taps[NINE][CHANNELS], shift[CHANNELS];
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(THREADS)
             struct give_sums give)
 {
     enum { WARPS = THREADS / WARP };
-    extern __shared__ float staged[];
+    extern __shared__ __align__(16) float staged[];
     __shared__ double room[SUMS * WARP];
     __shared__ float all[WARPS][WARP];
     const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
