@@ -34,6 +34,8 @@ struct setup {
     float max_norm;
     double lr; /* 0: a small one */
     bool sequence, recompute, dense;
+    bool
+        joined; /* as on GPUs; the CPU joins batch norms' gradients by other kernels, with other bits */
     int n_steps;
     bool same_size; /* all steps have the whole batch */
     const struct exec_device *device;
@@ -101,7 +103,7 @@ static enum status make_graph(const struct job *job, struct axes_place place,
         .ranks = training ? axes->dp : 1,
         .bucket_bytes = setup->bucket_bytes,
         .apart = true,
-        .epilogues = true,
+        .epilogues = setup->joined,
         .recompute = setup->recompute,
         .dense = setup->dense,
         .zero = axes->zero,
@@ -445,6 +447,7 @@ static struct setup gpt_of(struct axes axes)
     setup.options[2].value = 16;
     setup.options[3].name = "dropout";
     setup.options[3].value = 0.1;
+    setup.joined = true;
     return setup;
 }
 

@@ -67,8 +67,6 @@ static void say_linear(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         say(text, " %dx%d %dx%d -> %dx%d", m, n, n, k, m, k);
     } else if (strcmp(op, "linear_grad_through") == 0) {
         say(text, " %dx%d %dx%d %dx%d -> %dx%d", m, n, n, k, m, k, m, k);
-        if (chance(rng, 40))
-            say(text, " %d", k);
     } else {
         say(text, " %dx%d %dx%d -> %dx%d", m, k, m, n, n, k);
         if (chance(rng, 60))
@@ -437,11 +435,9 @@ static void say_rows(struct rng *rng, const char *op, char text[KERNEL_TEXT])
     else if (strcmp(op, "layer_norm_grad") == 0)
         say(text, " %dx%d %dx%d %d %dx2%s -> %dx%d %d %d", m, n, m, n, n, m,
             chance(rng, 50) ? base : "", m, n, n, n);
-    if (strcmp(op, "layer_norm_grad") == 0 && chance(rng, 50))
-        say(text, " %d", n);
-    if (strcmp(op, "softmax") == 0)
+    else if (strcmp(op, "softmax") == 0)
         say(text, " %dx%d", m, n);
-    else if (strcmp(op, "softmax_grad") == 0)
+    else
         say(text, " %dx%d %dx%d -> %dx%d", m, n, m, n, m, n);
 }
 
@@ -760,9 +756,6 @@ const char *const kernel_testing_large[] = {
     "linear_grad_through 200x96 96x320 200x320 -> 200x320 gelu_tanh",
     "linear_grad_through 70x33 33x257 70x257 -> 70x257 plain gelu_tanh",
     "linear_grad_through 64x100 100x250 64x250 -> 64x250 relu",
-    "linear_grad_through 700x96 96x320 700x320 -> 700x320 320 gelu_tanh",
-    "linear_grad_through 700x33 33x257 700x257 -> 700x257 257 gelu_tanh",
-    "linear_grad_through 200x96 96x320 200x320 -> 200x320 320 relu",
     "linear 40x300 700x300 plain",
     "linear 150x300 257x300 257 plain relu",
     "linear_grad_input 150x257 257x300 -> 150x300 plain",
@@ -851,9 +844,6 @@ const char *const kernel_testing_large[] = {
     "layer_norm_grad 300x1001 300x1001 1001 300x2 -> 300x1001 1001 1001",
     "layer_norm_grad 700x384 700x384 384 700x2 700x384 -> 700x384 384 384",
     "layer_norm_grad 300x1001 300x1001 1001 300x2 300x1001 -> 300x1001 1001 1001",
-    "layer_norm_grad 700x384 700x384 384 700x2 700x384 -> 700x384 384 384 384",
-    "layer_norm_grad 131x1600 131x1600 1600 131x2 131x1600 -> 131x1600 1600 1600 1600",
-    "layer_norm_grad 300x1001 300x1001 1001 300x2 -> 300x1001 1001 1001 1001",
     "softmax 300x1001",
     "softmax_grad 300x1001 300x1001 -> 300x1001",
     "add_positions 7x100x96 120x96",

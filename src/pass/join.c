@@ -5,7 +5,6 @@
  *   max_pool_grad -> relu_grad                         becomes  relu_grad -> max_pool_grad
  *   add -> batch_norm_grad with an activation          becomes  batch_norm_grad of two summands
  *   batch_norm_grad of dy, x and y                     becomes  the same with beta for y
- *   linear_grad_weight with the sums of dy over rows   becomes  one without, where what makes dy can sum as well
  *   linear -> token_cross_entropy, token_accuracy and the gradients of both become one linear_token_loss
  *
  * The second as what a window's largest is, zero or more, is what relu left at its place; pooled images are smaller. The fourth
@@ -95,28 +94,6 @@ static void join_norm(const struct graph *graph, struct node *grad)
     }
     if (norm->op == &op_batch_norm && norm->n_in == 3)
         grad->in[Y] = norm->in[2];
-}
-
-/* Can the node sum over rows what it makes, for less than it costs to read it again? */
-static bool can_sum(const struct node *node)
-{
-    return node->op == &op_layer_norm_grad || (node->op == &op_linear_grad_through &&
-                                               node->attrs.activation == ACTIVATION_GELU_TANH);
-}
-
-/* Leaves a bias's gradient to the node that makes what it is the sum of. */
-static void move_sums(struct node *weight)
-{
-    struct node *maker = weight->in[1]->maker;
-
-    if (!weight->attrs.with_bias || !maker || !can_sum(maker) || maker->attrs.with_bias ||
-        weight->in[1] != maker->out[0] || maker->stage != weight->stage)
-        return;
-    struct value *sums = weight->out[--weight->n_out];
-    weight->attrs.with_bias = 0;
-    maker->attrs.with_bias = 1;
-    maker->out[maker->n_out++] = sums;
-    sums->maker = maker;
 }
 
 /* The nodes from the last layer's product to its gradients. */
@@ -220,8 +197,6 @@ static enum status run_join(struct graph *graph, const struct pass_config *confi
             join(graph, node);
         if (node->op == &op_batch_norm_grad)
             join_norm(graph, node);
-        if (node->op == &op_linear_grad_weight && node->n_in > 0)
-            move_sums(node);
         if (before)
             order[count++] = before;
         if (whole && node == head.slope)

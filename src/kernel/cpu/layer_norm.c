@@ -216,17 +216,10 @@ static void run_layer_norm_grad(const struct kernel_call *call)
     }
 }
 
-/* Sums of dx are asked for in graphs of a device alone. */
-static bool gradient_can_run(const struct kernel_problem *problem)
-{
-    return problem->n_out <= 3;
-}
-
 const struct kernel SIMD_TABLE(kernel_layer_norm_rows)[] = {
     { .op = "layer_norm", .name = "own", .run = run_layer_norm },
     { .op = "layer_norm_grad",
       .name = "own",
-      .can_run = gradient_can_run,
       .scratch_bytes = gradient_scratch,
       .run = run_layer_norm_grad },
     { 0 },

@@ -121,7 +121,7 @@ static double through(const struct kernel_call *call, const struct slopes *s,
                       const struct counts *e, int64_t c, int64_t i)
 {
     const enum activation activation = call->problem->attrs.activation;
-    const double d = s->more ? (double)s->dy[i] + (double)s->more[i] : s->dy[i];
+    const double d = s->more ? s->dy[i] + s->more[i] : s->dy[i]; /* in f32, as by add */
 
     if (s->y)
         return lets_through(activation, s->y[i]) ? d : 0;

@@ -51,16 +51,6 @@ void reference_linear_grad_input(const struct kernel_call *call)
     }
 }
 
-void reference_sum_rows(const float *x, int64_t rows, int64_t columns, float *out)
-{
-    for (int64_t j = 0; j < columns; j++) {
-        double sum = 0;
-        for (int64_t i = 0; i < rows; i++)
-            sum += (double)x[i * columns + j];
-        out[j] = (float)sum;
-    }
-}
-
 void reference_linear_grad_weight(const struct kernel_call *call)
 {
     const int64_t m = call->problem->in[0].shape.dim[0], k = call->problem->in[0].shape.dim[1];
@@ -77,8 +67,12 @@ void reference_linear_grad_weight(const struct kernel_call *call)
             dw[weight_at(&call->problem->out[0], j, l)] = (float)sum;
         }
     }
-    if (db != NULL)
-        reference_sum_rows(dy, m, n, db);
+    for (int64_t j = 0; db != NULL && j < n; j++) {
+        double sum = 0;
+        for (int64_t i = 0; i < m; i++)
+            sum += (double)dy[i * n + j];
+        db[j] = (float)sum;
+    }
 }
 
 /* Products that end with more. pre is rounded before gelu sees it, as gelu_tanh by itself would find it. */
@@ -118,9 +112,5 @@ void reference_linear_grad_through(const struct kernel_call *call)
             dx[i] = kept[i] > 0 ? dx[i] : 0;
         else
             dx[i] = (float)((double)dx[i] * reference_gelu_tanh_slope((double)kept[i]));
-    }
-    if (call->problem->n_out > 1) {
-        const struct shape *shape = &call->problem->out[0].shape;
-        reference_sum_rows(dx, shape->dim[0], shape->dim[1], call->out[1]);
     }
 }

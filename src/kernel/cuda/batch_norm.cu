@@ -559,7 +559,7 @@ template <class T, int MASK, bool MORE> struct slopes {
                              float shift) const
     {
         const float sum = MASK == MASK_SUM ? normalized_sum(x, mean, scale, shift) : y;
-        const float d = MORE ? dy + more : dy;
+        const float d = MORE ? rounded<T>(dy + more) : dy; /* as add would have left it */
         return MASK == MASK_NONE || (sum > 0 && sum < f.limit) ? d : 0;
     }
     __device__ float through(int64_t i, int64_t c) const

@@ -14,13 +14,6 @@ void column_sums(struct device_stream *stream, const void *x, enum dtype dtype, 
                  int64_t columns, float *out, void *scratch);
 size_t column_sums_scratch(int64_t rows, int64_t columns);
 
-/* linear_grad_through with sums can be a plain product and then this: x[i][j] *= the slope of gelu_tanh at kept[i][j], and sums
- * as above. */
-bool slope_sums_can_run(const struct kernel_problem *problem);
-void slope_sums(struct device_stream *stream, void *x, const void *kept, enum dtype dtype,
-                int64_t rows, int64_t columns, float *sums, void *scratch);
-size_t slope_sums_scratch(int64_t rows, int64_t columns);
-
 #ifdef __cplusplus
 }
 #endif

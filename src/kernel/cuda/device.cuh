@@ -67,6 +67,14 @@ __device__ __forceinline__ void put(f16 *to, float x)
 {
     *to = __float2half_rn(x);
 }
+/* What is left of x in an element. */
+template <class T> __device__ __forceinline__ float rounded(float x)
+{
+    T element;
+
+    put(&element, x);
+    return number(element);
+}
 
 /* Four elements that are read or written at once. */
 template <class T> struct alignas(AT_ONCE * sizeof(T)) four {

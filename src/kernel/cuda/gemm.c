@@ -511,7 +511,7 @@ static struct gemm_form grad_through_form(const struct kernel_problem *p)
 {
     struct gemm_form form = grad_input_form(p);
 
-    form.through = slope_sums_can_run(p) ? ACTIVATION_NONE : p->attrs.activation;
+    form.through = p->attrs.activation;
     return form;
 }
 
@@ -588,15 +588,10 @@ static void linear_add(const struct kernel_call *call)
     gemm_run(call->state, call->stream, &data);
 }
 
-/* The product's scratch, and after it that of the sums. */
 static size_t grad_through_scratch(const struct kernel_problem *p)
 {
     const struct gemm_form form = grad_through_form(p);
-    const size_t sums = p->n_out == 1           ? 0
-                        : slope_sums_can_run(p) ? slope_sums_scratch(form.m, form.n)
-                                                : column_sums_scratch(form.m, form.n);
-
-    return gemm_scratch(&form) + sums;
+    return gemm_scratch(&form);
 }
 
 static enum status grad_through_prepare(const struct kernel_problem *p, void **out)
@@ -612,17 +607,7 @@ static void grad_through(const struct kernel_call *call)
                                     .c = call->out[0],
                                     .kept = (void *)call->in[2],
                                     .scratch = call->scratch };
-    const struct kernel_problem *p = call->problem;
-    const struct gemm_form form = grad_through_form(p);
-    char *const sums = (char *)call->scratch + gemm_scratch(&form);
-
     gemm_run(call->state, call->stream, &data);
-    if (slope_sums_can_run(p))
-        slope_sums(call->stream, call->out[0], call->in[2], p->out[0].dtype, form.m, form.n,
-                   call->out[1], sums);
-    else if (p->n_out > 1)
-        column_sums(call->stream, call->out[0], p->out[0].dtype, form.m, form.n, call->out[1],
-                    sums);
 }
 
 static size_t grad_input_scratch(const struct kernel_problem *p)
