@@ -12,13 +12,14 @@
 #include "train/on_device.h"
 #include "train/planner.h"
 
-enum { MOST_TRIED = 4, WINDOWS = 3 };
+enum { MOST_TRIED = 6, WINDOWS = 3 };
 static const double SAME = 0.05; /* what differs by less is the same: measurements do, too */
 static const double CLEARLY =
     0.1; /* by how much a grid that was not tried has to be faster than what is no grid */
 static const double CLOSE =
     0.4; /* predictions are not better than that where steps are short */
-static const double SHORT = 0.2; /* seconds of a step that is tried */
+static const double TINY = 5e-3, CLOSE_TO_TINY = 2; /* and worse than twice off below this */
+static const double SHORT = 0.2;                    /* seconds of a step that is tried */
 
 bool planner_can_choose(const struct forecast_row *row)
 {
@@ -139,12 +140,13 @@ static bool is_like(const struct forecast_row *a, const struct forecast_row *b)
 /* Of those that are slower than `than` by their prediction the fastest that is close to `best`; -1: none. */
 static int next_close(const struct forecast *plan, double than, double best)
 {
+    const double most = best * (1 + (best < TINY ? CLOSE_TO_TINY : CLOSE));
     int next = -1;
 
     for (int i = 0; i < plan->n_rows; i++) {
         const struct forecast_row *row = &plan->rows[i];
         const double seconds = row->cost.seconds;
-        if (can_be_tried(row) && seconds > than && seconds <= (1 + CLOSE) * best &&
+        if (can_be_tried(row) && seconds > than && seconds <= most &&
             (next < 0 || seconds < plan->rows[next].cost.seconds))
             next = i;
     }
