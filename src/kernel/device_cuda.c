@@ -95,7 +95,9 @@ static enum status open_face(const struct device_face **out)
     const struct device_face *face =
         symbol.object ? symbol.function(&host, DEVICE_VERSION, sizeof *face) : NULL;
     if (!face)
-        return FAIL(STATUS_MISMATCH, "%s is of another build than the program", FILE_NAME);
+        return FAIL(STATUS_MISMATCH,
+                    "%s is of another build than the program: build both anew (script/build)",
+                    FILE_NAME);
     *out = face;
     return STATUS_OK;
 }

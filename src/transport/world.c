@@ -211,7 +211,8 @@ static enum status join_world(const struct cluster *cluster)
     TRY(open_plugin(cluster, &plugin));
     const struct mpi_face *face = dlsym(plugin, MPI_FACE_NAME);
     if (!face || face->version != MPI_FACE_VERSION)
-        return FAIL(STATUS_MISMATCH, "the MPI plug-in is of another build than the program");
+        return FAIL(STATUS_MISMATCH, "the MPI plug-in is of another build than the program: "
+                                     "build both anew (script/build)");
     if (face->open(&the_world.rank, &the_world.size, text) != 0)
         return FAIL(STATUS_IO, "MPI: %s", text);
     if (cluster->size > 0 && the_world.size != cluster->size)
