@@ -96,7 +96,8 @@ static struct node *add_linear_joined(struct graph *graph, const struct op *op, 
     const bool is_gradient = op == &op_linear_grad_through;
     const struct attrs attrs = { .activation = !is_gradient  ? ACTIVATION_NONE
                                                : chance(rng) ? ACTIVATION_RELU
-                                                             : ACTIVATION_GELU_TANH };
+                                                             : ACTIVATION_GELU_TANH,
+                                 .with_bias = is_gradient && chance(rng) };
     struct value *in[GRAPH_IN] = { rows(graph, "x", shape_2(d.N, is_gradient ? d.O : d.H)),
                                    param(graph, "w", shape_2(d.O, d.H)) };
     int n = 2;
@@ -498,7 +499,8 @@ static struct node *add_layer_norm(struct graph *graph, const struct op *op, str
     const struct draw d = draw(rng);
     const struct shape shape = any_rows(&d, rng);
     const int64_t features = shape.dim[shape.rank - 1];
-    const struct attrs attrs = { .epsilon = op == &op_layer_norm ? 0.125F : 0 };
+    const struct attrs attrs = { .epsilon = op == &op_layer_norm ? 0.125F : 0,
+                                 .with_bias = op == &op_layer_norm_grad && chance(rng) };
     struct shape saved = shape;
     struct value *in[GRAPH_IN] = { NULL };
     int n = 0;
@@ -782,6 +784,7 @@ static const struct row {
     { &op_avg_pool_grad, add_pool_grad },
     { &op_bias, add_bias },
     { &op_bias_grad, add_elementwise },
+    { &op_sum_rows, add_softmax },
     { &op_relu, add_elementwise },
     { &op_relu_grad, add_elementwise },
     { &op_add, add_elementwise },

@@ -563,6 +563,10 @@ static void pipelines_of_text_have_the_bits_of_one_rank(void)
     setup.n_steps = 6;
     setup.device = &device;
     compare_pipelines(&setup, 0, n_pipelines);
+    setup.options[3].value =
+        0; /* norms' gradients sum for biases, unless a cut is between them */
+    compare_pipelines(&setup, 0, n_pipelines);
+    setup.options[3].value = 0.1;
     setup.optimizer = "lamb";
     compare_pipelines(&setup, 3, 5);
     device.group_bytes = 4096; /* several groups */
@@ -599,6 +603,8 @@ static void pipelines_in_bf16_have_the_bits_of_one_rank(void)
     struct setup setup = gpt_of((struct axes){ .dp = 1 });
     setup.n_steps = 4;
     setup.device = &device;
+    compare_pipelines(&setup, 0, n_pipelines);
+    setup.options[3].value = 0; /* as before */
     compare_pipelines(&setup, 0, n_pipelines);
     device.face->close(device.device);
 }

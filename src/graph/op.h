@@ -93,7 +93,8 @@ extern const struct op op_conv1d, op_conv1d_grad_input, op_conv1d_grad_weight, o
     op_conv1d_max_grad_input, op_conv1d_max_grad_weight;
 extern const struct op op_max_over_time, op_max_over_time_grad, op_concat, op_columns;
 extern const struct op op_max_pool, op_max_pool_grad, op_avg_pool, op_avg_pool_grad;
-extern const struct op op_bias, op_bias_grad, op_relu, op_relu_grad, op_add, op_dropout;
+extern const struct op op_bias, op_bias_grad, op_sum_rows, op_relu, op_relu_grad, op_add,
+    op_dropout;
 extern const struct op op_relu6, op_relu6_grad, op_sigmoid, op_sigmoid_grad;
 extern const struct op op_reshape, op_reorder;
 extern const struct op op_tanh, op_tanh_grad, op_gelu, op_gelu_grad, op_gelu_tanh,

@@ -96,10 +96,11 @@ static enum status infer_layer_norm_grad(const struct node *node, struct op_shap
     if (s->in[4] && !shape_equal(s->in[4], x))
         return FAIL(STATUS_USAGE, "what is added to has another shape");
     s->out[0] = *x;
-    s->out[1] = s->out[2] = *gamma;
+    s->out[1] = s->out[2] = s->out[3] = *gamma;
     return STATUS_OK;
 }
 
+/* attrs.with_bias: also the sums of the input's gradient over rows, which are a bias's (pass/join.c). */
 const struct op op_layer_norm_grad = {
     .name = "layer_norm_grad",
     .summary = "gradients of layer_norm for input, scale and shift",
@@ -107,8 +108,8 @@ const struct op op_layer_norm_grad = {
     .max_in = 5,
     .extends = 4, /* what flows around the norm */
     .min_out = 3,
-    .max_out = 3,
-    .split = { SPLIT_ROWS, SPLIT_SUM, SPLIT_SUM },
+    .max_out = 4,
+    .split = { SPLIT_ROWS, SPLIT_SUM, SPLIT_SUM, SPLIT_SUM },
     .by_rows = true,
     .infer = infer_layer_norm_grad,
     .flops = flops_norm,

@@ -239,17 +239,19 @@ static enum status infer_grad_through(const struct node *node, struct op_shapes 
     TRY(infer_grad_input(node, s));
     if (!shape_equal(s->in[2], &s->out[0]))
         return FAIL(STATUS_USAGE, "what the activation had has another shape");
+    s->out[1] = shape_1(features_of(&s->out[0]));
     return STATUS_OK;
 }
 
+/* attrs.with_bias: also its sums over rows, which are a bias's (pass/join.c). */
 const struct op op_linear_grad_through = {
     .name = "linear_grad_through",
     .summary = "gradient of linear for what its input was an activation of",
     .min_in = 3,
     .max_in = 3,
     .min_out = 1,
-    .max_out = 1,
-    .split = { SPLIT_ROWS },
+    .max_out = 2,
+    .split = { SPLIT_ROWS, SPLIT_SUM },
     .by_rows = true,
     .infer = infer_grad_through,
     .flops = flops_linear,

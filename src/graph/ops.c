@@ -36,6 +36,7 @@ const struct op *const graph_ops[] = {
     &op_avg_pool_grad,
     &op_bias,
     &op_bias_grad,
+    &op_sum_rows,
     &op_relu,
     &op_relu_grad,
     &op_add,

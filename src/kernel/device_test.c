@@ -260,6 +260,7 @@ static void devices_agree_on_whole_numbers(struct rng *rng)
         "conv1d_max_grad_input",
         "conv1d_max_grad_weight",
         "bias_grad",
+        "sum_rows",
         "embedding_grad",
         "positions_grad",
     };

@@ -356,6 +356,30 @@ static float *room_for(const struct kernel_tensor *tensor)
     return room;
 }
 
+/* Sums that an op gives besides, the last of its results, are of what it stores. */
+static void sum_stored(const struct kernel_call *call, const struct kernel_problem *narrow)
+{
+    const int last = narrow->n_out - 1;
+    const struct shape *shape = &narrow->out[0].shape;
+    const bool sums = (strcmp(narrow->op, "layer_norm_grad") == 0 && last == 3) ||
+                      (strcmp(narrow->op, "linear_grad_through") == 0 && last == 1);
+    struct kernel_problem problem = { .op = "sum_rows", .n_in = 1, .n_out = 1 };
+    uint16_t *stored;
+
+    if (!sums || !kernel_is_half(narrow->out[0].dtype))
+        return;
+    BUG_ON(mem_alloc((size_t)shape_count(shape), sizeof *stored, &stored) != STATUS_OK);
+    change(stored, narrow->out[0].dtype, call->out[0], DTYPE_F32, shape);
+    change(call->out[0], DTYPE_F32, stored, narrow->out[0].dtype, shape);
+    mem_free(stored);
+    problem.in[0] = call->problem->out[0];
+    problem.out[0] = call->problem->out[last];
+    const struct kernel_call again = { .problem = &problem,
+                                       .in = { call->out[0] },
+                                       .out = { call->out[last] } };
+    kernel_find("sum_rows", "reference")->run(&again);
+}
+
 static void run_narrow(const struct kernel_call *call)
 {
     const struct kernel_problem *problem = call->problem, wide = widened(problem);
@@ -374,6 +398,7 @@ static void run_narrow(const struct kernel_call *call)
         inner.out[i] = out[i] ? (void *)out[i] : call->out[i];
     }
     kernel_find(problem->op, "reference")->run(&inner);
+    sum_stored(&inner, problem);
     for (int i = 0; i < problem->n_out; i++) {
         if (out[i])
             change(call->out[i], problem->out[i].dtype, out[i], DTYPE_F32,

@@ -20,7 +20,7 @@
  *   linear_gelu         x (m,k), w (n,k), b (n)            -> y (m,n), pre (m,n): y = gelu_tanh of pre
  *   linear_add          x (m,k), w (n,k), b (n), residual (m,n) -> y (m,n)
  *   linear_grad_through dy (m,n), w (n,k), kept (m,k)      -> dx (m,k) times the slope of attrs.activation:
- *                       relu, of which kept is y, or gelu_tanh, of which it is x
+ *                       relu, of which kept is y, or gelu_tanh, of which it is x; [sums (k): of dx over rows]
  *   conv2d              x (N,C,H,W), w (O,C,kh,kw), [b (O)] -> y (N,O,oh,ow);
  *                       stride, pad, activation
  *                       (with groups g > 1: w is (O,C/g,kh,kw), output channel o sees the
@@ -56,6 +56,8 @@
  *   avg_pool_grad       dy                                 -> dx
  *   bias                x (m,n) or NHWC, b                 -> y
  *   bias_grad           dy                                 -> db
+ *   sum_rows            x (m,n)                            -> sums (n), in the order of those that linear_grad_through
+ *                       and layer_norm_grad give besides, which are of what they store
  *   relu                x -> y
  *   relu_grad           dy, y                              -> dx
  *   relu6, relu6_grad, sigmoid, sigmoid_grad: likewise
@@ -67,8 +69,8 @@
  *   layer_norm          x (m,D), gamma (D), beta (D)       -> y (m,D), saved (m,2):
  *                       y = gamma * (x - mean) * rstd + beta with each row's own mean and rstd =
  *                       1/sqrt(variance + epsilon), which are saved
- *   layer_norm_grad     dy, x, gamma, saved, [base]        -> dx, dgamma, dbeta; dx is added to base, which may
- *                       be dx's memory
+ *   layer_norm_grad     dy, x, gamma, saved, [base]        -> dx, dgamma, dbeta, [sums (D): of dx over rows]; dx is
+ *                       added to base, which may be dx's memory
  *   softmax             x (m,D)                            -> y: exp(x) over the row's sum of it
  *   softmax_grad        dy, y                              -> dx
  *   add_positions       x (N,T,D), p (C,D), [first i32 (N)] -> y = x + p[first + t]; C >= T, and a

@@ -67,6 +67,8 @@ static void say_linear(struct rng *rng, const char *op, char text[KERNEL_TEXT])
         say(text, " %dx%d %dx%d -> %dx%d", m, n, n, k, m, k);
     } else if (strcmp(op, "linear_grad_through") == 0) {
         say(text, " %dx%d %dx%d %dx%d -> %dx%d", m, n, n, k, m, k, m, k);
+        if (chance(rng, 40))
+            say(text, " %d", k);
     } else {
         say(text, " %dx%d %dx%d -> %dx%d", m, k, m, n, n, k);
         if (chance(rng, 60))
@@ -435,9 +437,11 @@ static void say_rows(struct rng *rng, const char *op, char text[KERNEL_TEXT])
     else if (strcmp(op, "layer_norm_grad") == 0)
         say(text, " %dx%d %dx%d %d %dx2%s -> %dx%d %d %d", m, n, m, n, n, m,
             chance(rng, 50) ? base : "", m, n, n, n);
-    else if (strcmp(op, "softmax") == 0)
+    if (strcmp(op, "layer_norm_grad") == 0 && chance(rng, 50))
+        say(text, " %d", n);
+    if (strcmp(op, "softmax") == 0 || strcmp(op, "sum_rows") == 0)
         say(text, " %dx%d", m, n);
-    else
+    else if (strcmp(op, "softmax_grad") == 0)
         say(text, " %dx%d %dx%d -> %dx%d", m, n, m, n, m, n);
 }
 
@@ -648,7 +652,7 @@ void kernel_testing_problem(struct rng *rng, const char *op, struct kernel_probl
     else if (strcmp(op, "reorder") == 0)
         say_reorder(rng, text);
     else if (strncmp(op, "layer_norm", 10) == 0 || strcmp(op, "softmax") == 0 ||
-             strcmp(op, "softmax_grad") == 0)
+             strcmp(op, "softmax_grad") == 0 || strcmp(op, "sum_rows") == 0)
         say_rows(rng, op, text);
     else if (strstr(op, "positions") != NULL)
         say_positions(rng, op, text);
@@ -704,6 +708,7 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
         { "norm_conv2d", 2e-5 },
         { "conv1d", 2e-5 },
         { "bias_grad", 1e-5 },
+        { "sum_rows", 1e-5 },
         { "softmax_cross_entropy", 2e-6 },
         { "token_cross_entropy", 2e-6 },
         { "mse", 2e-6 },
@@ -756,6 +761,9 @@ const char *const kernel_testing_large[] = {
     "linear_grad_through 200x96 96x320 200x320 -> 200x320 gelu_tanh",
     "linear_grad_through 70x33 33x257 70x257 -> 70x257 plain gelu_tanh",
     "linear_grad_through 64x100 100x250 64x250 -> 64x250 relu",
+    "linear_grad_through 700x96 96x320 700x320 -> 700x320 320 gelu_tanh",
+    "linear_grad_through 700x33 33x257 700x257 -> 700x257 257 gelu_tanh",
+    "linear_grad_through 200x96 96x320 200x320 -> 200x320 320 relu",
     "linear 40x300 700x300 plain",
     "linear 150x300 257x300 257 plain relu",
     "linear_grad_input 150x257 257x300 -> 150x300 plain",
@@ -825,6 +833,10 @@ const char *const kernel_testing_large[] = {
     "bias_grad 25088x64 -> 64",
     "bias_grad 4096x6 -> 6",
     "bias_grad 512x4099 -> 4099",
+    "sum_rows 25088x64",
+    "sum_rows 4096x6",
+    "sum_rows 1030x4099",
+    "sum_rows 70x4096",
     "relu 300x1001",
     "relu_grad 300x1001 300x1001 -> 300x1001",
     "add 300x1001 300x1001",
@@ -844,6 +856,9 @@ const char *const kernel_testing_large[] = {
     "layer_norm_grad 300x1001 300x1001 1001 300x2 -> 300x1001 1001 1001",
     "layer_norm_grad 700x384 700x384 384 700x2 700x384 -> 700x384 384 384",
     "layer_norm_grad 300x1001 300x1001 1001 300x2 300x1001 -> 300x1001 1001 1001",
+    "layer_norm_grad 700x384 700x384 384 700x2 700x384 -> 700x384 384 384 384",
+    "layer_norm_grad 131x1600 131x1600 1600 131x2 131x1600 -> 131x1600 1600 1600 1600",
+    "layer_norm_grad 300x1001 300x1001 1001 300x2 -> 300x1001 1001 1001 1001",
     "softmax 300x1001",
     "softmax_grad 300x1001 300x1001 -> 300x1001",
     "add_positions 7x100x96 120x96",

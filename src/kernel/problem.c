@@ -37,7 +37,7 @@ static const struct form forms[] = {
     { "linear_grad_weight", "mm", "wv", 2, 1 },
     { "linear_gelu", "mwv", "mm", 3, 2 },
     { "linear_add", "mwvm", "m", 4, 1 },
-    { "linear_grad_through", "mwm", "m", 3, 1 },
+    { "linear_grad_through", "mwm", "mv", 3, 1 },
     { "conv2d", "ikv", "i", 2, 1 },
     { "conv2d_grad_input", "ik", "i", 2, 1 },
     { "conv2d_grad_weight", "ii", "kv", 2, 1 },
@@ -63,6 +63,7 @@ static const struct form forms[] = {
     { "avg_pool_grad", "i", "i", 1, 1 },
     { "bias", "ev", "e", 2, 1 },
     { "bias_grad", "e", "v", 1, 1 },
+    { "sum_rows", "m", "v", 1, 1 },
     { "relu", "e", "e", 1, 1 },
     { "relu_grad", "ee", "e", 2, 1 },
     { "add", "ee", "e", 2, 1 },
@@ -79,7 +80,7 @@ static const struct form forms[] = {
     { "gelu_tanh", "e", "e", 1, 1 },
     { "gelu_tanh_grad", "ee", "e", 2, 1 },
     { "layer_norm", "mvv", "mm", 3, 2 },
-    { "layer_norm_grad", "mmvmm", "mvv", 4, 3 },
+    { "layer_norm_grad", "mmvmm", "mvvv", 4, 3 },
     { "softmax", "m", "m", 1, 1 },
     { "softmax_grad", "mm", "m", 2, 1 },
     { "add_positions", "qml", "q", 2, 1 },
@@ -875,6 +876,8 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
         out[0] = embedding_shape(p);
     } else if (strcmp(op, "rows_sort") == 0) {
         return sort_shapes(p, out);
+    } else if (strcmp(op, "sum_rows") == 0) {
+        out[0] = shape_1(a->dim[1]);
     } else { /* elementwise */
         if (p->n_in == 2 && !shape_equal(a, b))
             return disagree(op, a, b);
@@ -904,13 +907,13 @@ static enum status check_layer_norm_grad(const struct kernel_problem *p)
     const struct shape *x = &p->in[0].shape;
     const struct shape features = shape_1(x->dim[1]), saved = shape_2(x->dim[0], 2);
     const struct shape *const in[] = { x, x, &features, &saved, x };
-    const struct shape *const out[] = { x, &features, &features };
+    const struct shape *const out[] = { x, &features, &features, &features };
 
     for (int i = 0; i < p->n_in; i++) {
         if (!shape_equal(&p->in[i].shape, in[i]))
             return disagree(p->op, x, &p->in[i].shape);
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < p->n_out; i++) {
         if (!shape_equal(&p->out[i].shape, out[i]))
             return disagree(p->op, x, &p->out[i].shape);
     }
@@ -946,6 +949,8 @@ static enum status check_gradient(const struct kernel_problem *p)
     if (strcmp(p->op, "linear_grad_input") == 0 || strcmp(p->op, "linear_grad_through") == 0) {
         if (p->n_in > 2 && !shape_equal(&p->in[2].shape, d))
             return disagree(p->op, &p->in[2].shape, d);
+        if (db != NULL && db->dim[0] != d->dim[1])
+            return disagree(p->op, db, d);
         TRY(linear_shape(p, d, b, NULL, &y));
     } else if (strcmp(p->op, "linear_grad_weight") == 0) {
         dy = b;

@@ -5,6 +5,7 @@
  *   max_pool_grad -> relu_grad                         becomes  relu_grad -> max_pool_grad
  *   add -> batch_norm_grad with an activation          becomes  batch_norm_grad of two summands
  *   batch_norm_grad of dy, x and y                     becomes  the same with beta for y
+ *   linear_grad_weight with the sums of dy over rows   becomes  one without, where what makes dy can sum as well, or could but for a cut
  *   linear -> token_cross_entropy, token_accuracy and the gradients of both become one linear_token_loss
  *
  * The second as what a window's largest is, zero or more, is what relu left at its place; pooled images are smaller. The fourth
@@ -94,6 +95,46 @@ static void join_norm(const struct graph *graph, struct node *grad)
     }
     if (norm->op == &op_batch_norm && norm->n_in == 3)
         grad->in[Y] = norm->in[2];
+}
+
+/* Can the node sum over rows what it makes, for less than it costs to read it again? */
+static bool can_sum(const struct node *node)
+{
+    return node->op == &op_layer_norm_grad || (node->op == &op_linear_grad_through &&
+                                               node->attrs.activation == ACTIVATION_GELU_TANH);
+}
+
+/* Gives a sum that a node makes to another. */
+static void give_sums(struct node *from, struct node *to, int place)
+{
+    struct value *sums = from->out[--from->n_out];
+
+    from->attrs.with_bias = 0;
+    to->out[place] = sums;
+    sums->maker = to;
+}
+
+/* Leaves a bias's gradient to the node that makes what it is the sum of. Where that is another stage's, or stayed two nodes as a cut
+ * is between them, it is for a node that sums in the same order, which is returned, to be put after `weight`; else NULL. */
+static struct node *move_sums(struct graph *graph, struct node *weight)
+{
+    struct value *summand = weight->in[1];
+    struct node *maker = summand->maker;
+
+    if (!weight->attrs.with_bias || !maker || maker->attrs.with_bias ||
+        summand != maker->out[0] || !(can_sum(maker) || maker->op == &op_gelu_tanh_grad))
+        return NULL;
+    if (can_sum(maker) && maker->stage == weight->stage) {
+        maker->attrs.with_bias = 1;
+        give_sums(weight, maker, maker->n_out++);
+        return NULL;
+    }
+    graph_set_stage(graph, weight->stage);
+    struct node *sum = graph_add(graph, &op_sum_rows, weight->name + 2, &summand, 1, NULL);
+    graph_set_stage(graph, -1);
+    if (sum)
+        give_sums(weight, sum, 0);
+    return sum;
 }
 
 /* The nodes from the last layer's product to its gradients. */
@@ -197,11 +238,16 @@ static enum status run_join(struct graph *graph, const struct pass_config *confi
             join(graph, node);
         if (node->op == &op_batch_norm_grad)
             join_norm(graph, node);
+        struct node *after = node->op == &op_linear_grad_weight && node->n_in > 0
+                                 ? move_sums(graph, node)
+                                 : NULL;
         if (before)
             order[count++] = before;
         if (whole && node == head.slope)
             order[count++] = whole;
         order[count++] = node;
+        if (after)
+            order[count++] = after;
     }
     int kept = 0;
     for (int n = 0; n < count; n++) {

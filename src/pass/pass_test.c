@@ -71,6 +71,13 @@ static void test_products_end_with_more_if_asked(void)
     CHECK_INT(12, count_op(graph, &op_linear_add));
     CHECK_INT(6, count_op(graph, &op_linear_grad_through));
     CHECK_INT(1, count_op(graph, &op_linear_token_loss));
+    for (int n = 0; n < graph_node_count(graph); n++) { /* of three in four biases */
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_linear_grad_weight)
+            CHECK_INT(node->in[1]->maker->op == &op_attention_grad ? 2 : 1, node->n_out);
+        if (node->op == &op_linear_grad_through)
+            CHECK_INT(2, node->n_out);
+    }
     CHECK_INT(0, count_op(graph, &op_linear_grad_input) - 18);
     CHECK_INT(0, count_op(graph, &op_token_cross_entropy) +
                      count_op(graph, &op_token_cross_entropy_grad) +

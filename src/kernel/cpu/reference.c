@@ -32,6 +32,7 @@ const struct kernel kernel_reference_rows[] = {
     { .op = "avg_pool_grad", .name = "reference", .run = reference_avg_pool_grad },
     { .op = "bias", .name = "reference", .run = reference_bias },
     { .op = "bias_grad", .name = "reference", .run = reference_bias_grad },
+    { .op = "sum_rows", .name = "reference", .run = reference_sum_rows },
     { .op = "relu", .name = "reference", .run = reference_relu },
     { .op = "relu_grad", .name = "reference", .run = reference_relu_grad },
     { .op = "add", .name = "reference", .run = reference_add },

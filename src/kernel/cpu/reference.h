@@ -13,6 +13,9 @@ void reference_linear(const struct kernel_call *call);
 void reference_linear_grad_input(const struct kernel_call *call);
 void reference_linear_grad_weight(const struct kernel_call *call);
 void reference_linear_gelu(const struct kernel_call *call);
+/* out[j] = sum of x[i][j] over rows. */
+void reference_sums(const float *x, int64_t rows, int64_t columns, float *out);
+void reference_sum_rows(const struct kernel_call *call);
 void reference_linear_add(const struct kernel_call *call);
 void reference_linear_grad_through(const struct kernel_call *call);
 

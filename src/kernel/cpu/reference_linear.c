@@ -51,6 +51,23 @@ void reference_linear_grad_input(const struct kernel_call *call)
     }
 }
 
+void reference_sums(const float *x, int64_t rows, int64_t columns, float *out)
+{
+    for (int64_t j = 0; j < columns; j++) {
+        double sum = 0;
+        for (int64_t i = 0; i < rows; i++)
+            sum += (double)x[i * columns + j];
+        out[j] = (float)sum;
+    }
+}
+
+void reference_sum_rows(const struct kernel_call *call)
+{
+    const int64_t *dim = call->problem->in[0].shape.dim;
+
+    reference_sums(call->in[0], dim[0], dim[1], call->out[0]);
+}
+
 void reference_linear_grad_weight(const struct kernel_call *call)
 {
     const int64_t m = call->problem->in[0].shape.dim[0], k = call->problem->in[0].shape.dim[1];
@@ -67,12 +84,8 @@ void reference_linear_grad_weight(const struct kernel_call *call)
             dw[weight_at(&call->problem->out[0], j, l)] = (float)sum;
         }
     }
-    for (int64_t j = 0; db != NULL && j < n; j++) {
-        double sum = 0;
-        for (int64_t i = 0; i < m; i++)
-            sum += (double)dy[i * n + j];
-        db[j] = (float)sum;
-    }
+    if (db != NULL)
+        reference_sums(dy, m, n, db);
 }
 
 /* Products that end with more. pre is rounded before gelu sees it, as gelu_tanh by itself would find it. */
@@ -112,5 +125,9 @@ void reference_linear_grad_through(const struct kernel_call *call)
             dx[i] = kept[i] > 0 ? dx[i] : 0;
         else
             dx[i] = (float)((double)dx[i] * reference_gelu_tanh_slope((double)kept[i]));
+    }
+    if (call->problem->n_out > 1) {
+        const struct shape *shape = &call->problem->out[0].shape;
+        reference_sums(dx, shape->dim[0], shape->dim[1], call->out[1]);
     }
 }

@@ -164,6 +164,8 @@ void reference_layer_norm_grad(const struct kernel_call *call)
     for (int64_t r = 0; r < rows; r++) /* dx may lie over dy */
         layer_norm_grad_row(dy + r * features, x + r * features, gamma, saved + 2 * r, features,
                             base != NULL ? base + r * features : NULL, dx + r * features);
+    if (call->problem->n_out > 3)
+        reference_sums(dx, rows, features, call->out[3]);
 }
 
 void reference_softmax(const struct kernel_call *call)

@@ -72,6 +72,21 @@ static inline size_t column_scratch(int64_t rows, int64_t columns, int sums)
     return (size_t)((parts + groups_of(parts)) * columns * sums) * sizeof(double);
 }
 
+/* Sums where their summands are made ----------------------------------------------------- */
+
+enum { PART_LEAST = 16, PART_MOST = 64, PARTS_WANTED = 1024 };
+
+/* Sums over rows that several ops can give (layer_norm_grad, linear_grad_through, sum_rows) have one order, whoever makes them: parts
+ * of rows that follow each other, as many as follow from the rows alone; in a part one f32 sum of what is stored, row by row,
+ * of no more than 64; parts as finish_parts adds them. */
+static inline int64_t row_parts(int64_t rows)
+{
+    const int64_t wanted = (rows + PART_LEAST - 1) / PART_LEAST;
+    const int64_t least = (rows + PART_MOST - 1) / PART_MOST;
+
+    return wanted < PARTS_WANTED ? wanted : least > PARTS_WANTED ? least : PARTS_WANTED;
+}
+
 /* Parts that are added at once ---------------------------------------------------------- */
 
 /* Where a block of a grid of `parts` by blocks of columns stands. */

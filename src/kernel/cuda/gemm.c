@@ -507,11 +507,20 @@ static struct gemm_form linear_add_form(const struct kernel_problem *p)
     return form;
 }
 
+/* Is gelu's slope a launch of its own, with the sums that are wanted besides? What it reads should be in the cache then. */
+static bool slopes_apart(const struct kernel_problem *p)
+{
+    enum { CACHED = 1 << 26 };
+
+    return p->n_out > 1 && p->attrs.activation == ACTIVATION_GELU_TANH &&
+           shape_count(&p->out[0].shape) <= CACHED / (int64_t)sizeof(uint16_t);
+}
+
 static struct gemm_form grad_through_form(const struct kernel_problem *p)
 {
     struct gemm_form form = grad_input_form(p);
 
-    form.through = p->attrs.activation;
+    form.through = slopes_apart(p) ? ACTIVATION_NONE : p->attrs.activation;
     return form;
 }
 
@@ -588,10 +597,13 @@ static void linear_add(const struct kernel_call *call)
     gemm_run(call->state, call->stream, &data);
 }
 
+/* The product's scratch, and after it that of the sums. */
 static size_t grad_through_scratch(const struct kernel_problem *p)
 {
     const struct gemm_form form = grad_through_form(p);
-    return gemm_scratch(&form);
+    const size_t sums = p->n_out > 1 ? sum_rows_scratch(form.m, form.n) : 0;
+
+    return gemm_scratch(&form) + sums;
 }
 
 static enum status grad_through_prepare(const struct kernel_problem *p, void **out)
@@ -607,7 +619,14 @@ static void grad_through(const struct kernel_call *call)
                                     .c = call->out[0],
                                     .kept = (void *)call->in[2],
                                     .scratch = call->scratch };
+    const struct kernel_problem *p = call->problem;
+    const struct gemm_form form = grad_through_form(p);
+    char *const sums = (char *)call->scratch + gemm_scratch(&form);
+
     gemm_run(call->state, call->stream, &data);
+    if (p->n_out > 1)
+        sum_rows(call->stream, call->out[0], slopes_apart(p) ? call->in[2] : NULL,
+                 p->out[0].dtype, form.m, form.n, call->out[1], sums);
 }
 
 static size_t grad_input_scratch(const struct kernel_problem *p)
@@ -627,7 +646,7 @@ static size_t grad_weight_scratch(const struct kernel_problem *p)
 {
     const struct gemm_form form = grad_weight_form(p);
     const size_t sums =
-        p->n_out > 1 ? column_sums_scratch(p->in[1].shape.dim[0], p->in[1].shape.dim[1]) : 0;
+        p->n_out > 1 ? sum_rows_scratch(p->in[1].shape.dim[0], p->in[1].shape.dim[1]) : 0;
 
     return gemm_scratch(&form) + sums;
 }
@@ -650,9 +669,9 @@ static void grad_weight(const struct kernel_call *call)
 
     gemm_run(call->state, call->stream, &data);
     if (p->n_out > 1)
-        column_sums(call->stream, call->in[1], p->in[1].dtype, p->in[1].shape.dim[0],
-                    p->in[1].shape.dim[1], call->out[1],
-                    (char *)call->scratch + gemm_scratch(&form));
+        sum_rows(call->stream, (void *)call->in[1], NULL, p->in[1].dtype, p->in[1].shape.dim[0],
+                 p->in[1].shape.dim[1], call->out[1],
+                 (char *)call->scratch + gemm_scratch(&form));
 }
 
 const struct kernel cuda_linear_rows[] = {

@@ -7,6 +7,7 @@
  * over it.
  */
 #include "kernel/cuda/column.cuh"
+#include "kernel/cuda/column_sums.h"
 
 template <class T>
 __global__ void layer_norm(const T *x, const float *gamma, const float *beta, T *y,
@@ -165,16 +166,7 @@ __global__ void __launch_bounds__(THREADS)
 /* Gradients: a block has some rows, a thread the same pack of each. It keeps sums of its columns, so nobody adds up but over blocks. Two
  * rows are on their way at a time, whose sums over the row are brought together at once; more would take registers that let many blocks run.
  */
-enum { GRAD_ROWS = 2, GRAD_THREADS = 256, GRAD_LEAST = 16, GRAD_BLOCKS = 1024, GRAD_MOST = 64 };
-
-/* Blocks, which follow from the rows alone. A thread's sums are f32: it has no more than 64 rows. */
-static int64_t grad_blocks(int64_t rows)
-{
-    const int64_t wanted = (rows + GRAD_LEAST - 1) / GRAD_LEAST;
-    const int64_t least = (rows + GRAD_MOST - 1) / GRAD_MOST;
-
-    return wanted < GRAD_BLOCKS ? wanted : least > GRAD_BLOCKS ? least : GRAD_BLOCKS;
-}
+enum { GRAD_ROWS = 2, GRAD_THREADS = 256 };
 
 /* What a thread has of some rows: dy, x, and what flows around the norm. Past the last row that is nothing. */
 template <class T> struct grad_rows {
@@ -219,12 +211,13 @@ template <class T> __device__ __forceinline__ float place_of(float x, float mean
     return sizeof(T) < sizeof(float) ? fmaf(x, rstd, -mean * rstd) : (x - mean) * rstd;
 }
 
-template <class T>
+/* SUMS: also those of dx. */
+template <class T, bool SUMS>
 __global__ void __launch_bounds__(GRAD_THREADS, 3)
     layer_norm_grad_rows(const T *dy, const T *x, const float *gamma, const float *saved,
                          const T *base, T *dx, int64_t rows, int features, float *partial)
 {
-    enum { N = pack<T>::N, WARPS = GRAD_THREADS / WARP, K = 2 };
+    enum { N = pack<T>::N, WARPS = GRAD_THREADS / WARP, K = SUMS ? 3 : 2 };
     __shared__ float2 shares[2][GRAD_ROWS][WARPS]; /* in turn, so that one wait is enough */
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const int at = (int)threadIdx.x * N, warps = (int)blockDim.x / WARP;
@@ -286,6 +279,9 @@ __global__ void __launch_bounds__(GRAD_THREADS, 3)
                               : fmaf(rstd, g - sum - (in - mean) * rstd * product, around);
             }
             put_all(&out, made);
+#pragma unroll
+            for (int k = 0; SUMS && k < N; k++)
+                sums[K - 1][k] += number(out.x[k]);
             *(pack<T> *)(dx + (row + r) * features + at) = out;
         }
     }
@@ -405,35 +401,44 @@ template <class T> struct add_layer_slopes {
 };
 
 struct give_layer_slopes {
-    float *dgamma, *dbeta;
+    float *dgamma, *dbeta, *all; /* all: NULL, or the sums of dx */
     __device__ void operator()(int64_t j, const double *sums) const
     {
         dgamma[j] = (float)sums[0];
         dbeta[j] = (float)sums[1];
+        if (all != NULL)
+            all[j] = (float)sums[2];
     }
 };
+
+static bool has_sums(const struct kernel_problem *p)
+{
+    return p->n_out > 3;
+}
 
 static size_t layer_norm_grad_scratch(const struct kernel_problem *p)
 {
     const int64_t rows = p->in[0].shape.dim[0], features = p->in[0].shape.dim[1];
-    const size_t by_rows = (size_t)(grad_blocks(rows) * 2 * features) * sizeof(float);
+    const size_t by_rows = (size_t)(row_parts(rows) * 3 * features) * sizeof(float);
     const size_t by_columns = column_scratch(rows, features, 2);
 
     return by_rows > by_columns ? by_rows : by_columns;
 }
 
-template <class T> static void grad_by_rows(const struct kernel_call *call)
+template <class T, bool SUMS> static void grad_by_rows(const struct kernel_call *call)
 {
     const int64_t *dim = call->problem->in[0].shape.dim;
-    const int64_t blocks = grad_blocks(dim[0]);
+    const int64_t blocks = row_parts(dim[0]);
     const unsigned threads = blocks_of(dim[1], pack<T>::N * WARP) * WARP;
-    const struct give_layer_slopes give = { (float *)call->out[1], (float *)call->out[2] };
+    const struct give_layer_slopes give = { (float *)call->out[1], (float *)call->out[2],
+                                            SUMS ? (float *)call->out[3] : NULL };
 
-    layer_norm_grad_rows<T><<<(unsigned)blocks, threads, 0, stream_of(call)>>>(
+    layer_norm_grad_rows<T, SUMS><<<(unsigned)blocks, threads, 0, stream_of(call)>>>(
         (const T *)call->in[0], (const T *)call->in[1], (const float *)call->in[2],
         (const float *)call->in[3], base_of<T>(call), (T *)call->out[0], dim[0], (int)dim[1],
         (float *)call->scratch);
-    launch_finish<2>(call->stream, give, dim[1], blocks, (const float *)call->scratch);
+    launch_finish<SUMS ? 3 : 2>(call->stream, give, dim[1], blocks,
+                                (const float *)call->scratch);
     stream_check(call->stream, "layer_norm_grad");
 }
 
@@ -445,10 +450,14 @@ template <class T> static void launch_layer_norm_grad(const struct kernel_call *
     const struct add_layer_slopes<T> slopes = {
         dy, x, saved, dim[1]
     };
-    const struct give_layer_slopes give = { (float *)call->out[1], (float *)call->out[2] };
+    const struct give_layer_slopes give = { (float *)call->out[1], (float *)call->out[2],
+                                            NULL };
 
     if (is_by_rows<T>(call, GRAD_THREADS)) {
-        grad_by_rows<T>(call);
+        if (has_sums(call->problem))
+            grad_by_rows<T, true>(call);
+        else
+            grad_by_rows<T, false>(call);
         return;
     }
     sum_columns<2>(call->stream, slopes, give, dim[0], dim[1],
@@ -456,6 +465,9 @@ template <class T> static void launch_layer_norm_grad(const struct kernel_call *
     layer_norm_grad<T><<<(unsigned)dim[0], threads_for(dim[1]), 0, stream_of(call)>>>(
         dy, x, (const float *)call->in[2], saved, base_of<T>(call), (T *)call->out[0], dim[1]);
     stream_check(call->stream, "layer_norm_grad");
+    if (has_sums(call->problem))
+        sum_rows(call->stream, call->out[0], NULL, call->problem->out[0].dtype, dim[0], dim[1],
+                 (float *)call->out[3], call->scratch);
 }
 
 static void run_layer_norm_grad(const struct kernel_call *call)

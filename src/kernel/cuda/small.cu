@@ -270,7 +270,7 @@ static bool grad_input_can_run(const struct kernel_problem *p)
 
 static bool grad_through_can_run(const struct kernel_problem *p)
 {
-    return p->attrs.activation == ACTIVATION_RELU && grad_input_can_run(p);
+    return p->attrs.activation == ACTIVATION_RELU && p->n_out == 1 && grad_input_can_run(p);
 }
 
 /* dx (m,k) = dy (m,n) times w, which lies as (k,n), plain as (n,k). */

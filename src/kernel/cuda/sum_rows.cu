@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+/* sum_rows.cu - sums over rows in the order of row_parts (column.cuh), and gelu's slope on what is summed, in one look at it.
+ *
+ * A block has a part of the rows, a thread the same columns of each. cuBLASLt has an epilogue for the slope, whose kernel
+ * is slower than a plain product and this together where what they share stays in the cache, and sums of it in an order that is nobody's.
+ */
+#include "kernel/cuda/column.cuh"
+#include "kernel/cuda/column_sums.h"
+#include "kernel/cuda/gelu.cuh"
+
+enum { ROWS_AHEAD = 4, ROW_THREADS = 256 };
+
+size_t sum_rows_scratch(int64_t rows, int64_t columns)
+{
+    return (size_t)(row_parts(rows) * columns) * sizeof(float);
+}
+
+/* So many elements that lie side by side. */
+template <class T, int N> struct alignas(N * sizeof(T)) some {
+    T x[N];
+};
+
+template <class T, int N, bool SLOPE>
+__global__ void __launch_bounds__(ROW_THREADS)
+    part_sums(T *x, const T *kept, int64_t rows, int64_t columns, float *partial)
+{
+    typedef some<T, N> many;
+    const int64_t column = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * N;
+    const int64_t end = rows * (blockIdx.x + 1) / gridDim.x;
+    float sums[N] = {};
+
+    if (column >= columns)
+        return;
+    for (int64_t row = rows * blockIdx.x / gridDim.x; row < end; row += ROWS_AHEAD) {
+        many own[ROWS_AHEAD], in[ROWS_AHEAD];
+
+#pragma unroll
+        for (int r = 0; r < ROWS_AHEAD; r++) {
+            const int64_t at = (row + r < end ? row + r : end - 1) * columns + column;
+            own[r] = *(const many *)(x + at);
+            if (SLOPE)
+                in[r] = *(const many *)(kept + at);
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS_AHEAD; r++) {
+            if (row + r >= end)
+                break;
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                if (SLOPE)
+                    put(&own[r].x[k],
+                        number(own[r].x[k]) * gelu_tanh_slope<T>(number(in[r].x[k])));
+                sums[k] += number(own[r].x[k]);
+            }
+            if (SLOPE)
+                *(many *)(x + (row + r) * columns + column) = own[r];
+        }
+    }
+    *(some<float, N> *)(partial + blockIdx.x * columns + column) = *(some<float, N> *)sums;
+}
+
+struct give_sum {
+    float *out;
+    __device__ void operator()(int64_t column, const double sums[1]) const
+    {
+        out[column] = (float)sums[0];
+    }
+};
+
+template <class T, int N, bool SLOPE>
+static void launch(struct device_stream *stream, T *x, const T *kept, int64_t rows,
+                   int64_t columns, float *out, float *scratch)
+{
+    const int64_t across = (columns + N - 1) / N;
+    const int64_t threads =
+        across < ROW_THREADS ? (across + WARP - 1) / WARP * WARP : (int64_t)ROW_THREADS;
+    const dim3 grid((unsigned)row_parts(rows), blocks_of(across, threads));
+
+    part_sums<T, N, SLOPE>
+        <<<grid, (unsigned)threads, 0, stream->cuda>>>(x, kept, rows, columns, scratch);
+    launch_finish<1>(stream, give_sum{ out }, columns, row_parts(rows), (const float *)scratch);
+}
+
+template <class T>
+static void sums_of_rows(struct device_stream *stream, void *x, const void *kept, int64_t rows,
+                         int64_t columns, float *out, float *scratch)
+{
+    enum { N = pack<T>::N };
+    T *own = (T *)x;
+    const T *in = (const T *)kept;
+    const bool wide = columns % N == 0 && is_packed(own) && is_packed(in);
+
+    if (in != NULL && wide)
+        launch<T, N, true>(stream, own, in, rows, columns, out, scratch);
+    else if (in != NULL)
+        launch<T, 1, true>(stream, own, in, rows, columns, out, scratch);
+    else if (wide)
+        launch<T, N, false>(stream, own, in, rows, columns, out, scratch);
+    else
+        launch<T, 1, false>(stream, own, in, rows, columns, out, scratch);
+}
+
+void sum_rows(struct device_stream *stream, void *x, const void *kept, enum dtype dtype,
+              int64_t rows, int64_t columns, float *out, void *scratch)
+{
+    if (dtype == DTYPE_BF16)
+        sums_of_rows<bf16>(stream, x, kept, rows, columns, out, (float *)scratch);
+    else if (dtype == DTYPE_F16)
+        sums_of_rows<f16>(stream, x, kept, rows, columns, out, (float *)scratch);
+    else
+        sums_of_rows<float>(stream, x, kept, rows, columns, out, (float *)scratch);
+    stream_check(stream, "sum_rows");
+}
+
+static size_t scratch_of(const struct kernel_problem *p)
+{
+    return sum_rows_scratch(p->in[0].shape.dim[0], p->in[0].shape.dim[1]);
+}
+
+static void run_sum_rows(const struct kernel_call *call)
+{
+    const struct kernel_tensor *x = &call->problem->in[0];
+
+    sum_rows(call->stream, (void *)call->in[0], NULL, x->dtype, x->shape.dim[0],
+             x->shape.dim[1], (float *)call->out[0], call->scratch);
+}
+
+extern "C" const struct kernel cuda_sum_rows_rows[] = {
+    { "sum_rows", "own", NULL, scratch_of, NULL, NULL, run_sum_rows },
+    { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
+};
