@@ -327,6 +327,62 @@ static void large_problems_agree_in_mixed_precision(void)
     check_none_bad();
 }
 
+/* The sums that an op gives besides, its last output, are those of sum_rows over its first. */
+static void check_order(const struct device_place *place, const char *text, enum dtype dtype)
+{
+    struct kernel_problem problem, there, sums, sums_there;
+    struct kernel_trial *maker, *sum;
+
+    CHECK_OK(kernel_parse(text, &problem));
+    sums = (struct kernel_problem){ .op = "sum_rows", .n_in = 1, .n_out = 1 };
+    sums.in[0] = problem.out[0];
+    sums.out[0] = problem.out[problem.n_out - 1];
+    there = problem;
+    sums_there = sums;
+    if (kernel_is_half(dtype)) {
+        kernel_narrow(&there, dtype);
+        kernel_narrow(&sums_there, dtype);
+    }
+    CHECK_OK(kernel_trial_create(kernel_find(problem.op, "reference"), &problem,
+                                 KERNEL_FILL_NORMAL, 7, &maker));
+    CHECK_OK(kernel_trial_create(kernel_find("sum_rows", "reference"), &sums,
+                                 KERNEL_FILL_NORMAL, 8, &sum));
+    CHECK_OK(device_testing_run(place, device_kernel(place->face, &there), &there,
+                                kernel_trial_call(maker), DEVICE_ONCE));
+    void *summand;
+    memcpy(&summand, &kernel_trial_call(sum)->in[0],
+           sizeof summand); /* the trial's own buffer */
+    memcpy(summand, kernel_trial_call(maker)->out[0], bytes_of(&problem.out[0]));
+    CHECK_OK(device_testing_run(place, device_kernel(place->face, &sums_there), &sums_there,
+                                kernel_trial_call(sum), DEVICE_ONCE));
+    if (memcmp(kernel_trial_call(maker)->out[problem.n_out - 1], kernel_trial_call(sum)->out[0],
+               bytes_of(&sums.out[0])) != 0)
+        complain(&problem, "sums in another order");
+    kernel_trial_destroy(sum);
+    kernel_trial_destroy(maker);
+}
+
+static void sums_over_rows_have_one_order(void)
+{
+    static const char *const texts[] = {
+        "layer_norm_grad 700x384 700x384 384 700x2 700x384 -> 700x384 384 384 384",
+        "layer_norm_grad 16384x96 16384x96 96 16384x2 -> 16384x96 96 96 96",
+        "layer_norm_grad 40001x64 40001x64 64 40001x2 -> 40001x64 64 64 64",
+        "layer_norm_grad 3000x30 3000x30 30 3000x2 -> 3000x30 30 30 30",
+        "linear_grad_through 9000x96 96x320 9000x320 -> 9000x320 320 gelu_tanh",
+        "linear_grad_through 700x33 33x257 700x257 -> 700x257 257 gelu_tanh",
+        "linear_grad_through 40000x16 16x1024 40000x1024 -> 40000x1024 1024 gelu_tanh"
+    };
+    static const enum dtype dtypes[] = { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
+    const struct device_place *place = gpu();
+
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        for (size_t k = 0; k < sizeof dtypes / sizeof dtypes[0]; k++)
+            check_order(place, texts[i], dtypes[k]);
+    }
+    check_none_bad();
+}
+
 /* What is bf16 and what is not, of some ops. */
 static void mixed_precision_keeps_sums_wide(void)
 {
@@ -936,6 +992,7 @@ const struct test tests[] = {
       .property = mixed_precision_agrees_to_rounding },
     { .name = "large problems agree in mixed precision",
       .run = large_problems_agree_in_mixed_precision },
+    { .name = "sums over rows have one order", .run = sums_over_rows_have_one_order },
     { .name = "devices agree on large problems", .run = devices_agree_on_large_problems },
     { 0 },
 };

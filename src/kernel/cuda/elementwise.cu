@@ -740,18 +740,20 @@ template <class T> __global__ void positions_grad(struct positions s, const T *d
     dp[i] = (float)sum;
 }
 
-/* The same of rows that come in fours, a token a sequence. */
+/* The same of rows that come in fours, a token a sequence: warps share the sequences, and their sums are added in order. */
+enum { SHARES = 8 };
+
 template <class T>
 __global__ void positions_grad_fours(struct positions s, const T *dy, float *dp)
 {
-    const int64_t i = thread_number() * AT_ONCE, row = i / s.features;
+    __shared__ double all[SHARES][AT_ONCE][WARP];
+    const int64_t i = ((int64_t)blockIdx.x * WARP + threadIdx.x) * AT_ONCE;
+    const int64_t row = i / s.features, end = s.sequences * (threadIdx.y + 1) / SHARES;
+    const T *from = dy + row * s.features + i % s.features;
     double sums[AT_ONCE] = {};
 
-    if (row >= s.rows)
-        return;
-    const T *from = dy + row * s.features + i % s.features;
 #pragma unroll 8
-    for (int64_t n = 0; row < s.tokens && n < s.sequences; n++) {
+    for (int64_t n = s.sequences * threadIdx.y / SHARES; row < s.tokens && n < end; n++) {
         const four<T> in = *(const four<T> *)(from + n * s.tokens * s.features);
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++)
@@ -759,7 +761,14 @@ __global__ void positions_grad_fours(struct positions s, const T *dy, float *dp)
     }
 #pragma unroll
     for (int k = 0; k < AT_ONCE; k++)
-        dp[i + k] = (float)sums[k];
+        all[threadIdx.y][k][threadIdx.x] = sums[k];
+    __syncthreads();
+    if (threadIdx.y >= AT_ONCE || row >= s.rows)
+        return;
+    double sum = 0;
+    for (int share = 0; share < SHARES; share++)
+        sum += all[share][threadIdx.y][threadIdx.x];
+    dp[i + threadIdx.y] = (float)sum;
 }
 
 template <class T> static void launch_positions_grad(const struct kernel_call *call)
@@ -770,8 +779,9 @@ template <class T> static void launch_positions_grad(const struct kernel_call *c
 
     if (s.period >= s.tokens && s.features % AT_ONCE == 0 &&
         is_aligned((const T *)call->in[0])) {
-        positions_grad_fours<T><<<blocks_of(count, WARP * AT_ONCE), WARP, 0, stream_of(call)>>>(
-            s, (const T *)call->in[0], (float *)call->out[0]);
+        positions_grad_fours<T>
+            <<<blocks_of(count, WARP * AT_ONCE), dim3(WARP, SHARES), 0, stream_of(call)>>>(
+                s, (const T *)call->in[0], (float *)call->out[0]);
         stream_check(call->stream, "positions_grad");
         return;
     }

@@ -84,25 +84,33 @@ template <class T> static int packs_of(int64_t features)
     return (int)((features / pack<T>::N + WARP - 1) / WARP);
 }
 
-/* A lane's numbers of gamma or beta. */
-template <class T, int P>
-__device__ __forceinline__ void take_numbers(float own[P][pack<T>::N], const float *from,
-                                             int packs)
-{
-    enum { N = pack<T>::N, M = pack<float>::N };
+/* Gamma or beta of all columns in shared memory, so that registers are left for rows: a lane finds the fours of its packs beside those
+ * of its neighbours. */
+template <class T> struct numbers {
+    enum { FOURS = pack<T>::N / pack<float>::N };
+    pack<float> x[FOURS][PACKS];
 
+    __device__ __forceinline__ void keep(const float *from, int packs)
+    {
+        for (int i = (int)threadIdx.x; i < packs * FOURS; i += THREADS)
+            x[i % FOURS][i / FOURS] = *(const pack<float> *)(from + i * pack<float>::N);
+    }
+    __device__ __forceinline__ void take(float own[pack<T>::N], int at) const
+    {
+#pragma unroll
+        for (int i = 0; i < FOURS; i++)
+            *(pack<float> *)(own + i * pack<float>::N) = x[i][at];
+    }
+};
+
+template <class T, int P>
+__device__ __forceinline__ void take_row(pack<T> in[P], const T *row, int packs)
+{
 #pragma unroll
     for (int p = 0; p < P; p++) {
         const int at = (int)threadIdx.x % WARP + p * WARP;
-#pragma unroll
-        for (int k = 0; k < N; k += M) {
-            pack<float> in = {};
-            if (at < packs)
-                in = *(const pack<float> *)(from + at * N + k);
-#pragma unroll
-            for (int m = 0; m < M; m++)
-                own[p][k + m] = in.x[m];
-        }
+        if (at < packs)
+            in[p] = *(const pack<T> *)(row + at * pack<T>::N);
     }
 }
 
@@ -113,26 +121,29 @@ __global__ void __launch_bounds__(THREADS)
 {
     enum { N = pack<T>::N };
     const int lane = threadIdx.x % WARP, packs = features / N;
-    float slope[P][N], shift[P][N];
+    const int64_t turn = (int64_t)gridDim.x * ROW_WARPS;
+    int64_t row = (int64_t)blockIdx.x * ROW_WARPS + threadIdx.x / WARP;
+    __shared__ struct numbers<T> slopes, shifts;
+    pack<T> in[P] = {};
 
-    take_numbers<T, P>(slope, gamma, packs);
-    take_numbers<T, P>(shift, beta, packs);
-    for (int64_t row = (int64_t)blockIdx.x * ROW_WARPS + threadIdx.x / WARP; row < rows;
-         row += (int64_t)gridDim.x * ROW_WARPS) {
+    if (row < rows)
+        take_row<T, P>(in, x + row * features, packs);
+    slopes.keep(gamma, packs);
+    shifts.keep(beta, packs);
+    __syncthreads();
+    for (; row < rows; row += turn) {
         float own[P][N], sum = 0, squares = 0;
 
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            const int at = lane + p * WARP;
-            pack<T> in = {};
-            if (at < packs)
-                in = *(const pack<T> *)(x + row * features + at * N);
 #pragma unroll
             for (int k = 0; k < N; k++) {
-                own[p][k] = number(in.x[k]);
+                own[p][k] = number(in[p].x[k]);
                 sum += own[p][k];
             }
         }
+        if (row + turn < rows) /* the next one is on its way */
+            take_row<T, P>(in, x + (row + turn) * features, packs);
         const float mean = warp_sum(sum) / (float)features;
 #pragma unroll
         for (int p = 0; p < P; p++) {
@@ -148,12 +159,15 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int p = 0; p < P; p++) {
             const int at = lane + p * WARP;
+            float slope[N], shift[N];
             pack<T> out;
             if (at >= packs)
                 continue;
+            slopes.take(slope, at);
+            shifts.take(shift, at);
 #pragma unroll
             for (int k = 0; k < N; k++)
-                put(&out.x[k], fmaf((own[p][k] - mean) * rstd, slope[p][k], shift[p][k]));
+                put(&out.x[k], fmaf((own[p][k] - mean) * rstd, slope[k], shift[k]));
             *(pack<T> *)(y + row * features + at * N) = out;
         }
         if (lane == 0) {
@@ -163,45 +177,50 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Gradients: a block has some rows, a thread the same pack of each. It keeps sums of its columns, so nobody adds up but over blocks. Two
- * rows are on their way at a time, whose sums over the row are brought together at once; more would take registers that let many blocks run.
+/* Gradients: a block has a part of the rows, a thread the same pack of each. It keeps sums of its columns, so nobody adds up but over parts. Some
+ * rows are looked at together, so that their sums over the row are brought together at once; the next ones are on their way into shared memory meanwhile,
+ * where every thread finds what it asked for itself.
  */
-enum { GRAD_ROWS = 2, GRAD_THREADS = 256 };
+enum { GRAD_ROWS = 4, GRAD_STAGES = 2, GRAD_THREADS = 256, ANY_SHARED = 47 << 10 };
 
-/* What a thread has of some rows: dy, x, and what flows around the norm. Past the last row that is nothing. */
+__device__ __forceinline__ void copy_later(void *shared, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(shared)),
+                 "l"(from)
+                 : "memory");
+}
+
+/* Waits until no more than `left` of the copies that were put together are on their way. */
+template <int LEFT> __device__ __forceinline__ void await_copies()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
+/* What a thread has of some rows: dy, x, and what flows around the norm. */
 template <class T> struct grad_rows {
-    pack<T> flow[GRAD_ROWS], in[GRAD_ROWS], around[GRAD_ROWS];
-    float mean[GRAD_ROWS], rstd[GRAD_ROWS];
+    enum { FLOW, IN, AROUND, KINDS };
+    pack<T> *
+        room; /* of this thread: a pack of every kind, row and stage, as far apart as there are threads */
 
-    /* Has numbers made of packs again where they are needed again: kept, they would not fit into registers. */
-    __device__ __forceinline__ void forget(int r)
+    __device__ __forceinline__ pack<T> &at(int stage, int kind, int r) const
     {
-        uint4 *a = (uint4 *)&flow[r], *b = (uint4 *)&in[r];
-
-        asm volatile("" : "+r"(a->x), "+r"(a->y), "+r"(a->z), "+r"(a->w));
-        asm volatile("" : "+r"(b->x), "+r"(b->y), "+r"(b->z), "+r"(b->w));
+        return room[((stage * KINDS + kind) * GRAD_ROWS + r) * (int)blockDim.x];
     }
-
-    __device__ __forceinline__ void take(const T *dy, const T *x, const T *base,
-                                         const float *saved, int64_t row, int64_t end,
-                                         int features, int at)
+    __device__ __forceinline__ void ask(int stage, const T *dy, const T *x, const T *base,
+                                        int64_t row, int64_t end, int features, int column)
     {
 #pragma unroll
         for (int r = 0; r < GRAD_ROWS; r++) {
-            const int64_t from = (row + r) * features + at;
-            flow[r] = in[r] = around[r] = {};
-            mean[r] = rstd[r] = 0;
-            if (row + r < end) {
-                mean[r] = saved[2 * (row + r)];
-                rstd[r] = saved[2 * (row + r) + 1];
-            }
-            if (row + r < end && at < features) {
-                flow[r] = *(const pack<T> *)(dy + from);
-                in[r] = *(const pack<T> *)(x + from);
-                if (base != NULL)
-                    around[r] = *(const pack<T> *)(base + from);
-            }
+            const int64_t from = (row + r) * features + column;
+            if (row + r >= end || column >= features)
+                break;
+            copy_later(&at(stage, FLOW, r), dy + from);
+            copy_later(&at(stage, IN, r), x + from);
+            if (base != NULL)
+                copy_later(&at(stage, AROUND, r), base + from);
         }
+        asm volatile("cp.async.commit_group;" ::: "memory");
     }
 };
 
@@ -213,40 +232,52 @@ template <class T> __device__ __forceinline__ float place_of(float x, float mean
 
 /* SUMS: also those of dx. */
 template <class T, bool SUMS>
-__global__ void __launch_bounds__(GRAD_THREADS, 3)
+__global__ void __launch_bounds__(GRAD_THREADS, 2)
     layer_norm_grad_rows(const T *dy, const T *x, const float *gamma, const float *saved,
                          const T *base, T *dx, int64_t rows, int features, float *partial)
 {
     enum { N = pack<T>::N, WARPS = GRAD_THREADS / WARP, K = SUMS ? 3 : 2 };
+    typedef grad_rows<T> kinds;
+    extern __shared__ __align__(16) char room[];
     __shared__ float2 shares[2][GRAD_ROWS][WARPS]; /* in turn, so that one wait is enough */
+    __shared__ float2 moments[PART_MOST];          /* mean and rstd of all rows */
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const int at = (int)threadIdx.x * N, warps = (int)blockDim.x / WARP;
-    const int64_t end = rows * (blockIdx.x + 1) / gridDim.x;
+    const int64_t begin = rows * blockIdx.x / gridDim.x,
+                  end = rows * (blockIdx.x + 1) / gridDim.x;
     const float share_of_one = 1 / (float)features;
     float slope[N] = {}, sums[K][N] = {};
+    kinds own = { (pack<T> *)room + threadIdx.x };
     int turn = 0;
 
+    for (int s = 0; s < GRAD_STAGES; s++)
+        own.ask(s, dy, x, base, begin + s * GRAD_ROWS, end, features, at);
 #pragma unroll
     for (int k = 0; k < N; k += pack<float>::N) {
         if (at < features)
             *(pack<float> *)(slope + k) = *(const pack<float> *)(gamma + at + k);
     }
-    for (int64_t row = rows * blockIdx.x / gridDim.x; row < end; row += GRAD_ROWS, turn ^= 1) {
-        struct grad_rows<T> own;
-
-        own.take(dy, x, base, saved, row, end, features, at);
+    for (int64_t row = begin + threadIdx.x; row < end; row += blockDim.x)
+        moments[row - begin] = make_float2(saved[2 * row], saved[2 * row + 1]);
+    __syncthreads();
+    for (int64_t row = begin; row < end; row += GRAD_ROWS, turn ^= 1) {
+        await_copies<GRAD_STAGES - 1>();
 #pragma unroll
         for (int r = 0; r < GRAD_ROWS; r++) {
             float2 share = { 0, 0 }; /* sums of g, and of g times its place */
+            if (row + r < end && at < features) {
+                const float2 of = moments[row + r - begin];
+                const pack<T> flow = own.at(turn, kinds::FLOW, r),
+                              in = own.at(turn, kinds::IN, r);
 #pragma unroll
-            for (int k = 0; k < N; k++) {
-                const float d = number(own.flow[r].x[k]), g = d * slope[k];
-                const float place =
-                    place_of<T>(number(own.in[r].x[k]), own.mean[r], own.rstd[r]);
-                share.x += g;
-                share.y = fmaf(g, place, share.y);
-                sums[0][k] = fmaf(d, place, sums[0][k]);
-                sums[1][k] += d;
+                for (int k = 0; k < N; k++) {
+                    const float d = number(flow.x[k]), g = d * slope[k];
+                    const float place = place_of<T>(number(in.x[k]), of.x, of.y);
+                    share.x += g;
+                    share.y = fmaf(g, place, share.y);
+                    sums[0][k] = fmaf(d, place, sums[0][k]);
+                    sums[1][k] += d;
+                }
             }
             share = { warp_sum(share.x), warp_sum(share.y) };
             if (lane == 0)
@@ -255,28 +286,30 @@ __global__ void __launch_bounds__(GRAD_THREADS, 3)
         __syncthreads();
 #pragma unroll
         for (int r = 0; r < GRAD_ROWS; r++) {
-            const float mean = own.mean[r], rstd = own.rstd[r];
             float sum = 0, product = 0, made[N];
-            pack<T> out;
 
-            own.forget(r);
+            if (row + r >= end || at >= features)
+                continue;
             for (int w = 0; w < warps; w++) {
                 sum += shares[turn][r][w].x;
                 product += shares[turn][r][w].y;
             }
-            if (row + r >= end || at >= features)
-                continue;
             sum *= share_of_one;
             product *= share_of_one;
             /* rstd (g - sum - place product), as a line in x where that is exact enough */
+            const float mean = moments[row + r - begin].x, rstd = moments[row + r - begin].y;
             const float rise = -rstd * product * rstd, shift = -rstd * sum - rise * mean;
+            const pack<T> flow = own.at(turn, kinds::FLOW, r), in = own.at(turn, kinds::IN, r);
+            pack<T> around = {}, out;
+            if (base != NULL)
+                around = own.at(turn, kinds::AROUND, r);
 #pragma unroll
             for (int k = 0; k < N; k++) {
-                const float in = number(own.in[r].x[k]), around = number(own.around[r].x[k]);
-                const float g = number(own.flow[r].x[k]) * slope[k];
+                const float in_k = number(in.x[k]), around_k = number(around.x[k]);
+                const float g = number(flow.x[k]) * slope[k];
                 made[k] = sizeof(T) < sizeof(float)
-                              ? fmaf(rstd, g, fmaf(rise, in, around + shift))
-                              : fmaf(rstd, g - sum - (in - mean) * rstd * product, around);
+                              ? fmaf(rstd, g, fmaf(rise, in_k, around_k + shift))
+                              : fmaf(rstd, g - sum - (in_k - mean) * rstd * product, around_k);
             }
             put_all(&out, made);
 #pragma unroll
@@ -284,6 +317,7 @@ __global__ void __launch_bounds__(GRAD_THREADS, 3)
                 sums[K - 1][k] += number(out.x[k]);
             *(pack<T> *)(dx + (row + r) * features + at) = out;
         }
+        own.ask(turn, dy, x, base, row + GRAD_STAGES * GRAD_ROWS, end, features, at);
     }
     for (int which = 0; at < features && which < K; which++) {
         float *to = partial + ((int64_t)blockIdx.x * K + which) * features + at;
@@ -425,15 +459,29 @@ static size_t layer_norm_grad_scratch(const struct kernel_problem *p)
     return by_rows > by_columns ? by_rows : by_columns;
 }
 
+template <class T> static unsigned grad_threads(int64_t features)
+{
+    return blocks_of(features, pack<T>::N * WARP) * WARP;
+}
+
+template <class T> static size_t grad_bytes(unsigned threads)
+{
+    return GRAD_STAGES * grad_rows<T>::KINDS * GRAD_ROWS * threads * sizeof(pack<T>);
+}
+
 template <class T, bool SUMS> static void grad_by_rows(const struct kernel_call *call)
 {
     const int64_t *dim = call->problem->in[0].shape.dim;
     const int64_t blocks = row_parts(dim[0]);
-    const unsigned threads = blocks_of(dim[1], pack<T>::N * WARP) * WARP;
+    const unsigned threads = grad_threads<T>(dim[1]);
+    const size_t bytes = grad_bytes<T>(threads);
     const struct give_layer_slopes give = { (float *)call->out[1], (float *)call->out[2],
                                             SUMS ? (float *)call->out[3] : NULL };
 
-    layer_norm_grad_rows<T, SUMS><<<(unsigned)blocks, threads, 0, stream_of(call)>>>(
+    if (bytes > ANY_SHARED)
+        (void)cudaFuncSetAttribute((const void *)layer_norm_grad_rows<T, SUMS>,
+                                   cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    layer_norm_grad_rows<T, SUMS><<<(unsigned)blocks, threads, bytes, stream_of(call)>>>(
         (const T *)call->in[0], (const T *)call->in[1], (const float *)call->in[2],
         (const float *)call->in[3], base_of<T>(call), (T *)call->out[0], dim[0], (int)dim[1],
         (float *)call->scratch);
@@ -453,7 +501,8 @@ template <class T> static void launch_layer_norm_grad(const struct kernel_call *
     const struct give_layer_slopes give = { (float *)call->out[1], (float *)call->out[2],
                                             NULL };
 
-    if (is_by_rows<T>(call, GRAD_THREADS)) {
+    if (is_by_rows<T>(call, GRAD_THREADS) &&
+        grad_bytes<T>(grad_threads<T>(dim[1])) + ANY_SHARED / 8 <= cuda_shared_bytes) {
         if (has_sums(call->problem))
             grad_by_rows<T, true>(call);
         else
