@@ -66,9 +66,9 @@ extern const struct device_update cuda_updates[];
 extern const struct device_joint_ops cuda_joint_ops;
 void cuda_add(struct device_stream *stream, float *out, const float *a, const float *b,
               size_t count);
-/* out[i] = parts[i] + parts[count + i] + ..., in that order. */
+/* out[i] = parts[i] + parts[apart + i] + ..., in that order, for i < count. */
 void cuda_add_parts(struct device_stream *stream, float *out, const float *parts,
-                    size_t n_parts, size_t count);
+                    size_t n_parts, size_t count, size_t apart);
 /* Another matrix of bf16 with the elements of one, whole rows apart of each other; where it has more rows or
  * longer ones, zeros. */
 void cuda_repack(struct device_stream *stream, void *to, int64_t to_row, int64_t to_rows,

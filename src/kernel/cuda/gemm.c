@@ -136,13 +136,24 @@ static size_t bytes_of_c(const struct gemm_form *form)
     return repacks_c(form) ? repacked_bytes(form->m, padded(form->c_row)) : 0;
 }
 
+/* Rows of the products of parts: m, or what that is in multiples of 16 bytes, where rows of a are so long; the rest is left out. An odd
+ * extent has slow ways alone. */
+static int64_t made_rows(const struct gemm_form *form)
+{
+    return form->parts > 1 && form->a_across && kernel_is_half(form->of) &&
+                   padded(form->m) <= form->a_row
+               ? padded(form->m)
+               : form->m;
+}
+
 /* After that, a bias in its other type, or the products of parts; then copies of a, b and c. */
 static size_t gemm_own_scratch(const struct gemm_form *form)
 {
     const bool converts = form->with_bias && kernel_is_half(form->into);
     const size_t bias = converts ? up((size_t)form->n * sizeof(float)) : 0;
     const size_t parts =
-        form->parts > 1 ? up((size_t)(form->parts * form->m * form->n) * sizeof(float)) : 0;
+        form->parts > 1 ? up((size_t)(form->parts * made_rows(form) * form->n) * sizeof(float))
+                        : 0;
 
     return workspace_of(form) + bias + parts;
 }
@@ -267,6 +278,7 @@ static enum status plan(struct gemm *gemm, const struct gemm_form *form)
     const int64_t n = fills && repacks_c(form) ? padded(form->n) : form->n;
     const int64_t all = fills && !repacks_c(form) ? padded(form->k) : form->k;
     const int64_t k = form->parts > 1 ? all / form->parts : all;
+    const int64_t m = made_rows(form);
     const int64_t a_row = repacks_a(form) ? padded(form->a_row) : form->a_row;
     const int64_t c_row = repacks_c(form) ? padded(form->c_row) : form->c_row;
     cublasLtMatmulPreference_t preference;
@@ -282,9 +294,9 @@ static enum status plan(struct gemm *gemm, const struct gemm_form *form)
     TRY(set_epilogue(gemm, form));
     TRY(form->b_across ? describe(n, k, form->b_row, form->of, form->parts, &gemm->a)
                        : describe(k, n, form->b_row, form->of, form->parts, &gemm->a));
-    TRY(form->a_across ? describe(k, form->m, a_row, form->of, form->parts, &gemm->b)
-                       : describe(form->m, k, a_row, form->of, form->parts, &gemm->b));
-    TRY(describe(form->m, n, c_row, form->into, form->parts, &gemm->c));
+    TRY(form->a_across ? describe(k, m, a_row, form->of, form->parts, &gemm->b)
+                       : describe(m, k, a_row, form->of, form->parts, &gemm->b));
+    TRY(describe(m, n, c_row, form->into, form->parts, &gemm->c));
     TRY_BLAS(cublasLtMatmulPreferenceCreate(&preference));
     const enum status status = ask(gemm, preference, form);
     (void)cublasLtMatmulPreferenceDestroy(preference);
@@ -403,7 +415,7 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
         stream_note(stream, "cublasLtMatmul", cublasLtGetStatusString(result));
     if (form->parts > 1)
         cuda_add_parts(stream, data->c, (const float *)c, (size_t)form->parts,
-                       (size_t)(form->m * form->n));
+                       (size_t)(form->m * form->n), (size_t)(made_rows(form) * form->n));
     else if (repacks_c(form))
         cuda_repack(stream, data->c, form->c_row, form->m, c, padded(form->c_row), form->m);
     if (gemm->finishes)

@@ -181,23 +181,42 @@ void cuda_add(struct device_stream *stream, float *out, const float *a, const fl
     stream_check(stream, "add");
 }
 
-__global__ void add_up(float *out, const float *parts, size_t n_parts, size_t count)
+/* Of V numbers a thread. */
+template <int V>
+__global__ void add_up(float *out, const float *parts, size_t n_parts, size_t count,
+                       size_t apart)
 {
-    const size_t i = (size_t)thread_number();
-    float sum = 0;
+    struct alignas(V * sizeof(float)) numbers {
+        float x[V];
+    };
+    const size_t i = (size_t)thread_number() * V;
+    numbers sum = {};
 
     if (i >= count)
         return;
-    for (size_t part = 0; part < n_parts; part++)
-        sum += parts[part * count + i];
-    out[i] = sum;
+#pragma unroll 4
+    for (size_t part = 0; part < n_parts; part++) {
+        const numbers more = *(const numbers *)(parts + part * apart + i);
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            sum.x[k] += more.x[k];
+    }
+    *(numbers *)(out + i) = sum;
 }
 
 void cuda_add_parts(struct device_stream *stream, float *out, const float *parts,
-                    size_t n_parts, size_t count)
+                    size_t n_parts, size_t count, size_t apart)
 {
-    add_up<<<blocks_of((int64_t)count, THREADS), THREADS, 0, stream->cuda>>>(out, parts,
-                                                                             n_parts, count);
+    const bool wide =
+        count % AT_ONCE == 0 && apart % AT_ONCE == 0 && is_packed(out) && is_packed(parts);
+
+    if (wide)
+        add_up<AT_ONCE>
+            <<<blocks_of((int64_t)count, THREADS * AT_ONCE), THREADS, 0, stream->cuda>>>(
+                out, parts, n_parts, count, apart);
+    else
+        add_up<1><<<blocks_of((int64_t)count, THREADS), THREADS, 0, stream->cuda>>>(
+            out, parts, n_parts, count, apart);
     stream_check(stream, "add_parts");
 }
 
