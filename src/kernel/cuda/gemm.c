@@ -253,20 +253,66 @@ static enum status limit(cublasLtMatmulPreference_t preference, const struct gem
     return STATUS_OK;
 }
 
+/* Proposals ----------------------------------------------------------------------------- */
+
+enum { PROPOSALS = 8, TILE = 128 };
+
+static uint32_t setting(const cublasLtMatmulAlgo_t *algorithm,
+                        cublasLtMatmulAlgoConfigAttributes_t which, size_t size)
+{
+    uint32_t value = 0; /* of a size that the attribute has; little end first */
+
+    (void)cublasLtMatmulAlgoConfigGetAttribute(algorithm, which, &value, size, NULL);
+    return value;
+}
+
+/* Products of so many tiles of 128 x 128 that the last ones do not matter: quicker by these than by the larger ones that come first. */
+static bool wants_tiles(const struct gemm_form *form)
+{
+    enum { LEAST = 792, MOST = 8192, LONGEST = 4096 };
+    const int64_t tiles = (form->m + TILE - 1) / TILE * ((form->n + TILE - 1) / TILE);
+
+    return kernel_is_half(form->into) && !keeps(form) && tiles >= LEAST && tiles <= MOST &&
+           form->k <= LONGEST;
+}
+
+/* Is this proposal better than those before it? By what was timed on an H200, never by timing: bits would depend on it. */
+static bool is_preferred(const struct gemm *gemm, const cublasLtMatmulAlgo_t *algorithm)
+{
+    const uint32_t tile = setting(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, sizeof(uint32_t));
+    const uint32_t cluster =
+        setting(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, sizeof(uint16_t));
+    const uint32_t split =
+        setting(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, sizeof(uint32_t));
+
+    if (gemm->form.through != ACTIVATION_NONE &&
+        !gemm->activates) /* larger clusters leave multiprocessors over */
+        return split == 1 && (cluster == CUBLASLT_CLUSTER_SHAPE_2x1x1 ||
+                              cluster == CUBLASLT_CLUSTER_SHAPE_1x2x1);
+    return wants_tiles(&gemm->form) && tile == CUBLASLT_MATMUL_TILE_128x128;
+}
+
 static enum status ask(struct gemm *gemm, cublasLtMatmulPreference_t preference,
                        const struct gemm_form *form)
 {
-    cublasLtMatmulHeuristicResult_t result;
+    cublasLtMatmulHeuristicResult_t results[PROPOSALS], *taken = &results[0];
     int count = 0;
 
     TRY(limit(preference, form));
     TRY_BLAS(cublasLtMatmulAlgoGetHeuristic(the_handle, gemm->product, gemm->a, gemm->b,
-                                            gemm->c, gemm->c, preference, 1, &result, &count));
+                                            gemm->c, gemm->c, preference, PROPOSALS, results,
+                                            &count));
     if (count < 1)
         return FAIL(STATUS_UNSUPPORTED, "cublasLt knows no way for %lld x %lld x %lld",
                     (long long)form->m, (long long)form->n, (long long)form->k);
-    gemm->algorithm = result.algo;
-    gemm->scratch = result.workspaceSize;
+    for (int i = 0; i < count; i++) {
+        if (results[i].state == CUBLAS_STATUS_SUCCESS && is_preferred(gemm, &results[i].algo)) {
+            taken = &results[i];
+            break;
+        }
+    }
+    gemm->algorithm = taken->algo;
+    gemm->scratch = taken->workspaceSize;
     return STATUS_OK;
 }
 
@@ -473,12 +519,12 @@ static struct gemm_form grad_input_form(const struct kernel_problem *p)
 
 int64_t gemm_parts(int64_t m, int64_t n, int64_t rows)
 {
-    enum { TILE = 128, PART = 512, TILES = 64, MOST = 32 };
+    enum { PART = 512, TILES = 64, MORE_TILES = 100, MOST = 32, FEW = 2 };
     const int64_t tiles = (m + TILE - 1) / TILE * ((n + TILE - 1) / TILE);
     int64_t parts = 1;
 
-    while (parts < MOST && tiles * parts < TILES && rows % (2 * parts) == 0 &&
-           rows / (2 * parts) >= PART)
+    while (parts < MOST && tiles * parts < (parts <= FEW ? MORE_TILES : TILES) &&
+           rows % (2 * parts) == 0 && rows / (2 * parts) >= PART)
         parts *= 2;
     return parts;
 }

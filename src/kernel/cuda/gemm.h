@@ -3,8 +3,8 @@
  *
  * Everything is row-major here: c (m,n) = beta c + a (m,k) b (k,n), each with its distance between rows. What
  * lies transposed says so. A plan is made once for a form and used with any pointers of the same
- * alignment. Elements are f32, bf16 or f16, sums f32, TF32 only where the form says so; which algorithm runs is cuBLASLt's first proposal
- * for the form, which is the same for one version and device. None adds with atomics.
+ * alignment. Elements are f32, bf16 or f16, sums f32, TF32 only where the form says so; which algorithm runs is one of cuBLASLt's proposals
+ * for the form, by a rule, which is the same for one version and device. None adds with atomics.
  */
 #ifndef KERNEL_CUDA_GEMM_H
 #define KERNEL_CUDA_GEMM_H
