@@ -94,19 +94,6 @@ const struct op op_bias_grad = {
     .infer = infer_bias_grad,
 };
 
-/* Made by pass/join.c alone, so that a bias's gradient has one order of summands whether or not what makes them is near. */
-const struct op op_sum_rows = {
-    .name = "sum_rows",
-    .summary = "sums over everything but the feature, as gradients before it would give them",
-    .min_in = 1,
-    .max_in = 1,
-    .min_out = 1,
-    .max_out = 1,
-    .split = { SPLIT_SUM },
-    .by_rows = true,
-    .infer = infer_bias_grad,
-};
-
 /* relu --------------------------------------------------------------------------------- */
 
 static void gradient_relu(struct graph *graph, const struct node *node,

@@ -115,6 +115,30 @@ const struct op op_layer_norm_grad = {
     .flops = flops_norm,
 };
 
+/* sum_rows ----------------------------------------------------------------------------- */
+
+static enum status infer_sum_rows(const struct node *node, struct op_shapes *s)
+{
+    (void)node;
+    if (!has_rows(s->in[0]))
+        return FAIL(STATUS_USAGE, "needs rows of features");
+    s->out[0] = shape_1(s->in[0]->dim[s->in[0]->rank - 1]);
+    return STATUS_OK;
+}
+
+/* Made by pass/join.c alone, so that a bias's gradient has one order of summands whether or not what makes them is near. */
+const struct op op_sum_rows = {
+    .name = "sum_rows",
+    .summary = "sums over everything but the feature, as gradients before it would give them",
+    .min_in = 1,
+    .max_in = 1,
+    .min_out = 1,
+    .max_out = 1,
+    .split = { SPLIT_SUM },
+    .by_rows = true,
+    .infer = infer_sum_rows,
+};
+
 /* softmax ------------------------------------------------------------------------------ */
 
 static enum status infer_softmax(const struct node *node, struct op_shapes *s)
