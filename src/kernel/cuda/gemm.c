@@ -565,23 +565,13 @@ static struct gemm_form linear_add_form(const struct kernel_problem *p)
     return form;
 }
 
-/* Is gelu's slope a launch of its own, with the sums that are wanted besides? */
+/* Is gelu's slope a launch of its own, with the sums that are wanted besides? What it reads should be in the cache then. */
 static bool slopes_apart(const struct kernel_problem *p)
 {
-    enum {
-        LARGEST = 1 << 26
-    }; /* beyond it cuBLASLt's own is quicker, and a look for the sums */
+    enum { CACHED = 1 << 26 };
 
     return p->n_out > 1 && p->attrs.activation == ACTIVATION_GELU_TANH &&
-           shape_count(&p->out[0].shape) <= LARGEST / (int64_t)sizeof(uint16_t);
-}
-
-/* Then the product comes in so many pieces, each with its slope, which finds it in the cache. */
-static int slope_pieces(const struct kernel_problem *p)
-{
-    const int64_t *dim = p->out[0].shape.dim;
-
-    return slopes_apart(p) ? sum_pieces(dim[0], dim[1], p->out[0].dtype) : 1;
+           shape_count(&p->out[0].shape) <= CACHED / (int64_t)sizeof(uint16_t);
 }
 
 static struct gemm_form grad_through_form(const struct kernel_problem *p)
@@ -589,7 +579,6 @@ static struct gemm_form grad_through_form(const struct kernel_problem *p)
     struct gemm_form form = grad_input_form(p);
 
     form.through = slopes_apart(p) ? ACTIVATION_NONE : p->attrs.activation;
-    form.m /= slope_pieces(p);
     return form;
 }
 
@@ -670,7 +659,7 @@ static void linear_add(const struct kernel_call *call)
 static size_t grad_through_scratch(const struct kernel_problem *p)
 {
     const struct gemm_form form = grad_through_form(p);
-    const size_t sums = p->n_out > 1 ? sum_rows_scratch(p->out[0].shape.dim[0], form.n) : 0;
+    const size_t sums = p->n_out > 1 ? sum_rows_scratch(form.m, form.n) : 0;
 
     return gemm_scratch(&form) + sums;
 }
@@ -681,38 +670,21 @@ static enum status grad_through_prepare(const struct kernel_problem *p, void **o
     return gemm_create(&form, (struct gemm **)out);
 }
 
-static size_t element_bytes(enum dtype dtype)
-{
-    return kernel_is_half(dtype) ? sizeof(uint16_t) : sizeof(float);
-}
-
 static void grad_through(const struct kernel_call *call)
 {
+    const struct gemm_data data = { .a = call->in[0],
+                                    .b = call->in[1],
+                                    .c = call->out[0],
+                                    .kept = (void *)call->in[2],
+                                    .scratch = call->scratch };
     const struct kernel_problem *p = call->problem;
     const struct gemm_form form = grad_through_form(p);
-    const struct row_sums sums = { .x = call->out[0],
-                                   .kept = slopes_apart(p) ? call->in[2] : NULL,
-                                   .dtype = p->out[0].dtype,
-                                   .rows = p->out[0].shape.dim[0],
-                                   .columns = form.n,
-                                   .out = p->n_out > 1 ? call->out[1] : NULL,
-                                   .scratch = (char *)call->scratch + gemm_scratch(&form) };
-    const int pieces = slope_pieces(p);
+    char *const sums = (char *)call->scratch + gemm_scratch(&form);
 
-    for (int i = 0; i < pieces; i++) {
-        const size_t first = (size_t)(i * form.m);
-        const struct gemm_data data = {
-            .a =
-                (const char *)call->in[0] + first * (size_t)form.a_row * element_bytes(form.of),
-            .b = call->in[1],
-            .c = (char *)call->out[0] + first * (size_t)form.c_row * element_bytes(form.into),
-            .kept = (void *)call->in[2],
-            .scratch = call->scratch
-        };
-        gemm_run(call->state, call->stream, &data);
-        if (p->n_out > 1)
-            sum_piece(call->stream, &sums, i, pieces);
-    }
+    gemm_run(call->state, call->stream, &data);
+    if (p->n_out > 1)
+        sum_rows(call->stream, call->out[0], slopes_apart(p) ? call->in[2] : NULL,
+                 p->out[0].dtype, form.m, form.n, call->out[1], sums);
 }
 
 static size_t grad_input_scratch(const struct kernel_problem *p)
@@ -755,7 +727,7 @@ static void grad_weight(const struct kernel_call *call)
 
     gemm_run(call->state, call->stream, &data);
     if (p->n_out > 1)
-        sum_rows(call->stream, call->in[1], p->in[1].dtype, p->in[1].shape.dim[0],
+        sum_rows(call->stream, (void *)call->in[1], NULL, p->in[1].dtype, p->in[1].shape.dim[0],
                  p->in[1].shape.dim[1], call->out[1],
                  (char *)call->scratch + gemm_scratch(&form));
 }

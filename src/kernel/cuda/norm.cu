@@ -506,7 +506,7 @@ template <class T> static void launch_layer_norm_grad(const struct kernel_call *
         dy, x, (const float *)call->in[2], saved, base_of<T>(call), (T *)call->out[0], dim[1]);
     stream_check(call->stream, "layer_norm_grad");
     if (has_sums(call->problem))
-        sum_rows(call->stream, call->out[0], call->problem->out[0].dtype, dim[0], dim[1],
+        sum_rows(call->stream, call->out[0], NULL, call->problem->out[0].dtype, dim[0], dim[1],
                  (float *)call->out[3], call->scratch);
 }
 

@@ -8,7 +8,7 @@
 #include "kernel/cuda/column_sums.h"
 #include "kernel/cuda/gelu.cuh"
 
-enum { ROWS_AHEAD = 4, ROW_THREADS = 256, CACHED = 32 << 20, ALIGNED = 8 };
+enum { ROWS_AHEAD = 4, ROW_THREADS = 256 };
 
 size_t sum_rows_scratch(int64_t rows, int64_t columns)
 {
@@ -20,24 +20,18 @@ template <class T, int N> struct alignas(N * sizeof(T)) some {
     T x[N];
 };
 
-/* Parts of all, from the first on as many as there are blocks. */
-struct range {
-    int64_t first, all;
-};
-
 template <class T, int N, bool SLOPE>
 __global__ void __launch_bounds__(ROW_THREADS)
-    part_sums(T *x, const T *kept, int64_t rows, int64_t columns, struct range parts,
-              float *partial)
+    part_sums(T *x, const T *kept, int64_t rows, int64_t columns, float *partial)
 {
     typedef some<T, N> many;
     const int64_t column = ((int64_t)blockIdx.y * blockDim.x + threadIdx.x) * N;
-    const int64_t part = parts.first + blockIdx.x, end = rows * (part + 1) / parts.all;
+    const int64_t end = rows * (blockIdx.x + 1) / gridDim.x;
     float sums[N] = {};
 
     if (column >= columns)
         return;
-    for (int64_t row = rows * part / parts.all; row < end; row += ROWS_AHEAD) {
+    for (int64_t row = rows * blockIdx.x / gridDim.x; row < end; row += ROWS_AHEAD) {
         many own[ROWS_AHEAD], in[ROWS_AHEAD];
 
 #pragma unroll
@@ -62,7 +56,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
                 *(many *)(x + (row + r) * columns + column) = own[r];
         }
     }
-    *(some<float, N> *)(partial + part * columns + column) = *(some<float, N> *)sums;
+    *(some<float, N> *)(partial + blockIdx.x * columns + column) = *(some<float, N> *)sums;
 }
 
 struct give_sum {
@@ -74,70 +68,48 @@ struct give_sum {
 };
 
 template <class T, int N, bool SLOPE>
-static void launch(struct device_stream *stream, const struct row_sums *sums, int piece,
-                   int pieces)
+static void launch(struct device_stream *stream, T *x, const T *kept, int64_t rows,
+                   int64_t columns, float *out, float *scratch)
 {
-    const int64_t across = (sums->columns + N - 1) / N, parts = row_parts(sums->rows);
+    const int64_t across = (columns + N - 1) / N;
     const int64_t threads =
         across < ROW_THREADS ? (across + WARP - 1) / WARP * WARP : (int64_t)ROW_THREADS;
-    const struct range range = { parts * piece / pieces, parts };
-    const int64_t end = parts * (piece + 1) / pieces;
-    const dim3 grid((unsigned)(end - range.first), blocks_of(across, threads));
+    const dim3 grid((unsigned)row_parts(rows), blocks_of(across, threads));
 
-    part_sums<T, N, SLOPE><<<grid, (unsigned)threads, 0, stream->cuda>>>(
-        (T *)sums->x, (const T *)sums->kept, sums->rows, sums->columns, range,
-        (float *)sums->scratch);
+    part_sums<T, N, SLOPE>
+        <<<grid, (unsigned)threads, 0, stream->cuda>>>(x, kept, rows, columns, scratch);
+    launch_finish<1>(stream, give_sum{ out }, columns, row_parts(rows), (const float *)scratch);
 }
 
 template <class T>
-static void sum_some(struct device_stream *stream, const struct row_sums *sums, int piece,
-                     int pieces)
+static void sums_of_rows(struct device_stream *stream, void *x, const void *kept, int64_t rows,
+                         int64_t columns, float *out, float *scratch)
 {
     enum { N = pack<T>::N };
-    const bool wide = sums->columns % N == 0 && is_packed((const T *)sums->x) &&
-                      is_packed((const T *)sums->kept);
+    T *own = (T *)x;
+    const T *in = (const T *)kept;
+    const bool wide = columns % N == 0 && is_packed(own) && is_packed(in);
 
-    if (sums->kept != NULL && wide)
-        launch<T, N, true>(stream, sums, piece, pieces);
-    else if (sums->kept != NULL)
-        launch<T, 1, true>(stream, sums, piece, pieces);
+    if (in != NULL && wide)
+        launch<T, N, true>(stream, own, in, rows, columns, out, scratch);
+    else if (in != NULL)
+        launch<T, 1, true>(stream, own, in, rows, columns, out, scratch);
     else if (wide)
-        launch<T, N, false>(stream, sums, piece, pieces);
+        launch<T, N, false>(stream, own, in, rows, columns, out, scratch);
     else
-        launch<T, 1, false>(stream, sums, piece, pieces);
+        launch<T, 1, false>(stream, own, in, rows, columns, out, scratch);
 }
 
-void sum_piece(struct device_stream *stream, const struct row_sums *sums, int piece, int pieces)
+void sum_rows(struct device_stream *stream, void *x, const void *kept, enum dtype dtype,
+              int64_t rows, int64_t columns, float *out, void *scratch)
 {
-    if (sums->dtype == DTYPE_BF16)
-        sum_some<bf16>(stream, sums, piece, pieces);
-    else if (sums->dtype == DTYPE_F16)
-        sum_some<f16>(stream, sums, piece, pieces);
+    if (dtype == DTYPE_BF16)
+        sums_of_rows<bf16>(stream, x, kept, rows, columns, out, (float *)scratch);
+    else if (dtype == DTYPE_F16)
+        sums_of_rows<f16>(stream, x, kept, rows, columns, out, (float *)scratch);
     else
-        sum_some<float>(stream, sums, piece, pieces);
-    if (piece == pieces - 1)
-        launch_finish<1>(stream, give_sum{ sums->out }, sums->columns, row_parts(sums->rows),
-                         (const float *)sums->scratch);
+        sums_of_rows<float>(stream, x, kept, rows, columns, out, (float *)scratch);
     stream_check(stream, "sum_rows");
-}
-
-void sum_rows(struct device_stream *stream, const void *x, enum dtype dtype, int64_t rows,
-              int64_t columns, float *out, void *scratch)
-{
-    const struct row_sums sums = { (void *)x, NULL, dtype, rows, columns, out, scratch };
-
-    sum_piece(stream, &sums, 0, 1);
-}
-
-int sum_pieces(int64_t rows, int64_t columns, enum dtype dtype)
-{
-    const int64_t bytes = rows * columns * (dtype == DTYPE_F32 ? 4 : 2);
-    int pieces = 1;
-
-    while (bytes / pieces > CACHED && rows % (2 * pieces * ALIGNED) == 0 &&
-           row_parts(rows) % (2 * pieces) == 0)
-        pieces *= 2;
-    return pieces;
 }
 
 static size_t scratch_of(const struct kernel_problem *p)
@@ -149,8 +121,8 @@ static void run_sum_rows(const struct kernel_call *call)
 {
     const struct kernel_tensor *x = &call->problem->in[0];
 
-    sum_rows(call->stream, call->in[0], x->dtype, x->shape.dim[0], x->shape.dim[1],
-             (float *)call->out[0], call->scratch);
+    sum_rows(call->stream, (void *)call->in[0], NULL, x->dtype, x->shape.dim[0],
+             x->shape.dim[1], (float *)call->out[0], call->scratch);
 }
 
 extern "C" const struct kernel cuda_sum_rows_rows[] = {
