@@ -115,21 +115,18 @@ __device__ __forceinline__ void take_row(pack<T> in[P], const T *row, int packs)
 }
 
 template <class T, int P>
-__global__ void __launch_bounds__(THREADS, P <= 2 ? 4 : 3)
+__global__ void __launch_bounds__(THREADS)
     layer_norm_rows(const T *x, const float *gamma, const float *beta, T *y, float *saved,
                     int64_t rows, int features, float epsilon)
 {
-    enum {
-        N = pack<T>::N,
-        AHEAD = P <= 2
-    }; /* the next row is on its way, if registers let many run */
+    enum { N = pack<T>::N };
     const int lane = threadIdx.x % WARP, packs = features / N;
     const int64_t turn = (int64_t)gridDim.x * ROW_WARPS;
     int64_t row = (int64_t)blockIdx.x * ROW_WARPS + threadIdx.x / WARP;
     __shared__ struct numbers<T> slopes, shifts;
     pack<T> in[P] = {};
 
-    if (AHEAD && row < rows)
+    if (row < rows)
         take_row<T, P>(in, x + row * features, packs);
     slopes.keep(gamma, packs);
     shifts.keep(beta, packs);
@@ -137,8 +134,6 @@ __global__ void __launch_bounds__(THREADS, P <= 2 ? 4 : 3)
     for (; row < rows; row += turn) {
         float own[P][N], sum = 0, squares = 0;
 
-        if (!AHEAD)
-            take_row<T, P>(in, x + row * features, packs);
 #pragma unroll
         for (int p = 0; p < P; p++) {
 #pragma unroll
@@ -147,7 +142,7 @@ __global__ void __launch_bounds__(THREADS, P <= 2 ? 4 : 3)
                 sum += own[p][k];
             }
         }
-        if (AHEAD && row + turn < rows)
+        if (row + turn < rows) /* the next one is on its way */
             take_row<T, P>(in, x + (row + turn) * features, packs);
         const float mean = warp_sum(sum) / (float)features;
 #pragma unroll
