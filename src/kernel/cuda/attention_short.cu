@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* attention_short.cu - attention of bf16 and its gradients for sequences that fit a multiprocessor: 256 tokens and heads of 64 numbers at most.
+/* attention_short.cu - gradients of attention of bf16 for sequences that fit a multiprocessor: 256 tokens and heads of 64 numbers at most.
  *
- * A block has a head of a sequence, whose rows are all on their way into shared memory at once. Forward: eight warps have 16 queries near the
- * beginning and 16 near the end each, so that all have as many keys to look at. Backward: queries, keys, values and dy are there, and each of sixteen
- * warps has 16 keys, of which it keeps the gradients, and those of the values, in registers. Queries come by 64, as soon as they are there. Scores are
- * made transposed, as in attention_tile.cu, so that weights go into the next products as they lie; their gradients also go to shared memory, of which
- * the warps make the gradients of the 64 queries. So scores are made once, and nobody adds to what another adds to.
+ * A block has a head of a sequence: queries, keys, values and dy lie in shared memory, and each of sixteen warps has 16 keys, of which it keeps
+ * the gradients, and those of the values, in registers. Queries come by 64, as soon as they are there. Scores are made
+ * transposed, as in attention_tile.cu, so that weights go into the next products as they lie; their gradients also go to shared memory, of which the
+ * warps make the gradients of the 64 queries. So scores are made once, and nobody adds to what another adds to.
  */
 #include "kernel/cuda/attention.cuh"
 #include "kernel/cuda/mma.cuh"
@@ -13,9 +12,8 @@
 enum {
     SHORT_MOST = 256, /* tokens */
     SHORT_SIZE = 64,  /* numbers of a head */
-    GROUPS = SHORT_MOST / 16,
-    AHEAD_THREADS = GROUPS / 2 * WARP, /* forward, backward */
-    BACK_THREADS = GROUPS * WARP,
+    SHORT_WARPS = SHORT_MOST / 16,
+    SHORT_THREADS = SHORT_WARPS * WARP,
     SIDE = 64, /* queries that are looked at together */
     TILES = SHORT_MOST / SIDE,
     HALF = SIDE / 2, /* of which scores are made at once */
@@ -31,20 +29,14 @@ struct short_room {
     float lse[SHORT_MOST], delta[SHORT_MOST];
 };
 
-static const float LOG2_E = 1.44269504F, LN_2 = 0.69314718F;
-
-/* Asks for a head's rows [row0, row0 + 64); zeros past the last token and the head's last number. */
-template <int COPIERS>
+/* Asks for a head's rows [row0, row0 + 64), a copy a thread; zeros past the last token and the head's last number. */
 __device__ __forceinline__ void ask_rows(bf16 *to, const bf16 *from, int row0, int row,
                                          const struct heads &h)
 {
-#pragma unroll
-    for (int i = (int)threadIdx.x; i < SIDE * EACH; i += COPIERS) {
-        const int r = row0 + i / EACH, d = i % EACH * EACH;
-        const bool there = r < h.tokens && d < h.size;
+    const int r = row0 + (int)threadIdx.x / EACH, d = (int)threadIdx.x % EACH * EACH;
+    const bool there = r < h.tokens && d < h.size;
 
-        copy_later(to + r * ROW + d, there ? from + (int64_t)r * row + d : from, there);
-    }
+    copy_later(to + r * ROW + d, there ? from + (int64_t)r * row + d : from, there);
 }
 
 /* delta = dy y of 64 queries: eight threads each. */
@@ -67,11 +59,11 @@ __device__ __forceinline__ void make_delta(float *delta, const bf16 *dy, const b
         delta[r] = sum;
 }
 
-/* c (16, 32) = a b' of 16 rows, of which `left` gives 16 numbers from s on, and 32 rows b. */
-template <class LEFT>
-__device__ __forceinline__ void make_scores(float c[HALF / 8][4], LEFT left, const bf16 *b)
+/* c (16, 32) = a b' of 16 rows a and 32 rows b. */
+__device__ __forceinline__ void make_scores(float c[HALF / 8][4], const bf16 *a, const bf16 *b)
 {
     const int lane = threadIdx.x % WARP, matrix = lane / 8;
+    const bf16 *left = a + (matrix % 2 * 8 + lane % 8) * ROW + matrix / 2 * 8;
     const bf16 *right = b + (matrix / 2 * 8 + lane % 8) * ROW + matrix % 2 * 8;
 
 #pragma unroll
@@ -80,7 +72,7 @@ __device__ __forceinline__ void make_scores(float c[HALF / 8][4], LEFT left, con
 #pragma unroll
     for (int s = 0; s < SHORT_SIZE; s += 16) {
         uint32_t rows[4];
-        left.take(rows, s);
+        load_four(rows, left + s);
 #pragma unroll
         for (int j = 0; j < HALF / 8; j += 2) {
             uint32_t part[4];
@@ -90,48 +82,6 @@ __device__ __forceinline__ void make_scores(float c[HALF / 8][4], LEFT left, con
         }
     }
 }
-
-/* 16 rows of shared memory as left operand. */
-struct shared_rows {
-    const bf16 *own;
-
-    __device__ __forceinline__ shared_rows(const bf16 *rows)
-    {
-        const int lane = threadIdx.x % WARP, matrix = lane / 8;
-        own = rows + (matrix % 2 * 8 + lane % 8) * ROW + matrix / 2 * 8;
-    }
-    __device__ __forceinline__ void take(uint32_t rows[4], int s) const
-    {
-        load_four(rows, own + s);
-    }
-};
-
-/* 16 queries of memory, in registers. */
-struct kept_rows {
-    uint32_t own[SHORT_SIZE / 16][4];
-
-    __device__ __forceinline__ kept_rows(const bf16 *from, int first, const struct heads &h)
-    {
-        const int lane = threadIdx.x % WARP;
-#pragma unroll
-        for (int s = 0; s < SHORT_SIZE / 16; s++) {
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                const int r = first + lane / 4 + k % 2 * 8, d = s * 16 + k / 2 * 8;
-                own[s][k] =
-                    r < h.tokens && d < h.size
-                        ? *(const uint32_t *)(from + (int64_t)r * h.row + d + lane % 4 * 2)
-                        : 0;
-            }
-        }
-    }
-    __device__ __forceinline__ void take(uint32_t rows[4], int s) const
-    {
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            rows[k] = own[s / 16][k];
-    }
-};
 
 /* out (16, 64) += p x of weights p (16, 32), rounded here, and 32 rows x. */
 __device__ __forceinline__ void add_rows(float out[PARTS][4], const float p[HALF / 8][4],
@@ -163,13 +113,13 @@ __device__ __forceinline__ void add_queries(struct short_room &m, const struct h
 {
     const int lane = threadIdx.x % WARP, query0 = row0 + half;
     const int key = key0 + lane / 4, column = lane % 4 * 2;
-    const float scale = h.scale * LOG2_E; /* weights are powers of two */
+    const float scale = h.scale * 1.44269504F; /* weights are powers of two */
     const bool hides =
         (h.causal && key0 + 15 > query0) || query0 + HALF > h.tokens || key0 + 16 > h.tokens;
     float p[HALF / 8][4], ds[HALF / 8][4];
 
-    make_scores(p, shared_rows(m.keys + key0 * ROW), m.queries + query0 * ROW);
-    make_scores(ds, shared_rows(m.values + key0 * ROW), m.flows + query0 * ROW);
+    make_scores(p, m.keys + key0 * ROW, m.queries + query0 * ROW);
+    make_scores(ds, m.values + key0 * ROW, m.flows + query0 * ROW);
 #pragma unroll
     for (int j = 0; j < HALF / 8; j++) {
         const float2 lse = *(const float2 *)(m.lse + query0 + j * 8 + column);
@@ -210,115 +160,6 @@ __device__ __forceinline__ void put_rows(bf16 *to, const float sums[COUNT][4], i
     }
 }
 
-/* Forward ------------------------------------------------------------------------------ */
-
-__device__ __forceinline__ float over_four(float x, bool adds)
-{
-    const float y = __shfl_xor_sync(~0U, x, 1);
-    x = adds ? x + y : fmaxf(x, y);
-    const float z = __shfl_xor_sync(~0U, x, 2);
-    return adds ? x + z : fmaxf(x, z);
-}
-
-/* A warp's 16 queries from `first` on. */
-__device__ __forceinline__ void attend_group(const bf16 *keys, const bf16 *values,
-                                             const struct heads &h, const bf16 *queries,
-                                             int first, bf16 *y, float *lse)
-{
-    const int lane = threadIdx.x % WARP, row = first + lane / 4, column = lane % 4 * 2;
-    const int end = h.causal && first + 16 < h.tokens ? first + 16 : h.tokens;
-    const float scale = h.scale * LOG2_E; /* weights are powers of two */
-    const kept_rows own(queries, first, h);
-    float out[PARTS][4] = {}, largest[2] = { -INFINITY, -INFINITY }, total[2] = { 0, 0 };
-
-    if (first >= h.tokens)
-        return;
-    for (int key0 = 0; key0 < end; key0 += HALF) {
-        const bool hides = (h.causal && key0 + HALF > first) || key0 + HALF > h.tokens;
-        float s[HALF / 8][4], most[2] = { -INFINITY, -INFINITY };
-
-        make_scores(s, own, keys + key0 * ROW);
-#pragma unroll
-        for (int j = 0; j < HALF / 8; j++) {
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                const int i = row + e / 2 * 8, k = key0 + j * 8 + column + e % 2;
-                s[j][e] *= scale;
-                if (hides && (k >= h.tokens || (h.causal && k > i)))
-                    s[j][e] = -INFINITY;
-                most[e / 2] = fmaxf(most[e / 2], s[j][e]);
-            }
-        }
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const float now = fmaxf(largest[half], over_four(most[half], false));
-            const float base = now > -INFINITY ? now : 0;
-            const float before = quick_power(largest[half] - base);
-            float sum = 0;
-
-            largest[half] = now;
-#pragma unroll
-            for (int j = 0; j < HALF / 8; j++) {
-#pragma unroll
-                for (int e = 2 * half; e < 2 * half + 2; e++) {
-                    s[j][e] = quick_power(s[j][e] - base);
-                    sum += s[j][e];
-                }
-            }
-            total[half] = fmaf(total[half], before, sum);
-#pragma unroll
-            for (int j = 0; j < PARTS; j++) {
-                out[j][2 * half] *= before;
-                out[j][2 * half + 1] *= before;
-            }
-        }
-        add_rows(out, s, values + key0 * ROW);
-    }
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const float sum = over_four(total[half], true), by = sum > 0 ? 1 / sum : 0;
-        const int i = row + half * 8;
-
-#pragma unroll
-        for (int j = 0; j < PARTS; j++) {
-            out[j][2 * half] *= by;
-            out[j][2 * half + 1] *= by;
-        }
-        if (column == 0 && i < h.tokens)
-            lse[(int64_t)i * h.heads] = sum > 0 ? (largest[half] + log2f(sum)) * LN_2 : FLT_MAX;
-    }
-    put_rows<PARTS>(y, out, first, 0, h.out_row, h);
-}
-
-__global__ void __launch_bounds__(AHEAD_THREADS, 3)
-    short_attend(struct heads h, const bf16 *qkv, bf16 *y, float *lse)
-{
-    extern __shared__ __align__(128) char shared[];
-    bf16 *keys = (bf16 *)shared, *values = keys + SHORT_MOST * ROW;
-    const int head = blockIdx.x, n = blockIdx.y, group = (int)threadIdx.x / WARP;
-    const bf16 *queries = part_of(h, qkv, n, head, 0);
-    bf16 *to = output_of(h, y, n, head);
-
-    lse += (int64_t)n * h.tokens * h.heads + head;
-    for (int t = 0; t < TILES; t++) {
-        ask_rows<AHEAD_THREADS>(keys, part_of(h, qkv, n, head, 1), t * SIDE, h.row, h);
-        ask_rows<AHEAD_THREADS>(values, part_of(h, qkv, n, head, 2), t * SIDE, h.row, h);
-        if (t % 2 == 1)
-            copies_asked();
-    }
-    if (h.causal) /* the first half of the queries sees that of the keys */
-        await_copies<1>();
-    else
-        await_copies<0>();
-    __syncthreads();
-    attend_group(keys, values, h, queries, group * 16, to, lse);
-    await_copies<0>();
-    __syncthreads();
-    attend_group(keys, values, h, queries, (GROUPS - 1 - group) * 16, to, lse);
-}
-
-/* Backward ----------------------------------------------------------------------------- */
-
 /* The gradient of 16 of the tile's queries, and 16 of their numbers, from slopes by keys before `end`. */
 __device__ __forceinline__ void
 make_query_grad(const struct short_room &m, const struct heads &h, int row0, int end, bf16 *dq)
@@ -352,7 +193,7 @@ __device__ __forceinline__ void await_tiles(int left)
         await_copies<0>();
 }
 
-__global__ void __launch_bounds__(BACK_THREADS, 1)
+__global__ void __launch_bounds__(SHORT_THREADS, 1)
     short_grads(struct heads h, const bf16 *dy, const bf16 *qkv, const bf16 *y,
                 const float *lse, bf16 *dqkv)
 {
@@ -363,10 +204,10 @@ __global__ void __launch_bounds__(BACK_THREADS, 1)
     float dk[PARTS][4] = {}, dv[PARTS][4] = {};
 
     for (int t = 0; t < tiles; t++) {
-        ask_rows<BACK_THREADS>(m.keys, part_of(h, qkv, n, head, 1), t * SIDE, h.row, h);
-        ask_rows<BACK_THREADS>(m.values, part_of(h, qkv, n, head, 2), t * SIDE, h.row, h);
-        ask_rows<BACK_THREADS>(m.queries, part_of(h, qkv, n, head, 0), t * SIDE, h.row, h);
-        ask_rows<BACK_THREADS>(m.flows, output_of(h, dy, n, head), t * SIDE, h.out_row, h);
+        ask_rows(m.keys, part_of(h, qkv, n, head, 1), t * SIDE, h.row, h);
+        ask_rows(m.values, part_of(h, qkv, n, head, 2), t * SIDE, h.row, h);
+        ask_rows(m.queries, part_of(h, qkv, n, head, 0), t * SIDE, h.row, h);
+        ask_rows(m.flows, output_of(h, dy, n, head), t * SIDE, h.out_row, h);
         copies_asked();
     }
 #pragma unroll
@@ -375,7 +216,7 @@ __global__ void __launch_bounds__(BACK_THREADS, 1)
     if (threadIdx.x < SHORT_MOST)
         m.lse[threadIdx.x] =
             (int)threadIdx.x < h.tokens
-                ? lse[((int64_t)n * h.tokens + threadIdx.x) * h.heads + head] * LOG2_E
+                ? lse[((int64_t)n * h.tokens + threadIdx.x) * h.heads + head] * 1.44269504F
                 : INFINITY;
     for (int t = 0; t < tiles; t++) {
         const int row0 = t * SIDE, end = h.causal ? row0 + SIDE : tiles * SIDE;
@@ -393,39 +234,13 @@ __global__ void __launch_bounds__(BACK_THREADS, 1)
     put_rows<PARTS>(part_of(h, dqkv, n, head, 2), dv, key0, 0, h.row, h);
 }
 
-/* Launches ----------------------------------------------------------------------------- */
-
-enum { KEYS_AND_VALUES = 2 * SHORT_MOST * ROW * (int)sizeof(bf16) };
-
-static bool fits(const struct kernel_problem *p, int qkv, int inputs, size_t shared)
-{
-    const int64_t size = size_of_heads(p, qkv), tokens = p->in[qkv].shape.dim[1];
-
-    return p->in[qkv].dtype == DTYPE_BF16 && p->n_in == inputs && size % EACH == 0 &&
-           size > 32 && size <= SHORT_SIZE && tokens > SIDE && tokens <= SHORT_MOST &&
-           p->in[qkv].shape.dim[0] <= GRID_MAX && shared <= cuda_shared_bytes;
-}
-
-static bool attention_can_run(const struct kernel_problem *p)
-{
-    return fits(p, 0, 1, KEYS_AND_VALUES);
-}
-
 static bool attention_grad_can_run(const struct kernel_problem *p)
 {
-    return fits(p, 1, 4, sizeof(struct short_room));
-}
+    const int64_t size = size_of_heads(p, 1), tokens = p->in[1].shape.dim[1];
 
-static void run_attention(const struct kernel_call *call)
-{
-    const struct kernel_problem *p = call->problem;
-    const struct heads h = heads_of(p, &p->in[0].shape, NULL);
-
-    allow_shared(call, short_attend, KEYS_AND_VALUES);
-    short_attend<<<dim3((unsigned)h.heads, (unsigned)h.sequences), AHEAD_THREADS,
-                   KEYS_AND_VALUES, stream_of(call)>>>(
-        h, (const bf16 *)call->in[0], (bf16 *)call->out[0], (float *)call->out[1]);
-    stream_check(call->stream, "attention");
+    return p->in[1].dtype == DTYPE_BF16 && p->n_in == 4 && size % EACH == 0 && size > 32 &&
+           size <= SHORT_SIZE && tokens > SIDE && tokens <= SHORT_MOST &&
+           p->in[1].shape.dim[0] <= GRID_MAX && sizeof(struct short_room) <= cuda_shared_bytes;
 }
 
 static void run_attention_grad(const struct kernel_call *call)
@@ -434,7 +249,7 @@ static void run_attention_grad(const struct kernel_call *call)
     const struct heads h = heads_of(p, &p->in[1].shape, NULL);
 
     allow_shared(call, short_grads, sizeof(struct short_room));
-    short_grads<<<dim3((unsigned)h.heads, (unsigned)h.sequences), BACK_THREADS,
+    short_grads<<<dim3((unsigned)h.heads, (unsigned)h.sequences), SHORT_THREADS,
                   sizeof(struct short_room), stream_of(call)>>>(
         h, (const bf16 *)call->in[0], (const bf16 *)call->in[1], (const bf16 *)call->in[2],
         (const float *)call->in[3], (bf16 *)call->out[0]);
@@ -442,7 +257,6 @@ static void run_attention_grad(const struct kernel_call *call)
 }
 
 extern "C" const struct kernel cuda_attention_short_rows[] = {
-    { "attention", "short", attention_can_run, NULL, NULL, NULL, run_attention },
     { "attention_grad", "short", attention_grad_can_run, NULL, NULL, NULL, run_attention_grad },
     { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
 };
