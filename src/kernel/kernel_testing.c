@@ -869,8 +869,6 @@ const char *const kernel_testing_large[] = {
     "attention_grad 2x130x64 2x130x192 2x130x64 2x130x4 2x130 -> 2x130x192 heads 4",
     "attention 2x192x384 heads 2 causal",
     "attention_grad 2x192x128 2x192x384 2x192x128 2x192x2 -> 2x192x384 heads 2 causal",
-    "attention_grad 3x256x128 3x256x384 3x256x128 3x256x2 -> 3x256x384 heads 2 causal",
-    "attention_grad 2x250x80 2x250x240 2x250x80 2x250x2 -> 2x250x240 heads 2",
     "attention_step 3x1x384 3x200x256 3 heads 2",
     "attention_step 2x40x192 2x64x128 2 heads 4",
     "batch_norm 16x24x33x31 24 24 relu6",

@@ -113,25 +113,6 @@ __device__ __forceinline__ void put_all(pack<bf16> *to, const float x[pack<bf16>
         *(__nv_bfloat162 *)&to->x[k] = __floats2bfloat162_rn(x[k], x[k + 1]);
 }
 
-/* Copies of 16 bytes into shared memory while the thread goes on; where nothing is there, of zeros. */
-__device__ __forceinline__ void copy_later(void *shared, const void *from, bool there)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(shared)),
-                 "l"(from), "r"(there ? 16 : 0)
-                 : "memory");
-}
-/* Those since the last time go together. */
-__device__ __forceinline__ void copies_asked()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-/* Waits for this thread's copies but the last LEFT that went together. */
-template <int LEFT> __device__ __forceinline__ void await_copies()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
-}
-
 /* 2^x and 1 / x to some 22 bits, one instruction each. */
 __device__ __forceinline__ float quick_power(float x)
 {
