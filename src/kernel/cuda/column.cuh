@@ -74,7 +74,7 @@ static inline size_t column_scratch(int64_t rows, int64_t columns, int sums)
 
 /* Sums where their summands are made ----------------------------------------------------- */
 
-enum { PART_LEAST = 16, PART_MOST = 64, PARTS_WANTED = 2 * COLUMN_BLOCKS };
+enum { PART_LEAST = 16, PART_MOST = 64, PARTS_WANTED = COLUMN_BLOCKS };
 
 /* Sums over rows that several ops can give (layer_norm_grad, linear_grad_through, sum_rows) have one order, whoever makes them: parts
  * of rows that follow each other, as many as follow from the rows alone; in a part one f32 sum of what is stored, row by row,

@@ -266,14 +266,15 @@ static uint32_t setting(const cublasLtMatmulAlgo_t *algorithm,
     return value;
 }
 
-/* Products of so many tiles of 128 x 128 that the last ones do not matter: quicker by these than by the larger ones that come first. */
+/* Short sums for wide rows, of so many tiles of 128 x 128 that the last ones do not matter: quicker by these than by the larger ones that come
+ * first, as more of them end while others begin. */
 static bool wants_tiles(const struct gemm_form *form)
 {
-    enum { LEAST = 792, MOST = 8192, LONGEST = 4096 };
+    enum { LEAST = 792, MOST = 8192 };
     const int64_t tiles = (form->m + TILE - 1) / TILE * ((form->n + TILE - 1) / TILE);
 
-    return kernel_is_half(form->into) && !keeps(form) && tiles >= LEAST && tiles <= MOST &&
-           form->k <= LONGEST;
+    return kernel_is_half(form->into) && !keeps(form) && form->n > form->k && tiles >= LEAST &&
+           tiles <= MOST;
 }
 
 /* Is this proposal better than those before it? By what was timed on an H200, never by timing: bits would depend on it. */

@@ -84,33 +84,25 @@ template <class T> static int packs_of(int64_t features)
     return (int)((features / pack<T>::N + WARP - 1) / WARP);
 }
 
-/* Gamma or beta of all columns in shared memory, so that registers are left for rows: a lane finds the fours of its packs beside those
- * of its neighbours. */
-template <class T> struct numbers {
-    enum { FOURS = pack<T>::N / pack<float>::N };
-    pack<float> x[FOURS][PACKS];
-
-    __device__ __forceinline__ void keep(const float *from, int packs)
-    {
-        for (int i = (int)threadIdx.x; i < packs * FOURS; i += THREADS)
-            x[i % FOURS][i / FOURS] = *(const pack<float> *)(from + i * pack<float>::N);
-    }
-    __device__ __forceinline__ void take(float own[pack<T>::N], int at) const
-    {
-#pragma unroll
-        for (int i = 0; i < FOURS; i++)
-            *(pack<float> *)(own + i * pack<float>::N) = x[i][at];
-    }
-};
-
+/* A lane's numbers of gamma or beta. */
 template <class T, int P>
-__device__ __forceinline__ void take_row(pack<T> in[P], const T *row, int packs)
+__device__ __forceinline__ void take_numbers(float own[P][pack<T>::N], const float *from,
+                                             int packs)
 {
+    enum { N = pack<T>::N, M = pack<float>::N };
+
 #pragma unroll
     for (int p = 0; p < P; p++) {
         const int at = (int)threadIdx.x % WARP + p * WARP;
-        if (at < packs)
-            in[p] = *(const pack<T> *)(row + at * pack<T>::N);
+#pragma unroll
+        for (int k = 0; k < N; k += M) {
+            pack<float> in = {};
+            if (at < packs)
+                in = *(const pack<float> *)(from + at * N + k);
+#pragma unroll
+            for (int m = 0; m < M; m++)
+                own[p][k + m] = in.x[m];
+        }
     }
 }
 
@@ -121,29 +113,26 @@ __global__ void __launch_bounds__(THREADS)
 {
     enum { N = pack<T>::N };
     const int lane = threadIdx.x % WARP, packs = features / N;
-    const int64_t turn = (int64_t)gridDim.x * ROW_WARPS;
-    int64_t row = (int64_t)blockIdx.x * ROW_WARPS + threadIdx.x / WARP;
-    __shared__ struct numbers<T> slopes, shifts;
-    pack<T> in[P] = {};
+    float slope[P][N], shift[P][N];
 
-    if (row < rows)
-        take_row<T, P>(in, x + row * features, packs);
-    slopes.keep(gamma, packs);
-    shifts.keep(beta, packs);
-    __syncthreads();
-    for (; row < rows; row += turn) {
+    take_numbers<T, P>(slope, gamma, packs);
+    take_numbers<T, P>(shift, beta, packs);
+    for (int64_t row = (int64_t)blockIdx.x * ROW_WARPS + threadIdx.x / WARP; row < rows;
+         row += (int64_t)gridDim.x * ROW_WARPS) {
         float own[P][N], sum = 0, squares = 0;
 
 #pragma unroll
         for (int p = 0; p < P; p++) {
+            const int at = lane + p * WARP;
+            pack<T> in = {};
+            if (at < packs)
+                in = *(const pack<T> *)(x + row * features + at * N);
 #pragma unroll
             for (int k = 0; k < N; k++) {
-                own[p][k] = number(in[p].x[k]);
+                own[p][k] = number(in.x[k]);
                 sum += own[p][k];
             }
         }
-        if (row + turn < rows) /* the next one is on its way */
-            take_row<T, P>(in, x + (row + turn) * features, packs);
         const float mean = warp_sum(sum) / (float)features;
 #pragma unroll
         for (int p = 0; p < P; p++) {
@@ -159,15 +148,12 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int p = 0; p < P; p++) {
             const int at = lane + p * WARP;
-            float slope[N], shift[N];
             pack<T> out;
             if (at >= packs)
                 continue;
-            slopes.take(slope, at);
-            shifts.take(shift, at);
 #pragma unroll
             for (int k = 0; k < N; k++)
-                put(&out.x[k], fmaf((own[p][k] - mean) * rstd, slope[k], shift[k]));
+                put(&out.x[k], fmaf((own[p][k] - mean) * rstd, slope[p][k], shift[p][k]));
             *(pack<T> *)(y + row * features + at * N) = out;
         }
         if (lane == 0) {
