@@ -329,9 +329,10 @@ enum status planner_open_work(struct planner *p, struct planner_work *closed, in
     struct graph *graph;
 
     *out = closed;
-    for (int i = 0; i < p->n_works; i++) {
-        if (p->works[i].shards == closed->shards && p->works[i].threads == closed->threads &&
-            p->works[i].open == open)
+    for (int i = 0; open > 1 && i < p->n_works; i++) {
+        const struct planner_work *w = &p->works[i];
+        if (w->shards == closed->shards && w->threads == closed->threads && w->open == open &&
+            w->factors == closed->factors)
             *out = &p->works[i];
     }
     if (*out != closed || open < 2 || guesses(p) || p->step > LONG ||
