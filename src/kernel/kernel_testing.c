@@ -772,6 +772,7 @@ const char *const kernel_testing_large[] = {
     "conv2d_grad_input 6x32x12x13 32x24x3x3 -> 6x24x12x13 stride 1x1 pad 1x1",
     "conv2d_grad_input 6x32x10x11 32x24x3x3 -> 6x24x12x13 stride 1x1",
     "conv2d_grad_input 12x20x31x32 20x36x3x3 -> 12x36x31x32 stride 1x1 pad 1x1",
+    "conv2d_grad_input 4x512x4x4 512x256x3x3 -> 4x256x4x4 stride 1x1 pad 1x1",
     "conv2d 8x6x14x14 16x6x5x5 16 stride 1x1 pad 2x2 relu",
     "conv2d_grad_input 8x16x14x14 16x6x5x5 -> 8x6x14x14 stride 1x1 pad 2x2",
     "conv2d_grad_weight 8x6x14x14 8x16x14x14 -> 16x6x5x5 16 stride 1x1 pad 2x2",

@@ -405,52 +405,44 @@ __global__ void across(T *to, const U *from, int64_t rows, int64_t columns)
     }
 }
 
-/* The same where extents come in eights: tiles of 64 x 64, packs of both sides. Eight threads have a row of the tile, side by side;
- * its rows are an odd number of words apart, so that few meet in a bank. */
+/* The same of large matrices of 16 bits whose extents come in eights: tiles of 64 x 64, packs of both sides. Eight threads have a row
+ * of the tile, side by side; its rows are an odd number of words apart, so that few meet in a bank. Small ones, and those that become
+ * f32, are no quicker this way. */
 enum { ACROSS_WIDE = 64, ACROSS_EIGHT = 8, ACROSS_LINES = THREADS / ACROSS_EIGHT };
+enum { ACROSS_LARGE = 1 << 20 };
 
-template <class T, class U>
+template <class T>
 __global__ void __launch_bounds__(THREADS)
-    across_eights(T *to, const U *from, int64_t rows, int64_t columns)
+    across_eights(T *to, const T *from, int64_t rows, int64_t columns)
 {
-    enum { IN = pack<U>::N, OUT = pack<T>::N, LINES = ACROSS_WIDE / ACROSS_LINES };
+    enum { LINES = ACROSS_WIDE / ACROSS_LINES, N = ACROSS_EIGHT };
     __shared__ float part[ACROSS_WIDE][ACROSS_WIDE + 1];
     const int64_t row0 = (int64_t)blockIdx.y * ACROSS_WIDE,
                   column0 = (int64_t)blockIdx.x * ACROSS_WIDE;
-    const int side = threadIdx.x % ACROSS_EIGHT, line = threadIdx.x / ACROSS_EIGHT;
-    pack<U> in[LINES][ACROSS_EIGHT / IN];
+    const int line = threadIdx.x / ACROSS_EIGHT, at = threadIdx.x % ACROSS_EIGHT * N;
+    pack<T> in[LINES];
 
 #pragma unroll
     for (int i = 0; i < LINES; i++) {
-#pragma unroll
-        for (int p = 0; p < ACROSS_EIGHT / IN; p++) {
-            const int64_t row = row0 + line + i * ACROSS_LINES,
-                          column = column0 + (p * ACROSS_EIGHT + side) * IN;
-            if (row < rows && column < columns)
-                in[i][p] = *(const pack<U> *)(from + row * columns + column);
-        }
+        const int64_t row = row0 + line + i * ACROSS_LINES;
+        if (row < rows && column0 + at < columns)
+            in[i] = *(const pack<T> *)(from + row * columns + column0 + at);
     }
 #pragma unroll
-    for (int i = 0; i < LINES * ACROSS_EIGHT; i++) {
-        const int p = i % ACROSS_EIGHT / IN;
-        part[line + i / ACROSS_EIGHT * ACROSS_LINES][(p * ACROSS_EIGHT + side) * IN + i % IN] =
-            number(in[i / ACROSS_EIGHT][p].x[i % IN]);
-    }
+    for (int i = 0; i < LINES * N; i++)
+        part[line + i / N * ACROSS_LINES][at + i % N] = number(in[i / N].x[i % N]);
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < LINES; i++) {
+        const int column = line + i * ACROSS_LINES;
+        float numbers[N];
+        pack<T> out;
 #pragma unroll
-        for (int p = 0; p < ACROSS_EIGHT / OUT; p++) {
-            const int column = line + i * ACROSS_LINES, row = (p * ACROSS_EIGHT + side) * OUT;
-            float numbers[OUT];
-            pack<T> out;
-#pragma unroll
-            for (int k = 0; k < OUT; k++)
-                numbers[k] = part[row + k][column];
-            put_all(&out, numbers);
-            if (column0 + column < columns && row0 + row < rows)
-                *(pack<T> *)(to + (column0 + column) * rows + row0 + row) = out;
-        }
+        for (int k = 0; k < N; k++)
+            numbers[k] = part[at + k][column];
+        put_all(&out, numbers);
+        if (column0 + column < columns && row0 + at < rows)
+            *(pack<T> *)(to + (column0 + column) * rows + row0 + at) = out;
     }
 }
 
@@ -459,14 +451,17 @@ static void run_across(struct device_stream *stream, void *to, const void *from,
                        int64_t columns, int64_t count)
 {
     const dim3 grid(blocks_of(columns, ACROSS), blocks_of(rows, ACROSS), (unsigned)count);
-    const dim3 wide(blocks_of(columns, ACROSS_WIDE), blocks_of(rows, ACROSS_WIDE));
 
-    if (count == 1 && rows % ACROSS_EIGHT == 0 && columns % ACROSS_EIGHT == 0 &&
-        is_packed((const T *)to) && is_packed((const U *)from)) {
-        across_eights<T, U>
-            <<<wide, THREADS, 0, stream->cuda>>>((T *)to, (const U *)from, rows, columns);
-        stream_check(stream, "across");
-        return;
+    if constexpr (sizeof(T) == sizeof(bf16) && sizeof(U) == sizeof(bf16)) {
+        if (count == 1 && rows * columns >= ACROSS_LARGE && rows % ACROSS_EIGHT == 0 &&
+            columns % ACROSS_EIGHT == 0 && is_packed((const T *)to) &&
+            is_packed((const U *)from)) {
+            const dim3 wide(blocks_of(columns, ACROSS_WIDE), blocks_of(rows, ACROSS_WIDE));
+            across_eights<<<wide, THREADS, 0, stream->cuda>>>((T *)to, (const U *)from, rows,
+                                                              columns);
+            stream_check(stream, "across");
+            return;
+        }
     }
     across<T, U><<<grid, dim3(ACROSS, ACROSS_ROWS), 0, stream->cuda>>>((T *)to, (const U *)from,
                                                                        rows, columns);
