@@ -577,7 +577,7 @@ static struct piece_sum sum_piece(const struct cost_work *work, int begin, int e
         const double share = layer->divides ? 1.0 / choice->tp : 1;
         sum.forward += (is_known ? sharing->forward : share) * layer->forward;
         sum.backward += (is_known ? sharing->backward : share) * layer->backward;
-        sum.made += share * layer->made;
+        sum.made += (is_known ? sharing->params : share) * layer->made;
         sum.params += (is_known ? sharing->params : share) * layer->params;
         sum.kept += (is_known ? sharing->forward : share) * layer->kept;
         if (choice->tp > 1 && layer->divides && ++divided % 2 == 0) {

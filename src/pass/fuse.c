@@ -13,7 +13,7 @@
  *   batch_norm_apply                                likewise
  *   conv2d -> batch_norm -> conv2d                  becomes  conv2d_stats -> norm_conv2d (fuse_norm.c)
  *
- * only where the value in between is used once; with pass_config.apart conv2d_pool is made of a first convolution of grey images alone. What has something added to it goes to where the last of
+ * only where the value in between is used once; with pass_config.apart conv2d_pool is made of a first convolution of images alone. What has something added to it goes to where the last of
  * its chain stood, as that may be made after it. Before: a forward graph. After: the same
  * function with fewer nodes; parameters untouched.
  */
@@ -74,16 +74,18 @@ static bool is_power(int64_t n, int64_t least, int64_t most)
     return n >= least && n <= most && (n & (n - 1)) == 0;
 }
 
-/* A first convolution of grey images that a device does with its pool (kernel/cuda/thin_pool.cu). */
+/* A first convolution that a device does with its pool: of grey images (kernel/cuda/thin_pool.cu), or of colours (thin.cu). */
 static bool is_thin(const struct node *conv, const struct node *pool)
 {
     const struct attrs *a = &conv->attrs;
     const struct shape *x = &conv->in[0]->shape, *w = &conv->in[1]->shape;
+    const bool is_grey = x->dim[1] == 1 && is_power(w->dim[0], 32, 256);
+    const bool has_colours = x->dim[1] == 3 && is_power(w->dim[0], 16, 64) &&
+                             x->dim[2] % 2 == 0 && x->dim[3] % 2 == 0;
 
-    return !conv->in[0]->maker && x->dim[1] == 1 && is_power(w->dim[0], 32, 256) &&
-           w->dim[2] == 3 && w->dim[3] == 3 && a->stride[0] == 1 && a->stride[1] == 1 &&
-           a->pad[0] == 1 && a->pad[1] == 1 && pool->attrs.window[0] == 2 &&
-           pool->attrs.window[1] == 2 &&
+    return !conv->in[0]->maker && (is_grey || has_colours) && w->dim[2] == 3 &&
+           w->dim[3] == 3 && a->stride[0] == 1 && a->stride[1] == 1 && a->pad[0] == 1 &&
+           a->pad[1] == 1 && pool->attrs.window[0] == 2 && pool->attrs.window[1] == 2 &&
            (x->dim[2] + 2) * (x->dim[3] + 3) <= 66 * 67; /* which fits its shared memory */
 }
 

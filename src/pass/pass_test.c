@@ -86,16 +86,20 @@ static void test_products_end_with_more_if_asked(void)
                      count_op(graph, &op_add));
     graph_destroy(graph);
 
-    model_config = model_defaults(model_find("cnn"));
-    model_config.batch = config.batch;
-    CHECK_OK(model_build(model_find("cnn"), &model_config, &graph));
-    CHECK_OK(pass_run(graph, strategy_find("single")->passes, &config, NULL));
-    for (int n = 0; n < graph_node_count(graph); n++) {
-        const struct node *node = graph_node(graph, n);
-        if (node->op == &op_max_pool_grad)
-            CHECK(node->in[0]->maker->op == &op_relu_grad);
+    static const char *const pooled[] = { "cnn", "vgg11" }; /* of grey images, of colours */
+    for (size_t i = 0; i < sizeof pooled / sizeof pooled[0]; i++) {
+        model_config = model_defaults(model_find(pooled[i]));
+        model_config.batch = config.batch;
+        CHECK_OK(model_build(model_find(pooled[i]), &model_config, &graph));
+        CHECK_OK(pass_run(graph, strategy_find("single")->passes, &config, NULL));
+        CHECK_INT(1, count_op(graph, &op_conv2d_pool));
+        for (int n = 0; n < graph_node_count(graph); n++) {
+            const struct node *node = graph_node(graph, n);
+            if (node->op == &op_max_pool_grad)
+                CHECK(node->in[0]->maker->op == &op_relu_grad);
+        }
+        graph_destroy(graph);
     }
-    graph_destroy(graph);
 }
 
 static void test_pools_stay_apart_if_asked(void)

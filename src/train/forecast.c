@@ -330,7 +330,7 @@ static enum status find_work(struct planner *p, struct forecast_row *row, const 
         (int)s->threads / choice->lanes > 1 ? (int)s->threads / choice->lanes : 1;
     choice->team = p->plan->is_measured ? 1 : 1 + TEAM * (threads - 1);
     row->factors = job_has_factors(job ? job : p->job) && !planner_is_grid(row);
-    TRY(planner_work(p, s->shards, threads, row->factors, out));
+    TRY(planner_work(p, s->shards, threads, row->factors, row->choice.tp > 1, out));
     return planner_open_work(p, *out, open_shards(choice, s->shards), out);
 }
 
@@ -421,7 +421,7 @@ static enum status draw_timeline(struct planner *p)
     if (p->options->is_elsewhere)
         w = &p->works[0];
     else
-        TRY(planner_work(p, row->shards, row->threads, row->factors, &w));
+        TRY(planner_work(p, row->shards, row->threads, row->factors, row->choice.tp > 1, &w));
     if (!p->options->is_elsewhere)
         TRY(planner_open_work(p, w, open_shards(&row->choice, row->shards), &w));
     const struct cost_work work = work_of_step(p, w);

@@ -126,7 +126,7 @@ static enum status measure_and_cut(struct planner *p, char out[SETTINGS_TEXT])
     const struct settings *s = &p->job->settings;
     struct planner_work *w;
 
-    TRY(planner_work(p, s->shards, (int)s->threads, false, &w));
+    TRY(planner_work(p, s->shards, (int)s->threads, false, false, &w));
     return cut_work(p->job, &w->work, out);
 }
 
@@ -167,7 +167,7 @@ static enum status time_and_cut(const struct job *job, const struct graph *graph
     struct measured *kernels;
     struct cost_work work;
 
-    TRY(measured_make(job, graph, 0, 0, 1, 1, 0, &kernels));
+    TRY(measured_make(job, graph, (struct measure_config){ .threads = 1 }, &kernels));
     enum status status = cost_read(graph, kernels->nodes, job->settings.shards,
                                    optim_states(&job->optim), &work);
     measured_free(kernels, graph);

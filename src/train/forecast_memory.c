@@ -25,7 +25,7 @@ static enum status predict_own(struct planner *p, struct cost_estimate *out)
         .chunks = axes->chunks > 1 ? axes->chunks : 1,
     };
 
-    TRY(planner_work(p, p->job->settings.shards, 1, job_has_factors(p->job), &w));
+    TRY(planner_work(p, p->job->settings.shards, 1, job_has_factors(p->job), false, &w));
     return cost_predict(&w->work, &p->plan->machine.cluster, &choice, out, NULL);
 }
 

@@ -114,7 +114,7 @@ static enum status time_nodes(const struct planner *p, const struct graph *graph
         cost_guess(graph, &rates, out);
         return STATUS_OK;
     }
-    TRY(measured_make(p->job, graph, 0, 0, 1, 1, 0, &measured));
+    TRY(measured_make(p->job, graph, (struct measure_config){ .threads = 1 }, &measured));
     memcpy(out, measured->nodes, (size_t)graph_node_count(graph) * sizeof *out);
     measured_free(measured, graph);
     return STATUS_OK;
@@ -138,13 +138,13 @@ static enum status time_phases(const struct planner *p, const struct graph *grap
 }
 
 static enum status measure(struct planner *p, const struct graph *graph, int64_t shards,
-                           int lanes, int threads, struct cost_work *out)
+                           struct measure_config how, struct cost_work *out)
 {
-    const double seconds = p->options->seconds > 0 ? p->options->seconds : SECONDS;
     struct measured *measured;
 
-    TRY(measured_make(p->job, graph, p->job->settings.batch / shards, lanes, threads, 1,
-                      seconds, &measured));
+    how.rows = p->job->settings.batch / shards;
+    how.seconds = p->options->seconds > 0 ? p->options->seconds : SECONDS;
+    TRY(measured_make(p->job, graph, how, &measured));
     enum status status = work_from(p, graph, measured, shards, out);
     p->step = p->plan->is_measured ? p->step : measured->step;
     measured_free(measured, graph);
@@ -160,6 +160,16 @@ static int lanes_here(const struct planner *p, int threads)
     const int each = p->plan->threads / threads > 1 ? p->plan->threads / threads : 1;
 
     return ranks * each < room ? (int)(ranks * each) : room;
+}
+
+/* Lanes side by side, which are of one program or share nothing. */
+static struct measure_config side_by_side(const struct planner *p, int threads, bool apart)
+{
+    const int lanes = lanes_here(p, threads);
+
+    return (struct measure_config){ .lanes = apart ? 1 : lanes,
+                                    .threads = threads,
+                                    .copies = apart ? lanes : 1 };
 }
 
 /* What a lane has beside what is kept, by the plan that it would run; where there is none the guess stays. */
@@ -239,17 +249,17 @@ static enum status make_work(struct planner *p, const struct graph *graph,
         return guess_work(p, graph, w);
     if (p->step > LONG && p->works[0].threads == w->threads)
         return derive_work(p, w);
-    return measure(p, graph, w->shards, lanes_here(p, w->threads), w->threads, &w->work);
+    return measure(p, graph, w->shards, side_by_side(p, w->threads, w->apart), &w->work);
 }
 
 enum status planner_work(struct planner *p, int64_t shards, int threads, bool factors,
-                         struct planner_work **out)
+                         bool apart, struct planner_work **out)
 {
     struct graph *graph;
 
     for (int i = 0; i < p->n_works; i++) {
         struct planner_work *w = &p->works[i];
-        if (w->shards == shards && w->threads == threads && w->open == 1 &&
+        if (w->shards == shards && w->threads == threads && w->apart == apart && w->open == 1 &&
             (w->factors == factors || !w->has_factors)) {
             *out = w;
             return STATUS_OK;
@@ -261,7 +271,7 @@ enum status planner_work(struct planner *p, int64_t shards, int threads, bool fa
     }
     struct planner_work *w = &p->works[p->n_works];
     *w = (struct planner_work){
-        .shards = shards, .threads = threads, .factors = factors, .open = 1
+        .shards = shards, .threads = threads, .factors = factors, .apart = apart, .open = 1
     };
     TRY(job_make_graph(p->job, shards, factors, &graph));
     w->has_factors = !factors; /* without, they might be */
@@ -307,14 +317,14 @@ static enum status slow_layers(const struct planner_work *closed, const struct g
 static enum status measure_open(const struct planner *p, const struct planner_work *closed,
                                 const struct graph *graph, struct planner_work *out)
 {
-    const double seconds = (p->options->seconds > 0 ? p->options->seconds : SECONDS) / 2;
-    const int lanes = lanes_here(p, closed->threads);
-    const int64_t rows = p->job->settings.batch / closed->shards;
+    struct measure_config how = side_by_side(p, closed->threads, closed->apart);
     struct measured *before, *after;
 
-    TRY(measured_make(p->job, graph, rows, lanes, closed->threads, 1, seconds, &before));
-    enum status status =
-        measured_make(p->job, graph, rows, lanes, closed->threads, out->open, seconds, &after);
+    how.rows = p->job->settings.batch / closed->shards;
+    how.seconds = (p->options->seconds > 0 ? p->options->seconds : SECONDS) / 2;
+    TRY(measured_make(p->job, graph, how, &before));
+    how.open = out->open;
+    enum status status = measured_make(p->job, graph, how, &after);
     if (status == STATUS_OK) {
         status = slow_layers(closed, graph, before->nodes, after->nodes, out);
         measured_free(after, graph);
@@ -329,9 +339,10 @@ enum status planner_open_work(struct planner *p, struct planner_work *closed, in
     struct graph *graph;
 
     *out = closed;
-    for (int i = 0; i < p->n_works; i++) {
-        if (p->works[i].shards == closed->shards && p->works[i].threads == closed->threads &&
-            p->works[i].open == open)
+    for (int i = 0; open > 1 && i < p->n_works; i++) {
+        const struct planner_work *w = &p->works[i];
+        if (w->shards == closed->shards && w->threads == closed->threads && w->open == open &&
+            w->factors == closed->factors && w->apart == closed->apart)
             *out = &p->works[i];
     }
     if (*out != closed || open < 2 || guesses(p) || p->step > LONG ||
@@ -356,11 +367,13 @@ enum status planner_first_work(struct planner *p)
     struct planner_work *first;
     struct graph *graph;
 
-    TRY(planner_work(p, s->shards, threads, job_has_factors(p->job), &first));
+    TRY(planner_work(p, s->shards, threads, job_has_factors(p->job), false, &first));
     if (!p->plan->is_measured || p->step > LONG || lanes_here(p, threads) <= p->lanes)
         return STATUS_OK;
     TRY(job_make_graph(p->job, s->shards, first->factors, &graph));
-    enum status status = measure(p, graph, s->shards, p->lanes, threads, &p->alone);
+    enum status status =
+        measure(p, graph, s->shards,
+                (struct measure_config){ .lanes = p->lanes, .threads = threads }, &p->alone);
     graph_destroy(graph);
     return status;
 }

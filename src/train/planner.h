@@ -15,6 +15,7 @@ struct planner_work {
     int threads;
     bool factors;     /* gradients as factors where those are smaller, */
     bool has_factors; /* which some are */
+    bool apart;       /* lanes share nothing, as ranks that share layers */
     int64_t open;     /* shards that a lane has under way at a time; 1: one after the other */
     struct cost_work work;
     /* Of a shard, each node by itself: what a tensor split's are compared with. 0: not known yet. */
@@ -47,7 +48,7 @@ struct planner {
 
 /* The work of a step in so many shards: made, if it is not there yet. *out is valid until planner_release. */
 MUST_CHECK enum status planner_work(struct planner *p, int64_t shards, int threads,
-                                    bool factors, struct planner_work **out);
+                                    bool factors, bool apart, struct planner_work **out);
 /* The same as lanes do it that have so many shards under way, as a pipeline's stages have. */
 MUST_CHECK enum status planner_open_work(struct planner *p, struct planner_work *closed,
                                          int64_t open, struct planner_work **out);

@@ -15,6 +15,11 @@ for strategy in mirrored multiworker zero central parallax ps asgd ssp easgd loc
 done
 [ "$(row plan.json asgd exact)" = false ] || complain "asgd passes for synchronous"
 [ "$(row plan.json ps exact)" = true ] || complain "ps passes for asynchronous"
+# On one machine these are one program, so they have one prediction.
+for strategy in multiworker central parallax; do
+    [ "$(row plan.json $strategy step_ms)" = "$(row plan.json mirrored step_ms)" ] ||
+        complain "$strategy is predicted at $(row plan.json $strategy step_ms) ms, mirrored at $(row plan.json mirrored step_ms)"
+done
 case $(strategy_of plan.json) in
 mirrored | multiworker | zero | central | parallax | ps | pipeline | tensor | hybrid) ;;
 *) complain "auto picks '$(strategy_of plan.json)'" ;;

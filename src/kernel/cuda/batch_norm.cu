@@ -14,7 +14,7 @@
 /* Sums of columns ---------------------------------------------------------------------- */
 
 template <class T> struct add_column {
-    enum { AHEAD = 8 };
+    enum { AHEAD = 16 };
     const T *x;
     int64_t columns;
     __device__ void operator()(int64_t row, int64_t column, double sums[1]) const
@@ -115,7 +115,7 @@ static struct extents_of_images extents_of(const struct kernel_tensor *image)
 }
 
 template <class T> struct add_moments {
-    enum { AHEAD = 8 };
+    enum { AHEAD = 16 };
     const T *x;
     int64_t channels;
     __device__ void operator()(int64_t row, int64_t c, double sums[2]) const
@@ -225,7 +225,7 @@ __global__ void normalize_images(struct normalize n, const T *x, const T *residu
     put(&y[i], activate(n.activation, sum));
 }
 
-/* Packs of elements, or fours, each thread's with the same channels: it takes what it knows of them once. */
+/* Fours of elements, each thread's with the same channels: it takes what it knows of them once. */
 enum { PACKS_EACH = 4 };
 
 static int64_t common_divisor(int64_t a, int64_t b)
@@ -253,52 +253,54 @@ template <int N> __device__ __forceinline__ void take_numbers(float to[N], const
     }
 }
 
-template <class T>
-__global__ void normalize_packs(struct normalize n, const T *x, const T *residual, T *y)
+/* Registers for four blocks at a time: memory is as fast as there are loads on their way. */
+template <class T, bool RESIDUAL, bool VARIANCE>
+__global__ void __launch_bounds__(THREADS, 4)
+    normalize_many(struct normalize n, const T *x, const T *residual, T *y)
 {
-    enum { N = pack<T>::N };
+    enum { EACH = RESIDUAL ? PACKS_EACH : 2 * PACKS_EACH };
     const int64_t first = thread_number(), apart = (int64_t)gridDim.x * THREADS,
-                  packs = n.count / N;
-    const unsigned c = (unsigned)left_over(first * N, n.channels);
-    float mean[N], scale[N], slope[N], shift[N];
-    pack<T> in[PACKS_EACH], more[PACKS_EACH];
+                  fours = n.count / AT_ONCE;
+    const unsigned c = (unsigned)left_over(first * AT_ONCE, n.channels);
+    float mean[AT_ONCE], scale[AT_ONCE], slope[AT_ONCE], shift[AT_ONCE];
+    four<T> in[EACH], more[RESIDUAL ? EACH : 1];
 
 #pragma unroll
-    for (int m = 0; m < PACKS_EACH; m++) {
+    for (int m = 0; m < EACH; m++) {
         const int64_t at = first + m * apart;
-        if (at < packs)
-            in[m] = *(const pack<T> *)(x + at * N);
-        if (at < packs && residual)
-            more[m] = *(const pack<T> *)(residual + at * N);
+        if (at < fours)
+            in[m] = *(const four<T> *)(x + at * AT_ONCE);
+        if (RESIDUAL && at < fours)
+            more[m] = *(const four<T> *)(residual + at * AT_ONCE);
     }
-    take_numbers<N>(mean, n.mean + c);
-    take_numbers<N>(scale, n.spread + c);
-    take_numbers<N>(slope, n.gamma + c);
-    take_numbers<N>(shift, n.beta + c);
+    take_numbers<AT_ONCE>(mean, n.mean + c);
+    take_numbers<AT_ONCE>(scale, n.spread + c);
+    take_numbers<AT_ONCE>(slope, n.gamma + c);
+    take_numbers<AT_ONCE>(shift, n.beta + c);
 #pragma unroll
-    for (int k = 0; k < N; k++) {
-        if (n.is_variance)
+    for (int k = 0; k < AT_ONCE; k++) {
+        if (VARIANCE)
             scale[k] = (float)(1 / sqrt((double)scale[k] + (double)n.epsilon));
         scale[k] *= slope[k];
     }
 #pragma unroll
-    for (int m = 0; m < PACKS_EACH; m++) {
+    for (int m = 0; m < EACH; m++) {
         const int64_t at = first + m * apart;
-        pack<T> out;
-        if (at >= packs)
+        four<T> out;
+        if (at >= fours)
             continue;
 #pragma unroll
-        for (int k = 0; k < N; k++) {
+        for (int k = 0; k < AT_ONCE; k++) {
             float sum = normalized_sum(number(in[m].x[k]), mean[k], scale[k], shift[k]);
-            if (residual)
+            if (RESIDUAL)
                 sum += number(more[m].x[k]);
             put(&out.x[k], activate(n.activation, sum));
         }
-        *(pack<T> *)(y + at * N) = out;
+        *(four<T> *)(y + at * AT_ONCE) = out;
     }
 }
 
-/* The same for channels in fours. */
+/* The same of f32, one four a thread. */
 template <class T>
 __global__ void normalize_fours(struct normalize n, const T *x, const T *residual, T *y)
 {
@@ -328,6 +330,25 @@ __global__ void normalize_fours(struct normalize n, const T *x, const T *residua
     *(four<T> *)(y + i) = out;
 }
 
+template <class T, bool VARIANCE>
+static void launch_many(const struct kernel_call *call, const struct normalize &n,
+                        const T *residual, T *y)
+{
+    const T *x = (const T *)call->in[0];
+    const int64_t fours = n.count / AT_ONCE, fours_of_row = n.channels / AT_ONCE;
+
+    if constexpr (sizeof(T) < sizeof(float)) {
+        if (residual)
+            normalize_many<T, true, VARIANCE>
+                <<<pack_blocks(fours, fours_of_row), THREADS, 0, stream_of(call)>>>(
+                    n, x, residual, y);
+        else
+            normalize_many<T, false, VARIANCE>
+                <<<pack_blocks((fours + 1) / 2, fours_of_row), THREADS, 0, stream_of(call)>>>(
+                    n, x, NULL, y);
+    }
+}
+
 template <class T>
 static void launch_normalize(const struct kernel_call *call, struct normalize n,
                              const void *residual, void *y)
@@ -337,12 +358,10 @@ static void launch_normalize(const struct kernel_call *call, struct normalize n,
                       is_aligned(more) && is_aligned(n.mean) && is_aligned(n.spread) &&
                       is_aligned(n.gamma) && is_aligned(n.beta);
 
-    const int64_t packs_of_row = n.channels / pack<T>::N;
-    if (wide && sizeof(T) < sizeof(float) && n.channels % pack<T>::N == 0 && is_packed(x) &&
-        is_packed((T *)y) && is_packed(more))
-        normalize_packs<T>
-            <<<pack_blocks(n.count / pack<T>::N, packs_of_row), THREADS, 0, stream_of(call)>>>(
-                n, x, more, (T *)y);
+    if (wide && sizeof(T) < sizeof(float) && n.is_variance)
+        launch_many<T, true>(call, n, more, (T *)y);
+    else if (wide && sizeof(T) < sizeof(float))
+        launch_many<T, false>(call, n, more, (T *)y);
     else if (wide)
         normalize_fours<T>
             <<<blocks_of(n.count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(n, x, more,

@@ -19,44 +19,52 @@
 enum {
     COLUMN_WIDTH = 32,
     COLUMN_DEPTH = 8,
-    COLUMN_BLOCKS = 528, /* four for each of an H200's multiprocessors: all at once */
+    COLUMN_BLOCKS = 512, /* nearly four for each of an H200's multiprocessors: all at once */
     COLUMN_ROWS = 32,
     FINISH_DEPTH = 32,
     FINISH_WIDTH =
         8, /* columns of a block that adds parts: few, so that many parts are on their way at once */
     FEW_ROWS = 1024,
     FLOAT_ROWS = 32,
+    LANES_MAX = 32,
     GROUP = 32 /* parts that one block adds */
 };
 
-/* Parts of blocks that have so many columns. */
-static inline int64_t parts_of_blocks(int64_t rows, int64_t columns, int64_t width)
+static inline int64_t column_parts(int64_t rows, int64_t columns)
 {
-    const int64_t across = (columns + width - 1) / width;
+    const int64_t across = (columns + COLUMN_WIDTH - 1) / COLUMN_WIDTH;
     const int64_t most = COLUMN_BLOCKS / across > 1 ? COLUMN_BLOCKS / across : 1;
     const int64_t wanted = (rows + COLUMN_ROWS - 1) / COLUMN_ROWS;
 
     return wanted < most ? wanted : most;
 }
 
-static inline int64_t column_parts(int64_t rows, int64_t columns)
-{
-    return parts_of_blocks(rows, columns, COLUMN_WIDTH);
-}
-
-/* Threads of a block along the columns, each with four; a power of two. */
+/* Threads of a block along the columns, each with four: so that all blocks have about as many columns, and begin where what
+ * memory moves at once does. */
 static inline int64_t wide_lanes(int64_t columns)
 {
-    int64_t lanes = 4;
+    const int64_t fours = (columns + AT_ONCE - 1) / AT_ONCE;
+    const int64_t across = (fours + LANES_MAX - 1) / LANES_MAX;
+    const int64_t lanes = (fours + across - 1) / across;
 
-    while (lanes < WARP && lanes * AT_ONCE < columns)
-        lanes *= 2;
-    return lanes;
+    return across == 1 ? lanes : (lanes + 3) / 4 * 4;
 }
 
-static inline int64_t wide_parts(int64_t rows, int64_t columns)
+/* Rows that a block reads at once, `ahead` a thread: parts are made of these, as the rest of a loop is read row by row, each waiting
+ * for the one before. */
+__host__ __device__ static inline int64_t wide_unit(int64_t depth, int ahead)
 {
-    return parts_of_blocks(rows, columns, wide_lanes(columns) * AT_ONCE);
+    return depth * ahead;
+}
+
+static inline int64_t wide_parts(int64_t rows, int64_t columns, int ahead)
+{
+    const int64_t lanes = wide_lanes(columns), unit = wide_unit(THREADS / lanes, ahead);
+    const int64_t across = (columns + lanes * AT_ONCE - 1) / (lanes * AT_ONCE);
+    const int64_t most = COLUMN_BLOCKS / across > 1 ? COLUMN_BLOCKS / across : 1;
+    const int64_t units = (rows + unit - 1) / unit;
+
+    return units < most ? units : most;
 }
 
 __host__ __device__ static inline int64_t groups_of(int64_t parts)
@@ -66,7 +74,8 @@ __host__ __device__ static inline int64_t groups_of(int64_t parts)
 
 static inline size_t column_scratch(int64_t rows, int64_t columns, int sums)
 {
-    const int64_t narrow = column_parts(rows, columns), wide = wide_parts(rows, columns);
+    const int64_t narrow = column_parts(rows, columns),
+                  wide = wide_parts(rows, columns, 1); /* at most */
     const int64_t parts = narrow > wide ? narrow : wide;
 
     return (size_t)((parts + groups_of(parts)) * columns * sums) * sizeof(double);
@@ -74,7 +83,7 @@ static inline size_t column_scratch(int64_t rows, int64_t columns, int sums)
 
 /* Sums where their summands are made ----------------------------------------------------- */
 
-enum { PART_LEAST = 16, PART_MOST = 64, PARTS_WANTED = COLUMN_BLOCKS };
+enum { PART_LEAST = 16, PART_MOST = 64, PARTS_WANTED = 528 };
 
 /* Sums over rows that several ops can give (layer_norm_grad, linear_grad_through, sum_rows) have one order, whoever makes them: parts
  * of rows that follow each other, as many as follow from the rows alone; in a part one f32 sum of what is stored, row by row,
@@ -218,9 +227,13 @@ __global__ void __launch_bounds__(THREADS, 4)
     __shared__ double all[K][AT_ONCE][THREADS];
     const int width = (int)blockDim.x * AT_ONCE;
     const int64_t first = (int64_t)blockIdx.x * width, column = first + threadIdx.x * AT_ONCE;
-    const int64_t part = blockIdx.y, begin = rows * part / at.parts,
-                  end = rows * (part + 1) / at.parts;
+    const int64_t step = blockDim.y, unit = wide_unit(step, F::AHEAD),
+                  units = (rows + unit - 1) / unit;
+    const int64_t part = blockIdx.y, begin = units * part / at.parts * unit,
+                  past_end = units * (part + 1) / at.parts * unit,
+                  end = past_end < rows ? past_end : rows;
     const unsigned own = threadIdx.y * blockDim.x + threadIdx.x;
+    const int threads = (int)(blockDim.x * blockDim.y);
 
     for (int k = 0; k < K; k++) {
         for (int j = 0; j < AT_ONCE; j++)
@@ -229,11 +242,16 @@ __global__ void __launch_bounds__(THREADS, 4)
     if (column < at.columns)
         f.begin(column);
     for (int64_t row = begin + threadIdx.y; column < at.columns && row < end;) {
-        const int64_t left = end - row, at_once = (int64_t)FLOAT_ROWS * blockDim.y;
+        const int64_t left = end - row, at_once = FLOAT_ROWS * step;
         const int64_t past = sizeof(A) < sizeof(double) && left > at_once ? row + at_once : end;
         A sums[K][AT_ONCE] = {};
-#pragma unroll(F::AHEAD)
-        for (; row < past; row += blockDim.y)
+        /* By hand: of a loop whose step it does not know the compiler leaves each row to wait. */
+        for (; row + (F::AHEAD - 1) * step < past; row += F::AHEAD * step) {
+#pragma unroll
+            for (int i = 0; i < F::AHEAD; i++)
+                f.four(row + i * step, column, sums);
+        }
+        for (; row < past; row += step)
             f.four(row, column, sums);
         for (int k = 0; k < K; k++) {
             for (int j = 0; j < AT_ONCE; j++) {
@@ -243,7 +261,7 @@ __global__ void __launch_bounds__(THREADS, 4)
         }
     }
     __syncthreads();
-    for (int n = (int)own; n < K * width; n += THREADS) {
+    for (int n = (int)own; n < K * width; n += threads) {
         const int k = n / width, j = n % width % AT_ONCE, lane = n % width / AT_ONCE;
         double sum = 0;
         for (unsigned i = 0; i < blockDim.y; i++)
@@ -374,7 +392,7 @@ static void sum_columns_wide(struct device_stream *stream, F f, G finish, int64_
         sum_of_few<K>(stream, f, finish, rows, columns);
         return;
     }
-    const int64_t parts = wide_parts(rows, columns), lanes = wide_lanes(columns);
+    const int64_t parts = wide_parts(rows, columns, F::AHEAD), lanes = wide_lanes(columns);
     const dim3 block((unsigned)lanes, (unsigned)(THREADS / lanes));
     const dim3 grid(blocks_of(columns, lanes * AT_ONCE), (unsigned)parts);
 

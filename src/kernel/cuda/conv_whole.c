@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* conv_whole.c - convolutions whose window is the whole image, as linear layers.
+/* conv_whole.c - convolutions whose window is the whole image, or one pixel of it, as linear layers.
  *
  * With one pixel of y, x (N,H,W,C) is a matrix of N rows and w (kh,kw,C,O) one of as many rows as x has columns: y = x w,
- * dx = dy w', dw = x' dy, and nothing is turned or copied first. A transposed convolution of one pixel is dx of that. Only bf16: of
- * f32 sums are wider elsewhere.
+ * dx = dy w', dw = x' dy, and nothing is turned or copied first. With windows of one pixel all pixels are rows. A transposed
+ * convolution of one pixel is dx of that. Only bf16: of f32 sums are wider elsewhere.
  */
 #include <string.h>
 
@@ -44,16 +44,27 @@ static const struct shape *shape_at(const struct kernel_problem *p, int at)
     return at == OUTPUT ? &p->out[0].shape : &p->in[at].shape;
 }
 
+enum { EIGHT = 8 }; /* elements of 16 bytes, which rows of products begin at */
+
+/* Is a window one pixel, and every pixel one? */
+static bool is_pixel(const struct kernel_problem *p, const struct shape *x,
+                     const struct shape *w)
+{
+    return w->dim[2] == 1 && w->dim[3] == 1 && p->attrs.stride[0] == 1 &&
+           p->attrs.stride[1] == 1 && x->dim[1] % EIGHT == 0 && w->dim[0] % EIGHT == 0;
+}
+
 static bool can_run(const struct kernel_problem *p)
 {
     const struct parts *part = parts_of(p);
     const struct shape *x = shape_at(p, part->x), *w = shape_at(p, part->w);
     const struct shape *y = shape_at(p, part->y);
+    const bool is_whole =
+        y->dim[2] == 1 && y->dim[3] == 1 && x->dim[2] == w->dim[2] && x->dim[3] == w->dim[3];
 
     return p->in[0].dtype == DTYPE_BF16 && p->attrs.groups <= 1 &&
-           p->attrs.activation <= ACTIVATION_RELU && y->dim[2] == 1 && y->dim[3] == 1 &&
-           x->dim[2] == w->dim[2] && x->dim[3] == w->dim[3] && p->attrs.pad[0] == 0 &&
-           p->attrs.pad[1] == 0;
+           p->attrs.activation <= ACTIVATION_RELU && p->attrs.pad[0] == 0 &&
+           p->attrs.pad[1] == 0 && (is_whole || is_pixel(p, x, w));
 }
 
 /* Of a transposed convolution a bias goes along its pixels, not along a row of the product. */
@@ -63,11 +74,17 @@ static bool is_finished_apart(const struct kernel_problem *p)
            (p->n_in > 2 || p->attrs.activation == ACTIVATION_RELU);
 }
 
+static int64_t pixels_of(const struct shape *image)
+{
+    return image->dim[0] * image->dim[2] * image->dim[3];
+}
+
 static struct gemm_form form_of(const struct kernel_problem *p)
 {
     const struct parts *part = parts_of(p);
     const struct shape *x = shape_at(p, part->x), *w = shape_at(p, part->w);
-    const int64_t rows = x->dim[0], seen = x->dim[1] * x->dim[2] * x->dim[3], o = w->dim[0];
+    const int64_t seen = x->dim[1] * w->dim[2] * w->dim[3], o = w->dim[0];
+    const int64_t rows = pixels_of(shape_at(p, part->y));
     struct gemm_form form = { .of = p->in[0].dtype, .into = p->out[0].dtype };
 
     if (part->kind == FORWARD) {
@@ -94,11 +111,6 @@ static struct gemm_form form_of(const struct kernel_problem *p)
 static const struct kernel_tensor *summed(const struct kernel_problem *p)
 {
     return &p->in[1]; /* dy of both weights' gradients */
-}
-
-static int64_t pixels_of(const struct shape *image)
-{
-    return image->dim[0] * image->dim[2] * image->dim[3];
 }
 
 static size_t scratch_bytes(const struct kernel_problem *p)

@@ -134,8 +134,7 @@ static bool is_compiled(cudnnBackendDescriptor_t engine)
     return true;
 }
 
-/* Does an engine add plainly, in an order of its own; and, if asked, by tensor cores? */
-static bool is_wanted(cudnnBackendDescriptor_t config, bool compiles, bool by_tensor_cores)
+bool dnn_is_wanted(cudnnBackendDescriptor_t config, bool compiles, bool by_tensor_cores)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendDescriptor_t engine;
@@ -163,8 +162,7 @@ static bool is_wanted(cudnnBackendDescriptor_t config, bool compiles, bool by_te
     return wanted;
 }
 
-/* A plan of a proposal, if it is one that works. */
-static bool take(cudnnBackendDescriptor_t config, struct dnn_plan *plan)
+bool dnn_take(cudnnBackendDescriptor_t config, struct dnn_plan *plan)
 {
     cudnnBackendDescriptor_t made;
     int64_t count = 0;
@@ -189,6 +187,32 @@ static bool take(cudnnBackendDescriptor_t config, struct dnn_plan *plan)
     return false;
 }
 
+enum status dnn_make_config(struct dnn_pile *pile, cudnnBackendDescriptor_t graph,
+                            const struct dnn_choice *choice, cudnnBackendDescriptor_t *out)
+{
+    const cudnnBackendAttributeType_t part = CUDNN_TYPE_BACKEND_DESCRIPTOR;
+    cudnnBackendDescriptor_t engine, knobs[DNN_KNOBS];
+
+    TRY(dnn_make(pile, CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine));
+    TRY(dnn_set(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, part, 1, &graph));
+    TRY(dnn_set(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &choice->engine));
+    TRY(dnn_finish(engine));
+    for (int i = 0; i < choice->count; i++) {
+        const cudnnBackendKnobType_t type = (cudnnBackendKnobType_t)choice->knob[i].type;
+        TRY(dnn_make(pile, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &knobs[i]));
+        TRY(dnn_set(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1,
+                    &type));
+        TRY(dnn_set(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1,
+                    &choice->knob[i].value));
+        TRY(dnn_finish(knobs[i]));
+    }
+    TRY(dnn_make(pile, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, out));
+    TRY(dnn_set(*out, CUDNN_ATTR_ENGINECFG_ENGINE, part, 1, &engine));
+    if (choice->count > 0)
+        TRY(dnn_set(*out, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, part, choice->count, knobs));
+    return dnn_finish(*out);
+}
+
 enum status dnn_choose(struct dnn_pile *pile, cudnnBackendDescriptor_t graph, bool compiles,
                        struct dnn_plan *out)
 {
@@ -209,7 +233,7 @@ enum status dnn_choose(struct dnn_pile *pile, cudnnBackendDescriptor_t graph, bo
     /* What is proposed first for some windows of one pixel works without tensor cores, through copies in another layout. */
     for (int round = 0; round < 2; round++) {
         for (int64_t i = 0; i < count && i < DNN_PROPOSALS; i++) {
-            if (is_wanted(configs[i], compiles, round == 0) && take(configs[i], out))
+            if (dnn_is_wanted(configs[i], compiles, round == 0) && dnn_take(configs[i], out))
                 return STATUS_OK;
         }
     }

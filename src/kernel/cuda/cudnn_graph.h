@@ -14,7 +14,7 @@
 
 #include "kernel/cuda/cuda.h"
 
-enum { DNN_PROPOSALS = 16, DNN_PILE = 128, DNN_DATA = 16 };
+enum { DNN_PROPOSALS = 16, DNN_PILE = 128, DNN_DATA = 16, DNN_KNOBS = 16 };
 
 /* Descriptors of one plan under way, to be destroyed together. */
 struct dnn_pile {
@@ -58,8 +58,24 @@ MUST_CHECK enum status dnn_make_pointwise(struct dnn_pile *pile, cudnnPointwiseM
                                           cudnnBackendDescriptor_t *out);
 MUST_CHECK enum status dnn_make_graph(struct dnn_pile *pile, cudnnBackendDescriptor_t *ops,
                                       int count, cudnnBackendDescriptor_t *out);
-/* The first proposal for a graph that will do; out->cudnn is NULL if there is none. `compiles`: one that is compiled
- * first, which takes half a second, will do, too. */
+/* An engine and how it is set; knobs that are not named have the engine's own values. */
+struct dnn_choice {
+    int64_t engine;
+    int count;
+    struct {
+        int64_t type, value; /* cudnnBackendKnobType_t */
+    } knob[DNN_KNOBS];
+};
+/* Fails where this cuDNN has no such engine for the graph. */
+MUST_CHECK enum status dnn_make_config(struct dnn_pile *pile, cudnnBackendDescriptor_t graph,
+                                       const struct dnn_choice *choice,
+                                       cudnnBackendDescriptor_t *out);
+/* Does a proposal's engine add plainly, in an order of its own; and, if asked, by tensor cores? `compiles`: one that is
+ * compiled first, which takes half a second, will do, too. */
+bool dnn_is_wanted(cudnnBackendDescriptor_t config, bool compiles, bool by_tensor_cores);
+/* A plan of a proposal, if it is one that works. */
+bool dnn_take(cudnnBackendDescriptor_t config, struct dnn_plan *plan);
+/* The first proposal for a graph that will do; out->cudnn is NULL if there is none. */
 MUST_CHECK enum status dnn_choose(struct dnn_pile *pile, cudnnBackendDescriptor_t graph,
                                   bool compiles, struct dnn_plan *out);
 

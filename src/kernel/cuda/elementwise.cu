@@ -273,6 +273,7 @@ struct dropout {
     int64_t rows, columns, blocks; /* blocks of a row */
     float rate, scale;
     uint32_t stream;
+    bool is_even; /* rows are whole blocks, which are read and written at once */
 };
 
 template <class T>
@@ -284,18 +285,25 @@ __global__ void drop(struct dropout d, const T *x, T *y, const struct kernel_ste
     if (row >= d.rows)
         return;
     const uint64_t position = step->first_sample + (uint64_t)row;
+    four<T> in = {};
+    if (d.is_even)
+        in = *(const four<T> *)(x + at * AT_ONCE); /* on its way while words are made */
     const uint4 words =
         philox(step->seed, make_uint4((uint32_t)block, d.stream, (uint32_t)position,
                                       (uint32_t)(position >> 32)));
-    const uint32_t word[4] = { words.x, words.y, words.z, words.w };
-    for (int i = 0; i < 4; i++) {
-        const int64_t e = 4 * block + i;
-        if (e < d.columns) {
-            const bool kept = (float)(word[i] >> 8) * 0x1p-24F >= d.rate;
-            put(&y[row * d.columns + e],
-                kept ? number(x[row * d.columns + e]) * d.scale : 0.0F);
-        }
+    const uint32_t word[AT_ONCE] = { words.x, words.y, words.z, words.w };
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) {
+        const int64_t e = AT_ONCE * block + i;
+        if (!d.is_even && e < d.columns)
+            in.x[i] = x[row * d.columns + e];
+        const bool kept = (float)(word[i] >> 8) * 0x1p-24F >= d.rate;
+        put(&in.x[i], kept ? number(in.x[i]) * d.scale : 0.0F);
+        if (!d.is_even && e < d.columns)
+            y[row * d.columns + e] = in.x[i];
     }
+    if (d.is_even)
+        *(four<T> *)(y + at * AT_ONCE) = in;
 }
 
 /* Of a slice: rows are cut into runs that lie `whole` apart in the whole row, from `first` on. */
@@ -348,8 +356,14 @@ template <class T> static void launch_dropout(const struct kernel_call *call)
     const int64_t rows = p->in[0].shape.dim[0];
     const int64_t columns = shape_count(&p->in[0].shape) / rows;
     const struct dropout d = {
-        rows,           columns, (columns + 3) / 4, p->attrs.rate, 1 / (1 - p->attrs.rate),
-        p->attrs.stream
+        rows,
+        columns,
+        (columns + AT_ONCE - 1) / AT_ONCE,
+        p->attrs.rate,
+        1 / (1 - p->attrs.rate),
+        p->attrs.stream,
+        columns % AT_ONCE == 0 && is_aligned((const T *)call->in[0]) &&
+            is_aligned((const T *)call->out[0]),
     };
 
     if (p->attrs.slice.count > 0)
@@ -391,12 +405,64 @@ __global__ void across(T *to, const U *from, int64_t rows, int64_t columns)
     }
 }
 
+/* The same of large matrices of 16 bits whose extents come in eights: tiles of 64 x 64, packs of both sides. Eight threads have a row
+ * of the tile, side by side; its rows are an odd number of words apart, so that few meet in a bank. Small ones, and those that become
+ * f32, are no quicker this way. */
+enum { ACROSS_WIDE = 64, ACROSS_EIGHT = 8, ACROSS_LINES = THREADS / ACROSS_EIGHT };
+enum { ACROSS_LARGE = 1 << 20 };
+
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    across_eights(T *to, const T *from, int64_t rows, int64_t columns)
+{
+    enum { LINES = ACROSS_WIDE / ACROSS_LINES, N = ACROSS_EIGHT };
+    __shared__ float part[ACROSS_WIDE][ACROSS_WIDE + 1];
+    const int64_t row0 = (int64_t)blockIdx.y * ACROSS_WIDE,
+                  column0 = (int64_t)blockIdx.x * ACROSS_WIDE;
+    const int line = threadIdx.x / ACROSS_EIGHT, at = threadIdx.x % ACROSS_EIGHT * N;
+    pack<T> in[LINES];
+
+#pragma unroll
+    for (int i = 0; i < LINES; i++) {
+        const int64_t row = row0 + line + i * ACROSS_LINES;
+        if (row < rows && column0 + at < columns)
+            in[i] = *(const pack<T> *)(from + row * columns + column0 + at);
+    }
+#pragma unroll
+    for (int i = 0; i < LINES * N; i++)
+        part[line + i / N * ACROSS_LINES][at + i % N] = number(in[i / N].x[i % N]);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < LINES; i++) {
+        const int column = line + i * ACROSS_LINES;
+        float numbers[N];
+        pack<T> out;
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            numbers[k] = part[at + k][column];
+        put_all(&out, numbers);
+        if (column0 + column < columns && row0 + at < rows)
+            *(pack<T> *)(to + (column0 + column) * rows + row0 + at) = out;
+    }
+}
+
 template <class T, class U>
 static void run_across(struct device_stream *stream, void *to, const void *from, int64_t rows,
                        int64_t columns, int64_t count)
 {
     const dim3 grid(blocks_of(columns, ACROSS), blocks_of(rows, ACROSS), (unsigned)count);
 
+    if constexpr (sizeof(T) == sizeof(bf16) && sizeof(U) == sizeof(bf16)) {
+        if (count == 1 && rows * columns >= ACROSS_LARGE && rows % ACROSS_EIGHT == 0 &&
+            columns % ACROSS_EIGHT == 0 && is_packed((const T *)to) &&
+            is_packed((const U *)from)) {
+            const dim3 wide(blocks_of(columns, ACROSS_WIDE), blocks_of(rows, ACROSS_WIDE));
+            across_eights<<<wide, THREADS, 0, stream->cuda>>>((T *)to, (const U *)from, rows,
+                                                              columns);
+            stream_check(stream, "across");
+            return;
+        }
+    }
     across<T, U><<<grid, dim3(ACROSS, ACROSS_ROWS), 0, stream->cuda>>>((T *)to, (const U *)from,
                                                                        rows, columns);
     stream_check(stream, "across");

@@ -270,11 +270,11 @@ static uint32_t setting(const cublasLtMatmulAlgo_t *algorithm,
  * first, as more of them end while others begin. */
 static bool wants_tiles(const struct gemm_form *form)
 {
-    enum { LEAST = 792, MOST = 8192 };
+    enum { LEAST = 792, MOST = 8192, SHORTEST = 384 };
     const int64_t tiles = (form->m + TILE - 1) / TILE * ((form->n + TILE - 1) / TILE);
 
-    return kernel_is_half(form->into) && !keeps(form) && form->n > form->k && tiles >= LEAST &&
-           tiles <= MOST;
+    return kernel_is_half(form->into) && !keeps(form) && form->n > form->k &&
+           form->k >= SHORTEST && tiles >= LEAST && tiles <= MOST;
 }
 
 /* Is this proposal better than those before it? By what was timed on an H200, never by timing: bits would depend on it. */

@@ -8,7 +8,7 @@
  * Backward goes down x with the rows of dy around it: each product of a tap's places serves dx in one direction and dw in the
  * other. The normalized x is made again for dw, and tells what the activation let through; dx leaves as what flows into x
  * through the normalization alone (graph/op_norm_conv.c), with its sums for the norm's numbers. Threads of a block add these and
- * dw's in order, then parts (column.cuh).
+ * dw's in order, a second launch adds parts (column.cuh).
  */
 #include "kernel/cuda/column.cuh"
 
@@ -291,9 +291,27 @@ struct lanes {
     int64_t each, parts;       /* strips of a part */
 };
 
+/* As many blocks along the channels as leave the fewest threads of a block without work: registers allow for two blocks at a
+ * time, however small. */
+static int blocks_along(int pairs)
+{
+    const int least = (pairs + LANES - 1) / LANES;
+    int best = least, most = 0;
+
+    for (int blocks = least; blocks == least || pairs / blocks >= WARP; blocks++) {
+        const int along = (pairs + blocks - 1) / blocks;
+        const int used = THREADS / along * pairs / blocks;
+        if (used > most) {
+            most = used;
+            best = blocks;
+        }
+    }
+    return best;
+}
+
 static struct lanes lanes_of(const struct depthwise *g)
 {
-    const int blocks = (g->pairs + LANES - 1) / LANES, along = (g->pairs + blocks - 1) / blocks;
+    const int blocks = blocks_along(g->pairs), along = (g->pairs + blocks - 1) / blocks;
     const int strips = THREADS / along;
     const int64_t all = (int64_t)g->n * g->groups,
                   most = PART_BLOCKS / blocks > 1 ? PART_BLOCKS / blocks : 1;
@@ -345,10 +363,10 @@ struct finish_depthwise {
 template <class T, int STRIDE, bool FULL>
 __global__ void __launch_bounds__(THREADS, 2)
     slide_back(struct depthwise g, struct lanes l, const T *dy, const T *w, const T *x,
-               struct norm n, T *dx, struct place at, struct finish_depthwise finish)
+               struct norm n, T *dx, double *partial)
 {
     typedef struct around<STRIDE> A;
-    __shared__ double room[SUMS * LANES * PAIR];
+    __shared__ float mine[THREADS * PAIR];
     const int lane = (int)(blockIdx.x * blockDim.x + threadIdx.x), channel = lane * PAIR;
     const int64_t all = (int64_t)g.n * g.groups, part = blockIdx.y,
                   end = (part + 1) * l.each < all ? (part + 1) * l.each : all;
@@ -431,7 +449,6 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
 
     /* Of the block, in the order of threads; a part's numbers lie like those of columns. */
-    float *mine = (float *)room;
     const int width = (int)blockDim.x * PAIR;
     const int64_t begin = (int64_t)blockIdx.x * width;
     const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x);
@@ -446,18 +463,16 @@ __global__ void __launch_bounds__(THREADS, 2)
             for (int row = 0; row < (int)blockDim.y; row++)
                 sum += (double)mine[row * width + i];
             if (begin + i < g.c)
-                at.partial[(part * SUMS + s) * g.c + begin + i] = sum;
+                partial[(part * SUMS + s) * g.c + begin + i] = sum;
         }
     }
-    finish_last<SUMS>(finish, at, begin, width, room);
 }
 
 static size_t backward_scratch(const struct kernel_problem *p)
 {
     const struct depthwise g = depthwise_of(p, &p->in[2].shape, false);
-    const int64_t parts = lanes_of(&g).parts;
 
-    return (size_t)((parts + groups_of(parts)) * SUMS * g.c) * sizeof(double);
+    return (size_t)(lanes_of(&g).parts * SUMS * g.c) * sizeof(double);
 }
 
 template <class T, int STRIDE, bool FULL>
@@ -472,13 +487,15 @@ static void launch_slide_back(const struct kernel_call *call, const struct depth
                                              n.gamma,
                                              n.saved,
                                              g.c };
-    const struct place at = { g.c, l.parts, (double *)call->scratch, call->stream->counters };
+    double *partial = (double *)call->scratch;
     const dim3 grid((unsigned)l.blocks, (unsigned)l.parts),
         block((unsigned)l.along, (unsigned)l.strips);
 
     slide_back<T, STRIDE, FULL><<<grid, block, 0, stream_of(call)>>>(
         g, l, (const T *)call->in[0], (const T *)call->in[1], (const T *)call->in[2], n,
-        (T *)call->out[0], at, finish);
+        (T *)call->out[0], partial);
+    /* Eleven sums of a channel are too many for blocks that come last. */
+    launch_finish<SUMS>(call->stream, finish, g.c, l.parts, (const double *)partial);
 }
 
 template <class T> static void launch_backward(const struct kernel_call *call)

@@ -582,15 +582,15 @@ static const struct kernel *const parts[] = {
     cuda_cudnn_rows,          cuda_cudnn_attention_rows,
 #endif
     cuda_attention_tile_rows, cuda_attention_mma_rows,
-    cuda_elementwise_rows,    cuda_small_rows,
-    cuda_linear_rows,         cuda_depthwise_rows,
-    cuda_conv_rows,           cuda_conv1d_max_rows,
-    cuda_pool_rows,           cuda_norm_rows,
-    cuda_batch_norm_rows,     cuda_norm_depthwise_rows,
-    cuda_conv_stats_rows,     cuda_loss_rows,
-    cuda_head_rows,           cuda_sum_rows_rows,
-    cuda_embedding_rows,      cuda_attention_rows,
-    cuda_recurrent_rows,
+    cuda_elementwise_rows,    cuda_shallow_rows,
+    cuda_small_rows,          cuda_linear_rows,
+    cuda_depthwise_rows,      cuda_conv_rows,
+    cuda_conv1d_max_rows,     cuda_pool_rows,
+    cuda_norm_rows,           cuda_batch_norm_rows,
+    cuda_norm_depthwise_rows, cuda_conv_stats_rows,
+    cuda_loss_rows,           cuda_head_rows,
+    cuda_sum_rows_rows,       cuda_embedding_rows,
+    cuda_attention_rows,      cuda_recurrent_rows,
 };
 
 static const struct kernel *cuda_kernel_at(size_t i)

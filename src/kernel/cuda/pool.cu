@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* pool.cu - max and average pooling, the maximum over time, and their gradients.
  *
- * A thread has one element of the output, or of max pools four, channels innermost, so that neighbours read neighbours. A gradient
+ * A thread has one element of the output, or four, or a pack, channels innermost, so that neighbours read neighbours. A gradient
  * looks at the windows that cover its element, in their order: sums are those of the CPU's reference.
  */
 #include "kernel/cuda/device.cuh"
@@ -347,11 +347,48 @@ __global__ void avg_pool_grad(struct windows g, const T *dy, T *dx, int64_t coun
     put(&dx[i], sum);
 }
 
+/* The same with a pack of channels a thread. */
+template <class T>
+__global__ void avg_pool_grad_packs(struct windows g, const T *dy, T *dx, int64_t packs)
+{
+    enum { N = pack<T>::N };
+    const int64_t i = thread_number() * N;
+    const float area = (float)(g.window[0] * g.window[1]);
+    float sums[N] = { 0 };
+    pack<T> out;
+
+    if (i >= packs * N)
+        return;
+    over(g, element_of(i, g.h, g.w, g.c), [&](int64_t from, int) {
+        const pack<T> in = *(const pack<T> *)(dy + from);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            sums[k] += number(in.x[k]) / area;
+    });
+    put_all(&out, sums);
+    *(pack<T> *)(dx + i) = out;
+}
+
+/* May threads have packs of channels? */
+template <class T> static bool in_packs(const struct kernel_call *call)
+{
+    return call->problem->out[0].shape.dim[1] % pack<T>::N == 0 &&
+           is_packed((const T *)call->in[0]) && is_packed((const T *)call->out[0]);
+}
+
 template <class T> static void launch_avg_pool_grad(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const int64_t count = shape_count(&p->out[0].shape);
 
+    if (in_packs<T>(call)) {
+        const int64_t packs = count / pack<T>::N;
+        avg_pool_grad_packs<T><<<blocks_of(packs, THREADS), THREADS, 0, stream_of(call)>>>(
+            windows_of(p, &p->out[0].shape, &p->in[0].shape), (const T *)call->in[0],
+            (T *)call->out[0], packs);
+        stream_check(call->stream, "avg_pool_grad");
+        return;
+    }
     avg_pool_grad<T><<<blocks_of(count, THREADS), THREADS, 0, stream_of(call)>>>(
         windows_of(p, &p->out[0].shape, &p->in[0].shape), (const T *)call->in[0],
         (T *)call->out[0], count);
