@@ -14,11 +14,12 @@ enum {
     SIDE = 32,
     STEP = 16,
     WARPS = 8,
-    AHEAD = 2,       /* steps that are on their way */
+    AHEAD = 4,       /* steps that are on their way */
     PAIRS = 8,       /* of a tile of SIDE x STEP, a lane */
     LONG = SIDE + 8, /* rows of a tile that lies along its side, and of one that lies along k */
     SHORT = STEP + 8,
     TILE = SIDE * SHORT,
+    ROWS = SIDE / WARPS, /* of results, a warp */
     K_MAX = 2048
 };
 
@@ -120,13 +121,18 @@ __device__ static void add_steps(float c[2][4][4], const operand<A_ACROSS> &a,
 
 #pragma unroll
     for (int i = 0; i < AHEAD; i++) {
-        a.take(a_pairs[i], (warp + i * WARPS) * STEP);
-        b.take(b_pairs[i], (warp + i * WARPS) * STEP);
+        const int first = (warp + i * WARPS) * STEP;
+        if (first >= k)
+            continue;
+        a.take(a_pairs[i], first);
+        b.take(b_pairs[i], first);
     }
     for (int k0 = warp * STEP; k0 < k; k0 += AHEAD * WARPS * STEP) {
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             const int next = k0 + (i + AHEAD) * WARPS * STEP;
+            if (k0 + i * WARPS * STEP >= k)
+                continue;
             __syncwarp();
             operand<A_ACROSS>::keep(a_tile, a_pairs[i]);
             operand<B_ACROSS>::keep(b_tile, b_pairs[i]);
@@ -134,10 +140,6 @@ __device__ static void add_steps(float c[2][4][4], const operand<A_ACROSS> &a,
             if (next < k) {
                 a.take(a_pairs[i], next);
                 b.take(b_pairs[i], next);
-            } else {
-#pragma unroll
-                for (int p = 0; p < PAIRS; p++)
-                    a_pairs[i][p] = b_pairs[i][p] = 0; /* a step past the end adds nothing */
             }
             uint32_t left[2][4], right[2][4];
 #pragma unroll
@@ -166,41 +168,55 @@ __global__ void __launch_bounds__(WARPS *WARP)
         float parts[WARPS][SIDE][SIDE];
     } shared;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const int row0 = blockIdx.y * SIDE, column0 = blockIdx.x * SIDE;
+    const int row0 = blockIdx.y * SIDE, column0 = blockIdx.x * SIDE, column = column0 + lane;
+    const int sharers = (g.k + STEP - 1) / STEP < WARPS ? (g.k + STEP - 1) / STEP : WARPS;
     const operand<A_ACROSS> left = {
         a, g.a_row, g.m, g.k, row0, g.a_row % 2 == 0, sums != NULL
     };
     const operand<B_ACROSS> right = { b, g.b_row, g.n, g.k, column0, g.b_row % 2 == 0, false };
     float own[2][4][4] = {};
+    bf16 added, kept[ROWS];
 
+    /* What the end needs is on its way meanwhile, from where there is something. */
+    const int column_in = column < g.n ? column : g.n - 1;
+    if (bias)
+        added = bias[column_in];
+#pragma unroll
+    for (int i = 0; g.kept && i < ROWS; i++) {
+        const int row = row0 + warp + i * WARPS;
+        kept[i] = g.kept[(int64_t)(row < g.m ? row : g.m - 1) * g.n + column_in];
+    }
     add_steps(own, left, right, g.k, shared.tiles);
     __syncthreads();
+    if (warp < sharers) {
 #pragma unroll
-    for (int m = 0; m < 2; m++) {
+        for (int m = 0; m < 2; m++) {
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
+            for (int j = 0; j < 4; j++) {
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-                shared
-                    .parts[warp][m * 16 + lane / 4 + e / 2 * 8][j * 8 + lane % 4 * 2 + e % 2] =
-                    own[m][j][e];
+                for (int e = 0; e < 4; e++)
+                    shared.parts[warp][m * 16 + lane / 4 + e / 2 * 8]
+                                [j * 8 + lane % 4 * 2 + e % 2] = own[m][j][e];
+            }
         }
     }
     __syncthreads();
-    for (int r = warp; r < SIDE; r += WARPS) {
-        const int row = row0 + r, column = column0 + lane;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        const int r = warp + i * WARPS, row = row0 + r;
         float sum = 0;
 #pragma unroll
-        for (int w = 0; w < WARPS; w++)
-            sum += shared.parts[w][r][lane];
+        for (int w = 0; w < WARPS; w++) {
+            if (w < sharers)
+                sum += shared.parts[w][r][lane];
+        }
         if (column >= g.n || row > g.m)
             continue;
         if (bias)
-            sum += number(bias[column]);
-        const int64_t at = (int64_t)row * g.n + column;
+            sum += number(added);
+        const bool shut = (g.relu && sum < 0) || (g.kept && !(number(kept[i]) > 0));
         if (row < g.m)
-            put(&c[at],
-                (g.relu && sum < 0) || (g.kept && !(number(g.kept[at]) > 0)) ? 0.0F : sum);
+            put(&c[(int64_t)row * g.n + column], shut ? 0.0F : sum);
         else if (sums)
             sums[column] = sum;
     }
