@@ -207,7 +207,8 @@ static bool is_loss(const struct value *number)
     const struct node *maker = number->maker;
 
     return maker->op->gradient ||
-           (maker->op == &op_linear_token_loss && number == maker->out[0]);
+           ((maker->op == &op_linear_token_loss || maker->op == &op_softmax_loss) &&
+            number == maker->out[0]);
 }
 
 /* Places that are known before anything runs. */

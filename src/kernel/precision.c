@@ -71,7 +71,7 @@ void kernel_narrow(struct kernel_problem *problem, enum dtype half)
 bool kernel_begins_backward(const char *op)
 {
     static const char *const ops[] = { "softmax_cross_entropy_grad", "token_cross_entropy_grad",
-                                       "linear_token_loss", "mse_grad" };
+                                       "softmax_loss", "linear_token_loss", "mse_grad" };
 
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         if (strcmp(op, ops[i]) == 0)

@@ -15,7 +15,7 @@ enum {
     FEW_SAMPLES = 2048
 };
 
-/* One block: out = factor * sum of parts, times the step's inv_batch. */
+/* One block: out = factor * sum of parts, times the step's inv_batch, which of gradients' steps is scaled. */
 __global__ void add_parts(const double *parts, int64_t count, double factor,
                           const struct kernel_step *step, float *out)
 {
@@ -25,7 +25,8 @@ __global__ void add_parts(const double *parts, int64_t count, double factor,
         sum += parts[i];
     sum = block_sum(sum);
     if (threadIdx.x == 0)
-        *out = (float)(sum * factor * (double)step->inv_batch);
+        *out = (float)(sum * factor *
+                       ((double)step->inv_batch / (step->scale > 0 ? (double)step->scale : 1)));
 }
 
 static void finish_loss(const struct kernel_call *call, int64_t count, double factor)
@@ -67,6 +68,12 @@ static struct classes classes_of(const struct kernel_problem *p, bool tokens)
         c.whole = slice->whole;
     }
     return c;
+}
+
+__device__ __forceinline__ float target_of(struct classes c, int64_t j, int32_t label)
+{
+    const float spread = c.smoothing / (float)c.whole;
+    return c.first + j == label ? 1 - c.smoothing + spread : spread;
 }
 
 /* What a thread knows of a row: its largest, the sum of exponentials around that, and the plain sum. */
@@ -131,38 +138,89 @@ __global__ void cross_entropy(struct classes c, const T *logits, const int32_t *
         lse[row] = of_row;
 }
 
-/* Few classes of few rows: a thread has a row, and one block all of them. */
-template <class T>
-__global__ void __launch_bounds__(SUM_THREADS)
-    cross_entropy_few(struct classes c, const T *logits, const int32_t *labels, int64_t rows,
-                      T *probs, const struct kernel_step *step, float *out)
-{
-    double losses = 0;
+/* Of few classes of few rows a thread has a row, and one block all of them. What it is asked for: probs (NULL: not wanted), or
+ * what flows back, of probabilities as rounded as these, and how many rows are right. */
+template <class T> struct few {
+    struct classes c;
+    const T *logits;
+    const int32_t *labels;
+    int64_t rows;
+    const struct kernel_step *step;
+    float *loss, *correct;
+    T *probs, *dlogits;
+};
 
-    for (int64_t row = threadIdx.x; row < rows; row += SUM_THREADS) {
-        const T *x = logits + row * c.count;
-        const int32_t label = labels[row];
-        const double smoothing = (double)c.smoothing;
-        float largest = -INFINITY, sum = 0;
+/* MOST classes at most: a row is read once, to registers. */
+template <class T, int MOST>
+__global__ void __launch_bounds__(SUM_THREADS) cross_entropy_few(struct few<T> f)
+{
+    const int count = (int)f.c.count;
+    const float scale = f.step->scale > 0 ? f.step->scale : 1, inv_batch = f.step->inv_batch;
+    double losses = 0;
+    int correct = 0;
+
+    for (int64_t row = threadIdx.x; row < f.rows; row += blockDim.x) {
+        const int32_t label = f.labels[row];
+        const double smoothing = (double)f.c.smoothing;
+        float x[MOST], largest = -INFINITY, first = 0, at_label = 0, sum = 0;
+        int place = 0;
         double total = 0;
 
-        for (int j = 0; j < c.count; j++)
-            largest = fmaxf(largest, number(x[j]));
-        for (int j = 0; j < c.count; j++) {
-            sum += exp_of<T>(number(x[j]) - largest);
-            total += (double)number(x[j]) - (double)largest;
+#pragma unroll
+        for (int j = 0; j < MOST; j++)
+            x[j] = j < count ? number(f.logits[row * count + j]) : -INFINITY;
+        first = x[0];
+#pragma unroll
+        for (int j = 0; j < MOST; j++) {
+            place = x[j] > first ? j : place;
+            first = x[j] > first ? x[j] : first;
+            largest = fmaxf(largest, x[j]);
+            at_label = j == label ? x[j] : at_label;
         }
-        for (int j = 0; j < c.count; j++)
-            put(&probs[row * c.count + j], exp_of<T>(number(x[j]) - largest) / sum);
-        losses += label >= 0 && label < c.count
-                      ? log((double)sum) -
-                            (1 - smoothing) * (double)(number(x[label]) - largest) -
-                            (smoothing != 0 ? smoothing / (double)c.count * total : 0)
+#pragma unroll
+        for (int j = 0; j < MOST; j++) {
+            if (j < count)
+                total += (double)x[j] - (double)largest;
+            x[j] = exp_of<T>(x[j] - largest);
+            if (j < count)
+                sum += x[j];
+        }
+#pragma unroll
+        for (int j = 0; j < MOST; j++) {
+            T prob;
+            put(&prob, x[j] / sum);
+            if (j < count && f.probs)
+                f.probs[row * count + j] = prob;
+            if (j < count && f.dlogits)
+                put(&f.dlogits[row * count + j],
+                    (number(prob) - target_of(f.c, j, label)) * inv_batch);
+        }
+        correct += place == label;
+        losses += label >= 0 && label < count
+                      ? log((double)sum) - (1 - smoothing) * (double)(at_label - largest) -
+                            (smoothing != 0 ? smoothing / (double)count * total : 0)
                       : (double)NAN;
     }
     losses = block_sum(losses);
+    if (f.correct)
+        correct = block_sum(correct);
     if (threadIdx.x == 0)
-        *out = (float)(losses * (double)step->inv_batch);
+        *f.loss = (float)(losses * ((double)inv_batch / (double)scale)); /* kernel_inv_batch */
+    if (threadIdx.x == 0 && f.correct)
+        *f.correct = (float)correct;
+}
+
+template <class T>
+static void launch_few(const struct kernel_call *call, const struct few<T> &f)
+{
+    const unsigned threads =
+        f.rows < SUM_THREADS ? blocks_of(f.rows, WARP) * WARP : SUM_THREADS;
+
+    if (f.c.count <= FEW_CLASSES / 2)
+        cross_entropy_few<T, FEW_CLASSES / 2><<<1, threads, 0, stream_of(call)>>>(f);
+    else
+        cross_entropy_few<T, FEW_CLASSES><<<1, threads, 0, stream_of(call)>>>(f);
+    stream_check(call->stream, call->problem->op);
 }
 
 static bool has_few(const struct kernel_problem *p)
@@ -257,10 +315,9 @@ template <class T> static void launch_cross_entropy(const struct kernel_call *ca
     const int64_t rows = p->in[0].shape.dim[0];
 
     if (!tokens && has_few(p)) {
-        cross_entropy_few<T><<<1, SUM_THREADS, 0, stream_of(call)>>>(
-            classes_of(p, false), (const T *)call->in[0], (const int32_t *)call->in[1], rows,
-            (T *)call->out[1], call->step, (float *)call->out[0]);
-        stream_check(call->stream, p->op);
+        launch_few<T>(call, { classes_of(p, false), (const T *)call->in[0],
+                              (const int32_t *)call->in[1], rows, call->step,
+                              (float *)call->out[0], NULL, (T *)call->out[1], NULL });
         return;
     }
     if (tokens && is_long(p))
@@ -279,12 +336,6 @@ template <class T> static void launch_cross_entropy(const struct kernel_call *ca
 static void run_cross_entropy(const struct kernel_call *call)
 {
     BY_TYPE(call->problem->in[0], launch_cross_entropy, call);
-}
-
-__device__ __forceinline__ float target_of(struct classes c, int64_t j, int32_t label)
-{
-    const float spread = c.smoothing / (float)c.whole;
-    return c.first + j == label ? 1 - c.smoothing + spread : spread;
 }
 
 template <class T>
@@ -512,26 +563,35 @@ __global__ void __launch_bounds__(SUM_THREADS)
         *(float *)out = (float)sum;
 }
 
+/* By a block a row, and one that adds; scratch of a number a row. */
+template <class T>
+static void count_correct(const struct kernel_call *call, const T *logits,
+                          const int32_t *labels, int *scratch, void *out)
+{
+    const int64_t *dim = call->problem->in[0].shape.dim;
+
+    if (is_long(call->problem))
+        is_correct_long<T><<<(unsigned)dim[0], LONG_THREADS, 0, stream_of(call)>>>(
+            logits, labels, dim[1], scratch);
+    else
+        is_correct<T><<<(unsigned)dim[0], threads_of_row(dim[1]), 0, stream_of(call)>>>(
+            logits, labels, dim[1], scratch);
+    add_correct<<<1, SUM_THREADS, 0, stream_of(call)>>>(
+        scratch, dim[0], out, call->problem->out[0].dtype == DTYPE_I32);
+    stream_check(call->stream, call->problem->op);
+}
+
 template <class T> static void launch_accuracy(const struct kernel_call *call)
 {
     const int64_t *dim = call->problem->in[0].shape.dim;
 
-    if (has_few(call->problem)) {
-        count_few<T><<<1, SUM_THREADS, 0, stream_of(call)>>>(
-            (const T *)call->in[0], (const int32_t *)call->in[1], dim[0], (int)dim[1],
-            call->out[0], call->problem->out[0].dtype == DTYPE_I32);
-        stream_check(call->stream, call->problem->op);
+    if (!has_few(call->problem)) {
+        count_correct<T>(call, (const T *)call->in[0], (const int32_t *)call->in[1],
+                         (int *)call->scratch, call->out[0]);
         return;
     }
-
-    if (is_long(call->problem))
-        is_correct_long<T><<<(unsigned)dim[0], LONG_THREADS, 0, stream_of(call)>>>(
-            (const T *)call->in[0], (const int32_t *)call->in[1], dim[1], (int *)call->scratch);
-    else
-        is_correct<T><<<(unsigned)dim[0], threads_of_row(dim[1]), 0, stream_of(call)>>>(
-            (const T *)call->in[0], (const int32_t *)call->in[1], dim[1], (int *)call->scratch);
-    add_correct<<<1, SUM_THREADS, 0, stream_of(call)>>>(
-        (const int *)call->scratch, dim[0], call->out[0],
+    count_few<T><<<1, SUM_THREADS, 0, stream_of(call)>>>(
+        (const T *)call->in[0], (const int32_t *)call->in[1], dim[0], (int)dim[1], call->out[0],
         call->problem->out[0].dtype == DTYPE_I32);
     stream_check(call->stream, call->problem->op);
 }
@@ -539,6 +599,45 @@ template <class T> static void launch_accuracy(const struct kernel_call *call)
 static void run_accuracy(const struct kernel_call *call)
 {
     BY_TYPE(call->problem->in[0], launch_accuracy, call);
+}
+
+/* All at once -------------------------------------------------------------------------- */
+
+/* What rows add to the loss, then which are right. */
+static size_t softmax_loss_scratch(const struct kernel_problem *p)
+{
+    return (size_t)p->in[0].shape.dim[0] * (sizeof(double) + sizeof(int));
+}
+
+/* Of many classes or rows one after the other; probabilities lie where what flows back will. */
+template <class T> static void launch_softmax_loss(const struct kernel_call *call)
+{
+    const struct kernel_problem *p = call->problem;
+    const int64_t rows = p->in[0].shape.dim[0];
+    const struct classes c = classes_of(p, false);
+    const T *logits = (const T *)call->in[0];
+    const int32_t *labels = (const int32_t *)call->in[1];
+    float *correct = (float *)call->out[1];
+    T *dlogits = (T *)call->out[2];
+    double *losses = (double *)call->scratch;
+
+    if (has_few(p)) {
+        launch_few<T>(call, { c, logits, labels, rows, call->step, (float *)call->out[0],
+                              correct, NULL, dlogits });
+        return;
+    }
+    cross_entropy<T><<<(unsigned)rows, threads_of_row(c.count), 0, stream_of(call)>>>(
+        c, logits, labels, dlogits, NULL, losses);
+    finish_loss(call, rows, 1);
+    count_correct<T>(call, logits, labels, (int *)(losses + rows), correct);
+    cross_entropy_grad<T><<<blocks_of(rows * c.count, THREADS), THREADS, 0, stream_of(call)>>>(
+        c, dlogits, labels, dlogits, rows * c.count, call->step);
+    stream_check(call->stream, p->op);
+}
+
+static void run_softmax_loss(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_softmax_loss, call);
 }
 
 /* Squared difference ------------------------------------------------------------------- */
@@ -590,6 +689,7 @@ static void run_mse(const struct kernel_call *call)
 extern "C" const struct kernel cuda_loss_rows[] = {
     ROW("softmax_cross_entropy", row_scratch, run_cross_entropy),
     ROW("softmax_cross_entropy_grad", NULL, run_cross_entropy_grad),
+    ROW("softmax_loss", softmax_loss_scratch, run_softmax_loss),
     ROW("token_cross_entropy", row_scratch, run_cross_entropy),
     ROW("token_cross_entropy_grad", NULL, run_token_grad),
     ROW("accuracy", row_scratch, run_accuracy),
