@@ -232,6 +232,12 @@ static uint8_t *carve_marks(const struct exec *exec, struct carver *carver, uint
     return all;
 }
 
+void device_point_to_feed(struct device_side *side, int number)
+{
+    side->feed = side->feeds[number].memory;
+    side->results = side->feeds[number].results;
+}
+
 /* What ranks need of each other. */
 static void lay_out_ranks(struct exec *exec, struct carver *carver)
 {
@@ -268,7 +274,9 @@ static void lay_out(struct exec *exec, struct carver *carver)
     side->gradients =
         carve(carver, (size_t)side->n_buffers * parts_gradients(exec) * sizeof(float));
     side->all_marks = carve_marks(exec, carver, side->marks, &side->marks_bytes);
-    side->results = carve(carver, 2 * (size_t)exec->shards * sizeof(float));
+    for (int i = 0; i < DEVICE_FEEDS; i++)
+        side->feeds[i].results = carve(carver, 2 * (size_t)exec->shards * sizeof(float));
+    side->counted = carve(carver, 2 * sizeof(float));
     if (norms_are_used(exec)) {
         side->squares = carve(carver, ranges * sizeof(double));
         side->moves = carve(carver, ranges * sizeof(double));
@@ -277,7 +285,9 @@ static void lay_out(struct exec *exec, struct carver *carver)
     }
     side->tables = carve(carver, exec->tables_bytes);
     lay_out_ranks(exec, carver);
-    side->feed = carve(carver, side->feed_bytes);
+    for (int i = 0; i < DEVICE_FEEDS; i++)
+        side->feeds[i].memory = carve(carver, side->feed_bytes);
+    device_point_to_feed(side, 0);
 }
 
 /* The most that a step's feed has: every shard's numbers and samples of the largest extents. */
@@ -372,10 +382,10 @@ static enum status make_slot(struct exec *exec, struct device_slot *slot)
     struct device *device = side->config.device;
 
     TRY(memory->create_host(device, side->feed_bytes, (void **)&slot->host));
-    TRY(memory->create(device, side->feed_bytes, (void **)&slot->there));
     TRY(memory->create_host(device, 2 * (size_t)exec->shards * sizeof(float),
                             (void **)&slot->results));
     TRY(stream->event_create(device, &slot->copied));
+    TRY(stream->event_create(device, &slot->ran));
     return stream->event_create(device, &slot->done);
 }
 
@@ -391,6 +401,7 @@ enum status device_create(struct exec *exec)
     side->is_stale = true;
     TRY(side->config.face->stream->create(side->config.device, &side->stream));
     TRY(side->config.face->stream->create(side->config.device, &side->copies));
+    TRY(side->config.face->stream->create(side->config.device, &side->returns));
     TRY(mem_alloc((size_t)exec->lanes[0].count, sizeof *side->places, &side->places));
     find_groups(exec);
     TRY(find_stretches(exec));
@@ -414,14 +425,18 @@ enum status device_create(struct exec *exec)
 void device_forget_graphs(struct device_side *side)
 {
     for (int i = 0; i < side->n_captured; i++) {
-        if (side->captured[i].graph)
-            side->config.face->graph->destroy(side->captured[i].graph);
+        struct device_captured *captured = &side->captured[i];
+        for (int f = 0; f < DEVICE_FEEDS; f++) {
+            if (captured->graph[f])
+                side->config.face->graph->destroy(captured->graph[f]);
+        }
+        *captured = (struct device_captured){ 0 };
     }
     side->n_captured = 0;
     device_forget_forwards(side);
 }
 
-/* Until what steps are put on is done, as much of it as there is; fails with what went wrong on either. */
+/* Until what steps are put on is done, as much of it as there is; fails with what went wrong on any. */
 static enum status wait_for_streams(const struct device_side *side)
 {
     const struct device_stream_ops *stream = side->config.face->stream;
@@ -430,10 +445,12 @@ static enum status wait_for_streams(const struct device_side *side)
         side->sums && side->sums != side->stream ? stream->wait(side->sums) : STATUS_OK;
 
     const enum status copied = side->copies ? stream->wait(side->copies) : STATUS_OK;
+    const enum status returned = side->returns ? stream->wait(side->returns) : STATUS_OK;
 
     TRY(beside);
     TRY(status);
-    return copied;
+    TRY(copied);
+    return returned;
 }
 
 void device_destroy(struct exec *exec)
@@ -461,8 +478,8 @@ void device_destroy(struct exec *exec)
         struct device_slot *slot = &side->slots[i];
         memory->destroy_host(device, slot->host);
         memory->destroy_host(device, slot->results);
-        memory->destroy(device, slot->there);
         stream->event_destroy(slot->copied);
+        stream->event_destroy(slot->ran);
         stream->event_destroy(slot->done);
     }
     device_forget_kept(side);
@@ -480,6 +497,7 @@ void device_destroy(struct exec *exec)
         memory->destroy(device, side->memory);
     stream->destroy(side->stream);
     stream->destroy(side->copies);
+    stream->destroy(side->returns);
     device_watch_destroy(side);
     mem_free(side->places);
     mem_free(side->norms);

@@ -69,8 +69,8 @@ static size_t place_rows(const struct value *input, const struct batch *batch, i
     return place;
 }
 
-/* Where shards' samples are in a feed of this step; returns its bytes, and how many of them come from the host. */
-static size_t lay_feed(const struct exec *exec, const struct batch *batch, size_t *out_sent)
+/* Where shards' samples are in a feed of this step; returns how many bytes of it come from the host. */
+static size_t lay_feed(const struct exec *exec, const struct batch *batch)
 {
     const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
     const struct lane *lane = &exec->lanes[0];
@@ -90,8 +90,7 @@ static size_t lay_feed(const struct exec *exec, const struct batch *batch, size_
         place->y = place_rows(roles->target, batch, rows, &at);
     }
     BUG_ON(at > exec->device->feed_bytes);
-    *out_sent = batch->picks ? picks_end : at;
-    return at;
+    return batch->picks ? picks_end : at;
 }
 
 static void copy_rows(const struct value *input, const struct batch *batch, const void *from,
@@ -142,10 +141,18 @@ static void write_samples(const struct exec *exec, const struct batch *batch, ch
     }
 }
 
-static bool has_extents(const struct device_captured *of, const struct batch *batch)
+static bool has_extents(const struct device_extents *extents, const struct batch *batch)
 {
-    return of->samples == batch->samples &&
-           memcmp(of->length, batch->length, sizeof of->length) == 0;
+    return extents->samples == batch->samples &&
+           memcmp(extents->length, batch->length, sizeof extents->length) == 0;
+}
+
+static struct device_extents extents_of(const struct batch *batch)
+{
+    struct device_extents extents = { .samples = batch->samples };
+
+    memcpy(extents.length, batch->length, sizeof extents.length);
+    return extents;
 }
 
 /* Makes shards' samples of what the device holds, behind their picks. */
@@ -168,28 +175,36 @@ static void pick_samples(const struct exec *exec, const struct batch *batch, cha
     }
 }
 
-/* Fills the slot and has it copied: on its way while earlier steps run, then to the feed. */
+/* Which feed, and graph, the step to be put has. */
+static int turn(const struct exec *exec)
+{
+    return (int)(exec->steps % DEVICE_FEEDS);
+}
+
+/* Fills the slot and has it copied to the feed whose turn it is, when nobody reads or reports there any more. */
 static enum status feed(const struct exec *exec, const struct batch *batch,
                         struct device_slot *slot)
 {
     struct device_side *side = exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
     const struct device_stream_ops *stream = side->config.face->stream;
-    size_t sent;
-    const size_t bytes = lay_feed(exec, batch, &sent);
-    const size_t numbers = write_numbers(exec, batch, slot->host);
+    struct device_feed *to = &side->feeds[turn(exec)];
+    const struct device_slot *before =
+        &side->slots[(exec->steps + DEVICE_SLOTS - DEVICE_FEEDS) % DEVICE_SLOTS];
 
-    if (side->config.same_batch && has_extents(&side->fed, batch))
-        return memory->copy(side->stream, side->feed, slot->host, numbers);
-    write_samples(exec, batch, slot->host);
-    TRY(memory->copy(side->copies, slot->there, slot->host, sent));
-    if (batch->picks)
-        pick_samples(exec, batch, slot->there);
+    device_point_to_feed(side, turn(exec));
+    const size_t sent = lay_feed(exec, batch);
+    const size_t numbers = write_numbers(exec, batch, slot->host);
+    const bool is_there = side->config.same_batch && has_extents(&to->fed, batch);
+    if (!is_there)
+        write_samples(exec, batch, slot->host);
+    TRY(stream->wait_event(side->copies, before->done));
+    TRY(memory->copy(side->copies, to->memory, slot->host, is_there ? numbers : sent));
+    if (batch->picks && !is_there)
+        pick_samples(exec, batch, to->memory);
+    to->fed = extents_of(batch);
     TRY(stream->record(side->copies, slot->copied));
-    TRY(stream->wait_event(side->stream, slot->copied));
-    side->fed.samples = batch->samples;
-    memcpy(side->fed.length, batch->length, sizeof side->fed.length);
-    return memory->copy(side->stream, side->feed, slot->there, bytes);
+    return stream->wait_event(side->stream, slot->copied);
 }
 
 /* Update ------------------------------------------------------------------------------------ */
@@ -519,28 +534,29 @@ static struct device_captured *find_captured(struct device_side *side,
 
     for (int i = 0; i < side->n_captured; i++) {
         struct device_captured *found = &side->captured[i];
-        if (has_extents(found, batch))
+        if (has_extents(&found->extents, batch))
             return found;
         oldest = found->uses < oldest->uses ? found : oldest;
     }
     if (side->n_captured < DEVICE_GRAPHS)
         oldest = &side->captured[side->n_captured++];
-    else if (oldest->graph)
-        side->config.face->graph->destroy(oldest->graph);
-    *oldest = (struct device_captured){ .samples = batch->samples };
-    memcpy(oldest->length, batch->length, sizeof oldest->length);
+    for (int f = 0; f < DEVICE_FEEDS; f++) {
+        if (oldest->graph[f])
+            side->config.face->graph->destroy(oldest->graph[f]);
+    }
+    *oldest = (struct device_captured){ .extents = extents_of(batch) };
     return oldest;
 }
 
 static enum status capture(const struct exec *exec, const struct batch *batch,
-                           struct device_captured *out)
+                           struct device_graph **out)
 {
     const struct device_side *side = exec->device;
     const struct device_graph_ops *graphs = side->config.face->graph;
 
     TRY(graphs->begin(side->stream));
     const enum status status = put_step(exec, batch);
-    const enum status ended = graphs->end(side->stream, &out->graph);
+    const enum status ended = graphs->end(side->stream, out);
     if (status != STATUS_OK || ended != STATUS_OK || side->sums == side->stream)
         return status != STATUS_OK ? status : ended;
     return side->config.face->stream->wait(side->sums); /* what went wrong there meanwhile */
@@ -552,14 +568,15 @@ static enum status run(const struct exec *exec, const struct batch *batch)
     struct device_side *side = exec->device;
     const struct device_graph_ops *graphs = side->config.face->graph;
     struct device_captured *captured = find_captured(side, batch);
+    struct device_graph **graph = &captured->graph[turn(exec)];
     const bool is_first = captured->uses == 0;
 
     captured->uses = ++side->uses;
     if (!graphs || is_first)
         return put_step(exec, batch);
-    if (!captured->graph)
-        TRY(capture(exec, batch, captured));
-    return graphs->launch(captured->graph, side->stream);
+    if (!*graph)
+        TRY(capture(exec, batch, graph));
+    return graphs->launch(*graph, side->stream);
 }
 
 /* Steps ------------------------------------------------------------------------------------- */
@@ -569,13 +586,16 @@ static enum status put(const struct exec *exec, const struct batch *batch,
 {
     struct device_side *side = exec->device;
     const struct device_face *face = side->config.face;
+    const struct device_stream_ops *stream = face->stream;
 
     TRY(feed(exec, batch, slot));
     TRY(run(exec, batch));
     side->is_newer = side->has_newer_state = true;
-    TRY(face->memory->copy(side->stream, slot->results, side->results,
+    TRY(stream->record(side->stream, slot->ran));
+    TRY(stream->wait_event(side->returns, slot->ran));
+    TRY(face->memory->copy(side->returns, slot->results, side->results,
                            2 * (size_t)exec->shards * sizeof(float)));
-    return face->stream->record(side->stream, slot->done);
+    return stream->record(side->returns, slot->done);
 }
 
 /* Waits for the oldest step whose results nobody has taken. */
