@@ -2,6 +2,8 @@
 /* device_side.c - an executor's memory on a device: what lies there, how it comes and goes. */
 #include "exec/device_side.h"
 
+#include <stdlib.h>
+
 #include "base/mem.h"
 #include "graph/op.h"
 
@@ -264,6 +266,8 @@ static void lay_out(struct exec *exec, struct carver *carver)
     side->param = carve(carver, params_bytes);
     side->half = side->config.precision == DTYPE_F32 ? NULL : carve(carver, params_bytes / 2);
     parts_place(side, carve(carver, parts_own(side) * sizeof(float)));
+    if (side->config.draws)
+        side->origins = carve(carver, params * sizeof *side->origins);
     if (exec_scales(exec)) {
         side->scaling = carve(carver, sizeof *side->scaling);
         side->scaled = carve(carver, (size_t)exec->shards * sizeof *side->scaled);
@@ -319,6 +323,36 @@ static enum status no_room(const struct exec *exec, const char *what, size_t byt
                 status_message(), exec->ranks, bytes >> 20, what, side->memory_bytes >> 20);
 }
 
+static int compare_origins(const void *a, const void *b)
+{
+    const uint64_t at = ((const struct device_origin *)a)->at;
+    const uint64_t other = ((const struct device_origin *)b)->at;
+
+    return at < other ? -1 : at > other;
+}
+
+/* Which parameters lie in the flat vector, in their order there. */
+static enum status write_origins(const struct exec *exec)
+{
+    const struct device_side *side = exec->device;
+    const size_t count = (size_t)exec->n_params;
+    struct device_origin *origins;
+
+    if (!side->origins)
+        return STATUS_OK;
+    TRY(mem_alloc(count + 1, sizeof *origins, &origins));
+    for (size_t i = 0; i < count; i++)
+        origins[i] = (struct device_origin){ .at = exec_place(exec, (int)i),
+                                             .parameter = (uint32_t)exec->param_numbers[i] };
+    qsort(origins, count, sizeof *origins, compare_origins);
+    enum status status = side->config.face->memory->copy(side->stream, side->origins, origins,
+                                                         count * sizeof *origins);
+    if (status == STATUS_OK)
+        status = device_wait(exec);
+    mem_free(origins);
+    return status;
+}
+
 /* Of several ranks it is memory that the others can open. */
 static enum status create_block(struct exec *exec, struct device_handle *out_handle)
 {
@@ -349,6 +383,7 @@ static enum status make_memory(struct exec *exec)
     TRY(memory->fill(side->stream, side->memory, 0, carver.used));
     carver = (struct carver){ .base = side->memory };
     lay_out(exec, &carver);
+    TRY(write_origins(exec));
     if (!side->ranks)
         return STATUS_OK;
     TRY(device_wait(exec)); /* words are 0 */

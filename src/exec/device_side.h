@@ -145,6 +145,7 @@ struct device_side {
     float *state[KERNEL_STATES];    /* of what this rank updates */
     size_t state_count;             /* elements of each */
     uint16_t *half;                 /* the parameters in bf16 or f16; NULL: not computed with */
+    struct device_origin *origins;  /* of parameters, where updates draw; else NULL */
     struct device_scaling *scaling; /* of losses in f16; else NULL */
     struct kernel_step *scaled;     /* of each shard, for gradients of losses; else NULL */
     float *gradients;               /* n_buffers vectors: partial sums that are held at once */

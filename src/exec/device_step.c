@@ -219,7 +219,10 @@ static struct device_range range_of(const struct exec *exec, struct device_part 
                                   .grad = sum,
                                   .half = side->half ? side->half + at : NULL,
                                   .half_dtype = side->config.precision,
-                                  .count = part.count };
+                                  .count = part.count,
+                                  .at = part.at,
+                                  .origins = side->origins,
+                                  .n_origins = (size_t)exec->n_params };
 
     for (int i = 0; i < exec->n_states; i++)
         range.state[i] = side->state[i] + state_at;
@@ -645,6 +648,9 @@ enum status device_step(struct exec *exec, const struct batch *batch, struct exe
     exec->batch = batch;
     exec->step = batch->step;
     exec->numbers = optim_step(&exec->config.optim, batch->step);
+    exec->numbers.draws = side->config.draws;
+    exec->numbers.seed = exec->config.seed;
+    exec->numbers.number = batch->step;
     transport_note(exec->transport, batch->step, "forward and backward");
     lane_begin_step(lane);
     exec_tell(exec);

@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 enum {
-    DEVICE_VERSION = 4,
+    DEVICE_VERSION = 5,
     DEVICE_TEXT = 128,
     DEVICE_STATES = KERNEL_STATES,
     DEVICE_PEERS = JOINT_RANKS, /* ranks of a machine that share memory, at most */
@@ -196,6 +196,12 @@ struct device_joint_ops {
     void (*join_answers)(const struct kernel_call *call, const struct joint_parts *answers);
 };
 
+/* Where a parameter begins in the flat vector, and its number in the model. */
+struct device_origin {
+    uint64_t at;
+    uint32_t parameter;
+};
+
 /* A flat range that is updated, in the device's memory; see update.h. */
 struct device_range {
     float *param;
@@ -209,6 +215,10 @@ struct device_range {
     /* Of a table: rows of `width` elements whose mark is 0 stay as they are. NULL: none does. */
     const uint8_t *marks;
     size_t width;
+    /* Where steps draw: the range's own place in the flat vector, and who is there, in order; of the device, too. */
+    size_t at;
+    const struct device_origin *origins;
+    size_t n_origins;
 };
 
 /* What LARS (of the gradient's norm) and LAMB (of the direction's) make of norms: see update.h. */
