@@ -339,8 +339,9 @@ enum {
     BACK_TOKENS = 32,
     BACK_CHANNELS = 128,
     BACK_FILTERS = 512,
-    BACK_HITS = 4,
-    BACK_TAPS = 8
+    BACK_HITS = 8,
+    BACK_SHARE = 4,
+    BACK_TAPS = 2 /* of a thread that are on their way */
 };
 
 /* Filters whose window reaches the tokens [first, end), in their order. */
@@ -378,65 +379,81 @@ __device__ static void find_hits(struct hits *hits, const struct sequences &s, c
         hits->count = known;
 }
 
-/* A block has some tokens of a sequence and channels, a thread one of these; filters come in their order, some at once, so that
- * their weights are on their way together. These lie (O,k,C) here, so that threads read neighbours. */
+/* The first token from t0 on, and not below 0, of those that a share of the threads has. */
+__device__ __forceinline__ int own_token(int t0, int share)
+{
+    const int from = t0 > 0 ? t0 : 0;
+
+    return from + (share + BACK_TOKENS - from) % BACK_SHARE;
+}
+
+/* A block has some tokens of a sequence and channels. A thread has a channel of every fourth token; filters come in their order, some
+ * at once, so that their weights are on their way together. These lie (O,k,C) here, so that threads read neighbours. */
 template <class T>
-__global__ void __launch_bounds__(BACK_CHANNELS)
+__global__ void __launch_bounds__(BACK_CHANNELS *BACK_SHARE)
     send_back_largest(struct sequences s, const T *dy, const int32_t *index, const T *w,
                       const T *base, T *dx)
 {
     __shared__ float sums[BACK_TOKENS][BACK_CHANNELS];
     __shared__ struct hits hits;
     const int n = blockIdx.x, first = blockIdx.y * BACK_TOKENS;
-    const int c = blockIdx.z * BACK_CHANNELS + threadIdx.x;
-    const int end = first + BACK_TOKENS < s.tokens ? first + BACK_TOKENS : s.tokens;
+    const int own = threadIdx.x % BACK_CHANNELS, share = threadIdx.x / BACK_CHANNELS;
+    const int c = blockIdx.z * BACK_CHANNELS + own;
+    const int tokens = s.tokens - first < BACK_TOKENS ? s.tokens - first : BACK_TOKENS;
     const int64_t at = ((int64_t)n * s.tokens + first) * s.channels + c;
     const bool there = c < s.channels;
-    const int at_once = s.taps <= BACK_TAPS ? BACK_HITS : 1;
 
-#pragma unroll 8
-    for (int t = first; there && t < end; t++)
-        sums[t - first][threadIdx.x] =
-            base ? number(base[at + (int64_t)(t - first) * s.channels]) : 0;
+#pragma unroll
+    for (int t = share; t < BACK_TOKENS; t += BACK_SHARE)
+        sums[t][own] =
+            base && there && t < tokens ? number(base[at + (int64_t)t * s.channels]) : 0;
     for (int o0 = 0; o0 < s.filters; o0 += BACK_FILTERS) {
         const int count = s.filters - o0 < BACK_FILTERS ? s.filters - o0 : BACK_FILTERS;
         const int64_t of = (int64_t)n * s.filters + o0;
         __syncthreads();
         if (threadIdx.x < WARP)
-            find_hits(&hits, s, dy + of, index + of, count, first, end);
+            find_hits(&hits, s, dy + of, index + of, count, first, first + tokens);
         __syncthreads();
-        for (int h0 = 0; there && h0 < hits.count; h0 += at_once) {
-            const int past = h0 + at_once < hits.count ? h0 + at_once : hits.count;
-            for (int k0 = 0; k0 < s.taps; k0 += BACK_TAPS) {
-                T weights[BACK_HITS][BACK_TAPS];
+        for (int h0 = 0; there && h0 < hits.count; h0 += BACK_HITS) {
+            const int past = h0 + BACK_HITS < hits.count ? h0 + BACK_HITS : hits.count;
+            T weights[BACK_HITS][BACK_TAPS];
 #pragma unroll
-                for (int h = 0; h < BACK_HITS; h++) {
-                    const int hit = h0 + h < past ? h0 + h : h0;
-                    const T *own =
-                        w + ((int64_t)(o0 + hits.filter[hit]) * s.taps + k0) * s.channels + c;
+            for (int h = 0; h < BACK_HITS; h++) {
+                const int hit = h0 + h < past ? h0 + h : h0, t0 = hits.place[hit] - first;
+                const int tap = own_token(t0, share) - t0;
+                const T *row = w + (int64_t)(o0 + hits.filter[hit]) * s.taps * s.channels + c;
 #pragma unroll
-                    for (int k = 0; k < BACK_TAPS; k++) {
-                        if (h < at_once && k0 + k < s.taps)
-                            weights[h][k] = own[(int64_t)k * s.channels];
-                    }
+                for (int k = 0; k < BACK_TAPS; k++) { /* read in any case, where there is one */
+                    const int at_tap = tap + k * BACK_SHARE;
+                    weights[h][k] = row[(at_tap < s.taps ? at_tap : 0) * s.channels];
                 }
+            }
 #pragma unroll
-                for (int h = 0; h < BACK_HITS; h++) {
-                    const int t0 =
-                        h0 + h < past ? hits.place[h0 + h] + k0 - first : BACK_TOKENS;
-                    const float flow = h0 + h < past ? hits.flow[h0 + h] : 0;
+            for (int h = 0; h < BACK_HITS; h++) {
+                const int t0 = hits.place[h0 + h < past ? h0 + h : h0] - first;
+                const int end = h0 + h >= past         ? 0
+                                : t0 + s.taps < tokens ? t0 + s.taps
+                                                       : tokens;
+                const int token = own_token(t0, share);
+                const float flow = hits.flow[h0 + h < past ? h0 + h : h0];
 #pragma unroll
-                    for (int k = 0; k < BACK_TAPS; k++) {
-                        if (k0 + k < s.taps && t0 + k >= 0 && t0 + k < end - first)
-                            sums[t0 + k][threadIdx.x] =
-                                fmaf(flow, number(weights[h][k]), sums[t0 + k][threadIdx.x]);
-                    }
+                for (int k = 0; k < BACK_TAPS; k++) {
+                    const int t = token + k * BACK_SHARE;
+                    if (t < end)
+                        sums[t][own] = fmaf(flow, number(weights[h][k]), sums[t][own]);
                 }
+                for (int t = token + BACK_TAPS * BACK_SHARE; t < end; t += BACK_SHARE)
+                    sums[t][own] =
+                        fmaf(flow,
+                             number(w[((int64_t)(o0 + hits.filter[h0 + h]) * s.taps + t - t0) *
+                                          s.channels +
+                                      c]),
+                             sums[t][own]);
             }
         }
     }
-    for (int t = first; there && t < end; t++)
-        put(&dx[at + (int64_t)(t - first) * s.channels], sums[t - first][threadIdx.x]);
+    for (int t = share; there && t < tokens; t += BACK_SHARE)
+        put(&dx[at + (int64_t)t * s.channels], sums[t][own]);
 }
 
 /* The weights, turned across. */
@@ -455,7 +472,7 @@ template <class T> static void launch_grad_input(const struct kernel_call *call)
 
     turn_across(call->stream, call->scratch, p->in[2].dtype, call->in[2], p->in[2].dtype,
                 (int64_t)s.taps * s.channels, s.filters);
-    send_back_largest<T><<<grid, BACK_CHANNELS, 0, stream_of(call)>>>(
+    send_back_largest<T><<<grid, BACK_CHANNELS * BACK_SHARE, 0, stream_of(call)>>>(
         s, (const T *)call->in[0], (const int32_t *)call->in[1], (const T *)call->scratch,
         p->n_in > 4 ? (const T *)call->in[4] : NULL, (T *)call->out[0]);
     stream_check(call->stream, "conv1d_max_grad_input");
@@ -468,7 +485,7 @@ static void run_conv1d_max_grad_input(const struct kernel_call *call)
 
 /* The weights' gradient ----------------------------------------------------------------- */
 
-enum { SEEN_AHEAD = 32, SEEN_ONCE = 256 };
+enum { SEEN_AHEAD = 16, SEEN_ONCE = 256 };
 
 /* A block has a filter, a thread one of its weights, in double. */
 template <class T>
