@@ -12,6 +12,8 @@ enum {
     SUM_PARTS = 1024,
     LONG_THREADS = 512,
     FEW_CLASSES = 32,
+    FEW_THREADS = 512,
+    FEW_BYTES = 40960, /* of rows at a time */
     FEW_SAMPLES = 2048
 };
 
@@ -138,8 +140,8 @@ __global__ void cross_entropy(struct classes c, const T *logits, const int32_t *
         lse[row] = of_row;
 }
 
-/* Of few classes of few rows a thread has a row, and one block all of them. What it is asked for: probs (NULL: not wanted), or
- * what flows back, of probabilities as rounded as these, and how many rows are right. */
+/* Of few classes of few rows a thread has a row, and one block all of them. What it is asked for: probs, or what flows back, of
+ * probabilities as rounded as these, and how many rows are right; the others are NULL. */
 template <class T> struct few {
     struct classes c;
     const T *logits;
@@ -150,56 +152,64 @@ template <class T> struct few {
     T *probs, *dlogits;
 };
 
-/* MOST classes at most: a row is read once, to registers. */
-template <class T, int MOST>
-__global__ void __launch_bounds__(SUM_THREADS) cross_entropy_few(struct few<T> f)
+/* Rows come to shared memory first, as they lie in one piece. Loops are short and not unrolled: a launch as small as this waits for
+ * its instructions most of the time. */
+template <class T>
+__global__ void __launch_bounds__(FEW_THREADS) cross_entropy_few(struct few<T> f)
 {
-    const int count = (int)f.c.count;
+    __shared__ T all[FEW_BYTES / sizeof(T)];
+    const int count = (int)f.c.count, per_time = (int)blockDim.x;
+    const double smoothing = (double)f.c.smoothing;
     const float scale = f.step->scale > 0 ? f.step->scale : 1, inv_batch = f.step->inv_batch;
     double losses = 0;
     int correct = 0;
 
-    for (int64_t row = threadIdx.x; row < f.rows; row += blockDim.x) {
-        const int32_t label = f.labels[row];
-        const double smoothing = (double)f.c.smoothing;
-        float x[MOST], largest = -INFINITY, first = 0, at_label = 0, sum = 0;
-        int place = 0;
-        double total = 0;
+    for (int64_t row0 = 0; row0 < f.rows; row0 += per_time) {
+        const int rows = f.rows - row0 < per_time ? (int)(f.rows - row0) : per_time;
+        const int64_t row = row0 + threadIdx.x;
+        const int32_t label = (int)threadIdx.x < rows ? f.labels[row] : 0;
+        T *x = all + (int)threadIdx.x * count;
 
-#pragma unroll
-        for (int j = 0; j < MOST; j++)
-            x[j] = j < count ? number(f.logits[row * count + j]) : -INFINITY;
-        first = x[0];
-#pragma unroll
-        for (int j = 0; j < MOST; j++) {
-            place = x[j] > first ? j : place;
-            first = x[j] > first ? x[j] : first;
-            largest = fmaxf(largest, x[j]);
-            at_label = j == label ? x[j] : at_label;
+        __syncthreads();
+#pragma unroll 4
+        for (int i = threadIdx.x; i < rows * count; i += per_time)
+            all[i] = f.logits[row0 * count + i];
+        __syncthreads();
+        if ((int)threadIdx.x < rows) {
+            float largest = -INFINITY, sum = 0;
+            int first = 0;
+#pragma unroll 1
+            for (int j = 0; j < count; j++) {
+                first = number(x[j]) > number(x[first]) ? j : first;
+                largest = fmaxf(largest, number(x[j]));
+            }
+            const bool is_class = label >= 0 && label < count;
+            const double apart = (double)((is_class ? number(x[label]) : NAN) - largest);
+            double total = 0;
+#pragma unroll 1
+            for (int j = 0; smoothing != 0 && j < count; j++)
+                total += (double)number(x[j]) - (double)largest;
+#pragma unroll 1
+            for (int j = 0; j < count; j++)
+                sum += exp_of<T>(number(x[j]) - largest);
+            const float share = 1 / sum, spread = f.c.smoothing / (float)count;
+#pragma unroll 1
+            for (int j = 0; j < count; j++) {
+                put(&x[j], exp_of<T>(number(x[j]) - largest) * share);
+                if (f.dlogits)
+                    put(&x[j],
+                        (number(x[j]) - (j == label ? 1 - f.c.smoothing + spread : spread)) *
+                            inv_batch);
+            }
+            correct += first == label;
+            losses += log((double)sum) - (1 - smoothing) * apart -
+                      (smoothing != 0 ? smoothing / (double)count * total : 0);
         }
-#pragma unroll
-        for (int j = 0; j < MOST; j++) {
-            if (j < count)
-                total += (double)x[j] - (double)largest;
-            x[j] = exp_of<T>(x[j] - largest);
-            if (j < count)
-                sum += x[j];
-        }
-#pragma unroll
-        for (int j = 0; j < MOST; j++) {
-            T prob;
-            put(&prob, x[j] / sum);
-            if (j < count && f.probs)
-                f.probs[row * count + j] = prob;
-            if (j < count && f.dlogits)
-                put(&f.dlogits[row * count + j],
-                    (number(prob) - target_of(f.c, j, label)) * inv_batch);
-        }
-        correct += place == label;
-        losses += label >= 0 && label < count
-                      ? log((double)sum) - (1 - smoothing) * (double)(at_label - largest) -
-                            (smoothing != 0 ? smoothing / (double)count * total : 0)
-                      : (double)NAN;
+        __syncthreads();
+        T *out = f.dlogits ? f.dlogits : f.probs;
+#pragma unroll 4
+        for (int i = threadIdx.x; i < rows * count; i += per_time)
+            out[row0 * count + i] = all[i];
     }
     losses = block_sum(losses);
     if (f.correct)
@@ -213,13 +223,13 @@ __global__ void __launch_bounds__(SUM_THREADS) cross_entropy_few(struct few<T> f
 template <class T>
 static void launch_few(const struct kernel_call *call, const struct few<T> &f)
 {
-    const unsigned threads =
-        f.rows < SUM_THREADS ? blocks_of(f.rows, WARP) * WARP : SUM_THREADS;
+    const int64_t most = FEW_BYTES / (int64_t)sizeof(T) / f.c.count / WARP * WARP;
+    const int64_t wish = blocks_of(f.rows, WARP) * (int64_t)WARP;
+    const int64_t threads = wish < most ? wish : most;
 
-    if (f.c.count <= FEW_CLASSES / 2)
-        cross_entropy_few<T, FEW_CLASSES / 2><<<1, threads, 0, stream_of(call)>>>(f);
-    else
-        cross_entropy_few<T, FEW_CLASSES><<<1, threads, 0, stream_of(call)>>>(f);
+    cross_entropy_few<T>
+        <<<1, (unsigned)(threads < FEW_THREADS ? threads : FEW_THREADS), 0, stream_of(call)>>>(
+            f);
     stream_check(call->stream, call->problem->op);
 }
 
