@@ -19,8 +19,10 @@ static void mark_rows(const struct device_side *side, const struct instruction *
                                  (size_t)sum->attrs.rows, side->marks[sum->attrs.bucket]);
 }
 
-enum status device_run(const struct device_side *side, const struct instruction *instruction,
-                       const struct kernel_step *step)
+/* What it asks of its kernel; what that wants in another type is made first. */
+static struct kernel_call call_of(const struct device_side *side,
+                                  const struct instruction *instruction,
+                                  const struct kernel_step *step)
 {
     struct kernel_call call = {
         .problem = &instruction->problem,
@@ -39,12 +41,32 @@ enum status device_run(const struct device_side *side, const struct instruction 
         call.in[i] = parts_address(side, &instruction->in[i]);
     for (int i = 0; i < instruction->problem.n_out; i++)
         call.out[i] = parts_address(side, &instruction->out[i]);
+    return call;
+}
+
+enum status device_run(const struct device_side *side, const struct instruction *instruction,
+                       const struct kernel_step *step)
+{
+    const struct kernel_call call = call_of(side, instruction, step);
+
     if (!instruction->kernel)
         return tensor_run(side, instruction->node->op, &call);
     instruction->kernel->run(&call);
     if (instruction->node->op == &op_row_sum)
         mark_rows(side, instruction);
     return STATUS_OK;
+}
+
+/* Runs an instruction and the next at once. */
+static void run_both(const struct device_side *side, const struct instruction *one,
+                     const struct kernel_step *step)
+{
+    const struct instruction *next = one + 1;
+    const struct kernel *const kernel[] = { one->kernel, next->kernel };
+    const struct kernel_call call[] = { call_of(side, one, scaled_step(side, one, step)),
+                                        call_of(side, next, scaled_step(side, next, step)) };
+
+    side->config.face->run_both(kernel, call);
 }
 
 /* Feeds ------------------------------------------------------------------------------------- */
@@ -425,7 +447,12 @@ static enum status run_plan(const struct exec *exec, const struct plan *plan,
         for (; side->ranks && gather < next->awaits; gather++)
             TRY(ranks_take_tables(exec, gather));
         TRY(parts_before(exec, plan, i));
-        TRY(device_run(side, next, scaled_step(side, next, step)));
+        if (next->with_next) {
+            TRY(parts_before(exec, plan, ++i));
+            run_both(side, next, step);
+        } else {
+            TRY(device_run(side, next, scaled_step(side, next, step)));
+        }
         if (side->ranks && next->fills)
             ranks_give_table(exec, next->fills - 1);
         while (stack && group < side->n_groups && ends[group] <= i)

@@ -643,6 +643,8 @@ static const struct device_face face = {
     .mark_rows = cuda_mark_rows,
     .join_marks = cuda_join_marks,
     .pick = cuda_pick,
+    .go_together = cuda_go_together,
+    .run_both = cuda_run_both,
 };
 
 __attribute__((visibility("default"))) cuda_face_fn tutti_cuda_face;
