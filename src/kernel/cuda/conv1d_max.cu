@@ -335,125 +335,125 @@ static void run_conv1d_max(const struct kernel_call *call)
 
 /* The input's gradient ------------------------------------------------------------------ */
 
-enum {
-    BACK_TOKENS = 32,
-    BACK_CHANNELS = 128,
-    BACK_FILTERS = 512,
-    BACK_HITS = 8,
-    BACK_SHARE = 4,
-    BACK_TAPS = 2 /* of a thread that are on their way */
+enum { BACK_TOKENS = 32, BACK_LANES = 64, BACK_SHARES = 8, BACK_FILTERS = 512, BACK_HITS = 8 };
+
+/* A filter that looked at the block's tokens [from, until). */
+struct hit {
+    int8_t from, until;
+    int8_t phase; /* of `from`, by the shares of tokens */
+    int row;      /* of the weights that token 0 of the block would have */
+    float flow;
 };
 
-/* Filters whose window reaches the tokens [first, end), in their order. */
-struct hits {
-    int count;
-    int16_t filter[BACK_FILTERS];
-    int32_t place[BACK_FILTERS];
-    float flow[BACK_FILTERS];
-};
-
-/* By the first warp, of filters [o0, o0 + count). */
+/* Those of filters [0, count), in their order; by a warp. Returns how many. */
 template <class T>
-__device__ static void find_hits(struct hits *hits, const struct sequences &s, const T *dy,
-                                 const int32_t *index, int count, int first, int end)
+__device__ static int find_hits(struct hit *hits, const struct sequences &s, const T *dy,
+                                const int32_t *index, int o0, int count, int first, int tokens,
+                                int shares)
 {
     const int lane = threadIdx.x % WARP;
     int known = 0;
 
 #pragma unroll 4
-    for (int o0 = 0; o0 < count; o0 += WARP) {
-        const int o = o0 + lane, o_in = o < count ? o : count - 1;
+    for (int begin = 0; begin < count; begin += WARP) {
+        const int o = begin + lane, o_in = o < count ? o : count - 1;
         const int32_t place = index[o_in];
         const float flow = number(dy[o_in]);
-        const bool is_one = o < count && place >= 0 && place + s.taps > first && place < end;
+        const int t0 = place - first, from = t0 > 0 ? t0 : 0;
+        const int until = t0 + s.taps < tokens ? t0 + s.taps : tokens;
+        const bool is_one = o < count && place >= 0 && from < until;
         const unsigned all = __ballot_sync(0xffffffffU, is_one);
-        const int at = known + __popc(all & ((1U << lane) - 1));
-        if (is_one) {
-            hits->filter[at] = (int16_t)o;
-            hits->place[at] = place;
-            hits->flow[at] = flow;
-        }
+        if (is_one)
+            hits[known + __popc(all & ((1U << lane) - 1))] = { (int8_t)from, (int8_t)until,
+                                                               (int8_t)(from % shares),
+                                                               (o0 + o) * s.taps - t0, flow };
         known += __popc(all);
     }
-    if (lane == 0)
-        hits->count = known;
+    return known;
 }
 
-/* The first token from t0 on, and not below 0, of those that a share of the threads has. */
-__device__ __forceinline__ int own_token(int t0, int share)
+/* The first of a share's tokens that a filter looked at, if any. */
+__device__ __forceinline__ int own_token(const struct hit &hit, int share, int shares)
 {
-    const int from = t0 > 0 ? t0 : 0;
-
-    return from + (share + BACK_TOKENS - from) % BACK_SHARE;
+    return hit.from + share - hit.phase + (share < hit.phase ? shares : 0);
 }
 
-/* A block has some tokens of a sequence and channels. A thread has a channel of every fourth token; filters come in their order, some
- * at once, so that their weights are on their way together. These lie (O,k,C) here, so that threads read neighbours. */
-template <class T>
-__global__ void __launch_bounds__(BACK_CHANNELS *BACK_SHARE)
+template <class T, int PER> struct __align__(PER * sizeof(T)) few_channels
+{
+    T x[PER];
+};
+
+/* A block has some tokens of a sequence and channels. A thread has PER channels of some tokens: as many threads as a filter has taps share
+ * them, so that each has one of those that a filter looked at. Filters come in their order, some at once, so that their
+ * weights are on their way together. These lie (O,k,C) here, so that threads read neighbours. */
+template <class T, int PER>
+__global__ void __launch_bounds__(BACK_LANES *BACK_SHARES)
     send_back_largest(struct sequences s, const T *dy, const int32_t *index, const T *w,
                       const T *base, T *dx)
 {
-    __shared__ float sums[BACK_TOKENS][BACK_CHANNELS];
-    __shared__ struct hits hits;
-    const int n = blockIdx.x, first = blockIdx.y * BACK_TOKENS;
-    const int own = threadIdx.x % BACK_CHANNELS, share = threadIdx.x / BACK_CHANNELS;
-    const int c = blockIdx.z * BACK_CHANNELS + own;
+    __shared__ few_channels<float, PER> sums[BACK_TOKENS][BACK_LANES];
+    __shared__ struct hit hits[BACK_FILTERS];
+    __shared__ int n_hits;
+    typedef few_channels<T, PER> channels;
+    const int n = blockIdx.x, first = blockIdx.y * BACK_TOKENS, lane = threadIdx.x;
+    const int share = threadIdx.y, shares = blockDim.y;
+    const int c = (blockIdx.z * BACK_LANES + lane) * PER;
     const int tokens = s.tokens - first < BACK_TOKENS ? s.tokens - first : BACK_TOKENS;
     const int64_t at = ((int64_t)n * s.tokens + first) * s.channels + c;
     const bool there = c < s.channels;
 
+#pragma unroll 8
+    for (int t = share; there && t < tokens; t += shares) {
+        channels in;
+        if (base)
+            in = *(const channels *)(base + at + (int64_t)t * s.channels);
 #pragma unroll
-    for (int t = share; t < BACK_TOKENS; t += BACK_SHARE)
-        sums[t][own] =
-            base && there && t < tokens ? number(base[at + (int64_t)t * s.channels]) : 0;
+        for (int i = 0; i < PER; i++)
+            sums[t][lane].x[i] = base ? number(in.x[i]) : 0;
+    }
     for (int o0 = 0; o0 < s.filters; o0 += BACK_FILTERS) {
         const int count = s.filters - o0 < BACK_FILTERS ? s.filters - o0 : BACK_FILTERS;
         const int64_t of = (int64_t)n * s.filters + o0;
         __syncthreads();
-        if (threadIdx.x < WARP)
-            find_hits(&hits, s, dy + of, index + of, count, first, first + tokens);
+        if (share == 0 && lane < WARP) {
+            const int found =
+                find_hits(hits, s, dy + of, index + of, o0, count, first, tokens, shares);
+            if (lane == 0)
+                n_hits = found;
+        }
         __syncthreads();
-        for (int h0 = 0; there && h0 < hits.count; h0 += BACK_HITS) {
-            const int past = h0 + BACK_HITS < hits.count ? h0 + BACK_HITS : hits.count;
-            T weights[BACK_HITS][BACK_TAPS];
+        for (int h0 = 0; there && h0 < n_hits; h0 += BACK_HITS) {
+            channels weights[BACK_HITS];
 #pragma unroll
-            for (int h = 0; h < BACK_HITS; h++) {
-                const int hit = h0 + h < past ? h0 + h : h0, t0 = hits.place[hit] - first;
-                const int tap = own_token(t0, share) - t0;
-                const T *row = w + (int64_t)(o0 + hits.filter[hit]) * s.taps * s.channels + c;
-#pragma unroll
-                for (int k = 0; k < BACK_TAPS; k++) { /* read in any case, where there is one */
-                    const int at_tap = tap + k * BACK_SHARE;
-                    weights[h][k] = row[(at_tap < s.taps ? at_tap : 0) * s.channels];
-                }
+            for (int h = 0; h < BACK_HITS; h++) { /* from where there is one in any case */
+                const struct hit hit = hits[h0 + h < n_hits ? h0 + h : h0];
+                const int token = own_token(hit, share, shares);
+                const int row = hit.row + (token < hit.until ? token : hit.from);
+                weights[h] = *(const channels *)(w + (int64_t)row * s.channels + c);
             }
 #pragma unroll
             for (int h = 0; h < BACK_HITS; h++) {
-                const int t0 = hits.place[h0 + h < past ? h0 + h : h0] - first;
-                const int end = h0 + h >= past         ? 0
-                                : t0 + s.taps < tokens ? t0 + s.taps
-                                                       : tokens;
-                const int token = own_token(t0, share);
-                const float flow = hits.flow[h0 + h < past ? h0 + h : h0];
+                const struct hit hit = hits[h0 + h < n_hits ? h0 + h : h0];
+                const int until = h0 + h < n_hits ? hit.until : 0;
+                channels in = weights[h];
+                for (int t = own_token(hit, share, shares); t < until; t += shares) {
+                    if (t - shares >= hit.from) /* more taps than shares */
+                        in = *(const channels *)(w + (int64_t)(hit.row + t) * s.channels + c);
 #pragma unroll
-                for (int k = 0; k < BACK_TAPS; k++) {
-                    const int t = token + k * BACK_SHARE;
-                    if (t < end)
-                        sums[t][own] = fmaf(flow, number(weights[h][k]), sums[t][own]);
+                    for (int i = 0; i < PER; i++)
+                        sums[t][lane].x[i] =
+                            fmaf(hit.flow, number(in.x[i]), sums[t][lane].x[i]);
                 }
-                for (int t = token + BACK_TAPS * BACK_SHARE; t < end; t += BACK_SHARE)
-                    sums[t][own] =
-                        fmaf(flow,
-                             number(w[((int64_t)(o0 + hits.filter[h0 + h]) * s.taps + t - t0) *
-                                          s.channels +
-                                      c]),
-                             sums[t][own]);
             }
         }
     }
-    for (int t = share; there && t < tokens; t += BACK_SHARE)
-        put(&dx[at + (int64_t)t * s.channels], sums[t][own]);
+    for (int t = share; there && t < tokens; t += shares) {
+        channels out;
+#pragma unroll
+        for (int i = 0; i < PER; i++)
+            put(&out.x[i], sums[t][lane].x[i]);
+        *(channels *)(dx + at + (int64_t)t * s.channels) = out;
+    }
 }
 
 /* The weights, turned across. */
@@ -463,19 +463,33 @@ static size_t grad_input_scratch(const struct kernel_problem *p)
            (p->in[2].dtype == DTYPE_F32 ? sizeof(float) : sizeof(bf16));
 }
 
+/* scratch has the weights. */
+template <class T, int PER>
+static void launch_back(const struct kernel_call *call, const struct sequences &s)
+{
+    const dim3 grid((unsigned)s.n, blocks_of(s.tokens, BACK_TOKENS),
+                    blocks_of(s.channels, BACK_LANES * PER));
+    const dim3 block(BACK_LANES, (unsigned)(s.taps < BACK_SHARES ? s.taps : BACK_SHARES));
+
+    send_back_largest<T, PER><<<grid, block, 0, stream_of(call)>>>(
+        s, (const T *)call->in[0], (const int32_t *)call->in[1], (const T *)call->scratch,
+        call->problem->n_in > 4 ? (const T *)call->in[4] : NULL, (T *)call->out[0]);
+    stream_check(call->stream, "conv1d_max_grad_input");
+}
+
 template <class T> static void launch_grad_input(const struct kernel_call *call)
 {
     const struct kernel_problem *p = call->problem;
     const struct sequences s = sequences_of(&p->out[0].shape, &p->in[2].shape);
-    const dim3 grid((unsigned)s.n, blocks_of(s.tokens, BACK_TOKENS),
-                    blocks_of(s.channels, BACK_CHANNELS));
+    const uintptr_t base = p->n_in > 4 ? (uintptr_t)call->in[4] : 0;
+    const bool even = ((uintptr_t)call->out[0] | base) % (2 * sizeof(T)) == 0;
 
     turn_across(call->stream, call->scratch, p->in[2].dtype, call->in[2], p->in[2].dtype,
                 (int64_t)s.taps * s.channels, s.filters);
-    send_back_largest<T><<<grid, BACK_CHANNELS * BACK_SHARE, 0, stream_of(call)>>>(
-        s, (const T *)call->in[0], (const int32_t *)call->in[1], (const T *)call->scratch,
-        p->n_in > 4 ? (const T *)call->in[4] : NULL, (T *)call->out[0]);
-    stream_check(call->stream, "conv1d_max_grad_input");
+    if (s.channels % 2 == 0 && even)
+        launch_back<T, 2>(call, s);
+    else
+        launch_back<T, 1>(call, s);
 }
 
 static void run_conv1d_max_grad_input(const struct kernel_call *call)
