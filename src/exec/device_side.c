@@ -435,7 +435,7 @@ enum status device_create(struct exec *exec)
         (struct plan_target){ side->config.face, side->config.precision, side->config.rounds };
     side->is_stale = true;
     TRY(side->config.face->stream->create(side->config.device, &side->stream));
-    TRY(side->config.face->stream->create(side->config.device, &side->copies));
+    TRY(side->config.face->stream->create_beside(side->config.device, &side->copies));
     TRY(side->config.face->stream->create(side->config.device, &side->returns));
     TRY(mem_alloc((size_t)exec->lanes[0].count, sizeof *side->places, &side->places));
     find_groups(exec);

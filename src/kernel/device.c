@@ -193,6 +193,7 @@ static const struct device_memory_ops cpu_memory = {
 
 static const struct device_stream_ops cpu_stream = {
     .create = cpu_stream_create,
+    .create_beside = cpu_stream_create,
     .destroy = cpu_stream_destroy,
     .wait = cpu_stream_wait,
     .event_create = cpu_event_create,

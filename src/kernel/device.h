@@ -69,6 +69,8 @@ struct device_memory_ops {
 
 struct device_stream_ops {
     MUST_CHECK enum status (*create)(struct device *device, struct device_stream **out);
+    /* One whose work goes beside that of others, and waits where both want the same room. */
+    MUST_CHECK enum status (*create_beside)(struct device *device, struct device_stream **out);
     void (*destroy)(struct device_stream *stream);
     /* Until all of it is done. Fails with what went wrong on it since the last wait. */
     MUST_CHECK enum status (*wait)(struct device_stream *stream);

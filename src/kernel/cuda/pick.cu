@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* pick.cu - samples made of images that lie here as bytes: moved, mirrored, looked up, cut out.
  *
- * Traffic: a byte read and four written a number. It runs beside a step, which should not notice: few blocks, so that those of the
- * step's kernels find room, one sample after the other, with several bytes of a thread on their way.
+ * Traffic: a byte read and four written a number. It runs beside a step, which should not notice: blocks are short, so that those of
+ * the step's kernels, which go first, soon have their room.
  */
 #include "kernel/cuda/device.cuh"
 
@@ -13,7 +13,7 @@ struct view {
     int channels, height, width;
 };
 
-enum { PICK_BLOCKS = 64, PICK_AHEAD = 4, PICK_CHANNELS = 4 };
+enum { PICK_AHEAD = 4 }; /* bytes of a thread that are on their way */
 
 /* Where pixel i of a sample comes from in a plane; -1: from beside the image. */
 __device__ __forceinline__ int source_of(const struct view &images, const struct pick &pick,
@@ -35,45 +35,36 @@ __device__ __forceinline__ bool is_cut_out(const struct view &images, const stru
     return down >= pick.top && down < pick.bottom && right >= pick.left && right < pick.end;
 }
 
+/* A block has a sample. */
 __global__ void __launch_bounds__(THREADS)
-    pick_samples(struct view images, const struct pick *picks, int64_t rows, float *x,
-                 int32_t *y)
+    pick_samples(struct view images, const struct pick *picks, float *x, int32_t *y)
 {
-    __shared__ float values[PICK_CHANNELS * DEVICE_BYTES];
     const int plane = images.height * images.width, channels = images.channels;
-    const int64_t numbers = (int64_t)plane * channels;
-    const bool few = channels <= PICK_CHANNELS;
+    const int64_t row = blockIdx.x, numbers = (int64_t)plane * channels;
+    const struct pick pick = picks[row];
+    const uint8_t *pixels = images.pixels + pick.sample * numbers;
+    float *out = x + row * numbers;
 
-    for (int i = threadIdx.x; few && i < channels * DEVICE_BYTES; i += THREADS)
-        values[i] = images.values[i];
-    __syncthreads();
-    const float *table = few ? values : images.values;
-    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-        const struct pick pick = picks[row];
-        const uint8_t *pixels = images.pixels + pick.sample * numbers;
-        float *out = x + row * numbers;
-
-        for (int i0 = threadIdx.x; i0 < plane; i0 += PICK_AHEAD * THREADS) {
-            for (int c = 0; c < channels; c++) {
-                int byte[PICK_AHEAD];
+    for (int i0 = threadIdx.x; i0 < plane; i0 += PICK_AHEAD * THREADS) {
+        for (int c = 0; c < channels; c++) {
+            int byte[PICK_AHEAD];
 #pragma unroll
-                for (int k = 0; k < PICK_AHEAD; k++) {
-                    const int from = source_of(images, pick, i0 + k * THREADS);
-                    byte[k] = from >= 0 ? pixels[(int64_t)c * plane + from] : 0;
-                }
+            for (int k = 0; k < PICK_AHEAD; k++) {
+                const int from = source_of(images, pick, i0 + k * THREADS);
+                byte[k] = from >= 0 ? pixels[(int64_t)c * plane + from] : 0;
+            }
 #pragma unroll
-                for (int k = 0; k < PICK_AHEAD; k++) {
-                    const int i = i0 + k * THREADS;
-                    if (i < plane)
-                        out[(int64_t)i * channels + c] =
-                            is_cut_out(images, pick, i) ? 0.0F
-                                                        : table[c * DEVICE_BYTES + byte[k]];
-                }
+            for (int k = 0; k < PICK_AHEAD; k++) {
+                const int i = i0 + k * THREADS;
+                if (i < plane)
+                    out[(int64_t)i * channels + c] =
+                        is_cut_out(images, pick, i) ? 0.0F
+                                                    : images.values[c * DEVICE_BYTES + byte[k]];
             }
         }
-        if (threadIdx.x == 0 && y)
-            y[row] = images.labels[pick.sample];
     }
+    if (threadIdx.x == 0 && y)
+        y[row] = images.labels[pick.sample];
 }
 
 extern "C" void cuda_pick(struct device_stream *stream, const struct device_images *images,
@@ -84,7 +75,6 @@ extern "C" void cuda_pick(struct device_stream *stream, const struct device_imag
 
     if (rows == 0)
         return;
-    pick_samples<<<(unsigned)(rows < PICK_BLOCKS ? rows : PICK_BLOCKS), THREADS, 0,
-                   stream->cuda>>>(view, picks, (int64_t)rows, x, y);
+    pick_samples<<<(unsigned)rows, THREADS, 0, stream->cuda>>>(view, picks, x, y);
     stream_check(stream, "pick");
 }
