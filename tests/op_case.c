@@ -826,6 +826,7 @@ static const struct row {
     { &op_norm_conv2d_stats_grad, add_norm_conv },
     { &op_softmax_cross_entropy, add_classes },
     { &op_softmax_cross_entropy_grad, add_classes },
+    { &op_softmax_loss, add_classes },
     { &op_accuracy, add_classes },
     { &op_token_cross_entropy, add_tokens },
     { &op_token_cross_entropy_grad, add_tokens },

@@ -176,7 +176,7 @@ static void be_one_rank(struct settings *settings)
         "ranks",          "threads", "shards",   "strategy",  "split",        "sync",
         "meet",           "balance", "compress", "flat",      "local-after",  "outer-lr",
         "outer-momentum", "slow",    "backup",   "replicas",  "staleness-lr", "tables",
-        "pipeline",       "cut",     "device",   "precision",
+        "pipeline",       "cut",     "device",   "precision", "rounding",
     };
     struct settings defaults;
 

@@ -123,9 +123,9 @@ static enum status give_samples(const struct lane *lane, const struct kernel_ste
 /* Results have places. */
 static enum status begin_results(struct device_side *side)
 {
-    side->bases[BASE_LOSS] = (char *)&side->results[0];
-    side->bases[BASE_CORRECT] = (char *)&side->results[1];
-    return side->config.face->memory->fill(side->stream, side->results, 0, 2 * sizeof(float));
+    side->bases[BASE_LOSS] = (char *)&side->counted[0];
+    side->bases[BASE_CORRECT] = (char *)&side->counted[1];
+    return side->config.face->memory->fill(side->stream, side->counted, 0, 2 * sizeof(float));
 }
 
 /* All that the device does with samples that were given. */
@@ -198,8 +198,8 @@ static enum status end_samples(const struct lane *lane, const struct plan *plan,
     struct device_side *side = lane->exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
 
-    TRY(memory->copy(side->stream, lane->bases[BASE_LOSS], &side->results[0], sizeof(float)));
-    TRY(memory->copy(side->stream, lane->bases[BASE_CORRECT], &side->results[1],
+    TRY(memory->copy(side->stream, lane->bases[BASE_LOSS], &side->counted[0], sizeof(float)));
+    TRY(memory->copy(side->stream, lane->bases[BASE_CORRECT], &side->counted[1],
                      sizeof(float)));
     return wants_output ? take_output(side, plan) : STATUS_OK;
 }

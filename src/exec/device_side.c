@@ -2,6 +2,8 @@
 /* device_side.c - an executor's memory on a device: what lies there, how it comes and goes. */
 #include "exec/device_side.h"
 
+#include <stdlib.h>
+
 #include "base/mem.h"
 #include "graph/op.h"
 
@@ -232,6 +234,12 @@ static uint8_t *carve_marks(const struct exec *exec, struct carver *carver, uint
     return all;
 }
 
+void device_point_to_feed(struct device_side *side, int number)
+{
+    side->feed = side->feeds[number].memory;
+    side->results = side->feeds[number].results;
+}
+
 /* What ranks need of each other. */
 static void lay_out_ranks(struct exec *exec, struct carver *carver)
 {
@@ -258,6 +266,8 @@ static void lay_out(struct exec *exec, struct carver *carver)
     side->param = carve(carver, params_bytes);
     side->half = side->config.precision == DTYPE_F32 ? NULL : carve(carver, params_bytes / 2);
     parts_place(side, carve(carver, parts_own(side) * sizeof(float)));
+    if (side->config.draws)
+        side->origins = carve(carver, params * sizeof *side->origins);
     if (exec_scales(exec)) {
         side->scaling = carve(carver, sizeof *side->scaling);
         side->scaled = carve(carver, (size_t)exec->shards * sizeof *side->scaled);
@@ -268,7 +278,9 @@ static void lay_out(struct exec *exec, struct carver *carver)
     side->gradients =
         carve(carver, (size_t)side->n_buffers * parts_gradients(exec) * sizeof(float));
     side->all_marks = carve_marks(exec, carver, side->marks, &side->marks_bytes);
-    side->results = carve(carver, 2 * (size_t)exec->shards * sizeof(float));
+    for (int i = 0; i < DEVICE_FEEDS; i++)
+        side->feeds[i].results = carve(carver, 2 * (size_t)exec->shards * sizeof(float));
+    side->counted = carve(carver, 2 * sizeof(float));
     if (norms_are_used(exec)) {
         side->squares = carve(carver, ranges * sizeof(double));
         side->moves = carve(carver, ranges * sizeof(double));
@@ -277,7 +289,9 @@ static void lay_out(struct exec *exec, struct carver *carver)
     }
     side->tables = carve(carver, exec->tables_bytes);
     lay_out_ranks(exec, carver);
-    side->feed = carve(carver, side->feed_bytes);
+    for (int i = 0; i < DEVICE_FEEDS; i++)
+        side->feeds[i].memory = carve(carver, side->feed_bytes);
+    device_point_to_feed(side, 0);
 }
 
 /* The most that a step's feed has: every shard's numbers and samples of the largest extents. */
@@ -307,6 +321,36 @@ static enum status no_room(const struct exec *exec, const char *what, size_t byt
                 "%s (of each of %d ranks: %zu MiB for %s, %zu MiB for parameters, state and "
                 "gradients)",
                 status_message(), exec->ranks, bytes >> 20, what, side->memory_bytes >> 20);
+}
+
+static int compare_origins(const void *a, const void *b)
+{
+    const uint64_t at = ((const struct device_origin *)a)->at;
+    const uint64_t other = ((const struct device_origin *)b)->at;
+
+    return at < other ? -1 : at > other;
+}
+
+/* Which parameters lie in the flat vector, in their order there. */
+static enum status write_origins(const struct exec *exec)
+{
+    const struct device_side *side = exec->device;
+    const size_t count = (size_t)exec->n_params;
+    struct device_origin *origins;
+
+    if (!side->origins)
+        return STATUS_OK;
+    TRY(mem_alloc(count + 1, sizeof *origins, &origins));
+    for (size_t i = 0; i < count; i++)
+        origins[i] = (struct device_origin){ .at = exec_place(exec, (int)i),
+                                             .parameter = (uint32_t)exec->param_numbers[i] };
+    qsort(origins, count, sizeof *origins, compare_origins);
+    enum status status = side->config.face->memory->copy(side->stream, side->origins, origins,
+                                                         count * sizeof *origins);
+    if (status == STATUS_OK)
+        status = device_wait(exec);
+    mem_free(origins);
+    return status;
 }
 
 /* Of several ranks it is memory that the others can open. */
@@ -339,6 +383,7 @@ static enum status make_memory(struct exec *exec)
     TRY(memory->fill(side->stream, side->memory, 0, carver.used));
     carver = (struct carver){ .base = side->memory };
     lay_out(exec, &carver);
+    TRY(write_origins(exec));
     if (!side->ranks)
         return STATUS_OK;
     TRY(device_wait(exec)); /* words are 0 */
@@ -372,10 +417,10 @@ static enum status make_slot(struct exec *exec, struct device_slot *slot)
     struct device *device = side->config.device;
 
     TRY(memory->create_host(device, side->feed_bytes, (void **)&slot->host));
-    TRY(memory->create(device, side->feed_bytes, (void **)&slot->there));
     TRY(memory->create_host(device, 2 * (size_t)exec->shards * sizeof(float),
                             (void **)&slot->results));
     TRY(stream->event_create(device, &slot->copied));
+    TRY(stream->event_create(device, &slot->ran));
     return stream->event_create(device, &slot->done);
 }
 
@@ -390,7 +435,8 @@ enum status device_create(struct exec *exec)
         (struct plan_target){ side->config.face, side->config.precision, side->config.rounds };
     side->is_stale = true;
     TRY(side->config.face->stream->create(side->config.device, &side->stream));
-    TRY(side->config.face->stream->create(side->config.device, &side->copies));
+    TRY(side->config.face->stream->create_beside(side->config.device, &side->copies));
+    TRY(side->config.face->stream->create(side->config.device, &side->returns));
     TRY(mem_alloc((size_t)exec->lanes[0].count, sizeof *side->places, &side->places));
     find_groups(exec);
     TRY(find_stretches(exec));
@@ -414,14 +460,18 @@ enum status device_create(struct exec *exec)
 void device_forget_graphs(struct device_side *side)
 {
     for (int i = 0; i < side->n_captured; i++) {
-        if (side->captured[i].graph)
-            side->config.face->graph->destroy(side->captured[i].graph);
+        struct device_captured *captured = &side->captured[i];
+        for (int f = 0; f < DEVICE_FEEDS; f++) {
+            if (captured->graph[f])
+                side->config.face->graph->destroy(captured->graph[f]);
+        }
+        *captured = (struct device_captured){ 0 };
     }
     side->n_captured = 0;
     device_forget_forwards(side);
 }
 
-/* Until what steps are put on is done, as much of it as there is; fails with what went wrong on either. */
+/* Until what steps are put on is done, as much of it as there is; fails with what went wrong on any. */
 static enum status wait_for_streams(const struct device_side *side)
 {
     const struct device_stream_ops *stream = side->config.face->stream;
@@ -430,10 +480,12 @@ static enum status wait_for_streams(const struct device_side *side)
         side->sums && side->sums != side->stream ? stream->wait(side->sums) : STATUS_OK;
 
     const enum status copied = side->copies ? stream->wait(side->copies) : STATUS_OK;
+    const enum status returned = side->returns ? stream->wait(side->returns) : STATUS_OK;
 
     TRY(beside);
     TRY(status);
-    return copied;
+    TRY(copied);
+    return returned;
 }
 
 void device_destroy(struct exec *exec)
@@ -461,8 +513,8 @@ void device_destroy(struct exec *exec)
         struct device_slot *slot = &side->slots[i];
         memory->destroy_host(device, slot->host);
         memory->destroy_host(device, slot->results);
-        memory->destroy(device, slot->there);
         stream->event_destroy(slot->copied);
+        stream->event_destroy(slot->ran);
         stream->event_destroy(slot->done);
     }
     device_forget_kept(side);
@@ -480,6 +532,7 @@ void device_destroy(struct exec *exec)
         memory->destroy(device, side->memory);
     stream->destroy(side->stream);
     stream->destroy(side->copies);
+    stream->destroy(side->returns);
     device_watch_destroy(side);
     mem_free(side->places);
     mem_free(side->norms);

@@ -10,16 +10,23 @@
  * devices cannot do that, send messages (device_team.c).
  *
  * A step is captured as a graph the second time that its extents come, and launched from then on. What differs from step to
- * step is read from the *feed*, a block of device memory that comes from the host:
+ * step is read from a *feed*, a block of device memory that comes from the host:
  *
  *   numbers of the update | kernel_step of each shard | x, x2, y of each shard, aligned
  *
  * Of samples that the device holds (device_feed.c), picks come in their place, and x and y are made behind them there, on that
  * stream, too.
  *
- * Steps are not waited for. A step has a slot: memory of the host that its feed is written to, memory of the device that it is copied
- * to on a stream of its own, while earlier steps run, and results that come back. The results of a step are taken
- * when it is done (exec_take_result); as soon as all slots are taken, the oldest is waited for.
+ * There are two feeds in turn, with a graph each, so that one is filled while the step before reads the other, and nothing
+ * but steps is on their stream:
+ *
+ *   copies    feed of k+1, when step k-1's results are back
+ *   stream    step k, when its feed is there
+ *   returns   results of k, when it is done
+ *
+ * Steps are not waited for. A step has a slot: memory of the host that its feed is copied from, and that its results come back
+ * to. The results of a step are taken when they are there (exec_take_result); as soon as all slots are taken, the oldest is
+ * waited for.
  */
 #ifndef EXEC_DEVICE_SIDE_H
 #define EXEC_DEVICE_SIDE_H
@@ -27,7 +34,13 @@
 #include "exec/state.h"
 #include "kernel/device.h"
 
-enum { DEVICE_SLOTS = 8, DEVICE_GRAPHS = PLANS_MAX, DEVICE_GROUPS = 8, DEVICE_KEPT = 2 };
+enum {
+    DEVICE_SLOTS = 8,
+    DEVICE_FEEDS = 2,
+    DEVICE_GRAPHS = PLANS_MAX,
+    DEVICE_GROUPS = 8,
+    DEVICE_KEPT = 2
+};
 enum { DEVICE_LINE = 128 }; /* bytes from a word of memory that ranks share to the next */
 
 /* Where a shard's samples are in a feed, in bytes. */
@@ -36,17 +49,29 @@ struct feed_place {
 };
 
 struct device_slot {
-    char *host, *there;
+    char *host;
     float *results; /* of the host: losses of shards, then their labels met */
-    struct device_event *copied, *done;
+    struct device_event *copied, *ran, *done;
     struct exec_result result; /* what of it is known before */
+};
+
+/* Of a step. */
+struct device_extents {
+    int64_t samples, length[SOURCE_SEQUENCES];
+};
+
+/* What a step reads and reports, of the device. */
+struct device_feed {
+    char *memory;
+    float *results;            /* as a slot has them */
+    struct device_extents fed; /* of the samples that lie there; samples 0: none */
 };
 
 /* Of a step of these extents. */
 struct device_captured {
-    int64_t samples, length[SOURCE_SEQUENCES];
-    int64_t uses;               /* for who goes first */
-    struct device_graph *graph; /* NULL: it has run once, as it is */
+    struct device_extents extents;
+    int64_t uses;                             /* for who goes first */
+    struct device_graph *graph[DEVICE_FEEDS]; /* NULL: it has run once, or with another feed */
 };
 
 /* Buckets in a row, which are final one after the other: of several ranks, each group is summed, updated and taken as
@@ -113,13 +138,14 @@ struct device_kept {
 struct device_side {
     struct exec_device config;
     struct plan_target target;
-    struct device_stream *stream, *copies;
-    char *memory; /* one block: all that follows up to feed, which is last */
+    struct device_stream *stream, *copies, *returns;
+    char *memory; /* one block: all that follows up to feeds, which are last */
     size_t memory_bytes;
     float *param;
     float *state[KERNEL_STATES];    /* of what this rank updates */
     size_t state_count;             /* elements of each */
     uint16_t *half;                 /* the parameters in bf16 or f16; NULL: not computed with */
+    struct device_origin *origins;  /* of parameters, where updates draw; else NULL */
     struct device_scaling *scaling; /* of losses in f16; else NULL */
     struct kernel_step *scaled;     /* of each shard, for gradients of losses; else NULL */
     float *gradients;               /* n_buffers vectors: partial sums that are held at once */
@@ -128,13 +154,15 @@ struct device_side {
     size_t marks_bytes; /* of all, which lie in a row from the first one on */
     uint8_t *all_marks;
     uint8_t *joined_marks; /* those of all ranks, laid out likewise; of one rank, the same */
-    float *results;        /* of the step that ran last, of all shards */
+    float *results;        /* of the step that is put, of all shards: its feed's */
+    float *counted;        /* of an evaluation: a loss, labels met */
     float *sum; /* the step's gradient; of several ranks, whole where norms are needed */
     double *squares, *moves;
     void *squares_scratch;
     struct kernel_update_step *trusted; /* a parameter each */
     char *tables; /* of gathers: what all shards give in the middle of a step */
-    char *feed;
+    struct device_feed feeds[DEVICE_FEEDS];
+    char *feed;   /* of the step that is put: one of these */
     char *arena;  /* of the shard that runs now */
     char *arenas; /* as many as the pipeline has shards under way; else it is the one */
     char *bases[BASE_COUNT];
@@ -166,8 +194,6 @@ struct device_side {
     struct device_captured captured[DEVICE_GRAPHS];
     int n_captured;
     int64_t uses;
-    struct device_captured
-        fed; /* extents of the samples that lie in the feed; samples 0: none */
     struct device_samples eval;
 
     bool is_newer, has_newer_state; /* than the flat vectors of the host */
@@ -186,6 +212,8 @@ MUST_CHECK enum status device_plan(const struct exec *exec, struct extents exten
 /* There is room for what a plan needs; of a new one, ranks that layers are split among agree on it. */
 MUST_CHECK enum status device_make_room(struct exec *exec, const struct plan *plan,
                                         bool is_new);
+/* Steps that are put from now on read and report there. */
+void device_point_to_feed(struct device_side *side, int number);
 /* Captured steps and evaluations are forgotten: a plan goes, or the arena moves. Only the latter. */
 void device_forget_graphs(struct device_side *side);
 void device_forget_forwards(struct device_side *side);

@@ -603,7 +603,10 @@ static void pipelines_in_bf16_have_the_bits_of_one_rank(void)
     struct setup setup = gpt_of((struct axes){ .dp = 1 });
     setup.n_steps = 4;
     setup.device = &device;
-    compare_pipelines(&setup, 0, n_pipelines);
+    for (int draws = 0; draws < 2; draws++) {
+        device.draws = draws;
+        compare_pipelines(&setup, 0, n_pipelines);
+    }
     setup.options[3].value = 0; /* as before */
     compare_pipelines(&setup, 0, n_pipelines);
     device.face->close(device.device);
@@ -734,6 +737,7 @@ static void parts_have_the_bits_of_one_rank(void)
         for (int ranks = 2; ranks <= 4; ranks++) {
             struct setup setup = gpt_of((struct axes){ .dp = 1 });
             size_t bytes[4];
+            device.draws = precision && ranks > 2;
             setup.device = &device;
             setup.n_steps = precision ? 4 : 6;
             setup.shards = ranks == 3 ? 2 * ranks : ranks; /* several a rank, or one */

@@ -19,8 +19,10 @@ static void mark_rows(const struct device_side *side, const struct instruction *
                                  (size_t)sum->attrs.rows, side->marks[sum->attrs.bucket]);
 }
 
-enum status device_run(const struct device_side *side, const struct instruction *instruction,
-                       const struct kernel_step *step)
+/* What it asks of its kernel; what that wants in another type is made first. */
+static struct kernel_call call_of(const struct device_side *side,
+                                  const struct instruction *instruction,
+                                  const struct kernel_step *step)
 {
     struct kernel_call call = {
         .problem = &instruction->problem,
@@ -39,12 +41,32 @@ enum status device_run(const struct device_side *side, const struct instruction 
         call.in[i] = parts_address(side, &instruction->in[i]);
     for (int i = 0; i < instruction->problem.n_out; i++)
         call.out[i] = parts_address(side, &instruction->out[i]);
+    return call;
+}
+
+enum status device_run(const struct device_side *side, const struct instruction *instruction,
+                       const struct kernel_step *step)
+{
+    const struct kernel_call call = call_of(side, instruction, step);
+
     if (!instruction->kernel)
         return tensor_run(side, instruction->node->op, &call);
     instruction->kernel->run(&call);
     if (instruction->node->op == &op_row_sum)
         mark_rows(side, instruction);
     return STATUS_OK;
+}
+
+/* Runs an instruction and the next at once. */
+static void run_both(const struct device_side *side, const struct instruction *one,
+                     const struct kernel_step *step)
+{
+    const struct instruction *next = one + 1;
+    const struct kernel *const kernel[] = { one->kernel, next->kernel };
+    const struct kernel_call call[] = { call_of(side, one, scaled_step(side, one, step)),
+                                        call_of(side, next, scaled_step(side, next, step)) };
+
+    side->config.face->run_both(kernel, call);
 }
 
 /* Feeds ------------------------------------------------------------------------------------- */
@@ -69,8 +91,8 @@ static size_t place_rows(const struct value *input, const struct batch *batch, i
     return place;
 }
 
-/* Where shards' samples are in a feed of this step; returns its bytes, and how many of them come from the host. */
-static size_t lay_feed(const struct exec *exec, const struct batch *batch, size_t *out_sent)
+/* Where shards' samples are in a feed of this step; returns how many bytes of it come from the host. */
+static size_t lay_feed(const struct exec *exec, const struct batch *batch)
 {
     const struct graph_roles *roles = graph_roles((struct graph *)exec->config.train);
     const struct lane *lane = &exec->lanes[0];
@@ -90,8 +112,7 @@ static size_t lay_feed(const struct exec *exec, const struct batch *batch, size_
         place->y = place_rows(roles->target, batch, rows, &at);
     }
     BUG_ON(at > exec->device->feed_bytes);
-    *out_sent = batch->picks ? picks_end : at;
-    return at;
+    return batch->picks ? picks_end : at;
 }
 
 static void copy_rows(const struct value *input, const struct batch *batch, const void *from,
@@ -142,10 +163,18 @@ static void write_samples(const struct exec *exec, const struct batch *batch, ch
     }
 }
 
-static bool has_extents(const struct device_captured *of, const struct batch *batch)
+static bool has_extents(const struct device_extents *extents, const struct batch *batch)
 {
-    return of->samples == batch->samples &&
-           memcmp(of->length, batch->length, sizeof of->length) == 0;
+    return extents->samples == batch->samples &&
+           memcmp(extents->length, batch->length, sizeof extents->length) == 0;
+}
+
+static struct device_extents extents_of(const struct batch *batch)
+{
+    struct device_extents extents = { .samples = batch->samples };
+
+    memcpy(extents.length, batch->length, sizeof extents.length);
+    return extents;
 }
 
 /* Makes shards' samples of what the device holds, behind their picks. */
@@ -168,28 +197,36 @@ static void pick_samples(const struct exec *exec, const struct batch *batch, cha
     }
 }
 
-/* Fills the slot and has it copied: on its way while earlier steps run, then to the feed. */
+/* Which feed, and graph, the step to be put has. */
+static int turn(const struct exec *exec)
+{
+    return (int)(exec->steps % DEVICE_FEEDS);
+}
+
+/* Fills the slot and has it copied to the feed whose turn it is, when nobody reads or reports there any more. */
 static enum status feed(const struct exec *exec, const struct batch *batch,
                         struct device_slot *slot)
 {
     struct device_side *side = exec->device;
     const struct device_memory_ops *memory = side->config.face->memory;
     const struct device_stream_ops *stream = side->config.face->stream;
-    size_t sent;
-    const size_t bytes = lay_feed(exec, batch, &sent);
-    const size_t numbers = write_numbers(exec, batch, slot->host);
+    struct device_feed *to = &side->feeds[turn(exec)];
+    const struct device_slot *before =
+        &side->slots[(exec->steps + DEVICE_SLOTS - DEVICE_FEEDS) % DEVICE_SLOTS];
 
-    if (side->config.same_batch && has_extents(&side->fed, batch))
-        return memory->copy(side->stream, side->feed, slot->host, numbers);
-    write_samples(exec, batch, slot->host);
-    TRY(memory->copy(side->copies, slot->there, slot->host, sent));
-    if (batch->picks)
-        pick_samples(exec, batch, slot->there);
+    device_point_to_feed(side, turn(exec));
+    const size_t sent = lay_feed(exec, batch);
+    const size_t numbers = write_numbers(exec, batch, slot->host);
+    const bool is_there = side->config.same_batch && has_extents(&to->fed, batch);
+    if (!is_there)
+        write_samples(exec, batch, slot->host);
+    TRY(stream->wait_event(side->copies, before->done));
+    TRY(memory->copy(side->copies, to->memory, slot->host, is_there ? numbers : sent));
+    if (batch->picks && !is_there)
+        pick_samples(exec, batch, to->memory);
+    to->fed = extents_of(batch);
     TRY(stream->record(side->copies, slot->copied));
-    TRY(stream->wait_event(side->stream, slot->copied));
-    side->fed.samples = batch->samples;
-    memcpy(side->fed.length, batch->length, sizeof side->fed.length);
-    return memory->copy(side->stream, side->feed, slot->there, bytes);
+    return stream->wait_event(side->stream, slot->copied);
 }
 
 /* Update ------------------------------------------------------------------------------------ */
@@ -204,7 +241,10 @@ static struct device_range range_of(const struct exec *exec, struct device_part 
                                   .grad = sum,
                                   .half = side->half ? side->half + at : NULL,
                                   .half_dtype = side->config.precision,
-                                  .count = part.count };
+                                  .count = part.count,
+                                  .at = part.at,
+                                  .origins = side->origins,
+                                  .n_origins = (size_t)exec->n_params };
 
     for (int i = 0; i < exec->n_states; i++)
         range.state[i] = side->state[i] + state_at;
@@ -407,7 +447,12 @@ static enum status run_plan(const struct exec *exec, const struct plan *plan,
         for (; side->ranks && gather < next->awaits; gather++)
             TRY(ranks_take_tables(exec, gather));
         TRY(parts_before(exec, plan, i));
-        TRY(device_run(side, next, scaled_step(side, next, step)));
+        if (next->with_next) {
+            TRY(parts_before(exec, plan, ++i));
+            run_both(side, next, step);
+        } else {
+            TRY(device_run(side, next, scaled_step(side, next, step)));
+        }
         if (side->ranks && next->fills)
             ranks_give_table(exec, next->fills - 1);
         while (stack && group < side->n_groups && ends[group] <= i)
@@ -519,28 +564,29 @@ static struct device_captured *find_captured(struct device_side *side,
 
     for (int i = 0; i < side->n_captured; i++) {
         struct device_captured *found = &side->captured[i];
-        if (has_extents(found, batch))
+        if (has_extents(&found->extents, batch))
             return found;
         oldest = found->uses < oldest->uses ? found : oldest;
     }
     if (side->n_captured < DEVICE_GRAPHS)
         oldest = &side->captured[side->n_captured++];
-    else if (oldest->graph)
-        side->config.face->graph->destroy(oldest->graph);
-    *oldest = (struct device_captured){ .samples = batch->samples };
-    memcpy(oldest->length, batch->length, sizeof oldest->length);
+    for (int f = 0; f < DEVICE_FEEDS; f++) {
+        if (oldest->graph[f])
+            side->config.face->graph->destroy(oldest->graph[f]);
+    }
+    *oldest = (struct device_captured){ .extents = extents_of(batch) };
     return oldest;
 }
 
 static enum status capture(const struct exec *exec, const struct batch *batch,
-                           struct device_captured *out)
+                           struct device_graph **out)
 {
     const struct device_side *side = exec->device;
     const struct device_graph_ops *graphs = side->config.face->graph;
 
     TRY(graphs->begin(side->stream));
     const enum status status = put_step(exec, batch);
-    const enum status ended = graphs->end(side->stream, &out->graph);
+    const enum status ended = graphs->end(side->stream, out);
     if (status != STATUS_OK || ended != STATUS_OK || side->sums == side->stream)
         return status != STATUS_OK ? status : ended;
     return side->config.face->stream->wait(side->sums); /* what went wrong there meanwhile */
@@ -552,14 +598,15 @@ static enum status run(const struct exec *exec, const struct batch *batch)
     struct device_side *side = exec->device;
     const struct device_graph_ops *graphs = side->config.face->graph;
     struct device_captured *captured = find_captured(side, batch);
+    struct device_graph **graph = &captured->graph[turn(exec)];
     const bool is_first = captured->uses == 0;
 
     captured->uses = ++side->uses;
     if (!graphs || is_first)
         return put_step(exec, batch);
-    if (!captured->graph)
-        TRY(capture(exec, batch, captured));
-    return graphs->launch(captured->graph, side->stream);
+    if (!*graph)
+        TRY(capture(exec, batch, graph));
+    return graphs->launch(*graph, side->stream);
 }
 
 /* Steps ------------------------------------------------------------------------------------- */
@@ -569,13 +616,16 @@ static enum status put(const struct exec *exec, const struct batch *batch,
 {
     struct device_side *side = exec->device;
     const struct device_face *face = side->config.face;
+    const struct device_stream_ops *stream = face->stream;
 
     TRY(feed(exec, batch, slot));
     TRY(run(exec, batch));
     side->is_newer = side->has_newer_state = true;
-    TRY(face->memory->copy(side->stream, slot->results, side->results,
+    TRY(stream->record(side->stream, slot->ran));
+    TRY(stream->wait_event(side->returns, slot->ran));
+    TRY(face->memory->copy(side->returns, slot->results, side->results,
                            2 * (size_t)exec->shards * sizeof(float)));
-    return face->stream->record(side->stream, slot->done);
+    return stream->record(side->returns, slot->done);
 }
 
 /* Waits for the oldest step whose results nobody has taken. */
@@ -625,6 +675,9 @@ enum status device_step(struct exec *exec, const struct batch *batch, struct exe
     exec->batch = batch;
     exec->step = batch->step;
     exec->numbers = optim_step(&exec->config.optim, batch->step);
+    exec->numbers.draws = side->config.draws;
+    exec->numbers.seed = exec->config.seed;
+    exec->numbers.number = batch->step;
     transport_note(exec->transport, batch->step, "forward and backward");
     lane_begin_step(lane);
     exec_tell(exec);

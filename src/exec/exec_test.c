@@ -590,7 +590,24 @@ static void test_steps_without_finite_gradients_are_skipped(void)
     device.face->close(device.device);
 }
 
-/* Ranks that share a device, or several, each update a part; where norms are needed, all of it: the bits of one rank. */
+/* With one group of gradients, or several. */
+static void compare_ranks(struct setup *setup, struct exec_device *device,
+                          struct dataset *dataset)
+{
+    setup->rows[1] = setup->rows[2] = 0;
+    const struct outcome alone = run_on(setup, 1, 1, dataset);
+
+    for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
+        setup->rows[2] = ranks == 2 ? setup->shards : 0; /* the others: as equal as can be */
+        setup->rows[1] = 1;
+        device->group_bytes = ranks == 3 ? 0 : 4096;
+        const struct outcome together = run_on(setup, ranks, 1, dataset);
+        check_same(setup, &alone, &together);
+    }
+}
+
+/* Ranks that share a device, or several, each update a part; where norms are needed, all of it: the bits of one rank.
+ * In bf16 parameters are f32, or drawn. */
 static void test_ranks_on_a_device_give_the_bits_of_one(void)
 {
     static const struct {
@@ -623,13 +640,9 @@ static void test_ranks_on_a_device_give_the_bits_of_one(void)
         setup.n_steps = 11; /* more than are under way */
         for (int s = 5; s < setup.n_steps; s++)
             setup.samples[s] = 24 - s;
-        const struct outcome alone = run_on(&setup, 1, 1, dataset);
-        for (int ranks = 2; ranks <= RANKS_MAX; ranks++) {
-            setup.rows[2] = ranks == 2 ? setup.shards : 0; /* the others: as equal as can be */
-            setup.rows[1] = 1;
-            device.group_bytes = ranks == 3 ? 0 : 4096; /* one group, or several */
-            const struct outcome together = run_on(&setup, ranks, 1, dataset);
-            check_same(&setup, &alone, &together);
+        for (int draws = 0; draws <= (cases[i].precision == DTYPE_BF16); draws++) {
+            device.draws = draws;
+            compare_ranks(&setup, &device, dataset);
         }
     }
     dataset_close(dataset);

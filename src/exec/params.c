@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "base/sha256.h"
 #include "exec/device_side.h"
+#include "kernel/precision.h"
 
 /* Part of the counter of initial values, so that they share no numbers with other draws. */
 enum { INIT_STREAM = 0x1717 };
@@ -101,9 +102,23 @@ void exec_get(const struct exec *exec, int param, int state, float *out)
     to_plain(exec->params[param], place_of(exec, param, state), out);
 }
 
+/* Where updates leave parameters in bf16, they are so from the beginning. */
+static void round_param(const struct exec *exec, int param)
+{
+    const struct value *value = exec->params[param];
+    float *place = place_of(exec, param, -1);
+
+    if (!exec->device || !exec->device->config.draws || value->kind != VALUE_PARAM)
+        return;
+    for (int64_t i = 0; i < shape_count(&value->shape); i++)
+        place[i] = kernel_from_bf16(kernel_to_bf16(place[i]));
+}
+
 void exec_set(struct exec *exec, int param, int state, const float *plain)
 {
     from_plain(exec->params[param], plain, place_of(exec, param, state));
+    if (state < 0)
+        round_param(exec, param);
     if (exec->device) {
         /* What it has would be lost. */
         BUG_ON(exec->device->is_newer || exec->device->has_newer_state);

@@ -64,6 +64,8 @@ struct instruction {
     size_t at;    /* where the sender has it: in a shard's box, or among what it sends once */
     struct plan_convert *converts; /* to be made first, on a device */
     int n_converts;
+    bool
+        with_next; /* on a device: neither this nor the next needs the other (device_face.run_both) */
 };
 
 struct plan {

@@ -107,7 +107,7 @@ extern const struct op op_batch_norm_stats, op_shard_gather, op_batch_norm_join,
     op_batch_norm_normalize, op_batch_norm_grad_sums, op_batch_norm_grad_spread;
 extern const struct op op_conv2d_stats, op_norm_conv2d, op_norm_conv2d_stats,
     op_conv2d_stats_grad, op_norm_conv2d_grad, op_norm_conv2d_stats_grad;
-extern const struct op op_softmax_cross_entropy, op_softmax_cross_entropy_grad;
+extern const struct op op_softmax_cross_entropy, op_softmax_cross_entropy_grad, op_softmax_loss;
 extern const struct op op_mse, op_mse_grad, op_accuracy;
 extern const struct op op_token_cross_entropy, op_token_cross_entropy_grad, op_token_accuracy,
     op_linear_token_loss;

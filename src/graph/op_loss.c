@@ -4,6 +4,9 @@
  * A loss is the end of the forward graph: a shard's loss is the sum over its samples
  * divided by the samples of the whole step, so that shards' losses and gradients add
  * up to the mean. Nothing may flow back into a loss but the constant 1.
+ *
+ * softmax_loss is cross entropy, accuracy and what flows back in one (pass_config.epilogues): of few classes each is little more than a
+ * launch.
  */
 #include "graph/op.h"
 
@@ -78,6 +81,27 @@ const struct op op_softmax_cross_entropy_grad = {
     .in_dtype = { DTYPE_F32, DTYPE_I32 },
     .split = { SPLIT_ROWS },
     .infer = infer_cross_entropy_grad,
+};
+
+static enum status infer_softmax_loss(const struct node *node, struct op_shapes *s)
+{
+    TRY(infer_cross_entropy(node, s));
+    s->out[1] = shape_1(1);
+    s->out[2] = *s->in[0];
+    return STATUS_OK;
+}
+
+const struct op op_softmax_loss = {
+    .name = "softmax_loss",
+    .summary = "softmax_cross_entropy and accuracy, and the gradient of the logits",
+    .min_in = 2,
+    .max_in = 2,
+    .min_out = 3,
+    .max_out = 3,
+    .in_dtype = { DTYPE_F32, DTYPE_I32 },
+    .split = { SPLIT_SUM, SPLIT_SUM, SPLIT_ROWS },
+    .infer = infer_softmax_loss,
+    .flops = flops_softmax,
 };
 
 static enum status infer_mse(const struct node *node, struct op_shapes *s)

@@ -79,6 +79,7 @@ const struct op *const graph_ops[] = {
     &op_norm_conv2d_stats_grad,
     &op_softmax_cross_entropy,
     &op_softmax_cross_entropy_grad,
+    &op_softmax_loss,
     &op_mse,
     &op_mse_grad,
     &op_accuracy,

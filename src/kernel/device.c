@@ -193,6 +193,7 @@ static const struct device_memory_ops cpu_memory = {
 
 static const struct device_stream_ops cpu_stream = {
     .create = cpu_stream_create,
+    .create_beside = cpu_stream_create,
     .destroy = cpu_stream_destroy,
     .wait = cpu_stream_wait,
     .event_create = cpu_event_create,
@@ -213,6 +214,22 @@ static float from_half(enum dtype dtype, uint16_t x)
     return dtype == DTYPE_F16 ? kernel_from_f16(x) : kernel_from_bf16(x);
 }
 
+/* What was updated becomes a bf16, by chance: elements [at, at + count) of a range. */
+static void draw_part(const struct device_range *range, size_t at, size_t count,
+                      const struct kernel_update_step *step)
+{
+    size_t of = 0;
+
+    for (size_t i = at; i < at + count; i++) {
+        while (of + 1 < range->n_origins && range->origins[of + 1].at <= range->at + i)
+            of++;
+        const struct device_origin *origin = &range->origins[of];
+        const uint32_t word = kernel_rounding_word(step->seed, step->number, origin->parameter,
+                                                   range->at + i - origin->at);
+        range->param[i] = kernel_draw_bf16(range->param[i], word);
+    }
+}
+
 /* Elements [at, at + count) of a range. */
 static void update_part(const struct kernel_update *update, const struct device_range *range,
                         size_t at, size_t count, const struct attrs *attrs,
@@ -223,6 +240,8 @@ static void update_part(const struct kernel_update *update, const struct device_
     for (int i = 0; i < DEVICE_STATES; i++)
         state[i] = range->state[i] ? range->state[i] + at : NULL;
     update->run(range->param + at, range->grad + at, state, count, attrs, step);
+    if (step->draws && strcmp(update->op, "average_update") != 0)
+        draw_part(range, at, count, step);
     for (size_t i = at; range->half && i < at + count; i++)
         range->half[i] = to_half(range->half_dtype, range->param[i]);
 }

@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 enum {
-    DEVICE_VERSION = 4,
+    DEVICE_VERSION = 5,
     DEVICE_TEXT = 128,
     DEVICE_STATES = KERNEL_STATES,
     DEVICE_PEERS = JOINT_RANKS, /* ranks of a machine that share memory, at most */
@@ -69,6 +69,8 @@ struct device_memory_ops {
 
 struct device_stream_ops {
     MUST_CHECK enum status (*create)(struct device *device, struct device_stream **out);
+    /* One whose work goes beside that of others, and waits where both want the same room. */
+    MUST_CHECK enum status (*create_beside)(struct device *device, struct device_stream **out);
     void (*destroy)(struct device_stream *stream);
     /* Until all of it is done. Fails with what went wrong on it since the last wait. */
     MUST_CHECK enum status (*wait)(struct device_stream *stream);
@@ -196,6 +198,12 @@ struct device_joint_ops {
     void (*join_answers)(const struct kernel_call *call, const struct joint_parts *answers);
 };
 
+/* Where a parameter begins in the flat vector, and its number in the model. */
+struct device_origin {
+    uint64_t at;
+    uint32_t parameter;
+};
+
 /* A flat range that is updated, in the device's memory; see update.h. */
 struct device_range {
     float *param;
@@ -209,6 +217,10 @@ struct device_range {
     /* Of a table: rows of `width` elements whose mark is 0 stay as they are. NULL: none does. */
     const uint8_t *marks;
     size_t width;
+    /* Where steps draw: the range's own place in the flat vector, and who is there, in order; of the device, too. */
+    size_t at;
+    const struct device_origin *origins;
+    size_t n_origins;
 };
 
 /* What LARS (of the gradient's norm) and LAMB (of the direction's) make of norms: see update.h. */
@@ -260,6 +272,9 @@ struct device_face {
 
     /* The i-th kernel, NULL past the last. */
     const struct kernel *(*kernel_at)(size_t i);
+    /* Can calls of these kernels, neither of which needs the other, be one launch? run_both is it. NULL: none can. */
+    bool (*go_together)(const struct kernel *one, const struct kernel *other);
+    void (*run_both)(const struct kernel *const kernel[2], const struct kernel_call call[2]);
     const struct device_update *updates; /* ended by a NULL op */
     /* out[i] = a[i] + b[i]; out may be a or b. */
     void (*add)(struct device_stream *stream, float *out, const float *a, const float *b,

@@ -80,7 +80,8 @@ static void check_none_bad(void)
 /* Is the output a number of rows, which 16 bits may make two of several equal ones the largest in? */
 static bool is_count(const struct kernel_problem *problem, int output)
 {
-    return output == 1 && strcmp(problem->op, "linear_token_loss") == 0;
+    return output == 1 && (strcmp(problem->op, "linear_token_loss") == 0 ||
+                           strcmp(problem->op, "softmax_loss") == 0);
 }
 
 static double count_apart(struct kernel_trial *expected, struct kernel_trial *actual,
@@ -407,6 +408,32 @@ static void engines_of_the_table_agree(void)
     check_none_bad();
 }
 
+/* Over all words the mean of what is drawn is the number itself. */
+static void what_is_drawn_is_right_in_the_mean(struct rng *rng)
+{
+    const float x = (rng_float(rng) - 0.5F) * ldexpf(1, (int)rng_below(rng, 40) - 20);
+    const float near = kernel_from_bf16(kernel_to_bf16(x));
+    const uint64_t seed = rng_u64(rng), step = rng_u64(rng), element = rng_u64(rng);
+    double sum = 0;
+
+    for (uint32_t word = 0; word < 65536; word++) {
+        const float drawn = kernel_draw_bf16(x, word << 16 | rng_u32(rng) >> 16);
+        CHECK(kernel_from_bf16(kernel_to_bf16(drawn)) == drawn);
+        CHECK(fabs((double)drawn - (double)x) <= fabs((double)x) / 128);
+        CHECK(kernel_draw_bf16(near, word << 16) == near);
+        sum += (double)drawn;
+    }
+    CHECK(sum / 65536 == (double)x);
+    CHECK(isinf(kernel_draw_bf16(INFINITY, UINT32_MAX)));
+    CHECK(isnan(kernel_draw_bf16(NAN, UINT32_MAX)));
+    const uint32_t word = kernel_rounding_word(seed, step, 3, element);
+    CHECK(word == kernel_rounding_word(seed, step, 3, element));
+    CHECK(word != kernel_rounding_word(seed + 1, step, 3, element));
+    CHECK(word != kernel_rounding_word(seed, step + 1, 3, element));
+    CHECK(word != kernel_rounding_word(seed, step, 4, element));
+    CHECK(word != kernel_rounding_word(seed, step, 3, element + 1));
+}
+
 /* What is bf16 and what is not, of some ops. */
 static void mixed_precision_keeps_sums_wide(void)
 {
@@ -538,9 +565,12 @@ static void devices_agree_on_large_problems(void)
 
 /* Updates ------------------------------------------------------------------------------ */
 
+enum { PARAMETERS = 5, RANGE_AT = 11 };
+
 struct vectors {
     float param[COUNT], grad[COUNT], state[DEVICE_STATES][COUNT], out[COUNT];
     uint16_t half[COUNT];
+    struct device_origin origins[PARAMETERS];
 };
 
 static void fill(struct vectors *v, struct rng *rng)
@@ -553,6 +583,11 @@ static void fill(struct vectors *v, struct rng *rng)
         v->out[i] = 0;
         v->half[i] = 0;
     }
+    memset(v->origins, 0, sizeof v->origins); /* also what is between its members */
+    for (int p = 0; p < PARAMETERS; p++) { /* one begins before the range, some may behind it */
+        v->origins[p].at = p == 0 ? 7 : v->origins[p - 1].at + 1 + rng_below(rng, COUNT / 2);
+        v->origins[p].parameter = (uint32_t)rng_below(rng, 1000);
+    }
 }
 
 static struct device_range range_of(struct vectors *v, size_t count)
@@ -562,7 +597,10 @@ static struct device_range range_of(struct vectors *v, size_t count)
                                   .state = { v->state[0], v->state[1] },
                                   .out = v->out,
                                   .half = v->half,
-                                  .count = count };
+                                  .count = count,
+                                  .at = RANGE_AT,
+                                  .origins = v->origins,
+                                  .n_origins = PARAMETERS };
 }
 
 static void draw_step(struct rng *rng, struct attrs *attrs, struct kernel_update_step *step)
@@ -579,7 +617,10 @@ static void draw_step(struct rng *rng, struct attrs *attrs, struct kernel_update
                                          .correction1 = 1 + rng_float(rng),
                                          .correction2 = 1 + rng_float(rng),
                                          .first = (int)rng_below(rng, 2),
-                                         .trust = rng_float(rng) };
+                                         .trust = rng_float(rng),
+                                         .draws = (int)rng_below(rng, 2),
+                                         .seed = rng_u64(rng),
+                                         .number = rng_u64(rng) };
 }
 
 /* Runs an update in the device's memory and brings the vectors back. */
@@ -607,6 +648,9 @@ static void update_there(const struct device_place *place, const char *op, struc
         count,
         marks,
         width,
+        RANGE_AT,
+        (const struct device_origin *)((char *)there + offsetof(struct vectors, origins)),
+        PARAMETERS,
     };
     device_update(place->face, op)->run(place->stream, &range, attrs, step_there);
     CHECK_OK(memory->copy(place->stream, v, there, sizeof *v));
@@ -992,6 +1036,8 @@ const struct test tests[] = {
     { .name = "the cpu is a device", .run = the_cpu_is_a_device },
     { .name = "memory that is not there is refused",
       .run = memory_that_is_not_there_is_refused },
+    { .name = "what is drawn is right in the mean",
+      .property = what_is_drawn_is_right_in_the_mean },
     { .name = "updates have the bits of the cpu",
       .property = updates_have_the_bits_of_the_cpu },
     { .name = "norms and marks are plain sums", .property = norms_and_marks_are_plain_sums },

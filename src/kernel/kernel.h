@@ -123,6 +123,8 @@
  *   dropout             x -> y: kept elements times 1/(1-rate); also its own gradient
  *   softmax_cross_entropy       logits (m,c), labels i32 (m) -> loss (1), probs (m,c)
  *   softmax_cross_entropy_grad  probs, labels              -> dlogits
+ *   softmax_loss        logits, labels -> loss (1), correct (1), dlogits (m,c): what softmax_cross_entropy, its gradient
+ *                       and accuracy make, bit by bit
  *   mse                 x, target                          -> loss (1)
  *   mse_grad            x, target                          -> dx
  *   accuracy            logits, labels                     -> correct (1): how many rows' first

@@ -684,7 +684,8 @@ bool kernel_testing_is_smooth(const char *op)
     static const char *const ops[] = {
         "tanh",           "gelu",         "gelu_grad",           "gelu_tanh",
         "softmax",        "softmax_grad", "layer_norm",          "layer_norm_grad",
-        "gelu_tanh_grad", "linear_gelu",  "linear_grad_through", "linear_token_loss"
+        "gelu_tanh_grad", "linear_gelu",  "linear_grad_through", "linear_token_loss",
+        "softmax_loss"
     };
 
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
@@ -710,6 +711,7 @@ double kernel_testing_tolerance(const struct kernel_problem *problem)
         { "bias_grad", 1e-5 },
         { "sum_rows", 1e-5 },
         { "softmax_cross_entropy", 2e-6 },
+        { "softmax_loss", 2e-6 },
         { "token_cross_entropy", 2e-6 },
         { "mse", 2e-6 },
         { "batch_norm", 5e-6 },
@@ -950,6 +952,10 @@ const char *const kernel_testing_large[] = {
     "dropout 300x1004",
     "softmax_cross_entropy 300x1001 300",
     "softmax_cross_entropy_grad 300x1001 300 -> 300x1001",
+    "softmax_loss 300x1001 300",
+    "softmax_loss 512x10 512",
+    "softmax_loss 2048x32 2048",
+    "softmax_loss 2049x17 2049",
     "mse 300x1001 300x1001",
     "mse_grad 300x1001 300x1001 -> 300x1001",
     "accuracy 300x1001 300",

@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+#include "base/rng.h"
+#include "kernel/update.h"
+
 /* Inputs and outputs, by number, of rank 2 and more that stay f32. */
 static const struct {
     const char *op, *in, *out;
@@ -71,13 +74,24 @@ void kernel_narrow(struct kernel_problem *problem, enum dtype half)
 bool kernel_begins_backward(const char *op)
 {
     static const char *const ops[] = { "softmax_cross_entropy_grad", "token_cross_entropy_grad",
-                                       "linear_token_loss", "mse_grad" };
+                                       "softmax_loss", "linear_token_loss", "mse_grad" };
 
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         if (strcmp(op, ops[i]) == 0)
             return true;
     }
     return false;
+}
+
+/* Four elements share a block of words. */
+uint32_t kernel_rounding_word(uint64_t seed, uint64_t step, uint32_t parameter,
+                              uint64_t element)
+{
+    const uint64_t block = element / 4;
+    const uint32_t counter[4] = { (uint32_t)block, parameter, (uint32_t)step,
+                                  (uint32_t)(block >> 32) };
+
+    return rng_philox((seed ^ KERNEL_ROUNDING_KEY) + (step >> 32), counter).word[element % 4];
 }
 
 /* f16: a sign, 5 bits of exponent (bias 15), 10 of mantissa ------------------------------------- */

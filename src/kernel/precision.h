@@ -55,6 +55,24 @@ static inline float kernel_from_bf16(uint16_t x)
     return u.number;
 }
 
+/* One of the two bf16 beside it, drawn so that x is their mean: by 16 bits of the word. What is a bf16 stays it. */
+static inline float kernel_draw_bf16(float x, uint32_t word)
+{
+    union {
+        float number;
+        uint32_t bits;
+    } u = { .number = x };
+
+    if ((u.bits & 0x7f800000U) == 0x7f800000U) /* infinity, or no number */
+        return kernel_from_bf16(kernel_to_bf16(x));
+    u.bits = (u.bits + (word >> 16)) & 0xffff0000U;
+    return u.number;
+}
+
+/* The word for an element of a parameter, by their numbers in the model, in a step: the same wherever it is updated. */
+uint32_t kernel_rounding_word(uint64_t seed, uint64_t step, uint32_t parameter,
+                              uint64_t element);
+
 /* The same of f16; what is too large becomes infinity. */
 uint16_t kernel_to_f16(float x);
 float kernel_from_f16(uint16_t x);

@@ -98,6 +98,7 @@ static const struct form forms[] = {
     { "batch_norm_grad_spread", "iivmti", "i", 5, 1 },
     { "softmax_cross_entropy", "ml", "sm", 2, 2 },
     { "softmax_cross_entropy_grad", "ml", "m", 2, 1 },
+    { "softmax_loss", "ml", "ssm", 2, 3 },
     { "mse", "ee", "s", 2, 1 },
     { "mse_grad", "ee", "e", 2, 1 },
     { "accuracy", "ml", "s", 2, 1 },
@@ -867,6 +868,11 @@ static enum status forward_shapes(const struct kernel_problem *p, struct shape o
             return disagree(op, a, b);
         out[0] = shape_1(1);
         out[1] = *a;
+    } else if (strcmp(op, "softmax_loss") == 0) {
+        if (a->dim[0] != b->dim[0])
+            return disagree(op, a, b);
+        out[0] = out[1] = shape_1(1);
+        out[2] = *a;
     } else if (strncmp(op, "token_", 6) == 0) {
         if (a->dim[0] != b->dim[0])
             return disagree(op, a, b);

@@ -22,6 +22,9 @@ extern "C" {
 
 enum { KERNEL_STATES = 2 };
 
+/* What a seed is changed by for rounding, so that other uses of it have other words. */
+#define KERNEL_ROUNDING_KEY UINT64_C(0x726f756e64696e67)
+
 /* One step's numbers, worked out in double by the optimizer and rounded once. */
 struct kernel_update_step {
     float lr;          /* learning rate of this step */
@@ -31,6 +34,8 @@ struct kernel_update_step {
     int first;         /* SGD: momentum starts as the gradient itself (PyTorch) */
     float trust; /* LARS, LAMB: trust ratio of the parameter that the range is a part of */
     int skips;   /* on devices: 1: nothing is updated, as gradients are not finite (device.h) */
+    int draws;   /* on devices: 1: what is updated becomes a bf16 (precision.h) */
+    uint64_t seed, number; /* then: of the run, of the step */
 };
 
 /* Updates param[0..count) from grad and the states, in place.

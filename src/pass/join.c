@@ -6,6 +6,7 @@
  *   add -> batch_norm_grad with an activation          becomes  batch_norm_grad of two summands
  *   batch_norm_grad of dy, x and y                     becomes  the same with beta for y
  *   linear_grad_weight with the sums of dy over rows   becomes  one without, where what makes dy can sum as well, or could but for a cut
+ *   softmax_cross_entropy, accuracy and the gradient of the former become one softmax_loss
  *   linear -> token_cross_entropy, token_accuracy and the gradients of both become one linear_token_loss
  *
  * The second as what a window's largest is, zero or more, is what relu left at its place; pooled images are smaller. The fourth
@@ -137,6 +138,54 @@ static struct node *move_sums(struct graph *graph, struct node *weight)
     return sum;
 }
 
+/* Cross entropy of classes, and who reads the same logits. */
+struct classes {
+    struct node *loss, *accuracy, *slope;
+};
+
+/* Are all of one stage, which keeps a forward node: evaluations are cut by these? */
+static bool find_classes(const struct graph *graph, struct classes *of)
+{
+    const struct value *root = graph_roles((struct graph *)graph)->loss;
+    struct node *loss = root ? root->maker : NULL;
+    bool is_alone = true;
+
+    *of = (struct classes){ .loss = loss };
+    if (!loss || loss->op != &op_softmax_cross_entropy)
+        return false;
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        struct node *node = graph_node(graph, n);
+        if (node->stage != loss->stage)
+            continue;
+        if (node->op == &op_accuracy && node->in[0] == loss->in[0] &&
+            node->in[1] == loss->in[1])
+            of->accuracy = node;
+        else if (node->op == &op_softmax_cross_entropy_grad && node->in[0] == loss->out[1])
+            of->slope = node;
+        else if (node->phase == PHASE_FORWARD && node != loss)
+            is_alone = false;
+    }
+    return of->accuracy && of->slope && !is_alone && graph_uses(graph, loss->out[1]) == 1;
+}
+
+/* One node for these, NULL where it cannot be; they use nothing any more. */
+static struct node *join_classes(struct graph *graph, const struct classes *of)
+{
+    struct node *loss = of->loss;
+    const struct attrs attrs = { .smoothing = loss->attrs.smoothing };
+    struct value *const in[] = { loss->in[0], loss->in[1] };
+
+    graph_set_stage(graph, loss->stage);
+    struct node *whole = graph_add(graph, &op_softmax_loss, loss->name, in, 2, &attrs);
+    graph_set_stage(graph, -1);
+    if (!whole)
+        return NULL;
+    drop(graph, loss, whole->out[0]);
+    drop(graph, of->accuracy, whole->out[1]);
+    drop(graph, of->slope, whole->out[2]);
+    return whole;
+}
+
 /* The nodes from the last layer's product to its gradients. */
 struct head {
     struct node *product, *loss, *accuracy, *slope, *input, *weight;
@@ -220,7 +269,8 @@ static enum status run_join(struct graph *graph, const struct pass_config *confi
 {
     const int n_nodes = graph_node_count(graph);
     struct node **order = graph_alloc(graph, 2 * (size_t)n_nodes + 1, sizeof *order);
-    struct node *whole = NULL;
+    struct node *whole = NULL, *slope = NULL; /* what stands before the other */
+    struct classes classes;
     struct head head;
     int count = 0;
 
@@ -228,8 +278,13 @@ static enum status run_join(struct graph *graph, const struct pass_config *confi
         return STATUS_OK;
     TRY(graph_status(graph));
     graph_set_phase(graph, PHASE_BACKWARD);
-    if (find_head(graph, &head))
+    if (find_head(graph, &head)) {
         whole = join_head(graph, &head);
+        slope = head.slope;
+    } else if (find_classes(graph, &classes)) {
+        whole = join_classes(graph, &classes);
+        slope = classes.slope;
+    }
     TRY(graph_status(graph));
     for (int n = 0; n < n_nodes; n++) {
         struct node *node = graph_node(graph, n);
@@ -243,7 +298,7 @@ static enum status run_join(struct graph *graph, const struct pass_config *confi
                                  : NULL;
         if (before)
             order[count++] = before;
-        if (whole && node == head.slope)
+        if (whole && node == slope)
             order[count++] = whole;
         order[count++] = node;
         if (after)

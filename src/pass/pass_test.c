@@ -93,6 +93,10 @@ static void test_products_end_with_more_if_asked(void)
         CHECK_OK(model_build(model_find(pooled[i]), &model_config, &graph));
         CHECK_OK(pass_run(graph, strategy_find("single")->passes, &config, NULL));
         CHECK_INT(1, count_op(graph, &op_conv2d_pool));
+        CHECK_INT(1, count_op(graph, &op_softmax_loss));
+        CHECK_INT(0, count_op(graph, &op_softmax_cross_entropy) +
+                         count_op(graph, &op_softmax_cross_entropy_grad) +
+                         count_op(graph, &op_accuracy));
         for (int n = 0; n < graph_node_count(graph); n++) {
             const struct node *node = graph_node(graph, n);
             if (node->op == &op_max_pool_grad)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* on_device.c - --device, --precision and --data-on. */
+/* on_device.c - --device, --precision, --rounding and --data-on. */
 #include "train/on_device.h"
 
 #include <errno.h>
@@ -40,6 +40,32 @@ static enum status check_precision(const struct job *job)
         return FAIL(STATUS_USAGE, "--precision %s: f32, tf32, bf16 or fp16", precision);
     if (!on_device(job))
         return FAIL(STATUS_USAGE, "--precision %s: the device cpu computes in f32", precision);
+    return STATUS_OK;
+}
+
+static enum dtype precision_of(const char *name)
+{
+    return strstr(name, "f32") ? DTYPE_F32 : strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_BF16;
+}
+
+static bool draws(const struct settings *settings)
+{
+    return strcmp(settings->rounding, "stochastic") == 0;
+}
+
+static enum status check_rounding(const struct job *job)
+{
+    const struct settings *s = &job->settings;
+
+    if (strcmp(s->rounding, "nearest") == 0)
+        return STATUS_OK;
+    if (!draws(s))
+        return FAIL(STATUS_USAGE, "--rounding %s: nearest or stochastic", s->rounding);
+    if (!on_device(job) || precision_of(s->precision) != DTYPE_BF16)
+        return FAIL(STATUS_USAGE,
+                    "--rounding stochastic: weights are bf16 on a GPU alone, with --precision "
+                    "bf16; here they are %s",
+                    !on_device(job) ? "the cpu's, in f32" : "f32");
     return STATUS_OK;
 }
 
@@ -103,6 +129,7 @@ enum status on_device_check(const struct job *job)
 
     TRY(check_name(s->device));
     TRY(check_precision(job));
+    TRY(check_rounding(job));
     TRY(check_data(job));
     for (size_t i = 0; i < sizeof rules / sizeof *rules && on_device(job); i++) {
         if (rules[i].is_refused)
@@ -214,11 +241,6 @@ static enum status pick_number(const struct device_face *face, struct transport 
     return STATUS_OK;
 }
 
-static enum dtype precision_of(const char *name)
-{
-    return strstr(name, "f32") ? DTYPE_F32 : strcmp(name, "fp16") == 0 ? DTYPE_F16 : DTYPE_BF16;
-}
-
 enum status on_device_open(const struct job *job, struct transport *transport, bool same_batch,
                            struct exec_device *out)
 {
@@ -226,6 +248,7 @@ enum status on_device_open(const struct job *job, struct transport *transport, b
     struct exec_device device = {
         .precision = precision_of(s->precision),
         .rounds = strcmp(s->precision, "tf32") == 0,
+        .draws = draws(s),
         .same_batch = same_batch,
         .group_bytes = (size_t)(s->bucket_mib * 1048576),
     };

@@ -27,6 +27,7 @@ struct settings {
     char device[32];
     char data_on[16];               /* where samples lie: "": auto */
     char precision[16];             /* what kernels compute in; "": the device's usual */
+    char rounding[16];              /* of new weights in bf16 */
     int64_t ranks, threads, shards; /* 0 picks */
     int64_t shard_threads;          /* of which shards are picked; 0: threads. No flag */
     bool anchored; /* updates see sum + mu (param - anchor) + shift. No flag, nor has mu */

@@ -55,6 +55,20 @@ same "resumed in fp16" whole parts
 [ -n "$(value whole loss_scale)" ] && [ -n "$(value whole skipped_steps)" ] || complain "no loss_scale in metrics.jsonl"
 echo "fp16 after 60 steps: loss_scale $(value whole loss_scale), skipped $(value whole skipped_steps)"
 
+# Weights in bf16 alone, rounded by chance: the same on any number of ranks, wherever it stopped, and close to f32's.
+drawn=(cnn --batch 64 --shards 4 --rounding stochastic)
+for n in 1 2 4; do
+    train drawn-$n "${drawn[@]}" --steps 40 --log-every 40 --lr 0.002 -n $n
+done
+same "--rounding stochastic" drawn-1 drawn-2 drawn-4
+[ "$(hash drawn-1)" != "$(hash bf16-1)" ] || complain "--rounding stochastic: the weights of nearest"
+python3 -c 'import sys; a, b = map(float, sys.argv[1:]); sys.exit(abs(a - b) > 0.01 * b)' "$(loss drawn-1)" "$(loss f32-1)" ||
+    complain "--rounding stochastic: another loss"
+train drawn-whole "${drawn[@]}" --optimizer adam --steps 60 --checkpoint-every 30
+train drawn-parts "${drawn[@]}" --optimizer adam --steps 30 --checkpoint-every 30
+timeout 120 "$tutti" train --resume drawn-parts --steps 60 --quiet 2>drawn.err || complain "resume: $(tail -3 drawn.err)"
+same "resumed with drawn weights" drawn-whole drawn-parts
+
 # Memory: how much is wanted, how much there is, what to do.
 refused 1 'MiB were asked for, .* of .* MiB are free: use a smaller --batch' timeout 120 "$tutti" bench train resnet18 --batch 200000 \
     --device cuda

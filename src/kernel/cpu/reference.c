@@ -103,6 +103,7 @@ const struct kernel kernel_reference_rows[] = {
     { .op = "concat", .name = "reference", .run = reference_concat },
     { .op = "columns", .name = "reference", .run = reference_columns },
     { .op = "accuracy", .name = "reference", .run = reference_accuracy },
+    { .op = "softmax_loss", .name = "reference", .run = reference_softmax_loss },
     { .op = "token_cross_entropy", .name = "reference", .run = reference_token_cross_entropy },
     { .op = "token_cross_entropy_grad",
       .name = "reference",

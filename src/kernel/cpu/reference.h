@@ -94,6 +94,7 @@ void reference_concat(const struct kernel_call *call);
 void reference_columns(const struct kernel_call *call);
 void reference_accuracy(const struct kernel_call *call);
 size_t reference_token_loss_scratch(const struct kernel_problem *problem);
+void reference_softmax_loss(const struct kernel_call *call);
 void reference_linear_token_loss(const struct kernel_call *call);
 void reference_token_cross_entropy(const struct kernel_call *call);
 void reference_token_cross_entropy_grad(const struct kernel_call *call);

@@ -100,6 +100,25 @@ void reference_accuracy(const struct kernel_call *call)
         *(float *)call->out[0] = (float)correct;
 }
 
+void reference_softmax_loss(const struct kernel_call *call)
+{
+    const struct kernel_tensor count = { .dtype = DTYPE_F32, .shape = shape_1(1) };
+    const struct kernel_step step = { .inv_batch = (float)kernel_inv_batch(call->step) };
+    const struct kernel_problem counts = { .in = { call->problem->in[0] }, .out = { count } };
+    float *dlogits = call->out[2]; /* softmax first */
+
+    reference_softmax_cross_entropy(&(struct kernel_call){ .problem = call->problem,
+                                                           .step = &step,
+                                                           .in = { call->in[0], call->in[1] },
+                                                           .out = { call->out[0], dlogits } });
+    reference_accuracy(&(struct kernel_call){
+        .problem = &counts, .in = { call->in[0], call->in[1] }, .out = { call->out[1] } });
+    reference_softmax_cross_entropy_grad(&(struct kernel_call){ .problem = call->problem,
+                                                                .step = call->step,
+                                                                .in = { dlogits, call->in[1] },
+                                                                .out = { dlogits } });
+}
+
 /* Log of the sum of a row's exponentials. */
 static double log_sum(const float *row, int64_t c)
 {

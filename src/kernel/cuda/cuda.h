@@ -92,6 +92,8 @@ void cuda_mark_rows(struct device_stream *stream, const int32_t *ids, size_t cou
                     uint8_t *marks);
 void cuda_join_marks(struct device_stream *stream, uint8_t *out, const uint8_t *a,
                      const uint8_t *b, size_t count);
+bool cuda_go_together(const struct kernel *one, const struct kernel *other);
+void cuda_run_both(const struct kernel *const kernel[2], const struct kernel_call call[2]);
 void cuda_pick(struct device_stream *stream, const struct device_images *images,
                const struct pick *picks, size_t rows, float *x, int32_t *y);
 

@@ -8,6 +8,7 @@
 #include "kernel/cuda/across.h"
 #include "kernel/cuda/gelu.cuh"
 #include "kernel/cuda/gemm.h"
+#include "kernel/cuda/philox.cuh"
 
 /* Maps --------------------------------------------------------------------------------- */
 
@@ -254,20 +255,6 @@ static void run_mse_grad(const struct kernel_call *call)
 }
 
 /* Dropout: a thread has the four elements of one block of random words ------------------- */
-
-__device__ static uint4 philox(uint64_t key, uint4 x)
-{
-    uint32_t key0 = (uint32_t)key, key1 = (uint32_t)(key >> 32);
-
-    for (int round = 0; round < 10; round++) {
-        const uint64_t a = (uint64_t)0xd2511f53U * x.x, b = (uint64_t)0xcd9e8d57U * x.z;
-        x = make_uint4((uint32_t)(b >> 32) ^ x.y ^ key0, (uint32_t)b,
-                       (uint32_t)(a >> 32) ^ x.w ^ key1, (uint32_t)a);
-        key0 += 0x9e3779b9U;
-        key1 += 0xbb67ae85U;
-    }
-    return x;
-}
 
 struct dropout {
     int64_t rows, columns, blocks; /* blocks of a row */

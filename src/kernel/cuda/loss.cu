@@ -12,10 +12,12 @@ enum {
     SUM_PARTS = 1024,
     LONG_THREADS = 512,
     FEW_CLASSES = 32,
+    FEW_THREADS = 512,
+    FEW_BYTES = 40960, /* of rows at a time */
     FEW_SAMPLES = 2048
 };
 
-/* One block: out = factor * sum of parts, times the step's inv_batch. */
+/* One block: out = factor * sum of parts, times the step's inv_batch, which of gradients' steps is scaled. */
 __global__ void add_parts(const double *parts, int64_t count, double factor,
                           const struct kernel_step *step, float *out)
 {
@@ -25,7 +27,8 @@ __global__ void add_parts(const double *parts, int64_t count, double factor,
         sum += parts[i];
     sum = block_sum(sum);
     if (threadIdx.x == 0)
-        *out = (float)(sum * factor * (double)step->inv_batch);
+        *out = (float)(sum * factor *
+                       ((double)step->inv_batch / (step->scale > 0 ? (double)step->scale : 1)));
 }
 
 static void finish_loss(const struct kernel_call *call, int64_t count, double factor)
@@ -67,6 +70,12 @@ static struct classes classes_of(const struct kernel_problem *p, bool tokens)
         c.whole = slice->whole;
     }
     return c;
+}
+
+__device__ __forceinline__ float target_of(struct classes c, int64_t j, int32_t label)
+{
+    const float spread = c.smoothing / (float)c.whole;
+    return c.first + j == label ? 1 - c.smoothing + spread : spread;
 }
 
 /* What a thread knows of a row: its largest, the sum of exponentials around that, and the plain sum. */
@@ -131,38 +140,97 @@ __global__ void cross_entropy(struct classes c, const T *logits, const int32_t *
         lse[row] = of_row;
 }
 
-/* Few classes of few rows: a thread has a row, and one block all of them. */
+/* Of few classes of few rows a thread has a row, and one block all of them. What it is asked for: probs, or what flows back, of
+ * probabilities as rounded as these, and how many rows are right; the others are NULL. */
+template <class T> struct few {
+    struct classes c;
+    const T *logits;
+    const int32_t *labels;
+    int64_t rows;
+    const struct kernel_step *step;
+    float *loss, *correct;
+    T *probs, *dlogits;
+};
+
+/* Rows come to shared memory first, as they lie in one piece. Loops are short and not unrolled: a launch as small as this waits for
+ * its instructions most of the time. */
 template <class T>
-__global__ void __launch_bounds__(SUM_THREADS)
-    cross_entropy_few(struct classes c, const T *logits, const int32_t *labels, int64_t rows,
-                      T *probs, const struct kernel_step *step, float *out)
+__global__ void __launch_bounds__(FEW_THREADS) cross_entropy_few(struct few<T> f)
 {
+    __shared__ T all[FEW_BYTES / sizeof(T)];
+    const int count = (int)f.c.count, per_time = (int)blockDim.x;
+    const double smoothing = (double)f.c.smoothing;
+    const float scale = f.step->scale > 0 ? f.step->scale : 1, inv_batch = f.step->inv_batch;
     double losses = 0;
+    int correct = 0;
 
-    for (int64_t row = threadIdx.x; row < rows; row += SUM_THREADS) {
-        const T *x = logits + row * c.count;
-        const int32_t label = labels[row];
-        const double smoothing = (double)c.smoothing;
-        float largest = -INFINITY, sum = 0;
-        double total = 0;
+    for (int64_t row0 = 0; row0 < f.rows; row0 += per_time) {
+        const int rows = f.rows - row0 < per_time ? (int)(f.rows - row0) : per_time;
+        const int64_t row = row0 + threadIdx.x;
+        const int32_t label = (int)threadIdx.x < rows ? f.labels[row] : 0;
+        T *x = all + (int)threadIdx.x * count;
 
-        for (int j = 0; j < c.count; j++)
-            largest = fmaxf(largest, number(x[j]));
-        for (int j = 0; j < c.count; j++) {
-            sum += exp_of<T>(number(x[j]) - largest);
-            total += (double)number(x[j]) - (double)largest;
+        __syncthreads();
+#pragma unroll 4
+        for (int i = threadIdx.x; i < rows * count; i += per_time)
+            all[i] = f.logits[row0 * count + i];
+        __syncthreads();
+        if ((int)threadIdx.x < rows) {
+            float largest = -INFINITY, sum = 0;
+            int first = 0;
+#pragma unroll 1
+            for (int j = 0; j < count; j++) {
+                first = number(x[j]) > number(x[first]) ? j : first;
+                largest = fmaxf(largest, number(x[j]));
+            }
+            const bool is_class = label >= 0 && label < count;
+            const double apart = (double)((is_class ? number(x[label]) : NAN) - largest);
+            double total = 0;
+#pragma unroll 1
+            for (int j = 0; smoothing != 0 && j < count; j++)
+                total += (double)number(x[j]) - (double)largest;
+#pragma unroll 1
+            for (int j = 0; j < count; j++)
+                sum += exp_of<T>(number(x[j]) - largest);
+            const float share = 1 / sum, spread = f.c.smoothing / (float)count;
+#pragma unroll 1
+            for (int j = 0; j < count; j++) {
+                put(&x[j], exp_of<T>(number(x[j]) - largest) * share);
+                if (f.dlogits)
+                    put(&x[j],
+                        (number(x[j]) - (j == label ? 1 - f.c.smoothing + spread : spread)) *
+                            inv_batch);
+            }
+            correct += first == label;
+            losses += log((double)sum) - (1 - smoothing) * apart -
+                      (smoothing != 0 ? smoothing / (double)count * total : 0);
         }
-        for (int j = 0; j < c.count; j++)
-            put(&probs[row * c.count + j], exp_of<T>(number(x[j]) - largest) / sum);
-        losses += label >= 0 && label < c.count
-                      ? log((double)sum) -
-                            (1 - smoothing) * (double)(number(x[label]) - largest) -
-                            (smoothing != 0 ? smoothing / (double)c.count * total : 0)
-                      : (double)NAN;
+        __syncthreads();
+        T *out = f.dlogits ? f.dlogits : f.probs;
+#pragma unroll 4
+        for (int i = threadIdx.x; i < rows * count; i += per_time)
+            out[row0 * count + i] = all[i];
     }
     losses = block_sum(losses);
+    if (f.correct)
+        correct = block_sum(correct);
     if (threadIdx.x == 0)
-        *out = (float)(losses * (double)step->inv_batch);
+        *f.loss = (float)(losses * ((double)inv_batch / (double)scale)); /* kernel_inv_batch */
+    if (threadIdx.x == 0 && f.correct)
+        *f.correct = (float)correct;
+}
+
+template <class T>
+static void launch_few(const struct kernel_call *call, const struct few<T> &f)
+{
+    const int64_t most = FEW_BYTES / (int64_t)sizeof(T) / f.c.count / WARP * WARP;
+    const int64_t wish = blocks_of(f.rows, WARP) * (int64_t)WARP;
+    const int64_t threads = wish < most ? wish : most;
+
+    cross_entropy_few<T>
+        <<<1, (unsigned)(threads < FEW_THREADS ? threads : FEW_THREADS), 0, stream_of(call)>>>(
+            f);
+    stream_check(call->stream, call->problem->op);
 }
 
 static bool has_few(const struct kernel_problem *p)
@@ -257,10 +325,9 @@ template <class T> static void launch_cross_entropy(const struct kernel_call *ca
     const int64_t rows = p->in[0].shape.dim[0];
 
     if (!tokens && has_few(p)) {
-        cross_entropy_few<T><<<1, SUM_THREADS, 0, stream_of(call)>>>(
-            classes_of(p, false), (const T *)call->in[0], (const int32_t *)call->in[1], rows,
-            (T *)call->out[1], call->step, (float *)call->out[0]);
-        stream_check(call->stream, p->op);
+        launch_few<T>(call, { classes_of(p, false), (const T *)call->in[0],
+                              (const int32_t *)call->in[1], rows, call->step,
+                              (float *)call->out[0], NULL, (T *)call->out[1], NULL });
         return;
     }
     if (tokens && is_long(p))
@@ -279,12 +346,6 @@ template <class T> static void launch_cross_entropy(const struct kernel_call *ca
 static void run_cross_entropy(const struct kernel_call *call)
 {
     BY_TYPE(call->problem->in[0], launch_cross_entropy, call);
-}
-
-__device__ __forceinline__ float target_of(struct classes c, int64_t j, int32_t label)
-{
-    const float spread = c.smoothing / (float)c.whole;
-    return c.first + j == label ? 1 - c.smoothing + spread : spread;
 }
 
 template <class T>
@@ -512,26 +573,35 @@ __global__ void __launch_bounds__(SUM_THREADS)
         *(float *)out = (float)sum;
 }
 
+/* By a block a row, and one that adds; scratch of a number a row. */
+template <class T>
+static void count_correct(const struct kernel_call *call, const T *logits,
+                          const int32_t *labels, int *scratch, void *out)
+{
+    const int64_t *dim = call->problem->in[0].shape.dim;
+
+    if (is_long(call->problem))
+        is_correct_long<T><<<(unsigned)dim[0], LONG_THREADS, 0, stream_of(call)>>>(
+            logits, labels, dim[1], scratch);
+    else
+        is_correct<T><<<(unsigned)dim[0], threads_of_row(dim[1]), 0, stream_of(call)>>>(
+            logits, labels, dim[1], scratch);
+    add_correct<<<1, SUM_THREADS, 0, stream_of(call)>>>(
+        scratch, dim[0], out, call->problem->out[0].dtype == DTYPE_I32);
+    stream_check(call->stream, call->problem->op);
+}
+
 template <class T> static void launch_accuracy(const struct kernel_call *call)
 {
     const int64_t *dim = call->problem->in[0].shape.dim;
 
-    if (has_few(call->problem)) {
-        count_few<T><<<1, SUM_THREADS, 0, stream_of(call)>>>(
-            (const T *)call->in[0], (const int32_t *)call->in[1], dim[0], (int)dim[1],
-            call->out[0], call->problem->out[0].dtype == DTYPE_I32);
-        stream_check(call->stream, call->problem->op);
+    if (!has_few(call->problem)) {
+        count_correct<T>(call, (const T *)call->in[0], (const int32_t *)call->in[1],
+                         (int *)call->scratch, call->out[0]);
         return;
     }
-
-    if (is_long(call->problem))
-        is_correct_long<T><<<(unsigned)dim[0], LONG_THREADS, 0, stream_of(call)>>>(
-            (const T *)call->in[0], (const int32_t *)call->in[1], dim[1], (int *)call->scratch);
-    else
-        is_correct<T><<<(unsigned)dim[0], threads_of_row(dim[1]), 0, stream_of(call)>>>(
-            (const T *)call->in[0], (const int32_t *)call->in[1], dim[1], (int *)call->scratch);
-    add_correct<<<1, SUM_THREADS, 0, stream_of(call)>>>(
-        (const int *)call->scratch, dim[0], call->out[0],
+    count_few<T><<<1, SUM_THREADS, 0, stream_of(call)>>>(
+        (const T *)call->in[0], (const int32_t *)call->in[1], dim[0], (int)dim[1], call->out[0],
         call->problem->out[0].dtype == DTYPE_I32);
     stream_check(call->stream, call->problem->op);
 }
@@ -539,6 +609,45 @@ template <class T> static void launch_accuracy(const struct kernel_call *call)
 static void run_accuracy(const struct kernel_call *call)
 {
     BY_TYPE(call->problem->in[0], launch_accuracy, call);
+}
+
+/* All at once -------------------------------------------------------------------------- */
+
+/* What rows add to the loss, then which are right. */
+static size_t softmax_loss_scratch(const struct kernel_problem *p)
+{
+    return (size_t)p->in[0].shape.dim[0] * (sizeof(double) + sizeof(int));
+}
+
+/* Of many classes or rows one after the other; probabilities lie where what flows back will. */
+template <class T> static void launch_softmax_loss(const struct kernel_call *call)
+{
+    const struct kernel_problem *p = call->problem;
+    const int64_t rows = p->in[0].shape.dim[0];
+    const struct classes c = classes_of(p, false);
+    const T *logits = (const T *)call->in[0];
+    const int32_t *labels = (const int32_t *)call->in[1];
+    float *correct = (float *)call->out[1];
+    T *dlogits = (T *)call->out[2];
+    double *losses = (double *)call->scratch;
+
+    if (has_few(p)) {
+        launch_few<T>(call, { c, logits, labels, rows, call->step, (float *)call->out[0],
+                              correct, NULL, dlogits });
+        return;
+    }
+    cross_entropy<T><<<(unsigned)rows, threads_of_row(c.count), 0, stream_of(call)>>>(
+        c, logits, labels, dlogits, NULL, losses);
+    finish_loss(call, rows, 1);
+    count_correct<T>(call, logits, labels, (int *)(losses + rows), correct);
+    cross_entropy_grad<T><<<blocks_of(rows * c.count, THREADS), THREADS, 0, stream_of(call)>>>(
+        c, dlogits, labels, dlogits, rows * c.count, call->step);
+    stream_check(call->stream, p->op);
+}
+
+static void run_softmax_loss(const struct kernel_call *call)
+{
+    BY_TYPE(call->problem->in[0], launch_softmax_loss, call);
 }
 
 /* Squared difference ------------------------------------------------------------------- */
@@ -590,6 +699,7 @@ static void run_mse(const struct kernel_call *call)
 extern "C" const struct kernel cuda_loss_rows[] = {
     ROW("softmax_cross_entropy", row_scratch, run_cross_entropy),
     ROW("softmax_cross_entropy_grad", NULL, run_cross_entropy_grad),
+    ROW("softmax_loss", softmax_loss_scratch, run_softmax_loss),
     ROW("token_cross_entropy", row_scratch, run_cross_entropy),
     ROW("token_cross_entropy_grad", NULL, run_token_grad),
     ROW("accuracy", row_scratch, run_accuracy),

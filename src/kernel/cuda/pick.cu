@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* pick.cu - samples made of images that lie here as bytes: moved, mirrored, looked up, cut out.
  *
- * Traffic: a byte read and four written a number. A thread has a pixel, so that bytes of a plane are read in a row, and few
- * wait for memory more often than a pick, a pixel and its number take.
+ * Traffic: a byte read and four written a number. It runs beside a step, which should not notice: blocks are short, so that those of
+ * the step's kernels, which go first, soon have their room.
  */
 #include "kernel/cuda/device.cuh"
 
@@ -13,31 +13,58 @@ struct view {
     int channels, height, width;
 };
 
-__global__ void pick_samples(struct view images, const struct pick *picks, float *x, int32_t *y)
+enum { PICK_AHEAD = 4 }; /* bytes of a thread that are on their way */
+
+/* Where pixel i of a sample comes from in a plane; -1: from beside the image. */
+__device__ __forceinline__ int source_of(const struct view &images, const struct pick &pick,
+                                         int i)
 {
-    const struct pick pick = picks[blockIdx.x];
-    const int first = (int)(blockIdx.y * blockDim.x + threadIdx.x);
-    const int width = images.width, plane = images.height * width;
-    const int64_t numbers = (int64_t)plane * images.channels;
+    const int down = i / images.width, right = i % images.width, row = down + pick.down;
+    const int column = (pick.flip ? images.width - 1 - right : right) + pick.right;
+
+    return row >= 0 && row < images.height && column >= 0 && column < images.width
+               ? row * images.width + column
+               : -1;
+}
+
+__device__ __forceinline__ bool is_cut_out(const struct view &images, const struct pick &pick,
+                                           int i)
+{
+    const int down = i / images.width, right = i % images.width;
+
+    return down >= pick.top && down < pick.bottom && right >= pick.left && right < pick.end;
+}
+
+/* A block has a sample. */
+__global__ void __launch_bounds__(THREADS)
+    pick_samples(struct view images, const struct pick *picks, float *x, int32_t *y)
+{
+    const int plane = images.height * images.width, channels = images.channels;
+    const int64_t row = blockIdx.x, numbers = (int64_t)plane * channels;
+    const struct pick pick = picks[row];
     const uint8_t *pixels = images.pixels + pick.sample * numbers;
-    float *out = x + blockIdx.x * numbers;
+    float *out = x + row * numbers;
 
-    for (int i = first; i < plane; i += (int)(gridDim.y * blockDim.x)) {
-        const int down = i / width, right = i % width;
-        const int row = down + pick.down;
-        const int column = (pick.flip ? width - 1 - right : right) + pick.right;
-        const bool shows = row >= 0 && row < images.height && column >= 0 && column < width;
-        const bool is_cut_out =
-            down >= pick.top && down < pick.bottom && right >= pick.left && right < pick.end;
-
-        for (int c = 0; c < images.channels; c++) {
-            const int byte = shows ? pixels[(int64_t)c * plane + row * width + column] : 0;
-            out[(int64_t)i * images.channels + c] =
-                is_cut_out ? 0.0f : images.values[c * DEVICE_BYTES + byte];
+    for (int i0 = threadIdx.x; i0 < plane; i0 += PICK_AHEAD * THREADS) {
+        for (int c = 0; c < channels; c++) {
+            int byte[PICK_AHEAD];
+#pragma unroll
+            for (int k = 0; k < PICK_AHEAD; k++) {
+                const int from = source_of(images, pick, i0 + k * THREADS);
+                byte[k] = from >= 0 ? pixels[(int64_t)c * plane + from] : 0;
+            }
+#pragma unroll
+            for (int k = 0; k < PICK_AHEAD; k++) {
+                const int i = i0 + k * THREADS;
+                if (i < plane)
+                    out[(int64_t)i * channels + c] =
+                        is_cut_out(images, pick, i) ? 0.0F
+                                                    : images.values[c * DEVICE_BYTES + byte[k]];
+            }
         }
     }
-    if (first == 0 && y)
-        y[blockIdx.x] = images.labels[pick.sample];
+    if (threadIdx.x == 0 && y)
+        y[row] = images.labels[pick.sample];
 }
 
 extern "C" void cuda_pick(struct device_stream *stream, const struct device_images *images,
@@ -46,12 +73,8 @@ extern "C" void cuda_pick(struct device_stream *stream, const struct device_imag
     const struct view view = { images->pixels,        images->labels,      images->values,
                                (int)images->channels, (int)images->height, (int)images->width };
 
-    enum { MOST = 64 }; /* blocks a sample */
-    const unsigned blocks = blocks_of(images->height * images->width, THREADS);
-    const dim3 grid((unsigned)rows, blocks < MOST ? blocks : MOST);
-
     if (rows == 0)
         return;
-    pick_samples<<<grid, THREADS, 0, stream->cuda>>>(view, picks, x, y);
+    pick_samples<<<(unsigned)rows, THREADS, 0, stream->cuda>>>(view, picks, x, y);
     stream_check(stream, "pick");
 }

@@ -410,29 +410,43 @@ static void stream_destroy(struct device_stream *stream)
     mem_free(stream);
 }
 
-static enum status fill_stream(struct device_stream *stream)
+static enum status fill_stream(struct device_stream *stream, bool is_beside)
 {
     const size_t bytes = STREAM_COUNTERS * sizeof *stream->counters;
+    int last, first;
 
-    TRY_CUDA(cudaStreamCreateWithFlags(&stream->cuda, cudaStreamNonBlocking));
+    TRY_CUDA(cudaDeviceGetStreamPriorityRange(&last, &first));
+    TRY_CUDA(cudaStreamCreateWithPriority(&stream->cuda, cudaStreamNonBlocking,
+                                          is_beside ? last : first));
     TRY_CUDA(cudaMalloc((void **)&stream->counters, bytes));
     TRY_CUDA(cudaMemsetAsync(stream->counters, 0, bytes, stream->cuda));
     return STATUS_OK;
 }
 
-static enum status stream_create(struct device *device, struct device_stream **out)
+static enum status make_stream(struct device *device, bool is_beside,
+                               struct device_stream **out)
 {
     struct device_stream *stream;
 
     TRY_CUDA(cudaSetDevice(device->number));
     TRY(mem_alloc(1, sizeof *stream, &stream));
     stream->device = device;
-    const enum status status = fill_stream(stream);
+    const enum status status = fill_stream(stream, is_beside);
     if (status != STATUS_OK)
         stream_destroy(stream);
     else
         *out = stream;
     return status;
+}
+
+static enum status stream_create(struct device *device, struct device_stream **out)
+{
+    return make_stream(device, false, out);
+}
+
+static enum status stream_create_beside(struct device *device, struct device_stream **out)
+{
+    return make_stream(device, true, out);
 }
 
 static enum status stream_wait(struct device_stream *stream)
@@ -498,6 +512,7 @@ static enum status elapsed(struct device_event *begin, struct device_event *end,
 
 static const struct device_stream_ops stream_ops = {
     .create = stream_create,
+    .create_beside = stream_create_beside,
     .destroy = stream_destroy,
     .wait = stream_wait,
     .event_create = event_create,
@@ -644,6 +659,8 @@ static const struct device_face face = {
     .mark_rows = cuda_mark_rows,
     .join_marks = cuda_join_marks,
     .pick = cuda_pick,
+    .go_together = cuda_go_together,
+    .run_both = cuda_run_both,
 };
 
 __attribute__((visibility("default"))) cuda_face_fn tutti_cuda_face;

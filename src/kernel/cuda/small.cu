@@ -6,7 +6,7 @@
  * share the sum along k: each takes every eighth step of 16, with the next ones on their way, and what warps have is
  * added in their order. Operands lie as they lie; what is transposed is turned as tensor cores are fed. A weight's
  * gradient has a row of ones behind the rows of x': the bias's gradient. An input's gradient may go through the relu that
- * the input came from.
+ * the input came from. A layer's two gradients do not need each other, and go in one launch where they follow each other.
  */
 #include "kernel/cuda/mma.cuh"
 
@@ -156,21 +156,32 @@ __device__ static void add_steps(float c[2][4][4], const operand<A_ACROSS> &a,
     }
 }
 
-/* B lies as (k,n), or not ACROSS as (n,k). sums: where the row of ones goes, NULL: there is none. */
+/* A product c = a b. B lies as (k,n), or not ACROSS as (n,k). */
+template <class T> struct work {
+    struct small g;
+    const bf16 *a, *b, *bias; /* bias may be NULL */
+    T *c;
+    float *sums; /* where the row of ones goes, NULL: there is none */
+};
+
+union shared {
+    bf16 tiles[WARPS * 2 * TILE];
+    float parts[WARPS][SIDE][SIDE];
+};
+
+/* A block's results: those of tile (x, y). */
 template <bool A_ACROSS, bool B_ACROSS, class T>
-__global__ void __launch_bounds__(WARPS *WARP)
-    product(struct small g, const bf16 *a, const bf16 *b, const bf16 *bias, T *c, float *sums)
+__device__ __forceinline__ void make_tile(const struct work<T> &of, int x, int y,
+                                          union shared &shared)
 {
-    __shared__ __align__(16) union {
-        bf16 tiles[WARPS * 2 * TILE];
-        float parts[WARPS][SIDE][SIDE];
-    } shared;
+    const struct small &g = of.g;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const int row0 = blockIdx.y * SIDE, column0 = blockIdx.x * SIDE;
-    const operand<A_ACROSS> left = {
-        a, g.a_row, g.m, g.k, row0, g.a_row % 2 == 0, sums != NULL
+    const int row0 = y * SIDE, column0 = x * SIDE;
+    const operand<A_ACROSS> left = { of.a,           g.a_row, g.m, g.k, row0, g.a_row % 2 == 0,
+                                     of.sums != NULL };
+    const operand<B_ACROSS> right = {
+        of.b, g.b_row, g.n, g.k, column0, g.b_row % 2 == 0, false
     };
-    const operand<B_ACROSS> right = { b, g.b_row, g.n, g.k, column0, g.b_row % 2 == 0, false };
     float own[2][4][4] = {};
 
     add_steps(own, left, right, g.k, shared.tiles);
@@ -195,25 +206,51 @@ __global__ void __launch_bounds__(WARPS *WARP)
             sum += shared.parts[w][r][lane];
         if (column >= g.n || row > g.m)
             continue;
-        if (bias)
-            sum += number(bias[column]);
+        if (of.bias)
+            sum += number(of.bias[column]);
         const int64_t at = (int64_t)row * g.n + column;
         if (row < g.m)
-            put(&c[at],
+            put(&of.c[at],
                 (g.relu && sum < 0) || (g.kept && !(number(g.kept[at]) > 0)) ? 0.0F : sum);
-        else if (sums)
-            sums[column] = sum;
+        else if (of.sums)
+            of.sums[column] = sum;
     }
 }
 
 template <bool A_ACROSS, bool B_ACROSS, class T>
-static void launch(const struct kernel_call *call, const struct small &g, const void *a,
-                   const void *b, const void *bias, float *sums)
+__global__ void __launch_bounds__(WARPS *WARP) product(struct work<T> of)
 {
-    const dim3 grid(blocks_of(g.n, SIDE), blocks_of(g.m + (sums ? 1 : 0), SIDE));
+    __shared__ __align__(16) union shared shared;
 
-    product<A_ACROSS, B_ACROSS, T><<<grid, WARPS * WARP, 0, stream_of(call)>>>(
-        g, (const bf16 *)a, (const bf16 *)b, (const bf16 *)bias, (T *)call->out[0], sums);
+    make_tile<A_ACROSS, B_ACROSS, T>(of, blockIdx.x, blockIdx.y, shared);
+}
+
+/* Both gradients of a layer: the first blocks have the weight's. */
+template <bool W_ACROSS>
+__global__ void __launch_bounds__(WARPS *WARP, 2)
+    gradients(struct work<float> weight, int blocks, int columns, struct work<bf16> input,
+              int input_columns)
+{
+    __shared__ __align__(16) union shared shared;
+    const int other = (int)blockIdx.x - blocks;
+
+    if (other < 0)
+        make_tile<true, true, float>(weight, (int)blockIdx.x % columns,
+                                     (int)blockIdx.x / columns, shared);
+    else
+        make_tile<false, W_ACROSS, bf16>(input, other % input_columns, other / input_columns,
+                                         shared);
+}
+
+template <class T> static dim3 tiles_of(const struct work<T> &of)
+{
+    return dim3(blocks_of(of.g.n, SIDE), blocks_of(of.g.m + (of.sums ? 1 : 0), SIDE));
+}
+
+template <bool A_ACROSS, bool B_ACROSS, class T>
+static void launch(const struct kernel_call *call, const struct work<T> &of)
+{
+    product<A_ACROSS, B_ACROSS, T><<<tiles_of(of), WARPS * WARP, 0, stream_of(call)>>>(of);
     stream_check(call->stream, call->problem->op);
 }
 
@@ -248,15 +285,17 @@ static void run_linear(const struct kernel_call *call)
     const bool plain = p->in[1].layout == LAYOUT_PLAIN;
     const int m = (int)p->in[0].shape.dim[0], k = (int)p->in[0].shape.dim[1];
     const int n = (int)p->out[0].shape.dim[1];
-    const struct small g = {
-        m, n, k, k, plain ? k : n, p->attrs.activation == ACTIVATION_RELU, NULL
+    const struct work<bf16> of = {
+        { m, n, k, k, plain ? k : n, p->attrs.activation == ACTIVATION_RELU, NULL },
+            (const bf16 *)call->in[0],
+            (const bf16 *)call->in[1], p->n_in > 2 ? (const bf16 *)call->in[2] : NULL,
+            (bf16 *)call->out[0], NULL
     };
-    const void *bias = p->n_in > 2 ? call->in[2] : NULL;
 
     if (plain)
-        launch<false, false, bf16>(call, g, call->in[0], call->in[1], bias, NULL);
+        launch<false, false>(call, of);
     else
-        launch<false, true, bf16>(call, g, call->in[0], call->in[1], bias, NULL);
+        launch<false, true>(call, of);
 }
 
 static bool grad_input_can_run(const struct kernel_problem *p)
@@ -273,20 +312,33 @@ static bool grad_through_can_run(const struct kernel_problem *p)
     return p->attrs.activation == ACTIVATION_RELU && p->n_out == 1 && grad_input_can_run(p);
 }
 
-/* dx (m,k) = dy (m,n) times w, which lies as (k,n), plain as (n,k). */
-static void run_grad_input(const struct kernel_call *call)
+static bool is_plain(const struct kernel_call *call)
 {
+    return call->problem->in[1].layout == LAYOUT_PLAIN;
+}
+
+/* dx (m,k) = dy (m,n) times w, which lies as (k,n), plain as (n,k). */
+static struct work<bf16> grad_input_of(const struct kernel_call *call) {
     const struct kernel_problem *p = call->problem;
-    const bool plain = p->in[1].layout == LAYOUT_PLAIN;
     const int m = (int)p->in[0].shape.dim[0], n = (int)p->in[0].shape.dim[1];
     const int k = (int)p->out[0].shape.dim[1];
     const bf16 *kept = p->n_in > 2 ? (const bf16 *)call->in[2] : NULL;
-    const struct small g = { m, k, n, n, plain ? k : n, false, kept };
 
-    if (plain)
-        launch<false, true, bf16>(call, g, call->in[0], call->in[1], NULL, NULL);
+    return { { m, k, n, n, is_plain(call) ? k : n, false, kept },
+             (const bf16 *)call->in[0],
+             (const bf16 *)call->in[1],
+             NULL,
+             (bf16 *)call->out[0],
+             NULL };
+}
+
+static void
+run_grad_input(const struct kernel_call *call)
+{
+    if (is_plain(call))
+        launch<false, true>(call, grad_input_of(call));
     else
-        launch<false, false, bf16>(call, g, call->in[0], call->in[1], NULL, NULL);
+        launch<false, false>(call, grad_input_of(call));
 }
 
 static bool grad_weight_can_run(const struct kernel_problem *p)
@@ -299,15 +351,20 @@ static bool grad_weight_can_run(const struct kernel_problem *p)
 }
 
 /* dw (k,n) = x' dy. */
-static void run_grad_weight(const struct kernel_call *call)
-{
+static struct work<float> grad_weight_of(const struct kernel_call *call) {
     const struct kernel_problem *p = call->problem;
     const int m = (int)p->in[0].shape.dim[0], k = (int)p->in[0].shape.dim[1];
     const int n = (int)p->in[1].shape.dim[1];
-    const struct small g = { k, n, m, k, n, false, NULL };
 
-    launch<true, true, float>(call, g, call->in[0], call->in[1], NULL,
-                              p->n_out > 1 ? (float *)call->out[1] : NULL);
+    return { { k, n, m, k, n, false, NULL }, (const bf16 *)call->in[0],
+             (const bf16 *)call->in[1],      NULL,
+             (float *)call->out[0],          p->n_out > 1 ? (float *)call->out[1] : NULL };
+}
+
+static void
+run_grad_weight(const struct kernel_call *call)
+{
+    launch<true, true>(call, grad_weight_of(call));
 }
 
 extern "C" const struct kernel cuda_small_rows[] = {
@@ -317,3 +374,29 @@ extern "C" const struct kernel cuda_small_rows[] = {
     { "linear_grad_weight", "small", grad_weight_can_run, NULL, NULL, NULL, run_grad_weight },
     { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
 };
+
+/* A weight's gradient and an input's. */
+bool cuda_go_together(const struct kernel *one, const struct kernel *other)
+{
+    const bool first = one->run == run_grad_weight, second = other->run == run_grad_weight;
+
+    return first != second && (first ? other : one)->run == run_grad_input;
+}
+
+void cuda_run_both(const struct kernel *const kernel[2], const struct kernel_call call[2])
+{
+    const int of_weight = kernel[0]->run == run_grad_weight ? 0 : 1;
+    const struct kernel_call *to_input = &call[1 - of_weight];
+    const struct work<float> weight = grad_weight_of(&call[of_weight]);
+    const struct work<bf16> input = grad_input_of(to_input);
+    const dim3 first = tiles_of(weight), second = tiles_of(input);
+    const unsigned blocks = first.x * first.y, all = blocks + second.x * second.y;
+
+    if (is_plain(to_input))
+        gradients<true><<<all, WARPS * WARP, 0, stream_of(call)>>>(
+            weight, (int)blocks, (int)first.x, input, (int)second.x);
+    else
+        gradients<false><<<all, WARPS * WARP, 0, stream_of(call)>>>(
+            weight, (int)blocks, (int)first.x, input, (int)second.x);
+    stream_check(call->stream, call->problem->op);
+}

@@ -3,9 +3,9 @@
  *
  * The same operations in the same order as cpu/reference_update.c, which without contraction are the same
  * bits. The numbers of a step are read from memory, so that a captured launch has those of its step. Adam
- * reads four vectors and writes three.
+ * reads four vectors and writes three. Where a step draws, new weights become bf16 by chance (precision.h).
  */
-#include "kernel/cuda/device.cuh"
+#include "kernel/cuda/philox.cuh"
 
 struct range {
     float *param;
@@ -16,6 +16,9 @@ struct range {
     size_t count;
     const uint8_t *marks;
     size_t width;
+    size_t at;
+    const struct device_origin *origins;
+    size_t n_origins;
 };
 
 /* What of attrs an update looks at. */
@@ -103,6 +106,42 @@ struct lamb {
     }
 };
 
+/* Does it make weights, and are these trained? */
+template <class F> struct makes {
+    enum { PARAM = true, WEIGHTS = true };
+};
+template <> struct makes<lamb_direct> {
+    enum { PARAM = false, WEIGHTS = false };
+};
+template <> struct makes<average> {
+    enum { PARAM = true, WEIGHTS = false };
+};
+
+/* kernel_draw_bf16 by kernel_rounding_word, of element i. */
+__device__ static float drawn(float x, const struct range &r,
+                              const struct kernel_update_step &s, size_t i)
+{
+    const uint32_t bits = __float_as_uint(x);
+    const uint64_t place = r.at + i;
+    size_t of = 0;
+
+    if ((bits & 0x7f800000U) == 0x7f800000U)
+        return __bfloat162float(__float2bfloat16(x));
+    for (size_t end = r.n_origins; end - of > 1;) { /* the last that begins here or before */
+        const size_t middle = (of + end) / 2;
+        if (r.origins[middle].at <= place)
+            of = middle;
+        else
+            end = middle;
+    }
+    const uint64_t element = place - r.origins[of].at, block = element / 4;
+    const uint4 words = philox((s.seed ^ KERNEL_ROUNDING_KEY) + (s.number >> 32),
+                               make_uint4((uint32_t)block, r.origins[of].parameter,
+                                          (uint32_t)s.number, (uint32_t)(block >> 32)));
+    const uint32_t word[4] = { words.x, words.y, words.z, words.w };
+    return __uint_as_float((bits + (word[element % 4] >> 16)) & 0xffff0000U);
+}
+
 template <class F>
 __global__ void update(F f, struct range r, struct rates a,
                        const struct kernel_update_step *step)
@@ -113,18 +152,13 @@ __global__ void update(F f, struct range r, struct rates a,
     if (i >= r.count || s.skips || (r.marks && !r.marks[i / r.width]))
         return;
     f(r, a, s, i);
+    if (makes<F>::WEIGHTS && s.draws)
+        r.param[i] = drawn(r.param[i], r, s, i);
     if (r.half && r.is_f16)
         put((f16 *)r.half + i, r.param[i]);
     else if (r.half)
         put((bf16 *)r.half + i, r.param[i]);
 }
-
-template <class F> struct makes_param {
-    enum { YES = true };
-};
-template <> struct makes_param<lamb_direct> {
-    enum { YES = false };
-};
 
 template <class F>
 static void run_update(struct device_stream *stream, const struct device_range *range,
@@ -135,11 +169,14 @@ static void run_update(struct device_stream *stream, const struct device_range *
                              range->state[0],
                              range->state[1],
                              range->out,
-                             makes_param<F>::YES ? range->half : NULL,
+                             makes<F>::PARAM ? range->half : NULL,
                              range->half_dtype == DTYPE_F16,
                              range->count,
                              range->marks,
-                             range->width };
+                             range->width,
+                             range->at,
+                             range->origins,
+                             range->n_origins };
     const struct rates a = { attrs->momentum,      attrs->weight_decay, attrs->beta1,
                              attrs->beta2,         attrs->epsilon,      attrs->nesterov != 0,
                              attrs->decoupled != 0 };
