@@ -179,15 +179,17 @@ struct list {
     int count;
 };
 
-static void add(struct list *list, const struct dnn_choice *choice, bool was_proposed)
+/* The item of this choice, put there if it is new; NULL: there is no room. */
+static struct found *add(struct list *list, const struct dnn_choice *choice, bool was_proposed)
 {
     for (int i = 0; i < list->count; i++) {
         if (is_same(&list->item[i].choice, choice))
-            return;
+            return &list->item[i];
     }
-    if (list->count < MOST)
-        list->item[list->count++] =
-            (struct found){ .choice = *choice, .was_proposed = was_proposed };
+    if (list->count == MOST)
+        return NULL;
+    list->item[list->count] = (struct found){ .choice = *choice, .was_proposed = was_proposed };
+    return &list->item[list->count++];
 }
 
 /* What heuristics of a mode propose, in their order. */
@@ -416,11 +418,12 @@ static void try_layer(struct lab *lab, const struct layer *layer, const char *li
     if (get(graph, CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, CUDNN_TYPE_INT64, 1, &one,
             &engines)) {
         for (int64_t e = 0; e < engines; e++)
-            add(&list, &(struct dnn_choice){ .engine = e }, false);
+            (void)add(&list, &(struct dnn_choice){ .engine = e }, false);
     }
     if (conv_choice(&c, &choice)) {
-        add(&list, &choice, false);
-        list.item[list.count - 1].is_of_table = true;
+        struct found *own = add(&list, &choice, false);
+        if (own)
+            own->is_of_table = true;
     }
     for (int i = 0; i < list.count; i++) {
         time_choice(lab, graph, &c, best, &list.item[i]);
@@ -465,8 +468,13 @@ int main(int argc, char **argv)
     for (; first + 1 < argc && argv[first][0] == '-'; first += 2) {
         if (strcmp(argv[first], "--batch") == 0)
             lab.batch = strtoll(argv[first + 1], NULL, 10);
-        else
-            lab.dtype = strcmp(argv[first + 1], "f16") == 0 ? DTYPE_F16 : DTYPE_BF16;
+        else if (strcmp(argv[first], "--dtype") == 0 && strcmp(argv[first + 1], "f16") == 0)
+            lab.dtype = DTYPE_F16;
+        else if (strcmp(argv[first], "--dtype") != 0 || strcmp(argv[first + 1], "bf16") != 0) {
+            fprintf(stderr, "conv_lab: %s %s: --batch N or --dtype bf16|f16\n", argv[first],
+                    argv[first + 1]);
+            return 2;
+        }
     }
     if (lab.batch < 1 || prepare(&lab) != STATUS_OK) {
         fprintf(stderr, "conv_lab: %s\n",

@@ -14,8 +14,8 @@
  *
  *   numbers of the update | kernel_step of each shard | x, x2, y of each shard, aligned
  *
- * Of samples that the device holds (device_feed.c), picks come in their place, and x and y are made behind them there, on that
- * stream, too.
+ * Of samples that the device holds (device_feed.c), picks come in their place, and x and y are made behind them there, on the
+ * stream of copies.
  *
  * There are two feeds in turn, with a graph each, so that one is filled while the step before reads the other, and nothing
  * but steps is on their stream:

@@ -79,12 +79,12 @@ struct exec_device {
     const struct device_face *face;
     struct device *device; /* borrowed */
     int number;            /* its own, of which it was opened */
-    enum dtype precision; /* f32, bf16 or f16: what kernels compute with; parameters stay f32 */
-    bool draws;           /* of bf16: updates leave parameters in it, rounded by chance */
-    bool rounds;          /* of f32: products and convolutions may round operands, to TF32 */
-    bool same_batch;      /* every step has the samples of the first: for measurements */
-    size_t group_bytes;   /* of gradients that ranks sum at once; 0: 32 MiB */
-    bool sends;           /* ranks send messages though they could read each other's memory */
+    enum dtype precision;  /* f32, bf16 or f16: what kernels compute with; parameters are f32 */
+    bool draws;            /* of bf16: updates leave parameters in it, rounded by chance */
+    bool rounds;           /* of f32: products and convolutions may round operands, to TF32 */
+    bool same_batch;       /* every step has the samples of the first: for measurements */
+    size_t group_bytes;    /* of gradients that ranks sum at once; 0: 32 MiB */
+    bool sends;            /* ranks send messages though they could read each other's memory */
 };
 
 /* Privacy of samples: with a shard for each sample of a batch, the gradient of each is clipped before it is added to others,

@@ -183,7 +183,7 @@ static struct exec_memory memory_there(const struct exec *exec)
     memory.gradients = (size_t)side->n_buffers * parts_gradients(exec) * sizeof(float);
     memory.state = (size_t)exec->n_states * side->state_count * sizeof(float);
     memory.other = side->memory_bytes - memory.params - memory.gradients - memory.state +
-                   DEVICE_SLOTS * side->feed_bytes + device_pipe_bytes(side);
+                   device_pipe_bytes(side);
     for (int i = 0; i < side->n_kept; i++)
         memory.other += side->kept[i].bytes;
     return memory;

@@ -827,9 +827,10 @@ static void mark_both(struct maker *maker, struct plan *plan)
 
     for (int n = 0; face && face->go_together && n + 1 < plan->n_instructions; n++) {
         struct instruction *one = &plan->instructions[n], *next = one + 1;
-        if (!is_plain(one) || !is_plain(next) || next->awaits || next->n_converts ||
-            next->takes || next->begins || !face->go_together(one->kernel, next->kernel) ||
-            touches(one, next) || touches(next, one))
+        if (n + 1 == plan->n_forward || !is_plain(one) || !is_plain(next) || next->awaits ||
+            next->n_converts || next->takes || next->begins ||
+            !face->go_together(one->kernel, next->kernel) || touches(one, next) ||
+            touches(next, one))
             continue;
         one->with_next = true;
         hold_all(maker, one, n, n + 1);

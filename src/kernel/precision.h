@@ -55,7 +55,7 @@ static inline float kernel_from_bf16(uint16_t x)
     return u.number;
 }
 
-/* One of the two bf16 beside it, drawn so that x is their mean: by 16 bits of the word. What is a bf16 stays it. */
+/* One of the two bf16 beside x, so drawn by 16 bits of the word that over all words it is x in the mean. What is a bf16 stays it. */
 static inline float kernel_draw_bf16(float x, uint32_t word)
 {
     union {

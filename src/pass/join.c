@@ -10,8 +10,8 @@
  *   linear -> token_cross_entropy, token_accuracy and the gradients of both become one linear_token_loss
  *
  * The second as what a window's largest is, zero or more, is what relu left at its place; pooled images are smaller. The fourth
- * as where an activation was open follows from x, which is read anyway. The last stands at the beginning of backward, and the
- * graph has no output any more, which evaluations alone read. Only with pass_config.epilogues, within one stage, and where
+ * as where an activation was open follows from x, which is read anyway. Both losses stand at the beginning of backward; with the
+ * last the graph has no output any more, which evaluations alone read. Only with pass_config.epilogues, within one stage, and where
  * nobody else uses the value in between. Before and after: forward and backward nodes that compute the same.
  */
 #include "graph/op.h"
@@ -115,17 +115,17 @@ static void give_sums(struct node *from, struct node *to, int place)
     sums->maker = to;
 }
 
-/* Leaves a bias's gradient to the node that makes what it is the sum of. Where that is another stage's, or stayed two nodes as a cut
- * is between them, it is for a node that sums in the same order, which is returned, to be put after `weight`; else NULL. */
+/* Leaves a bias's gradient to the node that makes what it is the sum of. Where that is another stage's, stayed two nodes as a cut
+ * is between them, or has a sum already, of another layer that takes the same, it is for a node that sums in the same order, which is returned, to be put after `weight`; else NULL. */
 static struct node *move_sums(struct graph *graph, struct node *weight)
 {
     struct value *summand = weight->in[1];
     struct node *maker = summand->maker;
 
-    if (!weight->attrs.with_bias || !maker || maker->attrs.with_bias ||
-        summand != maker->out[0] || !(can_sum(maker) || maker->op == &op_gelu_tanh_grad))
+    if (!weight->attrs.with_bias || !maker || summand != maker->out[0] ||
+        !(can_sum(maker) || maker->op == &op_gelu_tanh_grad))
         return NULL;
-    if (can_sum(maker) && maker->stage == weight->stage) {
+    if (can_sum(maker) && maker->stage == weight->stage && !maker->attrs.with_bias) {
         maker->attrs.with_bias = 1;
         give_sums(weight, maker, maker->n_out++);
         return NULL;
@@ -143,7 +143,7 @@ struct classes {
     struct node *loss, *accuracy, *slope;
 };
 
-/* Are all of one stage, which keeps a forward node: evaluations are cut by these? */
+/* Are all there, in one stage that has another forward node besides? One without would not be a stage of evaluations. */
 static bool find_classes(const struct graph *graph, struct classes *of)
 {
     const struct value *root = graph_roles((struct graph *)graph)->loss;

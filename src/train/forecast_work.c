@@ -249,7 +249,12 @@ static enum status make_work(struct planner *p, const struct graph *graph,
         return guess_work(p, graph, w);
     if (p->step > LONG && p->works[0].threads == w->threads)
         return derive_work(p, w);
-    return measure(p, graph, w->shards, side_by_side(p, w->threads, w->apart), &w->work);
+    enum status status =
+        measure(p, graph, w->shards, side_by_side(p, w->threads, w->apart), &w->work);
+    if (status != STATUS_OK &&
+        w->apart) /* so many programs may want more memory than there is */
+        status = measure(p, graph, w->shards, side_by_side(p, w->threads, false), &w->work);
+    return status;
 }
 
 enum status planner_work(struct planner *p, int64_t shards, int threads, bool factors,
@@ -265,7 +270,7 @@ enum status planner_work(struct planner *p, int64_t shards, int threads, bool fa
             return STATUS_OK;
         }
     }
-    if (p->n_works == PLANNER_WORKS) { /* near enough: what differs is how samples are cut */
+    if (p->n_works == PLANNER_WORKS) { /* the nearest that there is */
         *out = &p->works[0];
         return STATUS_OK;
     }

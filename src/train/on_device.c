@@ -66,6 +66,11 @@ static enum status check_rounding(const struct job *job)
                     "--rounding stochastic: weights are bf16 on a GPU alone, with --precision "
                     "bf16; here they are %s",
                     !on_device(job) ? "the cpu's, in f32" : "f32");
+    if (job->axes.tp > 1)
+        return FAIL(
+            STATUS_USAGE,
+            "--rounding stochastic: what is drawn would depend on how layers are split; "
+            "leave out tp");
     return STATUS_OK;
 }
 

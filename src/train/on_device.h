@@ -9,7 +9,7 @@
 
 /* Does the job name a device that is not this processor? */
 bool on_device(const struct job *job);
-/* Reads --device, --precision and --data-on; refuses what such a job cannot do yet, each with its name. Asks for no driver. */
+/* Reads --device, --precision, --rounding and --data-on; refuses what such a job cannot do yet, each with its name. Asks for no driver. */
 MUST_CHECK enum status on_device_check(const struct job *job);
 
 /* The same of --data-on, when data is open. */

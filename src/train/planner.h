@@ -7,7 +7,7 @@
 #include "train/forecast.h"
 #include "train/job.h"
 
-enum { PLANNER_WORKS = 8, PLANNER_ROWS = 512, PLANNER_SHARED = 16 };
+enum { PLANNER_WORKS = 16, PLANNER_ROWS = 512, PLANNER_SHARED = 16 };
 
 /* A step in so many shards, as lanes of so many threads do it. */
 struct planner_work {

@@ -115,6 +115,9 @@ staged pp-4 text 4 "${text[@]}" --strategy pipeline
 staged gpipe text 4 "${text[@]}" --strategy pipeline --pipeline gpipe
 staged chunks text 2 "${text[@]}" --strategy pipeline --pipeline interleaved:2
 staged dp-pp text 4 "${text[@]}" --split dp=2,pp=2
+train plain 1 "${text[@]}" --dropout 0 # biases' gradients are summed by layer norms then
+staged plain-pp-2 plain 2 "${text[@]}" --dropout 0 --strategy pipeline
+staged plain-pp-4 plain 4 "${text[@]}" --dropout 0 --strategy pipeline
 residual=(resnet18 "${pictures[@]}" --steps 24 --width 16 --lr 0.01 --shards 4)
 train residual 1 "${residual[@]}"
 staged res-pp-2 residual 2 "${residual[@]}" --strategy pipeline

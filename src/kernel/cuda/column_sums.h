@@ -14,7 +14,7 @@ void column_sums(struct device_stream *stream, const void *x, enum dtype dtype, 
                  int64_t columns, float *out, void *scratch);
 size_t column_sums_scratch(int64_t rows, int64_t columns);
 
-/* The same in the order of row_parts (column.cuh). kept: x[i][j] is multiplied by the slope of gelu_tanh at kept[i][j] first, where
+/* Sums of columns in the order of row_parts (column.cuh): of a part in f32, of parts in double. kept: x[i][j] is multiplied by the slope of gelu_tanh at kept[i][j] first, where
  * it lies; NULL: it is not. */
 void sum_rows(struct device_stream *stream, void *x, const void *kept, enum dtype dtype,
               int64_t rows, int64_t columns, float *out, void *scratch);

@@ -166,30 +166,16 @@ __global__ void finish_packs(bf16 *c, int64_t packs, unsigned columns, const flo
     *(pack<bf16> *)(c + i * N) = out;
 }
 
-template <class T, class F, bool TWO>
-static void map_product(struct device_stream *stream, F f, const void *a, const void *b,
-                        const struct gemm_form *form, void *c)
-{
-    const int64_t count = form->m * form->n;
-    const bool wide = is_packed((const T *)a) && is_packed((const T *)b) && is_packed((T *)c);
-
-    map<T, F, TWO><<<blocks_of(count, THREADS * pack<T>::N), THREADS, 0, stream->cuda>>>(
-        f, (const T *)a, (const T *)b, (T *)c, count, wide);
-}
-
 template <class T>
 static void activate_product(struct device_stream *stream, const struct gemm_form *form,
                              const struct gemm_data *data)
 {
-    if (form->gelu)
-        map_product<T, f_gelu_tanh, false>(stream, f_gelu_tanh(), data->kept, NULL, form,
-                                           data->c);
-    else if (form->through == ACTIVATION_RELU)
-        map_product<T, f_relu_grad, true>(stream, f_relu_grad(), data->c, data->kept, form,
-                                          data->c);
-    else
-        map_product<T, f_gelu_tanh_grad, true>(stream, f_gelu_tanh_grad(), data->c, data->kept,
-                                               form, data->c);
+    const int64_t count = form->m * form->n;
+    const bool wide = is_packed((const T *)data->kept) && is_packed((T *)data->c);
+
+    map<T, f_gelu_tanh, false>
+        <<<blocks_of(count, THREADS * pack<T>::N), THREADS, 0, stream->cuda>>>(
+            f_gelu_tanh(), (const T *)data->kept, NULL, (T *)data->c, count, wide);
     stream_check(stream, "linear");
 }
 

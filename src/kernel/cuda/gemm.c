@@ -28,7 +28,7 @@ struct gemm {
     struct gemm_form form;
     bool
         finishes; /* bias and relu are a launch of their own, as cuBLASLt has no way for both */
-    bool activates; /* gelu or a slope is one */
+    bool activates; /* gelu is one */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -76,7 +76,7 @@ enum { ROW_OF = 8, LARGE = 1 << 28 }; /* elements of two bytes that are 16 */
 static bool is_repacked(const struct gemm_form *form, enum dtype dtype, int64_t row)
 {
     return kernel_is_half(dtype) && row % ROW_OF != 0 && form->parts <= 1 && !form->with_bias &&
-           !form->relu && !form->gelu && form->through == ACTIVATION_NONE &&
+           !form->relu && !form->gelu &&
            (double)form->m * (double)form->n * (double)form->k > LARGE;
 }
 
@@ -136,8 +136,8 @@ static size_t bytes_of_c(const struct gemm_form *form)
     return repacks_c(form) ? repacked_bytes(form->m, padded(form->c_row)) : 0;
 }
 
-/* Rows of the products of parts: m, or what that is in multiples of 16 bytes, where rows of a are so long; the rest is left out. An odd
- * extent has slow ways alone. */
+/* Rows of the products of parts: m, or, as an odd extent has slow ways alone, m rounded up to eight where rows of a are long enough; what
+ * is made too much is not added up. */
 static int64_t made_rows(const struct gemm_form *form)
 {
     return form->parts > 1 && form->a_across && kernel_is_half(form->of) &&
@@ -186,17 +186,9 @@ static enum status describe(int64_t rows, int64_t columns, int64_t row, enum dty
     return STATUS_OK;
 }
 
-/* Does the product write or read what an activation had? */
-static bool keeps(const struct gemm_form *form)
-{
-    return form->gelu || form->through != ACTIVATION_NONE;
-}
-
-/* cuBLASLt has relu's slope from bits alone that a product of its own left. */
 static bool has_epilogue(const struct gemm_form *form)
 {
-    return form->into == DTYPE_BF16 && form->c_row % ROW_OF == 0 &&
-           form->through != ACTIVATION_RELU;
+    return form->into == DTYPE_BF16 && form->c_row % ROW_OF == 0;
 }
 
 /* A proposal is made for a buffer that is there; every run says where its own is. */
@@ -216,9 +208,8 @@ static enum status set_epilogue(struct gemm *gemm, const struct gemm_form *form)
 {
     const cudaDataType_t bias = type_of(form->into); /* cuBLASLt's are of c's type */
     const cublasLtEpilogue_t epilogue =
-        gemm->finishes                      ? CUBLASLT_EPILOGUE_DEFAULT
-        : form->gelu && !gemm->activates    ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
-        : form->through && !gemm->activates ? CUBLASLT_EPILOGUE_DGELU
+        gemm->finishes                   ? CUBLASLT_EPILOGUE_DEFAULT
+        : form->gelu && !gemm->activates ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
         : form->with_bias ? (form->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
         : form->relu      ? CUBLASLT_EPILOGUE_RELU
                           : CUBLASLT_EPILOGUE_DEFAULT;
@@ -228,7 +219,7 @@ static enum status set_epilogue(struct gemm *gemm, const struct gemm_form *form)
     if (form->with_bias && !gemm->finishes)
         TRY_BLAS(cublasLtMatmulDescSetAttribute(
             gemm->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias));
-    return keeps(form) && !gemm->activates ? set_kept(gemm, form) : STATUS_OK;
+    return form->gelu && !gemm->activates ? set_kept(gemm, form) : STATUS_OK;
 }
 
 static enum status limit(cublasLtMatmulPreference_t preference, const struct gemm_form *form)
@@ -273,7 +264,7 @@ static bool wants_tiles(const struct gemm_form *form)
     enum { LEAST = 792, MOST = 8192, SHORTEST = 384 };
     const int64_t tiles = (form->m + TILE - 1) / TILE * ((form->n + TILE - 1) / TILE);
 
-    return kernel_is_half(form->into) && !keeps(form) && form->n > form->k &&
+    return kernel_is_half(form->into) && !form->gelu && form->n > form->k &&
            form->k >= SHORTEST && tiles >= LEAST && tiles <= MOST;
 }
 
@@ -281,37 +272,29 @@ static bool wants_tiles(const struct gemm_form *form)
 static bool is_preferred(const struct gemm *gemm, const cublasLtMatmulAlgo_t *algorithm)
 {
     const uint32_t tile = setting(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, sizeof(uint32_t));
-    const uint32_t cluster =
-        setting(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, sizeof(uint16_t));
-    const uint32_t split =
-        setting(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, sizeof(uint32_t));
 
-    if (gemm->form.through != ACTIVATION_NONE &&
-        !gemm->activates) /* larger clusters leave multiprocessors over */
-        return split == 1 && (cluster == CUBLASLT_CLUSTER_SHAPE_2x1x1 ||
-                              cluster == CUBLASLT_CLUSTER_SHAPE_1x2x1);
     return wants_tiles(&gemm->form) && tile == CUBLASLT_MATMUL_TILE_128x128;
 }
 
 static enum status ask(struct gemm *gemm, cublasLtMatmulPreference_t preference,
                        const struct gemm_form *form)
 {
-    cublasLtMatmulHeuristicResult_t results[PROPOSALS], *taken = &results[0];
+    cublasLtMatmulHeuristicResult_t results[PROPOSALS], *taken = NULL;
     int count = 0;
 
     TRY(limit(preference, form));
     TRY_BLAS(cublasLtMatmulAlgoGetHeuristic(the_handle, gemm->product, gemm->a, gemm->b,
                                             gemm->c, gemm->c, preference, PROPOSALS, results,
                                             &count));
-    if (count < 1)
+    for (int i = count - 1; i >= 0; i--) { /* the first that is preferred, else the first */
+        if (results[i].state == CUBLAS_STATUS_SUCCESS &&
+            (!taken || !is_preferred(gemm, &taken->algo) ||
+             is_preferred(gemm, &results[i].algo)))
+            taken = &results[i];
+    }
+    if (!taken)
         return FAIL(STATUS_UNSUPPORTED, "cublasLt knows no way for %lld x %lld x %lld",
                     (long long)form->m, (long long)form->n, (long long)form->k);
-    for (int i = 0; i < count; i++) {
-        if (results[i].state == CUBLAS_STATUS_SUCCESS && is_preferred(gemm, &results[i].algo)) {
-            taken = &results[i];
-            break;
-        }
-    }
     gemm->algorithm = taken->algo;
     gemm->scratch = taken->workspaceSize;
     return STATUS_OK;
@@ -369,9 +352,9 @@ enum status gemm_create(const struct gemm_form *form, struct gemm **out)
 
     TRY(make_handle());
     TRY(mem_alloc(1, sizeof *gemm, &gemm));
-    gemm->activates = keeps(form) && !has_epilogue(form);
+    gemm->activates = form->gelu && !has_epilogue(form);
     enum status status = plan(gemm, form);
-    if (status != STATUS_OK && keeps(form) && !gemm->activates) {
+    if (status != STATUS_OK && form->gelu && !gemm->activates) {
         forget(gemm);
         gemm->activates = true;
         status = plan(gemm, form);
@@ -380,7 +363,7 @@ enum status gemm_create(const struct gemm_form *form, struct gemm **out)
         (form->with_bias || form->relu)) { /* without an epilogue, then */
         forget(gemm);
         gemm->finishes = true;
-        gemm->activates = keeps(form);
+        gemm->activates = form->gelu;
         status = plan(gemm, form);
     }
     if (status != STATUS_OK) {
@@ -450,7 +433,7 @@ void gemm_run(const struct gemm *gemm, struct device_stream *stream,
         result = cublasLtMatmulDescSetAttribute(
             gemm->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
     }
-    if (result == CUBLAS_STATUS_SUCCESS && keeps(form) && !gemm->activates)
+    if (result == CUBLAS_STATUS_SUCCESS && form->gelu && !gemm->activates)
         result = cublasLtMatmulDescSetAttribute(gemm->product,
                                                 CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
                                                 &data->kept, sizeof data->kept);
@@ -566,23 +549,6 @@ static struct gemm_form linear_add_form(const struct kernel_problem *p)
     return form;
 }
 
-/* Is gelu's slope a launch of its own, with the sums that are wanted besides? What it reads should be in the cache then. */
-static bool slopes_apart(const struct kernel_problem *p)
-{
-    enum { CACHED = 1 << 26 };
-
-    return p->n_out > 1 && p->attrs.activation == ACTIVATION_GELU_TANH &&
-           shape_count(&p->out[0].shape) <= CACHED / (int64_t)sizeof(uint16_t);
-}
-
-static struct gemm_form grad_through_form(const struct kernel_problem *p)
-{
-    struct gemm_form form = grad_input_form(p);
-
-    form.through = slopes_apart(p) ? ACTIVATION_NONE : p->attrs.activation;
-    return form;
-}
-
 static size_t linear_scratch(const struct kernel_problem *p)
 {
     const struct gemm_form form = linear_form(p);
@@ -657,37 +623,6 @@ static void linear_add(const struct kernel_call *call)
 }
 
 /* The product's scratch, and after it that of the sums. */
-static size_t grad_through_scratch(const struct kernel_problem *p)
-{
-    const struct gemm_form form = grad_through_form(p);
-    const size_t sums = p->n_out > 1 ? sum_rows_scratch(form.m, form.n) : 0;
-
-    return gemm_scratch(&form) + sums;
-}
-
-static enum status grad_through_prepare(const struct kernel_problem *p, void **out)
-{
-    const struct gemm_form form = grad_through_form(p);
-    return gemm_create(&form, (struct gemm **)out);
-}
-
-static void grad_through(const struct kernel_call *call)
-{
-    const struct gemm_data data = { .a = call->in[0],
-                                    .b = call->in[1],
-                                    .c = call->out[0],
-                                    .kept = (void *)call->in[2],
-                                    .scratch = call->scratch };
-    const struct kernel_problem *p = call->problem;
-    const struct gemm_form form = grad_through_form(p);
-    char *const sums = (char *)call->scratch + gemm_scratch(&form);
-
-    gemm_run(call->state, call->stream, &data);
-    if (p->n_out > 1)
-        sum_rows(call->stream, call->out[0], slopes_apart(p) ? call->in[2] : NULL,
-                 p->out[0].dtype, form.m, form.n, call->out[1], sums);
-}
-
 static size_t grad_input_scratch(const struct kernel_problem *p)
 {
     const struct gemm_form form = grad_input_form(p);
@@ -764,11 +699,5 @@ const struct kernel cuda_linear_rows[] = {
       .prepare = linear_add_prepare,
       .release = release,
       .run = linear_add },
-    { .op = "linear_grad_through",
-      .name = "cublaslt",
-      .scratch_bytes = grad_through_scratch,
-      .prepare = grad_through_prepare,
-      .release = release,
-      .run = grad_through },
     { 0 },
 };

@@ -23,7 +23,6 @@ struct gemm_form {
     bool with_bias, relu;        /* c = relu(a b + bias of n numbers) */
     bool half_bias;              /* which are bf16 or f16, as c is; else f32 */
     bool gelu;                   /* c = gelu_tanh(kept), kept = a b + bias */
-    enum activation through; /* c = a b times the slope of relu or gelu_tanh by what is kept */
     int64_t parts;       /* k is cut into so many, whose products are added in order; 0: not */
     bool tf32;           /* operands of f32 may be rounded to 10 bits */
     enum dtype of, into; /* a and b; c */
@@ -50,7 +49,7 @@ struct gemm_data {
 /* c = relu(c + bias), as far as the form says: for products that have no epilogue. */
 void gemm_finish(struct device_stream *stream, const struct gemm_form *form,
                  const struct gemm_data *data);
-/* c = gelu_tanh(kept), or c times the slope: likewise, whole rows one behind the other. */
+/* c = gelu_tanh(kept): likewise, whole rows one behind the other. */
 void gemm_activate(struct device_stream *stream, const struct gemm_form *form,
                    const struct gemm_data *data);
 void gemm_run(const struct gemm *gemm, struct device_stream *stream,
