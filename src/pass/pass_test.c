@@ -166,6 +166,35 @@ static void test_a_gradient_that_was_handed_on_is_not_added_to(void)
     graph_destroy(graph);
 }
 
+/* Both biases of layers whose results are added have the same gradient: the norm's node sums it for one, another node in the same
+ * order for the other, never the product, whose order is its own. */
+static void test_two_layers_with_one_gradient_sum_it_in_one_order(void)
+{
+    const struct pass_config config = { .batch = 4, .apart = true, .epilogues = true };
+    struct graph *graph;
+
+    CHECK_OK(graph_create("two layers", &graph));
+    struct value *x = graph_input(graph, "x", DTYPE_F32, shape_2(4, 6));
+    struct value *z =
+        build_add(graph, "z", build_linear(graph, "a", x, 6), build_linear(graph, "b", x, 6));
+    struct value *y = build_layer_norm(graph, "norm", z, 1e-5F);
+    build_classifier_loss(graph, build_linear(graph, "fc", y, 5),
+                          graph_input(graph, "labels", DTYPE_I32, shape_1(4)));
+    CHECK_OK(pass_fuse.run(graph, &config));
+    CHECK_OK(pass_autodiff.run(graph, &config));
+    CHECK_OK(pass_join.run(graph, &config));
+    CHECK_INT(1, count_op(graph, &op_sum_rows));
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op == &op_layer_norm_grad)
+            CHECK_INT(4, node->n_out);
+        if (node->op == &op_linear_grad_weight)
+            CHECK_INT(node->in[1]->maker->op == &op_layer_norm_grad ? 1 : 2, node->n_out);
+    }
+    CHECK_OK(graph_verify(graph));
+    graph_destroy(graph);
+}
+
 static void test_a_single_step_has_one_update_a_bucket(void)
 {
     struct graph *graph = graph_after("mlp", "single", 1, 0);
@@ -891,6 +920,8 @@ const struct test tests[] = {
       .run = test_a_single_step_has_one_update_a_bucket },
     { .name = "a gradient that was handed on is not added to",
       .run = test_a_gradient_that_was_handed_on_is_not_added_to },
+    { .name = "two layers with one gradient sum it in one order",
+      .run = test_two_layers_with_one_gradient_sum_it_in_one_order },
     { .name = "mirroring adds collectives and nothing else",
       .run = test_mirroring_adds_collectives_and_nothing_else },
     { .name = "serving puts updates between push and pull",
