@@ -16,13 +16,12 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "exec/place.h"
+#include "exec/pair.h"
 #include "exec/talk.h"
 #include "graph/op.h"
 #include "kernel/precision.h"
 
-/* While a plan is made, an offset in the arena is a block's number and an offset in that block. */
-enum { ALIGN = 64, DEVICE_ALIGN = 256, BLOCK_SHIFT = 40 };
+enum { ALIGN = 64, DEVICE_ALIGN = 256 };
 
 /* Where a value lies, while the plan is made. */
 struct place {
@@ -765,80 +764,6 @@ static void mark_segments(struct plan *plan, const struct pass_pipeline *pipelin
     BUG_ON(n != plan->n_instructions);
 }
 
-/* The block of an operand; -1: it lies elsewhere. */
-static int block_of(const struct operand *operand)
-{
-    return operand->base == BASE_ARENA ? (int)(operand->offset >> BLOCK_SHIFT) : -1;
-}
-
-/* Is anything that one writes read or written by the other? Gradients are written once. */
-static bool touches(const struct instruction *writer, const struct instruction *other)
-{
-    for (int o = 0; o < writer->problem.n_out; o++) {
-        const int block = block_of(&writer->out[o]);
-        for (int i = 0; i < other->problem.n_in; i++) {
-            if (other->in[i].base == BASE_GRAD ||
-                (block >= 0 && block_of(&other->in[i]) == block))
-                return true;
-        }
-        for (int i = 0; i < other->problem.n_out; i++) {
-            if (block >= 0 && block_of(&other->out[i]) == block)
-                return true;
-        }
-    }
-    return false;
-}
-
-/* What an operand of an instruction lies in is there from instruction `first` to `last`. */
-static void hold(struct maker *maker, const struct operand *operand, int first, int last)
-{
-    const int block = block_of(operand);
-
-    if (block < 0)
-        return;
-    struct place_block *of = &maker->blocks[block];
-    of->first = of->first < first ? of->first : first;
-    of->last = of->last > last ? of->last : last;
-}
-
-static void hold_all(struct maker *maker, const struct instruction *made, int first, int last)
-{
-    const struct operand scratch = { BASE_ARENA, made->scratch };
-
-    for (int i = 0; i < made->problem.n_in; i++)
-        hold(maker, &made->in[i], first, last);
-    for (int i = 0; i < made->problem.n_out; i++)
-        hold(maker, &made->out[i], first, last);
-    if (made->has_scratch)
-        hold(maker, &scratch, first, last);
-}
-
-/* Is its kernel all of it, so that it may run with another? */
-static bool is_plain(const struct instruction *made)
-{
-    return made->kernel && !made->fills && made->node->op != &op_row_sum;
-}
-
-/* Finds instructions that may run with the next one, while blocks have no places yet. That one's parameters are there already, and
- * so is room for its gradients. */
-static void mark_both(struct maker *maker, struct plan *plan)
-{
-    const struct device_face *face = maker->target ? maker->target->face : NULL;
-
-    for (int n = 0; face && face->go_together && n + 1 < plan->n_instructions; n++) {
-        struct instruction *one = &plan->instructions[n], *next = one + 1;
-        if (n + 1 == plan->n_forward || !is_plain(one) || !is_plain(next) || next->awaits ||
-            next->n_converts || next->takes || next->begins ||
-            !face->go_together(one->kernel, next->kernel) || touches(one, next) ||
-            touches(next, one))
-            continue;
-        one->with_next = true;
-        hold_all(maker, one, n, n + 1);
-        hold_all(maker, next, n, n + 1);
-        n++;
-    }
-}
-
 /* Places all blocks and turns what the plan has of them into addresses. */
 static enum status settle_plan(struct maker *maker, struct plan *plan)
 {
@@ -913,7 +838,8 @@ static enum status make_plan(struct maker *maker, const struct kernel_choices *c
         plan->output_dtype = maker->dtypes[maker->places[output->id].root];
     }
     memcpy(plan->gradients, maker->gradients, sizeof plan->gradients);
-    mark_both(maker, plan);
+    if (maker->target)
+        pair_instructions(plan, maker->target->face, maker->blocks);
     return settle_plan(maker, plan);
 }
 

@@ -33,6 +33,8 @@ struct operand {
     enum base base;
     size_t offset; /* bytes */
 };
+/* While a plan is made, an offset in the arena is a block's number, from this bit on, and an offset in that block. */
+enum { BLOCK_SHIFT = 40 };
 
 /* What a kernel wants in another type of elements than it lies in. */
 struct plan_convert {

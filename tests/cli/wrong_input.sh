@@ -51,6 +51,7 @@ refused 2 'the device cpu computes in f32' "$tutti" train mlp --precision fp16
 refused 2 'nearest or stochastic' "$tutti" train mlp --rounding up
 refused 2 "here they are the cpu's, in f32" "$tutti" train mlp --rounding stochastic
 refused 2 'with --precision bf16; here they are f32' "$tutti" train mlp --device cuda --precision tf32 --rounding stochastic
+refused 2 'would depend on how layers are split' "$tutti" train gpt --device cuda -n 2 --split tp=2 --rounding stochastic
 refused 2 'auto, host or device' "$tutti" train mlp --data-on moon
 refused 2 'reads samples where they are' "$tutti" train mlp --data-on device
 refused 2 'works with sync step' "$tutti" train mlp --strategy mirrored -n 2 --sync async

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* batch_norm.cu - batch normalization with residual and activation, whole and in parts, and sums of
- * columns.
+/* batch_norm.cu - batch normalization with residual and activation, whole and in parts.
  *
  * Images are matrices of `places` rows and a column a channel. Forward: sums of x and its squares in double
  * (x is read once), what a channel needs from them, then y (x is read again). Backward: the sums of d, dy
@@ -9,96 +8,6 @@
  */
 #include "kernel/cuda/batch_norm.h"
 #include "kernel/cuda/column.cuh"
-#include "kernel/cuda/column_sums.h"
-
-/* Sums of columns ---------------------------------------------------------------------- */
-
-template <class T> struct add_column {
-    enum { AHEAD = 16 };
-    const T *x;
-    int64_t columns;
-    __device__ void operator()(int64_t row, int64_t column, double sums[1]) const
-    {
-        sums[0] += (double)number(x[row * columns + column]);
-    }
-    __device__ void begin(int64_t) const
-    {
-    }
-    template <class A>
-    __device__ void four(int64_t row, int64_t column, A sums[1][AT_ONCE]) const
-    {
-        const ::four<T> in = *(const ::four<T> *)(x + row * columns + column);
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++)
-            sums[0][k] += (A)number(in.x[k]);
-    }
-};
-
-struct give_column {
-    float *out;
-    __device__ void operator()(int64_t column, const double sums[1]) const
-    {
-        out[column] = (float)sums[0];
-    }
-};
-
-size_t column_sums_scratch(int64_t rows, int64_t columns)
-{
-    return column_scratch(rows, columns, 1);
-}
-
-template <class T>
-static void column_sums_of(struct device_stream *stream, const T *x, int64_t rows,
-                           int64_t columns, float *out, void *scratch)
-{
-    const struct add_column<T> add = {
-        x, columns
-    };
-
-    if (columns % AT_ONCE == 0 && is_aligned(x))
-        sum_columns_wide<1, typename sums_of<T>::type>(stream, add, give_column{ out }, rows,
-                                                       columns, scratch);
-    else
-        sum_columns<1>(stream, add, give_column{ out }, rows, columns, scratch);
-}
-
-void column_sums(struct device_stream *stream, const void *x, enum dtype dtype, int64_t rows,
-                 int64_t columns, float *out, void *scratch)
-{
-    if (dtype == DTYPE_BF16)
-        column_sums_of(stream, (const bf16 *)x, rows, columns, out, scratch);
-    else if (dtype == DTYPE_F16)
-        column_sums_of(stream, (const f16 *)x, rows, columns, out, scratch);
-    else
-        column_sums_of(stream, (const float *)x, rows, columns, out, scratch);
-    stream_check(stream, "column_sums");
-}
-
-/* Rows and columns of bias_grad's dy: channels of images are innermost. */
-static void matrix_of(const struct kernel_tensor *dy, int64_t *rows, int64_t *columns)
-{
-    const struct shape *shape = &dy->shape;
-
-    *columns = shape->dim[dy->layout == LAYOUT_NHWC ? 1 : shape->rank - 1];
-    *rows = shape_count(shape) / *columns;
-}
-
-static size_t bias_grad_scratch(const struct kernel_problem *p)
-{
-    int64_t rows, columns;
-
-    matrix_of(&p->in[0], &rows, &columns);
-    return column_scratch(rows, columns, 1);
-}
-
-static void run_bias_grad(const struct kernel_call *call)
-{
-    int64_t rows, columns;
-
-    matrix_of(&call->problem->in[0], &rows, &columns);
-    column_sums(call->stream, call->in[0], call->problem->in[0].dtype, rows, columns,
-                (float *)call->out[0], call->scratch);
-}
 
 /* Forward ------------------------------------------------------------------------------ */
 
@@ -331,22 +240,33 @@ __global__ void normalize_fours(struct normalize n, const T *x, const T *residua
 }
 
 template <class T, bool VARIANCE>
-static void launch_many(const struct kernel_call *call, const struct normalize &n,
+static void launch_many(const struct kernel_call *call, const struct normalize &n, const T *x,
                         const T *residual, T *y)
 {
-    const T *x = (const T *)call->in[0];
     const int64_t fours = n.count / AT_ONCE, fours_of_row = n.channels / AT_ONCE;
 
-    if constexpr (sizeof(T) < sizeof(float)) {
-        if (residual)
-            normalize_many<T, true, VARIANCE>
-                <<<pack_blocks(fours, fours_of_row), THREADS, 0, stream_of(call)>>>(
-                    n, x, residual, y);
-        else
-            normalize_many<T, false, VARIANCE>
-                <<<pack_blocks((fours + 1) / 2, fours_of_row), THREADS, 0, stream_of(call)>>>(
-                    n, x, NULL, y);
-    }
+    if (residual)
+        normalize_many<T, true, VARIANCE>
+            <<<pack_blocks(fours, fours_of_row), THREADS, 0, stream_of(call)>>>(n, x, residual,
+                                                                                y);
+    else
+        normalize_many<T, false, VARIANCE>
+            <<<pack_blocks((fours + 1) / 2, fours_of_row), THREADS, 0, stream_of(call)>>>(
+                n, x, NULL, y);
+}
+
+template <class T>
+static void launch_wide(const struct kernel_call *call, const struct normalize &n, const T *x,
+                        const T *residual, T *y)
+{
+    if constexpr (sizeof(T) == sizeof(float))
+        normalize_fours<T>
+            <<<blocks_of(n.count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(
+                n, x, residual, y);
+    else if (n.is_variance)
+        launch_many<T, true>(call, n, x, residual, y);
+    else
+        launch_many<T, false>(call, n, x, residual, y);
 }
 
 template <class T>
@@ -358,14 +278,8 @@ static void launch_normalize(const struct kernel_call *call, struct normalize n,
                       is_aligned(more) && is_aligned(n.mean) && is_aligned(n.spread) &&
                       is_aligned(n.gamma) && is_aligned(n.beta);
 
-    if (wide && sizeof(T) < sizeof(float) && n.is_variance)
-        launch_many<T, true>(call, n, more, (T *)y);
-    else if (wide && sizeof(T) < sizeof(float))
-        launch_many<T, false>(call, n, more, (T *)y);
-    else if (wide)
-        normalize_fours<T>
-            <<<blocks_of(n.count, THREADS * AT_ONCE), THREADS, 0, stream_of(call)>>>(n, x, more,
-                                                                                     (T *)y);
+    if (wide)
+        launch_wide(call, n, x, more, (T *)y);
     else
         normalize_images<T>
             <<<blocks_of(n.count, THREADS), THREADS, 0, stream_of(call)>>>(n, x, more, (T *)y);
@@ -989,7 +903,6 @@ static void run_batch_norm_grad_spread(const struct kernel_call *call)
 #op, "own", NULL, scratch, NULL, NULL, run_##op                                        \
     }
 extern "C" const struct kernel cuda_batch_norm_rows[] = {
-    ROW(bias_grad, bias_grad_scratch),
     ROW(batch_norm, sums_scratch),
     ROW(batch_norm_grad, grad_scratch),
     ROW(batch_norm_apply, NULL),

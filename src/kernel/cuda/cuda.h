@@ -60,7 +60,7 @@ extern const struct kernel cuda_cudnn_rows[], cuda_cudnn_attention_rows[],
     cuda_thin_rows[], cuda_thin_pool_rows[], cuda_narrow_rows[], cuda_conv_whole_rows[],
     cuda_shallow_rows[], cuda_small_rows[], cuda_pool_rows[], cuda_norm_rows[],
     cuda_batch_norm_rows[], cuda_norm_depthwise_rows[], cuda_conv_stats_rows[],
-    cuda_loss_rows[], cuda_head_rows[], cuda_sum_rows_rows[], cuda_through_rows[],
+    cuda_loss_rows[], cuda_head_rows[], cuda_column_sums_rows[], cuda_through_rows[],
     cuda_embedding_rows[], cuda_attention_rows[], cuda_recurrent_rows[];
 extern const struct device_update cuda_updates[];
 extern const struct device_joint_ops cuda_joint_ops;

@@ -604,7 +604,7 @@ static const struct kernel *const parts[] = {
     cuda_norm_rows,           cuda_batch_norm_rows,
     cuda_norm_depthwise_rows, cuda_conv_stats_rows,
     cuda_loss_rows,           cuda_head_rows,
-    cuda_sum_rows_rows,       cuda_through_rows,
+    cuda_column_sums_rows,    cuda_through_rows,
     cuda_embedding_rows,      cuda_attention_rows,
     cuda_recurrent_rows,
 };

@@ -2,7 +2,7 @@
 /* through.c - linear_grad_through: a layer's input gradient through the activation before it.
  *
  * The product is by whichever row has linear_grad_input, and what it stored is multiplied by the slope: so the bits are those of the two ops,
- * which a pipeline's cut may keep apart. gelu's slope goes with the sums that a bias wants (sum_rows.cu).
+ * which a pipeline's cut may keep apart. gelu's slope goes with the sums that a bias wants (column_sums.cu).
  */
 #include "base/mem.h"
 #include "kernel/cuda/column_sums.h"

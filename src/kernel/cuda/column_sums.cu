@@ -1,12 +1,103 @@
 /* SPDX-License-Identifier: MIT */
-/* sum_rows.cu - sums over rows in the order of row_parts (column.cuh), and gelu's slope on what is summed, in one look at it.
+/* column_sums.cu - sums of columns: in double; and in the order of row_parts (column.cuh), with gelu's slope on what is summed, in one
+ * look at it.
  *
- * A block has a part of the rows, a thread the same columns of each. cuBLASLt has an epilogue for the slope, whose kernel
- * is slower than a plain product and this together where what they share stays in the cache, and sums of it in an order that is nobody's.
+ * Of the latter a block has a part of the rows, a thread the same columns of each.
  */
 #include "kernel/cuda/column.cuh"
 #include "kernel/cuda/column_sums.h"
 #include "kernel/cuda/gelu.cuh"
+
+/* In double ---------------------------------------------------------------------------- */
+
+template <class T> struct add_column {
+    enum { AHEAD = 16 };
+    const T *x;
+    int64_t columns;
+    __device__ void operator()(int64_t row, int64_t column, double sums[1]) const
+    {
+        sums[0] += (double)number(x[row * columns + column]);
+    }
+    __device__ void begin(int64_t) const
+    {
+    }
+    template <class A>
+    __device__ void four(int64_t row, int64_t column, A sums[1][AT_ONCE]) const
+    {
+        const ::four<T> in = *(const ::four<T> *)(x + row * columns + column);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            sums[0][k] += (A)number(in.x[k]);
+    }
+};
+
+struct give_column {
+    float *out;
+    __device__ void operator()(int64_t column, const double sums[1]) const
+    {
+        out[column] = (float)sums[0];
+    }
+};
+
+size_t column_sums_scratch(int64_t rows, int64_t columns)
+{
+    return column_scratch(rows, columns, 1);
+}
+
+template <class T>
+static void column_sums_of(struct device_stream *stream, const T *x, int64_t rows,
+                           int64_t columns, float *out, void *scratch)
+{
+    const struct add_column<T> add = {
+        x, columns
+    };
+
+    if (columns % AT_ONCE == 0 && is_aligned(x))
+        sum_columns_wide<1, typename sums_of<T>::type>(stream, add, give_column{ out }, rows,
+                                                       columns, scratch);
+    else
+        sum_columns<1>(stream, add, give_column{ out }, rows, columns, scratch);
+}
+
+void column_sums(struct device_stream *stream, const void *x, enum dtype dtype, int64_t rows,
+                 int64_t columns, float *out, void *scratch)
+{
+    if (dtype == DTYPE_BF16)
+        column_sums_of(stream, (const bf16 *)x, rows, columns, out, scratch);
+    else if (dtype == DTYPE_F16)
+        column_sums_of(stream, (const f16 *)x, rows, columns, out, scratch);
+    else
+        column_sums_of(stream, (const float *)x, rows, columns, out, scratch);
+    stream_check(stream, "column_sums");
+}
+
+/* Rows and columns of bias_grad's dy: channels of images are innermost. */
+static void matrix_of(const struct kernel_tensor *dy, int64_t *rows, int64_t *columns)
+{
+    const struct shape *shape = &dy->shape;
+
+    *columns = shape->dim[dy->layout == LAYOUT_NHWC ? 1 : shape->rank - 1];
+    *rows = shape_count(shape) / *columns;
+}
+
+static size_t bias_grad_scratch(const struct kernel_problem *p)
+{
+    int64_t rows, columns;
+
+    matrix_of(&p->in[0], &rows, &columns);
+    return column_scratch(rows, columns, 1);
+}
+
+static void run_bias_grad(const struct kernel_call *call)
+{
+    int64_t rows, columns;
+
+    matrix_of(&call->problem->in[0], &rows, &columns);
+    column_sums(call->stream, call->in[0], call->problem->in[0].dtype, rows, columns,
+                (float *)call->out[0], call->scratch);
+}
+
+/* In the order of row_parts -------------------------------------------------------------- */
 
 enum { ROWS_AHEAD = 4, ROW_THREADS = 256 };
 
@@ -59,14 +150,6 @@ __global__ void __launch_bounds__(ROW_THREADS)
     *(some<float, N> *)(partial + blockIdx.x * columns + column) = *(some<float, N> *)sums;
 }
 
-struct give_sum {
-    float *out;
-    __device__ void operator()(int64_t column, const double sums[1]) const
-    {
-        out[column] = (float)sums[0];
-    }
-};
-
 template <class T, int N, bool SLOPE>
 static void launch(struct device_stream *stream, T *x, const T *kept, int64_t rows,
                    int64_t columns, float *out, float *scratch)
@@ -78,7 +161,8 @@ static void launch(struct device_stream *stream, T *x, const T *kept, int64_t ro
 
     part_sums<T, N, SLOPE>
         <<<grid, (unsigned)threads, 0, stream->cuda>>>(x, kept, rows, columns, scratch);
-    launch_finish<1>(stream, give_sum{ out }, columns, row_parts(rows), (const float *)scratch);
+    launch_finish<1>(stream, give_column{ out }, columns, row_parts(rows),
+                     (const float *)scratch);
 }
 
 template <class T>
@@ -125,7 +209,8 @@ static void run_sum_rows(const struct kernel_call *call)
              x->shape.dim[1], (float *)call->out[0], call->scratch);
 }
 
-extern "C" const struct kernel cuda_sum_rows_rows[] = {
+extern "C" const struct kernel cuda_column_sums_rows[] = {
+    { "bias_grad", "own", NULL, bias_grad_scratch, NULL, NULL, run_bias_grad },
     { "sum_rows", "own", NULL, scratch_of, NULL, NULL, run_sum_rows },
     { NULL, NULL, NULL, NULL, NULL, NULL, NULL },
 };
