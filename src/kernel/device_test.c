@@ -459,6 +459,87 @@ static void gradients_through_activations_are_those_of_two_ops(void)
     check_none_bad();
 }
 
+/* Loss, accuracy and gradient of classes in one op have the bits of the three. */
+static void check_classes(const struct device_place *place, const char *text, enum dtype dtype)
+{
+    enum { WHOLE, LOSS, RIGHT, SLOPE, N };
+    struct kernel_problem problems[N], there[N];
+    struct kernel_trial *trials[N];
+    const struct kernel_call *calls[N];
+
+    CHECK_OK(kernel_parse(text, &problems[WHOLE]));
+    struct kernel_problem *whole = &problems[WHOLE];
+    const struct kernel_tensor *logits = &whole->in[0], *labels = &whole->in[1];
+    whole->attrs.smoothing = 0.1F;
+    problems[LOSS] = (struct kernel_problem){ .op = "softmax_cross_entropy",
+                                              .n_in = 2,
+                                              .n_out = 2,
+                                              .in = { *logits, *labels },
+                                              .out = { whole->out[0], *logits },
+                                              .attrs = whole->attrs };
+    problems[RIGHT] = (struct kernel_problem){ .op = "accuracy",
+                                               .n_in = 2,
+                                               .n_out = 1,
+                                               .in = { *logits, *labels },
+                                               .out = { whole->out[1] } };
+    problems[SLOPE] = (struct kernel_problem){ .op = "softmax_cross_entropy_grad",
+                                               .n_in = 2,
+                                               .n_out = 1,
+                                               .in = { *logits, *labels },
+                                               .out = { *logits },
+                                               .attrs = whole->attrs };
+    for (int i = 0; i < N; i++) {
+        there[i] = problems[i];
+        if (kernel_is_half(dtype))
+            kernel_narrow(&there[i], dtype);
+        CHECK_OK(kernel_trial_create(kernel_find(problems[i].op, "reference"), &problems[i],
+                                     KERNEL_FILL_NORMAL, 5, &trials[i]));
+        calls[i] = kernel_trial_call(trials[i]);
+        if (i > WHOLE)
+            copy_number((void *)(uintptr_t)calls[i]->in[1], calls[WHOLE]->in[1], labels);
+        if (i > WHOLE)
+            copy_number((void *)(uintptr_t)calls[i]->in[0],
+                        i == SLOPE ? calls[LOSS]->out[1] : calls[WHOLE]->in[0], logits);
+        struct kernel_call call = *calls[i];
+        call.step = calls[WHOLE]->step;
+        CHECK_OK(device_testing_run(place, device_kernel(place->face, &there[i]), &there[i],
+                                    &call, DEVICE_ONCE));
+    }
+    if (memcmp(calls[WHOLE]->out[0], calls[LOSS]->out[0], sizeof(float)) != 0 ||
+        memcmp(calls[WHOLE]->out[1], calls[RIGHT]->out[0], sizeof(float)) != 0 ||
+        memcmp(calls[WHOLE]->out[2], calls[SLOPE]->out[0], bytes_of(logits)) != 0)
+        complain(whole, "other bits than by three ops");
+    for (int i = 0; i < N; i++)
+        kernel_trial_destroy(trials[i]);
+}
+
+static void check_losses(const struct device_place *place, int n_dtypes)
+{
+    static const char *const texts[] = { "softmax_loss 64x10 64", "softmax_loss 512x10 512",
+                                         "softmax_loss 7x3 7", "softmax_loss 3000x100 3000" };
+    static const enum dtype dtypes[] = { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
+
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        for (int k = 0; k < n_dtypes; k++)
+            check_classes(place, texts[i], dtypes[k]);
+    }
+    check_none_bad();
+}
+
+static void losses_in_one_are_those_of_three_ops(void)
+{
+    struct device_place place;
+
+    CHECK_OK(device_place_open("cpu", &place));
+    check_losses(&place, 1);
+    device_place_close(&place);
+}
+
+static void losses_in_one_are_those_of_three_ops_on_the_gpu(void)
+{
+    check_losses(gpu(), 3);
+}
+
 /* Problems that rows of kernel/cuda/cudnn_table.c are for, one of each kind of engine: too large for the CPU's tests. */
 static const char *const of_table[] = {
     "conv2d 256x128x16x16 256x128x1x1 stride 2x2",
@@ -1139,6 +1220,10 @@ const struct test tests[] = {
     { .name = "sums over rows have one order", .run = sums_over_rows_have_one_order },
     { .name = "gradients through activations are those of two ops",
       .run = gradients_through_activations_are_those_of_two_ops },
+    { .name = "losses in one are those of three ops",
+      .run = losses_in_one_are_those_of_three_ops },
+    { .name = "losses in one are those of three ops on the GPU",
+      .run = losses_in_one_are_those_of_three_ops_on_the_gpu },
     { .name = "engines of the table agree", .run = engines_of_the_table_agree },
     { .name = "devices agree on large problems", .run = devices_agree_on_large_problems },
     { 0 },
