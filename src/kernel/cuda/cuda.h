@@ -46,9 +46,11 @@ extern const struct device_team_ops cuda_team_ops;
     } while (0)
 enum status cuda_failed(cudaError_t error, const char *file, int line, const char *call);
 
-/* The most shared memory that a block may ask for on the device that was opened first: what rows can run, and their scratch,
- * does not change after that. */
+/* The most shared memory that a block may ask for on the device that was opened first, and its compute capability, ten times:
+ * what rows can run, and their scratch, does not change after that. */
 extern size_t cuda_shared_bytes;
+extern int cuda_capability;
+enum { CAPABILITY_HOPPER = 90 }; /* what hopper.cuh is for */
 
 /* The first row for a problem, as a device's user would find it; NULL: there is none. */
 const struct kernel *cuda_find(const struct kernel_problem *problem);

@@ -95,6 +95,7 @@ struct device {
 };
 
 size_t cuda_shared_bytes;
+int cuda_capability;
 
 int cuda_number(const struct device *device)
 {
@@ -174,8 +175,10 @@ static enum status open_device(int number, struct device **out)
     TRY_CUDA(cudaFree(NULL)); /* makes the context, or says why it cannot be made */
     TRY(mem_alloc(1, sizeof *device, &device));
     device->number = number;
-    if (cuda_shared_bytes == 0)
+    if (cuda_shared_bytes == 0) {
         cuda_shared_bytes = p.sharedMemPerBlockOptin;
+        cuda_capability = 10 * p.major + p.minor;
+    }
     *out = device;
     return STATUS_OK;
 }
