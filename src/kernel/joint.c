@@ -12,8 +12,8 @@ enum { BLOCK = 1024 };
 
 static float element(const void *data, enum dtype dtype, size_t i)
 {
-    return dtype == DTYPE_BF16 ? kernel_from_bf16(((const uint16_t *)data)[i])
-                               : ((const float *)data)[i];
+    return kernel_is_half(dtype) ? kernel_from_half(dtype, ((const uint16_t *)data)[i])
+                                 : ((const float *)data)[i];
 }
 
 /* Sums -------------------------------------------------------------------------------------- */
@@ -32,13 +32,14 @@ static void sum_block(const struct joint_parts *parts, size_t at, size_t count, 
     memcpy(out, sum, count * sizeof *sum);
 }
 
-static void sum_narrow(const struct joint_parts *parts, size_t at, size_t count, uint16_t *out)
+static void sum_narrow(const struct joint_parts *parts, enum dtype dtype, size_t at,
+                       size_t count, uint16_t *out)
 {
     for (size_t i = 0; i < count; i++) {
-        float sum = element(parts->of[0], DTYPE_BF16, at + i);
+        float sum = element(parts->of[0], dtype, at + i);
         for (int k = 1; k < parts->count; k++)
-            sum += element(parts->of[k], DTYPE_BF16, at + i);
-        out[i] = kernel_to_bf16(sum);
+            sum += element(parts->of[k], dtype, at + i);
+        out[i] = kernel_to_half(dtype, sum);
     }
 }
 
@@ -49,8 +50,8 @@ void joint_sum(void *out, const struct joint_parts *parts, enum dtype dtype,
         for (size_t i = 0; i < rows->width; i += BLOCK) {
             const size_t count = rows->width - i < BLOCK ? rows->width - i : BLOCK;
             const size_t from = r * rows->apart + i, to = r * rows->out_apart + i;
-            if (dtype == DTYPE_BF16)
-                sum_narrow(parts, from, count, (uint16_t *)out + to);
+            if (kernel_is_half(dtype))
+                sum_narrow(parts, dtype, from, count, (uint16_t *)out + to);
             else
                 sum_block(parts, from, count, (float *)out + to);
         }

@@ -11,6 +11,7 @@
 #include "kernel/precision.h"
 
 enum { RANKS = 4, MOST = 1 << 13 };
+static const enum dtype dtypes[] = { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
 
 static const struct device_place *gpu(void)
 {
@@ -44,8 +45,8 @@ static void fill(struct rng *rng, enum dtype dtype, void *data, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const float x = (float)rng_normal(rng) * 3;
-        if (dtype == DTYPE_BF16)
-            ((uint16_t *)data)[i] = kernel_to_bf16(x);
+        if (kernel_is_half(dtype))
+            ((uint16_t *)data)[i] = kernel_to_half(dtype, x);
         else
             ((float *)data)[i] = x;
     }
@@ -55,7 +56,7 @@ static void fill(struct rng *rng, enum dtype dtype, void *data, size_t count)
 static void check_sums(struct rng *rng, const struct device_place *place)
 {
     static float data[RANKS][MOST], expected[MOST], made[MOST];
-    const enum dtype dtype = rng_below(rng, 2) ? DTYPE_F32 : DTYPE_BF16;
+    const enum dtype dtype = dtypes[rng_below(rng, 3)];
     const size_t unit = rng_below(rng, 2) ? 8 : 1, size = dtype_size(dtype);
     const struct joint_rows rows = { .width = unit * (1 + rng_below(rng, 20)),
                                      .rows = 1 + rng_below(rng, 20),
@@ -137,7 +138,7 @@ static void draw_cut(struct rng *rng, struct cut *cut)
     cut->rows = 1 + (int64_t)rng_below(rng, 64);
     cut->classes = 8 + (int64_t)rng_below(rng, 72);
     cut->ranks = 1 + (int)rng_below(rng, RANKS);
-    cut->dtype = rng_below(rng, 2) ? DTYPE_F32 : DTYPE_BF16;
+    cut->dtype = dtypes[rng_below(rng, 3)];
     cut->smoothing = rng_below(rng, 2) ? 0.1F : 0;
     for (int64_t i = 0; i < cut->rows; i++) {
         cut->labels[i] = (int32_t)rng_below(rng, (uint64_t)cut->classes + 1) - 1;
@@ -152,8 +153,8 @@ static void draw_cut(struct rng *rng, struct cut *cut)
             for (int64_t c = 0; c < count; c++) {
                 const float x = cut->logits[i][begin + c];
                 sum += exp((double)x);
-                if (cut->dtype == DTYPE_BF16)
-                    ((uint16_t *)cut->slices[r])[i * count + c] = kernel_to_bf16(x);
+                if (kernel_is_half(cut->dtype))
+                    ((uint16_t *)cut->slices[r])[i * count + c] = kernel_to_half(cut->dtype, x);
                 else
                     ((float *)cut->slices[r])[i * count + c] = x;
             }

@@ -77,6 +77,17 @@ uint32_t kernel_rounding_word(uint64_t seed, uint64_t step, uint32_t parameter,
 uint16_t kernel_to_f16(float x);
 float kernel_from_f16(uint16_t x);
 
+/* Of either. */
+static inline uint16_t kernel_to_half(enum dtype dtype, float x)
+{
+    return dtype == DTYPE_F16 ? kernel_to_f16(x) : kernel_to_bf16(x);
+}
+
+static inline float kernel_from_half(enum dtype dtype, uint16_t x)
+{
+    return dtype == DTYPE_F16 ? kernel_from_f16(x) : kernel_from_bf16(x);
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -76,6 +76,8 @@ static void run_sum(struct device_stream *stream, void *out, const struct joint_
 {
     if (dtype == DTYPE_BF16)
         launch_sum(stream, (bf16 *)out, parts, rows);
+    else if (dtype == DTYPE_F16)
+        launch_sum(stream, (f16 *)out, parts, rows);
     else
         launch_sum(stream, (float *)out, parts, rows);
 }
@@ -159,6 +161,8 @@ static void run_note_losses(const struct kernel_call *call, float *numbers)
 {
     if (call->problem->in[0].dtype == DTYPE_BF16)
         launch_note_losses<bf16>(call, numbers);
+    else if (call->problem->in[0].dtype == DTYPE_F16)
+        launch_note_losses<f16>(call, numbers);
     else
         launch_note_losses<float>(call, numbers);
 }
@@ -241,18 +245,24 @@ __global__ void note_largest(struct sliced s, const T *logits, struct joint_answ
     }
 }
 
-static void run_note_answers(const struct kernel_call *call, struct joint_answer *answers)
+template <class T>
+static void launch_note_answers(const struct kernel_call *call, struct joint_answer *answers)
 {
     const struct sliced s = sliced_of(call->problem);
-    const unsigned blocks = row_blocks(s.rows);
 
-    if (call->problem->in[0].dtype == DTYPE_BF16)
-        note_largest<bf16>
-            <<<blocks, THREADS, 0, stream_of(call)>>>(s, (const bf16 *)call->in[0], answers);
-    else
-        note_largest<float>
-            <<<blocks, THREADS, 0, stream_of(call)>>>(s, (const float *)call->in[0], answers);
+    note_largest<T><<<row_blocks(s.rows), THREADS, 0, stream_of(call)>>>(
+        s, (const T *)call->in[0], answers);
     stream_check(call->stream, call->problem->op);
+}
+
+static void run_note_answers(const struct kernel_call *call, struct joint_answer *answers)
+{
+    if (call->problem->in[0].dtype == DTYPE_BF16)
+        launch_note_answers<bf16>(call, answers);
+    else if (call->problem->in[0].dtype == DTYPE_F16)
+        launch_note_answers<f16>(call, answers);
+    else
+        launch_note_answers<float>(call, answers);
 }
 
 __global__ void count_answers(struct sliced s, struct joint_parts answers,
