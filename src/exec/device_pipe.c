@@ -278,7 +278,7 @@ enum status device_pipe_run(const struct exec *exec, const struct plan *plan, in
         else if (next->node->op == &op_receive)
             TRY(receive(side, next, box));
         else
-            TRY(device_run(side, next, step));
+            TRY(device_run(side, next, scaled_step(side, next, step)));
     }
     return STATUS_OK;
 }

@@ -9,8 +9,16 @@
  *   signal done, await all done     all parameters are new, and nobody reads gradients of this step any more
  *   take the others' parts          of the parameters
  *
- * State is there where it is updated. Where norms are needed before, each rank sums and updates everything, the same way, and takes
- * nothing. A rank writes to its own block alone, but for words of others, which it makes 1. Why two meetings are enough: gradients are written
+ * State is there where it is updated. Where the norm of all gradients is needed before, each keeps the sums of its parts and, when all have
+ * their squares (device_squares.c), updates all groups, with one meeting more behind that:
+ *
+ *   signal ready, await all ready   of each group
+ *   sum its part and its squares
+ *   signal done, await all done     nobody reads the group's gradients any more; of the last one: squares of all are there
+ *   update all parts
+ *   signal updated, await all       all parameters are new
+ *
+ * Where norms of parameters are needed, or so many ranks cannot tell each other squares, each rank sums and updates everything, the same way, and takes nothing. A rank writes to its own block alone, but for words of others, which it makes 1. Why two meetings are enough: gradients are written
  * again after done of all groups, parameters after the next ready, when all have taken them; a word is made 1 again after the other one
  * of its pair has come back.
  *
@@ -49,7 +57,7 @@ struct device_ranks {
     int n_scratch, result;
     size_t scratch_each; /* elements of a vector of scratch */
     float *scratch;
-    /* Of each group MEETINGS, then one for each gather. */
+    /* Of each group MEETINGS, then one for each gather, then that of all updates. */
     int n_meetings;
     char *words; /* of this rank: of each meeting a line for each rank */
     struct device_words *out, *in;
@@ -59,13 +67,35 @@ struct device_ranks {
 
 bool ranks_update_all(const struct exec *exec)
 {
-    return norms_are_used(exec);
+    return exec->adapts || (exec_needs_norm(exec) && exec->ranks > JOINT_RANKS);
+}
+
+static size_t common_multiple(size_t a, size_t b)
+{
+    size_t x = a, y = b;
+
+    while (y > 0) {
+        const size_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
+/* Elements that one rank has: whole rows of tables, and whole pieces that squares are summed of. */
+static size_t unit_of(const struct exec *exec, const struct device_stretch *stretch)
+{
+    const size_t width = stretch->table >= 0 ? (size_t)stretch->bucket->width : 1;
+
+    if (norms_are_used(exec))
+        return common_multiple(width, DEVICE_PIECE);
+    return stretch->table >= 0 ? width : PART_UNIT;
 }
 
 struct device_part ranks_share(const struct exec *exec, const struct device_stretch *stretch,
                                int r)
 {
-    const size_t unit = stretch->table >= 0 ? (size_t)stretch->bucket->width : PART_UNIT;
+    const size_t unit = unit_of(exec, stretch);
     const size_t units = (stretch->count + unit - 1) / unit, ranks = (size_t)exec->ranks;
     const size_t begin = units * (size_t)r / ranks * unit;
     const size_t end = units * ((size_t)r + 1) / ranks * unit;
@@ -161,7 +191,7 @@ enum status ranks_create(struct exec *exec)
                                       ranks->additions, &ranks->result);
     ranks->scratch_each = largest_part(exec);
     TRY(team_choose(exec));
-    ranks->n_meetings = side->team ? 0 : side->n_groups * MEETINGS + exec->gathers.count;
+    ranks->n_meetings = side->team ? 0 : side->n_groups * MEETINGS + exec->gathers.count + 1;
     TRY(mem_alloc((size_t)ranks->n_meetings, sizeof *ranks->out, &ranks->out));
     return mem_alloc((size_t)ranks->n_meetings, sizeof *ranks->in, &ranks->in);
 }
@@ -308,12 +338,10 @@ void ranks_destroy(struct exec *exec)
 
 /* A step ------------------------------------------------------------------------------------ */
 
-static void meet(const struct exec *exec, int group, enum meeting meeting)
+static void meet(const struct exec *exec, int number)
 {
     const struct device_side *side = exec->device;
     const struct device_share_ops *share = side->config.face->share;
-
-    const int number = group * MEETINGS + (int)meeting;
 
     share->signal(side->sums, &side->ranks->out[number]);
     share->await(side->sums, &side->ranks->in[number]);
@@ -390,7 +418,7 @@ enum status ranks_meet(const struct exec *exec, int group)
 
     if (exec->device->team)
         return team_meet(exec, group);
-    meet(exec, group, READY);
+    meet(exec, group * MEETINGS + READY);
     for (int b = of->first; b < of->end; b++) {
         if (exec->row_sums[b].is_used)
             join_marks(exec, b);
@@ -402,12 +430,15 @@ enum status ranks_meet(const struct exec *exec, int group)
     return STATUS_OK;
 }
 
-/* Of a part of the flat vector: what a rank holds, or a vector of scratch, which is whole where all of the sum is needed. */
-static float *operand_of(const struct exec *exec, int number, struct device_part part)
+/* Of a part of the flat vector: what a rank holds, the result, or a vector of scratch, which is whole where all of the sum is needed. */
+static float *operand_of(const struct exec *exec, int number, struct device_part part,
+                         float *result)
 {
     const struct device_side *side = exec->device;
     const struct device_ranks *ranks = side->ranks;
 
+    if (number == ranks->result)
+        return result;
     if (number >= ranks->n_held)
         return ranks->scratch + (size_t)(number - ranks->n_held) * ranks->scratch_each +
                (ranks_update_all(exec) ? part.at : 0);
@@ -418,25 +449,26 @@ static float *operand_of(const struct exec *exec, int number, struct device_part
     return held->rank == exec->rank ? own : ranks_theirs(side, held->rank, own);
 }
 
-void ranks_add(const struct exec *exec, struct device_part part)
+void ranks_add(const struct exec *exec, struct device_part part, float *out)
 {
     const struct device_side *side = exec->device;
 
     for (int i = 0; i < side->ranks->n_held - 1; i++) {
         const struct tree_addition *add = &side->ranks->additions[i];
-        side->config.face->add(side->sums, operand_of(exec, add->out, part),
-                               operand_of(exec, add->left, part),
-                               operand_of(exec, add->right, part), part.count);
+        side->config.face->add(side->sums, operand_of(exec, add->out, part, out),
+                               operand_of(exec, add->left, part, out),
+                               operand_of(exec, add->right, part, out), part.count);
     }
 }
 
-const float *ranks_sum(const struct exec *exec, struct device_part part)
+enum status ranks_end_sums(const struct exec *exec, int group)
 {
     const struct device_side *side = exec->device;
 
-    if (!side->team || !ranks_update_all(exec)) /* else it came with the meeting */
-        ranks_add(exec, part);
-    return side->sum;
+    if (side->team)
+        return group == side->n_groups - 1 ? team_swap_squares(exec) : STATUS_OK;
+    meet(exec, group * MEETINGS + DONE);
+    return STATUS_OK;
 }
 
 /* Copies what rank r has updated of a stretch. */
@@ -460,17 +492,20 @@ static enum status take_part(const struct exec *exec, const struct device_stretc
                         part.count * sizeof *half);
 }
 
-enum status ranks_take_params(const struct exec *exec, int group)
+enum status ranks_take_params(const struct exec *exec, int first, int end)
 {
     const struct device_side *side = exec->device;
 
+    for (int group = first; group < end && side->team; group++)
+        TRY(team_swap_params(exec, group));
     if (side->team)
-        return team_swap_params(exec, group);
-    meet(exec, group, DONE);
+        return STATUS_OK;
+    meet(exec, side->part_sums ? side->ranks->n_meetings - 1 : first * MEETINGS + DONE);
     for (int i = 0; i < side->n_stretches && !ranks_update_all(exec); i++) {
+        const struct device_stretch *s = &side->stretches[i];
         for (int r = 0; r < exec->ranks; r++) {
-            if (r != exec->rank && side->stretches[i].group == group)
-                TRY(take_part(exec, &side->stretches[i], r));
+            if (r != exec->rank && s->group >= first && s->group < end)
+                TRY(take_part(exec, s, r));
         }
     }
     return STATUS_OK;

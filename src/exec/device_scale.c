@@ -3,7 +3,8 @@
  *
  * Gradients of a loss are made of inv_batch times the scale, and everything behind them is as large; the loss itself, and statistics
  * of batches, are not. When all gradients are summed, their squares tell whether any is not finite: then nothing is
- * updated, on the device and by its own decision, and the next step's scale is half. Every rank sums all, so all decide alike.
+ * updated, on the device and by its own decision, and the next step's scale is half. Every rank adds the squares of all, so all
+ * decide alike (device_squares.c).
  */
 #include "exec/device_side.h"
 #include "kernel/precision.h"
@@ -22,11 +23,12 @@ void scale_losses(const struct exec *exec)
                                     (size_t)exec->lanes[0].count, side->scaled);
 }
 
-void unscale(const struct exec *exec, size_t n_squares, struct kernel_update_step *numbers)
+void unscale(const struct exec *exec, const struct joint_parts *squares,
+             struct kernel_update_step *numbers)
 {
     const struct device_side *side = exec->device;
 
-    side->config.face->unscale(side->stream, side->squares, n_squares,
+    side->config.face->unscale(side->sums, squares, (size_t)exec->n_model,
                                exec->clips ? exec->config.optim.attrs.max_norm : 0,
                                side->scaling, numbers);
 }

@@ -28,17 +28,12 @@ enum status device_check(const struct exec *exec)
                     "device %s: ranks of several machines split neither layers nor parameters "
                     "there",
                     name);
-    if ((exec->clips || exec_scales(exec)) &&
-        (exec->config.tensor || exec->config.pipeline.stages > 1))
-        return FAIL(STATUS_UNSUPPORTED,
-                    "device %s: the norm of all gradients is not known where layers are split "
-                    "between ranks",
-                    name);
     if (exec->config.zero > 1 && exec->ranks > 1 &&
-        (norms_are_used(exec) || exec->config.pipeline.stages > 1))
+        (exec->adapts || exec->config.pipeline.stages > 1))
         return FAIL(STATUS_UNSUPPORTED,
                     "device %s: gradients and parameters are not in parts in a pipeline, or "
-                    "where norms are needed: every rank has all of them: use zero=1",
+                    "where norms of parameters are needed: every rank has all of them: use "
+                    "zero=1",
                     name);
     if (exec->anchors || exec->config.privacy)
         return FAIL(STATUS_UNSUPPORTED,
@@ -103,7 +98,7 @@ static size_t most_state(const struct exec *exec)
     return most;
 }
 
-/* Of one rank, or if norms of all are needed, there is one group. */
+/* Of one rank, or if each updates all, there is one group. */
 static void find_groups(struct exec *exec)
 {
     struct device_side *side = exec->device;
@@ -236,6 +231,7 @@ static uint8_t *carve_marks(const struct exec *exec, struct carver *carver, uint
 
 void device_point_to_feed(struct device_side *side, int number)
 {
+    side->turn = number;
     side->feed = side->feeds[number].memory;
     side->results = side->feeds[number].results;
 }
@@ -261,7 +257,6 @@ static void lay_out(struct exec *exec, struct carver *carver)
     const struct device_face *face = side->config.face;
     const size_t params = (size_t)exec->n_params;
     const size_t params_bytes = parts_window(exec) * sizeof(float);
-    const size_t ranges = params + GRAPH_NODE_IN;
 
     side->param = carve(carver, params_bytes);
     side->half = side->config.precision == DTYPE_F32 ? NULL : carve(carver, params_bytes / 2);
@@ -281,9 +276,12 @@ static void lay_out(struct exec *exec, struct carver *carver)
     for (int i = 0; i < DEVICE_FEEDS; i++)
         side->feeds[i].results = carve(carver, 2 * (size_t)exec->shards * sizeof(float));
     side->counted = carve(carver, 2 * sizeof(float));
-    if (norms_are_used(exec)) {
-        side->squares = carve(carver, ranges * sizeof(double));
-        side->moves = carve(carver, ranges * sizeof(double));
+    if (side->ranks && exec_needs_norm(exec) && !ranks_update_all(exec))
+        side->part_sums = carve(carver, side->state_count * sizeof(float));
+    squares_place(exec, carve(carver, squares_bytes(exec)));
+    if (exec->adapts) {
+        side->param_squares = carve(carver, params * sizeof(double));
+        side->move_squares = carve(carver, params * sizeof(double));
         side->squares_scratch = carve(carver, face->sum_squares_bytes(exec->vector));
         side->trusted = carve(carver, params * sizeof *side->trusted);
     }
@@ -447,7 +445,9 @@ enum status device_create(struct exec *exec)
         TRY(device_watch_create(exec));
     if (exec->ranks > 1)
         TRY(ranks_create(exec));
+    TRY(squares_create(exec));
     TRY(make_memory(exec));
+    TRY(squares_open(exec));
     if (exec->config.tensor)
         TRY(tensor_create(exec));
     if (exec->config.pipeline.stages > 1)
@@ -524,6 +524,7 @@ void device_destroy(struct exec *exec)
     memory->destroy(device, side->arenas);
     tensor_destroy(exec);
     device_pipe_destroy(exec);
+    squares_destroy(exec);
     const bool is_shared = side->ranks && !side->team;
     ranks_destroy(exec); /* closes what is others' before this rank's own goes */
     if (is_shared)

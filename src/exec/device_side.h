@@ -156,24 +156,28 @@ struct device_side {
     uint8_t *joined_marks; /* those of all ranks, laid out likewise; of one rank, the same */
     float *results;        /* of the step that is put, of all shards: its feed's */
     float *counted;        /* of an evaluation: a loss, labels met */
-    float *sum; /* the step's gradient; of several ranks, whole where norms are needed */
-    double *squares, *moves;
+    /* The step's gradient; of several ranks a part, or whole where each updates all. Where the norm is needed before, sums of this
+     * rank's parts, laid out as its state is; else NULL. */
+    float *sum, *part_sums;
+    double *param_squares, *move_squares;
     void *squares_scratch;
     struct kernel_update_step *trusted; /* a parameter each */
     char *tables; /* of gathers: what all shards give in the middle of a step */
     struct device_feed feeds[DEVICE_FEEDS];
-    char *feed;   /* of the step that is put: one of these */
+    int turn;     /* which of them is that of the step that is put */
+    char *feed;   /* this one */
     char *arena;  /* of the shard that runs now */
     char *arenas; /* as many as the pipeline has shards under way; else it is the one */
     char *bases[BASE_COUNT];
 
-    struct device_watch *watch;   /* NULL: there is nobody to wait for */
-    struct device_ranks *ranks;   /* NULL: there is one */
-    struct ranks_team *team;      /* NULL: they read each other's memory */
-    uint32_t *said;               /* with a team: by each rank, with a step */
-    struct device_tensor *tensor; /* NULL: layers are whole */
-    struct device_pipe *pipe;     /* NULL: there are no stages */
-    struct device_parts *parts;   /* NULL: gradients and parameters are whole */
+    struct device_watch *watch;     /* NULL: there is nobody to wait for */
+    struct device_ranks *ranks;     /* NULL: there is one */
+    struct ranks_team *team;        /* NULL: they read each other's memory */
+    uint32_t *said;                 /* with a team: by each rank, with a step */
+    struct device_tensor *tensor;   /* NULL: layers are whole */
+    struct device_pipe *pipe;       /* NULL: there are no stages */
+    struct device_parts *parts;     /* NULL: gradients and parameters are whole */
+    struct device_squares *squares; /* NULL: nobody needs the norm of all gradients */
     struct device_group groups[DEVICE_GROUPS];
     int n_groups;
     struct device_stream *sums; /* of several groups: what ranks do with them; else `stream` */
@@ -239,7 +243,7 @@ size_t ranks_scratch_bytes(const struct exec *exec);
 void ranks_place(struct device_side *side, void *words, void *scratch);
 /* Partial sums that a rank holds at once, at most. */
 int ranks_buffers(const struct exec *exec);
-/* Does each rank update all, as norms are needed before? */
+/* Does each rank sum and update all, as norms are needed before that nobody tells it? */
 bool ranks_update_all(const struct exec *exec);
 /* Where rank r has what this rank has there, in its block. */
 void *ranks_theirs(const struct device_side *side, int r, const void *mine);
@@ -257,15 +261,34 @@ MUST_CHECK enum status ranks_take_tables(const struct exec *exec, int g);
 /* What these put goes on side->sums. This rank's gradients of the group are final, and so are all others'; marks of its
  * tables come here, and with the last group results. */
 MUST_CHECK enum status ranks_meet(const struct exec *exec, int group);
-/* The sum of all ranks' gradients of a part: where it lies. ranks_add: makes it of what is here. */
-const float *ranks_sum(const struct exec *exec, struct device_part part);
-void ranks_add(const struct exec *exec, struct device_part part);
-/* All have updated their parts of the group, which come here. */
-MUST_CHECK enum status ranks_take_params(const struct exec *exec, int group);
+/* The sum of all ranks' gradients of a part. */
+void ranks_add(const struct exec *exec, struct device_part part, float *out);
+/* Where nothing is updated before the norm is known: all have summed their parts of the group; after the last one, the
+ * squares of all ranks are there. */
+MUST_CHECK enum status ranks_end_sums(const struct exec *exec, int group);
+/* All have updated their parts of groups [first, end), which come here: one, or all where they wait for the norm. */
+MUST_CHECK enum status ranks_take_params(const struct exec *exec, int first, int end);
+
+/* The norm of all gradients (device_squares.c) --------------------------------------------------- */
+
+/* When stretches are known. Makes nothing if nobody needs the norm. */
+MUST_CHECK enum status squares_create(struct exec *exec);
+void squares_destroy(struct exec *exec);
+/* Of the block, the same on every rank that holds the same. */
+size_t squares_bytes(const struct exec *exec);
+void squares_place(struct exec *exec, void *room);
+/* Collective, when the block is there. */
+MUST_CHECK enum status squares_open(struct exec *exec);
+/* On side->sums. This rank's sums of a group are there; of a team, where every rank's squares are. */
+void squares_take(const struct exec *exec, int group);
+double *squares_of_rank(const struct exec *exec, int r, size_t *out_bytes);
+/* Those of every rank that holds the same are there: of each parameter of the model, what every rank beside has of it. */
+void squares_join(const struct exec *exec, struct joint_parts *out);
 
 /* Losses that are scaled (device_scale.c): for the step that begins; of the gradients' sum, whose squares are there, taken back. */
 void scale_losses(const struct exec *exec);
-void unscale(const struct exec *exec, size_t n_squares, struct kernel_update_step *numbers);
+void unscale(const struct exec *exec, const struct joint_parts *squares,
+             struct kernel_update_step *numbers);
 /* What gradients of losses read in place of `step`. */
 const struct kernel_step *scaled_step(const struct device_side *side,
                                       const struct instruction *instruction,
@@ -294,6 +317,8 @@ MUST_CHECK enum status team_swap_tables(const struct exec *exec, int g);
 MUST_CHECK enum status team_meet(const struct exec *exec, int group);
 /* Where what came of partial sum `number` is: a part of this rank's. */
 float *team_received(const struct exec *exec, int number, struct device_part part);
+/* Squares of all ranks' parts go to all. */
+MUST_CHECK enum status team_swap_squares(const struct exec *exec);
 /* New parameters of a group of buckets go to all. */
 MUST_CHECK enum status team_swap_params(const struct exec *exec, int group);
 
@@ -309,7 +334,7 @@ MUST_CHECK enum status device_meet_machines(struct exec *exec, uint32_t *out_hea
 /* Ranks that are lost (device_watch.c) ----------------------------------------------------------- */
 
 /* Words that streams of this rank await. */
-enum watch_kind { WATCH_RANKS, WATCH_TENSOR, WATCH_PIPE, WATCH_KINDS };
+enum watch_kind { WATCH_RANKS, WATCH_TENSOR, WATCH_PIPE, WATCH_SQUARES, WATCH_KINDS };
 
 MUST_CHECK enum status device_watch_create(struct exec *exec);
 /* In place of those of that kind before; borrowed until the next call. */

@@ -32,7 +32,8 @@ struct setup {
     int64_t batch, shards, bucket_bytes;
     const char *optimizer; /* NULL: adam */
     float max_norm;
-    double lr; /* 0: a small one */
+    double lr;   /* 0: a small one */
+    float scale; /* of losses in f16, at first; 0: the usual one */
     bool sequence, recompute, dense;
     bool
         joined; /* as on GPUs; the CPU joins batch norms' gradients by other kernels, with other bits */
@@ -52,6 +53,7 @@ struct outcome {
     float *params;
     size_t n_params;
     size_t held_bytes; /* of parameters and gradients, on rank 0 */
+    int64_t skipped;   /* steps, in f16 */
 };
 
 struct job {
@@ -226,8 +228,12 @@ static enum status train(const struct job *job, struct member *m)
     if (setup->dataset && job->out && m->rank == 0)
         job->out->evaluation = evaluation;
     const struct exec_memory memory = exec_memory(m->exec);
-    if (job->out && m->rank == 0)
+    struct device_scaling scaling;
+    TRY(exec_scaling(m->exec, &scaling));
+    if (job->out && m->rank == 0) {
         job->out->held_bytes = memory.params + memory.gradients;
+        job->out->skipped = scaling.skipped;
+    }
     return STATUS_OK;
 }
 
@@ -340,6 +346,9 @@ static enum status run_rank(struct comm *comm, void *arg)
         status = make_exec(job, &left, &m);
     if (status == STATUS_OK)
         status = exec_init_params(m.exec);
+    if (status == STATUS_OK && job->setup->scale > 0)
+        status =
+            exec_set_scaling(m.exec, &(struct device_scaling){ .scale = job->setup->scale });
     if (status == STATUS_OK)
         status = train(job, &m);
     if (status == STATUS_OK)
@@ -469,6 +478,7 @@ static void check_same(const struct setup *setup, const struct outcome *one,
                       setup->axes.zero, s, other->loss[s], one->loss[s]);
     }
     CHECK(memcmp(one->params, other->params, one->n_params * sizeof(float)) == 0);
+    CHECK_INT(one->skipped, other->skipped);
     CHECK(one->evaluation.loss == other->evaluation.loss &&
           one->evaluation.correct == other->evaluation.correct &&
           one->evaluation.top5 == other->evaluation.top5);
@@ -612,6 +622,60 @@ static void pipelines_in_bf16_have_the_bits_of_one_rank(void)
     device.face->close(device.device);
 }
 
+/* The norm of all gradients is that of one rank, whoever has them: all are scaled alike, and in f16 all skip the same steps. */
+static void pipelines_know_the_norm_of_all_gradients(void)
+{
+    struct exec_device device;
+
+    open_cpu(&device);
+    struct setup setup = gpt_of((struct axes){ .dp = 1 });
+    setup.optimizer = "sgd";
+    setup.lr = 0.1;
+    setup.n_steps = 5;
+    setup.device = &device;
+    struct outcome free = run(&setup);
+    setup.max_norm = 0.3F;
+    struct outcome clipped = run(&setup);
+    CHECK(memcmp(free.params, clipped.params, free.n_params * sizeof(float)) != 0);
+    mem_free(free.params);
+    mem_free(clipped.params);
+    compare_pipelines(&setup, 0, n_pipelines);
+    device.group_bytes = 4096; /* several groups */
+    setup.bucket_bytes = 2048;
+    compare_pipelines(&setup, 4, n_pipelines);
+    setup.optimizer = "lamb"; /* each updates all */
+    compare_pipelines(&setup, 3, 5);
+    setup = setup_of("seq2seq", (struct axes){ .dp = 1 }); /* tables of rows */
+    setup.options[0].name = "hidden";
+    setup.options[0].value = 8;
+    setup.max_norm = 0.3F;
+    setup.n_steps = 5;
+    setup.device = &device;
+    compare_pipelines(&setup, 3, 5);
+    device.face->close(device.device);
+}
+
+static void pipelines_in_f16_have_the_bits_of_one_rank(void)
+{
+    struct exec_device device;
+
+    open_cpu(&device);
+    device.face = device_testing_narrow();
+    device.precision = DTYPE_F16;
+    for (int clips = 0; clips < 2; clips++) {
+        struct setup setup = gpt_of((struct axes){ .dp = 1 });
+        setup.n_steps = 10;
+        setup.device = &device;
+        setup.max_norm = clips ? 0.3F : 0;
+        setup.scale = 0x1p24F; /* too large: some steps are skipped */
+        struct outcome one = run(&setup);
+        CHECK(one.skipped > 1 && one.skipped < setup.n_steps);
+        mem_free(one.params);
+        compare_pipelines(&setup, clips ? 1 : 0, clips ? 5 : n_pipelines);
+    }
+    device.face->close(device.device);
+}
+
 /* Shared layers -------------------------------------------------------------------------- */
 
 static void compare_shared(const struct setup *of, const int *tp, double tolerance)
@@ -645,6 +709,11 @@ static void shared_layers_have_the_losses_of_one_rank(void)
     compare_shared(&setup, tp, 1e-4);
     setup.sequence = true;
     compare_shared(&setup, tp, 1e-4);
+    setup.sequence = false;
+    setup.optimizer = "sgd";
+    setup.max_norm = 0.3F; /* what ranks have whole counts once */
+    setup.lr = 0.3;
+    compare_shared(&setup, tp, 1e-4);
     setup = setup_of("cnn", (struct axes){ .dp = 1 });
     setup.device = &device;
     setup.dataset = dataset;
@@ -657,18 +726,22 @@ static void shared_layers_have_the_losses_of_one_rank(void)
     dataset_close(dataset);
 }
 
-static void shared_layers_compute_in_bf16(void)
+static void shared_layers_compute_in_16_bits(void)
 {
     static const int tp[] = { 2, 0 };
     struct exec_device device;
 
     open_cpu(&device);
     device.face = device_testing_narrow();
-    device.precision = DTYPE_BF16;
     struct setup setup = gpt_of((struct axes){ .dp = 1 });
     setup.n_steps = 5;
     setup.device = &device;
+    device.precision = DTYPE_BF16;
     compare_shared(&setup, tp, 1e-2);
+    device.precision = DTYPE_F16;
+    compare_shared(&setup, tp, 2e-3);
+    setup.max_norm = 0.3F;
+    compare_shared(&setup, tp, 2e-3);
     device.face->close(device.device);
 }
 
@@ -683,24 +756,25 @@ static void grids_have_the_bits_of_shared_layers(void)
     struct exec_device device;
 
     open_cpu(&device);
-    struct setup setup = gpt_of((struct axes){ .tp = 2 });
-    setup.n_steps = 4;
-    setup.same_size = true; /* lanes have one pace */
-    struct outcome lanes = run(&setup);
-    setup.device = &device;
-    struct outcome one = run(&setup);
-    CHECK(memcmp(lanes.params, one.params, one.n_params * sizeof(float)) == 0);
-    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
-        struct setup grid = gpt_of(grids[i]);
-        grid.n_steps = setup.n_steps;
-        grid.same_size = true;
-        grid.device = &device;
-        struct outcome split = run(&grid);
-        check_same(&grid, &one, &split);
-        mem_free(split.params);
+    for (int clips = 0; clips < 2; clips++) {
+        struct setup setup = gpt_of((struct axes){ .tp = 2 });
+        setup.n_steps = 4;
+        setup.same_size = true; /* lanes have one pace */
+        setup.max_norm = clips ? 0.3F : 0;
+        struct outcome lanes = run(&setup);
+        setup.device = &device;
+        struct outcome one = run(&setup);
+        CHECK(memcmp(lanes.params, one.params, one.n_params * sizeof(float)) == 0);
+        for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+            struct setup grid = setup;
+            grid.axes = gpt_of(grids[i]).axes;
+            struct outcome split = run(&grid);
+            check_same(&grid, &one, &split);
+            mem_free(split.params);
+        }
+        mem_free(lanes.params);
+        mem_free(one.params);
     }
-    mem_free(lanes.params);
-    mem_free(one.params);
     device.face->close(device.device);
 }
 
@@ -768,6 +842,45 @@ static void parts_have_the_bits_of_one_rank(void)
     dataset_close(dataset);
 }
 
+/* The sums of a rank's parts stay until the norm is known. */
+static void parts_know_the_norm_of_all_gradients(void)
+{
+    struct exec_device device;
+
+    open_cpu(&device);
+    const struct device_face *faces[] = { device.face, device_testing_narrow() };
+    for (int scales = 0; scales < 2; scales++) {
+        device.face = faces[scales];
+        device.precision = scales ? DTYPE_F16 : DTYPE_F32;
+        for (int ranks = 2; ranks <= 4; ranks++) {
+            struct setup setup = gpt_of((struct axes){ .dp = 1 });
+            size_t bytes[4];
+            setup.device = &device;
+            setup.optimizer = ranks == 4 ? "sgd" : NULL;
+            setup.n_steps = scales ? 8 : 6;
+            setup.scale = 0x1p24F;
+            setup.max_norm = scales && ranks == 2 ? 0 : 0.3F;
+            setup.shards = ranks == 3 ? 2 * ranks : ranks; /* several a rank, or one */
+            setup.bucket_bytes = 2048;
+            device.group_bytes = 8192;
+            compare_parts(&setup, ranks, bytes);
+            CHECK(ranks == 3 ? bytes[2] == bytes[1] : bytes[2] < bytes[1]);
+            CHECK(bytes[3] < bytes[2]);
+        }
+        struct setup setup = setup_of("nbow", (struct axes){ .dp = 1 });
+        size_t bytes[4];
+        setup.device = &device;
+        setup.max_norm = 0.1F;
+        setup.shards = 2;
+        setup.n_steps = 4;
+        device.group_bytes = 256;
+        setup.bucket_bytes = 256;
+        compare_parts(&setup, 2, bytes);
+    }
+    device.face = faces[0];
+    device.face->close(device.device);
+}
+
 /* Processes -------------------------------------------------------------------------------- */
 
 /* They open each other's memory; when one is gone the others do not wait for it, and name it. */
@@ -780,6 +893,8 @@ static void processes_have_the_bits_of_threads(void)
         { .pp = 2, .dp = 2, .pipeline = PIPE_INTERLEAVED, .chunks = 2 },
         { .dp = 4, .zero = 3 },
         { .dp = 2, .tp = 2, .zero = 2 },
+        { .dp = 2 },
+        { .dp = 4, .zero = 3 },
     };
     struct exec_device device;
 
@@ -788,6 +903,7 @@ static void processes_have_the_bits_of_threads(void)
         struct setup setup = gpt_of(grids[i]);
         setup.device = &device;
         setup.n_steps = 10;
+        setup.max_norm = i % 2 ? 0.3F : 0;
         struct outcome threads = run(&setup);
         CHECK_OK(run_processes(&setup, &threads));
         setup.lost_at = 4;
@@ -829,21 +945,16 @@ static void what_cannot_be_split_is_refused(void)
     open_cpu(&device);
     struct setup setup = gpt_of((struct axes){ .pp = 2, .pipeline = PIPE_1F1B });
     setup.device = &device;
-    setup.max_norm = 1;
-    make_job(&setup, &job);
-    CHECK_OK(comm_testing_threads(2, NULL, refuse, &job));
-    kernel_choices_destroy(job.choices);
     struct device_face lonely = *device.face;
     lonely.share = NULL;
     device.face = &lonely;
-    setup.max_norm = 0;
     make_job(&setup, &job);
     CHECK_OK(comm_testing_threads(2, NULL, refuse, &job));
     kernel_choices_destroy(job.choices);
     CHECK_OK(device_find("cpu", &device.face));
     setup = gpt_of((struct axes){ .dp = 2, .zero = 3 });
     setup.device = &device;
-    setup.max_norm = 1;
+    setup.optimizer = "lamb"; /* each updates all */
     make_job(&setup, &job);
     CHECK_OK(comm_testing_threads(2, NULL, refuse, &job));
     kernel_choices_destroy(job.choices);
@@ -859,12 +970,18 @@ const struct test tests[] = {
       .run = pipelines_with_tables_have_the_bits_of_one_rank },
     { .name = "pipelines in bf16 have the bits of one rank",
       .run = pipelines_in_bf16_have_the_bits_of_one_rank },
+    { .name = "pipelines know the norm of all gradients",
+      .run = pipelines_know_the_norm_of_all_gradients },
+    { .name = "pipelines in f16 have the bits of one rank",
+      .run = pipelines_in_f16_have_the_bits_of_one_rank },
     { .name = "shared layers have the losses of one rank",
       .run = shared_layers_have_the_losses_of_one_rank },
-    { .name = "shared layers compute in bf16", .run = shared_layers_compute_in_bf16 },
+    { .name = "shared layers compute in 16 bits", .run = shared_layers_compute_in_16_bits },
     { .name = "grids have the bits of shared layers",
       .run = grids_have_the_bits_of_shared_layers },
     { .name = "parts have the bits of one rank", .run = parts_have_the_bits_of_one_rank },
+    { .name = "parts know the norm of all gradients",
+      .run = parts_know_the_norm_of_all_gradients },
     { .name = "processes have the bits of threads", .run = processes_have_the_bits_of_threads },
     { .name = "what cannot be split is refused", .run = what_cannot_be_split_is_refused },
     { 0 },

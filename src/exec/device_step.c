@@ -251,12 +251,35 @@ static struct device_range range_of(const struct exec *exec, struct device_part 
     return range;
 }
 
-/* Sums of ranks' gradients that were made already, or of a part of a stretch, which is made now. */
-static const float *sum_of(const struct exec *exec, struct device_part part)
+/* Where sums are needed before anything is updated, they are made, and their squares. */
+static void sum_group(const struct exec *exec, int group)
 {
     const struct device_side *side = exec->device;
 
-    return side->ranks && !ranks_update_all(exec) ? ranks_sum(exec, part) : side->sum + part.at;
+    if (side->ranks && !side->team && ranks_update_all(exec)) /* a team's came already */
+        ranks_add(exec, (struct device_part){ 0, exec->vector }, side->sum);
+    for (int i = 0; i < side->n_stretches && side->part_sums; i++) {
+        const struct device_stretch *s = &side->stretches[i];
+        const struct device_part part = ranks_part(exec, s, exec->rank);
+        if (s->group == group && part.count > 0)
+            ranks_add(exec, part, side->part_sums + s->state_at);
+    }
+    if (side->squares)
+        squares_take(exec, group);
+}
+
+/* The step's gradient of this rank's part of a stretch: made before, or now. */
+static const float *sum_of(const struct exec *exec, const struct device_stretch *stretch,
+                           struct device_part part)
+{
+    const struct device_side *side = exec->device;
+
+    if (side->part_sums)
+        return side->part_sums + stretch->state_at;
+    if (!side->ranks || ranks_update_all(exec))
+        return side->sum + part.at;
+    ranks_add(exec, part, side->sum);
+    return side->sum;
 }
 
 static void update_stretch(const struct exec *exec, const struct device_stretch *stretch,
@@ -267,7 +290,8 @@ static void update_stretch(const struct exec *exec, const struct device_stretch 
 
     if (part.count == 0)
         return;
-    struct device_range range = range_of(exec, part, sum_of(exec, part), stretch->state_at);
+    struct device_range range =
+        range_of(exec, part, sum_of(exec, stretch, part), stretch->state_at);
     range.width = (size_t)stretch->bucket->width;
     if (parts_hold(side, stretch->group)) {
         range.param = parts_owned(exec, stretch, exec->rank);
@@ -284,20 +308,14 @@ static void update_stretch(const struct exec *exec, const struct device_stretch 
 static void clip(const struct exec *exec, struct kernel_update_step *numbers)
 {
     const struct device_side *side = exec->device;
-    const struct device_face *face = side->config.face;
-    size_t count = 0;
+    struct joint_parts squares;
 
-    for (int i = 0; i < side->n_stretches; i++) {
-        const struct device_stretch *s = &side->stretches[i];
-        if (!s->bucket->is_average)
-            face->sum_squares(side->stream, side->sum + s->at, s->count,
-                              &side->squares[count++], side->squares_scratch);
-    }
+    squares_join(exec, &squares);
     if (side->scaling)
-        unscale(exec, count, numbers);
+        unscale(exec, &squares, numbers);
     else
-        face->clip(side->stream, side->squares, count, exec->config.optim.attrs.max_norm,
-                   numbers);
+        side->config.face->clip(side->sums, &squares, (size_t)exec->n_model,
+                                exec->config.optim.attrs.max_norm, numbers);
 }
 
 static struct attrs attrs_of(const struct device_norm *norm)
@@ -340,13 +358,13 @@ static void update_by_norms(const struct exec *exec, const struct kernel_update_
 
         if (exec->directs)
             direct->run(side->stream, &range, &attrs, numbers);
-        face->sum_squares(side->stream, range.param, range.count, &side->squares[i],
+        face->sum_squares(side->stream, range.param, range.count, &side->param_squares[i],
                           side->squares_scratch);
-        face->sum_squares(side->stream, range.grad, range.count, &side->moves[i],
+        face->sum_squares(side->stream, range.grad, range.count, &side->move_squares[i],
                           side->squares_scratch);
     }
-    face->trust(side->stream, &trust, side->squares, side->moves, (size_t)side->n_norms,
-                numbers, side->trusted);
+    face->trust(side->stream, &trust, side->param_squares, side->move_squares,
+                (size_t)side->n_norms, numbers, side->trusted);
     for (int i = 0; i < side->n_norms; i++) {
         const struct device_norm *norm = &side->norms[i];
         const struct device_range range = range_of_norm(exec, norm);
@@ -357,23 +375,23 @@ static void update_by_norms(const struct exec *exec, const struct kernel_update_
     }
 }
 
-/* Where norms are needed there is one group, and one stream. */
-static void update(const struct exec *exec, int group)
+/* Groups [first, end), of which ranks take the others' parts then. Where norms of parameters are needed there is one group, and
+ * one stream. */
+static enum status update(const struct exec *exec, int first, int end)
 {
     const struct device_side *side = exec->device;
     struct kernel_update_step *numbers = (struct kernel_update_step *)side->feed;
 
-    if (side->ranks && ranks_update_all(exec))
-        (void)ranks_sum(exec, (struct device_part){ 0, exec->vector });
-    if (exec->clips || side->scaling)
+    if (side->squares)
         clip(exec, numbers);
     if (exec->adapts)
         update_by_norms(exec, numbers);
     for (int i = 0; i < side->n_stretches; i++) {
         const struct device_stretch *s = &side->stretches[i];
-        if (s->group == group && (!exec->adapts || s->bucket->is_average))
+        if (s->group >= first && s->group < end && (!exec->adapts || s->bucket->is_average))
             update_stretch(exec, s, numbers);
     }
+    return side->ranks ? ranks_take_params(exec, first, end) : STATUS_OK;
 }
 
 /* Shards ------------------------------------------------------------------------------------ */
@@ -398,19 +416,23 @@ enum status device_end_group(const struct exec *exec, const struct tree_stack *s
     const bool forks = side->sums != side->stream;
 
     device_add_along_tree(exec, stack, of->at, of->count);
-    if (!side->ranks) {
-        update(exec, group);
-        return STATUS_OK;
-    }
     if (forks) {
         TRY(stream->record(side->stream, of->final));
         TRY(stream->wait_event(side->sums, of->final));
     }
-    TRY(ranks_meet(exec, group));
-    update(exec, group);
-    TRY(ranks_take_params(exec, group));
+    if (side->ranks)
+        TRY(ranks_meet(exec, group));
+    sum_group(exec, group);
+    if (side->part_sums)
+        TRY(ranks_end_sums(exec, group));
+    else
+        TRY(update(exec, group, group + 1));
     TRY(parts_end_group(exec, group));
-    if (!forks || group < side->n_groups - 1)
+    if (group < side->n_groups - 1)
+        return STATUS_OK;
+    if (side->part_sums)
+        TRY(update(exec, 0, side->n_groups));
+    if (!forks)
         return STATUS_OK;
     TRY(stream->record(side->sums, side->joined));
     return stream->wait_event(side->stream, side->joined);

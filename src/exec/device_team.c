@@ -381,7 +381,7 @@ static enum status make_whole_sum(const struct exec *exec, int group)
     for (int i = 0; i < side->n_stretches; i++) {
         const struct device_part mine = ranks_share(exec, &side->stretches[i], exec->rank);
         if (mine.count > 0)
-            ranks_add(exec, mine);
+            ranks_add(exec, mine, side->sum + mine.at);
     }
     return swap_parts(exec, group, side->sum);
 }
@@ -398,6 +398,20 @@ enum status team_meet(const struct exec *exec, int group)
             join_marks(exec, b);
     }
     return ranks_update_all(exec) ? make_whole_sum(exec, group) : STATUS_OK;
+}
+
+enum status team_swap_squares(const struct exec *exec)
+{
+    const struct device_side *side = exec->device;
+    enum status status = STATUS_OK;
+
+    TRY(side->config.face->team->begin(side->team->sums, side->sums));
+    for (int r = 0; r < exec->ranks && status == STATUS_OK; r++) {
+        size_t bytes;
+        double *squares = squares_of_rank(exec, r, &bytes);
+        status = share(exec, side->team->sums, squares, bytes, r);
+    }
+    return finish(exec, side->team->sums, status);
 }
 
 enum status team_swap_params(const struct exec *exec, int group)

@@ -181,6 +181,8 @@ static struct exec_memory memory_there(const struct exec *exec)
 
     memory.params = window + (side->half ? window / 2 : 0) + parts_own(side) * sizeof(float);
     memory.gradients = (size_t)side->n_buffers * parts_gradients(exec) * sizeof(float);
+    if (side->part_sums)
+        memory.gradients += side->state_count * sizeof(float);
     memory.state = (size_t)exec->n_states * side->state_count * sizeof(float);
     memory.other = side->memory_bytes - memory.params - memory.gradients - memory.state +
                    device_pipe_bytes(side);

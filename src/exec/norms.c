@@ -220,12 +220,12 @@ static double norm_of(const struct exec *exec, const double *squares, int param)
     return sqrt(squares_of(exec, squares, param));
 }
 
-/* Of ranks that share layers, all have what is not cut: the first one's counts. */
-static bool counts(const struct exec *exec, const struct value *value)
+bool norms_count(const struct exec *exec, const struct value *value)
 {
     struct transport *shared = exec->config.tensor;
 
-    return !shared || value->slice.count > 1 || transport_rank(shared) == 0;
+    return value->kind == VALUE_PARAM &&
+           (!shared || value->slice.count > 1 || transport_rank(shared) == 0);
 }
 
 /* Of every parameter of the model, its share; then all in the model's order, whoever has them. */
@@ -244,7 +244,7 @@ enum status norms_of_all(struct exec *exec, double *out)
     }
     memset(norms->of_model, 0, (size_t)exec->n_model * sizeof(double));
     for (int p = 0; p < exec->n_params; p++) {
-        if (exec->params[p]->kind == VALUE_PARAM && counts(exec, exec->params[p]))
+        if (norms_count(exec, exec->params[p]))
             norms->of_model[exec->param_numbers[p]] = squares_of(exec, norms->gradients, p);
     }
     TRY(beside_add(exec, norms->of_model, norms->of_others, exec->n_model));

@@ -455,10 +455,18 @@ static inline bool exec_scales(const struct exec *exec)
     return exec->config.device && exec->config.device->precision == DTYPE_F16;
 }
 
+/* Must the norm of all gradients be known, or that it is finite, before anything is updated? */
+static inline bool exec_needs_norm(const struct exec *exec)
+{
+    return exec->clips || exec_scales(exec);
+}
+
 static inline bool norms_are_used(const struct exec *exec)
 {
-    return exec->clips || exec->adapts || exec_scales(exec);
+    return exec_needs_norm(exec) || exec->adapts;
 }
+/* Are a parameter's squares this rank's to count? Of ranks that share layers all have what is not cut: the first one's count. */
+bool norms_count(const struct exec *exec, const struct value *value);
 MUST_CHECK enum status norms_create(struct exec *exec);
 
 /* privacy.c: what config.privacy asks for. */

@@ -204,16 +204,6 @@ static const struct device_stream_ops cpu_stream = {
     .elapsed = cpu_elapsed,
 };
 
-static uint16_t to_half(enum dtype dtype, float x)
-{
-    return dtype == DTYPE_F16 ? kernel_to_f16(x) : kernel_to_bf16(x);
-}
-
-static float from_half(enum dtype dtype, uint16_t x)
-{
-    return dtype == DTYPE_F16 ? kernel_from_f16(x) : kernel_from_bf16(x);
-}
-
 /* What was updated becomes a bf16, by chance: elements [at, at + count) of a range. */
 static void draw_part(const struct device_range *range, size_t at, size_t count,
                       const struct kernel_update_step *step)
@@ -243,7 +233,7 @@ static void update_part(const struct kernel_update *update, const struct device_
     if (step->draws && strcmp(update->op, "average_update") != 0)
         draw_part(range, at, count, step);
     for (size_t i = at; range->half && i < at + count; i++)
-        range->half[i] = to_half(range->half_dtype, range->param[i]);
+        range->half[i] = kernel_to_half(range->half_dtype, range->param[i]);
 }
 
 /* Updates: those of update.h, a function of this form each. */
@@ -309,10 +299,10 @@ static void cpu_convert(struct device_stream *stream, void *to, enum dtype to_dt
     (void)stream;
     for (size_t i = 0; i < count; i++) {
         const float x = kernel_is_half(from_dtype)
-                            ? from_half(from_dtype, ((const uint16_t *)from)[i])
+                            ? kernel_from_half(from_dtype, ((const uint16_t *)from)[i])
                             : ((const float *)from)[i];
         if (kernel_is_half(to_dtype))
-            ((uint16_t *)to)[i] = to_half(to_dtype, x);
+            ((uint16_t *)to)[i] = kernel_to_half(to_dtype, x);
         else
             ((float *)to)[i] = x;
     }
@@ -332,14 +322,42 @@ static size_t cpu_sum_squares_bytes(size_t count)
     return 0;
 }
 
-static void cpu_clip(struct device_stream *stream, const double *squares, size_t count,
-                     float max_norm, struct kernel_update_step *numbers)
+static void cpu_square_pieces(struct device_stream *stream, const float *data,
+                              const struct device_piece *pieces, size_t count, double *out)
+{
+    (void)stream;
+    for (size_t i = 0; i < count; i++)
+        out[pieces[i].place] = kernel_sum_squares(data + pieces[i].at, pieces[i].count);
+}
+
+/* Numbers [first, first + count), each of all ranks, one after the other. */
+static double sum_of(const struct joint_parts *parts, size_t first, size_t count)
 {
     double sum = 0;
 
+    for (size_t i = first; i < first + count; i++) {
+        double number = 0;
+        for (int r = 0; r < parts->count; r++)
+            number += ((const double *)parts->of[r])[i];
+        sum += number;
+    }
+    return sum;
+}
+
+static void cpu_add_squares(struct device_stream *stream, const struct joint_parts *places,
+                            const struct device_squared *params, size_t count, double *out)
+{
     (void)stream;
     for (size_t i = 0; i < count; i++)
-        sum += squares[i];
+        out[params[i].number] = sum_of(places, params[i].first, params[i].count);
+}
+
+static void cpu_clip(struct device_stream *stream, const struct joint_parts *squares,
+                     size_t count, float max_norm, struct kernel_update_step *numbers)
+{
+    const double sum = sum_of(squares, 0, count);
+
+    (void)stream;
     const double factor = (double)max_norm / (sqrt(sum) + 1e-6);
     numbers->scale = factor < 1 ? (float)factor : 1;
 }
@@ -373,16 +391,13 @@ static void cpu_scale_losses(struct device_stream *stream, const struct device_s
     }
 }
 
-static void cpu_unscale(struct device_stream *stream, const double *squares, size_t count,
-                        float max_norm, struct device_scaling *scaling,
+static void cpu_unscale(struct device_stream *stream, const struct joint_parts *squares,
+                        size_t count, float max_norm, struct device_scaling *scaling,
                         struct kernel_update_step *numbers)
 {
-    const double scale = (double)scaling->scale;
-    double sum = 0;
+    const double scale = (double)scaling->scale, sum = sum_of(squares, 0, count);
 
     (void)stream;
-    for (size_t i = 0; i < count; i++)
-        sum += squares[i];
     if (!isfinite(sum)) {
         numbers->skips = 1;
         scaling->skipped++;
@@ -434,6 +449,8 @@ const struct device_face device_cpu = {
     .convert = cpu_convert,
     .sum_squares = cpu_sum_squares,
     .sum_squares_bytes = cpu_sum_squares_bytes,
+    .square_pieces = cpu_square_pieces,
+    .add_squares = cpu_add_squares,
     .clip = cpu_clip,
     .trust = cpu_trust,
     .scale_losses = cpu_scale_losses,

@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 enum {
-    DEVICE_VERSION = 5,
+    DEVICE_VERSION = 6,
     DEVICE_TEXT = 128,
     DEVICE_STATES = KERNEL_STATES,
     DEVICE_PEERS = JOINT_RANKS, /* ranks of a machine that share memory, at most */
@@ -223,6 +223,18 @@ struct device_range {
     size_t n_origins;
 };
 
+/* A piece of a vector, and the place of the sum of its squares. At most DEVICE_PIECE elements. */
+struct device_piece {
+    uint64_t at;
+    uint32_t count, place;
+};
+enum { DEVICE_PIECE = 2048 };
+
+/* A parameter whose pieces have places in a row, and its number in the model. */
+struct device_squared {
+    uint32_t first, count, number;
+};
+
 /* What LARS (of the gradient's norm) and LAMB (of the direction's) make of norms: see update.h. */
 struct device_trust {
     float coefficient, weight_decay;
@@ -286,9 +298,16 @@ struct device_face {
     void (*sum_squares)(struct device_stream *stream, const float *data, size_t count,
                         double *out, void *scratch);
     size_t (*sum_squares_bytes)(size_t count);
-    /* numbers->scale becomes what scales gradients of these sums of squares, added in their order, to a norm of
-     * max_norm at most. */
-    void (*clip)(struct device_stream *stream, const double *squares, size_t count,
+    /* out[place] = the sum of squares of each piece, in double, by an order of additions that its count alone decides. */
+    void (*square_pieces)(struct device_stream *stream, const float *data,
+                          const struct device_piece *pieces, size_t count, double *out);
+    /* out[number] = the sum of each parameter's places: of each, of all ranks in their order, where it is 0 but for those who have
+     * some of the piece. The order of places depends on their number alone. */
+    void (*add_squares)(struct device_stream *stream, const struct joint_parts *places,
+                        const struct device_squared *params, size_t count, double *out);
+    /* numbers->scale becomes what scales gradients of these sums of squares to a norm of max_norm at most. Each is added over
+     * ranks as above, then all by an order that their count alone decides. */
+    void (*clip)(struct device_stream *stream, const struct joint_parts *squares, size_t count,
                  float max_norm, struct kernel_update_step *numbers);
     /* out[i] = numbers with the trust ratio of parameter i, by sums of squares of it and of how it moves. */
     void (*trust)(struct device_stream *stream, const struct device_trust *trust,
@@ -300,8 +319,8 @@ struct device_face {
                          struct kernel_step *out);
     /* By sums of squares of gradients that are scaled: what clip does (max_norm 0: without a limit), and takes the scale back; of
      * sums that are not finite, numbers->skips becomes 1. Then the scale is the next step's. */
-    void (*unscale)(struct device_stream *stream, const double *squares, size_t count,
-                    float max_norm, struct device_scaling *scaling,
+    void (*unscale)(struct device_stream *stream, const struct joint_parts *squares,
+                    size_t count, float max_norm, struct device_scaling *scaling,
                     struct kernel_update_step *numbers);
     /* marks[id] = 1 for each of the ids in [0, rows). */
     void (*mark_rows)(struct device_stream *stream, const int32_t *ids, size_t count,

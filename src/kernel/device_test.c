@@ -669,8 +669,9 @@ static void check_scaling(struct rng *rng, const struct device_place *place)
     CHECK_OK(memory->copy(place->stream, there, &n, sizeof n));
     place->face->scale_losses(place->stream, &there->scaling, there->steps, STEPS,
                               there->scaled);
-    place->face->unscale(place->stream, there->squares, SQUARES, max_norm, &there->scaling,
-                         &there->numbers);
+    place->face->unscale(place->stream,
+                         &(struct joint_parts){ .of = { there->squares }, .count = 1 }, SQUARES,
+                         max_norm, &there->scaling, &there->numbers);
     CHECK_OK(memory->copy(place->stream, &n, there, sizeof n));
     CHECK_OK(place->face->stream->wait(place->stream));
     memory->destroy(place->device, there);
@@ -919,7 +920,9 @@ static void run_norms_and_marks(const struct device_place *place, struct by_norm
 
     CHECK_OK(memory->create(place->device, sizeof *there, (void **)&there));
     CHECK_OK(memory->copy(place->stream, there, n, sizeof *n));
-    place->face->clip(place->stream, there->moves, count, 0.5F, &there->numbers);
+    place->face->clip(place->stream,
+                      &(struct joint_parts){ .of = { there->moves }, .count = 1 }, count, 0.5F,
+                      &there->numbers);
     place->face->trust(place->stream, trust, there->params, there->moves, count,
                        &there->numbers, there->trusted);
     place->face->mark_rows(place->stream, there->ids, count, COUNT / 2, there->marks);
@@ -979,6 +982,100 @@ static void norms_and_marks_are_plain_sums(struct rng *rng)
 static void the_gpu_agrees_on_norms_and_marks(struct rng *rng)
 {
     check_norms_and_marks(rng, gpu());
+}
+
+/* Squares of a vector of parameters, the pieces of which belong to ranks by chance. */
+enum { SQUARED = 7, SQUARED_RANKS = 3, SQUARED_PIECES = SQUARED * 4, SQUARED_MODEL = 40 };
+struct squared {
+    float data[SQUARED_PIECES * DEVICE_PIECE];
+    struct device_piece pieces[SQUARED_RANKS][SQUARED_PIECES];
+    struct device_squared params[SQUARED];
+    double places[SQUARED_RANKS][SQUARED_PIECES], of_model[SQUARED_MODEL];
+    struct kernel_update_step numbers;
+};
+
+static void run_squares(const struct device_place *place, struct squared *n,
+                        const size_t count[SQUARED_RANKS])
+{
+    const struct device_memory_ops *memory = place->face->memory;
+    struct squared *there;
+    struct joint_parts places = { .count = SQUARED_RANKS };
+
+    CHECK_OK(memory->create(place->device, sizeof *there, (void **)&there));
+    CHECK_OK(memory->copy(place->stream, there, n, sizeof *n));
+    for (int r = 0; r < SQUARED_RANKS; r++) {
+        place->face->square_pieces(place->stream, there->data, there->pieces[r], count[r],
+                                   there->places[r]);
+        places.of[r] = there->places[r];
+    }
+    place->face->add_squares(place->stream, &places, there->params, SQUARED, there->of_model);
+    place->face->clip(place->stream,
+                      &(struct joint_parts){ .of = { there->of_model }, .count = 1 },
+                      SQUARED_MODEL, 0.5F, &there->numbers);
+    CHECK_OK(memory->copy(place->stream, n, there, sizeof *n));
+    CHECK_OK(place->face->stream->wait(place->stream));
+    memory->destroy(place->device, there);
+}
+
+static void check_squares(struct rng *rng, const struct device_place *place)
+{
+    static struct squared n;
+    uint32_t lengths[SQUARED];
+    double expected[SQUARED_MODEL] = { 0 }, all = 0, first[SQUARED_MODEL];
+
+    for (int i = 0; i < SQUARED; i++)
+        lengths[i] = 1 + (uint32_t)rng_below(rng, 4 * DEVICE_PIECE);
+    for (int ranks = 1; ranks <= SQUARED_RANKS; ranks++) {
+        size_t count[SQUARED_RANKS] = { 0 };
+        uint32_t used = 0;
+
+        memset(&n, 0, sizeof n);
+        for (uint32_t i = 0; i < SQUARED; i++) {
+            n.params[i] = (struct device_squared){
+                .first = used,
+                .count = (lengths[i] + DEVICE_PIECE - 1) / DEVICE_PIECE,
+                .number = 3 * i + 1,
+            };
+            expected[3 * i + 1] = 0;
+            for (uint32_t at = 0; at < lengths[i]; at += DEVICE_PIECE, used++) {
+                const uint32_t left = lengths[i] - at;
+                const size_t r = rng_below(rng, (uint64_t)ranks);
+                const struct device_piece piece = { (uint64_t)used * DEVICE_PIECE,
+                                                    left < DEVICE_PIECE ? left : DEVICE_PIECE,
+                                                    used };
+                n.pieces[r][count[r]++] = piece;
+                for (uint32_t k = 0; k < piece.count; k++) {
+                    const float x = (float)((k * 37 + i * 11 + at) % 101) / 64;
+                    n.data[piece.at + k] = x;
+                    expected[3 * i + 1] += (double)x * (double)x;
+                }
+            }
+        }
+        run_squares(place, &n, count);
+        all = 0;
+        for (int i = 0; i < SQUARED_MODEL; i++) {
+            CHECK_CLOSE(expected[i], n.of_model[i], 1e-12 * (1 + expected[i]));
+            all += n.of_model[i];
+        }
+        CHECK_CLOSE(fmin(1, 0.5 / (sqrt(all) + 1e-6)), (double)n.numbers.scale, 1e-6);
+        if (ranks == 1)
+            memcpy(first, n.of_model, sizeof first);
+        CHECK(memcmp(first, n.of_model, sizeof first) == 0); /* whoever has which */
+    }
+}
+
+static void squares_are_plain_sums(struct rng *rng)
+{
+    struct device_place cpu;
+
+    CHECK_OK(device_place_open("cpu", &cpu));
+    check_squares(rng, &cpu);
+    device_place_close(&cpu);
+}
+
+static void the_gpu_agrees_on_squares(struct rng *rng)
+{
+    check_squares(rng, gpu());
 }
 
 /* Words that are handed over between streams; on a GPU whoever awaits may be first. */
@@ -1207,6 +1304,8 @@ const struct test tests[] = {
     { .name = "samples are picked alike on the GPU",
       .property = samples_are_picked_alike_on_the_gpu },
     { .name = "numbers are rounded to f16", .run = numbers_are_rounded_to_f16 },
+    { .name = "squares are plain sums", .property = squares_are_plain_sums },
+    { .name = "the GPU agrees on squares", .property = the_gpu_agrees_on_squares },
     { .name = "losses are scaled", .property = losses_are_scaled },
     { .name = "losses are scaled on the GPU", .property = losses_are_scaled_on_the_gpu },
     { .name = "sums and conversions agree", .property = sums_and_conversions_agree },

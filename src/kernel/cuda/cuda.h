@@ -80,14 +80,18 @@ void cuda_convert(struct device_stream *stream, void *to, enum dtype to_dtype, c
 void cuda_sum_squares(struct device_stream *stream, const float *data, size_t count,
                       double *out, void *scratch);
 size_t cuda_sum_squares_bytes(size_t count);
-void cuda_clip(struct device_stream *stream, const double *squares, size_t count,
+void cuda_square_pieces(struct device_stream *stream, const float *data,
+                        const struct device_piece *pieces, size_t count, double *out);
+void cuda_add_squares(struct device_stream *stream, const struct joint_parts *places,
+                      const struct device_squared *params, size_t count, double *out);
+void cuda_clip(struct device_stream *stream, const struct joint_parts *squares, size_t count,
                float max_norm, struct kernel_update_step *numbers);
 void cuda_trust(struct device_stream *stream, const struct device_trust *trust,
                 const double *params, const double *moves, size_t count,
                 const struct kernel_update_step *numbers, struct kernel_update_step *out);
 void cuda_scale_losses(struct device_stream *stream, const struct device_scaling *scaling,
                        const struct kernel_step *steps, size_t count, struct kernel_step *out);
-void cuda_unscale(struct device_stream *stream, const double *squares, size_t count,
+void cuda_unscale(struct device_stream *stream, const struct joint_parts *squares, size_t count,
                   float max_norm, struct device_scaling *scaling,
                   struct kernel_update_step *numbers);
 void cuda_mark_rows(struct device_stream *stream, const int32_t *ids, size_t count, size_t rows,

@@ -183,6 +183,21 @@ __device__ static float block_max(float x)
     return warp_max(lane < (int)(blockDim.x / WARP) ? parts[lane] : -INFINITY);
 }
 
+/* Of numbers [first, first + count), each of all ranks in their order. By a whole block, as block_sum is. */
+__device__ static double joint_total(const struct joint_parts &parts, size_t first,
+                                     size_t count)
+{
+    double sum = 0;
+
+    for (size_t i = first + threadIdx.x; i < first + count; i += blockDim.x) {
+        double number = 0;
+        for (int r = 0; r < parts.count; r++)
+            number += ((const double *)parts.of[r])[i];
+        sum += number;
+    }
+    return block_sum(sum);
+}
+
 /* Threads for rows of so many elements: whole warps. */
 static inline unsigned threads_for(int64_t columns)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* scaling.cu - losses scaled while a step computes in f16: one thread each, on the stream between other kernels. */
+/* scaling.cu - losses scaled while a step computes in f16, on the stream between other kernels. */
 #include "kernel/cuda/device.cuh"
 
 __global__ void scale_steps(const struct device_scaling *scaling,
@@ -15,16 +15,15 @@ __global__ void scale_steps(const struct device_scaling *scaling,
     out[i].scale = scaling->scale;
 }
 
-/* The arithmetic of the CPU's, in the same order. */
-__global__ void take_scale_back(const double *squares, size_t count, float max_norm,
-                                struct device_scaling *scaling,
-                                struct kernel_update_step *numbers)
+__global__ void __launch_bounds__(THREADS)
+    take_scale_back(const __grid_constant__ struct joint_parts squares, size_t count,
+                    float max_norm, struct device_scaling *scaling,
+                    struct kernel_update_step *numbers)
 {
-    const double scale = (double)scaling->scale;
-    double sum = 0;
+    const double sum = joint_total(squares, 0, count), scale = (double)scaling->scale;
 
-    for (size_t i = 0; i < count; i++)
-        sum += squares[i];
+    if (threadIdx.x > 0)
+        return;
     if (!isfinite(sum)) {
         numbers->skips = 1;
         scaling->skipped++;
@@ -48,10 +47,11 @@ void cuda_scale_losses(struct device_stream *stream, const struct device_scaling
     stream_check(stream, "scale_losses");
 }
 
-void cuda_unscale(struct device_stream *stream, const double *squares, size_t count,
+void cuda_unscale(struct device_stream *stream, const struct joint_parts *squares, size_t count,
                   float max_norm, struct device_scaling *scaling,
                   struct kernel_update_step *numbers)
 {
-    take_scale_back<<<1, 1, 0, stream->cuda>>>(squares, count, max_norm, scaling, numbers);
+    take_scale_back<<<1, THREADS, 0, stream->cuda>>>(*squares, count, max_norm, scaling,
+                                                     numbers);
     stream_check(stream, "unscale");
 }

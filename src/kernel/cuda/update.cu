@@ -380,22 +380,73 @@ void cuda_sum_squares(struct device_stream *stream, const float *data, size_t co
 
 /* Norms -------------------------------------------------------------------------------- */
 
-/* One thread: there are some hundred numbers at most, and their order is fixed. */
-__global__ void clip(const double *squares, size_t count, float max_norm,
-                     struct kernel_update_step *numbers)
+/* A block a piece: a thread has every THREADS-th element, read at once. */
+__global__ void __launch_bounds__(THREADS)
+    square_pieces(const float *data, const struct device_piece *pieces, double *out)
 {
+    const struct device_piece piece = pieces[blockIdx.x];
+    float own[DEVICE_PIECE / THREADS];
     double sum = 0;
 
-    for (size_t i = 0; i < count; i++)
-        sum += squares[i];
+#pragma unroll
+    for (int k = 0; k < DEVICE_PIECE / THREADS; k++) {
+        const uint32_t i = threadIdx.x + k * THREADS;
+        own[k] = i < piece.count ? data[piece.at + i] : 0;
+    }
+#pragma unroll
+    for (int k = 0; k < DEVICE_PIECE / THREADS; k++)
+        sum = fma((double)own[k], (double)own[k], sum);
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        out[piece.place] = sum;
+}
+
+void cuda_square_pieces(struct device_stream *stream, const float *data,
+                        const struct device_piece *pieces, size_t count, double *out)
+{
+    if (count == 0)
+        return;
+    square_pieces<<<(unsigned)count, THREADS, 0, stream->cuda>>>(data, pieces, out);
+    stream_check(stream, "square_pieces");
+}
+
+/* A block a parameter. */
+__global__ void __launch_bounds__(THREADS)
+    add_places(const __grid_constant__ struct joint_parts places,
+               const struct device_squared *params, double *out)
+{
+    const struct device_squared param = params[blockIdx.x];
+    const double sum = joint_total(places, param.first, param.count);
+
+    if (threadIdx.x == 0)
+        out[param.number] = sum;
+}
+
+void cuda_add_squares(struct device_stream *stream, const struct joint_parts *places,
+                      const struct device_squared *params, size_t count, double *out)
+{
+    if (count == 0)
+        return;
+    add_places<<<(unsigned)count, THREADS, 0, stream->cuda>>>(*places, params, out);
+    stream_check(stream, "add_squares");
+}
+
+__global__ void __launch_bounds__(THREADS)
+    clip(const __grid_constant__ struct joint_parts squares, size_t count, float max_norm,
+         struct kernel_update_step *numbers)
+{
+    const double sum = joint_total(squares, 0, count);
+
+    if (threadIdx.x > 0)
+        return;
     const double factor = (double)max_norm / (sqrt(sum) + 1e-6);
     numbers->scale = factor < 1 ? (float)factor : 1;
 }
 
-void cuda_clip(struct device_stream *stream, const double *squares, size_t count,
+void cuda_clip(struct device_stream *stream, const struct joint_parts *squares, size_t count,
                float max_norm, struct kernel_update_step *numbers)
 {
-    clip<<<1, 1, 0, stream->cuda>>>(squares, count, max_norm, numbers);
+    clip<<<1, THREADS, 0, stream->cuda>>>(*squares, count, max_norm, numbers);
     stream_check(stream, "clip");
 }
 
