@@ -102,6 +102,13 @@ enum status on_device_check_data(const struct job *job)
     return STATUS_OK;
 }
 
+static bool adapts(const struct settings *settings)
+{
+    const struct optimizer *optimizer = optim_find(settings->optimizer);
+
+    return optimizer && optim_adapts(optimizer);
+}
+
 enum status on_device_check(const struct job *job)
 {
     const struct settings *s = &job->settings;
@@ -111,20 +118,16 @@ enum status on_device_check(const struct job *job)
     } rules[] = {
         { axes_are_private(&job->axes) || job->axes.servers, "--strategy",
           "workers with parameters of their own run on the cpu alone as yet" },
-        { s->clip > 0 && axes_are_a_grid(&job->axes), "--clip",
-          "where layers are split between ranks nobody there has the norm of all gradients" },
         { s->ranks > 1 && job->axes.meet > MEET_ALLREDUCE, "--meet",
           "ranks there meet as mirrored does" },
         { job->axes.zero > 1 && job->axes.pp > 1, "--split zero",
           "stages there hold parts of the state alone, which is zero=1" },
-        { job->axes.zero > 1 && s->clip > 0, "--split zero",
-          "where norms are needed every rank there has all gradients: use zero=1" },
+        { job->axes.zero > 1 && adapts(s), "--split zero",
+          "where lars or lamb needs norms of parameters every rank there has all gradients: "
+          "use "
+          "zero=1" },
         { s->ranks > 1 && s->flat && (axes_are_a_grid(&job->axes) || job->axes.zero > 1),
           "--flat", "ranks that split layers or parameters read each other's memory there" },
-        { strcmp(s->precision, "fp16") == 0 &&
-              (axes_are_a_grid(&job->axes) || job->axes.zero > 1),
-          "--precision fp16",
-          "where layers or parameters are split nobody there has all gradients" },
         { *s->compress, "--compress", "gradients go between devices as they are" },
         { strcmp(s->balance, "auto") == 0, "--balance auto", "what it measures is the cpu" },
         { s->anchored, "a federated round", "updates drawn to an anchor run on the cpu alone" },

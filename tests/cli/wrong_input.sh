@@ -38,12 +38,10 @@ refused 2 'unknown schedule' "$tutti" train mlp --schedule polynomial
 refused 2 'use --shards 2$' "$tutti" train resnet18 --data fashion-mnist --sync-batch-norm --threads 2 --shards 4
 refused 2 'mlp has no batch norm' "$tutti" train mlp --sync-batch-norm
 refused 2 'none of that name' "$tutti" train mlp --device gpu
-refused 2 'norm of all gradients' "$tutti" train mlp --device cuda -n 2 --strategy pipeline --clip 1
 refused 2 'parts of the state alone' "$tutti" train mlp --device cuda -n 4 --split dp=2,pp=2,zero=2
-refused 2 'has all gradients' "$tutti" train mlp --device cuda -n 2 --split dp=2,zero=2 --clip 1
+refused 2 'has all gradients' "$tutti" train mlp --device cuda -n 2 --split dp=2,zero=2 --optimizer lamb
 refused 2 'go between devices as they are' "$tutti" train mlp --device cuda -n 2 --flat --compress topk
 refused 2 "read each other's memory" "$tutti" train mlp --device cuda -n 2 --flat --split dp=2,zero=3
-refused 2 'nobody there has all gradients' "$tutti" train mlp --device cuda -n 2 --strategy tensor --precision fp16
 refused 2 'forecasts are the cpu' "$tutti" train mlp --device cuda -n 2 --strategy auto
 refused 2 'the device cpu computes in f32' "$tutti" train mlp --precision bf16
 refused 2 'f32, tf32, bf16 or fp16' "$tutti" train mlp --precision fp8

@@ -70,6 +70,20 @@ for n in 2 4; do
     done
 done
 
+# With several groups, whose sums stay until the norm of all gradients is known; in fp16 whether it is finite.
+# sums NAME ARGUMENTS...
+sums() {
+    local parted=(mlp "${pictures[@]}" --steps 60 --shards 4 --bucket-mib 0.05 "${@:2}")
+    train "$1" 1 "${parted[@]}"
+    for zero in 1 2 3; do
+        train "$1-$zero" 4 "${parted[@]}" --split dp=4,zero=$zero
+        same "$1 with zero=$zero" "$1" "$1-$zero"
+    done
+}
+sums sums-clip --optimizer adam --clip 0.1
+[ "$device" = cpu ] || sums sums-fp16 --precision fp16
+[ "$device" = cpu ] || sums sums-both --precision fp16 --clip 0.5
+
 # Statistics of the whole step, one shard a rank: twice the same, and to rounding what one shard has.
 loss() { sed -n 's/.*"train_loss": \([0-9.e-]*\).*/\1/p' "$1/summary.json" | head -1; }
 normed=(resnet18 "${pictures[@]}" --steps 12 --width 8 --lr 0.01)
@@ -126,6 +140,19 @@ bag=(nbow --data ./reviews --batch 64 --threads 1 --epochs 2 --optimizer adam --
 staged bag-pp nbow-1 2 "${bag[@]}" --strategy pipeline
 [ "$device" = cpu ] || train text-f32 1 "${text[@]}" --precision f32
 [ "$device" = cpu ] || staged pp-f32 text-f32 2 "${text[@]}" --precision f32 --strategy pipeline
+# The norm is that of all stages' gradients, and in fp16 all skip the same steps.
+train clip 1 "${text[@]}" --clip 0.3
+[ "$(hash clip)" != "$(hash text)" ] || complain "--clip makes no difference"
+staged clip-pp-2 clip 2 "${text[@]}" --clip 0.3 --strategy pipeline
+staged clip-pp-4 clip 4 "${text[@]}" --clip 0.3 --strategy pipeline
+staged clip-int clip 2 "${text[@]}" --clip 0.3 --strategy pipeline --pipeline interleaved:2
+staged clip-dp-pp clip 4 "${text[@]}" --clip 0.3 --split dp=2,pp=2
+staged clip-dp clip 4 "${text[@]}" --clip 0.3 --split dp=4
+if [ "$device" != cpu ]; then
+    train fp16 1 "${text[@]}" --precision fp16 --clip 0.3
+    staged fp16-pp-4 fp16 4 "${text[@]}" --precision fp16 --clip 0.3 --strategy pipeline
+    staged fp16-dp-pp fp16 4 "${text[@]}" --precision fp16 --clip 0.3 --split dp=2,pp=2
+fi
 
 # Ranks that share layers have the losses of one, and with as many slices the same weights, whatever else there is.
 losses() { grep -o '"train_loss": [0-9.e-]*' "$1/metrics.jsonl"; }
@@ -137,19 +164,22 @@ close() { # TOLERANCE DIR DIR
 }
 shared=(gpt --data ./play.txt --tokenizer characters --layers 2 --heads 4 --width 64 --length 64 --batch 16 --optimizer adamw --lr 0.001
     --steps 20 --log-every 1 --threads 1 --dropout 0.1 --shards 2)
-for precision in f32 bf16; do
+for kind in f32 bf16 clip fp16; do
+    precision=${kind/clip/f32}
     [ "$device" = cuda ] || [ $precision = f32 ] || continue
     most=1e-4
     [ $precision = f32 ] || most=2e-2
+    limit=(--clip 0)
+    [ $kind != clip ] && [ $kind != fp16 ] || limit=(--clip 0.3)
     for way in whole:1:dp=1 tp-2:2:tp=2 tp-4:4:tp=4 dp-tp:4:dp=2,tp=2 tp-pp:4:tp=2,pp=2 places:2:tp=2; do
         IFS=: read -r name n split <<<"$way"
         more=()
         [ $name != places ] || more=(--sequence-parallel)
-        train $name-$precision $n "${shared[@]}" --precision $precision --split $split ${more[@]+"${more[@]}"}
-        printf '%-10s %s  ' $name $precision
-        close $most whole-$precision $name-$precision
+        train $name-$kind $n "${shared[@]}" --precision $precision "${limit[@]}" --split $split ${more[@]+"${more[@]}"}
+        printf '%-10s %s  ' $name $kind
+        close $most whole-$kind $name-$kind
     done
-    same "tp=2 in $precision" tp-2-$precision dp-tp-$precision tp-pp-$precision
+    same "tp=2, $kind" tp-2-$kind dp-tp-$kind tp-pp-$kind
 done
 train wide 1 cnn "${pictures[@]}" --steps 20 --log-every 1 --lr 0.001 --shards 2
 train wide-2 2 cnn "${pictures[@]}" --steps 20 --log-every 1 --lr 0.001 --shards 2 --strategy tensor
@@ -191,6 +221,7 @@ lost killed-0 4 0 KILL 'rank 0 .*signal 9'
 lost stopped 2 1 STOP 'rank 1 .*stopped'
 lost killed-pp 2 1 KILL 'rank 1 .*signal 9' --strategy pipeline
 lost killed-dp-pp 4 2 KILL 'rank 2 .*signal 9' --split dp=2,pp=2
+lost killed-clip 4 2 KILL 'rank 2 .*signal 9' --split dp=2,pp=2 --clip 1
 lost killed-tp 2 1 KILL 'rank 1 .*signal 9' --strategy tensor
 lost killed-zero 4 3 KILL 'rank 3 .*signal 9' --split dp=4,zero=3
 lost killed-dp-tp 4 0 KILL 'rank 0 .*signal 9' --split dp=2,tp=2
