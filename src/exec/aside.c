@@ -172,14 +172,18 @@ static void share_scratch(struct plan *plan, struct place_block *blocks)
 
 enum status aside_choose(struct plan *plan, struct place_block *blocks)
 {
+    bool chain_goes_on = false; /* else there is nothing to be beside */
     struct uses *uses;
 
     TRY(find_all_uses(plan, NULL, &uses));
     for (int n = plan->n_instructions - 1; n >= 0; n--) {
         struct instruction *made = &plan->instructions[n];
-        made->is_aside = makes_gradients_alone(plan, n) && !is_needed(plan, uses, n);
-        if (!made->is_aside)
+        made->is_aside =
+            chain_goes_on && makes_gradients_alone(plan, n) && !is_needed(plan, uses, n);
+        if (!made->is_aside) {
+            chain_goes_on = true;
             continue;
+        }
         lengthen(blocks, uses[n].reads, uses[n].n_reads, n + ASIDE_LAG);
         lengthen(blocks, uses[n].writes, uses[n].n_writes, n + ASIDE_LAG);
     }

@@ -4,7 +4,7 @@
 
 #include "base/test.h"
 
-enum { MOST = 8, BLOCKS = 6, BLOCK = 256, END = 99 };
+enum { MOST = 9, BLOCKS = 6, BLOCK = 256, END = 99 };
 
 /* Blocks of the arena are called a to f; where they lie a case says. Gradients are called A to F, a float each. */
 struct line {
@@ -144,11 +144,11 @@ static void test_what_follows_what(void)
     }
 }
 
-/* Line 0 is forward. */
+/* Line 0 is forward, the last one has nothing to be beside. */
 static const struct line backward[MOST] = {
-    { "chain", "", "aA", -1 }, { "aside", "a", "B", -1 },  { "chain", "a", "b", -1 },
-    { "chain", "b", "C", -1 }, { "chain", "bC", "c", -1 }, { "aside", "c", "DE", -1 },
-    { "aside", "D", "F", -1 },
+    { "chain", "", "aA", -1 },  { "aside", "a", "B", -1 },  { "chain", "a", "b", -1 },
+    { "chain", "b", "C", -1 },  { "aside", "c", "DE", -1 }, { "aside", "D", "F", -1 },
+    { "chain", "bC", "c", -1 }, { "chain", "c", "G", -1 },
 };
 
 static void check_aside(struct plan *plan, struct place_block *blocks, const char *expected)
@@ -165,14 +165,14 @@ static void test_what_makes_gradients_alone_goes_aside(void)
     struct plan plan = { .instructions = made, .n_forward = 1 };
 
     plan.n_instructions = make_lines(backward, made);
-    check_aside(&plan, blocks, ".x...xx");
-    made[5].with_next = true; /* one launch with the next */
-    check_aside(&plan, blocks, ".x.....");
-    made[5].with_next = false;
+    check_aside(&plan, blocks, ".x..xx..");
+    made[4].with_next = true; /* one launch with the next */
+    check_aside(&plan, blocks, ".x......");
+    made[4].with_next = false;
     made[1].in[0].base = BASE_HALF; /* reads parameters */
-    check_aside(&plan, blocks, ".....xx");
-    made[6].kernel = NULL; /* between ranks: the chain needs D then */
-    check_aside(&plan, blocks, ".......");
+    check_aside(&plan, blocks, "....xx..");
+    made[5].kernel = NULL; /* between ranks: the chain needs D then */
+    check_aside(&plan, blocks, "........");
 }
 
 static void test_what_is_aside_has_memory_for_longer(void)
@@ -183,23 +183,23 @@ static void test_what_is_aside_has_memory_for_longer(void)
     struct plan plan = { .instructions = made, .n_forward = 1 };
 
     plan.n_instructions = make_lines(backward, made);
-    made[1].has_scratch = made[4].has_scratch = made[5].has_scratch = true;
+    made[1].has_scratch = made[6].has_scratch = made[4].has_scratch = true;
     made[1].scratch = (size_t)SCRATCH << BLOCK_SHIFT;
-    made[4].scratch = (size_t)MORE << BLOCK_SHIFT;
-    made[5].scratch = (size_t)NEXT << BLOCK_SHIFT;
+    made[6].scratch = (size_t)MORE << BLOCK_SHIFT;
+    made[4].scratch = (size_t)NEXT << BLOCK_SHIFT;
     blocks[0] = (struct place_block){ .bytes = BLOCK, .first = 0, .last = 2 };
-    blocks[1] = (struct place_block){ .bytes = BLOCK, .first = 2, .last = 4 };
+    blocks[1] = (struct place_block){ .bytes = BLOCK, .first = 2, .last = 6 };
     blocks[SCRATCH] = (struct place_block){ .bytes = BLOCK, .first = 1, .last = 1 };
-    blocks[MORE] = (struct place_block){ .bytes = BLOCK, .first = 4, .last = 4 };
-    blocks[NEXT] = (struct place_block){ .bytes = 2 * BLOCK, .first = 5, .last = 5 };
+    blocks[MORE] = (struct place_block){ .bytes = BLOCK, .first = 6, .last = 6 };
+    blocks[NEXT] = (struct place_block){ .bytes = 2 * BLOCK, .first = 4, .last = 4 };
     CHECK_OK(aside_choose(&plan, blocks));
     CHECK_INT(1 + ASIDE_LAG, blocks[0].last);
-    CHECK_INT(4, blocks[1].last); /* the chain alone has it */
-    CHECK_INT(4, blocks[MORE].last);
-    CHECK_INT(made[1].scratch, made[5].scratch); /* one at a time */
+    CHECK_INT(6, blocks[1].last); /* the chain alone has it */
+    CHECK_INT(6, blocks[MORE].last);
+    CHECK_INT(made[1].scratch, made[4].scratch); /* one at a time */
     CHECK_INT(2 * BLOCK, blocks[SCRATCH].bytes);
     CHECK_INT(0, blocks[NEXT].bytes);
-    CHECK_INT(5 + ASIDE_LAG, blocks[SCRATCH].last);
+    CHECK_INT(4 + ASIDE_LAG, blocks[SCRATCH].last);
 }
 
 const struct test tests[] = {
