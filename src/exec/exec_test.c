@@ -667,7 +667,7 @@ static void test_ranks_on_a_device_give_the_bits_of_one(void)
         setup.max_norm = cases[i].max_norm;
         setup.shards = cases[i].shards;
         setup.device = &device;
-        device.face = cases[i].precision == DTYPE_F32 ? cpu : device_testing_narrow();
+        device.face = cases[i].precision == DTYPE_F32 ? cpu : device_testing_late(true);
         device.precision = cases[i].precision;
         setup.n_steps = 11; /* more than are under way */
         for (int s = 5; s < setup.n_steps; s++)

@@ -4,6 +4,8 @@
  * Kernels on one kind of its streams are put off until somebody waits for them, those on the other run at once: so of all orders
  * that events allow, two that lie far apart are tried. All else that is put on a stream that is late has it catch up first.
  */
+#include <string.h>
+
 #include "base/mem.h"
 #include "kernel/device_testing.h"
 
@@ -179,6 +181,13 @@ static const struct device_update updates[] = { { "adam_update", adam },
 
 /* The face --------------------------------------------------------------------------------------- */
 
+/* Some pairs, so that there are others whose gradients are apart. */
+static bool go_together(const struct kernel *one, const struct kernel *other)
+{
+    return strcmp(one->op, "linear_grad_weight") == 0 &&
+           strcmp(other->op, "linear_grad_through") == 0;
+}
+
 static const struct device_stream_ops stream_ops = {
     .create = create_prompt,
     .create_beside = create_late,
@@ -218,6 +227,8 @@ static void make_face(bool beside, struct device_face *out)
     out->stream = &ops[beside];
     out->memory = &memory;
     out->kernel_at = late_kernel_at;
+    out->go_together = go_together;
+    out->run_both = narrow->run_both;
     out->convert = convert;
     out->add = add;
     out->mark_rows = mark_rows;
