@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 
-enum { MOST_BLOCKS = 256, MOST_EDGES = 64 };
+enum { MOST_BLOCKS = 256, MOST_EDGES = 16 };
 enum { MOST_BYTES = 1 << 20 }; /* what is longer is left as it is */
 
 #if CUDART_VERSION >= 13000
@@ -66,6 +66,8 @@ static cudaError_t replace(cudaGraph_t graph, cudaGraphNode_t node, struct fill 
     cudaError_t error = cudaGraphNodeGetDependencies(node, before, EDGE_DATA & n_before);
     if (error == cudaSuccess)
         error = cudaGraphNodeGetDependentNodes(node, after, EDGE_DATA & n_after);
+    if (n_before == MOST_EDGES || n_after == MOST_EDGES)
+        return error; /* there may be more */
     if (error == cudaSuccess)
         error = cudaGraphAddKernelNode(&made, graph, before, n_before, &kernel);
     if (error == cudaSuccess)
