@@ -2,9 +2,9 @@
 /* aside.c - what a device runs beside the chain of backward.
  *
  * A parameter's gradient is read by nobody before sums and updates: an instruction that makes nothing else goes
- * *aside*, to a second stream, where it fills what the chain leaves free. Two streams keep the order of one wherever
- * memory says so: an instruction follows the last one of the other stream that writes what it uses or uses what it writes, unless its
- * own stream has waited for that one, or a later one, before.
+ * *aside*, to a second stream, where it fills what the chain leaves free. There it follows all of the chain that comes before it, and one more
+ * (device_aside.c). The chain follows only where memory says so: the last instruction aside that writes what it uses or uses
+ * what it writes, unless it has waited for that one, or a later one, before.
  *
  * Blocks of the arena are used again as soon as the order of one stream allows, which would have the chain wait at every
  * turn. So what an instruction aside uses lives ASIDE_LAG instructions longer, and their scratch, of which one is needed at a
@@ -194,25 +194,22 @@ enum status aside_choose(struct plan *plan, struct place_block *blocks)
 
 enum status aside_link(struct plan *plan, const struct place_block *blocks)
 {
-    int seen[] = { -1, -1 }; /* of each stream: what it has waited for of the other */
+    int seen = -1; /* what the chain has waited for */
     struct uses *uses;
 
     TRY(find_all_uses(plan, blocks, &uses));
     for (int n = 0; n < plan->n_instructions; n++) {
-        struct instruction *made = &plan->instructions[n], *other = made - 1;
-        int *const last = &seen[made->is_aside];
+        struct instruction *made = &plan->instructions[n];
         int o = n - 1;
 
-        for (; o > *last; o--, other--) {
-            if (other->is_aside != made->is_aside && collide(&uses[o], &uses[n]))
-                break;
-        }
-        if (o <= *last)
+        if (made->is_aside)
             continue;
-        *last = o;
-        if (!other->signals)
-            other->signals = ++plan->n_signals;
-        made->follows = other->signals;
+        while (o > seen && !(plan->instructions[o].is_aside && collide(&uses[o], &uses[n])))
+            o--;
+        if (o <= seen)
+            continue;
+        seen = o;
+        plan->instructions[o].signals = made->follows = ++plan->n_signals;
     }
     mem_free(uses);
     return STATUS_OK;

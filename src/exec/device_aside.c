@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* device_aside.c - the second stream of a step on a device, for instructions that are aside (aside.h).
  *
- * It leaves the first one with the first instruction that is aside, and joins it again at the end of what was put, so that both can
- * be captured; between these, instructions follow each other's signals, which are events.
+ * One that is aside is held until the next of the chain was put, and follows all that was: so the chain, whose kernels want the whole device as
+ * often as not, goes first, and what it has least use for, gradients of norms and of activations, has company. The first stream
+ * follows events that those aside give, and all of them at the end of what was put, so that both can be captured.
  */
 #include "base/mem.h"
 #include "exec/device_side.h"
@@ -13,6 +14,9 @@ struct device_aside {
     struct device_event **signals;
     int n_signals;
     bool is_away; /* something was put there that the other stream has not waited for */
+    const struct instruction *held; /* so many in a row */
+    int n_held;
+    const struct kernel_step *step; /* theirs */
 };
 
 enum status aside_create(struct device_side *side)
@@ -77,6 +81,18 @@ struct device_stream *aside_stream(const struct device_side *side,
     return instruction->is_aside ? side->aside->stream : side->stream;
 }
 
+void aside_hold(const struct device_side *side, const struct instruction *instruction,
+                const struct kernel_step *step)
+{
+    struct device_aside *aside = side->aside;
+
+    if (aside->n_held == 0)
+        aside->held = instruction;
+    BUG_ON(aside->held + aside->n_held != instruction);
+    aside->n_held++;
+    aside->step = step;
+}
+
 enum status aside_leave(const struct device_side *side)
 {
     const struct device_stream_ops *stream = side->config.face->stream;
@@ -87,24 +103,39 @@ enum status aside_leave(const struct device_side *side)
     return stream->wait_event(aside->stream, aside->left);
 }
 
+static enum status put_held(const struct device_side *side)
+{
+    struct device_aside *aside = side->aside;
+
+    if (aside->n_held == 0)
+        return STATUS_OK;
+    TRY(aside_leave(side));
+    for (const struct instruction *next = aside->held; aside->n_held > 0; next++) {
+        aside->n_held--;
+        TRY(device_put(side, next, aside->step));
+        if (next->signals)
+            TRY(side->config.face->stream->record(aside->stream,
+                                                  aside->signals[next->signals - 1]));
+    }
+    return STATUS_OK;
+}
+
 enum status aside_before(const struct device_side *side, const struct instruction *instruction)
 {
     const struct device_aside *aside = side->aside;
 
-    if (instruction->is_aside && !aside->is_away)
-        return aside_leave(side); /* which follows all that was put */
-    if (!instruction->follows || !aside->is_away)
+    if (!instruction->follows)
         return STATUS_OK;
-    return side->config.face->stream->wait_event(aside_stream(side, instruction),
+    TRY(put_held(side));
+    if (!aside->is_away)
+        return STATUS_OK; /* it was followed by all */
+    return side->config.face->stream->wait_event(side->stream,
                                                  aside->signals[instruction->follows - 1]);
 }
 
-enum status aside_after(const struct device_side *side, const struct instruction *instruction)
+enum status aside_after(const struct device_side *side)
 {
-    if (!instruction->signals)
-        return STATUS_OK;
-    return side->config.face->stream->record(aside_stream(side, instruction),
-                                             side->aside->signals[instruction->signals - 1]);
+    return put_held(side);
 }
 
 enum status aside_join(const struct device_side *side, struct device_stream *with)
@@ -112,6 +143,7 @@ enum status aside_join(const struct device_side *side, struct device_stream *wit
     const struct device_stream_ops *stream = side->config.face->stream;
     struct device_aside *aside = side->aside;
 
+    TRY(put_held(side));
     if (!aside->is_away)
         return STATUS_OK;
     aside->is_away = with != side->stream;

@@ -282,7 +282,7 @@ enum status device_pipe_run(const struct exec *exec, const struct plan *plan, in
             TRY(send(side, next, box));
         else
             TRY(receive(side, next, box));
-        TRY(aside_after(side, next));
+        TRY(aside_after(side));
     }
     return aside_join(side, side->stream);
 }

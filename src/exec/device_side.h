@@ -416,13 +416,15 @@ void aside_destroy(struct device_side *side); /* when nothing is under way */
 MUST_CHECK enum status aside_prepare(struct device_side *side, const struct plan *plan);
 /* Until all there is done; fails with what went wrong. */
 MUST_CHECK enum status aside_wait(const struct device_side *side);
-/* Where an instruction is put, between these two. */
+/* Where an instruction runs. */
 struct device_stream *aside_stream(const struct device_side *side,
                                    const struct instruction *instruction);
+/* One that is aside will be put. Others are, between these two. */
+void aside_hold(const struct device_side *side, const struct instruction *instruction,
+                const struct kernel_step *step);
 MUST_CHECK enum status aside_before(const struct device_side *side,
                                     const struct instruction *instruction);
-MUST_CHECK enum status aside_after(const struct device_side *side,
-                                   const struct instruction *instruction);
+MUST_CHECK enum status aside_after(const struct device_side *side);
 /* What comes there follows all that is on side->stream by now. */
 MUST_CHECK enum status aside_leave(const struct device_side *side);
 /* What comes on a stream follows all that is aside by now. */
@@ -435,7 +437,10 @@ MUST_CHECK enum status device_step(struct exec *exec, const struct batch *batch,
 const struct device_images *device_kept(const struct exec *exec, const struct source *source);
 void device_forget_kept(struct device_side *side);
 
-/* Puts an instruction of a plan on its stream. `step` is the device's. */
+/* Puts an instruction of a plan on its stream, as it is, or in its turn. `step` is the device's. */
+MUST_CHECK enum status device_put(const struct device_side *side,
+                                  const struct instruction *instruction,
+                                  const struct kernel_step *step);
 MUST_CHECK enum status device_run(const struct device_side *side,
                                   const struct instruction *instruction,
                                   const struct kernel_step *step);

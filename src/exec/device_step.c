@@ -45,18 +45,29 @@ static struct kernel_call call_of(const struct device_side *side,
     return call;
 }
 
+enum status device_put(const struct device_side *side, const struct instruction *instruction,
+                       const struct kernel_step *step)
+{
+    const struct kernel_call call = call_of(side, instruction, step);
+
+    if (!instruction->kernel)
+        return tensor_run(side, instruction->node->op, &call);
+    instruction->kernel->run(&call);
+    if (instruction->node->op == &op_row_sum)
+        mark_rows(side, instruction);
+    return STATUS_OK;
+}
+
 enum status device_run(const struct device_side *side, const struct instruction *instruction,
                        const struct kernel_step *step)
 {
+    if (instruction->is_aside) {
+        aside_hold(side, instruction, step);
+        return STATUS_OK;
+    }
     TRY(aside_before(side, instruction));
-    const struct kernel_call call = call_of(side, instruction, step);
-    if (instruction->kernel)
-        instruction->kernel->run(&call);
-    else
-        TRY(tensor_run(side, instruction->node->op, &call));
-    if (instruction->node->op == &op_row_sum)
-        mark_rows(side, instruction);
-    return aside_after(side, instruction);
+    TRY(device_put(side, instruction, step));
+    return aside_after(side);
 }
 
 /* Runs an instruction and the next at once. */
@@ -72,8 +83,7 @@ static enum status run_both(const struct device_side *side, const struct instruc
                                         call_of(side, next, scaled_step(side, next, step)) };
 
     side->config.face->run_both(kernel, call);
-    TRY(aside_after(side, one));
-    return aside_after(side, next);
+    return aside_after(side);
 }
 
 /* Feeds ------------------------------------------------------------------------------------- */

@@ -68,8 +68,8 @@ struct instruction {
     int n_converts;
     bool
         with_next; /* on a device: neither this nor the next needs the other (device_face.run_both) */
-    /* On a device with two streams (aside.h): it runs on the second; 1 + number of the signal of the other stream that it
-     * follows; 1 + number of the signal that it gives. 0: none. */
+    /* On a device with two streams (aside.h): it runs on the second. 1 + number of the signal that it gives there, or follows on
+     * the first; 0: none. */
     bool is_aside;
     int follows, signals;
 };
@@ -84,7 +84,7 @@ struct plan {
     enum dtype output_dtype;
     struct plan_convert *converts; /* of all instructions */
     size_t arena_bytes;
-    int n_signals; /* between streams */
+    int n_signals; /* of instructions aside */
     /* Of a pipeline's stage: what is sent or received once a step comes first, then forward of chunk 0, 1, ..., then
      * backward of the last, ..., 0. Segment s is instructions [segment[s], segment[s + 1]). */
     int segment[2 * PIPE_CHUNKS + 1];
