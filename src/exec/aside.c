@@ -170,16 +170,19 @@ static void share_scratch(struct plan *plan, struct place_block *blocks)
     }
 }
 
-enum status aside_choose(struct plan *plan, struct place_block *blocks)
+enum status aside_choose(struct plan *plan, const struct device_face *face,
+                         struct place_block *blocks)
 {
     bool chain_goes_on = false; /* else there is nothing to be beside */
     struct uses *uses;
 
+    if (!face->leaves_room)
+        return STATUS_OK;
     TRY(find_all_uses(plan, NULL, &uses));
     for (int n = plan->n_instructions - 1; n >= 0; n--) {
         struct instruction *made = &plan->instructions[n];
-        made->is_aside =
-            chain_goes_on && makes_gradients_alone(plan, n) && !is_needed(plan, uses, n);
+        made->is_aside = chain_goes_on && makes_gradients_alone(plan, n) &&
+                         face->leaves_room(made->kernel) && !is_needed(plan, uses, n);
         if (!made->is_aside) {
             chain_goes_on = true;
             continue;

@@ -10,7 +10,8 @@
 enum { ASIDE_LAG = 8 };
 
 /* Sets is_aside of instructions of a plan whose blocks have no places yet, and lets what they use live longer. After pair_instructions. */
-MUST_CHECK enum status aside_choose(struct plan *plan, struct place_block *blocks);
+MUST_CHECK enum status aside_choose(struct plan *plan, const struct device_face *face,
+                                    struct place_block *blocks);
 /* Sets follows and signals, when blocks have places that instructions do not know yet (BLOCK_SHIFT). */
 MUST_CHECK enum status aside_link(struct plan *plan, const struct place_block *blocks);
 

@@ -20,7 +20,7 @@ static struct operand operand_of(char name)
     return (struct operand){ BASE_GRAD, (size_t)(name - 'A') * sizeof(float) };
 }
 
-static const struct kernel any_kernel;
+static const struct kernel any_kernel, large_kernel;
 
 static void make_line(const struct line *line, struct instruction *out)
 {
@@ -156,9 +156,16 @@ static const struct line backward[MOST] = {
     { "chain", "bC", "c", -1 }, { "chain", "c", "G", -1 },
 };
 
+static bool all_leave_room(const struct kernel *kernel)
+{
+    return kernel == &any_kernel;
+}
+
+static const struct device_face face = { .leaves_room = all_leave_room };
+
 static void check_aside(struct plan *plan, struct place_block *blocks, const char *expected)
 {
-    CHECK_OK(aside_choose(plan, blocks));
+    CHECK_OK(aside_choose(plan, &face, blocks));
     for (int n = 0; n < plan->n_instructions; n++)
         CHECK_INT(expected[n] == 'x', plan->instructions[n].is_aside);
 }
@@ -176,6 +183,9 @@ static void test_what_makes_gradients_alone_goes_aside(void)
     made[4].with_next = false;
     made[1].in[0].base = BASE_HALF; /* reads parameters */
     check_aside(&plan, blocks, "....xx..");
+    made[4].kernel = &large_kernel; /* leaves no room */
+    check_aside(&plan, blocks, ".....x..");
+    made[4].kernel = &any_kernel;
     made[5].kernel = NULL; /* between ranks: the chain needs D then */
     check_aside(&plan, blocks, "........");
 }
@@ -197,7 +207,7 @@ static void test_what_is_aside_has_memory_for_longer(void)
     blocks[SCRATCH] = (struct place_block){ .bytes = BLOCK, .first = 1, .last = 1 };
     blocks[MORE] = (struct place_block){ .bytes = BLOCK, .first = 6, .last = 6 };
     blocks[NEXT] = (struct place_block){ .bytes = 2 * BLOCK, .first = 4, .last = 4 };
-    CHECK_OK(aside_choose(&plan, blocks));
+    CHECK_OK(aside_choose(&plan, &face, blocks));
     CHECK_INT(1 + ASIDE_LAG, blocks[0].last);
     CHECK_INT(6, blocks[1].last); /* the chain alone has it */
     CHECK_INT(6, blocks[MORE].last);

@@ -537,13 +537,14 @@ static enum status choose(const struct maker *maker, const struct node *node,
 }
 
 /* Will a device run it aside, if nothing better is found? */
-static bool may_go_aside(const struct maker *maker, const struct node *node)
+static bool may_go_aside(const struct maker *maker, const struct instruction *made)
 {
-    bool makes_gradients = maker->target && node->phase == PHASE_BACKWARD;
+    bool may = maker->target && made->kernel && maker->target->face->leaves_room &&
+               maker->target->face->leaves_room(made->kernel);
 
-    for (int i = 0; i < node->n_out; i++)
-        makes_gradients = makes_gradients && node->out[i]->flat;
-    return makes_gradients;
+    for (int i = 0; i < made->node->n_out; i++)
+        may = may && made->node->out[i]->flat;
+    return may && made->node->phase == PHASE_BACKWARD;
 }
 
 /* Where an instruction finds a value in the type that it wants. */
@@ -599,7 +600,7 @@ static enum status make_instruction(struct maker *maker, const struct node *node
     take_scratch(maker, out, number);
     for (int i = 0; i < node->n_in; i++)
         out->in[i] = place_input(maker, out, node->in[i], problem->in[i].dtype, number);
-    for (int i = 0; i < node->n_in && may_go_aside(maker, node); i++)
+    for (int i = 0; i < node->n_in && may_go_aside(maker, out); i++)
         maker->places[maker->places[node->in[i]->id].root].late_use = number + ASIDE_LAG;
     for (int i = 0; i < node->n_out; i++)
         out->out[i] = maker->places[node->out[i]->id].operand;
@@ -783,7 +784,7 @@ static void mark_segments(struct plan *plan, const struct pass_pipeline *pipelin
 static enum status settle_plan(struct maker *maker, struct plan *plan)
 {
     if (maker->target)
-        TRY(aside_choose(plan, maker->blocks));
+        TRY(aside_choose(plan, maker->target->face, maker->blocks));
     TRY(place_blocks(maker->blocks, maker->n_blocks, &plan->arena_bytes));
     if (maker->target)
         TRY(aside_link(plan, maker->blocks));

@@ -188,6 +188,12 @@ static bool go_together(const struct kernel *one, const struct kernel *other)
            strcmp(other->op, "linear_grad_through") == 0;
 }
 
+static bool leaves_room(const struct kernel *kernel)
+{
+    (void)kernel;
+    return true;
+}
+
 static const struct device_stream_ops stream_ops = {
     .create = create_prompt,
     .create_beside = create_late,
@@ -229,6 +235,7 @@ static void make_face(bool beside, struct device_face *out)
     out->kernel_at = late_kernel_at;
     out->go_together = go_together;
     out->run_both = narrow->run_both;
+    out->leaves_room = leaves_room;
     out->convert = convert;
     out->add = add;
     out->mark_rows = mark_rows;

@@ -634,6 +634,13 @@ const struct kernel *cuda_find(const struct kernel_problem *problem)
     return NULL;
 }
 
+/* Convolutions' gradients of weights by cuDNN have 60 to 117 blocks on a device of 132 multiprocessors. Products of matrices
+ * fill it: what runs beside them waits for longer than both gain. */
+static bool leaves_room(const struct kernel *kernel)
+{
+    return strcmp(kernel->name, "cudnn") == 0;
+}
+
 static const struct device_face face = {
     .version = DEVICE_VERSION,
     .name = "cuda",
@@ -664,6 +671,7 @@ static const struct device_face face = {
     .pick = cuda_pick,
     .go_together = cuda_go_together,
     .run_both = cuda_run_both,
+    .leaves_room = leaves_room,
 };
 
 __attribute__((visibility("default"))) cuda_face_fn tutti_cuda_face;
