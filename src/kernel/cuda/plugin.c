@@ -634,11 +634,12 @@ const struct kernel *cuda_find(const struct kernel_problem *problem)
     return NULL;
 }
 
-/* Convolutions' gradients of weights by cuDNN have 60 to 117 blocks on a device of 132 multiprocessors. Products of matrices
+/* Convolutions: gradients of weights by cuDNN have 60 to 117 blocks on a device of 132 multiprocessors. Products of matrices
  * fill it: what runs beside them waits for longer than both gain. */
 static bool leaves_room(const struct kernel *kernel)
 {
-    return strcmp(kernel->name, "cudnn") == 0;
+    return strcmp(kernel->name, "cudnn") == 0 ||
+           strcmp(kernel->op, "conv1d_max_grad_weight") == 0;
 }
 
 static const struct device_face face = {
