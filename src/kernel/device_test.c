@@ -549,18 +549,49 @@ static const char *const of_table[] = {
     "conv2d_grad_weight 256x256x8x8 256x512x4x4 -> 512x256x1x1 stride 2x2",
 };
 
-static void engines_of_the_table_agree(void)
+/* Attention of whole and broken tiles of 64 tokens (attention_hopper.cu), and of more than twice as many heads as a GPU works at. */
+static const char *const of_short_sequences[] = {
+    "attention 2x256x384 heads 2 causal",
+    "attention 3x129x144 heads 1 causal",
+    "attention 5x64x384 heads 2 causal",
+    "attention 2x40x576 heads 3 causal",
+    "attention 3x8x240 heads 2 causal",
+    "attention 1x1x192 heads 1 causal",
+    "attention 60x200x1152 heads 6 causal",
+    "attention_grad 2x256x128 2x256x384 2x256x128 2x256x2 -> 2x256x384 heads 2 causal",
+    "attention_grad 3x129x48 3x129x144 3x129x48 3x129x1 -> 3x129x144 heads 1 causal",
+    "attention_grad 5x64x128 5x64x384 5x64x128 5x64x2 -> 5x64x384 heads 2 causal",
+    "attention_grad 2x40x192 2x40x576 2x40x192 2x40x3 -> 2x40x576 heads 3 causal",
+    "attention_grad 3x8x80 3x8x240 3x8x80 3x8x2 -> 3x8x240 heads 2 causal",
+    "attention_grad 1x1x64 1x1x192 1x1x64 1x1x1 -> 1x1x192 heads 1 causal",
+    "attention_grad 60x40x384 60x40x1152 60x40x384 60x40x6 -> 60x40x1152 heads 6 causal",
+    "attention_grad 60x70x384 60x70x1152 60x70x384 60x70x6 -> 60x70x1152 heads 6 causal",
+    "attention_grad 60x150x384 60x150x1152 60x150x384 60x150x6 -> 60x150x1152 heads 6 causal",
+    "attention_grad 60x200x384 60x200x1152 60x200x384 60x200x6 -> 60x200x1152 heads 6 causal",
+};
+
+static void agree_in_bf16(const char *const *problems, size_t count)
 {
     const struct device_place *place = gpu();
 
-    for (size_t i = 0; i < sizeof of_table / sizeof of_table[0]; i++) {
+    for (size_t i = 0; i < count; i++) {
         struct kernel_problem problem, there;
-        CHECK_OK(kernel_parse(of_table[i], &problem));
+        CHECK_OK(kernel_parse(problems[i], &problem));
         there = problem;
         kernel_as_bf16(&there);
         compare(place, &problem, &there, KERNEL_FILL_NORMAL, mixed_tolerance(&problem), i);
     }
     check_none_bad();
+}
+
+static void engines_of_the_table_agree(void)
+{
+    agree_in_bf16(of_table, sizeof of_table / sizeof of_table[0]);
+}
+
+static void attention_agrees_over_short_sequences(void)
+{
+    agree_in_bf16(of_short_sequences, sizeof of_short_sequences / sizeof of_short_sequences[0]);
 }
 
 /* Over all words the mean of what is drawn is the number itself. */
@@ -1225,6 +1256,8 @@ const struct test tests[] = {
     { .name = "losses in one are those of three ops on the GPU",
       .run = losses_in_one_are_those_of_three_ops_on_the_gpu },
     { .name = "engines of the table agree", .run = engines_of_the_table_agree },
+    { .name = "attention agrees over short sequences",
+      .run = attention_agrees_over_short_sequences },
     { .name = "devices agree on large problems", .run = devices_agree_on_large_problems },
     { 0 },
 };

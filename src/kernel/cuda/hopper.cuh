@@ -71,10 +71,15 @@ __device__ __forceinline__ void stores_to_engines()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Of `threads` threads that name the same `id`, 1 to 15. */
+/* Of `threads` threads that name the same `id`, 1 to 15; who is only passing does not wait for the others. */
 __device__ __forceinline__ void meet(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void meet_passing(int id, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 /* Boxes ------------------------------------------------------------------------------------- */
@@ -163,6 +168,15 @@ __device__ __forceinline__ void products_end()
 template <int left> __device__ __forceinline__ void products_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory");
+}
+
+/* Sums that products have made: what reads them stays behind the wait before this, what writes them before what begins
+ * the next. */
+template <int N> __device__ __forceinline__ void products_made(float (&d)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+f"(d[i])::"memory");
 }
 
 template <int registers> __device__ __forceinline__ void registers_take()
