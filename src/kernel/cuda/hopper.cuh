@@ -71,10 +71,51 @@ __device__ __forceinline__ void stores_to_engines()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Of `threads` threads that name the same `id`, 1 to 15. */
+/* Of `threads` threads that name the same `id`, 1 to 15; who is only passing does not wait for the others. */
 __device__ __forceinline__ void meet(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void meet_passing(int id, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/* Clusters ---------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ int cluster_rank()
+{
+    int rank;
+
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+/* Of all threads of all blocks of a cluster. */
+__device__ __forceinline__ void cluster_meet()
+{
+    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+/* The same barrier of a block of the cluster. */
+__device__ __forceinline__ void barrier_arrive_at(uint64_t *barrier, int rank)
+{
+    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}\n" ::"r"(
+                     shared_address(barrier)),
+                 "r"(rank)
+                 : "memory");
+}
+
+/* barrier_wait where blocks of the cluster arrive, too. */
+__device__ __forceinline__ void barrier_wait_cluster(uint64_t *barrier, uint32_t parity)
+{
+    asm volatile("{\n.reg .pred p;\nagain:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
+                 "@p bra done;\nbra again;\ndone:\n}\n" ::"r"(shared_address(barrier)),
+                 "r"(parity)
+                 : "memory");
 }
 
 /* Boxes ------------------------------------------------------------------------------------- */
@@ -107,6 +148,17 @@ __device__ __forceinline__ void box_load(void *shared, const CUtensorMap *map,
                  : "memory");
 }
 
+/* To the same place of all blocks of the cluster that `ranks` has bits of; each one's own barrier counts the bytes. */
+__device__ __forceinline__ void box_load_all(void *shared, const CUtensorMap *map,
+                                             uint64_t *barrier, int c0, int c1, uint16_t ranks)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
+        "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "h"(ranks)
+        : "memory");
+}
+
 /* What lies outside of the tensor is left out. Then boxes_end, boxes_read. */
 __device__ __forceinline__ void box_store(const CUtensorMap *map, const void *shared, int c0,
                                           int c1)
@@ -116,6 +168,15 @@ __device__ __forceinline__ void box_store(const CUtensorMap *map, const void *sh
             map),
         "r"(shared_address(shared)), "r"(c0), "r"(c1)
         : "memory");
+}
+
+__device__ __forceinline__ void box_store(const CUtensorMap *map, const void *shared, int c0,
+                                          int c1, int c2, int c3)
+{
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, "
+                 "%5}], [%1];" ::"l"(map),
+                 "r"(shared_address(shared)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+                 : "memory");
 }
 
 __device__ __forceinline__ void boxes_end()
@@ -129,6 +190,12 @@ template <int left> __device__ __forceinline__ void boxes_read()
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(left) : "memory");
 }
 
+/* Until all stores of this thread are in memory. */
+__device__ __forceinline__ void boxes_stored()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 /* Products ---------------------------------------------------------------------------------- */
 
 enum layout_of_rows : uint64_t {
@@ -140,7 +207,8 @@ enum layout_of_rows : uint64_t {
 
 /* A matrix in shared memory. Along k (numbers of a row lie side by side) with rows of 128 bytes, as boxes of 64 numbers have
  * them when they are swizzled: `groups` is 1024, from eight rows to the next eight; `leads` is not used, and 16 more numbers along
- * k are 32 bytes further. Plain: cores of eight rows of 16 bytes, 128 bytes in a row; `leads` from a core to the next along k,
+ * k are 32 bytes further. Across (numbers of one k lie side by side), the same boxes: `leads` from 64 numbers to the next 64, `groups` is 1024, from eight k to the
+ * next eight, and 16 more k are 2048 bytes further. Plain: cores of eight rows of 16 bytes, 128 bytes in a row; `leads` from a core to the next along k,
  * `groups` to the next eight rows. */
 __device__ __forceinline__ uint64_t matrix_at(const void *shared, uint32_t leads,
                                               uint32_t groups, enum layout_of_rows layout)
