@@ -559,6 +559,13 @@ static const char *const of_tiles[] = {
     "conv2d_stats 5x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
     "conv2d_grad_input 5x64x32x32 64x64x3x3 -> 5x64x32x32 stride 1x1 pad 1x1",
     "conv2d_grad_weight 5x64x32x32 5x64x32x32 -> 64x64x3x3 stride 1x1 pad 1x1",
+    "conv2d 150x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
+    "conv2d_stats 150x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
+    "conv2d_grad_input 150x128x16x16 128x128x3x3 -> 150x128x16x16 stride 1x1 pad 1x1",
+    "conv2d_grad_weight 150x128x16x16 150x128x16x16 -> 128x128x3x3 stride 1x1 pad 1x1",
+    "conv2d_stats 7x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
+    "conv2d_grad_input 7x128x16x16 128x128x3x3 -> 7x128x16x16 stride 1x1 pad 1x1",
+    "conv2d_grad_weight 7x128x16x16 7x128x16x16 -> 128x128x3x3 stride 1x1 pad 1x1",
 };
 
 /* All rows of the device that can run a problem, against the first. */
@@ -633,6 +640,10 @@ static void statistics_are_those_of_a_norm(void)
           "batch_norm 150x64x32x32 64 64" },
         { "conv2d_stats 3x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
           "batch_norm 3x64x32x32 64 64" },
+        { "conv2d_stats 150x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
+          "batch_norm 150x128x16x16 128 128" },
+        { "conv2d_stats 3x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
+          "batch_norm 3x128x16x16 128 128" },
         { "conv2d_stats 20x24x17x17 144x24x1x1 stride 1x1", "batch_norm 20x144x17x17 144 144" },
     };
 

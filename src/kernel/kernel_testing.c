@@ -786,6 +786,9 @@ const char *const kernel_testing_large[] = {
     "conv2d 2x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
     "conv2d_grad_input 2x64x32x32 64x64x3x3 -> 2x64x32x32 stride 1x1 pad 1x1",
     "conv2d_grad_weight 2x64x32x32 2x64x32x32 -> 64x64x3x3 stride 1x1 pad 1x1",
+    "conv2d 2x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
+    "conv2d_grad_input 2x128x16x16 128x128x3x3 -> 2x128x16x16 stride 1x1 pad 1x1",
+    "conv2d_grad_weight 2x128x16x16 2x128x16x16 -> 128x128x3x3 stride 1x1 pad 1x1",
     "conv2d 8x6x14x14 16x6x5x5 16 stride 1x1 pad 2x2 relu",
     "conv2d_grad_input 8x16x14x14 16x6x5x5 -> 8x6x14x14 stride 1x1 pad 2x2",
     "conv2d_grad_weight 8x6x14x14 8x16x14x14 -> 16x6x5x5 16 stride 1x1 pad 2x2",
@@ -913,6 +916,7 @@ const char *const kernel_testing_large[] = {
     "batch_norm_stats 16x24x33x31",
     "conv2d_stats 20x24x17x17 144x24x1x1 stride 1x1",
     "conv2d_stats 2x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
+    "conv2d_stats 2x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
     "conv2d_pool 37x1x28x28 32x1x3x3 32 stride 1x1 pad 1x1 window 2x2 relu",
     "conv2d_pool 300x1x17x31 64x1x3x3 stride 1x1 pad 1x1 window 2x2",
     "conv2d_pool_grad_weight 37x1x28x28 37x32x14x14 37x32x14x14 -> 32x1x3x3 32 stride 1x1 pad "

@@ -368,7 +368,8 @@ static bool has_tiles(const struct kernel_tensor *image)
 {
     const int64_t *dim = image->shape.dim;
 
-    return image->dtype == DTYPE_BF16 && dim[1] == 64 && dim[2] == 32 && dim[3] == 32;
+    return image->dtype == DTYPE_BF16 && dim[2] == dim[3] &&
+           ((dim[1] == 64 && dim[2] == 32) || (dim[1] == 128 && dim[2] == 16));
 }
 
 static int64_t tiles_of(const struct kernel_tensor *image)
