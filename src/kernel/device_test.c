@@ -175,6 +175,27 @@ static void round_inputs(const struct kernel_problem *there, struct kernel_trial
     }
 }
 
+static bool lies_inward(struct kernel_tensor *tensor)
+{
+    if (tensor->layout != LAYOUT_HWIO || tensor->shape.dim[0] % 8 || tensor->shape.dim[1] % 8)
+        return false;
+    tensor->layout = LAYOUT_OHWI;
+    return true;
+}
+
+/* The problem with its filter, or the gradient of it, the other way; false: the kernel takes it one way alone. */
+static bool turn_inward(const struct device_face *face, const struct kernel *kernel,
+                        struct kernel_problem *problem)
+{
+    bool turned = false;
+
+    if (!face->takes_inward || !face->takes_inward(kernel))
+        return false;
+    for (int i = 0; i < problem->n_in; i++)
+        turned = lies_inward(&problem->in[i]) || turned;
+    return lies_inward(&problem->out[0]) || turned;
+}
+
 /* One problem on a device, in every way, against the reference. */
 static void compare(const struct device_place *place, const struct kernel_problem *problem,
                     const struct kernel_problem *there, enum kernel_fill fill, double tolerance,
@@ -202,6 +223,9 @@ static void compare(const struct device_place *place, const struct kernel_proble
         check_same(place, kernel, there, problem, actual, again, DEVICE_GRAPH);
         if (may_be_in_place(problem->op))
             check_same(place, kernel, there, problem, actual, again, DEVICE_IN_PLACE);
+        struct kernel_problem inward = *there;
+        if (turn_inward(place->face, kernel, &inward))
+            check_same(place, kernel, &inward, problem, actual, again, DEVICE_GRAPH);
     } else {
         complain(problem, "%s", status_message());
     }

@@ -56,6 +56,42 @@ static void test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn(void)
     graph_destroy(graph);
 }
 
+/* How many parameters of a model lie ohwi, and gradients of them with these. */
+static int count_inward(const char *name, bool inward)
+{
+    struct pass_config config = config_for(1, 0);
+    struct model_config model_config = model_defaults(model_find(name));
+    struct graph *graph;
+    int count = 0;
+
+    config.apart = config.epilogues = true;
+    config.inward = inward;
+    model_config.batch = config.batch;
+    model_config.sample = (struct shape){ 3, { 3, 32, 32 } };
+    model_config.classes = 10;
+    CHECK_OK(model_build(model_find(name), &model_config, &graph));
+    CHECK_OK(pass_run(graph, strategy_find("single")->passes, &config, NULL));
+    for (int i = 0; i < graph_value_count(graph); i++) {
+        const struct value *value = graph_value(graph, i);
+        if (value->kind != VALUE_PARAM)
+            continue;
+        CHECK(value->gradient->layout == value->layout);
+        count += value->layout == LAYOUT_OHWI;
+    }
+    graph_destroy(graph);
+    return count;
+}
+
+/* Not the first layer's, nor those of products and of one channel. */
+static void test_filters_lie_inward_if_asked(void)
+{
+    CHECK_INT(19, count_inward("resnet18", true));
+    CHECK_INT(7, count_inward("vgg11", true));
+    CHECK_INT(0, count_inward("mobilenet_v2", true));
+    CHECK_INT(0, count_inward("mlp", true));
+    CHECK_INT(0, count_inward("resnet18", false));
+}
+
 /* A device's products end with what came after them. */
 static void test_products_end_with_more_if_asked(void)
 {
@@ -941,6 +977,7 @@ const struct test tests[] = {
     { .name = "fusion leaves no bias, relu or pool of the cnn",
       .run = test_fusion_leaves_no_bias_relu_or_pool_of_the_cnn },
     { .name = "products end with more if asked", .run = test_products_end_with_more_if_asked },
+    { .name = "filters lie inward if asked", .run = test_filters_lie_inward_if_asked },
     { .name = "pools stay apart if asked", .run = test_pools_stay_apart_if_asked },
     { .name = "fusion leaves no sequence of filters in memory",
       .run = test_fusion_leaves_no_sequence_of_filters_in_memory },

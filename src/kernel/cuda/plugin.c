@@ -13,6 +13,7 @@
 #include <cuda.h>
 
 #include "base/mem.h"
+#include "kernel/cuda/across.h"
 #include "kernel/cuda/cuda.h"
 #include "kernel/cuda/face.h"
 
@@ -636,6 +637,24 @@ const struct kernel *cuda_find(const struct kernel_problem *problem)
     return NULL;
 }
 
+/* Rows whose kernels take filters as the problem says that they lie. */
+static bool takes_inward(const struct kernel *kernel)
+{
+    static const char *const names[] = { "cudnn", "narrow" };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(kernel->name, names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void turn(struct device_stream *stream, void *to, const void *from, enum dtype dtype,
+                 size_t rows, size_t columns)
+{
+    turn_across(stream, to, dtype, from, dtype, (int64_t)rows, (int64_t)columns);
+}
+
 static const struct device_face face = {
     .version = DEVICE_VERSION,
     .name = "cuda",
@@ -652,9 +671,11 @@ static const struct device_face face = {
 #endif
     .joint = &cuda_joint_ops,
     .kernel_at = cuda_kernel_at,
+    .takes_inward = takes_inward,
     .updates = cuda_updates,
     .add = cuda_add,
     .convert = cuda_convert,
+    .turn = turn,
     .sum_squares = cuda_sum_squares,
     .sum_squares_bytes = cuda_sum_squares_bytes,
     .clip = cuda_clip,
