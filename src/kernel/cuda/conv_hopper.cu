@@ -426,10 +426,9 @@ static bool is_filter(const struct kernel_tensor *t, int planes, enum dtype dtyp
            dim[2] == WINDOW && dim[3] == WINDOW;
 }
 
-/* Filters are (O,kh,kw,C) in memory. */
-static bool is_inward(const struct kernel_tensor *)
+static bool is_inward(const struct kernel_tensor *filter)
 {
-    return false;
+    return filter->layout == LAYOUT_OHWI;
 }
 
 static bool is_plain(const struct kernel_problem *p)

@@ -54,6 +54,8 @@ enum { CAPABILITY_HOPPER = 90 }; /* what hopper.cuh is for */
 
 /* The first row for a problem, as a device's user would find it; NULL: there is none. */
 const struct kernel *cuda_find(const struct kernel_problem *problem);
+/* device_face.takes_inward */
+bool cuda_takes_inward(const struct kernel *kernel);
 
 /* Rows, each array ended by a NULL op. */
 extern const struct kernel cuda_cudnn_rows[], cuda_cudnn_attention_rows[],

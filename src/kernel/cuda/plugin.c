@@ -638,9 +638,12 @@ const struct kernel *cuda_find(const struct kernel_problem *problem)
 }
 
 /* Rows whose kernels take filters as the problem says that they lie. */
-static bool takes_inward(const struct kernel *kernel)
+bool cuda_takes_inward(const struct kernel *kernel)
 {
-    static const char *const names[] = { "cudnn", "narrow" };
+    static const char *const names[] = { "cudnn", "narrow", "hopper" };
+
+    if (strcmp(kernel->op, "conv2d_stats") == 0) /* whichever row is inside */
+        return true;
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(kernel->name, names[i]) == 0)
@@ -671,7 +674,7 @@ static const struct device_face face = {
 #endif
     .joint = &cuda_joint_ops,
     .kernel_at = cuda_kernel_at,
-    .takes_inward = takes_inward,
+    .takes_inward = cuda_takes_inward,
     .updates = cuda_updates,
     .add = cuda_add,
     .convert = cuda_convert,
