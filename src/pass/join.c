@@ -10,8 +10,8 @@
  *   softmax_cross_entropy, accuracy and the gradient of the former become one softmax_loss
  *   linear -> token_cross_entropy, token_accuracy and the gradients of both become one linear_token_loss
  *
- * The second as what a window's largest is, zero or more, is what relu left at its place; pooled images are smaller. The third as a
- * convolution may have sums of what it makes at hand (kernel/cuda/conv_hopper.cu), which are those of a norm by itself. The fifth
+ * The second as what a window's largest is, zero or more, is what relu left at its place; pooled images are smaller. The third as some
+ * convolutions have sums of what they make at hand, in the order of a norm by itself. The fifth
  * as where an activation was open follows from x, which is read anyway. Both losses stand at the beginning of backward; with the
  * last the graph has no output any more, which evaluations alone read. Only with pass_config.epilogues, within one stage, and where
  * nobody else uses the value in between. Before and after: forward and backward nodes that compute the same.
@@ -81,13 +81,25 @@ static struct node *swap(struct graph *graph, struct node *spread)
     return smaller;
 }
 
-/* May the convolution have sums of what it makes at hand? Those of single pixels or single channels wait for memory anyway. */
+/* Has the convolution sums of what it makes at hand? kernel/cuda/conv_hopper.cu has those of these images. */
 static bool can_sum_images(const struct node *conv)
 {
-    const struct shape *w = &conv->in[1]->shape;
+    static const int64_t images[][2] = { { 64, 32 }, { 128, 16 } }; /* channels, side */
+    const struct attrs *a = &conv->attrs;
 
-    return conv->op == &op_conv2d && conv->n_in == 2 && conv->attrs.groups <= 1 &&
-           conv->attrs.activation == ACTIVATION_NONE && w->dim[2] * w->dim[3] > 1;
+    if (conv->op != &op_conv2d || conv->n_in != 2 || a->activation != ACTIVATION_NONE ||
+        a->groups > 1 || a->stride[0] != 1 || a->stride[1] != 1 || a->pad[0] != 1 ||
+        a->pad[1] != 1)
+        return false;
+    for (size_t i = 0; i < sizeof images / sizeof images[0]; i++) {
+        const int64_t channels = images[i][0], side = images[i][1];
+        const struct shape filter = shape_4(channels, channels, 3, 3);
+        const struct shape image = shape_4(conv->out[0]->shape.dim[0], channels, side, side);
+        if (shape_equal(&conv->in[1]->shape, &filter) &&
+            shape_equal(&conv->out[0]->shape, &image))
+            return true;
+    }
+    return false;
 }
 
 /* Leaves a norm's statistics to the convolution that makes what they are of. */
