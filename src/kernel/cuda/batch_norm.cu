@@ -363,6 +363,45 @@ __global__ void sum_tiles(const bf16 *x, int64_t tiles, int side, int channels, 
     }
 }
 
+/* A channel's sums over all tiles: a thread some, then those of a warp, two by two, then warps. */
+template <class G>
+__global__ void __launch_bounds__(THREADS)
+    finish_tiles(G finish, int64_t channels, int64_t tiles, const float *partial)
+{
+    __shared__ double all[2][THREADS / WARP];
+    const int64_t channel = blockIdx.x;
+    double sums[2] = {};
+
+#pragma unroll 8
+    for (int64_t tile = threadIdx.x; tile < tiles; tile += THREADS) {
+        sums[0] += (double)partial[tile * 2 * channels + channel];
+        sums[1] += (double)partial[(tile * 2 + 1) * channels + channel];
+    }
+    for (int m = 0; m < 2; m++) {
+        for (int apart = 1; apart < WARP; apart *= 2)
+            sums[m] += __shfl_xor_sync(~0U, sums[m], apart);
+        if (threadIdx.x % WARP == 0)
+            all[m][threadIdx.x / WARP] = sums[m];
+    }
+    __syncthreads();
+    if (threadIdx.x > 0)
+        return;
+    for (int m = 0; m < 2; m++) {
+        sums[m] = 0;
+        for (int warp = 0; warp < THREADS / WARP; warp++)
+            sums[m] += all[m][warp];
+    }
+    finish(channel, sums);
+}
+
+template <class G>
+static void launch_finish_tiles(struct device_stream *stream, G finish, int64_t channels,
+                                int64_t tiles, const float *partial)
+{
+    finish_tiles<<<(unsigned)channels, THREADS, 0, stream->cuda>>>(finish, channels, tiles,
+                                                                   partial);
+}
+
 /* Of bf16 images of the convolutions that sum what they make (conv_hopper.cu). */
 static bool has_tiles(const struct kernel_tensor *image)
 {
@@ -388,7 +427,7 @@ static void take_moments(struct device_stream *stream, const struct kernel_tenso
         sum_tiles<<<blocks_of(tiles * (e.channels / TILE_CHANNELS), THREADS / WARP), THREADS, 0,
                     stream->cuda>>>((const bf16 *)x, tiles, (int)image->shape.dim[3],
                                     (int)e.channels, (float *)scratch);
-        launch_finish<2>(stream, finish, e.channels, tiles, (const float *)scratch);
+        launch_finish_tiles(stream, finish, e.channels, tiles, (const float *)scratch);
     } else if (image->dtype == DTYPE_BF16)
         launch_moments(stream, (const bf16 *)x, e, finish, scratch);
     else if (image->dtype == DTYPE_F16)
@@ -419,8 +458,8 @@ void batch_norm_moments(const struct kernel_call *call, const struct kernel_tens
 void batch_norm_finish_tiles(const struct kernel_call *call, const struct kernel_tensor *image,
                              const float *partial, int first)
 {
-    launch_finish<2>(call->stream, finish_of(call, image, first), image->shape.dim[1],
-                     tiles_of(image), partial);
+    launch_finish_tiles(call->stream, finish_of(call, image, first), image->shape.dim[1],
+                        tiles_of(image), partial);
     stream_check(call->stream, "moments");
 }
 

@@ -374,25 +374,30 @@ __global__ void __launch_bounds__(THREADS_OF_ROWS, 1)
     }
 }
 
-/* Parts of the blocks that threads of a block add, the parts one after the other. */
+/* Blocks in turn are parts that a thread adds, and then those of a column; all loads of a part are on their way at once. */
 enum { PARTS = 4, COLUMNS = THREADS / PARTS };
 
 template <int P>
 __global__ void __launch_bounds__(THREADS)
     add_filters(const float *partial, int blocks, bool inward, float *dw)
 {
-    enum { CHANNELS = form<P>::CHANNELS };
+    enum { CHANNELS = form<P>::CHANNELS, EACH = (BLOCKS / (P * P) + PARTS - 1) / PARTS };
     __shared__ float all[PARTS][COLUMNS];
     const int column = (int)threadIdx.x % COLUMNS, part = (int)threadIdx.x / COLUMNS;
     const int i = (int)blockIdx.x * COLUMNS + column, kind = i / PAIR_COUNT;
     const int in_pair = i % PAIR_COUNT, tap = in_pair / PLANE % TAPS;
     const int o = o_plane<P>(kind) + in_pair / (TAPS * PLANE);
     const int c = c_plane<P>(kind) + in_pair % PLANE;
-    float sum = 0;
+    float in[EACH], sum = 0;
 
-#pragma unroll 11
-    for (int b = blocks * part / PARTS; b < blocks * (part + 1) / PARTS; b++)
-        sum += partial[(int64_t)(b * P * P + kind) * PAIR_COUNT + in_pair];
+#pragma unroll
+    for (int n = 0; n < EACH; n++) {
+        const int b = n * PARTS + part;
+        in[n] = b < blocks ? partial[(int64_t)(b * P * P + kind) * PAIR_COUNT + in_pair] : 0;
+    }
+#pragma unroll
+    for (int n = 0; n < EACH; n++)
+        sum += in[n];
     all[part][column] = sum;
     __syncthreads();
     for (int p = 1; part == 0 && p < PARTS; p++)
