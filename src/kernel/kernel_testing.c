@@ -786,8 +786,6 @@ const char *const kernel_testing_large[] = {
     "conv2d 2x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
     "conv2d_grad_input 2x64x32x32 64x64x3x3 -> 2x64x32x32 stride 1x1 pad 1x1",
     "conv2d_grad_weight 2x64x32x32 2x64x32x32 -> 64x64x3x3 stride 1x1 pad 1x1",
-    "conv2d 9x3x32x32 64x3x3x3 stride 1x1 pad 1x1",
-    "conv2d_grad_weight 9x3x32x32 9x64x32x32 -> 64x3x3x3 stride 1x1 pad 1x1",
     "conv2d 2x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
     "conv2d_grad_input 2x128x16x16 128x128x3x3 -> 2x128x16x16 stride 1x1 pad 1x1",
     "conv2d_grad_weight 2x128x16x16 2x128x16x16 -> 128x128x3x3 stride 1x1 pad 1x1",
@@ -919,7 +917,6 @@ const char *const kernel_testing_large[] = {
     "conv2d_stats 20x24x17x17 144x24x1x1 stride 1x1",
     "conv2d_stats 2x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
     "conv2d_stats 2x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
-    "conv2d_stats 9x3x32x32 64x3x3x3 stride 1x1 pad 1x1",
     "conv2d_pool 37x1x28x28 32x1x3x3 32 stride 1x1 pad 1x1 window 2x2 relu",
     "conv2d_pool 300x1x17x31 64x1x3x3 stride 1x1 pad 1x1 window 2x2",
     "conv2d_pool_grad_weight 37x1x28x28 37x32x14x14 37x32x14x14 -> 32x1x3x3 32 stride 1x1 pad "

@@ -81,12 +81,10 @@ static struct node *swap(struct graph *graph, struct node *spread)
     return smaller;
 }
 
-/* Has the convolution sums of what it makes at hand? kernel/cuda/conv_hopper.cu and stem_hopper.cu have those of these images. */
+/* Has the convolution sums of what it makes at hand? kernel/cuda/conv_hopper.cu has those of these images. */
 static bool can_sum_images(const struct node *conv)
 {
-    static const struct {
-        int64_t from, channels, side;
-    } images[] = { { 3, 64, 32 }, { 64, 64, 32 }, { 128, 128, 16 } };
+    static const int64_t images[][2] = { { 64, 32 }, { 128, 16 } }; /* channels, side */
     const struct attrs *a = &conv->attrs;
 
     if (conv->op != &op_conv2d || conv->n_in != 2 || a->activation != ACTIVATION_NONE ||
@@ -94,8 +92,8 @@ static bool can_sum_images(const struct node *conv)
         a->pad[1] != 1)
         return false;
     for (size_t i = 0; i < sizeof images / sizeof images[0]; i++) {
-        const int64_t channels = images[i].channels, side = images[i].side;
-        const struct shape filter = shape_4(channels, images[i].from, 3, 3);
+        const int64_t channels = images[i][0], side = images[i][1];
+        const struct shape filter = shape_4(channels, channels, 3, 3);
         const struct shape image = shape_4(conv->out[0]->shape.dim[0], channels, side, side);
         if (shape_equal(&conv->in[1]->shape, &filter) &&
             shape_equal(&conv->out[0]->shape, &image))

@@ -16,9 +16,43 @@
  *
  * Blocks are as many as an H200 has multiprocessors, on whatever runs it: sums over blocks have one order.
  */
-#include "kernel/cuda/conv_hopper.cuh"
+#include "kernel/cuda/batch_norm.h"
+#include "kernel/cuda/boxes.h"
+#include "kernel/cuda/hopper.cuh"
 
+#include <string.h>
+
+enum { TAPS = 9, WINDOW = 3, WIDTH = TILE_WIDTH + 2, PLANE = TILE_CHANNELS };
+enum { PIXEL = PLANE * 2, ATOM = 8 * PIXEL }; /* bytes; swizzling repeats by ATOM */
 enum { TAP_BYTES = PLANE * PIXEL, PAIR_COUNT = TAPS * PLANE * PLANE };
+enum { GROUP = 4 * WARP, BLOCKS = 132, K = 16 };
+
+/* Images of P planes. */
+template <int P> struct form {
+    enum {
+        CHANNELS = P * PLANE,
+        SIDE = 32 / P,
+        TILES = SIDE / TILE_WIDTH,
+        HEIGHT = SIDE + 2,
+        PIXELS = TILE_WIDTH * SIDE,
+        PLANE_BYTES = WIDTH * HEIGHT * PIXEL,
+        PLANE_ROOM = (PLANE_BYTES + ATOM - 1) / ATOM * ATOM,
+        OUT_BYTES = PIXELS * PIXEL
+    };
+};
+
+/* Where a tile is. */
+struct tile {
+    int number, image, column;
+};
+
+template <int P> __device__ static struct tile tile_at(int number)
+{
+    enum { TILES = form<P>::TILES };
+    const struct tile tile = { number, number / TILES, number % TILES * TILE_WIDTH };
+
+    return tile;
+}
 
 /* Of blocks that have `kinds` of work in turn, those of one kind share the tiles. */
 struct share {
@@ -51,7 +85,16 @@ template <int SLOTS> struct ring {
     }
 };
 
+__device__ static char *align_up(char *at)
+{
+    return at + (ATOM - shared_address(at) % ATOM) % ATOM;
+}
+
 /* Forward and input's gradient --------------------------------------------------------------- */
+
+struct maps {
+    CUtensorMap x, w, y;
+};
 
 enum { PAIR = 2, THREADS_OF_PAIR = PAIR * GROUP + WARP, SLOTS = 3 };
 enum { TURN = 1, INSIDE = TURN + PAIR }; /* names of barriers, each for PAIR */
@@ -115,6 +158,66 @@ __device__ static void multiply(float (&sums)[PIXELS / 2], const char (*filters)
                 matrix_at(b + k * 2, 0, WIDTH * PIXEL, ROWS_OF_128), add || tap + k > 0);
     }
     products_end();
+}
+
+/* A sum over pixels of what is stored, and of its squares. */
+struct moment {
+    float sum, squares;
+    __device__ void add(float x)
+    {
+        sum += x;
+        squares = fmaf(x, x, squares);
+    }
+};
+
+/* Rounds a warp's 16 channels of all pixels and puts them pixel by pixel where a box of 64 channels is stored from; of[0] and
+ * of[1] are of the thread's channels, row by row, as batch_norm.h has it. */
+template <int PIXELS, bool SUMS>
+__device__ static void round_across(const float (&sums)[PIXELS / 2], char *to,
+                                    struct moment of[2])
+{
+    const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP % 4;
+    const int chunk = warp * 2 + lane / 8 % 2, pixel = lane % 8;
+    const uint32_t at =
+        shared_address(to) + lane / 16 * ATOM + pixel * PIXEL + (chunk ^ pixel) * 16;
+
+#pragma unroll
+    for (int row = 0; row < PIXELS / TILE_WIDTH; row += 2) {
+        uint32_t pairs[4];
+#pragma unroll
+        for (int m = 0; m < 4; m++) {
+            const float *two = &sums[(row + m / 2) * 4 + m % 2 * 2];
+            asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pairs[m]) : "f"(two[1]), "f"(two[0]));
+            if (SUMS) {
+                of[m % 2].add(__uint_as_float(pairs[m] << 16));
+                of[m % 2].add(__uint_as_float(pairs[m] & 0xffff0000U));
+            }
+        }
+        asm volatile(
+            "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                at + row * ATOM),
+            "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+            : "memory");
+    }
+}
+
+/* A tile's sums of 64 channels go to `to`, those of squares to `squares`. */
+__device__ static void give_moments(struct moment of[2], float *to, float *squares)
+{
+    const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP % 4;
+
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+#pragma unroll
+        for (int apart = 1; apart < 4; apart *= 2) {
+            of[m].sum += __shfl_xor_sync(~0U, of[m].sum, apart);
+            of[m].squares += __shfl_xor_sync(~0U, of[m].squares, apart);
+        }
+        if (lane % 4 == 0) {
+            to[warp * 16 + m * 8 + lane / 4] = of[m].sum;
+            squares[warp * 16 + m * 8 + lane / 4] = of[m].squares;
+        }
+    }
 }
 
 /* moments: (tile, 2, CHANNELS), with SUMS. */
@@ -356,6 +459,16 @@ static bool can_sum_filters(const struct kernel_problem *p)
 
     return is_plain(p) && p->n_out == 1 && planes > 0 && planes_of(&p->in[1]) == planes &&
            is_filter(&p->out[0], planes, DTYPE_F32);
+}
+
+template <int P>
+static void map_images(struct device_stream *stream, CUtensorMap *map, const void *images,
+                       int64_t n, int width, int height)
+{
+    const int64_t extents[] = { form<P>::CHANNELS, form<P>::SIDE, form<P>::SIDE, n };
+    const int box[] = { PLANE, width, height, 1 };
+
+    box_map_of(stream, map, images, 4, extents, box);
 }
 
 /* Blocks for `kinds` of work on each of the tiles, as many of each kind. */

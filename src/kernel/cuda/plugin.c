@@ -595,9 +595,9 @@ static const struct device_graph_ops graph_ops = {
 
 /* Of several rows of an op the first that can run is taken. */
 static const struct kernel *const parts[] = {
-    cuda_stem_hopper_rows,    cuda_thin_pool_rows,
-    cuda_thin_rows,           cuda_conv_whole_rows,
-    cuda_narrow_rows,         cuda_conv_hopper_rows,
+    cuda_thin_pool_rows,      cuda_thin_rows,
+    cuda_conv_whole_rows,     cuda_narrow_rows,
+    cuda_conv_hopper_rows,
 #ifdef HAVE_CUDNN
     cuda_cudnn_rows,          cuda_cudnn_attention_rows,
 #endif
