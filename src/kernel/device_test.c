@@ -592,7 +592,7 @@ static const char *const of_tiles[] = {
     "conv2d_grad_weight 7x128x16x16 7x128x16x16 -> 128x128x3x3 stride 1x1 pad 1x1",
 };
 
-/* All rows of the device that can run a problem, against the first. */
+/* All rows of the device that can run a problem, against the first, and that with filters that lie the other way. */
 static void check_rows(const struct device_place *place, const char *text)
 {
     struct kernel_problem problem, there;
@@ -608,6 +608,9 @@ static void check_rows(const struct device_place *place, const char *text)
     CHECK_OK(kernel_trial_create(reference, &problem, KERNEL_FILL_NORMAL, 3, &first));
     CHECK_OK(kernel_trial_create(reference, &problem, KERNEL_FILL_NORMAL, 3, &other));
     CHECK_OK(device_testing_run(place, chosen, &there, kernel_trial_call(first), DEVICE_ONCE));
+    struct kernel_problem inward = there;
+    if (turn_inward(place->face, chosen, &inward))
+        check_same(place, chosen, &inward, &problem, first, other, DEVICE_ONCE);
     for (size_t i = 0; (row = place->face->kernel_at(i)) != NULL; i++) {
         if (row == chosen || strcmp(row->op, problem.op) != 0 ||
             (row->can_run && !row->can_run(&there)))
