@@ -116,13 +116,13 @@ static void draw_on(struct drawing *drawing, int64_t count)
 /* The order of this epoch is the one that is kept. */
 static void turn_to(struct sampler *sampler, int64_t epoch)
 {
-    const struct drawing before = sampler->now;
+    int64_t *const room = sampler->now.order;
 
     if (sampler->next.epoch != epoch)
         begin_order(sampler, &sampler->next, epoch);
     draw_on(&sampler->next, sampler->next.left);
     sampler->now = sampler->next;
-    sampler->next = before;
+    sampler->next = (struct drawing){ .epoch = -1, .order = room };
     if (sampler->place) {
         sort_by_key(sampler);
         draw_places(sampler);
