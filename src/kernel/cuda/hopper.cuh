@@ -82,42 +82,6 @@ __device__ __forceinline__ void meet_passing(int id, int threads)
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* Clusters ---------------------------------------------------------------------------------- */
-
-__device__ __forceinline__ int cluster_rank()
-{
-    int rank;
-
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-
-/* Of all threads of all blocks of a cluster. */
-__device__ __forceinline__ void cluster_meet()
-{
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-
-/* The same barrier of a block of the cluster. */
-__device__ __forceinline__ void barrier_arrive_at(uint64_t *barrier, int rank)
-{
-    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}\n" ::"r"(
-                     shared_address(barrier)),
-                 "r"(rank)
-                 : "memory");
-}
-
-/* barrier_wait where blocks of the cluster arrive, too. */
-__device__ __forceinline__ void barrier_wait_cluster(uint64_t *barrier, uint32_t parity)
-{
-    asm volatile("{\n.reg .pred p;\nagain:\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
-                 "@p bra done;\nbra again;\ndone:\n}\n" ::"r"(shared_address(barrier)),
-                 "r"(parity)
-                 : "memory");
-}
-
 /* Boxes ------------------------------------------------------------------------------------- */
 
 /* The box of a map that begins at these coordinates, innermost first; outside of the tensor there are zeros. */
@@ -146,17 +110,6 @@ __device__ __forceinline__ void box_load(void *shared, const CUtensorMap *map,
                  "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(shared)),
                  "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
                  : "memory");
-}
-
-/* To the same place of all blocks of the cluster that `ranks` has bits of; each one's own barrier counts the bytes. */
-__device__ __forceinline__ void box_load_all(void *shared, const CUtensorMap *map,
-                                             uint64_t *barrier, int c0, int c1, uint16_t ranks)
-{
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-        ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
-        "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "h"(ranks)
-        : "memory");
 }
 
 /* What lies outside of the tensor is left out. Then boxes_end, boxes_read. */
