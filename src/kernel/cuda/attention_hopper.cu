@@ -597,7 +597,7 @@ static CUtensorMap map_of(const struct kernel_call *call, const void *data, int 
     const int box[] = { SIDE, 1, SIDE, 1 };
     CUtensorMap map;
 
-    box_map(call->stream, &map, data, 4, extents, box);
+    box_map_of(call->stream, &map, data, 4, extents, box);
     return map;
 }
 

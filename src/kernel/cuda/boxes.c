@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* boxes.c - maps of tensors for the copy engine. Only the driver's own interface makes them, which is asked for when it is first
- * needed: the plug-in is not linked with it. */
+/* boxes.c - maps of tensors for the copy engine. Only the driver's own interface makes them, which is asked for when it is first needed: the
+ * plug-in is not linked with it. */
 #include "kernel/cuda/boxes.h"
 
 #include <pthread.h>
@@ -26,23 +26,32 @@ static void find(void)
         memcpy(&encode, &found, sizeof encode);
 }
 
-void box_map(struct device_stream *stream, CUtensorMap *out, const void *data, int rank,
-             const int64_t *extents, const int *box)
+void box_map_of(struct device_stream *stream, CUtensorMap *out, const void *tensor, int rank,
+                const int64_t *extents, const int *box)
 {
-    cuuint64_t size[BOX_RANK], apart[BOX_RANK];
-    cuuint32_t sides[BOX_RANK], steps[BOX_RANK];
+    cuuint64_t counts[BOX_RANK], apart[BOX_RANK]; /* from an element to the next, in bytes */
+    cuuint32_t sizes[BOX_RANK], steps[BOX_RANK];
 
     for (int i = 0; i < rank; i++) {
-        size[i] = (cuuint64_t)extents[i];
-        apart[i] = size[i] * (i > 0 ? apart[i - 1] : sizeof(uint16_t));
-        sides[i] = (cuuint32_t)box[i];
+        counts[i] = (cuuint64_t)extents[i];
+        apart[i] = i == 0 ? sizeof(uint16_t) : apart[i - 1] * counts[i - 1];
+        sizes[i] = (cuuint32_t)box[i];
         steps[i] = 1;
     }
     (void)pthread_once(&once, find);
-    if (!encode ||
-        encode(out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (cuuint32_t)rank, (void *)(uintptr_t)data,
-               size, apart, sides, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-               CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
+    if (!encode || encode(out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (cuuint32_t)rank,
+                          (void *)(uintptr_t)tensor, counts, apart + 1, sizes, steps,
+                          CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                          CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
         stream_note(stream, "cuTensorMapEncodeTiled", "this tensor has no map");
+}
+
+void box_map(struct device_stream *stream, CUtensorMap *out, const void *matrix, int64_t rows,
+             int64_t columns, int box_rows)
+{
+    const int64_t extents[] = { columns, rows };
+    const int box[] = { BOX_COLUMNS, box_rows };
+
+    box_map_of(stream, out, matrix, 2, extents, box);
 }

@@ -13,6 +13,7 @@
 #include <cuda.h>
 
 #include "base/mem.h"
+#include "kernel/cuda/across.h"
 #include "kernel/cuda/cuda.h"
 #include "kernel/cuda/face.h"
 
@@ -594,35 +595,22 @@ static const struct device_graph_ops graph_ops = {
 
 /* Of several rows of an op the first that can run is taken. */
 static const struct kernel *const parts[] = {
-    cuda_thin_pool_rows,
-    cuda_thin_rows,
-    cuda_conv_whole_rows,
-    cuda_narrow_rows,
-    cuda_attention_hopper_rows,
+    cuda_thin_pool_rows,      cuda_thin_rows,
+    cuda_conv_whole_rows,     cuda_narrow_rows,
+    cuda_conv_hopper_rows,    cuda_attention_hopper_rows,
 #ifdef HAVE_CUDNN
-    cuda_cudnn_rows,
-    cuda_cudnn_attention_rows,
+    cuda_cudnn_rows,          cuda_cudnn_attention_rows,
 #endif
-    cuda_attention_tile_rows,
-    cuda_attention_mma_rows,
-    cuda_elementwise_rows,
-    cuda_shallow_rows,
-    cuda_small_rows,
-    cuda_linear_rows,
-    cuda_depthwise_rows,
-    cuda_conv_rows,
-    cuda_conv1d_max_rows,
-    cuda_pool_rows,
-    cuda_norm_rows,
-    cuda_batch_norm_rows,
-    cuda_norm_depthwise_rows,
-    cuda_conv_stats_rows,
-    cuda_loss_rows,
-    cuda_head_rows,
-    cuda_column_sums_rows,
-    cuda_through_rows,
-    cuda_embedding_rows,
-    cuda_attention_rows,
+    cuda_attention_tile_rows, cuda_attention_mma_rows,
+    cuda_elementwise_rows,    cuda_shallow_rows,
+    cuda_small_rows,          cuda_linear_rows,
+    cuda_depthwise_rows,      cuda_conv_rows,
+    cuda_conv1d_max_rows,     cuda_pool_rows,
+    cuda_norm_rows,           cuda_batch_norm_rows,
+    cuda_norm_depthwise_rows, cuda_conv_stats_rows,
+    cuda_loss_rows,           cuda_head_rows,
+    cuda_column_sums_rows,    cuda_through_rows,
+    cuda_embedding_rows,      cuda_attention_rows,
     cuda_recurrent_rows,
 };
 
@@ -649,6 +637,27 @@ const struct kernel *cuda_find(const struct kernel_problem *problem)
     return NULL;
 }
 
+/* Rows whose kernels take filters as the problem says that they lie. */
+bool cuda_takes_inward(const struct kernel *kernel)
+{
+    static const char *const names[] = { "cudnn", "narrow", "hopper" };
+
+    if (strcmp(kernel->op, "conv2d_stats") == 0) /* whichever row is inside */
+        return true;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(kernel->name, names[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void turn(struct device_stream *stream, void *to, const void *from, enum dtype dtype,
+                 size_t rows, size_t columns)
+{
+    turn_across(stream, to, dtype, from, dtype, (int64_t)rows, (int64_t)columns);
+}
+
 static const struct device_face face = {
     .version = DEVICE_VERSION,
     .name = "cuda",
@@ -665,9 +674,11 @@ static const struct device_face face = {
 #endif
     .joint = &cuda_joint_ops,
     .kernel_at = cuda_kernel_at,
+    .takes_inward = cuda_takes_inward,
     .updates = cuda_updates,
     .add = cuda_add,
     .convert = cuda_convert,
+    .turn = turn,
     .sum_squares = cuda_sum_squares,
     .sum_squares_bytes = cuda_sum_squares_bytes,
     .clip = cuda_clip,
