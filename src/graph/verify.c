@@ -41,7 +41,7 @@ static bool reads_rows(const struct op *op)
 /* May its filter have input channels innermost (pass/inward.c)? */
 static bool reads_inward(const struct op *op)
 {
-    return op == &op_conv2d || op == &op_conv2d_grad_input;
+    return op == &op_conv2d || op == &op_conv2d_stats || op == &op_conv2d_grad_input;
 }
 
 static enum status verify_layouts(const struct node *node)

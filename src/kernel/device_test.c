@@ -573,6 +573,112 @@ static const char *const of_table[] = {
     "conv2d_grad_weight 256x256x8x8 256x512x4x4 -> 512x256x1x1 stride 2x2",
 };
 
+/* Problems of kernel/cuda/conv_hopper.cu, whose blocks have up to five tiles each. */
+static const char *const of_tiles[] = {
+    "conv2d 150x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
+    "conv2d_stats 150x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
+    "conv2d_grad_input 150x64x32x32 64x64x3x3 -> 150x64x32x32 stride 1x1 pad 1x1",
+    "conv2d_grad_weight 150x64x32x32 150x64x32x32 -> 64x64x3x3 stride 1x1 pad 1x1",
+    "conv2d 5x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
+    "conv2d_stats 5x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
+    "conv2d_grad_input 5x64x32x32 64x64x3x3 -> 5x64x32x32 stride 1x1 pad 1x1",
+    "conv2d_grad_weight 5x64x32x32 5x64x32x32 -> 64x64x3x3 stride 1x1 pad 1x1",
+    "conv2d 150x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
+    "conv2d_stats 150x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
+    "conv2d_grad_input 150x128x16x16 128x128x3x3 -> 150x128x16x16 stride 1x1 pad 1x1",
+    "conv2d_grad_weight 150x128x16x16 150x128x16x16 -> 128x128x3x3 stride 1x1 pad 1x1",
+    "conv2d_stats 7x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
+    "conv2d_grad_input 7x128x16x16 128x128x3x3 -> 7x128x16x16 stride 1x1 pad 1x1",
+    "conv2d_grad_weight 7x128x16x16 7x128x16x16 -> 128x128x3x3 stride 1x1 pad 1x1",
+};
+
+/* All rows of the device that can run a problem, against the first, and that with filters that lie the other way. */
+static void check_rows(const struct device_place *place, const char *text)
+{
+    struct kernel_problem problem, there;
+    struct kernel_trial *first, *other;
+    const struct kernel *row;
+
+    CHECK_OK(kernel_parse(text, &problem));
+    there = problem;
+    kernel_as_bf16(&there);
+    const struct kernel *reference = kernel_find(problem.op, "reference");
+    const struct kernel *chosen = device_kernel(place->face, &there);
+    CHECK(chosen != NULL);
+    CHECK_OK(kernel_trial_create(reference, &problem, KERNEL_FILL_NORMAL, 3, &first));
+    CHECK_OK(kernel_trial_create(reference, &problem, KERNEL_FILL_NORMAL, 3, &other));
+    CHECK_OK(device_testing_run(place, chosen, &there, kernel_trial_call(first), DEVICE_ONCE));
+    struct kernel_problem inward = there;
+    if (turn_inward(place->face, chosen, &inward))
+        check_same(place, chosen, &inward, &problem, first, other, DEVICE_ONCE);
+    for (size_t i = 0; (row = place->face->kernel_at(i)) != NULL; i++) {
+        if (row == chosen || strcmp(row->op, problem.op) != 0 ||
+            (row->can_run && !row->can_run(&there)))
+            continue;
+        CHECK_OK(
+            device_testing_run(place, row, &there, kernel_trial_call(other), DEVICE_TWICE));
+        check_close(&problem, first, other, mixed_tolerance(&problem));
+    }
+    kernel_trial_destroy(other);
+    kernel_trial_destroy(first);
+}
+
+static void rows_of_tiles_agree(void)
+{
+    for (size_t i = 0; i < sizeof of_tiles / sizeof of_tiles[0]; i++)
+        check_rows(gpu(), of_tiles[i]);
+    check_none_bad();
+}
+
+/* Statistics that a convolution gives of what it makes are those of a norm by itself, which a cut may keep apart. */
+static void check_stats(const struct device_place *place, const char *conv, const char *norm)
+{
+    const char *const texts[] = { conv, norm };
+    struct kernel_problem problems[2], there[2];
+    struct kernel_trial *trials[2];
+    struct kernel_call calls[2];
+
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(kernel_parse(texts[i], &problems[i]));
+        problems[i].attrs.epsilon = 1e-5F;
+        there[i] = problems[i];
+        kernel_as_bf16(&there[i]);
+        CHECK_OK(kernel_trial_create(kernel_find(problems[i].op, "reference"), &problems[i],
+                                     KERNEL_FILL_NORMAL, 5, &trials[i]));
+        calls[i] = *kernel_trial_call(trials[i]);
+        calls[i].step = calls[0].step;
+        if (i == 1)
+            copy_number((void *)(uintptr_t)calls[1].in[0], calls[0].out[0], &problems[1].in[0]);
+        CHECK_OK(device_testing_run(place, device_kernel(place->face, &there[i]), &there[i],
+                                    &calls[i], DEVICE_ONCE));
+    }
+    for (int i = 1; i < problems[0].n_out; i++) {
+        if (memcmp(calls[0].out[i], calls[1].out[i], bytes_of(&problems[0].out[i])) != 0)
+            complain(&problems[0], "other statistics than a norm's in output %d", i);
+    }
+    for (int i = 0; i < 2; i++)
+        kernel_trial_destroy(trials[i]);
+}
+
+static void statistics_are_those_of_a_norm(void)
+{
+    static const char *const texts[][2] = {
+        { "conv2d_stats 150x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
+          "batch_norm 150x64x32x32 64 64" },
+        { "conv2d_stats 3x64x32x32 64x64x3x3 stride 1x1 pad 1x1",
+          "batch_norm 3x64x32x32 64 64" },
+        { "conv2d_stats 150x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
+          "batch_norm 150x128x16x16 128 128" },
+        { "conv2d_stats 3x128x16x16 128x128x3x3 stride 1x1 pad 1x1",
+          "batch_norm 3x128x16x16 128 128" },
+        { "conv2d_stats 20x24x17x17 144x24x1x1 stride 1x1", "batch_norm 20x144x17x17 144 144" },
+    };
+
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        check_stats(gpu(), texts[i][0], texts[i][1]);
+    check_none_bad();
+}
+
 static void engines_of_the_table_agree(void)
 {
     const struct device_place *place = gpu();
@@ -1249,6 +1355,8 @@ const struct test tests[] = {
     { .name = "losses in one are those of three ops on the GPU",
       .run = losses_in_one_are_those_of_three_ops_on_the_gpu },
     { .name = "engines of the table agree", .run = engines_of_the_table_agree },
+    { .name = "rows of tiles agree", .run = rows_of_tiles_agree },
+    { .name = "statistics are those of a norm", .run = statistics_are_those_of_a_norm },
     { .name = "devices agree on large problems", .run = devices_agree_on_large_problems },
     { 0 },
 };

@@ -21,7 +21,8 @@ static bool is_product(const struct node *conv, const struct shape *filter)
 /* Does the node read the filter as a library's convolution would? */
 static bool takes_inward(const struct node *node, const struct value *filter)
 {
-    return (node->op == &op_conv2d || node->op == &op_conv2d_grad_input) &&
+    return (node->op == &op_conv2d || node->op == &op_conv2d_stats ||
+            node->op == &op_conv2d_grad_input) &&
            node->in[1] == filter && node->attrs.groups <= 1 &&
            !is_product(node, &filter->shape);
 }

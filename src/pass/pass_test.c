@@ -794,19 +794,50 @@ static void test_batch_norm_is_split_by_shards(void)
     graph_destroy(graph);
 }
 
-/* Of resnet18's 20 norms the first and eight more have relu alone, eight a residual, too; eight sums flow into norms. */
-static void test_norms_gradients_add_and_need_no_output_on_a_device(void)
+static struct graph *resnet_of_a_device(void)
 {
     const struct model *model = model_find("resnet18");
     struct model_config model_config = model_defaults(model);
     struct pass_config config = config_for(1, 0);
     struct graph *graph;
-    int sums = 0, by_beta = 0;
 
     config.apart = config.epilogues = true;
     model_config.batch = config.batch;
     CHECK_OK(model_build(model, &model_config, &graph));
     CHECK_OK(pass_run(graph, strategy_find("single")->passes, &config, NULL));
+    return graph;
+}
+
+/* Seven of resnet18's convolutions have 64 channels of 32x32, or 128 of 16x16, on both sides; the last of a block has a residual behind it. */
+static void test_convolutions_sum_for_norms_on_a_device(void)
+{
+    struct graph *graph = resnet_of_a_device();
+    const struct node *seen =
+        graph_find_value(graph, "layer1.0.bn1.running_var")->gradient->maker;
+    int residuals = 0;
+
+    CHECK_INT(7, count_op(graph, &op_conv2d_stats));
+    CHECK_INT(7, count_op(graph, &op_batch_norm_normalize));
+    CHECK_INT(13, count_op(graph, &op_batch_norm));
+    CHECK(seen->op == &op_conv2d_stats);
+    CHECK(seen->attrs.epsilon > 0);
+    for (int n = 0; n < graph_node_count(graph); n++) {
+        const struct node *node = graph_node(graph, n);
+        if (node->op != &op_batch_norm_normalize)
+            continue;
+        CHECK(node->in[3]->maker == node->in[0]->maker);
+        residuals += node->n_in > 4;
+    }
+    CHECK_INT(4, residuals);
+    graph_destroy(graph);
+}
+
+/* Of resnet18's 20 norms the first and eight more have relu alone, eight a residual, too; eight sums flow into norms. */
+static void test_norms_gradients_add_and_need_no_output_on_a_device(void)
+{
+    struct graph *graph = resnet_of_a_device();
+    int sums = 0, by_beta = 0;
+
     for (int n = 0; n < graph_node_count(graph); n++) {
         const struct node *node = graph_node(graph, n);
         if (node->op != &op_batch_norm_grad)
@@ -976,6 +1007,8 @@ const struct test tests[] = {
       .run = test_lars_and_lamb_have_a_trust_ratio_a_parameter },
     { .name = "a batch that does not divide is refused",
       .run = test_a_batch_that_does_not_divide_is_refused },
+    { .name = "convolutions sum for norms on a device",
+      .run = test_convolutions_sum_for_norms_on_a_device },
     { .name = "norms' gradients add and need no output on a device",
       .run = test_norms_gradients_add_and_need_no_output_on_a_device },
     { .name = "fusion joins residual and activation to batch norm",

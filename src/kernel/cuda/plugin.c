@@ -96,6 +96,7 @@ struct device {
 };
 
 size_t cuda_shared_bytes;
+int cuda_capability;
 
 int cuda_number(const struct device *device)
 {
@@ -175,8 +176,10 @@ static enum status open_device(int number, struct device **out)
     TRY_CUDA(cudaFree(NULL)); /* makes the context, or says why it cannot be made */
     TRY(mem_alloc(1, sizeof *device, &device));
     device->number = number;
-    if (cuda_shared_bytes == 0)
+    if (cuda_shared_bytes == 0) {
         cuda_shared_bytes = p.sharedMemPerBlockOptin;
+        cuda_capability = 10 * p.major + p.minor;
+    }
     *out = device;
     return STATUS_OK;
 }
@@ -594,6 +597,7 @@ static const struct device_graph_ops graph_ops = {
 static const struct kernel *const parts[] = {
     cuda_thin_pool_rows,      cuda_thin_rows,
     cuda_conv_whole_rows,     cuda_narrow_rows,
+    cuda_conv_hopper_rows,
 #ifdef HAVE_CUDNN
     cuda_cudnn_rows,          cuda_cudnn_attention_rows,
 #endif
@@ -634,9 +638,12 @@ const struct kernel *cuda_find(const struct kernel_problem *problem)
 }
 
 /* Rows whose kernels take filters as the problem says that they lie. */
-static bool takes_inward(const struct kernel *kernel)
+bool cuda_takes_inward(const struct kernel *kernel)
 {
-    static const char *const names[] = { "cudnn", "narrow" };
+    static const char *const names[] = { "cudnn", "narrow", "hopper" };
+
+    if (strcmp(kernel->op, "conv2d_stats") == 0) /* whichever row is inside */
+        return true;
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(kernel->name, names[i]) == 0)
@@ -667,7 +674,7 @@ static const struct device_face face = {
 #endif
     .joint = &cuda_joint_ops,
     .kernel_at = cuda_kernel_at,
-    .takes_inward = takes_inward,
+    .takes_inward = cuda_takes_inward,
     .updates = cuda_updates,
     .add = cuda_add,
     .convert = cuda_convert,
