@@ -76,6 +76,7 @@ static int count_inward(const char *name, bool inward)
         if (value->kind != VALUE_PARAM)
             continue;
         CHECK(value->gradient->layout == value->layout);
+        CHECK(!inward || (value->offset % 128 == 0 && value->flat->shape.dim[0] % 128 == 0));
         count += value->layout == LAYOUT_OHWI;
     }
     graph_destroy(graph);
